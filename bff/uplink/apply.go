@@ -15,8 +15,8 @@ import (
 )
 
 // Apply stores heartbeats of one user, in one message with those of other callers.
-// The request is not to be changed any more, not even after Apply has returned; Apply itself says
-// in it when it was received. The answer to one without heartbeats says what time it is.
+// The caller must not change the request any more, not even after Apply has returned; Apply itself sets
+// when it was received. The answer to a request without heartbeats says what time it is.
 func (c *Client) Apply(ctx context.Context, req *historyv1.ApplyRequest) (*historyv1.ApplyResponse, error) {
 	bytes, err := size(req.GetHeartbeats())
 	switch {
@@ -46,13 +46,49 @@ func (c *Client) stamp(hs []*historyv1.Heartbeat) {
 	}
 }
 
+// pending is one caller's share of a batch.
+type pending struct {
+	ctx   context.Context // the caller's
+	req   *historyv1.ApplyRequest
+	bytes int
+	came  time.Time   // when it came
+	ready time.Time   // when it was free to leave
+	user  *user       // of the batcher that it waits in
+	first user        // what user points to where the user has no other call there: it saves an allocation
+	done  chan answer // capacity 2, for a warning and the answer: callers that have left block nobody
+}
+
+func newPending(ctx context.Context, req *historyv1.ApplyRequest, bytes int) *pending {
+	return &pending{ctx: ctx, req: req, bytes: bytes, done: make(chan answer, 2)}
+}
+
+func (p *pending) uid() string { return p.req.Heartbeats[0].GetUid() }
+
+// time is how long the caller waits at most.
+func (p *pending) time(patience time.Duration) time.Duration {
+	if deadline, ok := p.ctx.Deadline(); ok {
+		return deadline.Sub(p.came)
+	}
+	return 2 * patience
+}
+
+type answer struct {
+	resp *historyv1.ApplyResponse
+	err  error // errLate: a warning, the answer is still to come
+}
+
+// errLate warns a caller that the instance has not answered for long.
+var errLate = errors.New("late")
+
+var errFull = status.Error(codes.Unavailable, "too many heartbeats wait for history-service")
+
 // batched sends a call in a batch with others. It sends it again to another instance when the first one died, or
 // answered at once that it cannot reach the cache: then it has not tried, and the other one may reach it.
 // Events that the first one had stored are found to be stored, and do not count twice.
 func (c *Client) batched(p *pending) (resp *historyv1.ApplyResponse, err error) {
 	sent, elsewhere := false, false
 	err = c.attempt(p.ctx, history.BucketOf(p.uid()), func(l *link) (again bool, err error) {
-		if sent { // other calls of the user may share its memory in the batcher that had it
+		if sent { // the batcher that had p may still use p.first for other calls of the user
 			p = newPending(p.ctx, p.req, p.bytes)
 		}
 		asked := time.Now()
@@ -65,8 +101,8 @@ func (c *Client) batched(p *pending) (resp *historyv1.ApplyResponse, err error) 
 			c.metrics.refused.Inc()
 			return false, err
 		case errors.Is(err, errCache):
-			known := !elsewhere && time.Since(asked) < c.cfg.Patience/10 && !c.alone(l.peer)
-			elsewhere = known && c.budget.spend()
+			untried := !elsewhere && time.Since(asked) < c.cfg.Patience/10 && !c.alone(l.peer)
+			elsewhere = untried && c.budget.spend()
 			return elsewhere, err
 		case err == nil:
 			c.budget.earn()
@@ -137,8 +173,8 @@ func (c *Client) second(ctx context.Context, l *link, p *pending) <-chan answer 
 	return again.done
 }
 
-// overtaken says that another instance has answered a call first. When this one has
-// answered nothing since the call came, it is the one that stands still, and is left.
+// overtaken tells the link that another instance has answered a call first. If this one has
+// answered nothing since the call came, it stands still, and the link ends.
 func (l *link) overtaken(p *pending) {
 	if l.quiet(time.Now()) >= time.Since(p.came) {
 		l.leave()
@@ -180,8 +216,8 @@ func size(hs []*historyv1.Heartbeat) (bytes int, err error) {
 	return bytes, nil
 }
 
-// time asks a service what time it is. The last answer would not do: it may have been long on its
-// way here, and whoever asks bounds what the time is by how long this answer takes.
+// time asks a service what time it is, each time anew: the caller takes what its own request took as the bound
+// of the error.
 func (c *Client) time(ctx context.Context) (*historyv1.ApplyResponse, error) {
 	r := &hedged[historyv1.ApplyResponse]{client: c, kind: times}
 	r.rpc = func(ctx context.Context, l *link) (*historyv1.ApplyResponse, error) {

@@ -19,13 +19,22 @@ type batcher struct {
 	events    int                  // heartbeats in waiting
 	postponed int                  // heartbeats that wait for the answer to their user's last ones
 	users     map[string]*user     // with calls that wait or are on their way
-	calm      time.Time            // when nothing waited that could have left
+	calm      time.Time            // when waiting was empty last
 	served    map[string]time.Time // by user, when their last call was let in while others were refused
-	pressed   time.Time            // when one was refused last
+	pressed   time.Time            // when a call was refused last
 	retired   bool
 
 	wake chan struct{} // capacity 1: something waits
 	full chan struct{} // capacity 1: a whole batch waits
+}
+
+// user is the calls of one user in a batcher. The batcher's mutex guards it.
+type user struct {
+	uid       string
+	calls     int        // calls that wait or are on their way
+	flying    int        // of those, the ones on their way
+	batch     *batch     // the last one that has any of them
+	postponed []*pending // calls that wait for the answer to those on their way
 }
 
 func newBatcher(l *link) *batcher {
@@ -45,21 +54,6 @@ func (l *link) batcher(req *historyv1.ApplyRequest) *batcher {
 		i |= 2
 	}
 	return l.batchers[i]
-}
-
-// late reports whether the instance takes long as well, so that it is no use to send it
-// what another one has not answered.
-func (l *link) late(now time.Time) bool {
-	limit := l.cfg.Patience / 2
-	if time.Duration(l.took.Load()) > limit {
-		return true
-	}
-	for _, batcher := range l.batchers {
-		if batcher.stream.age(now) > limit {
-			return true
-		}
-	}
-	return false
 }
 
 // add queues a call, or refuses it.
@@ -115,6 +109,13 @@ func (b *batcher) notify() {
 	}
 }
 
+func set(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
 // run sends until the batcher is retired. Calls that are left then go to another instance.
 func (b *batcher) run() {
 	for b.due() {
@@ -132,6 +133,12 @@ func (b *batcher) run() {
 	b.mu.Unlock()
 	fail(left, errRetired)
 	b.stream.end()
+}
+
+func fail(calls []*pending, err error) {
+	for _, p := range calls {
+		p.done <- answer{err: err}
+	}
 }
 
 // due waits until a batch is to leave and has a place on the stream. It reports false when the
@@ -176,7 +183,7 @@ func (b *batcher) left() time.Duration {
 }
 
 // take returns the next batch, nil when there is none. It has at most room heartbeats, or one call.
-// Calls whose callers have left are dropped. Calls are refused that would be answered too late, when
+// Take drops calls whose callers have left. It refuses calls that would be answered too late if
 // an answer takes as long as takes says.
 func (b *batcher) take(room int, takes time.Duration) *batch {
 	b.mu.Lock()
@@ -223,6 +230,37 @@ func (b *batcher) take(room int, takes time.Duration) *batch {
 	return out
 }
 
+// batch is the calls that leave together.
+type batch struct {
+	calls         []*pending // nil once answered
+	starts        []int      // the index of the first heartbeat of each
+	events, bytes int
+	oldest        *pending
+	sent          time.Time
+	among         int  // heartbeats that were on their way then, its own included
+	left          int  // calls that are not answered yet
+	heard         bool // some calls are answered, or nobody waits any more: its place is free
+	warned        bool
+}
+
+const (
+	// maxBatch and maxBytes bound a batch, by half of what the service takes in bytes. A
+	// single call that is larger does not travel on the stream, which the service would end.
+	maxBatch = 1000
+	maxBytes = 512 << 10
+)
+
+func (b *batch) add(p *pending) {
+	if b.oldest == nil || p.came.Before(b.oldest.came) {
+		b.oldest = p
+	}
+	b.calls = append(b.calls, p)
+	b.starts = append(b.starts, b.events)
+	b.events += len(p.req.Heartbeats)
+	b.bytes += p.bytes
+	b.left++
+}
+
 // forget takes an ended call off its user's count. The caller holds b.mu.
 func (b *batcher) forget(p *pending) {
 	if p.user.calls--; p.user.calls == 0 && b.users != nil {
@@ -230,7 +268,7 @@ func (b *batcher) forget(p *pending) {
 	}
 }
 
-// arrived takes calls that are answered: the next calls of their users may leave.
+// arrived lets the next calls of the users leave whose calls are answered.
 func (b *batcher) arrived(calls []*pending, now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

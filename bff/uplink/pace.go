@@ -24,13 +24,13 @@ type pace struct {
 	flying  int           // heartbeats on their way
 	quota   int           // how many there may be
 	former  int           // how many there were before the last cut
-	limited bool          // the quota kept something back since the last answer
-	pressed time.Time     // when it last did
+	limited bool          // something has waited because of the quota since the last answer
+	pressed time.Time     // when an answer last came while limited was set
 	cut     time.Time     // when the quota was cut last
 	quick   time.Time     // when an answer took less than a quarter of its time last
 	took    time.Duration // how long the last ones were on their way, on average
-	before  time.Duration // how long the one took that the quota was cut for
-	usual   time.Duration // how long they take however few there are, where that is long
+	before  time.Duration // how long the late answer took that led to the last cut; 0 once one was in time
+	usual   time.Duration // how long answers take where a cut did not make them quicker; otherwise 0
 
 	least, first, most int
 	patience           time.Duration
@@ -55,8 +55,9 @@ func (p *pace) room() int {
 func (p *pace) next() time.Duration { return max(p.took, min(p.took*5/4, p.patience*17/10)) }
 
 // answered takes the first answer to a batch. Where one takes more than 0.7 of the time of its oldest call,
-// there were too many: half is what the next ones shall take. The time that the call has waited at
-// the edge would not get shorter with fewer. A late answer among quick ones is that of a slow part.
+// there were too many: the quota is cut so that the next ones take half. The time that the call has waited at
+// the edge does not count: it would not get shorter with fewer. A late answer among quick ones comes from a slow part, and changes
+// nothing.
 func (p *pace) answered(b *batch, now time.Time) {
 	took, all := now.Sub(b.sent), b.oldest.time(p.patience)
 	p.took += (took - p.took) / 4
@@ -76,7 +77,7 @@ func (p *pace) answered(b *batch, now time.Time) {
 		p.quota = min(p.quota+b.events, p.most)
 	case p.limited && took < all*9/20: // as after a cut that was too deep
 		p.quota = min(p.quota+max(1, b.events/4), p.most)
-	case p.limited && took > all*5/8 && rand.IntN(8) > 0: // it would soon be late, and all who share the store would be so at once
+	case p.limited && took > all*5/8 && rand.IntN(8) > 0: // more would soon be late, and at all instances that share a store at once
 	case p.limited:
 		p.quota = min(p.quota+max(1, b.events*p.least/p.quota), p.most)
 	case p.quota > p.first && p.flying < p.quota/4 && now.Sub(p.pressed) > p.patience:
@@ -89,8 +90,8 @@ func (p *pace) answered(b *batch, now time.Time) {
 }
 
 // lessen cuts the quota to what is answered in half the time, as the batch shows that left among so many; where
-// far more left since then, these count by half. It takes the last cut back where answers take as long as before it:
-// they take that long with fewer as well. Beyond the callers' time that cannot be told.
+// far more left since then, these count by half. It takes the last cut back where answers take as long as before that cut:
+// they do with fewer, too. Of answers that took all of the callers' time that cannot be told.
 func (p *pace) lessen(among int, took, all time.Duration) {
 	if p.before > 0 && took > p.before*9/10 && took < all*19/20 {
 		p.usual, p.quota = took, p.former
@@ -114,8 +115,8 @@ const (
 )
 
 // usual is how long reads of a kind take at an instance: their mean and how far they are off it, in
-// nanoseconds, as TCP knows of its round trips. An answer that is lost between two of its methods
-// does not matter.
+// nanoseconds, as TCP estimates its round trips. Two answers at one moment may count as one: that does
+// not matter.
 type usual struct{ mean, deviation atomic.Int64 }
 
 func (u *usual) took(d time.Duration) {
@@ -130,7 +131,7 @@ func (u *usual) took(d time.Duration) {
 	u.deviation.Store(deviation + (max(took-mean, mean-took)-deviation)/4)
 }
 
-// long is what hardly any read takes.
+// long returns a time that hardly any read takes.
 func (u *usual) long(patience time.Duration) time.Duration {
 	mean := u.mean.Load()
 	if mean == 0 {
@@ -139,13 +140,13 @@ func (u *usual) long(patience time.Duration) time.Duration {
 	return min(max(time.Duration(mean+4*u.deviation.Load()), patience/4), 2*patience)
 }
 
-// clock is what an edge knows of an instance's time: by how much it is ahead of the client's life. As
-// a player does, it takes the least offset that the answers prove, which is behind by the
-// quickest way back.
+// clock is what an edge knows of an instance's time: by how much it is ahead of the time since the client was made. As
+// a player does, it takes the least offset that the answers prove, which is too small by what the
+// quickest answer took on its way.
 type clock struct {
 	mu     sync.Mutex
 	offset time.Duration // from 1970
-	proved time.Duration // when an answer came last, of the client's life; 0 for never
+	proved time.Duration // when an answer came last, since the client was made; 0 for never
 }
 
 const (
@@ -155,8 +156,8 @@ const (
 	provedFor = time.Minute
 )
 
-// answered takes what an answer says of the time. It was asked for and came at moments of the client's
-// life.
+// answered takes what an answer says of the time. Asked and came are when it was asked for and when it came, since the
+// client was made.
 func (k *clock) answered(nowMS int64, asked, came time.Duration) {
 	if nowMS == 0 {
 		return
@@ -176,14 +177,14 @@ func (k *clock) answered(nowMS int64, asked, came time.Duration) {
 }
 
 // known reports whether an answer has told the time lately. The caller holds k.mu.
-func (k *clock) known(life time.Duration) bool { return k.proved > 0 && life-k.proved < provedFor }
+func (k *clock) known(age time.Duration) bool { return k.proved > 0 && age-k.proved < provedFor }
 
-// at is the instance's time in milliseconds at a moment of the client's life, 0 when it is not known.
-func (k *clock) at(life time.Duration) int64 {
+// at is the instance's time in milliseconds at a moment since the client was made, 0 when it is not known.
+func (k *clock) at(age time.Duration) int64 {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if !k.known(life) {
+	if !k.known(age) {
 		return 0
 	}
-	return (k.offset + life).Milliseconds()
+	return (k.offset + age).Milliseconds()
 }

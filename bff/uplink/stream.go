@@ -2,6 +2,8 @@ package uplink
 
 import (
 	"context"
+	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -13,7 +15,7 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// errLost answers the calls of a batch that was sent too long ago.
+// errLost is the answer to the calls of a batch that was sent too long ago, see [stream.lost].
 var errLost = status.Error(codes.Unavailable, "the instance has not answered")
 
 // stream carries the batches of a batcher, several at a time. The service answers them in any
@@ -30,12 +32,12 @@ type stream struct {
 	sent      uint64
 	last      time.Time         // when the last one was
 	flying    map[uint64]*batch // sent, and not answered as a whole
-	places    int               // of those, the ones without any answer
+	places    int               // how many of those have no answer at all
 	pace      pace
 	broken    error       // why no answer comes any more
 	answered  time.Time   // when a batch was, or a part of one, last
 	ended     time.Time   // since when nothing more is sent
-	lateTimer *time.Timer // calls late; runs while an answer is due
+	lateTimer *time.Timer // calls checkLate, in late.go; runs while an answer is due
 }
 
 func newStream(b *batcher) *stream {
@@ -45,7 +47,7 @@ func newStream(b *batcher) *stream {
 		pace: newPace(b.link.share(), cfg.Batch, cfg.Queue, cfg.Patience),
 	}
 	s.ctx, s.cancel = context.WithCancel(b.link.peer.client.ctx)
-	s.lateTimer = time.AfterFunc(time.Hour, s.late)
+	s.lateTimer = time.AfterFunc(time.Hour, s.checkLate)
 	s.lateTimer.Stop()
 	return s
 }
@@ -86,7 +88,7 @@ func (s *stream) send(b *batch) {
 		return
 	}
 	if b.events > maxBatch || b.bytes > maxBytes {
-		s.link.peer.links.Go(func() { s.alone(sequence, b.calls[0]) })
+		s.link.peer.links.Go(func() { s.sendAlone(sequence, b.calls[0]) })
 		return
 	}
 	if s.rpc == nil {
@@ -104,7 +106,22 @@ func (s *stream) send(b *batch) {
 	}
 }
 
-// depart notes that a batch is on its way. If the stream is broken, it answers the calls instead.
+// merge returns one request for all the calls, which have the same options.
+func (b *batch) merge() *historyv1.ApplyRequest {
+	if len(b.calls) == 1 {
+		return b.calls[0].req
+	}
+	all := &historyv1.ApplyRequest{
+		Heartbeats:    make([]*historyv1.Heartbeat, 0, b.events),
+		ReturnRecords: b.calls[0].req.ReturnRecords, Ack: b.calls[0].req.Ack,
+	}
+	for _, p := range b.calls {
+		all.Heartbeats = append(all.Heartbeats, p.req.Heartbeats...)
+	}
+	return all
+}
+
+// depart counts a batch as on its way. If the stream is broken, it answers the batch's calls instead.
 func (s *stream) depart(b *batch) (sequence uint64, ok bool) {
 	s.mu.Lock()
 	broken := s.broken
@@ -129,8 +146,8 @@ func (s *stream) depart(b *batch) (sequence uint64, ok bool) {
 	return sequence, broken == nil
 }
 
-// alone sends a call that is too large for the stream.
-func (s *stream) alone(sequence uint64, p *pending) {
+// sendAlone sends a call that is too large for the stream.
+func (s *stream) sendAlone(sequence uint64, p *pending) {
 	resp, err := s.link.peer.rpc.Apply(p.ctx, p.req)
 	if err != nil {
 		s.giveUp(sequence, err)
@@ -190,8 +207,83 @@ func (s *stream) arrive(resp *historyv1.ApplyStreamResponse) error {
 	return nil
 }
 
-// freePlace makes room for the next batch, with the first answer to this one: the service bounds how long the other
-// parts take. The caller holds s.mu.
+// answered returns the calls that a response answers, and where in it the heartbeats of each
+// begin.
+func (b *batch) answered(resp *historyv1.ApplyStreamResponse) (calls []*pending, starts []int) {
+	indexes := resp.GetIndexes()
+	if len(indexes) == 0 && b.left == len(b.calls) {
+		b.left = 0
+		return b.calls, b.starts
+	}
+	if len(indexes) == 0 {
+		for i := range b.events {
+			indexes = append(indexes, uint32(i)) //nolint:gosec // at most maxBatch
+		}
+	}
+	return b.partly(indexes)
+}
+
+// partly is answered for a response about some of the heartbeats. Those of one call are
+// always answered together.
+func (b *batch) partly(indexes []uint32) (calls []*pending, starts []int) {
+	for at, index := range indexes {
+		i, ok := slices.BinarySearch(b.starts, int(index))
+		if !ok || b.calls[i] == nil {
+			continue
+		}
+		calls, starts = append(calls, b.calls[i]), append(starts, at)
+		b.calls[i] = nil
+		b.left--
+	}
+	return calls, starts
+}
+
+// own returns a call's part of a response, in which its heartbeats begin at index from.
+func own(p *pending, resp *historyv1.ApplyResponse, from int) answer {
+	a := part(resp, from, from+len(p.req.Heartbeats))
+	if a.err == nil && !p.req.GetReturnRecords() && !slices.ContainsFunc(a.resp.GetRecords(), isThere) {
+		a.resp.Records = nil // those of others are in conflict
+	}
+	return a
+}
+
+// part returns the part of a response about the heartbeats from index from to before index to.
+func part(resp *historyv1.ApplyResponse, from, to int) answer {
+	records := resp.GetRecords()
+	if len(resp.GetStatuses()) < to || len(records) > 0 && len(records) < to {
+		return answer{err: status.Error(codes.Internal, fmt.Sprintf("%d statuses and %d records for %d heartbeats or more",
+			len(resp.GetStatuses()), len(records), to))}
+	}
+	own := &historyv1.ApplyResponse{Statuses: resp.Statuses[from:to:to], NowMs: resp.NowMs}
+	if unavailable(own.Statuses) { // the service answers the same to a unary call
+		return answer{err: errCache}
+	}
+	if len(records) > 0 {
+		own.Records = records[from:to:to]
+	}
+	for _, r := range resp.GetRefusals() {
+		if i := int(r.GetIndex()); from <= i && i < to {
+			own.Refusals = append(own.Refusals, &historyv1.Refusal{Index: uint32(i - from), Field: r.Field, Reason: r.Reason}) //nolint:gosec // below 1,000
+		}
+	}
+	for _, d := range resp.GetDays() {
+		if i := int(d.GetIndex()); from <= i && i < to {
+			own.Days = append(own.Days, &historyv1.DaySeen{Index: uint32(i - from), Date: d.Date, First: d.First}) //nolint:gosec // below 1,000
+		}
+	}
+	return answer{resp: own}
+}
+
+var errCache = status.Error(codes.Unavailable, "apply: the cache is unavailable")
+
+func unavailable(statuses []historyv1.Status) bool {
+	return !slices.ContainsFunc(statuses, func(s historyv1.Status) bool { return s != historyv1.Status_STATUS_UNAVAILABLE })
+}
+
+func isThere(it *historyv1.Item) bool { return it.GetObject() != nil }
+
+// freePlace makes room for the next batch once this one has its first answer. The other parts need no place: the
+// service bounds how long they take. The caller holds s.mu.
 func (s *stream) freePlace(b *batch) {
 	if b.heard {
 		return
@@ -231,147 +323,17 @@ func (s *stream) abort(err error) {
 	s.link.fail()
 }
 
-// late tells the callers of batches that are on their way for long when the instance
-// answers nothing at all: another one may be quicker. Batches at an instance that
-// has no link any more are given up then.
-func (s *stream) late() {
-	now := time.Now()
-	s.lost(now)
-	if s.stuck(now) && s.link.peer.client.othersWell(s.link.peer, now) {
-		s.link.stuck.Store(true)
-		s.link.leave()
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	p, patience := s.link.peer, s.link.cfg.Patience
-	if len(s.flying) == 0 {
-		if !s.ended.IsZero() {
-			s.cancel()
-		}
-		return
-	}
-	quiet := s.link.quiet(now)
-	if quiet >= patience {
-		s.link.suspect(patience)
-	}
-	if !s.ended.IsZero() {
-		quiet = min(quiet, now.Sub(s.ended))
-	}
-	switch {
-	case quiet < patience:
-		s.lateTimer.Reset(patience - quiet)
-	case p.ctx.Err() == nil && p.client.alone(p):
-		s.lateTimer.Reset(patience)
-	case !s.ended.IsZero():
-		s.cancel()
-	default:
-		s.lateTimer.Reset(s.warn(now))
-	}
+// rest returns the calls that are not answered.
+func (b *batch) rest() []*pending {
+	return slices.DeleteFunc(slices.Clone(b.calls), func(p *pending) bool { return p == nil })
 }
 
-// warn tells the callers of all batches that are late, and returns when the next one will
-// be. The caller holds s.mu.
-func (s *stream) warn(now time.Time) (next time.Duration) {
-	next = s.link.cfg.Patience
-	for _, b := range s.flying {
-		if left := s.link.cfg.Patience - now.Sub(b.sent); left > 0 {
-			next = min(next, left)
-		} else {
-			b.warn()
-		}
+// moved turns the error that ended a stream into the answer to its calls: Unavailable, which sends
+// them to the next instance, unless that one would refuse them as well.
+func moved(err error) error {
+	switch status.Code(err) {
+	case codes.InvalidArgument, codes.ResourceExhausted, codes.Unimplemented, codes.PermissionDenied, codes.Unauthenticated:
+		return err
 	}
-	return next
-}
-
-// lost gives up batches that are on their way for too long. The place of a batch is free as soon as
-// all its callers have left, if other batches were answered meanwhile.
-func (s *stream) lost(now time.Time) {
-	var lost []uint64
-	s.mu.Lock()
-	quiet := s.link.quiet(now)
-	for sequence, b := range s.flying {
-		age := now.Sub(b.sent)
-		switch {
-		case age >= lostAfter*s.link.cfg.Patience:
-			lost = append(lost, sequence)
-		case !b.heard && quiet < age && b.deserted():
-			s.freePlace(b)
-		}
-	}
-	s.mu.Unlock()
-	for _, sequence := range lost {
-		s.giveUp(sequence, errLost)
-	}
-}
-
-// giveUp answers the calls of a batch that are not answered with an error.
-func (s *stream) giveUp(sequence uint64, err error) {
-	now := time.Now()
-	s.mu.Lock()
-	b := s.flying[sequence]
-	if b == nil {
-		s.mu.Unlock()
-		return
-	}
-	delete(s.flying, sequence)
-	s.freePlace(b)
-	s.mu.Unlock()
-	calls := b.rest()
-	s.batcher.arrived(calls, now)
-	fail(calls, err)
-}
-
-// stuck reports whether the stream has answered nothing for longer than the service may take, whatever else the
-// instance answers.
-func (s *stream) stuck(now time.Time) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var oldest time.Duration
-	for _, b := range s.flying {
-		oldest = max(oldest, now.Sub(b.sent))
-	}
-	return min(oldest, now.Sub(s.answered)) >= hangUpAfter*s.link.cfg.Patience
-}
-
-// takes is how long so many heartbeats take to leave, when others are answered as quickly as those on
-// their way.
-func (s *stream) takes(heartbeats int) time.Duration {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.pace.took * time.Duration(heartbeats) / time.Duration(max(s.pace.flying, 1))
-}
-
-// stalled reports whether nothing was answered for longer than a limit, although a batch is on its
-// way, and the next probe is not due yet.
-func (s *stream) stalled(now time.Time, limit time.Duration) bool {
-	if s.link.quiet(now) <= limit || s.age(now) <= limit {
-		return false
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return now.Before(s.probe())
-}
-
-// age is how long the oldest batch without any answer is on its way.
-func (s *stream) age(now time.Time) (oldest time.Duration) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, b := range s.flying {
-		if !b.heard {
-			oldest = max(oldest, now.Sub(b.sent))
-		}
-	}
-	return oldest
-}
-
-// overloaded reports whether lately answers were late while heartbeats waited for them. One late
-// answer alone says nothing of how many the instance takes.
-func (s *stream) overloaded(now time.Time) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	since := s.pace.cut
-	if s.pace.pressed.Before(since) {
-		since = s.pace.pressed
-	}
-	return now.Sub(since) < 5*s.pace.patience
+	return status.Errorf(codes.Unavailable, "the instance broke off: %v", err)
 }

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
-	"net"
 	"net/http"
 	"slices"
 	"strconv"
@@ -121,30 +120,6 @@ func New(cfg Config) (*Handler, error) {
 // ahead must not make all connections look idle.
 func (h *Handler) uptime() time.Duration { return time.Since(h.born) }
 
-// session is one connection.
-type session struct {
-	handler *Handler
-	conn    *websocket.Conn
-	wire    net.Conn // below it
-	format  format
-	uid     string
-	user    *user
-	until   time.Time    // the token's end, by the monotonic clock from the handshake on
-	id      uint64       // names the connection if it is told of changes, else 0
-	heard   atomic.Int64 // when the last message came, nanoseconds of the handler's uptime
-	way     way
-	clock   *time.Timer // calls tick
-	slow    *time.Timer // for answers, once there was one
-
-	mu      sync.Mutex
-	busy    bool        // with a message
-	closing *closeError // to be sent as soon as it is not busy
-	ended   bool
-
-	pending *historyv1.Change // what the player has not been told, nil for nothing
-	telling bool              // push runs
-}
-
 // user is what one user's connections share.
 type user struct {
 	conns   int          // guarded by the handler's mutex
@@ -197,67 +172,6 @@ func (e *Refusal) Error() string { return e.reason }
 
 // HTTPStatus returns the status to answer with.
 func (e *Refusal) HTTPStatus() int { return e.status }
-
-// begin notes that a whole message has arrived. [session.leave] waits for that one, and not for
-// one of which a part is still on its way: it might never come.
-func (s *session) begin() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.busy = true
-}
-
-// done notes that a message is dealt with. If it ends the connection, or [session.leave] was
-// called meanwhile, done closes the connection and returns the reason.
-func (s *session) done(err error) error {
-	closing, _ := errors.AsType[*closeError](err)
-	s.mu.Lock()
-	s.busy = false
-	if s.closing == nil {
-		s.closing = closing
-	}
-	closing = s.closing
-	s.mu.Unlock()
-	if closing == nil {
-		return err
-	}
-	_ = s.conn.Close(closing.code, closing.reason) // an error is the player's, who is gone
-	return closing
-}
-
-// leave ends the connection, after the message that it is at.
-func (s *session) leave(closing *closeError) {
-	s.mu.Lock()
-	idle := s.closing == nil && !s.busy
-	if s.closing == nil {
-		s.closing = closing
-	}
-	s.mu.Unlock()
-	if idle {
-		_ = s.conn.Close(closing.code, closing.reason) // an error is the player's, who is gone
-	}
-}
-
-// send writes an answer, and gives up when the player does not read it in time: otherwise the
-// edge would have to keep the answers of slow readers. A player that reads after all learns why
-// the connection was closed. Nobody else uses the timer meanwhile.
-func (s *session) send(text []byte, slow *time.Timer) error {
-	slow.Reset(s.handler.cfg.Patience)
-	defer slow.Stop()
-	if err := s.conn.Write(context.Background(), s.format.frame(), text); err != nil {
-		return fmt.Errorf("answer: %w", err)
-	}
-	return nil
-}
-
-// slowly returns a stopped timer for [session.send].
-func (s *session) slowly() *time.Timer {
-	t := time.AfterFunc(time.Hour, func() {
-		s.leave(&closeError{websocket.StatusTryAgainLater, "slow reader"})
-		_ = s.conn.Close(websocket.StatusTryAgainLater, "slow reader") // an error is the player's
-	})
-	t.Stop()
-	return t
-}
 
 // way remembers how long the messages of a connection were on their way, for players that say
 // by their own clock when they sent one, and not more than that.

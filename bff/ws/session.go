@@ -9,6 +9,8 @@ import (
 	"math/rand/v2"
 	"net"
 	"runtime/debug"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/coder/websocket"
@@ -21,8 +23,31 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// start serves the connection until it ends. The session itself, and how its messages and its end wait for
-// each other (begin, done, leave), are in handler.go.
+// session is one connection.
+type session struct {
+	handler *Handler
+	conn    *websocket.Conn
+	wire    net.Conn // below it
+	format  format
+	uid     string
+	user    *user
+	until   time.Time    // the token's end, by the monotonic clock from the handshake on
+	id      uint64       // names the connection if it is told of changes, else 0
+	heard   atomic.Int64 // when the last message came, nanoseconds of the handler's uptime
+	way     way
+	clock   *time.Timer // calls tick
+	slow    *time.Timer // for answers, once there was one
+
+	mu      sync.Mutex
+	busy    bool        // with a message
+	closing *closeError // to be sent as soon as it is not busy
+	ended   bool
+
+	pending *historyv1.Change // what the player has not been told, nil for nothing
+	telling bool              // push runs
+}
+
+// start serves the connection until it ends. It returns at once.
 func (s *session) start(conn *websocket.Conn, wire net.Conn) {
 	s.conn, s.wire = conn, wire
 	s.heard.Store(int64(s.handler.uptime()))
@@ -82,12 +107,39 @@ func (s *session) message(typ websocket.MessageType, r io.Reader) error {
 	return s.send(text, s.slow)
 }
 
+// begin notes that a whole message has arrived. [session.leave] waits for that one, and not for
+// one of which a part is still on its way: it might never come.
+func (s *session) begin() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.busy = true
+}
+
+// done notes that a message is dealt with. If it ends the connection, or [session.leave] was
+// called meanwhile, done closes the connection and returns the reason.
+func (s *session) done(err error) error {
+	closing, _ := errors.AsType[*closeError](err)
+	s.mu.Lock()
+	s.busy = false
+	if s.closing == nil {
+		s.closing = closing
+	}
+	closing = s.closing
+	s.mu.Unlock()
+	if closing == nil {
+		return err
+	}
+	_ = s.conn.Close(closing.code, closing.reason) // an error is the player's, who is gone
+	return closing
+}
+
 const (
-	numbered = 256       // within so many bytes a message that is not stored has its number
+	numbered = 256       // bytes at the beginning of a message that is too large: its number must be among them
 	usual    = 128 << 10 // bytes; hardly any message is larger, and no larger buffer is kept
 )
 
-// read decodes a message. The connection may break meanwhile, or the message be wrong.
+// read reads a message and decodes it. Broken says why the connection ends. Err says what is wrong with the
+// message; the batch then has at most its number.
 func (s *session) read(r io.Reader) (batch *codec.Batch, broken, err error) {
 	buf := s.handler.buffers.Get().(*bytes.Buffer)
 	defer func() {
@@ -140,8 +192,8 @@ func (s *session) answer(batch *codec.Batch, err error) (text []byte, _ error) {
 	return text, nil
 }
 
-// charge lets a message through as far as the user's budget allows. A player that
-// never waits as told is cut off.
+// charge takes a message from the user's budget, or refuses it. The connection of a player that
+// goes on sending although it was told to wait ends.
 func (s *session) charge(batch *codec.Batch) error {
 	_, err := s.handler.cfg.Limit.Take(s.uid, max(1, float64(len(batch.Heartbeats))/100))
 	e, exceeded := errors.AsType[*limit.Exceeded](err)
@@ -157,12 +209,34 @@ func (s *session) charge(batch *codec.Batch) error {
 
 func (s *session) apply(batch *codec.Batch) (*historyv1.ApplyResponse, error) {
 	for _, h := range batch.Heartbeats {
-		h.Origin = s.id // the player's own word does not count
+		h.Origin = s.id // whatever the player says
 	}
-	s.way.shorten(batch.Heartbeats, s.handler.uptime()) // a message that was late is not from a slow clock
+	s.way.shorten(batch.Heartbeats, s.handler.uptime()) // or a late message would look like a slow clock
 	ctx, cancel := context.WithTimeout(context.Background(), s.handler.cfg.WriteDeadline)
 	defer cancel()
 	return s.handler.cfg.Service.Apply(ctx, batch.Request())
+}
+
+// send writes an answer, and gives up when the player does not read it in time: otherwise the
+// edge would have to keep the answers of slow readers. A player that reads after all learns why
+// the connection was closed. Nobody else uses the timer meanwhile.
+func (s *session) send(text []byte, slow *time.Timer) error {
+	slow.Reset(s.handler.cfg.Patience)
+	defer slow.Stop()
+	if err := s.conn.Write(context.Background(), s.format.frame(), text); err != nil {
+		return fmt.Errorf("answer: %w", err)
+	}
+	return nil
+}
+
+// slowly returns a stopped timer for [session.send].
+func (s *session) slowly() *time.Timer {
+	t := time.AfterFunc(time.Hour, func() {
+		s.leave(&closeError{websocket.StatusTryAgainLater, "slow reader"})
+		_ = s.conn.Close(websocket.StatusTryAgainLater, "slow reader") // an error is the player's
+	})
+	t.Stop()
+	return t
 }
 
 // failure is what a player is told of an error. Details of unknown errors stay in the log.
@@ -187,7 +261,7 @@ func (s *session) failure(err error) *codec.Failure {
 	return &codec.Failure{Code: internal, Detail: "internal error"}
 }
 
-// codeOf is the one table of errors and what gRPC calls them.
+// codeOf returns what gRPC calls an error.
 func codeOf(err error) codes.Code {
 	switch {
 	case errors.Is(err, codec.ErrTooLarge):
@@ -200,7 +274,7 @@ func codeOf(err error) codes.Code {
 	return status.Code(err)
 }
 
-// soon spreads those who try again over some seconds.
+// soon returns after how many milliseconds to try again, at random, so that not all come at once.
 func soon() int64 { return 1000 + rand.N[int64](2000) }
 
 // skip reads what is left of a message that is not decoded, so that the connection can go on. It ends the connection
@@ -213,7 +287,7 @@ func (s *session) skip(buf *bytes.Buffer, rest io.Reader, why error) (batch *cod
 	if err != nil {
 		return nil, err, nil
 	}
-	batch, _ = s.format.decode(s.uid, bytes.TrimRight(begin, "0123456789")) // perhaps a part of the number
+	batch, _ = s.format.decode(s.uid, bytes.TrimRight(begin, "0123456789")) // digits at the end may be a part of a number
 	if n == 8*limit || batch.Seq == 0 {
 		return nil, &closeError{websocket.StatusMessageTooBig, fmt.Sprintf("want at most %d bytes", limit)}, nil
 	}
@@ -242,6 +316,19 @@ func (s *session) end(err error, panicked any) {
 	s.mu.Unlock()
 	s.handler.metrics.ended(err)
 	s.handler.leave(s)
+}
+
+// leave ends the connection, once the message at hand is answered.
+func (s *session) leave(closing *closeError) {
+	s.mu.Lock()
+	idle := s.closing == nil && !s.busy
+	if s.closing == nil {
+		s.closing = closing
+	}
+	s.mu.Unlock()
+	if idle {
+		_ = s.conn.Close(closing.code, closing.reason) // an error is the player's, who is gone
+	}
 }
 
 // tick ends the connection once its token has expired, or when the player is silent for too long

@@ -62,7 +62,7 @@ const maxRounds = 3
 // fails with [errLife] unless the cache is in the life that is named.
 func (j *Job) archiveBatch(ctx context.Context, life string, keys []history.Key) (err error) {
 	all := len(keys)
-	if keys = j.unchecked.without(keys); len(keys) < all { // the others were not compared after a loss of the cache
+	if keys = j.unchecked.without(keys); len(keys) < all { // the others are still to be compared after a loss of the cache
 		j.leave(all - len(keys))
 	}
 	if j.cfg.Carrier != nil {
@@ -78,8 +78,7 @@ func (j *Job) archiveBatch(ctx context.Context, life string, keys []history.Key)
 	return nil
 }
 
-// round archives keys once, and returns those that have to come again. Loading, and completing partial
-// records, are in complete.go.
+// round archives keys once, and returns those that have to come again.
 func (j *Job) round(ctx context.Context, life string, keys []history.Key) (again []history.Key, err error) {
 	keys, entries, err := j.load(ctx, keys)
 	if err != nil {
@@ -106,6 +105,86 @@ func (j *Job) round(ctx context.Context, life string, keys []history.Key) (again
 	}
 	j.trim(ctx, b.keys)
 	return again, nil
+}
+
+// load reads the records of keys. Those that the cache does not answer for, again and
+// again, are left out: they keep their marks, and must not hold up the others.
+func (j *Job) load(ctx context.Context, keys []history.Key) ([]history.Key, []history.Entry, error) {
+	entries, err := j.loadUntil(ctx, keys, func(tries, failed int) bool {
+		return enough(ctx, tries, failed, len(keys))
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	answered := make([]history.Key, 0, len(keys))
+	for i, e := range entries {
+		if e.Err == nil {
+			entries[len(answered)] = e
+			answered = append(answered, keys[i])
+		}
+	}
+	j.metrics.leftOut.Add(float64(len(keys) - len(answered)))
+	return answered, entries[:len(answered)], nil
+}
+
+// loadUntil asks for keys until enough returns true. It is called with the tries so far, and
+// with how many keys the cache did not answer for in the last one.
+func (j *Job) loadUntil(ctx context.Context, keys []history.Key, enough func(tries, failed int) bool) (entries []history.Entry, err error) {
+	tries := 0
+	err = j.retry(ctx, "load", func(ctx context.Context) error {
+		tries++
+		entries = j.cfg.Cache.Load(ctx, keys)
+		failed, err := 0, error(nil)
+		for i := range entries {
+			if entries[i].Err != nil {
+				failed, err = failed+1, entries[i].Err
+			}
+		}
+		if enough(tries, failed) {
+			return nil
+		}
+		return err
+	})
+	return entries, err
+}
+
+// complete turns what was loaded into what is to be put. Most records are put as they are. Into each partial one it
+// folds the archive's record, and writes the result back to the cache: see fold in complete.go. Only what the cache has
+// taken is put, so that all that is ever put are contents of the cache, whose cell times grow one after the other. The
+// others are returned as keys that have to come again.
+//
+// Every record counts as partial for a while after the cache has begun another life, or while this job does not know
+// when that was: another job may have archived a newer content, and may not have given it back to the cache yet.
+func (j *Job) complete(ctx context.Context, life string, keys []history.Key, entries []history.Entry) (b batch, again []history.Key, err error) {
+	var partial batch
+	doubtful := !j.tookOver() || j.life.young(j.cfg.Doubt)
+	for i, e := range entries {
+		switch {
+		case e.Record.Settled(): // the archive has it already
+			b.settled = append(b.settled, history.Content{Key: keys[i], Revision: e.Record.Revision})
+		case e.Record != nil && (e.Record.Partial || doubtful):
+			partial.add(keys[i], e)
+		default:
+			b.add(keys[i], e)
+		}
+	}
+	if len(partial.keys) > 0 {
+		if again, err = j.fold(ctx, life, &b, partial); err != nil {
+			return b, nil, err
+		}
+	}
+	return b, again, nil
+}
+
+// batch is keys with what was loaded of them.
+type batch struct {
+	keys    []history.Key
+	entries []history.Entry
+	settled []history.Content // are not put: the archive has them; settling them removes a mark that is left over
+}
+
+func (b *batch) add(k history.Key, e history.Entry) {
+	b.keys, b.entries = append(b.keys, k), append(b.entries, e)
 }
 
 // putUsers brings the clear marks and pauses of users into the archive. A user whom it
@@ -184,7 +263,7 @@ func (j *Job) put(ctx context.Context, b *batch) error {
 }
 
 // cells returns what is to be put. A record that the cache no longer has is counted
-// and otherwise left alone: its absence says nothing about what was deleted.
+// and otherwise left alone: that it is absent does not mean that it was deleted.
 func (j *Job) cells(keys []history.Key, entries []history.Entry) []history.Cell {
 	cells := make([]history.Cell, 0, len(keys))
 	for i, e := range entries {

@@ -10,26 +10,6 @@ import (
 	"github.com/playhead/playhead/history"
 )
 
-// load reads the records of keys. Those that the cache does not answer for, again and
-// again, are left out: they have their marks, and must not hold up the others.
-func (j *Job) load(ctx context.Context, keys []history.Key) ([]history.Key, []history.Entry, error) {
-	entries, err := j.loadUntil(ctx, keys, func(tries, failed int) bool {
-		return enough(ctx, tries, failed, len(keys))
-	})
-	if err != nil {
-		return nil, nil, err
-	}
-	answered := make([]history.Key, 0, len(keys))
-	for i, e := range entries {
-		if e.Err == nil {
-			entries[len(answered)] = e
-			answered = append(answered, keys[i])
-		}
-	}
-	j.metrics.leftOut.Add(float64(len(keys) - len(answered)))
-	return answered, entries[:len(answered)], nil
-}
-
 // without takes out of a batch the keys that the archive does not answer for, and those whose letters the dead
 // letters do not take: they are not settled, and come again with a sweep.
 func (j *Job) without(ctx context.Context, b *batch, unanswered []history.Key, dead []history.Dead) error {
@@ -37,7 +17,7 @@ func (j *Job) without(ctx context.Context, b *batch, unanswered []history.Key, d
 	for _, k := range unanswered {
 		left[k] = true
 	}
-	kept, err := j.bury(ctx, dead)
+	kept, err := j.keepDead(ctx, dead)
 	if err != nil {
 		return err
 	}
@@ -70,27 +50,6 @@ func (j *Job) leave(keys int) {
 // givenUp says that a put may be under way of which nobody awaits the answer, for as long as a try lasts.
 func (j *Job) givenUp() { j.landed.Store(time.Now().Add(j.cfg.Deadline).UnixMilli()) }
 
-// loadUntil asks for keys until enough returns true. It is called with the tries so far, and
-// with how many keys the cache did not answer for in the last one.
-func (j *Job) loadUntil(ctx context.Context, keys []history.Key, enough func(tries, failed int) bool) (entries []history.Entry, err error) {
-	tries := 0
-	err = j.retry(ctx, "load", func(ctx context.Context) error {
-		tries++
-		entries = j.cfg.Cache.Load(ctx, keys)
-		failed, err := 0, error(nil)
-		for i := range entries {
-			if entries[i].Err != nil {
-				failed, err = failed+1, entries[i].Err
-			}
-		}
-		if enough(tries, failed) {
-			return nil
-		}
-		return err
-	})
-	return entries, err
-}
-
 // errLife means that nothing may be archived: the cache may have restarted since it was compared with
 // what this job has archived.
 var errLife = fmt.Errorf("%w: the cache is not known to be the one that was compared", history.ErrUnavailable)
@@ -115,44 +74,6 @@ func (j *Job) askLife(ctx context.Context) (name string, err error) {
 		return err
 	})
 	return name, err
-}
-
-// complete turns what was loaded into what is to be put. It folds the archive's record into
-// each partial one, and into all for a while after the cache has begun another life, or while this job does not know when that was:
-// another job may have archived what this one was given since, and may not have brought it back yet. It writes the
-// result back to the cache. Only what the cache has taken is put: all that is ever put are contents
-// of the cache, whose cell times grow one after the other. The others are returned as keys
-// that have to come again.
-func (j *Job) complete(ctx context.Context, life string, keys []history.Key, entries []history.Entry) (b batch, again []history.Key, err error) {
-	var partial batch
-	doubtful := !j.tookOver() || j.life.young(j.cfg.Doubt)
-	for i, e := range entries {
-		switch {
-		case e.Record.Settled(): // the archive has it already
-			b.settled = append(b.settled, history.Content{Key: keys[i], Revision: e.Record.Revision})
-		case e.Record != nil && (e.Record.Partial || doubtful):
-			partial.add(keys[i], e)
-		default:
-			b.add(keys[i], e)
-		}
-	}
-	if len(partial.keys) > 0 {
-		if again, err = j.fold(ctx, life, &b, partial); err != nil {
-			return b, nil, err
-		}
-	}
-	return b, again, nil
-}
-
-// batch is keys with what was loaded of them.
-type batch struct {
-	keys    []history.Key
-	entries []history.Entry
-	settled []history.Content // are not to be put; a mark that one has all the same is taken away
-}
-
-func (b *batch) add(k history.Key, e history.Entry) {
-	b.keys, b.entries = append(b.keys, k), append(b.entries, e)
 }
 
 // fold completes partial records and adds to b those that the cache has taken. One that
@@ -276,7 +197,7 @@ func (j *Job) getArchived(ctx context.Context, keys []history.Key) (old []histor
 			dead = append(dead, j.damaged(keys[i], e.Err))
 		}
 	}
-	_, err = j.bury(ctx, dead)
+	_, err = j.keepDead(ctx, dead)
 	return old, err
 }
 

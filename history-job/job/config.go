@@ -115,7 +115,7 @@ type Job struct {
 	memo      atomic.Pointer[string] // of the next commits, nil for none
 	marks     atomic.Pointer[marks]  // as they were seen last
 	left      atomic.Int64           // keys left out because the archive did not answer, or the dead letters
-	landed    atomic.Int64           // when no put of them lands any more, in Unix milliseconds
+	landed    atomic.Int64           // from when on no put of keys that were left out may land any more, in Unix milliseconds
 }
 
 // New checks the configuration.
@@ -201,10 +201,10 @@ func (j *Job) damaged(k history.Key, err error) history.Dead {
 	return letter
 }
 
-// bury keeps letters of keys until their cause is mended and they are driven again. It comes before the marks are
-// settled: what is refused is never lost. It reports whether they are kept, and does not wait for long: all
-// archiving waits meanwhile, and the keys come again.
-func (j *Job) bury(ctx context.Context, letters []history.Dead) (kept bool, err error) {
+// keepDead adds letters to the dead letters, which keep them until their cause is mended and they are driven again. It comes
+// before the marks are settled, so that what is refused is never lost. It reports whether they are kept, and does not wait
+// for long: all archiving waits meanwhile, and the keys come again.
+func (j *Job) keepDead(ctx context.Context, letters []history.Dead) (kept bool, err error) {
 	tries := 0
 	err = j.retry(ctx, "dead_letter", func(ctx context.Context) error {
 		err := j.addDead(ctx, letters)
@@ -235,8 +235,8 @@ const maxTries, maxTriesOfNone = 3, 20
 // sweeping is the key of a context in which keys are swept.
 type sweeping struct{}
 
-// enough reports whether to go on without those keys, of all that were asked about, for which there was
-// no answer.
+// enough reports whether to go on after so many tries: all keys were answered for, or those that failed are left
+// out.
 func enough(ctx context.Context, tries, failed, all int) bool {
 	most := maxTriesOfNone
 	if failed < all || ctx.Value(sweeping{}) != nil {
@@ -280,8 +280,8 @@ func (j *Job) try(ctx context.Context, exchange func(context.Context) error) err
 	return exchange(ctx)
 }
 
-// each calls do for so many things side by side, and returns their errors: one that a silent part of a store has
-// takes no time from the others. It panics when one of them does.
+// each calls do n times side by side, and returns the errors: a call to a silent part of a store does not hold up
+// the others. It panics when one of them does.
 func (j *Job) each(n int, do func(i int) error) []error {
 	errs := make([]error, n)
 	var g errgroup.Group

@@ -36,8 +36,7 @@ func (j *Job) Run(ctx context.Context) error {
 }
 
 // generation works on what the job owns until ctx, which is the generation's, is
-// done. It returns nil only then: the end of a generation is no failure, also when it
-// breaks work off.
+// done. Then it returns nil, also when work was broken off: the end of a generation is no failure.
 func (j *Job) generation(ctx context.Context, claim history.Claim) error {
 	buckets := claim.Buckets()
 	j.metrics.buckets.Set(float64(len(buckets)))
@@ -60,11 +59,12 @@ func (j *Job) generation(ctx context.Context, claim history.Claim) error {
 	return nil
 }
 
-// consume is the job's heart: nothing is committed that is not archived and settled, or has its mark. Announcements
-// with a content come from calls that were acknowledged as queued: what the cache has lost of those is given back to it first.
+// consume archives what the queue announces. It commits only what is archived and settled, or still has its mark.
+// Announcements with a content come from calls that were acknowledged as queued: restoreLost gives back to the cache what it
+// has lost of those. All other keys pass restoreLost as they are.
 func (j *Job) consume(ctx context.Context, claim history.Claim, u *unrestored) error {
 	select {
-	case <-j.begun: // a commit takes the memo before it away
+	case <-j.begun: // the first commit replaces the memos that takeOver has to read
 	case <-ctx.Done():
 		return ctx.Err()
 	}
@@ -140,8 +140,8 @@ func (j *Job) sweepAlone(ctx context.Context) error {
 	}
 }
 
-// sweepOnce goes on while there is more. A key that it has had before it leaves to the next sweep, and looks behind it:
-// some are written to faster than they can be settled, and some never can, as of a user whose state is damaged.
+// sweepOnce archives overdue keys until there are no more. A key that it meets again it leaves to the next sweep: some keys are
+// written to faster than they can be settled, and some can never be settled, such as those of a user whose state is damaged.
 func (j *Job) sweepOnce(ctx context.Context, buckets []history.Bucket, age time.Duration) error {
 	seen := make(map[history.Key]bool)
 	for limit := sweepLimit; ; {

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// takeOver goes on, once, with what the jobs before have left. A cache in a life that none of them knew may be older than
-// what they have archived.
+// takeOver reads the memos of the jobs before, once, and goes on from there. A cache in a life that none of them knew may be older
+// than what they have archived.
 func (j *Job) takeOver(ctx context.Context, life string) error {
 	if j.tookOver() {
 		return nil
@@ -67,12 +67,12 @@ func (j *Job) leaveMemo() {
 	j.memo.Store(&text)
 }
 
-// memo is what a job leaves with its commits to those that come after it: the cache, which marks what waits, may be lost by then,
-// and all jobs dead. A memo stays true, so that the latest of all partitions counts.
+// memo is what a job leaves with its commits to the jobs that come after it: by then the cache with its marks may be lost, and all
+// jobs dead. A memo never becomes false, so that the latest of all partitions counts.
 type memo struct {
 	since time.Time // all that was acknowledged before is archived
-	life  uint64    // of the cache, a hash of its name
-	began time.Time // when that was noticed to have taken the place of another one, zero for never
+	life  uint64    // the cache's life, as a hash of its name
+	began time.Time // when a job noticed that this life had taken the place of another one, zero for never
 }
 
 func (m memo) String() string {

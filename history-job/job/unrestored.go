@@ -110,7 +110,7 @@ func (j *Job) writeOff(ctx context.Context, u *unrestored, left []history.Announ
 	if len(letters) == 0 {
 		return others, nil
 	}
-	kept, err := j.bury(ctx, letters)
+	kept, err := j.keepDead(ctx, letters)
 	if err != nil || !kept {
 		return left, err
 	}

@@ -13,6 +13,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -123,4 +124,64 @@ func (a *Aggregator) Waiting() (n int) {
 		s.mu.Unlock()
 	}
 	return n
+}
+
+// Left returns for how long a key is held at most, 0 once it is due, and whether it is held
+// at all. A key that was announced is not.
+func (a *Aggregator) Left(k history.Key) (left time.Duration, held bool) {
+	s := a.of(k)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch e := s.entries[k]; {
+	case e == nil || e.in == &s.announced:
+		return 0, false
+	case e.in == &s.ended:
+		return 0, true
+	default:
+		return a.left(e), true
+	}
+}
+
+func (a *Aggregator) left(e *entry) time.Duration {
+	return max(0, a.cfg.Hold-time.Since(e.opened))
+}
+
+// Holds is what is held at a moment, for the page /flow.
+type Holds struct {
+	// Running are keys whose viewings go on, Due those that the queue is to take.
+	Running, Due int
+	// Left is how long the oldest hold of each shard goes on at most, shortest first: all
+	// holds as long as there are few, and a sample of them otherwise.
+	Left []time.Duration
+}
+
+// Holds counts what is held. Its cost does not depend on how much that is.
+func (a *Aggregator) Holds() (h Holds) {
+	for i := range a.shard {
+		s := &a.shard[i]
+		s.mu.Lock()
+		h.Running += s.running.n
+		h.Due += s.ended.n + len(s.users)
+		if e := s.running.first; e != nil {
+			h.Left = append(h.Left, a.left(e))
+		}
+		s.mu.Unlock()
+	}
+	slices.Sort(h.Left)
+	return h
+}
+
+// Keys returns the keys of which a record is known, those that were announced lately
+// included, in no order. It copies them: an aggregator that holds a million takes about a
+// hundred megabytes for it.
+func (a *Aggregator) Keys() (keys []history.Key) {
+	for i := range a.shard {
+		s := &a.shard[i]
+		s.mu.Lock()
+		for k := range s.entries {
+			keys = append(keys, k)
+		}
+		s.mu.Unlock()
+	}
+	return keys
 }

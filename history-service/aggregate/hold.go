@@ -2,12 +2,58 @@ package aggregate
 
 import (
 	"context"
-	"slices"
+	"sync"
 	"time"
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/internal/run"
 )
+
+// Held is what the service last wrote of a key.
+type Held struct {
+	Record *history.Record
+	// Pause and Cleared are those of the user when the record was written. A change of either gives
+	// the record another revision.
+	Pause   history.Pause
+	Cleared map[uint32]int64
+	// Cold means that the archive had not been asked for the user's clear marks by then.
+	Cold bool
+	// Moved means that the archive may have more of the record, from before its type was moved between classes.
+	Moved bool
+	// From is the record that was held when this one was made, which contains it. Only
+	// [Aggregator.Put] reads it.
+	From *history.Record
+	// Beside is a record that another request had put before this one was, nil nearly always.
+	// This one contains it too, unless the cache lost it in between.
+	Beside *history.Record
+
+	entry *entry // that it was read from
+}
+
+// shards divide the keys so that batches seldom wait for each other.
+const shards = 64
+
+// shard is a part of the keys.
+type shard struct {
+	mu      sync.Mutex
+	entries map[history.Key]*entry
+	users   map[history.Key]struct{} // keys of users' own states that are due
+	// Each entry stands in one of three lists, in the order in which it came there.
+	running   list // its viewing goes on; in the order in which the holds were opened
+	ended     list // due: the viewing ended, or its hold is over, or the queue did not take it
+	announced list // the queue has it; kept in case the cache loses its last writes
+}
+
+// entry is one key.
+type entry struct {
+	key    history.Key
+	held   Held
+	opened time.Time     // when the hold began
+	at     time.Duration // when it was announced, in confirmed time
+
+	in         *list
+	prev, next *entry // there
+}
 
 func (a *Aggregator) of(k history.Key) *shard { return &a.shard[history.BucketOf(k.UID)%shards] }
 
@@ -26,9 +72,14 @@ func (a *Aggregator) Get(k history.Key) (held Held, open, ok bool) {
 	return held, e.in != &s.announced && time.Since(e.opened) < a.cfg.Hold, true
 }
 
-// Put holds what was written of a key. Ended makes the key due at the next tick. Of two
-// writes that are put in the wrong order the later one is held, and the other one beside it: their
-// cell times say so. A value of [Held.Next] is put without looking the key up.
+// Next returns what is held after h, once a record that was made from it is written.
+func (h Held) Next(r *history.Record, u *history.User, cold bool) Held {
+	return Held{Record: r, Pause: u.Pause, Cleared: u.Cleared, Cold: cold, From: h.Record, entry: h.entry}
+}
+
+// Put holds what was written of a key. Ended makes the key due at the next tick. Two writes may be put
+// in the wrong order: then the one with the later cell time is held, and the other one beside it. A
+// value of [Held.Next] has its entry, so that the key is not looked up.
 func (a *Aggregator) Put(k history.Key, held Held, ended bool) {
 	s := a.of(k)
 	s.mu.Lock()
@@ -62,6 +113,24 @@ func (a *Aggregator) Put(k history.Key, held Held, ended bool) {
 	a.trim(s)
 }
 
+// after returns h as it takes the place of what was held.
+func (h Held) after(was Held) Held {
+	h.Beside = was.Beside
+	if was.Record != h.From && was.Record != h.Record {
+		h.Beside = history.Merge(was.Beside, was.Record)
+	}
+	h.From, h.entry = nil, nil // they have served their purpose: let them be collected
+	return h
+}
+
+// move puts an entry at the end of a list. The caller holds the shard's mutex.
+func (e *entry) move(to *list) {
+	if e.in != nil {
+		e.in.remove(e)
+	}
+	to.push(e)
+}
+
 // trim drops the oldest keys beyond the shard's part of Max: first those that the queue
 // has, then those that are due, then those that are held. Their marks remain.
 func (a *Aggregator) trim(s *shard) {
@@ -80,6 +149,12 @@ func (a *Aggregator) trim(s *shard) {
 		s.drop(e)
 		a.metrics.dropped.Inc()
 	}
+}
+
+// drop forgets an entry. The caller holds the shard's mutex.
+func (s *shard) drop(e *entry) {
+	e.in.remove(e)
+	delete(s.entries, e.key)
 }
 
 // count notes a key that is due, and wakes the flusher when there are enough.
@@ -128,6 +203,32 @@ func (a *Aggregator) flush(ctx context.Context, limit, age time.Duration) {
 	}
 }
 
+// take returns the keys that are due: users' states, viewings that ended, and those
+// whose hold was opened at or before the given time. They count as announced from now on.
+func (s *shard) take(opened time.Time, now time.Duration) (due []history.Announcement) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for k := range s.users {
+		due = append(due, history.Announcement{Key: k})
+	}
+	clear(s.users)
+	announce := func(e *entry) {
+		e.at = now
+		e.move(&s.announced)
+		due = append(due, history.Announcement{Key: e.key})
+	}
+	for e := range s.ended.all() {
+		announce(e)
+	}
+	for e := range s.running.all() {
+		if e.opened.After(opened) {
+			break
+		}
+		announce(e)
+	}
+	return due
+}
+
 // confirm asks whether the cache is the one that was written to, and forgets what was
 // announced long enough before that.
 func (a *Aggregator) confirm(ctx context.Context) bool {
@@ -149,6 +250,18 @@ func (a *Aggregator) confirm(ctx context.Context) bool {
 	return true
 }
 
+// forget drops the keys that were announced at or before a confirmed time.
+func (s *shard) forget(at time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for e := range s.announced.all() {
+		if e.at > at {
+			return
+		}
+		s.drop(e)
+	}
+}
+
 // publish announces keys, within the limit, and reports whether the queue took all. A key that it does not take
 // is due again at the next tick.
 func (a *Aggregator) publish(ctx context.Context, limit time.Duration, keys []history.Announcement) bool {
@@ -163,8 +276,8 @@ func (a *Aggregator) publish(ctx context.Context, limit time.Duration, keys []hi
 	return err == nil
 }
 
-// giveBack makes a key due again that the queue did not take. One that was written
-// since has a hold of its own.
+// giveBack makes a key due again that the queue did not take, unless the key was written since: then
+// it has a new hold.
 func (a *Aggregator) giveBack(k history.Key) {
 	s := a.of(k)
 	s.mu.Lock()
@@ -172,7 +285,7 @@ func (a *Aggregator) giveBack(k history.Key) {
 	switch e := s.entries[k]; {
 	case k.IsUser():
 		s.addUser(a, k)
-	case e == nil: // it had to make room meanwhile
+	case e == nil: // trim has dropped it meanwhile
 		a.metrics.dropped.Inc()
 	case e.in == &s.announced:
 		e.move(&s.ended)
@@ -220,72 +333,12 @@ func (a *Aggregator) Announce(uid string) {
 	a.trim(s)
 }
 
-// addUser makes a user's own state due, of half as many users as a shard may hold keys.
-// The others are left to the sweep.
+// addUser makes a user's own state due. A shard takes at most half as many users as keys, and leaves
+// the others to the sweep. The caller holds the shard's mutex.
 func (s *shard) addUser(a *Aggregator, k history.Key) {
 	if _, known := s.users[k]; !known && len(s.users) > a.cfg.Max/shards/2 {
 		a.metrics.dropped.Inc()
 		return
 	}
 	s.users[k] = struct{}{}
-}
-
-// Left returns for how long a key is held at most, 0 once it is due, and whether it is held
-// at all. A key that was announced is not.
-func (a *Aggregator) Left(k history.Key) (left time.Duration, held bool) {
-	s := a.of(k)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	switch e := s.entries[k]; {
-	case e == nil || e.in == &s.announced:
-		return 0, false
-	case e.in == &s.ended:
-		return 0, true
-	default:
-		return a.left(e), true
-	}
-}
-
-func (a *Aggregator) left(e *entry) time.Duration {
-	return max(0, a.cfg.Hold-time.Since(e.opened))
-}
-
-// Holds is what is held at a moment, for the page /flow.
-type Holds struct {
-	// Running are keys whose viewings go on, Due those that the queue is to take.
-	Running, Due int
-	// Left is how long the oldest hold of each shard goes on at most, shortest first: all
-	// holds as long as there are few, and a sample of them otherwise.
-	Left []time.Duration
-}
-
-// Holds counts what is held. Its cost does not depend on how much that is.
-func (a *Aggregator) Holds() (h Holds) {
-	for i := range a.shard {
-		s := &a.shard[i]
-		s.mu.Lock()
-		h.Running += s.running.n
-		h.Due += s.ended.n + len(s.users)
-		if e := s.running.first; e != nil {
-			h.Left = append(h.Left, a.left(e))
-		}
-		s.mu.Unlock()
-	}
-	slices.Sort(h.Left)
-	return h
-}
-
-// Keys returns the keys of which a record is known, those that were announced lately
-// included, in no order. It copies them: an aggregator that holds a million takes about a
-// hundred megabytes for it.
-func (a *Aggregator) Keys() (keys []history.Key) {
-	for i := range a.shard {
-		s := &a.shard[i]
-		s.mu.Lock()
-		for k := range s.entries {
-			keys = append(keys, k)
-		}
-		s.mu.Unlock()
-	}
-	return keys
 }
