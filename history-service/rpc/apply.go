@@ -36,10 +36,9 @@ const (
 
 var errAnswered = errors.New("all batches are answered")
 
-// ApplyStream answers every batch of the stream. Behind a gRPC server [Server.decoded] takes its place, which decodes
-// faster. Batches of a caller that asks for it are
-// stored side by side when one is slow, and each node's part of a batch is answered when
-// it is done; all others are answered in order.
+// ApplyStream answers every batch of the stream. A caller that sets Concurrent has its batches stored side by side
+// when one is slow, and is answered for each node's part of a batch when that is done. All others are
+// answered in order. A gRPC server calls [Server.decoded] instead, which decodes faster.
 func (s *Server) ApplyStream(rpc grpc.BidiStreamingServer[historyv1.ApplyStreamRequest, historyv1.ApplyStreamResponse]) error {
 	return s.applyStream(rpc.Context(), rpc.Send, func() (*report.Batch, error) {
 		req, err := rpc.Recv()
@@ -52,7 +51,7 @@ func (s *Server) ApplyStream(rpc grpc.BidiStreamingServer[historyv1.ApplyStreamR
 	})
 }
 
-// decoded is the interceptor that has the batches of an ApplyStream decoded by [codec].
+// decoded is the interceptor that serves ApplyStream in its place, with batches that [codec] decodes.
 func (s *Server) decoded(srv any, rpc grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
 	if info.FullMethod != historyv1.HistoryService_ApplyStream_FullMethodName {
 		return handle(srv, rpc)
@@ -375,10 +374,10 @@ func admitAll(reports []report.Report, now int64, rules *history.Rulebook) (refu
 }
 
 // maxBehind and maxAhead are how far a device's clock may be off before its times are corrected, in
-// milliseconds. The time on the way looks like a clock that is behind. A correction by it
-// would make a report that was long on its way later than the next one. It never looks like
-// a clock that is ahead: that one is corrected, or its reports would all be of now. Some milliseconds are
-// within what the service knows of its own clock.
+// milliseconds. A report that is long on its way looks as if the clock were behind. To correct that
+// would date it later than the next report, so maxBehind is large. A clock that is ahead is corrected
+// nearly always, because nothing else looks like it, and without a correction all its reports would be of now.
+// MaxAhead allows for the error of the service's own clock.
 const (
 	maxBehind = 120_000
 	maxAhead  = 50
@@ -387,8 +386,8 @@ const (
 // maxClock bounds what a device's clock may show: far beyond any date, before and after 1970.
 const maxClock = 1 << 52
 
-// received is when the edge received a report, so that the way from there does not look like a
-// clock that is wrong: now where the edge does not say, or cannot be right.
+// received returns when the edge received a report, so that the time from there on does not look like a wrong clock.
+// It returns now where the edge does not say when, or says what cannot be.
 func received(r *report.Report, now int64) int64 {
 	if r.ReceivedAt > now || r.ReceivedAt < now-maxBehind {
 		return now
@@ -396,8 +395,8 @@ func received(r *report.Report, now int64) int64 {
 	return r.ReceivedAt
 }
 
-// correct takes the offset of the device's clock off its times, before they are validated: a device
-// whose clock shows 1970 gives all its times from 1970, that of sending included.
+// correct takes the error of the device's clock off its times. It comes before the times are validated: those of a device
+// whose clock shows 1970 are all of 1970, that of sending included.
 func correct(e *history.Event, sentAt, received int64) {
 	skew := received - sentAt
 	if sentAt == 0 || max(sentAt, -sentAt) > maxClock || -maxAhead <= skew && skew <= maxBehind {

@@ -25,12 +25,12 @@ type batch struct {
 	// section is the uid of the section that is written to, empty for the sections of the reports' types.
 	section string
 
-	// What groups are made of. It is used again for another batch.
+	// The memory of the groups. The next batch uses it again.
 	room    []group
 	indexes []int
 	byKey   map[history.Key]*group
 
-	// Records that the fold of a group at hand needs, see [group.add].
+	// Memory for the records of one fold, see [group.add].
 	delta history.Record
 	folds [2]history.Record
 }
@@ -44,18 +44,18 @@ type group struct {
 
 	base     *history.Record // what the cache holds
 	archived *history.Record // what the archive holds instead, where that was asked
-	older    *history.Record // what was held when another writer was first
+	older    *history.Record // what is folded in as well: the held record after a conflict, or what other sections have
 	user     history.User
-	cold     bool            // the archive may have clear marks that the user has not
+	cold     bool            // the archive may have clear marks that the cache has not
 	moved    bool            // the archive may have more of the record in other sections
 	next     *history.Record // base and events, nil when there is nothing
 	mark     bool            // the next write begins a hold: history.Write.Mark
 	done     bool            // stored, failed, or nothing to store
 	failed   bool            // a store did not answer
 	lost     bool            // a write lost against another writer
-	own      bool            // nobody else has next
+	own      bool            // no cache, hold or reader has next: it may be changed
 	visible  bool            // the key had a record that readers saw
-	granted  grant           // what an event of the batch has matched
+	granted  grant           // the etag that an event of the batch has matched, see below
 
 	written *history.Record // what the cache holds since; nil when nothing was written
 	ended   bool            // an event ended the viewing
@@ -134,8 +134,8 @@ func (g *group) add(i int, cleared int64) historyv1.Status {
 // when the user is complete, unless the cache's own record is partial.
 func (g *group) lacks() bool { return !g.user.Complete() || g.base != nil && g.base.Partial }
 
-// merged returns the fold of the record and an event in the room of the batch: most are on their
-// way to another one.
+// merged returns the fold of the record and an event in memory of the batch: it is mostly folded with another event
+// at once. See keep.
 func (g *group) merged(delta *history.Record) *history.Record {
 	m := &g.batch.folds[0]
 	if g.next == m {
@@ -149,7 +149,7 @@ func (g *group) merged(delta *history.Record) *history.Record {
 	return m
 }
 
-// keep copies a record that is still in the room of the batch, and its texts out of the batch's text, so that the
+// keep copies a record out of the memory of the batch, and its texts out of the batch's text, so that the
 // group owns it.
 func (g *group) keep() {
 	if g.next != &g.batch.folds[0] && g.next != &g.batch.folds[1] {
@@ -176,8 +176,8 @@ func text[T ~string](t, was T) T {
 	return T(strings.Clone(string(t)))
 }
 
-// decide adds a decision about the record to it. To dismiss what is dismissed already counts as
-// of now: something else of its series may have been played in between.
+// decide adds a decision about the record to it. A repeated dismissal takes the later time: another part of
+// the series may have been played in between.
 func (g *group) decide(i int) historyv1.Status {
 	r := &g.batch.reports[i]
 	visible := g.next.Visible(g.key.Object, &g.user)
@@ -192,9 +192,9 @@ func (g *group) decide(i int) historyv1.Status {
 	return historyv1.Status_STATUS_STORED
 }
 
-// markCounts reports whether what a user marks (watched, unwatched, reset) changes anything, and gives a mark without a time of its own that of
-// the moment after the latest event. Sent again it changes nothing, and it leaves nothing of an
-// object that nobody has played, unless as watched.
+// markCounts reports whether a user's mark (watched, unwatched, reset) changes anything. A mark that is sent again changes
+// nothing. Nor does one of an object without a record, unless it is "watched". A mark without a time of its own gets that of the moment after
+// the latest event.
 func (g *group) markCounts(e *history.Event, i int, cleared int64) bool {
 	visible, latest := g.next.Visible(g.key.Object, &g.user), g.batch.reports[i].Latest
 	switch {
@@ -285,7 +285,7 @@ func (g *group) allows(i int, delta *history.Record) bool {
 	return true
 }
 
-// repeats reports whether a session says again what it has said. The times of a wrong clock are
+// repeats reports whether an event says again what its session has said. The times of a wrong clock are
 // corrected by the time of the upload, so that a repeated upload has other times.
 func repeats(r, delta *history.Record) bool {
 	return delta.Session != "" && r.Session == delta.Session && r.Device == delta.Device &&
@@ -300,7 +300,7 @@ func (g *group) gone(i int, delta *history.Record) bool {
 }
 
 // again takes note of an event that the record had already, and reports whether it is the latest
-// one: another device may have reported in the same millisecond, and stand.
+// one: the report of another device in the same millisecond may be that.
 func (g *group) again(i int, delta *history.Record) bool {
 	n := g.next
 	stands := n.Version == delta.Version && n.State == delta.State && n.Position == delta.Position && n.Session == delta.Session && n.Device == delta.Device

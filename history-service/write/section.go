@@ -16,7 +16,8 @@ import (
 // the whole history. They are stored in the section of no class first, and then copied to the other sections by the same call. If that
 // call ends half way, or the class is newer than the clear, they are copied when the section's state is loaded for its next report.
 
-// entries loads keys, and copies clears and pauses that their sections lack to them. Copied says that there were some.
+// entries loads keys from the cache. Where there are classes, it also copies to their sections the clears and pauses that these
+// lack. Copied says that there were some.
 func (w *Writer) entries(ctx context.Context, keys []history.Key) (entries []history.Entry, copied bool) {
 	all, owners := slices.Clip(keys), map[string]int{}
 	for _, k := range keys {
@@ -108,8 +109,9 @@ func (w *Writer) follow(ctx context.Context, uid string) error {
 	return fmt.Errorf("others are always first: %w", history.ErrUnavailable)
 }
 
-// otherSections returns for each group the record that sections other than its own have of its object, nil for none. A tombstone
-// counts, too: a delete may have been made when the group's section was not there yet. It looks only while types are being moved. Each section's clears are applied. Where a store does not answer, the group fails.
+// otherSections returns for each group the record that the user's other sections have of its object, nil for none, with the clears of each
+// section applied. It looks only while types are being moved between classes. A tombstone counts, too: a delete may have been
+// made before the group's section was there. Where a store does not answer, the group fails.
 func (w *Writer) otherSections(ctx context.Context, groups []*group) []*history.Record {
 	if len(groups) == 0 || groups[0].batch.section != "" || !w.cfg.Rules.Moving(w.nowMS()) {
 		return nil
@@ -142,8 +144,8 @@ func (w *Writer) otherSections(ctx context.Context, groups []*group) []*history.
 	return all
 }
 
-// fromArchive folds the archive's records into entries that may lack them, for groups that cannot be decided without. Answers
-// of the others say that they are incomplete. The entry of keys[n] is for groups[of[n]].
+// fromArchive folds the archive's records into entries that may lack them, for groups that cannot be decided without them. The
+// other groups' answers say that they are incomplete. The entry of keys[n] is for groups[of[n]].
 func (w *Writer) fromArchive(ctx context.Context, groups []*group, keys []history.Key, of []int, entries []history.Entry) { //nolint:revive // parallel slices
 	var asked []history.Key
 	var into []*history.Entry

@@ -48,50 +48,6 @@ func (w *Writer) Apply(ctx context.Context, reports []report.Report, queued bool
 	return Result{days.Answers(), b}, nil
 }
 
-// Free gives the room of a batch back, once its items were taken.
-func (w *Writer) Free(r Result) {
-	r.batch.reset()
-	w.batches.Put(r.batch)
-}
-
-// Import folds whole records into a user's history and decides the status of each, which
-// reports of invalid ones have decided already. A cold user is warmed first: what the archive
-// knows of clears would otherwise come after this.
-//
-// A record that was removed later stays so, unless it is to be restored. Then it comes back as
-// of the moment after what removed it in the very step that writes it: a delete or clear that
-// comes in between makes that step fail, and the next one comes back after that.
-func (w *Writer) Import(ctx context.Context, uid string, reports []report.Report) error {
-	if err := w.cfg.ClockErr(); err != nil {
-		return fmt.Errorf("import: %w", err)
-	}
-	ctx, cancel := w.bounded(ctx)
-	defer cancel()
-	if _, err := w.cfg.Reader.User(ctx, uid); err != nil {
-		return fmt.Errorf("import: %w", err)
-	}
-	for _, section := range w.cfg.Rules.Sections(uid)[1:] {
-		if _, err := w.cfg.Reader.Section(ctx, section); err != nil {
-			return fmt.Errorf("import: %w", err)
-		}
-	}
-	b := &batch{reports: reports, whole: true}
-	w.prepare(b)
-	w.load(ctx, b)
-	w.store(ctx, b)
-	w.cfg.Notify.Changed(b.changes())
-	w.metrics.count(reports)
-	return nil
-}
-
-// current is the record as it stands after the batch.
-func (g *group) current() *history.Record {
-	if g.written != nil {
-		return g.written
-	}
-	return g.before()
-}
-
 // prepare groups the reports that are not yet decided and folds them into what is held.
 func (w *Writer) prepare(b *batch) {
 	b.rules = w.cfg.Rules
@@ -142,7 +98,7 @@ func (b *batch) inSection(k history.Key) history.Key {
 	return k
 }
 
-// reset empties a batch but for its room.
+// reset empties a batch and keeps its memory.
 func (b *batch) reset() {
 	clear(b.groups)
 	clear(b.room)
@@ -182,7 +138,7 @@ func (w *Writer) load(ctx context.Context, b *batch) {
 	var others []*history.Record
 	if len(w.cfg.Rules.Classes()) == 0 && b.section == "" {
 		entries = w.cfg.Cache.Load(ctx, keys)
-	} else { // as section.go says
+	} else { // see section.go
 		others = w.otherSections(ctx, groups)
 		entries, _ = w.entries(ctx, keys)
 	}
@@ -233,25 +189,25 @@ func (g *group) foldLoaded(e history.Entry) {
 // held record that the cache lacks: another service may have deleted it since. When the archive does
 // not answer, those groups fail, and no others.
 //
-// The whole batch waits, so the time is short. A delete without a time of its own asks too, for a
-// record of a clock that is ahead. It waits less, and does not depend on the answer unless nobody can read what the cache has: else it
-// would not know what to cover.
+// The whole batch waits, so the time is short. A delete without a time of its own (batch.latest) asks as well, because the archive's
+// record may be of a clock that is ahead. It waits even less, and is done without an answer, unless the cache's record is
+// damaged: then only the archive can say what it has to cover.
 func (w *Writer) loadDropped(ctx context.Context, groups []*group) {
-	old := needArchive(groups)
-	if len(old) == 0 {
+	need := needArchive(groups)
+	if len(need) == 0 {
 		return
 	}
-	depends := !old[0].batch.latest || old[0].matched()
+	depends := !need[0].batch.latest || need[0].matched()
 	patience := archiveWithin
 	switch {
 	case !depends:
 		patience = read.ArchivePatience
-	case old[0].batch.whole: // no player waits
+	case need[0].batch.whole: // no player waits
 		patience = w.cfg.Deadline
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	for _, g := range w.foldArchived(ctx, old) {
+	for _, g := range w.foldArchived(ctx, need) {
 		if depends || view.Damaged(g.base) {
 			g.fail()
 		}
@@ -259,18 +215,18 @@ func (w *Writer) loadDropped(ctx context.Context, groups []*group) {
 }
 
 // needArchive returns the groups that cannot be decided without the archive.
-func needArchive(groups []*group) (old []*group) {
+func needArchive(groups []*group) (need []*group) {
 	for _, g := range groups {
 		if g.needsArchive() {
-			old = append(old, g)
+			need = append(need, g)
 		}
 	}
-	return old
+	return need
 }
 
 // needsArchive reports whether the archive may have a record, dropped by the cache, that is newer than the
-// oldest of the events, or a delete of the held record. For a cold user it reports false where the batch can be decided without:
-// the warm-up fetches the row.
+// oldest of the events, or a delete of the held record. For a cold user it reports false where the batch can be decided
+// without the archive: the warm-up reads all of the user's row.
 func (g *group) needsArchive() bool {
 	switch {
 	case g.failed:
@@ -310,7 +266,7 @@ func (w *Writer) foldArchived(ctx context.Context, groups []*group) (unanswered 
 	if err != nil {
 		return groups
 	}
-	for i, g := range groups { // a cell that nobody can read is none: the job buries it
+	for i, g := range groups { // a damaged cell counts as none: the job moves it to the dead letters
 		if errors.Is(entries[i].Err, history.ErrUnavailable) {
 			unanswered = append(unanswered, g)
 			continue
@@ -381,7 +337,7 @@ func (w *Writer) store(ctx context.Context, b *batch) {
 			w.metrics.conflicts.Add(float64(len(writes)))
 		}
 	}
-	w.confirm(ctx, b)
+	w.confirmConflicts(ctx, b)
 	b.release(w.cfg.Aggregate)
 }
 
@@ -456,9 +412,9 @@ func asPartial(held *history.Record, current *history.Entry) *history.Record {
 	return &r
 }
 
-// confirm asks the cache once more about keys whose answers rely on a conflict alone: the content
+// confirmConflicts asks the cache once more about keys whose answers rely on a conflict alone: the content
 // that the conflict showed may not be on disk yet.
-func (w *Writer) confirm(ctx context.Context, b *batch) {
+func (w *Writer) confirmConflicts(ctx context.Context, b *batch) {
 	var keys []history.Key
 	var groups []*group
 	for _, g := range b.groups {
@@ -514,6 +470,14 @@ func (w *Writer) enqueue(ctx context.Context, b *batch) {
 	}
 }
 
+// current is the record as it stands after the batch.
+func (g *group) current() *history.Record {
+	if g.written != nil {
+		return g.written
+	}
+	return g.before()
+}
+
 // changes are the records that a batch has changed.
 func (b *batch) changes() iter.Seq[history.Change] {
 	return func(yield func(history.Change) bool) {
@@ -567,4 +531,39 @@ func (r Result) Items(all bool) []*historyv1.Item {
 		}
 	}
 	return items
+}
+
+// Free gives the memory of a batch back, once its items were taken.
+func (w *Writer) Free(r Result) {
+	r.batch.reset()
+	w.batches.Put(r.batch)
+}
+
+// Import folds whole records into a user's history and decides the status of each report that has none: reports
+// of invalid records come with theirs. A cold user is warmed first, because the archive may know of clears
+// that the cache does not.
+//
+// A record that was removed after its latest event stays removed, unless it is to be restored. Then its version is of the moment after
+// the removal. A delete or clear that comes in between makes the write fail, and the next try takes the moment after that one.
+func (w *Writer) Import(ctx context.Context, uid string, reports []report.Report) error {
+	if err := w.cfg.ClockErr(); err != nil {
+		return fmt.Errorf("import: %w", err)
+	}
+	ctx, cancel := w.bounded(ctx)
+	defer cancel()
+	if _, err := w.cfg.Reader.User(ctx, uid); err != nil {
+		return fmt.Errorf("import: %w", err)
+	}
+	for _, section := range w.cfg.Rules.Sections(uid)[1:] {
+		if _, err := w.cfg.Reader.Section(ctx, section); err != nil {
+			return fmt.Errorf("import: %w", err)
+		}
+	}
+	b := &batch{reports: reports, whole: true}
+	w.prepare(b)
+	w.load(ctx, b)
+	w.store(ctx, b)
+	w.cfg.Notify.Changed(b.changes())
+	w.metrics.count(reports)
+	return nil
 }
