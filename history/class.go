@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Class is a set of types of objects with a list, a life and a floor of their own. So many records of these types
-// push no records of other types out of the cache.
+// Class is a set of types of objects whose records have a list, a floor and a time to live of their own. So however many
+// records of these types there are, they push no records of other types out of the cache.
 type Class struct {
 	Name  string
 	Types []uint32
@@ -24,7 +24,7 @@ type Class struct {
 	ChangesOnly bool
 }
 
-// A section is the part of a user's history that is of one class, or of no class. The stores take the section of a class for
+// A section is the part of a user's history that is of one class, or of no class. The stores treat the section of a class as
 // a user of its own, in the same bucket as the user. Its uid is the user's uid, a byte that no uid has, and the class's name.
 const sectionMark = '\x01'
 
@@ -57,7 +57,7 @@ func ValidateSection(uid string) error {
 	return nil
 }
 
-// MaxClasses is how many classes there may be. A token of what has changed has a part of each, and stands in an address.
+// MaxClasses is how many classes there may be. The token of a change log has a part for each, and has to fit into a URL.
 const MaxClasses = 32
 
 const maxClassName = 32
@@ -91,8 +91,8 @@ func (b *Rulebook) ClassOf(typ uint32) *Class {
 	return nil
 }
 
-// named returns the class of a section, nil for the section of no class and for a class that is not known.
-func (b *Rulebook) named(section string) *Class {
+// ofSection returns the class of a section, nil for the section of no class and for a class that is not known.
+func (b *Rulebook) ofSection(section string) *Class {
 	if b == nil || len(b.classes) == 0 {
 		return nil
 	}
@@ -136,25 +136,26 @@ func (b *Rulebook) Life(typ uint32) int64 {
 
 // SectionLife returns for how long the stores keep a record of a section after its event, in milliseconds.
 func (b *Rulebook) SectionLife(section string) int64 {
-	if c := b.named(section); c != nil {
+	if c := b.ofSection(section); c != nil {
 		return c.Keep
 	}
 	return ArchiveLife
 }
 
-// Summarized reports whether summaries are kept of a section: what a class keeps for less than others ends with that.
+// Summarized reports whether summaries are kept of a section. There are none of a class that keeps its records for a shorter
+// time than the archive can: nothing of them is kept for longer than that.
 func (b *Rulebook) Summarized(section string) bool { return b.SectionLife(section) == ArchiveLife }
 
 // SectionList returns how many records of a section the cache keeps: usual, unless the class says another number.
 func (b *Rulebook) SectionList(section string, usual int) int {
-	if c := b.named(section); c != nil {
+	if c := b.ofSection(section); c != nil {
 		return cmp.Or(c.List, usual)
 	}
 	return usual
 }
 
-// SectionLog returns how many entries a section's log of changes keeps: as many as the cache keeps records of it, and no fewer than without
-// a class. An app that is told to read again reads all of the user's history, and not that section alone.
+// SectionLog returns how many entries a section's change log keeps: as many as the cache keeps records of it, and no fewer than
+// without a class. With fewer entries apps would have to read again more often, and they read all sections then.
 func (b *Rulebook) SectionLog(section string, usual int) int {
 	return max(b.SectionList(section, usual), usual)
 }

@@ -23,9 +23,9 @@ type Summary struct {
 	Before      Ended
 }
 
-// Ended sums up the records of an object that had expired when the next one began. The zero value stands for no record.
+// Ended sums up the records of an object that had expired before its latest record began. The zero value stands for no record.
 type Ended struct {
-	First, Until      int64 // Unix milliseconds; until is the time of the latest version
+	First, Until      int64 // Unix milliseconds; Until is the time of the latest of their versions
 	Plays             uint64
 	Watched, Furthest int64
 }
@@ -50,9 +50,10 @@ type Summarizer interface {
 	// asks for, also where the object still has a record. Clear marks are applied, and
 	// returned. Without summaries the page is empty, and there is no error.
 	Summaries(ctx context.Context, uid string, q Query) (SummaryPage, error)
-	// Summarize brings the summaries of a user up to the records that are older than [SummaryAge], and removes what is deleted,
-	// cleared, past its life, or of a section of which none are kept ([Rulebook.Summarized]); with all it looks at every tombstone, and not at those of that age alone. It may be
-	// repeated, and may end anywhere. It fails with [ErrConflict] when another one came first.
+	// Summarize counts in the summaries of a user the records that are older than [SummaryAge]. It removes summaries that are deleted,
+	// cleared, past their life, or of a section of which none are kept ([Rulebook.Summarized]). With all it looks at every
+	// tombstone, otherwise only at those of that age. It may be repeated, and may be broken off anywhere. It fails with
+	// [ErrConflict] when another call came first.
 	Summarize(ctx context.Context, uid string, all bool) error
 }
 
@@ -123,10 +124,10 @@ func (s Summary) With(o Object, r *Record, rules Rules) (Summary, bool) {
 	n := Summarize(o, r, rules)
 	switch {
 	case !there:
-	case r.Version < s.Version: // as it was before
+	case r.Version < s.Version: // an older content: it is counted already
 		return s, true
 	case s.isIn(r):
-		if n.Before = s.Before; r.Version == s.Version { // perhaps as it was before
+		if n.Before = s.Before; r.Version == s.Version { // perhaps an older content
 			n.First, n.Watched, n.Furthest = min(n.First, s.First), max(n.Watched, s.Watched), max(n.Furthest, s.Furthest)
 			if !r.unwatched() {
 				n.Plays = max(n.Plays, s.Plays)

@@ -12,15 +12,15 @@ import (
 	"github.com/playhead/playhead/internal/run"
 )
 
-// shared makes one read of equal ones that are asked for at once. A read that is asked for while an equal one is under way waits for
-// the next one, which begins when that ends and is for all who wait. So each sees what was acknowledged before it was asked for. A read
-// that nobody waits for any more ends, so that one that hangs keeps nobody who comes later.
+// shared joins equal reads that are asked for at once. A call that comes while an equal read is under way waits: one more read
+// begins when that ends, for all who wait. So each caller sees what was acknowledged before its call. A read for which nobody waits any
+// more is broken off: one that hangs must not hold up those who come later.
 type shared[T any] struct {
 	mu       sync.Mutex
-	underWay map[string]*sharedRead[T] // and the one after it, nil for none
+	underWay map[string]*sharedRead[T] // by name of a read that is under way: the one that waits for its end, nil for none
 }
 
-// sharedRead is a read that waits.
+// sharedRead is a read that waits for an equal one to end.
 type sharedRead[T any] struct {
 	read    func(context.Context) (T, error)
 	ctx     context.Context // done when nobody waits any more
@@ -31,7 +31,8 @@ type sharedRead[T any] struct {
 	err     error // both are set before done is closed
 }
 
-// do returns what the read of a name returns, or an equal one. What is returned is shared.
+// do returns what read returns, or what an equal read returns, which has the same name. Callers must not change the result: others
+// may have it, too.
 func (s *shared[T]) do(ctx context.Context, name string, read func(context.Context) (T, error)) (T, error) {
 	next := s.begin(ctx, name, read)
 	if next == nil {
@@ -69,7 +70,7 @@ func (s *shared[T]) begin(ctx context.Context, name string, read func(context.Co
 	return next
 }
 
-// leave takes one off those who wait for a read. After the last one it ends, or does not begin.
+// leave takes one off those who wait for a read. When the last one has left, the read is broken off, or does not begin.
 func (s *shared[T]) leave(name string, r *sharedRead[T]) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -82,7 +83,7 @@ func (s *shared[T]) leave(name string, r *sharedRead[T]) {
 	}
 }
 
-// end begins the next one.
+// end begins the read that waits, if there is one.
 func (s *shared[T]) end(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

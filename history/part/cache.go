@@ -30,7 +30,7 @@ func NewCache(m *Metrics) *Cache {
 	return &Cache{all: recent.New[string](cacheBytes, func(c cached) int { return c.size }), metrics: m}
 }
 
-// Cached returns what is known under a name, or else reads it, which tells how many bytes it takes.
+// Cached returns what is known under a name, or else calls read, which also returns how many bytes the value takes.
 // [ErrCorrupt] is counted.
 func Cached[T any](c *Cache, name string, read func() (T, int, error)) (T, error) {
 	if known, ok := c.get(name); ok {
@@ -41,7 +41,7 @@ func Cached[T any](c *Cache, name string, read func() (T, int, error)) (T, error
 	return Fresh(c, name, read)
 }
 
-// Fresh is Cached for what may not be what is known under the name.
+// Fresh calls read whatever is known under the name, and remembers what it returns.
 func Fresh[T any](c *Cache, name string, read func() (T, int, error)) (T, error) {
 	v, size, err := read()
 	if errors.Is(err, ErrCorrupt) {
@@ -60,7 +60,7 @@ func (c *Cache) Has(name string) bool {
 	return ok
 }
 
-// Keep has bytes under a name until they are taken.
+// Keep remembers bytes under a name until [Cache.Take] returns them.
 func (c *Cache) Keep(name string, b []byte) { c.put(name, cached{b, len(b)}) }
 
 // Take returns bytes that were kept under a name, nil for none, and forgets them.

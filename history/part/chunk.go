@@ -114,10 +114,10 @@ type Chunk struct {
 	packed  []byte
 
 	// The index, which the first reader who needs it makes.
-	once    sync.Once
-	stops   []stop
-	objects []uint64 // by hash: the upper bits of the hash, and the place
-	err     error
+	once     sync.Once
+	restarts []restart
+	objects  []uint64 // by hash: the upper bits of the hash, and the place
+	err      error
 }
 
 // Open reads a chunk. It fails with [ErrCorrupt] or [ErrNewer]. The chunk refers to b.
@@ -180,14 +180,14 @@ func (c *Chunk) ItemsFrom(v history.Version, wanted Wanted) iter.Seq2[history.It
 			yield(history.Item{}, err)
 			return
 		}
-		n, _ := slices.BinarySearchFunc(c.stops, v, func(s stop, v history.Version) int {
+		n, _ := slices.BinarySearchFunc(c.restarts, v, func(s restart, v history.Version) int {
 			if s.before > v {
 				return -1
 			}
 			return 1
 		})
 		n = max(n-1, 0)
-		c.items(c.stops[n].coder.clone(), n*stopEvery, func(i int, at history.Version, typ uint32) bool {
+		c.items(c.restarts[n].coder.clone(), n*restartEvery, func(i int, at history.Version, typ uint32) bool {
 			return at <= v && (wanted == nil || wanted(i, at, typ))
 		}, yield)
 	}
@@ -232,8 +232,8 @@ func (c *Chunk) At(places []int, use func(place int, it history.Item)) error {
 		return err
 	}
 	for len(places) > 0 {
-		n, end := places[0]/stopEvery, 1
-		for end < len(places) && places[end]/stopEvery == n {
+		n, end := places[0]/restartEvery, 1
+		for end < len(places) && places[end]/restartEvery == n {
 			end++
 		}
 		if err := c.between(n, places[:end], use); err != nil {
@@ -244,10 +244,10 @@ func (c *Chunk) At(places []int, use func(place int, it history.Item)) error {
 	return nil
 }
 
-// between reads records that are behind one stop.
+// between reads records that are behind one restart, and before the next.
 func (c *Chunk) between(n int, places []int, use func(place int, it history.Item)) (err error) {
 	wanted := func(i int, _ history.Version, _ uint32) bool { return i == places[0] }
-	c.items(c.stops[n].coder.clone(), n*stopEvery, wanted, func(it history.Item, failed error) bool {
+	c.items(c.restarts[n].coder.clone(), n*restartEvery, wanted, func(it history.Item, failed error) bool {
 		if err = failed; err != nil {
 			return false
 		}
@@ -258,16 +258,16 @@ func (c *Chunk) between(n int, places []int, use func(place int, it history.Item
 	return err
 }
 
-// stop is where to begin: a decoder that has come to a place, and the version of the record before.
-type stop struct {
+// restart is a place at which reading can begin: a decoder that has come there, and the version of the record before.
+type restart struct {
 	before history.Version
 	coder  *coder
 }
 
 const (
-	stopEvery = 64                      // records
-	placeBits = 1<<16 - 1               // of a place, below the bits of the hash of an object
-	stopSize  = recordColumns*64 + 1024 // bytes of memory, about
+	restartEvery = 64                      // records
+	placeBits    = 1<<16 - 1               // of a place, below the bits of the hash of an object
+	restartSize  = recordColumns*64 + 1024 // bytes of memory, about
 )
 
 // index goes through the chunk once.
@@ -285,8 +285,8 @@ func (c *Chunk) makeIndex() error {
 	text := make([]byte, 0, history.MaxObjectID+11)
 	d.skips = true
 	for i := range c.count {
-		if i%stopEvery == 0 {
-			c.stops = append(c.stops, stop{spare.Version, d.clone()})
+		if i%restartEvery == 0 {
+			c.restarts = append(c.restarts, restart{spare.Version, d.clone()})
 		}
 		d.head(&o, &spare)
 		text = d.texts[0].decode(d).appendTo(text[:0])
@@ -297,9 +297,9 @@ func (c *Chunk) makeIndex() error {
 		c.objects = append(c.objects, xxhash.Sum64(text)&^placeBits|uint64(i)) //nolint:gosec // a place
 	}
 	slices.Sort(c.objects)
-	for i := range c.stops {
+	for i := range c.restarts {
 		for j := range d.texts {
-			t := &c.stops[i].coder.texts[j]
+			t := &c.restarts[i].coder.texts[j]
 			t.all = slices.Clip(d.texts[j].seen)
 			t.seen = t.all[:len(t.seen)]
 		}
@@ -418,7 +418,7 @@ var (
 
 // Size is about how many bytes of memory the chunk takes, with its index.
 func (c *Chunk) Size() int {
-	return len(c.symbols) + len(c.texts) + len(c.packed) + 48*c.count + (c.count/stopEvery+1)*stopSize // a hash and a text for each record
+	return len(c.symbols) + len(c.texts) + len(c.packed) + 48*c.count + (c.count/restartEvery+1)*restartSize // a hash and a text for each record
 }
 
 // Open reads the chunk, as [Open] does, and makes sure that it is the one that is listed. It

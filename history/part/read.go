@@ -11,12 +11,12 @@ import (
 // Reader reads a user's parts.
 type Reader struct {
 	*Metadata
-	// Oldest is the time before which records have expired, in Unix milliseconds; 0 is for a reader that is given all that there are.
+	// Oldest is the time before which records have expired, in Unix milliseconds. With 0 none have.
 	Oldest int64
 	// Chunk reads a chunk that the metadata lists, as [Info.Open] does.
 	Chunk func(i *Info) (*Chunk, error)
-	// Ahead, if set, reads chunks that Chunk will be asked for, a bounded number, at once. Some may be there already,
-	// of which Has tells.
+	// Ahead, if set, reads at once some chunks that Chunk will be asked for soon. Has reports whether a chunk is in memory
+	// already.
 	Ahead func(infos []*Info) error
 	Has   func(i *Info) bool
 }

@@ -23,18 +23,18 @@ type Roll struct {
 	Oldest int64
 	// Version is that of the new metadata, after the version of the old.
 	Version uint64
-	// Name returns a name for a chunk that was never used, of the n-th new one.
+	// Name returns a name for the n-th new chunk that no chunk ever had.
 	Name func(n int) string
 }
 
 // Plan is what takes the place of a user's parts.
 type Plan struct {
-	Metadata *Metadata // without chunks where nothing is left
-	New      []Encoded // of its chunks, those that are to be written
+	Metadata *Metadata // has no chunks where nothing is left
+	New      []Encoded // those of its chunks that are to be written
 	Gone     []string  // the names of those that are no longer listed
-	Changed  bool      // or all is as it was
-	Removed  bool      // something of what is gone was deleted or cleared
-	Counted  int       // summaries that are new, or others
+	Changed  bool      // false where all is as it was
+	Removed  bool      // something was deleted or cleared, and its bytes are in chunks that are gone
+	Counted  int       // summaries that are new or have changed
 }
 
 // longRun is how many records are written again in one go: more would take memory.
@@ -45,8 +45,8 @@ const longRun = 4 * MaxRecords
 const fewChunks = 4
 
 // Roll plans the parts with what is to be rolled. Of two records of an object [Resolve] says which
-// one stays. Chunks of which nothing changes are listed again; a superseded record is only marked
-// as such until half of its chunk is, unless the user has deleted it. Each new chunk was read back and compared.
+// one stays. Chunks of which nothing changes are listed again. A superseded record is only marked
+// as such until half of its chunk is superseded, unless the user has deleted it. Each new chunk is read back and compared.
 func (p *Reader) Roll(r Roll) (Plan, error) {
 	w := roller{old: p, Roll: r, chunks: make([]rolling, len(p.Chunks))}
 	for i := range p.Chunks {
@@ -58,7 +58,7 @@ func (p *Reader) Roll(r Roll) (Plan, error) {
 		c.gone = c.info.Kind == Records && (newest < r.Oldest || cleared)
 		w.removed = w.removed || c.gone && cleared
 	}
-	for _, step := range []func() error{w.supersede, w.clear, w.makeRoom, w.write} {
+	for _, step := range []func() error{w.supersede, w.clear, w.markRewrites, w.write} {
 		if err := step(); err != nil {
 			return Plan{}, fmt.Errorf("roll: %w", err)
 		}
@@ -79,8 +79,8 @@ type roller struct {
 type rolling struct {
 	info       Info
 	superseded []uint16
-	rewrite    bool // without what is superseded, cleared or expired
-	gone       bool
+	rewrite    bool // it is written again, without what is superseded, cleared or expired
+	gone       bool // it is no longer listed
 }
 
 func (c *rolling) remove(place int) {
@@ -145,7 +145,8 @@ func (w *roller) resets() map[history.Object]int64 {
 	return resets
 }
 
-// copies finds whether a chunk has a superseded record of an object from before it was deleted.
+// copies has a chunk written again where it has a superseded record of an object from before the object was deleted: the
+// bytes must go, too.
 func (w *roller) copies(c *rolling, resets map[history.Object]int64) error {
 	if c.rewrite || len(c.info.Superseded) == 0 || len(resets) == 0 {
 		return nil
@@ -235,9 +236,9 @@ func cuts(u *history.User, it history.Item) bool {
 	return !history.Same(&r, it.Record)
 }
 
-// makeRoom finds the chunks in whose time new records are, those of which half is superseded,
-// and rows of small ones.
-func (w *roller) makeRoom() error {
+// markRewrites marks the chunks that are written again: those among whose times new records are, those of which half is
+// superseded, and small ones that stand in a row.
+func (w *roller) markRewrites() error {
 	for i := range w.chunks {
 		c := &w.chunks[i]
 		if c.info.Kind != Records {
@@ -336,7 +337,7 @@ func (w *roller) write() error {
 	return w.finish(append(run, items...))
 }
 
-// shorten encodes what of a long run nothing to come can stand before, and returns the rest.
+// shorten encodes the records of a long run that are newer than all to come, and returns the rest.
 func (w *roller) shorten(run []history.Item) (rest []history.Item, err error) {
 	if len(run) < longRun {
 		return run, nil

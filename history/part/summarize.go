@@ -10,10 +10,11 @@ import (
 
 // Summing is the input of [Reader.Summarize].
 type Summing struct {
-	// Items are the records that are old enough to be summarized, tombstones, and records of deleted objects, each object once, in any order.
+	// Items are the records that are old enough to be summarized, tombstones, and records of objects that were deleted before, each
+	// object once, in any order.
 	Items []history.Item
-	// Before is the time from which on records are too young to be counted, in Unix milliseconds: of them it matters only that their object was
-	// deleted. 0 is for none.
+	// Before is the time from which on records are too young to be counted, in Unix milliseconds: they only tell when their object
+	// was deleted. With 0 no record is too young.
 	Before int64
 	// Cleared are the user's clear marks. Summaries under them are removed.
 	Cleared map[uint32]int64
@@ -57,7 +58,7 @@ func (p *Reader) Summarize(s Summing) (Plan, error) {
 	}
 	slices.SortFunc(w.fresh, history.LatestFirst)
 	counted := len(w.fresh)
-	w.makeRoom()
+	w.markRewrites()
 	if err := w.write(); err != nil {
 		return Plan{}, fmt.Errorf("summarize: %w", err)
 	}
@@ -144,9 +145,9 @@ func (p *Reader) summaries(info *Info, use func(place int, s history.Summary) bo
 	return nil
 }
 
-// makeRoom marks the chunks that are written again: those among whose times new summaries are, those of which half is
+// markRewrites marks the chunks that are written again: those among whose times new summaries are, those of which half is
 // superseded, and, from the latest on, those that are not much larger than all that is written before them.
-func (w *summer) makeRoom() {
+func (w *summer) markRewrites() {
 	before, small := 0, true // new and written again, so far
 	for i := range w.chunks {
 		c := &w.chunks[i]
