@@ -178,7 +178,7 @@ func scenarios(o Options) []scenario {
 }
 
 // slowCases take, without the start of the engines, about half a minute (silent, hbase), a
-// minute (kafka, service, waiting), two (master-1, master-2, behind) and three (overload).
+// minute (kafka, service, edge, waiting), two (master-1, master-2, behind) and three (overload).
 func slowCases() []scenario {
 	const load = "players on WebSockets, watching"
 	return []scenario{
@@ -190,6 +190,7 @@ func slowCases() []scenario {
 		{name: "slow-kafka", load: load, fault: "the broker stands still for 20 s", asked: true, more: time.Minute, run: stalledBroker},
 		{name: "slow-hbase", load: load, fault: "the region server stands still for 10 s", asked: true, more: time.Minute, run: stalledRegions},
 		{name: "slow-service", load: load, fault: "one of two services stands still for 60 s", asked: true, more: time.Minute, run: standstill},
+		{name: "slow-edge", load: load, fault: "the edge stands still for 10 s, 3 times", asked: true, more: time.Minute, run: stoppedEdge},
 		{name: "slow-waiting", load: "many players with a message each", fault: "the only service stands still for 5 s", asked: true, more: 2 * time.Minute, run: waiting},
 	}
 }

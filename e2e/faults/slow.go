@@ -156,6 +156,33 @@ func standstill(ctx context.Context, t *trial) error {
 	return errors.Join(err, t.judgeSlow(ctx, c, row))
 }
 
+// stoppedEdge stops the edge for a while, as a machine is that moves to other hardware. When it goes on, all its timers are up and the
+// answers of the services are not read yet: it must blame nobody for that, and nobody moves.
+func stoppedEdge(ctx context.Context, t *trial) error {
+	const rounds, still = 3, 10 * time.Second
+	c, err := t.gather(ctx, 2, slowPlayers, "--redis", t.es["redis"].Addr())
+	if err != nil {
+		return err
+	}
+	for _, p := range c.players {
+		p.touched = true
+	}
+	row := SlowRow{What: fmt.Sprintf("the edge stands still for %v, %d times", still, rounds), Services: 2}
+	err = c.during(ctx, func(ctx context.Context) error {
+		for range rounds {
+			round, err := c.fault(ctx, still, func(sig syscall.Signal) error { t.stack.bff.signal(sig); return nil })
+			if err != nil {
+				return err
+			}
+			row.worst(round)
+		}
+		return nil
+	})
+	row.want(row.BackMS <= refusedIn.Milliseconds(), "the last failure is %d ms after the return", row.BackMS)
+	row.want(row.Resyncs == 0, "a watcher is told %d times to read again", row.Resyncs)
+	return errors.Join(err, t.judgeSlow(ctx, c, row))
+}
+
 // waiting has all players send a message at once while the only service stands
 // still: an edge must refuse what it cannot keep, and not grow.
 func waiting(ctx context.Context, t *trial) error {
