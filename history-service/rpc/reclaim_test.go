@@ -319,3 +319,56 @@ func TestManySwitchesAreOne(t *testing.T) {
 		t.Errorf("settings are %v, error %v; want recording on", got, err)
 	}
 }
+
+// TestReclaimBesideABatch has the cache come back older while a batch is stored, of which one record was written before
+// that and the other one has lost a race: what the first life had acknowledged is in the second one, under a mark.
+func TestReclaimBesideABatch(t *testing.T) {
+	h := newHouse(t)
+	cache := &rebornWithin{reborn: reborn{h.db.Cache()}}
+	life := "first"
+	s := h.service(t, func(c *rpc.Config) {
+		c.Cache = cache
+		c.Life = func(context.Context) (string, error) { return life, nil }
+	})
+	progress := historyv1.Kind_KIND_PROGRESS
+	apply(t, s, beat("u/before", progress, -1000, 10))
+	point(t, s, "u", "none") // waits until the user is warm, so that nobody reads meanwhile
+	if err := s.Confirm(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	older := h.older(t)
+	cache.within = func() {
+		cache.Cache, life = older.Cache(), "second"
+		if err := s.Confirm(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+	apply(t, s, beat("u/written", progress, 0, 20), beat("u/raced", progress, 0, 30))
+	if err := s.Confirm(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	ids := marked(t, older.Cache())
+	for id, want := range map[string]int64{"before": 10, "written": 20, "raced": 30} {
+		if it := point(t, s, "u", id); it.GetPositionMs() != want*1000 || !ids[id] {
+			t.Errorf("%s is at %v, with a mark %v; want %d s and a mark", id, it, ids[id], want)
+		}
+	}
+}
+
+// rebornWithin is a cache in which the last record of the next batch loses a race, and that is another one from then on.
+type rebornWithin struct {
+	reborn
+	within func()
+}
+
+func (c *rebornWithin) Apply(ctx context.Context, writes []history.Write) []history.Outcome {
+	within := c.within
+	if c.within = nil; within == nil {
+		return c.reborn.Apply(ctx, writes)
+	}
+	last := len(writes) - 1
+	out := c.reborn.Apply(ctx, writes[:last])
+	out = append(out, history.Outcome{Status: history.Conflict, Current: c.Load(ctx, []history.Key{writes[last].Key})[0]})
+	within()
+	return out
+}

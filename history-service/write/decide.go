@@ -91,7 +91,7 @@ func (w *Writer) deleteElsewhere(ctx context.Context, uid string, reports []repo
 // have been told that the clear has happened.
 func (w *Writer) rely(g *group) {
 	typ := g.key.Object.Type
-	w.decided.note(decision{uid: g.key.UID, clear: history.Clear{Type: typ, Until: g.user.ClearedAt(typ)}})
+	w.remember(decision{uid: g.key.UID, clear: history.Clear{Type: typ, Until: g.user.ClearedAt(typ)}}, g.batch.begun)
 }
 
 // inArchive returns of which keys the archive alone has a record that readers see, where it
@@ -307,11 +307,12 @@ func (w *Writer) Clear(ctx context.Context, req *historyv1.ClearRequest) (*histo
 		}
 		until = max(until, newest)
 	}
+	begun := w.compare.begun.Load()
 	until, err = w.cfg.Cache.Clear(ctx, req.GetUid(), history.Clear{Type: req.GetType(), Until: until})
 	if err != nil {
 		return nil, fmt.Errorf("clear: %w", err)
 	}
-	w.decided.note(decision{uid: req.GetUid(), clear: history.Clear{Type: req.GetType(), Until: until}})
+	w.remember(decision{uid: req.GetUid(), clear: history.Clear{Type: req.GetType(), Until: until}}, begun)
 	w.cfg.Aggregate.Announce(req.GetUid())
 	w.cfg.Notify.UserChanged(req.GetUid())
 	w.tellCleared(req.GetUid(), history.Clear{Type: req.GetType(), Until: until})
@@ -330,11 +331,12 @@ func (w *Writer) PutSettings(ctx context.Context, req *historyv1.PutSettingsRequ
 	if err := w.cfg.ClockErr(); err != nil {
 		return nil, fmt.Errorf("put settings: %w", err)
 	}
+	begun := w.compare.begun.Load()
 	pause, err := w.switched(ctx, req.GetUid(), req.GetRecording())
 	if err != nil {
 		return nil, fmt.Errorf("put settings: %w", err)
 	}
-	w.decided.note(decision{uid: req.GetUid(), pause: pause})
+	w.remember(decision{uid: req.GetUid(), pause: pause}, begun)
 	w.cfg.Aggregate.Announce(req.GetUid())
 	w.cfg.Notify.UserChanged(req.GetUid())
 	if err := w.follow(ctx, req.GetUid()); err != nil {

@@ -24,6 +24,8 @@ type batch struct {
 	whole bool
 	// section is the uid of the section that is written to, empty for the sections of the reports' types.
 	section string
+	// begun is how many comparisons had begun before the batch was stored.
+	begun uint64
 
 	// The memory of the groups. The next batch uses it again.
 	room    []group

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history-service/read"
@@ -20,13 +21,33 @@ func (w *Writer) Confirm(ctx context.Context) error {
 		return nil
 	}
 	life, err := w.cfg.Life(ctx)
-	if err == nil && life != w.life && (w.life != "" || w.remembers()) {
+	if err != nil {
+		return err
+	}
+	missed := w.compare.missed.Swap(false)
+	if missed || life != w.life && (w.life != "" || w.remembers()) {
 		err = w.Reclaim(ctx)
 	}
-	if err == nil {
-		w.life = life
+	if err != nil {
+		w.compare.missed.Store(true)
+		return err
 	}
-	return err
+	w.life = life
+	return nil
+}
+
+// comparisons has those of what is remembered with a cache that may have come back older. What the cache had stored before its life
+// ended may be remembered only after the comparison has begun, when the rest of its batch took long. Then all is compared once more.
+type comparisons struct {
+	begun  atomic.Uint64
+	missed atomic.Bool
+}
+
+// remembered is called when what was stored since a comparison is remembered.
+func (c *comparisons) remembered(since uint64) {
+	if c.begun.Load() != since {
+		c.missed.Store(true)
+	}
 }
 
 // remembers reports whether there is anything that could be brought back.
@@ -40,6 +61,7 @@ func (w *Writer) remembers() bool {
 // viewings that are still held. It fails with [history.ErrUnavailable]; then it may be
 // called again.
 func (w *Writer) Reclaim(ctx context.Context) error {
+	w.compare.begun.Add(1)
 	if err := w.decideAgain(ctx); err != nil {
 		return err
 	}
@@ -61,7 +83,7 @@ func (w *Writer) reclaim(ctx context.Context, keys []history.Key) (written int, 
 	ctx, cancel := w.bounded(ctx)
 	defer cancel()
 	b := w.heldBatch(keys)
-	defer b.release(w.cfg.Aggregate)
+	defer w.release(b)
 	held := make([]history.Key, len(b.groups))
 	for i, g := range b.groups {
 		held[i] = g.key
@@ -93,7 +115,7 @@ func (w *Writer) reclaim(ctx context.Context, keys []history.Key) (written int, 
 
 // heldBatch returns a batch without events of those keys that are still held.
 func (w *Writer) heldBatch(keys []history.Key) *batch {
-	b := &batch{groups: make([]*group, 0, len(keys))}
+	b := &batch{groups: make([]*group, 0, len(keys)), begun: w.compare.begun.Load()}
 	for _, k := range keys {
 		if held, _, ok := w.cfg.Aggregate.Get(k); ok {
 			b.groups = append(b.groups, &group{batch: b, key: k, held: held, base: held.Record, older: held.Beside, next: held.Record, done: true})
@@ -108,6 +130,12 @@ func (g *group) reclaim(e history.Entry) {
 	if g.older != nil || e.Record == nil || !history.SameContent(e.Record.Revision, g.base.Revision) {
 		g.conflict(e)
 	}
+}
+
+// remember remembers a decision that the cache has acknowledged since so many comparisons had begun.
+func (w *Writer) remember(d decision, begun uint64) {
+	w.decided.note(d)
+	w.compare.remembered(begun)
 }
 
 // decideAgain brings back what the cache has lost of them. It comes before the records: one

@@ -61,12 +61,13 @@ func (w *Writer) entries(ctx context.Context, keys []history.Key) (entries []his
 // copyDecisions copies to a section the clears and the pause that the section of no class, owner, has and the section's own
 // state lacks. It reports whether there were any.
 func (w *Writer) copyDecisions(ctx context.Context, section string, owner, own *history.User) (changed bool, err error) {
+	begun := w.compare.begun.Load()
 	if p := own.Pause.Newer(owner.Pause); p != own.Pause {
 		changed = true
 		if err := w.cfg.Cache.Pause(ctx, section, own.Pause, p); err != nil && !errors.Is(err, history.ErrConflict) {
 			return changed, err
 		}
-		w.decided.note(decision{uid: section, pause: p})
+		w.remember(decision{uid: section, pause: p}, begun)
 	}
 	for _, typ := range slices.Sorted(maps.Keys(owner.Cleared)) {
 		until := owner.Cleared[typ]
@@ -78,7 +79,7 @@ func (w *Writer) copyDecisions(ctx context.Context, section string, owner, own *
 		if _, err := w.cfg.Cache.Clear(ctx, section, c); err != nil {
 			return changed, err
 		}
-		w.decided.note(decision{uid: section, clear: c})
+		w.remember(decision{uid: section, clear: c}, begun)
 	}
 	if changed {
 		w.cfg.Aggregate.Announce(section)

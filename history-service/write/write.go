@@ -11,7 +11,6 @@ import (
 	"slices"
 
 	"github.com/playhead/playhead/history"
-	"github.com/playhead/playhead/history-service/aggregate"
 	"github.com/playhead/playhead/history-service/read"
 	"github.com/playhead/playhead/history-service/report"
 	"github.com/playhead/playhead/history-service/view"
@@ -321,6 +320,7 @@ func (g *group) relied() bool {
 // store writes what is loaded, and again as often as other writers of the same keys make
 // it necessary.
 func (w *Writer) store(ctx context.Context, b *batch) {
+	b.begun = w.compare.begun.Load()
 	for try := range read.MaxTries {
 		writes, groups := b.writes()
 		if len(writes) == 0 {
@@ -338,7 +338,7 @@ func (w *Writer) store(ctx context.Context, b *batch) {
 		}
 	}
 	w.confirmConflicts(ctx, b)
-	b.release(w.cfg.Aggregate)
+	w.release(b)
 }
 
 // writes returns what is still to be written, and the groups it belongs to.
@@ -433,7 +433,7 @@ func (w *Writer) confirmConflicts(ctx context.Context, b *batch) {
 }
 
 // release gives what was written to the aggregator.
-func (b *batch) release(a *aggregate.Aggregator) {
+func (w *Writer) release(b *batch) {
 	for _, g := range b.groups {
 		if !g.done { // other writers won every time
 			g.fail()
@@ -441,9 +441,10 @@ func (b *batch) release(a *aggregate.Aggregator) {
 		if g.written != nil {
 			held := g.held.Next(g.written, &g.user, g.cold)
 			held.Moved = g.moved
-			a.Put(g.key, held, g.ended)
+			w.cfg.Aggregate.Put(g.key, held, g.ended)
 		}
 	}
+	w.compare.remembered(b.begun)
 }
 
 // enqueue gives the queue the records of a batch as the cache now has them. The hold of each key

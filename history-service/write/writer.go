@@ -65,6 +65,7 @@ type Writer struct {
 	cfg     Config
 	metrics *metrics
 	life    string // of the cache, as it was last confirmed
+	compare comparisons
 	decided decided
 	batches sync.Pool // of *batch
 }

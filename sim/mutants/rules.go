@@ -229,7 +229,7 @@ var mutants = []mutant{
 	{name: "restored-held", rule: "what is brought back is folded into what is held", equivalent: "the compare of the write finds out what has happened since, and where nothing is to be written the cache is asked.", edits: []edit{{write, "ok && !b.latest && !b.whole &&", "ok && !b.latest &&"}}},
 
 	// More of them.
-	{name: "reclaim-once", rule: "what a service could not bring back at once it does not bring back", edits: []edit{{reclaim, "\tif err == nil {\n\t\tw.life = life\n\t}\n", "\tw.life = life\n"}}},
+	{name: "reclaim-once", rule: "what a service could not bring back at once it does not bring back", edits: []edit{{reclaim, "\t\tw.compare.missed.Store(true)\n\t\treturn err\n", "\t\tw.life = life\n\t\treturn err\n"}}},
 	{name: "pause-deletes", rule: "a pause has deletes ignored", edits: []edit{{fold, "if e.Kind != history.KindDelete && g.user", "if g.user"}}},
 	{name: "switch-lost", rule: "a switch that lost against another one is acknowledged", edits: []edit{{decide, "!errors.Is(err, history.ErrConflict) {\n\t\t\treturn pause, err", "err == nil || errors.Is(err, history.ErrConflict) {\n\t\t\treturn pause, nil"}}},
 	{name: "since-floor", rule: "a page since a time before the floor does not ask the archive", edits: []edit{{page, "q.Since > 0 && history.VersionOf(q.Since, 0) >= listed.User.Floor", "q.Since > 0"}}},
@@ -259,7 +259,7 @@ var mutants = []mutant{
 	{name: "put-order", rule: "of two writes that are put in the wrong order the earlier one is held", equivalent: "the later one is held beside it, so that what is held has all of it, and its base fails the compare.", edits: []edit{{flush, "case e.held.Record.CellTime <= held.Record.CellTime:", "case true:"}}},
 	{name: "restore-cell", rule: "what is given back is not put after what the archive has", equivalent: "for a while after another life has begun every record is folded with the archive's before it is put.", edits: []edit{{jobRepair, " && !laterCell(g.contents[k], e.Record)", ""}}},
 	{name: "relied-clear", rule: "a service does not remember the clear that a delete relies on", edits: []edit{{decide, "\t\t\tw.rely(g)\n", "\t\t\t_ = g\n"}}},
-	{name: "no-switches", rule: "a service does not bring back a switch", edits: []edit{{decide, "\tw.decided.note(decision{uid: req.GetUid(), pause: pause})\n", ""}}},
+	{name: "no-switches", rule: "a service does not bring back a switch", edits: []edit{{decide, "\tw.remember(decision{uid: req.GetUid(), pause: pause}, begun)\n", ""}}},
 	{name: "pause-cold", rule: "a switch of a cold user is made without what the archive knows", edits: []edit{{points, "return entries[0].User, nil", "return history.User{Cleared: entries[0].User.Cleared, Warm: true}, nil"}}},
 	{name: "put-cleared", rule: "the job puts what is cleared", equivalent: "the archive hides what its clear marks cover, and every reader applies those of the cache.", edits: []edit{{jobPut, "r := e.Record.After(e.User.ClearedAt(k.Object.Type))", "r := e.Record"}}},
 	{name: "fold-cleared", rule: "the job folds in what is cleared", equivalent: "the archive applies its clear marks itself, and readers those of the cache; only the bounds of records could tell.", edits: []edit{{jobFold, "history.Merge(e.Record, u.Cut(old.Record, o.Type))", "history.Merge(e.Record, old.Record)"}}},
