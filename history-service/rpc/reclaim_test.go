@@ -142,6 +142,30 @@ func TestReclaimOfAClearThatADeleteReliesOn(t *testing.T) {
 	}
 }
 
+// TestReclaimOfAClearOfAnotherSection: so it is where the object's type was moved to a class since: the delete relies on the clear
+// of the section that had its record.
+func TestReclaimOfAClearOfAnotherSection(t *testing.T) {
+	h, classes := classHouse(t, 0, "a: types=1")
+	cache := &reborn{h.db.Cache()}
+	s := h.service(t, classes, func(c *rpc.Config) { c.Cache = cache })
+	apply(t, h.service(t), beat("u/old", historyv1.Kind_KIND_PROGRESS, 2000, 10))
+	if _, err := h.db.Cache().Clear(t.Context(), "u", history.Clear{Until: start - 1000}); err != nil {
+		t.Fatal(err)
+	}
+	req := &historyv1.DeleteRequest{Uid: "u", Objects: []*historyv1.Object{{Id: "old", Type: 1}}, AtMs: start - 1500}
+	if _, err := s.Delete(t.Context(), req); err != nil {
+		t.Fatal(err)
+	}
+	older := h.older(t).Cache()
+	cache.Cache = older
+	if err := s.Reclaim(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if e := older.Load(t.Context(), []history.Key{history.UserKey("u")})[0]; e.User.ClearedAt(1) < start-1500 {
+		t.Errorf("the user's history is cleared up to %d, want what the delete relied on", e.User.ClearedAt(1))
+	}
+}
+
 // outrun has something happen before its next load.
 type outrun struct {
 	stores.Cache

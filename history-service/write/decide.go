@@ -45,9 +45,7 @@ func (w *Writer) Delete(ctx context.Context, req *historyv1.DeleteRequest) (*his
 		return nil, err
 	}
 	for _, g := range b.groups {
-		if g.batch.reports[g.reports[0]].Status == historyv1.Status_STATUS_CLEARED {
-			w.rely(g)
-		}
+		w.relyOnClear(g)
 		if (g.visible || archived[g]) && g.written != nil || elsewhere[g.key.Object] {
 			resp.Deleted++
 		}
@@ -82,16 +80,18 @@ func (w *Writer) deleteElsewhere(ctx context.Context, uid string, reports []repo
 			if g.visible && g.written != nil {
 				seen[g.key.Object] = true
 			}
+			w.relyOnClear(g)
 		}
 	}
 	return seen, nil
 }
 
-// rely remembers the clear that a delete relies on: it wrote no tombstone, and nobody else may
+// relyOnClear remembers the clear that a delete relies on, if it does: then it wrote no tombstone, and nobody else may
 // have been told that the clear has happened.
-func (w *Writer) rely(g *group) {
-	typ := g.key.Object.Type
-	w.remember(decision{uid: g.key.UID, clear: history.Clear{Type: typ, Until: g.user.ClearedAt(typ)}}, g.batch.begun)
+func (w *Writer) relyOnClear(g *group) {
+	if typ := g.key.Object.Type; g.batch.reports[g.reports[0]].Status == historyv1.Status_STATUS_CLEARED {
+		w.remember(decision{uid: g.key.UID, clear: history.Clear{Type: typ, Until: g.user.ClearedAt(typ)}}, g.batch.begun)
+	}
 }
 
 // inArchive returns of which keys the archive alone has a record that readers see, where it
