@@ -207,7 +207,7 @@ func TestCPUIsWhatTheKernelCharges(t *testing.T) {
 	before := charged(t)
 	got := engineTime(t)
 	after := charged(t)
-	if slack := 30 * time.Millisecond; got < before-slack || got > after+slack {
+	if slack := 4 * 10 * time.Millisecond; got < before-slack || got > after+slack { // four counters, each cut to a tick
 		t.Errorf("CPU is %v, want between %v and %v", got, before, after)
 	}
 }
