@@ -36,14 +36,14 @@ func (w *Writer) Confirm(ctx context.Context) error {
 	return nil
 }
 
-// comparisons has those of what is remembered with a cache that may have come back older. What the cache had stored before its life
-// ended may be remembered only after the comparison has begun, when the rest of its batch took long. Then all is compared once more.
+// comparisons tells whether a comparison of what the service remembers with the cache has missed something. The cache may store a part of
+// a batch, and lose its life, before the batch is remembered: a comparison that begins in between does not see it, so that another one has to follow.
 type comparisons struct {
-	begun  atomic.Uint64
-	missed atomic.Bool
+	begun  atomic.Uint64 // how many have begun
+	missed atomic.Bool   // another one has to follow
 }
 
-// remembered is called when what was stored since a comparison is remembered.
+// remembered is called once something is remembered. Since is how many comparisons had begun before the cache was asked to store it.
 func (c *comparisons) remembered(since uint64) {
 	if c.begun.Load() != since {
 		c.missed.Store(true)

@@ -408,8 +408,9 @@ func TestSlowRollerGivesUp(t *testing.T) {
 	}
 }
 
-// TestOldChunksStayForReaders rolls a user again as soon as chunks are replaced.
-func TestOldChunksStayForReaders(t *testing.T) {
+// withReplacedChunk rolls ten records, plays six of them again, and rolls them again: one chunk is replaced.
+func withReplacedChunk(t *testing.T) (*rollTest, []history.Cell) {
+	t.Helper()
 	r := newRollTest(t)
 	cells := r.plays(10)
 	r.roll()
@@ -419,6 +420,12 @@ func TestOldChunksStayForReaders(t *testing.T) {
 	r.store(cells[3:9]...)
 	r.clock.pass(2 * time.Hour)
 	r.roll()
+	return r, cells
+}
+
+// TestOldChunksStayForReaders rolls a user again as soon as chunks are replaced.
+func TestOldChunksStayForReaders(t *testing.T) {
+	r, _ := withReplacedChunk(t)
 	replaced := r.unlisted()
 	r.roll()
 	if got := r.unlisted(); len(replaced) != 1 || len(got) != 1 {
@@ -433,15 +440,7 @@ func TestOldChunksStayForReaders(t *testing.T) {
 
 // TestDeletedChunksGoAtOnce deletes what chunks have, also one that was replaced just before and has waited for its readers.
 func TestDeletedChunksGoAtOnce(t *testing.T) {
-	r := newRollTest(t)
-	cells := r.plays(10)
-	r.roll()
-	for i := 3; i < 9; i++ {
-		cells[i] = r.play(cells[i].Key, cells[i].Record, 0, 99)
-	}
-	r.store(cells[3:9]...)
-	r.clock.pass(2 * time.Hour)
-	r.roll()
+	r, cells := withReplacedChunk(t)
 	if names := r.unlisted(); len(names) != 1 {
 		t.Fatalf("chunks %q were replaced, want one", names)
 	}
