@@ -89,7 +89,7 @@ func (s *story) judge(r *history.Record, cleared int64) *fault {
 	if !s.has(func(e *event) bool { return e.shows(v) && e.Position == r.Position }) {
 		return lost("shows a position of %d, which nobody sent", r.Position)
 	}
-	return cmp.Or(v.sums(all, sure, floor), v.details(got, all, sure), viewings(r, all, sure, floor))
+	return cmp.Or(v.sums(totals(sure, floor), totals(all, floor), floor), v.details(got, all, sure), viewings(r, all, sure, floor))
 }
 
 func (s *story) has(match func(*event) bool) bool { return slices.ContainsFunc(s.events, match) }
@@ -120,8 +120,7 @@ func (e *event) shows(v view) bool {
 
 // sums judges the furthest position, the plays and the watched time: all that is sure is in
 // them, and nothing beyond what was sent since the floor.
-func (v view) sums(all, sure []*event, floor int64) *fault {
-	low, high := totals(sure, floor), totals(all, floor)
+func (v view) sums(low, high sum, floor int64) *fault {
 	switch {
 	case v.furthest < low.furthest:
 		return lost("furthest is %d, want %d", v.furthest, low.furthest)
@@ -153,7 +152,7 @@ func totals(events []*event, floor int64) sum {
 			continue
 		}
 		s.furthest = max(s.furthest, e.Position)
-		s.played[e.Session] = max(s.played[e.Session], min(e.Watched, e.At-floor))
+		s.played[e.Session] = max(s.played[e.Session], min(e.Watched, max(e.At-floor, 0)))
 		if e.completes() {
 			s.completed[e.Session] = true
 		}
@@ -263,7 +262,7 @@ func (b *book) judgeRead(k history.Key, it *historyv1.Item, since int) *fault {
 	if maybe > floor { // what else is hidden nobody knows
 		sure = only(sure, func(e *event) bool { return e.At > maybe || e == got })
 	}
-	if f := v.sums(all, sure, floor); f != nil {
+	if f := v.sums(totals(sure, max(floor, maybe)), totals(all, floor), floor); f != nil {
 		return f
 	}
 	return v.details(got, all, sure)

@@ -108,6 +108,8 @@ func TestJudgeRead(t *testing.T) {
 	first, second := sent(history.KindProgress, 1, 20_000, true), sent(history.KindProgress, 2, 30_000, true)
 	later, never := sent(history.KindProgress, 4, 40_000, true), sent(history.KindStop, 5, 50_000, false)
 	remove, perhaps := sent(history.KindDelete, 3, 0, true), sent(history.KindDelete, 3, 0, false)
+	long := sent(history.KindProgress, 29, 60_000, true)
+	long.StartedAt, long.Watched = base-60_000, 35_000
 	tests := []struct {
 		name  string
 		sent  []faults.Sent
@@ -128,6 +130,11 @@ func TestJudgeRead(t *testing.T) {
 		{"deleted since", []faults.Sent{first, second, remove}, 2, nil, ""},
 		{"perhaps deleted", []faults.Sent{first, second, perhaps}, 2, nil, ""},
 		{"perhaps not", []faults.Sent{first, second, perhaps}, 2, fold(first, second), ""},
+		{"perhaps deleted while it was watched", []faults.Sent{first, long, perhaps}, 2, fold(first, perhaps, long), ""},
+		{"perhaps not, while it was watched", []faults.Sent{first, long, perhaps}, 2, fold(first, long), ""},
+		{"watched less than since what was perhaps deleted", []faults.Sent{first, long, perhaps}, 2, changed(fold(first, long), func(r *history.Record) {
+			r.Watches = []history.Watch{{At: base + 29, Viewing: 1, Watched: 25}}
+		}), "lost"},
 		{"what nobody sent", []faults.Sent{first}, 1, fold(first, never), "lost"},
 	}
 	for _, tt := range tests {
