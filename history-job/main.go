@@ -28,7 +28,7 @@ type flags struct {
 	SweepEvery time.Duration `help:"How often overdue marks are looked for." default:"30s"`
 	SweepAge   time.Duration `help:"How old a mark is then; at least twice the hold of the services, or what they hold is archived more often than it need be." default:"240s"`
 	Remember   int           `help:"Keys archived last that are compared with the archive after Redis was restarted." default:"100000"`
-	RollAbove  int           `help:"Move what is old of users of whom the archive has more records than this into parts; 0 is nobody. First let every service and job have this version; 2000 is a good number."`
+	RollAbove  int           `help:"Records of a user from which on what is older than a day is moved into parts; 0 is never. It waits for the table to say that every process can read parts. See docs/long-histories.md." default:"2000"`
 	RollAfter  time.Duration `help:"How old that is. The first job that rolls says so for all, for good." default:"24h"`
 	RollMargin time.Duration `help:"More than clocks may differ and puts may take, also for good. Shorter than an hour is for tests, which start all processes after the first job." default:"1h" hidden:""`
 	Summary    time.Duration `help:"For how long a summary of each object is kept after its record has expired, such as 43800h; 0 keeps to the time that was set before, and keeps none if there was none. First let every service and job have this version."`

@@ -10,6 +10,8 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	"github.com/tsuna/gohbase"
 	"github.com/tsuna/gohbase/hrpc"
+	"github.com/tsuna/gohbase/pb"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/playhead/playhead/history"
 )
@@ -135,3 +137,26 @@ func (a *Archive) SummaryChunks(ctx context.Context, uid string) (int, error) {
 	}
 	return len(p.Chunks), nil
 }
+
+// AlterFamily changes a family of the table.
+func AlterFamily(ctx context.Context, c Config, family string, attributes map[string]string) error {
+	return withAdmin(c, func(admin gohbase.AdminClient) (hrpc.Call, error) {
+		list, err := hrpc.NewListTableNames(ctx)
+		call := alterFamily{addColumn{list, c.Table, family, attributes}}
+		if err == nil {
+			_, err = admin.(gohbase.RPCClient).SendRPC(call)
+		}
+		return call, err
+	})
+}
+
+type alterFamily struct{ addColumn }
+
+func (c alterFamily) Name() string { return "ModifyColumn" }
+
+func (c alterFamily) ToProto() proto.Message {
+	add := c.addColumn.ToProto().(*pb.AddColumnRequest)
+	return &pb.ModifyColumnRequest{TableName: add.TableName, ColumnFamilies: add.ColumnFamilies}
+}
+
+func (c alterFamily) NewResponse() proto.Message { return &pb.ModifyColumnResponse{} }

@@ -26,6 +26,8 @@ type parts struct {
 	cache   *part.Cache
 	metrics *part.Metrics
 
+	readers     atomic.Bool          // the table says that every process can read parts
+	warned      atomic.Bool          // of a table that does not
 	mark        atomic.Pointer[mark] // nil until one is known
 	tried, read atomic.Int64         // when it was last looked for, and looked for and answered
 }

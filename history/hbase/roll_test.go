@@ -732,6 +732,33 @@ func TestRollingBegins(t *testing.T) {
 	}
 }
 
+// TestMarkOfALaterVersion has a later version say in another form that there is rolling: who cannot read that refuses calls before rolls
+// begin, also who has found none before.
+func TestMarkOfALaterVersion(t *testing.T) {
+	r := newRollTest(t)
+	cells := r.plays(1)
+	c := hbase.Config{Now: r.clock.now, RollMargin: time.Hour}
+	running := hbase.Over(r.client, c)
+	page := func(a *hbase.Archive) error {
+		_, err := a.Page(t.Context(), r.uid, history.Query{Limit: 1})
+		return err
+	}
+	r.must(page(running))
+	put, err := hrpc.NewPutStr(t.Context(), "history", "##", map[string]map[string][]byte{"info": {"#rolling": []byte("v2 1 3 1 1")}})
+	r.must(err)
+	_, err = r.client.Put(put)
+	r.must(err)
+	r.clock.pass(time.Hour/2 + time.Second)
+	for name, a := range map[string]*hbase.Archive{"runs": running, "starts": hbase.Over(r.client, c)} {
+		if err := page(a); !errors.Is(err, history.ErrUnavailable) || !strings.Contains(err.Error(), "mark of rolling") {
+			t.Errorf("page of one that %s: %v, want it refused for the mark", name, err)
+		}
+		if err := errors.Join(a.Put(t.Context(), cells)...); !errors.Is(err, history.ErrUnavailable) {
+			t.Errorf("put of one that %s: %v, want ErrUnavailable", name, err)
+		}
+	}
+}
+
 // away is an HBase whose region with the mark does not answer.
 type away struct{ gohbase.Client }
 

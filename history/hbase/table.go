@@ -43,8 +43,10 @@ func (a *Archive) Prepare(ctx context.Context) error {
 }
 
 const (
-	life         = history.ArchiveLife / 1000 // seconds
-	createWithin = 2 * time.Minute            // 256 regions took 8 s on a small machine
+	life = history.ArchiveLife / 1000 // seconds
+	// readersLife is the life of a table of which every process can read parts: versions that cannot refuse it, as they want [life].
+	readersLife  = life + 1
+	createWithin = 2 * time.Minute // 256 regions took 8 s on a small machine
 	appearEvery  = 100 * time.Millisecond
 )
 
@@ -52,28 +54,30 @@ const (
 type shape struct {
 	name     string
 	families []string
-	life     int // of cells, in seconds
+	lives    []int // that cells may have, in seconds; a new table has the last one
 }
+
+func (s shape) newLife() int { return s.lives[len(s.lives)-1] }
 
 // prepare makes or checks the tables.
 func (a *Archive) prepare(ctx context.Context, c Config) error {
 	if err := a.within(ctx, func(ctx context.Context) error { return a.dialer.reach(ctx, c.ZooKeeper) }); err != nil {
 		return fmt.Errorf("%w: no ZooKeeper at %s: start HBase or correct the address: %w", history.ErrUnavailable, c.ZooKeeper, err)
 	}
-	rows := shape{c.Table, []string{family, lateFamily}, life}
+	rows := shape{c.Table, []string{family, lateFamily}, []int{life, readersLife}}
 	if err := a.prepareTable(ctx, c, rows); err != nil {
 		return err
 	}
 	if err := a.prepareSummaries(ctx, c); err != nil {
 		return err
 	}
-	if c.RollAbove == 0 {
-		return a.answer(c, rows, a.within(ctx, a.readMark))
+	if err := a.answer(c, rows, a.within(ctx, a.readMark)); err != nil || c.RollAbove == 0 || !a.mayRoll() {
+		return err
 	}
 	if err := a.answer(c, rows, a.addFamily(ctx, c, rows, lateFamily)); err != nil {
 		return err
 	}
-	if err := a.prepareTable(ctx, c, shape{string(a.parts.table), []string{partFamily}, life}); err != nil {
+	if err := a.prepareTable(ctx, c, shape{string(a.parts.table), []string{partFamily}, []int{life}}); err != nil {
 		return err
 	}
 	return a.answer(c, rows, a.within(ctx, a.BeginRolling))
@@ -84,7 +88,7 @@ func (a *Archive) prepareSummaries(ctx context.Context, c Config) error {
 	if c.Summary == 0 {
 		return nil
 	}
-	t := shape{string(a.summaries.table), []string{partFamily}, int(c.Summary.Seconds()) + summaryMargin}
+	t := shape{string(a.summaries.table), []string{partFamily}, []int{int(c.Summary.Seconds()) + summaryMargin}}
 	if err := a.prepareTable(ctx, c, t); err != nil {
 		return err
 	}
@@ -102,7 +106,20 @@ func (a *Archive) prepareTable(ctx context.Context, c Config, t shape) error {
 	if err != nil {
 		return a.answer(c, t, err)
 	}
-	return a.within(ctx, func(ctx context.Context) error { return checkTable(ctx, c, t) })
+	return a.within(ctx, func(ctx context.Context) error { return a.checkTable(ctx, c, t) })
+}
+
+// mayRoll reports whether the table says that every process can read parts, or there is rolling already. Where it does not say so, the
+// log says what to do.
+func (a *Archive) mayRoll() bool {
+	if a.parts.readers.Load() {
+		return true
+	}
+	if !a.parts.warned.Swap(true) {
+		a.config.Logger.Warn("the table does not say that every process can read parts: alter it when all of them can, and start this one again",
+			"rolled", a.parts.known(), "alter", fmt.Sprintf("alter '%s', {NAME => '%s', TTL => %d}", a.config.Table, family, readersLife))
+	}
+	return a.parts.known()
 }
 
 // answer says in an error what is wrong.
@@ -119,15 +136,20 @@ func (a *Archive) answer(c Config, t shape, err error) error {
 
 // checkTable refuses a table that forgets sooner or later than the archive should.
 // Reads and writes need no master: without one the table is taken as it is.
-func checkTable(ctx context.Context, c Config, t shape) error {
+func (a *Archive) checkTable(ctx context.Context, c Config, t shape) error {
 	families, err := describeTable(ctx, c, t.name)
 	if err != nil {
 		c.Logger.Warn("table not checked, the master of hbase does not answer", "table", t.name, "err", brief(err))
 		return nil
 	}
 	for i, name := range t.families {
-		if f, ok := families[name]; (ok || i == 0) && f["TTL"] != strconv.Itoa(t.life) {
-			return fmt.Errorf("table %s keeps cells for %q seconds: alter '%s', {NAME => '%s', TTL => %d}", t.name, f["TTL"], t.name, name, t.life)
+		f, ok := families[name]
+		seconds, _ := strconv.Atoi(f["TTL"])
+		if (ok || i == 0) && !slices.Contains(t.lives, seconds) {
+			return fmt.Errorf("table %s keeps cells for %q seconds: alter '%s', {NAME => '%s', TTL => %d}", t.name, f["TTL"], t.name, name, t.lives[0])
+		}
+		if name == family && seconds == readersLife {
+			a.parts.readers.Store(true)
 		}
 	}
 	return nil
@@ -154,7 +176,7 @@ func (a *Archive) create(ctx context.Context, c Config, t shape) error {
 	defer cancel()
 	families := make(map[string]map[string]string, len(t.families))
 	for _, name := range t.families {
-		families[name] = attributesOf(c, t.life)
+		families[name] = attributesOf(c, t.newLife())
 	}
 	err := withAdmin(c, func(admin gohbase.AdminClient) (hrpc.Call, error) {
 		call := hrpc.NewCreateTable(ctx, []byte(t.name), families, hrpc.SplitKeys(splitKeys(c.Regions)))
@@ -200,14 +222,14 @@ func (a *Archive) addFamily(ctx context.Context, c Config, t shape, family strin
 	defer cancel()
 	err = withAdmin(c, func(admin gohbase.AdminClient) (hrpc.Call, error) {
 		list, err := hrpc.NewListTableNames(ctx)
-		call := addColumn{list, t.name, family, attributesOf(c, t.life)}
+		call := addColumn{list, t.name, family, attributesOf(c, t.newLife())}
 		if err == nil {
 			_, err = admin.(gohbase.RPCClient).SendRPC(call)
 		}
 		return call, err
 	})
 	if err != nil && !slices.Contains(anotherAdded, javaClass(err)) {
-		return fmt.Errorf("add family: alter '%s', {NAME => '%s', TTL => %d, VERSIONS => 1}: %w", t.name, family, t.life, err)
+		return fmt.Errorf("add family: alter '%s', {NAME => '%s', TTL => %d, VERSIONS => 1}: %w", t.name, family, t.newLife(), err)
 	}
 	return a.await(ctx, t.name, family, missing)
 }

@@ -141,7 +141,7 @@ func TestOpenMakesTheTable(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, want := range map[string]string{"TTL": "7776000", "VERSIONS": "1", "BLOOMFILTER": "ROW", "COMPRESSION": "GZ"} {
+	for name, want := range map[string]string{"TTL": "7776001", "VERSIONS": "1", "BLOOMFILTER": "ROW", "COMPRESSION": "GZ"} {
 		if got[name] != want {
 			t.Errorf("%s: got %q, want %q", name, got[name], want)
 		}
