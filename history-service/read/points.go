@@ -73,7 +73,7 @@ func (r *Reader) foldMoved(ctx context.Context, keys []history.Key, entries []hi
 			continue
 		}
 		partial := *e.Record
-		partial.Partial = true
+		partial.Partial, partial.Revision = true, 0 // that its own section is archived says nothing of the others
 		e.Record = &partial
 	}
 }

@@ -518,6 +518,10 @@ func TestClassMovedAndTrimmed(t *testing.T) {
 	if p := pointOf(t, s, "ann/1_7"); !p.GetIncomplete() || p.GetPositionMs() != 10_000 {
 		t.Errorf("without the archive: got %v, want it incomplete", p)
 	}
+	archives(t, h)
+	if p := pointOf(t, s, "ann/1_7"); !p.GetIncomplete() {
+		t.Errorf("archived, and without the archive: got %v, want it incomplete", p)
+	}
 }
 
 // TestClassMovedAfterADelete has a report of before a delete come in after the type was moved to a class that there was not when
