@@ -58,6 +58,14 @@ func (s *witnesses) said(service int) {
 	}
 }
 
+// saidBeside notes that a service said so of what the cache may have lost before: it brings that back.
+func (s *witnesses) saidBeside(service int) {
+	if s.said(service); !slices.Contains(s.remember, service) {
+		s.remember = append(s.remember, service)
+	}
+	s.promised = true
+}
+
 // lost notes that the cache was lost. Safe is what needs no witness, as what is archived.
 func (s *witnesses) lost(k history.Key, safe bool, remembers func(int, history.Key, time.Time) bool) {
 	s.remember = s.remember[:0]

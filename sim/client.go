@@ -28,8 +28,11 @@ func (c *client) act(d *dice) {
 	case n < 52:
 		c.report(d)
 		c.send(d)
-	case n < 55:
+	case n < 54:
 		c.offline = !c.offline
+	case n < 55:
+		c.repeat(d)
+		c.send(d)
 	case n < 59:
 		c.importOld(d)
 		c.send(d)
@@ -167,6 +170,13 @@ func (c *client) heartbeat(d *dice) *historyv1.Heartbeat {
 		hb.Kind = historyv1.Kind_KIND_PAUSE
 	}
 	return hb
+}
+
+// repeat sends again what was answered, as a device does whose disk lacks the answer.
+func (c *client) repeat(d *dice) {
+	if len(c.done) > 0 {
+		c.outbox = append(c.outbox, c.done[d.n(len(c.done))])
+	}
 }
 
 // importOld adds reports of long ago, or of another player's last minute.

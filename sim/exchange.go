@@ -168,6 +168,11 @@ func (x *exchange) store() int {
 
 // proceed lets an exchange go on, in the way that is drawn.
 func (w *World) proceed(x *exchange) {
+	if len(x.left) == 0 && len(x.keys) > 0 {
+		w.trace(x, "is answered")
+		w.finish(x)
+		return
+	}
 	if w.isAway(x.store()) {
 		w.trace(x, "is not answered: the store is away")
 		if x.what == "fetch" {
@@ -254,7 +259,7 @@ func (w *World) goWrong(x *exchange, d *dice) {
 		w.trace(x, "each key by itself: done, refused, or done without an answer")
 		x.mixed(d)
 	default:
-		w.trace(x, "slow")
+		w.slow(x, len(x.left) > 0 && d.one(2))
 		x.idle = time.Now().Add(time.Duration(d.n(2500)) * time.Millisecond)
 		return
 	}
@@ -301,6 +306,16 @@ func (x *exchange) writes() bool {
 	return slices.Contains([]string{"apply", "clear", "pause"}, x.what)
 }
 
+// slow has the caller of an exchange wait, for its answer alone where it is done.
+func (w *World) slow(x *exchange, done bool) {
+	if !done {
+		w.trace(x, "slow")
+		return
+	}
+	w.trace(x, "done, the answer is slow")
+	x.all()
+}
+
 // follow has the write of the last call take the course that was drawn, and reports whether it did.
 func (w *World) follow(x *exchange) bool {
 	if w.course == goesWell || x.call != w.calls || !x.writes() {
@@ -309,8 +324,8 @@ func (w *World) follow(x *exchange) bool {
 	c := w.course
 	w.course = goesWell
 	switch c {
-	case isSlow:
-		w.trace(x, "slow")
+	case isSlow, answersSlowly:
+		w.slow(x, c == answersSlowly)
 		x.idle = time.Now().Add(2 * requestLimit)
 		return true
 	case isLost:

@@ -63,6 +63,9 @@ func (o *oracle) answer(a *attempt, status historyv1.Status, service int) string
 		case a.sent < o.lost: // it was stored, perhaps, in what is lost
 			a.k.unknown++
 			a.k.promised = a.k.promised || queued
+			if !o.torn(u, a.object, a.k) {
+				a.k.saidBeside(service)
+			}
 		case a.k.acked == 0:
 			a.k.acked = o.now()
 		}
@@ -250,6 +253,7 @@ func (o *oracle) restCuts(cuts []*cut, books ...*book) {
 // done notes that a delete or a clear was acknowledged.
 func (o *oracle) done(c *cut, service int) bool {
 	if c.sent < o.lost {
+		c.saidBeside(service)
 		return false
 	}
 	c.acked = o.now()
@@ -453,7 +457,8 @@ func (o *oracle) decide(k history.Key, v view, f *known) fate {
 }
 
 // settle fixes the cuts of a key to those that what is seen allows, and forgets what lies
-// before them.
+// before them. Where there are classes, a clear without an answer may have reached readers alone: until it is made once more, a
+// service goes on from what it holds, and says so to whoever reports.
 func (o *oracle) settle(k history.Key, v view) {
 	u := o.users[k.UID]
 	b, begun := u.book(k.Object), o.time+1
@@ -468,6 +473,10 @@ func (o *oracle) settle(k history.Key, v view) {
 				least = at
 				break
 			}
+		}
+		halfway := func(c *cut) bool { return c.acked == 0 && c.covers(k.Object.Type, least) }
+		if u.pause.divided && slices.ContainsFunc(u.clears, halfway) {
+			return
 		}
 		b.deletes = append(b.deletes, &cut{at: least, sent: begun, acked: o.now()})
 	}

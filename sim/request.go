@@ -76,6 +76,9 @@ func (c *client) answered(s *submission, statuses []historyv1.Status, items []*h
 			}
 		}
 		c.outbox = slices.DeleteFunc(c.outbox, func(o *historyv1.Heartbeat) bool { return o == hb })
+		if c.done = append(c.done, hb); len(c.done) > 4 {
+			c.done = c.done[1:]
+		}
 	}
 }
 

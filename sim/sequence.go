@@ -23,10 +23,12 @@ const (
 	reportNext                    // a viewing begins a millisecond after the user's last report
 	reportLate                    // up to three reports from before the last one
 	reportAgain                   // a viewing goes on
+	repeatOne                     // what was answered is sent again
 	removeOne                     // an object is deleted
 	removeAll                     // each object is deleted
 	clearAll                      // of one type, or of all
 	clearLast                     // up to the last report
+	clearBefore                   // up to shortly before it
 	switchRecording               // off, or on
 	markOne                       // as watched or not
 	dismissOne                    // or offer it again
@@ -48,7 +50,7 @@ const (
 
 // frequency is how often each action is drawn.
 var frequency = [actions]int{
-	reportNow: 8, reportNext: 4, reportLate: 4, reportAgain: 3, removeOne: 4, removeAll: 2, clearAll: 2, clearLast: 2, switchRecording: 2, markOne: 2, dismissOne: 2, backUp: 2, readSome: 6,
+	reportNow: 8, reportNext: 4, reportLate: 4, reportAgain: 3, repeatOne: 2, removeOne: 4, removeAll: 2, clearAll: 2, clearLast: 2, clearBefore: 1, switchRecording: 2, markOne: 2, dismissOne: 2, backUp: 2, readSome: 6,
 	archiveAll: 8, forgetUser: 3, passTime: 3, landAll: 4, holdBack: 3, loseCache: 2, storeAway: 1, killService: 1, setClock: 2,
 }
 
@@ -631,7 +633,7 @@ func (s *sequence) loseMeanwhile(d *dice) {
 		s.w.snapshot = s.w.cache.Clone()
 	}
 	if d.one(2) {
-		s.forced = [...]course{isSlow, isSlow, isLost, isRepeated}[d.n(4)]
+		s.forced = [...]course{isSlow, answersSlowly, isLost, isRepeated}[d.n(4)]
 		s.maybe(reportNow)
 		for range d.n(3) {
 			s.maybe([...]action{reportNow, reportNow, reportLate, removeOne, clearAll, switchRecording}[d.n(6)])
@@ -640,6 +642,10 @@ func (s *sequence) loseMeanwhile(d *dice) {
 		s.w.delayed[[...]string{"put", "put", "apply", "settle", "load", "publish"}[d.n(6)]] = true
 		for range 1 + d.n(2) {
 			s.maybe([...]action{reportNow, reportNow, removeOne, clearAll, switchRecording}[d.n(5)])
+		}
+		if d.one(4) { // the earlier one of two clears is made last
+			s.maybe([...]action{clearAll, clearLast}[d.n(2)])
+			s.maybe(clearBefore)
 		}
 		s.goOnUntil(100, 60, s.waits)
 	}
@@ -706,10 +712,41 @@ func (s *sequence) writeBeside(d *dice) {
 	if s.w.traits.older {
 		s.w.snapshot = s.w.cache.Clone()
 	}
-	s.forced = isSlow
-	s.maybe(reportNow)
-	s.maybe([...]action{reportLate, reportLate, reportNow}[d.n(3)])
+	switch d.n(3) {
+	case 0:
+		s.repeatBeside()
+	case 1:
+		s.answerBeside(d)
+	default:
+		s.forced = [...]course{isSlow, answersSlowly}[d.n(2)]
+		s.maybe(reportNow)
+		s.maybe([...]action{reportLate, reportLate, reportNow}[d.n(3)])
+		s.maybe(loseCache)
+		s.maybe(landAll)
+	}
+}
+
+// answerBeside loses the cache while a write is done and not answered. The answer comes when the service has compared what it remembers
+// with the cache, perhaps.
+func (s *sequence) answerBeside(d *dice) {
+	if !s.w.traits.loses {
+		return
+	}
+	s.forced = answersSlowly
+	s.maybe([...]action{reportNow, reportNow, removeOne, clearAll, switchRecording}[d.n(5)])
+	s.w.loseCache(d)
+	s.w.gather()
+	end := time.Now().Add(requestLimit - time.Duration(200+d.n(800))*time.Millisecond)
+	s.goOnUntil(100, 100, func() bool { return !time.Now().Before(end) })
+	s.maybe(landAll)
+}
+
+// repeatBeside loses the cache, and before the service has noticed a device sends again what it had sent before the last report.
+func (s *sequence) repeatBeside() {
+	s.actBy(0, reportNow)
+	s.actBy(1, reportNow)
 	s.maybe(loseCache)
+	s.actBy(0, repeatOne)
 	s.maybe(landAll)
 }
 
@@ -911,7 +948,11 @@ func (s *sequence) act(a action, d *dice) {
 	switch a {
 	case reportNow, reportNext, reportLate, reportAgain:
 		s.report(c, a, d)
-	case removeOne, removeAll, clearAll, clearLast, switchRecording, markOne, dismissOne:
+	case repeatOne:
+		if len(c.done) > 0 {
+			s.post(c, c.done[d.n(len(c.done))], d)
+		}
+	case removeOne, removeAll, clearAll, clearLast, clearBefore, switchRecording, markOne, dismissOne:
 		s.decide(c, a, d)
 	case readSome:
 		s.readWith(c, d)
@@ -1087,6 +1128,8 @@ func (s *sequence) decide(c *client, a action, d *dice) {
 		s.w.clear(c, &historyv1.ClearRequest{Uid: c.uid, Type: uint32(d.n(3))}) //nolint:gosec // small
 	case clearLast:
 		s.w.clear(c, &historyv1.ClearRequest{Uid: c.uid, Type: uint32(d.n(2)) * o.Type, UntilMs: s.lastReport()}) //nolint:gosec // small
+	case clearBefore:
+		s.w.clear(c, &historyv1.ClearRequest{Uid: c.uid, Type: uint32(d.n(2)) * o.Type, UntilMs: max(s.lastReport()-[...]int64{1, 1000}[d.n(2)], 0)}) //nolint:gosec // small
 	case markOne:
 		at := [...]int64{c.nowMS(), s.lastReport() + 1, max(s.lastReport()-1, 1)}[d.n(3)]
 		s.w.mark(c, o, historyv1.Mark(1+d.n(3)), at) //nolint:gosec // small

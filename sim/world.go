@@ -259,6 +259,7 @@ const (
 	isLost            // the caller gets no answer, and the write lands later
 	isRepeated        // it is done, and lands once more later
 	losesAnswer
+	answersSlowly // it is done, and its caller waits for the answer
 	courses
 )
 
@@ -384,7 +385,8 @@ type client struct {
 	offline bool
 	after   time.Time // when it tries again what was not answered
 	outbox  []*historyv1.Heartbeat
-	refused []func() // reads of the judge that were not answered
+	done    []*historyv1.Heartbeat // the last ones that were answered: a device that was restarted may send them again
+	refused []func()               // reads of the judge that were not answered
 	backup  []*historyv1.ImportedRecord
 
 	sessions int

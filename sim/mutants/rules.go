@@ -27,6 +27,7 @@ const (
 	archive   = "sim/archive.go"
 	fold      = "history-service/write/fold.go"
 	write     = "history-service/write/write.go"
+	writer    = "history-service/write/writer.go"
 	decide    = "history-service/write/decide.go"
 	reclaim   = "history-service/write/reclaim.go"
 	section   = "history-service/write/section.go"
@@ -230,6 +231,10 @@ var mutants = []mutant{
 
 	// More of them.
 	{name: "reclaim-once", rule: "what a service could not bring back at once it does not bring back", edits: []edit{{reclaim, "\t\tw.compare.missed.Store(true)\n\t\treturn err\n", "\t\tw.life = life\n\t\treturn err\n"}}},
+	{name: "reclaim-beside", rule: "what is stored beside a comparison with the cache is not compared again", edits: []edit{{write, "\tw.compare.remembered(b.begun)\n", ""}}},
+	{name: "lost-held", rule: "that the cache lacks a held record is no conflict", equivalent: "what is written then has an earlier cell time than what is held, which stays held beside it, and is compared with the cache.", edits: []edit{{write, "(e.Record == nil || !history.SameContent(e.Record.Revision, held.Revision))", "e.Record != nil && !history.SameContent(e.Record.Revision, held.Revision)"}}},
+	{name: "decided-last", rule: "of several clears a service remembers the one that was told last", edits: []edit{{writer, "one.clear.Until > all[i].clear.Until ||", "one.clear.Until > 0 ||"}}},
+	{name: "below-cached", rule: "below the floor a page shows the cache's record where the archive has a later one", edits: []edit{{page, " || r.Version < old[i].Record.Version", ""}}},
 	{name: "pause-deletes", rule: "a pause has deletes ignored", edits: []edit{{fold, "if e.Kind != history.KindDelete && g.user", "if g.user"}}},
 	{name: "switch-lost", rule: "a switch that lost against another one is acknowledged", edits: []edit{{decide, "!errors.Is(err, history.ErrConflict) {\n\t\t\treturn pause, err", "err == nil || errors.Is(err, history.ErrConflict) {\n\t\t\treturn pause, nil"}}},
 	{name: "since-floor", rule: "a page since a time before the floor does not ask the archive", edits: []edit{{page, "q.Since > 0 && history.VersionOf(q.Since, 0) >= listed.User.Floor", "q.Since > 0"}}},
