@@ -69,7 +69,7 @@ func serve(ctx context.Context, args []string, getenv func(string) string, out i
 	if err != nil {
 		return fmt.Errorf("--rules: %w", err)
 	}
-	if err := history.ValidateSummaryLife(f.Summary); err != nil {
+	if err := history.ValidateSummaryTTL(f.Summary); err != nil {
 		return fmt.Errorf("--%w", err)
 	}
 	if err := history.ValidateUID(f.User); err != nil {

@@ -56,7 +56,7 @@ func archive(ctx context.Context, args []string, getenv func(string) string, out
 	if err != nil {
 		return fmt.Errorf("--rules: %w", err)
 	}
-	if err := history.ValidateSummaryLife(f.Summary); err != nil {
+	if err := history.ValidateSummaryTTL(f.Summary); err != nil {
 		return fmt.Errorf("--%w", err)
 	}
 	g, err := f.wire(ctx, rules)

@@ -5,11 +5,11 @@ import (
 	"fmt"
 )
 
-// ArchiveLife is how long the archive keeps a record after its event.
-const ArchiveLife = 90 * 24 * 3600 * 1000 // milliseconds
+// ArchiveTTL is how long the archive keeps a record after its event.
+const ArchiveTTL = 90 * 24 * 3600 * 1000 // milliseconds
 
 // Archive is the store of record: a row per user, a cell per object under the record's
-// cell time, and a life of [ArchiveLife]. Its methods may be called from many
+// cell time, and a TTL of [ArchiveTTL]. Its methods may be called from many
 // goroutines.
 type Archive interface {
 	// Put stores each cell unless a newer one stands: of two cells of one key the
@@ -34,7 +34,7 @@ type Archive interface {
 	// page without a cursor, and logged; the cut time takes them in.
 	Page(ctx context.Context, uid string, q Query) (Page, error)
 	// PutUser stores a user's clear marks and pause, each unless a later one stands,
-	// and drops what the marks cover. Marks and pause have no end of life: a mark is
+	// and drops what the marks cover. Marks and pause do not expire: a mark is
 	// needed for as long as a record holds something from before it, which may be one
 	// of much later.
 	PutUser(ctx context.Context, uid string, u User) error

@@ -44,9 +44,9 @@ const (
 // that of a whole history what was played later comes back as later, to two minutes within a
 // day before the cut, a quarter of an hour within a week, and two hours before that.
 func RestoredAt(played, cut int64) int64 {
-	age, passed := min(max(cut-played, 0), ArchiveLife), int64(0)
+	age, passed := min(max(cut-played, 0), ArchiveTTL), int64(0)
 	for i, s := range steps {
-		until := int64(ArchiveLife)
+		until := int64(ArchiveTTL)
 		if i+1 < len(steps) {
 			until = steps[i+1].age
 		}

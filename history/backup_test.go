@@ -160,7 +160,7 @@ func TestRestoreIntoWhatWentOn(t *testing.T) {
 // TestRestoredInOrder: of a whole history, what was played later comes back as later.
 func TestRestoredInOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		ages := rapid.SliceOfN(rapid.Int64Range(-history.ArchiveLife/10, 2*history.ArchiveLife), 2, 2).Draw(t, "ages")
+		ages := rapid.SliceOfN(rapid.Int64Range(-history.ArchiveTTL/10, 2*history.ArchiveTTL), 2, 2).Draw(t, "ages")
 		slices.Sort(ages)
 		newer, older := history.RestoredAt(epoch-ages[0], epoch), history.RestoredAt(epoch-ages[1], epoch)
 		if newer < older || older < epoch || newer > epoch+history.MaxLift {

@@ -83,7 +83,7 @@ type Write struct {
 	// cleared by then. Only a write without a base needs them: a change of either changes every base.
 	Pause   Pause
 	Cleared int64
-	// Mark says that a new hold begins, with which the content's life does. Whether the key has a dirty
+	// Mark says that a new hold begins, with which the content's TTL does. Whether the key has a dirty
 	// mark does not depend on it.
 	Mark bool
 }
@@ -196,15 +196,15 @@ type ChangeLog interface {
 	// the log is at that moment. Where there is no log it begins one, with an entry for each content that is not settled.
 	// From then on each write with no base, or a settled one, makes an entry in its atomic step. It takes the place of
 	// the entry that the object had, or that one stays beside it until a trim. A [Applier.Clear] ends
-	// the log, and it goes with the user's state; an adapter may end it when nobody has asked for [ChangeLogLife].
+	// the log, and it goes with the user's state; an adapter may end it when nobody has asked for [ChangeLogTTL].
 	//
 	// A content that a later Load says is settled stays so until another write makes an entry, also when the store restarts,
-	// unless it has another life then. It fails with [ErrUnavailable].
+	// unless it has another TTL then. It fails with [ErrUnavailable].
 	Changes(ctx context.Context, uid string, after uint64, limit int) (Changes, error)
 }
 
-// ChangeLogLife is for how long a user's log is kept when nobody asks for it.
-const ChangeLogLife = 30 * 24 * time.Hour
+// ChangeLogTTL is for how long a user's log is kept when nobody asks for it.
+const ChangeLogTTL = 30 * 24 * time.Hour
 
 // Changes is a part of a user's log.
 type Changes struct {

@@ -9,12 +9,12 @@ import (
 	"time"
 )
 
-// Class is a set of types of objects whose records have a list, a floor and a time to live of their own. So however many
+// Class is a set of types of objects whose records have a list, a floor and a TTL of their own. So however many
 // records of these types there are, they push no records of other types out of the cache.
 type Class struct {
 	Name  string
 	Types []uint32
-	// Keep is how long a record lives after its event, in milliseconds, at most [ArchiveLife].
+	// Keep is how long a record lives after its event, in milliseconds, at most [ArchiveTTL].
 	Keep int64
 	// List is how many records of a user the cache keeps, 0 for as many as it keeps without a class.
 	List int
@@ -123,28 +123,28 @@ func (b *Rulebook) Sections(uid string) []string {
 // Moving reports whether at a time, in Unix milliseconds, records of a type may be in other sections than in the one into which
 // its reports are written now. That is so for as long as a record lives after the day on which types were last moved.
 func (b *Rulebook) Moving(now int64) bool {
-	return b != nil && b.moved > 0 && now < b.moved+ArchiveLife+24*3600*1000
+	return b != nil && b.moved > 0 && now < b.moved+ArchiveTTL+24*3600*1000
 }
 
-// Life returns for how long a record of a type lives after its event, in milliseconds.
-func (b *Rulebook) Life(typ uint32) int64 {
+// TTL returns for how long a record of a type lives after its event, in milliseconds.
+func (b *Rulebook) TTL(typ uint32) int64 {
 	if c := b.ClassOf(typ); c != nil {
 		return c.Keep
 	}
-	return ArchiveLife
+	return ArchiveTTL
 }
 
-// SectionLife returns for how long the stores keep a record of a section after its event, in milliseconds.
-func (b *Rulebook) SectionLife(section string) int64 {
+// SectionTTL returns for how long the stores keep a record of a section after its event, in milliseconds.
+func (b *Rulebook) SectionTTL(section string) int64 {
 	if c := b.ofSection(section); c != nil {
 		return c.Keep
 	}
-	return ArchiveLife
+	return ArchiveTTL
 }
 
 // Summarized reports whether summaries are kept of a section. There are none of a class that keeps its records for a shorter
 // time than the archive can: nothing of them is kept for longer than that.
-func (b *Rulebook) Summarized(section string) bool { return b.SectionLife(section) == ArchiveLife }
+func (b *Rulebook) Summarized(section string) bool { return b.SectionTTL(section) == ArchiveTTL }
 
 // SectionList returns how many records of a section the cache keeps: usual, unless the class says another number.
 func (b *Rulebook) SectionList(section string, usual int) int {
@@ -177,7 +177,7 @@ func (b *Rulebook) Brief(e *Event) bool {
 
 // Known reports whether an event of a class with ChangesOnly changes nothing in a record: it has the record's state and position, and
 // its duration and metadata or none. Another session or device is no change. An event that comes after half of the record's
-// life counts as a change, so that a record in use does not expire.
+// TTL counts as a change, so that a record in use does not expire.
 func (b *Rulebook) Known(r *Record, e *Event) bool {
 	c := b.ClassOf(e.Key.Object.Type)
 	return c != nil && c.ChangesOnly && r != nil && e.Kind != KindDelete && !e.Kind.Marks() &&
@@ -197,7 +197,7 @@ func (b *Rulebook) addClass(name, values string) error {
 	if len(b.classes) == MaxClasses {
 		return fmt.Errorf("want at most %d classes", MaxClasses)
 	}
-	c, given := Class{Name: name, Keep: ArchiveLife}, make(map[string]bool)
+	c, given := Class{Name: name, Keep: ArchiveTTL}, make(map[string]bool)
 	for value := range strings.FieldsSeq(values) {
 		key, text, _ := strings.Cut(value, "=")
 		if given[key] {
@@ -234,7 +234,7 @@ func (c *Class) set(key, text string) (err error) {
 	case "types":
 		c.Types, err = types(text)
 	case "keep":
-		if c.Keep, err = days(text); err == nil && (c.Keep < 1000 || c.Keep > ArchiveLife) {
+		if c.Keep, err = days(text); err == nil && (c.Keep < 1000 || c.Keep > ArchiveTTL) {
 			err = fmt.Errorf("want 1s to 90d, for which the archive keeps anything, got %q", text)
 		}
 	case "list":

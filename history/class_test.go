@@ -20,7 +20,7 @@ func TestParseClasses(t *testing.T) {
 	want := []history.Class{
 		{Name: "previews", Types: []uint32{7, 8}, Keep: 14 * 24 * 3600 * 1000, List: 200, Least: 2000},
 		{Name: "preferences", Types: []uint32{9}, Keep: 36 * 3600 * 1000, ChangesOnly: true},
-		{Name: "gone", Keep: history.ArchiveLife},
+		{Name: "gone", Keep: history.ArchiveTTL},
 	}
 	if got := book.Classes(); len(got) != len(want) {
 		t.Fatalf("got %+v, want %+v", got, want)
@@ -46,12 +46,12 @@ func TestParseClasses(t *testing.T) {
 		}
 	}
 	type sizes struct {
-		life                  int64
+		ttl                   int64
 		list, log, shorterLog int
 	}
 	usual := sizes{90 * day, 1000, 1000, 100}
 	for section, want := range map[string]sizes{"ann": usual, "ann\x01previews": {14 * day, 200, 1000, 200}, "ann\x01gone": usual, "ann\x01unknown": usual} {
-		got := sizes{book.SectionLife(section), book.SectionList(section, 1000), book.SectionLog(section, 1000), book.SectionLog(section, 100)}
+		got := sizes{book.SectionTTL(section), book.SectionList(section, 1000), book.SectionLog(section, 1000), book.SectionLog(section, 100)}
 		if got != want {
 			t.Errorf("section %q: got %+v, want %+v", section, got, want)
 		}

@@ -32,11 +32,11 @@ type Ended struct {
 
 // SummaryAge is the age from which on records are summarized, in milliseconds: a week before they expire. A record that changes
 // in that week is summarized again.
-const SummaryAge = ArchiveLife - 7*24*3600*1000
+const SummaryAge = ArchiveTTL - 7*24*3600*1000
 
-// ValidateSummaryLife fails unless summaries may be kept for so long: 0 is for as long as the store says.
-func ValidateSummaryLife(d time.Duration) error {
-	if d != 0 && d < ArchiveLife*time.Millisecond {
+// ValidateSummaryTTL fails unless summaries may be kept for so long: 0 is for as long as the store says.
+func ValidateSummaryTTL(d time.Duration) error {
+	if d != 0 && d < ArchiveTTL*time.Millisecond {
 		return Invalid("summary", "want at least 2160h, for as long as there are records")
 	}
 	return nil
@@ -44,14 +44,14 @@ func ValidateSummaryLife(d time.Duration) error {
 
 // Summarizer is an archive that keeps summaries.
 type Summarizer interface {
-	// SummaryLife returns for how long summaries are kept, in milliseconds since their object was last played; 0 where there are none.
-	SummaryLife(ctx context.Context) (int64, error)
+	// SummaryTTL returns for how long summaries are kept, in milliseconds since their object was last played; 0 where there are none.
+	SummaryTTL(ctx context.Context) (int64, error)
 	// Summaries returns a page of a user's summaries, in the order of [Cursor.Compare]. They are of all times that the query
 	// asks for, also where the object still has a record. Clear marks are applied, and
 	// returned. Without summaries the page is empty, and there is no error.
 	Summaries(ctx context.Context, uid string, q Query) (SummaryPage, error)
 	// Summarize counts in the summaries of a user the records that are older than [SummaryAge]. It removes summaries that are deleted,
-	// cleared, past their life, or of a section of which none are kept ([Rulebook.Summarized]). With all it looks at every
+	// cleared, past their TTL, or of a section of which none are kept ([Rulebook.Summarized]). With all it looks at every
 	// tombstone, otherwise only at those of that age. It may be repeated, and may be broken off anywhere. It fails with
 	// [ErrConflict] when another call came first.
 	Summarize(ctx context.Context, uid string, all bool) error
@@ -148,8 +148,8 @@ func (r *Record) unwatched() bool { return r.PlaysBefore == 0 && r.PlaysBeforeAt
 
 // isIn reports whether r is the summary's latest record, grown since, and not a record that began later: its oldest event
 // is not after the summary's last one. A record of sessions without names may not know its oldest event. Then an event
-// within the life of the summary's record was most probably folded into the same one.
+// within the TTL of the summary's record was most probably folded into the same one.
 func (s *Summary) isIn(r *Record) bool {
 	oldest := r.Oldest()
-	return oldest <= s.Last || r.Session == "" && oldest < s.Last+ArchiveLife
+	return oldest <= s.Last || r.Session == "" && oldest < s.Last+ArchiveTTL
 }

@@ -56,7 +56,7 @@ func (a *Archive) put(c history.Cell) {
 
 // live returns a cell that has not outlived its time.
 func (a *Archive) live(r *history.Record) *history.Record {
-	if r == nil || r.CellTime <= a.Now()-history.ArchiveLife {
+	if r == nil || r.CellTime <= a.Now()-history.ArchiveTTL {
 		return nil
 	}
 	return r

@@ -178,12 +178,12 @@ func (p *Process) Token(uid string, life time.Duration) (string, error) {
 	return token.Mint(p.secret, uid, p.cfg.Audience, life)
 }
 
-// tokenLife is how long the printed token is good for.
-const tokenLife = 30 * 24 * time.Hour
+// tokenTTL is how long the printed token is good for.
+const tokenTTL = 30 * 24 * time.Hour
 
 // Greet prints where everything is, and a token for trying things.
 func (p *Process) Greet(out io.Writer, uid string) {
-	token, err := p.Token(uid, tokenLife)
+	token, err := p.Token(uid, tokenTTL)
 	if err != nil {
 		token = fmt.Sprintf("(none: %v)", err)
 	}

@@ -218,22 +218,22 @@ func (t *trial) kept(ctx context.Context, want map[history.Key]*history.Record) 
 	return nil
 }
 
-// shortLife is how long the cache keeps a record in the case of that name. It is longer than
+// shortTTL is how long the cache keeps a record in the case of that name. It is longer than
 // anything waits for its archiving, and shorter than the case.
-const shortLife = 15 * time.Second
+const shortTTL = 15 * time.Second
 
 // expiry has a cache that keeps records only for a while: what it forgets the archive has, and
 // readers see no difference.
-func expiry(ctx context.Context, t *trial) error { return t.forget(ctx, spec{ttl: shortLife}) }
+func expiry(ctx context.Context, t *trial) error { return t.forget(ctx, spec{ttl: shortTTL}) }
 
 // dropping has a cache that keeps few records of each user besides. Points of the others are
 // not looked for in the archive, pages are.
 func dropping(ctx context.Context, t *trial) error {
-	return t.forget(ctx, spec{ttl: shortLife, keep: perUser / 2, pages: true})
+	return t.forget(ctx, spec{ttl: shortTTL, keep: perUser / 2, pages: true})
 }
 
 func (t *trial) forget(ctx context.Context, sp spec) error {
-	if err := t.run(ctx, sp, wait(shortLife+10*time.Second)); err != nil {
+	if err := t.run(ctx, sp, wait(shortTTL+10*time.Second)); err != nil {
 		return err
 	}
 	return inTurn(ctx, t.expired, t.settle) // everybody is cold now
@@ -241,7 +241,7 @@ func (t *trial) forget(ctx context.Context, sp spec) error {
 
 // expired waits until the cache has no record any more.
 func (t *trial) expired(ctx context.Context) error {
-	return process.Await(ctx, 2*shortLife, "the cache to forget", func(ctx context.Context) error {
+	return process.Await(ctx, 2*shortTTL, "the cache to forget", func(ctx context.Context) error {
 		left := 0
 		for k := range t.book.stories {
 			if t.stack.cache.Load(ctx, []history.Key{k})[0].Record != nil {

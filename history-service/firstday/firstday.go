@@ -63,7 +63,7 @@ func New(cfg Config) (*Tracker, error) {
 	}
 	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	t := &Tracker{cfg: cfg, metrics: newMetrics(cfg.Registry), queue: make(chan []history.First, maxQueue)}
-	t.recent.all = recent.New[history.Sighting, struct{}](generation, nil)
+	t.recent.all = recent.New[history.Sighting, struct{}](halfSightings, nil)
 	return t, nil
 }
 
@@ -197,8 +197,8 @@ type recentSightings struct {
 	all *recent.Map[history.Sighting, struct{}]
 }
 
-// generation is how many sightings a generation has, at some 60 bytes each.
-const generation = 1 << 16
+// halfSightings is how many sightings a half of the recent ones has, at some 60 bytes each.
+const halfSightings = 1 << 16
 
 func (r *recentSightings) add(s history.Sighting) {
 	r.mu.Lock()

@@ -45,11 +45,11 @@ func (r *Reader) list(ctx context.Context, req *historyv1.ListRequest) (*history
 	ctx, cancel := r.bounded(ctx)
 	defer cancel()
 	if req.GetSummaries() && r.cfg.Summaries != nil {
-		life, err := r.cfg.Summaries.SummaryLife(ctx)
+		ttl, err := r.cfg.Summaries.SummaryTTL(ctx)
 		if err != nil {
 			return nil, fmt.Errorf("list: %w", err)
 		}
-		if life > 0 {
+		if ttl > 0 {
 			return r.listAll(ctx, req, q)
 		}
 	}
@@ -67,7 +67,7 @@ const summaryMargin = time.Hour
 // depends on the time alone, and both stand in one order. So a page that begins behind the one before repeats nothing and passes over
 // nothing, though records grow old in between: those come as summaries.
 func (r *Reader) listAll(ctx context.Context, req *historyv1.ListRequest, q history.Query) (*historyv1.ListResponse, error) {
-	border := r.cfg.Now().Add(summaryMargin).UnixMilli() - history.ArchiveLife
+	border := r.cfg.Now().Add(summaryMargin).UnixMilli() - history.ArchiveTTL
 	var p readerPage
 	if behind := q.After != (history.Cursor{}) && q.After.Version.Time() < border; !behind && (q.Until == 0 || q.Until >= border) {
 		recent := q

@@ -42,10 +42,10 @@ type flight struct {
 	read   time.Time     // when
 }
 
-// pageLife is for how long the page of a reader is as good as one that is read now: as long as a
+// pageTTL is for how long the page of a reader is as good as one that is read now: as long as a
 // warm-up may take anyway between its read and its write. Where it is over before the turn of those who wait, each
 // of them costs a second row just when there is too much to do.
-const pageLife = 4 * time.Second
+const pageTTL = 4 * time.Second
 
 // tombstonePages is how many pages more are read where tombstones have taken the place of records.
 const tombstonePages = 8
@@ -379,7 +379,7 @@ func liveOf(items []history.Item) (live int) {
 func (w *warmer) given(uid string) (page *history.Page) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if f := w.flights[uid]; f != nil && f.page != nil && time.Since(f.read) < pageLife {
+	if f := w.flights[uid]; f != nil && f.page != nil && time.Since(f.read) < pageTTL {
 		page, f.page = f.page, nil
 	}
 	return page

@@ -202,7 +202,7 @@ func TestRowOfAReader(t *testing.T) {
 	for _, tt := range []struct {
 		after time.Duration
 		want  string
-	}{{0, "ann 1"}, {3 * time.Second, "ann 1"}, {pageLife, "ann 0"}} {
+	}{{0, "ann 1"}, {3 * time.Second, "ann 1"}, {pageTTL, "ann 0"}} {
 		synctest.Test(t, func(t *testing.T) {
 			w, c := coldWarmer("")
 			w.give("ann", row)

@@ -381,7 +381,7 @@ func TestImportIsJudged(t *testing.T) {
 		}},
 		{"meta", invalid, func(r *historyv1.ImportedRecord) { r.Record.Meta["long"] = strings.Repeat("v", 4000) }},
 		{"", expired, func(r *historyv1.ImportedRecord) {
-			r.Record = &historyv1.Record{State: 1, Version: (start - history.ArchiveLife) << 2}
+			r.Record = &historyv1.Record{State: 1, Version: (start - history.ArchiveTTL) << 2}
 		}},
 		{"", stored, func(r *historyv1.ImportedRecord) { r.Object.Id = "good" }},
 	} {

@@ -266,7 +266,7 @@ func (s *Server) reportOf(req *historyv1.ImportRequest, in *historyv1.ImportedRe
 		return r, err
 	}
 	r.At = r.Whole.Version.Time()
-	if r.At <= now-s.cfg.Rules.Life(r.Key.Object.Type) {
+	if r.At <= now-s.cfg.Rules.TTL(r.Key.Object.Type) {
 		r.Status = historyv1.Status_STATUS_EXPIRED
 	}
 	return r, nil

@@ -265,7 +265,7 @@ func (w *Writer) marks(req *historyv1.MarkRequest) ([]report.Report, error) {
 	}
 	reports, err := reportsOn(req.GetUid(), req.GetObjects(), report.Report{Event: history.Event{Kind: kind, At: at}, Latest: req.GetAtMs() == 0})
 	for i := range reports {
-		if at <= w.nowMS()-w.cfg.Rules.Life(reports[i].Key.Object.Type) {
+		if at <= w.nowMS()-w.cfg.Rules.TTL(reports[i].Key.Object.Type) {
 			reports[i].Status = historyv1.Status_STATUS_EXPIRED
 		}
 	}

@@ -3,7 +3,7 @@
 //
 // The row is [history.RowKey], the family "info", the column [history.Object.String].
 // HBase itself then keeps the newest of the cells that race for a column, and drops
-// a cell when its life is over. Some columns begin with "#", which no object does: the
+// a cell when its TTL is over. Some columns begin with "#", which no object does: the
 // clear marks "#cleared" and "#cleared:<type>", "#paused", and "#rolled" and "#cut" of users who
 // have parts in a second table. While there is rolling, what is old when it is put goes into the
 // family "late". DESIGN.md says why.
@@ -143,7 +143,7 @@ func (c *Config) normalize() error {
 	case c.Deadline < 0:
 		return history.Invalid("deadline", "want more than 0")
 	}
-	return history.ValidateSummaryLife(c.Summary)
+	return history.ValidateSummaryTTL(c.Summary)
 }
 
 func newArchive(c Config, d *dialer, client gohbase.Client) *Archive {

@@ -69,11 +69,11 @@ func (a *Archive) Sections(ctx context.Context, uid string) (all []string, err e
 	if a.parts.known() {
 		tables = append(tables, a.parts.table)
 	}
-	life, err := a.readSummaryLife(ctx)
+	ttl, err := a.readSummaryTTL(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("sections of %s: %w", uid, err)
 	}
-	if life > 0 {
+	if ttl > 0 {
 		tables = append(tables, a.summaries.table)
 	}
 	for _, table := range tables {
@@ -214,7 +214,7 @@ func (a *Archive) Remains(context.Context) []string {
 	if a.parts.known() {
 		tables = append(tables, string(a.parts.table))
 	}
-	if a.summaries.life.Load() > 0 {
+	if a.summaries.ttl.Load() > 0 {
 		tables = append(tables, string(a.summaries.table))
 	}
 	remains := make([]string, len(tables))

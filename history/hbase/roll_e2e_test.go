@@ -131,11 +131,11 @@ func TestLongRowOfBothFamilies(t *testing.T) {
 }
 
 // TestRollingWaitsForTheTable has a job that rolls find a table that processes of earlier versions may have open: those know
-// no parts. Nothing is rolled before the table says that there are none. It says so by a life that they refuse.
+// no parts. Nothing is rolled before the table says that there are none. It says so by a TTL that they refuse.
 func TestRollingWaitsForTheTable(t *testing.T) {
 	var log bytes.Buffer
 	c := hbase.Config{Table: rollingTableOf(t), ZooKeeper: zooKeeper(t), Regions: 1, RollAbove: 2000, Logger: slog.New(slog.NewTextHandler(&log, nil))}
-	createTable(t, c.Table, map[string]map[string]string{"info": {"TTL": earlierLife, "VERSIONS": "1"}})
+	createTable(t, c.Table, map[string]map[string]string{"info": {"TTL": earlierTTL, "VERSIONS": "1"}})
 	before := open(t, c)
 	put(t, before, time.Now().UnixMilli(), key("u", "a_1"))
 	if begun(t, c.Table) || !strings.Contains(log.String(), "alter '"+c.Table+"', {NAME => 'info', TTL => 7776001}") {
@@ -144,7 +144,7 @@ func TestRollingWaitsForTheTable(t *testing.T) {
 	if got, err := hbase.DescribeTable(t.Context(), c, c.Table+"_parts", "part"); err != nil || len(got) > 0 {
 		t.Errorf("there is a table of parts already: %v, %v", got, err)
 	}
-	alterLife(t, c.Table, "7776001")
+	alterTTL(t, c.Table, "7776001")
 	after := open(t, c)
 	if !begun(t, c.Table) {
 		t.Error("rolling has not begun, which the table allows now")
@@ -154,7 +154,7 @@ func TestRollingWaitsForTheTable(t *testing.T) {
 			t.Error("what was there before is gone")
 		}
 	}
-	alterLife(t, c.Table, earlierLife)
+	alterTTL(t, c.Table, earlierTTL)
 	log.Reset()
 	if open(t, c); !strings.Contains(log.String(), "rolled=true") {
 		t.Errorf("nobody says that earlier versions can open a table with parts:\n%s", log.String())
@@ -165,8 +165,8 @@ func TestRollingWaitsForTheTable(t *testing.T) {
 func TestNewTableKeepsEarlierVersionsOut(t *testing.T) {
 	c := hbase.Config{Table: rollingTableOf(t), ZooKeeper: zooKeeper(t), Regions: 1}
 	open(t, c)
-	if got, err := hbase.DescribeTable(t.Context(), c, c.Table, "info"); err != nil || got["TTL"] == earlierLife {
-		t.Errorf("a new table has a life of %s s, %v: that is what earlier versions want", got["TTL"], err)
+	if got, err := hbase.DescribeTable(t.Context(), c, c.Table, "info"); err != nil || got["TTL"] == earlierTTL {
+		t.Errorf("a new table has a TTL of %s s, %v: that is what earlier versions want", got["TTL"], err)
 	}
 	if c.RollAbove = 2000; begun(t, c.Table) {
 		t.Error("rolling has begun without a job that rolls")
@@ -176,8 +176,8 @@ func TestNewTableKeepsEarlierVersionsOut(t *testing.T) {
 	}
 }
 
-// earlierLife is the life of a table that versions want which cannot read parts, in seconds.
-const earlierLife = "7776000"
+// earlierTTL is the TTL of a table that versions want which cannot read parts, in seconds.
+const earlierTTL = "7776000"
 
 // begun reports whether there is rolling in a table.
 func begun(t *testing.T, table string) bool {
@@ -195,8 +195,8 @@ func begun(t *testing.T, table string) bool {
 	return len(r.Cells) > 0
 }
 
-// alterLife changes the life of a table, as an operator does.
-func alterLife(t *testing.T, table, seconds string) {
+// alterTTL changes the TTL of a table, as an operator does.
+func alterTTL(t *testing.T, table, seconds string) {
 	t.Helper()
 	if err := hbase.AlterFamily(t.Context(), hbase.Config{ZooKeeper: zooKeeper(t), Table: table}, "info", map[string]string{"TTL": seconds, "VERSIONS": "1"}); err != nil {
 		t.Fatal(err)

@@ -868,7 +868,7 @@ func TestExpiredPartsGo(t *testing.T) {
 	r.plays(20)
 	r.roll()
 	r.wantForms(1, 19)
-	r.clock.pass(history.ArchiveLife * time.Millisecond)
+	r.clock.pass(history.ArchiveTTL * time.Millisecond)
 	r.want()
 	r.compact()
 	r.want()
@@ -878,7 +878,7 @@ func TestExpiredPartsGo(t *testing.T) {
 	if live, inParts, err := r.Forms(t.Context(), r.uid); live != 0 || inParts != 0 || err != nil {
 		t.Errorf("%d live records and %d in parts, %v; want none", live, inParts, err)
 	}
-	r.clock.pass(history.ArchiveLife * time.Millisecond) // the last roll, too, was before what there may be
+	r.clock.pass(history.ArchiveTTL * time.Millisecond) // the last roll, too, was before what there may be
 	key := history.Key{UID: r.uid, Object: history.Object{ID: "1", Type: 1}}
 	if got, err := r.Get(t.Context(), []history.Key{key}); err != nil || got[0].Err != nil || got[0].Record != nil {
 		t.Errorf("got %v, %v, want no record", got, err)
@@ -893,7 +893,7 @@ func TestExpiredInAPart(t *testing.T) {
 	r.wantForms(1, 19)
 	gone := history.Event{Key: r.key(3), Kind: history.KindDelete, At: cells[3].Record.Version.Time() + 1}
 	r.store(history.Cell{Key: gone.Key, Record: history.Merge(cells[3].Record, gone.Record()).Successor(nil)})
-	r.clock.pass(time.Duration(cells[10].Record.Version.Time()-r.clock.now().UnixMilli()+history.ArchiveLife+1) * time.Millisecond)
+	r.clock.pass(time.Duration(cells[10].Record.Version.Time()-r.clock.now().UnixMilli()+history.ArchiveTTL+1) * time.Millisecond)
 	r.want(cells[11:]...)
 	for i := range 11 {
 		got, err := r.Get(t.Context(), []history.Key{r.key(i)})

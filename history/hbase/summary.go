@@ -28,36 +28,36 @@ var _ history.Summarizer = (*Archive)(nil)
 type summaries struct {
 	table   []byte
 	servers *servers
-	life    atomic.Int64 // in milliseconds, 0 for none
-	asked   atomic.Int64 // when life was read, in Unix milliseconds
+	ttl     atomic.Int64 // in milliseconds, 0 for none
+	asked   atomic.Int64 // when the TTL was read, in Unix milliseconds
 }
 
 func newSummaries(c Config) *summaries {
 	return &summaries{table: []byte(c.Table + "_summaries"), servers: newServers(c)}
 }
 
-// lifeEvery is how often the life of summaries is read.
-const lifeEvery = time.Minute
+// ttlEvery is how often the TTL of summaries is read.
+const ttlEvery = time.Minute
 
-// SummaryLife implements [history.Summarizer]. The answer may be a minute old, or older while HBase does not answer.
-func (a *Archive) SummaryLife(ctx context.Context) (int64, error) {
+// SummaryTTL implements [history.Summarizer]. The answer may be a minute old, or older while HBase does not answer.
+func (a *Archive) SummaryTTL(ctx context.Context) (int64, error) {
 	asked := a.summaries.asked.Load()
-	if asked > 0 && a.now()-asked < lifeEvery.Milliseconds() {
-		return a.summaries.life.Load(), nil
+	if asked > 0 && a.now()-asked < ttlEvery.Milliseconds() {
+		return a.summaries.ttl.Load(), nil
 	}
 	if asked > 0 { // an older answer is good enough to wait only shortly
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, slowAfter)
 		defer cancel()
 	}
-	life, err := a.readSummaryLife(ctx)
+	ttl, err := a.readSummaryTTL(ctx)
 	if err != nil && asked > 0 {
-		return a.summaries.life.Load(), nil
+		return a.summaries.ttl.Load(), nil
 	}
-	return life, err
+	return ttl, err
 }
 
-func (a *Archive) readSummaryLife(ctx context.Context) (int64, error) {
+func (a *Archive) readSummaryTTL(ctx context.Context) (int64, error) {
 	now := a.now()
 	if !a.prepared.Load() {
 		return 0, fmt.Errorf("%w: hbase has not answered yet", history.ErrUnavailable)
@@ -69,21 +69,21 @@ func (a *Archive) readSummaryLife(ctx context.Context) (int64, error) {
 		return 0, err
 	}
 	r, err := a.client.Get(get)
-	life := int64(0)
+	ttl := int64(0)
 	switch {
 	case errors.Is(err, gohbase.TableNotFound):
 	case err != nil:
-		return 0, fmt.Errorf("life of summaries: %w", classify(err))
+		return 0, fmt.Errorf("TTL of summaries: %w", classify(err))
 	default:
 		for _, cell := range r.Cells {
-			if life, err = strconv.ParseInt(string(cell.Value), 10, 64); err != nil {
-				return 0, fmt.Errorf("life of summaries %q: %w", cell.Value, part.ErrNewer)
+			if ttl, err = strconv.ParseInt(string(cell.Value), 10, 64); err != nil {
+				return 0, fmt.Errorf("TTL of summaries %q: %w", cell.Value, part.ErrNewer)
 			}
 		}
 	}
-	a.summaries.life.Store(life)
+	a.summaries.ttl.Store(ttl)
 	a.summaries.asked.Store(now)
-	return life, nil
+	return ttl, nil
 }
 
 // BeginSummaries writes into the table for how long summaries are kept. [Archive.Prepare] does so, too.
@@ -100,8 +100,8 @@ func (a *Archive) BeginSummaries(ctx context.Context) error {
 
 // Summaries implements [history.Summarizer]: the marks, the metadata, the chunks of the page.
 func (a *Archive) Summaries(ctx context.Context, uid string, q history.Query) (page history.SummaryPage, err error) {
-	life, err := a.SummaryLife(ctx)
-	if err != nil || life == 0 {
+	ttl, err := a.SummaryTTL(ctx)
+	if err != nil || ttl == 0 {
 		return page, err
 	}
 	ctx, cancel := a.bound(ctx)
@@ -116,7 +116,7 @@ func (a *Archive) Summaries(ctx context.Context, uid string, q history.Query) (p
 	for tries := 0; ; tries++ {
 		var p *part.Reader
 		if p, _, err = a.summariesOf(ctx, uid); err == nil {
-			page, err = p.Summaries(history.User{Cleared: c.cleared}, a.now()-life, q)
+			page, err = p.Summaries(history.User{Cleared: c.cleared}, a.now()-ttl, q)
 		}
 		switch {
 		case err == nil:
@@ -187,9 +187,9 @@ func (a *Archive) summaryPut(ctx context.Context, row, value []byte, at int64) *
 
 // Summarize implements [history.Summarizer]. DESIGN.md says why it may stop anywhere, and why two may do it at once.
 func (a *Archive) Summarize(ctx context.Context, uid string, all bool) error {
-	life, err := a.SummaryLife(ctx)
-	if err == nil && life > 0 {
-		err = a.summarize(ctx, uid, look{life: life, all: all})
+	ttl, err := a.SummaryTTL(ctx)
+	if err == nil && ttl > 0 {
+		err = a.summarize(ctx, uid, look{ttl: ttl, all: all})
 	}
 	if err != nil {
 		return fmt.Errorf("summarize %s: %w", uid, unavailable(err))
@@ -202,8 +202,8 @@ const summaryStep = 8192
 
 // look is how a user is summarized.
 type look struct {
-	life int64 // for how long summaries are kept, in milliseconds
-	all  bool  // every tombstone is looked at
+	ttl int64 // for how long summaries are kept, in milliseconds
+	all bool  // every tombstone is looked at
 	// anew replaces the list also where nothing has changed, or where it cannot be read. So another process that has read
 	// the old list loses its switch, and chunks that are left behind are found.
 	anew bool
@@ -221,9 +221,9 @@ func (a *Archive) summarize(ctx context.Context, uid string, l look) error {
 		return err
 	}
 	if !kept {
-		l.life = 0
+		l.ttl = 0
 	}
-	s := part.Summing{Before: now - history.SummaryAge, Oldest: now - l.life, Rules: a.config.Rules, Version: max(p.Version+1, uint64(now))} //nolint:gosec // never before 1970
+	s := part.Summing{Before: now - history.SummaryAge, Oldest: now - l.ttl, Rules: a.config.Rules, Version: max(p.Version+1, uint64(now))} //nolint:gosec // never before 1970
 	if s.Items, s.Cleared, err = a.aging(ctx, uid, now-history.SummaryAge, l.all); err != nil {
 		return err
 	}
@@ -346,17 +346,17 @@ func (a *Archive) deleteSummaries(ctx context.Context, uid string, chunks map[st
 
 // eraseSummaries removes the summaries under clear marks, and all summaries if they cannot be read.
 func (a *Archive) eraseSummaries(ctx context.Context, uid string) error {
-	life, err := a.readSummaryLife(ctx)
-	if err != nil || life == 0 {
+	ttl, err := a.readSummaryTTL(ctx)
+	if err != nil || ttl == 0 {
 		return err
 	}
-	return a.summarize(ctx, uid, look{life: life, anew: true})
+	return a.summarize(ctx, uid, look{ttl: ttl, anew: true})
 }
 
 // heldSummaries counts the summaries in chunks whose oldest time counts, and these chunks together with those that no list has.
 func (a *Archive) heldSummaries(ctx context.Context, uid string, counts func(at int64) bool) (records, chunks int, err error) {
-	life, err := a.SummaryLife(ctx)
-	if err != nil || life == 0 {
+	ttl, err := a.SummaryTTL(ctx)
+	if err != nil || ttl == 0 {
 		return 0, 0, err
 	}
 	stored, err := a.summaryChunks(ctx, uid)
@@ -387,9 +387,9 @@ const Shares = maxRegions
 const shareWithin = 10 * time.Minute
 
 // Aging returns the users of a share who may have something to be summarized or removed: users with parts, and, where summaries are
-// kept, those with summaries or with cells in the last week of their life. It reads row keys only.
+// kept, those with summaries or with cells in the last week before they expire. It reads row keys only.
 func (a *Archive) Aging(ctx context.Context, share int) (uids []string, err error) {
-	life, err := a.SummaryLife(ctx)
+	ttl, err := a.SummaryTTL(ctx)
 	if err == nil {
 		err = a.follow(ctx)
 	}
@@ -407,12 +407,12 @@ func (a *Archive) Aging(ctx context.Context, share int) (uids []string, err erro
 	if a.parts.known() {
 		search(a.parts.table, lists)
 	}
-	if life > 0 {
+	if ttl > 0 {
 		now, columns := a.now(), make(map[string][]string)
 		for _, f := range a.families() {
 			columns[f] = nil
 		}
-		search(a.table, hrpc.Families(columns), hrpc.TimeRangeUint64(uint64(now-history.ArchiveLife), uint64(now-history.SummaryAge))) //nolint:gosec // times
+		search(a.table, hrpc.Families(columns), hrpc.TimeRangeUint64(uint64(now-history.ArchiveTTL), uint64(now-history.SummaryAge))) //nolint:gosec // times
 		search(a.summaries.table, lists)
 	}
 	if err != nil {

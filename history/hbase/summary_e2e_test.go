@@ -18,7 +18,7 @@ import (
 // summarizingTable makes the tables of a test, of which the third keeps summaries.
 func summarizingTable(t *testing.T, c hbase.Config) (table string, a *hbase.Archive) {
 	t.Helper()
-	c.Table, c.Regions, c.Summary = rollingTableOf(t), 2, historytest.SummaryLife
+	c.Table, c.Regions, c.Summary = rollingTableOf(t), 2, historytest.SummaryTTL
 	dropAfter(t, c.Table+"_summaries")
 	return c.Table, open(t, c)
 }
@@ -76,18 +76,18 @@ func TestAgingInHBase(t *testing.T) {
 	}
 }
 
-// TestSummaryTable refuses a table whose life is another one, and a table that nobody has made is none.
+// TestSummaryTable refuses a table whose TTL is another one, and a table that nobody has made is none.
 func TestSummaryTable(t *testing.T) {
 	table, _ := summarizingTable(t, hbase.Config{})
-	_, err := hbase.Open(t.Context(), hbase.Config{ZooKeeper: zooKeeper(t), Table: table, Summary: historytest.SummaryLife + time.Hour})
+	_, err := hbase.Open(t.Context(), hbase.Config{ZooKeeper: zooKeeper(t), Table: table, Summary: historytest.SummaryTTL + time.Hour})
 	if err == nil || !strings.Contains(err.Error(), "alter '"+table+"_summaries'") {
-		t.Errorf("another life: %v", err)
+		t.Errorf("another TTL: %v", err)
 	}
 	plain := open(t, hbase.Config{Table: tableOf(t), Regions: 1})
-	life, err := plain.SummaryLife(t.Context())
+	ttl, err := plain.SummaryTTL(t.Context())
 	page, pageErr := plain.Summaries(t.Context(), "ann", history.Query{Limit: 1})
 	uids, agingErr := plain.Aging(t.Context(), 0)
-	if life != 0 || len(page.Items) != 0 || len(uids) != 0 || errors.Join(err, pageErr, agingErr, plain.Erase(t.Context(), "ann", 1)) != nil {
-		t.Errorf("without a table: %d ms, %v, %v, %v, %v, %v", life, page, uids, err, pageErr, agingErr)
+	if ttl != 0 || len(page.Items) != 0 || len(uids) != 0 || errors.Join(err, pageErr, agingErr, plain.Erase(t.Context(), "ann", 1)) != nil {
+		t.Errorf("without a table: %d ms, %v, %v, %v, %v, %v", ttl, page, uids, err, pageErr, agingErr)
 	}
 }

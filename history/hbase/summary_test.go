@@ -21,8 +21,8 @@ func summarizing(t *testing.T) (*hbasefake.Store, *testClock, *hbase.Archive) {
 	t.Helper()
 	clock := &testClock{at: time.Now()}
 	store := newStore(clock.now)
-	store.Lives = map[string]int64{"history_summaries": (historytest.SummaryLife + 24*time.Hour).Milliseconds()}
-	a := hbase.Over(store, hbase.Config{Summary: historytest.SummaryLife, Now: clock.now})
+	store.TTLs = map[string]int64{"history_summaries": (historytest.SummaryTTL + 24*time.Hour).Milliseconds()}
+	a := hbase.Over(store, hbase.Config{Summary: historytest.SummaryTTL, Now: clock.now})
 	if err := a.BeginSummaries(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -58,7 +58,7 @@ func summed(t *testing.T) (store *hbasefake.Store, clock *testClock, c hbase.Con
 			summarizeNow(t, a)
 		}
 	}
-	return store, clock, hbase.Config{Summary: historytest.SummaryLife, Now: clock.now}, 6
+	return store, clock, hbase.Config{Summary: historytest.SummaryTTL, Now: clock.now}, 6
 }
 
 func summedRecord(i int, at time.Time) *history.Record {

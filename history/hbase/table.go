@@ -32,7 +32,7 @@ func Open(ctx context.Context, c Config) (*Archive, error) {
 }
 
 // Prepare makes the table when it is missing and checks it when it is there: an
-// archive that keeps cells for another time than [history.ArchiveLife] is refused.
+// archive that keeps cells for another time than [history.ArchiveTTL] is refused.
 // It fails with [history.ErrUnavailable] when another try may succeed.
 func (a *Archive) Prepare(ctx context.Context) error {
 	if err := a.prepare(ctx, a.config); err != nil {
@@ -43,9 +43,9 @@ func (a *Archive) Prepare(ctx context.Context) error {
 }
 
 const (
-	life = history.ArchiveLife / 1000 // seconds
-	// readersLife is the life of a table of which every process can read parts: versions that cannot refuse it, as they want [life].
-	readersLife  = life + 1
+	ttl = history.ArchiveTTL / 1000 // seconds
+	// readersTTL is the TTL of a table of which every process can read parts: versions that cannot refuse it, as they want [ttl].
+	readersTTL   = ttl + 1
 	createWithin = 2 * time.Minute // 256 regions took 8 s on a small machine
 	appearEvery  = 100 * time.Millisecond
 )
@@ -64,7 +64,7 @@ func (a *Archive) prepare(ctx context.Context, c Config) error {
 	if err := a.within(ctx, func(ctx context.Context) error { return a.dialer.reach(ctx, c.ZooKeeper) }); err != nil {
 		return fmt.Errorf("%w: no ZooKeeper at %s: start HBase or correct the address: %w", history.ErrUnavailable, c.ZooKeeper, err)
 	}
-	rows := shape{c.Table, []string{family, lateFamily}, []int{life, readersLife}}
+	rows := shape{c.Table, []string{family, lateFamily}, []int{ttl, readersTTL}}
 	if err := a.prepareTable(ctx, c, rows); err != nil {
 		return err
 	}
@@ -77,7 +77,7 @@ func (a *Archive) prepare(ctx context.Context, c Config) error {
 	if err := a.answer(c, rows, a.addFamily(ctx, c, rows, lateFamily)); err != nil {
 		return err
 	}
-	if err := a.prepareTable(ctx, c, shape{string(a.parts.table), []string{partFamily}, []int{life}}); err != nil {
+	if err := a.prepareTable(ctx, c, shape{string(a.parts.table), []string{partFamily}, []int{ttl}}); err != nil {
 		return err
 	}
 	return a.answer(c, rows, a.within(ctx, a.BeginRolling))
@@ -117,7 +117,7 @@ func (a *Archive) mayRoll() bool {
 	}
 	if !a.parts.warned.Swap(true) {
 		a.config.Logger.Warn("the table does not say that every process can read parts: alter it when all of them can, and start this one again",
-			"rolled", a.parts.known(), "alter", fmt.Sprintf("alter '%s', {NAME => '%s', TTL => %d}", a.config.Table, family, readersLife))
+			"rolled", a.parts.known(), "alter", fmt.Sprintf("alter '%s', {NAME => '%s', TTL => %d}", a.config.Table, family, readersTTL))
 	}
 	return a.parts.known()
 }
@@ -148,7 +148,7 @@ func (a *Archive) checkTable(ctx context.Context, c Config, t shape) error {
 		if (ok || i == 0) && !slices.Contains(t.lives, seconds) {
 			return fmt.Errorf("table %s keeps cells for %q seconds: alter '%s', {NAME => '%s', TTL => %d}", t.name, f["TTL"], t.name, name, t.lives[0])
 		}
-		if name == family && seconds == readersLife {
+		if name == family && seconds == readersTTL {
 			a.parts.readers.Store(true)
 		}
 	}
@@ -188,9 +188,9 @@ func (a *Archive) create(ctx context.Context, c Config, t shape) error {
 	return a.await(ctx, t.name, t.families[0], func(err error) bool { return errors.Is(err, gohbase.TableNotFound) })
 }
 
-func attributesOf(c Config, life int) map[string]string {
+func attributesOf(c Config, ttl int) map[string]string {
 	return map[string]string{
-		"VERSIONS": "1", "TTL": strconv.Itoa(life), "BLOOMFILTER": "ROW", "COMPRESSION": strings.ToUpper(c.Compression),
+		"VERSIONS": "1", "TTL": strconv.Itoa(ttl), "BLOOMFILTER": "ROW", "COMPRESSION": strings.ToUpper(c.Compression),
 		"DATA_BLOCK_ENCODING": "FAST_DIFF",
 	}
 }

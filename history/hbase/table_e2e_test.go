@@ -165,7 +165,7 @@ func TestOpenRefusesAnotherTable(t *testing.T) {
 		families map[string]map[string]string
 		want     string
 	}{
-		"life":        {map[string]map[string]string{"info": {"TTL": "3600"}}, `keeps cells for "3600" seconds: alter`},
+		"TTL":         {map[string]map[string]string{"info": {"TTL": "3600"}}, `keeps cells for "3600" seconds: alter`},
 		"late family": {map[string]map[string]string{"info": {"TTL": "7776000"}, "late": {"TTL": "3600"}}, `alter`},
 		"family":      {map[string]map[string]string{"other": {}}, "NoSuchColumnFamilyException"},
 	} {

@@ -249,7 +249,7 @@ func (a archive) clearLongAgo() {
 	for _, typ := range []uint32{0, 1} {
 		k, now := freshKey(), hourAgo()
 		c := cellAt(k, now, 5)
-		until := now - history.ArchiveLife - day
+		until := now - history.ArchiveTTL - day
 		c.Record.Completions = []history.Completion{{At: until - 1, Viewing: 1}, {At: now, Viewing: 2}}
 		a.put(c)
 		a.clear(k.UID, map[uint32]int64{typ: until})

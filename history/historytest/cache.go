@@ -103,7 +103,7 @@ func (c *cacheCase) forget(uid string) {
 	c.Cleanup(func() {
 		own := history.UserKey(uid)
 		p := c.Load(ctx, []history.Key{own})[0].User.Pause
-		if p != (history.Pause{}) { // it has no end of life
+		if p != (history.Pause{}) { // it does not expire
 			if err := c.Pause(ctx, uid, p, p.Switched(true, 1<<43, 0)); err != nil {
 				c.Errorf("Pause(%s) after the test: %v", uid, err)
 			}

@@ -149,7 +149,7 @@ func firstOfCallers(c *daysCase) {
 	}
 }
 
-// pendingFirsts goes through the life of pending first sightings.
+// pendingFirsts goes through what happens to pending first sightings.
 func pendingFirsts(c *daysCase) {
 	uid := c.user()
 	firsts := c.see(uid, []bool{true, true, false}, c.today, c.today+1, c.today)

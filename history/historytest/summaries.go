@@ -26,8 +26,8 @@ type SummaryStore struct {
 	Pass func(time.Duration)
 }
 
-// SummaryLife is for how long the stores under test are to keep summaries.
-const SummaryLife = 4000 * 24 * time.Hour
+// SummaryTTL is for how long the stores under test are to keep summaries.
+const SummaryTTL = 4000 * 24 * time.Hour
 
 // Summaries tests every sentence of the contract of [history.Summarizer].
 func Summaries(t *testing.T, open func(t *testing.T) SummaryStore) {
@@ -172,8 +172,8 @@ func noSummaries(s *summaries) {
 	s.summarize(false)
 	s.summarize(true)
 	s.want("a user without old records")
-	if life, err := s.SummaryLife(s.Context()); life != SummaryLife.Milliseconds() || err != nil {
-		s.Errorf("kept for %d ms, %v", life, err)
+	if ttl, err := s.SummaryTTL(s.Context()); ttl != SummaryTTL.Milliseconds() || err != nil {
+		s.Errorf("kept for %d ms, %v", ttl, err)
 	}
 }
 
@@ -458,11 +458,11 @@ func rebornSummaries(s *summaries) {
 	s.want("deleted")
 }
 
-// endedSummaries has summaries past their life, some of them in a chunk with others.
+// endedSummaries has summaries past their TTL, some of them in a chunk with others.
 func endedSummaries(s *summaries) {
 	s.put(s.aged("1_1", 85, 1000, true), s.aged("2_1", 84, 1000, true))
 	s.summarize(false)
-	s.Pass(SummaryLife - 84*24*time.Hour - 12*time.Hour)
+	s.Pass(SummaryTTL - 84*24*time.Hour - 12*time.Hour)
 	if got := s.all(history.Query{Limit: 9}); len(got) != 1 || got[0].Object.ID != "2" {
 		s.Errorf("one of two has ended: %v", got)
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/playhead/playhead/internal/recent"
 )
 
-// Cache has the metadata and the chunks that were read lately, in two generations. Neither ever
+// Cache has the metadata and the chunks that were read lately, in two halves. Neither ever
 // changes under its name.
 type Cache struct {
 	mu      sync.Mutex
@@ -23,7 +23,7 @@ type cached struct {
 	size  int
 }
 
-const cacheBytes = 16 << 20 // of a generation
+const cacheBytes = 16 << 20 // of a half
 
 // NewCache returns an empty cache.
 func NewCache(m *Metrics) *Cache {

@@ -63,7 +63,7 @@ func TestKeptBytes(t *testing.T) {
 	}
 	c.Keep("a", []byte("first"))
 	c.Keep("b", make([]byte, 10<<20))
-	c.Keep("c", make([]byte, 10<<20)) // begins a generation
+	c.Keep("c", make([]byte, 10<<20)) // begins a half
 	for _, name := range []string{"a", "b", "c"} {
 		if !c.Has(name) || c.Take(name) == nil || c.Has(name) || c.Take(name) != nil {
 			t.Errorf("%s is not there once", name)

@@ -100,7 +100,7 @@ func dropUnasked(e *edit, key, value []byte) (bool, error) {
 		return false, nil
 	}
 	asked := int64(binary.BigEndian.Uint64(value[16:])) //nolint:gosec // a day
-	if e.today()-asked <= int64(history.ChangeLogLife/(24*time.Hour)) {
+	if e.today()-asked <= int64(history.ChangeLogTTL/(24*time.Hour)) {
 		return false, nil
 	}
 	return true, e.endLog(string(key[keyPrefix : len(key)-1]))

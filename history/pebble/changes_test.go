@@ -57,10 +57,10 @@ func TestUnaskedLogEnds(t *testing.T) {
 		must(t, err)
 		logs[uid] = l.Log
 	}
-	at = at.Add(history.ChangeLogLife / 2)
+	at = at.Add(history.ChangeLogTTL / 2)
 	_, err := c.Changes(ctx, asked, 0, 1)
 	must(t, err)
-	at = at.Add(history.ChangeLogLife/2 + 25*time.Hour)
+	at = at.Add(history.ChangeLogTTL/2 + 25*time.Hour)
 	_, err = db.Sweep(ctx)
 	must(t, err)
 	for uid, goesOn := range map[string]bool{asked: true, unasked: false} {

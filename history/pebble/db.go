@@ -46,7 +46,7 @@ type Config struct {
 	// as was said before, or not at all.
 	Summary time.Duration
 	// TTL is how long the cache keeps a record after its event, once it is settled: before,
-	// it is kept for as long as the archive would. 0 means the life of the archive.
+	// it is kept for as long as the archive would. 0 means that of the archive.
 	TTL time.Duration
 	// Rules say what is finished in summaries, how many records of classes the cache keeps, and for how long both keep
 	// them (default the standard ones).
@@ -76,7 +76,7 @@ func (c Config) withDefaults() Config {
 		c.Keep = 1000
 	}
 	if c.TTL <= 0 {
-		c.TTL = archiveLife
+		c.TTL = archiveTTL
 	}
 	if c.SweepEvery <= 0 {
 		c.SweepEvery = time.Hour
@@ -104,7 +104,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-const archiveLife = history.ArchiveLife * time.Millisecond
+const archiveTTL = history.ArchiveTTL * time.Millisecond
 
 // DB is an open store. Its methods may be called from many goroutines.
 type DB struct {
@@ -142,11 +142,11 @@ type DB struct {
 	parts         *part.Cache
 	partMetrics   *part.Metrics
 
-	summaryLife int64           // in milliseconds, 0 for none
-	removals    part.Notes      // users of whom something is to be removed from summaries
-	old         part.Notes      // users of whom something old was put
-	counted     atomic.Int64    // the time of which all that is older has expired and is in summaries
-	uncounted   map[string]bool // users whose records could not be counted; of the sweep alone
+	summaryTTL int64           // in milliseconds, 0 for none
+	removals   part.Notes      // users of whom something is to be removed from summaries
+	old        part.Notes      // users of whom something old was put
+	counted    atomic.Int64    // the time of which all that is older has expired and is in summaries
+	uncounted  map[string]bool // users whose records could not be counted; of the sweep alone
 
 	// Changes that are not on disk yet, each under the lock of its keyspace; the days
 	// have that of the cache.

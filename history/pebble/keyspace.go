@@ -25,7 +25,7 @@ type keyspace struct {
 	// settled content, and of a user's own state that the archive has. Pebble may still have
 	// the mark of what was settled in memory since.
 	marked   bool
-	life     time.Duration // of a record after its event
+	ttl      time.Duration // of a record after its event
 	lock     *sync.Mutex   // makes compare and set one step
 	memory   *memory
 	unsynced *unsynced
@@ -40,7 +40,7 @@ var _ history.Cache = (*Cache)(nil)
 // Cache returns the keyspace that acknowledges writes.
 func (d *DB) Cache() *Cache {
 	return &Cache{keyspace{
-		db: d, space: spaceCache, marked: true, life: d.config.TTL,
+		db: d, space: spaceCache, marked: true, ttl: d.config.TTL,
 		lock: &d.cache, memory: d.memory, unsynced: &d.cacheUnsynced,
 	}}
 }
@@ -52,7 +52,7 @@ var _ history.Archive = (*Archive)(nil)
 
 // Archive returns the keyspace that keeps records.
 func (d *DB) Archive() *Archive {
-	return &Archive{keyspace{db: d, space: spaceArchive, life: archiveLife, lock: &d.archive, memory: d.archiveMemory, unsynced: &d.archiveUnsynced}}
+	return &Archive{keyspace{db: d, space: spaceArchive, ttl: archiveTTL, lock: &d.archive, memory: d.archiveMemory, unsynced: &d.archiveUnsynced}}
 }
 
 // Load implements [history.Loader]. An expired record counts as absent. A
@@ -96,11 +96,11 @@ func (s *keyspace) split(value []byte) (history.Mark, []byte) {
 }
 
 // oldest returns the time before which records have expired.
-func (s *keyspace) oldest() int64 { return s.db.now() - s.life.Milliseconds() }
+func (s *keyspace) oldest() int64 { return s.db.now() - s.ttl.Milliseconds() }
 
 // oldestOf returns the time before which records of a user, or of a user's section, have expired.
 func (s *keyspace) oldestOf(uid string) int64 {
-	return s.db.now() - min(s.life.Milliseconds(), s.db.config.Rules.SectionLife(uid))
+	return s.db.now() - min(s.ttl.Milliseconds(), s.db.config.Rules.SectionTTL(uid))
 }
 
 // record decodes a value, nil when it is from before the oldest time. It fails with
@@ -122,7 +122,7 @@ func (s *keyspace) record(value []byte, oldest int64) (*history.Record, error) {
 // a version are a damaged record, which does not expire.
 func (s *keyspace) expired(record []byte, oldest int64) bool {
 	if wire.Revision(record)&history.SettledBit == 0 {
-		oldest -= max(0, archiveLife-s.life).Milliseconds()
+		oldest -= max(0, archiveTTL-s.ttl).Milliseconds()
 	}
 	version := peek(record).version
 	return version != 0 && version.Time() < oldest
@@ -141,7 +141,7 @@ func (s *keyspace) state(value []byte, oldest int64) (history.User, error) {
 // aged raises the floor of a user where the cache forgets before the archive does:
 // it is sure of nothing older than its own memory.
 func (s *keyspace) aged(u history.User, oldest int64) history.User {
-	if u.Warm && s.life < archiveLife {
+	if u.Warm && s.ttl < archiveTTL {
 		u.Floor = max(u.Floor, history.VersionOf(oldest, 0))
 	}
 	return u

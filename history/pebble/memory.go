@@ -141,7 +141,7 @@ type memtables struct {
 
 func newMemtables() *memtables { return &memtables{active: newMemtable(0), flushing: newMemtable(0)} }
 
-// memtable is one generation of records.
+// memtable has the records that were written between two checkpoints.
 type memtable struct {
 	byHash map[uint64]*item // by hash of the key
 	users  map[string]*item // the item of a user that came last

@@ -26,7 +26,7 @@ import (
 // DB.
 func Open(dir string, config Config) (*DB, error) {
 	config = config.withDefaults()
-	if err := history.ValidateSummaryLife(config.Summary); err != nil {
+	if err := history.ValidateSummaryTTL(config.Summary); err != nil {
 		return nil, openError{err}
 	}
 	broken := newFault(config.Logger)

@@ -32,7 +32,7 @@ func (a *Archive) Roll(ctx context.Context, uid string) (rolled int, err error) 
 	a.db.rolls.Lock()
 	defer a.db.rolls.Unlock()
 	oldest := a.oldestOf(uid)
-	if a.db.summaryLife > 0 { // what has expired goes
+	if a.db.summaryTTL > 0 { // what has expired goes
 		if err := a.summarize(uid, false); err != nil {
 			return 0, fmt.Errorf("roll %s: %w", uid, err)
 		}
@@ -324,7 +324,7 @@ const deletedLately = time.Hour
 // notePut notes a user when a tombstone is put, or a record of an object that was deleted lately: what parts and summaries
 // have of the object is to be removed; and when something old is, which is to be counted before it ends. The lock is held.
 func (a *Archive) notePut(uid string, value []byte) {
-	summaries, parts := a.db.summaryLife > 0, a.db.anyParts && a.db.config.RollAbove > 0
+	summaries, parts := a.db.summaryTTL > 0, a.db.anyParts && a.db.config.RollAbove > 0
 	if parts {
 		u, ok := a.userInMemory(uid)
 		parts = !ok || u.Parts > 0

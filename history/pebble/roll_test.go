@@ -372,13 +372,13 @@ func TestExpiredChunksGo(t *testing.T) {
 	clock := time.Now()
 	db := open(t, t.TempDir(), pebble.Config{Now: func() time.Time { return clock }}.Rolling(10_000))
 	uid, _ := longUser(t, db.Archive(), 100)
-	clock = clock.Add(history.ArchiveLife*time.Millisecond + time.Minute)
+	clock = clock.Add(history.ArchiveTTL*time.Millisecond + time.Minute)
 	if page, err := db.Archive().Page(t.Context(), uid, history.Query{Limit: 10}); err != nil || len(page.Items) != 0 {
-		t.Errorf("%d records, %v; want none after their life", len(page.Items), err)
+		t.Errorf("%d records, %v; want none after their TTL", len(page.Items), err)
 	}
 	rolled{db.Archive(), t}.roll(t.Context(), uid)
 	if b := db.PartBytes(uid); len(b) > 0 {
-		t.Errorf("%d bytes of parts after the life of all", len(b))
+		t.Errorf("%d bytes of parts after the TTL of all", len(b))
 	}
 }
 

@@ -25,19 +25,19 @@ var _ history.Summarizer = (*Archive)(nil)
 func (d *DB) beginSummaries() error {
 	err := get(d.pebble, []byte{spaceSummaries}, func(v []byte) error {
 		if len(v) == 16 {
-			d.summaryLife = int64(binary.BigEndian.Uint64(v))      //nolint:gosec // as it was written
+			d.summaryTTL = int64(binary.BigEndian.Uint64(v))       //nolint:gosec // as it was written
 			d.counted.Store(int64(binary.BigEndian.Uint64(v[8:]))) //nolint:gosec // as above
 		}
 		return nil
 	})
-	life := d.config.Summary.Milliseconds()
-	if err != nil || life == 0 || life == d.summaryLife {
+	ttl := d.config.Summary.Milliseconds()
+	if err != nil || ttl == 0 || ttl == d.summaryTTL {
 		return err
 	}
-	if d.summaryLife == 0 { // records that have expired by now are in no summary
-		d.counted.Store(d.now() - history.ArchiveLife)
+	if d.summaryTTL == 0 { // records that have expired by now are in no summary
+		d.counted.Store(d.now() - history.ArchiveTTL)
 	}
-	d.summaryLife = life
+	d.summaryTTL = ttl
 	t := new(syncWaiter)
 	if err := d.storeCounted(t); err != nil {
 		return err
@@ -45,19 +45,19 @@ func (d *DB) beginSummaries() error {
 	return d.wait(t)
 }
 
-// storeCounted stores the life of summaries, and the time up to which all expired records are counted.
+// storeCounted stores the TTL of summaries, and the time up to which all expired records are counted.
 func (d *DB) storeCounted(t *syncWaiter) error {
 	b := d.pebble.NewBatch()
 	defer b.Close()
-	v := binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, uint64(d.summaryLife)), uint64(d.counted.Load())) //nolint:gosec // times
+	v := binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, uint64(d.summaryTTL)), uint64(d.counted.Load())) //nolint:gosec // times
 	if err := set(b, []byte{spaceSummaries}, v); err != nil {
 		return err
 	}
 	return d.commit(storeChange{all: b, part: b, waiter: t})
 }
 
-// SummaryLife implements [history.Summarizer].
-func (a *Archive) SummaryLife(context.Context) (int64, error) { return a.db.summaryLife, nil }
+// SummaryTTL implements [history.Summarizer].
+func (a *Archive) SummaryTTL(context.Context) (int64, error) { return a.db.summaryTTL, nil }
 
 // Summaries implements [history.Summarizer].
 func (a *Archive) Summaries(ctx context.Context, uid string, q history.Query) (page history.SummaryPage, err error) {
@@ -77,7 +77,7 @@ func (a *Archive) Summaries(ctx context.Context, uid string, q history.Query) (p
 	}
 	p, err := a.db.summariesOf(snapshot, uid)
 	if err == nil {
-		page, err = p.Summaries(u, a.db.now()-a.db.summaryLife, q)
+		page, err = p.Summaries(u, a.db.now()-a.db.summaryTTL, q)
 	}
 	return page, err
 }
@@ -108,7 +108,7 @@ func (d *DB) summariesOf(from pebble.Reader, uid string) (*part.Reader, error) {
 // Summarize implements [history.Summarizer]. It is not synced. A crash that loses summaries also loses the later deletes of their
 // records, so that the records are summarized again.
 func (a *Archive) Summarize(ctx context.Context, uid string, all bool) error {
-	if a.db.summaryLife == 0 {
+	if a.db.summaryTTL == 0 {
 		return nil
 	}
 	if err := a.db.enterWriting(ctx); err != nil {
@@ -128,12 +128,12 @@ func (a *Archive) summarize(uid string, all bool) error {
 	snapshot := a.db.pebble.NewSnapshot()
 	defer snapshot.Close()
 	p, err := a.db.summariesOf(snapshot, uid)
-	kept, life := a.db.config.Rules.Summarized(uid), a.db.summaryLife
+	kept, ttl := a.db.config.Rules.Summarized(uid), a.db.summaryTTL
 	if err != nil || len(p.Chunks) == 0 && (all || !kept) { // there is nothing that anything can be removed from
 		return err
 	}
 	if !kept {
-		life = 0
+		ttl = 0
 	}
 	now := a.db.now()
 	page, err := a.aging(uid, snapshot, now-history.SummaryAge, all)
@@ -142,7 +142,7 @@ func (a *Archive) summarize(uid string, all bool) error {
 	}
 	run := rand.Text()[:13]
 	plan, err := p.Summarize(part.Summing{
-		Items: page.Items, Before: now - history.SummaryAge, Cleared: page.User.Cleared, Oldest: now - life, Rules: a.db.config.Rules,
+		Items: page.Items, Before: now - history.SummaryAge, Cleared: page.User.Cleared, Oldest: now - ttl, Rules: a.db.config.Rules,
 		Version: max(p.Version+1, uint64(now)), //nolint:gosec // never before 1970
 		Name:    func(n int) string { return fmt.Sprintf("%s.%d", run, n) },
 	})
@@ -156,7 +156,7 @@ func (a *Archive) summarize(uid string, all bool) error {
 // them. Those that the sweep has counted are not: some of them may be gone, and a part may still have an earlier copy of others.
 func (a *Archive) aging(uid string, snapshot *pebble.Snapshot, before int64, all bool) (history.Page, error) {
 	longer := *a
-	longer.life = time.Duration(a.db.now()-min(a.db.counted.Load(), a.oldest())) * time.Millisecond
+	longer.ttl = time.Duration(a.db.now()-min(a.db.counted.Load(), a.oldest())) * time.Millisecond
 	m := moment{prefix: appendUser(nil, a.space, uid), snapshot: snapshot, asked: new(remembered)}
 	q := history.Query{Limit: math.MaxInt}
 	if !all {
@@ -286,7 +286,7 @@ func (a *Archive) sweepSummaries(ctx context.Context) (swept int, err error) {
 	if err := s.step(ctx); err != nil {
 		return swept, err
 	}
-	d.counted.Store(s.began - history.ArchiveLife)
+	d.counted.Store(s.began - history.ArchiveTTL)
 	return swept, d.storeCounted(nil)
 }
 
@@ -296,7 +296,7 @@ func (a *Archive) isStale(uid string, m *part.Metadata) bool {
 	u, _, err := a.stored(uid)
 	a.lock.Unlock()
 	return err != nil || !a.db.config.Rules.Summarized(uid) || !maps.Equal(u.Cleared, m.Cleared) || len(m.Chunks) == 0 ||
-		m.Chunks[len(m.Chunks)-1].Newest.Time() < a.db.now()-a.db.summaryLife
+		m.Chunks[len(m.Chunks)-1].Newest.Time() < a.db.now()-a.db.summaryTTL
 }
 
 // usersOf returns the users for whose list of chunks in a keyspace asked is true, or whose list cannot be read.
@@ -327,7 +327,7 @@ func (d *DB) usersOf(space byte, asked func(uid string, m *part.Metadata) bool) 
 // noteSummaries notes that something of a user was deleted or cleared. The user is summarized after a delay, since
 // deletes often come in numbers.
 func (a *Archive) noteSummaries(uid string) {
-	if a.db.summaryLife > 0 {
+	if a.db.summaryTTL > 0 {
 		a.db.removals.Add(uid, a.db.now()+removeAfter.Milliseconds())
 	}
 }
@@ -347,7 +347,7 @@ func (d *DB) summarizeNext(ctx context.Context) {
 
 // eraseSummaries removes the summaries under clear marks, and all summaries if they cannot be read. The caller holds d.rolls.
 func (a *Archive) eraseSummaries(uid string) error {
-	if a.db.summaryLife == 0 {
+	if a.db.summaryTTL == 0 {
 		return nil
 	}
 	err := a.summarize(uid, false)

@@ -19,7 +19,7 @@ func TestSummaries(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			historytest.Summaries(t, func(t *testing.T) historytest.SummaryStore {
 				clock := time.Now()
-				c.Summary, c.Now = historytest.SummaryLife, func() time.Time { return clock }
+				c.Summary, c.Now = historytest.SummaryTTL, func() time.Time { return clock }
 				db := open(t, t.TempDir(), c)
 				s := historytest.SummaryStore{Archive: db.Archive(), Summarizer: db.Archive(), Eraser: db, Now: c.Now}
 				if c.RollAbove > 0 {
@@ -75,7 +75,7 @@ func wantSummaries(t *testing.T, a *pebble.Archive, uid string, want int) {
 // TestSummariesAfterAPause counts what has expired while the process was off, in both forms, and drops it with the sweep after that.
 func TestSummariesAfterAPause(t *testing.T) {
 	clock, dir := time.Now(), t.TempDir()
-	c := pebble.Config{Summary: historytest.SummaryLife, Now: func() time.Time { return clock }}.Rolling(100_000)
+	c := pebble.Config{Summary: historytest.SummaryTTL, Now: func() time.Time { return clock }}.Rolling(100_000)
 	db := open(t, dir, c)
 	oldOnes(t, db.Archive(), "long", daysAgo(clock, 30, 31, 32, 33, 34, 35, 36, 37, 38, 39))
 	if rolled, err := db.Archive().Roll(t.Context(), "long"); rolled == 0 || err != nil {
@@ -114,7 +114,7 @@ func TestSummariesAfterAPause(t *testing.T) {
 // counted of what it had hidden.
 func TestSummariesOfWhatIsLeftInParts(t *testing.T) {
 	clock := time.Now()
-	db := open(t, t.TempDir(), pebble.Config{Summary: historytest.SummaryLife, Now: func() time.Time { return clock }}.Rolling(100_000))
+	db := open(t, t.TempDir(), pebble.Config{Summary: historytest.SummaryTTL, Now: func() time.Time { return clock }}.Rolling(100_000))
 	a, times := db.Archive(), daysAgo(clock, 30, 31, 32, 33, 34, 35, 36, 37, 38, 39)
 	oldOnes(t, a, "ann", times)
 	if rolled, err := a.Roll(t.Context(), "ann"); rolled == 0 || err != nil {
@@ -151,8 +151,8 @@ func TestSummariesAreOff(t *testing.T) {
 		t.Errorf("swept %d, %v", n, err)
 	}
 	wantSummaries(t, db.Archive(), "ann", 0)
-	if life, err := db.Archive().SummaryLife(t.Context()); life != 0 || err != nil {
-		t.Errorf("kept for %d ms, %v", life, err)
+	if ttl, err := db.Archive().SummaryTTL(t.Context()); ttl != 0 || err != nil {
+		t.Errorf("kept for %d ms, %v", ttl, err)
 	}
 	if _, err := pebble.Open(t.TempDir(), pebble.Config{Summary: time.Hour}); err == nil || !strings.Contains(err.Error(), "2160h") {
 		t.Errorf("an hour: %v", err)
@@ -162,7 +162,7 @@ func TestSummariesAreOff(t *testing.T) {
 // TestDamagedSummaries fails what needs them, keeps what has expired of that user alone, and is over with an erasure.
 func TestDamagedSummaries(t *testing.T) {
 	clock := time.Now()
-	db := open(t, t.TempDir(), pebble.Config{Summary: historytest.SummaryLife, Now: func() time.Time { return clock }})
+	db := open(t, t.TempDir(), pebble.Config{Summary: historytest.SummaryTTL, Now: func() time.Time { return clock }})
 	a := db.Archive()
 	for _, uid := range []string{"ann", "bob"} {
 		oldOnes(t, a, uid, daysAgo(clock, 85))
@@ -198,7 +198,7 @@ func TestDamagedSummaries(t *testing.T) {
 // TestSummariesInRun has a process summarize at its start, and remove what is deleted soon after.
 func TestSummariesInRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		db := open(t, t.TempDir(), pebble.Config{Summary: historytest.SummaryLife})
+		db := open(t, t.TempDir(), pebble.Config{Summary: historytest.SummaryTTL})
 		a := db.Archive()
 		oldOnes(t, a, "ann", daysAgo(time.Now(), 85, 86))
 		ctx, cancel := context.WithCancel(t.Context())

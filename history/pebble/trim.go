@@ -110,7 +110,7 @@ func (d *DB) Run(ctx context.Context) error {
 		roll = r.C
 	}
 	var remove <-chan time.Time
-	if d.summaryLife > 0 {
+	if d.summaryTTL > 0 {
 		r := time.NewTicker(rollEvery)
 		defer r.Stop()
 		remove = r.C
@@ -157,7 +157,7 @@ func (d *DB) Sweep(ctx context.Context) (int, error) {
 	sweepArchive := func(ctx context.Context) (int, error) {
 		return archive.sweep(ctx, archive.noteLongRows(archive.dropExpired()))
 	}
-	if d.summaryLife > 0 {
+	if d.summaryTTL > 0 {
 		sweepArchive = archive.sweepSummaries
 	}
 	inArchive, err := sweepArchive(ctx)

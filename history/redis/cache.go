@@ -17,7 +17,7 @@
 //	{b0007}:life           string  random, in the first bucket of each server: it goes with its data,
 //	                               and expires before them when the clock goes far ahead
 //
-// Contents expire after the configured life, lists and users' states a day later:
+// Contents expire after the configured TTL, lists and users' states a day later:
 // a state only while recording is on:
 // every write starts the former anew, a new dirty mark the latter when half of that
 // day is over. A content that expired before its place in the list leaves a hole,
@@ -57,13 +57,13 @@ import (
 
 // Cache is a [history.Cache] in Redis.
 type Cache struct {
-	config  Config
-	client  goredis.UniversalClient
-	scripts scripts
-	ttl     string // seconds
-	life    string // seconds
-	warmFor string // milliseconds, 0 for ever
-	nodes   atomic.Pointer[nodeMap]
+	config   Config
+	client   goredis.UniversalClient
+	scripts  scripts
+	ttl      string // seconds
+	stateTTL string // seconds
+	warmFor  string // milliseconds, 0 for ever
+	nodes    atomic.Pointer[nodeMap]
 }
 
 var _ history.Cache = (*Cache)(nil)
@@ -78,16 +78,16 @@ func New(config Config) (*Cache, error) {
 	seconds := int64(config.TTL.Seconds())
 	return &Cache{
 		config: config, client: config.client(), scripts: newScripts(),
-		ttl: strconv.FormatInt(seconds, 10), life: strconv.FormatInt(seconds+24*3600, 10),
+		ttl: strconv.FormatInt(seconds, 10), stateTTL: strconv.FormatInt(seconds+24*3600, 10),
 		warmFor: strconv.FormatInt(config.warmFor().Milliseconds(), 10),
 	}, nil
 }
 
-// lives returns how long, in seconds, contents of a user or of a user's section live, and the list and the state.
-func (c *Cache) lives(uid string) (ttl, life string) {
-	ms := c.config.Rules.SectionLife(uid)
-	if ms >= c.config.TTL.Milliseconds() || ms >= history.ArchiveLife {
-		return c.ttl, c.life
+// ttls returns how long, in seconds, contents of a user or of a user's section live, and the list and the state.
+func (c *Cache) ttls(uid string) (content, state string) {
+	ms := c.config.Rules.SectionTTL(uid)
+	if ms >= c.config.TTL.Milliseconds() || ms >= history.ArchiveTTL {
+		return c.ttl, c.stateTTL
 	}
 	seconds := ms/1000 + sectionMargin
 	return strconv.FormatInt(seconds, 10), strconv.FormatInt(seconds+24*3600, 10)
@@ -123,7 +123,7 @@ type Config struct {
 	Rules *history.Rulebook
 	// TTL is how long a record lives after the write that set its last mark, which is
 	// its last write or at most a hold older. Below the longest outage of the archive,
-	// records get lost. Below [history.ArchiveLife], users are warmed again after nine
+	// records get lost. Below [history.ArchiveTTL], users are warmed again after nine
 	// tenths of it. Default 90 days.
 	TTL time.Duration
 	// AllowVolatile accepts servers that may lose acknowledged writes, see [Cache.Fit].
@@ -166,7 +166,7 @@ func (c Config) withDefaults() (Config, error) {
 // warmFor returns how long a user is warm after a warm-up, 0 for ever. Where records expire
 // before the archive forgets them, a user must be cold again before the first one does.
 func (c Config) warmFor() time.Duration {
-	if c.TTL >= history.ArchiveLife*time.Millisecond {
+	if c.TTL >= history.ArchiveTTL*time.Millisecond {
 		return 0
 	}
 	return c.TTL * 9 / 10

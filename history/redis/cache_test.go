@@ -39,7 +39,7 @@ func TestDays(t *testing.T) {
 }
 
 // TestSeenInTheHash looks at what is kept of a user who was seen, and for how long: a
-// life of its own only where there was none, so that the state does not outlive what it
+// TTL of its own only where there was none, so that the state does not outlive what it
 // says of the records.
 func TestSeenInTheHash(t *testing.T) {
 	everywhere(t, func(t *testing.T, config redis.Config) {

@@ -106,7 +106,7 @@ func TestStatesExpire(t *testing.T) {
 	})
 }
 
-// TestPausedStatesStay checks that nothing gives the state of a user a life again while
+// TestPausedStatesStay checks that nothing gives the state of a user a TTL again while
 // recording is off, and that the first that happens after that does.
 func TestPausedStatesStay(t *testing.T) {
 	everywhere(t, func(t *testing.T, config redis.Config) {
@@ -176,7 +176,7 @@ func TestPauseInTheHash(t *testing.T) {
 }
 
 // TestContentsExpire checks that no way to write a content makes it for ever, and
-// that its life starts anew with its mark.
+// that its TTL starts anew with its mark.
 func TestContentsExpire(t *testing.T) {
 	everywhere(t, func(t *testing.T, config redis.Config) {
 		config.TTL = time.Hour
@@ -205,9 +205,9 @@ func TestContentsExpire(t *testing.T) {
 	})
 }
 
-// TestLifeIsRenewed writes now and then: lists and states must not end before
+// TestTTLIsRenewed writes now and then: lists and states must not end before
 // the contents do.
-func TestLifeIsRenewed(t *testing.T) {
+func TestTTLIsRenewed(t *testing.T) {
 	const day = 24 * time.Hour
 	fake := miniredis.RunT(t)
 	c := open(t, redis.Config{Addrs: []string{fake.Addr()}, Timeout: patience, TTL: 10 * day})

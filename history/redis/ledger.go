@@ -191,8 +191,8 @@ const trimStep = 500
 
 // trim drops records of one user, given as members and scores in turn.
 func (c *Cache) trim(ctx context.Context, uid string, old []string) *goredis.Cmd {
-	_, life := c.lives(uid)
-	keys, args := []string{listKey(uid), stateKey(uid)}, []any{life}
+	_, stateTTL := c.ttls(uid)
+	keys, args := []string{listKey(uid), stateKey(uid)}, []any{stateTTL}
 	for i := 0; i < len(old); i += 2 {
 		keys, args = append(keys, memberKey(uid, old[i])), append(args, old[i], old[i+1])
 	}
@@ -245,7 +245,7 @@ func (c *Cache) See(ctx context.Context, sightings []history.Sighting) []history
 // see makes one call of the script.
 func (c *Cache) see(ctx context.Context, sightings []history.Sighting, runs [][]int) *goredis.Cmd {
 	var states, firsts []string
-	args := []any{c.life}
+	args := []any{c.stateTTL}
 	for _, run := range runs {
 		firsts = append(firsts, firstsKey(history.BucketOf(sightings[run[0]].UID)))
 		for _, i := range run {

@@ -252,15 +252,15 @@ func (w *walk) page() history.Page {
 	return page
 }
 
-// logLife is how many seconds a log of changes lives when nobody asks for it.
-const logLife = int64(history.ChangeLogLife / 1e9)
+// logTTL is how many seconds a log of changes lives when nobody asks for it.
+const logTTL = int64(history.ChangeLogTTL / 1e9)
 
 // Changes reads a log as [history.ChangeLog] says, in one exchange. To begin one takes two more, and the server about 1 us for
 // each record of the user.
 func (c *Cache) Changes(ctx context.Context, uid string, after uint64, limit int) (history.Changes, error) {
-	_, life := c.lives(uid)
+	_, stateTTL := c.ttls(uid)
 	for range 3 {
-		call := c.scripts.changes.call(ctx, []string{logKey(uid), stateKey(uid)}, after, limit, logLife)
+		call := c.scripts.changes.call(ctx, []string{logKey(uid), stateKey(uid)}, after, limit, logTTL)
 		if err := c.run(ctx, call); err != nil {
 			return history.Changes{}, unavailable("changes", err)
 		}
@@ -268,7 +268,7 @@ func (c *Cache) Changes(ctx context.Context, uid string, after uint64, limit int
 			return readChanges(reply)
 		}
 		_, err := c.overList(ctx, uid, func(contents []string) *goredis.Cmd {
-			return c.scripts.beginLog.call(ctx, append([]string{listKey(uid), stateKey(uid), logKey(uid)}, contents...), logName(history.NewRevision()), logLife, life)
+			return c.scripts.beginLog.call(ctx, append([]string{listKey(uid), stateKey(uid), logKey(uid)}, contents...), logName(history.NewRevision()), logTTL, stateTTL)
 		})
 		if err != nil {
 			return history.Changes{}, unavailable("begin a log of changes", err)

@@ -55,7 +55,7 @@ func TestRepeatedCallSettled(t *testing.T) {
 	})
 }
 
-// TestConflictKeepsContent looks at the bytes and the life of a content that a
+// TestConflictKeepsContent looks at the bytes and the TTL of a content that a
 // write was refused for, and that none is left where there was none.
 func TestConflictKeepsContent(t *testing.T) {
 	everywhere(t, func(t *testing.T, config redis.Config) {

@@ -34,20 +34,20 @@ func (c *Cache) Apply(ctx context.Context, writes []history.Write) []history.Out
 		})
 	}
 	parts := c.split(buckets, func(i int) bool { return setsMark(&writes[i]) })
-	apply(c.byLife(parts, writes), !c.config.Cluster)
+	apply(c.byTTL(parts, writes), !c.config.Cluster)
 	apply(singly(logged), true)
 	return out
 }
 
-// byLife divides parts into such as have one life.
-func (c *Cache) byLife(parts [][]int, writes []history.Write) (all [][]int) {
+// byTTL divides parts into such as have one TTL.
+func (c *Cache) byTTL(parts [][]int, writes []history.Write) (all [][]int) {
 	if len(c.config.Rules.Classes()) == 0 {
 		return parts
 	}
 	for _, part := range parts {
 		byTTL := make(map[string][]int)
 		for _, i := range part {
-			ttl, _ := c.lives(writes[i].Key.UID)
+			ttl, _ := c.ttls(writes[i].Key.UID)
 			byTTL[ttl] = append(byTTL[ttl], i)
 		}
 		for _, ttl := range slices.Sorted(maps.Keys(byTTL)) {
@@ -65,7 +65,7 @@ type batch struct {
 	logs    bool
 }
 
-// setsMark reports whether a write sets a dirty mark, unless an older one stands, and lets the content's life begin anew.
+// setsMark reports whether a write sets a dirty mark, unless an older one stands, and lets the content's TTL begin anew.
 // Only a content that is not settled has one already.
 func setsMark(w *history.Write) bool {
 	return w.Mark || w.Base == 0 || w.Base&history.SettledBit != 0
@@ -98,9 +98,9 @@ func (c *Cache) appendCall(t *texts, part []int, b batch) {
 		t.end(appendList(t.buf, buckets[i], k.UID))
 	}
 	c.appendExtraKeys(t, part, b, marked)
-	ttl, life := c.lives(writes[part[0]].Key.UID) // of all in the part
+	ttl, stateTTL := c.ttls(writes[part[0]].Key.UID) // of all in the part
 	t.end(append(t.buf, ttl...))
-	t.end(append(t.buf, life...))
+	t.end(append(t.buf, stateTTL...))
 	t.end(append(t.buf, c.warmFor...))
 	t.end(strconv.AppendInt(t.buf, int64(marked), 10))
 	t.end(append(t.buf, "01"[toInt(b.logs)]))

@@ -22,10 +22,10 @@ const maxScore = 1 << 53
 // Clear sets a clear mark as [history.Applier] says. The server is busy for about
 // 3 us for each record that it removes, and 1 us for each other one.
 func (c *Cache) Clear(ctx context.Context, uid string, what history.Clear) (int64, error) {
-	_, life := c.lives(uid)
+	_, stateTTL := c.ttls(uid)
 	cmd, err := c.overList(ctx, uid, func(contents []string) *goredis.Cmd {
 		return c.scripts.clear.call(ctx, append(userKeys(uid), contents...),
-			strconv.FormatUint(uint64(what.Type), 10), min(what.Until, maxScore), stateRevision(), life, revisionStep())
+			strconv.FormatUint(uint64(what.Type), 10), min(what.Until, maxScore), stateRevision(), stateTTL, revisionStep())
 	})
 	if err != nil {
 		return 0, unavailable("clear", err)
@@ -42,10 +42,10 @@ func userKeys(uid string) []string {
 // Pause replaces the user's pause as [history.Applier] says. The server is busy for about
 // 1 us for each record of the user.
 func (c *Cache) Pause(ctx context.Context, uid string, from, to history.Pause) error {
-	_, life := c.lives(uid)
+	_, stateTTL := c.ttls(uid)
 	cmd, err := c.overList(ctx, uid, func(contents []string) *goredis.Cmd {
 		return c.scripts.pause.call(ctx, append(userKeys(uid), contents...),
-			from.Since, from.Until, to.Since, to.Until, revisionStep(), stateRevision(), life)
+			from.Since, from.Until, to.Since, to.Until, revisionStep(), stateRevision(), stateTTL)
 	})
 	if err != nil {
 		return unavailable("pause", err)
@@ -69,8 +69,8 @@ func revisionStep() []byte { return binary.LittleEndian.AppendUint64(nil, histor
 // 4 us for each record.
 func (c *Cache) Warm(ctx context.Context, uid string, w history.WarmSet) error {
 	args := make([]any, 0, 9+2*len(w.Cleared)+3*len(w.Items))
-	ttl, life := c.lives(uid)
-	args = append(args, ttl, life, c.warmFor, int64(w.Floor), w.CutTime, w.Pause.Since, w.Pause.Until, revisionStep(), len(w.Cleared))
+	ttl, stateTTL := c.ttls(uid)
+	args = append(args, ttl, stateTTL, c.warmFor, int64(w.Floor), w.CutTime, w.Pause.Since, w.Pause.Until, revisionStep(), len(w.Cleared))
 	for typ, at := range w.Cleared {
 		args = append(args, typ, at)
 	}
@@ -85,7 +85,7 @@ func (c *Cache) Warm(ctx context.Context, uid string, w history.WarmSet) error {
 	if w.Pause == (history.Pause{}) && len(w.Cleared) == 0 && c.warmFor == "0" {
 		return unavailable("warm", c.run(ctx, c.scripts.warm.call(ctx, keys, args...)))
 	}
-	// The records that are there get another revision, or a longer life.
+	// The records that are there get another revision, or a longer TTL.
 	_, err := c.overList(ctx, uid, func(contents []string) *goredis.Cmd {
 		return c.scripts.warm.call(ctx, slices.Concat(keys, contents), args...)
 	})
@@ -94,7 +94,7 @@ func (c *Cache) Warm(ctx context.Context, uid string, w history.WarmSet) error {
 
 const (
 	mostNotes = 100 // of a bucket
-	noteLife  = 24 * time.Hour
+	noteTTL   = 24 * time.Hour
 )
 
 var _ history.Notes = (*Cache)(nil)
@@ -104,7 +104,7 @@ func (c *Cache) Note(ctx context.Context, uid string) error {
 	key := longKey(history.BucketOf(uid))
 	noted := goredis.NewIntCmd(ctx, "scard", key)
 	cmds := []goredis.Cmder{
-		goredis.NewIntCmd(ctx, "sadd", key, uid), goredis.NewIntCmd(ctx, "expire", key, int64(noteLife.Seconds())), noted,
+		goredis.NewIntCmd(ctx, "sadd", key, uid), goredis.NewIntCmd(ctx, "expire", key, int64(noteTTL.Seconds())), noted,
 	}
 	if pipeline(ctx, c, cmds); firstErr(cmds) == nil && noted.Val() > mostNotes {
 		pipeline(ctx, c, []goredis.Cmder{goredis.NewStringCmd(ctx, "spop", key)})

@@ -1,16 +1,16 @@
 // Package recent has a bounded map of what was used lately.
 package recent
 
-// Map remembers what was put lately, in two generations: when the young one is full it becomes the old one, and the old one is
+// Map remembers what was put lately, in two halves: when the young one is full it becomes the old one, and the old one is
 // forgotten. Its owner locks it.
 type Map[K comparable, V any] struct {
-	full       int         // the weight of a generation
+	full       int         // the weight of a half
 	weight     func(V) int // nil where each value weighs 1
 	used       int         // the weight of the young one, where values have weights
 	young, old map[K]V
 }
 
-// New returns a map whose generations have room for so many values, or for so much weight.
+// New returns a map whose halves have room for so many values, or for so much weight.
 func New[K comparable, V any](full int, weight func(V) int) *Map[K, V] {
 	return &Map[K, V]{full: full, weight: weight, young: make(map[K]V)}
 }
@@ -39,7 +39,7 @@ func (m *Map[K, V]) Put(k K, v V) {
 	}
 }
 
-// fits reports whether a value has room in the young generation, and takes what it replaces out of the weight.
+// fits reports whether a value has room in the young half, and takes what it replaces out of the weight.
 func (m *Map[K, V]) fits(k K, v V) bool {
 	if m.weight == nil && len(m.young) < m.full || len(m.young) == 0 {
 		return true

@@ -8,8 +8,8 @@ import (
 	"github.com/playhead/playhead/internal/recent"
 )
 
-// TestMap: a value is there while it and all that was put after it fit into one generation, unless it was replaced or forgotten; and
-// there is never more than two generations have room for, or one value in each.
+// TestMap: a value is there while it and all that was put after it fit into one half, unless it was replaced or forgotten; and
+// there is never more than two halves have room for, or one value in each.
 func TestMap(t *testing.T) {
 	for name, weight := range map[string]func(int) int{"each weighs 1": nil, "by weight": func(v int) int { return v % 8 }} {
 		t.Run(name, func(t *testing.T) {
@@ -41,14 +41,14 @@ func TestMap(t *testing.T) {
 							t.Fatalf("key %d: got %d, want %d, %v", k, got, want.value, known)
 						}
 						if since := total - want.before; known && since <= full && !ok {
-							t.Fatalf("key %d is gone, after a weight of %d in generations of %d", k, since, full)
+							t.Fatalf("key %d is gone, after a weight of %d in halves of %d", k, since, full)
 						}
 						if ok {
 							kept += of(got)
 						}
 					}
 					if kept > 2*max(full, 7) {
-						t.Fatalf("a weight of %d is kept, with %d for a generation", kept, full)
+						t.Fatalf("a weight of %d is kept, with %d for a half", kept, full)
 					}
 				}
 			})

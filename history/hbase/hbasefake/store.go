@@ -34,7 +34,7 @@ type Store struct {
 	// The fields below are for tests that look inside, or spoil something.
 	sync.Mutex
 	Tables map[string]map[string]*Row
-	Lives  map[string]int64 // of cells by table, in milliseconds; of others as long as an archive keeps them
+	TTLs   map[string]int64 // of cells by table, in milliseconds; of others as long as an archive keeps them
 	Calls  map[string]int   // by kind and table
 }
 
@@ -44,10 +44,10 @@ type Column struct{ Family, Qualifier string }
 // Row has of each column the newest cell by its time, and the markers.
 type Row struct {
 	Cells    map[Column]map[uint64][]byte
-	life     int64
+	ttl      int64
 	columns  map[Column]uint64
 	families map[string]uint64
-	lives    map[Column]int64 // of cells that end before the table's, in milliseconds
+	ttls     map[Column]int64 // of cells that end before the table's, in milliseconds
 }
 
 // New returns an empty store with a clock.
@@ -61,7 +61,7 @@ func (s *Store) row(table, row string) *Row {
 	}
 	r := s.Tables[table][row]
 	if r == nil {
-		r = &Row{life: cmp.Or(s.Lives[table], history.ArchiveLife), Cells: map[Column]map[uint64][]byte{}, columns: map[Column]uint64{}, families: map[string]uint64{}, lives: map[Column]int64{}}
+		r = &Row{ttl: cmp.Or(s.TTLs[table], history.ArchiveTTL), Cells: map[Column]map[uint64][]byte{}, columns: map[Column]uint64{}, families: map[string]uint64{}, ttls: map[Column]int64{}}
 		s.Tables[table][row] = r
 	}
 	return r
@@ -86,7 +86,7 @@ func (s *Store) Compact() {
 
 func (s *Store) newest(r *Row, c Column) (at uint64, value []byte, ok bool) {
 	for at, value = range r.Cells[c] {
-		if at > max(r.columns[c], r.families[c.Family]) && int64(at) > s.now().UnixMilli()-cmp.Or(r.lives[c], r.life) { //nolint:gosec // a time
+		if at > max(r.columns[c], r.families[c.Family]) && int64(at) > s.now().UnixMilli()-cmp.Or(r.ttls[c], r.ttl) { //nolint:gosec // a time
 			return at, value, true
 		}
 	}
@@ -203,9 +203,9 @@ func (s *Store) mutate(table string, m *pb.MutateRequest) proto.Message {
 			}
 			if m.Mutation.GetMutateType() == pb.MutationProto_PUT {
 				if r.put(c, at, q.Value) {
-					delete(r.lives, c)
+					delete(r.ttls, c)
 					for _, a := range m.Mutation.Attribute {
-						r.lives[c] = int64(binary.BigEndian.Uint64(a.Value)) //nolint:gosec // a time
+						r.ttls[c] = int64(binary.BigEndian.Uint64(a.Value)) //nolint:gosec // a time
 					}
 				}
 				continue

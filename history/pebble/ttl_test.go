@@ -15,22 +15,22 @@ import (
 	"github.com/playhead/playhead/history/pebble"
 )
 
-// life is one store with a clock of its own.
-type life struct {
+// aging is one store with a clock of its own.
+type aging struct {
 	*testing.T
 	db    *pebble.DB
 	clock time.Time
 }
 
-func newLife(t *testing.T, ttl time.Duration) *life {
-	l := &life{T: t, clock: time.UnixMilli(1_700_000_000_000)}
+func newAging(t *testing.T, ttl time.Duration) *aging {
+	l := &aging{T: t, clock: time.UnixMilli(1_700_000_000_000)}
 	config := pebble.Config{TTL: ttl, Now: func() time.Time { return l.clock }}
 	l.db = open(t, "store", config.On(vfs.NewMem()))
 	return l
 }
 
 // write stores a record of this moment in the cache.
-func (l *life) write(k history.Key) *history.Record {
+func (l *aging) write(k history.Key) *history.Record {
 	l.Helper()
 	r := beat(l.clock.UnixMilli())
 	mustApply(l, l.db.Cache(), []history.Write{{Key: k, Record: r, Mark: true}})
@@ -38,7 +38,7 @@ func (l *life) write(k history.Key) *history.Record {
 }
 
 // archive puts a record and settles it, as the job does.
-func (l *life) archive(k history.Key, r *history.Record) {
+func (l *aging) archive(k history.Key, r *history.Record) {
 	l.Helper()
 	if errs := l.db.Archive().Put(l.Context(), []history.Cell{{Key: k, Record: r}}); errs != nil {
 		l.Fatal(errs[0])
@@ -47,7 +47,7 @@ func (l *life) archive(k history.Key, r *history.Record) {
 }
 
 // want checks where a record is to be seen.
-func (l *life) want(k history.Key, inCache, inArchive bool) {
+func (l *aging) want(k history.Key, inCache, inArchive bool) {
 	l.Helper()
 	page, err := l.db.Cache().List(l.Context(), k.UID, history.Query{Limit: 10})
 	if err != nil {
@@ -68,7 +68,7 @@ func (l *life) want(k history.Key, inCache, inArchive bool) {
 }
 
 // swept sweeps and checks how many records that took away.
-func (l *life) swept(want int) {
+func (l *aging) swept(want int) {
 	l.Helper()
 	l.db.Checkpoint()
 	got, err := l.db.Sweep(l.Context())
@@ -77,8 +77,8 @@ func (l *life) swept(want int) {
 	}
 }
 
-func TestLife(t *testing.T) {
-	l, k := newLife(t, 24*time.Hour), viewing(1, 1)
+func TestTTL(t *testing.T) {
+	l, k := newAging(t, 24*time.Hour), viewing(1, 1)
 	l.archive(k, l.write(k))
 	l.clock = l.clock.Add(24 * time.Hour)
 	l.want(k, true, true)
@@ -93,10 +93,10 @@ func TestLife(t *testing.T) {
 	l.swept(0)
 }
 
-// TestUnsettledOutlivesItsLife: what the archive may lack is not dropped for its age, nor
+// TestUnsettledOutlivesItsTTL: what the archive may lack is not dropped for its age, nor
 // hidden, nor overwritten, before it is settled.
-func TestUnsettledOutlivesItsLife(t *testing.T) {
-	l, k := newLife(t, time.Hour), viewing(1, 1)
+func TestUnsettledOutlivesItsTTL(t *testing.T) {
+	l, k := newAging(t, time.Hour), viewing(1, 1)
 	r := l.write(k)
 	for _, age := range []time.Duration{2 * time.Hour, 89 * 24 * time.Hour} {
 		l.clock = time.UnixMilli(r.Version.Time()).Add(age)
@@ -117,7 +117,7 @@ func TestUnsettledOutlivesItsLife(t *testing.T) {
 
 // TestUnsettledOutlivesNoArchive: what the archive would not keep either goes, with its mark.
 func TestUnsettledOutlivesNoArchive(t *testing.T) {
-	l, k := newLife(t, time.Hour), viewing(1, 1)
+	l, k := newAging(t, time.Hour), viewing(1, 1)
 	l.write(k)
 	l.clock = l.clock.Add(90*24*time.Hour + time.Millisecond)
 	l.want(k, false, false)
@@ -128,7 +128,7 @@ func TestUnsettledOutlivesNoArchive(t *testing.T) {
 // TestSweepManyAndSpareTheLiving has more records than one step of the sweep, and
 // living ones among the dead.
 func TestSweepManyAndSpareTheLiving(t *testing.T) {
-	l := newLife(t, time.Hour)
+	l := newAging(t, time.Hour)
 	writes := make([]history.Write, 5000)
 	for i := range writes {
 		at := l.clock.UnixMilli()
@@ -158,7 +158,7 @@ func TestSweepManyAndSpareTheLiving(t *testing.T) {
 // swept: a conflict that shows no record would never end.
 func TestExpiredIsNoBase(t *testing.T) {
 	for _, checkpoint := range []bool{false, true} {
-		l, k := newLife(t, time.Hour), viewing(1, 1)
+		l, k := newAging(t, time.Hour), viewing(1, 1)
 		l.archive(k, l.write(k))
 		if checkpoint {
 			l.db.Checkpoint()
@@ -174,10 +174,10 @@ func TestExpiredIsNoBase(t *testing.T) {
 	}
 }
 
-// TestShortLifeHasAFloor never calls a user complete whose older records have
+// TestShortTTLHasAFloor never calls a user complete whose older records have
 // expired here and not in the archive.
-func TestShortLifeHasAFloor(t *testing.T) {
-	l, k := newLife(t, time.Hour), viewing(1, 1)
+func TestShortTTLHasAFloor(t *testing.T) {
+	l, k := newAging(t, time.Hour), viewing(1, 1)
 	if err := l.db.Cache().Warm(t.Context(), k.UID, history.WarmSet{}); err != nil {
 		t.Fatal(err)
 	}
