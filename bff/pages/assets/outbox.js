@@ -5,8 +5,9 @@
  * @typedef {{object: {id: string, type: number}, kind: string, position_ms: number,
  *   event_time: string, session?: string, if_match?: string, [more: string]: any}} Heartbeat
  * @typedef {{status: string, record?: any, error?: any}} Result
+ * @typedef {{add(session: string): void, has(session: string): boolean}} Sessions that pages of this device have reported
  * @typedef {{heartbeat: Heartbeat, result: Result}} Told what became of a report
- * @typedef {{beat: Heartbeat, id: string, text: string, object: string, viewing: string, bytes: number, tries: number, sent: boolean, adopted?: boolean, zero: number | null}} Item
+ * @typedef {{beat: Heartbeat, id: string, text: string, object: string, viewing: string, bytes: number, tries: number, sent: boolean, zero: number | null}} Item
  *   `id` names it in all pages that share a storage; `zero` is what the device's clock, which gave its times, showed when nothing had elapsed; null for times of the history
  */
 
@@ -46,13 +47,9 @@ export class Outbox {
   /** When the doubt about an object began. @type {Map<string, number>} */
   #doubted = new Map();
   #doubts = 0; // counts when doubt began
-  /** Viewings of reports that were sent and told of without an answer, the last ones, and their devices. @type {Map<string, string | undefined>} */
-  #unanswered = new Map();
-  /** The same of those that were answered. @type {Map<string, string | undefined>} */
-  #answered = new Map();
 
   /** @param {{queue: number, patience: number, minWait: number, maxWait: number, random: () => number,
-   *   device: () => string, name?: string}} config `device` names this one, for reports that do not, and `name` the page */
+   *   device: () => string, sessions: Sessions, name?: string}} config `device` names this one, for reports that do not, and `name` the page */
   constructor(config) {
     this.#config = config;
   }
@@ -93,7 +90,7 @@ export class Outbox {
     const parsed = beats.map((beat) => this.#parse(beat, zero));
     const refused = parsed.flatMap(({ wrong }, i) => (wrong ? [refusal(beats[i], wrong)] : []));
     const items = parsed.flatMap(({ item }) => (item && !here.has(item.id) && !here.has(item.text) && here.add(item.id).add(item.text) ? [item] : []));
-    for (const item of items) item.adopted = item.sent = true; // as far as is known
+    for (const item of items) item.sent = true; // as far as is known
     for (const { object, beat } of [...items].reverse()) if (beat.if_match) this.#unknown(object, beat.if_match);
     for (const { object } of items) this.#unknown(object);
     return [...refused, ...this.#add([...items, ...this.#items])];
@@ -265,7 +262,9 @@ export class Outbox {
   /** @param {Heartbeat} beat @param {number} [zero] of the device's clock */
   #parse(beat, zero) {
     const parsed = parse(beat, this.#config.device, zero);
-    if (parsed.item) parsed.item.id ||= `${this.#config.name}.${++this.#made}`;
+    if (!parsed.item) return parsed;
+    parsed.item.id ||= `${this.#config.name}.${++this.#made}`;
+    this.#config.sessions.add(parsed.item.beat.session ?? '');
     return parsed;
   }
 
@@ -362,28 +361,19 @@ export class Outbox {
       this.#putBack(item);
       return [];
     }
-    const own = record && this.#makes(item, record);
+    const own = record && this.#makes(record, item.beat);
     if (status === 'conflict') return this.#conflict(item, result, own);
     const first = this.#known.get(item.object) === noRecord && record && notLater(record, item.beat);
     if (own || (record && status === 'stored' && (item.beat.if_match || first))) this.#goesOn(item, record, sent);
     else if (record && !this.#doubted.has(item.object) && notLater(record, item.beat) && !this.#overtaken(item.object, record)) this.#know(item.object, record.etag);
-    this.#remember(this.#answered, item);
     const told = this.#tell(item, result);
     if (!['stored', 'stale'].includes(status)) this.#passOn(item);
     return told;
   }
 
-  /**
-   * Whether this device made a record: with this viewing, or with one that was not answered. What another page has left
-   * knows nothing of what was played here before this page took it over.
-   * @param {Item} item @param {any} record
-   */
-  #makes(item, record) {
-    const last = viewing(record);
-    const { device } = item.beat;
-    const waits = this.#items.some((other) => other.viewing === last && other.beat.device === device);
-    const here = this.#unanswered.get(last) === device || (item.adopted && this.#answered.get(last) === device);
-    return record.device === device && (waits || here);
+  /** Whether this device made a record, in whichever page. @param {any} record @param {Heartbeat} beat */
+  #makes({ device, session = '' }, beat) {
+    return device === beat.device && this.#config.sessions.has(session);
   }
 
   /** Those of a viewing go on from what it has left, and so do those who went on from the record before. @param {Item} item @param {any} record */
@@ -442,18 +432,9 @@ export class Outbox {
 
   /** Tells of a report that was not answered. If it was sent it may be stored. @param {Item} item @param {Result} result @returns {Told[]} */
   #giveUp(item, result) {
-    if (item.sent) this.#remember(this.#unanswered, item);
     const told = this.#tell(item, result);
     if (!item.sent) this.#passOn(item);
     return told;
-  }
-
-  /** Remembers a viewing among the last ones. @param {Map<string, string | undefined>} viewings @param {Item} item */
-  #remember(viewings, item) {
-    viewings.delete(item.viewing); // so that it is the last one
-    viewings.set(item.viewing, item.beat.device);
-    const [oldest] = viewings.keys();
-    if (viewings.size > this.#config.queue) viewings.delete(oldest);
   }
 
   /** Where the first report of an object of which no record was known has left none, the next one is the first. @param {Item} item */

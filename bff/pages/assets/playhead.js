@@ -73,7 +73,7 @@ export class Playhead extends EventTarget {
     this.#config = { ...defaults, ...config, random };
     const name = random().toString(36).slice(2);
     this.#store = new Store(config.storage, config.key ?? 'playhead.outbox', name);
-    this.#outbox = new Outbox({ ...this.#config, name, device: () => this.#store.device(`device-${name}`) });
+    this.#outbox = new Outbox({ ...this.#config, name, device: () => this.#store.device(`device-${name}`), sessions: this.#store });
     this.#link = new Link(this.#config, {
       opened: () => this.#opened(),
       heard: (message) => this.#heard(message),

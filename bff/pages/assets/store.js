@@ -1,5 +1,6 @@
 // @ts-check
 
+const most = 500; // sessions that are remembered
 const lease = 180_000; // milliseconds that a tab may say nothing; a hidden one does once a minute
 
 /** @typedef {import('./outbox.js').Heartbeat} Heartbeat */
@@ -14,6 +15,8 @@ export class Store {
   #key;
   #slot;
   #loaded = false;
+  /** @type {Set<string>} */
+  #sessions = new Set(); // that this page has reported
   /** @type {{name: string, text: string, damaged: boolean}[]} */
   #adopted = []; // and not kept under the own key yet
 
@@ -83,6 +86,35 @@ export class Store {
       return kept || made;
     } catch {
       return made;
+    }
+  }
+
+  /** Remembers a session that this page has reported, the last ones for all pages. @param {string} session */
+  add(session) {
+    if (this.#sessions.has(session)) return;
+    this.#sessions.add(session);
+    const [oldest] = this.#sessions;
+    if (this.#sessions.size > most) this.#sessions.delete(oldest);
+    try {
+      const others = this.#kept().filter((other) => other !== session);
+      this.#storage?.setItem(`${this.#key}.sessions`, JSON.stringify([...others, session].slice(-most)));
+    } catch {
+      // This page remembers it.
+    }
+  }
+
+  /** Whether a page of this device has reported a session. @param {string} session */
+  has(session) {
+    return this.#sessions.has(session) || this.#kept().includes(session);
+  }
+
+  /** @returns {string[]} */
+  #kept() {
+    try {
+      const kept = JSON.parse(this.#storage?.getItem(`${this.#key}.sessions`) ?? '[]');
+      return Array.isArray(kept) ? kept : [];
+    } catch {
+      return []; // no access, or damaged
     }
   }
 

@@ -215,9 +215,7 @@ class Round {
     const tab = this.pick(this.live);
     tab.fire('pagehide');
     tab.kill();
-    const left = tab.device.storage.entries().filter(([name, text]) => name.startsWith('k#') && text.startsWith('{"alive":null'));
-    const given = tab.told.filter(({ result }) => ['dropped', 'superseded', 'invalid'].includes(result.status)).map(({ heartbeat }) => number(heartbeat));
-    this.open(tab.device).adopted = new Set([...(tab.adopted ?? []), ...given, ...left.flatMap(([, text]) => JSON.parse(text).heartbeats.map(number))]);
+    this.open(tab.device);
   }
 
   crash() {
@@ -330,9 +328,8 @@ class Round {
     assert.ok(!again, `report ${n} was told twice in a page`);
     here.add(n);
     told.add(n);
-    const own = (n) => this.reports[n]?.tab === tab || tab.adopted?.has(n);
-    const itself = status === 'conflict' && own(n) && own(number(record));
-    assert.ok(!itself || returned, `report ${n} is in conflict with report ${number(record)} of its own page`);
+    const itself = status === 'conflict' && this.reports[number(record)]?.tab.device === tab.device;
+    assert.ok(!itself, `report ${n} is in conflict with report ${number(record)} of its own device`);
     assert.ok(status !== 'conflict' || !(record.at <= this.reports[n].saw), `report ${n} is in conflict with a record that was seen before`);
     if (status === 'invalid') assert.ok(edge.blamed.has(n), `report ${n} is invalid, and nobody said so`);
     if (status === 'dropped' || status === 'superseded') assert.ok(this.reports.length > this.queue, `report ${n} was ${status} with a queue of ${this.queue}`);

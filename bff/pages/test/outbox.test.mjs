@@ -3,13 +3,14 @@ import test from 'node:test';
 import assert from 'node:assert/strict';
 import { HistoryClock } from '../assets/clock.js';
 import { Outbox } from '../assets/outbox.js';
+import { Store } from '../assets/store.js';
 
 const none = 'ffffffffffffffff';
 const at = (n) => new Date(1.7e12 + n * 1000).toISOString();
 
 /** An outbox, open and live unless it shall not be. */
 function outbox({ open = true, ...config } = {}) {
-  const box = new Outbox({ queue: 500, patience: 10_000, minWait: 500, maxWait: 30_000, random: () => 1, device: () => 'tv', ...config });
+  const box = new Outbox({ queue: 500, patience: 10_000, minWait: 500, maxWait: 30_000, random: () => 1, device: () => 'tv', sessions: new Store(undefined, '', ''), ...config });
   if (open) connect(box);
   return box;
 }
@@ -475,22 +476,28 @@ test('what was left by a page that died is in no conflict with what was played s
   }
 });
 
-test('as many viewings that were told without an answer are remembered as the queue is long', () => {
-  const box = outbox({ open: false, queue: 3 });
-  const viewing = (n) => beat(n, { session: `s${n}` });
-  for (const n of [1, 2, 3, 4]) {
-    box.report(viewing(n));
-    connect(box);
-    box.next(0);
-    assert.equal(box.closed(1009, '', 0).length, 1);
+test('what any page of a device has played is in no conflict with what another one reports', () => {
+  for (const [device, want] of [['tv', []], ['phone', ['conflict']]]) for (const adopted of [true, false]) {
+    const kept = new Map();
+    const storage = { getItem: (name) => kept.get(name) ?? null, setItem: (name, text) => kept.set(name, text) };
+    const [between, now] = ['b', 'c'].map((tab) => outbox({ sessions: new Store(storage, 'k', tab) }));
+    between.report(beat(5, { session: 's2' }));
+    const beats = [beat(1, { if_match: 'a' }), beat(6, { session: 's3', if_match: 'a' })];
+    if (adopted) now.adopt(beats);
+    else for (const one of beats) now.report(one);
+    const record = left(beat(5, { session: 's2', device }), 'b');
+    assert.deepEqual(answer(now, () => ({ status: 'conflict', record })).map(({ result }) => result.status), want);
+    if (device === 'tv') assert.deepEqual(guards(waiting(now)), ['b', 'b']);
   }
-  box.report(viewing(5));
-  box.report(viewing(6));
-  connect(box);
-  answer(box, () => ({ status: 'unavailable' }));
-  for (const [n, want, now] of [[2, [], 1e6], [1, ['conflict'], 2e6]]) {
-    const told = answer(box, () => ({ status: 'conflict', record: left(viewing(n), `a${n}`) }), now);
-    assert.deepEqual(told.map(({ result }) => result.status), want, `viewing ${n}`);
+});
+
+test('the last 500 sessions are remembered, for all pages', () => {
+  const kept = new Map([['k.sessions', '{"damaged"']]);
+  const storage = { getItem: (name) => kept.get(name) ?? null, setItem: (name, text) => kept.set(name, text) };
+  const page = new Store(storage, 'k', 'a');
+  for (let n = 0; n <= 500; n++) page.add(`s${n}`);
+  for (const store of [page, new Store(storage, 'k', 'b')]) {
+    assert.deepEqual(['s0', 's1', 's500', 's501'].map((session) => store.has(session)), [false, true, true, false]);
   }
 });
 
