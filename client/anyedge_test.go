@@ -295,6 +295,7 @@ func (e *anyEdge) post(w http.ResponseWriter, r *http.Request) {
 		panic(http.ErrAbortHandler)
 	case "close", "take and close":
 		w.WriteHeader(map[bool]int{true: http.StatusRequestEntityTooLarge, false: http.StatusBadGateway}[f.code == 1007 && f.what == "close"])
+		_, _ = io.WriteString(w, `{"detail":"no"}`)
 		return
 	}
 	e.expect(nil)
@@ -304,6 +305,7 @@ func (e *anyEdge) post(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Retry-After", "3")
 		}
 		w.WriteHeader(status)
+		_, _ = io.WriteString(w, `{"detail":"no"}`)
 		return
 	}
 	results, err := batch.Results(answer.Result)

@@ -133,6 +133,9 @@ func (p *poster) response(resp *http.Response, text []byte, beats int) (*history
 	if !known {
 		return nil, refusal
 	}
+	if !refusal.said {
+		code = historyv1.StreamErrorCode_STREAM_ERROR_CODE_UNAVAILABLE // no heartbeat is guilty of what a proxy does not like
+	}
 	return &historyv1.StreamResponse{Error: &historyv1.StreamError{
 		Code: code, Detail: why, RetryAfterMs: refusal.after.Milliseconds(),
 	}}, nil

@@ -122,15 +122,16 @@ class Client:
                 began = time.monotonic()
                 answers = self._post([dated[i] for i in part], queued=queued, more=size / SLOWEST if len(part) == 1 else 0)
             except Exception as error:
-                guilty = isinstance(error, Error) and (error.status in (413, 422) or error.status == 400 and "detail" in error.problem)
+                large = isinstance(error, Error) and error.status == 413
+                guilty = isinstance(error, Error) and error.status in (400, 413, 422) and "detail" in error.problem  # else a proxy said it
                 if guilty and len(part) == 1:
                     results[part[0]] = {"status": "invalid", "error": (error.problem.get("errors") or [{"reason": str(error)}])[0]}
                     left.remove(part[0])
                     self._room = ROOM
                     continue
-                if guilty or not isinstance(error, Error):  # without an answer the link may be too slow for as much
+                if guilty or large or not isinstance(error, Error):  # without an answer the link may be too slow for as much
                     self._room = size // 2
-                if not guilty and not wait.until(deadline, error):
+                if not guilty and not (large and len(part) > 1) and not wait.until(deadline, error):
                     raise _unsent(heartbeats, results, error) from error
                 continue
             if time.monotonic() - began <= self._timeout / 4:

@@ -170,8 +170,8 @@ class Edge(BaseHTTPRequestHandler):
         self.server.sent_at.append(body.get("sent_at"))
         now = round(time.time() * 1000) + self.server.ahead if self.server.tells else None
         text = json.dumps({"results": results, "now_ms": now} if status == 200 else {"status": status, "detail": "no"}).encode()
-        if status == 400:
-            text = b"<html>"  # of a proxy
+        if self.server.proxy and status != 200:
+            text = b"<html>"
         self.send_response(status)
         for name, value in {**headers, "Content-Length": str(len(text))}.items():
             self.send_header(name, value)
@@ -193,6 +193,7 @@ class AgainstAFailingEdge(unittest.TestCase):
     def setUp(self):
         self.edge = ThreadingHTTPServer(("127.0.0.1", 0), Edge)
         self.edge.got, self.edge.sent_at, self.edge.ahead, self.edge.tells = [], [], 0, True
+        self.edge.proxy = False  # says what fails
         threading.Thread(target=self.edge.serve_forever, daemon=True).start()
         self.addCleanup(self.edge.server_close)
         self.addCleanup(self.edge.shutdown)
@@ -215,10 +216,14 @@ class AgainstAFailingEdge(unittest.TestCase):
         self.assertEqual([r["status"] for r in self.user.report(*self.beats)], ["stored", "stored", "invalid", "stored"])
 
     def test_refused_by_a_proxy(self):
-        self.edge.answers = [lambda _: (400, {}, None)]
-        with self.assertRaises(Unsent) as raised:
-            self.user.report(*self.beats)
-        self.assertEqual(len(raised.exception.heartbeats), 4)
+        self.edge.proxy = True
+        for status, asked in ((400, [4]), (422, [4]), (413, [4, 2, 1])):
+            self.edge.got.clear()
+            self.edge.answers = [lambda _, status=status: (status, {}, None)] * 3
+            with self.assertRaises(Unsent) as raised:
+                self.user.report(*self.beats)
+            self.assertEqual(len(raised.exception.heartbeats), 4)
+            self.assertEqual(self.edge.got, asked)
 
     def test_an_answer_of_another_server(self):
         for results in (None, [], {}, [{"status": "stored"}]):

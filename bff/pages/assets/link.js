@@ -307,8 +307,8 @@ function wait(answer) {
   return ms > 0 ? ms : undefined;
 }
 
-/** Turns the answer to a POST into an error of the stream. @param {Response | null | undefined} answer @param {string} [detail] what the edge says */
+/** Turns the answer to a POST into an error of the stream. @param {Response | null | undefined} answer @param {string} [detail] what the edge says, and a proxy does not */
 function failure(answer, detail = '') {
-  const code = { 400: detail && 'invalid', 413: 'too_large', 422: 'invalid' }[answer?.status ?? 0] || 'unavailable';
+  const code = (detail && { 400: 'invalid', 413: 'too_large', 422: 'invalid' }[answer?.status ?? 0]) || 'unavailable';
   return { code, detail, retry_after_ms: wait(answer) };
 }

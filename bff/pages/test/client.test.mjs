@@ -928,7 +928,7 @@ test('reads that fail are no reason to stay away', async () => {
 });
 
 test('no report is guilty of what a proxy does not like', async () => {
-  for (const status of [400, 403, 415, 431]) {
+  for (const status of [400, 403, 413, 415, 422, 431]) {
     const { tab, client, world, edge, device } = await page({}, false);
     device.sockets = false;
     client.connect();
