@@ -166,6 +166,27 @@ func TestReclaimOfAClearOfAnotherSection(t *testing.T) {
 	}
 }
 
+// TestReclaimOfAnErasedClass has the cache come back as it was before a user was erased, who had records of a class that there is no more:
+// that is cleared again, too.
+func TestReclaimOfAnErasedClass(t *testing.T) {
+	h, classes := classHouse(t, 0, "gone: types=9")
+	apply(t, h.service(t, classes), typed("u/old_9", stop, 2000, 10))
+	cache := &reborn{h.db.Cache()}
+	s := h.service(t, erasers(h.db), func(c *rpc.Config) { c.Cache = cache })
+	resp, err := s.Erase(t.Context(), &historyv1.EraseRequest{Uid: "u"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	older := h.older(t).Cache()
+	cache.Cache = older
+	if err := s.Reclaim(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if e := older.Load(t.Context(), []history.Key{history.UserKey(history.SectionUID("u", "gone"))})[0]; e.User.ClearedAt(9) < resp.GetUntilMs() {
+		t.Errorf("the class is cleared up to %d, want %d", e.User.ClearedAt(9), resp.GetUntilMs())
+	}
+}
+
 // outrun has something happen before its next load.
 type outrun struct {
 	stores.Cache

@@ -391,8 +391,12 @@ func (w *Writer) Erase(ctx context.Context, req *historyv1.EraseRequest) (*histo
 	var errs []error
 	for _, section := range sections {
 		if section != uid { // also of a class that there is no more
-			_, err := w.cfg.Cache.Clear(ctx, section, history.Clear{Until: cleared.GetClearedMs()})
-			errs = append(errs, err)
+			begun, c := w.compare.begun.Load(), history.Clear{Until: cleared.GetClearedMs()}
+			if _, err := w.cfg.Cache.Clear(ctx, section, c); err != nil {
+				errs = append(errs, err)
+			} else {
+				w.remember(decision{uid: section, clear: c}, begun)
+			}
 			w.cfg.Aggregate.Announce(section)
 		}
 		for _, store := range w.cfg.Erasers {
