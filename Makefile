@@ -5,9 +5,9 @@ MODULES := . e2e tools
 # What comes from npm is pinned in tools/npm.
 NPM_DIR := .tools/npm/node_modules
 NPM := $(NPM_DIR)/.package-lock.json
-# $(call gotest,FLAGS,PACKAGES) leaves counts and times in .tools/tests. AGAIN are flags of gotestsum.
-gotest = mkdir -p .tools/tests && $(BIN)/gotestsum --format pkgname --junitfile .tools/tests/$@.xml \
-	--jsonfile-timing-events .tools/tests/$@.json $(AGAIN) --packages '$(2)' -- $(1) $(FLAGS)
+# $(call gotest,FLAGS,PACKAGES,NAME) leaves counts and times in .tools/tests. AGAIN are flags of gotestsum.
+gotest = mkdir -p .tools/tests && $(BIN)/gotestsum --format pkgname --junitfile .tools/tests/$(or $(3),$@).xml \
+	--jsonfile-timing-events .tools/tests/$(or $(3),$@).json $(AGAIN) --packages '$(2)' -- $(1) $(FLAGS)
 # The last release: what buf breaking compares with, once there is one.
 RELEASE = $(shell git describe --tags --abbrev=0 2>/dev/null)
 .DEFAULT_GOAL := help
@@ -24,18 +24,25 @@ run: ## start everything in one process, empty: make run ARGS=--help
 build: ## build every command into bin/
 	go build -o bin/ ./...
 
-# Of random tests the short run has fewer rounds. A process with the race detector waits a second before it ends. Three
-# packages share two cores, since some wait for disks and timers. The interpreter of Lua in the fake of Redis has no
-# goroutines: without the detector it takes a quarter less of what those tests do.
+# Of random tests the short run has fewer rounds. LONG tests are contract suites, models, and traffic of virtual minutes: the
+# race detector makes them seven to eleven times slower, so the short run has them without it. SHORT= has all of both with it.
+# A process with the detector waits a second before it ends. Three packages share two cores, since some wait for disks and
+# timers. The interpreter of Lua in the fake of Redis has no goroutines: without the detector it takes a quarter less.
 SHORT ?= -short
-RACE := -race -p 3 -gcflags=github.com/yuin/gopher-lua/...=-race=false
+RACE := -race -gcflags=github.com/yuin/gopher-lua/...=-race=false
+LONG := Test(AnInstance|ANodeThat|Archive|Cache|Capacity|Contract|GroupContract|Kill9|Model|Overload|PutsPerViewing|Same|Sim|Summaries|Trace)
+WITH_LONG = $(shell grep -rlE --include='*_test.go' '^func $(LONG)' * | xargs -n 1 dirname | sort -u | sed 's,^,./,')
 test: export GORACE ?= atexit_sleep_ms=50
+test: export GOGC ?= 400
 test: $(BIN)/gotestsum ## run the tests that need no engine, with the race detector: make test PKG=./client SHORT=
 	@.ci/install nodejs node
 	@.ci/install python3 python3
-	$(call gotest,$(RACE) $(SHORT) -timeout 12m,$(or $(PKG),./... ./e2e/...))
+	@rm -f .tools/tests/test-long.*
+	$(call gotest,$(RACE) -p 3 $(if $(SHORT),$(SHORT) -skip '^$(LONG)') -timeout 12m,$(or $(PKG),./... ./e2e/...))
+	$(if $(SHORT),$(call gotest,$(SHORT) -p 3 -run '^$(LONG)',$(or $(PKG),$(WITH_LONG)),test-long))
 slowest: ## list the packages whose tests took longest in the last make test
-	@sed -nE 's/.*"Action":"pass","Package":"[^"]*playhead\/([^"]*)","Elapsed":([0-9]+)[.0-9]*\}/| `\1` | \2 s |/p' .tools/tests/test.json | sort -t'|' -k3 -rn | head -n 10
+	@sed -nE 's/.*"Action":"pass","Package":"[^"]*playhead\/([^"]*)","Elapsed":([0-9]+)[.0-9]*\}/\1 \2/p' .tools/tests/test*.json \
+		| awk '{ s[$$1] += $$2 } END { for (p in s) printf "| `%s` | %d s |\n", p, s[p] }' | sort -t'|' -k3 -rn | head -n 10
 stress: ## repeat the tests beside busy loops: make stress COUNT=5 LOOPS=2 PKG=./client
 	COUNT=$(COUNT) LOOPS=$(LOOPS) .ci/stress go test -race -count 1 -timeout 15m $(FLAGS) $(or $(PKG),./... ./e2e/...)
 benchmarks: ## run the Go benchmarks
