@@ -1,12 +1,15 @@
 package obs_test
 
 import (
+	"bufio"
 	"bytes"
 	"fmt"
 	"io"
 	"log/slog"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/playhead/playhead/internal/obs"
 )
@@ -73,5 +76,43 @@ func TestNewLoggerNamesTheChoices(t *testing.T) {
 		if _, err := obs.NewLogger(nil, tt.level, tt.format); err == nil || err.Error() != tt.want {
 			t.Errorf("NewLogger(%q, %q): %v, want %s", tt.level, tt.format, err, tt.want)
 		}
+	}
+}
+
+// TestALogThatNobodyReads holds nobody up: what finds no room is lost, and told of.
+func TestALogThatNobodyReads(t *testing.T) {
+	for _, format := range []string{"text", "json"} {
+		synctest.Test(t, func(t *testing.T) {
+			reads, writes := io.Pipe()
+			log, err := obs.NewLogger(writes, "", format)
+			if err != nil {
+				t.Fatal(err)
+			}
+			began := time.Now()
+			log.Info("first", "n", 1)
+			for n := range 20 {
+				log.Info("later", "n", n, "pad", strings.Repeat("x", 100<<10))
+			}
+			if took := time.Since(began); took > time.Second {
+				t.Errorf("%s: logging took %v while nobody reads", format, took)
+			}
+			var got []string
+			go func() {
+				lines := bufio.NewScanner(reads)
+				lines.Buffer(nil, 1<<20)
+				for lines.Scan() {
+					got = append(got, lines.Text())
+				}
+			}()
+			synctest.Wait()
+			log.Info("last")
+			synctest.Wait()
+			if len(got) != 13 || !strings.Contains(got[0], "first") || !strings.Contains(got[10], "later") || !strings.Contains(got[12], "last") {
+				t.Errorf("%s: got %d lines", format, len(got))
+			} else if want := map[string]string{"text": "lost_lines=10", "json": `"lost_lines":10`}[format]; !strings.HasSuffix(strings.TrimSuffix(got[11], "}"), want) {
+				t.Errorf("%s: got %q, want %s", format, got[11], want)
+			}
+			_ = writes.Close()
+		})
 	}
 }

@@ -25,20 +25,23 @@ import (
 
 // NewLogger returns a logger that writes to out from level on. The level is debug, info, warn or error, in any case,
 // and "" is info; the format is text or json, and "" is text. Anything else is an error
-// that names the flag and the choices.
+// that names the flag and the choices. Whoever logs does not wait for an out that stands still.
 func NewLogger(out io.Writer, level, format string) (*slog.Logger, error) {
 	var l slog.Level
 	if err := l.UnmarshalText([]byte(level)); level != "" && err != nil {
 		return nil, fmt.Errorf("--log-level: want debug, info, warn or error, got %q", level)
 	}
 	options := &slog.HandlerOptions{Level: l, ReplaceAttr: short}
+	var handler func(io.Writer) slog.Handler
 	switch format {
 	case "", "text":
-		return slog.New(slog.NewTextHandler(out, options)), nil
+		handler = func(out io.Writer) slog.Handler { return slog.NewTextHandler(out, options) }
 	case "json":
-		return slog.New(slog.NewJSONHandler(out, options)), nil
+		handler = func(out io.Writer) slog.Handler { return slog.NewJSONHandler(out, options) }
+	default:
+		return nil, fmt.Errorf("--log-format: want text or json, got %q", format)
 	}
-	return nil, fmt.Errorf("--log-format: want text or json, got %q", format)
+	return slog.New(handler(&lines{out: out, handler: handler})), nil
 }
 
 // short leaves out of an error what it has beside its message: some write the stack of where they come from.
