@@ -4,11 +4,13 @@ package hbase_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	mathrand "math/rand/v2"
 	"os"
 	"path/filepath"
@@ -24,7 +26,9 @@ import (
 	"github.com/tsuna/gohbase/hrpc"
 
 	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history-job/replay"
 	"github.com/playhead/playhead/history/hbase"
+	"github.com/playhead/playhead/history/historytest"
 	"github.com/playhead/playhead/history/wire"
 )
 
@@ -130,50 +134,116 @@ func sendBatch(ctx context.Context, client gohbase.Client, table string, cells [
 // BenchmarkLongHistory reads pages of 20 of users who have ever more records, all but the newest in parts: at the front, in the
 // middle and at the end, by one who has read others of the user and by one who has not. One whose row is just not rolled is the measure.
 func BenchmarkLongHistory(b *testing.B) {
-	table := rollingTableOf(b)
-	open(b, hbase.Config{Table: table, Regions: 1, RollAbove: 2000})
-	client := gohbase.NewClient(zooKeeper(b), gohbase.FlushInterval(0))
-	b.Cleanup(client.Close)
+	client, table := longTable(b)
 	for _, n := range []int{2_000, 10_000, 100_000} {
-		clock := &testClock{at: time.Now()}
-		a := hbase.NewRolling(client, hbase.Config{Table: table, RollAbove: 2000, Now: clock.now, Deadline: time.Minute})
-		uid, start := "u"+rand.Text(), time.Now().Add(-80*24*time.Hour).UnixMilli()
-		var cells []history.Cell
-		for i := range n {
-			r := record(start + int64(i)*60_000)
-			r.Session = fmt.Sprintf("%016x", i*7919)
-			cells = append(cells, history.Cell{Key: history.Key{UID: uid, Object: history.Object{ID: fmt.Sprint(i), Type: 1}}, Record: r})
-		}
-		if errs := a.Put(b.Context(), cells); errs != nil {
-			b.Fatal(errs)
-		}
-		clock.pass(3 * time.Hour)
-		for again := time.Millisecond; again == time.Millisecond; {
-			var err error
-			if again, err = a.Roll(b.Context(), uid); err != nil {
-				b.Fatal(err)
-			}
-		}
-		compacted(b, client, table, uid)
+		u := longUserOf(b, client, table, n)
 		for name, at := range map[string]int{"front": n - 1, "middle": n / 2, "end": 20} {
-			q := history.Query{Limit: 20, After: history.Cursor{Version: cells[at].Record.Version, Object: cells[at].Key.Object}}
-			page := func(b *testing.B, a *hbase.Archive) {
-				if page, err := a.Page(b.Context(), uid, q); err != nil || len(page.Items) != 20 {
-					b.Fatal(len(page.Items), err)
-				}
-			}
 			b.Run(fmt.Sprintf("%d/%s", n, name), func(b *testing.B) {
 				for b.Loop() {
-					page(b, a)
+					u.page(b, u.query(at))
 				}
 			})
 			b.Run(fmt.Sprintf("%d/%s/cold", n, name), func(b *testing.B) { // nothing of the user is in memory
 				for b.Loop() {
-					page(b, hbase.NewRolling(client, hbase.Config{Table: table, RollAbove: 2000, Now: clock.now, Deadline: time.Minute}))
+					cold := u
+					cold.Archive = u.another()
+					cold.page(b, u.query(at))
 				}
 			})
 		}
 	}
+}
+
+// BenchmarkLongHistoryRatios compares, in turns, pages of 20 of a user of 100,000 records, all but the newest in parts, with that of one of 2,000, who
+// is just not rolled, all pages of 100 of 100,000 with those of 10,000, and what a warm-up reads of the two. Its rounds are -benchtime 7x.
+func BenchmarkLongHistoryRatios(b *testing.B) {
+	client, table := longTable(b)
+	var variants []historytest.Variant
+	add := func(name, of string, times int, do func()) {
+		variants = append(variants, historytest.Variant{Name: name, Of: of, Times: times, Do: do})
+	}
+	for _, n := range []int{2_000, 10_000, 100_000} {
+		u := longUserOf(b, client, table, n)
+		page := func(at int) func() { return func() { u.page(b, u.query(at)) } }
+		export := func() {
+			q := history.Query{Limit: 100}
+			for range n / q.Limit {
+				page := u.page(b, q)
+				q.After = page.End()
+			}
+		}
+		warm := func() { u.page(b, history.Query{Limit: 1000}) }
+		switch n {
+		case 2_000:
+			add("floor", "", 100, page(n/2))
+			add("warm-2000", "", 20, warm)
+		case 10_000:
+			add("export-10000", "", 1, export)
+		default:
+			add("middle", "floor", 100, page(n/2))
+			add("end", "floor", 100, page(20))
+			add("warm-100000", "warm-2000", 20, warm)
+			add("export-100000", "export-10000", 1, export)
+		}
+	}
+	historytest.Turns(b, variants)
+}
+
+func longTable(b *testing.B) (client gohbase.Client, table string) {
+	b.Helper()
+	table = rollingTableOf(b)
+	open(b, hbase.Config{Table: table, Regions: 1, RollAbove: 2000})
+	client = gohbase.NewClient(zooKeeper(b), gohbase.FlushInterval(0))
+	b.Cleanup(client.Close)
+	return client, table
+}
+
+// longUser is a user of many records, by age, of whom all that can be is in parts, and HBase has forgotten what was live.
+type longUser struct {
+	*hbase.Archive
+	uid     string
+	cells   []history.Cell
+	another func() *hbase.Archive
+}
+
+func longUserOf(b *testing.B, client gohbase.Client, table string, n int) longUser {
+	b.Helper()
+	clock := &testClock{at: time.Now()}
+	u := longUser{uid: "u" + rand.Text(), another: func() *hbase.Archive {
+		return hbase.NewRolling(client, hbase.Config{Table: table, RollAbove: 2000, Now: clock.now, Deadline: time.Minute})
+	}}
+	u.Archive = u.another()
+	start := time.Now().Add(-80 * 24 * time.Hour).UnixMilli()
+	for i := range n {
+		r := record(start + int64(i)*60_000)
+		r.Session = fmt.Sprintf("%016x", i*7919)
+		u.cells = append(u.cells, history.Cell{Key: history.Key{UID: u.uid, Object: history.Object{ID: fmt.Sprint(i), Type: 1}}, Record: r})
+	}
+	if errs := u.Put(b.Context(), u.cells); errs != nil {
+		b.Fatal(errs)
+	}
+	clock.pass(3 * time.Hour)
+	for again := time.Millisecond; again == time.Millisecond; {
+		var err error
+		if again, err = u.Roll(b.Context(), u.uid); err != nil {
+			b.Fatal(err)
+		}
+	}
+	compacted(b, client, table, u.uid)
+	return u
+}
+
+// query is of 20 records before one.
+func (u longUser) query(at int) history.Query {
+	return history.Query{Limit: 20, After: history.Cursor{Version: u.cells[at].Record.Version, Object: u.cells[at].Key.Object}}
+}
+
+func (u longUser) page(b *testing.B, q history.Query) history.Page {
+	page, err := u.Page(b.Context(), u.uid, q)
+	if err != nil || len(page.Items) != q.Limit {
+		b.Fatal(len(page.Items), err)
+	}
+	return page
 }
 
 // BenchmarkRoll grows a user by a thousand records a round, of which a fifth was watched before, until there are 20,000. It reports
@@ -227,51 +297,87 @@ func BenchmarkRoll(b *testing.B) {
 	}
 }
 
-// BenchmarkDisk has the records of users on disk after a major compaction, all of them live, and then all but one in parts, both
-// under the same compression of blocks.
+// BenchmarkDisk has the trace's records, as those of users of so many each, on disk after a major compaction, all of them live, and then
+// all but one in parts, both under the same compression of blocks.
 func BenchmarkDisk(b *testing.B) {
-	const users, each = 10, 4000
-	for _, codec := range []string{"none", "gz"} {
-		b.Run(codec, func(b *testing.B) {
-			for b.Loop() {
-				table, clock := rollingTableOf(b), &testClock{at: time.Now().Add(-30 * 24 * time.Hour)}
-				open(b, hbase.Config{Table: table, Regions: 1, Compression: codec, RollAbove: 2})
-				client := gohbase.NewClient(zooKeeper(b), gohbase.FlushInterval(0))
-				b.Cleanup(client.Close)
-				a := hbase.NewRolling(client, hbase.Config{Table: table, RollAbove: 2, RollAfter: time.Minute, RollMargin: time.Minute, Now: clock.now, Deadline: time.Minute})
-				for u := range users {
-					for round := range each / 1000 {
-						var cells []history.Cell
-						for i := range 1000 {
-							r := record(clock.now().UnixMilli() + int64(round*1000+i)*60_000 - 10*24*3_600_000)
-							r.Session = fmt.Sprintf("%016x", mathrand.Uint64())
-							cells = append(cells, history.Cell{Key: history.Key{UID: fmt.Sprintf("u%d", u), Object: history.Object{ID: fmt.Sprint(round*1000 + i), Type: 1}}, Record: r.Successor(nil)})
-						}
-						if errs := a.Put(b.Context(), cells); errs != nil {
-							b.Fatal(errs)
-						}
-					}
+	for _, codec := range []string{"none", "snappy", "gz"} {
+		for _, each := range []int{1000, 4000} {
+			b.Run(fmt.Sprintf("%s/%d", codec, each), func(b *testing.B) {
+				for b.Loop() {
+					onceOnDisk(b, codec, each)
 				}
-				compact(b, table)
-				live := onDisk(b, table)
-				clock.pass(time.Hour)
-				for u := range users {
-					for again := time.Millisecond; again == time.Millisecond; {
-						var err error
-						if again, err = a.Roll(b.Context(), fmt.Sprintf("u%d", u)); err != nil {
-							b.Fatal(err)
-						}
-					}
-					compacted(b, client, table, fmt.Sprintf("u%d", u))
-				}
-				compact(b, table+"_parts")
-				parts := onDisk(b, table) + onDisk(b, table+"_parts")
-				b.ReportMetric(float64(live)/(users*each), "live-B/record")
-				b.ReportMetric(float64(parts)/(users*each), "parts-B/record")
-				b.ReportMetric(float64(parts)/float64(live), "ratio")
-			}
-		})
+			})
+		}
 	}
+}
+
+const diskRecords = 24_000 // of all users
+
+func onceOnDisk(b *testing.B, codec string, each int) {
+	table, clock := rollingTableOf(b), &testClock{at: time.Now().Add(-30 * 24 * time.Hour)}
+	open(b, hbase.Config{Table: table, Regions: 1, Compression: codec, RollAbove: 2})
+	client := gohbase.NewClient(zooKeeper(b), gohbase.FlushInterval(0))
+	b.Cleanup(client.Close)
+	a := hbase.NewRolling(client, hbase.Config{Table: table, RollAbove: 2, RollAfter: time.Minute, RollMargin: time.Minute, Now: clock.now, Deadline: time.Minute})
+	cells := traced(b, diskRecords/each, each, clock.now().Add(-time.Hour))
+	recent := hbase.Over(client, hbase.Config{Table: table, Now: func() time.Time { return time.Unix(1, 0) }}) // to which nothing is old
+	for some := range slices.Chunk(cells, 1000) {
+		if errs := recent.Put(b.Context(), some); errs != nil {
+			b.Fatal(errs)
+		}
+	}
+	compact(b, table)
+	live := onDisk(b, table)
+	clock.pass(time.Hour)
+	for u := range diskRecords / each {
+		for again := time.Millisecond; again == time.Millisecond; {
+			var err error
+			if again, err = a.Roll(b.Context(), fmt.Sprintf("u%d", u)); err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
+	compacted(b, client, table, "u0")
+	compact(b, table+"_parts")
+	parts := onDisk(b, table) + onDisk(b, table+"_parts")
+	b.ReportMetric(float64(live)/float64(len(cells)), "live-B/record")
+	b.ReportMetric(float64(parts)/float64(len(cells)), "parts-B/record")
+	b.ReportMetric(float64(parts)/float64(live), "ratio")
+}
+
+// traced returns the records of the trace, as if the last ended at a time, and as those of users who have so many each. Sessions
+// have 16 random digits.
+func traced(b *testing.B, users, each int, end time.Time) (cells []history.Cell) {
+	b.Helper()
+	viewings, err := replay.ReadFile("../../testdata/kuairand/watch_events.csv.gz")
+	if err != nil {
+		b.Fatal(err)
+	}
+	p := replay.Expand(viewings, 100*users*each)
+	p.EndAt(end.UnixMilli())
+	type viewer struct{ uid, session string }
+	records, sessions := make(map[history.Key]*history.Record), make(map[viewer]string)
+	for i := range p.Len() {
+		e := p.Event(i)
+		by := viewer{e.Key.UID, e.Session}
+		sessions[by] = cmp.Or(sessions[by], fmt.Sprintf("%016x", mathrand.Uint64()))
+		e.Session = sessions[by]
+		r := *history.Merge(records[e.Key], e.Record())
+		r.Partial, r.CellTime, r.Revision = false, r.Version.Time(), mathrand.Uint64()
+		records[e.Key] = &r
+	}
+	taken := make(map[history.Key]bool)
+	for _, k := range slices.SortedFunc(maps.Keys(records), func(a, b history.Key) int { return cmp.Compare(a.UID, b.UID) }) {
+		own := history.Key{UID: fmt.Sprintf("u%d", len(cells)/each), Object: k.Object}
+		if len(cells) < users*each && !taken[own] {
+			taken[own] = true
+			cells = append(cells, history.Cell{Key: own, Record: records[k]})
+		}
+	}
+	if len(cells) < users*each {
+		b.Fatalf("the trace has %d records, want %d", len(cells), users*each)
+	}
+	return cells
 }
 
 // onDisk returns the bytes of a table's files, of which a major compaction has left one in each family. It waits until it is done.

@@ -127,6 +127,7 @@ type content struct {
 // add adds what the cells say. Columns that are neither objects nor marks are someone
 // else's and left out.
 func (c *contents) add(cells []*hrpc.Cell) {
+	c.objects = slices.Grow(c.objects, len(cells))
 	for _, cell := range cells {
 		column, at := string(cell.Qualifier), int64(*cell.Timestamp)
 		if string(cell.Family) == lateFamily {
