@@ -16,6 +16,7 @@ const (
 	notesEvery    = 10 * time.Second // that those of others are taken
 	notesAtOnce   = 100
 	conflictWait  = time.Minute
+	rollPauses    = 3 // times as long as a roll took nothing is rolled: the job and HBase have other things to do
 )
 
 // noteRemoval notes a user with a delete or clear, whose parts and summaries are to be written again soon.
@@ -63,7 +64,7 @@ func (j *Job) roll(ctx context.Context, buckets []history.Bucket) error {
 	if j.cfg.Roller == nil {
 		return nil
 	}
-	t := time.NewTicker(j.cfg.RollEvery)
+	t := time.NewTimer(j.cfg.RollEvery)
 	defer t.Stop()
 	var taken time.Time
 	for {
@@ -81,6 +82,7 @@ func (j *Job) roll(ctx context.Context, buckets []history.Bucket) error {
 			taken = now
 			j.takeNotes(ctx, buckets)
 		}
+		t.Reset(max(j.cfg.RollEvery, rollPauses*time.Since(now)))
 	}
 }
 

@@ -20,9 +20,11 @@ type roller struct {
 	err   error
 
 	panics bool
+	takes  time.Duration // each roll
 }
 
 func (r *roller) Roll(_ context.Context, uid string) (time.Duration, error) {
+	time.Sleep(r.takes)
 	return r.roll("roll " + uid)
 }
 
@@ -112,6 +114,21 @@ func TestRollNoted(t *testing.T) {
 		w.wait(time.Minute)
 		r.want(t, "roll 2")
 		w.counted("failures_total", 0)
+	})
+}
+
+// TestRollsLeaveTime has rolls that take long: they are under way for a quarter of the time.
+func TestRollsLeaveTime(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		r := &roller{takes: 2 * time.Second}
+		cfg := w.config()
+		cfg.Roller, cfg.Notes = r, r
+		w.runs(cfg)
+		for i := range 100 {
+			_ = r.Note(t.Context(), fmt.Sprintf("%03d", i))
+		}
+		w.wait(80*time.Second + time.Second)
+		r.want(t, "roll 000", "roll 001", "roll 002", "roll 003", "roll 004", "roll 005", "roll 006", "roll 007", "roll 008", "roll 009")
 	})
 }
 

@@ -353,7 +353,8 @@ const (
 	rollStep    = 8192 // records in one go, which are in memory
 	dropStep    = 500  // records that leave the live part under one lock
 	removeAfter = time.Minute
-	rollEvery   = 200 * time.Millisecond // a user at a time
+	rollEvery   = 200 * time.Millisecond // a user at a time, at most
+	rollPauses  = 19                     // times as long as a roll took nothing is rolled: heartbeats need the processor
 )
 
 func (d *DB) checkpointSoon() {

@@ -103,11 +103,10 @@ func beyondNewest(all []dropping, keep int) []dropping {
 func (d *DB) Run(ctx context.Context) error {
 	t := time.NewTicker(d.config.SweepEvery)
 	defer t.Stop()
-	var roll <-chan time.Time
-	if d.config.RollAbove > 0 {
-		r := time.NewTicker(rollEvery)
-		defer r.Stop()
-		roll = r.C
+	roll := time.NewTimer(rollEvery)
+	defer roll.Stop()
+	if d.config.RollAbove == 0 {
+		roll.Stop()
 	}
 	var remove <-chan time.Time
 	if d.summaryTTL > 0 {
@@ -123,8 +122,10 @@ func (d *DB) Run(ctx context.Context) error {
 			d.learnKeys()
 		case <-remove:
 			d.summarizeNext(ctx)
-		case <-roll:
+		case <-roll.C:
+			began := time.Now()
 			d.rollNext(ctx)
+			roll.Reset(max(rollEvery, rollPauses*time.Since(began)))
 		case <-d.fault.failed:
 			return d.fault.err()
 		case <-ctx.Done():
