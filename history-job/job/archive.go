@@ -176,17 +176,6 @@ func (j *Job) complete(ctx context.Context, life string, keys []history.Key, ent
 	return b, again, nil
 }
 
-// batch is keys with what was loaded of them.
-type batch struct {
-	keys    []history.Key
-	entries []history.Entry
-	settled []history.Content // are not put: the archive has them; settling them removes a mark that is left over
-}
-
-func (b *batch) add(k history.Key, e history.Entry) {
-	b.keys, b.entries = append(b.keys, k), append(b.entries, e)
-}
-
 // putUsers brings the clear marks and pauses of users into the archive. A user whom it
 // refuses for good goes to the dead letters; one for whom it does not answer is left out. Neither holds
 // anybody up.

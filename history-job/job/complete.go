@@ -10,6 +10,17 @@ import (
 	"github.com/playhead/playhead/history"
 )
 
+// batch is keys with what was loaded of them.
+type batch struct {
+	keys    []history.Key
+	entries []history.Entry
+	settled []history.Content // are not put: the archive has them; settling them removes a mark that is left over
+}
+
+func (b *batch) add(k history.Key, e history.Entry) {
+	b.keys, b.entries = append(b.keys, k), append(b.entries, e)
+}
+
 // without takes out of a batch the keys that the archive does not answer for, and those whose letters the dead
 // letters do not take: they are not settled, and come again with a sweep.
 func (j *Job) without(ctx context.Context, b *batch, unanswered []history.Key, dead []history.Dead) error {

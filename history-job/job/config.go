@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime/debug"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -39,6 +40,14 @@ type Roller interface {
 	Roll(ctx context.Context, uid string) (again time.Duration, err error)
 	// Tidy does so for a user who has parts, of which something was deleted or cleared.
 	Tidy(ctx context.Context, uid string) (again time.Duration, err error)
+}
+
+// Summarizer is an archive that keeps summaries of expired records, and knows which users have old records.
+type Summarizer interface {
+	// Summarize is that of [history.Summarizer].
+	Summarize(ctx context.Context, uid string, all bool) error
+	// Aging returns the users of a share, 0 to 255, who may have something to be summarized, or to be removed from parts.
+	Aging(ctx context.Context, share int) ([]string, error)
 }
 
 // Config wires a job. Zero values take the defaults.
@@ -107,15 +116,18 @@ type Job struct {
 	owned     atomic.Bool // a generation lasts
 	untidy    part.Notes  // users of whom something was deleted or cleared
 	noted     part.Notes  // users to be rolled
-	puts      puts        // of users who may come to be rolled
-	removals  part.Notes  // users with deletes or clears, to be removed from their summaries
-	old       part.Notes  // users for whom an old record was put
-	waiting   waiting
-	begun     chan struct{}          // closed once it goes on with what the jobs before have left
-	memo      atomic.Pointer[string] // of the next commits, nil for none
-	marks     atomic.Pointer[marks]  // as they were seen last
-	left      atomic.Int64           // keys left out because the archive did not answer, or the dead letters
-	landed    atomic.Int64           // from when on no put of keys that were left out may land any more, in Unix milliseconds
+	puts      struct {    // about how many, of users who were written to lately
+		mu sync.Mutex
+		of *lately.Map[string, int]
+	}
+	removals part.Notes // users with deletes or clears, to be removed from their summaries
+	old      part.Notes // users for whom an old record was put
+	waiting  waiting
+	begun    chan struct{}          // closed once it goes on with what the jobs before have left
+	memo     atomic.Pointer[string] // of the next commits, nil for none
+	marks    atomic.Pointer[marks]  // as they were seen last
+	left     atomic.Int64           // keys left out because the archive did not answer, or the dead letters
+	landed   atomic.Int64           // from when on no put of keys that were left out may land any more, in Unix milliseconds
 }
 
 // New checks the configuration.
@@ -146,7 +158,7 @@ func New(cfg Config) (*Job, error) {
 	cfg.Pause = run.Default(cfg.Pause, 200*time.Millisecond)
 	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	j := &Job{cfg: cfg, metrics: newMetrics(cfg.Registry), archiving: make(chan struct{}, 1), begun: make(chan struct{})}
-	j.puts.of = lately.New[string, int](mostPutsOf, nil)
+	j.puts.of = lately.New[string, int](10_000, nil)
 	if cfg.Roller != nil {
 		part.RegisterNotes(cfg.Registry, func() int64 { return time.Now().UnixMilli() }, &j.noted, &j.untidy)
 	}

@@ -66,53 +66,6 @@ func (j *Job) compare(ctx context.Context, name string) error {
 	return j.reread(ctx, name)
 }
 
-// waiting knows since when something may wait to be archived. The start writes it, and then followLife alone.
-type waiting struct {
-	since     time.Time // all that was acknowledged before is archived
-	uncertain time.Time // marks of up to then may be newer than what they are of
-}
-
-// marks are all that there were at a time, those in the buckets of other jobs too: they may die.
-type marks struct {
-	at    time.Time
-	found []history.Backlog
-}
-
-// oldest returns the time of the oldest one, zero where there is none.
-func (m *marks) oldest() (oldest time.Time) {
-	for _, b := range m.found {
-		if at := time.UnixMicro(int64(b.Oldest)); b.Marks > 0 && (oldest.IsZero() || at.Before(oldest)) {
-			oldest = at
-		}
-	}
-	return oldest
-}
-
-// look takes what is marked. A mark stands until its key is archived, so that the oldest one says since
-// when something waits. One that may be newer than what it is of says nothing, as one of a clock that was ahead; an age leaves room
-// for small differences.
-func (w *waiting) look(m *marks, age time.Duration) {
-	at := m.at
-	for _, b := range m.found {
-		if ahead := time.UnixMicro(int64(b.Oldest)); ahead.After(at.Add(age)) && ahead.After(w.uncertain) {
-			w.uncertain = ahead
-		}
-	}
-	if oldest := m.oldest(); !oldest.IsZero() && oldest.Before(at) {
-		at = oldest
-	}
-	if at.Before(w.since) || at.Add(-age).After(w.uncertain) {
-		w.since = at
-	}
-}
-
-// doubt says that marks of up to a time may be newer than what they are of.
-func (w *waiting) doubt(until time.Time) {
-	if until.After(w.uncertain) {
-		w.uncertain = until
-	}
-}
-
 // archivedBefore returns a time before which everything that was acknowledged is archived,
 // as far as this job knows. Twice a sweep age leaves room for clocks and for what services hold.
 func (j *Job) archivedBefore() time.Time {
@@ -396,7 +349,7 @@ func (j *Job) writeBackLost(ctx context.Context, g *giving) error {
 				delete(g.contents, writes[i].Key)
 			}
 		}
-		writes = unanswered(writes, errs)
+		writes = notWritten(writes, errs)
 		if tries++; enough(ctx, tries, len(writes), all) {
 			return nil
 		}
@@ -409,7 +362,7 @@ func (j *Job) writeBackLost(ctx context.Context, g *giving) error {
 	return err
 }
 
-func unanswered(writes []history.Write, errs []error) []history.Write {
+func notWritten(writes []history.Write, errs []error) []history.Write {
 	left := writes[:0:0]
 	for i, err := range errs {
 		if err != nil {

@@ -3,11 +3,9 @@ package job
 import (
 	"context"
 	"errors"
-	"sync"
 	"time"
 
 	"github.com/playhead/playhead/history"
-	lately "github.com/playhead/playhead/internal/recent"
 )
 
 const (
@@ -29,16 +27,8 @@ func (j *Job) noteRemoval(uid string) {
 	}
 }
 
-const (
-	putsOfLong = 1000   // after about so many for a user the live part may be long; to look costs one read of it
-	mostPutsOf = 10_000 // users
-)
-
-// puts counts, about, those for users who were written to lately.
-type puts struct {
-	mu sync.Mutex
-	of *lately.Map[string, int]
-}
+// putsOfLong is after about how many puts for a user the live part may be long. To look costs one read of it.
+const putsOfLong = 1000
 
 // noteLong notes users for whom the job has put much: of one who only writes no reader tells. Each of them stands for
 // [Config.TrimOneIn] puts.

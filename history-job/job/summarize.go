@@ -11,14 +11,6 @@ import (
 	"github.com/playhead/playhead/internal/run"
 )
 
-// Summarizer is an archive that keeps summaries of expired records, and knows which users have old records.
-type Summarizer interface {
-	// Summarize is that of [history.Summarizer].
-	Summarize(ctx context.Context, uid string, all bool) error
-	// Aging returns the users of a share, 0 to 255, who may have something to be summarized, or to be removed from parts.
-	Aging(ctx context.Context, share int) ([]string, error)
-}
-
 // shares is the number of shares into which users are divided for summaries. The owner of every fourth bucket has a share.
 const shares = 256
 

@@ -16,38 +16,38 @@ type mutant struct {
 }
 
 const (
-	merge     = "history/merge.go"
-	record    = "history/record.go"
-	shown     = "history/shown.go"
-	viewing   = "history/merge.go"
-	watched   = "history/watched.go"
-	query     = "history/cache.go"
-	pause     = "history/user.go"
-	cache     = "sim/cache.go"
-	archive   = "sim/archive.go"
-	fold      = "history-service/write/fold.go"
-	write     = "history-service/write/write.go"
-	writer    = "history-service/write/writer.go"
-	decide    = "history-service/write/decide.go"
-	reclaim   = "history-service/write/reclaim.go"
-	section   = "history-service/write/section.go"
-	sections  = "history-service/read/section.go"
-	reports   = "history-service/report/decode.go"
-	decode    = "history-service/rpc/apply.go"
-	page      = "history-service/read/page.go"
-	entries   = "history-service/read/entries.go"
-	tokens    = "history-service/read/tokens.go"
-	points    = "history-service/read/points.go"
-	changes   = "history-service/read/changes.go"
-	warm      = "history-service/read/warm.go"
-	flush     = "history-service/aggregate/hold.go"
-	complete  = "history-service/view/view.go"
-	jobGo     = "history-job/job/job.go"
-	jobPut    = "history-job/job/archive.go"
-	jobFold   = "history-job/job/complete.go"
-	jobRepair = "history-job/job/repair.go"
-	jobMemo   = "history-job/job/memo.go"
-	jobRecent = "history-job/job/recent.go"
+	merge       = "history/merge.go"
+	record      = "history/record.go"
+	shown       = "history/shown.go"
+	viewing     = "history/merge.go"
+	watched     = "history/watched.go"
+	query       = "history/cache.go"
+	pause       = "history/user.go"
+	cache       = "sim/cache.go"
+	archive     = "sim/archive.go"
+	fold        = "history-service/write/fold.go"
+	write       = "history-service/write/write.go"
+	writer      = "history-service/write/writer.go"
+	decide      = "history-service/write/decide.go"
+	reclaim     = "history-service/write/reclaim.go"
+	section     = "history-service/write/section.go"
+	sections    = "history-service/read/section.go"
+	reports     = "history-service/report/decode.go"
+	decode      = "history-service/rpc/apply.go"
+	page        = "history-service/read/page.go"
+	entries     = "history-service/read/entries.go"
+	tokens      = "history-service/read/tokens.go"
+	points      = "history-service/read/points.go"
+	changes     = "history-service/read/changes.go"
+	warm        = "history-service/read/warm.go"
+	flush       = "history-service/aggregate/hold.go"
+	complete    = "history-service/view/view.go"
+	jobGo       = "history-job/job/job.go"
+	jobPut      = "history-job/job/archive.go"
+	jobFold     = "history-job/job/complete.go"
+	jobRepair   = "history-job/job/repair.go"
+	jobTakeover = "history-job/job/takeover.go"
+	jobState    = "history-job/job/state.go"
 
 	rollGo   = "history/hbase/roll.go"
 	pbRoll   = "history/pebble/roll.go"
@@ -254,13 +254,13 @@ var mutants = []mutant{
 		{cache, "if old, marked := c.marks[k]; !marked || c.last < old {", "if true {"},
 		{cache, "\tif w.Base == 0 || w.Base&history.SettledBit != 0 {\n\t\tc.mark(", "\tif w.Mark || w.Base == 0 || w.Base&history.SettledBit != 0 {\n\t\tc.mark("},
 	}},
-	{name: "marks-unseen", rule: "what waits in other buckets, or for long, does not count for how far the queue is read again", edits: []edit{{jobRepair, "!oldest.IsZero() && oldest.Before(at) {", "oldest.After(at) {"}}},
-	{name: "marks-trusted", rule: "new marks of what is written again after the cache was lost are taken for its age", edits: []edit{{jobRepair, "at.Before(w.since) || at.Add(-age).After(w.uncertain) {", "!at.Equal(w.since) {"}}},
-	{name: "memo-unread", rule: "a job that starts does not know since when something waits", edits: []edit{{jobMemo, "\t\tj.waiting.since = since\n", ""}}},
-	{name: "memo-now", rule: "a memo says that all is archived by now", edits: []edit{{jobMemo, "memo{j.waiting.since, ", "memo{time.Now(), "}}},
-	{name: "memo-first", rule: "a job that starts commits before it has a memo", edits: []edit{{jobMemo, "\tj.leaveMemo()\n\tclose(j.begun)\n", "\tclose(j.begun)\n"}}},
-	{name: "start-trusted", rule: "a job that starts puts what is made of an older cache", edits: []edit{{jobMemo, "\t\tj.life.doubt()\n", ""}}},
-	{name: "twins", rule: "of two contents of one version the job remembers the first", edits: []edit{{jobRecent, "\t\t\tout[i].revision = 0\n", "\t\t\tbreak\n"}}},
+	{name: "marks-unseen", rule: "what waits in other buckets, or for long, does not count for how far the queue is read again", edits: []edit{{jobState, "!oldest.IsZero() && oldest.Before(at) {", "oldest.After(at) {"}}},
+	{name: "marks-trusted", rule: "new marks of what is written again after the cache was lost are taken for its age", edits: []edit{{jobState, "at.Before(w.since) || at.Add(-age).After(w.uncertain) {", "!at.Equal(w.since) {"}}},
+	{name: "memo-unread", rule: "a job that starts does not know since when something waits", edits: []edit{{jobTakeover, "\t\tj.waiting.since = since\n", ""}}},
+	{name: "memo-now", rule: "a memo says that all is archived by now", edits: []edit{{jobTakeover, "memo{j.waiting.since, ", "memo{time.Now(), "}}},
+	{name: "memo-first", rule: "a job that starts commits before it has a memo", edits: []edit{{jobTakeover, "\tj.leaveMemo()\n\tclose(j.begun)\n", "\tclose(j.begun)\n"}}},
+	{name: "start-trusted", rule: "a job that starts puts what is made of an older cache", edits: []edit{{jobTakeover, "\t\tj.life.doubt()\n", ""}}},
+	{name: "twins", rule: "of two contents of one version the job remembers the first", edits: []edit{{jobState, "\t\t\tout[i].revision = 0\n", "\t\t\tbreak\n"}}},
 	{name: "put-order", rule: "of two writes that are put in the wrong order the earlier one is held", equivalent: "the later one is held beside it, so that what is held has all of it, and its base fails the compare.", edits: []edit{{flush, "case e.held.Record.CellTime <= held.Record.CellTime:", "case true:"}}},
 	{name: "restore-cell", rule: "what is given back is not put after what the archive has", equivalent: "for a while after another life has begun every record is folded with the archive's before it is put.", edits: []edit{{jobRepair, " && !laterCell(g.contents[k], e.Record)", ""}}},
 	{name: "relied-clear", rule: "a service does not remember the clear that a delete relies on", edits: []edit{{decide, "Status_STATUS_CLEARED {\n\t\tw.remember(", "Status_STATUS_CLEARED && w == nil {\n\t\tw.remember("}}},

@@ -1,6 +1,8 @@
 package job
 
 import (
+	"fmt"
+	"hash/fnv"
 	"slices"
 	"sync"
 	"time"
@@ -173,4 +175,84 @@ func (u *unchecked) without(keys []history.Key) []history.Key {
 		return keys
 	}
 	return slices.DeleteFunc(slices.Clone(keys), func(k history.Key) bool { return u.users[k.UID] })
+}
+
+// waiting knows since when something may wait to be archived. The start writes it, and then followLife alone.
+type waiting struct {
+	since     time.Time // all that was acknowledged before is archived
+	uncertain time.Time // marks of up to then may be newer than what they are of
+}
+
+// marks are all that there were at a time, those in the buckets of other jobs too: they may die.
+type marks struct {
+	at    time.Time
+	found []history.Backlog
+}
+
+// oldest returns the time of the oldest one, zero where there is none.
+func (m *marks) oldest() (oldest time.Time) {
+	for _, b := range m.found {
+		if at := time.UnixMicro(int64(b.Oldest)); b.Marks > 0 && (oldest.IsZero() || at.Before(oldest)) {
+			oldest = at
+		}
+	}
+	return oldest
+}
+
+// look takes what is marked. A mark stands until its key is archived, so that the oldest one says since
+// when something waits. One that may be newer than what it is of says nothing, as one of a clock that was ahead; an age leaves room
+// for small differences.
+func (w *waiting) look(m *marks, age time.Duration) {
+	at := m.at
+	for _, b := range m.found {
+		if ahead := time.UnixMicro(int64(b.Oldest)); ahead.After(at.Add(age)) && ahead.After(w.uncertain) {
+			w.uncertain = ahead
+		}
+	}
+	if oldest := m.oldest(); !oldest.IsZero() && oldest.Before(at) {
+		at = oldest
+	}
+	if at.Before(w.since) || at.Add(-age).After(w.uncertain) {
+		w.since = at
+	}
+}
+
+// doubt says that marks of up to a time may be newer than what they are of.
+func (w *waiting) doubt(until time.Time) {
+	if until.After(w.uncertain) {
+		w.uncertain = until
+	}
+}
+
+// memo is what a job leaves with its commits to the jobs that come after it: by then the cache with its marks may be lost, and all
+// jobs dead. A memo never becomes false, so that the latest of all partitions counts.
+type memo struct {
+	since time.Time // all that was acknowledged before is archived
+	life  uint64    // the cache's life, as a hash of its name
+	began time.Time // when a job noticed that this life had taken the place of another one, zero for never
+}
+
+func (m memo) String() string {
+	began := int64(0)
+	if !m.began.IsZero() {
+		began = m.began.UnixMilli()
+	}
+	return fmt.Sprintf("%d %d %d", m.since.UnixMilli(), began, m.life)
+}
+
+func parseMemo(text string) (m memo, ok bool) {
+	var since, began int64
+	if n, _ := fmt.Sscan(text, &since, &began, &m.life); n < 3 {
+		return memo{}, false
+	}
+	if m.since = time.UnixMilli(since); began != 0 {
+		m.began = time.UnixMilli(began)
+	}
+	return m, true
+}
+
+func hashOf(life string) uint64 {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(life)) // never fails
+	return h.Sum64()
 }
