@@ -17,6 +17,8 @@ export class Store {
   #loaded = false;
   /** @type {Set<string>} */
   #sessions = new Set(); // that this page has reported
+  /** @type {string[]} */
+  #added = []; // of these, and not kept yet
   /** @type {{name: string, text: string, damaged: boolean}[]} */
   #adopted = []; // and not kept under the own key yet
 
@@ -60,6 +62,8 @@ export class Store {
       else this.#remove(this.#slot);
       kept = true;
       this.#clear();
+      if (this.#added.length > 0) this.#storage?.setItem(`${this.#key}.sessions`, JSON.stringify([...new Set([...this.#kept(), ...this.#added])].slice(-most)));
+      this.#added = [];
       if (last > this.last) this.#storage?.setItem(`${this.#key}.time`, String(last));
     } catch {
       // They are still in memory, and what was adopted where it was.
@@ -89,18 +93,13 @@ export class Store {
     }
   }
 
-  /** Remembers a session that this page has reported, the last ones for all pages. @param {string} session */
+  /** Remembers a session that this page has reported, the last ones; the next save does for all pages. @param {string} session */
   add(session) {
     if (this.#sessions.has(session)) return;
     this.#sessions.add(session);
+    this.#added.push(session);
     const [oldest] = this.#sessions;
     if (this.#sessions.size > most) this.#sessions.delete(oldest);
-    try {
-      const others = this.#kept().filter((other) => other !== session);
-      this.#storage?.setItem(`${this.#key}.sessions`, JSON.stringify([...others, session].slice(-most)));
-    } catch {
-      // This page remembers it.
-    }
   }
 
   /** Whether a page of this device has reported a session. @param {string} session */

@@ -480,8 +480,10 @@ test('what any page of a device has played is in no conflict with what another o
   for (const [device, want] of [['tv', []], ['phone', ['conflict']]]) for (const adopted of [true, false]) {
     const kept = new Map();
     const storage = { getItem: (name) => kept.get(name) ?? null, setItem: (name, text) => kept.set(name, text) };
-    const [between, now] = ['b', 'c'].map((tab) => outbox({ sessions: new Store(storage, 'k', tab) }));
-    between.report(beat(5, { session: 's2' }));
+    const store = new Store(storage, 'k', 'b');
+    outbox({ sessions: store }).report(beat(5, { session: 's2' }));
+    store.save('', 0, false, 0);
+    const now = outbox({ sessions: new Store(storage, 'k', 'c') });
     const beats = [beat(1, { if_match: 'a' }), beat(6, { session: 's3', if_match: 'a' })];
     if (adopted) now.adopt(beats);
     else for (const one of beats) now.report(one);
@@ -491,13 +493,22 @@ test('what any page of a device has played is in no conflict with what another o
   }
 });
 
-test('the last 500 sessions are remembered, for all pages', () => {
+test('the last 500 sessions are remembered, for all pages once there is room', () => {
   const kept = new Map([['k.sessions', '{"damaged"']]);
-  const storage = { getItem: (name) => kept.get(name) ?? null, setItem: (name, text) => kept.set(name, text) };
-  const page = new Store(storage, 'k', 'a');
+  let full = true;
+  const setItem = (name, text) => {
+    if (full) throw new Error('full');
+    kept.set(name, text);
+  };
+  const storage = { getItem: (name) => kept.get(name) ?? null, setItem };
+  const [page, beside] = ['a', 'b'].map((tab) => new Store(storage, 'k', tab));
   for (let n = 0; n <= 500; n++) page.add(`s${n}`);
-  for (const store of [page, new Store(storage, 'k', 'b')]) {
-    assert.deepEqual(['s0', 's1', 's500', 's501'].map((session) => store.has(session)), [false, true, true, false]);
+  for (const want of [false, true]) {
+    page.save('', 0, false, 0);
+    for (const [store, has] of [[page, true], [beside, want]]) {
+      assert.deepEqual(['s0', 's1', 's500', 's501'].map((session) => store.has(session)), [false, has, has, false]);
+    }
+    full = false;
   }
 });
 
