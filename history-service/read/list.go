@@ -236,6 +236,7 @@ func (r *Reader) search(ctx context.Context, req *historyv1.SearchRequest) (*his
 		if err != nil {
 			return nil, fmt.Errorf("search: %w", err)
 		}
+		found.items = slices.DeleteFunc(found.items, func(it history.Item) bool { return !has(it, words) }) // also of what another section names
 		resp.Searched += searched.Load()
 		resp.HasMore, q.After = found.more, found.end
 		if n := limit - len(resp.Items); len(found.items) > n {
@@ -265,13 +266,18 @@ func nameOf(words []string) int64 {
 	return int64(xxhash.Sum64String(strings.Join(words, " ")) >> 16) //nolint:gosec // of 48 bits
 }
 
-// searchPart searches the records of a query, and returns how many it looked at.
+// searchPart searches the records of a query, and returns how many it looked at. While types are being moved another section may
+// know the metadata of an object of which the latest report here has none: such records are found, too.
 func (r *Reader) searchPart(ctx context.Context, uid string, q history.Query, words []string) (p readerPage, searched int, err error) {
 	listed, err := r.cfg.Cache.List(ctx, uid, q)
 	if err != nil {
 		return p, 0, err
 	}
-	match := func(it history.Item) bool { return view.Incomplete(it.Record) || has(it, words) }
+	moving := r.cfg.Rules.Moving(r.nowMS())
+	found := func(it history.Item) bool {
+		return has(it, words) || moving && it.Record != nil && it.Record.MetaVersion < it.Record.Version
+	}
+	match := func(it history.Item) bool { return view.Incomplete(it.Record) || found(it) }
 	s := stretch{reader: r, uid: uid, query: q, listed: listed, match: match}
 	if r.sure(listed, q) {
 		p.more, p.end = listed.More, endOf(listed.Items)
@@ -282,7 +288,7 @@ func (r *Reader) searchPart(ctx context.Context, uid string, q history.Query, wo
 		err = s.read(ctx)
 		p.items, p.more, p.end = s.items, s.cached || s.archived, s.end
 	}
-	p.items = slices.DeleteFunc(p.items, func(it history.Item) bool { return !has(it, words) }) // also of what was incomplete
+	p.items = slices.DeleteFunc(p.items, func(it history.Item) bool { return !found(it) }) // also of what was incomplete
 	return p, s.looked, err
 }
 

@@ -524,6 +524,45 @@ func TestClassMovedAndTrimmed(t *testing.T) {
 	}
 }
 
+// TestClassMovedAndSearched has a search go by the metadata that readers see, where the sections of before and of now have others.
+func TestClassMovedAndSearched(t *testing.T) {
+	moved := "moved=" + time.UnixMilli(start).UTC().Format(time.DateOnly)
+	h := houseOf(t, pebble.Config{Keep: 1, Alone: true})
+	titled := func(id, title string, ago int64) *historyv1.Heartbeat {
+		hb := typed("ann/"+id+"_7", stop, ago, 20)
+		hb.Meta = map[string]string{"title": title}
+		return hb
+	}
+	apply(t, h.service(t), titled("1", "Low Tide", 60_000), titled("2", "Harbour", 50_000), titled("3", "Fog", 40_000))
+	archives(t, h)
+	s := h.service(t, func(c *rpc.Config) { c.Rules, c.Keep = rulesOf(t, "a: types=7", moved), 1 })
+	all(t, s, "ann/0", 9) // all sections are warm
+	untitled, late := typed("ann/1_7", stop, 10_000, 10), titled("3", "Mist", 30_000)
+	latest := typed("ann/3_7", stop, 20_000, 10)
+	for _, hb := range []*historyv1.Heartbeat{untitled, titled("2", "Pier", 45_000), latest, late} {
+		apply(t, s, hb)
+	}
+	for _, when := range []string{"held", "archived"} {
+		for text, want := range map[string]string{"tide": "1", "harbour": "", "pier": "2", "fog": "", "mist": "3"} {
+			if got := strings.Join(search(t, s, &historyv1.SearchRequest{Text: text}), " "); got != want {
+				t.Errorf("%s: %q: got %q, want %q", when, text, got, want)
+			}
+		}
+		archives(t, h)
+	}
+	// A report of before the latest one, which brings another title.
+	h = houseOf(t, pebble.Config{Alone: true})
+	old := typed("ann/1_7", stop, 10_000, 10)
+	apply(t, h.service(t), titled("1", "Low Tide", 60_000), old)
+	s = h.service(t, func(c *rpc.Config) { c.Rules = rulesOf(t, "a: types=7", moved) })
+	apply(t, s, titled("1", "Pier", 30_000))
+	for text, want := range map[string]string{"tide": "", "pier": "1"} {
+		if got := strings.Join(search(t, s, &historyv1.SearchRequest{Text: text}), " "); got != want {
+			t.Errorf("a late title: %q: got %q, want %q", text, got, want)
+		}
+	}
+}
+
 // TestClassMovedAfterADelete has a report of before a delete come in after the type was moved to a class that there was not when
 // the object was deleted.
 func TestClassMovedAfterADelete(t *testing.T) {
