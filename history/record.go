@@ -155,13 +155,21 @@ func (e *Event) Clamp() {
 }
 
 // BoundWatched takes from what the session has played whatever there was no time for while recording
-// was on: since it began, and since each of its reports that its record r has, which knew of the pauses before, and of what
-// was removed before r was brought back.
-func (e *Event) BoundWatched(p Pause, r *Record) {
-	if (p.Changed() <= e.StartedAt || p.Since >= e.At) && (r == nil || !r.Restored) {
+// was on: since it began, since the last of what was removed of its record r or with all up to a time, and since each
+// of its reports that r has, which knew of the pauses before, and of what was removed before r was brought back.
+func (e *Event) BoundWatched(p Pause, r *Record, cleared int64) {
+	restored := r != nil && r.Restored
+	if (p.Changed() <= e.StartedAt || p.Since >= e.At) && !restored {
 		return // as mostly, and Clamp has looked at the rest
 	}
-	e.Watched = min(e.Watched, e.playableSince(e.StartedAt, p))
+	if r != nil {
+		cleared = max(cleared, r.Reset)
+	}
+	since := e.StartedAt
+	if !restored && p.Within(cleared, e.At) > 0 { // without a pause [Record.Watched] takes off what is from before
+		since = max(since, cleared)
+	}
+	e.Watched = min(e.Watched, e.playableSince(since, p))
 	if r == nil {
 		return
 	}

@@ -85,7 +85,7 @@ func TestSessionThatGoesOnAfterADelete(t *testing.T) {
 	back := history.Merge(cleared, left.Restore(epoch+2*minute))
 	wants("brought back from a backup of after the delete", back, minute)
 	later := history.Event{Kind: history.KindProgress, At: epoch + 3*minute, Session: "tv", Device: "tv", StartedAt: begun, Watched: 13 * minute}
-	later.BoundWatched(history.Pause{}, back)
+	later.BoundWatched(history.Pause{}, back, 0)
 	wants("and two minutes of it after that backup", history.Merge(back, later.Record()), 3*minute)
 	slow := history.Merge(left, session("tv", epoch+minute+1, epoch, minute)) // two reports of which neither holds the other, until what was deleted is taken off
 	if err := slow.Restore(epoch + 2*minute).Validate(epoch + 60*minute); err != nil {

@@ -111,6 +111,46 @@ func TestPausedWithinASession(t *testing.T) {
 	watched("at twice the speed, first heard of now", "2", 1400)
 }
 
+// TestRemovedWithinAPause: of a session in whose pause the object was deleted, or all was cleared, only what it plays while recording is on again counts.
+func TestRemovedWithinAPause(t *testing.T) {
+	for name, remove := range map[string]func(*rpc.Server) error{
+		"delete": func(s *rpc.Server) error {
+			_, err := s.Delete(t.Context(), &historyv1.DeleteRequest{Uid: "ann", Objects: []*historyv1.Object{{Id: "1", Type: 1}}})
+			return err
+		},
+		"clear": func(s *rpc.Server) error {
+			_, err := s.Clear(t.Context(), &historyv1.ClearRequest{Uid: "ann"})
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newHouse(t)
+			s := h.service(t)
+			report := func(seconds int64) {
+				t.Helper()
+				h.clock.Store(start + seconds*1000)
+				hb := beat("ann/1", historyv1.Kind_KIND_PROGRESS, -seconds*1000, 10)
+				hb.StartedAtMs, hb.WatchedMs = start, seconds*1000
+				wantStatuses(t, "report", apply(t, s, hb), stored)
+			}
+			report(600)
+			record(t, s, "ann", start+600_000)
+			h.clock.Store(start + 610_000)
+			if err := remove(s); err != nil {
+				t.Fatal(err)
+			}
+			h.clock.Store(start + 1_600_000)
+			record(t, s, "ann", 0)
+			for _, seconds := range []int64{1700, 1800} {
+				report(seconds)
+				if got, want := point(t, s, "ann", "1").GetWatchedMs(), (seconds-1600)*1000; got != want {
+					t.Errorf("at %d s: got %d ms, want %d", seconds, got, want)
+				}
+			}
+		})
+	}
+}
+
 // TestPausedTwiceWithinASession: only the newest of the pauses is remembered. The one before is taken off what the session has
 // played since its last report, wherever it has reported between the two.
 func TestPausedTwiceWithinASession(t *testing.T) {
