@@ -132,12 +132,16 @@ func (h *holding) inChunks(space byte) (records, chunks int, err error) {
 
 var _ history.Sectioner = (*DB)(nil)
 
-// Sections implements [history.Sectioner]. Sections that the cache has in memory only are of known classes.
+// Sections implements [history.Sectioner]. It has a checkpoint made: a section may be in memory alone, also of a class that is not known,
+// as by the rules that the process was started with before.
 func (d *DB) Sections(ctx context.Context, uid string) (all []string, err error) {
 	if err := d.enter(ctx); err != nil {
 		return nil, err
 	}
 	defer d.leave()
+	if err := d.checkpointNow(ctx); err != nil {
+		return nil, fmt.Errorf("sections of %s: %w", uid, err)
+	}
 	for _, space := range []byte{spaceArchive, spaceCache, spaceLogHead, spaceParts, spaceSummaries} {
 		prefix := append(appendBucket(nil, space, history.BucketOf(uid)), history.SectionPrefix(uid)...)
 		for from := prefix; from != nil; {
@@ -265,16 +269,8 @@ func (d *DB) rewrite(ctx context.Context, uid string) error {
 		return err
 	}
 	defer d.leave()
-	done := make(chan struct{})
-	select {
-	case d.lean <- done:
-		<-done
-	case <-d.done:
-		return unavailable(history.ErrClosed)
-	case <-d.fault.failed:
-		return d.fault.err()
-	case <-ctx.Done():
-		return unavailable(ctx.Err())
+	if err := d.checkpointNow(ctx); err != nil {
+		return err
 	}
 	for _, space := range []byte{spaceArchive, spaceCache, spaceLogHead, spaceLog, spaceParts, spaceSeen, spaceSummaries} {
 		prefix := appendUser(nil, space, uid)
@@ -283,6 +279,22 @@ func (d *DB) rewrite(ctx context.Context, uid string) error {
 		}
 	}
 	return d.compact(ctx, []byte{spaceDirty}, []byte{spaceDirty + 1}) // these stand in the order of time
+}
+
+// checkpointNow returns when everything that was in memory is in Pebble.
+func (d *DB) checkpointNow(ctx context.Context) error {
+	done := make(chan struct{})
+	select {
+	case d.lean <- done:
+		<-done
+		return d.fault.err()
+	case <-d.done:
+		return unavailable(history.ErrClosed)
+	case <-d.fault.failed:
+		return d.fault.err()
+	case <-ctx.Done():
+		return unavailable(ctx.Err())
+	}
 }
 
 func (d *DB) compact(ctx context.Context, from, to []byte) error {
