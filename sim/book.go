@@ -224,7 +224,7 @@ func (u *userBook) switching(now int64) {
 	p := &u.pause
 	p.changes++
 	p.open++
-	p.beside = p.divided && (p.beside || p.open > 1)
+	p.beside = p.beside || p.open > 1
 	p.witnesses = witnesses{}
 	p.latest = max(p.latest, now)
 	if p.first == 0 || now < p.first {

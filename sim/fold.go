@@ -350,7 +350,7 @@ func (b *bounds) leastWatched() int64 {
 	for i, f := range b.must {
 		recorded := *f
 		if b.off > 0 && f.at > b.off {
-			recorded.watched = max(min(b.saidBefore(f), b.off-f.started), 0)
+			recorded.watched = max(min(b.saidBefore(f), b.off-max(f.started, cut)), 0)
 		}
 		must[i] = &recorded
 	}

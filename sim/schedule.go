@@ -133,6 +133,11 @@ func (w *World) giveUp(x *exchange) {
 	if _, lands := w.src.chance(streamFate, 5000); lands {
 		w.haunt(x, x.left)
 	}
+	if len(x.left) == 0 { // it is done, and its answer comes too late
+		for i := range x.keys {
+			x.fail(i, errTimeout)
+		}
+	}
 	x.failAll(errTimeout)
 	w.finish(x)
 }
