@@ -73,6 +73,7 @@ require (
 	golang.org/x/text v0.42.0 // indirect
 	google.golang.org/genproto/googleapis/rpc v0.0.0-20260817212433-ac3dfec99bb1 // indirect
 	modernc.org/b/v2 v2.1.0 // indirect
+	pgregory.net/rapid v1.3.0 // indirect
 )
 
 replace github.com/playhead/playhead => ../
