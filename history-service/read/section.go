@@ -214,7 +214,7 @@ func (r *Reader) bySection(ctx context.Context, keys []history.Key, load func(co
 	entries := parts[0].entries
 	cleared := entries[len(entries)-1].User.Cleared
 	for _, p := range parts {
-		p.into(found)
+		p.into(found, r.oldest(p.section))
 	}
 	for i, k := range keys {
 		e := &found[i]
@@ -236,11 +236,14 @@ type part struct {
 	entries []history.Entry
 }
 
-// into folds the entries of a section into those of the sections before.
-func (p *part) into(found []history.Entry) {
+// into folds the entries of a section, but for those that it keeps no more, into those of the sections before.
+func (p *part) into(found []history.Entry, oldest int64) {
 	for n, i := range p.of {
 		own := p.entries[n]
 		own.Record = own.Record.After(own.User.ClearedAt(p.keys[n].Object.Type))
+		if own.Record != nil && own.Record.Version.Time() <= oldest {
+			own.Record = nil
+		}
 		merged := history.Merge(found[i].Record, own.Record)
 		if p.home[n] {
 			found[i] = own

@@ -495,6 +495,26 @@ func TestClassMoved(t *testing.T) {
 	}
 }
 
+// TestClassMovedAndExpired has a type be moved out of a class: its record ends when the class keeps it no more, for points as for pages.
+func TestClassMovedAndExpired(t *testing.T) {
+	moved := "moved=" + time.UnixMilli(start).UTC().Format(time.DateOnly)
+	h := houseOf(t, pebble.Config{Alone: true})
+	with := func(class string) *rpc.Server {
+		return h.service(t, func(c *rpc.Config) { c.Rules = rulesOf(t, class, moved) })
+	}
+	apply(t, with("a: types=7 keep=2m"), typed("ann/1_7", stop, 60_000, 20))
+	s := with("a: types=none keep=2m")
+	wantNames(t, "moved out", all(t, s, "ann/0", 9), "1_7")
+	if p := pointOf(t, s, "ann/1_7"); p.GetPositionMs() != 20_000 {
+		t.Errorf("moved out: got the point %v", p)
+	}
+	h.clock.Store(start + 60_000)
+	wantNames(t, "ended", all(t, s, "ann/0", 9))
+	if p := pointOf(t, s, "ann/1_7"); p.GetObject() != nil {
+		t.Errorf("ended: got the point %v", p)
+	}
+}
+
 // TestClassMovedAndTrimmed has an object be played after its type was moved, while only the archive has it in the section of before.
 // A point shows all of it, and an answer, or a point without the archive, says that there is more.
 func TestClassMovedAndTrimmed(t *testing.T) {
