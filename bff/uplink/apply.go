@@ -3,7 +3,6 @@ package uplink
 import (
 	"context"
 	"errors"
-	"reflect"
 	"time"
 	"unicode/utf8"
 
@@ -181,27 +180,14 @@ func (l *link) overtaken(p *pending) {
 	}
 }
 
-// textFields are the indexes of a heartbeat's texts among its fields. They are looked up, so
-// that none is forgotten when there is one more.
-var textFields = func() (indexes []int) {
-	for _, f := range reflect.VisibleFields(reflect.TypeFor[historyv1.Heartbeat]()) {
-		if f.IsExported() && f.Type.Kind() == reflect.String {
-			indexes = append(indexes, f.Index[0])
-		}
-	}
-	return indexes
-}()
-
 // size returns a bound for the bytes that heartbeats take on their way. A text that is no UTF-8 is
 // refused here, because protobuf would refuse the whole batch for it.
 func size(hs []*historyv1.Heartbeat) (bytes int, err error) {
 	const fixed = 64
 	for _, h := range hs {
-		bytes += fixed + len(h.GetDay().GetZone())
-		ok := utf8.ValidString(h.GetDay().GetZone())
-		fields := reflect.ValueOf(h).Elem()
-		for _, i := range textFields {
-			text := fields.Field(i).String()
+		bytes += fixed
+		ok := true
+		for _, text := range [...]string{h.GetUid(), h.GetObjectId(), h.GetSession(), h.GetDevice(), h.GetDay().GetZone()} {
 			bytes += len(text)
 			ok = ok && utf8.ValidString(text)
 		}

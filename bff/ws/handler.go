@@ -1,7 +1,6 @@
 package ws
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -78,8 +77,9 @@ type Handler struct {
 	cfg     Config
 	born    time.Time // with its monotonic reading
 	metrics *metrics
-	buffers sync.Pool           // of *bytes.Buffer
-	large   *semaphore.Weighted // of messages beyond the usual
+	buffers sync.Pool                // of *buffer
+	latest  atomic.Pointer[deadline] // what the last write got
+	large   *semaphore.Weighted      // of messages beyond the usual
 
 	mu       sync.Mutex
 	draining bool
@@ -111,7 +111,7 @@ func New(cfg Config) (*Handler, error) {
 	cfg.Spread = run.Default(cfg.Spread, 5*time.Second)
 	h := &Handler{cfg: cfg, born: time.Now(), sessions: make(map[*session]struct{}), users: make(map[string]*user)}
 	h.metrics = newMetrics(cfg.Registry)
-	h.buffers.New = func() any { return new(bytes.Buffer) }
+	h.buffers.New = func() any { return new(buffer) }
 	h.large = semaphore.NewWeighted(mostLarge)
 	return h, nil
 }
@@ -119,6 +119,25 @@ func New(cfg Config) (*Handler, error) {
 // uptime is the age of the handler by the monotonic clock: a wall clock that is set half an hour
 // ahead must not make all connections look idle.
 func (h *Handler) uptime() time.Duration { return time.Since(h.born) }
+
+// deadline is a context that ends after the time for a write.
+type deadline struct {
+	context.Context
+	begun time.Duration // the handler's uptime
+}
+
+// writing returns a context for a write. Those who come within a sixteenth of the time for it share one, and have
+// that much less: a context and a timer for each message would take a thirtieth of the edge's time.
+func (h *Handler) writing() context.Context {
+	now := h.uptime()
+	if d := h.latest.Load(); d != nil && now-d.begun < h.cfg.WriteDeadline/16 {
+		return d.Context
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), h.cfg.WriteDeadline)
+	context.AfterFunc(ctx, cancel) // not earlier: it is not known who still waits
+	h.latest.Store(&deadline{ctx, now})
+	return ctx
+}
 
 // user is what one user's connections share.
 type user struct {

@@ -138,24 +138,34 @@ const (
 	usual    = 128 << 10 // bytes; hardly any message is larger, and no larger buffer is kept
 )
 
+// buffer is where a message is read to.
+type buffer struct {
+	bytes.Buffer
+	part io.LimitedReader // what is read now; it is here because one of its own would be an allocation for each message
+}
+
 // read reads a message and decodes it. Broken says why the connection ends. Err says what is wrong with the
 // message; the batch then has at most its number.
 func (s *session) read(r io.Reader) (batch *codec.Batch, broken, err error) {
-	buf := s.handler.buffers.Get().(*bytes.Buffer)
+	b := s.handler.buffers.Get().(*buffer)
+	buf := &b.Buffer
 	defer func() {
+		b.part.R = nil
 		if buf.Cap() <= usual {
-			s.handler.buffers.Put(buf)
+			s.handler.buffers.Put(b)
 		}
 	}()
 	buf.Reset()
 	limit := s.handler.cfg.MaxMessage
-	_, broken = buf.ReadFrom(io.LimitReader(r, min(usual, limit+1)))
+	b.part = io.LimitedReader{R: r, N: min(usual, limit+1)}
+	_, broken = buf.ReadFrom(&b.part)
 	if broken == nil && buf.Len() == usual {
 		if !s.handler.large.TryAcquire(1) {
 			return s.skip(buf, r, fmt.Errorf("message: %w: too many large ones are under way", history.ErrUnavailable))
 		}
 		defer s.handler.large.Release(1)
-		_, broken = buf.ReadFrom(io.LimitReader(r, limit+1-usual))
+		b.part.N = limit + 1 - usual
+		_, broken = buf.ReadFrom(&b.part)
 	}
 	switch {
 	case broken != nil:
@@ -212,9 +222,7 @@ func (s *session) apply(batch *codec.Batch) (*historyv1.ApplyResponse, error) {
 		h.Origin = s.id // whatever the player says
 	}
 	s.way.shorten(batch.Heartbeats, s.handler.uptime()) // or a late message would look like a slow clock
-	ctx, cancel := context.WithTimeout(context.Background(), s.handler.cfg.WriteDeadline)
-	defer cancel()
-	return s.handler.cfg.Service.Apply(ctx, batch.Request())
+	return s.handler.cfg.Service.Apply(s.handler.writing(), batch.Request())
 }
 
 // send writes an answer, and gives up when the player does not read it in time: otherwise the

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -175,15 +177,27 @@ func TestFailures(t *testing.T) {
 	}
 }
 
-func TestADeadlineOfItsOwn(t *testing.T) {
+// A write has the time for one, but for a sixteenth at most.
+func TestTheDeadlineOfAWrite(t *testing.T) {
 	bubble(t, ws.Config{}, func(t *testing.T, w *world) {
 		w.service.answer = func(ctx context.Context, _ *historyv1.ApplyRequest) (*historyv1.ApplyResponse, error) {
 			<-ctx.Done()
 			return nil, ctx.Err()
 		}
+		var players sync.WaitGroup
 		began := time.Now()
-		if got := say(t, w.dial(t, "u1", inJSON), message("5", beat)); !strings.Contains(got, "timeout") || since(began) != 2*time.Second {
-			t.Errorf("got %s after %v", got, since(began))
+		for i, within := range []time.Duration{2000 * time.Millisecond, 1930 * time.Millisecond, 2000 * time.Millisecond, 1930 * time.Millisecond} {
+			conn, asked := w.dial(t, "u"+strconv.Itoa(i), inJSON), time.Now()
+			players.Go(func() {
+				if got := say(t, conn, message("5", beat)); !strings.Contains(got, "timeout") || since(asked) != within {
+					t.Errorf("player %d: got %s after %v", i, got, since(asked))
+				}
+			})
+			time.Sleep(70 * time.Millisecond) // of the bubble
+		}
+		players.Wait()
+		if got := say(t, w.dial(t, "u", inJSON), message("6", beat)); !strings.Contains(got, "timeout") || since(began) < 4*time.Second {
+			t.Errorf("afterwards: %s after %v", got, since(began))
 		}
 	})
 }
