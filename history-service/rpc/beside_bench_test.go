@@ -16,9 +16,10 @@ import (
 )
 
 // BenchmarkBesideRolls compares, in turns, heartbeats on all processors and puts into the archive with the same while a backlog of long
-// users is rolled beside them, as the store does it. Its rounds are -benchtime 7x, up to 20.
+// users is rolled beside them, as the store does it. Its rounds are -benchtime 7x, up to 20. A turn takes some 15 s, so that it has more than
+// the roll that Run begins with: one of these takes a third of a second, and the next one comes after 19 times that.
 func BenchmarkBesideRolls(b *testing.B) {
-	const long, records, callers, batches = 40, 10_000, 4, 2000
+	const long, records, callers, batches = 40, 10_000, 4, 8000
 	registry := prometheus.NewRegistry()
 	h := houseOf(b, pebble.Config{Keep: 1000, RollAbove: 1000, Registry: registry})
 	uids := make([]string, long)
