@@ -3,6 +3,8 @@ package uplink
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
+	"slices"
 	"time"
 	"unicode/utf8"
 
@@ -10,6 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/internal/run"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
@@ -24,17 +27,23 @@ func (c *Client) Apply(ctx context.Context, req *historyv1.ApplyRequest) (*histo
 	case len(req.GetHeartbeats()) == 0:
 		return c.time(ctx)
 	}
-	c.stamp(req.Heartbeats)
-	return c.batched(newPending(ctx, req, bytes))
+	p := newPending(ctx, req, bytes)
+	c.stamp(p)
+	return c.batched(p)
+}
+
+func newPending(ctx context.Context, req *historyv1.ApplyRequest, bytes int) *pending {
+	return &pending{ctx: ctx, req: req, bucket: history.BucketOf(req.Heartbeats[0].GetUid()), bytes: bytes, done: make(chan answer, 2)}
 }
 
 // stamp says of heartbeats when they are received here, for players that say by their own clocks
 // when they sent them. The service judges the clocks by that, however long the heartbeats are on
 // their way there, and however often they are sent.
-func (c *Client) stamp(hs []*historyv1.Heartbeat) {
+func (c *Client) stamp(p *pending) {
 	var now int64
+	hs := p.req.Heartbeats
 	if hs[0].SentAtMs != 0 { // that of its message, so that all have one
-		if l := c.owner(hs[0].GetUid()); l != nil {
+		if l := c.owner(p.bucket); l != nil {
 			now = l.peer.clock.at(time.Since(c.born))
 		}
 	}
@@ -45,48 +54,12 @@ func (c *Client) stamp(hs []*historyv1.Heartbeat) {
 	}
 }
 
-// pending is one caller's share of a batch.
-type pending struct {
-	ctx   context.Context // the caller's
-	req   *historyv1.ApplyRequest
-	bytes int
-	came  time.Time   // when it came
-	ready time.Time   // when it was free to leave
-	user  *user       // of the batcher that it waits in
-	first user        // what user points to where the user has no other call there: it saves an allocation
-	done  chan answer // capacity 2, for a warning and the answer: callers that have left block nobody
-}
-
-func newPending(ctx context.Context, req *historyv1.ApplyRequest, bytes int) *pending {
-	return &pending{ctx: ctx, req: req, bytes: bytes, done: make(chan answer, 2)}
-}
-
-func (p *pending) uid() string { return p.req.Heartbeats[0].GetUid() }
-
-// time is how long the caller waits at most.
-func (p *pending) time(patience time.Duration) time.Duration {
-	if deadline, ok := p.ctx.Deadline(); ok {
-		return deadline.Sub(p.came)
-	}
-	return 2 * patience
-}
-
-type answer struct {
-	resp *historyv1.ApplyResponse
-	err  error // errLate: a warning, the answer is still to come
-}
-
-// errLate warns a caller that the instance has not answered for long.
-var errLate = errors.New("late")
-
-var errFull = status.Error(codes.Unavailable, "too many heartbeats wait for history-service")
-
 // batched sends a call in a batch with others. It sends it again to another instance when the first one died, or
 // answered at once that it cannot reach the cache: then it has not tried, and the other one may reach it.
 // Events that the first one had stored are found to be stored, and do not count twice.
 func (c *Client) batched(p *pending) (resp *historyv1.ApplyResponse, err error) {
 	sent, elsewhere := false, false
-	err = c.attempt(p.ctx, history.BucketOf(p.uid()), func(l *link) (again bool, err error) {
+	err = c.attempt(p.ctx, p.bucket, func(l *link) (again bool, err error) {
 		if sent { // the batcher that had p may still use p.first for other calls of the user
 			p = newPending(p.ctx, p.req, p.bytes)
 		}
@@ -110,6 +83,79 @@ func (c *Client) batched(p *pending) (resp *historyv1.ApplyResponse, err error) 
 	})
 	return resp, err
 }
+
+// batcher returns the batcher for requests with these options, so that records and queued
+// acknowledgements cost only the callers that ask for them.
+func (l *link) batcher(req *historyv1.ApplyRequest) *batcher {
+	i := 0
+	if req.GetReturnRecords() {
+		i |= 1
+	}
+	if req.GetAck() == historyv1.Ack_ACK_QUEUED {
+		i |= 2
+	}
+	return l.batchers[i]
+}
+
+// pick returns the instance for a bucket: its owner, or the next one when that was
+// tried; one that was tried only when there is no other. It waits while the answer
+// may change soon.
+func (c *Client) pick(ctx context.Context, b history.Bucket, tried []*peer) (*link, error) {
+	for {
+		t := c.table.Load()
+		l := t.owners[b]
+		if l != nil && slices.Contains(tried, l.peer) {
+			if other := t.next(b, tried); other != nil {
+				l = other
+			}
+		}
+		switch {
+		case l != nil:
+			return l, nil
+		case !t.pending:
+			return nil, errNoInstance
+		}
+		select {
+		case <-t.changed:
+		case <-ctx.Done():
+			return nil, status.FromContextError(ctx.Err()).Err()
+		case <-c.ctx.Done():
+			return nil, errClosed
+		}
+	}
+}
+
+// attempt has fn try the instances for a bucket, best first, until it says not again.
+func (c *Client) attempt(ctx context.Context, b history.Bucket, fn func(*link) (again bool, err error)) error {
+	var tried []*peer
+	for {
+		l, err := c.pick(ctx, b, tried)
+		if err != nil {
+			return err
+		}
+		again, err := fn(l)
+		switch {
+		case errors.Is(err, errRetired): // nothing was sent
+			continue
+		case err == nil && len(tried) > 0:
+			c.budget.refund()
+			return nil
+		case !again || len(tried) == maxAttempts-1:
+			return err
+		}
+		c.metrics.retries.Inc()
+		if slices.Contains(tried, l.peer) || c.alone(l.peer) {
+			run.Sleep(ctx, 10*time.Millisecond+rand.N(20*time.Millisecond))
+		}
+		tried = append(tried, l.peer)
+	}
+}
+
+// maxAttempts bounds how many instances one call is made to.
+const maxAttempts = 3
+
+// owner returns the instance that has the calls of a bucket's users, nil when none is up.
+func (c *Client) owner(b history.Bucket) *link { return c.table.Load().owners[b] }
 
 // ask waits for an instance's answer to p, until the caller's context is done. When it is
 // late, and another instance is not, that one is asked too, and the first answer counts.
@@ -160,7 +206,7 @@ func (c *Client) hedge(ctx context.Context, l *link, p *pending) (*historyv1.App
 // second asks another instance as well, if there is one that is not late and the budget
 // allows. It returns where the answer will be, nil when it does not ask.
 func (c *Client) second(ctx context.Context, l *link, p *pending) <-chan answer {
-	other := c.table.Load().next(history.BucketOf(p.uid()), []*peer{l.peer})
+	other := c.table.Load().next(p.bucket, []*peer{l.peer})
 	if other == nil || other.late(time.Now()) || !c.budget.spend() {
 		return nil
 	}
@@ -200,19 +246,4 @@ func size(hs []*historyv1.Heartbeat) (bytes int, err error) {
 		}
 	}
 	return bytes, nil
-}
-
-// time asks a service what time it is, each time anew: the caller takes what its own request took as the bound
-// of the error.
-func (c *Client) time(ctx context.Context) (*historyv1.ApplyResponse, error) {
-	r := &hedged[historyv1.ApplyResponse]{client: c, kind: times}
-	r.rpc = func(ctx context.Context, l *link) (*historyv1.ApplyResponse, error) {
-		asked := time.Now()
-		resp, err := l.peer.rpc.Apply(ctx, &historyv1.ApplyRequest{})
-		if err == nil {
-			l.peer.learnTime(resp, asked, time.Now())
-		}
-		return resp, err
-	}
-	return r.answer(ctx)
 }

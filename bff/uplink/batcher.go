@@ -1,10 +1,16 @@
 package uplink
 
 import (
+	"context"
+	"errors"
 	"slices"
 	"sync"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/playhead/playhead/history"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
@@ -43,18 +49,38 @@ func newBatcher(l *link) *batcher {
 	return batcher
 }
 
-// batcher returns the batcher for requests with these options, so that records and queued
-// acknowledgements cost only the callers that ask for them.
-func (l *link) batcher(req *historyv1.ApplyRequest) *batcher {
-	i := 0
-	if req.GetReturnRecords() {
-		i |= 1
-	}
-	if req.GetAck() == historyv1.Ack_ACK_QUEUED {
-		i |= 2
-	}
-	return l.batchers[i]
+// pending is one caller's share of a batch.
+type pending struct {
+	ctx    context.Context // the caller's
+	req    *historyv1.ApplyRequest
+	bucket history.Bucket
+	bytes  int
+	came   time.Time   // when it came
+	ready  time.Time   // when it was free to leave
+	user   *user       // of the batcher that it waits in
+	first  user        // what user points to where the user has no other call there: it saves an allocation
+	done   chan answer // capacity 2, for a warning and the answer: callers that have left block nobody
 }
+
+func (p *pending) uid() string { return p.req.Heartbeats[0].GetUid() }
+
+// time is how long the caller waits at most.
+func (p *pending) time(patience time.Duration) time.Duration {
+	if deadline, ok := p.ctx.Deadline(); ok {
+		return deadline.Sub(p.came)
+	}
+	return 2 * patience
+}
+
+type answer struct {
+	resp *historyv1.ApplyResponse
+	err  error // errLate: a warning, the answer is still to come
+}
+
+// errLate warns a caller that the instance has not answered for long.
+var errLate = errors.New("late")
+
+var errFull = status.Error(codes.Unavailable, "too many heartbeats wait for history-service")
 
 // add queues a call, or refuses it.
 func (b *batcher) add(p *pending) error {

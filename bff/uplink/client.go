@@ -4,11 +4,9 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"hash/fnv"
 	"log/slog"
-	"math/rand/v2"
 	"net"
 	"slices"
 	"strings"
@@ -195,66 +193,6 @@ var (
 	// errRetired means that nothing was sent, and that there is a newer table.
 	errRetired = status.Error(codes.Unavailable, "the instance is not up any more")
 )
-
-// pick returns the instance for a bucket: its owner, or the next one when that was
-// tried; one that was tried only when there is no other. It waits while the answer
-// may change soon.
-func (c *Client) pick(ctx context.Context, b history.Bucket, tried []*peer) (*link, error) {
-	for {
-		t := c.table.Load()
-		l := t.owners[b]
-		if l != nil && slices.Contains(tried, l.peer) {
-			if other := t.next(b, tried); other != nil {
-				l = other
-			}
-		}
-		switch {
-		case l != nil:
-			return l, nil
-		case !t.pending:
-			return nil, errNoInstance
-		}
-		select {
-		case <-t.changed:
-		case <-ctx.Done():
-			return nil, status.FromContextError(ctx.Err()).Err()
-		case <-c.ctx.Done():
-			return nil, errClosed
-		}
-	}
-}
-
-// attempt has fn try the instances for a bucket, best first, until it says not again.
-func (c *Client) attempt(ctx context.Context, b history.Bucket, fn func(*link) (again bool, err error)) error {
-	var tried []*peer
-	for {
-		l, err := c.pick(ctx, b, tried)
-		if err != nil {
-			return err
-		}
-		again, err := fn(l)
-		switch {
-		case errors.Is(err, errRetired): // nothing was sent
-			continue
-		case err == nil && len(tried) > 0:
-			c.budget.refund()
-			return nil
-		case !again || len(tried) == maxAttempts-1:
-			return err
-		}
-		c.metrics.retries.Inc()
-		if slices.Contains(tried, l.peer) || c.alone(l.peer) {
-			run.Sleep(ctx, 10*time.Millisecond+rand.N(20*time.Millisecond))
-		}
-		tried = append(tried, l.peer)
-	}
-}
-
-// maxAttempts bounds how many instances one call is made to.
-const maxAttempts = 3
-
-// owner returns the instance that has a user's calls, nil when none is up.
-func (c *Client) owner(uid string) *link { return c.table.Load().owners[history.BucketOf(uid)] }
 
 // alone reports whether there is no instance but p to send anything to.
 func (c *Client) alone(p *peer) bool {

@@ -5,20 +5,6 @@ import (
 	"time"
 )
 
-// late reports whether the instance takes too long to be sent what another one has not answered.
-func (l *link) late(now time.Time) bool {
-	limit := l.cfg.Patience / 2
-	if time.Duration(l.took.Load()) > limit {
-		return true
-	}
-	for _, batcher := range l.batchers {
-		if batcher.stream.age(now) > limit {
-			return true
-		}
-	}
-	return false
-}
-
 // checkLate warns the callers of batches that are on their way for long while the instance
 // answers nothing at all: another instance may be quicker. Where the link to the instance has ended, it
 // gives these batches up.
@@ -135,47 +121,4 @@ func (s *stream) stuck(now time.Time) bool {
 		oldest = max(oldest, now.Sub(b.sent))
 	}
 	return min(oldest, now.Sub(s.answered)) >= hangUpAfter*s.link.cfg.Patience
-}
-
-// takes estimates how long so many heartbeats take to leave: those that are on their way now take as long
-// as the last answers did.
-func (s *stream) takes(heartbeats int) time.Duration {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.pace.took * time.Duration(heartbeats) / time.Duration(max(s.pace.flying, 1))
-}
-
-// stalled reports whether nothing was answered for longer than a limit, although a batch is on its
-// way, and the next probe is not due yet.
-func (s *stream) stalled(now time.Time, limit time.Duration) bool {
-	if s.link.quiet(now) <= limit || s.age(now) <= limit {
-		return false
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return now.Before(s.probe())
-}
-
-// age is how long the oldest batch without any answer is on its way.
-func (s *stream) age(now time.Time) (oldest time.Duration) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, b := range s.flying {
-		if !b.heard {
-			oldest = max(oldest, now.Sub(b.sent))
-		}
-	}
-	return oldest
-}
-
-// overloaded reports whether lately answers were late while heartbeats waited for them. One late
-// answer alone says nothing of how many the instance takes.
-func (s *stream) overloaded(now time.Time) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	since := s.pace.cut
-	if s.pace.pressed.Before(since) {
-		since = s.pace.pressed
-	}
-	return now.Sub(since) < 5*s.pace.patience
 }

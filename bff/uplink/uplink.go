@@ -160,11 +160,12 @@ func read[Q interface{ GetUid() string }, A any](
 	c *Client, k kind, rpc func(historyv1.HistoryServiceClient, context.Context, Q, ...grpc.CallOption) (*A, error),
 ) func(context.Context, Q) (*A, error) {
 	return func(ctx context.Context, req Q) (*A, error) {
-		if l := c.owner(req.GetUid()); l != nil && l.crowded() {
+		bucket := history.BucketOf(req.GetUid())
+		if l := c.owner(bucket); l != nil && l.crowded() {
 			c.metrics.refused.Inc()
 			return nil, errShed
 		}
-		r := &hedged[A]{client: c, bucket: history.BucketOf(req.GetUid()), kind: k}
+		r := &hedged[A]{client: c, bucket: bucket, kind: k}
 		r.rpc = func(ctx context.Context, l *link) (*A, error) { return rpc(l.peer.rpc, ctx, req) }
 		return r.answer(ctx)
 	}
@@ -259,6 +260,21 @@ func (r *hedged[A]) ask(ctx context.Context, l *link) (*A, error) {
 		l.reads[r.kind].took(time.Since(began))
 	}
 	return resp, err
+}
+
+// time asks a service what time it is, each time anew: the caller takes what its own request took as the bound
+// of the error.
+func (c *Client) time(ctx context.Context) (*historyv1.ApplyResponse, error) {
+	r := &hedged[historyv1.ApplyResponse]{client: c, kind: times}
+	r.rpc = func(ctx context.Context, l *link) (*historyv1.ApplyResponse, error) {
+		asked := time.Now()
+		resp, err := l.peer.rpc.Apply(ctx, &historyv1.ApplyRequest{})
+		if err == nil {
+			l.peer.learnTime(resp, asked, time.Now())
+		}
+		return resp, err
+	}
+	return r.answer(ctx)
 }
 
 // askInstance asks an instance. A call that reached nobody, or whose instance died or could not answer, goes
