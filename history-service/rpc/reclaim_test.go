@@ -3,6 +3,7 @@ package rpc_test
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history-service/rpc"
@@ -184,6 +185,34 @@ func TestReclaimOfAnErasedClass(t *testing.T) {
 	}
 	if e := older.Load(t.Context(), []history.Key{history.UserKey(history.SectionUID("u", "gone"))})[0]; e.User.ClearedAt(9) < resp.GetUntilMs() {
 		t.Errorf("the class is cleared up to %d, want %d", e.User.ClearedAt(9), resp.GetUntilMs())
+	}
+}
+
+// TestReclaimOfAMovedType has an object be played after its type was moved, while only the archive has it in the section of before. The
+// answers go on saying so after the record was brought back to a cache that had lost it.
+func TestReclaimOfAMovedType(t *testing.T) {
+	moved := "moved=" + time.UnixMilli(start).UTC().Format(time.DateOnly)
+	h, empty := houseOf(t, pebble.Config{Keep: 1, Alone: true}), houseOf(t, pebble.Config{Keep: 1, Alone: true})
+	apply(t, h.service(t), typed("ann/1_7", finish, 60_000, 100), typed("ann/2_7", stop, 50_000, 20))
+	archives(t, h)
+	cache := &reborn{h.db.Cache()}
+	s := h.service(t, func(c *rpc.Config) { c.Cache, c.Rules, c.Keep = cache, rulesOf(t, "a: types=7", moved), 1 })
+	all(t, s, "ann/0", 9) // all sections are warm
+	for i, when := range []string{"first", "held", "brought back"} {
+		again := typed("ann/1_7", progress, int64(10_000-i), int64(10+i))
+		again.Session = "s2"
+		resp, err := s.Apply(t.Context(), &historyv1.ApplyRequest{Heartbeats: []*historyv1.Heartbeat{again}, ReturnRecords: true})
+		if err != nil || !resp.GetRecords()[0].GetIncomplete() {
+			t.Errorf("%s: got %v, %v; want an incomplete record", when, resp, err)
+		}
+		if i == 1 {
+			cache.Cache = empty.db.Cache()
+			if err := s.Reclaim(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			all(t, s, "ann/0", 9)
+			archives(t, empty)
+		}
 	}
 }
 
