@@ -323,7 +323,7 @@ func (c *contents) stitch(live iter.Seq2[history.Item, error], q history.Query, 
 	if parts == nil {
 		return live
 	}
-	q.Since = max(q.Since, c.cleared[0]+1)
+	parts.Hidden = c.hidden(q)
 	at := make(map[history.Object]int, len(c.objects))
 	for i, o := range c.objects {
 		at[o.object] = i

@@ -168,6 +168,7 @@ func (a *Archive) Page(ctx context.Context, uid string, q history.Query) (histor
 func (a *Archive) pageOf(ctx context.Context, c *contents, q history.Query) (history.Page, error) {
 	uid := c.uid
 	a.noteLong(ctx, uid, len(c.objects))
+	q.Since = max(q.Since, (&history.User{Cleared: c.cleared}).ClearedAt(q.Type)+1)
 	var page history.Page
 	err := a.reading(ctx, c, q, func(parts *part.Reader) (err error) {
 		page, err = c.page(q, parts)

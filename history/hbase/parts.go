@@ -211,12 +211,12 @@ func (a *Archive) readMetadataAndChunks(ctx context.Context, c *contents, q hist
 	if err != nil {
 		return nil //nolint:nilerr // there is none, or another one: then the metadata is read, and the chunks after it
 	}
-	from, to := part.Ahead(chunks, q)
-	if from < to && c.newerThan(chunks[from].Newest, q) {
-		to = from // the live part has all of the page
+	may, first := part.Ahead(chunks, q, c.hidden(q))
+	if first > 0 && c.newerThan(may[0].Newest, q) {
+		first = 0 // the live part has all of the page
 	}
 	names := []string{""}
-	for _, i := range chunks[from:to] {
+	for _, i := range may[:first] {
 		names = append(names, i.Name)
 	}
 	values, err := a.partsBytes(ctx, c.uid, names)
@@ -250,6 +250,16 @@ func (c *contents) newerThan(v history.Version, q history.Query) bool {
 		}
 	}
 	return n > q.Limit
+}
+
+// hidden returns how many records of a query in parts the live part may hide: those of which it has the object.
+func (c *contents) hidden(q history.Query) (n int) {
+	for i := range c.objects {
+		if q.Type == 0 || q.Type == c.objects[i].object.Type {
+			n++
+		}
+	}
+	return n
 }
 
 func metadataName(uid string, version uint64) string {
@@ -330,7 +340,7 @@ func (a *Archive) reader(ctx context.Context, uid string, m *part.Metadata, fres
 // readAhead reads those of some chunks that are not in memory, in one exchange. A chunk that is missing is left to the
 // reader that needs it.
 func (a *Archive) readAhead(ctx context.Context, uid string, infos []*part.Info) error {
-	infos = slices.DeleteFunc(infos, func(i *part.Info) bool { return a.kept(uid, i.Name) })
+	infos = slices.DeleteFunc(slices.Clone(infos), func(i *part.Info) bool { return a.kept(uid, i.Name) })
 	if len(infos) < 2 {
 		return nil // whoever needs it reads it
 	}

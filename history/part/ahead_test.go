@@ -3,7 +3,9 @@ package part_test
 import (
 	"errors"
 	"fmt"
+	"math"
 	"reflect"
+	"slices"
 	"testing"
 
 	"github.com/playhead/playhead/history"
@@ -18,6 +20,7 @@ func chunksOf(n int) *part.Metadata {
 		m.Chunks = append(m.Chunks, part.Info{
 			Name: fmt.Sprintf("1795438823853.ABCDEFGHIJKLM.%d", i), Kind: part.Records, Count: 100,
 			Newest: history.VersionOf(newest, history.RankStop), Oldest: history.VersionOf(newest-99_000, history.RankStop),
+			Types: []part.TypeCount{{Type: 1, Count: 80}, {Type: 2, Count: 20}},
 		})
 	}
 	return m
@@ -31,7 +34,7 @@ func TestIndex(t *testing.T) {
 		if err != nil || len(got) != n || n > 0 && !reflect.DeepEqual(got, m.Chunks) {
 			t.Errorf("%d chunks: got %+v, %v", n, got, err)
 		}
-		if most := 60 + 20*n; len(b) > most {
+		if most := 60 + 25*n; len(b) > most {
 			t.Errorf("%d chunks: %d bytes, want at most %d", n, len(b), most)
 		}
 		for i := range b {
@@ -46,9 +49,9 @@ func TestIndex(t *testing.T) {
 		}
 	}
 	m := chunksOf(2)
-	m.Chunks[0].Superseded = []uint16{1, 2, 3}
+	m.Chunks[0].Superseded, m.Chunks[0].Types = []uint16{1, 2, 3}, []part.TypeCount{{Type: math.MaxUint32, Count: 97}}
 	m.Chunks[1].Kind = part.Summaries
-	if got, err := part.ParseIndex(m.AppendIndex(nil)); err != nil || len(got) != 1 || got[0].Count != 97 {
+	if got, err := part.ParseIndex(m.AppendIndex(nil)); err != nil || len(got) != 1 || got[0].Count != 97 || !slices.Equal(got[0].Types, m.Chunks[0].Types) {
 		t.Errorf("got %+v, %v, want one chunk, of which 97 records count", got, err)
 	}
 }
@@ -60,7 +63,7 @@ func FuzzIndex(f *testing.F) {
 		if err != nil && !errors.Is(err, part.ErrCorrupt) && !errors.Is(err, part.ErrNewer) {
 			t.Errorf("got %v", err)
 		}
-		part.Ahead(chunks, history.Query{Limit: 20})
+		part.Ahead(chunks, history.Query{Limit: 20, Type: 1}, 10)
 	})
 }
 
@@ -82,10 +85,122 @@ func TestAhead(t *testing.T) {
 		"down to a time":        {history.Query{Limit: 500, Until: in(3, 50), Since: in(4, 50)}, 3, 5},
 		"at the end of all":     {history.Query{Limit: 20, Until: in(19, 90)}, 19, 20},
 		"behind the end of all": {history.Query{Limit: 20, Until: in(19, 99) - 1}, 20, 20},
-		"very much":             {history.Query{Limit: 100_000}, 0, 8},
+		"very much":             {history.Query{Limit: 100_000}, 0, 20},
 	} {
-		if from, to := part.Ahead(chunks, tt.q); from != tt.from || to != tt.to {
-			t.Errorf("%s: chunks %d to %d, want %d to %d", name, from, to, tt.from, tt.to)
+		may, n := part.Ahead(chunks, tt.q, 0)
+		if n != tt.to-tt.from || n > 0 && may[0] != &chunks[tt.from] {
+			t.Errorf("%s: %d chunks of %v, want %d to %d", name, n, may, tt.from, tt.to)
+		}
+	}
+}
+
+// TestAheadOfAType finds the chunks of a type that is often, rare, in a few chunks only, or not listed, and more of them where
+// live records may hide some.
+func TestAheadOfAType(t *testing.T) {
+	chunks := chunksOf(300).Chunks
+	for i := range chunks {
+		c := &chunks[i]
+		c.Superseded = []uint16{7}
+		c.Types = []part.TypeCount{{Type: 1, Count: 90}, {Type: 2, Count: 3}, {Type: 3, Count: 1}}
+		switch i {
+		case 50, 100:
+			c.Types = append(c.Types, part.TypeCount{Type: 4, Count: 5})
+		case 150:
+			c.Types = c.Types[:2] // there is another type
+		default:
+			c.Types[0].Count += 5
+		}
+	}
+	for name, tt := range map[string]struct {
+		q             history.Query
+		hidden        int
+		begin, n, may int
+	}{
+		"often":                     {history.Query{Limit: 20, Type: 1}, 0, 0, 1, 300},
+		"often, some hidden":        {history.Query{Limit: 20, Type: 1}, 80, 0, 2, 300},
+		"rare":                      {history.Query{Limit: 20, Type: 2}, 0, 0, 7, 300},
+		"rare, some hidden":         {history.Query{Limit: 20, Type: 2}, 6, 0, 9, 300},
+		"rare, very much hidden":    {history.Query{Limit: 20, Type: 2}, 1500, 0, 15, 300},
+		"very rare":                 {history.Query{Limit: 100, Type: 3}, 0, 0, 101, 300},
+		"very rare, much is wanted": {history.Query{Limit: 200, Type: 3}, 0, 0, 128, 300},
+		"in a few":                  {history.Query{Limit: 20, Type: 4}, 0, 50, 3, 3},
+		"enough in a few":           {history.Query{Limit: 4, Type: 4}, 0, 50, 1, 3},
+		"perhaps in one":            {history.Query{Limit: 20, Type: 5}, 0, 150, 1, 1},
+		"behind a cursor":           {history.Query{Limit: 20, Type: 2, After: history.Cursor{Version: chunks[30].Oldest}}, 0, 30, 8, 270},
+		"down to a time":            {history.Query{Limit: 20, Type: 2, Since: chunks[3].Newest.Time()}, 0, 0, 4, 4},
+		"all, much hidden":          {history.Query{Limit: 20}, 1500, 0, 9, 300},
+	} {
+		may, n := part.Ahead(chunks, tt.q, tt.hidden)
+		if n != tt.n || len(may) != tt.may || n > 0 && may[0] != &chunks[tt.begin] {
+			t.Errorf("%s: %d chunks of %d from %s on, want %d of %d from %s on", name, n, len(may), may[0].Name, tt.n, tt.may, chunks[tt.begin].Name)
+		}
+	}
+}
+
+// TestTypesOfChunks counts the records of each type: of all, when some were watched again, and where a chunk has more types than
+// are listed.
+func TestTypesOfChunks(t *testing.T) {
+	s, items := newStored(), viewings(200)
+	for i := range items {
+		items[i].Object.Type = uint32(1 + i/100 + i%3)
+	}
+	want := func(types ...part.TypeCount) {
+		t.Helper()
+		if got := s.Chunks[len(s.Chunks)-1].Types; !slices.Equal(got, types) {
+			t.Errorf("got %v, want %v", got, types)
+		}
+		if _, wrong := s.Verify(); len(wrong) > 0 {
+			t.Error(wrong)
+		}
+	}
+	s.roll(t, part.Roll{Items: slices.Clone(items)})
+	want(part.TypeCount{Type: 1, Count: 34}, part.TypeCount{Type: 2, Count: 66}, part.TypeCount{Type: 3, Count: 67}, part.TypeCount{Type: 4, Count: 33})
+	again := func(typ uint32) (some []history.Item) {
+		for i, it := range items {
+			if it.Object.Type == typ {
+				one := viewed(i - 10_000)
+				one.Object = it.Object
+				some = append(some, one)
+			}
+		}
+		return some
+	}
+	s.roll(t, part.Roll{Items: again(1)})
+	want(part.TypeCount{Type: 2, Count: 66}, part.TypeCount{Type: 3, Count: 67}, part.TypeCount{Type: 4, Count: 33})
+	s.Chunks[len(s.Chunks)-1].Types[1].Count--
+	if _, wrong := s.Verify(); len(wrong) != 1 || !errors.Is(wrong[0], part.ErrCorrupt) {
+		t.Errorf("a type has one record more than is listed: got %v", wrong)
+	}
+
+	s, items = newStored(), viewings(400)
+	for i := range items {
+		items[i].Object.Type = uint32(1 + i%100)
+		if i > 200 {
+			items[i].Object.Type = uint32(2 * (1 + i%20))
+		}
+	}
+	s.roll(t, part.Roll{Items: items})
+	types := s.Chunks[0].Types
+	frequent := slices.DeleteFunc(slices.Clone(types), func(c part.TypeCount) bool { return c.Type%2 == 1 || c.Type > 40 || c.Count < 11 })
+	if len(types) != 32 || len(frequent) != 20 {
+		t.Errorf("got %v, want the 32 types that are most frequent", types)
+	}
+	for typ := uint32(1); typ <= 101; typ++ {
+		n := 0
+		for it, err := range s.Items(history.Query{Type: typ}) {
+			if err != nil || it.Object.Type != typ {
+				t.Fatalf("type %d: got %v, %v", typ, it, err)
+			}
+			n++
+		}
+		want := 0
+		for _, it := range items {
+			if it.Object.Type == typ {
+				want++
+			}
+		}
+		if n != want {
+			t.Errorf("type %d: %d records, want %d", typ, n, want)
 		}
 	}
 }

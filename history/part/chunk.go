@@ -73,10 +73,13 @@ func (c *coder) full(n int) bool { return n >= MaxRecords || c.bits >= 8*ChunkSi
 func rangeOf(items []history.Item) Info {
 	first, last := items[0].Record.Version, items[len(items)-1].Record.Version
 	i := Info{Count: len(items), Newest: first, Oldest: last, Filter: bloom.New(len(items))}
+	counts := make(map[uint32]int)
 	for _, it := range items {
 		i.Filter.Add(hashOf(it.Object))
 		i.CellTime = max(i.CellTime, it.Record.CellTime)
+		counts[it.Object.Type]++
 	}
+	i.Types = countTypes(counts)
 	return i
 }
 

@@ -116,6 +116,7 @@ func listed(t testing.TB) part.Metadata {
 		m.Chunks[i].Name = fmt.Sprintf("7-0123456789abcdef/%d", i)
 	}
 	m.Chunks[1].Superseded, m.Chunks[1].Full = []uint16{1}, true
+	m.Chunks[1].Types[0].Count--
 	return m
 }
 
@@ -206,6 +207,9 @@ func TestDamagedMetadata(t *testing.T) {
 		"twice":            {func(m *part.Metadata) { m.Chunks[0].Count, m.Chunks[0].Superseded = 3, []uint16{1, 1} }, "superseded"},
 		"one beyond":       {func(m *part.Metadata) { m.Chunks[0].Superseded = []uint16{2} }, "superseded"},
 		"half a filter":    {func(m *part.Metadata) { m.Chunks[0].Filter = m.Chunks[0].Filter[:5] }, "filter"},
+		"too many types":   {func(m *part.Metadata) { m.Chunks[0].Types[0].Count++ }, "types"},
+		"none of a type":   {func(m *part.Metadata) { m.Chunks[0].Types[0].Count = 0 }, "types"},
+		"types twice":      {func(m *part.Metadata) { m.Chunks[0].Types[1].Type = 1 }, "types"},
 		"kind":             {func(m *part.Metadata) { m.Chunks[2].Kind = 3 }, "kind 3"},
 		"summaries first":  {func(m *part.Metadata) { m.Chunks[0], m.Chunks[2] = m.Chunks[2], m.Chunks[0] }, "after summaries"},
 	}

@@ -1,9 +1,11 @@
 package part
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"unicode/utf8"
 
@@ -35,9 +37,47 @@ type Info struct {
 	// Superseded are the places of the records that count no more, because a newer part has their
 	// object, in ascending order.
 	Superseded []uint16
+	// Types says how many records of each type count, in ascending order of the types. If the chunk has more types than
+	// maxTypes, it has the most frequent ones.
+	Types []TypeCount
 }
 
-const maxName = 128
+// TypeCount is how many records there are of a type.
+type TypeCount struct {
+	Type  uint32
+	Count int
+}
+
+const (
+	maxName  = 128
+	maxTypes = 32 // listed of a chunk
+)
+
+// ofType returns how many records of a type, 0 for all, surely count in the chunk, and whether there may be any.
+func (i *Info) ofType(typ uint32) (sure int, may bool) {
+	left := i.Count - len(i.Superseded)
+	if typ == 0 {
+		return left, true
+	}
+	for _, t := range i.Types {
+		if t.Type == typ {
+			return t.Count, true
+		}
+		left -= t.Count
+	}
+	return 0, left > 0
+}
+
+// countTypes returns the counts to be listed.
+func countTypes(counts map[uint32]int) (types []TypeCount) {
+	for typ, n := range counts {
+		types = append(types, TypeCount{typ, n})
+	}
+	slices.SortFunc(types, func(a, b TypeCount) int { return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Type, b.Type)) })
+	types = slices.Clip(types[:min(len(types), maxTypes)])
+	slices.SortFunc(types, func(a, b TypeCount) int { return cmp.Compare(a.Type, b.Type) })
+	return types
+}
 
 // Names returns the names of the listed chunks.
 func (m *Metadata) Names() map[string]bool {
@@ -80,8 +120,20 @@ func (m *Metadata) encode(dst []byte) []byte {
 		b = appendBytes(b, c.Filter)
 		b = binary.AppendUvarint(b, zigzag(c.CellTime-c.Newest.Time()))
 		b = appendPlaces(b, c.Superseded, c.Full)
+		b = appendTypes(b, c.Types)
 	}
 	return append(dst, seal(b)...)
+}
+
+func appendTypes(dst []byte, types []TypeCount) []byte {
+	dst = append(dst, byte(len(types)))
+	before := uint32(0)
+	for _, t := range types {
+		dst = binary.AppendUvarint(dst, uint64(t.Type-before))
+		dst = binary.AppendUvarint(dst, uint64(t.Count)) //nolint:gosec // checked
+		before = t.Type
+	}
+	return dst
 }
 
 // appendPlaces appends places in ascending order, with a flag beside their number.
@@ -150,7 +202,20 @@ func (r *reader) info() (i Info) {
 	i.Filter = r.bytes(r.uvarint())
 	i.CellTime = i.Newest.Time() + r.varint()
 	i.Superseded, i.Full = r.places()
+	i.Types = r.types()
 	return i
+}
+
+// types is the inverse of appendTypes.
+func (r *reader) types() (types []TypeCount) {
+	n, typ := r.bytes(1), uint64(0)
+	for len(n) > 0 && len(types) < int(n[0]) && r.err == nil {
+		if typ += r.uvarint(); typ > math.MaxUint32 {
+			r.fail("type %d", typ)
+		}
+		types = append(types, TypeCount{uint32(typ), r.size()}) //nolint:gosec // bounded
+	}
+	return types
 }
 
 // places is the inverse of appendPlaces.
@@ -221,6 +286,8 @@ func (i *Info) check() error {
 		return fmt.Errorf("its oldest record is newer than its newest")
 	case !i.supersedes():
 		return fmt.Errorf("superseded records %d, of %d", i.Superseded, i.Count)
+	case !i.listsTypes():
+		return fmt.Errorf("types %v, of %d records", i.Types, i.Count)
 	case len(i.Filter) == 0 || len(i.Filter)%bloom.BlockSize != 0:
 		return fmt.Errorf("a filter of %d bytes", len(i.Filter))
 	}
@@ -237,11 +304,24 @@ func (i *Info) supersedes() bool {
 	return len(i.Superseded) < i.Count
 }
 
-// maxAhead is how many chunks are read at once: a mebibyte, decompressed.
-const maxAhead = 8
+// listsTypes reports whether the types are in order, and have no more records than count.
+func (i *Info) listsTypes() bool {
+	left := i.Count - len(i.Superseded)
+	for n, t := range i.Types {
+		if left -= t.Count; t.Count < 1 || left < 0 || n > 0 && t.Type <= i.Types[n-1].Type {
+			return false
+		}
+	}
+	return len(i.Types) <= maxTypes
+}
+
+const (
+	maxAhead = 8   // chunks that are read at once where nobody knows how much is needed: a mebibyte, decompressed
+	maxPage  = 128 // where it is: a page of 100 is in no more, however rare its type is
+)
 
 // AppendIndex appends what of the metadata a reader needs to ask for the chunks of a page beside the metadata: names,
-// times, and how many records count.
+// times, and how many records count, of each type.
 func (m *Metadata) AppendIndex(dst []byte) []byte {
 	b, before := []byte{format}, ""
 	for i := range m.Chunks {
@@ -258,6 +338,7 @@ func (m *Metadata) AppendIndex(dst []byte) []byte {
 		b = binary.AppendUvarint(b, uint64(c.Count-len(c.Superseded))) //nolint:gosec // checked
 		b = binary.AppendUvarint(b, zigzag(int64(c.Newest)))
 		b = binary.AppendUvarint(b, zigzag(int64(c.Newest-c.Oldest)))
+		b = appendTypes(b, c.Types)
 		before = c.Name
 	}
 	return append(dst, seal(b)...)
@@ -279,6 +360,7 @@ func ParseIndex(b []byte) (chunks []Info, err error) {
 		i := Info{Kind: Records, Name: before[:shared] + string(r.bytes(r.uvarint())), Count: r.size()}
 		i.Newest = history.Version(r.varint())
 		i.Oldest = i.Newest - history.Version(r.varint())
+		i.Types = r.types()
 		if r.err != nil {
 			return nil, fmt.Errorf("index of parts: %w", r.err)
 		}
@@ -287,24 +369,31 @@ func ParseIndex(b []byte) (chunks []Info, err error) {
 	return chunks, nil
 }
 
-// Ahead returns which of the chunks, from one to before another, the first page of a query is in. Where it asks for a
-// type, or live records take the place of those in parts, it may go on behind them.
-func Ahead(chunks []Info, q history.Query) (from, to int) {
-	top := topOf(q)
-	for from < len(chunks) && (chunks[from].Kind != Records || chunks[from].Oldest > top) {
-		from++
-	}
-	sure := 0 // records that the page has of what is between
-	for to = from; to < len(chunks) && to-from < maxAhead && sure <= q.Limit && q.Limit > 0; to++ {
-		c := &chunks[to]
+// Ahead returns the chunks that a query may find something in, newest first, and how many of them the first page is in. So
+// many more are among these, but no more than maxAhead, as may be needed where live records hide some of what parts have.
+func Ahead(chunks []Info, q history.Query, hidden int) (may []*Info, first int) {
+	top, sure, needed := topOf(q), 0, 0 // so many records the page has of the chunks so far
+	for i := range chunks {
+		c := &chunks[i]
 		if c.Kind != Records || c.Newest.Time() < q.Since {
 			break
 		}
+		n, some := c.ofType(q.Type)
+		if c.Oldest > top || !some {
+			continue
+		}
+		may = append(may, c)
+		if sure <= q.Limit {
+			needed = len(may)
+		}
+		if q.Limit > 0 && sure <= q.Limit+hidden && len(may) <= needed+maxAhead {
+			first = min(len(may), maxPage)
+		}
 		if c.Newest < top {
-			sure += c.Count - len(c.Superseded)
+			sure += n
 		}
 	}
-	return from, to
+	return may, first
 }
 
 // topOf returns the latest version that a query asks for.

@@ -15,6 +15,8 @@ type Reader struct {
 	Oldest int64
 	// Chunk reads a chunk that the metadata lists, as [Info.Open] does.
 	Chunk func(i *Info) (*Chunk, error)
+	// Hidden is how many records of a query live ones may hide, at most.
+	Hidden int
 	// Ahead, if set, reads at once some chunks that Chunk will be asked for soon. Has reports whether a chunk is in memory
 	// already.
 	Ahead func(infos []*Info) error
@@ -134,30 +136,20 @@ func (p *Reader) Items(q history.Query) iter.Seq2[history.Item, error] {
 	q.Since = max(q.Since, p.Oldest)
 	top := topOf(q)
 	return func(yield func(history.Item, error) bool) {
-		from, ahead := Ahead(p.Chunks, q)
+		chunks, first := Ahead(p.Chunks, q, p.Hidden)
 		// A query that begins in a chunk that is there most likely walks through the whole history, as an export does.
-		walks := p.Ahead != nil && q.After != (history.Cursor{}) && from < ahead && p.Has(&p.Chunks[from])
-		if walks {
-			ahead = from + 1
-		}
-		err := p.readAhead(from, ahead)
-		for i, more := from, max(1, ahead-from); i < len(p.Chunks); i++ {
-			info := &p.Chunks[i]
-			if info.Kind != Records || info.Newest.Time() < q.Since {
-				return
-			}
-			if i >= ahead && err == nil && (!walks || !p.Has(info)) { // ever more, since much seems to be wanted
-				if more = min(2*more, maxAhead); walks {
-					more = maxAhead
+		walks := p.Ahead != nil && q.After != (history.Cursor{}) && len(chunks) > 0 && p.Has(chunks[0])
+		for i, end, more := 0, 0, max(1, first); i < len(chunks); i++ {
+			if i >= end && (!walks || !p.Has(chunks[i])) {
+				if end, more = i+more, min(2*more, maxAhead); walks { // ever more, since much seems to be wanted
+					end = max(first, i+maxAhead)
 				}
-				ahead = min(i+more, len(p.Chunks))
-				err = p.readAhead(i, ahead)
+				if err := p.readAhead(chunks[i:min(end, len(chunks))]); err != nil {
+					yield(history.Item{}, err)
+					return
+				}
 			}
-			if err != nil {
-				yield(history.Item{}, err)
-				return
-			}
-			if !p.itemsOf(info, q, top, yield) {
+			if !p.itemsOf(chunks[i], q, top, yield) {
 				return
 			}
 		}
@@ -165,13 +157,9 @@ func (p *Reader) Items(q history.Query) iter.Seq2[history.Item, error] {
 }
 
 // readAhead reads chunks that are needed soon, where the reader does that.
-func (p *Reader) readAhead(from, to int) error {
-	if p.Ahead == nil || from >= to {
+func (p *Reader) readAhead(infos []*Info) error {
+	if p.Ahead == nil {
 		return nil
-	}
-	infos := make([]*Info, 0, to-from)
-	for i := from; i < to; i++ {
-		infos = append(infos, &p.Chunks[i])
 	}
 	return p.Ahead(infos)
 }
@@ -216,8 +204,8 @@ func Stitch(live Live, parts *Reader, q history.Query) iter.Seq2[history.Item, e
 		next, stop := iter.Pull2(parts.Items(q))
 		defer stop()
 		s := stitcher{live: live, parts: parts, next: next}
-		if from, _ := Ahead(parts.Chunks, q); from < len(parts.Chunks) {
-			s.newest = parts.Chunks[from].Newest
+		if chunks, _ := Ahead(parts.Chunks, q, 0); len(chunks) > 0 {
+			s.newest = chunks[0].Newest
 		}
 		for it, err := range live.Items {
 			if err == nil {
@@ -344,7 +332,7 @@ func (p *Reader) verify(info *Info, objects map[string]int) error {
 		return err
 	}
 	var before history.Item
-	place := 0
+	place, counts := 0, make(map[uint32]int)
 	for it, err := range c.Items(nil) {
 		switch {
 		case err != nil:
@@ -358,9 +346,15 @@ func (p *Reader) verify(info *Info, objects map[string]int) error {
 		}
 		if !info.superseded(place) {
 			objects[it.Object.String()]++
+			counts[it.Object.Type]++
 		}
 		before = it
 		place++
+	}
+	for _, t := range info.Types {
+		if counts[t.Type] != t.Count {
+			return fmt.Errorf("%w: %d records of type %d count, the metadata lists %d", ErrCorrupt, counts[t.Type], t.Type, t.Count)
+		}
 	}
 	return nil
 }

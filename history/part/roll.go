@@ -52,7 +52,7 @@ func (p *Reader) Roll(r Roll) (Plan, error) {
 	for i := range p.Chunks {
 		c := &w.chunks[i]
 		c.info = p.Chunks[i]
-		c.superseded = slices.Clone(c.info.Superseded)
+		c.superseded, c.types = slices.Clone(c.info.Superseded), slices.Clone(c.info.Types)
 		newest := c.info.Newest.Time()
 		cleared := newest <= r.Cleared[0]
 		c.gone = c.info.Kind == Records && (newest < r.Oldest || cleared)
@@ -79,14 +79,23 @@ type roller struct {
 type rolling struct {
 	info       Info
 	superseded []uint16
+	types      []TypeCount
 	rewrite    bool // it is written again, without what is superseded, cleared or expired
 	gone       bool // it is no longer listed
 }
 
-func (c *rolling) remove(place int) {
-	if i, found := slices.BinarySearch(c.superseded, uint16(place)); !found { //nolint:gosec // a chunk has few
-		c.superseded = slices.Insert(c.superseded, i, uint16(place)) //nolint:gosec // a chunk has few
+func (c *rolling) remove(place int, typ uint32) {
+	i, found := slices.BinarySearch(c.superseded, uint16(place)) //nolint:gosec // a chunk has few
+	if found {
+		return
 	}
+	c.superseded = slices.Insert(c.superseded, i, uint16(place)) //nolint:gosec // a chunk has few
+	for n := range c.types {
+		if c.types[n].Type == typ {
+			c.types[n].Count--
+		}
+	}
+	c.types = slices.DeleteFunc(c.types, func(t TypeCount) bool { return t.Count == 0 })
 }
 
 // supersede finds what parts have of the objects at hand. A chunk with something that was deleted since is written again.
@@ -107,7 +116,7 @@ func (w *roller) supersede() error {
 		err := w.old.at(&c.info, objects, func(place int, it history.Item) {
 			text := it.Object.String()
 			if s := staying[text]; s != nil && s.Record.CellTime > it.Record.CellTime && s.Record.Reset > it.Record.Reset {
-				c.remove(place)
+				c.remove(place, it.Object.Type)
 				w.rewrite(c)
 			}
 			if n := items[text]; n != nil {
@@ -115,7 +124,7 @@ func (w *roller) supersede() error {
 				if n.Record = left; left == it.Record || history.Same(left, it.Record) && left.CellTime == it.Record.CellTime {
 					n.Record = nil // it is in the part
 				} else {
-					c.remove(place)
+					c.remove(place, it.Object.Type)
 					if left.Reset > it.Record.Reset {
 						w.rewrite(c)
 					}
@@ -312,7 +321,7 @@ func (w *roller) write() error {
 				return err
 			}
 			run = nil
-			c.info.Superseded = c.superseded
+			c.info.Superseded, c.info.Types = c.superseded, c.types
 			w.listed = append(w.listed, c.info)
 			continue
 		}

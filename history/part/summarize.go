@@ -46,7 +46,7 @@ func (p *Reader) Summarize(s Summing) (Plan, error) {
 	for i := range p.Chunks {
 		c := &w.chunks[i]
 		c.info = p.Chunks[i]
-		c.superseded = slices.Clone(c.info.Superseded)
+		c.superseded, c.types = slices.Clone(c.info.Superseded), slices.Clone(c.info.Types)
 		if newest := c.info.Newest.Time(); newest < s.Oldest || newest <= s.Cleared[0] {
 			c.gone = true
 		} else if err := w.count(c); err != nil {
@@ -116,7 +116,7 @@ func (w *summer) count(c *rolling) error {
 		if left && n == had {
 			return true
 		}
-		c.remove(place)
+		c.remove(place, had.Object.Type)
 		if left {
 			w.fresh = append(w.fresh, n)
 		}
@@ -196,7 +196,7 @@ func (w *summer) write() error {
 				return err
 			}
 			run = nil
-			c.info.Superseded = c.superseded
+			c.info.Superseded, c.info.Types = c.superseded, c.types
 			w.listed = append(w.listed, c.info)
 			continue
 		}
@@ -250,7 +250,7 @@ func (p *Reader) Summaries(u history.User, oldest int64, q history.Query) (page 
 	since := max(q.Since, oldest)
 	for i := range p.Chunks {
 		info := &p.Chunks[i]
-		if info.Kind != Summaries || info.Oldest > top {
+		if _, may := info.ofType(q.Type); info.Kind != Summaries || info.Oldest > top || !may {
 			continue
 		}
 		if info.Newest.Time() < since || page.More {

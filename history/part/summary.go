@@ -87,9 +87,12 @@ func EncodeSummaries(all []history.Summary) ([]Encoded, error) {
 		}
 		info.Full = info.Count == MaxRecords || c.bits >= 8*ChunkSize
 		info.Filter = bloom.New(info.Count)
+		counts := make(map[uint32]int)
 		for _, s := range all[:info.Count] {
 			info.Filter.Add(hashOf(s.Object))
+			counts[s.Object.Type]++
 		}
+		info.Types = countTypes(counts)
 		for n := len(c.columns); n > sumLast && c.columns[n-1].empty(); n-- {
 			c.columns = c.columns[:n-1]
 		}

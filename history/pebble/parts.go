@@ -96,7 +96,7 @@ func (a *Archive) stitch(page *history.Page, uid string, m moment, s selection) 
 	}
 	l := &liveRow{archive: a, page: page, uid: uid, moment: m, oldest: a.oldest()}
 	q := s.query
-	q.Since = max(q.Since, l.oldest, page.User.Cleared[0]+1)
+	q.Since = max(q.Since, l.oldest, page.User.ClearedAt(q.Type)+1)
 	for it, err := range part.Stitch(part.Live{Items: l.items(s), Get: l.get}, parts, q) {
 		if err != nil {
 			return err
