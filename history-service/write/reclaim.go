@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync/atomic"
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history-service/read"
@@ -34,20 +33,6 @@ func (w *Writer) Confirm(ctx context.Context) error {
 	}
 	w.life = life
 	return nil
-}
-
-// comparisons tells whether a comparison of what the service remembers with the cache has missed something. The cache may store a part of
-// a batch, and lose its life, before the batch is remembered: a comparison that begins in between does not see it, so that another one has to follow.
-type comparisons struct {
-	begun  atomic.Uint64 // how many have begun
-	missed atomic.Bool   // another one has to follow
-}
-
-// remembered is called once something is remembered. Since is how many comparisons had begun before the cache was asked to store it.
-func (c *comparisons) remembered(since uint64) {
-	if c.begun.Load() != since {
-		c.missed.Store(true)
-	}
 }
 
 // remembers reports whether there is anything that could be brought back.
@@ -130,12 +115,6 @@ func (g *group) reclaim(e history.Entry) {
 	if g.older != nil || e.Record == nil || !history.SameContent(e.Record.Revision, g.base.Revision) {
 		g.conflict(e)
 	}
-}
-
-// remember remembers a decision that the cache has acknowledged since so many comparisons had begun.
-func (w *Writer) remember(d decision, begun uint64) {
-	w.decided.note(d)
-	w.compare.remembered(begun)
 }
 
 // decideAgain brings back what the cache has lost of them. It comes before the records: one

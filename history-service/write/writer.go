@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -89,6 +90,26 @@ func (w *Writer) bounded(ctx context.Context) (context.Context, context.CancelFu
 }
 
 func (w *Writer) nowMS() int64 { return w.cfg.Now().UnixMilli() }
+
+// comparisons tells whether a comparison of what the service remembers with the cache has missed something. The cache may store a part of
+// a batch, and lose its life, before the batch is remembered: a comparison that begins in between does not see it, so that another one has to follow.
+type comparisons struct {
+	begun  atomic.Uint64 // how many have begun
+	missed atomic.Bool   // another one has to follow
+}
+
+// remembered is called once something is remembered. Since is how many comparisons had begun before the cache was asked to store it.
+func (c *comparisons) remembered(since uint64) {
+	if c.begun.Load() != since {
+		c.missed.Store(true)
+	}
+}
+
+// remember remembers a decision that the cache has acknowledged since so many comparisons had begun.
+func (w *Writer) remember(d decision, begun uint64) {
+	w.decided.note(d)
+	w.compare.remembered(begun)
+}
 
 // Clears and pauses are remembered for a while, as records are held: until the archive has them
 // for certain, a cache that comes back older may lack them.
