@@ -184,7 +184,7 @@ func (d rolledDoor) lands(c *hbaseCall) bool {
 	case c.record != nil:
 		return time.Since(c.op.began) < landsWithin && (w.cache.knows(c.record.Revision) || !w.archived[c.key])
 	case c.op.what == "put user":
-		return w.cache.knows(c.op.user) || !w.archived[history.UserKey(c.key.UID)]
+		return w.userLands(c.key.UID, c.op.user)
 	case c.Compares:
 		return time.Since(c.began) < landsWithin
 	}

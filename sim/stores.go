@@ -255,12 +255,20 @@ func (d archiveDoor) Page(ctx context.Context, uid string, q history.Query) (pag
 	return page, err
 }
 
+// userLands reports whether a put of a user's state whose caller has gone on lands. One from before the cache lost that state does not land
+// once the archive was read to make the user warm since, nor after what was stored of the state since is archived.
+func (w *World) userLands(uid string, revision uint64) bool {
+	k := history.UserKey(uid)
+	return w.cache.knows(revision) || !w.archived[k] && !w.cache.load(k).User.Warm
+}
+
 func (d archiveDoor) PutUser(ctx context.Context, uid string, u history.User) error {
 	return d.single(ctx, "put user", history.UserKey(uid), func(late bool) {
-		if k := history.UserKey(uid); late && !d.w.cache.knows(u.Revision) && d.w.archived[k] {
+		if late && !d.w.userLands(uid, u.Revision) {
 			return
-		} else if d.w.cache.made[u.Revision] {
-			d.w.archived[k] = true
+		}
+		if d.w.cache.made[u.Revision] {
+			d.w.archived[history.UserKey(uid)] = true
 		}
 		if d.w.traced() {
 			d.w.tracef("        . put user %s: cleared %v, pause %+v", uid, u.Cleared, u.Pause)
