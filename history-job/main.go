@@ -102,10 +102,10 @@ func (f *flags) wire(ctx context.Context, rules *history.Rulebook) (_ *run.Group
 		Cache: s.Cache(s.Redis), Archive: s.Archive(s.HBase), Consumer: s.Kafka, Dead: dead,
 		Days: s.Days(s.Redis), Announcer: s.Announcer(s.FirstOfDay), Workers: f.Workers, Batch: f.Batch,
 		SweepEvery: f.SweepEvery, SweepAge: f.SweepAge, Life: s.Redis.Life, Reread: s.Kafka, Remember: f.Remember,
-		Summarizer: s.HBase, Logger: log, Registry: registry,
+		Notes: s.Redis, Summarizer: s.HBase, Logger: log, Registry: registry,
 	}
 	if f.RollAbove > 0 {
-		conf.Roller, conf.Notes = s.HBase, s.Redis
+		conf.Roller = s.HBase
 	}
 	j, err := job.New(conf)
 	if err != nil {

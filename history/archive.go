@@ -66,6 +66,13 @@ type Notes interface {
 	// TakeNotes removes notes of users of the given buckets and returns them, about as many as the limit, or fewer.
 	// With an error it returns those that it has removed.
 	TakeNotes(ctx context.Context, buckets []Bucket, limit int) ([]string, error)
+
+	// NoteRemoved notes users of whom the archive may still have something that was deleted or cleared by a time, in Unix
+	// milliseconds. Such a note stays until it is forgotten, or for a day.
+	NoteRemoved(ctx context.Context, uids []string, at int64) error
+	// Removed returns the users of the given buckets who were noted so last by a time. ForgetRemoved forgets those.
+	Removed(ctx context.Context, buckets []Bucket, until int64) ([]string, error)
+	ForgetRemoved(ctx context.Context, buckets []Bucket, until int64) error
 }
 
 // Cell is a record with its key.

@@ -258,6 +258,14 @@ func (d rolledDoor) TakeNotes(ctx context.Context, buckets []history.Bucket, _ i
 	return uids, err
 }
 
+func (d rolledDoor) NoteRemoved(context.Context, []string, int64) error { return nil }
+
+func (d rolledDoor) Removed(context.Context, []history.Bucket, int64) ([]string, error) {
+	return nil, nil
+}
+
+func (d rolledDoor) ForgetRemoved(context.Context, []history.Bucket, int64) error { return nil }
+
 // archiveOf is the archive as a process reaches it.
 func (w *World) archiveOf(p *process) history.Archive {
 	if w.rolling != nil {

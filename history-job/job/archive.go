@@ -5,7 +5,6 @@ import (
 	"errors"
 	"maps"
 	"slices"
-	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -100,6 +99,7 @@ func (j *Job) round(ctx context.Context, life string, keys []history.Key) (again
 	}
 	put := contentsOf(b.keys, b.entries)
 	put = append(put, b.settled...)
+	j.noteRemovals(ctx, &b)
 	if err := j.settle(ctx, put); err != nil {
 		return nil, err
 	}
@@ -201,7 +201,6 @@ func (j *Job) putUsers(ctx context.Context, b *batch) error {
 			switch k := asked.keys[i]; {
 			case err == nil:
 				j.metrics.clears.Inc()
-				j.noteRemoval(k.UID)
 			case errors.Is(err, history.ErrPermanent):
 				letter := j.refused(k, nil, err)
 				letter.User = history.User{Cleared: asked.entries[i].User.Cleared, Pause: asked.entries[i].User.Pause}
@@ -266,9 +265,6 @@ func (j *Job) cells(keys []history.Key, entries []history.Entry) []history.Cell 
 			continue
 		}
 		cells = append(cells, history.Cell{Key: k, Record: r})
-		if r.Deleted() || r.Reset > time.Now().Add(-deletedLately).UnixMilli() {
-			j.noteRemoval(k.UID)
-		}
 		if !r.Deleted() {
 			j.noteOld(k.UID, r)
 		}

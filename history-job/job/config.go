@@ -63,8 +63,9 @@ type Config struct {
 	// announced. They are given both or not at all.
 	Days      history.Days
 	Announcer history.Announcer
-	// Roller and Notes are given both or not at all: with them the job rolls the users of its buckets who are
-	// noted, one every RollEvery (default 200 ms), and a minute after something of them was deleted or cleared.
+	// With a Roller the job rolls the users of its buckets who are noted, one every RollEvery (default 200 ms), and a minute
+	// after something of them was deleted or cleared. A Roller needs Notes. With Notes the users of whom something was deleted
+	// or cleared are looked after within the hour even where a job is killed.
 	Roller    Roller
 	Notes     history.Notes
 	RollEvery time.Duration
@@ -141,8 +142,8 @@ func New(cfg Config) (*Job, error) {
 	if (cfg.Days == nil) != (cfg.Announcer == nil) {
 		return nil, errors.New("job: days and announcer are of no use without each other")
 	}
-	if (cfg.Roller == nil) != (cfg.Notes == nil) {
-		return nil, errors.New("job: a roller and notes are of no use without each other")
+	if cfg.Roller != nil && cfg.Notes == nil {
+		return nil, errors.New("job: a roller needs notes")
 	}
 	cfg.RollEvery = run.Default(cfg.RollEvery, 200*time.Millisecond)
 	cfg.SummarizeEvery = run.Default(cfg.SummarizeEvery, 24*time.Hour)

@@ -51,6 +51,7 @@ func (j *Job) generation(ctx context.Context, claim history.Claim) error {
 	g.Go(func() error { return guard(func() error { return j.measure(both, buckets) }) })
 	g.Go(func() error { return guard(func() error { return j.announce(both, buckets) }) })
 	g.Go(func() error { return guard(func() error { return j.roll(both, buckets) }) })
+	g.Go(func() error { return guard(func() error { return j.recallRemovals(both, buckets) }) })
 	g.Go(func() error { return guard(func() error { return j.summarize(both, buckets) }) })
 	g.Go(func() error { return guard(func() error { return j.summarizeNoted(both) }) })
 	if err := g.Wait(); ctx.Err() == nil {

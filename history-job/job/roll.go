@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/internal/run"
 )
 
 const (
@@ -14,17 +15,78 @@ const (
 	notesEvery    = 10 * time.Second // that those of others are taken
 	notesAtOnce   = 100
 	conflictWait  = time.Minute
+	recallAfter   = 5 * time.Minute // more than clocks differ, or the owner of a note takes
+	recallEvery   = 30 * time.Minute
 	rollPauses    = 3 // times as long as a roll took nothing is rolled: the job and HBase have other things to do
 )
 
-// noteRemoval notes a user with a delete or clear, whose parts and summaries are to be written again soon.
-func (j *Job) noteRemoval(uid string) {
-	if j.cfg.Summarizer != nil {
-		j.removals.Add(uid, time.Now().Add(tidyAfter).UnixMilli())
+// noteRemovals notes the users of whom a batch has deletes or clears: their parts and summaries are to be written again soon. It notes
+// them in the cache as well, before what was put is settled: this job may be killed.
+func (j *Job) noteRemovals(ctx context.Context, b *batch) {
+	var uids []string
+	now := time.Now()
+	for i, k := range b.keys {
+		r := b.entries[i].Record.After(b.entries[i].User.ClearedAt(k.Object.Type))
+		if !k.IsUser() && (r == nil || !r.Deleted() && r.Reset <= now.Add(-deletedLately).UnixMilli()) {
+			continue
+		}
+		if uids = append(uids, k.UID); j.cfg.Summarizer != nil {
+			j.removals.Add(k.UID, now.Add(tidyAfter).UnixMilli())
+		}
+		if j.cfg.Roller != nil {
+			j.untidy.Add(k.UID, now.Add(tidyAfter).UnixMilli())
+		}
 	}
-	if j.cfg.Roller != nil {
-		j.untidy.Add(uid, time.Now().Add(tidyAfter).UnixMilli())
+	if j.cfg.Notes == nil || len(uids) == 0 {
+		return
 	}
+	err := j.try(ctx, func(ctx context.Context) error { return j.cfg.Notes.NoteRemoved(ctx, uids, now.UnixMilli()) })
+	if err != nil && ctx.Err() == nil { // the walk of a day finds what is lost with this job
+		j.metrics.retries.WithLabelValues("notes").Inc()
+	}
+}
+
+// recallRemovals looks after users with deletes or clears whom a job that was killed has forgotten. Those whom this one has looked
+// after already come once more.
+func (j *Job) recallRemovals(ctx context.Context, buckets []history.Bucket) error {
+	for j.cfg.Notes != nil && ctx.Err() == nil {
+		until := time.Now().Add(-recallAfter).UnixMilli()
+		if err := guard(func() error { return j.recallUntil(ctx, buckets, until) }); err != nil && ctx.Err() == nil {
+			j.metrics.retries.WithLabelValues("notes").Inc()
+		}
+		run.Sleep(ctx, recallEvery)
+	}
+	return ctx.Err()
+}
+
+func (j *Job) recallUntil(ctx context.Context, buckets []history.Bucket, until int64) error {
+	var uids, left []string
+	err := j.try(ctx, func(ctx context.Context) (err error) {
+		uids, err = j.cfg.Notes.Removed(ctx, buckets, until)
+		return err
+	})
+	for _, uid := range uids {
+		began := time.Now()
+		failed := j.cfg.Summarizer != nil && j.summarizeUser(ctx, uid, true)
+		if j.cfg.Roller != nil && j.rollUser(ctx, uid, j.cfg.Roller.Tidy) != nil {
+			failed = true
+		}
+		if failed {
+			left = append(left, uid)
+		}
+		if !run.Sleep(ctx, rollPauses*time.Since(began)) { // as between rolls
+			return ctx.Err()
+		}
+	}
+	if err != nil || len(uids) == 0 {
+		return err
+	}
+	return j.try(ctx, func(ctx context.Context) error {
+		if err := j.cfg.Notes.NoteRemoved(ctx, left, time.Now().UnixMilli()); err != nil {
+			return err
+		}
+		return j.cfg.Notes.ForgetRemoved(ctx, buckets, until)
+	})
 }
 
 // putsOfLong is after about how many puts for a user the live part may be long. To look costs one read of it.

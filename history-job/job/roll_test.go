@@ -3,6 +3,7 @@ package job_test
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"testing"
@@ -13,11 +14,12 @@ import (
 
 // roller notes who is rolled, and has notes for the job.
 type roller struct {
-	mu    sync.Mutex
-	notes []string
-	did   []string
-	again time.Duration
-	err   error
+	mu      sync.Mutex
+	notes   []string
+	removed map[string]int64 // when
+	did     []string
+	again   time.Duration
+	err     error
 
 	panics bool
 	takes  time.Duration // each roll
@@ -56,6 +58,36 @@ func (r *roller) TakeNotes(context.Context, []history.Bucket, int) ([]string, er
 	notes := r.notes
 	r.notes = nil
 	return notes, r.err
+}
+
+func (r *roller) NoteRemoved(_ context.Context, uids []string, at int64) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.removed == nil {
+		r.removed = make(map[string]int64)
+	}
+	for _, uid := range uids {
+		r.removed[uid] = at
+	}
+	return r.err
+}
+
+func (r *roller) Removed(_ context.Context, buckets []history.Bucket, until int64) (uids []string, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for uid, at := range r.removed {
+		if at <= until && slices.Contains(buckets, history.BucketOf(uid)) {
+			uids = append(uids, uid)
+		}
+	}
+	return uids, r.err
+}
+
+func (r *roller) ForgetRemoved(_ context.Context, buckets []history.Bucket, until int64) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	maps.DeleteFunc(r.removed, func(uid string, at int64) bool { return at <= until && slices.Contains(buckets, history.BucketOf(uid)) })
+	return r.err
 }
 
 // set changes how it answers from now on.
@@ -160,6 +192,68 @@ func TestTidyAfterRemovals(t *testing.T) {
 		w.wait(5 * time.Minute)
 		r.want(t, "tidy "+k.UID, "tidy "+k.UID, "tidy "+k.UID)
 	})
+}
+
+// TestRemovalsOfAKilledJob ends a job within the minute after a delete, which it forgets. The next one looks after the user within the hour,
+// again where that fails, and then no more. Summaries are kept with and without parts.
+func TestRemovalsOfAKilledJob(t *testing.T) {
+	for _, rolls := range []bool{true, false} {
+		bubble(t, func(t *testing.T, w *world) {
+			r, s := new(roller), new(summarizer)
+			start := func() (stop func() error) {
+				cfg := w.config()
+				cfg.SweepEvery, cfg.SweepAge = 5*time.Second, 10*time.Second
+				if cfg.Notes, cfg.Summarizer = r, s; rolls {
+					cfg.Roller = r
+				}
+				return w.start(cfg)
+			}
+			wait := func(d time.Duration, times int) {
+				t.Helper()
+				w.wait(d)
+				s.want(t, slices.Repeat([]string{uid + " true"}, times)...)
+				r.set(func() { r.did = slices.DeleteFunc(r.did, func(text string) bool { return text != "tidy "+uid }) })
+				if !rolls {
+					times = 0
+				}
+				r.want(t, slices.Repeat([]string{"tidy " + uid}, times)...)
+			}
+			remove := func(n int) {
+				t.Helper()
+				w.write(history.Event{Key: object(n), Kind: history.KindDelete, At: time.Now().UnixMilli()})
+			}
+			stop := start()
+			remove(1)
+			wait(2*time.Minute, 1)
+			wait(time.Hour, 1) // it may have been another job
+			remove(2)
+			wait(30*time.Second, 0)
+			if err := stop(); err != nil {
+				t.Fatal(err)
+			}
+			stop = start()
+			wait(45*time.Minute, 1)
+			wait(2*time.Hour, 0)
+
+			if _, err := w.cache.Clear(t.Context(), uid, history.Clear{Until: time.Now().UnixMilli()}); err != nil {
+				t.Fatal(err)
+			}
+			wait(30*time.Second, 0)
+			if err := stop(); err != nil {
+				t.Fatal(err)
+			}
+			s.set(func() { s.err = errDown })
+			stop = start()
+			w.wait(45 * time.Minute)
+			s.set(func() { s.err, s.did = nil, nil })
+			r.set(func() { r.did = nil })
+			wait(45*time.Minute, 1)
+			wait(2*time.Hour, 0)
+			if err := stop(); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
 }
 
 // TestRollAfterManyPuts looks at who only writes after about a thousand puts, and at nobody else.

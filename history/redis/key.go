@@ -66,6 +66,8 @@ func memberKey(uid, member string) string {
 
 func dirtyKey(b history.Bucket) string { return string(appendDirty(nil, b)) }
 
+func removedKey(b history.Bucket) string { return string(append(appendBucket(nil, b), "removed"...)) }
+
 func longKey(b history.Bucket) string { return string(append(appendBucket(nil, b), "long"...)) }
 
 func appendDirty(dst []byte, b history.Bucket) []byte {

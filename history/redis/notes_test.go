@@ -75,3 +75,49 @@ func TestNotesAreBounded(t *testing.T) {
 		client.Del(ctx, key)
 	})
 }
+
+// TestNotesOfRemovals notes users, again and up to a time, of the buckets that are asked for, and forgets those who were not noted again.
+func TestNotesOfRemovals(t *testing.T) {
+	everywhere(t, func(t *testing.T, config redis.Config) {
+		c, client, ctx := open(t, config), raw(t, config), t.Context()
+		uids := []string{"t" + rand.Text(), "t" + rand.Text(), "t" + rand.Text()}
+		slices.Sort(uids)
+		var all, others []history.Bucket
+		for b := range history.Bucket(history.Buckets) {
+			all = append(all, b)
+			if b != history.BucketOf(uids[0]) && b != history.BucketOf(uids[1]) && b != history.BucketOf(uids[2]) {
+				others = append(others, b)
+			}
+		}
+		note := func(at int64, uids ...string) {
+			t.Helper()
+			if err := c.NoteRemoved(ctx, uids, at); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want := func(buckets []history.Bucket, until int64, want ...string) {
+			t.Helper()
+			found, err := c.Removed(ctx, buckets, until)
+			found = slices.DeleteFunc(found, func(uid string) bool { return !slices.Contains(uids, uid) })
+			if slices.Sort(found); err != nil || !slices.Equal(found, want) {
+				t.Errorf("until %d: got %q, %v, want %q", until, found, err, want)
+			}
+		}
+		note(5, uids...)
+		note(7, uids[1])
+		note(6, uids[1], uids[2])
+		want(all, 4)
+		want(all, 5, uids[0])
+		want(all, 6, uids...)
+		want(others, 9)
+		if err := c.ForgetRemoved(ctx, all, 5); err != nil {
+			t.Fatal(err)
+		}
+		want(all, 9, uids[1:]...)
+		lives(t, client.TTL(ctx, fmt.Sprintf("{b%04d}:removed", history.BucketOf(uids[1]))).Val(), 24*60*60*1e9)
+		if err := c.ForgetRemoved(ctx, all, 9); err != nil {
+			t.Fatal(err)
+		}
+		want(all, 9)
+	})
+}

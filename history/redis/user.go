@@ -134,6 +134,40 @@ func (c *Cache) TakeNotes(ctx context.Context, buckets []history.Bucket, limit i
 	return uids, unavailable("take notes", err)
 }
 
+// NoteRemoved adds notes as [history.Notes] says.
+func (c *Cache) NoteRemoved(ctx context.Context, uids []string, at int64) error {
+	cmds := make([]goredis.Cmder, 0, 2*len(uids))
+	for _, uid := range uids {
+		key := removedKey(history.BucketOf(uid))
+		cmds = append(cmds, goredis.NewIntCmd(ctx, "zadd", key, at, uid), goredis.NewIntCmd(ctx, "expire", key, int64(noteTTL.Seconds())))
+	}
+	pipeline(ctx, c, cmds)
+	return unavailable("note removals", firstErr(cmds))
+}
+
+// Removed returns notes as [history.Notes] says.
+func (c *Cache) Removed(ctx context.Context, buckets []history.Bucket, until int64) (uids []string, err error) {
+	cmds := make([]*goredis.StringSliceCmd, len(buckets))
+	for i, b := range buckets {
+		cmds[i] = goredis.NewStringSliceCmd(ctx, "zrangebyscore", removedKey(b), "-inf", until)
+	}
+	pipeline(ctx, c, cmds)
+	for _, cmd := range cmds {
+		uids = append(uids, cmd.Val()...)
+	}
+	return uids, unavailable("notes of removals", firstErr(cmds))
+}
+
+// ForgetRemoved forgets notes as [history.Notes] says.
+func (c *Cache) ForgetRemoved(ctx context.Context, buckets []history.Bucket, until int64) error {
+	cmds := make([]*goredis.IntCmd, len(buckets))
+	for i, b := range buckets {
+		cmds[i] = goredis.NewIntCmd(ctx, "zremrangebyscore", removedKey(b), "-inf", until)
+	}
+	pipeline(ctx, c, cmds)
+	return unavailable("forget removals", firstErr(cmds))
+}
+
 var _ history.Eraser = (*Cache)(nil)
 
 // Held implements [history.Eraser].
