@@ -25,3 +25,19 @@ func TestMutants(t *testing.T) {
 		}
 	}
 }
+
+// TestRead has the simulator find something, crash, run out of time, and be killed.
+func TestRead(t *testing.T) {
+	const found = "    simtest.go:37: seed 32, step 17 of 272683: u1/a_1 is lost\n"
+	if got := read(found); got.seed != 32 || got.steps != 272683 || got.wrong != "u1/a_1 is lost" || got.err != nil {
+		t.Errorf("a violation: got %+v", got)
+	}
+	if got := read("panic: runtime error: index out of range"); got.wrong == "" || got.err != nil {
+		t.Errorf("a crash: got %+v", got)
+	}
+	for _, text := range []string{"panic: test timed out after 2h0m0s\nrunning tests:\n\tTestSim (2h0m0s)", ""} {
+		if got := read(text); got.wrong != "" || got.err == nil {
+			t.Errorf("%q: got %+v, want nothing found", text, got)
+		}
+	}
+}
