@@ -167,6 +167,33 @@ func TestReclaimOfAClearOfAnotherSection(t *testing.T) {
 	}
 }
 
+// TestReclaimOfWhatWasCopied has a clear and a switch land that nobody was told of, and a report of a class, to whose section they are copied first. The cache
+// comes back without them, and gets them for all of the history.
+func TestReclaimOfWhatWasCopied(t *testing.T) {
+	h, classes := classHouse(t, 0, "a: types=1")
+	cache := &reborn{h.db.Cache()}
+	s := h.service(t, classes, func(c *rpc.Config) { c.Cache = cache })
+	clear, pause := history.Clear{Until: start - 5000}, history.Pause{Since: start - 4000, Until: start - 3000}
+	if _, err := h.db.Cache().Clear(t.Context(), "u", clear); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.db.Cache().Pause(t.Context(), "u", history.Pause{}, pause); err != nil {
+		t.Fatal(err)
+	}
+	wantStatuses(t, "a report", apply(t, s, beat("u/new", stop, 2000, 10)), stored)
+	older := h.older(t).Cache()
+	cache.Cache = older
+	if err := s.Reclaim(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, section := range []string{"u", history.SectionUID("u", "a")} {
+		e := older.Load(t.Context(), []history.Key{history.UserKey(section)})[0]
+		if e.User.ClearedAt(1) < clear.Until || e.User.Pause != pause {
+			t.Errorf("%s: cleared up to %d, pause %+v; want %d and %+v", section, e.User.ClearedAt(1), e.User.Pause, clear.Until, pause)
+		}
+	}
+}
+
 // TestReclaimOfAnErasedClass has the cache come back as it was before a user was erased, who had records of a class that there is no more:
 // that is cleared again, too.
 func TestReclaimOfAnErasedClass(t *testing.T) {

@@ -59,14 +59,17 @@ func (w *Writer) entries(ctx context.Context, keys []history.Key) (entries []his
 }
 
 // copyDecisions copies to a section the clears and the pause that the section of no class, owner, has and the section's own
-// state lacks. It reports whether there were any.
+// state lacks. It reports whether there were any. It remembers them of both: a cache that comes back without them must not get
+// them in a part of the history alone.
 func (w *Writer) copyDecisions(ctx context.Context, section string, owner, own *history.User) (changed bool, err error) {
 	begun := w.compare.begun.Load()
+	user, _ := history.UserOf(section)
 	if p := own.Pause.Newer(owner.Pause); p != own.Pause {
 		changed = true
 		if err := w.cfg.Cache.Pause(ctx, section, own.Pause, p); err != nil && !errors.Is(err, history.ErrConflict) {
 			return changed, err
 		}
+		w.remember(decision{uid: user, pause: p}, begun)
 		w.remember(decision{uid: section, pause: p}, begun)
 	}
 	for _, typ := range slices.Sorted(maps.Keys(owner.Cleared)) {
@@ -79,6 +82,7 @@ func (w *Writer) copyDecisions(ctx context.Context, section string, owner, own *
 		if _, err := w.cfg.Cache.Clear(ctx, section, c); err != nil {
 			return changed, err
 		}
+		w.remember(decision{uid: user, clear: c}, begun)
 		w.remember(decision{uid: section, clear: c}, begun)
 	}
 	if changed {
