@@ -173,8 +173,8 @@ func TestReclaimOfWhatWasCopied(t *testing.T) {
 	h, classes := classHouse(t, 0, "a: types=1")
 	cache := &reborn{h.db.Cache()}
 	s := h.service(t, classes, func(c *rpc.Config) { c.Cache = cache })
-	clear, pause := history.Clear{Until: start - 5000}, history.Pause{Since: start - 4000, Until: start - 3000}
-	if _, err := h.db.Cache().Clear(t.Context(), "u", clear); err != nil {
+	cut, pause := history.Clear{Until: start - 5000}, history.Pause{Since: start - 4000, Until: start - 3000}
+	if _, err := h.db.Cache().Clear(t.Context(), "u", cut); err != nil {
 		t.Fatal(err)
 	}
 	if err := h.db.Cache().Pause(t.Context(), "u", history.Pause{}, pause); err != nil {
@@ -188,8 +188,8 @@ func TestReclaimOfWhatWasCopied(t *testing.T) {
 	}
 	for _, section := range []string{"u", history.SectionUID("u", "a")} {
 		e := older.Load(t.Context(), []history.Key{history.UserKey(section)})[0]
-		if e.User.ClearedAt(1) < clear.Until || e.User.Pause != pause {
-			t.Errorf("%s: cleared up to %d, pause %+v; want %d and %+v", section, e.User.ClearedAt(1), e.User.Pause, clear.Until, pause)
+		if e.User.ClearedAt(1) < cut.Until || e.User.Pause != pause {
+			t.Errorf("%s: cleared up to %d, pause %+v; want %d and %+v", section, e.User.ClearedAt(1), e.User.Pause, cut.Until, pause)
 		}
 	}
 }
