@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/chromedp/cdproto/accessibility"
 	"github.com/chromedp/cdproto/emulation"
@@ -40,6 +41,13 @@ func TestKeyboard(t *testing.T) {
 	v.walk("#undo")
 	v.press(kb.Enter)
 	v.lists("Low Tide", "Winter Roads", "On Maps", "plain.id")
+	v.until("document.activeElement.textContent === 'Low Tide'")
+	v.walk("#cards li:nth-child(2) .dismiss")
+	v.press(kb.Enter)
+	v.says("#toast", "“On Maps” removed")
+	v.walk("#undo")
+	v.press(kb.Enter)
+	v.until("document.activeElement.matches('#cards li:nth-child(2) a')")
 	v.press("/")
 	v.until("document.activeElement.id === 'search'")
 	v.press(kb.Escape) // a browser in a test types the key that was dealt with
@@ -187,6 +195,36 @@ func TestNarrow(t *testing.T) {
 	v.do(chromedp.Navigate(w.at("/player?id=long&title=" + strings.Repeat("Donaudampfschifffahrt", 12))))
 	v.until("!document.querySelector('#play').disabled")
 	v.until("document.documentElement.scrollWidth <= 360")
+}
+
+// TestNothingOverTheFocus goes through more entries than a phone shows: nothing that stays in sight lies over the one
+// that has the focus, or over another thing that stays in sight.
+func TestNothingOverTheFocus(t *testing.T) {
+	w := newWorld(t)
+	for i := range 30 {
+		w.report(entry{id: fmt.Sprint(i), title: fmt.Sprintf("Entry %d", i), position: length / 2, age: time.Duration(i) * time.Minute})
+	}
+	v := w.open(w.signedIn("/"))
+	screen := emulation.SetDeviceMetricsOverrideParams{Width: 360, Height: 740, DeviceScaleFactor: 2, Mobile: true}
+	if _, err := chromedp.Call(v.ctx, emulation.SetDeviceMetricsOverride, screen); err != nil {
+		t.Fatal(err)
+	}
+	v.until("document.querySelectorAll('#list .row').length === 30 && innerWidth === 360")
+	v.click("#select")
+	v.do(chromedp.Evaluate[chromedp.Void]("document.querySelector('#list .title').focus()"))
+	v.press(kb.Delete)
+	v.says("#toast", "Deleted “Entry 0”")
+	const apart = `document.querySelector('#toast').getBoundingClientRect().bottom <= document.querySelector('#selection').getBoundingClientRect().top`
+	v.until(apart)
+	const seen = `((a, r) => [r.top + 1, r.bottom - 1].every((y) => a.contains(document.elementFromPoint(r.left + 5, y))))(
+		document.activeElement, document.activeElement.getBoundingClientRect())`
+	for _, key := range []string{kb.ArrowDown, kb.ArrowUp} {
+		for i := range 28 {
+			v.press(key)
+			v.until(fmt.Sprintf("document.activeElement.textContent === 'Entry %d'", map[string]int{kb.ArrowDown: i + 2, kb.ArrowUp: 28 - i}[key]))
+			v.until(seen)
+		}
+	}
 }
 
 // TestCardsByKeyboard has each card that the tabulator reaches on a phone be seen as a whole.

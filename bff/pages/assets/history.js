@@ -145,6 +145,10 @@ const undo = new Undo(user(token), {
   lines: (records) => api.lines(records),
   restore,
   offer: (objects) => offer(objects, false),
+  focus: (within, name) => {
+    const there = document.querySelector(`${within} [data-key="${CSS.escape(name)}"]`)?.querySelector('a[href], button');
+    (there instanceof HTMLElement ? there : list).focus();
+  },
 });
 
 /** @param {any[]} records */
@@ -248,6 +252,13 @@ dismissals(find('#cards', HTMLElement), (name) => {
 find('#cards', HTMLElement).addEventListener('focusin', ({ target }) => { // a browser leaves a card as it is of which a part can be seen
   if (target instanceof Element) target.closest('li')?.scrollIntoView({ block: 'nearest', inline: 'nearest' });
 });
+/** Says how much lies over the list, so that the browser brings what has the focus out from under it. */
+const over = new ResizeObserver(() => {
+  for (const [name, selector] of [['above', '.tools'], ['below', '#selection']]) {
+    document.documentElement.style.setProperty(`--${name}`, `${find(selector, HTMLElement).offsetHeight}px`);
+  }
+});
+for (const selector of ['.tools', '#selection']) over.observe(find(selector, HTMLElement));
 clearing(loaded, clear);
 backups(api, () => Promise.all([reader.refresh(), goOn()]));
 more.onclick = () => reader.older();

@@ -20,13 +20,16 @@ export class Undo {
   #timer = 0;
   /** @type {(() => any) | undefined} */
   #back;
+  /** @type {[string, string]} the list and the key of what the message is about, or of the first of it */
+  #about = ['', ''];
   #toast = find('#toast', HTMLElement);
   #place;
   #does;
 
   /**
    * @param {string} uid @param {{hide(keys: string[]): void, show(keys: string[]): void, send(records: any[]): Promise<any>,
-   *   lines(records: any[]): Promise<string>, restore(lines: string): any, offer(objects: any[]): any}} does
+   *   lines(records: any[]): Promise<string>, restore(lines: string): any, offer(objects: any[]): any,
+   *   focus(list: string, key: string): void}} does
    */
   constructor(uid, does) {
     this.#place = `playhead.undo.${uid}`;
@@ -40,8 +43,9 @@ export class Undo {
 
   /** Offers again what the page offered before it went away. */
   resume() {
-    const { text, at, objects, lines } = JSON.parse(kept.getItem(this.#place) ?? '{}');
+    const { text, at, about, objects, lines } = JSON.parse(kept.getItem(this.#place) ?? '{}');
     if (!(Math.abs(Date.now() - at) < life)) return kept.removeItem(this.#place);
+    this.#about = about;
     this.#back = () => (objects ? this.#does.offer(objects) : this.#does.restore(lines));
     this.#say(text);
     this.#wait();
@@ -50,6 +54,7 @@ export class Undo {
   /** Tells of what was dismissed, and lets it be offered again. @param {any} record @param {string} text */
   async dismissed(record, text) {
     await this.send();
+    this.#about = ['#cards', key(record)];
     this.#back = () => this.#does.offer([record.object]);
     this.#keep({ text, objects: [record.object] });
     this.#say(text);
@@ -59,6 +64,7 @@ export class Undo {
   /** @param {any[]} records */
   async delete(records) {
     this.#back = undefined;
+    this.#about = ['#list', records.map(key)[0] ?? ''];
     for (const record of records) this.#waiting.set(key(record), record);
     this.#does.hide(records.map(key));
     const all = [...this.#waiting.values()];
@@ -69,13 +75,17 @@ export class Undo {
     if (lines && all.length === this.#waiting.size && all.every((record) => this.#waiting.has(key(record)))) this.#keep({ text, lines });
   }
 
-  undo() {
+  /** Takes it back. The focus goes from the message to what came back, unless the user moved it meanwhile. */
+  async undo() {
     const keys = [...this.#waiting.keys()];
     const back = this.#back;
+    const focused = this.#toast.contains(document.activeElement);
     this.#end();
     kept.removeItem(this.#place);
-    if (back) back();
+    if (back) await back();
     else this.#does.show(keys);
+    const now = document.activeElement;
+    if (focused && (now === document.body || this.#toast.contains(now))) this.#does.focus(...this.#about);
   }
 
   /** Deletes for good, and ends the message. */
@@ -88,7 +98,7 @@ export class Undo {
   /** @param {{text: string, lines?: string, objects?: any[]}} what */
   #keep(what) {
     try {
-      kept.setItem(this.#place, JSON.stringify({ ...what, at: Date.now() }));
+      kept.setItem(this.#place, JSON.stringify({ ...what, about: this.#about, at: Date.now() }));
     } catch { // there is no room: it cannot be brought back over a reload
     }
   }
