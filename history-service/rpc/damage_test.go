@@ -204,6 +204,33 @@ func TestDeleteOfADamagedRecord(t *testing.T) {
 	}
 }
 
+// TestOldDeleteOfADamagedRecord has what nobody can read in the cache be deleted as of a time before its last event: the user goes on
+// seeing it.
+func TestOldDeleteOfADamagedRecord(t *testing.T) {
+	h := smallHouse(t, 100)
+	ids := put(t, h, 3, 10_000)
+	warmUp(t, h, 100)
+	a := &gone{Archive: h.db.Archive()}
+	bad := history.Key{UID: "ann", Object: history.Object{ID: ids[1], Type: 1}}
+	s := h.idle(t, func(c *rpc.Config) { c.Cache, c.Archive, c.Keep = smudged{c.Cache, bad.Object}, a, 100 })
+	archived, err := h.db.Archive().Get(t.Context(), []history.Key{bad})
+	if err != nil {
+		t.Fatal(err)
+	}
+	req := &historyv1.DeleteRequest{Uid: "ann", Objects: []*historyv1.Object{{Id: bad.Object.ID, Type: 1}}, AtMs: archived[0].Record.Version.Time() - 1}
+	a.down.Store(true)
+	_, err = s.Delete(t.Context(), req)
+	wantCode(t, "without the archive", err, codes.Unavailable)
+	a.down.Store(false)
+	if _, err := s.Delete(t.Context(), req); err != nil {
+		t.Fatal(err)
+	}
+	healed := h.idle(t, func(c *rpc.Config) { c.Keep = 100 })
+	if got := list(t, healed, &historyv1.ListRequest{Uid: "ann", Limit: 7}); !slices.Equal(got, ids) {
+		t.Errorf("the list has %q, want all of %q", got, ids)
+	}
+}
+
 // unreadable is a cache that can read nothing of its record of one object, not even the
 // revision, until it is written again.
 type unreadable struct {

@@ -322,3 +322,8 @@ func (g *group) matched() bool {
 func (g *group) needsRecord() bool {
 	return slices.ContainsFunc(g.reports, func(i int) bool { return g.batch.reports[i].NeedsRecord() })
 }
+
+// deletes reports whether any of the events is a delete.
+func (g *group) deletes() bool {
+	return slices.ContainsFunc(g.reports, func(i int) bool { return g.batch.reports[i].Kind == history.KindDelete })
+}

@@ -224,14 +224,15 @@ func needArchive(groups []*group) (need []*group) {
 }
 
 // needsArchive reports whether the archive may have a record, dropped by the cache, that is newer than the
-// oldest of the events, or a delete of the held record. For a cold user it reports false where the batch can be decided
+// oldest of the events, or a delete of the held record. So it is where a delete meets a record that nobody can read in the cache:
+// a tombstone in its place would hide what is newer. For a cold user it reports false where the batch can be decided
 // without the archive: the warm-up reads all of the user's row.
 func (g *group) needsArchive() bool {
 	switch {
 	case g.failed:
 		return false
 	case g.base != nil:
-		return (g.batch.latest || g.batch.whole || g.matched() || g.needsRecord()) && g.base.Partial
+		return (g.batch.latest || g.batch.whole || g.matched() || g.needsRecord() || view.Damaged(g.base) && g.deletes()) && g.base.Partial
 	case g.user.Complete():
 		return false
 	case g.matched() || g.batch.latest || g.batch.whole || g.needsRecord():
