@@ -38,18 +38,18 @@ func (r Rules) Completes(e *Event) bool {
 // by mistake after that changes nothing. A user who watches again and stops in the middle has not completed it.
 func (r Rules) Completed(rec *Record) bool {
 	at, when := rec.resume()
-	latest := when == rec.PlayedAt()
+	left, named, known := rec.leftBy()
 	switch {
 	case rec.Duration > 0 && at*100 >= rec.Duration*r.Done:
 		return true
 	case rec.Plays() == 0 || rec.completedAt(when):
 		return rec.Plays() > 0
-	case at < rec.Furthest(), latest && !rec.completedBy(viewing(rec.Session, rec.Device)):
+	case at < rec.Furthest(), known && !rec.completedBy(left):
 		return false // watched again
-	case latest && rec.Session != "":
+	case named:
 		return true
 	}
-	// The latest viewing cannot be told from the one that reached the end: its session is unknown, or one device has
+	// The viewing cannot be told from the one that reached the end: it is not listed, or one device has
 	// reported both. If the time since the end was enough to play this far, it counts as watched again.
 	return (when-rec.CompletedAt())*MaxSpeed < at*100
 }

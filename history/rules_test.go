@@ -141,6 +141,7 @@ func TestCompleted(t *testing.T) {
 		return history.Event{Kind: kind, Session: session, Position: minutes * minute, Duration: 60 * minute}
 	}
 	unknown := func(e history.Event) history.Event { e.Duration = 0; return e }
+	on := func(device string, e history.Event) history.Event { e.Device = device; return e }
 	later := func(e history.Event) history.Event { e.At = 20 * minute; return e }
 	glance := func(session string) history.Event {
 		e := play(session, history.KindStop, 0)
@@ -172,6 +173,10 @@ func TestCompleted(t *testing.T) {
 		{"finished and stopped, without sessions", []history.Event{play("", history.KindFinish, 50), play("", history.KindStop, 50)}, true, 0},
 		{"finished and stopped long after in the same session", []history.Event{play("a", history.KindFinish, 50), later(play("a", history.KindStop, 50))}, true, 0},
 		{"ended live, further another time and opened", []history.Event{unknown(play("a", history.KindFinish, 30)), later(unknown(play("b", history.KindStop, 40))), glance("c")}, false, 40},
+		{"ended live, further another time, not by playing, and opened", []history.Event{unknown(play("a", history.KindFinish, 30)), unknown(play("b", history.KindSeek, 50)), glance("c")}, false, 50},
+		{"the same without a session", []history.Event{unknown(play("a", history.KindFinish, 30)), unknown(on("tv", play("", history.KindSeek, 50))), glance("c")}, false, 50},
+		{"ended live, and opened twice", []history.Event{unknown(play("a", history.KindFinish, 30)), glance("b"), glance("c")}, true, 0},
+		{"ended live, gone on to the end of the recording, and opened", []history.Event{unknown(play("a", history.KindFinish, 30)), unknown(play("a", history.KindStop, 50)), glance("b")}, true, 0},
 		{"the end, said without a duration before", []history.Event{unknown(play("a", history.KindStop, 58)), glance("b")}, true, 0},
 		{"opened for 3 s only", []history.Event{glance("a")}, false, 0},
 	} {

@@ -21,6 +21,20 @@ func (r *Record) current() Viewing {
 	return Viewing{Viewing: viewing(r.Session, r.Device), Version: r.own(), Position: r.Position, State: r.State, Device: r.Device, Start: r.Start}
 }
 
+// leftBy returns the viewing that left the user where a reader resumes, if it is known, and whether it is that of a session
+// and not of a device.
+func (r *Record) leftBy() (id uint64, named, known bool) {
+	if !r.Early || r.NonEarly.Version == 0 {
+		return viewing(r.Session, r.Device), r.Session != "", true
+	}
+	for _, v := range r.Viewings {
+		if v.Version == r.NonEarly.Version && v.Position == r.NonEarly.Position {
+			return v.Viewing, v.Viewing != viewing("", v.Device), true
+		}
+	}
+	return 0, false, false
+}
+
 // mergeViewings unites the viewings. That of the latest event is not in the list: so a session that
 // goes on costs a report no list.
 func (r *Record) mergeViewings(o *Record) {
