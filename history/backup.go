@@ -232,6 +232,8 @@ func (r *Record) validateWatches() error {
 			return Invalid(field+"started_at", "want a time before the report")
 		case w.Watched < 1 || w.Watched > min(playable(w.At-w.Began, w.Speed), MaxPosition):
 			return Invalid(field+"watched_ms", "want 1 to 2592000000 milliseconds (30 days), and no more than the time since the start times the speed")
+		case w.Unrecorded < 0 || w.Unrecorded > MaxPosition:
+			return Invalid(field+"unrecorded_ms", "want 0 to 2592000000 milliseconds (30 days)")
 		}
 	}
 	return cmp.Or(r.validateAt("details.watched_before", r.WatchedBeforeAt, r.WatchedBefore > 0),

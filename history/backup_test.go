@@ -217,7 +217,7 @@ func whole() *history.Record {
 		Duration: 100, DurationVersion: v(300), Meta: history.NewMeta(map[string]string{"k": "v"}), MetaVersion: v(300),
 		Peaks:       []history.Peak{{At: epoch + 200, Position: 90}, {At: epoch + 300, Position: 80}},
 		Completions: []history.Completion{{At: epoch + 200, Viewing: 1}, {At: epoch + 300, Viewing: 2}}, PlaysBefore: 3, PlaysBeforeAt: epoch + 100,
-		Watches: []history.Watch{{At: epoch + 200, Viewing: 1, Watched: 50, Began: epoch + 150}, {At: epoch + 300, Viewing: 2, Watched: 60, Began: epoch + 270, Speed: 200, Device: 7}}, WatchedBefore: 70, WatchedBeforeAt: epoch + 100,
+		Watches: []history.Watch{{At: epoch + 200, Viewing: 1, Watched: 50, Began: epoch + 150}, {At: epoch + 300, Viewing: 2, Watched: 60, Began: epoch + 270, Speed: 200, Device: 7, Unrecorded: 9}}, WatchedBefore: 70, WatchedBeforeAt: epoch + 100,
 		Start: history.Peak{At: epoch + 200, Position: 3}, Viewings: []history.Viewing{
 			{Viewing: 1, Version: v(300), Position: 50, State: history.StateStopped, Device: "d", Start: history.Peak{At: epoch + 200, Position: 7}},
 			{Viewing: 2, Version: v(300), Position: 60, State: history.StateFinished},
@@ -264,6 +264,7 @@ func TestValidateRefuses(t *testing.T) {
 		"details.watches[0].watched_ms":         {func(r *history.Record) { r.Watches[0].Watched = 0 }, func(r *history.Record) { r.Watches[0].Watched = 51 }},
 		"details.watches[1].watched_ms":         {func(r *history.Record) { r.Watches[1].Watched = 61 }},
 		"details.watches[0].started_at":         {func(r *history.Record) { r.Watches[0].Began = epoch + 200 }, func(r *history.Record) { r.Watches[0].Began = 5 }},
+		"details.watches[1].unrecorded_ms":      {func(r *history.Record) { r.Watches[1].Unrecorded = -1 }, func(r *history.Record) { r.Watches[1].Unrecorded = history.MaxPosition + 1 }},
 		"details.watches[0].speed":              {func(r *history.Record) { r.Watches[0].Speed = 24 }, func(r *history.Record) { r.Watches[0].Speed = 401 }},
 		"details.watches[1]":                    {func(r *history.Record) { r.Watches[1].Viewing = 1 }},
 		"details.start":                         {func(r *history.Record) { r.Start.At = epoch + 501 }, func(r *history.Record) { r.Position, r.Session, r.Device, r.Peaks = 0, "", "", nil }},

@@ -157,27 +157,38 @@ func (e *Event) Clamp() {
 // BoundWatched takes from what the session has played whatever there was no time for while recording
 // was on: since it began, since the last of what was removed of its record r or with all up to a time, and since each
 // of its reports that r has, which knew of the pauses before, and of what was removed before r was brought back.
-func (e *Event) BoundWatched(p Pause, r *Record, cleared int64) {
+// It returns how much that was.
+func (e *Event) BoundWatched(p Pause, r *Record, cleared int64) (unrecorded int64) {
 	restored := r != nil && r.Restored
-	if (p.Changed() <= e.StartedAt || p.Since >= e.At) && !restored {
-		return // as mostly, and Clamp has looked at the rest
+	if p.Changed() <= e.StartedAt && !restored {
+		return 0 // as mostly, and Clamp has looked at the rest
 	}
-	if r != nil {
-		cleared = max(cleared, r.Reset)
+	said, known := e.Watched, p.Since < e.At || restored
+	if known {
+		since := e.StartedAt
+		if r != nil {
+			cleared = max(cleared, r.Reset)
+		}
+		if !restored && p.Within(cleared, e.At) > 0 { // without a pause [Record.Watched] takes off what is from before
+			since = max(since, cleared)
+		}
+		e.Watched = min(said, e.playableSince(since, p))
 	}
-	since := e.StartedAt
-	if !restored && p.Within(cleared, e.At) > 0 { // without a pause [Record.Watched] takes off what is from before
-		since = max(since, cleared)
-	}
-	e.Watched = min(e.Watched, e.playableSince(since, p))
 	if r == nil {
-		return
+		return said - e.Watched
 	}
 	for _, w := range r.Watches {
-		if w.Viewing == e.Viewing() && w.At <= e.At {
+		if w.Viewing != e.Viewing() {
+			continue
+		}
+		if known && w.At <= e.At {
 			e.Watched = min(e.Watched, w.Watched+e.playableSince(w.At, p))
 		}
+		if w.Unrecorded > 0 { // in a pause that is perhaps not remembered any more
+			e.Watched = min(e.Watched, max(w.Watched, said-w.Unrecorded))
+		}
 	}
+	return said - e.Watched
 }
 
 func (e *Event) playableSince(at int64, p Pause) int64 {
@@ -449,7 +460,8 @@ func (c Completion) watch() Watch { return Watch{At: c.At, Viewing: c.Viewing} }
 
 // Watch is how much of an object a viewing has played, in milliseconds, and when it last
 // reported that much or less: when it had begun, how fast it was at most, in percent (0 means
-// 100), and on which device, as [DeviceOf] has it.
+// 100), and on which device, as [DeviceOf] has it. It had said so much more as Unrecorded, which was
+// taken off: recording was off meanwhile.
 type Watch struct {
 	At      int64
 	Viewing uint64
@@ -457,6 +469,8 @@ type Watch struct {
 	Began   int64
 	Speed   int64
 	Device  uint32
+
+	Unrecorded int64
 }
 
 // Viewing is one session of an object, as far as it is known.

@@ -29,7 +29,7 @@ func fullRecord(t *testing.T) *historyv1.Record {
 		Peaks:       []*historyv1.Peak{{TimeMs: 1772396000000, PositionMs: 70000}},
 		Completions: []*historyv1.Completion{{TimeMs: 1772396000000, Viewing: 1 << 63}}, PlaysBefore: 2, PlaysBeforeMs: 1772390000000,
 		Watched: []*historyv1.Watched{
-			{TimeMs: 1772395900000, Viewing: 6, WatchedMs: 9, LengthMs: new(int64(10)), Speed: 150, Device: new(uint32(1 << 31))}, {TimeMs: 1772396000000, Viewing: 7, WatchedMs: 9},
+			{TimeMs: 1772395900000, Viewing: 6, WatchedMs: 9, LengthMs: new(int64(10)), Speed: 150, Device: new(uint32(1 << 31)), UnrecordedMs: 2}, {TimeMs: 1772396000000, Viewing: 7, WatchedMs: 9},
 		}, WatchedBeforeMs: 8, WatchedBeforeTimeMs: 1772390000000, DismissedVersion: v(1, 1),
 		StartMs: 1772396000000, StartPositionMs: 3, Viewings: []*historyv1.Viewing{
 			{Version: v(-900, 1), Viewing: 1 << 62, PositionMs: 4, State: historyv1.State_STATE_FINISHED, Device: new(""), StartMs: 1772395000000, StartPositionMs: 2},
@@ -166,7 +166,7 @@ func TestLargestLine(t *testing.T) {
 	r.Completions, r.Watched = slices.Repeat(r.Completions, history.MaxCompletions), slices.Repeat(r.Watched[:1], history.MaxWatches)
 	r.Viewings = slices.Repeat(r.Viewings[:1], history.MaxViewings)
 	r.Viewings[0].Device = new(strings.Repeat("\x01", history.MaxLabel))
-	r.Watched[0].WatchedMs, r.Watched[0].Viewing, r.Watched[0].Speed = history.MaxPosition, 1<<64-1, 399
+	r.Watched[0].WatchedMs, r.Watched[0].Viewing, r.Watched[0].Speed, r.Watched[0].UnrecordedMs = history.MaxPosition, 1<<64-1, 399, history.MaxPosition
 	r.ProtoReflect().SetUnknown(protowire.AppendBytes(protowire.AppendTag(nil, 3000, protowire.BytesType), make([]byte, history.MaxUnknown-5)))
 	if line := exported(t, r); len(line) > 64<<10 {
 		t.Errorf("%d bytes", len(line))

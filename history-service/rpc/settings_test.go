@@ -109,6 +109,23 @@ func TestPausedWithinASession(t *testing.T) {
 	fast.SpeedPercent = 200
 	apply(t, a, fast)
 	watched("at twice the speed, first heard of now", "2", 1400)
+
+	h.clock.Store(start + 1_010_000)
+	record(t, b, "ann", start+1_010_000)
+	h.clock.Store(start + 1_020_000)
+	wantStatuses(t, "sent again while it is off once more", apply(t, a, played("1", -1_000_000, 1600)), unchanged)
+	wantStatuses(t, "an earlier one that comes late", apply(t, a, played("1", -999_000, 1599)), stale)
+	watched("sent again", "1", 700)
+	apply(t, a, played("1", -1_009_000, 1609))
+	watched("a later one of before the second pause", "1", 709)
+	h.clock.Store(start + 1_110_000)
+	record(t, b, "ann", 0)
+	h.clock.Store(start + 1_210_000)
+	apply(t, a, played("1", -1_210_000, 1810))
+	watched("after the second pause", "1", 810)
+	wantStatuses(t, "all sent again", apply(t, a, played("1", -999_000, 1599), played("1", -1_000_000, 1600), played("1", -1_009_000, 1609), played("1", -1_210_000, 1810)),
+		stale, stale, stale, unchanged)
+	watched("all sent again", "1", 810)
 }
 
 // TestRemovedWithinAPause: of a session in whose pause the object was deleted, or all was cleared, only what it plays while recording is on again counts.

@@ -103,9 +103,12 @@ func (g *group) add(i int, cleared int64) historyv1.Status {
 	if g.batch.rules.Known(g.next, &e) {
 		return historyv1.Status_STATUS_UNCHANGED
 	}
-	e.BoundWatched(g.user.Pause, g.next, cleared)
+	unrecorded := e.BoundWatched(g.user.Pause, g.next, cleared)
 	delta := &g.batch.delta
 	g.batch.rules.Of(g.key.Object.Type).RecordInto(delta, &e)
+	if len(delta.Watches) > 0 {
+		delta.Watches[0].Unrecorded = unrecorded
+	}
 	if g.next == nil {
 		delta.Partial = g.lacks()
 	}

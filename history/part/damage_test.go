@@ -41,7 +41,7 @@ func everything() []history.Item {
 	r.Peaks = []history.Peak{{At: epoch - 9_000_000, Position: 5_399_000}, {At: epoch - 8_000_000, Position: 70_000}}
 	r.Completions = []history.Completion{{At: epoch - 9_000_000, Viewing: 1}, {At: epoch - 8_000_000, Viewing: history.ViewingOf("s-1")}}
 	r.Watches = []history.Watch{
-		{At: epoch - 9_000_000, Viewing: 1, Watched: 60_000, Began: epoch - 9_070_000, Speed: 150, Device: history.DeviceOf("tv")},
+		{At: epoch - 9_000_000, Viewing: 1, Watched: 60_000, Began: epoch - 9_070_000, Speed: 150, Device: history.DeviceOf("tv"), Unrecorded: 5000},
 		{At: epoch - 7_000_000, Viewing: 2, Watched: 1000, Began: epoch - 7_001_000, Device: history.DeviceOf(r.Device)},
 	}
 	r.PlaysBefore, r.PlaysBeforeAt = 7, epoch-20_000_000
@@ -61,7 +61,9 @@ func TestGoldenChunk(t *testing.T) {
 	if got := encode(t, items)[0].Data; !bytes.Equal(got, want) {
 		t.Errorf("encoded:\ngot  %x\nwant %x", got, want)
 	}
-	for name, items := range map[string][]history.Item{"chunk": items, "compressed": viewings(100)} {
+	recorded := everything() // without the latest column
+	recorded[1].Record.Watches[0].Unrecorded = 0
+	for name, items := range map[string][]history.Item{"chunk": items, "recorded": recorded, "compressed": viewings(100)} {
 		c, err := part.Open(golden(t, name))
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)

@@ -62,6 +62,7 @@ const (
 	colWatchBegan
 	colWatchSpeed
 	colWatchDevice
+	colWatchUnrecorded
 	recordColumns
 )
 
@@ -144,6 +145,7 @@ func (c *coder) watches(r *history.Record) {
 		if p.Device = uint32(device); int64(p.Device) != device && !c.skips { //nolint:gosec // it is looked at
 			c.fail("device %d", device)
 		}
+		c.number(colWatchUnrecorded, &p.Unrecorded, 0)
 	}
 }
 

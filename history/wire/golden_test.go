@@ -55,6 +55,13 @@ func paused() *history.Record {
 	return r
 }
 
+// unrecorded is one in which recording was off within a viewing.
+func unrecorded() *history.Record {
+	r := paused()
+	r.Watches[0].Unrecorded = 30_000
+	return r
+}
+
 // dismissed is a record that was brought back, and taken out of what to go on with since.
 func dismissed() *history.Record {
 	v := history.VersionOf(1_760_000_000_124, history.RankProgress)
@@ -96,7 +103,7 @@ func TestGoldenRecords(t *testing.T) {
 	tombstone := &history.Event{Kind: history.KindDelete, At: 1_760_000_000_000, Device: "tv"}
 	deleted := tombstone.Record()
 	deleted.Revision, deleted.CellTime = 1, tombstone.At
-	tests := map[string]*history.Record{"heartbeat": heartbeat(), "everything": everything(), "tombstone": deleted, "watched": watched(), "dismissed": dismissed(), "viewed": viewed(), "paused": paused()}
+	tests := map[string]*history.Record{"heartbeat": heartbeat(), "everything": everything(), "tombstone": deleted, "watched": watched(), "dismissed": dismissed(), "viewed": viewed(), "paused": paused(), "unrecorded": unrecorded()}
 	for name, r := range tests {
 		t.Run(name, func(t *testing.T) {
 			b := golden(t, name)

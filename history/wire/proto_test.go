@@ -124,7 +124,7 @@ func message(r *history.Record) *historyv1.Record {
 		m.ProtoReflect().SetUnknown([]byte(r.Unknown))
 	}
 	for _, w := range r.Watches {
-		one := &historyv1.Watched{TimeMs: w.At, Viewing: w.Viewing, WatchedMs: w.Watched, Speed: w.Speed}
+		one := &historyv1.Watched{TimeMs: w.At, Viewing: w.Viewing, WatchedMs: w.Watched, Speed: w.Speed, UnrecordedMs: w.Unrecorded}
 		if w.At-w.Began != w.Watched {
 			one.LengthMs = new(w.At - w.Began)
 		}
@@ -179,7 +179,7 @@ func fromMessage(m *historyv1.Record) *history.Record {
 	}
 	r.UnknownVersion = absolute(m.UnknownVersion, m.Version, len(r.Unknown) > 0)
 	for _, w := range m.Watched {
-		one := history.Watch{At: w.TimeMs, Viewing: w.Viewing, Watched: w.WatchedMs, Began: w.TimeMs - w.WatchedMs, Speed: w.Speed, Device: history.DeviceOf(m.Device)}
+		one := history.Watch{At: w.TimeMs, Viewing: w.Viewing, Watched: w.WatchedMs, Began: w.TimeMs - w.WatchedMs, Speed: w.Speed, Device: history.DeviceOf(m.Device), Unrecorded: w.UnrecordedMs}
 		if w.LengthMs != nil {
 			one.Began = w.TimeMs - *w.LengthMs
 		}

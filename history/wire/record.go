@@ -78,6 +78,7 @@ const (
 	tagWatchLength  = 4<<3 | wireInt
 	tagWatchSpeed   = 5<<3 | wireInt
 	tagWatchDevice  = 6<<3 | wireInt
+	tagUnrecorded   = 7<<3 | wireInt
 
 	tagViewingVersion       = 1<<3 | wireInt
 	tagViewingPosition      = 3<<3 | wireInt
@@ -217,6 +218,7 @@ func appendWatch(dst []byte, w *history.Watch, device uint32) []byte {
 	if w.Device != device {
 		dst = protowire.AppendVarint(append(dst, tagWatchDevice), uint64(w.Device))
 	}
+	dst = appendInt(dst, tagUnrecorded, w.Unrecorded)
 	return framed(dst, start, tagWatch)
 }
 
@@ -454,6 +456,8 @@ func (s *scanner) watch(device uint32) history.Watch {
 			w.Speed = int64(in.num)
 		case tagWatchDevice:
 			w.Device = uint32(in.num)
+		case tagUnrecorded:
+			w.Unrecorded = int64(in.num)
 		}
 	}
 	if !paused {

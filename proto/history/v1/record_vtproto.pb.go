@@ -438,6 +438,11 @@ func (m *Watched) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
+	if m.UnrecordedMs != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.UnrecordedMs))
+		i--
+		dAtA[i] = 0x38
+	}
 	if m.Device != nil {
 		i = protohelpers.EncodeVarint(dAtA, i, uint64(*m.Device))
 		i--
@@ -1235,6 +1240,9 @@ func (m *Watched) SizeVT() (n int) {
 	}
 	if m.Device != nil {
 		n += 1 + protohelpers.SizeOfVarint(uint64(*m.Device))
+	}
+	if m.UnrecordedMs != 0 {
+		n += 1 + protohelpers.SizeOfVarint(uint64(m.UnrecordedMs))
 	}
 	n += len(m.unknownFields)
 	return n
