@@ -78,26 +78,6 @@ func (r *Record) Oldest() int64 {
 	return oldest
 }
 
-// Bounded returns r with no position beyond a known duration. Reports that did not know the
-// duration may have left such ones, and readers see them bounded.
-func (r *Record) Bounded() *Record {
-	if r.Duration == 0 {
-		return r
-	}
-	m := *r
-	m.Position, m.NonEarly.Position = r.within(r.Position), r.within(r.NonEarly.Position)
-	m.Peaks = nil
-	top := m.Position
-	for _, p := range slices.Backward(r.Peaks) { // of those that reach as far the newest stays
-		if p.Position = r.within(p.Position); p.Position > top {
-			top, m.Peaks = p.Position, append(m.Peaks, p)
-		}
-	}
-	slices.Reverse(m.Peaks)
-	m.boundViewings()
-	return &m
-}
-
 // Bounds of a record from elsewhere, beyond those of an event.
 const (
 	// MaxUnknown bounds the fields of a newer version, in bytes.
@@ -165,7 +145,7 @@ func (r *Record) validateVersions() error {
 	if r.NonEarly.Version != 0 && !r.Early {
 		return Invalid("details.non_early", "want it beside an early report only")
 	}
-	return r.validatePosition("details.non_early.position_ms", r.NonEarly.Position)
+	return validatePosition("details.non_early.position_ms", r.NonEarly.Position)
 }
 
 // validateAt checks a time of the past of a record.
@@ -183,12 +163,10 @@ func (r *Record) validateAt(field string, at int64, present bool) error {
 	return validateTime(field, at)
 }
 
-func (r *Record) validatePosition(field string, position int64) error {
-	switch {
-	case position < 0 || position > MaxPosition:
+// validatePosition takes one beyond the duration, too: reports that did not know that may have left it, and readers see it bounded.
+func validatePosition(field string, position int64) error {
+	if position < 0 || position > MaxPosition {
 		return Invalid(field, "want 0 to 2592000000 milliseconds (30 days)")
-	case r.Duration > 0 && position > r.Duration:
-		return Invalid(field, "beyond the duration")
 	}
 	return nil
 }
@@ -200,7 +178,7 @@ func (r *Record) validatePeaks() error {
 	top := r.Position
 	for i, p := range slices.Backward(r.Peaks) {
 		field := fmt.Sprintf("details.peaks[%d]", i)
-		if err := cmp.Or(r.validateAt(field, p.At, true), r.validatePosition(field, p.Position)); err != nil {
+		if err := cmp.Or(r.validateAt(field, p.At, true), validatePosition(field, p.Position)); err != nil {
 			return err
 		}
 		if p.Position <= top || i+1 < len(r.Peaks) && p.At >= r.Peaks[i+1].At {
@@ -208,7 +186,7 @@ func (r *Record) validatePeaks() error {
 		}
 		top = p.Position
 	}
-	return r.validatePosition("details.position_ms", r.Position)
+	return validatePosition("details.position_ms", r.Position)
 }
 
 func (r *Record) validatePlays() error {
@@ -259,7 +237,7 @@ func (r *Record) validateViewings() error {
 }
 
 func (r *Record) validateStart(field string, start Peak) error {
-	return cmp.Or(r.validateAt(field+".time", start.At, start != Peak{}), r.validatePosition(field+".position_ms", start.Position))
+	return cmp.Or(r.validateAt(field+".time", start.At, start != Peak{}), validatePosition(field+".position_ms", start.Position))
 }
 
 func (r *Record) validateViewing(i int) error {
@@ -277,7 +255,7 @@ func (r *Record) validateViewing(i int) error {
 	case v.Start.At > v.Version.Time():
 		return Invalid(field+".start", "want no time after that of the latest report")
 	}
-	return cmp.Or(r.validateAt(field, v.Version.Time(), true), r.validatePosition(field+".position_ms", v.Position), r.validateStart(field+".start", v.Start))
+	return cmp.Or(r.validateAt(field, v.Version.Time(), true), validatePosition(field+".position_ms", v.Position), r.validateStart(field+".start", v.Start))
 }
 
 func (w Watch) before(o Watch) bool {

@@ -119,16 +119,6 @@ func (r *Record) forgetViewings() {
 	}
 }
 
-// boundViewings bounds their positions by the duration. The list is a new one.
-func (r *Record) boundViewings() {
-	r.Start.Position = r.within(r.Start.Position)
-	r.Viewings = slices.Clone(r.Viewings)
-	for i := range r.Viewings {
-		v := &r.Viewings[i]
-		v.Position, v.Start.Position = r.within(v.Position), r.within(v.Start.Position)
-	}
-}
-
 // oldestViewing returns the time of the oldest thing that the viewings say, 0 without any.
 func (r *Record) oldestViewing() (at int64) {
 	at = r.Start.At

@@ -167,6 +167,30 @@ func TestEveryFieldIsExported(t *testing.T) {
 	}
 }
 
+// TestExportUnderAShortDuration: positions beyond a duration that was wrong at the time of the export are in it, as they are stored, so that
+// they are there once the right one is known.
+func TestExportUnderAShortDuration(t *testing.T) {
+	h := newHouse(t)
+	s := h.service(t)
+	unknown := func(hb *historyv1.Heartbeat) *historyv1.Heartbeat { hb.DurationMs = 0; return hb }
+	far, near, glance := unknown(viewing("s1", "ann/film", 30_000, 80)), unknown(beat("ann/film", stop, 20_000, 70)), beat("ann/film", progress, 10_000, 3)
+	far.Kind, near.Session, glance.Session, glance.DurationMs = stop, "s2", "s3", 5000
+	apply(t, s, far, near, glance)
+	want(t, s, "film", exact{5, 5, 0})
+	backup := export(t, s, "ann")
+	if _, err := s.Clear(t.Context(), &historyv1.ClearRequest{Uid: "ann"}); err != nil {
+		t.Fatal(err)
+	}
+	h.clock.Add(10_000)
+	wantCounts(t, "restore", imports(t, s, restored("ann", backup...)), counts{stored: 1})
+	want(t, s, "film", exact{5, 5, 0})
+	h.clock.Add(10_000)
+	right := beat("ann/film", progress, -20_000, 3)
+	right.Session = "s3"
+	apply(t, s, right)
+	want(t, s, "film", exact{70, 80, 0})
+}
+
 // TestRestore: a cleared or deleted history stays removed when its backup is imported, and
 // comes back as it was, in its order, when it is restored: over another service too, which
 // holds what it had written before, and any number of times.
@@ -369,9 +393,8 @@ func TestImportIsJudged(t *testing.T) {
 		{"state", invalid, func(r *historyv1.ImportedRecord) { r.Record.State = historyv1.State_STATE_DELETED }},
 		{"event_time", invalid, func(r *historyv1.ImportedRecord) { r.Record.Version += 4 * 3_600_000 }},
 		{"details.position_ms", invalid, func(r *historyv1.ImportedRecord) {
-			r.Record.DurationMs = 1
+			r.Record.PositionMs = history.MaxPosition + 1
 			r.Record.Peaks = nil
-			r.Record.FirmPositionMs = 1
 		}},
 		{"details", invalid, func(r *historyv1.ImportedRecord) { r.Record.ProtoReflect().SetUnknown([]byte{0xe8, 0x3f}) }},
 		{"meta", invalid, func(r *historyv1.ImportedRecord) {

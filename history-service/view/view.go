@@ -53,7 +53,7 @@ func Sessions(r *history.Record) []*historyv1.Session {
 // Whole returns a record as exports carry it: all of it that is not of this store alone.
 func Whole(r *history.Record) (*historyv1.Record, error) {
 	m := new(historyv1.Record)
-	if err := proto.Unmarshal(wire.AppendRecord(nil, r.Bounded()), m); err != nil {
+	if err := proto.Unmarshal(wire.AppendRecord(nil, r), m); err != nil {
 		return nil, fmt.Errorf("record: %w", err)
 	}
 	m.Revision, m.CellDriftMs, m.Partial = 0, 0, false
