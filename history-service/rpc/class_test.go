@@ -495,6 +495,35 @@ func TestClassMoved(t *testing.T) {
 	}
 }
 
+// TestClassMovedAndImported: an import puts a record of a type that was moved into the class that the type has now, whether it still is where it
+// was before or comes back after a clear.
+func TestClassMovedAndImported(t *testing.T) {
+	for name, want := range map[string]historyv1.Status{"still there": unchanged, "restored": stored} {
+		t.Run(name, func(t *testing.T) {
+			h := houseOf(t, pebble.Config{Alone: true})
+			apply(t, h.service(t), typed("ann/1_7", stop, 60_000, 20))
+			archives(t, h)
+			rules := func(c *rpc.Config) {
+				c.Rules = rulesOf(t, "a: types=7", "moved="+time.UnixMilli(start).UTC().Format(time.DateOnly))
+			}
+			s := h.service(t, rules)
+			backup := export(t, s, "ann")
+			if want == stored {
+				if _, err := s.Clear(t.Context(), &historyv1.ClearRequest{Uid: "ann"}); err != nil {
+					t.Fatal(err)
+				}
+				h.clock.Add(10_000)
+			}
+			wantCounts(t, "import", imports(t, s, restored("ann", backup...)), counts{want: 1})
+			key := history.Key{UID: history.SectionUID("ann", "a"), Object: history.Object{ID: "1", Type: 7}}
+			if e := h.db.Cache().Load(t.Context(), []history.Key{key})[0]; e.Record == nil || e.Record.Position != 20_000 {
+				t.Errorf("the class has %+v", e.Record)
+			}
+			wantNames(t, "of the type", all(t, h.service(t, func(c *rpc.Config) { c.Rules = rulesOf(t, "a: types=7") }), "ann/7", 1), "1_7")
+		})
+	}
+}
+
 // TestClassMovedAndExpired has a type be moved out of a class: its record ends when the class keeps it no more, for points as for pages.
 func TestClassMovedAndExpired(t *testing.T) {
 	moved := "moved=" + time.UnixMilli(start).UTC().Format(time.DateOnly)
