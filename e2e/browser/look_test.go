@@ -166,6 +166,32 @@ func TestDark(t *testing.T) {
 	}
 }
 
+// TestForcedColors shows what is on also where the system chooses all colours.
+func TestForcedColors(t *testing.T) {
+	w := newWorld(t)
+	w.report(library...)
+	v := w.open(w.signedIn("/"))
+	v.lists("Low Tide", "Winter Roads", "On Maps", "plain.id")
+	media := emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "forced-colors", Value: "active"}, {Name: "prefers-color-scheme", Value: "dark"}}}
+	if _, err := chromedp.Call(v.ctx, emulation.SetEmulatedMedia, media); err != nil {
+		t.Fatal(err)
+	}
+	v.until("matchMedia('(forced-colors: active)').matches")
+	look := func(act string) string {
+		t.Helper()
+		v.do(chromedp.Evaluate[chromedp.Void](act))
+		picture, err := chromedp.Run(v.ctx, chromedp.CaptureScreenshot())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(picture)
+	}
+	on, off := look("document.activeElement.blur()"), look("document.querySelector('#group').setAttribute('aria-checked', 'false')")
+	if on == off {
+		t.Error("a switch that is on looks like one that is off")
+	}
+}
+
 // contrast is that of a text with the page (WCAG 2, section 1.4.3).
 const contrast = `{
 	const light = (color) => {
@@ -191,6 +217,10 @@ func TestNarrow(t *testing.T) {
 	v.click("#list li:nth-child(1) .delete")
 	v.says("#toast", "Deleted")
 	v.until("document.documentElement.scrollWidth <= 360 && document.querySelector('#undo').getBoundingClientRect().right <= 360")
+	v.do(chromedp.Evaluate[chromedp.Void]("document.querySelector('#toast-text').textContent = '„Low Water“ gelöscht.'; document.querySelector('#undo').textContent = 'Rückgängig'")) // as in German, in one line
+	if height, err := value[float64](v, "document.querySelector('#undo').offsetHeight"); err != nil || height > 45 {                                                                  // now: the message ends by itself
+		t.Errorf("the button is %.0f pixels high, %v", height, err)
+	}
 	v.click("#undo")
 	v.do(chromedp.Navigate(w.at("/player?id=long&title=" + strings.Repeat("Donaudampfschifffahrt", 12))))
 	v.until("!document.querySelector('#play').disabled")
