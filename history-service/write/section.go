@@ -27,6 +27,7 @@ func (w *Writer) entries(ctx context.Context, keys []history.Key) (entries []his
 			all = append(all, history.UserKey(user))
 		}
 	}
+	begun := w.compare.begun.Load()
 	loaded := w.cfg.Cache.Load(ctx, all)
 	if entries = loaded[:len(keys):len(keys)]; len(owners) == 0 {
 		return entries, false
@@ -43,7 +44,7 @@ func (w *Writer) entries(ctx context.Context, keys []history.Key) (entries []his
 				w.cfg.Reader.Warm(user)
 			}
 			var changed bool
-			changed, failed[k.UID] = w.copyDecisions(ctx, k.UID, &owner.User, &entries[i].User)
+			changed, failed[k.UID] = w.copyDecisions(ctx, k.UID, &owner.User, &entries[i].User, begun)
 			copied = copied || changed
 		}
 	}
@@ -60,9 +61,8 @@ func (w *Writer) entries(ctx context.Context, keys []history.Key) (entries []his
 
 // copyDecisions copies to a section the clears and the pause that the section of no class, owner, has and the section's own
 // state lacks. It reports whether there were any. It remembers them of both: a cache that comes back without them must not get
-// them in a part of the history alone.
-func (w *Writer) copyDecisions(ctx context.Context, section string, owner, own *history.User) (changed bool, err error) {
-	begun := w.compare.begun.Load()
+// them in a part of the history alone. Begun is how many comparisons had begun before the owner was loaded.
+func (w *Writer) copyDecisions(ctx context.Context, section string, owner, own *history.User, begun uint64) (changed bool, err error) {
 	user, _ := history.UserOf(section)
 	if p := own.Pause.Newer(owner.Pause); p != own.Pause {
 		changed = true
