@@ -62,7 +62,7 @@ func (w *Writer) entries(ctx context.Context, keys []history.Key) (entries []his
 // copyDecisions copies to a section the clears and the pause that the section of no class, owner, has and the section's own
 // state lacks. It reports whether there were any. It remembers them of both: a cache that comes back without them must not get
 // them in a part of the history alone. Begun is how many comparisons had begun before the owner was loaded.
-func (w *Writer) copyDecisions(ctx context.Context, section string, owner, own *history.User, begun uint64) (changed bool, err error) {
+func (w *Writer) copyDecisions(ctx context.Context, section string, owner, own *history.User, begun uint64) (changed bool, err error) { //nolint:revive // two states, and what they were as of
 	user, _ := history.UserOf(section)
 	if p := own.Pause.Newer(owner.Pause); p != own.Pause {
 		changed = true
