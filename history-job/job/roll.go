@@ -25,9 +25,11 @@ const (
 func (j *Job) noteRemovals(ctx context.Context, b *batch) {
 	var uids []string
 	now := time.Now()
+	lately := now.Add(-deletedLately).UnixMilli()
 	for i, k := range b.keys {
-		r := b.entries[i].Record.After(b.entries[i].User.ClearedAt(k.Object.Type))
-		if !k.IsUser() && (r == nil || !r.Deleted() && r.Reset <= now.Add(-deletedLately).UnixMilli()) {
+		r, cleared := b.entries[i].Record, b.entries[i].User.ClearedAt(k.Object.Type)
+		left := r != nil && r.Version.Time() > cleared // as [history.Record.After] has it, which would copy the record
+		if !k.IsUser() && (!left || !r.Deleted() && max(r.Reset, cleared) <= lately) {
 			continue
 		}
 		if uids = append(uids, k.UID); j.cfg.Summarizer != nil {
