@@ -258,6 +258,8 @@ func (d rolledDoor) TakeNotes(ctx context.Context, buckets []history.Bucket, _ i
 	return uids, err
 }
 
+// NoteRemoved keeps nothing: no reader sees whether such a note is lost, but the bytes of what was removed stay for longer. It is left
+// to the tests of the job and of the adapter.
 func (d rolledDoor) NoteRemoved(context.Context, []string, int64) error { return nil }
 
 func (d rolledDoor) Removed(context.Context, []history.Bucket, int64) ([]string, error) {
