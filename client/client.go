@@ -234,6 +234,7 @@ func (c *Client) push(h *historyv1.Heartbeat, size int) []Answer {
 	it := &item{Heartbeat: h, size: size + overhead}
 	if !c.cfg.Recorded {
 		it.zero = shown.Add(-elapsed)
+		c.outbox.restate(it)
 	}
 	if c.clock.known && !it.dated() {
 		c.clock.date(it)

@@ -841,6 +841,35 @@ func TestAClockThatIsWrong(t *testing.T) {
 	}
 }
 
+// A viewing goes on while the device's clock is set: its beginning stays where it was.
+func TestAClockThatIsSetDuringAViewing(t *testing.T) {
+	for _, set := range []time.Duration{-time.Hour, -20 * time.Second, 48 * time.Hour, 0} {
+		bubble(t, client.Config{}, func(w *world) {
+			stop := w.run()
+			began := time.Now().UnixMilli()
+			for i := range 4 {
+				h := beat("film")
+				h.Session, h.StartedAtMs = "s", began
+				h.EventTimeMs = time.Now().Add(time.Duration(w.ahead.Load())).UnixMilli()
+				if err := w.client.Report(h); err != nil {
+					w.Fatal(err)
+				}
+				w.flush(time.Minute)
+				if i == 0 {
+					w.ahead.Add(int64(set))
+				}
+				time.Sleep(15 * time.Second) // of the bubble
+			}
+			for i, h := range w.stored {
+				if h.StartedAtMs != began {
+					w.Errorf("set by %v: report %d says that it began %d ms late", set, i, h.StartedAtMs-began)
+				}
+			}
+			_ = stop()
+		})
+	}
+}
+
 // Of two reports the later one has the later time, also where another one seems to be after both.
 func TestOrder(t *testing.T) {
 	for name, reports := range map[string][][2]int64{

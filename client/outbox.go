@@ -123,6 +123,14 @@ type outbox struct {
 	notes    uint64
 
 	unanswered []viewing // of heartbeats that were sent and told of without an answer, each with its device, the last ones
+	begun      []beginning
+}
+
+// beginning is when a viewing began.
+type beginning struct {
+	viewing
+	shown int64     // by the device's clock, Unix milliseconds
+	zero  time.Time // of that clock then
 }
 
 func newOutbox(limit int, patience time.Duration, guarding bool) *outbox {
@@ -163,6 +171,25 @@ func (o *outbox) unknown(obj object) {
 	if o.guarding && o.known[obj] == nil {
 		o.note(obj, noRecord, o.lost)
 	}
+}
+
+// restate brings the beginning of a viewing to what the device's clock shows now, which may have been set since.
+func (o *outbox) restate(it *item) {
+	if it.StartedAtMs == 0 {
+		return
+	}
+	b := beginning{it.viewing(), it.StartedAtMs, it.zero}
+	mine := func(other beginning) bool { return other.viewing == b.viewing }
+	if i := slices.IndexFunc(o.begun, mine); i >= 0 {
+		if o.begun[i].shown == b.shown {
+			b = o.begun[i]
+		}
+		o.begun = slices.Delete(o.begun, i, i+1)
+	} else if len(o.begun) >= o.limit {
+		o.begun = o.begun[1:]
+	}
+	o.begun = append(o.begun, b)
+	it.StartedAtMs = max(it.StartedAtMs+it.zero.Sub(b.zero).Milliseconds(), 1)
 }
 
 // shed makes room for one. A progress tells nothing beside a later report of the same

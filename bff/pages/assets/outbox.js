@@ -47,6 +47,8 @@ export class Outbox {
   /** When the doubt about an object began. @type {Map<string, number>} */
   #doubted = new Map();
   #doubts = 0; // counts when doubt began
+  /** What the device's clock showed when a viewing began, and with which zero, by viewing. @type {Map<string, {shown: string, zero: number}>} */
+  #begun = new Map();
 
   /** @param {{queue: number, patience: number, minWait: number, maxWait: number, random: () => number,
    *   device: () => string, sessions: Sessions, name?: string}} config `device` names this one, for reports that do not, and `name` the page */
@@ -75,6 +77,7 @@ export class Outbox {
     const { item, wrong } = this.#parse(beat);
     if (!item) return [refusal(beat, wrong ?? '')];
     item.zero = zero;
+    this.#restate(item, zero);
     if (clock?.known) date(item, clock);
     const guard = item.beat.if_match ?? this.#guard(item.object);
     if (guard) item.beat.if_match = guard;
@@ -117,6 +120,7 @@ export class Outbox {
   /** The device slept, which the clock that only goes forward has missed. @param {number} ms */
   slept(ms) {
     for (const item of this.#items) if (item.zero !== null) item.zero += ms;
+    for (const begun of this.#begun.values()) begun.zero += ms;
   }
 
   /** The device's clock has another zero: times that it gave are brought to that. @param {number} zero */
@@ -268,6 +272,16 @@ export class Outbox {
     return parsed;
   }
 
+  /** The clock may have been set since the viewing began: brings its beginning to what the clock shows now. @param {Item} item @param {number} zero */
+  #restate({ viewing, beat }, zero) {
+    const { started_at: shown } = beat;
+    if (!shown) return;
+    const before = this.#begun.get(viewing);
+    const begun = before && before.shown === shown ? before : { shown, zero };
+    keepLast(this.#begun, viewing, begun, this.#config.queue);
+    if (begun.zero !== zero) move(beat, 'started_at', zero - begun.zero);
+  }
+
   /** @param {Item[]} items @returns {Told[]} */
   #add(items) {
     this.#items = items;
@@ -292,12 +306,8 @@ export class Outbox {
 
   /** Takes note of an etag; of too many the one noted longest ago goes. @param {string} object @param {string} etag */
   #know(object, etag) {
-    this.#known.delete(object); // so that it is the last one
-    this.#known.set(object, etag);
-    const [oldest] = this.#known.keys();
-    if (this.#known.size <= this.#config.queue) return;
-    this.#known.delete(oldest);
-    this.#doubted.delete(oldest);
+    const forgotten = keepLast(this.#known, object, etag, this.#config.queue);
+    if (forgotten !== undefined) this.#doubted.delete(forgotten);
   }
 
   /** Gives one up. @returns {Told[]} */
@@ -488,11 +498,29 @@ function date(item, clock) {
 
 /** @param {Item} item @param {number} ms */
 function shift(item, ms) {
-  for (const name of ['event_time', 'started_at']) {
-    const at = Date.parse(item.beat[name]) + ms;
-    if (Math.abs(at) < 8.64e15) item.beat[name] = new Date(at).toISOString();
-  }
+  move(item.beat, 'event_time', ms);
+  move(item.beat, 'started_at', ms);
   write(item);
+}
+
+/** Shifts a time, if it is one. @param {Heartbeat} beat @param {string} name @param {number} ms */
+function move(beat, name, ms) {
+  const at = Date.parse(beat[name]) + ms;
+  if (Math.abs(at) < 8.64e15) beat[name] = new Date(at).toISOString();
+}
+
+/**
+ * Makes an entry the last one. Of too many the first goes.
+ * @template T @param {Map<string, T>} map @param {string} name @param {T} value @param {number} most
+ * @returns {string | undefined} the name of the one that went
+ */
+function keepLast(map, name, value, most) {
+  map.delete(name);
+  map.set(name, value);
+  const [first] = map.keys();
+  if (map.size <= most) return undefined;
+  map.delete(first);
+  return first;
 }
 
 /** @param {any} record @param {Heartbeat} beat */

@@ -463,6 +463,25 @@ test('a clock that is set takes the reports that wait along', async () => {
   }
 });
 
+test('a clock that is set while a viewing goes on leaves its beginning where it was', async () => {
+  for (const [ms, off] of [[-3_600_000, 0], [-20_000, 0], [100 * 86_400_000, 0], [3_600_000, -3_600_000], [0, 0]]) { // a clock that is set forward passes for sleep
+    const { tab, client, world, edge } = await page();
+    const began = new Date(world.now).toISOString();
+    const made = world.now;
+    for (const wait of [0, 15_000, 15_000, 15_000]) {
+      await world.pass(wait);
+      client.report(beat(tab, { started_at: began }));
+      if (wait === 0) tab.device.skew += ms;
+    }
+    await world.pass(1000);
+    assert.equal(edge.stored.length, 4);
+    for (const { beat: stored } of edge.stored.slice(1)) {
+      const late = Date.parse(stored.started_at) - made - off;
+      assert.ok(Math.abs(late) < 100, `set by ${ms}: the beginning is ${late} ms late`);
+    }
+  }
+});
+
 test('a refused token is told once and tried again', async () => {
   const { tab, world, edge } = await page({}, false);
   edge.refused.add('good');
