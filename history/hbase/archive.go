@@ -14,18 +14,18 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"net"
-	"runtime"
-	"strings"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/sirupsen/logrus"
 	"github.com/tsuna/gohbase"
+	"github.com/tsuna/gohbase/hrpc"
 
 	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history/part"
+	"github.com/playhead/playhead/internal/gate"
 )
 
 // Config says where the archive is and what its table is like when it must be made.
@@ -87,10 +87,6 @@ type Archive struct {
 
 	summaries *summaries
 }
-
-// inFlight bounds the batches that are under way to a region server: it gains nothing
-// from more, and each waits longer.
-const inFlight = 8
 
 // New returns an archive that answers [history.ErrUnavailable] until it is prepared.
 // The caller closes it.
@@ -169,124 +165,183 @@ func (a *Archive) bound(ctx context.Context) (context.Context, context.CancelFun
 	return context.WithTimeout(ctx, a.deadline)
 }
 
-// dialer makes the connections of one client. It remembers why the last one failed, which the client only logs, and it ends the client's efforts.
-type dialer struct {
-	net net.Dialer
+// slowAfter is how long a call must have waited before it counts against the server.
+const slowAfter = time.Second
+
+// inFlight bounds the batches that are under way to a region server: it gains nothing
+// from more, and each waits longer.
+const inFlight = 8
+
+// server bounds the calls to one region server. One that does not answer holds up only
+// its own calls. A batch must not mix servers: the client waits for all of them, and
+// sends nothing to any while it looks for one that is gone.
+type server struct {
+	name  string
+	gate  *gate.Gate
+	slots chan struct{} // of all calls
+	puts  chan struct{} // of batches of cells
+}
+
+// servers finds the server of a row: the one that had the rows with the same two digits
+// the last time. Until one is known, rows with the same first digit share bounds. The
+// answer may be out of date, or two servers share the digits: then a batch goes to
+// several servers, and all is well as long as they answer.
+type servers struct {
+	config Config
+	rows   *rowGates
 
 	mu     sync.Mutex
-	closed bool
-	err    error
+	addrs  [maxRegions]string // their addresses, by the digits
+	byName map[string]*server
 }
 
-// patience is how long a server may be silent before it has answered.
-const patience = 10 * time.Second
+func newServers(c Config) *servers {
+	return &servers{config: c, rows: newRowGates(c), byName: map[string]*server{}}
+}
 
-// options of a client that uses d. Nothing waits to be sent together with later
-// calls: many calls are sent as a batch.
-func (d *dialer) options() []gohbase.Option {
-	return []gohbase.Option{
-		gohbase.FlushInterval(0),
-		gohbase.ZookeeperTimeout(patience),
-		gohbase.RegionReadTimeout(patience),
-		gohbase.ZooKeeperDialer(d.dial),
-		gohbase.RegionDialer(d.dialRegion),
+// of returns the server of a row.
+func (l *servers) of(row []byte) *server {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	name := l.addrs[digits(row)]
+	if name == "" {
+		name = "rows " + string(row[:1])
 	}
-}
-
-func (d *dialer) dial(ctx context.Context, network, addr string) (net.Conn, error) {
-	conn, err := d.net.DialContext(ctx, network, addr)
-	if err != nil {
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		d.err = err
-	}
-	return conn, err
-}
-
-// dialRegion runs in a goroutine of the client that goes on trying until it has a
-// connection, even when the client was closed. There is no other way to end it.
-func (d *dialer) dialRegion(ctx context.Context, network, addr string) (net.Conn, error) {
-	d.mu.Lock()
-	closed := d.closed
-	d.mu.Unlock()
-	if closed {
-		runtime.Goexit()
-	}
-	c, err := d.dial(ctx, network, addr)
-	if err != nil {
-		return nil, err
-	}
-	return &conn{TCPConn: c.(*net.TCPConn), patience: patience}, nil
-}
-
-func (d *dialer) close() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.closed = true
-}
-
-// reason says in a few words which connection last did not come about, and why.
-func (d *dialer) reason() string {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.err == nil {
-		return ""
-	}
-	return fmt.Sprintf(" (last failed connection: %v)", d.err)
-}
-
-// reach fails when none of the ZooKeeper hosts takes a connection. The client
-// itself would go on trying in silence.
-func (d *dialer) reach(ctx context.Context, quorum string) error {
-	for host := range strings.SplitSeq(quorum, ",") {
-		conn, err := d.dial(ctx, "tcp", strings.TrimSpace(host))
-		if err == nil {
-			return conn.Close()
+	if l.byName[name] == nil {
+		l.byName[name] = &server{
+			name: name, gate: gate.New("hbase "+name, l.config.Logger, min(slowAfter, l.config.Deadline)),
+			slots: make(chan struct{}, inFlight), puts: make(chan struct{}, l.config.Puts),
 		}
 	}
-	return d.err
+	return l.byName[name]
 }
 
-// silence quiets the log that the client shares with the whole process: a line per
-// row of a failed batch says nothing that the errors do not say. A message that it calls fatal
-// ends a goroutine of the client, not the process; its callers have their deadlines.
-var silence = sync.OnceFunc(func() {
-	logrus.SetLevel(logrus.PanicLevel)
-	logrus.StandardLogger().ExitFunc = func(int) { runtime.Goexit() }
-})
-
-// conn gives up on a server that is silent for too long while something is awaited.
-// The client would: but it begins to count anew with each call that it sends, so
-// that under load a server which vanished without a word is never given up. It
-// embeds the concrete type because only that writes a whole batch at once.
-type conn struct {
-	*net.TCPConn
-	patience time.Duration
-
-	mu       sync.Mutex
-	awaiting bool
-}
-
-// SetReadDeadline lets the client say that it waits, and with the zero time that it
-// no longer does. While it waits it cannot put the end off.
-func (c *conn) SetReadDeadline(t time.Time) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	was := c.awaiting
-	c.awaiting = !t.IsZero()
-	if was && c.awaiting {
-		return nil
+// learn remembers which servers the calls went to.
+func (l *servers) learn(calls []hrpc.Call) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, c := range calls {
+		region := c.Region()
+		if region == nil {
+			continue // no server was found
+		}
+		if server := region.Client(); server != nil {
+			l.addrs[digits(c.Key())] = server.Addr()
+		}
 	}
-	return c.TCPConn.SetReadDeadline(t)
 }
 
-// Read counts the silence from what was read.
-func (c *conn) Read(b []byte) (int, error) {
-	n, err := c.TCPConn.Read(b)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if n > 0 && c.awaiting {
-		_ = c.TCPConn.SetReadDeadline(time.Now().Add(c.patience)) // fails only once closed
+// digits returns the number that begins every row of a user, see [history.RowKey].
+func digits(row []byte) uint8 {
+	n, _ := strconv.ParseUint(string(row[:2]), 16, 8)
+	return uint8(n)
+}
+
+// rowGates are gates to the rows with the same two digits, which mostly are in one region: one that is away, on a
+// server that answers for others, takes neither turns nor time from those.
+type rowGates [maxRegions]*gate.Gate
+
+func newRowGates(c Config) *rowGates {
+	all := new(rowGates)
+	for i := range all {
+		all[i] = gate.New(fmt.Sprintf("hbase rows %02x", i), slog.New(slog.DiscardHandler), min(slowAfter, c.Deadline))
 	}
-	return n, err
+	return all
+}
+
+// enter returns by digits why calls are not to be made.
+func (g *rowGates) enter(calls []hrpc.Call) (shut map[uint8]error) {
+	var asked [maxRegions]bool
+	for _, c := range calls {
+		d := digits(c.Key())
+		if asked[d] {
+			continue
+		}
+		asked[d] = true
+		if err := g[d].Enter(); err != nil {
+			if shut == nil {
+				shut = make(map[uint8]error)
+			}
+			shut[d] = err
+		}
+	}
+	return shut
+}
+
+// leave notes for which rows there was an answer.
+func (g *rowGates) leave(start time.Time, calls []hrpc.Call, results []hrpc.RPCResult) {
+	var made, heard [maxRegions]bool
+	for i, c := range calls {
+		d := digits(c.Key())
+		made[d] = true
+		heard[d] = heard[d] || answered(results[i:i+1])
+	}
+	for d, ok := range made {
+		if ok {
+			g[d].Leave(start, heard[d])
+		}
+	}
+}
+
+// answered reports whether anything in the results came from HBase.
+func answered(results []hrpc.RPCResult) bool {
+	for _, r := range results {
+		if r.Error == nil || javaClass(r.Error) != "" {
+			return true
+		}
+	}
+	return false
+}
+
+// parts are those of all users, in a table beside the first one. The metadata is under the row key of the
+// user, a chunk under that, NUL and its name. NUL is in no uid, so that the prefix is one user's.
+type parts struct {
+	table   []byte
+	servers *servers
+	cache   *part.Cache
+	metrics *part.Metrics
+
+	readers     atomic.Bool          // the table says that every process can read parts
+	warned      atomic.Bool          // of a table that does not
+	mark        atomic.Pointer[mark] // nil until one is known
+	tried, read atomic.Int64         // when it was last looked for, and looked for and answered
+}
+
+const (
+	partFamily = "part"
+	partColumn = "v"
+	markRow    = "##" // no user's
+	markName   = "#rolling"
+)
+
+func newParts(c Config) *parts {
+	p := &parts{table: []byte(c.Table + "_parts"), servers: newServers(c)}
+	p.metrics = part.NewMetrics(c.Registry)
+	p.cache = part.NewCache(p.metrics)
+	return p
+}
+
+// known reports whether any user may have parts, or columns of old records.
+func (p *parts) known() bool { return p.mark.Load() != nil }
+
+// mark says in the table since when there is rolling, of users with how many live records, and of what age. From
+// then on every process reads what a roll leaves; a margin later every put of something old goes where no roll
+// deletes; and another two later, when the puts before that have been applied, rolls begin.
+type mark struct {
+	since         int64 // Unix milliseconds
+	above         int
+	after, margin int64 // milliseconds, for good: jobs that went by different ones would hide each other's puts
+}
+
+// summaries is the table of all summaries. Its rows are like those of the table of parts, and one row says for how long summaries
+// are kept. The first process with [Config.Summary] makes the table. Without the table there are no summaries.
+type summaries struct {
+	table   []byte
+	servers *servers
+	ttl     atomic.Int64 // in milliseconds, 0 for none
+	asked   atomic.Int64 // when the TTL was read, in Unix milliseconds
+}
+
+func newSummaries(c Config) *summaries {
+	return &summaries{table: []byte(c.Table + "_summaries"), servers: newServers(c)}
 }

@@ -2,21 +2,16 @@ package hbase
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
 
-	"github.com/tsuna/gohbase"
 	"github.com/tsuna/gohbase/hrpc"
 	"github.com/tsuna/gohbase/pb"
 
 	"github.com/playhead/playhead/history"
-	"github.com/playhead/playhead/internal/gate"
 )
 
 const (
@@ -75,68 +70,12 @@ func (a *Archive) exchange(ctx context.Context, server *server, calls []hrpc.Cal
 	return results
 }
 
-// rowGates are gates to the rows with the same two digits, which mostly are in one region: one that is away, on a
-// server that answers for others, takes neither turns nor time from those.
-type rowGates [maxRegions]*gate.Gate
-
-func newRowGates(c Config) *rowGates {
-	all := new(rowGates)
-	for i := range all {
-		all[i] = gate.New(fmt.Sprintf("hbase rows %02x", i), slog.New(slog.DiscardHandler), min(slowAfter, c.Deadline))
-	}
-	return all
-}
-
-// enter returns by digits why calls are not to be made.
-func (g *rowGates) enter(calls []hrpc.Call) (shut map[uint8]error) {
-	var asked [maxRegions]bool
-	for _, c := range calls {
-		d := digits(c.Key())
-		if asked[d] {
-			continue
-		}
-		asked[d] = true
-		if err := g[d].Enter(); err != nil {
-			if shut == nil {
-				shut = make(map[uint8]error)
-			}
-			shut[d] = err
-		}
-	}
-	return shut
-}
-
-// leave notes for which rows there was an answer.
-func (g *rowGates) leave(start time.Time, calls []hrpc.Call, results []hrpc.RPCResult) {
-	var made, heard [maxRegions]bool
-	for i, c := range calls {
-		d := digits(c.Key())
-		made[d] = true
-		heard[d] = heard[d] || answered(results[i:i+1])
-	}
-	for d, ok := range made {
-		if ok {
-			g[d].Leave(start, heard[d])
-		}
-	}
-}
-
 func same(calls []hrpc.Call, err error) []hrpc.RPCResult {
 	results := make([]hrpc.RPCResult, len(calls))
 	for i := range results {
 		results[i].Error = err
 	}
 	return results
-}
-
-// answered reports whether anything in the results came from HBase.
-func answered(results []hrpc.RPCResult) bool {
-	for _, r := range results {
-		if r.Error == nil || javaClass(r.Error) != "" {
-			return true
-		}
-	}
-	return false
 }
 
 // all sends the calls about one row in one batch, all of which must succeed.
@@ -218,74 +157,6 @@ func chunks(n int, weight func(i int) int) [][2]int {
 	return ranges
 }
 
-// slowAfter is how long a call must have waited before it counts against the server.
-const slowAfter = time.Second
-
-// server bounds the calls to one region server. One that does not answer holds up only
-// its own calls. A batch must not mix servers: the client waits for all of them, and
-// sends nothing to any while it looks for one that is gone.
-type server struct {
-	name  string
-	gate  *gate.Gate
-	slots chan struct{} // of all calls
-	puts  chan struct{} // of batches of cells
-}
-
-// servers finds the server of a row: the one that had the rows with the same two digits
-// the last time. Until one is known, rows with the same first digit share bounds. The
-// answer may be out of date, or two servers share the digits: then a batch goes to
-// several servers, and all is well as long as they answer.
-type servers struct {
-	config Config
-	rows   *rowGates
-
-	mu     sync.Mutex
-	addrs  [maxRegions]string // their addresses, by the digits
-	byName map[string]*server
-}
-
-func newServers(c Config) *servers {
-	return &servers{config: c, rows: newRowGates(c), byName: map[string]*server{}}
-}
-
-// of returns the server of a row.
-func (l *servers) of(row []byte) *server {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	name := l.addrs[digits(row)]
-	if name == "" {
-		name = "rows " + string(row[:1])
-	}
-	if l.byName[name] == nil {
-		l.byName[name] = &server{
-			name: name, gate: gate.New("hbase "+name, l.config.Logger, min(slowAfter, l.config.Deadline)),
-			slots: make(chan struct{}, inFlight), puts: make(chan struct{}, l.config.Puts),
-		}
-	}
-	return l.byName[name]
-}
-
-// learn remembers which servers the calls went to.
-func (l *servers) learn(calls []hrpc.Call) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, c := range calls {
-		region := c.Region()
-		if region == nil {
-			continue // no server was found
-		}
-		if server := region.Client(); server != nil {
-			l.addrs[digits(c.Key())] = server.Addr()
-		}
-	}
-}
-
-// digits returns the number that begins every row of a user, see [history.RowKey].
-func digits(row []byte) uint8 {
-	n, _ := strconv.ParseUint(string(row[:2]), 16, 8)
-	return uint8(n)
-}
-
 // The constructors of the client fail only for options that are not theirs.
 
 // put stores columns of a user's row.
@@ -319,58 +190,4 @@ func (a *Archive) del(ctx context.Context, uid string, columns map[string]map[st
 func (a *Archive) get(ctx context.Context, uid string, options ...func(hrpc.Call) error) hrpc.Call {
 	call, _ := hrpc.NewGet(ctx, a.table, []byte(history.RowKey(uid)), options...)
 	return call
-}
-
-// javaPrefix begins the client's errors that are answers of HBase. There is no type
-// for them: the class of the exception is in the text.
-const javaPrefix = "HBase Java exception "
-
-const (
-	doNotRetry = "org.apache.hadoop.hbase.DoNotRetryIOException"
-	noFamily   = "org.apache.hadoop.hbase.regionserver.NoSuchColumnFamilyException"
-)
-
-// javaClass returns the class of the exception that HBase answered with, "" for
-// any other error.
-func javaClass(err error) string {
-	_, rest, _ := strings.Cut(err.Error(), javaPrefix)
-	class, _, _ := strings.Cut(rest, ":")
-	return class
-}
-
-// permanent reports whether HBase refused for good what was sent.
-func permanent(err error) bool {
-	switch javaClass(err) {
-	case noFamily,
-		"org.apache.hadoop.hbase.exceptions.FailedSanityCheckException",
-		doNotRetry:
-		return true
-	}
-	return false
-}
-
-// mayBeOthers reports whether a call of a batch may have failed for what another one was.
-func mayBeOthers(err error) bool { return err != nil && javaClass(err) == doNotRetry }
-
-// classify wraps err in the sentinel that says whether trying again is of use.
-func classify(err error) error {
-	switch {
-	case err == nil:
-		return nil
-	case errors.Is(err, history.ErrUnavailable):
-		return err
-	case permanent(err):
-		return fmt.Errorf("%w: %s", history.ErrPermanent, brief(err))
-	case errors.Is(err, gohbase.ErrClientClosed):
-		return fmt.Errorf("%w: %w", history.ErrUnavailable, history.ErrClosed)
-	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
-		return fmt.Errorf("%w: %w", history.ErrUnavailable, err)
-	}
-	return fmt.Errorf("%w: %s", history.ErrUnavailable, brief(err))
-}
-
-// brief cuts the Java stack off.
-func brief(err error) string {
-	text, _, _ := strings.Cut(err.Error(), "\n\tat ")
-	return strings.ReplaceAll(text, "\n", " ")
 }

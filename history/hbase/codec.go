@@ -337,6 +337,16 @@ func (c *contents) stitch(live iter.Seq2[history.Item, error], q history.Query, 
 	return part.Stitch(part.Live{Items: live, Get: get}, parts, q)
 }
 
+// hidden returns how many records of a query in parts the live part may hide: those of which it has the object.
+func (c *contents) hidden(q history.Query) (n int) {
+	for i := range c.objects {
+		if q.Type == 0 || q.Type == c.objects[i].object.Type {
+			n++
+		}
+	}
+	return n
+}
+
 // cutIn returns the cut time of what clear marks hide in parts, or a little more: that of all in each
 // chunk where they may hide something.
 func cutIn(parts *part.Reader, cleared map[uint32]int64) (cut int64) {

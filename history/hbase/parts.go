@@ -9,7 +9,6 @@ import (
 	"io"
 	"slices"
 	"strconv"
-	"sync/atomic"
 
 	"github.com/tsuna/gohbase/filter"
 	"github.com/tsuna/gohbase/hrpc"
@@ -17,46 +16,6 @@ import (
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history/part"
 )
-
-// parts are those of all users, in a table beside the first one. The metadata is under the row key of the
-// user, a chunk under that, NUL and its name. NUL is in no uid, so that the prefix is one user's.
-type parts struct {
-	table   []byte
-	servers *servers
-	cache   *part.Cache
-	metrics *part.Metrics
-
-	readers     atomic.Bool          // the table says that every process can read parts
-	warned      atomic.Bool          // of a table that does not
-	mark        atomic.Pointer[mark] // nil until one is known
-	tried, read atomic.Int64         // when it was last looked for, and looked for and answered
-}
-
-// mark says in the table since when there is rolling, of users with how many live records, and of what age. From
-// then on every process reads what a roll leaves; a margin later every put of something old goes where no roll
-// deletes; and another two later, when the puts before that have been applied, rolls begin.
-type mark struct {
-	since         int64 // Unix milliseconds
-	above         int
-	after, margin int64 // milliseconds, for good: jobs that went by different ones would hide each other's puts
-}
-
-const (
-	partFamily = "part"
-	partColumn = "v"
-	markRow    = "##" // no user's
-	markName   = "#rolling"
-)
-
-func newParts(c Config) *parts {
-	p := &parts{table: []byte(c.Table + "_parts"), servers: newServers(c)}
-	p.metrics = part.NewMetrics(c.Registry)
-	p.cache = part.NewCache(p.metrics)
-	return p
-}
-
-// known reports whether any user may have parts, or columns of old records.
-func (p *parts) known() bool { return p.mark.Load() != nil }
 
 func (m *mark) value() []byte {
 	return fmt.Appendf(nil, "%d %d %d %d", m.since, m.above, m.after, m.margin)
@@ -250,16 +209,6 @@ func (c *contents) newerThan(v history.Version, q history.Query) bool {
 		}
 	}
 	return n > q.Limit
-}
-
-// hidden returns how many records of a query in parts the live part may hide: those of which it has the object.
-func (c *contents) hidden(q history.Query) (n int) {
-	for i := range c.objects {
-		if q.Type == 0 || q.Type == c.objects[i].object.Type {
-			n++
-		}
-	}
-	return n
 }
 
 func metadataName(uid string, version uint64) string {

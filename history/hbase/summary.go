@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/tsuna/gohbase"
@@ -22,19 +21,6 @@ import (
 )
 
 var _ history.Summarizer = (*Archive)(nil)
-
-// summaries is the table of all summaries. Its rows are like those of the table of parts, and one row says for how long summaries
-// are kept. The first process with [Config.Summary] makes the table. Without the table there are no summaries.
-type summaries struct {
-	table   []byte
-	servers *servers
-	ttl     atomic.Int64 // in milliseconds, 0 for none
-	asked   atomic.Int64 // when the TTL was read, in Unix milliseconds
-}
-
-func newSummaries(c Config) *summaries {
-	return &summaries{table: []byte(c.Table + "_summaries"), servers: newServers(c)}
-}
 
 // ttlEvery is how often the TTL of summaries is read.
 const ttlEvery = time.Minute
@@ -84,18 +70,6 @@ func (a *Archive) readSummaryTTL(ctx context.Context) (int64, error) {
 	a.summaries.ttl.Store(ttl)
 	a.summaries.asked.Store(now)
 	return ttl, nil
-}
-
-// BeginSummaries writes into the table for how long summaries are kept. [Archive.Prepare] does so, too.
-func (a *Archive) BeginSummaries(ctx context.Context) error {
-	value := strconv.AppendInt(nil, a.config.Summary.Milliseconds(), 10)
-	put, err := hrpc.NewPut(ctx, a.summaries.table, []byte(markRow), map[string]map[string][]byte{partFamily: {partColumn: value}},
-		hrpc.TimestampUint64(uint64(a.now()+future)))
-	if err == nil {
-		_, err = a.client.Put(put)
-	}
-	a.summaries.asked.Store(0)
-	return err
 }
 
 // Summaries implements [history.Summarizer]: the marks, the metadata, the chunks of the page.

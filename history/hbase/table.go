@@ -98,6 +98,18 @@ func (a *Archive) prepareSummaries(ctx context.Context, c Config) error {
 // summaryMargin is how much longer HBase keeps cells of summaries than they are shown, in seconds.
 const summaryMargin = 24 * 3600
 
+// BeginSummaries writes into the table for how long summaries are kept. [Archive.Prepare] does so, too.
+func (a *Archive) BeginSummaries(ctx context.Context) error {
+	value := strconv.AppendInt(nil, a.config.Summary.Milliseconds(), 10)
+	put, err := hrpc.NewPut(ctx, a.summaries.table, []byte(markRow), map[string]map[string][]byte{partFamily: {partColumn: value}},
+		hrpc.TimestampUint64(uint64(a.now()+future)))
+	if err == nil {
+		_, err = a.client.Put(put)
+	}
+	a.summaries.asked.Store(0)
+	return err
+}
+
 func (a *Archive) prepareTable(ctx context.Context, c Config, t shape) error {
 	err := a.within(ctx, func(ctx context.Context) error { return a.probe(ctx, t.name, t.families[0]) })
 	if errors.Is(err, gohbase.TableNotFound) && !c.Existing {
