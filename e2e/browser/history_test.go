@@ -106,6 +106,25 @@ func TestNextPart(t *testing.T) {
 	v.until("document.querySelector('#cards a[href]') !== null && document.querySelector('#cards progress').checkVisibility()")
 }
 
+// TestGoOnFollows shows what to go on with in the order in which others play it, and no more once they have reached the end.
+func TestGoOnFollows(t *testing.T) {
+	w := newWorld(t)
+	w.report(library...)
+	v := w.open(w.signedIn("/"))
+	cards := func(titles string) {
+		t.Helper()
+		v.until(fmt.Sprintf("[...document.querySelectorAll('#cards .title')].map((a) => a.textContent).join('|') === %q", titles))
+	}
+	cards("Low Tide|On Maps|plain.id")
+	v.live()
+	w.report(entry{id: "102", title: "On Maps", typ: 3, position: 2 * time.Minute})
+	cards("On Maps|Low Tide|plain.id")
+	w.report(entry{id: "102", title: "On Maps", typ: 3, position: 9*time.Minute + 30*time.Second}) // in the credits
+	cards("Low Tide|plain.id")
+	w.report(entry{id: "100", title: "Low Tide", position: 15 * time.Second, session: "again"}) // sought back to the start
+	cards("plain.id")
+}
+
 func TestTypeFilter(t *testing.T) {
 	w := newWorld(t)
 	w.report(library...)

@@ -126,10 +126,15 @@ function goOnSoon() {
 function changed({ items, removed }) {
   loaded.change({ items, removed });
   const moved = new Map(items.map((record) => [key(record), record]));
-  const known = unfinished.filter((record) => moved.has(key(record))).length;
+  if (removed.length > 0 || !items.every(goesOn)) goOnSoon();
   unfinished = unfinished.map((record) => moved.get(key(record)) ?? record);
-  if (known < items.length || removed.length > 0 || items.some((r) => r.state === 'finished' || r.dismissed_at)) goOnSoon();
   render();
+}
+
+/** Whether a record that has changed stays what to go on with, in its place. @param {any} record */
+function goesOn(record) {
+  const [first] = unfinished;
+  return Boolean(first) && key(first) === key(record) && !record.completed && !record.dismissed_at && record.resume_ms >= first.resume_ms;
 }
 
 const undo = new Undo(user(token), {

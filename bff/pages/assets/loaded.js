@@ -97,9 +97,11 @@ export class LoadedHistory {
     return this.grouped && !this.words ? series(records, this.open) : records;
   }
 
+  /** In the order of the edge: of one moment what has ended comes first, and then what has the later name. */
   sorted() {
-    this.#sorted ??= [...this.#records].map(([name, record]) => ({ name, record, at: time(record) }))
-      .sort((a, b) => b.at - a.at || (a.name < b.name ? 1 : -1)).map(({ record }) => record);
+    this.#sorted ??= [...this.#records.values()]
+      .map((record) => ({ record, at: time(record), ended: /stopped|finished/.test(record.state), name: `${record.object.id}_${record.object.type}` }))
+      .sort((a, b) => b.at - a.at || Number(b.ended) - Number(a.ended) || (a.name < b.name ? 1 : -1)).map(({ record }) => record);
     return this.#sorted;
   }
 

@@ -141,3 +141,10 @@ test('a read that nobody waits for any more says nothing of the newer one', asyn
     }
   }
 });
+
+test('records of one moment stand in the order of the edge', () => {
+  const loaded = new LoadedHistory();
+  const of = (id, type, state) => ({ object: { id, type }, state, event_time: new Date(1e12).toISOString() });
+  loaded.replace([of('b', 1, 'playing'), of('a', 2, 'stopped'), of('k1', 1, 'finished'), of('c', 1, 'paused'), of('k2', 1, 'stopped')], { cursor: '', has_more: false });
+  assert.deepEqual(loaded.sorted().map(({ object: { id } }) => id), ['k2', 'k1', 'a', 'c', 'b']);
+});
