@@ -36,6 +36,7 @@ __all__ = ["Client", "Error", "Unsent", "heartbeat"]
 
 MAX_HEARTBEATS = 1000  # of a request
 MAX_BYTES = (1 << 20) - 1024  # of a request's heartbeats
+MAX_IMPORT = 8 << 20  # bytes of lines that are sent at once
 ROOM = 64 << 10  # bytes that a request begins with
 SLOWEST = 1000  # bytes a second that get through
 PIECE = 16 << 10  # bytes that are sent at once
@@ -318,15 +319,36 @@ class Client:
         first that were refused."""
         total: Json = {"rows": 0, "statuses": {}, "refused": []}
         before = 0  # lines, of which empty ones are no rows
-        for part in _pieces(lines):
-            answer = self._read("POST", "/v1/import", part, restore="true" if restore else None)
+        rest, left = iter(lines), []  # left are lines that were read and not answered
+        room = most = MAX_IMPORT
+        deadline, wait = time.monotonic() + self._patience, _Backoff()
+        while True:
+            part, size = _fill(left, rest, room)
+            if not part:
+                return total
+            began = time.monotonic()
+            try:
+                more = size / SLOWEST if len(part) == 1 else 0
+                answer = self._once("POST", "/v1/import", b"".join(part), more=more, restore="true" if restore else None)
+            except Exception as error:
+                large = isinstance(error, Error) and error.status == 413 and len(part) > 1  # for a proxy
+                slow = time.monotonic() - began >= self._timeout and len(part) > 1 and time.monotonic() < deadline
+                if large or not isinstance(error, Error):  # without an answer the link may be too slow for as much
+                    room = size // 2
+                    most = room if large else most
+                if not large and not slow and not wait.until(deadline, error):
+                    raise
+                continue
+            if time.monotonic() - began <= self._timeout / 4:
+                room = min(max(room, 2 * size), most)
+            deadline, wait = time.monotonic() + self._patience, _Backoff()
             for row in answer["refused"]:
                 total["refused"].append({**row, "line": row["line"] + before})
-            before += part.count(b"\n")
+            del left[: len(part)]
+            before += len(part)
             total["rows"] += answer["rows"]
             for status, n in answer["statuses"].items():
                 total["statuses"][status] = total["statuses"].get(status, 0) + n
-        return total
 
     # Requests.
 
@@ -569,15 +591,17 @@ def _first(heartbeats: tuple[Json, ...], left: list[int], room: int) -> list[int
     return part
 
 
-def _pieces(lines: Iterable[bytes], most: int = 8 << 20) -> Iterator[bytes]:
-    """Joins lines to bodies of some size."""
-    piece, size = [], 0
-    for line in lines:
-        line = line.rstrip(b"\r\n") + b"\n"
-        if piece and size + len(line) > most:
-            yield b"".join(piece)
-            piece, size = [], 0
-        piece.append(line)
-        size += len(line)
-    if piece:
-        yield b"".join(piece)
+def _fill(left: list[bytes], rest: Iterator[bytes], room: int) -> tuple[list[bytes], int]:
+    """The first lines that one body may have, one at least, and their bytes. ``left`` is filled up for that."""
+    size = n = 0
+    while True:
+        if n == len(left):
+            line = next(rest, None)
+            if line is None:
+                break
+            left.append(line.rstrip(b"\r\n") + b"\n")
+        if n and size + len(left[n]) > room:
+            break
+        size += len(left[n])
+        n += 1
+    return left[:n], size

@@ -6,7 +6,6 @@ pytest runs them as well. The secret is that of --token-secret-file; each test h
 """
 
 import base64
-import functools
 import hashlib
 import hmac
 import io
@@ -110,7 +109,7 @@ class AgainstPlayhead(unittest.TestCase):
         beats = [heartbeat(1, str(i), "stop", i + 1.0, at=begun + timedelta(seconds=i), meta={"text": "x" * 900}) for i in range(2500)]
         self.assertEqual({r["status"] for r in self.user.report(*beats)}, {"stored"})
         self.assertEqual([r["object"]["id"] for r in self.user.history()], [str(i) for i in reversed(range(2500))])
-        some = list(self.user.history(since=begun + timedelta(seconds=2400), until=begun + timedelta(seconds=2490)))
+        some = list(self.user.history(since=begun + timedelta(seconds=2400.5), until=begun + timedelta(seconds=2490.5)))
         self.assertEqual(len(some), 90)
         self.assertEqual(self.user.delete((1, "1"), (1, "2"), (1, "none")), 2)
         self.assertEqual(sum(1 for _ in self.user.history()), 2498)
@@ -135,8 +134,7 @@ class AgainstPlayhead(unittest.TestCase):
 
     def test_lines_that_are_refused(self):
         """They are told by where they are in all that was sent, in however many requests; empty ones are lines and no rows."""
-        small = functools.partial(playhead._pieces, most=10)
-        with mock.patch.object(playhead, "_pieces", small):
+        with mock.patch.object(playhead, "MAX_IMPORT", 10):
             report = self.user.import_lines([b"\n", b"x\n", b"\n", b"y" * 20, b"z"])
         self.assertEqual((report["rows"], [row["line"] for row in report["refused"]]), (3, [2, 4, 5]))
 
@@ -341,6 +339,39 @@ class AgainstAFailingEdge(unittest.TestCase):
         beats = [heartbeat(1, str(i), "stop", 1.0, meta={"text": "x" * 900}) for i in range(60)]
         self.assertEqual({r["status"] for r in slow.report(*beats)}, {"stored"})
         self.assertEqual(self.edge.got[:3], [60, 30, 15])
+
+    def test_import_over_a_slow_link(self):
+        """Lines that do not get through in time, or through a proxy, are halved; each is taken in once."""
+        over = threading.Event()
+        self.addCleanup(over.set)
+        got, taken = [], []
+
+        class Imports(Edge):
+            def do_POST(self):
+                lines = self.rfile.read(int(self.headers["Content-Length"])).splitlines()
+                got.append(len(lines))
+                if len(got) == 1:
+                    over.wait(10)  # nobody listens any more
+                refused = [{"line": i + 1} for i, line in enumerate(lines) if line.startswith(b"wrong")]
+                large = len(lines) > 40
+                if not large:
+                    taken.extend(lines)
+                text = b"<html>" if large else json.dumps({"rows": len(lines), "statuses": {"stored": len(lines)}, "refused": refused}).encode()
+                self.send_response(413 if large else 200)
+                self.send_header("Content-Length", str(len(text)))
+                self.end_headers()
+                try:
+                    self.wfile.write(text)
+                except OSError:
+                    pass
+
+        self.edge.RequestHandlerClass = Imports
+        slow = Client(self.user._url, "t", timeout=1, patience=20)
+        lines = [b"x" * 999 + b"\n"] * 99 + [b"wrong".ljust(999) + b"\n"]
+        report = slow.import_lines(iter(lines))
+        self.assertEqual(got, [100, 50] + [25] * 4)
+        self.assertEqual(taken, [line.rstrip(b"\n") for line in lines])
+        self.assertEqual(report, {"rows": 100, "statuses": {"stored": 100}, "refused": [{"line": 100}]})
 
     def test_trickle(self):
         """An answer that comes byte by byte takes no longer than any other, whatever part of it does."""
