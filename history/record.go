@@ -157,13 +157,14 @@ func (e *Event) Clamp() {
 // BoundWatched takes from what the session has played whatever there was no time for while recording
 // was on: since it began, since the last of what was removed of its record r or with all up to a time, and since each
 // of its reports that r has, which knew of the pauses before, and of what was removed before r was brought back.
-// It returns how much that was.
+// It returns how much that was, and no less than at the reports before. A millisecond stays, so that what was
+// taken off is known when the report comes again.
 func (e *Event) BoundWatched(p Pause, r *Record, cleared int64) (unrecorded int64) {
 	restored := r != nil && r.Restored
-	if p.Changed() <= e.StartedAt && !restored {
+	if e.Watched == 0 || p.Changed() <= e.StartedAt && !restored {
 		return 0 // as mostly, and Clamp has looked at the rest
 	}
-	said, known := e.Watched, p.Since < e.At || restored
+	said, known := e.Watched, p.Within(e.StartedAt, e.At) > 0 || restored
 	if known {
 		since := e.StartedAt
 		if r != nil {
@@ -174,10 +175,11 @@ func (e *Event) BoundWatched(p Pause, r *Record, cleared int64) (unrecorded int6
 		}
 		e.Watched = min(said, e.playableSince(since, p))
 	}
-	if r == nil {
-		return said - e.Watched
+	var watches []Watch
+	if r != nil {
+		watches = r.Watches
 	}
-	for _, w := range r.Watches {
+	for _, w := range watches {
 		if w.Viewing != e.Viewing() {
 			continue
 		}
@@ -187,8 +189,12 @@ func (e *Event) BoundWatched(p Pause, r *Record, cleared int64) (unrecorded int6
 		if w.Unrecorded > 0 { // in a pause that is perhaps not remembered any more
 			e.Watched = min(e.Watched, max(w.Watched, said-w.Unrecorded))
 		}
+		if w.At <= e.At {
+			unrecorded = max(unrecorded, w.Unrecorded)
+		}
 	}
-	return said - e.Watched
+	e.Watched = max(e.Watched, 1)
+	return max(unrecorded, said-e.Watched)
 }
 
 func (e *Event) playableSince(at int64, p Pause) int64 {

@@ -159,6 +159,11 @@ func TestPauseCovers(t *testing.T) {
 		{history.Pause{Since: 100, Until: 200}, 100, false},
 		{history.Pause{Since: 100, Until: 200}, 200, true},
 		{history.Pause{Since: 100, Until: 200}, 201, false},
+		{history.Pause{Since: 100, Earlier: "50 60 20 30"}, 61, false},
+		{history.Pause{Since: 100, Earlier: "50 60 20 30"}, 60, true},
+		{history.Pause{Since: 100, Earlier: "50 60 20 30"}, 50, false},
+		{history.Pause{Since: 100, Earlier: "50 60 20 30"}, 21, true},
+		{history.Pause{Since: 100, Earlier: "50 60 20 30"}, 20, false},
 	} {
 		if got := tt.pause.Covers(tt.at); got != tt.covered {
 			t.Errorf("%+v covers %d: got %t, want %t", tt.pause, tt.at, got, tt.covered)
@@ -179,6 +184,9 @@ func TestPauseWithin(t *testing.T) {
 		{history.Pause{Since: 100, Until: 300}, 200, 250, 50},
 		{history.Pause{Since: 100, Until: 300}, 0, 100, 0},
 		{history.Pause{Since: 100, Until: 300}, 300, 1000, 0},
+		{history.Pause{Since: 100, Until: 300, Earlier: "50 60 20 30"}, 25, 55, 10},
+		{history.Pause{Since: 100, Until: 300, Earlier: "50 60 20 30"}, 0, 1000, 220},
+		{history.Pause{Since: 100, Earlier: "50 60 20 30"}, 55, 110, 15},
 	} {
 		if got := tt.pause.Within(tt.from, tt.to); got != tt.want {
 			t.Errorf("%+v from %d to %d: got %d, want %d", tt.pause, tt.from, tt.to, got, tt.want)
@@ -190,7 +198,10 @@ func TestPauseWithin(t *testing.T) {
 func TestPausesOfOneMoment(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		pause := rapid.Custom(func(t *rapid.T) history.Pause {
-			return history.Pause{Since: rapid.Int64Range(0, 4).Draw(t, "since"), Until: rapid.Int64Range(0, 4).Draw(t, "until")}
+			return history.Pause{
+				Since: rapid.Int64Range(0, 4).Draw(t, "since"), Until: rapid.Int64Range(0, 4).Draw(t, "until"),
+				Earlier: history.Pauses(rapid.SampledFrom([]string{"", "1 2", "0 1", "3 4 1 2"}).Draw(t, "earlier")),
+			}
 		})
 		p, q, r := pause.Draw(t, "p"), pause.Draw(t, "q"), pause.Draw(t, "r")
 		if p.Newer(q) != q.Newer(p) || p.Newer(q).Newer(r) != p.Newer(q.Newer(r)) || p.Newer(p) != p {
@@ -218,10 +229,55 @@ func TestPauseSwitched(t *testing.T) {
 				}
 			case next.Changed() <= p.Changed() || p.Newer(next) != next || next.Newer(p) != next:
 				t.Fatalf("%+v is not newer than %+v", next, p)
-			case !recording && next.Covers(newest):
+			case !recording && (history.Pause{Since: next.Since}).Covers(newest):
 				t.Fatalf("%+v covers %d, which was recorded", next, newest)
+			case !next.Earlier.Valid():
+				t.Fatalf("%+v: the earlier ones cannot be read", next)
 			}
 			p = next
+		}
+	})
+}
+
+// TestPausesAreRemembered compares with a list of all: of the newest sixteen it is known what they cover, and how long they
+// were, unless they ended longer ago than records live.
+func TestPausesAreRemembered(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		type stretch struct{ since, until int64 }
+		var all []stretch
+		var p history.Pause
+		now := int64(1_000)
+		pass := func(what string) int64 {
+			now += rapid.SampledFrom([]int64{1, 2, 50, history.ArchiveTTL / 3}).Draw(t, what)
+			return now
+		}
+		for range rapid.IntRange(0, 20).Draw(t, "pauses") {
+			p = p.Switched(false, pass("off"), 0)
+			p = p.Switched(true, pass("on"), 0)
+			all = append(all, stretch{p.Since, p.Until})
+		}
+		if on := rapid.Bool().Draw(t, "off again"); on {
+			p = p.Switched(false, pass("off again"), 0)
+			all = append(all, stretch{p.Since, 1 << 60})
+		}
+		known := all[max(0, len(all)-1-history.MaxPauses):]
+		for len(known) > 0 && known[0].until <= p.Since-history.ArchiveTTL {
+			known = known[1:]
+		}
+		for range 20 {
+			from, to := rapid.Int64Range(now-100, now+100).Draw(t, "from"), rapid.Int64Range(now-100, now+100).Draw(t, "to")
+			if len(known) > 0 && rapid.Bool().Draw(t, "at a switch") {
+				s := rapid.SampledFrom(known).Draw(t, "pause")
+				from, to = s.since+rapid.Int64Range(-1, 1).Draw(t, "beside"), min(s.until+rapid.Int64Range(-1, 1).Draw(t, "beside"), now+1_000)
+			}
+			covered, within := false, int64(0)
+			for _, s := range known {
+				covered = covered || from > s.since && from <= s.until
+				within += max(min(to, s.until)-max(from, s.since), 0)
+			}
+			if p.Covers(from) != covered || p.Within(from, to) != within {
+				t.Fatalf("%+v: covers %d: %t, %d within up to %d; want %t and %d", p, from, p.Covers(from), p.Within(from, to), to, covered, within)
+			}
 		}
 	})
 }

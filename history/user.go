@@ -3,7 +3,12 @@ package history
 import (
 	"cmp"
 	"context"
+	"fmt"
+	"iter"
 	"maps"
+	"math"
+	"strconv"
+	"strings"
 )
 
 // User is what holds for all of a user's records.
@@ -55,11 +60,67 @@ func (u *User) MergeCleared(marks map[uint32]int64) {
 // that an object it lacks is new.
 func (u *User) Complete() bool { return u.Warm && u.Floor == 0 }
 
-// Pause is a time in which a user did not want to be recorded: nothing is kept of what
-// happened after Since, and up to Until where that is later. Of all pauses of a user
-// only the newest is remembered. The zero value is none.
+// Pause says when a user did not want to be recorded: nothing is kept of what
+// happened after Since, and up to Until where that is later. The zero value is never.
 type Pause struct {
 	Since, Until int64 // Unix milliseconds
+	// Earlier are the pauses before, which are over.
+	Earlier Pauses
+}
+
+// Pauses are the pauses of a user that are over, newest first: since when and until when nothing is recorded, in Unix
+// milliseconds, as decimal numbers with a space between two of them. No two of them overlap.
+type Pauses string
+
+// MaxPauses is how many earlier pauses are remembered.
+const MaxPauses = 15
+
+// all returns the pauses, newest first.
+func (ps Pauses) all() iter.Seq2[int64, int64] {
+	return func(yield func(since, until int64) bool) {
+		for rest := string(ps); rest != ""; {
+			since, until := int64(0), int64(0)
+			if since, rest = nextTime(rest); rest == "" {
+				return
+			}
+			if until, rest = nextTime(rest); !yield(since, until) {
+				return
+			}
+		}
+	}
+}
+
+// nextTime returns the first of the numbers in a text, 0 where it is none, and the others.
+func nextTime(text string) (at int64, rest string) {
+	text, rest, _ = strings.Cut(text, " ")
+	at, _ = strconv.ParseInt(text, 10, 64)
+	return at, rest
+}
+
+// Valid reports whether the text is one that pauses have.
+func (ps Pauses) Valid() bool {
+	var again Pauses
+	after := int64(math.MaxInt64)
+	for since, until := range ps.all() {
+		if since < 0 || until < since || until >= after {
+			return false
+		}
+		after = since
+		again += Pauses(fmt.Sprintf(" %d %d", since, until))
+	}
+	return ps == "" || again == " "+ps
+}
+
+// with adds a pause, and drops those that ended at or before a time or are too many.
+func (ps Pauses) with(since, until, oldest int64) Pauses {
+	all, n := fmt.Sprintf("%d %d", since, until), 1
+	for since, until := range ps.all() {
+		if n++; n > MaxPauses || until <= oldest {
+			break
+		}
+		all += fmt.Sprintf(" %d %d", since, until)
+	}
+	return Pauses(all)
 }
 
 // On reports whether recording is switched off.
@@ -67,32 +128,52 @@ func (p Pause) On() bool { return p.Since > p.Until }
 
 // Covers reports whether nothing is kept of what happened at a time.
 func (p Pause) Covers(at int64) bool {
-	return p.Since > 0 && at > p.Since && (p.On() || at <= p.Until)
+	if at > p.Since {
+		return p.Since > 0 && (p.On() || at <= p.Until)
+	}
+	for since, until := range p.Earlier.all() {
+		if at > since {
+			return at <= until
+		}
+	}
+	return false
 }
 
 // Within returns for how many milliseconds of a stretch of time recording was switched off.
-func (p Pause) Within(from, to int64) int64 {
+func (p Pause) Within(from, to int64) (ms int64) {
 	if p.Since == 0 {
 		return 0
 	}
-	if !p.On() {
-		to = min(to, p.Until)
+	until := p.Until
+	if p.On() {
+		until = to
 	}
-	return max(to-max(from, p.Since), 0)
+	ms = max(min(to, until)-max(from, p.Since), 0)
+	for since, until := range p.Earlier.all() {
+		if until <= from {
+			break
+		}
+		ms += max(min(to, until)-max(from, since), 0)
+	}
+	return ms
 }
 
 // Switched returns what is remembered after recording was switched on or off at a time.
 // Switching it to what it already is changes nothing. A pause begins after the newest record,
 // whose time is given: the clocks of services differ a little. Every change is
-// later than the one before, so that of two pauses of a user the newer one is known.
+// later than the one before, so that of two pauses of a user the newer one is known. Earlier pauses are remembered as long
+// as records are.
 func (p Pause) Switched(recording bool, at, newest int64) Pause {
 	switch {
 	case recording == !p.On():
 		return p
 	case recording:
-		return Pause{Since: p.Since, Until: max(at, p.Since+1)}
+		return Pause{Since: p.Since, Until: max(at, p.Since+1), Earlier: p.Earlier}
+	case p.Since == 0:
+		return Pause{Since: max(at, newest)}
 	default:
-		return Pause{Since: max(at, newest, p.Until+1)}
+		next := max(at, newest, p.Until+1)
+		return Pause{Since: next, Earlier: p.Earlier.with(p.Since, p.Until, next-ArchiveTTL)}
 	}
 }
 
@@ -100,14 +181,15 @@ func (p Pause) Switched(recording bool, at, newest int64) Pause {
 func (p Pause) Changed() int64 { return max(p.Since, p.Until) }
 
 // Newer returns the newer of two pauses of a user. Of two that were changed at one moment it is the one that lasts, or else the
-// one that covers more: in whatever order pauses are compared, the same one stays.
+// one that covers more, or else that which knows more earlier ones: in whatever order pauses are compared, the same one stays.
 func (p Pause) Newer(q Pause) Pause {
 	by := cmp.Compare(q.Changed(), p.Changed())
 	switch {
 	case by > 0:
 	case by < 0, p.On() && !q.On():
 		return p
-	case p.On() == q.On() && q.Since+q.Until >= p.Since+p.Until: // one of the two is the same
+	case q.On() && !p.On():
+	case cmp.Or(cmp.Compare(q.Since+q.Until, p.Since+p.Until), cmp.Compare(len(p.Earlier), len(q.Earlier)), cmp.Compare(p.Earlier, q.Earlier)) >= 0:
 		return p
 	}
 	return q

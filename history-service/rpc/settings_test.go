@@ -168,15 +168,63 @@ func TestRemovedWithinAPause(t *testing.T) {
 	}
 }
 
-// TestPausedTwiceWithinASession: only the newest of the pauses is remembered. The one before is taken off what the session has
-// played since its last report, wherever it has reported between the two.
+// TestSentAgainAfterTheNextSwitch has reports come once more when recording was off and on again: what a pause took stays away, all of it or
+// a part, and in another service, too.
+func TestSentAgainAfterTheNextSwitch(t *testing.T) {
+	h := newHouse(t)
+	a, b := h.service(t), h.service(t)
+	at := func(ms int64) { h.clock.Store(start + ms) }
+	report := func(object string, ms int64, kind historyv1.Kind) *historyv1.Heartbeat {
+		hb := beat("ann/"+object, kind, -ms, 10)
+		hb.StartedAtMs, hb.WatchedMs, hb.SpeedPercent = start, ms, 50
+		return hb
+	}
+	all := []*historyv1.Heartbeat{
+		report("within", 900_000, historyv1.Kind_KIND_FINISH), report("hardly", 1_000_001, historyv1.Kind_KIND_PROGRESS),
+		report("after", 1_060_000, historyv1.Kind_KIND_PROGRESS),
+	}
+	apply(t, a, beat("ann/else", historyv1.Kind_KIND_PROGRESS, 0, 10))
+	record(t, b, "ann", start)
+	at(900_000)
+	wantStatuses(t, "while it is off", apply(t, a, all[0]), paused)
+	at(1_000_000)
+	record(t, b, "ann", 0)
+	at(1_060_000)
+	wantStatuses(t, "on again", apply(t, a, all...), paused, stored, stored)
+	for n := range int64(history.MaxPauses) {
+		at(2_000_000 + n*10_000)
+		record(t, b, "ann", start+2_000_000+n*10_000)
+		at(2_001_000 + n*10_000)
+		record(t, b, "ann", 0)
+		for _, s := range []*rpc.Server{a, b, h.service(t)} {
+			wantStatuses(t, "sent again", apply(t, s, all...), paused, unchanged, unchanged)
+		}
+		for object, want := range map[string]int64{"within": 0, "hardly": 1, "after": 30_000} {
+			if it := point(t, b, "ann", object); it.GetWatchedMs() != want || it.GetPlays() != 0 {
+				t.Fatalf("%s, after %d more pauses: got %v, want %d ms", object, n+1, it, want)
+			}
+		}
+	}
+	at(3_000_000) // one more than are remembered
+	record(t, b, "ann", start+3_000_000)
+	at(3_001_000)
+	record(t, b, "ann", 0)
+	wantStatuses(t, "sent again after many", apply(t, a, all[1:]...), unchanged, unchanged)
+	for object, want := range map[string]int64{"hardly": 1, "after": 30_000} {
+		if it := point(t, b, "ann", object); it.GetWatchedMs() != want {
+			t.Errorf("%s, after more pauses than are remembered: got %v, want %d ms", object, it, want)
+		}
+	}
+}
+
+// TestPausedTwiceWithinASession: both pauses are taken off, wherever the session has reported between the two.
 func TestPausedTwiceWithinASession(t *testing.T) {
 	for _, test := range []struct {
 		name         string
 		before, want int64 // how long before the second pause it reported, and what counts at the end
 	}{
 		{"a report between the two", 10, 800},
-		{"none", 0, 1700}, // 100 + 900 of the first pause + 700: what docs/players.md admits
+		{"none", 0, 800},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			h := newHouse(t)

@@ -57,12 +57,20 @@ func markTime(at int64) uint64 { return uint64(at + future) }
 func pauseTime(p history.Pause) uint64 { return uint64(p.Changed() + future) }
 
 func pauseValue(p history.Pause) []byte {
-	return strconv.AppendInt(append(strconv.AppendInt(nil, p.Since, 10), ' '), p.Until, 10)
+	value := strconv.AppendInt(append(strconv.AppendInt(nil, p.Since, 10), ' '), p.Until, 10)
+	if p.Earlier != "" {
+		value = append(append(value, ' '), p.Earlier...)
+	}
+	return value
 }
 
 // parsePause is the inverse of pauseValue.
 func parsePause(value []byte) (p history.Pause, err error) {
-	since, until, _ := strings.Cut(string(value), " ")
+	since, rest, _ := strings.Cut(string(value), " ")
+	until, earlier, _ := strings.Cut(rest, " ")
+	if p.Earlier = history.Pauses(earlier); !p.Earlier.Valid() {
+		return p, fmt.Errorf("%q: %w", earlier, errNoPauses)
+	}
 	if p.Since, err = strconv.ParseInt(since, 10, 64); err == nil {
 		p.Until, err = strconv.ParseInt(until, 10, 64)
 	}
@@ -234,6 +242,8 @@ func (c *contents) addPause(value []byte, at int64) {
 	damage := &history.DamageError{Key: history.UserKey(c.uid), Bytes: value, Cause: fmt.Errorf("pause: %w", err)}
 	c.damaged = append(c.damaged, history.Damage{Bytes: value, Err: damage})
 }
+
+var errNoPauses = errors.New("want since and until of each earlier pause")
 
 var errNoRecord = errors.New("no record with an event time")
 

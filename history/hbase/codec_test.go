@@ -84,14 +84,14 @@ func TestDecode(t *testing.T) {
 	row := hbase.Decode("u", []*hrpc.Cell{
 		cell("#cleared", hbase.MarkTime(10), nil), cell("#cleared:2", hbase.MarkTime(20), nil), cell("#later", 99, nil), cell("#cleared:1", 99, nil),
 		cell("a_1", 10, value(10)), cell("a_2", 25, value(20)), cell("b_1", 11, value(11)), cell("b_2", 21, value(21)),
-		cell("not an object", 99, []byte("?")), cell("#paused", 1<<42, []byte("30 40")),
+		cell("not an object", 99, []byte("?")), cell("#paused", 1<<42, []byte("30 40 20 25 3 9")),
 	}, history.Query{Limit: 3})
 	want := history.Page{
 		Items: []history.Item{
 			{Object: history.Object{ID: "b", Type: 2}, Record: record(21).After(20)},
 			{Object: history.Object{ID: "b", Type: 1}, Record: record(11).After(10)},
 		},
-		User: history.User{Cleared: map[uint32]int64{0: 10, 2: 20}, CutTime: 25, Pause: history.Pause{Since: 30, Until: 40}},
+		User: history.User{Cleared: map[uint32]int64{0: 10, 2: 20}, CutTime: 25, Pause: history.Pause{Since: 30, Until: 40, Earlier: "20 25 3 9"}},
 	}
 	if !reflect.DeepEqual(row, want) {
 		t.Errorf("got %+v, want %+v", row, want)
@@ -136,7 +136,7 @@ func TestDecodeCorrupt(t *testing.T) {
 
 // TestDecodeCorruptPause: whoever may not want to be recorded is not.
 func TestDecodeCorruptPause(t *testing.T) {
-	for _, value := range []string{"", "1", "1 2 3", "x 2"} {
+	for _, value := range []string{"", "1", "1 2 3", "x 2", "9 10 x 2", "9 10 8 3", "9 10 3 5 4 6"} {
 		row := hbase.Decode("u", []*hrpc.Cell{cell("#paused", hbase.MarkTime(50), []byte(value)), cell("a_1", 10, wire.AppendRecord(nil, record(10)))}, history.Query{Limit: 9})
 		if row.User.Pause != (history.Pause{Since: 50}) || len(row.Items) != 1 {
 			t.Errorf("pause %q: got %+v, want one since 50, and the record", value, row)

@@ -222,6 +222,9 @@ func (a archive) pauses() {
 		{Since: now + 300, Until: now + 400},
 		{Since: now + 300},
 		{Since: now + 401},
+		{Since: now + 401, Earlier: "100 200"},
+		{Since: now + 401},
+		{Since: now + 401, Until: now + 410, Earlier: "100 200 5 9"},
 	}
 	var newest history.Pause
 	for i, p := range all {

@@ -317,7 +317,7 @@ func pauseCleared(c *cacheCase) {
 func pauseWarm(c *cacheCase) {
 	uid := c.user()
 	held := c.put(key(uid, 1, 1), c.record(200))
-	p := history.Pause{Since: c.start + 100}
+	p := history.Pause{Since: c.start + 100, Earlier: "100 200 5 9"}
 	c.warm(uid, history.WarmSet{Pause: p})
 	now := c.conflicts(history.Write{Key: key(uid, 1, 1), Record: c.record(250), Base: held.Revision})
 	if now.User.Pause != p || !now.User.Complete() || !history.Same(now.Record, held) {
@@ -357,7 +357,14 @@ func pauseWarmOlder(c *cacheCase) {
 // pauseWarmAlike warms users of whom cache and archive know different pauses of one moment: the same one stays, whoever
 // knows which.
 func pauseWarmAlike(c *cacheCase) {
-	all := []history.Pause{{Since: c.start + 9}, {Since: c.start + 1, Until: c.start + 9}, {Since: c.start + 5, Until: c.start + 9}}
+	all := []history.Pause{
+		{Since: c.start + 9},
+		{Since: c.start + 1, Until: c.start + 9},
+		{Since: c.start + 5, Until: c.start + 9, Earlier: "3 9 1 2"},
+		{Since: c.start + 5, Until: c.start + 9, Earlier: "4 5"},
+		{Since: c.start + 5, Until: c.start + 9, Earlier: "3 5"},
+		{Since: c.start + 5, Until: c.start + 9},
+	}
 	for i, p := range all {
 		for j, q := range all {
 			uid := c.user()

@@ -143,15 +143,21 @@ const (
 	stateCut                  // there is a cut time
 	stateRevision             // there is a revision
 	stateParts                // there are parts; a process that cannot read them refuses such a state
+	statePauses               // there are earlier pauses
 	stateEnd
 )
 
-// appendState appends a user's state: the floor, the pause, the cut time and the
-// revision and the version of the parts if there are any, and the clear marks. The archive
+// appendState appends a user's state: the earlier pauses if there are any, the floor, the pause, the cut time and
+// the revision and the version of the parts if there are any, and the clear marks. The archive
 // has no floors and no revisions, the cache no parts.
 func appendState(dst []byte, u history.User) []byte {
 	at := len(dst)
-	dst = binary.AppendUvarint(append(dst, 0), uint64(u.Floor))
+	dst = append(dst, 0)
+	if earlier := u.Pause.Earlier; earlier != "" {
+		dst[at] |= statePauses
+		dst = append(binary.AppendUvarint(dst, uint64(len(earlier))), earlier...)
+	}
+	dst = binary.AppendUvarint(dst, uint64(u.Floor))
 	if u.Warm {
 		dst[at] |= stateWarm
 	}
@@ -191,11 +197,18 @@ func parseState(b []byte) (u history.User, err error) {
 	if len(b) == 0 {
 		return u, nil
 	}
-	numbers, err := uvarints(b[1:])
-	flags := b[0]
+	flags, b := b[0], b[1:]
+	if flags&statePauses != 0 {
+		n, size := binary.Uvarint(b)
+		if size <= 0 || n > uint64(len(b)-size) {
+			return u, fmt.Errorf("earlier pauses in a user state: %w", wire.ErrCorrupt)
+		}
+		u.Pause.Earlier, b = history.Pauses(b[size:size+int(n)]), b[size+int(n):]
+	}
+	numbers, err := uvarints(b)
 	need := 1 + 2*int(flags&statePaused/statePaused) + int(flags&stateCut/stateCut) + int(flags&stateRevision/stateRevision) + int(flags&stateParts/stateParts)
 	if err != nil || flags >= stateEnd || len(numbers) < need || (len(numbers)-need)%2 != 0 {
-		return u, fmt.Errorf("user state of %d bytes: %w", len(b), wire.ErrCorrupt)
+		return history.User{}, fmt.Errorf("user state of %d bytes: %w", len(b), wire.ErrCorrupt)
 	}
 	next := func() (n uint64) {
 		n, numbers = numbers[0], numbers[1:]
@@ -203,7 +216,7 @@ func parseState(b []byte) (u history.User, err error) {
 	}
 	u.Warm, u.Floor = flags&stateWarm != 0, history.Version(next())
 	if flags&statePaused != 0 {
-		u.Pause = history.Pause{Since: int64(next()), Until: int64(next())}
+		u.Pause.Since, u.Pause.Until = int64(next()), int64(next())
 	}
 	if flags&stateCut != 0 {
 		u.CutTime = int64(next())

@@ -78,6 +78,8 @@ func TestState(t *testing.T) {
 			Pause: history.Pause{
 				Since: rapid.OneOf(rapid.Just(int64(0)), rapid.Int64()).Draw(t, "since"),
 				Until: rapid.OneOf(rapid.Just(int64(0)), rapid.Int64()).Draw(t, "until"),
+
+				Earlier: history.Pauses(rapid.SampledFrom([]string{"", "5 9", "1764142000000 1764143000000 5 9"}).Draw(t, "earlier")),
 			},
 			Revision: rapid.OneOf(rapid.Just(uint64(0)), rapid.Uint64()).Draw(t, "revision"),
 			Parts:    rapid.OneOf(rapid.Just(uint64(0)), rapid.Uint64()).Draw(t, "parts"),

@@ -6,7 +6,7 @@
 //
 //	{b0007}:c:<uid>:100_1  string  the record, as package wire encodes it
 //	{b0007}:h:<uid>        zset    the list: members "100_1", scores ms + rank/4
-//	{b0007}:u:<uid>        hash    floor, warmed (ms), cleared, cleared:<type>, cut, paused, resumed,
+//	{b0007}:u:<uid>        hash    floor, warmed (ms), cleared, cleared:<type>, cut, paused, resumed, pauses,
 //	                               rev (of the clear marks and the pause), seen, log; trimmed of a cold user
 //	{b0007}:l:<uid>        zset    the log of changes: members "100_1", scores their places; before them its name, a
 //	                               member without an underscore, whose score is the last place that was dropped;

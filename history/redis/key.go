@@ -78,6 +78,7 @@ func appendDirty(dst []byte, b history.Bucket) []byte {
 // of the hash are left out.
 func parseUser(fields map[string]string) history.User {
 	var u history.User
+	u.Pause.Earlier = history.Pauses(fields["pauses"])
 	for field, text := range fields {
 		n, err := strconv.ParseInt(text, 10, 64)
 		if err != nil {

@@ -161,8 +161,8 @@ func TestPauseInTheHash(t *testing.T) {
 			{true, at, map[string]string{}},
 			{false, at, map[string]string{"paused": fmt.Sprint(at)}},
 			{true, at + 5, map[string]string{"paused": fmt.Sprint(at), "resumed": fmt.Sprint(at + 5)}},
-			{false, at + 9, map[string]string{"paused": fmt.Sprint(at + 9)}},
-			{true, at + 10, map[string]string{"paused": fmt.Sprint(at + 9), "resumed": fmt.Sprint(at + 10)}},
+			{false, at + 9, map[string]string{"paused": fmt.Sprint(at + 9), "pauses": fmt.Sprint(at, " ", at+5)}},
+			{true, at + 10, map[string]string{"paused": fmt.Sprint(at + 9), "resumed": fmt.Sprint(at + 10), "pauses": fmt.Sprint(at, " ", at+5)}},
 		} {
 			if err := switchTo(c, uid, tt.recording, tt.at); err != nil {
 				t.Fatal(err)

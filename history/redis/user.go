@@ -45,7 +45,7 @@ func (c *Cache) Pause(ctx context.Context, uid string, from, to history.Pause) e
 	_, stateTTL := c.ttls(uid)
 	cmd, err := c.overList(ctx, uid, func(contents []string) *goredis.Cmd {
 		return c.scripts.pause.call(ctx, append(userKeys(uid), contents...),
-			from.Since, from.Until, to.Since, to.Until, revisionStep(), stateRevision(), stateTTL)
+			from.Since, from.Until, to.Since, to.Until, revisionStep(), stateRevision(), stateTTL, string(to.Earlier))
 	})
 	if err != nil {
 		return unavailable("pause", err)
@@ -68,9 +68,9 @@ func revisionStep() []byte { return binary.LittleEndian.AppendUint64(nil, histor
 // Warm fills a cold user as [history.Applier] says. The server is busy for about
 // 4 us for each record.
 func (c *Cache) Warm(ctx context.Context, uid string, w history.WarmSet) error {
-	args := make([]any, 0, 9+2*len(w.Cleared)+3*len(w.Items))
+	args := make([]any, 0, 10+2*len(w.Cleared)+3*len(w.Items))
 	ttl, stateTTL := c.ttls(uid)
-	args = append(args, ttl, stateTTL, c.warmFor, int64(w.Floor), w.CutTime, w.Pause.Since, w.Pause.Until, revisionStep(), len(w.Cleared))
+	args = append(args, ttl, stateTTL, c.warmFor, int64(w.Floor), w.CutTime, w.Pause.Since, w.Pause.Until, revisionStep(), string(w.Pause.Earlier), len(w.Cleared))
 	for typ, at := range w.Cleared {
 		args = append(args, typ, at)
 	}

@@ -191,7 +191,7 @@ func AppendDead(dst []byte, d history.Dead) []byte {
 	if d.Record != nil {
 		m.Record = AppendRecord(nil, d.Record)
 	}
-	m.ClearedMs, m.PausedSinceMs, m.PausedUntilMs = d.User.Cleared, d.User.Pause.Since, d.User.Pause.Until
+	m.ClearedMs, m.PausedSinceMs, m.PausedUntilMs, m.EarlierPauses = d.User.Cleared, d.User.Pause.Since, d.User.Pause.Until, string(d.User.Pause.Earlier)
 	dst, err := proto.MarshalOptions{Deterministic: true}.MarshalAppend(dst, m)
 	if err != nil { // only for invalid UTF-8, which validation has refused in the key
 		panic(fmt.Sprintf("encode dead letter: %v", err))
@@ -207,7 +207,7 @@ func Dead(b []byte) (history.Dead, error) {
 	}
 	d := history.Dead{
 		Key:     history.Key{UID: m.GetUid(), Object: history.Object{ID: m.GetObject().GetId(), Type: m.GetObject().GetType()}},
-		User:    history.User{Cleared: m.GetClearedMs(), Pause: history.Pause{Since: m.GetPausedSinceMs(), Until: m.GetPausedUntilMs()}},
+		User:    history.User{Cleared: m.GetClearedMs(), Pause: history.Pause{Since: m.GetPausedSinceMs(), Until: m.GetPausedUntilMs(), Earlier: history.Pauses(m.GetEarlierPauses())}},
 		Payload: m.GetPayload(), Cell: m.GetCell(), Origin: m.GetOrigin(), Reason: m.GetReason(), At: m.GetTimeMs(),
 	}
 	var err error

@@ -200,7 +200,7 @@ func TestFirst(t *testing.T) {
 
 // TestDead encodes letters, and decodes them again.
 func TestDead(t *testing.T) {
-	user := history.User{Cleared: map[uint32]int64{0: 7, 3: 9}, Pause: history.Pause{Since: 11, Until: 13}}
+	user := history.User{Cleared: map[uint32]int64{0: 7, 3: 9}, Pause: history.Pause{Since: 11, Until: 13, Earlier: "4 5"}}
 	for _, want := range []history.Dead{
 		{Key: history.UserKey("ann"), User: user, Origin: "archive", Reason: "no", At: 5},
 		{Key: history.Key{UID: "ann", Object: history.Object{ID: "1", Type: 2}}, Cell: []byte{1, 2}, Origin: "archive", At: 5},

@@ -5,7 +5,7 @@
 -- the list.
 -- ARGV: since and until when nothing is recorded, zeros for never, as it must be; the same
 -- as it is to be; the eight bytes of a step to new revisions; the digits of one of the state; seconds
--- that users' states live.
+-- that users' states live; the earlier pauses, empty for none.
 --
 -- Returns 1, 0 when another pause is in force, nothing when the list has a record more than
 -- the keys say: then nothing was done.
@@ -17,6 +17,7 @@ markuser(dirty, list, state, ARGV[6])
 since, till = tonumber(ARGV[3]), tonumber(ARGV[4])
 if since > 0 then redis.call('HSET', state, 'paused', ARGV[3]) end
 if till > 0 then redis.call('HSET', state, 'resumed', ARGV[4]) else redis.call('HDEL', state, 'resumed') end
+if ARGV[8] ~= '' then redis.call('HSET', state, 'pauses', ARGV[8]) else redis.call('HDEL', state, 'pauses') end
 renumber(list, ARGV[5])
 keep(state, ARGV[7])
 return 1

@@ -4,8 +4,8 @@
 -- record in the list, where that is asked for.
 -- ARGV: seconds that contents live; seconds that lists and users' states live; how many
 -- milliseconds a user is warm, 0 for ever; the floor; the cut time; between when nothing is
--- recorded, zeros for never; the eight bytes of a step to new revisions; how many clear marks; a
--- type and a time for each; then the member, the score and the value of each record.
+-- recorded, zeros for never; the eight bytes of a step to new revisions; the earlier pauses, empty for none; how many clear
+-- marks; a type and a time for each; then the member, the score and the value of each record.
 --
 -- Returns nothing when the list has a record more than the keys say: then nothing was done.
 local call, sub = redis.call, string.sub
@@ -15,19 +15,21 @@ local old, flat = {}, call('HGETALL', state)
 for i = 1, #flat, 2 do old[flat[i]] = flat[i + 1] end
 if old.floor and not lapsed(old.warmed, warmth) then return 0 end
 
--- Whether the second of two pauses is the newer: see Pause.Newer.
-local function newer(since, till, since2, till2)
+-- Whether the second of two pauses is the newer: see Pause.Newer. The earlier ones are texts.
+local function newer(since, till, earlier, since2, till2, earlier2)
   local by = math.max(since2, till2) - math.max(since, till)
   if by ~= 0 then return by > 0 end
   if (since > till) ~= (since2 > till2) then return since2 > till2 end
-  return since2 + till2 < since + till
+  if since2 + till2 ~= since + till then return since2 + till2 < since + till end
+  if #earlier2 ~= #earlier then return #earlier2 > #earlier end
+  return earlier2 > earlier
 end
 local since, till = pause(state)
-local news = newer(since, till, tonumber(ARGV[6]), tonumber(ARGV[7]))
+local news = newer(since, till, old.pauses or '', tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[9])
 
 -- Of two clear marks of a type the later one holds.
-local first, later = 10 + 2 * ARGV[9], {}
-for i = 10, first - 1, 2 do
+local first, later = 11 + 2 * ARGV[10], {}
+for i = 11, first - 1, 2 do
   local field = ARGV[i] == '0' and 'cleared' or 'cleared:' .. ARGV[i]
   if tonumber(old[field] or -1) < tonumber(ARGV[i + 1]) then
     old[field] = ARGV[i + 1]
@@ -43,7 +45,7 @@ if trimmed and trimmed > tonumber(floor) then floor = text(trimmed) end
 
 if #later > 0 then call('HSET', state, unpack(later)) end
 local cut = math.max(tonumber(ARGV[5]), tonumber(old.cut or 0))
-if news then call('HSET', state, 'paused', ARGV[6], 'resumed', ARGV[7]) end
+if news then call('HSET', state, 'paused', ARGV[6], 'resumed', ARGV[7], 'pauses', ARGV[9]) end
 if news or #later > 0 then renumber(list, ARGV[8]) end -- who holds one finds out
 
 -- Places are added in portions: a call takes some thousand arguments.

@@ -987,6 +987,8 @@ type DeadLetter struct {
 	ClearedMs     map[uint32]int64 `protobuf:"bytes,9,rep,name=cleared_ms,json=clearedMs,proto3" json:"cleared_ms,omitempty" protobuf_key:"varint,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
 	PausedSinceMs int64            `protobuf:"varint,10,opt,name=paused_since_ms,json=pausedSinceMs,proto3" json:"paused_since_ms,omitempty"`
 	PausedUntilMs int64            `protobuf:"varint,11,opt,name=paused_until_ms,json=pausedUntilMs,proto3" json:"paused_until_ms,omitempty"`
+	// The earlier times between which nothing was, newest first, as decimal numbers with a space between two of them.
+	EarlierPauses string `protobuf:"bytes,12,opt,name=earlier_pauses,json=earlierPauses,proto3" json:"earlier_pauses,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1096,6 +1098,13 @@ func (x *DeadLetter) GetPausedUntilMs() int64 {
 		return x.PausedUntilMs
 	}
 	return 0
+}
+
+func (x *DeadLetter) GetEarlierPauses() string {
+	if x != nil {
+		return x.EarlierPauses
+	}
+	return ""
 }
 
 // FirstOfDay announces that a user was seen for the first time on a day, in the user's
@@ -1373,7 +1382,7 @@ const file_history_v1_record_proto_rawDesc = "" +
 	"\x0fAnnouncedObject\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04type\x18\x02 \x01(\rR\x04type\x12\x16\n" +
-	"\x06record\x18\x03 \x01(\fR\x06record\"\xad\x03\n" +
+	"\x06record\x18\x03 \x01(\fR\x06record\"\xd4\x03\n" +
 	"\n" +
 	"DeadLetter\x12\x10\n" +
 	"\x03uid\x18\x01 \x01(\tR\x03uid\x12*\n" +
@@ -1388,7 +1397,8 @@ const file_history_v1_record_proto_rawDesc = "" +
 	"cleared_ms\x18\t \x03(\v2%.history.v1.DeadLetter.ClearedMsEntryR\tclearedMs\x12&\n" +
 	"\x0fpaused_since_ms\x18\n" +
 	" \x01(\x03R\rpausedSinceMs\x12&\n" +
-	"\x0fpaused_until_ms\x18\v \x01(\x03R\rpausedUntilMs\x1a<\n" +
+	"\x0fpaused_until_ms\x18\v \x01(\x03R\rpausedUntilMs\x12%\n" +
+	"\x0eearlier_pauses\x18\f \x01(\tR\rearlierPauses\x1a<\n" +
 	"\x0eClearedMsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\rR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"K\n" +

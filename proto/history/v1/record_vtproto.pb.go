@@ -801,6 +801,13 @@ func (m *DeadLetter) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
+	if len(m.EarlierPauses) > 0 {
+		i -= len(m.EarlierPauses)
+		copy(dAtA[i:], m.EarlierPauses)
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(len(m.EarlierPauses)))
+		i--
+		dAtA[i] = 0x62
+	}
 	if m.PausedUntilMs != 0 {
 		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.PausedUntilMs))
 		i--
@@ -1411,6 +1418,10 @@ func (m *DeadLetter) SizeVT() (n int) {
 	}
 	if m.PausedUntilMs != 0 {
 		n += 1 + protohelpers.SizeOfVarint(uint64(m.PausedUntilMs))
+	}
+	l = len(m.EarlierPauses)
+	if l > 0 {
+		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
 	}
 	n += len(m.unknownFields)
 	return n
