@@ -3,6 +3,7 @@ package read
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history-service/report"
@@ -111,35 +112,43 @@ func (r *Reader) GetSettings(ctx context.Context, req *historyv1.GetSettingsRequ
 // archive where that answers soon; 0 without any. A decision without a time of its own is not
 // earlier: the clock of who wrote that may be ahead.
 func (r *Reader) Newest(ctx context.Context, uid string, typ uint32) (at int64, err error) {
-	for _, section := range r.sections(uid, typ) {
-		newest, err := r.newest(ctx, section, typ)
-		if err != nil {
-			return 0, err
-		}
-		at = max(at, newest)
+	items, err := r.newest(ctx, uid, history.Query{Type: typ, Limit: 1})
+	for _, it := range items {
+		at = max(at, it.Record.Version.Time())
 	}
-	return at, nil
+	return at, err
 }
 
-func (r *Reader) newest(ctx context.Context, uid string, typ uint32) (at int64, err error) {
-	q := history.Query{Type: typ, Limit: 1}
-	page, err := r.cfg.Cache.List(ctx, uid, q)
-	if err != nil {
-		return 0, err
+// LastPlayed returns when something was last played, as far as Newest knows. The version of what was brought back may be some
+// seconds ahead: behind such records another hundred are looked at.
+func (r *Reader) LastPlayed(ctx context.Context, uid string) (at int64, err error) {
+	items, err := r.newest(ctx, uid, history.Query{Limit: 1})
+	if slices.ContainsFunc(items, func(it history.Item) bool { return it.Record.Original != 0 }) {
+		items, err = r.newest(ctx, uid, history.Query{Limit: MaxPage})
 	}
-	for _, it := range page.Items {
-		at = it.Record.Version.Time()
+	for _, it := range items {
+		at = max(at, it.Record.PlayedAt())
 	}
-	if !page.User.Complete() {
-		ctx, cancel := context.WithTimeout(ctx, ArchivePatience)
-		defer cancel()
-		if old, err := r.cfg.Archive.Page(ctx, uid, q); err == nil {
-			for _, it := range old.Items {
-				at = max(at, it.Record.Version.Time())
-			}
+	return at, err
+}
+
+// newest returns the first records of all sections.
+func (r *Reader) newest(ctx context.Context, uid string, q history.Query) (items []history.Item, err error) {
+	for _, section := range r.sections(uid, q.Type) {
+		page, err := r.cfg.Cache.List(ctx, section, q)
+		if err != nil {
+			return nil, err
 		}
+		if items = append(items, page.Items...); page.User.Complete() {
+			continue
+		}
+		ctx, cancel := context.WithTimeout(ctx, ArchivePatience)
+		if old, err := r.cfg.Archive.Page(ctx, section, q); err == nil {
+			items = append(items, old.Items...)
+		}
+		cancel()
 	}
-	return at, nil
+	return items, nil
 }
 
 // Warm asks for a user to be warmed some time soon.

@@ -351,6 +351,27 @@ func TestRecordFromInsideAPause(t *testing.T) {
 	}
 }
 
+// TestSwitchAfterARestore switches in the same moment: what was brought back has versions that are ahead, and was played before.
+func TestSwitchAfterARestore(t *testing.T) {
+	h := newHouse(t)
+	s := h.service(t)
+	played(t, s, 30)
+	backup := export(t, s, "ann")
+	h.clock.Add(1000)
+	if _, err := s.Clear(t.Context(), &historyv1.ClearRequest{Uid: "ann"}); err != nil {
+		t.Fatal(err)
+	}
+	wantCounts(t, "restore", imports(t, s, restored("ann", backup...)), counts{stored: 30})
+	record(t, s, "ann", start+1000)
+	h.clock.Add(1)
+	wantStatuses(t, "a millisecond later", apply(t, s, beat("ann/new", historyv1.Kind_KIND_PROGRESS, -1001, 1)), paused)
+	record(t, s, "ann", 0)
+	h.clock.Add(10_000)
+	wantStatuses(t, "of a clock that is ahead", apply(t, s, beat("ann/new", historyv1.Kind_KIND_PROGRESS, -3000, 1)), stored)
+	h.clock.Add(-9_000)
+	record(t, s, "ann", start+3000)
+}
+
 // TestDecisionsCoverClocksAhead has records of a clock that is ahead: a clear, and a switch,
 // without a time of its own is not earlier. One of a single type looks at that alone.
 func TestDecisionsCoverClocksAhead(t *testing.T) {

@@ -352,11 +352,11 @@ func (w *Writer) switched(ctx context.Context, uid string, recording bool) (hist
 		if err != nil {
 			return history.Pause{}, err
 		}
-		newest, err := w.cfg.Reader.Newest(ctx, uid, 0)
+		played, err := w.cfg.Reader.LastPlayed(ctx, uid)
 		if err != nil {
 			return history.Pause{}, err
 		}
-		pause := u.Pause.Switched(recording, w.nowMS(), newest)
+		pause := u.Pause.Switched(recording, w.nowMS(), played)
 		if err := w.cfg.Cache.Pause(ctx, uid, u.Pause, pause); !errors.Is(err, history.ErrConflict) {
 			return pause, err
 		}

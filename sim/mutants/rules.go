@@ -145,7 +145,7 @@ var mutants = []mutant{
 	{name: "cleared", rule: "a report from before a clear is acknowledged", edits: []edit{{fold, "if e.At <= cleared {", "if false {"}}},
 	{name: "delete-behind", rule: "a delete by a clock that is behind leaves the record", edits: []edit{{fold, "if g.batch.latest && g.next != nil {", "if false {"}}},
 	{name: "clear-behind", rule: "a clear by a clock that is behind leaves records", edits: []edit{{decide, "until = max(until, newest)", "_ = newest"}}},
-	{name: "switch-behind", rule: "a switch by a clock that is behind covers what was recorded", equivalent: "what was recorded stays; only a report of it that is sent again is answered as paused.", edits: []edit{{decide, "w.nowMS(), newest)", "w.nowMS(), 0*newest)"}}},
+	{name: "switch-behind", rule: "a switch by a clock that is behind covers what was recorded", equivalent: "what was recorded stays; only a report of it that is sent again is answered as paused.", edits: []edit{{decide, "w.nowMS(), played)", "w.nowMS(), 0*played)"}}},
 	{name: "not-queued", rule: "what is acknowledged as queued is not in the queue", shows: "the queue does not take a record that is acknowledged as queued, and all services and the cache are lost.", edits: []edit{{write, "\tfor _, d := range unsent {\n\t\tgroups[d.Key].fail()\n\t}\n", ""}}},
 	{name: "queued-keys", rule: "the queue has the key alone", edits: []edit{{write, "history.Announcement{Key: g.key, Record: r}", "history.Announcement{Key: g.key}"}}},
 	{name: "held-whole", rule: "what was held makes a partial record whole", shows: "one service holds a whole record, another one's report of it is archived, and the cache forgets the user; a partial birth follows, the warm-up cannot fold the row into it, and the first service reports on: what it writes counts as whole and lacks the second one's report.", edits: []edit{{write, "current.User.Complete() && (current.Record == nil || !current.Record.Partial)", "current.User.Complete()"}}},
@@ -284,7 +284,7 @@ var mutants = []mutant{
 	{name: "class-trimmed", rule: "a point does not show what has left the cache of another class", edits: []edit{{points, "\tr.foldMoved(ctx, keys, entries)\n", ""}}},
 	{name: "class-list", rule: "a page shows what each class has of an object", edits: []edit{{sections, "if r.cfg.Rules.Moving(r.nowMS()) && len(keys) > 0 {", "if r.cfg.Rules.Moving(r.nowMS()) && len(keys) < 0 {"}}},
 	{name: "class-twice", rule: "a page shows an object once for each class that has it", edits: []edit{{sections, " && !known[it.Object]", ""}}},
-	{name: "class-newest", rule: "a clear by a clock that is behind leaves what is in classes", edits: []edit{{points, "range r.sections(uid, typ) {", "range r.sections(uid, typ)[:1] {"}}},
+	{name: "class-newest", rule: "a clear by a clock that is behind leaves what is in classes", edits: []edit{{points, "range r.sections(uid, q.Type) {", "range r.sections(uid, q.Type)[:1] {"}}},
 	{name: "class-changes", rule: "an app is not told what has changed in classes", edits: []edit{{changes, "n < len(since.sections) && since.known; n++ {", "n < 1 && since.known; n++ {"}}},
 
 	// Parts, and the archive that has them.
