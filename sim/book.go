@@ -1,9 +1,12 @@
 package sim
 
 import (
+	"fmt"
 	"iter"
 	"maps"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/playhead/playhead/history"
@@ -37,7 +40,27 @@ type known struct {
 	unknown int // attempts of which nobody knows
 	// late means that a pause has made it too late for it, until recording is switched again.
 	late bool
+	// began is how many switches of recording had been sent when it was first sent, and unsure that what was known of them was
+	// not certain then, or not to the cache. Pauses are those that it was judged by, where exact says that this is certain.
+	began  int
+	unsure bool
+	pauses []stretch
+	exact  bool
 	witnesses
+}
+
+// stretch is a time in which recording was off: after since, and up to until.
+type stretch struct{ since, until int64 }
+
+const lasting = int64(1) << 62 // until nobody knows when
+
+// recorded returns for how many milliseconds of a time recording was on.
+func recorded(pauses []stretch, from, to int64) int64 {
+	on := to - from
+	for _, p := range pauses {
+		on -= max(min(p.until, to)-max(p.since, from), 0)
+	}
+	return on
 }
 
 // witnesses are the services that said of something that it is in.
@@ -197,7 +220,11 @@ type pauseBook struct {
 	divided   bool  // there are sections, to which a switch comes one after the other
 	halfway   bool  // it may have come to some of them only: those may go on until it is switched once more
 	beside    bool  // switches are under way side by side, whose answers come in any order
-	witnesses       // of the last switch
+	forgotten bool  // the cache has forgotten the user, and perhaps nobody has asked since
+	// pauses are those that services remember, oldest first, where exact says that this is certain.
+	pauses    []stretch
+	exact     bool
+	witnesses // of the last switch
 }
 
 // pauseState is what was known at a time.
@@ -217,6 +244,63 @@ func (p *pauseBook) off(then pauseState, at int64) bool {
 // on reports whether it must be.
 func (p *pauseBook) on(then pauseState, at int64) bool {
 	return then.sure && p.sure && then.changes == p.changes && !p.isOff && at > max(p.until, p.latest) && p.until > 0 && !p.cold
+}
+
+// switchedSince reports whether recording was switched after a time.
+func (k *known) switchedSince(at int64) bool {
+	n := len(k.pauses)
+	return n > 0 && (k.pauses[n-1].until > at || k.pauses[n-1].since > at)
+}
+
+// gone reports whether a report that was sent after so many switches must not be recorded, because recording was off at its
+// time, in whichever pause.
+func (p *pauseBook) gone(a *attempt) bool {
+	return a.exact && p.certain() && a.pauses.changes == p.changes &&
+		slices.ContainsFunc(p.pauses, func(s stretch) bool { return a.k.at > s.since && a.k.at <= s.until })
+}
+
+// certain reports whether a report is judged by just the pauses that are known.
+func (p *pauseBook) certain() bool { return p.exact && p.open == 0 && !p.cold && !p.forgotten }
+
+// judged notes by which pauses a report was judged that is acknowledged for the first time.
+func (k *known) judged(p *pauseBook) {
+	if k.exact = p.certain() && !k.unsure && k.began == p.changes; k.exact {
+		k.pauses = slices.Clone(p.pauses)
+	}
+}
+
+// remember notes what a switch has made of the pauses: stored is what the cache has then, which alone says when
+// recording was switched on again.
+func (p *pauseBook) remember(stored history.Pause) {
+	last := stretch{since: p.since}
+	n := len(p.pauses) - 1
+	if n >= 0 {
+		last = p.pauses[n]
+	}
+	switch off := last.until == lasting; {
+	case !p.sure || stored.On() != p.isOff, p.isOff && stored.Since != p.since, off && stored.Since != last.since:
+		p.exact = false
+	case p.isOff && !off:
+		p.pauses = append(p.pauses, stretch{p.since, lasting})
+		p.pauses = p.pauses[max(0, len(p.pauses)-history.MaxPauses-1):]
+	case !p.isOff && off:
+		p.pauses[n].until = stored.Until
+	}
+}
+
+// learn takes what everybody knows once nothing is under way any more.
+func (p *pauseBook) learn(stored history.Pause) {
+	times := append([]string{fmt.Sprint(stored.Since), fmt.Sprint(stored.Until)}, strings.Fields(string(stored.Earlier))...)
+	p.pauses, p.exact = nil, true
+	for i := 0; i < len(times) && stored.Since > 0; i += 2 {
+		since, _ := strconv.ParseInt(times[i], 10, 64)
+		until, _ := strconv.ParseInt(times[i+1], 10, 64)
+		if until < since {
+			until = lasting
+		}
+		p.pauses = append(p.pauses, stretch{since, until})
+	}
+	slices.Reverse(p.pauses)
 }
 
 // switching notes that a switch was sent to a service whose clock shows now.
@@ -240,12 +324,15 @@ func (u *userBook) switching(now int64) {
 // answered takes what became of a switch: at is when recording was switched off as the
 // answer has it, known whether there was an answer.
 func (p *pauseBook) answered(s *historyv1.Settings, service int, now int64) {
+	p.exact = p.exact && s != nil
 	p.open--
 	p.latest = max(p.latest, now)
 	if s == nil {
 		p.unknown, p.halfway = p.unknown+1, p.divided
 	} else {
-		p.said(service)
+		if p.said(service); !p.divided { // and has warmed the user up
+			p.cold, p.forgotten = false, false
+		}
 	}
 	switch {
 	case p.unknown > 0 || p.open > 0 || p.beside:

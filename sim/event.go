@@ -80,7 +80,7 @@ func (w *World) forget(uid string) {
 			continue
 		}
 		w.ghosts = slices.DeleteFunc(w.ghosts, func(g *ghost) bool { return g.x.what == "warm" && g.x.keys[0].UID == section })
-		w.cold[uid] = true
+		w.isCold(uid)
 		w.tracef("cache   forgets %s", section)
 	}
 }
@@ -180,8 +180,13 @@ func (w *World) remembers(number int, k history.Key, at time.Time) bool {
 
 func (w *World) allCold() {
 	for _, uid := range w.uids {
-		w.cold[uid] = true
+		w.isCold(uid)
 	}
+}
+
+// isCold notes that the cache knows nothing of a user, until somebody asks.
+func (w *World) isCold(uid string) {
+	w.cold[uid], w.oracle.users[uid].pause.forgotten = true, true
 }
 
 // disturbed says that what is known of switches on their way is not certain any more.

@@ -189,8 +189,9 @@ func (v view) String() string {
 // bounds are facts that must be in what a reader sees, and those that may be.
 type bounds struct {
 	must, may []*fact
-	cut       int64 // everything up to it was deleted, and nothing of what there may be; 0 for no cut
-	off       int64 // recording may have been off since then, and what is played meanwhile does not count; 0 where it was not
+	cut       int64            // everything up to it was deleted, and nothing of what there may be; 0 for no cut
+	off       int64            // recording may have been off since then, and what is played meanwhile does not count; 0 where it was not
+	known     map[*fact]*known // what is known of each, where recording may have been off
 }
 
 // judge reports what is wrong with a view, empty when nothing is.
@@ -346,13 +347,14 @@ func (b *bounds) leastWatched() int64 {
 	if cut > 0 && len(b.may) > 0 {
 		cut = slices.MinFunc(b.may, func(a, b *fact) int { return cmp.Compare(a.at, b.at) }).at - 1
 	}
+	least := b.leastCounted(cut)
 	must := make([]*fact, len(b.must))
 	for i, f := range b.must {
-		recorded := *f
-		if b.off > 0 && f.at > b.off {
-			recorded.watched = max(min(b.saidBefore(f), b.off-max(f.started, cut)), 0)
+		counted := *f
+		if n, bounded := least[f]; bounded {
+			counted.watched = n
 		}
-		must[i] = &recorded
+		must[i] = &counted
 	}
 	all := spans(must, cut)
 	for _, f := range b.may {
@@ -363,16 +365,79 @@ func (b *bounds) leastWatched() int64 {
 	return played(all)
 }
 
-// saidBefore is what the viewing of a report is sure to have played where time is short: the least that
-// any of its reports until then may have said.
-func (b *bounds) saidBefore(f *fact) int64 {
-	least := f.watched
-	for _, g := range b.may {
-		if g.viewing() == f.viewing() && g.at <= f.at && g.watched > 0 {
-			least = min(least, g.watched)
+// leastCounted returns what counts at least of each report that may have met a pause. It is bounded by the time in which recording
+// was on, and by what counts of the reports of its viewing that may have come before it.
+func (b *bounds) leastCounted(cut int64) map[*fact]int64 {
+	if b.off == 0 {
+		return nil
+	}
+	least, loses := make(map[*fact]int64), make(map[*fact]bool)
+	for _, f := range b.may {
+		from := max(f.started, cut)
+		switch k := b.known[f]; {
+		case f.watched == 0:
+		case k.exact:
+			if loses[f] = recorded(k.pauses, f.started, f.at) < f.at-f.started; k.switchedSince(f.started) {
+				least[f] = max(min(f.watched, recorded(k.pauses, from, f.at)), 0)
+			}
+		case f.at > b.off:
+			loses[f], least[f] = true, max(min(f.watched, b.off-from), 0)
+		default:
+			least[f] = f.watched
+		}
+	}
+	for again := true; again; {
+		again = false
+		for f, n := range least {
+			if m := b.leastBeside(f, n, least, loses); m < n {
+				least[f], again = m, true
+			}
 		}
 	}
 	return least
+}
+
+// leastBeside returns what counts at least of a report beside the others of its viewing that may have come before it.
+func (b *bounds) leastBeside(f *fact, n int64, least map[*fact]int64, loses map[*fact]bool) int64 {
+	counts := func(g *fact) int64 {
+		if n, bounded := least[g]; bounded {
+			return n
+		}
+		return g.watched
+	}
+	k := b.known[f]
+	for _, g := range b.may {
+		if g == f || g.watched == 0 || g.viewing() != f.viewing() || k.acked > 0 && b.known[g].sent > k.acked {
+			continue
+		}
+		if g.at <= f.at {
+			between := int64(0)
+			if k.exact {
+				between = recorded(k.pauses, g.at, f.at)
+			}
+			n = min(n, counts(g)+between)
+		}
+		if loses[g] { // and what was taken off it was taken off this one, too
+			n = min(n, counts(g)+max(f.watched-g.watched, 0))
+		}
+	}
+	return n
+}
+
+// mostCounted returns the reports with what counts of them at most: nothing of a pause that they were judged by.
+func (b *bounds) mostCounted() []*fact {
+	if b.off == 0 {
+		return b.may
+	}
+	all := slices.Clone(b.may)
+	for i, f := range all {
+		if k := b.known[f]; k.exact && f.watched > 0 {
+			counted := *f
+			counted.watched = min(f.watched, max(recorded(k.pauses, f.started, f.at), 1))
+			all[i] = &counted
+		}
+	}
+	return all
 }
 
 // played sums up over the devices what viewings have played. At each moment that one plays of a device
@@ -412,7 +477,7 @@ func played(viewings map[string]*span) (total int64) {
 }
 
 func (b *bounds) judgeWatched(v view) string {
-	may := spans(b.may, b.cut)
+	may := spans(b.mostCounted(), b.cut)
 	least, most, viewings := b.leastWatched(), played(may), len(may)
 	if (v.watched < least || v.watched > most) && viewings <= history.MaxWatches {
 		return fmt.Sprintf("%d ms were watched and must be %d to %d", v.watched, least, most)

@@ -108,6 +108,9 @@ func (w *World) judge() {
 	w.oracle.rest()
 	w.snapshot, w.judged = nil, time.Now()
 	begun := w.oracle.now()
+	for _, u := range w.oracle.users {
+		u.pause.forgotten = false
+	}
 	if clear(w.cold); w.rolling != nil {
 		w.rolling.look()
 	}

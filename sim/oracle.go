@@ -14,7 +14,7 @@ import (
 func newOracle(uids []string, divided bool) *oracle {
 	o := &oracle{users: make(map[string]*userBook)}
 	for _, uid := range uids {
-		o.users[uid] = &userBook{keys: make(map[history.Object]*book), pause: pauseBook{divided: divided}}
+		o.users[uid] = &userBook{keys: make(map[history.Object]*book), pause: pauseBook{divided: divided, exact: true}}
 	}
 	return o
 }
@@ -33,6 +33,7 @@ type attempt struct {
 	ack    historyv1.Ack
 	sent   int64
 	knows  int64 // the time of the record that it names by an etag, 0 for none
+	exact  bool  // the pauses were known for certain when it was sent
 }
 
 // report notes that a report was sent, as the service takes it in.
@@ -41,11 +42,11 @@ func (o *oracle) report(key history.Key, f fact, ack historyv1.Ack) *attempt {
 	b := u.book(key.Object)
 	k := b.by[f]
 	if k == nil {
-		k = &known{fact: f, sent: o.now()}
+		k = &known{fact: f, sent: o.now(), began: u.pause.changes, unsure: !u.pause.certain()}
 		b.by[f], b.facts = k, append(b.facts, k)
 	}
 	k.open++
-	return &attempt{k: k, object: key.Object, uid: key.UID, pauses: u.pause.state(), ack: ack, sent: o.now()}
+	return &attempt{k: k, object: key.Object, uid: key.UID, pauses: u.pause.state(), ack: ack, sent: o.now(), exact: u.pause.certain()}
 }
 
 // answer notes what became of an attempt; unspecified when nobody knows. It reports what
@@ -68,11 +69,12 @@ func (o *oracle) answer(a *attempt, status historyv1.Status, service int) string
 			}
 		case a.k.acked == 0:
 			a.k.acked = o.now()
+			a.k.judged(&u.pause)
 		}
 		if a.sent > o.lost {
 			a.k.said(service)
 		}
-		if u.pause.off(a.pauses, a.k.at) || a.k.late {
+		if u.pause.off(a.pauses, a.k.at) || a.k.late || u.pause.gone(a) {
 			return "a report was recorded although recording is switched off"
 		}
 		if status == historyv1.Status_STATUS_STORED && o.namesGone(a) {
@@ -120,9 +122,10 @@ func (o *oracle) lose(archived func(history.Key) history.Entry, remembers func(s
 			o.archived(key, archived(key))
 			for _, k := range b.all() {
 				k.late = false // the pause is lost, too
+				k.unsure = k.unsure || k.acked == 0
 				switch was := k.acked > o.rested; {
 				case was:
-					k.acked = 0
+					k.acked, k.exact, k.unsure = 0, false, true
 					k.unknown++
 					fallthrough
 				case k.promised:
@@ -140,7 +143,7 @@ func (o *oracle) lose(archived func(history.Key) history.Entry, remembers func(s
 		if p := &u.pause; p.sure && p.open == 0 || p.promised {
 			p.lost(history.UserKey(uid), false, remembers)
 		}
-		u.pause.sure, u.pause.halfway = false, u.pause.divided
+		u.pause.sure, u.pause.exact, u.pause.halfway = false, false, u.pause.divided
 		u.pause.unknown++
 	}
 	o.lost = begun
@@ -330,11 +333,17 @@ func (o *oracle) span(u *userBook, obj history.Object, begun int64) (least int64
 // bounds are the facts behind a cut.
 func (o *oracle) bounds(key history.Key, behind, begun int64) bounds {
 	bs := bounds{cut: behind, off: o.users[key.UID].pause.first}
+	if bs.off > 0 {
+		bs.known = make(map[*fact]*known)
+	}
 	for _, k := range o.users[key.UID].book(key.Object).facts {
 		if k.at <= behind || !k.may() {
 			continue
 		}
 		bs.may = append(bs.may, &k.fact)
+		if bs.known != nil {
+			bs.known[&k.fact] = k
+		}
 		if k.acked > 0 && k.acked < begun {
 			bs.must = append(bs.must, &k.fact)
 		}

@@ -38,6 +38,9 @@ func (w *World) settings(c *client) {
 		}
 		if calm {
 			p.read(got)
+			if !p.exact && !p.halfway && p.open == 0 {
+				p.learn(w.archivedAt(history.UserKey(c.uid)).User.Pause)
+			}
 		}
 	})
 }

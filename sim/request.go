@@ -238,6 +238,7 @@ func (w *World) pause(c *client, req *historyv1.PutSettingsRequest) {
 			return
 		}
 		p.answered(resp.Settings, s.number, max(now, s.clock.nowMS()))
+		p.remember(w.cache.load(history.UserKey(c.uid)).User.Pause)
 	})
 }
 

@@ -101,10 +101,12 @@ func (w *World) sequence() (judge bool) {
 		return true
 	}
 	switch d.n(20) {
-	case 0, 1:
+	case 0:
 		for range 4 + d.n(12) {
 			s.maybe(s.draw(d))
 		}
+	case 1:
+		s.pauseWithin(d)
 	case 2:
 		s.interleave(d)
 	case 3:
@@ -457,6 +459,32 @@ func (s *sequence) switchBehind(d *dice) {
 	s.actBy(1, readSome)
 	s.actBy(1, readSome)
 	s.maybe(landAll)
+}
+
+// pauseWithin has sessions go on while recording is switched off and on, again and again. Reports of before come once more after the
+// next switch.
+func (s *sequence) pauseWithin(d *dice) {
+	clear(s.w.delayed)
+	s.focus = d.n(len(s.objects))
+	s.maybe(reportNow)
+	for range 2 + d.n(3) {
+		for _, recording := range [...]bool{false, true} {
+			if c := s.idle(d); c != nil {
+				s.w.pause(c, &historyv1.PutSettingsRequest{Uid: c.uid, Recording: recording})
+				s.answered(c)
+			}
+			s.maybe(passTime)
+		}
+		for range 1 + d.n(4) {
+			for _, c := range s.clients {
+				c.watched = max(c.watched, 60_000) // all the time that has passed
+			}
+			s.maybe([...]action{reportAgain, reportAgain, reportNow, repeatOne, repeatOne}[d.n(5)])
+		}
+		if d.one(4) {
+			s.maybe([...]action{archiveAll, forgetUser, removeOne, clearLast}[d.n(4)])
+		}
+	}
 }
 
 // bringBack has what was removed come back from a backup, while the write of that is held up, or others go on.
