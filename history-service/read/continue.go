@@ -1,6 +1,7 @@
 package read
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -71,9 +72,7 @@ func (r *Reader) continued(ctx context.Context, req *historyv1.ContinueRequest, 
 	if err := r.dropHidden(ctx, req.GetUid(), &owner, &p); err != nil {
 		return err
 	}
-	for _, it := range p.items {
-		list.add(it)
-	}
+	list.addAll(p.items)
 	return nil
 }
 
@@ -92,9 +91,7 @@ func (r *Reader) recent(ctx context.Context, section string, typ uint32, list *c
 		if err != nil {
 			return nil, err
 		}
-		for _, it := range p.items {
-			list.add(it)
-		}
+		list.addAll(p.items)
 		items, left = append(items, p.items...), left-q.Limit
 		if !p.more || list.complete() {
 			break
@@ -159,6 +156,15 @@ func (p partNumber) after(o partNumber) bool {
 	return p.season > o.season || p.season == o.season && p.episode > o.episode
 }
 
+// addAll adds a page of records in the order in which they were played: what was brought back stands before later ones.
+func (l *continueList) addAll(page []history.Item) {
+	byPlayed := slices.Clone(page)
+	slices.SortStableFunc(byPlayed, func(a, b history.Item) int { return cmp.Compare(b.Record.PlayedAt(), a.Record.PlayedAt()) })
+	for _, it := range byPlayed {
+		l.add(it)
+	}
+}
+
 func (l *continueList) add(it history.Item) {
 	rules := l.rules.Of(it.Object.Type)
 	unfinished, completed := rules.Unfinished(it.Record), rules.Completed(it.Record)
@@ -172,10 +178,10 @@ func (l *continueList) add(it history.Item) {
 	number := partOf(it.Record.Meta)
 	s := l.series[seriesName{it.Object.Type, name}]
 	if s == nil {
-		s = &series{played: it.Record.PlayedAt(), begun: make(map[partNumber]history.Item)}
+		s = &series{begun: make(map[partNumber]history.Item)}
 		l.series[seriesName{it.Object.Type, name}] = s
 	}
-	s.dismissed = max(s.dismissed, it.Record.DismissedAt())
+	s.played, s.dismissed = max(s.played, it.Record.PlayedAt()), max(s.dismissed, it.Record.DismissedAt())
 	switch known := s.item.Record != nil; {
 	case !completed:
 		if _, ok := s.begun[number]; !ok && number != (partNumber{}) {

@@ -113,6 +113,24 @@ func TestDismissedSeries(t *testing.T) {
 	wantGoOn(t, "played again", s, "a1-6 film")
 }
 
+// TestContinueBesideARestore: what is brought back stands first in the list, though others of its series were played after it. To go on
+// with there is what there was, and a dismissal that is over stays so.
+func TestContinueBesideARestore(t *testing.T) {
+	h := newHouse(t)
+	s := h.service(t)
+	apply(t, s, numbered("1-1", stop, 9000, 1000), numbered("1-2", stop, 8000, 1000))
+	dismiss(t, s, false, "a1-1")
+	backup := export(t, s, "ann")
+	h.clock.Add(60_000)
+	apply(t, s, numbered("1-2", stop, -50_000, 1200))
+	wantGoOn(t, "played since", s, "a1-2")
+	if _, err := s.Delete(t.Context(), &historyv1.DeleteRequest{Uid: "ann", Objects: []*historyv1.Object{{Id: "a1-1", Type: 1}}}); err != nil {
+		t.Fatal(err)
+	}
+	wantCounts(t, "restore", imports(t, s, restored("ann", backup...)), counts{stored: 1, stale: 1})
+	wantGoOn(t, "with an older part that was brought back", s, "a1-2")
+}
+
 // TestDismissWhatTheArchiveHas: a decision about a record that the cache has no more is
 // archived with it. While nobody knows whether there is a record, nothing is decided.
 func TestDismissWhatTheArchiveHas(t *testing.T) {
