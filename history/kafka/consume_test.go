@@ -70,40 +70,67 @@ func TestConsumeGoesOnAfterAGap(t *testing.T) {
 	}
 }
 
-// TestConsumeFromANewLog has the topic deleted and made anew under a job: the new
-// offsets are behind what it has committed, and are committed all the same.
+// TestConsumeFromANewLog has the topic deleted and made anew under a job: that ends the generation, and the next one
+// reads and commits the new log.
 func TestConsumeFromANewLog(t *testing.T) {
 	c := cluster(t)
 	cfg := fresh(t, c.ListenAddrs())
 	cfg.Partitions = 1
 	q := open(t, cfg)
 	keys := announced(5)
+	generations := 0
 	err := q.Consume(t.Context(), func(ctx context.Context, claim history.Claim) error {
-		for _, rounds := range []int{2, 1} {
-			for range rounds {
-				publish(t, q, keys)
-			}
-			d, err := fetch(ctx, claim, rounds*len(keys))
-			if err != nil {
-				return err
-			}
-			if err := claim.Commit(ctx, d); err != nil {
-				return err
-			}
-			if rounds == 2 {
-				if err := errors.Join(c.DeleteTopic(cfg.Topic), c.CreateTopic(cfg.Topic, 1, nil)); err != nil {
-					return err
-				}
-			}
+		generations++
+		if generations == 1 {
+			publish(t, q, keys)
+			publish(t, q, keys)
 		}
-		return nil
+		d, err := fetch(ctx, claim, len(keys)*(3-generations))
+		if err != nil {
+			return err
+		}
+		if want := int64(3 - generations); d.Offsets[0] != want {
+			t.Errorf("generation %d: fetched up to offset %d, want %d", generations, d.Offsets[0], want)
+		}
+		if err := claim.Commit(ctx, d); err != nil || generations == 2 {
+			return err
+		}
+		if err := errors.Join(c.DeleteTopic(cfg.Topic), c.CreateTopic(cfg.Topic, 1, nil)); err != nil {
+			return err
+		}
+		publish(t, q, keys)
+		<-ctx.Done()
+		return ctx.Err()
 	})
-	if err != nil {
-		t.Fatal(err)
+	if err != nil || generations != 2 {
+		t.Fatalf("%d generations, %v, want 2", generations, err)
 	}
 	publish(t, q, keys[:1])
 	if got := receive(t, q, 1); got.Offsets[0] != 2 {
 		t.Errorf("got the message before offset %d, want that before 2", got.Offsets[0])
+	}
+}
+
+// TestConsumeFromAShorterLog has a log end before what the group has committed, as after the loss of a leader: its first message is
+// next, and is committed, though the offset is less.
+func TestConsumeFromAShorterLog(t *testing.T) {
+	c := cluster(t)
+	cfg := fresh(t, c.ListenAddrs())
+	cfg.Partitions = 1
+	q := open(t, cfg)
+	keys := announced(5)
+	publish(t, q, keys)
+	err := q.Consume(t.Context(), func(ctx context.Context, claim history.Claim) error {
+		return claim.Commit(ctx, history.Delivery{Offsets: map[int]int64{0: 7}})
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for want := int64(1); want <= 2; want++ {
+		if got := receive(t, q, len(keys)); got.Offsets[0] != want || got.Messages != 1 {
+			t.Errorf("got %d messages before offset %d, want one before %d", got.Messages, got.Offsets[0], want)
+		}
+		publish(t, q, keys)
 	}
 }
 
