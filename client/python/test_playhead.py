@@ -107,7 +107,8 @@ class AgainstPlayhead(unittest.TestCase):
     def test_many(self):
         begun = ago(seconds=3000)
         beats = [heartbeat(1, str(i), "stop", i + 1.0, at=begun + timedelta(seconds=i), meta={"text": "x" * 900}) for i in range(2500)]
-        self.assertEqual({r["status"] for r in self.user.report(*beats)}, {"stored"})
+        # "unchanged" is what a request gets that was sent again, because its answer was late.
+        self.assertLessEqual({r["status"] for r in self.user.report(*beats)}, {"stored", "unchanged"})
         self.assertEqual([r["object"]["id"] for r in self.user.history()], [str(i) for i in reversed(range(2500))])
         some = list(self.user.history(since=begun + timedelta(seconds=2400.5), until=begun + timedelta(seconds=2490.5)))
         self.assertEqual(len(some), 90)
