@@ -810,4 +810,6 @@ func TestBackup(t *testing.T) {
 	v.says("#list li:nth-child(1)", "4:00 of 10:00")
 	v.says("#list li:nth-child(1)", "Restored")
 	v.says("#list li:nth-child(2)", "Completed")
+	v.click("#list li:nth-child(1) .title")
+	v.until("/You stopped at 4:00, \\d+ minutes? ago/.test(document.querySelector('#resumed').innerText)") // and not just now, when it came back
 }

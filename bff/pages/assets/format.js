@@ -101,6 +101,11 @@ export function title(record) {
   return record.meta?.title?.trim() || record.object.id;
 }
 
+/** When a record was last played, also where it was restored after that. @param {any} record */
+export function played(record) {
+  return new Date(record.played_at ?? record.event_time);
+}
+
 /** A season or an episode, 0 for what is no number of one. @param {string | undefined} text */
 export function partNumber(text) {
   return /^\d{1,10}$/.test(text ?? '') ? Number(text) : 0;

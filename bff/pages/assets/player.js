@@ -1,7 +1,7 @@
 // @ts-check
 import { Api, Problem, home, said } from './api.js';
 import { find, write } from './dom.js';
-import { ago, clock, kindName, refusal, title } from './format.js';
+import { ago, clock, kindName, played, refusal, title } from './format.js';
 import { kept } from './kept.js';
 import { t } from './language.js';
 import { key } from './outbox.js';
@@ -62,7 +62,7 @@ function load(record) {
     enable();
   }, { once: true });
   known = Date.parse(record?.event_time ?? 0);
-  if (resumes) offer('#resumed', t('You stopped at {at}, {ago}.', { at: clock(record.resume_ms), ago: ago(new Date(record.event_time)) }));
+  if (resumes) offer('#resumed', t('You stopped at {at}, {ago}.', { at: clock(record.resume_ms), ago: ago(played(record)) }));
 }
 
 /** @param {number} ms */
@@ -99,7 +99,7 @@ function conflict(record) {
     reporter.release(here);
     if (!here) go(record.position_ms);
   };
-  const values = { at: clock(record.position_ms), who: record.device || t('another device'), ago: ago(new Date(record.event_time)) };
+  const values = { at: clock(record.position_ms), who: record.device || t('another device'), ago: ago(played(record)) };
   offer('#conflict', record.completed ? t('This was completed elsewhere, {ago}.', values) : t('You went on to {at} on {who}, {ago}.', values));
   find('#jump', HTMLButtonElement).hidden = Boolean(record.completed);
   find('#jump', HTMLButtonElement).onclick = () => decide(false);

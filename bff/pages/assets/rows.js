@@ -1,6 +1,6 @@
 // @ts-check
 import { el, write } from './dom.js';
-import { ago, clock, day, moment, nextPart, part, partNumber, progress, spoken, title, typeName } from './format.js';
+import { ago, clock, day, moment, nextPart, part, partNumber, played, progress, spoken, title, typeName } from './format.js';
 import { counted, t } from './language.js';
 import { key } from './outbox.js';
 
@@ -124,10 +124,10 @@ function seriesEntry(toggle) {
 
 /** @param {HTMLTimeElement} when @param {any} record */
 function writeTime(when, record) {
-  const played = new Date(record.played_at ?? record.event_time);
-  write(when, ago(played));
-  when.dateTime = played.toISOString();
-  when.title = moment(played);
+  const at = played(record);
+  write(when, ago(at));
+  when.dateTime = at.toISOString();
+  when.title = moment(at);
 }
 
 /** Where an earlier session of a record stopped, as a way back. @param {any} record @param {any} viewing */
