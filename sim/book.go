@@ -74,6 +74,9 @@ type witnesses struct {
 	remember []int
 }
 
+// memory reports whether a service remembers what it has said of a key at a time.
+type memory func(service int, k history.Key, at time.Time) bool
+
 func (s *witnesses) said(service int) {
 	s.told = time.Now()
 	if !slices.Contains(s.by, service) {
@@ -90,7 +93,7 @@ func (s *witnesses) saidBeside(service int) {
 }
 
 // lost notes that the cache was lost. Safe is what needs no witness, as what is archived.
-func (s *witnesses) lost(k history.Key, safe bool, remembers func(int, history.Key, time.Time) bool) {
+func (s *witnesses) lost(k history.Key, safe bool, remembers memory) {
 	s.remember = s.remember[:0]
 	for _, service := range s.by {
 		if remembers(service, k, s.told) {

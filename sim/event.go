@@ -141,7 +141,7 @@ func (w *World) loseCache(d *dice) {
 			x.late = nil
 		}
 	}
-	w.oracle.lose(w.inArchive, w.remembers)
+	w.oracle.lose(w.inArchive, w.remembers, w.remembersDelete)
 	for _, c := range w.clients { // they may have what nobody was told of for certain
 		c.backup = nil
 	}
@@ -162,20 +162,40 @@ func (w *World) loseCache(d *dice) {
 // it so lately that it must have, or, of a user's own state, what was decided not too long
 // ago: it brings that back.
 func (w *World) remembers(number int, k history.Key, at time.Time) bool {
-	for _, s := range w.services {
-		if s.number != number || s.dead.Load() {
-			continue
-		}
-		if k.IsUser() {
-			return time.Since(at) < 9*time.Minute
-		}
-		held := slices.ContainsFunc(w.sectionsOf(k.UID), func(section string) bool {
-			_, _, held := s.held.Get(history.Key{UID: section, Object: k.Object})
-			return held
-		})
-		return held || time.Since(at) < w.traits.retain-requestLimit
+	s := w.living(number)
+	switch {
+	case s == nil:
+		return false
+	case k.IsUser():
+		return time.Since(at) < 9*time.Minute
 	}
-	return false
+	return time.Since(at) < w.traits.retain-requestLimit || slices.ContainsFunc(w.sectionsOf(k.UID), s.holds(k.Object))
+}
+
+// remembersDelete reports whether a service does so of a delete: it remembers the tombstones in other
+// sections longer than the one of the object's own section, which is written first.
+func (w *World) remembersDelete(number int, k history.Key, at time.Time) bool {
+	s := w.living(number)
+	lacks := func(section string) bool { return !s.holds(k.Object)(section) }
+	return s != nil && (time.Since(at) < w.traits.retain-requestLimit || !slices.ContainsFunc(w.sectionsOf(k.UID), lacks))
+}
+
+// living returns the service of a number, nil where it is dead.
+func (w *World) living(number int) *service {
+	for _, s := range w.services {
+		if s.number == number && !s.dead.Load() {
+			return s
+		}
+	}
+	return nil
+}
+
+// holds returns a function that reports whether a service has an object of a section in memory.
+func (s *service) holds(o history.Object) func(section string) bool {
+	return func(section string) bool {
+		_, _, held := s.held.Get(history.Key{UID: section, Object: o})
+		return held
+	}
 }
 
 func (w *World) allCold() {

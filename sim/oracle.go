@@ -5,7 +5,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/playhead/playhead/history"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
@@ -114,7 +113,7 @@ func (o *oracle) namesGone(a *attempt) bool {
 // lose notes that the cache has lost, perhaps, everything since all was archived. All that was
 // acknowledged as queued comes back, until everything is done that there is to do, and so
 // does what is archived, and what a service remembers, if it lives until then.
-func (o *oracle) lose(archived func(history.Key) history.Entry, remembers func(service int, k history.Key, at time.Time) bool) {
+func (o *oracle) lose(archived func(history.Key) history.Entry, remembers, remembersDelete memory) {
 	begun := o.now()
 	for uid, u := range o.users {
 		for obj, b := range u.keys {
@@ -137,7 +136,7 @@ func (o *oracle) lose(archived func(history.Key) history.Entry, remembers func(s
 			for _, k := range b.restored {
 				k.acked = 0
 			}
-			forget(b.deletes, o.rested, key, remembers)
+			forget(b.deletes, o.rested, key, remembersDelete)
 		}
 		forget(u.clears, o.rested, history.UserKey(uid), remembers)
 		if p := &u.pause; p.sure && p.open == 0 || p.promised {
@@ -196,7 +195,7 @@ func (o *oracle) shows(b *book, k history.Key, least int64, e history.Entry) boo
 	return bs.judge(recordView(e.Record.Visible(k.Object, &e.User))) == ""
 }
 
-func forget(cuts []*cut, since int64, k history.Key, remembers func(int, history.Key, time.Time) bool) {
+func forget(cuts []*cut, since int64, k history.Key, remembers memory) {
 	for _, c := range cuts {
 		if c.acked > since || c.promised {
 			c.acked = 0
