@@ -138,6 +138,22 @@ func TestSpeedsOfOneMoment(t *testing.T) {
 	}
 }
 
+// TestTakenOffAtOneMoment: of two reports of a session that count the same at the same time the one stays of which a pause took more, or it
+// would count in full when it comes again.
+func TestTakenOffAtOneMoment(t *testing.T) {
+	said := func(speed, unrecorded int64) *history.Record {
+		e := history.Event{Kind: history.KindProgress, At: epoch, Session: "s", StartedAt: epoch - 3000, Watched: 1, Speed: speed}
+		r := e.Record()
+		r.Watches[0].Unrecorded = unrecorded
+		return r
+	}
+	for _, test := range []struct{ a, b *history.Record }{{said(0, 0), said(25, 499)}, {said(25, 499), said(0, 0)}, {said(0, 499), said(25, 0)}} {
+		if r := history.Merge(test.a, test.b); len(r.Watches) != 1 || r.Watches[0].Unrecorded != 499 {
+			t.Errorf("%+v and %+v: got %+v", test.a.Watches, test.b.Watches, r.Watches)
+		}
+	}
+}
+
 // BenchmarkWatched is what readers of a record with some sessions pay for it.
 func BenchmarkWatched(b *testing.B) {
 	for _, n := range []int{1, 4, 16, 128} {
