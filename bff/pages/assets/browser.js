@@ -18,7 +18,7 @@ export const browser = {
   /** @param {URL} address @param {string[]} protocols */
   socket: (address, protocols) => new WebSocket(address, protocols),
   /** @param {URL} address @param {RequestInit} request */
-  fetch: (address, request) => fetch(address, request),
+  fetch: (address, request) => fetch(address, { ...request, redirect: 'error' }), // what was played is for the edge alone
   /** @param {string} type of an event of the page @param {(e: any) => void} act */
   on: (type, act) => (type === 'visibilitychange' ? globalThis.document : globalThis)?.addEventListener?.(type, act),
   visible: () => !globalThis.document?.hidden,

@@ -1,7 +1,10 @@
 // What the client does, case by case: node --test
 import test from 'node:test';
 import assert from 'node:assert/strict';
-import { below } from '../assets/browser.js';
+import { once } from 'node:events';
+import { createServer } from 'node:http';
+import { below, browser } from '../assets/browser.js';
+import { Playhead } from '../assets/playhead.js';
 import { Device, Tab, World } from './world.mjs';
 
 /** A page of a device of a new world, connected unless it shall not be. */
@@ -1344,4 +1347,36 @@ test('viewings() asks once, and tells what is wrong', async () => {
   assert.deepEqual(await client.viewings({ id: 'none', type: 1 }), []);
   answer = { status: 503, ok: false };
   await assert.rejects(client.viewings({ id: 'none', type: 1 }), { message: 'status 503', status: 503 });
+});
+
+test('a portal that sends requests elsewhere has them go nowhere', async (t) => {
+  const reached = [];
+  const listen = async (answer) => {
+    const server = createServer(answer).listen(0, '127.0.0.1');
+    t.after(() => {
+      server.close();
+      server.closeAllConnections();
+    });
+    await once(server, 'listening');
+    return `http://127.0.0.1:${server.address().port}`;
+  };
+  const portal = await listen((request, answer) => {
+    reached.push(request.url);
+    answer.end('{}');
+  });
+  const url = await listen((request, answer) => answer.writeHead(307, { Location: `${portal}/login` }).end());
+  const asked = [];
+  const page = { ...browser, on() {}, socket: () => { throw new Error('none'); }, fetch: (...request) => asked[asked.push(browser.fetch(...request)) - 1] };
+  const client = new Playhead({ url, token: () => 'good', page });
+  t.after(() => client.leave());
+  client.report({ object: { id: '1', type: 1 }, kind: 'stop', position_ms: 1, event_time: new Date().toISOString() });
+  const closed = once(client, 'close');
+  client.connect();
+  await closed; // after it asked why there is no WebSocket
+  await assert.rejects(client.viewings({ id: '1', type: 1 }));
+  client.leave();
+  assert.equal(asked.length, 3);
+  await Promise.allSettled(asked);
+  assert.deepEqual(reached, []);
+  assert.equal(client.waiting, 1);
 });
