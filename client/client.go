@@ -93,8 +93,9 @@ var (
 // Client sends heartbeats in the order of their reports; one that the edge fails on goes
 // after the others. Its methods may be called from many goroutines.
 type Client struct {
-	cfg  Config
-	wake chan struct{} // capacity 1: there is something to send
+	cfg     Config
+	wake    chan struct{} // capacity 1: there is something to send
+	running chan struct{} // capacity 1: full while Run does
 
 	// Of the goroutine of Run.
 	token   chan tokenAnswer // the answer of a call of Token that is under way, nil for none
@@ -129,7 +130,7 @@ func New(cfg Config) (*Client, error) {
 		return nil, fmt.Errorf("client: device %.64q: want at most %d bytes of UTF-8", cfg.Device, maxDevice)
 	}
 	cfg.defaults()
-	c := &Client{cfg: cfg, wake: make(chan struct{}, 1), empty: make(chan struct{})}
+	c := &Client{cfg: cfg, wake: make(chan struct{}, 1), running: make(chan struct{}, 1), empty: make(chan struct{})}
 	close(c.empty)
 	c.outbox = newOutbox(max(cfg.Queue, 2*maxBatch), cfg.Patience, !cfg.NoRecords)
 	return c, nil

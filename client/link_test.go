@@ -841,6 +841,28 @@ func TestAClockThatIsWrong(t *testing.T) {
 	}
 }
 
+// A Run that begins while another one is there sends nothing until that has ended.
+func TestOneRunAtATime(t *testing.T) {
+	bubble(t, client.Config{}, func(w *world) {
+		first := w.run()
+		synctest.Wait()
+		second, third := w.run(), w.run()
+		w.report("a")
+		w.flush(time.Minute)
+		synctest.Wait()
+		if got := len(w.connections()); got != 1 {
+			w.Errorf("got %d connections of two that run, want 1", got)
+		}
+		_, _ = third(), first() // one that ends before it was its turn
+		w.report("b")
+		w.flush(time.Minute)
+		if got := len(w.connections()); got != 2 {
+			w.Errorf("got %d connections after the first has ended, want 2", got)
+		}
+		_ = second()
+	})
+}
+
 // A viewing goes on while the device's clock is set: its beginning stays where it was.
 func TestAClockThatIsSetDuringAViewing(t *testing.T) {
 	for _, set := range []time.Duration{-time.Hour, -20 * time.Second, 48 * time.Hour, 0} {

@@ -19,8 +19,14 @@ const (
 )
 
 // Run sends what is reported until ctx is done. To have all of it answered, call
-// [Client.Flush] before. It fails with [ErrRefused] only.
+// [Client.Flush] before. It fails with [ErrRefused] only. A call waits until an earlier one has ended.
 func (c *Client) Run(ctx context.Context) error {
+	select {
+	case c.running <- struct{}{}:
+		defer func() { <-c.running }()
+	case <-ctx.Done():
+		return nil
+	}
 	for failures := 0; ; failures++ {
 		began := time.Now()
 		heard, err := c.attempt(ctx)
