@@ -18,10 +18,22 @@ func (r *Record) resume() (position, at int64) {
 }
 
 // DismissedAt returns when the user took the record out of what to go on with, in Unix
-// milliseconds; 0 where that was taken back, or something was played after it.
+// milliseconds; 0 where that was taken back, or something was played after it. A mark plays nothing.
 func (r *Record) DismissedAt() int64 {
-	if at := r.Dismissed.Time(); r.Dismissed == VersionOf(at, RankDismissed) && at >= r.PlayedAt() {
+	if at := r.Dismissed.Time(); r.Dismissed == VersionOf(at, RankDismissed) && at >= r.ViewedAt() {
 		return at
+	}
+	return 0
+}
+
+// ViewedAt returns when the latest report of a viewing was, in Unix milliseconds: before [Record.PlayedAt] where a mark is the latest
+// event, and 0 where there is no viewing.
+func (r *Record) ViewedAt() int64 {
+	if r.listed() {
+		return r.PlayedAt()
+	}
+	if n := len(r.Viewings); n > 0 { // oldest first
+		return r.Viewings[n-1].Version.Time()
 	}
 	return 0
 }

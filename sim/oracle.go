@@ -520,7 +520,7 @@ func (o *oracle) checkDismissed(k history.Key, v view, begun int64) string {
 	})
 	switch {
 	case !v.found || o.restored(k):
-	case v.dismissed != 0 && v.dismissed < v.at:
+	case v.dismissed != 0 && v.dismissed < v.at && !slices.ContainsFunc(b.facts, func(f *known) bool { return f.mark != 0 && f.at == v.at }):
 		return fmt.Sprintf("%s was played after it was dismissed at %s", k, moment(v.dismissed))
 	case v.dismissed != 0 && !may:
 		return fmt.Sprintf("%s is shown as dismissed at %s, and is not", k, moment(v.dismissed))

@@ -181,7 +181,7 @@ func (l *continueList) add(it history.Item) {
 		s = &series{begun: make(map[partNumber]history.Item)}
 		l.series[seriesName{it.Object.Type, name}] = s
 	}
-	s.played, s.dismissed = max(s.played, it.Record.PlayedAt()), max(s.dismissed, it.Record.DismissedAt())
+	s.played, s.dismissed = max(s.played, it.Record.ViewedAt()), max(s.dismissed, it.Record.DismissedAt())
 	switch known := s.item.Record != nil; {
 	case !completed:
 		if _, ok := s.begun[number]; !ok && number != (partNumber{}) {

@@ -113,6 +113,31 @@ func TestDismissedSeries(t *testing.T) {
 	wantGoOn(t, "played again", s, "a1-6 film")
 }
 
+// TestDismissedAndMarked: a mark plays nothing, so that what was dismissed stays so, and its series.
+func TestDismissedAndMarked(t *testing.T) {
+	h := newHouse(t)
+	s := h.service(t)
+	apply(t, s, numbered("1-1", finish, 9000, 3600), numbered("1-2", progress, 8000, 600), film("ann/film", stop, 9500, 1000))
+	dismiss(t, s, false, "a1-2", "film")
+	for _, m := range []historyv1.Mark{historyv1.Mark_MARK_WATCHED, historyv1.Mark_MARK_UNWATCHED, historyv1.Mark_MARK_RESET} {
+		h.clock.Add(1000)
+		req := &historyv1.MarkRequest{Uid: "ann", Mark: m}
+		for _, id := range []string{"a1-1", "a1-2", "a1-3", "film"} {
+			req.Objects = append(req.Objects, &historyv1.Object{Id: id, Type: 1})
+		}
+		if _, err := s.Mark(t.Context(), req); err != nil {
+			t.Fatal(err)
+		}
+		wantGoOn(t, m.String(), s, "")
+		if it := point(t, s, "ann", "film"); it.GetDismissedMs() != start {
+			t.Errorf("%s: dismissed at %d, want %d", m, it.GetDismissedMs(), start)
+		}
+	}
+	h.clock.Add(2000)
+	apply(t, s, numbered("1-2", progress, -4000, 700), film("ann/film", stop, -4500, 1100))
+	wantGoOn(t, "played again", s, "film a1-2")
+}
+
 // TestContinueBesideARestore: what is brought back stands first in the list, though others of its series were played after it. To go on
 // with there is what there was, and a dismissal that is over stays so.
 func TestContinueBesideARestore(t *testing.T) {

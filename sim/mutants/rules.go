@@ -215,7 +215,7 @@ var mutants = []mutant{
 	{name: "dismissed-same", rule: "what was dismissed is no change of a record", edits: []edit{{record, "a.Dismissed == b.Dismissed && ", ""}}},
 	{name: "dismissed-deleted", rule: "a delete leaves what was dismissed", equivalent: "whatever comes after the delete is later than the decision, so that it is never shown.", edits: []edit{{merge, "\tif r.Dismissed.Time() <= r.Reset {\n\t\tr.Dismissed = 0\n\t}\n", ""}}},
 	{name: "dismissed-behind", rule: "what is dismissed by a clock that is behind is offered", edits: []edit{{shown, "at = max(at, r.Version.Time(), r.Dismissed.Time())", "at = max(at, r.Dismissed.Time())"}}},
-	{name: "dismissed-played", rule: "what was played since is not offered", edits: []edit{{shown, "VersionOf(at, RankDismissed) && at >= r.PlayedAt() {", "VersionOf(at, RankDismissed) {"}}},
+	{name: "dismissed-played", rule: "what was played since is not offered", edits: []edit{{shown, "VersionOf(at, RankDismissed) && at >= r.ViewedAt() {", "VersionOf(at, RankDismissed) {"}}},
 	{name: "offered", rule: "what is offered again is dismissed", edits: []edit{{fold, "g.next.Dismiss(r.At, r.Decision == report.Dismiss)", "g.next.Dismiss(r.At, true)"}}},
 	{name: "offered-partial", rule: "whether there is anything to offer again is decided without the archive", edits: []edit{{reports, "r.Decision != 0 || r.Kind.Marks()", "r.Decision == Dismiss || r.Kind.Marks()"}}},
 	{name: "unwatched", rule: "a mark as unwatched leaves plays", edits: []edit{{record, "rec.PlaysBeforeAt = e.At // and none of them counts", "_ = e.At"}}},
