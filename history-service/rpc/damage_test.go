@@ -231,6 +231,27 @@ func TestOldDeleteOfADamagedRecord(t *testing.T) {
 	}
 }
 
+// TestOldReportOverADamagedRecord has a report from before come where nobody can read the cache's record. What is newer is not forgotten: a
+// clear by a clock that is behind covers it. Without the archive the report is stored all the same.
+func TestOldReportOverADamagedRecord(t *testing.T) {
+	for down, want := range map[bool]historyv1.Status{false: stale, true: stored} {
+		h := smallHouse(t, 100)
+		ids := put(t, h, 1, 10_000)
+		warmUp(t, h, 100)
+		a := &gone{Archive: h.db.Archive()}
+		bad := history.Object{ID: ids[0], Type: 1}
+		s := h.idle(t, func(c *rpc.Config) { c.Cache, c.Archive, c.Keep = smudged{c.Cache, bad}, a, 100 })
+		a.down.Store(down)
+		wantStatuses(t, "a report from before", apply(t, s, beat("ann/"+ids[0], progress, 60_000, 1)), want)
+		h.clock.Store(start - 30_000)
+		healed := h.idle(t, func(c *rpc.Config) { c.Keep = 100 })
+		resp, err := healed.Clear(t.Context(), &historyv1.ClearRequest{Uid: "ann"})
+		if want := start - 10_000; err != nil || !down && resp.GetClearedMs() != want {
+			t.Errorf("clear: got %v, %v; want up to %d", resp, err, want)
+		}
+	}
+}
+
 // unreadable is a cache that can read nothing of its record of one object, not even the
 // revision, until it is written again.
 type unreadable struct {

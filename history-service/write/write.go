@@ -186,7 +186,7 @@ func (g *group) foldLoaded(e history.Entry) {
 // without: an event from below the floor must not look newer than the archive's record, nor count
 // plays twice. The same holds for events that name the record which their device knows, and for a
 // held record that the cache lacks: another service may have deleted it since. When the archive does
-// not answer, those groups fail, and no others.
+// not answer, those groups fail, and no others, but for reports of players over a damaged record.
 //
 // The whole batch waits, so the time is short. A delete without a time of its own (batch.latest) asks as well, because the archive's
 // record may be of a clock that is ahead. It waits even less, and is done without an answer, unless the cache's record is
@@ -207,10 +207,16 @@ func (w *Writer) loadDropped(ctx context.Context, groups []*group) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	for _, g := range w.foldArchived(ctx, need) {
-		if depends || view.Damaged(g.base) {
+		if (depends || view.Damaged(g.base)) && !g.doesWithout() {
 			g.fail()
 		}
 	}
+}
+
+// doesWithout reports whether the archive is asked only because nobody can read the record in the cache, and the reports are players':
+// they are stored as a partial record all the same, which a job completes.
+func (g *group) doesWithout() bool {
+	return view.Damaged(g.base) && !g.batch.latest && !g.batch.whole && !g.matched() && !g.needsRecord() && !g.deletes()
 }
 
 // needArchive returns the groups that cannot be decided without the archive.
@@ -224,15 +230,15 @@ func needArchive(groups []*group) (need []*group) {
 }
 
 // needsArchive reports whether the archive may have a record, dropped by the cache, that is newer than the
-// oldest of the events, or a delete of the held record. So it is where a delete meets a record that nobody can read in the cache:
-// a tombstone in its place would hide what is newer. For a cold user it reports false where the batch can be decided
+// oldest of the events, or a delete of the held record. So it is where nobody can read the record in the cache: what
+// is written in its place may hide what is newer. For a cold user it reports false where the batch can be decided
 // without the archive: the warm-up reads all of the user's row.
 func (g *group) needsArchive() bool {
 	switch {
 	case g.failed:
 		return false
 	case g.base != nil:
-		return (g.batch.latest || g.batch.whole || g.matched() || g.needsRecord() || view.Damaged(g.base) && g.deletes()) && g.base.Partial
+		return (g.batch.latest || g.batch.whole || g.matched() || g.needsRecord() || view.Damaged(g.base)) && g.base.Partial
 	case g.user.Complete():
 		return false
 	case g.matched() || g.batch.latest || g.batch.whole || g.needsRecord():
@@ -274,7 +280,11 @@ func (w *Writer) foldArchived(ctx context.Context, groups []*group) (unanswered 
 		g.user.MergeCleared(entries[i].User.Cleared) // of a cold user the cache may have none
 		g.user.CutTime = max(g.user.CutTime, entries[i].User.CutTime)
 		g.cold = false
-		g.archived = asPartial(g.cut(entries[i].Record), &history.Entry{User: g.user})
+		current := history.Entry{User: g.user}
+		if view.Damaged(g.base) { // a put of what it was may be on its way
+			current.Record = g.base
+		}
+		g.archived = asPartial(g.cut(entries[i].Record), &current)
 		g.older = g.cut(g.older)
 		g.next = history.Merge(history.Merge(g.cut(g.base), g.archived), g.older)
 		g.fold()
