@@ -244,8 +244,9 @@ func (p *player) watchedTime() {
 		p.Errorf("one minute: %+v", r)
 	}
 	var beside []beat // ten sessions of one device in one stretch of half an hour
+	said := at(time.Minute, "progress", minutes(41))
 	for i := range 10 {
-		beside = append(beside, at(time.Minute, "progress", minutes(41)).of("b"+string(rune('0'+i)), 30*time.Minute, minutes(30)))
+		beside = append(beside, said.of("b"+string(rune('0'+i)), 30*time.Minute, minutes(30)))
 	}
 	p.send(strings.TrimSpace(strings.Repeat("stored ", 10)), beside...)
 	if r := p.sees(); r.Watched != minutes(9+15+1+30) {
