@@ -88,7 +88,7 @@ func (w *world) mortal() (m *mortal, cfg job.Config) {
 
 func (w *world) emptyCache() history.Cache {
 	w.Helper()
-	db, err := pebble.Open(w.TempDir(), pebble.Config{Keep: keep})
+	db, err := pebble.Open(w.TempDir(), pebble.Config{Keep: keep, VirtualTime: true})
 	if err != nil {
 		w.Fatal(err)
 	}

@@ -58,7 +58,7 @@ func bubble(t *testing.T, test func(t *testing.T, w *world)) {
 // newWorld opens the stores, inside of the bubble of the test.
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	db, err := pebble.Open(t.TempDir(), pebble.Config{Keep: keep})
+	db, err := pebble.Open(t.TempDir(), pebble.Config{Keep: keep, VirtualTime: true})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -62,6 +62,9 @@ type Config struct {
 	Logger *slog.Logger
 	// Registry takes the metrics. nil means they are not exported.
 	Registry prometheus.Registerer
+	// VirtualTime is for tests in which hours pass at once. Pebble then begins compactions only when it has written a file;
+	// that it also looks for them ten times a second is most of what such an hour costs.
+	VirtualTime bool
 
 	// Of the tests.
 	fs         vfs.FS

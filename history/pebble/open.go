@@ -279,6 +279,9 @@ func (d *DB) options() *pebble.Options {
 		Logger:                      d.fault,
 		EventListener:               d.fault.listener(),
 	}
+	if d.config.VirtualTime {
+		o.Experimental.CompactionScheduler = pebble.NewConcurrencyLimitSchedulerWithNoPeriodicGrantingForTest()
+	}
 	for i := range o.Levels {
 		o.Levels[i].FilterPolicy = bloom.FilterPolicy(10)
 	}
