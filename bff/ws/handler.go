@@ -1,12 +1,15 @@
 package ws
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"math/rand/v2"
+	"net"
 	"net/http"
 	"slices"
 	"strconv"
@@ -178,6 +181,36 @@ func (h *Handler) leave(s *session) {
 	if s.user.conns--; s.user.conns == 0 {
 		delete(h.users, s.uid)
 	}
+}
+
+// session is one connection.
+type session struct {
+	handler *Handler
+	conn    *websocket.Conn
+	wire    net.Conn // below it
+	format  format
+	uid     string
+	user    *user
+	until   time.Time    // the token's end, by the monotonic clock from the handshake on
+	id      uint64       // names the connection if it is told of changes, else 0
+	heard   atomic.Int64 // when the last message came, nanoseconds of the handler's uptime
+	way     way
+	clock   *time.Timer // calls tick
+	slow    *time.Timer // for answers, once there was one
+
+	mu      sync.Mutex
+	busy    bool        // with a message
+	closing *closeError // to be sent as soon as it is not busy
+	ended   bool
+
+	pending *historyv1.Change // what the player has not been told, nil for nothing
+	telling bool              // push runs
+}
+
+// buffer is where a message is read to.
+type buffer struct {
+	bytes.Buffer
+	part io.LimitedReader // what is read now; it is here because one of its own would be an allocation for each message
 }
 
 // Refusal is why there is no connection, and what HTTP calls that.

@@ -7,10 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"net"
 	"runtime/debug"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/coder/websocket"
@@ -22,51 +19,6 @@ import (
 	"github.com/playhead/playhead/history"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
-
-// session is one connection.
-type session struct {
-	handler *Handler
-	conn    *websocket.Conn
-	wire    net.Conn // below it
-	format  format
-	uid     string
-	user    *user
-	until   time.Time    // the token's end, by the monotonic clock from the handshake on
-	id      uint64       // names the connection if it is told of changes, else 0
-	heard   atomic.Int64 // when the last message came, nanoseconds of the handler's uptime
-	way     way
-	clock   *time.Timer // calls tick
-	slow    *time.Timer // for answers, once there was one
-
-	mu      sync.Mutex
-	busy    bool        // with a message
-	closing *closeError // to be sent as soon as it is not busy
-	ended   bool
-
-	pending *historyv1.Change // what the player has not been told, nil for nothing
-	telling bool              // push runs
-}
-
-// start serves the connection until it ends. It returns at once.
-func (s *session) start(conn *websocket.Conn, wire net.Conn) {
-	s.conn, s.wire = conn, wire
-	s.heard.Store(int64(s.handler.uptime()))
-	s.clock = time.AfterFunc(time.Hour, s.tick)
-	h := s.handler
-	h.mu.Lock()
-	h.sessions[s] = struct{}{}
-	draining := h.draining
-	h.mu.Unlock()
-	h.metrics.connections.Inc()
-	if draining {
-		go s.leave(goingAway(h.cfg.Spread))
-	}
-	s.clock.Reset(s.next())
-	if s.id != 0 {
-		h.cfg.Changes.Watch(s.uid, s.id, s.tell)
-	}
-	go s.run() // not in the request's goroutine, which has grown and holds the request
-}
 
 func (s *session) run() {
 	var err error
@@ -137,12 +89,6 @@ const (
 	numbered = 256       // bytes at the beginning of a message that is too large: its number must be among them
 	usual    = 128 << 10 // bytes; hardly any message is larger, and no larger buffer is kept
 )
-
-// buffer is where a message is read to.
-type buffer struct {
-	bytes.Buffer
-	part io.LimitedReader // what is read now; it is here because one of its own would be an allocation for each message
-}
 
 // read reads a message and decodes it. Broken says why the connection ends. Err says what is wrong with the
 // message; the batch then has at most its number.

@@ -115,6 +115,27 @@ func (h *Handler) admit(w http.ResponseWriter, r *http.Request) (*session, error
 	return nil, &Refusal{http.StatusBadRequest, "want the subprotocol playhead.v1.json or playhead.v1.proto"}
 }
 
+// start serves the connection until it ends. It returns at once.
+func (s *session) start(conn *websocket.Conn, wire net.Conn) {
+	s.conn, s.wire = conn, wire
+	s.heard.Store(int64(s.handler.uptime()))
+	s.clock = time.AfterFunc(time.Hour, s.tick)
+	h := s.handler
+	h.mu.Lock()
+	h.sessions[s] = struct{}{}
+	draining := h.draining
+	h.mu.Unlock()
+	h.metrics.connections.Inc()
+	if draining {
+		go s.leave(goingAway(h.cfg.Spread))
+	}
+	s.clock.Reset(s.next())
+	if s.id != 0 {
+		h.cfg.Changes.Watch(s.uid, s.id, s.tell)
+	}
+	go s.run() // not in the request's goroutine, which has grown and holds the request
+}
+
 // identity names a connection that wants to be told of changes.
 func identity() uint64 { return rand.Uint64()>>1 + 1 }
 
