@@ -156,3 +156,26 @@ func (a *Archive) PutUser(ctx context.Context, uid string, put history.User) err
 		return e.store(uid, u, 0)
 	})
 }
+
+// cutParts raises the cut time of a user to what new clear marks hide in parts, or to a little more:
+// that of all in each chunk where they may hide something. The lock is held.
+func (a *Archive) cutParts(uid string, u *history.User) error {
+	if u.Parts == 0 {
+		return nil
+	}
+	parts, err := a.db.partsOf(a.db.pebble, uid, u.Parts)
+	if err != nil {
+		return err
+	}
+	at := int64(0)
+	for _, until := range u.Cleared {
+		at = max(at, until)
+	}
+	for _, i := range parts.Chunks {
+		if i.Oldest.Time() <= at {
+			u.CutTime = max(u.CutTime, i.CellTime)
+		}
+	}
+	a.noteRemoval(uid)
+	return nil
+}

@@ -261,10 +261,7 @@ func (e *edit) settledOrGone(uid string, object []byte) (settled bool, err error
 	return settled, err
 }
 
-// logOf is a user's log as it is to be, nil for none.
-type logOf struct {
-	uid string
-	log *changeLog
-}
-
 func (s *keyspace) today() int64 { return s.db.now() / (24 * time.Hour).Milliseconds() }
+
+// logged is how many entries their log of changes keeps.
+func (d *DB) logged(uid string) int { return d.config.Rules.SectionLog(uid, d.config.Keep) }

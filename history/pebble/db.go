@@ -11,6 +11,7 @@
 package pebble
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/binary"
@@ -167,6 +168,21 @@ type rolling struct {
 	changed map[string]bool
 }
 
+// change is called before Pebble has a key.
+func (r *rolling) change(key []byte) {
+	if r.changed == nil {
+		return
+	}
+	uid, text, _ := bytes.Cut(key[keyPrefix:], []byte{endOfUID})
+	switch {
+	case string(uid) != r.uid:
+	case len(text) == 0:
+		r.all = true
+	default:
+		r.changed[string(text)] = true
+	}
+}
+
 // Ready reports why the store takes no writes at this moment, nil when it does. A full
 // disk is a reason for as long as there is no room.
 func (d *DB) Ready(ctx context.Context) error {
@@ -275,6 +291,25 @@ func (d *DB) commit(c storeChange) error {
 		return d.fault.fail(err)
 	}
 	return d.fault.err() // Pebble logs a fatal error and returns nil
+}
+
+// addKeys adds what a batch brings to Pebble. The lock of its keyspace is held.
+func (d *DB) addKeys(b *pebble.Batch) error {
+	for r := b.Reader(); ; {
+		kind, key, _, ok, err := r.Next()
+		if !ok || err != nil {
+			return err
+		}
+		switch {
+		case kind != pebble.InternalKeyKindSet:
+		case key[0] == spaceCache:
+			d.memory.presence.add(key)
+		case key[0] == spaceArchive:
+			d.archiveMemory.presence.add(key)
+			d.orders.change(key)
+			d.rolling.change(key)
+		}
+	}
 }
 
 // wait returns when a change and all before it are on disk. It costs nothing when they

@@ -25,6 +25,12 @@ type edit struct {
 	tell    bool        // readers wait until the change is on disk
 }
 
+// logOf is a user's log as it is to be, nil for none.
+type logOf struct {
+	uid string
+	log *changeLog
+}
+
 // Whether a change is on disk when the call that makes it returns, or together with
 // a later one.
 const (

@@ -8,6 +8,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history/part"
 )
 
 // Page implements [history.Archive]. A user's keys are in the order of the objects, and a page
@@ -119,6 +120,78 @@ func (a *Archive) fill(page *history.Page, uid string, m moment, s selection) er
 		}
 	}
 	return nil
+}
+
+// stitch reads the records of a page of a user who has parts.
+func (a *Archive) stitch(page *history.Page, uid string, m moment, s selection) error {
+	parts, err := a.db.partsOf(m.snapshot, uid, page.User.Parts)
+	if err != nil {
+		return err
+	}
+	l := &liveRow{archive: a, page: page, uid: uid, moment: m, oldest: a.oldest()}
+	q := s.query
+	q.Since = max(q.Since, l.oldest, page.User.ClearedAt(q.Type)+1)
+	for it, err := range part.Stitch(part.Live{Items: l.items(s), Get: l.get}, parts, q) {
+		if err != nil {
+			return err
+		}
+		if it.Record = it.Record.After(page.User.ClearedAt(it.Object.Type)); it.Record == nil {
+			continue
+		}
+		if len(page.Items) == q.Limit {
+			page.More = true
+			return nil
+		}
+		page.Items = append(page.Items, it)
+	}
+	return nil
+}
+
+// liveRow reads the live part of a user's row.
+type liveRow struct {
+	archive *Archive
+	page    *history.Page // gets what is damaged
+	uid     string
+	moment  moment
+	oldest  int64
+}
+
+// items yields the records of a selection. Those that cannot be read are left out and named.
+func (l *liveRow) items(s selection) func(func(history.Item, error) bool) {
+	return func(yield func(history.Item, error) bool) {
+		for text := range s.all(l.oldest) {
+			var it history.Item
+			err := l.read(text, func(v []byte) {
+				found := history.Page{Damaged: l.page.Damaged}
+				l.archive.add(&found, l.uid, text, v, l.oldest)
+				if l.page.Damaged = found.Damaged; len(found.Items) > 0 {
+					it = found.Items[0]
+				}
+			})
+			if (err != nil || it.Record != nil) && !yield(it, err) {
+				return
+			}
+		}
+	}
+}
+
+// get returns a live record that can be read, nil for none.
+func (l *liveRow) get(o history.Object) (r *history.Record, err error) {
+	err = l.read(o.String(), func(v []byte) {
+		if found, damage := l.archive.record(v, l.oldest); damage == nil {
+			r = found
+		}
+	})
+	return r, err
+}
+
+func (l *liveRow) read(text string, use func(value []byte)) error {
+	return get(l.moment.snapshot, append(slices.Clip(l.moment.prefix), text...), func(v []byte) error {
+		if v != nil {
+			use(v)
+		}
+		return nil
+	})
 }
 
 // add adds a cell to a page. One that cannot be read is left out and named.

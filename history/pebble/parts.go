@@ -2,7 +2,6 @@ package pebble
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -88,101 +87,6 @@ func (d *DB) withParts(from pebble.Reader, keys []history.Key, entries []history
 	return nil
 }
 
-// stitch reads the records of a page of a user who has parts.
-func (a *Archive) stitch(page *history.Page, uid string, m moment, s selection) error {
-	parts, err := a.db.partsOf(m.snapshot, uid, page.User.Parts)
-	if err != nil {
-		return err
-	}
-	l := &liveRow{archive: a, page: page, uid: uid, moment: m, oldest: a.oldest()}
-	q := s.query
-	q.Since = max(q.Since, l.oldest, page.User.ClearedAt(q.Type)+1)
-	for it, err := range part.Stitch(part.Live{Items: l.items(s), Get: l.get}, parts, q) {
-		if err != nil {
-			return err
-		}
-		if it.Record = it.Record.After(page.User.ClearedAt(it.Object.Type)); it.Record == nil {
-			continue
-		}
-		if len(page.Items) == q.Limit {
-			page.More = true
-			return nil
-		}
-		page.Items = append(page.Items, it)
-	}
-	return nil
-}
-
-// liveRow reads the live part of a user's row.
-type liveRow struct {
-	archive *Archive
-	page    *history.Page // gets what is damaged
-	uid     string
-	moment  moment
-	oldest  int64
-}
-
-// items yields the records of a selection. Those that cannot be read are left out and named.
-func (l *liveRow) items(s selection) func(func(history.Item, error) bool) {
-	return func(yield func(history.Item, error) bool) {
-		for text := range s.all(l.oldest) {
-			var it history.Item
-			err := l.read(text, func(v []byte) {
-				found := history.Page{Damaged: l.page.Damaged}
-				l.archive.add(&found, l.uid, text, v, l.oldest)
-				if l.page.Damaged = found.Damaged; len(found.Items) > 0 {
-					it = found.Items[0]
-				}
-			})
-			if (err != nil || it.Record != nil) && !yield(it, err) {
-				return
-			}
-		}
-	}
-}
-
-// get returns a live record that can be read, nil for none.
-func (l *liveRow) get(o history.Object) (r *history.Record, err error) {
-	err = l.read(o.String(), func(v []byte) {
-		if found, damage := l.archive.record(v, l.oldest); damage == nil {
-			r = found
-		}
-	})
-	return r, err
-}
-
-func (l *liveRow) read(text string, use func(value []byte)) error {
-	return get(l.moment.snapshot, append(slices.Clip(l.moment.prefix), text...), func(v []byte) error {
-		if v != nil {
-			use(v)
-		}
-		return nil
-	})
-}
-
-// cutParts raises the cut time of a user to what new clear marks hide in parts, or to a little more:
-// that of all in each chunk where they may hide something. The lock is held.
-func (a *Archive) cutParts(uid string, u *history.User) error {
-	if u.Parts == 0 {
-		return nil
-	}
-	parts, err := a.db.partsOf(a.db.pebble, uid, u.Parts)
-	if err != nil {
-		return err
-	}
-	at := int64(0)
-	for _, until := range u.Cleared {
-		at = max(at, until)
-	}
-	for _, i := range parts.Chunks {
-		if i.Oldest.Time() <= at {
-			u.CutTime = max(u.CutTime, i.CellTime)
-		}
-	}
-	a.noteRemoval(uid)
-	return nil
-}
-
 // laterThanParts reports whether a record with a cell time is surely later than what parts have of
 // its object. The lock is held.
 func (a *Archive) laterThanParts(k history.Key, cellTime int64) (bool, error) {
@@ -212,56 +116,4 @@ func (d *DB) openParts() (err error) {
 		break
 	}
 	return err
-}
-
-// Inspect says what the archive has of a user. To verify it reads all chunks as they are on disk, and
-// compares them with their checksums and with what is listed of them.
-func (a *Archive) Inspect(ctx context.Context, uid string, verify bool) (i part.Inspection, err error) {
-	if err := a.db.enter(ctx); err != nil {
-		return i, err
-	}
-	defer a.db.leave()
-	r := &roll{Archive: a, uid: uid, snapshot: a.db.pebble.NewSnapshot(), oldest: a.oldest()}
-	defer func() { _ = r.snapshot.Close() }() // it was only read
-	live, err := r.live()
-	if err != nil {
-		return i, err
-	}
-	i.Live, i.Parts = len(live), new(part.Metadata)
-	prefix := appendUser(nil, spaceParts, uid)
-	if r.user.Parts > 0 {
-		if i.Parts, _, err = readMetadata(r.snapshot, prefix, r.user.Parts); err != nil {
-			return i, fmt.Errorf("inspect %s: %w", uid, err)
-		}
-	}
-	if i.Unlisted, err = r.unlisted(i.Parts, prefix); err != nil || !verify {
-		return i, err
-	}
-	var objects map[string]int
-	reader := &part.Reader{Metadata: i.Parts, Chunk: func(info *part.Info) (*part.Chunk, error) {
-		c, _, err := readChunk(r.snapshot, prefix, info)
-		return c, err
-	}}
-	objects, i.Wrong = reader.Verify()
-	for _, c := range live {
-		if objects[c.text] > 0 {
-			i.Both++
-		}
-	}
-	return i, nil
-}
-
-// unlisted finds chunks that nobody reads.
-func (r *roll) unlisted(m *part.Metadata, prefix []byte) (names []string, err error) {
-	listed := m.Names()
-	it, err := r.snapshot.NewIter(rangeOf(prefix))
-	if err != nil {
-		return nil, unavailable(err)
-	}
-	for key := range steps(it, &err) {
-		if name := string(bytes.TrimPrefix(key, prefix)); name != "" && !listed[name] {
-			names = append(names, name)
-		}
-	}
-	return names, err
 }

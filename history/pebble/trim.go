@@ -53,9 +53,6 @@ func (c *Cache) trim(ctx context.Context, uid string) error {
 // keep is how many records of a user, or of a user's section, the cache keeps.
 func (d *DB) keep(uid string) int { return d.config.Rules.SectionList(uid, d.config.Keep) }
 
-// logged is how many entries their log of changes keeps.
-func (d *DB) logged(uid string) int { return d.config.Rules.SectionLog(uid, d.config.Keep) }
-
 // dropping is a record that may be dropped.
 type dropping struct {
 	object  history.Object
