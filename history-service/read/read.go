@@ -59,9 +59,6 @@ func New(cfg Config) *Reader {
 	return &Reader{cfg: cfg, metrics: m, warm: newWarmer(cfg, m)}
 }
 
-// Run warms cold users until ctx is done.
-func (r *Reader) Run(ctx context.Context) error { return r.warm.run(ctx) }
-
 // bounded gives a request its deadline.
 func (r *Reader) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, r.cfg.Deadline)
@@ -110,4 +107,53 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		warmsFailed: counter("failed_warm_ups", "Warm-ups that a store did not answer."),
 		folded:      counter("archive_folds", "Records asked of the archive because a reader's page or point lacked its part."),
 	}
+}
+
+// warmer fills cold users from the archive: one page read each, however many
+// requests want it, and only so many at once and in a second. Those who only write are read together
+// where the archive can, see [history.Pager]. The users of one node of the
+// cache have a share of the workers, so that a slow one does not have all of them wait. Users
+// who read go before those who only write: their pages cost the archive one each until they are warm.
+type warmer struct {
+	cfg              Config
+	metrics          *metrics
+	readers, writers chan string
+	pace             pace
+
+	mu      sync.Mutex
+	flights map[string]*flight
+	busy    map[string]int      // workers, by node
+	backlog map[string][]string // users whose node has no worker left
+}
+
+// warmQueue bounds the users who wait to be warmed. One who finds it full stays
+// cold until the next touch: correct, only dearer.
+const warmQueue = 8192
+
+func newWarmer(cfg Config, m *metrics) *warmer {
+	return &warmer{
+		cfg: cfg, metrics: m, readers: make(chan string, warmQueue), writers: make(chan string, warmQueue), flights: make(map[string]*flight),
+		busy: make(map[string]int), backlog: make(map[string][]string),
+		pace: pace{every: time.Second / time.Duration(cfg.WarmRate)},
+	}
+}
+
+// flight is one warm-up that others may wait for.
+type flight struct {
+	done chan struct{}
+	err  error // set before done is closed
+
+	urgent bool          // it is in the queue of the readers
+	begun  bool          // a worker has it, or the backlog of a node: where it is queued still is nothing to do
+	page   *history.Page // what a reader has found in the archive, nil for nothing
+	read   time.Time     // when
+}
+
+// pace lets so many pass in a second, evenly and in their order: after the loss of a
+// whole cache all users are cold, and the archive must not be asked for all at once.
+type pace struct {
+	every time.Duration
+
+	mu   sync.Mutex
+	next time.Time // whose turn is free
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -13,34 +12,6 @@ import (
 	"github.com/playhead/playhead/history-service/view"
 	"github.com/playhead/playhead/internal/run"
 )
-
-// warmer fills cold users from the archive: one page read each, however many
-// requests want it, and only so many at once and in a second. Those who only write are read together
-// where the archive can, see [history.Pager]. The users of one node of the
-// cache have a share of the workers, so that a slow one does not have all of them wait. Users
-// who read go before those who only write: their pages cost the archive one each until they are warm.
-type warmer struct {
-	cfg              Config
-	metrics          *metrics
-	readers, writers chan string
-	pace             pace
-
-	mu      sync.Mutex
-	flights map[string]*flight
-	busy    map[string]int      // workers, by node
-	backlog map[string][]string // users whose node has no worker left
-}
-
-// flight is one warm-up that others may wait for.
-type flight struct {
-	done chan struct{}
-	err  error // set before done is closed
-
-	urgent bool          // it is in the queue of the readers
-	begun  bool          // a worker has it, or the backlog of a node: where it is queued still is nothing to do
-	page   *history.Page // what a reader has found in the archive, nil for nothing
-	read   time.Time     // when
-}
 
 // pageTTL is for how long the page of a reader is as good as one that is read now: as long as a
 // warm-up may take anyway between its read and its write. Where it is over before the turn of those who wait, each
@@ -54,17 +25,8 @@ const tombstonePages = 8
 // more than one among others, and a reader who waits for the pace waits for few.
 const together = 8
 
-// warmQueue bounds the users who wait to be warmed. One who finds it full stays
-// cold until the next touch: correct, only dearer.
-const warmQueue = 8192
-
-func newWarmer(cfg Config, m *metrics) *warmer {
-	return &warmer{
-		cfg: cfg, metrics: m, readers: make(chan string, warmQueue), writers: make(chan string, warmQueue), flights: make(map[string]*flight),
-		busy: make(map[string]int), backlog: make(map[string][]string),
-		pace: pace{every: time.Second / time.Duration(cfg.WarmRate)},
-	}
-}
+// Run warms cold users until ctx is done.
+func (r *Reader) Run(ctx context.Context) error { return r.warm.run(ctx) }
 
 // run has each of its workers come back when it panics: what it warmed then has failed.
 func (w *warmer) run(ctx context.Context) error {
@@ -452,15 +414,6 @@ func (w *warmer) unfolded(ctx context.Context, uid string, archived []history.It
 		}
 	}
 	return writes, nil
-}
-
-// pace lets so many pass in a second, evenly and in their order: after the loss of a
-// whole cache all users are cold, and the archive must not be asked for all at once.
-type pace struct {
-	every time.Duration
-
-	mu   sync.Mutex
-	next time.Time // whose turn is free
 }
 
 // wait returns when it is the caller's turn, for n who pass together. One whose deadline is earlier is told at
