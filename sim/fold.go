@@ -188,10 +188,9 @@ func (v view) String() string {
 
 // bounds are facts that must be in what a reader sees, and those that may be.
 type bounds struct {
-	must, may []*fact
-	cut       int64            // everything up to it was deleted, and nothing of what there may be; 0 for no cut
-	off       int64            // recording may have been off since then, and what is played meanwhile does not count; 0 where it was not
-	known     map[*fact]*known // what is known of each, where recording may have been off
+	must, may []*known
+	cut       int64 // everything up to it was deleted, and nothing of what there may be; 0 for no cut
+	off       int64 // recording may have been off since then, and what is played meanwhile does not count; 0 where it was not
 }
 
 // judge reports what is wrong with a view, empty when nothing is.
@@ -213,11 +212,11 @@ func (b *bounds) judge(v view) string {
 	return ""
 }
 
-func latest(fs []*fact, which func(*fact) bool) *fact {
+func latest(fs []*known, which func(*fact) bool) *fact {
 	var l *fact
 	for _, f := range fs {
-		if which(f) && (l == nil || compareFacts(f, l) > 0) {
-			l = f
+		if which(&f.fact) && (l == nil || compareFacts(&f.fact, l) > 0) {
+			l = &f.fact
 		}
 	}
 	return l
@@ -235,11 +234,11 @@ func (b *bounds) judgeLatest(v view) string {
 		if f.at != v.at || f.state() != v.state || f.session != v.session || f.device != v.device {
 			continue
 		}
-		if least != nil && compareFacts(f, least) < 0 {
+		if least != nil && compareFacts(&f.fact, least) < 0 {
 			continue
 		}
 		found = true
-		if b.resumes(f, v.position) {
+		if b.resumes(&f.fact, v.position) {
 			return ""
 		}
 	}
@@ -259,7 +258,7 @@ func (b *bounds) resumes(f *fact, position int64) bool {
 		return true
 	}
 	for _, o := range b.may {
-		if nonEarly(o) && o.position == position && o.version() <= f.version() &&
+		if !o.early() && o.position == position && o.version() <= f.version() &&
 			(least == nil || o.version() > least.version() || o.version() == least.version() && o.position >= least.position) {
 			return true
 		}
@@ -282,7 +281,7 @@ func (b *bounds) judgeFurthest(v view) string {
 }
 
 // completions counts the viewings that reached the end after a time.
-func completions(fs []*fact, after int64) (plays uint64, last int64) {
+func completions(fs []*known, after int64) (plays uint64, last int64) {
 	seen := make(map[string]bool)
 	for _, f := range fs {
 		if f.completes() && f.at > after {
@@ -308,7 +307,7 @@ func (b *bounds) judgePlays(v view) string {
 }
 
 // unwatched returns up to when no play counts.
-func unwatched(fs []*fact) (at int64) {
+func unwatched(fs []*known) (at int64) {
 	for _, f := range fs {
 		if f.mark == historyv1.Mark_MARK_UNWATCHED {
 			at = max(at, f.at)
@@ -324,7 +323,7 @@ type span struct {
 }
 
 // spans returns for each viewing of the facts the widest span behind a cut in which they may have played.
-func spans(fs []*fact, cut int64) map[string]*span {
+func spans(fs []*known, cut int64) map[string]*span {
 	all := make(map[string]*span)
 	for _, f := range fs {
 		if f.watched == 0 {
@@ -345,10 +344,10 @@ func spans(fs []*fact, cut int64) map[string]*span {
 func (b *bounds) leastWatched() int64 {
 	cut := b.cut
 	if cut > 0 && len(b.may) > 0 {
-		cut = slices.MinFunc(b.may, func(a, b *fact) int { return cmp.Compare(a.at, b.at) }).at - 1
+		cut = slices.MinFunc(b.may, func(a, b *known) int { return cmp.Compare(a.at, b.at) }).at - 1
 	}
 	least := b.leastCounted(cut)
-	must := make([]*fact, len(b.must))
+	must := make([]*known, len(b.must))
 	for i, f := range b.must {
 		counted := *f
 		if n, bounded := least[f]; bounded {
@@ -365,32 +364,52 @@ func (b *bounds) leastWatched() int64 {
 	return played(all)
 }
 
+// counted is a report with what counts of what it has watched.
+type counted struct {
+	*known
+	least   int64
+	bounded bool // it may have met a pause
+	loses   bool // something was taken off it
+}
+
 // leastCounted returns what counts at least of each report that may have met a pause. It is bounded by the time in which recording
 // was on, and by what counts of the reports of its viewing that may have come before it.
-func (b *bounds) leastCounted(cut int64) map[*fact]int64 {
+func (b *bounds) leastCounted(cut int64) map[*known]int64 {
 	if b.off == 0 {
 		return nil
 	}
-	least, loses := make(map[*fact]int64), make(map[*fact]bool)
+	viewings := make(map[string][]counted)
 	for _, f := range b.may {
-		from := max(f.started, cut)
-		switch k := b.known[f]; {
-		case f.watched == 0:
-		case k.exact:
-			if loses[f] = recorded(k.pauses, f.started, f.at) < f.at-f.started; k.switchedSince(f.started) {
-				least[f] = max(min(f.watched, recorded(k.pauses, from, f.at)), 0)
+		if f.watched == 0 {
+			continue
+		}
+		c, from := counted{known: f, least: f.watched, bounded: true}, max(f.started, cut)
+		switch {
+		case f.exact:
+			c.loses = recorded(f.pauses, f.started, f.at) < f.at-f.started
+			if c.bounded = f.switchedSince(f.started); c.bounded {
+				c.least = max(min(f.watched, recorded(f.pauses, from, f.at)), 0)
 			}
 		case f.at > b.off:
-			loses[f], least[f] = true, max(min(f.watched, b.off-from), 0)
-		default:
-			least[f] = f.watched
+			c.loses, c.least = true, max(min(f.watched, b.off-from), 0)
 		}
+		viewings[f.viewing()] = append(viewings[f.viewing()], c)
 	}
-	for again := true; again; {
-		again = false
-		for f, n := range least {
-			if m := b.leastBeside(f, n, least, loses); m < n {
-				least[f], again = m, true
+	least := make(map[*known]int64)
+	for _, viewing := range viewings {
+		for again := true; again; {
+			again = false
+			for i := range viewing {
+				c := &viewing[i]
+				if n := c.least; c.bounded {
+					c.least = leastBeside(viewing, c)
+					again = again || c.least < n
+				}
+			}
+		}
+		for _, c := range viewing {
+			if c.bounded {
+				least[c.known] = c.least
 			}
 		}
 	}
@@ -398,42 +417,37 @@ func (b *bounds) leastCounted(cut int64) map[*fact]int64 {
 }
 
 // leastBeside returns what counts at least of a report beside the others of its viewing that may have come before it.
-func (b *bounds) leastBeside(f *fact, n int64, least map[*fact]int64, loses map[*fact]bool) int64 {
-	counts := func(g *fact) int64 {
-		if n, bounded := least[g]; bounded {
-			return n
-		}
-		return g.watched
-	}
-	k := b.known[f]
-	for _, g := range b.may {
-		if g == f || g.watched == 0 || g.viewing() != f.viewing() || k.acked > 0 && b.known[g].sent > k.acked {
+func leastBeside(viewing []counted, f *counted) int64 {
+	n := f.least
+	for i := range viewing {
+		g := &viewing[i]
+		if g == f || f.acked > 0 && g.sent > f.acked {
 			continue
 		}
 		if g.at <= f.at {
 			between := int64(0)
-			if k.exact {
-				between = recorded(k.pauses, g.at, f.at)
+			if f.exact {
+				between = recorded(f.pauses, g.at, f.at)
 			}
-			n = min(n, counts(g)+between)
+			n = min(n, g.least+between)
 		}
-		if loses[g] { // and what was taken off it was taken off this one, too
-			n = min(n, counts(g)+max(f.watched-g.watched, 0))
+		if g.loses { // and what was taken off it was taken off this one, too
+			n = min(n, g.least+max(f.watched-g.watched, 0))
 		}
 	}
 	return n
 }
 
 // mostCounted returns the reports with what counts of them at most: nothing of a pause that they were judged by.
-func (b *bounds) mostCounted() []*fact {
+func (b *bounds) mostCounted() []*known {
 	if b.off == 0 {
 		return b.may
 	}
 	all := slices.Clone(b.may)
 	for i, f := range all {
-		if k := b.known[f]; k.exact && f.watched > 0 {
+		if f.exact && f.watched > 0 {
 			counted := *f
-			counted.watched = min(f.watched, max(recorded(k.pauses, f.started, f.at), 1))
+			counted.watched = min(f.watched, max(recorded(f.pauses, f.started, f.at), 1))
 			all[i] = &counted
 		}
 	}
@@ -487,10 +501,10 @@ func (b *bounds) judgeWatched(v view) string {
 
 // judgeDetails is about the duration and the metadata.
 func (b *bounds) judgeDetails(v view) string {
-	if !b.said(v.duration == 0, func(f *fact) bool { return f.duration > 0 }, func(f *fact) bool { return f.duration == v.duration }) {
+	if !b.said(v.duration == 0, func(f *known) bool { return f.duration > 0 }, func(f *known) bool { return f.duration == v.duration }) {
 		return "the duration is not the one that was last reported"
 	}
-	if !b.said(v.meta == "", func(f *fact) bool { return f.meta != "" }, func(f *fact) bool { return f.meta == v.meta }) {
+	if !b.said(v.meta == "", func(f *known) bool { return f.meta != "" }, func(f *known) bool { return f.meta == v.meta }) {
 		return "the metadata is not what was last reported"
 	}
 	return ""
@@ -498,7 +512,7 @@ func (b *bounds) judgeDetails(v view) string {
 
 // said reports whether what is shown was said by the latest report that said anything of
 // the kind; none reports whether nothing is shown.
-func (b *bounds) said(none bool, says, this func(*fact) bool) bool {
+func (b *bounds) said(none bool, says, this func(*known) bool) bool {
 	least := int64(0)
 	for _, f := range b.must {
 		if says(f) {

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/playhead/playhead/history"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
@@ -331,20 +332,16 @@ func (o *oracle) span(u *userBook, obj history.Object, begun int64) (least int64
 
 // bounds are the facts behind a cut.
 func (o *oracle) bounds(key history.Key, behind, begun int64) bounds {
-	bs := bounds{cut: behind, off: o.users[key.UID].pause.first}
-	if bs.off > 0 {
-		bs.known = make(map[*fact]*known)
-	}
-	for _, k := range o.users[key.UID].book(key.Object).facts {
+	u := o.users[key.UID]
+	facts := u.book(key.Object).facts
+	bs := bounds{cut: behind, off: u.pause.first, may: make([]*known, 0, len(facts))}
+	for _, k := range facts {
 		if k.at <= behind || !k.may() {
 			continue
 		}
-		bs.may = append(bs.may, &k.fact)
-		if bs.known != nil {
-			bs.known[&k.fact] = k
-		}
+		bs.may = append(bs.may, k)
 		if k.acked > 0 && k.acked < begun {
-			bs.must = append(bs.must, &k.fact)
+			bs.must = append(bs.must, k)
 		}
 	}
 	return bs
@@ -357,20 +354,11 @@ func (o *oracle) check(k history.Key, v view, begun int64) string {
 	}
 	u := o.users[k.UID]
 	least, others := o.span(u, k.Object, begun)
-	bs := o.bounds(k, least, begun)
-	wrong := bs.judge(v)
-	for _, at := range others {
-		if wrong == "" {
-			return ""
-		}
-		more := o.bounds(k, at, begun)
-		if more.judge(v) == "" {
-			return ""
-		}
-	}
-	if wrong == "" {
+	if _, fits := o.fits(k, v, begun, append([]int64{least}, others...)); fits {
 		return ""
 	}
+	bs := o.bounds(k, least, begun)
+	wrong := bs.judge(v)
 	var text strings.Builder
 	fmt.Fprintf(&text, "%s: %s\n  shown: %s\n  nothing up to %s, perhaps %v, exists; known:\n", k, wrong, v, moment(least), others)
 	for _, f := range u.book(k.Object).facts {
@@ -379,6 +367,19 @@ func (o *oracle) check(k history.Key, v view, begun int64) string {
 		}
 	}
 	return text.String()
+}
+
+// fits returns the first of the cuts with which a key is shown like that.
+func (o *oracle) fits(k history.Key, v view, begun int64, cuts []int64) (int64, bool) {
+	for _, at := range cuts {
+		if v.found && at >= v.at {
+			break // it would be gone
+		}
+		if bs := o.bounds(k, at, begun); bs.judge(v) == "" {
+			return at, true
+		}
+	}
+	return 0, false
 }
 
 func (k *known) fate(begun int64) string {
@@ -394,9 +395,9 @@ func (k *known) fate(begun int64) string {
 // paused takes what a read shows of a key that was begun while recording was off: a report of
 // that time which is not in by then never gets in, however late a write lands.
 func (o *oracle) paused(k history.Key, v view, then pauseState) {
-	u := o.users[k.UID]
+	u, cuts := o.users[k.UID], o.cuts(k)
 	for _, f := range u.book(k.Object).facts {
-		if f.acked == 0 && f.may() && f.sent > o.lost && !o.restored(k) && u.pause.off(then, f.at) && o.decide(k, v, f) == out {
+		if f.acked == 0 && f.may() && f.sent > o.lost && !o.restored(k) && u.pause.off(then, f.at) && o.decide(k, v, f, cuts) == out {
 			f.unknown, f.late = 0, true
 		}
 	}
@@ -421,13 +422,12 @@ func (o *oracle) sure(k history.Key, begun int64) *fact {
 // resolve is told what everybody sees of a key once nothing is under way any more. An
 // unknown report is in or out by then, and where that shows it is known from now on.
 func (o *oracle) resolve(k history.Key, v view) {
-	u := o.users[k.UID]
-	b := u.book(k.Object)
-	for _, f := range b.facts {
+	cuts := o.cuts(k)
+	for _, f := range o.users[k.UID].book(k.Object).facts {
 		if f.acked > 0 || !f.may() {
 			continue
 		}
-		switch o.decide(k, v, f) {
+		switch o.decide(k, v, f, cuts) {
 		case in:
 			f.acked = o.now()
 		case out:
@@ -447,14 +447,31 @@ const (
 	out
 )
 
+// cuts returns the cuts that a key may have from now on, found once where none can still rise with a report.
+func (o *oracle) cuts(k history.Key) func() []int64 {
+	u := o.users[k.UID]
+	span := func() []int64 {
+		least, others := o.span(u, k.Object, o.time+1)
+		return append([]int64{least}, others...)
+	}
+	if rises := func(c *cut) bool { return c.raised && !c.closed }; slices.ContainsFunc(u.book(k.Object).deletes, rises) || slices.ContainsFunc(u.clears, rises) {
+		return span
+	}
+	return sync.OnceValue(span)
+}
+
 // decide returns whether a view shows that a fact is in, or out.
-func (o *oracle) decide(k history.Key, v view, f *known) fate {
+func (o *oracle) decide(k history.Key, v view, f *known, cuts func() []int64) fate {
 	was := *f
 	defer func() { *f = was }()
+	shown := func() bool {
+		_, fits := o.fits(k, v, o.time+1, cuts())
+		return fits
+	}
 	f.unknown, f.acked = 0, 1
-	with := o.check(k, v, o.time+1) == ""
+	with := shown()
 	*f = known{fact: was.fact, sent: was.sent}
-	without := o.check(k, v, o.time+1) == ""
+	without := shown()
 	switch {
 	case with && !without:
 		return in
@@ -471,17 +488,8 @@ func (o *oracle) settle(k history.Key, v view) {
 	u := o.users[k.UID]
 	b, begun := u.book(k.Object), o.time+1
 	least, others := o.span(u, k.Object, begun)
-	fits := func(at int64) bool {
-		bs := o.bounds(k, at, begun)
-		return bs.judge(v) == ""
-	}
-	if !fits(least) {
-		for _, at := range others {
-			if fits(at) {
-				least = at
-				break
-			}
-		}
+	if at, fits := o.fits(k, v, begun, append([]int64{least}, others...)); fits && at > least {
+		least = at
 		halfway := func(c *cut) bool { return c.acked == 0 && c.covers(k.Object.Type, least) }
 		if u.pause.divided && slices.ContainsFunc(u.clears, halfway) {
 			return

@@ -20,18 +20,19 @@ import (
 
 func main() {
 	steps := flag.Int("steps", 6_000_000, "steps until a mutant counts as a survivor")
+	equivalent := flag.Int("equivalent", 1_000_000, "steps of a mutant that is known to be no different")
 	workers := flag.Int("workers", 2, "mutants at once")
 	only := flag.String("only", "", "a regular expression for the names of mutants; all without")
 	known := flag.String("known", "", "a file of what an earlier run of the same code has printed: those mutants are not run again")
 	out := flag.String("out", "", "where the table goes; only printed without")
 	flag.Parse()
-	if err := run(*steps, *workers, *only, *known, *out); err != nil {
+	if err := run(*steps, *equivalent, *workers, *only, *known, *out); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 }
 
-func run(steps, workers int, only, known, out string) error { //nolint:revive // the flags, one by one
+func run(steps, equivalent, workers int, only, known, out string) error { //nolint:revive // the flags, one by one
 	wanted, err := regexp.Compile("^(" + only + ")$")
 	if err != nil {
 		return err
@@ -62,13 +63,17 @@ func run(steps, workers int, only, known, out string) error { //nolint:revive //
 		}
 		free <- struct{}{}
 		all.Go(func() {
-			results[i] = try(filepath.Join(dir, m.name), m, steps)
+			most := steps
+			if m.equivalent != "" {
+				most = equivalent
+			}
+			results[i] = try(filepath.Join(dir, m.name), m, most)
 			fmt.Println(results[i].line(m))
 			<-free
 		})
 	}
 	all.Wait()
-	return report(results, steps, out)
+	return report(results, steps, equivalent, out)
 }
 
 // result is what became of a mutant.
@@ -193,7 +198,7 @@ func lay(dir string, m mutant) (string, error) {
 }
 
 // report writes the table.
-func report(results []result, steps int, out string) error {
+func report(results []result, steps, equivalent int, out string) error {
 	var b strings.Builder
 	var took []int
 	var bad, survived []string
@@ -216,7 +221,7 @@ func report(results []result, steps int, out string) error {
 	}
 	slices.Sort(took)
 	if len(took) > 0 {
-		fmt.Fprintf(&b, "\n%d were found, the median within %d steps.\n\nNo different, and not found:\n\n", len(took), took[len(took)/2])
+		fmt.Fprintf(&b, "\n%d were found, the median within %d steps.\n\nNo different, and not found within %d steps:\n\n", len(took), took[len(took)/2], equivalent)
 	}
 	for i, m := range mutants {
 		if m.equivalent != "" && !results[i].found() && !results[i].skipped {
