@@ -5,6 +5,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"unsafe"
 
 	"github.com/playhead/playhead/history"
 )
@@ -133,6 +134,29 @@ func TestEveryFieldOfAnEvent(t *testing.T) {
 		kept := reflect.ValueOf(*r).FieldByName(f.Name)
 		if kept.IsValid() && !reflect.DeepEqual(kept.Interface(), value.Interface()) {
 			t.Errorf("%s: the record has %v, want %v", f.Name, kept, value)
+		}
+	}
+}
+
+// TestEveryTextOfAnEventIsOwned has each text of a record be a part of another one, which is not kept in memory for it.
+func TestEveryTextOfAnEventIsOwned(t *testing.T) {
+	batch := strings.Repeat("x", 1000)
+	for _, f := range reflect.VisibleFields(reflect.TypeFor[history.Event]()) {
+		r, was := new(history.Record), new(history.Record)
+		text := reflect.ValueOf(r).Elem().FieldByName(f.Name)
+		if f.Type.Kind() != reflect.String || !text.IsValid() {
+			continue
+		}
+		text.SetString(batch[10:20])
+		r.Own(was)
+		if own := text.String(); own != batch[10:20] || unsafe.StringData(own) == unsafe.StringData(batch[10:20]) {
+			t.Errorf("%s: %q is still a part of the batch, or another text", f.Name, own)
+		}
+		owned := text.String()
+		reflect.ValueOf(was).Elem().FieldByName(f.Name).SetString(owned)
+		text.SetString(batch[30:40])
+		if r.Own(was); unsafe.StringData(text.String()) != unsafe.StringData(owned) {
+			t.Errorf("%s: a text that is owned is copied", f.Name)
 		}
 	}
 }

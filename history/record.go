@@ -531,6 +531,19 @@ func (r *Record) Succeed(u *User) {
 // Deleted reports whether the record is a tombstone.
 func (r *Record) Deleted() bool { return r.State == StateDeleted }
 
+// Own copies the texts of the latest event out of the text that they are parts of, which would stay in memory as long as
+// they do, but for those that are the same in a record that has them already.
+func (r *Record) Own(was *Record) {
+	r.Session, r.Device, r.Meta = own(r.Session, was.Session), own(r.Device, was.Device), own(r.Meta, was.Meta)
+}
+
+func own[T ~string](text, was T) T {
+	if text == was {
+		return was
+	}
+	return T(strings.Clone(string(text)))
+}
+
 // orNil makes sure that equal contents are equal to the last field.
 func orNil[T any](s []T) []T {
 	if len(s) == 0 {

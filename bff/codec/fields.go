@@ -15,6 +15,11 @@ type Object struct {
 	Type uint32 `json:"type" minimum:"1" maximum:"4294967295" format:"int64" doc:"Business type: 1 video, 2 episode, 3 audio, 4 article; others are free." example:"1"`
 }
 
+// Texts are the texts of a report, but for metadata.
+func Texts(h *historyv1.Heartbeat) [5]string {
+	return [...]string{h.GetUid(), h.GetObjectId(), h.GetSession(), h.GetDevice(), h.GetDay().GetZone()}
+}
+
 // Heartbeat is a report of a player, as the document of the API shows it. The decoder reads it
 // field by field. Defaults are told in words: generators take a field that has one for one that
 // is always there.

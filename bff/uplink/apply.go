@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/playhead/playhead/bff/codec"
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/internal/run"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
@@ -233,7 +234,7 @@ func size(hs []*historyv1.Heartbeat) (bytes int, err error) {
 	for _, h := range hs {
 		bytes += fixed
 		ok := true
-		for _, text := range [...]string{h.GetUid(), h.GetObjectId(), h.GetSession(), h.GetDevice(), h.GetDay().GetZone()} {
+		for _, text := range codec.Texts(h) {
 			bytes += len(text)
 			ok = ok && utf8.ValidString(text)
 		}

@@ -2,7 +2,6 @@ package write
 
 import (
 	"slices"
-	"strings"
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history-service/aggregate"
@@ -169,16 +168,8 @@ func (g *group) keep() {
 		was = new(history.Record)
 	}
 	r := *g.next
-	r.Session, r.Device, r.Meta = text(r.Session, was.Session), text(r.Device, was.Device), text(r.Meta, was.Meta)
+	r.Own(was)
 	g.next, g.own = &r, true
-}
-
-// text returns a text that nothing else keeps in memory.
-func text[T ~string](t, was T) T {
-	if t == was {
-		return was
-	}
-	return T(strings.Clone(string(t)))
 }
 
 // decide adds a decision about the record to it. A repeated dismissal takes the later time: another part of
