@@ -219,8 +219,8 @@ func (r *Record) validateWatches() error {
 }
 
 func (r *Record) validateViewings() error {
-	if len(r.Viewings) > MaxViewings {
-		return Invalid("details.viewings", fmt.Sprintf("want at most %d", MaxViewings))
+	if most := r.mostViewings(); len(r.Viewings) > most {
+		return Invalid("details.viewings", fmt.Sprintf("want at most %d", most))
 	}
 	if r.Start != (Peak{}) && (!r.listed() || r.Start.At > r.PlayedAt()) {
 		return Invalid("details.start", "want a time up to the latest report, of the same viewing")

@@ -66,7 +66,15 @@ func (r *Record) mergeViewings(o *Record) {
 	slices.SortFunc(all, func(a, b Viewing) int {
 		return cmp.Or(cmp.Compare(a.Version, b.Version), cmp.Compare(a.Viewing, b.Viewing))
 	})
-	r.Viewings = orNil(slices.Clone(all[max(len(all)-MaxViewings, 0):]))
+	r.Viewings = orNil(slices.Clone(all[max(len(all)-r.mostViewings(), 0):]))
+}
+
+// mostViewings is one more where the latest event is a mark, which is no viewing.
+func (r *Record) mostViewings() int {
+	if r.listed() {
+		return MaxViewings
+	}
+	return MaxViewings + 1
 }
 
 // withViewing adds a viewing to a list, or what it says of one that is listed.

@@ -109,16 +109,28 @@ func TestViewingsBeyondTheBound(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var r *history.Record
 		n := rapid.IntRange(history.MaxViewings+2, 200).Draw(t, "sessions")
+		oldest := n - history.MaxViewings - 1 // of those that are known
+		var older *history.Event
 		for i := range n {
 			at := epoch + int64(i)*1000
 			for _, k := range []history.Kind{history.KindStart, history.KindProgress} {
 				e := &history.Event{Kind: k, At: at + int64(k), Position: int64(i), StartedAt: at - 1000, Watched: 5, Session: fmt.Sprint(i)}
 				r = history.Merge(r, e.Record())
 				wantSame(t, "a repeat", history.Merge(r, e.Record()), r)
+				if i == oldest && k == history.KindStart {
+					older = e
+				}
 			}
 		}
+		listed := history.MaxViewings
+		if rapid.Bool().Draw(t, "marked") { // which is no session
+			mark := &history.Event{Kind: history.KindWatched, At: epoch + int64(n)*1000}
+			r = history.Merge(r, mark.Record())
+			wantSame(t, "an older report", history.Merge(r, older.Record()), r)
+			listed++
+		}
 		all := r.Sessions()
-		if len(r.Viewings) != history.MaxViewings || len(all) != min(n, history.MaxSessions) {
+		if len(r.Viewings) != listed || len(all) != min(n, history.MaxSessions) {
 			t.Fatalf("of %d sessions %d are listed and %d shown", n, len(r.Viewings), len(all))
 		}
 		for i, s := range all {
