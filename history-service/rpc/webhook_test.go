@@ -95,6 +95,26 @@ func TestWebhook(t *testing.T) {
 	}
 }
 
+// TestWebhookOfAMarkOnceMore: all marks are one play, and each tells that what was gone on with is watched again.
+func TestWebhookOfAMarkOnceMore(t *testing.T) {
+	told, telling := webhooked(t)
+	h := newHouse(t)
+	s := h.service(t, telling)
+	apply(t, s, film("ann/1", progress, 9000, 10))
+	told.want(t, "at first", "started 1 of ann at 2026-09-21T14:13:11.000Z")
+	mark(t, s, watchedMark, 0, "1")
+	told.want(t, "marked", "completed 1 of ann at 2026-09-21T14:13:20.000Z")
+	h.clock.Add(60_000)
+	mark(t, s, watchedMark, 0, "1") // nothing new
+	apply(t, s, film("ann/1", progress, -50_000, 20))
+	h.clock.Add(60_000)
+	mark(t, s, watchedMark, 0, "1")
+	told.want(t, "once more", "completed 1 of ann at 2026-09-21T14:15:20.000Z")
+	if len(told) > 0 {
+		t.Errorf("told as well: %q", <-told)
+	}
+}
+
 // TestWebhookOfMovedTypes: what was known of an object before its type was moved is no news, and its delete is.
 func TestWebhookOfMovedTypes(t *testing.T) {
 	moved := "moved=" + time.UnixMilli(start).UTC().Format(time.DateOnly)

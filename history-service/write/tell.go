@@ -38,8 +38,12 @@ func (g *group) appendEvents(events []webhook.Event, known bool) []webhook.Event
 	case after != nil && before == nil:
 		tell(webhook.Started, g.begun())
 	}
-	for _, at := range history.NewPlays(before, after) {
+	plays := history.NewPlays(before, after)
+	for _, at := range plays {
 		tell(webhook.Completed, at)
+	}
+	if len(plays) == 0 && before != nil && after != nil && after.Marked(history.KindWatched) && !before.Marked(history.KindWatched) { // once more
+		tell(webhook.Completed, after.PlayedAt())
 	}
 	return events
 }
