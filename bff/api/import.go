@@ -138,7 +138,7 @@ func (im *importer) batch(ctx context.Context, body *bufio.Reader) (more bool, e
 			return false, err
 		}
 	}
-	im.cfg.Limit.Spend(uidOf(ctx), float64(len(im.beats)+len(im.records))/100)
+	im.pay(ctx, float64(len(im.beats)+len(im.records))/100)
 	if err := im.storeBeats(ctx); err != nil {
 		return false, err
 	}

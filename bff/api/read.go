@@ -60,7 +60,7 @@ func (a *api) search(ctx context.Context, in *searchInput) (*found, error) {
 	if err != nil {
 		return nil, err
 	}
-	a.cfg.Limit.Spend(uidOf(ctx), float64(resp.GetSearched()/1000))
+	a.pay(ctx, float64(resp.GetSearched()/1000))
 	return &found{Items: codec.NewRecords(resp.GetItems()), Cursor: resp.GetCursor(), HasMore: resp.GetHasMore(), Searched: resp.GetSearched()}, nil
 }
 

@@ -94,14 +94,24 @@ func (a *api) charge(ctx huma.Context, next func(huma.Context)) {
 		a.problem(ctx.Context(), err).serve(w)
 		return
 	}
-	next(ctx)
+	next(huma.WithValue(ctx, headerKey{}, w.Header()))
 }
+
+type headerKey struct{}
 
 // spend takes what a request is worth beyond the one that it is: another for each
 // hundred entries.
 func (a *api) spend(ctx context.Context, entries int) {
 	if extra := float64(entries)/100 - 1; extra > 0 {
-		a.cfg.Limit.Spend(uidOf(ctx), extra)
+		a.pay(ctx, extra)
+	}
+}
+
+// pay takes more for a request, and has its answer, where that has not begun, say what is left.
+func (a *api) pay(ctx context.Context, more float64) {
+	budget := a.cfg.Limit.Spend(uidOf(ctx), more)
+	if h, ok := ctx.Value(headerKey{}).(http.Header); ok {
+		setRateLimit(h, budget)
 	}
 }
 

@@ -57,8 +57,9 @@ func TestTheBudgetOfAUser(t *testing.T) {
 func TestALargeUploadCostsMore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := configured(t, api.Config{Service: storing(), Limit: limit.New(1, 5)})
-		if w := e.do(t, "POST /v1/heartbeats", upload(slices.Repeat([]string{beat}, 500)...)); w.Code != http.StatusOK {
-			t.Fatalf("%d %s", w.Code, w.Body)
+		w := e.do(t, "POST /v1/heartbeats", upload(slices.Repeat([]string{beat}, 500)...))
+		if h := w.Header(); w.Code != http.StatusOK || h.Get("RateLimit-Remaining") != "0" || h.Get("RateLimit-Reset") != "5" {
+			t.Fatalf("%d %v %s", w.Code, h, w.Body)
 		}
 		wantProblem(t, e.do(t, "POST /v1/heartbeats", upload(beat)), 429)
 		time.Sleep(time.Second) // of the bubble

@@ -67,10 +67,10 @@ func (u *Users) Take(uid string, cost float64) (Budget, error) {
 
 // Spend takes what a request turned out to cost beyond what was taken for it, and lends
 // what is lacking, as Take does.
-func (u *Users) Spend(uid string, cost float64) {
+func (u *Users) Spend(uid string, cost float64) Budget {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.spend(uid, u.find(uid), cost)
+	return u.budget(u.spend(uid, u.find(uid), cost))
 }
 
 // spend lends a burst at most, so that it is known when a bucket is full again.
