@@ -38,6 +38,7 @@ MAX_HEARTBEATS = 1000  # of a request
 MAX_BYTES = (1 << 20) - 1024  # of a request's heartbeats
 MAX_IMPORT = 8 << 20  # bytes of lines that are sent at once
 ROOM = 64 << 10  # bytes that a request begins with
+MAX_KEPT = 10_000  # times of heartbeats that were not sent
 SLOWEST = 1000  # bytes a second that get through
 PIECE = 16 << 10  # bytes that are sent at once
 
@@ -100,6 +101,7 @@ class Client:
         self._offset: Optional[float] = None  # of the history's time to time.monotonic()
         self._zero = 0.0  # what this machine's clock showed when that was 0
         self._last = (_BEGINNING, _BEGINNING)  # when the last heartbeat was made, and as it was dated
+        self._kept: dict[datetime, datetime] = {}  # the same of those that were not sent
 
     # Reports.
 
@@ -133,7 +135,7 @@ class Client:
                 if guilty or large or not isinstance(error, Error):  # without an answer the link may be too slow for as much
                     self._room = size // 2
                 if not guilty and not (large and len(part) > 1) and not wait.until(deadline, error):
-                    raise _unsent(heartbeats, results, error) from error
+                    raise self._unsent(heartbeats, results, dated, error) from error
                 continue
             if time.monotonic() - began <= self._timeout / 4:
                 self._room = min(max(self._room, 2 * size), MAX_BYTES)
@@ -146,8 +148,18 @@ class Client:
             if all(results[i] for i in part):
                 wait.reset()
             elif not wait.until(deadline, None):
-                raise _unsent(heartbeats, results, "the history is unavailable")
+                raise self._unsent(heartbeats, results, dated, "the history is unavailable")
         return results  # type: ignore[return-value] # each has one
+
+    def _unsent(self, heartbeats: tuple[Json, ...], results: list[Optional[Json]], dated: Optional[list[Json]], cause: object) -> Unsent:
+        left = [i for i, result in enumerate(results) if result is None]
+        for i in left if dated and not self._recorded else ():
+            made, at = _moment(heartbeats[i].get("event_time")), _moment(dated[i].get("event_time"))
+            if made is not None and at is not None:
+                self._kept[made] = at
+        for made in list(self._kept)[:-MAX_KEPT]:
+            del self._kept[made]
+        return Unsent([heartbeats[i] for i in left], results, cause)
 
     def _post(self, heartbeats: list[Json], *, queued: bool = False, more: float = 0) -> list[Json]:
         """One message, which may take so many seconds more than others. Its answer tells the time."""
@@ -183,14 +195,17 @@ class Client:
         return [self._date(beat, by) for beat in heartbeats]
 
     def _date(self, beat: Json, by: timedelta) -> Json:
-        """One that was made after the last one is at least a millisecond later, also where less was between."""
+        """One that was made after the last one is at least a millisecond later, also where less was between. One that
+        was not sent keeps its time: it may be later than those that were sent by as much."""
         made = _moment(beat.get("event_time"))
         if made is None:
             return beat  # the edge refuses what is no time
         try:
             at = made + by
             at += timedelta(microseconds=-at.microsecond % 1000)
-            if made >= self._last[0]:
+            if made in self._kept:
+                at = self._kept[made]
+            elif made >= self._last[0]:
                 if made > self._last[0]:
                     at = max(at, self._last[1] + timedelta(milliseconds=1))
                 self._last = (made, at)
@@ -570,10 +585,6 @@ def _moment(text: Any) -> Optional[datetime]:
         return (at + timedelta(seconds=float(part or 0))).astimezone(timezone.utc)
     except (ValueError, OverflowError):
         return None
-
-
-def _unsent(heartbeats: tuple[Json, ...], results: list[Optional[Json]], cause: object) -> Unsent:
-    return Unsent([beat for beat, result in zip(heartbeats, results) if result is None], results, cause)
 
 
 def _size(beat: Json) -> int:

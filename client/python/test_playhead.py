@@ -311,6 +311,28 @@ class AgainstAFailingEdge(unittest.TestCase):
         self.assertEqual(made, sorted(made))
         self.assertEqual(len({b["event_time"] for b in beats}), len(set(made)))
 
+    def test_order_of_the_unsent(self):
+        """What was not sent is reported again after what was, also where all were made within a millisecond."""
+        times = []
+
+        def take(beats):
+            times.extend((b["object"]["id"], b["event_time"]) for b in beats)
+            return stored(beats)
+
+        def half(beats):
+            take(beats[:5])
+            return 200, {}, [{"status": "stored"}] * 5 + [{"status": "unavailable"}] * 5
+
+        at = datetime.now(timezone.utc).replace(microsecond=0)
+        beats = [heartbeat(1, str(i), "seek", float(i), at=at + timedelta(microseconds=i)) for i in range(10)]
+        self.edge.answers = [half, lambda _: (401, {}, None), take]
+        with self.assertRaises(Unsent) as raised:
+            self.user.report(*beats)
+        self.user.report(*raised.exception.heartbeats)
+        self.assertEqual([id for id, _ in times], [str(i) for i in range(10)])
+        made = [at for _, at in times]
+        self.assertEqual(made, sorted(set(made)))
+
     def test_no_time_told(self):
         self.edge.tells, self.edge.answers = False, [stored]
         self.user.report(*self.beats)
