@@ -317,7 +317,7 @@ type markBody struct {
 }
 
 type settingsBody struct {
-	Recording bool `json:"recording" doc:"Whether what players report is kept. Nothing that happens while it is not comes into the history, also where it is reported later; of several such times the last one alone is known."`
+	Recording bool `json:"recording" doc:"Whether what players report is kept. Nothing that happens while it is not comes into the history, also where it is reported later; the last sixteen such times are known."`
 }
 
 // Answers.
