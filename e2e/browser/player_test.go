@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/chromedp/cdproto/input"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
@@ -112,6 +113,42 @@ func (v *window) seek(seconds int) {
 	v.until("!document.querySelector('#position').disabled")
 	v.do(chromedp.Evaluate[chromedp.Void](fmt.Sprintf(
 		"{const s = document.querySelector('#position'); s.value = %d; s.dispatchEvent(new Event('change'))}", seconds)))
+}
+
+// TestDrag moves the slider by the mouse while the clip plays, as slowly as a hand that looks for a place.
+func TestDrag(t *testing.T) {
+	w := newWorld(t)
+	v := w.playing()
+	type box struct{ Left, Top, Width float64 }
+	slider, err := value[box](v, "(({ left, top, width, height }) => ({ left, top: top + height / 2, width }))(document.querySelector('#position').getBoundingClientRect())")
+	if err != nil {
+		t.Fatal(err)
+	}
+	mouse := func(typ input.DispatchMouseEventType, part float64) {
+		v.do(chromedp.MouseEvent(typ, slider.Left+part*slider.Width, slider.Top, chromedp.ButtonLeft, chromedp.ClickCount(1), func(p *input.DispatchMouseEventParams) { p.Buttons = 1 }))
+	}
+	v.do(chromedp.Evaluate[chromedp.Void]("globalThis.updates = 0, document.querySelector('#clip').addEventListener('timeupdate', () => updates++), 0"))
+	waits := func() { v.until("(globalThis.enough ??= updates + 3) <= updates && (globalThis.enough = null, true)") }
+	shown := func(seconds int) {
+		const at = "document.querySelector('#at').textContent.split(':').reduce((m, s) => m * 60 + Number(s), 0)"
+		v.until(fmt.Sprintf("[Number(document.querySelector('#position').value), %s].every((at) => Math.abs(at - %d) < 20)", at, seconds))
+	}
+
+	mouse(chromedp.MousePressed, 0.3)
+	waits()
+	shown(180)
+	mouse(chromedp.MouseMoved, 0.75)
+	waits()
+	shown(450)
+	mouse(chromedp.MouseReleased, 0.75)
+	v.until("document.querySelector('#clip').currentTime > 430")
+	shown(450)
+	mouse(chromedp.MousePressed, 0.5)
+	waits()
+	mouse(chromedp.MouseReleased, 0.5)
+	v.until("((at) => at > 280 && at < 320)(document.querySelector('#clip').currentTime)")
+	shown(300)
+	w.reaches("100", "playing", 280*time.Second)
 }
 
 // playing opens the clip and plays it from second 100 on.

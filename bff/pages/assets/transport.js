@@ -9,11 +9,12 @@ export function transport(media) {
   const slider = find('#position', HTMLInputElement);
   const speed = find('#speed', HTMLSelectElement);
   const muted = find('#muted', HTMLInputElement);
+  let held = false; // the slider, by a hand that has not let go: what is played meanwhile does not move it
   const show = () => {
-    const ms = media.currentTime * 1000;
+    if (!held) slider.value = String(Math.round(media.currentTime));
+    const ms = (held ? Number(slider.value) : media.currentTime) * 1000;
     write(play, media.paused ? t('Play') : t('Pause'));
     write(find('#at', HTMLElement), clock(ms));
-    slider.value = String(Math.round(media.currentTime));
     slider.setAttribute('aria-valuetext', t('{at} of {end}', { at: spoken(ms), end: spoken(media.duration * 1000 || 0) }));
   };
   const skip = (/** @type {number} */ seconds) => () => {
@@ -22,7 +23,16 @@ export function transport(media) {
   play.onclick = () => (media.paused ? media.play() : media.pause());
   find('#back', HTMLButtonElement).onclick = skip(-10);
   find('#ahead', HTMLButtonElement).onclick = skip(10);
-  slider.onchange = () => (media.currentTime = Number(slider.value));
+  slider.onpointerdown = () => (held = true);
+  slider.oninput = () => {
+    held = true;
+    show();
+  };
+  slider.onchange = () => {
+    held = false;
+    media.currentTime = Number(slider.value);
+  };
+  for (const type of ['pointerup', 'pointercancel']) addEventListener(type, () => (held = false)); // a hand that has moved nothing makes no change
   speed.onchange = () => (media.playbackRate = Number(speed.value));
   muted.onchange = () => (media.muted = muted.checked);
   media.addEventListener('loadedmetadata', () => {
