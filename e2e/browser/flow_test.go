@@ -133,20 +133,60 @@ func TestFlowLooks(t *testing.T) {
 	v.live()
 }
 
-// TestFlowHidden: a window that nobody sees does not look.
+// streams counts what the page asks for, from before it does, and which of that has not ended.
+const streams = `globalThis.asked = []; {
+	const real = fetch;
+	window.fetch = (address, of) => {
+		if (String(address).includes('/flow/stream')) asked.push(of.signal);
+		return real(address, of);
+	};
+}`
+
+const openStreams = "asked.filter((signal) => !signal.aborted).length"
+
+// hide lets the page believe that nobody sees it, or that somebody does again.
+func (v *window) hide(hidden bool) {
+	v.Helper()
+	v.do(chromedp.Evaluate[chromedp.Void](fmt.Sprintf(
+		"Object.defineProperty(document, 'hidden', { value: %v, configurable: true }), document.dispatchEvent(new Event('visibilitychange'))", hidden)))
+}
+
+// TestFlowHidden: a window that nobody sees does not look, also when nobody saw it from the beginning; one that is seen does once.
 func TestFlowHidden(t *testing.T) {
 	w := newWorld(t)
-	v := w.open(w.signedIn("/flow"))
+	v := w.open(w.at("/docs"))
+	v.beforePages(streams + "Object.defineProperty(document, 'hidden', { value: true, configurable: true });")
+	v.do(chromedp.Navigate(w.signedIn("/flow")))
+	v.until("document.querySelector('#wires path') && document.querySelector('#play').onclick")
+	v.until("asked.length === 0 && document.querySelector('#connection').dataset.state === 'closed'")
+	v.hide(false)
 	v.live()
-	hide := func(hidden bool) {
-		_, err := value[bool](v, fmt.Sprintf(
-			"Object.defineProperty(document, 'hidden', { value: %v, configurable: true }), document.dispatchEvent(new Event('visibilitychange'))", hidden))
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	hide(true)
+	v.until(openStreams + " === 1")
+	v.hide(false) // which browsers tell of when a page is shown for the first time
+	v.live()
+	v.until(openStreams + " === 1")
+	v.hide(true)
 	v.says("#connection", "Reconnecting")
-	hide(false)
+	v.until(openStreams + " === 0")
+	v.hide(false)
 	v.live()
+	v.until(openStreams + " === 1")
+}
+
+// TestFlowRefused: behind the form a page with a token that was refused asks for nothing.
+func TestFlowRefused(t *testing.T) {
+	w := newWorld(t)
+	v := w.open(w.at("/docs"))
+	v.expects("401")
+	v.beforePages(streams + "{ const real = setTimeout; window.setTimeout = (act, ms, ...more) => real(act, Math.min(ms, 10), ...more); }")
+	v.do(chromedp.Navigate(w.at("/flow") + "#token=eyJhbGciOiJub25lIn0.eyJzdWIiOiJkZW1vIn0.eA"))
+	v.says("#sign-in-problem", "The token was refused")
+	v.hide(true)
+	v.hide(false)
+	v.do(chromedp.Evaluate[chromedp.Void]("(async () => { for (let i = 0; i < 50; i++) await new Promise((resolve) => setTimeout(() => fetch('assets/icon.svg').then(resolve), 20)); globalThis.waited = true; })(), 0"))
+	v.until("globalThis.waited")
+	v.until("asked.length === 1")
+	v.paste(w.token)
+	v.live()
+	v.says("#user", "demo")
 }

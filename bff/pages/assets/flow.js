@@ -305,26 +305,38 @@ client.addEventListener('answered', (e) => {
   put('safe', ['stored', 'unchanged'].includes(result.status) ? `Your last one was safe after ${took} ms.` : `Your last one was not stored: ${result.status}.`);
 });
 client.addEventListener('conflict', (e) => client.seen(/** @type {CustomEvent} */ (e).detail.record));
-client.addEventListener('unauthorized', () => refuse('The token was refused, or has expired.'));
+client.addEventListener('unauthorized', refused);
 
 // The stream, which is open only while the page can be seen.
 
 let watching = new AbortController();
+let signedIn = true;
 
+/** Looks as long as the page can be seen and its token is good, at one stream at a time. */
 async function watch() {
-  watching = new AbortController();
-  const { signal } = watching;
+  watching.abort();
+  if (document.hidden || !signedIn) return;
+  const { signal } = (watching = new AbortController());
   while (!signal.aborted) {
     await listen(signal).catch(() => {}); // the connection broke
-    connection(false);
+    if (watching.signal === signal) connection(false); // else there may be another one
     await new Promise((resolve) => setTimeout(resolve, 1000 + Math.random() * 2000));
   }
+}
+
+/** Asks for nothing more until there is another token, with which the page begins anew. */
+function refused() {
+  signedIn = false;
+  watching.abort();
+  play(false);
+  client.leave();
+  return refuse('The token was refused, or has expired.');
 }
 
 /** @param {AbortSignal} signal */
 async function listen(signal) {
   const answer = await fetch(below(home(), '/flow/stream'), { headers: { Authorization: `Bearer ${token}` }, signal });
-  if (answer.status === 401) refuse('The token was refused, or has expired.');
+  if (answer.status === 401) return refused();
   if (answer.status === 503) put('news', 'Too many look on at the moment; this page tries again.');
   if (!answer.ok || !answer.body) return;
   connection(true);
@@ -358,7 +370,7 @@ function connection(open) {
 put('user', user(token));
 find('#play', HTMLButtonElement).onclick = () => play(!playing);
 addEventListener('pagehide', () => play(false));
-document.addEventListener('visibilitychange', () => (document.hidden ? watching.abort() : watch()));
+document.addEventListener('visibilitychange', watch);
 new ResizeObserver(wire).observe(path);
 wire();
 await watch();
