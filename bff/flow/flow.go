@@ -91,9 +91,10 @@ func (f *Fault) set(stopped bool) bool {
 
 // Flow is a part of an edge. Its methods may be called from many goroutines.
 type Flow struct {
-	cfg  Config
-	wake chan struct{} // capacity 1: somebody looks
-	over chan struct{} // closed when Run ends
+	cfg   Config
+	began int64         // Unix milliseconds, by which a looker tells this process from another one
+	wake  chan struct{} // capacity 1: somebody looks
+	over  chan struct{} // closed when Run ends
 
 	mu      sync.Mutex
 	lookers map[chan []byte]struct{} // each of capacity 1: one that is slow misses something
@@ -104,7 +105,7 @@ func New(cfg Config) *Flow {
 	cfg.Every = cmp.Or(cfg.Every, time.Second)
 	cfg.Max = cmp.Or(cfg.Max, 16)
 	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
-	return &Flow{cfg: cfg, wake: make(chan struct{}, 1), over: make(chan struct{}), lookers: make(map[chan []byte]struct{})}
+	return &Flow{cfg: cfg, began: time.Now().UnixMilli(), wake: make(chan struct{}, 1), over: make(chan struct{}), lookers: make(map[chan []byte]struct{})}
 }
 
 // Operation answers a request of the user whom its token names, or returns why it does not.
@@ -173,7 +174,8 @@ func (f *Flow) tell(totals []byte) {
 
 // totals is what everybody is told.
 type totals struct {
-	At int64 `json:"at"` // Unix milliseconds
+	At    int64 `json:"at"`    // Unix milliseconds
+	Began int64 `json:"began"` // when the process did, and its counters
 	// Metrics are sums over the labels, by name.
 	Metrics map[string]float64 `json:"metrics"`
 	Inside  any                `json:"inside,omitempty"`
@@ -182,7 +184,7 @@ type totals struct {
 }
 
 func (f *Flow) totals(ctx context.Context) []byte {
-	now := totals{At: time.Now().UnixMilli(), Metrics: f.metrics(ctx)}
+	now := totals{At: time.Now().UnixMilli(), Began: f.began, Metrics: f.metrics(ctx)}
 	if f.cfg.Inside != nil {
 		inside, err := f.cfg.Inside(ctx)
 		f.complain(ctx, err)

@@ -133,6 +133,25 @@ func TestFlowLooks(t *testing.T) {
 	v.live()
 }
 
+// TestFlowRestart: what was counted since somebody looks is kept over a restart of the server, whose counters begin anew.
+func TestFlowRestart(t *testing.T) {
+	w := newWorld(t)
+	w.report(library...)
+	v := w.open(w.signedIn("/flow"))
+	v.live()
+	v.says("#saved", "Since you look: 0 heartbeats")
+	w.report(entry{id: "r1", position: length / 2}, entry{id: "r2", position: length / 2}, entry{id: "r3", position: length / 2})
+	v.says("#saved", "Since you look: 3 heartbeats")
+	v.expects("net::ERR")
+	w.stop()
+	v.says("#connection", "Reconnecting")
+	w.start()
+	w.report(entry{id: "r4", position: length / 2}, entry{id: "r5", position: length / 2})
+	v.live()
+	v.says("#saved", "Since you look: 5 heartbeats")
+	v.until("!/\\b0\\.\\d go on/.test(document.querySelector('#batch').textContent)")
+}
+
 // streams counts what the page asks for, from before it does, and which of that has not ended.
 const streams = `globalThis.asked = []; {
 	const real = fetch;

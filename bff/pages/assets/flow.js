@@ -8,7 +8,7 @@ import { Playhead } from './playhead.js';
 import { Problems } from './problems.js';
 import { refuse, signIn, user } from './session.js';
 
-/** @typedef {{at: number, metrics: Record<string, number>, inside?: any, faults?: Record<string, boolean>}} Totals */
+/** @typedef {{at: number, began: number, metrics: Record<string, number>, inside?: any, faults?: Record<string, boolean>}} Totals */
 
 const token = await signIn();
 const api = new Api(token);
@@ -22,8 +22,12 @@ const looks = 3; // that something has to wait before it counts as late: a tick 
 
 /** @type {Totals | null} */
 let last = null;
-/** @type {Totals | null} */
-let first = null;
+/** When the viewer began to look, by the server's clock. */
+let since = 0;
+/** The last totals that were counted. @type {Totals | null} */
+let counted = null;
+/** How much each metric has grown since the viewer looks, also while a stream was broken. @type {Record<string, number>} */
+const sums = {};
 /** How much waited at the last looks. @type {number[]} */
 const waited = [];
 let recovering = false;
@@ -47,12 +51,30 @@ function several(n, noun) {
 
 /** @param {Totals} now */
 function totals(now) {
-  first ??= now;
   if (last && now.at <= last.at) return;
-  show(now, last ?? now, first);
+  add(now);
+  show(now, last ?? now);
   if (last) move(now, last);
   last = now;
 }
+
+/**
+ * Adds what was counted since the last time. A process that began after that counts from 0; one that was there before, and
+ * is another one, from what it says first.
+ * @param {Totals} now
+ */
+function add(now) {
+  since ||= now.at;
+  const same = counted?.began === now.began;
+  for (const [name, n] of Object.entries(now.metrics)) {
+    const before = same ? counted?.metrics[name] ?? 0 : now.began > since ? 0 : n;
+    sums[name] = (sums[name] ?? 0) + Math.max(0, n - before);
+  }
+  counted = now;
+}
+
+/** How much a metric grew since the viewer looks. @param {string} name */
+const sum = (name) => sums[`playhead_${name}`] ?? 0;
 
 /** How many heartbeats came in by the edge. @param {Totals} t */
 const reported = (t) => (t.metrics.playhead_ws_heartbeats_total ?? 0) + (t.metrics.playhead_api_heartbeats_total ?? 0);
@@ -60,18 +82,18 @@ const reported = (t) => (t.metrics.playhead_ws_heartbeats_total ?? 0) + (t.metri
 /** How much a metric grew. @param {Totals} now @param {Totals} before @param {string} name */
 const grown = (now, before, name) => Math.max(0, (now.metrics[`playhead_${name}`] ?? 0) - (before.metrics[`playhead_${name}`] ?? 0));
 
-/** @param {Totals} now @param {Totals} before @param {Totals} begin */
-function show(now, before, begin) {
+/** @param {Totals} now @param {Totals} before */
+function show(now, before) {
   const seconds = Math.max(1, now.at - before.at) / 1000;
   put('players', count(now.metrics.playhead_ws_connections ?? 0));
   put('edge-rate', count((reported(now) - reported(before)) / seconds));
-  const batches = grown(now, begin, 'uplink_batches_total');
-  put('batch', batches > 0 ? `${(grown(now, begin, 'uplink_batched_heartbeats_total') / batches).toFixed(1)} go on in one batch.` : 'Sends them on in batches.');
+  const batches = sum('uplink_batches_total');
+  put('batch', batches > 0 ? `${(sum('uplink_batched_heartbeats_total') / batches).toFixed(1)} go on in one batch.` : 'Sends them on in batches.');
   for (const box of boxes.slice(2)) box.classList.toggle('elsewhere', !now.inside);
   if (now.inside) {
     put('service-rate', count(grown(now, before, 'write_heartbeats_total') / seconds));
     put('job-rate', count(grown(now, before, 'job_puts_total') / seconds));
-    const [beats, puts] = [grown(now, begin, 'write_heartbeats_total'), grown(now, begin, 'job_puts_total')];
+    const [beats, puts] = [sum('write_heartbeats_total'), sum('job_puts_total')];
     put('puts', count(puts));
     put('saved', `Since you look: ${several(beats, 'heartbeat')}, ${several(puts, 'write')}.`);
     inside(now.inside);
