@@ -56,6 +56,15 @@ func number(selector string) string {
 	return fmt.Sprintf("Number(document.querySelector(%q).textContent)", selector)
 }
 
+// sayings keeps what the page says one after the other, for those who look and for those who listen.
+const sayings = `globalThis.sayings = [];
+	new MutationObserver(() => {
+		for (const id of ['news', 'said']) {
+			const text = document.getElementById(id)?.textContent;
+			if (text && !sayings.includes(text)) sayings.push(text);
+		}
+	}).observe(document, { subtree: true, childList: true, characterData: true });`
+
 // TestFlow watches the demo as a visitor does: stops the job while something plays, sees what waits grow, lets the
 // job return, and sees all of it archived, the viewer's own record too.
 func TestFlow(t *testing.T) {
@@ -80,6 +89,20 @@ func TestFlow(t *testing.T) {
 		t.Fatal(err)
 	}
 	v.until(fmt.Sprintf("%s > %d && document.querySelector('#cache').classList.contains('piling')", late, before))
+	v.until(fmt.Sprintf("Number(/(\\d+) marks? wait/.exec(document.querySelector('#said').textContent)?.[1]) > %d", before)) // for those who listen, too
+
+	other := v.beside(w, w.at("/docs"))
+	other.beforePages(sayings)
+	other.do(chromedp.Navigate(flow))
+	other.until("document.querySelector('#said').textContent.match(/[1-9]\\d* marks? wait/)")
+	other.until("sayings.length > 1 && sayings.every((text) => !/\\b0 marks? wait|All is well/.test(text))")
+	other.enter("#queue .fault")
+	other.says("#news", "The job and the queue are stopped.")
+	other.enter("#archive .fault")
+	other.says("#news", "The archive, the job and the queue are stopped.")
+	other.enter("#archive .fault")
+	other.enter("#queue .fault")
+	other.says("#news", "The job is stopped.")
 
 	v.enter("#job .fault")
 	v.says("#news", "0 marks wait")

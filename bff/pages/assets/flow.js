@@ -18,6 +18,7 @@ const boxes = /** @type {HTMLElement[]} */ ([...path.querySelectorAll('.box')]);
 const names = boxes.map((box) => box.id);
 const calm = matchMedia('(prefers-reduced-motion: reduce)');
 const step = 450; // milliseconds from box to box
+const pause = 10_000; // milliseconds between two numbers that are read out
 const looks = 3; // that something has to wait before it counts as late: a tick of the hold and the job's work
 
 /** @type {Totals | null} */
@@ -31,6 +32,8 @@ const sums = {};
 /** How much waited at the last looks. @type {number[]} */
 const waited = [];
 let recovering = false;
+/** When a sentence was read out, by the page's clock. */
+let saidAt = 0;
 /** The viewer's records at the last look, by object. @type {Map<string, any> | null} */
 let mine = null;
 
@@ -112,7 +115,7 @@ function inside(now) {
   put('queued', count(now.queued));
   put('longest', `, ${clock(now.hold_ms)} at most.${now.due > 0 ? ` Due now: ${count(now.due)}.` : ''}`);
   holds(now.hold_left_ms ?? [], now.hold_ms);
-  find('#cache', HTMLElement).classList.toggle('piling', late() > 0);
+  find('#cache', HTMLElement).classList.toggle('piling', (late() ?? 0) > 0);
 }
 
 /** Draws how long each hold goes on. @param {number[]} left @param {number} longest */
@@ -126,10 +129,14 @@ function holds(left, longest) {
   chart.setAttribute('aria-label', left.length > 0 ? `Countdowns; the next hold is over in ${clock(left[0])} at the latest` : 'No countdowns');
 }
 
-/** How many marks have waited for the archive at all of the last looks. */
+/** How many marks have waited for the archive at all of the last looks; null while nobody knows, which is until there were so many. */
 function late() {
-  return waited.length < looks ? 0 : Math.min(...waited);
+  const least = Math.min(...waited);
+  return waited.length < looks && least > 0 ? null : least;
 }
+
+/** @param {string[]} parts */
+const list = (parts) => new Intl.ListFormat('en-GB').format(parts.map((part) => `the ${part}`)).replace('the', 'The');
 
 /** @param {Record<string, boolean>} stopped */
 function faults(stopped) {
@@ -153,27 +160,34 @@ function stop(part, stopped) {
 /** Says in a sentence what happens. @param {Totals} now */
 function news({ inside, faults = {} }) {
   const stopped = Object.keys(faults).filter((part) => faults[part]);
-  const n = late();
+  const n = inside ? late() : 0;
   let [mood, text] = ['calm', 'All is well: every report is safe, and every viewing that ended is in the archive.'];
   if (!inside) text = 'This is the edge alone. The rest of the way is in other processes, whose metrics tell of it.';
   if (stopped.length > 0) {
     recovering = true;
-    const who = `The ${stopped.join(' and the ')} ${stopped.length > 1 ? 'are' : 'is'} stopped.`;
-    [mood, text] = ['stopped', `${who} Nothing is lost: ${several(n, 'mark')} wait${n === 1 ? 's' : ''}, and players get their answers as before.`];
+    const lost = n === null ? 'Nothing is lost: what waits is being counted' : `Nothing is lost: ${several(n, 'mark')} wait${n === 1 ? 's' : ''}`;
+    [mood, text] = ['stopped', `${list(stopped)} ${stopped.length > 1 ? 'are' : 'is'} stopped. ${lost}, and players get their answers as before.`];
+  } else if (n === null) {
+    text = 'Counting what waits…';
   } else if (n > 0) {
     [mood, text] = ['late', `${recovering ? 'It is back' : 'Catching up'}: ${several(n, 'mark')} still wait${n === 1 ? 's' : ''} to be archived.`];
   } else if (recovering && waited.length === looks) {
     text = '0 marks wait. Everything that waited is in the archive: nothing was lost.';
   }
   const line = find('#news', HTMLElement);
-  line.dataset.late = String(n);
+  line.dataset.late = String(n ?? '');
   line.dataset.mood = mood;
   write(line, text);
+  say(mood + stopped + (n === null), text);
+}
+
+/** Has a screen reader say something else at once, and other numbers in it from time to time. @param {string} what @param {string} text */
+function say(what, text) {
   const said = find('#said', HTMLElement);
-  if (said.dataset.of !== mood + stopped) { // numbers would be read out all the time
-    said.dataset.of = mood + stopped;
-    write(said, text);
-  }
+  if (said.dataset.of === what && performance.now() - saidAt < pause) return;
+  if (said.textContent !== text) saidAt = performance.now();
+  said.dataset.of = what;
+  write(said, text);
 }
 
 // The picture.
