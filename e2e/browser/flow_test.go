@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
@@ -173,6 +174,42 @@ func TestFlowRestart(t *testing.T) {
 	v.live()
 	v.says("#saved", "Since you look: 5 heartbeats")
 	v.until("!/\\b0\\.\\d go on/.test(document.querySelector('#batch').textContent)")
+}
+
+// wrongClock has the page's clock show another time, and has the device sleep for so long as the test says.
+const wrongClock = `globalThis.off = %d; globalThis.slept = 0; {
+	const real = Date, elapsed = performance.now.bind(performance);
+	window.Date = class extends real {
+		constructor(...of) { super(...(of.length ? of : [real.now() + off + slept])); }
+		static now() { return real.now() + off + slept; }
+	};
+	performance.now = () => elapsed() + slept;
+}`
+
+// TestFlowClocks: how long a report took is measured by one clock, whatever the device's shows; and while the device sleeps nothing
+// is played.
+func TestFlowClocks(t *testing.T) {
+	for _, hours := range []int{-1, 1} {
+		w := newWorld(t)
+		v := w.open(w.at("/docs"))
+		v.beforePages(fmt.Sprintf(wrongClock, hours*3_600_000))
+		v.do(chromedp.Navigate(w.signedIn("/flow")))
+		v.live()
+		began := time.Now()
+		v.enter("#play")
+		v.until("globalThis.took = document.querySelector('#safe').textContent.match(/safe after (-?\\d+) ms/)?.[1]")
+		if took, err := value[int](v, "Number(took)"); err != nil || took < 0 || int64(took) > time.Since(began).Milliseconds() {
+			t.Errorf("safe after %d ms, %v", took, err)
+		}
+		const own = "document.querySelector('#records [data-id=walk_1] dl').textContent"
+		v.until(own)
+		v.do(chromedp.Evaluate[chromedp.Void]("slept = 11 * 60_000, 0"))
+		v.enter("#play")
+		w.reaches("walk", "stopped", time.Millisecond)
+		if r := w.point("walk"); r.PositionMS > time.Since(began).Milliseconds()+4000 {
+			t.Errorf("of %v there are %+v", time.Since(began), r)
+		}
+	}
 }
 
 // streams counts what the page asks for, from before it does, and which of that has not ended.

@@ -137,6 +137,7 @@ func (w *world) report(entries ...entry) {
 // record is what the API says of an object.
 type record struct {
 	PositionMS int64 `json:"position_ms"`
+	DurationMS int64 `json:"duration_ms"`
 	State      string
 	Session    string
 	Device     string

@@ -308,27 +308,45 @@ function underWay({ held, marked, hold_left_ms: left }) {
 }
 
 const walk = { object: { id: 'walk', type: 1 }, device: 'This page', duration_ms: 600_000, meta: { title: 'A walk through Playhead' } };
+const beat = 2000; // milliseconds between two reports
 const client = new Playhead({ url: home(), token: () => token, storage: kept, key: `playhead.outbox.flow.${user(token)}` });
-/** @type {{session: string, began: number, timer: number} | null} */
+/** @type {{session: string, began: number, played: number, at: number, timer: number} | null} */
 let playing = null;
+/** When what was reported last was, by the page's own clock: the device's may be wrong, and the client corrects it. @type {Map<string, number>} */
+const sent = new Map();
+
+/** What tells a report from the others of this page. @param {any} heartbeat */
+const nameOf = ({ session, kind, position_ms: at }) => `${session} ${kind} ${at}`;
 
 /** Reports as a player does. @param {string} kind */
 function report(kind) {
   if (!playing) return;
-  const now = Date.now();
-  client.report({ ...walk, kind, session: playing.session, position_ms: now - playing.began, watched_ms: now - playing.began,
-    event_time: new Date(now).toISOString(), started_at: new Date(playing.began).toISOString() });
+  const now = performance.now();
+  playing.played = Math.min(playing.played + Math.min(now - playing.at, 2 * beat), walk.duration_ms); // a device that slept in between has played nothing
+  playing.at = now;
+  const played = Math.round(playing.played);
+  const heartbeat = { ...walk, kind, session: playing.session, position_ms: played, watched_ms: played,
+    event_time: new Date().toISOString(), started_at: new Date(playing.began).toISOString() };
+  sent.set(nameOf(heartbeat), now);
+  client.report(heartbeat);
 }
 
-/** @param {boolean} on */
-function play(on) {
+/** Plays on, up to the end. */
+function playOn() {
+  report('progress');
+  if (playing && playing.played >= walk.duration_ms) play(false, 'finish');
+}
+
+/** @param {boolean} on @param {string} [end] the kind of the last report */
+function play(on, end = 'stop') {
   write(find('#play', HTMLElement), on ? 'Stop playing' : 'Play something');
   if (on) {
     client.connect();
-    playing = { session: `walk-${Date.now()}`, began: Date.now(), timer: setInterval(() => report('progress'), 2000) };
+    const now = Date.now();
+    playing = { session: `walk-${now}`, began: now, played: 0, at: performance.now(), timer: setInterval(playOn, beat) };
     report('start');
   } else if (playing) {
-    report('stop');
+    report(end);
     clearInterval(playing.timer);
     playing = null;
   }
@@ -336,9 +354,11 @@ function play(on) {
 
 client.addEventListener('answered', (e) => {
   const { heartbeat, result } = /** @type {CustomEvent} */ (e).detail;
-  const took = Date.now() - Date.parse(heartbeat.event_time);
+  const at = sent.get(nameOf(heartbeat)); // unknown of one from before a reload
+  sent.delete(nameOf(heartbeat));
+  const took = at === undefined ? '' : ` after ${Math.round(performance.now() - at)} ms`;
   if (last && !last.inside) dot('player', 'service', 0, true); // an edge alone shows no records
-  put('safe', ['stored', 'unchanged'].includes(result.status) ? `Your last one was safe after ${took} ms.` : `Your last one was not stored: ${result.status}.`);
+  put('safe', ['stored', 'unchanged'].includes(result.status) ? `Your last one was safe${took}.` : `Your last one was not stored: ${result.status}.`);
 });
 client.addEventListener('conflict', (e) => client.seen(/** @type {CustomEvent} */ (e).detail.record));
 client.addEventListener('unauthorized', refused);
