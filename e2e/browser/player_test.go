@@ -336,6 +336,20 @@ func TestLongAndLive(t *testing.T) {
 	}
 }
 
+// TestLongerThanClip: the clip ends after six days, and the record of a longer object keeps its length.
+func TestLongerThanClip(t *testing.T) {
+	w := newWorld(t)
+	w.ask("POST", "/v1/heartbeats", fmt.Appendf(nil, `{"heartbeats":[{"object":{"id":"long","type":1},"kind":"stop","position_ms":60000,"duration_ms":%d,"event_time":%q}]}`,
+		720*3_600_000, time.Now().Add(-time.Hour).UTC().Format(time.RFC3339)), new(any))
+	v := w.open(w.signedIn("/player?id=long"))
+	v.click("#play")
+	v.seek(3600)
+	w.reaches("long", "playing", time.Hour)
+	if r := w.point("long"); r.DurationMS != 720*3_600_000 {
+		t.Errorf("the record has a length of %d ms now", r.DurationMS)
+	}
+}
+
 // paste puts a token into the form, and sends it.
 func (v *window) paste(text string) {
 	v.Helper()

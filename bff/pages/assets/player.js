@@ -16,7 +16,7 @@ import { enable, transport } from './transport.js';
 const query = new URLSearchParams(location.search);
 const object = { id: query.get('id') ?? '100', type: Number(query.get('type') ?? 1) };
 const device = deviceName();
-const about = { object, device, meta: { title: query.get('title') ?? (query.has('id') ? object.id : t('Sample clip')) } };
+const about = { object, device, duration_ms: 0, meta: { title: query.get('title') ?? (query.has('id') ? object.id : t('Sample clip')) } };
 
 const sample = 600_000; // milliseconds that a clip of unknown length goes on behind where the user was
 let known = 0; // when the user was where this page began, in Unix milliseconds
@@ -52,6 +52,7 @@ async function begin() {
 /** @param {any} record of the user, if there is one */
 function load(record) {
   about.meta = { ...about.meta, ...record?.meta }; // what is reported takes the place of what the record has
+  about.duration_ms = record?.duration_ms ?? 0; // the clip ends at some length, which is not the object's
   showTitle();
   const seconds = Math.ceil((record?.duration_ms || (record?.furthest_ms ?? 0) + sample) / 1000);
   const back = Math.min(Number(query.get('at')) || 0, seconds * 1000);

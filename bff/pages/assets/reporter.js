@@ -28,7 +28,8 @@ export class Reporter {
 
   /**
    * @param {import('./playhead.js').Playhead} client @param {HTMLMediaElement} media
-   * @param {{object: {id: string, type: number}, device?: string, meta?: Record<string, string>}} about
+   * @param {{object: {id: string, type: number}, device?: string, duration_ms?: number, meta?: Record<string, string>}} about
+   *   `duration_ms` is that of the object, where the element may have only its beginning
    */
   constructor(client, media, about) {
     this.#client = client;
@@ -123,7 +124,7 @@ export class Reporter {
     if (!this.#session || this.#held) return;
     const { currentTime, duration } = this.#media;
     const position = Math.round(currentTime * 1000);
-    const length = Math.round(duration * 1000);
+    const length = Math.max(Math.round(duration * 1000), this.#about.duration_ms ?? 0);
     const now = Date.now();
     this.#at = now > this.#at || now < this.#at - 1000 ? now : this.#at + 1; // no two at the same time
     this.#client.report({

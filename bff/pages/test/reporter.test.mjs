@@ -52,6 +52,17 @@ test('what the edge does not take is not said: such speeds, and the lengths and 
   }
 });
 
+test('an element that has only the beginning of an object does not make it shorter', () => {
+  for (const [known, want] of [[720 * 3_600_000, 720 * 3_600_000], [599_500, 600_000], [undefined, 600_000]]) {
+    const reports = [];
+    const media = new Media();
+    new Reporter({ report: (h) => reports.push(h), leave() {} }, media, { object: { id: '1', type: 1 }, duration_ms: known });
+    media.play(20);
+    media.tell('pause');
+    assert.deepEqual(reports.map(({ duration_ms }) => duration_ms), [want, want]);
+  }
+});
+
 test('a reporter that has ended says nothing of what the element plays next', () => {
   const { reports, media, client, reporter } = reportsOf({});
   reporter.end();
