@@ -350,6 +350,30 @@ func TestLongerThanClip(t *testing.T) {
 	}
 }
 
+// TestOpenedWindow: one that another one opens begins with what that keeps, and yet is another device, so that each tells of the other.
+func TestOpenedWindow(t *testing.T) {
+	w := newWorld(t)
+	v := w.playing()
+	name := v.text("#device")
+	v.do(chromedp.Evaluate[chromedp.Void]("globalThis.other = open(location.href), 0"))
+	const theirs = "other.document.querySelector('#device')?.textContent"
+	v.until(fmt.Sprintf("/ window /.test(%s) && %[1]s !== %q", theirs, name))
+	if again := v.text("#device"); again != name {
+		t.Errorf("the first window was %q, and is %q", name, again)
+	}
+	v.until("other.document.querySelector('#connection').dataset.state === 'open' && !other.document.querySelector('#play').disabled")
+	v.seek(200)
+	v.until("other.document.querySelector('#elsewhere').checkVisibility() && other.document.querySelector('#elsewhere-text').textContent.includes(document.querySelector('#device').textContent + ' is playing this at 3:2')")
+	kept, err := value[string](v, theirs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v.do(chromedp.Evaluate[chromedp.Void]("other.location.reload(), 0"))
+	v.until("other.document.querySelector('#connection')?.dataset.state === 'open'")
+	v.until(fmt.Sprintf("%s === %q", theirs, kept))
+	v.do(chromedp.Evaluate[chromedp.Void]("other.close(), 0"))
+}
+
 // paste puts a token into the form, and sends it.
 func (v *window) paste(text string) {
 	v.Helper()

@@ -15,8 +15,7 @@ import { enable, transport } from './transport.js';
 
 const query = new URLSearchParams(location.search);
 const object = { id: query.get('id') ?? '100', type: Number(query.get('type') ?? 1) };
-const device = deviceName();
-const about = { object, device, duration_ms: 0, meta: { title: query.get('title') ?? (query.has('id') ? object.id : t('Sample clip')) } };
+const about = { object, device: deviceName(), duration_ms: 0, meta: { title: query.get('title') ?? (query.has('id') ? object.id : t('Sample clip')) } };
 
 const sample = 600_000; // milliseconds that a clip of unknown length goes on behind where the user was
 let known = 0; // when the user was where this page began, in Unix milliseconds
@@ -28,9 +27,10 @@ const client = new Playhead({ url: home(), token: () => token, storage: kept, ke
 const media = find('#clip', HTMLAudioElement);
 const reporter = new Reporter(client, media, about);
 
+nameApart();
 showTitle();
 write(find('#user', HTMLElement), uid);
-write(find('#device', HTMLElement), device);
+write(find('#device', HTMLElement), about.device);
 
 function showTitle() {
   const name = title(about);
@@ -116,6 +116,26 @@ function deviceName() {
   return made;
 }
 
+/**
+ * Takes another name where another window has this one, which keeps it: a window that was opened by a window, or is its duplicate,
+ * begins with all that the other one keeps.
+ */
+function nameApart() {
+  const windows = new BroadcastChannel('playhead.device');
+  const me = crypto.getRandomValues(new Uint32Array(1))[0];
+  const ask = () => windows.postMessage({ asks: me, name: about.device });
+  windows.addEventListener('message', ({ data: { asks, told, name } }) => {
+    if (name !== about.device) return;
+    if (asks) windows.postMessage({ told: asks, name });
+    if (told !== me) return;
+    kept.removeItem('playhead.device');
+    about.device = deviceName();
+    write(find('#device', HTMLElement), about.device);
+    ask(); // this one may be taken, too
+  });
+  ask();
+}
+
 /** @template T @param {string} type @param {(detail: any) => T} act */
 function on(type, act) {
   client.addEventListener(type, (e) => act(/** @type {CustomEvent} */ (e).detail));
@@ -132,13 +152,13 @@ function answered({ heartbeat, result }) {
 /** @param {{items: any[]}} push */
 function pushed({ items }) {
   const here = items.find((record) => key(record) === key({ object }));
-  if (here && here.device !== device) elsewhere(here);
+  if (here && here.device !== about.device) elsewhere(here);
 }
 
 /** Asks what was missed. */
 async function missed() {
   const record = await api.point(object).catch(() => null); // the next report finds out, too
-  if (record && record.device !== device) elsewhere(record);
+  if (record && record.device !== about.device) elsewhere(record);
 }
 
 on('answered', answered);
