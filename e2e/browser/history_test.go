@@ -813,3 +813,44 @@ func TestBackup(t *testing.T) {
 	v.click("#list li:nth-child(1) .title")
 	v.until("/You stopped at 4:00, \\d+ minutes? ago/.test(document.querySelector('#resumed').innerText)") // and not just now, when it came back
 }
+
+// failing has the requests to a path find no edge as long as window.failing is true.
+const failing = `const edge = window.fetch;
+	window.failing = true;
+	window.fetch = (address, request) => (window.failing && String(address).includes(%q) ? Promise.reject(new TypeError('failing')) : edge(address, request));`
+
+// TestTryAgain does again each of several things that failed in the same way.
+func TestTryAgain(t *testing.T) {
+	w := newWorld(t)
+	w.report(library...)
+	v := w.open(w.at("/docs"))
+	v.beforePages(fmt.Sprintf(failing, "/v1/history/mark"))
+	v.do(chromedp.Navigate(w.signedIn("/")))
+	for _, n := range []int{1, 3} {
+		v.click(fmt.Sprintf("#list li:nth-child(%d) .mark", n))
+		v.click("#mark-dialog [value=watched]")
+		v.says("#problem", "The entry could not be marked: no connection.")
+	}
+	v.until("!(window.failing = false)")
+	v.click("#again")
+	v.until("document.querySelectorAll('#list .at.done').length === 3 && !document.querySelector('#problem').checkVisibility()")
+}
+
+// TestDeletedElsewhere says of no entry that it could not be deleted once another device has done so.
+func TestDeletedElsewhere(t *testing.T) {
+	w := newWorld(t)
+	w.report(library...)
+	v := w.open(w.at("/docs"))
+	v.beforePages(fmt.Sprintf(failing, "/v1/history/delete"))
+	v.do(chromedp.Navigate(w.signedIn("/")))
+	v.live()
+	v.click("#list li:nth-child(1) .delete")
+	v.click("#list li:nth-child(1) .delete")
+	v.says("#problem", "The entries are still there, they could not be deleted")
+	w.ask(http.MethodDelete, "/v1/history/1/100", nil, new(any))
+	v.lists("Winter Roads", "On Maps", "plain.id")
+	v.says("#problem", "The entries are still there, they could not be deleted")
+	w.ask(http.MethodDelete, "/v1/history/2/101", nil, new(any))
+	v.until("!document.querySelector('#problem').checkVisibility()")
+	v.lists("On Maps", "plain.id")
+}

@@ -35,6 +35,7 @@ const near = new IntersectionObserver((seen) => { // a busy browser tells severa
 }, { rootMargin: '400px' });
 
 function readerChanged() {
+  if (!reader.busy) problems.forget((_, record) => record && loaded.lacks(record));
   render();
   near.disconnect();
   if (!reader.busy) near.observe(end); // which looks at once
@@ -125,6 +126,8 @@ function goOnSoon() {
 /** @param {{items: any[], removed: any[]}} push */
 function changed({ items, removed }) {
   loaded.change({ items, removed });
+  const gone = named(removed.map((object) => ({ object })));
+  problems.forget((name) => gone.has(name));
   const moved = new Map(items.map((record) => [key(record), record]));
   if (removed.length > 0 || !items.every(goesOn)) goOnSoon();
   unfinished = unfinished.map((record) => moved.get(key(record)) ?? record);
@@ -156,11 +159,15 @@ const undo = new Undo(user(token), {
   },
 });
 
+/** What an attempt with some records is about. @param {any[]} records */
+const named = (records) => new Map(records.map((record) => [key(record), record]));
+
 /** @param {any[]} records */
 async function remove(records) {
   const objects = records.map((record) => record.object);
   await decide(async () => {
-    const ok = await problems.attempt(t('The entries are still there, they could not be deleted'), () => remove(records), () => api.remove(objects));
+    const again = (/** @type {Map<string, any>} */ left) => remove([...left.values()]);
+    const ok = await problems.attempt(t('The entries are still there, they could not be deleted'), again, () => api.remove(objects), named(records));
     if (ok) loaded.change({ items: [], removed: objects });
     const names = new Set(records.map(key));
     if (ok) unfinished = unfinished.filter((record) => !names.has(key(record)));
@@ -181,12 +188,13 @@ async function dismiss(record) {
 /** @param {any[]} objects @param {boolean} dismissed @returns {Promise<boolean>} */
 async function offer(objects, dismissed) {
   const what = dismissed ? t('The entry could not be removed from continue watching') : t('The entry could not be brought back');
-  return decide(() => problems.attempt(what, () => offer(objects, dismissed), () => api.dismiss(objects, dismissed)));
+  const about = named(objects.map((object) => ({ object })));
+  return decide(() => problems.attempt(what, () => offer(objects, dismissed), () => api.dismiss(objects, dismissed), about));
 }
 
 /** Brings back what was deleted. @param {string} lines @returns {Promise<any>} */
 async function restore(lines) {
-  const ok = await problems.attempt(t('The entry could not be brought back'), () => restore(lines), () => api.import(new Blob([lines]), true));
+  const ok = await problems.attempt(t('The entry could not be brought back'), () => restore(lines), () => api.import(new Blob([lines]), true), new Map([[lines, undefined]]));
   if (ok) await Promise.all([reader.refresh(), goOn()]);
 }
 
@@ -197,7 +205,7 @@ async function mark(record, as) {
     if (marked) loaded.change({ items: [marked], removed: [] });
     if (status === 'paused') throw new Problem(409, t('recording is paused'));
     if (status === 'unavailable') throw new Problem(503, t('the history is unavailable at the moment'));
-  });
+  }, named([record]));
   if (ok) await goOn();
 }
 

@@ -73,6 +73,12 @@ export class LoadedHistory {
     return this.#records.has(key(record));
   }
 
+  /** Whether it would list a record, and does not: the record is gone. @param {any} record */
+  lacks(record) {
+    const last = this.sorted().at(-1);
+    return this.whole && !this.fresh && !this.has(record) && (!this.more || (last && time(record) >= time(last)));
+  }
+
   clear() {
     this.told = undefined;
     this.replace([], { cursor: '', has_more: false });

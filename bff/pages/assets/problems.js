@@ -4,44 +4,60 @@ import { find, write } from './dom.js';
 import { t } from './language.js';
 import { refuse } from './session.js';
 
+/** @typedef {Map<string, any>} About what an attempt is about, by name: such as records, which may be gone before it works */
+/** @typedef {{what: string, text: string, about: About, again: (about: About) => any}} Failure */
+
 /**
  * Shows what failed and has not worked since, with a button to try again: an error is
- * never to be taken for an empty history.
+ * never to be taken for an empty history. What failed with one record is not made good by what works with another.
  */
 export class Problems {
-  /** @type {Map<string, {text: string, again: () => any}>} */
-  #open = new Map();
+  /** @type {Set<Failure>} */
+  #open = new Set();
 
   constructor() {
     find('#again', HTMLButtonElement).onclick = () => {
-      for (const { again } of this.#open.values()) again();
+      for (const { again, about } of [...this.#open]) again(new Map(about));
     };
   }
 
   /** Whether the newest attempt at something failed. @param {string} what */
   has(what) {
-    return this.#open.has(what);
+    return [...this.#open].some((failure) => failure.what === what);
   }
 
   /**
    * Does what may fail, and returns whether it did not.
-   * @param {string} what failed, if it does @param {() => any} again @param {() => Promise<any>} act
+   * @param {string} what failed, if it does @param {(about: About) => any} again is given what has not worked since
+   * @param {() => Promise<any>} act @param {About} [about]
    */
-  async attempt(what, again, act) {
+  async attempt(what, again, act, about = new Map([['', undefined]])) {
+    /** @type {Failure | undefined} */
+    let failure;
     try {
       await act();
-      this.#open.delete(what);
     } catch (e) {
       if (!(e instanceof Problem)) throw e;
       if (e.status === 401) return refuse(t('The token was refused.'));
-      this.#open.set(what, { text: t('{what}: {why}.', { what, why: e.message }), again });
+      failure = { what, text: t('{what}: {why}.', { what, why: e.message }), about: new Map(about), again };
+    }
+    this.forget((name, _, of) => of === what && about.has(name)); // this attempt is the newest
+    if (failure) this.#open.add(failure);
+    this.#show();
+    return !failure;
+  }
+
+  /** Ends what has become good, or does not matter any more. @param {(name: string, value: any, what: string) => boolean} over */
+  forget(over) {
+    for (const failure of this.#open) {
+      for (const [name, value] of failure.about) if (over(name, value, failure.what)) failure.about.delete(name);
+      if (failure.about.size === 0) this.#open.delete(failure);
     }
     this.#show();
-    return !this.#open.has(what);
   }
 
   #show() {
-    const texts = [...this.#open.values()].map(({ text }) => text);
+    const texts = [...new Set([...this.#open].map(({ text }) => text))];
     find('#problem', HTMLElement).hidden = texts.length === 0;
     write(find('#problem-text', HTMLElement), texts.join(' '));
   }
