@@ -654,7 +654,7 @@ func TestMark(t *testing.T) {
 	v.says("#list li:nth-child(1)", "Completed")
 	v.until("[...document.querySelectorAll('#cards .title')].map((a) => a.textContent).join('|') === 'Low Tide|plain.id'")
 	v.do(chromedp.Evaluate[chromedp.Void]("document.querySelector('#list li:nth-child(1) a').focus()"))
-	v.press("m")
+	v.press("M") // as with the caps lock
 	v.click("#mark-dialog [value=unwatched]")
 	v.says("#list li:nth-child(1)", "0:00 of 10:00")
 	v.click("#list li:nth-child(2) .mark")

@@ -88,7 +88,7 @@ export function keys(list, { remove, mark }) {
     const row = rowOf(e);
     if (!row) return;
     if (e.key === 'Delete') remove(String(row.dataset.key));
-    else if (e.key === 'm' && !e.ctrlKey && !e.metaKey && !e.altKey) mark(String(row.dataset.key));
+    else if (e.key.toLowerCase() === 'm' && !e.ctrlKey && !e.metaKey && !e.altKey) mark(String(row.dataset.key));
     else if (e.key === 'ArrowDown') focus(row.nextElementSibling);
     else if (e.key === 'ArrowUp') focus(row.previousElementSibling);
     else return;
@@ -175,21 +175,38 @@ export function clearing(loaded, clear) {
 }
 
 /**
- * The switch that pauses recording. It is there as soon as it is known how it stands.
+ * The switch that pauses recording. It is there as soon as it is known how it stands, and takes no click while it is being set.
  * @param {import('./api.js').Api} api @param {import('./problems.js').Problems} problems
+ * @returns {() => Promise<boolean>} what reads how it stands
  */
 export function recording(api, problems) {
   const toggle = find('#recording', HTMLButtonElement);
+  const failed = t('The setting could not be changed');
+  let newest = 0; // names the newest read
+  /** @type {Promise<any> | undefined} */
+  let setting;
   const show = (/** @type {{recording: boolean, paused_at?: string}} */ settings) => {
+    newest++; // what is still being read is older
     toggle.hidden = false;
     toggle.setAttribute('aria-checked', String(settings.recording));
     find('#paused', HTMLElement).hidden = settings.recording;
+    problems.forget((_, wanted, what) => what === failed && wanted === settings.recording); // it was set elsewhere
   };
   const read = () => problems.attempt(t('The settings could not be read'), read, async () => {
-    show(await api.get('/v1/settings'));
+    await setting;
+    const mine = ++newest;
+    const settings = await api.get('/v1/settings');
+    if (mine === newest) show(settings);
   });
-  toggle.onclick = () => problems.attempt(t('The setting could not be changed'), read, async () => {
-    show(await api.put('/v1/settings', { recording: toggle.getAttribute('aria-checked') !== 'true' }));
-  });
+  /** @param {boolean} wanted */
+  const set = async (wanted) => {
+    if (setting) return;
+    toggle.setAttribute('aria-busy', 'true');
+    setting = problems.attempt(failed, () => set(wanted), async () => show(await api.put('/v1/settings', { recording: wanted })), new Map([['', wanted]]));
+    await setting;
+    setting = undefined;
+    toggle.removeAttribute('aria-busy');
+  };
+  toggle.onclick = () => set(toggle.getAttribute('aria-checked') !== 'true');
   return read;
 }

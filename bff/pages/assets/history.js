@@ -273,13 +273,14 @@ const over = new ResizeObserver(() => {
 });
 for (const selector of ['.tools', '#selection']) over.observe(find(selector, HTMLElement));
 clearing(loaded, clear);
+const settings = recording(api, problems);
 backups(api, () => Promise.all([reader.refresh(), goOn()]));
 more.onclick = () => reader.older();
 
 write(find('#user', HTMLElement), user(token));
 follow(client);
 client.addEventListener('push', (e) => changed(/** @type {CustomEvent} */ (e).detail));
-client.addEventListener('resync', () => Promise.all([reader.refresh(), goOn()]));
+client.addEventListener('resync', () => Promise.all([reader.refresh(), goOn(), settings()])); // which is told of a switch as well
 client.addEventListener('unauthorized', () => {
   client.leave();
   refuse(t('The token was refused, or has expired.'));
@@ -287,4 +288,4 @@ client.addEventListener('unauthorized', () => {
 client.connect();
 undo.resume();
 setInterval(render, 30_000); // "3 minutes ago"
-await Promise.all([reader.refresh(), goOn(), recording(api, problems)()]);
+await Promise.all([reader.refresh(), goOn(), settings()]);
