@@ -267,6 +267,7 @@ func TestDeleteAndUndo(t *testing.T) {
 	v.lists("On Maps", "plain.id")
 	v.click("#list li:nth-child(1) .delete")
 	v.lists("plain.id")
+	v.until("sessionStorage.getItem('playhead.undo.demo')?.includes('On Maps')")
 	v.do(chromedp.Navigate(w.at("/docs"))) // who goes away has decided
 	w.eventually("the third one is deleted", func() bool { return slices.Equal(w.ids(), []string{"plain.id"}) })
 }
@@ -467,6 +468,7 @@ func TestSelect(t *testing.T) {
 	v.click("#list li:nth-child(1) .pick")
 	v.click("#select-delete")
 	v.lists("Harbour Lights", "Winter Roads", "On Maps", "plain.id")
+	v.until("sessionStorage.getItem('playhead.undo.demo')?.includes('Low Tide')")
 	v.do(chromedp.Navigate(w.at("/docs"))) // which does not wait for a second thought
 	w.eventually("it is deleted", func() bool { return w.point("100") == nil })
 }
@@ -853,4 +855,23 @@ func TestDeletedElsewhere(t *testing.T) {
 	w.ask(http.MethodDelete, "/v1/history/2/101", nil, new(any))
 	v.until("!document.querySelector('#problem').checkVisibility()")
 	v.lists("On Maps", "plain.id")
+}
+
+// TestUndoOnASlowLink leaves the page before it knows what would bring back an entry: that is deleted only when the page is there again.
+func TestUndoOnASlowLink(t *testing.T) {
+	w := newWorld(t)
+	w.report(library...)
+	v := w.open(w.at("/docs"))
+	v.beforePages(fmt.Sprintf(failing, "/v1/export"))
+	v.do(chromedp.Navigate(w.signedIn("/")))
+	v.click("#list li:nth-child(2) .delete")
+	v.says("#toast", "Deleted “Winter Roads”")
+	v.do(chromedp.Navigate(w.at("/docs")))
+	if n := len(w.ids()); n != 4 {
+		t.Errorf("%d entries are left", n)
+	}
+	v.do(chromedp.Navigate(w.at("/")))
+	v.says("#toast", "Deleted “Winter Roads”")
+	v.lists("Low Tide", "On Maps", "plain.id")
+	w.eventually("it is deleted", func() bool { return len(w.ids()) == 3 })
 }

@@ -117,6 +117,13 @@ export class Api {
     return lines.filter((line) => wanted.has(key(JSON.parse(line)))).join('\n');
   }
 
+  /** Reads which records of a backup's lines are still there, as they were; none where that could not be read. @param {string} lines @returns {Promise<any[]>} */
+  async left(lines) {
+    const records = recordsOf(lines);
+    const now = new Map(recordsOf(await this.lines(records)).map((record) => [key(record), record.event_time]));
+    return records.filter((record) => now.get(key(record)) === record.event_time);
+  }
+
   /**
    * Takes a backup in.
    * @param {Blob} file @param {boolean} restore whether what was removed since comes back
@@ -150,6 +157,11 @@ export class Api {
       if (!wanted()) throw await problem(answer);
     }
   }
+}
+
+/** @param {string} lines of a backup @returns {any[]} */
+function recordsOf(lines) {
+  return lines.split('\n').filter(Boolean).map((line) => JSON.parse(line));
 }
 
 /** @returns {never} */

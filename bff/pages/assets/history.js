@@ -150,6 +150,7 @@ const undo = new Undo(user(token), {
     render();
   },
   send: (records) => remove(records),
+  left: (lines) => api.left(lines),
   lines: (records) => api.lines(records),
   restore,
   offer: (objects) => offer(objects, false),

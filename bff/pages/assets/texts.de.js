@@ -17,6 +17,7 @@ export default {
   Offline: 'Offline',
   'Try again': 'Noch einmal versuchen',
   Undo: 'Rückgängig',
+  'Undo (Ctrl+Z)': 'Rückgängig (Strg+Z)',
 
   // Who is it?
   'Whose history?': 'Wessen Verlauf?',

@@ -11,13 +11,15 @@ const life = 60_000; // milliseconds in which that can be done over a reload, to
 /**
  * Deletes later than it says: an entry disappears at once, and the edge is asked only when the
  * user did not take it back in time. The clock stops while the pointer or the focus is on the
- * message. A page that goes away does not wait; when it is loaded again soon, or comes back, it offers to bring back what it
- * has deleted. An action that can be taken back at any time is done at once, and only told here.
+ * message. A page that goes away does not wait, once it keeps what brings back the entries; when it is loaded again soon, or
+ * comes back, it offers that. Before, the entries stay, and are deleted when it comes back. An action that can be taken back at any time is done at once, and only told here.
  */
 export class Undo {
   /** @type {Map<string, any>} */
   #waiting = new Map();
   #timer = 0;
+  /** Whether what waits could be brought back after it was deleted. */
+  #safe = false;
   /** @type {(() => any) | undefined} */
   #back;
   /** @type {[string, string]} the list and the key of what the message is about, or of the first of it */
@@ -28,6 +30,7 @@ export class Undo {
 
   /**
    * @param {string} uid @param {{hide(keys: string[]): void, show(keys: string[]): void, send(records: any[]): Promise<any>,
+   *   left(lines: string): Promise<any[]>,
    *   lines(records: any[]): Promise<string>, restore(lines: string): any, offer(objects: any[]): any,
    *   focus(list: string, key: string): void}} does
    */
@@ -37,18 +40,45 @@ export class Undo {
     find('#undo', HTMLButtonElement).onclick = () => this.undo();
     for (const type of ['pointerenter', 'focusin']) this.#toast.addEventListener(type, () => clearTimeout(this.#timer));
     for (const type of ['pointerleave', 'focusout']) this.#toast.addEventListener(type, () => this.#wait());
-    addEventListener('pagehide', () => this.send());
+    addEventListener('pagehide', () => this.#leave());
+    addEventListener('keydown', (e) => {
+      const typing = e.target instanceof HTMLElement && e.target.matches('input:not([type=checkbox]), textarea');
+      if (e.key.toLowerCase() !== 'z' || !(e.ctrlKey || e.metaKey) || e.shiftKey || e.altKey || typing || document.querySelector('dialog[open]')) return;
+      if (this.#waiting.size === 0 && !this.#back) return;
+      e.preventDefault();
+      this.undo(true);
+    });
     addEventListener('pageshow', (e) => e.persisted && this.resume());
   }
 
   /** Offers again what the page offered before it went away. */
   resume() {
-    const { text, at, about, objects, lines } = JSON.parse(kept.getItem(this.#place) ?? '{}');
+    const { text, at, about, objects, lines, waiting } = JSON.parse(kept.getItem(this.#place) ?? '{}');
     if (!(Math.abs(Date.now() - at) < life)) return kept.removeItem(this.#place);
+    if (waiting) {
+      kept.removeItem(this.#place);
+      return this.delete(waiting);
+    }
+    const finished = lines && this.#finish(lines);
     this.#about = about;
-    this.#back = () => (objects ? this.#does.offer(objects) : this.#does.restore(lines));
+    this.#back = () => (objects ? this.#does.offer(objects) : finished.then(() => this.#does.restore(lines)));
     this.#say(text);
     this.#wait();
+  }
+
+  /** Deletes what the page could not delete when it went away, since it was too much, or the edge did not take it. @param {string} lines */
+  async #finish(lines) {
+    const left = await this.#does.left(lines);
+    if (left.length > 0) await this.#does.send(left);
+  }
+
+  /** Deletes before the page goes away; what could not be brought back stays until it is here again. */
+  #leave() {
+    const records = [...this.#waiting.values()];
+    if (records.length === 0 || this.#safe) return this.send();
+    this.#keep({ waiting: records });
+    this.#end();
+    this.#does.show(records.map(key));
   }
 
   /** Tells of what was dismissed, and lets it be offered again. @param {any} record @param {string} text */
@@ -64,6 +94,7 @@ export class Undo {
   /** @param {any[]} records */
   async delete(records) {
     this.#back = undefined;
+    this.#safe = false;
     this.#about = ['#list', records.map(key)[0] ?? ''];
     for (const record of records) this.#waiting.set(key(record), record);
     this.#does.hide(records.map(key));
@@ -72,20 +103,24 @@ export class Undo {
     this.#say(text);
     this.#wait();
     const lines = await this.#does.lines(all);
-    if (lines && all.length === this.#waiting.size && all.every((record) => this.#waiting.has(key(record)))) this.#keep({ text, lines });
+    if (lines && all.length === this.#waiting.size && all.every((record) => this.#waiting.has(key(record)))) this.#safe = this.#keep({ text, lines });
   }
 
-  /** Takes it back. The focus goes from the message to what came back, unless the user moved it meanwhile. */
-  async undo() {
+  /**
+   * Takes it back. The focus goes from the message to what came back, unless the user moved it meanwhile.
+   * @param {boolean} [byKey] whether a key did it: the focus goes there, too
+   */
+  async undo(byKey = false) {
     const keys = [...this.#waiting.keys()];
     const back = this.#back;
-    const focused = this.#toast.contains(document.activeElement);
+    const before = document.activeElement;
+    const focused = byKey || this.#toast.contains(before);
     this.#end();
     kept.removeItem(this.#place);
     if (back) await back();
     else this.#does.show(keys);
     const now = document.activeElement;
-    if (focused && (now === document.body || this.#toast.contains(now))) this.#does.focus(...this.#about);
+    if (focused && (now === before || now === document.body || this.#toast.contains(now))) this.#does.focus(...this.#about);
   }
 
   /** Deletes for good, and ends the message. */
@@ -95,11 +130,14 @@ export class Undo {
     if (records.length > 0) await this.#does.send(records);
   }
 
-  /** @param {{text: string, lines?: string, objects?: any[]}} what */
+  /** @param {{text?: string, lines?: string, objects?: any[], waiting?: any[]}} what @returns {boolean} whether there is room */
   #keep(what) {
     try {
       kept.setItem(this.#place, JSON.stringify({ ...what, about: this.#about, at: Date.now() }));
-    } catch { // there is no room: it cannot be brought back over a reload
+      return true;
+    } catch { // it cannot be brought back over a reload
+      kept.removeItem(this.#place);
+      return false;
     }
   }
 

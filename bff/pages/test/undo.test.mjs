@@ -5,9 +5,11 @@ import assert from 'node:assert/strict';
 class Node extends EventTarget {
   textContent = '';
   classList = { add() {}, remove() {} };
+  contains() { return false; }
 }
+const heard = {}; // by the newest Undo
 Object.assign(globalThis, {
-  HTMLElement: Node, HTMLButtonElement: Node, addEventListener() {}, setTimeout() {},
+  HTMLElement: Node, HTMLButtonElement: Node, addEventListener: (type, listener) => { heard[type] = listener; }, setTimeout() {},
   document: { documentElement: { translate: false }, querySelector: () => new Node() },
 });
 const { Undo } = await import('../assets/undo.js');
@@ -36,4 +38,41 @@ test('all that was deleted is offered after a reload, whichever backup comes fir
     assert.deepEqual([text, lines], ['Deleted 2 entries.', 'a\nb']);
     kept.removeItem('playhead.undo.u');
   }
+});
+
+test('a page that goes away before it keeps what brings an entry back leaves it, and deletes it when it is there again', async () => {
+  const told = [];
+  let answer;
+  const does = {
+    hide: (keys) => told.push(`hide ${keys}`), show: (keys) => told.push(`show ${keys}`), send: (records) => told.push(`send ${records.map((r) => r.object.id)}`),
+    offer() {}, restore() {}, lines: () => new Promise((resolve) => { answer = resolve; }),
+  };
+  new Undo('u', does).delete([{ object: { type: 1, id: 'a' } }]);
+  heard.pagehide();
+  assert.deepEqual(told.splice(0), ['hide 1/a', 'show 1/a']);
+  answer('a'); // too late
+  const again = new Undo('u', does);
+  const resumed = again.resume();
+  assert.deepEqual(told.splice(0), ['hide 1/a']);
+  answer('a');
+  await resumed;
+  heard.pagehide();
+  assert.deepEqual(told, ['send a']);
+  assert.equal(JSON.parse(kept.getItem('playhead.undo.u')).lines, 'a');
+  kept.removeItem('playhead.undo.u');
+});
+
+test('what the edge did not take while the page went away is deleted when the page is there again, and brought back only after that', async () => {
+  const told = [];
+  let left;
+  const undo = new Undo('u', {
+    hide() {}, show() {}, offer() {}, lines: async () => '', left: () => new Promise((resolve) => { left = resolve; }),
+    send: async (records) => told.push(`send ${records}`), restore: (lines) => told.push(`restore ${lines}`),
+  });
+  kept.setItem('playhead.undo.u', JSON.stringify({ text: 'Deleted', lines: 'a', about: ['#list', '1/a'], at: Date.now() }));
+  undo.resume();
+  const undone = undo.undo();
+  left(['a']);
+  await undone;
+  assert.deepEqual(told, ['send a', 'restore a']);
 });
