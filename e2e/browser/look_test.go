@@ -195,6 +195,7 @@ func TestForcedColors(t *testing.T) {
 	if on == off {
 		t.Error("a switch that is on looks like one that is off")
 	}
+	v.until(`['nav a[aria-current]', '.card', '#toast'].every((name) => getComputedStyle(document.querySelector(name)).borderTopStyle === 'solid')`)
 }
 
 // contrast is that of a text with the page (WCAG 2, section 1.4.3).
@@ -294,4 +295,58 @@ func TestRingsLeaveText(t *testing.T) {
 		return ring.outlineStyle === 'solid' &&
 			title.getBoundingClientRect().bottom + parseFloat(ring.outlineOffset) + parseFloat(ring.outlineWidth) <= below.getBoundingClientRect().top;
 	})`)
+}
+
+// TestLowWindow has nothing stay in sight over the list of a window that is too low for that, and a message be seen as a whole,
+// however long the title in it.
+func TestLowWindow(t *testing.T) {
+	w := newWorld(t)
+	w.report(entry{id: "long", title: strings.Repeat("A lecture ", 90), position: length / 2}, entry{id: "1", title: "One", position: length / 2, age: time.Minute})
+	v := w.open(w.signedIn("/"))
+	screen := emulation.SetDeviceMetricsOverrideParams{Width: 320, Height: 256, DeviceScaleFactor: 2, Mobile: true}
+	if _, err := chromedp.Call(v.ctx, emulation.SetDeviceMetricsOverride, screen); err != nil {
+		t.Fatal(err)
+	}
+	v.until("innerHeight === 256 && document.querySelectorAll('#list .row').length === 2")
+	v.click("#select")
+	v.until("['.tools', '#selection'].every((name) => getComputedStyle(document.querySelector(name)).position === 'static')")
+	v.do(chromedp.Evaluate[chromedp.Void]("document.querySelector('#list .title').focus()"))
+	v.press(kb.Delete)
+	v.says("#toast", "Deleted “A lecture")
+	v.until(`document.getAnimations().length === 0 && (({ top, bottom, height }) => top >= 0 && bottom <= innerHeight && height < 110)(document.querySelector('#toast').getBoundingClientRect())`)
+}
+
+// TestExpired closes what was open when the token is not taken any more: the form is asked for instead.
+func TestExpired(t *testing.T) {
+	w := newWorld(t)
+	w.report(library...)
+	v := w.open(w.at("/docs"))
+	v.expects("401")
+	v.beforePages(`const ask = window.fetch;
+		window.fetch = (address, request) => ask(address, window.expired ? { ...request, headers: { Authorization: 'Bearer a.b.c' } } : request);`)
+	v.do(chromedp.Navigate(w.signedIn("/")))
+	v.lists("Low Tide", "Winter Roads", "On Maps", "plain.id")
+	v.click("#list .mark")
+	v.until("document.querySelector('#mark-dialog').open && (window.expired = true, document.querySelector('#recording').click(), true)")
+	v.until("document.querySelector('#sign-in').checkVisibility() && !document.querySelector('dialog[open]') && document.activeElement.id === 'token'")
+}
+
+// TestScriptMissing says that a page lacks one of its scripts, in the language of the user, and loads it again.
+func TestScriptMissing(t *testing.T) {
+	w := newWorld(t)
+	w.report(library...)
+	v := w.open(w.at("/docs"))
+	v.expects("ERR_BLOCKED_BY_CLIENT")
+	v.beforePages("Object.defineProperty(navigator, 'languages', { value: ['de'] })")
+	v.blocked("/assets/dom.js")
+	for _, page := range []string{"/", clip} {
+		v.do(chromedp.Navigate(w.signedIn(page)))
+		v.says("#problem", "Die Seite konnte nicht ganz geladen werden.")
+		v.until("!document.querySelector('#connection').textContent.includes('Verbinde')")
+	}
+	v.do(chromedp.Navigate(w.signedIn("/")))
+	v.says("#problem", "Die Seite konnte nicht ganz geladen werden.")
+	v.blocked()
+	v.click("#again")
+	v.lists("Low Tide", "Winter Roads", "On Maps", "plain.id")
 }

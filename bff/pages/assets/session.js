@@ -40,6 +40,7 @@ export function refuse(why) {
   const input = find('#token', HTMLInputElement);
   find('#sign-in-problem', HTMLElement).textContent = why;
   document.body.classList.add('signed-out');
+  for (const dialog of document.querySelectorAll('dialog')) dialog.close(); // it would lie over the form
   form.onsubmit = (e) => {
     e.preventDefault();
     if (forgets) location.hash = new URLSearchParams({ token: input.value.trim() }).toString();

@@ -197,6 +197,7 @@ export default {
   'it cannot be read': 'er ist nicht lesbar',
   'recording is paused': 'die Aufzeichnung ruht',
   'the history is unavailable at the moment': 'der Verlauf ist im Moment nicht erreichbar',
+  'The page could not be loaded as a whole.': 'Die Seite konnte nicht ganz geladen werden.',
   'The history could not be read': 'Der Verlauf konnte nicht gelesen werden',
   'What to go on with could not be read': 'Womit es weitergeht, konnte nicht gelesen werden',
   'Where you stopped could not be read': 'Wo du aufgehört hast, konnte nicht gelesen werden',

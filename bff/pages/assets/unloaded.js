@@ -1,0 +1,15 @@
+// @ts-check
+
+// Says that a script of the page could not be loaded. Without that one, or those that need it, nothing else would say so:
+// therefore this one needs none, but for the language.
+addEventListener('error', async ({ target }) => {
+  if (!(target instanceof HTMLScriptElement)) return;
+  const [problem, text, again, connection] = ['#problem', '#problem-text', '#again', '#connection'].map((name) => document.querySelector(name));
+  if (!(problem instanceof HTMLElement && text && again instanceof HTMLElement && connection)) return;
+  const { t, localize } = await import('./language.js').catch(() => ({ t: String, localize() {} }));
+  localize();
+  text.textContent = t('The page could not be loaded as a whole.');
+  connection.textContent = t('Offline');
+  again.onclick = () => location.reload();
+  problem.hidden = false;
+}, true);
