@@ -158,7 +158,7 @@ class Client:
             if made is not None and at is not None:
                 self._kept[made] = at
         for made in list(self._kept)[:-MAX_KEPT]:
-            del self._kept[made]
+            self._kept.pop(made, None)  # another thread may have
         return Unsent([heartbeats[i] for i in left], results, cause)
 
     def _post(self, heartbeats: list[Json], *, queued: bool = False, more: float = 0) -> list[Json]:
