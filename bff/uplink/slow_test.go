@@ -148,8 +148,8 @@ func TestAnInstanceThatStandsStill(t *testing.T) {
 		}
 		time.Sleep(4 * time.Second) // of the bubble
 		all[0].stop()
+		defer all[0].resume() // then users come back, and are told once more
 		wg.Wait()
-		all[0].resume()
 		if got := calls.answered.Load(); got != 3000 || time.Duration(worst.Load()) > 1100*time.Millisecond {
 			t.Errorf("%d of 3000 were answered, the last after %v", got, time.Duration(worst.Load()))
 		}
