@@ -353,20 +353,26 @@ func (o *oracle) check(k history.Key, v view, begun int64) string {
 		return o.checkRestored(k, v, begun)
 	}
 	u := o.users[k.UID]
-	least, others := o.span(u, k.Object, begun)
-	if _, fits := o.fits(k, v, begun, append([]int64{least}, others...)); fits {
+	cuts := o.cuts(k, begun)
+	if _, fits := o.fits(k, v, begun, cuts); fits {
 		return ""
 	}
-	bs := o.bounds(k, least, begun)
+	bs := o.bounds(k, cuts[0], begun)
 	wrong := bs.judge(v)
 	var text strings.Builder
-	fmt.Fprintf(&text, "%s: %s\n  shown: %s\n  nothing up to %s, perhaps %v, exists; known:\n", k, wrong, v, moment(least), others)
+	fmt.Fprintf(&text, "%s: %s\n  shown: %s\n  nothing up to %s, perhaps %v, exists; known:\n", k, wrong, v, moment(cuts[0]), cuts[1:])
 	for _, f := range u.book(k.Object).facts {
-		if f.at > least && f.may() {
+		if f.at > cuts[0] && f.may() {
 			fmt.Fprintf(&text, "    %s %s\n", f.fate(begun), &f.fact)
 		}
 	}
 	return text.String()
+}
+
+// cuts are what the span of a key is, the least first.
+func (o *oracle) cuts(k history.Key, begun int64) []int64 {
+	least, others := o.span(o.users[k.UID], k.Object, begun)
+	return append([]int64{least}, others...)
 }
 
 // fits returns the first of the cuts with which a key is shown like that.
@@ -395,7 +401,7 @@ func (k *known) fate(begun int64) string {
 // paused takes what a read shows of a key that was begun while recording was off: a report of
 // that time which is not in by then never gets in, however late a write lands.
 func (o *oracle) paused(k history.Key, v view, then pauseState) {
-	u, cuts := o.users[k.UID], o.cuts(k)
+	u, cuts := o.users[k.UID], o.cutsFromNow(k)
 	for _, f := range u.book(k.Object).facts {
 		if f.acked == 0 && f.may() && f.sent > o.lost && !o.restored(k) && u.pause.off(then, f.at) && o.decide(k, v, f, cuts) == out {
 			f.unknown, f.late = 0, true
@@ -422,7 +428,7 @@ func (o *oracle) sure(k history.Key, begun int64) *fact {
 // resolve is told what everybody sees of a key once nothing is under way any more. An
 // unknown report is in or out by then, and where that shows it is known from now on.
 func (o *oracle) resolve(k history.Key, v view) {
-	cuts := o.cuts(k)
+	cuts := o.cutsFromNow(k)
 	for _, f := range o.users[k.UID].book(k.Object).facts {
 		if f.acked > 0 || !f.may() {
 			continue
@@ -447,17 +453,14 @@ const (
 	out
 )
 
-// cuts returns the cuts that a key may have from now on, found once where none can still rise with a report.
-func (o *oracle) cuts(k history.Key) func() []int64 {
+// cutsFromNow returns the cuts that a key may have from now on, found once where none can still rise with a report.
+func (o *oracle) cutsFromNow(k history.Key) func() []int64 {
 	u := o.users[k.UID]
-	span := func() []int64 {
-		least, others := o.span(u, k.Object, o.time+1)
-		return append([]int64{least}, others...)
-	}
+	cuts := func() []int64 { return o.cuts(k, o.time+1) }
 	if rises := func(c *cut) bool { return c.raised && !c.closed }; slices.ContainsFunc(u.book(k.Object).deletes, rises) || slices.ContainsFunc(u.clears, rises) {
-		return span
+		return cuts
 	}
-	return sync.OnceValue(span)
+	return sync.OnceValue(cuts)
 }
 
 // decide returns whether a view shows that a fact is in, or out.
@@ -487,8 +490,9 @@ func (o *oracle) decide(k history.Key, v view, f *known, cuts func() []int64) fa
 func (o *oracle) settle(k history.Key, v view) {
 	u := o.users[k.UID]
 	b, begun := u.book(k.Object), o.time+1
-	least, others := o.span(u, k.Object, begun)
-	if at, fits := o.fits(k, v, begun, append([]int64{least}, others...)); fits && at > least {
+	cuts := o.cuts(k, begun)
+	least := cuts[0]
+	if at, fits := o.fits(k, v, begun, cuts); fits && at > least {
 		least = at
 		halfway := func(c *cut) bool { return c.acked == 0 && c.covers(k.Object.Type, least) }
 		if u.pause.divided && slices.ContainsFunc(u.clears, halfway) {

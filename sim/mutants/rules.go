@@ -60,6 +60,17 @@ const (
 	partRead = "history/part/read.go"
 )
 
+// Two mutants of which each is no different without the other.
+var (
+	rereadSince = edit{jobRepair, "return j.waiting.since.Add(-2 * j.cfg.SweepAge)", "return j.waiting.since"}
+	markRenewed = []edit{
+		{cache, "if old, marked := c.marks[k]; !marked || c.last < old {", "if true {"},
+		{cache, "\tif w.Base == 0 || w.Base&history.SettledBit != 0 {\n\t\tc.mark(", "\tif w.Mark || w.Base == 0 || w.Base&history.SettledBit != 0 {\n\t\tc.mark("},
+	}
+)
+
+const eitherIsEnough = "marks say how long something has waited, and the queue is read again from two sweeps before that: either is enough without the other (`marks-forgotten` breaks both)."
+
 // The rules of the stores are broken in their models: the adapters are held to them by the
 // suite in history/historytest.
 var mutants = []mutant{
@@ -248,17 +259,10 @@ var mutants = []mutant{
 	{name: "repair-clear", rule: "a repair does not bring back a clear", edits: []edit{{jobRepair, "if e.User.Cleared[typ] >= until {", "if until > 0 {"}}},
 	{name: "repair-trimmed", rule: "a repair takes for trimmed whatever a warm user lacks", edits: []edit{{jobRepair, "e.Record == nil && e.User.Warm && a.version < e.User.Floor", "e.Record == nil && e.User.Warm"}}},
 	{name: "repair-left", rule: "what a repair had no answer for is never compared", edits: []edit{{jobRepair, "j.unchecked.replace(part, left)", "_ = left"}}},
-	{name: "reread-since", rule: "the queue is read again from the last sweep on", equivalent: "marks say how long something has waited, and the queue is read again from two sweeps before that: either is enough without the other (`marks-forgotten` breaks both).", edits: []edit{{jobRepair, "return j.waiting.since.Add(-2 * j.cfg.SweepAge)", "return j.waiting.since"}}},
+	{name: "reread-since", rule: "the queue is read again from the last sweep on", equivalent: eitherIsEnough, edits: []edit{rereadSince}},
 	{name: "put-given-up", rule: "a repair does not wait for puts that were broken off", edits: []edit{{jobPut, "\t\tj.givenUp()\n\t\treturn err\n\t}\n\tunanswered", "\t\treturn err\n\t}\n\tunanswered"}}},
-	{name: "mark-renewed", rule: "a new hold begins with a new mark", equivalent: "marks say how long something has waited, and the queue is read again from two sweeps before that: either is enough without the other (`marks-forgotten` breaks both).", edits: []edit{
-		{cache, "if old, marked := c.marks[k]; !marked || c.last < old {", "if true {"},
-		{cache, "\tif w.Base == 0 || w.Base&history.SettledBit != 0 {\n\t\tc.mark(", "\tif w.Mark || w.Base == 0 || w.Base&history.SettledBit != 0 {\n\t\tc.mark("},
-	}},
-	{name: "marks-forgotten", rule: "a new hold begins with a new mark, and the queue is read again from the last sweep on", edits: []edit{
-		{cache, "if old, marked := c.marks[k]; !marked || c.last < old {", "if true {"},
-		{cache, "\tif w.Base == 0 || w.Base&history.SettledBit != 0 {\n\t\tc.mark(", "\tif w.Mark || w.Base == 0 || w.Base&history.SettledBit != 0 {\n\t\tc.mark("},
-		{jobRepair, "return j.waiting.since.Add(-2 * j.cfg.SweepAge)", "return j.waiting.since"},
-	}},
+	{name: "mark-renewed", rule: "a new hold begins with a new mark", equivalent: eitherIsEnough, edits: markRenewed},
+	{name: "marks-forgotten", rule: "a new hold begins with a new mark, and the queue is read again from the last sweep on", edits: append([]edit{rereadSince}, markRenewed...)},
 	{name: "marks-unseen", rule: "what waits in other buckets, or for long, does not count for how far the queue is read again", edits: []edit{{jobState, "!oldest.IsZero() && oldest.Before(at) {", "oldest.After(at) {"}}},
 	{name: "marks-trusted", rule: "new marks of what is written again after the cache was lost are taken for its age", edits: []edit{{jobState, "at.Before(w.since) || at.Add(-age).After(w.uncertain) {", "!at.Equal(w.since) {"}}},
 	{name: "memo-unread", rule: "a job that starts does not know since when something waits", edits: []edit{{jobTakeover, "\t\tj.waiting.since = since\n", ""}}},
