@@ -191,9 +191,7 @@ const wrongClock = `globalThis.off = %d; globalThis.slept = 0; {
 func TestFlowClocks(t *testing.T) {
 	for _, hours := range []int{-1, 1} {
 		w := newWorld(t)
-		v := w.open(w.at("/docs"))
-		v.beforePages(fmt.Sprintf(wrongClock, hours*3_600_000))
-		v.do(chromedp.Navigate(w.signedIn("/flow")))
+		v := w.openAfter(fmt.Sprintf(wrongClock, hours*3_600_000), w.signedIn("/flow"))
 		v.live()
 		began := time.Now()
 		v.enter("#play")
@@ -233,9 +231,7 @@ func (v *window) hide(hidden bool) {
 // TestFlowHidden: a window that nobody sees does not look, also when nobody saw it from the beginning; one that is seen does once.
 func TestFlowHidden(t *testing.T) {
 	w := newWorld(t)
-	v := w.open(w.at("/docs"))
-	v.beforePages(streams + "Object.defineProperty(document, 'hidden', { value: true, configurable: true });")
-	v.do(chromedp.Navigate(w.signedIn("/flow")))
+	v := w.openAfter(streams+"Object.defineProperty(document, 'hidden', { value: true, configurable: true });", w.signedIn("/flow"))
 	v.until("document.querySelector('#wires path') && document.querySelector('#play').onclick")
 	v.until("asked.length === 0 && document.querySelector('#connection').dataset.state === 'closed'")
 	v.hide(false)

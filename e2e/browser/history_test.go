@@ -150,9 +150,7 @@ func TestLongHistory(t *testing.T) {
 		entries = append(entries, entry{id: fmt.Sprint(i), position: time.Minute, age: time.Duration(i) * time.Hour})
 	}
 	w.report(entries...)
-	v := w.open(w.at("/docs"))
-	v.beforePages(lateNews)
-	v.do(chromedp.Navigate(w.signedIn("/")))
+	v := w.openAfter(lateNews, w.signedIn("/"))
 	for _, n := range []int{40, 80, 120, 130} {
 		v.until(fmt.Sprintf("document.querySelectorAll('#list .row').length >= %d", n))
 		v.do(chromedp.Evaluate[chromedp.Void]("scrollTo(0, document.body.scrollHeight)"))
@@ -327,8 +325,7 @@ func TestDismissAndUndo(t *testing.T) {
 func TestDismissedCardStaysAway(t *testing.T) {
 	w := newWorld(t)
 	w.report(library...)
-	v := w.open(w.at("/docs"))
-	v.beforePages(`const edge = window.fetch;
+	v := w.openAfter(`const edge = window.fetch;
 		window.late = [];
 		window.fetch = async (address, request) => {
 			const answer = await edge(address, request);
@@ -343,8 +340,7 @@ func TestDismissedCardStaysAway(t *testing.T) {
 			new MutationObserver(() => {
 				if ([...document.querySelectorAll('#cards .title')].some((a) => a.textContent === title)) window.again++;
 			}).observe(document.querySelector('#cards'), { subtree: true, childList: true, characterData: true });
-		};`)
-	v.do(chromedp.Navigate(w.signedIn("/")))
+		};`, w.signedIn("/"))
 	cards := func(titles string) {
 		t.Helper()
 		v.until(fmt.Sprintf("[...document.querySelectorAll('#cards .title')].map((a) => a.textContent).join('|') === %q", titles))
@@ -568,9 +564,7 @@ func TestPictures(t *testing.T) {
 func TestGerman(t *testing.T) {
 	w := newWorld(t)
 	w.report(library...)
-	v := w.open(w.at("/docs"))
-	v.beforePages("Object.defineProperty(navigator, 'languages', { value: ['fr', 'de-AT', 'en'] })")
-	v.do(chromedp.Navigate(w.signedIn("/")))
+	v := w.openAfter("Object.defineProperty(navigator, 'languages', { value: ['fr', 'de-AT', 'en'] })", w.signedIn("/"))
 	v.lists("Low Tide", "Winter Roads", "On Maps", "plain.id")
 	v.says("#list li:nth-child(1)", "4:00 von 10:00")
 	v.says("#list li:nth-child(1)", "vor 1 Minute")
@@ -596,12 +590,10 @@ func TestGerman(t *testing.T) {
 func TestGermanErrors(t *testing.T) {
 	w := newWorld(t)
 	w.report(library...)
-	v := w.open(w.at("/docs"))
-	v.beforePages(`Object.defineProperty(navigator, 'languages', { value: ['de'] });
+	v := w.openAfter(`Object.defineProperty(navigator, 'languages', { value: ['de'] });
 		const edge = window.fetch;
 		window.fetch = (address, request) => String(address).includes('/v1/continue') ?
-			Promise.resolve(new Response('{"detail":"too many requests"}', { status: 429 })) : edge(address, request);`)
-	v.do(chromedp.Navigate(w.signedIn("/")))
+			Promise.resolve(new Response('{"detail":"too many requests"}', { status: 429 })) : edge(address, request);`, w.signedIn("/"))
 	v.says("#problem", "Womit es weitergeht, konnte nicht gelesen werden: zu viele Anfragen.")
 	broken := filepath.Join(t.TempDir(), "broken.ndjson")
 	lines := `{"version":9}
@@ -825,9 +817,7 @@ const failing = `const edge = window.fetch;
 func TestTryAgain(t *testing.T) {
 	w := newWorld(t)
 	w.report(library...)
-	v := w.open(w.at("/docs"))
-	v.beforePages(fmt.Sprintf(failing, "/v1/history/mark"))
-	v.do(chromedp.Navigate(w.signedIn("/")))
+	v := w.openAfter(fmt.Sprintf(failing, "/v1/history/mark"), w.signedIn("/"))
 	for _, n := range []int{1, 3} {
 		v.click(fmt.Sprintf("#list li:nth-child(%d) .mark", n))
 		v.click("#mark-dialog [value=watched]")
@@ -842,9 +832,7 @@ func TestTryAgain(t *testing.T) {
 func TestDeletedElsewhere(t *testing.T) {
 	w := newWorld(t)
 	w.report(library...)
-	v := w.open(w.at("/docs"))
-	v.beforePages(fmt.Sprintf(failing, "/v1/history/delete"))
-	v.do(chromedp.Navigate(w.signedIn("/")))
+	v := w.openAfter(fmt.Sprintf(failing, "/v1/history/delete"), w.signedIn("/"))
 	v.live()
 	v.click("#list li:nth-child(1) .delete")
 	v.click("#list li:nth-child(1) .delete")
@@ -861,9 +849,7 @@ func TestDeletedElsewhere(t *testing.T) {
 func TestUndoOnASlowLink(t *testing.T) {
 	w := newWorld(t)
 	w.report(library...)
-	v := w.open(w.at("/docs"))
-	v.beforePages(fmt.Sprintf(failing, "/v1/export"))
-	v.do(chromedp.Navigate(w.signedIn("/")))
+	v := w.openAfter(fmt.Sprintf(failing, "/v1/export"), w.signedIn("/"))
 	v.click("#list li:nth-child(2) .delete")
 	v.says("#toast", "Deleted “Winter Roads”")
 	v.do(chromedp.Navigate(w.at("/docs")))

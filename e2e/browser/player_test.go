@@ -281,13 +281,11 @@ func TestWrongClock(t *testing.T) {
 	w := newWorld(t)
 	w.report(library...)
 	for _, days := range []int{-400, 400} {
-		v := w.open(w.at("/docs"))
-		v.beforePages(fmt.Sprintf(`const real = Date, off = %d * 86_400_000;
+		v := w.openAfter(fmt.Sprintf(`const real = Date, off = %d * 86_400_000;
 			window.Date = class extends real {
 				constructor(...of) { super(...(of.length ? of : [real.now() + off])); }
 				static now() { return real.now() + off; }
-			};`, days))
-		v.do(chromedp.Navigate(w.signedIn("/")))
+			};`, days), w.signedIn("/"))
 		v.lists("Low Tide", "Winter Roads", "On Maps", "plain.id")
 	}
 }
@@ -302,9 +300,7 @@ func TestNothingKept(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
 			w.report(library...)
-			v := w.open(w.at("/docs"))
-			v.beforePages(broken)
-			v.do(chromedp.Navigate(w.signedIn("/")))
+			v := w.openAfter(broken, w.signedIn("/"))
 			v.lists("Low Tide", "Winter Roads", "On Maps", "plain.id")
 			v.click("#list li:nth-child(2) .delete")
 			v.lists("Low Tide", "On Maps", "plain.id")

@@ -261,9 +261,7 @@ func TestPauseElsewhere(t *testing.T) {
 	w := newWorld(t)
 	w.report(library...)
 	first := w.open(w.signedIn("/"))
-	second := w.open(w.at("/docs"))
-	second.beforePages(fmt.Sprintf(failing, "/v1/settings"))
-	second.do(chromedp.Navigate(w.signedIn("/")))
+	second := w.openAfter(fmt.Sprintf(failing, "/v1/settings"), w.signedIn("/"))
 	second.says("#problem", "The settings could not be read")
 	first.live()
 	second.live()
@@ -278,15 +276,13 @@ func TestPauseElsewhere(t *testing.T) {
 // TestSwitchAgain turns the switch when that is tried again, and only once by two clicks while it is being turned.
 func TestSwitchAgain(t *testing.T) {
 	w := newWorld(t)
-	v := w.open(w.at("/docs"))
-	v.beforePages(`const ask = window.fetch;
+	v := w.openAfter(`const ask = window.fetch;
 		window.set = [];
 		window.fetch = async (address, request) => {
 			if (request.method === 'PUT') set.push(request.body);
 			if (request.method === 'PUT') await new Promise((resolve, reject) => Object.assign(window, { pass: resolve, fail: () => reject(new TypeError('failing')) }));
 			return ask(address, request);
-		};`)
-	v.do(chromedp.Navigate(w.signedIn("/")))
+		};`, w.signedIn("/"))
 	v.click("#recording")
 	v.click("#recording")
 	v.until("(fail(), true)")

@@ -225,6 +225,15 @@ func (v *window) live() {
 	v.says("#connection", "Live")
 }
 
+// openAfter opens an address of the edge in a window whose pages run a script before their own.
+func (w *world) openAfter(script, address string) *window {
+	w.Helper()
+	v := w.open(w.at("/docs"))
+	v.beforePages(script)
+	v.do(chromedp.Navigate(address))
+	return v
+}
+
 // beforePages runs a script before those of each page that is opened from now on.
 func (v *window) beforePages(script string) {
 	v.Helper()
