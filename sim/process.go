@@ -58,6 +58,15 @@ func (p *process) life(ctx context.Context) (string, error) {
 	return p.w.cacheLife(), nil
 }
 
+// life does not answer while that waits: a server of the cache may answer for keys and not for this.
+func (p *jobProcess) life(ctx context.Context) (string, error) {
+	name, err := p.process.life(ctx)
+	if err == nil && p.w.delayed["life"] && !p.w.calm {
+		err = errNoAnswer
+	}
+	return name, err
+}
+
 func (w *World) startService(i int) {
 	s := &service{process: w.newProcess(fmt.Sprintf("svc%d", i+1))}
 	if old := w.services[i]; old != nil {

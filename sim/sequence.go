@@ -100,7 +100,7 @@ func (w *World) sequence() (judge bool) {
 		w.through = anyService
 		return true
 	}
-	switch d.n(20) {
+	switch d.n(21) {
 	case 0:
 		for range 4 + d.n(12) {
 			s.maybe(s.draw(d))
@@ -149,6 +149,9 @@ func (w *World) sequence() (judge bool) {
 		judge = true
 	case 17, 18:
 		s.landBehind(d)
+		judge = true
+	case 19:
+		s.overlook(d)
 		judge = true
 	default:
 		s.loseMeanwhile(d)
@@ -381,6 +384,38 @@ func (s *sequence) outdate(d *dice) {
 	}
 	s.maybe(archiveAll)
 	s.maybe(turnPages)
+}
+
+// overlook has the cache come back with contents that were archived, while the archive has later ones that no service remembers. The user
+// goes on with them, and jobs hear late that the cache has begun another life.
+func (s *sequence) overlook(d *dice) {
+	w := s.w
+	clear(w.delayed)
+	w.rough, s.focus = 0, d.n(len(s.objects))
+	s.maybe(reportNow)
+	s.maybe(archiveAll)
+	before := w.cache.Clone()
+	for range 1 + d.n(2) {
+		s.maybe([...]action{reportNow, reportNow, reportAgain, removeOne}[d.n(4)])
+	}
+	s.maybe(archiveAll)
+	forgotten := time.Now().Add(w.traits.hold + w.traits.retain)
+	s.goOnUntil(1000, 500, func() bool { return !time.Now().Before(forgotten) })
+	w.delayed["life"] = true
+	if w.traits.older {
+		w.snapshot = before
+	}
+	if w.traits.loses {
+		w.loseCache(d)
+		w.away[cacheStore].Store(0)
+		w.away[archiveStore].Store(0)
+		w.pass(w.traits.down)
+		w.revive()
+	}
+	s.maybe(reportNow)
+	s.goOnUntil(1000, 500, func() bool { return len(w.cache.marks) == 0 })
+	s.maybe(landAll)
+	s.maybe(archiveAll)
 }
 
 // runAhead has late reports bring the cell time of a record ahead of that of its last one. The record is
@@ -778,24 +813,43 @@ func (s *sequence) repeatBeside() {
 	s.maybe(landAll)
 }
 
-// relyOn has one service delete what another one has cleared, whose answer is lost. Then that one and the cache are lost.
+// relyOn has a service rely on what another one has written, whose answer is lost: it deletes what was cleared, or a report is
+// sent to it again. Then the other service and the cache are lost.
 func (s *sequence) relyOn(d *dice) {
 	clear(s.w.delayed)
 	s.spread()
-	s.objects = s.objects[:1]
+	s.focus, s.objects = 0, s.objects[:1]
 	s.maybe(reportNow)
 	s.maybe(archiveAll)
 	if s.w.traits.older {
 		s.w.snapshot = s.w.cache.Clone()
 	}
 	s.forced = losesAnswer
-	s.actBy(0, clearAll)
-	s.actBy(1, removeOne)
+	if d.one(2) {
+		s.actBy(0, reportNow)
+		s.sendAgain(d)
+	} else {
+		s.actBy(0, clearAll)
+		s.actBy(1, removeOne)
+	}
 	if d.one(2) {
 		s.w.kill(s.w.services[s.own[0]].process, "is killed")
 		s.w.gather()
 	}
 	s.maybe(loseCache)
+}
+
+// sendAgain has the first device send what it has no answer to, through another service.
+func (s *sequence) sendAgain(d *dice) {
+	c := s.clients[0]
+	if c.busy > 0 || len(c.outbox) == 0 {
+		return
+	}
+	last := len(c.outbox) - 1
+	hb := c.outbox[last]
+	c.outbox = c.outbox[:last]
+	s.w.through = s.own[1%len(s.own)]
+	s.post(c, hb, d)
 }
 
 // leaveBehind has the cache come back older while a part of a store is away, so that what the archive has of the user
