@@ -344,6 +344,8 @@ func TestScriptMissing(t *testing.T) {
 		v.says("#problem", "Die Seite konnte nicht ganz geladen werden.")
 		v.until("!document.querySelector('#connection').textContent.includes('Verbinde')")
 	}
+	v.do(chromedp.Navigate(w.signedIn("/flow"))) // which is in English alone
+	v.says("#problem", "The page could not be loaded as a whole.")
 	v.do(chromedp.Navigate(w.signedIn("/")))
 	v.says("#problem", "Die Seite konnte nicht ganz geladen werden.")
 	v.blocked()

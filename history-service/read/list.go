@@ -314,10 +314,11 @@ func metaHas(meta history.Meta, word string) bool {
 	return false
 }
 
-// folded returns a text in which letters that differ in case alone, such as the two small sigmas, are the same, and
-// so are those that are written in one character or in two, such as ü.
+// folded returns a text in which letters that differ in case alone are the same, such as the two small sigmas or ß and SS, and
+// so are those that are written in one character or in two, such as ü, or in another width.
 func folded(text string) string {
-	return norm.NFC.String(strings.Map(func(r rune) rune { return unicode.ToLower(unicode.ToUpper(r)) }, text))
+	lower := strings.Map(func(r rune) rune { return unicode.ToLower(unicode.ToUpper(r)) }, norm.NFKC.String(text))
+	return norm.NFC.String(strings.ReplaceAll(lower, "ß", "ss"))
 }
 
 // contains reports whether a text, in whatever letters, has a word that is folded. Most texts have no
