@@ -61,7 +61,7 @@ func TestSearch(t *testing.T) {
 		{&historyv1.SearchRequest{Text: "LOW", Limit: 1}, "1 4 a"},
 		{&historyv1.SearchRequest{Text: " tide  Low "}, "1 4"},
 		{&historyv1.SearchRequest{Text: "low", Type: 3}, "a"},
-		{&historyv1.SearchRequest{Text: "GROSSE"}, ""},
+		{&historyv1.SearchRequest{Text: "GROSSE"}, "2"},
 		{&historyv1.SearchRequest{Text: "große"}, "2"},
 		{&historyv1.SearchRequest{Text: "étude"}, "4"},
 		{&historyv1.SearchRequest{Text: "lights fog"}, "3"},
