@@ -24,15 +24,15 @@ run: ## start everything in one process, empty: make run ARGS=--help
 build: ## build every command into bin/
 	go build -o bin/ ./...
 
-# Of random tests the short run has fewer rounds. LONG tests are contract suites, models, traffic of virtual minutes, and what
-# reads or writes many records: the race detector makes them seven to twenty times slower, so the short run has them without it,
+# Of random tests the short run has fewer rounds. LONG tests are those of .ci/long-tests: contract suites, models, traffic of virtual
+# minutes, and what reads or writes many records. The race detector makes them seven to twenty times slower, so the short run has them without it,
 # and its stores are in memory where there is room. SHORT= has all of both with it, and on the disk.
 # A process with the detector waits a second before it ends. Three packages share two cores, since some wait for disks and
 # timers; those that take longest come FIRST. The interpreter of Lua in the fake of Redis has no goroutines: without the detector
 # it takes a quarter less.
 SHORT ?= -short
 RACE := -race -gcflags=github.com/yuin/gopher-lua/...=-race=false
-LONG := Test(AbsentIsKnown|AnInstanceThat.*|ANodeThat.*|Archive(InMemory|InParts)?|Cache(AcrossCheckpoints|WithCollidingHashes|sAlike)?|Capacity|ChangesOfAnImport|DamagedChunk|IdleConnectionsAreSmall|Kill9.*|Overload.*|Pages(OfAType)?TakeTwoExchanges|PutsPerViewing|QuietGivesRoomBack|ReaderBetweenVersions|RemovalsOfAKilledJob|Roll(AllOver|InSteps|OfOneMillisecond)|Same|Seam|SearchAll|Sim|Summaries|SweepMany.*|TooLarge(ByItsNumber|IsNotKept)|TooManyChanges|TornJournal|Trace|UnfinishedMessages)
+LONG := ($(shell paste -sd '|' .ci/long-tests))
 WITH_LONG = $(shell grep -rlE --include='*_test.go' '^func $(LONG)\b' * | xargs -n 1 dirname | sort -u | sed 's,^,./,')
 FIRST := ./all-in-one/allinone ./history-job/job ./history-service/rpc ./history/pebble
 MEMORY = $(shell [ -w /dev/shm ] && [ $$(df -k /dev/shm | awk 'END { print $$4 }') -gt 4000000 ] && echo /dev/shm)

@@ -39,12 +39,12 @@ type machine struct {
 
 const modelSteps = 130
 
-// TestModel takes random steps, at least ten thousand of them, or two in a short run: events new and old,
+// TestRandomSteps takes random steps, at least ten thousand of them, or two in a short run: events new and old,
 // deletes, clears and pauses through three services, announcements again, time that passes
 // over holds and sweeps, engines that fail or lose answers, services and jobs that
 // die. Once all is quiet the archive holds what was acknowledged and nothing that was
 // not sent, nothing deleted is seen, and no mark is left.
-func TestModel(t *testing.T) {
+func TestRandomSteps(t *testing.T) {
 	t.Parallel()
 	steps, want := 0, 10_000
 	if testing.Short() {

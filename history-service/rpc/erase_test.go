@@ -3,7 +3,7 @@ package rpc_test
 import (
 	"context"
 	"testing"
-	"time"
+	"testing/synctest"
 
 	"google.golang.org/grpc/codes"
 	grpcstatus "google.golang.org/grpc/status"
@@ -107,44 +107,39 @@ func (*markedEraser) Erase(context.Context, string, int64) error { return nil }
 // TestEraseWaitsForAJob answers when a job has archived the clear mark, and has not answered before when the user was cleared once more
 // in that moment, or when the cache had come back without the mark.
 func TestEraseWaitsForAJob(t *testing.T) {
-	h := newHouse(t)
 	for name, tt := range map[string]struct {
-		looks  int
-		happen func(look int)
-		left   int64
+		looks int
+		left  int64
 	}{
-		"no mark": {looks: 1, happen: func(int) {}},
-		"a mark":  {looks: 4, happen: func(int) {}},
-		"no job":  {looks: 1 << 30, happen: func(int) {}, left: 1},
-		"a clear in between": {looks: 2, happen: func(look int) {
-			if look == 1 {
-				if _, err := h.db.Cache().Clear(t.Context(), "ann", history.Clear{Type: 1, Until: h.clock.Add(1)}); err != nil {
-					t.Error(err)
-				}
-			}
-		}},
+		"no mark":            {looks: 1},
+		"a mark":             {looks: 4},
+		"no job":             {looks: 1 << 30, left: 1},
+		"a clear in between": {looks: 2},
 	} {
 		t.Run(name, func(t *testing.T) {
-			e := &markedEraser{Eraser: h.db, looks: tt.looks, happen: tt.happen}
-			s := h.service(t, erasers(e))
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-			defer cancel()
-			if tt.left > 0 {
-				time.AfterFunc(time.Second, cancel)
-			}
-			resp, err := s.Erase(ctx, &historyv1.EraseRequest{Uid: "ann"})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if p := resp.GetPlaces(); len(p) != 1 || p[0].GetLeft() != tt.left {
-				t.Errorf("got %v, want %d left", p, tt.left)
-			}
-			if tt.left == 0 && e.looks > 0 {
-				t.Errorf("answered before the mark has gone")
-			}
-			if tt.left == 0 && e.looks == 0 && name == "a clear in between" {
-				t.Errorf("answered after another clear, whose mark nobody has looked for")
-			}
+			synctest.Test(t, func(t *testing.T) {
+				h := newHouse(t)
+				e := &markedEraser{Eraser: h.db, looks: tt.looks, happen: func(look int) {
+					if name == "a clear in between" && look == 1 {
+						if _, err := h.db.Cache().Clear(t.Context(), "ann", history.Clear{Type: 1, Until: h.clock.Add(1)}); err != nil {
+							t.Error(err)
+						}
+					}
+				}}
+				resp, err := h.service(t, erasers(e)).Erase(t.Context(), &historyv1.EraseRequest{Uid: "ann"})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if p := resp.GetPlaces(); len(p) != 1 || p[0].GetLeft() != tt.left {
+					t.Errorf("got %v, want %d left", p, tt.left)
+				}
+				if tt.left == 0 && e.looks > 0 {
+					t.Errorf("answered before the mark has gone")
+				}
+				if tt.left == 0 && e.looks == 0 && name == "a clear in between" {
+					t.Errorf("answered after another clear, whose mark nobody has looked for")
+				}
+			})
 		})
 	}
 }

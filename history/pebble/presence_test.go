@@ -11,8 +11,8 @@ import (
 	"github.com/playhead/playhead/history/pebble"
 )
 
-// TestFilter finds all that was added, and hardly anything else, over several parts.
-func TestFilter(t *testing.T) {
+// TestFilterOfManyKeys finds all that was added, and hardly anything else, over several parts.
+func TestFilterOfManyKeys(t *testing.T) {
 	var f pebble.Filter
 	const n = 1 << 20
 	added := rand.New(rand.NewPCG(1, 1))
