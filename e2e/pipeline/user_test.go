@@ -3,7 +3,6 @@
 package pipeline_test
 
 import (
-	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -80,20 +79,28 @@ func announced(t *testing.T, brokers, topic, uid string) (n int) {
 		t.Fatal(err)
 	}
 	for _, p := range meta.Topics[0].Partitions {
+		conn, err := driver.DialLeader(t.Context(), "tcp", brokers, topic, p.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		next, end, err := conn.ReadOffsets()
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = conn.Close()
 		r := driver.NewReader(driver.ReaderConfig{Brokers: []string{brokers}, Topic: topic, Partition: p.ID, MaxWait: 100 * time.Millisecond})
-		ctx, cancel := context.WithTimeout(t.Context(), 700*time.Millisecond)
-		for {
-			m, err := r.ReadMessage(ctx)
+		for next < end {
+			m, err := r.ReadMessage(t.Context())
 			if err != nil {
-				break
+				t.Fatal(err)
 			}
 			if f, err := wire.First(m.Value); err != nil || f.UID != string(m.Key) {
 				t.Errorf("message %q: %+v, %v", m.Key, f, err)
 			} else if f.UID == uid {
 				n++
 			}
+			next = m.Offset + 1
 		}
-		cancel()
 		_ = r.Close()
 	}
 	return n
