@@ -45,7 +45,7 @@ test: $(BIN)/gotestsum ## run the tests that need no engine, with the race detec
 	@.ci/install nodejs node
 	@.ci/install python3 python3
 	@rm -f .tools/tests/test-long.*
-	$(call gotest,$(RACE) -p 3 $(if $(SHORT),$(SHORT) -skip '^$(LONG)$$') -timeout 12m,$(or $(PKG),$(FIRST) ./... ./e2e/...))
+	$(call gotest,$(RACE) -p 3 $(if $(SHORT),$(SHORT) -skip '^$(LONG)$$' -timeout 12m,-timeout 25m),$(or $(PKG),$(FIRST) ./... ./e2e/...))
 	$(if $(SHORT),$(call gotest,$(SHORT) -p 3 -run '^$(LONG)$$',$(or $(PKG),$(WITH_LONG)),test-long))
 slowest: ## list the packages whose tests took longest in the last make test
 	@sed -nE 's/.*"Action":"pass","Package":"[^"]*playhead\/([^"]*)","Elapsed":([0-9]+)[.0-9]*\}/\1 \2/p' .tools/tests/test*.json \

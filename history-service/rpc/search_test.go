@@ -128,7 +128,7 @@ func TestSearchAll(t *testing.T) {
 		if keep > 0 {
 			warmUp(t, h, keep)
 		}
-		s := h.idle(t)
+		s := h.idle(t, func(c *rpc.Config) { c.Deadline = time.Minute })
 		if got := search(t, s, &historyv1.SearchRequest{Text: "tide"}); !slices.Equal(got, want) {
 			t.Errorf("%d in the cache: got %v, want %v", keep, got, want)
 		}
