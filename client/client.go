@@ -78,7 +78,7 @@ type Config struct {
 	// does not change when somebody sets the clock.
 	Clock func() (shown time.Time, elapsed time.Duration)
 	// HTTP makes the connections (default [http.DefaultClient]). Unless it says what to do with
-	// redirects, those to other hosts are not followed.
+	// redirects, those to other hosts are not followed, nor those that make a GET of a POST.
 	HTTP   *http.Client
 	Logger *slog.Logger
 }
@@ -174,10 +174,11 @@ func (cfg *Config) defaults() {
 	cfg.MaxWait = positive(cfg.MaxWait, 30*time.Second)
 }
 
-// stay follows a redirect that does not leave the host: the token and what is reported are for the edge alone.
+// stay follows a redirect that does not leave the host: the token and what is reported are for the edge alone. Nor does it follow one
+// after which nothing would be reported.
 func stay(r *http.Request, via []*http.Request) error {
 	first := via[0].URL
-	if r.URL.Hostname() != first.Hostname() || first.Scheme == "https" && r.URL.Scheme != "https" || len(via) == 10 {
+	if r.Method != via[0].Method || r.URL.Hostname() != first.Hostname() || first.Scheme == "https" && r.URL.Scheme != "https" || len(via) == 10 {
 		return http.ErrUseLastResponse
 	}
 	return nil

@@ -138,11 +138,13 @@ func TestWaitsAsLongAsAsked(t *testing.T) {
 func TestARedirect(t *testing.T) {
 	for name, tt := range map[string]struct {
 		to      string
+		status  int
 		follows bool
 	}{
-		"elsewhere":         {to: "http://elsewhere", follows: false},
-		"another port":      {to: "http://edge:81", follows: true},
-		"another subdomain": {to: "http://other.edge", follows: false},
+		"elsewhere":         {to: "http://elsewhere", status: http.StatusTemporaryRedirect},
+		"another port":      {to: "http://edge:81", status: http.StatusTemporaryRedirect, follows: true},
+		"another port, get": {to: "http://edge:81", status: http.StatusFound, follows: true},
+		"another subdomain": {to: "http://other.edge", status: http.StatusTemporaryRedirect},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, client.Config{}, func(w *world) {
@@ -151,8 +153,11 @@ func TestARedirect(t *testing.T) {
 				w.behind(func(rw http.ResponseWriter, r *http.Request) {
 					mu.Lock()
 					asked[r.Host+" "+r.Method]++
+					if r.Method == http.MethodGet && r.Header.Get("Upgrade") == "" {
+						asked[r.Host+" POST made GET"]++
+					}
 					mu.Unlock()
-					http.Redirect(rw, r, tt.to+r.URL.Path, http.StatusTemporaryRedirect)
+					http.Redirect(rw, r, tt.to+r.URL.Path, tt.status)
 				}, nil)
 				stop := w.run()
 				w.report("1")
@@ -163,6 +168,9 @@ func TestARedirect(t *testing.T) {
 				mu.Lock()
 				defer mu.Unlock()
 				there := strings.TrimPrefix(tt.to, "http://")
+				if posts := asked[there+" POST"] > 0; posts != (tt.follows && tt.status == http.StatusTemporaryRedirect) || asked["edge:81 POST made GET"] > 0 {
+					w.Errorf("asked %v", asked)
+				}
 				if n := asked[there+" GET"] + asked[there+" POST"]; (n > 0) != tt.follows || asked["edge GET"] < 2 || asked["edge POST"] < 2 {
 					w.Errorf("asked %v", asked)
 				}

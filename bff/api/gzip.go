@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"strings"
 	"sync"
 
@@ -143,8 +144,8 @@ type counter struct {
 func (c *counter) Read(p []byte) (int, error) {
 	n, err := c.Reader.Read(p)
 	c.n += int64(n)
-	if errors.Is(err, io.ErrUnexpectedEOF) { // the connection ended before its time
-		err = fmt.Errorf("%w: %w", errCut, err)
+	if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, os.ErrDeadlineExceeded) { // the connection ended before its time, or was too slow
+		err = errCut
 	}
 	return n, err
 }

@@ -168,6 +168,7 @@ var failures = map[int]failure{
 	http.StatusBadRequest:            {"BadRequest", "The body is no JSON, or cut off.", nil},
 	http.StatusUnauthorized:          {"Unauthorized", "There is no token, or it is not valid.", []string{"WWW-Authenticate"}},
 	http.StatusNotFound:              {"NotFound", "There is no such record.", nil},
+	http.StatusRequestTimeout:        {"RequestTimeout", "The body did not arrive, or not all of it: send the same again.", nil},
 	http.StatusPreconditionFailed:    {"PreconditionFailed", "The record is another one, or gone.", nil},
 	http.StatusRequestEntityTooLarge: {"TooLarge", "The body has more bytes, unpacked, or more entries than the operation takes.", nil},
 	http.StatusUnsupportedMediaType:  {"UnsupportedMediaType", "The body is of another type, or packed in another way.", []string{"Accept-Encoding"}},
@@ -226,7 +227,7 @@ func refer(r *huma.Response, names []string) {
 func mayFail(op *huma.Operation) []int {
 	all := []int{http.StatusUnauthorized, http.StatusTooManyRequests, http.StatusServiceUnavailable, http.StatusGatewayTimeout}
 	if op.RequestBody != nil {
-		all = append(all, http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType)
+		all = append(all, http.StatusBadRequest, http.StatusRequestTimeout, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType)
 	}
 	if op.RequestBody != nil || len(op.Parameters) > 0 {
 		all = append(all, http.StatusUnprocessableEntity)

@@ -8,7 +8,6 @@ import (
 	"math"
 	"math/rand/v2"
 	"net/http"
-	"os"
 	"strconv"
 	"time"
 
@@ -47,8 +46,7 @@ func statusOf(err error) int {
 		{errNotFound, http.StatusNotFound},
 		{errNoRoute, http.StatusNotFound},
 		{errMethod, http.StatusMethodNotAllowed},
-		{os.ErrDeadlineExceeded, http.StatusRequestTimeout}, // of the connection: the body came too slowly
-		{errCut, http.StatusRequestTimeout},                 // which says nothing of what is in it
+		{errCut, http.StatusRequestTimeout}, // which says nothing of what is in it
 		{errBody, http.StatusBadRequest},
 		{codec.ErrTooLarge, http.StatusRequestEntityTooLarge},
 		{errMediaType, http.StatusUnsupportedMediaType},

@@ -304,9 +304,12 @@ func TestHeartbeatsBodyThatDoesNotArrive(t *testing.T) {
 		status int
 	}{
 		{io.ErrUnexpectedEOF, 408}, // a client must not think that the reports are to blame
-		{fmt.Errorf("read: %w", os.ErrDeadlineExceeded), 408},
+		{fmt.Errorf("read tcp 10.0.0.1:8080: %w", os.ErrDeadlineExceeded), 408},
 	} {
-		wantProblem(t, newEdge(t, storing()).send(request(t, "u1", "POST /v1/heartbeats", brokenBody{tt.err})), tt.status)
+		p := wantProblem(t, newEdge(t, storing()).send(request(t, "u1", "POST /v1/heartbeats", brokenBody{tt.err})), tt.status)
+		if p.Detail != "body cut off or damaged: not all of it arrived" {
+			t.Errorf("%v: got %q", tt.err, p.Detail)
+		}
 	}
 }
 

@@ -3,7 +3,9 @@ package read
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 
@@ -72,12 +74,12 @@ func (r *Reader) continued(ctx context.Context, req *historyv1.ContinueRequest, 
 	if err := r.dropHidden(ctx, req.GetUid(), &owner, &p); err != nil {
 		return err
 	}
-	list.addAll(p.items)
+	list.fill(p.items)
 	return nil
 }
 
-// recent reads the newest records of a section, as many as may matter to a list, and adds them. Of a class it reads no more than
-// the cache keeps.
+// recent reads the newest records of a section, as many as may matter to a list, and fills it with them. Of a class it reads no
+// more than the cache keeps.
 func (r *Reader) recent(ctx context.Context, section string, typ uint32, list *continueList) (items []history.Item, err error) {
 	q, left := history.Query{Type: typ}, lookFirst+lookThen
 	if _, class := history.UserOf(section); class != "" {
@@ -91,9 +93,9 @@ func (r *Reader) recent(ctx context.Context, section string, typ uint32, list *c
 		if err != nil {
 			return nil, err
 		}
-		list.addAll(p.items)
 		items, left = append(items, p.items...), left-q.Limit
-		if !p.more || list.complete() {
+		list.fill(items)
+		if !p.more || list.complete(p.end.Version.Time()) {
 			break
 		}
 		q.After = p.end
@@ -102,7 +104,7 @@ func (r *Reader) recent(ctx context.Context, section string, typ uint32, list *c
 }
 
 func (r *Reader) newContinueList(req *historyv1.ContinueRequest) *continueList {
-	list := &continueList{rules: r.cfg.Rules, name: req.GetSeries(), series: make(map[seriesName]*series), limit: int(req.GetLimit())}
+	list := &continueList{rules: r.cfg.Rules, name: req.GetSeries(), limit: int(req.GetLimit())}
 	if list.limit == 0 {
 		list.limit = defaultPage
 	}
@@ -143,10 +145,14 @@ type series struct {
 // partNumber is a part of a series by its numbers. The zero value is none.
 type partNumber struct{ season, episode int }
 
+// partOf returns the numbers that the metadata says, none where one is too large: also the next one has 31 bits.
 func partOf(meta history.Meta) partNumber {
-	season, _ := strconv.ParseUint(meta.Get("season"), 10, 31)
+	season, err := strconv.ParseUint(meta.Get("season"), 10, 31)
+	if errors.Is(err, strconv.ErrRange) {
+		return partNumber{}
+	}
 	episode, err := strconv.ParseUint(meta.Get("episode"), 10, 31)
-	if err != nil || episode == 0 {
+	if err != nil || episode == 0 || episode == math.MaxInt32 {
 		return partNumber{}
 	}
 	return partNumber{int(season), int(episode)} //nolint:gosec // of 31 bits
@@ -156,9 +162,10 @@ func (p partNumber) after(o partNumber) bool {
 	return p.season > o.season || p.season == o.season && p.episode > o.episode
 }
 
-// addAll adds a page of records in the order in which they were played: what was brought back stands before later ones.
-func (l *continueList) addAll(page []history.Item) {
-	byPlayed := slices.Clone(page)
+// fill takes records in the order in which they were played, and those alone: what was brought back is read before later ones.
+func (l *continueList) fill(items []history.Item) {
+	l.rows, l.series = nil, make(map[seriesName]*series)
+	byPlayed := slices.Clone(items)
 	slices.SortStableFunc(byPlayed, func(a, b history.Item) int { return cmp.Compare(b.Record.PlayedAt(), a.Record.PlayedAt()) })
 	for _, it := range byPlayed {
 		l.add(it)
@@ -205,16 +212,16 @@ func (r row) hidden() bool {
 	return r.series != nil && r.series.dismissed != 0 && r.series.dismissed >= r.series.played
 }
 
-// complete reports whether older records would change nothing. The next part
-// of a series may be among them.
-func (l *continueList) complete() bool {
+// complete reports whether records that are listed below a time would change nothing: they were not played after that. The next
+// part of a series may be among them.
+func (l *continueList) complete(below int64) bool {
 	n := 0
 	for _, r := range l.rows {
 		if r.hidden() {
 			continue
 		}
 		if n++; r.next || n == l.limit {
-			return !r.next
+			return !r.next && r.item.Record.PlayedAt() >= below
 		}
 	}
 	return false

@@ -115,10 +115,12 @@ func TestContinueNext(t *testing.T) {
 		"the next season": {[]*historyv1.Heartbeat{
 			numbered("2-1", stop, 9000, 1000), numbered("1-8", finish, 8000, 3600),
 		}, "a2-1"},
-		"dates":     {[]*historyv1.Heartbeat{numbered("2026-20261122", finish, 8000, 3600)}, "a2026-20261122 then 2026-20261123"},
-		"too many":  {[]*historyv1.Heartbeat{numbered("1-4294967296", finish, 8000, 3600)}, ""},
-		"no season": {[]*historyv1.Heartbeat{numbered("-3", finish, 8000, 3600)}, "a-3 then 0-4"},
-		"no number": {[]*historyv1.Heartbeat{numbered("1-2", stop, 9000, 1000), numbered("1-x", finish, 8000, 3600)}, ""},
+		"dates":              {[]*historyv1.Heartbeat{numbered("2026-20261122", finish, 8000, 3600)}, "a2026-20261122 then 2026-20261123"},
+		"too many":           {[]*historyv1.Heartbeat{numbered("1-4294967296", finish, 8000, 3600)}, ""},
+		"the last number":    {[]*historyv1.Heartbeat{numbered("1-2147483647", finish, 8000, 3600)}, ""},
+		"too large a season": {[]*historyv1.Heartbeat{numbered("3000000000-1", finish, 8000, 3600)}, ""},
+		"no season":          {[]*historyv1.Heartbeat{numbered("-3", finish, 8000, 3600)}, "a-3 then 0-4"},
+		"no number":          {[]*historyv1.Heartbeat{numbered("1-2", stop, 9000, 1000), numbered("1-x", finish, 8000, 3600)}, ""},
 		"a special without a number": {[]*historyv1.Heartbeat{
 			numbered("1-2", stop, 9500, 1000), numbered("1-3", finish, 9000, 3600), numbered("-", finish, 8000, 3600),
 		}, "a1-3 then 1-4"},

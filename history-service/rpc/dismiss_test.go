@@ -1,6 +1,7 @@
 package rpc_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -154,6 +155,36 @@ func TestContinueBesideARestore(t *testing.T) {
 	}
 	wantCounts(t, "restore", imports(t, s, restored("ann", backup...)), counts{stored: 1, stale: 1})
 	wantGoOn(t, "with an older part that was brought back", s, "a1-2")
+}
+
+// TestContinueBehindARestore: what was brought back does not hide what was played later and never removed.
+func TestContinueBehindARestore(t *testing.T) {
+	h := newHouse(t)
+	s := h.service(t)
+	var clips []*historyv1.Heartbeat
+	for n := range 150 {
+		clips = append(clips, film(fmt.Sprintf("ann/clip%03d", n), stop, 100_000+int64(n), 1000))
+	}
+	apply(t, s, clips...)
+	for n := range 3 {
+		later := film(fmt.Sprint("ann/film", n), stop, 1000+int64(n), 1000)
+		later.ObjectType = 2
+		apply(t, s, later)
+	}
+	const first = "film0 film1 film2 clip000 clip001"
+	got := func() string { return goOn(t, s, &historyv1.ContinueRequest{Limit: 5}) }
+	if got := got(); got != first {
+		t.Fatalf("got %s", got)
+	}
+	backup := export(t, s, "ann")
+	h.clock.Add(60_000)
+	if _, err := s.Clear(t.Context(), &historyv1.ClearRequest{Uid: "ann", Type: 1}); err != nil {
+		t.Fatal(err)
+	}
+	imports(t, s, restored("ann", backup...))
+	if got := got(); got != first {
+		t.Errorf("got %s, want %s, which was played in this order", got, first)
+	}
 }
 
 // TestDismissWhatTheArchiveHas: a decision about a record that the cache has no more is
