@@ -318,8 +318,11 @@ func metaHas(meta history.Meta, word string) bool {
 // so are those that are written in one character or in two, such as ü, or in another width.
 func folded(text string) string {
 	lower := strings.Map(func(r rune) rune { return unicode.ToLower(unicode.ToUpper(r)) }, norm.NFKC.String(text))
-	return norm.NFC.String(strings.ReplaceAll(lower, "ß", "ss"))
+	return norm.NFC.String(longer.Replace(lower))
 }
+
+// longer are letters that have two in another case: İ is i with its dot in some languages.
+var longer = strings.NewReplacer("ß", "ss", "i\u0307", "i")
 
 // contains reports whether a text, in whatever letters, has a word that is folded. Most texts have no
 // other letters than those of ASCII, and need no copy.
