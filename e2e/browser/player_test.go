@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/input"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
@@ -149,6 +151,61 @@ func TestDrag(t *testing.T) {
 	v.until("((at) => at > 280 && at < 320)(document.querySelector('#clip').currentTime)")
 	shown(300)
 	w.reaches("100", "playing", 280*time.Second)
+}
+
+// TestScrollOverTheSlider begins to scroll with a finger on the slider: it goes nowhere, while a finger that moves along it does.
+func TestScrollOverTheSlider(t *testing.T) {
+	w := newWorld(t)
+	v := w.playing()
+	v.until("document.querySelector('#clip').currentTime > 101")
+	v.click("#play")
+	w.reaches("100", "paused", 100*time.Second)
+	for _, err := range []error{
+		called(v, emulation.SetTouchEmulationEnabled, emulation.SetTouchEmulationEnabledParams{Enabled: true}),
+		called(v, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: 360, Height: 400, DeviceScaleFactor: 1, Mobile: true}),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	v.do(chromedp.Evaluate[chromedp.Void]("globalThis.heard = [], ['pointerdown', 'pointercancel', 'change'].forEach((type) => addEventListener(type, () => heard.push(type))), scrollTo(0, 0)"))
+	type box struct{ Left, Top, Width float64 }
+	touch := func(typ input.DispatchTouchEventType, points ...*input.TouchPoint) {
+		t.Helper()
+		if err := called(v, input.DispatchTouchEvent, input.DispatchTouchEventParams{Type: typ, TouchPoints: points}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	swipe := func(right, up float64) {
+		t.Helper()
+		slider, err := value[box](v, "(({ left, top, width, height }) => ({ left, top: top + height / 2, width }))(document.querySelector('#position').getBoundingClientRect())")
+		if err != nil {
+			t.Fatal(err)
+		}
+		typ := input.DispatchTouchEventTypeTouchStart
+		for n := range 13 {
+			part := float64(n) / 12
+			touch(typ, &input.TouchPoint{X: slider.Left + (0.5+part*right)*slider.Width, Y: slider.Top - part*up})
+			typ = input.DispatchTouchEventTypeTouchMove
+		}
+		touch(input.DispatchTouchEventTypeTouchEnd)
+	}
+	swipe(0, 150)
+	v.until("heard.includes('pointercancel') && scrollY > 50")
+	v.until("((at) => at > 100 && at < 110)(Number(document.querySelector('#position').value))")
+	swipe(0.25, 0)
+	v.until("document.querySelector('#clip').currentTime > 430")
+	v.until("heard.join(' ').startsWith('pointerdown pointercancel')")
+	w.reaches("100", "paused", 430*time.Second)
+	if n, err := value[int](v, "Math.round(document.querySelector('#clip').currentTime)"); err != nil || n < 430 || n > 470 {
+		t.Errorf("at %d s, %v; want about 450", n, err)
+	}
+}
+
+// called has the browser do something to a window.
+func called[P, R any](v *window, command cdp.Command[P, R], params P) error {
+	_, err := chromedp.Call(v.ctx, command, params)
+	return err
 }
 
 // playing opens the clip and plays it from second 100 on.

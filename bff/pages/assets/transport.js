@@ -10,6 +10,7 @@ export function transport(media) {
   const speed = find('#speed', HTMLSelectElement);
   const muted = find('#muted', HTMLInputElement);
   let held = false; // the slider, by a hand that has not let go: what is played meanwhile does not move it
+  let scrolled = false; // the page, by a finger that began on the slider: it goes nowhere in what is played
   const show = () => {
     if (!held) slider.value = String(Math.round(media.currentTime));
     const ms = (held ? Number(slider.value) : media.currentTime) * 1000;
@@ -25,14 +26,20 @@ export function transport(media) {
   find('#ahead', HTMLButtonElement).onclick = skip(10);
   slider.onpointerdown = () => (held = true);
   slider.oninput = () => {
-    held = true;
+    [held, scrolled] = [true, false];
     show();
   };
   slider.onchange = () => {
     held = false;
-    media.currentTime = Number(slider.value);
+    if (!scrolled) media.currentTime = Number(slider.value);
+    scrolled = false;
   };
-  for (const type of ['pointerup', 'pointercancel']) addEventListener(type, () => (held = false)); // a hand that has moved nothing makes no change
+  addEventListener('pointerup', () => (held = false)); // a hand that has moved nothing makes no change
+  addEventListener('pointercancel', () => {
+    if (!held) return;
+    [held, scrolled] = [false, true]; // a change may follow
+    show();
+  });
   speed.onchange = () => (media.playbackRate = Number(speed.value));
   muted.onchange = () => (media.muted = muted.checked);
   media.addEventListener('loadedmetadata', () => {
