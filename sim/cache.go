@@ -243,6 +243,12 @@ func (c *Cache) pause(uid string, p history.Pause) {
 func (c *Cache) renumber(a *account) {
 	a.user.Revision = history.NewRevision()
 	c.made[a.user.Revision] = true
+	c.renumberRecords(a)
+}
+
+// renumberRecords does so where what is new of the state comes from the archive: whoever puts the older one there, and settles it,
+// leaves nothing out.
+func (c *Cache) renumberRecords(a *account) {
 	for o, r := range a.records {
 		m := *r
 		m.Revision = history.NewRevision() | r.Revision&history.SettledBit
@@ -264,7 +270,7 @@ func (c *Cache) Warm(_ context.Context, uid string, w history.WarmSet) error {
 	u.Cleared, u.CutTime, u.Pause = later(cleared, w.Cleared), max(u.CutTime, w.CutTime), pause.Newer(w.Pause)
 	c.cut(uid)
 	if u.Pause != pause || !maps.Equal(u.Cleared, cleared) {
-		c.renumber(a)
+		c.renumberRecords(a)
 	}
 	trimmed := u.Floor
 	u.Warm, u.Floor = true, max(u.Floor, w.Floor)
