@@ -15,6 +15,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 	"sync"
@@ -122,6 +123,9 @@ type tokenAnswer struct {
 func New(cfg Config) (*Client, error) {
 	if cfg.URL == "" || cfg.Token == nil {
 		return nil, errors.New("client: URL and token are needed")
+	}
+	if u, err := url.Parse(cfg.URL); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		return nil, fmt.Errorf("client: URL %q: want one such as https://edge.example.com", cfg.URL)
 	}
 	if len(cfg.Zone) > maxZone || strings.Trim(cfg.Zone, zoneLetters) != "" {
 		return nil, fmt.Errorf("client: zone %.64q: want one such as Europe/Berlin, or an offset such as +02:00", cfg.Zone)

@@ -62,6 +62,15 @@ func TestADeviceNameThatTheEdgeRefuses(t *testing.T) {
 	}
 }
 
+func TestAnAddressThatIsNone(t *testing.T) {
+	for _, address := range []string{"127.0.0.1:8080", "edge.example.com", "ftp://edge", "http://", ""} {
+		_, err := client.New(client.Config{URL: address, Token: func(context.Context) (string, error) { return "", nil }})
+		if err == nil {
+			t.Errorf("%q: got no error", address)
+		}
+	}
+}
+
 func TestReports(t *testing.T) {
 	bubble(t, client.Config{}, func(w *world) {
 		w.report("1", "2")

@@ -70,7 +70,7 @@ func (e *Edge) watch(ctx context.Context, end context.CancelCauseFunc) {
 	patience := run.Default(e.Patience, 60*time.Second)
 	tick := time.NewTicker(patience)
 	defer tick.Stop()
-	for last := int64(-1); ; {
+	for last := int64(0); ; {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():

@@ -71,6 +71,7 @@ export class Playhead extends EventTarget {
     const { random } = this.#page;
     const defaults = { url: globalThis.location?.origin, push: true, queue: 500, patience: 10_000, minWait: 500, maxWait: 30_000 };
     this.#config = { ...defaults, ...config, random };
+    if (!/^https?:\/\/[^/]/i.test(this.#config.url)) throw new TypeError(`url ${this.#config.url}: want an absolute address, of HTTP`);
     const name = random().toString(36).slice(2);
     this.#store = new Store(config.storage, config.key ?? 'playhead.outbox', name);
     this.#outbox = new Outbox({ ...this.#config, name, device: () => this.#store.device(`device-${name}`), sessions: this.#store });

@@ -1349,6 +1349,12 @@ test('viewings() asks once, and tells what is wrong', async () => {
   await assert.rejects(client.viewings({ id: 'none', type: 1 }), { message: 'status 503', status: 503 });
 });
 
+test('an address that is none is refused at once', () => {
+  for (const url of ['edge.example.com', '127.0.0.1:8080', 'ftp://edge', 'http://', '']) {
+    assert.throws(() => new Playhead({ url, token: () => 'good' }), { name: 'TypeError', message: /want an absolute address/ });
+  }
+});
+
 test('a portal that sends requests elsewhere has them go nowhere', async (t) => {
   const reached = [];
   const listen = async (answer) => {

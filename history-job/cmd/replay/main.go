@@ -223,8 +223,11 @@ func (f *partsFlags) sections(ctx context.Context, s history.Sectioner, a inspec
 
 // inspect opens an embedded store, which no process may have open, and says what its archive has of a user.
 func (f *partsFlags) inspect(ctx context.Context) (all []inspected, err error) {
-	if _, err := os.Stat(f.Data); err != nil { // it would be made
+	switch files, err := os.ReadDir(f.Data); { // it would be made
+	case err != nil:
 		return nil, fmt.Errorf("--data: %w", err)
+	case len(files) == 0:
+		return nil, fmt.Errorf("--data: %s is empty", f.Data)
 	}
 	db, err := pebble.Open(f.Data, pebble.Config{})
 	if err != nil {

@@ -196,6 +196,7 @@ func TestThroughAnEdge(t *testing.T) {
 		"--edge=" + url + "/nowhere --token-secret-file=" + secret:                                     "refused for good",
 		"--edge=" + url + " --patience=1h --token-secret-file=" + file(t, strings.Repeat("wrong", 10)): "refuses the tokens, is the secret its own, and the audience?",
 		"--edge=" + url + " --token-secret-file=" + file(t, "short"):                                   "--token-secret-file: token secret: 5 bytes; want at least 32",
+		"--edge=127.0.0.1:1 --patience=1h --token-secret-file=" + secret:                               "want one such as https://",
 		"--edge=http://127.0.0.1:1 --patience=300ms --token-secret-file=" + secret:                     "is it there",
 	} {
 		err := send(t.Context(), append(strings.Fields(args), trace), none, new(strings.Builder))

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -38,6 +39,13 @@ func TestParts(t *testing.T) {
 	missing := filepath.Join(dir, "missing")
 	if err := replayed(t.Context(), []string{"parts", "ann", "--data", missing}, none, &out); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("without a directory: got %v, want that there is none", err)
+	}
+	empty := t.TempDir()
+	if err := replayed(t.Context(), []string{"parts", "ann", "--data", empty}, none, &out); err == nil || !strings.Contains(err.Error(), "is empty") {
+		t.Errorf("of an empty folder: %v", err)
+	}
+	if made, err := os.ReadDir(empty); err != nil || len(made) > 0 {
+		t.Errorf("in an empty folder there is %v, %v", made, err)
 	}
 	if err := replayed(t.Context(), []string{"parts", "ann", "--data", dir}, none, &out); err == nil || !strings.Contains(err.Error(), "in use") {
 		t.Errorf("beside a process: got %v, want that the directory is in use", err)
