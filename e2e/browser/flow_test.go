@@ -169,6 +169,7 @@ func TestFlowRestart(t *testing.T) {
 	v.expects("net::ERR")
 	w.stop()
 	v.says("#connection", "Reconnecting")
+	v.says("#news", "The server does not answer.")
 	w.start()
 	w.report(entry{id: "r4", position: length / 2}, entry{id: "r5", position: length / 2})
 	v.live()

@@ -109,6 +109,23 @@ func TestConflict(t *testing.T) {
 	}
 }
 
+// TestConflictWhileTheOtherGoesOn asks about where the other device is by now: to go there takes nothing from it.
+func TestConflictWhileTheOtherGoesOn(t *testing.T) {
+	w := newWorld(t)
+	v := w.playing()
+	v.click("#play")
+	w.reaches("100", "paused", 100*time.Second)
+	v.says("#safe", "(paused)")
+	v.deaf()
+	v.conflicts(w)
+	w.report(entry{id: "100", title: "Low Tide", position: 6 * time.Minute})
+	v.says("#conflict", "You went on to 6:00 on Living room")
+	v.until("!document.querySelector('#elsewhere').checkVisibility()")
+	v.click("#jump")
+	v.until("document.querySelector('#clip').currentTime >= 360")
+	w.reaches("100", "playing", 360*time.Second)
+}
+
 // TestConflictAfterOldReport asks, too, where a report from before comes late: its answer
 // tells of the record that the other device left, but nobody has gone on from that here.
 func TestConflictAfterOldReport(t *testing.T) {

@@ -421,6 +421,12 @@ function connection(open) {
   const status = find('#connection', HTMLElement);
   status.dataset.state = open ? 'open' : 'closed';
   write(status, open ? 'Live' : 'Reconnecting…');
+  const line = find('#news', HTMLElement);
+  if (open || line.dataset.late === undefined) return; // before the first look there is nothing to doubt
+  const text = 'The server does not answer. What is shown is what it said last.';
+  line.dataset.mood = 'late';
+  write(line, text);
+  say('away', text);
 }
 
 put('user', user(token));

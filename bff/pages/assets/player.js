@@ -18,6 +18,7 @@ const object = { id: query.get('id') ?? '100', type: Number(query.get('type') ??
 const about = { object, device: deviceName(), duration_ms: 0, meta: { title: query.get('title') ?? (query.has('id') ? object.id : t('Sample clip')) } };
 
 const sample = 600_000; // milliseconds that a clip of unknown length goes on behind where the user was
+let asked = /** @type {any} */ (null); // the record of which the user is asked whether to go on there
 let known = 0; // when the user was where this page began, in Unix milliseconds
 const token = await signIn();
 const uid = user(token);
@@ -56,7 +57,7 @@ function load(record) {
   showTitle();
   const seconds = Math.ceil((record?.duration_ms || (record?.furthest_ms ?? 0) + sample) / 1000);
   const back = Math.min(Number(query.get('at')) || 0, seconds * 1000);
-  const resumes = !back && record?.resume_ms > 0;
+  const resumes = !back && record?.resume_ms >= 1000;
   media.src = `assets/clip.wav?seconds=${seconds}`;
   media.addEventListener('loadedmetadata', () => {
     if (back || resumes) go(back || record.resume_ms);
@@ -79,6 +80,10 @@ function offer(place, text) {
 
 /** Offers to follow another device that plays the same object, unless this one has gone on from there. @param {any} record */
 function elsewhere(record) {
+  if (asked) {
+    if (Date.parse(record.event_time) >= Date.parse(asked.event_time)) conflict(record);
+    return;
+  }
   if (!(Date.parse(record.event_time) > known)) return;
   const values = { who: record.device || t('Another device'), at: clock(record.position_ms) };
   offer('#resumed', '');
@@ -90,12 +95,14 @@ function elsewhere(record) {
   };
 }
 
-/** Another device was here while this one slept. @param {any} record */
+/** Another device was here while this one slept, and may go on while the user is asked. @param {any} record */
 function conflict(record) {
+  asked = record;
   reporter.hold();
   offer('#resumed', '');
   offer('#elsewhere', '');
   const decide = (/** @type {boolean} */ here) => {
+    asked = null;
     offer('#conflict', '');
     reporter.release(here);
     if (!here) go(record.position_ms);
@@ -175,6 +182,7 @@ find('#over', HTMLButtonElement).onclick = () => {
   go(0);
 };
 find('#incognito', HTMLInputElement).onchange = (e) => (reporter.incognito = /** @type {HTMLInputElement} */ (e.target).checked);
+media.addEventListener('ended', () => offer('#resumed', ''));
 media.addEventListener('error', () => problems.attempt(t('The clip cannot be played'), begin, async () => {
   throw new Problem(0, said(media.error?.message, t('it cannot be read')));
 }));
