@@ -72,13 +72,9 @@ func (v *window) looks(scheme string, width int64) {
 	media := emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{
 		{Name: "prefers-color-scheme", Value: scheme}, {Name: "prefers-reduced-motion", Value: "reduce"},
 	}}
-	if _, err := chromedp.Call(v.ctx, emulation.SetEmulatedMedia, media); err != nil {
-		v.Fatal(err)
-	}
+	call(v, emulation.SetEmulatedMedia, media)
 	screen := emulation.SetDeviceMetricsOverrideParams{Width: width, Height: 800, DeviceScaleFactor: 1, Mobile: width < 600}
-	if _, err := chromedp.Call(v.ctx, emulation.SetDeviceMetricsOverride, screen); err != nil {
-		v.Fatal(err)
-	}
+	call(v, emulation.SetDeviceMetricsOverride, screen)
 	v.until(fmt.Sprintf("innerWidth === %d && matchMedia('(prefers-color-scheme: %s)').matches", width, scheme))
 }
 

@@ -126,17 +126,13 @@ func TestFlowLooks(t *testing.T) {
 	v.live()
 	v.until("document.querySelectorAll('#records .same').length === 4")
 	screen := emulation.SetDeviceMetricsOverrideParams{Width: 360, Height: 740, DeviceScaleFactor: 2, Mobile: true}
-	if _, err := chromedp.Call(v.ctx, emulation.SetDeviceMetricsOverride, screen); err != nil {
-		t.Fatal(err)
-	}
+	call(v, emulation.SetDeviceMetricsOverride, screen)
 	v.until("innerWidth === 360 && document.documentElement.scrollWidth <= 360")
 	for _, scheme := range []string{"light", "dark"} {
 		media := emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{
 			{Name: "prefers-color-scheme", Value: scheme}, {Name: "prefers-reduced-motion", Value: "reduce"},
 		}}
-		if _, err := chromedp.Call(v.ctx, emulation.SetEmulatedMedia, media); err != nil {
-			t.Fatal(err)
-		}
+		call(v, emulation.SetEmulatedMedia, media)
 		v.until(fmt.Sprintf("matchMedia('(prefers-color-scheme: %s)').matches && matchMedia('(prefers-reduced-motion)').matches", scheme))
 		for _, selector := range []string{"h1", ".lead", "#news", "#lane-2", ".box h3", ".box b", ".what", "#records dt", "#records dd", "#records .same"} {
 			if ratio, err := value[float64](v, fmt.Sprintf(contrast, selector)); err != nil || ratio < 4.5 {

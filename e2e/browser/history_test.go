@@ -578,9 +578,7 @@ func TestGerman(t *testing.T) {
 	v.click("#play")
 	v.says("#safe", "(läuft)")
 	screen := emulation.SetDeviceMetricsOverrideParams{Width: 360, Height: 740, DeviceScaleFactor: 2, Mobile: true}
-	if _, err := chromedp.Call(v.ctx, emulation.SetDeviceMetricsOverride, screen); err != nil {
-		t.Fatal(err)
-	}
+	call(v, emulation.SetDeviceMetricsOverride, screen)
 	v.do(chromedp.Navigate(w.at("/")))
 	v.click("#backup")
 	v.until("[...document.querySelectorAll('#backup-dialog .choice button')].every((b) => b.clientHeight > 0 && b.clientHeight < 60)") // no word is broken

@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/input"
 	"github.com/chromedp/chromedp"
@@ -121,11 +120,7 @@ func (v *window) seek(seconds int) {
 func TestDrag(t *testing.T) {
 	w := newWorld(t)
 	v := w.playing()
-	type box struct{ Left, Top, Width float64 }
-	slider, err := value[box](v, "(({ left, top, width, height }) => ({ left, top: top + height / 2, width }))(document.querySelector('#position').getBoundingClientRect())")
-	if err != nil {
-		t.Fatal(err)
-	}
+	slider := v.slider()
 	mouse := func(typ input.DispatchMouseEventType, part float64) {
 		v.do(chromedp.MouseEvent(typ, slider.Left+part*slider.Width, slider.Top, chromedp.ButtonLeft, chromedp.ClickCount(1), func(p *input.DispatchMouseEventParams) { p.Buttons = 1 }))
 	}
@@ -160,28 +155,16 @@ func TestScrollOverTheSlider(t *testing.T) {
 	v.until("document.querySelector('#clip').currentTime > 101")
 	v.click("#play")
 	w.reaches("100", "paused", 100*time.Second)
-	for _, err := range []error{
-		called(v, emulation.SetTouchEmulationEnabled, emulation.SetTouchEmulationEnabledParams{Enabled: true}),
-		called(v, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: 360, Height: 400, DeviceScaleFactor: 1, Mobile: true}),
-	} {
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
+	call(v, emulation.SetTouchEmulationEnabled, emulation.SetTouchEmulationEnabledParams{Enabled: true})
+	call(v, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: 360, Height: 400, DeviceScaleFactor: 1, Mobile: true})
 	v.do(chromedp.Evaluate[chromedp.Void]("globalThis.heard = [], ['pointerdown', 'pointercancel', 'change'].forEach((type) => addEventListener(type, () => heard.push(type))), scrollTo(0, 0)"))
-	type box struct{ Left, Top, Width float64 }
 	touch := func(typ input.DispatchTouchEventType, points ...*input.TouchPoint) {
 		t.Helper()
-		if err := called(v, input.DispatchTouchEvent, input.DispatchTouchEventParams{Type: typ, TouchPoints: points}); err != nil {
-			t.Fatal(err)
-		}
+		call(v, input.DispatchTouchEvent, input.DispatchTouchEventParams{Type: typ, TouchPoints: points})
 	}
 	swipe := func(right, up float64) {
 		t.Helper()
-		slider, err := value[box](v, "(({ left, top, width, height }) => ({ left, top: top + height / 2, width }))(document.querySelector('#position').getBoundingClientRect())")
-		if err != nil {
-			t.Fatal(err)
-		}
+		slider := v.slider()
 		typ := input.DispatchTouchEventTypeTouchStart
 		for n := range 13 {
 			part := float64(n) / 12
@@ -202,10 +185,16 @@ func TestScrollOverTheSlider(t *testing.T) {
 	}
 }
 
-// called has the browser do something to a window.
-func called[P, R any](v *window, command cdp.Command[P, R], params P) error {
-	_, err := chromedp.Call(v.ctx, command, params)
-	return err
+// box is where the middle of an element begins, and how wide it is.
+type box struct{ Left, Top, Width float64 }
+
+func (v *window) slider() box {
+	v.Helper()
+	b, err := value[box](v, "(({ left, top, width, height }) => ({ left, top: top + height / 2, width }))(document.querySelector('#position').getBoundingClientRect())")
+	if err != nil {
+		v.Fatal(err)
+	}
+	return b
 }
 
 // playing opens the clip and plays it from second 100 on.
@@ -215,6 +204,16 @@ func (w *world) playing() *window {
 	v.live()
 	v.click("#play")
 	v.seek(100)
+	return v
+}
+
+// paused does so, and has it pause there.
+func (w *world) paused() *window {
+	w.Helper()
+	v := w.playing()
+	v.click("#play")
+	w.reaches("100", "paused", 100*time.Second)
+	v.says("#safe", "(paused)") // what waits is shown twice a second only
 	return v
 }
 

@@ -91,10 +91,7 @@ func TestOneNotice(t *testing.T) {
 func TestConflict(t *testing.T) {
 	for choice, want := range map[string]time.Duration{"#jump": 480 * time.Second, "#stay": 100 * time.Second} {
 		w := newWorld(t)
-		v := w.playing()
-		v.click("#play")
-		w.reaches("100", "paused", 100*time.Second)
-		v.says("#safe", "(paused)") // what waits is shown twice a second only
+		v := w.paused()
 		v.deaf()
 		v.conflicts(w)
 		if r := w.point("100"); r.PositionMS != 480_000 || r.State != "stopped" {
@@ -112,10 +109,7 @@ func TestConflict(t *testing.T) {
 // TestConflictWhileTheOtherGoesOn asks about where the other device is by now: to go there takes nothing from it.
 func TestConflictWhileTheOtherGoesOn(t *testing.T) {
 	w := newWorld(t)
-	v := w.playing()
-	v.click("#play")
-	w.reaches("100", "paused", 100*time.Second)
-	v.says("#safe", "(paused)")
+	v := w.paused()
 	v.deaf()
 	v.conflicts(w)
 	w.report(entry{id: "100", title: "Low Tide", position: 6 * time.Minute})
@@ -156,10 +150,7 @@ func TestConflictBeforeAnyAnswer(t *testing.T) {
 // TestRemovedMeanwhile goes on without a question: there is nowhere else to go to.
 func TestRemovedMeanwhile(t *testing.T) {
 	w := newWorld(t)
-	v := w.playing()
-	v.click("#play")
-	w.reaches("100", "paused", 100*time.Second)
-	v.says("#safe", "(paused)")
+	v := w.paused()
 	v.deaf()
 	w.ask(http.MethodDelete, "/v1/history/1/100", nil, &struct{}{})
 	v.hears()
@@ -180,10 +171,7 @@ func TestCompletedElsewhere(t *testing.T) {
 	for name, act := range complete {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
-			v := w.playing()
-			v.click("#play")
-			w.reaches("100", "paused", 100*time.Second)
-			v.says("#safe", "(paused)")
+			v := w.paused()
 			act(w)
 			v.says("#elsewhere", "This was completed elsewhere.")
 			v.until("!document.querySelector('#follow').checkVisibility()")

@@ -254,3 +254,11 @@ func (v *window) blocked(paths ...string) {
 		v.Fatal(err)
 	}
 }
+
+// call has the browser do something to a window.
+func call[P, R any](v *window, command cdp.Command[P, R], params P) {
+	v.Helper()
+	if _, err := chromedp.Call(v.ctx, command, params); err != nil {
+		v.Fatal(err)
+	}
+}

@@ -174,11 +174,16 @@ function news({ inside, faults = {} }) {
   } else if (recovering && waited.length === looks) {
     text = '0 marks wait. Everything that waited is in the archive: nothing was lost.';
   }
+  find('#news', HTMLElement).dataset.late = String(n ?? '');
+  tell(mood, text, mood + stopped + (n === null));
+}
+
+/** @param {string} mood @param {string} text @param {string} what a screen reader is to say at once, where it is something else */
+function tell(mood, text, what) {
   const line = find('#news', HTMLElement);
-  line.dataset.late = String(n ?? '');
   line.dataset.mood = mood;
   write(line, text);
-  say(mood + stopped + (n === null), text);
+  say(what, text);
 }
 
 /** Has a screen reader say something else at once, and other numbers in it from time to time. @param {string} what @param {string} text */
@@ -421,12 +426,8 @@ function connection(open) {
   const status = find('#connection', HTMLElement);
   status.dataset.state = open ? 'open' : 'closed';
   write(status, open ? 'Live' : 'Reconnecting…');
-  const line = find('#news', HTMLElement);
-  if (open || line.dataset.late === undefined) return; // before the first look there is nothing to doubt
-  const text = 'The server does not answer. What is shown is what it said last.';
-  line.dataset.mood = 'late';
-  write(line, text);
-  say('away', text);
+  if (open || find('#news', HTMLElement).dataset.late === undefined) return; // before the first look there is nothing to doubt
+  tell('late', 'The server does not answer. What is shown is what it said last.', 'away');
 }
 
 put('user', user(token));
