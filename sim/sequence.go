@@ -100,7 +100,7 @@ func (w *World) sequence() (judge bool) {
 		w.through = anyService
 		return true
 	}
-	switch d.n(21) {
+	switch d.n(22) {
 	case 0:
 		for range 4 + d.n(12) {
 			s.maybe(s.draw(d))
@@ -153,6 +153,8 @@ func (w *World) sequence() (judge bool) {
 	case 19:
 		s.overlook(d)
 		judge = true
+	case 20:
+		s.browseCold(d)
 	default:
 		s.loseMeanwhile(d)
 		judge = true
@@ -313,6 +315,38 @@ func (s *sequence) browse(d *dice) {
 	s.maybe(landAll)
 }
 
+// browseCold has a user whom the cache has forgotten turn pages. The newest that the archive lists are deleted in the
+// cache, or a clear that only the archive knows hides the newest that the cache lists: what comes late.
+func (s *sequence) browseCold(d *dice) {
+	w, objects := s.w, s.w.objects()
+	first := d.n(len(objects))
+	about := func(n int, a action) {
+		n = (first + n) % len(objects)
+		s.objects = objects[n : n+1]
+		s.maybe(a)
+	}
+	clear(w.delayed)
+	for n := range 4 {
+		about(n, reportNow)
+		w.pass(150 * time.Millisecond)
+	}
+	hidden := d.one(2)
+	if hidden {
+		about(3, clearLast)
+	}
+	s.maybe(archiveAll)
+	s.maybe(forgetUser)
+	w.delayed["page"], w.delayed["warm"], w.delayed["put"] = true, true, d.one(2)
+	if !hidden {
+		about(3, removeOne)
+		about(2, removeOne)
+	}
+	about(5, reportLate)
+	about(4, reportLate)
+	s.maybe(turnPages)
+	s.maybe(landAll)
+}
+
 // keepUp has an app read what changes while several objects are played, archived and trimmed, and a few
 // removed. Some are written on before the archive has them.
 func (s *sequence) keepUp(d *dice) {
@@ -386,8 +420,8 @@ func (s *sequence) outdate(d *dice) {
 	s.maybe(turnPages)
 }
 
-// overlook has the cache come back with contents that were archived, while the archive has later ones that no service remembers. The user
-// goes on with them, and jobs hear late that the cache has begun another life.
+// overlook has the cache come back with contents that were archived, while the archive has later ones that no
+// service remembers. The user goes on with them, and jobs hear late that the cache has begun another life.
 func (s *sequence) overlook(d *dice) {
 	w := s.w
 	clear(w.delayed)
