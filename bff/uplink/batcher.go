@@ -1,17 +1,12 @@
 package uplink
 
 import (
-	"context"
-	"errors"
 	"slices"
 	"sync"
 	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-
-	"github.com/playhead/playhead/history"
-	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
 // batcher gathers calls and sends them in batches over one stream. A user's calls keep their
@@ -34,51 +29,11 @@ type batcher struct {
 	full chan struct{} // capacity 1: a whole batch waits
 }
 
-// user is the calls of one user in a batcher. The batcher's mutex guards it.
-type user struct {
-	uid       string
-	calls     int        // calls that wait or are on their way
-	flying    int        // of those, the ones on their way
-	batch     *batch     // the last one that has any of them
-	postponed []*pending // calls that wait for the answer to those on their way
-}
-
 func newBatcher(l *link) *batcher {
 	batcher := &batcher{link: l, users: make(map[string]*user), served: make(map[string]time.Time), wake: make(chan struct{}, 1), full: make(chan struct{}, 1)}
-	batcher.stream = newStream(batcher)
+	batcher.stream = newStream(l, batcher.arrived)
 	return batcher
 }
-
-// pending is one caller's share of a batch.
-type pending struct {
-	ctx    context.Context // the caller's
-	req    *historyv1.ApplyRequest
-	bucket history.Bucket
-	bytes  int
-	came   time.Time   // when it came
-	ready  time.Time   // when it was free to leave
-	user   *user       // of the batcher that it waits in
-	first  user        // what user points to where the user has no other call there: it saves an allocation
-	done   chan answer // capacity 2, for a warning and the answer: callers that have left block nobody
-}
-
-func (p *pending) uid() string { return p.req.Heartbeats[0].GetUid() }
-
-// time is how long the caller waits at most.
-func (p *pending) time(patience time.Duration) time.Duration {
-	if deadline, ok := p.ctx.Deadline(); ok {
-		return deadline.Sub(p.came)
-	}
-	return 2 * patience
-}
-
-type answer struct {
-	resp *historyv1.ApplyResponse
-	err  error // errLate: a warning, the answer is still to come
-}
-
-// errLate warns a caller that the instance has not answered for long.
-var errLate = errors.New("late")
 
 var errFull = status.Error(codes.Unavailable, "too many heartbeats wait for history-service")
 
@@ -128,17 +83,10 @@ func (b *batcher) postpone(p *pending) {
 // notify wakes run. The caller holds b.mu.
 func (b *batcher) notify() {
 	if len(b.waiting) > 0 {
-		set(b.wake)
+		signal(b.wake)
 	}
 	if b.events >= b.link.cfg.Batch {
-		set(b.full)
-	}
-}
-
-func set(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
+		signal(b.full)
 	}
 }
 
@@ -159,12 +107,6 @@ func (b *batcher) run() {
 	b.mu.Unlock()
 	fail(left, errRetired)
 	b.stream.end()
-}
-
-func fail(calls []*pending, err error) {
-	for _, p := range calls {
-		p.done <- answer{err: err}
-	}
 }
 
 // due waits until a batch is to leave and has a place on the stream. It reports false when the
@@ -254,37 +196,6 @@ func (b *batcher) take(room int, takes time.Duration) *batch {
 		return nil
 	}
 	return out
-}
-
-// batch is the calls that leave together.
-type batch struct {
-	calls         []*pending // nil once answered
-	starts        []int      // the index of the first heartbeat of each
-	events, bytes int
-	oldest        *pending
-	sent          time.Time
-	among         int  // heartbeats that were on their way then, its own included
-	left          int  // calls that are not answered yet
-	heard         bool // some calls are answered, or nobody waits any more: its place is free
-	warned        bool
-}
-
-const (
-	// maxBatch and maxBytes bound a batch, by half of what the service takes in bytes. A
-	// single call that is larger does not travel on the stream, which the service would end.
-	maxBatch = 1000
-	maxBytes = 512 << 10
-)
-
-func (b *batch) add(p *pending) {
-	if b.oldest == nil || p.came.Before(b.oldest.came) {
-		b.oldest = p
-	}
-	b.calls = append(b.calls, p)
-	b.starts = append(b.starts, b.events)
-	b.events += len(p.req.Heartbeats)
-	b.bytes += p.bytes
-	b.left++
 }
 
 // forget takes an ended call off its user's count. The caller holds b.mu.

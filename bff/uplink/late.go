@@ -94,23 +94,6 @@ func (b *batch) deserted() bool {
 	return !slices.ContainsFunc(b.calls, func(p *pending) bool { return p != nil && p.ctx.Err() == nil })
 }
 
-// giveUp answers the calls of a batch that are not answered with an error.
-func (s *stream) giveUp(sequence uint64, err error) {
-	now := time.Now()
-	s.mu.Lock()
-	b := s.flying[sequence]
-	if b == nil {
-		s.mu.Unlock()
-		return
-	}
-	delete(s.flying, sequence)
-	s.freePlace(b)
-	s.mu.Unlock()
-	calls := b.rest()
-	s.batcher.arrived(calls, now)
-	fail(calls, err)
-}
-
 // stuck reports whether the stream has answered nothing for longer than the service may take, whatever else the
 // instance answers.
 func (s *stream) stuck(now time.Time) bool {

@@ -21,8 +21,8 @@ var errLost = status.Error(codes.Unavailable, "the instance has not answered")
 // stream carries the batches of a batcher, several at a time. The service answers them in any
 // order, and in parts where a part of it is slow.
 type stream struct {
-	batcher *batcher
 	link    *link
+	arrived func(calls []*pending, now time.Time) // told of calls that are answered, before their callers
 	ctx     context.Context
 	cancel  context.CancelFunc
 	rpc     grpc.BidiStreamingClient[historyv1.ApplyStreamRequest, historyv1.ApplyStreamResponse] // nil until it is needed
@@ -40,13 +40,13 @@ type stream struct {
 	lateTimer *time.Timer // calls checkLate, in late.go; runs while an answer is due
 }
 
-func newStream(b *batcher) *stream {
-	cfg := b.link.cfg
+func newStream(l *link, arrived func(calls []*pending, now time.Time)) *stream {
+	cfg := l.cfg
 	s := &stream{
-		batcher: b, link: b.link, freed: make(chan struct{}, 1), flying: make(map[uint64]*batch),
-		pace: newPace(b.link.share(), cfg.Batch, cfg.Queue, cfg.Patience),
+		link: l, arrived: arrived, freed: make(chan struct{}, 1), flying: make(map[uint64]*batch),
+		pace: newPace(l.share(), cfg.Batch, cfg.Queue, cfg.Patience),
 	}
-	s.ctx, s.cancel = context.WithCancel(b.link.peer.client.ctx)
+	s.ctx, s.cancel = context.WithCancel(l.peer.client.ctx)
 	s.lateTimer = time.AfterFunc(time.Hour, s.checkLate)
 	s.lateTimer.Stop()
 	return s
@@ -197,7 +197,7 @@ func (s *stream) depart(b *batch) (sequence uint64, ok bool) {
 	sequence = s.sent
 	s.mu.Unlock()
 	if broken != nil {
-		s.batcher.arrived(b.calls, time.Now())
+		s.arrived(b.calls, time.Now())
 		fail(b.calls, broken)
 	}
 	return sequence, broken == nil
@@ -212,6 +212,23 @@ func (s *stream) sendAlone(sequence uint64, p *pending) {
 	}
 	s.link.worked.Store(true)
 	_ = s.arrive(&historyv1.ApplyStreamResponse{Sequence: sequence, Result: resp}) // it was sent
+}
+
+// giveUp answers the calls of a batch that are not answered with an error.
+func (s *stream) giveUp(sequence uint64, err error) {
+	now := time.Now()
+	s.mu.Lock()
+	b := s.flying[sequence]
+	if b == nil {
+		s.mu.Unlock()
+		return
+	}
+	delete(s.flying, sequence)
+	s.freePlace(b)
+	s.mu.Unlock()
+	calls := b.rest()
+	s.arrived(calls, now)
+	fail(calls, err)
 }
 
 func (s *stream) receive() {
@@ -257,7 +274,7 @@ func (s *stream) arrive(resp *historyv1.ApplyStreamResponse) error {
 		s.lateTimer.Stop()
 	}
 	s.mu.Unlock()
-	s.batcher.arrived(calls, now)
+	s.arrived(calls, now)
 	for i, p := range calls {
 		p.done <- own(p, resp.GetResult(), starts[i])
 	}
@@ -348,7 +365,14 @@ func (s *stream) freePlace(b *batch) {
 	b.heard = true
 	s.places--
 	s.pace.flying -= b.events
-	set(s.freed)
+	signal(s.freed)
+}
+
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
 }
 
 // end closes the sending side. It does not wait for answers.
@@ -374,15 +398,10 @@ func (s *stream) abort(err error) {
 	}
 	s.flying = nil
 	s.mu.Unlock()
-	s.batcher.arrived(calls, time.Now())
+	s.arrived(calls, time.Now())
 	fail(calls, s.broken)
-	set(s.freed)
+	signal(s.freed)
 	s.link.fail()
-}
-
-// rest returns the calls that are not answered.
-func (b *batch) rest() []*pending {
-	return slices.DeleteFunc(slices.Clone(b.calls), func(p *pending) bool { return p == nil })
 }
 
 // moved turns the error that ended a stream into the answer to its calls: Unavailable, which sends
