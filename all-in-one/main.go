@@ -29,8 +29,8 @@ type flags struct {
 	Audience        string        `help:"Audience that tokens must be made out to; any by default."`
 	Images          trust.Origins `name:"image-origin" help:"Sites that the history page takes pictures of titles from (image in the metadata), such as https://images.example.com."`
 	Origins         trust.Origins `name:"origin" help:"Sites whose pages may use the API, besides its own, such as https://app.example.com."`
-	UserRate        float64       `help:"Requests, messages and connections of one user in a second; each hundred heartbeats count as one." default:"10"`
-	UserBurst       float64       `help:"How many of them at once." default:"60"`
+	UserRate        float64       `help:"Requests, messages and connections of one user in a second; each hundred heartbeats count as one." default:"10" positive:""`
+	UserBurst       float64       `help:"How many of them at once." default:"60" positive:""`
 	User            string        `help:"User to print a token for." default:"demo"`
 	Hold            time.Duration `help:"Longest time a key waits for its viewing to end." default:"120s"`
 	Keep            int           `help:"Records of a user that the cache keeps." default:"1000"`

@@ -38,8 +38,8 @@ type flags struct {
 	Audience        string        `help:"Audience that tokens must be made out to; any by default."`
 	WriteDeadline   time.Duration `help:"Longest time a write may take." default:"2s"`
 	ReadDeadline    time.Duration `help:"Longest time a read may take, old pages included." default:"5s"`
-	UserRate        float64       `help:"Requests, messages and connections of one user in a second; each hundred heartbeats count as one." default:"10"`
-	UserBurst       float64       `help:"How many of them at once." default:"60"`
+	UserRate        float64       `help:"Requests, messages and connections of one user in a second; each hundred heartbeats count as one." default:"10" positive:""`
+	UserBurst       float64       `help:"How many of them at once." default:"60" positive:""`
 	MaxConnections  int           `help:"Connections of players at once; more wait." default:"30000"`
 	PerAddress      int           `name:"max-connections-per-address" help:"Of them from one address, more are closed; 0 is no bound, as it must be behind a proxy."`
 	Drain           time.Duration `help:"Longest time the stop may take." default:"20s"`

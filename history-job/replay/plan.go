@@ -138,6 +138,8 @@ type Viewing struct {
 // columns are what a trace must have, by name, in any order.
 var columns = []string{"user_id", "video_id", "time_ms", "play_time_ms", "duration_ms"}
 
+var errEmpty = fmt.Errorf("it is empty, without even a header: want %s", strings.Join(columns, ", "))
+
 // ReadFile reads a trace, gzip or plain CSV with a header. See [Read].
 func ReadFile(path string) ([]Viewing, error) {
 	f, err := os.Open(path)
@@ -147,7 +149,10 @@ func ReadFile(path string) ([]Viewing, error) {
 	defer f.Close()
 	var r io.Reader = f
 	if strings.HasSuffix(path, ".gz") {
-		if r, err = gzip.NewReader(f); err != nil {
+		if r, err = gzip.NewReader(f); errors.Is(err, io.EOF) {
+			err = errEmpty
+		}
+		if err != nil {
 			return nil, fmt.Errorf("read trace %s: %w", path, err)
 		}
 	}
@@ -166,6 +171,9 @@ func Read(r io.Reader) ([]Viewing, error) {
 	rows := csv.NewReader(withoutBOM(r))
 	rows.ReuseRecord = true
 	header, err := rows.Read()
+	if errors.Is(err, io.EOF) {
+		return nil, errEmpty
+	}
 	if err != nil {
 		return nil, fmt.Errorf("header: %w", err)
 	}

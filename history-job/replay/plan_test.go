@@ -169,7 +169,7 @@ func TestRead(t *testing.T) {
 func TestReadBroken(t *testing.T) {
 	const good = header + "7,100,1650812741436,61802,49866\n8,100,1650812741437,61802,49866\n"
 	for _, tt := range []struct{ name, csv, want string }{
-		{"nothing", "", "header: EOF"},
+		{"nothing", "", "it is empty, without even a header: want user_id, video_id, time_ms, play_time_ms, duration_ms"},
 		{"no such column", "user_id,video_id,time_ms,duration_ms\n7,100,1650812741436,49866\n", `no column "play_time_ms"; want user_id, video_id, time_ms, play_time_ms, duration_ms`},
 		{"UTF-16", "\xff\xfeu\x00s\x00e\x00r\x00\n\x00", `no column "user_id"`},
 		{"cut off in a row", good + "9,100,165081", "line 4: 3 columns, want 5"},
@@ -233,7 +233,7 @@ func TestReadFile(t *testing.T) {
 		{"two members.csv.gz", append(packed, zipped(t, "8,100,1650812741436,61802,49866\n")...), 1001, ""},
 		{"plain.csv.gz", []byte(rows), 0, "plain.csv.gz: gzip: invalid header"},
 		{"packed.csv", packed, 0, "packed.csv: "},
-		{"empty.csv.gz", nil, 0, "empty.csv.gz: EOF"},
+		{"empty.csv.gz", nil, 0, "empty.csv.gz: it is empty"},
 		{"cut off.csv.gz", packed[:len(packed)-12], 0, "unexpected EOF"},
 		{"cut in the check.csv.gz", packed[:len(packed)-3], 0, "after row 1000: unexpected EOF"},
 		{"wrong check.csv.gz", append(packed[:len(packed)-5:len(packed)-5], 1, 2, 3, 4, 5), 0, "after row 1000: gzip: invalid checksum"},

@@ -409,3 +409,22 @@ func TestPartOfAnEngine(t *testing.T) {
 		}
 	})
 }
+
+func TestAddressesHavePorts(t *testing.T) {
+	e := connect.Engines{Log: slog.New(slog.DiscardHandler)}
+	for _, tt := range []struct {
+		connect func() error
+		want    string
+	}{
+		{func() error {
+			_, err := (&connect.Redis{Addrs: []string{"10.0.0.1:6379", "10.0.0.2"}}).Connect(&e)
+			return err
+		}, `--redis: want host:port, got "10.0.0.2"`},
+		{func() error { _, err := (&connect.Kafka{Brokers: []string{"kafka"}}).Connect(&e); return err }, `--kafka: want host:port, got "kafka"`},
+		{func() error { _, err := (&connect.Kafka{Brokers: []string{"kafka:"}}).ConnectDead(&e); return err }, `--kafka: want host:port, got "kafka:"`},
+	} {
+		if err := tt.connect(); err == nil || err.Error() != tt.want {
+			t.Errorf("got %v, want %s", err, tt.want)
+		}
+	}
+}

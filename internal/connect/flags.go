@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net"
 	"time"
 
 	"github.com/playhead/playhead/history/hbase"
@@ -79,6 +80,9 @@ type Redis struct {
 
 // Connect adds Redis to the engines of a process.
 func (f *Redis) Connect(e *Engines) (*redis.Cache, error) {
+	if err := Addresses("--redis", f.Addrs...); err != nil {
+		return nil, err
+	}
 	conf, err := f.Peer.Config()
 	if err != nil {
 		return nil, fmt.Errorf("redis: %w", err)
@@ -120,6 +124,9 @@ type Kafka struct {
 
 // Connect adds Kafka to the engines of a process.
 func (f *Kafka) Connect(e *Engines) (*kafka.Queue, error) {
+	if err := Addresses("--kafka", f.Brokers...); err != nil {
+		return nil, err
+	}
 	cfg, err := f.config(e.Log)
 	if err != nil {
 		return nil, fmt.Errorf("kafka: %w", err)
@@ -135,6 +142,9 @@ func (f *Kafka) Connect(e *Engines) (*kafka.Queue, error) {
 
 // ConnectDead adds the topic of dead letters to the engines of a process.
 func (f *Kafka) ConnectDead(e *Engines) (*kafka.DeadLetters, error) {
+	if err := Addresses("--kafka", f.Brokers...); err != nil {
+		return nil, err
+	}
 	cfg, err := f.config(e.Log)
 	if err != nil {
 		return nil, fmt.Errorf("kafka: %w", err)
@@ -200,6 +210,16 @@ func (f *HBase) Connect(s *Stores) (*hbase.Archive, error) {
 		s.Probe("hbase", a.Prepare)
 	}
 	return a, err
+}
+
+// Addresses refuses what is no host:port: nobody would ever answer there. The error names the flag.
+func Addresses(flag string, addrs ...string) error {
+	for _, a := range addrs {
+		if _, port, err := net.SplitHostPort(a); err != nil || port == "" {
+			return fmt.Errorf("%s: want host:port, got %q", flag, a)
+		}
+	}
+	return nil
 }
 
 // secret returns the secret of a file, or the given value when there is no file.

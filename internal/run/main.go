@@ -91,12 +91,15 @@ func Parse(name string, cli any, args []string, getenv func(string) string, out 
 	return nil
 }
 
-// negative refuses numbers and times below zero: no flag has a use for one.
+// negative refuses numbers and times below zero: no flag has a use for one. A flag with the tag positive has none for zero, either.
 func negative(node *kong.Node) error {
 	for _, flag := range node.Flags {
 		v := flag.Target
 		if v.CanInt() && v.Int() < 0 || v.CanFloat() && v.Float() < 0 {
 			return fmt.Errorf("--%s: want 0 or more, got %v", flag.Name, v)
+		}
+		if flag.Tag.Has("positive") && v.IsZero() {
+			return fmt.Errorf("--%s: want more than 0", flag.Name)
 		}
 	}
 	return nil
@@ -127,10 +130,13 @@ type version bool
 
 // BeforeReset is called by kong when the flag is given, whatever else is wrong.
 func (version) BeforeReset(app *kong.Kong) error {
-	fmt.Fprintf(app.Stdout, "%s %s\n", app.Model.Name, built())
+	fmt.Fprintln(app.Stdout, Version(app.Model.Name))
 	app.Exit(0)
 	return nil
 }
+
+// Version is the line that --version prints.
+func Version(name string) string { return name + " " + built() }
 
 // built says what the process was built from, the module's version or the time and the commit, and by which Go.
 func built() string {

@@ -137,7 +137,7 @@ func TestMainSignals(t *testing.T) {
 
 type flags struct {
 	Addr    string        `help:"Where to listen." default:"127.0.0.1:8080"`
-	Port    int           `help:"A port." default:"1"`
+	Port    int           `help:"A port." default:"1" positive:""`
 	Brokers []string      `help:"Kafka brokers." name:"kafka-brokers"`
 	Hold    time.Duration `help:"How long a key is held." default:"120s"`
 	Verbose bool          `help:"Say more." negatable:""`
@@ -270,6 +270,12 @@ func TestParseRefusesWhatIsBelowZero(t *testing.T) {
 		if err := run.Parse("bff", new(flags), []string{arg}, environment(), io.Discard); err == nil || !strings.Contains(err.Error(), name+": want 0 or more") {
 			t.Errorf("%s: %v", arg, err)
 		}
+	}
+	if err := run.Parse("bff", new(flags), []string{"--port=0"}, environment(), io.Discard); err == nil || !strings.Contains(err.Error(), "--port: want more than 0") {
+		t.Errorf("none: %v", err)
+	}
+	if err := run.Parse("bff", new(flags), []string{"--hold=0s"}, environment(), io.Discard); err != nil {
+		t.Errorf("none where that is something: %v", err)
 	}
 	if err := run.Parse("bff", new(flags), nil, environment("PLAYHEAD_PORT=-1"), io.Discard); err == nil || !strings.Contains(err.Error(), "--port: want 0 or more") {
 		t.Errorf("from the environment: %v", err)

@@ -16,6 +16,8 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+
+	playhead "github.com/playhead/playhead/internal/run"
 )
 
 func main() {
@@ -25,7 +27,12 @@ func main() {
 	only := flag.String("only", "", "a regular expression for the names of mutants; all without")
 	known := flag.String("known", "", "a file of what an earlier run of the same code has printed: those mutants are not run again")
 	out := flag.String("out", "", "where the table goes; only printed without")
+	version := flag.Bool("version", false, "print the version and end")
 	flag.Parse()
+	if *version {
+		fmt.Println(playhead.Version("mutants"))
+		return
+	}
 	if err := run(*steps, *equivalent, *workers, *only, *known, *out); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)

@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"github.com/playhead/playhead/e2e/bench"
+	playhead "github.com/playhead/playhead/internal/run"
 )
 
 func main() {
@@ -43,6 +44,10 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) (err error) 
 	c := command{out: out, errOut: errOut, began: time.Now()}
 	if err := c.parse(args); err != nil {
 		return err
+	}
+	if c.version {
+		fmt.Fprintln(c.out, playhead.Version("bench"))
+		return nil
 	}
 	dir, remove, err := bench.MakeDir(c.parent)
 	if err != nil {
@@ -79,6 +84,7 @@ type command struct {
 	pair        bench.Paired
 	scale       int // records
 	asJSON      bool
+	version     bool
 	began       time.Time
 	out, errOut io.Writer
 }
@@ -101,6 +107,7 @@ func (c *command) parse(args []string) error {
 	f.StringVar(&c.pair.Load, "load", "trace", "of a pair: long or trace")
 	f.IntVar(&c.pair.Meta, "meta", 110, "of a pair and of --scale: bytes of metadata of a heartbeat")
 	f.IntVar(&c.scale, "scale", 0, "fill an all-in-one with so many records, and measure it on the way")
+	f.BoolVar(&c.version, "version", false, "print the version and end")
 	began := f.Int64("began", 0, "Unix second from which a quick run counts its time; now unless given")
 	if err := f.Parse(args); err != nil {
 		return err

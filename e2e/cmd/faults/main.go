@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/playhead/playhead/e2e/faults"
+	playhead "github.com/playhead/playhead/internal/run"
 )
 
 var errFound = errors.New("something is lost, has come back, or could not run")
@@ -50,8 +51,13 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) (err error) 
 	f.Uint64Var(&o.Seed, "seed", rand.Uint64N(1_000_000), "seed of load and moments; random unless given")
 	cases := f.String("case", "", "cases to run, with commas between; all unless given: "+strings.Join(faults.Names(), ","))
 	asJSON := f.Bool("json", false, "end with one JSON object per case")
+	version := f.Bool("version", false, "print the version and end")
 	if err := f.Parse(args); err != nil {
 		return err
+	}
+	if *version {
+		fmt.Fprintln(out, playhead.Version("faults"))
+		return nil
 	}
 	o.Log = slog.New(slog.NewTextHandler(errOut, nil))
 	if o.Dir, err = os.MkdirTemp("", "playhead-faults-"); err != nil {

@@ -107,6 +107,9 @@ func erase(ctx context.Context, args []string, getenv func(string) string, out i
 	if err := run.Parse("replay erase", &f, args, getenv, out); err != nil {
 		return err
 	}
+	if err := connect.Addresses("--service", f.Service); err != nil {
+		return err
+	}
 	conn, err := grpc.NewClient(f.Service, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		return fmt.Errorf("connect to %s: %w", f.Service, err)

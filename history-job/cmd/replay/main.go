@@ -23,6 +23,7 @@ import (
 	"github.com/playhead/playhead/history/hbase"
 	"github.com/playhead/playhead/history/part"
 	"github.com/playhead/playhead/history/pebble"
+	"github.com/playhead/playhead/internal/connect"
 	"github.com/playhead/playhead/internal/run"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
@@ -74,6 +75,9 @@ func send(ctx context.Context, args []string, getenv func(string) string, out io
 	if err := run.Parse("replay", &f, args, getenv, out); err != nil {
 		return err
 	}
+	if err := f.check(); err != nil {
+		return err
+	}
 	vs, err := replay.ReadFile(f.Trace)
 	if err != nil {
 		return err
@@ -96,6 +100,17 @@ func send(ctx context.Context, args []string, getenv func(string) string, out io
 		return fmt.Errorf("ended after %d of %d heartbeats: %w", d.Acked(), plan.Len(), err)
 	}
 	return nil
+}
+
+// check refuses what could not go well, before anything is read.
+func (f *flags) check() error {
+	if f.Batch < 1 || f.Batch > 1000 {
+		return fmt.Errorf("--batch: want 1 to 1000, got %d", f.Batch)
+	}
+	if f.Edge != "" {
+		return nil
+	}
+	return connect.Addresses("--service", f.Service)
 }
 
 // driver sends to a service or through an edge.
