@@ -402,6 +402,23 @@ func TestSearchAll(t *testing.T) {
 	v.until("document.querySelector('#list .title').textContent === 'Neap'")
 }
 
+// TestSearchFarBack goes on with a search that has found nothing among the newest.
+func TestSearchFarBack(t *testing.T) {
+	w := newWorld(t)
+	w.report(library...)
+	v := w.openAfter(`const edge = window.fetch;
+	let asked = 0;
+	window.fetch = (address, request) => (!String(address).includes('/v1/history/search') || asked++ > 0 ? edge(address, request)
+		: Promise.resolve(Response.json({ items: [], cursor: '', has_more: true, searched: 10_000 })));`, w.signedIn("/"))
+	v.lists("Low Tide", "Winter Roads", "On Maps", "plain.id")
+	v.click("#search")
+	v.press("maps")
+	v.says("#note", "None of the 10,000 newest entries.")
+	v.click("#more")
+	v.lists("On Maps")
+	v.says("#note", "1 entry found")
+}
+
 // openSeries opens the history page on the library and two parts of a series.
 func openSeries(t *testing.T) (*world, *window) {
 	t.Helper()
@@ -484,6 +501,19 @@ func TestJumpToADay(t *testing.T) {
 	v.until("document.querySelector('#list').textContent.includes('plain.id') && !document.querySelector('#continue').checkVisibility()")
 	jump(80 * 24 * time.Hour)
 	v.says("#note", "Nothing up to this day")
+	v.click("#newest")
+	v.lists("Low Tide", "Winter Roads", "On Maps", "plain.id")
+	jump(24 * time.Hour)
+	v.until("!document.querySelector('#list').textContent.includes('Low Tide')")
+	v.click("#search")
+	v.press("tide") // over all days
+	v.lists("Low Tide")
+	v.click("#list .mark")
+	v.click("#mark-dialog [value=watched]")
+	v.says("#list", "Completed")
+	v.lists("Low Tide")
+	v.click("#search")
+	v.press(kb.Escape)
 	v.click("#newest")
 	v.lists("Low Tide", "Winter Roads", "On Maps", "plain.id")
 	yesterday := time.Now().Add(-24 * time.Hour).Format("01022006") // as an American browser has it typed
@@ -627,6 +657,13 @@ func TestGoBack(t *testing.T) {
 	v.do(chromedp.Evaluate[chromedp.Void]("document.querySelector('#viewings a').click()"))
 	v.says("#title", "Low Tide")
 	v.until("document.querySelector('#clip').currentTime === 240")
+	v.do(chromedp.Reload()) // before anything was played there
+	v.until("document.querySelector('#clip').currentTime === 240")
+	v.click("#play")
+	v.seek(300)
+	w.reaches("100", "playing", 5*time.Minute)
+	v.do(chromedp.Reload())
+	v.says("#resumed", "You stopped at 5:0")
 }
 
 // TestMark marks an entry in each way, by its button and by a key.
@@ -791,6 +828,12 @@ func TestBackup(t *testing.T) {
 	v.lists("Low Tide", "Winter Roads", "On Maps", "plain.id")
 	v.click("#backup-go")
 	v.says("#backup-result", "4 entries were here already.")
+	v.click("#backup-close")
+	v.click("#list li:nth-child(1) .delete")
+	v.click("#backup")
+	v.click("#backup-go") // while the delete waits
+	v.says("#backup-result", "1 entry was taken in. 3 entries were here already.")
+	v.lists("Low Tide", "Winter Roads", "On Maps", "plain.id")
 	broken := filepath.Join(dir, "broken.ndjson")
 	if err := os.WriteFile(broken, []byte("{\"version\":9}\nnothing"), 0o600); err != nil {
 		t.Fatal(err)

@@ -89,6 +89,26 @@ func TestReload(t *testing.T) {
 	}
 }
 
+// TestControlsOfALoadedPage are as they say: browsers fill in what was chosen before, and the page would not know.
+func TestControlsOfALoadedPage(t *testing.T) {
+	w := newWorld(t)
+	w.report(library...)
+	v := w.open(w.signedIn(clip))
+	v.says("#resumed", "You stopped at 4:00")
+	v.click("#incognito")
+	v.click("#muted")
+	v.do(chromedp.Evaluate[chromedp.Void]("{const s = document.querySelector('#speed'); s.value = '2'; s.dispatchEvent(new Event('change')); window.before = true}"))
+	v.until(fmt.Sprintf("(location.href = %q, true)", w.at("/")))
+	v.lists("Low Tide", "Winter Roads", "On Maps", "plain.id")
+	v.do(chromedp.Evaluate[chromedp.Void]("{const s = document.querySelector('#type'); s.value = '3'; s.dispatchEvent(new Event('change'))}"))
+	v.lists("On Maps")
+	v.click("#list .title") // a player asks the others their names, so that the browser does not keep the first one
+	v.says("#resumed", "You stopped at 1:00")
+	v.until("(history.go(-2), true)")
+	v.until("!window.before && document.querySelector('#clip')?.currentTime === 240 && !document.querySelector('#play').disabled")
+	v.until("!document.querySelector('#incognito').checked && !document.querySelector('#muted').checked && document.querySelector('#speed').value === '1'")
+}
+
 // TestUnreadablePoint never takes an error for the beginning.
 func TestUnreadablePoint(t *testing.T) {
 	w := newWorld(t)

@@ -63,7 +63,7 @@ export class Api {
   /**
    * Reads the sessions of an object, newest first.
    * @param {{id: string, type: number}} object
-   * @returns {Promise<{begin?: string, end: string, from_ms?: number, to_ms?: number, device?: string}[]>}
+   * @returns {Promise<{begin?: string, end: string, from_ms?: number, to_ms?: number, device?: string, state?: string}[]>}
    */
   async viewings({ id, type }) {
     return (await this.get(`/v1/history/${type}/${encodeURIComponent(id)}/viewings`)).items;

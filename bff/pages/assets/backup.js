@@ -5,9 +5,9 @@ import { counted, t } from './language.js';
 
 /**
  * The dialog that saves a backup and brings one back.
- * @param {import('./api.js').Api} api @param {() => any} changed
+ * @param {import('./api.js').Api} api @param {{before(): Promise<any>, after(): Promise<any>}} does around a restore
  */
-export function backups(api, changed) {
+export function backups(api, { before, after }) {
   const dialog = find('#backup-dialog', HTMLDialogElement);
   const file = find('#backup-file', HTMLInputElement);
   const restore = find('#backup-restore', HTMLInputElement);
@@ -40,8 +40,9 @@ export function backups(api, changed) {
     return t('The backup is among your downloads.');
   });
   go.onclick = () => attempt(t('The backup was not taken in, or not all of it; try again'), async () => {
+    await before();
     const report = await api.import(/** @type {FileList} */ (file.files)[0], restore.checked);
-    await changed();
+    await after();
     return told(report, restore.checked);
   });
 }

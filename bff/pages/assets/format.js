@@ -49,7 +49,7 @@ export function ago(time, now = Date.now()) {
   let n = (time.getTime() - now) / 1000;
   if (n > -45) return t('just now');
   for (const [size, unit] of steps) {
-    if (Math.abs(n) < size) return relative.format(Math.round(n), unit);
+    if (Math.abs(n) < size) return relative.format(Math.trunc(n), unit);
     n /= size;
   }
   const days = midnights(time, now);

@@ -51,7 +51,7 @@ function render() {
   cards.show(row);
   find('#continue', HTMLElement).hidden = row.length === 0 || !loaded.whole;
   find('#clear', HTMLButtonElement).disabled = shown.length === 0;
-  more.hidden = !loaded.more || reader.failed || loaded.size === 0;
+  more.hidden = !loaded.more || reader.failed || loaded.fresh;
   write(more, loaded.words ? t('Search older entries') : t('Show older entries'));
   write(find('#note', HTMLElement), note(shown.length));
 }
@@ -129,6 +129,7 @@ function changed({ items, removed }) {
   const gone = named(removed.map((object) => ({ object })));
   problems.forget((name) => gone.has(name));
   const moved = new Map(items.map((record) => [key(record), record]));
+  undo.changed(items);
   if (removed.length > 0 || !items.every(goesOn)) goOnSoon();
   unfinished = unfinished.map((record) => moved.get(key(record)) ?? record);
   render();
@@ -210,10 +211,11 @@ async function mark(record, as) {
   if (ok) await goOn();
 }
 
-/** The ways back to where the last few sessions before the newest stopped. @param {any} record */
+/** The ways back to where the last few sessions stopped, besides where the record is. @param {any} record */
 async function waysBack(record) {
-  const [, ...earlier] = await api.viewings(record.object).catch(() => []); // a help, and no more
-  return earlier.filter(({ to_ms }) => to_ms).slice(0, 5).map((viewing) => wayBack(record, viewing));
+  const viewings = await api.viewings(record.object).catch(() => []); // a help, and no more
+  const earlier = viewings.filter(({ to_ms, state }) => to_ms && to_ms !== record.position_ms && state !== 'finished');
+  return earlier.slice(0, 5).map((viewing) => wayBack(record, viewing));
 }
 
 async function clear() {
@@ -275,7 +277,10 @@ const over = new ResizeObserver(() => {
 for (const selector of ['.tools', '#selection']) over.observe(find(selector, HTMLElement));
 clearing(loaded, clear);
 const settings = recording(api, problems);
-backups(api, () => Promise.all([reader.refresh(), goOn()]));
+backups(api, {
+  before: () => undo.send(),
+  after: () => Promise.all([reader.refresh(), goOn()]),
+});
 more.onclick = () => reader.older();
 
 write(find('#user', HTMLElement), user(token));

@@ -63,7 +63,7 @@ export class LoadedHistory {
     const last = this.sorted().at(-1);
     for (const record of items) {
       const below = this.more && last && time(record) < time(last);
-      if ((this.type && record.object.type !== this.type) || (this.until && time(record) > this.until)) this.#remove(key(record));
+      if ((this.type && record.object.type !== this.type) || (this.until && !this.words && time(record) > this.until)) this.#remove(key(record));
       else if (this.#records.has(key(record)) || (!below && this.#matches(record))) this.#put(record);
     }
   }

@@ -20,6 +20,7 @@ export class Undo {
   #timer = 0;
   /** Whether what waits could be brought back after it was deleted. */
   #safe = false;
+  #newest = 0; // names the newest read of what would bring it back
   /** @type {(() => any) | undefined} */
   #back;
   /** @type {[string, string]} the list and the key of what the message is about, or of the first of it */
@@ -40,7 +41,10 @@ export class Undo {
     find('#undo', HTMLButtonElement).onclick = () => this.undo();
     for (const type of ['pointerenter', 'focusin']) this.#toast.addEventListener(type, () => clearTimeout(this.#timer));
     for (const type of ['pointerleave', 'focusout']) this.#toast.addEventListener(type, () => this.#wait());
-    addEventListener('pagehide', () => this.#leave());
+    addEventListener('pagehide', () => {
+      this.#leave();
+      kept.setItem(`${this.#place}.left`, 'yes');
+    });
     addEventListener('keydown', (e) => {
       const typing = e.target instanceof HTMLElement && e.target.matches('input:not([type=checkbox]), textarea');
       if (e.key.toLowerCase() !== 'z' || !(e.ctrlKey || e.metaKey) || e.shiftKey || e.altKey || typing || document.querySelector('dialog[open]')) return;
@@ -51,10 +55,15 @@ export class Undo {
     addEventListener('pageshow', (e) => e.persisted && this.resume());
   }
 
-  /** Offers again what the page offered before it went away. */
+  /**
+   * Offers again what the page offered before it went away. A window that another one has opened, or its duplicate, begins with all
+   * that this one keeps, while this one is still there.
+   */
   resume() {
     const { text, at, about, objects, lines, waiting } = JSON.parse(kept.getItem(this.#place) ?? '{}');
-    if (!(Math.abs(Date.now() - at) < life)) return kept.removeItem(this.#place);
+    const left = kept.getItem(`${this.#place}.left`);
+    kept.removeItem(`${this.#place}.left`);
+    if (!left || !(Math.abs(Date.now() - at) < life)) return kept.removeItem(this.#place);
     if (waiting) {
       kept.removeItem(this.#place);
       return this.delete(waiting);
@@ -94,16 +103,33 @@ export class Undo {
   /** @param {any[]} records */
   async delete(records) {
     this.#back = undefined;
-    this.#safe = false;
     this.#about = ['#list', records.map(key)[0] ?? ''];
     for (const record of records) this.#waiting.set(key(record), record);
     this.#does.hide(records.map(key));
-    const all = [...this.#waiting.values()];
-    const text = all.length === 1 ? t('Deleted “{title}”.', { title: title(all[0]) }) : counted(all.length, 'Deleted one entry.', 'Deleted {n} entries.');
-    this.#say(text);
+    this.#say(this.#told());
     this.#wait();
-    const lines = await this.#does.lines(all);
-    if (lines && all.length === this.#waiting.size && all.every((record) => this.#waiting.has(key(record)))) this.#safe = this.#keep({ text, lines });
+    await this.#prepare();
+  }
+
+  /** Takes what has become of records: a backup that was read before would not bring it back. @param {any[]} records */
+  async changed(records) {
+    const waiting = records.filter((record) => this.#waiting.has(key(record)));
+    for (const record of waiting) this.#waiting.set(key(record), record);
+    if (waiting.length > 0) await this.#prepare();
+  }
+
+  /** Reads what would bring back all that waits, and keeps it. */
+  async #prepare() {
+    const mine = ++this.#newest;
+    this.#safe = false;
+    const lines = await this.#does.lines([...this.#waiting.values()]);
+    if (lines && mine === this.#newest) this.#safe = this.#keep({ text: this.#told(), lines });
+  }
+
+  /** What is deleted, in words. */
+  #told() {
+    const all = [...this.#waiting.values()];
+    return all.length === 1 ? t('Deleted “{title}”.', { title: title(all[0]) }) : counted(all.length, 'Deleted one entry.', 'Deleted {n} entries.');
   }
 
   /**
@@ -148,6 +174,7 @@ export class Undo {
 
   #end() {
     clearTimeout(this.#timer);
+    this.#newest++;
     this.#waiting.clear();
     this.#back = undefined;
     this.#toast.classList.remove('shown');

@@ -10,6 +10,8 @@ test('an entry and the heading above it name the same day', () => {
   const now = Date.parse('2026-11-24T00:30:00-05:00'); // a Tuesday
   for (const [time, told, heading] of [
     ['2026-11-24T00:29:50-05:00', 'just now', 'Today'],
+    ['2026-11-24T00:29:00.400-05:00', '59 seconds ago', 'Today'],
+    ['2026-11-23T23:30:01-05:00', '59 minutes ago', 'Yesterday'],
     ['2026-11-23T23:30:00-05:00', '1 hour ago', 'Yesterday'],
     ['2026-11-22T23:50:00-05:00', '2 days ago', 'Sunday'], // 24 hours and 40 minutes
     ['2026-11-22T00:10:00-05:00', '2 days ago', 'Sunday'],

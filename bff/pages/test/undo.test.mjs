@@ -70,9 +70,41 @@ test('what the edge did not take while the page went away is deleted when the pa
     send: async (records) => told.push(`send ${records}`), restore: (lines) => told.push(`restore ${lines}`),
   });
   kept.setItem('playhead.undo.u', JSON.stringify({ text: 'Deleted', lines: 'a', about: ['#list', '1/a'], at: Date.now() }));
+  heard.pagehide();
   undo.resume();
   const undone = undo.undo();
   left(['a']);
   await undone;
   assert.deepEqual(told, ['send a', 'restore a']);
+});
+
+test('what others report of a deleted entry is brought back, too', async () => {
+  const answers = [];
+  const undo = new Undo('u', {
+    hide() {}, show() {}, send() {}, offer() {}, restore() {},
+    lines: (records) => new Promise((resolve) => answers.push(() => resolve(records.map((r) => `${r.object.id} at ${r.event_time}`).join('\n')))),
+  });
+  const ended = [undo.delete([{ object: { type: 1, id: 'a' }, event_time: 1 }]), undo.changed([{ object: { type: 1, id: 'a' }, event_time: 2 }, { object: { type: 1, id: 'b' }, event_time: 3 }])];
+  for (const answer of answers.toReversed()) answer();
+  await Promise.all(ended);
+  assert.equal(JSON.parse(kept.getItem('playhead.undo.u')).lines, 'a at 2');
+  await undo.changed([{ object: { type: 1, id: 'b' }, event_time: 4 }]);
+  assert.equal(answers.length, 2, 'what is not deleted is not read');
+  kept.removeItem('playhead.undo.u');
+});
+
+test('a window that another one has opened deletes nothing of what that one may still take back', async () => {
+  const told = [];
+  const does = {
+    hide() {}, show() {}, offer() {}, restore() {}, lines: async () => 'a',
+    left: async () => ['a'], send: async (records) => told.push(records),
+  };
+  await new Undo('u', does).delete([{ object: { type: 1, id: 'a' } }]);
+  const copy = [...Array(kept.length).keys()].map((i) => [kept.key(i), kept.getItem(kept.key(i))]);
+  new Undo('u', does).resume();
+  assert.equal(kept.getItem('playhead.undo.u'), null);
+  for (const [name, text] of copy) kept.setItem(name, text);
+  await new Promise(setImmediate);
+  assert.deepEqual(told, []);
+  kept.removeItem('playhead.undo.u');
 });
