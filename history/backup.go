@@ -29,6 +29,43 @@ func (r *Record) Restore(cut int64) *Record {
 	return &m
 }
 
+// Regain returns r, of what was reported since a removal, beside the record that is brought back. What sessions had played before the
+// removal was taken off where recording was off since (see [Event.BoundWatched]): now it counts again.
+func (r *Record) Regain(back *Record, p Pause) *Record {
+	if r == nil || r.Restored || !back.Restored {
+		return r
+	}
+	m := *r
+	m.Watches = slices.Clone(r.Watches)
+	for i := range m.Watches {
+		w, played := &m.Watches[i], int64(0)
+		for _, o := range back.Watches {
+			if o.Viewing == w.Viewing && o.At <= r.Reset {
+				played = max(played, o.Watched)
+			}
+		}
+		if p.Within(r.Reset, w.At) > 0 {
+			played = min(played, w.Unrecorded)
+			w.Watched, w.Unrecorded = w.Watched+played, w.Unrecorded-played
+		}
+	}
+	return &m
+}
+
+// Unreset returns r as it is beside a history that does not know of the delete before it, or of the clear: as of a reset up to the
+// given time. Nothing of r comes back that it had lost by its own reset. It is nil where nothing is left of it.
+func (r *Record) Unreset(to int64) *Record {
+	m := *r
+	m.Watches = r.watches()
+	m.Reset, m.Restored = to, false
+	m.Version, m.Original = r.own(), 0
+	if m.Version.Time() <= to {
+		return nil
+	}
+	m.forget()
+	return &m
+}
+
 // Steps in which [RestoredAt] tells times apart, from that age on: milliseconds.
 var steps = []struct{ age, step int64 }{
 	{0, 2 * minute}, {24 * hour, 15 * minute}, {7 * 24 * hour, 2 * hour},

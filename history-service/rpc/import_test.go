@@ -462,3 +462,91 @@ type deaf struct{ stores.Cache }
 func (deaf) Load(_ context.Context, keys []history.Key) []history.Entry {
 	return slices.Repeat([]history.Entry{{Err: errDown}}, len(keys))
 }
+
+// TestImportTakesNothingAway: of two histories of an object each has watched it, and one of them has deleted it before that. The other one
+// loses nothing by the import, and what was deleted does not come with it.
+func TestImportTakesNothingAway(t *testing.T) {
+	for _, restore := range []bool{false, true} {
+		t.Run(fmt.Sprint("restore ", restore), func(t *testing.T) {
+			h := newHouse(t)
+			s := h.service(t)
+			watched := func(key, session string, ago, ms int64) *historyv1.Heartbeat {
+				hb := beat(key, finish, ago, 100)
+				hb.Session, hb.StartedAtMs, hb.WatchedMs = session, hb.EventTimeMs-100_000, ms
+				return hb
+			}
+			apply(t, s, watched("ann/film", "a1", 5_000_000, 90_000), watched("ann/film", "a2", 4_000_000, 80_000))
+			apply(t, s, watched("bob/film", "b1", 3_000_000, 70_000))
+			if _, err := s.Delete(t.Context(), &historyv1.DeleteRequest{Uid: "bob", Objects: []*historyv1.Object{{Id: "film", Type: 1}}, AtMs: start - 2_050_000}); err != nil {
+				t.Fatal(err)
+			}
+			apply(t, s, watched("bob/film", "b2", 2_000_000, 60_000)) // begun before the delete
+			if got := point(t, s, "bob", "film"); got.GetPlays() != 1 || got.GetWatchedMs() != 50_000 {
+				t.Fatalf("bob has %v", got)
+			}
+			lines := export(t, s, "bob")
+			req := func() *historyv1.ImportRequest {
+				req := backupOf("ann", lines...)
+				req.Restore = restore
+				return req
+			}
+			wantCounts(t, "import", imports(t, s, req()), counts{stored: 1})
+			if got := point(t, s, "ann", "film"); got.GetPlays() != 3 || got.GetWatchedMs() != 220_000 {
+				t.Errorf("ann has %v, want 3 plays and 220 s", got)
+			}
+			wantCounts(t, "again", imports(t, s, req()), counts{unchanged: 1})
+			wantCounts(t, "into another history", imports(t, s, &historyv1.ImportRequest{Uid: "eve", Records: lines, Restore: restore}), counts{stored: 1})
+			if got := apply(t, s, watched("eve/film", "late", 2_100_000, 60_000)); got[0] != historyv1.Status_STATUS_STALE && got[0] != historyv1.Status_STATUS_CLEARED {
+				t.Errorf("what is from before the delete came after the import: %v", got)
+			}
+			if got := point(t, s, "eve", "film"); got.GetPlays() != 1 {
+				t.Errorf("eve has %v, want a play", got)
+			}
+		})
+	}
+}
+
+// TestRestoreOfAViewingThatGoesOn: one session goes on over a delete, a pause that it does not count, and a restore.
+func TestRestoreOfAViewingThatGoesOn(t *testing.T) {
+	for _, counted := range []int64{0, 2000} { // of the pause, by the player
+		h := newHouse(t)
+		s := h.service(t)
+		said := int64(60_000)
+		play := func(ms int64) {
+			t.Helper()
+			h.clock.Add(ms)
+			said += ms
+			hb := beat("ann/film", historyv1.Kind_KIND_PROGRESS, start-h.clock.Load(), 50)
+			hb.StartedAtMs, hb.WatchedMs = start-60_000, said
+			if got := apply(t, s, hb); got[0] != historyv1.Status_STATUS_STORED {
+				t.Fatalf("got %v", got)
+			}
+		}
+		record := func(on bool) {
+			t.Helper()
+			if _, err := s.PutSettings(t.Context(), &historyv1.PutSettingsRequest{Uid: "ann", Recording: on}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		play(300)
+		lines := export(t, s, "ann")
+		h.clock.Add(10)
+		if _, err := s.Delete(t.Context(), &historyv1.DeleteRequest{Uid: "ann", Objects: []*historyv1.Object{{Id: "film", Type: 1}}}); err != nil {
+			t.Fatal(err)
+		}
+		h.clock.Add(10)
+		record(false)
+		h.clock.Add(2000)
+		record(true)
+		said += counted
+		play(300)
+		wantCounts(t, "restore", imports(t, s, restored("ann", lines...)), counts{stored: 1})
+		wantCounts(t, "restore again", imports(t, s, restored("ann", lines...)), counts{stale: 1})
+		for range 3 {
+			play(1000)
+			if got := point(t, s, "ann", "film").GetWatchedMs(); got < said-counted || got > said-counted+20 {
+				t.Errorf("counted %d: %d ms were watched, want %d", counted, got, said-counted)
+			}
+		}
+	}
+}

@@ -223,7 +223,7 @@ func (g *group) addWhole(i int, cleared int64) historyv1.Status {
 		alone.Partial = g.lacks()
 		whole = &alone
 	}
-	merged := history.Merge(g.next, whole)
+	merged := history.Merge(g.next.Regain(whole, g.user.Pause), whole)
 	if history.Same(merged, g.next) {
 		if g.again(i, whole) {
 			return historyv1.Status_STATUS_UNCHANGED
@@ -239,19 +239,26 @@ func (g *group) restored(r *history.Record, cleared int64) bool {
 	return g.next != nil && g.next.Restored && g.next.Reset >= cleared && history.Same(history.Merge(g.next, r.Restore(g.next.Reset)), g.next)
 }
 
-// left returns what of a record contributes after all that was removed, nil for nothing.
+// left returns what of a record contributes after all that was removed, nil for nothing. It takes nothing away: a delete
+// that only the other history knows of stays there.
 func (g *group) left(r *report.Report, cleared int64) *history.Record {
-	cut := cleared
+	cut, whole := cleared, r.Whole
 	if g.next != nil {
 		cut = max(cut, g.next.Reset)
 	}
-	switch alone := g.next == nil || g.next.Deleted(); {
-	case !r.Restore:
-		return r.Whole.After(cut)
-	case alone && cut > 0 && r.Whole.Version.Time() <= cut:
-		return r.Whole.Restore(history.RestoredAt(r.Whole.PlayedAt(), cut))
+	alone := g.next == nil || g.next.Deleted()
+	if !alone && whole.Reset > cut && g.next.Oldest() <= whole.Reset {
+		whole = whole.Unreset(cut)
 	}
-	return r.Whole.Restore(cut)
+	switch {
+	case whole == nil:
+		return nil
+	case !r.Restore:
+		return whole.After(cut)
+	case alone && cut > 0 && whole.Version.Time() <= cut:
+		return whole.Restore(history.RestoredAt(whole.PlayedAt(), cut))
+	}
+	return whole.Restore(cut)
 }
 
 // An event may say which record its device knows, by the etag, and then contributes only
