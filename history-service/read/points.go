@@ -14,7 +14,7 @@ import (
 // maxPoints is how many objects one request may ask for.
 const maxPoints = 100
 
-// Points reads where a user stopped in some objects, from the cache. An object that a warm user
+// Points reads where a user stopped in some objects, from the cache. Of several, one that a warm user
 // does not have there is not looked for in the archive; of what is there incomplete, the
 // archive is asked. A cold user is warmed first. A read that fails is an error, never "no
 // progress".
@@ -25,7 +25,11 @@ func (r *Reader) Points(ctx context.Context, req *historyv1.PointsRequest) (*his
 	}
 	ctx, cancel := r.bounded(ctx)
 	defer cancel()
-	entries, err := r.bySection(ctx, keys, r.point)
+	load := r.point
+	if len(keys) == 1 {
+		load = r.only
+	}
+	entries, err := r.bySection(ctx, keys, load)
 	if err != nil {
 		return nil, fmt.Errorf("points: %w", err)
 	}
@@ -47,6 +51,21 @@ func (r *Reader) point(ctx context.Context, keys []history.Key) ([]history.Entry
 		err = r.complete(ctx, keys, entries, false)
 	}
 	return entries, err
+}
+
+// only loads the key of an object that is asked for alone, as by a player that is about to begin. What the cache has dropped is looked for
+// in the archive as well, where that answers soon.
+func (r *Reader) only(ctx context.Context, keys []history.Key) ([]history.Entry, error) {
+	entries, err := r.point(ctx, keys)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, ArchivePatience)
+	defer cancel()
+	_ = r.fold(ctx, keys, entries, func(i int) bool { // without an answer it is as for several
+		return !keys[i].IsUser() && entries[i].Record == nil && !entries[i].User.Complete()
+	})
+	return entries, nil
 }
 
 // foldMoved adds to records what sections have of them that the cache does not keep, while types are being moved. Where the archive

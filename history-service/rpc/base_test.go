@@ -54,8 +54,9 @@ func trimmed(t *testing.T) (*rpc.Server, *gone) {
 	waitWarm(t, h)
 	archive(t, h, append(ids, "old")...)
 	settle(t, h)
-	if it := point(t, s, "ann", "old"); it != nil {
-		t.Fatalf("the cache still has %v", it)
+	key := history.Key{UID: "ann", Object: history.Object{ID: "old", Type: 1}}
+	if e := h.db.Cache().Load(t.Context(), []history.Key{key})[0]; e.Record != nil {
+		t.Fatalf("the cache still has %v", e.Record)
 	}
 	return h.service(t, func(c *rpc.Config) { c.Archive = a }), a
 }
@@ -87,10 +88,11 @@ func TestOldUploadsAreBasedOnTheArchive(t *testing.T) {
 
 // A report that the archive has already is no change, and is not written.
 func TestOldUploadThatSaysNothingNew(t *testing.T) {
-	s, _ := trimmed(t)
+	s, a := trimmed(t)
 	if got := apply(t, s, viewing("s1", "ann/old", 3_000_000, 100)); got[0] != stale {
 		t.Errorf("got %v, want %v", got[0], stale)
 	}
+	a.down.Store(true)
 	if it := point(t, s, "ann", "old"); it != nil {
 		t.Errorf("it was written: %v", it)
 	}

@@ -295,3 +295,35 @@ func TestListOfWhatTheArchiveHasCleared(t *testing.T) {
 		}
 	}
 }
+
+// TestPointOfADroppedObject: what a player asks for alone is found wherever it is, such as what is the newest after later records were
+// removed. Of several, and while the archive is away, only what the cache keeps is.
+func TestPointOfADroppedObject(t *testing.T) {
+	h := smallHouse(t, 2)
+	putNamed(t, h, 5)
+	warmUp(t, h, 2)
+	s := h.idle(t)
+	for _, id := range []string{"00000", "00001", "00004"} {
+		if point(t, s, "ann", id).GetPositionMs() != 200_000 {
+			t.Errorf("%s is not found", id)
+		}
+	}
+	for _, id := range []string{"none", "00005"} {
+		if got := point(t, s, "ann", id); got != nil {
+			t.Errorf("%s is %v", id, got)
+		}
+	}
+	resp, err := s.Points(t.Context(), &historyv1.PointsRequest{Uid: "ann", Objects: []*historyv1.Object{{Id: "00000", Type: 1}, {Id: "00004", Type: 1}}})
+	if err != nil || resp.GetItems()[0].GetObject() == nil || resp.GetItems()[1].GetObject() != nil {
+		t.Errorf("of two: %v, %v", resp, err)
+	}
+	if got := point(t, h.idle(t, func(c *rpc.Config) { c.Archive = silent{c.Archive} }), "ann", "00004"); got != nil {
+		t.Errorf("without the archive: %v", got)
+	}
+	if _, err := s.Delete(t.Context(), &historyv1.DeleteRequest{Uid: "ann", Objects: []*historyv1.Object{{Id: "00004", Type: 1}}}); err != nil {
+		t.Fatal(err)
+	}
+	if got := point(t, s, "ann", "00004"); got != nil {
+		t.Errorf("deleted: %v", got)
+	}
+}
