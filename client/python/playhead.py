@@ -280,18 +280,19 @@ class Client:
         """Removes objects; returns how many of them there were."""
         removed = 0
         for at in range(0, len(objects), 1000):
-            removed += self._read("POST", "/v1/history/delete", {"objects": _objects(objects[at : at + 1000])})["deleted"]
+            removed += self._decide("POST", "/v1/history/delete", {"objects": _objects(objects[at : at + 1000])})["deleted"]
         return removed
 
     def clear(self, *, until: Optional[Time] = None, type: Optional[int] = None) -> None:
         """Removes everything up to a time, by default now; also what devices still come with."""
-        self._read("DELETE", "/v1/history", until=_time(until), type=type)
+        send = self._decide if until is None else self._read
+        send("DELETE", "/v1/history", until=_time(until), type=type)
 
     def recording(self, on: Optional[bool] = None) -> bool:
         """Whether what is played is kept; with an argument, switches that."""
         if on is None:
             return self._read("GET", "/v1/settings")["recording"]
-        return self._read("PUT", "/v1/settings", {"recording": on})["recording"]
+        return self._decide("PUT", "/v1/settings", {"recording": on})["recording"]
 
     def dismiss(self, *objects: Object, dismissed: bool = True) -> int:
         """Takes objects out of ``continue_watching`` until they are played again; with
@@ -299,7 +300,7 @@ class Client:
         found = 0
         for at in range(0, len(objects), 1000):
             part = {"objects": _objects(objects[at : at + 1000]), "dismissed": dismissed}
-            found += self._read("POST", "/v1/continue/dismiss", part)["found"]
+            found += self._decide("POST", "/v1/continue/dismiss", part)["found"]
         return found
 
     def mark(self, mark: str, *objects: Object, at: Optional[Time] = None) -> list[Json]:
@@ -311,7 +312,8 @@ class Client:
             body: Json = {"objects": _objects(objects[i : i + 1000]), "mark": mark}
             if at is not None:
                 body["event_time"] = _time(at)
-            results += self._read("POST", "/v1/history/mark", body)["results"]
+            send = self._decide if at is None else self._read
+            results += send("POST", "/v1/history/mark", body)["results"]
         return results
 
     # Backups.
@@ -375,6 +377,18 @@ class Client:
                 return self._once(method, path, body, **query)
             except Exception as error:
                 if isinstance(error, Error) and not _passing(error.status) or not wait.until(deadline, error):
+                    raise
+
+    def _decide(self, method: str, path: str, body: Optional[Json] = None, **query: Any) -> Json:
+        """A decision as of now, sent again only where the edge has not taken it. One whose answer was lost may have been
+        carried out: again it would be as of a later now, and take what other devices have reported since."""
+        deadline, wait = time.monotonic() + self._patience, _Backoff()
+        while True:
+            try:
+                return self._once(method, path, body, **query)
+            except (Error, OSError) as error:
+                untaken = error.status == 429 if isinstance(error, Error) else _unreached(error)
+                if not untaken or not wait.until(deadline, error):
                     raise
 
     def _once(self, method: str, path: str, body: Union[Json, bytes, None] = None, *, more: float = 0, **query: Any) -> Json:
@@ -529,6 +543,12 @@ def _problem(answer: urllib.error.HTTPError) -> Error:
 def _passing(status: int) -> bool:
     """Whether the same request may be answered otherwise in a moment."""
     return status in (408, 429, 500, 502, 503, 504)
+
+
+def _unreached(error: OSError) -> bool:
+    """Whether there was no connection over which a request could have been sent."""
+    reason = error.reason if isinstance(error, urllib.error.URLError) else error
+    return isinstance(reason, (ConnectionRefusedError, socket.gaierror))
 
 
 class _Backoff:

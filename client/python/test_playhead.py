@@ -471,6 +471,38 @@ class AgainstAFailingEdge(unittest.TestCase):
         connection.request("POST", "/v1/import", body=b"{}")
         self.assertEqual(connection.getresponse().headers["Retry-After"], "7")
 
+    def test_decisions_of_now(self):
+        """What may have been done is not done again as of a later now; what cannot have been is sent again."""
+        film = {"id": "1", "type": 1}
+        for decide, answer in (
+            (lambda user: user.delete(film), {"deleted": 1}),
+            (lambda user: user.clear(), {}),
+            (lambda user: user.dismiss(film), {"found": 1}),
+            (lambda user: user.mark("watched", film), {"results": [{}]}),
+            (lambda user: user.recording(False), {"recording": False}),
+        ):
+            asked, told = [], [Error(429, {}), ConnectionRefusedError(), answer]
+            user = Client("http://127.0.0.1:1", "t", patience=5)
+
+            def once(*request, asked=asked, told=told, **query):
+                asked.append(request)
+                if isinstance(told[0], Exception):
+                    raise told.pop(0)
+                return told[0]
+
+            user._once = once
+            decide(user)
+            self.assertEqual(len(asked), 3)
+            for lost in (Error(504, {}), Error(503, {}), ConnectionResetError(), TimeoutError()):
+                asked.clear()
+                told[:] = [lost, answer]
+                with self.assertRaises(type(lost)):
+                    decide(user)
+                self.assertEqual(len(asked), 1)
+        told[:] = [ConnectionResetError(), {}]
+        user.clear(until=datetime.now(timezone.utc))
+        self.assertEqual(len(asked), 3, "up to a time of its own it may be repeated")
+
     def test_away(self):
         self.edge.shutdown()
         self.edge.server_close()
