@@ -32,11 +32,11 @@ type flags struct {
 	UserRate        float64       `help:"Requests, messages and connections of one user in a second; each hundred heartbeats count as one." default:"10" positive:""`
 	UserBurst       float64       `help:"How many of them at once." default:"60" positive:""`
 	User            string        `help:"User to print a token for." default:"demo"`
-	Hold            time.Duration `help:"Longest time a key waits for its viewing to end." default:"120s"`
-	Keep            int           `help:"Records of a user that the cache keeps." default:"1000"`
+	Hold            time.Duration `help:"Longest time a key waits for its viewing to end." default:"120s" positive:""`
+	Keep            int           `help:"Records of a user that the cache keeps." default:"1000" positive:""`
 	RollAbove       int           `help:"Records of a user from which on the archive moves what is older than a day into parts; 0 is never. See docs/long-histories.md." default:"2000"`
 	Summary         time.Duration `help:"For how long a summary of each object is kept after its record has expired, such as 43800h; 0 keeps to the time that was set before, and keeps none if there was none. See docs/long-histories.md."`
-	Drain           time.Duration `help:"Longest time the stop may take." default:"20s"`
+	Drain           time.Duration `help:"Longest time the stop may take." default:"20s" positive:""`
 	Rules           []string      `sep:";" placeholder:"RULES" help:"Rules of types: begun=5,done=90 (percent), short=300s, grace=10s for all types, or 3:done=95,grace=5s for one. Classes of types: previews: types=7,8 keep=14d list=200 least=2s. See docs/classes.md."`
 	LogLevel        string        `help:"debug, info, warn or error." default:"info"`
 	LogFormat       string        `help:"text or json." default:"text"`

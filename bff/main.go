@@ -36,13 +36,13 @@ type flags struct {
 	Origins         trust.Origins `name:"origin" help:"Sites whose pages may use the edge, besides its own, such as https://app.example.com."`
 	Images          trust.Origins `name:"image-origin" help:"Sites that the history page takes pictures of titles from (image in the metadata), such as https://images.example.com."`
 	Audience        string        `help:"Audience that tokens must be made out to; any by default."`
-	WriteDeadline   time.Duration `help:"Longest time a write may take." default:"2s"`
-	ReadDeadline    time.Duration `help:"Longest time a read may take, old pages included." default:"5s"`
+	WriteDeadline   time.Duration `help:"Longest time a write may take." default:"2s" positive:""`
+	ReadDeadline    time.Duration `help:"Longest time a read may take, old pages included." default:"5s" positive:""`
 	UserRate        float64       `help:"Requests, messages and connections of one user in a second; each hundred heartbeats count as one." default:"10" positive:""`
 	UserBurst       float64       `help:"How many of them at once." default:"60" positive:""`
-	MaxConnections  int           `help:"Connections of players at once; more wait." default:"30000"`
+	MaxConnections  int           `help:"Connections of players at once; more wait." default:"30000" positive:""`
 	PerAddress      int           `name:"max-connections-per-address" help:"Of them from one address, more are closed; 0 is no bound, as it must be behind a proxy."`
-	Drain           time.Duration `help:"Longest time the stop may take." default:"20s"`
+	Drain           time.Duration `help:"Longest time the stop may take." default:"20s" positive:""`
 	LogLevel        string        `help:"debug, info, warn or error." default:"info"`
 	LogFormat       string        `help:"text or json." default:"text"`
 }

@@ -32,11 +32,11 @@ type flags struct {
 	MaxConns  int           `name:"max-connections" help:"Connections of the gRPC server at once; more wait." default:"1024"`
 	Admin     string        `help:"Address of health, metrics and profiles." default:"127.0.0.1:7071"`
 	Hosts     trust.Hosts   `name:"host" help:"Names under which it is asked, such as api.example.com; * is any. Addresses, localhost and names without a dot always are."`
-	Hold      time.Duration `help:"Longest time a key waits for its viewing to end." default:"120s"`
-	MaxHeld   int           `help:"Keys held in memory at most." default:"1000000"`
-	WarmRate  int           `help:"Cold users filled from HBase in a second, at most." default:"1000"`
-	Deadline  time.Duration `help:"Longest time a request may take." default:"5s"`
-	Drain     time.Duration `help:"Longest time the stop may take." default:"20s"`
+	Hold      time.Duration `help:"Longest time a key waits for its viewing to end." default:"120s" positive:""`
+	MaxHeld   int           `help:"Keys held in memory at most." default:"1000000" positive:""`
+	WarmRate  int           `help:"Cold users filled from HBase in a second, at most." default:"1000" positive:""`
+	Deadline  time.Duration `help:"Longest time a request may take." default:"5s" positive:""`
+	Drain     time.Duration `help:"Longest time the stop may take." default:"20s" positive:""`
 	Rules     []string      `sep:";" placeholder:"RULES" help:"Rules of types: begun=5,done=90 (percent), short=300s, grace=10s for all types, or 3:done=95,grace=5s for one. Classes of types: previews: types=7,8 keep=14d list=200 least=2s. See docs/classes.md."`
 	LogLevel  string        `help:"debug, info, warn or error." default:"info"`
 	LogFormat string        `help:"text or json." default:"text"`

@@ -236,6 +236,9 @@ func (s *show) run(ctx context.Context) error {
 		return err
 	}
 	plan := replay.Expand(vs, s.flags.Limit)
+	if plan.Len() == 0 {
+		return fmt.Errorf("%s has no viewing of at most %d heartbeats (--limit)", s.flags.Trace, s.flags.Limit)
+	}
 	plan.EndAt(time.Now().UnixMilli())
 	if s.flags.Meta > 0 {
 		plan.AddMeta(s.flags.Meta)

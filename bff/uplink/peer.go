@@ -206,7 +206,7 @@ func options(conf *tls.Config) []grpc.DialOption {
 func (p *peer) run() {
 	defer p.conn.Close()
 	defer context.AfterFunc(p.client.ctx, func() { _ = p.conn.Close() })()
-	wait, failed := pauses, false
+	wait, failed, told := pauses, false, false
 	for p.ctx.Err() == nil {
 		s := p.conn.GetState()
 		switch s {
@@ -216,9 +216,14 @@ func (p *peer) run() {
 				run.Sleep(p.ctx, pauses.First)
 				continue
 			}
+			told = false
 			failed = p.serve(&wait)
 			continue
 		case connectivity.TransientFailure:
+			if !told {
+				p.client.cfg.Logger.Warn("instance cannot be reached, it is waited for", "addr", p.addr)
+			}
+			told = true
 			p.set(nil, down)
 		default:
 			p.conn.Connect() // when idle, otherwise nothing

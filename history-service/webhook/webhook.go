@@ -112,8 +112,9 @@ type Sender struct {
 	metrics *metrics
 	wake    chan struct{} // of capacity 1: something waits
 
-	mu      sync.Mutex
-	waiting []Event
+	mu       sync.Mutex
+	waiting  []Event
+	underway int // events of the batch that is being posted
 }
 
 // New checks the configuration. [Sender.Run] posts.
@@ -145,7 +146,7 @@ func (s *Sender) Tell(events ...Event) {
 	s.mu.Lock()
 	room := min(len(events), s.cfg.Max-len(s.waiting))
 	s.waiting = append(s.waiting, events[:room]...)
-	s.metrics.waiting.Set(float64(len(s.waiting)))
+	s.count()
 	s.mu.Unlock()
 	s.metrics.dropped.Add(float64(len(events) - room))
 	run.Wake(s.wake)
@@ -182,9 +183,13 @@ func (s *Sender) next() []Event {
 	if s.waiting = s.waiting[n:]; len(s.waiting) == 0 {
 		s.waiting = nil
 	}
-	s.metrics.waiting.Set(float64(len(s.waiting)))
+	s.underway = n
+	s.count()
 	return batch
 }
+
+// count tells how many events are not settled. The caller holds s.mu.
+func (s *Sender) count() { s.metrics.waiting.Set(float64(len(s.waiting) + s.underway)) }
 
 // deliver posts a batch until it is taken, patience ends, or the process stops.
 func (s *Sender) deliver(ctx context.Context, batch []Event) {
@@ -209,6 +214,10 @@ func (s *Sender) deliver(ctx context.Context, batch []Event) {
 
 // settle counts a batch as delivered or, with an error, as dead. The log names no user.
 func (s *Sender) settle(batch []Event, err error) {
+	s.mu.Lock()
+	s.underway = 0
+	s.count()
+	s.mu.Unlock()
 	if err != nil {
 		s.metrics.dead.Add(float64(len(batch)))
 		s.cfg.Logger.Warn("events are given up, the webhook does not take them", "events", len(batch), "error", err)
@@ -280,6 +289,6 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	return &metrics{
 		delivered: events.WithLabelValues("delivered"), dead: events.WithLabelValues("dead"), dropped: events.WithLabelValues("dropped"),
 		failed:  auto.NewCounter(prometheus.CounterOpts{Name: "playhead_webhook_failed_requests_total", Help: "Requests that the webhook did not take, and that were made again."}),
-		waiting: auto.NewGauge(prometheus.GaugeOpts{Name: "playhead_webhook_waiting_events", Help: "Events that wait for a request."}),
+		waiting: auto.NewGauge(prometheus.GaugeOpts{Name: "playhead_webhook_waiting_events", Help: "Events that no request has taken yet."}),
 	}
 }

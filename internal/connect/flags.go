@@ -73,7 +73,7 @@ type Redis struct {
 	Password string        `name:"redis-password" help:"Redis password; better in a file or the environment."`
 	Secret   string        `name:"redis-password-file" help:"File with the Redis password."`
 	Peer     trust.Peer    `embed:"" prefix:"redis-"`
-	Keep     int           `name:"keep" help:"Records of a user that the cache keeps." default:"1000"`
+	Keep     int           `name:"keep" help:"Records of a user that the cache keeps." default:"1000" positive:""`
 	TTL      time.Duration `name:"redis-ttl" help:"Life of a record in the cache; never shorter than the longest outage to survive." default:"2160h"`
 	Volatile bool          `name:"redis-allow-volatile" help:"Accept a Redis that may lose acknowledged writes: one that evicts, or has no append-only file or never flushes it."`
 }
@@ -111,8 +111,8 @@ type Kafka struct {
 	Brokers     []string   `name:"kafka" help:"Kafka brokers, host:port." default:"127.0.0.1:9092"`
 	Topic       string     `name:"kafka-topic" help:"Topic of announced keys." default:"history.flush"`
 	Group       string     `name:"kafka-group" help:"Consumer group of the jobs." default:"history-job"`
-	Partitions  int        `name:"kafka-partitions" help:"Partitions of the topic when it must be created." default:"16"`
-	Replication int        `name:"kafka-replication" help:"Replicas of the topic when it must be created." default:"1"`
+	Partitions  int        `name:"kafka-partitions" help:"Partitions of the topic when it must be created." default:"16" positive:""`
+	Replication int        `name:"kafka-replication" help:"Replicas of the topic when it must be created." default:"1" positive:""`
 	DeadTopic   string     `name:"kafka-dead-topic" help:"Topic of what could not be archived." default:"history.dead"`
 	FirstTopic  string     `name:"kafka-first-of-day-topic" help:"Topic of users who were seen for the first time on a day." default:"history.first-of-day"`
 	Username    string     `name:"kafka-username" help:"SASL user."`
@@ -187,9 +187,9 @@ func (f *Kafka) config(log *slog.Logger) (kafka.Config, error) {
 type HBase struct {
 	ZooKeeper   string `name:"hbase" help:"ZooKeeper quorum of HBase, host:port with commas between." default:"127.0.0.1:2181"`
 	Table       string `name:"hbase-table" help:"Table of the archive, created when missing." default:"history"`
-	Regions     int    `name:"hbase-regions" help:"Regions of the table when it must be created." default:"16"`
+	Regions     int    `name:"hbase-regions" help:"Regions of the table when it must be created." default:"16" positive:""`
 	Compression string `name:"hbase-compression" help:"Compression of the table when it must be created." default:"none"`
-	Puts        int    `name:"hbase-puts" help:"Batches of puts under way at once, about three for each region server." default:"3"`
+	Puts        int    `name:"hbase-puts" help:"Batches of puts under way at once, about three for each region server." default:"3" positive:""`
 
 	// Only a job rolls.
 	RollAbove             int           `kong:"-"`

@@ -1,6 +1,6 @@
 // @ts-check
 
-const every = 5000; // milliseconds between two reports of progress
+const every = 10_000; // milliseconds between two reports of progress
 const longest = 30 * 86_400_000; // milliseconds that the edge takes
 const [slowest, fastest] = [0.25, 4]; // speeds that the edge takes
 

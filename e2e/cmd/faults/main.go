@@ -49,7 +49,7 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) (err error) 
 	f.IntVar(&o.Players, "players", 20_000, "players of the case slow-waiting, as far as a process may have files open")
 	f.DurationVar(&o.Limit, "limit", 90*time.Second, "longest time of a case; more on a busy machine")
 	f.Uint64Var(&o.Seed, "seed", rand.Uint64N(1_000_000), "seed of load and moments; random unless given")
-	cases := f.String("case", "", "cases to run, with commas between; all unless given: "+strings.Join(faults.Names(), ","))
+	cases := f.String("case", "", "cases to run, with commas between, by default those that take no part of an hour: "+strings.Join(faults.Names(), ","))
 	asJSON := f.Bool("json", false, "end with one JSON object per case")
 	version := f.Bool("version", false, "print the version and end")
 	if err := f.Parse(args); err != nil {

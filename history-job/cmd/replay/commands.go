@@ -107,7 +107,7 @@ func erase(ctx context.Context, args []string, getenv func(string) string, out i
 	if err := run.Parse("replay erase", &f, args, getenv, out); err != nil {
 		return err
 	}
-	if err := connect.Addresses("--service", f.Service); err != nil {
+	if err := errors.Join(history.ValidateUID(f.UID), connect.Addresses("--service", f.Service)); err != nil {
 		return err
 	}
 	conn, err := grpc.NewClient(f.Service, grpc.WithTransportCredentials(insecure.NewCredentials()))

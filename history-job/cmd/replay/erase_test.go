@@ -33,7 +33,7 @@ func TestErase(t *testing.T) {
 		}
 		return out.String()
 	}
-	run("--no-shift", service, trace)
+	run(service, trace)
 	conn, err := grpc.NewClient(p.RPC(), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)
@@ -66,7 +66,7 @@ func TestErase(t *testing.T) {
 			t.Errorf("after %q: %d and %d records, want %d and 1", tt.args, seven, eight, tt.left)
 		}
 	}
-	if out := run("--no-shift", service, trace); !strings.Contains(out, "  cleared      3\n") || records("7") != 0 {
+	if out := run(service, trace); !strings.Contains(out, "  cleared      3\n") || records("7") != 0 {
 		t.Errorf("what is sent again: got\n%s\nand %d records, want three heartbeats cleared", out, records("7"))
 	}
 	if left, err := os.ReadFile(dead); err != nil || string(left) != kept {

@@ -34,11 +34,11 @@ type flags struct {
 	Edge     string        `help:"Address of an edge, such as http://127.0.0.1:8080: go through it as the players would, over a WebSocket of each user. --speed, --streams and --batch are for the service only."`
 	Secret   string        `name:"token-secret-file" help:"File with the secret that the edge's tokens are signed with." type:"existingfile"`
 	Audience string        `help:"Audience that the edge's tokens must be made out to."`
-	Users    int           `help:"Users side by side at the edge." default:"64"`
-	Shift    bool          `help:"Move the trace so that its last heartbeat is now." default:"true" negatable:""`
+	Users    int           `help:"Users side by side at the edge." default:"64" positive:""`
+	Shift    bool          `help:"Move the trace so that its last heartbeat is now, as for a load or a demonstration; each run moves it anew."`
 	Speed    float64       `help:"So many times faster than the trace's own time; 0 is as fast as the service takes it."`
 	Limit    int           `help:"Send at most this many heartbeats, of whole viewings; 0 is all."`
-	Streams  int           `help:"gRPC streams side by side." default:"16"`
+	Streams  int           `help:"gRPC streams side by side." default:"16" positive:""`
 	Batch    int           `help:"Heartbeats of a batch, at most 1000." default:"200"`
 	Patience time.Duration `help:"How long to go on when nothing is answered." default:"60s"`
 }

@@ -66,9 +66,9 @@ func TestSend(t *testing.T) {
 		args string
 		want []string
 	}{
-		{"", []string{"5 heartbeats acknowledged in ", "\n  stored       5\n"}},
+		{"--shift", []string{"5 heartbeats acknowledged in ", "\n  stored       5\n"}},
 		{"--limit=4", []string{"3 heartbeats acknowledged in "}},
-		{"--no-shift", []string{"5 heartbeats acknowledged in ", "\n  expired      5\n"}}, // of 2022
+		{"", []string{"5 heartbeats acknowledged in ", "\n  expired      5\n"}}, // of 2022
 		{"--limit=1", []string{"0 heartbeats acknowledged in "}},
 	} {
 		var out strings.Builder
@@ -182,7 +182,7 @@ func TestThroughAnEdge(t *testing.T) {
 	trace, moved := file(t, rows), file(t, recent(rows))
 	for _, stored := range []bool{true, false} { // the second time it is all known
 		var out strings.Builder
-		err := send(t.Context(), []string{"--edge=" + url, "--token-secret-file=" + secret, "--no-shift", moved}, none, &out)
+		err := send(t.Context(), []string{"--edge=" + url, "--token-secret-file=" + secret, moved}, none, &out)
 		if err != nil || strings.Contains(out.String(), "stored       5") != stored || strings.Contains(out.String(), "stored") != stored {
 			t.Errorf("got %q, %v, want them stored: %v", out.String(), err, stored)
 		}
