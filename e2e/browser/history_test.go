@@ -222,7 +222,9 @@ func TestOldEntry(t *testing.T) {
 	w.report(entries...)
 	w.eventually("the cache has forgotten it", func() bool {
 		w.report(entry{id: "new", position: time.Minute}) // which has the cache look at what it keeps
-		return w.point("old") == nil
+		var found struct{ Items []*record }
+		w.ask(http.MethodPost, "/v1/history/lookup", []byte(`{"objects":[{"id":"old","type":1},{"id":"new","type":1}]}`), &found)
+		return found.Items[0] == nil
 	})
 	v := w.open(w.signedIn("/"))
 	v.until("(scrollTo(0, document.body.scrollHeight), document.querySelectorAll('#list .row').length === 62)")
@@ -268,6 +270,26 @@ func TestDeleteAndUndo(t *testing.T) {
 	v.until("sessionStorage.getItem('playhead.undo.demo')?.includes('On Maps')")
 	v.do(chromedp.Navigate(w.at("/docs"))) // who goes away has decided
 	w.eventually("the third one is deleted", func() bool { return slices.Equal(w.ids(), []string{"plain.id"}) })
+}
+
+// TestUndoOfTheLast takes back by keyboard what left nothing to put the focus on but the search.
+func TestUndoOfTheLast(t *testing.T) {
+	w := newWorld(t)
+	w.report(library[0])
+	v := w.open(w.signedIn("/"))
+	v.lists("Low Tide")
+	v.click("#cards .dismiss")
+	v.says("#toast", "removed from continue watching")
+	v.until("document.activeElement.id === 'search' && document.querySelectorAll('#cards li').length === 0")
+	undo := chromedp.KeyEvent("z", chromedp.KeyModifiers(chromedp.ModifierCtrl))
+	v.do(undo)
+	v.until("document.querySelectorAll('#cards li').length === 1")
+	v.do(chromedp.Evaluate[chromedp.Void]("document.querySelector('#list a').focus()"))
+	v.press(kb.Delete)
+	v.says("#toast", "Deleted “Low Tide”")
+	v.until("document.activeElement.id === 'search'")
+	v.do(undo)
+	v.lists("Low Tide")
 }
 
 // TestDeletedCard takes what was deleted out of what to go on with, also while the page is told of nothing.
@@ -659,6 +681,10 @@ func TestGoBack(t *testing.T) {
 	v.until("document.querySelector('#clip').currentTime === 240")
 	v.do(chromedp.Reload()) // before anything was played there
 	v.until("document.querySelector('#clip').currentTime === 240")
+	v.click("#play")
+	v.until("document.querySelector('#clip').currentTime > 241")
+	v.do(chromedp.Reload()) // within what moves nothing otherwise
+	v.says("#resumed", "You stopped at 4:0")
 	v.click("#play")
 	v.seek(300)
 	w.reaches("100", "playing", 5*time.Minute)

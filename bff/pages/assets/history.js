@@ -3,7 +3,7 @@ import { Api, Problem, home } from './api.js';
 import { backups } from './backup.js';
 import { clearing, dismissals, filters, focus, keys, marking, offerTypes, recording } from './controls.js';
 import { find, write } from './dom.js';
-import { title } from './format.js';
+import { clock, title } from './format.js';
 import { counted, t } from './language.js';
 import { key } from './outbox.js';
 import { Playhead } from './playhead.js';
@@ -214,7 +214,8 @@ async function mark(record, as) {
 /** The ways back to where the last few sessions stopped, besides where the record is. @param {any} record */
 async function waysBack(record) {
   const viewings = await api.viewings(record.object).catch(() => []); // a help, and no more
-  const earlier = viewings.filter(({ to_ms, state }) => to_ms && to_ms !== record.position_ms && state !== 'finished');
+  const offered = new Set([clock(record.position_ms)]);
+  const earlier = viewings.filter(({ to_ms, state }) => to_ms && state !== 'finished' && !offered.has(clock(to_ms)) && offered.add(clock(to_ms)));
   return earlier.slice(0, 5).map((viewing) => wayBack(record, viewing));
 }
 

@@ -63,13 +63,14 @@ function load(record) {
     if (back || resumes) go(back || record.resume_ms);
     enable();
   }, { once: true });
-  media.addEventListener('play', forgetBack, { once: true });
+  if (back) media.addEventListener('play', wentBack, { once: true });
   known = Date.parse(record?.event_time ?? 0);
   if (resumes) offer('#resumed', t('You stopped at {at}, {ago}.', { at: clock(record.resume_ms), ago: ago(played(record)) }));
 }
 
-/** A page that is loaded again goes on where the user is by then, and not where it was told to begin. */
-function forgetBack() {
+/** The user has chosen to begin there: that is a jump, which counts at once. A page that is loaded again goes on where the user is by then. */
+function wentBack() {
+  go(media.currentTime * 1000);
   query.delete('at');
   history.replaceState(history.state, '', `?${query}`);
 }

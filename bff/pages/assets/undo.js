@@ -46,7 +46,7 @@ export class Undo {
       kept.setItem(`${this.#place}.left`, 'yes');
     });
     addEventListener('keydown', (e) => {
-      const typing = e.target instanceof HTMLElement && e.target.matches('input:not([type=checkbox]), textarea');
+      const typing = e.target instanceof HTMLInputElement && e.target.type !== 'checkbox' && e.target.value !== '';
       if (e.key.toLowerCase() !== 'z' || !(e.ctrlKey || e.metaKey) || e.shiftKey || e.altKey || typing || document.querySelector('dialog[open]')) return;
       if (this.#waiting.size === 0 && !this.#back) return;
       e.preventDefault();
