@@ -81,13 +81,6 @@ type Cell struct {
 	Record *Record
 }
 
-// Damage is a cell that cannot be read. Without an object it is one of the user's own.
-type Damage struct {
-	Object Object
-	Bytes  []byte
-	Err    error // wraps [ErrPermanent]
-}
-
 // DamageError is the [ErrPermanent] of a cell that can never be read again.
 type DamageError struct {
 	Key   Key

@@ -189,6 +189,13 @@ type Page struct {
 	Damaged []Damage // of a page of the archive
 }
 
+// Damage is a cell that cannot be read. Without an object it is one of the user's own.
+type Damage struct {
+	Object Object
+	Bytes  []byte
+	Err    error // wraps [ErrPermanent]
+}
+
 // ChangeLog tells which contents of a user began to change, in the order of the writes. A content that is
 // not settled changes on without another entry.
 type ChangeLog interface {

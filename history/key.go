@@ -244,3 +244,48 @@ func (e *FieldError) Error() string { return fmt.Sprintf("%s: %s", e.Field, e.Re
 
 // Unwrap returns [ErrInvalid].
 func (e *FieldError) Unwrap() error { return ErrInvalid }
+
+// A section is the part of a user's history that is of one class, or of no class. The stores treat the section of a class as
+// a user of its own, in the same bucket as the user. Its uid is the user's uid, a byte that no uid has, and the class's name.
+const sectionMark = '\x01'
+
+// SectionUID returns the uid of a user's section of a class. The section of no class has the user's own uid.
+func SectionUID(uid, class string) string {
+	if class == "" {
+		return uid
+	}
+	return uid + string(sectionMark) + class
+}
+
+// SectionPrefix returns the beginning that the uids of a user's sections of classes have, and no other uid.
+func SectionPrefix(uid string) string { return uid + string(sectionMark) }
+
+// UserOf returns the user and the class of a section. The class is empty for the section of no class.
+func UserOf(section string) (uid, class string) {
+	uid, class, _ = strings.Cut(section, string(sectionMark))
+	return uid, class
+}
+
+// ValidateSection fails with [ErrInvalid] unless uid is a legal id of a user or of a user's section.
+func ValidateSection(uid string) error {
+	user, class := UserOf(uid)
+	if err := ValidateUID(user); err != nil {
+		return err
+	}
+	if len(user) < len(uid) && !legalClass(class) {
+		return Invalid("uid", "want the name of a class after its mark")
+	}
+	return nil
+}
+
+const maxClassName = 32
+
+func legalClass(name string) bool {
+	for i := range len(name) {
+		c := name[i]
+		if ('a' > c || c > 'z') && (i == 0 || c != '-' && ('0' > c || c > '9')) {
+			return false
+		}
+	}
+	return name != "" && len(name) <= maxClassName
+}
