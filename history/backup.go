@@ -29,40 +29,40 @@ func (r *Record) Restore(cut int64) *Record {
 	return &m
 }
 
-// Regain returns r, of what was reported since a removal, beside the record that is brought back. What sessions had played before the
-// removal was taken off where recording was off since (see [Event.BoundWatched]): now it counts again.
+// Regain returns r, of what was reported since a removal, beside the record that is brought back. Of sessions that go on since before the
+// removal no more counted than they have played since: from now on what the other record has of them counts, too, and no more than that.
 func (r *Record) Regain(back *Record, p Pause) *Record {
 	if r == nil || r.Restored || !back.Restored {
 		return r
 	}
 	m := *r
 	m.Watches = slices.Clone(r.Watches)
-	for i := range m.Watches {
-		w, played := &m.Watches[i], int64(0)
+	for i, w := range r.watches() {
+		played, taken := int64(0), m.Watches[i].Watched-w.Watched
 		for _, o := range back.Watches {
 			if o.Viewing == w.Viewing && o.At <= r.Reset {
 				played = max(played, o.Watched)
 			}
 		}
-		if p.Within(r.Reset, w.At) > 0 {
-			played = min(played, w.Unrecorded)
-			w.Watched, w.Unrecorded = w.Watched+played, w.Unrecorded-played
+		regained := taken
+		if p.Within(r.Reset, w.At) > 0 { // then it was taken off when it was reported, see [Event.BoundWatched]
+			regained += w.Unrecorded
 		}
+		regained = min(regained, played)
+		m.Watches[i].Watched, m.Watches[i].Unrecorded = w.Watched+regained, w.Unrecorded+taken-regained
 	}
 	return &m
 }
 
 // Unreset returns r as it is beside a history that does not know of the delete before it, or of the clear: as of a reset up to the
-// given time. Nothing of r comes back that it had lost by its own reset. It is nil where nothing is left of it.
+// given time. Nothing comes back that r had lost by its own reset, and what was brought back after that stays.
 func (r *Record) Unreset(to int64) *Record {
 	m := *r
 	m.Watches = r.watches()
-	m.Reset, m.Restored = to, false
-	m.Version, m.Original = r.own(), 0
-	if m.Version.Time() <= to {
-		return nil
+	m.Reset, m.Restored = to, r.Restored && to > 0
+	if m.Original.Time() > to {
+		m.Version, m.Original = m.Original, 0
 	}
-	m.forget()
 	return &m
 }
 

@@ -550,3 +550,75 @@ func TestRestoreOfAViewingThatGoesOn(t *testing.T) {
 		}
 	}
 }
+
+// TestRestoreOfTheNewestBackup brings back what that has of a session that goes on, and not what was removed before it.
+func TestRestoreOfTheNewestBackup(t *testing.T) {
+	h := newHouse(t)
+	s := h.service(t)
+	said := int64(0)
+	play := func(ms int64) {
+		t.Helper()
+		h.clock.Add(ms)
+		said += ms
+		hb := beat("ann/film", historyv1.Kind_KIND_PROGRESS, start-h.clock.Load(), 50)
+		hb.StartedAtMs, hb.WatchedMs = start, said
+		apply(t, s, hb)
+	}
+	remove := func() {
+		t.Helper()
+		h.clock.Add(1)
+		if _, err := s.Delete(t.Context(), &historyv1.DeleteRequest{Uid: "ann", Objects: []*historyv1.Object{{Id: "film", Type: 1}}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	play(20_000)
+	remove()
+	play(15_000)
+	lines := export(t, s, "ann")
+	remove()
+	play(10_000)
+	wantCounts(t, "restore", imports(t, s, restored("ann", lines...)), counts{stored: 1})
+	for _, want := range []int64{26_000, 27_000} {
+		play(1000)
+		if got := point(t, s, "ann", "film").GetWatchedMs(); got < want || got > want+5 {
+			t.Errorf("%d ms were watched, want %d", got, want)
+		}
+	}
+}
+
+// TestImportOfWhatWasRestored: what came back in one history comes whole into another one, whatever that has removed and played itself.
+func TestImportOfWhatWasRestored(t *testing.T) {
+	for _, own := range []int64{0, 4_000_000, 2_000_000} { // ago, after the own delete
+		h := newHouse(t)
+		s := h.service(t)
+		remove := func(uid string, ago int64) {
+			t.Helper()
+			if _, err := s.Delete(t.Context(), &historyv1.DeleteRequest{Uid: uid, AtMs: start - ago, Objects: []*historyv1.Object{{Id: "film", Type: 1}}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		apply(t, s, beat("bob/film", finish, 6_000_000, 100))
+		lines := export(t, s, "bob")
+		remove("bob", 3_000_000)
+		wantCounts(t, "bob restores", imports(t, s, restored("bob", lines...)), counts{stored: 1})
+		lines = export(t, s, "bob")
+		apply(t, s, beat("ann/film", finish, 7_000_000, 100))
+		remove("ann", 5_000_000)
+		plays := uint64(1)
+		if own > 0 {
+			hb := beat("ann/film", finish, own, 100)
+			hb.Session = "own"
+			apply(t, s, hb)
+			plays++
+		}
+		wantCounts(t, "ann imports", imports(t, s, restored("ann", lines...)), counts{stored: 1})
+		if got := point(t, s, "ann", "film").GetPlays(); got != plays {
+			t.Errorf("own %d ago: %d plays, want %d", own, got, plays)
+		}
+		again := export(t, s, "ann")
+		wantCounts(t, "into an empty one", imports(t, s, restored("eve", again...)), counts{stored: 1})
+		if got := point(t, s, "eve", "film").GetPlays(); got != plays {
+			t.Errorf("own %d ago: eve has %d plays, want %d", own, got, plays)
+		}
+	}
+}

@@ -251,8 +251,6 @@ func (g *group) left(r *report.Report, cleared int64) *history.Record {
 		whole = whole.Unreset(cut)
 	}
 	switch {
-	case whole == nil:
-		return nil
 	case !r.Restore:
 		return whole.After(cut)
 	case alone && cut > 0 && whole.Version.Time() <= cut:
