@@ -100,13 +100,13 @@ func (f *flags) wire(ctx context.Context, tokens *token.Verifier, log *slog.Logg
 	if err != nil {
 		return nil, fmt.Errorf("service: %w", err)
 	}
-	up, err := uplink.Open(uplink.Config{Services: f.Service, TLS: conf, Logger: log, Registry: registry})
+	front, back, err := run.ListenBoth(ctx, f.Listen, f.Admin)
 	if err != nil {
 		return nil, err
 	}
-	front, back, err := run.ListenBoth(ctx, f.Listen, f.Admin)
+	up, err := uplink.Open(uplink.Config{Services: f.Service, TLS: conf, Logger: log, Registry: registry})
 	if err != nil {
-		return nil, errors.Join(err, up.Close())
+		return nil, errors.Join(err, front.Close(), back.Close())
 	}
 	var shown *flow.Flow
 	if f.Flow {
