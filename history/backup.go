@@ -18,15 +18,20 @@ func (r *Record) Restore(cut int64) *Record {
 		return r
 	}
 	m := *r
-	ws := r.watches() // what an earlier removal took stays away
-	m.Watches = orNil(slices.DeleteFunc(slices.Clone(ws), func(w Watch) bool {
-		return w.Watched == 0 || slices.ContainsFunc(ws, func(o Watch) bool { return o != w && w.within(o) })
-	}))
+	m.Watches = r.counted() // what an earlier removal took stays away
 	m.Reset, m.Restored = cut, true
 	if r.Version.Time() <= cut {
 		m.Version, m.Original = VersionOf(cut+1, RankProgress), r.own()
 	}
 	return &m
+}
+
+// counted returns the watches of r as they count, without those that add nothing to another one.
+func (r *Record) counted() []Watch {
+	ws := r.watches()
+	return orNil(slices.DeleteFunc(slices.Clone(ws), func(w Watch) bool {
+		return w.Watched == 0 || slices.ContainsFunc(ws, func(o Watch) bool { return o != w && w.within(o) })
+	}))
 }
 
 // Regain returns r, of what was reported since a removal, beside the record that is brought back. Of sessions that go on since before the
@@ -49,7 +54,7 @@ func (r *Record) Regain(back *Record, p Pause) *Record {
 			regained += w.Unrecorded
 		}
 		regained = min(regained, played)
-		m.Watches[i].Watched, m.Watches[i].Unrecorded = w.Watched+regained, w.Unrecorded+taken-regained
+		m.Watches[i].Watched, m.Watches[i].Unrecorded = max(w.Watched+regained, 1), w.Unrecorded+taken-regained
 	}
 	return &m
 }
@@ -58,7 +63,7 @@ func (r *Record) Regain(back *Record, p Pause) *Record {
 // given time. Nothing comes back that r had lost by its own reset, and what was brought back after that stays.
 func (r *Record) Unreset(to int64) *Record {
 	m := *r
-	m.Watches = r.watches()
+	m.Watches = r.counted()
 	m.Reset, m.Restored = to, r.Restored && to > 0
 	if m.Original.Time() > to {
 		m.Version, m.Original = m.Original, 0
