@@ -14,7 +14,8 @@ import (
 // were brought back after one cut, the one that was played later is the later one. A record
 // of which nothing was removed is returned as it is.
 func (r *Record) Restore(cut int64) *Record {
-	if cut <= r.Reset || r.Version.Time() > cut && r.Oldest() > cut {
+	goesOn := func(w Watch) bool { return w.Began < cut } // since before it
+	if cut <= r.Reset || r.Version.Time() > cut && r.Oldest() > cut && !slices.ContainsFunc(r.Watches, goesOn) {
 		return r
 	}
 	m := *r
@@ -34,27 +35,25 @@ func (r *Record) counted() []Watch {
 	}))
 }
 
-// Regain returns r, of what was reported since a removal, beside the record that is brought back. Of sessions that go on since before the
-// removal no more counted than they have played since: from now on what the other record has of them counts, too, and no more than that.
+// Regain returns r, of what was reported since a removal, beside the record that is brought back. What sessions had played before the
+// removal was taken off where recording was off since (see [Event.BoundWatched]): now it counts again.
 func (r *Record) Regain(back *Record, p Pause) *Record {
 	if r == nil || r.Restored || !back.Restored {
 		return r
 	}
 	m := *r
 	m.Watches = slices.Clone(r.Watches)
-	for i, w := range r.watches() {
-		played, taken := int64(0), m.Watches[i].Watched-w.Watched
+	for i := range m.Watches {
+		w, played := &m.Watches[i], int64(0)
 		for _, o := range back.Watches {
-			if o.Viewing == w.Viewing && o.At <= r.Reset {
-				played = max(played, o.Watched)
+			if o.Viewing == w.Viewing { // what there was no time for since, it has played before
+				played = max(played, o.Watched-playable(max(o.At-r.Reset, 0), o.Speed))
 			}
 		}
-		regained := taken
-		if p.Within(r.Reset, w.At) > 0 { // then it was taken off when it was reported, see [Event.BoundWatched]
-			regained += w.Unrecorded
+		if p.Within(r.Reset, w.At) > 0 {
+			played = min(played, w.Unrecorded)
+			w.Watched, w.Unrecorded = w.Watched+played, w.Unrecorded-played
 		}
-		regained = min(regained, played)
-		m.Watches[i].Watched, m.Watches[i].Unrecorded = max(w.Watched+regained, 1), w.Unrecorded+taken-regained
 	}
 	return &m
 }

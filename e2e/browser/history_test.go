@@ -290,6 +290,15 @@ func TestUndoOfTheLast(t *testing.T) {
 	v.until("document.activeElement.id === 'search'")
 	v.do(undo)
 	v.lists("Low Tide")
+	v.click("#search")
+	v.press("low")
+	v.says("#note", "1 entry found")
+	v.click("#list .delete")
+	v.says("#toast", "Deleted “Low Tide”")
+	v.until("document.activeElement.id === 'search'")
+	v.do(undo) // of the delete: nothing was typed since
+	v.until("document.querySelector('#search').value === 'low'")
+	v.lists("Low Tide")
 }
 
 // TestDeletedCard takes what was deleted out of what to go on with, also while the page is told of nothing.
@@ -690,6 +699,8 @@ func TestGoBack(t *testing.T) {
 	w.reaches("100", "playing", 5*time.Minute)
 	v.do(chromedp.Reload())
 	v.says("#resumed", "You stopped at 5:0")
+	v.until("(history.back(), true)")
+	v.until("location.pathname === '/' && !document.querySelector('#mark-dialog').open")
 }
 
 // TestMark marks an entry in each way, by its button and by a key.

@@ -89,6 +89,20 @@ func TestReload(t *testing.T) {
 	}
 }
 
+// TestStartOver begins elsewhere than where the user stopped: that counts at once, and not after the first seconds only.
+func TestStartOver(t *testing.T) {
+	w := newWorld(t)
+	w.report(entry{id: "100", title: "Low Tide", position: 4 * time.Minute, age: time.Hour})
+	v := w.open(w.signedIn(clip))
+	v.says("#resumed", "You stopped at 4:00")
+	v.click("#over")
+	v.until("document.querySelector('#clip').currentTime === 0")
+	v.click("#play")
+	v.until("document.querySelector('#clip').currentTime > 1.5")
+	v.do(chromedp.Reload())
+	v.until("!document.querySelector('#play').disabled && document.querySelector('#clip').currentTime < 60")
+}
+
 // TestControlsOfALoadedPage are as they say: browsers fill in what was chosen before, and the page would not know.
 func TestControlsOfALoadedPage(t *testing.T) {
 	w := newWorld(t)

@@ -551,39 +551,32 @@ func TestRestoreOfAViewingThatGoesOn(t *testing.T) {
 	}
 }
 
-// TestRestoreOfTheNewestBackup brings back what that has of a session that goes on, and not what was removed before it.
-func TestRestoreOfTheNewestBackup(t *testing.T) {
+// TestRestoreOfWhatWasCutInTwo brings back what a clear in the middle of a session took of it, also where that goes on.
+func TestRestoreOfWhatWasCutInTwo(t *testing.T) {
 	h := newHouse(t)
 	s := h.service(t)
-	said := int64(0)
-	play := func(ms int64) {
+	played := func(ms int64) {
 		t.Helper()
-		h.clock.Add(ms)
-		said += ms
-		hb := beat("ann/film", historyv1.Kind_KIND_PROGRESS, start-h.clock.Load(), 50)
-		hb.StartedAtMs, hb.WatchedMs = start, said
+		hb := beat("ann/film", historyv1.Kind_KIND_PROGRESS, 60_000-ms, 50)
+		hb.StartedAtMs, hb.WatchedMs = start-60_000, ms
 		apply(t, s, hb)
 	}
-	remove := func() {
+	wants := func(want int64) {
 		t.Helper()
-		h.clock.Add(1)
-		if _, err := s.Delete(t.Context(), &historyv1.DeleteRequest{Uid: "ann", Objects: []*historyv1.Object{{Id: "film", Type: 1}}}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	play(20_000)
-	remove()
-	play(15_000)
-	lines := export(t, s, "ann")
-	remove()
-	play(10_000)
-	wantCounts(t, "restore", imports(t, s, restored("ann", lines...)), counts{stored: 1})
-	for _, want := range []int64{26_000, 27_000} {
-		play(1000)
-		if got := point(t, s, "ann", "film").GetWatchedMs(); got < want || got > want+5 {
+		if got := point(t, s, "ann", "film").GetWatchedMs(); got != want {
 			t.Errorf("%d ms were watched, want %d", got, want)
 		}
 	}
+	played(50_000)
+	lines := export(t, s, "ann")
+	if _, err := s.Clear(t.Context(), &historyv1.ClearRequest{Uid: "ann", UntilMs: start - 40_000}); err != nil {
+		t.Fatal(err)
+	}
+	wants(30_000)
+	wantCounts(t, "restore", imports(t, s, restored("ann", lines...)), counts{stored: 1})
+	wants(50_000)
+	played(60_000)
+	wants(60_000)
 }
 
 // TestImportOfWhatWasRestored: what came back in one history comes whole into another one, whatever that has removed and played itself.

@@ -135,6 +135,7 @@ export function marking(mark, waysBack) {
   let record;
   find('#mark-no', HTMLButtonElement).onclick = () => dialog.close();
   dialog.addEventListener('click', (e) => {
+    if (e.target instanceof HTMLAnchorElement) dialog.close(); // it would be there when the user comes back
     if (!(e.target instanceof HTMLButtonElement) || !e.target.value) return;
     dialog.close();
     mark(record, /** @type {any} */ (e.target.value));

@@ -215,7 +215,8 @@ async function mark(record, as) {
 async function waysBack(record) {
   const viewings = await api.viewings(record.object).catch(() => []); // a help, and no more
   const offered = new Set([clock(record.position_ms)]);
-  const earlier = viewings.filter(({ to_ms, state }) => to_ms && state !== 'finished' && !offered.has(clock(to_ms)) && offered.add(clock(to_ms)));
+  const end = (record.duration_ms || Infinity) - 1000;
+  const earlier = viewings.filter(({ to_ms = 0, state }) => to_ms >= 1000 && to_ms < end && state !== 'finished' && !offered.has(clock(to_ms)) && offered.add(clock(to_ms)));
   return earlier.slice(0, 5).map((viewing) => wayBack(record, viewing));
 }
 

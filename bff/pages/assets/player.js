@@ -19,6 +19,7 @@ const about = { object, device: deviceName(), duration_ms: 0, meta: { title: que
 
 const sample = 600_000; // milliseconds that a clip of unknown length goes on behind where the user was
 let asked = /** @type {any} */ (null); // the record of which the user is asked whether to go on there
+let stopped = 0; // seconds, where the user was when this page began
 let known = 0; // when the user was where this page began, in Unix milliseconds
 const token = await signIn();
 const uid = user(token);
@@ -63,14 +64,15 @@ function load(record) {
     if (back || resumes) go(back || record.resume_ms);
     enable();
   }, { once: true });
-  if (back) media.addEventListener('play', wentBack, { once: true });
+  media.addEventListener('play', begun, { once: true });
+  stopped = (record?.resume_ms ?? 0) / 1000;
   known = Date.parse(record?.event_time ?? 0);
   if (resumes) offer('#resumed', t('You stopped at {at}, {ago}.', { at: clock(record.resume_ms), ago: ago(played(record)) }));
 }
 
-/** The user has chosen to begin there: that is a jump, which counts at once. A page that is loaded again goes on where the user is by then. */
-function wentBack() {
-  go(media.currentTime * 1000);
+/** A beginning elsewhere than where the user stopped is a jump, which counts at once. A page that is loaded again goes on where the user is by then. */
+function begun() {
+  if (Math.abs(media.currentTime - stopped) > 1) go(media.currentTime * 1000);
   query.delete('at');
   history.replaceState(history.state, '', `?${query}`);
 }

@@ -25,6 +25,7 @@ export class Undo {
   #back;
   /** @type {[string, string]} the list and the key of what the message is about, or of the first of it */
   #about = ['', ''];
+  #typed = false; // since the message is there
   #toast = find('#toast', HTMLElement);
   #place;
   #does;
@@ -45,8 +46,9 @@ export class Undo {
       this.#leave();
       kept.setItem(`${this.#place}.left`, 'yes');
     });
+    addEventListener('input', () => (this.#typed = true));
     addEventListener('keydown', (e) => {
-      const typing = e.target instanceof HTMLInputElement && e.target.type !== 'checkbox' && e.target.value !== '';
+      const typing = e.target instanceof HTMLInputElement && e.target.type !== 'checkbox' && this.#typed;
       if (e.key.toLowerCase() !== 'z' || !(e.ctrlKey || e.metaKey) || e.shiftKey || e.altKey || typing || document.querySelector('dialog[open]')) return;
       if (this.#waiting.size === 0 && !this.#back) return;
       e.preventDefault();
@@ -186,6 +188,7 @@ export class Undo {
   #say(text) {
     write(find('#toast-text', HTMLElement), text);
     if (!text) return;
+    this.#typed = false;
     this.#toast.classList.add('shown');
     this.#toast.inert = false;
   }
