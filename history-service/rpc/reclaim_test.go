@@ -223,7 +223,15 @@ func TestReclaimOfAMovedType(t *testing.T) {
 	apply(t, h.service(t), typed("ann/1_7", finish, 60_000, 100), typed("ann/2_7", stop, 50_000, 20))
 	archives(t, h)
 	cache := &reborn{h.db.Cache()}
-	s := h.service(t, func(c *rpc.Config) { c.Cache, c.Rules, c.Keep = cache, rulesOf(t, "a: types=7", moved), 1 })
+	s := h.idle(t, func(c *rpc.Config) { c.Cache, c.Rules, c.Keep = cache, rulesOf(t, "a: types=7", moved), 1 })
+	run := func() (stop func()) {
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { defer close(done); _ = s.Run(ctx) }()
+		return func() { cancel(); <-done }
+	}
+	stop := run()
+	defer func() { stop() }()
 	all(t, s, "ann/0", 9) // all sections are warm
 	for i, when := range []string{"first", "held", "brought back"} {
 		again := typed("ann/1_7", progress, int64(10_000-i), int64(10+i))
@@ -233,7 +241,9 @@ func TestReclaimOfAMovedType(t *testing.T) {
 			t.Errorf("%s: got %v, %v; want an incomplete record", when, resp, err)
 		}
 		if i == 1 {
+			stop() // nobody warms up while the caches are exchanged
 			cache.Cache = empty.db.Cache()
+			stop = run()
 			if err := s.Reclaim(t.Context()); err != nil {
 				t.Fatal(err)
 			}
