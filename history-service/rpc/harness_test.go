@@ -1,6 +1,7 @@
 package rpc_test
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"sync/atomic"
@@ -53,10 +54,17 @@ func houseOf(t testing.TB, config pebble.Config) *house {
 func (h *house) service(t *testing.T, wrap ...func(*rpc.Config)) *rpc.Server {
 	t.Helper()
 	s := h.idle(t, wrap...)
-	done := make(chan struct{})
-	go func() { defer close(done); _ = s.Run(t.Context()) }()
-	t.Cleanup(func() { <-done }) // t's context ends before
+	t.Cleanup(running(t, s))
 	return s
+}
+
+// running has a service do what it does in the background, until it is stopped.
+func running(t *testing.T, s *rpc.Server) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); _ = s.Run(ctx) }()
+	return func() { cancel(); <-done }
 }
 
 // idle is a service that does nothing in the background: it warms nobody up.

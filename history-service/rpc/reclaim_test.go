@@ -224,13 +224,7 @@ func TestReclaimOfAMovedType(t *testing.T) {
 	archives(t, h)
 	cache := &reborn{h.db.Cache()}
 	s := h.idle(t, func(c *rpc.Config) { c.Cache, c.Rules, c.Keep = cache, rulesOf(t, "a: types=7", moved), 1 })
-	run := func() (stop func()) {
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan struct{})
-		go func() { defer close(done); _ = s.Run(ctx) }()
-		return func() { cancel(); <-done }
-	}
-	stop := run()
+	stop := running(t, s)
 	defer func() { stop() }()
 	all(t, s, "ann/0", 9) // all sections are warm
 	for i, when := range []string{"first", "held", "brought back"} {
@@ -243,7 +237,7 @@ func TestReclaimOfAMovedType(t *testing.T) {
 		if i == 1 {
 			stop() // nobody warms up while the caches are exchanged
 			cache.Cache = empty.db.Cache()
-			stop = run()
+			stop = running(t, s)
 			if err := s.Reclaim(t.Context()); err != nil {
 				t.Fatal(err)
 			}

@@ -124,12 +124,9 @@ type Kafka struct {
 
 // Connect adds Kafka to the engines of a process.
 func (f *Kafka) Connect(e *Engines) (*kafka.Queue, error) {
-	if err := Addresses("--kafka", f.Brokers...); err != nil {
-		return nil, err
-	}
 	cfg, err := f.config(e.Log)
 	if err != nil {
-		return nil, fmt.Errorf("kafka: %w", err)
+		return nil, err
 	}
 	cfg.Topic, cfg.Group = f.Topic, f.Group
 	q, err := kafka.New(cfg)
@@ -142,12 +139,9 @@ func (f *Kafka) Connect(e *Engines) (*kafka.Queue, error) {
 
 // ConnectDead adds the topic of dead letters to the engines of a process.
 func (f *Kafka) ConnectDead(e *Engines) (*kafka.DeadLetters, error) {
-	if err := Addresses("--kafka", f.Brokers...); err != nil {
-		return nil, err
-	}
 	cfg, err := f.config(e.Log)
 	if err != nil {
-		return nil, fmt.Errorf("kafka: %w", err)
+		return nil, err
 	}
 	cfg.Topic, cfg.Group = f.DeadTopic, f.Group+"-redrive"
 	d, err := kafka.NewDead(cfg)
@@ -161,7 +155,7 @@ func (f *Kafka) ConnectDead(e *Engines) (*kafka.DeadLetters, error) {
 func (f *Kafka) ConnectFirst(e *Engines) (*kafka.FirstOfDay, error) {
 	cfg, err := f.config(e.Log)
 	if err != nil {
-		return nil, fmt.Errorf("kafka: %w", err)
+		return nil, err
 	}
 	cfg.Topic = f.FirstTopic
 	d, err := kafka.NewFirstOfDay(cfg)
@@ -172,15 +166,21 @@ func (f *Kafka) ConnectFirst(e *Engines) (*kafka.FirstOfDay, error) {
 }
 
 func (f *Kafka) config(log *slog.Logger) (kafka.Config, error) {
-	conf, err := f.Peer.Config()
-	if err != nil {
+	if err := Addresses("--kafka", f.Brokers...); err != nil {
 		return kafka.Config{}, err
 	}
+	conf, err := f.Peer.Config()
+	if err != nil {
+		return kafka.Config{}, fmt.Errorf("kafka: %w", err)
+	}
 	password, err := secret(f.Password, f.Secret)
+	if err != nil {
+		return kafka.Config{}, fmt.Errorf("kafka: %w", err)
+	}
 	return kafka.Config{
 		Brokers: f.Brokers, Partitions: f.Partitions, Replication: f.Replication, TLS: conf,
 		Username: f.Username, Password: password, Mechanism: f.Mechanism, Logger: log,
-	}, err
+	}, nil
 }
 
 // HBase says where the archive is.
