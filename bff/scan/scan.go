@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"math"
 	"strconv"
 	"unicode/utf8"
 
@@ -269,14 +270,19 @@ func (in *Input) unquote(whole []byte) (text []byte, ok bool) {
 	return lone, false
 }
 
-// Int returns the next value, a number without fraction and exponent that fits.
+// Int returns the next value, a whole number that fits, as JSON Schema has it: 1000.0 and 1e3 are one, too, up to 2^53.
 // Any other value is skipped and not ok.
 func (in *Input) Int() (n int64, ok bool) {
 	if in.Kind() != Number {
 		in.Skip()
 		return 0, false
 	}
-	n, err := strconv.ParseInt(string(in.number()), 10, 64)
+	text := string(in.number())
+	n, err := strconv.ParseInt(text, 10, 64)
+	if errors.Is(err, strconv.ErrSyntax) {
+		f, err := strconv.ParseFloat(text, 64)
+		return int64(f), err == nil && f == math.Trunc(f) && math.Abs(f) <= 1<<53
+	}
 	return n, err == nil
 }
 
