@@ -32,7 +32,7 @@ type flags struct {
 	UserRate        float64       `help:"Requests, messages and connections of one user in a second; each hundred heartbeats count as one." default:"10" positive:""`
 	UserBurst       float64       `help:"How many of them at once." default:"60" positive:""`
 	User            string        `help:"User to print a token for." default:"demo"`
-	Hold            time.Duration `help:"Longest time a key waits for its viewing to end." default:"120s" positive:""`
+	Hold            time.Duration `help:"Longest time a key waits for its viewing to end." default:"120s" positive:"" most:"24h"`
 	Keep            int           `help:"Records of a user that the cache keeps." default:"1000" positive:""`
 	RollAbove       int           `help:"Records of a user from which on the archive moves what is older than a day into parts; 0 is never. See docs/long-histories.md." default:"2000"`
 	Summary         time.Duration `help:"For how long a summary of each object is kept after its record has expired, such as 43800h; 0 keeps to the time that was set before, and keeps none if there was none. See docs/long-histories.md."`

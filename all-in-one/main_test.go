@@ -21,7 +21,7 @@ func TestRefusedFlags(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second) // for what is not refused
 	defer cancel()
 	for flag, value := range map[string]string{
-		"--summary": "5h", "--rules": "a: types=7 keep=91d", "--keep": "-1", "--user": "a/b", "--token-secret-file": short, "--origin": "x",
+		"--summary": "5h", "--rules": "a: types=7 keep=91d", "--keep": "-1", "--hold": "25h", "--user": "a/b", "--token-secret-file": short, "--origin": "x",
 		"--image-origin": "x", "--host": "a b", "--webhook-url": "http://127.0.0.1/", "--listen": "127.0.0.1:none", "--admin": "127.0.0.1:none",
 		"--rpc": "127.0.0.1:none", "--nope": "1",
 	} {
@@ -34,5 +34,9 @@ func TestRefusedFlags(t *testing.T) {
 		if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("%s=%s: the data directory: %v, want none", flag, value, err)
 		}
+	}
+	args := []string{"--data", filepath.Join(short, "data"), "--listen", "127.0.0.1:0", "--rpc", "127.0.0.1:0", "--admin", "127.0.0.1:0"}
+	if err := serve(ctx, args, func(string) string { return "" }, io.Discard); err == nil || !strings.HasPrefix(err.Error(), "--data: ") {
+		t.Errorf("a data directory below a file: got %v, want an error that names the flag", err)
 	}
 }

@@ -32,7 +32,7 @@ type flags struct {
 	MaxConns  int           `name:"max-connections" help:"Connections of the gRPC server at once; more wait." default:"1024"`
 	Admin     string        `help:"Address of health, metrics and profiles." default:"127.0.0.1:7071"`
 	Hosts     trust.Hosts   `name:"host" help:"Names under which it is asked, such as api.example.com; * is any. Addresses, localhost and names without a dot always are."`
-	Hold      time.Duration `help:"Longest time a key waits for its viewing to end." default:"120s" positive:""`
+	Hold      time.Duration `help:"Longest time a key waits for its viewing to end." default:"120s" positive:"" most:"24h"`
 	MaxHeld   int           `help:"Keys held in memory at most." default:"1000000" positive:""`
 	WarmRate  int           `help:"Cold users filled from HBase in a second, at most." default:"1000" positive:""`
 	Deadline  time.Duration `help:"Longest time a request may take." default:"5s" positive:""`

@@ -6,6 +6,7 @@ package allinone
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"path/filepath"
@@ -47,7 +48,7 @@ func (p *Process) open(ctx context.Context) (err error) {
 	}
 	// Only now is anything created.
 	if p.db, err = pebble.Open(p.cfg.Dir, pebble.Config{Alone: true, Keep: p.cfg.Keep, RollAbove: p.cfg.RollAbove, Summary: p.cfg.Summary, Rules: p.cfg.Rules, Logger: p.cfg.Logger, Registry: p.cfg.Registry}); err != nil {
-		return err
+		return fmt.Errorf("--data: %w", err)
 	}
 	if p.secret, err = signingSecret(p.cfg); err != nil {
 		return err

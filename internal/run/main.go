@@ -14,6 +14,7 @@ import (
 	"runtime/debug"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/alecthomas/kong"
 )
@@ -82,7 +83,7 @@ func Parse(name string, cli any, args []string, getenv func(string) string, out 
 		return ErrHelp
 	}
 	if err == nil {
-		err = negative(parser.Model.Node)
+		err = outside(parser.Model.Node)
 	}
 	if err != nil {
 		message := strings.Replace(err.Error(), `got "EOL" (<EOL>)`, "got none", 1) // kong's words for a missing value
@@ -91,8 +92,9 @@ func Parse(name string, cli any, args []string, getenv func(string) string, out 
 	return nil
 }
 
-// negative refuses numbers and times below zero: no flag has a use for one. A flag with the tag positive has none for zero, either.
-func negative(node *kong.Node) error {
+// outside refuses numbers and times below zero: no flag has a use for one. A flag with the tag positive has none for zero,
+// either, and a time with the tag most none for a longer one.
+func outside(node *kong.Node) error {
 	for _, flag := range node.Flags {
 		v := flag.Target
 		if v.CanInt() && v.Int() < 0 || v.CanFloat() && v.Float() < 0 {
@@ -100,6 +102,9 @@ func negative(node *kong.Node) error {
 		}
 		if flag.Tag.Has("positive") && v.IsZero() {
 			return fmt.Errorf("--%s: want more than 0", flag.Name)
+		}
+		if most, err := time.ParseDuration(flag.Tag.Get("most")); err == nil && v.Int() > int64(most) {
+			return fmt.Errorf("--%s: want %s at most, got %v", flag.Name, flag.Tag.Get("most"), v)
 		}
 	}
 	return nil

@@ -139,7 +139,7 @@ type flags struct {
 	Addr    string        `help:"Where to listen." default:"127.0.0.1:8080"`
 	Port    int           `help:"A port." default:"1" positive:""`
 	Brokers []string      `help:"Kafka brokers." name:"kafka-brokers"`
-	Hold    time.Duration `help:"How long a key is held." default:"120s"`
+	Hold    time.Duration `help:"How long a key is held." default:"120s" most:"24h"`
 	Verbose bool          `help:"Say more." negatable:""`
 	Format  string        `help:"Log format." enum:"text,json" default:"text"`
 	Limit   *int          `help:"A limit, none when not given."`
@@ -273,6 +273,9 @@ func TestParseRefusesWhatIsBelowZero(t *testing.T) {
 	}
 	if err := run.Parse("bff", new(flags), []string{"--port=0"}, environment(), io.Discard); err == nil || !strings.Contains(err.Error(), "--port: want more than 0") {
 		t.Errorf("none: %v", err)
+	}
+	if err := run.Parse("bff", new(flags), []string{"--hold=25h"}, environment(), io.Discard); err == nil || !strings.Contains(err.Error(), "--hold: want 24h at most") {
+		t.Errorf("too long: %v", err)
 	}
 	if err := run.Parse("bff", new(flags), []string{"--hold=0s"}, environment(), io.Discard); err != nil {
 		t.Errorf("none where that is something: %v", err)

@@ -246,7 +246,7 @@ func (f *partsFlags) inspect(ctx context.Context) (all []inspected, err error) {
 	}
 	db, err := pebble.Open(f.Data, pebble.Config{})
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("--data: %w", err)
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
 	return f.sections(ctx, db, db.Archive())
