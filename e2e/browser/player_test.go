@@ -103,6 +103,23 @@ func TestStartOver(t *testing.T) {
 	v.until("!document.querySelector('#play').disabled && document.querySelector('#clip').currentTime < 60")
 }
 
+// TestStartOverBeforeItIsLoaded begins at the beginning, too, where that was asked for before the clip was there.
+func TestStartOverBeforeItIsLoaded(t *testing.T) {
+	w := newWorld(t)
+	w.report(entry{id: "100", title: "Low Tide", position: 4 * time.Minute, age: time.Hour})
+	v := w.open(w.signedIn("/"))
+	v.live()
+	v.beforePages(`new MutationObserver((_, observer) => {
+		if (!document.querySelector('#resumed-text')?.textContent) return;
+		observer.disconnect();
+		window.loaded = document.querySelector('#clip').readyState > 0;
+		document.querySelector('#over').click();
+	}).observe(document, { subtree: true, childList: true, characterData: true })`)
+	v.do(chromedp.Navigate(w.at(clip)))
+	v.until("!document.querySelector('#play').disabled && window.loaded === false")
+	v.until("document.querySelector('#clip').currentTime === 0")
+}
+
 // TestControlsOfALoadedPage are as they say: browsers fill in what was chosen before, and the page would not know.
 func TestControlsOfALoadedPage(t *testing.T) {
 	w := newWorld(t)

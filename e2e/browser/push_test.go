@@ -159,6 +159,25 @@ func TestRemovedMeanwhile(t *testing.T) {
 	v.until("!document.querySelector('#conflict').checkVisibility()")
 }
 
+// TestRemovedWhileAsked ends the question where to go on when that is deleted.
+func TestRemovedWhileAsked(t *testing.T) {
+	w := newWorld(t)
+	v := w.paused()
+	v.deaf()
+	v.conflicts(w)
+	w.ask(http.MethodDelete, "/v1/history/1/100", nil, &struct{}{})
+	v.until("!document.querySelector('#conflict').checkVisibility()")
+	w.reaches("100", "playing", 100*time.Second)
+}
+
+// TestMarkedElsewhere names no device where it was the user who marked it.
+func TestMarkedElsewhere(t *testing.T) {
+	w := newWorld(t)
+	v := w.paused()
+	w.ask(http.MethodPost, "/v1/history/mark", []byte(`{"objects":[{"id":"100","type":1}],"mark":"reset"}`), &struct{}{})
+	v.says("#elsewhere", "This was left at 0:00 elsewhere.")
+}
+
 // TestCompletedElsewhere sends nobody to the end of what another device has completed, which would count as one more
 // play, nor to the beginning of what was marked as watched, which would be to watch it again.
 func TestCompletedElsewhere(t *testing.T) {

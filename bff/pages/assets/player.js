@@ -20,6 +20,7 @@ const about = { object, device: deviceName(), duration_ms: 0, meta: { title: que
 const sample = 600_000; // milliseconds that a clip of unknown length goes on behind where the user was
 let asked = /** @type {any} */ (null); // the record of which the user is asked whether to go on there
 let stopped = 0; // seconds, where the user was when this page began
+let beginning = 0; // milliseconds, where to go once the clip is loaded
 let known = 0; // when the user was where this page began, in Unix milliseconds
 const token = await signIn();
 const uid = user(token);
@@ -60,8 +61,9 @@ function load(record) {
   const back = Math.min(Number(query.get('at')) || 0, seconds * 1000);
   const resumes = !back && record?.resume_ms >= 1000;
   media.src = `assets/clip.wav?seconds=${seconds}`;
+  if (back || resumes) go(back || record.resume_ms);
   media.addEventListener('loadedmetadata', () => {
-    if (back || resumes) go(back || record.resume_ms);
+    if (beginning) go(beginning);
     enable();
   }, { once: true });
   media.addEventListener('play', begun, { once: true });
@@ -79,7 +81,8 @@ function begun() {
 
 /** @param {number} ms */
 function go(ms) {
-  media.currentTime = ms / 1000;
+  if (media.readyState === HTMLMediaElement.HAVE_NOTHING) beginning = ms;
+  else media.currentTime = ms / 1000;
 }
 
 /** @param {string} place @param {string} text */
@@ -95,10 +98,14 @@ function elsewhere(record) {
     return;
   }
   if (!(Date.parse(record.event_time) > known)) return;
-  const values = { who: record.device || t('Another device'), at: clock(record.position_ms) };
+  const { device: who } = record; // '' where the user has marked it, or the device has no name
+  const values = { who, at: clock(record.position_ms) };
   offer('#resumed', '');
   find('#follow', HTMLButtonElement).hidden = Boolean(record.completed); // to finish here as well would be one more play
-  offer('#elsewhere', record.completed ? t('This was completed elsewhere.') : record.state === 'playing' ? t('{who} is playing this at {at}.', values) : t('{who} left this at {at}.', values));
+  const playing = record.state === 'playing';
+  if (record.completed) offer('#elsewhere', t('This was completed elsewhere.'));
+  else if (who) offer('#elsewhere', playing ? t('{who} is playing this at {at}.', values) : t('{who} left this at {at}.', values));
+  else offer('#elsewhere', playing ? t('This is playing elsewhere, at {at}.', values) : t('This was left at {at} elsewhere.', values));
   find('#follow', HTMLButtonElement).onclick = () => {
     offer('#elsewhere', '');
     go(record.position_ms);
@@ -112,16 +119,30 @@ function conflict(record) {
   offer('#resumed', '');
   offer('#elsewhere', '');
   const decide = (/** @type {boolean} */ here) => {
-    asked = null;
-    offer('#conflict', '');
-    reporter.release(here);
+    decided(here);
     if (!here) go(record.position_ms);
   };
-  const values = { at: clock(record.position_ms), who: record.device || t('another device'), ago: ago(played(record)) };
-  offer('#conflict', record.completed ? t('This was completed elsewhere, {ago}.', values) : t('You went on to {at} on {who}, {ago}.', values));
+  const { device: who } = record;
+  const values = { at: clock(record.position_ms), who, ago: ago(played(record)) };
+  if (record.completed) offer('#conflict', t('This was completed elsewhere, {ago}.', values));
+  else offer('#conflict', who ? t('You went on to {at} on {who}, {ago}.', values) : t('This was left at {at} elsewhere, {ago}.', values));
   find('#jump', HTMLButtonElement).hidden = Boolean(record.completed);
   find('#jump', HTMLButtonElement).onclick = () => decide(false);
   find('#stay', HTMLButtonElement).onclick = () => decide(true);
+}
+
+/** Ends the question. @param {boolean} here whether where it is now is what counts */
+function decided(here) {
+  asked = null;
+  offer('#conflict', '');
+  reporter.release(here);
+}
+
+/** Where the user was elsewhere is deleted: there is nowhere else to go to. */
+function forgotten() {
+  offer('#resumed', '');
+  offer('#elsewhere', '');
+  if (asked) decided(true);
 }
 
 /** Names this window, so that the others know it: the same over reloads. */
@@ -166,8 +187,9 @@ function answered({ heartbeat, result }) {
   write(find('#safe', HTMLElement), text);
 }
 
-/** @param {{items: any[]}} push */
-function pushed({ items }) {
+/** @param {{items: any[], removed: any[]}} push */
+function pushed({ items, removed }) {
+  if (removed.some((gone) => key({ object: gone }) === key({ object }))) forgotten();
   const here = items.find((record) => key(record) === key({ object }));
   if (here && here.device !== about.device) elsewhere(here);
 }
