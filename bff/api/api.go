@@ -4,7 +4,10 @@
 package api
 
 import (
+	"bytes"
+	"cmp"
 	"context"
+	"errors"
 	"log/slog"
 	"net/http"
 	"sync"
@@ -16,6 +19,7 @@ import (
 	"github.com/playhead/playhead/bff/codec"
 	"github.com/playhead/playhead/bff/limit"
 	"github.com/playhead/playhead/bff/token"
+	"github.com/playhead/playhead/internal/run"
 	"github.com/playhead/playhead/internal/trust"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
@@ -63,6 +67,22 @@ type Config struct {
 	WriteDeadline, ReadDeadline time.Duration
 	Logger                      *slog.Logger
 	Registry                    prometheus.Registerer
+}
+
+// New returns the handler of everything that players and developers ask for.
+func New(cfg Config) (http.Handler, error) {
+	if cfg.Service == nil || cfg.Tokens == nil {
+		return nil, errors.New("api: service and tokens are needed")
+	}
+	cfg.WriteDeadline = run.Default(cfg.WriteDeadline, 2*time.Second)
+	cfg.ReadDeadline = run.Default(cfg.ReadDeadline, 5*time.Second)
+	if cfg.Limit == nil {
+		cfg.Limit = limit.New(0, 0)
+	}
+	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
+	a := &api{cfg: cfg, metrics: newMetrics(cfg.Registry)}
+	a.bodies.New = func() any { return new(bytes.Buffer) }
+	return a.routes(), nil
 }
 
 type api struct {

@@ -1,38 +1,15 @@
 package api
 
 import (
-	"bytes"
-	"cmp"
 	"context"
-	"errors"
-	"log/slog"
 	"net/http"
 	"strings"
-	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
-	"github.com/playhead/playhead/bff/limit"
 	"github.com/playhead/playhead/history"
-	"github.com/playhead/playhead/internal/run"
 )
-
-// New returns the handler of everything that players and developers ask for.
-func New(cfg Config) (http.Handler, error) {
-	if cfg.Service == nil || cfg.Tokens == nil {
-		return nil, errors.New("api: service and tokens are needed")
-	}
-	cfg.WriteDeadline = run.Default(cfg.WriteDeadline, 2*time.Second)
-	cfg.ReadDeadline = run.Default(cfg.ReadDeadline, 5*time.Second)
-	if cfg.Limit == nil {
-		cfg.Limit = limit.New(0, 0)
-	}
-	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
-	a := &api{cfg: cfg, metrics: newMetrics(cfg.Registry)}
-	a.bodies.New = func() any { return new(bytes.Buffer) }
-	return a.routes(), nil
-}
 
 func (a *api) routes() http.Handler {
 	mux := http.NewServeMux()

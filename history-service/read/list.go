@@ -211,7 +211,7 @@ func (r *Reader) Search(ctx context.Context, req *historyv1.SearchRequest) (*his
 }
 
 func (r *Reader) search(ctx context.Context, req *historyv1.SearchRequest) (*historyv1.SearchResponse, error) {
-	words := strings.Fields(folded(req.GetText()))
+	words := strings.Fields(caseFolded(req.GetText()))
 	if len(words) == 0 || utf8.RuneCountInString(req.GetText()) > MaxSearch {
 		return nil, history.Invalid("q", fmt.Sprintf("want 1 to %d characters with a word", MaxSearch))
 	}
@@ -314,9 +314,9 @@ func metaHas(meta history.Meta, word string) bool {
 	return false
 }
 
-// folded returns a text in which letters that differ in case alone are the same, such as the two small sigmas or ß and SS, and
+// caseFolded returns a text in which letters that differ in case alone are the same, such as the two small sigmas or ß and SS, and
 // so are those that are written in one character or in two, such as ü, or in another width.
-func folded(text string) string {
+func caseFolded(text string) string {
 	lower := strings.Map(func(r rune) rune { return unicode.ToLower(unicode.ToUpper(r)) }, norm.NFKC.String(text))
 	return norm.NFC.String(longer.Replace(lower))
 }
@@ -329,7 +329,7 @@ var longer = strings.NewReplacer("ß", "ss", "i\u0307", "i")
 func contains(text, word string) bool {
 	for i := range len(text) {
 		if text[i] >= utf8.RuneSelf {
-			return strings.Contains(folded(text), word)
+			return strings.Contains(caseFolded(text), word)
 		}
 	}
 	for i := range len(text) - len(word) + 1 {

@@ -182,10 +182,10 @@ func (r *Reader) bySection(ctx context.Context, keys []history.Key, load func(co
 	}
 	uid, moving := keys[0].UID, r.cfg.Rules.Moving(r.nowMS())
 	found := make([]history.Entry, len(keys))
-	var others []part
-	var owner part
+	var others []sectionKeys
+	var owner sectionKeys
 	for _, section := range r.cfg.Rules.Sections(uid) {
-		p := part{section: section}
+		p := sectionKeys{section: section}
 		for i, k := range keys {
 			home := k.IsUser() && section == uid || !k.IsUser() && r.cfg.Rules.SectionOf(uid, k.Object.Type) == section
 			if home || moving && !k.IsUser() {
@@ -200,7 +200,7 @@ func (r *Reader) bySection(ctx context.Context, keys []history.Key, load func(co
 			others = append(others, p)
 		}
 	}
-	parts := append([]part{owner}, others...)
+	parts := append([]sectionKeys{owner}, others...)
 	g, asking := errgroup.WithContext(ctx)
 	for n := range parts {
 		g.Go(func() (err error) {
@@ -227,8 +227,8 @@ func (r *Reader) bySection(ctx context.Context, keys []history.Key, load func(co
 	return found, nil
 }
 
-// part is the keys that are loaded from one section, and their entries.
-type part struct {
+// sectionKeys are the keys that are loaded from one section, and their entries.
+type sectionKeys struct {
 	section string
 	keys    []history.Key
 	of      []int  // the index of each key among all that are loaded
@@ -237,7 +237,7 @@ type part struct {
 }
 
 // into folds the entries of a section, but for those that it keeps no more, into those of the sections before.
-func (p *part) into(found []history.Entry, oldest int64) {
+func (p *sectionKeys) into(found []history.Entry, oldest int64) {
 	for n, i := range p.of {
 		own := p.entries[n]
 		own.Record = own.Record.After(own.User.ClearedAt(p.keys[n].Object.Type))

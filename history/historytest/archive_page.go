@@ -56,7 +56,7 @@ func (a archive) changingPages() {
 			marks.Cleared = map[uint32]int64{3: now - 100}
 			a.clear(uid, marks.Cleared)
 		}
-		all := left(items, &marks)
+		all := uncleared(items, &marks)
 		from := all[rand.IntN(len(all))]
 		a.wantPage(uid, history.Query{Limit: 20, Type: rand.Uint32N(4), After: history.Cursor{Version: from.Record.Version, Object: from.Object}}, all)
 		a.wantPage(uid, history.Query{Limit: 5}, all)
@@ -89,8 +89,8 @@ func (a archive) pagesOfMany() {
 	}
 }
 
-// left returns what clear marks leave of items, newest first.
-func left(items map[history.Object]history.Item, u *history.User) (all []history.Item) {
+// uncleared returns what clear marks leave of items, newest first.
+func uncleared(items map[history.Object]history.Item, u *history.User) (all []history.Item) {
 	for o, it := range items {
 		if it.Record = it.Record.After(u.ClearedAt(o.Type)); it.Record != nil {
 			all = append(all, it)

@@ -366,9 +366,9 @@ func emptyInput(c *cacheCase) {
 
 const letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._~@-"
 
-// legalNames uses objects of every legal letter, of full length, and such as could
+// legalObjects uses objects of every legal letter, of full length, and such as could
 // be taken apart wrongly.
-func legalNames(c *cacheCase) {
+func legalObjects(c *cacheCase) {
 	uid := c.user()
 	want := map[history.Object]*history.Record{}
 	for _, id := range []string{

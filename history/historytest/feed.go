@@ -210,7 +210,7 @@ func (c feedCase) again() {
 
 func (c feedCase) everyBucket() {
 	f := c.end(c.T)
-	e := c.listener(f, buckets(history.Buckets)...)
+	e := c.listener(f, history.AllBuckets()...)
 	one := make(map[history.Bucket]history.Change)
 	for len(one) < history.Buckets {
 		change := someone()
@@ -219,14 +219,6 @@ func (c feedCase) everyBucket() {
 	changes := slices.Collect(maps.Values(one))
 	c.announce(f, changes...)
 	e.awaitAll(changes...)
-}
-
-func buckets(n int) []history.Bucket {
-	all := make([]history.Bucket, n)
-	for i := range all {
-		all[i] = history.Bucket(i)
-	}
-	return all
 }
 
 func (c feedCase) closed() {

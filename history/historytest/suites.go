@@ -34,7 +34,7 @@ func Cache(t *testing.T, open func(t *testing.T, keep int) history.Cache) {
 		{"MarkKept", markKept},
 		{"MarkAfterConflict", markConflict},
 		{"MarkStands", markStands},
-		{"LegalNames", legalNames},
+		{"LegalNames", legalObjects},
 		{"NeighbouringNames", neighbouringNames},
 		{"LoadInOrder", loadInOrder},
 		{"LoadUser", loadUser},
