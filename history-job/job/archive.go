@@ -5,6 +5,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -79,26 +80,25 @@ func (j *Job) archiveBatch(ctx context.Context, life string, keys []history.Key)
 
 // round archives keys once, and returns those that have to come again.
 func (j *Job) round(ctx context.Context, life string, keys []history.Key) (again []history.Key, err error) {
-	keys, entries, err := j.load(ctx, keys)
+	loaded, err := j.load(ctx, keys)
 	if err != nil {
 		return nil, err
 	}
-	b, again, err := j.complete(ctx, life, keys, entries)
+	b, again, err := j.complete(ctx, life, loaded)
 	if err != nil {
 		return nil, err
 	}
 	if err := j.sameLife(ctx, life); err != nil {
 		return nil, err
 	}
-	j.recent.add(b.keys, b.entries) // before the put: a cache that is lost meanwhile is compared with them
+	j.lastPut.add(&b) // before the put: a cache that is lost meanwhile is compared with them
 	if err := j.putUsers(ctx, &b); err != nil {
 		return nil, err
 	}
 	if err := j.put(ctx, &b); err != nil {
 		return nil, err
 	}
-	put := contentsOf(b.keys, b.entries)
-	put = append(put, b.settled...)
+	put := append(b.contents(), b.settled...)
 	j.noteRemovals(ctx, &b)
 	if err := j.settle(ctx, put); err != nil {
 		return nil, err
@@ -109,22 +109,20 @@ func (j *Job) round(ctx context.Context, life string, keys []history.Key) (again
 
 // load reads the records of keys. Those that the cache does not answer for, again and
 // again, are left out: they keep their marks, and must not hold up the others.
-func (j *Job) load(ctx context.Context, keys []history.Key) ([]history.Key, []history.Entry, error) {
+func (j *Job) load(ctx context.Context, keys []history.Key) (loaded batch, err error) {
 	entries, err := j.loadUntil(ctx, keys, func(tries, failed int) bool {
 		return enough(ctx, tries, failed, len(keys))
 	})
 	if err != nil {
-		return nil, nil, err
+		return batch{}, err
 	}
-	answered := make([]history.Key, 0, len(keys))
 	for i, e := range entries {
 		if e.Err == nil {
-			entries[len(answered)] = e
-			answered = append(answered, keys[i])
+			loaded.add(keys[i], e)
 		}
 	}
-	j.metrics.leftOut.Add(float64(len(keys) - len(answered)))
-	return answered, entries[:len(answered)], nil
+	j.metrics.leftOut.Add(float64(len(keys) - len(loaded.keys)))
+	return loaded, nil
 }
 
 // loadUntil asks for keys until enough returns true. It is called with the tries so far, and
@@ -146,34 +144,6 @@ func (j *Job) loadUntil(ctx context.Context, keys []history.Key, enough func(tri
 		return err
 	})
 	return entries, err
-}
-
-// complete turns what was loaded into what is to be put. Most records are put as they are. Into each partial one it
-// folds the archive's record, and writes the result back to the cache: see fold in complete.go. Only what the cache has
-// taken is put, so that all that is ever put are contents of the cache, whose cell times grow one after the other. The
-// others are returned as keys that have to come again.
-//
-// Every record counts as partial for a while after the cache has begun another life, or while this job does not know
-// when that was: another job may have archived a newer content, and may not have given it back to the cache yet.
-func (j *Job) complete(ctx context.Context, life string, keys []history.Key, entries []history.Entry) (b batch, again []history.Key, err error) {
-	var partial batch
-	doubtful := !j.tookOver() || j.life.young(j.cfg.Doubt)
-	for i, e := range entries {
-		switch {
-		case e.Record.Settled(): // the archive has it already
-			b.settled = append(b.settled, history.Content{Key: keys[i], Revision: e.Record.Revision})
-		case e.Record != nil && (e.Record.Partial || doubtful):
-			partial.add(keys[i], e)
-		default:
-			b.add(keys[i], e)
-		}
-	}
-	if len(partial.keys) > 0 {
-		if again, err = j.fold(ctx, life, &b, partial); err != nil {
-			return b, nil, err
-		}
-	}
-	return b, again, nil
 }
 
 // putUsers brings the clear marks and pauses of users into the archive. A user whom it
@@ -226,7 +196,7 @@ func (j *Job) putUsers(ctx context.Context, b *batch) error {
 // refuses for good go to the dead letters, and those for which it does not answer are left out: neither
 // hold anybody up.
 func (j *Job) put(ctx context.Context, b *batch) error {
-	cells := j.cells(b.keys, b.entries)
+	cells := j.cells(b)
 	if len(cells) == 0 {
 		return nil
 	}
@@ -252,10 +222,10 @@ func (j *Job) put(ctx context.Context, b *batch) error {
 
 // cells returns what is to be put. A record that the cache no longer has is counted
 // and otherwise left alone: that it is absent does not mean that it was deleted.
-func (j *Job) cells(keys []history.Key, entries []history.Entry) []history.Cell {
-	cells := make([]history.Cell, 0, len(keys))
-	for i, e := range entries {
-		k := keys[i]
+func (j *Job) cells(b *batch) []history.Cell {
+	cells := make([]history.Cell, 0, len(b.keys))
+	for i, e := range b.entries {
+		k := b.keys[i]
 		if k.IsUser() {
 			continue
 		}
@@ -291,19 +261,45 @@ func (j *Job) retryable(cells []history.Cell, errs []error, dead *[]history.Dead
 	return again, last
 }
 
-// contentsOf names what was put.
-func contentsOf(keys []history.Key, entries []history.Entry) []history.Content {
-	put := make([]history.Content, len(keys))
-	for i, k := range keys {
-		put[i].Key = k
-		if k.IsUser() {
-			put[i].Revision = entries[i].User.Revision
-		} else if r := entries[i].Record; r != nil {
-			put[i].Revision = r.Revision
+// without takes out of a batch the keys that the archive does not answer for, and those whose letters the dead
+// letters do not take: they are not settled, and come again with a sweep.
+func (j *Job) without(ctx context.Context, b *batch, unanswered []history.Key, dead []history.Dead) error {
+	left := make(map[history.Key]bool, len(unanswered))
+	for _, k := range unanswered {
+		left[k] = true
+	}
+	kept, err := j.keepDead(ctx, dead)
+	if err != nil {
+		return err
+	}
+	if !kept {
+		for _, l := range dead {
+			left[l.Key] = true
 		}
 	}
-	return put
+	if len(left) == 0 {
+		return nil
+	}
+	j.leave(len(left))
+	all := *b
+	b.keys, b.entries = nil, nil
+	for i, k := range all.keys {
+		if !left[k] {
+			b.add(k, all.entries[i])
+		}
+	}
+	return nil
 }
+
+// leave counts keys that are left to a later sweep. A put of them may land all the same.
+func (j *Job) leave(keys int) {
+	j.metrics.leftOut.Add(float64(keys))
+	j.left.Add(int64(keys))
+	j.givenUp()
+}
+
+// givenUp says that a put may be under way of which nobody awaits the answer, for as long as a try lasts.
+func (j *Job) givenUp() { j.landed.Store(time.Now().Add(j.cfg.Deadline).UnixMilli()) }
 
 // settle notes in the cache what was put. Where some of it cannot be settled, as while a slot has stopped on its way from one server
 // to another, the buckets are settled one by one, and what is left keeps its marks.
@@ -372,36 +368,4 @@ func (j *Job) carry(ctx context.Context, keys []history.Key) (left []history.Key
 		j.trim(ctx, keys)
 	}
 	return left, err
-}
-
-// unique returns each key once.
-func unique(keys []history.Key) []history.Key {
-	seen := make(map[history.Key]struct{}, len(keys))
-	out := make([]history.Key, 0, len(keys))
-	for _, k := range keys {
-		if _, again := seen[k]; !again {
-			seen[k] = struct{}{}
-			out = append(out, k)
-		}
-	}
-	return out
-}
-
-// byBucket orders keys by their buckets, because the cache settles keys of one bucket
-// together.
-func byBucket(keys []history.Key) []history.Key {
-	var next [history.Buckets + 1]int // where the next key of a bucket goes
-	for _, k := range keys {
-		next[history.BucketOf(k.UID)+1]++
-	}
-	for b := range history.Buckets {
-		next[b+1] += next[b]
-	}
-	out := make([]history.Key, len(keys))
-	for _, k := range keys {
-		b := history.BucketOf(k.UID)
-		out[next[b]] = k
-		next[b]++
-	}
-	return out
 }

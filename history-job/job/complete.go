@@ -3,88 +3,38 @@ package job
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strconv"
-	"time"
 
 	"github.com/playhead/playhead/history"
 )
 
-// batch is keys with what was loaded of them.
-type batch struct {
-	keys    []history.Key
-	entries []history.Entry
-	settled []history.Content // are not put: the archive has them; settling them removes a mark that is left over
-}
-
-func (b *batch) add(k history.Key, e history.Entry) {
-	b.keys, b.entries = append(b.keys, k), append(b.entries, e)
-}
-
-// without takes out of a batch the keys that the archive does not answer for, and those whose letters the dead
-// letters do not take: they are not settled, and come again with a sweep.
-func (j *Job) without(ctx context.Context, b *batch, unanswered []history.Key, dead []history.Dead) error {
-	left := make(map[history.Key]bool, len(unanswered))
-	for _, k := range unanswered {
-		left[k] = true
-	}
-	kept, err := j.keepDead(ctx, dead)
-	if err != nil {
-		return err
-	}
-	if !kept {
-		for _, l := range dead {
-			left[l.Key] = true
+// complete turns what was loaded into what is to be put. Most records are put as they are. Into each partial one it
+// folds the archive's record, and writes the result back to the cache: see fold. Only what the cache has
+// taken is put, so that all that is ever put are contents of the cache, whose cell times grow one after the other. The
+// others are returned as keys that have to come again.
+//
+// Every record counts as partial for a while after the cache has begun another life, or while this job does not know
+// when that was: another job may have archived a newer content, and may not have given it back to the cache yet.
+func (j *Job) complete(ctx context.Context, life string, loaded batch) (b batch, again []history.Key, err error) {
+	var partial batch
+	doubtful := !j.tookOver() || j.life.young(j.cfg.Doubt)
+	for i, e := range loaded.entries {
+		k := loaded.keys[i]
+		switch {
+		case e.Record.Settled(): // the archive has it already
+			b.settled = append(b.settled, history.Content{Key: k, Revision: e.Record.Revision})
+		case e.Record != nil && (e.Record.Partial || doubtful):
+			partial.add(k, e)
+		default:
+			b.add(k, e)
 		}
 	}
-	if len(left) == 0 {
-		return nil
-	}
-	j.leave(len(left))
-	all := *b
-	b.keys, b.entries = nil, nil
-	for i, k := range all.keys {
-		if !left[k] {
-			b.add(k, all.entries[i])
+	if len(partial.keys) > 0 {
+		if again, err = j.fold(ctx, life, &b, partial); err != nil {
+			return b, nil, err
 		}
 	}
-	return nil
-}
-
-// leave counts keys that are left to a later sweep. A put of them may land all the same.
-func (j *Job) leave(keys int) {
-	j.metrics.leftOut.Add(float64(keys))
-	j.left.Add(int64(keys))
-	j.givenUp()
-}
-
-// givenUp says that a put may be under way of which nobody awaits the answer, for as long as a try lasts.
-func (j *Job) givenUp() { j.landed.Store(time.Now().Add(j.cfg.Deadline).UnixMilli()) }
-
-// errLife means that nothing may be archived: the cache may have restarted since it was compared with
-// what this job has archived.
-var errLife = fmt.Errorf("%w: the cache is not known to be the one that was compared", history.ErrUnavailable)
-
-// sameLife fails with [errLife] unless the cache is still in a life. It is asked after
-// contents were loaded and before they are put: contents of a cache that came back older, and
-// those made from them since, must not overwrite what the archive has. So it is asked before they are completed in
-// the cache: what a clear has taken out of the archive would be missing in a whole record, and the clear in the cache.
-func (j *Job) sameLife(ctx context.Context, life string) error {
-	if j.cfg.Life == nil {
-		return nil
-	}
-	if name, err := j.askLife(ctx); err != nil || name != life {
-		return errLife
-	}
-	return nil
-}
-
-func (j *Job) askLife(ctx context.Context) (name string, err error) {
-	err = j.try(ctx, func(ctx context.Context) (err error) {
-		name, err = j.cfg.Life(ctx)
-		return err
-	})
-	return name, err
+	return b, again, nil
 }
 
 // fold completes partial records and adds to b those that the cache has taken. One that

@@ -16,7 +16,7 @@ import (
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history/part"
-	lately "github.com/playhead/playhead/internal/recent"
+	"github.com/playhead/playhead/internal/recent"
 	"github.com/playhead/playhead/internal/run"
 )
 
@@ -111,7 +111,7 @@ type Job struct {
 	cfg       Config
 	metrics   *metrics
 	archiving chan struct{} // held while keys are archived, see archive
-	recent    *recent       // nil without Config.Life
+	lastPut   *lastArchived // nil without Config.Life
 	life      life
 	unchecked unchecked
 	owned     atomic.Bool // a generation lasts
@@ -119,7 +119,7 @@ type Job struct {
 	noted     part.Notes  // users to be rolled
 	puts      struct {    // about how many, of users who were written to lately
 		mu sync.Mutex
-		of *lately.Map[string, int]
+		of *recent.Map[string, int]
 	}
 	removals part.Notes // users with deletes or clears, to be removed from their summaries
 	old      part.Notes // users for whom an old record was put
@@ -159,7 +159,7 @@ func New(cfg Config) (*Job, error) {
 	cfg.Pause = run.Default(cfg.Pause, 200*time.Millisecond)
 	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	j := &Job{cfg: cfg, metrics: newMetrics(cfg.Registry), archiving: make(chan struct{}, 1), begun: make(chan struct{})}
-	j.puts.of = lately.New[string, int](10_000, nil)
+	j.puts.of = recent.New[string, int](10_000, nil)
 	if cfg.Roller != nil {
 		part.RegisterNotes(cfg.Registry, func() int64 { return time.Now().UnixMilli() }, &j.noted, &j.untidy)
 	}
@@ -168,7 +168,7 @@ func New(cfg Config) (*Job, error) {
 		close(j.begun)
 	}
 	if cfg.Life != nil {
-		j.recent = &recent{max: cfg.Remember}
+		j.lastPut = &lastArchived{max: cfg.Remember}
 	}
 	return j, nil
 }

@@ -146,7 +146,7 @@ func (j *Job) repair(ctx context.Context, life string) error {
 		return ctx.Err()
 	}
 	restored := 0
-	all := j.recent.contents()
+	all := j.lastPut.contents()
 	j.unchecked.forget()
 	for part := range slices.Chunk(all, j.cfg.Batch) {
 		n, err := j.repairPart(ctx, life, part)

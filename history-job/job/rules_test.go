@@ -10,9 +10,9 @@ import (
 // ring does not keep their order.
 func TestContentsOfOneVersion(t *testing.T) {
 	k, other := history.Key{UID: "ann", Object: history.Object{ID: "1", Type: 1}}, history.Key{UID: "bob", Object: history.Object{ID: "1", Type: 1}}
-	r := &recent{max: 3}
+	r := &lastArchived{max: 3}
 	add := func(k history.Key, revision uint64) {
-		r.add([]history.Key{k}, []history.Entry{{Record: &history.Record{Version: 400, Revision: revision}}})
+		r.add(&batch{keys: []history.Key{k}, entries: []history.Entry{{Record: &history.Record{Version: 400, Revision: revision}}}})
 	}
 	add(other, 7)
 	add(k, 1)

@@ -63,9 +63,9 @@ func (l *life) get() (name string, compared bool) {
 	return l.name, l.compared
 }
 
-// recent is what a job archived last, a bounded number of keys, so that a cache which
+// lastArchived is what a job archived last, a bounded number of keys, so that a cache which
 // comes back with older content can be told what it has lost.
-type recent struct {
+type lastArchived struct {
 	mu   sync.Mutex
 	all  []archived // a ring once it is full
 	next int
@@ -81,14 +81,14 @@ type archived struct {
 
 // add remembers the contents of keys. It comes before the put: a restart of the cache
 // that is noticed while the put is under way must find them here.
-func (r *recent) add(keys []history.Key, entries []history.Entry) {
+func (r *lastArchived) add(b *batch) {
 	if r == nil {
 		return
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for i, e := range entries {
-		a := archived{key: keys[i]}
+	for i, e := range b.entries {
+		a := archived{key: b.keys[i]}
 		if e.Record != nil {
 			a.version, a.revision = e.Record.Version, e.Record.Revision
 		}
@@ -103,7 +103,7 @@ func (r *recent) add(keys []history.Key, entries []history.Entry) {
 
 // contents returns each key once, with its newest content. A key with several
 // contents of that version has no revision: which one is the latest is not known.
-func (r *recent) contents() []archived {
+func (r *lastArchived) contents() []archived {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	at := make(map[history.Key]int, len(r.all))

@@ -16,38 +16,38 @@ type mutant struct {
 }
 
 const (
-	merge       = "history/merge.go"
-	record      = "history/record.go"
-	shown       = "history/shown.go"
-	viewing     = "history/merge.go"
-	watched     = "history/watched.go"
-	query       = "history/cache.go"
-	pause       = "history/user.go"
-	cache       = "sim/cache.go"
-	archive     = "sim/archive.go"
-	fold        = "history-service/write/fold.go"
-	write       = "history-service/write/write.go"
-	writer      = "history-service/write/writer.go"
-	decide      = "history-service/write/decide.go"
-	reclaim     = "history-service/write/reclaim.go"
-	section     = "history-service/write/section.go"
-	sections    = "history-service/read/section.go"
-	reports     = "history-service/report/decode.go"
-	decode      = "history-service/rpc/apply.go"
-	page        = "history-service/read/page.go"
-	entries     = "history-service/read/entries.go"
-	tokens      = "history-service/read/tokens.go"
-	points      = "history-service/read/points.go"
-	changes     = "history-service/read/changes.go"
-	warm        = "history-service/read/warm.go"
-	flush       = "history-service/aggregate/hold.go"
-	complete    = "history-service/view/view.go"
-	jobGo       = "history-job/job/job.go"
-	jobPut      = "history-job/job/archive.go"
-	jobFold     = "history-job/job/complete.go"
-	jobRepair   = "history-job/job/repair.go"
-	jobTakeover = "history-job/job/takeover.go"
-	jobState    = "history-job/job/state.go"
+	merge     = "history/merge.go"
+	record    = "history/record.go"
+	shown     = "history/shown.go"
+	viewing   = "history/merge.go"
+	watched   = "history/watched.go"
+	query     = "history/cache.go"
+	pause     = "history/user.go"
+	cache     = "sim/cache.go"
+	archive   = "sim/archive.go"
+	fold      = "history-service/write/fold.go"
+	write     = "history-service/write/write.go"
+	writer    = "history-service/write/writer.go"
+	decide    = "history-service/write/decide.go"
+	reclaim   = "history-service/write/reclaim.go"
+	section   = "history-service/write/section.go"
+	sections  = "history-service/read/section.go"
+	reports   = "history-service/report/decode.go"
+	decode    = "history-service/rpc/apply.go"
+	page      = "history-service/read/page.go"
+	entries   = "history-service/read/entries.go"
+	tokens    = "history-service/read/tokens.go"
+	points    = "history-service/read/points.go"
+	changes   = "history-service/read/changes.go"
+	warm      = "history-service/read/warm.go"
+	flush     = "history-service/aggregate/hold.go"
+	complete  = "history-service/view/view.go"
+	jobGo     = "history-job/job/job.go"
+	jobPut    = "history-job/job/archive.go"
+	jobFold   = "history-job/job/complete.go"
+	jobRepair = "history-job/job/repair.go"
+	jobLife   = "history-job/job/life.go"
+	jobState  = "history-job/job/state.go"
 
 	rollGo   = "history/hbase/roll.go"
 	pbRoll   = "history/pebble/roll.go"
@@ -178,15 +178,15 @@ var mutants = []mutant{
 
 	// The job.
 	{name: "settle-first", rule: "settle before put", edits: []edit{
-		{jobPut, "\tif err := j.put(ctx, &b); err != nil {\n\t\treturn nil, err\n\t}\n\tput := contentsOf(b.keys, b.entries)\n", "\tput := contentsOf(b.keys, b.entries)\n"},
+		{jobPut, "\tif err := j.put(ctx, &b); err != nil {\n\t\treturn nil, err\n\t}\n\tput := append(b.contents(), b.settled...)\n", "\tput := append(b.contents(), b.settled...)\n"},
 		{jobPut, "\tj.trim(ctx, b.keys)\n\treturn again, nil\n", "\tif err := j.put(ctx, &b); err != nil {\n\t\treturn nil, err\n\t}\n\tj.trim(ctx, b.keys)\n\treturn again, nil\n"},
 	}},
 	{name: "put-once", rule: "a put that failed in part is settled in whole", edits: []edit{{jobPut, "again, last = append(again, cells[i]), err", "_ = err"}}},
-	{name: "left-settled", rule: "what the archive did not answer for is settled", edits: []edit{{jobFold, "if !left[k] {", "if len(left) > 0 {"}}},
+	{name: "left-settled", rule: "what the archive did not answer for is settled", edits: []edit{{jobPut, "if !left[k] {", "if len(left) > 0 {"}}},
 	{name: "no-users", rule: "clear marks and pauses do not reach the archive", edits: []edit{{jobPut, "k.IsUser() && (len(u.Cleared) > 0", "false && (len(u.Cleared) > 0"}}},
-	{name: "no-fold", rule: "a partial record is archived as it is", edits: []edit{{jobPut, "case e.Record != nil && (e.Record.Partial || doubtful):", "case e.Record != nil && e.Record.State == 0 && doubtful:"}}},
-	{name: "settle-now", rule: "the job settles what it read after the put", edits: []edit{{jobPut, "\tput := contentsOf(b.keys, b.entries)\n", "\tif b.keys, b.entries, err = j.load(ctx, b.keys); err != nil {\n\t\treturn nil, err\n\t}\n\tput := contentsOf(b.keys, b.entries)\n"}}},
-	{name: "skip-unsettled", rule: "the job leaves out what is not settled", edits: []edit{{jobPut, "case e.Record.Settled(): // the archive has it already", "case e.Record != nil && !e.Record.Settled():\n\t\tcase e.Record.Settled():"}}},
+	{name: "no-fold", rule: "a partial record is archived as it is", edits: []edit{{jobFold, "case e.Record != nil && (e.Record.Partial || doubtful):", "case e.Record != nil && e.Record.State == 0 && doubtful:"}}},
+	{name: "settle-now", rule: "the job settles what it read after the put", edits: []edit{{jobPut, "\tput := append(b.contents(), b.settled...)\n", "\tif loaded, err = j.load(ctx, b.keys); err != nil {\n\t\treturn nil, err\n\t}\n\tb.keys, b.entries = loaded.keys, loaded.entries\n\tput := append(b.contents(), b.settled...)\n"}}},
+	{name: "skip-unsettled", rule: "the job leaves out what is not settled", edits: []edit{{jobFold, "case e.Record.Settled(): // the archive has it already", "case e.Record != nil && !e.Record.Settled():\n\t\tcase e.Record.Settled():"}}},
 	{name: "no-restore", rule: "what the queue has is not given back", edits: []edit{{jobRepair, "if merged == nil || history.Same(merged, held) && !laterCell(g.contents[k], e.Record) {", "if true {"}}},
 	{name: "left-behind", rule: "what could not be compared with a new cache is not compared later", edits: []edit{{jobRepair, "j.unchecked.replace(part, left)", "j.unchecked.replace(part, left[:0])"}}},
 	{name: "restore-cleared", rule: "what was cleared is given back", edits: []edit{{jobRepair, "return e.User.Cut(r, k.Object.Type)", "return r"}}},
@@ -194,7 +194,7 @@ var mutants = []mutant{
 	{name: "no-repair", rule: "a cache that came back older is not repaired", edits: []edit{{jobRepair, "if err := j.repair(ctx, name); err != nil {", "if err := ctx.Err(); err != nil {"}}},
 	{name: "no-fence", rule: "contents of a cache that is not compared yet are put", shows: "the cache comes back older after the job has loaded contents of the life before; it puts them before it has asked which life the cache is in.", edits: []edit{{jobPut, "if err := j.sameLife(ctx, life); err != nil {", "if err := ctx.Err(); err != nil {"}}},
 	{name: "repair-beside", rule: "a repair does not wait for puts under way", shows: "a put waits while the cache comes back older and the service that held the record is dead; the repair reads the archive before the put lands: the cache stays older than the archive, without a mark.", edits: []edit{{jobRepair, "\tcase j.archiving <- struct{}{}:\n\t\tdefer func() { <-j.archiving }()\n", "\tdefault:\n"}}},
-	{name: "no-doubt", rule: "what is archived after the cache came back older is not folded with what another job has archived", shows: "a job archives a content and another one is given the key; the cache comes back older, and the other job, which knows nothing of it, puts what was made from the older content before the first one has compared.", edits: []edit{{jobPut, "j.life.young(j.cfg.Doubt)", "false"}}},
+	{name: "no-doubt", rule: "what is archived after the cache came back older is not folded with what another job has archived", shows: "a job archives a content and another one is given the key; the cache comes back older, and the other job, which knows nothing of it, puts what was made from the older content before the first one has compared.", edits: []edit{{jobFold, "j.life.young(j.cfg.Doubt)", "false"}}},
 	{name: "commit-first", rule: "commit before put", equivalent: "a key keeps its mark until it is settled, and the sweep finds it; what is queued with its content is read again when the cache has lost anything.", edits: []edit{
 		{jobGo, "\t\tkeys, left, err := j.restoreLost(ctx, d.Keys)\n", "\t\tif err := claim.Commit(ctx, d); err != nil {\n\t\t\treturn err\n\t\t}\n\t\tkeys, left, err := j.restoreLost(ctx, d.Keys)\n"},
 	}},
@@ -265,10 +265,10 @@ var mutants = []mutant{
 	{name: "marks-forgotten", rule: "a new hold begins with a new mark, and the queue is read again from the last sweep on", edits: append([]edit{rereadSince}, markRenewed...)},
 	{name: "marks-unseen", rule: "what waits in other buckets, or for long, does not count for how far the queue is read again", edits: []edit{{jobState, "!oldest.IsZero() && oldest.Before(at) {", "oldest.After(at) {"}}},
 	{name: "marks-trusted", rule: "new marks of what is written again after the cache was lost are taken for its age", edits: []edit{{jobState, "at.Before(w.since) || at.Add(-age).After(w.uncertain) {", "!at.Equal(w.since) {"}}},
-	{name: "memo-unread", rule: "a job that starts does not know since when something waits", edits: []edit{{jobTakeover, "\t\tj.waiting.since = since\n", ""}}},
-	{name: "memo-now", rule: "a memo says that all is archived by now", edits: []edit{{jobTakeover, "memo{j.waiting.since, ", "memo{time.Now(), "}}},
-	{name: "memo-first", rule: "a job that starts commits before it has a memo", edits: []edit{{jobTakeover, "\tj.leaveMemo()\n\tclose(j.begun)\n", "\tclose(j.begun)\n"}}},
-	{name: "start-trusted", rule: "a job that starts puts what is made of an older cache", edits: []edit{{jobTakeover, "\t\tj.life.doubt()\n", ""}}},
+	{name: "memo-unread", rule: "a job that starts does not know since when something waits", edits: []edit{{jobLife, "\t\tj.waiting.since = since\n", ""}}},
+	{name: "memo-now", rule: "a memo says that all is archived by now", edits: []edit{{jobLife, "memo{j.waiting.since, ", "memo{time.Now(), "}}},
+	{name: "memo-first", rule: "a job that starts commits before it has a memo", edits: []edit{{jobLife, "\tj.leaveMemo()\n\tclose(j.begun)\n", "\tclose(j.begun)\n"}}},
+	{name: "start-trusted", rule: "a job that starts puts what is made of an older cache", edits: []edit{{jobLife, "\t\tj.life.doubt()\n", ""}}},
 	{name: "twins", rule: "of two contents of one version the job remembers the first", edits: []edit{{jobState, "\t\t\tout[i].revision = 0\n", "\t\t\tbreak\n"}}},
 	{name: "put-order", rule: "of two writes that are put in the wrong order the earlier one is held", equivalent: "the later one is held beside it, so that what is held has all of it, and its base fails the compare.", edits: []edit{{flush, "case e.held.Record.CellTime <= held.Record.CellTime:", "case true:"}}},
 	{name: "restore-cell", rule: "what is given back is not put after what the archive has", equivalent: "for a while after another life has begun every record is folded with the archive's before it is put.", edits: []edit{{jobRepair, " && !laterCell(g.contents[k], e.Record)", ""}}},

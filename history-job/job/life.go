@@ -2,8 +2,37 @@ package job
 
 import (
 	"context"
+	"fmt"
 	"time"
+
+	"github.com/playhead/playhead/history"
 )
+
+// errLife means that nothing may be archived: the cache may have restarted since it was compared with
+// what this job has archived.
+var errLife = fmt.Errorf("%w: the cache is not known to be the one that was compared", history.ErrUnavailable)
+
+// sameLife fails with [errLife] unless the cache is still in a life. It is asked after
+// contents were loaded and before they are put: contents of a cache that came back older, and
+// those made from them since, must not overwrite what the archive has. So it is asked before they are completed in
+// the cache: what a clear has taken out of the archive would be missing in a whole record, and the clear in the cache.
+func (j *Job) sameLife(ctx context.Context, life string) error {
+	if j.cfg.Life == nil {
+		return nil
+	}
+	if name, err := j.askLife(ctx); err != nil || name != life {
+		return errLife
+	}
+	return nil
+}
+
+func (j *Job) askLife(ctx context.Context) (name string, err error) {
+	err = j.try(ctx, func(ctx context.Context) (err error) {
+		name, err = j.cfg.Life(ctx)
+		return err
+	})
+	return name, err
+}
 
 // takeOver reads the memos of the jobs before, once, and goes on from there. A cache in a life that none of them knew may be older
 // than what they have archived.

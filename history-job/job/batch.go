@@ -1,0 +1,60 @@
+package job
+
+import "github.com/playhead/playhead/history"
+
+// batch is keys with what was loaded of them.
+type batch struct {
+	keys    []history.Key
+	entries []history.Entry
+	settled []history.Content // are not put: the archive has them; settling them removes a mark that is left over
+}
+
+func (b *batch) add(k history.Key, e history.Entry) {
+	b.keys, b.entries = append(b.keys, k), append(b.entries, e)
+}
+
+// contents names what is put of a batch.
+func (b *batch) contents() []history.Content {
+	put := make([]history.Content, len(b.keys))
+	for i, k := range b.keys {
+		put[i].Key = k
+		if k.IsUser() {
+			put[i].Revision = b.entries[i].User.Revision
+		} else if r := b.entries[i].Record; r != nil {
+			put[i].Revision = r.Revision
+		}
+	}
+	return put
+}
+
+// unique returns each key once.
+func unique(keys []history.Key) []history.Key {
+	seen := make(map[history.Key]struct{}, len(keys))
+	out := make([]history.Key, 0, len(keys))
+	for _, k := range keys {
+		if _, again := seen[k]; !again {
+			seen[k] = struct{}{}
+			out = append(out, k)
+		}
+	}
+	return out
+}
+
+// byBucket orders keys by their buckets, because the cache settles keys of one bucket
+// together.
+func byBucket(keys []history.Key) []history.Key {
+	var next [history.Buckets + 1]int // where the next key of a bucket goes
+	for _, k := range keys {
+		next[history.BucketOf(k.UID)+1]++
+	}
+	for b := range history.Buckets {
+		next[b+1] += next[b]
+	}
+	out := make([]history.Key, len(keys))
+	for _, k := range keys {
+		b := history.BucketOf(k.UID)
+		out[next[b]] = k
+		next[b]++
+	}
+	return out
+}
