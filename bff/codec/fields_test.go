@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"iter"
 	"reflect"
+	"strings"
 	"testing"
 
 	"google.golang.org/protobuf/proto"
@@ -45,10 +46,10 @@ func fullItem(t *testing.T) *historyv1.Item {
 // TestEveryFieldIsRead writes all that a player may say. Only the origin and the time of receipt are
 // left, which the edge says.
 func TestEveryFieldIsRead(t *testing.T) {
-	b, err := codec.DecodeMessage("u1", []byte(`{"seq":1,"sent_at":"2026-03-01T20:16:00Z","first_flag":"2026-03-01","time_zone":"UTC","heartbeats":[
-		{"object":{"id":"a","type":2},"kind":"stop","position_ms":1,"duration_ms":2,"event_time":"2026-03-01T20:15:00Z",
+	const heartbeat = `{"object":{"id":"a","type":2},"kind":"stop","position_ms":1,"duration_ms":2,"event_time":"2026-03-01T20:15:00Z",
 		 "session":"s","device":"d","meta":{"a":"b"},"failed":true,"incognito":true,
-		 "started_at":"2026-03-01T20:14:00Z","watched_ms":3,"speed":1.5,"if_match":"1f"}]}`))
+		 "started_at":"2026-03-01T20:14:00Z","watched_ms":3,"speed":1.5,"if_match":"1f"}`
+	b, err := codec.DecodeMessage("u1", []byte(`{"seq":1,"sent_at":"2026-03-01T20:16:00Z","first_flag":"2026-03-01","time_zone":"UTC","heartbeats":[`+heartbeat+`]}`))
 	if err != nil || b.Refused() > 0 {
 		t.Fatal(err, b.Refused())
 	}
@@ -57,6 +58,11 @@ func TestEveryFieldIsRead(t *testing.T) {
 		if read := got.Has(field); read != (name != "origin" && name != "received_at_ms") {
 			t.Errorf("%s is read: %v", name, read)
 		}
+	}
+	documented := json.NewDecoder(strings.NewReader(heartbeat))
+	documented.DisallowUnknownFields()
+	if err := documented.Decode(new(codec.Heartbeat)); err != nil {
+		t.Errorf("what is read is not in the type that the API's documents are made of: %v", err)
 	}
 }
 
