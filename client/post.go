@@ -43,7 +43,7 @@ func (c *Client) overPost(ctx context.Context, token string, why error) (heard i
 			return noSign, joinRefusals(r, err)
 		}
 	}
-	c.cfg.Logger.Info("no WebSocket", "err", why)
+	c.cfg.Logger.Info("no WebSocket", "error", why)
 	c.cfg.Logger.Info("connected, by requests")
 	err = c.send(life, p)
 	c.closed(err)

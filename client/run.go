@@ -40,7 +40,7 @@ func (c *Client) Run(ctx context.Context) error {
 			failures = 0
 		}
 		wait := c.wait(err, failures)
-		c.cfg.Logger.Info("not connected", "err", err, "again_in", wait)
+		c.cfg.Logger.Info("not connected", "error", err, "again_in", wait)
 		pause(ctx, wait)
 	}
 }

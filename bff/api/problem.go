@@ -130,7 +130,7 @@ func (a *api) problem(ctx context.Context, err error) *problem {
 		p.Detail = "the record is another one, or gone"
 	case http.StatusInternalServerError:
 		p.Detail = "internal error"
-		a.cfg.Logger.ErrorContext(ctx, "request failed", "err", err, "request_id", p.RequestID)
+		a.cfg.Logger.ErrorContext(ctx, "request failed", "error", err, "request_id", p.RequestID)
 	default:
 		if len(p.Errors) > 0 {
 			p.Detail = p.Errors[0].Field + ": " + p.Errors[0].Reason

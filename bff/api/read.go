@@ -311,7 +311,7 @@ func (a *api) export(ctx context.Context, in *exportInput) (func(huma.Context), 
 		}
 		w.Header().Set("Content-Disposition", `attachment; filename="history.ndjson"`)
 		if err := sendPages(w, uidOf(ctx), first, a.rest(ctx, req, first)); err != nil {
-			a.cfg.Logger.WarnContext(ctx, "export cut off", "err", err, "request_id", requestID(ctx))
+			a.cfg.Logger.WarnContext(ctx, "export cut off", "error", err, "request_id", requestID(ctx))
 			panic(http.ErrAbortHandler)
 		}
 	}, nil

@@ -246,7 +246,7 @@ func (f *Flow) event(ctx context.Context, name string, content any) []byte {
 
 func (f *Flow) complain(ctx context.Context, err error) {
 	if err != nil && ctx.Err() == nil {
-		f.cfg.Logger.WarnContext(ctx, "what happens cannot be shown", "err", err)
+		f.cfg.Logger.WarnContext(ctx, "what happens cannot be shown", "error", err)
 	}
 }
 

@@ -193,7 +193,7 @@ func (k *keys) find(name string) (crypto.PublicKey, error) {
 	if now := time.Now(); now.Sub(k.checked) >= recheck {
 		k.checked = now
 		if err := k.refresh(); err != nil { // half a file, perhaps; the keys that are known stay good
-			k.log.Error("token keys not read", "err", err)
+			k.log.Error("token keys not read", "error", err)
 		}
 	}
 	if name == "" && len(k.byName) == 1 {

@@ -39,7 +39,7 @@ func (c *Client) discover(name string) {
 			last = addrs
 		}
 		if err != nil && !failed {
-			c.cfg.Logger.Warn("look-up failed, keeping what is known", "name", name, "err", err)
+			c.cfg.Logger.Warn("look-up failed, keeping what is known", "name", name, "error", err)
 		}
 		if failed = err != nil; failed {
 			c.known(name)

@@ -181,7 +181,7 @@ func (w *watchStream) run() {
 			backoff.Reset()
 		}
 		if ctx.Err() == nil && !backoff.Paused() {
-			w.link.cfg.Logger.Warn("watching broke off", "addr", w.link.peer.addr, "err", err)
+			w.link.cfg.Logger.Warn("watching broke off", "addr", w.link.peer.addr, "error", err)
 		}
 	}
 }

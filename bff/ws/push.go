@@ -71,7 +71,7 @@ func (s *session) push() {
 	for c := s.takePending(); c != nil; c = s.takePending() {
 		text, err := s.format.push(c)
 		if err != nil {
-			s.handler.cfg.Logger.Error("push failed", "err", err)
+			s.handler.cfg.Logger.Error("push failed", "error", err)
 			text, _ = s.format.push(&historyv1.Change{Resync: true}) // which never fails
 		}
 		if s.send(text, slow) != nil { // the connection is over

@@ -211,7 +211,7 @@ func (s *session) failure(err error) *codec.Failure {
 	case codes.DeadlineExceeded:
 		return &codec.Failure{Code: timeout, Detail: "no answer in time; what was sent may or may not be stored", RetryAfterMS: soon()}
 	}
-	s.handler.cfg.Logger.Error("message failed", "err", err)
+	s.handler.cfg.Logger.Error("message failed", "error", err)
 	return &codec.Failure{Code: internal, Detail: "internal error"}
 }
 

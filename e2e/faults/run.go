@@ -114,7 +114,7 @@ func (s scenario) try(ctx context.Context, o Options, es engines) Result {
 		t.res.Error = err.Error()
 	}
 	t.res.Acknowledged = t.book.count()
-	o.Log.Info("case done", "case", s.name, "lost", t.res.Lost, "resurrected", t.res.Resurrected, "err", t.res.Error, "took", time.Since(began).Round(100*time.Millisecond))
+	o.Log.Info("case done", "case", s.name, "lost", t.res.Lost, "resurrected", t.res.Resurrected, "error", t.res.Error, "took", time.Since(began).Round(100*time.Millisecond))
 	return *t.res
 }
 

@@ -289,7 +289,7 @@ func (a *damageReporter) found(k history.Key, err error) {
 		}
 		a.logged[k] = struct{}{}
 		a.log.Error("archive has a cell that cannot be read, and is served without it",
-			"row", history.RowKey(k.UID), "column", k.Member(), "err", err)
+			"row", history.RowKey(k.UID), "column", k.Member(), "error", err)
 	}
 	a.mu.Unlock()
 }

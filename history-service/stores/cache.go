@@ -296,7 +296,7 @@ func (n *Nodes) await(nd *node, uid string) {
 		}
 		n.mu.Unlock()
 		if over {
-			n.log.Info("a node of the cache is called again", "node", nd.name, "err", err)
+			n.log.Info("a node of the cache is called again", "node", nd.name, "error", err)
 			return
 		}
 		time.Sleep(probeEvery)

@@ -178,7 +178,7 @@ func (a *Archive) pageOf(ctx context.Context, c *contents, q history.Query) (his
 		return history.Page{}, fmt.Errorf("page of %s: %w", uid, err)
 	}
 	for _, d := range page.Damaged {
-		a.config.Logger.Error("cell cannot be read and is left out", "table", a.config.Table, "row", history.RowKey(uid), "column", columnOf(d.Object), "err", d.Err)
+		a.config.Logger.Error("cell cannot be read and is left out", "table", a.config.Table, "row", history.RowKey(uid), "column", columnOf(d.Object), "error", d.Err)
 	}
 	return page, nil
 }

@@ -151,7 +151,7 @@ func (a *Archive) answer(c Config, t shape, err error) error {
 func (a *Archive) checkTable(ctx context.Context, c Config, t shape) error {
 	families, err := describeTable(ctx, c, t.name)
 	if err != nil {
-		c.Logger.Warn("table not checked, the master of hbase does not answer", "table", t.name, "err", brief(err))
+		c.Logger.Warn("table not checked, the master of hbase does not answer", "table", t.name, "error", brief(err))
 		return nil
 	}
 	for i, name := range t.families {

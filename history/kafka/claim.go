@@ -307,7 +307,7 @@ func (r *reader) report(failed bool, err error) {
 	log := r.q.cfg.Logger.With("topic", r.q.cfg.Topic, "partition", r.partition, "offset", r.offset)
 	switch {
 	case failed && r.claim.failing.Add(1) == 1:
-		log.Warn("cannot read, will go on trying", "err", err)
+		log.Warn("cannot read, will go on trying", "error", err)
 	case !failed && r.claim.failing.Add(-1) == 0:
 		log.Info("reading again")
 	}

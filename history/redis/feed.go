@@ -333,7 +333,7 @@ func (s *subscription) lost(l *nodeConn, err error) {
 		}
 	}
 	if buckets > 0 {
-		s.cache.config.Log.Warn("feed interrupted", "addr", l.addr, "buckets", buckets, "err", err)
+		s.cache.config.Log.Warn("feed interrupted", "addr", l.addr, "buckets", buckets, "error", err)
 	}
 }
 
@@ -386,7 +386,7 @@ func (s *subscription) handle(l *nodeConn, message any) error {
 		}
 		changes, err := wire.Changes([]byte(what.Payload))
 		if err != nil {
-			s.cache.config.Log.Warn("unreadable changes", "channel", what.Channel, "err", err)
+			s.cache.config.Log.Warn("unreadable changes", "channel", what.Channel, "error", err)
 			return nil
 		}
 		s.handler(history.Notice{Changes: changes})

@@ -84,7 +84,7 @@ func (c *Cache) check(ctx context.Context) error {
 		if !c.config.AllowVolatile {
 			return err
 		}
-		c.config.Log.Warn("redis may lose acknowledged writes", "err", err)
+		c.config.Log.Warn("redis may lose acknowledged writes", "error", err)
 	}
 	if len(away) == 0 {
 		return nil
@@ -92,7 +92,7 @@ func (c *Cache) check(ctx context.Context) error {
 	if 2*len(away) >= len(nodes) {
 		return away[0]
 	}
-	c.config.Log.Warn("some masters do not answer, their users are refused", "masters", len(away), "err", away[0])
+	c.config.Log.Warn("some masters do not answer, their users are refused", "masters", len(away), "error", away[0])
 	return nil
 }
 

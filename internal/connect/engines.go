@@ -73,7 +73,7 @@ func (e *Engines) First(ctx context.Context) error {
 			if err == nil || final(err) {
 				return err
 			}
-			e.Log.Warn("engine does not answer, will go on trying", "engine", one.name, "flag", one.flag, "err", err)
+			e.Log.Warn("engine does not answer, will go on trying", "engine", one.name, "flag", one.flag, "error", err)
 			return nil
 		})
 	}
@@ -324,10 +324,10 @@ func (e *engine) judge(ctx context.Context, all *Engines) {
 func (e *Engines) tell(one *engine, lasted time.Duration, err error) {
 	switch {
 	case one.partial() != nil:
-		e.Log.Warn("part of an engine is away", "engine", one.name, "effect", "the users of that part are refused", "err", err)
+		e.Log.Warn("part of an engine is away", "engine", one.name, "effect", "the users of that part are refused", "error", err)
 		return
 	case err != nil:
-		e.Log.Warn("engine is away", "engine", one.name, "effect", effects[one.name], "err", err)
+		e.Log.Warn("engine is away", "engine", one.name, "effect", effects[one.name], "error", err)
 		return
 	}
 	e.Log.Info("engine is back", "engine", one.name, "away", lasted.Round(time.Second))
@@ -421,7 +421,7 @@ func (e *engine) lookFit(ctx context.Context, all *Engines) {
 	e.mu.Unlock()
 	switch {
 	case err != nil && was == nil:
-		all.Log.Error("engine may lose what it acknowledges", "engine", e.name, "err", err)
+		all.Log.Error("engine may lose what it acknowledges", "engine", e.name, "error", err)
 	case err == nil && was != nil:
 		all.Log.Info("engine keeps what it acknowledges again", "engine", e.name)
 	}

@@ -242,7 +242,7 @@ func Restarting(log *slog.Logger, name string, count func(), fn func(context.Con
 }
 
 func failure(name string, wait time.Duration, err error) []slog.Attr {
-	attrs := []slog.Attr{slog.String("worker", name), slog.Duration("restart_in", wait), slog.Any("err", err)}
+	attrs := []slog.Attr{slog.String("worker", name), slog.Duration("restart_in", wait), slog.Any("error", err)}
 	if p, ok := errors.AsType[*PanicError](err); ok {
 		attrs = append(attrs, slog.String("stack", string(p.Stack)))
 	}

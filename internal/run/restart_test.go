@@ -57,10 +57,10 @@ func TestRestartingComesBack(t *testing.T) {
 		if len(lines) != 2 {
 			t.Fatalf("log %q, want one line per restart", lines)
 		}
-		if got, want := lines[0], "err=broken"; !strings.Contains(got, want) || strings.Contains(got, "stack") {
+		if got, want := lines[0], "error=broken"; !strings.Contains(got, want) || strings.Contains(got, "stack") {
 			t.Errorf("log %q, want %q and no stack", got, want)
 		}
-		if got, want := lines[1], `err="panic: nil map"`; !strings.Contains(got, want) || !strings.Contains(got, "run_test.panics") {
+		if got, want := lines[1], `error="panic: nil map"`; !strings.Contains(got, want) || !strings.Contains(got, "run_test.panics") {
 			t.Errorf("log %q, want %q and a stack", got, want)
 		}
 	})
