@@ -150,8 +150,8 @@ func newDetails(r *historyv1.Record) Details {
 		PositionMS: r.PositionMs, Early: r.Early, Reset: FormatTime(r.ResetMs), Restored: r.Restored,
 		Duration: newReport(r.DurationVersion, r, r.DurationMs != 0), Meta: newReport(r.MetaVersion, r, len(r.Meta) > 0),
 	}
-	if r.FirmVersion != 0 {
-		d.NonEarly = &Earlier{*newReport(r.FirmVersion, r, true), r.FirmPositionMs}
+	if r.NonEarlyVersion != 0 {
+		d.NonEarly = &Earlier{*newReport(r.NonEarlyVersion, r, true), r.NonEarlyPositionMs}
 	}
 	for _, p := range r.Peaks {
 		d.Peaks = append(d.Peaks, Peak{FormatTime(p.TimeMs), p.PositionMs})
@@ -386,7 +386,7 @@ func (d *lineDecoder) start(field string, in *Peak) (at, position int64) {
 
 func (d *lineDecoder) rest(r *historyv1.Record) {
 	if e := d.line.Details.NonEarly; e != nil {
-		r.FirmVersion, r.FirmPositionMs = d.version("details.non_early", &e.Report, true), e.PositionMS
+		r.NonEarlyVersion, r.NonEarlyPositionMs = d.version("details.non_early", &e.Report, true), e.PositionMS
 	}
 	if c := d.line.Details.Dismissed; c != nil {
 		rank := history.RankDismissed

@@ -25,7 +25,7 @@ func fullRecord(t *testing.T) *historyv1.Record {
 	r := &historyv1.Record{
 		State: historyv1.State_STATE_PAUSED, Version: v(0, 0), OriginalVersion: v(-99, 0), PositionMs: 5, Early: true, Restored: true, ResetMs: 1772396099999,
 		DurationMs: 90000, DurationVersion: v(-300, 0), Session: "s", Device: "d", Meta: map[string]string{"a": "b"}, MetaVersion: v(-400, 1),
-		FirmVersion: v(-200, 1), FirmPositionMs: 61000, UnknownVersion: v(-500, 0),
+		NonEarlyVersion: v(-200, 1), NonEarlyPositionMs: 61000, UnknownVersion: v(-500, 0),
 		Peaks:       []*historyv1.Peak{{TimeMs: 1772396000000, PositionMs: 70000}},
 		Completions: []*historyv1.Completion{{TimeMs: 1772396000000, Viewing: 1 << 63}}, PlaysBefore: 2, PlaysBeforeMs: 1772390000000,
 		Watched: []*historyv1.Watched{
@@ -62,7 +62,7 @@ func exported(t *testing.T, r *historyv1.Record) []byte {
 func TestEveryFieldOfAnExport(t *testing.T) {
 	parts := map[protoreflect.Name][]protoreflect.Name{ // which are there or not together
 		"duration_ms": {"duration_version"}, "meta": {"meta_version"}, "plays_before": {"plays_before_ms"},
-		"watched_before_ms": {"watched_before_time_ms"}, "firm_version": {"firm_position_ms"}, "start_ms": {"start_position_ms"},
+		"watched_before_ms": {"watched_before_time_ms"}, "non_early_version": {"non_early_position_ms"}, "start_ms": {"start_position_ms"},
 	}
 	full := fullRecord(t)
 	fields := full.ProtoReflect().Descriptor().Fields()

@@ -38,7 +38,7 @@ func TestJudge(t *testing.T) {
 	played.StartedAt, played.Watched = base-60_000, 30_000
 	goesOn := played
 	goesOn.Watched = 60_000
-	nonEarly.StartedAt, nonEarly.Session = base-60_000, "firm"
+	nonEarly.StartedAt, nonEarly.Session = base-60_000, "n"
 	mistake := sent(history.KindStart, 9, 0, true)
 	tests := []struct {
 		name    string

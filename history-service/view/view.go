@@ -135,3 +135,12 @@ func seen(it *historyv1.Item) uint64 {
 func appendText(b []byte, s string) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
 }
+
+// Summary returns a summary as readers see it.
+func Summary(s history.Summary) *historyv1.Summary {
+	s = s.Total()
+	return &historyv1.Summary{
+		Object:  &historyv1.Object{Id: s.Object.ID, Type: s.Object.Type},
+		FirstMs: s.First, LastMs: s.Last, Plays: s.Plays, WatchedMs: s.Watched, FurthestMs: s.Furthest, DurationMs: s.Duration, Completed: s.Finished,
+	}
+}

@@ -178,6 +178,15 @@ func reportsOn(uid string, objects []*historyv1.Object, same report.Report) ([]r
 	return reports, nil
 }
 
+// carryOut folds and stores a batch that is no player's: no clock is corrected, and no first of the day asked for. The user's
+// devices are told of what it changes.
+func (w *Writer) carryOut(ctx context.Context, b *batch) {
+	w.prepare(b)
+	w.load(ctx, b)
+	w.store(ctx, b)
+	w.cfg.Notify.Changed(b.changes())
+}
+
 // Dismiss takes objects out of what is offered to go on with, or offers them again. The
 // decision is part of the record, and archived with it. Of an object without a visible record
 // there is nothing to decide.
@@ -189,10 +198,7 @@ func (w *Writer) Dismiss(ctx context.Context, req *historyv1.DismissRequest) (*h
 	ctx, cancel := w.bounded(ctx)
 	defer cancel()
 	b := &batch{reports: reports}
-	w.prepare(b)
-	w.load(ctx, b)
-	w.store(ctx, b)
-	w.cfg.Notify.Changed(b.changes())
+	w.carryOut(ctx, b)
 	resp := &historyv1.DismissResponse{}
 	for _, g := range b.groups {
 		if g.failed {
@@ -230,10 +236,7 @@ func (w *Writer) Mark(ctx context.Context, req *historyv1.MarkRequest) (*history
 	ctx, cancel := w.bounded(ctx)
 	defer cancel()
 	b := &batch{reports: reports}
-	w.prepare(b)
-	w.load(ctx, b)
-	w.store(ctx, b)
-	w.cfg.Notify.Changed(b.changes())
+	w.carryOut(ctx, b)
 	w.tellBackend(b, nil)
 	resp := &historyv1.MarkResponse{Records: Result{batch: b}.Items(true)}
 	for i := range reports {

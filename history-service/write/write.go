@@ -571,11 +571,7 @@ func (w *Writer) Import(ctx context.Context, uid string, reports []report.Report
 			return fmt.Errorf("import: %w", err)
 		}
 	}
-	b := &batch{reports: reports, whole: true}
-	w.prepare(b)
-	w.load(ctx, b)
-	w.store(ctx, b)
-	w.cfg.Notify.Changed(b.changes())
+	w.carryOut(ctx, &batch{reports: reports, whole: true})
 	w.metrics.count(reports)
 	return nil
 }

@@ -36,37 +36,37 @@ const (
 
 // The tags of a record, as the messages number the fields.
 const (
-	tagRevision        = 1<<3 | wireFixed
-	tagCellDrift       = 2<<3 | wireInt
-	tagVersion         = 3<<3 | wireInt
-	tagState           = 4<<3 | wireInt
-	tagPosition        = 5<<3 | wireInt
-	tagDuration        = 6<<3 | wireInt
-	tagDurationVersion = 7<<3 | wireInt
-	tagSession         = 8<<3 | wireBytes
-	tagDevice          = 9<<3 | wireBytes
-	tagMeta            = 10<<3 | wireBytes
-	tagMetaVersion     = 11<<3 | wireInt
-	tagPeak            = 12<<3 | wireBytes
-	tagCompletion      = 13<<3 | wireBytes
-	tagPlaysBefore     = 14<<3 | wireInt
-	tagPlaysBeforeAt   = 15<<3 | wireInt
-	tagReset           = 16<<3 | wireInt
-	tagPartial         = 17<<3 | wireInt
-	tagEarly           = 18<<3 | wireInt
-	tagFirmVersion     = 19<<3 | wireInt
-	tagFirmPosition    = 20<<3 | wireInt
-	tagWatch           = 21<<3 | wireBytes
-	tagWatchedBefore   = 22<<3 | wireInt
-	tagWatchedBeforeAt = 23<<3 | wireInt
-	tagUnknownVersion  = 24<<3 | wireInt
-	tagRestored        = 25<<3 | wireInt
-	tagOriginal        = 26<<3 | wireInt
-	tagDismissed       = 27<<3 | wireInt
-	tagStart           = 28<<3 | wireInt
-	tagStartPosition   = 29<<3 | wireInt
-	tagViewings        = 30<<3 | wireBytes
-	lastField          = 30 // of a record; what is beyond is unknown
+	tagRevision         = 1<<3 | wireFixed
+	tagCellDrift        = 2<<3 | wireInt
+	tagVersion          = 3<<3 | wireInt
+	tagState            = 4<<3 | wireInt
+	tagPosition         = 5<<3 | wireInt
+	tagDuration         = 6<<3 | wireInt
+	tagDurationVersion  = 7<<3 | wireInt
+	tagSession          = 8<<3 | wireBytes
+	tagDevice           = 9<<3 | wireBytes
+	tagMeta             = 10<<3 | wireBytes
+	tagMetaVersion      = 11<<3 | wireInt
+	tagPeak             = 12<<3 | wireBytes
+	tagCompletion       = 13<<3 | wireBytes
+	tagPlaysBefore      = 14<<3 | wireInt
+	tagPlaysBeforeAt    = 15<<3 | wireInt
+	tagReset            = 16<<3 | wireInt
+	tagPartial          = 17<<3 | wireInt
+	tagEarly            = 18<<3 | wireInt
+	tagNonEarlyVersion  = 19<<3 | wireInt
+	tagNonEarlyPosition = 20<<3 | wireInt
+	tagWatch            = 21<<3 | wireBytes
+	tagWatchedBefore    = 22<<3 | wireInt
+	tagWatchedBeforeAt  = 23<<3 | wireInt
+	tagUnknownVersion   = 24<<3 | wireInt
+	tagRestored         = 25<<3 | wireInt
+	tagOriginal         = 26<<3 | wireInt
+	tagDismissed        = 27<<3 | wireInt
+	tagStart            = 28<<3 | wireInt
+	tagStartPosition    = 29<<3 | wireInt
+	tagViewings         = 30<<3 | wireBytes
+	lastField           = 30 // of a record; what is beyond is unknown
 
 	tagMetaKey   = 1<<3 | wireBytes
 	tagMetaValue = 2<<3 | wireBytes
@@ -125,8 +125,8 @@ func AppendRecord(dst []byte, r *history.Record) []byte {
 	dst = appendInt(dst, tagReset, r.Reset)
 	dst = appendFlag(dst, tagPartial, r.Partial)
 	dst = appendFlag(dst, tagEarly, r.Early)
-	dst = appendInt(dst, tagFirmVersion, int64(r.NonEarly.Version))
-	dst = appendInt(dst, tagFirmPosition, r.NonEarly.Position)
+	dst = appendInt(dst, tagNonEarlyVersion, int64(r.NonEarly.Version))
+	dst = appendInt(dst, tagNonEarlyPosition, r.NonEarly.Position)
 	if len(r.Watches) > 0 {
 		own := history.DeviceOf(r.Device)
 		for i := range r.Watches {
@@ -403,9 +403,9 @@ func numberOf(r *history.Record, tag uint64) *int64 {
 		return &r.PlaysBeforeAt
 	case tagReset:
 		return &r.Reset
-	case tagFirmVersion:
+	case tagNonEarlyVersion:
 		return (*int64)(&r.NonEarly.Version)
-	case tagFirmPosition:
+	case tagNonEarlyPosition:
 		return &r.NonEarly.Position
 	case tagWatchedBefore:
 		return &r.WatchedBefore

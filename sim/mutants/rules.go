@@ -78,7 +78,7 @@ var mutants = []mutant{
 	{name: "peaks", rule: "the fold forgets the furthest position", edits: []edit{{merge, "\tm.mergePeaks(other)\n", ""}}},
 	{name: "completions", rule: "the fold forgets plays", edits: []edit{{merge, "\tm.mergeCompletions(other)\n", ""}}},
 	{name: "watches", rule: "the fold forgets watched time", edits: []edit{{merge, "\tm.mergeWatches(other)\n", ""}}},
-	{name: "firm", rule: "the fold forgets where to go on", edits: []edit{{merge, "\tm.mergeNonEarly(other)\n", ""}}},
+	{name: "non-early", rule: "the fold forgets where to go on", edits: []edit{{merge, "\tm.mergeNonEarly(other)\n", ""}}},
 	{name: "meta", rule: "the fold forgets metadata", edits: []edit{{merge, "\tm.mergeMeta(other)\n", ""}}},
 	{name: "duration", rule: "the fold forgets the duration", edits: []edit{{merge, "\tm.mergeDuration(other)\n", ""}}},
 	{name: "reset", rule: "a delete takes away only what is known when it comes", edits: []edit{{merge, "reset := max(a.Reset, b.Reset)", "reset := a.Reset"}}},

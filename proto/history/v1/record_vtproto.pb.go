@@ -181,15 +181,15 @@ func (m *Record) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 			dAtA[i] = 0xaa
 		}
 	}
-	if m.FirmPositionMs != 0 {
-		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.FirmPositionMs))
+	if m.NonEarlyPositionMs != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.NonEarlyPositionMs))
 		i--
 		dAtA[i] = 0x1
 		i--
 		dAtA[i] = 0xa0
 	}
-	if m.FirmVersion != 0 {
-		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.FirmVersion))
+	if m.NonEarlyVersion != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.NonEarlyVersion))
 		i--
 		dAtA[i] = 0x1
 		i--
@@ -1146,11 +1146,11 @@ func (m *Record) SizeVT() (n int) {
 	if m.Early {
 		n += 3
 	}
-	if m.FirmVersion != 0 {
-		n += 2 + protohelpers.SizeOfVarint(uint64(m.FirmVersion))
+	if m.NonEarlyVersion != 0 {
+		n += 2 + protohelpers.SizeOfVarint(uint64(m.NonEarlyVersion))
 	}
-	if m.FirmPositionMs != 0 {
-		n += 2 + protohelpers.SizeOfVarint(uint64(m.FirmPositionMs))
+	if m.NonEarlyPositionMs != 0 {
+		n += 2 + protohelpers.SizeOfVarint(uint64(m.NonEarlyPositionMs))
 	}
 	if len(m.Watched) > 0 {
 		for _, e := range m.Watched {
