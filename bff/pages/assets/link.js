@@ -1,6 +1,6 @@
 // @ts-check
 import { below } from './browser.js';
-import { longest } from './outbox.js';
+import { backoff, longest } from './outbox.js';
 
 const fits = /^[\w.~+-]+$/; // into the name of a subprotocol
 const refusedWait = 5_000; // milliseconds until a refused token is tried again
@@ -283,12 +283,11 @@ export class Link {
   /** @param {{code: number, reason: string}} why @param {number} [asked] milliseconds @param {number} [least] milliseconds */
   #retry({ code, reason }, asked, least = this.#posting ? this.#config.maxWait : 0) {
     if (this.#socket || this.#connecting) return;
-    const { minWait, maxWait } = this.#config;
     const now = this.#page.elapsed();
     const random = this.#page.random();
-    const backoff = random * Math.min(minWait * 2 ** Math.min(this.#failures++, 16), maxWait);
-    if (asked !== undefined) this.#asked = now + Math.min(asked, longest) + random * minWait;
-    const wait = Math.max(this.#asked - now, asked === undefined ? least + backoff : 0);
+    const pause = backoff(this.#config, this.#failures++, random);
+    if (asked !== undefined) this.#asked = now + Math.min(asked, longest) + random * this.#config.minWait;
+    const wait = Math.max(this.#asked - now, asked === undefined ? least + pause : 0);
     this.#later(wait);
     if (!this.#posting) this.#listener.closed({ code, reason, wait });
   }

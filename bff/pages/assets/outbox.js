@@ -20,6 +20,14 @@ export const least = 5; // milliseconds that a clock is set by: less is between 
 const patientTries = 3; // of a report alone, before others go first
 
 /**
+ * The milliseconds until the next attempt: a part of what doubles with each failure in a row.
+ * @param {{minWait: number, maxWait: number}} config @param {number} failures before this one @param {number} part from 0 to 1
+ */
+export function backoff({ minWait, maxWait }, failures, part) {
+  return part * Math.min(minWait * 2 ** Math.min(failures, 16), maxWait);
+}
+
+/**
  * The reports that the edge has not answered, oldest first, and what to do with them: a
  * machine without timers, connection or storage. Each event is a method; what it returns
  * is to be told, and next() says what to send. `docs/clients.md` has the rules. Times are
@@ -352,8 +360,7 @@ export class Outbox {
 
   /** Waits longer and longer. @param {number} now */
   #pause(now) {
-    const { minWait, maxWait, random } = this.#config;
-    this.#rest = now + (0.5 + random() / 2) * Math.min(minWait * 2 ** Math.min(this.#idle++, 16), maxWait);
+    this.#rest = now + backoff(this.#config, this.#idle++, 0.5 + this.#config.random() / 2);
   }
 
   /** Lets others go first, if it still waits. @param {Item} item */
