@@ -43,7 +43,7 @@ export function backups(api, { before, after }) {
     await before();
     const report = await api.import(/** @type {FileList} */ (file.files)[0], restore.checked);
     await after();
-    return told(report, restore.checked);
+    return outcome(report, restore.checked);
   });
 }
 
@@ -59,7 +59,7 @@ function save(blob) {
  * @param {{rows: number, statuses: Record<string, number>, refused: {line: number, status: string, error?: {field: string, reason: string}}[]}} report
  * @param {boolean} restored
  */
-export function told({ rows, statuses, refused }, restored) {
+export function outcome({ rows, statuses, refused }, restored) {
   if (rows === 0) return t('There is nothing in this file.');
   const n = (/** @type {string[]} */ ...names) => names.reduce((sum, name) => sum + (statuses[name] ?? 0), 0);
   const parts = [

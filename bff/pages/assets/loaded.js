@@ -19,7 +19,7 @@ export class LoadedHistory {
   grouped = true;
   open = new Set();
   /** Changes by others while the list is read: an answer may be older. @type {{items: any[], removed: any[]}[] | undefined} */
-  told;
+  pushes;
   #records = new Map();
   /** The records, newest first; undefined where they have changed since. @type {any[] | undefined} */
   #sorted;
@@ -48,12 +48,12 @@ export class LoadedHistory {
     this.cursor = end.cursor;
     this.more = end.has_more;
     this.searched += end.searched ?? 0;
-    for (const push of this.told ?? []) this.#take(push);
+    for (const push of this.pushes ?? []) this.#take(push);
   }
 
   /** Takes what others have changed, unless it belongs further down, or not into the list. @param {{items: any[], removed: any[]}} push */
   change(push) {
-    this.told?.push(push);
+    this.pushes?.push(push);
     this.#take(push);
   }
 
@@ -80,7 +80,7 @@ export class LoadedHistory {
   }
 
   clear() {
-    this.told = undefined;
+    this.pushes = undefined;
     this.replace([], { cursor: '', has_more: false });
     this.fresh = true;
   }

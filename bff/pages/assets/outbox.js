@@ -6,7 +6,7 @@
  *   event_time: string, session?: string, if_match?: string, [more: string]: any}} Heartbeat
  * @typedef {{status: string, record?: any, error?: any}} Result
  * @typedef {{add(session: string): void, has(session: string): boolean}} Sessions that pages of this device have reported
- * @typedef {{heartbeat: Heartbeat, result: Result}} Told what became of a report
+ * @typedef {{heartbeat: Heartbeat, result: Result}} Outcome of a report
  * @typedef {{beat: Heartbeat, id: string, text: string, object: string, viewing: string, bytes: number, tries: number, sent: boolean, zero: number | null}} Item
  *   `id` names it in all pages that share a storage; `zero` is what the device's clock, which gave its times, showed when nothing had elapsed; null for times of the history
  */
@@ -49,7 +49,7 @@ export class Outbox {
   #room = beginning;
   #ceiling = most.bytes;
   #rest = 0; // until then nothing is sent
-  #idle = 0; // messages in a row that settled nothing
+  #idle = 0; // messages in a row by which no report was answered
   /** The etag that the player goes on from, by object. @type {Map<string, string>} */
   #known = new Map();
   /** When the doubt about an object began. @type {Map<string, number>} */
@@ -80,7 +80,7 @@ export class Outbox {
 
   // The player's events.
 
-  /** @param {Heartbeat} beat @param {number} [zero] of the device's clock @param {Clock} [clock] @returns {Told[]} */
+  /** @param {Heartbeat} beat @param {number} [zero] of the device's clock @param {Clock} [clock] @returns {Outcome[]} */
   report(beat, zero = 0, clock) {
     const { item, wrong } = this.#parse(beat);
     if (!item) return [refusal(beat, wrong ?? '')];
@@ -90,12 +90,12 @@ export class Outbox {
     const guard = item.beat.if_match ?? this.#guard(item.object);
     if (guard) item.beat.if_match = guard;
     write(item);
-    const told = this.#add([...this.#items, item]);
+    const outcomes = this.#add([...this.#items, item]);
     if (!this.#live) this.#unknown(item.object);
-    return told;
+    return outcomes;
   }
 
-  /** Takes over what another page left, except what waits here too. @param {Heartbeat[]} beats @param {number} [zero] of the device's clock @returns {Told[]} */
+  /** Takes over what another page left, except what waits here too. @param {Heartbeat[]} beats @param {number} [zero] of the device's clock @returns {Outcome[]} */
   adopt(beats, zero = 0) {
     const here = new Set(this.#items.flatMap(({ id, text }) => [id, text])); // a text may have other times by now, and another guard
     const parsed = beats.map((beat) => this.#parse(beat, zero));
@@ -160,13 +160,13 @@ export class Outbox {
   /**
    * The connection ended, with the code of a close frame. A message that was on its way may
    * have arrived or not.
-   * @param {number} code @param {string} reason @param {number} now @returns {Told[]}
+   * @param {number} code @param {string} reason @param {number} now @returns {Outcome[]}
    */
   closed(code, reason, now) {
-    const told = !this.#sent ? [] : code === 1007 || code === 1009 ? this.refused(code === 1009, reason, now) : this.failed(now, true);
+    const outcomes = !this.#sent ? [] : code === 1007 || code === 1009 ? this.refused(code === 1009, reason, now) : this.failed(now, true);
     this.left();
     this.doubt();
-    return told;
+    return outcomes;
   }
 
   /** The connection ended as the page wanted. Doubt begins when it says so. */
@@ -206,20 +206,20 @@ export class Outbox {
     return this.#sent !== null && now >= this.wake();
   }
 
-  /** @param {Result[]} results @param {number} now @returns {Told[]} */
+  /** @param {Result[]} results @param {number} now @returns {Outcome[]} */
   answered(results, now) {
     const sent = this.#sent;
     if (!sent) return [];
     if (results.length !== sent.items.length || !results.every((result) => result?.status)) return this.failed(now);
     this.#sent = null;
     if (now - sent.at <= this.#config.patience / 4) this.#room = Math.min(this.#ceiling, Math.max(this.#room, 2 * sent.bytes));
-    const told = sent.items.flatMap((item, i) => this.#settle(item, results[i], sent));
-    if (sent.items.length > 0 && told.length === 0) this.#pause(now);
+    const outcomes = sent.items.flatMap((item, i) => this.#takeAnswer(item, results[i], sent));
+    if (sent.items.length > 0 && outcomes.length === 0) this.#pause(now);
     else this.#idle = 0;
-    return told;
+    return outcomes;
   }
 
-  /** The message was not answered, or by an error that may pass. @param {number} now @param {boolean} [gone] the connection is @returns {Told[]} */
+  /** The message was not answered, or by an error that may pass. @param {number} now @param {boolean} [gone] the connection is @returns {Outcome[]} */
   failed(now, gone = false) {
     const items = this.#halve();
     if (items.length === 1 && ++items[0].tries >= patientTries) this.#putBack(items[0]);
@@ -227,7 +227,7 @@ export class Outbox {
     return [];
   }
 
-  /** The message will never be taken as it is. @param {boolean} large @param {string} reason @param {number} now @param {string} [where] in the message @returns {Told[]} */
+  /** The message will never be taken as it is. @param {boolean} large @param {string} reason @param {number} now @param {string} [where] in the message @returns {Outcome[]} */
   refused(large, reason, now, where = '') {
     const items = this.#halve();
     if (large) this.#ceiling = this.#room;
@@ -239,7 +239,7 @@ export class Outbox {
     return items.flatMap((item) => this.#giveUp(item, { status: 'invalid', error: { field, reason } }));
   }
 
-  /** The edge asks to wait. @param {number} ms @param {number} now @returns {Told[]} */
+  /** The edge asks to wait. @param {number} ms @param {number} now @returns {Outcome[]} */
   postponed(ms, now) {
     this.#sent = null;
     this.#rest = now + Math.min(ms, longest) + this.#config.random() * this.#config.minWait;
@@ -290,13 +290,13 @@ export class Outbox {
     if (begun.zero !== zero) move(beat, 'started_at', zero - begun.zero);
   }
 
-  /** @param {Item[]} items @returns {Told[]} */
+  /** @param {Item[]} items @returns {Outcome[]} */
   #add(items) {
     this.#items = items;
     this.changed = true;
-    const told = [];
-    while (this.#items.length > this.#config.queue) told.push(...this.#shed());
-    return told;
+    const outcomes = [];
+    while (this.#items.length > this.#config.queue) outcomes.push(...this.#shed());
+    return outcomes;
   }
 
   /** The etag that a report of an object made now must find. @param {string} object */
@@ -318,7 +318,7 @@ export class Outbox {
     if (forgotten !== undefined) this.#doubted.delete(forgotten);
   }
 
-  /** Gives one up. @returns {Told[]} */
+  /** Gives one up. @returns {Outcome[]} */
   #shed() {
     const furthest = new Map(); // of the later reports of a viewing
     const sent = new Set(this.#sent?.items);
@@ -371,8 +371,8 @@ export class Outbox {
     this.#items = [...this.#items.filter(({ object }) => object !== item.object), ...mates];
   }
 
-  /** @param {Item} item @param {Result} result @param {{live: boolean, doubt: number}} sent when it was @returns {Told[]} */
-  #settle(item, result, sent) {
+  /** @param {Item} item @param {Result} result @param {{live: boolean, doubt: number}} sent when it was @returns {Outcome[]} */
+  #takeAnswer(item, result, sent) {
     const { status, record } = result;
     if (status === 'unavailable') {
       this.#putBack(item);
@@ -383,9 +383,9 @@ export class Outbox {
     const first = this.#known.get(item.object) === noRecord && record && notLater(record, item.beat);
     if (own || (record && status === 'stored' && (item.beat.if_match || first))) this.#goesOn(item, record, sent);
     else if (record && !this.#doubted.has(item.object) && notLater(record, item.beat) && !this.#overtaken(item.object, record)) this.#know(item.object, record.etag);
-    const told = this.#tell(item, result);
+    const outcomes = this.#tell(item, result);
     if (!['stored', 'stale'].includes(status)) this.#passOn(item);
-    return told;
+    return outcomes;
   }
 
   /** Whether this device made a record, in whichever page. @param {any} record @param {Heartbeat} beat */
@@ -409,7 +409,7 @@ export class Outbox {
     else this.#doubted.set(item.object, since); // also where it was not known before
   }
 
-  /** @param {Item} item @param {Result} result @param {boolean} own @returns {Told[]} */
+  /** @param {Item} item @param {Result} result @param {boolean} own @returns {Outcome[]} */
   #conflict(item, result, own) {
     const { record } = result;
     if (own) { // an answer was lost
@@ -447,11 +447,11 @@ export class Outbox {
     return seen !== undefined && !(record && Date.parse(record.event_time) >= seen);
   }
 
-  /** Tells of a report that was not answered. If it was sent it may be stored. @param {Item} item @param {Result} result @returns {Told[]} */
+  /** Tells of a report that was not answered. If it was sent it may be stored. @param {Item} item @param {Result} result @returns {Outcome[]} */
   #giveUp(item, result) {
-    const told = this.#tell(item, result);
+    const outcomes = this.#tell(item, result);
     if (!item.sent) this.#passOn(item);
-    return told;
+    return outcomes;
   }
 
   /** Where the first report of an object of which no record was known has left none, the next one is the first. @param {Item} item */
@@ -464,7 +464,7 @@ export class Outbox {
     write(next);
   }
 
-  /** Removes a report that was told of. @param {Item} item @param {Result} result @returns {Told[]} */
+  /** Removes a report, and returns its outcome, once. @param {Item} item @param {Result} result @returns {Outcome[]} */
   #tell(item, result) {
     const left = this.#items.filter((other) => other !== item);
     if (left.length === this.#items.length) return []; // it was before
@@ -545,7 +545,7 @@ function size(items) {
   return items.reduce((sum, item) => sum + item.bytes + 1, envelope);
 }
 
-/** @param {Heartbeat} heartbeat @param {string} reason @returns {Told} */
+/** @param {Heartbeat} heartbeat @param {string} reason @returns {Outcome} */
 function refusal(heartbeat, reason) {
   return { heartbeat, result: { status: 'invalid', error: { field: '', reason } } };
 }

@@ -162,10 +162,10 @@ function nameApart() {
   const windows = new BroadcastChannel('playhead.device');
   const me = crypto.getRandomValues(new Uint32Array(1))[0];
   const ask = () => windows.postMessage({ asks: me, name: about.device });
-  windows.addEventListener('message', ({ data: { asks, told, name } }) => {
+  windows.addEventListener('message', ({ data: { asks, answers, name } }) => {
     if (name !== about.device) return;
-    if (asks) windows.postMessage({ told: asks, name });
-    if (told !== me) return;
+    if (asks) windows.postMessage({ answers: asks, name });
+    if (answers !== me) return;
     kept.removeItem('playhead.device');
     about.device = deviceName();
     write(find('#device', HTMLElement), about.device);

@@ -126,13 +126,13 @@ export class Playhead extends EventTarget {
    */
   async changes(since) {
     /** @type {Map<string, {record?: any, removed?: any}>} */
-    const told = new Map();
+    const latest = new Map();
     for (;;) {
       const { items, removed, has_more: more, ...page } = await this.#read(`/v1/changes${since ? `?since=${encodeURIComponent(since)}` : ''}`);
-      for (const record of items) told.set(`${record.object.type}/${record.object.id}`, { record });
-      for (const one of removed) told.set(`${one.type}/${one.id}`, { removed: one });
+      for (const record of items) latest.set(`${record.object.type}/${record.object.id}`, { record });
+      for (const one of removed) latest.set(`${one.type}/${one.id}`, { removed: one });
       if (page.resync) return { items: [], removed: [], ...page };
-      const all = [...told.values()];
+      const all = [...latest.values()];
       if (!more) return { items: all.flatMap(({ record }) => record ?? []), removed: all.flatMap(({ removed: one }) => one ?? []), ...page };
       since = page.token;
     }
@@ -266,10 +266,10 @@ export class Playhead extends EventTarget {
     if (this.#left && !this.#kept) this.#keep(); // what is kept may have been adopted since
     if (this.#left) return;
     const found = this.#page.elapsed() - this.#steady >= settling ? this.#store.adopt(this.#page.now()) : [];
-    const told = this.#outbox.adopt(found, this.#offset);
+    const outcomes = this.#outbox.adopt(found, this.#offset);
     if (this.#clock.known) this.#outbox.date(this.#clock);
     this.#keep();
-    if (told.length > 0) this.#page.after(0, () => this.#tell(told)); // to those who listen by then
+    if (outcomes.length > 0) this.#page.after(0, () => this.#tell(outcomes)); // to those who listen by then
     this.#send();
   }
 
@@ -339,13 +339,13 @@ export class Playhead extends EventTarget {
     if (seq !== this.#seq || !this.#outbox.busy) return this.#link.drop('an answer to nothing');
     if (date && (first || date !== this.#day)) this.#emit('day', { date, first: Boolean(first) });
     this.#day = date ?? this.#day;
-    if (!error) this.#told(now);
+    if (!error) this.#learnTime(now);
     this.#tell(error ? this.#failed(error) : this.#outbox.answered(results, this.#page.elapsed()));
     this.#send();
   }
 
-  /** An answer told the time, or did not. @param {number} [now] */
-  #told(now) {
+  /** Takes note of the time in an answer, which may have none. @param {number} [now] */
+  #learnTime(now) {
     this.#watchClock();
     this.#clock.answered(now, this.#sentAt);
     if (this.#clock.known) this.#outbox.date(this.#clock);
@@ -367,11 +367,11 @@ export class Playhead extends EventTarget {
     return this.#outbox.failed(now);
   }
 
-  /** @param {import('./outbox.js').Told[]} told */
-  #tell(told) {
+  /** @param {import('./outbox.js').Outcome[]} outcomes */
+  #tell(outcomes) {
     if (this.#outbox.changed) this.#keep();
     const asked = new Set();
-    for (const { heartbeat, result } of told) {
+    for (const { heartbeat, result } of outcomes) {
       this.#emit('answered', { heartbeat, result });
       if (result.status !== 'conflict' || asked.has(result)) continue;
       asked.add(result);

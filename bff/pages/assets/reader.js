@@ -74,13 +74,13 @@ export class Reader {
       ? this.#api.get('/v1/history/search', { q: words, limit: pageSize, cursor, type }, current)
       : this.#api.get('/v1/history', { limit: Math.min(limit, 100), cursor, type, until: until ? new Date(until).toISOString() : '' }, current));
     this.busy = true;
-    this.#loaded.told = [];
+    this.#loaded.pushes = [];
     this.#changed();
     const read = act(page, current);
     await read.catch(() => {});
     if (!current()) return; // a refresh has begun, or is about to
     await this.#problems.attempt(what, () => this.refresh(), () => read);
-    this.#loaded.told = undefined;
+    this.#loaded.pushes = undefined;
     this.busy = false;
     this.#changed();
     if (this.#asked) await this.older();

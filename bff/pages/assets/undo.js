@@ -108,7 +108,7 @@ export class Undo {
     this.#about = ['#list', records.map(key)[0] ?? ''];
     for (const record of records) this.#waiting.set(key(record), record);
     this.#does.hide(records.map(key));
-    this.#say(this.#told());
+    this.#say(this.#text());
     this.#wait();
     await this.#prepare();
   }
@@ -125,11 +125,11 @@ export class Undo {
     const mine = ++this.#newest;
     this.#safe = false;
     const lines = await this.#does.lines([...this.#waiting.values()]);
-    if (lines && mine === this.#newest) this.#safe = this.#keep({ text: this.#told(), lines });
+    if (lines && mine === this.#newest) this.#safe = this.#keep({ text: this.#text(), lines });
   }
 
   /** What is deleted, in words. */
-  #told() {
+  #text() {
     const all = [...this.#waiting.values()];
     return all.length === 1 ? t('Deleted “{title}”.', { title: title(all[0]) }) : counted(all.length, 'Deleted one entry.', 'Deleted {n} entries.');
   }
