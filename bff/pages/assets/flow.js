@@ -320,7 +320,7 @@ let playing = null;
 /** When what was reported last was, by the page's own clock: the device's may be wrong, and the client corrects it. @type {Map<string, number>} */
 const sent = new Map();
 
-/** What tells a report from the others of this page. @param {any} heartbeat */
+/** Names a report among those of this page. @param {any} heartbeat */
 const nameOf = ({ session, kind, position_ms: at }) => `${session} ${kind} ${at}`;
 
 /** Reports as a player does. @param {string} kind */

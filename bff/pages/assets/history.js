@@ -161,7 +161,7 @@ const undo = new Undo(user(token), {
   },
 });
 
-/** What an attempt with some records is about. @param {any[]} records */
+/** The records that an attempt is about, by name. @param {any[]} records */
 const named = (records) => new Map(records.map((record) => [key(record), record]));
 
 /** @param {any[]} records */

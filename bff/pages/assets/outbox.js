@@ -55,7 +55,7 @@ export class Outbox {
   /** When the doubt about an object began. @type {Map<string, number>} */
   #doubted = new Map();
   #doubts = 0; // counts when doubt began
-  /** What the device's clock showed when a viewing began, and with which zero, by viewing. @type {Map<string, {shown: string, zero: number}>} */
+  /** The time that the device's clock showed when a viewing began, and its zero then, by viewing. @type {Map<string, {shown: string, zero: number}>} */
   #begun = new Map();
 
   /** @param {{queue: number, patience: number, minWait: number, maxWait: number, random: () => number,

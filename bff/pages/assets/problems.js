@@ -9,7 +9,7 @@ import { refuse } from './session.js';
 
 /**
  * Shows what failed and has not worked since, with a button to try again: an error is
- * never to be taken for an empty history. What failed with one record is not made good by what works with another.
+ * never to be taken for an empty history. A failure with one record is not made good by a success with another.
  */
 export class Problems {
   /** @type {Set<Failure>} */

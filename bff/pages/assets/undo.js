@@ -128,7 +128,7 @@ export class Undo {
     if (lines && mine === this.#newest) this.#safe = this.#keep({ text: this.#text(), lines });
   }
 
-  /** What is deleted, in words. */
+  /** The message about the entries that are deleted. */
   #text() {
     const all = [...this.#waiting.values()];
     return all.length === 1 ? t('Deleted “{title}”.', { title: title(all[0]) }) : counted(all.length, 'Deleted one entry.', 'Deleted {n} entries.');

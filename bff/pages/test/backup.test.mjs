@@ -1,4 +1,4 @@
-// What is said of a backup that was taken in: node --test
+// The page's words about a backup that was taken in: node --test
 import test from 'node:test';
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';

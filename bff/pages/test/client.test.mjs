@@ -1,4 +1,4 @@
-// What the client does, case by case: node --test
+// The client, case by case: node --test
 import test from 'node:test';
 import assert from 'node:assert/strict';
 import { once } from 'node:events';

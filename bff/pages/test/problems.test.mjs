@@ -1,4 +1,4 @@
-// What failed, is told, and is tried again: node --test
+// Failures, which are shown and tried again: node --test
 import test from 'node:test';
 import assert from 'node:assert/strict';
 

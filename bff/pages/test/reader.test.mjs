@@ -1,4 +1,4 @@
-// What the history page has read, when the list changes while it reads: node --test
+// The list of the history page, when it changes while the page reads: node --test
 import test from 'node:test';
 import assert from 'node:assert/strict';
 

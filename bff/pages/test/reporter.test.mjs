@@ -1,4 +1,4 @@
-// What the reporter says of a media element: node --test
+// The reports about a media element: node --test
 import test from 'node:test';
 import assert from 'node:assert/strict';
 

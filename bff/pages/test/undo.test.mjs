@@ -1,4 +1,4 @@
-// What the page offers to bring back of what was deleted: node --test
+// The page's offers to bring back deleted entries: node --test
 import test from 'node:test';
 import assert from 'node:assert/strict';
 

@@ -8,7 +8,7 @@ import { browser as realBrowser } from '../../../bff/pages/assets/browser.js';
 import { Playhead as RealPlayhead } from '../../../bff/pages/assets/playhead.js';
 import { Reporter as RealReporter } from '../../../bff/pages/assets/reporter.js';
 
-// What the package says is there is there, and takes and returns what it says.
+// All that the package declares is there, and takes and returns the types that it declares.
 type Public<T> = { [K in Exclude<keyof T, keyof EventTarget>]: T[K] };
 export const target = (client: RealPlayhead): EventTarget => client;
 export const page: Page = realBrowser;
