@@ -92,12 +92,12 @@ type known struct {
 // which of them make the next message. The first ones may be on their way. It is a state
 // machine that is told of events and knows no time; its methods need a lock.
 //
-//	report    -> waiting
-//	next      -> the first ones are on their way
-//	settle    -> those that are answered go, the others wait behind the rest
-//	postpone  -> all wait
-//	fail      -> all wait, and the next message has half the bytes
-//	refuse    -> the same, until one that is alone is dropped
+//	report     -> waiting
+//	next       -> the first ones are on their way
+//	takeAnswer -> those that are answered go, the others wait behind the rest
+//	postpone   -> all wait
+//	fail       -> all wait, and the next message has half the bytes
+//	refuse     -> the same, until one that is alone is dropped
 //
 // The guard of a heartbeat is its IfMatch, the etag of the record that it goes on from. One
 // that is reported in doubt is guarded by the known etag. Doubt begins with each loss of
@@ -251,9 +251,9 @@ func clash(before, it *item) bool {
 	return before != nil && (before.IfMatch != it.IfMatch || it.IfMatch != 0 && before.viewing() != it.viewing())
 }
 
-// settle takes in the answer to the message that is on its way, which came after so long.
+// takeAnswer takes in the answer to the message that is on its way, which came after so long.
 // It returns what to tell, and how many of the heartbeats are to be sent again.
-func (o *outbox) settle(resp *historyv1.ApplyResponse, took time.Duration) (answers []Answer, again int) {
+func (o *outbox) takeAnswer(resp *historyv1.ApplyResponse, took time.Duration) (answers []Answer, again int) {
 	sent, rest := o.items[:o.sent], o.items[o.sent:]
 	var left, gone []*item
 	for i, it := range sent {

@@ -66,7 +66,7 @@ func (p *poster) probe(life context.Context) error {
 func joinRefusals(r *refusal, err error) error {
 	again, ok := errors.AsType[*refusal](err)
 	switch {
-	case ok && r.final() && again.final() && again.said:
+	case ok && r.final() && again.final() && again.byEdge:
 		return fmt.Errorf("%w: %w", ErrRefused, r)
 	case r.passing() && !ok:
 		return r // which may say when to come back
@@ -128,12 +128,12 @@ func (p *poster) response(resp *http.Response, text []byte, beats int) (*history
 	}
 	why := detail(text)
 	refusal := newRefusal(resp, fmt.Errorf("post: %s: %s", resp.Status, why))
-	refusal.said = why != ""
+	refusal.byEdge = why != ""
 	code, known := codes[resp.StatusCode]
 	if !known {
 		return nil, refusal
 	}
-	if !refusal.said {
+	if !refusal.byEdge {
 		code = historyv1.StreamErrorCode_STREAM_ERROR_CODE_UNAVAILABLE // no heartbeat is guilty of what a proxy does not like
 	}
 	return &historyv1.StreamResponse{Error: &historyv1.StreamError{

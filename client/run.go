@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/coder/websocket"
+
+	"github.com/playhead/playhead/internal/run"
 )
 
 const (
@@ -41,7 +43,7 @@ func (c *Client) Run(ctx context.Context) error {
 		}
 		wait := c.wait(err, failures)
 		c.cfg.Logger.Info("not connected", "error", err, "again_in", wait)
-		pause(ctx, wait)
+		run.Sleep(ctx, wait)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/coder/websocket"
 
+	"github.com/playhead/playhead/internal/run"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
@@ -33,7 +34,7 @@ func (c *Client) send(life context.Context, l link) error {
 	c.clock.silent = false
 	c.mu.Unlock()
 	for seq := uint64(1); ; seq++ {
-		if !pause(life, time.Until(c.rest)) {
+		if !run.Sleep(life, time.Until(c.rest)) {
 			return context.Cause(life)
 		}
 		req := c.next(seq)
@@ -107,7 +108,7 @@ func (c *Client) exchange(life context.Context, l link, req *historyv1.StreamReq
 		return nil
 	}
 	c.today(resp.Result.Days)
-	c.settle(resp.Result, time.Since(began))
+	c.takeAnswer(resp.Result, time.Since(began))
 	return nil
 }
 
@@ -141,10 +142,10 @@ func (c *Client) failed(e *historyv1.StreamError) {
 	c.answered(answers)
 }
 
-// settle deals with a result. Heartbeats that were not stored are sent again after a while.
-func (c *Client) settle(resp *historyv1.ApplyResponse, took time.Duration) {
+// takeAnswer deals with a result. Heartbeats that were not stored are sent again after a while.
+func (c *Client) takeAnswer(resp *historyv1.ApplyResponse, took time.Duration) {
 	c.mu.Lock()
-	answers, again := c.outbox.settle(resp, took)
+	answers, again := c.outbox.takeAnswer(resp, took)
 	c.mu.Unlock()
 	if len(answers) > 0 {
 		c.idle = 0
@@ -223,18 +224,6 @@ func (c *Client) patient(ctx context.Context, beats, size int) (context.Context,
 // errSlow means that the edge took longer than the client is patient.
 var errSlow = errors.New("no answer in time")
 
-// pause reports whether the time is up, and not ctx done.
-func pause(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
 // milliseconds is what the edge asks to wait.
 func milliseconds(ms uint64) time.Duration {
 	return time.Duration(min(ms, uint64(longest/time.Millisecond))) * time.Millisecond //nolint:gosec // at most an hour
@@ -245,7 +234,7 @@ type refusal struct {
 	error
 	status int
 	after  time.Duration // when to come back, 0 where that is not said
-	said   bool          // by the edge, and not by a proxy
+	byEdge bool          // and not by a proxy
 }
 
 func (r *refusal) Unwrap() error { return r.error }
