@@ -7,6 +7,8 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/playhead/playhead/internal/run"
 )
 
 // batcher gathers calls and sends them in batches over one stream. A user's calls keep their
@@ -83,10 +85,10 @@ func (b *batcher) postpone(p *pending) {
 // notify wakes run. The caller holds b.mu.
 func (b *batcher) notify() {
 	if len(b.waiting) > 0 {
-		signal(b.wake)
+		run.Wake(b.wake)
 	}
 	if b.events >= b.link.cfg.Batch {
-		signal(b.full)
+		run.Wake(b.full)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/playhead/playhead/history/wire"
+	"github.com/playhead/playhead/internal/run"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
@@ -365,14 +366,7 @@ func (s *stream) freePlace(b *batch) {
 	b.heard = true
 	s.places--
 	s.pace.flying -= b.events
-	signal(s.freed)
-}
-
-func signal(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
+	run.Wake(s.freed)
 }
 
 // end closes the sending side. It does not wait for answers.
@@ -400,7 +394,7 @@ func (s *stream) abort(err error) {
 	s.mu.Unlock()
 	s.arrived(calls, time.Now())
 	fail(calls, s.broken)
-	signal(s.freed)
+	run.Wake(s.freed)
 	s.link.fail()
 }
 

@@ -159,7 +159,7 @@ func (w *watchStream) of(l *link) bool {
 func (w *watchStream) edit(e edit) {
 	if w != nil {
 		w.edits = append(w.edits, e)
-		signal(w.wake)
+		run.Wake(w.wake)
 	}
 }
 
@@ -265,7 +265,7 @@ func (w *watchStream) take() (_ *historyv1.WatchRequest, pause time.Duration) {
 	req, n, moves := &historyv1.WatchRequest{}, 0, 0
 	for _, e := range w.edits {
 		if n == maxEdits || moves == maxMoves || e.begin && len(req.Removed) > 0 {
-			signal(w.wake)
+			run.Wake(w.wake)
 			break
 		}
 		n++
