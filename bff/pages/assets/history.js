@@ -169,7 +169,7 @@ async function remove(records) {
   const objects = records.map((record) => record.object);
   await decide(async () => {
     const again = (/** @type {Map<string, any>} */ left) => remove([...left.values()]);
-    const ok = await problems.attempt(t('The entries are still there, they could not be deleted'), again, () => api.remove(objects), named(records));
+    const ok = await problems.attempt(t('The entries could not be deleted, or not all of them'), again, () => api.remove(objects), named(records));
     if (ok) loaded.change({ items: [], removed: objects });
     const names = new Set(records.map(key));
     if (ok) unfinished = unfinished.filter((record) => !names.has(key(record)));

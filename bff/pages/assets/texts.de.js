@@ -202,7 +202,7 @@ export default {
   'The history could not be read': 'Der Verlauf konnte nicht gelesen werden',
   'What to go on with could not be read': 'Womit es weitergeht, konnte nicht gelesen werden',
   'Where you stopped could not be read': 'Wo du aufgehört hast, konnte nicht gelesen werden',
-  'The entries are still there, they could not be deleted': 'Die Einträge sind noch da, sie konnten nicht gelöscht werden',
+  'The entries could not be deleted, or not all of them': 'Die Einträge konnten nicht gelöscht werden, oder nicht alle',
   'The entry could not be removed from continue watching': 'Der Eintrag konnte nicht aus „Weiterschauen“ entfernt werden',
   'The entry could not be brought back': 'Der Eintrag konnte nicht zurückgeholt werden',
   'The entry could not be marked': 'Der Eintrag konnte nicht markiert werden',
