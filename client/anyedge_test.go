@@ -343,7 +343,7 @@ func (e *anyEdge) next(req *historyv1.StreamRequest) fate {
 	return f
 }
 
-// sent is told of a message: what the player was told of is not in it.
+// sent is told of a message: no report is in it that the player was told of.
 func (p *player) sent(req *historyv1.StreamRequest) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

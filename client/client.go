@@ -1,6 +1,6 @@
 // Package client reports what a player does to Playhead's edge. It keeps every heartbeat
 // until the edge has answered it, and so survives connections that break and an edge that
-// is away: what was not answered is sent again, which counts once.
+// is away: it sends again the heartbeats without an answer, and each counts once.
 //
 // The outbox decides what to send and what an answer means; it knows no network and no
 // time. Around it [Client.Run] keeps a connection: a WebSocket, or requests where a proxy
@@ -45,7 +45,7 @@ type Config struct {
 	Answered func(Answer)
 	// Changed, when set, is told what others change in the user's history, from a
 	// goroutine of Run that reads answers too. On each connection the first change says
-	// resync, as soon as nothing can be missed any more: what was read before may be old.
+	// resync, as soon as nothing can be missed any more: records that were read before may be old.
 	// Without it reports are guarded all the time.
 	Changed func(*historyv1.Change)
 	// Day, when set, is told what day it is for the user, as 20261121, whenever that is

@@ -476,8 +476,8 @@ func TestEveryFieldIsPosted(t *testing.T) {
 	}
 }
 
-// TestEveryFieldOfAnAnswerToAPost: what a WebSocket says in protobuf, the JSON of a request's
-// answer says too.
+// TestEveryFieldOfAnAnswerToAPost: the JSON of a request's answer has all that a WebSocket says
+// in protobuf.
 func TestEveryFieldOfAnAnswerToAPost(t *testing.T) {
 	want := &historyv1.Item{
 		Object: &historyv1.Object{Id: "100", Type: 2}, State: historyv1.State_STATE_PAUSED, EventTimeMs: 1772396100000,

@@ -7,7 +7,7 @@ import (
 )
 
 // longSleep is longer than any sleep, and shorter than what a clock is off that starts
-// anew: what happened before it is too old to be reported.
+// anew: events from before such a sleep are too old to be reported.
 const longSleep = 90 * 24 * time.Hour
 
 // wakeful returns a clock for systems whose steady time stands still while the device

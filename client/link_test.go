@@ -915,8 +915,8 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// TestRecorded: what comes from a file has the times that it has there, whatever the device's
-// clock shows and however often it is sent.
+// TestRecorded: reports from a file keep the times that they have there, whatever the device's
+// clock shows and however often they are sent.
 func TestRecorded(t *testing.T) {
 	bubble(t, client.Config{Recorded: true}, func(w *world) {
 		w.ahead.Store(int64(time.Hour))

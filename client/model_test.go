@@ -22,11 +22,11 @@ import (
 
 // The model: a client over a slow link to an edge that does anything. It has the promises
 // of docs/clients.md: every report is told once as what the edge said of it, or refused
-// alone, or given up for a full queue, or waits; what was told is not sent again; no message
-// that the edge takes holds its reports up for long; what another device did is not
+// alone, or given up for a full queue, or waits; a report that was told is not sent again; no message
+// that the edge takes holds its reports up for long; a record of another device is not
 // overwritten by a device that could not know of it, and is no conflict for one that has
-// seen it; and what happened has the time at
-// which it did, whatever the clock says: no report is stale because of an earlier one of its
+// seen it; and each event has the time at
+// which it happened, whatever the clock says: no report is stale because of an earlier one of its
 // device, and one that is made after a removal counts.
 
 // fate is what the edge does with a message.

@@ -21,8 +21,8 @@ const (
 	lifeSign = 15 * time.Second // that a pong may take, at most
 )
 
-// stream is one WebSocket. One message is on its way at a time; what is reported meanwhile
-// goes with the next one.
+// stream is one WebSocket. One message is on its way at a time; heartbeats that are reported
+// meanwhile go with the next one.
 type stream struct {
 	*Client
 	conn    *websocket.Conn
@@ -64,7 +64,7 @@ func (c *Client) overWebSocket(ctx context.Context, token string) (heard int, er
 	}
 	c.closed(err)
 	heard = int(s.heard.Load())
-	if s.replied || heard >= anySign && !s.asked { // what is heard says nothing of whether a message gets there
+	if s.replied || heard >= anySign && !s.asked { // a sign of the edge says nothing of whether a message gets there
 		c.mute = 0
 	}
 	return heard, err
