@@ -39,8 +39,7 @@ type Claim interface {
 	// generation. A message that cannot be decoded is poison, and part of its delivery.
 	Fetch(ctx context.Context) (Delivery, error)
 	// Commit says that d and everything fetched before it is dealt with. It works until handle
-	// returns, also once the context of handle is done: a job on its way out commits what it
-	// has finished. After that, and in a generation that another member has ended, it fails.
+	// returns, also once the context of handle is done. After that, and in a generation that another member has ended, it fails.
 	Commit(ctx context.Context, d Delivery) error
 }
 

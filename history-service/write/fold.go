@@ -4,79 +4,10 @@ import (
 	"slices"
 
 	"github.com/playhead/playhead/history"
-	"github.com/playhead/playhead/history-service/aggregate"
 	"github.com/playhead/playhead/history-service/report"
 	"github.com/playhead/playhead/history-service/view"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
-
-// batch is one call: its reports by key.
-type batch struct {
-	rules   *history.Rulebook
-	reports []report.Report
-	groups  []*group
-	// latest gives each report the time of the record that it meets, if that is later: a
-	// delete without a time of its own covers what its user sees, whatever the clocks.
-	latest bool
-	// whole says that the reports are whole records, of an import. Their keys are always loaded
-	// from the cache: a hold does not know of clears.
-	whole bool
-	// section is the uid of the section that is written to, empty for the sections of the reports' types.
-	section string
-	// begun is how many comparisons had begun before the batch was stored.
-	begun uint64
-
-	// The memory of the groups. The next batch uses it again.
-	room    []group
-	indexes []int
-	byKey   map[history.Key]*group
-
-	// Memory for the records of one fold, see [group.add].
-	delta history.Record
-	folds [2]history.Record
-}
-
-// group is the events of one key on their way into one record.
-type group struct {
-	batch   *batch
-	key     history.Key
-	reports []int          // indexes into batch.reports
-	held    aggregate.Held // what the service last wrote of the key
-
-	base     *history.Record // what the cache holds
-	archived *history.Record // what the archive holds instead, where that was asked
-	older    *history.Record // what is folded in as well: the held record after a conflict, or what other sections have
-	user     history.User
-	cold     bool            // the archive may have clear marks that the cache has not
-	moved    bool            // the archive may have more of the record in other sections
-	next     *history.Record // base and events, nil when there is nothing
-	mark     bool            // the next write begins a hold: history.Write.Mark
-	done     bool            // stored, failed, or nothing to store
-	failed   bool            // a store did not answer
-	lost     bool            // a write lost against another writer
-	own      bool            // no cache, hold or reader has next: it may be changed
-	visible  bool            // the key had a record that readers saw
-	granted  grant           // the etag that an event of the batch has matched, see below
-
-	written *history.Record // what the cache holds since; nil when nothing was written
-	ended   bool            // an event ended the viewing
-}
-
-// before is the record as it stood before the batch.
-func (g *group) before() *history.Record {
-	if g.base != nil {
-		return g.base
-	}
-	return g.archived
-}
-
-// fail decides every event of the group that a store did not answer for.
-func (g *group) fail() {
-	g.done, g.failed = true, true
-	for _, i := range g.reports {
-		g.batch.reports[i].Status = historyv1.Status_STATUS_UNAVAILABLE
-	}
-}
 
 // add folds one report into g.next, and returns its status.
 func (g *group) add(i int, cleared int64) historyv1.Status {

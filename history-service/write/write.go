@@ -3,7 +3,6 @@
 package write
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -58,60 +57,6 @@ func (w *Writer) prepare(b *batch) {
 			g.foldHeld()
 		}
 	}
-}
-
-// group divides the reports that are not yet decided by key.
-func (b *batch) group() {
-	n := len(b.reports)
-	b.groups, b.room = slices.Grow(b.groups, n), slices.Grow(b.room, n)
-	b.indexes = slices.Grow(b.indexes, n)[:n] // each group begins with one of them
-	if n > 1 && b.byKey == nil {
-		b.byKey = make(map[history.Key]*group, n)
-	}
-	for i := range b.reports {
-		r := &b.reports[i]
-		if r.Status != historyv1.Status_STATUS_UNSPECIFIED {
-			continue
-		}
-		k := b.inSection(r.Key)
-		g := b.byKey[k]
-		if g == nil {
-			b.room = append(b.room, group{batch: b, key: k, reports: b.indexes[i : i : i+1]})
-			g = &b.room[len(b.room)-1]
-			b.groups = append(b.groups, g)
-			if n > 1 {
-				b.byKey[k] = g
-			}
-		}
-		g.reports = append(g.reports, i)
-	}
-}
-
-// inSection returns the key under which the stores have k: with the uid of the section of its type, or of the batch's section.
-func (b *batch) inSection(k history.Key) history.Key {
-	if b.section != "" {
-		k.UID = b.section
-	} else {
-		k.UID = b.rules.SectionOf(k.UID, k.Object.Type)
-	}
-	return k
-}
-
-// reset empties a batch and keeps its memory.
-func (b *batch) reset() {
-	clear(b.groups)
-	clear(b.room)
-	clear(b.byKey)
-	*b = batch{groups: b.groups[:0], room: b.room[:0], indexes: b.indexes[:0], byKey: b.byKey}
-}
-
-// sort orders the events by time. A record remembers a bounded number of completed
-// viewings and counts no older ones, so that a long history sent newest first would
-// lose plays.
-func (g *group) sort() {
-	slices.SortStableFunc(g.reports, func(i, j int) int {
-		return cmp.Compare(g.batch.reports[i].At, g.batch.reports[j].At)
-	})
 }
 
 // foldHeld folds the events into the held record. It may be outdated: the user may have cleared
