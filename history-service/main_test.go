@@ -141,8 +141,6 @@ func TestStartsWithoutCache(t *testing.T) {
 	}
 }
 
-// TestRefusedAtTheStart gives a password to a server that has none of that name: no
-// waiting cures that, so that the process ends with a line.
 // TestTakenPort: a service that cannot have a port says so before it asks an engine, which would say that it is away.
 func TestTakenPort(t *testing.T) {
 	taken, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -160,6 +158,8 @@ func TestTakenPort(t *testing.T) {
 	}
 }
 
+// TestRefusedAtTheStart gives a wrong password to Redis: no waiting cures that, so that
+// the process ends with one line.
 func TestRefusedAtTheStart(t *testing.T) {
 	redis := miniredis.RunT(t)
 	redis.RequireAuth("secret")

@@ -299,7 +299,7 @@ type service struct {
 	held *aggregate.Aggregator
 }
 
-// job is a history-job.
+// jobProcess is a history-job.
 type jobProcess struct {
 	*process
 	rolls  rolledDoor // where there is rolling

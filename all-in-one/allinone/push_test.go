@@ -91,9 +91,9 @@ func (h *here) send(ctx context.Context, call, body string) string {
 	return text.String()
 }
 
-// Case B.16: every way of writing reaches the user's other devices, and what a device does
-// itself does not come back to it: it would be heard before what comes next. How soon
-// that is, TestEveryWriteIsTold of package rpc and BenchmarkPush say.
+// TestPush: every way of writing reaches the user's other devices. A device is not told of
+// what it writes itself, or it would hear of that before the other device's change. How soon
+// changes are told, TestEveryWriteIsTold of package rpc and BenchmarkPush say.
 func TestPush(t *testing.T) {
 	h := open(t, t.TempDir())
 	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)

@@ -119,7 +119,7 @@ func TestErrorsOfTheService(t *testing.T) {
 	}
 }
 
-// Case B.4: a service that does not answer is given up, with 504 and never an empty
+// TestDeadlines: a service that does not answer is given up, with 504 and never an empty
 // page.
 func TestDeadlines(t *testing.T) {
 	for _, tt := range []struct {

@@ -47,7 +47,7 @@ func wantReport(t *testing.T, w *httptest.ResponseRecorder) (got report) {
 	return got
 }
 
-// Case B.19: what is wrong is told by its line, and all else is stored.
+// TestImport: the report names each wrong row by its line, and all other rows are stored.
 func TestImport(t *testing.T) {
 	s := storing()
 	body := strings.Join([]string{

@@ -23,8 +23,8 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// Case B.18: who does not wait gets 429, when to come back, and what is left; others do
-// not feel it.
+// TestTheBudgetOfAUser: a user who asks more often than allowed gets 429, and is told when to
+// come back and how many requests are left. Other users do not feel it.
 func TestTheBudgetOfAUser(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &service{}

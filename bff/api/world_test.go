@@ -165,7 +165,8 @@ func TestOneViewing(t *testing.T) {
 	}
 }
 
-// Case B.17, with the uid in a body that TestHeartbeatsRefusesTheRequest has.
+// TestUsersDoNotSeeEachOther: a user neither reads nor clears the history of another one. That
+// a body cannot name another user is tested by TestHeartbeatsRefusesTheRequest.
 func TestUsersDoNotSeeEachOther(t *testing.T) {
 	w := newWorld(t)
 	w.do(t, "u1", "POST /v1/heartbeats", upload(at("100", "stop", 0, 1000)))
@@ -297,7 +298,7 @@ func TestBadCursor(t *testing.T) {
 	}
 }
 
-// Case B.4: without the service there is no answer, and never an empty one.
+// TestServiceGone: without the service each request is refused, and no answer is an empty history.
 func TestServiceGone(t *testing.T) {
 	w := newWorld(t)
 	w.do(t, "u1", "POST /v1/heartbeats", upload(at("100", "stop", 0, 1)))
@@ -313,8 +314,8 @@ func TestServiceGone(t *testing.T) {
 
 func ago(d time.Duration) string { return time.Now().Add(-d).UTC().Format(time.RFC3339Nano) }
 
-// Case A.5 in small: what is removed by a range stays away, what was reported after it
-// stays.
+// TestRanges deletes by ranges of time. Late reports bring nothing of a range back, and
+// records from outside the range stay.
 func TestRanges(t *testing.T) {
 	w := newWorld(t)
 	for n := range 10 { // object n was stopped n hours ago

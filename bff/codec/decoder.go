@@ -120,9 +120,9 @@ func (d *decoder) strict() {
 	}
 }
 
-// text returns "" for null, like all readers of fields: not given.
 const wantText = "want a string of whole characters"
 
+// text returns "" for null, like all readers of fields: not given.
 func (d *decoder) text(field, known string) string {
 	if d.in.Null() {
 		return ""

@@ -11,7 +11,7 @@ import (
 	"github.com/playhead/playhead/bff/limit"
 )
 
-// Case B.18: who does not wait is refused, and told for how long; others are not.
+// TestWhoNeverWaits: a user who never waits is refused, and told how long to wait. Others are not refused.
 func TestWhoNeverWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		users := limit.New(2, 5)

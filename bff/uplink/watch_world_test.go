@@ -69,7 +69,7 @@ func (d *desk) ask(req *historyv1.WatchRequest) {
 	}
 }
 
-// told has the instance tell something.
+// tell has the instance tell something.
 func (d *desk) tell(t *testing.T, changes ...*historyv1.Change) {
 	t.Helper()
 	d.mu.Lock()

@@ -21,7 +21,7 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// Case B.18: who does not wait is told how long to, and others do not feel it.
+// TestTheRateOfAUser: a user who does not wait is told how long to wait, and others do not feel it.
 func TestTheRateOfAUser(t *testing.T) {
 	bubble(t, ws.Config{Limit: limit.New(2, 5)}, func(t *testing.T, w *world) {
 		conn := w.dial(t, "u1", inJSON) // takes one of the five

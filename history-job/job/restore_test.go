@@ -217,7 +217,7 @@ func TestRereadAtStartOfWhatIsLost(t *testing.T) {
 	})
 }
 
-// once has something happen when the queue was read again for the first time.
+// unique has something happen when the queue was read again for the first time.
 type unique struct {
 	history.Rereader
 	did  sync.Once

@@ -26,8 +26,8 @@ const second = time.Second
 
 func pass(d time.Duration) { time.Sleep(d) } // of the bubble
 
-// Case B.16: every way of writing reaches the user's other devices, whichever service
-// does it, within a second.
+// TestEveryWriteIsTold: every way of writing reaches the user's other devices within a second,
+// whichever service does it.
 func TestEveryWriteIsTold(t *testing.T) {
 	bubble(t, func(f *fed) {
 		other := f.another()

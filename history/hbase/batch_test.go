@@ -79,7 +79,7 @@ func (s *servers) change(change func()) {
 	change()
 }
 
-// stored returns how many cells were stored, by the server of their rows, and how long
+// put returns how many cells were stored, by the server of their rows, and how long
 // the put took.
 func (s *servers) put(t *testing.T, a *hbase.Archive) (stored map[string]int, took time.Duration) {
 	t.Helper()

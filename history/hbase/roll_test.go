@@ -103,7 +103,7 @@ func (r rolled) roll(ctx context.Context, uid string) {
 	}
 }
 
-// TestArchive has the contract of the archive kept over a store that is like HBase.
+// TestArchiveInMemory has the contract of the archive kept over a store that is like HBase.
 func TestArchiveInMemory(t *testing.T) {
 	s := newStore(time.Now)
 	historytest.Archive(t, func(*testing.T) history.Archive { return hbase.NewWith(s, nil) })

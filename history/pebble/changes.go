@@ -13,7 +13,7 @@ import (
 	"github.com/playhead/playhead/history/wire"
 )
 
-// headSize is how many bytes the head of a log has: name, dropped and asked.
+// logHeadSize is how many bytes the head of a log has: name, dropped and asked.
 const logHeadSize = 3 * 8
 
 func appendLogHead(dst []byte, l *changeLog) []byte {

@@ -129,7 +129,7 @@ func (f *fault) beforeFlush() {
 	}
 }
 
-// tables makes Pebble wait before it tries again to write a table, which it otherwise
+// tableFS makes Pebble wait before it tries again to write a table, which it otherwise
 // does at once, as fast as it can.
 type tableFS struct {
 	vfs.FS

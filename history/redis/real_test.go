@@ -15,7 +15,7 @@ func addReal(engines map[string]func(testing.TB) redis.Config) {
 	engines["Single"], engines["Cluster"] = noRetry, cluster
 }
 
-// single is the configuration of the real server, cluster of the real cluster.
+// noRetry is the configuration of the real server, cluster of the real cluster.
 func noRetry(t testing.TB) redis.Config {
 	return redis.Config{Addrs: addrs(t, "PLAYHEAD_TEST_REDIS"), TTL: time.Hour, Timeout: 30 * time.Second}
 }

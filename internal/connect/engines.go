@@ -102,7 +102,7 @@ func (e *Engines) Run(ctx context.Context) error {
 }
 
 // Checks are what readiness asks of the named engines: that each has answered once,
-// and what [Engines.Watch] has seen since, of its settings too. While only some of an
+// and what [Engines.Judge] has seen since, of its settings too. While only some of an
 // engine's servers are away, [Engines.Part] tells of it instead.
 func (e *Engines) Checks(names ...string) map[string]func(context.Context) error {
 	checks := make(map[string]func(context.Context) error)
@@ -384,7 +384,7 @@ func (e *engine) answers(ctx context.Context) bool {
 const fitEvery = 10 * time.Second
 
 // Fit says how to ask an engine whether its settings let it keep what it acknowledges.
-// [Engines.Watch] asks again and again. While the answer is no, the gauge of [Engines.Register]
+// [Engines.Judge] asks every ten seconds. While the answer is no, the gauge of [Engines.Register]
 // says so, and readiness fails unless that is allowed.
 func (e *Engines) Fit(name string, fit func(context.Context) error, allowed bool) {
 	one := e.named(name)
