@@ -2,7 +2,7 @@
 BIN := $(CURDIR)/.tools/bin
 TOOLS := buf gci gofumpt golangci-lint gotestsum protoc-gen-go protoc-gen-go-grpc protoc-gen-go-vtproto
 MODULES := . e2e tools
-# What comes from npm is pinned in tools/npm.
+# Tools from npm are pinned in tools/npm.
 NPM_DIR := .tools/npm/node_modules
 NPM := $(NPM_DIR)/.package-lock.json
 # $(call gotest,FLAGS,PACKAGES,NAME) leaves counts and times in .tools/tests. AGAIN are flags of gotestsum.

@@ -246,8 +246,8 @@ func (c *Cache) renumber(a *account) {
 	c.renumberRecords(a)
 }
 
-// renumberRecords does so where what is new of the state comes from the archive: whoever puts the older one there, and settles it,
-// leaves nothing out.
+// renumberRecords does so where what is new of the state comes from the archive: a process that puts the older state there,
+// and settles it, leaves nothing out.
 func (c *Cache) renumberRecords(a *account) {
 	for o, r := range a.records {
 		m := *r

@@ -147,7 +147,7 @@ func (w *World) night(d *dice) {
 	}
 }
 
-// morning is when devices come back: whoever was forgotten stays cold for a while, perhaps.
+// morning is when devices come back: users that were forgotten stay cold for a while, perhaps.
 func (w *World) morning(d *dice) {
 	if d.one(3) {
 		w.leave(archiveStore, d)

@@ -179,7 +179,7 @@ var closeCodes = map[string]string{
 	"1000": "No message for 30 minutes.",
 	"1001": "The edge stops; the reason ends in retry_after_ms=, when to come back.",
 	"1003": "Text for binary, or the other way round.",
-	"1007": "What the edge cannot read.",
+	"1007": "A message that the edge cannot read.",
 	"1008": "Too many messages for too long; the reason ends in retry_after_ms=, when to come back.",
 	"1009": "Far more than 1 MiB, or too large and without a seq at its begin.",
 	"1013": "The player does not read.",

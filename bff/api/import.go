@@ -38,7 +38,7 @@ func (a *api) imports(h huma.API) {
 	op.Metadata = map[string]any{"body": map[string]*huma.MediaType{octets: lines(h.OpenAPI(), codec.ExportLine{}, codec.Record{})[octets]}}
 	op.Description = "The body is " + ndjson + ", and may be called so; here it is " + octets + ", since generators take a type with json in its name for one object. A record is folded into the history as if its reports came again: what the history has newer stays, and what it has already counts once. " +
 		"So an import that was cut off is sent again, whole, and a backup may be imported into a history that went on. " +
-		"What was deleted or cleared later is answered with cleared and stays removed, unless restore is true: then it comes back, as of the moment after that. " +
+		"A record that was deleted or cleared later is answered with cleared and stays removed, unless restore is true: then it comes back, as of the moment after the removal. " +
 		"A line without version has the fields of a record in a list, and is taken for the report that left it behind; plays, the furthest position and what was watched are not taken over then, and it restores nothing. " +
 		"A client that accepts " + ndjson + ", and no application/json, gets an answer for each row while more are sent, {\"line\",\"status\",\"error\"}, and at the end {\"rows\",\"statuses\"}, " +
 		"or {\"problem\"} where it had to stop; it must read while it sends."
@@ -58,7 +58,7 @@ func (a *api) imports(h huma.API) {
 
 type importInput struct {
 	upload
-	Restore bool `query:"restore" doc:"What was deleted or cleared comes back."`
+	Restore bool `query:"restore" doc:"Records that were deleted or cleared come back."`
 }
 
 // begin takes the first rows over, or all where only the whole is told of: until it

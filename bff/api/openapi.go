@@ -257,12 +257,12 @@ const streamText = "Subprotocols: playhead.v1.json, in text frames, and playhead
 	`A message is the body of POST /v1/heartbeats and "seq", a number from 1 on; records are in the answer only where "records" is true. ` +
 	`The answer is {"seq","results"}, or {"seq","error":{"code","detail","field","retry_after_ms"}} ` +
 	"with the code invalid, too_large, rate_limited, unavailable, timeout or internal. " +
-	"What was not answered may be sent again, on any connection: it counts once. " +
+	"A message that was not answered may be sent again, on any connection: it counts once. " +
 	"With ?push=true the edge also tells what others change in the user's history, within a second and between answers: " +
 	`{"push":{"items":[record],"removed":[{"id","type"}],"resync":true}}, each part only where there is something; resync means to read again, ` +
 	"and comes first of all, as soon as nothing can be missed any more. " +
 	"The edge closes with 1001 when it stops (the reason ends in retry_after_ms=, when to come back), 4401 when the token has expired, " +
-	"1007 for what it cannot read, 1009 for far more than 1 MiB, 1008 for who never waits, 1013 for who does not read, and 1000 after 30 minutes of silence."
+	"1007 for a message that it cannot read, 1009 for far more than 1 MiB, 1008 for a client that never waits, 1013 for one that does not read, and 1000 after 30 minutes of silence."
 
 // operations returns all of them by path, readers first.
 func operations(oapi *huma.OpenAPI) (all []*huma.Operation) {
@@ -350,8 +350,8 @@ type lookup struct {
 
 type changes struct {
 	Items    []*codec.Record `json:"items" nullable:"false" doc:"As they now stand, in the order in which they began to change. One may come again that is the same: compare its etag."`
-	Removed  []codec.Object  `json:"removed" nullable:"false" doc:"What has no record any more."`
-	Resync   bool            `json:"resync" doc:"What has changed since is not known: read everything, then go on from this token."`
+	Removed  []codec.Object  `json:"removed" nullable:"false" doc:"Objects that have no record any more."`
+	Resync   bool            `json:"resync" doc:"It is not known what has changed since: read everything, then go on from this token."`
 	Token    string          `json:"token" doc:"To go on from."`
 	HasMore  bool            `json:"has_more" doc:"There is more to tell already."`
 	Settings *settings       `json:"settings"`

@@ -26,9 +26,9 @@ const exportVersion = 1
 // duration_ms, state, event_time, played_at, session, device and meta.
 type ExportLine struct {
 	Version int    `json:"version" minimum:"1" maximum:"1" doc:"Of the format of the line."`
-	User    string `json:"user,omitempty" doc:"Whose it is. An import by somebody else refuses the line, unless it has no user."`
+	User    string `json:"user,omitempty" doc:"The user whose record it is. An import by somebody else refuses the line, unless it has no user."`
 	Record
-	Details Details `json:"details" doc:"What the others are made of."`
+	Details Details `json:"details" doc:"The parts of which the other fields are made."`
 }
 
 // Details are what the figures of a record are made of.
@@ -50,11 +50,11 @@ type Details struct {
 	Viewings []ListedViewing `json:"viewings,omitempty" maxItems:"16" doc:"The newest other sessions, oldest first."`
 
 	Reset    string `json:"reset,omitempty" format:"date-time" doc:"When the object was last deleted: nothing of the record is from before, unless it was restored."`
-	Restored bool   `json:"restored,omitempty" doc:"What the record has from before the reset was brought back after it."`
+	Restored bool   `json:"restored,omitempty" doc:"The parts of the record from before the reset were brought back after it."`
 
 	Dismissed *Decision `json:"dismissed,omitempty" doc:"The latest decision about whether it is offered to go on with."`
 
-	Unknown *Unknown `json:"unknown,omitempty" doc:"What a newer version of Playhead has written."`
+	Unknown *Unknown `json:"unknown,omitempty" doc:"Fields that a newer version of Playhead has written."`
 }
 
 // Report names one report by its time and its rank among those of one millisecond.

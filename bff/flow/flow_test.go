@@ -165,7 +165,7 @@ func TestStream(t *testing.T) {
 	})
 }
 
-// TestBound: so many may look, and no more; who leaves makes room.
+// TestBound: so many may look, and no more; one that leaves makes room.
 func TestBound(t *testing.T) {
 	inBubble(t, flow.Config{Max: 2}, func(t *testing.T, w *world) {
 		_, first := w.look(t, "ann")

@@ -178,8 +178,8 @@ func TestEachCallGetsItsOwn(t *testing.T) {
 	})
 }
 
-// TestAConflictIsItsOwnersAlone: who shares a batch with it, and asked for no records,
-// gets none.
+// TestAConflictIsItsOwnersAlone: a caller that shares a batch with a conflict of another one, and
+// asked for no records, gets none.
 func TestAConflictIsItsOwnersAlone(t *testing.T) {
 	bubble(t, uplink.Config{}, func(t *testing.T, i *instance, c *uplink.Client) {
 		i.answer = func(req *historyv1.ApplyRequest) *historyv1.ApplyResponse {

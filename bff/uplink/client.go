@@ -171,7 +171,7 @@ func (t *table) next(b history.Bucket, tried []*peer) (best *link) {
 	return best
 }
 
-// score is the weight of an instance for a bucket in the rendezvous: whoever has the
+// score is the weight of an instance for a bucket in the rendezvous: the instance with the
 // highest one owns it, so that when an instance comes or goes no bucket moves between
 // the others, and all edges agree without talking.
 func score(instance uint64, b history.Bucket) uint64 {

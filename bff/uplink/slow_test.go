@@ -579,8 +579,8 @@ func TestOverloadBehindSeveral(t *testing.T) {
 	}
 }
 
-// What several instances share becomes slow of a sudden. Before the edge can know that, it has no more on its way
-// to all of them than it would have to one. What comes afterwards is not late behind what nobody waits for.
+// A store that several instances share becomes slow of a sudden. Before the edge can know that, it has no more on its
+// way to all of them than it would have to one. Later calls are not late behind calls that nobody waits for any more.
 func TestOverloadOfASudden(t *testing.T) {
 	const capacity, seconds = 330, 30
 	for _, n := range append(some(6, 1, 2), 12) {

@@ -672,7 +672,7 @@ nothing
 	v.says("#safe", "die Aufzeichnung ruht: nichts wurde festgehalten")
 }
 
-// TestGoBack: who has slipped to the end of something goes back to where an earlier session stopped.
+// TestGoBack: a user who has slipped to the end of something goes back to where an earlier session stopped.
 func TestGoBack(t *testing.T) {
 	w := newWorld(t)
 	w.report(library...)

@@ -185,8 +185,8 @@ func (p *proxy) redirect(to string) {
 	p.cut()
 }
 
-// clock lets Redis say another time than it has: whoever asks through the proxy is as far
-// away from the others as a machine whose clock is wrong.
+// clock lets Redis say another time than it has: a process that asks through the proxy is as
+// far away from the others as a machine whose clock is wrong.
 func (p *proxy) clock(shift time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

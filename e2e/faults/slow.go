@@ -95,7 +95,7 @@ func (t *trial) behind(ctx context.Context, services int) (row SlowRow, err erro
 	return row, errors.Join(err, c.verify(ctx), t.endSlow(), line.close())
 }
 
-// stalledBroker stops Kafka: whoever wants an acknowledgement of the queue is touched, and
+// stalledBroker stops Kafka: players that want an acknowledgement of the queue are touched, and
 // nobody else.
 func stalledBroker(ctx context.Context, t *trial) error {
 	return t.stalled(ctx, "Kafka's broker", t.es["kafka"], 20*time.Second, func(c *audience) {
@@ -107,7 +107,7 @@ func stalledBroker(ctx context.Context, t *trial) error {
 	})
 }
 
-// stalledRegions stops HBase: whoever reads what only the archive has is touched. HBase's own
+// stalledRegions stops HBase: readers of what only the archive has are touched. HBase's own
 // sessions last for longer than that, or it would end itself afterwards.
 func stalledRegions(ctx context.Context, t *trial) error {
 	patient, err := t.engine("hbase", [2]string{"zookeeper.session.timeout.localHBaseCluster", "40000"})

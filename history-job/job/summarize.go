@@ -16,7 +16,7 @@ const shares = 256
 
 // summarize goes through one share of the archive in each 256th of a day. The share depends on the time of day alone, so that
 // each user is summarized once a day, however often jobs start and end. A record is counted seven times before it expires.
-// What deletes and clears have left in parts is removed then, too.
+// Deleted and cleared records that are still in parts are removed then, too.
 func (j *Job) summarize(ctx context.Context, buckets []history.Bucket) error {
 	if j.cfg.Summarizer == nil {
 		return nil

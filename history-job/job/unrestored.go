@@ -9,7 +9,7 @@ import (
 )
 
 // unrestored are contents of the queue that could not be given back to the cache, because a store does not answer for them. Others are
-// dealt with meanwhile, but nothing after them is committed: whoever owns the queue next reads them again.
+// dealt with meanwhile, but nothing after them is committed: the next owner of the queue reads them again.
 type unrestored struct {
 	claim    history.Claim
 	turn     chan struct{} // held while the rest is changed, or anything committed

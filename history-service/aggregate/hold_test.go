@@ -55,7 +55,7 @@ func TestEnded(t *testing.T) {
 	})
 }
 
-// TestHolds: who looks on sees what runs, what is due, and how long it goes on at most.
+// TestHolds: a watcher of the holds sees which ones run, which are due, and how long they go on at most.
 func TestHolds(t *testing.T) {
 	inBubble(t, aggregate.Config{}, func(t *testing.T, w *world) {
 		w.queue.set(false, all) // nothing is taken

@@ -207,7 +207,7 @@ func (l *continueList) add(it history.Item) {
 }
 
 // hidden reports whether the user has dismissed a part of the row's series, and played nothing of the series
-// since. Which part stood for the series at the time nobody knows: what was played before may have come late.
+// since. Nobody knows which part stood for the series at the time, since earlier plays may have come late: so all parts count.
 func (r row) hidden() bool {
 	return r.series != nil && r.series.dismissed != 0 && r.series.dismissed >= r.series.played
 }

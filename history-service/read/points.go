@@ -53,8 +53,8 @@ func (r *Reader) point(ctx context.Context, keys []history.Key) ([]history.Entry
 	return entries, err
 }
 
-// only loads the key of an object that is asked for alone, as by a player that is about to begin. What the cache has dropped is looked for
-// in the archive as well, where that answers soon.
+// only loads the key of an object that is asked for alone, as by a player that is about to begin. A record that the cache has dropped
+// is looked for in the archive as well, where that answers soon.
 func (r *Reader) only(ctx context.Context, keys []history.Key) ([]history.Entry, error) {
 	entries, err := r.point(ctx, keys)
 	if err != nil {

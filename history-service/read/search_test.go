@@ -19,7 +19,7 @@ func TestContains(t *testing.T) {
 	})
 }
 
-// TestFolded: who searches need not write as the title does.
+// TestFolded: a user who searches need not write as the title does.
 func TestFolded(t *testing.T) {
 	for _, same := range [][]string{
 		{"Über", "ÜBER", "u\u0308ber", "U\u0308BER"}, {"ΟΔΥΣ", "οδυσ", "οδυς"}, {"Straße", "STRAẞE", "STRASSE", "strasse"}, {"ＡＢＣ", "abc"}, {"ｶﾞ", "ガ"}, {"İstanbul", "istanbul", "i\u0307stanbul"}, {"ЁЛКИ", "ёлки", "Е\u0308лки"},

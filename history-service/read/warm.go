@@ -127,7 +127,7 @@ func (w *warmer) serve(ctx context.Context, node string, uids []string) {
 }
 
 // next returns users of the node who had to wait. Where there are none the worker is done
-// with the node, in the same step: whoever comes later finds it so, and does not wait.
+// with the node, in the same step: a later caller finds it so, and does not wait.
 func (w *warmer) next(node string) (uids []string, more bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

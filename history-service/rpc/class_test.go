@@ -358,8 +358,8 @@ func TestClassClear(t *testing.T) {
 	wantNames(t, "at last", all(t, s, "ann/0", 1), "5_7")
 }
 
-// TestClassClearAndChanges has a clear that was broken off, and a viewing that goes on in a section that was not cleared. What
-// is told as changed shows what pages show: nothing from before the clear.
+// TestClassClearAndChanges has a clear that was broken off, and a viewing that goes on in a section that was not cleared. Its
+// change is told as pages show the record: without anything from before the clear.
 func TestClassClearAndChanges(t *testing.T) {
 	h, rules := classHouse(t, 0, previews)
 	cache := &sectionCache{Cache: h.db.Cache()}

@@ -231,8 +231,8 @@ func TestOldDeleteOfADamagedRecord(t *testing.T) {
 	}
 }
 
-// TestOldReportOverADamagedRecord has a report from before come where nobody can read the cache's record. What is newer is not forgotten: a
-// clear by a clock that is behind covers it. Without the archive the report is stored all the same.
+// TestOldReportOverADamagedRecord has an old report come for a record that nobody can read in the cache. The newer report that the archive
+// has is not forgotten: a clear by a clock that is behind covers it. Without the archive the old report is stored all the same.
 func TestOldReportOverADamagedRecord(t *testing.T) {
 	for down, want := range map[bool]historyv1.Status{false: stale, true: stored} {
 		h := smallHouse(t, 100)
@@ -306,7 +306,7 @@ func TestWarmUpOverADamagedRecord(t *testing.T) {
 	}
 }
 
-// TestDamagedRecordIsNotToldAsRemoved: who follows is told to read again.
+// TestDamagedRecordIsNotToldAsRemoved: a device that follows is told to read again.
 func TestDamagedRecordIsNotToldAsRemoved(t *testing.T) {
 	bubble(t, func(f *fed) {
 		other := f.another(func(c *rpc.Config) { c.Cache = smudged{c.Cache, history.Object{ID: "film", Type: 1}} })

@@ -84,8 +84,8 @@ func (f *fragile) Page(ctx context.Context, uid string, q history.Query) (histor
 	return f.Archive.Page(ctx, uid, q)
 }
 
-// TestWarmerComesBack has warm-ups panic: who waits for one is told that it failed, and
-// the next try works.
+// TestWarmerComesBack has warm-ups panic: a caller that waits for one is told that it failed,
+// and the next try works.
 func TestWarmerComesBack(t *testing.T) {
 	h := newHouse(t)
 	s := h.service(t, func(c *rpc.Config) {

@@ -282,8 +282,8 @@ func TestPausedDeletes(t *testing.T) {
 	record(t, a, "ann", start)
 }
 
-// TestSettingsOfAColdUser keeps what the archive knows: who is paused there stays so,
-// and whoever switches after that has the last word.
+// TestSettingsOfAColdUser keeps what the archive knows: a user who is paused there stays
+// paused, until a later switch, which has the last word.
 func TestSettingsOfAColdUser(t *testing.T) {
 	h := newHouse(t)
 	s := h.service(t)

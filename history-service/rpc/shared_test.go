@@ -97,7 +97,7 @@ func TestEqualReads(t *testing.T) {
 	})
 }
 
-// hanging is a cache that answers no page until it is well again. Who asked before that hears nothing.
+// hanging is a cache that answers no page until it is well again. A call from before that waits in vain until its time is up.
 type hanging struct {
 	quick
 	well chan struct{}
@@ -113,8 +113,8 @@ func (c *hanging) List(ctx context.Context, _ string, _ history.Query) (history.
 	}
 }
 
-// TestEqualReadsAfterAHang has readers leave a cache that hangs: whoever asks when it is well again does not wait for a read that
-// nobody waits for.
+// TestEqualReadsAfterAHang has readers leave a cache that hangs: a reader that comes when it is well again does not wait for a read
+// that nobody waits for.
 func TestEqualReadsAfterAHang(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cache := &hanging{well: make(chan struct{})}

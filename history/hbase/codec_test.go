@@ -134,7 +134,7 @@ func TestDecodeCorrupt(t *testing.T) {
 	}
 }
 
-// TestDecodeCorruptPause: whoever may not want to be recorded is not.
+// TestDecodeCorruptPause: a user who may not want to be recorded is not.
 func TestDecodeCorruptPause(t *testing.T) {
 	for _, value := range []string{"", "1", "1 2 3", "x 2", "9 10 x 2", "9 10 8 3", "9 10 3 5 4 6"} {
 		row := hbase.Decode("u", []*hrpc.Cell{cell("#paused", hbase.MarkTime(50), []byte(value)), cell("a_1", 10, wire.AppendRecord(nil, record(10)))}, history.Query{Limit: 9})

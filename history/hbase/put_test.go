@@ -139,7 +139,7 @@ func TestPutHalfFails(t *testing.T) {
 		}
 	}
 	if len(f.batches) != 1 {
-		t.Errorf("%d batches, want 1: who puts decides what to try again", len(f.batches))
+		t.Errorf("%d batches, want 1: the caller decides what to try again", len(f.batches))
 	}
 }
 

@@ -732,8 +732,8 @@ func TestRollingBegins(t *testing.T) {
 	}
 }
 
-// TestMarkOfALaterVersion has a later version say in another form that there is rolling: who cannot read that refuses calls before rolls
-// begin, also who has found none before.
+// TestMarkOfALaterVersion has a later version say in another form that there is rolling: an archive that cannot read the mark refuses
+// calls before rolls begin, also one that has found no mark before.
 func TestMarkOfALaterVersion(t *testing.T) {
 	r := newRollTest(t)
 	cells := r.plays(1)

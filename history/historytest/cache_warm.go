@@ -146,7 +146,7 @@ func warmHeld(c *cacheCase) {
 	c.applied(history.Write{Key: key(uid, 2, 4), Record: c.record(200), Base: other.Record.Revision})
 }
 
-// warmKnown brings clear marks that the cache has already, or older ones: who holds what is there goes on.
+// warmKnown brings clear marks that the cache has already, or older ones: a service that holds a record goes on writing it.
 func warmKnown(c *cacheCase) {
 	uid := c.user()
 	c.clear(uid, 1, 100)

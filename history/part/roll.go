@@ -14,8 +14,8 @@ import (
 type Roll struct {
 	// Items are the records to be rolled, newest first, each object once.
 	Items []history.Item
-	// Staying are live records that stay, of objects that were deleted: tombstones, and records from after that. What
-	// parts have of these objects from before is removed.
+	// Staying are live records that stay, of objects that were deleted: tombstones, and records from after that.
+	// Earlier records of these objects are removed from the parts.
 	Staying []history.Item
 	// Cleared are the user's clear marks. Records that they cover are removed.
 	Cleared map[uint32]int64

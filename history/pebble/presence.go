@@ -9,7 +9,7 @@ import (
 // memtables and in the last level, where it uses no filters.
 //
 // It knows nothing until it has gone through all keys once, beside the first calls. The lock of
-// the keyspace guards it: whoever asks reads Pebble as it is at that moment, or later.
+// the keyspace guards it: each caller reads Pebble as it is at that moment, or later.
 type presence struct {
 	hash func(key []byte) uint64
 	keys *filter // nil until all of them are in it

@@ -285,7 +285,7 @@ func TestDamagedChunk(t *testing.T) {
 	}
 }
 
-// TestRun has long users rolled by themselves: whoever reads a long live part, and the sweep, leave a
+// TestRun has long users rolled by themselves: a read of a long live part, and the sweep, leave a
 // note.
 func TestRun(t *testing.T) {
 	// The compressor is the process's: it must not be of a bubble.

@@ -54,7 +54,7 @@ func (c *Cache) Pause(ctx context.Context, uid string, from, to history.Pause) e
 }
 
 // renumber gives each record of a user that the clear marks leave another revision, a settled one a
-// settled one: whoever holds one finds out.
+// settled one: a service that holds one finds out.
 func (e *edit) renumber(uid string, marks *history.User) (err error) {
 	revision := history.NewRevision()
 	for o, v := range e.records(uid, &err) {

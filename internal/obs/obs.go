@@ -25,7 +25,7 @@ import (
 
 // NewLogger returns a logger that writes to out from level on. The level is debug, info, warn or error, in any case,
 // and "" is info; the format is text or json, and "" is text. Anything else is an error
-// that names the flag and the choices. Whoever logs does not wait for an out that stands still.
+// that names the flag and the choices. A caller that logs does not wait for an out that stands still.
 func NewLogger(out io.Writer, level, format string) (*slog.Logger, error) {
 	var l slog.Level
 	if err := l.UnmarshalText([]byte(level)); level != "" && err != nil {
