@@ -35,8 +35,9 @@ func (r *Record) counted() []Watch {
 	}))
 }
 
-// Regain returns r, of what was reported since a removal, beside the record that is brought back. What sessions had played before the
-// removal was taken off where recording was off since (see [Event.BoundWatched]): now it counts again.
+// Regain returns r, a record of what was reported since a removal, as it is to be merged with back, the record that is brought back.
+// A session may go on over the removal. Where recording was off after it, [Event.BoundWatched] has taken off what the session had played
+// before the removal. Regain counts that again.
 func (r *Record) Regain(back *Record, p Pause) *Record {
 	if r == nil || r.Restored || !back.Restored {
 		return r
@@ -99,7 +100,7 @@ func RestoredAt(played, cut int64) int64 {
 // MaxLift is how many milliseconds [RestoredAt] is later than the cut at most.
 const MaxLift = 24*30 + 6*24*4 + 83*12
 
-// Oldest returns the time of the oldest thing that the record says, in Unix milliseconds.
+// Oldest returns the earliest of all times that the record has, in Unix milliseconds: those of its reports, viewings, sums and decision.
 func (r *Record) Oldest() int64 {
 	oldest := r.PlayedAt()
 	for _, at := range []int64{r.NonEarly.Version.Time(), r.DurationVersion.Time(), r.MetaVersion.Time(), r.UnknownVersion.Time(), r.Dismissed.Time(), r.PlaysBeforeAt, r.WatchedBeforeAt, r.oldestViewing()} {

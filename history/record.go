@@ -154,11 +154,15 @@ func (e *Event) Clamp() {
 	e.Watched = min(e.Watched, e.playableSince(e.StartedAt, Pause{}))
 }
 
-// BoundWatched takes from what the session has played whatever there was no time for while recording
-// was on: since it began, since the last of what was removed of its record r or with all up to a time, and since each
-// of its reports that r has, which knew of the pauses before, and of what was removed before r was brought back.
-// It returns how much that was, and no less than at the reports before. A millisecond stays, so that what was
-// taken off is known when the report comes again.
+// BoundWatched lessens what the session says it has played to what there was time for while recording was on.
+// That time is counted in three ways, and the least counts:
+//   - from the begin of the session;
+//   - where recording was off since, from the last removal: a delete of its record r, or a clear of all up to cleared;
+//   - from each of the session's reports in r, in addition to what that report counts. That report was bounded in its
+//     turn, by the pauses and removals before it, also where r was brought back since.
+//
+// BoundWatched returns how much it has taken off, and no less than was taken off at earlier reports of the session.
+// One millisecond always stays, so that what was taken off is known when the report comes again.
 func (e *Event) BoundWatched(p Pause, r *Record, cleared int64) (unrecorded int64) {
 	restored := r != nil && r.Restored
 	if e.Watched == 0 || p.Changed() <= e.StartedAt && !restored {

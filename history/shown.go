@@ -26,8 +26,8 @@ func (r *Record) DismissedAt() int64 {
 	return 0
 }
 
-// ViewedAt returns when the latest report of a viewing was, in Unix milliseconds: before [Record.PlayedAt] where a mark is the latest
-// event, and 0 where there is no viewing.
+// ViewedAt returns the time of the latest report of a viewing, in Unix milliseconds, and 0 where there is none. A mark by the user is
+// no viewing: where the latest event is a mark, ViewedAt is before [Record.PlayedAt].
 func (r *Record) ViewedAt() int64 {
 	if r.listed() {
 		return r.PlayedAt()

@@ -114,8 +114,9 @@ func (s Summary) After(at int64) (Summary, bool) {
 	return s, true
 }
 
-// With returns the summary of an object with its record r counted, and whether anything is left. The zero Summary stands for
-// none so far. With may be called again with the same record, or with a later content of it, and counts it once.
+// With returns the summary of an object after its record r was counted in it, and whether there is one: all of it may have been
+// deleted. The zero Summary stands for no summary so far. A record counts once, also where With is called again with it, or with
+// a later content of it.
 func (s Summary) With(o Object, r *Record, rules Rules) (Summary, bool) {
 	s, there := s.After(r.Reset)
 	if r.Deleted() {
@@ -127,7 +128,8 @@ func (s Summary) With(o Object, r *Record, rules Rules) (Summary, bool) {
 	case r.Version < s.Version: // an older content: it is counted already
 		return s, true
 	case s.isIn(r):
-		if n.Before = s.Before; r.Version == s.Version { // perhaps an older content
+		n.Before = s.Before
+		if r.Version == s.Version { // perhaps an older content
 			n.First, n.Watched, n.Furthest = min(n.First, s.First), max(n.Watched, s.Watched), max(n.Furthest, s.Furthest)
 			if !r.unwatched() {
 				n.Plays = max(n.Plays, s.Plays)

@@ -291,7 +291,7 @@ func (p *pauseBook) remember(stored history.Pause) {
 	}
 }
 
-// learn takes what everybody knows once nothing is under way any more.
+// learn takes over the stored pauses as exact. The caller calls it when no switch is under way: all services know the same then.
 func (p *pauseBook) learn(stored history.Pause) {
 	times := append([]string{fmt.Sprint(stored.Since), fmt.Sprint(stored.Until)}, strings.Fields(string(stored.Earlier))...)
 	p.pauses, p.exact = nil, true

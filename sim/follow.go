@@ -77,7 +77,8 @@ func (w *World) changes(c *client, f *follower) {
 	})
 }
 
-// readAll reads all pages, and then what has changed meanwhile.
+// readAll reads the page after a cursor and all further ones into f.known, and then the changes since f.token, which is from
+// before the first page. Where a page is not answered, the app begins anew.
 func (w *World) readAll(c *client, f *follower, cursor string) {
 	s, calm := w.serving(c.uid), w.calm
 	again := func(err error) {

@@ -21,6 +21,8 @@ type ownSource struct {
 	drawn map[uint64]uint64 // by functions, how many
 }
 
+// Uint64 implements [rand.Source]. The number depends on the functions that ask for it, and on how many numbers the same
+// functions have asked for before.
 func (s *ownSource) Uint64() uint64 {
 	who := uint64(0)
 	for f := range calledBy().names() {

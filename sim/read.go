@@ -9,7 +9,8 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// unread notes that a read was not answered. The judge's are to be, at last.
+// unread notes that a read was not answered, if it is one of the judge's, which are made at rest (calm). [World.answerReads]
+// makes these again until they are answered.
 func (w *World) unread(c *client, calm bool, again func()) {
 	if calm && w.calm {
 		c.refused = append(c.refused, again)

@@ -507,8 +507,8 @@ func (s *sequence) outlive(d *dice) {
 	s.maybe(archiveAll)
 }
 
-// switchBehind has recording switched off by a service whose clock is behind, while the first report of an
-// object is under way by one whose clock is ahead.
+// switchBehind sets the clock of one service a second ahead, and that of another one a second behind. Recording is switched
+// off through the latter while the first report of an object is under way through the former.
 func (s *sequence) switchBehind(d *dice) {
 	clear(s.w.delayed)
 	s.focus = d.n(len(s.objects))

@@ -37,13 +37,13 @@ func newPending(ctx context.Context, req *historyv1.ApplyRequest, bytes int) *pe
 	return &pending{ctx: ctx, req: req, bucket: history.BucketOf(req.Heartbeats[0].GetUid()), bytes: bytes, done: make(chan answer, 2)}
 }
 
-// stamp says of heartbeats when they are received here, for players that say by their own clocks
-// when they sent them. The service judges the clocks by that, however long the heartbeats are on
-// their way there, and however often they are sent.
+// stamp notes in heartbeats when the edge received them, by the service's clock, if their player says by its
+// own clock when it sent them. The service finds the error of the player's clock from these two times. So
+// neither the way from the edge to the service nor a second try adds to the error.
 func (c *Client) stamp(p *pending) {
 	var now int64
 	hs := p.req.Heartbeats
-	if hs[0].SentAtMs != 0 { // that of its message, so that all have one
+	if hs[0].SentAtMs != 0 { // all heartbeats of a message have the same time of sending
 		if l := c.owner(p.bucket); l != nil {
 			now = l.peer.clock.at(time.Since(c.born))
 		}
@@ -55,13 +55,14 @@ func (c *Client) stamp(p *pending) {
 	}
 }
 
-// batched sends a call in a batch with others. It sends it again to another instance when the first one died, or
-// answered at once that it cannot reach the cache: then it has not tried, and the other one may reach it.
-// Events that the first one had stored are found to be stored, and do not count twice.
+// batched sends a call in a batch with others. The call is sent again, to another instance if there is one, when
+// its instance died, or answered at once that it cannot reach the cache. After so quick an answer nothing was
+// tried, and the other instance may reach the cache. Events that were stored before the instance died do not
+// count twice.
 func (c *Client) batched(p *pending) (resp *historyv1.ApplyResponse, err error) {
 	sent, elsewhere := false, false
 	err = c.attempt(p.ctx, p.bucket, func(l *link) (again bool, err error) {
-		if sent { // the batcher that had p may still use p.first for other calls of the user
+		if sent { // another p: the first batcher may still use p.first for other calls of the user
 			p = newPending(p.ctx, p.req, p.bytes)
 		}
 		asked := time.Now()
@@ -138,7 +139,7 @@ func (c *Client) attempt(ctx context.Context, b history.Bucket, fn func(*link) (
 		switch {
 		case errors.Is(err, errRetired): // nothing was sent
 			continue
-		case err == nil && len(tried) > 0:
+		case err == nil && len(tried) > 0: // a failure that a second try mends is no outage of the stores
 			c.budget.refund()
 			return nil
 		case !again || len(tried) == maxAttempts-1:

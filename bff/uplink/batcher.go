@@ -152,9 +152,9 @@ func (b *batcher) left() time.Duration {
 	return time.Until(b.waiting[0].ready.Add(b.link.cfg.Linger))
 }
 
-// take returns the next batch, nil when there is none. It has at most room heartbeats, or one call.
-// Take drops calls whose callers have left. It refuses calls that would be answered too late if
-// an answer takes as long as takes says.
+// take returns the next batch, nil when there is none. A batch has at most room heartbeats, or is one
+// call with more. Calls whose callers have given up are dropped. A call is refused if its caller would
+// have given up before the answer, which is expected to take as long as takes says.
 func (b *batcher) take(room int, takes time.Duration) *batch {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -230,16 +230,21 @@ func (b *batcher) arrived(calls []*pending, now time.Time) {
 // maxServed bounds the users of whom a batcher remembers when they were served.
 const maxServed = 1 << 16
 
-// fairWithin is within how many times the patience a user who was served comes after those who were not.
+// fairWithin is for how long a user who was served comes after users who were not, in multiples of the
+// patience. Under lasting overload a call is let in if the queue is likely to leave within half of the
+// patience. For a user who was served just now it is a quarter, which grows to half during fairWithin.
 const fairWithin = 8
 
-// sheds reports whether to refuse a call because its answer would come too late. It estimates how long the
-// waiting heartbeats take to leave. Under overload the queue would never empty, so the limit is lower
-// then, and lowest for users who were served lately. The time that the first call has waited cannot replace
-// the estimate: it tells how long the queue was when that call came, so that all calls would be let in and
-// refused by turns.
-// Where answers take long, a user has no more calls than can be answered one after the other in
-// time. The caller holds b.mu.
+// sheds reports whether to refuse a call because its answer would come too late. The caller holds b.mu.
+//
+// A call is refused if the waiting heartbeats are likely to take longer than the patience to leave, or if the
+// first of them has waited for as long. Under lasting overload the queue would never empty with that limit. So
+// the limit is lower then, and lowest for users who were served lately, see fairWithin. How long the first call
+// has waited could not replace the estimate: it says how long the queue was when that call came. With it alone,
+// times in which every call is let in would take turns with times in which every call is refused.
+//
+// A user's calls are answered one after the other. So where answers take long, a call is also refused if the
+// user has too many calls before it. And no call is let in while nothing is answered, see [stream.stalled].
 func (b *batcher) sheds(p *pending, u *user) bool {
 	patience := b.link.cfg.Patience
 	if u != nil && b.link.slow() && time.Duration(u.calls+1)*b.link.lastTook() > p.time(patience)*7/10 || b.stream.stalled(p.came, p.time(patience)*9/10) {

@@ -324,7 +324,8 @@ func (b *budget) earn() {
 	}
 }
 
-// refund takes back what was spent on a call that another instance could answer: the stores are well.
+// refund takes back what was spent on a call that a later try has answered. The stores are well then, and
+// the budget is to stop retries only while they are not.
 func (b *budget) refund() { b.debt.Add(-10) }
 
 // spend notes a failure and reports whether the call may be made again.

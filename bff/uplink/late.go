@@ -5,9 +5,11 @@ import (
 	"time"
 )
 
-// checkLate warns the callers of batches that are on their way for long while the instance
-// answers nothing at all: another instance may be quicker. Where the link to the instance has ended, it
-// gives these batches up.
+// checkLate looks after batches whose answers are late. It gives up those that were sent too long ago. It
+// leaves an instance on whose stream nothing is answered any more, if another instance is well. Where an
+// instance has answered nothing at all for as long as the patience, the callers of late batches are warned,
+// so that they ask another instance, too. If the batcher has stopped sending by then, the stream is
+// ended instead, and its calls fail. Without another instance they go on waiting.
 func (s *stream) checkLate() {
 	now := time.Now()
 	s.lost(now)

@@ -30,14 +30,14 @@ type stream struct {
 	freed   chan struct{}                                                                         // capacity 1: there is room
 
 	mu        sync.Mutex
-	sent      uint64
-	last      time.Time         // when the last one was
-	flying    map[uint64]*batch // sent, and not answered as a whole
-	places    int               // how many of those have no answer at all
+	sent      uint64            // how many batches were sent
+	last      time.Time         // when the last batch was sent
+	flying    map[uint64]*batch // batches of which a call is not answered yet
+	places    int               // how many batches have no answer at all
 	pace      pace
-	broken    error       // why no answer comes any more
-	answered  time.Time   // when a batch was, or a part of one, last
-	ended     time.Time   // since when nothing more is sent
+	broken    error       // the reason why no answer comes any more, nil before
+	answered  time.Time   // when the last answer came, to a batch or to a part of one
+	ended     time.Time   // when the batcher stopped sending, zero before
 	lateTimer *time.Timer // calls checkLate, in late.go; runs while an answer is due
 }
 
@@ -215,7 +215,7 @@ func (s *stream) sendAlone(sequence uint64, p *pending) {
 	_ = s.arrive(&historyv1.ApplyStreamResponse{Sequence: sequence, Result: resp}) // it was sent
 }
 
-// giveUp answers the calls of a batch that are not answered with an error.
+// giveUp answers with an error those calls of a batch that have no answer yet.
 func (s *stream) giveUp(sequence uint64, err error) {
 	now := time.Now()
 	s.mu.Lock()
@@ -262,7 +262,7 @@ func (s *stream) arrive(resp *historyv1.ApplyStreamResponse) error {
 	s.link.heard(now, now.Sub(b.sent))
 	s.answered = now
 	s.link.peer.learnTime(resp.GetResult(), b.sent, now)
-	if b.left == len(b.calls) {
+	if b.left == len(b.calls) { // the first answer to the batch: those to its other parts say nothing of the pace
 		s.pace.first = s.link.share()
 		s.pace.answered(b, now)
 	}
@@ -317,7 +317,7 @@ func (b *batch) partly(indexes []uint32) (calls []*pending, starts []int) {
 func own(p *pending, resp *historyv1.ApplyResponse, from int) answer {
 	a := part(resp, from, from+len(p.req.Heartbeats))
 	if a.err == nil && !p.req.GetReturnRecords() && !slices.ContainsFunc(a.resp.GetRecords(), isThere) {
-		a.resp.Records = nil // those of others are in conflict
+		a.resp.Records = nil // the batch has records of conflicts of other calls only
 	}
 	return a
 }

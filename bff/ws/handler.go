@@ -225,8 +225,8 @@ func (e *Refusal) Error() string { return e.reason }
 // HTTPStatus returns the status to answer with.
 func (e *Refusal) HTTPStatus() int { return e.status }
 
-// way remembers how long the messages of a connection were on their way, for players that say
-// by their own clock when they sent one, and not more than that.
+// way remembers how long the messages of a connection were on their way. It is for players that say by
+// their own clock when they sent a message, and leave it to the edge and the service to correct that.
 type way struct {
 	behind   [8]int64 // by how much their clock was behind the handler's uptime when a message came, milliseconds
 	n        int      // messages

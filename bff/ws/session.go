@@ -44,7 +44,7 @@ func (s *session) message(typ websocket.MessageType, r io.Reader) error {
 	if broken != nil {
 		return broken
 	}
-	s.begin() // run calls done
+	s.begin() // ends with [session.done], which run calls
 	if closing := wrongFormat(err); closing != nil {
 		return closing
 	}
@@ -53,14 +53,14 @@ func (s *session) message(typ websocket.MessageType, r io.Reader) error {
 		return err
 	}
 	s.way.answered = s.handler.uptime().Milliseconds()
-	if s.slow == nil { // idle connections need none
+	if s.slow == nil { // made with the first answer: a connection without messages needs no timer
 		s.slow = s.slowly()
 	}
 	return s.send(text, s.slow)
 }
 
-// begin notes that a whole message has arrived. [session.leave] waits for that one, and not for
-// one of which a part is still on its way: it might never come.
+// begin notes that a whole message has arrived, so that [session.leave] waits for its answer. Leave does
+// not wait for a message of which a part is still on its way: the rest might never come.
 func (s *session) begin() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -86,7 +86,9 @@ func (s *session) done(err error) error {
 }
 
 const (
-	numbered = 256       // bytes at the beginning of a message that is too large: its number must be among them
+	// numbered is how many bytes are kept of a message that is too large, from its beginning. The number of the
+	// message ("seq") must be among them: the answer that refuses the message needs it.
+	numbered = 256
 	usual    = 128 << 10 // bytes; hardly any message is larger, and no larger buffer is kept
 )
 
@@ -167,7 +169,8 @@ func (s *session) apply(batch *codec.Batch) (*historyv1.ApplyResponse, error) {
 	for _, h := range batch.Heartbeats {
 		h.Origin = s.id // whatever the player says
 	}
-	s.way.shorten(batch.Heartbeats, s.handler.uptime()) // or a late message would look like a slow clock
+	// A message that was late on its way has an old time of sending, as if the player's clock were slow.
+	s.way.shorten(batch.Heartbeats, s.handler.uptime())
 	return s.handler.cfg.Service.Apply(s.handler.writing(), batch.Request())
 }
 

@@ -76,13 +76,14 @@ const rangeSize = 64
 // may belong to several jobs: their counts add up, of their ages the highest counts.
 type backlog struct{ marks, age *prometheus.GaugeVec }
 
+// newBacklog registers the gauges. Each has a series for each range of rangeSize buckets, named by its first and last bucket.
 func newBacklog(auto promauto.Factory) backlog {
 	gauge := func(name, help string) *prometheus.GaugeVec {
 		return auto.NewGaugeVec(prometheus.GaugeOpts{Name: "playhead_job_" + name, Help: help}, []string{"buckets"})
 	}
 	return backlog{
-		marks: gauge("dirty_marks", "Dirty marks of the owned buckets of a range, the held included."),
-		age:   gauge("oldest_mark_age_seconds", "Age of the oldest dirty mark of the owned buckets of a range, 0 without any."),
+		marks: gauge("dirty_marks", "Dirty marks in those buckets of a range that this job owns, also of records that a service still holds."),
+		age:   gauge("oldest_mark_age_seconds", "Age of the oldest dirty mark in those buckets of a range that this job owns, 0 without any."),
 	}
 }
 

@@ -24,8 +24,9 @@ type Held struct {
 	// From is the record that was held when this one was made, which contains it. Only
 	// [Aggregator.Put] reads it.
 	From *history.Record
-	// Beside is a record that another request had put before this one was, nil nearly always.
-	// This one contains it too, unless the cache lost it in between.
+	// Beside is the fold of records of the key that other requests wrote while Record was being made
+	// from From, nil nearly always. Record was written to the cache over them, and contains them,
+	// unless the cache had lost them in between.
 	Beside *history.Record
 
 	entry *entry // that it was read from
@@ -49,8 +50,10 @@ type shard struct {
 type entry struct {
 	key    history.Key
 	held   Held
-	opened time.Time     // when the hold began
-	at     time.Duration // when it was announced, in confirmed time
+	opened time.Time // when the hold began
+	// at is how long Aggregator.confirmed was when the key was announced. That is a clock which
+	// stands still while it is not known whether the cache still has what was written.
+	at time.Duration
 
 	in         *list
 	prev, next *entry // there
@@ -99,8 +102,8 @@ func (a *Aggregator) Put(k history.Key, held Held, ended bool) {
 	case e.held.Record != held.Record:
 		e.held.Beside = history.Merge(e.held.Beside, held.Record)
 	}
-	// A heartbeat that comes between the end of the hold and the tick begins a new hold.
-	// The key is due all the same: it would be with every hold, and never announced.
+	// A heartbeat may come after the end of the hold and before the next tick. The key is due all the
+	// same. If a new hold began here, a viewing whose heartbeats always come then would never be announced.
 	over := e.in != &s.announced && now.Sub(e.opened) >= a.cfg.Hold
 	switch {
 	case e.in == &s.ended:
@@ -251,7 +254,7 @@ func (a *Aggregator) confirm(ctx context.Context) bool {
 	return true
 }
 
-// forget drops the keys that were announced at or before a confirmed time.
+// forget drops the keys that were announced at or before a time of Aggregator.confirmed.
 func (s *shard) forget(at time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -34,7 +34,7 @@ import (
 // Config configures a [Tracker].
 type Config struct {
 	// Days remembers who was seen on which day, and Announcer tells of first sightings.
-	// Without both nobody is told what day it is.
+	// Without both no player is told whether it is the first of its user's day.
 	Days      history.Days
 	Announcer history.Announcer
 	// Now is the clock (default time.Now).
@@ -43,8 +43,8 @@ type Config struct {
 	Registry prometheus.Registerer
 }
 
-// Tracker answers the reports that ask what day it is. Its methods may be called from
-// many goroutines.
+// Tracker answers the reports that ask whether their user is seen for the first time today.
+// Its methods may be called from many goroutines.
 type Tracker struct {
 	cfg     Config
 	metrics *metrics
@@ -104,8 +104,8 @@ func (t *Tracker) Begin(ctx context.Context, reports []report.Report) *Lookup {
 	return l
 }
 
-// questions returns the heartbeats whose players do not know what day it is, or name
-// another day, such as one to come.
+// questions returns the questions of the heartbeats that have a check of the day. A check that
+// names today as the day that its player knows already asks nothing.
 func (t *Tracker) questions(reports []report.Report) (all []question) {
 	var now time.Time
 	for i := range reports {

@@ -177,8 +177,8 @@ func (w *watchers) free(s *stream, node string) {
 	}
 }
 
-// render makes of the names of changes what has become of the records, read at once. Where
-// the cache does not answer, the user is told to read again.
+// render returns what a stream is told for updates, which only name the objects that have changed. It reads the
+// records of all of them in one call. Where the cache has no answer for one of a user's, that user is told to read everything again.
 func (n *Notifier) render(ctx context.Context, updates []userUpdate) []*historyv1.Change {
 	entries := n.load(ctx, updates)
 	var changes []*historyv1.Change

@@ -51,7 +51,8 @@ func (s *Server) ApplyStream(rpc grpc.BidiStreamingServer[historyv1.ApplyStreamR
 	})
 }
 
-// decoded is the interceptor that serves ApplyStream in its place, with batches that [codec] decodes.
+// decoded is an interceptor of streams. It serves the calls of ApplyStream itself instead of [Server.ApplyStream]:
+// [codec] decodes their batches, which is faster. All other calls go on to their handlers.
 func (s *Server) decoded(srv any, rpc grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
 	if info.FullMethod != historyv1.HistoryService_ApplyStream_FullMethodName {
 		return handle(srv, rpc)
@@ -395,8 +396,8 @@ func received(r *report.Report, now int64) int64 {
 	return r.ReceivedAt
 }
 
-// correct takes the error of the device's clock off its times. It comes before the times are validated: those of a device
-// whose clock shows 1970 are all of 1970, that of sending included.
+// correct takes the error of the device's clock off the times of an event. It comes before the times are validated: a device
+// whose clock shows 1970 gives times of 1970 throughout, also for the sending. They would be refused although they can be corrected.
 func correct(e *history.Event, sentAt, received int64) {
 	skew := received - sentAt
 	if sentAt == 0 || max(sentAt, -sentAt) > maxClock || -maxAhead <= skew && skew <= maxBehind {
@@ -415,7 +416,8 @@ func admit(e *history.Event) error {
 	return e.Validate()
 }
 
-// normalise moves a time in the future to now, and decides which events are not stored at all.
+// normalise moves an event in the future to now and brings its values into their bounds. It returns the status of an event that
+// is not to be stored at all, and STATUS_UNSPECIFIED for all others.
 func normalise(r *report.Report, now int64, rules *history.Rulebook) historyv1.Status {
 	r.At = min(r.At, now)
 	r.Clamp()

@@ -58,7 +58,7 @@ type Config struct {
 	// without one nobody can watch.
 	Feed history.Feed
 	// Days remembers who was seen on which day, and Announcer tells of first sightings.
-	// Without both nobody is told what day it is.
+	// Without both no player is told whether it is the first of its user's day.
 	Days      history.Days
 	Announcer history.Announcer
 	// Webhook tells a backend what was begun, completed and removed. Nil tells nobody.
@@ -66,8 +66,9 @@ type Config struct {
 	// Life names the lives that the servers of the cache are in, see [write.Writer.Confirm]. Nil
 	// is for a cache that never loses anything.
 	Life func(context.Context) (string, error)
-	// Lives names, for a cache that has no Life, those of its files, the present one last: with each start another one
-	// begins, so that who knows a life that they do not, knows what is newer than they are.
+	// Lives are for a cache in files, which has no Life: the names of all lives of the files, one for each start, the
+	// present life last. A token of [Server.Changes] from a life that is not listed may know contents that the files have
+	// lost, as after a restore from an older copy.
 	Lives []string
 	// Deadline bounds a request whose caller set no earlier one (default 5 s).
 	Deadline time.Duration

@@ -46,7 +46,7 @@ func (g *group) add(i int, cleared int64) historyv1.Status {
 		return historyv1.Status_STATUS_UNCHANGED
 	}
 	merged := g.merged(delta)
-	same, stands := history.SameButViewings(merged, g.next), false // one more session alone changes nothing that readers see
+	same, stands := history.SameButViewings(merged, g.next), false // readers see nothing of one more listed session
 	switch {
 	case same:
 		stands = g.again(i, delta)
@@ -112,7 +112,7 @@ func (g *group) decide(i int) historyv1.Status {
 		return historyv1.Status_STATUS_UNCHANGED
 	}
 	next := g.next.Dismiss(r.At, r.Decision == report.Dismiss)
-	if history.Same(next, g.next) { // decided by somebody who was perhaps not told
+	if history.Same(next, g.next) { // the same decision is there, perhaps of a call whose answer was lost
 		return historyv1.Status_STATUS_UNCHANGED
 	}
 	g.next = next
@@ -170,8 +170,9 @@ func (g *group) restored(r *history.Record, cleared int64) bool {
 	return g.next != nil && g.next.Restored && g.next.Reset >= cleared && history.Same(history.Merge(g.next, r.Restore(g.next.Reset)), g.next)
 }
 
-// left returns what of a record contributes after all that was removed, nil for nothing. It takes nothing away: a delete
-// that only the other history knows of stays there.
+// left returns the part of an imported record that is folded in: without what was deleted or cleared here, or with all of it
+// where the record is to be restored. It returns nil where nothing is left. A delete that only the other history knows of
+// removes nothing here.
 func (g *group) left(r *report.Report, cleared int64) *history.Record {
 	cut, whole := cleared, r.Whole
 	if g.next != nil {

@@ -18,7 +18,7 @@ import (
 
 // Result is what became of a batch, beside the status of each report.
 type Result struct {
-	// Days are the answers to the reports that ask what day it is.
+	// Days are the answers to the reports that ask whether their user is seen for the first time today.
 	Days  []*historyv1.DaySeen
 	batch *batch
 }
@@ -127,15 +127,19 @@ func (g *group) foldLoaded(e history.Entry) {
 	g.fold()
 }
 
-// loadDropped fetches from the archive the records that the cache has dropped, for groups that cannot do
-// without: an event from below the floor must not look newer than the archive's record, nor count
-// plays twice. The same holds for events that name the record which their device knows, and for a
-// held record that the cache lacks: another service may have deleted it since. When the archive does
-// not answer, those groups fail, and no others, but for reports of players over a damaged record.
+// loadDropped fetches from the archive the records that the cache has dropped, for groups that need them:
+//   - An event from below the floor must not look newer than the archive's record, nor count plays twice.
+//   - An event may name the record that its device knows, or be about a record, as marks and decisions are.
+//   - Another service may have deleted a held record that the cache lacks.
+//   - A record of an import has to meet all that there is of the object.
+//   - A delete without a time of its own (batch.latest) has to cover the archive's record, which may be of a clock that is ahead.
 //
-// The whole batch waits, so the time is short. A delete without a time of its own (batch.latest) asks as well, because the archive's
-// record may be of a clock that is ahead. It waits even less, and is done without an answer, unless the cache's record is
-// damaged: then only the archive can say what it has to cover.
+// When the archive does not answer, these groups fail, and no others. There are two exceptions. Reports of players
+// over a damaged record are stored all the same, see [group.doesWithout]. And a delete without a time of its own is done
+// without an answer, unless it names the record that its device knows, or the cache's record is damaged: then only the
+// archive can say what the delete has to cover.
+//
+// The whole batch waits for the archive, so the time is short, and even shorter for such a delete.
 func (w *Writer) loadDropped(ctx context.Context, groups []*group) {
 	need := needArchive(groups)
 	if len(need) == 0 {
@@ -158,8 +162,9 @@ func (w *Writer) loadDropped(ctx context.Context, groups []*group) {
 	}
 }
 
-// doesWithout reports whether the archive is asked only because nobody can read the record in the cache, and the reports are players':
-// they are stored as a partial record all the same, which a job completes.
+// doesWithout reports whether a group that has asked the archive can be stored without an answer. So it is where the archive was asked
+// only because nobody can read the record in the cache, and all are plain reports of players. They are stored as a partial record,
+// which a job completes.
 func (g *group) doesWithout() bool {
 	return view.Damaged(g.base) && !g.batch.latest && !g.batch.whole && !g.matched() && !g.needsRecord() && !g.deletes()
 }
@@ -174,10 +179,10 @@ func needArchive(groups []*group) (need []*group) {
 	return need
 }
 
-// needsArchive reports whether the archive may have a record, dropped by the cache, that is newer than the
-// oldest of the events, or a delete of the held record. So it is where nobody can read the record in the cache: what
-// is written in its place may hide what is newer. For a cold user it reports false where the batch can be decided
-// without the archive: the warm-up reads all of the user's row.
+// needsArchive reports whether a group has to ask the archive. The archive may have a record, dropped by the cache,
+// that is newer than the oldest of the events, or a delete of the held record. Where nobody can read the record in the
+// cache, a record written in its place may hide a newer one in the archive. For a cold user the archive is asked only
+// where the group cannot be decided without it: the warm-up reads all of the user's row in any case.
 func (g *group) needsArchive() bool {
 	switch {
 	case g.failed:
@@ -226,7 +231,7 @@ func (w *Writer) foldArchived(ctx context.Context, groups []*group) (unanswered 
 		g.user.CutTime = max(g.user.CutTime, entries[i].User.CutTime)
 		g.cold = false
 		current := history.Entry{User: g.user}
-		if view.Damaged(g.base) { // a put of what it was may be on its way
+		if view.Damaged(g.base) { // its former content may be on its way into the archive: what comes of it is partial
 			current.Record = g.base
 		}
 		g.archived = asPartial(g.cut(entries[i].Record), &current)
@@ -273,8 +278,8 @@ func (g *group) relied() bool {
 	})
 }
 
-// store writes what is loaded, and again as often as other writers of the same keys make
-// it necessary.
+// store writes the groups to the cache. A write that loses against another writer of the same key is
+// made again from that writer's record, [read.MaxTries] times in all.
 func (w *Writer) store(ctx context.Context, b *batch) {
 	b.begun = w.compare.begun.Load()
 	for try := range read.MaxTries {
@@ -318,7 +323,8 @@ func (b *batch) writes() (writes []history.Write, groups []*group) {
 	return writes, groups
 }
 
-// successor returns the record of the group as a new content.
+// successor returns g.next as a new content, see [history.Record.Successor]: in place where nobody else
+// has the record, and otherwise as a copy.
 func (g *group) successor() *history.Record {
 	if !g.own {
 		return g.next.Successor(&g.user)
