@@ -156,8 +156,8 @@ func (w *World) judge() {
 	}
 }
 
-// beginAnew has users clear all they have, or all of a type, and the cache forget them: whoever
-// has little history is complete in the cache until more is trimmed.
+// beginAnew has users clear all they have, or all of a type, and the cache forget them: a user
+// with little history is complete in the cache until more is trimmed.
 func (w *World) beginAnew(d *dice) {
 	for _, c := range w.clients[:len(w.uids)] {
 		w.clear(c, &historyv1.ClearRequest{Uid: c.uid, Type: [...]uint32{0, 0, 1, 2}[d.n(4)]})

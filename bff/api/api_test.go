@@ -374,8 +374,8 @@ func TestPagesAreKept(t *testing.T) {
 	}
 }
 
-// TestEveryFieldOfARecordIsAnswered: whatever a reader or a player is answered has all of
-// the record, as [codec.Record] writes it.
+// TestEveryFieldOfARecordIsAnswered: each answer to a reader or a player has all of the
+// record, as [codec.Record] writes it.
 func TestEveryFieldOfARecordIsAnswered(t *testing.T) {
 	full := &historyv1.Item{
 		Object: &historyv1.Object{Id: "100", Type: 1}, State: historyv1.State_STATE_PAUSED, EventTimeMs: 1772396100000,

@@ -321,8 +321,8 @@ func TestHeartbeatsAnswerThatDoesNotFit(t *testing.T) {
 	}
 }
 
-// The document and the decoder are written apart: whatever the one shows the other
-// must know, and nothing more.
+// The document and the decoder are written apart: the decoder must know all fields that the
+// document shows, and no others.
 func TestBodiesAreWhatTheDocumentSays(t *testing.T) {
 	schemas := fetchDocument(t).Components.Schemas
 	values := map[string]string{

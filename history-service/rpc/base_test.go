@@ -98,8 +98,7 @@ func TestOldUploadThatSaysNothingNew(t *testing.T) {
 	}
 }
 
-// Without the archive an old upload is refused and comes again; whatever is recent
-// goes on.
+// Without the archive an old upload is refused and comes again; recent reports go on.
 func TestOldUploadsWithoutTheArchive(t *testing.T) {
 	s, a := trimmed(t)
 	a.down.Store(true)

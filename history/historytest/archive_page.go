@@ -311,7 +311,7 @@ func (a archive) clearMarksOfAKey() {
 }
 
 // concurrent has writers race for the same cells in opposite orders while readers
-// look on: whatever a reader sees of a cell never gets older.
+// look on: the content that a reader sees of a cell never gets older.
 func (a archive) concurrent() {
 	const writers, rounds = 8, 20
 	uid, now := freshUID(), hourAgo()

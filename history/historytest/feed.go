@@ -13,7 +13,7 @@ import (
 )
 
 // OpenFeed opens a feed. The function that it returns opens an end of it for one
-// process; whatever was opened is closed by t.Cleanup. Others may use the feed too.
+// process; the feed and its ends are closed by t.Cleanup. Others may use the feed too.
 type OpenFeed func(t *testing.T) (end func(t *testing.T) history.Feed)
 
 // Feed is what every [history.Feed] does.

@@ -248,7 +248,7 @@ func (w *memtables) rotate() *memtable {
 func (w *memtables) flushed() { w.flushing = newMemtable(0) }
 
 // head is the newest part of a user who was read lately, enough for the first
-// pages. Writes keep it up to date; whatever else changes a user makes it forgotten.
+// pages. Writes keep it up to date; any other change of a user makes it forgotten.
 // The lock of the cache guards it, not the bytes, which never change.
 type head struct {
 	ready  bool         // or the first reader is still at work

@@ -349,8 +349,8 @@ func (s *keyspace) beginKeys() bool {
 	return true
 }
 
-// endKeys has the new filter take the place of the other one, unless reading failed: whoever
-// needs what cannot be read says so.
+// endKeys has the new filter take the place of the other one, unless reading failed: the
+// calls that need the keys which cannot be read report that.
 func (s *keyspace) endKeys(err error) {
 	s.lock.Lock()
 	defer s.lock.Unlock()
