@@ -12,10 +12,11 @@ import (
 // what this job has archived.
 var errLife = fmt.Errorf("%w: the cache is not known to be the one that was compared", history.ErrUnavailable)
 
-// sameLife fails with [errLife] unless the cache is still in a life. It is asked after
+// sameLife fails with [errLife] unless the cache is still in the given life. It is asked after
 // contents were loaded and before they are put: contents of a cache that came back older, and
-// those made from them since, must not overwrite what the archive has. So it is asked before they are completed in
-// the cache: what a clear has taken out of the archive would be missing in a whole record, and the clear in the cache.
+// those made from them since, must not overwrite what the archive has. It is also asked before partial records are
+// completed in the cache. A clear has taken its part out of the archive, and an older cache may not know of that clear. A record
+// that is completed then would count as whole without that part, in a cache that lacks the clear.
 func (j *Job) sameLife(ctx context.Context, life string) error {
 	if j.cfg.Life == nil {
 		return nil
