@@ -14,13 +14,13 @@ import (
 // were brought back after one cut, the one that was played later is the later one. A record
 // of which nothing was removed is returned as it is.
 func (r *Record) Restore(cut int64) *Record {
-	goesOn := func(w Watch) bool { return w.Began < cut } // since before it
-	if cut <= r.Reset || r.Version.Time() > cut && r.Oldest() > cut && !slices.ContainsFunc(r.Watches, goesOn) {
+	goesOn := func(w WatchedTime) bool { return w.Began < cut } // since before it
+	if cut <= r.RemovedAt || r.Version.Time() > cut && r.Oldest() > cut && !slices.ContainsFunc(r.Watches, goesOn) {
 		return r
 	}
 	m := *r
 	m.Watches = r.counted() // what an earlier removal took stays away
-	m.Reset, m.Restored = cut, true
+	m.RemovedAt, m.Restored = cut, true
 	if r.Version.Time() <= cut {
 		m.Version, m.Original = VersionOf(cut+1, RankProgress), r.own()
 	}
@@ -28,10 +28,10 @@ func (r *Record) Restore(cut int64) *Record {
 }
 
 // counted returns the watches of r as they count, without those that add nothing to another one.
-func (r *Record) counted() []Watch {
+func (r *Record) counted() []WatchedTime {
 	ws := r.watches()
-	return orNil(slices.DeleteFunc(slices.Clone(ws), func(w Watch) bool {
-		return w.Watched == 0 || slices.ContainsFunc(ws, func(o Watch) bool { return o != w && w.within(o) })
+	return orNil(slices.DeleteFunc(slices.Clone(ws), func(w WatchedTime) bool {
+		return w.Watched == 0 || slices.ContainsFunc(ws, func(o WatchedTime) bool { return o != w && w.within(o) })
 	}))
 }
 
@@ -48,10 +48,10 @@ func (r *Record) Regain(back *Record, p Pause) *Record {
 		w, played := &m.Watches[i], int64(0)
 		for _, o := range back.Watches {
 			if o.Viewing == w.Viewing { // what there was no time for since, it has played before
-				played = max(played, o.Watched-playable(max(o.At-r.Reset, 0), o.Speed))
+				played = max(played, o.Watched-playable(max(o.At-r.RemovedAt, 0), o.Speed))
 			}
 		}
-		if p.Within(r.Reset, w.At) > 0 {
+		if p.Within(r.RemovedAt, w.At) > 0 {
 			played = min(played, w.Unrecorded)
 			w.Watched, w.Unrecorded = w.Watched+played, w.Unrecorded-played
 		}
@@ -59,12 +59,12 @@ func (r *Record) Regain(back *Record, p Pause) *Record {
 	return &m
 }
 
-// Unreset returns r as it is beside a history that does not know of the delete before it, or of the clear: as of a reset up to the
-// given time. Nothing comes back that r had lost by its own reset, and what was brought back after that stays.
-func (r *Record) Unreset(to int64) *Record {
+// RemovedAsOf returns r as it is beside a history that does not know of the delete before it, or of the clear: as of a removal up to the
+// given time. Nothing comes back that r had lost by its own removal, and what was brought back after that stays.
+func (r *Record) RemovedAsOf(to int64) *Record {
 	m := *r
 	m.Watches = r.counted()
-	m.Reset, m.Restored = to, r.Restored && to > 0
+	m.RemovedAt, m.Restored = to, r.Restored && to > 0
 	if m.Original.Time() > to {
 		m.Version, m.Original = m.Original, 0
 	}
@@ -141,16 +141,16 @@ func (r *Record) Validate(now int64) error {
 		return Invalid("state", "want the one that its report leaves behind")
 	case r.Version.Time() > now+maxAhead:
 		return Invalid("event_time", "in the future")
-	case r.Reset < 0 || r.Reset >= r.Version.Time():
-		return Invalid("details.reset", "want a time before event_time")
-	case r.Original != 0 && (!r.Restored || r.Original.Time() > r.Reset):
-		return Invalid("played_at", "want a time up to the reset, of a record that was restored")
-	case r.Restored && r.Reset == 0:
-		return Invalid("details.restored", "want the reset that it was restored after")
+	case r.RemovedAt < 0 || r.RemovedAt >= r.Version.Time():
+		return Invalid("details.removed", "want a time before event_time")
+	case r.Original != 0 && (!r.Restored || r.Original.Time() > r.RemovedAt):
+		return Invalid("played_at", "want a time up to the removal, of a record that was restored")
+	case r.Restored && r.RemovedAt == 0:
+		return Invalid("details.restored", "want the removal that it was restored after")
 	case r.Dismissed < 0 || r.Dismissed.Time() > now+maxAhead || r.Dismissed&3 > RankOffered:
 		return Invalid("details.dismissed", "want a time of the past")
-	case r.Dismissed != 0 && r.Dismissed.Time() <= r.Reset && !r.Restored:
-		return Invalid("details.dismissed", "want no time up to the reset")
+	case r.Dismissed != 0 && r.Dismissed.Time() <= r.RemovedAt && !r.Restored:
+		return Invalid("details.dismissed", "want no time up to the removal")
 	case len(r.Unknown) > MaxUnknown:
 		return Invalid("details.unknown", fmt.Sprintf("want at most %d bytes", MaxUnknown))
 	}
@@ -197,8 +197,8 @@ func (r *Record) validateAt(field string, at int64, present bool) error {
 		return nil
 	case at > r.Version.Time():
 		return Invalid(field, "want no time after event_time")
-	case at <= r.Reset && !r.Restored:
-		return Invalid(field, "want no time up to the reset")
+	case at <= r.RemovedAt && !r.Restored:
+		return Invalid(field, "want no time up to the removal")
 	case at == 0:
 		return Invalid(field, wantTime)
 	}
@@ -300,7 +300,7 @@ func (r *Record) validateViewing(i int) error {
 	return cmp.Or(r.validateAt(field, v.Version.Time(), true), validatePosition(field+".position_ms", v.Position), r.validateStart(field+".start", v.Start))
 }
 
-func (w Watch) before(o Watch) bool {
+func (w WatchedTime) before(o WatchedTime) bool {
 	return w.At < o.At || w.At == o.At && w.Viewing < o.Viewing
 }
 

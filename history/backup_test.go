@@ -15,7 +15,7 @@ import (
 // kept is what readers see of a record that a removal and a return leave as it was.
 func kept(r *history.Record) view {
 	v := viewOf(r)
-	v.Version, v.Reset = 0, 0
+	v.Version, v.RemovedAt = 0, 0
 	return v
 }
 
@@ -211,12 +211,12 @@ func whole() *history.Record {
 		Duration: 100, DurationVersion: v(300), Meta: history.NewMeta(map[string]string{"k": "v"}), MetaVersion: v(300),
 		Peaks:       []history.Peak{{At: epoch + 200, Position: 90}, {At: epoch + 300, Position: 80}},
 		Completions: []history.Completion{{At: epoch + 200, Viewing: 1}, {At: epoch + 300, Viewing: 2}}, PlaysBefore: 3, PlaysBeforeAt: epoch + 100,
-		Watches: []history.Watch{{At: epoch + 200, Viewing: 1, Watched: 50, Began: epoch + 150}, {At: epoch + 300, Viewing: 2, Watched: 60, Began: epoch + 270, Speed: 200, Device: 7, Unrecorded: 9}}, WatchedBefore: 70, WatchedBeforeAt: epoch + 100,
+		Watches: []history.WatchedTime{{At: epoch + 200, Viewing: 1, Watched: 50, Began: epoch + 150}, {At: epoch + 300, Viewing: 2, Watched: 60, Began: epoch + 270, Speed: 200, Device: 7, Unrecorded: 9}}, WatchedBefore: 70, WatchedBeforeAt: epoch + 100,
 		Start: history.Peak{At: epoch + 200, Position: 3}, Viewings: []history.Viewing{
 			{Viewing: 1, Version: v(300), Position: 50, State: history.StateStopped, Device: "d", Start: history.Peak{At: epoch + 200, Position: 7}},
 			{Viewing: 2, Version: v(300), Position: 60, State: history.StateFinished},
 		},
-		Reset: epoch + 800, Unknown: "\xe8\x3f\x05", UnknownVersion: v(300),
+		RemovedAt: epoch + 800, Unknown: "\xe8\x3f\x05", UnknownVersion: v(300),
 		Dismissed: history.VersionOf(epoch+950, history.RankOffered),
 	}
 }
@@ -240,9 +240,9 @@ func TestValidateRefuses(t *testing.T) {
 		"details.dismissed":             {func(r *history.Record) { r.Dismissed = -4 }, func(r *history.Record) { r.Dismissed++ }, func(r *history.Record) { r.Dismissed += 4 * 6000 }, func(r *history.Record) { r.Dismissed = 4 }},
 		"details.non_early":             {func(r *history.Record) { r.Early = false }, func(r *history.Record) { r.NonEarly.Version = 0 }, func(r *history.Record) { r.NonEarly.Version = r.Version + 4 }},
 		"details.non_early.position_ms": {func(r *history.Record) { r.NonEarly.Position = history.MaxPosition + 1 }, func(r *history.Record) { r.NonEarly.Position = -1 }},
-		"details.reset":                 {func(r *history.Record) { r.Reset = epoch + 900 }, func(r *history.Record) { r.Reset = -1 }},
-		"played_at":                     {func(r *history.Record) { r.Restored = false }, func(r *history.Record) { r.Reset = epoch + 499 }},
-		"details.restored":              {func(r *history.Record) { r.Original, r.Reset, r.State = 0, 0, history.StatePlaying }},
+		"details.removed":                 {func(r *history.Record) { r.RemovedAt = epoch + 900 }, func(r *history.Record) { r.RemovedAt = -1 }},
+		"played_at":                     {func(r *history.Record) { r.Restored = false }, func(r *history.Record) { r.RemovedAt = epoch + 499 }},
+		"details.restored":              {func(r *history.Record) { r.Original, r.RemovedAt, r.State = 0, 0, history.StatePlaying }},
 		"details.peaks":                 {func(r *history.Record) { r.Peaks = make([]history.Peak, 9) }},
 		"details.peaks[0]": {
 			func(r *history.Record) { r.Peaks[0].Position = history.MaxPosition + 1 }, func(r *history.Record) { r.Peaks[0].Position = 80 },
@@ -285,7 +285,7 @@ func TestValidateRefuses(t *testing.T) {
 	}
 	r := whole()
 	r.Restored, r.Original, r.Version = false, 0, r.Original
-	r.Reset = epoch + 250
+	r.RemovedAt = epoch + 250
 	if err := r.Validate(epoch + 1000); err == nil { // peaks and others are from before it
 		t.Error("what a delete has removed is legal")
 	}
@@ -299,7 +299,7 @@ func TestOldest(t *testing.T) {
 		f := reflect.ValueOf(r).Elem().Field(i)
 		name := v.Type().Field(i).Name
 		switch at := epoch - 7; {
-		case name == "CellTime" || name == "Revision" || name == "Reset" || name == "Version":
+		case name == "CellTime" || name == "Revision" || name == "RemovedAt" || name == "Version":
 			continue
 		case f.Type() == reflect.TypeFor[history.Version]():
 			f.SetInt(at << 2)

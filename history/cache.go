@@ -85,7 +85,7 @@ type Write struct {
 	Cleared int64
 	// Mark says that a new hold begins, with which the content's TTL does. Whether the key has a dirty
 	// mark does not depend on it.
-	Mark bool
+	BeginsHold bool
 }
 
 // WriteOn returns the write of a record that was made from another one, nil for none, and from what is

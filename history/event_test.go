@@ -195,7 +195,7 @@ func TestRecordOfEvent(t *testing.T) {
 	}
 	e.Kind = history.KindDelete
 	v = history.VersionOf(epoch, history.RankDelete)
-	want = &history.Record{Version: v, State: history.StateDeleted, Session: "s", Device: "tv", Reset: epoch, Partial: true}
+	want = &history.Record{Version: v, State: history.StateDeleted, Session: "s", Device: "tv", RemovedAt: epoch, Partial: true}
 	if got := e.Record(); !reflect.DeepEqual(got, want) {
 		t.Errorf("a delete:\ngot  %+v\nwant %+v", got, want)
 	}

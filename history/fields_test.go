@@ -99,10 +99,10 @@ func filled(name string) *history.Record {
 		r.PlaysBefore, r.PlaysBeforeAt = 3, at
 	case "WatchedBefore", "WatchedBeforeAt":
 		r.WatchedBefore, r.WatchedBeforeAt = 4, at
-	case "Reset":
-		r.Reset = at
+	case "RemovedAt":
+		r.RemovedAt = at
 	case "Restored", "Original":
-		r.Reset, r.Restored, r.Original = at, true, history.VersionOf(at-1000, history.RankStop)
+		r.RemovedAt, r.Restored, r.Original = at, true, history.VersionOf(at-1000, history.RankStop)
 		r.Version += 4 // of one version what was not brought back would be the latest
 	case "State":
 		r.State = history.StateStopped

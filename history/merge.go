@@ -23,8 +23,8 @@ func Merge(a, b *Record) *Record {
 // MergeInto makes m what [Merge] returns of a and b. None of the three is nil, and m is neither of
 // the others.
 func MergeInto(m, a, b *Record) {
-	reset := max(a.Reset, b.Reset)
-	latest, other := a.since(reset), b.since(reset) // at first, so that nothing forgotten counts against a bound
+	removed := max(a.RemovedAt, b.RemovedAt)
+	latest, other := a.since(removed), b.since(removed) // at first, so that nothing forgotten counts against a bound
 	if compareLatest(a, b) < 0 {
 		latest, other = other, latest
 	}
@@ -52,14 +52,14 @@ func (r *Record) After(at int64) *Record {
 	return r.since(at)
 }
 
-// since returns r without what happened at or before a reset, but for its latest
+// since returns r without what happened at or before a removal, but for its latest
 // event.
-func (r *Record) since(reset int64) *Record {
-	if reset <= r.Reset {
+func (r *Record) since(removed int64) *Record {
+	if removed <= r.RemovedAt {
 		return r
 	}
 	m := *r
-	m.Reset, m.Restored = reset, false
+	m.RemovedAt, m.Restored = removed, false
 	m.forget()
 	return &m
 }
@@ -94,12 +94,12 @@ func (r *Record) mergeNonEarly(o *Record) {
 }
 
 // lastNonEarly returns the latest event of r that was not early, the zero one when there is none
-// after the reset.
+// after the removal.
 func (r *Record) lastNonEarly() NonEarly {
 	switch {
 	case r.Early:
 		return r.NonEarly
-	case r.Version.Time() <= r.Reset:
+	case r.Version.Time() <= r.RemovedAt:
 		return NonEarly{}
 	}
 	return NonEarly{Version: r.own(), Position: r.Position}
@@ -129,7 +129,7 @@ func (r *Record) mergePeaks(o *Record) {
 		return
 	}
 	last := []Peak{{At: o.PlayedAt(), Position: o.Position}}
-	if o.Version.Time() <= r.Reset {
+	if o.Version.Time() <= r.RemovedAt {
 		last = nil
 	}
 	all := slices.Concat(r.Peaks, o.Peaks, last)
@@ -149,35 +149,35 @@ func (r *Record) mergePeaks(o *Record) {
 	r.Peaks = orNil(slices.Clip(kept))
 }
 
-// forget drops what happened at or before the reset.
+// forget drops what happened at or before the removal.
 func (r *Record) forget() {
-	if r.DurationVersion.Time() <= r.Reset {
+	if r.DurationVersion.Time() <= r.RemovedAt {
 		r.Duration, r.DurationVersion = 0, 0
 	}
-	if r.MetaVersion.Time() <= r.Reset {
+	if r.MetaVersion.Time() <= r.RemovedAt {
 		r.Meta, r.MetaVersion = "", 0
 	}
-	if r.UnknownVersion.Time() <= r.Reset {
+	if r.UnknownVersion.Time() <= r.RemovedAt {
 		r.Unknown, r.UnknownVersion = "", 0
 	}
-	if r.Dismissed.Time() <= r.Reset {
+	if r.Dismissed.Time() <= r.RemovedAt {
 		r.Dismissed = 0
 	}
-	if r.PlaysBeforeAt <= r.Reset {
+	if r.PlaysBeforeAt <= r.RemovedAt {
 		r.PlaysBefore, r.PlaysBeforeAt = 0, 0
 	}
-	for len(r.Peaks) > 0 && r.Peaks[0].At <= r.Reset { // furthest first is oldest first
+	for len(r.Peaks) > 0 && r.Peaks[0].At <= r.RemovedAt { // furthest first is oldest first
 		r.Peaks = r.Peaks[1:]
 	}
 	r.Peaks = orNil(r.Peaks)
-	if r.WatchedBeforeAt <= r.Reset {
+	if r.WatchedBeforeAt <= r.RemovedAt {
 		r.WatchedBefore, r.WatchedBeforeAt = 0, 0
 	}
-	if r.NonEarly.Version.Time() <= r.Reset {
+	if r.NonEarly.Version.Time() <= r.RemovedAt {
 		r.NonEarly = NonEarly{}
 	}
-	r.Completions = after(r.Completions, r.Reset)
-	r.Watches = after(r.Watches, r.Reset)
+	r.Completions = after(r.Completions, r.RemovedAt)
+	r.Watches = after(r.Watches, r.RemovedAt)
 	r.forgetViewings()
 }
 
@@ -198,7 +198,7 @@ func unite[R report](a, b []R) []R {
 			a, own = append(make([]R, 0, len(a)+len(b)), a...), true
 		}
 		a = slices.DeleteFunc(a, func(r R) bool { return r.watch().within(w) })
-		i, _ := slices.BinarySearchFunc(a, w, func(r R, w Watch) int {
+		i, _ := slices.BinarySearchFunc(a, w, func(r R, w WatchedTime) int {
 			o := r.watch()
 			return cmp.Or(cmp.Compare(o.At, w.At), cmp.Compare(o.Viewing, w.Viewing))
 		})
@@ -209,7 +209,7 @@ func unite[R report](a, b []R) []R {
 
 // within reports whether a report says nothing beyond another one. Of two that say the same at the
 // same time one stays, whichever comes first.
-func (w Watch) within(o Watch) bool {
+func (w WatchedTime) within(o WatchedTime) bool {
 	if w.Viewing != o.Viewing || w.At > o.At || w.Watched > o.Watched {
 		return false
 	}

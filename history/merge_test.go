@@ -63,7 +63,7 @@ func TestDeleteLeavesNoTrace(t *testing.T) {
 		covered, live := folded(undeleted()).Draw(t, "covered"), folded(wide()).Draw(t, "live")
 		tombstone := &history.Event{Kind: history.KindDelete, At: epoch + rapid.Int64Range(0, 20).Draw(t, "deleted at")}
 		reset := history.Merge(tombstone.Record(), live)
-		want := history.Merge(covered.After(reset.Reset), reset)
+		want := history.Merge(covered.After(reset.RemovedAt), reset)
 		wantSame(t, "the delete later", history.Merge(covered, reset), want)
 		wantSame(t, "the delete first", history.Merge(reset, covered), want)
 	})
@@ -77,7 +77,7 @@ func TestAfter(t *testing.T) {
 		later := slices.DeleteFunc(slices.Clone(events), func(e history.Event) bool { return e.At <= at })
 		want := fold(later)
 		if want != nil {
-			want.Reset = max(want.Reset, at)
+			want.RemovedAt = max(want.RemovedAt, at)
 		}
 		wantSame(t, "after", fold(events).After(at), want)
 	})

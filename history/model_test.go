@@ -19,14 +19,14 @@ type view struct {
 	Session, Device, Meta                     string
 	Position, Duration, Furthest, CompletedAt int64
 	Plays                                     uint64
-	Reset, Resume, Watched                    int64
+	RemovedAt, Resume, Watched                    int64
 }
 
 func viewOf(r *history.Record) view {
 	return view{
 		Version: r.Version, State: r.State, Session: r.Session, Device: r.Device, Meta: fmt.Sprint(r.Meta.Map()),
 		Position: r.Position, Duration: r.Duration, Furthest: r.Furthest(), CompletedAt: r.CompletedAt(),
-		Plays: r.Plays(), Reset: r.Reset, Resume: r.Resume(), Watched: r.Watched(),
+		Plays: r.Plays(), RemovedAt: r.RemovedAt, Resume: r.Resume(), Watched: r.Watched(),
 	}
 }
 
@@ -36,14 +36,14 @@ func model(events []history.Event) view {
 	v := view{Meta: fmt.Sprint(map[string]string(nil))}
 	for _, e := range events {
 		if e.Kind == history.KindDelete {
-			v.Reset = max(v.Reset, e.At)
+			v.RemovedAt = max(v.RemovedAt, e.At)
 		}
 	}
-	live := slices.DeleteFunc(slices.Clone(events), func(e history.Event) bool { return e.At <= v.Reset })
+	live := slices.DeleteFunc(slices.Clone(events), func(e history.Event) bool { return e.At <= v.RemovedAt })
 	latest := live
 	if len(live) == 0 {
 		latest = slices.DeleteFunc(slices.Clone(events), func(e history.Event) bool {
-			return e.At != v.Reset || e.Kind != history.KindDelete
+			return e.At != v.RemovedAt || e.Kind != history.KindDelete
 		})
 	}
 	v.latest(slices.MaxFunc(latest, compareEvents))
@@ -84,7 +84,7 @@ func (v *view) watched(live []history.Event) {
 		if e.Watched == 0 || slices.ContainsFunc(live, func(o history.Event) bool { return saysMore(o, e) }) {
 			continue
 		}
-		e = since(e, v.Reset)
+		e = since(e, v.RemovedAt)
 		s := viewings[viewingOf(e)]
 		if s == nil {
 			s = &span{from: e.StartedAt}
@@ -324,7 +324,7 @@ func TestModel(t *testing.T) {
 	}
 	want := view{
 		Version: history.VersionOf(epoch+5, history.RankStop), State: history.StateFinished, Session: "t", Meta: "map[]",
-		Position: 2, Duration: 10, Furthest: 10, CompletedAt: epoch + 5, Plays: 2, Reset: epoch + 2, Resume: 2, Watched: 3,
+		Position: 2, Duration: 10, Furthest: 10, CompletedAt: epoch + 5, Plays: 2, RemovedAt: epoch + 2, Resume: 2, Watched: 3,
 	}
 	if got := model(story); got != want {
 		t.Errorf("got  %+v\nwant %+v", got, want)

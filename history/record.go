@@ -172,14 +172,14 @@ func (e *Event) BoundWatched(p Pause, r *Record, cleared int64) (unrecorded int6
 	if known {
 		since := e.StartedAt
 		if r != nil {
-			cleared = max(cleared, r.Reset)
+			cleared = max(cleared, r.RemovedAt)
 		}
 		if !restored && p.Within(cleared, e.At) > 0 { // without a pause [Record.Watched] takes off what is from before
 			since = max(since, cleared)
 		}
 		e.Watched = min(said, e.playableSince(since, p))
 	}
-	var watches []Watch
+	var watches []WatchedTime
 	if r != nil {
 		watches = r.Watches
 	}
@@ -281,7 +281,7 @@ type Record struct {
 	// start by mistake must not take away where the user stopped.
 	State    State // beside the flags, or every record would be larger
 	Early    bool
-	Restored bool // see Reset
+	Restored bool // see RemovedAt
 	Version  Version
 	// Original is the version that the latest event had before it was removed and brought
 	// back, 0 where it was not; see [Record.Restore].
@@ -314,7 +314,7 @@ type Record struct {
 	// Watches are the newest viewings that said how much they have played, oldest
 	// first. WatchedBefore is the sum of those before, the newest of them at
 	// WatchedBeforeAt, in milliseconds.
-	Watches         []Watch
+	Watches         []WatchedTime
 	WatchedBefore   int64
 	WatchedBeforeAt int64
 
@@ -323,10 +323,10 @@ type Record struct {
 	Start    Peak
 	Viewings []Viewing
 
-	// Reset is the time of the latest delete: nothing at or before it contributes, but for
+	// RemovedAt is the time of the latest delete: nothing at or before it contributes, but for
 	// what was brought back after it, which is in the record where it is Restored, with
 	// the times that it always had.
-	Reset int64
+	RemovedAt int64
 
 	// Dismissed is the latest decision about whether the record is offered to go on with: its
 	// time, and as rank [RankDismissed] or [RankOffered]. 0 is none. It may be later than the
@@ -352,7 +352,7 @@ func (r Rules) Record(e *Event) *Record {
 func (r Rules) RecordInto(rec *Record, e *Event) {
 	*rec = Record{Version: VersionOf(e.At, e.Kind.rank()), State: e.Kind.state(), Session: e.Session, Device: e.Device, Partial: true}
 	if e.Kind == KindDelete {
-		rec.Reset = e.At
+		rec.RemovedAt = e.At
 		return
 	}
 	if !e.Kind.Marks() {
@@ -374,7 +374,7 @@ func (r Rules) RecordInto(rec *Record, e *Event) {
 		rec.Completions = []Completion{{At: e.At, Viewing: e.Viewing()}}
 	}
 	if e.Watched > 0 {
-		rec.Watches = []Watch{{At: e.At, Viewing: e.Viewing(), Watched: e.Watched, Began: e.StartedAt, Speed: e.Speed, Device: DeviceOf(e.Device)}}
+		rec.Watches = []WatchedTime{{At: e.At, Viewing: e.Viewing(), Watched: e.Watched, Began: e.StartedAt, Speed: e.Speed, Device: DeviceOf(e.Device)}}
 	}
 }
 
@@ -400,7 +400,7 @@ func Same(a, b *Record) bool {
 	if a == nil || b == nil {
 		return a == b
 	}
-	return compareLatest(a, b) == 0 && a.Partial == b.Partial && a.Reset == b.Reset && a.Restored == b.Restored && a.Original == b.Original &&
+	return compareLatest(a, b) == 0 && a.Partial == b.Partial && a.RemovedAt == b.RemovedAt && a.Restored == b.Restored && a.Original == b.Original &&
 		a.Duration == b.Duration && a.DurationVersion == b.DurationVersion &&
 		a.MetaVersion == b.MetaVersion && a.Meta == b.Meta &&
 		a.PlaysBefore == b.PlaysBefore && a.PlaysBeforeAt == b.PlaysBeforeAt &&
@@ -466,13 +466,13 @@ type Completion struct {
 	Viewing uint64
 }
 
-func (c Completion) watch() Watch { return Watch{At: c.At, Viewing: c.Viewing} }
+func (c Completion) watch() WatchedTime { return WatchedTime{At: c.At, Viewing: c.Viewing} }
 
 // Watch is how much of an object a viewing has played, in milliseconds, and when it last
 // reported that much or less: when it had begun, how fast it was at most, in percent (0 means
 // 100), and on which device, as [DeviceOf] has it. It had said so much more as Unrecorded, which was
 // taken off: recording was off meanwhile.
-type Watch struct {
+type WatchedTime struct {
 	At      int64
 	Viewing uint64
 	Watched int64
@@ -495,10 +495,10 @@ type Viewing struct {
 	Start Peak
 }
 
-func (w Watch) watch() Watch { return w }
+func (w WatchedTime) watch() WatchedTime { return w }
 
 // report is what one viewing reports.
-type report interface{ watch() Watch }
+type report interface{ watch() WatchedTime }
 
 // SettledBit is set in the revision of a content that the archive has. A content
 // without it has a dirty mark.

@@ -93,7 +93,7 @@ func Summarize(o Object, r *Record, rules Rules) Summary {
 	}
 	for _, w := range r.Watches {
 		if w.Began > 0 {
-			s.First = min(s.First, max(w.Began, r.Reset+1))
+			s.First = min(s.First, max(w.Began, r.RemovedAt+1))
 		}
 	}
 	return s
@@ -118,7 +118,7 @@ func (s Summary) After(at int64) (Summary, bool) {
 // deleted. The zero Summary stands for no summary so far. A record counts once, also where With is called again with it, or with
 // a later content of it.
 func (s Summary) With(o Object, r *Record, rules Rules) (Summary, bool) {
-	s, there := s.After(r.Reset)
+	s, there := s.After(r.RemovedAt)
 	if r.Deleted() {
 		return s, there
 	}

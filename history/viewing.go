@@ -38,7 +38,7 @@ func (r *Record) leftBy() (id uint64, named, known bool) {
 // mergeViewings unites the viewings. That of the latest event is not in the list: so a session that
 // goes on costs a report no list.
 func (r *Record) mergeViewings(o *Record) {
-	listed, last := r.listed(), o.listed() && o.Version.Time() > r.Reset
+	listed, last := r.listed(), o.listed() && o.Version.Time() > r.RemovedAt
 	if same := r.Session == o.Session && (r.Session != "" || r.Device == o.Device); listed && last && same {
 		r.Start, last = later(r.Start, o.Start), false
 		if len(r.Viewings) == 0 { // a report of a session that goes on
@@ -114,14 +114,14 @@ func later(a, b Peak) Peak {
 	return a
 }
 
-// forgetViewings drops what happened at or before the reset.
+// forgetViewings drops what happened at or before the removal.
 func (r *Record) forgetViewings() {
-	if r.Start.At <= r.Reset {
+	if r.Start.At <= r.RemovedAt {
 		r.Start = Peak{}
 	}
-	r.Viewings = orNil(slices.DeleteFunc(slices.Clone(r.Viewings), func(v Viewing) bool { return v.Version.Time() <= r.Reset }))
+	r.Viewings = orNil(slices.DeleteFunc(slices.Clone(r.Viewings), func(v Viewing) bool { return v.Version.Time() <= r.RemovedAt }))
 	for i := range r.Viewings {
-		if v := &r.Viewings[i]; v.Start.At <= r.Reset {
+		if v := &r.Viewings[i]; v.Start.At <= r.RemovedAt {
 			v.Start = Peak{}
 		}
 	}

@@ -7,14 +7,14 @@ import (
 
 // watches are those of r as far as they count: of a viewing that began before the object was deleted
 // or cleared, no more than there was time for since then.
-func (r *Record) watches() []Watch {
-	if r.Restored || !slices.ContainsFunc(r.Watches, func(w Watch) bool { return w.Began < r.Reset }) {
+func (r *Record) watches() []WatchedTime {
+	if r.Restored || !slices.ContainsFunc(r.Watches, func(w WatchedTime) bool { return w.Began < r.RemovedAt }) {
 		return r.Watches
 	}
 	ws := slices.Clone(r.Watches)
 	for i := range ws {
 		w := &ws[i]
-		w.Began = max(w.Began, r.Reset)
+		w.Began = max(w.Began, r.RemovedAt)
 		w.Watched = min(w.Watched, playable(w.At-w.Began, w.Speed))
 	}
 	return ws
@@ -23,7 +23,7 @@ func (r *Record) watches() []Watch {
 // played returns how much all viewings together have played: of each the most, and of those of one
 // device that overlap no more than there was time for, at the speed of the fastest of them. More
 // viewings, longer ones and those that have played more never make it less.
-func played(ws []Watch) (total int64) {
+func played(ws []WatchedTime) (total int64) {
 	if apart(ws) {
 		for _, w := range ws {
 			total += w.Watched
@@ -44,9 +44,9 @@ func played(ws []Watch) (total int64) {
 }
 
 // apart reports whether nothing overlaps, as mostly.
-func apart(ws []Watch) bool {
+func apart(ws []WatchedTime) bool {
 	for i, w := range ws { // oldest first
-		if i > 0 && w.Began < ws[i-1].At || slices.ContainsFunc(ws[:i], func(o Watch) bool { return o.Viewing == w.Viewing }) {
+		if i > 0 && w.Began < ws[i-1].At || slices.ContainsFunc(ws[:i], func(o WatchedTime) bool { return o.Viewing == w.Viewing }) {
 			return false
 		}
 	}
@@ -55,10 +55,10 @@ func apart(ws []Watch) bool {
 
 // spans returns each viewing once, from its first begin to its last report, those of a device
 // together and in the order of their begins.
-func spans(ws []Watch) []Watch {
-	all := make([]Watch, 0, len(ws))
+func spans(ws []WatchedTime) []WatchedTime {
+	all := make([]WatchedTime, 0, len(ws))
 	for _, w := range ws { // oldest first
-		i := slices.IndexFunc(all, func(o Watch) bool { return o.Viewing == w.Viewing })
+		i := slices.IndexFunc(all, func(o WatchedTime) bool { return o.Viewing == w.Viewing })
 		if i < 0 {
 			all = append(all, w)
 			continue
@@ -67,7 +67,7 @@ func spans(ws []Watch) []Watch {
 		o.At, o.Device = w.At, w.Device
 		o.Watched, o.Began, o.Speed = max(o.Watched, w.Watched), min(o.Began, w.Began), max(tempo(o.Speed), tempo(w.Speed))
 	}
-	slices.SortFunc(all, func(a, b Watch) int {
+	slices.SortFunc(all, func(a, b WatchedTime) int {
 		return cmp.Or(cmp.Compare(a.Device, b.Device), cmp.Compare(a.Began, b.Began), cmp.Compare(a.Viewing, b.Viewing))
 	})
 	return all
@@ -76,7 +76,7 @@ func spans(ws []Watch) []Watch {
 // together returns how much viewings that overlap, up to a time, can have played on one device. In
 // the order of their ends each takes what it needs of the time that is left to it, the earliest
 // first; no other way leaves the others more.
-func together(ws []Watch, end int64) (total int64) {
+func together(ws []WatchedTime, end int64) (total int64) {
 	if len(ws) == 1 {
 		return ws[0].Watched
 	}
@@ -85,7 +85,7 @@ func together(ws []Watch, end int64) (total int64) {
 		speed = max(speed, tempo(w.Speed))
 	}
 	left := []stretch{{ws[0].Began * speed, end * speed}} // in hundredths of a millisecond of the object
-	slices.SortStableFunc(ws, func(a, b Watch) int { return cmp.Compare(a.At, b.At) })
+	slices.SortStableFunc(ws, func(a, b WatchedTime) int { return cmp.Compare(a.At, b.At) })
 	for _, w := range ws {
 		var took int64
 		left, took = take(left, stretch{w.Began * speed, w.At * speed}, w.Watched*100)

@@ -139,7 +139,7 @@ func (m *alike) apply(t *rapid.T) {
 			r := history.Merge(u.Cut(base, k.Object.Type), said).Successor(&u)
 			r.Revision, r.Partial = revision, !whole
 			w := history.WriteOn(base, k, r, &e.User)
-			w.Mark = mark
+			w.BeginsHold = mark
 			writes[i] = append(writes[i], w)
 		}
 	}

@@ -111,7 +111,7 @@ func (w *World) leaveFor(store int, d time.Duration) {
 // leavePart has a store not answer for one user for a while.
 func (w *World) leavePart(store int, uid string, d time.Duration) {
 	until := time.Now().Add(d)
-	w.parts[store] = part{uid, until}
+	w.parts[store] = awayPart{uid, until}
 	w.tracef("%-7s does not answer for %s until %s", storeNames[store], uid, moment(until.UnixMilli()))
 }
 

@@ -20,7 +20,7 @@ func (w *World) rest() {
 	w.calm, w.calmed = true, time.Now()
 	for s := range w.away {
 		w.away[s].Store(0)
-		w.parts[s] = part{}
+		w.parts[s] = awayPart{}
 	}
 	w.cacheClock.goOn()
 	defer func() { w.calm = false }()
@@ -227,8 +227,8 @@ func (w *World) judgeKey(k history.Key, begun int64) {
 	}
 	if !w.oracle.restored(k) {
 		w.oracle.resolve(k, seen)
-		w.oracle.settle(k, seen)
-		w.oracle.settleDismissals(k, seen)
+		w.oracle.fixCuts(k, seen)
+		w.oracle.fixDismissals(k, seen)
 	}
 	if !inCache.User.Warm || inCache.Record == nil && !inCache.User.Complete() || inCache.Record != nil && inCache.Record.Version == 0 {
 		return

@@ -160,7 +160,7 @@ func (o *oracle) torn(u *userBook, obj history.Object, k *known) bool {
 // or else nothing is sure. Where somebody was not told what became of a report nothing is sure
 // either: one play may stand for another.
 func (o *oracle) archived(k history.Key, e history.Entry) {
-	b, reset := o.users[k.UID].book(k.Object), int64(0)
+	b, removed := o.users[k.UID].book(k.Object), int64(0)
 	if len(b.restored) > 0 {
 		return
 	}
@@ -177,10 +177,10 @@ func (o *oracle) archived(k history.Key, e history.Entry) {
 		f.archived = f.archived || f.acked > 0 && f.at > least
 	}
 	if e.Record != nil {
-		reset = e.Record.Reset
+		removed = e.Record.RemovedAt
 	}
 	for _, c := range b.deletes {
-		c.archived = c.archived || c.acked > 0 && c.at <= reset
+		c.archived = c.archived || c.acked > 0 && c.at <= removed
 	}
 }
 
@@ -487,7 +487,7 @@ func (o *oracle) decide(k history.Key, v view, f *known, cuts func() []int64) fa
 // settle fixes the cuts of a key to those that what is seen allows, and forgets what lies
 // before them. Where there are classes, a clear without an answer may have reached readers alone: until it is made once more, a
 // service goes on from what it holds, and says so to whoever reports.
-func (o *oracle) settle(k history.Key, v view) {
+func (o *oracle) fixCuts(k history.Key, v view) {
 	u := o.users[k.UID]
 	b, begun := u.book(k.Object), o.time+1
 	cuts := o.cuts(k, begun)
@@ -562,7 +562,7 @@ func (o *oracle) removed(k history.Key, d *dismissal) bool {
 // settleDismissals fixes the decisions about a key to what is seen once nothing is under way any more.
 // A decision that was lost may still be held somewhere. Where a clear is of the time between a record and
 // the decision about it, a report in between may bring the decision back.
-func (o *oracle) settleDismissals(k history.Key, v view) {
+func (o *oracle) fixDismissals(k history.Key, v view) {
 	b := o.users[k.UID].book(k.Object)
 	b.dismissals = slices.DeleteFunc(b.dismissals, func(d *dismissal) bool { return (d.acked > 0 || d.sent > o.lost) && !o.removed(k, d) })
 	for _, d := range b.dismissals {

@@ -32,8 +32,8 @@ func (w *World) content(r *history.Record) string {
 	if r.Deleted() {
 		return fmt.Sprintf("{tombstone at %s, rev %s%s}", moment(r.Version.Time()), w.revision(r.Revision), flags)
 	}
-	return fmt.Sprintf("{%s at %s position %d furthest %d plays %d watched %d reset %s, rev %s%s}", r.State, moment(r.Version.Time()),
-		r.Position, r.Furthest(), r.Plays(), r.Watched(), moment(r.Reset), w.revision(r.Revision), flags)
+	return fmt.Sprintf("{%s at %s position %d furthest %d plays %d watched %d removed %s, rev %s%s}", r.State, moment(r.Version.Time()),
+		r.Position, r.Furthest(), r.Plays(), r.Watched(), moment(r.RemovedAt), w.revision(r.Revision), flags)
 }
 
 // revision numbers revisions in the order in which the trace comes across them: they are
@@ -54,7 +54,7 @@ func (w *World) revision(r uint64) string {
 }
 
 func (w *World) write(c history.Write) string {
-	return fmt.Sprintf("%s on %s mark %t %s", c.Key, w.revision(c.Base), c.Mark, w.content(c.Record))
+	return fmt.Sprintf("%s on %s mark %t %s", c.Key, w.revision(c.Base), c.BeginsHold, w.content(c.Record))
 }
 
 func (w *World) outcome(o history.Outcome) string {

@@ -175,7 +175,7 @@ type World struct {
 	shaky    bool                 // the cache is lost again and again
 	weak     string               // what goes wrong more often than other exchanges, empty for none
 	away     [stores]atomic.Int64 // until when a store does not answer, in Unix nanoseconds
-	parts    [stores]part         // which user of a store is away longer
+	parts    [stores]awayPart     // which user of a store is away longer
 	through  int                  // the service that calls go to, or anyService
 	delayed  map[string]bool      // kinds of exchanges that wait, where no client's call is made for them
 	course   course               // what becomes of the write of the last call
@@ -274,7 +274,7 @@ const (
 var storeNames = [stores]string{"cache", "archive", "queue"}
 
 // part is what is away of a store that answers for the others: a region, or a slot.
-type part struct {
+type awayPart struct {
 	uid   string
 	until time.Time
 }

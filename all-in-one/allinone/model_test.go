@@ -252,7 +252,7 @@ func (m *machine) read() {
 	}
 	gone := m.cleared[k.UID]
 	if r := m.acked[k]; r != nil {
-		gone = max(gone, r.Reset)
+		gone = max(gone, r.RemovedAt)
 	}
 	if at := resp.Items[0].GetEventTimeMs(); at <= gone {
 		m.t.Fatalf("%s is seen as of %d, deleted until %d", k, at, gone)

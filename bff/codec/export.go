@@ -49,8 +49,8 @@ type Details struct {
 	Start    *Peak           `json:"start,omitempty" doc:"Where the session of the latest report began, where it reported a start."`
 	Viewings []ListedViewing `json:"viewings,omitempty" maxItems:"16" doc:"The newest other sessions, oldest first."`
 
-	Reset    string `json:"reset,omitempty" format:"date-time" doc:"When the object was last deleted: nothing of the record is from before, unless it was restored."`
-	Restored bool   `json:"restored,omitempty" doc:"The parts of the record from before the reset were brought back after it."`
+	Removed  string `json:"removed,omitempty" format:"date-time" doc:"When the object was last deleted: nothing of the record is from before, unless it was restored."`
+	Restored bool   `json:"restored,omitempty" doc:"The parts of the record from before that were brought back after it."`
 
 	Dismissed *Decision `json:"dismissed,omitempty" doc:"The latest decision about whether it is offered to go on with."`
 
@@ -147,7 +147,7 @@ func NewExportLine(uid string, it *historyv1.Item, r *historyv1.Record) *ExportL
 
 func newDetails(r *historyv1.Record) Details {
 	d := Details{
-		PositionMS: r.PositionMs, Early: r.Early, Reset: FormatTime(r.ResetMs), Restored: r.Restored,
+		PositionMS: r.PositionMs, Early: r.Early, Removed: FormatTime(r.RemovedMs), Restored: r.Restored,
 		Duration: newReport(r.DurationVersion, r, r.DurationMs != 0), Meta: newReport(r.MetaVersion, r, len(r.Meta) > 0),
 	}
 	if r.NonEarlyVersion != 0 {
@@ -285,7 +285,7 @@ func (d *lineDecoder) record() *historyv1.Record {
 	in := &d.line
 	r := &historyv1.Record{
 		State: d.state("state", in.State), PositionMs: in.Details.PositionMS, Early: in.Details.Early, Restored: in.Details.Restored,
-		ResetMs: d.time("details.reset", in.Details.Reset),
+		RemovedMs: d.time("details.removed", in.Details.Removed),
 	}
 	in.fill(r)
 	rank := rankOf(r.State)

@@ -23,7 +23,7 @@ func fullRecord(t *testing.T) *historyv1.Record {
 	t.Helper()
 	v := func(ms int64, rank int) int64 { return int64(history.VersionOf(1772396100000+ms, rank)) }
 	r := &historyv1.Record{
-		State: historyv1.State_STATE_PAUSED, Version: v(0, 0), OriginalVersion: v(-99, 0), PositionMs: 5, Early: true, Restored: true, ResetMs: 1772396099999,
+		State: historyv1.State_STATE_PAUSED, Version: v(0, 0), OriginalVersion: v(-99, 0), PositionMs: 5, Early: true, Restored: true, RemovedMs: 1772396099999,
 		DurationMs: 90000, DurationVersion: v(-300, 0), Session: "s", Device: "d", Meta: map[string]string{"a": "b"}, MetaVersion: v(-400, 1),
 		NonEarlyVersion: v(-200, 1), NonEarlyPositionMs: 61000, UnknownVersion: v(-500, 0),
 		Peaks:       []*historyv1.Peak{{TimeMs: 1772396000000, PositionMs: 70000}},

@@ -86,7 +86,7 @@ type Handler struct {
 
 	mu       sync.Mutex
 	draining bool
-	sessions map[*session]struct{}
+	sessions map[*connection]struct{}
 	users    map[string]*user
 	running  sync.WaitGroup // connections, from enter to leave
 }
@@ -112,7 +112,7 @@ func New(cfg Config) (*Handler, error) {
 	cfg.Patience = run.Default(cfg.Patience, 5*time.Second)
 	cfg.Drain = run.Default(cfg.Drain, 5*time.Second)
 	cfg.Spread = run.Default(cfg.Spread, 5*time.Second)
-	h := &Handler{cfg: cfg, born: time.Now(), sessions: make(map[*session]struct{}), users: make(map[string]*user)}
+	h := &Handler{cfg: cfg, born: time.Now(), sessions: make(map[*connection]struct{}), users: make(map[string]*user)}
 	h.metrics = newMetrics(cfg.Registry)
 	h.buffers.New = func() any { return new(buffer) }
 	h.large = semaphore.NewWeighted(mostLarge)
@@ -173,7 +173,7 @@ func (h *Handler) enter(uid string) (*user, error) {
 }
 
 // leave is the end of a connection.
-func (h *Handler) leave(s *session) {
+func (h *Handler) leave(s *connection) {
 	defer h.running.Done()
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -184,7 +184,7 @@ func (h *Handler) leave(s *session) {
 }
 
 // session is one connection.
-type session struct {
+type connection struct {
 	handler *Handler
 	conn    *websocket.Conn
 	wire    net.Conn // below it

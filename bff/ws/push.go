@@ -13,7 +13,7 @@ const maxPending = 32
 
 // tell has the player told of a change, as soon as it has taken what came before. It
 // waits for nothing.
-func (s *session) tell(c *historyv1.Change) {
+func (s *connection) tell(c *historyv1.Change) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
@@ -59,7 +59,7 @@ func forget(pending *historyv1.Change, o *historyv1.Object) {
 
 // push tells the player what is pending, between answers, until there is no more. A
 // player that does not take it in time is cut off, as with answers.
-func (s *session) push() {
+func (s *connection) push() {
 	defer s.handler.running.Done()
 	defer func() {
 		if v := recover(); v != nil {
@@ -82,7 +82,7 @@ func (s *session) push() {
 }
 
 // takePending returns what is to be told now, nil when there is nothing.
-func (s *session) takePending() *historyv1.Change {
+func (s *connection) takePending() *historyv1.Change {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c := s.pending

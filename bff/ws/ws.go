@@ -44,7 +44,7 @@ func (h *Handler) Run(ctx context.Context) error {
 }
 
 // close lets no one in any more and returns the sessions that are left.
-func (h *Handler) close() (left []*session) {
+func (h *Handler) close() (left []*connection) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.draining = true
@@ -84,7 +84,7 @@ func (h *Handler) Upgrade(w http.ResponseWriter, r *http.Request) error {
 }
 
 // admit finds out who wants to connect from where, and how to talk to them.
-func (h *Handler) admit(w http.ResponseWriter, r *http.Request) (*session, error) {
+func (h *Handler) admit(w http.ResponseWriter, r *http.Request) (*connection, error) {
 	if !strings.EqualFold(r.Header.Get("Upgrade"), "websocket") {
 		w.Header().Set("Upgrade", "websocket")
 		return nil, &Refusal{http.StatusUpgradeRequired, "want a WebSocket"}
@@ -97,7 +97,7 @@ func (h *Handler) admit(w http.ResponseWriter, r *http.Request) (*session, error
 	if err != nil {
 		return nil, err
 	}
-	s := &session{handler: h}
+	s := &connection{handler: h}
 	if h.cfg.Changes != nil && r.URL.Query().Get("push") == "true" {
 		s.id = identity()
 	}
@@ -116,7 +116,7 @@ func (h *Handler) admit(w http.ResponseWriter, r *http.Request) (*session, error
 }
 
 // start serves the connection until it ends. It returns at once.
-func (s *session) start(conn *websocket.Conn, wire net.Conn) {
+func (s *connection) start(conn *websocket.Conn, wire net.Conn) {
 	s.conn, s.wire = conn, wire
 	s.heard.Store(int64(s.handler.uptime()))
 	s.clock = time.AfterFunc(time.Hour, s.tick)

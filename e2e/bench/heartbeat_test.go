@@ -44,8 +44,8 @@ func (a audience) beat(turn int) {
 	for i := range a {
 		w := &a[i]
 		r := *w.Record
-		w.Base, w.Mark = r.Revision, (i+turn)%beats == 0
-		if w.Mark {
+		w.Base, w.BeginsHold = r.Revision, (i+turn)%beats == 0
+		if w.BeginsHold {
 			w.Base, w.Key.Object.ID = 0, strconv.Itoa(2_000_000+turn)
 		}
 		r.Version, r.Position, r.Revision = version, r.Position+replay.Period, rand.Uint64()>>1+1

@@ -140,7 +140,7 @@ func (l *line) mark(all audience) {
 	for from := 0; from < len(all); from += batch {
 		part := all[from : from+batch]
 		for i := range part {
-			part[i].Mark, part[i].Record.Partial = true, l.partial
+			part[i].BeginsHold, part[i].Record.Partial = true, l.partial
 		}
 		for _, out := range l.cache.Apply(l.b.Context(), part) {
 			if out.Status != history.Applied {

@@ -56,7 +56,7 @@ func (v view) equal(o view) bool {
 }
 
 // judge compares what a store holds of a key, of a user cleared at the given time,
-// with the story. The record's own reset tells which of the unacknowledged deletes
+// with the story. The record's own removal tells which of the unacknowledged deletes
 // were stored; everything else must agree with it.
 func (s *story) judge(r *history.Record, cleared int64) *fault {
 	_, acked := s.after(cleared)
@@ -68,15 +68,15 @@ func (s *story) judge(r *history.Record, cleared int64) *fault {
 	}
 	removed := deleted(acked)
 	switch {
-	case r.Reset > cleared && !s.has(func(e *event) bool { return e.Kind == history.KindDelete && e.At == r.Reset }):
-		return lost("a delete at %d that nobody sent", r.Reset)
-	case r.Reset < removed:
+	case r.RemovedAt > cleared && !s.has(func(e *event) bool { return e.Kind == history.KindDelete && e.At == r.RemovedAt }):
+		return lost("a delete at %d that nobody sent", r.RemovedAt)
+	case r.RemovedAt < removed:
 		return risen("does not know of the delete at %d", removed)
 	}
-	floor := max(r.Reset, cleared)
+	floor := max(r.RemovedAt, cleared)
 	all, sure := s.after(floor)
 	if r.State == history.StateDeleted {
-		if want := latest(sure); r.Version.Time() != r.Reset || want != nil {
+		if want := latest(sure); r.Version.Time() != r.RemovedAt || want != nil {
 			return lost("a tombstone at %d, want %s", r.Version.Time(), want)
 		}
 		return nil

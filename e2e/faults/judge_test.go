@@ -79,7 +79,7 @@ func TestJudge(t *testing.T) {
 		{"the watched time since a delete", []faults.Sent{remove, goesOn}, fold(remove, goesOn), 0, ""},
 		{"the watched time is missing", []faults.Sent{played, nonEarly}, changed(fold(played, nonEarly), func(r *history.Record) { r.Watches = nil }), 0, "lost"},
 		{"too much watched time", []faults.Sent{nonEarly}, changed(fold(nonEarly), func(r *history.Record) {
-			r.Watches = []history.Watch{{At: base, Viewing: 1, Watched: 99_000}}
+			r.Watches = []history.WatchedTime{{At: base, Viewing: 1, Watched: 99_000}}
 		}), 0, "resurrected"},
 		{"started by mistake", []faults.Sent{nonEarly, mistake}, fold(nonEarly, mistake), 0, ""},
 		{"the resume point is missing", []faults.Sent{nonEarly, mistake}, changed(fold(nonEarly, mistake), func(r *history.Record) { r.NonEarly = history.NonEarly{} }), 0, "lost"},
@@ -133,7 +133,7 @@ func TestJudgeRead(t *testing.T) {
 		{"perhaps deleted while it was watched", []faults.Sent{first, long, perhaps}, 2, fold(first, perhaps, long), ""},
 		{"perhaps not, while it was watched", []faults.Sent{first, long, perhaps}, 2, fold(first, long), ""},
 		{"watched less than since what was perhaps deleted", []faults.Sent{first, long, perhaps}, 2, changed(fold(first, long), func(r *history.Record) {
-			r.Watches = []history.Watch{{At: base + 29, Viewing: 1, Watched: 25}}
+			r.Watches = []history.WatchedTime{{At: base + 29, Viewing: 1, Watched: 25}}
 		}), "lost"},
 		{"what nobody sent", []faults.Sent{first}, 1, fold(first, never), "lost"},
 	}

@@ -220,7 +220,7 @@ func compare(got, want *history.Record) string {
 	}
 	g, w := *got, *want
 	g.Partial, w.Partial = false, false
-	g.Reset, w.Reset = 0, 0 // of a clear it says no more than the clear mark does
+	g.RemovedAt, w.RemovedAt = 0, 0 // of a clear it says no more than the clear mark does
 	if history.Same(&g, &w) {
 		return ""
 	}

@@ -116,7 +116,7 @@ type Job struct {
 	unchecked unchecked
 	owned     atomic.Bool // a generation lasts
 	untidy    part.Notes  // users of whom something was deleted or cleared
-	noted     part.Notes  // users to be rolled
+	toRoll    part.Notes  // users to be rolled
 	puts      struct {    // about how many, of users who were written to lately
 		mu sync.Mutex
 		of *recent.Map[string, int]
@@ -161,7 +161,7 @@ func New(cfg Config) (*Job, error) {
 	j := &Job{cfg: cfg, metrics: newMetrics(cfg.Registry), archiving: make(chan struct{}, 1), begun: make(chan struct{})}
 	j.puts.of = recent.New[string, int](10_000, nil)
 	if cfg.Roller != nil {
-		part.RegisterNotes(cfg.Registry, func() int64 { return time.Now().UnixMilli() }, &j.noted, &j.untidy)
+		part.RegisterNotes(cfg.Registry, func() int64 { return time.Now().UnixMilli() }, &j.toRoll, &j.untidy)
 	}
 	j.waiting.since = time.Now()
 	if cfg.Life == nil || cfg.Reread == nil {

@@ -53,7 +53,7 @@ func (j *Job) generation(ctx context.Context, claim history.Claim) error {
 	g.Go(func() error { return guard(func() error { return j.roll(both, buckets) }) })
 	g.Go(func() error { return guard(func() error { return j.recallRemovals(both, buckets) }) })
 	g.Go(func() error { return guard(func() error { return j.summarize(both, buckets) }) })
-	g.Go(func() error { return guard(func() error { return j.summarizeNoted(both) }) })
+	g.Go(func() error { return guard(func() error { return j.summarizeWaiting(both) }) })
 	if err := g.Wait(); ctx.Err() == nil {
 		return err
 	}

@@ -402,7 +402,7 @@ func (j *Job) lostWrites(ctx context.Context, g *giving) ([]history.Write, error
 			continue
 		}
 		w := history.WriteOn(e.Record, k, merged.Successor(&e.User), &e.User)
-		w.Mark = true
+		w.BeginsHold = true
 		w.Record.Partial = true // the content is from before the cache lost it: the archive may have more
 		writes = append(writes, w)
 	}

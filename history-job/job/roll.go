@@ -29,7 +29,7 @@ func (j *Job) noteRemovals(ctx context.Context, b *batch) {
 	for i, k := range b.keys {
 		r, cleared := b.entries[i].Record, b.entries[i].User.ClearedAt(k.Object.Type)
 		left := r != nil && r.Version.Time() > cleared // as [history.Record.After] has it, which would copy the record
-		if !k.IsUser() && (!left || !r.Deleted() && max(r.Reset, cleared) <= lately) {
+		if !k.IsUser() && (!left || !r.Deleted() && max(r.RemovedAt, cleared) <= lately) {
 			continue
 		}
 		if uids = append(uids, k.UID); j.cfg.Summarizer != nil {
@@ -106,7 +106,7 @@ func (j *Job) noteLong(uids []string) {
 		n, _ := j.puts.of.Get(uid)
 		if n += j.cfg.TrimOneIn; n >= putsOfLong {
 			n = 0
-			j.noted.Add(uid, time.Now().UnixMilli())
+			j.toRoll.Add(uid, time.Now().UnixMilli())
 		}
 		j.puts.of.Put(uid, n)
 	}
@@ -128,7 +128,7 @@ func (j *Job) roll(ctx context.Context, buckets []history.Bucket) error {
 			return ctx.Err()
 		}
 		now := time.Now()
-		if uid, ok := j.noted.Take(now.UnixMilli()); ok {
+		if uid, ok := j.toRoll.Take(now.UnixMilli()); ok {
 			_ = j.rollUser(ctx, uid, j.cfg.Roller.Roll) // the next note tells again
 		} else if uid, ok := j.untidy.Take(now.UnixMilli()); ok {
 			j.tidyUser(ctx, uid)
@@ -145,7 +145,7 @@ func (j *Job) takeNotes(ctx context.Context, buckets []history.Bucket) {
 	err := j.try(ctx, func(ctx context.Context) error {
 		uids, err := j.cfg.Notes.TakeNotes(ctx, buckets, notesAtOnce)
 		for _, uid := range uids {
-			j.noted.Add(uid, taken)
+			j.toRoll.Add(uid, taken)
 		}
 		return err
 	})
@@ -179,7 +179,7 @@ func (j *Job) rollUser(ctx context.Context, uid string, roll func(context.Contex
 		j.cfg.Logger.Warn("roll failed", "error", err)
 	}
 	if again > 0 {
-		j.noted.Add(uid, time.Now().Add(again).UnixMilli())
+		j.toRoll.Add(uid, time.Now().Add(again).UnixMilli())
 	}
 	return err
 }

@@ -83,7 +83,7 @@ func (j *Job) noteOld(uid string, r *history.Record) {
 }
 
 // summarizeNoted summarizes one noted user every RollEvery: those with deletes or clears, and those with late records.
-func (j *Job) summarizeNoted(ctx context.Context) error {
+func (j *Job) summarizeWaiting(ctx context.Context) error {
 	if j.cfg.Summarizer == nil {
 		return nil
 	}

@@ -173,7 +173,7 @@ func TestSweepMany(t *testing.T) {
 			w.complete(e.Key.UID)
 			r := e.Record()
 			r.Revision, r.Partial = uint64(i+1), false
-			writes[i] = history.Write{Key: e.Key, Record: r, Mark: true}
+			writes[i] = history.Write{Key: e.Key, Record: r, BeginsHold: true}
 		}
 		w.cache.Apply(t.Context(), writes)
 		before := w.marks()

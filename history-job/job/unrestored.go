@@ -15,7 +15,7 @@ type unrestored struct {
 	turn     chan struct{} // held while the rest is changed, or anything committed
 	contents []history.Announcement
 	since    map[history.Key]time.Time // when each could not be given back first
-	told     time.Time                 // when it was last said that there are some
+	logged   time.Time                 // when it was last said that there are some
 	fetched  history.Delivery          // the last one
 	pending  bool                      // it is not committed
 	memo     *atomic.Pointer[string]   // goes with each commit
@@ -98,8 +98,8 @@ func (u *unrestored) overdue(left []history.Announcement) (late, others []histor
 // writeOff says what is unrestored, and has what was so for too long go to the dead letters. It returns the rest.
 func (j *Job) writeOff(ctx context.Context, u *unrestored, left []history.Announcement) ([]history.Announcement, error) {
 	late, others, oldest := u.overdue(left)
-	if len(left) > 0 && time.Since(u.told) >= time.Minute {
-		u.told = time.Now()
+	if len(left) > 0 && time.Since(u.logged) >= time.Minute {
+		u.logged = time.Now()
 		j.cfg.Logger.Warn("contents of the queue cannot be given back to the cache, and hold up its commit: a store does not answer for their users",
 			"contents", len(left), "oldest", oldest.String())
 	}

@@ -69,7 +69,7 @@ func (r *Redriver) remark(ctx context.Context, l history.Dead) ([]history.Announ
 			return nil, nil // cleared since
 		}
 		w := history.WriteOn(e.Record, l.Key, whole.Successor(&e.User), &e.User)
-		if w.Mark = true; e.Record == nil {
+		if w.BeginsHold = true; e.Record == nil {
 			w.Record.Partial = !e.User.Complete()
 		}
 		switch out := r.Cache.Apply(ctx, []history.Write{w})[0]; out.Status {

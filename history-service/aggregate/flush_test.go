@@ -185,7 +185,7 @@ func TestOldestWaitingDropped(t *testing.T) {
 		second := w.write(key("ann", 2), true)
 		pass(tick)
 		third := history.UserKey("ann")
-		w.Announce("ann")
+		w.MakeDue("ann")
 		w.queue.set(false, nil)
 		pass(tick)
 		w.wantTaken(t, "the newest two", second, third)
@@ -212,7 +212,7 @@ func TestDrain(t *testing.T) {
 	inBubble(t, aggregate.Config{}, func(t *testing.T, w *world) {
 		held, ended := w.write(key("ann", 1), false), w.write(key("bob", 1), true)
 		waiting := history.UserKey("ann")
-		w.Announce("ann")
+		w.MakeDue("ann")
 		w.stop()
 		w.wantTaken(t, "drained", held, ended, waiting)
 		w.wantMetrics(t, "drained", map[string]int{"announced_keys_total": 3, "held_keys": 0})

@@ -328,7 +328,7 @@ func (a *Aggregator) probe(ctx context.Context) bool {
 }
 
 // Announce makes a user's own state due.
-func (a *Aggregator) Announce(uid string) {
+func (a *Aggregator) MakeDue(uid string) {
 	k := history.UserKey(uid)
 	s := a.of(k)
 	s.mu.Lock()

@@ -63,7 +63,7 @@ func TestHolds(t *testing.T) {
 		pass(30 * time.Second)
 		w.write(key("ann", 2), false)
 		ended := w.write(key("ann", 3), true)
-		w.Announce("ann")
+		w.MakeDue("ann")
 		got := w.Holds()
 		if got.Running != 2 || got.Due != 2 || !slices.Equal(got.Left, []time.Duration{hold - 30*time.Second}) {
 			t.Errorf("got %+v, want 2 running, 2 due, and the oldest of the shard", got)
@@ -123,8 +123,8 @@ func TestCadence(t *testing.T) {
 
 func TestAnnounce(t *testing.T) {
 	inBubble(t, aggregate.Config{}, func(t *testing.T, w *world) {
-		w.Announce("ann")
-		w.Announce("ann")
+		w.MakeDue("ann")
+		w.MakeDue("ann")
 		w.wantMetrics(t, "before the tick", map[string]int{"held_keys": 1})
 		w.wantTaken(t, "at once")
 		pass(tick)

@@ -186,7 +186,7 @@ func (m *machine) step() {
 		k := history.UserKey(rapid.SampledFrom(modelUsers).Draw(m.t, "uid"))
 		m.mu.Lock()
 		m.users[k] = true
-		m.Announce(k.UID)
+		m.MakeDue(k.UID)
 		m.mu.Unlock()
 	case "pass":
 		pass(rapid.SampledFrom([]time.Duration{tick / 3, tick, modelRetain, modelHold / 2}).Draw(m.t, "time"))

@@ -23,7 +23,7 @@ func TestUsersAreBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	for n := range 20_000 {
-		a.Announce(fmt.Sprint("u", n))
+		a.MakeDue(fmt.Sprint("u", n))
 	}
 	if got := a.Waiting(); got > 640 {
 		t.Errorf("%d keys are held, want at most 640", got)

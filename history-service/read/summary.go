@@ -84,7 +84,7 @@ func (r *Reader) withoutRecord(ctx context.Context, uid string, page history.Sum
 		o := keys[i].Object
 		gone := e.User.ClearedAt(o.Type)
 		if e.Record != nil {
-			gone = max(gone, e.Record.Reset)
+			gone = max(gone, e.Record.RemovedAt)
 		}
 		s, left := page.Items[i].After(gone)
 		if left && (e.Record == nil || e.Record.Version.Time() < border) && r.cfg.Rules.TTL(o.Type) == history.ArchiveTTL {

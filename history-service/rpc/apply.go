@@ -187,7 +187,7 @@ func (b *batches) guard(fn func() error) {
 func (b *batches) store(req *report.Batch) error {
 	first := sync.OnceFunc(func() { <-b.room })
 	defer first()
-	var parts []*part
+	var parts []*nodeShare
 	if req.Concurrent {
 		parts = b.server.divide(req)
 	}
@@ -198,7 +198,7 @@ func (b *batches) store(req *report.Batch) error {
 		}
 		return b.answer(req.Sequence, resp, nil)
 	}
-	done := make(chan *part, len(parts))
+	done := make(chan *nodeShare, len(parts))
 	for _, p := range parts {
 		b.running.Go(func() {
 			b.guard(func() error {
@@ -214,10 +214,10 @@ func (b *batches) store(req *report.Batch) error {
 }
 
 // gather answers a batch once all of it is done, or part by part when that takes too long.
-func (b *batches) gather(req *report.Batch, parts []*part, done <-chan *part, first func()) error {
+func (b *batches) gather(req *report.Batch, parts []*nodeShare, done <-chan *nodeShare, first func()) error {
 	t := time.NewTimer(partsWithin)
 	defer t.Stop()
-	var ready []*part
+	var ready []*nodeShare
 	for late, left := false, len(parts); left > 0; {
 		select {
 		case p := <-done:
@@ -245,7 +245,7 @@ func (b *batches) gather(req *report.Batch, parts []*part, done <-chan *part, fi
 	return b.answer(req.Sequence, join(parts, len(req.Reports)), nil)
 }
 
-func (b *batches) part(p *part) (err error) {
+func (b *batches) part(p *nodeShare) (err error) {
 	if p.resp, err = b.server.apply(b.ctx, p.req); err != nil {
 		return status(err)
 	}
@@ -259,24 +259,24 @@ func (b *batches) answer(sequence uint64, resp *historyv1.ApplyResponse, indexes
 }
 
 // part is what one node of the cache has of a batch.
-type part struct {
+type nodeShare struct {
 	indexes []uint32 // in the batch, ascending
 	req     *report.Batch
 	resp    *historyv1.ApplyResponse
 }
 
 // divide returns the parts of a batch by node of the cache, none where all of it is on one node.
-func (s *Server) divide(batch *report.Batch) (parts []*part) {
+func (s *Server) divide(batch *report.Batch) (parts []*nodeShare) {
 	all := batch.Reports
 	if len(all) > write.MaxBatch || !s.divided(all) {
 		return nil
 	}
-	byNode := make(map[string]*part)
+	byNode := make(map[string]*nodeShare)
 	for i := range all {
 		name := s.nodes.Of(all[i].Key.UID)
 		p := byNode[name]
 		if p == nil {
-			p = &part{req: &report.Batch{ReturnRecords: batch.ReturnRecords, Ack: batch.Ack}}
+			p = &nodeShare{req: &report.Batch{ReturnRecords: batch.ReturnRecords, Ack: batch.Ack}}
 			byNode[name] = p
 			parts = append(parts, p)
 		}
@@ -296,7 +296,7 @@ func (s *Server) divided(all []report.Report) bool {
 }
 
 // join makes the answer to a batch of n heartbeats from the answers to its parts.
-func join(parts []*part, n int) *historyv1.ApplyResponse {
+func join(parts []*nodeShare, n int) *historyv1.ApplyResponse {
 	all := &historyv1.ApplyResponse{Statuses: make([]historyv1.Status, n)}
 	for _, p := range parts {
 		all.NowMs = max(all.NowMs, p.resp.NowMs)

@@ -130,8 +130,8 @@ func TestEveryFieldIsExported(t *testing.T) {
 			r.Restored, r.Original, r.Start, r.Version = false, 0, history.Peak{}, history.VersionOf(r.Version.Time(), history.RankStop)
 		case "Original", "Version", "NonEarly": // versions
 			r.Original, r.Version, r.NonEarly.Version = r.Original-4000, r.Version+4, r.NonEarly.Version-4
-		case "Reset":
-			r.Reset++
+		case "RemovedAt":
+			r.RemovedAt++
 		case "Completions", "Watches": // not before those that are not listed
 			r.Completions[0].Viewing++
 			r.Watches[0].Watched++

@@ -107,7 +107,7 @@ func TestSessionsOfAnOldRecord(t *testing.T) {
 	point(t, s, "ann", "warm")
 	old := &history.Record{
 		Revision: 1, Version: history.VersionOf(start-1000, history.RankStop), CellTime: start - 1000, State: history.StateStopped,
-		Position: 9000, Session: "new", Device: "tv", Watches: []history.Watch{{At: start - 5000, Viewing: 1, Watched: 700}},
+		Position: 9000, Session: "new", Device: "tv", Watches: []history.WatchedTime{{At: start - 5000, Viewing: 1, Watched: 700}},
 	}
 	h.shown(t, s, "7", old)
 	want := `sessions:{end_ms:%d to_ms:9000 state:STATE_STOPPED device:"tv"} sessions:{end_ms:%d watched_ms:700}`

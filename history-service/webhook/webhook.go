@@ -167,7 +167,7 @@ func (s *Sender) Run(ctx context.Context) error {
 			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastTry)
 			defer cancel()
 			for batch := s.next(); len(batch) > 0; batch = s.next() {
-				s.settle(batch, s.post(last, newDelivery(batch)))
+				s.countDelivered(batch, s.post(last, newDelivery(batch)))
 			}
 			return ctx.Err()
 		}
@@ -199,21 +199,21 @@ func (s *Sender) deliver(ctx context.Context, batch []Event) {
 		err := s.post(ctx, d)
 		pause := backoff.Next(ctx)
 		if err == nil || ctx.Err() == nil && time.Now().Add(pause).After(end) {
-			s.settle(batch, err)
+			s.countDelivered(batch, err)
 			return
 		}
 		s.metrics.failed.Inc()
 		if !run.Sleep(ctx, pause) {
 			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastTry)
 			defer cancel()
-			s.settle(batch, s.post(last, d))
+			s.countDelivered(batch, s.post(last, d))
 			return
 		}
 	}
 }
 
 // settle counts a batch as delivered or, with an error, as dead. The log names no user.
-func (s *Sender) settle(batch []Event, err error) {
+func (s *Sender) countDelivered(batch []Event, err error) {
 	s.mu.Lock()
 	s.underway = 0
 	s.count()

@@ -20,7 +20,7 @@ type batch struct {
 	latest bool
 	// whole says that the reports are whole records, of an import. Their keys are always loaded
 	// from the cache: a hold does not know of clears.
-	whole bool
+	imported bool
 	// section is the uid of the section that is written to, empty for the sections of the reports' types.
 	section string
 	// begun is how many comparisons had begun before the batch was stored.
@@ -43,20 +43,20 @@ type group struct {
 	reports []int          // indexes into batch.reports
 	held    aggregate.Held // what the service last wrote of the key
 
-	base     *history.Record // what the cache holds
-	archived *history.Record // what the archive holds instead, where that was asked
-	older    *history.Record // what is folded in as well: the held record after a conflict, or what other sections have
-	user     history.User
-	cold     bool            // the archive may have clear marks that the cache has not
-	moved    bool            // the archive may have more of the record in other sections
-	next     *history.Record // base and events, nil when there is nothing
-	mark     bool            // the next write begins a hold: history.Write.Mark
-	done     bool            // stored, failed, or nothing to store
-	failed   bool            // a store did not answer
-	lost     bool            // a write lost against another writer
-	own      bool            // no cache, hold or reader has next: it may be changed
-	visible  bool            // the key had a record that readers saw
-	granted  grant           // the etag that an event of the batch has matched, see below
+	base       *history.Record // what the cache holds
+	archived   *history.Record // what the archive holds instead, where that was asked
+	older      *history.Record // what is folded in as well: the held record after a conflict, or what other sections have
+	user       history.User
+	cold       bool            // the archive may have clear marks that the cache has not
+	moved      bool            // the archive may have more of the record in other sections
+	next       *history.Record // base and events, nil when there is nothing
+	beginsHold bool            // the next write begins a hold: history.Write.Mark
+	done       bool            // stored, failed, or nothing to store
+	failed     bool            // a store did not answer
+	lost       bool            // a write lost against another writer
+	unshared   bool            // no cache, hold or reader has next: it may be changed
+	visible    bool            // the key had a record that readers saw
+	granted    grant           // the etag that an event of the batch has matched, see below
 
 	written *history.Record // what the cache holds since; nil when nothing was written
 	ended   bool            // an event ended the viewing

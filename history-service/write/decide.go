@@ -316,7 +316,7 @@ func (w *Writer) Clear(ctx context.Context, req *historyv1.ClearRequest) (*histo
 		return nil, fmt.Errorf("clear: %w", err)
 	}
 	w.remember(decision{uid: req.GetUid(), clear: history.Clear{Type: req.GetType(), Until: until}}, begun)
-	w.cfg.Aggregate.Announce(req.GetUid())
+	w.cfg.Aggregate.MakeDue(req.GetUid())
 	w.cfg.Notify.UserChanged(req.GetUid())
 	w.tellCleared(req.GetUid(), history.Clear{Type: req.GetType(), Until: until})
 	if err := w.follow(ctx, req.GetUid()); err != nil {
@@ -340,7 +340,7 @@ func (w *Writer) PutSettings(ctx context.Context, req *historyv1.PutSettingsRequ
 		return nil, fmt.Errorf("put settings: %w", err)
 	}
 	w.remember(decision{uid: req.GetUid(), pause: pause}, begun)
-	w.cfg.Aggregate.Announce(req.GetUid())
+	w.cfg.Aggregate.MakeDue(req.GetUid())
 	w.cfg.Notify.UserChanged(req.GetUid())
 	if err := w.follow(ctx, req.GetUid()); err != nil {
 		return nil, fmt.Errorf("put settings: %w", err)
@@ -400,13 +400,13 @@ func (w *Writer) Erase(ctx context.Context, req *historyv1.EraseRequest) (*histo
 			} else {
 				w.remember(decision{uid: section, clear: c}, begun)
 			}
-			w.cfg.Aggregate.Announce(section)
+			w.cfg.Aggregate.MakeDue(section)
 		}
 		for _, store := range w.cfg.Erasers {
 			errs = append(errs, store.Erase(ctx, section, cleared.GetClearedMs()))
 		}
 	}
-	left, err := w.left(ctx, sections, cleared.GetClearedMs())
+	left, err := w.remaining(ctx, sections, cleared.GetClearedMs())
 	if err := errors.Join(append(errs, err)...); err != nil {
 		return nil, err
 	}
@@ -418,7 +418,7 @@ const eraseWait, eraseLook = time.Minute, 100 * time.Millisecond
 
 // left returns what is left of an erasure. It waits until a job has archived the clear marks: a job gives them back to a cache that comes
 // back without them, and nobody else might.
-func (w *Writer) left(ctx context.Context, sections []string, until int64) (left map[string]int, err error) {
+func (w *Writer) remaining(ctx context.Context, sections []string, until int64) (left map[string]int, err error) {
 	for end := time.Now().Add(eraseWait); ; {
 		before := w.states(ctx, sections)
 		if left, err = w.held(ctx, sections, until); err != nil {

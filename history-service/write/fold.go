@@ -11,7 +11,7 @@ import (
 
 // add folds one report into g.next, and returns its status.
 func (g *group) add(i int, cleared int64) historyv1.Status {
-	if g.batch.whole {
+	if g.batch.imported {
 		return g.addWhole(i, cleared)
 	}
 	if g.batch.reports[i].Decision != 0 {
@@ -100,7 +100,7 @@ func (g *group) keep() {
 	}
 	r := *g.next
 	r.Own(was)
-	g.next, g.own = &r, true
+	g.next, g.unshared = &r, true
 }
 
 // decide adds a decision about the record to it. A repeated dismissal takes the later time: another part of
@@ -142,7 +142,7 @@ func (g *group) addWhole(i int, cleared int64) historyv1.Status {
 	if g.user.Pause.Covers(r.Whole.PlayedAt()) {
 		return historyv1.Status_STATUS_PAUSED
 	}
-	whole := g.left(r, cleared)
+	whole := g.importable(r, cleared)
 	switch {
 	case whole == nil && g.restored(r.Whole, cleared):
 		return historyv1.Status_STATUS_STALE
@@ -167,20 +167,20 @@ func (g *group) addWhole(i int, cleared int64) historyv1.Status {
 
 // restored reports whether a record that was removed is there again, all of it.
 func (g *group) restored(r *history.Record, cleared int64) bool {
-	return g.next != nil && g.next.Restored && g.next.Reset >= cleared && history.Same(history.Merge(g.next, r.Restore(g.next.Reset)), g.next)
+	return g.next != nil && g.next.Restored && g.next.RemovedAt >= cleared && history.Same(history.Merge(g.next, r.Restore(g.next.RemovedAt)), g.next)
 }
 
 // left returns the part of an imported record that is folded in: without what was deleted or cleared here, or with all of it
 // where the record is to be restored. It returns nil where nothing is left. A delete that only the other history knows of
 // removes nothing here.
-func (g *group) left(r *report.Report, cleared int64) *history.Record {
+func (g *group) importable(r *report.Report, cleared int64) *history.Record {
 	cut, whole := cleared, r.Whole
 	if g.next != nil {
-		cut = max(cut, g.next.Reset)
+		cut = max(cut, g.next.RemovedAt)
 	}
 	alone := g.next == nil || g.next.Deleted()
-	if !alone && whole.Reset > cut && g.next.Oldest() <= whole.Reset {
-		whole = whole.Unreset(cut)
+	if !alone && whole.RemovedAt > cut && g.next.Oldest() <= whole.RemovedAt {
+		whole = whole.RemovedAsOf(cut)
 	}
 	switch {
 	case !r.Restore:

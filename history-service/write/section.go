@@ -86,7 +86,7 @@ func (w *Writer) copyDecisions(ctx context.Context, section string, owner, own *
 		w.remember(decision{uid: section, clear: c}, begun)
 	}
 	if changed {
-		w.cfg.Aggregate.Announce(section)
+		w.cfg.Aggregate.MakeDue(section)
 	}
 	return changed, nil
 }
@@ -158,7 +158,7 @@ func (w *Writer) fromArchive(ctx context.Context, groups []*group, keys []histor
 		e, g := &entries[n], groups[of[n]]
 		switch lacks := e.Err == nil && (view.Incomplete(e.Record) || e.Record == nil && !e.User.Complete()); {
 		case !lacks:
-		case g.batch.whole || g.matched() || g.needsRecord():
+		case g.batch.imported || g.matched() || g.needsRecord():
 			asked, into = append(asked, keys[n]), append(into, e)
 		default:
 			g.moved = true

@@ -53,7 +53,7 @@ func (w *Writer) prepare(b *batch) {
 	for _, g := range b.groups {
 		g.sort()
 		held, open, ok := w.cfg.Aggregate.Get(g.key)
-		if g.held, g.mark = held, !open; ok && !b.latest && !b.whole && (!held.Record.Partial || !g.needsRecord() && !g.matched()) {
+		if g.held, g.beginsHold = held, !open; ok && !b.latest && !b.imported && (!held.Record.Partial || !g.needsRecord() && !g.matched()) {
 			g.foldHeld()
 		}
 	}
@@ -150,7 +150,7 @@ func (w *Writer) loadDropped(ctx context.Context, groups []*group) {
 	switch {
 	case !depends:
 		patience = read.ArchivePatience
-	case need[0].batch.whole: // no player waits
+	case need[0].batch.imported: // no player waits
 		patience = w.cfg.Deadline
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
@@ -166,7 +166,7 @@ func (w *Writer) loadDropped(ctx context.Context, groups []*group) {
 // only because nobody can read the record in the cache, and all are plain reports of players. They are stored as a partial record,
 // which a job completes.
 func (g *group) doesWithout() bool {
-	return view.Damaged(g.base) && !g.batch.latest && !g.batch.whole && !g.matched() && !g.needsRecord() && !g.deletes()
+	return view.Damaged(g.base) && !g.batch.latest && !g.batch.imported && !g.matched() && !g.needsRecord() && !g.deletes()
 }
 
 // needArchive returns the groups that cannot be decided without the archive.
@@ -188,15 +188,15 @@ func (g *group) needsArchive() bool {
 	case g.failed:
 		return false
 	case g.base != nil:
-		return (g.batch.latest || g.batch.whole || g.matched() || g.needsRecord() || view.Damaged(g.base)) && g.base.Partial
+		return (g.batch.latest || g.batch.imported || g.matched() || g.needsRecord() || view.Damaged(g.base)) && g.base.Partial
 	case g.user.Complete():
 		return false
-	case g.matched() || g.batch.latest || g.batch.whole || g.needsRecord():
+	case g.matched() || g.batch.latest || g.batch.imported || g.needsRecord():
 		return true
 	case !g.user.Warm:
 		return false
 	}
-	if g.older != nil && g.next.Reset < g.older.Version.Time() {
+	if g.older != nil && g.next.RemovedAt < g.older.Version.Time() {
 		return true
 	}
 	for _, i := range g.reports {
@@ -251,7 +251,7 @@ func (g *group) cut(r *history.Record) *history.Record { return g.user.Cut(r, g.
 // acknowledgement. Where the record is not archived yet, it is written again, under a mark, so that
 // the answer relies on a write of its own and not on one that another service never saw confirmed.
 func (g *group) fold() {
-	g.own = false
+	g.unshared = false
 	g.visible = g.next.Visible(g.key.Object, &g.user) != nil
 	g.granted = grant{}
 	cleared := g.user.ClearedAt(g.key.Object.Type)
@@ -261,7 +261,7 @@ func (g *group) fold() {
 	g.done = g.next == nil || history.Same(g.next, g.before())
 	g.keep()
 	if g.done && g.next != nil && !g.base.Settled() && g.relied() {
-		g.done, g.mark = false, true
+		g.done, g.beginsHold = false, true
 	}
 }
 
@@ -316,7 +316,7 @@ func (b *batch) writes() (writes []history.Write, groups []*group) {
 			continue
 		}
 		w := history.WriteOn(g.base, g.key, g.successor(), &g.user)
-		w.Mark = g.mark
+		w.BeginsHold = g.beginsHold
 		writes = append(writes, w)
 		groups = append(groups, g)
 	}
@@ -326,10 +326,10 @@ func (b *batch) writes() (writes []history.Write, groups []*group) {
 // successor returns g.next as a new content, see [history.Record.Successor]: in place where nobody else
 // has the record, and otherwise as a copy.
 func (g *group) successor() *history.Record {
-	if !g.own {
+	if !g.unshared {
 		return g.next.Successor(&g.user)
 	}
-	g.own = false
+	g.unshared = false
 	g.next.Succeed(&g.user)
 	return g.next
 }
@@ -355,7 +355,7 @@ func (g *group) conflict(current history.Entry) {
 		return
 	}
 	held := history.Merge(g.older, g.before()).After(current.User.ClearedAt(g.key.Object.Type))
-	g.base, g.user, g.cold, g.mark = current.Record, current.User, !current.User.Warm, true
+	g.base, g.user, g.cold, g.beginsHold = current.Record, current.User, !current.User.Warm, true
 	g.archived, g.older = nil, asPartial(held, &current)
 	g.next = history.Merge(g.cut(current.Record), g.older)
 	g.fold()
@@ -522,7 +522,7 @@ func (w *Writer) Import(ctx context.Context, uid string, reports []report.Report
 			return fmt.Errorf("import: %w", err)
 		}
 	}
-	w.carryOut(ctx, &batch{reports: reports, whole: true})
+	w.carryOut(ctx, &batch{reports: reports, imported: true})
 	w.metrics.count(reports)
 	return nil
 }

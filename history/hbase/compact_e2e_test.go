@@ -108,7 +108,7 @@ func TestLatePutsAfterCompaction(t *testing.T) {
 	now := time.Now().UnixMilli() - 3_600_000
 	all := []history.Key{key("all", "a_1"), key("all", "b_2"), key("one", "a_1"), key("one", "b_2")}
 	deleted := key("deleted", "a_1")
-	grave := &history.Record{Revision: 1, CellTime: now, Version: history.VersionOf(now, history.RankDelete), State: history.StateDeleted, Reset: now}
+	grave := &history.Record{Revision: 1, CellTime: now, Version: history.VersionOf(now, history.RankDelete), State: history.StateDeleted, RemovedAt: now}
 	put(t, a, now, append(all, deleted)...)
 	mustPut(t, a, history.Cell{Key: deleted, Record: grave})
 	for uid, typ := range map[string]uint32{"all": 0, "one": 1} {
@@ -183,7 +183,7 @@ func TestCellTimesAfterCompaction(t *testing.T) {
 	a := open(t, c)
 	now := time.Now().UnixMilli() - 3_600_000
 	older := record(now)
-	grave := (&history.Record{CellTime: now, Version: history.VersionOf(now, history.RankDelete), State: history.StateDeleted, Reset: now}).Successor(nil)
+	grave := (&history.Record{CellTime: now, Version: history.VersionOf(now, history.RankDelete), State: history.StateDeleted, RemovedAt: now}).Successor(nil)
 	want := map[history.Key]*history.Record{key("u", "stop_1"): older.Successor(nil), key("u", "grave_1"): grave}
 	check := func(when string) {
 		t.Helper()

@@ -134,7 +134,7 @@ func (r *roll) choose() {
 	for i, o := range live {
 		if long && i >= keep && r.settled(o) {
 			old = append(old, o)
-		} else if r.bytes != nil && o.damage == nil && wire.Reset(o.value) > 0 {
+		} else if r.bytes != nil && o.damage == nil && wire.RemovedAt(o.value) > 0 {
 			if o = r.live.decoded(o); o.damage == nil {
 				r.staying = append(r.staying, history.Item{Object: o.object, Record: o.record})
 			}

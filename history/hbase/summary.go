@@ -238,7 +238,7 @@ func (a *Archive) aging(ctx context.Context, uid string, before int64, all bool)
 			return nil, nil, err
 		}
 		for _, it := range page.Items {
-			if it.Record.Version.Time() < before || it.Record.Reset > 0 {
+			if it.Record.Version.Time() < before || it.Record.RemovedAt > 0 {
 				items = append(items, it)
 			}
 		}

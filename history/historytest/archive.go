@@ -142,7 +142,7 @@ func (a archive) roundTrip() {
 		Meta: history.NewMeta(map[string]string{"title": "Été", "empty": ""}), MetaVersion: history.VersionOf(now-7, history.RankProgress),
 		Peaks:       []history.Peak{{At: now - 20, Position: 90_000}, {At: now - 10, Position: 80_000}},
 		Completions: []history.Completion{{At: now - 30, Viewing: math.MaxUint64}, {At: now - 25, Viewing: 1}},
-		PlaysBefore: 7, PlaysBeforeAt: now - 40, Dismissed: history.VersionOf(now+20, history.RankOffered), Reset: now - 50, Partial: true,
+		PlaysBefore: 7, PlaysBeforeAt: now - 40, Dismissed: history.VersionOf(now+20, history.RankOffered), RemovedAt: now - 50, Partial: true,
 	}
 	k := freshKey()
 	a.put(history.Cell{Key: k, Record: r})
@@ -285,7 +285,7 @@ func cellAt(k history.Key, at, position int64) history.Cell {
 // deletedAt returns what a delete leaves.
 func deletedAt(k history.Key, at int64) history.Cell {
 	return history.Cell{Key: k, Record: &history.Record{
-		Revision: uint64(at), CellTime: at, Version: history.VersionOf(at, history.RankDelete), State: history.StateDeleted, Reset: at,
+		Revision: uint64(at), CellTime: at, Version: history.VersionOf(at, history.RankDelete), State: history.StateDeleted, RemovedAt: at,
 	}}
 }
 

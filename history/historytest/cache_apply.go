@@ -35,11 +35,11 @@ func applyOnBase(c *cacheCase) {
 func applyStale(c *cacheCase) {
 	k := key(c.user(), 1, 1)
 	first, second := c.put(k, c.record(0)), c.record(10)
-	c.applied(history.Write{Key: k, Record: second, Base: first.Revision, Mark: true})
+	c.applied(history.Write{Key: k, Record: second, Base: first.Revision, BeginsHold: true})
 	if err := c.Warm(c.Context(), k.UID, history.WarmSet{Floor: 7, Cleared: map[uint32]int64{3: 5}}); err != nil {
 		c.Fatal(err)
 	}
-	now := c.conflicts(history.Write{Key: k, Record: c.record(20), Base: first.Revision, Mark: true})
+	now := c.conflicts(history.Write{Key: k, Record: c.record(20), Base: first.Revision, BeginsHold: true})
 	second = c.renumbered(k, second) // by the clear mark
 	c.same("current record", now.Record, second)
 	if !now.User.Warm || now.User.Floor != 7 {
@@ -53,7 +53,7 @@ func applyStale(c *cacheCase) {
 
 func applyGone(c *cacheCase) {
 	k := key(c.user(), 1, 1)
-	now := c.conflicts(history.Write{Key: k, Record: c.record(0), Base: 42, Mark: true})
+	now := c.conflicts(history.Write{Key: k, Record: c.record(0), Base: 42, BeginsHold: true})
 	c.same("current record", now.Record, nil)
 	c.holds(k, nil)
 	c.lists(k.UID, history.Query{Limit: 10})
@@ -153,7 +153,7 @@ func applyMany(c *cacheCase) {
 	for range users {
 		uid := c.user()
 		for n := range objects {
-			writes = append(writes, history.Write{Key: key(uid, uint32(1+n%2), n), Record: c.record(int64(n)), Mark: n == 0})
+			writes = append(writes, history.Write{Key: key(uid, uint32(1+n%2), n), Record: c.record(int64(n)), BeginsHold: n == 0})
 		}
 	}
 	for i := 0; i < len(writes); i += 3 {
@@ -263,7 +263,7 @@ func markConflict(c *cacheCase) {
 	held := c.put(k, c.record(0))
 	c.settle(content(k, held))
 	for _, mark := range []bool{false, true} {
-		now := c.conflicts(history.Write{Key: k, Record: c.record(1), Base: held.Revision, Mark: mark})
+		now := c.conflicts(history.Write{Key: k, Record: c.record(1), Base: held.Revision, BeginsHold: mark})
 		c.same("current record", now.Record, settled(held))
 		c.marked(k.UID)
 	}
@@ -280,7 +280,7 @@ func markStands(c *cacheCase) {
 	c.put(other, c.record(0))
 	c.ordered(uid, k, other)
 	second := c.record(1)
-	c.applied(history.Write{Key: k, Record: second, Base: first.Revision, Mark: true})
+	c.applied(history.Write{Key: k, Record: second, Base: first.Revision, BeginsHold: true})
 	c.ordered(uid, k, other)
 	c.settle(content(k, second))
 	c.applied(history.Write{Key: k, Record: c.record(2), Base: settled(second).Revision})

@@ -79,7 +79,7 @@ func changesWritten(c *cacheCase) {
 	c.put(b, c.record(2))
 	at := c.tells(uid, 0, a, b).Last
 	second := revise(first)
-	c.applied(history.Write{Key: a, Record: second, Base: first.Revision, Mark: true})
+	c.applied(history.Write{Key: a, Record: second, Base: first.Revision, BeginsHold: true})
 	third := revise(first)
 	c.applied(history.Write{Key: a, Record: third, Base: second.Revision})
 	c.conflicts(history.Write{Key: a, Record: c.record(9), Base: first.Revision})
@@ -336,7 +336,7 @@ func (w *changing) act() {
 			r = w.tombstone(w.ms)
 		}
 		write := history.WriteOn(e.Record, k, partial(r), &e.User)
-		write.Mark = n < 20
+		write.BeginsHold = n < 20
 		w.applied(write)
 		w.truth[k.Object] = r
 	case n < 90:

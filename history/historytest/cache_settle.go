@@ -131,7 +131,7 @@ func settleBesideWrites(c *cacheCase) {
 func (c *cacheCase) writeOn(k history.Key, n int, mark bool) {
 	base := c.load(k).Record
 	for i := 0; i < n; {
-		w := history.Write{Key: k, Record: c.record(int64(i)), Base: base.Revision, Mark: mark}
+		w := history.Write{Key: k, Record: c.record(int64(i)), Base: base.Revision, BeginsHold: mark}
 		out := c.Apply(c.Context(), []history.Write{w})[0]
 		switch out.Status {
 		case history.Applied:

@@ -278,7 +278,7 @@ func pauseRaced(c *cacheCase) {
 			k := key(uid, 1, n%3)
 			for i, late := int64(0), 0; late < 3; i++ {
 				e := c.Load(c.Context(), []history.Key{k})[0]
-				w := history.Write{Key: k, Record: c.record(1000 + i), Mark: i%2 == 0}
+				w := history.Write{Key: k, Record: c.record(1000 + i), BeginsHold: i%2 == 0}
 				if e.Record != nil {
 					w.Base = e.Record.Revision
 				}

@@ -40,13 +40,13 @@ func everything() []history.Item {
 	r.Meta, r.MetaVersion = history.NewMeta(map[string]string{"title": "Ä", "season": "2", "empty": ""}), r.Version-8000
 	r.Peaks = []history.Peak{{At: epoch - 9_000_000, Position: 5_399_000}, {At: epoch - 8_000_000, Position: 70_000}}
 	r.Completions = []history.Completion{{At: epoch - 9_000_000, Viewing: 1}, {At: epoch - 8_000_000, Viewing: history.ViewingOf("s-1")}}
-	r.Watches = []history.Watch{
+	r.Watches = []history.WatchedTime{
 		{At: epoch - 9_000_000, Viewing: 1, Watched: 60_000, Began: epoch - 9_070_000, Speed: 150, Device: history.DeviceOf("tv"), Unrecorded: 5000},
 		{At: epoch - 7_000_000, Viewing: 2, Watched: 1000, Began: epoch - 7_001_000, Device: history.DeviceOf(r.Device)},
 	}
 	r.PlaysBefore, r.PlaysBeforeAt = 7, epoch-20_000_000
 	r.WatchedBefore, r.WatchedBeforeAt = 3_600_000, epoch-20_000_000
-	r.Reset, r.CellTime = epoch-30_000_000, epoch+300
+	r.RemovedAt, r.CellTime = epoch-30_000_000, epoch+300
 	r.Unknown, r.UnknownVersion = "\xd8\x02\x07", r.Version-12_000
 	items[1] = history.Item{Object: history.Object{ID: "ep_7:de", Type: 4_294_967_295}, Record: &r}
 	tombstone := history.Event{Kind: history.KindDelete, At: epoch - 2000, Device: "tv"}

@@ -229,7 +229,7 @@ func TestRollRemoves(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					if (it.Object == items[7].Object || it.Object == items[9].Object) && it.Record.Reset == 0 {
+					if (it.Object == items[7].Object || it.Object == items[9].Object) && it.Record.RemovedAt == 0 {
 						t.Errorf("played after: %v, stays: %v: a record of %s from before is in a chunk", after, stays, it.Object)
 					}
 				}

@@ -27,7 +27,7 @@ const (
 	colPlaysBeforeAt
 	colWatchedBefore
 	colWatchedBeforeAt
-	colReset
+	colRemoved
 	colUnknownVersion
 	colPeaks
 	colPeakAt
@@ -95,7 +95,7 @@ func (c *coder) body(r *history.Record) {
 	c.rare(colPlaysBeforeAt, &r.PlaysBeforeAt, at)
 	c.number(colWatchedBefore, &r.WatchedBefore, 0)
 	c.rare(colWatchedBeforeAt, &r.WatchedBeforeAt, at)
-	c.rare(colReset, &r.Reset, at)
+	c.rare(colRemoved, &r.RemovedAt, at)
 	c.versionOf(colUnknownVersion, &r.UnknownVersion, unknown, r.Version)
 	c.rare(colDismissed, (*int64)(&r.Dismissed), int64(r.Version))
 	c.lists(r)

@@ -100,7 +100,7 @@ func (c *rolling) remove(place int, typ uint32) {
 
 // supersede finds what parts have of the objects at hand. A chunk with something that was deleted since is written again.
 func (w *roller) supersede() error {
-	items, staying, resets := byText(w.Items), byText(w.Staying), w.resets()
+	items, staying, removals := byText(w.Items), byText(w.Staying), w.removals()
 	for i := range w.chunks {
 		c := &w.chunks[i]
 		if c.gone || c.info.Kind != Records {
@@ -115,7 +115,7 @@ func (w *roller) supersede() error {
 		}
 		err := w.old.at(&c.info, objects, func(place int, it history.Item) {
 			text := it.Object.String()
-			if s := staying[text]; s != nil && s.Record.CellTime > it.Record.CellTime && s.Record.Reset > it.Record.Reset {
+			if s := staying[text]; s != nil && s.Record.CellTime > it.Record.CellTime && s.Record.RemovedAt > it.Record.RemovedAt {
 				c.remove(place, it.Object.Type)
 				w.rewrite(c)
 			}
@@ -125,14 +125,14 @@ func (w *roller) supersede() error {
 					n.Record = nil // it is in the part
 				} else {
 					c.remove(place, it.Object.Type)
-					if left.Reset > it.Record.Reset {
+					if left.RemovedAt > it.Record.RemovedAt {
 						w.rewrite(c)
 					}
 				}
 			}
 		})
 		if err == nil {
-			err = w.copies(c, resets)
+			err = w.copies(c, removals)
 		}
 		if err != nil {
 			return err
@@ -143,21 +143,21 @@ func (w *roller) supersede() error {
 	return nil
 }
 
-// resets returns when those of the objects at hand that were deleted last were.
-func (w *roller) resets() map[history.Object]int64 {
-	resets := make(map[history.Object]int64)
+// removals returns when those of the objects at hand that were deleted last were.
+func (w *roller) removals() map[history.Object]int64 {
+	removals := make(map[history.Object]int64)
 	for _, it := range slices.Concat(w.Items, w.Staying) {
-		if at := it.Record.Reset; at > resets[it.Object] {
-			resets[it.Object] = at
+		if at := it.Record.RemovedAt; at > removals[it.Object] {
+			removals[it.Object] = at
 		}
 	}
-	return resets
+	return removals
 }
 
 // copies has a chunk written again where it has a superseded record of an object from before the object was deleted: the
 // bytes must go, too.
-func (w *roller) copies(c *rolling, resets map[history.Object]int64) error {
-	if c.rewrite || len(c.info.Superseded) == 0 || len(resets) == 0 {
+func (w *roller) copies(c *rolling, removals map[history.Object]int64) error {
+	if c.rewrite || len(c.info.Superseded) == 0 || len(removals) == 0 {
 		return nil
 	}
 	chunk, err := w.old.Chunk(&c.info)
@@ -165,7 +165,7 @@ func (w *roller) copies(c *rolling, resets map[history.Object]int64) error {
 		return err
 	}
 	places, err := chunk.Places(func(yield func(history.Object) bool) {
-		for o := range resets {
+		for o := range removals {
 			if c.info.MayHave(o) && !yield(o) {
 				return
 			}
@@ -176,7 +176,7 @@ func (w *roller) copies(c *rolling, resets map[history.Object]int64) error {
 	}
 	places = slices.DeleteFunc(places, func(place int) bool { return !c.info.superseded(place) })
 	return chunk.At(places, func(_ int, it history.Item) {
-		if it.Record.Reset < resets[it.Object] {
+		if it.Record.RemovedAt < removals[it.Object] {
 			w.rewrite(c)
 		}
 	})
@@ -241,7 +241,7 @@ func cuts(u *history.User, it history.Item) bool {
 		return true
 	}
 	r := *left
-	r.Reset, r.Restored = it.Record.Reset, it.Record.Restored
+	r.RemovedAt, r.Restored = it.Record.RemovedAt, it.Record.Restored
 	return !history.Same(&r, it.Record)
 }
 

@@ -32,15 +32,15 @@ type Summing struct {
 // summaries get a chunk of their own, which is later written again together with others about as large. So a summary is written
 // as often as the number of its user's summaries doubles. Each new chunk is read back and compared.
 func (p *Reader) Summarize(s Summing) (Plan, error) {
-	w := summer{Summing: s, old: p, user: history.User{Cleared: s.Cleared}, items: byText(s.Items), resets: make(map[history.Object]int64), chunks: make([]rolling, len(p.Chunks))}
+	w := summer{Summing: s, old: p, user: history.User{Cleared: s.Cleared}, items: byText(s.Items), removals: make(map[history.Object]int64), chunks: make([]rolling, len(p.Chunks))}
 	for _, it := range w.items {
 		w.hashes = append(w.hashes, hashOf(it.Object))
 		r := it.Record
-		if r.Reset > 0 {
-			w.resets[it.Object] = r.Reset
+		if r.RemovedAt > 0 {
+			w.removals[it.Object] = r.RemovedAt
 		}
 		if s.Before > 0 && r.Version.Time() >= s.Before && !r.Deleted() {
-			it.Record = &history.Record{State: history.StateDeleted, Version: history.VersionOf(r.Reset, history.RankDelete), Reset: r.Reset}
+			it.Record = &history.Record{State: history.StateDeleted, Version: history.VersionOf(r.RemovedAt, history.RankDelete), RemovedAt: r.RemovedAt}
 		}
 	}
 	for i := range p.Chunks {
@@ -74,7 +74,7 @@ type summer struct {
 	user   history.User
 	items  map[string]*history.Item // not counted yet, by object
 	hashes []uint64                 // of the objects of all items
-	resets map[history.Object]int64 // when these were deleted, of those that were
+	removals map[history.Object]int64 // when these were deleted, of those that were
 	chunks []rolling                // the old ones
 	fresh  []history.Summary        // in no chunk yet
 	listed []Info                   // the new list
@@ -98,7 +98,7 @@ func (w *summer) count(c *rolling) error {
 	}
 	return w.old.summaries(&c.info, func(place int, had history.Summary) bool {
 		if c.info.superseded(place) { // its bytes must go, too
-			s, left := had.After(max(w.user.ClearedAt(had.Object.Type), w.resets[had.Object]))
+			s, left := had.After(max(w.user.ClearedAt(had.Object.Type), w.removals[had.Object]))
 			c.rewrite = c.rewrite || !left || s != had
 			return true
 		}
@@ -121,7 +121,7 @@ func (w *summer) count(c *rolling) error {
 			w.fresh = append(w.fresh, n)
 		}
 		// The bytes of a removed summary must go.
-		c.rewrite = c.rewrite || !left || s != had || it != nil && it.Record.Reset > 0
+		c.rewrite = c.rewrite || !left || s != had || it != nil && it.Record.RemovedAt > 0
 		return true
 	})
 }

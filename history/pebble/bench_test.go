@@ -127,7 +127,7 @@ func newViewings(caller, n int) *viewings {
 func (v *viewings) apply(tb testing.TB, cache history.Cache) {
 	for i := range v.writes {
 		r := beat(v.at)
-		v.writes[i] = history.Write{Key: v.keys[v.next], Record: r, Base: v.revisions[v.next], Mark: i%3 == 0}
+		v.writes[i] = history.Write{Key: v.keys[v.next], Record: r, Base: v.revisions[v.next], BeginsHold: i%3 == 0}
 		v.revisions[v.next] = r.Revision
 		v.next = (v.next + 1) % len(v.keys)
 		v.at++

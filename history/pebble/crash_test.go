@@ -149,7 +149,7 @@ func childWindow(w int, bases *[crashKeys]uint64, position int64) ([]history.Wri
 	for i := range writes {
 		r := beat(now())
 		r.Position = position
-		writes[i] = history.Write{Key: viewing(w, i), Record: r, Base: bases[i], Mark: position%3 == 0 || bases[i] == 0}
+		writes[i] = history.Write{Key: viewing(w, i), Record: r, Base: bases[i], BeginsHold: position%3 == 0 || bases[i] == 0}
 		cells[i] = history.Cell{Key: viewing(w, i), Record: r}
 	}
 	return writes, cells

@@ -223,7 +223,7 @@ func TestCarryBesideDamage(t *testing.T) {
 		must(t, db.Cache().Warm(t.Context(), k.UID, history.WarmSet{}))
 		r := beat(now())
 		r.Partial = false
-		mustApply(t, db.Cache(), []history.Write{{Key: k, Record: r, Mark: true}})
+		mustApply(t, db.Cache(), []history.Write{{Key: k, Record: r, BeginsHold: true}})
 	}
 	db.Cache().Damage(history.UserKey(keys[1].UID), []byte{0xff})
 	closed(t, db)

@@ -33,7 +33,7 @@ func lived(t *testing.T, db *pebble.DB, user int) (uid string) {
 		r := beat(now() - int64(30-i)*1000)
 		r.Device, r.Session, r.Partial = device(user), fmt.Sprintf("%016x", i), true
 		k := viewing(user, i)
-		mustApply(t, db.Cache(), []history.Write{{Key: k, Record: r, Mark: true}})
+		mustApply(t, db.Cache(), []history.Write{{Key: k, Record: r, BeginsHold: true}})
 		if cells = append(cells, history.Cell{Key: k, Record: r}); i < 20 {
 			contents = append(contents, history.Content{Key: k, Revision: r.Revision})
 		}

@@ -95,7 +95,7 @@ func TestTrimOfKnownLength(t *testing.T) {
 			}{{add: 2, want: 2}, {add: 1, want: 3}, {add: 2, want: 3}, {want: 3}, {warm: 3, want: 3}, {add: 1, want: 3}} {
 				for range step.add {
 					k, r := next()
-					mustApply(t, db.Cache(), []history.Write{{Key: k, Record: r, Mark: true}})
+					mustApply(t, db.Cache(), []history.Write{{Key: k, Record: r, BeginsHold: true}})
 					settle(t, db.Cache(), k, r)
 				}
 				var w history.WarmSet
@@ -126,7 +126,7 @@ func TestTrimOfKnownLengthAfterClear(t *testing.T) {
 	for round := range 2 {
 		for n := range records {
 			k, r := viewing(1, n), beat(start+int64(10*round+n))
-			mustApply(t, db.Cache(), []history.Write{{Key: k, Record: r, Mark: true, Cleared: start + records}})
+			mustApply(t, db.Cache(), []history.Write{{Key: k, Record: r, BeginsHold: true, Cleared: start + records}})
 			settle(t, db.Cache(), k, r)
 		}
 		if round == 0 {

@@ -194,7 +194,7 @@ func TestCanceled(t *testing.T) {
 func put(tb testing.TB, cache history.Cache, k history.Key) *history.Record {
 	tb.Helper()
 	r := beat(now())
-	out := cache.Apply(tb.Context(), []history.Write{{Key: k, Record: r, Mark: true}})[0]
+	out := cache.Apply(tb.Context(), []history.Write{{Key: k, Record: r, BeginsHold: true}})[0]
 	if out.Status != history.Applied {
 		tb.Fatalf("apply %s: got status %d, %v; want applied", k, out.Status, out.Err)
 	}

@@ -191,7 +191,7 @@ func beatAll(b *testing.B, s pathStore, some []*openViewing) {
 		}
 		r := beat(time.Now().UnixMilli())
 		r.Revision &^= history.SettledBit
-		writes[i] = history.Write{Key: v.key, Base: v.base, Record: r, Mark: v.base == 0}
+		writes[i] = history.Write{Key: v.key, Base: v.base, Record: r, BeginsHold: v.base == 0}
 		v.base = r.Revision
 		v.beats--
 	}

@@ -150,7 +150,7 @@ func TestCallsShareSyncs(t *testing.T) {
 	for c := range callers {
 		all.Go(func() {
 			for n := range calls {
-				mustApply(t, db.Cache(), []history.Write{{Key: viewing(c, n), Record: beat(now()), Mark: true}})
+				mustApply(t, db.Cache(), []history.Write{{Key: viewing(c, n), Record: beat(now()), BeginsHold: true}})
 			}
 		})
 	}
@@ -290,7 +290,7 @@ func write(t *testing.T, cache history.Cache, k history.Key) history.WriteStatus
 
 // fold writes until no conflict is left.
 func fold(t *testing.T, cache history.Cache, k history.Key) {
-	w := history.Write{Key: k, Record: beat(now()), Mark: true}
+	w := history.Write{Key: k, Record: beat(now()), BeginsHold: true}
 	for {
 		o := cache.Apply(t.Context(), []history.Write{w})[0]
 		if o.Status != history.Conflict {

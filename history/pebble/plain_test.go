@@ -133,7 +133,7 @@ func (p *Plain) apply(b *pebble.Batch, w *history.Write) (move, error) {
 		return move{}, history.ErrUnavailable
 	}
 	mark := was.mark
-	if w.Mark || mark == 0 {
+	if w.BeginsHold || mark == 0 {
 		p.last = max(history.Mark(time.Now().UnixMicro()), p.last+1)
 		mark = p.last
 	}

@@ -163,7 +163,7 @@ func (m *observed) apply(t *rapid.T) {
 	e := m.entry(t, k)
 	w := history.WriteOn(e.Record, k, m.record(t, k, e.Record, &e.User), &e.User)
 	w.Record.Partial = !e.User.Complete() && e.Record == nil || rapid.Bool().Draw(t, "partial")
-	w.Mark = rapid.Bool().Draw(t, "mark")
+	w.BeginsHold = rapid.Bool().Draw(t, "mark")
 	out := m.db.Cache().Apply(t.Context(), []history.Write{w})[0]
 	if out.Err != nil {
 		t.Fatal(out.Err)

@@ -107,7 +107,7 @@ func (m *powered) drawRecord(t *rapid.T) *history.Record {
 
 func (m *powered) apply(t *rapid.T) {
 	s := m.present().clone()
-	w := history.Write{Key: drawKey(t), Record: m.drawRecord(t), Mark: rapid.Bool().Draw(t, "mark")}
+	w := history.Write{Key: drawKey(t), Record: m.drawRecord(t), BeginsHold: rapid.Bool().Draw(t, "mark")}
 	w.Base = m.revision(t, w.Key)
 	if rapid.Bool().Draw(t, "knows") {
 		w.Cleared = s.cleared[w.Key.UID]

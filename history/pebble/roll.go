@@ -95,7 +95,7 @@ func (r *roll) read() error {
 	for i, c := range live {
 		if long := len(live) > r.db.config.RollAbove; long && i >= keep && c.version.Time() < before && c.cellTime < before {
 			old = append(old, c)
-		} else if c.reset > 0 && r.user.Parts > 0 {
+		} else if c.removed > 0 && r.user.Parts > 0 {
 			if err := r.decode(c.text, &r.staying); err != nil {
 				return err
 			}
@@ -124,8 +124,8 @@ func (r *roll) take(old []liveCell) error {
 // liveCell is a record of the live part.
 type liveCell struct {
 	summary
-	text  string
-	reset int64
+	text    string
+	removed int64
 }
 
 // live returns the records of the live part that can be read, and reads the user's state.
@@ -143,7 +143,7 @@ func (r *roll) live() (cells []liveCell, err error) {
 			}
 			r.cutTime = r.user.CutTime
 		} else if head := peek(v); head.version != 0 && head.version.Time() >= r.oldest {
-			cells = append(cells, liveCell{head, text, wire.Reset(v)})
+			cells = append(cells, liveCell{head, text, wire.RemovedAt(v)})
 		}
 	}
 	return cells, err
@@ -373,7 +373,7 @@ func (a *Archive) notePut(uid string, value []byte) {
 	if summaries && head.version.Time() < a.db.now()-history.SummaryAge {
 		a.db.old.Add(uid, a.db.now()+removeAfter.Milliseconds())
 	}
-	if head.state != history.StateDeleted && wire.Reset(value) < a.db.now()-deletedLately.Milliseconds() {
+	if head.state != history.StateDeleted && wire.RemovedAt(value) < a.db.now()-deletedLately.Milliseconds() {
 		return
 	}
 	a.noteSummaries(uid)

@@ -404,7 +404,7 @@ func carryBesideParts(t *testing.T, again bool) {
 	keys := []history.Key{earlier, later, other}
 	for _, k := range keys {
 		contents[k].Partial = false
-		mustApply(t, db.Cache(), []history.Write{{Key: k, Record: contents[k], Mark: true}})
+		mustApply(t, db.Cache(), []history.Write{{Key: k, Record: contents[k], BeginsHold: true}})
 	}
 	put, left, err := db.Carry(t.Context(), keys)
 	if err != nil || put != 2 || len(left) != 1 || left[0] != earlier {

@@ -164,7 +164,7 @@ func (a *Archive) aging(uid string, snapshot *pebble.Snapshot, before int64, all
 	}
 	page, err := longer.pageOf(uid, m, q)
 	page.Items = slices.DeleteFunc(page.Items, func(it history.Item) bool {
-		return it.Record.Version.Time() >= before && it.Record.Reset == 0
+		return it.Record.Version.Time() >= before && it.Record.RemovedAt == 0
 	})
 	return page, err
 }

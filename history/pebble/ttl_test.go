@@ -33,7 +33,7 @@ func newAging(t *testing.T, ttl time.Duration) *aging {
 func (l *aging) write(k history.Key) *history.Record {
 	l.Helper()
 	r := beat(l.clock.UnixMilli())
-	mustApply(l, l.db.Cache(), []history.Write{{Key: k, Record: r, Mark: true}})
+	mustApply(l, l.db.Cache(), []history.Write{{Key: k, Record: r, BeginsHold: true}})
 	return r
 }
 

@@ -84,7 +84,7 @@ func next(writes []history.Write, n, share int) {
 		r := *w.Record
 		r.Revision, r.Version, r.Position = history.NewRevision(), history.VersionOf(now, 0), r.Position+15_000
 		w.Record = &r
-		w.Mark = share > 0 && (i+n)%share == 0
+		w.BeginsHold = share > 0 && (i+n)%share == 0
 	}
 }
 

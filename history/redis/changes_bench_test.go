@@ -50,7 +50,7 @@ func afterSettle(b *testing.B, config redis.Config, followed bool) {
 		}
 		next(writes, n, 8)
 		for i := range writes {
-			if writes[i].Mark {
+			if writes[i].BeginsHold {
 				writes[i].Base |= history.SettledBit
 			}
 		}

@@ -27,7 +27,7 @@ func TestLayout(t *testing.T) {
 		e := history.Event{Kind: history.KindStop, At: at}
 		r := e.Record()
 		r.Revision = 0x1122334455667788
-		put(t, c, history.Write{Key: k, Record: r, Mark: true})
+		put(t, c, history.Write{Key: k, Record: r, BeginsHold: true})
 
 		content := tag + "c:" + uid + ":a:1_7"
 		value := client.Get(ctx, content).Val()
@@ -121,7 +121,7 @@ func TestPausedStatesStay(t *testing.T) {
 			"Trim":  func() error { return c.Trim(ctx, []string{uid}) },
 			"Apply": func() error {
 				off := c.Load(ctx, []history.Key{history.UserKey(uid)})[0].User.Pause
-				return c.Apply(ctx, []history.Write{{Key: key(uid, "9"), Record: record(hourAgo()-1000, 1), Pause: off, Mark: true}})[0].Err
+				return c.Apply(ctx, []history.Write{{Key: key(uid, "9"), Record: record(hourAgo()-1000, 1), Pause: off, BeginsHold: true}})[0].Err
 			},
 		} {
 			uid = user(t, c)
@@ -198,7 +198,7 @@ func TestContentsExpire(t *testing.T) {
 				settle(t, c, k, base)
 				base |= history.SettledBit
 			}
-			put(t, c, history.Write{Key: k, Record: record(at, uint64(n+2)), Base: base, Mark: test.mark})
+			put(t, c, history.Write{Key: k, Record: record(at, uint64(n+2)), Base: base, BeginsHold: test.mark})
 			lives(t, client.TTL(t.Context(), content).Val(), test.want)
 			client.Expire(t.Context(), content, time.Hour)
 		}
@@ -218,7 +218,7 @@ func TestTTLIsRenewed(t *testing.T) {
 	k, at := key(uid, "1"), hourAgo()
 	tag := fmt.Sprintf("{b%04d}:", history.BucketOf(uid))
 	for n := range uint64(10) {
-		put(t, c, history.Write{Key: k, Record: record(at, n+1), Base: n, Mark: true})
+		put(t, c, history.Write{Key: k, Record: record(at, n+1), Base: n, BeginsHold: true})
 		content := fake.TTL(tag + "c:" + uid + ":1_1")
 		if content != 10*day {
 			t.Errorf("write %d: content lives %s, want 10 days", n, content)

@@ -20,7 +20,7 @@ func TestRepeatedCall(t *testing.T) {
 	everywhere(t, func(t *testing.T, config redis.Config) {
 		c := open(t, config)
 		k, at := key(user(t, c), "1"), hourAgo()
-		first := history.Write{Key: k, Record: record(at, 1), Mark: true}
+		first := history.Write{Key: k, Record: record(at, 1), BeginsHold: true}
 		put(t, c, first)
 		put(t, c, first)
 		second := history.Write{Key: k, Record: record(at+1, 2), Base: 1}
@@ -44,7 +44,7 @@ func TestRepeatedCallSettled(t *testing.T) {
 		for _, mark := range []bool{false, true} {
 			k := key(uid, fmt.Sprint(mark))
 			put(t, c, history.Write{Key: k, Record: record(at, 1)})
-			call := history.Write{Key: k, Record: record(at+1, 2), Base: 1, Mark: mark}
+			call := history.Write{Key: k, Record: record(at+1, 2), Base: 1, BeginsHold: mark}
 			put(t, c, call)
 			settle(t, c, k, 2)
 			put(t, c, call)
@@ -62,7 +62,7 @@ func TestConflictKeepsContent(t *testing.T) {
 		c, client, ctx := open(t, config), raw(t, config), t.Context()
 		k, at := key(user(t, c), "1"), hourAgo()
 		content := "{" + bucket(k.UID) + "}:c:" + k.UID + ":1_1"
-		refused := history.Write{Key: k, Record: record(at, 2), Base: 9, Mark: true}
+		refused := history.Write{Key: k, Record: record(at, 2), Base: 9, BeginsHold: true}
 		c.Apply(ctx, []history.Write{refused})
 		if n := client.Exists(ctx, content).Val(); n != 0 {
 			t.Error("a refused write left a content")
@@ -87,7 +87,7 @@ func TestMarkStays(t *testing.T) {
 		mark := func() float64 { return client.ZScore(ctx, "{"+bucket(k.UID)+"}:dirty", k.String()).Val() }
 		put(t, c, history.Write{Key: k, Record: record(at, 1)})
 		first := mark()
-		put(t, c, history.Write{Key: k, Record: record(at, 2), Base: 1, Mark: true})
+		put(t, c, history.Write{Key: k, Record: record(at, 2), Base: 1, BeginsHold: true})
 		if mark() != first {
 			t.Errorf("after another hold has begun: got mark %f, want %f", mark(), first)
 		}
@@ -108,7 +108,7 @@ func TestClockGoesBack(t *testing.T) {
 	base := uint64(0)
 	for n, clock := range []time.Time{now, now, now.Add(-time.Hour), now.Add(time.Hour)} {
 		fake.SetTime(clock)
-		put(t, c, history.Write{Key: k, Record: record(at, uint64(n+1)), Base: base, Mark: true})
+		put(t, c, history.Write{Key: k, Record: record(at, uint64(n+1)), Base: base, BeginsHold: true})
 		fake.SetTime(now.Add(-2 * time.Hour))
 		if !dirty(t, c, k) {
 			t.Errorf("marked at %s: not among all marks", clock)

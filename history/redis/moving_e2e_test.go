@@ -251,7 +251,7 @@ func (w *world) use(uid string) {
 			k := key(uid, fmt.Sprint(n*20+rand.IntN(20)))
 			r := record(at, history.NewRevision())
 			r.Partial = true
-			writes = append(writes, history.Write{Key: k, Record: r, Base: bases[k], Mark: rand.IntN(4) == 0, Cleared: known.ClearedAt(1)})
+			writes = append(writes, history.Write{Key: k, Record: r, Base: bases[k], BeginsHold: rand.IntN(4) == 0, Cleared: known.ClearedAt(1)})
 		}
 		ctx, cancel := context.WithTimeout(w.Context(), 100*time.Millisecond)
 		for i, out := range w.Apply(ctx, writes) {

@@ -27,7 +27,7 @@ func TestScriptFlush(t *testing.T) {
 			}
 		}
 		flush()
-		put(t, c, history.Write{Key: k, Record: record(at, 1), Mark: true})
+		put(t, c, history.Write{Key: k, Record: record(at, 1), BeginsHold: true})
 		flush()
 		dirty, err := c.Overdue(ctx, []history.Bucket{history.BucketOf(uid)}, 0, 1000)
 		if err != nil || len(dirty) == 0 {
@@ -75,7 +75,7 @@ func TestScriptFlushWhileWriting(t *testing.T) {
 func writeMany(t *testing.T, c *redis.Cache, uid string, r *history.Record) {
 	var writes []history.Write
 	for n := range 200 {
-		writes = append(writes, history.Write{Key: key(uid, fmt.Sprint(n)), Record: r, Base: r.Revision - 1, Mark: n%8 == 0})
+		writes = append(writes, history.Write{Key: key(uid, fmt.Sprint(n)), Record: r, Base: r.Revision - 1, BeginsHold: n%8 == 0})
 	}
 	for i, out := range c.Apply(t.Context(), writes) {
 		if out.Status != history.Applied {

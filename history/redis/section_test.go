@@ -25,7 +25,7 @@ func TestSections(t *testing.T) {
 		var writes []history.Write
 		for _, id := range []string{"1", "2", "3"} {
 			for i, section := range sections {
-				writes = append(writes, history.Write{Key: key(section, id), Record: record(hourAgo()+int64(10*i+len(writes)), uint64(len(writes)+1)), Mark: i%2 == 0})
+				writes = append(writes, history.Write{Key: key(section, id), Record: record(hourAgo()+int64(10*i+len(writes)), uint64(len(writes)+1)), BeginsHold: i%2 == 0})
 			}
 		}
 		for _, section := range sections {

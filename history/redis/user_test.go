@@ -94,7 +94,7 @@ func TestWarmthEnds(t *testing.T) {
 		for n := range uint64(80) {
 			pass(day / 4)
 			base++
-			put(t, c, history.Write{Key: used, Record: record(now.UnixMilli(), base), Base: n, Pause: c.Load(t.Context(), []history.Key{history.UserKey(uid)})[0].User.Pause, Mark: true})
+			put(t, c, history.Write{Key: used, Record: record(now.UnixMilli(), base), Base: n, Pause: c.Load(t.Context(), []history.Key{history.UserKey(uid)})[0].User.Pause, BeginsHold: true})
 			user := history.User{}
 			for i, e := range c.Load(t.Context(), []history.Key{before, late, key(uid, "archived")}) {
 				user = e.User

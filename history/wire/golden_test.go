@@ -26,7 +26,7 @@ func everything() *history.Record {
 		Meta: history.NewMeta(map[string]string{"title": "Ä", "season": "2", "empty": ""}), MetaVersion: v - 8000,
 		Peaks:       []history.Peak{{At: 1_750_000_000_000, Position: 5_399_000}, {At: 1_755_000_000_000, Position: 70_000}},
 		Completions: []history.Completion{{At: 1_740_000_000_000, Viewing: history.ViewingOf("s-0")}, {At: 1_750_000_000_000, Viewing: 1}},
-		PlaysBefore: 7, PlaysBeforeAt: 1_730_000_000_000, Reset: 1_720_000_000_000, Partial: true,
+		PlaysBefore: 7, PlaysBeforeAt: 1_730_000_000_000, RemovedAt: 1_720_000_000_000, Partial: true,
 	}
 }
 
@@ -36,7 +36,7 @@ func watched() *history.Record {
 	return &history.Record{
 		Revision: 2, CellTime: v.Time(), Version: v, State: history.StatePlaying, Position: 1000, Session: "s-2", Early: true,
 		NonEarly: history.NonEarly{Version: v - 4000, Position: 70_000},
-		Watches: []history.Watch{
+		Watches: []history.WatchedTime{
 			{At: 1_750_000_000_000, Viewing: 1, Watched: 60_000, Began: 1_749_999_940_000, Device: history.DeviceOf("")},
 			{At: 1_760_000_000_123, Viewing: history.ViewingOf("s-2"), Watched: 1000, Began: 1_759_999_999_123, Device: history.DeviceOf("")},
 		},
@@ -48,7 +48,7 @@ func watched() *history.Record {
 func paused() *history.Record {
 	r := watched()
 	r.Revision, r.Device = 5, "tv"
-	r.Watches = []history.Watch{
+	r.Watches = []history.WatchedTime{
 		{At: 1_750_000_000_000, Viewing: 1, Watched: 60_000, Began: 1_749_999_900_000, Speed: 125, Device: history.DeviceOf("phone")},
 		{At: 1_760_000_000_123, Viewing: history.ViewingOf("s-2"), Watched: 1000, Began: 1_759_999_990_123, Device: history.DeviceOf("tv")},
 	}
@@ -67,7 +67,7 @@ func dismissed() *history.Record {
 	v := history.VersionOf(1_760_000_000_124, history.RankProgress)
 	return &history.Record{
 		Revision: 3, CellTime: v.Time(), Version: v, State: history.StateStopped, Position: 70_000, Session: "s-3",
-		Reset: 1_760_000_000_123, Restored: true, Original: v - 4_000_003, Dismissed: history.VersionOf(1_760_000_100_000, history.RankDismissed),
+		RemovedAt: 1_760_000_000_123, Restored: true, Original: v - 4_000_003, Dismissed: history.VersionOf(1_760_000_100_000, history.RankDismissed),
 	}
 }
 

@@ -113,7 +113,7 @@ func message(r *history.Record) *historyv1.Record {
 		Revision: r.Revision, CellDriftMs: max(r.CellTime-r.Version.Time(), 0), Version: int64(r.Version), State: historyv1.State(r.State),
 		PositionMs: r.Position, DurationMs: r.Duration, DurationVersion: relative(r.DurationVersion, r.Version),
 		Session: r.Session, Device: r.Device, Meta: r.Meta.Map(), MetaVersion: relative(r.MetaVersion, r.Version),
-		PlaysBefore: r.PlaysBefore, PlaysBeforeMs: r.PlaysBeforeAt, ResetMs: r.Reset, Partial: r.Partial,
+		PlaysBefore: r.PlaysBefore, PlaysBeforeMs: r.PlaysBeforeAt, RemovedMs: r.RemovedAt, Partial: r.Partial,
 		Early: r.Early, NonEarlyVersion: int64(r.NonEarly.Version), NonEarlyPositionMs: r.NonEarly.Position,
 		Restored: r.Restored, OriginalVersion: int64(r.Original),
 		WatchedBeforeMs: r.WatchedBefore, WatchedBeforeTimeMs: r.WatchedBeforeAt,
@@ -164,7 +164,7 @@ func fromMessage(m *historyv1.Record) *history.Record {
 		Revision: m.Revision, CellTime: m.CellDriftMs + history.Version(m.Version).Time(), Version: history.Version(m.Version), State: history.State(min(uint32(m.State), math.MaxUint8)),
 		Position: m.PositionMs, Duration: m.DurationMs, DurationVersion: absolute(m.DurationVersion, m.Version, m.DurationMs != 0),
 		Session: m.Session, Device: m.Device, Meta: history.NewMeta(m.Meta), MetaVersion: absolute(m.MetaVersion, m.Version, len(m.Meta) > 0),
-		PlaysBefore: m.PlaysBefore, PlaysBeforeAt: m.PlaysBeforeMs, Reset: m.ResetMs, Partial: m.Partial,
+		PlaysBefore: m.PlaysBefore, PlaysBeforeAt: m.PlaysBeforeMs, RemovedAt: m.RemovedMs, Partial: m.Partial,
 		Early: m.Early, NonEarly: history.NonEarly{Version: history.Version(m.NonEarlyVersion), Position: m.NonEarlyPositionMs},
 		Restored: m.Restored, Original: history.Version(m.OriginalVersion),
 		WatchedBefore: m.WatchedBeforeMs, WatchedBeforeAt: m.WatchedBeforeTimeMs,
@@ -179,7 +179,7 @@ func fromMessage(m *historyv1.Record) *history.Record {
 	}
 	r.UnknownVersion = absolute(m.UnknownVersion, m.Version, len(r.Unknown) > 0)
 	for _, w := range m.Watched {
-		one := history.Watch{At: w.TimeMs, Viewing: w.Viewing, Watched: w.WatchedMs, Began: w.TimeMs - w.WatchedMs, Speed: w.Speed, Device: history.DeviceOf(m.Device), Unrecorded: w.UnrecordedMs}
+		one := history.WatchedTime{At: w.TimeMs, Viewing: w.Viewing, Watched: w.WatchedMs, Began: w.TimeMs - w.WatchedMs, Speed: w.Speed, Device: history.DeviceOf(m.Device), Unrecorded: w.UnrecordedMs}
 		if w.LengthMs != nil {
 			one.Began = w.TimeMs - *w.LengthMs
 		}
@@ -274,7 +274,7 @@ func records() *rapid.Generator[*history.Record] {
 
 			PlaysBefore:   rapid.Uint64().Draw(t, "plays before"),
 			PlaysBeforeAt: rapid.Int64().Draw(t, "plays before at"),
-			Reset:         rapid.Int64().Draw(t, "reset"),
+			RemovedAt:     rapid.Int64().Draw(t, "reset"),
 			Partial:       rapid.Bool().Draw(t, "partial"),
 			Peaks:         list(t, "peaks", history.Peak{}),
 			Completions:   list(t, "completions", history.Completion{}),
@@ -283,7 +283,7 @@ func records() *rapid.Generator[*history.Record] {
 			Original:        rapid.Make[history.Version]().Draw(t, "original"),
 			Early:           rapid.Bool().Draw(t, "early"),
 			NonEarly:        rapid.Make[history.NonEarly]().Draw(t, "non early"),
-			Watches:         list(t, "watches", history.Watch{}),
+			Watches:         list(t, "watches", history.WatchedTime{}),
 			WatchedBefore:   rapid.Int64().Draw(t, "watched before"),
 			WatchedBeforeAt: rapid.Int64().Draw(t, "watched before at"),
 			Start:           rapid.Make[history.Peak]().Draw(t, "start"),

@@ -51,7 +51,7 @@ const (
 	tagCompletion       = 13<<3 | wireBytes
 	tagPlaysBefore      = 14<<3 | wireInt
 	tagPlaysBeforeAt    = 15<<3 | wireInt
-	tagReset            = 16<<3 | wireInt
+	tagRemoved          = 16<<3 | wireInt
 	tagPartial          = 17<<3 | wireInt
 	tagEarly            = 18<<3 | wireInt
 	tagNonEarlyVersion  = 19<<3 | wireInt
@@ -122,7 +122,7 @@ func AppendRecord(dst []byte, r *history.Record) []byte {
 	}
 	dst = appendInt(dst, tagPlaysBefore, int64(r.PlaysBefore))
 	dst = appendInt(dst, tagPlaysBeforeAt, r.PlaysBeforeAt)
-	dst = appendInt(dst, tagReset, r.Reset)
+	dst = appendInt(dst, tagRemoved, r.RemovedAt)
 	dst = appendFlag(dst, tagPartial, r.Partial)
 	dst = appendFlag(dst, tagEarly, r.Early)
 	dst = appendInt(dst, tagNonEarlyVersion, int64(r.NonEarly.Version))
@@ -207,7 +207,7 @@ func appendCompletion(dst []byte, c history.Completion) []byte {
 
 // appendWatch leaves out the length of a session without pauses, and the device where it is that of
 // the record.
-func appendWatch(dst []byte, w *history.Watch, device uint32) []byte {
+func appendWatch(dst []byte, w *history.WatchedTime, device uint32) []byte {
 	start := len(dst)
 	dst = appendFixed(appendInt(dst, tagTime, w.At), tagViewing, w.Viewing)
 	dst = appendInt(dst, tagWatched, w.Watched)
@@ -284,10 +284,10 @@ func Whole(record []byte) bool {
 	return s.err == nil && version != 0
 }
 
-// Reset returns the reset of an encoded record, 0 where it has none. It costs a tenth of decoding.
-func Reset(record []byte) int64 {
+// RemovedAt returns the time of the latest delete of an encoded record, 0 where it has none. It costs a tenth of decoding.
+func RemovedAt(record []byte) int64 {
 	for s := (scanner{rest: record}); s.next(); {
-		if s.tag == tagReset {
+		if s.tag == tagRemoved {
 			return int64(s.num) //nolint:gosec // as it was encoded
 		}
 	}
@@ -401,8 +401,8 @@ func numberOf(r *history.Record, tag uint64) *int64 {
 		return (*int64)(&r.MetaVersion)
 	case tagPlaysBeforeAt:
 		return &r.PlaysBeforeAt
-	case tagReset:
-		return &r.Reset
+	case tagRemoved:
+		return &r.RemovedAt
 	case tagNonEarlyVersion:
 		return (*int64)(&r.NonEarly.Version)
 	case tagNonEarlyPosition:
@@ -438,8 +438,8 @@ func (s *scanner) numbers(tags ...uint64) (values [2]uint64) {
 }
 
 // watch reads how much was played in a viewing of a record with a device, as [history.DeviceOf] has it.
-func (s *scanner) watch(device uint32) history.Watch {
-	w := history.Watch{Device: device}
+func (s *scanner) watch(device uint32) history.WatchedTime {
+	w := history.WatchedTime{Device: device}
 	paused := false
 	in := scanner{rest: s.bytes}
 	for in.next() {

@@ -234,7 +234,7 @@ func (e *Engines) Judge(ctx context.Context) error {
 			g.Go(func() error { one.judge(ctx, e); return nil })
 		}
 		if one.fit != nil {
-			g.Go(func() error { one.watchFit(ctx, e); return nil })
+			g.Go(func() error { one.keepJudging(ctx, e); return nil })
 		}
 	}
 	return g.Wait()
@@ -392,7 +392,7 @@ func (e *Engines) Fit(name string, fit func(context.Context) error, allowed bool
 }
 
 // watchFit asks for the settings until ctx is done.
-func (e *engine) watchFit(ctx context.Context, all *Engines) {
+func (e *engine) keepJudging(ctx context.Context, all *Engines) {
 	t := time.NewTicker(fitEvery)
 	defer t.Stop()
 	for {

@@ -26,7 +26,7 @@ type Group struct {
 	// Log receives one line per part stopped; nil means none.
 	Log *slog.Logger
 
-	parts []*part
+	parts []*member
 }
 
 // Add appends a part. It may not be called once Run is.
@@ -34,7 +34,7 @@ type Group struct {
 // The part has drain to return after its context is done, within what is left of the group's Drain; zero means an
 // equal share of what is left. Deadlines that add up to more than the group's can leave the last parts no time.
 func (g *Group) Add(name string, drain time.Duration, run func(context.Context) error) {
-	g.parts = append(g.parts, &part{name: name, drain: drain, run: run, done: make(chan struct{})})
+	g.parts = append(g.parts, &member{name: name, drain: drain, run: run, done: make(chan struct{})})
 }
 
 // Run starts all parts and blocks until they have returned. It may be called once.
@@ -45,7 +45,7 @@ func (g *Group) Add(name string, drain time.Duration, run func(context.Context) 
 // in time and is left behind; all of them start with the part's name. A panic counts as an error, see [PanicError].
 // The cancellation that a stopped part hands back is no error.
 func (g *Group) Run(ctx context.Context) error {
-	ended := make(chan *part, len(g.parts)) // room for all: a part never waits here
+	ended := make(chan *member, len(g.parts)) // room for all: a part never waits here
 	for _, p := range g.parts {
 		p.start(context.WithoutCancel(ctx), ended)
 	}
@@ -64,7 +64,7 @@ func (g *Group) Run(ctx context.Context) error {
 }
 
 // wait returns the part that failed, or nil when ctx is done or all parts are.
-func (g *Group) wait(ctx context.Context, ended <-chan *part) *part {
+func (g *Group) wait(ctx context.Context, ended <-chan *member) *member {
 	for range g.parts {
 		select {
 		case <-ctx.Done():
@@ -99,7 +99,7 @@ func (g *Group) total() time.Duration {
 	return defaultDrain
 }
 
-type part struct {
+type member struct {
 	name   string
 	drain  time.Duration
 	run    func(context.Context) error
@@ -108,7 +108,7 @@ type part struct {
 	err    error
 }
 
-func (p *part) start(ctx context.Context, ended chan<- *part) {
+func (p *member) start(ctx context.Context, ended chan<- *member) {
 	ctx, p.cancel = context.WithCancel(ctx)
 	go func() {
 		defer func() {
@@ -122,7 +122,7 @@ func (p *part) start(ctx context.Context, ended chan<- *part) {
 }
 
 // stop reports whether the part returned within limit.
-func (p *part) stop(limit time.Duration) bool {
+func (p *member) stop(limit time.Duration) bool {
 	p.cancel()
 	late := time.NewTimer(limit)
 	defer late.Stop()

@@ -81,8 +81,8 @@ var mutants = []mutant{
 	{name: "non-early", rule: "the fold forgets where to go on", edits: []edit{{merge, "\tm.mergeNonEarly(other)\n", ""}}},
 	{name: "meta", rule: "the fold forgets metadata", edits: []edit{{merge, "\tm.mergeMeta(other)\n", ""}}},
 	{name: "duration", rule: "the fold forgets the duration", edits: []edit{{merge, "\tm.mergeDuration(other)\n", ""}}},
-	{name: "reset", rule: "a delete takes away only what is known when it comes", edits: []edit{{merge, "reset := max(a.Reset, b.Reset)", "reset := a.Reset"}}},
-	{name: "reset-at", rule: "a delete leaves what is of its own millisecond", edits: []edit{{record, "rec.Reset = e.At", "rec.Reset = e.At - 1"}}},
+	{name: "reset", rule: "a delete takes away only what is known when it comes", edits: []edit{{merge, "removed := max(a.RemovedAt, b.RemovedAt)", "removed := a.RemovedAt"}}},
+	{name: "reset-at", rule: "a delete leaves what is of its own millisecond", edits: []edit{{record, "rec.RemovedAt = e.At", "rec.RemovedAt = e.At - 1"}}},
 	{name: "latest", rule: "the latest report is the one that came last", edits: []edit{{merge, "if compareLatest(a, b) < 0 {", "if true {"}}},
 	{name: "watched-twice", rule: "watched time of one session is added twice", edits: []edit{
 		{viewing, "if w.Viewing != o.Viewing || w.At > o.At || w.Watched > o.Watched {", "if w != o {"},
@@ -208,7 +208,7 @@ var mutants = []mutant{
 	// Rules between the parts.
 	{name: "unrelied", rule: "what is not archived is acknowledged again without a write", shows: "a write's answer is lost, and the report, sent again to another service, is answered as unchanged; the cache is lost before the record is archived: nobody holds it.", edits: []edit{{write, "g.done && g.next != nil && !g.base.Settled() && g.relied()", "false && g.relied()"}}},
 	{name: "old-events", rule: "an event from below the floor does not ask the archive", equivalent: "the record stays partial and its place below the floor, so that readers and the job fold the archive's part in; only the word of the answer is another one, stored for stale.", edits: []edit{{write, "history.VersionOf(e.At, 0) < g.user.Floor", "false && history.VersionOf(e.At, 0) < g.user.Floor"}}},
-	{name: "held-reset", rule: "what is held of a record that is gone is taken for the latest", equivalent: "the record stays partial, so that readers and the job fold the tombstone in; until then it says of itself that it is incomplete, which is not judged.", edits: []edit{{write, "if g.older != nil && g.next.Reset < g.older.Version.Time() {", "if false {"}}},
+	{name: "held-reset", rule: "what is held of a record that is gone is taken for the latest", equivalent: "the record stays partial, so that readers and the job fold the tombstone in; until then it says of itself that it is incomplete, which is not judged.", edits: []edit{{write, "if g.older != nil && g.next.RemovedAt < g.older.Version.Time() {", "if false {"}}},
 	{name: "row-decides", rule: "below the floor the first page of the archive decides", edits: []edit{{page, "return r == nil || view.Incomplete(r) || r.Version < old[i].Record.Version", "entries[i].Record = old[i].Record\n\t\treturn r == nil && false"}}},
 	{name: "conflict-clears", rule: "what was held is folded in although it was cleared", equivalent: "readers, the job and whoever gives a record back drop what is of the time before a clear, piece by piece; only the bounds of records (8 peaks, 128 plays) could tell.", edits: []edit{{write, "history.Merge(g.older, g.before()).After(current.User.ClearedAt(g.key.Object.Type))", "history.Merge(g.older, g.before())"}}},
 	{name: "no-suspects", rule: "a repair finds nothing wrong", edits: []edit{{jobRepair, "if a.key.IsUser() || !same && !trimmed {", "if a.key.IsUser() && !same && !trimmed && len(part) < 0 {"}}},
@@ -224,7 +224,7 @@ var mutants = []mutant{
 	{name: "held-invisible", rule: "what only the service holds is not there to decide about", shows: "a record was cleared and played again, and the cache has forgotten the user; what comes late, from before the clear, is born without the rest, and the user decides about the object before the warm-up.", edits: []edit{{write, "g.visible = g.next.Visible(", "g.visible = g.before().Visible("}}},
 	{name: "dismissed", rule: "the fold forgets what was dismissed", edits: []edit{{merge, "m.Dismissed = max(latest.Dismissed, other.Dismissed)", "m.Dismissed = latest.Dismissed"}}},
 	{name: "dismissed-same", rule: "what was dismissed is no change of a record", edits: []edit{{record, "a.Dismissed == b.Dismissed && ", ""}}},
-	{name: "dismissed-deleted", rule: "a delete leaves what was dismissed", equivalent: "whatever comes after the delete is later than the decision, so that it is never shown.", edits: []edit{{merge, "\tif r.Dismissed.Time() <= r.Reset {\n\t\tr.Dismissed = 0\n\t}\n", ""}}},
+	{name: "dismissed-deleted", rule: "a delete leaves what was dismissed", equivalent: "whatever comes after the delete is later than the decision, so that it is never shown.", edits: []edit{{merge, "\tif r.Dismissed.Time() <= r.RemovedAt {\n\t\tr.Dismissed = 0\n\t}\n", ""}}},
 	{name: "dismissed-behind", rule: "what is dismissed by a clock that is behind is offered", edits: []edit{{shown, "at = max(at, r.Version.Time(), r.Dismissed.Time())", "at = max(at, r.Dismissed.Time())"}}},
 	{name: "dismissed-played", rule: "what was played since is not offered", edits: []edit{{shown, "VersionOf(at, RankDismissed) && at >= r.ViewedAt() {", "VersionOf(at, RankDismissed) {"}}},
 	{name: "offered", rule: "what is offered again is dismissed", edits: []edit{{fold, "g.next.Dismiss(r.At, r.Decision == report.Dismiss)", "g.next.Dismiss(r.At, true)"}}},
@@ -235,10 +235,10 @@ var mutants = []mutant{
 	{name: "marked-blind", rule: "marks are made without the archive", edits: []edit{{reports, "r.Decision != 0 || r.Kind.Marks()", "r.Decision != 0"}}},
 
 	// Records that come back from a backup.
-	{name: "restored-deleted", rule: "a delete leaves what was brought back before it", edits: []edit{{merge, "m.Reset, m.Restored = reset, false\n\tm.forget()", "if m.Reset = reset; !m.Restored {\n\t\tm.forget()\n\t}"}}},
-	{name: "restored-before", rule: "what was deleted comes back as of a clear alone", edits: []edit{{fold, "cut = max(cut, g.next.Reset)", "_ = cut"}}},
-	{name: "restored-blind", rule: "what is brought back does not look into the archive", equivalent: "what was removed after it is in the cache, or the record is from below the floor: then the archive is asked as for any report.", edits: []edit{{write, "case g.matched() || g.batch.latest || g.batch.whole || g.needsRecord():", "case g.matched() || g.batch.latest || g.needsRecord():"}}},
-	{name: "restored-held", rule: "what is brought back is folded into what is held", equivalent: "the compare of the write finds out what has happened since, and where nothing is to be written the cache is asked.", edits: []edit{{write, "ok && !b.latest && !b.whole &&", "ok && !b.latest &&"}}},
+	{name: "restored-deleted", rule: "a delete leaves what was brought back before it", edits: []edit{{merge, "m.RemovedAt, m.Restored = removed, false\n\tm.forget()", "if m.RemovedAt = removed; !m.Restored {\n\t\tm.forget()\n\t}"}}},
+	{name: "restored-before", rule: "what was deleted comes back as of a clear alone", edits: []edit{{fold, "cut = max(cut, g.next.RemovedAt)", "_ = cut"}}},
+	{name: "restored-blind", rule: "what is brought back does not look into the archive", equivalent: "what was removed after it is in the cache, or the record is from below the floor: then the archive is asked as for any report.", edits: []edit{{write, "case g.matched() || g.batch.latest || g.batch.imported || g.needsRecord():", "case g.matched() || g.batch.latest || g.needsRecord():"}}},
+	{name: "restored-held", rule: "what is brought back is folded into what is held", equivalent: "the compare of the write finds out what has happened since, and where nothing is to be written the cache is asked.", edits: []edit{{write, "ok && !b.latest && !b.imported &&", "ok && !b.latest &&"}}},
 
 	// More of them.
 	{name: "reclaim-once", rule: "what a service could not bring back at once it does not bring back", edits: []edit{{reclaim, "\t\tw.compare.missed.Store(true)\n\t\treturn err\n", "\t\tw.life = life\n\t\treturn err\n"}}},
@@ -277,10 +277,10 @@ var mutants = []mutant{
 	{name: "pause-cold", rule: "a switch of a cold user is made without what the archive knows", edits: []edit{{points, "return entries[0].User, nil", "return history.User{Cleared: entries[0].User.Cleared, Warm: true}, nil"}}},
 	{name: "put-cleared", rule: "the job puts what is cleared", equivalent: "the archive hides what its clear marks cover, and every reader applies those of the cache.", edits: []edit{{jobPut, "r := e.Record.After(e.User.ClearedAt(k.Object.Type))", "r := e.Record"}}},
 	{name: "fold-cleared", rule: "the job folds in what is cleared", equivalent: "the archive applies its clear marks itself, and readers those of the cache; only the bounds of records could tell.", edits: []edit{{jobFold, "history.Merge(e.Record, u.Cut(old.Record, o.Type))", "history.Merge(e.Record, old.Record)"}}},
-	{name: "peaks-at", rule: "a delete leaves the position of its own millisecond", edits: []edit{{merge, "r.Peaks[0].At <= r.Reset", "r.Peaks[0].At < r.Reset"}}},
+	{name: "peaks-at", rule: "a delete leaves the position of its own millisecond", edits: []edit{{merge, "r.Peaks[0].At <= r.RemovedAt", "r.Peaks[0].At < r.RemovedAt"}}},
 	{name: "plays-at", rule: "a delete leaves plays of its own millisecond", edits: []edit{{merge, "rs[i].watch().At <= at", "rs[i].watch().At < at"}}},
-	{name: "deleted-duration", rule: "a delete leaves the duration", edits: []edit{{merge, "if r.DurationVersion.Time() <= r.Reset {", "if false {"}}},
-	{name: "deleted-meta", rule: "a delete leaves metadata", edits: []edit{{merge, "if r.MetaVersion.Time() <= r.Reset {", "if false {"}}},
+	{name: "deleted-duration", rule: "a delete leaves the duration", edits: []edit{{merge, "if r.DurationVersion.Time() <= r.RemovedAt {", "if false {"}}},
+	{name: "deleted-meta", rule: "a delete leaves metadata", edits: []edit{{merge, "if r.MetaVersion.Time() <= r.RemovedAt {", "if false {"}}},
 
 	// Classes of types.
 	{name: "class-pause", rule: "a switch of recording does not reach classes", edits: []edit{{section, "p != own.Pause {", "p != own.Pause && section == \"\" {"}}},

@@ -170,7 +170,7 @@ type Record struct {
 	PlaysBefore   uint64 `protobuf:"varint,14,opt,name=plays_before,json=playsBefore,proto3" json:"plays_before,omitempty"`
 	PlaysBeforeMs int64  `protobuf:"varint,15,opt,name=plays_before_ms,json=playsBeforeMs,proto3" json:"plays_before_ms,omitempty"`
 	// Nothing at or before this time contributes to the record.
-	ResetMs int64 `protobuf:"varint,16,opt,name=reset_ms,json=resetMs,proto3" json:"reset_ms,omitempty"`
+	RemovedMs int64 `protobuf:"varint,16,opt,name=removed_ms,json=removedMs,proto3" json:"removed_ms,omitempty"`
 	// The record was born without knowing what the archive holds of it.
 	Partial bool `protobuf:"varint,17,opt,name=partial,proto3" json:"partial,omitempty"`
 	// The latest event is from the first seconds of its session. Until a later event is
@@ -186,7 +186,7 @@ type Record struct {
 	// Version of the latest event when a newer version of Playhead wrote fields that the
 	// writer does not know; 0 means the record's own.
 	UnknownVersion int64 `protobuf:"varint,24,opt,name=unknown_version,json=unknownVersion,proto3" json:"unknown_version,omitempty"`
-	// The part of the record up to reset_ms was removed, and brought back.
+	// The part of the record up to removed_ms was removed, and brought back.
 	Restored bool `protobuf:"varint,25,opt,name=restored,proto3" json:"restored,omitempty"`
 	// The version that the latest event had before it was removed and brought back; 0 where
 	// it was not.
@@ -338,9 +338,9 @@ func (x *Record) GetPlaysBeforeMs() int64 {
 	return 0
 }
 
-func (x *Record) GetResetMs() int64 {
+func (x *Record) GetRemovedMs() int64 {
 	if x != nil {
-		return x.ResetMs
+		return x.RemovedMs
 	}
 	return 0
 }
@@ -1296,7 +1296,7 @@ const file_history_v1_record_proto_rawDesc = "" +
 	"history.v1\",\n" +
 	"\x06Object\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
-	"\x04type\x18\x02 \x01(\rR\x04type\"\xb4\t\n" +
+	"\x04type\x18\x02 \x01(\rR\x04type\"\xb8\t\n" +
 	"\x06Record\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x06R\brevision\x12\"\n" +
 	"\rcell_drift_ms\x18\x02 \x01(\x03R\vcellDriftMs\x12\x18\n" +
@@ -1315,8 +1315,9 @@ const file_history_v1_record_proto_rawDesc = "" +
 	"\x05peaks\x18\f \x03(\v2\x10.history.v1.PeakR\x05peaks\x128\n" +
 	"\vcompletions\x18\r \x03(\v2\x16.history.v1.CompletionR\vcompletions\x12!\n" +
 	"\fplays_before\x18\x0e \x01(\x04R\vplaysBefore\x12&\n" +
-	"\x0fplays_before_ms\x18\x0f \x01(\x03R\rplaysBeforeMs\x12\x19\n" +
-	"\breset_ms\x18\x10 \x01(\x03R\aresetMs\x12\x18\n" +
+	"\x0fplays_before_ms\x18\x0f \x01(\x03R\rplaysBeforeMs\x12\x1d\n" +
+	"\n" +
+	"removed_ms\x18\x10 \x01(\x03R\tremovedMs\x12\x18\n" +
 	"\apartial\x18\x11 \x01(\bR\apartial\x12\x14\n" +
 	"\x05early\x18\x12 \x01(\bR\x05early\x12*\n" +
 	"\x11non_early_version\x18\x13 \x01(\x03R\x0fnonEarlyVersion\x121\n" +

@@ -219,8 +219,8 @@ func (m *Record) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i--
 		dAtA[i] = 0x88
 	}
-	if m.ResetMs != 0 {
-		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.ResetMs))
+	if m.RemovedMs != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.RemovedMs))
 		i--
 		dAtA[i] = 0x1
 		i--
@@ -1137,8 +1137,8 @@ func (m *Record) SizeVT() (n int) {
 	if m.PlaysBeforeMs != 0 {
 		n += 1 + protohelpers.SizeOfVarint(uint64(m.PlaysBeforeMs))
 	}
-	if m.ResetMs != 0 {
-		n += 2 + protohelpers.SizeOfVarint(uint64(m.ResetMs))
+	if m.RemovedMs != 0 {
+		n += 2 + protohelpers.SizeOfVarint(uint64(m.RemovedMs))
 	}
 	if m.Partial {
 		n += 3

@@ -20,7 +20,7 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-func (s *session) run() {
+func (s *connection) run() {
 	var err error
 	defer func() { s.end(err, recover()) }()
 	for err == nil {
@@ -36,7 +36,7 @@ func (s *session) run() {
 
 // message deals with one message. A [closeError] ends the connection; after any other
 // error it has ended.
-func (s *session) message(typ websocket.MessageType, r io.Reader) error {
+func (s *connection) message(typ websocket.MessageType, r io.Reader) error {
 	if typ != s.format.frame() {
 		return &closeError{websocket.StatusUnsupportedData, s.format.name() + " is " + s.format.kind()}
 	}
@@ -61,7 +61,7 @@ func (s *session) message(typ websocket.MessageType, r io.Reader) error {
 
 // begin notes that a whole message has arrived, so that [session.leave] waits for its answer. Leave does
 // not wait for a message of which a part is still on its way: the rest might never come.
-func (s *session) begin() {
+func (s *connection) begin() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.busy = true
@@ -69,7 +69,7 @@ func (s *session) begin() {
 
 // done notes that a message is dealt with. If it ends the connection, or [session.leave] was
 // called meanwhile, done closes the connection and returns the reason.
-func (s *session) done(err error) error {
+func (s *connection) done(err error) error {
 	closing, _ := errors.AsType[*closeError](err)
 	s.mu.Lock()
 	s.busy = false
@@ -94,7 +94,7 @@ const (
 
 // read reads a message and decodes it. Broken says why the connection ends. Err says what is wrong with the
 // message; the batch then has at most its number.
-func (s *session) read(r io.Reader) (batch *codec.Batch, broken, err error) {
+func (s *connection) read(r io.Reader) (batch *codec.Batch, broken, err error) {
 	b := s.handler.buffers.Get().(*buffer)
 	buf := &b.Buffer
 	defer func() {
@@ -127,7 +127,7 @@ func (s *session) read(r io.Reader) (batch *codec.Batch, broken, err error) {
 
 // answer stores a message that could be decoded, and returns what to say. It fails
 // only with a [closeError].
-func (s *session) answer(batch *codec.Batch, err error) (text []byte, _ error) {
+func (s *connection) answer(batch *codec.Batch, err error) (text []byte, _ error) {
 	if err == nil {
 		err = s.charge(batch)
 	}
@@ -152,7 +152,7 @@ func (s *session) answer(batch *codec.Batch, err error) (text []byte, _ error) {
 
 // charge takes a message from the user's budget, or refuses it. The connection of a player that
 // goes on sending although it was told to wait ends.
-func (s *session) charge(batch *codec.Batch) error {
+func (s *connection) charge(batch *codec.Batch) error {
 	_, err := s.handler.cfg.Limit.Take(s.uid, max(1, float64(len(batch.Heartbeats))/100))
 	e, exceeded := errors.AsType[*limit.Exceeded](err)
 	if !exceeded {
@@ -165,7 +165,7 @@ func (s *session) charge(batch *codec.Batch) error {
 	return err
 }
 
-func (s *session) apply(batch *codec.Batch) (*historyv1.ApplyResponse, error) {
+func (s *connection) apply(batch *codec.Batch) (*historyv1.ApplyResponse, error) {
 	for _, h := range batch.Heartbeats {
 		h.Origin = s.id // whatever the player says
 	}
@@ -177,7 +177,7 @@ func (s *session) apply(batch *codec.Batch) (*historyv1.ApplyResponse, error) {
 // send writes an answer, and gives up when the player does not read it in time: otherwise the
 // edge would have to keep the answers of slow readers. A player that reads after all learns why
 // the connection was closed. Nobody else uses the timer meanwhile.
-func (s *session) send(text []byte, slow *time.Timer) error {
+func (s *connection) send(text []byte, slow *time.Timer) error {
 	slow.Reset(s.handler.cfg.Patience)
 	defer slow.Stop()
 	if err := s.conn.Write(context.Background(), s.format.frame(), text); err != nil {
@@ -187,7 +187,7 @@ func (s *session) send(text []byte, slow *time.Timer) error {
 }
 
 // slowly returns a stopped timer for [session.send].
-func (s *session) slowly() *time.Timer {
+func (s *connection) slowly() *time.Timer {
 	t := time.AfterFunc(time.Hour, func() {
 		s.leave(&closeError{websocket.StatusTryAgainLater, "slow reader"})
 		_ = s.conn.Close(websocket.StatusTryAgainLater, "slow reader") // an error is the player's
@@ -197,7 +197,7 @@ func (s *session) slowly() *time.Timer {
 }
 
 // failure is what a player is told of an error. Details of unknown errors stay in the log.
-func (s *session) failure(err error) *codec.Failure {
+func (s *connection) failure(err error) *codec.Failure {
 	if field, ok := errors.AsType[*history.FieldError](err); ok {
 		return &codec.Failure{Code: invalid, Field: field.Field, Detail: field.Reason}
 	}
@@ -236,7 +236,7 @@ func soon() int64 { return 1000 + rand.N[int64](2000) }
 
 // skip reads what is left of a message that is not decoded, so that the connection can go on. It ends the connection
 // where that is far too much, or where the message does not begin with the number that its answer needs. It returns why.
-func (s *session) skip(buf *bytes.Buffer, rest io.Reader, why error) (batch *codec.Batch, broken, err error) {
+func (s *connection) skip(buf *bytes.Buffer, rest io.Reader, why error) (batch *codec.Batch, broken, err error) {
 	begin := bytes.Clone(buf.Next(numbered))
 	*buf = bytes.Buffer{} // the rest may be long in coming
 	limit := s.handler.cfg.MaxMessage
@@ -255,7 +255,7 @@ func (s *session) skip(buf *bytes.Buffer, rest io.Reader, why error) (batch *cod
 }
 
 // end gives back what the session had.
-func (s *session) end(err error, panicked any) {
+func (s *connection) end(err error, panicked any) {
 	if panicked != nil {
 		s.handler.cfg.Logger.Error("session panicked", "panic", panicked, "stack", string(debug.Stack()))
 		err = s.done(&closeError{websocket.StatusInternalError, "internal error"})
@@ -276,7 +276,7 @@ func (s *session) end(err error, panicked any) {
 }
 
 // leave ends the connection, once the message at hand is answered.
-func (s *session) leave(closing *closeError) {
+func (s *connection) leave(closing *closeError) {
 	s.mu.Lock()
 	idle := s.closing == nil && !s.busy
 	if s.closing == nil {
@@ -290,7 +290,7 @@ func (s *session) leave(closing *closeError) {
 
 // tick ends the connection once its token has expired, or when the player is silent for too long
 // or does not answer a ping.
-func (s *session) tick() {
+func (s *connection) tick() {
 	cfg, now := &s.handler.cfg, time.Now()
 	switch silent := s.silent(); {
 	case !now.Before(s.until):
@@ -310,9 +310,9 @@ func (s *session) tick() {
 	}
 }
 
-func (s *session) silent() time.Duration { return s.handler.uptime() - time.Duration(s.heard.Load()) }
+func (s *connection) silent() time.Duration { return s.handler.uptime() - time.Duration(s.heard.Load()) }
 
-func (s *session) ping(patience time.Duration) bool {
+func (s *connection) ping(patience time.Duration) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	return s.conn.Ping(ctx) == nil
@@ -320,7 +320,7 @@ func (s *session) ping(patience time.Duration) bool {
 
 // next is how long to wait for the next tick. A player that has sent something lately needs no
 // ping.
-func (s *session) next() time.Duration {
+func (s *connection) next() time.Duration {
 	cfg, now := &s.handler.cfg, time.Now()
 	silent := s.silent()
 	wait := cfg.Ping
