@@ -26,7 +26,7 @@ func (h *here) rows(ctx context.Context) map[string]string {
 		if row["played_at"] != nil {
 			row["event_time"] = row["played_at"]
 		}
-		delete(row["details"].(map[string]any), "reset")
+		delete(row["details"].(map[string]any), "removed")
 		delete(row["details"].(map[string]any), "restored")
 		delete(row, "etag")
 		delete(row, "played_at")

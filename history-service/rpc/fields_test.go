@@ -133,7 +133,7 @@ var unseen = map[string]string{
 	"MetaVersion":     "it orders metadata",
 	"PlaysBeforeAt":   "there is a newer completion",
 	"WatchedBeforeAt": "it orders sessions",
-	"RemovedAt":           "it keeps out what comes late",
+	"RemovedAt":       "it keeps out what comes late",
 	"Restored":        "it keeps in what was removed",
 	"Start":           "it is read with the viewings",
 	"Viewings":        "they are read apart",

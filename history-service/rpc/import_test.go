@@ -506,6 +506,39 @@ func TestImportTakesNothingAway(t *testing.T) {
 	}
 }
 
+// TestImportAcrossAForeignDelete: a session that goes on over the moment at which another history has deleted the object keeps all that
+// it has played, however often that history is imported and whatever of it is from before by then.
+func TestImportAcrossAForeignDelete(t *testing.T) {
+	h := newHouse(t)
+	s := h.service(t)
+	played := func(key, session string, seconds, ago, ms int64) *historyv1.Heartbeat {
+		hb := beat(key, historyv1.Kind_KIND_PROGRESS, ago, seconds)
+		hb.Session, hb.StartedAtMs, hb.WatchedMs, hb.Meta = session, start-8_000_000, ms, map[string]string{"title": "Low Tide"}
+		return hb
+	}
+	apply(t, s, played("bob/film", "b1", 10, 5_000_000, 0))
+	if _, err := s.Delete(t.Context(), &historyv1.DeleteRequest{Uid: "bob", Objects: []*historyv1.Object{{Id: "film", Type: 1}}, AtMs: start - 4_000_000}); err != nil {
+		t.Fatal(err)
+	}
+	apply(t, s, played("bob/film", "b2", 80, 1_000_000, 0))
+	lines := export(t, s, "bob")
+	first, second := played("ann/film", "a", 20, 7_900_000, 0), played("ann/film", "a", 30, 3_000_000, 4_200_000)
+	second.DurationMs, second.Meta = 0, nil
+	apply(t, s, first, second)
+	for _, want := range []counts{{stored: 1}, {unchanged: 1}, {unchanged: 1}} {
+		wantCounts(t, "import", imports(t, s, backupOf("ann", lines...)), want)
+		if got := point(t, s, "ann", "film"); got.GetWatchedMs() != 4_200_000 {
+			t.Errorf("ann has watched %d ms, want 4,200,000", got.GetWatchedMs())
+		}
+	}
+	late := beat("ann/film", finish, 6_000_000, 100)
+	late.Session = "late"
+	apply(t, s, late)
+	if got := point(t, s, "ann", "film"); got.GetPlays() != 1 {
+		t.Errorf("what comes late from before the foreign delete is lost: %v", got)
+	}
+}
+
 // TestRestoreOfAViewingThatGoesOn: one session goes on over a delete, a pause that it does not count, and a restore.
 func TestRestoreOfAViewingThatGoesOn(t *testing.T) {
 	for _, counted := range []int64{0, 2000} { // of the pause, by the player

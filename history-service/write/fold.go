@@ -170,16 +170,16 @@ func (g *group) restored(r *history.Record, cleared int64) bool {
 	return g.next != nil && g.next.Restored && g.next.RemovedAt >= cleared && history.Same(history.Merge(g.next, r.Restore(g.next.RemovedAt)), g.next)
 }
 
-// left returns the part of an imported record that is folded in: without what was deleted or cleared here, or with all of it
+// importable returns the part of an imported record that is folded in: without what was deleted or cleared here, or with all of it
 // where the record is to be restored. It returns nil where nothing is left. A delete that only the other history knows of
-// removes nothing here.
+// removes nothing here: it comes along only where this history has nothing of the object.
 func (g *group) importable(r *report.Report, cleared int64) *history.Record {
 	cut, whole := cleared, r.Whole
 	if g.next != nil {
 		cut = max(cut, g.next.RemovedAt)
 	}
 	alone := g.next == nil || g.next.Deleted()
-	if !alone && whole.RemovedAt > cut && g.next.Oldest() <= whole.RemovedAt {
+	if !alone && whole.RemovedAt > cut {
 		whole = whole.RemovedAsOf(cut)
 	}
 	switch {
