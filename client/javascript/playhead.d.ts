@@ -134,6 +134,8 @@ export class Playhead {
   constructor(config: PlayheadConfig);
   /** How many reports are not answered yet. */
   get waiting(): number;
+  /** Whether there is a WebSocket, by which pushes come. Where something keeps WebSockets out, reports go by POST, and nothing is pushed. */
+  get live(): boolean;
   connect(): void;
   /** All changes since the token of the answer before; without one the answer is a resync. */
   changes(since?: string): Promise<Changes>;

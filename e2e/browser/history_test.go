@@ -819,6 +819,17 @@ func TestErrorsAreNoEmptyHistory(t *testing.T) {
 }
 
 // clickIfVisible clicks at something that may be gone.
+// TestNoPushes says so where something keeps WebSockets out, and reads again by itself what nobody tells.
+func TestNoPushes(t *testing.T) {
+	w := newWorld(t)
+	w.report(entry{id: "100", title: "Low Tide", position: 4 * time.Minute, age: time.Hour})
+	v := w.openAfter("globalThis.WebSocket = function () { throw new Error('no') }", w.signedIn("/"))
+	v.lists("Low Tide")
+	v.says("#connection", "No live updates")
+	w.report(entry{id: "200", title: "Winter Roads", position: 4 * time.Minute})
+	v.lists("Winter Roads", "Low Tide")
+}
+
 func (v *window) clickIfVisible(selector string) {
 	v.Helper()
 	v.do(chromedp.Evaluate[chromedp.Void](fmt.Sprintf(

@@ -120,6 +120,23 @@ func TestStartOverBeforeItIsLoaded(t *testing.T) {
 	v.until("document.querySelector('#clip').currentTime === 0")
 }
 
+// TestMoveBeforeTheNextViewing moves the slider after the end and plays on: it counts at once, as before the first viewing.
+func TestMoveBeforeTheNextViewing(t *testing.T) {
+	w := newWorld(t)
+	v := w.playing()
+	w.reaches("100", "playing", 100*time.Second)
+	v.seek(598)
+	w.reaches("100", "finished", length)
+	v.seek(40)
+	v.click("#play")
+	v.until("document.querySelector('#clip').currentTime > 41")
+	v.do(chromedp.Navigate(w.at("/docs"))) // well within the first seconds of the viewing
+	w.eventually("it goes on at 0:40", func() bool {
+		r := w.point("100")
+		return r.State == "stopped" && r.ResumeMS >= 40_000 && r.ResumeMS < 60_000
+	})
+}
+
 // TestControlsOfALoadedPage are as they say: browsers fill in what was chosen before, and the page would not know.
 func TestControlsOfALoadedPage(t *testing.T) {
 	w := newWorld(t)

@@ -178,6 +178,46 @@ func TestMarkedElsewhere(t *testing.T) {
 	v.says("#elsewhere", "This was left at 0:00 elsewhere.")
 }
 
+// TestFollowBeyondTheClip goes to where another device is, also where that is behind the end of the clip that this one had begun with.
+func TestFollowBeyondTheClip(t *testing.T) {
+	const film = 2 * time.Hour
+	for name, page := range map[string]func(*world) *window{"plays": (*world).playing, "pauses": (*world).paused} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			v := page(w)
+			w.reaches("100", map[string]string{"plays": "playing", "pauses": "paused"}[name], 100*time.Second)
+			v.until("document.querySelector('#waiting').textContent === '0'")
+			w.report(entry{id: "100", title: "Low Tide", position: 90 * time.Minute, length: film})
+			v.says("#elsewhere", "Living room left this at 1:30:00.")
+			v.click("#follow")
+			v.until("document.querySelector('#clip').currentTime >= 5400")
+			if name == "pauses" {
+				v.until("document.querySelector('#clip').paused")
+				v.click("#play")
+			}
+			w.reaches("100", "playing", 90*time.Minute)
+			if r := w.point("100"); r.DurationMS != film.Milliseconds() || r.Completed {
+				t.Errorf("it is of %d ms, completed: %v", r.DurationMS, r.Completed)
+			}
+		})
+	}
+}
+
+// TestUnknownLength: the clip of something whose length nobody knows ends somewhere, which says nothing of that.
+func TestUnknownLength(t *testing.T) {
+	w := newWorld(t)
+	w.report(entry{id: "100", title: "Low Tide", position: 20 * time.Minute, age: time.Hour, length: -1})
+	v := w.open(w.signedIn(clip))
+	v.says("#resumed", "You stopped at 20:00")
+	v.live()
+	v.click("#play")
+	v.seek(1795)
+	w.reaches("100", "stopped", 1795*time.Second) // at the end of the clip
+	if r := w.point("100"); r.DurationMS != 0 || r.Completed {
+		t.Errorf("it is of %d ms, completed: %v", r.DurationMS, r.Completed)
+	}
+}
+
 // TestCompletedElsewhere sends nobody to the end of what another device has completed, which would count as one more
 // play, nor to the beginning of what was marked as watched, which would be to watch it again.
 func TestCompletedElsewhere(t *testing.T) {

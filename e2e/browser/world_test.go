@@ -81,6 +81,7 @@ type entry struct {
 	episode   int // of the first season of a series
 	image     string
 	session   string
+	length    time.Duration // 10 minutes by default, below 0 for one that nobody knows
 }
 
 const length = 10 * time.Minute
@@ -111,6 +112,9 @@ func (e entry) beat() map[string]any {
 	if e.session != "" {
 		beat["session"] = e.session
 	}
+	if e.length != 0 {
+		beat["duration_ms"] = max(e.length, 0).Milliseconds()
+	}
 	return beat
 }
 
@@ -138,6 +142,8 @@ func (w *world) report(entries ...entry) {
 type record struct {
 	PositionMS int64 `json:"position_ms"`
 	DurationMS int64 `json:"duration_ms"`
+	ResumeMS   int64 `json:"resume_ms"`
+	Completed  bool
 	State      string
 	Session    string
 	Device     string

@@ -15,17 +15,18 @@ export function filters(loaded, does) {
   const type = find('#type', HTMLSelectElement);
   for (const n of [1, 2, 3, 4]) type.append(el('option', { value: String(n) }, typeName(n)));
   let soon = 0;
+  const date = find('#date', HTMLInputElement);
+  const newest = find('#newest', HTMLButtonElement);
   search.oninput = () => {
     const words = search.value.trim();
     if (words === loaded.words) return;
     loaded.words = words;
     loaded.restart();
+    date.disabled = newest.disabled = words !== ''; // a search is of all days
     clearTimeout(soon);
     soon = setTimeout(does.searched, pause);
     does.typed();
   };
-  const date = find('#date', HTMLInputElement);
-  const newest = find('#newest', HTMLButtonElement);
   const bound = () => {
     date.max = localDay(new Date());
     date.min = localDay(new Date(Date.now() - 90 * 86_400_000));

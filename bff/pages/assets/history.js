@@ -61,10 +61,10 @@ function writeDays() {
   let last;
   for (const node of /** @type {HTMLElement[]} */ ([...list.children])) {
     const { of } = node.dataset;
-    if (node.classList.contains('within')) continue;
-    if (of === last) delete node.dataset.day;
+    const within = node.classList.contains('within');
+    if (within || of === last) delete node.dataset.day;
     else node.dataset.day = of;
-    last = of;
+    if (!within) last = of;
   }
 }
 
@@ -293,7 +293,13 @@ client.addEventListener('unauthorized', () => {
   client.leave();
   refuse(t('The token was refused, or has expired.'));
 });
+let posts = false; // where something keeps WebSockets out, nobody tells what has changed
+client.addEventListener('open', () => (posts = !client.live));
+client.addEventListener('close', () => (posts = false));
 client.connect();
 undo.resume();
-setInterval(render, 30_000); // "3 minutes ago"
+setInterval(() => {
+  if (posts && !document.hidden) for (const read of [() => reader.refresh(), goOn]) read();
+  else render(); // "3 minutes ago"
+}, 30_000);
 await Promise.all([reader.refresh(), goOn(), settings()]);

@@ -30,7 +30,7 @@ class Memory {
   }
 }
 
-/** Whether the browser denies storage to the window, as its user may have told it to. */
+/** Whether the browser denies storage to the window, as its user may have told it to, or has hardly any left. */
 export const forgets = !keeps();
 
 /** The values that the window keeps. */
@@ -38,7 +38,7 @@ export const kept = forgets ? /** @type {Storage} */ (/** @type {unknown} */ (ne
 
 function keeps() {
   try {
-    sessionStorage.setItem('playhead.kept', '');
+    sessionStorage.setItem('playhead.kept', ' '.repeat(4096));
     sessionStorage.removeItem('playhead.kept');
     return true;
   } catch {

@@ -15,11 +15,12 @@ import { enable, transport } from './transport.js';
 
 const query = new URLSearchParams(location.search);
 const object = { id: query.get('id') ?? '100', type: Number(query.get('type') ?? 1) };
-const about = { object, device: deviceName(), duration_ms: 0, meta: { title: query.get('title') ?? (query.has('id') ? object.id : t('Sample clip')) } };
+const about = { object, device: deviceName(), duration_ms: 0, excerpt: false, meta: { title: query.get('title') ?? (query.has('id') ? object.id : t('Sample clip')) } };
 
 const sample = 600_000; // milliseconds that a clip of unknown length goes on behind where the user was
 let asked = /** @type {any} */ (null); // the record of which the user is asked whether to go on there
-let stopped = 0; // seconds, where the user was when this page began
+let stopped = 0; // seconds, where the user was when the next viewing here begins
+let counted = ''; // the viewing whose beginning was looked at
 let beginning = 0; // milliseconds, where to go once the clip is loaded
 let known = 0; // when the user was where this page began, in Unix milliseconds
 const token = await signIn();
@@ -55,25 +56,33 @@ async function begin() {
 /** @param {any} record of the user, if there is one */
 function load(record) {
   about.meta = { ...about.meta, ...record?.meta }; // what is reported takes the place of what the record has
-  about.duration_ms = record?.duration_ms ?? 0; // the clip ends at some length, which is not the object's
+  about.duration_ms = record?.duration_ms ?? 0;
+  about.excerpt = Boolean(record) && !record.duration_ms; // the clip ends at some length, which is not the object's
   showTitle();
-  const seconds = Math.ceil((record?.duration_ms || (record?.furthest_ms ?? 0) + sample) / 1000);
-  const back = Math.min(Number(query.get('at')) || 0, seconds * 1000);
+  const back = Math.min(Number(query.get('at')) || 0, seconds(record) * 1000);
   const resumes = !back && record?.resume_ms >= 1000;
-  media.src = `assets/clip.wav?seconds=${seconds}`;
+  beginning = 0;
+  media.src = clip(record);
   if (back || resumes) go(back || record.resume_ms);
-  media.addEventListener('loadedmetadata', () => {
-    if (beginning) go(beginning);
-    enable();
-  }, { once: true });
-  media.addEventListener('play', begun, { once: true });
   stopped = (record?.resume_ms ?? 0) / 1000;
   known = Date.parse(record?.event_time ?? 0);
   if (resumes) offer('#resumed', t('You stopped at {at}, {ago}.', { at: clock(record.resume_ms), ago: ago(played(record)) }));
 }
 
-/** A beginning elsewhere than where the user stopped is a jump, which counts at once. A page that is loaded again goes on where the user is by then. */
+/** How long a clip of an object is: as the object, or some time longer than what is known of it. @param {any} record */
+function seconds(record) {
+  return Math.ceil((record?.duration_ms || (record?.furthest_ms ?? 0) + sample) / 1000);
+}
+
+/** @param {any} record */
+function clip(record) {
+  return `assets/clip.wav?seconds=${seconds(record)}`;
+}
+
+/** The beginning of a viewing elsewhere than where the user stopped is a jump, which counts at once. A page that is loaded again goes on where the user is by then. */
 function begun() {
+  if (reporter.session === counted) return;
+  counted = reporter.session;
   if (Math.abs(media.currentTime - stopped) > 1) go(media.currentTime * 1000);
   query.delete('at');
   history.replaceState(history.state, '', `?${query}`);
@@ -85,6 +94,22 @@ function go(ms) {
   else media.currentTime = ms / 1000;
 }
 
+/** Goes to where another device was, in a clip that is long enough. @param {any} record */
+function join(record) {
+  const playing = !media.paused;
+  if (!(seconds(record) <= media.duration)) { // or it is not known yet
+    media.src = clip(record);
+    if (playing) media.addEventListener('loadedmetadata', () => media.play(), { once: true });
+  }
+  go(record.position_ms);
+}
+
+/** Takes note of how long the object is, as another device knows it. @param {any} record */
+function learn(record) {
+  about.duration_ms = Math.max(about.duration_ms, record.duration_ms ?? 0);
+  about.excerpt ||= !record.duration_ms && record.furthest_ms > media.duration * 1000;
+}
+
 /** @param {string} place @param {string} text */
 function offer(place, text) {
   find(place, HTMLElement).hidden = text === '';
@@ -93,6 +118,7 @@ function offer(place, text) {
 
 /** Offers to follow another device that plays the same object, unless this one has gone on from there. @param {any} record */
 function elsewhere(record) {
+  learn(record);
   if (asked) {
     if (Date.parse(record.event_time) >= Date.parse(asked.event_time)) conflict(record);
     return;
@@ -108,19 +134,20 @@ function elsewhere(record) {
   else offer('#elsewhere', playing ? t('This is playing elsewhere, at {at}.', values) : t('This was left at {at} elsewhere.', values));
   find('#follow', HTMLButtonElement).onclick = () => {
     offer('#elsewhere', '');
-    go(record.position_ms);
+    join(record);
   };
 }
 
 /** Another device was here while this one slept, and may go on while the user is asked. @param {any} record */
 function conflict(record) {
+  learn(record);
   asked = record;
   reporter.hold();
   offer('#resumed', '');
   offer('#elsewhere', '');
   const decide = (/** @type {boolean} */ here) => {
     decided(here);
-    if (!here) go(record.position_ms);
+    if (!here) join(record);
   };
   const { device: who } = record;
   const values = { at: clock(record.position_ms), who, ago: ago(played(record)) };
@@ -214,7 +241,16 @@ find('#over', HTMLButtonElement).onclick = () => {
   go(0);
 };
 find('#incognito', HTMLInputElement).onchange = (e) => (reporter.incognito = /** @type {HTMLInputElement} */ (e.target).checked);
-media.addEventListener('ended', () => offer('#resumed', ''));
+media.addEventListener('loadedmetadata', () => {
+  if (beginning) go(beginning);
+  enable();
+});
+media.addEventListener('play', begun);
+media.addEventListener('ended', () => {
+  stopped = 0;
+  offer('#resumed', '');
+});
+addEventListener('pagehide', () => (stopped = media.currentTime));
 media.addEventListener('error', () => problems.attempt(t('The clip cannot be played'), begin, async () => {
   throw new Problem(0, said(media.error?.message, t('it cannot be read')));
 }));

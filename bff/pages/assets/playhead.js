@@ -88,6 +88,11 @@ export class Playhead extends EventTarget {
     this.#follow();
   }
 
+  /** Whether there is a WebSocket, by which pushes come. */
+  get live() {
+    return this.#link.live;
+  }
+
   /** How many reports are not answered yet. */
   get waiting() {
     return this.#outbox.length;

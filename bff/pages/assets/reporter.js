@@ -28,8 +28,9 @@ export class Reporter {
 
   /**
    * @param {import('./playhead.js').Playhead} client @param {HTMLMediaElement} media
-   * @param {{object: {id: string, type: number}, device?: string, duration_ms?: number, meta?: Record<string, string>}} about
-   *   `duration_ms` is that of the object, where the element may have only its beginning
+   * @param {{object: {id: string, type: number}, device?: string, duration_ms?: number, excerpt?: boolean, meta?: Record<string, string>}} about
+   *   `duration_ms` is that of the object, where the element may have only its beginning; an `excerpt` is a beginning whose own
+   *   length says nothing of the object's. Such an element is stopped at its end, and not finished.
    */
   constructor(client, media, about) {
     this.#client = client;
@@ -42,7 +43,7 @@ export class Reporter {
     on('seeking', () => (this.#last = null));
     on('seeked', () => this.#sought());
     on('timeupdate', () => this.#watch());
-    on('ended', () => this.#end('finish'));
+    on('ended', () => this.#end(this.#whole ? 'finish' : 'stop'));
     this.#timer = setInterval(() => media.paused || this.#goOn(), every);
     addEventListener('pagehide', () => {
       this.#end('stop');
@@ -56,6 +57,12 @@ export class Reporter {
     this.#end('stop');
     this.#over.abort();
     clearInterval(this.#timer);
+  }
+
+  /** Whether the element has all of the object. */
+  get #whole() {
+    const { excerpt, duration_ms: length = 0 } = this.#about;
+    return !excerpt && this.#media.duration * 1000 > length - 1000;
   }
 
   get session() {
@@ -123,12 +130,13 @@ export class Reporter {
   #report(kind) {
     if (!this.#session || this.#held) return;
     const { currentTime, duration } = this.#media;
+    const { excerpt, ...about } = this.#about;
     const position = Math.round(currentTime * 1000);
-    const length = Math.max(Math.round(duration * 1000), this.#about.duration_ms ?? 0);
+    const length = Math.max(excerpt ? 0 : Math.round(duration * 1000), about.duration_ms ?? 0);
     const now = Date.now();
     this.#at = now > this.#at || now < this.#at - 1000 ? now : this.#at + 1; // no two at the same time
     this.#client.report({
-      ...this.#about,
+      ...about,
       kind,
       position_ms: position <= longest ? position : 0, // of a stream that counts from long ago
       duration_ms: length <= longest ? length : 0, // of a live one it is infinite, or some very large number

@@ -9,6 +9,6 @@ export function follow(client) {
     status.dataset.state = state;
     write(status, text);
   };
-  client.addEventListener('open', () => show('open', t('Live')));
+  client.addEventListener('open', () => (client.live ? show('open', t('Live')) : show('closed', t('No live updates'))));
   client.addEventListener('close', () => show('closed', navigator.onLine ? t('Reconnecting…') : t('Offline')));
 }

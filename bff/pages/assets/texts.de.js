@@ -157,6 +157,7 @@ export default {
   'Stay here': 'Hier bleiben',
   '{who} is playing this at {at}.': '{who} spielt das gerade, bei {at}.',
   '{who} left this at {at}.': '{who} hat bei {at} aufgehört.',
+  'No live updates': 'Keine Live-Aktualisierung',
   'This is playing elsewhere, at {at}.': 'Das läuft gerade anderswo, bei {at}.',
   'This was left at {at} elsewhere.': 'Das wurde anderswo bei {at} verlassen.',
   'This was left at {at} elsewhere, {ago}.': 'Das wurde {ago} anderswo bei {at} verlassen.',

@@ -63,6 +63,22 @@ test('an element that has only the beginning of an object does not make it short
   }
 });
 
+test('the end of a beginning is not the end of the object', () => {
+  for (const [about, want] of [
+    [{ duration_ms: 7_200_000 }, { kind: 'stop', duration_ms: 7_200_000 }], [{ excerpt: true }, { kind: 'stop', duration_ms: 0 }],
+    [{ excerpt: true, duration_ms: 7_200_000 }, { kind: 'stop', duration_ms: 7_200_000 }], [{ duration_ms: 600_400 }, { kind: 'finish', duration_ms: 600_400 }],
+  ]) {
+    const reports = [];
+    const media = new Media();
+    new Reporter({ report: (h) => reports.push(h), leave() {} }, media, { object: { id: '1', type: 1 }, ...about });
+    media.play(600);
+    media.ended = true;
+    media.tell('ended');
+    const { kind, duration_ms, excerpt } = reports.at(-1);
+    assert.deepEqual({ kind, duration_ms, excerpt }, { ...want, excerpt: undefined });
+  }
+});
+
 test('a reporter that has ended says nothing of what the element plays next', () => {
   const { reports, media, client, reporter } = reportsOf({});
   reporter.end();
