@@ -47,13 +47,13 @@ func (c *client) act(d *dice) {
 	case n < 74:
 		c.w.dismiss(c, c.anyObject(d), d.one(3))
 	case n < 76:
-		c.w.backUp(c)
+		c.w.takeBackup(c)
 	case n < 85:
 		c.points(d)
 	case n < 93:
 		c.list(d)
 	case n < 96:
-		c.w.readChanges(c)
+		c.w.sync(c)
 	case n < 98:
 		c.settings()
 	default:

@@ -24,7 +24,7 @@ func (w *World) event(d *dice) {
 		}
 	case 13:
 		if w.traits.loses {
-			w.loseCache(d)
+			w.resetCache(d)
 		}
 	case 14:
 		if store := d.n(stores); store == archiveStore && w.traits.older && d.one(4) { // for longer than two sweep ages
@@ -115,10 +115,10 @@ func (w *World) leavePart(store int, uid string, d time.Duration) {
 	w.tracef("%-7s does not answer for %s until %s", storeNames[store], uid, moment(until.UnixMilli()))
 }
 
-// loseCache has the cache come back older, or empty. A write that a process has given up, or gives
+// resetCache has the cache come back older, or empty. A write that a process has given up, or gives
 // up from now on, does not land any more: one from before that lands in a cache that began anew is
 // outside of what is promised, unless its caller still waits for it.
-func (w *World) loseCache(d *dice) {
+func (w *World) resetCache(d *dice) {
 	if w.traits.older && w.snapshot != nil && !d.one(4) {
 		w.tracef("cache   comes back older")
 		w.cache = w.snapshot.Clone()

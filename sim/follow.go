@@ -16,8 +16,8 @@ type follower struct {
 	resumed bool // it goes on with pages that it began to read before something failed: what they told may have changed on
 }
 
-// readChanges has a user's app read what has changed, until there is no more.
-func (w *World) readChanges(c *client) {
+// sync has a user's app read what has changed, until there is no more.
+func (w *World) sync(c *client) {
 	f := w.followers[c.uid]
 	if f.busy {
 		return
@@ -44,7 +44,7 @@ func (w *World) changes(c *client, f *follower) {
 			w.tracef("%-7s -> changes of %s: %v", s.name, c.uid, err)
 			stop()
 			f.resumed = true
-			w.unread(c, calm, func() { w.readChanges(c) })
+			w.unread(c, calm, func() { w.sync(c) })
 			return
 		}
 		resp := answer.(*historyv1.ChangesResponse)
@@ -85,7 +85,7 @@ func (w *World) readAll(c *client, f *follower, cursor string) {
 		f.token, f.busy = "", false
 		c.busy--
 		w.tracef("        all of %s cannot be read: %v", c.uid, err)
-		w.unread(c, calm, func() { w.readChanges(c) })
+		w.unread(c, calm, func() { w.sync(c) })
 	}
 	if s == nil {
 		again(errNoAnswer)

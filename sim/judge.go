@@ -130,7 +130,7 @@ func (w *World) judge() {
 		w.settings(c)
 		w.points(c, w.objects())
 		w.list(c, &historyv1.ListRequest{Uid: c.uid, Limit: 2})
-		w.readChanges(c)
+		w.sync(c)
 	}
 	w.answerReads()
 	for _, uid := range w.uids {

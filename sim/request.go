@@ -306,9 +306,9 @@ func (w *World) dismiss(c *client, obj history.Object, offer bool) {
 	})
 }
 
-// backUp takes whole records of all that a client's user has, or brings back those that it took
+// takeBackup takes whole records of all that a client's user has, or brings back those that it took
 // before. They count once: nothing is there twice after that, and nothing that was removed since.
-func (w *World) backUp(c *client) {
+func (w *World) takeBackup(c *client) {
 	s := w.serving(c.uid)
 	if s == nil {
 		return

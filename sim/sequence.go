@@ -440,7 +440,7 @@ func (s *sequence) overlook(d *dice) {
 		w.snapshot = before
 	}
 	if w.traits.loses {
-		w.loseCache(d)
+		w.resetCache(d)
 		w.away[cacheStore].Store(0)
 		w.away[archiveStore].Store(0)
 		w.pass(w.traits.down)
@@ -573,7 +573,7 @@ func (s *sequence) bringBack(d *dice) {
 		return
 	}
 	c.backup = nil
-	w.backUp(c)
+	w.takeBackup(c)
 	s.answered(c)
 	records := c.backup
 	c.backup = nil
@@ -831,7 +831,7 @@ func (s *sequence) answerBeside(d *dice) {
 	}
 	s.forced = answersSlowly
 	s.maybe([...]action{reportNow, reportNow, removeOne, clearAll, switchRecording}[d.n(5)])
-	s.w.loseCache(d)
+	s.w.resetCache(d)
 	s.w.gather()
 	end := time.Now().Add(requestLimit - time.Duration(200+d.n(800))*time.Millisecond)
 	s.goOnUntil(100, 100, func() bool { return !time.Now().Before(end) })
@@ -950,7 +950,7 @@ func (s *sequence) outlast(d *dice) {
 		w.forgetPuts(0)
 		kind := d.n(8)
 		if kind < 4 && w.traits.loses {
-			w.loseCache(d)
+			w.resetCache(d)
 			w.gather()
 		}
 		switch kind {
@@ -1077,11 +1077,11 @@ func (s *sequence) act(a action, d *dice) {
 		s.turnPages(c, d)
 		s.answered(c)
 	case readChanges:
-		w.readChanges(c)
+		w.sync(c)
 		s.answered(c)
 	case backUp:
 		w.course = s.drawCourse(d)
-		w.backUp(c)
+		w.takeBackup(c)
 		s.answered(c)
 	case archiveAll:
 		if d.one(2) {
@@ -1141,7 +1141,7 @@ func (s *sequence) shift(offset time.Duration, d *dice) {
 // lose loses the cache. Exchanges land at once, after everybody has noticed, or at any time.
 func (s *sequence) lose(d *dice) {
 	w := s.w
-	w.loseCache(d)
+	w.resetCache(d)
 	if d.one(2) {
 		w.away[cacheStore].Store(0)
 		w.away[archiveStore].Store(0)
@@ -1269,7 +1269,7 @@ func (s *sequence) readWith(c *client, d *dice) {
 	case 0, 1:
 		s.turnPages(c, d)
 	case 2:
-		s.w.readChanges(c)
+		s.w.sync(c)
 	default:
 		s.w.points(c, s.objects)
 	}

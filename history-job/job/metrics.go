@@ -20,7 +20,7 @@ type metrics struct {
 	retries                       *prometheus.CounterVec
 	summarized                    prometheus.Counter
 	summaryDelay                  prometheus.Gauge
-	buckets, unrestored           prometheus.Gauge
+	buckets, waitForStore         prometheus.Gauge
 	backlog                       backlog
 }
 
@@ -57,7 +57,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		buckets: auto.NewGauge(prometheus.GaugeOpts{
 			Name: "playhead_job_owned_buckets", Help: "Buckets that this job owns.",
 		}),
-		unrestored: auto.NewGauge(prometheus.GaugeOpts{
+		waitForStore: auto.NewGauge(prometheus.GaugeOpts{
 			Name: "playhead_job_unrestored_contents", Help: "Contents of the queue that a store does not answer for. Nothing behind them is committed.",
 		}),
 	}
@@ -74,7 +74,7 @@ const rangeSize = 64
 
 // backlog are the gauges of the dirty marks in the buckets that this job owns. A range
 // may belong to several jobs: their counts add up, of their ages the highest counts.
-type backlog struct{ marks, age *prometheus.GaugeVec }
+type backlog struct{ dirty, age *prometheus.GaugeVec }
 
 // newBacklog registers the gauges. Each has a series for each range of rangeSize buckets, named by its first and last bucket.
 func newBacklog(auto promauto.Factory) backlog {
@@ -82,17 +82,17 @@ func newBacklog(auto promauto.Factory) backlog {
 		return auto.NewGaugeVec(prometheus.GaugeOpts{Name: "playhead_job_" + name, Help: help}, []string{"buckets"})
 	}
 	return backlog{
-		marks: gauge("dirty_marks", "Dirty marks in those buckets of a range that this job owns, also of records that a service still holds."),
+		dirty: gauge("dirty_marks", "Dirty marks in those buckets of a range that this job owns, also of records that a service still holds."),
 		age:   gauge("oldest_mark_age_seconds", "Age of the oldest dirty mark in those buckets of a range that this job owns, 0 without any."),
 	}
 }
 
 // reset drops the series of buckets that another job owns from now on.
-func (b backlog) reset() { b.marks.Reset(); b.age.Reset() }
+func (b backlog) reset() { b.dirty.Reset(); b.age.Reset() }
 
 func (b backlog) set(buckets []history.Bucket, found []history.Backlog) {
 	type sum struct {
-		marks  int
+		dirty  int
 		oldest history.Mark
 	}
 	var sums [history.Buckets / rangeSize]*sum
@@ -102,7 +102,7 @@ func (b backlog) set(buckets []history.Bucket, found []history.Backlog) {
 			s = &sum{}
 			sums[buckets[i]/rangeSize] = s
 		}
-		s.marks += f.Marks
+		s.dirty += f.Marks
 		if f.Marks > 0 && (s.oldest == 0 || f.Oldest < s.oldest) {
 			s.oldest = f.Oldest
 		}
@@ -112,9 +112,9 @@ func (b backlog) set(buckets []history.Bucket, found []history.Backlog) {
 			continue
 		}
 		label := fmt.Sprintf("%d-%d", r*rangeSize, (r+1)*rangeSize-1)
-		b.marks.WithLabelValues(label).Set(float64(s.marks))
+		b.dirty.WithLabelValues(label).Set(float64(s.dirty))
 		age := 0.0
-		if s.marks > 0 {
+		if s.dirty > 0 {
 			age = max(0, time.Since(time.UnixMicro(int64(s.oldest))).Seconds())
 		}
 		b.age.WithLabelValues(label).Set(age)

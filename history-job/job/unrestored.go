@@ -122,7 +122,7 @@ func (j *Job) writeOff(ctx context.Context, u *unrestored, left []history.Announ
 func (j *Job) restore(ctx context.Context, u *unrestored) error {
 	t := time.NewTicker(longestPause)
 	defer t.Stop()
-	defer j.metrics.unrestored.Set(0)
+	defer j.metrics.waitForStore.Set(0)
 	for {
 		select {
 		case <-t.C:
@@ -143,7 +143,7 @@ func (j *Job) restore(ctx context.Context, u *unrestored) error {
 		if left, err = j.writeOff(ctx, u, left); err != nil {
 			return err
 		}
-		j.metrics.unrestored.Set(float64(len(left)))
+		j.metrics.waitForStore.Set(float64(len(left)))
 		if err := u.replace(ctx, len(contents), left); err != nil {
 			return err
 		}
