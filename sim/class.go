@@ -37,18 +37,6 @@ func (w *World) rulebook() *history.Rulebook {
 	return b
 }
 
-// moveTypes has types be in other classes from now on. All services start anew with that.
-func (w *World) moveTypes(d *dice) {
-	w.classes, w.moved = d.n(len(classSets)), true
-	w.rules = w.rulebook()
-	w.cache.Rules = w.rules
-	w.tracef("classes are %q", classSets[w.classes])
-	for _, s := range w.services {
-		w.kill(s.process, "is stopped, to start with other classes")
-	}
-	w.gather()
-}
-
 // sectionsOf returns the uids of all sections that a user may ever have had.
 func (w *World) sectionsOf(uid string) []string {
 	if !w.traits.classes {

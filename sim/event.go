@@ -115,6 +115,18 @@ func (w *World) leavePart(store int, uid string, d time.Duration) {
 	w.tracef("%-7s does not answer for %s until %s", storeNames[store], uid, moment(until.UnixMilli()))
 }
 
+// moveTypes has types be in other classes from now on. All services start anew with that.
+func (w *World) moveTypes(d *dice) {
+	w.classes, w.moved = d.n(len(classSets)), true
+	w.rules = w.rulebook()
+	w.cache.Rules = w.rules
+	w.tracef("classes are %q", classSets[w.classes])
+	for _, s := range w.services {
+		w.kill(s.process, "is stopped, to start with other classes")
+	}
+	w.gather()
+}
+
 // resetCache has the cache come back older, or empty. A write that a process has given up, or gives
 // up from now on, does not land any more: one from before that lands in a cache that began anew is
 // outside of what is promised, unless its caller still waits for it.
