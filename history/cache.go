@@ -41,7 +41,7 @@ type Applier interface {
 	// each write, in order. No two writes of one call may have the same key. A write
 	// that is [Applied] is as durable as the store is configured to be.
 	//
-	// After a write the key has a dirty mark: the older one of the one that it had and a new one. So a mark says
+	// After each write the key has a dirty mark, whatever the write says: the older one of the one that it had and a new one. So a mark says
 	// since when the archive may lack something of the key, however long it is written on.
 	Apply(ctx context.Context, writes []Write) []Outcome
 	// Clear sets the user's clear mark for one type (0 for all) to c, unless a

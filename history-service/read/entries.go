@@ -95,9 +95,9 @@ func (r *Reader) fold(ctx context.Context, keys []history.Key, entries []history
 }
 
 // complete folds what the archive holds into those entries that lack it, if it answers
-// soon. Otherwise it fails where they are to be whole, or say nothing on their own; all others
+// soon. Otherwise it fails where the reader is strict, or where they say nothing on their own; all others
 // stay as they are.
-func (r *Reader) complete(ctx context.Context, keys []history.Key, entries []history.Entry, whole bool) error {
+func (r *Reader) complete(ctx context.Context, keys []history.Key, entries []history.Entry, strict bool) error {
 	if !slices.ContainsFunc(entries, func(e history.Entry) bool { return view.Incomplete(e.Record) }) {
 		return nil
 	}
@@ -106,16 +106,16 @@ func (r *Reader) complete(ctx context.Context, keys []history.Key, entries []his
 	lacking := func(i int) bool { return view.Incomplete(entries[i].Record) }
 	err := r.fold(ctx, keys, entries, lacking)
 	for i := range entries {
-		if err != nil && (whole && lacking(i) || view.Damaged(entries[i].Record)) {
+		if err != nil && (strict && lacking(i) || view.Damaged(entries[i].Record)) {
 			return err
 		}
 	}
 	return nil
 }
 
-// whole loads keys of one user with all that both stores have of them, whatever the cache keeps. The
+// fromBoth loads keys of one user with all that both stores have of them, whatever the cache keeps. The
 // archive is read after the cache: what has left the cache by then is in it.
-func (r *Reader) whole(ctx context.Context, keys []history.Key) ([]history.Entry, error) {
+func (r *Reader) fromBoth(ctx context.Context, keys []history.Key) ([]history.Entry, error) {
 	entries, err := r.known(ctx, keys)
 	if err != nil {
 		return nil, err

@@ -19,16 +19,16 @@ type readerPage struct {
 
 // readPage reads on until it has something to show, or there is no more. Whole is whether it fails
 // rather than show records without what only the archive has of them.
-func (r *Reader) readPage(ctx context.Context, uid string, q history.Query, whole bool) (p readerPage, err error) {
+func (r *Reader) readPage(ctx context.Context, uid string, q history.Query, strict bool) (p readerPage, err error) {
 	for {
-		if p, err = r.part(ctx, uid, q, whole); err != nil || len(p.items) > 0 || !p.more {
+		if p, err = r.part(ctx, uid, q, strict); err != nil || len(p.items) > 0 || !p.more {
 			return p, err
 		}
 		q.After = p.end
 	}
 }
 
-func (r *Reader) part(ctx context.Context, uid string, q history.Query, whole bool) (readerPage, error) {
+func (r *Reader) part(ctx context.Context, uid string, q history.Query, strict bool) (readerPage, error) {
 	listed, err := r.cfg.Cache.List(ctx, uid, q)
 	if err != nil {
 		return readerPage{}, err
@@ -36,7 +36,7 @@ func (r *Reader) part(ctx context.Context, uid string, q history.Query, whole bo
 	if !r.sure(listed, q) {
 		return r.below(ctx, uid, q, listed)
 	}
-	items, err := r.completed(ctx, uid, listed, whole)
+	items, err := r.completed(ctx, uid, listed, strict)
 	return readerPage{items: wanted(items, &listed.User, q), more: listed.More, end: endOf(listed.Items)}, err
 }
 
@@ -276,7 +276,7 @@ func (r *Reader) resolve(ctx context.Context, uid string, old []history.Item) ([
 
 // completed returns the items of a page of the cache, with what the archive holds of
 // those that lack it.
-func (r *Reader) completed(ctx context.Context, uid string, listed history.Page, whole bool) ([]history.Item, error) {
+func (r *Reader) completed(ctx context.Context, uid string, listed history.Page, strict bool) ([]history.Item, error) {
 	if !slices.ContainsFunc(listed.Items, func(it history.Item) bool { return view.Incomplete(it.Record) }) {
 		return listed.Items, nil
 	}
@@ -284,7 +284,7 @@ func (r *Reader) completed(ctx context.Context, uid string, listed history.Page,
 	for i, it := range listed.Items {
 		keys[i], entries[i] = history.Key{UID: uid, Object: it.Object}, history.Entry{Record: it.Record, User: listed.User}
 	}
-	if err := r.complete(ctx, keys, entries, whole); err != nil {
+	if err := r.complete(ctx, keys, entries, strict); err != nil {
 		return nil, err
 	}
 	items := make([]history.Item, len(entries))

@@ -86,7 +86,7 @@ func (r *Reader) foldMoved(ctx context.Context, keys []history.Key, entries []hi
 	}
 	ctx, cancel := context.WithTimeout(ctx, ArchivePatience)
 	defer cancel()
-	all, err := r.bySection(ctx, asked, r.whole)
+	all, err := r.bySection(ctx, asked, r.fromBoth)
 	for n, e := range into {
 		if err == nil {
 			*e = all[n]
@@ -205,7 +205,7 @@ func (r *Reader) Viewings(ctx context.Context, req *historyv1.ViewingsRequest) (
 	}
 	ctx, cancel := r.bounded(ctx)
 	defer cancel()
-	entries, err := r.bySection(ctx, []history.Key{key}, r.whole)
+	entries, err := r.bySection(ctx, []history.Key{key}, r.fromBoth)
 	if err != nil {
 		return nil, fmt.Errorf("viewings: %w", err)
 	}

@@ -42,9 +42,9 @@ func (r *Reader) Section(ctx context.Context, section string) (history.User, err
 func (r *Reader) oldest(section string) int64 { return r.nowMS() - r.cfg.Rules.SectionTTL(section) }
 
 // pages reads one page of all sections of a query. It reads on while all that it finds is hidden.
-func (r *Reader) pages(ctx context.Context, uid string, q history.Query, whole bool) (p readerPage, err error) {
+func (r *Reader) pages(ctx context.Context, uid string, q history.Query, strict bool) (p readerPage, err error) {
 	read := func(ctx context.Context, section string, q history.Query) (readerPage, error) {
-		return r.readPage(ctx, section, q, whole)
+		return r.readPage(ctx, section, q, strict)
 	}
 	if !r.divided() {
 		return read(ctx, uid, q)
@@ -125,7 +125,7 @@ func (r *Reader) foldSections(ctx context.Context, keys []history.Key, entries [
 	if len(asked) == 0 {
 		return entries, nil
 	}
-	homes, err := r.bySection(ctx, asked, r.whole)
+	homes, err := r.bySection(ctx, asked, r.fromBoth)
 	if err != nil {
 		return nil, err
 	}
@@ -149,7 +149,7 @@ func (r *Reader) dropHidden(ctx context.Context, uid string, owner *history.User
 	var all []history.Entry
 	if r.cfg.Rules.Moving(r.nowMS()) && len(keys) > 0 {
 		var err error
-		if all, err = r.bySection(ctx, keys, r.whole); err != nil {
+		if all, err = r.bySection(ctx, keys, r.fromBoth); err != nil {
 			return err
 		}
 	}

@@ -322,7 +322,7 @@ func (w *warmer) fill(ctx context.Context, uid string, page history.Page) error 
 	if len(set.Items) == 0 {
 		return nil
 	}
-	return w.whole(ctx, uid, set.Items)
+	return w.foldUnfolded(ctx, uid, set.Items)
 }
 
 // keep is how many records of a user, or of a user's section, the cache keeps.
@@ -369,12 +369,12 @@ func warmth(page history.Page, keep int) history.WarmSet {
 	return w
 }
 
-// whole folds what the cache was to hold into the records that were born without it: events may
+// foldUnfolded folds what the cache was to hold into the records that were born without it: events may
 // have come while the user was cold, and the warm-up leaves their records alone. An old upload
 // would look newer than what the archive holds. A write that loses against another writer is
 // folded again into that one's, which may have been born without it too. A record that
 // was born of older ones stays partial until the job or a reader folds them: it lies below the floor, or is newer than they.
-func (w *warmer) whole(ctx context.Context, uid string, items []history.Item) error {
+func (w *warmer) foldUnfolded(ctx context.Context, uid string, items []history.Item) error {
 	for range MaxTries {
 		writes, err := w.unfolded(ctx, uid, items)
 		if err != nil || len(writes) == 0 {

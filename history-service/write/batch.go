@@ -50,7 +50,7 @@ type group struct {
 	cold       bool            // the archive may have clear marks that the cache has not
 	moved      bool            // the archive may have more of the record in other sections
 	next       *history.Record // base and events, nil when there is nothing
-	beginsHold bool            // the next write begins a hold: history.Write.Mark
+	beginsHold bool            // the next write begins a hold: history.Write.BeginsHold
 	done       bool            // stored, failed, or nothing to store
 	failed     bool            // a store did not answer
 	lost       bool            // a write lost against another writer

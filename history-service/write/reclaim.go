@@ -63,7 +63,7 @@ func (w *Writer) Reclaim(ctx context.Context) error {
 }
 
 // reclaim returns how many records of the keys it wrote. It writes as heartbeats that
-// lost a race do: under a new mark, folded with what the cache has.
+// lost a race do: folded with what the cache has.
 func (w *Writer) reclaim(ctx context.Context, keys []history.Key) (written int, err error) {
 	ctx, cancel := w.bounded(ctx)
 	defer cancel()

@@ -53,10 +53,20 @@ func (w *Writer) prepare(b *batch) {
 	for _, g := range b.groups {
 		g.sort()
 		held, open, ok := w.cfg.Aggregate.Get(g.key)
-		if g.held, g.beginsHold = held, !open; ok && !b.latest && !b.imported && (!held.Record.Partial || !g.needsRecord() && !g.matched()) {
+		g.held, g.beginsHold = held, !open
+		if ok && g.counts(held.Record) {
 			g.foldHeld()
 		}
 	}
+}
+
+// counts reports whether a held record says enough for what is asked of it. A hold does not know of clears, and a partial record
+// not of what the archive has.
+func (g *group) counts(held *history.Record) bool {
+	if g.batch.latest || g.batch.imported {
+		return false
+	}
+	return !held.Partial || !g.needsRecord() && !g.matched()
 }
 
 // foldHeld folds the events into the held record. It may be outdated: the user may have cleared
@@ -248,7 +258,7 @@ func (g *group) cut(r *history.Record) *history.Record { return g.user.Cut(r, g.
 
 // fold adds the events to g.next and decides the status of each. A record that does not change is
 // not written, with one exception: an answer that says "the record has this event already" is an
-// acknowledgement. Where the record is not archived yet, it is written again, under a mark, so that
+// acknowledgement. Where the record is not archived yet, it is written again, so that
 // the answer relies on a write of its own and not on one that another service never saw confirmed.
 func (g *group) fold() {
 	g.unshared = false
