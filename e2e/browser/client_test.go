@@ -75,10 +75,8 @@ func TestPackage(t *testing.T) {
 // TestSleep reads again what is shown, and asks whether the connection lives.
 func TestSleep(t *testing.T) {
 	w := newWorld(t)
-	w.report(library...)
-	v := w.open(w.signedIn("/"))
+	v := w.openLibrary()
 	v.live()
-	v.lists("Low Tide", "Winter Roads", "On Maps", "plain.id")
 	const reads = "performance.getEntriesByType('resource').filter((r) => r.name.includes('/v1/history')).length"
 	before, err := value[int](v, reads)
 	if err != nil {

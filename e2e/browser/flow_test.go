@@ -119,9 +119,7 @@ func TestFlow(t *testing.T) {
 // has nothing to break in the all-in-one.
 func TestFlowLooks(t *testing.T) {
 	w := newWorld(t)
-	w.report(library...)
-	v := w.open(w.signedIn("/"))
-	v.lists("Low Tide", "Winter Roads", "On Maps", "plain.id")
+	v := w.openLibrary()
 	v.click("nav a[href=flow]")
 	v.live()
 	v.until("document.querySelectorAll('#records .same').length === 4")

@@ -27,11 +27,18 @@ var library = []entry{
 	{id: "plain.id", position: 30 * time.Second, age: 100 * 24 * time.Hour / 2},
 }
 
-func TestListAndSearch(t *testing.T) {
-	w := newWorld(t)
+// openLibrary opens the history page of somebody who has the library.
+func (w *world) openLibrary() *window {
+	w.Helper()
 	w.report(library...)
 	v := w.open(w.signedIn("/"))
 	v.lists("Low Tide", "Winter Roads", "On Maps", "plain.id")
+	return v
+}
+
+func TestListAndSearch(t *testing.T) {
+	w := newWorld(t)
+	v := w.openLibrary()
 	v.says("#list li:nth-child(1)", "4:00 of 10:00")
 	v.says("#list li:nth-child(1)", "1 minute ago")
 	v.says("#list li:nth-child(2)", "Completed")
@@ -127,9 +134,7 @@ func TestGoOnFollows(t *testing.T) {
 
 func TestTypeFilter(t *testing.T) {
 	w := newWorld(t)
-	w.report(library...)
-	v := w.open(w.signedIn("/"))
-	v.lists("Low Tide", "Winter Roads", "On Maps", "plain.id")
+	v := w.openLibrary()
 	for typ, titles := range map[string][]string{"2": {"Winter Roads"}, "3": {"On Maps"}, "4": nil, "": {"Low Tide", "Winter Roads", "On Maps", "plain.id"}} {
 		v.only(typ)
 		v.lists(titles...)
@@ -520,9 +525,7 @@ func TestSelect(t *testing.T) {
 // TestJumpToADay lists from the end of a day on.
 func TestJumpToADay(t *testing.T) {
 	w := newWorld(t)
-	w.report(library...)
-	v := w.open(w.signedIn("/"))
-	v.lists("Low Tide", "Winter Roads", "On Maps", "plain.id")
+	v := w.openLibrary()
 	jump := func(age time.Duration) {
 		day := time.Now().Add(-age).Format(time.DateOnly)
 		v.do(chromedp.Evaluate[chromedp.Void](fmt.Sprintf("{const d = document.querySelector('#date'); d.value = %q; d.dispatchEvent(new Event('change'))}", day)))
@@ -556,9 +559,7 @@ func TestJumpToADay(t *testing.T) {
 // TestUndoOverAReload takes back what was done just before the page was loaded again.
 func TestUndoOverAReload(t *testing.T) {
 	w := newWorld(t)
-	w.report(library...)
-	v := w.open(w.signedIn("/"))
-	v.lists("Low Tide", "Winter Roads", "On Maps", "plain.id")
+	v := w.openLibrary()
 	v.click("#list li:nth-child(2) .delete")
 	v.until("sessionStorage.getItem('playhead.undo.demo')?.includes('Winter Roads')")
 	v.do(chromedp.Reload())
@@ -579,9 +580,7 @@ func TestUndoOverAReload(t *testing.T) {
 // TestUndoComingBack takes back what was done before the page was left for another one.
 func TestUndoComingBack(t *testing.T) {
 	w := newWorld(t)
-	w.report(library...)
-	v := w.open(w.signedIn("/"))
-	v.lists("Low Tide", "Winter Roads", "On Maps", "plain.id")
+	v := w.openLibrary()
 	v.click("#list li:nth-child(2) .delete")
 	v.until("sessionStorage.getItem('playhead.undo.demo')?.includes('Winter Roads')")
 	v.click("#list li:nth-child(1) .title")
@@ -675,9 +674,7 @@ nothing
 // TestGoBack: a user who has slipped to the end of something goes back to where an earlier session stopped.
 func TestGoBack(t *testing.T) {
 	w := newWorld(t)
-	w.report(library...)
-	v := w.open(w.signedIn("/"))
-	v.lists("Low Tide", "Winter Roads", "On Maps", "plain.id")
+	v := w.openLibrary()
 	v.click("#list li:nth-child(1) .mark")
 	v.until("document.querySelector('#mark-dialog').open && document.querySelector('#viewings').hidden")
 	v.press(kb.Escape)
@@ -706,9 +703,7 @@ func TestGoBack(t *testing.T) {
 // TestMark marks an entry in each way, by its button and by a key.
 func TestMark(t *testing.T) {
 	w := newWorld(t)
-	w.report(library...)
-	v := w.open(w.signedIn("/"))
-	v.lists("Low Tide", "Winter Roads", "On Maps", "plain.id")
+	v := w.openLibrary()
 	v.click("#list li:nth-child(3) .mark")
 	v.says("#mark-dialog", "Mark “On Maps” as")
 	v.until("document.activeElement.id === 'mark-no'")
@@ -800,10 +795,8 @@ func TestOddMetadata(t *testing.T) {
 // TestErrorsAreNoEmptyHistory says what is wrong, and tries again.
 func TestErrorsAreNoEmptyHistory(t *testing.T) {
 	w := newWorld(t)
-	w.report(library...)
-	v := w.open(w.signedIn("/"))
+	v := w.openLibrary()
 	v.live()
-	v.lists("Low Tide", "Winter Roads", "On Maps", "plain.id")
 	v.expects("ERR_CONNECTION_REFUSED")
 	w.stop()
 	v.says("#connection", "Reconnecting")
@@ -847,9 +840,7 @@ func (v *window) only(typ string) {
 // what became of it.
 func TestBackup(t *testing.T) {
 	w := newWorld(t)
-	w.report(library...)
-	v := w.open(w.signedIn("/"))
-	v.lists("Low Tide", "Winter Roads", "On Maps", "plain.id")
+	v := w.openLibrary()
 	dir := t.TempDir()
 	v.downloads(dir)
 	v.click("#backup")

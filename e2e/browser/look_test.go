@@ -19,9 +19,7 @@ import (
 // TestKeyboard does everything without a mouse, and sees where it is.
 func TestKeyboard(t *testing.T) {
 	w := newWorld(t)
-	w.report(library...)
-	v := w.open(w.signedIn("/"))
-	v.lists("Low Tide", "Winter Roads", "On Maps", "plain.id")
+	v := w.openLibrary()
 	stops := v.walk("#list li:nth-child(2) .delete")
 	for _, want := range []string{"skip", "brand", "search", "type", "clear", "title", "delete"} {
 		if !slices.ContainsFunc(stops, func(s string) bool { return strings.Contains(s, want) }) {
@@ -90,9 +88,7 @@ func (v *window) walk(selector string) (stops []string) {
 // TestNames looks at what a screen reader is told.
 func TestNames(t *testing.T) {
 	w := newWorld(t)
-	w.report(library...)
-	v := w.open(w.signedIn("/"))
-	v.lists("Low Tide", "Winter Roads", "On Maps", "plain.id")
+	v := w.openLibrary()
 	v.says("#cards", "Low Tide") // which is read beside the list, as is the switch
 	v.until("document.querySelector('#recording').checkVisibility()")
 	v.live()
@@ -145,9 +141,7 @@ func text(value *accessibility.Value) (s string) {
 // TestDark shows other colours to who wants it dark, and enough contrast to everybody.
 func TestDark(t *testing.T) {
 	w := newWorld(t)
-	w.report(library...)
-	v := w.open(w.signedIn("/"))
-	v.lists("Low Tide", "Winter Roads", "On Maps", "plain.id")
+	v := w.openLibrary()
 	grounds := make(map[string]bool)
 	for _, scheme := range []string{"light", "dark"} {
 		media := emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}}
@@ -174,9 +168,7 @@ func TestDark(t *testing.T) {
 // TestForcedColors shows what is on also where the system chooses all colours.
 func TestForcedColors(t *testing.T) {
 	w := newWorld(t)
-	w.report(library...)
-	v := w.open(w.signedIn("/"))
-	v.lists("Low Tide", "Winter Roads", "On Maps", "plain.id")
+	v := w.openLibrary()
 	media := emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "forced-colors", Value: "active"}, {Name: "prefers-color-scheme", Value: "dark"}}}
 	if _, err := chromedp.Call(v.ctx, emulation.SetEmulatedMedia, media); err != nil {
 		t.Fatal(err)
