@@ -203,6 +203,41 @@ func TestFollowBeyondTheClip(t *testing.T) {
 	}
 }
 
+// TestFollowAndLeave leaves while the longer clip is not there yet: the other device's place stays.
+func TestFollowAndLeave(t *testing.T) {
+	w := newWorld(t)
+	v := w.playing()
+	v.until("document.querySelector('#watched').textContent >= '0:11'") // the session is old enough to take a place away
+	w.reaches("100", "playing", 100*time.Second)
+	v.click("#play")
+	w.reaches("100", "paused", 100*time.Second)
+	v.until("document.querySelector('#waiting').textContent === '0'")
+	w.report(entry{id: "100", title: "Low Tide", position: 90 * time.Minute, length: 2 * time.Hour})
+	v.says("#elsewhere", "Living room left this at 1:30:00.")
+	v.expects("ERR_FAILED")
+	v.expects("ERR_BLOCKED_BY_CLIENT")
+	v.blocked("/assets/clip.wav*")
+	v.click("#follow")
+	v.until("document.querySelector('#clip').readyState === 0")
+	v.do(chromedp.Navigate(w.at("/docs")))
+	w.eventually("the place of the other device", func() bool { return w.point("100").PositionMS == (90 * time.Minute).Milliseconds() })
+}
+
+// TestFollowThenPlay goes on from where the other device was, and is not asked once more whether to go there.
+func TestFollowThenPlay(t *testing.T) {
+	w := newWorld(t)
+	w.report(entry{id: "100", title: "Low Tide", position: 2 * time.Minute, age: time.Hour, length: 2 * time.Hour})
+	v := w.open(w.signedIn(clip))
+	v.says("#resumed", "You stopped at 2:00")
+	v.live()
+	w.report(entry{id: "100", title: "Low Tide", position: 90 * time.Minute, length: 2 * time.Hour})
+	v.says("#elsewhere", "Living room left this at 1:30:00.")
+	v.click("#follow")
+	v.click("#play")
+	w.reaches("100", "playing", 90*time.Minute)
+	v.until("!document.querySelector('#conflict').checkVisibility() && document.querySelector('#clip').currentTime > 5401")
+}
+
 // TestUnknownLength: the clip of something whose length nobody knows ends somewhere, which says nothing of that.
 func TestUnknownLength(t *testing.T) {
 	w := newWorld(t)

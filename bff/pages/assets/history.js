@@ -299,7 +299,7 @@ client.addEventListener('close', () => (posts = false));
 client.connect();
 undo.resume();
 setInterval(() => {
-  if (posts && !document.hidden) for (const read of [() => reader.refresh(), goOn]) read();
+  if (posts && !document.hidden) for (const read of [() => reader.refresh(), goOn, settings]) read();
   else render(); // "3 minutes ago"
 }, 30_000);
 await Promise.all([reader.refresh(), goOn(), settings()]);

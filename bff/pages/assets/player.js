@@ -83,19 +83,25 @@ function clip(record) {
 function begun() {
   if (reporter.session === counted) return;
   counted = reporter.session;
-  if (Math.abs(media.currentTime - stopped) > 1) go(media.currentTime * 1000);
+  const at = loaded() ? media.currentTime : beginning / 1000;
+  if (Math.abs(at - stopped) > 1) go(at * 1000);
   query.delete('at');
   history.replaceState(history.state, '', `?${query}`);
 }
 
 /** @param {number} ms */
 function go(ms) {
-  if (media.readyState === HTMLMediaElement.HAVE_NOTHING) beginning = ms;
-  else media.currentTime = ms / 1000;
+  if (loaded()) media.currentTime = ms / 1000;
+  else beginning = ms;
+}
+
+function loaded() {
+  return media.readyState !== HTMLMediaElement.HAVE_NOTHING;
 }
 
 /** Goes to where another device was, in a clip that is long enough. @param {any} record */
 function join(record) {
+  client.seen(record);
   const playing = !media.paused;
   if (!(seconds(record) <= media.duration)) { // or it is not known yet
     media.src = clip(record);

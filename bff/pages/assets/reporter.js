@@ -14,6 +14,8 @@ export class Reporter {
   #incognito = false;
   /** While the user has not said where to go on, nothing is said. */
   #held = false;
+  /** @type {'stop' | 'finish' | ''} how the viewing has ended while nothing was said */
+  #unsaid = '';
   #client;
   #media;
   #about;
@@ -86,8 +88,12 @@ export class Reporter {
 
   /** Goes on. @param {boolean} here whether where it is now is what counts */
   release(here) {
+    const ended = this.#unsaid;
     this.#held = false;
-    if (here) this.#sought();
+    this.#unsaid = '';
+    if (here && !ended) this.#sought();
+    if (here && ended) this.#report(ended);
+    if (ended) this.#session = '';
   }
 
   /** A seek plays on, except where it does not. */
@@ -97,6 +103,7 @@ export class Reporter {
   }
 
   #goOn() {
+    this.#unsaid = '';
     if (this.#session) this.#report('progress');
     else this.#begin();
   }
@@ -112,9 +119,13 @@ export class Reporter {
   /** @param {'stop' | 'finish'} kind */
   #end(kind) {
     this.#watch();
+    this.#last = null;
+    if (this.#held && this.#session) {
+      this.#unsaid = kind;
+      return;
+    }
     this.#report(kind);
     this.#session = '';
-    this.#last = null;
   }
 
   /** Adds what was played since the last time. */
@@ -129,6 +140,7 @@ export class Reporter {
   /** @param {string} kind */
   #report(kind) {
     if (!this.#session || this.#held) return;
+    if (kind !== 'start' && this.#media.readyState === 0) return; // it is loaded anew, and nowhere
     const { currentTime, duration } = this.#media;
     const { excerpt, ...about } = this.#about;
     const position = Math.round(currentTime * 1000);

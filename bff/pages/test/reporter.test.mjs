@@ -79,6 +79,35 @@ test('the end of a beginning is not the end of the object', () => {
   }
 });
 
+test('an end while nothing is said is said when the user stays', () => {
+  for (const [here, want] of [[true, ['start', 'finish', 'start']], [false, ['start', 'start']]]) {
+    const reports = [];
+    const media = new Media();
+    const reporter = new Reporter({ report: (h) => reports.push(h), leave() {} }, media, { object: { id: '1', type: 1 } });
+    media.play(599);
+    reporter.hold();
+    media.currentTime = 600;
+    media.ended = true;
+    media.tell('timeupdate');
+    media.tell('ended');
+    assert.equal(reports.length, 1);
+    reporter.release(Boolean(here));
+    media.ended = false;
+    media.currentTime = 0;
+    media.play(1);
+    assert.deepEqual(reports.map(({ kind }) => kind), want);
+    assert.equal(new Set(reports.map(({ session }) => session)).size, 2);
+  }
+});
+
+test('an element that is loaded anew is nowhere meanwhile', () => {
+  const { reports, media, reporter } = reportsOf({ readyState: 4 });
+  Object.assign(media, { currentTime: 0, readyState: 0 });
+  media.tell('seeked');
+  reporter.end();
+  assert.deepEqual(reports.map(({ kind, position_ms }) => `${kind} ${position_ms}`), ['start 0', 'pause 20000']);
+});
+
 test('a reporter that has ended says nothing of what the element plays next', () => {
   const { reports, media, client, reporter } = reportsOf({});
   reporter.end();
