@@ -240,7 +240,7 @@ func TestValidateRefuses(t *testing.T) {
 		"details.dismissed":             {func(r *history.Record) { r.Dismissed = -4 }, func(r *history.Record) { r.Dismissed++ }, func(r *history.Record) { r.Dismissed += 4 * 6000 }, func(r *history.Record) { r.Dismissed = 4 }},
 		"details.non_early":             {func(r *history.Record) { r.Early = false }, func(r *history.Record) { r.NonEarly.Version = 0 }, func(r *history.Record) { r.NonEarly.Version = r.Version + 4 }},
 		"details.non_early.position_ms": {func(r *history.Record) { r.NonEarly.Position = history.MaxPosition + 1 }, func(r *history.Record) { r.NonEarly.Position = -1 }},
-		"details.removed":                 {func(r *history.Record) { r.RemovedAt = epoch + 900 }, func(r *history.Record) { r.RemovedAt = -1 }},
+		"details.removed":               {func(r *history.Record) { r.RemovedAt = epoch + 900 }, func(r *history.Record) { r.RemovedAt = -1 }},
 		"played_at":                     {func(r *history.Record) { r.Restored = false }, func(r *history.Record) { r.RemovedAt = epoch + 499 }},
 		"details.restored":              {func(r *history.Record) { r.Original, r.RemovedAt, r.State = 0, 0, history.StatePlaying }},
 		"details.peaks":                 {func(r *history.Record) { r.Peaks = make([]history.Peak, 9) }},

@@ -83,7 +83,7 @@ type Write struct {
 	// cleared by then. Only a write without a base needs them: a change of either changes every base.
 	Pause   Pause
 	Cleared int64
-	// Mark says that a new hold begins, with which the content's TTL does. Whether the key has a dirty
+	// BeginsHold says that a new hold begins, with which the content's TTL does. Whether the key has a dirty
 	// mark does not depend on it.
 	BeginsHold bool
 }

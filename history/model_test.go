@@ -19,7 +19,7 @@ type view struct {
 	Session, Device, Meta                     string
 	Position, Duration, Furthest, CompletedAt int64
 	Plays                                     uint64
-	RemovedAt, Resume, Watched                    int64
+	RemovedAt, Resume, Watched                int64
 }
 
 func viewOf(r *history.Record) view {

@@ -17,7 +17,8 @@ type Announcement struct {
 type Publisher interface {
 	// Publish sends the keys in one message per partition, or several where one
 	// would be too large. It returns the keys of which it does not know that they
-	// arrived, with the reason; sending those again does no harm.
+	// arrived, with the reason; sending those again does no harm. Under a ctx that is done
+	// nothing is sent.
 	Publish(ctx context.Context, keys []Announcement) (unsent []Announcement, err error)
 }
 
@@ -37,6 +38,7 @@ type Claim interface {
 	// Fetch waits for the next messages and returns all that are at hand, up to a
 	// bound. Deliveries come in order; what is not committed comes again in a later
 	// generation. A message that cannot be decoded is poison, and part of its delivery.
+	// Once handle has returned, it fails.
 	Fetch(ctx context.Context) (Delivery, error)
 	// Commit says that d and everything fetched before it is dealt with. It works until handle
 	// returns, also once the context of handle is done. After that, and in a generation that another member has ended, it fails.

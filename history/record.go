@@ -468,7 +468,7 @@ type Completion struct {
 
 func (c Completion) watch() WatchedTime { return WatchedTime{At: c.At, Viewing: c.Viewing} }
 
-// Watch is how much of an object a viewing has played, in milliseconds, and when it last
+// WatchedTime is how much of an object a viewing has played, in milliseconds, and when it last
 // reported that much or less: when it had begun, how fast it was at most, in percent (0 means
 // 100), and on which device, as [DeviceOf] has it. It had said so much more as Unrecorded, which was
 // taken off: recording was off meanwhile.

@@ -484,7 +484,7 @@ func (o *oracle) decide(k history.Key, v view, f *known, cuts func() []int64) fa
 	return undecided
 }
 
-// settle fixes the cuts of a key to those that what is seen allows, and forgets what lies
+// fixCuts fixes the cuts of a key to those that what is seen allows, and forgets what lies
 // before them. Where there are classes, a clear without an answer may have reached readers alone: until it is made once more, a
 // service goes on from what it holds, and says so to whoever reports.
 func (o *oracle) fixCuts(k history.Key, v view) {
@@ -559,7 +559,7 @@ func (o *oracle) removed(k history.Key, d *dismissal) bool {
 	return slices.ContainsFunc(u.book(k.Object).deletes, since) || slices.ContainsFunc(u.clears, since)
 }
 
-// settleDismissals fixes the decisions about a key to what is seen once nothing is under way any more.
+// fixDismissals fixes the decisions about a key to what is seen once nothing is under way any more.
 // A decision that was lost may still be held somewhere. Where a clear is of the time between a record and
 // the decision about it, a report in between may bring the decision back.
 func (o *oracle) fixDismissals(k history.Key, v view) {

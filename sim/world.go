@@ -273,7 +273,7 @@ const (
 
 var storeNames = [stores]string{"cache", "archive", "queue"}
 
-// part is what is away of a store that answers for the others: a region, or a slot.
+// awayPart is what is away of a store that answers for the others: a region, or a slot.
 type awayPart struct {
 	uid   string
 	until time.Time

@@ -230,7 +230,7 @@ func NewSummaries(all []*historyv1.Summary) []Summary {
 	return summaries
 }
 
-// Viewing is one session of an object.
+// Viewing is what readers see of one viewing of an object.
 type Viewing struct {
 	Begin       string `json:"begin,omitempty" format:"date-time" doc:"When it began; absent where the player reported no start, or it is not known any more."`
 	End         string `json:"end" format:"date-time" doc:"When it last reported."`

@@ -44,7 +44,7 @@ func (s *connection) message(typ websocket.MessageType, r io.Reader) error {
 	if broken != nil {
 		return broken
 	}
-	s.begin() // ends with [session.done], which run calls
+	s.begin() // ends with [connection.done], which run calls
 	if closing := wrongFormat(err); closing != nil {
 		return closing
 	}
@@ -59,7 +59,7 @@ func (s *connection) message(typ websocket.MessageType, r io.Reader) error {
 	return s.send(text, s.slow)
 }
 
-// begin notes that a whole message has arrived, so that [session.leave] waits for its answer. Leave does
+// begin notes that a whole message has arrived, so that [connection.leave] waits for its answer. Leave does
 // not wait for a message of which a part is still on its way: the rest might never come.
 func (s *connection) begin() {
 	s.mu.Lock()
@@ -67,7 +67,7 @@ func (s *connection) begin() {
 	s.busy = true
 }
 
-// done notes that a message is dealt with. If it ends the connection, or [session.leave] was
+// done notes that a message is dealt with. If it ends the connection, or [connection.leave] was
 // called meanwhile, done closes the connection and returns the reason.
 func (s *connection) done(err error) error {
 	closing, _ := errors.AsType[*closeError](err)
@@ -186,7 +186,7 @@ func (s *connection) send(text []byte, slow *time.Timer) error {
 	return nil
 }
 
-// slowly returns a stopped timer for [session.send].
+// slowly returns a stopped timer for [connection.send].
 func (s *connection) slowly() *time.Timer {
 	t := time.AfterFunc(time.Hour, func() {
 		s.leave(&closeError{websocket.StatusTryAgainLater, "slow reader"})
@@ -254,10 +254,10 @@ func (s *connection) skip(buf *bytes.Buffer, rest io.Reader, why error) (batch *
 	return batch, nil, why
 }
 
-// end gives back what the session had.
+// end gives back what the connection had.
 func (s *connection) end(err error, panicked any) {
 	if panicked != nil {
-		s.handler.cfg.Logger.Error("session panicked", "panic", panicked, "stack", string(debug.Stack()))
+		s.handler.cfg.Logger.Error("connection panicked", "panic", panicked, "stack", string(debug.Stack()))
 		err = s.done(&closeError{websocket.StatusInternalError, "internal error"})
 	}
 	_ = s.conn.CloseNow()
@@ -310,7 +310,9 @@ func (s *connection) tick() {
 	}
 }
 
-func (s *connection) silent() time.Duration { return s.handler.uptime() - time.Duration(s.heard.Load()) }
+func (s *connection) silent() time.Duration {
+	return s.handler.uptime() - time.Duration(s.heard.Load())
+}
 
 func (s *connection) ping(patience time.Duration) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)

@@ -183,7 +183,7 @@ func (h *Handler) leave(s *connection) {
 	}
 }
 
-// session is one connection.
+// connection is one player\'s WebSocket.
 type connection struct {
 	handler *Handler
 	conn    *websocket.Conn

@@ -27,7 +27,7 @@ func (s *connection) tell(c *historyv1.Change) {
 	join(s.pending, c)
 	if !s.telling {
 		s.telling = true
-		s.handler.running.Add(1) // the session has not ended: it counts, too
+		s.handler.running.Add(1) // the connection has not ended: it counts, too
 		go s.push()
 	}
 }

@@ -31,7 +31,7 @@ import (
 func (h *Handler) Run(ctx context.Context) error {
 	<-ctx.Done()
 	for _, s := range h.close() {
-		go s.leave(goingAway(h.cfg.Spread)) // ends with the session
+		go s.leave(goingAway(h.cfg.Spread)) // ends with the connection
 	}
 	cut := time.AfterFunc(h.cfg.Drain, func() {
 		for _, s := range h.close() {
@@ -43,7 +43,7 @@ func (h *Handler) Run(ctx context.Context) error {
 	return nil
 }
 
-// close lets no one in any more and returns the sessions that are left.
+// close lets no one in any more and returns the connections that are left.
 func (h *Handler) close() (left []*connection) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

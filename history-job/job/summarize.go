@@ -82,7 +82,7 @@ func (j *Job) noteOld(uid string, r *history.Record) {
 	}
 }
 
-// summarizeNoted summarizes one noted user every RollEvery: those with deletes or clears, and those with late records.
+// summarizeWaiting summarizes one noted user every RollEvery: those with deletes or clears, and those with late records.
 func (j *Job) summarizeWaiting(ctx context.Context) error {
 	if j.cfg.Summarizer == nil {
 		return nil

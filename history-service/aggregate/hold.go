@@ -327,7 +327,7 @@ func (a *Aggregator) probe(ctx context.Context) bool {
 	return true
 }
 
-// Announce makes a user's own state due.
+// MakeDue makes a user's own state due.
 func (a *Aggregator) MakeDue(uid string) {
 	k := history.UserKey(uid)
 	s := a.of(k)

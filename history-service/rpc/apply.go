@@ -258,7 +258,7 @@ func (b *batches) answer(sequence uint64, resp *historyv1.ApplyResponse, indexes
 	return b.send(&historyv1.ApplyStreamResponse{Sequence: sequence, Result: resp, Indexes: indexes})
 }
 
-// part is what one node of the cache has of a batch.
+// nodeShare is what one node of the cache has of a batch.
 type nodeShare struct {
 	indexes []uint32 // in the batch, ascending
 	req     *report.Batch

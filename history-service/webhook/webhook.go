@@ -212,7 +212,7 @@ func (s *Sender) deliver(ctx context.Context, batch []Event) {
 	}
 }
 
-// settle counts a batch as delivered or, with an error, as dead. The log names no user.
+// countDelivered counts a batch as delivered or, with an error, as dead. The log names no user.
 func (s *Sender) countDelivered(batch []Event, err error) {
 	s.mu.Lock()
 	s.underway = 0

@@ -18,7 +18,7 @@ type batch struct {
 	// latest gives each report the time of the record that it meets, if that is later: a
 	// delete without a time of its own covers what its user sees, whatever the clocks.
 	latest bool
-	// whole says that the reports are whole records, of an import. Their keys are always loaded
+	// imported says that the reports are whole records, of an import. Their keys are always loaded
 	// from the cache: a hold does not know of clears.
 	imported bool
 	// section is the uid of the section that is written to, empty for the sections of the reports' types.
@@ -56,7 +56,7 @@ type group struct {
 	lost       bool            // a write lost against another writer
 	unshared   bool            // no cache, hold or reader has next: it may be changed
 	visible    bool            // the key had a record that readers saw
-	granted    grant           // the etag that an event of the batch has matched, see below
+	granted    grant           // the etag that an event of the batch has matched, in fold.go
 
 	written *history.Record // what the cache holds since; nil when nothing was written
 	ended   bool            // an event ended the viewing

@@ -416,7 +416,7 @@ func (w *Writer) Erase(ctx context.Context, req *historyv1.EraseRequest) (*histo
 // How long, and how often, an erasure looks whether a job has archived the clear marks.
 const eraseWait, eraseLook = time.Minute, 100 * time.Millisecond
 
-// left returns what is left of an erasure. It waits until a job has archived the clear marks: a job gives them back to a cache that comes
+// remaining returns what is left of an erasure. It waits until a job has archived the clear marks: a job gives them back to a cache that comes
 // back without them, and nobody else might.
 func (w *Writer) remaining(ctx context.Context, sections []string, until int64) (left map[string]int, err error) {
 	for end := time.Now().Add(eraseWait); ; {

@@ -256,38 +256,6 @@ func (w *Writer) foldArchived(ctx context.Context, groups []*group) (unanswered 
 // not take the room that a record has for them, nor be counted among those beyond it.
 func (g *group) cut(r *history.Record) *history.Record { return g.user.Cut(r, g.key.Object.Type) }
 
-// fold adds the events to g.next and decides the status of each. A record that does not change is
-// not written, with one exception: an answer that says "the record has this event already" is an
-// acknowledgement. Where the record is not archived yet, it is written again, so that
-// the answer relies on a write of its own and not on one that another service never saw confirmed.
-func (g *group) fold() {
-	g.unshared = false
-	g.visible = g.next.Visible(g.key.Object, &g.user) != nil
-	g.granted = grant{}
-	cleared := g.user.ClearedAt(g.key.Object.Type)
-	for _, i := range g.reports {
-		g.batch.reports[i].Status = g.add(i, cleared)
-	}
-	g.done = g.next == nil || history.Same(g.next, g.before())
-	g.keep()
-	if g.done && g.next != nil && !g.base.Settled() && g.relied() {
-		g.done, g.beginsHold = false, true
-	}
-}
-
-// relied reports whether an answer says that the record has an event. Of a class that keeps changes only, what this service
-// has written itself is enough, and need not be written again.
-func (g *group) relied() bool {
-	c := g.batch.rules.ClassOf(g.key.Object.Type)
-	if c != nil && c.ChangesOnly && g.base != nil && g.held.Record != nil && history.SameContent(g.base.Revision, g.held.Record.Revision) {
-		return false
-	}
-	return g.base != nil && slices.ContainsFunc(g.reports, func(i int) bool {
-		s := g.batch.reports[i].Status
-		return s == historyv1.Status_STATUS_UNCHANGED || s == historyv1.Status_STATUS_STALE
-	})
-}
-
 // store writes the groups to the cache. A write that loses against another writer of the same key is
 // made again from that writer's record, [read.MaxTries] times in all.
 func (w *Writer) store(ctx context.Context, b *batch) {

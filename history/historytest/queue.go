@@ -90,8 +90,10 @@ func (q queueCase) commitOver() {
 	if err := old.Commit(q.Context(), got[len(got)-1]); err == nil {
 		q.Error("a commit succeeded after its generation")
 	}
-	if d, err := old.Fetch(q.Context()); err == nil {
-		q.Errorf("a fetch after its generation returned %d keys", len(d.Keys))
+	ctx, cancel := context.WithTimeout(q.Context(), patience)
+	defer cancel()
+	if d, err := old.Fetch(ctx); err == nil || ctx.Err() != nil {
+		q.Errorf("a fetch after its generation: %d keys, error %v; want an error at once", len(d.Keys), err)
 	}
 	q.same(q.receive(len(keys), true), keys)
 }

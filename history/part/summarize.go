@@ -70,15 +70,15 @@ func (p *Reader) Summarize(s Summing) (Plan, error) {
 // summer makes a plan of summaries.
 type summer struct {
 	Summing
-	old    *Reader
-	user   history.User
-	items  map[string]*history.Item // not counted yet, by object
-	hashes []uint64                 // of the objects of all items
+	old      *Reader
+	user     history.User
+	items    map[string]*history.Item // not counted yet, by object
+	hashes   []uint64                 // of the objects of all items
 	removals map[history.Object]int64 // when these were deleted, of those that were
-	chunks []rolling                // the old ones
-	fresh  []history.Summary        // in no chunk yet
-	listed []Info                   // the new list
-	new    []Encoded
+	chunks   []rolling                // the old ones
+	fresh    []history.Summary        // in no chunk yet
+	listed   []Info                   // the new list
+	new      []Encoded
 }
 
 // add adds the summary of an object to the new ones, with its record counted.

@@ -391,7 +391,7 @@ func (e *Engines) Fit(name string, fit func(context.Context) error, allowed bool
 	one.fit, one.allowed = fit, allowed
 }
 
-// watchFit asks for the settings until ctx is done.
+// keepJudging asks for the settings until ctx is done.
 func (e *engine) keepJudging(ctx context.Context, all *Engines) {
 	t := time.NewTicker(fitEvery)
 	defer t.Stop()

@@ -1850,7 +1850,7 @@ func (x *ViewingsResponse) GetSessions() []*Session {
 	return nil
 }
 
-// Session is one viewing of an object. Of those before the newest 17 only when they ended is
+// Session is what readers see of one viewing of an object. Of those before the newest 17 only when they ended is
 // known, what was watched and when they were completed.
 type Session struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
