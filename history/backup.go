@@ -59,13 +59,13 @@ func (r *Record) Regain(back *Record, p Pause) *Record {
 	return &m
 }
 
-// RemovedAsOf returns r as it is beside a history that does not know of the delete before it, or of the clear: as of a removal up to the
-// given time. Nothing comes back that r had lost by its own removal, and what was brought back after that stays.
-func (r *Record) RemovedAsOf(to int64) *Record {
+// WithoutRemoval returns r as it is beside a history that does not know of the removal before it, nor of a restore after that: what
+// was brought back is as of when it was played. Nothing comes back that r had lost by the removal.
+func (r *Record) WithoutRemoval() *Record {
 	m := *r
 	m.Watches = r.counted()
-	m.RemovedAt, m.Restored = to, r.Restored && to > 0
-	if m.Original.Time() > to {
+	m.RemovedAt, m.Restored = 0, false
+	if m.Original != 0 {
 		m.Version, m.Original = m.Original, 0
 	}
 	return &m

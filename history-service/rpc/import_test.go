@@ -539,6 +539,51 @@ func TestImportAcrossAForeignDelete(t *testing.T) {
 	}
 }
 
+// TestImportOfWhatWasRestoredElsewhere: what another history has removed and brought back is as old here as when it was played. So it is
+// no newer than what was reported here since, and what was removed here stays removed.
+func TestImportOfWhatWasRestoredElsewhere(t *testing.T) {
+	clearUntil := func(t *testing.T, s *rpc.Server, uid string, ago int64) {
+		t.Helper()
+		if _, err := s.Clear(t.Context(), &historyv1.ClearRequest{Uid: uid, UntilMs: start - ago}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, tt := range map[string]struct {
+		act  func(*testing.T, *rpc.Server)
+		want counts
+		at   int64 // the position afterwards, 0 for no record
+	}{
+		"newer here":   {func(t *testing.T, s *rpc.Server) { apply(t, s, beat("bob/film", stop, 2_000_000, 40)) }, counts{stored: 1}, 40_000},
+		"cleared here": {func(t *testing.T, s *rpc.Server) { clearUntil(t, s, "bob", 3_000_000) }, counts{cleared: 1}, 0},
+		"cleared here, newer since": {func(t *testing.T, s *rpc.Server) {
+			clearUntil(t, s, "bob", 3_000_000)
+			apply(t, s, beat("bob/film", stop, 2_000_000, 40))
+		}, counts{cleared: 1}, 40_000},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newHouse(t)
+			s := h.service(t)
+			apply(t, s, beat("ann/film", stop, 5_000_000, 70))
+			backup := export(t, s, "ann")
+			clearUntil(t, s, "ann", 1000)
+			wantCounts(t, "restore", imports(t, s, restored("ann", backup...)), counts{stored: 1})
+			lines := export(t, s, "ann")
+			tt.act(t, s)
+			wantCounts(t, "import", imports(t, s, backupOf("bob", lines...)), tt.want)
+			if got := point(t, s, "bob", "film"); got.GetPositionMs() != tt.at {
+				t.Errorf("bob has %v, want it at %d", got, tt.at)
+			}
+			if tt.at != 0 {
+				return
+			}
+			wantCounts(t, "restore here", imports(t, s, restored("bob", lines...)), counts{stored: 1})
+			if got := point(t, s, "bob", "film"); got.GetPositionMs() != 70_000 || got.GetPlayedMs() != start-5_000_000 {
+				t.Errorf("bob has %v", got)
+			}
+		})
+	}
+}
+
 // TestRestoreOfAViewingThatGoesOn: one session goes on over a delete, a pause that it does not count, and a restore.
 func TestRestoreOfAViewingThatGoesOn(t *testing.T) {
 	for _, counted := range []int64{0, 2000} { // of the pause, by the player

@@ -204,15 +204,16 @@ func (g *group) restored(r *history.Record, cleared int64) bool {
 
 // importable returns the part of an imported record that is folded in: without what was deleted or cleared here, or with all of it
 // where the record is to be restored. It returns nil where nothing is left. A delete that only the other history knows of
-// removes nothing here: it comes along only where this history has nothing of the object.
+// removes nothing here: it comes along only where this history has nothing of the object. What was brought back there after it is
+// as of when it was played, so that what was removed here since stays removed.
 func (g *group) importable(r *report.Report, cleared int64) *history.Record {
 	cut, whole := cleared, r.Whole
 	if g.next != nil {
 		cut = max(cut, g.next.RemovedAt)
 	}
 	alone := g.next == nil || g.next.Deleted()
-	if !alone && whole.RemovedAt > cut {
-		whole = whole.RemovedAsOf(cut)
+	if whole.RemovedAt > cut && (!alone || cut > 0 && whole.Restored) {
+		whole = whole.WithoutRemoval()
 	}
 	switch {
 	case !r.Restore:
