@@ -168,7 +168,7 @@ func (e *Event) BoundWatched(p Pause, r *Record, cleared int64) (unrecorded int6
 	if e.Watched == 0 || p.Changed() <= e.StartedAt && !restored {
 		return 0 // as mostly, and Clamp has looked at the rest
 	}
-	said, known := e.Watched, p.Within(e.StartedAt, e.At) > 0 || restored
+	reported, known := e.Watched, p.Within(e.StartedAt, e.At) > 0 || restored
 	if known {
 		since := e.StartedAt
 		if r != nil {
@@ -177,7 +177,7 @@ func (e *Event) BoundWatched(p Pause, r *Record, cleared int64) (unrecorded int6
 		if !restored && p.Within(cleared, e.At) > 0 { // without a pause [Record.Watched] takes off what is from before
 			since = max(since, cleared)
 		}
-		e.Watched = min(said, e.playableSince(since, p))
+		e.Watched = min(reported, e.playableSince(since, p))
 	}
 	var watches []WatchedTime
 	if r != nil {
@@ -191,14 +191,14 @@ func (e *Event) BoundWatched(p Pause, r *Record, cleared int64) (unrecorded int6
 			e.Watched = min(e.Watched, w.Watched+e.playableSince(w.At, p))
 		}
 		if w.Unrecorded > 0 { // in a pause that is perhaps not remembered any more
-			e.Watched = min(e.Watched, max(w.Watched, said-w.Unrecorded))
+			e.Watched = min(e.Watched, max(w.Watched, reported-w.Unrecorded))
 		}
 		if w.At <= e.At {
 			unrecorded = max(unrecorded, w.Unrecorded)
 		}
 	}
 	e.Watched = max(e.Watched, 1)
-	return max(unrecorded, said-e.Watched)
+	return max(unrecorded, reported-e.Watched)
 }
 
 func (e *Event) playableSince(at int64, p Pause) int64 {

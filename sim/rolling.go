@@ -33,7 +33,7 @@ type rolling struct {
 	store  *hbasefake.Store
 	after  time.Duration
 	begun  bool
-	noted  map[string]bool  // users with many live records, guarded by w.mu
+	long  map[string]bool  // users with many live records, guarded by w.mu
 	reader *hbase.Archive   // of the judge
 	erased map[string]int64 // users of whom all up to a time was removed, guarded by w.mu
 }
@@ -61,7 +61,7 @@ var compressed = func() (all []parts.Encoded) {
 func newRolling(w *World) *rolling {
 	d := &dice{w.src.draw(streamSeed)}
 	_ = compressed
-	r := &rolling{w: w, store: hbasefake.New(time.Now), noted: make(map[string]bool), erased: make(map[string]int64)}
+	r := &rolling{w: w, store: hbasefake.New(time.Now), long: make(map[string]bool), erased: make(map[string]int64)}
 	r.look()
 	if r.after = [...]time.Duration{500 * time.Millisecond, 500 * time.Millisecond, 5 * time.Second}[d.n(3)]; !d.one(3) {
 		r.begin(time.Unix(1, 0))
@@ -240,7 +240,7 @@ func (d rolledDoor) Tidy(ctx context.Context, uid string) (time.Duration, error)
 func (d rolledDoor) Note(_ context.Context, uid string) error {
 	d.w.mu.Lock()
 	defer d.w.mu.Unlock()
-	d.w.rolling.noted[uid] = true
+	d.w.rolling.long[uid] = true
 	return nil
 }
 
@@ -248,10 +248,10 @@ func (d rolledDoor) TakeNotes(ctx context.Context, buckets []history.Bucket, _ i
 	err = d.read(ctx, "notes", history.Key{}, func() {
 		d.w.mu.Lock()
 		defer d.w.mu.Unlock()
-		for _, uid := range slices.Sorted(maps.Keys(d.w.rolling.noted)) {
+		for _, uid := range slices.Sorted(maps.Keys(d.w.rolling.long)) {
 			if slices.Contains(buckets, history.BucketOf(uid)) {
 				uids = append(uids, uid)
-				delete(d.w.rolling.noted, uid)
+				delete(d.w.rolling.long, uid)
 			}
 		}
 	})

@@ -15,7 +15,7 @@ import (
 func start(t *testing.T, name string) *engine.Engine {
 	t.Helper()
 	if _, err := exec.LookPath("redis-cli"); err != nil {
-		t.Skip("redis-cli is not on the PATH")
+		t.Fatal("redis-cli is not on the PATH, where make e2e has it")
 	}
 	e, err := engine.Open(name, engine.Config{Dir: t.TempDir(), PortBase: 21000})
 	if err != nil {

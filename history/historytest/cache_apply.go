@@ -191,16 +191,16 @@ func applyConcurrently(c *cacheCase) {
 	var want *history.Record
 	var wg sync.WaitGroup
 	for w := range writers {
-		said := make([]*history.Record, events)
-		for i := range said {
+		deltas := make([]*history.Record, events)
+		for i := range deltas {
 			e := history.Event{
 				Kind: history.KindFinish, At: c.start + int64(i*writers+w), Position: int64(6000 + (i*writers+w)%150),
 				Duration: 7000, Session: fmt.Sprintf("s%d", w), Device: fmt.Sprintf("d%d", w),
 			}
-			said[i] = e.Record()
-			want = history.Merge(want, said[i])
+			deltas[i] = e.Record()
+			want = history.Merge(want, deltas[i])
 		}
-		wg.Go(func() { c.foldAll(k, said) })
+		wg.Go(func() { c.foldAll(k, deltas) })
 	}
 	wg.Wait()
 	if got := c.load(k).Record; !history.Same(got, want) {
@@ -208,9 +208,9 @@ func applyConcurrently(c *cacheCase) {
 	}
 }
 
-func (c *cacheCase) foldAll(k history.Key, said []*history.Record) {
+func (c *cacheCase) foldAll(k history.Key, deltas []*history.Record) {
 	var seen *history.Record
-	for _, r := range said {
+	for _, r := range deltas {
 		for {
 			w := history.Write{Key: k, Record: revise(history.Merge(seen, r))}
 			if seen != nil {

@@ -124,7 +124,7 @@ func firstOfUsers(c *daysCase) {
 
 func firstOfCallers(c *daysCase) {
 	uid := c.user()
-	var told atomic.Int32
+	var firsts atomic.Int32
 	var callers sync.WaitGroup
 	for n := range 8 {
 		callers.Go(func() {
@@ -134,14 +134,14 @@ func firstOfCallers(c *daysCase) {
 						c.Errorf("See: %v", s.Err)
 					}
 					if s.First {
-						told.Add(1)
+						firsts.Add(1)
 					}
 				}
 			}
 		})
 	}
 	callers.Wait()
-	if got := told.Load(); got != 2 {
+	if got := firsts.Load(); got != 2 {
 		c.Errorf("of two days %d callers were told that it was the first time, want one each", got)
 	}
 	if got := c.pending(c.Context(), uid); len(got) != 2 {

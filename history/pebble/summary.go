@@ -215,7 +215,7 @@ type summing struct {
 
 // dropCounted notes users with old records, and drops the expired records that the sweep before has counted.
 func (s *summing) dropCounted(drop dropper) dropper {
-	noted := ""
+	last := ""
 	return func(e *edit, key, value []byte) (bool, error) {
 		version := peek(value).version
 		if key[len(key)-1] == endOfUID || version == 0 || version.Time() >= s.began-history.SummaryAge {
@@ -225,8 +225,8 @@ func (s *summing) dropCounted(drop dropper) dropper {
 		if !s.archive.db.config.Rules.Summarized(uid) {
 			return drop(e, key, value)
 		}
-		if noted != uid {
-			noted = uid
+		if last != uid {
+			last = uid
 			s.aging = append(s.aging, uid)
 		}
 		if version.Time() >= s.before || s.failed[uid] {
@@ -332,7 +332,7 @@ func (a *Archive) noteSummaries(uid string) {
 	}
 }
 
-// summarizeNext summarizes the next users that were noted. After a failure the sweep comes to them again.
+// summarizeNext summarizes the next users that were last. After a failure the sweep comes to them again.
 func (d *DB) summarizeNext(ctx context.Context) {
 	for notes, all := range map[*part.Notes]bool{&d.removals: true, &d.old: false} {
 		uid, ok := notes.Take(d.now())

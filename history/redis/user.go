@@ -102,11 +102,11 @@ var _ history.Notes = (*Cache)(nil)
 // Note adds a note as [history.Notes] says. Of a bucket that has too many one goes.
 func (c *Cache) Note(ctx context.Context, uid string) error {
 	key := longKey(history.BucketOf(uid))
-	noted := goredis.NewIntCmd(ctx, "scard", key)
+	notes := goredis.NewIntCmd(ctx, "scard", key)
 	cmds := []goredis.Cmder{
-		goredis.NewIntCmd(ctx, "sadd", key, uid), goredis.NewIntCmd(ctx, "expire", key, int64(noteTTL.Seconds())), noted,
+		goredis.NewIntCmd(ctx, "sadd", key, uid), goredis.NewIntCmd(ctx, "expire", key, int64(noteTTL.Seconds())), notes,
 	}
-	if pipeline(ctx, c, cmds); firstErr(cmds) == nil && noted.Val() > mostNotes {
+	if pipeline(ctx, c, cmds); firstErr(cmds) == nil && notes.Val() > mostNotes {
 		pipeline(ctx, c, []goredis.Cmder{goredis.NewStringCmd(ctx, "spop", key)})
 	}
 	return unavailable("note", firstErr(cmds))
@@ -181,10 +181,10 @@ func (c *Cache) Held(ctx context.Context, uid string, until int64) (map[string]i
 	named := goredis.NewStringCmd(ctx, "hget", stateKey(uid), "log")
 	log := goredis.NewStringSliceCmd(ctx, "zrange", logKey(uid), 0, -1)
 	seen := goredis.NewIntCmd(ctx, "hexists", stateKey(uid), "seen")
-	noted := goredis.NewIntCmd(ctx, "sismember", longKey(b), uid)
+	notes := goredis.NewIntCmd(ctx, "sismember", longKey(b), uid)
 	state := goredis.NewFloatCmd(ctx, "zscore", dirtyKey(b), history.UserKey(uid).String())
-	pipeline(ctx, c, []goredis.Cmder{members, named, log, seen, noted, state})
-	if err := counting(firstErr([]goredis.Cmder{members, log, seen, noted})); err != nil {
+	pipeline(ctx, c, []goredis.Cmder{members, named, log, seen, notes, state})
+	if err := counting(firstErr([]goredis.Cmder{members, log, seen, notes})); err != nil {
 		return nil, err
 	}
 	marks, err := c.marksOf(ctx, uid, members.Val())
@@ -202,7 +202,7 @@ func (c *Cache) Held(ctx context.Context, uid string, until int64) (map[string]i
 	}
 	entries := log.Val()
 	if until == 0 {
-		places["cache: days"], places["cache: notes"] = int(seen.Val()), int(noted.Val())
+		places["cache: days"], places["cache: notes"] = int(seen.Val()), int(notes.Val())
 	} else if len(entries) > 0 && entries[0] == named.Val() {
 		entries = nil // a clear ends the log: this one began after it
 	}
