@@ -33,7 +33,7 @@ type rolling struct {
 	store  *hbasefake.Store
 	after  time.Duration
 	begun  bool
-	long  map[string]bool  // users with many live records, guarded by w.mu
+	long   map[string]bool  // users with many live records, guarded by w.mu
 	reader *hbase.Archive   // of the judge
 	erased map[string]int64 // users of whom all up to a time was removed, guarded by w.mu
 }
