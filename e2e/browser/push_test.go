@@ -238,6 +238,34 @@ func TestFollowThenPlay(t *testing.T) {
 	v.until("!document.querySelector('#conflict').checkVisibility() && document.querySelector('#clip').currentTime > 5401")
 }
 
+// TestCloseAfterAnotherWentOn closes a player that is paused after another device went on, or after the record was deleted: that is
+// nothing to go back to.
+func TestCloseAfterAnotherWentOn(t *testing.T) {
+	for name, act := range map[string]func(*world){
+		"went on": func(w *world) { w.report(entry{id: "100", title: "Low Tide", position: 8 * time.Minute}) },
+		"deleted": func(w *world) { w.ask(http.MethodDelete, "/v1/history/1/100", nil, &struct{}{}) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			v := w.open(w.signedIn(clip))
+			v.live()
+			v.click("#play")
+			v.until("document.querySelector('#watched').textContent >= '0:11'") // the session is old enough to take a place away
+			v.click("#play")
+			w.reaches("100", "paused", 10*time.Second)
+			v.until("document.querySelector('#waiting').textContent === '0'")
+			v.do(chromedp.Evaluate[chromedp.Void]("document.querySelector('#elsewhere-text').textContent = 'not heard of yet'"))
+			act(w)
+			v.until("document.querySelector('#elsewhere-text').textContent !== 'not heard of yet'")
+			v.do(chromedp.Navigate(w.at("/")))
+			v.live()
+			if r := w.point("100"); name == "deleted" && r != nil || name != "deleted" && r.PositionMS != (8*time.Minute).Milliseconds() {
+				t.Errorf("afterwards: %+v", r)
+			}
+		})
+	}
+}
+
 // TestUnknownLength: the clip of something whose length nobody knows ends somewhere, which says nothing of that.
 func TestUnknownLength(t *testing.T) {
 	w := newWorld(t)

@@ -148,6 +148,7 @@ function elsewhere(record) {
 function conflict(record) {
   learn(record);
   asked = record;
+  stopped = (record.resume_ms ?? 0) / 1000;
   reporter.hold();
   offer('#resumed', '');
   offer('#elsewhere', '');
@@ -175,7 +176,7 @@ function decided(here) {
 function forgotten() {
   offer('#resumed', '');
   offer('#elsewhere', '');
-  if (asked) decided(true);
+  if (asked) decided(!media.paused); // else nothing is said of a place that is gone
 }
 
 /** Names this window, so that the others know it: the same over reloads. */
@@ -248,6 +249,7 @@ find('#over', HTMLButtonElement).onclick = () => {
 };
 find('#incognito', HTMLInputElement).onchange = (e) => (reporter.incognito = /** @type {HTMLInputElement} */ (e.target).checked);
 media.addEventListener('loadedmetadata', () => {
+  problems.forget((name, _, what) => what === t('The clip cannot be played'));
   if (beginning) go(beginning);
   enable();
 });

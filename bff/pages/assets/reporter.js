@@ -23,6 +23,9 @@ export class Reporter {
   #began = '';
   #fastest = 1;
   #at = 0; // of the last report
+  #loaded = false; // the element was, in this viewing
+  /** @type {any} the last report */
+  #said = null;
   /** @type {number | null} */
   #last = null; // seconds, while it plays on
   #over = new AbortController();
@@ -86,13 +89,14 @@ export class Reporter {
     this.#held = true;
   }
 
-  /** Goes on. @param {boolean} here whether where it is now is what counts */
+  /** Goes on. @param {boolean} here whether where it is now is what counts, also where the viewing has ended there */
   release(here) {
     const ended = this.#unsaid;
     this.#held = false;
     this.#unsaid = '';
-    if (here && !ended) this.#sought();
     if (here && ended) this.#report(ended);
+    else if (here && this.#session) this.#sought();
+    else if (here && this.#said) this.#client.report({ ...this.#said, event_time: this.#time(Date.now()) });
     if (ended) this.#session = '';
   }
 
@@ -113,6 +117,7 @@ export class Reporter {
     this.#began = new Date().toISOString();
     this.watched = 0;
     this.#fastest = this.#media.playbackRate;
+    this.#loaded = false;
     this.#report('start');
   }
 
@@ -140,24 +145,31 @@ export class Reporter {
   /** @param {string} kind */
   #report(kind) {
     if (!this.#session || this.#held) return;
-    if (kind !== 'start' && this.#media.readyState === 0) return; // it is loaded anew, and nowhere
+    if (this.#media.readyState > 0) this.#loaded = true;
+    else if (this.#loaded) return; // it is loaded anew, and nowhere
     const { currentTime, duration } = this.#media;
     const { excerpt, ...about } = this.#about;
     const position = Math.round(currentTime * 1000);
     const length = Math.max(excerpt ? 0 : Math.round(duration * 1000), about.duration_ms ?? 0);
-    const now = Date.now();
-    this.#at = now > this.#at || now < this.#at - 1000 ? now : this.#at + 1; // no two at the same time
-    this.#client.report({
+    const pausedThen = kind === 'stop' && this.#said?.kind === 'pause' && this.#said.session === this.#session;
+    this.#said = {
       ...about,
       kind,
       position_ms: position <= longest ? position : 0, // of a stream that counts from long ago
       duration_ms: length <= longest ? length : 0, // of a live one it is infinite, or some very large number
-      event_time: new Date(this.#at).toISOString(),
+      event_time: this.#time(pausedThen ? this.#at : Date.now()), // what others have done since the pause is later than the stop
       session: this.#session,
       started_at: this.#began,
       watched_ms: Math.round(this.watched),
       speed: Math.min(Math.max(this.#fastest, slowest), fastest),
       ...(this.#incognito && { incognito: true }),
-    });
+    };
+    this.#client.report(this.#said);
+  }
+
+  /** The time of a report: no two have the same. @param {number} now */
+  #time(now) {
+    this.#at = now > this.#at || now < this.#at - 1000 ? now : this.#at + 1;
+    return new Date(this.#at).toISOString();
   }
 }

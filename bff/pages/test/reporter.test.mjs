@@ -100,6 +100,25 @@ test('an end while nothing is said is said when the user stays', () => {
   }
 });
 
+test('the stop of a viewing that was paused is of the time of the pause', async () => {
+  const { reports, reporter } = reportsOf({});
+  await new Promise((resolve) => setTimeout(resolve, 20));
+  reporter.end();
+  const [pause, stop] = reports.slice(-2).map(({ kind, event_time: time }) => ({ kind, at: Date.parse(time) }));
+  assert.deepEqual([pause.kind, stop.kind, stop.at - pause.at], ['pause', 'stop', 1]);
+});
+
+test('to stay after the viewing has ended says its end once more', () => {
+  const { reports, reporter, media } = reportsOf({});
+  media.ended = true;
+  media.tell('ended');
+  reporter.hold(); // the answer to that was the question
+  reporter.release(true);
+  const [first, again] = reports.slice(-2);
+  assert.deepEqual([first.kind, again.kind, again.session], ['finish', 'finish', first.session]);
+  assert.ok(again.event_time > first.event_time);
+});
+
 test('an element that is loaded anew is nowhere meanwhile', () => {
   const { reports, media, reporter } = reportsOf({ readyState: 4 });
   Object.assign(media, { currentTime: 0, readyState: 0 });
