@@ -157,6 +157,43 @@ func TestRestoreIntoWhatWentOn(t *testing.T) {
 	})
 }
 
+// TestRegain: a session goes on over a removal, and recording is off for a while. It has played 20 s since, and said 60 s more.
+func TestRegain(t *testing.T) {
+	since := history.Pause{Since: epoch + 120_000, Until: epoch + 130_000}
+	before := history.Pause{Since: epoch + 50_000, Until: epoch + 60_000}
+	for name, tt := range map[string]struct {
+		pause           history.Pause
+		at, played      int64 // of the backup
+		own, brought    bool  // whether either record was restored
+		watched, beyond int64
+	}{
+		"off since":                     {since, 80_000, 10_000, false, true, 30_000, 50_000},
+		"the backup has more":           {since, 80_000, 90_000, false, true, 80_000, 0},
+		"the backup is from later":      {since, 104_000, 10_000, false, true, 26_000, 54_000},
+		"off before the removal":        {before, 80_000, 10_000, false, true, 20_000, 60_000},
+		"an import brings nothing back": {since, 80_000, 10_000, false, false, 20_000, 60_000},
+		"it was restored already":       {since, 80_000, 10_000, true, true, 20_000, 60_000},
+	} {
+		r := &history.Record{RemovedAt: epoch + 100_000, Restored: tt.own, Watches: []history.WatchedTime{{At: epoch + 200_000, Viewing: 7, Watched: 20_000, Unrecorded: 60_000}}}
+		back := &history.Record{Restored: tt.brought, Watches: []history.WatchedTime{{At: epoch + tt.at, Viewing: 7, Watched: tt.played}, {At: epoch + tt.at, Viewing: 8, Watched: 99_000}}}
+		if got := r.Regain(back, tt.pause).Watches[0]; got.Watched != tt.watched || got.Unrecorded != tt.beyond {
+			t.Errorf("%s: got %d and %d beyond, want %d and %d", name, got.Watched, got.Unrecorded, tt.watched, tt.beyond)
+		}
+		if r.Watches[0].Watched != 20_000 {
+			t.Errorf("%s: the record itself was changed", name)
+		}
+	}
+}
+
+// TestWithoutRemoval: nothing says any more that the record was removed, or brought back.
+func TestWithoutRemoval(t *testing.T) {
+	played := (&history.Event{Kind: history.KindStop, At: epoch, Position: 5000, Duration: 9000}).Record()
+	got := played.Restore(epoch + 7000).WithoutRemoval()
+	if !reflect.DeepEqual(got, played) {
+		t.Errorf("got  %+v\nwant %+v", got, played)
+	}
+}
+
 // TestRestoredInOrder: of a whole history, what was played later comes back as later.
 func TestRestoredInOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

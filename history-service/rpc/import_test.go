@@ -440,6 +440,12 @@ func TestImportWhilePaused(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantCounts(t, "from before the pause", imports(t, s, restored("ann", backup[0])), counts{stored: 1})
+
+	backup = export(t, s, "ann") // of what was brought back during the next pause
+	h.clock.Add(-500)
+	record(t, s, "eve", start-500)
+	h.clock.Store(start + 10_000)
+	wantCounts(t, "restored during the pause, played before it", imports(t, s, backupOf("eve", backup...)), counts{stored: 1})
 }
 
 // TestImportInOutage: nothing is decided about what a store did not answer for.
@@ -537,6 +543,45 @@ func TestImportAcrossAForeignDelete(t *testing.T) {
 	if got := point(t, s, "ann", "film"); got.GetPlays() != 1 {
 		t.Errorf("what comes late from before the foreign delete is lost: %v", got)
 	}
+}
+
+// TestImportAcrossDeletes: an object was deleted here, and later in the history that is imported. What comes late from between the two
+// was deleted in neither of the histories that have it.
+func TestImportAcrossDeletes(t *testing.T) {
+	for _, restore := range []bool{false, true} {
+		h := newHouse(t)
+		s := h.service(t)
+		for uid, ago := range map[string]int64{"ann": 5_000_000, "bob": 3_000_000} {
+			apply(t, s, beat(uid+"/film", stop, 6_000_000, 10))
+			if _, err := s.Delete(t.Context(), &historyv1.DeleteRequest{Uid: uid, Objects: []*historyv1.Object{{Id: "film", Type: 1}}, AtMs: start - ago}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		apply(t, s, beat("bob/film", stop, 1_000_000, 20))
+		req := backupOf("ann", export(t, s, "bob")...)
+		req.Restore = restore
+		wantCounts(t, "import", imports(t, s, req), counts{stored: 1})
+		late := beat("ann/film", finish, 4_000_000, 100)
+		late.Session = "late"
+		apply(t, s, late)
+		want(t, s, "film", exact{20, 100, 1})
+		wantCounts(t, "again", imports(t, s, req), counts{unchanged: 1})
+	}
+}
+
+// TestRestoreOfWhatIsLeft: of a record that goes on after a clear only what is from before it is brought back. So what comes late from
+// the moment after the clear still counts.
+func TestRestoreOfWhatIsLeft(t *testing.T) {
+	h := newHouse(t)
+	s := h.service(t)
+	apply(t, s, viewing("s1", "bob/film", 5_000_000, 100), beat("bob/film", stop, 2_000_000, 20))
+	if _, err := s.Clear(t.Context(), &historyv1.ClearRequest{Uid: "ann", UntilMs: start - 3_000_000}); err != nil {
+		t.Fatal(err)
+	}
+	wantCounts(t, "restore", imports(t, s, restored("ann", export(t, s, "bob")...)), counts{stored: 1})
+	want(t, s, "film", exact{20, 100, 1})
+	apply(t, s, viewing("s2", "ann/film", 3_000_000-1000, 100))
+	want(t, s, "film", exact{20, 100, 2})
 }
 
 // TestImportOfWhatWasRestoredElsewhere: what another history has removed and brought back is as old here as when it was played. So it is

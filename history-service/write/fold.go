@@ -204,21 +204,20 @@ func (g *group) restored(r *history.Record, cleared int64) bool {
 
 // importable returns the part of an imported record that is folded in: without what was deleted or cleared here, or with all of it
 // where the record is to be restored. It returns nil where nothing is left. A delete that only the other history knows of
-// removes nothing here: it comes along only where this history has nothing of the object. What was brought back there after it is
-// as of when it was played, so that what was removed here since stays removed.
+// removes nothing here: it comes along only where nothing of the object was ever reported or removed. What was brought back there after
+// it is as of when it was played, so that what was removed here since stays removed.
 func (g *group) importable(r *report.Report, cleared int64) *history.Record {
 	cut, whole := cleared, r.Whole
 	if g.next != nil {
 		cut = max(cut, g.next.RemovedAt)
 	}
-	alone := g.next == nil || g.next.Deleted()
-	if whole.RemovedAt > cut && (!alone || cut > 0 && whole.Restored) {
+	if whole.RemovedAt > cut && (g.next != nil || cut > 0) {
 		whole = whole.WithoutRemoval()
 	}
 	switch {
 	case !r.Restore:
 		return whole.After(cut)
-	case alone && cut > 0 && whole.Version.Time() <= cut:
+	case (g.next == nil || g.next.Deleted()) && whole.Version.Time() <= cut:
 		return whole.Restore(history.RestoredAt(whole.PlayedAt(), cut))
 	}
 	return whole.Restore(cut)
