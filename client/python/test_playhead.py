@@ -8,6 +8,7 @@ pytest runs them as well. The secret is that of --token-secret-file; each test h
 import base64
 import hashlib
 import hmac
+import http.client
 import io
 import json
 import os
@@ -268,6 +269,30 @@ class AgainstAFailingEdge(unittest.TestCase):
         with self.assertRaises(Unsent):
             self.user.report(*self.beats)
         self.assertEqual(reached, [])
+
+    def test_export_that_broke_off(self):
+        lines = [b'{"version":1}\n', b'{"version":1,"user":"ann"}\n']
+        body = b"".join(lines)
+        head = b"HTTP/1.1 200 OK\r\nContent-Type: application/x-ndjson\r\n%s\r\n\r\n"
+        chunked = head % b"Transfer-Encoding: chunked" + b"".join(b"%x\r\n%s\r\n" % (len(part), part) for part in lines) + b"0"
+        user, answer = Client(self.user._url, "t", patience=0), b""
+
+        class Proxy(BaseHTTPRequestHandler):
+            def do_GET(self):
+                self.wfile.write(answer)
+                self.close_connection = True
+
+            def log_message(self, *_):
+                pass
+
+        self.edge.RequestHandlerClass = Proxy
+        for whole, rest in (chunked, b"\r\n\r\n"), (head % b"Content-Length: %d" % len(body) + body, b""):
+            answer = whole + rest
+            self.assertEqual(list(user.export()), lines)
+            for end in range(len(whole)):
+                answer = whole[:end]
+                with self.assertRaises((Error, OSError, http.client.HTTPException), msg=f"cut at byte {end}: {answer[-30:]}"):
+                    list(user.export())
 
     def test_unsent(self):
         self.edge.answers = [lambda beats: (200, {}, [{"status": "stored"}, {"status": "unavailable"}] * 2)] + [lambda _: (503, {"Retry-After": "60"}, None)] * 2
