@@ -482,7 +482,7 @@ func TestEveryFieldOfAnAnswerToAPost(t *testing.T) {
 	want := &historyv1.Item{
 		Object: &historyv1.Object{Id: "100", Type: 2}, State: historyv1.State_STATE_PAUSED, EventTimeMs: 1772396100000,
 		PositionMs: 61000, DurationMs: 90000, FurthestMs: 70000, Plays: 3, CompletedAtMs: 1772396000000,
-		Session: "s", Device: "d", Meta: map[string]string{"a": "b"}, WatchedMs: 9, Incomplete: true, Etag: 31, ResumeMs: 61000, Completed: true,
+		Session: "s", Device: "d", Meta: map[string]string{"a": "b"}, WatchedMs: 9, Early: true, Incomplete: true, Etag: 31, ResumeMs: 61000, Completed: true,
 		PlayedMs: 1772396050000, DismissedMs: 1772396100001,
 	}
 	every(t, want, "next") // of /v1/continue

@@ -9,9 +9,12 @@ func (r *Record) Resume() int64 {
 	return at
 }
 
+// ResumesEarlier reports whether that is where an earlier event left off than the latest.
+func (r *Record) ResumesEarlier() bool { return r.Early && r.NonEarly.Version != 0 }
+
 // resume returns also when that was.
 func (r *Record) resume() (position, at int64) {
-	if r.Early && r.NonEarly.Version != 0 {
+	if r.ResumesEarlier() {
 		return r.within(r.NonEarly.Position), r.NonEarly.Version.Time()
 	}
 	return r.within(r.Position), r.PlayedAt()

@@ -225,7 +225,7 @@ func (d *batchDecoder) row(h *historyv1.Heartbeat) {
 		switch string(name) {
 		case "state":
 			h.Kind = d.state()
-		case "furthest_ms", "plays", "completed", "completed_at", "resume_ms", "watched_ms", "incomplete", "etag", "played_at", "dismissed_at", "next":
+		case "furthest_ms", "plays", "completed", "completed_at", "resume_ms", "watched_ms", "early", "incomplete", "etag", "played_at", "dismissed_at", "next":
 			d.in.Skip()
 		default:
 			d.field(h, name)

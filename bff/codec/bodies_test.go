@@ -136,7 +136,7 @@ func TestDecodeRow(t *testing.T) {
 	for state, kind := range states {
 		line, err := json.Marshal(codec.NewRecord(&historyv1.Item{
 			Object: &historyv1.Object{Id: "100", Type: 2}, State: state, EventTimeMs: 1772396100000, PositionMs: 61000, DurationMs: 90000,
-			FurthestMs: 70000, Plays: 3, CompletedAtMs: 1772396000000, Session: "s", Device: "d", Meta: map[string]string{"a": "b"}, WatchedMs: 9, Incomplete: true, Etag: 31,
+			FurthestMs: 70000, Plays: 3, CompletedAtMs: 1772396000000, Session: "s", Device: "d", Meta: map[string]string{"a": "b"}, WatchedMs: 9, Early: true, Incomplete: true, Etag: 31,
 		}))
 		if err != nil {
 			t.Fatal(err)

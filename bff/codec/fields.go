@@ -162,6 +162,7 @@ type Record struct {
 	Device      string            `json:"device,omitempty"`
 	Meta        map[string]string `json:"meta,omitempty"`
 	WatchedMS   int64             `json:"watched_ms,omitempty" doc:"Milliseconds of the object that were played, over all sessions that said so."`
+	Early       bool              `json:"early,omitempty" doc:"The player that reported last has only just begun, which takes nothing away: position_ms, resume_ms and completed are of the report before; state, session, device and event_time are its own."`
 	Incomplete  bool              `json:"incomplete,omitempty" doc:"There may be an older part that could not be read in time: plays, the furthest position and others may be less than they are."`
 	ETag        string            `json:"etag" doc:"Another one whenever anything else of the record is, but incomplete and next."`
 	DismissedAt string            `json:"dismissed_at,omitempty" format:"date-time" doc:"When the user removed it from what to go on with; absent once it was played again, or that was taken back."`
@@ -196,6 +197,7 @@ func NewRecord(it *historyv1.Item) *Record {
 		Device:      it.Device,
 		Meta:        it.Meta,
 		WatchedMS:   it.WatchedMs,
+		Early:       it.Early,
 		Incomplete:  it.Incomplete,
 		ETag:        formatETag(it.Etag),
 		DismissedAt: FormatTime(it.DismissedMs),

@@ -48,6 +48,8 @@ export interface HistoryRecord {
   device?: string;
   meta?: Record<string, string>;
   watched_ms?: number;
+  /** The device has only just begun: `position_ms`, `resume_ms` and `completed` are of the report before. */
+  early?: boolean;
   incomplete?: boolean;
   etag: string;
 }

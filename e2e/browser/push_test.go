@@ -170,6 +170,66 @@ func TestRemovedWhileAsked(t *testing.T) {
 	w.reaches("100", "playing", 100*time.Second)
 }
 
+// glances tells of a device that has only just begun: where the user stopped stays.
+func (w *world) glances(kind string) {
+	w.Helper()
+	now := time.Now().UTC()
+	body := fmt.Appendf(nil, `{"heartbeats":[{"object":{"id":"100","type":1},"kind":%q,"device":"Kitchen","session":"glance","position_ms":2000,"duration_ms":600000,"started_at":%q,"event_time":%q}]}`,
+		kind, now.Add(-2*time.Second).Format(time.RFC3339Nano), now.Format(time.RFC3339Nano))
+	w.ask(http.MethodPost, "/v1/heartbeats", body, &struct{}{})
+}
+
+// TestBegunElsewhere does not say that a device is where the user was before, or has completed what was completed long ago.
+func TestBegunElsewhere(t *testing.T) {
+	for _, position := range []time.Duration{5 * time.Minute, length} {
+		w := newWorld(t)
+		w.report(entry{id: "100", title: "Low Tide", position: position, age: time.Hour})
+		v := w.open(w.signedIn(clip))
+		v.live()
+		w.glances("progress")
+		v.says("#elsewhere", "Kitchen is playing this.")
+		v.until("!document.querySelector('#follow').checkVisibility()")
+		w.glances("stop")
+		v.until("!document.querySelector('#elsewhere').checkVisibility()")
+		w.report(entry{id: "100", title: "Low Tide", position: 6 * time.Minute})
+		v.says("#elsewhere", "Living room left this at 6:00.")
+		w.glances("progress")
+		v.do(chromedp.Navigate(w.signedIn(clip)))
+		v.says("#resumed", "You stopped at 6:00.")
+	}
+}
+
+// TestBegunElsewhereWhileAway goes on without a question where another device has only just begun, and asks where the user was
+// somewhere else before that.
+func TestBegunElsewhereWhileAway(t *testing.T) {
+	for name, act := range map[string]func(*world){
+		"nobody went on": func(*world) {},
+		"went on":        func(w *world) { w.report(entry{id: "100", title: "Low Tide", position: 8 * time.Minute}) },
+		"completed":      func(w *world) { w.report(entry{id: "100", title: "Low Tide", position: length}) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			v := w.playing()
+			v.until("document.querySelector('#watched').textContent >= '0:11'")
+			w.reaches("100", "playing", 100*time.Second)
+			v.deaf()
+			act(w)
+			w.glances("stop")
+			v.click("#play")
+			v.hears()
+			switch name {
+			case "went on":
+				v.says("#conflict", "This was left at 8:00 elsewhere.")
+			case "completed":
+				v.says("#conflict", "This was completed elsewhere.")
+			default:
+				w.reaches("100", "paused", 100*time.Second)
+				v.until("!document.querySelector('#conflict').checkVisibility()")
+			}
+		})
+	}
+}
+
 // TestMarkedElsewhere names no device where it was the user who marked it.
 func TestMarkedElsewhere(t *testing.T) {
 	w := newWorld(t)

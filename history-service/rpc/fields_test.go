@@ -191,6 +191,10 @@ func TestReadersSeeEveryField(t *testing.T) {
 	r.NonEarly.Version = history.VersionOf(r.CompletedAt(), history.RankStop)
 	it := h.shown(t, s, "completed", r)
 	sure["completed"] = it.Completed && it.Etag != base.Etag && slices.Equal(differing(base, it), []protoreflect.Name{"etag", "resume_ms", "completed"})
+	begun, beyond := everything(), everything()
+	begun.Position, beyond.Position, beyond.Early = begun.NonEarly.Position, begun.NonEarly.Position, false
+	one, other := h.shown(t, s, "begun", begun), h.shown(t, s, "beyond", beyond)
+	sure["early"] = one.Early && slices.Equal(differing(one, other), []protoreflect.Name{"etag", "early"})
 	fields := base.ProtoReflect().Descriptor().Fields()
 	for i := range fields.Len() {
 		if name := fields.Get(i).Name(); !sure[name] && notHashed[name] == "" {

@@ -22,7 +22,7 @@ func Item(o history.Object, r *history.Record, book *history.Rulebook) *historyv
 		EventTimeMs: r.Version.Time(), PositionMs: r.Resume(), DurationMs: r.Duration,
 		FurthestMs: r.Furthest(), Plays: r.Plays(), CompletedAtMs: r.CompletedAt(), WatchedMs: r.Watched(),
 		Session: r.Session, Device: r.Device, Meta: r.Meta.Map(), Incomplete: Incomplete(r),
-		Completed: book.Of(o.Type).Completed(r), PlayedMs: r.Original.Time(), DismissedMs: r.DismissedAt(),
+		Completed: book.Of(o.Type).Completed(r), PlayedMs: r.Original.Time(), DismissedMs: r.DismissedAt(), Early: r.ResumesEarlier(),
 	}
 	if !it.Completed {
 		it.ResumeMs = it.PositionMs
@@ -123,6 +123,9 @@ func seen(it *historyv1.Item) uint64 {
 	}
 	if it.Completed {
 		b = append(b, 1)
+	}
+	if it.Early {
+		b = append(b, 2)
 	}
 	b = appendText(appendText(b, it.Session), it.Device)
 	for _, key := range slices.Sorted(maps.Keys(it.Meta)) {

@@ -98,7 +98,7 @@ var mutants = []mutant{
 	{name: "plays-twice", rule: "a session that reports its end twice counts twice", edits: []edit{
 		{viewing, "if w.Viewing != o.Viewing || w.At > o.At || w.Watched > o.Watched {", "if w != o {"},
 	}},
-	{name: "early", rule: "the first seconds of a session take away where to go on", edits: []edit{{shown, "if r.Early && r.NonEarly.Version != 0 {", "if false {"}}},
+	{name: "early", rule: "the first seconds of a session take away where to go on", edits: []edit{{shown, "if r.ResumesEarlier() {", "if false {"}}},
 	{name: "whole", rule: "what is born without the archive counts as whole", edits: []edit{{fold, "delta.Partial = g.lacks()", "delta.Partial = false"}}},
 	{name: "whole-damaged", rule: "what is written over a damaged record counts as whole", edits: []edit{{fold, "return !g.user.Complete() || g.base != nil && g.base.Partial", "return !g.user.Complete()"}}},
 	{name: "whole-or", rule: "a whole part makes the fold partial and not the reverse", equivalent: "a record stays partial for longer: the job folds the archive into it again, and readers do.", edits: []edit{{merge, "m.Partial = a.Partial && b.Partial", "m.Partial = a.Partial || b.Partial"}}},

@@ -23,6 +23,8 @@ let stopped = 0; // seconds, where the user was when the next viewing here begin
 let counted = ''; // the viewing whose beginning was looked at
 let beginning = 0; // milliseconds, where to go once the clip is loaded
 let known = 0; // when the user was where this page began, in Unix milliseconds
+let glanced = false; // whether the note about another device is of one that has only just begun
+const own = new Set(); // positions that are no news here: those of the page's own reports, and where it began
 const token = await signIn();
 const uid = user(token);
 const api = new Api(token);
@@ -66,7 +68,10 @@ function load(record) {
   if (back || resumes) go(back || record.resume_ms);
   stopped = (record?.resume_ms ?? 0) / 1000;
   known = Date.parse(record?.event_time ?? 0);
-  if (resumes) offer('#resumed', t('You stopped at {at}, {ago}.', { at: clock(record.resume_ms), ago: ago(played(record)) }));
+  own.add(record?.position_ms);
+  if (!resumes) return;
+  const values = { at: clock(record.resume_ms), ago: ago(played(record)) };
+  offer('#resumed', record.early ? t('You stopped at {at}.', values) : t('You stopped at {at}, {ago}.', values));
 }
 
 /** How long a clip of an object is: as the object, or some time longer than what is known of it. @param {any} record */
@@ -107,6 +112,7 @@ function join(record) {
     media.src = clip(record);
     if (playing) media.addEventListener('loadedmetadata', () => media.play(), { once: true });
   }
+  own.add(record.position_ms);
   go(record.position_ms);
 }
 
@@ -130,6 +136,8 @@ function elsewhere(record) {
     return;
   }
   if (!(Date.parse(record.event_time) > known)) return;
+  if (record.early) return begunElsewhere(record);
+  glanced = false;
   const { device: who } = record; // '' where the user has marked it, or the device has no name
   const values = { who, at: clock(record.position_ms) };
   offer('#resumed', '');
@@ -144,9 +152,20 @@ function elsewhere(record) {
   };
 }
 
+/** Another device has only just begun. It is nowhere yet: the record says where the user was before. @param {any} record */
+function begunElsewhere({ state, device: who }) {
+  if (!find('#elsewhere', HTMLElement).hidden && !glanced) return; // that is still where the user was
+  glanced = true;
+  find('#follow', HTMLButtonElement).hidden = true;
+  const text = who ? t('{who} is playing this.', { who }) : t('This is playing elsewhere.');
+  offer('#elsewhere', state === 'playing' ? text : '');
+}
+
 /** Another device was here while this one slept, and may go on while the user is asked. @param {any} record */
 function conflict(record) {
   learn(record);
+  if (record.early && asked) return;
+  if (record.early && own.has(record.position_ms)) return reporter.release(true); // nobody has gone on from there
   asked = record;
   stopped = (record.resume_ms ?? 0) / 1000;
   reporter.hold();
@@ -158,7 +177,8 @@ function conflict(record) {
   };
   const { device: who } = record;
   const values = { at: clock(record.position_ms), who, ago: ago(played(record)) };
-  if (record.completed) offer('#conflict', t('This was completed elsewhere, {ago}.', values));
+  if (record.early) offer('#conflict', record.completed ? t('This was completed elsewhere.') : t('This was left at {at} elsewhere.', values));
+  else if (record.completed) offer('#conflict', t('This was completed elsewhere, {ago}.', values));
   else offer('#conflict', who ? t('You went on to {at} on {who}, {ago}.', values) : t('This was left at {at} elsewhere, {ago}.', values));
   find('#jump', HTMLButtonElement).hidden = Boolean(record.completed);
   find('#jump', HTMLButtonElement).onclick = () => decide(false);
@@ -217,6 +237,7 @@ function on(type, act) {
 function answered({ heartbeat, result }) {
   const safe = { stored: true, unchanged: true, stale: true };
   if (result.status === 'superseded') return; // a later one tells
+  if (result.status === 'stored') own.add(heartbeat.position_ms);
   const text = result.status in safe ? `${clock(heartbeat.position_ms)} (${kindName(heartbeat.kind)})` : t('{why}: nothing was kept', { why: heartbeat.incognito ? t('on request') : refusal(result.status) });
   write(find('#safe', HTMLElement), text);
 }

@@ -983,7 +983,10 @@ type Item struct {
 	Next *NextPart `protobuf:"bytes,18,opt,name=next,proto3" json:"next,omitempty"`
 	// When the user took the object out of what to go on with; 0 where that was taken back, or
 	// it was played since.
-	DismissedMs   int64 `protobuf:"varint,19,opt,name=dismissed_ms,json=dismissedMs,proto3" json:"dismissed_ms,omitempty"`
+	DismissedMs int64 `protobuf:"varint,19,opt,name=dismissed_ms,json=dismissedMs,proto3" json:"dismissed_ms,omitempty"`
+	// The latest event is of the first seconds of its session, and takes nothing away: position_ms, resume_ms and completed are those of
+	// the event before. State, session, device and event_time are of the latest.
+	Early         bool `protobuf:"varint,20,opt,name=early,proto3" json:"early,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1149,6 +1152,13 @@ func (x *Item) GetDismissedMs() int64 {
 		return x.DismissedMs
 	}
 	return 0
+}
+
+func (x *Item) GetEarly() bool {
+	if x != nil {
+		return x.Early
+	}
+	return false
 }
 
 // NextPart is a part of a series by its numbers. There may be none of them: then it is the
@@ -3401,7 +3411,7 @@ const file_history_v1_history_proto_rawDesc = "" +
 	"\x13ApplyStreamResponse\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x04R\bsequence\x121\n" +
 	"\x06result\x18\x02 \x01(\v2\x19.history.v1.ApplyResponseR\x06result\x12\x18\n" +
-	"\aindexes\x18\x03 \x03(\rR\aindexes\"\xb3\x05\n" +
+	"\aindexes\x18\x03 \x03(\rR\aindexes\"\xc9\x05\n" +
 	"\x04Item\x12*\n" +
 	"\x06object\x18\x01 \x01(\v2\x12.history.v1.ObjectR\x06object\x12'\n" +
 	"\x05state\x18\x02 \x01(\x0e2\x11.history.v1.StateR\x05state\x12\"\n" +
@@ -3428,7 +3438,8 @@ const file_history_v1_history_proto_rawDesc = "" +
 	"\tcompleted\x18\x10 \x01(\bR\tcompleted\x12\x1b\n" +
 	"\tplayed_ms\x18\x11 \x01(\x03R\bplayedMs\x12(\n" +
 	"\x04next\x18\x12 \x01(\v2\x14.history.v1.NextPartR\x04next\x12!\n" +
-	"\fdismissed_ms\x18\x13 \x01(\x03R\vdismissedMs\x1a7\n" +
+	"\fdismissed_ms\x18\x13 \x01(\x03R\vdismissedMs\x12\x14\n" +
+	"\x05early\x18\x14 \x01(\bR\x05early\x1a7\n" +
 	"\tMetaEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"<\n" +

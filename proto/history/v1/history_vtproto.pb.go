@@ -660,6 +660,18 @@ func (m *Item) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
+	if m.Early {
+		i--
+		if m.Early {
+			dAtA[i] = 1
+		} else {
+			dAtA[i] = 0
+		}
+		i--
+		dAtA[i] = 0x1
+		i--
+		dAtA[i] = 0xa0
+	}
 	if m.DismissedMs != 0 {
 		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.DismissedMs))
 		i--
@@ -3131,6 +3143,9 @@ func (m *Item) SizeVT() (n int) {
 	}
 	if m.DismissedMs != 0 {
 		n += 2 + protohelpers.SizeOfVarint(uint64(m.DismissedMs))
+	}
+	if m.Early {
+		n += 3
 	}
 	n += len(m.unknownFields)
 	return n
