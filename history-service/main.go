@@ -112,8 +112,8 @@ func (f *flags) wire(ctx context.Context, rules *history.Rulebook) (_ *run.Group
 	g.Add("judge", time.Second, p.stores.Judge)
 	g.Add("clock", time.Second, p.stores.Clock.Run)
 	g.Add("rpc", f.Drain/4, serve)
-	g.Add("warm", time.Second, server.Run)
-	g.Add("aggregate", f.Drain/2, held.Run)
+	g.Add("warm", webhook.LastTries+time.Second/2, server.Run)
+	g.Add("aggregate", f.Drain*9/20, held.Run)
 	p.stores.Closing(g)
 	checks := p.stores.Checks("redis")
 	checks["clock"] = p.stores.Clock.Check

@@ -20,6 +20,7 @@ import (
 	"github.com/playhead/playhead/history-job/job"
 	"github.com/playhead/playhead/history-service/aggregate"
 	"github.com/playhead/playhead/history-service/rpc"
+	"github.com/playhead/playhead/history-service/webhook"
 	"github.com/playhead/playhead/history/memfeed"
 	"github.com/playhead/playhead/history/memqueue"
 	"github.com/playhead/playhead/history/pebble"
@@ -127,10 +128,10 @@ func (p *Process) Run(ctx context.Context) error {
 	g := run.Group{Drain: p.cfg.Drain, Log: p.cfg.Logger}
 	players.AddTo(&g)
 	g.Add("uplink", time.Second, run.Closing(p.up.Close))
-	g.Add("rpc", p.cfg.Drain/4, func(ctx context.Context) error {
+	g.Add("rpc", p.cfg.Drain/5, func(ctx context.Context) error {
 		return p.service.Serve(ctx, p.listeners["rpc"], nil, p.cfg.Drain/8)
 	})
-	g.Add("warm", time.Second, p.service.Run)
+	g.Add("warm", webhook.LastTries+time.Second/2, p.service.Run)
 	g.Add("aggregate", p.cfg.Drain/8, p.held.Run)
 	g.Add("job", p.cfg.Drain/8, p.runJob)
 	g.Add("expiry", time.Second, p.db.Run)

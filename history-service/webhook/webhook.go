@@ -100,8 +100,8 @@ const (
 	// MinSecret is how many bytes a secret has at least.
 	MinSecret = 32
 	maxBatch  = 100
-	// lastTry bounds what is posted when the process stops.
-	lastTry = 2 * time.Second
+	// LastTries bounds how long the process goes on posting when it stops.
+	LastTries = 2 * time.Second
 )
 
 // Sender posts events. Its methods may be called from many goroutines; a nil one is told
@@ -152,23 +152,23 @@ func (s *Sender) Tell(events ...Event) {
 	run.Wake(s.wake)
 }
 
-// Run posts events until ctx is done, and then tries once what still waits.
+// Run posts events until ctx is done, and then for [LastTries] more, once each, what still waits.
 func (s *Sender) Run(ctx context.Context) error {
 	if s == nil {
 		return nil
 	}
+	posting, cancel := context.WithCancel(context.WithoutCancel(ctx)) // so that no request is broken off and made again
+	defer cancel()
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(LastTries, cancel) })()
 	for {
 		select {
 		case <-s.wake:
-			for batch := s.next(); len(batch) > 0; batch = s.next() {
-				s.deliver(ctx, batch)
-			}
 		case <-ctx.Done():
-			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastTry)
-			defer cancel()
-			for batch := s.next(); len(batch) > 0; batch = s.next() {
-				s.countDelivered(batch, s.post(last, newDelivery(batch)))
-			}
+		}
+		for batch := s.next(); len(batch) > 0; batch = s.next() {
+			s.deliver(ctx, posting, batch)
+		}
+		if ctx.Err() != nil {
 			return ctx.Err()
 		}
 	}
@@ -191,24 +191,20 @@ func (s *Sender) next() []Event {
 // count tells how many events are not settled. The caller holds s.mu.
 func (s *Sender) count() { s.metrics.waiting.Set(float64(len(s.waiting) + s.underway)) }
 
-// deliver posts a batch until it is taken, patience ends, or the process stops.
-func (s *Sender) deliver(ctx context.Context, batch []Event) {
+// deliver posts a batch until it is taken or patience ends. Once the process stops it is tried once more.
+func (s *Sender) deliver(ctx, posting context.Context, batch []Event) {
 	d, end := newDelivery(batch), time.Now().Add(s.cfg.Patience)
 	backoff := run.Backoff{First: time.Second, Longest: 5 * time.Minute}
 	for {
-		err := s.post(ctx, d)
+		last := ctx.Err() != nil
+		err := s.post(posting, d)
 		pause := backoff.Next(ctx)
-		if err == nil || ctx.Err() == nil && time.Now().Add(pause).After(end) {
+		if err == nil || last || posting.Err() != nil || time.Now().Add(pause).After(end) {
 			s.countDelivered(batch, err)
 			return
 		}
 		s.metrics.failed.Inc()
-		if !run.Sleep(ctx, pause) {
-			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastTry)
-			defer cancel()
-			s.countDelivered(batch, s.post(last, d))
-			return
-		}
+		run.Sleep(ctx, pause)
 	}
 }
 

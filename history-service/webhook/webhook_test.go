@@ -27,6 +27,7 @@ var secret = []byte("0123456789abcdef0123456789abcdef")
 // answer at all.
 type backend struct {
 	statuses []int
+	takes    time.Duration
 	asked    []request
 }
 
@@ -43,6 +44,11 @@ func (b *backend) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	b.asked = append(b.asked, request{time.Now(), r.Header, string(body)})
 	status := b.statuses[min(len(b.asked), len(b.statuses))-1]
+	select {
+	case <-time.After(b.takes):
+	case <-r.Context().Done():
+		return nil, r.Context().Err()
+	}
 	if status == 0 {
 		return nil, errors.New("connection refused")
 	}
@@ -199,6 +205,33 @@ func TestLastTry(t *testing.T) {
 	})
 	if counts["delivered"] != 200 || len(b.asked) != 3 {
 		t.Errorf("%v after %d requests, want all delivered", counts, len(b.asked))
+	}
+}
+
+// TestStop: the process waits a while for a slow backend, once for all that waits, and tells of what it gives up. Nothing is sent twice
+// for that.
+func TestStop(t *testing.T) {
+	for takes, want := range map[time.Duration]int{0: 2000, 400 * time.Millisecond: 500, time.Hour: 0} {
+		b := &backend{statuses: []int{200}, takes: takes}
+		var stopped time.Time
+		counts, log := world(t, webhook.Config{}, b, func(s *webhook.Sender) {
+			s.Tell(events(2000)...)
+			time.Sleep(100 * time.Millisecond)
+			stopped = time.Now()
+		})
+		if counts["delivered"] != float64(want) || counts["dead"] != float64(2000-want) || counts["waiting_events"] != 0 {
+			t.Errorf("requests of %v: %v, want %d delivered", takes, counts, want)
+		}
+		if want < 2000 && !strings.Contains(log, "given up") {
+			t.Errorf("requests of %v: the log says nothing", takes)
+		}
+		sent := make(map[string]bool)
+		for _, r := range b.asked {
+			if id := r.header.Get("Webhook-Id"); sent[id] || r.at.Sub(stopped) > 2*time.Second {
+				t.Errorf("requests of %v: one was sent twice, or %v after the stop", takes, r.at.Sub(stopped))
+			}
+			sent[r.header.Get("Webhook-Id")] = true
+		}
 	}
 }
 

@@ -155,7 +155,9 @@ export class Playhead extends EventTarget {
       const answer = await this.#page.fetch(below(this.#config.url, path), { headers, signal: abort.signal }).catch(() => null);
       if (answer && answer.status === nothing) return undefined;
       if (!answer?.ok) throw Object.assign(new Error(`status ${answer?.status ?? 0}`), { status: answer?.status ?? 0 });
-      return await answer.json();
+      return await answer.json().catch(() => {
+        throw Object.assign(new Error('the answer broke off'), { status: 0 });
+      });
     } finally {
       stop();
     }

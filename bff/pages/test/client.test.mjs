@@ -1347,6 +1347,8 @@ test('viewings() asks once, and tells what is wrong', async () => {
   assert.deepEqual(await client.viewings({ id: 'none', type: 1 }), []);
   answer = { status: 503, ok: false };
   await assert.rejects(client.viewings({ id: 'none', type: 1 }), { message: 'status 503', status: 503 });
+  answer = { status: 200, ok: true, json: () => Promise.reject(new SyntaxError('Unexpected end of JSON input')) };
+  await assert.rejects(client.viewings({ id: 'none', type: 1 }), { message: 'the answer broke off', status: 0 });
 });
 
 test('an address that is none is refused at once', () => {
