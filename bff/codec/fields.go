@@ -237,7 +237,7 @@ type Viewing struct {
 	Begin       string `json:"begin,omitempty" format:"date-time" doc:"When it began; absent where the player reported no start, or it is not known any more."`
 	End         string `json:"end" format:"date-time" doc:"When it last reported."`
 	FromMS      *int64 `json:"from_ms,omitempty" doc:"Where it began, in milliseconds from the start; absent as begin is."`
-	ToMS        *int64 `json:"to_ms,omitempty" doc:"Where it ended. It is known of the newest 17 sessions of an object."`
+	ToMS        *int64 `json:"to_ms,omitempty" doc:"Where it ended. It is known of the newest 17 sessions of an object. Those before are told only if they said watched_ms or reached the end."`
 	State       string `json:"state,omitempty" enum:"playing,paused,stopped,finished" doc:"What the session last said; absent as to_ms is."`
 	Device      string `json:"device,omitempty"`
 	WatchedMS   int64  `json:"watched_ms,omitempty" doc:"Milliseconds of the object that it played, where it said so."`

@@ -54,7 +54,7 @@ export interface HistoryRecord {
   etag: string;
 }
 
-/** One session of an object. Of those before the newest 17 only `end`, `watched_ms` and `completed_at` are known. */
+/** One session of an object. Of those before the newest 17 only `end`, `watched_ms` and `completed_at` are known, of those that said `watched_ms` or reached the end. */
 export interface Viewing {
   begin?: string;
   end: string;
