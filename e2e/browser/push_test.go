@@ -194,6 +194,11 @@ func TestBegunElsewhere(t *testing.T) {
 		w.report(entry{id: "100", title: "Low Tide", position: 6 * time.Minute})
 		v.says("#elsewhere", "Living room left this at 6:00.")
 		w.glances("progress")
+		w.report(entry{id: "200", title: "Winter Road", position: time.Minute})
+		v.says("#elsewhere", "Living room left this at 6:00.")
+		w.glances("stop")
+		v.says("#elsewhere", "This was left at 6:00 elsewhere.")
+		v.until("document.querySelector('#follow').checkVisibility()")
 		v.do(chromedp.Navigate(w.signedIn(clip)))
 		v.says("#resumed", "You stopped at 6:00.")
 	}
@@ -206,6 +211,9 @@ func TestBegunElsewhereWhileAway(t *testing.T) {
 		"nobody went on": func(*world) {},
 		"went on":        func(w *world) { w.report(entry{id: "100", title: "Low Tide", position: 8 * time.Minute}) },
 		"completed":      func(w *world) { w.report(entry{id: "100", title: "Low Tide", position: length}) },
+		"marked": func(w *world) {
+			w.ask(http.MethodPost, "/v1/history/mark", []byte(`{"objects":[{"id":"100","type":1}],"mark":"watched"}`), &struct{}{})
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
@@ -220,7 +228,7 @@ func TestBegunElsewhereWhileAway(t *testing.T) {
 			switch name {
 			case "went on":
 				v.says("#conflict", "This was left at 8:00 elsewhere.")
-			case "completed":
+			case "completed", "marked":
 				v.says("#conflict", "This was completed elsewhere.")
 			default:
 				w.reaches("100", "paused", 100*time.Second)

@@ -23,8 +23,8 @@ let stopped = 0; // seconds, where the user was when the next viewing here begin
 let counted = ''; // the viewing whose beginning was looked at
 let beginning = 0; // milliseconds, where to go once the clip is loaded
 let known = 0; // when the user was where this page began, in Unix milliseconds
-let glanced = false; // whether the note about another device is of one that has only just begun
-const own = new Set(); // positions that are no news here: those of the page's own reports, and where it began
+let place = ''; // where the user is, as far as this page knows: by its last report, or where it began
+let told = ''; // the place that the note about another device names
 const token = await signIn();
 const uid = user(token);
 const api = new Api(token);
@@ -68,7 +68,7 @@ function load(record) {
   if (back || resumes) go(back || record.resume_ms);
   stopped = (record?.resume_ms ?? 0) / 1000;
   known = Date.parse(record?.event_time ?? 0);
-  own.add(record?.position_ms);
+  place = record ? placeOf(record) : '';
   if (!resumes) return;
   const values = { at: clock(record.resume_ms), ago: ago(played(record)) };
   offer('#resumed', record.early ? t('You stopped at {at}.', values) : t('You stopped at {at}, {ago}.', values));
@@ -112,7 +112,7 @@ function join(record) {
     media.src = clip(record);
     if (playing) media.addEventListener('loadedmetadata', () => media.play(), { once: true });
   }
-  own.add(record.position_ms);
+  place = placeOf(record);
   go(record.position_ms);
 }
 
@@ -136,14 +136,20 @@ function elsewhere(record) {
     return;
   }
   if (!(Date.parse(record.event_time) > known)) return;
-  if (record.early) return begunElsewhere(record);
-  glanced = false;
   const { device: who } = record; // '' where the user has marked it, or the device has no name
+  const playing = record.state === 'playing';
+  if (unmoved(record)) {
+    find('#follow', HTMLButtonElement).hidden = true;
+    const text = who ? t('{who} is playing this.', { who }) : t('This is playing elsewhere.');
+    return offer('#elsewhere', playing ? text : '');
+  }
+  if (record.early && playing && told === placeOf(record) && !find('#elsewhere', HTMLElement).hidden) return;
+  told = placeOf(record);
   const values = { who, at: clock(record.position_ms) };
   offer('#resumed', '');
   find('#follow', HTMLButtonElement).hidden = Boolean(record.completed); // to finish here as well would be one more play
-  const playing = record.state === 'playing';
   if (record.completed) offer('#elsewhere', t('This was completed elsewhere.'));
+  else if (record.early) offer('#elsewhere', t('This was left at {at} elsewhere.', values));
   else if (who) offer('#elsewhere', playing ? t('{who} is playing this at {at}.', values) : t('{who} left this at {at}.', values));
   else offer('#elsewhere', playing ? t('This is playing elsewhere, at {at}.', values) : t('This was left at {at} elsewhere.', values));
   find('#follow', HTMLButtonElement).onclick = () => {
@@ -152,20 +158,28 @@ function elsewhere(record) {
   };
 }
 
-/** Another device has only just begun. It is nowhere yet: the record says where the user was before. @param {any} record */
-function begunElsewhere({ state, device: who }) {
-  if (!find('#elsewhere', HTMLElement).hidden && !glanced) return; // that is still where the user was
-  glanced = true;
-  find('#follow', HTMLButtonElement).hidden = true;
-  const text = who ? t('{who} is playing this.', { who }) : t('This is playing elsewhere.');
-  offer('#elsewhere', state === 'playing' ? text : '');
+/** @param {any} record */
+function placeOf({ position_ms, completed }) {
+  return `${position_ms} ${Boolean(completed)}`;
+}
+
+/** Whether a report takes no place away. @param {any} heartbeat */
+function early({ kind, event_time, started_at }) {
+  return kind !== 'seek' && kind !== 'finish' && Date.parse(event_time) - Date.parse(started_at) < 10_000;
+}
+
+/**
+ * Whether a device has only just begun, and nobody has gone on before that: the record says where this page knows the user to be.
+ * At 0 that may be chance, as after a mark. @param {any} record
+ */
+function unmoved(record) {
+  return record.early && record.position_ms > 0 && placeOf(record) === place;
 }
 
 /** Another device was here while this one slept, and may go on while the user is asked. @param {any} record */
 function conflict(record) {
   learn(record);
-  if (record.early && asked) return;
-  if (record.early && own.has(record.position_ms)) return reporter.release(true); // nobody has gone on from there
+  if (!asked && unmoved(record)) return reporter.release(true);
   asked = record;
   stopped = (record.resume_ms ?? 0) / 1000;
   reporter.hold();
@@ -237,7 +251,7 @@ function on(type, act) {
 function answered({ heartbeat, result }) {
   const safe = { stored: true, unchanged: true, stale: true };
   if (result.status === 'superseded') return; // a later one tells
-  if (result.status === 'stored') own.add(heartbeat.position_ms);
+  if (result.status in safe && !early(heartbeat)) place = placeOf({ ...heartbeat, completed: heartbeat.kind === 'finish' });
   const text = result.status in safe ? `${clock(heartbeat.position_ms)} (${kindName(heartbeat.kind)})` : t('{why}: nothing was kept', { why: heartbeat.incognito ? t('on request') : refusal(result.status) });
   write(find('#safe', HTMLElement), text);
 }
