@@ -24,7 +24,7 @@ func (r *Record) current() Viewing {
 // leftBy returns the viewing that left the user where a reader resumes, if it is known, and whether it is that of a session
 // and not of a device.
 func (r *Record) leftBy() (id uint64, named, known bool) {
-	if !r.Early || r.NonEarly.Version == 0 {
+	if !r.ResumesEarlier() {
 		return viewing(r.Session, r.Device), r.Session != "", true
 	}
 	for _, v := range r.Viewings {

@@ -163,7 +163,7 @@ function placeOf({ position_ms, completed }) {
   return `${position_ms} ${Boolean(completed)}`;
 }
 
-/** Whether a report takes no place away. @param {any} heartbeat */
+/** Whether a report is of the first seconds of its session, which take no place away. @param {any} heartbeat */
 function early({ kind, event_time, started_at }) {
   return kind !== 'seek' && kind !== 'finish' && Date.parse(event_time) - Date.parse(started_at) < 10_000;
 }
@@ -249,10 +249,10 @@ function on(type, act) {
 
 /** @param {{heartbeat: any, result: any}} answer */
 function answered({ heartbeat, result }) {
-  const safe = { stored: true, unchanged: true, stale: true };
   if (result.status === 'superseded') return; // a later one tells
-  if (result.status in safe && !early(heartbeat)) place = placeOf({ ...heartbeat, completed: heartbeat.kind === 'finish' });
-  const text = result.status in safe ? `${clock(heartbeat.position_ms)} (${kindName(heartbeat.kind)})` : t('{why}: nothing was kept', { why: heartbeat.incognito ? t('on request') : refusal(result.status) });
+  const safe = ['stored', 'unchanged', 'stale'].includes(result.status);
+  if (safe && !early(heartbeat)) place = placeOf({ ...heartbeat, completed: heartbeat.kind === 'finish' });
+  const text = safe ? `${clock(heartbeat.position_ms)} (${kindName(heartbeat.kind)})` : t('{why}: nothing was kept', { why: heartbeat.incognito ? t('on request') : refusal(result.status) });
   write(find('#safe', HTMLElement), text);
 }
 
