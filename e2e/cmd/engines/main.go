@@ -10,80 +10,62 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"log/slog"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"text/tabwriter"
 	"time"
 
 	"github.com/playhead/playhead/e2e/engine"
+	"github.com/playhead/playhead/internal/run"
 )
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := run(ctx, os.Args[1:], os.Getenv, os.Stdout); err != nil {
-		fmt.Fprintln(os.Stderr, "engines:", err)
-		stop()
-		os.Exit(1)
-	}
+type flags struct {
+	Action   string   `arg:"" enum:"up,status,env,down" help:"What to do: up starts them, status fails where one does not run, env prints their addresses as tests read them, down stops them."`
+	Only     []string `help:"Engines to act on." default:"redis,redis_cluster,kafka,hbase"`
+	Dir      string   `help:"Folder of jars, data, logs and engines.json; $ENGINES_DIR or .engines at the root of the repository by default."`
+	PortBase int      `help:"First port; 0 keeps the last ones, at first 17000."`
 }
 
-// run is the command as a function. Progress and the table both go to out.
-func run(ctx context.Context, args []string, getenv func(string) string, out io.Writer) error {
-	if len(args) == 0 {
-		return errors.New("want up, status, env or down")
-	}
-	engines, err := open(args[1:], getenv, out)
-	if errors.Is(err, flag.ErrHelp) {
-		return nil
-	}
-	if err != nil {
+// Help is what --help begins with.
+func (*flags) Help() string {
+	return "Starts and stops real Redis, Redis Cluster, Kafka and HBase servers on the loopback interface; they stay when the command returns."
+}
+
+func main() { run.Main(engines) }
+
+// engines is the command as a function. Progress and the table both go to out.
+func engines(ctx context.Context, args []string, getenv func(string) string, out io.Writer) error {
+	var f flags
+	if err := run.Parse("engines", &f, args, getenv, out); err != nil {
 		return err
 	}
-	switch args[0] {
-	case "up":
-		return up(ctx, engines, out)
-	case "down":
-		return down(ctx, engines, out)
-	case "status":
-		return status(engines, out)
-	case "env":
-		return env(engines, out)
-	}
-	return fmt.Errorf("unknown command %q, want up, status, env or down", args[0])
-}
-
-// open parses the flags and opens the engines they choose.
-func open(args []string, getenv func(string) string, out io.Writer) ([]*engine.Engine, error) {
-	cfg := engine.Config{Detach: true, Log: slog.New(slog.NewTextHandler(out, nil))}
-	flags := flag.NewFlagSet("engines", flag.ContinueOnError)
-	flags.SetOutput(out)
-	flags.StringVar(&cfg.Dir, "dir", defaultDir(getenv), "folder of jars, data, logs and engines.json, or ENGINES_DIR")
-	flags.IntVar(&cfg.PortBase, "port-base", 0, fmt.Sprintf("first port; 0 keeps the last ones, at first %d", engine.DefaultPortBase))
-	only := flags.String("only", strings.Join(engine.Names(), ","), "engines to act on")
-	if err := flags.Parse(args); err != nil {
-		return nil, err
-	}
-	var engines []*engine.Engine
-	for name := range strings.SplitSeq(*only, ",") {
+	cfg := engine.Config{Detach: true, Log: slog.New(slog.NewTextHandler(out, nil)), Dir: cmp.Or(f.Dir, defaultDir(getenv)), PortBase: f.PortBase}
+	var chosen []*engine.Engine
+	for _, name := range f.Only {
 		e, err := engine.Open(strings.TrimSpace(name), cfg)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		engines = append(engines, e)
+		chosen = append(chosen, e)
 	}
-	return engines, nil
+	switch f.Action {
+	case "up":
+		return up(ctx, chosen, out)
+	case "down":
+		return down(ctx, chosen, out)
+	case "status":
+		return status(chosen, out)
+	}
+	return env(chosen, out)
 }
 
 // defaultDir is at the root of the repository, wherever the command runs.

@@ -2,9 +2,12 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/playhead/playhead/internal/run"
 )
 
 func TestRunRefuses(t *testing.T) {
@@ -12,15 +15,15 @@ func TestRunRefuses(t *testing.T) {
 		args []string
 		want string
 	}{
-		"no command":      {nil, "want up, status, env or down"},
-		"unknown command": {[]string{"fly"}, `unknown command "fly"`},
+		"no command":      {nil, "<action>"},
+		"unknown command": {[]string{"fly"}, `must be one of "up","status","env","down"`},
 		"unknown engine":  {[]string{"up", "--only", "redis,mysql"}, `unknown engine "mysql"`},
 		"unknown flag":    {[]string{"up", "--fast"}, "fast"},
 		"bad base":        {[]string{"up", "--port-base", "65000"}, "port base 65000"},
 	} {
-		err := run(t.Context(), c.args, tempEnv(t), new(bytes.Buffer))
+		err := engines(t.Context(), c.args, tempEnv(t), new(bytes.Buffer))
 		if err == nil || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s: run says %v, want %q", name, err, c.want)
+			t.Errorf("%s: it says %v, want %q", name, err, c.want)
 		}
 	}
 }
@@ -28,17 +31,17 @@ func TestRunRefuses(t *testing.T) {
 func TestStatusAndDownOfNothing(t *testing.T) {
 	env := tempEnv(t)
 	var out bytes.Buffer
-	err := run(t.Context(), []string{"status", "--only", "kafka, hbase"}, env, &out)
+	err := engines(t.Context(), []string{"status", "--only", "kafka, hbase"}, env, &out)
 	if err == nil || !strings.Contains(err.Error(), "kafka is not running") {
 		t.Errorf("status of a new folder says %v", err)
 	}
 	if lines := strings.Count(out.String(), "\n"); lines != 3 || strings.Contains(out.String(), "redis") {
 		t.Errorf("status of two engines prints\n%s", out.String())
 	}
-	if err := run(t.Context(), []string{"down"}, env, &out); err != nil {
+	if err := engines(t.Context(), []string{"down"}, env, &out); err != nil {
 		t.Errorf("down of a new folder says %v", err)
 	}
-	if err := run(t.Context(), []string{"up", "--help"}, env, &out); err != nil || !strings.Contains(out.String(), "-port-base") {
+	if err := engines(t.Context(), []string{"--help"}, env, &out); !errors.Is(err, run.ErrHelp) || !strings.Contains(out.String(), "--port-base") {
 		t.Errorf("help says %v and prints\n%s", err, out.String())
 	}
 }
@@ -56,6 +59,6 @@ func TestDefaultDirIsAtTheRoot(t *testing.T) {
 }
 
 func tempEnv(t *testing.T) func(string) string {
-	dir := t.TempDir()
-	return func(string) string { return dir }
+	env := map[string]string{"ENGINES_DIR": t.TempDir()}
+	return func(name string) string { return env[name] }
 }
