@@ -45,7 +45,7 @@ func (a *api) list(ctx context.Context, in *listInput) (*page, error) {
 }
 
 type searchInput struct {
-	Text   string `query:"q" minLength:"1" maxLength:"128" required:"true" doc:"Words, at most 128 characters. The id or the metadata of what is found has each of them, in whatever letters." example:"low tide"`
+	Text   string `query:"q" minLength:"1" maxLength:"128" required:"true" doc:"Words, at most 128 characters. The id or the metadata of what is found has each of them, in whatever case and with or without accents." example:"low tide"`
 	Limit  uint32 `query:"limit" minimum:"1" maximum:"100" default:"20"`
 	Cursor string `query:"cursor" maxLength:"512" doc:"From the page before, of the same user, q and type."`
 	Type   uint32 `query:"type" minimum:"1" maximum:"4294967295" format:"int64" doc:"Only objects of this type."`

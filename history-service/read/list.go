@@ -211,7 +211,7 @@ func (r *Reader) Search(ctx context.Context, req *historyv1.SearchRequest) (*his
 }
 
 func (r *Reader) search(ctx context.Context, req *historyv1.SearchRequest) (*historyv1.SearchResponse, error) {
-	words := strings.Fields(caseFolded(req.GetText()))
+	words := strings.Fields(folded(req.GetText()))
 	if len(words) == 0 || utf8.RuneCountInString(req.GetText()) > MaxSearch {
 		return nil, history.Invalid("q", fmt.Sprintf("want 1 to %d characters with a word", MaxSearch))
 	}
@@ -314,22 +314,39 @@ func metaHas(meta history.Meta, word string) bool {
 	return false
 }
 
-// caseFolded returns a text in which letters that differ in case alone are the same, such as the two small sigmas or ß and SS, and
-// so are those that are written in one character or in two, such as ü, or in another width.
-func caseFolded(text string) string {
-	lower := strings.Map(func(r rune) rune { return unicode.ToLower(unicode.ToUpper(r)) }, norm.NFKC.String(text))
-	return norm.NFC.String(longer.Replace(lower))
+// folded returns a text in which letters that differ in case, in width or in an accent are the same: few who search for Amélie
+// or Łódź write them so. Letters that are no accented ones in Unicode have the plain ones that ICU's and Lucene's foldings have.
+func folded(text string) string {
+	plain, ascii := make([]byte, 0, 2*len(text)), true
+	for _, r := range norm.NFKD.String(text) {
+		switch {
+		case r < utf8.RuneSelf:
+			plain = append(plain, byte(unicode.ToLower(r)))
+			continue
+		case r >= '\u0300' && r <= '\u036f': // Unicode's combining diacritical marks; those of other scripts make other letters
+			continue
+		}
+		r = unicode.ToLower(unicode.ToUpper(r))
+		if letters, ok := unaccented[r]; ok {
+			plain = append(plain, letters...)
+			continue
+		}
+		plain, ascii = utf8.AppendRune(plain, r), false
+	}
+	if ascii {
+		return string(plain)
+	}
+	return norm.NFC.String(string(plain))
 }
 
-// longer are letters that have two in another case: İ is i with its dot in some languages.
-var longer = strings.NewReplacer("ß", "ss", "i\u0307", "i")
+var unaccented = map[rune]string{'ß': "ss", 'æ': "ae", 'œ': "oe", 'ø': "o", 'ł': "l", 'đ': "d", 'ð': "d", 'þ': "th"}
 
 // contains reports whether a text, in whatever letters, has a word that is folded. Most texts have no
 // other letters than those of ASCII, and need no copy.
 func contains(text, word string) bool {
 	for i := range len(text) {
 		if text[i] >= utf8.RuneSelf {
-			return strings.Contains(caseFolded(text), word)
+			return strings.Contains(folded(text), word)
 		}
 	}
 	for i := range len(text) - len(word) + 1 {

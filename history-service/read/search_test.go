@@ -12,8 +12,8 @@ func TestContains(t *testing.T) {
 	letters := rapid.StringOfN(rapid.SampledFrom([]rune("aAbB zZ@`[{1!ſKkéÉßıu\u0308")), 0, 6, -1)
 	rapid.Check(t, func(t *rapid.T) {
 		text := letters.Draw(t, "text")
-		word := caseFolded(letters.Filter(func(s string) bool { return s != "" }).Draw(t, "word"))
-		if got, want := contains(text, word), strings.Contains(caseFolded(text), word); got != want {
+		word := folded(letters.Filter(func(s string) bool { return folded(s) != "" }).Draw(t, "word"))
+		if got, want := contains(text, word), strings.Contains(folded(text), word); got != want {
 			t.Fatalf("%q in %q: got %v", word, text, got)
 		}
 	})
@@ -22,12 +22,34 @@ func TestContains(t *testing.T) {
 // TestFolded: a user who searches need not write as the title does.
 func TestFolded(t *testing.T) {
 	for _, same := range [][]string{
-		{"Über", "ÜBER", "u\u0308ber", "U\u0308BER"}, {"ΟΔΥΣ", "οδυσ", "οδυς"}, {"Straße", "STRAẞE", "STRASSE", "strasse"}, {"ＡＢＣ", "abc"}, {"ｶﾞ", "ガ"}, {"İstanbul", "istanbul", "i\u0307stanbul"}, {"ЁЛКИ", "ёлки", "Е\u0308лки"},
+		{"Über", "ÜBER", "u\u0308ber", "U\u0308BER", "uber"},
+		{"ΟΔΥΣ", "οδυσ", "οδυς"},
+		{"Straße", "STRAẞE", "STRASSE", "strasse"},
+		{"ＡＢＣ", "abc"},
+		{"ｶﾞ", "ガ"},
+		{"İstanbul", "istanbul", "i\u0307stanbul"},
+		{"ЁЛКИ", "ёлки", "Е\u0308лки", "елки"},
+		{"Amélie", "amelie"},
+		{"Łódź", "LODZ"},
+		{"Smørrebrød", "smorrebrod"},
+		{"Encyclopædia", "encyclopaedia"},
+		{"Việt Nam", "viet nam"},
+		{"Ὀδυσσεύς", "οδυσσευσ"},
+		{"한국", "한국"},
 	} {
 		for _, text := range same {
-			if got, want := caseFolded(text), caseFolded(same[0]); got != want {
+			if got, want := folded(text), folded(same[0]); got != want {
 				t.Errorf("%q is folded to %q, and %q to %q", text, got, same[0], want)
 			}
+		}
+	}
+}
+
+// TestFoldedApart: signs that make another letter, and no accent, stay.
+func TestFoldedApart(t *testing.T) {
+	for _, two := range [][2]string{{"ガ", "カ"}, {"กา", "กิ"}, {"कि", "क"}, {"שׁ", "ש"}} {
+		if folded(two[0]) == folded(two[1]) {
+			t.Errorf("%q and %q are both folded to %q", two[0], two[1], folded(two[0]))
 		}
 	}
 }

@@ -168,5 +168,5 @@ function time(record) {
 
 /** @param {string} text */
 function plain(text) {
-  return text.normalize().toLowerCase();
+  return text.normalize('NFKD').replace(/[\u0300-\u036f]/g, '').normalize().toLowerCase(); // without accents
 }

@@ -2489,7 +2489,7 @@ func (x *ImportResponse) GetRefusals() []*Refusal {
 type SearchRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Uid   string                 `protobuf:"bytes,1,opt,name=uid,proto3" json:"uid,omitempty"`
-	// Words, 128 characters at most, all of which the id or the metadata has, in whatever letters.
+	// Words, 128 characters at most, all of which the id or the metadata has, in whatever case and with or without accents.
 	Text string `protobuf:"bytes,2,opt,name=text,proto3" json:"text,omitempty"`
 	// 1 to 100; 0 means 20.
 	Limit uint32 `protobuf:"varint,3,opt,name=limit,proto3" json:"limit,omitempty"`
