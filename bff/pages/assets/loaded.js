@@ -1,6 +1,8 @@
 // @ts-check
 import { key } from './outbox.js';
 
+const unaccented = /** @type {Record<string, string>} */ ({ ς: 'σ', æ: 'ae', œ: 'oe', ø: 'o', ł: 'l', đ: 'd', ð: 'd', þ: 'th' });
+
 /** The part of the history that the page knows: the newest records down to where it has read. */
 export class LoadedHistory {
   /** Objects of records that are about to be deleted. */
@@ -110,7 +112,7 @@ export class LoadedHistory {
     return this.#sorted;
   }
 
-  /** Whether the edge would find it, as far as the page can tell: it knows more about letters. @param {any} record */
+  /** Whether the edge would find it. @param {any} record */
   #matches(record) {
     const texts = [record.object.id, ...Object.values(record.meta ?? {})].map(plain);
     return plain(this.words).split(/\s+/).every((word) => texts.some((text) => text.includes(word)));
@@ -166,7 +168,8 @@ function time(record) {
   return Date.parse(record.event_time);
 }
 
-/** @param {string} text */
+/** A text without case, width and accents, as the edge compares it. @param {string} text */
 function plain(text) {
-  return text.normalize('NFKD').replace(/[\u0300-\u036f]/g, '').normalize().toLowerCase(); // without accents
+  const letters = text.normalize('NFKD').replace(/[\u0300-\u036f]/g, '').normalize();
+  return letters.toUpperCase().toLowerCase().replace(/[ςæœøłđðþ]/g, (letter) => unaccented[letter]);
 }

@@ -148,3 +148,16 @@ test('records of one moment stand in the order of the edge', () => {
   loaded.replace([of('b', 1, 'playing'), of('a', 2, 'stopped'), of('k1', 1, 'finished'), of('c', 1, 'paused'), of('k2', 1, 'stopped')], { cursor: '', has_more: false });
   assert.deepEqual(loaded.sorted().map(({ object: { id } }) => id), ['k2', 'k1', 'a', 'c', 'b']);
 });
+
+test('what is pushed into a search is listed where the edge would find it', () => {
+  const found = (words, title) => {
+    const loaded = new LoadedHistory();
+    loaded.words = words;
+    loaded.replace([], { cursor: '', has_more: false });
+    loaded.change({ items: [{ ...record(1), meta: { title } }], removed: [] });
+    return loaded.size === 1;
+  };
+  for (const [words, title] of [['suden', 'Im Süden'], ['SÜDEN', 'Im Suden'], ['strasse', 'Die Straße'], ['οδυσσ', 'ΟΔΥΣΣΕΥΣ'], ['οδυσσευς', 'ΟΔΥΣΣΕΥΣ ΙΙ'], ['istanbul', 'İstanbul'],
+    ['lodz', 'Łódź'], ['smorre', 'Smørrebrød'], ['abc', 'ＡＢＣ'], ['елки', 'Ёлки'], ['ガ', 'ｶﾞ']]) assert.ok(found(words, title), `${words} in ${title}`);
+  for (const [words, title] of [['カ', 'ガ'], ['suden', 'Norden']]) assert.ok(!found(words, title), `${words} in ${title}`);
+});
