@@ -135,10 +135,11 @@ function changed({ items, removed }) {
   render();
 }
 
-/** Whether a record that has changed stays what to go on with, in its place. @param {any} record */
+/** Whether a record that has changed stays what to go on with, in its place: it is as it was there, and further on. @param {any} record */
 function goesOn(record) {
   const [first] = unfinished;
-  return Boolean(first) && key(first) === key(record) && !record.completed && !record.dismissed_at && record.resume_ms >= first.resume_ms;
+  if (!first || key(first) !== key(record) || first.completed || record.completed || record.dismissed_at) return false;
+  return record.resume_ms >= first.resume_ms && record.duration_ms === first.duration_ms && record.meta?.series === first.meta?.series;
 }
 
 const undo = new Undo(user(token), {
@@ -196,7 +197,10 @@ async function offer(objects, dismissed) {
 
 /** Brings back what was deleted. @param {string} lines @returns {Promise<any>} */
 async function restore(lines) {
-  const ok = await problems.attempt(t('The entry could not be brought back'), () => restore(lines), () => api.import(new Blob([lines]), true), new Map([[lines, undefined]]));
+  const ok = await problems.attempt(t('The entry could not be brought back'), () => restore(lines), async () => {
+    const { statuses } = await api.import(new Blob([lines]), true);
+    if (statuses.invalid) throw new Problem(409, t('it came back several times in the last seconds'));
+  }, new Map([[lines, undefined]]));
   if (ok) await Promise.all([reader.refresh(), goOn()]);
 }
 
@@ -267,8 +271,8 @@ dismissals(find('#cards', HTMLElement), (name) => {
   const record = unfinished.find((r) => key(r) === name);
   if (record) dismiss(record);
 });
-find('#cards', HTMLElement).addEventListener('focusin', ({ target }) => { // a browser leaves a card as it is of which a part can be seen
-  if (target instanceof Element) target.closest('li')?.scrollIntoView({ block: 'nearest', inline: 'nearest' });
+find('#cards', HTMLElement).addEventListener('focusin', ({ target }) => { // by keyboard: a browser leaves a card as it is of which a part can be seen
+  if (target instanceof Element && target.matches(':focus-visible')) target.closest('li')?.scrollIntoView({ block: 'nearest', inline: 'nearest' });
 });
 /** Says how much lies over the list, so that the browser brings what has the focus out from under it. */
 const over = new ResizeObserver(() => {

@@ -22,6 +22,7 @@ export class LoadedHistory {
   /** Changes by others while the list is read: an answer may be older. @type {{items: any[], removed: any[]}[] | undefined} */
   pushes;
   #records = new Map();
+  #read = 0; // down to when the list was read, in Unix milliseconds: the edge goes on below
   /** The records, newest first; undefined where they have changed since. @type {any[] | undefined} */
   #sorted;
 
@@ -38,6 +39,7 @@ export class LoadedHistory {
   replace(records, end) {
     this.#records = new Map();
     this.#sorted = undefined;
+    this.#read = 0;
     this.searched = 0;
     this.fresh = false;
     this.append(records, end);
@@ -46,6 +48,7 @@ export class LoadedHistory {
   /** @param {any[]} records @param {{cursor: string, has_more: boolean, searched?: number}} end */
   append(records, end) {
     for (const record of records) this.#put(record);
+    if (records.length > 0) this.#read = time(records.at(-1));
     this.cursor = end.cursor;
     this.more = end.has_more;
     this.searched += end.searched ?? 0;
@@ -61,11 +64,11 @@ export class LoadedHistory {
   /** @param {{items: any[], removed: any[]}} push */
   #take({ items, removed }) {
     for (const object of removed) this.#remove(key({ object }));
-    const last = this.sorted().at(-1);
     for (const record of items) {
-      const below = this.more && last && time(record) < time(last);
-      if ((this.type && record.object.type !== this.type) || (this.until && !this.words && time(record) > this.until)) this.#remove(key(record));
-      else if (this.#records.has(key(record)) || (!below && this.#matches(record))) this.#put(record);
+      const below = this.more && !this.words && time(record) < this.#read; // a search has looked further than what it found
+      const later = this.until && !this.words && time(record) > this.until;
+      if ((this.type && record.object.type !== this.type) || later || !this.#matches(record)) this.#remove(key(record));
+      else if (this.#records.has(key(record)) || !below) this.#put(record);
     }
   }
 
@@ -76,8 +79,7 @@ export class LoadedHistory {
 
   /** Whether it would list a record, and does not: the record is gone. @param {any} record */
   lacks(record) {
-    const last = this.sorted().at(-1);
-    return this.whole && !this.fresh && !this.has(record) && (!this.more || (last && time(record) >= time(last)));
+    return this.whole && !this.fresh && !this.has(record) && (!this.more || time(record) >= this.#read);
   }
 
   clear() {
@@ -104,10 +106,10 @@ export class LoadedHistory {
     return this.grouped && !this.words ? series(records, this.open) : records;
   }
 
-  /** In the order of the edge: of one moment what has ended comes first, and then what has the later name. */
+  /** In the order of the edge: of one moment what has ended comes first, unless it was brought back, and then what has the later name. */
   sorted() {
     this.#sorted ??= [...this.#records.values()]
-      .map((record) => ({ record, at: time(record), ended: /stopped|finished/.test(record.state), name: `${record.object.id}_${record.object.type}` }))
+      .map((record) => ({ record, at: time(record), ended: !record.played_at && /stopped|finished/.test(record.state), name: `${record.object.id}_${record.object.type}` }))
       .sort((a, b) => b.at - a.at || Number(b.ended) - Number(a.ended) || (a.name < b.name ? 1 : -1)).map(({ record }) => record);
     return this.#sorted;
   }

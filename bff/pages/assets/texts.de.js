@@ -201,6 +201,7 @@ export default {
   'status {status}': 'Status {status}',
   'it cannot be read': 'er ist nicht lesbar',
   'recording is paused': 'die Aufzeichnung ruht',
+  'it came back several times in the last seconds': 'er kam in den letzten Sekunden schon mehrmals zurück',
   'the history is unavailable at the moment': 'der Verlauf ist im Moment nicht erreichbar',
   'The page could not be loaded as a whole.': 'Die Seite konnte nicht ganz geladen werden.',
   'The history could not be read': 'Der Verlauf konnte nicht gelesen werden',

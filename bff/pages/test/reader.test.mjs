@@ -161,3 +161,28 @@ test('what is pushed into a search is listed where the edge would find it', () =
     ['lodz', 'Łódź'], ['smorre', 'Smørrebrød'], ['abc', 'ＡＢＣ'], ['елки', 'Ёлки'], ['ガ', 'ｶﾞ']]) assert.ok(found(words, title), `${words} in ${title}`);
   for (const [words, title] of [['カ', 'ガ'], ['suden', 'Norden']]) assert.ok(!found(words, title), `${words} in ${title}`);
 });
+
+test('a search drops what is called otherwise now', () => {
+  const loaded = new LoadedHistory();
+  loaded.words = 'tide';
+  loaded.replace([record(1)], { cursor: '', has_more: false });
+  loaded.change({ items: [{ ...record(1), meta: { title: 'ebb' } }], removed: [] });
+  assert.equal(loaded.size, 0);
+});
+
+test('what comes in above the end of what was read is listed, also where the last entry has moved', () => {
+  for (const push of [{ items: [{ ...record(2), event_time: new Date(2e12).toISOString() }], removed: [] }, { items: [], removed: [record(2).object] }]) {
+    const loaded = new LoadedHistory();
+    loaded.replace([record(0), record(2)], { cursor: '2', has_more: true });
+    loaded.change(push);
+    loaded.change({ items: [record(1), record(3)], removed: [] }); // the edge goes on with the second one
+    assert.deepEqual([loaded.has(record(1)), loaded.has(record(3))], [true, false]);
+  }
+});
+
+test('what was brought back stands among its moment by name alone, as at the edge', () => {
+  const loaded = new LoadedHistory();
+  const of = (id, state) => ({ object: { id, type: 1 }, state, event_time: new Date(1e12).toISOString(), played_at: new Date(1e11).toISOString() });
+  loaded.replace([of('a', 'stopped'), of('b', 'playing')], { cursor: '', has_more: false });
+  assert.deepEqual(loaded.sorted().map(({ object: { id } }) => id), ['b', 'a']);
+});
