@@ -249,6 +249,7 @@ function on(type, act) {
 
 /** @param {{heartbeat: any, result: any}} answer */
 function answered({ heartbeat, result }) {
+  if (key(heartbeat) !== key({ object })) return; // what another page of this window has left to send
   if (result.status === 'superseded') return; // a later one tells
   const safe = ['stored', 'unchanged', 'stale'].includes(result.status);
   if (safe && !early(heartbeat)) place = placeOf({ ...heartbeat, completed: heartbeat.kind === 'finish' });
@@ -265,12 +266,13 @@ function pushed({ items, removed }) {
 
 /** Asks what was missed. */
 async function missed() {
-  const record = await api.point(object).catch(() => null); // the next report finds out, too
+  const record = await api.point(object).catch(() => undefined); // the next report finds out, too
+  if (record === null) forgotten();
   if (record && record.device !== about.device) elsewhere(record);
 }
 
 on('answered', answered);
-on('conflict', ({ record }) => conflict(record));
+on('conflict', ({ record }) => key(record) === key({ object }) && conflict(record));
 on('push', pushed);
 on('resync', missed);
 on('unauthorized', () => {
