@@ -1,0 +1,159 @@
+//go:build browser
+
+package browser_test
+
+import (
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+)
+
+// TestConflict asks somebody who heard nothing for a while where to go on, and overwrites
+// nothing until then.
+func TestConflict(t *testing.T) {
+	for choice, want := range map[string]time.Duration{"#jump": 480 * time.Second, "#stay": 100 * time.Second} {
+		w := newWorld(t)
+		v := w.paused()
+		v.deaf()
+		v.conflicts(w)
+		if r := w.point("100"); r.PositionMS != 480_000 || r.State != "stopped" {
+			t.Errorf("the old position was stored: %+v", r)
+		}
+		v.click(choice)
+		v.until("!document.querySelector('#conflict').checkVisibility()")
+		w.reaches("100", "playing", want)
+		if r := w.point("100"); r.PositionMS > (want + 100*time.Second).Milliseconds() {
+			t.Errorf("%s: it is at %d", choice, r.PositionMS)
+		}
+	}
+}
+
+// TestConflictWhileTheOtherGoesOn asks about where the other device is by now: to go there takes nothing from it.
+func TestConflictWhileTheOtherGoesOn(t *testing.T) {
+	w := newWorld(t)
+	v := w.paused()
+	v.deaf()
+	v.conflicts(w)
+	w.report(entry{id: "100", title: "Low Tide", position: 6 * time.Minute})
+	v.says("#conflict", "You went on to 6:00 on Living room")
+	v.until("!document.querySelector('#elsewhere').checkVisibility()")
+	v.click("#jump")
+	v.until("document.querySelector('#clip').currentTime >= 360")
+	w.reaches("100", "playing", 360*time.Second)
+}
+
+// TestConflictAfterOldReport asks, too, where a report from before comes late: its answer
+// tells of the record that the other device left, but nobody has gone on from that here.
+func TestConflictAfterOldReport(t *testing.T) {
+	w := newWorld(t)
+	v := w.playing()
+	w.reaches("100", "playing", 100*time.Second)
+	v.says("#safe", "1:4")
+	v.deaf()
+	v.click("#play")
+	v.until("document.querySelector('#waiting').textContent !== '0'")
+	v.conflicts(w)
+}
+
+// TestConflictBeforeAnyAnswer asks as well where the connection ended before the first answer,
+// so that the page knows no record.
+func TestConflictBeforeAnyAnswer(t *testing.T) {
+	w := newWorld(t)
+	v := w.open(w.signedIn(clip))
+	v.live()
+	v.deaf()
+	v.click("#play")
+	v.seek(100)
+	v.until("document.querySelector('#waiting').textContent !== '0'")
+	v.click("#play")
+	v.conflicts(w)
+}
+
+// TestRemovedMeanwhile goes on without a question: there is nowhere else to go to.
+func TestRemovedMeanwhile(t *testing.T) {
+	w := newWorld(t)
+	v := w.paused()
+	v.deaf()
+	w.ask(http.MethodDelete, "/v1/history/1/100", nil, &struct{}{})
+	v.hears()
+	v.click("#play")
+	w.reaches("100", "playing", 100*time.Second)
+	v.until("!document.querySelector('#conflict').checkVisibility()")
+}
+
+// TestRemovedWhileAsked ends the question where to go on when that is deleted.
+func TestRemovedWhileAsked(t *testing.T) {
+	w := newWorld(t)
+	v := w.paused()
+	v.deaf()
+	v.conflicts(w)
+	w.ask(http.MethodDelete, "/v1/history/1/100", nil, &struct{}{})
+	v.until("!document.querySelector('#conflict').checkVisibility()")
+	w.reaches("100", "playing", 100*time.Second)
+}
+
+// TestCloseAfterAnotherWentOn closes a player that is paused after another device went on, or after the record was deleted: that is
+// nothing to go back to.
+func TestCloseAfterAnotherWentOn(t *testing.T) {
+	for name, act := range map[string]func(*world){
+		"went on": func(w *world) { w.report(entry{id: "100", title: "Low Tide", position: 8 * time.Minute}) },
+		"deleted": func(w *world) { w.ask(http.MethodDelete, "/v1/history/1/100", nil, &struct{}{}) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			v := w.open(w.signedIn(clip))
+			v.live()
+			v.click("#play")
+			v.until("document.querySelector('#watched').textContent >= '0:11'") // the session is old enough to take a place away
+			v.click("#play")
+			w.reaches("100", "paused", 10*time.Second)
+			v.until("document.querySelector('#waiting').textContent === '0'")
+			v.do(chromedp.Evaluate[chromedp.Void]("document.querySelector('#elsewhere-text').textContent = 'not heard of yet'"))
+			act(w)
+			v.until("document.querySelector('#elsewhere-text').textContent !== 'not heard of yet'")
+			v.do(chromedp.Navigate(w.at("/")))
+			v.live()
+			if r := w.point("100"); name == "deleted" && r != nil || name != "deleted" && r.PositionMS != (8*time.Minute).Milliseconds() {
+				t.Errorf("afterwards: %+v", r)
+			}
+		})
+	}
+}
+
+// conflicts has another device go on while the page hears nothing, and the player go on then.
+func (v *window) conflicts(w *world) {
+	v.Helper()
+	w.report(entry{id: "100", title: "Low Tide", position: 480 * time.Second})
+	v.hears()
+	v.click("#play")
+	v.says("#conflict", "You went on to 8:00 on Living room")
+}
+
+// deaf takes the page's connections to the edge away, as a network does.
+func (v *window) deaf() {
+	v.Helper()
+	v.expects("/v1/nowhere")
+	v.do(chromedp.Evaluate[chromedp.Void](`{
+		const Socket = WebSocket;
+		const ask = fetch;
+		window.deaf = true;
+		fetch = (...a) => (window.deaf ? Promise.reject(new TypeError('deaf')) : ask(...a));
+		WebSocket = class extends Socket {
+			constructor(address, protocols) {
+				if (window.deaf) address.pathname = '/v1/nowhere';
+				super(address, protocols);
+			}
+		};
+		dispatchEvent(new Event('offline'));
+	}`))
+	v.says("#connection", "Reconnecting")
+}
+
+// hears gives it back.
+func (v *window) hears() {
+	v.Helper()
+	v.do(chromedp.Evaluate[chromedp.Void]("window.deaf = false; dispatchEvent(new Event('online'))"))
+	v.live()
+}

@@ -1,0 +1,84 @@
+//go:build browser
+
+package browser_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+)
+
+// TestPause switches recording off and on.
+func TestPause(t *testing.T) {
+	w := newWorld(t)
+	w.report(library...)
+	history := w.open(w.signedIn("/"))
+	history.click("#recording")
+	history.says("#paused", "Recording is paused")
+	history.until("document.querySelector('#recording').getAttribute('aria-checked') === 'false'")
+	player := history.beside(w, w.signedIn("/player?id=new"))
+	player.click("#play")
+	player.says("#safe", "paused: nothing was kept")
+	if w.point("new") != nil {
+		t.Error("it was recorded")
+	}
+	history.do(chromedp.Reload())
+	history.says("#paused", "Recording is paused")
+	history.click("#recording")
+	history.until("document.querySelector('#recording').getAttribute('aria-checked') === 'true'")
+	history.until("!document.querySelector('#paused').checkVisibility()")
+	player.seek(100)
+	w.reaches("new", "playing", 100*time.Second)
+}
+
+// TestIncognito leaves no trace of a viewing.
+func TestIncognito(t *testing.T) {
+	w := newWorld(t)
+	v := w.open(w.signedIn(clip))
+	v.click("#incognito")
+	v.click("#play")
+	v.says("#safe", "on request: nothing was kept")
+	if r := w.point("100"); r != nil {
+		t.Errorf("it was recorded: %+v", r)
+	}
+}
+
+// TestPauseElsewhere shows how the switch stands that was turned in another window, also where it could not be read at first.
+func TestPauseElsewhere(t *testing.T) {
+	w := newWorld(t)
+	w.report(library...)
+	first := w.open(w.signedIn("/"))
+	second := w.openAfter(fmt.Sprintf(failing, "/v1/settings"), w.signedIn("/"))
+	second.says("#problem", "The settings could not be read")
+	first.live()
+	second.live()
+	second.until("!(window.failing = false)")
+	first.click("#recording")
+	second.says("#paused", "Recording is paused")
+	second.until("document.querySelector('#recording').ariaChecked === 'false' && !document.querySelector('#problem').checkVisibility()")
+	first.click("#recording")
+	second.until("document.querySelector('#recording').ariaChecked === 'true' && !document.querySelector('#paused').checkVisibility()")
+}
+
+// TestSwitchAgain turns the switch when that is tried again, and only once by two clicks while it is being turned.
+func TestSwitchAgain(t *testing.T) {
+	w := newWorld(t)
+	v := w.openAfter(`const ask = window.fetch;
+		window.set = [];
+		window.fetch = async (address, request) => {
+			if (request.method === 'PUT') set.push(request.body);
+			if (request.method === 'PUT') await new Promise((resolve, reject) => Object.assign(window, { pass: resolve, fail: () => reject(new TypeError('failing')) }));
+			return ask(address, request);
+		};`, w.signedIn("/"))
+	v.click("#recording")
+	v.click("#recording")
+	v.until("(fail(), true)")
+	v.says("#problem", "The setting could not be changed: no connection.")
+	v.click("#again")
+	v.until("window.set.length === 2 && (pass(), true)")
+	v.says("#paused", "Recording is paused")
+	v.until("window.set.join() === '{\"recording\":false},{\"recording\":false}' && !document.querySelector('#problem').checkVisibility()")
+	v.until("document.querySelector('#recording').ariaChecked === 'false' && !document.querySelector('#recording').ariaBusy")
+}
