@@ -34,11 +34,10 @@ const longAgo = 2_000_000 // milliseconds before start, and before all that is r
 // union is histories that are united.
 type union struct {
 	*rapid.T
-	t     *testing.T // of the calls
-	s     *rpc.Server
-	n     int64 // so that no two times are the same
-	users []*told
-	film  []*historyv1.Object
+	t    *testing.T // of the calls
+	s    *rpc.Server
+	n    int64 // so that no two times are the same
+	film []*historyv1.Object
 }
 
 // moment draws one that removals may have: no session goes on over it.
@@ -134,11 +133,12 @@ func TestUnited(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		round++
 		u := &union{T: rt, t: t, s: s, film: []*historyv1.Object{{Id: "film", Type: 1}}}
+		var users []*told
 		for i := range 3 {
-			u.users = append(u.users, &told{uid: fmt.Sprintf("%d-%d", round, i)})
+			users = append(users, &told{uid: fmt.Sprintf("%d-%d", round, i)})
 		}
 		for range rapid.IntRange(2, 14).Draw(rt, "steps") {
-			h := rapid.SampledFrom(u.users).Draw(rt, "history")
+			h := rapid.SampledFrom(users).Draw(rt, "history")
 			switch rapid.SampledFrom([]string{"report", "report", "report", "mark", "delete", "clear", "import", "import"}).Draw(rt, "step") {
 			case "report":
 				u.report(h)
@@ -149,7 +149,7 @@ func TestUnited(t *testing.T) {
 			case "clear":
 				u.clear(h, u.moment())
 			case "import":
-				u.take(h, rapid.SampledFrom(u.users).Draw(rt, "from"))
+				u.take(h, rapid.SampledFrom(users).Draw(rt, "from"))
 			}
 			h.forget()
 			u.judge(h)

@@ -30,9 +30,9 @@ import (
 
 type flags struct {
 	Action   string   `arg:"" enum:"up,status,env,down" help:"What to do: up starts them, status fails where one does not run, env prints their addresses as tests read them, down stops them."`
-	Only     []string `help:"Engines to act on." default:"redis,redis_cluster,kafka,hbase"`
+	Only     []string `help:"Engines to act on; without it all that Playhead needs."`
 	Dir      string   `help:"Folder of jars, data, logs and engines.json; $ENGINES_DIR or .engines at the root of the repository by default."`
-	PortBase int      `help:"First port; 0 keeps the last ones, at first 17000."`
+	PortBase int      `help:"First port; 0 keeps the last ones, or takes the usual ones."`
 }
 
 // Help is what --help begins with.
@@ -50,7 +50,11 @@ func engines(ctx context.Context, args []string, getenv func(string) string, out
 	}
 	cfg := engine.Config{Detach: true, Log: slog.New(slog.NewTextHandler(out, nil)), Dir: cmp.Or(f.Dir, defaultDir(getenv)), PortBase: f.PortBase}
 	var chosen []*engine.Engine
-	for _, name := range f.Only {
+	names := f.Only
+	if len(names) == 0 {
+		names = engine.Names()
+	}
+	for _, name := range names {
 		e, err := engine.Open(strings.TrimSpace(name), cfg)
 		if err != nil {
 			return err
