@@ -1,6 +1,7 @@
 // @ts-check
 import { key } from './outbox.js';
 
+/** Letters that Unicode does not make of a plain one and an accent: the edge has the same. */
 const unaccented = /** @type {Record<string, string>} */ ({ ς: 'σ', æ: 'ae', œ: 'oe', ø: 'o', ł: 'l', đ: 'd', ð: 'd', þ: 'th' });
 
 /** The part of the history that the page knows: the newest records down to where it has read. */
