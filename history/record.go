@@ -454,7 +454,7 @@ type Peak struct {
 	Position int64
 }
 
-// NonEarly is an event that is not early: its version, and where it left the user.
+// NonEarly is an event that takes away where the user stopped before: its version, and where it left the user.
 type NonEarly struct {
 	Version  Version
 	Position int64

@@ -12,12 +12,18 @@ func (r *Record) Resume() int64 {
 // ResumesEarlier reports whether that is where an earlier event left off than the latest.
 func (r *Record) ResumesEarlier() bool { return r.Early && r.NonEarly.Version != 0 }
 
+// LeftOff returns the event that says where that is.
+func (r *Record) LeftOff() NonEarly {
+	if r.ResumesEarlier() {
+		return r.NonEarly
+	}
+	return NonEarly{Version: r.own(), Position: r.Position}
+}
+
 // resume returns also when that was.
 func (r *Record) resume() (position, at int64) {
-	if r.ResumesEarlier() {
-		return r.within(r.NonEarly.Position), r.NonEarly.Version.Time()
-	}
-	return r.within(r.Position), r.PlayedAt()
+	e := r.LeftOff()
+	return r.within(e.Position), e.Version.Time()
 }
 
 // DismissedAt returns when the user took the record out of what to go on with, in Unix

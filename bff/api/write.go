@@ -236,7 +236,7 @@ type deleteInput struct {
 	Type uint32 `path:"type" minimum:"1" maximum:"4294967295" format:"int64"`
 	ID   string `path:"id" maxLength:"128" pattern:"^[A-Za-z0-9._~@:-]+$"`
 
-	IfMatch string `header:"If-Match" doc:"The etag, in quotes, of the only record that is to be removed: for another one, or none, the answer is 412 (one of which only earlier reports came since is the same), but not where it is deleted already: this may be the same call again."`
+	IfMatch string `header:"If-Match" doc:"The etag, in quotes, of the only record that is to be removed: for another one, or none, the answer is 412 (one of which only earlier reports came since, or the first seconds of a session, is the same), but not where it is deleted already: this may be the same call again."`
 }
 
 // tag returns the etag that the record must have, 0 for any. There is exactPath one that a

@@ -32,7 +32,7 @@ type Heartbeat struct {
 	StartedAt  string            `json:"started_at,omitempty" format:"date-time" doc:"When the session began. Its first seconds do not take away where the user stopped before."`
 	WatchedMS  int64             `json:"watched_ms,omitempty" minimum:"0" maximum:"2592000000" doc:"Milliseconds of the object that the session has played so far. It counts only with started_at, and at most the time since then times the speed."`
 	Speed      float64           `json:"speed,omitempty" minimum:"0.25" maximum:"4" doc:"The fastest of the session; 1, the normal one, by default."`
-	IfMatch    string            `json:"if_match,omitempty" pattern:"^[0-9A-Fa-f]{1,16}$" doc:"The etag of the record that the device knows. When the record is another one, nothing is stored, the status is conflict, and the result carries the record unless it was removed. Meant for the first report after a pause; later ones do without."`
+	IfMatch    string            `json:"if_match,omitempty" pattern:"^[0-9A-Fa-f]{1,16}$" doc:"The etag of the record that the device knows. When the user has gone on elsewhere since, for more than the first seconds of a session, nothing is stored, the status is conflict, and the result carries the record unless it was removed. Meant for the first report after a pause; later ones do without."`
 	Session    string            `json:"session,omitempty" doc:"Names the viewing, at most 128 bytes; a completed play counts once per session."`
 	Device     string            `json:"device,omitempty" doc:"At most 128 bytes."`
 	Failed     bool              `json:"failed,omitempty" doc:"The playback failed: the position is not to be remembered."`

@@ -120,7 +120,7 @@ export interface PlayheadEvents {
   /** Called once with the outcome of a report. */
   answered: { heartbeat: Heartbeat; result: Result };
   /** A report made when the device could not know of this newer record; it was not stored. Ask the user where to go on. */
-  conflict: { heartbeat: Heartbeat; record?: HistoryRecord };
+  conflict: { heartbeats: Heartbeat[]; record: HistoryRecord };
   /** Other devices have changed these. */
   push: { items: HistoryRecord[]; removed: PlayheadObject[] };
   /** More may have changed: read again what you show. */
@@ -142,7 +142,7 @@ export class Playhead {
   /** All changes since the token of the answer before; without one the answer is a resync. */
   changes(since?: string): Promise<Changes>;
   /** Reports what the player does; it is sent as soon as it can be. */
-  report(beat: Heartbeat): void;
+  report(beat: Heartbeat & { /** The times are those of the history already, as of what was answered. */ dated?: boolean }): void;
   /** Takes note of the record that the player goes on from. */
   seen(record: HistoryRecord): void;
   /** Returns the record that was read, or a newer one of this device's own report, which may still be on its way. */

@@ -1,4 +1,4 @@
-import type { Playhead, PlayheadObject } from './playhead.js';
+import type { Heartbeat, Playhead, PlayheadObject } from './playhead.js';
 
 /** Reports what an <audio> or <video> does. A viewing begins with the first play and is over at the end, or when the page goes away. */
 export class Reporter {
@@ -13,6 +13,6 @@ export class Reporter {
   hold(): void;
   /** Stops the viewing, and says nothing any more: call it before the element plays something else. */
   end(): void;
-  /** Goes on. `here` says whether where it is now is what counts. */
-  release(here: boolean): void;
+  /** Goes on. `here` says whether where it is now is what counts, and `last` what a page before has reported, for one that has reported nothing yet. */
+  release(here: boolean, last?: Omit<Heartbeat, 'event_time'>): void;
 }

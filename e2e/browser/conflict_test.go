@@ -94,6 +94,94 @@ func TestRemovedWhileAsked(t *testing.T) {
 	w.reaches("100", "playing", 100*time.Second)
 }
 
+// TestClearedWhileAsked ends the question, and takes a note back, when everything is cleared, which no push names.
+func TestClearedWhileAsked(t *testing.T) {
+	w := newWorld(t)
+	v := w.paused()
+	w.report(entry{id: "100", title: "Low Tide", position: 5 * time.Minute})
+	v.says("#elsewhere", "Living room left this at 5:00.")
+	w.ask(http.MethodDelete, "/v1/history", nil, &struct{}{})
+	v.until("!document.querySelector('#elsewhere').checkVisibility()")
+	v.click("#play")
+	w.reaches("100", "playing", 100*time.Second)
+	v.click("#play")
+	w.reaches("100", "paused", 100*time.Second)
+	v.says("#safe", "(paused)")
+	v.deaf()
+	v.conflicts(w)
+	v.click("#play")
+	w.ask(http.MethodDelete, "/v1/history", nil, &struct{}{})
+	v.until("!document.querySelector('#conflict').checkVisibility()")
+	v.do(chromedp.Navigate(w.at("/")))
+	v.live()
+	if r := w.point("100"); r != nil {
+		t.Errorf("it is back: %+v", r)
+	}
+}
+
+// TestConflictCounts: what was played to its end while the network was away is a play, wherever the user goes on then, and so is it
+// when the player of another object is open first. That one is asked nothing.
+func TestConflictCounts(t *testing.T) {
+	for name, c := range map[string]struct {
+		before, leaves bool // the other device goes on before that, and the page is gone meanwhile
+		choice         string
+		here           bool // it goes on where it was played last
+	}{
+		"goes there": {choice: "#jump"}, "stays": {choice: "#stay", here: true}, "comes back": {leaves: true},
+		"comes back and goes there": {before: true, leaves: true, choice: "#jump"},
+		"comes back and stays":      {before: true, leaves: true, choice: "#stay", here: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.report(entry{id: "200", title: "Winter Roads", position: 3 * time.Minute, age: time.Hour})
+			v := w.playing()
+			v.until("document.querySelector('#watched').textContent >= '0:11'")
+			w.reaches("100", "playing", 100*time.Second)
+			v.deaf()
+			goesOn := func(now bool) {
+				if now {
+					w.report(entry{id: "100", title: "Low Tide", position: 8 * time.Minute})
+				}
+			}
+			goesOn(c.before)
+			v.seek(598)
+			v.until("document.querySelector('#clip').ended")
+			v.click("#play") // and once more
+			v.until("((at) => at > 1 && at < 500)(document.querySelector('#clip').currentTime)")
+			v.seek(50)
+			v.until("document.querySelector('#clip').currentTime > 50.5")
+			v.click("#play")
+			v.until("document.querySelector('#clip').paused") // and has been said to be
+			goesOn(!c.before)
+			if c.leaves {
+				v.do(chromedp.Navigate(w.at("/player?id=200&type=1")))
+				v.says("#resumed", "You stopped at 3:00")
+				v.until("document.querySelector('#waiting').textContent === '0' && sessionStorage.getItem(Object.keys(sessionStorage).find((name) => name.includes('aside')) ?? '')?.length > 2")
+				v.until("!document.querySelector('#conflict').checkVisibility()")
+				v.do(chromedp.Navigate(w.at(clip)))
+			} else {
+				v.hears()
+			}
+			if c.choice != "" {
+				v.says("#conflict", "You went on to 8:00 on Living room")
+				v.click(c.choice)
+			}
+			if !c.before || c.here { // else it is later than where the user goes to
+				w.eventually("the play counts", func() bool { return w.point("100").Plays == 1 })
+			}
+			w.eventually("it is where the user is", func() bool {
+				r := w.point("100")
+				return c.here && r.PositionMS > 50_000 && r.PositionMS < 60_000 || !c.here && r.PositionMS >= 480_000
+			})
+			v.until("document.querySelector('#waiting').textContent === '0'")
+			v.until("!document.querySelector('#conflict').checkVisibility()")
+			if r := w.point("200"); r.PositionMS != 180_000 || r.Device != "Living room" {
+				t.Errorf("the other object: %+v", r)
+			}
+		})
+	}
+}
+
 // TestCloseAfterAnotherWentOn closes a player that is paused after another device went on, or after the record was deleted: that is
 // nothing to go back to.
 func TestCloseAfterAnotherWentOn(t *testing.T) {

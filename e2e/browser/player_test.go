@@ -53,6 +53,23 @@ func TestFinish(t *testing.T) {
 	v.says("#list li", "Completed")
 }
 
+// TestPlayAgain plays on after the end for a moment: it stays completed, as after any other look at it.
+func TestPlayAgain(t *testing.T) {
+	w := newWorld(t)
+	v := w.open(w.signedIn(clip))
+	v.click("#play")
+	v.seek(598)
+	v.until("document.querySelector('#clip').ended")
+	w.reaches("100", "finished", length)
+	v.click("#play")
+	v.until("((at) => at > 1 && at < 500)(document.querySelector('#clip').currentTime)")
+	v.click("#play")
+	v.says("#safe", "(paused)")
+	if r := w.point("100"); !r.Completed || r.State != "paused" || r.Plays != 1 {
+		t.Errorf("it is %+v", r)
+	}
+}
+
 // TestKeepsMetadata plays a part of a series, which stays one, under the title that it has.
 func TestKeepsMetadata(t *testing.T) {
 	w := newWorld(t)

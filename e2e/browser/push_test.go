@@ -154,6 +154,34 @@ func TestBegunElsewhereWhileAway(t *testing.T) {
 	}
 }
 
+// TestBegunElsewhereWhileThePageWasGone opens the page anew after the network was away: what was played meanwhile counts, and the page
+// begins there, although another device has only just begun since.
+func TestBegunElsewhereWhileThePageWasGone(t *testing.T) {
+	w := newWorld(t)
+	v := w.playing()
+	v.until("document.querySelector('#watched').textContent >= '0:11'")
+	w.reaches("100", "playing", 100*time.Second)
+	v.deaf()
+	v.seek(400)
+	v.until("document.querySelector('#clip').currentTime > 402")
+	v.click("#play")
+	w.glances("stop")
+	v.do(chromedp.Reload())
+	v.says("#resumed", "You stopped at 6:4")
+	w.eventually("it goes on at 6:40", func() bool { return w.point("100").PositionMS > 400_000 })
+	v.until("!document.querySelector('#conflict').checkVisibility()")
+}
+
+// TestCompletedHere: what is nearly at its end is completed. Another device that begins it has not done that.
+func TestCompletedHere(t *testing.T) {
+	w := newWorld(t)
+	v := w.paused()
+	v.seek(580)
+	v.says("#safe", "9:40 (paused)")
+	w.glances("progress")
+	v.says("#elsewhere", "Kitchen is playing this.")
+}
+
 // TestMarkedElsewhere names no device where it was the user who marked it.
 func TestMarkedElsewhere(t *testing.T) {
 	w := newWorld(t)

@@ -59,6 +59,34 @@ func TestWakingDevice(t *testing.T) {
 	}
 }
 
+// TestGlanceElsewhere: somebody who has only just begun on another device has gone on from nothing. What the device that slept
+// has played counts, and so does where it is; once the other one goes on, it does not.
+func TestGlanceElsewhere(t *testing.T) {
+	s := newHouse(t).service(t)
+	apply(t, s, beat("ann/7", pause, 90_000, 20))
+	known := tag(t, s, "7")
+	glance := beat("ann/7", progress, 50_000, 21)
+	glance.Session, glance.Device, glance.StartedAtMs = "glance", "phone", glance.EventTimeMs-9000
+	apply(t, s, glance)
+	if it := point(t, s, "ann", "7"); !it.Early || it.PositionMs != 20_000 || it.Etag == known || it.Etag>>32 != known>>32 {
+		t.Fatalf("after a glance: %v, known was %x", it, known)
+	}
+	played := knowing(beat("ann/7", stop, 60_000, 60), "tv", known) // before the glance
+	played.StartedAtMs, played.WatchedMs = played.EventTimeMs-20_000, 20_000
+	if got := apply(t, s, played); got[0] != stored {
+		t.Errorf("got %v, want it stored", got)
+	}
+	it := point(t, s, "ann", "7")
+	if !it.Early || it.Session != "glance" || it.PositionMs != 60_000 || it.WatchedMs != 20_000 {
+		t.Errorf("it is %v", it)
+	}
+	glance.EventTimeMs += 1000 // its first seconds are over
+	apply(t, s, glance)
+	if got := apply(t, s, knowing(beat("ann/7", stop, 1000, 70), "tv", it.Etag)); got[0] != conflict {
+		t.Errorf("once it has gone on: got %v, want %v", got, conflict)
+	}
+}
+
 // TestMatchesInABatch tells what becomes of the later events of one batch.
 func TestMatchesInABatch(t *testing.T) {
 	const right, wrong = 0, 1

@@ -91,24 +91,23 @@ func Damaged(r *history.Record) bool { return r != nil && r.State == 0 }
 
 // An etag names what readers see of a record, so that it is another one only when that is:
 // the record's revision changes with things that nobody sees. Its upper half names the
-// latest event alone. That is what a device must have seen to go on: what the archive adds
-// to a record, or a late report, does not put the user anywhere else.
+// event that says where the user left off. That is what a device must have seen to go on: what the
+// archive adds to a record, a late report, or somebody who has only just begun, does not put the user anywhere else.
 
 // etag is never 0, and the same in every service.
 func etag(it *historyv1.Item, r *history.Record) uint64 {
-	tag := latest(r)<<32 | seen(it)>>32
+	tag := leftOff(r)<<32 | seen(it)>>32
 	return max(tag, 1)
 }
 
-// Names reports whether an etag was that of a record with the latest event of r.
-func Names(tag uint64, r *history.Record) bool { return latest(r)<<32 == tag>>32<<32 }
+// Names reports whether an etag was that of a record that the user has left off at the same event as r.
+func Names(tag uint64, r *history.Record) bool { return leftOff(r)<<32 == tag>>32<<32 }
 
-// latest hashes the latest event.
-func latest(r *history.Record) uint64 {
-	var room [256]byte
-	b := binary.AppendVarint(room[:0], int64(r.Version))
-	b = binary.AppendVarint(append(b, byte(r.State)), r.Position)
-	return xxhash.Sum64(appendText(appendText(b, r.Session), r.Device))
+// leftOff hashes the event that says where the user left off.
+func leftOff(r *history.Record) uint64 {
+	var room [20]byte
+	e := r.LeftOff()
+	return xxhash.Sum64(binary.AppendVarint(binary.AppendVarint(room[:0], int64(e.Version)), e.Position))
 }
 
 // seen hashes all that readers see of the record.

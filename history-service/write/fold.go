@@ -230,7 +230,7 @@ func (g *group) importable(r *report.Report, cleared int64) *history.Record {
 // that is stored already and still the latest, so that an upload may be sent again with
 // more in it. An event that contributes nothing is never in conflict, and neither is what was done
 // already, if at another time: an answer may have been lost. A record is the same one as
-// long as its latest event is.
+// long as the event is by which the user left off: who has only just begun elsewhere has gone on from nothing.
 
 // grant is an etag that was the record's, and the viewing that knew it.
 type grant struct{ etag, viewing uint64 }

@@ -3,7 +3,8 @@
 /**
  * @typedef {import('./clock.js').HistoryClock} Clock
  * @typedef {{object: {id: string, type: number}, kind: string, position_ms: number,
- *   event_time: string, session?: string, if_match?: string, [more: string]: any}} Heartbeat
+ *   event_time: string, session?: string, if_match?: string, dated?: boolean, [more: string]: any}} Heartbeat
+ *   `dated` ones have times of the history, as those that were answered
  * @typedef {{status: string, record?: any, error?: any}} Result
  * @typedef {{add(session: string): void, has(session: string): boolean}} Sessions that pages of this device have reported
  * @typedef {{heartbeat: Heartbeat, result: Result}} Outcome of a report
@@ -84,9 +85,11 @@ export class Outbox {
   report(beat, zero = 0, clock) {
     const { item, wrong } = this.#parse(beat);
     if (!item) return [refusal(beat, wrong ?? '')];
-    item.zero = zero;
-    this.#restate(item, zero);
-    if (clock?.known) date(item, clock);
+    if (item.zero !== null) {
+      item.zero = zero;
+      this.#restate(item, zero);
+      if (clock?.known) date(item, clock);
+    }
     const guard = item.beat.if_match ?? this.#guard(item.object);
     if (guard) item.beat.if_match = guard;
     write(item);

@@ -17,6 +17,7 @@ const query = new URLSearchParams(location.search);
 const object = { id: query.get('id') ?? '100', type: Number(query.get('type') ?? 1) };
 const about = { object, device: deviceName(), duration_ms: 0, excerpt: false, meta: { title: query.get('title') ?? (query.has('id') ? object.id : t('Sample clip')) } };
 
+const most = 500; // reports that are set aside
 const sample = 600_000; // milliseconds that a clip of unknown length goes on behind where the user was
 let asked = /** @type {any} */ (null); // the record of which the user is asked whether to go on there
 let stopped = 0; // seconds, where the user was when the next viewing here begins
@@ -29,8 +30,12 @@ const token = await signIn();
 const uid = user(token);
 const api = new Api(token);
 const problems = new Problems();
+const aside = `playhead.aside.${uid}`; // reports of which nothing was stored, until the user has said where to go on
 const client = new Playhead({ url: home(), token: () => token, storage: kept, key: `playhead.outbox.${uid}` });
 const media = find('#clip', HTMLAudioElement);
+addEventListener('pagehide', () => {
+  if (reporter.session) stopped = media.currentTime; // the reporter, which hears of it later, ends the viewing
+});
 const reporter = new Reporter(client, media, about);
 
 nameApart();
@@ -52,6 +57,7 @@ async function begin() {
   });
   if (!read) return;
   if (point.record) client.seen(point.record);
+  takeUp().forEach(again); // of a page before, whose user has not said where to go on
   load(client.newest(point.record, object));
 }
 
@@ -138,7 +144,7 @@ function elsewhere(record) {
   if (!(Date.parse(record.event_time) > known)) return;
   const { device: who } = record; // '' where the user has marked it, or the device has no name
   const playing = record.state === 'playing';
-  if (unmoved(record)) {
+  if (record.early && unmoved(record)) {
     find('#follow', HTMLButtonElement).hidden = true;
     const text = who ? t('{who} is playing this.', { who }) : t('This is playing elsewhere.');
     return offer('#elsewhere', playing ? text : '');
@@ -168,18 +174,38 @@ function early({ kind, event_time, started_at }) {
   return kind !== 'seek' && kind !== 'finish' && Date.parse(event_time) - Date.parse(started_at) < 10_000;
 }
 
-/**
- * Whether a device has only just begun, and nobody has gone on before that: the record says where this page knows the user to be.
- * At 0 that may be chance, as after a mark. @param {any} record
- */
+/** Whether a record says where this page knows the user to be. At 0 that may be chance, as after a mark. @param {any} record */
 function unmoved(record) {
-  return record.early && record.position_ms > 0 && placeOf(record) === place;
+  return record.position_ms > 0 && placeOf(record) === place;
+}
+
+/** Keeps reports until the user has said where to go on, also over a reload. @param {any[]} heartbeats */
+function setAside(heartbeats) {
+  kept.setItem(aside, JSON.stringify([...areAside(), ...heartbeats].slice(-most)));
+}
+
+/** Takes up the reports of this object that were set aside. */
+function takeUp() {
+  const all = areAside();
+  const others = all.filter((beat) => key(beat) !== key({ object }));
+  kept.setItem(aside, JSON.stringify(others));
+  return all.filter((beat) => !others.includes(beat));
+}
+
+/** @returns {any[]} */
+function areAside() {
+  return JSON.parse(kept.getItem(aside) ?? '[]');
+}
+
+/** Reports once more what was not stored. @param {any} heartbeat */
+function again(heartbeat) {
+  client.report({ ...heartbeat, dated: true });
 }
 
 /** Another device was here while this one slept, and may go on while the user is asked. @param {any} record */
 function conflict(record) {
   learn(record);
-  if (!asked && unmoved(record)) return reporter.release(true);
+  if (!asked && !reporter.session && unmoved(record)) return takeUp().forEach(count); // the page has begun there
   asked = record;
   stopped = (record.resume_ms ?? 0) / 1000;
   reporter.hold();
@@ -199,11 +225,20 @@ function conflict(record) {
   find('#stay', HTMLButtonElement).onclick = () => decide(true);
 }
 
-/** Ends the question. @param {boolean} here whether where it is now is what counts */
+/** Ends the question. What was not stored counts, unless it would take the place of where the user goes to. @param {boolean} here whether where it is now is what counts */
 function decided(here) {
+  const { event_time: then } = asked;
   asked = null;
   offer('#conflict', '');
-  reporter.release(here);
+  const beats = takeUp();
+  for (const beat of beats) if (here || Date.parse(beat.event_time) < Date.parse(then)) count(beat);
+  const { started_at: _, watched_ms: __, if_match: ___, ...last } = beats.at(-1) ?? {}; // said already, and not by this clock
+  reporter.release(here, beats.length > 0 ? last : undefined);
+}
+
+/** Reports what was not stored, in the knowledge of what stands. @param {any} heartbeat */
+function count({ if_match: _, ...heartbeat }) {
+  again(heartbeat);
 }
 
 /** Where the user was elsewhere is deleted: there is nowhere else to go to. */
@@ -252,7 +287,9 @@ function answered({ heartbeat, result }) {
   if (key(heartbeat) !== key({ object })) return; // what another page of this window has left to send
   if (result.status === 'superseded') return; // a later one tells
   const safe = ['stored', 'unchanged', 'stale'].includes(result.status);
-  if (safe && !early(heartbeat)) place = placeOf({ ...heartbeat, completed: heartbeat.kind === 'finish' });
+  const { record } = result;
+  if (safe && record?.device === about.device) place = placeOf(record);
+  else if (safe && !early(heartbeat) && (!record || record.early)) place = placeOf({ ...heartbeat, completed: heartbeat.kind === 'finish' }); // else another device was later
   const text = safe ? `${clock(heartbeat.position_ms)} (${kindName(heartbeat.kind)})` : t('{why}: nothing was kept', { why: heartbeat.incognito ? t('on request') : refusal(result.status) });
   write(find('#safe', HTMLElement), text);
 }
@@ -272,7 +309,10 @@ async function missed() {
 }
 
 on('answered', answered);
-on('conflict', ({ record }) => key(record) === key({ object }) && conflict(record));
+on('conflict', ({ heartbeats, record }) => {
+  setAside(heartbeats);
+  if (key(record) === key({ object })) conflict(record); // else the user is asked where that is opened
+});
 on('push', pushed);
 on('resync', missed);
 on('unauthorized', () => {
@@ -295,7 +335,6 @@ media.addEventListener('ended', () => {
   stopped = 0;
   offer('#resumed', '');
 });
-addEventListener('pagehide', () => (stopped = media.currentTime));
 media.addEventListener('error', () => problems.attempt(t('The clip cannot be played'), begin, async () => {
   throw new Problem(0, said(media.error?.message, t('it cannot be read')));
 }));

@@ -27,8 +27,9 @@ const parting = 60 << 10; // bytes that a page which goes away can send
  * - `open`; `close` {code, reason, wait}: it tries again in so many milliseconds
  * - `answered` {heartbeat, result}: what became of a report, once; beside what the edge says
  *   the status may be `superseded` or `dropped`: the queue was full
- * - `conflict` {heartbeat, record}: a report made when the device could not know of this
- *   newer record; it was not stored. Ask the user where to go on.
+ * - `conflict` {heartbeats, record}: reports of a viewing made when the device could not know of this
+ *   newer record; they were not stored. Ask the user where to go on. If it is here, report them
+ *   again without `if_match`, and `dated`: what was played counts
  * - `push` {items, removed}: other devices have changed these
  * - `resync`: more may have changed, read again what you show
  * - `day` {date, first}: today in the user's zone, and whether nobody saw the user on it before
@@ -105,8 +106,9 @@ export class Playhead extends EventTarget {
    */
   newest(record, object) {
     const beat = this.#outbox.last(object);
-    const newer = beat && !(Date.parse(beat.event_time) <= Date.parse(record?.event_time ?? ''));
-    if (!newer) return record;
+    if (!beat) return record;
+    const glanced = record?.early && beat.if_match; // the time is of a device that has only just begun; whether another one has gone on is told
+    if (!glanced && Date.parse(beat.event_time) <= Date.parse(record?.event_time ?? '')) return record;
     const completed = beat.kind === 'finish'; // as far as is known here
     return { ...record, ...beat, state: completed ? 'finished' : 'stopped', completed, resume_ms: completed ? 0 : beat.position_ms };
   }
@@ -177,7 +179,7 @@ export class Playhead extends EventTarget {
     this.#keep(); // what is in memory of a page that comes back may have been adopted
   }
 
-  /** Reports what the player does; it is sent as soon as it can be. @param {Heartbeat} beat */
+  /** Reports what the player does, or again what was answered; it is sent as soon as it can be. @param {Heartbeat} beat */
   report(beat) {
     this.#look();
     this.#clock.follow(this.#store.last);
@@ -382,7 +384,7 @@ export class Playhead extends EventTarget {
       this.#emit('answered', { heartbeat, result });
       if (result.status !== 'conflict' || asked.has(result)) continue;
       asked.add(result);
-      this.#emit('conflict', { heartbeat, record: result.record });
+      this.#emit('conflict', { heartbeats: outcomes.flatMap((one) => (one.result === result ? [one.heartbeat] : [])), record: result.record });
     }
   }
 

@@ -23,6 +23,9 @@ export class Reporter {
   #began = '';
   #fastest = 1;
   #at = 0; // of the last report
+  #rested = 0; // since when it is paused in this viewing, in Unix milliseconds; 0 while it plays
+  #atEnd = false; // where it has ended, and nobody has moved it since: the next play moves it to the beginning
+  #rewinds = false; // that play has begun
   #loaded = false; // the element was, in this viewing
   /** @type {any} the last report */
   #said = null;
@@ -45,10 +48,16 @@ export class Reporter {
     const on = (/** @type {string} */ type, /** @type {() => void} */ act) => media.addEventListener(type, act, { signal });
     on('play', () => this.#goOn());
     on('pause', () => media.ended || this.#report('pause'));
-    on('seeking', () => (this.#last = null));
-    on('seeked', () => this.#sought());
+    on('seeking', () => {
+      this.#last = null;
+      this.#atEnd &&= !media.paused;
+    });
+    on('seeked', () => this.#rewound() || this.#sought());
     on('timeupdate', () => this.#watch());
-    on('ended', () => this.#end(this.#whole ? 'finish' : 'stop'));
+    on('ended', () => {
+      this.#atEnd = true;
+      this.#end(this.#whole ? 'finish' : 'stop');
+    });
     this.#timer = setInterval(() => media.paused || this.#goOn(), every);
     addEventListener('pagehide', () => {
       this.#end('stop');
@@ -81,6 +90,7 @@ export class Reporter {
 
   set incognito(on) {
     this.#watch();
+    if (on && !this.#incognito && !this.#media.paused) this.#report('stop'); // as far as others are to know
     this.#incognito = on;
   }
 
@@ -89,14 +99,17 @@ export class Reporter {
     this.#held = true;
   }
 
-  /** Goes on. @param {boolean} here whether where it is now is what counts, also where the viewing has ended there */
-  release(here) {
+  /**
+   * Goes on. @param {boolean} here whether where it is now is what counts, also where the viewing has ended there
+   * @param {any} [last] report of a page before, where this one has said nothing yet
+   */
+  release(here, last) {
     const ended = this.#unsaid;
     this.#held = false;
     this.#unsaid = '';
     if (here && ended) this.#report(ended);
     else if (here && this.#session) this.#sought();
-    else if (here && this.#said) this.#client.report({ ...this.#said, event_time: this.#time(Date.now()) });
+    else if (here && (this.#said || last)) this.#client.report({ ...(this.#said ?? last), event_time: this.#time(Date.now()) });
     if (ended) this.#session = '';
   }
 
@@ -106,8 +119,16 @@ export class Reporter {
     if (this.#media.paused) this.#report('pause');
   }
 
+  /** Whether it was not the user who has moved it. */
+  #rewound() {
+    const rewound = this.#rewinds && this.#media.currentTime < 1;
+    this.#rewinds = false;
+    return rewound;
+  }
+
   #goOn() {
     this.#unsaid = '';
+    this.#rested = 0;
     if (this.#session) this.#report('progress');
     else this.#begin();
   }
@@ -118,6 +139,8 @@ export class Reporter {
     this.watched = 0;
     this.#fastest = this.#media.playbackRate;
     this.#loaded = false;
+    this.#rewinds = this.#atEnd;
+    this.#atEnd = false;
     this.#report('start');
   }
 
@@ -144,6 +167,8 @@ export class Reporter {
 
   /** @param {string} kind */
   #report(kind) {
+    const now = Date.now();
+    if (kind === 'pause') this.#rested = now; // also where it is not said
     if (!this.#session || this.#held) return;
     if (this.#media.readyState > 0) this.#loaded = true;
     else if (this.#loaded) return; // it is loaded anew, and nowhere
@@ -151,13 +176,12 @@ export class Reporter {
     const { excerpt, ...about } = this.#about;
     const position = Math.round(currentTime * 1000);
     const length = Math.max(excerpt ? 0 : Math.round(duration * 1000), about.duration_ms ?? 0);
-    const pausedThen = kind === 'stop' && this.#said?.kind === 'pause' && this.#said.session === this.#session;
     this.#said = {
       ...about,
       kind,
       position_ms: position <= longest ? position : 0, // of a stream that counts from long ago
       duration_ms: length <= longest ? length : 0, // of a live one it is infinite, or some very large number
-      event_time: this.#time(pausedThen ? this.#at : Date.now()), // what others have done since the pause is later than the stop
+      event_time: this.#time(kind === 'stop' && this.#rested || now), // what others have done since the pause is later than the stop
       session: this.#session,
       started_at: this.#began,
       watched_ms: Math.round(this.watched),

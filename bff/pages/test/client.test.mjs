@@ -222,10 +222,12 @@ test('a guard is inherited until it is answered', async () => {
     client.report(beat(tab)); // there is no doubt any more, but it follows one
     return null;
   };
+  const events = [];
+  client.addEventListener('conflict', ({ detail: { heartbeats, record } }) => events.push([heartbeats.length, heartbeats.every(({ if_match }) => if_match), record.session]));
   await world.pass(5000);
   assert.equal(edge.records.get('1/100').session, 'other');
   assert.deepEqual(tab.statuses(), ['stored', 'stored', 'conflict', 'conflict']);
-  assert.equal(tab.count('conflict'), 1);
+  assert.deepEqual(events, [[2, true, 'other']], 'it is told once, with all that was not stored');
 });
 
 test('an answer that was lost is no conflict', async () => {
@@ -1329,6 +1331,11 @@ test('newest() knows what waits', async () => {
   assert.equal(client.newest(null, report.object).position_ms, report.position_ms);
   assert.equal(client.newest({ event_time: '2999-01-01T00:00:00Z', position_ms: 7 }, report.object).position_ms, 7);
   assert.equal(client.newest(null, { id: 'none', type: 1 }), null);
+  const glance = { event_time: '2999-01-01T00:00:00Z', position_ms: 7, early: true };
+  assert.equal(client.newest(glance, report.object).position_ms, 7, 'the service knows whether that takes its place');
+  client.report({ ...report, position_ms: 9, if_match: 'a' });
+  assert.equal(client.newest(glance, report.object).position_ms, 9, 'otherwise there will be a conflict');
+  assert.equal(client.newest({ ...glance, early: undefined }, report.object).position_ms, 7);
 });
 
 test('viewings() asks once, and tells what is wrong', async () => {

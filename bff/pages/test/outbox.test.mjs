@@ -233,6 +233,14 @@ test('times of the device are as its clock now has them, until those of the hist
   assert.equal(box.next(1e9).length, 1, 'a message has times of one clock');
 });
 
+test('what was answered is reported again with the times that it has', () => {
+  const box = outbox();
+  const clock = { known: true, date: (shown) => shown + 5000 };
+  box.report({ ...beat(1, { started_at: at(0) }), dated: true }, 1000, clock);
+  box.report(beat(2, { started_at: at(0) }), 1000, clock);
+  assert.deepEqual(waiting(box).map(({ event_time, started_at, dated }) => [event_time, started_at, dated]), [[at(1), at(0), true], [at(7), at(5), true]]);
+});
+
 test('a question is a message of nothing', () => {
   const box = outbox();
   box.report(beat(1));

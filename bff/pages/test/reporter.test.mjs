@@ -108,6 +108,78 @@ test('the stop of a viewing that was paused is of the time of the pause', async 
   assert.deepEqual([pause.kind, stop.kind, stop.at - pause.at], ['pause', 'stop', 1]);
 });
 
+test('a pause that was not said is when the viewing has stopped', async () => {
+  const { reports, reporter, media } = reportsOf({});
+  media.play(5);
+  reporter.hold();
+  media.paused = true;
+  media.tell('pause');
+  const paused = Date.now();
+  await new Promise((resolve) => setTimeout(resolve, 20));
+  reporter.release(false);
+  reporter.end();
+  const { kind, event_time: time } = reports.at(-1);
+  assert.equal(kind, 'stop');
+  assert.ok(Date.parse(time) < paused + 15, 'what others have done since is later');
+});
+
+test('to play again after the end is no jump to the beginning, where the user has moved nothing', () => {
+  for (const [moves, want] of [[[], ['start', 'finish', 'start']], [[0], ['start', 'finish', 'start', 'seek']], [[300, 0], ['start', 'finish', 'start', 'seek', 'seek']]]) {
+    const { reports, media } = reportsOf({});
+    reports.length = 0;
+    const seek = (/** @type {number} */ to) => {
+      Object.assign(media, { seeking: true, ended: false, currentTime: to });
+      media.tell('seeking');
+      media.seeking = false;
+      media.tell('seeked');
+    };
+    const end = () => {
+      Object.assign(media, { ended: true, paused: true });
+      media.tell('ended');
+    };
+    end();
+    reports.length = 0;
+    media.ended = false;
+    media.play(1);
+    end();
+    Object.assign(media, { paused: false, ended: false, seeking: true, currentTime: 0 }); // as browsers do it
+    media.tell('seeking');
+    media.tell('play');
+    media.seeking = false;
+    media.tell('seeked');
+    for (const to of moves) seek(to);
+    assert.deepEqual(reports.map(({ kind }) => kind), want);
+  }
+});
+
+test('what was moved after the end is where the next viewing is, and a jump in it is one', () => {
+  const { reports, media } = reportsOf({});
+  Object.assign(media, { ended: true, paused: true });
+  media.tell('ended');
+  Object.assign(media, { ended: false, currentTime: 300 });
+  media.tell('seeking');
+  media.tell('seeked');
+  reports.length = 0;
+  media.play(1);
+  media.currentTime = 0;
+  media.tell('seeking');
+  media.tell('seeked');
+  assert.deepEqual(reports.map(({ kind }) => kind), ['start', 'seek']);
+});
+
+test('to stay on a page that has said nothing says what a page before did', () => {
+  const reports = [];
+  const reporter = new Reporter({ report: (h) => reports.push(h), leave() {} }, new Media(), { object: { id: '1', type: 1 } });
+  const { event_time: then, ...last } = { object: { id: '1', type: 1 }, kind: 'stop', position_ms: 5000, session: 's', event_time: '2026-01-01T00:00:00Z' };
+  reporter.hold();
+  reporter.release(false, last);
+  assert.deepEqual(reports, []);
+  reporter.release(true, last);
+  const [{ event_time: now, ...said }] = reports;
+  assert.deepEqual(said, last);
+  assert.ok(Date.parse(now) > Date.parse(then));
+});
+
 test('to stay after the viewing has ended says its end once more', () => {
   const { reports, reporter, media } = reportsOf({});
   media.ended = true;
@@ -152,6 +224,6 @@ test('what is played on request without a trace is not in the watched time of wh
   media.paused = true;
   media.tell('timeupdate');
   media.tell('pause');
-  assert.deepEqual(reports.map(({ kind, watched_ms }) => [kind, watched_ms]), [['start', 0], ['pause', 70_000]]);
+  assert.deepEqual(reports.map(({ kind, watched_ms }) => [kind, watched_ms]), [['start', 0], ['stop', 60_000], ['pause', 70_000]], 'as far as others know it has stopped meanwhile');
   assert.equal(reporter.incognito, false);
 });

@@ -20,7 +20,10 @@ export const all: Exclude<keyof RealPlayhead, keyof Playhead> | Exclude<keyof Re
 // As a user of the package writes it.
 const client = new Playhead({ url: 'https://edge.example.com', token: async () => 'token', page: { ...browser, visible: () => true } });
 client.addEventListener('answered', ({ detail: { heartbeat, result } }) => console.log(heartbeat.kind, result.status, result.record?.position_ms));
-client.addEventListener('conflict', ({ detail: { record } }) => record && client.seen(record));
+client.addEventListener('conflict', ({ detail: { record, heartbeats } }) => {
+  client.seen(record);
+  for (const heartbeat of heartbeats) client.report({ ...heartbeat, if_match: undefined, dated: true });
+});
 client.addEventListener('push', ({ detail: { items, removed } }) => console.log(items.map((r: HistoryRecord) => r.etag), removed.map((o) => o.id)));
 client.addEventListener('close', ({ detail: { wait } }) => console.log(wait.toFixed()));
 client.addEventListener('resync', () => console.log(client.waiting));

@@ -308,8 +308,8 @@ type Heartbeat struct {
 	WatchedMs int64 `protobuf:"varint,14,opt,name=watched_ms,json=watchedMs,proto3" json:"watched_ms,omitempty"`
 	// The fastest speed of the session in percent; 0 means 100.
 	SpeedPercent uint32 `protobuf:"varint,15,opt,name=speed_percent,json=speedPercent,proto3" json:"speed_percent,omitempty"`
-	// The etag of the record that the device knows; 0 when it does not care. When the
-	// record is another one, nothing is stored, and the status is conflict.
+	// The etag of the record that the device knows; 0 when it does not care. When the user
+	// has left off elsewhere since, nothing is stored, and the status is conflict.
 	IfMatch uint64 `protobuf:"fixed64,16,opt,name=if_match,json=ifMatch,proto3" json:"if_match,omitempty"`
 	// Nothing is to be kept of the session.
 	Incognito bool `protobuf:"varint,17,opt,name=incognito,proto3" json:"incognito,omitempty"`
