@@ -288,6 +288,7 @@ func (w *world) playing() *window {
 	v := w.open(w.signedIn(clip))
 	v.live()
 	v.click("#play")
+	v.until("document.querySelector('#clip').currentTime > 0") // so that what is reported at 1:40 is the jump, and not the beginning
 	v.seek(100)
 	return v
 }
