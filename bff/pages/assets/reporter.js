@@ -107,6 +107,7 @@ export class Reporter {
     const ended = this.#unsaid;
     this.#held = false;
     this.#unsaid = '';
+    if (here) this.#rested = 0; // it is there as of now
     if (here && ended) this.#report(ended);
     else if (here && this.#session) this.#sought();
     else if (here && (this.#said || last)) this.#client.report({ ...(this.#said ?? last), event_time: this.#time(Date.now()) });

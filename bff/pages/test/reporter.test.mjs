@@ -123,6 +123,21 @@ test('a pause that was not said is when the viewing has stopped', async () => {
   assert.ok(Date.parse(time) < paused + 15, 'what others have done since is later');
 });
 
+test('to stay where a viewing was paused and has stopped while nothing was said is as of now', async () => {
+  const { reports, reporter, media } = reportsOf({});
+  media.play(5);
+  reporter.hold();
+  media.paused = true;
+  media.tell('pause');
+  await new Promise((resolve) => setTimeout(resolve, 20));
+  reporter.end();
+  const now = Date.now();
+  reporter.release(true);
+  const { kind, event_time: time } = reports.at(-1);
+  assert.equal(kind, 'stop');
+  assert.ok(Date.parse(time) >= now);
+});
+
 test('to play again after the end is no jump to the beginning, where the user has moved nothing', () => {
   for (const [moves, want] of [[[], ['start', 'finish', 'start']], [[0], ['start', 'finish', 'start', 'seek']], [[300, 0], ['start', 'finish', 'start', 'seek', 'seek']]]) {
     const { reports, media } = reportsOf({});
