@@ -1,7 +1,10 @@
 package rpc_test
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"testing"
@@ -84,6 +87,70 @@ func TestGlanceElsewhere(t *testing.T) {
 	apply(t, s, glance)
 	if got := apply(t, s, knowing(beat("ann/7", stop, 1000, 70), "tv", it.Etag)); got[0] != conflict {
 		t.Errorf("once it has gone on: got %v, want %v", got, conflict)
+	}
+}
+
+// TestMatchAgainstTheFold has devices report, in any order of times, what goes on from the record that they were shown some time before. It is
+// stored as long as the user has not left off elsewhere since, by a list of all reports, and in conflict otherwise.
+func TestMatchAgainstTheFold(t *testing.T) {
+	type left struct {
+		at      int64 // of the latest report that is not early, or of the latest; 0 where there is none
+		seconds int64
+	}
+	outcomes := make(map[string]int)
+	for seed := range uint64(200) {
+		rnd := rand.New(rand.NewPCG(seed, 7)) //nolint:gosec // the same every time
+		s := newHouse(t).service(t)
+		var reports []*historyv1.Heartbeat
+		now := func() left {
+			var last, lastNonEarly left
+			for _, hb := range reports {
+				at := left{hb.EventTimeMs, hb.PositionMs / 1000}
+				if at.at > last.at {
+					last = at
+				}
+				early := hb.Kind != historyv1.Kind_KIND_SEEK && (hb.Kind == historyv1.Kind_KIND_START || hb.EventTimeMs-hb.StartedAtMs < 10_000)
+				if !early && at.at > lastNonEarly.at {
+					lastNonEarly = at
+				}
+			}
+			return cmp.Or(lastNonEarly, last)
+		}
+		shown := map[uint64]left{}
+		for step := range 40 {
+			kinds := []historyv1.Kind{historyv1.Kind_KIND_START, progress, pause, historyv1.Kind_KIND_SEEK}
+			hb := beat("ann/7", kinds[rnd.IntN(len(kinds))], rnd.Int64N(100_000), rnd.Int64N(80))
+			hb.Session, hb.Device = fmt.Sprint("s", step), fmt.Sprint("d", rnd.IntN(3))
+			hb.StartedAtMs = hb.EventTimeMs - rnd.Int64N(20_000)
+			before := now()
+			tags := slices.Sorted(maps.Keys(shown))
+			want := ""
+			if len(tags) > 0 && rnd.IntN(2) == 0 {
+				hb.IfMatch = tags[rnd.IntN(len(tags))]
+				want = "conflict"
+				if shown[hb.IfMatch] == before {
+					want = "stored"
+				}
+			}
+			status := apply(t, s, hb)[0]
+			got := map[historyv1.Status]string{stored: "stored", conflict: "conflict"}[status]
+			if want != "" && got != "" && got != want {
+				t.Fatalf("seed %d, step %d: %v is %s, want %s: it was at %v when it was shown, and is at %v", seed, step, hb, got, want, shown[hb.IfMatch], before)
+			}
+			outcomes[want+" "+got]++
+			if got == "stored" || status == stale {
+				reports = append(reports, hb)
+			}
+			if it := point(t, s, "ann", "7"); it != nil {
+				shown[it.Etag] = now()
+				if it.PositionMs != now().seconds*1000 {
+					t.Fatalf("seed %d, step %d: it is at %d, want %v", seed, step, it.PositionMs, now())
+				}
+			}
+		}
+	}
+	if outcomes["stored stored"] < 500 || outcomes["conflict conflict"] < 500 {
+		t.Errorf("hardly anything was tried: %v", outcomes)
 	}
 }
 
