@@ -98,9 +98,10 @@ func TestMatchAgainstTheFold(t *testing.T) {
 		seconds int64
 	}
 	outcomes := make(map[string]int)
+	s := newHouse(t).service(t)
 	for seed := range uint64(200) {
 		rnd := rand.New(rand.NewPCG(seed, 7)) //nolint:gosec // the same every time
-		s := newHouse(t).service(t)
+		id := fmt.Sprint(seed)
 		var reports []*historyv1.Heartbeat
 		now := func() left {
 			var last, lastNonEarly left
@@ -119,7 +120,7 @@ func TestMatchAgainstTheFold(t *testing.T) {
 		shown := map[uint64]left{}
 		for step := range 40 {
 			kinds := []historyv1.Kind{historyv1.Kind_KIND_START, progress, pause, historyv1.Kind_KIND_SEEK}
-			hb := beat("ann/7", kinds[rnd.IntN(len(kinds))], rnd.Int64N(100_000), rnd.Int64N(80))
+			hb := beat("ann/"+id, kinds[rnd.IntN(len(kinds))], rnd.Int64N(100_000), rnd.Int64N(80))
 			hb.Session, hb.Device = fmt.Sprint("s", step), fmt.Sprint("d", rnd.IntN(3))
 			hb.StartedAtMs = hb.EventTimeMs - rnd.Int64N(20_000)
 			before := now()
@@ -141,7 +142,7 @@ func TestMatchAgainstTheFold(t *testing.T) {
 			if got == "stored" || status == stale {
 				reports = append(reports, hb)
 			}
-			if it := point(t, s, "ann", "7"); it != nil {
+			if it := point(t, s, "ann", id); it != nil {
 				shown[it.Etag] = now()
 				if it.PositionMs != now().seconds*1000 {
 					t.Fatalf("seed %d, step %d: it is at %d, want %v", seed, step, it.PositionMs, now())
