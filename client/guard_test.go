@@ -10,6 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/playhead/playhead/client"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
@@ -25,7 +27,11 @@ type filmService struct {
 	delay  time.Duration
 	today  uint32
 	met    bool // whether the user was seen today
+	// glanced has another device begin after each report, which is all that makes the record another one.
+	glanced bool
 }
+
+const glance = 1 << 62 // what that adds to an etag
 
 func (s *filmService) apply(req *historyv1.ApplyRequest) *historyv1.ApplyResponse {
 	s.mu.Lock()
@@ -46,7 +52,7 @@ func (s *filmService) apply(req *historyv1.ApplyRequest) *historyv1.ApplyRespons
 	}
 	for _, status := range resp.Statuses {
 		if req.ReturnRecords || status == historyv1.Status_STATUS_CONFLICT {
-			resp.Records = slices.Repeat([]*historyv1.Item{s.record}, len(resp.Statuses))
+			resp.Records = slices.Repeat([]*historyv1.Item{s.shown()}, len(resp.Statuses))
 		}
 	}
 	for i, r := range resp.Records {
@@ -59,6 +65,16 @@ func (s *filmService) apply(req *historyv1.ApplyRequest) *historyv1.ApplyRespons
 		s.lost = nil
 	}
 	return resp
+}
+
+// shown is the record as a reader sees it. The caller holds the lock.
+func (s *filmService) shown() *historyv1.Item {
+	if !s.glanced || s.record == nil {
+		return s.record
+	}
+	r := proto.CloneOf(s.record)
+	r.EventTimeMs, r.Session, r.Device, r.Early, r.Etag = r.EventTimeMs+1, "glance", "tv", true, r.Etag|glance
+	return r
 }
 
 // maker is who made a record.
@@ -74,7 +90,7 @@ func (s *filmService) put(h *historyv1.Heartbeat, granted *maker) historyv1.Stat
 		return historyv1.Status_STATUS_UNCHANGED
 	case r != nil && h.EventTimeMs <= r.EventTimeMs:
 		return historyv1.Status_STATUS_STALE
-	case h.IfMatch != 0 && *granted != by && (r == nil || r.Etag != h.IfMatch):
+	case h.IfMatch != 0 && *granted != by && (r == nil || r.Etag != h.IfMatch&^glance):
 		return historyv1.Status_STATUS_CONFLICT
 	case h.IfMatch != 0:
 		*granted = by
@@ -184,6 +200,26 @@ func TestGuards(t *testing.T) {
 			w.client.Seen(w.answers[len(w.answers)-1].Record)
 			w.film("here", 3)
 		}, []string{"1 STORED", "2 CONFLICT", "3 STORED"}, 3},
+		{"somebody has only just begun", func(w *world) {
+			w.films.glanced = true
+			w.away(true)
+			w.film("here", 2)
+			w.films.lost = func() { // the next one waits for this answer
+				later := filmed("here", 3)
+				later.EventTimeMs++
+				_ = w.client.Report(later) // never fails
+			}
+			w.away(false)
+		}, []string{"1 STORED", "2 STORED", "3 STORED"}, 3},
+		{"somebody has only just begun, and an answer was lost", func(w *world) {
+			w.films.glanced = true
+			w.films.lost = w.door.Cut
+			w.refuse(503)
+			w.film("here", 2)
+			synctest.Wait()
+			w.film("here", 3)
+			w.refuse(0)
+		}, []string{"1 STORED", "2 UNCHANGED", "3 STORED"}, 3},
 		{"reports from before and from while it was away", func(w *world) {
 			w.films.lost = w.door.Cut
 			w.refuse(503)

@@ -310,7 +310,7 @@ func answer(it *item, resp *historyv1.ApplyResponse, i int) Answer {
 // viewing goes again, guarded by that record: an answer was lost. One whose record is gone
 // goes again without a guard.
 func (o *outbox) done(it *item, a Answer) bool {
-	own := o.own(it, a.Record)
+	own := o.own(it, a.Record) || glanced(it, a)
 	if own {
 		o.follow(it, a.Record)
 	}
@@ -329,6 +329,13 @@ func (o *outbox) done(it *item, a Answer) bool {
 		o.note(it.object(), it.guard, o.lost) // until the player has seen the record
 	}
 	return true
+}
+
+// glanced reports whether another device has only just begun where a heartbeat has left the user.
+func glanced(it *item, a Answer) bool {
+	kept := a.Status == historyv1.Status_STATUS_STORED || a.Status == historyv1.Status_STATUS_UNCHANGED
+	stored := a.Status == historyv1.Status_STATUS_STORED && it.guard != 0
+	return a.Record.GetEarly() && (stored || kept && a.Record.PositionMs == it.PositionMs)
 }
 
 // own reports whether the device of a heartbeat made a record: with the same viewing, or with one that was

@@ -83,6 +83,12 @@ func TestGlanceElsewhere(t *testing.T) {
 	if !it.Early || it.Session != "glance" || it.PositionMs != 60_000 || it.WatchedMs != 20_000 {
 		t.Errorf("it is %v", it)
 	}
+	more := knowing(beat("ann/7", stop, 58_000, 62), "tv", known)
+	more.StartedAtMs, more.WatchedMs = played.StartedAtMs, 22_000
+	if got := apply(t, s, played, more); got[0] != unchanged || got[1] != stored {
+		t.Errorf("sent again with more in it: got %v", got)
+	}
+	it = point(t, s, "ann", "7")
 	glance.EventTimeMs += 1000 // its first seconds are over
 	apply(t, s, glance)
 	if got := apply(t, s, knowing(beat("ann/7", stop, 1000, 70), "tv", it.Etag)); got[0] != conflict {

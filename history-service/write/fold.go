@@ -265,10 +265,11 @@ func (g *group) gone(i int, delta *history.Record) bool {
 }
 
 // again takes note of an event that the record had already, and reports whether it is the latest
-// one: the report of another device in the same millisecond may be that.
+// one, or the one by which the user left off: the report of another device in the same millisecond may be that.
 func (g *group) again(i int, delta *history.Record) bool {
 	n := g.next
-	stands := n.Version == delta.Version && n.State == delta.State && n.Position == delta.Position && n.Session == delta.Session && n.Device == delta.Device
+	latest := n.Version == delta.Version && n.State == delta.State && n.Position == delta.Position && n.Session == delta.Session && n.Device == delta.Device
+	stands := latest || n.ResumesEarlier() && n.LeftOff() == delta.LeftOff()
 	if stands {
 		g.granted = grant{g.batch.reports[i].IfMatch, g.batch.reports[i].Viewing()}
 	}

@@ -381,7 +381,8 @@ export class Outbox {
       this.#putBack(item);
       return [];
     }
-    const own = record && this.#makes(record, item.beat);
+    const glanced = ['stored', 'unchanged'].includes(status) && record?.early && record.position_ms === item.beat.position_ms; // another device has only just begun
+    const own = record && (glanced || this.#makes(record, item.beat));
     if (status === 'conflict') return this.#conflict(item, result, own);
     const first = this.#known.get(item.object) === noRecord && record && notLater(record, item.beat);
     if (own || (record && status === 'stored' && (item.beat.if_match || first))) this.#goesOn(item, record, sent);

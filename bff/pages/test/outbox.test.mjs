@@ -404,6 +404,19 @@ test('a record of one\'s own renews the guards of its viewing, and those of the 
   assert.deepEqual(guards(waiting(box)), ['c', 'c', 'b', 'a', 'b']);
 });
 
+test('another device that has only just begun where a report has left the user makes nothing new', () => {
+  const glance = { ...left(beat(9, { device: 'phone', session: 'other' }), 'b'), early: true };
+  for (const [status, position_ms, guard] of [['stored', 1000, 'b'], ['unchanged', 1000, 'b'], ['stale', 1000, none], ['unchanged', 5000, undefined]]) {
+    const box = outbox({ open: false });
+    box.report(beat(1)); // without a guard
+    box.report(beat(2)); // with one, that of none
+    connect(box);
+    assert.deepEqual(places(box.next(0)), [1]);
+    box.answered([{ status, record: { ...glance, position_ms } }], 0);
+    assert.deepEqual(guards(waiting(box)), [guard], `${status} at ${position_ms}`);
+  }
+});
+
 test('a conflict with oneself renews, one with nothing takes the guard away', () => {
   const box = doubtful();
   box.report(beat(1));
