@@ -9,10 +9,10 @@ export class Reporter {
   /** Whether the viewing is to leave no trace from now on. */
   incognito: boolean;
   get session(): string;
-  /** Says nothing until the user has decided where to go on. */
-  hold(): void;
+  /** Says nothing until the user has decided where to go on. `keep` takes what there would be to say. */
+  hold(keep?: (beat: Heartbeat) => void): void;
   /** Stops the viewing, and says nothing any more: call it before the element plays something else. */
   end(): void;
-  /** Goes on. `here` says whether where it is now is what counts, and `last` what a page before has reported, for one that has reported nothing yet. */
-  release(here: boolean, last?: Omit<Heartbeat, 'event_time'>): void;
+  /** Goes on. `here` says whether where it is now is what counts, and `last` the last report of a page before, for one that has reported nothing yet. */
+  release(here: boolean, last?: Heartbeat): void;
 }

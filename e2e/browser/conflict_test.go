@@ -3,6 +3,7 @@
 package browser_test
 
 import (
+	"fmt"
 	"net/http"
 	"testing"
 	"time"
@@ -110,6 +111,7 @@ func TestClearedWhileAsked(t *testing.T) {
 	v.deaf()
 	v.conflicts(w)
 	v.click("#play")
+	v.until(`Object.entries(sessionStorage).some(([name, text]) => name.includes('aside') && text.includes('"kind":"pause"'))`) // before it is cleared
 	w.ask(http.MethodDelete, "/v1/history", nil, &struct{}{})
 	v.until("!document.querySelector('#conflict').checkVisibility()")
 	v.do(chromedp.Navigate(w.at("/")))
@@ -179,6 +181,71 @@ func TestConflictCounts(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestConflictAndGlance goes to where the other device was, and leaves it at that, also where a third one has only just begun since.
+func TestConflictAndGlance(t *testing.T) {
+	w := newWorld(t)
+	v := w.playing()
+	w.reaches("100", "playing", 100*time.Second)
+	v.deaf()
+	w.report(entry{id: "100", title: "Low Tide", position: 8 * time.Minute})
+	v.seek(130)
+	v.until("document.querySelector('#waiting').textContent !== '0'")
+	v.click("#play")
+	v.until("document.querySelector('#waiting').textContent >= '2'") // the jump, and the pause
+	w.glances("stop")
+	v.do(chromedp.Navigate(w.at("/docs")))
+	v.do(chromedp.Navigate(w.at(clip)))
+	v.says("#conflict", "This was left at 8:00 elsewhere.")
+	v.click("#jump")
+	v.until("document.querySelector('#clip').currentTime >= 480")
+	v.do(chromedp.Reload())
+	v.says("#resumed", "You stopped at 8:00")
+	v.until("!document.querySelector('#conflict').checkVisibility()")
+}
+
+// TestMarkedWhileThePageWasGone asks nothing where the page begins with what the user has marked since.
+func TestMarkedWhileThePageWasGone(t *testing.T) {
+	for mark, completed := range map[string]bool{"watched": true, "reset": false} {
+		t.Run(mark, func(t *testing.T) {
+			w := newWorld(t)
+			v := w.playing()
+			w.reaches("100", "playing", 100*time.Second)
+			v.deaf()
+			v.click("#play")
+			v.until("document.querySelector('#waiting').textContent >= '1'")
+			v.do(chromedp.Navigate(w.at("/docs")))
+			w.ask(http.MethodPost, "/v1/history/mark", fmt.Appendf(nil, `{"objects":[{"id":"100","type":1}],"mark":%q}`, mark), &struct{}{})
+			v.do(chromedp.Navigate(w.at(clip)))
+			v.until("document.querySelector('#safe').textContent.includes('1:4')") // what waited is answered
+			v.until("!document.querySelector('#conflict').checkVisibility() && document.querySelector('#clip').currentTime === 0")
+			if r := w.point("100"); r.Completed != completed || r.ResumeMS != 0 {
+				t.Errorf("it is %+v", r)
+			}
+		})
+	}
+}
+
+// TestConflictUnanswered asks again after a reload, and knows where the user was by then.
+func TestConflictUnanswered(t *testing.T) {
+	w := newWorld(t)
+	v := w.paused()
+	v.deaf()
+	v.conflicts(w)
+	v.seek(200)
+	v.until("document.querySelector('#clip').currentTime > 202")
+	v.do(chromedp.Reload())
+	v.says("#conflict", "You went on to 8:00 on Living room")
+	v.until("document.querySelector('#clip').currentTime > 202 && document.querySelector('#clip').currentTime < 300")
+	if r := w.point("100"); r.PositionMS != 480_000 {
+		t.Errorf("before the answer it is at %d", r.PositionMS)
+	}
+	v.click("#stay")
+	w.eventually("it has stopped there", func() bool {
+		r := w.point("100")
+		return r.State == "stopped" && r.PositionMS > 202_000 && r.PositionMS < 300_000
+	})
 }
 
 // TestCloseAfterAnotherWentOn closes a player that is paused after another device went on, or after the record was deleted: that is

@@ -1,5 +1,6 @@
 // @ts-check
 import { Api, Problem, home, said } from './api.js';
+import { Aside } from './aside.js';
 import { find, write } from './dom.js';
 import { ago, clock, kindName, played, refusal, title } from './format.js';
 import { kept } from './kept.js';
@@ -17,20 +18,20 @@ const query = new URLSearchParams(location.search);
 const object = { id: query.get('id') ?? '100', type: Number(query.get('type') ?? 1) };
 const about = { object, device: deviceName(), duration_ms: 0, excerpt: false, meta: { title: query.get('title') ?? (query.has('id') ? object.id : t('Sample clip')) } };
 
-const most = 500; // reports that are set aside
 const sample = 600_000; // milliseconds that a clip of unknown length goes on behind where the user was
 let asked = /** @type {any} */ (null); // the record of which the user is asked whether to go on there
 let stopped = 0; // seconds, where the user was when the next viewing here begins
 let counted = ''; // the viewing whose beginning was looked at
 let beginning = 0; // milliseconds, where to go once the clip is loaded
 let known = 0; // when the user was where this page began, in Unix milliseconds
+let from = ''; // the time of the record from which it began, and from nothing that was not stored yet
 let place = ''; // where the user is, as far as this page knows: by its last report, or where it began
 let told = ''; // the place that the note about another device names
 const token = await signIn();
 const uid = user(token);
 const api = new Api(token);
 const problems = new Problems();
-const aside = `playhead.aside.${uid}`; // reports of which nothing was stored, until the user has said where to go on
+const aside = new Aside(kept, `playhead.aside.${uid}`);
 const client = new Playhead({ url: home(), token: () => token, storage: kept, key: `playhead.outbox.${uid}` });
 const media = find('#clip', HTMLAudioElement);
 addEventListener('pagehide', () => {
@@ -57,8 +58,10 @@ async function begin() {
   });
   if (!read) return;
   if (point.record) client.seen(point.record);
-  takeUp().forEach(again); // of a page before, whose user has not said where to go on
-  load(client.newest(point.record, object));
+  for (const beat of aside.take(object)) client.report(beat); // of a page before, whose user has not said where to go on
+  const record = client.newest(point.record, object);
+  from = record === point.record ? record?.event_time : '';
+  load(record);
 }
 
 /** @param {any} record of the user, if there is one */
@@ -179,36 +182,14 @@ function unmoved(record) {
   return record.position_ms > 0 && placeOf(record) === place;
 }
 
-/** Keeps reports until the user has said where to go on, also over a reload. @param {any[]} heartbeats */
-function setAside(heartbeats) {
-  kept.setItem(aside, JSON.stringify([...areAside(), ...heartbeats].slice(-most)));
-}
-
-/** Takes up the reports of this object that were set aside. */
-function takeUp() {
-  const all = areAside();
-  const others = all.filter((beat) => key(beat) !== key({ object }));
-  kept.setItem(aside, JSON.stringify(others));
-  return all.filter((beat) => !others.includes(beat));
-}
-
-/** @returns {any[]} */
-function areAside() {
-  return JSON.parse(kept.getItem(aside) ?? '[]');
-}
-
-/** Reports once more what was not stored. @param {any} heartbeat */
-function again(heartbeat) {
-  client.report({ ...heartbeat, dated: true });
-}
-
 /** Another device was here while this one slept, and may go on while the user is asked. @param {any} record */
 function conflict(record) {
   learn(record);
-  if (!asked && !reporter.session && unmoved(record)) return takeUp().forEach(count); // the page has begun there
+  const begunThere = !asked && !reporter.session && record.event_time === from;
+  if (begunThere && aside.of(object).every((beat) => isBefore(beat, record))) return aside.take(object).forEach(count);
   asked = record;
   stopped = (record.resume_ms ?? 0) / 1000;
-  reporter.hold();
+  reporter.hold((/** @type {any} */ beat) => aside.hold(beat));
   offer('#resumed', '');
   offer('#elsewhere', '');
   const decide = (/** @type {boolean} */ here) => {
@@ -227,18 +208,22 @@ function conflict(record) {
 
 /** Ends the question. What was not stored counts, unless it would take the place of where the user goes to. @param {boolean} here whether where it is now is what counts */
 function decided(here) {
-  const { event_time: then } = asked;
+  const record = asked;
   asked = null;
   offer('#conflict', '');
-  const beats = takeUp();
-  for (const beat of beats) if (here || Date.parse(beat.event_time) < Date.parse(then)) count(beat);
-  const { started_at: _, watched_ms: __, if_match: ___, ...last } = beats.at(-1) ?? {}; // said already, and not by this clock
-  reporter.release(here, beats.length > 0 ? last : undefined);
+  const beats = aside.take(object);
+  for (const beat of beats) if (here || (!record.early && isBefore(beat, record))) count(beat); // when the user went on before an early one is not known here
+  reporter.release(here, beats.at(-1));
+}
+
+/** @param {any} beat @param {any} record */
+function isBefore(beat, record) {
+  return Date.parse(beat.event_time) < Date.parse(record.event_time);
 }
 
 /** Reports what was not stored, in the knowledge of what stands. @param {any} heartbeat */
 function count({ if_match: _, ...heartbeat }) {
-  again(heartbeat);
+  client.report(heartbeat);
 }
 
 /** Where the user was elsewhere is deleted: there is nowhere else to go to. */
@@ -310,7 +295,7 @@ async function missed() {
 
 on('answered', answered);
 on('conflict', ({ heartbeats, record }) => {
-  setAside(heartbeats);
+  aside.add(heartbeats);
   if (key(record) === key({ object })) conflict(record); // else the user is asked where that is opened
 });
 on('push', pushed);

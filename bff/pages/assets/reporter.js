@@ -12,8 +12,8 @@ export class Reporter {
   /** Milliseconds of the object played in this viewing; pauses are none, nor is what leaves no trace. */
   watched = 0;
   #incognito = false;
-  /** While the user has not said where to go on, nothing is said. */
-  #held = false;
+  /** @type {((beat: any) => void) | null} who takes what there is to say while the user has not said where to go on */
+  #held = null;
   /** @type {'stop' | 'finish' | ''} how the viewing has ended while nothing was said */
   #unsaid = '';
   #client;
@@ -94,24 +94,35 @@ export class Reporter {
     this.#incognito = on;
   }
 
-  /** Says nothing until the user has decided. */
-  hold() {
-    this.#held = true;
+  /** Says nothing until the user has decided. @param {(beat: any) => void} [keep] takes what there would be to say */
+  hold(keep = () => {}) {
+    this.#held = keep;
   }
 
   /**
    * Goes on. @param {boolean} here whether where it is now is what counts, also where the viewing has ended there
-   * @param {any} [last] report of a page before, where this one has said nothing yet
+   * @param {any} [last] report of a page before, where this one has said nothing yet: what it played is where this page is
    */
   release(here, last) {
     const ended = this.#unsaid;
-    this.#held = false;
+    this.#held = null;
     this.#unsaid = '';
     if (here) this.#rested = 0; // it is there as of now
     if (here && ended) this.#report(ended);
     else if (here && this.#session) this.#sought();
-    else if (here && (this.#said || last)) this.#client.report({ ...(this.#said ?? last), event_time: this.#time(Date.now()) });
+    else if (here && this.#said) this.#client.report({ ...this.#said, event_time: this.#time(Date.now()) });
+    else if (here && last) this.#standIn(last);
     if (ended) this.#session = '';
+  }
+
+  /** Says where it is for a page before. When that began, and how much it played, was said, and by another clock. @param {any} last */
+  #standIn({ started_at: _, watched_ms: __, if_match: ___, dated: ____, ...last }) {
+    const { readyState, currentTime } = this.#media;
+    const position = readyState > 0 ? Math.round(currentTime * 1000) : last.position_ms;
+    const ended = last.kind === 'finish' && position < 1000; // it is to begin anew
+    for (const kind of ended ? ['finish'] : ['seek', 'stop']) {
+      this.#client.report({ ...last, kind, position_ms: ended ? last.position_ms : position, event_time: this.#time(Date.now()) });
+    }
   }
 
   /** A seek plays on, except where it does not. */
@@ -149,12 +160,9 @@ export class Reporter {
   #end(kind) {
     this.#watch();
     this.#last = null;
-    if (this.#held && this.#session) {
-      this.#unsaid = kind;
-      return;
-    }
     this.#report(kind);
-    this.#session = '';
+    if (this.#held && this.#session) this.#unsaid = kind;
+    else this.#session = '';
   }
 
   /** Adds what was played since the last time. */
@@ -170,14 +178,14 @@ export class Reporter {
   #report(kind) {
     const now = Date.now();
     if (kind === 'pause') this.#rested = now; // also where it is not said
-    if (!this.#session || this.#held) return;
+    if (!this.#session) return;
     if (this.#media.readyState > 0) this.#loaded = true;
     else if (this.#loaded) return; // it is loaded anew, and nowhere
     const { currentTime, duration } = this.#media;
     const { excerpt, ...about } = this.#about;
     const position = Math.round(currentTime * 1000);
     const length = Math.max(excerpt ? 0 : Math.round(duration * 1000), about.duration_ms ?? 0);
-    this.#said = {
+    const said = {
       ...about,
       kind,
       position_ms: position <= longest ? position : 0, // of a stream that counts from long ago
@@ -189,7 +197,9 @@ export class Reporter {
       speed: Math.min(Math.max(this.#fastest, slowest), fastest),
       ...(this.#incognito && { incognito: true }),
     };
-    this.#client.report(this.#said);
+    if (this.#held) return this.#held(said);
+    this.#said = said;
+    this.#client.report(said);
   }
 
   /** The time of a report: no two have the same. @param {number} now */

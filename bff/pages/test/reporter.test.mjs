@@ -3,6 +3,7 @@ import test from 'node:test';
 import assert from 'node:assert/strict';
 
 Object.assign(globalThis, { addEventListener() {}, setInterval() {} });
+const { Aside } = await import('../assets/aside.js');
 const { Reporter } = await import('../assets/reporter.js');
 
 /** A media element that plays when it is told to. */
@@ -185,14 +186,63 @@ test('what was moved after the end is where the next viewing is, and a jump in i
 test('to stay on a page that has said nothing says what a page before did', () => {
   const reports = [];
   const reporter = new Reporter({ report: (h) => reports.push(h), leave() {} }, new Media(), { object: { id: '1', type: 1 } });
-  const { event_time: then, ...last } = { object: { id: '1', type: 1 }, kind: 'stop', position_ms: 5000, session: 's', event_time: '2026-01-01T00:00:00Z' };
-  reporter.hold();
-  reporter.release(false, last);
-  assert.deepEqual(reports, []);
-  reporter.release(true, last);
-  const [{ event_time: now, ...said }] = reports;
-  assert.deepEqual(said, last);
-  assert.ok(Date.parse(now) > Date.parse(then));
+  const media = Object.assign(new Media(), { readyState: 4, currentTime: 70 });
+  const page = new Reporter({ report: (h) => reports.push(h), leave() {} }, media, { object: { id: '1', type: 1 } });
+  const last = { object: { id: '1', type: 1 }, kind: 'progress', position_ms: 65_000, session: 's', event_time: '2026-01-01T00:00:00Z', started_at: '2026-01-01T00:00:00Z', watched_ms: 5, if_match: 'a', dated: true };
+  for (const [which, here, beat, want] of [
+    [page, false, last, []], [page, true, last, ['seek 70000', 'stop 70000']], [reporter, true, last, ['seek 65000', 'stop 65000']],
+    [page, true, { ...last, kind: 'finish' }, ['seek 70000', 'stop 70000']], [reporter, true, { ...last, kind: 'finish' }, ['seek 65000', 'stop 65000']],
+  ]) {
+    reports.length = 0;
+    which.hold();
+    which.release(here, beat);
+    assert.deepEqual(reports.map(({ kind, position_ms: at }) => `${kind} ${at}`), want);
+    for (const said of reports) {
+      assert.deepEqual(Object.keys(said).sort(), ['event_time', 'kind', 'object', 'position_ms', 'session'], 'the rest was said, and not by this clock');
+      assert.ok(Date.parse(said.event_time) > Date.parse(last.event_time));
+    }
+  }
+  reports.length = 0;
+  media.currentTime = 0;
+  page.hold();
+  page.release(true, { ...last, kind: 'finish', position_ms: 600_000 });
+  assert.deepEqual(reports.map(({ kind, position_ms: at }) => `${kind} ${at}`), ['finish 600000'], 'what has ended begins anew');
+});
+
+test('what there is to say while nothing is said goes to who keeps it, also the end', () => {
+  const { reports, reporter, media } = reportsOf({});
+  const held = [];
+  reports.length = 0;
+  reporter.hold((beat) => held.push(beat));
+  media.play(5);
+  reporter.end();
+  assert.deepEqual([reports, held.map(({ kind, position_ms: at }) => `${kind} ${at}`)], [[], ['progress 20000', 'stop 25000']]);
+  reporter.release(true);
+  assert.deepEqual(reports.map(({ kind, session }) => [kind, session === held[0].session]), [['stop', true]]);
+});
+
+test('reports that are set aside are kept over a reload, each progress in the place of the one before', () => {
+  const values = new Map();
+  const storage = { full: false, getItem: (name) => values.get(name) ?? null, setItem(name, text) {
+    if (this.full) throw new Error('it is full');
+    values.set(name, text);
+  } };
+  const beat = (n, more = {}) => ({ object: { id: '1', type: 1 }, kind: 'progress', position_ms: n, session: 's', event_time: 'then', ...more });
+  const here = new Aside(storage, 'a');
+  here.add([beat(1, { if_match: 'g' }), { ...beat(2), object: { id: '2', type: 1 }, if_match: 'h' }]);
+  for (const n of [3, 4]) here.hold(beat(n));
+  here.hold(beat(5, { kind: 'pause' }));
+  here.hold(beat(6, { session: 't' }));
+  const next = new Aside(storage, 'a');
+  const places = (beats) => beats.map(({ position_ms: at, if_match, dated }) => `${at} ${if_match} ${dated}`);
+  const want = ['1 g true', '4 g undefined', '5 g undefined', '6 g undefined'];
+  assert.deepEqual(places(next.of({ id: '1', type: 1 })), want);
+  storage.full = true;
+  assert.deepEqual(places(next.take({ id: '1', type: 1 })), want);
+  next.add([beat(7)]);
+  assert.deepEqual([places(next.take({ id: '1', type: 1 })), places(next.take({ id: '1', type: 1 }))], [['7 undefined true'], []]);
+  storage.full = false;
+  assert.deepEqual([places(next.take({ id: '2', type: 1 })), places(here.of({ id: '1', type: 1 }))], [['2 h true'], []]);
 });
 
 test('to stay after the viewing has ended says its end once more', () => {
