@@ -38,6 +38,34 @@ func TestDeleteAndUndo(t *testing.T) {
 	w.eventually("the third one is deleted", func() bool { return slices.Equal(w.ids(), []string{"plain.id"}) })
 }
 
+// TestDeleteAfterADismissal deletes before the edge has answered what was dismissed: it can be taken back as any other.
+func TestDeleteAfterADismissal(t *testing.T) {
+	w := newWorld(t)
+	w.report(library...)
+	v := w.open(w.signedIn("/"))
+	v.lists("Low Tide", "Winter Roads", "On Maps", "plain.id")
+	v.until("document.querySelectorAll('#cards li').length > 1")
+	v.do(chromedp.Evaluate[chromedp.Void](`{
+		const ask = fetch;
+		window.answered = 0;
+		fetch = async (...a) => {
+			const answer = await ask(...a);
+			if (/dismiss|continue/.test(String(a[0]))) setTimeout(() => window.answered++, 500);
+			return answer;
+		};
+		document.querySelector('#cards .dismiss').click();
+		document.querySelector('#list li:nth-child(2) .delete').click();
+	}`))
+	v.says("#toast", "Deleted “Winter Roads”")
+	v.until("window.answered >= 2")
+	v.says("#toast", "Deleted “Winter Roads”")
+	if got := len(w.ids()); got != 4 {
+		t.Errorf("%d entries before the time is up", got)
+	}
+	v.click("#undo")
+	v.lists("Low Tide", "Winter Roads", "On Maps", "plain.id")
+}
+
 // TestUndoOfTheLast takes back by keyboard what left nothing to put the focus on but the search.
 func TestUndoOfTheLast(t *testing.T) {
 	w := newWorld(t)

@@ -111,10 +111,16 @@ export class Api {
    */
   async lines(records) {
     const times = records.map((record) => record.event_time).sort();
-    const answer = await this.#fetch('GET', '/v1/export', { query: { since: times[0], until: times.at(-1) } }).catch(() => null);
     const wanted = new Set(records.map(key));
-    const lines = (await answer?.text().catch(() => '') ?? '').split('\n').filter(Boolean);
-    return lines.filter((line) => wanted.has(key(JSON.parse(line)))).join('\n');
+    let lines = /** @type {string[]} */ ([]);
+    for (const until of [times.at(-1), '']) { // some may have been played since
+      const answer = await this.#fetch('GET', '/v1/export', { query: { since: times[0], until } }).catch(() => null);
+      const text = await answer?.text().catch(() => null) ?? null;
+      if (text === null) return '';
+      lines = text.split('\n').filter((line) => line && wanted.has(key(JSON.parse(line))));
+      if (lines.length >= wanted.size) break;
+    }
+    return lines.join('\n');
   }
 
   /** Reads which records of a backup's lines are still there, as they were; none where that could not be read. @param {string} lines @returns {Promise<any[]>} */

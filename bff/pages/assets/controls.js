@@ -2,6 +2,7 @@
 import { el, find, write } from './dom.js';
 import { title, typeName } from './format.js';
 import { t } from './language.js';
+import { key } from './outbox.js';
 
 const pause = 250; // milliseconds that a search waits for the next letter
 
@@ -128,7 +129,7 @@ export function focus(row) {
  * Asks as what an entry is to be marked.
  * @param {(record: any, mark: 'watched' | 'unwatched' | 'reset') => void} mark
  * @param {(record: any) => Promise<Node[]>} waysBack to where earlier sessions of it stopped
- * @returns {(record: any) => void}
+ * @returns {((record: any) => void) & {forget(gone: Set<string>): void}}
  */
 export function marking(mark, waysBack) {
   const dialog = find('#mark-dialog', HTMLDialogElement);
@@ -141,7 +142,7 @@ export function marking(mark, waysBack) {
     dialog.close();
     mark(record, /** @type {any} */ (e.target.value));
   });
-  return (chosen) => {
+  return Object.assign((/** @type {any} */ chosen) => {
     record = chosen;
     write(find('#mark-name', HTMLElement), t('Mark “{title}” as…', { title: title(record) }));
     dialog.showModal();
@@ -152,7 +153,12 @@ export function marking(mark, waysBack) {
       find('ul', HTMLElement, section).replaceChildren(...links);
       section.hidden = links.length === 0;
     });
-  };
+  }, {
+    /** Asks no more about what is deleted. @param {Set<string>} gone */
+    forget: (gone) => {
+      if (record && gone.has(key(record))) dialog.close();
+    },
+  });
 }
 
 /**

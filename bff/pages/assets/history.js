@@ -92,16 +92,21 @@ function toggle(head) {
 }
 
 let newest = 0; // names the newest read of what to go on with
+/** What was pushed since that began, which may be from before. @type {Map<string, any>} */
+const since = new Map();
+/** What is deleted. @type {Set<string>} */
+const gone = new Set();
 let deciding = 0; // how many decisions about it are under way; each reads it after that
 
 /** @returns {Promise<boolean>} */
 async function goOn() {
   const mine = ++newest;
+  since.clear();
   const ok = await problems.attempt(t('What to go on with could not be read'), goOn, async () => {
     const read = api.get('/v1/continue', { limit: 12 });
     await read.catch(() => {});
     if (mine !== newest || deciding > 0) return; // it may be from before the decision
-    unfinished = (await read).items;
+    unfinished = (await read).items.map((/** @type {any} */ record) => since.get(key(record)) ?? record);
   });
   render();
   return ok;
@@ -126,8 +131,14 @@ function goOnSoon() {
 /** @param {{items: any[], removed: any[]}} push */
 function changed({ items, removed }) {
   loaded.change({ items, removed });
-  const gone = named(removed.map((object) => ({ object })));
-  problems.forget((name) => gone.has(name));
+  const left = named(removed.map((object) => ({ object })));
+  problems.forget((name) => left.has(name));
+  for (const name of left.keys()) gone.add(name);
+  for (const record of items) {
+    gone.delete(key(record));
+    since.set(key(record), record);
+  }
+  if (removed.length > 0) ask.forget(gone);
   const moved = new Map(items.map((record) => [key(record), record]));
   undo.changed(items);
   if (removed.length > 0 || !items.every(goesOn)) goOnSoon();
@@ -168,13 +179,20 @@ const named = (records) => new Map(records.map((record) => [key(record), record]
 /** @param {any[]} records */
 async function remove(records) {
   const objects = records.map((record) => record.object);
+  for (const name of records.map(key)) {
+    gone.add(name);
+    loaded.hidden.add(name);
+  }
   await decide(async () => {
     const again = (/** @type {Map<string, any>} */ left) => remove([...left.values()]);
     const ok = await problems.attempt(t('The entries could not be deleted, or not all of them'), again, () => api.remove(objects), named(records));
     if (ok) loaded.change({ items: [], removed: objects });
     const names = new Set(records.map(key));
     if (ok) unfinished = unfinished.filter((record) => !names.has(key(record)));
-    for (const name of names) loaded.hidden.delete(name);
+    for (const name of names) {
+      loaded.hidden.delete(name);
+      if (!ok) gone.delete(name);
+    }
     render();
     return ok;
   });
@@ -184,8 +202,9 @@ async function remove(records) {
 async function dismiss(record) {
   unfinished = unfinished.filter((other) => other !== record);
   render();
+  undo.send(); // what is deleted from now on can be taken back
   const ok = await offer([record.object], true);
-  if (ok) await undo.dismissed(record, t('“{title}” removed from continue watching.', { title: title(record) }));
+  if (ok) undo.dismissed(record, t('“{title}” removed from continue watching.', { title: title(record) }));
 }
 
 /** @param {any[]} objects @param {boolean} dismissed @returns {Promise<boolean>} */
@@ -201,11 +220,15 @@ async function restore(lines) {
     const { statuses } = await api.import(new Blob([lines]), true);
     if (statuses.invalid) throw new Problem(409, t('it came back several times in the last seconds'));
   }, new Map([[lines, undefined]]));
-  if (ok) await Promise.all([reader.refresh(), goOn()]);
+  if (!ok) return;
+  undo.restored(lines);
+  for (const line of lines.split('\n').filter(Boolean)) gone.delete(key(JSON.parse(line)));
+  await Promise.all([reader.refresh(), goOn()]);
 }
 
 /** @param {any} record @param {'watched' | 'unwatched' | 'reset'} as */
 async function mark(record, as) {
+  if (gone.has(key(record)) && !called(key(record))) return; // what was deleted meanwhile would come back without a title
   const ok = await problems.attempt(t('The entry could not be marked'), () => mark(record, as), async () => {
     const { results: [{ status, record: marked }] } = await api.mark([record.object], as);
     if (marked) loaded.change({ items: [marked], removed: [] });

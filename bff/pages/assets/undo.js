@@ -26,6 +26,8 @@ export class Undo {
   /** @type {[string, string]} the list and the key of what the message is about, or of the first of it */
   #about = ['', ''];
   #typed = false; // since the message is there
+  /** What is on the message. @type {Set<string>} */
+  #on = new Set();
   #toast = find('#toast', HTMLElement);
   #place;
   #does;
@@ -40,8 +42,16 @@ export class Undo {
     this.#place = `playhead.undo.${uid}`;
     this.#does = does;
     find('#undo', HTMLButtonElement).onclick = () => this.undo();
-    for (const type of ['pointerenter', 'focusin']) this.#toast.addEventListener(type, () => clearTimeout(this.#timer));
-    for (const type of ['pointerleave', 'focusout']) this.#toast.addEventListener(type, () => this.#wait());
+    for (const [what, comes, goes] of [['pointer', 'pointerenter', 'pointerleave'], ['focus', 'focusin', 'focusout']]) {
+      this.#toast.addEventListener(comes, () => {
+        this.#on.add(what);
+        this.#wait();
+      });
+      this.#toast.addEventListener(goes, () => {
+        this.#on.delete(what);
+        this.#wait();
+      });
+    }
     addEventListener('pagehide', () => {
       this.#leave();
       kept.setItem(`${this.#place}.left`, 'yes');
@@ -62,7 +72,7 @@ export class Undo {
    * that this one keeps, while this one is still there.
    */
   resume() {
-    const { text, at, about, objects, lines, waiting } = JSON.parse(kept.getItem(this.#place) ?? '{}');
+    const { text, at, about, objects, lines, waiting, undone } = JSON.parse(kept.getItem(this.#place) ?? '{}');
     const left = kept.getItem(`${this.#place}.left`);
     kept.removeItem(`${this.#place}.left`);
     if (!left || !(Math.abs(Date.now() - at) < life)) return kept.removeItem(this.#place);
@@ -70,6 +80,7 @@ export class Undo {
       kept.removeItem(this.#place);
       return this.delete(waiting);
     }
+    if (undone) return this.#does.restore(lines);
     const finished = lines && this.#finish(lines);
     this.#about = about;
     this.#back = () => (objects ? this.#does.offer(objects) : finished.then(() => this.#does.restore(lines)));
@@ -92,9 +103,9 @@ export class Undo {
     this.#does.show(records.map(key));
   }
 
-  /** Tells of what was dismissed, and lets it be offered again. @param {any} record @param {string} text */
-  async dismissed(record, text) {
-    await this.send();
+  /** Tells of what was dismissed, and lets it be offered again, unless something was deleted since. @param {any} record @param {string} text */
+  dismissed(record, text) {
+    if (this.#waiting.size > 0) return;
     this.#about = ['#cards', key(record)];
     this.#back = () => this.#does.offer([record.object]);
     this.#keep({ text, objects: [record.object] });
@@ -144,11 +155,18 @@ export class Undo {
     const before = document.activeElement;
     const focused = byKey || this.#toast.contains(before);
     this.#end();
-    kept.removeItem(this.#place);
+    const { lines } = JSON.parse(kept.getItem(this.#place) ?? '{}');
+    if (back && lines) this.#keep({ lines, undone: true }); // until it is there again
+    else kept.removeItem(this.#place);
     if (back) await back();
     else this.#does.show(keys);
     const now = document.activeElement;
     if (focused && (now === before || now === document.body || this.#toast.contains(now))) this.#does.focus(...this.#about);
+  }
+
+  /** The lines have brought back what was deleted. @param {string} lines */
+  restored(lines) {
+    if (JSON.parse(kept.getItem(this.#place) ?? '{}').lines === lines) kept.removeItem(this.#place);
   }
 
   /** Deletes for good, and ends the message. */
@@ -158,7 +176,7 @@ export class Undo {
     if (records.length > 0) await this.#does.send(records);
   }
 
-  /** @param {{text?: string, lines?: string, objects?: any[], waiting?: any[]}} what @returns {boolean} whether there is room */
+  /** @param {{text?: string, lines?: string, objects?: any[], waiting?: any[], undone?: boolean}} what @returns {boolean} whether there is room */
   #keep(what) {
     try {
       kept.setItem(this.#place, JSON.stringify({ ...what, about: this.#about, at: Date.now() }));
@@ -169,13 +187,15 @@ export class Undo {
     }
   }
 
+  /** Begins the time in which it can be taken back anew, if nothing is on the message. */
   #wait() {
     clearTimeout(this.#timer);
-    if (this.#waiting.size > 0 || this.#back) this.#timer = setTimeout(() => this.send(), grace);
+    if (this.#on.size === 0 && (this.#waiting.size > 0 || this.#back)) this.#timer = setTimeout(() => this.send(), grace);
   }
 
   #end() {
     clearTimeout(this.#timer);
+    this.#on.clear();
     this.#newest++;
     this.#waiting.clear();
     this.#back = undefined;

@@ -108,3 +108,73 @@ test('a window that another one has opened deletes nothing of what that one may 
   assert.deepEqual(told, []);
   kept.removeItem('playhead.undo.u');
 });
+
+test('what is deleted while something is dismissed waits as any other, and is what can be taken back', async () => {
+  const told = [];
+  const undo = new Undo('u', { hide() {}, show: (keys) => told.push(`show ${keys}`), send: async (records) => told.push(records), offer: () => told.push('offer'), restore() {}, lines: async () => 'b' });
+  await undo.delete([{ object: { type: 1, id: 'b' } }]); // after the press on the card, before its answer
+  undo.dismissed({ object: { type: 1, id: 'a' } }, 'removed');
+  assert.equal(JSON.parse(kept.getItem('playhead.undo.u')).lines, 'b');
+  await undo.undo();
+  assert.deepEqual(told, ['show 1/b']);
+  undo.dismissed({ object: { type: 1, id: 'a' } }, 'removed');
+  await undo.undo();
+  assert.deepEqual(told, ['show 1/b', 'offer']);
+});
+
+test('what could not be brought back is, when the page is loaded again', async () => {
+  const told = [];
+  const does = { hide() {}, show() {}, send() {}, offer() {}, left: async () => [], lines: async () => 'a', restore: async (lines) => told.push(lines) };
+  await new Undo('u', does).delete([{ object: { type: 1, id: 'a' } }]);
+  heard.pagehide();
+  const next = new Undo('u', does);
+  next.resume();
+  await next.undo(); // which is refused
+  heard.pagehide();
+  const last = new Undo('u', does);
+  await last.resume();
+  assert.deepEqual(told, ['a', 'a']);
+  last.restored('b');
+  assert.equal(JSON.parse(kept.getItem('playhead.undo.u')).undone, true);
+  last.restored('a');
+  assert.equal(kept.getItem('playhead.undo.u'), null);
+});
+
+test('the time to think again does not pass while something is on the message, whatever is deleted meanwhile', async () => {
+  const nodes = {};
+  const begun = [];
+  const { document: page, setTimeout: timer } = globalThis;
+  Object.assign(globalThis, { setTimeout: (act, ms) => begun.push(ms), document: { ...page, querySelector: (name) => (nodes[name] ??= new Node()) } });
+  const undo = new Undo('u', { hide() {}, show() {}, send() {}, offer() {}, restore() {}, lines: async () => '' });
+  const toast = nodes['#toast'];
+  const steps = ['delete', 'pointerenter', 'delete', 'focusin', 'pointerleave', 'delete', 'focusout'];
+  const times = [];
+  for (const step of steps) {
+    if (step === 'delete') await undo.delete([{ object: { type: 1, id: 'a' } }]);
+    else toast.dispatchEvent(new Event(step));
+    times.push(begun.splice(0).length);
+  }
+  Object.assign(globalThis, { setTimeout: timer, document: page });
+  assert.deepEqual(times, [1, 0, 0, 0, 0, 0, 1]);
+  await undo.undo();
+});
+
+test('a backup of some records has those that were played since as well, or nothing', async () => {
+  const { fetch: before, location } = globalThis;
+  const { Api } = await import('../assets/api.js');
+  const line = (id) => JSON.stringify({ object: { type: 1, id }, event_time: `then ${id}` });
+  const records = ['a', 'b'].map((id) => ({ object: { type: 1, id }, event_time: id }));
+  for (const [answers, want] of [[[['a', 'b', 'c']], 'ab'], [[['a'], ['a', 'b', 'c']], 'ab'], [[['a'], null], ''], [[null], ''], [[['a'], ['a']], 'a']]) {
+    const asked = [];
+    globalThis.fetch = async (address) => {
+      asked.push(new URL(address).searchParams.get('until'));
+      const ids = answers[asked.length - 1];
+      if (!ids) throw new TypeError('lost');
+      return new Response(ids.map(line).join('\n'));
+    };
+    const lines = await new Api('token', 'http://edge').lines(records);
+    assert.equal(lines.split('\n').filter(Boolean).map((text) => JSON.parse(text).object.id).join(''), want);
+    assert.deepEqual(asked, ['b', null].slice(0, answers.length));
+  }
+  Object.assign(globalThis, { fetch: before, location });
+});
