@@ -94,10 +94,11 @@ export class Api {
   /**
    * Says of some objects that they were watched or not, or puts them back to the start.
    * @param {{id: string, type: number}[]} objects @param {'watched' | 'unwatched' | 'reset'} mark
+   * @param {() => boolean} [wanted] whether it still is
    * @returns {Promise<{results: {status: string, record?: any}[]}>}
    */
-  mark(objects, mark) {
-    return this.#ask('POST', '/v1/history/mark', { body: { objects, mark } });
+  mark(objects, mark, wanted = () => true) {
+    return this.#ask('POST', '/v1/history/mark', { body: { objects, mark }, wanted });
   }
 
   /** Reads all of the history, as a backup. @returns {Promise<Blob>} */
@@ -109,24 +110,28 @@ export class Api {
    * Reads of some records all that a backup has.
    * @param {any[]} records @returns {Promise<string>} lines, '' where that could not be read
    */
-  async lines(records) {
+  lines(records) {
+    return this.#lines(records).catch(() => '');
+  }
+
+  /** @param {any[]} records */
+  async #lines(records) {
     const times = records.map((record) => record.event_time).sort();
     const wanted = new Set(records.map(key));
     let lines = /** @type {string[]} */ ([]);
     for (const until of [times.at(-1), '']) { // some may have been played since
-      const answer = await this.#fetch('GET', '/v1/export', { query: { since: times[0], until } }).catch(() => null);
-      const text = await answer?.text().catch(() => null) ?? null;
-      if (text === null) return '';
+      const answer = await this.#fetch('GET', '/v1/export', { query: { since: times[0], until } });
+      const text = await answer.text().catch(lost);
       lines = text.split('\n').filter((line) => line && wanted.has(key(JSON.parse(line))));
       if (lines.length >= wanted.size) break;
     }
     return lines.join('\n');
   }
 
-  /** Reads which records of a backup's lines are still there, as they were; none where that could not be read. @param {string} lines @returns {Promise<any[]>} */
+  /** Reads which records of a backup's lines are still there, as they were. @param {string} lines @returns {Promise<any[]>} */
   async left(lines) {
     const records = recordsOf(lines);
-    const now = new Map(recordsOf(await this.lines(records)).map((record) => [key(record), record.event_time]));
+    const now = new Map(recordsOf(await this.#lines(records)).map((record) => [key(record), record.event_time]));
     return records.filter((record) => now.get(key(record)) === record.event_time);
   }
 

@@ -153,8 +153,10 @@ function goesOn(record) {
   return record.resume_ms >= first.resume_ms && record.duration_ms === first.duration_ms && record.meta?.series === first.meta?.series;
 }
 
+const undeleted = t('The entries could not be deleted, or not all of them');
 const undo = new Undo(user(token), {
   hide: (keys) => {
+    problems.forget((name, _, what) => what === undeleted && keys.includes(name));
     for (const key of keys) loaded.hidden.add(key);
     render();
   },
@@ -163,7 +165,7 @@ const undo = new Undo(user(token), {
     render();
   },
   send: (records) => remove(records),
-  left: (lines) => api.left(lines),
+  left: stillThere,
   lines: (records) => api.lines(records),
   restore,
   offer: (objects) => offer(objects, false),
@@ -185,10 +187,10 @@ async function remove(records) {
   }
   await decide(async () => {
     const again = (/** @type {Map<string, any>} */ left) => remove([...left.values()]);
-    const ok = await problems.attempt(t('The entries could not be deleted, or not all of them'), again, () => api.remove(objects), named(records));
-    if (ok) loaded.change({ items: [], removed: objects });
+    const ok = await problems.attempt(undeleted, again, () => api.remove(objects), named(records));
     const names = new Set(records.map(key));
-    if (ok) unfinished = unfinished.filter((record) => !names.has(key(record)));
+    if (ok) loaded.change({ items: [], removed: objects.filter((object) => gone.has(key({ object }))) }); // what was played since is there
+    if (ok) unfinished = unfinished.filter((record) => !names.has(key(record)) || !gone.has(key(record)));
     for (const name of names) {
       loaded.hidden.delete(name);
       if (!ok) gone.delete(name);
@@ -198,13 +200,28 @@ async function remove(records) {
   });
 }
 
+/** Reads which records of a backup's lines are still there: the page went away before they were deleted. @param {string} lines @returns {Promise<any[]>} */
+async function stillThere(lines) {
+  let left = /** @type {any[]} */ ([]);
+  const again = async () => {
+    const records = await stillThere(lines);
+    if (records.length > 0) await remove(records);
+  };
+  await problems.attempt(undeleted, again, async () => {
+    left = await api.left(lines);
+  }, new Map([[lines, undefined]]));
+  return left;
+}
+
+let pressed = 0; // counts what is dismissed
 /** Takes a record out of what to go on with, and lets the user take that back. @param {any} record */
 async function dismiss(record) {
   unfinished = unfinished.filter((other) => other !== record);
   render();
   undo.send(); // what is deleted from now on can be taken back
+  const mine = ++pressed;
   const ok = await offer([record.object], true);
-  if (ok) undo.dismissed(record, t('“{title}” removed from continue watching.', { title: title(record) }));
+  if (ok && mine === pressed) undo.dismissed(record, t('“{title}” removed from continue watching.', { title: title(record) }));
 }
 
 /** @param {any[]} objects @param {boolean} dismissed @returns {Promise<boolean>} */
@@ -228,13 +245,15 @@ async function restore(lines) {
 
 /** @param {any} record @param {'watched' | 'unwatched' | 'reset'} as */
 async function mark(record, as) {
-  if (gone.has(key(record)) && !called(key(record))) return; // what was deleted meanwhile would come back without a title
+  const there = () => !gone.has(key(record)) || Boolean(called(key(record)));
+  if (!there()) return; // what was deleted meanwhile would come back without a title
   const ok = await problems.attempt(t('The entry could not be marked'), () => mark(record, as), async () => {
-    const { results: [{ status, record: marked }] } = await api.mark([record.object], as);
-    if (marked) loaded.change({ items: [marked], removed: [] });
+    const { results: [{ status, record: marked }] } = await api.mark([record.object], as, there);
+    if (marked && there()) loaded.change({ items: [marked], removed: [] });
     if (status === 'paused') throw new Problem(409, t('recording is paused'));
     if (status === 'unavailable') throw new Problem(503, t('the history is unavailable at the moment'));
   }, named([record]));
+  if (!there()) problems.forget((name) => name === key(record));
   if (ok) await goOn();
 }
 

@@ -23,6 +23,8 @@ export class Undo {
   #newest = 0; // names the newest read of what would bring it back
   /** @type {(() => any) | undefined} */
   #back;
+  /** The lines of what was deleted before the page was loaded, and is offered. */
+  #offered = '';
   /** @type {[string, string]} the list and the key of what the message is about, or of the first of it */
   #about = ['', ''];
   #typed = false; // since the message is there
@@ -72,18 +74,21 @@ export class Undo {
    * that this one keeps, while this one is still there.
    */
   resume() {
-    const { text, at, about, objects, lines, waiting, undone } = JSON.parse(kept.getItem(this.#place) ?? '{}');
+    const { text, at, about, objects, lines, waiting } = JSON.parse(kept.getItem(this.#place) ?? '{}');
     const left = kept.getItem(`${this.#place}.left`);
     kept.removeItem(`${this.#place}.left`);
+    this.#restoreUndone();
     if (!left || !(Math.abs(Date.now() - at) < life)) return kept.removeItem(this.#place);
     if (waiting) {
       kept.removeItem(this.#place);
+      this.#offered = lines ?? '';
+      if (lines) this.#back = () => this.#does.restore(lines);
       return this.delete(waiting);
     }
-    if (undone) return this.#does.restore(lines);
     const finished = lines && this.#finish(lines);
     this.#about = about;
     this.#back = () => (objects ? this.#does.offer(objects) : finished.then(() => this.#does.restore(lines)));
+    this.#offered = lines ?? '';
     this.#say(text);
     this.#wait();
   }
@@ -98,7 +103,7 @@ export class Undo {
   #leave() {
     const records = [...this.#waiting.values()];
     if (records.length === 0 || this.#safe) return this.send();
-    this.#keep({ waiting: records });
+    this.#keep({ waiting: records, lines: this.#offered });
     this.#end();
     this.#does.show(records.map(key));
   }
@@ -115,7 +120,7 @@ export class Undo {
 
   /** @param {any[]} records */
   async delete(records) {
-    this.#back = undefined;
+    if (!this.#offered) this.#back = undefined;
     this.#about = ['#list', records.map(key)[0] ?? ''];
     for (const record of records) this.#waiting.set(key(record), record);
     this.#does.hide(records.map(key));
@@ -136,12 +141,12 @@ export class Undo {
     const mine = ++this.#newest;
     this.#safe = false;
     const lines = await this.#does.lines([...this.#waiting.values()]);
-    if (lines && mine === this.#newest) this.#safe = this.#keep({ text: this.#text(), lines });
+    if (lines && mine === this.#newest) this.#safe = this.#keep({ text: this.#text(), lines: [this.#offered, lines].filter(Boolean).join('\n') });
   }
 
   /** The message about the entries that are deleted. */
   #text() {
-    const all = [...this.#waiting.values()];
+    const all = [...this.#waiting.values(), ...this.#offered.split('\n').filter(Boolean).map((line) => JSON.parse(line))];
     return all.length === 1 ? t('Deleted “{title}”.', { title: title(all[0]) }) : counted(all.length, 'Deleted one entry.', 'Deleted {n} entries.');
   }
 
@@ -154,19 +159,38 @@ export class Undo {
     const back = this.#back;
     const before = document.activeElement;
     const focused = byKey || this.#toast.contains(before);
+    if (this.#offered) this.#setUndone([...this.#undone, this.#offered]); // until it is there again
     this.#end();
-    const { lines } = JSON.parse(kept.getItem(this.#place) ?? '{}');
-    if (back && lines) this.#keep({ lines, undone: true }); // until it is there again
-    else kept.removeItem(this.#place);
+    kept.removeItem(this.#place);
+    if (keys.length > 0) this.#does.show(keys);
     if (back) await back();
-    else this.#does.show(keys);
     const now = document.activeElement;
     if (focused && (now === before || now === document.body || this.#toast.contains(now))) this.#does.focus(...this.#about);
   }
 
   /** The lines have brought back what was deleted. @param {string} lines */
   restored(lines) {
-    if (JSON.parse(kept.getItem(this.#place) ?? '{}').lines === lines) kept.removeItem(this.#place);
+    this.#setUndone(this.#undone.filter((one) => one !== lines));
+  }
+
+  /** The lines that the edge has not taken back yet. @returns {string[]} */
+  get #undone() {
+    const { all = [], at = 0 } = JSON.parse(kept.getItem(`${this.#place}.undone`) ?? '{}');
+    return Math.abs(Date.now() - at) < life ? all : [];
+  }
+
+  /** @param {string[]} all */
+  #setUndone(all) {
+    try {
+      if (all.length > 0) return kept.setItem(`${this.#place}.undone`, JSON.stringify({ all, at: Date.now() }));
+    } catch {
+      // there is no room: the page still knows
+    }
+    kept.removeItem(`${this.#place}.undone`);
+  }
+
+  #restoreUndone() {
+    for (const lines of this.#undone) this.#does.restore(lines);
   }
 
   /** Deletes for good, and ends the message. */
@@ -176,7 +200,7 @@ export class Undo {
     if (records.length > 0) await this.#does.send(records);
   }
 
-  /** @param {{text?: string, lines?: string, objects?: any[], waiting?: any[], undone?: boolean}} what @returns {boolean} whether there is room */
+  /** @param {{text?: string, lines?: string, objects?: any[], waiting?: any[]}} what @returns {boolean} whether there is room */
   #keep(what) {
     try {
       kept.setItem(this.#place, JSON.stringify({ ...what, about: this.#about, at: Date.now() }));
@@ -199,6 +223,7 @@ export class Undo {
     this.#newest++;
     this.#waiting.clear();
     this.#back = undefined;
+    this.#offered = '';
     this.#toast.classList.remove('shown');
     this.#toast.inert = true;
     this.#say('');
