@@ -97,7 +97,7 @@ e2e: engines $(BIN)/gotestsum ## run the tests that need the engines
 	export $$(go run ./e2e/cmd/engines env) && $(call gotest,-tags e2e -count 1 -p 1 -timeout 12m,$(E2E))
 browser: $(BIN)/gotestsum $(NPM) ## run the pages in headless Chromium
 	@.ci/install chromium chromium chromium-browser google-chrome
-	$(call gotest,-tags browser -count 1 -timeout 10m,./e2e/browser)
+	$(call gotest,-tags browser -count 1 -timeout 15m,./e2e/browser)
 # A quick run counts from here the three minutes that it may take.
 bench: BEGAN := $(shell date +%s)
 bench: ## measure beside PostgreSQL: make bench ARGS="--quick --json --html bench.html"

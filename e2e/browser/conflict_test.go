@@ -183,6 +183,23 @@ func TestConflictCounts(t *testing.T) {
 	}
 }
 
+// TestConflictWhileItIsAway answers what is asked after another cut, in which the other device has gone on: it is not asked again.
+func TestConflictWhileItIsAway(t *testing.T) {
+	w := newWorld(t)
+	v := w.paused()
+	v.deaf()
+	v.conflicts(w)
+	v.do(chromedp.Evaluate[chromedp.Void]("window.deaf = true; dispatchEvent(new Event('offline'))"))
+	v.says("#connection", "Reconnecting")
+	w.report(entry{id: "100", title: "Low Tide", position: 500 * time.Second})
+	v.hears()
+	v.says("#conflict", "You went on to 8:20 on Living room")
+	v.click("#stay")
+	w.eventually("it stays", func() bool { r := w.point("100"); return r.State == "playing" && r.PositionMS < 200_000 })
+	v.until("document.querySelector('#waiting').textContent === '0'")
+	v.until("!document.querySelector('#conflict').checkVisibility()")
+}
+
 // TestConflictAndGlance goes to where the other device was, and leaves it at that, also where a third one has only just begun since.
 func TestConflictAndGlance(t *testing.T) {
 	w := newWorld(t)

@@ -1,5 +1,5 @@
 // @ts-check
-import { key } from './outbox.js';
+import { key, viewing } from './outbox.js';
 
 /** @typedef {import('./outbox.js').Heartbeat} Heartbeat */
 
@@ -30,7 +30,7 @@ export class Aside {
   hold(beat) {
     const all = this.#all;
     const last = all.at(-1);
-    const goesOn = beat.kind === 'progress' && last?.kind === 'progress' && last.session === beat.session && !last.dated;
+    const goesOn = beat.kind === 'progress' && last?.kind === 'progress' && viewing(last) === viewing(beat) && last.position_ms <= beat.position_ms;
     const guard = all.findLast((one) => key(one) === key(beat))?.if_match;
     this.#keep([...(goesOn ? all.slice(0, -1) : all), { ...beat, if_match: guard }]);
   }

@@ -507,6 +507,16 @@ function date(item, clock) {
   item.zero = null;
 }
 
+/** Returns a report with the times of the history, for one that is to be reported later. @param {Heartbeat} beat @param {number} zero @param {Clock} clock */
+export function dated(beat, zero, clock) {
+  const copy = { ...beat, dated: true };
+  const shown = Date.parse(beat.event_time);
+  const ms = clock.date(shown, zero) - shown;
+  move(copy, 'event_time', ms);
+  move(copy, 'started_at', ms);
+  return copy;
+}
+
 /** @param {Item} item @param {number} ms */
 function shift(item, ms) {
   move(item.beat, 'event_time', ms);

@@ -24,6 +24,7 @@ let stopped = 0; // seconds, where the user was when the next viewing here begin
 let counted = ''; // the viewing whose beginning was looked at
 let beginning = 0; // milliseconds, where to go once the clip is loaded
 let known = 0; // when the user was where this page began, in Unix milliseconds
+let before = 0; // what is older takes no place away from where the user is asked to go, in Unix milliseconds
 let from = ''; // the time of the record from which it began, and from nothing that was not stored yet
 let place = ''; // where the user is, as far as this page knows: by its last report, or where it began
 let told = ''; // the place that the note about another device names
@@ -186,10 +187,12 @@ function unmoved(record) {
 function conflict(record) {
   learn(record);
   const begunThere = !asked && !reporter.session && record.event_time === from;
-  if (begunThere && aside.of(object).every((beat) => isBefore(beat, record))) return aside.take(object).forEach(count);
+  if (begunThere && aside.of(object).every((beat) => Date.parse(beat.event_time) < Date.parse(record.event_time))) return aside.take(object).forEach(count);
+  if (!asked || !record.early) before = record.early ? 0 : Date.parse(record.event_time); // when somebody went on before an early one is not known
   asked = record;
+  client.seen(record); // by the answer to the question
   stopped = (record.resume_ms ?? 0) / 1000;
-  reporter.hold((/** @type {any} */ beat) => aside.hold(beat));
+  reporter.hold((/** @type {any} */ beat) => aside.hold(client.dated(beat)));
   offer('#resumed', '');
   offer('#elsewhere', '');
   const decide = (/** @type {boolean} */ here) => {
@@ -208,17 +211,11 @@ function conflict(record) {
 
 /** Ends the question. What was not stored counts, unless it would take the place of where the user goes to. @param {boolean} here whether where it is now is what counts */
 function decided(here) {
-  const record = asked;
   asked = null;
   offer('#conflict', '');
   const beats = aside.take(object);
-  for (const beat of beats) if (here || (!record.early && isBefore(beat, record))) count(beat); // when the user went on before an early one is not known here
+  for (const beat of beats) if (here || Date.parse(beat.event_time) < before) count(beat);
   reporter.release(here, beats.at(-1));
-}
-
-/** @param {any} beat @param {any} record */
-function isBefore(beat, record) {
-  return Date.parse(beat.event_time) < Date.parse(record.event_time);
 }
 
 /** Reports what was not stored, in the knowledge of what stands. @param {any} heartbeat */

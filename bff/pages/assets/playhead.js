@@ -2,7 +2,7 @@
 import { below, browser } from './browser.js';
 import { HistoryClock } from './clock.js';
 import { Link } from './link.js';
-import { least, Outbox } from './outbox.js';
+import { dated, least, Outbox } from './outbox.js';
 import { Store } from './store.js';
 
 /** @typedef {import('./outbox.js').Heartbeat} Heartbeat */
@@ -185,6 +185,13 @@ export class Playhead extends EventTarget {
     this.#clock.follow(this.#store.last);
     this.#tell(this.#outbox.report(beat, this.#offset, this.#clock));
     this.#send();
+  }
+
+  /** Returns a report that is to be made later, with the times that it would have now. @param {Heartbeat} beat @returns {Heartbeat} */
+  dated(beat) {
+    this.#look();
+    this.#clock.follow(this.#store.last);
+    return this.#clock.known ? dated(beat, this.#offset, this.#clock) : beat;
   }
 
   /**

@@ -2,7 +2,7 @@
 import test from 'node:test';
 import assert from 'node:assert/strict';
 import { HistoryClock } from '../assets/clock.js';
-import { Outbox } from '../assets/outbox.js';
+import { dated, Outbox } from '../assets/outbox.js';
 import { Store } from '../assets/store.js';
 
 const none = 'ffffffffffffffff';
@@ -239,6 +239,13 @@ test('what was answered is reported again with the times that it has', () => {
   box.report({ ...beat(1, { started_at: at(0) }), dated: true }, 1000, clock);
   box.report(beat(2, { started_at: at(0) }), 1000, clock);
   assert.deepEqual(waiting(box).map(({ event_time, started_at, dated }) => [event_time, started_at, dated]), [[at(1), at(0), true], [at(7), at(5), true]]);
+});
+
+test('a report that is made later has the times that it would have had', () => {
+  const clock = { date: (shown, zero) => shown - zero + 5000 };
+  const { event_time, started_at, dated: done } = dated(beat(10, { started_at: at(8) }), 2000, clock);
+  assert.deepEqual([event_time, started_at, done], [at(13), at(11), true]);
+  assert.deepEqual(dated(beat(10), 0, clock).started_at, undefined);
 });
 
 test('a question is a message of nothing', () => {
