@@ -159,6 +159,7 @@ func TestBegunElsewhereWhileAway(t *testing.T) {
 func TestBegunElsewhereWhileThePageWasGone(t *testing.T) {
 	w := newWorld(t)
 	v := w.playing()
+	v.until("document.querySelector('#watched').textContent >= '0:11'")
 	w.reaches("100", "playing", 100*time.Second)
 	v.deaf()
 	v.seek(400)
