@@ -21,8 +21,10 @@ type userBook struct {
 
 // book is what was said of one key.
 type book struct {
-	facts   []*known
-	by      map[fact]*known
+	facts []*known
+	by    map[fact]*known
+	// removed are those that a cut took that may have met a pause: what it has taken off them stays off later reports of their sessions.
+	removed []*known
 	deletes []*cut
 	// dismissals are about whether the object is offered to go on with, in the order in which they were sent.
 	dismissals []*dismissal

@@ -189,8 +189,9 @@ func (v view) String() string {
 // bounds are facts that must be in what a reader sees, and those that may be.
 type bounds struct {
 	must, may []*known
-	cut       int64 // everything up to it was deleted, and nothing of what there may be; 0 for no cut
-	off       int64 // recording may have been off since then, and what is played meanwhile does not count; 0 where it was not
+	removed   []*known // that a cut took, where they may have met a pause
+	cut       int64    // everything up to it was deleted, and nothing of what there may be; 0 for no cut
+	off       int64    // recording may have been off since then, and what is played meanwhile does not count; 0 where it was not
 }
 
 // judge reports what is wrong with a view, empty when nothing is.
@@ -368,6 +369,7 @@ func (b *bounds) leastWatched() int64 {
 type counted struct {
 	*known
 	least   int64
+	removed bool // by a cut, which may not have been the first: nothing of it counts for sure
 	bounded bool // it may have met a pause
 	loses   bool // something was taken off it
 }
@@ -379,11 +381,11 @@ func (b *bounds) leastCounted(cut int64) map[*known]int64 {
 		return nil
 	}
 	viewings := make(map[string][]counted)
-	for _, f := range b.may {
+	for i, f := range slices.Concat(b.may, b.removed) {
 		if f.watched == 0 {
 			continue
 		}
-		c, from := counted{known: f, least: f.watched, bounded: true}, max(f.started, cut)
+		c, from := counted{known: f, least: f.watched, removed: i >= len(b.may), bounded: true}, max(f.started, cut)
 		switch {
 		case f.exact:
 			c.loses = recorded(f.pauses, f.started, f.at) < f.at-f.started
@@ -392,6 +394,9 @@ func (b *bounds) leastCounted(cut int64) map[*known]int64 {
 			}
 		case f.at > b.off:
 			c.loses, c.least = true, max(min(f.watched, b.off-from), 0)
+		}
+		if c.removed {
+			c.least = 0
 		}
 		viewings[f.viewing()] = append(viewings[f.viewing()], c)
 	}
@@ -424,7 +429,7 @@ func leastBeside(viewing []counted, f *counted) int64 {
 		if g == f || f.acked > 0 && g.sent > f.acked {
 			continue
 		}
-		if g.at <= f.at {
+		if g.at <= f.at && !g.removed {
 			between := int64(0)
 			if f.exact {
 				between = recorded(f.pauses, g.at, f.at)

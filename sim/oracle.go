@@ -333,10 +333,14 @@ func (o *oracle) span(u *userBook, obj history.Object, begun int64) (least int64
 // bounds are the facts behind a cut.
 func (o *oracle) bounds(key history.Key, behind, begun int64) bounds {
 	u := o.users[key.UID]
-	facts := u.book(key.Object).facts
-	bs := bounds{cut: behind, off: u.pause.first, may: make([]*known, 0, len(facts))}
-	for _, k := range facts {
-		if k.at <= behind || !k.may() {
+	b := u.book(key.Object)
+	bs := bounds{cut: behind, off: u.pause.first, may: make([]*known, 0, len(b.facts)), removed: slices.Clip(b.removed)}
+	for _, k := range b.facts {
+		if !k.may() {
+			continue
+		}
+		if k.at <= behind {
+			bs.removed = append(bs.removed, k)
 			continue
 		}
 		bs.may = append(bs.may, k)
@@ -504,6 +508,9 @@ func (o *oracle) fixCuts(k history.Key, v view) {
 		gone := f.at <= least && f.open == 0 || !f.may()
 		if gone {
 			delete(b.by, f.fact)
+			if f.may() && f.watched > 0 && u.pause.first > 0 {
+				b.removed = append(b.removed, f)
+			}
 		}
 		return gone
 	})

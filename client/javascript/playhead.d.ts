@@ -141,9 +141,9 @@ export class Playhead {
   connect(): void;
   /** All changes since the token of the answer before; without one the answer is a resync. */
   changes(since?: string): Promise<Changes>;
-  /** Reports what the player does; it is sent as soon as it can be. */
   /** A report that is to be made later, with the times that it would have now. */
   dated(beat: Heartbeat): Heartbeat & { dated?: boolean };
+  /** Reports what the player does; it is sent as soon as it can be. */
   report(beat: Heartbeat & { /** The times are those of the history already, as of what was answered. */ dated?: boolean }): void;
   /** Takes note of the record that the player goes on from. */
   seen(record: HistoryRecord): void;

@@ -507,7 +507,7 @@ function date(item, clock) {
   item.zero = null;
 }
 
-/** Returns a report with the times of the history, for one that is to be reported later. @param {Heartbeat} beat @param {number} zero @param {Clock} clock */
+/** Returns a report with the times of the history, for one that is to be reported later. @template {Heartbeat} B @param {B} beat @param {number} zero @param {Clock} clock */
 export function dated(beat, zero, clock) {
   const copy = { ...beat, dated: true };
   const shown = Date.parse(beat.event_time);

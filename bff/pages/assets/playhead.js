@@ -187,7 +187,7 @@ export class Playhead extends EventTarget {
     this.#send();
   }
 
-  /** Returns a report that is to be made later, with the times that it would have now. @param {Heartbeat} beat @returns {Heartbeat} */
+  /** Returns a report that is to be made later, with the times that it would have now. @template {Heartbeat} B @param {B} beat @returns {B & {dated?: boolean}} */
   dated(beat) {
     this.#look();
     this.#clock.follow(this.#store.last);
