@@ -36,6 +36,17 @@ export const forgets = !keeps();
 /** The values that the window keeps. */
 export const kept = forgets ? /** @type {Storage} */ (/** @type {unknown} */ (new Memory())) : sessionStorage;
 
+/** Keeps a value for the window, or no value where there is no room. @param {string} name @param {any} value @returns {boolean} whether there was room */
+export function keep(name, value) {
+  try {
+    kept.setItem(name, JSON.stringify(value));
+    return true;
+  } catch {
+    kept.removeItem(name);
+    return false;
+  }
+}
+
 function keeps() {
   try {
     sessionStorage.setItem('playhead.kept', ' '.repeat(4096));

@@ -1,7 +1,7 @@
 // @ts-check
 import { find, write } from './dom.js';
 import { title } from './format.js';
-import { kept } from './kept.js';
+import { keep, kept } from './kept.js';
 import { counted, t } from './language.js';
 import { key } from './outbox.js';
 
@@ -77,7 +77,7 @@ export class Undo {
     const { text, at, about, objects, lines, waiting } = JSON.parse(kept.getItem(this.#place) ?? '{}');
     const left = kept.getItem(`${this.#place}.left`);
     kept.removeItem(`${this.#place}.left`);
-    this.#restoreUndone();
+    for (const again of this.#undone) this.#does.restore(again);
     if (!left || !(Math.abs(Date.now() - at) < life)) return kept.removeItem(this.#place);
     if (waiting) {
       kept.removeItem(this.#place);
@@ -181,16 +181,8 @@ export class Undo {
 
   /** @param {string[]} all */
   #setUndone(all) {
-    try {
-      if (all.length > 0) return kept.setItem(`${this.#place}.undone`, JSON.stringify({ all, at: Date.now() }));
-    } catch {
-      // there is no room: the page still knows
-    }
-    kept.removeItem(`${this.#place}.undone`);
-  }
-
-  #restoreUndone() {
-    for (const lines of this.#undone) this.#does.restore(lines);
+    if (all.length > 0) keep(`${this.#place}.undone`, { all, at: Date.now() });
+    else kept.removeItem(`${this.#place}.undone`);
   }
 
   /** Deletes for good, and ends the message. */
@@ -200,15 +192,9 @@ export class Undo {
     if (records.length > 0) await this.#does.send(records);
   }
 
-  /** @param {{text?: string, lines?: string, objects?: any[], waiting?: any[]}} what @returns {boolean} whether there is room */
+  /** @param {{text?: string, lines?: string, objects?: any[], waiting?: any[]}} what @returns {boolean} whether it can be brought back over a reload */
   #keep(what) {
-    try {
-      kept.setItem(this.#place, JSON.stringify({ ...what, about: this.#about, at: Date.now() }));
-      return true;
-    } catch { // it cannot be brought back over a reload
-      kept.removeItem(this.#place);
-      return false;
-    }
+    return keep(this.#place, { ...what, about: this.#about, at: Date.now() });
   }
 
   /** Begins the time in which it can be taken back anew, if nothing is on the message. */
