@@ -211,6 +211,7 @@ function conflict(record) {
 
 /** Ends the question. What was not stored counts, unless it would take the place of where the user goes to. @param {boolean} here whether where it is now is what counts */
 function decided(here) {
+  known = Math.max(known, Date.parse(asked.event_time));
   asked = null;
   offer('#conflict', '');
   const beats = aside.take(object);

@@ -108,27 +108,26 @@ export class Reporter {
     this.#held = null;
     this.#unsaid = '';
     if (here) this.#rested = 0; // it is there as of now
-    if (here && ended) this.#report(ended);
-    else if (here && this.#session) this.#sought();
-    else if (here && this.#said) this.#client.report({ ...this.#said, event_time: this.#time(Date.now()) });
-    else if (here && last) this.#standIn(last);
+    const before = this.#said ?? last;
+    if (here && this.#session) this.#sought(ended);
+    else if (here && before) this.#standIn(before);
     if (ended) this.#session = '';
   }
 
-  /** Says where it is for a page before. When that began, and how much it played, was said, and by another clock. @param {any} last */
+  /** Says where it is for a viewing that is over. When that began, and how much it played, was said, if by a page before then by another clock. @param {any} last */
   #standIn({ started_at: _, watched_ms: __, if_match: ___, dated: ____, ...last }) {
     const { readyState, currentTime } = this.#media;
     const position = readyState > 0 ? Math.round(currentTime * 1000) : last.position_ms;
-    const ended = last.kind === 'finish' && position < 1000; // it is to begin anew
+    const ended = last.kind === 'finish' && (position < 1000 || Math.abs(position - last.position_ms) < 1000); // it is there, or to begin anew
     for (const kind of ended ? ['finish'] : ['seek', 'stop']) {
       this.#client.report({ ...last, kind, position_ms: ended ? last.position_ms : position, event_time: this.#time(Date.now()) });
     }
   }
 
-  /** A seek plays on, except where it does not. */
-  #sought() {
-    this.#report('seek');
-    if (this.#media.paused) this.#report('pause');
+  /** A seek plays on, except where it does not. @param {'stop' | 'finish' | ''} [ended] how the viewing is over, if it is */
+  #sought(ended = '') {
+    if (ended !== 'finish') this.#report('seek');
+    if (ended || this.#media.paused) this.#report(ended || 'pause');
   }
 
   /** Whether it was not the user who has moved it. */

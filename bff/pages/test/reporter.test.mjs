@@ -2,7 +2,8 @@
 import test from 'node:test';
 import assert from 'node:assert/strict';
 
-Object.assign(globalThis, { addEventListener() {}, setInterval() {} });
+const heard = {}; // by the newest Reporter
+Object.assign(globalThis, { addEventListener: (type, listener) => { heard[type] = listener; }, setInterval() {} });
 const { Aside } = await import('../assets/aside.js');
 const { Reporter } = await import('../assets/reporter.js');
 
@@ -191,7 +192,7 @@ test('to stay on a page that has said nothing says what a page before did', () =
   const last = { object: { id: '1', type: 1 }, kind: 'progress', position_ms: 65_000, session: 's', event_time: '2026-01-01T00:00:00Z', started_at: '2026-01-01T00:00:00Z', watched_ms: 5, if_match: 'a', dated: true };
   for (const [which, here, beat, want] of [
     [page, false, last, []], [page, true, last, ['seek 70000', 'stop 70000']], [reporter, true, last, ['seek 65000', 'stop 65000']],
-    [page, true, { ...last, kind: 'finish' }, ['seek 70000', 'stop 70000']], [reporter, true, { ...last, kind: 'finish' }, ['seek 65000', 'stop 65000']],
+    [page, true, { ...last, kind: 'finish' }, ['seek 70000', 'stop 70000']], [reporter, true, { ...last, kind: 'finish' }, ['finish 65000']],
   ]) {
     reports.length = 0;
     which.hold();
@@ -218,7 +219,20 @@ test('what there is to say while nothing is said goes to who keeps it, also the 
   reporter.end();
   assert.deepEqual([reports, held.map(({ kind, position_ms: at }) => `${kind} ${at}`)], [[], ['progress 20000', 'stop 25000']]);
   reporter.release(true);
-  assert.deepEqual(reports.map(({ kind, session }) => [kind, session === held[0].session]), [['stop', true]]);
+  assert.deepEqual(reports.map(({ kind, session }) => [kind, session === held[0].session]), [['seek', true], ['stop', true]]); // a stop in the first seconds takes no place
+});
+
+test('to stay where the viewing was over before the question is to be where the element is', () => {
+  for (const [ends, moved, want] of [[false, 0, ['seek 20000', 'stop 20000']], [false, 400, ['seek 400000', 'stop 400000']], [true, 0, ['finish 600000']], [true, 400, ['seek 400000', 'stop 400000']]]) {
+    const { reports, reporter, media } = reportsOf({ readyState: 4 });
+    if (ends) Object.assign(media, { currentTime: 600, ended: true }).tell('ended');
+    else heard.pagehide(); // and it is back
+    reports.length = 0;
+    if (moved) media.currentTime = moved;
+    reporter.hold();
+    reporter.release(true);
+    assert.deepEqual(reports.map(({ kind, position_ms: at }) => `${kind} ${at}`), want);
+  }
 });
 
 test('reports that are set aside are kept over a reload, each progress in the place of the one before', () => {
