@@ -39,6 +39,8 @@ export class Outbox {
   changed = false;
   #config;
   #made = 0; // reports
+  /** @type {string | undefined} the name of this device, as it was reported last */
+  #device;
   /** @type {Item[]} */
   #items = [];
   /** @type {{items: Item[], bytes: number, at: number, live: boolean, doubt: number} | null} */
@@ -90,6 +92,7 @@ export class Outbox {
       this.#restate(item, zero);
       if (clock?.known) date(item, clock);
     }
+    this.#device = item.beat.device;
     const guard = item.beat.if_match ?? this.#guard(item.object);
     if (guard) item.beat.if_match = guard;
     write(item);
@@ -392,9 +395,9 @@ export class Outbox {
     return outcomes;
   }
 
-  /** Whether this device made a record, in whichever page. @param {any} record @param {Heartbeat} beat */
+  /** Whether this device made a record, in whichever page, also one that had the name of another window as it left this report. @param {any} record @param {Heartbeat} beat */
   #makes({ device, session = '' }, beat) {
-    return device === beat.device && this.#config.sessions.has(session);
+    return (device === beat.device || device === this.#device) && this.#config.sessions.has(session);
   }
 
   /** Those of a viewing go on from what it has left, and so do those who went on from the record before. @param {Item} item @param {any} record */

@@ -504,6 +504,17 @@ test('what was left by a page that died is in no conflict with what was played s
   }
 });
 
+test('what a window has played under its own name is in no conflict with what the one left whose duplicate it is', () => {
+  for (const [device, want] of [['window 2', []], ['phone', ['conflict']]]) {
+    const box = outbox();
+    box.report(beat(5, { session: 's2', device: 'window 2' }));
+    answer(box, (one) => stored(one, 'b'));
+    box.adopt([beat(1, { if_match: 'a' })]);
+    const record = left(beat(5, { session: 's2', device }), 'b');
+    assert.deepEqual(answer(box, () => ({ status: 'conflict', record })).map(({ result }) => result.status), want);
+  }
+});
+
 test('what any page of a device has played is in no conflict with what another one reports', () => {
   for (const [device, want] of [['tv', []], ['phone', ['conflict']]]) for (const adopted of [true, false]) {
     const kept = new Map();
