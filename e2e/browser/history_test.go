@@ -389,7 +389,6 @@ func TestErrorsAreNoEmptyHistory(t *testing.T) {
 	v.until("!document.querySelector('#problem').checkVisibility()")
 }
 
-// clickIfVisible clicks at something that may be gone.
 // TestNoPushes says so where something keeps WebSockets out, and reads again by itself what nobody tells.
 func TestNoPushes(t *testing.T) {
 	w := newWorld(t)
@@ -401,6 +400,7 @@ func TestNoPushes(t *testing.T) {
 	v.lists("Winter Roads", "Low Tide")
 }
 
+// clickIfVisible clicks at something that may be gone.
 func (v *window) clickIfVisible(selector string) {
 	v.Helper()
 	v.do(chromedp.Evaluate[chromedp.Void](fmt.Sprintf(

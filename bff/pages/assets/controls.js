@@ -2,7 +2,6 @@
 import { el, find, write } from './dom.js';
 import { title, typeName } from './format.js';
 import { t } from './language.js';
-import { key } from './outbox.js';
 
 const pause = 250; // milliseconds that a search waits for the next letter
 
@@ -129,7 +128,7 @@ export function focus(row) {
  * Asks as what an entry is to be marked.
  * @param {(record: any, mark: 'watched' | 'unwatched' | 'reset') => void} mark
  * @param {(record: any) => Promise<Node[]>} waysBack to where earlier sessions of it stopped
- * @returns {((record: any) => void) & {forget(gone: Set<string>): void}}
+ * @returns {((record: any) => void) & {forget(which: (record: any) => boolean): void}}
  */
 export function marking(mark, waysBack) {
   const dialog = find('#mark-dialog', HTMLDialogElement);
@@ -154,32 +153,37 @@ export function marking(mark, waysBack) {
       section.hidden = links.length === 0;
     });
   }, {
-    /** Asks no more about what is deleted. @param {Set<string>} gone */
-    forget: (gone) => {
-      if (record && gone.has(key(record))) dialog.close();
+    /** Asks no more about what is deleted. @param {(record: any) => boolean} which */
+    forget: (which) => {
+      if (dialog.open && which(record)) dialog.close();
     },
   });
 }
 
 /**
- * Asks before everything is cleared.
- * @param {import('./loaded.js').LoadedHistory} loaded @param {() => void} clear
+ * Asks before everything is cleared, or everything of the type that is listed.
+ * @param {import('./loaded.js').LoadedHistory} loaded @param {(type: number) => void} clear
+ * @returns {(type: number) => void} what asks, as the button does
  */
 export function clearing(loaded, clear) {
   const dialog = find('#clear-dialog', HTMLDialogElement);
-  find('#clear', HTMLButtonElement).onclick = () => {
-    const what = loaded.type
-      ? t('This deletes every entry of the type {type}, on all devices. Only a backup brings it back.', { type: typeName(loaded.type) })
+  let asked = 0;
+  const ask = (/** @type {number} */ type) => {
+    asked = type;
+    const what = type
+      ? t('This deletes every entry of the type {type}, on all devices. Only a backup brings it back.', { type: typeName(type) })
       : t('This deletes the whole history, on all devices. Only a backup brings it back.');
     write(find('#clear-what', HTMLElement), what);
     dialog.returnValue = '';
     dialog.showModal();
   };
+  find('#clear', HTMLButtonElement).onclick = () => ask(loaded.type);
   find('#clear-no', HTMLButtonElement).onclick = () => dialog.close();
   find('#clear-yes', HTMLButtonElement).onclick = () => {
     dialog.close();
-    clear();
+    clear(asked);
   };
+  return ask;
 }
 
 /**

@@ -3,7 +3,7 @@ import { Api, Problem, home } from './api.js';
 import { backups } from './backup.js';
 import { clearing, dismissals, filters, focus, keys, marking, offerTypes, recording } from './controls.js';
 import { find, write } from './dom.js';
-import { clock, title } from './format.js';
+import { clock, played, title } from './format.js';
 import { counted, t } from './language.js';
 import { key } from './outbox.js';
 import { Playhead } from './playhead.js';
@@ -35,10 +35,17 @@ const near = new IntersectionObserver((seen) => { // a busy browser tells severa
 }, { rootMargin: '400px' });
 
 function readerChanged() {
-  if (!reader.busy) problems.forget((_, record) => record && loaded.lacks(record));
+  if (!reader.busy) settle();
   render();
   near.disconnect();
   if (!reader.busy) near.observe(end); // which looks at once
+}
+
+/** Ends what a list that was read has settled: what is gone needs no answer, and what is as it was asked for needs no other try. */
+function settle() {
+  problems.forget((_, about) => about?.over?.());
+  undo.forget(isBack);
+  ask.forget((record) => loaded.lacks(record));
 }
 
 function render() {
@@ -107,6 +114,7 @@ async function goOn() {
     await read.catch(() => {});
     if (mine !== newest || deciding > 0) return; // it may be from before the decision
     unfinished = (await read).items.map((/** @type {any} */ record) => since.get(key(record)) ?? record);
+    problems.forget((name, about) => about && about.offered === unfinished.some((record) => key(record) === name));
   });
   render();
   return ok;
@@ -131,14 +139,16 @@ function goOnSoon() {
 /** @param {{items: any[], removed: any[]}} push */
 function changed({ items, removed }) {
   loaded.change({ items, removed });
-  const left = named(removed.map((object) => ({ object })));
+  const left = new Set(removed.map((object) => key({ object })));
   problems.forget((name) => left.has(name));
-  for (const name of left.keys()) gone.add(name);
+  undo.forget((record) => left.has(key(record)));
+  for (const name of left) gone.add(name);
   for (const record of items) {
     gone.delete(key(record));
     since.set(key(record), record);
   }
-  if (removed.length > 0) ask.forget(gone);
+  if (removed.length > 0) ask.forget((record) => gone.has(key(record)));
+  if (!reader.busy) settle();
   const moved = new Map(items.map((record) => [key(record), record]));
   undo.changed(items);
   if (removed.length > 0 || !items.every(goesOn)) goOnSoon();
@@ -154,9 +164,10 @@ function goesOn(record) {
 }
 
 const undeleted = t('The entries could not be deleted, or not all of them');
+const lost = t('The entry could not be brought back');
 const undo = new Undo(user(token), {
   hide: (keys) => {
-    problems.forget((name, _, what) => what === undeleted && keys.includes(name));
+    problems.forget((name, _, what) => (what === undeleted || what === lost) && keys.includes(name));
     for (const key of keys) loaded.hidden.add(key);
     render();
   },
@@ -175,8 +186,13 @@ const undo = new Undo(user(token), {
   },
 });
 
-/** The records that an attempt is about, by name. @param {any[]} records */
-const named = (records) => new Map(records.map((record) => [key(record), record]));
+/**
+ * The records that an attempt is about, by name, each with what tells that there is nothing left to try.
+ * @param {any[]} records @param {(now: any) => boolean} [done] whether a record, as it is listed now, is as it was asked for
+ */
+function named(records, done = () => false) {
+  return new Map(records.map((record) => [key(record), { record, over: () => loaded.lacks(record) || (called(key(record)) && done(called(key(record)))) }]));
+}
 
 /** @param {any[]} records */
 async function remove(records) {
@@ -186,7 +202,7 @@ async function remove(records) {
     loaded.hidden.add(name);
   }
   await decide(async () => {
-    const again = (/** @type {Map<string, any>} */ left) => remove([...left.values()]);
+    const again = (/** @type {Map<string, any>} */ left) => remove([...left.values()].map(({ record }) => record));
     const ok = await problems.attempt(undeleted, again, () => api.remove(objects), named(records));
     const names = new Set(records.map(key));
     if (ok) loaded.change({ items: [], removed: objects.filter((object) => gone.has(key({ object }))) }); // what was played since is there
@@ -200,12 +216,14 @@ async function remove(records) {
   });
 }
 
+/** What the user has taken back, as a backup's lines. @type {Set<string>} */
+const undone = new Set();
 /** Reads which records of a backup's lines are still there: the page went away before they were deleted. @param {string} lines @returns {Promise<any[]>} */
 async function stillThere(lines) {
   let left = /** @type {any[]} */ ([]);
   const again = async () => {
     const records = await stillThere(lines);
-    if (records.length > 0) await remove(records);
+    if (records.length > 0 && !undone.has(lines)) await remove(records);
   };
   await problems.attempt(undeleted, again, async () => {
     left = await api.left(lines);
@@ -226,33 +244,43 @@ async function dismiss(record) {
 
 /** @param {any[]} objects @param {boolean} dismissed @returns {Promise<boolean>} */
 async function offer(objects, dismissed) {
-  const what = dismissed ? t('The entry could not be removed from continue watching') : t('The entry could not be brought back');
-  const about = named(objects.map((object) => ({ object })));
+  const what = dismissed ? t('The entry could not be removed from continue watching') : lost;
+  const about = new Map(objects.map((object) => [key({ object }), { record: { object }, offered: !dismissed }]));
   return decide(() => problems.attempt(what, () => offer(objects, dismissed), () => api.dismiss(objects, dismissed), about));
 }
 
 /** Brings back what was deleted. @param {string} lines @returns {Promise<any>} */
 async function restore(lines) {
-  const ok = await problems.attempt(t('The entry could not be brought back'), () => restore(lines), async () => {
+  undone.add(lines);
+  const about = new Map(lines.split('\n').map((line) => [line, JSON.parse(line)]).map(([line, record]) => [key(record), { line, record, over: () => isBack(record) }]));
+  problems.forget((name, _, what) => what === undeleted && (name === lines || about.has(name)));
+  const again = (/** @type {Map<string, any>} */ left) => restore([...left.values()].map(({ line }) => line).join('\n'));
+  const ok = await problems.attempt(lost, again, async () => {
     const { statuses } = await api.import(new Blob([lines]), true);
     if (statuses.invalid) throw new Problem(409, t('it came back several times in the last seconds'));
-  }, new Map([[lines, undefined]]));
+  }, about);
   if (!ok) return;
-  undo.restored(lines);
-  for (const line of lines.split('\n').filter(Boolean)) gone.delete(key(JSON.parse(line)));
+  undo.forget((record) => about.has(key(record)));
+  for (const name of about.keys()) gone.delete(name);
   await Promise.all([reader.refresh(), goOn()]);
+}
+
+/** Whether a record is listed as it was. @param {any} record */
+function isBack(record) {
+  const now = called(key(record));
+  return Boolean(now) && Number(played(now)) === Number(played(record));
 }
 
 /** @param {any} record @param {'watched' | 'unwatched' | 'reset'} as */
 async function mark(record, as) {
-  const there = () => !gone.has(key(record)) || Boolean(called(key(record)));
+  const there = () => Boolean(called(key(record))) || !(gone.has(key(record)) || loaded.lacks(record));
   if (!there()) return; // what was deleted meanwhile would come back without a title
   const ok = await problems.attempt(t('The entry could not be marked'), () => mark(record, as), async () => {
     const { results: [{ status, record: marked }] } = await api.mark([record.object], as, there);
     if (marked && there()) loaded.change({ items: [marked], removed: [] });
     if (status === 'paused') throw new Problem(409, t('recording is paused'));
     if (status === 'unavailable') throw new Problem(503, t('the history is unavailable at the moment'));
-  }, named([record]));
+  }, named([record], (now) => (as === 'watched' ? now.completed : as === 'unwatched' ? !now.completed && !now.plays : !now.resume_ms)));
   if (!there()) problems.forget((name) => name === key(record));
   if (ok) await goOn();
 }
@@ -266,10 +294,17 @@ async function waysBack(record) {
   return earlier.slice(0, 5).map((viewing) => wayBack(record, viewing));
 }
 
-async function clear() {
+/** @param {number} type 0 for all */
+async function clear(type) {
+  const cleared = (/** @type {any} */ record) => !type || record.object.type === type;
   await undo.send();
-  const ok = await problems.attempt(t('The history could not be cleared'), clear, () => api.delete('/v1/history', { type: loaded.type }));
+  const ok = await problems.attempt(t('The history could not be cleared'), () => askClear(type), () => api.delete('/v1/history', { type }),
+    new Map([['', { over: () => loaded.empty(type) }]]));
   if (!ok) return;
+  for (const record of loaded.sorted().filter(cleared)) gone.add(key(record));
+  problems.forget((_, about) => about?.record && cleared(about.record));
+  undo.forget(cleared);
+  ask.forget(cleared);
   loaded.clear();
   await Promise.all([reader.refresh(), goOn()]);
 }
@@ -323,7 +358,7 @@ const over = new ResizeObserver(() => {
   }
 });
 for (const selector of ['.tools', '#selection']) over.observe(find(selector, HTMLElement));
-clearing(loaded, clear);
+const askClear = clearing(loaded, clear);
 const settings = recording(api, problems);
 backups(api, {
   before: () => undo.send(),
@@ -334,7 +369,7 @@ more.onclick = () => reader.older();
 write(find('#user', HTMLElement), user(token));
 follow(client);
 client.addEventListener('push', (e) => changed(/** @type {CustomEvent} */ (e).detail));
-client.addEventListener('resync', () => Promise.all([reader.refresh(), goOn(), settings()])); // which is told of a switch as well
+client.addEventListener('resync', () => Promise.all([undo.reread(), reader.refresh(), goOn(), settings()])); // which is told of a switch as well
 client.addEventListener('unauthorized', () => {
   client.leave();
   refuse(t('The token was refused, or has expired.'));

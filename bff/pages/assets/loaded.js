@@ -2,7 +2,7 @@
 import { key } from './outbox.js';
 
 /** Letters that Unicode does not make of a plain one and an accent: the edge has the same. */
-const unaccented = /** @type {Record<string, string>} */ ({ ς: 'σ', æ: 'ae', œ: 'oe', ø: 'o', ł: 'l', đ: 'd', ð: 'd', þ: 'th' });
+const unaccented = /** @type {Record<string, string>} */ ({ ς: 'σ', æ: 'ae', œ: 'oe', ø: 'o', ł: 'l', đ: 'd', ð: 'd', þ: 'th', ß: 'ss' });
 
 /** The part of the history that the page knows: the newest records down to where it has read. */
 export class LoadedHistory {
@@ -80,7 +80,13 @@ export class LoadedHistory {
 
   /** Whether it would list a record, and does not: the record is gone. @param {any} record */
   lacks(record) {
-    return this.whole && !this.fresh && !this.has(record) && (!this.more || time(record) >= this.#read);
+    const within = !this.words && (!this.type || this.type === record.object.type) && !(this.until && time(record) > this.until);
+    return within && !this.fresh && !this.has(record) && (!this.more || time(record) >= this.#read);
+  }
+
+  /** Whether it shows that there is nothing of a type. @param {number} type 0 for all */
+  empty(type) {
+    return !this.words && !this.until && (!this.type || this.type === type) && !this.fresh && !this.more && !this.sorted().some(({ object }) => !type || object.type === type);
   }
 
   clear() {
@@ -174,5 +180,5 @@ function time(record) {
 /** A text without case, width and accents, as the edge compares it. @param {string} text */
 function plain(text) {
   const letters = text.normalize('NFKD').replace(/[\u0300-\u036f]/g, '').normalize();
-  return letters.toUpperCase().toLowerCase().replace(/[ςæœøłđðþ]/g, (letter) => unaccented[letter]);
+  return letters.toUpperCase().toLowerCase().replace(/[ςæœøłđðþß]/g, (letter) => unaccented[letter]);
 }

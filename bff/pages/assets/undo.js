@@ -77,7 +77,8 @@ export class Undo {
     const { text, at, about, objects, lines, waiting } = JSON.parse(kept.getItem(this.#place) ?? '{}');
     const left = kept.getItem(`${this.#place}.left`);
     kept.removeItem(`${this.#place}.left`);
-    for (const again of this.#undone) this.#does.restore(again);
+    const undone = this.#undone.join('\n');
+    if (undone) this.#does.restore(undone);
     if (!left || !(Math.abs(Date.now() - at) < life)) return kept.removeItem(this.#place);
     if (waiting) {
       kept.removeItem(this.#place);
@@ -123,6 +124,7 @@ export class Undo {
     if (!this.#offered) this.#back = undefined;
     this.#about = ['#list', records.map(key)[0] ?? ''];
     for (const record of records) this.#waiting.set(key(record), record);
+    this.forget((record) => this.#waiting.has(key(record)));
     this.#does.hide(records.map(key));
     this.#say(this.#text());
     this.#wait();
@@ -134,6 +136,11 @@ export class Undo {
     const waiting = records.filter((record) => this.#waiting.has(key(record)));
     for (const record of waiting) this.#waiting.set(key(record), record);
     if (waiting.length > 0) await this.#prepare();
+  }
+
+  /** Reads again what would bring back what waits, where it may have changed unnoticed. */
+  async reread() {
+    if (this.#waiting.size > 0) await this.#prepare();
   }
 
   /** Reads what would bring back all that waits, and keeps it. */
@@ -159,7 +166,7 @@ export class Undo {
     const back = this.#back;
     const before = document.activeElement;
     const focused = byKey || this.#toast.contains(before);
-    if (this.#offered) this.#setUndone([...this.#undone, this.#offered]); // until it is there again
+    if (this.#offered) this.#remember([...this.#undone, ...this.#offered.split('\n')]); // until it is there again
     this.#end();
     kept.removeItem(this.#place);
     if (keys.length > 0) this.#does.show(keys);
@@ -168,20 +175,21 @@ export class Undo {
     if (focused && (now === before || now === document.body || this.#toast.contains(now))) this.#does.focus(...this.#about);
   }
 
-  /** The lines have brought back what was deleted. @param {string} lines */
-  restored(lines) {
-    this.#setUndone(this.#undone.filter((one) => one !== lines));
+  /** What was taken back is there again, or was deleted since: it needs no other try after a reload. @param {(record: any) => boolean} which */
+  forget(which) {
+    const left = this.#undone.filter((line) => !which(JSON.parse(line)));
+    if (left.length < this.#undone.length) this.#remember(left);
   }
 
   /** The lines that the edge has not taken back yet. @returns {string[]} */
   get #undone() {
-    const { all = [], at = 0 } = JSON.parse(kept.getItem(`${this.#place}.undone`) ?? '{}');
-    return Math.abs(Date.now() - at) < life ? all : [];
+    const { lines = [], at = 0 } = JSON.parse(kept.getItem(`${this.#place}.undone`) ?? '{}');
+    return Math.abs(Date.now() - at) < life ? lines : [];
   }
 
-  /** @param {string[]} all */
-  #setUndone(all) {
-    if (all.length > 0) keep(`${this.#place}.undone`, { all, at: Date.now() });
+  /** @param {string[]} lines */
+  #remember(lines) {
+    if (lines.length > 0) keep(`${this.#place}.undone`, { lines, at: Date.now() });
     else kept.removeItem(`${this.#place}.undone`);
   }
 

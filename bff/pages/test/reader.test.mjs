@@ -157,9 +157,24 @@ test('what is pushed into a search is listed where the edge would find it', () =
     loaded.change({ items: [{ ...record(1), meta: { title } }], removed: [] });
     return loaded.size === 1;
   };
-  for (const [words, title] of [['suden', 'Im Süden'], ['SÜDEN', 'Im Suden'], ['strasse', 'Die Straße'], ['οδυσσ', 'ΟΔΥΣΣΕΥΣ'], ['οδυσσευς', 'ΟΔΥΣΣΕΥΣ ΙΙ'], ['istanbul', 'İstanbul'],
+  for (const [words, title] of [['suden', 'Im Süden'], ['SÜDEN', 'Im Suden'], ['strasse', 'Die Straße'], ['große', 'GROẞE FREIHEIT'], ['οδυσσ', 'ΟΔΥΣΣΕΥΣ'], ['οδυσσευς', 'ΟΔΥΣΣΕΥΣ ΙΙ'], ['istanbul', 'İstanbul'],
     ['lodz', 'Łódź'], ['smorre', 'Smørrebrød'], ['abc', 'ＡＢＣ'], ['елки', 'Ёлки'], ['ガ', 'ｶﾞ']]) assert.ok(found(words, title), `${words} in ${title}`);
   for (const [words, title] of [['カ', 'ガ'], ['suden', 'Norden']]) assert.ok(!found(words, title), `${words} in ${title}`);
+});
+
+test('what the list would have and has not is gone', () => {
+  const there = record(1);
+  const other = { ...record(2), object: { id: 'other', type: 2 } };
+  const until = Date.parse(record(2).event_time) - 1;
+  for (const [bounds, lacks, none, noneOf2] of [
+    [{}, true, false, true], [{ type: 1 }, false, false, false], [{ type: 2 }, true, false, true], [{ until }, false, false, false], [{ words: 'x' }, false, false, false],
+  ]) {
+    const loaded = Object.assign(new LoadedHistory(), bounds);
+    loaded.replace(bounds.type === 2 ? [] : [there], { cursor: '', has_more: false });
+    assert.deepEqual([loaded.lacks(other), loaded.empty(0), loaded.empty(2)], [lacks, none, noneOf2], JSON.stringify(bounds));
+    loaded.restart();
+    assert.deepEqual([loaded.lacks(other), loaded.empty(2)], [false, false], 'it is to be read anew');
+  }
 });
 
 test('a search drops what is called otherwise now', () => {

@@ -127,7 +127,11 @@ test('what is deleted while something is dismissed waits as any other, and is wh
 
 test('what could not be brought back is, when the page is loaded again', async () => {
   const told = [];
-  const does = { hide() {}, show() {}, send() {}, offer() {}, left: async () => [], lines: async () => 'a', restore: async (lines) => told.push(lines) };
+  const line = (id) => JSON.stringify({ object: { type: 1, id } });
+  const does = {
+    hide() {}, show() {}, send() {}, offer() {}, left: async () => [],
+    lines: async (records) => records.map(({ object }) => line(object.id)).join('\n'), restore: async (lines) => told.push(lines),
+  };
   await new Undo('u', does).delete([{ object: { type: 1, id: 'a' } }]);
   heard.pagehide();
   const next = new Undo('u', does);
@@ -136,15 +140,15 @@ test('what could not be brought back is, when the page is loaded again', async (
   heard.pagehide();
   const last = new Undo('u', does);
   await last.resume();
-  assert.deepEqual(told.splice(0), ['a', 'a']);
+  assert.deepEqual(told.splice(0), [line('a'), line('a')]);
   await last.delete([{ object: { type: 1, id: 'b' } }]); // whatever else is deleted, and taken back, meanwhile
   await last.undo();
   heard.pagehide();
   new Undo('u', does).resume();
-  assert.deepEqual(told, ['a']);
-  last.restored('b');
-  assert.deepEqual(JSON.parse(kept.getItem('playhead.undo.u.undone')).all, ['a']);
-  last.restored('a');
+  assert.deepEqual(told, [line('a')]);
+  last.forget(({ object }) => object.id === 'b');
+  assert.deepEqual(JSON.parse(kept.getItem('playhead.undo.u.undone')).lines, [line('a')]);
+  await last.delete([{ object: { type: 1, id: 'a' } }]); // which is the last word
   assert.equal(kept.getItem('playhead.undo.u.undone'), null);
   kept.removeItem('playhead.undo.u');
 });

@@ -1,0 +1,142 @@
+//go:build browser
+
+package browser_test
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+)
+
+// losing has the requests to a path reach the edge, and their answers get lost as long as window.losing is true.
+const losing = `const edge = window.fetch;
+	window.losing = true;
+	window.fetch = async (address, request) => {
+		const answer = await edge(address, request);
+		if (window.losing && String(address).includes(%q)) throw new TypeError('losing');
+		return answer;
+	};`
+
+// TestClearOfATypeIsOfThatType asks anew before it tries again, whatever is listed by then.
+func TestClearOfATypeIsOfThatType(t *testing.T) {
+	w := newWorld(t)
+	w.report(library...)
+	v := w.openAfter(fmt.Sprintf(failing, "/v1/history?type="), w.signedIn("/"))
+	v.only("1")
+	v.lists("Low Tide", "plain.id")
+	v.click("#clear")
+	v.click("#clear-yes")
+	v.says("#problem", "The history could not be cleared: no connection.")
+	v.only("")
+	v.lists("Low Tide", "Winter Roads", "On Maps", "plain.id")
+	v.until("!(window.failing = false)")
+	v.click("#again")
+	v.says("#clear-what", "every entry of the type Video")
+	v.click("#clear-yes")
+	v.lists("Winter Roads", "On Maps")
+	v.until("!document.querySelector('#problem').checkVisibility()")
+	if got := len(w.ids()); got != 2 {
+		t.Errorf("%d entries are left", got)
+	}
+}
+
+// TestDoneWithoutAnAnswer says no more that something could not be done once it reads that it was.
+func TestDoneWithoutAnAnswer(t *testing.T) {
+	for path, act := range map[string][2]string{
+		"/v1/history":          {"document.querySelector('#clear').click(); document.querySelector('#clear-yes').click()", "The history could not be cleared"},
+		"/v1/history/mark":     {"document.querySelector('#list li:nth-child(2) .mark').click(); document.querySelector('#mark-dialog [value=watched]').click()", "The entry could not be marked"},
+		"/v1/continue/dismiss": {"document.querySelector('#cards .dismiss').click()", "The entry could not be removed from continue watching"},
+	} {
+		t.Run(strings.TrimPrefix(path, "/v1/"), func(t *testing.T) {
+			w := newWorld(t)
+			w.report(library...)
+			v := w.openAfter(strings.Replace(fmt.Sprintf(losing, path), "window.losing &&", "window.losing && request.method !== 'GET' &&", 1), w.signedIn("/"))
+			v.lists("Low Tide", "Winter Roads", "On Maps", "plain.id")
+			v.until("document.querySelectorAll('#cards li').length > 1")
+			v.live()
+			v.do(chromedp.Evaluate[chromedp.Void]("{ window.told = new Set(); new MutationObserver(() => told.add(document.querySelector('#problem-text').textContent)).observe(document.querySelector('#problem'), { subtree: true, childList: true, characterData: true }); " + act[0] + " }"))
+			v.until(fmt.Sprintf("[...told].some((text) => text.includes(%q))", act[1]))
+			v.do(chromedp.Evaluate[chromedp.Void]("dispatchEvent(new Event('offline')); dispatchEvent(new Event('online'))"))
+			v.until("!document.querySelector('#problem').checkVisibility()")
+		})
+	}
+}
+
+// TestUndoOfWhatCouldNotBeDeleted keeps what the user has taken back before it was deleted, whatever is tried again.
+func TestUndoOfWhatCouldNotBeDeleted(t *testing.T) {
+	w := newWorld(t)
+	w.report(library...)
+	v := w.open(w.signedIn("/"))
+	v.click("#list li:nth-child(2) .delete")
+	v.until("sessionStorage.getItem('playhead.undo.demo')?.includes('Winter Roads')")
+	v.expects("ERR_BLOCKED_BY_CLIENT")
+	v.blocked("/v1/*")
+	v.do(chromedp.Reload())
+	v.says("#toast", "Deleted “Winter Roads”")
+	v.says("#problem", "The entries could not be deleted")
+	v.click("#undo")
+	v.says("#problem", "The entry could not be brought back")
+	v.blocked()
+	v.click("#again")
+	v.lists("Winter Roads", "Low Tide", "On Maps", "plain.id")
+	v.until("!document.querySelector('#problem').checkVisibility() && sessionStorage.getItem('playhead.undo.demo.undone') === null")
+	if got := len(w.ids()); got != 4 {
+		t.Errorf("%d entries are left", got)
+	}
+}
+
+// TestDeletedAgain does not bring back after a reload what was taken back without an answer, and deleted again.
+func TestDeletedAgain(t *testing.T) {
+	w := newWorld(t)
+	w.report(library...)
+	v := w.openAfter(fmt.Sprintf(losing, "/v1/import"), w.signedIn("/"))
+	v.click("#list li:nth-child(2) .delete")
+	v.until("sessionStorage.getItem('playhead.undo.demo')?.includes('Winter Roads')")
+	v.do(chromedp.Reload())
+	v.says("#toast", "Deleted “Winter Roads”")
+	v.live()
+	v.click("#undo")
+	v.lists("Winter Roads", "Low Tide", "On Maps", "plain.id")
+	v.until("!document.querySelector('#problem').checkVisibility()")
+	v.click("#list li:nth-child(1) .delete")
+	v.until("sessionStorage.getItem('playhead.undo.demo')?.includes('Winter Roads') && sessionStorage.getItem('playhead.undo.demo.undone') === null")
+	v.do(chromedp.Reload())
+	v.lists("Low Tide", "On Maps", "plain.id")
+	w.eventually("it is deleted", func() bool { return slices.Equal(w.ids(), []string{"100", "102", "plain.id"}) })
+}
+
+// TestDeletedAndPlayedInACut brings back what another device has added while the page was told of nothing.
+func TestDeletedAndPlayedInACut(t *testing.T) {
+	w := newWorld(t)
+	w.report(library...)
+	v := w.open(w.signedIn("/"))
+	v.live()
+	v.click("#list li:nth-child(1) .delete")
+	v.until("sessionStorage.getItem('playhead.undo.demo')?.includes('Low Tide')")
+	v.do(chromedp.Evaluate[chromedp.Void]("document.querySelector('#toast').dispatchEvent(new Event('pointerenter'))")) // the clock stops
+	v.deaf()
+	w.report(entry{id: "100", title: "Low Tide", position: 9 * time.Minute})
+	v.hears()
+	v.until("sessionStorage.getItem('playhead.undo.demo')?.includes('540000')")
+	v.do(chromedp.Reload())
+	v.says("#toast", "Deleted “Low Tide”")
+	v.click("#undo")
+	w.eventually("it is back", func() bool { r := w.point("100"); return r != nil && r.PositionMS == 540_000 })
+}
+
+// TestClearedElsewhereWhileAsked asks no more as what to mark an entry that is gone.
+func TestClearedElsewhereWhileAsked(t *testing.T) {
+	w := newWorld(t)
+	w.report(library...)
+	v := w.open(w.signedIn("/"))
+	v.live()
+	v.click("#list li:nth-child(2) .mark")
+	v.until("document.querySelector('#mark-dialog').open")
+	w.ask(http.MethodDelete, "/v1/history", nil, &struct{}{})
+	v.until("!document.querySelector('#mark-dialog').open && document.querySelectorAll('#list li').length === 0")
+}
