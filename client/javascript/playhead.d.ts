@@ -129,6 +129,8 @@ export interface PlayheadEvents {
   day: { date: string; first: boolean };
   /** The token was refused; it is tried again, and by connect() at once. */
   unauthorized: undefined;
+  /** The page goes away. What is reported now goes in one request with all that waits, in its order. */
+  away: undefined;
 }
 
 /** A player's side of Playhead: it keeps each report until the edge has answered it. It is an EventTarget. */

@@ -35,8 +35,8 @@ const problems = new Problems();
 const aside = new Aside(kept, `playhead.aside.${uid}`);
 const client = new Playhead({ url: home(), token: () => token, storage: kept, key: `playhead.outbox.${uid}` });
 const media = find('#clip', HTMLAudioElement);
-addEventListener('pagehide', () => {
-  if (reporter.session) stopped = media.currentTime; // the reporter, which hears of it later, ends the viewing
+client.addEventListener('away', () => {
+  if (reporter.session) stopped = media.currentTime; // the reporter, which hears of it next, ends the viewing
 });
 const reporter = new Reporter(client, media, about);
 

@@ -34,6 +34,7 @@ const parting = 60 << 10; // bytes that a page which goes away can send
  * - `resync`: more may have changed, read again what you show
  * - `day` {date, first}: today in the user's zone, and whether nobody saw the user on it before
  * - `unauthorized`: the token was refused; it is tried again, and by connect() at once
+ * - `away`: the page goes away. What is reported now goes in one request with all that waits, in its order
  */
 export class Playhead extends EventTarget {
   #config;
@@ -235,6 +236,7 @@ export class Playhead extends EventTarget {
     on('pagehide', () => {
       const { wanted } = this.#link;
       if (!this.#left) goOn = () => (wanted ? this.connect() : this.#comeBack());
+      this.#emit('away');
       this.leave();
     });
     on('pageshow', (e) => {

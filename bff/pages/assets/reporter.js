@@ -59,10 +59,7 @@ export class Reporter {
       this.#end(this.#whole ? 'finish' : 'stop');
     });
     this.#timer = setInterval(() => media.paused || this.#goOn(), every);
-    addEventListener('pagehide', () => {
-      this.#end('stop');
-      client.leave(); // which may have left before that
-    }, { signal });
+    client.addEventListener('away', () => this.#end('stop'), { signal });
     addEventListener('pageshow', (e) => e.persisted && !media.paused && this.#goOn(), { signal });
   }
 
@@ -115,19 +112,23 @@ export class Reporter {
   }
 
   /** Says where it is for a viewing that is over. When that began, and how much it played, was said, if by a page before then by another clock. @param {any} last */
-  #standIn({ started_at: _, watched_ms: __, if_match: ___, dated: ____, ...last }) {
+  #standIn({ started_at: _, watched_ms: __, if_match: ___, dated: ____, incognito: _____, ...last }) {
     const { readyState, currentTime } = this.#media;
+    const { device = last.device } = this.#about;
+    const session = device === last.device ? last.session : newSession(); // or it was the window of which this one is a duplicate
     const position = readyState > 0 ? Math.round(currentTime * 1000) : last.position_ms;
     const ended = last.kind === 'finish' && (position < 1000 || Math.abs(position - last.position_ms) < 1000); // it is there, or to begin anew
     for (const kind of ended ? ['finish'] : ['seek', 'stop']) {
-      this.#client.report({ ...last, kind, position_ms: ended ? last.position_ms : position, event_time: this.#time(Date.now()) });
+      const position_ms = ended ? last.position_ms : position;
+      this.#client.report({ ...last, ...(device && { device }), session, kind, position_ms, event_time: this.#time(Date.now()), ...(this.#incognito && { incognito: true }) });
     }
   }
 
   /** A seek plays on, except where it does not. @param {'stop' | 'finish' | ''} [ended] how the viewing is over, if it is */
   #sought(ended = '') {
-    if (ended !== 'finish') this.#report('seek');
-    if (ended || this.#media.paused) this.#report(ended || 'pause');
+    const kind = ended === 'finish' && !this.#atEnd ? 'stop' : ended; // it was moved since
+    if (kind !== 'finish') this.#report('seek');
+    if (kind || this.#media.paused) this.#report(kind || 'pause');
   }
 
   /** Whether it was not the user who has moved it. */
@@ -145,7 +146,7 @@ export class Reporter {
   }
 
   #begin() {
-    this.#session = Array.from(crypto.getRandomValues(new Uint8Array(8)), (n) => n.toString(16).padStart(2, '0')).join('');
+    this.#session = newSession();
     this.#began = new Date().toISOString();
     this.watched = 0;
     this.#fastest = this.#media.playbackRate;
@@ -206,4 +207,8 @@ export class Reporter {
     this.#at = now > this.#at || now < this.#at - 1000 ? now : this.#at + 1;
     return new Date(this.#at).toISOString();
   }
+}
+
+function newSession() {
+  return Array.from(crypto.getRandomValues(new Uint8Array(8)), (n) => n.toString(16).padStart(2, '0')).join('');
 }

@@ -721,7 +721,7 @@ test('a closing page sends the newest that fits', async () => {
   tab.client.report(beat(tab));
   tab.fire('pagehide');
   world.now++;
-  client.report(beat(tab, { kind: 'stop' })); // as the Reporter does, after that
+  client.report(beat(tab, { kind: 'stop' })); // as a listener of its own does, after that
   client.leave();
   tab.kill();
   await world.pass(1000);
@@ -732,6 +732,18 @@ test('a closing page sends the newest that fits', async () => {
   assert.ok(sizes[0] > 50_000 && sizes[0] + sizes[1] < 64 << 10, String(sizes));
   assert.equal(edge.records.get('1/100').kind, 'stop');
   assert.equal(new Tab(device).client.waiting, 92);
+});
+
+test('what is said as the page goes away goes with all that waits: of two requests with one guard the second may come first', async () => {
+  const { tab, client, world, edge } = await page();
+  edge.fault = (_, socket) => socket && { silent: true };
+  client.report(beat(tab));
+  client.addEventListener('away', () => client.report(beat(tab, { kind: 'stop' })));
+  world.now++;
+  tab.fire('pagehide');
+  tab.kill();
+  await world.pass(100);
+  assert.deepEqual(edge.posts.map(({ heartbeats }) => heartbeats.map(({ kind }) => kind)), [['progress', 'stop']]);
 });
 
 test('what the edge asks for is obeyed', async () => {

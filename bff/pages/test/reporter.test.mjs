@@ -2,8 +2,7 @@
 import test from 'node:test';
 import assert from 'node:assert/strict';
 
-const heard = {}; // by the newest Reporter
-Object.assign(globalThis, { addEventListener: (type, listener) => { heard[type] = listener; }, setInterval() {} });
+Object.assign(globalThis, { addEventListener() {}, setInterval() {} });
 const { Aside } = await import('../assets/aside.js');
 const { Reporter } = await import('../assets/reporter.js');
 
@@ -28,11 +27,16 @@ class Media extends EventTarget {
   }
 }
 
+/** What a page says of itself to a player, and hears of it. @param {any[]} reports */
+function clientOf(reports) {
+  return Object.assign(new EventTarget(), { report: (h) => reports.push(h) });
+}
+
 /** The reports of a media element that plays for 20 s and pauses. @param {Partial<Media>} odd */
 function reportsOf(odd) {
   const reports = [];
   const media = Object.assign(new Media(), odd);
-  const client = { report: (h) => reports.push(h), leave() {} };
+  const client = clientOf(reports);
   const reporter = new Reporter(client, media, { object: { id: '1', type: 1 } });
   media.play(20);
   media.paused = true;
@@ -58,7 +62,7 @@ test('an element that has only the beginning of an object does not make it short
   for (const [known, want] of [[720 * 3_600_000, 720 * 3_600_000], [599_500, 600_000], [undefined, 600_000]]) {
     const reports = [];
     const media = new Media();
-    new Reporter({ report: (h) => reports.push(h), leave() {} }, media, { object: { id: '1', type: 1 }, duration_ms: known });
+    new Reporter(clientOf(reports), media, { object: { id: '1', type: 1 }, duration_ms: known });
     media.play(20);
     media.tell('pause');
     assert.deepEqual(reports.map(({ duration_ms }) => duration_ms), [want, want]);
@@ -72,7 +76,7 @@ test('the end of a beginning is not the end of the object', () => {
   ]) {
     const reports = [];
     const media = new Media();
-    new Reporter({ report: (h) => reports.push(h), leave() {} }, media, { object: { id: '1', type: 1 }, ...about });
+    new Reporter(clientOf(reports), media, { object: { id: '1', type: 1 }, ...about });
     media.play(600);
     media.ended = true;
     media.tell('ended');
@@ -85,7 +89,7 @@ test('an end while nothing is said is said when the user stays', () => {
   for (const [here, want] of [[true, ['start', 'finish', 'start']], [false, ['start', 'start']]]) {
     const reports = [];
     const media = new Media();
-    const reporter = new Reporter({ report: (h) => reports.push(h), leave() {} }, media, { object: { id: '1', type: 1 } });
+    const reporter = new Reporter(clientOf(reports), media, { object: { id: '1', type: 1 } });
     media.play(599);
     reporter.hold();
     media.currentTime = 600;
@@ -186,9 +190,9 @@ test('what was moved after the end is where the next viewing is, and a jump in i
 
 test('to stay on a page that has said nothing says what a page before did', () => {
   const reports = [];
-  const reporter = new Reporter({ report: (h) => reports.push(h), leave() {} }, new Media(), { object: { id: '1', type: 1 } });
+  const reporter = new Reporter(clientOf(reports), new Media(), { object: { id: '1', type: 1 } });
   const media = Object.assign(new Media(), { readyState: 4, currentTime: 70 });
-  const page = new Reporter({ report: (h) => reports.push(h), leave() {} }, media, { object: { id: '1', type: 1 } });
+  const page = new Reporter(clientOf(reports), media, { object: { id: '1', type: 1 } });
   const last = { object: { id: '1', type: 1 }, kind: 'progress', position_ms: 65_000, session: 's', event_time: '2026-01-01T00:00:00Z', started_at: '2026-01-01T00:00:00Z', watched_ms: 5, if_match: 'a', dated: true };
   for (const [which, here, beat, want] of [
     [page, false, last, []], [page, true, last, ['seek 70000', 'stop 70000']], [reporter, true, last, ['seek 65000', 'stop 65000']],
@@ -222,11 +226,36 @@ test('what there is to say while nothing is said goes to who keeps it, also the 
   assert.deepEqual(reports.map(({ kind, session }) => [kind, session === held[0].session]), [['seek', true], ['stop', true]]); // a stop in the first seconds takes no place
 });
 
+test('to stay where the end came while the user was asked is to be at the end, unless the user has moved', () => {
+  for (const [moved, want] of [[0, ['finish 600000']], [100, ['seek 100000', 'stop 100000']]]) {
+    const { reports, reporter, media } = reportsOf({});
+    reporter.hold();
+    Object.assign(media, { currentTime: 600, ended: true }).tell('ended');
+    if (moved) Object.assign(media, { currentTime: moved, ended: false }).tell('seeking');
+    reports.length = 0;
+    reporter.release(true);
+    assert.deepEqual(reports.map(({ kind, position_ms: at }) => `${kind} ${at}`), want);
+  }
+});
+
+test('to stay for a viewing that is over is as the user says now, under the name that the window has now', () => {
+  const last = { object: { id: '1', type: 1 }, device: 'a', kind: 'stop', position_ms: 65_000, session: 's', event_time: '2026-01-01T00:00:00Z' };
+  for (const [device, incognito, before] of [['a', false, true], ['a', true, undefined], ['b', false, undefined]]) {
+    const reports = [];
+    const reporter = new Reporter(clientOf(reports), new Media(), { object: { id: '1', type: 1 }, device });
+    reporter.hold();
+    reporter.incognito = incognito;
+    reporter.release(true, { ...last, incognito: before });
+    for (const said of reports) assert.deepEqual([said.device, said.session === 's', Boolean(said.incognito)], [device, device === 'a', incognito]);
+    assert.equal(reports.length, 2);
+  }
+});
+
 test('to stay where the viewing was over before the question is to be where the element is', () => {
   for (const [ends, moved, want] of [[false, 0, ['seek 20000', 'stop 20000']], [false, 400, ['seek 400000', 'stop 400000']], [true, 0, ['finish 600000']], [true, 400, ['seek 400000', 'stop 400000']]]) {
-    const { reports, reporter, media } = reportsOf({ readyState: 4 });
+    const { reports, reporter, media, client } = reportsOf({ readyState: 4 });
     if (ends) Object.assign(media, { currentTime: 600, ended: true }).tell('ended');
-    else heard.pagehide(); // and it is back
+    else client.dispatchEvent(new Event('away')); // and it is back
     reports.length = 0;
     if (moved) media.currentTime = moved;
     reporter.hold();
@@ -292,7 +321,7 @@ test('a reporter that has ended says nothing of what the element plays next', ()
 test('what is played on request without a trace is not in the watched time of what follows', () => {
   const reports = [];
   const media = new Media();
-  const reporter = new Reporter({ report: (h) => reports.push(h), leave() {} }, media, { object: { id: '1', type: 1 } });
+  const reporter = new Reporter(clientOf(reports), media, { object: { id: '1', type: 1 } });
   media.play(60);
   reporter.incognito = true;
   media.currentTime += 300;
