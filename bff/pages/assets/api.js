@@ -71,14 +71,14 @@ export class Api {
 
   /**
    * Removes any number of objects, so many at once as the edge takes; also while the page goes away, as far as browsers let it.
-   * @param {{id: string, type: number}[]} objects
+   * @param {{id: string, type: number}[]} objects @param {() => boolean} [wanted] whether that still is
    */
-  async remove(objects) {
+  async remove(objects, wanted) {
     const parts = [];
     for (let i = 0, bytes = 0; i < objects.length; i += most) {
       const body = { objects: objects.slice(i, i + most) };
       bytes += JSON.stringify(body).length;
-      parts.push(this.#ask('POST', '/v1/history/delete', { body, keepalive: bytes <= parting }));
+      parts.push(this.#ask('POST', '/v1/history/delete', { body, keepalive: bytes <= parting, wanted }));
     }
     await Promise.all(parts);
   }

@@ -114,7 +114,6 @@ async function goOn() {
     await read.catch(() => {});
     if (mine !== newest || deciding > 0) return; // it may be from before the decision
     unfinished = (await read).items.map((/** @type {any} */ record) => since.get(key(record)) ?? record);
-    problems.forget((name, about) => about && about.offered === unfinished.some((record) => key(record) === name));
   });
   render();
   return ok;
@@ -147,7 +146,7 @@ function changed({ items, removed }) {
     gone.delete(key(record));
     since.set(key(record), record);
   }
-  if (removed.length > 0) ask.forget((record) => gone.has(key(record)));
+  ask.forget((record) => left.has(key(record)));
   if (!reader.busy) settle();
   const moved = new Map(items.map((record) => [key(record), record]));
   undo.changed(items);
@@ -164,11 +163,17 @@ function goesOn(record) {
 }
 
 const undeleted = t('The entries could not be deleted, or not all of them');
-const lost = t('The entry could not be brought back');
+/** What the user has taken back, by name: no delete that is still to be tried is about it. @type {Set<string>} */
+const takenBack = new Set();
+/** Until what was sent to be deleted is answered. @type {Promise<any>} */
+let removing = Promise.resolve();
 const undo = new Undo(user(token), {
   hide: (keys) => {
-    problems.forget((name, _, what) => (what === undeleted || what === lost) && keys.includes(name));
-    for (const key of keys) loaded.hidden.add(key);
+    problems.forget((name, _, what) => what === undeleted && keys.includes(name));
+    for (const key of keys) {
+      loaded.hidden.add(key);
+      takenBack.delete(key);
+    }
     render();
   },
   show: (keys) => {
@@ -188,14 +193,16 @@ const undo = new Undo(user(token), {
 
 /**
  * The records that an attempt is about, by name, each with what tells that there is nothing left to try.
- * @param {any[]} records @param {(now: any) => boolean} [done] whether a record, as it is listed now, is as it was asked for
+ * @param {any[]} records @param {(now: any, record: any) => boolean} [done] whether a record, as it is listed now, shows that it was done
  */
 function named(records, done = () => false) {
-  return new Map(records.map((record) => [key(record), { record, over: () => loaded.lacks(record) || (called(key(record)) && done(called(key(record)))) }]));
+  return new Map(records.map((record) => [key(record), { record, over: () => loaded.lacks(record) || (called(key(record)) && done(called(key(record)), record)) }]));
 }
 
-/** @param {any[]} records */
-async function remove(records) {
+/** Deletes what was not taken back. @param {any[]} all */
+async function remove(all) {
+  const records = all.filter((record) => !takenBack.has(key(record)));
+  if (records.length === 0) return;
   const objects = records.map((record) => record.object);
   for (const name of records.map(key)) {
     gone.add(name);
@@ -203,8 +210,14 @@ async function remove(records) {
   }
   await decide(async () => {
     const again = (/** @type {Map<string, any>} */ left) => remove([...left.values()].map(({ record }) => record));
-    const ok = await problems.attempt(undeleted, again, () => api.remove(objects), named(records));
     const names = new Set(records.map(key));
+    const wanted = () => !records.some((record) => takenBack.has(key(record)));
+    const ok = await problems.attempt(undeleted, again, () => {
+      const sent = api.remove(objects, wanted);
+      removing = Promise.allSettled([removing, sent]);
+      return sent;
+    }, named(records));
+    problems.forget((name, _, what) => (ok ? names.has(name) && gone.has(name) : what === undeleted && takenBack.has(name)));
     if (ok) loaded.change({ items: [], removed: objects.filter((object) => gone.has(key({ object }))) }); // what was played since is there
     if (ok) unfinished = unfinished.filter((record) => !names.has(key(record)) || !gone.has(key(record)));
     for (const name of names) {
@@ -216,18 +229,32 @@ async function remove(records) {
   });
 }
 
-/** What the user has taken back, as a backup's lines. @type {Set<string>} */
-const undone = new Set();
+/**
+ * A backup's lines by the names of their records, of which one may have several.
+ * @param {string} lines @param {(record: any) => boolean} over what tells that there is nothing left to try about a record
+ */
+function namedLines(lines, over) {
+  /** @type {Map<string, {lines: string[], record: any, over(): boolean}>} */
+  const all = new Map();
+  for (const line of lines.split('\n').filter(Boolean)) {
+    const record = JSON.parse(line);
+    const before = all.get(key(record))?.lines ?? [];
+    all.set(key(record), { lines: [...before, line], record, over: () => before.length === 0 && over(record) });
+  }
+  return all;
+}
+
+/** @param {Map<string, any>} left */
+const joined = (left) => [...left.values()].flatMap(({ lines }) => lines).join('\n');
+
 /** Reads which records of a backup's lines are still there: the page went away before they were deleted. @param {string} lines @returns {Promise<any[]>} */
 async function stillThere(lines) {
   let left = /** @type {any[]} */ ([]);
-  const again = async () => {
-    const records = await stillThere(lines);
-    if (records.length > 0 && !undone.has(lines)) await remove(records);
-  };
+  const again = async (/** @type {Map<string, any>} */ of) => remove(await stillThere(joined(of)));
   await problems.attempt(undeleted, again, async () => {
     left = await api.left(lines);
-  }, new Map([[lines, undefined]]));
+  }, namedLines(lines, (record) => loaded.lacks(record)));
+  problems.forget((name, _, what) => what === undeleted && takenBack.has(name));
   return left;
 }
 
@@ -244,23 +271,24 @@ async function dismiss(record) {
 
 /** @param {any[]} objects @param {boolean} dismissed @returns {Promise<boolean>} */
 async function offer(objects, dismissed) {
-  const what = dismissed ? t('The entry could not be removed from continue watching') : lost;
-  const about = new Map(objects.map((object) => [key({ object }), { record: { object }, offered: !dismissed }]));
+  const what = dismissed ? t('The entry could not be removed from continue watching') : t('The entry could not be brought back');
+  const about = named(objects.map((object) => ({ object })), (now) => Boolean(now.dismissed_at) === dismissed);
   return decide(() => problems.attempt(what, () => offer(objects, dismissed), () => api.dismiss(objects, dismissed), about));
 }
 
 /** Brings back what was deleted. @param {string} lines @returns {Promise<any>} */
 async function restore(lines) {
-  undone.add(lines);
-  const about = new Map(lines.split('\n').map((line) => [line, JSON.parse(line)]).map(([line, record]) => [key(record), { line, record, over: () => isBack(record) }]));
-  problems.forget((name, _, what) => what === undeleted && (name === lines || about.has(name)));
-  const again = (/** @type {Map<string, any>} */ left) => restore([...left.values()].map(({ line }) => line).join('\n'));
-  const ok = await problems.attempt(lost, again, async () => {
+  const about = namedLines(lines, isBack);
+  for (const name of about.keys()) takenBack.add(name);
+  problems.forget((name, _, what) => what === undeleted && about.has(name));
+  const again = (/** @type {Map<string, any>} */ left) => restore(joined(left));
+  const ok = await problems.attempt(t('The entry could not be brought back'), again, async () => {
+    await removing;
     const { statuses } = await api.import(new Blob([lines]), true);
     if (statuses.invalid) throw new Problem(409, t('it came back several times in the last seconds'));
   }, about);
   if (!ok) return;
-  undo.forget((record) => about.has(key(record)));
+  undo.forget((_, line) => lines.split('\n').includes(line));
   for (const name of about.keys()) gone.delete(name);
   await Promise.all([reader.refresh(), goOn()]);
 }
@@ -274,14 +302,16 @@ function isBack(record) {
 /** @param {any} record @param {'watched' | 'unwatched' | 'reset'} as */
 async function mark(record, as) {
   const there = () => Boolean(called(key(record))) || !(gone.has(key(record)) || loaded.lacks(record));
-  if (!there()) return; // what was deleted meanwhile would come back without a title
+  const forget = () => problems.forget((name) => name === key(record));
+  if (!there()) return forget(); // what was deleted meanwhile would come back without a title
+  const done = (/** @type {any} */ now) => now.event_time !== record.event_time && !now.device && (as === 'watched' ? now.completed : !now.resume_ms);
   const ok = await problems.attempt(t('The entry could not be marked'), () => mark(record, as), async () => {
     const { results: [{ status, record: marked }] } = await api.mark([record.object], as, there);
     if (marked && there()) loaded.change({ items: [marked], removed: [] });
     if (status === 'paused') throw new Problem(409, t('recording is paused'));
     if (status === 'unavailable') throw new Problem(503, t('the history is unavailable at the moment'));
-  }, named([record], (now) => (as === 'watched' ? now.completed : as === 'unwatched' ? !now.completed && !now.plays : !now.resume_ms)));
-  if (!there()) problems.forget((name) => name === key(record));
+  }, named([record], done));
+  if (!there()) forget();
   if (ok) await goOn();
 }
 
@@ -298,9 +328,12 @@ async function waysBack(record) {
 async function clear(type) {
   const cleared = (/** @type {any} */ record) => !type || record.object.type === type;
   await undo.send();
-  const ok = await problems.attempt(t('The history could not be cleared'), () => askClear(type), () => api.delete('/v1/history', { type }),
-    new Map([['', { over: () => loaded.empty(type) }]]));
+  const before = loaded.sorted().filter(cleared);
+  const about = new Map([[`type ${type}`, { over: () => before.every((record) => loaded.lacks(record)) }]]);
+  const uncleared = t('The history could not be cleared');
+  const ok = await problems.attempt(uncleared, () => askClear(type), () => api.delete('/v1/history', { type }), about);
   if (!ok) return;
+  if (!type) problems.forget((_, __, what) => what === uncleared);
   for (const record of loaded.sorted().filter(cleared)) gone.add(key(record));
   problems.forget((_, about) => about?.record && cleared(about.record));
   undo.forget(cleared);

@@ -80,13 +80,8 @@ export class LoadedHistory {
 
   /** Whether it would list a record, and does not: the record is gone. @param {any} record */
   lacks(record) {
-    const within = !this.words && (!this.type || this.type === record.object.type) && !(this.until && time(record) > this.until);
-    return within && !this.fresh && !this.has(record) && (!this.more || time(record) >= this.#read);
-  }
-
-  /** Whether it shows that there is nothing of a type. @param {number} type 0 for all */
-  empty(type) {
-    return !this.words && !this.until && (!this.type || this.type === type) && !this.fresh && !this.more && !this.sorted().some(({ object }) => !type || object.type === type);
+    const within = !this.words && !this.until && (!this.type || this.type === record.object.type);
+    return within && !this.fresh && !this.has(record) && (!this.more || time(record) > this.#read);
   }
 
   clear() {

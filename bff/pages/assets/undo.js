@@ -124,7 +124,6 @@ export class Undo {
     if (!this.#offered) this.#back = undefined;
     this.#about = ['#list', records.map(key)[0] ?? ''];
     for (const record of records) this.#waiting.set(key(record), record);
-    this.forget((record) => this.#waiting.has(key(record)));
     this.#does.hide(records.map(key));
     this.#say(this.#text());
     this.#wait();
@@ -175,9 +174,9 @@ export class Undo {
     if (focused && (now === before || now === document.body || this.#toast.contains(now))) this.#does.focus(...this.#about);
   }
 
-  /** What was taken back is there again, or was deleted since: it needs no other try after a reload. @param {(record: any) => boolean} which */
+  /** What was taken back is there again, or was deleted since: it needs no other try after a reload. @param {(record: any, line: string) => boolean} which */
   forget(which) {
-    const left = this.#undone.filter((line) => !which(JSON.parse(line)));
+    const left = this.#undone.filter((line) => !which(JSON.parse(line), line));
     if (left.length < this.#undone.length) this.#remember(left);
   }
 
@@ -196,6 +195,7 @@ export class Undo {
   /** Deletes for good, and ends the message. */
   async send() {
     const records = [...this.#waiting.values()];
+    this.forget((record) => records.some((one) => key(one) === key(record)));
     this.#end();
     if (records.length > 0) await this.#does.send(records);
   }

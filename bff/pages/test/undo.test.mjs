@@ -148,7 +148,9 @@ test('what could not be brought back is, when the page is loaded again', async (
   assert.deepEqual(told, [line('a')]);
   last.forget(({ object }) => object.id === 'b');
   assert.deepEqual(JSON.parse(kept.getItem('playhead.undo.u.undone')).lines, [line('a')]);
-  await last.delete([{ object: { type: 1, id: 'a' } }]); // which is the last word
+  await last.delete([{ object: { type: 1, id: 'a' } }]);
+  assert.deepEqual(JSON.parse(kept.getItem('playhead.undo.u.undone')).lines, [line('a')], 'that may be taken back, too');
+  await last.send(); // which is the last word
   assert.equal(kept.getItem('playhead.undo.u.undone'), null);
   kept.removeItem('playhead.undo.u');
 });
