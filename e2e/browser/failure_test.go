@@ -140,3 +140,81 @@ func TestClearedElsewhereWhileAsked(t *testing.T) {
 	w.ask(http.MethodDelete, "/v1/history", nil, &struct{}{})
 	v.until("!document.querySelector('#mark-dialog').open && document.querySelectorAll('#list li').length === 0")
 }
+
+// TestRefusedStaysTold says that a mark was not done as long as it was not, whatever else changes: a film half seen is as one that was marked
+// as not watched, but for the place.
+func TestRefusedStaysTold(t *testing.T) {
+	w := newWorld(t)
+	w.report(library...)
+	v := w.openAfter(fmt.Sprintf(failing, "/v1/history/mark"), w.signedIn("/"))
+	v.live()
+	v.click("#list li:nth-child(1) .mark")
+	v.click("#mark-dialog [value=unwatched]")
+	v.says("#problem", "The entry could not be marked: no connection.")
+	w.report(entry{id: "plain.id", position: time.Minute})
+	v.lists("plain.id", "Low Tide", "Winter Roads", "On Maps")
+	v.says("#problem", "The entry could not be marked: no connection.")
+	v.until("!(window.failing = false)")
+	v.click("#again")
+	w.eventually("it is marked", func() bool { return w.point("100").PositionMS == 0 })
+	v.until("!document.querySelector('#problem').checkVisibility()")
+}
+
+// TestDeletedTwice brings back all of an entry that was played anew between two deletes, also at the second attempt.
+func TestDeletedTwice(t *testing.T) {
+	w := newWorld(t)
+	w.report(library...)
+	v := w.openAfter(fmt.Sprintf(failing, "/v1/import"), w.signedIn("/"))
+	v.live()
+	v.click("#list li:nth-child(1) .delete")
+	v.until("sessionStorage.getItem('playhead.undo.demo')?.includes('Low Tide')")
+	v.do(chromedp.Reload())
+	v.lists("Winter Roads", "On Maps", "plain.id")
+	v.live()
+	w.report(entry{id: "100", title: "Low Tide Again", position: time.Minute})
+	v.lists("Low Tide Again", "Winter Roads", "On Maps", "plain.id")
+	v.click("#list li:nth-child(1) .delete")
+	v.until("sessionStorage.getItem('playhead.undo.demo')?.includes('Low Tide Again')")
+	v.do(chromedp.Reload())
+	v.says("#toast", "Deleted 2 entries")
+	v.click("#undo")
+	v.says("#problem", "The entry could not be brought back")
+	v.until("!(window.failing = false)")
+	v.click("#again")
+	w.eventually("all of it is back", func() bool {
+		r := w.point("100")
+		return r != nil && r.PositionMS == 60_000 && r.FurthestMS == 240_000
+	})
+	v.until("!document.querySelector('#problem').checkVisibility() && sessionStorage.getItem('playhead.undo.demo.undone') === null")
+}
+
+// TestTakenBackWhileItIsTried tells no more of a delete that failed after the user had taken it back, and does not try it again.
+func TestTakenBackWhileItIsTried(t *testing.T) {
+	w := newWorld(t)
+	w.report(library...)
+	v := w.openAfter(fmt.Sprintf(failing, "/v1/history/delete"), w.signedIn("/"))
+	v.click("#list li:nth-child(2) .delete")
+	v.until("sessionStorage.getItem('playhead.undo.demo')?.includes('Winter Roads')")
+	v.do(chromedp.Reload())
+	v.says("#toast", "Deleted “Winter Roads”")
+	v.says("#problem", "The entries could not be deleted")
+	v.do(chromedp.Evaluate[chromedp.Void](`{
+		const ask = fetch;
+		window.failed = 0;
+		window.failing = false;
+		fetch = async (...a) => {
+			if (!String(a[0]).includes('/v1/history/delete')) return ask(...a);
+			await new Promise((resolve) => setTimeout(resolve, 1000));
+			window.failed++;
+			throw new TypeError('late');
+		};
+		document.querySelector('#again').click();
+	}`))
+	v.click("#undo")
+	v.until("window.failed === 1 && sessionStorage.getItem('playhead.undo.demo.undone') === null")
+	v.until("!document.querySelector('#problem').checkVisibility()")
+	v.lists("Low Tide", "Winter Roads", "On Maps", "plain.id")
+	if got := len(w.ids()); got != 4 {
+		t.Errorf("%d entries are left", got)
+	}
+}

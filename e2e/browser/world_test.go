@@ -143,6 +143,7 @@ type record struct {
 	PositionMS int64 `json:"position_ms"`
 	DurationMS int64 `json:"duration_ms"`
 	ResumeMS   int64 `json:"resume_ms"`
+	FurthestMS int64 `json:"furthest_ms"`
 	Plays      int
 	Completed  bool
 	State      string
