@@ -160,6 +160,7 @@ export class Reporter {
   #end(kind) {
     this.#watch();
     this.#last = null;
+    if (this.#unsaid) return; // it has ended already
     this.#report(kind);
     if (this.#held && this.#session) this.#unsaid = kind;
     else this.#session = '';

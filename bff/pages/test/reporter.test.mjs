@@ -228,9 +228,12 @@ test('what there is to say while nothing is said goes to who keeps it, also the 
 
 test('to stay where the end came while the user was asked is to be at the end, unless the user has moved', () => {
   for (const [moved, want] of [[0, ['finish 600000']], [100, ['seek 100000', 'stop 100000']]]) {
-    const { reports, reporter, media } = reportsOf({});
-    reporter.hold();
+    const { reports, reporter, media, client } = reportsOf({});
+    const held = [];
+    reporter.hold((beat) => held.push(beat.kind));
     Object.assign(media, { currentTime: 600, ended: true }).tell('ended');
+    client.dispatchEvent(new Event('away')); // and it is back
+    assert.deepEqual(held, ['finish']);
     if (moved) Object.assign(media, { currentTime: moved, ended: false }).tell('seeking');
     reports.length = 0;
     reporter.release(true);
