@@ -163,6 +163,7 @@ function goesOn(record) {
 }
 
 const undeleted = t('The entries could not be deleted, or not all of them');
+const lost = t('The entry could not be brought back');
 /** What the user has taken back, by name: no delete that is still to be tried is about it. @type {Set<string>} */
 const takenBack = new Set();
 /** Until what was sent to be deleted is answered. @type {Promise<any>} */
@@ -202,7 +203,10 @@ function named(records, done = () => false) {
 /** Deletes what was not taken back. @param {any[]} all */
 async function remove(all) {
   const records = all.filter((record) => !takenBack.has(key(record)));
+  for (const record of all) if (takenBack.has(key(record))) loaded.hidden.delete(key(record));
+  render();
   if (records.length === 0) return;
+  problems.forget((name, _, what) => what === lost && records.some((record) => key(record) === name)); // the newer decision counts
   const objects = records.map((record) => record.object);
   for (const name of records.map(key)) {
     gone.add(name);
@@ -271,7 +275,7 @@ async function dismiss(record) {
 
 /** @param {any[]} objects @param {boolean} dismissed @returns {Promise<boolean>} */
 async function offer(objects, dismissed) {
-  const what = dismissed ? t('The entry could not be removed from continue watching') : t('The entry could not be brought back');
+  const what = dismissed ? t('The entry could not be removed from continue watching') : lost;
   const about = named(objects.map((object) => ({ object })), (now) => Boolean(now.dismissed_at) === dismissed);
   return decide(() => problems.attempt(what, () => offer(objects, dismissed), () => api.dismiss(objects, dismissed), about));
 }
@@ -279,10 +283,10 @@ async function offer(objects, dismissed) {
 /** Brings back what was deleted. @param {string} lines @returns {Promise<any>} */
 async function restore(lines) {
   const about = namedLines(lines, isBack);
-  for (const name of about.keys()) takenBack.add(name);
+  for (const name of about.keys()) if (!undo.waits(name)) takenBack.add(name); // else it was deleted once more since
   problems.forget((name, _, what) => what === undeleted && about.has(name));
   const again = (/** @type {Map<string, any>} */ left) => restore(joined(left));
-  const ok = await problems.attempt(t('The entry could not be brought back'), again, async () => {
+  const ok = await problems.attempt(lost, again, async () => {
     await removing;
     const { statuses } = await api.import(new Blob([lines]), true);
     if (statuses.invalid) throw new Problem(409, t('it came back several times in the last seconds'));

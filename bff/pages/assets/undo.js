@@ -80,13 +80,13 @@ export class Undo {
     const undone = this.#undone.join('\n');
     if (undone) this.#does.restore(undone);
     if (!left || !(Math.abs(Date.now() - at) < life)) return kept.removeItem(this.#place);
+    const finished = lines && this.#finish(lines);
     if (waiting) {
       kept.removeItem(this.#place);
       this.#offered = lines ?? '';
-      if (lines) this.#back = () => this.#does.restore(lines);
+      if (lines) this.#back = () => finished.then(() => this.#does.restore(lines));
       return this.delete(waiting);
     }
-    const finished = lines && this.#finish(lines);
     this.#about = about;
     this.#back = () => (objects ? this.#does.offer(objects) : finished.then(() => this.#does.restore(lines)));
     this.#offered = lines ?? '';
@@ -135,6 +135,11 @@ export class Undo {
     const waiting = records.filter((record) => this.#waiting.has(key(record)));
     for (const record of waiting) this.#waiting.set(key(record), record);
     if (waiting.length > 0) await this.#prepare();
+  }
+
+  /** Whether an entry is about to be deleted. @param {string} name */
+  waits(name) {
+    return this.#waiting.has(name);
   }
 
   /** Reads again what would bring back what waits, where it may have changed unnoticed. */
