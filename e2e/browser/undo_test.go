@@ -204,8 +204,7 @@ func TestDismissedCardStaysAway(t *testing.T) {
 func TestUndoOverAReload(t *testing.T) {
 	w := newWorld(t)
 	v := w.openLibrary()
-	v.click("#list li:nth-child(2) .delete")
-	v.until("sessionStorage.getItem('playhead.undo.demo')?.includes('Winter Roads')")
+	v.deletes(2, "Winter Roads")
 	v.do(chromedp.Reload())
 	v.lists("Low Tide", "On Maps", "plain.id")
 	v.says("#toast", "Deleted “Winter Roads”")
@@ -225,8 +224,7 @@ func TestUndoOverAReload(t *testing.T) {
 func TestUndoComingBack(t *testing.T) {
 	w := newWorld(t)
 	v := w.openLibrary()
-	v.click("#list li:nth-child(2) .delete")
-	v.until("sessionStorage.getItem('playhead.undo.demo')?.includes('Winter Roads')")
+	v.deletes(2, "Winter Roads")
 	v.click("#list li:nth-child(1) .title")
 	v.until("location.pathname === '/player' && !document.querySelector('#play').disabled")
 	v.do(chromedp.Evaluate[chromedp.Void]("history.back()"))
@@ -267,4 +265,11 @@ func TestUndoOnASlowLink(t *testing.T) {
 	v.says("#toast", "Deleted “Winter Roads”")
 	v.lists("Low Tide", "On Maps", "plain.id")
 	w.eventually("it is deleted", func() bool { return len(w.ids()) == 3 })
+}
+
+// deletes presses the button of an entry of the list, and waits until the page keeps what would bring it back.
+func (v *window) deletes(nth int, title string) {
+	v.Helper()
+	v.click(fmt.Sprintf("#list li:nth-child(%d) .delete", nth))
+	v.until(fmt.Sprintf("sessionStorage.getItem('playhead.undo.demo')?.includes('%s')", title))
 }

@@ -194,10 +194,14 @@ const undo = new Undo(user(token), {
 
 /**
  * The records that an attempt is about, by name, each with what tells that there is nothing left to try.
- * @param {any[]} records @param {(now: any, record: any) => boolean} [done] whether a record, as it is listed now, shows that it was done
+ * @param {any[]} records @param {(now: any) => boolean} [done] whether a record, as it is listed now, shows that it was done
  */
 function named(records, done = () => false) {
-  return new Map(records.map((record) => [key(record), { record, over: () => loaded.lacks(record) || (called(key(record)) && done(called(key(record)), record)) }]));
+  const over = (/** @type {any} */ record) => {
+    const now = called(key(record));
+    return loaded.lacks(record) || (now && done(now));
+  };
+  return new Map(records.map((record) => [key(record), { record, over: () => over(record) }]));
 }
 
 /** Deletes what was not taken back. @param {any[]} all */
