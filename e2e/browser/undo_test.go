@@ -33,7 +33,7 @@ func TestDeleteAndUndo(t *testing.T) {
 	v.lists("On Maps", "plain.id")
 	v.click("#list li:nth-child(1) .delete")
 	v.lists("plain.id")
-	v.until("sessionStorage.getItem('playhead.undo.demo')?.includes('On Maps')")
+	v.keeps("On Maps")
 	v.do(chromedp.Navigate(w.at("/docs"))) // who goes away has decided
 	w.eventually("the third one is deleted", func() bool { return slices.Equal(w.ids(), []string{"plain.id"}) })
 }
@@ -271,5 +271,17 @@ func TestUndoOnASlowLink(t *testing.T) {
 func (v *window) deletes(nth int, title string) {
 	v.Helper()
 	v.click(fmt.Sprintf("#list li:nth-child(%d) .delete", nth))
-	v.until(fmt.Sprintf("sessionStorage.getItem('playhead.undo.demo')?.includes('%s')", title))
+	v.keeps(title)
+}
+
+// keeps waits until the page keeps what would bring back an entry: a title, or anything else of it.
+func (v *window) keeps(of string) {
+	v.Helper()
+	v.until(fmt.Sprintf("JSON.parse(sessionStorage.getItem('playhead.undo.demo') ?? '[]').some(({ want, lines }) => want === 'gone' && lines.join().includes('%s'))", of))
+}
+
+// nothingToBringBack waits until the page keeps nothing that is still to be brought back.
+func (v *window) nothingToBringBack() {
+	v.Helper()
+	v.until("!sessionStorage.getItem('playhead.undo.demo')?.includes('\"want\":\"back\"')")
 }

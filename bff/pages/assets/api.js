@@ -128,10 +128,10 @@ export class Api {
     return lines.join('\n');
   }
 
-  /** Reads which records of a backup's lines are still there, as they were. @param {string} lines @returns {Promise<any[]>} */
-  async left(lines) {
-    const records = recordsOf(lines);
-    const now = new Map(recordsOf(await this.#lines(records)).map((record) => [key(record), record.event_time]));
+  /** Reads which records are still there, as they were. @param {any[]} records @returns {Promise<any[]>} */
+  async left(records) {
+    const lines = (await this.#lines(records)).split('\n').filter(Boolean);
+    const now = new Map(lines.map((line) => JSON.parse(line)).map((record) => [key(record), record.event_time]));
     return records.filter((record) => now.get(key(record)) === record.event_time);
   }
 
@@ -168,11 +168,6 @@ export class Api {
       if (!wanted()) throw await problem(answer);
     }
   }
-}
-
-/** @param {string} lines of a backup @returns {any[]} */
-function recordsOf(lines) {
-  return lines.split('\n').filter(Boolean).map((line) => JSON.parse(line));
 }
 
 /** @returns {never} */

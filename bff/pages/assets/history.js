@@ -2,12 +2,13 @@
 import { Api, Problem, home } from './api.js';
 import { backups } from './backup.js';
 import { clearing, dismissals, filters, focus, keys, marking, offerTypes, recording } from './controls.js';
+import { Decisions } from './decisions.js';
 import { find, write } from './dom.js';
-import { clock, played, title } from './format.js';
+import { clock } from './format.js';
 import { counted, t } from './language.js';
 import { key } from './outbox.js';
 import { Playhead } from './playhead.js';
-import { Problems } from './problems.js';
+import { Problems, reason } from './problems.js';
 import { Reader } from './reader.js';
 import { Rows, card, entry, wayBack } from './rows.js';
 import { selecting } from './select.js';
@@ -35,16 +36,17 @@ const near = new IntersectionObserver((seen) => { // a busy browser tells severa
 }, { rootMargin: '400px' });
 
 function readerChanged() {
-  if (!reader.busy) settle();
+  settle();
   render();
   near.disconnect();
   if (!reader.busy) near.observe(end); // which looks at once
 }
 
-/** Ends what a list that was read has settled: what is gone needs no answer, and what is as it was asked for needs no other try. */
+/** Ends what the list shows to be settled: what is gone needs no answer, and what is as it was asked for needs no other try. */
 function settle() {
+  if (reader.busy) return;
   problems.forget((_, about) => about?.over?.());
-  undo.forget(isBack);
+  decisions.settle();
   ask.forget((record) => loaded.lacks(record));
 }
 
@@ -54,7 +56,7 @@ function render() {
   selection.show();
   offerTypes(shown);
   writeDays();
-  const row = unfinished.filter((record) => !loaded.hidden.has(key(record)));
+  const row = unfinished.filter((record) => !decisions.hides(key(record)));
   cards.show(row);
   find('#continue', HTMLElement).hidden = row.length === 0 || !loaded.whole;
   find('#clear', HTMLButtonElement).disabled = shown.length === 0;
@@ -101,8 +103,6 @@ function toggle(head) {
 let newest = 0; // names the newest read of what to go on with
 /** What was pushed since that began, which may be from before. @type {Map<string, any>} */
 const since = new Map();
-/** What is deleted. @type {Set<string>} */
-const gone = new Set();
 let deciding = 0; // how many decisions about it are under way; each reads it after that
 
 /** @returns {Promise<boolean>} */
@@ -119,13 +119,14 @@ async function goOn() {
   return ok;
 }
 
-/** Decides something about what to go on with. @param {() => Promise<boolean>} act @returns {Promise<boolean>} */
+/** Decides something about what to go on with, which is to be read after it. @template T @param {() => Promise<T>} act */
 async function decide(act) {
   deciding++;
-  const ok = await act();
-  deciding--;
-  await goOn();
-  return ok;
+  try {
+    return await act();
+  } finally {
+    deciding--;
+  }
 }
 
 let soon = 0;
@@ -137,19 +138,11 @@ function goOnSoon() {
 
 /** @param {{items: any[], removed: any[]}} push */
 function changed({ items, removed }) {
+  decisions.changed({ items, removed });
   loaded.change({ items, removed });
-  const left = new Set(removed.map((object) => key({ object })));
-  problems.forget((name) => left.has(name));
-  undo.forget((record) => left.has(key(record)));
-  for (const name of left) gone.add(name);
-  for (const record of items) {
-    gone.delete(key(record));
-    since.set(key(record), record);
-  }
-  ask.forget((record) => left.has(key(record)));
-  if (!reader.busy) settle();
+  for (const record of items) since.set(key(record), record);
+  settle();
   const moved = new Map(items.map((record) => [key(record), record]));
-  undo.changed(items);
   if (removed.length > 0 || !items.every(goesOn)) goOnSoon();
   unfinished = unfinished.map((record) => moved.get(key(record)) ?? record);
   render();
@@ -162,109 +155,40 @@ function goesOn(record) {
   return record.resume_ms >= first.resume_ms && record.duration_ms === first.duration_ms && record.meta?.series === first.meta?.series;
 }
 
-const undeleted = t('The entries could not be deleted, or not all of them');
-const lost = t('The entry could not be brought back');
-/** What the user has taken back, by name: no delete that is still to be tried is about it. @type {Set<string>} */
-const takenBack = new Set();
-/** Until what was sent to be deleted is answered. @type {Promise<any>} */
-let removing = Promise.resolve();
-const undo = new Undo(user(token), {
-  hide: (keys) => {
-    problems.forget((name, _, what) => what === undeleted && keys.includes(name));
-    for (const key of keys) {
-      loaded.hidden.add(key);
-      takenBack.delete(key);
-    }
-    render();
-  },
-  show: (keys) => {
-    for (const key of keys) loaded.hidden.delete(key);
-    render();
-  },
-  send: (records) => remove(records),
-  left: stillThere,
+const place = `playhead.undo.${user(token)}`;
+const decisions = new Decisions(place, {
   lines: (records) => api.lines(records),
-  restore,
+  left: (records) => api.left(records),
+  remove: (objects, wanted) => decide(() => api.remove(objects, wanted)).finally(() => void goOn()),
+  removed: (objects) => {
+    const gone = new Set(objects.map((object) => key({ object })));
+    unfinished = unfinished.filter((record) => !gone.has(key(record)));
+    loaded.change({ items: [], removed: objects });
+    if (reader.busy) reader.refresh(); // what is on its way may be of before the delete, or of after
+    settle();
+  },
+  restore: async (lines) => {
+    const { statuses } = await api.import(new Blob([lines]), true);
+    if (statuses.invalid) throw new Problem(409, t('it came back several times in the last seconds'));
+  },
+  reread: () => Promise.all([reader.refresh(), goOn()]),
+  why: reason,
+  listed: (record) => loaded.listed(record),
+  lacks: (record) => loaded.lacks(record),
+  changed: () => {
+    problems.set(t('The entries could not be deleted, or not all of them'), decisions.why('gone'), () => decisions.again());
+    problems.set(t('The entry could not be brought back'), decisions.why('back'), () => decisions.again());
+    render();
+  },
+});
+loaded.hides = (/** @type {string} */ name) => decisions.hides(name);
+const undo = new Undo(place, decisions, {
   offer: (objects) => offer(objects, false),
   focus: (within, name) => {
     const there = document.querySelector(`${within} [data-key="${CSS.escape(name)}"]`)?.querySelector('a[href], button');
     (there instanceof HTMLElement ? there : list).focus();
   },
 });
-
-/**
- * The records that an attempt is about, by name, each with what tells that there is nothing left to try.
- * @param {any[]} records @param {(now: any) => boolean} [done] whether a record, as it is listed now, shows that it was done
- */
-function named(records, done = () => false) {
-  const over = (/** @type {any} */ record) => {
-    const now = called(key(record));
-    return loaded.lacks(record) || (now && done(now));
-  };
-  return new Map(records.map((record) => [key(record), { record, over: () => over(record) }]));
-}
-
-/** Deletes what was not taken back. @param {any[]} all */
-async function remove(all) {
-  const records = all.filter((record) => !takenBack.has(key(record)));
-  for (const record of all) if (takenBack.has(key(record))) loaded.hidden.delete(key(record));
-  render();
-  if (records.length === 0) return;
-  problems.forget((name, _, what) => what === lost && records.some((record) => key(record) === name)); // the newer decision counts
-  const objects = records.map((record) => record.object);
-  for (const name of records.map(key)) {
-    gone.add(name);
-    loaded.hidden.add(name);
-  }
-  await decide(async () => {
-    const again = (/** @type {Map<string, any>} */ left) => remove([...left.values()].map(({ record }) => record));
-    const names = new Set(records.map(key));
-    const wanted = () => !records.some((record) => takenBack.has(key(record)));
-    const ok = await problems.attempt(undeleted, again, () => {
-      const sent = api.remove(objects, wanted);
-      removing = Promise.allSettled([removing, sent]);
-      return sent;
-    }, named(records));
-    problems.forget((name, _, what) => (ok ? names.has(name) && gone.has(name) : what === undeleted && takenBack.has(name)));
-    if (ok) loaded.change({ items: [], removed: objects.filter((object) => gone.has(key({ object }))) }); // what was played since is there
-    if (ok) unfinished = unfinished.filter((record) => !names.has(key(record)) || !gone.has(key(record)));
-    for (const name of names) {
-      loaded.hidden.delete(name);
-      if (!ok) gone.delete(name);
-    }
-    render();
-    return ok;
-  });
-}
-
-/**
- * A backup's lines by the names of their records, of which one may have several.
- * @param {string} lines @param {(record: any) => boolean} over what tells that there is nothing left to try about a record
- */
-function namedLines(lines, over) {
-  /** @type {Map<string, {lines: string[], record: any, over(): boolean}>} */
-  const all = new Map();
-  for (const line of lines.split('\n').filter(Boolean)) {
-    const record = JSON.parse(line);
-    const before = all.get(key(record))?.lines ?? [];
-    all.set(key(record), { lines: [...before, line], record, over: () => before.length === 0 && over(record) });
-  }
-  return all;
-}
-
-/** @param {Map<string, any>} left */
-const joined = (left) => [...left.values()].flatMap(({ lines }) => lines).join('\n');
-
-/** Reads which records of a backup's lines are still there: the page went away before they were deleted. @param {string} lines @returns {Promise<any[]>} */
-async function stillThere(lines) {
-  let left = /** @type {any[]} */ ([]);
-  const again = async (/** @type {Map<string, any>} */ of) => remove(await stillThere(joined(of)));
-  await problems.attempt(undeleted, again, async () => {
-    left = await api.left(lines);
-  }, namedLines(lines, (record) => loaded.lacks(record)));
-  problems.forget((name, _, what) => what === undeleted && takenBack.has(name));
-  return left;
-}
 
 let pressed = 0; // counts what is dismissed
 /** Takes a record out of what to go on with, and lets the user take that back. @param {any} record */
@@ -274,52 +198,35 @@ async function dismiss(record) {
   undo.send(); // what is deleted from now on can be taken back
   const mine = ++pressed;
   const ok = await offer([record.object], true);
-  if (ok && mine === pressed) undo.dismissed(record, t('“{title}” removed from continue watching.', { title: title(record) }));
+  if (ok && mine === pressed) undo.dismissed(record);
 }
 
 /** @param {any[]} objects @param {boolean} dismissed @returns {Promise<boolean>} */
 async function offer(objects, dismissed) {
-  const what = dismissed ? t('The entry could not be removed from continue watching') : lost;
-  const about = named(objects.map((object) => ({ object })), (now) => Boolean(now.dismissed_at) === dismissed);
-  return decide(() => problems.attempt(what, () => offer(objects, dismissed), () => api.dismiss(objects, dismissed), about));
-}
-
-/** Brings back what was deleted. @param {string} lines @returns {Promise<any>} */
-async function restore(lines) {
-  const about = namedLines(lines, isBack);
-  for (const name of about.keys()) if (!undo.waits(name)) takenBack.add(name); // else it was deleted once more since
-  problems.forget((name, _, what) => what === undeleted && about.has(name));
-  const again = (/** @type {Map<string, any>} */ left) => restore(joined(left));
-  const ok = await problems.attempt(lost, again, async () => {
-    await removing;
-    const { statuses } = await api.import(new Blob([lines]), true);
-    if (statuses.invalid) throw new Problem(409, t('it came back several times in the last seconds'));
-  }, about);
-  if (!ok) return;
-  undo.forget((_, line) => lines.split('\n').includes(line));
-  for (const name of about.keys()) gone.delete(name);
-  await Promise.all([reader.refresh(), goOn()]);
-}
-
-/** Whether a record is listed as it was. @param {any} record */
-function isBack(record) {
-  const now = called(key(record));
-  return Boolean(now) && Number(played(now)) === Number(played(record));
+  const whats = [t('The entry could not be offered again'), t('The entry could not be removed from continue watching')];
+  const [what, before] = dismissed ? whats.toReversed() : whats;
+  const over = (/** @type {any} */ now) => now && Boolean(now.dismissed_at) === dismissed;
+  const about = new Map(objects.map((object) => [key({ object }), { over: () => over(called(key({ object }))) }]));
+  problems.forget((name, _, of) => of === before && about.has(name));
+  const ok = await decide(() => problems.attempt(what, () => offer(objects, dismissed), () => api.dismiss(objects, dismissed), about));
+  await goOn();
+  return ok;
 }
 
 /** @param {any} record @param {'watched' | 'unwatched' | 'reset'} as */
 async function mark(record, as) {
-  const there = () => Boolean(called(key(record))) || !(gone.has(key(record)) || loaded.lacks(record));
-  const forget = () => problems.forget((name) => name === key(record));
-  if (!there()) return forget(); // what was deleted meanwhile would come back without a title
+  const name = key(record);
+  const there = () => !loaded.lacks(record) && !decisions.deletes(name); // what is deleted would come back without a title
+  if (!there()) return;
   const done = (/** @type {any} */ now) => now.event_time !== record.event_time && !now.device && (as === 'watched' ? now.completed : !now.resume_ms);
+  const about = new Map([[name, { over: () => loaded.lacks(record) || (called(name) && done(called(name))) }]]);
   const ok = await problems.attempt(t('The entry could not be marked'), () => mark(record, as), async () => {
     const { results: [{ status, record: marked }] } = await api.mark([record.object], as, there);
     if (marked && there()) loaded.change({ items: [marked], removed: [] });
     if (status === 'paused') throw new Problem(409, t('recording is paused'));
     if (status === 'unavailable') throw new Problem(503, t('the history is unavailable at the moment'));
-  }, named([record], done));
-  if (!there()) forget();
+  }, about);
+  settle();
   if (ok) await goOn();
 }
 
@@ -342,10 +249,10 @@ async function clear(type) {
   const ok = await problems.attempt(uncleared, () => askClear(type), () => api.delete('/v1/history', { type }), about);
   if (!ok) return;
   if (!type) problems.forget((_, __, what) => what === uncleared);
-  for (const record of loaded.sorted().filter(cleared)) gone.add(key(record));
-  problems.forget((_, about) => about?.record && cleared(about.record));
-  undo.forget(cleared);
-  ask.forget(cleared);
+  decisions.cleared(cleared);
+  undo.forget();
+  loaded.change({ items: [], removed: loaded.sorted().filter(cleared).map(({ object }) => object) });
+  settle();
   loaded.clear();
   await Promise.all([reader.refresh(), goOn()]);
 }
@@ -410,7 +317,7 @@ more.onclick = () => reader.older();
 write(find('#user', HTMLElement), user(token));
 follow(client);
 client.addEventListener('push', (e) => changed(/** @type {CustomEvent} */ (e).detail));
-client.addEventListener('resync', () => Promise.all([undo.reread(), reader.refresh(), goOn(), settings()])); // which is told of a switch as well
+client.addEventListener('resync', () => Promise.all([decisions.reread(), reader.refresh(), goOn(), settings()])); // which is told of a switch as well
 client.addEventListener('unauthorized', () => {
   client.leave();
   refuse(t('The token was refused, or has expired.'));

@@ -6,8 +6,8 @@ const unaccented = /** @type {Record<string, string>} */ ({ ς: 'σ', æ: 'ae', 
 
 /** The part of the history that the page knows: the newest records down to where it has read. */
 export class LoadedHistory {
-  /** Objects of records that are about to be deleted. */
-  hidden = new Set();
+  /** Whether an entry is about to be deleted. @type {(name: string) => boolean} */
+  hides = () => false;
   words = '';
   type = 0;
   until = 0; // nothing later than this is listed, in Unix milliseconds; 0 for no bound
@@ -23,6 +23,8 @@ export class LoadedHistory {
   /** Changes by others while the list is read: an answer may be older. @type {{items: any[], removed: any[]}[] | undefined} */
   pushes;
   #records = new Map();
+  /** What was removed, as far as the page was told. @type {Set<string>} */
+  #gone = new Set();
   #read = 0; // down to when the list was read, in Unix milliseconds: the edge goes on below
   /** The records, newest first; undefined where they have changed since. @type {any[] | undefined} */
   #sorted;
@@ -64,8 +66,12 @@ export class LoadedHistory {
 
   /** @param {{items: any[], removed: any[]}} push */
   #take({ items, removed }) {
-    for (const object of removed) this.#remove(key({ object }));
+    for (const object of removed) {
+      this.#remove(key({ object }));
+      this.#gone.add(key({ object }));
+    }
     for (const record of items) {
+      this.#gone.delete(key(record));
       const below = this.more && !this.words && time(record) < this.#read; // a search has looked further than what it found
       const later = this.until && !this.words && time(record) > this.until;
       if ((this.type && record.object.type !== this.type) || later || !this.#matches(record)) this.#remove(key(record));
@@ -73,15 +79,16 @@ export class LoadedHistory {
     }
   }
 
-  /** @param {any} record */
-  has(record) {
-    return this.#records.has(key(record));
+  /** A record as it is listed. @param {any} record */
+  listed(record) {
+    return this.#records.get(key(record));
   }
 
-  /** Whether it would list a record, and does not: the record is gone. @param {any} record */
+  /** Whether a record is gone: it was removed, or would be listed, and is not. @param {any} record */
   lacks(record) {
+    if (this.#gone.has(key(record))) return true;
     const within = !this.words && !this.until && (!this.type || this.type === record.object.type);
-    return within && !this.fresh && !this.has(record) && (!this.more || time(record) > this.#read);
+    return within && !this.fresh && !this.listed(record) && (!this.more || time(record) > this.#read);
   }
 
   clear() {
@@ -100,7 +107,7 @@ export class LoadedHistory {
 
   /** Those to be shown, newest first. */
   visible() {
-    return this.sorted().filter((record) => !this.hidden.has(key(record)) && (!this.fresh || this.#matches(record)));
+    return this.sorted().filter((record) => !this.hides(key(record)) && (!this.fresh || this.#matches(record)));
   }
 
   /** The entries of the list: records, and series with their records. @param {any[]} records */
@@ -127,6 +134,7 @@ export class LoadedHistory {
     const known = this.#records.get(key(record));
     if (known && time(known) > time(record)) return;
     this.#records.set(key(record), record);
+    this.#gone.delete(key(record));
     this.#sorted = undefined;
   }
 

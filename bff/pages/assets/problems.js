@@ -37,14 +37,19 @@ export class Problems {
     try {
       await act();
     } catch (e) {
-      if (!(e instanceof Problem)) throw e;
-      if (e.status === 401) return refuse(t('The token was refused.'));
-      failure = { what, text: t('{what}: {why}.', { what, why: e.message }), about: new Map(about), again };
+      failure = { what, text: t('{what}: {why}.', { what, why: await reason(e) }), about: new Map(about), again };
     }
     this.forget((name, _, of) => of === what && about.has(name)); // this attempt is the newest
     if (failure) this.#open.add(failure);
     this.#show();
     return !failure;
+  }
+
+  /** Shows why something is not as it is wanted, '' once it is. @param {string} what @param {string} why @param {() => any} again */
+  set(what, why, again) {
+    for (const failure of this.#open) if (failure.what === what) this.#open.delete(failure);
+    if (why) this.#open.add({ what, text: t('{what}: {why}.', { what, why }), about: new Map([['', undefined]]), again });
+    this.#show();
   }
 
   /** Ends what has become good, or does not matter any more. @param {(name: string, value: any, what: string) => boolean} over */
@@ -61,4 +66,13 @@ export class Problems {
     find('#problem', HTMLElement).hidden = texts.length === 0;
     write(find('#problem-text', HTMLElement), texts.join(' '));
   }
+}
+
+/**
+ * Puts into words why something failed. Where the token was refused, another one is asked for instead.
+ * @param {any} e @returns {Promise<string>}
+ */
+export async function reason(e) {
+  if (!(e instanceof Problem)) throw e;
+  return e.status === 401 ? refuse(t('The token was refused.')) : e.message;
 }

@@ -209,6 +209,7 @@ export default {
   'Where you stopped could not be read': 'Wo du aufgehört hast, konnte nicht gelesen werden',
   'The entries could not be deleted, or not all of them': 'Die Einträge konnten nicht gelöscht werden, oder nicht alle',
   'The entry could not be removed from continue watching': 'Der Eintrag konnte nicht aus „Weiterschauen“ entfernt werden',
+  'The entry could not be offered again': 'Der Eintrag konnte nicht wieder angeboten werden',
   'The entry could not be brought back': 'Der Eintrag konnte nicht zurückgeholt werden',
   'The entry could not be marked': 'Der Eintrag konnte nicht markiert werden',
   'The history could not be cleared': 'Der Verlauf konnte nicht geleert werden',

@@ -13,190 +13,407 @@ Object.assign(globalThis, {
   document: { documentElement: { translate: false }, querySelector: () => new Node() },
 });
 const { Undo } = await import('../assets/undo.js');
+const { Decisions } = await import('../assets/decisions.js');
 const { kept } = await import('../assets/kept.js');
+const place = 'playhead.undo.u';
 test.beforeEach(() => {
-  for (const name of ['', '.undone', '.left']) kept.removeItem(`playhead.undo.u${name}`);
+  for (const name of ['', '.left', '.dismissed']) kept.removeItem(place + name);
 });
 
-test('however many are deleted, they are hidden at once', async () => {
-  const hidden = [];
-  const undo = new Undo('u', { hide: (keys) => hidden.push(keys), show() {}, send() {}, offer() {}, restore() {}, lines: async () => '' });
-  await undo.delete(['a', 'b', 'c'].map((id) => ({ object: { type: 1, id } })));
-  assert.deepEqual(hidden, [['1/a', '1/b', '1/c']]);
+const entry = (id, event_time = 'then') => ({ object: { type: 1, id }, event_time, meta: { title: id } });
+const entries = (...ids) => ids.map((id) => entry(id));
+const ids = (records) => records.map((record) => (record.object ?? record).id).join();
+const lineOf = (record) => JSON.stringify(record);
+const saved = () => JSON.parse(kept.getItem(place) ?? '[]');
+const turns = async () => { for (let i = 0; i < 5; i++) await new Promise(setImmediate); };
+
+/** A page, which tells what it asks the edge for. What is given does it otherwise. */
+function page(told, does = {}) {
+  const decisions = new Decisions(place, {
+    lines: async (records) => records.map(lineOf).join('\n'), left: async (records) => records,
+    remove: async (objects) => told.push(`remove ${ids(objects)}`), restore: async (lines) => told.push(`restore ${ids(lines.split('\n').map((line) => JSON.parse(line)))}`),
+    removed() {}, reread() {}, why: async (e) => e.message, listed() {}, lacks: () => false, changed() {}, ...does,
+  });
+  const undo = new Undo(place, decisions, { offer: (objects) => told.push(`offer ${ids(objects)}`), focus() {} });
+  return { decisions, undo, hidden: (...names) => names.filter((name) => decisions.hides(`1/${name}`)).join() };
+}
+
+/** The page after a page that goes away. */
+function next(told, does) {
+  heard.pagehide();
+  const made = page(told, does);
+  made.undo.resume();
+  return made;
+}
+
+const refused = async () => { throw new Error('refused'); };
+
+test('however many are deleted, they are hidden at once, and deleted when the time is up', async () => {
+  const told = [];
+  const { undo, hidden } = page(told);
+  undo.delete(entries('a', 'b', 'c'));
+  assert.equal(hidden('a', 'b', 'c', 'd'), 'a,b,c');
+  await turns();
+  assert.deepEqual(told, []);
+  await undo.send();
+  assert.deepEqual(told, ['remove a,b,c']);
+  assert.equal(hidden('a', 'b', 'c'), '');
 });
 
 test('all that was deleted is offered after a reload, whichever backup comes first', async () => {
-  for (const turns of [[0, 1], [1, 0]]) {
+  for (const order of [[0, 1], [1, 0]]) {
     const answers = [];
-    const undo = new Undo('u', {
-      hide() {}, show() {}, send() {}, offer() {}, restore() {},
-      lines: (records) => new Promise((resolve) => answers.push(() => resolve(records.map((r) => r.object.id).join('\n')))),
-    });
-    const deletes = ['a', 'b'].map((id) => undo.delete([{ object: { type: 1, id } }]));
-    for (const turn of turns) {
-      answers[turn]();
-      await deletes[turn];
+    const told = [];
+    const { undo } = page(told, { lines: (records) => new Promise((resolve) => answers.push(() => resolve(records.map(lineOf).join('\n')))) });
+    for (const id of ['a', 'b']) undo.delete([entry(id)]);
+    for (const i of order) {
+      answers[i]();
+      await turns();
     }
-    const { text, lines } = JSON.parse(kept.getItem('playhead.undo.u'));
-    assert.deepEqual([text, lines], ['Deleted 2 entries.', 'a\nb']);
-    kept.removeItem('playhead.undo.u');
+    const { decisions } = next(told, { left: async () => [] });
+    assert.equal(ids(decisions.offered), 'a,b');
+    assert.deepEqual(told, ['remove a,b']);
+    await decisions.takeBack();
+    kept.removeItem(place);
   }
 });
 
 test('a page that goes away before it keeps what brings an entry back leaves it, and deletes it when it is there again', async () => {
   const told = [];
-  let answer;
-  const does = {
-    hide: (keys) => told.push(`hide ${keys}`), show: (keys) => told.push(`show ${keys}`), send: (records) => told.push(`send ${records.map((r) => r.object.id)}`),
-    offer() {}, restore() {}, lines: () => new Promise((resolve) => { answer = resolve; }),
-  };
-  new Undo('u', does).delete([{ object: { type: 1, id: 'a' } }]);
-  heard.pagehide();
-  assert.deepEqual(told.splice(0), ['hide 1/a', 'show 1/a']);
-  answer('a'); // too late
-  const again = new Undo('u', does);
-  const resumed = again.resume();
-  assert.deepEqual(told.splice(0), ['hide 1/a']);
-  answer('a');
-  await resumed;
-  heard.pagehide();
-  assert.deepEqual(told, ['send a']);
-  assert.equal(JSON.parse(kept.getItem('playhead.undo.u')).lines, 'a');
-  kept.removeItem('playhead.undo.u');
+  page(told, { lines: () => new Promise(() => {}) }).undo.delete([entry('a')]);
+  const { hidden } = next(told);
+  assert.equal(hidden('a'), 'a');
+  assert.deepEqual(told, []);
+  await turns();
+  const { decisions } = next(told, { left: async () => [] });
+  assert.deepEqual(told, ['remove a']);
+  assert.equal(ids(decisions.offered), 'a');
 });
 
 test('what the edge did not take while the page went away is deleted when the page is there again, and brought back only after that', async () => {
   const told = [];
-  let left;
-  const undo = new Undo('u', {
-    hide() {}, show() {}, offer() {}, lines: async () => '', left: () => new Promise((resolve) => { left = resolve; }),
-    send: async (records) => told.push(`send ${records}`), restore: (lines) => told.push(`restore ${lines}`),
-  });
-  kept.setItem('playhead.undo.u', JSON.stringify({ text: 'Deleted', lines: 'a', about: ['#list', '1/a'], at: Date.now() }));
-  heard.pagehide();
-  undo.resume();
-  const undone = undo.undo();
-  left(['a']);
+  const { undo } = page([], { remove: () => new Promise(() => {}) });
+  undo.delete(entries('a', 'b'));
+  await turns();
+  let done;
+  const again = next(told, { remove: (objects) => new Promise((resolve) => { done = () => resolve(told.push(`remove ${ids(objects)}`)); }) });
+  await turns();
+  const undone = again.undo.undo();
+  await turns();
+  assert.deepEqual(told, []);
+  done();
   await undone;
-  assert.deepEqual(told, ['send a', 'restore a']);
+  assert.deepEqual(told, ['remove a,b', 'restore a,b']);
+});
+
+test('what was played since a page asked for it to be deleted is not deleted by the next one', async () => {
+  const told = [];
+  const { undo } = page([], { lines: async () => '', remove: () => new Promise(() => {}) });
+  undo.delete(entries('a', 'b'));
+  undo.send();
+  const { decisions } = next(told, { left: async (records) => records.filter(({ object }) => object.id === 'b') });
+  await turns();
+  assert.deepEqual(told, ['remove b']);
+  assert.equal(ids(decisions.offered), '', 'what would bring it back was not read');
 });
 
 test('what others report of a deleted entry is brought back, too', async () => {
   const answers = [];
-  const undo = new Undo('u', {
-    hide() {}, show() {}, send() {}, offer() {}, restore() {},
-    lines: (records) => new Promise((resolve) => answers.push(() => resolve(records.map((r) => `${r.object.id} at ${r.event_time}`).join('\n')))),
+  const asked = [];
+  const { undo, decisions } = page([], {
+    lines: (records) => {
+      asked.push(ids(records));
+      return new Promise((resolve) => answers.push(() => resolve(records.map(lineOf).join('\n'))));
+    },
   });
-  const ended = [undo.delete([{ object: { type: 1, id: 'a' }, event_time: 1 }]), undo.changed([{ object: { type: 1, id: 'a' }, event_time: 2 }, { object: { type: 1, id: 'b' }, event_time: 3 }])];
+  undo.delete([entry('a', 1)]);
+  decisions.changed({ items: [entry('a', 2), entry('b', 3)], removed: [] });
   for (const answer of answers.toReversed()) answer();
-  await Promise.all(ended);
-  assert.equal(JSON.parse(kept.getItem('playhead.undo.u')).lines, 'a at 2');
-  await undo.changed([{ object: { type: 1, id: 'b' }, event_time: 4 }]);
-  assert.equal(answers.length, 2, 'what is not deleted is not read');
-  kept.removeItem('playhead.undo.u');
+  await turns();
+  assert.deepEqual(saved()[0].lines, [lineOf(entry('a', 2))]);
+  decisions.changed({ items: [entry('b', 4)], removed: [] });
+  assert.deepEqual(asked, ['a', 'a'], 'what is not deleted is not read');
 });
 
 test('a window that another one has opened deletes nothing of what that one may still take back', async () => {
   const told = [];
-  const does = {
-    hide() {}, show() {}, offer() {}, restore() {}, lines: async () => 'a',
-    left: async () => ['a'], send: async (records) => told.push(records),
-  };
-  await new Undo('u', does).delete([{ object: { type: 1, id: 'a' } }]);
-  const copy = [...Array(kept.length).keys()].map((i) => [kept.key(i), kept.getItem(kept.key(i))]);
-  new Undo('u', does).resume();
-  assert.equal(kept.getItem('playhead.undo.u'), null);
-  for (const [name, text] of copy) kept.setItem(name, text);
-  await new Promise(setImmediate);
-  assert.deepEqual(told, []);
-  kept.removeItem('playhead.undo.u');
+  page(told).undo.delete([entry('a')]);
+  await turns();
+  page(told).undo.resume(); // with all that is kept, and the first one did not go away
+  await turns();
+  assert.deepEqual([told, saved()], [[], []]);
 });
 
 test('what is deleted while something is dismissed waits as any other, and is what can be taken back', async () => {
   const told = [];
-  const undo = new Undo('u', { hide() {}, show: (keys) => told.push(`show ${keys}`), send: async (records) => told.push(records), offer: () => told.push('offer'), restore() {}, lines: async () => 'b' });
-  await undo.delete([{ object: { type: 1, id: 'b' } }]); // after the press on the card, before its answer
-  undo.dismissed({ object: { type: 1, id: 'a' } }, 'removed');
-  assert.equal(JSON.parse(kept.getItem('playhead.undo.u')).lines, 'b');
+  const { undo, hidden, decisions } = page(told);
+  undo.delete([entry('b')]); // after the press on the card, before its answer
+  await turns();
+  undo.dismissed(entry('a'));
+  assert.equal(ids(decisions.offered), 'b');
   await undo.undo();
-  assert.deepEqual(told, ['show 1/b']);
-  undo.dismissed({ object: { type: 1, id: 'a' } }, 'removed');
-  await undo.undo();
-  assert.deepEqual(told, ['show 1/b', 'offer']);
+  assert.deepEqual([told, hidden('b')], [[], '']);
+  undo.dismissed(entry('a'));
+  const again = next(told);
+  assert.equal(kept.getItem(`${place}.dismissed`) === null, false);
+  await again.undo.undo();
+  assert.deepEqual(told, ['offer a']);
 });
 
 test('what could not be brought back is, when the page is loaded again', async () => {
   const told = [];
-  const line = (id) => JSON.stringify({ object: { type: 1, id } });
-  const does = {
-    hide() {}, show() {}, send() {}, offer() {}, left: async () => [],
-    lines: async (records) => records.map(({ object }) => line(object.id)).join('\n'), restore: async (lines) => told.push(lines),
-  };
-  await new Undo('u', does).delete([{ object: { type: 1, id: 'a' } }]);
-  heard.pagehide();
-  const next = new Undo('u', does);
-  next.resume();
-  await next.undo(); // which is refused
-  heard.pagehide();
-  const last = new Undo('u', does);
-  await last.resume();
-  assert.deepEqual(told.splice(0), [line('a'), line('a')]);
-  await last.delete([{ object: { type: 1, id: 'b' } }]); // whatever else is deleted, and taken back, meanwhile
-  await last.undo();
-  heard.pagehide();
-  new Undo('u', does).resume();
-  assert.deepEqual(told, [line('a')]);
-  last.forget(({ object }) => object.id === 'b');
-  assert.deepEqual(JSON.parse(kept.getItem('playhead.undo.u.undone')).lines, [line('a')]);
-  await last.delete([{ object: { type: 1, id: 'a' } }]);
-  assert.deepEqual(JSON.parse(kept.getItem('playhead.undo.u.undone')).lines, [line('a')], 'that may be taken back, too');
-  await last.send(); // which is the last word
-  assert.equal(kept.getItem('playhead.undo.u.undone'), null);
-  kept.removeItem('playhead.undo.u');
+  page(told).undo.delete([entry('a')]);
+  await turns();
+  const { undo, decisions } = next(told, { left: async () => [], restore: refused });
+  await undo.undo();
+  assert.equal(decisions.why('back'), 'refused');
+  undo.delete([entry('b')]); // whatever else is deleted, and taken back, meanwhile
+  await undo.undo();
+  next(told);
+  await turns();
+  assert.deepEqual(told, ['remove a', 'restore a']);
+  assert.deepEqual(saved(), []);
+});
+
+test('what was taken back and deleted again stays deleted, and all of it can be brought back', async () => {
+  const told = [];
+  page(told).undo.delete([entry('a', 1)]);
+  await turns();
+  const { undo, decisions } = next(told, { left: async () => [], restore: refused });
+  await undo.undo();
+  undo.delete([entry('a', 2)]); // it was played elsewhere
+  assert.equal(decisions.why('back'), '');
+  await turns();
+  await undo.send();
+  assert.deepEqual(told, ['remove a', 'remove a']);
+  const { decisions: last } = next(told, { left: async () => [], restore: async (lines) => told.push(lines) });
+  await turns();
+  await last.takeBack();
+  assert.deepEqual(told.slice(2), [[1, 2].map((at) => lineOf(entry('a', at))).join('\n')]);
 });
 
 test('what is offered after a reload stays so beside what is deleted then', async () => {
-  const told = [];
-  const line = (id) => JSON.stringify({ object: { type: 1, id } });
-  const does = {
-    hide() {}, show: (keys) => told.push(`show ${keys}`), send: async (records) => told.push(`send ${records.map(({ object }) => object.id)}`), offer() {}, left: async () => [],
-    lines: async (records) => records.map(({ object }) => line(object.id)).join('\n'), restore: async (lines) => told.push(`restore ${lines.split('\n').length}`),
-  };
-  for (const [leaves, want] of [[false, ['show 1/b', 'restore 1']], [true, ['send b', 'restore 2']]]) {
-    told.length = 0;
-    await new Undo('u', does).delete([{ object: { type: 1, id: 'a' } }]);
-    heard.pagehide();
-    told.length = 0;
-    let undo = new Undo('u', does);
-    undo.resume();
-    await undo.delete([{ object: { type: 1, id: 'b' } }]);
-    assert.equal(JSON.parse(kept.getItem('playhead.undo.u')).text, 'Deleted 2 entries.');
-    if (leaves) {
-      heard.pagehide();
-      undo = new Undo('u', does);
-      undo.resume();
-    }
-    await undo.undo();
+  for (const [leaves, want] of [[false, ['remove a', 'restore a']], [true, ['remove a', 'remove b', 'restore a,b']]]) {
+    const told = [];
+    page(told).undo.delete([entry('a')]);
+    await turns();
+    const gone = { left: async () => [] };
+    let made = next(told, gone);
+    made.undo.delete([entry('b')]);
+    await turns();
+    assert.equal(ids(made.decisions.offered), 'a,b');
+    if (leaves) made = next(told, gone);
+    await made.undo.undo();
     assert.deepEqual(told, want);
-    kept.removeItem('playhead.undo.u.undone'); // as if it were there again
   }
+});
+
+test('an entry that failed to be deleted is shown, and tried again until it is gone, taken back, or deleted by another', async () => {
+  for (const [act, want, left] of [
+    [({ decisions }) => decisions.again(), ['remove a'], ''],
+    [({ decisions }) => decisions.changed({ items: [], removed: [{ type: 1, id: 'a' }] }), [], ''],
+    [({ undo }) => undo.delete([entry('a')]), [], 'a'],
+  ]) {
+    const told = [];
+    let works = false;
+    const made = page(told, { remove: async (objects) => (works ? told.push(`remove ${ids(objects)}`) : refused()) });
+    made.undo.delete([entry('a')]);
+    await made.undo.send();
+    assert.deepEqual([made.decisions.why('gone'), made.hidden('a')], ['refused', '']);
+    works = true;
+    act(made);
+    await turns();
+    assert.deepEqual([told, made.decisions.why('gone'), made.hidden('a')], [want, '', left]);
+  }
+});
+
+test('an entry that was taken back as it was deleted does not fail those with it', async () => {
+  const told = [];
+  page([], { remove: () => new Promise(() => {}) }).undo.delete(entries('a', 'b'));
+  await turns();
+  let tries = 0;
+  const made = next(told, {
+    left: async (records) => records,
+    remove: async (objects, wanted) => {
+      if (++tries > 1) return told.push(`remove ${ids(objects)}`);
+      await turns(); // it is to be asked for later
+      assert.equal(wanted(), false);
+      throw new Error('not wanted');
+    },
+  });
+  await new Promise(setImmediate);
+  made.undo.send();
+  made.undo.delete([entry('b')]);
+  await made.undo.undo();
+  await turns();
+  assert.deepEqual([told, made.decisions.why('gone')], [['remove a', 'restore b'], '']);
+});
+
+test('without room for what brings entries back, they stay until the page is there again', async () => {
+  const told = [];
+  const { setItem } = kept;
+  kept.setItem = (name, text) => {
+    if (text.length > 300) throw new Error('QuotaExceededError');
+    setItem.call(kept, name, text);
+  };
+  const { undo } = page(told, { lines: async (records) => records.map((record) => lineOf({ ...record, more: ' '.repeat(300) })).join('\n') });
+  undo.delete([entry('a')]);
+  await turns();
+  const { hidden } = next(told);
+  assert.deepEqual([told, hidden('a')], [[], 'a']);
+  delete kept.setItem;
+});
+
+test('what is asked about an entry waits for the answer before, over a reload as well', async () => {
+  const told = [];
+  page(told).undo.delete([entry('a', 1)]);
+  await turns();
+  const { undo } = next(told, { left: async () => [], restore: () => new Promise(() => {}) });
+  await turns();
+  undo.undo();
+  undo.delete([entry('a', 2)]); // it is there again, and the answer is not
+  await turns();
+  undo.send();
+  assert.deepEqual(told, ['remove a']);
+  const { hidden, undo: last } = next(told, { left: async () => [] }); // nobody knows as what it was there
+  assert.equal(hidden('a'), 'a');
+  await last.send();
+  assert.deepEqual(told, ['remove a', 'remove a']);
+});
+
+test('what was played while it was deleted stays listed, and is read again', async () => {
+  for (const how of ['push', 'list']) {
+    let answer;
+    let listed = entry('a', 1);
+    const told = [];
+    const { undo, decisions } = page(told, {
+      remove: () => new Promise((resolve) => { answer = resolve; }), removed: (objects) => told.push(`removed ${ids(objects)}`), reread: () => told.push('reread'),
+      listed: ({ object }) => (object.id === 'a' ? listed : undefined),
+    });
+    undo.delete([entry('a', 1), entry('b', 1)]);
+    const sent = undo.send();
+    if (how === 'push') decisions.changed({ items: [entry('a', 2)], removed: [] });
+    else listed = entry('a', 2);
+    answer();
+    await sent;
+    assert.deepEqual(told, ['removed b', 'reread']);
+  }
+});
+
+test('what waits to be deleted is brought back as the list has it', async () => {
+  let listed = entry('a', 1);
+  const { undo, decisions } = page([], { listed: () => listed });
+  undo.delete([entry('a', 1)]);
+  await turns();
+  listed = entry('a', 2);
+  decisions.settle();
+  await turns();
+  assert.deepEqual(saved()[0].lines, [lineOf(entry('a', 2))]);
+});
+
+test('an undo is offered again for as long as the message would be there, and for what was deleted last', async () => {
+  const { now } = Date;
+  const told = [];
+  const { undo } = page(told);
+  undo.delete([entry('a')]);
+  await turns();
+  await undo.send();
+  undo.delete([entry('b')]);
+  await turns();
+  Date.now = () => now() + 50_000; // the pointer is on the message
+  const gone = { left: async () => [] };
+  const second = next(told, gone);
+  assert.equal(ids(second.decisions.offered), 'b');
+  await turns();
+  Date.now = () => now() + 100_000;
+  const third = next(told, gone);
+  assert.equal(ids(third.decisions.offered), 'b');
+  await third.undo.send();
+  Date.now = () => now() + 170_000;
+  assert.equal(ids(next(told, gone).decisions.offered), '');
+  Date.now = now;
+});
+
+test('an undo that failed is done when all of it is listed again', async () => {
+  let listed;
+  const told = [];
+  page(told).undo.delete([entry('a', '2026-11-01T10:00:00Z')]);
+  await turns();
+  const { undo, decisions } = next(told, { left: async () => [], restore: refused, listed: () => listed });
+  await undo.undo();
+  decisions.settle();
+  assert.equal(decisions.why('back'), 'refused');
+  undo.delete([entry('a', '2026-11-02T10:00:00Z')]);
+  await turns();
+  await undo.undo();
+  for (const day of ['01', '02']) {
+    listed = entry('a', `2026-11-${day}T10:00:00Z`);
+    decisions.settle();
+    assert.equal(decisions.why('back'), 'refused', 'what was deleted before, or after, is not there');
+  }
+  decisions.cleared(() => true);
+  undo.delete([entry('a', '2026-11-02T10:00:00Z')]);
+  await turns();
+  listed = undefined;
+  const again = next(told, { left: async () => [], restore: refused, listed: () => listed });
+  await again.undo.undo();
+  listed = { ...entry('a', '2026-11-03T10:00:00Z'), played_at: '2026-11-02T10:00:00Z' };
+  again.decisions.settle();
+  assert.equal(again.decisions.why('back'), '');
+});
+
+test('a page that went away keeps nothing any more, until it comes back', async () => {
+  let answer;
+  const told = [];
+  const first = page(told, { lines: () => new Promise((resolve) => { answer = resolve; }) });
+  first.undo.delete([entry('a')]);
+  const { undo } = next(told);
+  await undo.undo();
+  answer(lineOf(entry('a')));
+  await turns();
+  assert.deepEqual(saved(), []);
+  heard.pagehide();
+  first.undo.resume();
+  assert.deepEqual([first.hidden('a'), told], ['', []]);
+});
+
+test('what was deleted before all that would bring it back was known is not offered after a reload', async () => {
+  const told = [];
+  page(told).undo.delete([entry('a', 1)]);
+  await turns();
+  const { undo } = next(told, { left: async () => [], lines: async () => '' });
+  undo.delete([entry('a', 2)]);
+  await undo.send();
+  assert.deepEqual(ids(next(told, { left: async () => [] }).decisions.offered), '');
+});
+
+test('what a page asked to be deleted is shown until the next page knows that it is still there', async () => {
+  const told = [];
+  page(told, { remove: () => new Promise(() => {}) }).undo.delete([entry('a')]);
+  await turns();
+  let left;
+  const { hidden } = next(told, { left: (records) => new Promise((resolve) => { left = () => resolve(records); }), remove: () => new Promise(() => {}) });
+  assert.equal(hidden('a'), '');
+  left();
+  await turns();
+  assert.equal(hidden('a'), 'a');
 });
 
 test('the time to think again does not pass while something is on the message, whatever is deleted meanwhile', async () => {
   const nodes = {};
   const begun = [];
-  const { document: page, setTimeout: timer } = globalThis;
-  Object.assign(globalThis, { setTimeout: (act, ms) => begun.push(ms), document: { ...page, querySelector: (name) => (nodes[name] ??= new Node()) } });
-  const undo = new Undo('u', { hide() {}, show() {}, send() {}, offer() {}, restore() {}, lines: async () => '' });
+  const { document: before, setTimeout: timer } = globalThis;
+  Object.assign(globalThis, { setTimeout: (act, ms) => begun.push(ms), document: { ...before, querySelector: (name) => (nodes[name] ??= new Node()) } });
+  const { undo } = page([]);
   const toast = nodes['#toast'];
   const steps = ['delete', 'pointerenter', 'delete', 'focusin', 'pointerleave', 'delete', 'focusout'];
   const times = [];
   for (const step of steps) {
-    if (step === 'delete') await undo.delete([{ object: { type: 1, id: 'a' } }]);
+    if (step === 'delete') undo.delete([entry('a')]);
     else toast.dispatchEvent(new Event(step));
     times.push(begun.splice(0).length);
   }
-  Object.assign(globalThis, { setTimeout: timer, document: page });
+  Object.assign(globalThis, { setTimeout: timer, document: before });
   assert.deepEqual(times, [1, 0, 0, 0, 0, 0, 1]);
   await undo.undo();
 });
