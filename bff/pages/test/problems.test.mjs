@@ -11,7 +11,7 @@ Object.assign(globalThis, {
   HTMLElement: Node, HTMLButtonElement: Node, BroadcastChannel: EventTarget, // a real one would keep Node waiting
   document: { documentElement: { translate: false }, querySelector: (selector) => (nodes[selector] ??= new Node()) },
 });
-const { Problems } = await import('../assets/problems.js');
+const { Problems, reason } = await import('../assets/problems.js');
 const { Problem } = await import('../assets/api.js');
 
 const about = (...names) => new Map(names.map((name) => [name, { name }]));
@@ -65,4 +65,21 @@ test('a failure is over when nothing is left of what it is about', async () => {
   assert.equal(shown(), 'delete: no connection.');
   problems.forget((_, { name }) => name === 'b');
   assert.deepEqual([shown(), problems.has('delete')], ['', false]);
+});
+
+test('what is not as it is wanted is shown with its newest reason, until it is', async () => {
+  const { problems, shown, again } = world();
+  let tries = 0;
+  for (const why of ['late', 'lost']) problems.set('delete', why, () => tries++);
+  problems.set('undo', 'lost', () => {});
+  assert.equal(shown(), 'delete: lost. undo: lost.');
+  await again();
+  assert.equal(tries, 1);
+  problems.set('delete', '', () => {});
+  assert.equal(shown(), 'undo: lost.');
+});
+
+test('an error that is no answer is not put into words', async () => {
+  await assert.rejects(reason(new TypeError('a mistake')), TypeError);
+  assert.equal(await reason(new Problem(503, 'unavailable')), 'unavailable');
 });
