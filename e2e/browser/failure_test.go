@@ -133,6 +133,7 @@ func TestClearedElsewhereWhileAsked(t *testing.T) {
 	w.report(library...)
 	v := w.open(w.signedIn("/"))
 	v.live()
+	v.expects("404") // for the sessions of what is gone
 	v.click("#list li:nth-child(2) .mark")
 	v.until("document.querySelector('#mark-dialog').open")
 	w.ask(http.MethodDelete, "/v1/history", nil, &struct{}{})
@@ -189,7 +190,7 @@ func TestDeletedTwice(t *testing.T) {
 func TestTakenBackWhileItIsTried(t *testing.T) {
 	w := newWorld(t)
 	w.report(library...)
-	v := w.openAfter(fmt.Sprintf(failing, "/v1/history/delete"), w.signedIn("/"))
+	v := w.openAfter(fmt.Sprintf(failing, "DELETE "), w.signedIn("/"))
 	v.deletes(2, "Winter Roads")
 	v.do(chromedp.Reload())
 	v.says("#toast", "Deleted “Winter Roads”")
@@ -199,7 +200,7 @@ func TestTakenBackWhileItIsTried(t *testing.T) {
 		window.failed = 0;
 		window.failing = false;
 		fetch = async (...a) => {
-			if (!String(a[0]).includes('/v1/history/delete')) return ask(...a);
+			if (a[1].method !== 'DELETE') return ask(...a);
 			await new Promise((resolve) => setTimeout(resolve, 1000));
 			window.failed++;
 			throw new TypeError('late');
@@ -214,4 +215,73 @@ func TestTakenBackWhileItIsTried(t *testing.T) {
 	if got := len(w.ids()); got != 4 {
 		t.Errorf("%d entries are left", got)
 	}
+}
+
+// TestPlayedAfterAFailedDelete brings back what was played between a delete that failed and the one that worked.
+func TestPlayedAfterAFailedDelete(t *testing.T) {
+	w := newWorld(t)
+	w.report(library...)
+	v := w.openAfter(fmt.Sprintf(failing, "DELETE "), w.signedIn("/"))
+	v.live()
+	v.deletes(1, "Low Tide")
+	v.says("#problem", "The entries could not be deleted")
+	w.report(entry{id: "100", title: "Low Tide", position: 9 * time.Minute})
+	v.keeps("540000")
+	v.until("!(window.failing = false)")
+	v.click("#again")
+	v.lists("Winter Roads", "On Maps", "plain.id")
+	v.until("!document.querySelector('#problem').checkVisibility()")
+	v.do(chromedp.Reload())
+	v.says("#toast", "Deleted “Low Tide”")
+	v.click("#undo")
+	w.eventually("it is back", func() bool { r := w.point("100"); return r != nil && r.PositionMS == 540_000 })
+}
+
+// TestClearedWithoutAnAnswer brings back nothing that was cleared since, although nobody said that it was.
+func TestClearedWithoutAnAnswer(t *testing.T) {
+	w := newWorld(t)
+	w.report(library...)
+	v := w.openAfter(fmt.Sprintf(failing, "/v1/import")+`{
+		const edge = window.fetch;
+		window.fetch = async (address, request) => {
+			const answer = await edge(address, request);
+			if (request?.method === 'DELETE' && String(address).endsWith('/v1/history')) throw new TypeError('losing');
+			return answer;
+		};
+	}`, w.signedIn("/"))
+	v.deletes(1, "Low Tide")
+	v.do(chromedp.Reload())
+	v.says("#toast", "Deleted “Low Tide”")
+	v.live()
+	v.click("#undo")
+	v.says("#problem", "The entry could not be brought back")
+	v.click("#clear")
+	v.click("#clear-yes")
+	v.until("document.querySelectorAll('#list li').length === 0 && !document.querySelector('#problem').checkVisibility()")
+	v.nothingToBringBack()
+}
+
+// TestMarkedAndDeleted deletes an entry after it was marked, however late that is answered.
+func TestMarkedAndDeleted(t *testing.T) {
+	w := newWorld(t)
+	w.report(library...)
+	v := w.openAfter(`const edge = window.fetch;
+		window.late = [];
+		window.fetch = async (address, request) => {
+			if (String(address).includes('/v1/history/mark')) await new Promise((resolve) => late.push(resolve));
+			return edge(address, request);
+		};`, w.signedIn("/"))
+	v.live()
+	v.click("#list li:nth-child(1) .mark")
+	v.click("#mark-dialog [value=watched]")
+	v.until("late.length === 1")
+	v.deletes(1, "Low Tide")
+	v.click("#cards .dismiss") // which deletes what waits
+	v.says("#toast", "removed from continue watching")
+	if w.point("100") == nil {
+		t.Error("it is deleted before it is marked")
+	}
+	v.until("(late.pop()(), true)")
+	w.eventually("it is deleted", func() bool { return w.point("100") == nil })
+	v.lists("Winter Roads", "On Maps", "plain.id")
 }

@@ -417,7 +417,7 @@ func (v *window) only(typ string) {
 // failing has the requests to a path find no edge as long as window.failing is true.
 const failing = `const edge = window.fetch;
 	window.failing = true;
-	window.fetch = (address, request) => (window.failing && String(address).includes(%q) ? Promise.reject(new TypeError('failing')) : edge(address, request));`
+	window.fetch = (address, request) => (window.failing && (request?.method + ' ' + address).includes(%q) ? Promise.reject(new TypeError('failing')) : edge(address, request));`
 
 // TestTryAgain does again each of several things that failed in the same way.
 func TestTryAgain(t *testing.T) {

@@ -95,22 +95,24 @@ func TestUndoOfTheLast(t *testing.T) {
 	v.lists("Low Tide")
 }
 
+// noSocket has pages told of nothing: what lies before the edge keeps WebSockets out.
+const noSocket = `window.WebSocket = class extends WebSocket {
+		constructor(address, protocols) {
+			address.pathname = '/v1/nowhere';
+			super(address, protocols);
+		}
+	};`
+
 // TestDeletedCard takes what was deleted out of what to go on with, also while the page is told of nothing.
 func TestDeletedCard(t *testing.T) {
 	w := newWorld(t)
 	w.report(library...)
 	v := w.open(w.at("/docs"))
 	v.expects("/v1/nowhere")
-	v.beforePages(`const edge = window.fetch;
-		window.WebSocket = class extends WebSocket {
-			constructor(address, protocols) {
-				address.pathname = '/v1/nowhere';
-				super(address, protocols);
-			}
-		};
+	v.beforePages(noSocket + `const edge = window.fetch;
 		window.fetch = async (address, request) => {
 			const answer = await edge(address, request);
-			if (String(address).endsWith('/v1/history/delete')) answer.json = () => Response.prototype.json.call(answer).finally(() => { window.deleted = true; });
+			if (request?.method === 'DELETE') answer.json = () => Response.prototype.json.call(answer).finally(() => { window.deleted = true; });
 			return answer;
 		};`)
 	v.do(chromedp.Navigate(w.signedIn("/")))
@@ -237,7 +239,7 @@ func TestUndoComingBack(t *testing.T) {
 func TestDeletedElsewhere(t *testing.T) {
 	w := newWorld(t)
 	w.report(library...)
-	v := w.openAfter(fmt.Sprintf(failing, "/v1/history/delete"), w.signedIn("/"))
+	v := w.openAfter(fmt.Sprintf(failing, "DELETE "), w.signedIn("/"))
 	v.live()
 	v.click("#list li:nth-child(1) .delete")
 	v.click("#list li:nth-child(1) .delete")
@@ -284,4 +286,37 @@ func (v *window) keeps(of string) {
 func (v *window) nothingToBringBack() {
 	v.Helper()
 	v.until("!sessionStorage.getItem('playhead.undo.demo')?.includes('\"want\":\"back\"')")
+}
+
+// TestPlayedWithoutPushes leaves what another device has played since the page was told of anything: nothing would bring that back.
+func TestPlayedWithoutPushes(t *testing.T) {
+	w := newWorld(t)
+	w.report(library...)
+	v := w.open(w.at("/docs"))
+	v.expects("/v1/nowhere")
+	v.expects("412")
+	v.beforePages(noSocket)
+	v.do(chromedp.Navigate(w.signedIn("/")))
+	v.deletes(1, "Low Tide")
+	w.report(entry{id: "100", title: "Low Tide", position: 9 * time.Minute})
+	v.do(chromedp.Reload())
+	v.lists("Low Tide", "Winter Roads", "On Maps", "plain.id")
+	if r := w.point("100"); r == nil || r.PositionMS != 540_000 {
+		t.Errorf("what was played is %+v", r)
+	}
+	v.click("#list li:nth-child(1) .delete")
+	w.eventually("it is deleted", func() bool { return w.point("100") == nil })
+}
+
+// TestDeletedByTwo brings back what was deleted on another page while it waited to be deleted here.
+func TestDeletedByTwo(t *testing.T) {
+	w := newWorld(t)
+	w.report(library...)
+	v := w.open(w.signedIn("/"))
+	v.live()
+	v.deletes(1, "Low Tide")
+	w.ask(http.MethodDelete, "/v1/history/1/100", nil, new(any))
+	v.until("[...document.querySelectorAll('#cards .title')].map((a) => a.textContent).join('|') === 'On Maps|plain.id'")
+	v.click("#undo")
+	v.lists("Low Tide", "Winter Roads", "On Maps", "plain.id")
 }

@@ -4,6 +4,7 @@ import { locale, t } from './language.js';
 import { key } from './outbox.js';
 
 const most = 1000; // objects that the edge removes at once
+const few = 8; // records that are removed one by one
 const parting = 60_000; // bytes that a page which goes away can send
 const patience = 10; // times that a request which is one too many is made again
 
@@ -70,17 +71,30 @@ export class Api {
   }
 
   /**
-   * Removes any number of objects, so many at once as the edge takes; also while the page goes away, as far as browsers let it.
-   * @param {{id: string, type: number}[]} objects @param {() => boolean} [wanted] whether that still is
+   * Removes records; also while the page goes away, as far as browsers let it. A few are removed only as they are known: one that was played
+   * since stays. Of many, so many are removed at once as the edge takes.
+   * @param {any[]} records @param {() => boolean} [wanted] whether that still is @returns {Promise<any[]>} those that stay
    */
-  async remove(objects, wanted) {
+  async remove(records, wanted) {
+    if (records.length <= few) return (await Promise.all(records.map((record) => this.#removeKnown(record, wanted)))).flat();
     const parts = [];
-    for (let i = 0, bytes = 0; i < objects.length; i += most) {
-      const body = { objects: objects.slice(i, i + most) };
+    for (let i = 0, bytes = 0; i < records.length; i += most) {
+      const body = { objects: records.slice(i, i + most).map(({ object }) => object) };
       bytes += JSON.stringify(body).length;
       parts.push(this.#ask('POST', '/v1/history/delete', { body, keepalive: bytes <= parting, wanted }));
     }
     await Promise.all(parts);
+    return [];
+  }
+
+  /** @param {any} record @param {() => boolean} [wanted] @returns {Promise<any[]>} the record where it is another one by now, and stays */
+  async #removeKnown(record, wanted) {
+    const { object: { type, id }, etag } = record;
+    const known = this.#ask('DELETE', `/v1/history/${type}/${encodeURIComponent(id)}`, { match: etag, keepalive: true, wanted });
+    return known.then(() => [], (e) => {
+      if (e.status === 412) return [record];
+      throw e;
+    });
   }
 
   /**
@@ -122,7 +136,7 @@ export class Api {
     for (const until of [times.at(-1), '']) { // some may have been played since
       const answer = await this.#fetch('GET', '/v1/export', { query: { since: times[0], until } });
       const text = await answer.text().catch(lost);
-      lines = text.split('\n').filter((line) => line && wanted.has(key(JSON.parse(line))));
+      lines = text.split('\n').filter((line) => line && wanted.has(key(parsed(line))));
       if (lines.length >= wanted.size) break;
     }
     return lines.join('\n');
@@ -144,19 +158,20 @@ export class Api {
     return this.#ask('POST', '/v1/import', { query: { restore: restore ? 'true' : '' }, body: file });
   }
 
-  /** @param {string} method @param {string} path @param {{query?: any, body?: any, keepalive?: boolean, wanted?: () => boolean}} [more] */
+  /** @param {string} method @param {string} path @param {{query?: any, body?: any, match?: string, keepalive?: boolean, wanted?: () => boolean}} [more] */
   async #ask(method, path, more = {}) {
-    return (await this.#fetch(method, path, more)).json();
+    return (await this.#fetch(method, path, more)).json().catch(lost);
   }
 
   /**
    * A request that is one too many was not done, and is sent again when the edge says so.
-   * @param {string} method @param {string} path @param {{query?: any, body?: any, keepalive?: boolean, wanted?: () => boolean}} more
+   * @param {string} method @param {string} path @param {{query?: any, body?: any, match?: string, keepalive?: boolean, wanted?: () => boolean}} more
    */
-  async #fetch(method, path, { query = {}, body, keepalive, wanted = () => true }) {
+  async #fetch(method, path, { query = {}, body, match, keepalive, wanted = () => true }) {
     const address = below(this.#url, path);
     for (const [name, value] of Object.entries(query)) if (value) address.searchParams.set(name, value);
     const headers = new Headers({ Authorization: `Bearer ${this.#token}` });
+    if (match) headers.set('If-Match', `"${match}"`);
     const lines = body instanceof Blob;
     if (body) headers.set('Content-Type', lines ? 'application/x-ndjson' : 'application/json');
     for (let tries = 0; ; tries++) {
@@ -167,6 +182,15 @@ export class Api {
       await new Promise((resolve) => setTimeout(resolve, seconds * 1000));
       if (!wanted()) throw await problem(answer);
     }
+  }
+}
+
+/** @param {string} line of an answer, which may have been cut off @returns {any} */
+function parsed(line) {
+  try {
+    return JSON.parse(line);
+  } catch {
+    return lost();
   }
 }
 

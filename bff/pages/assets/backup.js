@@ -5,7 +5,7 @@ import { counted, t } from './language.js';
 
 /**
  * The dialog that saves a backup and brings one back.
- * @param {import('./api.js').Api} api @param {{before(): Promise<any>, after(): Promise<any>}} does around a restore
+ * @param {import('./api.js').Api} api @param {{before(): Promise<any>, after(all: boolean): Promise<any>}} does around a restore, "after" with whether that brings back what was removed
  */
 export function backups(api, { before, after }) {
   const dialog = find('#backup-dialog', HTMLDialogElement);
@@ -41,9 +41,10 @@ export function backups(api, { before, after }) {
   });
   go.onclick = () => attempt(t('The backup was not taken in, or not all of it; try again'), async () => {
     await before();
-    const report = await api.import(/** @type {FileList} */ (file.files)[0], restore.checked);
-    await after();
-    return outcome(report, restore.checked);
+    const restored = restore.checked;
+    const report = await api.import(/** @type {FileList} */ (file.files)[0], restored);
+    await after(restored);
+    return outcome(report, restored);
   });
 }
 

@@ -1,6 +1,6 @@
 // @ts-check
 import { played } from './format.js';
-import { keep, kept } from './kept.js';
+import { keep, kept, recall } from './kept.js';
 import { key } from './outbox.js';
 
 const life = 60_000; // milliseconds in which a decision is kept once the page has gone away
@@ -16,9 +16,11 @@ const life = 60_000; // milliseconds in which a decision is kept once the page h
  * @property {boolean} tried whether the edge was asked to delete the entry, and may have
  * @property {boolean} unsure whether a page before this one asked, so that the entry is deleted only as it was then
  * @property {boolean} moved whether the entry was played since the edge was asked
+ * @property {string} etag of the record that the lines bring back: no other is deleted
  * @property {string[]} older lines of a backup that bring back what was deleted before
  * @property {string[]} lines those that bring back the entry as it is, none before they are read
  * @property {number} reads names the newest read of them; 0 once they are there
+ * @property {boolean} reading whether that is under way
  * @property {number} at Unix milliseconds
  * @property {string} why it failed
  */
@@ -32,6 +34,8 @@ export class Decisions {
   #all = new Map();
   /** Those that the edge is asked for, decided otherwise since or not. @type {Map<string, Decision>} */
   #asked = new Map();
+  /** How much else the edge is asked about entries, which is to be done before they are deleted. @type {Map<string, number>} */
+  #others = new Map();
   /** @type {Set<Promise<void>>} */
   #answers = new Set();
   #reads = 0;
@@ -41,11 +45,11 @@ export class Decisions {
 
   /**
    * @param {string} place where they are kept
-   * @param {{lines(records: any[]): Promise<string>, left(records: any[]): Promise<any[]>, remove(objects: any[], wanted: () => boolean): Promise<any>,
+   * @param {{lines(records: any[]): Promise<string>, left(records: any[]): Promise<any[]>, remove(records: any[], wanted: () => boolean): Promise<any[]>,
    *   restore(lines: string): Promise<any>, removed(objects: any[]): void, reread(): Promise<any>, why(error: any): Promise<string>,
    *   listed(record: any): any, lacks(record: any): boolean, changed(): void}} does
-   * "lines" answers '' where they could not be read, "left" which records are still as they were; "why" puts an error into words; "listed" is a
-   * record as the list has it now, and "lacks" whether that shows it to be gone
+   * "lines" answers '' where they could not be read, "left" which records are still as they were, and "remove" which are others by now, and stay;
+   * "why" puts an error into words; "listed" is a record as the list has it now, and "lacks" whether that shows it to be gone
    */
   constructor(place, does) {
     this.#place = place;
@@ -56,37 +60,35 @@ export class Decisions {
   resume(left) {
     this.#away = false;
     this.#all.clear();
-    /** @type {any[]} */
-    const all = JSON.parse(kept.getItem(this.#place) ?? '[]');
-    for (const { want, held, record, lines, at } of all) {
+    for (const { want, held, record, lines, at } of recall(this.#place, /** @type {any[]} */ ([]))) {
       if (!(Math.abs(Date.now() - at) < life) || (want === 'gone' && !left)) continue;
       const is = held ? 'held' : 'due';
       const known = held || lines.length > 0; // enough to take it back
       this.#put(record, { want, is, offered: want === 'gone' && known, tried: !held || lines.length > 0, unsure: want === 'gone' && !held, older: lines, at });
     }
-    this.#read([...this.#all.values()].filter(({ is }) => is === 'held'));
+    this.reread();
     this.#ask();
   }
 
   /** Deletes before the page goes away what could be brought back later. The rest stays until it is here again. */
   leave() {
     for (const decision of this.#all.values()) if (decision.offered || decision.is !== 'done') decision.at = Date.now();
-    if (!this.#save()) this.#saveWithoutLines();
-    for (const decision of this.#all.values()) if (decision.is === 'held' && !this.#waits(decision)) decision.is = 'due';
+    const kept = this.#save() || this.#saveWithoutLines();
+    for (const decision of this.#all.values()) if (decision.is === 'held' && !(kept && this.#waits(decision))) decision.is = 'due';
     this.#away = true;
     this.#ask();
   }
 
   /** Hides entries, and deletes them when "send" says so. @param {any[]} records */
   delete(records) {
-    if (this.offered.length === 0) this.forgetDone();
+    const first = this.offered.length === 0;
     const decisions = records.map((record) => {
       const before = this.#all.get(key(record));
       return this.#put(record, { want: 'gone', is: 'held', offered: true, tried: before?.tried ?? false, older: before ? linesOf(before) : [] });
     });
-    const read = this.#read(decisions);
+    if (first) this.forget();
+    this.#read(decisions);
     this.#changed();
-    return read;
   }
 
   /** Deletes what is held, so that it cannot be taken back any more on this page. @returns {Promise<void>} until there are answers */
@@ -117,13 +119,23 @@ export class Decisions {
     this.#ask();
   }
 
-  /** Offers no more what is done. */
-  forgetDone() {
-    for (const [name, { is }] of this.#all) if (is === 'done') this.#all.delete(name);
+  /** Offers no more what is not on the message. */
+  forget() {
+    for (const [name, decision] of this.#all) {
+      if (decision.want === 'back' || decision.offered) continue;
+      if (decision.is === 'done') this.#all.delete(name);
+      else this.#forget(decision);
+    }
     this.#save();
   }
 
-  /** Everything is gone, and only a backup brings it back. @param {(record: any) => boolean} which */
+  /** Whoever brings back a backup wants no more to be gone. */
+  restored() {
+    for (const [name, { want, is }] of this.#all) if (want === 'gone' && (is === 'done' || is === 'failed')) this.#all.delete(name);
+    this.#changed();
+  }
+
+  /** All is cleared, and only a backup brings it back. @param {(record: any) => boolean} which */
   cleared(which) {
     for (const [name, { record }] of this.#all) if (which(record)) this.#all.delete(name);
     this.#changed();
@@ -131,27 +143,45 @@ export class Decisions {
 
   /** Takes what has become of entries, before the list does. @param {{items: any[], removed: any[]}} push */
   changed({ items, removed }) {
-    const held = [];
+    const news = [];
     for (const record of items) {
       const [decision, asked] = [this.#all, this.#asked].map((of) => of.get(key(record)));
       if (asked) asked.moved = true; // after it was deleted, or before
-      if (decision?.is !== 'held') continue;
+      if (!decision || !this.#waitsForNews(decision)) continue;
+      if (decision.is === 'failed') decision.older = linesOf(decision); // that may have been deleted
       decision.record = record;
-      held.push(decision);
+      news.push(decision);
     }
-    this.#read(held);
-    this.#end(removed.map((object) => this.#all.get(key({ object }))), (decision) => decision.want === 'gone' || this.#does.listed(decision.record));
+    this.#read(news);
+    const gone = removed.map((object) => this.#all.get(key({ object })));
+    for (const decision of gone) if (decision?.is === 'held') decision.tried = true; // by another one
+    this.#end(gone, (decision) => decision.want === 'gone' || this.#does.listed(decision.record));
   }
 
-  /** Reads again what would bring back what is held, where it may have changed unnoticed. */
+  /** Reads again what would bring entries back, where they may have changed unnoticed. */
   reread() {
-    return this.#read([...this.#all.values()].filter(({ is }) => is === 'held'));
+    return this.#read([...this.#all.values()]);
+  }
+
+  /** Asks the edge for something else about an entry, which is deleted after that. @template T @param {string} name @param {() => Promise<T>} act @returns {Promise<T>} */
+  async during(name, act) {
+    const more = (/** @type {number} */ n) => this.#others.set(name, (this.#others.get(name) ?? 0) + n).get(name);
+    more(1);
+    try {
+      return await act();
+    } finally {
+      if (more(-1) === 0) this.#others.delete(name);
+      this.#read([this.#all.get(name)]); // which is another record now
+      this.#ask();
+    }
   }
 
   /** Takes what the list shows: what is held as it is now, and what is as it is wanted. */
   settle() {
-    this.changed({ items: [...this.#all.values()].map((decision) => this.#newer(decision)).filter(Boolean), removed: [] });
-    this.#end([...this.#all.values()], (decision) => {
+    const all = [...this.#all.values()];
+    this.changed({ items: all.map((decision) => this.#newer(decision)).filter(Boolean), removed: [] });
+    for (const decision of all) if (decision.is === 'held' && this.#does.lacks(decision.record)) decision.tried = true; // by another one
+    this.#end(all, (decision) => {
       const [line, ...more] = linesOf(decision);
       return decision.want === 'gone' ? this.#does.lacks(decision.record) : more.length === 0 && this.#isBack(JSON.parse(line));
     });
@@ -181,35 +211,58 @@ export class Decisions {
   /** @param {any} record @param {Partial<Decision>} as */
   #put(record, as) {
     /** @type {Decision} */
-    const decision = { record, want: 'gone', is: 'held', offered: false, tried: false, unsure: false, moved: false, older: [], lines: [], reads: 0, at: Date.now(), why: '', ...as };
+    const decision = { record, want: 'gone', is: 'held', offered: false, tried: false, unsure: false, moved: false, etag: record.etag, older: [], lines: [], reads: 0, reading: false, at: Date.now(), why: '', ...as };
     this.#all.delete(key(record)); // the newest comes last
     this.#all.set(key(record), decision);
     return decision;
   }
 
-  /** Reads what would bring entries back as they are. @param {Decision[]} decisions */
+  /** Whether an entry may still change before it is deleted. @param {Decision} decision */
+  #waitsForNews({ want, is, unsure }) {
+    return want === 'gone' && !unsure && (is === 'held' || is === 'due' || is === 'failed');
+  }
+
+  /** Reads what would bring entries back as they are, before they are deleted. @param {(Decision | undefined)[]} decisions */
   async #read(decisions) {
-    if (decisions.length === 0) return;
+    const due = decisions.flatMap((decision) => (decision && this.#waitsForNews(decision) ? [decision] : []));
+    if (due.length > 0) await this.#answer(this.#readLines(due));
+  }
+
+  /** @param {Decision[]} decisions */
+  async #readLines(decisions) {
     const mine = ++this.#reads;
-    for (const decision of decisions) decision.reads = mine;
+    for (const decision of decisions) Object.assign(decision, { reads: mine, reading: true });
     const lines = (await this.#does.lines(decisions.map(({ record }) => record))).split('\n').filter(Boolean);
     for (const decision of decisions) {
+      if (decision.reads !== mine) continue;
       const own = lines.filter((line) => key(JSON.parse(line)) === key(decision.record));
-      if (decision.reads === mine && own.length > 0) Object.assign(decision, { lines: own, reads: 0 });
+      const { event_time, etag } = own.length > 0 ? JSON.parse(own[own.length - 1]) : decision.record;
+      Object.assign(decision, { etag, record: { ...decision.record, event_time, etag }, reading: false });
+      if (own.length > 0) Object.assign(decision, { lines: own, reads: 0 });
     }
-    this.#save();
+    this.#ask();
   }
 
   /** Asks the edge for what is due, but for entries of which an answer is still to come. */
   #ask() {
-    const due = [...this.#all.values()].filter(({ record, is }) => is === 'due' && !this.#asked.has(key(record)));
+    const due = [...this.#all.values()].filter(({ record, is, reading }) => is === 'due' && !reading && !this.#busy(record));
     for (const want of /** @type {const} */ (['gone', 'back'])) {
       const decisions = due.filter((decision) => decision.want === want);
       if (decisions.length === 0) continue;
-      const answer = this.#do(want, decisions).finally(() => this.#answers.delete(answer));
-      this.#answers.add(answer);
+      this.#answer(this.#do(want, decisions));
     }
     this.#changed();
+  }
+
+  /** Whether an answer about an entry is still to come. @param {any} record */
+  #busy(record) {
+    return this.#asked.has(key(record)) || this.#others.has(key(record));
+  }
+
+  /** @param {Promise<void>} promise of an answer */
+  async #answer(promise) {
+    this.#answers.add(promise);
+    await promise.finally(() => this.#answers.delete(promise));
   }
 
   async #answered() {
@@ -230,6 +283,7 @@ export class Decisions {
       why = await this.#does.why(e);
     }
     const stand = decisions.filter((decision) => this.#stands(decision));
+    if (want === 'back') this.#read(decisions.map(({ record }) => this.#all.get(key(record)))); // which is another record now
     for (const decision of decisions) this.#asked.delete(key(decision.record));
     for (const decision of stand) {
       if (!why) this.#over(decision);
@@ -249,15 +303,15 @@ export class Decisions {
     if (there.length === 0) return;
     for (const decision of there) decision.unsure = false;
     this.#changed();
-    await this.#does.remove(there.map(({ record }) => record.object), () => there.every((decision) => this.#stands(decision)));
-    for (const decision of there) decision.moved ||= this.#newer(decision) !== undefined;
+    const others = new Set((await this.#does.remove(there.map(({ record: { object }, etag }) => ({ object, etag })), () => there.every((decision) => this.#stands(decision)))).map(key));
+    for (const decision of there) decision.moved ||= others.has(key(decision.record)) || this.#newer(decision) !== undefined;
     this.#does.removed(there.filter(({ moved }) => !moved).map(({ record }) => record.object)); // the rest was played since, if not before
   }
 
-  /** The record of an entry where the list has another one than was decided about. @param {Decision} decision */
+  /** The record of an entry where the list has a newer one than was decided about. @param {Decision} decision */
   #newer({ record }) {
     const now = this.#does.listed(record);
-    return now && now.event_time !== record.event_time ? now : undefined;
+    return now && Date.parse(now.event_time) > Date.parse(record.event_time) ? now : undefined;
   }
 
   /** Whether a record is listed as it was. @param {any} record */
@@ -293,27 +347,36 @@ export class Decisions {
   #save() {
     if (this.#away) return true;
     const all = [...this.#all.values()].map((decision) => {
-      const { want, record: { object, meta, event_time }, reads, at } = decision;
+      const { want, record: { object, meta, event_time }, etag, reads, at } = decision;
       const held = this.#waits(decision);
-      return { want, held, record: { object, meta, event_time }, lines: held || reads === 0 ? linesOf(decision) : [], at }; // all that is offered, or nothing
+      return { want, held, record: { object, meta, event_time, etag }, lines: held || reads === 0 ? linesOf(decision) : [], at }; // all that is offered, or nothing
     });
     if (all.length > 0) return keep(this.#place, all);
     kept.removeItem(this.#place);
     return true;
   }
 
-  /** Whether nothing can be asked for before the page goes away: what would bring the entry back is not known, or an answer about it is still to come. @param {Decision} decision */
+  /**
+   * Whether the next page is to delete an entry, if this one goes away now: what would bring it back is not known, or an answer about it is
+   * still to come.
+   * @param {Decision} decision
+   */
   #waits({ record, want, is, unsure, reads }) {
-    return want === 'gone' && !unsure && (is === 'held' || is === 'due') && (reads !== 0 || this.#asked.has(key(record)));
+    return want === 'gone' && !unsure && (is === 'held' || is === 'due') && (reads !== 0 || this.#busy(record));
   }
 
-  /** Where there is no room, what is held stays so, and is all that is kept of what is to be gone. */
+  /** Keeps, where there is no room, only what is to be gone and to be back, and returns whether there was room for that. */
   #saveWithoutLines() {
     for (const [name, decision] of this.#all) {
-      if (decision.is === 'held') Object.assign(decision, { older: [], lines: [], reads: ++this.#reads });
-      else if (decision.want === 'gone') this.#all.delete(name);
+      if (decision.is === 'done') this.#all.delete(name);
+      else if (decision.want === 'gone') this.#forget(decision);
     }
-    this.#save();
+    return this.#save();
+  }
+
+  /** Forgets what would bring an entry back. @param {Decision} decision */
+  #forget(decision) {
+    Object.assign(decision, { older: [], lines: [], reads: ++this.#reads, reading: false });
   }
 }
 

@@ -159,7 +159,7 @@ const place = `playhead.undo.${user(token)}`;
 const decisions = new Decisions(place, {
   lines: (records) => api.lines(records),
   left: (records) => api.left(records),
-  remove: (objects, wanted) => decide(() => api.remove(objects, wanted)).finally(() => void goOn()),
+  remove: (records, wanted) => decide(() => api.remove(records, wanted)).finally(() => void goOn()),
   removed: (objects) => {
     const gone = new Set(objects.map((object) => key({ object })));
     unfinished = unfinished.filter((record) => !gone.has(key(record)));
@@ -178,6 +178,7 @@ const decisions = new Decisions(place, {
   changed: () => {
     problems.set(t('The entries could not be deleted, or not all of them'), decisions.why('gone'), () => decisions.again());
     problems.set(t('The entry could not be brought back'), decisions.why('back'), () => decisions.again());
+    undo.changed();
     render();
   },
 });
@@ -220,12 +221,12 @@ async function mark(record, as) {
   if (!there()) return;
   const done = (/** @type {any} */ now) => now.event_time !== record.event_time && !now.device && (as === 'watched' ? now.completed : !now.resume_ms);
   const about = new Map([[name, { over: () => loaded.lacks(record) || (called(name) && done(called(name))) }]]);
-  const ok = await problems.attempt(t('The entry could not be marked'), () => mark(record, as), async () => {
+  const ok = await problems.attempt(t('The entry could not be marked'), () => mark(record, as), () => decisions.during(name, async () => {
     const { results: [{ status, record: marked }] } = await api.mark([record.object], as, there);
     if (marked && there()) loaded.change({ items: [marked], removed: [] });
     if (status === 'paused') throw new Problem(409, t('recording is paused'));
     if (status === 'unavailable') throw new Problem(503, t('the history is unavailable at the moment'));
-  }, about);
+  }), about);
   settle();
   if (ok) await goOn();
 }
@@ -243,14 +244,15 @@ async function waysBack(record) {
 async function clear(type) {
   const cleared = (/** @type {any} */ record) => !type || record.object.type === type;
   await undo.send();
+  decisions.cleared(cleared);
+  undo.forget(cleared);
   const before = loaded.sorted().filter(cleared);
   const about = new Map([[`type ${type}`, { over: () => before.every((record) => loaded.lacks(record)) }]]);
   const uncleared = t('The history could not be cleared');
   const ok = await problems.attempt(uncleared, () => askClear(type), () => api.delete('/v1/history', { type }), about);
   if (!ok) return;
   if (!type) problems.forget((_, __, what) => what === uncleared);
-  decisions.cleared(cleared);
-  undo.forget();
+  decisions.cleared(cleared); // what was decided meanwhile
   loaded.change({ items: [], removed: loaded.sorted().filter(cleared).map(({ object }) => object) });
   settle();
   loaded.clear();
@@ -310,7 +312,10 @@ const askClear = clearing(loaded, clear);
 const settings = recording(api, problems);
 backups(api, {
   before: () => undo.send(),
-  after: () => Promise.all([reader.refresh(), goOn()]),
+  after: (all) => {
+    if (all) decisions.restored();
+    return Promise.all([reader.refresh(), goOn()]);
+  },
 });
 more.onclick = () => reader.older();
 

@@ -47,6 +47,16 @@ export function keep(name, value) {
   }
 }
 
+/** What the window keeps, and what else there is where it keeps nothing, or what cannot be read. @template T @param {string} name @param {T} other @returns {T} */
+export function recall(name, other) {
+  try {
+    const value = JSON.parse(kept.getItem(name) ?? 'null');
+    return value && Array.isArray(value) === Array.isArray(other) ? value : other;
+  } catch {
+    return other;
+  }
+}
+
 function keeps() {
   try {
     sessionStorage.setItem('playhead.kept', ' '.repeat(4096));

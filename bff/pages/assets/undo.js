@@ -1,7 +1,7 @@
 // @ts-check
 import { find, write } from './dom.js';
 import { title } from './format.js';
-import { keep, kept } from './kept.js';
+import { keep, kept, recall } from './kept.js';
 import { counted, t } from './language.js';
 import { key } from './outbox.js';
 
@@ -46,9 +46,9 @@ export class Undo {
       });
     }
     addEventListener('pagehide', () => {
+      keep(`${this.#place}.left`, true);
       this.#decisions.leave();
       this.#end();
-      kept.setItem(`${this.#place}.left`, 'yes');
     });
     addEventListener('input', () => (this.#typed = true));
     addEventListener('keydown', (e) => {
@@ -69,7 +69,7 @@ export class Undo {
     const left = kept.getItem(`${this.#place}.left`) !== null;
     kept.removeItem(`${this.#place}.left`);
     this.#decisions.resume(left);
-    const { record, at } = JSON.parse(kept.getItem(`${this.#place}.dismissed`) ?? '{}');
+    const { record, at } = recall(`${this.#place}.dismissed`, { record: undefined, at: NaN });
     if (left && Math.abs(Date.now() - at) < life) this.#dismissed = record;
     else kept.removeItem(`${this.#place}.dismissed`);
     this.#first = this.#decisions.offered.map(key)[0] ?? '';
@@ -79,7 +79,7 @@ export class Undo {
   /** Tells of what was dismissed, and lets it be offered again, unless something was deleted since. @param {any} record */
   dismissed(record) {
     if (this.#decisions.offered.length > 0) return;
-    this.#decisions.forgetDone();
+    this.#decisions.forget();
     this.#dismissed = record;
     keep(`${this.#place}.dismissed`, { record, at: Date.now() });
     this.#tell();
@@ -93,8 +93,15 @@ export class Undo {
     this.#tell();
   }
 
-  /** Lets nothing that was dismissed be taken back any more. */
-  forget() {
+  /** Ends the message where nothing of it is left to be taken back. */
+  changed() {
+    if (this.#toast.classList.contains('shown') && !this.#offers()) this.#end();
+  }
+
+  /** Lets what was dismissed be taken back no more. @param {(record: any) => boolean} [which] */
+  forget(which = () => true) {
+    const { record } = recall(`${this.#place}.dismissed`, { record: this.#dismissed });
+    if (!record || !which(record)) return;
     this.#dismissed = undefined;
     kept.removeItem(`${this.#place}.dismissed`);
   }

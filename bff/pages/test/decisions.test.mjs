@@ -6,7 +6,7 @@ import { dice } from './world.mjs';
 
 globalThis.document = { documentElement: { translate: false } };
 const { Decisions } = await import('../assets/decisions.js');
-const { kept } = await import('../assets/kept.js');
+const { kept, recall } = await import('../assets/kept.js');
 const { LoadedHistory } = await import('../assets/loaded.js');
 const { Reader } = await import('../assets/reader.js');
 const { key } = await import('../assets/outbox.js');
@@ -25,6 +25,13 @@ class Edge {
   play(id, n) {
     const plays = this.entries.get(id)?.plays ?? [];
     this.#write({ id, plays: [...plays, n] });
+  }
+
+  /** Removes what is as it is known. Without that, whatever is there. @param {{object: any, etag: string}[]} records @returns {any[]} those that stay */
+  removeKnown(records, guarded) {
+    const others = records.filter(({ object, etag }) => guarded && this.entries.has(object.id) && this.entries.get(object.id).etag !== etag);
+    this.remove(records.filter((record) => !others.includes(record)).map(({ object }) => object.id));
+    return others;
   }
 
   remove(ids) {
@@ -47,7 +54,8 @@ class Edge {
   }
 
   #write({ id, plays, played_at }) {
-    const entry = { object: { id, type: 1 }, event_time: new Date(1e12 + ++this.#time).toISOString(), plays, ...(played_at && { played_at }) };
+    const event_time = new Date(1e12 + ++this.#time).toISOString();
+    const entry = { object: { id, type: 1 }, event_time, etag: event_time, plays, ...(played_at && { played_at }) };
     this.entries.set(id, entry);
     this.#tell({ items: [structuredClone(entry)], removed: [] });
   }
@@ -63,7 +71,7 @@ class Page {
   pushes = []; // that are under way to it; undefined while it is deaf
   loaded = new LoadedHistory();
 
-  constructor(edge) {
+  constructor(edge, guarded) {
     this.edge = edge;
     edge.pages.add(this);
     const problems = { has: () => false, attempt: async (_what, _again, act) => act().then(() => { this.unread = false; }, () => { this.unread = true; }) };
@@ -72,7 +80,7 @@ class Page {
     this.decisions = new Decisions(place, {
       lines: (records) => this.ask('lines', () => this.lines(records)).catch(() => ''),
       left: (records) => this.ask('left', () => records.filter((record) => edge.entries.get(record.object.id)?.event_time === record.event_time)),
-      remove: (objects) => this.ask(`remove ${objects.map(({ id }) => id)}`, () => edge.remove(objects.map(({ id }) => id))),
+      remove: (records) => this.ask(`remove ${records.map(({ object }) => object.id)}`, () => edge.removeKnown(records, guarded)),
       removed: (objects) => {
         this.loaded.change({ items: [], removed: objects });
         if (this.reader.busy) this.reader.refresh();
@@ -146,6 +154,7 @@ class Round {
   constructor(seed) {
     this.dice = dice(seed);
     this.calm = this.one(0.3); // nothing is lost
+    this.guarded = this.one(0.7); // few are deleted, and only as they are known
   }
 
   one(chance) { return this.dice() < chance; }
@@ -164,7 +173,7 @@ class Round {
   }
 
   async open(left) {
-    this.page = new Page(this.edge);
+    this.page = new Page(this.edge, this.guarded);
     this.page.decisions.resume(left);
     this.page.reader.refresh();
     await turn();
@@ -177,7 +186,10 @@ class Round {
     const deleting = this.page && (this.page.decisions.hides(`1/${id}`) || this.page.decisions.why('gone') || this.page.requests.some(({ what, act }) => act && what.startsWith('remove') && what.includes(id, 6)));
     const there = this.edge.entries.has(id);
     this.edge.play(id, ++this.plays);
-    if (deleting || (wanted?.gone && there)) this.wanted.set(id, { free: true }); // it may be deleted with the rest, or not
+    if (this.guarded && wanted?.gone && wanted.plays && there) { // it stays, unless the page was told of it
+      wanted.stale = true;
+      wanted.plays.push(this.plays);
+    } else if (deleting || (wanted?.gone && there)) this.wanted.set(id, { free: true }); // it may be deleted with the rest, or not
     else if (wanted?.plays && !wanted.gone) wanted.plays.push(this.plays);
     else if (!wanted?.free) this.wanted.set(id, { plays: [this.plays], older: wanted?.plays });
   }
@@ -222,6 +234,7 @@ class Round {
     const shown = this.page.visible().filter(() => this.one(0.5));
     if (shown.length === 0) return;
     this.say(`delete ${shown.map(key)}`);
+    if (this.page.decisions.offered.length === 0) for (const wanted of this.wanted.values()) wanted.final = true; // what was deleted before
     for (const { object: { id }, event_time } of shown) {
       const stale = this.edge.entries.get(id)?.event_time !== event_time;
       const plays = this.edge.entries.get(id)?.plays; // none of what is gone already, which the page does not know yet
@@ -237,8 +250,8 @@ class Round {
     if (offered.length === 0) return;
     this.say(`undo ${offered.map(key)}`);
     for (const { object: { id } } of offered) {
-      const { plays, free } = this.wanted.get(id);
-      this.wanted.set(id, free || !plays ? { free: true } : { plays });
+      const { plays, free, final } = this.wanted.get(id);
+      this.wanted.set(id, free || final || !plays || ((this.page.pushes?.length !== 0 || this.page.reader.busy || this.page.unread) && !this.edge.entries.has(id)) ? { free: true } : { plays });
     }
     this.page.decisions.takeBack();
   }
@@ -251,8 +264,10 @@ class Round {
       this.play(id);
     } else if (this.edge.entries.has(id)) {
       this.say(`${id} is deleted elsewhere`);
+      const before = this.wanted.get(id);
+      const known = recall(place, []).some(({ want, record, lines }) => want === 'gone' && record.object.id === id && lines.length > 0 && record.etag === this.edge.entries.get(id).etag);
       this.edge.remove([id]);
-      this.wanted.set(id, { free: true });
+      if (!before?.gone || !known || before.stale) this.wanted.set(id, { free: true }); // else an undo brings it back
     }
   }
 

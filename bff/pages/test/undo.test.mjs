@@ -31,7 +31,7 @@ const turns = async () => { for (let i = 0; i < 5; i++) await new Promise(setImm
 function page(told, does = {}) {
   const decisions = new Decisions(place, {
     lines: async (records) => records.map(lineOf).join('\n'), left: async (records) => records,
-    remove: async (objects) => told.push(`remove ${ids(objects)}`), restore: async (lines) => told.push(`restore ${ids(lines.split('\n').map((line) => JSON.parse(line)))}`),
+    remove: async (records) => { told.push(`remove ${ids(records)}`); return []; }, restore: async (lines) => told.push(`restore ${ids(lines.split('\n').map((line) => JSON.parse(line)))}`),
     removed() {}, reread() {}, why: async (e) => e.message, listed() {}, lacks: () => false, changed() {}, ...does,
   });
   const undo = new Undo(place, decisions, { offer: (objects) => told.push(`offer ${ids(objects)}`), focus() {} });
@@ -96,7 +96,7 @@ test('what the edge did not take while the page went away is deleted when the pa
   undo.delete(entries('a', 'b'));
   await turns();
   let done;
-  const again = next(told, { remove: (objects) => new Promise((resolve) => { done = () => resolve(told.push(`remove ${ids(objects)}`)); }) });
+  const again = next(told, { remove: (records) => new Promise((resolve) => { done = () => resolve(told.push(`remove ${ids(records)}`) && []); }) });
   await turns();
   const undone = again.undo.undo();
   await turns();
@@ -111,6 +111,7 @@ test('what was played since a page asked for it to be deleted is not deleted by 
   const { undo } = page([], { lines: async () => '', remove: () => new Promise(() => {}) });
   undo.delete(entries('a', 'b'));
   undo.send();
+  await turns();
   const { decisions } = next(told, { left: async (records) => records.filter(({ object }) => object.id === 'b') });
   await turns();
   assert.deepEqual(told, ['remove b']);
@@ -216,7 +217,7 @@ test('an entry that failed to be deleted is shown, and tried again until it is g
   ]) {
     const told = [];
     let works = false;
-    const made = page(told, { remove: async (objects) => (works ? told.push(`remove ${ids(objects)}`) : refused()) });
+    const made = page(told, { remove: async (records) => (works ? told.push(`remove ${ids(records)}`) && [] : refused()) });
     made.undo.delete([entry('a')]);
     await made.undo.send();
     assert.deepEqual([made.decisions.why('gone'), made.hidden('a')], ['refused', '']);
@@ -234,10 +235,10 @@ test('an entry that was taken back as it was deleted does not fail those with it
   let tries = 0;
   const made = next(told, {
     left: async (records) => records,
-    remove: async (objects, wanted) => {
-      if (++tries > 1) return told.push(`remove ${ids(objects)}`);
+    remove: async (records, wanted) => {
+      if (++tries > 1) return told.push(`remove ${ids(records)}`) && [];
       await turns(); // it is to be asked for later
-      assert.equal(wanted(), false);
+      told.push(`wanted ${wanted()}`);
       throw new Error('not wanted');
     },
   });
@@ -246,7 +247,7 @@ test('an entry that was taken back as it was deleted does not fail those with it
   made.undo.delete([entry('b')]);
   await made.undo.undo();
   await turns();
-  assert.deepEqual([told, made.decisions.why('gone')], [['remove a', 'restore b'], '']);
+  assert.deepEqual([told, made.decisions.why('gone')], [['wanted false', 'remove a', 'restore b'], '']);
 });
 
 test('without room for what brings entries back, they stay until the page is there again', async () => {
@@ -287,11 +288,12 @@ test('what was played while it was deleted stays listed, and is read again', asy
     let listed = entry('a', 1);
     const told = [];
     const { undo, decisions } = page(told, {
-      remove: () => new Promise((resolve) => { answer = resolve; }), removed: (objects) => told.push(`removed ${ids(objects)}`), reread: () => told.push('reread'),
+      remove: () => new Promise((resolve) => { answer = () => resolve([]); }), removed: (objects) => told.push(`removed ${ids(objects)}`), reread: () => told.push('reread'),
       listed: ({ object }) => (object.id === 'a' ? listed : undefined),
     });
     undo.delete([entry('a', 1), entry('b', 1)]);
     const sent = undo.send();
+    await turns();
     if (how === 'push') decisions.changed({ items: [entry('a', 2)], removed: [] });
     else listed = entry('a', 2);
     answer();
@@ -397,6 +399,188 @@ test('what a page asked to be deleted is shown until the next page knows that it
   left();
   await turns();
   assert.equal(hidden('a'), 'a');
+});
+
+test('what is gone, though nobody said so, and is deleted again from a list that is behind, can be taken back', async () => {
+  const told = [];
+  let lost = true;
+  const { undo } = page(told, {
+    lines: async (records) => (lost ? records.map(lineOf).join('\n') : ''), listed: () => entry('a'),
+    remove: async () => {
+      if (!lost) return [];
+      lost = false;
+      throw new Error('lost');
+    },
+  });
+  undo.delete([entry('a')]);
+  await undo.send();
+  undo.delete([entry('a')]);
+  await turns();
+  await undo.undo();
+  assert.deepEqual(told, ['restore a']);
+});
+
+test('what was taken back without an answer and deleted again is brought back as a whole after two reloads', async () => {
+  const told = [];
+  page(told).undo.delete([entry('a', 1)]);
+  await turns();
+  const { undo } = next(told, { left: async () => [], restore: () => new Promise(() => {}) });
+  await turns();
+  undo.undo();
+  undo.delete([entry('a', 2)]);
+  await turns();
+  const last = next(told, { left: async () => [], restore: async (lines) => told.push(...new Set(lines.split('\n').map((line) => JSON.parse(line).event_time))) });
+  await turns();
+  await last.undo.undo();
+  assert.deepEqual(told, ['remove a', 1, 2]);
+});
+
+test('what another page deletes while it waits to be deleted here can be taken back', async () => {
+  for (const how of ['push', 'list']) {
+    const told = [];
+    let gone = false;
+    const { undo, decisions } = page(told, { lacks: () => gone });
+    undo.delete([entry('a')]);
+    await turns();
+    if (how === 'push') decisions.changed({ items: [], removed: [{ type: 1, id: 'a' }] });
+    else gone = true;
+    decisions.settle();
+    await undo.undo();
+    assert.deepEqual(told, ['restore a']);
+  }
+});
+
+test('what was played between a delete that failed and the next is brought back', async () => {
+  const told = [];
+  let works = false;
+  const { undo, decisions } = page(told, { remove: async () => (works ? [] : refused()) });
+  undo.delete([entry('a', 1)]);
+  await undo.send();
+  decisions.changed({ items: [entry('a', 2)], removed: [] });
+  works = true;
+  decisions.again();
+  await turns();
+  const last = next(told, { left: async () => [], restore: async (lines) => told.push(lines) });
+  await last.undo.undo();
+  assert.deepEqual(told, [[1, 2].map((at) => lineOf(entry('a', at))).join('\n')]);
+});
+
+test('only what brings it back is deleted: another record stays', async () => {
+  const asked = [];
+  const { undo, decisions } = page([], {
+    lines: async (records) => records.map((record) => lineOf({ ...record, etag: `line ${record.etag}` })).join('\n'),
+    remove: async (records) => { asked.push(...records.map(({ etag }) => etag)); return records; },
+    removed: (objects) => asked.push(`removed ${ids(objects)}`),
+  });
+  undo.delete([{ ...entry('a'), etag: 'one' }]);
+  await turns();
+  const sent = undo.send();
+  decisions.changed({ items: [{ ...entry('a'), etag: 'two' }], removed: [] }); // too late
+  await sent;
+  assert.deepEqual(asked, ['line one', 'removed ']);
+});
+
+test('what is to be done with an entry before it is deleted is done, and then it is another record', async () => {
+  const told = [];
+  let etag = 'one';
+  const { undo, decisions } = page(told, {
+    lines: async (records) => records.map((record) => lineOf({ ...record, etag })).join('\n'),
+    remove: async (records) => { told.push(`remove ${records[0].etag}`); return []; },
+  });
+  let marked;
+  const mark = decisions.during('1/a', () => new Promise((resolve) => { marked = resolve; }));
+  undo.delete([entry('a')]);
+  const sent = undo.send();
+  await turns();
+  assert.deepEqual(told, []);
+  etag = 'two';
+  marked('marked');
+  assert.equal(await mark, 'marked');
+  await sent;
+  await turns();
+  assert.deepEqual(told, ['remove two']);
+});
+
+test('after a reload what is deleted then is offered with what was, and a clear of one type forgets nothing of the others', async () => {
+  const told = [];
+  page(told).undo.delete(entries('a', 'c'));
+  await turns();
+  const { undo, decisions } = next(told, { left: async () => [], restore: refused });
+  await turns();
+  undo.delete([entry('b')]);
+  assert.equal(ids(decisions.offered), 'a,c,b');
+  await undo.undo();
+  decisions.cleared(({ object }) => object.id === 'a');
+  assert.equal(decisions.why('back'), 'refused');
+  decisions.changed({ items: [], removed: [{ type: 1, id: 'c' }] }); // of the delete before
+  assert.equal(decisions.why('back'), 'refused');
+});
+
+test('what was final is not offered with what is deleted, or dismissed, after it', async () => {
+  for (const dismisses of [false, true]) {
+    const told = [];
+    let answer;
+    const { undo } = page(told, { remove: () => new Promise((resolve) => { answer = () => resolve([]); }) });
+    undo.delete([entry('a')]);
+    await turns();
+    const sent = undo.send();
+    if (dismisses) undo.dismissed(entry('b'));
+    else undo.delete([entry('b')]);
+    await turns();
+    answer();
+    await sent;
+    const last = next(told, { left: async () => [] });
+    await last.undo.undo();
+    assert.deepEqual(told, [dismisses ? 'offer b' : 'restore b']);
+  }
+});
+
+test('a window that a page has opened after a reload offers nothing of what that has dismissed or deleted', async () => {
+  const told = [];
+  page(told).undo.resume();
+  const { undo } = next(told);
+  undo.dismissed(entry('b'));
+  const opened = page(told);
+  opened.undo.resume();
+  await opened.undo.undo();
+  undo.delete([entry('a')]);
+  await turns();
+  page(told).undo.resume();
+  await turns();
+  assert.deepEqual(told, []);
+});
+
+test('what was dismissed is offered again for a minute', async () => {
+  const { now } = Date;
+  for (const [later, want] of [[50_000, ['offer a']], [70_000, []]]) {
+    const told = [];
+    page(told).undo.dismissed(entry('a'));
+    Date.now = () => now() + later;
+    const { undo } = next(told);
+    Date.now = now;
+    await undo.undo();
+    assert.deepEqual(told, want);
+  }
+});
+
+test('who brings back a backup wants no more to be gone', async () => {
+  const told = [];
+  const { undo, decisions } = page(told, { remove: refused });
+  undo.delete([entry('a')]);
+  await undo.send();
+  decisions.restored();
+  assert.equal(decisions.why('gone'), '');
+  next(told);
+  await turns();
+  assert.deepEqual(told, []);
+});
+
+test('what is kept in another form, or damaged, is left alone', () => {
+  for (const text of ['{"lines":"a"}', '[', '7']) {
+    for (const name of ['', '.dismissed']) kept.setItem(place + name, text);
+    const { decisions } = next([]);
+    assert.deepEqual(decisions.offered, []);
+  }
 });
 
 test('the time to think again does not pass while something is on the message, whatever is deleted meanwhile', async () => {
