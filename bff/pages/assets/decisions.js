@@ -272,7 +272,7 @@ export class Decisions {
   /** @param {'gone' | 'back'} want @param {Decision[]} decisions */
   async #do(want, decisions) {
     for (const decision of decisions) {
-      Object.assign(decision, { is: 'asked', moved: false, tried: true });
+      Object.assign(decision, { is: 'asked', moved: false });
       this.#asked.set(key(decision.record), decision);
     }
     if (want === 'back') this.#does.removed(decisions.map(({ record }) => record.object)); // where it is listed from now on, it is there
@@ -301,10 +301,16 @@ export class Decisions {
     const left = new Set(unsure.length > 0 ? (await this.#does.left(unsure.flatMap(recordsOf))).map(key) : []);
     const there = decisions.filter((decision) => this.#stands(decision) && (!decision.unsure || left.has(key(decision.record))));
     if (there.length === 0) return;
-    for (const decision of there) decision.unsure = false;
+    const first = there.filter(({ tried }) => !tried);
+    for (const decision of there) Object.assign(decision, { unsure: false, tried: true });
     this.#changed();
-    const others = new Set((await this.#does.remove(there.map(({ record: { object }, etag }) => ({ object, etag })), () => there.every((decision) => this.#stands(decision)))).map(key));
-    for (const decision of there) decision.moved ||= others.has(key(decision.record)) || this.#newer(decision) !== undefined;
+    const known = there.map(({ record: { object }, etag }) => ({ object, etag }));
+    const others = new Set((await this.#does.remove(known, () => there.every((decision) => this.#stands(decision)))).map(key));
+    for (const decision of there) {
+      const stays = others.has(key(decision.record)); // it was played since
+      if (stays && first.includes(decision)) Object.assign(decision, { lines: [], tried: false });
+      decision.moved ||= stays || this.#newer(decision) !== undefined;
+    }
     this.#does.removed(there.filter(({ moved }) => !moved).map(({ record }) => record.object)); // the rest was played since, if not before
   }
 

@@ -478,6 +478,7 @@ test('only what brings it back is deleted: another record stays', async () => {
   decisions.changed({ items: [{ ...entry('a'), etag: 'two' }], removed: [] }); // too late
   await sent;
   assert.deepEqual(asked, ['line one', 'removed ']);
+  assert.equal(ids(next([]).decisions.offered), '', 'it was not deleted');
 });
 
 test('what is to be done with an entry before it is deleted is done, and then it is another record', async () => {
