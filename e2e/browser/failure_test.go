@@ -116,7 +116,7 @@ func TestDeletedAndPlayedInACut(t *testing.T) {
 	v := w.open(w.signedIn("/"))
 	v.live()
 	v.deletes(1, "Low Tide")
-	v.do(chromedp.Evaluate[chromedp.Void]("document.querySelector('#toast').dispatchEvent(new Event('pointerenter'))")) // the clock stops
+	v.stopsTheClock()
 	v.deaf()
 	w.report(entry{id: "100", title: "Low Tide", position: 9 * time.Minute})
 	v.hears()

@@ -232,7 +232,11 @@ func TestUndoComingBack(t *testing.T) {
 	v.do(chromedp.Evaluate[chromedp.Void]("history.back()"))
 	v.says("#toast", "Deleted “Winter Roads”")
 	v.do(chromedp.Evaluate[chromedp.Void]("document.querySelector('#undo').click()"))
-	v.lists("Winter Roads", "Low Tide", "On Maps", "plain.id")
+	v.until("document.querySelectorAll('#list .title').length === 4 && document.querySelector('#list').textContent.includes('Winter Roads')")
+	v.nothingToBringBack()
+	if got := len(w.ids()); got != 4 {
+		t.Errorf("%d entries are left", got)
+	}
 }
 
 // TestDeletedElsewhere says of no entry that it could not be deleted once another device has done so.
@@ -282,6 +286,12 @@ func (v *window) keeps(of string) {
 	v.until(fmt.Sprintf("JSON.parse(sessionStorage.getItem('playhead.undo.demo') ?? '[]').some(({ want, lines }) => want === 'gone' && lines.join().includes('%s'))", of))
 }
 
+// stopsTheClock has the message wait, as the pointer on it does.
+func (v *window) stopsTheClock() {
+	v.Helper()
+	v.do(chromedp.Evaluate[chromedp.Void]("document.querySelector('#toast').dispatchEvent(new Event('pointerenter'))"))
+}
+
 // nothingToBringBack waits until the page keeps nothing that is still to be brought back.
 func (v *window) nothingToBringBack() {
 	v.Helper()
@@ -315,6 +325,7 @@ func TestDeletedByTwo(t *testing.T) {
 	v := w.open(w.signedIn("/"))
 	v.live()
 	v.deletes(1, "Low Tide")
+	v.stopsTheClock()
 	w.ask(http.MethodDelete, "/v1/history/1/100", nil, new(any))
 	v.until("[...document.querySelectorAll('#cards .title')].map((a) => a.textContent).join('|') === 'On Maps|plain.id'")
 	v.click("#undo")

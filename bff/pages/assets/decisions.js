@@ -18,8 +18,9 @@ const life = 60_000; // milliseconds in which a decision is kept once the page h
  * @property {boolean} moved whether the entry was played since the edge was asked
  * @property {string} etag of the record that the lines bring back: no other is deleted
  * @property {string[]} older lines of a backup that bring back what was deleted before
- * @property {string[]} lines those that bring back the entry as it is, none before they are read
- * @property {number} reads names the newest read of them; 0 once they are there
+ * @property {string[]} lines those that bring back the entry as it is
+ * @property {boolean} complete whether they are there, and of the entry as the page knows it
+ * @property {number} reads names the newest read of them
  * @property {boolean} reading whether that is under way
  * @property {number} at Unix milliseconds
  * @property {string} why it failed
@@ -64,7 +65,7 @@ export class Decisions {
       if (!(Math.abs(Date.now() - at) < life) || (want === 'gone' && !left)) continue;
       const is = held ? 'held' : 'due';
       const known = held || lines.length > 0; // enough to take it back
-      this.#put(record, { want, is, offered: want === 'gone' && known, tried: !held || lines.length > 0, unsure: want === 'gone' && !held, older: lines, at });
+      this.#put(record, { want, is, offered: want === 'gone' && known, tried: !held || lines.length > 0, unsure: want === 'gone' && !held, older: lines, complete: lines.length > 0 && !held, at });
     }
     this.reread();
     this.#ask();
@@ -149,7 +150,7 @@ export class Decisions {
       if (asked) asked.moved = true; // after it was deleted, or before
       if (!decision || !this.#waitsForNews(decision)) continue;
       if (decision.is === 'failed') decision.older = linesOf(decision); // that may have been deleted
-      decision.record = record;
+      Object.assign(decision, { record, complete: false });
       news.push(decision);
     }
     this.#read(news);
@@ -211,7 +212,7 @@ export class Decisions {
   /** @param {any} record @param {Partial<Decision>} as */
   #put(record, as) {
     /** @type {Decision} */
-    const decision = { record, want: 'gone', is: 'held', offered: false, tried: false, unsure: false, moved: false, etag: record.etag, older: [], lines: [], reads: 0, reading: false, at: Date.now(), why: '', ...as };
+    const decision = { record, want: 'gone', is: 'held', offered: false, tried: false, unsure: false, moved: false, etag: record.etag, older: [], lines: [], complete: false, reads: 0, reading: false, at: Date.now(), why: '', ...as };
     this.#all.delete(key(record)); // the newest comes last
     this.#all.set(key(record), decision);
     return decision;
@@ -237,8 +238,9 @@ export class Decisions {
       if (decision.reads !== mine) continue;
       const own = lines.filter((line) => key(JSON.parse(line)) === key(decision.record));
       const { event_time, etag } = own.length > 0 ? JSON.parse(own[own.length - 1]) : decision.record;
-      Object.assign(decision, { etag, record: { ...decision.record, event_time, etag }, reading: false });
-      if (own.length > 0) Object.assign(decision, { lines: own, reads: 0 });
+      decision.reading = false;
+      if (own.length > 0) Object.assign(decision, { lines: own, complete: true, etag, record: { ...decision.record, event_time, etag } });
+      else if (!decision.complete) decision.etag = etag;
     }
     this.#ask();
   }
@@ -308,7 +310,7 @@ export class Decisions {
     const others = new Set((await this.#does.remove(known, () => there.every((decision) => this.#stands(decision)))).map(key));
     for (const decision of there) {
       const stays = others.has(key(decision.record)); // it was played since
-      if (stays && first.includes(decision)) Object.assign(decision, { lines: [], tried: false });
+      if (stays && first.includes(decision)) Object.assign(decision, { lines: [], complete: false, tried: false });
       decision.moved ||= stays || this.#newer(decision) !== undefined;
     }
     this.#does.removed(there.filter(({ moved }) => !moved).map(({ record }) => record.object)); // the rest was played since, if not before
@@ -353,9 +355,9 @@ export class Decisions {
   #save() {
     if (this.#away) return true;
     const all = [...this.#all.values()].map((decision) => {
-      const { want, record: { object, meta, event_time }, etag, reads, at } = decision;
+      const { want, record: { object, meta, event_time }, etag, complete, at } = decision;
       const held = this.#waits(decision);
-      return { want, held, record: { object, meta, event_time, etag }, lines: held || reads === 0 ? linesOf(decision) : [], at }; // all that is offered, or nothing
+      return { want, held, record: { object, meta, event_time, etag }, lines: held || complete || want === 'back' ? linesOf(decision) : [], at }; // all that is offered, or nothing
     });
     if (all.length > 0) return keep(this.#place, all);
     kept.removeItem(this.#place);
@@ -367,8 +369,8 @@ export class Decisions {
    * still to come.
    * @param {Decision} decision
    */
-  #waits({ record, want, is, unsure, reads }) {
-    return want === 'gone' && !unsure && (is === 'held' || is === 'due') && (reads !== 0 || this.#busy(record));
+  #waits({ record, want, is, unsure, complete }) {
+    return want === 'gone' && !unsure && (is === 'held' || is === 'due') && !(complete && !this.#busy(record));
   }
 
   /** Keeps, where there is no room, only what is to be gone and to be back, and returns whether there was room for that. */
@@ -382,7 +384,7 @@ export class Decisions {
 
   /** Forgets what would bring an entry back. @param {Decision} decision */
   #forget(decision) {
-    Object.assign(decision, { older: [], lines: [], reads: ++this.#reads, reading: false });
+    Object.assign(decision, { older: [], lines: [], complete: false, reads: ++this.#reads, reading: false });
   }
 }
 

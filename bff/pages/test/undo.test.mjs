@@ -502,6 +502,28 @@ test('what is to be done with an entry before it is deleted is done, and then it
   assert.deepEqual(told, ['remove two']);
 });
 
+test('what is deleted while it is brought back is deleted as it is then', async () => {
+  let etag = 'one';
+  let answer;
+  const told = [];
+  const does = {
+    left: async () => [], lines: async (records) => records.map((record) => lineOf({ ...record, etag })).join('\n'),
+    remove: async (records) => { told.push(`remove ${records[0].etag}`); return []; }, restore: () => new Promise((resolve) => { answer = resolve; }),
+  };
+  page([]).undo.delete([entry('a')]);
+  await turns();
+  const { undo } = next([], does);
+  await turns();
+  undo.undo();
+  undo.delete([entry('a')]);
+  const sent = undo.send();
+  await turns();
+  etag = 'two';
+  answer();
+  await sent;
+  assert.deepEqual(told, ['remove two']);
+});
+
 test('after a reload what is deleted then is offered with what was, and a clear of one type forgets nothing of the others', async () => {
   const told = [];
   page(told).undo.delete(entries('a', 'c'));
