@@ -76,14 +76,14 @@ export class Api {
    * @param {any[]} records @param {() => boolean} [wanted] whether that still is @returns {Promise<any[]>} those that stay
    */
   async remove(records, wanted) {
-    if (records.length <= few) return (await Promise.all(records.map((record) => this.#removeKnown(record, wanted)))).flat();
+    if (records.length <= few) return (await whole(records.map((record) => this.#removeKnown(record, wanted)))).flat();
     const parts = [];
     for (let i = 0, bytes = 0; i < records.length; i += most) {
       const body = { objects: records.slice(i, i + most).map(({ object }) => object) };
       bytes += JSON.stringify(body).length;
       parts.push(this.#ask('POST', '/v1/history/delete', { body, keepalive: bytes <= parting, wanted }));
     }
-    await Promise.all(parts);
+    await whole(parts);
     return [];
   }
 
@@ -183,6 +183,12 @@ export class Api {
       if (!wanted()) throw await problem(answer);
     }
   }
+}
+
+/** Waits until nothing is under way any more, and fails then if anything has. @template T @param {Promise<T>[]} parts @returns {Promise<T[]>} */
+async function whole(parts) {
+  await Promise.allSettled(parts);
+  return Promise.all(parts);
 }
 
 /** @param {string} line of an answer, which may have been cut off @returns {any} */

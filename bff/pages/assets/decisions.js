@@ -37,8 +37,10 @@ export class Decisions {
   #asked = new Map();
   /** How much else the edge is asked about entries, which is to be done before they are deleted. @type {Map<string, number>} */
   #others = new Map();
-  /** @type {Set<Promise<void>>} */
+  /** What is asked of the edge, and what is read from it. @type {Set<Promise<void>>} */
   #answers = new Set();
+  /** @type {Set<Promise<void>>} */
+  #readings = new Set();
   #reads = 0;
   #away = false; // since the page went away: what is kept is another page's
   #place;
@@ -92,11 +94,15 @@ export class Decisions {
     this.#changed();
   }
 
-  /** Deletes what is held, so that it cannot be taken back any more on this page. @returns {Promise<void>} until there are answers */
-  send() {
+  /**
+   * Deletes what is held, so that it cannot be taken back any more on this page.
+   * @param {(record: any) => boolean} [final] whether it cannot be on the next one either @returns {Promise<void>} until there are answers
+   */
+  send(final = () => false) {
     for (const decision of this.#all.values()) {
       decision.offered = false;
       if (decision.is === 'held') decision.is = 'due';
+      if (decision.is === 'due' && final(decision.record)) this.#forget(decision);
     }
     this.#ask();
     return this.#answered();
@@ -164,12 +170,18 @@ export class Decisions {
     return this.#read([...this.#all.values()]);
   }
 
-  /** Asks the edge for something else about an entry, which is deleted after that. @template T @param {string} name @param {() => Promise<T>} act @returns {Promise<T>} */
+  /**
+   * Asks the edge for something else about an entry, which is deleted after that, unless that has failed by now.
+   * @template T @param {string} name @param {() => Promise<T>} act @returns {Promise<T>}
+   */
   async during(name, act) {
     const more = (/** @type {number} */ n) => this.#others.set(name, (this.#others.get(name) ?? 0) + n).get(name);
     more(1);
+    this.#end([this.#all.get(name)], ({ want }) => want === 'gone');
     try {
-      return await act();
+      const doing = act();
+      until(doing.then(() => {}, () => {}), this.#answers);
+      return await doing;
     } finally {
       if (more(-1) === 0) this.#others.delete(name);
       this.#read([this.#all.get(name)]); // which is another record now
@@ -226,7 +238,7 @@ export class Decisions {
   /** Reads what would bring entries back as they are, before they are deleted. @param {(Decision | undefined)[]} decisions */
   async #read(decisions) {
     const due = decisions.flatMap((decision) => (decision && this.#waitsForNews(decision) ? [decision] : []));
-    if (due.length > 0) await this.#answer(this.#readLines(due));
+    if (due.length > 0) await until(this.#readLines(due), this.#readings);
   }
 
   /** @param {Decision[]} decisions */
@@ -251,7 +263,7 @@ export class Decisions {
     for (const want of /** @type {const} */ (['gone', 'back'])) {
       const decisions = due.filter((decision) => decision.want === want);
       if (decisions.length === 0) continue;
-      this.#answer(this.#do(want, decisions));
+      until(this.#do(want, decisions), this.#answers);
     }
     this.#changed();
   }
@@ -261,14 +273,14 @@ export class Decisions {
     return this.#asked.has(key(record)) || this.#others.has(key(record));
   }
 
-  /** @param {Promise<void>} promise of an answer */
-  async #answer(promise) {
-    this.#answers.add(promise);
-    await promise.finally(() => this.#answers.delete(promise));
-  }
-
+  /** Waits until nothing is due any more, and all is answered. */
   async #answered() {
-    while (this.#answers.size > 0) await Promise.all(this.#answers);
+    for (;;) {
+      const due = [...this.#all.values()].some(({ is }) => is === 'due');
+      const left = [...this.#answers, ...(due ? this.#readings : [])];
+      if (left.length === 0) return;
+      await Promise.all(left);
+    }
   }
 
   /** @param {'gone' | 'back'} want @param {Decision[]} decisions */
@@ -354,7 +366,8 @@ export class Decisions {
   /** Keeps all for the next page, and returns whether there was room. */
   #save() {
     if (this.#away) return true;
-    const all = [...this.#all.values()].map((decision) => {
+    const lasting = [...this.#all.values()].filter(({ want, is }) => want === 'back' || is !== 'failed'); // of which the user knows that it is there
+    const all = lasting.map((decision) => {
       const { want, record: { object, meta, event_time }, etag, complete, at } = decision;
       const held = this.#waits(decision);
       return { want, held, record: { object, meta, event_time, etag }, lines: held || complete || want === 'back' ? linesOf(decision) : [], at }; // all that is offered, or nothing
@@ -386,6 +399,12 @@ export class Decisions {
   #forget(decision) {
     Object.assign(decision, { older: [], lines: [], complete: false, reads: ++this.#reads, reading: false });
   }
+}
+
+/** Has a set contain a promise until it is settled. @param {Promise<void>} promise @param {Set<Promise<void>>} set */
+function until(promise, set) {
+  set.add(promise);
+  return promise.finally(() => set.delete(promise));
 }
 
 /** All lines that bring back an entry. @param {Decision} decision @returns {string[]} */

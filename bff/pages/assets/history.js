@@ -221,7 +221,11 @@ async function mark(record, as) {
   if (!there()) return;
   const done = (/** @type {any} */ now) => now.event_time !== record.event_time && !now.device && (as === 'watched' ? now.completed : !now.resume_ms);
   const about = new Map([[name, { over: () => loaded.lacks(record) || (called(name) && done(called(name))) }]]);
-  const ok = await problems.attempt(t('The entry could not be marked'), () => mark(record, as), () => decisions.during(name, async () => {
+  const again = async () => {
+    if (await api.point(record.object, record.event_time).catch(() => record)) mark(record, as);
+    else problems.forget((of) => of === name);
+  };
+  const ok = await problems.attempt(t('The entry could not be marked'), again, () => decisions.during(name, async () => {
     const { results: [{ status, record: marked }] } = await api.mark([record.object], as, there);
     if (marked && there()) loaded.change({ items: [marked], removed: [] });
     if (status === 'paused') throw new Problem(409, t('recording is paused'));
@@ -243,16 +247,19 @@ async function waysBack(record) {
 /** @param {number} type 0 for all */
 async function clear(type) {
   const cleared = (/** @type {any} */ record) => !type || record.object.type === type;
-  await undo.send();
-  decisions.cleared(cleared);
-  undo.forget(cleared);
+  await undo.send(cleared);
   const before = loaded.sorted().filter(cleared);
-  const about = new Map([[`type ${type}`, { over: () => before.every((record) => loaded.lacks(record)) }]]);
+  const forget = () => {
+    decisions.cleared(cleared);
+    undo.forget(cleared);
+    return true;
+  };
+  const about = new Map([[`type ${type}`, { over: () => before.every((record) => loaded.lacks(record)) && forget() }]]);
   const uncleared = t('The history could not be cleared');
   const ok = await problems.attempt(uncleared, () => askClear(type), () => api.delete('/v1/history', { type }), about);
   if (!ok) return;
   if (!type) problems.forget((_, __, what) => what === uncleared);
-  decisions.cleared(cleared); // what was decided meanwhile
+  forget();
   loaded.change({ items: [], removed: loaded.sorted().filter(cleared).map(({ object }) => object) });
   settle();
   loaded.clear();

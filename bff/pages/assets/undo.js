@@ -124,10 +124,10 @@ export class Undo {
     else this.#does.focus('#list', this.#first);
   }
 
-  /** Deletes for good, and ends the message. */
-  send() {
+  /** Deletes for good, and ends the message. @param {(record: any) => boolean} [final] what will not be offered again either */
+  send(final) {
     this.#end();
-    return this.#decisions.send();
+    return this.#decisions.send(final);
   }
 
   #offers() {

@@ -293,6 +293,7 @@ class Round {
 
   leave() {
     const { page } = this;
+    if (page.decisions.why('gone')) for (const [id, { gone }] of this.wanted) if (gone) this.wanted.set(id, { free: true }); // the user was told that it is there
     page.decisions.leave();
     this.#gone(page);
   }

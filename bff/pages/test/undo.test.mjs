@@ -625,6 +625,61 @@ test('the time to think again does not pass while something is on the message, w
   await undo.undo();
 });
 
+test('a delete that failed is not tried again once the user has seen the entry, and marked it or loaded the page again', async () => {
+  for (const how of ['mark', 'reload']) {
+    const told = [];
+    const { undo, decisions } = page(told, { remove: refused });
+    undo.delete([entry('a')]);
+    await undo.send();
+    if (how === 'mark') await decisions.during('1/a', async () => {});
+    else next(told);
+    decisions.again();
+    await turns();
+    assert.deepEqual([told, how === 'mark' ? decisions.why('gone') : ''], [[], '']);
+  }
+});
+
+test('who deletes for good waits for what else is asked about entries, and not for what would bring back what is final', async () => {
+  const told = [];
+  const { undo, decisions } = page(told, { lines: () => new Promise(() => {}) });
+  let marked;
+  decisions.during('1/b', () => new Promise((resolve) => { marked = resolve; }));
+  undo.delete([entry('a')]);
+  const sent = undo.send(() => true).then(() => told.push('sent'));
+  await turns();
+  assert.deepEqual(told, ['remove a']);
+  marked();
+  await sent;
+  assert.deepEqual(told, ['remove a', 'sent']);
+});
+
+test('several are deleted when the last is answered, and one that was played since stays', async () => {
+  const { fetch: before } = globalThis;
+  const { Api } = await import('../assets/api.js');
+  const asked = [];
+  let late;
+  globalThis.fetch = async (address, { method, headers }) => {
+    const { pathname } = new URL(address);
+    asked.push(`${method} ${pathname} ${headers.get('If-Match')}`);
+    if (pathname.endsWith('slow')) await new Promise((resolve) => { late = resolve; });
+    const status = { failed: 503, other: 412 }[pathname.split('/').at(-1)] ?? 200;
+    return new Response('{}', { status });
+  };
+  const records = ['slow', 'failed', 'other'].map((id) => ({ object: { type: 1, id }, etag: `e ${id}` }));
+  const api = new Api('token', 'http://edge');
+  let over = false;
+  const removed = api.remove(records.slice(0, 2)).catch((e) => e.status).finally(() => { over = true; });
+  await turns();
+  assert.equal(over, false);
+  late();
+  assert.equal(await removed, 503);
+  assert.deepEqual(await api.remove(records.slice(2)), records.slice(2));
+  assert.deepEqual(asked, ['slow', 'failed', 'other'].map((id) => `DELETE /v1/history/1/${id} "e ${id}"`));
+  assert.deepEqual(await api.remove(Array.from({ length: 9 }, (_, i) => ({ object: { type: 1, id: `${i}` } }))), []);
+  assert.equal(asked.at(-1), 'POST /v1/history/delete null');
+  globalThis.fetch = before;
+});
+
 test('a backup of some records has those that were played since as well, or nothing', async () => {
   const { fetch: before, location } = globalThis;
   const { Api } = await import('../assets/api.js');
