@@ -142,8 +142,8 @@ export class Decisions {
     this.#changed();
   }
 
-  /** All is cleared, and only a backup brings it back. @param {(record: any) => boolean} which */
-  cleared(which) {
+  /** Forgets what was decided about entries: something else was, since. @param {(record: any) => boolean} which */
+  drop(which) {
     for (const [name, { record }] of this.#all) if (which(record)) this.#all.delete(name);
     this.#changed();
   }
@@ -177,7 +177,8 @@ export class Decisions {
   async during(name, act) {
     const more = (/** @type {number} */ n) => this.#others.set(name, (this.#others.get(name) ?? 0) + n).get(name);
     more(1);
-    this.#end([this.#all.get(name)], ({ want }) => want === 'gone');
+    const { want, is } = this.#all.get(name) ?? {};
+    if (want === 'gone' && is === 'failed') this.drop((record) => key(record) === name);
     try {
       const doing = act();
       until(doing.then(() => {}, () => {}), this.#answers);

@@ -250,7 +250,7 @@ async function clear(type) {
   await undo.send(cleared);
   const before = loaded.sorted().filter(cleared);
   const forget = () => {
-    decisions.cleared(cleared);
+    decisions.drop(cleared);
     undo.forget(cleared);
     return true;
   };
