@@ -172,7 +172,7 @@ func TestConflictCounts(t *testing.T) {
 			}
 			w.eventually("it is where the user is", func() bool {
 				r := w.point("100")
-				return c.here && r.PositionMS > 50_000 && r.PositionMS < 60_000 || !c.here && r.PositionMS >= 480_000
+				return c.here && r.PositionMS > 50_000 && r.PositionMS < 120_000 || !c.here && r.PositionMS >= 480_000
 			})
 			v.until("document.querySelector('#waiting').textContent === '0'")
 			v.until("!document.querySelector('#conflict').checkVisibility()")
