@@ -16,7 +16,8 @@ const life = 60_000; // milliseconds in which a decision is kept once the page h
  * @property {boolean} tried whether the edge was asked to delete the entry, and may have
  * @property {boolean} unsure whether a page before this one asked, so that the entry is deleted only as it was then
  * @property {boolean} moved whether the entry was played since the edge was asked
- * @property {string} etag of the record that the lines bring back: no other is deleted
+ * @property {boolean} final whether nothing is to bring it back
+ * @property {string} etag of the record that the lines bring back: no other is deleted, but where it is final
  * @property {string[]} older lines of a backup that bring back what was deleted before
  * @property {string[]} lines those that bring back the entry as it is
  * @property {boolean} complete whether they are there, and of the entry as the page knows it
@@ -77,7 +78,10 @@ export class Decisions {
   leave() {
     for (const decision of this.#all.values()) if (decision.offered || decision.is !== 'done') decision.at = Date.now();
     const kept = this.#save() || this.#saveWithoutLines();
-    for (const decision of this.#all.values()) if (decision.is === 'held' && !(kept && this.#waits(decision))) decision.is = 'due';
+    for (const decision of this.#all.values()) {
+      if ((decision.is !== 'held' && decision.is !== 'due') || (kept && this.#waits(decision))) continue;
+      Object.assign(decision, { is: 'due', reading: false }); // what is being read comes too late
+    }
     this.#away = true;
     this.#ask();
   }
@@ -102,7 +106,9 @@ export class Decisions {
     for (const decision of this.#all.values()) {
       decision.offered = false;
       if (decision.is === 'held') decision.is = 'due';
-      if (decision.is === 'due' && final(decision.record)) this.#forget(decision);
+      if (decision.is !== 'due' || !final(decision.record)) continue;
+      this.#forget(decision);
+      Object.assign(decision, { final: true, etag: '' }); // whatever record it is
     }
     this.#ask();
     return this.#answered();
@@ -142,9 +148,9 @@ export class Decisions {
     this.#changed();
   }
 
-  /** Forgets what was decided about entries: something else was, since. @param {(record: any) => boolean} which */
-  drop(which) {
-    for (const [name, { record }] of this.#all) if (which(record)) this.#all.delete(name);
+  /** Forgets what was decided about entries: something else was, since. @param {(record: any) => boolean} which @param {number} [before] when */
+  drop(which, before = Infinity) {
+    for (const [name, { record, at }] of this.#all) if (which(record) && at <= before) this.#all.delete(name);
     this.#changed();
   }
 
@@ -225,15 +231,15 @@ export class Decisions {
   /** @param {any} record @param {Partial<Decision>} as */
   #put(record, as) {
     /** @type {Decision} */
-    const decision = { record, want: 'gone', is: 'held', offered: false, tried: false, unsure: false, moved: false, etag: record.etag, older: [], lines: [], complete: false, reads: 0, reading: false, at: Date.now(), why: '', ...as };
+    const decision = { record, want: 'gone', is: 'held', offered: false, tried: false, unsure: false, moved: false, final: false, etag: record.etag, older: [], lines: [], complete: false, reads: 0, reading: false, at: Date.now(), why: '', ...as };
     this.#all.delete(key(record)); // the newest comes last
     this.#all.set(key(record), decision);
     return decision;
   }
 
   /** Whether an entry may still change before it is deleted. @param {Decision} decision */
-  #waitsForNews({ want, is, unsure }) {
-    return want === 'gone' && !unsure && (is === 'held' || is === 'due' || is === 'failed');
+  #waitsForNews({ want, is, unsure, final }) {
+    return want === 'gone' && !unsure && !final && (is === 'held' || is === 'due' || is === 'failed');
   }
 
   /** Reads what would bring entries back as they are, before they are deleted. @param {(Decision | undefined)[]} decisions */

@@ -248,13 +248,13 @@ async function waysBack(record) {
 async function clear(type) {
   const cleared = (/** @type {any} */ record) => !type || record.object.type === type;
   await undo.send(cleared);
-  const before = loaded.sorted().filter(cleared);
-  const forget = () => {
-    decisions.drop(cleared);
+  const asked = Date.now();
+  const forget = (before = Infinity) => {
+    decisions.drop(cleared, before);
     undo.forget(cleared);
     return true;
   };
-  const about = new Map([[`type ${type}`, { over: () => before.every((record) => loaded.lacks(record)) && forget() }]]);
+  const about = new Map([[`type ${type}`, { over: () => loaded.cleared(type) && forget(asked) }]]);
   const uncleared = t('The history could not be cleared');
   const ok = await problems.attempt(uncleared, () => askClear(type), () => api.delete('/v1/history', { type }), about);
   if (!ok) return;

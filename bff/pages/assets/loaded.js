@@ -91,6 +91,12 @@ export class LoadedHistory {
     return within && !this.fresh && !this.listed(record) && (!this.more || time(record) > this.#read);
   }
 
+  /** Whether the list shows that nothing of a type is left. @param {number} type 0 for all */
+  cleared(type) {
+    const within = !this.words && !this.until && (!this.type || this.type === type);
+    return within && !this.fresh && !this.more && !this.sorted().some((record) => !type || record.object.type === type);
+  }
+
   clear() {
     this.pushes = undefined;
     this.replace([], { cursor: '', has_more: false });

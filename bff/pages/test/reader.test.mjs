@@ -201,3 +201,17 @@ test('what was brought back stands among its moment by name alone, as at the edg
   loaded.replace([of('a', 'stopped'), of('b', 'playing')], { cursor: '', has_more: false });
   assert.deepEqual(loaded.sorted().map(({ object: { id } }) => id), ['b', 'a']);
 });
+
+test('only a list of all of a type shows that nothing of it is left', () => {
+  const loaded = new LoadedHistory();
+  assert.equal(loaded.cleared(0), false, 'nothing was read');
+  loaded.replace([record(1)], { cursor: '', has_more: true });
+  assert.deepEqual([0, 1, 2].map((type) => loaded.cleared(type)), [false, false, false], 'there is more');
+  loaded.replace([record(1)], { cursor: '', has_more: false });
+  assert.deepEqual([0, 1, 2].map((type) => loaded.cleared(type)), [false, false, true]);
+  loaded.type = 2;
+  loaded.replace([], { cursor: '', has_more: false });
+  assert.deepEqual([0, 1, 2].map((type) => loaded.cleared(type)), [false, false, true], 'others are not listed');
+  loaded.words = 'tide';
+  assert.equal(loaded.cleared(2), false);
+});

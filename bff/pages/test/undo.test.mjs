@@ -654,6 +654,38 @@ test('who deletes for good waits for what else is asked about entries, and not f
   assert.deepEqual(told, ['remove a', 'sent']);
 });
 
+test('what is being read again is deleted as the page goes away', async () => {
+  for (const due of [false, true]) {
+    const told = [];
+    let reads = 0;
+    const { undo, decisions } = page(told, { lines: async (records) => (reads++ ? new Promise(() => {}) : records.map(lineOf).join('\n')) });
+    undo.delete([entry('a')]);
+    await turns();
+    decisions.reread();
+    if (due) undo.send();
+    assert.deepEqual(told, []);
+    heard.pagehide();
+    assert.deepEqual(told, ['remove a']);
+    kept.removeItem(place);
+  }
+});
+
+test('what is deleted before a clear is so whatever record it is, and nothing is read for it', async () => {
+  const asked = [];
+  const { undo, decisions } = page([], {
+    lines: async (records) => { asked.push('lines'); return records.map(lineOf).join('\n'); }, remove: async (records) => { asked.push(`remove ${records[0].etag}`); return []; },
+  });
+  let marked;
+  const mark = decisions.during('1/a', () => new Promise((resolve) => { marked = resolve; }));
+  undo.delete([{ ...entry('a'), etag: 'one' }]);
+  await turns();
+  const sent = undo.send(() => true);
+  marked();
+  await mark;
+  await sent;
+  assert.deepEqual(asked, ['lines', 'remove ']);
+});
+
 test('several are deleted when the last is answered, and one that was played since stays', async () => {
   const { fetch: before } = globalThis;
   const { Api } = await import('../assets/api.js');
