@@ -5,6 +5,9 @@ import { key } from './outbox.js';
 
 const life = 60_000; // milliseconds in which a decision is kept once the page has gone away
 
+/** Whether what was decided then is still to be kept. @param {number} at Unix milliseconds */
+export const lasts = (at) => Math.abs(Date.now() - at) < life;
+
 /**
  * What the user wants of an entry, and how far that is. It is "held" as long as nothing was asked of the edge, then "due", "asked", and "done" or
  * "failed". One that is "offered" is taken back with the next undo.
@@ -65,7 +68,7 @@ export class Decisions {
     this.#away = false;
     this.#all.clear();
     for (const { want, held, record, lines, at } of recall(this.#place, /** @type {any[]} */ ([]))) {
-      if (!(Math.abs(Date.now() - at) < life) || (want === 'gone' && !left)) continue;
+      if (!lasts(at) || (want === 'gone' && !left)) continue;
       const is = held ? 'held' : 'due';
       const known = held || lines.length > 0; // enough to take it back
       this.#put(record, { want, is, offered: want === 'gone' && known, tried: !held || lines.length > 0, unsure: want === 'gone' && !held, older: lines, complete: lines.length > 0 && !held, at });
@@ -252,13 +255,18 @@ export class Decisions {
   async #readLines(decisions) {
     const mine = ++this.#reads;
     for (const decision of decisions) Object.assign(decision, { reads: mine, reading: true });
-    const lines = (await this.#does.lines(decisions.map(({ record }) => record))).split('\n').filter(Boolean);
+    /** @type {Map<string, {line: string, record: any}[]>} */
+    const read = new Map();
+    for (const line of (await this.#does.lines(decisions.map(({ record }) => record))).split('\n').filter(Boolean)) {
+      const record = JSON.parse(line);
+      read.set(key(record), [...read.get(key(record)) ?? [], { line, record }]);
+    }
     for (const decision of decisions) {
       if (decision.reads !== mine) continue;
-      const own = lines.filter((line) => key(JSON.parse(line)) === key(decision.record));
-      const { event_time, etag } = own.length > 0 ? JSON.parse(own[own.length - 1]) : decision.record;
+      const own = read.get(key(decision.record)) ?? [];
+      const { event_time, etag } = own.at(-1)?.record ?? decision.record;
       decision.reading = false;
-      if (own.length > 0) Object.assign(decision, { lines: own, complete: true, etag, record: { ...decision.record, event_time, etag } });
+      if (own.length > 0) Object.assign(decision, { lines: own.map(({ line }) => line), complete: true, etag, record: { ...decision.record, event_time, etag } });
       else if (!decision.complete) decision.etag = etag;
     }
     this.#ask();

@@ -252,9 +252,12 @@ async function clear(type) {
   const forget = (before = Infinity) => {
     decisions.drop(cleared, before);
     undo.forget(cleared);
-    return true;
   };
-  const about = new Map([[`type ${type}`, { over: () => loaded.cleared(type) && forget(asked) }]]);
+  const over = () => {
+    if (loaded.cleared(type)) forget(asked); // it was done without an answer
+    return loaded.cleared(type);
+  };
+  const about = new Map([[`type ${type}`, { over }]]);
   const uncleared = t('The history could not be cleared');
   const ok = await problems.attempt(uncleared, () => askClear(type), () => api.delete('/v1/history', { type }), about);
   if (!ok) return;

@@ -87,14 +87,17 @@ export class LoadedHistory {
   /** Whether a record is gone: it was removed, or would be listed, and is not. @param {any} record */
   lacks(record) {
     if (this.#gone.has(key(record))) return true;
-    const within = !this.words && !this.until && (!this.type || this.type === record.object.type);
-    return within && !this.fresh && !this.listed(record) && (!this.more || time(record) > this.#read);
+    return this.#lists(record.object.type) && !this.listed(record) && (!this.more || time(record) > this.#read);
   }
 
   /** Whether the list shows that nothing of a type is left. @param {number} type 0 for all */
   cleared(type) {
-    const within = !this.words && !this.until && (!this.type || this.type === type);
-    return within && !this.fresh && !this.more && !this.sorted().some((record) => !type || record.object.type === type);
+    return this.#lists(type) && !this.more && !this.sorted().some((record) => !type || record.object.type === type);
+  }
+
+  /** Whether all of a type would be listed, as far down as the list was read. @param {number} type 0 for all */
+  #lists(type) {
+    return !this.fresh && !this.words && !this.until && (!this.type || this.type === type);
   }
 
   clear() {

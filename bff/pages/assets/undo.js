@@ -1,4 +1,5 @@
 // @ts-check
+import { lasts } from './decisions.js';
 import { find, write } from './dom.js';
 import { title } from './format.js';
 import { keep, kept, recall } from './kept.js';
@@ -6,7 +7,6 @@ import { counted, t } from './language.js';
 import { key } from './outbox.js';
 
 const grace = 6000; // milliseconds to think again
-const life = 60_000; // milliseconds in which that can be done over a reload, too
 
 /**
  * Lets the user think again: an entry disappears at once, and the edge is asked only when the user did not take it back in time. The clock stops
@@ -70,7 +70,7 @@ export class Undo {
     kept.removeItem(`${this.#place}.left`);
     this.#decisions.resume(left);
     const { record, at } = recall(`${this.#place}.dismissed`, { record: undefined, at: NaN });
-    if (left && Math.abs(Date.now() - at) < life) this.#dismissed = record;
+    if (left && lasts(at)) this.#dismissed = record;
     else kept.removeItem(`${this.#place}.dismissed`);
     this.#first = this.#decisions.offered.map(key)[0] ?? '';
     this.#tell();
