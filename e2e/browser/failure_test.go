@@ -21,6 +21,26 @@ const losing = `const edge = window.fetch;
 		return answer;
 	};`
 
+// failing has the requests to a path find no edge as long as window.failing is true.
+const failing = `const edge = window.fetch;
+	window.failing = true;
+	window.fetch = (address, request) => (window.failing && (request?.method + ' ' + address).includes(%q) ? Promise.reject(new TypeError('failing')) : edge(address, request));`
+
+// TestTryAgain does again each of several things that failed in the same way.
+func TestTryAgain(t *testing.T) {
+	w := newWorld(t)
+	w.report(library...)
+	v := w.openAfter(fmt.Sprintf(failing, "/v1/history/mark"), w.signedIn("/"))
+	for _, n := range []int{1, 3} {
+		v.click(fmt.Sprintf("#list li:nth-child(%d) .mark", n))
+		v.click("#mark-dialog [value=watched]")
+		v.says("#problem", "The entry could not be marked: no connection.")
+	}
+	v.until("!(window.failing = false)")
+	v.click("#again")
+	v.until("document.querySelectorAll('#list .at.done').length === 3 && !document.querySelector('#problem').checkVisibility()")
+}
+
 // TestClearOfATypeIsOfThatType asks anew before it tries again, whatever is listed by then.
 func TestClearOfATypeIsOfThatType(t *testing.T) {
 	w := newWorld(t)
@@ -112,11 +132,7 @@ func TestDeletedAgain(t *testing.T) {
 // TestDeletedAndPlayedInACut brings back what another device has added while the page was told of nothing.
 func TestDeletedAndPlayedInACut(t *testing.T) {
 	w := newWorld(t)
-	w.report(library...)
-	v := w.open(w.signedIn("/"))
-	v.live()
-	v.deletes(1, "Low Tide")
-	v.stopsTheClock()
+	v := w.holdsADelete()
 	v.deaf()
 	w.report(entry{id: "100", title: "Low Tide", position: 9 * time.Minute})
 	v.hears()

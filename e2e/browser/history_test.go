@@ -413,23 +413,3 @@ func (v *window) only(typ string) {
 	v.do(chromedp.Evaluate[chromedp.Void](fmt.Sprintf(
 		"{const s = document.querySelector('#type'); s.value = %q; s.dispatchEvent(new Event('change'))}", typ)))
 }
-
-// failing has the requests to a path find no edge as long as window.failing is true.
-const failing = `const edge = window.fetch;
-	window.failing = true;
-	window.fetch = (address, request) => (window.failing && (request?.method + ' ' + address).includes(%q) ? Promise.reject(new TypeError('failing')) : edge(address, request));`
-
-// TestTryAgain does again each of several things that failed in the same way.
-func TestTryAgain(t *testing.T) {
-	w := newWorld(t)
-	w.report(library...)
-	v := w.openAfter(fmt.Sprintf(failing, "/v1/history/mark"), w.signedIn("/"))
-	for _, n := range []int{1, 3} {
-		v.click(fmt.Sprintf("#list li:nth-child(%d) .mark", n))
-		v.click("#mark-dialog [value=watched]")
-		v.says("#problem", "The entry could not be marked: no connection.")
-	}
-	v.until("!(window.failing = false)")
-	v.click("#again")
-	v.until("document.querySelectorAll('#list .at.done').length === 3 && !document.querySelector('#problem').checkVisibility()")
-}

@@ -292,6 +292,16 @@ func (v *window) stopsTheClock() {
 	v.do(chromedp.Evaluate[chromedp.Void]("document.querySelector('#toast').dispatchEvent(new Event('pointerenter'))"))
 }
 
+// holdsADelete opens the history, and has one entry of it wait to be deleted.
+func (w *world) holdsADelete() *window {
+	w.Helper()
+	v := w.openLibrary()
+	v.live()
+	v.deletes(1, "Low Tide")
+	v.stopsTheClock()
+	return v
+}
+
 // nothingToBringBack waits until the page keeps nothing that is still to be brought back.
 func (v *window) nothingToBringBack() {
 	v.Helper()
@@ -321,11 +331,7 @@ func TestPlayedWithoutPushes(t *testing.T) {
 // TestDeletedByTwo brings back what was deleted on another page while it waited to be deleted here.
 func TestDeletedByTwo(t *testing.T) {
 	w := newWorld(t)
-	w.report(library...)
-	v := w.open(w.signedIn("/"))
-	v.live()
-	v.deletes(1, "Low Tide")
-	v.stopsTheClock()
+	v := w.holdsADelete()
 	w.ask(http.MethodDelete, "/v1/history/1/100", nil, new(any))
 	v.until("[...document.querySelectorAll('#cards .title')].map((a) => a.textContent).join('|') === 'On Maps|plain.id'")
 	v.click("#undo")

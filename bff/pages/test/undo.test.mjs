@@ -46,6 +46,18 @@ function next(told, does) {
   return made;
 }
 
+/** A page that deletes again what is there once more, while the undo of it has no answer. */
+async function deletedAgain(told) {
+  page(told).undo.delete([entry('a', 1)]);
+  await turns();
+  const made = next(told, { left: async () => [], restore: () => new Promise(() => {}) });
+  await turns();
+  made.undo.undo();
+  made.undo.delete([entry('a', 2)]);
+  await turns();
+  return made;
+}
+
 const refused = async () => { throw new Error('refused'); };
 
 test('however many are deleted, they are hidden at once, and deleted when the time is up', async () => {
@@ -267,13 +279,7 @@ test('without room for what brings entries back, they stay until the page is the
 
 test('what is asked about an entry waits for the answer before, over a reload as well', async () => {
   const told = [];
-  page(told).undo.delete([entry('a', 1)]);
-  await turns();
-  const { undo } = next(told, { left: async () => [], restore: () => new Promise(() => {}) });
-  await turns();
-  undo.undo();
-  undo.delete([entry('a', 2)]); // it is there again, and the answer is not
-  await turns();
+  const { undo } = await deletedAgain(told);
   undo.send();
   assert.deepEqual(told, ['remove a']);
   const { hidden, undo: last } = next(told, { left: async () => [] }); // nobody knows as what it was there
@@ -422,13 +428,7 @@ test('what is gone, though nobody said so, and is deleted again from a list that
 
 test('what was taken back without an answer and deleted again is brought back as a whole after two reloads', async () => {
   const told = [];
-  page(told).undo.delete([entry('a', 1)]);
-  await turns();
-  const { undo } = next(told, { left: async () => [], restore: () => new Promise(() => {}) });
-  await turns();
-  undo.undo();
-  undo.delete([entry('a', 2)]);
-  await turns();
+  await deletedAgain(told);
   const last = next(told, { left: async () => [], restore: async (lines) => told.push(...new Set(lines.split('\n').map((line) => JSON.parse(line).event_time))) });
   await turns();
   await last.undo.undo();
