@@ -233,6 +233,28 @@ func TestTakenBackWhileItIsTried(t *testing.T) {
 	}
 }
 
+// TestPlayedAfterAFailedDelete brings back what was played between a delete that failed and the one that worked.
+func TestPlayedAfterAFailedDelete(t *testing.T) {
+	w := newWorld(t)
+	w.report(library...)
+	v := w.openAfter(fmt.Sprintf(failing, "DELETE "), w.signedIn("/"))
+	v.live()
+	v.deletes(1, "Low Tide")
+	v.says("#problem", "The entries could not be deleted")
+	v.until("(window.backups = () => performance.getEntriesByType('resource').filter(({ name }) => name.includes('/v1/export')).length, window.before = backups()) > 0")
+	w.report(entry{id: "100", title: "Low Tide", position: 7 * time.Minute})
+	v.says("#list", "7:00 of 10:00")
+	v.until("backups() > before")
+	v.until("!(window.failing = false)")
+	v.click("#again")
+	v.lists("Winter Roads", "On Maps", "plain.id")
+	v.until("!document.querySelector('#problem').checkVisibility()")
+	v.do(chromedp.Reload())
+	v.says("#toast", "Deleted “Low Tide”")
+	v.click("#undo")
+	w.eventually("it is back", func() bool { r := w.point("100"); return r != nil && r.PositionMS == 420_000 })
+}
+
 // TestClearedWithoutAnAnswer brings back nothing that was cleared since, although nobody said that it was.
 func TestClearedWithoutAnAnswer(t *testing.T) {
 	w := newWorld(t)

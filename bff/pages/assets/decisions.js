@@ -4,6 +4,7 @@ import { keep, kept, recall } from './kept.js';
 import { key } from './outbox.js';
 
 const life = 60_000; // milliseconds in which a decision is kept once the page has gone away
+const glance = 1000; // milliseconds in which nobody has read that something failed: a page that goes away loses its requests before it is told so
 
 /** Whether what was decided then is still to be kept. @param {number} at Unix milliseconds */
 export const lasts = (at) => Math.abs(Date.now() - at) < life;
@@ -28,6 +29,7 @@ export const lasts = (at) => Math.abs(Date.now() - at) < life;
  * @property {boolean} reading whether that is under way
  * @property {number} at Unix milliseconds
  * @property {string} why it failed
+ * @property {number} failed when, in Unix milliseconds
  */
 
 /**
@@ -234,7 +236,7 @@ export class Decisions {
   /** @param {any} record @param {Partial<Decision>} as */
   #put(record, as) {
     /** @type {Decision} */
-    const decision = { record, want: 'gone', is: 'held', offered: false, tried: false, unsure: false, moved: false, final: false, etag: record.etag, older: [], lines: [], complete: false, reads: 0, reading: false, at: Date.now(), why: '', ...as };
+    const decision = { record, want: 'gone', is: 'held', offered: false, tried: false, unsure: false, moved: false, final: false, etag: record.etag, older: [], lines: [], complete: false, reads: 0, reading: false, at: Date.now(), why: '', failed: 0, ...as };
     this.#all.delete(key(record)); // the newest comes last
     this.#all.set(key(record), decision);
     return decision;
@@ -317,7 +319,7 @@ export class Decisions {
     for (const decision of stand) {
       if (!why) this.#over(decision);
       else if (stand.length < decisions.length) decision.is = 'due'; // it may be for the others that it was given up
-      else Object.assign(decision, { is: 'failed', why });
+      else Object.assign(decision, { is: 'failed', why, failed: Date.now() });
     }
     this.settle(); // it may be done without an answer
     this.#ask();
@@ -381,7 +383,7 @@ export class Decisions {
   /** Keeps all for the next page, and returns whether there was room. */
   #save() {
     if (this.#away) return true;
-    const lasting = [...this.#all.values()].filter(({ want, is }) => want === 'back' || is !== 'failed'); // of which the user knows that it is there
+    const lasting = [...this.#all.values()].filter(({ want, is, failed }) => want === 'back' || is !== 'failed' || Date.now() - failed < glance); // of the rest the user knows that it is there
     const all = lasting.map((decision) => {
       const { want, record: { object, meta, event_time }, etag, complete, at } = decision;
       const held = this.#waits(decision);

@@ -626,18 +626,36 @@ test('the time to think again does not pass while something is on the message, w
 });
 
 test('a delete that failed is not tried again once the user has seen the entry, and marked it or loaded the page again', async () => {
+  const { now } = Date;
   for (const how of ['mark', 'reload']) {
     const told = [];
     const { undo, decisions } = page(told, { remove: refused });
     undo.delete([entry('a')]);
     await undo.send();
+    Date.now = () => now() + 2000; // the user has read it
     if (how === 'mark') await decisions.during('1/a', async () => {});
     else next(told);
     decisions.again();
     await turns();
     assert.deepEqual([told, how === 'mark' ? decisions.why('gone') : ''], [[], '']);
     assert.equal(ids(next(told).decisions.offered), '', 'it is there');
+    Date.now = now;
   }
+});
+
+test('a delete that the page lost as it went away is made by the next one, which offers it', async () => {
+  const told = [];
+  let lose;
+  const { undo } = page([], { remove: () => new Promise((_, reject) => { lose = () => reject(new Error('lost')); }) });
+  undo.delete([entry('a')]);
+  await turns();
+  undo.send();
+  await turns();
+  lose();
+  await turns();
+  const { decisions } = next(told);
+  await turns();
+  assert.deepEqual([told, ids(decisions.offered)], [['remove a'], 'a']);
 });
 
 test('who deletes for good waits for what else is asked about entries, and not for what would bring back what is final', async () => {
