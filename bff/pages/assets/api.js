@@ -4,7 +4,6 @@ import { locale, t } from './language.js';
 import { key } from './outbox.js';
 
 const most = 1000; // objects that the edge removes at once
-const few = 8; // records that are removed one by one
 const parting = 60_000; // bytes that a page which goes away can send
 const patience = 10; // times that a request which is one too many is made again
 
@@ -71,12 +70,12 @@ export class Api {
   }
 
   /**
-   * Removes records; also while the page goes away, as far as browsers let it. A few are removed only as they are known: one that was played
-   * since stays. Of many, so many are removed at once as the edge takes.
+   * Removes records; also while the page goes away, as far as browsers let it. One by itself is removed only as it is known, and stays where it
+   * was played since. Of several, so many are removed at once as the edge takes.
    * @param {any[]} records @param {() => boolean} [wanted] whether that still is @returns {Promise<any[]>} those that stay
    */
   async remove(records, wanted) {
-    if (records.length <= few) return (await whole(records.map((record) => this.#removeKnown(record, wanted)))).flat();
+    if (records.length === 1) return this.#removeKnown(records[0], wanted);
     const parts = [];
     for (let i = 0, bytes = 0; i < records.length; i += most) {
       const body = { objects: records.slice(i, i + most).map(({ object }) => object) };

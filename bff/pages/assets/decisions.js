@@ -54,10 +54,10 @@ export class Decisions {
 
   /**
    * @param {string} place where they are kept
-   * @param {{lines(records: any[]): Promise<string>, left(records: any[]): Promise<any[]>, remove(records: any[], wanted: () => boolean): Promise<any[]>,
+   * @param {{few: number, lines(records: any[]): Promise<string>, left(records: any[]): Promise<any[]>, remove(records: any[], wanted: () => boolean): Promise<any[]>,
    *   restore(lines: string): Promise<any>, removed(objects: any[]): void, reread(): Promise<any>, why(error: any): Promise<string>,
    *   listed(record: any): any, lacks(record: any): boolean, changed(): void}} does
-   * "lines" answers '' where they could not be read, "left" which records are still as they were, and "remove" which are others by now, and stay;
+   * as many as "few" are deleted one by one, "lines" answers '' where they could not be read, "left" which records are still as they were, and "remove" which are others by now, and stay;
    * "why" puts an error into words; "listed" is a record as the list has it now, and "lacks" whether that shows it to be gone
    */
   constructor(place, does) {
@@ -279,8 +279,10 @@ export class Decisions {
     const due = [...this.#all.values()].filter(({ record, is, reading }) => is === 'due' && !reading && !this.#busy(record));
     for (const want of /** @type {const} */ (['gone', 'back'])) {
       const decisions = due.filter((decision) => decision.want === want);
-      if (decisions.length === 0) continue;
-      until(this.#do(want, decisions), this.#answers);
+      const apart = want === 'gone' && decisions.length <= this.#does.few; // each has an answer of its own
+      for (const together of apart ? decisions.map((decision) => [decision]) : [decisions]) {
+        if (together.length > 0) until(this.#do(want, together), this.#answers);
+      }
     }
     this.#changed();
   }

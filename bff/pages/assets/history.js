@@ -107,6 +107,7 @@ let deciding = 0; // how many decisions about it are under way; each reads it af
 
 /** @returns {Promise<boolean>} */
 async function goOn() {
+  if (deciding > 0) return true; // it is read after that
   const mine = ++newest;
   since.clear();
   const ok = await problems.attempt(t('What to go on with could not be read'), goOn, async () => {
@@ -157,6 +158,7 @@ function goesOn(record) {
 
 const place = `playhead.undo.${user(token)}`;
 const decisions = new Decisions(place, {
+  few: 8,
   lines: (records) => api.lines(records),
   left: (records) => api.left(records),
   remove: (records, wanted) => decide(() => api.remove(records, wanted)).finally(() => void goOn()),

@@ -27,9 +27,9 @@ class Edge {
     this.#write({ id, plays: [...plays, n] });
   }
 
-  /** Removes what is as it is known. Without that, whatever is there. @param {{object: any, etag: string}[]} records @returns {any[]} those that stay */
-  removeKnown(records, guarded) {
-    const others = records.filter(({ object, etag }) => guarded && this.entries.has(object.id) && this.entries.get(object.id).etag !== etag);
+  /** Removes what is as it is known, where that is one, and whatever is there of several. @param {{object: any, etag: string}[]} records @returns {any[]} those that stay */
+  removeKnown(records) {
+    const others = records.filter(({ object, etag }) => records.length === 1 && this.entries.has(object.id) && this.entries.get(object.id).etag !== etag);
     this.remove(records.filter((record) => !others.includes(record)).map(({ object }) => object.id));
     return others;
   }
@@ -78,9 +78,10 @@ class Page {
     const get = async () => ({ items: await this.ask('list', () => edge.list()), cursor: '', has_more: false });
     this.reader = new Reader({ get }, this.loaded, problems, () => this.settle());
     this.decisions = new Decisions(place, {
+      few: guarded ? 8 : 0,
       lines: (records) => this.ask('lines', () => this.lines(records)).catch(() => ''),
       left: (records) => this.ask('left', () => records.filter((record) => edge.entries.get(record.object.id)?.event_time === record.event_time)),
-      remove: (records) => this.ask(`remove ${records.map(({ object }) => object.id)}`, () => edge.removeKnown(records, guarded)),
+      remove: (records) => this.ask(`remove ${records.map(({ object }) => object.id)}`, () => edge.removeKnown(records)),
       removed: (objects) => {
         this.loaded.change({ items: [], removed: objects });
         if (this.reader.busy) this.reader.refresh();

@@ -30,7 +30,7 @@ const turns = async () => { for (let i = 0; i < 5; i++) await new Promise(setImm
 /** A page, which tells what it asks the edge for. What is given does it otherwise. */
 function page(told, does = {}) {
   const decisions = new Decisions(place, {
-    lines: async (records) => records.map(lineOf).join('\n'), left: async (records) => records,
+    few: 0, lines: async (records) => records.map(lineOf).join('\n'), left: async (records) => records,
     remove: async (records) => { told.push(`remove ${ids(records)}`); return []; }, restore: async (lines) => told.push(`restore ${ids(lines.split('\n').map((line) => JSON.parse(line)))}`),
     removed() {}, reread() {}, why: async (e) => e.message, listed() {}, lacks: () => false, changed() {}, ...does,
   });
@@ -704,30 +704,47 @@ test('what is deleted before a clear is so whatever record it is, and nothing is
   assert.deepEqual(asked, ['lines', 'remove ']);
 });
 
-test('several are deleted when the last is answered, and one that was played since stays', async () => {
+test('of a few that are deleted, what failed alone is tried again', async () => {
+  const told = [];
+  let works = false;
+  const { undo, decisions } = page(told, {
+    few: 2, remove: (records) => (works || ids(records) === 'a' ? Promise.resolve(told.push(`remove ${ids(records)}`) && []) : refused()),
+  });
+  undo.delete(entries('a', 'b'));
+  await undo.send();
+  decisions.changed({ items: [entry('a', 2)], removed: [] });
+  works = true;
+  decisions.again();
+  await turns();
+  assert.deepEqual([told, decisions.why('gone')], [['remove a', 'remove b'], '']);
+});
+
+test('one that is deleted by itself stays where it was played since, and several are deleted when the last part is answered', async () => {
   const { fetch: before } = globalThis;
   const { Api } = await import('../assets/api.js');
   const asked = [];
   let late;
-  globalThis.fetch = async (address, { method, headers }) => {
+  globalThis.fetch = async (address, { method, headers, body }) => {
     const { pathname } = new URL(address);
     asked.push(`${method} ${pathname} ${headers.get('If-Match')}`);
-    if (pathname.endsWith('slow')) await new Promise((resolve) => { late = resolve; });
-    const status = { failed: 503, other: 412 }[pathname.split('/').at(-1)] ?? 200;
-    return new Response('{}', { status });
+    if (!pathname.endsWith('/delete')) return new Response('{}', { status: { failed: 503, other: 412 }[pathname.split('/').at(-1)] ?? 200 });
+    if (JSON.parse(body).objects.length < 1000) return new Response('{}', { status: 503 });
+    await new Promise((resolve) => { late = resolve; });
+    return new Response('{}');
   };
-  const records = ['slow', 'failed', 'other'].map((id) => ({ object: { type: 1, id }, etag: `e ${id}` }));
+  const record = (id) => ({ object: { type: 1, id }, etag: `e ${id}` });
   const api = new Api('token', 'http://edge');
+  assert.deepEqual(await api.remove([record('one')]), []);
+  assert.equal(await api.remove([record('failed')]).catch((e) => e.status), 503);
+  assert.deepEqual(await api.remove([record('other')]), [record('other')]);
+  assert.deepEqual(asked, ['one', 'failed', 'other'].map((id) => `DELETE /v1/history/1/${id} "e ${id}"`));
   let over = false;
-  const removed = api.remove(records.slice(0, 2)).catch((e) => e.status).finally(() => { over = true; });
+  const removed = api.remove(Array.from({ length: 1001 }, (_, i) => record(`${i}`))).catch((e) => e.status).finally(() => { over = true; });
   await turns();
   assert.equal(over, false);
   late();
   assert.equal(await removed, 503);
-  assert.deepEqual(await api.remove(records.slice(2)), records.slice(2));
-  assert.deepEqual(asked, ['slow', 'failed', 'other'].map((id) => `DELETE /v1/history/1/${id} "e ${id}"`));
-  assert.deepEqual(await api.remove(Array.from({ length: 9 }, (_, i) => ({ object: { type: 1, id: `${i}` } }))), []);
-  assert.equal(asked.at(-1), 'POST /v1/history/delete null');
+  assert.deepEqual(asked.slice(3), Array(2).fill('POST /v1/history/delete null'));
   globalThis.fetch = before;
 });
 
