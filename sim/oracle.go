@@ -34,6 +34,7 @@ type attempt struct {
 	sent   int64
 	knows  int64 // the time of the record that it names by an etag, 0 for none
 	exact  bool  // the pauses were known for certain when it was sent
+	makes  bool  // of a mark: it makes a record where there is none
 }
 
 // report notes that a report was sent, as the service takes it in.
@@ -54,7 +55,7 @@ func (o *oracle) report(key history.Key, f fact, ack historyv1.Ack) *attempt {
 func (o *oracle) answer(a *attempt, status historyv1.Status, service int) string {
 	a.k.open--
 	u := o.users[a.uid]
-	if status == historyv1.Status_STATUS_UNCHANGED && a.k.mark != 0 && a.k.mark != historyv1.Mark_MARK_WATCHED {
+	if status == historyv1.Status_STATUS_UNCHANGED && a.k.mark != 0 && !a.makes {
 		status = 0 // there may be nothing to mark
 	}
 	switch status {

@@ -242,18 +242,19 @@ func (w *World) pause(c *client, req *historyv1.PutSettingsRequest) {
 	})
 }
 
-// mark sends a mark as of a time.
-func (w *World) mark(c *client, obj history.Object, m historyv1.Mark, at int64) {
+// mark sends a mark of an object, as of a time.
+func (w *World) mark(c *client, obj history.Object, req *historyv1.MarkRequest) {
 	s := w.serving(c.uid)
 	if s == nil {
 		return
 	}
-	k, f := history.Key{UID: c.uid, Object: obj}, fact{at: min(at, s.clock.nowMS()), mark: m}
+	k, f := history.Key{UID: c.uid, Object: obj}, fact{at: min(req.AtMs, s.clock.nowMS()), mark: req.Mark}
 	b, begun := w.oracle.users[c.uid].book(obj), w.oracle.now()
 	again := slices.ContainsFunc(b.facts, func(k *known) bool { return k.mark != 0 && k.at == f.at })
 	sure, cold := w.oracle.sure(k, begun) != nil, w.cold[c.uid] // nobody knows what the archive hides
 	a := w.oracle.report(k, f, historyv1.Ack_ACK_UNSPECIFIED)
-	req := &historyv1.MarkRequest{Uid: c.uid, Objects: []*historyv1.Object{{Id: obj.ID, Type: obj.Type}}, Mark: m, AtMs: at}
+	a.makes = req.Mark == historyv1.Mark_MARK_WATCHED && !req.OnlyRecorded
+	req.Uid, req.Objects = c.uid, []*historyv1.Object{{Id: obj.ID, Type: obj.Type}}
 	c.busy++
 	w.ask(s, fmt.Sprintf("%s/%s %s", c.uid, obj, &f), func(ctx context.Context) (any, error) { return s.rpc.Mark(ctx, req) }, func(answer any, err error) {
 		c.busy--
@@ -268,7 +269,7 @@ func (w *World) mark(c *client, obj history.Object, m historyv1.Mark, at int64) 
 			w.told(a, status, answer.(*historyv1.MarkResponse).Records[0])
 		}
 		switch {
-		case m == historyv1.Mark_MARK_WATCHED || a.sent < w.oracle.lost:
+		case a.makes || a.sent < w.oracle.lost:
 		case status == historyv1.Status_STATUS_STORED && !cold && !slices.ContainsFunc(b.facts, func(k *known) bool { return k != a.k && k.may() }):
 			w.fail("%s: what nobody played is marked: %s", k, &f)
 		case status == historyv1.Status_STATUS_UNCHANGED && !again && sure && w.oracle.sure(k, begun) != nil:

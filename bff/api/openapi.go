@@ -315,6 +315,7 @@ type markBody struct {
 	Objects   []codec.Object `json:"objects" minItems:"1" maxItems:"1000" nullable:"false"`
 	Mark      string         `json:"mark" enum:"watched,unwatched,reset" doc:"Watched: completed, and one play more however often it is marked. Unwatched: no play up to then counts, and a player begins at the start. Reset: a player begins at the start, plays stay." example:"watched"`
 	EventTime string         `json:"event_time,omitempty" format:"date-time" doc:"When the user said so; by default now, or right after the latest report."`
+	Only      bool           `json:"only_recorded,omitempty" doc:"Leaves out what has no record, of which watched makes one otherwise: for the entries of a list, which may be deleted by now."`
 }
 
 type settingsBody struct {

@@ -168,8 +168,8 @@ func TestOperations(t *testing.T) {
 			`{"results":[{"status":"stored","record":` + itemJSON + `},{"status":"unchanged"}]}`,
 		},
 		{
-			"POST /v1/history/mark", `{"mark":"reset","event_time":"2026-03-01T20:15:00Z","objects":[{"id":"100","type":1}]}`,
-			&historyv1.MarkRequest{Uid: "u1", Objects: objects, Mark: historyv1.Mark_MARK_RESET, AtMs: 1772396100000},
+			"POST /v1/history/mark", `{"mark":"reset","event_time":"2026-03-01T20:15:00Z","only_recorded":true,"objects":[{"id":"100","type":1}]}`,
+			&historyv1.MarkRequest{Uid: "u1", Objects: objects, Mark: historyv1.Mark_MARK_RESET, AtMs: 1772396100000, OnlyRecorded: true},
 			&historyv1.MarkResponse{Statuses: []historyv1.Status{historyv1.Status_STATUS_STALE}, Records: []*historyv1.Item{item}},
 			`{"results":[{"status":"stale","record":` + itemJSON + `}]}`,
 		},

@@ -143,7 +143,7 @@ var marks = map[string]historyv1.Mark{
 	"watched": historyv1.Mark_MARK_WATCHED, "unwatched": historyv1.Mark_MARK_UNWATCHED, "reset": historyv1.Mark_MARK_RESET,
 }
 
-// DecodeMark reads {"objects","mark","event_time"}, 1 to limit objects. It fails as
+// DecodeMark reads {"objects","mark","event_time","only_recorded"}, 1 to limit objects. It fails as
 // [DecodeObjects] does, and for null.
 func DecodeMark(uid string, body []byte, limit int) (*historyv1.MarkRequest, error) {
 	d, req := newDecoder(body, "objects"), &historyv1.MarkRequest{Uid: uid}
@@ -161,6 +161,8 @@ func DecodeMark(uid string, body []byte, limit int) (*historyv1.MarkRequest, err
 			}
 		case "event_time":
 			req.AtMs = d.bound("event_time")
+		case "only_recorded":
+			req.OnlyRecorded = d.flag("only_recorded")
 		default:
 			d.unknown("", name)
 		}

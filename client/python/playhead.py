@@ -303,15 +303,20 @@ class Client:
             found += self._decide("POST", "/v1/continue/dismiss", part)["found"]
         return found
 
-    def mark(self, mark: str, *objects: Object, at: Optional[Time] = None) -> list[Json]:
+    def mark(
+        self, mark: str, *objects: Object, at: Optional[Time] = None, only_recorded: bool = False
+    ) -> list[Json]:
         """Marks objects as ``watched`` or ``unwatched``, or puts them back to the start with ``reset``,
         which keeps their plays. Returns what became of each, as ``report`` does; ``at`` is when the
-        user said so, by default now."""
+        user said so, by default now. ``only_recorded`` leaves out what is not in the history, of
+        which ``watched`` makes a record otherwise."""
         results: list[Json] = []
         for i in range(0, len(objects), 1000):
             body: Json = {"objects": _objects(objects[i : i + 1000]), "mark": mark}
             if at is not None:
                 body["event_time"] = _time(at)
+            if only_recorded:
+                body["only_recorded"] = True
             send = self._decide if at is None else self._read
             results += send("POST", "/v1/history/mark", body)["results"]
         return results

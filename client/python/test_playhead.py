@@ -104,6 +104,8 @@ class AgainstPlayhead(unittest.TestCase):
         self.assertEqual(self.user.mark("reset", (1, "film"), at=ago(minutes=5))[0]["status"], "stale")
         unwatched, none = self.user.mark("unwatched", (1, "film"), (1, "none"))
         self.assertEqual((unwatched["record"]["plays"], unwatched["record"]["resume_ms"], none), (0, 0, {"status": "unchanged"}))
+        film, none = self.user.mark("watched", (1, "film"), (1, "none"), only_recorded=True)
+        self.assertEqual((film["record"]["plays"], none), (1, {"status": "unchanged"}))
 
     def test_many(self):
         begun = ago(seconds=3000)

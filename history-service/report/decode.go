@@ -32,6 +32,8 @@ type Report struct {
 	Decision Decision
 	// Latest says that it is of no time of its own, but later than whatever it meets.
 	Latest bool
+	// OnlyRecorded says that it makes no record where there is none.
+	OnlyRecorded bool
 	// Day is what the device knows of the day, nil when it does not ask.
 	Day *historyv1.DayCheck
 	// SentAt is when it was sent by the device's clock, 0 when its times are to be trusted.

@@ -124,6 +124,44 @@ func TestMarkUnderDecisions(t *testing.T) {
 	wantStatuses(t, "while recording is paused", mark(t, s, unwatchedMark, 0, "1").GetStatuses(), paused)
 }
 
+// TestMarkOnlyRecorded: a mark that is to make no record makes none of what was never there, deleted or cleared, and waits for the
+// archive where that may have one.
+func TestMarkOnlyRecorded(t *testing.T) {
+	only := func(s *rpc.Server, at int64, ids ...string) []historyv1.Status {
+		t.Helper()
+		req := &historyv1.MarkRequest{Uid: "ann", Mark: watchedMark, AtMs: at, OnlyRecorded: true}
+		for _, id := range ids {
+			req.Objects = append(req.Objects, &historyv1.Object{Id: id, Type: 1})
+		}
+		resp, err := s.Mark(t.Context(), req)
+		if err != nil {
+			t.Fatalf("mark %v: %v", ids, err)
+		}
+		return resp.GetStatuses()
+	}
+	h := newHouse(t)
+	s, other := h.service(t), h.service(t)
+	apply(t, s, film("ann/1", stop, 9000, 1000), film("ann/2", stop, 8000, 1200), film("ann/3", stop, 7000, 1200))
+	if _, err := other.Delete(t.Context(), &historyv1.DeleteRequest{Uid: "ann", Objects: []*historyv1.Object{{Id: "2", Type: 1}}}); err != nil {
+		t.Fatal(err)
+	}
+	wantStatuses(t, "there, deleted, and never there", only(s, 0, "1", "2", "never"), stored, unchanged, unchanged)
+	wantStatuses(t, "as of a time", only(s, start-500, "3", "2", "never"), stored, unchanged, unchanged)
+	if it := point(t, s, "ann", "1"); !it.GetCompleted() || point(t, s, "ann", "2") != nil || point(t, s, "ann", "never") != nil {
+		t.Errorf("got %v, want that alone", it)
+	}
+	if _, err := other.Clear(t.Context(), &historyv1.ClearRequest{Uid: "ann"}); err != nil {
+		t.Fatal(err)
+	}
+	wantStatuses(t, "cleared", only(s, 0, "1", "3"), unchanged, unchanged)
+	cold, a := trimmed(t)
+	a.down.Store(true)
+	_, err := cold.Mark(t.Context(), &historyv1.MarkRequest{Uid: "ann", Mark: watchedMark, OnlyRecorded: true, Objects: []*historyv1.Object{{Id: "old", Type: 1}}})
+	wantCode(t, "without the archive", err, codes.Unavailable)
+	a.down.Store(false)
+	wantStatuses(t, "with it", only(cold, 0, "old", "never"), stored, unchanged)
+}
+
 // TestMarksOfOneMoment: of two marks of one millisecond one stands, and the other is told so.
 func TestMarksOfOneMoment(t *testing.T) {
 	s := newHouse(t).service(t)

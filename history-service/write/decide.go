@@ -266,7 +266,9 @@ func (w *Writer) marks(req *historyv1.MarkRequest) ([]report.Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	reports, err := reportsOn(req.GetUid(), req.GetObjects(), report.Report{Event: history.Event{Kind: kind, At: at}, Latest: req.GetAtMs() == 0})
+	reports, err := reportsOn(req.GetUid(), req.GetObjects(), report.Report{
+		Event: history.Event{Kind: kind, At: at}, Latest: req.GetAtMs() == 0, OnlyRecorded: req.GetOnlyRecorded(),
+	})
 	for i := range reports {
 		if at <= w.nowMS()-w.cfg.Rules.TTL(reports[i].Key.Object.Type) {
 			reports[i].Status = historyv1.Status_STATUS_EXPIRED

@@ -152,12 +152,13 @@ func (g *group) decide(i int) historyv1.Status {
 }
 
 // markCounts reports whether a user's mark (watched, unwatched, reset) changes anything. A mark that is sent again changes
-// nothing. Nor does one of an object without a record, unless it is "watched". A mark without a time of its own gets that of the moment after
+// nothing. Nor does one of an object without a record, unless it is "watched" and may make one. A mark without a time of its own gets that of the moment after
 // the latest event.
 func (g *group) markCounts(e *history.Event, i int, cleared int64) bool {
-	visible, latest := g.next.Visible(g.key.Object, &g.user), g.batch.reports[i].Latest
+	r, visible := &g.batch.reports[i], g.next.Visible(g.key.Object, &g.user)
+	latest := r.Latest
 	switch {
-	case visible == nil && e.Kind != history.KindWatched, visible != nil && latest && visible.Marked(e.Kind):
+	case visible == nil && (e.Kind != history.KindWatched || r.OnlyRecorded), visible != nil && latest && visible.Marked(e.Kind):
 		return false
 	case latest && g.next != nil:
 		cleared = max(cleared, g.next.Version.Time())

@@ -2090,7 +2090,9 @@ type MarkRequest struct {
 	Objects []*Object `protobuf:"bytes,2,rep,name=objects,proto3" json:"objects,omitempty"`
 	Mark    Mark      `protobuf:"varint,3,opt,name=mark,proto3,enum=history.v1.Mark" json:"mark,omitempty"`
 	// 0 means now, or right after the latest report where that is later.
-	AtMs          int64 `protobuf:"varint,4,opt,name=at_ms,json=atMs,proto3" json:"at_ms,omitempty"`
+	AtMs int64 `protobuf:"varint,4,opt,name=at_ms,json=atMs,proto3" json:"at_ms,omitempty"`
+	// Nothing is made of an object without a record, marked as watched either.
+	OnlyRecorded  bool `protobuf:"varint,5,opt,name=only_recorded,json=onlyRecorded,proto3" json:"only_recorded,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2153,10 +2155,17 @@ func (x *MarkRequest) GetAtMs() int64 {
 	return 0
 }
 
+func (x *MarkRequest) GetOnlyRecorded() bool {
+	if x != nil {
+		return x.OnlyRecorded
+	}
+	return false
+}
+
 type MarkResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// One for each object, in order: stored, unchanged, stale, expired, cleared, paused or
-	// unavailable. Unchanged is also what has no record, unless it is marked as watched.
+	// unavailable. Unchanged is also what has no record, unless a mark as watched makes one.
 	Statuses []Status `protobuf:"varint,1,rep,packed,name=statuses,proto3,enum=history.v1.Status" json:"statuses,omitempty"`
 	// The records as they now stand, empty for those without one.
 	Records       []*Item `protobuf:"bytes,2,rep,name=records,proto3" json:"records,omitempty"`
@@ -3514,12 +3523,13 @@ const file_history_v1_history_proto_rawDesc = "" +
 	"\x05at_ms\x18\x03 \x01(\x03R\x04atMs\x12\x19\n" +
 	"\bif_match\x18\x04 \x01(\x06R\aifMatch\"*\n" +
 	"\x0eDeleteResponse\x12\x18\n" +
-	"\adeleted\x18\x01 \x01(\rR\adeleted\"\x88\x01\n" +
+	"\adeleted\x18\x01 \x01(\rR\adeleted\"\xad\x01\n" +
 	"\vMarkRequest\x12\x10\n" +
 	"\x03uid\x18\x01 \x01(\tR\x03uid\x12,\n" +
 	"\aobjects\x18\x02 \x03(\v2\x12.history.v1.ObjectR\aobjects\x12$\n" +
 	"\x04mark\x18\x03 \x01(\x0e2\x10.history.v1.MarkR\x04mark\x12\x13\n" +
-	"\x05at_ms\x18\x04 \x01(\x03R\x04atMs\"j\n" +
+	"\x05at_ms\x18\x04 \x01(\x03R\x04atMs\x12#\n" +
+	"\ronly_recorded\x18\x05 \x01(\bR\fonlyRecorded\"j\n" +
 	"\fMarkResponse\x12.\n" +
 	"\bstatuses\x18\x01 \x03(\x0e2\x12.history.v1.StatusR\bstatuses\x12*\n" +
 	"\arecords\x18\x02 \x03(\v2\x10.history.v1.ItemR\arecords\"O\n" +
