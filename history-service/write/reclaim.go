@@ -23,8 +23,11 @@ func (w *Writer) Confirm(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	missed := w.compare.missed.Swap(false)
-	if missed || life != w.life && (w.life != "" || w.remembers()) {
+	missed, another := w.compare.missed.Swap(false), life != w.life
+	if another { // also where nothing is remembered yet: what is being stored may be of a life before
+		w.compare.begun.Add(1)
+	}
+	if missed || another && (w.life != "" || w.remembers()) {
 		err = w.Reclaim(ctx)
 	}
 	if err != nil {
