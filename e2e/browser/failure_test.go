@@ -279,6 +279,47 @@ func TestClearedWithoutAnAnswer(t *testing.T) {
 	v.nothingToBringBack()
 }
 
+// TestDeletedAfterAClear deletes what was played since the history was cleared, and deleted before the page knew that it was cleared.
+func TestDeletedAfterAClear(t *testing.T) {
+	w := newWorld(t)
+	w.report(library...)
+	v := w.openAfter(`const edge = window.fetch;
+		window.late = [];
+		window.fetch = async (address, request) => {
+			const answer = await edge(address, request);
+			if (request?.method === 'DELETE' && String(address).endsWith('/v1/history')) await new Promise((resolve) => late.push(resolve));
+			return answer;
+		};`, w.signedIn("/"))
+	v.live()
+	v.click("#clear")
+	v.click("#clear-yes")
+	v.until("late.length === 1 && document.querySelectorAll('#list li').length === 0")
+	w.report(entry{id: "new", title: "New Moon", position: time.Minute})
+	v.deletes(1, "New Moon")
+	v.until("(late.pop()(), true)")
+	w.eventually("it is deleted", func() bool { return w.point("new") == nil })
+	v.until("document.querySelectorAll('#list li').length === 0 && !document.querySelector('#problem').checkVisibility()")
+}
+
+// TestMarkedWithoutPushes marks what another device has deleted: it is gone, and stays so.
+func TestMarkedWithoutPushes(t *testing.T) {
+	w := newWorld(t)
+	w.report(library...)
+	v := w.open(w.at("/docs"))
+	v.expects("/v1/nowhere")
+	v.expects("/viewings") // of what is gone
+	v.beforePages(noSocket)
+	v.do(chromedp.Navigate(w.signedIn("/")))
+	v.lists("Low Tide", "Winter Roads", "On Maps", "plain.id")
+	w.ask(http.MethodDelete, "/v1/history/1/100", nil, new(any))
+	v.click("#list li:nth-child(1) .mark")
+	v.click("#mark-dialog [value=watched]")
+	v.lists("Winter Roads", "On Maps", "plain.id")
+	if r := w.point("100"); r != nil {
+		t.Errorf("what was deleted is there again: %+v", r)
+	}
+}
+
 // TestMarkedAndDeleted deletes an entry after it was marked, however late that is answered.
 func TestMarkedAndDeleted(t *testing.T) {
 	w := newWorld(t)

@@ -44,9 +44,9 @@ export class Api {
     return this.#ask('PUT', path, { body });
   }
 
-  /** @param {string} path @param {Record<string, string | number | undefined>} [query] */
-  delete(path, query) {
-    return this.#ask('DELETE', path, { query });
+  /** Removes the history, or all of a type; also while the page goes away. @param {number} type 0 for all */
+  clear(type) {
+    return this.#ask('DELETE', '/v1/history', { query: { type }, keepalive: true });
   }
 
   /**
@@ -97,21 +97,20 @@ export class Api {
   }
 
   /**
-   * Takes some objects out of what to go on with, or offers them again.
+   * Takes some objects out of what to go on with, or offers them again; also while the page goes away.
    * @param {{id: string, type: number}[]} objects @param {boolean} dismissed
    */
   dismiss(objects, dismissed) {
-    return this.#ask('POST', '/v1/continue/dismiss', { body: { objects, dismissed } });
+    return this.#ask('POST', '/v1/continue/dismiss', { body: { objects, dismissed }, keepalive: true });
   }
 
   /**
-   * Says of some objects that they were watched or not, or puts them back to the start.
+   * Says of some objects that they were watched or not, or puts them back to the start. What has no record is left alone.
    * @param {{id: string, type: number}[]} objects @param {'watched' | 'unwatched' | 'reset'} mark
-   * @param {() => boolean} [wanted] whether it still is
    * @returns {Promise<{results: {status: string, record?: any}[]}>}
    */
-  mark(objects, mark, wanted = () => true) {
-    return this.#ask('POST', '/v1/history/mark', { body: { objects, mark }, wanted });
+  mark(objects, mark) {
+    return this.#ask('POST', '/v1/history/mark', { body: { objects, mark, only_recorded: true } });
   }
 
   /** Reads all of the history, as a backup. @returns {Promise<Blob>} */

@@ -21,6 +21,7 @@ export const lasts = (at) => Math.abs(Date.now() - at) < life;
  * @property {boolean} unsure whether a page before this one asked, so that the entry is deleted only as it was then
  * @property {boolean} moved whether the entry was played since the edge was asked
  * @property {boolean} final whether nothing is to bring it back
+ * @property {boolean} ending whether the edge is asked for what ends it
  * @property {string} etag of the record that the lines bring back: no other is deleted, but where it is final
  * @property {string[]} older lines of a backup that bring back what was deleted before
  * @property {string[]} lines those that bring back the entry as it is
@@ -153,10 +154,28 @@ export class Decisions {
     this.#changed();
   }
 
-  /** Forgets what was decided about entries: something else was, since. @param {(record: any) => boolean} which @param {number} [before] when */
-  drop(which, before = Infinity) {
-    for (const [name, { record, at }] of this.#all) if (which(record) && at <= before) this.#all.delete(name);
+  /** What was decided about entries up to now. @param {(record: any) => boolean} which */
+  about(which) {
+    return [...this.#all.values()].filter(({ record }) => which(record));
+  }
+
+  /** Forgets decisions: something else was decided since. @param {Decision[]} decisions */
+  drop(decisions) {
+    for (const decision of decisions) if (this.#stands(decision)) this.#all.delete(key(decision.record));
     this.#changed();
+  }
+
+  /**
+   * Asks the edge for what ends decisions, so that a page after this one is not to know them.
+   * @template T @param {Decision[]} decisions @param {() => Promise<T>} act @returns {Promise<T>}
+   */
+  async ending(decisions, act) {
+    const set = (/** @type {boolean} */ ending) => {
+      for (const decision of decisions) decision.ending = ending;
+      this.#save();
+    };
+    set(true);
+    return act().finally(() => set(false));
   }
 
   /** Takes what has become of entries, before the list does. @param {{items: any[], removed: any[]}} push */
@@ -188,14 +207,17 @@ export class Decisions {
   async during(name, act) {
     const more = (/** @type {number} */ n) => this.#others.set(name, (this.#others.get(name) ?? 0) + n).get(name);
     more(1);
-    const { want, is } = this.#all.get(name) ?? {};
-    if (want === 'gone' && is === 'failed') this.drop((record) => key(record) === name);
+    const failed = this.about((record) => key(record) === name).filter(({ want, is }) => want === 'gone' && is === 'failed');
+    this.drop(failed);
     try {
       const doing = act();
       until(doing.then(() => {}, () => {}), this.#answers);
       return await doing;
     } finally {
       if (more(-1) === 0) this.#others.delete(name);
+      for (const decision of failed) {
+        if (!this.#all.has(name) && this.#does.lacks(decision.record)) this.#over(this.#put(decision.record, decision)); // it was done without an answer
+      }
       this.#read([this.#all.get(name)]); // which is another record now
       this.#ask();
     }
@@ -223,11 +245,6 @@ export class Decisions {
     return want === 'gone' && (is === 'held' || (!unsure && (is === 'due' || is === 'asked')));
   }
 
-  /** Whether the edge is asked to delete an entry. @param {string} name */
-  deletes(name) {
-    return this.#asked.get(name)?.want === 'gone';
-  }
-
   /** Why something is not as it is wanted, '' where nothing failed. @param {'gone' | 'back'} want */
   why(want) {
     return [...this.#all.values()].find((decision) => decision.want === want && decision.is === 'failed')?.why ?? '';
@@ -236,7 +253,7 @@ export class Decisions {
   /** @param {any} record @param {Partial<Decision>} as */
   #put(record, as) {
     /** @type {Decision} */
-    const decision = { record, want: 'gone', is: 'held', offered: false, tried: false, unsure: false, moved: false, final: false, etag: record.etag, older: [], lines: [], complete: false, reads: 0, reading: false, at: Date.now(), why: '', failed: 0, ...as };
+    const decision = { record, want: 'gone', is: 'held', offered: false, tried: false, unsure: false, moved: false, final: false, ending: false, etag: record.etag, older: [], lines: [], complete: false, reads: 0, reading: false, at: Date.now(), why: '', failed: 0, ...as };
     this.#all.delete(key(record)); // the newest comes last
     this.#all.set(key(record), decision);
     return decision;
@@ -295,7 +312,7 @@ export class Decisions {
   /** Waits until nothing is due any more, and all is answered. */
   async #answered() {
     for (;;) {
-      const due = [...this.#all.values()].some(({ is }) => is === 'due');
+      const due = [...this.#all.values()].some(({ is, reading }) => is === 'due' && reading);
       const left = [...this.#answers, ...(due ? this.#readings : [])];
       if (left.length === 0) return;
       await Promise.all(left);
@@ -385,7 +402,7 @@ export class Decisions {
   /** Keeps all for the next page, and returns whether there was room. */
   #save() {
     if (this.#away) return true;
-    const lasting = [...this.#all.values()].filter(({ want, is, failed }) => want === 'back' || is !== 'failed' || Date.now() - failed < glance); // of the rest the user knows that it is there
+    const lasting = [...this.#all.values()].filter(({ ending }) => !ending).filter(({ want, is, failed }) => want === 'back' || is !== 'failed' || Date.now() - failed < glance); // of the rest the user knows that it is there
     const all = lasting.map((decision) => {
       const { want, record: { object, meta, event_time }, etag, complete, at } = decision;
       const held = this.#waits(decision);

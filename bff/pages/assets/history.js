@@ -199,17 +199,19 @@ async function dismiss(record) {
   unfinished = unfinished.filter((other) => other !== record);
   render();
   undo.send(); // what is deleted from now on can be taken back
+  undo.dismissing(record);
   const mine = ++pressed;
   const ok = await offer([record.object], true);
-  if (ok && mine === pressed) undo.dismissed(record);
+  if (!ok) undo.forget((other) => key(other) === key(record));
+  else if (mine === pressed) undo.dismissed(record);
 }
 
 /** @param {any[]} objects @param {boolean} dismissed @returns {Promise<boolean>} */
 async function offer(objects, dismissed) {
   const whats = [t('The entry could not be offered again'), t('The entry could not be removed from continue watching')];
   const [what, before] = dismissed ? whats.toReversed() : whats;
-  const over = (/** @type {any} */ now) => now && Boolean(now.dismissed_at) === dismissed;
-  const about = new Map(objects.map((object) => [key({ object }), { over: () => over(called(key({ object }))) }]));
+  const done = (/** @type {any} */ now) => now && Boolean(now.dismissed_at) === dismissed;
+  const about = new Map(objects.map((object) => [key({ object }), { over: () => loaded.lacks({ object }) || done(called(key({ object }))) }]));
   problems.forget((name, _, of) => of === before && about.has(name));
   const ok = await decide(() => problems.attempt(what, () => offer(objects, dismissed), () => api.dismiss(objects, dismissed), about));
   await goOn();
@@ -219,17 +221,12 @@ async function offer(objects, dismissed) {
 /** @param {any} record @param {'watched' | 'unwatched' | 'reset'} as */
 async function mark(record, as) {
   const name = key(record);
-  const there = () => !loaded.lacks(record) && !decisions.deletes(name); // what is deleted would come back without a title
-  if (!there()) return;
   const done = (/** @type {any} */ now) => now.event_time !== record.event_time && !now.device && (as === 'watched' ? now.completed : !now.resume_ms);
   const about = new Map([[name, { over: () => loaded.lacks(record) || (called(name) && done(called(name))) }]]);
-  const again = async () => {
-    if (await api.point(record.object, record.event_time).catch(() => record)) mark(record, as);
-    else problems.forget((of) => of === name);
-  };
-  const ok = await problems.attempt(t('The entry could not be marked'), again, () => decisions.during(name, async () => {
-    const { results: [{ status, record: marked }] } = await api.mark([record.object], as, there);
-    if (marked && there()) loaded.change({ items: [marked], removed: [] });
+  const ok = await problems.attempt(t('The entry could not be marked'), () => mark(record, as), () => decisions.during(name, async () => {
+    const { results: [{ status, record: marked }] } = await api.mark([record.object], as);
+    if (status === 'unchanged' && !marked) loaded.change({ items: [], removed: [record.object] }); // it was deleted
+    else if (marked && !loaded.lacks(record)) loaded.change({ items: [marked], removed: [] });
     if (status === 'paused') throw new Problem(409, t('recording is paused'));
     if (status === 'unavailable') throw new Problem(503, t('the history is unavailable at the moment'));
   }), about);
@@ -250,18 +247,20 @@ async function waysBack(record) {
 async function clear(type) {
   const cleared = (/** @type {any} */ record) => !type || record.object.type === type;
   await undo.send(cleared);
-  const asked = Date.now();
-  const forget = (before = Infinity) => {
-    decisions.drop(cleared, before);
+  const before = decisions.about(cleared);
+  const newest = loaded.newest(type);
+  const forget = () => {
+    decisions.drop(before);
     undo.forget(cleared);
   };
   const over = () => {
-    if (loaded.cleared(type)) forget(asked); // it was done without an answer
-    return loaded.cleared(type);
+    const without = loaded.cleared(type, newest); // an answer
+    if (without) forget();
+    return without;
   };
   const about = new Map([[`type ${type}`, { over }]]);
   const uncleared = t('The history could not be cleared');
-  const ok = await problems.attempt(uncleared, () => askClear(type), () => api.delete('/v1/history', { type }), about);
+  const ok = await problems.attempt(uncleared, () => askClear(type), () => decisions.ending(before, () => api.clear(type)), about);
   if (!ok) return;
   if (!type) problems.forget((_, __, what) => what === uncleared);
   forget();

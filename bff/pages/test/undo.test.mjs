@@ -359,7 +359,7 @@ test('an undo that failed is done when all of it is listed again', async () => {
     decisions.settle();
     assert.equal(decisions.why('back'), 'refused', 'what was deleted before, or after, is not there');
   }
-  decisions.drop(() => true);
+  decisions.drop(decisions.about(() => true));
   undo.delete([entry('a', '2026-11-02T10:00:00Z')]);
   await turns();
   listed = undefined;
@@ -533,7 +533,7 @@ test('after a reload what is deleted then is offered with what was, and a clear 
   undo.delete([entry('b')]);
   assert.equal(ids(decisions.offered), 'a,c,b');
   await undo.undo();
-  decisions.drop(({ object }) => object.id === 'a');
+  decisions.drop(decisions.about(({ object }) => object.id === 'a'));
   assert.equal(decisions.why('back'), 'refused');
   decisions.changed({ items: [], removed: [{ type: 1, id: 'c' }] }); // of the delete before
   assert.equal(decisions.why('back'), 'refused');
@@ -659,17 +659,76 @@ test('a delete that the page lost as it went away is made by the next one, which
 });
 
 test('who deletes for good waits for what else is asked about entries, and not for what would bring back what is final', async () => {
-  const told = [];
-  const { undo, decisions } = page(told, { lines: () => new Promise(() => {}) });
-  let marked;
-  decisions.during('1/b', () => new Promise((resolve) => { marked = resolve; }));
-  undo.delete([entry('a')]);
-  const sent = undo.send(() => true).then(() => told.push('sent'));
-  await turns();
-  assert.deepEqual(told, ['remove a']);
-  marked();
-  await sent;
-  assert.deepEqual(told, ['remove a', 'sent']);
+  for (const [of, atOnce] of [['b', ['remove a']], ['a', []]]) {
+    const told = [];
+    const { undo, decisions } = page(told, { lines: () => new Promise(() => {}) });
+    let marked;
+    decisions.during(`1/${of}`, () => new Promise((resolve) => { marked = resolve; }));
+    undo.delete([entry('a')]);
+    const sent = undo.send(() => true).then(() => told.push('sent'));
+    await turns();
+    assert.deepEqual(told, atOnce);
+    marked();
+    await sent;
+    assert.deepEqual(told, ['remove a', 'sent']);
+  }
+});
+
+test('what a clear is asked for to end is not the next page\'s, and what is decided meanwhile stays', async () => {
+  for (const away of [true, false]) {
+    const told = [];
+    page(told).undo.delete([entry('a')]);
+    await turns();
+    const { undo, decisions } = next(told, { left: async () => [], restore: refused });
+    await turns();
+    await undo.undo();
+    assert.equal(decisions.why('back'), 'refused');
+    const before = decisions.about(() => true);
+    let answer;
+    const cleared = decisions.ending(before, () => new Promise((resolve, reject) => { answer = away ? reject : resolve; }));
+    undo.delete([entry('b')]);
+    await turns();
+    if (away) {
+      const after = next(told, { left: async () => [] });
+      await turns();
+      assert.deepEqual([told, ids(after.decisions.offered)], [['remove a', 'remove b'], 'b']);
+      answer(new Error('away'));
+      await assert.rejects(cleared);
+    } else {
+      answer();
+      await cleared;
+      decisions.drop(before);
+      assert.deepEqual([decisions.why('back'), ids(decisions.offered)], ['', 'b']);
+    }
+    kept.removeItem(place);
+  }
+});
+
+test('what was deleted without an answer is offered by the next page, if a mark shows that it is gone', async () => {
+  for (const gone of [true, false]) {
+    let lacks = false;
+    const told = [];
+    const { undo, decisions } = page(told, { remove: refused, lacks: () => lacks });
+    undo.delete([entry('a')]);
+    await undo.send();
+    assert.equal(decisions.why('gone'), 'refused');
+    await decisions.during('1/a', async () => { lacks = gone; });
+    assert.equal(decisions.why('gone'), '');
+    const { decisions: after } = next(told, { left: async () => [] });
+    assert.equal(ids(after.offered), gone ? 'a' : '');
+    kept.removeItem(place);
+  }
+});
+
+test('what is being dismissed as the page goes away is offered again by the next one, unless that was refused', () => {
+  for (const refusal of [false, true]) {
+    const told = [];
+    const { undo } = page([]);
+    undo.dismissing(entry('a'));
+    if (refusal) undo.forget(({ object }) => object.id === 'a');
+    next(told).undo.undo();
+    assert.deepEqual(told, refusal ? [] : ['offer a']);
+  }
 });
 
 test('what is being read again is deleted as the page goes away', async () => {
