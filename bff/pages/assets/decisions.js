@@ -20,8 +20,7 @@ export const lasts = (at) => Math.abs(Date.now() - at) < life;
  * @property {boolean} tried whether the edge was asked to delete the entry, and may have
  * @property {boolean} unsure whether a page before this one asked, so that the entry is deleted only as it was then
  * @property {boolean} moved whether the entry was played since the edge was asked
- * @property {boolean} final whether nothing is to bring it back
- * @property {boolean} ending whether the edge is asked for what ends it
+ * @property {boolean} final whether something else follows that makes it of no account, so that nothing is to bring the entry back
  * @property {string} etag of the record that the lines bring back: no other is deleted, but where it is final
  * @property {string[]} older lines of a backup that bring back what was deleted before
  * @property {string[]} lines those that bring back the entry as it is
@@ -106,14 +105,16 @@ export class Decisions {
 
   /**
    * Deletes what is held, so that it cannot be taken back any more on this page.
-   * @param {(record: any) => boolean} [final] whether it cannot be on the next one either @returns {Promise<void>} until there are answers
+   * @param {(record: any) => boolean} [final] of which entries all that was decided is over with that: nothing brings them back, and nothing
+   * of it is tried again @returns {Promise<void>} until there are answers
    */
   send(final = () => false) {
-    for (const decision of this.#all.values()) {
+    for (const decision of [...this.#all.values()]) {
       decision.offered = false;
       if (decision.is === 'held') decision.is = 'due';
-      if (decision.is !== 'due' || !final(decision.record)) continue;
-      this.#forget(decision);
+      if (!final(decision.record)) continue;
+      if (decision.is === 'done' || decision.is === 'failed') this.#all.delete(key(decision.record));
+      else if (decision.want === 'gone') this.#forget(decision);
       Object.assign(decision, { final: true, etag: '' }); // whatever record it is
     }
     this.#ask();
@@ -154,30 +155,6 @@ export class Decisions {
     this.#changed();
   }
 
-  /** What was decided about entries up to now. @param {(record: any) => boolean} which */
-  about(which) {
-    return [...this.#all.values()].filter(({ record }) => which(record));
-  }
-
-  /** Forgets decisions: something else was decided since. @param {Decision[]} decisions */
-  drop(decisions) {
-    for (const decision of decisions) if (this.#stands(decision)) this.#all.delete(key(decision.record));
-    this.#changed();
-  }
-
-  /**
-   * Asks the edge for what ends decisions, so that a page after this one is not to know them.
-   * @template T @param {Decision[]} decisions @param {() => Promise<T>} act @returns {Promise<T>}
-   */
-  async ending(decisions, act) {
-    const set = (/** @type {boolean} */ ending) => {
-      for (const decision of decisions) decision.ending = ending;
-      this.#save();
-    };
-    set(true);
-    return act().finally(() => set(false));
-  }
-
   /** Takes what has become of entries, before the list does. @param {{items: any[], removed: any[]}} push */
   changed({ items, removed }) {
     const news = [];
@@ -207,17 +184,17 @@ export class Decisions {
   async during(name, act) {
     const more = (/** @type {number} */ n) => this.#others.set(name, (this.#others.get(name) ?? 0) + n).get(name);
     more(1);
-    const failed = this.about((record) => key(record) === name).filter(({ want, is }) => want === 'gone' && is === 'failed');
-    this.drop(failed);
+    const before = this.#all.get(name);
+    const failed = before?.want === 'gone' && before.is === 'failed' ? before : undefined;
+    if (failed) this.#all.delete(name);
+    this.#changed();
     try {
       const doing = act();
       until(doing.then(() => {}, () => {}), this.#answers);
       return await doing;
     } finally {
       if (more(-1) === 0) this.#others.delete(name);
-      for (const decision of failed) {
-        if (!this.#all.has(name) && this.#does.lacks(decision.record)) this.#over(this.#put(decision.record, decision)); // it was done without an answer
-      }
+      if (failed && !this.#all.has(name) && this.#does.lacks(failed.record)) this.#over(this.#put(failed.record, failed)); // it was done without an answer
       this.#read([this.#all.get(name)]); // which is another record now
       this.#ask();
     }
@@ -253,7 +230,7 @@ export class Decisions {
   /** @param {any} record @param {Partial<Decision>} as */
   #put(record, as) {
     /** @type {Decision} */
-    const decision = { record, want: 'gone', is: 'held', offered: false, tried: false, unsure: false, moved: false, final: false, ending: false, etag: record.etag, older: [], lines: [], complete: false, reads: 0, reading: false, at: Date.now(), why: '', failed: 0, ...as };
+    const decision = { record, want: 'gone', is: 'held', offered: false, tried: false, unsure: false, moved: false, final: false, etag: record.etag, older: [], lines: [], complete: false, reads: 0, reading: false, at: Date.now(), why: '', failed: 0, ...as };
     this.#all.delete(key(record)); // the newest comes last
     this.#all.set(key(record), decision);
     return decision;
@@ -336,7 +313,7 @@ export class Decisions {
     if (want === 'back') this.#read(decisions.map(({ record }) => this.#all.get(key(record)))); // which is another record now
     for (const decision of decisions) this.#asked.delete(key(decision.record));
     for (const decision of stand) {
-      if (!why) this.#over(decision);
+      if (!why || decision.final) this.#over(decision);
       else if (stand.length < decisions.length) decision.is = 'due'; // it may be for the others that it was given up
       else Object.assign(decision, { is: 'failed', why, failed: Date.now() });
     }
@@ -402,7 +379,7 @@ export class Decisions {
   /** Keeps all for the next page, and returns whether there was room. */
   #save() {
     if (this.#away) return true;
-    const lasting = [...this.#all.values()].filter(({ ending }) => !ending).filter(({ want, is, failed }) => want === 'back' || is !== 'failed' || Date.now() - failed < glance); // of the rest the user knows that it is there
+    const lasting = [...this.#all.values()].filter(({ want, is, failed }) => want === 'back' || is !== 'failed' || Date.now() - failed < glance); // of the rest the user knows that it is there
     const all = lasting.map((decision) => {
       const { want, record: { object, meta, event_time }, etag, complete, at } = decision;
       const held = this.#waits(decision);

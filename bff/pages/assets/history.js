@@ -115,6 +115,8 @@ async function goOn() {
     await read.catch(() => {});
     if (mine !== newest || deciding > 0) return; // it may be from before the decision
     unfinished = (await read).items.map((/** @type {any} */ record) => since.get(key(record)) ?? record);
+    undo.forget((dismissed) => unfinished.some((record) => key(record) === key(dismissed) && !record.dismissed_at)); // it is offered
+    undo.changed();
   });
   render();
   return ok;
@@ -198,8 +200,7 @@ let pressed = 0; // counts what is dismissed
 async function dismiss(record) {
   unfinished = unfinished.filter((other) => other !== record);
   render();
-  undo.send(); // what is deleted from now on can be taken back
-  undo.dismissing(record);
+  undo.dismissing(record); // what is deleted from now on can be taken back
   const mine = ++pressed;
   const ok = await offer([record.object], true);
   if (!ok) undo.forget((other) => key(other) === key(record));
@@ -211,9 +212,10 @@ async function offer(objects, dismissed) {
   const whats = [t('The entry could not be offered again'), t('The entry could not be removed from continue watching')];
   const [what, before] = dismissed ? whats.toReversed() : whats;
   const done = (/** @type {any} */ now) => now && Boolean(now.dismissed_at) === dismissed;
-  const about = new Map(objects.map((object) => [key({ object }), { over: () => loaded.lacks({ object }) || done(called(key({ object }))) }]));
+  const about = new Map(objects.map((object) => [key({ object }), { over: () => loaded.lacks({ object }) || done(loaded.listed({ object })) }]));
   problems.forget((name, _, of) => of === before && about.has(name));
   const ok = await decide(() => problems.attempt(what, () => offer(objects, dismissed), () => api.dismiss(objects, dismissed), about));
+  settle();
   await goOn();
   return ok;
 }
@@ -221,8 +223,8 @@ async function offer(objects, dismissed) {
 /** @param {any} record @param {'watched' | 'unwatched' | 'reset'} as */
 async function mark(record, as) {
   const name = key(record);
-  const done = (/** @type {any} */ now) => now.event_time !== record.event_time && !now.device && (as === 'watched' ? now.completed : !now.resume_ms);
-  const about = new Map([[name, { over: () => loaded.lacks(record) || (called(name) && done(called(name))) }]]);
+  const done = (/** @type {any} */ now) => now && now.event_time !== record.event_time && !now.device && (as === 'watched' ? now.completed : !now.resume_ms);
+  const about = new Map([[name, { over: () => loaded.lacks(record) || done(loaded.listed(record)) }]]);
   const ok = await problems.attempt(t('The entry could not be marked'), () => mark(record, as), () => decisions.during(name, async () => {
     const { results: [{ status, record: marked }] } = await api.mark([record.object], as);
     if (status === 'unchanged' && !marked) loaded.change({ items: [], removed: [record.object] }); // it was deleted
@@ -246,26 +248,19 @@ async function waysBack(record) {
 /** @param {number} type 0 for all */
 async function clear(type) {
   const cleared = (/** @type {any} */ record) => !type || record.object.type === type;
+  undo.forget(cleared);
   await undo.send(cleared);
-  const before = decisions.about(cleared);
-  const newest = loaded.newest(type);
-  const forget = () => {
-    decisions.drop(before);
-    undo.forget(cleared);
-  };
-  const over = () => {
-    const without = loaded.cleared(type, newest); // an answer
-    if (without) forget();
-    return without;
-  };
-  const about = new Map([[`type ${type}`, { over }]]);
+  const before = loaded.sorted().filter(cleared);
+  const about = new Map([[`type ${type}`, { over: () => loaded.cleared(type) }]]);
   const uncleared = t('The history could not be cleared');
-  const ok = await problems.attempt(uncleared, () => askClear(type), () => decisions.ending(before, () => api.clear(type)), about);
-  if (!ok) return;
-  if (!type) problems.forget((_, __, what) => what === uncleared);
-  forget();
-  loaded.change({ items: [], removed: loaded.sorted().filter(cleared).map(({ object }) => object) });
+  const ok = await problems.attempt(uncleared, () => askClear(type), () => api.clear(type), about);
+  if (ok) {
+    if (!type) problems.forget((_, __, what) => what === uncleared);
+    const gone = before.filter((record) => loaded.listed(record) === record); // the rest was played since
+    loaded.change({ items: [], removed: gone.map(({ object }) => object) });
+  }
   settle();
+  if (!ok) return;
   loaded.clear();
   await Promise.all([reader.refresh(), goOn()]);
 }

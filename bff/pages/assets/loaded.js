@@ -90,21 +90,9 @@ export class LoadedHistory {
     return this.#lists(record.object.type) && !this.listed(record) && (!this.more || time(record) > this.#read);
   }
 
-  /** When the newest of a type was played, Infinity where the list may not show that. @param {number} type 0 for all */
-  newest(type) {
-    if (!this.#lists(type)) return Infinity;
-    const [first] = this.#of(type);
-    return first ? time(first) : 0;
-  }
-
-  /** Whether the list shows that nothing of a type is left but what came later. @param {number} type 0 for all @param {number} newest before */
-  cleared(type, newest) {
-    return this.#lists(type) && !this.more && this.#of(type).every((record) => time(record) > newest);
-  }
-
-  /** @param {number} type 0 for all */
-  #of(type) {
-    return this.sorted().filter((record) => !type || record.object.type === type);
+  /** Whether the list shows that nothing of a type is left. @param {number} type 0 for all */
+  cleared(type) {
+    return this.#lists(type) && !this.more && !this.sorted().some((record) => !type || record.object.type === type);
   }
 
   /** Whether all of a type would be listed, as far down as the list was read. @param {number} type 0 for all */

@@ -76,17 +76,18 @@ export class Undo {
     this.#tell();
   }
 
-  /** Keeps for the next page what is being dismissed. @param {any} record */
+  /** Deletes what is held, and keeps for the next page what is being dismissed. @param {any} record */
   dismissing(record) {
+    this.send();
+    this.#decisions.forget();
     keep(`${this.#place}.dismissed`, { record, at: Date.now() });
   }
 
   /** Tells of what was dismissed, and lets it be offered again, unless something was deleted since. @param {any} record */
   dismissed(record) {
     if (this.#decisions.offered.length > 0) return;
-    this.#decisions.forget();
     this.#dismissed = record;
-    this.dismissing(record);
+    keep(`${this.#place}.dismissed`, { record, at: Date.now() });
     this.#tell();
   }
 

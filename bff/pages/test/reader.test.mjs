@@ -204,17 +204,14 @@ test('what was brought back stands among its moment by name alone, as at the edg
 
 test('only a list of all of a type shows that nothing of it is left', () => {
   const loaded = new LoadedHistory();
-  assert.equal(loaded.cleared(0, Infinity), false, 'nothing was read');
+  assert.equal(loaded.cleared(0), false, 'nothing was read');
   loaded.replace([record(1)], { cursor: '', has_more: true });
-  assert.deepEqual([0, 1, 2].map((type) => loaded.cleared(type, Infinity)), [false, false, false], 'there is more');
+  assert.deepEqual([0, 1, 2].map((type) => loaded.cleared(type)), [false, false, false], 'there is more');
   loaded.replace([record(1)], { cursor: '', has_more: false });
-  assert.deepEqual([0, 1, 2].map((type) => loaded.cleared(type, Infinity)), [false, false, true]);
-  const newest = loaded.newest(0);
-  assert.deepEqual([newest, loaded.newest(2), loaded.cleared(0, newest), loaded.cleared(0, newest - 1)], [Date.parse(record(1).event_time), 0, false, true], 'what came later is no part of it');
+  assert.deepEqual([0, 1, 2].map((type) => loaded.cleared(type)), [false, false, true]);
   loaded.type = 2;
   loaded.replace([], { cursor: '', has_more: false });
-  assert.deepEqual([0, 1, 2].map((type) => loaded.cleared(type, Infinity)), [false, false, true], 'others are not listed');
-  assert.deepEqual([loaded.newest(0), loaded.newest(2)], [Infinity, 0]);
+  assert.deepEqual([0, 1, 2].map((type) => loaded.cleared(type)), [false, false, true], 'others are not listed');
   loaded.words = 'tide';
-  assert.deepEqual([loaded.cleared(2, Infinity), loaded.newest(2)], [false, Infinity]);
+  assert.equal(loaded.cleared(2), false);
 });

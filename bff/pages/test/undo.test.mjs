@@ -359,7 +359,7 @@ test('an undo that failed is done when all of it is listed again', async () => {
     decisions.settle();
     assert.equal(decisions.why('back'), 'refused', 'what was deleted before, or after, is not there');
   }
-  decisions.drop(decisions.about(() => true));
+  await decisions.send(() => true);
   undo.delete([entry('a', '2026-11-02T10:00:00Z')]);
   await turns();
   listed = undefined;
@@ -533,7 +533,7 @@ test('after a reload what is deleted then is offered with what was, and a clear 
   undo.delete([entry('b')]);
   assert.equal(ids(decisions.offered), 'a,c,b');
   await undo.undo();
-  decisions.drop(decisions.about(({ object }) => object.id === 'a'));
+  await decisions.send(({ object }) => object.id === 'a');
   assert.equal(decisions.why('back'), 'refused');
   decisions.changed({ items: [], removed: [{ type: 1, id: 'c' }] }); // of the delete before
   assert.equal(decisions.why('back'), 'refused');
@@ -547,7 +547,7 @@ test('what was final is not offered with what is deleted, or dismissed, after it
     undo.delete([entry('a')]);
     await turns();
     const sent = undo.send();
-    if (dismisses) undo.dismissed(entry('b'));
+    if (dismisses) undo.dismissing(entry('b'));
     else undo.delete([entry('b')]);
     await turns();
     answer();
@@ -674,34 +674,35 @@ test('who deletes for good waits for what else is asked about entries, and not f
   }
 });
 
-test('what a clear is asked for to end is not the next page\'s, and what is decided meanwhile stays', async () => {
-  for (const away of [true, false]) {
+test('whatever was decided about an entry is over with a clear, and what is decided after it stays', async () => {
+  for (const [how, does] of [['failed', { restore: refused }], ['under way', { restore: () => new Promise((_, reject) => { setImmediate(() => reject(new Error('late'))); }) }]]) {
     const told = [];
     page(told).undo.delete([entry('a')]);
     await turns();
-    const { undo, decisions } = next(told, { left: async () => [], restore: refused });
+    const { undo, decisions } = next(told, { left: async () => [], ...does });
     await turns();
-    await undo.undo();
-    assert.equal(decisions.why('back'), 'refused');
-    const before = decisions.about(() => true);
-    let answer;
-    const cleared = decisions.ending(before, () => new Promise((resolve, reject) => { answer = away ? reject : resolve; }));
+    const undone = undo.undo();
+    if (how === 'failed') await undone;
+    const sent = undo.send(() => true);
     undo.delete([entry('b')]);
+    await sent;
     await turns();
-    if (away) {
-      const after = next(told, { left: async () => [] });
-      await turns();
-      assert.deepEqual([told, ids(after.decisions.offered)], [['remove a', 'remove b'], 'b']);
-      answer(new Error('away'));
-      await assert.rejects(cleared);
-    } else {
-      answer();
-      await cleared;
-      decisions.drop(before);
-      assert.deepEqual([decisions.why('back'), ids(decisions.offered)], ['', 'b']);
-    }
+    assert.equal(decisions.why('back'), '');
+    const after = next(told, { left: async () => [] });
+    await turns();
+    assert.deepEqual([told, ids(after.decisions.offered)], [['remove a', 'remove b'], 'b']);
     kept.removeItem(place);
   }
+});
+
+test('nothing of what fails before a clear is tried again', async () => {
+  const told = [];
+  const { undo, decisions } = page(told, { few: 2, remove: async (records) => { told.push(`remove ${ids(records)}`); throw new Error('refused'); } });
+  undo.delete(entries('a', 'b'));
+  await undo.send(({ object }) => object.id === 'a');
+  decisions.again();
+  await turns();
+  assert.deepEqual([told, decisions.why('gone')], [['remove a', 'remove b', 'remove b'], 'refused']);
 });
 
 test('what was deleted without an answer is offered by the next page, if a mark shows that it is gone', async () => {
