@@ -117,7 +117,8 @@ func (k *known) may() bool { return k.acked > 0 || !k.late && (k.open > 0 || k.u
 type cut struct {
 	typ    uint32 // of a clear
 	at     int64
-	raised bool // the time may be that of any report that there was, if that is later
+	own    int64 // what it covers whatever the service has found
+	raised bool  // the time may be that of any report that there was, if that is later
 	sent   int64
 	acked  int64
 	closed bool    // it was answered, or nothing is under way any more

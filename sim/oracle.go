@@ -256,7 +256,8 @@ func (o *oracle) restCuts(cuts []*cut, books ...*book) {
 
 // done notes that a delete or a clear was acknowledged.
 func (o *oracle) done(c *cut, service int) bool {
-	if c.sent < o.lost {
+	if c.sent < o.lost { // the service may have found nothing any more
+		c.at = c.own
 		c.saidBeside(service)
 		return false
 	}
@@ -273,7 +274,8 @@ func (o *oracle) remove(k history.Key, at, now int64, sure bool) *cut {
 	c := &cut{at: now, raised: at == 0, sent: o.now()}
 	if at != 0 {
 		c.at = min(at, now)
-	} else if sure {
+	}
+	if c.own = c.at; at == 0 && sure {
 		for _, k := range b.facts {
 			if k.acked > 0 {
 				c.at = max(c.at, k.at)
@@ -290,6 +292,7 @@ func (o *oracle) clear(req *historyv1.ClearRequest, now int64) *cut {
 	if req.UntilMs != 0 {
 		c.at = min(req.UntilMs, now)
 	}
+	c.own = c.at
 	u.clears = append(u.clears, c)
 	return c
 }
