@@ -126,8 +126,8 @@ const (
 	MaxUnknown = 4096
 	// maxBefore bounds the plays, and the milliseconds, of the viewings that are not listed.
 	maxBefore = 1 << 50
-	// maxAhead is how far a time may be ahead, in milliseconds: clocks differ.
-	maxAhead = 5000
+	// MaxAhead is how far a time may be ahead, in milliseconds: clocks differ.
+	MaxAhead = 5000
 )
 
 // Validate reports the first thing in a record from elsewhere, such as a backup, that no fold
@@ -139,7 +139,7 @@ func (r *Record) Validate(now int64) error {
 		return Invalid("state", "want playing, paused, stopped or finished")
 	case int(r.own()&3) != r.State.rank() || r.Original != 0 && r.Version&3 != RankProgress:
 		return Invalid("state", "want the one that its report leaves behind")
-	case r.Version.Time() > now+maxAhead:
+	case r.Version.Time() > now+MaxAhead:
 		return Invalid("event_time", "in the future")
 	case r.RemovedAt < 0 || r.RemovedAt >= r.Version.Time():
 		return Invalid("details.removed", "want a time before event_time")
@@ -147,7 +147,7 @@ func (r *Record) Validate(now int64) error {
 		return Invalid("played_at", "want a time up to the removal, of a record that was restored")
 	case r.Restored && r.RemovedAt == 0:
 		return Invalid("details.restored", "want the removal that it was restored after")
-	case r.Dismissed < 0 || r.Dismissed.Time() > now+maxAhead || r.Dismissed&3 > RankOffered:
+	case r.Dismissed < 0 || r.Dismissed.Time() > now+MaxAhead || r.Dismissed&3 > RankOffered:
 		return Invalid("details.dismissed", "want a time of the past")
 	case r.Dismissed != 0 && r.Dismissed.Time() <= r.RemovedAt && !r.Restored:
 		return Invalid("details.dismissed", "want no time up to the removal")

@@ -209,6 +209,8 @@ func (im *importer) take(uid string, line []byte) *codec.FieldError {
 	switch {
 	case wrong != nil:
 		return wrong
+	case beat.EventTimeMs > time.Now().UnixMilli()+history.MaxAhead: // it would be of another now each time
+		return &codec.FieldError{Field: "event_time", Reason: "in the future"}
 	case im.restore:
 		return &codec.FieldError{Field: "version", Reason: "want a line of an export, which has one: others cannot be restored"}
 	}

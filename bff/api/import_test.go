@@ -78,6 +78,17 @@ func TestImport(t *testing.T) {
 	}
 }
 
+// TestImportOfATimeToCome: a line of a time to come would be of another now each time that it is imported.
+func TestImportOfATimeToCome(t *testing.T) {
+	at := func(ahead time.Duration) string {
+		return `{"object":{"id":"1","type":1},"state":"paused","position_ms":1,"event_time":"` + time.Now().Add(ahead).Format(time.RFC3339) + `"}`
+	}
+	got := wantReport(t, importing(t, newEdge(t, storing()), strings.NewReader(at(time.Hour)+"\n"+at(time.Second)+"\n"+at(-time.Hour))))
+	if got.Statuses["stored"] != 2 || len(got.Refused) != 1 || got.Refused[0].Line != 1 || got.Refused[0].Error.Field != "event_time" {
+		t.Errorf("got %+v", got)
+	}
+}
+
 func TestImportWhatTheServiceRefuses(t *testing.T) {
 	s := answering(&historyv1.ApplyResponse{
 		Statuses: []historyv1.Status{historyv1.Status_STATUS_STALE, historyv1.Status_STATUS_INVALID, historyv1.Status_STATUS_EXPIRED},

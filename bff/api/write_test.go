@@ -130,6 +130,7 @@ func TestMarkRefused(t *testing.T) {
 		`{"mark":"reset","event_time":"yesterday",` + one + `}`: "body.event_time",
 		`{"mark":"reset","position_ms":1,` + one + `}`:          "body.position_ms",
 		`{"mark":"watched","only_recorded":1,` + one + `}`:      "body.only_recorded",
+		`{"mark":"watched","only_recorded":null,` + one + `}`:   "body.only_recorded",
 	} {
 		s := &service{}
 		p := wantProblem(t, newEdge(t, s).do(t, "POST /v1/history/mark", body), http.StatusUnprocessableEntity)

@@ -119,14 +119,11 @@ func DecodeDismissal(body []byte, limit int) (objects []*historyv1.Object, dismi
 		return nil, false, d.in.End()
 	}
 	for name := range d.in.Object() {
-		switch {
-		case string(name) == "objects":
+		switch string(name) {
+		case "objects":
 			objects = d.objects(limit)
-		case string(name) == "dismissed" && d.in.Kind() == scan.Null:
-			d.in.Skip()
-			d.refuse("dismissed", "want true or false")
-		case string(name) == "dismissed":
-			dismissed = d.flag("dismissed")
+		case "dismissed":
+			dismissed = d.given("dismissed")
 		default:
 			d.unknown("", name)
 		}
@@ -160,9 +157,9 @@ func DecodeMark(uid string, body []byte, limit int) (*historyv1.MarkRequest, err
 				d.refuse("mark", wantMark)
 			}
 		case "event_time":
-			req.AtMs = d.bound("event_time")
+			req.AtMs = max(d.bound("event_time"), history.MinTime) // and so expired
 		case "only_recorded":
-			req.OnlyRecorded = d.flag("only_recorded")
+			req.OnlyRecorded = d.given("only_recorded")
 		default:
 			d.unknown("", name)
 		}

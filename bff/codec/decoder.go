@@ -173,6 +173,16 @@ func (d *decoder) flag(field string) bool {
 	return b
 }
 
+// given is flag where null is no answer: it would be one of the two.
+func (d *decoder) given(field string) bool {
+	if d.in.Kind() == scan.Null {
+		d.in.Skip()
+		d.refuse(field, "want true or false")
+		return false
+	}
+	return d.flag(field)
+}
+
 // etag reads the text that formatETag writes.
 func (d *decoder) etag(field string) uint64 {
 	if d.in.Null() {
@@ -229,15 +239,14 @@ func (d *decoder) objectType(field string) uint32 {
 
 const wantTime = "want RFC 3339 with an offset, such as 2026-03-01T20:15:00.000+01:00"
 
-// ParseTime returns the Unix milliseconds of a time in RFC 3339 with an offset,
-// after 1970. The error is [history.ErrInvalid] and names the field.
+// ParseTime returns the Unix milliseconds of a time in RFC 3339 with an offset, at least 1: a service takes 0 for
+// "not given". The error is [history.ErrInvalid] and names the field.
 func ParseTime(field string, text []byte) (int64, error) {
 	var t time.Time
-	// A service takes 0 for "not given", which before 1970 would be a surprise.
-	if err := t.UnmarshalText(text); err != nil || t.UnixMilli() <= 0 {
+	if err := t.UnmarshalText(text); err != nil {
 		return 0, history.Invalid(field, wantTime)
 	}
-	return t.UnixMilli(), nil
+	return max(t.UnixMilli(), 1), nil
 }
 
 // FormatTime returns Unix milliseconds as RFC 3339 in UTC, "" for 0.
