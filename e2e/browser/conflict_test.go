@@ -157,7 +157,7 @@ func TestConflictCounts(t *testing.T) {
 			if c.leaves {
 				v.do(chromedp.Navigate(w.at("/player?id=200&type=1")))
 				v.says("#resumed", "You stopped at 3:00")
-				v.until("document.querySelector('#waiting').textContent === '0' && sessionStorage.getItem(Object.keys(sessionStorage).find((name) => name.includes('aside')) ?? '')?.length > 2")
+				v.until("/finish.*stop/.test(sessionStorage.getItem(Object.keys(sessionStorage).find((name) => name.includes('aside')) ?? ''))") // both viewings
 				v.until("!document.querySelector('#conflict').checkVisibility()")
 				v.do(chromedp.Navigate(w.at(clip)))
 			} else {

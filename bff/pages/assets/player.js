@@ -20,6 +20,7 @@ const about = { object, device: deviceName(), duration_ms: 0, excerpt: false, me
 
 const sample = 600_000; // milliseconds that a clip of unknown length goes on behind where the user was
 let asked = /** @type {any} */ (null); // the record of which the user is asked whether to go on there
+let answer = { of: '', here: true }; // the last one to that, and the time of the record that it was about
 let stopped = 0; // seconds, where the user was when the next viewing here begins
 let counted = ''; // the viewing whose beginning was looked at
 let beginning = 0; // milliseconds, where to go once the clip is loaded
@@ -186,6 +187,7 @@ function unmoved(record) {
 /** Another device was here while this one slept, and may go on while the user is asked. @param {any} record */
 function conflict(record) {
   learn(record);
+  if (!asked && record.event_time === answer.of) return sent(answer.here); // reports of a viewing before, which were sent apart
   const begunThere = !asked && !reporter.session && record.event_time === from;
   if (begunThere && aside.of(object).every((beat) => Date.parse(beat.event_time) < Date.parse(record.event_time))) return aside.take(object).forEach(count);
   if (!asked || !record.early) before = record.early ? 0 : Date.parse(record.event_time); // when somebody went on before an early one is not known
@@ -212,11 +214,17 @@ function conflict(record) {
 /** Ends the question. What was not stored counts, unless it would take the place of where the user goes to. @param {boolean} here whether where it is now is what counts */
 function decided(here) {
   known = Math.max(known, Date.parse(asked.event_time));
+  answer = { of: asked.event_time, here };
   asked = null;
   offer('#conflict', '');
+  reporter.release(here, sent(here).at(-1));
+}
+
+/** Reports what was not stored, as far as it counts, and returns all of it. @param {boolean} here as "decided" has it */
+function sent(here) {
   const beats = aside.take(object);
   for (const beat of beats) if (here || Date.parse(beat.event_time) < before) count(beat);
-  reporter.release(here, beats.at(-1));
+  return beats;
 }
 
 /** Reports what was not stored, in the knowledge of what stands. @param {any} heartbeat */
