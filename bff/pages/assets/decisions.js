@@ -41,7 +41,7 @@ export class Decisions {
   #all = new Map();
   /** Those that the edge is asked for, decided otherwise since or not. @type {Map<string, Decision>} */
   #asked = new Map();
-  /** How much else the edge is asked about entries, which is to be done before they are deleted. @type {Map<string, number>} */
+  /** The last of what else the edge is asked about entries, which is to be done before they are deleted. @type {Map<string, Promise<void>>} */
   #others = new Map();
   /** What is asked of the edge, and what is read from it. @type {Set<Promise<void>>} */
   #answers = new Set();
@@ -178,23 +178,21 @@ export class Decisions {
   }
 
   /**
-   * Asks the edge for something else about an entry, which is deleted after that, unless that has failed by now.
+   * Asks the edge for something else about an entry, one after the other. It is deleted after that, unless that has failed by now.
    * @template T @param {string} name @param {() => Promise<T>} act @returns {Promise<T>}
    */
   async during(name, act) {
-    const more = (/** @type {number} */ n) => this.#others.set(name, (this.#others.get(name) ?? 0) + n).get(name);
-    more(1);
     const before = this.#all.get(name);
     const failed = before?.want === 'gone' && before.is === 'failed' ? before : undefined;
-    if (failed) this.#all.delete(name);
-    this.#changed();
+    const doing = (this.#others.get(name) ?? Promise.resolve()).then(act);
+    const over = doing.then(() => {}, () => {});
+    this.#others.set(name, over);
+    until(over, this.#answers);
     try {
-      const doing = act();
-      until(doing.then(() => {}, () => {}), this.#answers);
       return await doing;
     } finally {
-      if (more(-1) === 0) this.#others.delete(name);
-      if (failed && !this.#all.has(name) && this.#does.lacks(failed.record)) this.#over(this.#put(failed.record, failed)); // it was done without an answer
+      if (this.#others.get(name) === over) this.#others.delete(name);
+      if (failed?.is === 'failed' && this.#stands(failed) && !this.#does.lacks(failed.record)) this.#all.delete(name); // else it was done without an answer
       this.#read([this.#all.get(name)]); // which is another record now
       this.#ask();
     }

@@ -115,8 +115,6 @@ async function goOn() {
     await read.catch(() => {});
     if (mine !== newest || deciding > 0) return; // it may be from before the decision
     unfinished = (await read).items.map((/** @type {any} */ record) => since.get(key(record)) ?? record);
-    undo.forget((dismissed) => unfinished.some((record) => key(record) === key(dismissed) && !record.dismissed_at)); // it is offered
-    undo.changed();
   });
   render();
   return ok;
@@ -188,7 +186,7 @@ const decisions = new Decisions(place, {
 });
 loaded.hides = (/** @type {string} */ name) => decisions.hides(name);
 const undo = new Undo(place, decisions, {
-  offer: (objects) => offer(objects, false),
+  offer: (object) => offer(object, false),
   focus: (within, name) => {
     const there = document.querySelector(`${within} [data-key="${CSS.escape(name)}"]`)?.querySelector('a[href], button');
     (there instanceof HTMLElement ? there : list).focus();
@@ -202,22 +200,26 @@ async function dismiss(record) {
   render();
   undo.dismissing(record); // what is deleted from now on can be taken back
   const mine = ++pressed;
-  const ok = await offer([record.object], true);
+  const ok = await offer(record.object, true);
   if (!ok) undo.forget((other) => key(other) === key(record));
-  else if (mine === pressed) undo.dismissed(record);
+  else if (mine === pressed && !loaded.lacks(record)) undo.dismissed(record);
 }
 
-/** @param {any[]} objects @param {boolean} dismissed @returns {Promise<boolean>} */
-async function offer(objects, dismissed) {
+/** @param {any} object @param {boolean} dismissed @returns {Promise<boolean>} whether it is so, with an answer or without */
+async function offer(object, dismissed) {
+  const name = key({ object });
+  const before = loaded.listed({ object });
+  const over = () => {
+    const now = loaded.listed({ object });
+    return loaded.lacks({ object }) || Boolean(now && now !== before && Boolean(now.dismissed_at) === dismissed);
+  };
   const whats = [t('The entry could not be offered again'), t('The entry could not be removed from continue watching')];
-  const [what, before] = dismissed ? whats.toReversed() : whats;
-  const done = (/** @type {any} */ now) => now && Boolean(now.dismissed_at) === dismissed;
-  const about = new Map(objects.map((object) => [key({ object }), { over: () => loaded.lacks({ object }) || done(loaded.listed({ object })) }]));
-  problems.forget((name, _, of) => of === before && about.has(name));
-  const ok = await decide(() => problems.attempt(what, () => offer(objects, dismissed), () => api.dismiss(objects, dismissed), about));
+  const [what, other] = dismissed ? whats.toReversed() : whats;
+  problems.forget((of, _, about) => about === other && of === name);
+  const ok = await decide(() => problems.attempt(what, () => offer(object, dismissed), () => api.dismiss([object], dismissed), new Map([[name, { over }]])));
   settle();
   await goOn();
-  return ok;
+  return ok || over();
 }
 
 /** @param {any} record @param {'watched' | 'unwatched' | 'reset'} as */

@@ -28,7 +28,7 @@ export class Undo {
 
   /**
    * @param {string} place where the window keeps what may be offered again @param {import('./decisions.js').Decisions} decisions
-   * @param {{offer(objects: any[]): any, focus(list: string, key: string): void}} does
+   * @param {{offer(object: any): any, focus(list: string, key: string): void}} does
    */
   constructor(place, decisions, does) {
     this.#place = place;
@@ -121,7 +121,7 @@ export class Undo {
     const focused = byKey || this.#toast.contains(before);
     const dismissed = this.#decisions.offered.length > 0 ? undefined : this.#dismissed;
     this.forget();
-    const back = dismissed ? this.#does.offer([dismissed.object]) : this.#decisions.takeBack();
+    const back = dismissed ? this.#does.offer(dismissed.object) : this.#decisions.takeBack();
     this.#end();
     await back;
     const now = document.activeElement;

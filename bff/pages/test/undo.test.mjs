@@ -34,7 +34,7 @@ function page(told, does = {}) {
     remove: async (records) => { told.push(`remove ${ids(records)}`); return []; }, restore: async (lines) => told.push(`restore ${ids(lines.split('\n').map((line) => JSON.parse(line)))}`),
     removed() {}, reread() {}, why: async (e) => e.message, listed() {}, lacks: () => false, changed() {}, ...does,
   });
-  const undo = new Undo(place, decisions, { offer: (objects) => told.push(`offer ${ids(objects)}`), focus() {} });
+  const undo = new Undo(place, decisions, { offer: (object) => told.push(`offer ${object.id}`), focus() {} });
   return { decisions, undo, hidden: (...names) => names.filter((name) => decisions.hides(`1/${name}`)).join() };
 }
 
@@ -714,11 +714,34 @@ test('what was deleted without an answer is offered by the next page, if a mark 
     await undo.send();
     assert.equal(decisions.why('gone'), 'refused');
     await decisions.during('1/a', async () => { lacks = gone; });
+    decisions.settle();
     assert.equal(decisions.why('gone'), '');
     const { decisions: after } = next(told, { left: async () => [] });
     assert.equal(ids(after.offered), gone ? 'a' : '');
     kept.removeItem(place);
   }
+});
+
+test('what else is asked about an entry is asked one after the other, and a clear is the last word on what has failed before', async () => {
+  const told = [];
+  let lacks = false;
+  const { undo, decisions } = page(told, { remove: refused, lacks: () => lacks });
+  undo.delete([entry('a')]);
+  await undo.send();
+  const asked = [];
+  const marks = ['watched', 'reset'].map((as) => decisions.during('1/a', () => new Promise((resolve) => {
+    asked.push({ as, resolve });
+  })).catch(() => {}));
+  await turns();
+  assert.deepEqual(asked.map(({ as }) => as), ['watched']);
+  const sent = undo.send(() => true);
+  lacks = true;
+  asked[0].resolve();
+  await turns();
+  assert.deepEqual(asked.map(({ as }) => as), ['watched', 'reset']);
+  asked[1].resolve();
+  await Promise.all([...marks, sent]);
+  assert.deepEqual(ids(next(told, { left: async () => [] }).decisions.offered), '');
 });
 
 test('what is being dismissed as the page goes away is offered again by the next one, unless that was refused', () => {
