@@ -111,6 +111,7 @@ type Sender struct {
 	client  http.Client
 	metrics *metrics
 	wake    chan struct{} // of capacity 1: something waits
+	failing bool          // the last request was not taken; only Run knows
 
 	mu       sync.Mutex
 	waiting  []Event
@@ -198,6 +199,7 @@ func (s *Sender) deliver(ctx, posting context.Context, batch []Event) {
 	for {
 		last := ctx.Err() != nil
 		err := s.post(posting, d)
+		s.logFailure(err)
 		pause := backoff.Next(ctx)
 		if err == nil || last || posting.Err() != nil || time.Now().Add(pause).After(end) {
 			s.countDelivered(batch, err)
@@ -206,6 +208,17 @@ func (s *Sender) deliver(ctx, posting context.Context, batch []Event) {
 		s.metrics.failed.Inc()
 		run.Sleep(ctx, pause)
 	}
+}
+
+// logFailure logs when the webhook goes away and when it is back, and no more than that.
+func (s *Sender) logFailure(err error) {
+	switch failing := err != nil; {
+	case failing && !s.failing:
+		s.cfg.Logger.Warn("the webhook does not take events: they are posted again", "error", err)
+	case !failing && s.failing:
+		s.cfg.Logger.Info("the webhook takes events again")
+	}
+	s.failing = err != nil
 }
 
 // countDelivered counts a batch as delivered or, with an error, as dead. The log names no user.

@@ -150,7 +150,7 @@ func TestSentAgain(t *testing.T) {
 		s.Tell(events(1)...)
 		time.Sleep(time.Minute)
 	})
-	if len(b.asked) != 5 || counts["delivered"] != 1 || counts["failed_requests_total"] != 4 || log != "" {
+	if len(b.asked) != 5 || counts["delivered"] != 1 || counts["failed_requests_total"] != 4 || strings.Count(log, "\n") != 2 || !strings.Contains(log, "does not take events") || !strings.Contains(log, "takes events again") {
 		t.Fatalf("%d requests, %v, log %q", len(b.asked), counts, log)
 	}
 	for i, longest := range []time.Duration{time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second} {
@@ -171,7 +171,7 @@ func TestGivenUp(t *testing.T) {
 		s.Tell(events(150)...)
 		time.Sleep(25 * time.Minute)
 	})
-	if counts["dead"] != 150 || counts["waiting_events"] != 0 || strings.Count(log, "given up") != 2 {
+	if counts["dead"] != 150 || counts["waiting_events"] != 0 || strings.Count(log, "given up") != 2 || strings.Count(log, "does not take events") != 1 {
 		t.Errorf("%v, log %s", counts, log)
 	}
 	for _, secret := range []string{"ann", "password", "backend.example.com"} {
