@@ -72,14 +72,17 @@ func (w *World) event(d *dice) {
 	}
 }
 
-// forget has the cache forget a user whose time is up, if it may. A warm-up that somebody has given
-// up does not land after that: it would be months old.
+// forget has the cache forget a user whose time is up, if it may. A warm-up or a write that has not landed by then
+// never does: it would be months old.
 func (w *World) forget(uid string) {
 	for _, section := range w.sectionsOf(uid) {
 		if !w.cache.Expire(section) {
 			continue
 		}
-		w.ghosts = slices.DeleteFunc(w.ghosts, func(g *ghost) bool { return g.x.what == "warm" && g.x.keys[0].UID == section })
+		others := func(k history.Key) bool { return k.UID != section }
+		w.ghosts = slices.DeleteFunc(w.ghosts, func(g *ghost) bool {
+			return (g.x.what == "warm" || g.x.what == "apply") && !slices.ContainsFunc(g.x.keys, others)
+		})
 		w.isCold(uid)
 		w.tracef("cache   forgets %s", section)
 	}
