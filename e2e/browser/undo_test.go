@@ -146,6 +146,7 @@ func TestDismissAndUndo(t *testing.T) {
 	cards(other, "On Maps|plain.id")
 	w.report(entry{id: "100", title: "Low Tide", position: 5 * time.Minute})
 	cards(v, "Low Tide|On Maps|plain.id")
+	v.until("sessionStorage.getItem('playhead.undo.demo.dismissed') === null") // no page says any more that it is removed
 }
 
 // TestDismissedCardStaysAway has the page learn what to go on with from an answer that is older than what was dismissed or deleted since.

@@ -105,12 +105,13 @@ export class Api {
   }
 
   /**
-   * Says of some objects that they were watched or not, or puts them back to the start. What has no record is left alone.
+   * Says of some objects that they were watched or not, or puts them back to the start; also while the page goes away. What has no record is
+   * left alone.
    * @param {{id: string, type: number}[]} objects @param {'watched' | 'unwatched' | 'reset'} mark
    * @returns {Promise<{results: {status: string, record?: any}[]}>}
    */
   mark(objects, mark) {
-    return this.#ask('POST', '/v1/history/mark', { body: { objects, mark, only_recorded: true } });
+    return this.#ask('POST', '/v1/history/mark', { body: { objects, mark, only_recorded: true }, keepalive: true });
   }
 
   /** Reads all of the history, as a backup. @returns {Promise<Blob>} */

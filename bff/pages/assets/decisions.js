@@ -49,6 +49,7 @@ export class Decisions {
   #readings = new Set();
   #reads = 0;
   #away = false; // since the page went away: what is kept is another page's
+  #leaving = new AbortController(); // whose signal says that it goes away
   #place;
   #does;
 
@@ -68,6 +69,7 @@ export class Decisions {
   /** Takes what the page before has kept; from one that is still there only what was to be back. @param {boolean} left whether it went away */
   resume(left) {
     this.#away = false;
+    this.#leaving = new AbortController();
     this.#all.clear();
     for (const { want, held, record, lines, at } of recall(this.#place, /** @type {any[]} */ ([]))) {
       if (!lasts(at) || (want === 'gone' && !left)) continue;
@@ -88,6 +90,7 @@ export class Decisions {
       Object.assign(decision, { is: 'due', reading: false }); // what is being read comes too late
     }
     this.#away = true;
+    this.#leaving.abort();
     this.#ask();
   }
 
@@ -178,13 +181,15 @@ export class Decisions {
   }
 
   /**
-   * Asks the edge for something else about an entry, one after the other. It is deleted after that, unless that has failed by now.
+   * Asks the edge for something else about an entry, one after the other as long as the page is there. It is deleted after that, unless that
+   * has failed by now.
    * @template T @param {string} name @param {() => Promise<T>} act @returns {Promise<T>}
    */
   async during(name, act) {
     const before = this.#all.get(name);
     const failed = before?.want === 'gone' && before.is === 'failed' ? before : undefined;
-    const doing = (this.#others.get(name) ?? Promise.resolve()).then(act);
+    const left = new Promise((resolve) => { this.#leaving.signal.addEventListener('abort', resolve); });
+    const doing = Promise.race([this.#others.get(name), left]).then(act);
     const over = doing.then(() => {}, () => {});
     this.#others.set(name, over);
     until(over, this.#answers);

@@ -48,6 +48,14 @@ function settle() {
   problems.forget((_, about) => about?.over?.());
   decisions.settle();
   ask.forget((record) => loaded.lacks(record));
+  undo.forget((dismissed) => loaded.lacks(dismissed) || playedSince(dismissed)); // there is nothing to offer again
+  undo.changed();
+}
+
+/** Whether a record that was dismissed was played since, and is offered for that. @param {any} record */
+function playedSince(record) {
+  const now = loaded.listed(record);
+  return Boolean(now && !now.dismissed_at && now.event_time !== record.event_time);
 }
 
 function render() {

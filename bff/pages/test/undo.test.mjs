@@ -739,9 +739,15 @@ test('what else is asked about an entry is asked one after the other, and a clea
   asked[0].resolve();
   await turns();
   assert.deepEqual(asked.map(({ as }) => as), ['watched', 'reset']);
+  decisions.during('1/a', async () => asked.push({ as: 'unwatched' }));
+  await turns();
+  assert.equal(asked.length, 2);
+  const after = next(told, { left: async () => [] });
+  assert.equal(ids(after.decisions.offered), '');
+  await turns();
+  assert.equal(asked.at(-1).as, 'unwatched', 'the page that goes away has no time to wait');
   asked[1].resolve();
   await Promise.all([...marks, sent]);
-  assert.deepEqual(ids(next(told, { left: async () => [] }).decisions.offered), '');
 });
 
 test('what is being dismissed as the page goes away is offered again by the next one, unless that was refused', () => {
