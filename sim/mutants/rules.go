@@ -231,7 +231,8 @@ var mutants = []mutant{
 	{name: "offered-partial", rule: "whether there is anything to offer again is decided without the archive", edits: []edit{{reports, "r.Decision != 0 || r.Kind.Marks()", "r.Decision == Dismiss || r.Kind.Marks()"}}},
 	{name: "unwatched", rule: "a mark as unwatched leaves plays", edits: []edit{{record, "rec.PlaysBeforeAt = e.At // and none of them counts", "_ = e.At"}}},
 	{name: "unwatched-late", rule: "plays from before a mark as unwatched that come later count", edits: []edit{{merge, "after(unite(r.Completions, o.Completions), r.PlaysBeforeAt)", "unite(r.Completions, o.Completions)"}}},
-	{name: "marked-nothing", rule: "a mark as unwatched leaves a record of what nobody played", edits: []edit{{fold, "case visible == nil && e.Kind != history.KindWatched, visible != nil", "case visible != nil"}}},
+	{name: "marked-nothing", rule: "a mark as unwatched leaves a record of what nobody played", edits: []edit{{fold, "case visible == nil && (e.Kind != history.KindWatched || r.OnlyRecorded), visible != nil", "case visible != nil"}}},
+	{name: "marked-new", rule: "a mark of what has a record alone makes one", edits: []edit{{fold, " || r.OnlyRecorded", ""}}},
 	{name: "marked-blind", rule: "marks are made without the archive", edits: []edit{{reports, "r.Decision != 0 || r.Kind.Marks()", "r.Decision != 0"}}},
 
 	// Records that come back from a backup.
