@@ -146,7 +146,13 @@ func TestDismissAndUndo(t *testing.T) {
 	cards(other, "On Maps|plain.id")
 	w.report(entry{id: "100", title: "Low Tide", position: 5 * time.Minute})
 	cards(v, "Low Tide|On Maps|plain.id")
-	v.until("sessionStorage.getItem('playhead.undo.demo.dismissed') === null") // no page says any more that it is removed
+	const unsaid = "sessionStorage.getItem('playhead.undo.demo.dismissed') === null" // no page says any more that it is removed
+	v.until(unsaid)
+	v.click("#cards li:nth-child(1) .dismiss")
+	v.says("#toast", "“Low Tide” removed from continue watching")
+	w.ask(http.MethodPost, "/v1/continue/dismiss", []byte(`{"objects":[{"id":"100","type":1}],"dismissed":false}`), &struct{}{})
+	cards(v, "Low Tide|On Maps|plain.id")
+	v.until(unsaid)
 }
 
 // TestDismissedCardStaysAway has the page learn what to go on with from an answer that is older than what was dismissed or deleted since.

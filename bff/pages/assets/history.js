@@ -123,6 +123,7 @@ async function goOn() {
     await read.catch(() => {});
     if (mine !== newest || deciding > 0) return; // it may be from before the decision
     unfinished = (await read).items.map((/** @type {any} */ record) => since.get(key(record)) ?? record);
+    undo.read((dismissed) => unfinished.some((record) => key(record) === key(dismissed)));
   });
   render();
   return ok;

@@ -87,8 +87,16 @@ export class Undo {
   dismissed(record) {
     if (this.#decisions.offered.length > 0) return;
     this.#dismissed = record;
-    keep(`${this.#place}.dismissed`, { record, at: Date.now() });
+    keep(`${this.#place}.dismissed`, { record, at: Date.now(), done: true });
     this.#tell();
+  }
+
+  /** Ends the offer where what was dismissed is offered again, in what was read since. @param {(record: any) => boolean} offered */
+  read(offered) {
+    const { record, done } = recall(`${this.#place}.dismissed`, { record: this.#dismissed, done: true });
+    if (!record || !done || !offered(record)) return;
+    this.forget();
+    this.changed();
   }
 
   /** @param {any[]} records */

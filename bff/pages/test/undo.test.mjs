@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 
 class Node extends EventTarget {
   textContent = '';
-  classList = { add() {}, remove() {} };
+  classList = { add() {}, remove() {}, contains: () => true };
   contains() { return false; }
 }
 const heard = {}; // by the newest Undo
@@ -719,6 +719,20 @@ test('what was deleted without an answer is offered by the next page, if a mark 
     const { decisions: after } = next(told, { left: async () => [] });
     assert.equal(ids(after.offered), gone ? 'a' : '');
     kept.removeItem(place);
+  }
+});
+
+test('what is offered again is not told to be removed, unless the page does not know whether it was', () => {
+  for (const [done, listed, want] of [[true, true, []], [true, false, ['offer a']], [false, true, ['offer a']]]) {
+    const told = [];
+    const { undo } = page([]);
+    undo.dismissing(entry('a'));
+    if (done) undo.dismissed(entry('a'));
+    const after = next(told);
+    after.undo.read((record) => listed && record.object.id === 'a');
+    after.undo.undo();
+    assert.deepEqual(told, want);
+    kept.removeItem(`${place}.dismissed`);
   }
 });
 
