@@ -90,9 +90,7 @@ func (d *decoder) deletion(into *Deletion, name string, limit int) {
 }
 
 func (d *decoder) bound(field string) int64 {
-	if d.in.Kind() == scan.Null {
-		d.in.Skip()
-		d.refuse(field, wantTime)
+	if d.refuseNull(field, wantTime) {
 		return 0
 	}
 	return d.time(field)
@@ -193,7 +191,7 @@ func DecodeSettings(body []byte) (recording bool, err error) {
 		d.strict()
 	}
 	if !given {
-		d.in.Fail(history.Invalid("body.recording", "want true or false"))
+		d.in.Fail(history.Invalid("body.recording", wantFlag))
 	}
 	return recording, d.in.End()
 }

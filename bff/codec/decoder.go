@@ -154,12 +154,11 @@ func (d *decoder) time(field string) int64 {
 		return 0
 	}
 	text, _ := d.in.Text()
-	var t time.Time
-	if err := t.UnmarshalText(text); err != nil {
+	ms, err := ParseTime(field, text)
+	if err != nil {
 		d.refuse(field, wantTime)
-		return 0
 	}
-	return max(t.UnixMilli(), 1) // 0 is "not given"
+	return ms
 }
 
 func (d *decoder) flag(field string) bool {
@@ -168,19 +167,24 @@ func (d *decoder) flag(field string) bool {
 	}
 	b, ok := d.in.Bool()
 	if !ok {
-		d.refuse(field, "want true or false")
+		d.refuse(field, wantFlag)
 	}
 	return b
 }
 
 // given is flag where null is no answer: it would be one of the two.
 func (d *decoder) given(field string) bool {
-	if d.in.Kind() == scan.Null {
-		d.in.Skip()
-		d.refuse(field, "want true or false")
+	return !d.refuseNull(field, wantFlag) && d.flag(field)
+}
+
+// refuseNull reports whether the value is null, which is refused.
+func (d *decoder) refuseNull(field, want string) bool {
+	if d.in.Kind() != scan.Null {
 		return false
 	}
-	return d.flag(field)
+	d.in.Skip()
+	d.refuse(field, want)
+	return true
 }
 
 // etag reads the text that formatETag writes.
@@ -236,6 +240,8 @@ func (d *decoder) objectType(field string) uint32 {
 	}
 	return uint32(n)
 }
+
+const wantFlag = "want true or false"
 
 const wantTime = "want RFC 3339 with an offset, such as 2026-03-01T20:15:00.000+01:00"
 

@@ -304,12 +304,8 @@ func TestDeletedAfterAClear(t *testing.T) {
 // TestMarkedWithoutPushes marks what another device has deleted: it is gone, and stays so.
 func TestMarkedWithoutPushes(t *testing.T) {
 	w := newWorld(t)
-	w.report(library...)
-	v := w.open(w.at("/docs"))
-	v.expects("/v1/nowhere")
+	v := w.openWithoutPushes("")
 	v.expects("/viewings") // of what is gone
-	v.beforePages(noSocket)
-	v.do(chromedp.Navigate(w.signedIn("/")))
 	v.lists("Low Tide", "Winter Roads", "On Maps", "plain.id")
 	w.ask(http.MethodDelete, "/v1/history/1/100", nil, new(any))
 	v.click("#list li:nth-child(1) .mark")

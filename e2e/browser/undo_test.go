@@ -103,19 +103,26 @@ const noSocket = `window.WebSocket = class extends WebSocket {
 		}
 	};`
 
-// TestDeletedCard takes what was deleted out of what to go on with, also while the page is told of nothing.
-func TestDeletedCard(t *testing.T) {
-	w := newWorld(t)
+// openWithoutPushes opens the history where pages are told of nothing, and run a script first.
+func (w *world) openWithoutPushes(script string) *window {
+	w.Helper()
 	w.report(library...)
 	v := w.open(w.at("/docs"))
 	v.expects("/v1/nowhere")
-	v.beforePages(noSocket + `const edge = window.fetch;
+	v.beforePages(noSocket + script)
+	v.do(chromedp.Navigate(w.signedIn("/")))
+	return v
+}
+
+// TestDeletedCard takes what was deleted out of what to go on with, also while the page is told of nothing.
+func TestDeletedCard(t *testing.T) {
+	w := newWorld(t)
+	v := w.openWithoutPushes(`const edge = window.fetch;
 		window.fetch = async (address, request) => {
 			const answer = await edge(address, request);
 			if (request?.method === 'DELETE') answer.json = () => Response.prototype.json.call(answer).finally(() => { window.deleted = true; });
 			return answer;
 		};`)
-	v.do(chromedp.Navigate(w.signedIn("/")))
 	v.until("document.querySelectorAll('#cards li').length === 3")
 	v.click("#list li:nth-child(1) .delete")
 	v.until("window.deleted")
@@ -318,12 +325,8 @@ func (v *window) nothingToBringBack() {
 // TestPlayedWithoutPushes leaves what another device has played since the page was told of anything: nothing would bring that back.
 func TestPlayedWithoutPushes(t *testing.T) {
 	w := newWorld(t)
-	w.report(library...)
-	v := w.open(w.at("/docs"))
-	v.expects("/v1/nowhere")
+	v := w.openWithoutPushes("")
 	v.expects("412")
-	v.beforePages(noSocket)
-	v.do(chromedp.Navigate(w.signedIn("/")))
 	v.deletes(1, "Low Tide")
 	w.report(entry{id: "100", title: "Low Tide", position: 9 * time.Minute})
 	v.do(chromedp.Reload())

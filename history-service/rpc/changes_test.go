@@ -206,11 +206,7 @@ func TestChanges(t *testing.T) {
 
 func deleteIDs(t *testing.T, s *rpc.Server, ids ...string) {
 	t.Helper()
-	req := &historyv1.DeleteRequest{Uid: "ann"}
-	for _, id := range ids {
-		req.Objects = append(req.Objects, &historyv1.Object{Id: id, Type: 1})
-	}
-	if _, err := s.Delete(t.Context(), req); err != nil {
+	if err := deleteAt(t, s, ids, 0); err != nil {
 		t.Fatal(err)
 	}
 }

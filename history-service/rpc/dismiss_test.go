@@ -15,15 +15,19 @@ import (
 // dismiss takes ann's objects out of what to go on with, and returns how many there were.
 func dismiss(t *testing.T, s *rpc.Server, offer bool, ids ...string) uint32 {
 	t.Helper()
-	req := &historyv1.DismissRequest{Uid: "ann", Offer: offer}
-	for _, id := range ids {
-		req.Objects = append(req.Objects, &historyv1.Object{Id: id, Type: 1})
-	}
-	resp, err := s.Dismiss(t.Context(), req)
+	resp, err := s.Dismiss(t.Context(), &historyv1.DismissRequest{Uid: "ann", Offer: offer, Objects: videos(ids...)})
 	if err != nil {
 		t.Fatalf("dismiss %v: %v", ids, err)
 	}
 	return resp.GetFound()
+}
+
+// videos are objects of type 1.
+func videos(ids ...string) (objects []*historyv1.Object) {
+	for _, id := range ids {
+		objects = append(objects, &historyv1.Object{Id: id, Type: 1})
+	}
+	return objects
 }
 
 func wantGoOn(t *testing.T, what string, s *rpc.Server, want string) {
@@ -122,13 +126,7 @@ func TestDismissedAndMarked(t *testing.T) {
 	dismiss(t, s, false, "a1-2", "film")
 	for _, m := range []historyv1.Mark{historyv1.Mark_MARK_WATCHED, historyv1.Mark_MARK_UNWATCHED, historyv1.Mark_MARK_RESET} {
 		h.clock.Add(1000)
-		req := &historyv1.MarkRequest{Uid: "ann", Mark: m}
-		for _, id := range []string{"a1-1", "a1-2", "a1-3", "film"} {
-			req.Objects = append(req.Objects, &historyv1.Object{Id: id, Type: 1})
-		}
-		if _, err := s.Mark(t.Context(), req); err != nil {
-			t.Fatal(err)
-		}
+		mark(t, s, m, 0, "a1-1", "a1-2", "a1-3", "film")
 		wantGoOn(t, m.String(), s, "")
 		if it := point(t, s, "ann", "film"); it.GetDismissedMs() != start {
 			t.Errorf("%s: dismissed at %d, want %d", m, it.GetDismissedMs(), start)

@@ -19,10 +19,13 @@ const (
 // mark marks ann's objects and returns what became of each.
 func mark(t *testing.T, s *rpc.Server, m historyv1.Mark, at int64, ids ...string) *historyv1.MarkResponse { //nolint:revive // as the call has it
 	t.Helper()
-	req := &historyv1.MarkRequest{Uid: "ann", Mark: m, AtMs: at}
-	for _, id := range ids {
-		req.Objects = append(req.Objects, &historyv1.Object{Id: id, Type: 1})
-	}
+	return marking(t, s, &historyv1.MarkRequest{Mark: m, AtMs: at}, ids)
+}
+
+// marking is mark as a request says.
+func marking(t *testing.T, s *rpc.Server, req *historyv1.MarkRequest, ids []string) *historyv1.MarkResponse {
+	t.Helper()
+	req.Uid, req.Objects = "ann", videos(ids...)
 	resp, err := s.Mark(t.Context(), req)
 	if err != nil {
 		t.Fatalf("mark %v: %v", ids, err)
@@ -129,22 +132,12 @@ func TestMarkUnderDecisions(t *testing.T) {
 func TestMarkOnlyRecorded(t *testing.T) {
 	only := func(s *rpc.Server, at int64, ids ...string) []historyv1.Status {
 		t.Helper()
-		req := &historyv1.MarkRequest{Uid: "ann", Mark: watchedMark, AtMs: at, OnlyRecorded: true}
-		for _, id := range ids {
-			req.Objects = append(req.Objects, &historyv1.Object{Id: id, Type: 1})
-		}
-		resp, err := s.Mark(t.Context(), req)
-		if err != nil {
-			t.Fatalf("mark %v: %v", ids, err)
-		}
-		return resp.GetStatuses()
+		return marking(t, s, &historyv1.MarkRequest{Mark: watchedMark, AtMs: at, OnlyRecorded: true}, ids).GetStatuses()
 	}
 	h := newHouse(t)
 	s, other := h.service(t), h.service(t)
 	apply(t, s, film("ann/1", stop, 9000, 1000), film("ann/2", stop, 8000, 1200), film("ann/3", stop, 7000, 1200))
-	if _, err := other.Delete(t.Context(), &historyv1.DeleteRequest{Uid: "ann", Objects: []*historyv1.Object{{Id: "2", Type: 1}}}); err != nil {
-		t.Fatal(err)
-	}
+	deleteIDs(t, other, "2")
 	wantStatuses(t, "there, deleted, and never there", only(s, 0, "1", "2", "never"), stored, unchanged, unchanged)
 	wantStatuses(t, "as of a time", only(s, start-500, "3", "2", "never"), stored, unchanged, unchanged)
 	if it := point(t, s, "ann", "1"); !it.GetCompleted() || point(t, s, "ann", "2") != nil || point(t, s, "ann", "never") != nil {
@@ -156,7 +149,7 @@ func TestMarkOnlyRecorded(t *testing.T) {
 	wantStatuses(t, "cleared", only(s, 0, "1", "3"), unchanged, unchanged)
 	cold, a := trimmed(t)
 	a.down.Store(true)
-	_, err := cold.Mark(t.Context(), &historyv1.MarkRequest{Uid: "ann", Mark: watchedMark, OnlyRecorded: true, Objects: []*historyv1.Object{{Id: "old", Type: 1}}})
+	_, err := cold.Mark(t.Context(), &historyv1.MarkRequest{Uid: "ann", Mark: watchedMark, OnlyRecorded: true, Objects: videos("old")})
 	wantCode(t, "without the archive", err, codes.Unavailable)
 	a.down.Store(false)
 	wantStatuses(t, "with it", only(cold, 0, "old", "never"), stored, unchanged)

@@ -50,10 +50,7 @@ func TestDeletedOfTheArchive(t *testing.T) {
 			}
 			a := &gone{Archive: h.db.Archive()}
 			s := h.idle(t, func(c *rpc.Config) { c.Archive = a })
-			req := &historyv1.DeleteRequest{Uid: "ann", AtMs: at, Objects: []*historyv1.Object{{Id: "never", Type: 1}}}
-			for _, id := range ids[5:15] {
-				req.Objects = append(req.Objects, &historyv1.Object{Id: id, Type: 1})
-			}
+			req := &historyv1.DeleteRequest{Uid: "ann", AtMs: at, Objects: append(videos("never"), videos(ids[5:15]...)...)}
 			for _, want := range []uint32{10, 0} {
 				if resp, err := s.Delete(t.Context(), req); err != nil || resp.GetDeleted() != want {
 					t.Errorf("%s, as of %d: got %v, %v; want %d deleted", name, at, resp, err, want)

@@ -232,11 +232,7 @@ func stopAgo(t *testing.T, s *rpc.Server, ids []string, ago int64) error {
 
 func deleteAt(t *testing.T, s *rpc.Server, ids []string, at int64) error {
 	t.Helper()
-	req := &historyv1.DeleteRequest{Uid: "ann", AtMs: at}
-	for _, id := range ids {
-		req.Objects = append(req.Objects, &historyv1.Object{Id: id, Type: 1})
-	}
-	_, err := s.Delete(t.Context(), req)
+	_, err := s.Delete(t.Context(), &historyv1.DeleteRequest{Uid: "ann", AtMs: at, Objects: videos(ids...)})
 	return err
 }
 

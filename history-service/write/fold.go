@@ -152,8 +152,8 @@ func (g *group) decide(i int) historyv1.Status {
 }
 
 // markCounts reports whether a user's mark (watched, unwatched, reset) changes anything. A mark that is sent again changes
-// nothing. Nor does one of an object without a record, unless it is "watched" and may make one. A mark without a time of its own gets that of the moment after
-// the latest event.
+// nothing. Nor does one of an object without a record, unless it is "watched" and may make one. A mark without a time of its own
+// gets that of the moment after the latest event.
 func (g *group) markCounts(e *history.Event, i int, cleared int64) bool {
 	r, visible := &g.batch.reports[i], g.next.Visible(g.key.Object, &g.user)
 	latest := r.Latest

@@ -55,11 +55,11 @@ export class Decisions {
 
   /**
    * @param {string} place where they are kept
-   * @param {{few: number, lines(records: any[]): Promise<string>, left(records: any[]): Promise<any[]>, remove(records: any[], wanted: () => boolean): Promise<any[]>,
-   *   restore(lines: string): Promise<any>, removed(objects: any[]): void, reread(): Promise<any>, why(error: any): Promise<string>,
+   * @param {{few: number, lines(records: any[]): Promise<string>, left(records: any[]): Promise<any[]>,
+   *   remove(records: any[], wanted: () => boolean): Promise<any[]>, restore(lines: string): Promise<any>, removed(objects: any[]): void, reread(): Promise<any>, why(error: any): Promise<string>,
    *   listed(record: any): any, lacks(record: any): boolean, changed(): void}} does
-   * as many as "few" are deleted one by one, "lines" answers '' where they could not be read, "left" which records are still as they were, and "remove" which are others by now, and stay;
-   * "why" puts an error into words; "listed" is a record as the list has it now, and "lacks" whether that shows it to be gone
+   * as many as "few" are deleted one by one; "lines" answers '' where they could not be read, "left" which records are still as they were, and
+   * "remove" which are others by now, and stay; "why" puts an error into words; "listed" is a record as the list has it now, and "lacks" whether that shows it to be gone
    */
   constructor(place, does) {
     this.#place = place;

@@ -265,13 +265,11 @@ async function clear(type) {
   const about = new Map([[`type ${type}`, { over: () => loaded.cleared(type) }]]);
   const uncleared = t('The history could not be cleared');
   const ok = await problems.attempt(uncleared, () => askClear(type), () => api.clear(type), about);
-  if (ok) {
-    if (!type) problems.forget((_, __, what) => what === uncleared);
-    const gone = before.filter((record) => loaded.listed(record) === record); // the rest was played since
-    loaded.change({ items: [], removed: gone.map(({ object }) => object) });
-  }
+  if (!ok) return settle();
+  if (!type) problems.forget((_, __, what) => what === uncleared);
+  const gone = before.filter((record) => loaded.listed(record) === record); // the rest was played since
+  loaded.change({ items: [], removed: gone.map(({ object }) => object) });
   settle();
-  if (!ok) return;
   loaded.clear();
   await Promise.all([reader.refresh(), goOn()]);
 }
