@@ -7,7 +7,7 @@
 //	bench --scale 10000000 [--meta 110]
 //
 // It starts servers and processes of its own on the loopback interface and ends them, also
-// after Ctrl-C. docs/benchmarks.md says what is measured, and how.
+// after Ctrl-C. docs/performance.md says what is measured, and how.
 package main
 
 import (
