@@ -117,6 +117,6 @@ sim: ## look for violations of the guarantee: make sim SEED=7 STEPS=1000000
 	GOMAXPROCS=1 go test ./history/pebble -run '^TestSim$$' -count 1 -v -timeout 60m -sim.seeds 1000000000 -sim.steps 10000 \
 		-sim.seed $(or $(SEED),1) -sim.total $$(($(or $(STEPS),1000000) / 8))
 mutants: ## break one rule at a time and have the simulator find out: make mutants ARGS='-only peaks'
-	go run ./sim/mutants $(if $(findstring -only,$(ARGS)),,-out docs/mutants.md) $(ARGS)
+	go run ./sim/mutants $(if $(findstring -only,$(ARGS)),,-out .tools/mutants.md) $(ARGS)
 clean: ## remove what was built; tools and engines stay
 	rm -rf bin .tools/gen .tools/tests
