@@ -381,7 +381,7 @@ func TestEveryFieldOfARecordIsAnswered(t *testing.T) {
 		Object: &historyv1.Object{Id: "100", Type: 1}, State: historyv1.State_STATE_PAUSED, EventTimeMs: 1772396100000,
 		PositionMs: 61000, DurationMs: 90000, FurthestMs: 70000, Plays: 3, CompletedAtMs: 1772396000000,
 		Session: "s", Device: "d", Meta: map[string]string{"a": "b"}, WatchedMs: 9, Early: true, Incomplete: true, Etag: 31, ResumeMs: 61000, Completed: true, PlayedMs: 1772396050000, DismissedMs: 1772396100001,
-		Next: &historyv1.NextPart{Season: 1, Episode: 6},
+		Next: &historyv1.NextPart{Season: new(uint32(1)), Episode: new(uint32(6))},
 	}
 	fields := full.ProtoReflect().Descriptor().Fields()
 	for i := range fields.Len() {

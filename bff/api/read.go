@@ -219,7 +219,7 @@ func (a *api) changes(ctx context.Context, in *changesInput) (*changes, error) {
 type continueInput struct {
 	Limit  uint32 `query:"limit" minimum:"1" maximum:"100" default:"20"`
 	Type   uint32 `query:"type" minimum:"1" maximum:"4294967295" format:"int64" doc:"Only objects of this type."`
-	Series string `query:"series" maxLength:"1024" default:"series" doc:"The entry of meta that names what an object is a part of. Of each series one part is listed: the newest that is begun while it is not completed, else the one after the furthest completed one, by the entries season and episode."`
+	Series string `query:"series" maxLength:"1024" default:"series" doc:"The entry of meta that names what an object is a part of. Of each series one part is listed: the one that was left last while it is in progress, else the one after the part that was completed last, by the entries season and episode."`
 }
 
 func (a *api) continueWatching(ctx context.Context, in *continueInput) (*continueList, error) {

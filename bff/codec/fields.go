@@ -166,13 +166,13 @@ type Record struct {
 	Incomplete  bool              `json:"incomplete,omitempty" doc:"There may be an older part that could not be read in time: plays, the furthest position and others may be less than they are."`
 	ETag        string            `json:"etag" doc:"Another one whenever anything else of the record is, but incomplete and next."`
 	DismissedAt string            `json:"dismissed_at,omitempty" format:"date-time" doc:"When the user removed it from what to go on with; absent once it was played again, or that was taken back."`
-	Next        *NextPart         `json:"next,omitempty" doc:"In /v1/continue, of a part of a series that is completed: the part that comes next, of which the history knows nothing."`
+	Next        *NextPart         `json:"next,omitempty" doc:"In /v1/continue, of the part of a series that was completed last: the part that comes next, of which the history knows nothing."`
 }
 
 // NextPart is a part of a series by its numbers.
 type NextPart struct {
-	Season  uint32 `json:"season,omitempty"`
-	Episode uint32 `json:"episode" doc:"There may be no such part: then it is the first of the next season, if there is one."`
+	Season  *uint32 `json:"season,omitempty" doc:"Absent where the part before has none."`
+	Episode *uint32 `json:"episode,omitempty" doc:"Where there is no such part, the first of the next season comes next. Absent where the number of the part before cannot be read."`
 }
 
 // NewRecord returns an item of the service's, nil for one without an object: there

@@ -213,7 +213,7 @@ func TestAsyncAPI(t *testing.T) {
 	item := &historyv1.Item{
 		Object: &historyv1.Object{Id: "100", Type: 1}, PositionMs: 5, ResumeMs: 5, DurationMs: 9, FurthestMs: 7, Plays: 2, State: historyv1.State(history.StatePaused),
 		EventTimeMs: 1, PlayedMs: 1, CompletedAtMs: 1, Session: "s", Device: "d", Meta: map[string]string{"title": "Low Tide"}, WatchedMs: 4, Completed: true,
-		Early: true, Incomplete: true, Etag: 77, DismissedMs: 1, Next: &historyv1.NextPart{Season: 1, Episode: 2},
+		Early: true, Incomplete: true, Etag: 77, DismissedMs: 1, Next: &historyv1.NextPart{Season: new(uint32(1)), Episode: new(uint32(2))},
 	}
 	board := newBoard()
 	bubble(t, ws.Config{Changes: board}, func(t *testing.T, w *world) {

@@ -3,11 +3,8 @@ package read
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"math"
 	"slices"
-	"strconv"
 
 	"golang.org/x/sync/errgroup"
 
@@ -120,46 +117,10 @@ type continueList struct {
 	series map[seriesName]*series
 }
 
-// seriesName tells series apart: a show and a podcast may have the same title.
-type seriesName struct {
-	typ  uint32
-	name string
-}
-
 // row is a record to go on with, or a series.
 type row struct {
 	item   history.Item
 	series *series // nil for a record of none
-	next   bool    // the newest part of the series is completed
-}
-
-// series is what is known of one, from its newest part on.
-type series struct {
-	played    int64      // when something of it last was, in Unix milliseconds
-	dismissed int64      // when the user last dismissed a part of it
-	furthest  partNumber // completed; the zero value where none that is numbered is
-	item      history.Item
-	begun     map[partNumber]history.Item // the newest of each part that is not completed
-}
-
-// partNumber is a part of a series by its numbers. The zero value is none.
-type partNumber struct{ season, episode int }
-
-// partOf returns the numbers that the metadata says, none where one is too large: also the next one has 31 bits.
-func partOf(meta history.Meta) partNumber {
-	season, err := strconv.ParseUint(meta.Get("season"), 10, 31)
-	if errors.Is(err, strconv.ErrRange) {
-		return partNumber{}
-	}
-	episode, err := strconv.ParseUint(meta.Get("episode"), 10, 31)
-	if err != nil || episode == 0 || episode == math.MaxInt32 {
-		return partNumber{}
-	}
-	return partNumber{int(season), int(episode)} //nolint:gosec // of 31 bits
-}
-
-func (p partNumber) after(o partNumber) bool {
-	return p.season > o.season || p.season == o.season && p.episode > o.episode
 }
 
 // fill takes records in the order in which they were played, and those alone: what was brought back is read before later ones.
@@ -174,54 +135,39 @@ func (l *continueList) fill(items []history.Item) {
 
 func (l *continueList) add(it history.Item) {
 	rules := l.rules.Of(it.Object.Type)
-	unfinished, completed := rules.Unfinished(it.Record), rules.Completed(it.Record)
 	name := it.Record.Meta.Get(l.name)
 	if l.name == "" || name == "" {
-		if unfinished && it.Record.DismissedAt() == 0 {
+		if rules.Unfinished(it.Record) && it.Record.DismissedAt() == 0 {
 			l.rows = append(l.rows, row{item: it})
 		}
 		return
 	}
-	number := partOf(it.Record.Meta)
 	s := l.series[seriesName{it.Object.Type, name}]
 	if s == nil {
-		s = &series{begun: make(map[partNumber]history.Item)}
+		s = &series{}
 		l.series[seriesName{it.Object.Type, name}] = s
 	}
-	s.played, s.dismissed = max(s.played, it.Record.ViewedAt()), max(s.dismissed, it.Record.DismissedAt())
-	switch known := s.item.Record != nil; {
-	case !completed:
-		if _, ok := s.begun[number]; !ok && number != (partNumber{}) {
-			s.begun[number] = it
-		}
-		if unfinished && !known {
-			s.item = it
-			l.rows = append(l.rows, row{item: it, series: s})
-		}
-	case !known:
-		s.item, s.furthest = it, number
-		l.rows = append(l.rows, row{series: s, next: true})
-	case number.after(s.furthest):
-		s.item, s.furthest = it, number
+	if s.add(it, rules) && !s.listed {
+		s.listed = true
+		l.rows = append(l.rows, row{series: s})
 	}
 }
 
-// hidden reports whether the user has dismissed a part of the row's series, and played nothing of the series
-// since. Nobody knows which part stood for the series at the time, since earlier plays may have come late: so all parts count.
-func (r row) hidden() bool {
-	return r.series != nil && r.series.dismissed != 0 && r.series.dismissed >= r.series.played
-}
-
-// complete reports whether records that are listed below a time would change nothing: they were not played after that. The next
-// part of a series may be among them.
+// complete reports whether records that are listed below a time would change nothing: they were not played after that. A part
+// that comes next may be among them.
 func (l *continueList) complete(below int64) bool {
 	n := 0
 	for _, r := range l.rows {
-		if r.hidden() {
+		at := int64(0)
+		if r.series == nil {
+			at = r.item.Record.PlayedAt()
+		} else if r.series.hidden() {
 			continue
+		} else if p := r.series.latest(); p.unfinished {
+			at = p.at
 		}
-		if n++; r.next || n == l.limit {
-			return !r.next && r.item.Record.PlayedAt() >= below
+		if n++; at < below || n == l.limit {
+			return at >= below
 		}
 	}
 	return false
@@ -230,11 +176,11 @@ func (l *continueList) complete(below int64) bool {
 func (l *continueList) items() (items []*historyv1.Item) {
 	for _, r := range l.rows {
 		it, next := r.item, (*historyv1.NextPart)(nil)
-		if r.hidden() || r.next && r.series.furthest == (partNumber{}) {
+		if r.series != nil && r.series.hidden() {
 			continue
 		}
-		if r.next {
-			it, next = r.series.next()
+		if r.series != nil {
+			it, next = r.series.goOn()
 		}
 		shown := view.Item(it.Object, it.Record, l.rules)
 		shown.Next = next
@@ -243,16 +189,4 @@ func (l *continueList) items() (items []*historyv1.Item) {
 		}
 	}
 	return items
-}
-
-// next returns the part after the furthest completed one, or that one and the numbers of the
-// next where there is no record of it.
-func (s *series) next() (history.Item, *historyv1.NextPart) {
-	next := partNumber{s.furthest.season, s.furthest.episode + 1}
-	for _, p := range [...]partNumber{next, {s.furthest.season + 1, 1}} {
-		if it, ok := s.begun[p]; ok {
-			return it, nil
-		}
-	}
-	return s.item, &historyv1.NextPart{Season: uint32(next.season), Episode: uint32(next.episode)} //nolint:gosec // of 31 bits, and one more
 }

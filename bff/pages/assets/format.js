@@ -111,8 +111,9 @@ export function partNumber(text) {
   return /^\d{1,10}$/.test(text ?? '') ? Number(text) : 0;
 }
 
-/** @param {{season?: number, episode: number}} part */
+/** @param {{season?: number, episode?: number}} part */
 export function nextPart({ season, episode }) {
+  if (!episode) return t('The next part');
   return season ? t('Season {season}, episode {episode}', { season, episode }) : t('Episode {episode}', { episode });
 }
 

@@ -87,6 +87,7 @@ export default {
   'Type {type}': 'Art {type}',
   'Season {season}, episode {episode}': 'Staffel {season}, Folge {episode}',
   'Episode {episode}': 'Folge {episode}',
+  'The next part': 'Der nächste Teil',
   'After {title}': 'Nach {title}',
   '{n} parts': { one: '{n} Teil', other: '{n} Teile' },
   '{done} of {n} completed': '{done} von {n} abgeschlossen',

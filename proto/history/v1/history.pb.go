@@ -978,7 +978,7 @@ type Item struct {
 	// When the latest event happened, where the record was removed and brought back: then
 	// event_time_ms is when it came back. 0 otherwise.
 	PlayedMs int64 `protobuf:"varint,17,opt,name=played_ms,json=playedMs,proto3" json:"played_ms,omitempty"`
-	// In answers to Continue alone, of a part of a series that is completed: which part comes
+	// In answers to Continue alone, of the part of a series that was completed last: which part comes
 	// next. The history has no record of that one.
 	Next *NextPart `protobuf:"bytes,18,opt,name=next,proto3" json:"next,omitempty"`
 	// When the user took the object out of what to go on with; 0 where that was taken back, or
@@ -1161,13 +1161,13 @@ func (x *Item) GetEarly() bool {
 	return false
 }
 
-// NextPart is a part of a series by its numbers. There may be none of them: then it is the
-// first of the next season, if there is one.
+// NextPart is a part of a series by its numbers. Where there is none of them it is the first of the next season.
 type NextPart struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// 0 where the parts name none.
-	Season        uint32 `protobuf:"varint,1,opt,name=season,proto3" json:"season,omitempty"`
-	Episode       uint32 `protobuf:"varint,2,opt,name=episode,proto3" json:"episode,omitempty"`
+	// Absent where the part before has none.
+	Season *uint32 `protobuf:"varint,1,opt,name=season,proto3,oneof" json:"season,omitempty"`
+	// Absent where the number of the part before cannot be read.
+	Episode       *uint32 `protobuf:"varint,2,opt,name=episode,proto3,oneof" json:"episode,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1203,15 +1203,15 @@ func (*NextPart) Descriptor() ([]byte, []int) {
 }
 
 func (x *NextPart) GetSeason() uint32 {
-	if x != nil {
-		return x.Season
+	if x != nil && x.Season != nil {
+		return *x.Season
 	}
 	return 0
 }
 
 func (x *NextPart) GetEpisode() uint32 {
-	if x != nil {
-		return x.Episode
+	if x != nil && x.Episode != nil {
+		return *x.Episode
 	}
 	return 0
 }
@@ -2652,10 +2652,9 @@ type ContinueRequest struct {
 	Limit uint32 `protobuf:"varint,2,opt,name=limit,proto3" json:"limit,omitempty"`
 	// 0 for all types.
 	Type uint32 `protobuf:"varint,3,opt,name=type,proto3" json:"type,omitempty"`
-	// The entry of the metadata that names what a record is a part of. Of each series there is one item: the newest
-	// part while that is not completed, and else what comes after the furthest completed one by the entries
-	// season and episode: the record of that part, or the completed one with next. Nothing of a series of
-	// which the newest part is completed and has no number. Empty for all records.
+	// The entry of the metadata that names what a record is a part of. Of each series there is one item: the part
+	// that was left last, where that is in progress, and else what comes after the part that was completed last, by the entries
+	// season and episode: the record of that part, or the completed one with next. Empty for all records.
 	Series        string `protobuf:"bytes,4,opt,name=series,proto3" json:"series,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3451,10 +3450,13 @@ const file_history_v1_history_proto_rawDesc = "" +
 	"\x05early\x18\x14 \x01(\bR\x05early\x1a7\n" +
 	"\tMetaEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"<\n" +
-	"\bNextPart\x12\x16\n" +
-	"\x06season\x18\x01 \x01(\rR\x06season\x12\x18\n" +
-	"\aepisode\x18\x02 \x01(\rR\aepisode\"\xcf\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"]\n" +
+	"\bNextPart\x12\x1b\n" +
+	"\x06season\x18\x01 \x01(\rH\x00R\x06season\x88\x01\x01\x12\x1d\n" +
+	"\aepisode\x18\x02 \x01(\rH\x01R\aepisode\x88\x01\x01B\t\n" +
+	"\a_seasonB\n" +
+	"\n" +
+	"\b_episode\"\xcf\x01\n" +
 	"\vListRequest\x12\x10\n" +
 	"\x03uid\x18\x01 \x01(\tR\x03uid\x12\x14\n" +
 	"\x05limit\x18\x02 \x01(\rR\x05limit\x12\x16\n" +
@@ -3816,6 +3818,7 @@ func file_history_v1_history_proto_init() {
 		return
 	}
 	file_history_v1_record_proto_init()
+	file_history_v1_history_proto_msgTypes[9].OneofWrappers = []any{}
 	file_history_v1_history_proto_msgTypes[19].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{

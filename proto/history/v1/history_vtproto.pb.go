@@ -847,13 +847,13 @@ func (m *NextPart) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
-	if m.Episode != 0 {
-		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.Episode))
+	if m.Episode != nil {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(*m.Episode))
 		i--
 		dAtA[i] = 0x10
 	}
-	if m.Season != 0 {
-		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.Season))
+	if m.Season != nil {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(*m.Season))
 		i--
 		dAtA[i] = 0x8
 	}
@@ -3167,11 +3167,11 @@ func (m *NextPart) SizeVT() (n int) {
 	}
 	var l int
 	_ = l
-	if m.Season != 0 {
-		n += 1 + protohelpers.SizeOfVarint(uint64(m.Season))
+	if m.Season != nil {
+		n += 1 + protohelpers.SizeOfVarint(uint64(*m.Season))
 	}
-	if m.Episode != 0 {
-		n += 1 + protohelpers.SizeOfVarint(uint64(m.Episode))
+	if m.Episode != nil {
+		n += 1 + protohelpers.SizeOfVarint(uint64(*m.Episode))
 	}
 	n += len(m.unknownFields)
 	return n
