@@ -433,6 +433,21 @@ func (o *oracle) sure(k history.Key, begun int64) *fact {
 	return first
 }
 
+// stays returns a fact by which a key has a record from one time on, nil where it may have none. Of a key of which a report came late
+// since, with a time from before top, it says nothing: that is not listed again.
+func (o *oracle) stays(k history.Key, begun, top int64) *fact {
+	least, others := o.span(o.users[k.UID], k.Object, begun)
+	for _, at := range others {
+		least = max(least, at)
+	}
+	bs := o.bounds(k, least, begun)
+	first := latest(bs.must, any1)
+	if first == nil || o.restored(k) || slices.ContainsFunc(bs.may, func(f *known) bool { return f.at <= top && compareFacts(&f.fact, first) > 0 }) {
+		return nil
+	}
+	return first
+}
+
 // resolve is told what everybody sees of a key once nothing is under way any more. An
 // unknown report is in or out by then, and where that shows it is known from now on.
 func (o *oracle) resolve(k history.Key, v view) {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"math"
 
 	"github.com/playhead/playhead/history"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
@@ -100,14 +101,16 @@ type listing struct {
 	client *client
 	req    *historyv1.ListRequest
 	begun  int64
-	seen   map[history.Object]bool
+	seen   map[history.Object]*historyv1.Item
 	last   *historyv1.Item
+	pass   map[history.Object]bool // what was listed since the list last began at its top
+	top    int64                   // the time of the first item of all
 	// incomplete are objects that were shown so: their places are those of what was shown.
 	incomplete map[history.Object]bool
 }
 
 func (w *World) list(c *client, req *historyv1.ListRequest) {
-	l := &listing{client: c, req: req, begun: w.oracle.now(), seen: make(map[history.Object]bool), incomplete: make(map[history.Object]bool)}
+	l := &listing{client: c, req: req, begun: w.oracle.now(), seen: make(map[history.Object]*historyv1.Item), incomplete: make(map[history.Object]bool)}
 	c.busy++
 	w.page(l)
 }
@@ -145,26 +148,39 @@ func (w *World) page(l *listing) {
 	})
 }
 
-// turn judges a page.
+// turn judges a page. What was played meanwhile may come again, newer, in a further pass.
 func (w *World) turn(l *listing, resp *historyv1.ListResponse, begun int64) {
 	if resp.HasMore && len(resp.Items) == 0 || len(resp.Items) > int(l.req.Limit) {
 		w.fail("list of %s: a page of %d items, more %t", l.client.uid, len(resp.Items), resp.HasMore)
 	}
+	if l.pass == nil {
+		if l.pass, l.top = make(map[history.Object]bool), math.MaxInt64; len(resp.Items) > 0 {
+			l.top = resp.Items[0].EventTimeMs
+		}
+	}
+	first := true
 	for _, it := range resp.Items {
 		o := history.Object{ID: it.Object.Id, Type: it.Object.Type}
 		w.shown(l.client, history.Key{UID: l.client.uid, Object: o}, it, begun)
 		l.incomplete[o] = l.incomplete[o] || incomplete(it) || w.oracle.restored(history.Key{UID: l.client.uid, Object: o})
+		if first && l.last != nil && newer(it, l.last) {
+			clear(l.pass)
+			l.last = nil
+		}
+		before := l.seen[o]
 		switch {
 		case l.incomplete[o], l.begun < w.oracle.lost:
-		case l.seen[o]:
+		case l.pass[o], before != nil && before.Etag == it.Etag:
 			w.fail("list of %s: %s is listed twice", l.client.uid, o)
+		case before != nil && newer(before, it):
+			w.fail("list of %s: %s is listed again as it was before", l.client.uid, o)
 		case l.last != nil && !newer(l.last, it):
 			w.fail("list of %s: %s comes after what is older", l.client.uid, o)
 		case !l.wants(o.Type, it.EventTimeMs):
 			w.fail("list of %s: nobody asked for %s", l.client.uid, o)
 		}
-		if l.seen[o] = true; !l.incomplete[o] {
-			l.last = it
+		if l.seen[o], l.pass[o] = it, true; !l.incomplete[o] {
+			l.last, first = it, false
 		}
 	}
 }
@@ -190,8 +206,12 @@ func newer(a, b *historyv1.Item) bool {
 // listed judges what all pages together have left out.
 func (w *World) listed(l *listing) {
 	for _, o := range w.objects() {
-		f := w.oracle.sure(history.Key{UID: l.client.uid, Object: o}, l.begun)
-		if f != nil && l.begun > w.oracle.lost && !l.seen[o] && !l.incomplete[o] && l.wants(o.Type, f.at) {
+		k := history.Key{UID: l.client.uid, Object: o}
+		f := w.oracle.sure(k, l.begun)
+		if l.req.UntilMs == 0 {
+			f = w.oracle.stays(k, l.begun, l.top)
+		}
+		if f != nil && l.begun > w.oracle.lost && l.seen[o] == nil && !l.incomplete[o] && l.wants(o.Type, f.at) {
 			w.fail("list of %s: %s is left out: %s", l.client.uid, o, f)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/cespare/xxhash/v2"
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
@@ -277,7 +278,7 @@ type exportInput struct {
 // exports registers the export, which is no value but a stream.
 func (a *api) exports(h huma.API) {
 	op := operation(http.MethodGet, "/v1/export", "All of a user's history, newest first, a record in each line", nil)
-	op.Description = "Each line has all of a record, so that POST /v1/import can bring it back; summaries have none. A change made meanwhile may be missing. An answer that is cut off is not whole."
+	op.Description = "Each line has all of a record, so that POST /v1/import can bring it back; summaries have none. It has each record that was there when it began, once, as it was then or later, but for what is deleted meanwhile. An answer that is cut off is not whole."
 	op.Responses = map[string]*huma.Response{"200": {Description: "OK", Content: lines(h.OpenAPI(), codec.ExportLine{})}}
 	a.metrics.route(op.Method + " " + op.Path)
 	huma.Register(h, op, func(ctx context.Context, in *exportInput) (*huma.StreamResponse, error) {
@@ -310,7 +311,8 @@ func (a *api) export(ctx context.Context, in *exportInput) (func(huma.Context), 
 			w.Header().Set("Content-Type", octets)
 		}
 		w.Header().Set("Content-Disposition", `attachment; filename="history.ndjson"`)
-		if err := sendPages(w, uidOf(ctx), first, a.rest(ctx, req, first)); err != nil {
+		x := exporter{uid: uidOf(ctx), w: w, sent: make(map[uint64]struct{})}
+		if err := x.sendPages(first, a.rest(ctx, req, first)); err != nil {
 			a.cfg.Logger.WarnContext(ctx, "export cut off", "error", err, "request_id", requestID(ctx))
 			panic(http.ErrAbortHandler)
 		}
@@ -334,8 +336,15 @@ func wantRecords(page *historyv1.ListResponse) error {
 	return nil
 }
 
-func sendPages(w http.ResponseWriter, uid string, first *historyv1.ListResponse, rest iter.Seq2[*historyv1.ListResponse, error]) error {
-	if err := sendLines(w, uid, first); err != nil {
+// exporter writes each object once: what was played meanwhile comes again in the pages.
+type exporter struct {
+	uid  string
+	w    http.ResponseWriter
+	sent map[uint64]struct{} // hashes of objects
+}
+
+func (x *exporter) sendPages(first *historyv1.ListResponse, rest iter.Seq2[*historyv1.ListResponse, error]) error {
+	if err := x.sendLines(first); err != nil {
 		return err
 	}
 	for page, err := range rest {
@@ -343,7 +352,7 @@ func sendPages(w http.ResponseWriter, uid string, first *historyv1.ListResponse,
 			err = wantRecords(page)
 		}
 		if err == nil {
-			err = sendLines(w, uid, page)
+			err = x.sendLines(page)
 		}
 		if err != nil {
 			return err
@@ -352,17 +361,22 @@ func sendPages(w http.ResponseWriter, uid string, first *historyv1.ListResponse,
 	return nil
 }
 
-func sendLines(w http.ResponseWriter, uid string, page *historyv1.ListResponse) error {
+func (x *exporter) sendLines(page *historyv1.ListResponse) error {
 	var text bytes.Buffer
 	lines := json.NewEncoder(&text)
 	for i, it := range page.GetItems() {
-		if err := lines.Encode(codec.NewExportLine(uid, it, page.GetRecords()[i])); err != nil {
+		hash := xxhash.Sum64String(fmt.Sprint(it.GetObject().GetType(), " ", it.GetObject().GetId()))
+		if _, sent := x.sent[hash]; sent {
+			continue
+		}
+		x.sent[hash] = struct{}{}
+		if err := lines.Encode(codec.NewExportLine(x.uid, it, page.GetRecords()[i])); err != nil {
 			return err
 		}
 	}
-	rc := http.NewResponseController(w)
+	rc := http.NewResponseController(x.w)
 	_ = rc.SetWriteDeadline(time.Now().Add(pagePatience)) // a writer without deadlines needs none
-	if _, err := w.Write(text.Bytes()); err != nil {
+	if _, err := x.w.Write(text.Bytes()); err != nil {
 		return err
 	}
 	return rc.Flush()

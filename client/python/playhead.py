@@ -242,11 +242,16 @@ class Client:
         return found
 
     def history(self, *, type: Optional[int] = None, since: Optional[Time] = None, until: Optional[Time] = None) -> Iterator[Json]:
-        """All records, newest first, read page by page."""
+        """All records, newest first, read page by page. What is played meanwhile comes last, if it has not come before."""
         cursor = None
+        told = set()
         while True:
             page = self._read("GET", "/v1/history", limit=100, cursor=cursor, type=type, since=_time(since), until=_time(until))
-            yield from page["items"]
+            for record in page["items"]:
+                name = (record["object"]["type"], record["object"]["id"])
+                if name not in told:
+                    told.add(name)
+                    yield record
             if not page["has_more"]:
                 return
             cursor = page["cursor"]

@@ -2,10 +2,8 @@ package read
 
 import (
 	"context"
-	"encoding/base64"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -38,26 +36,37 @@ func (r *Reader) List(ctx context.Context, req *historyv1.ListRequest) (*history
 }
 
 func (r *Reader) list(ctx context.Context, req *historyv1.ListRequest) (*historyv1.ListResponse, error) {
-	q, err := queryOf(req)
+	q, w, err := queryOf(req)
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := r.bounded(ctx)
 	defer cancel()
+	var border int64 // before it there are summaries
 	if req.GetSummaries() && r.cfg.Summaries != nil {
 		ttl, err := r.cfg.Summaries.SummaryTTL(ctx)
 		if err != nil {
 			return nil, fmt.Errorf("list: %w", err)
 		}
 		if ttl > 0 {
-			return r.listAll(ctx, req, q)
+			border = r.cfg.Now().Add(summaryMargin).UnixMilli() - history.ArchiveTTL
 		}
 	}
-	p, err := r.pages(ctx, req.GetUid(), q, req.GetRecords())
+	w.records = func(ctx context.Context, q history.Query) (readerPage, error) {
+		q.Since = max(q.Since, border)
+		return r.pages(ctx, req.GetUid(), q, req.GetRecords())
+	}
+	w.read = w.records
+	if border > 0 {
+		w.read = func(ctx context.Context, q history.Query) (readerPage, error) {
+			return r.listAll(ctx, req.GetUid(), q, &w, border)
+		}
+	}
+	p, err := w.page(ctx, q)
 	if err != nil {
 		return nil, fmt.Errorf("list: %w", err)
 	}
-	return r.listed(req, p)
+	return r.listed(req, p, &w)
 }
 
 // summaryMargin is how long before its end a record gives way to its summary where both are asked for: clocks differ.
@@ -66,49 +75,36 @@ const summaryMargin = time.Hour
 // listAll reads a page of records, and behind the last of them the summaries of what is older. The side on which an object is
 // depends on the time alone, and both stand in one order. So a page that begins behind the one before repeats nothing and passes over
 // nothing, though records grow old in between: those come as summaries.
-func (r *Reader) listAll(ctx context.Context, req *historyv1.ListRequest, q history.Query) (*historyv1.ListResponse, error) {
-	border := r.cfg.Now().Add(summaryMargin).UnixMilli() - history.ArchiveTTL
-	var p readerPage
+func (r *Reader) listAll(ctx context.Context, uid string, q history.Query, w *walk, border int64) (p readerPage, err error) { //nolint:revive // a page, and where it divides
 	if behind := q.After != (history.Cursor{}) && q.After.Version.Time() < border; !behind && (q.Until == 0 || q.Until >= border) {
-		recent := q
-		recent.Since = max(q.Since, border)
-		var err error
-		if p, err = r.pages(ctx, req.GetUid(), recent, req.GetRecords()); err != nil {
-			return nil, fmt.Errorf("list: %w", err)
+		if p, err = w.records(ctx, q); err != nil {
+			return p, err
 		}
 	}
-	if p.more || q.Since >= border {
-		return r.listed(req, p)
+	if p.more || q.Since >= border || w.since > 0 { // what moves past a reader is a record
+		return p, nil
 	}
-	resp, err := r.listed(req, p)
-	if err != nil {
-		return nil, err
-	}
-	old, end := q, p.end
 	if len(p.items) > 0 {
-		end = endOf(p.items)
+		p.end = endOf(p.items)
 	}
-	if old.Limit -= len(p.items); old.Until == 0 || old.Until >= border {
-		old.Until = border - 1
+	if q.Limit -= len(p.items); q.Until == 0 || q.Until >= border {
+		q.Until = border - 1
 	}
-	found, err := r.summaries(ctx, req.GetUid(), old, border)
+	found, err := r.summaries(ctx, uid, q, border)
 	if err != nil {
-		return nil, fmt.Errorf("list: summaries: %w", err)
+		return p, fmt.Errorf("summaries: %w", err)
 	}
-	if resp.HasMore = len(found) > old.Limit; resp.HasMore {
-		if found = found[:old.Limit]; old.Limit > 0 {
-			end = found[old.Limit-1].Place()
+	if p.more = len(found) > q.Limit; p.more {
+		if found = found[:q.Limit]; q.Limit > 0 {
+			p.end = found[q.Limit-1].Place()
 		}
-		resp.Cursor = encodeCursor(req, end)
 	}
-	for _, s := range found {
-		resp.Summaries = append(resp.Summaries, view.Summary(s))
-	}
-	return resp, nil
+	p.summaries, p.once = found, false
+	return p, nil
 }
 
-// listed answers with a page of records.
-func (r *Reader) listed(req *historyv1.ListRequest, p readerPage) (*historyv1.ListResponse, error) {
+// listed answers with a page.
+func (r *Reader) listed(req *historyv1.ListRequest, p readerPage, w *walk) (*historyv1.ListResponse, error) {
 	resp := &historyv1.ListResponse{HasMore: p.more}
 	for _, it := range p.items {
 		resp.Items = append(resp.Items, view.Item(it.Object, it.Record, r.cfg.Rules))
@@ -121,76 +117,33 @@ func (r *Reader) listed(req *historyv1.ListRequest, p readerPage) (*historyv1.Li
 		}
 		resp.Records = append(resp.Records, whole)
 	}
+	for _, s := range p.summaries {
+		resp.Summaries = append(resp.Summaries, view.Summary(s))
+	}
 	if p.more {
-		resp.Cursor = encodeCursor(req, p.end)
+		resp.Cursor = w.encode(req)
 	}
 	return resp, nil
 }
 
-func queryOf(req *historyv1.ListRequest) (history.Query, error) {
+func queryOf(req *historyv1.ListRequest) (history.Query, walk, error) {
 	if err := history.ValidateUID(req.GetUid()); err != nil {
-		return history.Query{}, err
+		return history.Query{}, walk{}, err
 	}
 	if req.GetLimit() > MaxPage {
-		return history.Query{}, history.Invalid("limit", "want 1 to 100")
+		return history.Query{}, walk{}, history.Invalid("limit", "want 1 to 100")
 	}
 	if req.GetSinceMs() < 0 || req.GetUntilMs() < 0 {
-		return history.Query{}, history.Invalid("since", "since and until want Unix milliseconds")
+		return history.Query{}, walk{}, history.Invalid("since", "since and until want Unix milliseconds")
 	}
-	after, err := decodeCursor(req)
+	w, err := decodeWalk(req)
 	limit := int(req.GetLimit())
 	if limit == 0 {
 		limit = defaultPage
 	}
 	return history.Query{
-		After: after, Limit: limit, Type: req.GetType(),
-		Since: min(req.GetSinceMs(), maxTime), Until: min(req.GetUntilMs(), maxTime),
-	}, err
-}
-
-// cursors are opaque to clients: version, list and object, in base64.
-var cursors = base64.RawURLEncoding
-
-func encodeCursor(req *historyv1.ListRequest, c history.Cursor) string {
-	return cursors.EncodeToString([]byte(strconv.FormatInt(int64(c.Version), 36) + "/" + listName(req) + "/" + c.Object.String()))
-}
-
-// listName names what a request lists: with a cursor of another user, type or time it would go
-// on in the middle of nowhere.
-func listName(req *historyv1.ListRequest) string {
-	name := fmt.Sprint(req.GetUid(), "/", req.GetType(), "/", req.GetSinceMs(), "/", req.GetUntilMs())
-	if req.GetSummaries() {
-		name += "/summaries"
-	}
-	return strconv.FormatUint(xxhash.Sum64String(name)>>32, 36)
-}
-
-// decodeCursor is the inverse; no text is the place before the newest. It fails
-// with [history.ErrInvalid].
-func decodeCursor(req *historyv1.ListRequest) (history.Cursor, error) {
-	s := req.GetCursor()
-	if s == "" {
-		return history.Cursor{}, nil
-	}
-	bad := history.Invalid("cursor", "want one that a page came with")
-	raw, err := cursors.DecodeString(s)
-	if err != nil {
-		return history.Cursor{}, bad
-	}
-	version, rest, _ := strings.Cut(string(raw), "/")
-	name, object, _ := strings.Cut(rest, "/")
-	v, err := strconv.ParseInt(version, 36, 64)
-	if err != nil || v <= 0 {
-		return history.Cursor{}, bad
-	}
-	if name != listName(req) {
-		return history.Cursor{}, history.Invalid("cursor", "it is of another list: user, q, type, since and until stay the same from page to page")
-	}
-	o, err := history.ParseObject(object)
-	if err != nil {
-		return history.Cursor{}, bad
-	}
-	return history.Cursor{Version: history.Version(v), Object: o}, nil
+		Limit: limit, Type: req.GetType(), Since: min(req.GetSinceMs(), maxTime), Until: min(req.GetUntilMs(), maxTime),
+	}, w, err
 }
 
 // Bounds of a search.
@@ -216,41 +169,72 @@ func (r *Reader) search(ctx context.Context, req *historyv1.SearchRequest) (*his
 		return nil, history.Invalid("q", fmt.Sprintf("want 1 to %d characters with a word", MaxSearch))
 	}
 	listed := &historyv1.ListRequest{Uid: req.GetUid(), Limit: req.GetLimit(), Type: req.GetType(), Cursor: req.GetCursor(), SinceMs: nameOf(words)}
-	q, err := queryOf(listed)
+	q, w, err := queryOf(listed)
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := r.bounded(ctx)
 	defer cancel()
-	limit := q.Limit
-	q.Since, q.Limit = 0, searchAtOnce
+	q.Since = 0
 	resp := &historyv1.SearchResponse{}
-	for resp.HasMore = true; resp.HasMore && len(resp.Items) < limit && resp.Searched < MaxSearched; {
+	w.records = func(ctx context.Context, q history.Query) (readerPage, error) {
+		p, searched, err := r.searchOn(ctx, req.GetUid(), q, words)
+		resp.Searched += searched
+		return p, err
+	}
+	w.read = func(ctx context.Context, q history.Query) (readerPage, error) {
+		var top int64
+		if q.After == (history.Cursor{}) {
+			newest, err := r.pages(ctx, req.GetUid(), history.Query{Type: q.Type, Since: q.Since, Limit: 1}, false)
+			if err != nil {
+				return newest, err
+			}
+			top = timeOf(newest.items)
+		}
+		p, err := w.records(ctx, q)
+		p.top = top
+		return p, err
+	}
+	p, err := w.page(ctx, q)
+	if err != nil {
+		return nil, fmt.Errorf("search: %w", err)
+	}
+	for _, it := range p.items {
+		resp.Items = append(resp.Items, view.Item(it.Object, it.Record, r.cfg.Rules))
+	}
+	if resp.HasMore = p.more; p.more {
+		resp.Cursor = w.encode(listed)
+	}
+	return resp, nil
+}
+
+// searchOn searches until it has found as much as the query asks for, or has looked at [MaxSearched] records.
+func (r *Reader) searchOn(ctx context.Context, uid string, q history.Query, words []string) (p readerPage, all uint32, err error) {
+	limit := q.Limit
+	q.Limit = searchAtOnce
+	for p.more, p.once = true, true; p.more && len(p.items) < limit && all < MaxSearched; {
 		var searched atomic.Uint32
 		search := func(ctx context.Context, section string, q history.Query) (readerPage, error) {
 			found, n, err := r.searchPart(ctx, section, q, words)
 			searched.Add(uint32(n)) //nolint:gosec // some thousands
 			return found, err
 		}
-		found, err := r.searched(ctx, req.GetUid(), q, search)
+		found, err := r.searched(ctx, uid, q, search)
 		if err != nil {
-			return nil, fmt.Errorf("search: %w", err)
+			return p, all, err
 		}
+		p.once = found.once && all == 0
+		all += searched.Load()
+		p.more, p.end = found.more, found.end
 		found.items = slices.DeleteFunc(found.items, func(it history.Item) bool { return !has(it, words) }) // also of what another section names
-		resp.Searched += searched.Load()
-		resp.HasMore, q.After = found.more, found.end
-		if n := limit - len(resp.Items); len(found.items) > n {
-			found.items, resp.HasMore = found.items[:n], true
-			q.After = endOf(found.items)
+		if n := limit - len(p.items); len(found.items) > n {
+			found.items, p.more = found.items[:n], true
+			p.end = endOf(found.items)
 		}
-		for _, it := range found.items {
-			resp.Items = append(resp.Items, view.Item(it.Object, it.Record, r.cfg.Rules))
-		}
+		p.items = append(p.items, found.items...)
+		q.After = p.end
 	}
-	if resp.HasMore {
-		resp.Cursor = encodeCursor(listed, q.After)
-	}
-	return resp, nil
+	return p, all, nil
 }
 
 // searched is one part of a search: of all sections of the query, where there are classes.
@@ -279,6 +263,7 @@ func (r *Reader) searchPart(ctx context.Context, uid string, q history.Query, wo
 	}
 	match := func(it history.Item) bool { return view.Incomplete(it.Record) || found(it) }
 	s := stretch{reader: r, uid: uid, query: q, listed: listed, match: match}
+	p.once = true
 	if r.sure(listed, q) {
 		p.more, p.end = listed.More, endOf(listed.Items)
 		listed.Items = s.matching(slices.Clone(listed.Items), nil)

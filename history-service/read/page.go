@@ -12,16 +12,21 @@ import (
 
 // readerPage is a part of a user's history as readers see it.
 type readerPage struct {
-	items []history.Item
-	more  bool
-	end   history.Cursor // the next page comes after it
+	items     []history.Item
+	summaries []history.Summary // they come after the items
+	more      bool
+	end       history.Cursor // the next page comes after it
+	// once means that the page is of one moment: no record can have moved past the place at which it was read.
+	once bool
+	top  int64 // of a search: the time of the newest record of all, before it began
 }
 
-// readPage reads on until it has something to show, or there is no more. Whole is whether it fails
+// readPage reads on until it has something to show, or there is no more. Strict is whether it fails
 // rather than show records without what only the archive has of them.
 func (r *Reader) readPage(ctx context.Context, uid string, q history.Query, strict bool) (p readerPage, err error) {
-	for {
-		if p, err = r.part(ctx, uid, q, strict); err != nil || len(p.items) > 0 || !p.more {
+	for once := true; ; once = false {
+		p, err = r.part(ctx, uid, q, strict)
+		if p.once = p.once && once; err != nil || len(p.items) > 0 || !p.more {
 			return p, err
 		}
 		q.After = p.end
@@ -37,7 +42,7 @@ func (r *Reader) part(ctx context.Context, uid string, q history.Query, strict b
 		return r.below(ctx, uid, q, listed)
 	}
 	items, err := r.completed(ctx, uid, listed, strict)
-	return readerPage{items: wanted(items, &listed.User, q), more: listed.More, end: endOf(listed.Items)}, err
+	return readerPage{items: wanted(items, &listed.User, q), more: listed.More, end: endOf(listed.Items), once: true}, err
 }
 
 // sure reports whether the archive can add no object to a page.
@@ -78,7 +83,7 @@ func endOf(items []history.Item) history.Cursor { return (&history.Page{Items: i
 // below completes a page with what only the archive holds.
 func (r *Reader) below(ctx context.Context, uid string, q history.Query, listed history.Page) (p readerPage, err error) {
 	s := stretch{reader: r, uid: uid, query: q, listed: listed}
-	for {
+	for p.once = true; ; p.once = false {
 		if err := s.read(ctx); err != nil {
 			return readerPage{}, err
 		}

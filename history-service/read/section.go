@@ -49,8 +49,9 @@ func (r *Reader) pages(ctx context.Context, uid string, q history.Query, strict 
 	if !r.divided() {
 		return read(ctx, uid, q)
 	}
-	for {
-		if p, err = r.pageOfSections(ctx, uid, q, read); err != nil || len(p.items) > 0 || !p.more {
+	for once := true; ; once = false {
+		p, err = r.pageOfSections(ctx, uid, q, read)
+		if p.once = p.once && once; err != nil || len(p.items) > 0 || !p.more {
 			return p, err
 		}
 		q.After = p.end
@@ -83,12 +84,15 @@ func (r *Reader) pageOfSections(ctx context.Context, uid string, q history.Query
 		return readerPage{}, err
 	}
 	p := mergePages(parts, q.Limit)
+	p.once = p.once && !r.cfg.Rules.Moving(r.nowMS())
 	return p, r.dropHidden(ctx, uid, &owner, &p)
 }
 
 // mergePages merges pages of several lists, down to the place where the first of them ends.
 func mergePages(parts []readerPage, limit int) (p readerPage) {
+	p.once = true
 	for _, part := range parts {
+		p.once = p.once && part.once
 		p.items = append(p.items, part.items...)
 		if part.more && (!p.more || part.end.Compare(p.end) < 0) {
 			p.more, p.end = true, part.end

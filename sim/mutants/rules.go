@@ -35,6 +35,7 @@ const (
 	reports   = "history-service/report/decode.go"
 	decode    = "history-service/rpc/apply.go"
 	page      = "history-service/read/page.go"
+	walk      = "history-service/read/walk.go"
 	entries   = "history-service/read/entries.go"
 	tokens    = "history-service/read/tokens.go"
 	points    = "history-service/read/points.go"
@@ -138,6 +139,7 @@ var mutants = []mutant{
 	{name: "answer-cold", rule: "an answer of a cold user is whole", edits: []edit{{write, "items[i].Incomplete || g.cold || g.moved", "items[i].Incomplete || g.moved"}}},
 	{name: "answer-failed", rule: "a report that failed is answered with the record that was held", edits: []edit{{write, "if g.failed || !all", "if !all"}}},
 	{name: "warm-again", rule: "a warm user is warmed again with an old row", edits: []edit{{cache, "\tif a.user.Warm {\n\t\treturn nil\n\t}\n", ""}, {cache, "if has := a.records[it.Object]; has != nil {", "if has := a.records[it.Object]; false {"}}},
+	{name: "walk-once", rule: "a walk through pages does not look for what has moved past it", edits: []edit{{walk, "if p.more = since > 0; err", "if p.more = false; err"}}},
 	{name: "cursor", rule: "a cursor is off by one", edits: []edit{{query, "q.After.Compare(c) < 0)", "q.After.Compare(c) <= 0)"}}},
 	{name: "more", rule: "a full page says that there is no more", edits: []edit{{cache, "page.More = len(page.Items) > q.Limit; page.More", "page.More = len(page.Items) > q.Limit+1; len(page.Items) > q.Limit"}}},
 

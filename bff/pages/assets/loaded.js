@@ -51,7 +51,7 @@ export class LoadedHistory {
   /** @param {any[]} records @param {{cursor: string, has_more: boolean, searched?: number}} end */
   append(records, end) {
     for (const record of records) this.#put(record);
-    if (records.length > 0) this.#read = time(records.at(-1));
+    if (records.length > 0) this.#read = Math.min(this.#read || Infinity, time(records.at(-1))); // what was played meanwhile comes last
     this.cursor = end.cursor;
     this.more = end.has_more;
     this.searched += end.searched ?? 0;

@@ -195,6 +195,16 @@ test('what comes in above the end of what was read is listed, also where the las
   }
 });
 
+test('what was played while the pages were read comes behind the oldest page, and stands where it belongs', () => {
+  const loaded = new LoadedHistory();
+  loaded.replace([record(2), record(5)], { cursor: '2', has_more: true });
+  const played = { ...record(9), event_time: new Date(2e12).toISOString() };
+  loaded.append([played], { cursor: '3', has_more: true });
+  assert.equal(loaded.sorted()[0], played);
+  loaded.change({ items: [record(4)], removed: [] });
+  assert.ok(loaded.listed(record(4)), 'the list was read further down than that');
+});
+
 test('what was brought back stands among its moment by name alone, as at the edge', () => {
   const loaded = new LoadedHistory();
   const of = (id, state) => ({ object: { id, type: 1 }, state, event_time: new Date(1e12).toISOString(), played_at: new Date(1e11).toISOString() });

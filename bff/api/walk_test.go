@@ -1,0 +1,59 @@
+package api_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/playhead/playhead/bff/api"
+	"github.com/playhead/playhead/history-service/rpc"
+	historyv1 "github.com/playhead/playhead/proto/history/v1"
+)
+
+// player plays records of a user at random before each page that is read.
+type player struct {
+	*rpc.Server
+	t    *testing.T
+	dice *rand.Rand
+	n    int // of the user's records
+}
+
+func (p *player) List(ctx context.Context, req *historyv1.ListRequest) (*historyv1.ListResponse, error) {
+	resp, err := p.Server.List(ctx, req)
+	for range 3 {
+		p.play(p.dice.IntN(p.n), time.Now())
+	}
+	return resp, err
+}
+
+func (p *player) play(i int, at time.Time) {
+	p.t.Helper()
+	hb := &historyv1.Heartbeat{
+		Uid: "u1", ObjectId: fmt.Sprint(i), ObjectType: 1, Kind: historyv1.Kind_KIND_STOP, EventTimeMs: at.UnixMilli(), PositionMs: 1000, DurationMs: 100_000,
+	}
+	if _, err := p.Apply(p.t.Context(), &historyv1.ApplyRequest{Heartbeats: []*historyv1.Heartbeat{hb}}); err != nil {
+		p.t.Error(err)
+	}
+}
+
+// TestExportBesideAPlayer: an export has each object once that was there when it began, whatever is played between its pages.
+func TestExportBesideAPlayer(t *testing.T) {
+	p := &player{Server: newService(t), t: t, dice: rand.New(rand.NewPCG(1, 2)), n: 450} //nolint:gosec // a test
+	for i := range p.n {
+		p.play(i, time.Now().Add(-time.Hour-time.Duration(i)*time.Second))
+	}
+	w := configured(t, api.Config{Service: p}).do(t, "GET /v1/export", "")
+	seen := make(map[string]bool)
+	for _, id := range ids(t, w.Body) {
+		if seen[id] {
+			t.Errorf("%s comes twice", id)
+		}
+		seen[id] = true
+	}
+	if w.Code != http.StatusOK || len(seen) != p.n {
+		t.Errorf("%d, %d objects of %d", w.Code, len(seen), p.n)
+	}
+}
