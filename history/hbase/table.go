@@ -150,6 +150,9 @@ func (a *Archive) answer(c Config, t shape, err error) error {
 // Reads and writes need no master: without one the table is taken as it is.
 func (a *Archive) checkTable(ctx context.Context, c Config, t shape) error {
 	families, err := describeTable(ctx, c, t.name)
+	if err == nil && len(families) == 0 {
+		err = errors.New("it knows no such table yet")
+	}
 	if err != nil {
 		c.Logger.Warn("table not checked, the master of hbase does not answer", "table", t.name, "error", brief(err))
 		return nil

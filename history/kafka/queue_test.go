@@ -15,7 +15,9 @@ import (
 	"time"
 
 	driver "github.com/segmentio/kafka-go"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history/historytest"
@@ -194,6 +196,64 @@ func TestOpenMayNotCreate(t *testing.T) {
 	_, err := kafka.Open(t.Context(), kafka.Config{Brokers: c.ListenAddrs(), Username: "job", Password: "secret"})
 	if err == nil || !strings.Contains(err.Error(), "history.flush") {
 		t.Errorf("got %v, want the topic in it", err)
+	}
+}
+
+// TestAnswersAtStart says of each answer of the brokers whether it passes by itself.
+func TestAnswersAtStart(t *testing.T) {
+	for _, test := range []struct {
+		to      kmsg.Key
+		answer  *kerr.Error
+		refused bool
+	}{
+		{to: kmsg.Metadata, answer: kerr.LeaderNotAvailable},
+		{to: kmsg.Metadata, answer: kerr.BrokerNotAvailable},
+		{to: kmsg.Metadata, answer: kerr.UnknownServerError},
+		{to: kmsg.CreateTopics, answer: kerr.NotController},
+		{to: kmsg.CreateTopics, answer: kerr.RequestTimedOut},
+		{to: kmsg.CreateTopics, answer: kerr.StaleControllerEpoch},
+		{to: kmsg.CreateTopics, answer: kerr.UnknownServerError},
+		{to: kmsg.CreateTopics, answer: kerr.InvalidReplicationFactor}, // the other brokers start, too
+		{to: kmsg.CreateTopics, answer: kerr.ThrottlingQuotaExceeded},
+		{to: kmsg.ListOffsets, answer: kerr.NotLeaderForPartition},
+		{to: kmsg.ListOffsets, answer: kerr.ReplicaNotAvailable},
+		{to: kmsg.ListOffsets, answer: kerr.OffsetNotAvailable},
+		{to: kmsg.SASLHandshake, answer: kerr.UnsupportedSaslMechanism, refused: true},
+		{to: kmsg.SASLAuthenticate, answer: kerr.SaslAuthenticationFailed, refused: true},
+		{to: kmsg.Metadata, answer: kerr.TopicAuthorizationFailed, refused: true},
+		{to: kmsg.Metadata, answer: kerr.InvalidTopicException, refused: true},
+		{to: kmsg.CreateTopics, answer: kerr.ClusterAuthorizationFailed, refused: true},
+		{to: kmsg.CreateTopics, answer: kerr.TopicAuthorizationFailed, refused: true},
+		{to: kmsg.CreateTopics, answer: kerr.InvalidPartitions, refused: true},
+		{to: kmsg.CreateTopics, answer: kerr.InvalidConfig, refused: true},
+		{to: kmsg.CreateTopics, answer: kerr.PolicyViolation, refused: true},
+		{to: kmsg.CreateTopics, answer: kerr.UnsupportedVersion, refused: true},
+	} {
+		c := cluster(t, kfake.EnableSASL(), kfake.Superuser("PLAIN", "job", "secret"))
+		q, err := kafka.New(kafka.Config{Brokers: c.ListenAddrs(), Username: "job", Password: "secret"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		fault := c.Fault(kfake.Fault{Keys: []kmsg.Key{test.to}, Err: test.answer, Count: -1})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		err = q.Prepare(ctx)
+		cancel()
+		if err == nil || errors.Is(err, history.ErrUnavailable) == test.refused || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%v: %v: Prepare = %v, want one line, refused %v", test.to, test.answer, err, test.refused)
+		}
+		if fault.Hits() == 0 {
+			t.Errorf("%v: %v: was not asked", test.to, test.answer)
+		}
+		fault.Remove()
+		if !test.refused {
+			for err = q.Prepare(t.Context()); errors.Is(err, history.ErrUnavailable) && t.Context().Err() == nil; err = q.Prepare(t.Context()) {
+				time.Sleep(50 * time.Millisecond) // metadata stays in memory for a moment
+			}
+			if err != nil {
+				t.Errorf("after %v: %v: Prepare = %v", test.to, test.answer, err)
+			}
+		}
+		_ = q.Close()
 	}
 }
 

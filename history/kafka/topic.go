@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"time"
 
@@ -37,11 +38,20 @@ func (q *Queue) Prepare(ctx context.Context) error {
 	switch e := kafka.Error(0); {
 	case err == nil:
 		return nil
-	case errors.As(err, &e) && !e.Temporary():
+	case errors.As(err, &e) && slices.Contains(refusals, e):
 		return fmt.Errorf("open kafka: %w", err)
 	default:
 		return fmt.Errorf("open kafka: %w: %w", history.ErrUnavailable, err)
 	}
+}
+
+// refusals are the answers that stay the same until somebody changes a setting. All others pass: there
+// is no controller or leader, a coordinator loads, a topic is being made, brokers are still to come.
+var refusals = []kafka.Error{
+	kafka.SASLAuthenticationFailed, kafka.UnsupportedSASLMechanism, kafka.IllegalSASLState, kafka.SecurityDisabled,
+	kafka.ClusterAuthorizationFailed, kafka.TopicAuthorizationFailed, kafka.GroupAuthorizationFailed,
+	kafka.UnsupportedVersion, kafka.InvalidTopic, kafka.InvalidPartitionNumber, kafka.InvalidConfiguration,
+	kafka.InvalidRequest, kafka.PolicyViolation,
 }
 
 // openTimeout bounds how long Open waits for brokers and for a new topic.

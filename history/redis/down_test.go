@@ -46,6 +46,70 @@ func TestOpenRefused(t *testing.T) {
 	}
 }
 
+// TestAnswersAtStart says of each answer of a server whether it passes by itself.
+func TestAnswersAtStart(t *testing.T) {
+	for _, test := range []struct {
+		to, answer string // an error where it begins with -
+		refused    bool
+	}{
+		{to: "INFO", answer: "-LOADING Redis is loading the dataset in memory"},
+		{to: "INFO", answer: "redis_version:7.0.15\r\nloading:1\r\naof_enabled:0\r\n"},
+		{to: "INFO", answer: "loading:1\r\nmaxmemory_policy:allkeys-lru\r\n"},
+		{to: "INFO", answer: "role:slave\r\naof_enabled:1\r\n"},
+		{to: "INFO", answer: "role:slave\r\nmaster_sync_in_progress:1\r\naof_enabled:0\r\n"},
+		{to: "SCRIPT", answer: "-LOADING Redis is loading the dataset in memory"},
+		{to: "SCRIPT", answer: "-BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE."},
+		{to: "SCRIPT", answer: "-READONLY You can't write against a read only replica."},
+		{to: "SCRIPT", answer: "-NOREPLICAS Not enough good replicas to write."},
+		{to: "SCRIPT", answer: "-MISCONF Errors writing to the AOF file: No space left on device"},
+		{to: "SCRIPT", answer: "-OOM command not allowed when used memory > 'maxmemory'."},
+		{to: "INFO", answer: "-MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'."},
+		{to: "INFO", answer: "-CLUSTERDOWN The cluster is down"},
+		{to: "INFO", answer: "-CLUSTERDOWN Hash slot not served"},
+		{to: "INFO", answer: "-TRYAGAIN Multiple keys request during rehashing of slot"},
+		{to: "INFO", answer: "-ERR max number of clients reached"},
+		{to: "INFO", answer: "-NOAUTH Authentication required.", refused: true},
+		{to: "INFO", answer: "-WRONGPASS invalid username-password pair or user is disabled.", refused: true},
+		{to: "INFO", answer: "-NOPERM User job has no permissions to run the 'info' command", refused: true},
+		{to: "SCRIPT", answer: "-NOPERM User job has no permissions to run the 'script|load' command", refused: true},
+		{to: "INFO", answer: "-DENIED Redis is running in protected mode because protected mode is enabled", refused: true},
+		{to: "INFO", answer: "-ERR AUTH <password> called without any password configured for the default user.", refused: true},
+		{to: "INFO", answer: "redis_version:6.2.14\r\nloading:1\r\n", refused: true},
+		{to: "INFO", answer: "loading:0\r\nrole:master\r\naof_enabled:0\r\n", refused: true},
+	} {
+		fake := miniredis.RunT(t)
+		var passed atomic.Bool
+		fake.Server().SetPreHook(func(c *server.Peer, cmd string, _ ...string) bool {
+			if cmd != test.to || passed.Load() {
+				return false
+			}
+			if text, isError := strings.CutPrefix(test.answer, "-"); isError {
+				c.WriteError(text)
+			} else {
+				c.WriteBulk(test.answer)
+			}
+			return true
+		})
+		c, err := redis.New(redis.Config{Addrs: []string{fake.Addr()}, Timeout: patience})
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = c.Prepare(t.Context())
+		if err == nil || errors.Is(err, history.ErrUnavailable) == test.refused || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: %s: Prepare = %v, want one line, refused %v", test.to, test.answer, err, test.refused)
+		}
+		if err := c.Fit(t.Context()); !test.refused && errors.Is(err, redis.ErrVolatile) {
+			t.Errorf("%s: %s: Fit = %v, want nothing said of its settings", test.to, test.answer, err)
+		}
+		if passed.Store(true); !test.refused {
+			if err := c.Prepare(t.Context()); err != nil {
+				t.Errorf("after %s: %s: Prepare = %v", test.to, test.answer, err)
+			}
+		}
+		_ = c.Close()
+	}
+}
+
 func TestOpenChecksConfig(t *testing.T) {
 	for _, config := range []redis.Config{
 		{Addrs: []string{"a:1", "b:2"}},
@@ -261,7 +325,11 @@ func TestLifeWithoutWrites(t *testing.T) {
 
 // TestLifeOfAReplica is not known: it has the contents of another server, perhaps older ones.
 func TestLifeOfAReplica(t *testing.T) {
-	c := open(t, redis.Config{Addrs: []string{saying(t, "run_id:1\r\nrole:slave\r\nmaster_replid:2\r\n", "")}, Timeout: patience})
+	c, err := redis.New(redis.Config{Addrs: []string{saying(t, "run_id:1\r\nrole:slave\r\nmaster_replid:2\r\n", "")}, Timeout: patience})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
 	if got, err := c.Life(t.Context()); !errors.Is(err, history.ErrUnavailable) {
 		t.Errorf("Life = %q, %v, want unavailable", got, err)
 	}

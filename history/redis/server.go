@@ -33,20 +33,43 @@ func Open(ctx context.Context, config Config) (*Cache, error) {
 
 // Prepare checks that the server or the cluster is fit, and hands over the scripts. A
 // cluster must have more than half of its masters answer. It
-// fails with [history.ErrUnavailable] when another try may succeed: not for a server that
-// is too old, of the other kind, or refuses this user, and not with [ErrVolatile], of which
-// only a warning is logged where the configuration allows it.
+// fails with [history.ErrUnavailable] when another try may succeed, as while a server loads its
+// file or is a replica. It is refused for good when it is too old, of the other kind, or refuses
+// this user, and with [ErrVolatile], of which only a warning is logged where the configuration
+// allows it.
 func (c *Cache) Prepare(ctx context.Context) error {
 	err := c.check(ctx)
 	if err == nil {
 		return nil
 	}
-	for _, prefix := range []string{"NOAUTH", "WRONGPASS", "NOPERM"} {
-		if e, ok := errors.AsType[goredis.Error](err); ok && strings.HasPrefix(e.Error(), prefix) {
-			err = e
-		}
+	if e, ok := errors.AsType[goredis.Error](err); ok && refused(e.Error()) {
+		err = e
 	}
 	return fmt.Errorf("open redis at %s: %w", strings.Join(c.config.Addrs, ","), err)
+}
+
+// refusals begin the answers that stay the same until somebody changes a setting. All others pass:
+// LOADING, MASTERDOWN, CLUSTERDOWN, TRYAGAIN, READONLY, NOREPLICAS, BUSY, MISCONF, OOM and what is to come.
+var refusals = []string{
+	"NOAUTH", "WRONGPASS", "NOPERM", "DENIED",
+	"ERR AUTH",          // a password for a server that has none
+	"ERR This instance", // has cluster support disabled
+}
+
+func refused(answer string) bool {
+	return slices.ContainsFunc(refusals, func(r string) bool { return strings.HasPrefix(answer, r) })
+}
+
+// notYet returns why a server that answers INFO cannot serve now, if so. Such a server has its
+// append-only file switched off for that while, too.
+func notYet(about map[string]string) error {
+	switch {
+	case about["loading"] == "1":
+		return errors.New("it loads its file")
+	case about["role"] == "slave":
+		return errors.New("it is a replica")
+	}
+	return nil
 }
 
 // Ping reports whether the server answers, in a cluster every master. It fails with
@@ -170,7 +193,7 @@ var ErrVolatile = errors.New("redis may lose acknowledged writes")
 // Fit reports whether the servers, in a cluster every master, keep what they acknowledge:
 // they evict nothing, and write an append-only file and flush it. It fails with an
 // [ErrVolatile] that names each server and setting, whatever [Config.AllowVolatile] says,
-// or with [history.ErrUnavailable] when it finds none and one does not answer. Settings change while a server runs, so ask again. Of
+// or with [history.ErrUnavailable] when it finds none and one does not answer, loads or is a replica. Settings change while a server runs, so ask again. Of
 // a server that does not say how a thing is set nothing is known.
 func (c *Cache) Fit(ctx context.Context) error {
 	var mu sync.Mutex
@@ -206,13 +229,16 @@ func faultsOf(ctx context.Context, node *goredis.Client) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
+	about, has := fields(info), node.Options().Addr+" has "
+	if err := notYet(about); err != nil {
+		return nil, fmt.Errorf("%s: %w", node.Options().Addr, err)
+	}
 	// Some services that run Redis for others refuse CONFIG.
 	flush, err := node.ConfigGet(ctx, "appendfsync").Result()
 	if _, refused := errors.AsType[goredis.Error](err); err != nil && !refused {
 		return nil, err
 	}
 	var faults []string
-	about, has := fields(info), node.Options().Addr+" has "
 	if p := about["maxmemory_policy"]; p != "" && p != "noeviction" {
 		faults = append(faults, has+"maxmemory-policy "+p+", want noeviction")
 	}
