@@ -3,6 +3,7 @@ package history
 import (
 	"context"
 	"fmt"
+	"time"
 )
 
 // ArchiveTTL is how long the archive keeps a record after its event.
@@ -58,14 +59,15 @@ func Pages(ctx context.Context, a Archive, uids []string, q Query) ([]Page, []er
 	return pages, errs
 }
 
-// Notes are users of whom whoever reads the archive has found a long live part. They are for the owner of
-// the user's bucket, and may be lost: the next reader leaves another.
+// Notes are users of whom the archive has a long live part. They are for the owner of the user's bucket. Times are Unix
+// milliseconds.
 type Notes interface {
-	// Note notes a user.
-	Note(ctx context.Context, uid string) error
-	// TakeNotes removes notes of users of the given buckets and returns them, about as many as the limit, or fewer.
-	// With an error it returns those that it has removed.
-	TakeNotes(ctx context.Context, buckets []Bucket, limit int) ([]string, error)
+	// Note notes a user from a time on, in place of an earlier note; with 0 the user is noted no more.
+	Note(ctx context.Context, uid string, due int64) error
+	// TakeNotes returns users of the given buckets whose notes are due at a time, about as many as the limit, or fewer. They are due
+	// again [NoteLease] later, unless they are noted for another time: whoever takes them may die.
+	// With an error it returns those that it has put off.
+	TakeNotes(ctx context.Context, buckets []Bucket, now int64, limit int) ([]string, error)
 
 	// NoteRemoved notes users of whom the archive may still have something that was deleted or cleared by a time, in Unix
 	// milliseconds. Such a note stays until it is forgotten, or for a day.
@@ -74,6 +76,9 @@ type Notes interface {
 	Removed(ctx context.Context, buckets []Bucket, until int64) ([]string, error)
 	ForgetRemoved(ctx context.Context, buckets []Bucket, until int64) error
 }
+
+// NoteLease is after how long a note that was taken is due again.
+const NoteLease = time.Hour
 
 // Cell is a record with its key.
 type Cell struct {

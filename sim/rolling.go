@@ -33,7 +33,7 @@ type rolling struct {
 	store  *hbasefake.Store
 	after  time.Duration
 	begun  bool
-	long   map[string]bool  // users with many live records, guarded by w.mu
+	long   map[string]int64 // when users with many live records are due, guarded by w.mu
 	reader *hbase.Archive   // of the judge
 	erased map[string]int64 // users of whom all up to a time was removed, guarded by w.mu
 }
@@ -61,7 +61,7 @@ var compressed = func() (all []parts.Encoded) {
 func newRolling(w *World) *rolling {
 	d := &dice{w.src.draw(streamSeed)}
 	_ = compressed
-	r := &rolling{w: w, store: hbasefake.New(time.Now), long: make(map[string]bool), erased: make(map[string]int64)}
+	r := &rolling{w: w, store: hbasefake.New(time.Now), long: make(map[string]int64), erased: make(map[string]int64)}
 	r.look()
 	if r.after = [...]time.Duration{500 * time.Millisecond, 500 * time.Millisecond, 5 * time.Second}[d.n(3)]; !d.one(3) {
 		r.begin(time.Unix(1, 0))
@@ -100,7 +100,7 @@ func (r *rolling) open(p *process) rolledDoor {
 	skew := time.Duration(mix(r.w.src.seed, streams+1, uint64(p.number))%uint64(2*rollSkew)) - rollSkew //nolint:gosec // small
 	c := r.config(func() time.Time { return time.Now().Add(skew) })
 	d := rolledDoor{process: p}
-	c.Long = d.Note
+	c.Long = func(ctx context.Context, uid string) error { return d.Note(ctx, uid, time.Now().UnixMilli()) }
 	d.archive = hbase.Over(r.store.Through(d.exchange), c)
 	return d
 }
@@ -237,21 +237,23 @@ func (d rolledDoor) Tidy(ctx context.Context, uid string) (time.Duration, error)
 	return d.archive.Tidy(within(ctx, "roll", uid, 0), uid)
 }
 
-func (d rolledDoor) Note(_ context.Context, uid string) error {
+func (d rolledDoor) Note(_ context.Context, uid string, due int64) error {
 	d.w.mu.Lock()
 	defer d.w.mu.Unlock()
-	d.w.rolling.long[uid] = true
+	if d.w.rolling.long[uid] = due; due == 0 {
+		delete(d.w.rolling.long, uid)
+	}
 	return nil
 }
 
-func (d rolledDoor) TakeNotes(ctx context.Context, buckets []history.Bucket, _ int) (uids []string, err error) {
+func (d rolledDoor) TakeNotes(ctx context.Context, buckets []history.Bucket, now int64, _ int) (uids []string, err error) {
 	err = d.read(ctx, "notes", history.Key{}, func() {
 		d.w.mu.Lock()
 		defer d.w.mu.Unlock()
 		for _, uid := range slices.Sorted(maps.Keys(d.w.rolling.long)) {
-			if slices.Contains(buckets, history.BucketOf(uid)) {
+			if slices.Contains(buckets, history.BucketOf(uid)) && d.w.rolling.long[uid] <= now {
 				uids = append(uids, uid)
-				delete(d.w.rolling.long, uid)
+				d.w.rolling.long[uid] = now + history.NoteLease.Milliseconds()
 			}
 		}
 	})

@@ -303,7 +303,7 @@ func (t *trial) rolled(ctx context.Context, users map[string]bool) (records int,
 			records += c.Count - len(c.Superseded)
 		}
 		if i.Live > rollAbove {
-			err = t.stack.cache.Note(ctx, uid)
+			err = t.stack.cache.Note(ctx, uid, time.Now().UnixMilli())
 		}
 		if err != nil {
 			return 0, err

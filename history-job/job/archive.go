@@ -347,7 +347,7 @@ func (j *Job) trim(ctx context.Context, keys []history.Key) {
 	if len(uids) == 0 {
 		return
 	}
-	j.noteLong(uids)
+	j.noteLong(ctx, uids)
 	slices.Sort(uids)
 	uids = slices.Compact(uids)
 	err := j.try(ctx, func(ctx context.Context) error { return j.cfg.Cache.Trim(ctx, uids) })

@@ -15,6 +15,7 @@ const (
 	notesEvery    = 10 * time.Second // that those of others are taken
 	notesAtOnce   = 100
 	conflictWait  = time.Minute
+	failureWait   = 30 * time.Minute
 	recallAfter   = 5 * time.Minute // more than clocks differ, or the owner of a note takes
 	recallEvery   = 30 * time.Minute
 	rollPauses    = 3 // times as long as a roll took nothing is rolled: the job and HBase have other things to do
@@ -70,7 +71,7 @@ func (j *Job) recallUntil(ctx context.Context, buckets []history.Bucket, until i
 	for _, uid := range uids {
 		began := time.Now()
 		failed := j.cfg.Summarizer != nil && j.summarizeUser(ctx, uid, true)
-		if j.cfg.Roller != nil && j.rollUser(ctx, uid, j.cfg.Roller.Tidy) != nil {
+		if j.cfg.Roller != nil && j.tidy(ctx, uid) != nil {
 			failed = true
 		}
 		if failed {
@@ -96,24 +97,45 @@ const putsOfLong = 1000
 
 // noteLong notes users for whom the job has put much: of one who only writes no reader tells. Each of them stands for
 // [Config.TrimOneIn] puts.
-func (j *Job) noteLong(uids []string) {
+func (j *Job) noteLong(ctx context.Context, uids []string) {
 	if j.cfg.Roller == nil {
 		return
 	}
+	for _, uid := range j.countPuts(uids) {
+		j.note(ctx, uid, time.Now().UnixMilli())
+	}
+}
+
+// countPuts returns those of the users who may be long now.
+func (j *Job) countPuts(uids []string) (long []string) {
 	j.puts.mu.Lock()
 	defer j.puts.mu.Unlock()
 	for _, uid := range uids {
 		n, _ := j.puts.of.Get(uid)
 		if n += j.cfg.TrimOneIn; n >= putsOfLong {
 			n = 0
-			j.toRoll.Add(uid, time.Now().UnixMilli())
+			long = append(long, uid)
 		}
 		j.puts.of.Put(uid, n)
+	}
+	return long
+}
+
+// note notes a user in the cache, so that no killed job forgets who is to be rolled. Where the cache does not answer, this job
+// remembers it.
+func (j *Job) note(ctx context.Context, uid string, due int64) {
+	err := j.try(ctx, func(ctx context.Context) error { return j.cfg.Notes.Note(ctx, uid, due) })
+	if err == nil || ctx.Err() != nil {
+		return
+	}
+	j.metrics.retries.WithLabelValues("notes").Inc()
+	if due != 0 {
+		j.toRoll.Add(uid, due)
 	}
 }
 
 // roll rolls users one after the other, so that it is never in the way of what is archived. A user whom it cannot
-// roll now it leaves to the next note.
+// roll now is noted again.
 func (j *Job) roll(ctx context.Context, buckets []history.Bucket) error {
 	if j.cfg.Roller == nil {
 		return nil
@@ -129,7 +151,7 @@ func (j *Job) roll(ctx context.Context, buckets []history.Bucket) error {
 		}
 		now := time.Now()
 		if uid, ok := j.toRoll.Take(now.UnixMilli()); ok {
-			_ = j.rollUser(ctx, uid, j.cfg.Roller.Roll) // the next note tells again
+			j.rollNoted(ctx, uid)
 		} else if uid, ok := j.untidy.Take(now.UnixMilli()); ok {
 			j.tidyUser(ctx, uid)
 		} else if now.Sub(taken) >= notesEvery {
@@ -143,7 +165,7 @@ func (j *Job) roll(ctx context.Context, buckets []history.Bucket) error {
 func (j *Job) takeNotes(ctx context.Context, buckets []history.Bucket) {
 	taken := time.Now().UnixMilli()
 	err := j.try(ctx, func(ctx context.Context) error {
-		uids, err := j.cfg.Notes.TakeNotes(ctx, buckets, notesAtOnce)
+		uids, err := j.cfg.Notes.TakeNotes(ctx, buckets, taken, notesAtOnce)
 		for _, uid := range uids {
 			j.toRoll.Add(uid, taken)
 		}
@@ -156,30 +178,50 @@ func (j *Job) takeNotes(ctx context.Context, buckets []history.Bucket) {
 
 // tidyUser has what was deleted or cleared removed from a user's parts, again later where that fails: no reader tells of it.
 func (j *Job) tidyUser(ctx context.Context, uid string) {
-	if j.rollUser(ctx, uid, j.cfg.Roller.Tidy) != nil {
+	if j.tidy(ctx, uid) != nil {
 		j.untidy.Add(uid, time.Now().Add(conflictWait).UnixMilli())
 	}
 }
 
-// rollUser rolls a user. The exchanges of a roll have their own deadlines, and what is wrong with it ends nothing
-// else.
-func (j *Job) rollUser(ctx context.Context, uid string, roll func(context.Context, string) (time.Duration, error)) error {
-	var again time.Duration
-	err := guard(func() (err error) {
+func (j *Job) tidy(ctx context.Context, uid string) error {
+	again, err := j.rollUser(ctx, uid, j.cfg.Roller.Tidy)
+	if err == nil && again > 0 {
+		j.note(ctx, uid, time.Now().Add(again).UnixMilli())
+	}
+	return err
+}
+
+// rollNoted rolls a user whose note was taken, and notes the user for the next time, or no more.
+func (j *Job) rollNoted(ctx context.Context, uid string) {
+	again, _ := j.rollUser(ctx, uid, j.cfg.Roller.Roll) // it is logged
+	due := time.Now().Add(again).UnixMilli()
+	switch {
+	case ctx.Err() != nil:
+	case again == 0:
+		j.note(ctx, uid, 0)
+	case again < notesEvery: // the note that was taken stands until then
+		j.toRoll.Add(uid, due)
+	default:
+		j.note(ctx, uid, due)
+	}
+}
+
+// rollUser rolls a user, and returns after how long the user is to be rolled again, 0 for not at all. The exchanges of a roll have
+// their own deadlines, and what is wrong with it ends nothing else.
+func (j *Job) rollUser(ctx context.Context, uid string, roll func(context.Context, string) (time.Duration, error)) (again time.Duration, err error) {
+	err = guard(func() (err error) {
 		again, err = roll(ctx, uid)
 		return err
 	})
 	switch {
 	case ctx.Err() != nil:
-		return ctx.Err()
+		return 0, ctx.Err()
 	case errors.Is(err, history.ErrConflict):
 		again = conflictWait
 	case err != nil:
+		again = failureWait
 		j.metrics.retries.WithLabelValues("roll").Inc()
 		j.cfg.Logger.Warn("roll failed", "error", err)
 	}
-	if again > 0 {
-		j.toRoll.Add(uid, time.Now().Add(again).UnixMilli())
-	}
-	return err
+	return again, err
 }

@@ -10,16 +10,20 @@ import (
 	"time"
 
 	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history/hbase"
+	"github.com/playhead/playhead/history/hbase/hbasefake"
+	"github.com/playhead/playhead/history/part"
 )
 
 // roller notes who is rolled, and has notes for the job.
 type roller struct {
 	mu      sync.Mutex
-	notes   []string
+	notes   map[string]int64 // when due
 	removed map[string]int64 // when
 	did     []string
 	again   time.Duration
 	err     error
+	deaf    error // what notes are answered with
 
 	panics bool
 	takes  time.Duration // each roll
@@ -45,19 +49,27 @@ func (r *roller) roll(what string) (time.Duration, error) {
 	return again, r.err
 }
 
-func (r *roller) Note(_ context.Context, uid string) error {
+func (r *roller) Note(_ context.Context, uid string, due int64) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.notes = append(r.notes, uid)
-	return nil
+	if r.notes == nil {
+		r.notes = make(map[string]int64)
+	}
+	if r.notes[uid] = due; due == 0 {
+		delete(r.notes, uid)
+	}
+	return r.deaf
 }
 
-func (r *roller) TakeNotes(context.Context, []history.Bucket, int) ([]string, error) {
+func (r *roller) TakeNotes(_ context.Context, buckets []history.Bucket, now int64, _ int) (uids []string, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	notes := r.notes
-	r.notes = nil
-	return notes, r.err
+	for uid, due := range r.notes {
+		if due <= now && slices.Contains(buckets, history.BucketOf(uid)) {
+			uids, r.notes[uid] = append(uids, uid), now+history.NoteLease.Milliseconds()
+		}
+	}
+	return uids, r.deaf
 }
 
 func (r *roller) NoteRemoved(_ context.Context, uids []string, at int64) error {
@@ -122,30 +134,64 @@ func TestRollNoted(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		r := rolling(w)
 		for i := range 3 {
-			_ = r.Note(t.Context(), fmt.Sprint(i))
+			_ = r.Note(t.Context(), fmt.Sprint(i), 1)
 		}
 		w.wait(time.Second)
 		r.want(t, "roll 0", "roll 1", "roll 2")
 		w.wait(time.Minute)
 		r.want(t)
 		r.set(func() { r.again = time.Hour })
-		_ = r.Note(t.Context(), "0")
+		_ = r.Note(t.Context(), "0", 1)
 		w.wait(59 * time.Minute)
 		r.want(t, "roll 0")
 		w.wait(2 * time.Minute)
 		r.want(t, "roll 0")
-		r.set(func() { r.err = errDown }) // the next note tells again
-		_ = r.Note(t.Context(), "1")
-		w.wait(time.Minute)
+		r.set(func() { r.err = errDown })
+		_ = r.Note(t.Context(), "1", 1)
+		w.wait(29 * time.Minute)
 		r.want(t, "roll 1")
+		r.set(func() { r.err = nil })
+		w.wait(2 * time.Minute)
+		r.want(t, "roll 1")
+		w.wait(2 * time.Hour)
+		r.want(t)
+		r.set(func() { r.again, r.deaf = time.Hour, errDown }) // then the job remembers
+		_ = r.Note(t.Context(), "1", 1)
+		w.wait(time.Minute)
+		r.set(func() { r.notes, r.deaf = nil, nil })
+		w.wait(time.Hour)
+		r.want(t, "roll 1", "roll 1")
 		r.set(func() { r.err = history.ErrConflict })
-		_ = r.Note(t.Context(), "2")
-		w.wait(70 * time.Second)
+		_ = r.Note(t.Context(), "2", 1)
+		w.wait(80 * time.Second)
 		r.want(t, "roll 2", "roll 2")
 		r.set(func() { r.err, r.panics = nil, true })
-		w.wait(time.Minute)
+		w.wait(80 * time.Second)
 		r.want(t, "roll 2")
 		w.counted("failures_total", 0)
+	})
+}
+
+// TestRollOfAKilledJob has the notes that a job had taken, or made, when it ended be taken again by the next one.
+func TestRollOfAKilledJob(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		r := &roller{takes: time.Hour}
+		cfg := w.config()
+		cfg.Roller, cfg.Notes = r, r
+		stop := w.start(cfg)
+		_ = r.Note(t.Context(), "0", 1) // under way
+		_ = r.Note(t.Context(), "1", 1) // waits
+		w.wait(time.Minute)
+		if err := stop(); err != nil {
+			t.Fatal(err)
+		}
+		r.set(func() { r.takes, r.did = 0, nil })
+		cfg.Registry = nil
+		w.runs(cfg)
+		w.wait(history.NoteLease + time.Minute)
+		r.want(t, "roll 0", "roll 1")
+		w.wait(2 * history.NoteLease)
+		r.want(t)
 	})
 }
 
@@ -157,7 +203,7 @@ func TestRollsLeaveTime(t *testing.T) {
 		cfg.Roller, cfg.Notes = r, r
 		w.runs(cfg)
 		for i := range 100 {
-			_ = r.Note(t.Context(), fmt.Sprintf("%03d", i))
+			_ = r.Note(t.Context(), fmt.Sprintf("%03d", i), 1)
 		}
 		w.wait(80*time.Second + time.Second)
 		r.want(t, "roll 000", "roll 001", "roll 002", "roll 003", "roll 004", "roll 005", "roll 006", "roll 007", "roll 008", "roll 009")
@@ -278,8 +324,80 @@ func TestRollAfterManyPuts(t *testing.T) {
 		w.wait(time.Minute)
 		r.want(t)
 		put(999, 1000)
+		w.wait(11 * time.Second)
 		r.want(t, "roll "+uid)
 	})
+}
+
+// compressed has the compression of chunks made: made in a bubble, its channels would be of that one alone.
+var compressed = sync.OnceFunc(func() {
+	items := make([]history.Item, 100)
+	for i := range items {
+		e := progress(i, int64(-i))
+		items[i] = history.Item{Object: e.Key.Object, Record: e.Record()}
+	}
+	all, err := part.Encode(items)
+	if err != nil {
+		panic(err)
+	}
+	for i := range all {
+		if _, err := all[i].Open(all[i].Data); err != nil {
+			panic(err)
+		}
+	}
+})
+
+// TestImportIsRolled has a job archive a long old history that nobody reads, before rolls begin and after, and also end in between: all
+// that is old gets into parts.
+func TestImportIsRolled(t *testing.T) {
+	compressed()
+	const records, above = 6000, 2000
+	for since, killed := range map[time.Duration]bool{0: false, 5 * time.Hour: true} {
+		t.Run(fmt.Sprintf("%v after rolls are allowed, killed %v", since, killed), func(t *testing.T) {
+			bubble(t, func(t *testing.T, w *world) {
+				r, a := new(roller), hbase.Over(hbasefake.New(time.Now), hbase.Config{RollAbove: above})
+				if err := a.BeginRolling(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				w.wait(since)
+				cfg := w.config()
+				cfg.Archive, cfg.Roller, cfg.Notes, cfg.TrimOneIn = a, a, r, 1
+				stop := w.start(cfg)
+				for from := 0; from < records; from += 100 {
+					var keys []history.Key
+					for n := from; n < from+100; n++ {
+						keys = append(keys, w.store(progress(n, -int64(30*24*time.Hour/time.Millisecond)+int64(n)*1000), true, true))
+					}
+					w.announce(keys...)
+					w.wait(time.Second)
+				}
+				if killed {
+					w.wait(10 * time.Minute)
+					if err := stop(); err != nil {
+						t.Fatal(err)
+					}
+					cfg.Registry = nil
+					stop = w.start(cfg)
+				}
+				w.wait(4 * time.Hour) // three until rolls begin, or about two until late puts are settled; and a lease
+				i, err := a.Inspect(t.Context(), uid, true)
+				if err != nil || len(i.Wrong) > 0 {
+					t.Fatal(err, i.Wrong)
+				}
+				if i.Live > above {
+					t.Errorf("%d of %d records are live, want %d", i.Live, records, above)
+				}
+				r.set(func() {
+					if len(r.notes) > 1 || r.notes[uid] > 0 && r.notes[uid] < time.Now().UnixMilli() {
+						t.Errorf("notes %v, want none that is due", r.notes)
+					}
+				})
+				if err := stop(); err != nil {
+					t.Fatal(err)
+				}
+			})
+		})
+	}
 }
 
 // TestTidyOnceADay tidies users with parts whom a job has forgotten that was killed.

@@ -9,6 +9,7 @@ import (
 	"io"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/tsuna/gohbase/filter"
 	"github.com/tsuna/gohbase/hrpc"
@@ -116,10 +117,13 @@ func (a *Archive) lateBefore() (l lateness, err error) {
 	return lateness{before: now - m.after, period: now / m.margin}, a.config.ClockErr()
 }
 
-// rolls reports whether all that was put by processes that knew of no rolling has been applied.
-func (a *Archive) rolls() bool {
+// rollsIn is how long it is until all that was put by processes that knew of no rolling has been applied, 0 when it has.
+func (a *Archive) rollsIn() time.Duration {
 	m := a.parts.mark.Load()
-	return a.config.RollAbove > 0 && m != nil && a.now() >= m.since+3*m.margin
+	if m == nil { // the table does not allow it yet
+		return a.config.RollMargin
+	}
+	return time.Duration(max(m.since+3*m.margin-a.now(), 0)) * time.Millisecond
 }
 
 // noteLong tells of a user by the number of live records.

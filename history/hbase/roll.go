@@ -22,13 +22,17 @@ import (
 
 // Roll moves what is old of a user into parts, a bounded number of records, if the live part has more
 // than [Config.RollAbove], and removes from the parts what was deleted, cleared, or has expired. It says
-// after how long the user is to be rolled again, 0 for not at all. Readers see no difference, wherever it ends.
+// after how long the user is to be rolled again, 0 for not at all: while the live part is longer, when enough of it will be old.
+// Readers see no difference, wherever it ends.
 // It fails with [history.ErrConflict] when another roll came first.
 //
 // DESIGN.md numbers the steps, and says what they rest on.
 func (a *Archive) Roll(ctx context.Context, uid string) (again time.Duration, err error) {
-	if !a.rolls() {
+	if a.config.RollAbove == 0 {
 		return 0, nil
+	}
+	if again = a.rollsIn(); again > 0 {
+		return again, nil
 	}
 	r := &roll{Archive: a, uid: uid, began: a.now()}
 	if err = a.config.ClockErr(); err == nil {
@@ -43,7 +47,7 @@ func (a *Archive) Roll(ctx context.Context, uid string) (again time.Duration, er
 // Tidy is Roll for a user of whom something was deleted or cleared. It costs little where there are no
 // parts.
 func (a *Archive) Tidy(ctx context.Context, uid string) (again time.Duration, err error) {
-	if !a.rolls() {
+	if a.config.RollAbove == 0 || a.rollsIn() > 0 { // there are no parts
 		return 0, nil
 	}
 	var cells []*hrpc.Cell
@@ -66,6 +70,7 @@ type roll struct {
 
 	live *contents // 1
 	more bool      // is left for the next run
+	due  int64     // when the live part can be short, 0 where it is now or cannot be
 
 	bytes []byte // 2, nil for none
 	parts *part.Reader
@@ -79,7 +84,7 @@ type roll struct {
 
 func (r *roll) run(ctx context.Context) (again time.Duration, err error) {
 	if err := r.read(ctx); err != nil || r.bytes == nil && len(r.items) == 0 {
-		return 0, err
+		return r.wait(), err
 	}
 	for _, steps := range []func(context.Context) error{r.clean, r.write, r.drop, r.remove} {
 		if err := steps(ctx); err != nil {
@@ -90,10 +95,17 @@ func (r *roll) run(ctx context.Context) (again time.Duration, err error) {
 	case r.more:
 		return time.Millisecond, nil
 	case r.plan.Changed && !r.plan.Removed: // to clean
-		return r.horizon() + r.horizon()/12, nil
+		again = r.horizon() + r.horizon()/12
+		if r.due > 0 {
+			again = min(again, r.wait())
+		}
+		return again, nil
 	}
-	return 0, nil
+	return r.wait(), nil
 }
+
+// wait is how long it is until the live part can be short, 0 where nothing is to be waited for.
+func (r *roll) wait() time.Duration { return time.Duration(max(r.due-r.began, 0)) * time.Millisecond }
 
 // horizon is how long a chunk stays that is not listed: another roll may be about to list it, or a reader
 // may have the list before. It is longer than two clocks differ.
@@ -131,14 +143,25 @@ func (r *roll) choose() {
 	slices.SortStableFunc(live, func(a, b content) int { return cmp.Compare(b.version, a.version) })
 	keep, long := r.config.RollAbove/2, len(live) > r.config.RollAbove
 	var old []content
+	var later []int64 // when others will be old
 	for i, o := range live {
-		if long && i >= keep && r.settled(o) {
+		at, may := r.settles(o)
+		if may = may && long && i >= keep; may && at <= r.began {
 			old = append(old, o)
-		} else if r.bytes != nil && o.damage == nil && wire.RemovedAt(o.value) > 0 {
+			continue
+		}
+		if may {
+			later = append(later, at)
+		}
+		if r.bytes != nil && o.damage == nil && wire.RemovedAt(o.value) > 0 {
 			if o = r.live.decoded(o); o.damage == nil {
 				r.staying = append(r.staying, history.Item{Object: o.object, Record: o.record})
 			}
 		}
+	}
+	if excess := len(live) - len(old) - r.config.RollAbove; excess > 0 && len(later) > 0 {
+		slices.Sort(later)
+		r.due = later[min(excess, len(later))-1]
 	}
 	if n := len(old) - r.config.rollStep; n > 0 {
 		old, r.more = old[n:], true
@@ -146,19 +169,18 @@ func (r *roll) choose() {
 	r.take(old)
 }
 
-// settled reports whether a column may leave the live part. A column under a clear mark stays, and HBase drops it.
-func (r *roll) settled(o content) bool {
+// settles returns from when on a column may leave the live part, if at all. A column under a clear mark stays, and HBase drops it.
+func (r *roll) settles(o content) (at int64, may bool) {
 	u := history.User{Cleared: r.live.cleared}
 	if o.damage != nil || o.version.Time() <= u.ClearedAt(o.object.Type) || o.version.Time() < r.oldestOf(r.uid) {
-		return false
+		return 0, false
 	}
 	if o.late != "" {
 		_, text, _ := strings.Cut(o.late, "\x00")
 		period, err := strconv.ParseInt(text, 10, 64)
-		return err == nil && (period+2)*r.margin() <= r.began
+		return (period + 2) * r.margin(), err == nil
 	}
-	before := r.settledBefore()
-	return o.version.Time() < before && o.at < before
+	return max(o.version.Time(), o.at) + r.began - r.settledBefore() + 1, true
 }
 
 // settledBefore returns the time before which nothing more is put into the family of recent records.

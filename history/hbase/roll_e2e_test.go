@@ -64,6 +64,12 @@ func TestTrapsInHBase(t *testing.T) {
 	}
 }
 
+// TestImportEndsInPartsOfHBase is TestImportEndsInParts.
+func TestImportEndsInPartsOfHBase(t *testing.T) {
+	client, table, compacts := rollingTable(t)
+	importEndsInParts(rollTestOver(t, &testClock{at: time.Now().Add(-6 * time.Hour)}, client, compacts, table))
+}
+
 // TestEraseInHBase is TestErase, and goes through all cells that the files have afterwards, also those behind markers.
 func TestEraseInHBase(t *testing.T) {
 	client, table, compacts := rollingTable(t)

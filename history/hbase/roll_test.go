@@ -244,6 +244,56 @@ func (t *rollTest) wantForms(live, inParts int) {
 	}
 }
 
+// TestImportEndsInParts puts a long old history and rolls it when the roll before has said so, and not more often.
+func TestImportEndsInParts(t *testing.T) { importEndsInParts(newRollTest(t)) }
+
+func importEndsInParts(t *rollTest) {
+	const records, above = 6000, 2000
+	c := t.config
+	c.RollAbove = above
+	a := hbase.NewRolling(t.client, c)
+	for from := 0; from < records; from += 100 {
+		var cells []history.Cell
+		for i := from; i < from+100; i++ {
+			cells = append(cells, t.play(t.key(i), nil, 30*24*time.Hour+time.Duration(i)*time.Second, int64(i)))
+		}
+		t.store(cells...)
+		t.clock.pass(time.Second)
+	}
+	recent := t.play(t.key(records), nil, 0, 1) // is never old in this test
+	t.store(recent)
+	began := t.clock.now()
+	for again := time.Millisecond; again > 0 && t.clock.now().Sub(began) < 5*rollMargin; t.clock.pass(again) {
+		var err error
+		again, err = a.Roll(t.Context(), t.uid)
+		t.must(err)
+	}
+	live, inParts, err := t.Forms(t.Context(), t.uid)
+	if t.must(err); live > above || live+inParts != records+1 {
+		t.Errorf("%d live columns and %d records in parts, want %d and the rest", live, inParts, above)
+	}
+	t.wantIn(recent)
+}
+
+// TestRollOfWhatIsNotOldYet says when enough will be old for the live part to be short.
+func TestRollOfWhatIsNotOldYet(t *testing.T) {
+	r := newRollTest(t)
+	for i := range 6 { // three may stay
+		r.store(r.play(r.key(i), nil, 0, 1))
+		r.clock.pass(10 * time.Minute)
+	}
+	again, err := r.Roll(t.Context(), r.uid)
+	r.must(err)
+	if want := r.config.RollAfter + r.config.RollMargin - 40*time.Minute + time.Millisecond; again != want {
+		t.Errorf("again after %v, want %v, when the third is old", again, want)
+	}
+	r.wantForms(6, 0)
+	r.clock.pass(again)
+	_, err = r.Roll(t.Context(), r.uid)
+	r.must(err)
+	r.wantForms(3, 3)
+}
+
 // TestLatePutAfterRoll is trap (a): a cache that came back older makes a second content from a base that was
 // archived, under the cell time of the first, which was rolled and deleted. A late play leaves its version.
 func TestLatePutAfterRoll(t *testing.T) { latePutAfterRoll(newRollTest(t)) }
@@ -690,8 +740,9 @@ func TestRollingBegins(t *testing.T) {
 			t.Errorf("step %d: an old record is put into info: %v, want it late: %v", steps, ok, late)
 		}
 		again, err := roller.Roll(t.Context(), r.uid)
-		if r.must(err); (again > 0) != rolls {
-			t.Errorf("step %d: rolled %v, want %v", steps, again > 0, rolls)
+		r.must(err)
+		if _, rolled, err := roller.Forms(t.Context(), r.uid); err != nil || (rolled > 0) != rolls || again == 0 {
+			t.Errorf("step %d: rolled %d, %v, want some: %v; again after %v", steps, rolled, err, rolls, again)
 		}
 		page, err := other.Page(t.Context(), r.uid, history.Query{Limit: 100})
 		if r.must(err); len(page.Items) != steps {

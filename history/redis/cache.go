@@ -13,7 +13,7 @@
 //	                               while the state names it too, there is a log
 //	{b0007}:dirty          zset    members "<uid>/100_1" and "<uid>/*", scores microseconds
 //	{b0007}:firsts         zset    members "<uid>/20261121" that are not announced, scores microseconds
-//	{b0007}:long           set     users of whom the archive has a long live part, up to 100, for a day
+//	{b0007}:long           zset    users of whom the archive has a long live part, by when they are due, up to 1,000, for 90 days
 //	{b0007}:removed        zset    users of whom something was deleted or cleared, by when, for an hour, or a day without jobs
 //	{b0007}:life           string  random, in the first bucket of each server: it goes with its data,
 //	                               and expires before them when the clock goes far ahead

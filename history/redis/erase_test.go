@@ -38,7 +38,7 @@ func TestErase(t *testing.T) {
 			t.Fatal(err)
 		}
 		c.See(ctx, []history.Sighting{{UID: uid, Day: 20_000}})
-		if err := c.Note(ctx, uid); err != nil {
+		if err := c.Note(ctx, uid, 1); err != nil {
 			t.Fatal(err)
 		}
 		wantHeld := func(until int64, want map[string]int) {

@@ -3,6 +3,7 @@ package redis_test
 import (
 	"crypto/rand"
 	"fmt"
+	"maps"
 	"slices"
 	"testing"
 
@@ -14,15 +15,24 @@ import (
 func TestNotes(t *testing.T) {
 	everywhere(t, func(t *testing.T, config redis.Config) {
 		c, ctx := open(t, config), t.Context()
-		left := make(map[string]bool)
+		left, taken := make(map[string]bool), make(map[string]bool)
 		buckets := make(map[history.Bucket]bool)
 		for range 20 {
 			uid := "t" + rand.Text()
 			left[uid], buckets[history.BucketOf(uid)] = true, true
 			for range 2 {
-				if err := c.Note(ctx, uid); err != nil {
+				if err := c.Note(ctx, uid, 5); err != nil {
 					t.Fatal(err)
 				}
+			}
+		}
+		later, gone := "t"+rand.Text(), "t"+rand.Text()
+		for _, n := range []struct {
+			uid string
+			due int64
+		}{{later, 4}, {later, 7}, {gone, 4}, {gone, 0}} {
+			if err := c.Note(ctx, n.uid, n.due); err != nil {
+				t.Fatal(err)
 			}
 		}
 		var all, others []history.Bucket
@@ -31,23 +41,47 @@ func TestNotes(t *testing.T) {
 				others = append(others, b)
 			}
 		}
-		if uids, err := c.TakeNotes(ctx, others, 100); err != nil || slices.ContainsFunc(uids, func(uid string) bool { return left[uid] }) {
+		if uids, err := c.TakeNotes(ctx, all, 4, 100); err != nil || len(uids) > 0 {
+			t.Errorf("before any is due: %q, %v", uids, err)
+		}
+		if uids, err := c.TakeNotes(ctx, others, 5, 100); err != nil || slices.ContainsFunc(uids, func(uid string) bool { return left[uid] }) {
 			t.Errorf("of other buckets: %q, %v", uids, err)
 		}
 		for range 10 {
-			uids, err := c.TakeNotes(ctx, all, 10)
+			uids, err := c.TakeNotes(ctx, all, 6, 10)
 			if err != nil || len(uids) > 10+32 {
 				t.Fatalf("got %d, %v, want about 10", len(uids), err)
 			}
 			for _, uid := range uids {
+				taken[uid] = true
 				delete(left, uid)
 			}
 		}
 		if len(left) > 0 {
 			t.Errorf("%d notes are left", len(left))
 		}
-		if uids, err := c.TakeNotes(ctx, all, 10); err != nil || len(uids) > 0 {
-			t.Errorf("again: %q, %v, want none", uids, err)
+		if taken[later] || taken[gone] {
+			t.Error("taken too early, or although it is no more")
+		}
+		if uids, err := c.TakeNotes(ctx, all, 6+history.NoteLease.Milliseconds()-1, 10); err != nil || !slices.Equal(uids, []string{later}) {
+			t.Errorf("again: %q, %v, want the later one", uids, err)
+		}
+		// Whoever has taken a note may die. One who does not notes the user anew, or no more.
+		again := slices.Collect(maps.Keys(taken))[0]
+		for uid := range taken {
+			if uid != again {
+				if err := c.Note(ctx, uid, 0); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		if uids, err := c.TakeNotes(ctx, all, 6+history.NoteLease.Milliseconds(), 10); err != nil || !slices.Equal(uids, []string{again}) {
+			t.Errorf("after the lease: %q, %v, want %q", uids, err, again)
+		}
+		for _, uid := range []string{again, later} {
+			if err := c.Note(ctx, uid, 0); err != nil {
+				t.Fatal(err)
+			}
 		}
 	})
 }
@@ -56,22 +90,25 @@ func TestNotes(t *testing.T) {
 func TestNotesAreBounded(t *testing.T) {
 	everywhere(t, func(t *testing.T, config redis.Config) {
 		c, client, ctx := open(t, config), raw(t, config), t.Context()
-		var key string
-		for i, n := 0, 0; n < 120; i++ {
+		var key, first string
+		for i, n := 0, 0; n < 1020; i++ {
 			uid := fmt.Sprintf("t%d", i)
 			if b := history.BucketOf(uid); b != 7 {
 				continue
 			}
 			n++
 			key = "{b0007}:long"
-			if err := c.Note(ctx, uid); err != nil {
+			if n == 1 {
+				first = uid
+			}
+			if err := c.Note(ctx, uid, int64(n)); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if n := client.SCard(ctx, key).Val(); n != 100 {
-			t.Errorf("%d notes, want 100", n)
+		if all := client.ZRange(ctx, key, 0, -1).Val(); len(all) != 1000 || all[0] != first {
+			t.Errorf("%d notes, want 1000 with the one that is due first", len(all))
 		}
-		lives(t, client.TTL(ctx, key).Val(), 24*60*60*1e9)
+		lives(t, client.TTL(ctx, key).Val(), 90*24*60*60*1e9)
 		client.Del(ctx, key)
 	})
 }

@@ -1,6 +1,7 @@
 package redis
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -93,27 +94,29 @@ func (c *Cache) Warm(ctx context.Context, uid string, w history.WarmSet) error {
 }
 
 const (
-	mostNotes = 100 // of a bucket
-	noteTTL   = 24 * time.Hour
+	mostNotes  = 1000 // of a bucket
+	noteTTL    = history.ArchiveTTL * time.Millisecond
+	removedTTL = 24 * time.Hour
 )
 
 var _ history.Notes = (*Cache)(nil)
 
-// Note adds a note as [history.Notes] says. Of a bucket that has too many one goes.
-func (c *Cache) Note(ctx context.Context, uid string) error {
+// Note adds a note as [history.Notes] says. Of a bucket that has too many the last one due goes.
+func (c *Cache) Note(ctx context.Context, uid string, due int64) error {
 	key := longKey(history.BucketOf(uid))
-	notes := goredis.NewIntCmd(ctx, "scard", key)
-	cmds := []goredis.Cmder{
-		goredis.NewIntCmd(ctx, "sadd", key, uid), goredis.NewIntCmd(ctx, "expire", key, int64(noteTTL.Seconds())), notes,
+	cmds := []goredis.Cmder{goredis.NewIntCmd(ctx, "zrem", key, uid)}
+	if due != 0 {
+		cmds = []goredis.Cmder{
+			goredis.NewIntCmd(ctx, "zadd", key, due, uid), goredis.NewIntCmd(ctx, "zremrangebyrank", key, mostNotes, -1),
+			goredis.NewIntCmd(ctx, "expire", key, int64(noteTTL.Seconds())),
+		}
 	}
-	if pipeline(ctx, c, cmds); firstErr(cmds) == nil && notes.Val() > mostNotes {
-		pipeline(ctx, c, []goredis.Cmder{goredis.NewStringCmd(ctx, "spop", key)})
-	}
+	pipeline(ctx, c, cmds)
 	return unavailable("note", firstErr(cmds))
 }
 
 // TakeNotes takes notes as [history.Notes] says. It begins at any bucket, so that each has its turn.
-func (c *Cache) TakeNotes(ctx context.Context, buckets []history.Bucket, limit int) (uids []string, err error) {
+func (c *Cache) TakeNotes(ctx context.Context, buckets []history.Bucket, now int64, limit int) (uids []string, err error) {
 	if len(buckets) == 0 {
 		return nil, nil
 	}
@@ -121,13 +124,18 @@ func (c *Cache) TakeNotes(ctx context.Context, buckets []history.Bucket, limit i
 	for some := range slices.Chunk(slices.Concat(buckets[n:], buckets[:n]), portion) {
 		cmds := make([]*goredis.StringSliceCmd, len(some))
 		for i, b := range some {
-			cmds[i] = goredis.NewStringSliceCmd(ctx, "spop", longKey(b), 1)
+			cmds[i] = goredis.NewStringSliceCmd(ctx, "zrangebyscore", longKey(b), "-inf", now, "limit", 0, 1)
 		}
 		pipeline(ctx, c, cmds)
+		var putOff []*goredis.IntCmd
 		for _, cmd := range cmds {
-			uids = append(uids, cmd.Val()...)
+			for _, uid := range cmd.Val() {
+				uids = append(uids, uid)
+				putOff = append(putOff, goredis.NewIntCmd(ctx, "zadd", longKey(history.BucketOf(uid)), "xx", now+history.NoteLease.Milliseconds(), uid))
+			}
 		}
-		if err = firstErr(cmds); err != nil || len(uids) >= limit {
+		pipeline(ctx, c, putOff)
+		if err = cmp.Or(firstErr(cmds), firstErr(putOff)); err != nil || len(uids) >= limit {
 			break
 		}
 	}
@@ -139,7 +147,7 @@ func (c *Cache) NoteRemoved(ctx context.Context, uids []string, at int64) error 
 	cmds := make([]goredis.Cmder, 0, 2*len(uids))
 	for _, uid := range uids {
 		key := removedKey(history.BucketOf(uid))
-		cmds = append(cmds, goredis.NewIntCmd(ctx, "zadd", key, at, uid), goredis.NewIntCmd(ctx, "expire", key, int64(noteTTL.Seconds())))
+		cmds = append(cmds, goredis.NewIntCmd(ctx, "zadd", key, at, uid), goredis.NewIntCmd(ctx, "expire", key, int64(removedTTL.Seconds())))
 	}
 	pipeline(ctx, c, cmds)
 	return unavailable("note removals", firstErr(cmds))
@@ -181,10 +189,10 @@ func (c *Cache) Held(ctx context.Context, uid string, until int64) (map[string]i
 	named := goredis.NewStringCmd(ctx, "hget", stateKey(uid), "log")
 	log := goredis.NewStringSliceCmd(ctx, "zrange", logKey(uid), 0, -1)
 	seen := goredis.NewIntCmd(ctx, "hexists", stateKey(uid), "seen")
-	notes := goredis.NewIntCmd(ctx, "sismember", longKey(b), uid)
+	notes := goredis.NewFloatCmd(ctx, "zscore", longKey(b), uid)
 	state := goredis.NewFloatCmd(ctx, "zscore", dirtyKey(b), history.UserKey(uid).String())
 	pipeline(ctx, c, []goredis.Cmder{members, named, log, seen, notes, state})
-	if err := counting(firstErr([]goredis.Cmder{members, log, seen, notes})); err != nil {
+	if err := counting(firstErr([]goredis.Cmder{members, log, seen})); err != nil {
 		return nil, err
 	}
 	marks, err := c.marksOf(ctx, uid, members.Val())
@@ -195,15 +203,17 @@ func (c *Cache) Held(ctx context.Context, uid string, until int64) (map[string]i
 		"cache: records": len(members.Val()), "cache: dirty marks": marks, "cache: changes": 0, "cache: days": 0, "cache: notes": 0,
 		history.StatePlace: 0,
 	}
-	if err := state.Err(); err == nil {
-		places[history.StatePlace] = 1
-	} else if !errors.Is(err, goredis.Nil) {
-		return nil, counting(err)
+	for place, score := range map[string]*goredis.FloatCmd{history.StatePlace: state, "cache: notes": notes} {
+		if err := score.Err(); err == nil {
+			places[place] = 1
+		} else if !errors.Is(err, goredis.Nil) {
+			return nil, counting(err)
+		}
 	}
 	entries := log.Val()
 	if until == 0 {
-		places["cache: days"], places["cache: notes"] = int(seen.Val()), int(notes.Val())
-	} else if len(entries) > 0 && entries[0] == named.Val() {
+		places["cache: days"] = int(seen.Val())
+	} else if places["cache: notes"] = 0; len(entries) > 0 && entries[0] == named.Val() {
 		entries = nil // a clear ends the log: this one began after it
 	}
 	places["cache: changes"] = max(0, len(entries)-1) // the first is its name
@@ -264,7 +274,7 @@ func (c *Cache) Erase(ctx context.Context, uid string, _ int64) error {
 	cmds := []goredis.Cmder{
 		goredis.NewIntCmd(ctx, "del", logKey(uid)),
 		goredis.NewIntCmd(ctx, "hdel", stateKey(uid), "seen"),
-		goredis.NewIntCmd(ctx, "srem", longKey(history.BucketOf(uid)), uid),
+		goredis.NewIntCmd(ctx, "zrem", longKey(history.BucketOf(uid)), uid),
 	}
 	pipeline(ctx, c, cmds)
 	return unavailable("erase", firstErr(cmds))

@@ -200,9 +200,10 @@ type HBase struct {
 
 // Connect adds HBase to the engines of a process.
 func (f *HBase) Connect(s *Stores) (*hbase.Archive, error) {
+	long := func(ctx context.Context, uid string) error { return s.Redis.Note(ctx, uid, s.Clock.Now().UnixMilli()) }
 	a, err := hbase.New(hbase.Config{
 		ZooKeeper: f.ZooKeeper, Table: f.Table, Regions: f.Regions, Compression: f.Compression,
-		Puts: f.Puts, Rules: s.Rules, RollAbove: f.RollAbove, RollAfter: f.RollAfter, RollMargin: f.RollMargin, Summary: f.Summary, Long: s.Redis.Note, Now: s.Clock.Now, ClockErr: s.Clock.Err,
+		Puts: f.Puts, Rules: s.Rules, RollAbove: f.RollAbove, RollAfter: f.RollAfter, RollMargin: f.RollMargin, Summary: f.Summary, Long: long, Now: s.Clock.Now, ClockErr: s.Clock.Err,
 		Registry: s.Registry, Logger: s.Log,
 	})
 	if err == nil {
