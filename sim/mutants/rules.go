@@ -302,7 +302,7 @@ var mutants = []mutant{
 	// Parts, and the archive that has them.
 	{name: "roll-late", rule: "what is old is put where rolls delete", edits: []edit{{hbPut, "if c.Record.Version.Time() < late.before {", "if false {"}}},
 	{name: "roll-margin", rule: "a roll takes what may still be put", edits: []edit{{rollGo, "return r.began - r.Archive.parts.mark.Load().after - r.margin()", "return r.began"}}},
-	{name: "roll-period", rule: "columns of what is late are rolled while they are put", edits: []edit{{rollGo, "(period+2)*r.margin() <= r.began", "period*r.margin() <= r.began"}}},
+	{name: "roll-period", rule: "columns of what is late are rolled while they are put", edits: []edit{{rollGo, "return (period + 2) * r.margin()", "return period * r.margin()"}}},
 	{name: "roll-order", rule: "live cells are deleted before the parts are written", edits: []edit{{rollGo, "{r.clean, r.write, r.drop, r.remove}", "{r.clean, r.drop, r.write, r.remove}"}}},
 	{name: "roll-silent", rule: "readers are not told that there are parts", edits: []edit{{rollGo, "\treturn r.announce(ctx, m)\n", "\t_ = m\n\treturn nil\n"}}},
 	{name: "roll-compare", rule: "a list of chunks takes the place of whatever stands", edits: []edit{{rollGo, "won, err = r.client.CheckAndPut(put, partFamily, partColumn, r.bytes)", "_, err = r.client.Put(put)\n\t\twon = err == nil"}}},
@@ -316,7 +316,7 @@ var mutants = []mutant{
 	{name: "roll-cut", rule: "a roll forgets the cell times of what was cleared", equivalent: "the cell times of what parts have are before those of all that is put into live columns. A late put would meet it between a switch and #rolled, beside a reader who has the list of before in memory.", edits: []edit{{rollGo, "if cut <= max(least, r.live.cut) ||", "if cut >= 0 || cut <= max(least, r.live.cut) ||"}}},
 	{name: "roll-tombstones", rule: "a roll drops tombstones", edits: []edit{{rollGo, "\t\tr.leaving = append(r.leaving, o)\n", "\t\tr.leaving = append(r.leaving, o)\n\t\tif o.record.Deleted() {\n\t\t\tcontinue\n\t\t}\n"}}},
 	{name: "roll-twice", rule: "of two columns of an object a roll takes the last", edits: []edit{{rollGo, "r.items[i].Record = part.Resolve(r.items[i].Record, o.record)", "r.items[i].Record = o.record"}}},
-	{name: "roll-begins", rule: "rolls begin while others put old records where rolls delete", equivalent: "it takes two contents of one cell time, the later one put by a process that knows of no rolling yet.", edits: []edit{{hbParts, "a.now() >= m.since+3*m.margin", "a.now() >= m.since"}}},
+	{name: "roll-begins", rule: "rolls begin while others put old records where rolls delete", equivalent: "it takes two contents of one cell time, the later one put by a process that knows of no rolling yet.", edits: []edit{{hbParts, "m.since+3*m.margin-a.now()", "m.since-a.now()"}}},
 	{name: "roll-begun", rule: "old records are put where rolls delete when rolls have begun", equivalent: "it takes two contents of one cell time, the later one put by a process that knows of no rolling yet.", edits: []edit{{hbParts, "now < m.since+m.margin", "now < m.since+12*m.margin"}}},
 	{name: "read-known", rule: "a reader goes by the list that it knows", edits: []edit{{hbParts, "return uid + \"\\x00v\" + strconv.FormatUint(version, 10)", "return uid + \"\\x00v\" + strconv.FormatUint(version-version, 10)"}}},
 	{name: "page-late", rule: "a page leaves out columns of what was late", edits: []edit{{hbGet, "families = append(families, lateFamily)", "families = append(families, family)"}}},
