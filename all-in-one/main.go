@@ -32,6 +32,7 @@ type flags struct {
 	UserRate        float64       `help:"Requests, messages and connections of one user in a second; each hundred heartbeats count as one." default:"10" positive:""`
 	UserBurst       float64       `help:"How many of them at once." default:"60" positive:""`
 	User            string        `help:"User to print a token for." default:"demo"`
+	PrintToken      bool          `help:"Print a token that is good for 30 days, and where everything is, also where standard output is no terminal."`
 	Hold            time.Duration `help:"Longest time a key waits for its viewing to end." default:"120s" positive:"" most:"24h"`
 	Keep            int           `help:"Records of a user that the cache keeps." default:"1000" positive:""`
 	RollAbove       int           `help:"Records of a user from which on the archive moves what is older than a day into parts; 0 is never. See docs/long-histories.md." default:"2000"`
@@ -87,8 +88,22 @@ func serve(ctx context.Context, args []string, getenv func(string) string, out i
 	if err != nil {
 		return err
 	}
-	p.Greet(out, f.User)
+	if f.PrintToken || terminal(out) {
+		p.Greet(out, f.User)
+	} else {
+		log.Info("running", "http", p.HTTP(), "rpc", p.RPC(), "data", f.Data, "token", "not printed, see --print-token")
+	}
 	return p.Run(ctx)
+}
+
+// terminal reports whether a person reads what is printed, and no log.
+func terminal(out io.Writer) bool {
+	f, ok := out.(*os.File)
+	if !ok {
+		return false
+	}
+	about, err := f.Stat()
+	return err == nil && about.Mode()&os.ModeCharDevice != 0
 }
 
 func (f *flags) secret() ([]byte, error) {

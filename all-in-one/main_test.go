@@ -12,6 +12,25 @@ import (
 	"time"
 )
 
+// TestTokenIsPrintedWhenAsked: where nobody reads, a token goes nowhere.
+func TestTokenIsPrintedWhenAsked(t *testing.T) {
+	for _, asked := range []bool{false, true} {
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		args := []string{"--data", t.TempDir(), "--listen", "127.0.0.1:0", "--rpc", "127.0.0.1:0", "--admin", "127.0.0.1:0"}
+		if asked {
+			args = append(args, "--print-token")
+		}
+		var out strings.Builder
+		if err := serve(ctx, args, func(string) string { return "" }, &out); err != nil {
+			t.Fatal(err)
+		}
+		if printed := strings.Contains(out.String(), "export TOKEN="); printed != asked || !asked && out.Len() > 0 {
+			t.Errorf("asked %v: printed %q", asked, out.String())
+		}
+	}
+}
+
 // TestRefusedFlags: a flag that is refused is named, and nothing is created.
 func TestRefusedFlags(t *testing.T) {
 	short := filepath.Join(t.TempDir(), "secret")
