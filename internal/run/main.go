@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"os"
 	"os/signal"
@@ -23,10 +24,14 @@ import (
 //
 // The context is done after the first SIGINT or SIGTERM; the second one ends the process at once with status 1,
 // drained or not. The status is 0 when main returns nil or [ErrHelp], else 1 after one line "name: error" on standard
-// error. The stack of a panic follows that line.
+// error. The stack of a panic follows that line. Where the log is JSON (--log-format), that is one line of JSON.
 func Main(main func(ctx context.Context, args []string, getenv func(string) string, out io.Writer) error) {
 	name := filepath.Base(os.Args[0])
 	floor := make([]byte, collectorFloor)
+	failed := status
+	if logsJSON(os.Args[1:], os.Getenv) {
+		failed = statusJSON
+	}
 	limitMemory(os.Getenv, os.DirFS("/"))
 	ctx, cancel := context.WithCancel(context.Background())
 	signals := make(chan os.Signal, 2)
@@ -35,9 +40,9 @@ func Main(main func(ctx context.Context, args []string, getenv func(string) stri
 		<-signals
 		cancel()
 		s := <-signals
-		os.Exit(status(name, fmt.Errorf("%v again, left without draining", s), os.Stderr))
+		os.Exit(failed(name, fmt.Errorf("%v again, left without draining", s), os.Stderr))
 	}()
-	code := status(name, main(ctx, os.Args[1:], os.Getenv, os.Stdout), os.Stderr)
+	code := failed(name, main(ctx, os.Args[1:], os.Getenv, os.Stdout), os.Stderr)
 	runtime.KeepAlive(floor)
 	os.Exit(code)
 }
@@ -51,6 +56,29 @@ func status(name string, err error, errOut io.Writer) int {
 		fmt.Fprintf(errOut, "%s\n", p.Stack)
 	}
 	return 1
+}
+
+// logsJSON reports whether the log is JSON, so that the last line is too.
+func logsJSON(args []string, getenv func(string) string) bool {
+	for i, arg := range args {
+		if value, ok := strings.CutPrefix(arg, "--log-format="); ok {
+			return value == "json"
+		}
+		if arg == "--log-format" && i+1 < len(args) {
+			return args[i+1] == "json"
+		}
+	}
+	return getenv(variable("log-format")) == "json"
+}
+
+// statusJSON is status for a log that is JSON.
+func statusJSON(name string, err error, errOut io.Writer) int {
+	var text strings.Builder
+	code := status(name, err, &text)
+	if code != 0 {
+		slog.New(slog.NewJSONHandler(errOut, nil)).Error("ended", "error", strings.TrimSpace(text.String()))
+	}
+	return code
 }
 
 // ErrHelp says that help was asked for and printed. [Main] takes it for a success.

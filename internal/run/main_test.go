@@ -3,6 +3,7 @@ package run_test
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -93,6 +94,23 @@ func TestMainStatus(t *testing.T) {
 				t.Errorf("a stack after the error: %v, want %v: %q", got, want, rest)
 			}
 		})
+	}
+}
+
+// TestMainEndsInJSON: where the log is JSON its last line is, too.
+func TestMainEndsInJSON(t *testing.T) {
+	for _, program := range []string{"fails", "panics"} {
+		for _, flags := range [][]string{{"--log-format", "json"}, {"--log-format=json"}, nil} {
+			cmd, errOut := command(t, program)
+			if cmd.Args = append(cmd.Args, flags...); flags == nil {
+				cmd.Env = append(cmd.Env, "PLAYHEAD_LOG_FORMAT=json")
+			}
+			_ = cmd.Run()
+			var line struct{ Level, Msg, Error string }
+			if err := json.Unmarshal([]byte(errOut.String()), &line); err != nil || line.Level != "ERROR" || line.Error == "" || cmd.ProcessState.ExitCode() != 1 {
+				t.Errorf("%s %v: status %d, %q, want one line of JSON: %v", program, flags, cmd.ProcessState.ExitCode(), errOut.String(), err)
+			}
+		}
 	}
 }
 
