@@ -76,13 +76,17 @@ func serve(ctx context.Context, args []string, getenv func(string) string, out i
 	if err := history.ValidateUID(f.User); err != nil {
 		return fmt.Errorf("--user: %w", err)
 	}
+	files, err := run.Files()
+	if err != nil {
+		return err
+	}
 	registry := obs.NewRegistry()
 	hook, err := f.Open(log, registry)
 	if err != nil {
 		return err
 	}
 	p, err := allinone.Open(ctx, allinone.Config{
-		Dir: f.Data, HTTP: f.Listen, RPC: f.RPC, Admin: f.Admin, Secret: secret, Audience: f.Audience, Hosts: f.Hosts, Origins: f.Origins, Images: f.Images, UserRate: f.UserRate, UserBurst: f.UserBurst,
+		Dir: f.Data, HTTP: f.Listen, RPC: f.RPC, Admin: f.Admin, Secret: secret, Audience: f.Audience, Memory: run.Memory(), Files: files, Hosts: f.Hosts, Origins: f.Origins, Images: f.Images, UserRate: f.UserRate, UserBurst: f.UserBurst,
 		Hold: f.Hold, Keep: f.Keep, RollAbove: f.RollAbove, Summary: f.Summary, Rules: rules, Webhook: hook, Drain: f.Drain, Logger: log, Registry: registry,
 	})
 	if err != nil {

@@ -12,6 +12,8 @@ import (
 	"os"
 	"time"
 
+	"golang.org/x/net/netutil"
+
 	"github.com/playhead/playhead/bff/edge"
 	"github.com/playhead/playhead/bff/flow"
 	"github.com/playhead/playhead/bff/token"
@@ -40,7 +42,7 @@ type flags struct {
 	ReadDeadline    time.Duration `help:"Longest time a read may take, old pages included." default:"5s" positive:""`
 	UserRate        float64       `help:"Requests, messages and connections of one user in a second; each hundred heartbeats count as one." default:"10" positive:""`
 	UserBurst       float64       `help:"How many of them at once." default:"60" positive:""`
-	MaxConnections  int           `help:"Connections of players at once; more wait." default:"30000" positive:""`
+	MaxConnections  int           `help:"Connections of players at once; one more takes the place of the oldest without a token, or waits. Less where fewer file descriptors are allowed." default:"30000" positive:""`
 	PerAddress      int           `name:"max-connections-per-address" help:"Of them from one address, more are closed; 0 is no bound, as it must be behind a proxy."`
 	Drain           time.Duration `help:"Longest time the stop may take." default:"20s" positive:""`
 	LogLevel        string        `help:"debug, info, warn or error." default:"info"`
@@ -95,6 +97,10 @@ func (f *flags) secret(getenv func(string) string) ([]byte, error) {
 
 // wire puts the parts together in the order in which they stop.
 func (f *flags) wire(ctx context.Context, tokens *token.Verifier, log *slog.Logger) (*run.Group, error) {
+	files, err := run.Files()
+	if err != nil {
+		return nil, err
+	}
 	registry := obs.NewRegistry()
 	conf, err := f.Upstream.Config()
 	if err != nil {
@@ -114,14 +120,14 @@ func (f *flags) wire(ctx context.Context, tokens *token.Verifier, log *slog.Logg
 	}
 	players, err := edge.New(edge.Config{
 		Service: up, Tokens: tokens, Listener: front, Pages: f.Pages, Images: f.Images, Flow: shown, Hosts: f.Hosts, Origins: f.Origins, UserRate: f.UserRate, UserBurst: f.UserBurst,
-		MaxConnections: f.MaxConnections, PerAddress: f.PerAddress, WriteDeadline: f.WriteDeadline, ReadDeadline: f.ReadDeadline,
+		MaxConnections: min(f.MaxConnections, files-files/4), PerAddress: f.PerAddress, WriteDeadline: f.WriteDeadline, ReadDeadline: f.ReadDeadline,
 		Drain: f.Drain * 3 / 4, Logger: log, Registry: registry,
 	})
 	if err != nil {
 		return nil, errors.Join(err, front.Close(), back.Close(), up.Close())
 	}
 	admin := obs.NewAdmin(obs.AdminConfig{
-		Listener: back, Hosts: f.Hosts, Metrics: registry, Log: log, Checks: map[string]func(context.Context) error{"service": up.Ready},
+		Listener: netutil.LimitListener(back, min(files/32, 64)), Hosts: f.Hosts, Metrics: registry, Log: log, Checks: map[string]func(context.Context) error{"service": up.Ready},
 	})
 	g := &run.Group{Drain: f.Drain, Log: log}
 	players.AddTo(g)

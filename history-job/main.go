@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/net/netutil"
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history-job/job"
@@ -119,7 +120,7 @@ func (f *flags) wire(ctx context.Context, rules *history.Rulebook) (_ *run.Group
 	g.Add("dead letters", 0, run.Closing(dead.Close))
 	s.Closing(g)
 	g.Add("admin", 0, obs.NewAdmin(obs.AdminConfig{
-		Listener: admin, Hosts: f.Hosts, Metrics: registry, Log: log, Checks: engines.Checks("redis", "kafka", "dead letters", "hbase"),
+		Listener: netutil.LimitListener(admin, 64), Hosts: f.Hosts, Metrics: registry, Log: log, Checks: engines.Checks("redis", "kafka", "dead letters", "hbase"),
 		Degraded: map[string]func(context.Context) error{"redis": engines.Part("redis")},
 	}).Run)
 	return g, nil

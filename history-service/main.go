@@ -90,6 +90,10 @@ func (f *flags) wire(ctx context.Context, rules *history.Rulebook) (_ *run.Group
 			err = errors.Join(err, listen.Close(), admin.Close())
 		}
 	}()
+	files, err := run.Files()
+	if err != nil {
+		return nil, err
+	}
 	p := parts{log: log, registry: obs.NewRegistry(), rules: rules}
 	if p.stores, err = f.Connect(ctx, &connect.Engines{Log: log, Registry: p.registry, Rules: rules}); err != nil {
 		return nil, err
@@ -104,7 +108,7 @@ func (f *flags) wire(ctx context.Context, rules *history.Rulebook) (_ *run.Group
 	if err != nil {
 		return nil, err
 	}
-	lis := netutil.LimitListener(listen, f.MaxConns)
+	lis := netutil.LimitListener(listen, min(f.MaxConns, files/2))
 	serve := func(ctx context.Context) error { return server.Serve(ctx, lis, conf, f.Drain/5) }
 	log.Info("serving", "rpc", lis.Addr().String(), "admin", admin.Addr().String())
 	g := &run.Group{Drain: f.Drain, Log: log}
@@ -120,7 +124,7 @@ func (f *flags) wire(ctx context.Context, rules *history.Rulebook) (_ *run.Group
 	degraded := p.stores.Checks("kafka", "hbase")
 	degraded["redis"] = p.stores.Part("redis")
 	g.Add("admin", 0, obs.NewAdmin(obs.AdminConfig{
-		Listener: admin, Hosts: f.Hosts, Metrics: p.registry, Log: log, Checks: checks, Degraded: degraded,
+		Listener: netutil.LimitListener(admin, 64), Hosts: f.Hosts, Metrics: p.registry, Log: log, Checks: checks, Degraded: degraded,
 	}).Run)
 	return g, nil
 }

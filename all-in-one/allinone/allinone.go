@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 	"time"
 
+	"golang.org/x/net/netutil"
+
 	"github.com/playhead/playhead/bff/edge"
 	"github.com/playhead/playhead/bff/flow"
 	"github.com/playhead/playhead/bff/token"
@@ -31,7 +33,7 @@ import (
 // Open opens the data directory, which no other process may have open, and the
 // ports. Run closes them.
 func Open(ctx context.Context, cfg Config) (*Process, error) {
-	p := &Process{cfg: cfg.withDefaults(), queue: memqueue.New(memqueue.Config{}), listeners: make(map[string]net.Listener)}
+	p := &Process{cfg: cfg.withDefaults(), queue: memqueue.New(memqueue.Config{Capacity: share(1<<20, cfg.Memory)}), listeners: make(map[string]net.Listener)}
 	if cfg.Breakable {
 		p.faults = map[string]*flow.Fault{"job": {}, "archive": {}, "queue": {}}
 	}
@@ -48,7 +50,7 @@ func (p *Process) open(ctx context.Context) (err error) {
 		}
 	}
 	// Only now is anything created.
-	if p.db, err = pebble.Open(p.cfg.Dir, pebble.Config{Alone: true, Keep: p.cfg.Keep, RollAbove: p.cfg.RollAbove, Summary: p.cfg.Summary, Rules: p.cfg.Rules, Logger: p.cfg.Logger, Registry: p.cfg.Registry}); err != nil {
+	if p.db, err = pebble.Open(p.cfg.Dir, pebble.Config{Alone: true, Keep: p.cfg.Keep, RollAbove: p.cfg.RollAbove, Summary: p.cfg.Summary, Rules: p.cfg.Rules, Memory: p.cfg.Memory, Files: p.files().store, Logger: p.cfg.Logger, Registry: p.cfg.Registry}); err != nil {
 		return fmt.Errorf("--data: %w", err)
 	}
 	if p.secret, err = signingSecret(p.cfg); err != nil {
@@ -67,7 +69,7 @@ func (p *Process) open(ctx context.Context) (err error) {
 func (p *Process) compose(lives []string) (err error) {
 	log, reg := p.cfg.Logger, p.cfg.Registry
 	dead := &deadLetterFile{path: filepath.Join(p.cfg.Dir, deadFile)}
-	p.held, err = aggregate.New(aggregate.Config{Publisher: p.publisher(), Hold: p.cfg.Hold, Logger: log, Registry: reg})
+	p.held, err = aggregate.New(aggregate.Config{Publisher: p.publisher(), Hold: p.cfg.Hold, Max: share(1_000_000, p.cfg.Memory), Logger: log, Registry: reg})
 	if err != nil {
 		return err
 	}
@@ -122,14 +124,14 @@ func (p *Process) Run(ctx context.Context) error {
 		return errors.Join(err, p.close())
 	}
 	admin := obs.NewAdmin(obs.AdminConfig{
-		Listener: p.listeners["admin"], Hosts: p.cfg.Hosts, Metrics: p.cfg.Registry, Log: p.cfg.Logger,
+		Listener: netutil.LimitListener(p.listeners["admin"], p.files().admin), Hosts: p.cfg.Hosts, Metrics: p.cfg.Registry, Log: p.cfg.Logger,
 		Checks: map[string]func(context.Context) error{"service": p.up.Ready, "store": p.db.Ready},
 	})
 	g := run.Group{Drain: p.cfg.Drain, Log: p.cfg.Logger}
 	players.AddTo(&g)
 	g.Add("uplink", time.Second, run.Closing(p.up.Close))
 	g.Add("rpc", p.cfg.Drain/5, func(ctx context.Context) error {
-		return p.service.Serve(ctx, p.listeners["rpc"], nil, p.cfg.Drain/8)
+		return p.service.Serve(ctx, netutil.LimitListener(p.listeners["rpc"], p.files().rpc), nil, p.cfg.Drain/8)
 	})
 	g.Add("warm", webhook.LastTries+time.Second/2, p.service.Run)
 	g.Add("aggregate", p.cfg.Drain/8, p.held.Run)
@@ -147,8 +149,31 @@ func (p *Process) edge() (*edge.Edge, error) {
 	}
 	return edge.New(edge.Config{
 		Service: p.up, Tokens: tokens, Listener: p.listeners["listen"], Pages: true, Images: p.cfg.Images, Flow: p.flow(), Hosts: p.cfg.Hosts, Origins: p.cfg.Origins,
-		UserRate: p.cfg.UserRate, UserBurst: p.cfg.UserBurst, Drain: p.cfg.Drain * 5 / 16, Logger: p.cfg.Logger, Registry: p.cfg.Registry,
+		MaxConnections: p.files().players, UserRate: p.cfg.UserRate, UserBurst: p.cfg.UserBurst, Drain: p.cfg.Drain * 5 / 16, Logger: p.cfg.Logger, Registry: p.cfg.Registry,
 	})
+}
+
+// files are the shares of the file descriptors that the process may have open.
+type files struct{ store, rpc, admin, players int }
+
+// files returns the shares. What is none's is for the journal, tables that are written or read beyond the bound, and
+// connections that are being closed.
+func (p *Process) files() files {
+	all := p.cfg.Files
+	f := files{store: min(all/4, 1000), rpc: min(all/16, 1024), admin: min(all/32, 64)}
+	f.players = min(all-f.store-f.rpc-f.admin-min(all/4, 256), 10_000)
+	return f
+}
+
+// roomy is how much memory a process has at least that needs no smaller bounds.
+const roomy = 2 << 30
+
+// share returns a bound, smaller in little memory.
+func share(most int, memory int64) int {
+	if memory <= 0 || memory > roomy {
+		return most
+	}
+	return int(float64(most) * float64(memory) / roomy)
 }
 
 // warmRate is how many cold users are warmed in a second: as many as come. The archive is in

@@ -53,6 +53,10 @@ type Config struct {
 	// UserRate is how many requests, messages and connections a user may come with in a
 	// second (default 10), UserBurst how many at once (default 60).
 	UserRate, UserBurst float64
+	// Memory is how many bytes the process may take (default 2 GiB or more), Files how many file descriptors it may have
+	// open (default 16,384). Stores, buffers and connections are sized by them.
+	Memory int64
+	Files  int
 	// Hold is how long a key of a running viewing is held (default 120 s).
 	Hold time.Duration
 	// Keep is how many records of a user the cache keeps (default 1,000).
@@ -82,6 +86,7 @@ func (c Config) withDefaults() Config {
 	c.HTTP = cmp.Or(c.HTTP, "127.0.0.1:8080")
 	c.RPC = cmp.Or(c.RPC, "127.0.0.1:7070")
 	c.Admin = cmp.Or(c.Admin, "127.0.0.1:7071")
+	c.Files = cmp.Or(c.Files, 16<<10)
 	c.Hold = cmp.Or(c.Hold, 120*time.Second)
 	c.Drain = cmp.Or(c.Drain, 20*time.Second)
 	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))

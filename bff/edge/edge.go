@@ -41,7 +41,7 @@ type Config struct {
 	// UserRate is how many requests, messages and connections a user may come with in a
 	// second (default 10), UserBurst how many at once (default 60).
 	UserRate, UserBurst float64
-	// MaxConnections bounds the connections served at once (default 10,000), PerAddress
+	// MaxConnections bounds the connections served at once (default 10,000): see [server.Config]. PerAddress bounds
 	// those of one address (no bound by default).
 	MaxConnections, PerAddress int
 	// WriteDeadline bounds what a write takes (default 2 s), ReadDeadline a read (default 5 s).
@@ -88,10 +88,21 @@ func New(cfg Config) (*Edge, error) {
 		return nil, err
 	}
 	players := server.New(server.Config{
-		Handler: handler, Listener: cfg.Listener, MaxConnections: cfg.MaxConnections, PerAddress: cfg.PerAddress,
+		Handler: handler, Listener: cfg.Listener, Known: known(cfg.Tokens), MaxConnections: cfg.MaxConnections, PerAddress: cfg.PerAddress,
 		Drain: cfg.Drain * 2 / 5, Logger: cfg.Logger, Registry: cfg.Registry,
 	})
 	return &Edge{cfg, players, streams}, nil
+}
+
+// known reports whether a request has a token that is taken.
+func known(tokens *token.Verifier) func(*http.Request) bool {
+	return func(r *http.Request) bool {
+		text, err := token.Bearer(r.Header.Get("Authorization"))
+		if err == nil {
+			_, _, err = tokens.Verify(text)
+		}
+		return err == nil
+	}
 }
 
 // AddTo adds both parts to a process, in the order in which they stop.

@@ -15,7 +15,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
-	"golang.org/x/net/netutil"
 
 	"github.com/playhead/playhead/internal/run"
 )
@@ -27,9 +26,11 @@ type Config struct {
 	Addr string
 	// Listener is used in place of Addr. Run closes it.
 	Listener net.Listener
-	// MaxConnections bounds the connections served at once; further ones wait to be
-	// accepted (default 10,000).
+	// MaxConnections bounds the connections served at once (default 10,000). A further one takes the place of the oldest
+	// without a token, or waits where all have one.
 	MaxConnections int
+	// Known reports whether a request has a valid token. Nil knows nobody.
+	Known func(*http.Request) bool
 	// PerAddress bounds those of one address; further ones are closed. 0 is no bound,
 	// which is right behind a proxy.
 	PerAddress int
@@ -65,7 +66,7 @@ func (s *Server) Run(ctx context.Context) error {
 		return fmt.Errorf("listen: %w (choose another with --listen)", err)
 	}
 	s.cfg.Logger.Info("edge listening", "addr", l.Addr().String())
-	d := &limitListener{Listener: netutil.LimitListener(l, s.cfg.MaxConnections), limit: s.cfg.PerAddress, metrics: s.metrics, open: make(map[string]int)}
+	d := newLimitListener(l, s.cfg, s.metrics)
 	srv, served := s.server(), make(chan error, 1)
 	go func() { served <- srv.Serve(d) }()
 	select {
@@ -102,7 +103,7 @@ func (s *Server) listen(ctx context.Context) (net.Listener, error) {
 func (s *Server) server() *http.Server {
 	idle := &idleConns{conns: make(map[net.Conn]struct{})}
 	srv := &http.Server{
-		Handler:           markServed(s.cfg.Handler),
+		Handler:           s.markServed(s.cfg.Handler),
 		ConnContext:       withConn,
 		ConnState:         func(conn net.Conn, state http.ConnState) { idle.state(conn, state); s.metrics.state(conn, state) },
 		ReadHeaderTimeout: 5 * time.Second,
@@ -146,70 +147,6 @@ func (s *idleConns) close() {
 	}
 }
 
-// limitListener accepts connections, so many at most of one address.
-type limitListener struct {
-	net.Listener
-
-	limit   int // 0 for none
-	metrics *metrics
-
-	mu   sync.Mutex
-	open map[string]int // by address; empty without a limit
-}
-
-// trackedConn is a connection that was accepted.
-type trackedConn struct {
-	net.Conn
-
-	release func() // once
-	served  bool   // a whole request has come; guarded by the server, which serves one at a time
-}
-
-// Accept refuses by closing: an answer to a flood would cost something.
-func (d *limitListener) Accept() (net.Conn, error) {
-	for {
-		conn, err := d.Listener.Accept()
-		if err != nil {
-			return nil, err
-		}
-		if addr := host(conn); d.acquire(addr) {
-			return &trackedConn{Conn: conn, release: sync.OnceFunc(func() { d.free(addr) })}, nil
-		}
-		d.metrics.refused.Inc()
-		_ = conn.Close() // an error is the caller's
-	}
-}
-
-// Close ends the connection.
-func (g *trackedConn) Close() error {
-	g.release()
-	return g.Conn.Close()
-}
-
-func (d *limitListener) acquire(addr string) bool {
-	if d.limit == 0 {
-		return true
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.open[addr] >= d.limit {
-		return false
-	}
-	d.open[addr]++
-	return true
-}
-
-func (d *limitListener) free(addr string) {
-	if d.limit == 0 {
-		return
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.open[addr]--; d.open[addr] == 0 {
-		delete(d.open, addr)
-	}
-}
-
 // host is the address without its port, which every connection has another of.
 func host(conn net.Conn) string {
 	name, _, err := net.SplitHostPort(conn.RemoteAddr().String())
@@ -219,23 +156,9 @@ func host(conn net.Conn) string {
 	return name
 }
 
-type connKey struct{}
-
-func withConn(ctx context.Context, conn net.Conn) context.Context {
-	return context.WithValue(ctx, connKey{}, conn)
-}
-
-// markServed notes the connections on which a request arrives.
-func markServed(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		r.Context().Value(connKey{}).(*trackedConn).served = true
-		next.ServeHTTP(w, r)
-	})
-}
-
 type metrics struct {
-	open              prometheus.Gauge
-	refused, unserved prometheus.Counter
+	open                       prometheus.Gauge
+	refused, unserved, evicted prometheus.Counter
 }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
@@ -246,6 +169,9 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		}),
 		refused: auto.NewCounter(prometheus.CounterOpts{
 			Name: "playhead_edge_refused_connections_total", Help: "Connections closed because their address had too many.",
+		}),
+		evicted: auto.NewCounter(prometheus.CounterOpts{
+			Name: "playhead_edge_evicted_connections_total", Help: "Connections without a token closed to make room for others.",
 		}),
 		unserved: auto.NewCounter(prometheus.CounterOpts{
 			Name: "playhead_edge_unserved_connections_total", Help: "Connections that ended before a whole request had come: silent, too slow, or no HTTP.",
@@ -260,6 +186,7 @@ func (m *metrics) state(conn net.Conn, s http.ConnState) {
 		m.open.Inc()
 	case http.StateHijacked:
 		m.open.Dec()
+		conn.(*trackedConn).know() // WebSockets need a token
 	case http.StateClosed:
 		m.open.Dec()
 		if !conn.(*trackedConn).served {

@@ -196,8 +196,8 @@ func TestMaxConnections(t *testing.T) {
 		}
 	}
 	stop()
-	if err := <-ended; err != nil || l.top > 2 {
-		t.Errorf("%d connections at once, %v, want 2 at most", l.top, err)
+	if err := <-ended; err != nil || l.top > 3 {
+		t.Errorf("%d connections at once, %v, want 2 at most, and one that waits", l.top, err)
 	}
 }
 
@@ -289,6 +289,80 @@ func TestConnectionsThatAreNotHeard(t *testing.T) {
 		synctest.Wait()
 		if got := obstest.Sum(t, reg, "playhead_edge_unserved_connections_total"); got != 3 {
 			t.Errorf("%v connections unserved, want 3", got)
+		}
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// Connections without a token fill the server. Those with one stay, and others come in: a stranger that is a second old
+// makes room. Where all have a token, the next one waits.
+func TestStrangersMakeRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		reg, l := prometheus.NewRegistry(), memnet.Listen()
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() {
+			ended <- server.New(server.Config{
+				Handler: http.NotFoundHandler(), Listener: l, Registry: reg, MaxConnections: 3,
+				Known: func(r *http.Request) bool { return r.Header.Get("Authorization") == "Bearer good" },
+			}).Run(ctx)
+		}()
+		dial := func() net.Conn {
+			conn, err := l.Dial(t.Context(), "", "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = conn.Close() })
+			return conn
+		}
+		ask := func(conn net.Conn) error {
+			go func() {
+				_, _ = io.WriteString(conn, "GET / HTTP/1.1\r\nHost: edge\r\nAuthorization: Bearer good\r\n\r\n")
+			}()
+			resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+			if err == nil {
+				_, err = io.Copy(io.Discard, resp.Body)
+				_ = resp.Body.Close()
+			}
+			return err
+		}
+		player := dial()
+		if err := ask(player); err != nil {
+			t.Fatal(err)
+		}
+		for range 10 {
+			go func() {
+				conn, err := l.Dial(ctx, "", "")
+				for err == nil { // again as soon as it is closed
+					_, _ = io.ReadAll(conn)
+					conn, err = l.Dial(ctx, "", "")
+				}
+			}()
+		}
+		time.Sleep(20 * time.Second)
+		if err := ask(player); err != nil {
+			t.Errorf("the player of before: %v", err)
+		}
+		began := time.Now()
+		next := dial()
+		if err := ask(next); err != nil || time.Since(began) > 10*time.Second {
+			t.Errorf("another player: %v after %v", err, time.Since(began))
+		}
+		if got := obstest.Sum(t, reg, "playhead_edge_evicted_connections_total"); got < 15 {
+			t.Errorf("%v connections made room, want two or so each second", got)
+		}
+		third := dial()
+		if err := ask(third); err != nil {
+			t.Errorf("a third player: %v", err)
+		}
+		time.Sleep(time.Minute)
+		for _, conn := range []net.Conn{player, next, third} {
+			if err := ask(conn); err != nil {
+				t.Errorf("all have a token: %v", err)
+			}
 		}
 		stop()
 		if err := <-ended; err != nil {

@@ -317,7 +317,7 @@ const (
 func newParts(c Config) *parts {
 	p := &parts{table: []byte(c.Table + "_parts"), servers: newServers(c)}
 	p.metrics = part.NewMetrics(c.Registry)
-	p.cache = part.NewCache(p.metrics)
+	p.cache = part.NewCache(p.metrics, part.CacheBytes)
 	return p
 }
 

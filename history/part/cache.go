@@ -23,11 +23,12 @@ type cached struct {
 	size  int
 }
 
-const cacheBytes = 16 << 20 // of a half
+// CacheBytes is the usual size of a half.
+const CacheBytes = 16 << 20
 
-// NewCache returns an empty cache.
-func NewCache(m *Metrics) *Cache {
-	return &Cache{all: recent.New[string](cacheBytes, func(c cached) int { return c.size }), metrics: m}
+// NewCache returns an empty cache of a size, in bytes of a half.
+func NewCache(m *Metrics, half int) *Cache {
+	return &Cache{all: recent.New[string](half, func(c cached) int { return c.size }), metrics: m}
 }
 
 // Cached returns what is known under a name, or else calls read, which also returns how many bytes the value takes.

@@ -57,7 +57,7 @@ playhead_parts_waiting_users `+users+"\n"))
 
 // TestKeptBytes keeps bytes until they are taken, once, also after much else was kept.
 func TestKeptBytes(t *testing.T) {
-	c := part.NewCache(part.NewMetrics(nil))
+	c := part.NewCache(part.NewMetrics(nil), part.CacheBytes)
 	if b := c.Take("a"); b != nil {
 		t.Errorf("took %q, want nothing", b)
 	}

@@ -55,6 +55,11 @@ type Config struct {
 	// Alone says that all that users have is in this store. Then a user of whom the archive has no
 	// row is warm and complete without a warm-up: what the cache has is all there is.
 	Alone bool
+	// Memory is how many bytes the whole process may take, by which the store sizes what it keeps in memory. 0 means
+	// 2 GiB or more.
+	Memory int64
+	// Files is how many files the store may have open at once. 0 means 1,000, which is the most.
+	Files int
 	// SweepEvery is how often [DB.Run] removes what has expired. 0 means an hour.
 	SweepEvery time.Duration
 	// Now is the clock. nil means [time.Now].
@@ -113,6 +118,7 @@ const archiveTTL = history.ArchiveTTL * time.Millisecond
 // DB is an open store. Its methods may be called from many goroutines.
 type DB struct {
 	config  Config
+	sizes   sizes
 	fs      vfs.FS
 	dir     string
 	lock    *pebble.Lock
@@ -223,7 +229,7 @@ func (d *DB) writable() error {
 	if err := d.fault.err(); err != nil {
 		return err
 	}
-	if d.journal.size.Load() > maxBacklog {
+	if d.journal.size.Load() > maxBacklog*d.sizes.journal {
 		return unavailable(errors.New("the disk is too slow"))
 	}
 	u, err := d.fs.GetDiskUsage(d.dir) // a microsecond, once for all writes of a call
@@ -233,8 +239,8 @@ func (d *DB) writable() error {
 	return nil
 }
 
-// maxBacklog is how many bytes of journal may wait for a checkpoint that is late.
-const maxBacklog = 4 * journalSize
+// maxBacklog is how much journal may wait for a checkpoint that is late, in full files.
+const maxBacklog = 4
 
 // reserve is how many bytes of disk, or which share of it if that is less, are left
 // to Pebble, which needs room to make room. A full disk would end all writing until
@@ -273,7 +279,7 @@ func (d *DB) commit(c storeChange) error {
 	if err := d.journal.append(c.all.Repr(), c.waiter); err != nil {
 		return d.fault.fail(err)
 	}
-	if d.journal.size.Load() > journalSize {
+	if d.journal.size.Load() > d.sizes.journal {
 		d.checkpointSoon()
 	}
 	if c.updateMemory != nil {

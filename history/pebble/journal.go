@@ -18,10 +18,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// journalSize is how many bytes of journal make a checkpoint due: a start after a
-// crash replays up to two files of that size, and that much may be in memory.
-const journalSize = 64 << 20
-
 // A file of the journal is filled with zeros ahead of what is written, this much at a time. An fsync
 // of what lies within the file writes none of the file system's metadata, and takes half the CPU.
 const journalStep = 256 << 10

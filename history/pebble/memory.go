@@ -56,20 +56,14 @@ type stamp struct {
 	mark     history.Mark
 }
 
-// Times two: how many stamps, at some 40 bytes each, and users are kept.
-const (
-	recentStamps = 1 << 19
-	recentUsers  = 1 << 15
-)
-
-func newMemory(hash func(key []byte) uint64) *memory {
+func newMemory(hash func(key []byte) uint64, size sizes) *memory {
 	return &memory{
 		hash: hash, presence: presence{hash: hash}, tables: newMemtables(),
-		stamps:  recent.New[uint64, stamp](recentStamps, nil),
-		users:   recent.New[string, history.User](recentUsers, nil),
-		heads:   recent.New[string, *head](recentHeads, nil),
-		lengths: recent.New[string, *int](recentUsers, nil),
-		logs:    recent.New[string, *changeLog](recentUsers, nil),
+		stamps:  recent.New[uint64, stamp](size.stamps, nil),
+		users:   recent.New[string, history.User](size.users, nil),
+		heads:   recent.New[string, *head](size.heads, nil),
+		lengths: recent.New[string, *int](size.users, nil),
+		logs:    recent.New[string, *changeLog](size.users, nil),
 		logged:  make(map[uint64]struct{}),
 	}
 }
@@ -258,11 +252,7 @@ type head struct {
 	last   place        // every record down to here is in newest; zero for all
 }
 
-// Of users times two, and records of each.
-const (
-	recentHeads = 512
-	headSize    = 64
-)
+const headSize = 64 // records
 
 // write adds a new record of the user.
 func (h *head) write(object, record []byte) {

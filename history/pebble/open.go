@@ -31,17 +31,18 @@ func Open(dir string, config Config) (*DB, error) {
 		return nil, openError{err}
 	}
 	broken := newFault(config.Logger)
+	size := sizesFor(config.Memory, config.Files)
 	d := &DB{
-		config: config, fs: tableFS{config.fs, broken}, fault: broken,
+		config: config, sizes: size, fs: tableFS{config.fs, broken}, fault: broken,
 		damage: newDamage(config.Logger, config.Registry),
 		syncs:  prometheus.NewHistogram(prometheus.HistogramOpts{Name: "playhead_pebble_sync_seconds"}),
-		memory: newMemory(config.hash), archiveMemory: newMemory(config.hash),
+		memory: newMemory(config.hash, size), archiveMemory: newMemory(config.hash, size), orders: orders{most: size.orders},
 		due: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}), lean: make(chan chan struct{}),
 		learned: make(chan struct{}), uncounted: make(map[string]bool),
 	}
 	d.partMetrics = part.NewMetrics(config.Registry)
 	part.RegisterNotes(config.Registry, d.now, &d.notes)
-	d.parts = part.NewCache(d.partMetrics)
+	d.parts = part.NewCache(d.partMetrics, size.parts)
 	if err := d.openOrFail(dir); err != nil {
 		return nil, openError{err}
 	}
@@ -271,15 +272,13 @@ func (d *DB) options() *pebble.Options {
 		DisableWAL:         true, // the journal is the log
 		// The block cache and the memtables bound the memory of the store, together
 		// with the memtables of the cache.
-		CacheSize:                   64 << 20,
-		MemTableSize:                32 << 20,
-		MemTableStopWritesThreshold: 4,
-		L0CompactionThreshold:       4,
-		L0StopWritesThreshold:       64,
-		LBaseMaxBytes:               128 << 20,
-		Logger:                      d.fault,
-		EventListener:               d.fault.listener(),
+		L0CompactionThreshold: 4,
+		L0StopWritesThreshold: 64,
+		LBaseMaxBytes:         128 << 20,
+		Logger:                d.fault,
+		EventListener:         d.fault.listener(),
 	}
+	d.sizes.apply(o)
 	if d.config.VirtualTime {
 		o.Experimental.CompactionScheduler = pebble.NewConcurrencyLimitSchedulerWithNoPeriodicGrantingForTest()
 	}

@@ -118,6 +118,7 @@ func (s *selection) pop() (text string, v history.Version, ok bool) {
 type orders struct {
 	byUser map[string]*remembered
 	size   int // of all orders, in bytes
+	most   int // that it may be
 }
 
 // remembered is an order, nil while it is being made, and the texts of what has changed since.
@@ -129,9 +130,8 @@ type remembered struct {
 
 // Bounds of what is remembered.
 const (
-	longRow     = 512      // records; shorter ones are gone through each time
-	maxChanged  = 64       // objects; with more the keys are gone through again
-	ordersBytes = 64 << 20 // of all orders together
+	longRow    = 512 // records; shorter ones are gone through each time
+	maxChanged = 64  // objects; with more the keys are gone through again
 )
 
 // of returns what is known of the order of a user's row as it is now.
@@ -153,12 +153,12 @@ func (s *orders) put(uid string, asked *remembered, made *order) {
 	if s.byUser[uid] != asked || asked.order != nil {
 		return
 	}
-	if made == nil || len(made.spots) < longRow || made.size() > ordersBytes || len(made.damaged) > 0 {
+	if made == nil || len(made.spots) < longRow || made.size() > s.most || len(made.damaged) > 0 {
 		delete(s.byUser, uid)
 		return
 	}
 	for other, r := range s.byUser { // any of them
-		if s.size+made.size() <= ordersBytes {
+		if s.size+made.size() <= s.most {
 			break
 		}
 		s.forget(other, r)

@@ -2,3 +2,6 @@ package run
 
 // LimitMemory is limitMemory.
 var LimitMemory = limitMemory
+
+// MemoryOf is memory.
+var MemoryOf = memory
