@@ -120,7 +120,7 @@ func (f *flags) wire(ctx context.Context, tokens *token.Verifier, log *slog.Logg
 	}
 	players, err := edge.New(edge.Config{
 		Service: up, Tokens: tokens, Listener: front, Pages: f.Pages, Images: f.Images, Flow: shown, Hosts: f.Hosts, Origins: f.Origins, UserRate: f.UserRate, UserBurst: f.UserBurst,
-		MaxConnections: min(f.MaxConnections, files-files/4), PerAddress: f.PerAddress, WriteDeadline: f.WriteDeadline, ReadDeadline: f.ReadDeadline,
+		Memory: run.Memory(), MaxConnections: min(f.MaxConnections, files-files/4), PerAddress: f.PerAddress, WriteDeadline: f.WriteDeadline, ReadDeadline: f.ReadDeadline,
 		Drain: f.Drain * 3 / 4, Logger: log, Registry: registry,
 	})
 	if err != nil {

@@ -149,7 +149,7 @@ func (p *Process) edge() (*edge.Edge, error) {
 	}
 	return edge.New(edge.Config{
 		Service: p.up, Tokens: tokens, Listener: p.listeners["listen"], Pages: true, Images: p.cfg.Images, Flow: p.flow(), Hosts: p.cfg.Hosts, Origins: p.cfg.Origins,
-		MaxConnections: p.files().players, UserRate: p.cfg.UserRate, UserBurst: p.cfg.UserBurst, Drain: p.cfg.Drain * 5 / 16, Logger: p.cfg.Logger, Registry: p.cfg.Registry,
+		Memory: p.cfg.Memory, MaxConnections: p.files().players, UserRate: p.cfg.UserRate, UserBurst: p.cfg.UserBurst, Drain: p.cfg.Drain * 5 / 16, Logger: p.cfg.Logger, Registry: p.cfg.Registry,
 	})
 }
 

@@ -1,12 +1,14 @@
 package allinone
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io"
 	"io/fs"
 	"log/slog"
@@ -157,10 +159,18 @@ func signingSecret(cfg Config) ([]byte, error) {
 	}
 	path := filepath.Join(cfg.Dir, secretFile)
 	text, err := token.ReadSecret(path)
-	if errors.Is(err, fs.ErrNotExist) {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
 		return makeSecret(path)
+	case err == nil && !bytes.Equal(text, checked(text[:min(len(text), 2*token.MinSecret)])):
+		return nil, fmt.Errorf("token secret %s is damaged: restore it from a backup; without it, which ends all tokens, a start makes another", path)
 	}
 	return text, err
+}
+
+// checked adds its checksum to a secret: a damaged one would refuse all tokens.
+func checked(secret []byte) []byte {
+	return fmt.Appendf(secret[:len(secret):len(secret)], "%08x", crc32.ChecksumIEEE(secret))
 }
 
 // makeSecret writes the file under another name first: a crash leaves a whole
@@ -168,7 +178,7 @@ func signingSecret(cfg Config) ([]byte, error) {
 func makeSecret(path string) ([]byte, error) {
 	raw := make([]byte, token.MinSecret)
 	_, _ = rand.Read(raw) // never fails
-	text := []byte(hex.EncodeToString(raw))
+	text := checked([]byte(hex.EncodeToString(raw)))
 	if err := os.WriteFile(path+".new", append(text, '\n'), 0o600); err != nil {
 		return nil, fmt.Errorf("token secret: %w", err)
 	}

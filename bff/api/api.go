@@ -57,6 +57,8 @@ type Config struct {
 	Private map[string]func(w http.ResponseWriter, r *http.Request, uid string) error
 	// Limit is what requests are taken from (default one of its own).
 	Limit *limit.Users
+	// Memory is what the bodies of requests are taken from (default one of its own).
+	Memory *limit.Memory
 	// Hosts are the names under which players reach it, besides addresses and names without a dot.
 	Hosts trust.Hosts
 	// Origins are the sites whose pages may use the API, such as https://app.example.com.
@@ -78,6 +80,9 @@ func New(cfg Config) (http.Handler, error) {
 	cfg.ReadDeadline = run.Default(cfg.ReadDeadline, 5*time.Second)
 	if cfg.Limit == nil {
 		cfg.Limit = limit.New(0, 0)
+	}
+	if cfg.Memory == nil {
+		cfg.Memory = limit.NewMemory(0)
 	}
 	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	a := &api{cfg: cfg, metrics: newMetrics(cfg.Registry)}

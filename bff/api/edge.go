@@ -32,7 +32,9 @@ func (e *edge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("X-Request-Id", id)
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
-	r = r.WithContext(context.WithValue(r.Context(), requestIDKey{}, id))
+	held := e.cfg.Memory.Hold()
+	defer held.Release()
+	r = r.WithContext(context.WithValue(context.WithValue(r.Context(), requestIDKey{}, id), heldKey{}, held))
 	w, end := compress(w, r)
 	e.answer(&recorder{ResponseWriter: w}, r)
 	end() // not reached by an answer that is cut off
@@ -80,6 +82,9 @@ func (e *edge) finish(w *recorder, r *http.Request, began time.Time) {
 		panic(http.ErrAbortHandler)
 	}
 }
+
+// heldKey is of the memory that a request holds.
+type heldKey struct{}
 
 // unrouted is the pattern of requests that no operation takes.
 const unrouted = "/"

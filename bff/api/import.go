@@ -125,16 +125,22 @@ type importer struct {
 	beatLines   []int
 	records     []*historyv1.ImportedRecord
 	recordLines []int
-	size        int // of the records, in bytes
+	size        int // of both, in bytes
 }
 
 func (im *importer) batch(ctx context.Context, body *bufio.Reader) (more bool, err error) {
 	_ = im.rc.SetReadDeadline(time.Now().Add(pagePatience)) // a connection without deadlines needs none
 	_ = im.rc.SetWriteDeadline(time.Now().Add(2 * pagePatience))
+	held := im.cfg.Memory.Hold()
+	defer held.Release()
 	im.beats, im.beatLines = nil, im.beatLines[:0] // the service may still have those beats
 	im.records, im.recordLines, im.size = nil, im.recordLines[:0], 0
 	for more = true; more && len(im.beats)+len(im.records) < codec.MaxHeartbeats && im.size < maxRecords; {
+		before := im.size
 		if more, err = im.read(uidOf(ctx), body); err != nil {
+			return false, err
+		}
+		if err := held.Grow(ctx, im.size-before); err != nil {
 			return false, err
 		}
 	}
@@ -215,6 +221,7 @@ func (im *importer) take(uid string, line []byte) *codec.FieldError {
 		return &codec.FieldError{Field: "version", Reason: "want a line of an export, which has one: others cannot be restored"}
 	}
 	im.beats, im.beatLines = append(im.beats, beat), append(im.beatLines, im.line)
+	im.size += len(line)
 	return nil
 }
 

@@ -145,7 +145,8 @@ func (a *api) read(u *upload, fn func(body []byte) error) error {
 	buf.Reset()
 	body := unpack(u.w, u.r, codec.MaxBody)
 	defer body.close()
-	if _, err := buf.ReadFrom(body); err != nil {
+	held, _ := u.r.Context().Value(heldKey{}).(*limit.Held)
+	if _, err := buf.ReadFrom(held.Reader(u.r.Context(), body)); err != nil {
 		return broken(err, codec.MaxBody)
 	}
 	return fn(buf.Bytes())
@@ -156,7 +157,7 @@ func broken(err error, limit int) error {
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return fmt.Errorf("body: %w: want at most %d bytes, unpacked", codec.ErrTooLarge, limit)
 	}
-	if errors.Is(err, codec.ErrTooLarge) {
+	if errors.Is(err, codec.ErrTooLarge) || errors.Is(err, history.ErrUnavailable) {
 		return err
 	}
 	return fmt.Errorf("%w: %w", errBody, err)

@@ -41,6 +41,8 @@ type Config struct {
 	// UserRate is how many requests, messages and connections a user may come with in a
 	// second (default 10), UserBurst how many at once (default 60).
 	UserRate, UserBurst float64
+	// Memory is how many bytes the process may take; requests under way take an eighth of it. 0 is no limit.
+	Memory int64
 	// MaxConnections bounds the connections served at once (default 10,000): see [server.Config]. PerAddress bounds
 	// those of one address (no bound by default).
 	MaxConnections, PerAddress int
@@ -62,9 +64,9 @@ type Edge struct {
 // New returns an edge that does nothing until its parts run.
 func New(cfg Config) (*Edge, error) {
 	cfg.Drain = run.Default(cfg.Drain, 15*time.Second)
-	users := limit.New(cfg.UserRate, cfg.UserBurst) // one budget for both ways in
+	users, memory := limit.New(cfg.UserRate, cfg.UserBurst), limit.NewMemory(cfg.Memory) // one of each for both ways in
 	streams, err := ws.New(ws.Config{
-		Service: cfg.Service, Changes: cfg.Service, Tokens: cfg.Tokens, Limit: users, Origins: cfg.Origins,
+		Service: cfg.Service, Changes: cfg.Service, Tokens: cfg.Tokens, Limit: users, Memory: memory, Origins: cfg.Origins,
 		WriteDeadline: cfg.WriteDeadline, Drain: cfg.Drain / 5, Logger: cfg.Logger, Registry: cfg.Registry,
 	})
 	if err != nil {
@@ -81,7 +83,7 @@ func New(cfg Config) (*Edge, error) {
 		private = cfg.Flow.Operations()
 	}
 	handler, err := api.New(api.Config{
-		Service: cfg.Service, Tokens: cfg.Tokens, Stream: streams.Upgrade, Pages: routes, Private: private, Limit: users, Hosts: cfg.Hosts, Origins: cfg.Origins,
+		Service: cfg.Service, Tokens: cfg.Tokens, Stream: streams.Upgrade, Pages: routes, Private: private, Limit: users, Memory: memory, Hosts: cfg.Hosts, Origins: cfg.Origins,
 		WriteDeadline: cfg.WriteDeadline, ReadDeadline: cfg.ReadDeadline, Logger: cfg.Logger, Registry: cfg.Registry,
 	})
 	if err != nil {

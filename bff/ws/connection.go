@@ -40,7 +40,9 @@ func (s *connection) message(typ websocket.MessageType, r io.Reader) error {
 	if typ != s.format.frame() {
 		return &closeError{websocket.StatusUnsupportedData, s.format.name() + " is " + s.format.kind()}
 	}
-	batch, broken, err := s.read(r)
+	held := s.handler.cfg.Memory.Hold()
+	defer held.Release()
+	batch, broken, err := s.read(r, held)
 	if broken != nil {
 		return broken
 	}
@@ -94,7 +96,7 @@ const (
 
 // read reads a message and decodes it. Broken says why the connection ends. Err says what is wrong with the
 // message; the batch then has at most its number.
-func (s *connection) read(r io.Reader) (batch *codec.Batch, broken, err error) {
+func (s *connection) read(r io.Reader, held *limit.Held) (batch *codec.Batch, broken, err error) {
 	b := s.handler.buffers.Get().(*buffer)
 	buf := &b.Buffer
 	defer func() {
@@ -120,6 +122,9 @@ func (s *connection) read(r io.Reader) (batch *codec.Batch, broken, err error) {
 		return nil, broken, nil
 	case int64(buf.Len()) > limit:
 		return s.skip(buf, r, fmt.Errorf("message: %w: want at most %d bytes", codec.ErrTooLarge, limit))
+	}
+	if err := held.Grow(context.Background(), buf.Len()); err != nil {
+		return s.skip(buf, r, err)
 	}
 	batch, err = s.format.decode(s.uid, buf.Bytes())
 	return batch, nil, err

@@ -60,6 +60,8 @@ type Config struct {
 	// Limit is what messages of 100 heartbeats, and connections, are taken from (default
 	// one of its own).
 	Limit *limit.Users
+	// Memory is what messages are taken from (default one of its own).
+	Memory *limit.Memory
 	// WriteDeadline bounds what a message writes (default 2 s).
 	WriteDeadline time.Duration
 	// Ping is after how long a silence a player is asked whether it is there, and how
@@ -103,6 +105,9 @@ func New(cfg Config) (*Handler, error) {
 	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	if cfg.Limit == nil {
 		cfg.Limit = limit.New(0, 0)
+	}
+	if cfg.Memory == nil {
+		cfg.Memory = limit.NewMemory(0)
 	}
 	cfg.MaxMessage = run.Default(cfg.MaxMessage, codec.MaxBody)
 	cfg.PerUser = run.Default(cfg.PerUser, 16)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -115,15 +116,26 @@ func (d *DB) open(dir string) error {
 	options.Lock = d.lock
 	options.ErrorIfNotExists = r.rotation.number > 0 || r.reached.number > 0
 	if d.pebble, err = pebble.Open(dir, options); err != nil {
-		return err
+		return d.openedBy(err)
 	}
 	if err := d.recover(wal.Dir{FS: d.fs, Dirname: r.dir}, r); err != nil {
-		return err
+		return d.openedBy(err)
 	}
 	if err := errors.Join(d.openParts(), d.openLogs()); err != nil {
 		return err
 	}
 	return d.openMarks()
+}
+
+// openedBy names the files by which a store is opened. Where one of them is damaged, Pebble names another file that is
+// missing then, or none.
+func (d *DB) openedBy(err error) error {
+	names, _ := d.fs.List(d.dir) // without them the error says less
+	names = slices.DeleteFunc(names, func(name string) bool {
+		return !strings.HasPrefix(name, "MANIFEST-") && !strings.HasPrefix(name, "OPTIONS-")
+	})
+	slices.Sort(names)
+	return fmt.Errorf("%w (opened by %s)", err, strings.Join(names, " and "))
 }
 
 // checkForeign refuses a directory that somebody else keeps files in. Those of a store

@@ -1,0 +1,55 @@
+package limit_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/playhead/playhead/bff/limit"
+	"github.com/playhead/playhead/history"
+)
+
+const body = 1 << 20
+
+// TestMemory has a process of 256 MiB: two large bodies fit in at once, a third one is refused after a second, and there is
+// room again when one is answered.
+func TestMemory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := limit.NewMemory(256 << 20)
+		read := func() (*limit.Held, error) {
+			h := m.Hold()
+			_, err := io.Copy(io.Discard, h.Reader(t.Context(), strings.NewReader(strings.Repeat("x", body))))
+			return h, err
+		}
+		first, err := read()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := read(); err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		third, err := read()
+		if !errors.Is(err, history.ErrUnavailable) || time.Since(began) != time.Second {
+			t.Errorf("a third body: %v after %v, want it refused after a second", err, time.Since(began))
+		}
+		third.Release()
+		time.AfterFunc(time.Second/2, first.Release)
+		if _, err := read(); err != nil {
+			t.Errorf("a third body, while the first one is answered: %v", err)
+		}
+	})
+}
+
+// TestMemoryOfTheLargest has a body that alone takes more than there is: it waits for all, and is read.
+func TestMemoryOfTheLargest(t *testing.T) {
+	h := limit.NewMemory(1).Hold()
+	if err := h.Grow(context.Background(), 64<<20); err != nil {
+		t.Error(err)
+	}
+	h.Release()
+}
