@@ -40,7 +40,7 @@ func TestRefusedFlags(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second) // for what is not refused
 	defer cancel()
 	for flag, value := range map[string]string{
-		"--summary": "5h", "--rules": "a: types=7 keep=91d", "--keep": "-1", "--hold": "25h", "--user": "a/b", "--token-secret-file": short, "--origin": "x",
+		"--summary": "5h", "--rules": "a: types=7 keep=91d", "--keep": "-1", "--hold": "25h", "--user": "a\nb", "--token-secret-file": short, "--origin": "x",
 		"--image-origin": "x", "--host": "a b", "--webhook-url": "http://127.0.0.1/", "--listen": "127.0.0.1:none", "--admin": "127.0.0.1:none",
 		"--rpc": "127.0.0.1:none", "--nope": "1",
 	} {

@@ -18,8 +18,11 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"net/url"
 	"strconv"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 )
 
 // Object is what was watched, read or heard: an id and a numeric business type
@@ -53,23 +56,31 @@ func ParseObject(s string) (Object, error) {
 // Validate reports the first field of o that is not legal, as [ErrInvalid].
 func (o Object) Validate() error {
 	switch {
-	case len(o.ID) == 0 || len(o.ID) > MaxObjectID:
-		return Invalid("object.id", "want 1 to 128 bytes")
-	case !legal(o.ID, ":"):
-		return Invalid("object.id", "want only A-Z a-z 0-9 . _ ~ @ - :")
-	case o.ID == "." || o.ID == "..": // in a URL they are taken for steps
-		return Invalid("object.id", "want another id than . and .., which have no URL of their own")
+	case !legal(o.ID):
+		return Invalid("object.id", wantID)
+	case o.ID == "." || o.ID == ".." || o.ID == "/": // in a URL they are taken for steps
+		return Invalid("object.id", "want another id than . and .. and /, which have no URL of their own")
 	case o.Type == 0:
 		return Invalid("object.type", "want a number from 1 to 4294967295")
 	}
 	return nil
 }
 
-// Bounds of identifiers, in bytes.
-const (
-	MaxUID      = 64
-	MaxObjectID = 128
-)
+// MaxID is the length of the longest id of a user or an object, in bytes.
+const MaxID = 256
+
+const wantID = "want 1 to 256 bytes of UTF-8 without control characters and U+FFFD"
+
+// legal reports whether s may be an id. Ids are compared by their bytes, without normalization. Decoders put U+FFFD where
+// text was lost: with it two ids could become one.
+func legal(s string) bool {
+	for _, r := range s {
+		if r == utf8.RuneError || unicode.IsControl(r) {
+			return false
+		}
+	}
+	return len(s) > 0 && len(s) <= MaxID
+}
 
 // Key names one record: a user, or a user's section of a [Class], and an object. The key without an object
 // names the user's own state.
@@ -93,16 +104,19 @@ func (k Key) Member() string {
 	return k.Object.String()
 }
 
-// String returns "uid/100_1" or "uid/*".
-func (k Key) String() string { return k.UID + "/" + k.Member() }
+// String returns "uid/100_1" or "uid/*", the uid as [AppendUID] writes it.
+func (k Key) String() string {
+	return string(append(append(AppendUID(nil, k.UID), '/'), k.Member()...))
+}
 
 // ParseKey is the inverse of [Key.String]. It fails with [ErrInvalid].
 func ParseKey(s string) (Key, error) {
-	uid, member, ok := strings.Cut(s, "/")
+	text, member, ok := strings.Cut(s, "/")
 	if !ok {
 		return Key{}, Invalid("key", "want uid/object")
 	}
-	if err := ValidateSection(uid); err != nil {
+	uid, err := ParseUID(text)
+	if err != nil {
 		return Key{}, err
 	}
 	if member == "*" {
@@ -112,28 +126,40 @@ func ParseKey(s string) (Key, error) {
 	return Key{UID: uid, Object: o}, err
 }
 
-// ValidateUID reports whether uid is a legal user id, as [ErrInvalid] if not.
-func ValidateUID(uid string) error {
-	switch {
-	case len(uid) == 0 || len(uid) > MaxUID:
-		return Invalid("uid", "want 1 to 64 bytes")
-	case !legal(uid, ""):
-		return Invalid("uid", "want only A-Z a-z 0-9 . _ ~ @ -")
-	}
-	return nil
-}
-
-func legal(s, extra string) bool {
-	for i := range len(s) {
-		c := s[i]
-		switch {
-		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9':
-		case strings.IndexByte("._~@-", c) >= 0, strings.IndexByte(extra, c) >= 0:
-		default:
-			return false
+// AppendUID appends the uid of a user or a section as keys have it where something follows: each byte other than
+// A-Z a-z 0-9 . _ ~ @ - and the mark of a section as % and two hexadecimal digits.
+func AppendUID(dst []byte, uid string) []byte {
+	for i := range len(uid) {
+		if c := uid[i]; plain(c) {
+			dst = append(dst, c)
+		} else {
+			dst = append(dst, '%', hexDigits[c>>4], hexDigits[c&15])
 		}
 	}
-	return true
+	return dst
+}
+
+const hexDigits = "0123456789ABCDEF"
+
+func plain(c byte) bool {
+	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == sectionMark || strings.IndexByte("._~@-", c) >= 0
+}
+
+// ParseUID is the inverse of [AppendUID]. It fails with [ErrInvalid].
+func ParseUID(text string) (uid string, err error) {
+	uid, err = url.PathUnescape(text)
+	if err != nil || string(AppendUID(nil, uid)) != text {
+		return "", Invalid("uid", "want each byte other than A-Z a-z 0-9 . _ ~ @ - as % and two hexadecimal digits")
+	}
+	return uid, ValidateSection(uid)
+}
+
+// ValidateUID reports whether uid is a legal user id, as [ErrInvalid] if not.
+func ValidateUID(uid string) error {
+	if !legal(uid) {
+		return Invalid("uid", wantID)
+	}
+	return nil
 }
 
 // Buckets is how many buckets users are divided into. It is part of the format of

@@ -16,6 +16,7 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/playhead/playhead/bff/codec"
+	"github.com/playhead/playhead/history"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
@@ -78,7 +79,11 @@ func listRequest(ctx context.Context, typ uint32, since, until string) (*history
 }
 
 func (a *api) point(ctx context.Context, in *pointInput) (*codec.Record, error) {
-	records, err := a.points(ctx, []*historyv1.Object{{Id: in.ID, Type: in.Type}})
+	object, err := objectIn(in.Type, in.ID)
+	if err != nil {
+		return nil, err
+	}
+	records, err := a.points(ctx, []*historyv1.Object{object})
 	if err != nil {
 		return nil, err
 	}
@@ -90,13 +95,26 @@ func (a *api) point(ctx context.Context, in *pointInput) (*codec.Record, error) 
 
 type viewingsInput struct {
 	Type uint32 `path:"type" minimum:"1" maximum:"4294967295" format:"int64"`
-	ID   string `path:"id" maxLength:"128" pattern:"^[A-Za-z0-9._~@:-]+$"`
+	ID   string `path:"id" maxLength:"256" doc:"Percent-encoded."`
+}
+
+// objectIn is the object that a path names.
+func objectIn(typ uint32, id string) (*historyv1.Object, error) {
+	err := history.Object{ID: id, Type: typ}.Validate()
+	if wrong, ok := errors.AsType[*history.FieldError](err); ok {
+		err = history.Invalid("path"+strings.TrimPrefix(wrong.Field, "object"), wrong.Reason)
+	}
+	return &historyv1.Object{Id: id, Type: typ}, err
 }
 
 func (a *api) viewings(ctx context.Context, in *viewingsInput) (*viewings, error) {
+	object, err := objectIn(in.Type, in.ID)
+	if err != nil {
+		return nil, err
+	}
 	ctx, cancel := context.WithTimeout(ctx, a.cfg.ReadDeadline)
 	defer cancel()
-	req := &historyv1.ViewingsRequest{Uid: uidOf(ctx), Object: &historyv1.Object{Id: in.ID, Type: in.Type}}
+	req := &historyv1.ViewingsRequest{Uid: uidOf(ctx), Object: object}
 	resp, err := a.cfg.Service.Viewings(ctx, req)
 	switch {
 	case err != nil:
@@ -155,7 +173,7 @@ func queryTime(field, text string) (int64, error) {
 
 type pointInput struct {
 	Type uint32 `path:"type" minimum:"1" maximum:"4294967295" format:"int64"`
-	ID   string `path:"id" maxLength:"128" pattern:"^[A-Za-z0-9._~@:-]+$"`
+	ID   string `path:"id" maxLength:"256" doc:"Percent-encoded."`
 
 	IfNoneMatch string `header:"If-None-Match" doc:"Etags, in quotes, of records that need not be sent again: then the answer is 304."`
 }

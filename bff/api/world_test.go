@@ -8,6 +8,8 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -181,6 +183,47 @@ func TestUsersDoNotSeeEachOther(t *testing.T) {
 	}
 }
 
+// TestIDs: each id is a record of its own, which every door finds again.
+func TestIDs(t *testing.T) {
+	w := newWorld(t)
+	ids := []string{
+		"https://example.org/a b/../é?q=1&r=%C3%A9#t", "{00000000-0000-4000-8000-000000000000}", `C:\films\Amélie (2001).mkv`, "/etc/passwd", "a/../b", "//",
+		"%", "%2F", "+", " ", "?", "#", "*", ";", "'\"<b>", "é", "e\u0301", "\u2028", "🎬", "...", "viewings", "a/viewings", strings.Repeat("é", 128),
+	}
+	for _, uid := range []string{"auth0|5f7c", "auth0", "auth0|5f7c/é", "auth0|5f7c/e\u0301", "a/*", "*"} {
+		ids = slices.Concat(ids[5:], ids[:5]) // within a user's rate are some of them
+		ids := ids[:8]
+		var beats []string
+		for i, id := range ids {
+			text, _ := json.Marshal(id)
+			beats = append(beats, strings.Replace(at("X", "stop", time.Duration(i)*time.Minute, 1+i), `"X"`, string(text), 1))
+		}
+		if _, answer := w.do(t, uid, "POST /v1/heartbeats", upload(beats...)); strings.Count(fmt.Sprint(answer), "status:stored") != len(ids) {
+			t.Fatalf("%s: %v", uid, answer)
+		}
+		_, list := w.do(t, uid, "GET /v1/history?limit=100", "")
+		for i, id := range ids {
+			if got := get(list, "items", i, "object", "id"); got != id {
+				t.Errorf("%s: item %d is %q, want %q", uid, i, got, id)
+			}
+			path := "/v1/history/1/" + url.PathEscape(id)
+			if _, answer := w.do(t, uid, "GET "+path, ""); get(answer, "object", "id") != id || answer["position_ms"] != float64(1+i) {
+				t.Errorf("%s: %s: %v", uid, path, answer)
+			}
+			if code, answer := w.do(t, uid, "GET "+path+"/viewings", ""); code != 200 {
+				t.Errorf("%s: %s/viewings: %d %v", uid, path, code, answer)
+			}
+			body, _ := json.Marshal(map[string]any{"objects": []any{map[string]any{"id": id, "type": 1}}})
+			if _, answer := w.do(t, uid, "POST /v1/history/lookup", string(body)); get(answer, "items", 0, "position_ms") != float64(1+i) {
+				t.Errorf("%s: lookup of %q: %v", uid, id, answer)
+			}
+			if _, answer := w.do(t, uid, "DELETE "+path, ""); answer["deleted"] != 1.0 {
+				t.Errorf("%s: delete of %q: %v", uid, id, answer)
+			}
+		}
+	}
+}
+
 func TestDeletes(t *testing.T) {
 	w := newWorld(t)
 	w.do(t, "u1", "POST /v1/heartbeats", upload(at("1", "stop", time.Minute, 1), at("2", "stop", time.Minute, 1), at("3", "stop", time.Minute, 1), at("4", "stop", time.Minute, 1)))
@@ -220,8 +263,8 @@ func TestHeartbeatsThatTheServiceRefuses(t *testing.T) {
 	}
 	tests := []struct{ name, from, to, field string }{
 		{"no object id", `"id":"100"`, `"id":""`, "object.id"},
-		{"illegal object id", `"id":"100"`, `"id":"a/b"`, "object.id"},
-		{"long object id", `"id":"100"`, `"id":"` + strings.Repeat("a", 129) + `"`, "object.id"},
+		{"illegal object id", `"id":"100"`, `"id":"a\tb"`, "object.id"},
+		{"long object id", `"id":"100"`, `"id":"` + strings.Repeat("a", 257) + `"`, "object.id"},
 		{"type 0", `"type":1`, `"type":0`, "object.type"},
 		{"no type", `,"type":1`, ``, "object.type"},
 		{"negative position", `5000`, `-1`, "position_ms"},

@@ -52,7 +52,11 @@ func (a *api) deleteOne(ctx context.Context, in *deleteInput) (*deleted, error) 
 	if err != nil {
 		return nil, err
 	}
-	n, err := a.delete(ctx, &historyv1.DeleteRequest{Objects: []*historyv1.Object{{Id: in.ID, Type: in.Type}}, IfMatch: tag})
+	object, err := objectIn(in.Type, in.ID)
+	if err != nil {
+		return nil, err
+	}
+	n, err := a.delete(ctx, &historyv1.DeleteRequest{Objects: []*historyv1.Object{object}, IfMatch: tag})
 	return &deleted{Deleted: &n}, err
 }
 
@@ -234,7 +238,7 @@ func (a *api) putSettings(ctx context.Context, in *upload) (*settings, error) {
 
 type deleteInput struct {
 	Type uint32 `path:"type" minimum:"1" maximum:"4294967295" format:"int64"`
-	ID   string `path:"id" maxLength:"128" pattern:"^[A-Za-z0-9._~@:-]+$"`
+	ID   string `path:"id" maxLength:"256" doc:"Percent-encoded."`
 
 	IfMatch string `header:"If-Match" doc:"The etag, in quotes, of the only record that is to be removed: for another one, or none, the answer is 412 (one of which only earlier reports came since, or the first seconds of a session, is the same), but not where it is deleted already: this may be the same call again."`
 }

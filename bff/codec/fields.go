@@ -11,7 +11,7 @@ import (
 
 // Object is what was watched, read or heard.
 type Object struct {
-	ID   string `json:"id" minLength:"1" maxLength:"128" pattern:"^[A-Za-z0-9._~@:-]+$" example:"100"`
+	ID   string `json:"id" minLength:"1" maxLength:"256" doc:"1 to 256 bytes of UTF-8 without control characters and U+FFFD; compared byte by byte." example:"100"`
 	Type uint32 `json:"type" minimum:"1" maximum:"4294967295" format:"int64" doc:"Business type: 1 video, 2 episode, 3 audio, 4 article; others are free." example:"1"`
 }
 

@@ -99,7 +99,7 @@ func (v *Verifier) Verify(text string) (uid string, until time.Time, err error) 
 		return "", time.Time{}, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
 	if err := history.ValidateUID(claims.Subject); err != nil {
-		return "", time.Time{}, fmt.Errorf("%w: subject is no uid", ErrInvalid)
+		return "", time.Time{}, fmt.Errorf("%w: subject: %s", ErrInvalid, err.Error())
 	}
 	return claims.Subject, claims.ExpiresAt.Add(Leeway), nil
 }

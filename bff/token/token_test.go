@@ -54,8 +54,9 @@ func TestVerifyRefuses(t *testing.T) {
 		{"no audience", signed(t, jwt.MapClaims{"sub": "u1", "exp": soon})},
 		{"another audience", signed(t, jwt.MapClaims{"sub": "u1", "exp": soon, "aud": "billing"})},
 		{"no subject", signed(t, jwt.MapClaims{"exp": soon, "aud": "players"})},
-		{"illegal subject", signed(t, jwt.MapClaims{"sub": "u/1", "exp": soon, "aud": "players"})},
-		{"long subject", signed(t, jwt.MapClaims{"sub": strings.Repeat("u", 65), "exp": soon, "aud": "players"})},
+		{"illegal subject", signed(t, jwt.MapClaims{"sub": "u\x01a", "exp": soon, "aud": "players"})},
+		{"long subject", signed(t, jwt.MapClaims{"sub": strings.Repeat("u", 257), "exp": soon, "aud": "players"})},
+		{"mended subject", signed(t, jwt.MapClaims{"sub": "u\uFFFD", "exp": soon, "aud": "players"})},
 		{"numeric subject", signed(t, jwt.MapClaims{"sub": 7, "exp": soon, "aud": "players"})},
 	}
 	v := verifier(t, "players")
@@ -66,8 +67,14 @@ func TestVerifyRefuses(t *testing.T) {
 			}
 		})
 	}
-	if uid, _, err := v.Verify(signed(t, good)); err != nil || uid != "u1" {
-		t.Errorf("Verify of a good one: got %q, %v", uid, err)
+	for _, uid := range []string{"u1", "auth0|5f7c8ec7c33c6c004bbafe82", "google-oauth2|103547991597142817347", "https://idp.example/é?id=1", "a b"} {
+		if got, _, err := v.Verify(signed(t, jwt.MapClaims{"sub": uid, "exp": soon, "aud": "players"})); err != nil || got != uid {
+			t.Errorf("subject %q: got %q, %v", uid, got, err)
+		}
+	}
+	_, _, err := v.Verify(signed(t, jwt.MapClaims{"sub": "\x01", "exp": soon, "aud": "players"}))
+	if want := "subject: uid: want 1 to 256 bytes of UTF-8 without control characters and U+FFFD"; err == nil || !strings.HasSuffix(err.Error(), want) {
+		t.Errorf("got %v, want one that says what is allowed: %s", err, want)
 	}
 }
 
@@ -86,11 +93,11 @@ func change(text string) string {
 func TestMint(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := verifier(t, "")
-		text, err := token.Mint([]byte(secret), "a.b_c~d@e-F9", "", time.Minute)
+		text, err := token.Mint([]byte(secret), "auth0|5f7c", "", time.Minute)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if uid, until, err := v.Verify(text); err != nil || uid != "a.b_c~d@e-F9" || time.Until(until) != time.Minute+token.Leeway {
+		if uid, until, err := v.Verify(text); err != nil || uid != "auth0|5f7c" || time.Until(until) != time.Minute+token.Leeway {
 			t.Errorf("got %q until %v, %v, want the uid it was made for, for a minute and the leeway", uid, until, err)
 		}
 		time.Sleep(time.Minute + token.Leeway)
@@ -173,7 +180,7 @@ func TestMintRefuses(t *testing.T) {
 		{"short secret", secret[1:], "u1"},
 		{"no secret", "", "u1"},
 		{"no uid", secret, ""},
-		{"illegal uid", secret, "u 1"},
+		{"illegal uid", secret, "u\n1"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if text, err := token.Mint([]byte(tt.secret), tt.uid, "", time.Hour); err == nil {

@@ -186,11 +186,11 @@ func TestReadBroken(t *testing.T) {
 		{"blank", good + "9,100,1650812741436, 1,49866\n", `line 4: play_time_ms: " 1" is not a number`},
 		{"seconds", good + "9,100,1650812741,1,49866\n", "line 4: time_ms: looks like seconds"},
 		{"far future", good + "9,100,9223372036854775807,1,49866\n", "line 4: time_ms: want"},
-		{"no user", good + ",100,1650812741436,1,49866\n", "line 4: user_id: want 1 to 64 bytes"},
-		{"long user", good + strings.Repeat("9", 65) + ",100,1650812741436,1,49866\n", "line 4: user_id: want 1 to 64 bytes"},
-		{"Latin-1", good + "Andr\xe9,100,1650812741436,1,49866\n", "line 4: user_id: want only"},
-		{"no object", good + "9,,1650812741436,1,49866\n", "line 4: video_id: want 1 to 128 bytes"},
-		{"object with a slash", good + "9,a/b,1650812741436,1,49866\n", "line 4: video_id: want only"},
+		{"no user", good + ",100,1650812741436,1,49866\n", "line 4: user_id: want 1 to 256 bytes"},
+		{"long user", good + strings.Repeat("9", 257) + ",100,1650812741436,1,49866\n", "line 4: user_id: want 1 to 256 bytes"},
+		{"Latin-1", good + "Andr\xe9,100,1650812741436,1,49866\n", "line 4: user_id: want 1 to 256 bytes of UTF-8"},
+		{"no object", good + "9,,1650812741436,1,49866\n", "line 4: video_id: want 1 to 256 bytes"},
+		{"object with a tab", good + "9,a\tb,1650812741436,1,49866\n", "line 4: video_id: want 1 to 256 bytes of UTF-8"},
 		{"rows of several lines before", header + "\"7\",100,1650812741436,1,1\n\n\n9,100,x,1,1\n", `line 5: time_ms: "x" is not a number`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

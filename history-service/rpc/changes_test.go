@@ -231,7 +231,7 @@ func TestChangesRefused(t *testing.T) {
 	}
 	_, err := s.Changes(t.Context(), &historyv1.ChangesRequest{Uid: "ann", Limit: 101})
 	wantCode(t, "a limit of 101", err, codes.InvalidArgument)
-	_, err = s.Changes(t.Context(), &historyv1.ChangesRequest{Uid: "an n"})
+	_, err = s.Changes(t.Context(), &historyv1.ChangesRequest{Uid: "an\nn"})
 	wantCode(t, "no user", err, codes.InvalidArgument)
 	for what, since := range map[string]string{
 		"of a life that has ended": strings.Replace(mine.token, "c1.0.", "c1.1.", 1), "from the time to come": strings.Join(parts[:3], ".") + ".9",

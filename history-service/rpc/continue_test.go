@@ -317,7 +317,7 @@ func TestContinueByRules(t *testing.T) {
 
 func TestContinueRefuses(t *testing.T) {
 	s := newHouse(t).service(t)
-	_, err := s.Continue(t.Context(), &historyv1.ContinueRequest{Uid: "a/b"})
+	_, err := s.Continue(t.Context(), &historyv1.ContinueRequest{Uid: "a\nb"})
 	wantCode(t, "a bad uid", err, codes.InvalidArgument)
 	_, err = s.Continue(t.Context(), &historyv1.ContinueRequest{Uid: "ann", Limit: 101})
 	wantCode(t, "a large limit", err, codes.InvalidArgument)

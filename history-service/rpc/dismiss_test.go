@@ -270,7 +270,7 @@ func TestDismissRefusals(t *testing.T) {
 	s := newHouse(t).service(t)
 	for name, req := range map[string]*historyv1.DismissRequest{
 		"nothing":         {Uid: "ann"},
-		"an illegal user": {Uid: "a b", Objects: []*historyv1.Object{{Id: "1", Type: 1}}},
+		"an illegal user": {Uid: "a\nb", Objects: []*historyv1.Object{{Id: "1", Type: 1}}},
 		"an illegal type": {Uid: "ann", Objects: []*historyv1.Object{{Id: "1"}}},
 		"too many":        {Uid: "ann", Objects: make([]*historyv1.Object, 1001)},
 	} {

@@ -387,7 +387,7 @@ func TestImportIsJudged(t *testing.T) {
 		status historyv1.Status
 		change func(*historyv1.ImportedRecord)
 	}{
-		{"object.id", invalid, func(r *historyv1.ImportedRecord) { r.Object.Id = "a b" }},
+		{"object.id", invalid, func(r *historyv1.ImportedRecord) { r.Object.Id = "a\nb" }},
 		{"object.id", invalid, func(r *historyv1.ImportedRecord) { r.Object = nil }},
 		{"state", invalid, func(r *historyv1.ImportedRecord) { r.Record = nil }},
 		{"state", invalid, func(r *historyv1.ImportedRecord) { r.Record.State = historyv1.State_STATE_DELETED }},
@@ -419,7 +419,7 @@ func TestImportIsJudged(t *testing.T) {
 			t.Errorf("%d: refusals %v, want %s", i, resp.GetRefusals(), tt.field)
 		}
 	}
-	_, err := s.Import(t.Context(), &historyv1.ImportRequest{Uid: "a b"})
+	_, err := s.Import(t.Context(), &historyv1.ImportRequest{Uid: "a\nb"})
 	wantCode(t, "no user", err, codes.InvalidArgument)
 	_, err = s.Import(t.Context(), &historyv1.ImportRequest{Uid: "ann", Records: make([]*historyv1.ImportedRecord, 1001)})
 	wantCode(t, "too many", err, codes.InvalidArgument)

@@ -170,7 +170,7 @@ func TestMarkRefusals(t *testing.T) {
 		"nothing":         {Uid: "ann", Mark: watchedMark},
 		"no mark":         {Uid: "ann", Objects: one},
 		"an unknown mark": {Uid: "ann", Objects: one, Mark: 7},
-		"an illegal user": {Uid: "a b", Objects: one, Mark: watchedMark},
+		"an illegal user": {Uid: "a\nb", Objects: one, Mark: watchedMark},
 		"an illegal time": {Uid: "ann", Objects: one, Mark: watchedMark, AtMs: -1},
 		"too many":        {Uid: "ann", Objects: make([]*historyv1.Object, 1001), Mark: watchedMark},
 	} {

@@ -131,7 +131,7 @@ func TestRemoveRefusals(t *testing.T) {
 	s := newHouse(t).service(t)
 	_, err := s.Delete(t.Context(), &historyv1.DeleteRequest{Uid: "ann"})
 	wantCode(t, "delete nothing", err, codes.InvalidArgument)
-	_, err = s.Delete(t.Context(), &historyv1.DeleteRequest{Uid: "a b", Objects: []*historyv1.Object{{Id: "7", Type: 1}}})
+	_, err = s.Delete(t.Context(), &historyv1.DeleteRequest{Uid: "a\nb", Objects: []*historyv1.Object{{Id: "7", Type: 1}}})
 	wantCode(t, "delete of an illegal user", err, codes.InvalidArgument)
 	_, err = s.Clear(t.Context(), &historyv1.ClearRequest{Uid: ""})
 	wantCode(t, "clear nobody", err, codes.InvalidArgument)

@@ -314,7 +314,7 @@ func TestSettingsInOutage(t *testing.T) {
 			_, err = s.GetSettings(t.Context(), &historyv1.GetSettingsRequest{Uid: "ann"})
 			wantCode(t, "get settings without the "+name, err, codes.Unavailable)
 		}
-		_, err = s.PutSettings(t.Context(), &historyv1.PutSettingsRequest{Uid: "a b"})
+		_, err = s.PutSettings(t.Context(), &historyv1.PutSettingsRequest{Uid: "a\nb"})
 		wantCode(t, "put settings of nobody", err, codes.InvalidArgument)
 	}
 }

@@ -3,7 +3,7 @@
 //
 // The row is [history.RowKey], the family "info", the column [history.Object.String].
 // HBase itself then keeps the newest of the cells that race for a column, and drops
-// a cell when its TTL is over. Some columns begin with "#", which no object does: the
+// a cell when its TTL is over. Some columns are no object's, as they do not end with _ and a type: the
 // clear marks "#cleared" and "#cleared:<type>", "#paused", and "#rolled" and "#cut" of users who
 // have parts in a second table. While there is rolling, what is old when it is put goes into the
 // family "late". DESIGN.md says why.

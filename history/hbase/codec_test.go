@@ -53,12 +53,14 @@ func TestMarkColumn(t *testing.T) {
 	}
 }
 
-// A mark must sort before every object, or a page might begin behind it.
-func TestMarksSortFirst(t *testing.T) {
-	for c := range byte(128) {
-		o := history.Object{ID: string(c), Type: 1}
-		if mark := hbase.MarkColumn(4294967295); o.Validate() == nil && o.String() <= mark {
-			t.Errorf("object %q sorts before %q", o, mark)
+// No column of a user's own is that of an object, whatever its id.
+func TestColumnsDiffer(t *testing.T) {
+	for _, column := range []string{hbase.MarkColumn(0), hbase.MarkColumn(1), hbase.MarkColumn(4294967295), "#paused", "#rolled", "#cut"} {
+		if o, err := history.ParseObject(column); err == nil {
+			t.Errorf("%s is the column of %v too", column, o)
+		}
+		if typ, ok := hbase.ParseMark(history.Object{ID: column, Type: 1}.String()); ok {
+			t.Errorf("the column of the object %s is the mark of type %d", column, typ)
 		}
 	}
 }

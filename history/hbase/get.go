@@ -251,7 +251,7 @@ func (a *Archive) liveWithin(ctx context.Context, uid string) (c *contents, err 
 	return c, err
 }
 
-// pages yields the cells of a row, each family in the order of its columns, marks first. Each
+// pages yields the cells of a row, each family in the order of its columns. Each
 // page begins at a column: HBase would walk through whatever an offset skips. The first one is one get.
 // Those after it ask for #rolled again, at last: it must be as young as the cells that are found gone.
 func (a *Archive) pages(ctx context.Context, uid string) iter.Seq2[[]*hrpc.Cell, error] {

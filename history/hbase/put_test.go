@@ -169,8 +169,8 @@ func TestPutOneKeyOnce(t *testing.T) {
 func TestPutIllegal(t *testing.T) {
 	f := &fake{answer: stored}
 	all := cells(6)
-	all[0].Key.UID = "a/b"
-	all[1].Key.Object.ID = "#cleared"
+	all[0].Key.UID = "a\nb"
+	all[1].Key.Object.ID = "\x00"
 	all[2].Record = nil
 	all[3].Record = record(0)
 	all[4].Key = history.UserKey("u")

@@ -236,12 +236,12 @@ func (a archive) wantCells(cells []history.Cell) {
 	}
 }
 
-// legalNames puts every legal byte into names, and names of the greatest length.
+// legalNames puts every letter of Latin-1 into names, and names of the greatest length.
 func (a archive) legalNames() {
-	now, uid := hourAgo(), "._~@-AZaz09"+freshUID()
-	uid += strings.Repeat("~", history.MaxUID-len(uid))
-	keys := []history.Key{keyOf(uid, fmt.Sprintf("%s_%d", strings.Repeat("z", history.MaxObjectID), uint32(math.MaxUint32)))}
-	for c := range byte(128) {
+	now, uid := hourAgo(), freshUID()+" ._~@-AZaz09"
+	uid += strings.Repeat("~", history.MaxID-len(uid))
+	keys := []history.Key{keyOf(uid, fmt.Sprintf("%s_%d", strings.Repeat("z", history.MaxID), uint32(math.MaxUint32)))}
+	for c := range rune(256) {
 		o := history.Object{ID: string(c), Type: 1}
 		if o.Validate() == nil {
 			keys = append(keys, history.Key{UID: uid, Object: o}, keyOf(uid, "a"+o.String()), keyOf(uid, o.ID+"b_2"))
@@ -257,7 +257,7 @@ func (a archive) legalNames() {
 }
 
 // freshUID returns a user that no earlier run has written.
-func freshUID() string { return "u-" + rand.Text() }
+func freshUID() string { return "é/%:*?[#|" + rand.Text() }
 
 // keyOf returns the key of a user and an object as text, "100_1".
 func keyOf(uid, object string) history.Key {

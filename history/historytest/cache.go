@@ -92,7 +92,7 @@ func (c *cacheCase) holds(k history.Key, want *history.Record) {
 // user returns a user nobody knows yet. After the test the user has no records and
 // no marks.
 func (c *cacheCase) user() string {
-	uid := fmt.Sprintf("u%016x", rand.Uint64())
+	uid := fmt.Sprintf("é/%%:*?[{|%016x", rand.Uint64())
 	c.forget(uid)
 	return uid
 }
@@ -119,7 +119,7 @@ func (c *cacheCase) forget(uid string) {
 
 // key names the n-th object of a type.
 func key(uid string, typ uint32, n int) history.Key {
-	return history.Key{UID: uid, Object: history.Object{ID: fmt.Sprintf("%03d", n), Type: typ}}
+	return history.Key{UID: uid, Object: history.Object{ID: fmt.Sprintf("/é#%03d:%%", n), Type: typ}}
 }
 
 // record returns new content, ms milliseconds after the start of the test.

@@ -372,8 +372,9 @@ func legalObjects(c *cacheCase) {
 	uid := c.user()
 	want := map[history.Object]*history.Record{}
 	for _, id := range []string{
-		"_", ":", "~", "@", "-", "...", ".:", "1_1", "_1", "1_", "a:b:c", letters + ":",
-		strings.Repeat(":", history.MaxObjectID), strings.Repeat("_", history.MaxObjectID),
+		"_", ":", "~", "@", "-", "...", ".:", "1_1", "_1", "1_", "a:b:c", letters + ":", " ", "%", "%2F", "//", "*", "#cleared", "#cleared:1",
+		"https://example.org/a b/../é?q=1&r=%C3%A9#t", "{00000000-0000-4000-8000-000000000000}", `C:\a\b.mp4`, "\u2028", "e\u0301", "é", "🎬",
+		strings.Repeat(":", history.MaxID), strings.Repeat("_", history.MaxID), strings.Repeat("%", history.MaxID), strings.Repeat("é", history.MaxID/2),
 	} {
 		for _, typ := range []uint32{1, math.MaxUint32} {
 			o := history.Object{ID: id, Type: typ}
@@ -393,7 +394,10 @@ func legalObjects(c *cacheCase) {
 func neighbouringNames(c *cacheCase) {
 	prefix := c.user()
 	var uids []string
-	for _, tail := range []string{"", ".", "~", "@-", "_1", "1", "0", "_", "\x01a", "\x01ab", strings.Repeat("@", history.MaxUID-len(prefix))} {
+	for _, tail := range []string{
+		"", ".", "~", "@-", "_1", "1", "0", "_", "\x01a", "\x01ab", "*", "?", "/", "/1_1", ":", "%", "%2F", "%01a", "é", "e\u0301",
+		strings.Repeat("@", history.MaxID-len(prefix)), strings.Repeat("%", history.MaxID-len(prefix)),
+	} {
 		uids = append(uids, prefix+tail)
 	}
 	items := map[string]history.Item{}

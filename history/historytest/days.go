@@ -44,7 +44,7 @@ type daysCase struct {
 
 // user returns a user nobody has seen, of whom nothing is pending after the test.
 func (c *daysCase) user() string {
-	uid := "d" + rand.Text()
+	uid := "é/%:|" + rand.Text()
 	ctx := context.WithoutCancel(c.Context())
 	c.Cleanup(func() {
 		if err := c.Announced(ctx, c.pending(ctx, uid)); err != nil {

@@ -136,7 +136,7 @@ func (c feedCase) reach(e *listener, f history.Feed, change history.Change) {
 
 // someone is a change of a new user.
 func someone() history.Change {
-	return history.Change{Key: history.Key{UID: fmt.Sprintf("u%x", rand.Uint64()), Object: history.Object{ID: "1", Type: 1}}}
+	return history.Change{Key: history.Key{UID: fmt.Sprintf("é/%%:|%x", rand.Uint64()), Object: history.Object{ID: "1", Type: 1}}}
 }
 
 func bucketOf(c history.Change) history.Bucket { return history.BucketOf(c.Key.UID) }
@@ -152,7 +152,7 @@ func (c feedCase) everyone() {
 func (c feedCase) parts() {
 	f, one := c.end(c.T), someone()
 	one.Origin = 1 << 63
-	other := history.Change{Key: history.Key{UID: one.Key.UID, Object: history.Object{ID: "a:b_c", Type: 1<<32 - 1}}}
+	other := history.Change{Key: history.Key{UID: one.Key.UID, Object: history.Object{ID: "/é#%a:b_c", Type: 1<<32 - 1}}}
 	all := history.Change{Key: history.UserKey(someone().Key.UID), Origin: 7}
 	e := c.listener(f, bucketOf(one), bucketOf(all))
 	c.announce(f, one, other, all)

@@ -285,7 +285,7 @@ func (c *Chunk) makeIndex() error {
 		return err
 	}
 	var o history.Object
-	text := make([]byte, 0, history.MaxObjectID+11)
+	text := make([]byte, 0, history.MaxID+11)
 	d.skips = true
 	for i := range c.count {
 		if i%restartEvery == 0 {

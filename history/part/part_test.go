@@ -308,7 +308,7 @@ func TestInvalid(t *testing.T) {
 	tests := map[string][]history.Item{
 		"the order":      change(func(items []history.Item, _ *history.Record) { slices.Reverse(items) }),
 		"one twice":      change(func(items []history.Item, _ *history.Record) { items[2] = items[1] }),
-		"an id":          change(func(items []history.Item, _ *history.Record) { items[1].Object.ID = "a b" }),
+		"an id":          change(func(items []history.Item, _ *history.Record) { items[1].Object.ID = "a\nb" }),
 		"no type":        change(func(items []history.Item, _ *history.Record) { items[1].Object.Type = 0 }),
 		"the metadata":   change(func(_ []history.Item, r *history.Record) { r.Meta = "x" }),
 		"unknown fields": change(func(_ []history.Item, r *history.Record) { r.Unknown = "\x08" }),

@@ -20,7 +20,7 @@ import (
 //
 //	a bucket uid 0 object   archive: record; without object: clear marks
 //	c bucket uid 0 object   cache: mark and record; without object: mark and state
-//	d mark uid/member       dirty mark, no value
+//	d mark uid 0 object     dirty mark, no value
 //	j                       the first file of the journal that is needed
 //	k bucket uid 0          head of a log of changes: name, last place dropped, day it was asked for
 //	l bucket uid 0 place    log of changes: object
@@ -80,13 +80,7 @@ func parseKey(key []byte) (history.Key, error) {
 // appendDirty appends the key of the dirty mark of a record or a user of the cache. They stand in order of time, not by
 // bucket, because a store writes fastest at the end of a keyspace.
 func appendDirty(dst []byte, key []byte, m history.Mark) []byte {
-	object := objectAt(key)
-	dst = appendMark(dst, m)
-	dst = append(append(dst, key[keyPrefix:object-1]...), '/')
-	if object == len(key) {
-		return append(dst, '*')
-	}
-	return append(dst, key[object:]...)
+	return append(appendMark(dst, m), key[keyPrefix:]...)
 }
 
 // objectAt returns where the text of the object begins in a key of a record or a user.
@@ -107,8 +101,17 @@ func parseDirty(key []byte) (history.Key, history.Mark, error) {
 	if len(key) < dirtyPrefix {
 		return history.Key{}, 0, fmt.Errorf("dirty mark of %d bytes: %w", len(key), wire.ErrCorrupt)
 	}
-	k, err := history.ParseKey(string(key[dirtyPrefix:]))
-	return k, history.Mark(binary.BigEndian.Uint64(key[1:])), err
+	k, mark := history.Key{}, history.Mark(binary.BigEndian.Uint64(key[1:]))
+	uid, object, ok := bytes.Cut(key[dirtyPrefix:], []byte{endOfUID})
+	k.UID = string(uid)
+	err := history.ValidateSection(k.UID)
+	if err == nil && !ok {
+		err = fmt.Errorf("dirty mark of %q: %w", uid, wire.ErrCorrupt)
+	}
+	if err == nil && len(object) > 0 {
+		k.Object, err = history.ParseObject(string(object))
+	}
+	return k, mark, err
 }
 
 // after returns the first key that does not have the given prefix.

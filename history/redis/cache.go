@@ -2,7 +2,7 @@
 // is a [history.Cache].
 //
 // A user's keys share the hash tag of the user's bucket, so that one script may
-// touch all of them in a cluster too:
+// touch all of them in a cluster too. Of a uid, unlike of a member, [history.AppendUID] has what is no plain letter:
 //
 //	{b0007}:c:<uid>:100_1  string  the record, as package wire encodes it
 //	{b0007}:h:<uid>        zset    the list: members "100_1", scores ms + rank/4

@@ -21,7 +21,7 @@ func TestDamage(t *testing.T) {
 	everywhere(t, func(t *testing.T, config redis.Config) {
 		c, client := open(t, config), raw(t, config)
 		historytest.CacheDamage(t, c, func(k history.Key, value []byte) {
-			content := fmt.Sprintf("{%s}:c:%s:%s", bucket(k.UID), k.UID, k.Object)
+			content := fmt.Sprintf("{%s}:c:%s:%s", bucket(k.UID), history.AppendUID(nil, k.UID), k.Object)
 			if err := client.SetXX(t.Context(), content, value, goredis.KeepTTL).Err(); err != nil {
 				t.Fatal(err)
 			}

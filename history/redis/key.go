@@ -14,16 +14,16 @@ func appendBucket(dst []byte, b history.Bucket) []byte {
 }
 
 func appendList(dst []byte, b history.Bucket, uid string) []byte {
-	return append(append(appendBucket(dst, b), "h:"...), uid...)
+	return history.AppendUID(append(appendBucket(dst, b), "h:"...), uid)
 }
 
 func appendContent(dst []byte, b history.Bucket, k history.Key) []byte {
-	dst = append(append(appendBucket(dst, b), "c:"...), k.UID...)
+	dst = history.AppendUID(append(appendBucket(dst, b), "c:"...), k.UID)
 	return appendObject(append(dst, ':'), k.Object)
 }
 
 func appendState(dst []byte, b history.Bucket, uid string) []byte {
-	return append(append(appendBucket(dst, b), "u:"...), uid...)
+	return history.AppendUID(append(appendBucket(dst, b), "u:"...), uid)
 }
 
 // appendObject appends the text of [history.Object.String].
@@ -33,10 +33,11 @@ func appendObject(dst []byte, o history.Object) []byte {
 
 // appendKey appends the text of [history.Key.String].
 func appendKey(dst []byte, k history.Key) []byte {
+	dst = append(history.AppendUID(dst, k.UID), '/')
 	if k.IsUser() {
-		return append(dst, k.String()...)
+		return append(dst, k.Member()...)
 	}
-	return appendObject(append(append(dst, k.UID...), '/'), k.Object)
+	return appendObject(dst, k.Object)
 }
 
 // appendScore appends a version as ms + rank/4.
@@ -48,7 +49,7 @@ func appendScore(dst []byte, v history.Version) []byte {
 func listKey(uid string) string { return string(appendList(nil, history.BucketOf(uid), uid)) }
 
 func appendLog(dst []byte, b history.Bucket, uid string) []byte {
-	return append(append(appendBucket(dst, b), "l:"...), uid...)
+	return history.AppendUID(append(appendBucket(dst, b), "l:"...), uid)
 }
 
 func logKey(uid string) string { return string(appendLog(nil, history.BucketOf(uid), uid)) }
@@ -61,7 +62,7 @@ func contentKey(k history.Key) string {
 
 // memberKey is the content of a member of a user's list.
 func memberKey(uid, member string) string {
-	return string(append(append(append(appendBucket(nil, history.BucketOf(uid)), "c:"...), uid...), ":"+member...))
+	return string(append(history.AppendUID(append(appendBucket(nil, history.BucketOf(uid)), "c:"...), uid), ":"+member...))
 }
 
 func dirtyKey(b history.Bucket) string { return string(appendDirty(nil, b)) }

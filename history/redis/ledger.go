@@ -271,10 +271,11 @@ func readSeen(call *goredis.Cmd, part []int, seen []history.Seen) {
 // PendingFirsts finds what is not announced as [history.Days] says.
 func (c *Cache) PendingFirsts(ctx context.Context, buckets []history.Bucket, age time.Duration, limit int) ([]history.First, error) {
 	pending := search[history.First]{c, query{firstsKey, age, limit}, func(member string, at int64) (history.First, bool) {
-		uid, number, _ := strings.Cut(member, "/")
-		n, err := strconv.ParseUint(number, 10, 32)
+		text, number, _ := strings.Cut(member, "/")
+		uid, err := history.ParseUID(text)
+		n, failed := strconv.ParseUint(number, 10, 32)
 		day, ok := history.NumberedDay(uint32(n))
-		return history.First{Sighting: history.Sighting{UID: uid, Day: day}, At: at / 1000}, err == nil && ok
+		return history.First{Sighting: history.Sighting{UID: uid, Day: day}, At: at / 1000}, err == nil && failed == nil && ok
 	}}
 	firsts, err := pending.in(ctx, buckets)
 	return firsts, unavailable("pending firsts", err)
@@ -285,7 +286,7 @@ func (c *Cache) Announced(ctx context.Context, firsts []history.First) error {
 	members := map[history.Bucket][]any{}
 	for _, f := range firsts {
 		b := history.BucketOf(f.UID)
-		members[b] = append(members[b], f.UID+"/"+strconv.FormatUint(uint64(f.Day.Number()), 10))
+		members[b] = append(members[b], strconv.AppendUint(append(history.AppendUID(nil, f.UID), '/'), uint64(f.Day.Number()), 10))
 	}
 	cmds := make([]*goredis.IntCmd, 0, len(members))
 	for b, all := range members {

@@ -226,7 +226,7 @@ func counting(err error) error { return unavailable("count what there is of a us
 func (c *Cache) marksOf(ctx context.Context, uid string, members []string) (n int, err error) {
 	cmds := make([]*goredis.FloatCmd, len(members))
 	for i, member := range members {
-		cmds[i] = goredis.NewFloatCmd(ctx, "zscore", dirtyKey(history.BucketOf(uid)), uid+"/"+member)
+		cmds[i] = goredis.NewFloatCmd(ctx, "zscore", dirtyKey(history.BucketOf(uid)), string(history.AppendUID(nil, uid))+"/"+member)
 	}
 	pipeline(ctx, c, cmds)
 	for _, cmd := range cmds {
@@ -250,13 +250,15 @@ func (c *Cache) Sections(ctx context.Context, uid string) (all []string, err err
 	}
 	for _, kind := range []string{"h:", "u:"} {
 		prefix := string(appendBucket(nil, b)) + kind
+		pattern := prefix + string(history.AppendUID(nil, history.SectionPrefix(uid))) + "*"
 		for cursor, more := uint64(0), true; more; more = cursor != 0 {
 			var keys []string
-			if keys, cursor, err = server.Scan(ctx, cursor, prefix+history.SectionPrefix(uid)+"*", scanStep).Result(); err != nil {
+			if keys, cursor, err = server.Scan(ctx, cursor, pattern, scanStep).Result(); err != nil {
 				return nil, unavailable("sections", err)
 			}
 			for _, key := range keys {
-				if section := key[len(prefix):]; !slices.Contains(all, section) {
+				section, err := history.ParseUID(key[len(prefix):])
+				if err == nil && !slices.Contains(all, section) {
 					all = append(all, section)
 				}
 			}

@@ -64,9 +64,9 @@ func TestChangesCorrupt(t *testing.T) {
 	for name, b := range map[string][]byte{
 		"cut short":         user("u", &historyv1.Object{Id: "1", Type: 1})[:4],
 		"no uid":            user(""),
-		"uid of a row":      user("a/b"),
+		"uid not legal":     user("a\nb"),
 		"object of no type": user("u", &historyv1.Object{Id: "1"}),
-		"object not legal":  user("u", &historyv1.Object{Id: "#", Type: 1}),
+		"object not legal":  user("u", &historyv1.Object{Id: "\x00", Type: 1}),
 	} {
 		if got, err := wire.Changes(b); !errors.Is(err, wire.ErrCorrupt) || got != nil {
 			t.Errorf("%s: got %v, %v, want ErrCorrupt", name, got, err)

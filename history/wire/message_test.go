@@ -157,11 +157,11 @@ func TestBatchCorrupt(t *testing.T) {
 	tests := map[string][]byte{
 		"cut short":         wire.AppendBatch(nil, flush(10))[:50],
 		"no uid":            user("", &historyv1.AnnouncedObject{Id: "1", Type: 1}),
-		"uid too long":      user(strings.Repeat("u", history.MaxUID+1), &historyv1.AnnouncedObject{Id: "1", Type: 1}),
-		"uid of a row":      user("a/b", &historyv1.AnnouncedObject{}),
+		"uid too long":      user(strings.Repeat("u", history.MaxID+1), &historyv1.AnnouncedObject{Id: "1", Type: 1}),
+		"uid not legal":     user("a\nb", &historyv1.AnnouncedObject{}),
 		"object of no type": user("u", &historyv1.AnnouncedObject{Id: "1"}),
 		"type of no object": user("u", &historyv1.AnnouncedObject{Type: 1}),
-		"object not legal":  user("u", &historyv1.AnnouncedObject{Id: "#cleared", Type: 1}),
+		"object not legal":  user("u", &historyv1.AnnouncedObject{Id: "\x00", Type: 1}),
 		"record cut short":  user("u", &historyv1.AnnouncedObject{Id: "1", Type: 1, Record: []byte{9, 1}}),
 		"a record":          wire.AppendRecord(nil, heartbeat())[:wire.RevisionEnd-1],
 	}

@@ -78,7 +78,7 @@ func TestEraseFails(t *testing.T) {
 	for _, tt := range []struct{ name, args, want string }{
 		{"no user", "erase", "<uid>"},
 		{"nobody listens", "erase 7 --service=127.0.0.1:1", "try again"},
-		{"a user who cannot be", "erase a/b --service=" + serve(t, service(t)), "uid"},
+		{"a user who cannot be", "erase a\x01b --service=" + serve(t, service(t)), "uid"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			err := replayed(t.Context(), strings.Fields(tt.args), none, new(strings.Builder))
