@@ -1,6 +1,7 @@
 package client
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -8,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
 
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
@@ -110,35 +112,92 @@ func (c *Client) Viewings(ctx context.Context, object *historyv1.Object) ([]*his
 	return sessions, nil
 }
 
+// Marking is what a user says of objects without playing them.
+type Marking struct {
+	Objects []*historyv1.MarkedObject // a season, or one object; at most 1,000
+	Mark    historyv1.Mark
+	// At is when the user said so; now where it is zero.
+	At time.Time
+	// OnlyRecorded leaves out what has no record, UnlessCompleted what has been completed.
+	OnlyRecorded, UnlessCompleted bool
+}
+
+// Mark marks objects, and returns what became of each, in order, and the records as they now stand, empty for those without one. It needs no
+// Run, asks once, and takes as long as ctx lets it and Patience. What was not answered may be stored.
+func (c *Client) Mark(ctx context.Context, m Marking) (*historyv1.MarkResponse, error) {
+	body := map[string]any{"mark": strings.ToLower(strings.TrimPrefix(m.Mark.String(), "MARK_"))}
+	objects := make([]map[string]any, len(m.Objects))
+	for i, o := range m.Objects {
+		objects[i] = map[string]any{"id": o.GetObject().GetId(), "type": o.GetObject().GetType()}
+		if meta := o.GetMeta(); len(meta) > 0 {
+			objects[i]["meta"] = meta
+		}
+	}
+	if body["objects"] = objects; !m.At.IsZero() {
+		body["event_time"] = rfc3339(m.At.UnixMilli())
+	}
+	for name, set := range map[string]bool{"only_recorded": m.OnlyRecorded, "unless_completed": m.UnlessCompleted} {
+		if set {
+			body[name] = true
+		}
+	}
+	text, err := json.Marshal(body)
+	if err != nil {
+		return nil, fmt.Errorf("mark: %w", err)
+	}
+	var page reply
+	found, err := c.ask(ctx, http.MethodPost, "/v1/history/mark", text, &page)
+	if err == nil && (!found || len(page.Results) != len(objects)) {
+		err = errors.New("the edge does not answer for each object")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("mark: %w", err)
+	}
+	resp, err := page.result()
+	if err != nil {
+		return nil, fmt.Errorf("mark: %w", err)
+	}
+	return &historyv1.MarkResponse{Statuses: resp.GetStatuses(), Records: resp.GetRecords()}, nil
+}
+
 // read asks the edge for something, for as long as ctx lets it and Patience, and reports whether it is there.
 func (c *Client) read(ctx context.Context, path string, into any) (found bool, err error) {
+	return c.ask(ctx, http.MethodGet, path, nil, into)
+}
+
+// ask is read with any method, and a body of JSON.
+func (c *Client) ask(ctx context.Context, method, path string, body []byte, into any) (found bool, err error) {
+	what := strings.ToLower(method)
 	ctx, cancel := context.WithTimeoutCause(ctx, c.cfg.Patience, errSlow)
 	defer cancel()
 	token, err := c.cfg.Token(ctx)
 	if err != nil {
 		return false, fmt.Errorf("token: %w", err)
 	}
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, c.cfg.URL+path, http.NoBody)
+	r, err := http.NewRequestWithContext(ctx, method, c.cfg.URL+path, bytes.NewReader(body))
 	if err != nil {
-		return false, fmt.Errorf("get: %w", err)
+		return false, fmt.Errorf("%s: %w", what, err)
 	}
 	r.Header.Set("Authorization", "Bearer "+token)
+	if body != nil {
+		r.Header.Set("Content-Type", "application/json")
+	}
 	resp, err := c.cfg.HTTP.Do(r)
 	if err != nil {
-		return false, fmt.Errorf("get: %w", err)
+		return false, fmt.Errorf("%s: %w", what, err)
 	}
 	defer resp.Body.Close()
 	text, err := io.ReadAll(io.LimitReader(resp.Body, 8<<20)) // an answer is smaller
 	switch {
 	case err != nil:
-		return false, fmt.Errorf("get: %w", err)
+		return false, fmt.Errorf("%s: %w", what, err)
 	case resp.StatusCode == http.StatusNotFound:
 		return false, nil
 	case resp.StatusCode != http.StatusOK:
-		return false, newRefusal(resp, fmt.Errorf("get: %s: %s", resp.Status, detail(text)))
+		return false, newRefusal(resp, fmt.Errorf("%s: %s: %s", what, resp.Status, detail(text)))
 	}
 	if err := json.Unmarshal(text, into); err != nil {
-		return false, fmt.Errorf("get: %w", err)
+		return false, fmt.Errorf("%s: %w", what, err)
 	}
 	return true, nil
 }

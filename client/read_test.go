@@ -2,16 +2,57 @@ package client_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"reflect"
+	"slices"
 	"testing"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 
 	"github.com/playhead/playhead/client"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
+
+// TestMark sends a season in one request, and returns what became of it.
+func TestMark(t *testing.T) {
+	var got map[string]any
+	edge := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodPost || r.URL.Path != "/v1/history/mark" || r.Header.Get("Content-Type") != "application/json" {
+			w.WriteHeader(http.StatusNotFound)
+			return
+		}
+		got = nil
+		_ = json.NewDecoder(r.Body).Decode(&got)
+		_, _ = w.Write([]byte(`{"results":[{"status":"stored","record":{"object":{"id":"e1","type":2},"plays":1,"completed":true,"state":"finished","event_time":"2026-11-22T10:00:00Z"}},
+			{"status":"unchanged"}]}`)) // an error is the client's
+	}))
+	t.Cleanup(edge.Close)
+	c, err := client.New(client.Config{URL: edge.URL, Token: func(context.Context) (string, error) { return "good", nil }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	objects := []*historyv1.MarkedObject{
+		{Object: &historyv1.Object{Id: "e1", Type: 2}, Meta: map[string]string{"title": "Fog"}}, {Object: &historyv1.Object{Id: "e2", Type: 2}},
+	}
+	resp, err := c.Mark(t.Context(), client.Marking{Objects: objects, Mark: historyv1.Mark_MARK_WATCHED, At: time.UnixMilli(1795341600000), UnlessCompleted: true})
+	if err != nil || !slices.Equal(resp.GetStatuses(), []historyv1.Status{historyv1.Status_STATUS_STORED, historyv1.Status_STATUS_UNCHANGED}) || resp.GetRecords()[0].GetPlays() != 1 {
+		t.Errorf("got %v, %v", resp, err)
+	}
+	want := map[string]any{
+		"mark": "watched", "unless_completed": true, "event_time": "2026-11-22T10:00:00.000Z",
+		"objects": []any{map[string]any{"id": "e1", "type": 2., "meta": map[string]any{"title": "Fog"}}, map[string]any{"id": "e2", "type": 2.}},
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("sent %v, want %v", got, want)
+	}
+	if resp, err := c.Mark(t.Context(), client.Marking{Objects: objects[:1], Mark: historyv1.Mark_MARK_RESET}); err == nil {
+		t.Errorf("an answer for others: got %v, want an error", resp)
+	}
+}
 
 func TestViewings(t *testing.T) {
 	edge := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

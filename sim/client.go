@@ -235,7 +235,9 @@ func (c *client) remove(d *dice) {
 // mark says of an object that it was watched or not, now or some time ago.
 func (c *client) mark(d *dice) {
 	at := c.nowMS() - [...]int64{0, 1, 1000}[d.n(3)]
-	c.w.mark(c, c.anyObject(d), &historyv1.MarkRequest{Mark: historyv1.Mark(1 + d.n(3)), AtMs: at, OnlyRecorded: d.one(3)}) //nolint:gosec // small
+	req := &historyv1.MarkRequest{Mark: historyv1.Mark(1 + d.n(3)), AtMs: at, OnlyRecorded: d.one(3)} //nolint:gosec // small
+	req.UnlessCompleted = req.Mark == historyv1.Mark_MARK_WATCHED && d.one(2)
+	c.w.mark(c, c.anyObject(d), req)
 }
 
 func (c *client) clear(d *dice) {

@@ -420,12 +420,7 @@ func (o *oracle) paused(k history.Key, v view, then pauseState) {
 // sure returns the latest fact of a key that every read since a time shows, nil when there
 // may be none, or a later one.
 func (o *oracle) sure(k history.Key, begun int64) *fact {
-	u := o.users[k.UID]
-	least, others := o.span(u, k.Object, begun)
-	for _, at := range others {
-		least = max(least, at)
-	}
-	bs := o.bounds(k, least, begun)
+	bs := o.leastBounds(k, begun)
 	first, last := latest(bs.must, any1), latest(bs.may, any1)
 	if first == nil || o.restored(k) || compareFacts(first, last) != 0 {
 		return nil
@@ -436,16 +431,28 @@ func (o *oracle) sure(k history.Key, begun int64) *fact {
 // stays returns a fact by which a key has a record from one time on, nil where it may have none. Of a key of which a report came late
 // since, with a time from before top, it says nothing: that is not listed again.
 func (o *oracle) stays(k history.Key, begun, top int64) *fact {
-	least, others := o.span(o.users[k.UID], k.Object, begun)
-	for _, at := range others {
-		least = max(least, at)
-	}
-	bs := o.bounds(k, least, begun)
+	bs := o.leastBounds(k, begun)
 	first := latest(bs.must, any1)
 	if first == nil || o.restored(k) || slices.ContainsFunc(bs.may, func(f *known) bool { return f.at <= top && compareFacts(&f.fact, first) > 0 }) {
 		return nil
 	}
 	return first
+}
+
+// leastBounds are the facts behind every cut that a read since a time may show.
+func (o *oracle) leastBounds(k history.Key, begun int64) bounds {
+	least, others := o.span(o.users[k.UID], k.Object, begun)
+	for _, at := range others {
+		least = max(least, at)
+	}
+	return o.bounds(k, least, begun)
+}
+
+// completed reports whether every read since a time shows a play, and no mark may take that away.
+func (o *oracle) completed(k history.Key, begun int64) bool {
+	bs := o.leastBounds(k, begun)
+	unwatched := func(f *fact) bool { return f.mark == historyv1.Mark_MARK_UNWATCHED }
+	return !o.restored(k) && latest(bs.must, (*fact).completes) != nil && latest(bs.may, unwatched) == nil
 }
 
 // resolve is told what everybody sees of a key once nothing is under way any more. An

@@ -253,8 +253,10 @@ func (w *World) mark(c *client, obj history.Object, req *historyv1.MarkRequest) 
 	again := slices.ContainsFunc(b.facts, func(k *known) bool { return k.mark != 0 && k.at == f.at })
 	sure, cold := w.oracle.sure(k, begun) != nil, w.cold[c.uid] // nobody knows what the archive hides
 	a := w.oracle.report(k, f, historyv1.Ack_ACK_UNSPECIFIED)
-	a.makes = req.Mark == historyv1.Mark_MARK_WATCHED && !req.OnlyRecorded
-	req.Uid, req.Objects = c.uid, []*historyv1.Object{{Id: obj.ID, Type: obj.Type}}
+	needs := req.Mark != historyv1.Mark_MARK_WATCHED || req.OnlyRecorded // a record
+	a.makes = !needs && !req.UnlessCompleted
+	done := w.oracle.completed(k, begun)
+	req.Uid, req.Objects = c.uid, []*historyv1.MarkedObject{{Object: &historyv1.Object{Id: obj.ID, Type: obj.Type}}}
 	c.busy++
 	w.ask(s, fmt.Sprintf("%s/%s %s", c.uid, obj, &f), func(ctx context.Context) (any, error) { return s.rpc.Mark(ctx, req) }, func(answer any, err error) {
 		c.busy--
@@ -270,9 +272,11 @@ func (w *World) mark(c *client, obj history.Object, req *historyv1.MarkRequest) 
 		}
 		switch {
 		case a.makes || a.sent < w.oracle.lost:
-		case status == historyv1.Status_STATUS_STORED && !cold && !slices.ContainsFunc(b.facts, func(k *known) bool { return k != a.k && k.may() }):
+		case req.UnlessCompleted && status == historyv1.Status_STATUS_STORED && !cold && done && w.oracle.completed(k, begun):
+			w.fail("%s: what was completed is marked again: %s", k, &f)
+		case needs && status == historyv1.Status_STATUS_STORED && !cold && !slices.ContainsFunc(b.facts, func(k *known) bool { return k != a.k && k.may() }):
 			w.fail("%s: what nobody played is marked: %s", k, &f)
-		case status == historyv1.Status_STATUS_UNCHANGED && !again && sure && w.oracle.sure(k, begun) != nil:
+		case !req.UnlessCompleted && status == historyv1.Status_STATUS_UNCHANGED && !again && sure && w.oracle.sure(k, begun) != nil:
 			w.fail("%s: what was played is not marked: %s", k, &f)
 		}
 	})

@@ -1248,7 +1248,9 @@ func (s *sequence) decide(c *client, a action, d *dice) {
 		s.w.clear(c, &historyv1.ClearRequest{Uid: c.uid, Type: uint32(d.n(2)) * o.Type, UntilMs: max(s.lastReport()-[...]int64{1, 1000}[d.n(2)], 0)}) //nolint:gosec // small
 	case markOne:
 		at := [...]int64{c.nowMS(), s.lastReport() + 1, max(s.lastReport()-1, 1)}[d.n(3)]
-		s.w.mark(c, o, &historyv1.MarkRequest{Mark: historyv1.Mark(1 + d.n(3)), AtMs: at, OnlyRecorded: d.one(3)}) //nolint:gosec // small
+		req := &historyv1.MarkRequest{Mark: historyv1.Mark(1 + d.n(3)), AtMs: at, OnlyRecorded: d.one(3)} //nolint:gosec // small
+		req.UnlessCompleted = req.Mark == historyv1.Mark_MARK_WATCHED && d.one(2)
+		s.w.mark(c, o, req)
 	case dismissOne:
 		s.w.dismiss(c, o, d.one(3))
 	default:

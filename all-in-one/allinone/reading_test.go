@@ -176,3 +176,75 @@ func TestUsersInABatch(t *testing.T) {
 		}
 	}
 }
+
+// TestMarkedSeason is B28 and B29: a season that is marked has titles and what comes next, the same at each sync changes nothing, and
+// marks beside a delete and a clear bring nothing back.
+func TestMarkedSeason(t *testing.T) {
+	p := stage(t).player(t, "ann", "http")
+	var objects []string
+	for n := 1; n <= 10; n++ {
+		objects = append(objects, fmt.Sprintf(`{"id":"e%d","type":2,"meta":{"title":"Part %d","series":"Fog","season":"S01","episode":"E%02d"}}`, n, n, n))
+	}
+	mark := func(more string) (statuses []string, records string) {
+		t.Helper()
+		status, text := p.ask("POST /v1/history/mark", `{"mark":"watched","unless_completed":true`+more+`,"objects":[`+strings.Join(objects, ",")+`]}`)
+		var answer struct {
+			Results []struct {
+				Status string
+				Record json.RawMessage
+			}
+		}
+		if err := json.Unmarshal([]byte(text), &answer); err != nil || status != http.StatusOK {
+			t.Fatalf("%d %s: %v", status, text, err)
+		}
+		for _, r := range answer.Results {
+			statuses, records = append(statuses, r.Status), records+string(r.Record)
+		}
+		return slices.Compact(statuses), records
+	}
+	next := func() string {
+		t.Helper()
+		_, text := p.ask("GET /v1/continue", "")
+		var page struct {
+			Items []struct {
+				Meta map[string]string
+				Next json.RawMessage
+			}
+		}
+		if err := json.Unmarshal([]byte(text), &page); err != nil {
+			t.Fatal(err)
+		}
+		var all []string
+		for _, it := range page.Items {
+			all = append(all, it.Meta["title"]+" "+string(it.Next))
+		}
+		return strings.Join(all, ", ")
+	}
+	statuses, first := mark("")
+	if !slices.Equal(statuses, []string{"stored"}) || strings.Count(first, `"title":"Part `) != 10 {
+		t.Errorf("marked: %v %s", statuses, first)
+	}
+	if got, want := next(), `Part 10 {"season":1,"episode":11}`; got != want {
+		t.Errorf("next is %s, want %s", got, want)
+	}
+	for range 10 {
+		if statuses, again := mark(""); !slices.Equal(statuses, []string{"unchanged"}) || again != first {
+			t.Errorf("again: %v %s, want %s", statuses, again, first)
+		}
+	}
+	p.ask("DELETE /v1/history/2/e10", "")
+	if statuses, _ := mark(`,"only_recorded":true`); !slices.Equal(statuses, []string{"unchanged"}) {
+		t.Errorf("beside a delete: %v", statuses)
+	}
+	if got, want := next(), `Part 9 {"season":1,"episode":10}`; got != want {
+		t.Errorf("after a delete next is %s, want %s", got, want)
+	}
+	p.ask("DELETE /v1/history", "")
+	before := stamp(time.Now().Add(-time.Minute))
+	if statuses, _ := mark(`,"event_time":"` + before + `"`); !slices.Equal(statuses, []string{"cleared"}) {
+		t.Errorf("from before a clear: %v", statuses)
+	}
+	if got := next(); got != "" {
+		t.Errorf("after a clear next is %s", got)
+	}
+}

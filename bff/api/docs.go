@@ -22,6 +22,7 @@ import (
 var (
 	exampleTime    = "2026-11-20T18:00:15Z"
 	exampleObjects = []codec.Object{{ID: "100", Type: 1}}
+	exampleMeta    = map[string]string{"title": "Fog", "series": "Harbour Lights", "season": "1", "episode": "1"}
 	exampleBeats   = heartbeatsBody{Heartbeats: []codec.Heartbeat{{
 		Object: exampleObjects[0], Kind: "stop", PositionMS: 90_000, DurationMS: 600_000, EventTime: exampleTime,
 		Session: "f3a1", Device: "Living room", Meta: map[string]string{"title": "Low Tide"},
@@ -29,7 +30,7 @@ var (
 	exampleLookup    = lookupBody{Objects: exampleObjects}
 	exampleDeletion  = deleteBody{Objects: exampleObjects}
 	exampleDismissal = dismissBody{Objects: exampleObjects, Dismissed: true}
-	exampleMark      = markBody{Objects: exampleObjects, Mark: "watched"}
+	exampleMark      = markBody{Objects: []markedObject{{Object: exampleObjects[0], Meta: exampleMeta}}, Mark: "watched", Unless: true}
 	exampleSettings  = settingsBody{Recording: true}
 )
 

@@ -311,11 +311,19 @@ type dismissBody struct {
 	Dismissed bool           `json:"dismissed,omitempty" doc:"False takes it back: they are offered again. True by default."`
 }
 
+// markedObject is an object to mark.
+type markedObject struct {
+	codec.Object
+
+	Meta map[string]string `json:"meta,omitempty" doc:"As in a report: a title, series, season and episode, so that an object that nobody played has them."`
+}
+
 type markBody struct {
-	Objects   []codec.Object `json:"objects" minItems:"1" maxItems:"1000" nullable:"false"`
+	Objects   []markedObject `json:"objects" minItems:"1" maxItems:"1000" nullable:"false"`
 	Mark      string         `json:"mark" enum:"watched,unwatched,reset" doc:"Watched: completed, and one play more however often it is marked. Unwatched: no play up to then counts, and a player begins at the start. Reset: a player begins at the start, plays stay." example:"watched"`
 	EventTime string         `json:"event_time,omitempty" format:"date-time" doc:"When the user said so; by default now, or right after the latest report."`
 	Only      bool           `json:"only_recorded,omitempty" doc:"Leaves out what has no record, of which watched makes one otherwise: for the entries of a list, which may be deleted by now."`
+	Unless    bool           `json:"unless_completed,omitempty" doc:"With watched: leaves an object that has been completed as it is, with its plays and dates. For a season, and for a bridge that marks the same at each sync."`
 }
 
 type settingsBody struct {
@@ -376,7 +384,7 @@ type dismissed struct {
 }
 
 type marked struct {
-	Results []codec.Result `json:"results" nullable:"false" doc:"One for each object, in order. Unchanged is what is marked so already, and what has no record, unless it is marked as watched."`
+	Results []codec.Result `json:"results" nullable:"false" doc:"One for each object, in order. Unchanged is what is marked so already, what unless_completed leaves, and what has no record, unless it is marked as watched."`
 }
 
 type cleared struct {

@@ -113,7 +113,7 @@ func TestOperations(t *testing.T) {
 		},
 		{
 			"POST /v1/history/mark", `{"mark":"reset","event_time":"1970-01-01T00:00:00Z","objects":[{"id":"100","type":1}]}`,
-			&historyv1.MarkRequest{Uid: "u1", Objects: objects, Mark: historyv1.Mark_MARK_RESET, AtMs: history.MinTime},
+			&historyv1.MarkRequest{Uid: "u1", Objects: toMark(objects...), Mark: historyv1.Mark_MARK_RESET, AtMs: history.MinTime},
 			&historyv1.MarkResponse{Statuses: []historyv1.Status{historyv1.Status_STATUS_EXPIRED}, Records: []*historyv1.Item{{}}},
 			`{"results":[{"status":"expired"}]}`,
 		},
@@ -175,14 +175,17 @@ func TestOperations(t *testing.T) {
 			`{"found":0}`,
 		},
 		{
-			"POST /v1/history/mark", `{"objects":[{"id":"100","type":1},{"id":"a:b_c~@-.","type":4294967295}],"mark":"watched"}`,
-			&historyv1.MarkRequest{Uid: "u1", Objects: two, Mark: historyv1.Mark_MARK_WATCHED},
+			"POST /v1/history/mark", `{"objects":[{"id":"100","type":1,"meta":{"title":"Fog"}},{"id":"a:b_c~@-.","type":4294967295}],"mark":"watched","unless_completed":true}`,
+			&historyv1.MarkRequest{
+				Uid: "u1", Mark: historyv1.Mark_MARK_WATCHED, UnlessCompleted: true,
+				Objects: []*historyv1.MarkedObject{{Object: two[0], Meta: map[string]string{"title": "Fog"}}, {Object: two[1]}},
+			},
 			&historyv1.MarkResponse{Statuses: []historyv1.Status{historyv1.Status_STATUS_STORED, historyv1.Status_STATUS_UNCHANGED}, Records: []*historyv1.Item{item, {}}},
 			`{"results":[{"status":"stored","record":` + itemJSON + `},{"status":"unchanged"}]}`,
 		},
 		{
 			"POST /v1/history/mark", `{"mark":"reset","event_time":"2026-03-01T20:15:00Z","only_recorded":true,"objects":[{"id":"100","type":1}]}`,
-			&historyv1.MarkRequest{Uid: "u1", Objects: objects, Mark: historyv1.Mark_MARK_RESET, AtMs: 1772396100000, OnlyRecorded: true},
+			&historyv1.MarkRequest{Uid: "u1", Objects: toMark(objects...), Mark: historyv1.Mark_MARK_RESET, AtMs: 1772396100000, OnlyRecorded: true},
 			&historyv1.MarkResponse{Statuses: []historyv1.Status{historyv1.Status_STATUS_STALE}, Records: []*historyv1.Item{item}},
 			`{"results":[{"status":"stale","record":` + itemJSON + `}]}`,
 		},
@@ -460,4 +463,12 @@ func TestExportCutOff(t *testing.T) {
 func TestACursorThatStandsStill(t *testing.T) {
 	s := answering(&historyv1.ListResponse{Items: slices.Repeat([]*historyv1.Item{{}}, 100), HasMore: true}, nil)
 	wantProblem(t, newEdge(t, s).do(t, "POST /v1/history/delete", `{"since":"2026-03-01T20:15:00Z"}`), 500)
+}
+
+// toMark are objects to mark, without metadata.
+func toMark(objects ...*historyv1.Object) (all []*historyv1.MarkedObject) {
+	for _, o := range objects {
+		all = append(all, &historyv1.MarkedObject{Object: o})
+	}
+	return all
 }

@@ -331,7 +331,7 @@ func TestBodiesAreWhatTheDocumentSays(t *testing.T) {
 		"session": `"s"`, "device": `"d"`, "failed": "true", "started_at": `"2026-03-01T20:14:00Z"`,
 		"watched_ms": "1", "speed": "1.5", "if_match": `"1f"`, "incognito": "true", "meta": `{"a":"b"}`, "objects": `[{"id":"1","type":1}]`,
 		"first_flag": `"2026-03-01"`, "time_zone": `"Europe/Berlin"`, "type": "1", "since": `"2026-03-01T20:15:00Z"`, "until": `"2026-03-01T20:15:00Z"`,
-		"dismissed": "false", "mark": `"reset"`, "only_recorded": "true",
+		"dismissed": "false", "mark": `"reset"`, "only_recorded": "true", "unless_completed": "true",
 	}
 	write := func(schema string, but ...string) string {
 		var fields []string

@@ -138,8 +138,8 @@ var marks = map[string]historyv1.Mark{
 	"watched": historyv1.Mark_MARK_WATCHED, "unwatched": historyv1.Mark_MARK_UNWATCHED, "reset": historyv1.Mark_MARK_RESET,
 }
 
-// DecodeMark reads {"objects","mark","event_time","only_recorded"}, 1 to limit objects. It fails as
-// [DecodeObjects] does, and for null.
+// DecodeMark reads {"objects":[{"id","type","meta"}],"mark","event_time","only_recorded","unless_completed"}, 1 to limit
+// objects. It fails as [DecodeObjects] does, and for null.
 func DecodeMark(uid string, body []byte, limit int) (*historyv1.MarkRequest, error) {
 	d, req := newDecoder(body, "objects"), &historyv1.MarkRequest{Uid: uid}
 	if !d.bodyIsObject() {
@@ -148,7 +148,7 @@ func DecodeMark(uid string, body []byte, limit int) (*historyv1.MarkRequest, err
 	for name := range d.in.Object() {
 		switch string(name) {
 		case "objects":
-			req.Objects = d.objects(limit)
+			req.Objects = d.markedObjects(limit)
 		case "mark":
 			text, _ := d.in.Text()
 			if req.Mark = marks[string(text)]; req.Mark == 0 {
@@ -158,6 +158,8 @@ func DecodeMark(uid string, body []byte, limit int) (*historyv1.MarkRequest, err
 			req.AtMs = max(d.bound("event_time"), history.MinTime) // and so expired
 		case "only_recorded":
 			req.OnlyRecorded = d.given("only_recorded")
+		case "unless_completed":
+			req.UnlessCompleted = d.given("unless_completed")
 		default:
 			d.unknown("", name)
 		}
@@ -170,6 +172,17 @@ func DecodeMark(uid string, body []byte, limit int) (*historyv1.MarkRequest, err
 		d.in.Fail(history.Invalid("body.mark", wantMark))
 	}
 	return req, d.in.End()
+}
+
+func (d *decoder) markedObjects(limit int) (objects []*historyv1.MarkedObject) {
+	for range d.entries(limit) {
+		one := &historyv1.MarkedObject{}
+		id, typ := d.objectWith("", func() { one.Meta = d.meta() })
+		d.strict()
+		one.Object = &historyv1.Object{Id: id, Type: typ}
+		objects = append(objects, one)
+	}
+	return objects
 }
 
 const wantMark = "want watched, unwatched or reset"

@@ -213,7 +213,10 @@ func ParseETag(text string) (tag uint64, ok bool) {
 var ErrTooLarge = errors.New("too large")
 
 // object reads {"id","type"}. A missing member stays zero, which is not legal.
-func (d *decoder) object(prefix string) (id string, typ uint32) {
+func (d *decoder) object(prefix string) (id string, typ uint32) { return d.objectWith(prefix, nil) }
+
+// objectWith reads an object that may have metadata, unless meta is nil.
+func (d *decoder) objectWith(prefix string, meta func()) (id string, typ uint32) {
 	if d.in.Kind() != scan.Object {
 		d.in.Skip()
 		d.refuse(strings.TrimSuffix(prefix, "."), `want an object {"id","type"}`)
@@ -225,6 +228,12 @@ func (d *decoder) object(prefix string) (id string, typ uint32) {
 			id = d.text(prefix+"id", "")
 		case "type":
 			typ = d.objectType(prefix + "type")
+		case "meta":
+			if meta == nil {
+				d.unknown(prefix, name)
+				continue
+			}
+			meta()
 		default:
 			d.unknown(prefix, name)
 		}

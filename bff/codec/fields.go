@@ -122,7 +122,7 @@ func speedOf(f float64) (percent uint32, ok bool) {
 }
 
 // meta keeps one entry more than is legal: enough for the service to refuse it.
-func (d *batchDecoder) meta() map[string]string {
+func (d *decoder) meta() map[string]string {
 	if d.in.Null() {
 		return nil
 	}

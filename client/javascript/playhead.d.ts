@@ -153,6 +153,15 @@ export class Playhead {
   newest(record: HistoryRecord | null, object: PlayheadObject): HistoryRecord | null;
   /** Reads the newest 128 sessions of an object, newest first. It fails with an Error, which has the `status` of an answer. */
   viewings(object: PlayheadObject): Promise<Viewing[]>;
+  /** Marks some objects, such as a season, at most 1,000. It fails as viewings does; then it may be done. */
+  mark(objects: (PlayheadObject & { meta?: Record<string, string> })[], mark: 'watched' | 'unwatched' | 'reset', options?: {
+    /** When the user said so; by default now. */
+    event_time?: string;
+    /** Leaves out what has no record. */
+    only_recorded?: boolean;
+    /** With watched: leaves out what has been completed. */
+    unless_completed?: boolean;
+  }): Promise<Result[]>;
   /** Ends the connection, and sends what waits as far as a page that goes away still can. */
   leave(): void;
 

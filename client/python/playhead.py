@@ -30,7 +30,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from datetime import datetime, timedelta, timezone
-from typing import Any, Callable, Iterable, Iterator, Optional, Union
+from typing import Any, Callable, Iterable, Iterator, Mapping, Optional, Sequence, Union
 
 __all__ = ["Client", "Error", "Unsent", "heartbeat"]
 
@@ -309,19 +309,28 @@ class Client:
         return found
 
     def mark(
-        self, mark: str, *objects: Object, at: Optional[Time] = None, only_recorded: bool = False
+        self, mark: str, *objects: Object, at: Optional[Time] = None, only_recorded: bool = False, unless_completed: bool = False,
+        meta: Sequence[Mapping[str, str]] = (),
     ) -> list[Json]:
         """Marks objects as ``watched`` or ``unwatched``, or puts them back to the start with ``reset``,
         which keeps their plays. Returns what became of each, as ``report`` does; ``at`` is when the
         user said so, by default now. ``only_recorded`` leaves out what is not in the history, of
-        which ``watched`` makes a record otherwise."""
+        which ``watched`` makes a record otherwise; ``unless_completed`` leaves what has been completed as
+        it is. ``meta`` has the metadata of each object, or nothing."""
+        if meta and len(meta) != len(objects):
+            raise ValueError(f"meta of {len(meta)} objects, of {len(objects)}")
         results: list[Json] = []
         for i in range(0, len(objects), 1000):
-            body: Json = {"objects": _objects(objects[i : i + 1000]), "mark": mark}
+            part = _objects(objects[i : i + 1000])
+            for one, own in zip(part, meta[i : i + 1000]):
+                one["meta"] = dict(own)
+            body: Json = {"objects": part, "mark": mark}
             if at is not None:
                 body["event_time"] = _time(at)
             if only_recorded:
                 body["only_recorded"] = True
+            if unless_completed:
+                body["unless_completed"] = True
             send = self._decide if at is None else self._read
             results += send("POST", "/v1/history/mark", body)["results"]
         return results

@@ -106,6 +106,14 @@ class AgainstPlayhead(unittest.TestCase):
         self.assertEqual((unwatched["record"]["plays"], unwatched["record"]["resume_ms"], none), (0, 0, {"status": "unchanged"}))
         film, none = self.user.mark("watched", (1, "film"), (1, "none"), only_recorded=True)
         self.assertEqual((film["record"]["plays"], none), (1, {"status": "unchanged"}))
+        season = [(2, f"e{i}") for i in range(3)]
+        meta = [{"title": f"Episode {i}", "series": "Fog", "season": "1", "episode": str(i)} for i in range(3)]
+        for want in ("stored", "unchanged", "unchanged"):
+            marked = self.user.mark("watched", *season, unless_completed=True, meta=meta)
+            self.assertEqual([(r["status"], r["record"]["plays"], r["record"]["meta"]) for r in marked], [(want, 1, m) for m in meta])
+        self.assertEqual([r.get("next") for r in self.user.continue_watching()], [{"season": 1, "episode": 3}])
+        with self.assertRaises(ValueError):
+            self.user.mark("watched", *season, meta=meta[:1])
 
     def test_many(self):
         begun = ago(seconds=3000)

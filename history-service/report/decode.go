@@ -34,6 +34,8 @@ type Report struct {
 	Latest bool
 	// OnlyRecorded says that it makes no record where there is none.
 	OnlyRecorded bool
+	// UnlessCompleted says that it leaves a record that has been completed as it is.
+	UnlessCompleted bool
 	// Day is what the device knows of the day, nil when it does not ask.
 	Day *historyv1.DayCheck
 	// SentAt is when it was sent by the device's clock, 0 when its times are to be trusted.

@@ -248,7 +248,7 @@ func TestClassBrief(t *testing.T) {
 	wantStatuses(t, "short", apply(t, s, short, seen, unknown, begun), brief, brief, brief, brief)
 	wantStatuses(t, "others", apply(t, s, film, long), historyv1.Status_STATUS_STORED, historyv1.Status_STATUS_STORED)
 	wantNames(t, "history", all(t, s, "ann/0", 20), "5_8", "1_1")
-	resp, err := s.Mark(t.Context(), &historyv1.MarkRequest{Uid: "ann", Objects: []*historyv1.Object{{Id: "6", Type: 7}}, Mark: historyv1.Mark_MARK_WATCHED})
+	resp, err := s.Mark(t.Context(), &historyv1.MarkRequest{Uid: "ann", Objects: toMark(&historyv1.Object{Id: "6", Type: 7}), Mark: historyv1.Mark_MARK_WATCHED})
 	if err != nil || resp.GetStatuses()[0] != historyv1.Status_STATUS_STORED {
 		t.Errorf("a mark: got %v, %v", resp, err)
 	}
@@ -302,7 +302,7 @@ func TestClassKeep(t *testing.T) {
 	wantStatuses(t, "old", apply(t, s, typed("ann/1_7", stop, 14*day, 9), typed("ann/1_1", stop, 14*day, 9)), historyv1.Status_STATUS_EXPIRED, historyv1.Status_STATUS_STORED)
 	wantStatuses(t, "young", apply(t, s, typed("ann/2_7", stop, 14*day-1, 9), typed("ann/3_8", stop, 1, 9)), historyv1.Status_STATUS_STORED, historyv1.Status_STATUS_STORED)
 	resp, err := s.Mark(t.Context(), &historyv1.MarkRequest{
-		Uid: "ann", Objects: []*historyv1.Object{{Id: "4", Type: 7}, {Id: "4", Type: 2}}, Mark: historyv1.Mark_MARK_WATCHED, AtMs: start - 20*day,
+		Uid: "ann", Objects: toMark(&historyv1.Object{Id: "4", Type: 7}, &historyv1.Object{Id: "4", Type: 2}), Mark: historyv1.Mark_MARK_WATCHED, AtMs: start - 20*day,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -256,7 +256,7 @@ func TestAnswerAfterAClear(t *testing.T) {
 		if status[0] == stored {
 			t.Errorf("held %v: a report of before the clear: got %v", held, status)
 		}
-		resp2, err := s.Mark(t.Context(), &historyv1.MarkRequest{Uid: "ann", Mark: historyv1.Mark_MARK_UNWATCHED, Objects: []*historyv1.Object{{Id: "7", Type: 1}}})
+		resp2, err := s.Mark(t.Context(), &historyv1.MarkRequest{Uid: "ann", Mark: historyv1.Mark_MARK_UNWATCHED, Objects: toMark(videos("7")...)})
 		if err != nil {
 			t.Fatal(err)
 		}

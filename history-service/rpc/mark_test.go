@@ -16,6 +16,14 @@ const (
 	resetMark     = historyv1.Mark_MARK_RESET
 )
 
+// toMark are objects to mark, without metadata.
+func toMark(objects ...*historyv1.Object) (all []*historyv1.MarkedObject) {
+	for _, o := range objects {
+		all = append(all, &historyv1.MarkedObject{Object: o})
+	}
+	return all
+}
+
 // mark marks ann's objects and returns what became of each.
 func mark(t *testing.T, s *rpc.Server, m historyv1.Mark, at int64, ids ...string) *historyv1.MarkResponse { //nolint:revive // as the call has it
 	t.Helper()
@@ -25,7 +33,7 @@ func mark(t *testing.T, s *rpc.Server, m historyv1.Mark, at int64, ids ...string
 // marking is mark as a request says.
 func marking(t *testing.T, s *rpc.Server, req *historyv1.MarkRequest, ids []string) *historyv1.MarkResponse {
 	t.Helper()
-	req.Uid, req.Objects = "ann", videos(ids...)
+	req.Uid, req.Objects = "ann", toMark(videos(ids...)...)
 	resp, err := s.Mark(t.Context(), req)
 	if err != nil {
 		t.Fatalf("mark %v: %v", ids, err)
@@ -95,7 +103,7 @@ func TestMarkWhatTheArchiveHas(t *testing.T) {
 	s, a := trimmed(t)
 	a.down.Store(true)
 	for _, m := range []historyv1.Mark{watchedMark, unwatchedMark, resetMark} {
-		_, err := s.Mark(t.Context(), &historyv1.MarkRequest{Uid: "ann", Mark: m, Objects: []*historyv1.Object{{Id: "old", Type: 1}}})
+		_, err := s.Mark(t.Context(), &historyv1.MarkRequest{Uid: "ann", Mark: m, Objects: toMark(videos("old")...)})
 		wantCode(t, "without the archive", err, codes.Unavailable)
 	}
 	a.down.Store(false)
@@ -149,7 +157,7 @@ func TestMarkOnlyRecorded(t *testing.T) {
 	wantStatuses(t, "cleared", only(s, 0, "1", "3"), unchanged, unchanged)
 	cold, a := trimmed(t)
 	a.down.Store(true)
-	_, err := cold.Mark(t.Context(), &historyv1.MarkRequest{Uid: "ann", Mark: watchedMark, OnlyRecorded: true, Objects: videos("old")})
+	_, err := cold.Mark(t.Context(), &historyv1.MarkRequest{Uid: "ann", Mark: watchedMark, OnlyRecorded: true, Objects: toMark(videos("old")...)})
 	wantCode(t, "without the archive", err, codes.Unavailable)
 	a.down.Store(false)
 	wantStatuses(t, "with it", only(cold, 0, "old", "never"), stored, unchanged)
@@ -165,16 +173,105 @@ func TestMarksOfOneMoment(t *testing.T) {
 
 func TestMarkRefusals(t *testing.T) {
 	s := newHouse(t).service(t)
-	one := []*historyv1.Object{{Id: "1", Type: 1}}
+	one := toMark(videos("1")...)
 	for name, req := range map[string]*historyv1.MarkRequest{
-		"nothing":         {Uid: "ann", Mark: watchedMark},
-		"no mark":         {Uid: "ann", Objects: one},
-		"an unknown mark": {Uid: "ann", Objects: one, Mark: 7},
-		"an illegal user": {Uid: "a\nb", Objects: one, Mark: watchedMark},
-		"an illegal time": {Uid: "ann", Objects: one, Mark: watchedMark, AtMs: -1},
-		"too many":        {Uid: "ann", Objects: make([]*historyv1.Object, 1001), Mark: watchedMark},
+		"nothing":          {Uid: "ann", Mark: watchedMark},
+		"no mark":          {Uid: "ann", Objects: one},
+		"an unknown mark":  {Uid: "ann", Objects: one, Mark: 7},
+		"an illegal user":  {Uid: "a\nb", Objects: one, Mark: watchedMark},
+		"unless completed": {Uid: "ann", Objects: one, Mark: resetMark, UnlessCompleted: true},
+		"illegal metadata": {Uid: "ann", Objects: []*historyv1.MarkedObject{{Object: one[0].Object, Meta: map[string]string{"a": "\xff"}}}, Mark: watchedMark},
+		"an illegal time":  {Uid: "ann", Objects: one, Mark: watchedMark, AtMs: -1},
+		"too many":         {Uid: "ann", Objects: make([]*historyv1.MarkedObject, 1001), Mark: watchedMark},
 	} {
 		_, err := s.Mark(t.Context(), req)
 		wantCode(t, name, err, codes.InvalidArgument)
 	}
+}
+
+// season are the episodes of a season, with what an app knows of them.
+func season(number, episodes int) (all []*historyv1.MarkedObject) {
+	for i := range episodes {
+		meta := map[string]string{"series": "a", "season": fmt.Sprint(number), "episode": fmt.Sprint(i + 1), "title": fmt.Sprint("Part ", i+1)}
+		all = append(all, &historyv1.MarkedObject{Object: &historyv1.Object{Id: fmt.Sprintf("a%d-%d", number, i+1), Type: 1}, Meta: meta})
+	}
+	return all
+}
+
+// TestMarkSeason: marked episodes have titles, and what comes next is known, whatever of the season was played before.
+func TestMarkSeason(t *testing.T) {
+	for name, test := range map[string]struct {
+		beats []*historyv1.Heartbeat
+		marks [][]*historyv1.MarkedObject
+		want  string
+	}{
+		"all":              {nil, [][]*historyv1.MarkedObject{season(1, 10)}, "a1-10 then 1-11"},
+		"a part of it":     {nil, [][]*historyv1.MarkedObject{season(1, 10)[:4]}, "a1-4 then 1-5"},
+		"two":              {nil, [][]*historyv1.MarkedObject{season(1, 3), season(2, 2)}, "a2-2 then 2-3"},
+		"some were played": {[]*historyv1.Heartbeat{numbered("1-1", finish, 9000, 3600), numbered("1-3", finish, 8000, 3600)}, [][]*historyv1.MarkedObject{season(1, 3)}, "a1-3 then 1-4"},
+		"one in the middle": {
+			[]*historyv1.Heartbeat{numbered("1-4", stop, 9000, 1000), numbered("1-2", stop, 8000, 1000)}, [][]*historyv1.MarkedObject{season(1, 3)}, "a1-4",
+		},
+		"all but one": {
+			[]*historyv1.Heartbeat{numbered("1-1", finish, 9000, 3600), numbered("1-3", finish, 8000, 3600), numbered("1-4", finish, 7000, 3600)},
+			[][]*historyv1.MarkedObject{season(1, 4)}, "a1-4 then 1-5",
+		},
+	} {
+		h := newHouse(t)
+		s := h.service(t)
+		apply(t, s, test.beats...)
+		for _, objects := range test.marks {
+			h.clock.Add(1000)
+			resp, err := s.Mark(t.Context(), &historyv1.MarkRequest{Uid: "ann", Mark: watchedMark, Objects: objects, UnlessCompleted: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i, it := range resp.GetRecords() {
+				if it.GetPlays() != 1 || !it.GetCompleted() || resp.GetStatuses()[i] == stored && it.GetMeta()["title"] != objects[i].GetMeta()["title"] {
+					t.Errorf("%s: %d: got %v", name, i, it)
+				}
+			}
+		}
+		if got := goOn(t, s, &historyv1.ContinueRequest{Series: "series"}); got != test.want {
+			t.Errorf("%s: got %s, want %s", name, got, test.want)
+		}
+	}
+}
+
+// TestMarkUnlessCompleted: a bridge that marks the same at each sync changes nothing of what has been completed, played again or not.
+func TestMarkUnlessCompleted(t *testing.T) {
+	h := newHouse(t)
+	s := h.service(t)
+	again := viewing("again", "ann/again", 3000, 600)
+	again.Kind, again.DurationMs = stop, 3_600_000
+	apply(t, s, film("ann/done", finish, 9000, 3600), film("ann/half", stop, 8000, 1000), film("ann/again", finish, 7000, 3600), again, film("ann/reset", finish, 6000, 3600))
+	mark(t, s, resetMark, 0, "reset")
+	ids := []string{"done", "half", "again", "reset", "never"}
+	var first []string
+	for i := range 10 {
+		h.clock.Add(1000)
+		req := &historyv1.MarkRequest{Mark: watchedMark, UnlessCompleted: true}
+		if i%2 == 1 {
+			req.AtMs = h.clock.Load()
+		}
+		resp := marking(t, s, req, ids)
+		if i == 0 {
+			wantStatuses(t, "the first time", resp.GetStatuses(), unchanged, stored, unchanged, unchanged, stored)
+		} else {
+			wantStatuses(t, "later", resp.GetStatuses(), unchanged, unchanged, unchanged, unchanged, unchanged)
+		}
+		for j, it := range resp.GetRecords() {
+			if i == 0 {
+				first = append(first, it.String())
+			}
+			if it.GetPlays() != 1 || it.String() != first[j] {
+				t.Errorf("%d, %s: got %v, want %v", i, ids[j], it, first[j])
+			}
+		}
+	}
+	if it := point(t, s, "ann", "again"); it.GetResumeMs() != 600_000 {
+		t.Errorf("who watches again goes on at %d", it.GetResumeMs())
+	}
+	mark(t, s, unwatchedMark, 0, "done")
+	wantStatuses(t, "what is not watched", marking(t, s, &historyv1.MarkRequest{Mark: watchedMark, UnlessCompleted: true}, ids[:1]).GetStatuses(), stored)
 }

@@ -58,7 +58,7 @@ func (u *union) report(h *told) {
 
 func (u *union) mark(h *told) {
 	u.n++
-	m := &historyv1.MarkRequest{Uid: h.uid, Objects: u.film, Mark: historyv1.Mark(rapid.IntRange(1, 3).Draw(u.T, "mark")), AtMs: u.moment() + 95_000 + u.n}
+	m := &historyv1.MarkRequest{Uid: h.uid, Objects: toMark(u.film...), Mark: historyv1.Mark(rapid.IntRange(1, 3).Draw(u.T, "mark")), AtMs: u.moment() + 95_000 + u.n}
 	resp, err := u.s.Mark(u.t.Context(), m)
 	if err != nil {
 		u.Fatal(err)

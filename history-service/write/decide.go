@@ -255,26 +255,41 @@ var markKinds = map[historyv1.Mark]history.Kind{
 }
 
 func (w *Writer) marks(req *historyv1.MarkRequest) ([]report.Report, error) {
-	if err := countable(req.GetObjects()); err != nil {
+	objects := make([]*historyv1.Object, len(req.GetObjects()))
+	for i, o := range req.GetObjects() {
+		objects[i] = o.GetObject()
+	}
+	if err := countable(objects); err != nil {
 		return nil, err
 	}
 	kind, known := markKinds[req.GetMark()]
-	if !known {
+	switch {
+	case !known:
 		return nil, history.Invalid("mark", "want watched, unwatched or reset")
+	case req.GetUnlessCompleted() && kind != history.KindWatched:
+		return nil, history.Invalid("unless_completed", "want it with watched")
 	}
 	at, err := w.past("event_time", req.GetAtMs())
 	if err != nil {
 		return nil, err
 	}
-	reports, err := reportsOn(req.GetUid(), req.GetObjects(), report.Report{
-		Event: history.Event{Kind: kind, At: at}, Latest: req.GetAtMs() == 0, OnlyRecorded: req.GetOnlyRecorded(),
+	reports, err := reportsOn(req.GetUid(), objects, report.Report{
+		Event: history.Event{Kind: kind, At: at}, Latest: req.GetAtMs() == 0, OnlyRecorded: req.GetOnlyRecorded(), UnlessCompleted: req.GetUnlessCompleted(),
 	})
+	if err != nil {
+		return nil, err
+	}
 	for i := range reports {
-		if at <= w.nowMS()-w.cfg.Rules.TTL(reports[i].Key.Object.Type) {
-			reports[i].Status = historyv1.Status_STATUS_EXPIRED
+		r := &reports[i]
+		r.Meta = history.NewMeta(req.GetObjects()[i].GetMeta())
+		if err := r.Validate(); err != nil {
+			return nil, fmt.Errorf("objects[%d]: %w", i, err)
+		}
+		if at <= w.nowMS()-w.cfg.Rules.TTL(r.Key.Object.Type) {
+			r.Status = historyv1.Status_STATUS_EXPIRED
 		}
 	}
-	return reports, err
+	return reports, nil
 }
 
 // past returns a given time, or now when there is none; nothing is later than now. It

@@ -152,12 +152,15 @@ func (g *group) decide(i int) historyv1.Status {
 }
 
 // markCounts reports whether a user's mark (watched, unwatched, reset) changes anything. A mark that is sent again changes
-// nothing. Nor does one of an object without a record, unless it is "watched" and may make one. A mark without a time of its own
+// nothing. Nor does one of an object without a record, unless it is "watched" and may make one, or one that is to leave
+// what has been completed. A mark without a time of its own
 // gets that of the moment after the latest event.
 func (g *group) markCounts(e *history.Event, i int, cleared int64) bool {
 	r, visible := &g.batch.reports[i], g.next.Visible(g.key.Object, &g.user)
 	latest := r.Latest
 	switch {
+	case visible != nil && r.UnlessCompleted && (visible.Plays() > 0 || g.batch.rules.Of(g.key.Object.Type).Completed(visible)):
+		return false
 	case visible == nil && (e.Kind != history.KindWatched || r.OnlyRecorded), visible != nil && latest && visible.Marked(e.Kind):
 		return false
 	case latest && g.next != nil:

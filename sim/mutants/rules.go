@@ -235,6 +235,7 @@ var mutants = []mutant{
 	{name: "unwatched-late", rule: "plays from before a mark as unwatched that come later count", edits: []edit{{merge, "after(unite(r.Completions, o.Completions), r.PlaysBeforeAt)", "unite(r.Completions, o.Completions)"}}},
 	{name: "marked-nothing", rule: "a mark as unwatched leaves a record of what nobody played", edits: []edit{{fold, "case visible == nil && (e.Kind != history.KindWatched || r.OnlyRecorded), visible != nil", "case visible != nil"}}},
 	{name: "marked-new", rule: "a mark of what has a record alone makes one", edits: []edit{{fold, " || r.OnlyRecorded", ""}}},
+	{name: "marked-again", rule: "a mark of what has not been completed counts what has", edits: []edit{{fold, "case visible != nil && r.UnlessCompleted && (", "case false && ("}}},
 	{name: "marked-blind", rule: "marks are made without the archive", edits: []edit{{reports, "r.Decision != 0 || r.Kind.Marks()", "r.Decision != 0"}}},
 
 	// Records that come back from a backup.

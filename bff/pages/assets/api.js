@@ -106,12 +106,12 @@ export class Api {
 
   /**
    * Says of some objects that they were watched or not, or puts them back to the start; also while the page goes away. What has no record is
-   * left alone.
+   * left alone, and of several what has been completed, where they are marked as watched.
    * @param {{id: string, type: number}[]} objects @param {'watched' | 'unwatched' | 'reset'} mark
    * @returns {Promise<{results: {status: string, record?: any}[]}>}
    */
   mark(objects, mark) {
-    return this.#ask('POST', '/v1/history/mark', { body: { objects, mark, only_recorded: true }, keepalive: true });
+    return this.#ask('POST', '/v1/history/mark', { body: { objects, mark, only_recorded: true, unless_completed: objects.length > 1 && mark === 'watched' }, keepalive: true });
   }
 
   /** Reads all of the history, as a backup. @returns {Promise<Blob>} */

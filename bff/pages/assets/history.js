@@ -47,7 +47,7 @@ function settle() {
   if (reader.busy) return;
   problems.forget((_, about) => about?.over?.());
   decisions.settle();
-  ask.forget((record) => loaded.lacks(record));
+  ask.forget((record) => (record.parts ?? [record]).every((/** @type {any} */ part) => loaded.lacks(part)));
   undo.forget((dismissed) => loaded.lacks(dismissed) || playedSince(dismissed)); // there is nothing to offer again
   undo.changed();
 }
@@ -247,8 +247,25 @@ async function mark(record, as) {
   if (ok) await goOn();
 }
 
+/** Marks all listed parts of a series. @param {any} series @param {'watched' | 'unwatched' | 'reset'} as */
+async function markSeries(series, as) {
+  const ok = await problems.attempt(t('The entries could not be marked'), () => markSeries(series, as), async () => {
+    for (let i = 0; i < series.parts.length; i += 1000) {
+      const parts = series.parts.slice(i, i + 1000);
+      const { results } = await api.mark(parts.map((/** @type {any} */ part) => part.object), as);
+      loaded.change({ items: results.flatMap(({ record }, n) => (record && !loaded.lacks(parts[n]) ? record : [])), removed: [] });
+      if (results.some(({ status }) => status === 'paused')) throw new Problem(409, t('recording is paused'));
+      if (results.some(({ status }) => status === 'unavailable')) throw new Problem(503, t('the history is unavailable at the moment'));
+    }
+  });
+  settle();
+  render();
+  if (ok) await goOn();
+}
+
 /** The ways back to where the last few sessions stopped, besides where the record is. @param {any} record */
 async function waysBack(record) {
+  if (record.parts) return [];
   const viewings = await api.viewings(record.object).catch(() => []); // a help, and no more
   const offered = new Set([clock(record.position_ms)]);
   const end = (record.duration_ms || Infinity) - 1000;
@@ -282,7 +299,7 @@ filters(loaded, {
     reader.refresh();
   },
 });
-const ask = marking(mark, waysBack);
+const ask = marking((record, as) => (record.parts ? markSeries : mark)(record, as), waysBack);
 /** @param {string} name */
 const called = (name) => loaded.visible().find((r) => key(r) === name);
 const selection = selecting(list, {
@@ -305,7 +322,7 @@ function removed(name) {
 keys(list, {
   remove: removed,
   mark: (name) => {
-    const record = called(name);
+    const record = called(name) ?? loaded.entries(loaded.visible()).find((r) => key(r) === name);
     if (record) ask(record);
   },
 });

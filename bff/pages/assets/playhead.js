@@ -147,15 +147,26 @@ export class Playhead extends EventTarget {
   }
 
   /**
-   * Asks once, for no longer than a message may take. It returns nothing where the edge answers with one status.
-   * @param {string} path @param {number} [nothing]
+   * Says of some objects, such as a season, that they were watched or not, or puts them back to the start. It fails as viewings does; then it may
+   * be done.
+   * @param {{id: string, type: number, meta?: Record<string, string>}[]} objects at most 1,000 @param {'watched' | 'unwatched' | 'reset'} mark
+   * @param {{event_time?: string, only_recorded?: boolean, unless_completed?: boolean}} [options]
+   * @returns {Promise<{status: any, record?: any}[]>} one for each object
    */
-  async #read(path, nothing) {
+  async mark(objects, mark, options = {}) {
+    return (await this.#read('/v1/history/mark', undefined, JSON.stringify({ ...options, objects, mark }))).results;
+  }
+
+  /**
+   * Asks once, for no longer than a message may take. It returns nothing where the edge answers with one status.
+   * @param {string} path @param {number} [nothing] @param {string} [body] of JSON
+   */
+  async #read(path, nothing, body) {
     const abort = new AbortController();
     const stop = this.#page.after(this.#config.patience, () => abort.abort());
     try {
-      const headers = { Authorization: `Bearer ${await this.#link.newToken()}` };
-      const answer = await this.#page.fetch(below(this.#config.url, path), { headers, signal: abort.signal }).catch(() => null);
+      const headers = { Authorization: `Bearer ${await this.#link.newToken()}`, ...(body ? { 'Content-Type': 'application/json' } : {}) };
+      const answer = await this.#page.fetch(below(this.#config.url, path), { method: body ? 'POST' : 'GET', body, headers, signal: abort.signal }).catch(() => null);
       if (answer && answer.status === nothing) return undefined;
       if (!answer?.ok) throw Object.assign(new Error(`status ${answer?.status ?? 0}`), { status: answer?.status ?? 0 });
       return await answer.json().catch(() => {

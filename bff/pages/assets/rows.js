@@ -98,8 +98,9 @@ function seriesEntry(toggle) {
   const { meter, at, tile, show } = gauge();
   const when = el('time');
   const pick = el('input', { type: 'checkbox', className: 'pick' });
+  const marker = el('button', { type: 'button', className: 'mark', title: t('Mark… (M)'), 'aria-haspopup': 'dialog' }, '⋯');
   const node = el('li', { className: 'row series' }, tile, pick, el('div', { className: 'what' }, name, about),
-    el('div', { className: 'gauge' }, meter, at), when);
+    el('div', { className: 'gauge' }, meter, at), when, el('span', { className: 'actions' }, marker));
   name.onclick = () => toggle(String(node.dataset.key));
   return {
     node,
@@ -118,6 +119,7 @@ function seriesEntry(toggle) {
       writeTime(when, record);
       node.dataset.of = day(new Date(record.event_time));
       pick.setAttribute('aria-label', t('Select {title}', { title: title(record) }));
+      marker.setAttribute('aria-label', t('Mark {title}', { title: title(record) }));
     },
   };
 }

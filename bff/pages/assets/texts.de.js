@@ -212,6 +212,7 @@ export default {
   'The entry could not be removed from continue watching': 'Der Eintrag konnte nicht aus „Weiterschauen“ entfernt werden',
   'The entry could not be offered again': 'Der Eintrag konnte nicht wieder angeboten werden',
   'The entry could not be brought back': 'Der Eintrag konnte nicht zurückgeholt werden',
+  'The entries could not be marked': 'Die Einträge konnten nicht markiert werden',
   'The entry could not be marked': 'Der Eintrag konnte nicht markiert werden',
   'The history could not be cleared': 'Der Verlauf konnte nicht geleert werden',
   'The settings could not be read': 'Die Einstellungen konnten nicht gelesen werden',

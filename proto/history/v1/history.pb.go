@@ -2087,14 +2087,16 @@ type MarkRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Uid   string                 `protobuf:"bytes,1,opt,name=uid,proto3" json:"uid,omitempty"`
 	// At most 1,000.
-	Objects []*Object `protobuf:"bytes,2,rep,name=objects,proto3" json:"objects,omitempty"`
-	Mark    Mark      `protobuf:"varint,3,opt,name=mark,proto3,enum=history.v1.Mark" json:"mark,omitempty"`
+	Objects []*MarkedObject `protobuf:"bytes,2,rep,name=objects,proto3" json:"objects,omitempty"`
+	Mark    Mark            `protobuf:"varint,3,opt,name=mark,proto3,enum=history.v1.Mark" json:"mark,omitempty"`
 	// 0 means now, or right after the latest report where that is later.
 	AtMs int64 `protobuf:"varint,4,opt,name=at_ms,json=atMs,proto3" json:"at_ms,omitempty"`
 	// Nothing is made of an object without a record, marked as watched either.
-	OnlyRecorded  bool `protobuf:"varint,5,opt,name=only_recorded,json=onlyRecorded,proto3" json:"only_recorded,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	OnlyRecorded bool `protobuf:"varint,5,opt,name=only_recorded,json=onlyRecorded,proto3" json:"only_recorded,omitempty"`
+	// Of a mark as watched: an object that has been completed stays as it is.
+	UnlessCompleted bool `protobuf:"varint,6,opt,name=unless_completed,json=unlessCompleted,proto3" json:"unless_completed,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *MarkRequest) Reset() {
@@ -2134,7 +2136,7 @@ func (x *MarkRequest) GetUid() string {
 	return ""
 }
 
-func (x *MarkRequest) GetObjects() []*Object {
+func (x *MarkRequest) GetObjects() []*MarkedObject {
 	if x != nil {
 		return x.Objects
 	}
@@ -2162,10 +2164,72 @@ func (x *MarkRequest) GetOnlyRecorded() bool {
 	return false
 }
 
+func (x *MarkRequest) GetUnlessCompleted() bool {
+	if x != nil {
+		return x.UnlessCompleted
+	}
+	return false
+}
+
+// MarkedObject is an object to mark.
+type MarkedObject struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Object *Object                `protobuf:"bytes,1,opt,name=object,proto3" json:"object,omitempty"`
+	// As of a heartbeat.
+	Meta          map[string]string `protobuf:"bytes,2,rep,name=meta,proto3" json:"meta,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MarkedObject) Reset() {
+	*x = MarkedObject{}
+	mi := &file_history_v1_history_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MarkedObject) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MarkedObject) ProtoMessage() {}
+
+func (x *MarkedObject) ProtoReflect() protoreflect.Message {
+	mi := &file_history_v1_history_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MarkedObject.ProtoReflect.Descriptor instead.
+func (*MarkedObject) Descriptor() ([]byte, []int) {
+	return file_history_v1_history_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *MarkedObject) GetObject() *Object {
+	if x != nil {
+		return x.Object
+	}
+	return nil
+}
+
+func (x *MarkedObject) GetMeta() map[string]string {
+	if x != nil {
+		return x.Meta
+	}
+	return nil
+}
+
 type MarkResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// One for each object, in order: stored, unchanged, stale, expired, cleared, paused or
-	// unavailable. Unchanged is also what has no record, unless a mark as watched makes one.
+	// unavailable. Unchanged is also what has no record, unless a mark as watched makes one, and
+	// what unless_completed leaves as it is.
 	Statuses []Status `protobuf:"varint,1,rep,packed,name=statuses,proto3,enum=history.v1.Status" json:"statuses,omitempty"`
 	// The records as they now stand, empty for those without one.
 	Records       []*Item `protobuf:"bytes,2,rep,name=records,proto3" json:"records,omitempty"`
@@ -2175,7 +2239,7 @@ type MarkResponse struct {
 
 func (x *MarkResponse) Reset() {
 	*x = MarkResponse{}
-	mi := &file_history_v1_history_proto_msgTypes[23]
+	mi := &file_history_v1_history_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2187,7 +2251,7 @@ func (x *MarkResponse) String() string {
 func (*MarkResponse) ProtoMessage() {}
 
 func (x *MarkResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[23]
+	mi := &file_history_v1_history_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2200,7 +2264,7 @@ func (x *MarkResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MarkResponse.ProtoReflect.Descriptor instead.
 func (*MarkResponse) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{23}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *MarkResponse) GetStatuses() []Status {
@@ -2230,7 +2294,7 @@ type ClearRequest struct {
 
 func (x *ClearRequest) Reset() {
 	*x = ClearRequest{}
-	mi := &file_history_v1_history_proto_msgTypes[24]
+	mi := &file_history_v1_history_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2242,7 +2306,7 @@ func (x *ClearRequest) String() string {
 func (*ClearRequest) ProtoMessage() {}
 
 func (x *ClearRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[24]
+	mi := &file_history_v1_history_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2255,7 +2319,7 @@ func (x *ClearRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClearRequest.ProtoReflect.Descriptor instead.
 func (*ClearRequest) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{24}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ClearRequest) GetUid() string {
@@ -2288,7 +2352,7 @@ type ClearResponse struct {
 
 func (x *ClearResponse) Reset() {
 	*x = ClearResponse{}
-	mi := &file_history_v1_history_proto_msgTypes[25]
+	mi := &file_history_v1_history_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2300,7 +2364,7 @@ func (x *ClearResponse) String() string {
 func (*ClearResponse) ProtoMessage() {}
 
 func (x *ClearResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[25]
+	mi := &file_history_v1_history_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2313,7 +2377,7 @@ func (x *ClearResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClearResponse.ProtoReflect.Descriptor instead.
 func (*ClearResponse) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{25}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ClearResponse) GetClearedMs() int64 {
@@ -2335,7 +2399,7 @@ type ImportedRecord struct {
 
 func (x *ImportedRecord) Reset() {
 	*x = ImportedRecord{}
-	mi := &file_history_v1_history_proto_msgTypes[26]
+	mi := &file_history_v1_history_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2347,7 +2411,7 @@ func (x *ImportedRecord) String() string {
 func (*ImportedRecord) ProtoMessage() {}
 
 func (x *ImportedRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[26]
+	mi := &file_history_v1_history_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2360,7 +2424,7 @@ func (x *ImportedRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImportedRecord.ProtoReflect.Descriptor instead.
 func (*ImportedRecord) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{26}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ImportedRecord) GetObject() *Object {
@@ -2391,7 +2455,7 @@ type ImportRequest struct {
 
 func (x *ImportRequest) Reset() {
 	*x = ImportRequest{}
-	mi := &file_history_v1_history_proto_msgTypes[27]
+	mi := &file_history_v1_history_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2403,7 +2467,7 @@ func (x *ImportRequest) String() string {
 func (*ImportRequest) ProtoMessage() {}
 
 func (x *ImportRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[27]
+	mi := &file_history_v1_history_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2416,7 +2480,7 @@ func (x *ImportRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImportRequest.ProtoReflect.Descriptor instead.
 func (*ImportRequest) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{27}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ImportRequest) GetUid() string {
@@ -2453,7 +2517,7 @@ type ImportResponse struct {
 
 func (x *ImportResponse) Reset() {
 	*x = ImportResponse{}
-	mi := &file_history_v1_history_proto_msgTypes[28]
+	mi := &file_history_v1_history_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2465,7 +2529,7 @@ func (x *ImportResponse) String() string {
 func (*ImportResponse) ProtoMessage() {}
 
 func (x *ImportResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[28]
+	mi := &file_history_v1_history_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2478,7 +2542,7 @@ func (x *ImportResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImportResponse.ProtoReflect.Descriptor instead.
 func (*ImportResponse) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{28}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ImportResponse) GetStatuses() []Status {
@@ -2512,7 +2576,7 @@ type SearchRequest struct {
 
 func (x *SearchRequest) Reset() {
 	*x = SearchRequest{}
-	mi := &file_history_v1_history_proto_msgTypes[29]
+	mi := &file_history_v1_history_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2524,7 +2588,7 @@ func (x *SearchRequest) String() string {
 func (*SearchRequest) ProtoMessage() {}
 
 func (x *SearchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[29]
+	mi := &file_history_v1_history_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2537,7 +2601,7 @@ func (x *SearchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SearchRequest.ProtoReflect.Descriptor instead.
 func (*SearchRequest) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{29}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *SearchRequest) GetUid() string {
@@ -2589,7 +2653,7 @@ type SearchResponse struct {
 
 func (x *SearchResponse) Reset() {
 	*x = SearchResponse{}
-	mi := &file_history_v1_history_proto_msgTypes[30]
+	mi := &file_history_v1_history_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2601,7 +2665,7 @@ func (x *SearchResponse) String() string {
 func (*SearchResponse) ProtoMessage() {}
 
 func (x *SearchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[30]
+	mi := &file_history_v1_history_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2614,7 +2678,7 @@ func (x *SearchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SearchResponse.ProtoReflect.Descriptor instead.
 func (*SearchResponse) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{30}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *SearchResponse) GetItems() []*Item {
@@ -2662,7 +2726,7 @@ type ContinueRequest struct {
 
 func (x *ContinueRequest) Reset() {
 	*x = ContinueRequest{}
-	mi := &file_history_v1_history_proto_msgTypes[31]
+	mi := &file_history_v1_history_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2674,7 +2738,7 @@ func (x *ContinueRequest) String() string {
 func (*ContinueRequest) ProtoMessage() {}
 
 func (x *ContinueRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[31]
+	mi := &file_history_v1_history_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2687,7 +2751,7 @@ func (x *ContinueRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContinueRequest.ProtoReflect.Descriptor instead.
 func (*ContinueRequest) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{31}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ContinueRequest) GetUid() string {
@@ -2727,7 +2791,7 @@ type ContinueResponse struct {
 
 func (x *ContinueResponse) Reset() {
 	*x = ContinueResponse{}
-	mi := &file_history_v1_history_proto_msgTypes[32]
+	mi := &file_history_v1_history_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2739,7 +2803,7 @@ func (x *ContinueResponse) String() string {
 func (*ContinueResponse) ProtoMessage() {}
 
 func (x *ContinueResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[32]
+	mi := &file_history_v1_history_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2752,7 +2816,7 @@ func (x *ContinueResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContinueResponse.ProtoReflect.Descriptor instead.
 func (*ContinueResponse) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{32}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ContinueResponse) GetItems() []*Item {
@@ -2775,7 +2839,7 @@ type DismissRequest struct {
 
 func (x *DismissRequest) Reset() {
 	*x = DismissRequest{}
-	mi := &file_history_v1_history_proto_msgTypes[33]
+	mi := &file_history_v1_history_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2787,7 +2851,7 @@ func (x *DismissRequest) String() string {
 func (*DismissRequest) ProtoMessage() {}
 
 func (x *DismissRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[33]
+	mi := &file_history_v1_history_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2800,7 +2864,7 @@ func (x *DismissRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DismissRequest.ProtoReflect.Descriptor instead.
 func (*DismissRequest) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{33}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *DismissRequest) GetUid() string {
@@ -2834,7 +2898,7 @@ type DismissResponse struct {
 
 func (x *DismissResponse) Reset() {
 	*x = DismissResponse{}
-	mi := &file_history_v1_history_proto_msgTypes[34]
+	mi := &file_history_v1_history_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2846,7 +2910,7 @@ func (x *DismissResponse) String() string {
 func (*DismissResponse) ProtoMessage() {}
 
 func (x *DismissResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[34]
+	mi := &file_history_v1_history_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2859,7 +2923,7 @@ func (x *DismissResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DismissResponse.ProtoReflect.Descriptor instead.
 func (*DismissResponse) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{34}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *DismissResponse) GetFound() uint32 {
@@ -2882,7 +2946,7 @@ type Settings struct {
 
 func (x *Settings) Reset() {
 	*x = Settings{}
-	mi := &file_history_v1_history_proto_msgTypes[35]
+	mi := &file_history_v1_history_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2894,7 +2958,7 @@ func (x *Settings) String() string {
 func (*Settings) ProtoMessage() {}
 
 func (x *Settings) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[35]
+	mi := &file_history_v1_history_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2907,7 +2971,7 @@ func (x *Settings) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Settings.ProtoReflect.Descriptor instead.
 func (*Settings) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{35}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Settings) GetRecording() bool {
@@ -2933,7 +2997,7 @@ type GetSettingsRequest struct {
 
 func (x *GetSettingsRequest) Reset() {
 	*x = GetSettingsRequest{}
-	mi := &file_history_v1_history_proto_msgTypes[36]
+	mi := &file_history_v1_history_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2945,7 +3009,7 @@ func (x *GetSettingsRequest) String() string {
 func (*GetSettingsRequest) ProtoMessage() {}
 
 func (x *GetSettingsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[36]
+	mi := &file_history_v1_history_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2958,7 +3022,7 @@ func (x *GetSettingsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSettingsRequest.ProtoReflect.Descriptor instead.
 func (*GetSettingsRequest) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{36}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *GetSettingsRequest) GetUid() string {
@@ -2977,7 +3041,7 @@ type GetSettingsResponse struct {
 
 func (x *GetSettingsResponse) Reset() {
 	*x = GetSettingsResponse{}
-	mi := &file_history_v1_history_proto_msgTypes[37]
+	mi := &file_history_v1_history_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2989,7 +3053,7 @@ func (x *GetSettingsResponse) String() string {
 func (*GetSettingsResponse) ProtoMessage() {}
 
 func (x *GetSettingsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[37]
+	mi := &file_history_v1_history_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3002,7 +3066,7 @@ func (x *GetSettingsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSettingsResponse.ProtoReflect.Descriptor instead.
 func (*GetSettingsResponse) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{37}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *GetSettingsResponse) GetSettings() *Settings {
@@ -3022,7 +3086,7 @@ type PutSettingsRequest struct {
 
 func (x *PutSettingsRequest) Reset() {
 	*x = PutSettingsRequest{}
-	mi := &file_history_v1_history_proto_msgTypes[38]
+	mi := &file_history_v1_history_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3034,7 +3098,7 @@ func (x *PutSettingsRequest) String() string {
 func (*PutSettingsRequest) ProtoMessage() {}
 
 func (x *PutSettingsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[38]
+	mi := &file_history_v1_history_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3047,7 +3111,7 @@ func (x *PutSettingsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutSettingsRequest.ProtoReflect.Descriptor instead.
 func (*PutSettingsRequest) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{38}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *PutSettingsRequest) GetUid() string {
@@ -3073,7 +3137,7 @@ type PutSettingsResponse struct {
 
 func (x *PutSettingsResponse) Reset() {
 	*x = PutSettingsResponse{}
-	mi := &file_history_v1_history_proto_msgTypes[39]
+	mi := &file_history_v1_history_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3085,7 +3149,7 @@ func (x *PutSettingsResponse) String() string {
 func (*PutSettingsResponse) ProtoMessage() {}
 
 func (x *PutSettingsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[39]
+	mi := &file_history_v1_history_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3098,7 +3162,7 @@ func (x *PutSettingsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutSettingsResponse.ProtoReflect.Descriptor instead.
 func (*PutSettingsResponse) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{39}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *PutSettingsResponse) GetSettings() *Settings {
@@ -3119,7 +3183,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_history_v1_history_proto_msgTypes[40]
+	mi := &file_history_v1_history_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3131,7 +3195,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[40]
+	mi := &file_history_v1_history_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3144,7 +3208,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{40}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *WatchRequest) GetAdded() []*Watcher {
@@ -3173,7 +3237,7 @@ type Watcher struct {
 
 func (x *Watcher) Reset() {
 	*x = Watcher{}
-	mi := &file_history_v1_history_proto_msgTypes[41]
+	mi := &file_history_v1_history_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3185,7 +3249,7 @@ func (x *Watcher) String() string {
 func (*Watcher) ProtoMessage() {}
 
 func (x *Watcher) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[41]
+	mi := &file_history_v1_history_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3198,7 +3262,7 @@ func (x *Watcher) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Watcher.ProtoReflect.Descriptor instead.
 func (*Watcher) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{41}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *Watcher) GetUid() string {
@@ -3224,7 +3288,7 @@ type WatchResponse struct {
 
 func (x *WatchResponse) Reset() {
 	*x = WatchResponse{}
-	mi := &file_history_v1_history_proto_msgTypes[42]
+	mi := &file_history_v1_history_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3236,7 +3300,7 @@ func (x *WatchResponse) String() string {
 func (*WatchResponse) ProtoMessage() {}
 
 func (x *WatchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[42]
+	mi := &file_history_v1_history_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3249,7 +3313,7 @@ func (x *WatchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchResponse.ProtoReflect.Descriptor instead.
 func (*WatchResponse) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{42}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *WatchResponse) GetChanges() []*Change {
@@ -3281,7 +3345,7 @@ type Change struct {
 
 func (x *Change) Reset() {
 	*x = Change{}
-	mi := &file_history_v1_history_proto_msgTypes[43]
+	mi := &file_history_v1_history_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3293,7 +3357,7 @@ func (x *Change) String() string {
 func (*Change) ProtoMessage() {}
 
 func (x *Change) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[43]
+	mi := &file_history_v1_history_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3306,7 +3370,7 @@ func (x *Change) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Change.ProtoReflect.Descriptor instead.
 func (*Change) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{43}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *Change) GetUid() string {
@@ -3525,13 +3589,20 @@ const file_history_v1_history_proto_rawDesc = "" +
 	"\x05at_ms\x18\x03 \x01(\x03R\x04atMs\x12\x19\n" +
 	"\bif_match\x18\x04 \x01(\x06R\aifMatch\"*\n" +
 	"\x0eDeleteResponse\x12\x18\n" +
-	"\adeleted\x18\x01 \x01(\rR\adeleted\"\xad\x01\n" +
+	"\adeleted\x18\x01 \x01(\rR\adeleted\"\xde\x01\n" +
 	"\vMarkRequest\x12\x10\n" +
-	"\x03uid\x18\x01 \x01(\tR\x03uid\x12,\n" +
-	"\aobjects\x18\x02 \x03(\v2\x12.history.v1.ObjectR\aobjects\x12$\n" +
+	"\x03uid\x18\x01 \x01(\tR\x03uid\x122\n" +
+	"\aobjects\x18\x02 \x03(\v2\x18.history.v1.MarkedObjectR\aobjects\x12$\n" +
 	"\x04mark\x18\x03 \x01(\x0e2\x10.history.v1.MarkR\x04mark\x12\x13\n" +
 	"\x05at_ms\x18\x04 \x01(\x03R\x04atMs\x12#\n" +
-	"\ronly_recorded\x18\x05 \x01(\bR\fonlyRecorded\"j\n" +
+	"\ronly_recorded\x18\x05 \x01(\bR\fonlyRecorded\x12)\n" +
+	"\x10unless_completed\x18\x06 \x01(\bR\x0funlessCompleted\"\xab\x01\n" +
+	"\fMarkedObject\x12*\n" +
+	"\x06object\x18\x01 \x01(\v2\x12.history.v1.ObjectR\x06object\x126\n" +
+	"\x04meta\x18\x02 \x03(\v2\".history.v1.MarkedObject.MetaEntryR\x04meta\x1a7\n" +
+	"\tMetaEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"j\n" +
 	"\fMarkResponse\x12.\n" +
 	"\bstatuses\x18\x01 \x03(\x0e2\x12.history.v1.StatusR\bstatuses\x12*\n" +
 	"\arecords\x18\x02 \x03(\v2\x10.history.v1.ItemR\arecords\"O\n" +
@@ -3669,7 +3740,7 @@ func file_history_v1_history_proto_rawDescGZIP() []byte {
 }
 
 var file_history_v1_history_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_history_v1_history_proto_msgTypes = make([]protoimpl.MessageInfo, 46)
+var file_history_v1_history_proto_msgTypes = make([]protoimpl.MessageInfo, 48)
 var file_history_v1_history_proto_goTypes = []any{
 	(Kind)(0),                   // 0: history.v1.Kind
 	(Status)(0),                 // 1: history.v1.Status
@@ -3698,36 +3769,38 @@ var file_history_v1_history_proto_goTypes = []any{
 	(*DeleteRequest)(nil),       // 24: history.v1.DeleteRequest
 	(*DeleteResponse)(nil),      // 25: history.v1.DeleteResponse
 	(*MarkRequest)(nil),         // 26: history.v1.MarkRequest
-	(*MarkResponse)(nil),        // 27: history.v1.MarkResponse
-	(*ClearRequest)(nil),        // 28: history.v1.ClearRequest
-	(*ClearResponse)(nil),       // 29: history.v1.ClearResponse
-	(*ImportedRecord)(nil),      // 30: history.v1.ImportedRecord
-	(*ImportRequest)(nil),       // 31: history.v1.ImportRequest
-	(*ImportResponse)(nil),      // 32: history.v1.ImportResponse
-	(*SearchRequest)(nil),       // 33: history.v1.SearchRequest
-	(*SearchResponse)(nil),      // 34: history.v1.SearchResponse
-	(*ContinueRequest)(nil),     // 35: history.v1.ContinueRequest
-	(*ContinueResponse)(nil),    // 36: history.v1.ContinueResponse
-	(*DismissRequest)(nil),      // 37: history.v1.DismissRequest
-	(*DismissResponse)(nil),     // 38: history.v1.DismissResponse
-	(*Settings)(nil),            // 39: history.v1.Settings
-	(*GetSettingsRequest)(nil),  // 40: history.v1.GetSettingsRequest
-	(*GetSettingsResponse)(nil), // 41: history.v1.GetSettingsResponse
-	(*PutSettingsRequest)(nil),  // 42: history.v1.PutSettingsRequest
-	(*PutSettingsResponse)(nil), // 43: history.v1.PutSettingsResponse
-	(*WatchRequest)(nil),        // 44: history.v1.WatchRequest
-	(*Watcher)(nil),             // 45: history.v1.Watcher
-	(*WatchResponse)(nil),       // 46: history.v1.WatchResponse
-	(*Change)(nil),              // 47: history.v1.Change
-	nil,                         // 48: history.v1.Heartbeat.MetaEntry
-	nil,                         // 49: history.v1.Item.MetaEntry
-	(*Object)(nil),              // 50: history.v1.Object
-	(State)(0),                  // 51: history.v1.State
-	(*Record)(nil),              // 52: history.v1.Record
+	(*MarkedObject)(nil),        // 27: history.v1.MarkedObject
+	(*MarkResponse)(nil),        // 28: history.v1.MarkResponse
+	(*ClearRequest)(nil),        // 29: history.v1.ClearRequest
+	(*ClearResponse)(nil),       // 30: history.v1.ClearResponse
+	(*ImportedRecord)(nil),      // 31: history.v1.ImportedRecord
+	(*ImportRequest)(nil),       // 32: history.v1.ImportRequest
+	(*ImportResponse)(nil),      // 33: history.v1.ImportResponse
+	(*SearchRequest)(nil),       // 34: history.v1.SearchRequest
+	(*SearchResponse)(nil),      // 35: history.v1.SearchResponse
+	(*ContinueRequest)(nil),     // 36: history.v1.ContinueRequest
+	(*ContinueResponse)(nil),    // 37: history.v1.ContinueResponse
+	(*DismissRequest)(nil),      // 38: history.v1.DismissRequest
+	(*DismissResponse)(nil),     // 39: history.v1.DismissResponse
+	(*Settings)(nil),            // 40: history.v1.Settings
+	(*GetSettingsRequest)(nil),  // 41: history.v1.GetSettingsRequest
+	(*GetSettingsResponse)(nil), // 42: history.v1.GetSettingsResponse
+	(*PutSettingsRequest)(nil),  // 43: history.v1.PutSettingsRequest
+	(*PutSettingsResponse)(nil), // 44: history.v1.PutSettingsResponse
+	(*WatchRequest)(nil),        // 45: history.v1.WatchRequest
+	(*Watcher)(nil),             // 46: history.v1.Watcher
+	(*WatchResponse)(nil),       // 47: history.v1.WatchResponse
+	(*Change)(nil),              // 48: history.v1.Change
+	nil,                         // 49: history.v1.Heartbeat.MetaEntry
+	nil,                         // 50: history.v1.Item.MetaEntry
+	nil,                         // 51: history.v1.MarkedObject.MetaEntry
+	(*Object)(nil),              // 52: history.v1.Object
+	(State)(0),                  // 53: history.v1.State
+	(*Record)(nil),              // 54: history.v1.Record
 }
 var file_history_v1_history_proto_depIdxs = []int32{
 	0,  // 0: history.v1.Heartbeat.kind:type_name -> history.v1.Kind
-	48, // 1: history.v1.Heartbeat.meta:type_name -> history.v1.Heartbeat.MetaEntry
+	49, // 1: history.v1.Heartbeat.meta:type_name -> history.v1.Heartbeat.MetaEntry
 	5,  // 2: history.v1.Heartbeat.day:type_name -> history.v1.DayCheck
 	4,  // 3: history.v1.ApplyRequest.heartbeats:type_name -> history.v1.Heartbeat
 	2,  // 4: history.v1.ApplyRequest.ack:type_name -> history.v1.Ack
@@ -3737,79 +3810,81 @@ var file_history_v1_history_proto_depIdxs = []int32{
 	6,  // 8: history.v1.ApplyResponse.days:type_name -> history.v1.DaySeen
 	8,  // 9: history.v1.ApplyStreamRequest.batch:type_name -> history.v1.ApplyRequest
 	9,  // 10: history.v1.ApplyStreamResponse.result:type_name -> history.v1.ApplyResponse
-	50, // 11: history.v1.Item.object:type_name -> history.v1.Object
-	51, // 12: history.v1.Item.state:type_name -> history.v1.State
-	49, // 13: history.v1.Item.meta:type_name -> history.v1.Item.MetaEntry
+	52, // 11: history.v1.Item.object:type_name -> history.v1.Object
+	53, // 12: history.v1.Item.state:type_name -> history.v1.State
+	50, // 13: history.v1.Item.meta:type_name -> history.v1.Item.MetaEntry
 	13, // 14: history.v1.Item.next:type_name -> history.v1.NextPart
 	12, // 15: history.v1.ListResponse.items:type_name -> history.v1.Item
-	52, // 16: history.v1.ListResponse.records:type_name -> history.v1.Record
+	54, // 16: history.v1.ListResponse.records:type_name -> history.v1.Record
 	16, // 17: history.v1.ListResponse.summaries:type_name -> history.v1.Summary
-	50, // 18: history.v1.Summary.object:type_name -> history.v1.Object
-	50, // 19: history.v1.PointsRequest.objects:type_name -> history.v1.Object
+	52, // 18: history.v1.Summary.object:type_name -> history.v1.Object
+	52, // 19: history.v1.PointsRequest.objects:type_name -> history.v1.Object
 	12, // 20: history.v1.PointsResponse.items:type_name -> history.v1.Item
 	12, // 21: history.v1.ChangesResponse.items:type_name -> history.v1.Item
-	50, // 22: history.v1.ChangesResponse.removed:type_name -> history.v1.Object
-	39, // 23: history.v1.ChangesResponse.settings:type_name -> history.v1.Settings
-	50, // 24: history.v1.ViewingsRequest.object:type_name -> history.v1.Object
+	52, // 22: history.v1.ChangesResponse.removed:type_name -> history.v1.Object
+	40, // 23: history.v1.ChangesResponse.settings:type_name -> history.v1.Settings
+	52, // 24: history.v1.ViewingsRequest.object:type_name -> history.v1.Object
 	23, // 25: history.v1.ViewingsResponse.sessions:type_name -> history.v1.Session
-	51, // 26: history.v1.Session.state:type_name -> history.v1.State
-	50, // 27: history.v1.DeleteRequest.objects:type_name -> history.v1.Object
-	50, // 28: history.v1.MarkRequest.objects:type_name -> history.v1.Object
+	53, // 26: history.v1.Session.state:type_name -> history.v1.State
+	52, // 27: history.v1.DeleteRequest.objects:type_name -> history.v1.Object
+	27, // 28: history.v1.MarkRequest.objects:type_name -> history.v1.MarkedObject
 	3,  // 29: history.v1.MarkRequest.mark:type_name -> history.v1.Mark
-	1,  // 30: history.v1.MarkResponse.statuses:type_name -> history.v1.Status
-	12, // 31: history.v1.MarkResponse.records:type_name -> history.v1.Item
-	50, // 32: history.v1.ImportedRecord.object:type_name -> history.v1.Object
-	52, // 33: history.v1.ImportedRecord.record:type_name -> history.v1.Record
-	30, // 34: history.v1.ImportRequest.records:type_name -> history.v1.ImportedRecord
-	1,  // 35: history.v1.ImportResponse.statuses:type_name -> history.v1.Status
-	7,  // 36: history.v1.ImportResponse.refusals:type_name -> history.v1.Refusal
-	12, // 37: history.v1.SearchResponse.items:type_name -> history.v1.Item
-	12, // 38: history.v1.ContinueResponse.items:type_name -> history.v1.Item
-	50, // 39: history.v1.DismissRequest.objects:type_name -> history.v1.Object
-	39, // 40: history.v1.GetSettingsResponse.settings:type_name -> history.v1.Settings
-	39, // 41: history.v1.PutSettingsResponse.settings:type_name -> history.v1.Settings
-	45, // 42: history.v1.WatchRequest.added:type_name -> history.v1.Watcher
-	45, // 43: history.v1.WatchRequest.removed:type_name -> history.v1.Watcher
-	47, // 44: history.v1.WatchResponse.changes:type_name -> history.v1.Change
-	12, // 45: history.v1.Change.items:type_name -> history.v1.Item
-	50, // 46: history.v1.Change.removed:type_name -> history.v1.Object
-	8,  // 47: history.v1.HistoryService.Apply:input_type -> history.v1.ApplyRequest
-	10, // 48: history.v1.HistoryService.ApplyStream:input_type -> history.v1.ApplyStreamRequest
-	14, // 49: history.v1.HistoryService.List:input_type -> history.v1.ListRequest
-	17, // 50: history.v1.HistoryService.Points:input_type -> history.v1.PointsRequest
-	21, // 51: history.v1.HistoryService.Viewings:input_type -> history.v1.ViewingsRequest
-	19, // 52: history.v1.HistoryService.Changes:input_type -> history.v1.ChangesRequest
-	24, // 53: history.v1.HistoryService.Delete:input_type -> history.v1.DeleteRequest
-	26, // 54: history.v1.HistoryService.Mark:input_type -> history.v1.MarkRequest
-	28, // 55: history.v1.HistoryService.Clear:input_type -> history.v1.ClearRequest
-	31, // 56: history.v1.HistoryService.Import:input_type -> history.v1.ImportRequest
-	35, // 57: history.v1.HistoryService.Continue:input_type -> history.v1.ContinueRequest
-	33, // 58: history.v1.HistoryService.Search:input_type -> history.v1.SearchRequest
-	37, // 59: history.v1.HistoryService.Dismiss:input_type -> history.v1.DismissRequest
-	40, // 60: history.v1.HistoryService.GetSettings:input_type -> history.v1.GetSettingsRequest
-	42, // 61: history.v1.HistoryService.PutSettings:input_type -> history.v1.PutSettingsRequest
-	44, // 62: history.v1.HistoryService.Watch:input_type -> history.v1.WatchRequest
-	9,  // 63: history.v1.HistoryService.Apply:output_type -> history.v1.ApplyResponse
-	11, // 64: history.v1.HistoryService.ApplyStream:output_type -> history.v1.ApplyStreamResponse
-	15, // 65: history.v1.HistoryService.List:output_type -> history.v1.ListResponse
-	18, // 66: history.v1.HistoryService.Points:output_type -> history.v1.PointsResponse
-	22, // 67: history.v1.HistoryService.Viewings:output_type -> history.v1.ViewingsResponse
-	20, // 68: history.v1.HistoryService.Changes:output_type -> history.v1.ChangesResponse
-	25, // 69: history.v1.HistoryService.Delete:output_type -> history.v1.DeleteResponse
-	27, // 70: history.v1.HistoryService.Mark:output_type -> history.v1.MarkResponse
-	29, // 71: history.v1.HistoryService.Clear:output_type -> history.v1.ClearResponse
-	32, // 72: history.v1.HistoryService.Import:output_type -> history.v1.ImportResponse
-	36, // 73: history.v1.HistoryService.Continue:output_type -> history.v1.ContinueResponse
-	34, // 74: history.v1.HistoryService.Search:output_type -> history.v1.SearchResponse
-	38, // 75: history.v1.HistoryService.Dismiss:output_type -> history.v1.DismissResponse
-	41, // 76: history.v1.HistoryService.GetSettings:output_type -> history.v1.GetSettingsResponse
-	43, // 77: history.v1.HistoryService.PutSettings:output_type -> history.v1.PutSettingsResponse
-	46, // 78: history.v1.HistoryService.Watch:output_type -> history.v1.WatchResponse
-	63, // [63:79] is the sub-list for method output_type
-	47, // [47:63] is the sub-list for method input_type
-	47, // [47:47] is the sub-list for extension type_name
-	47, // [47:47] is the sub-list for extension extendee
-	0,  // [0:47] is the sub-list for field type_name
+	52, // 30: history.v1.MarkedObject.object:type_name -> history.v1.Object
+	51, // 31: history.v1.MarkedObject.meta:type_name -> history.v1.MarkedObject.MetaEntry
+	1,  // 32: history.v1.MarkResponse.statuses:type_name -> history.v1.Status
+	12, // 33: history.v1.MarkResponse.records:type_name -> history.v1.Item
+	52, // 34: history.v1.ImportedRecord.object:type_name -> history.v1.Object
+	54, // 35: history.v1.ImportedRecord.record:type_name -> history.v1.Record
+	31, // 36: history.v1.ImportRequest.records:type_name -> history.v1.ImportedRecord
+	1,  // 37: history.v1.ImportResponse.statuses:type_name -> history.v1.Status
+	7,  // 38: history.v1.ImportResponse.refusals:type_name -> history.v1.Refusal
+	12, // 39: history.v1.SearchResponse.items:type_name -> history.v1.Item
+	12, // 40: history.v1.ContinueResponse.items:type_name -> history.v1.Item
+	52, // 41: history.v1.DismissRequest.objects:type_name -> history.v1.Object
+	40, // 42: history.v1.GetSettingsResponse.settings:type_name -> history.v1.Settings
+	40, // 43: history.v1.PutSettingsResponse.settings:type_name -> history.v1.Settings
+	46, // 44: history.v1.WatchRequest.added:type_name -> history.v1.Watcher
+	46, // 45: history.v1.WatchRequest.removed:type_name -> history.v1.Watcher
+	48, // 46: history.v1.WatchResponse.changes:type_name -> history.v1.Change
+	12, // 47: history.v1.Change.items:type_name -> history.v1.Item
+	52, // 48: history.v1.Change.removed:type_name -> history.v1.Object
+	8,  // 49: history.v1.HistoryService.Apply:input_type -> history.v1.ApplyRequest
+	10, // 50: history.v1.HistoryService.ApplyStream:input_type -> history.v1.ApplyStreamRequest
+	14, // 51: history.v1.HistoryService.List:input_type -> history.v1.ListRequest
+	17, // 52: history.v1.HistoryService.Points:input_type -> history.v1.PointsRequest
+	21, // 53: history.v1.HistoryService.Viewings:input_type -> history.v1.ViewingsRequest
+	19, // 54: history.v1.HistoryService.Changes:input_type -> history.v1.ChangesRequest
+	24, // 55: history.v1.HistoryService.Delete:input_type -> history.v1.DeleteRequest
+	26, // 56: history.v1.HistoryService.Mark:input_type -> history.v1.MarkRequest
+	29, // 57: history.v1.HistoryService.Clear:input_type -> history.v1.ClearRequest
+	32, // 58: history.v1.HistoryService.Import:input_type -> history.v1.ImportRequest
+	36, // 59: history.v1.HistoryService.Continue:input_type -> history.v1.ContinueRequest
+	34, // 60: history.v1.HistoryService.Search:input_type -> history.v1.SearchRequest
+	38, // 61: history.v1.HistoryService.Dismiss:input_type -> history.v1.DismissRequest
+	41, // 62: history.v1.HistoryService.GetSettings:input_type -> history.v1.GetSettingsRequest
+	43, // 63: history.v1.HistoryService.PutSettings:input_type -> history.v1.PutSettingsRequest
+	45, // 64: history.v1.HistoryService.Watch:input_type -> history.v1.WatchRequest
+	9,  // 65: history.v1.HistoryService.Apply:output_type -> history.v1.ApplyResponse
+	11, // 66: history.v1.HistoryService.ApplyStream:output_type -> history.v1.ApplyStreamResponse
+	15, // 67: history.v1.HistoryService.List:output_type -> history.v1.ListResponse
+	18, // 68: history.v1.HistoryService.Points:output_type -> history.v1.PointsResponse
+	22, // 69: history.v1.HistoryService.Viewings:output_type -> history.v1.ViewingsResponse
+	20, // 70: history.v1.HistoryService.Changes:output_type -> history.v1.ChangesResponse
+	25, // 71: history.v1.HistoryService.Delete:output_type -> history.v1.DeleteResponse
+	28, // 72: history.v1.HistoryService.Mark:output_type -> history.v1.MarkResponse
+	30, // 73: history.v1.HistoryService.Clear:output_type -> history.v1.ClearResponse
+	33, // 74: history.v1.HistoryService.Import:output_type -> history.v1.ImportResponse
+	37, // 75: history.v1.HistoryService.Continue:output_type -> history.v1.ContinueResponse
+	35, // 76: history.v1.HistoryService.Search:output_type -> history.v1.SearchResponse
+	39, // 77: history.v1.HistoryService.Dismiss:output_type -> history.v1.DismissResponse
+	42, // 78: history.v1.HistoryService.GetSettings:output_type -> history.v1.GetSettingsResponse
+	44, // 79: history.v1.HistoryService.PutSettings:output_type -> history.v1.PutSettingsResponse
+	47, // 80: history.v1.HistoryService.Watch:output_type -> history.v1.WatchResponse
+	65, // [65:81] is the sub-list for method output_type
+	49, // [49:65] is the sub-list for method input_type
+	49, // [49:49] is the sub-list for extension type_name
+	49, // [49:49] is the sub-list for extension extendee
+	0,  // [0:49] is the sub-list for field type_name
 }
 
 func init() { file_history_v1_history_proto_init() }
@@ -3826,7 +3901,7 @@ func file_history_v1_history_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_history_v1_history_proto_rawDesc), len(file_history_v1_history_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   46,
+			NumMessages:   48,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
