@@ -458,7 +458,7 @@ func every(t *testing.T, m proto.Message, without ...string) {
 func TestEveryFieldIsPosted(t *testing.T) {
 	hb := &historyv1.Heartbeat{
 		Uid: "u1", ObjectId: "a", ObjectType: 2, Kind: historyv1.Kind_KIND_STOP, EventTimeMs: 1772396100000, PositionMs: 2, DurationMs: 3,
-		Session: "s", Device: "d", Meta: map[string]string{"a": "b"}, Failed: true, SentAtMs: 1772396160000,
+		Session: "s", Device: "d", Meta: map[string]string{"a": "b"}, RemovedMeta: []string{"c"}, Failed: true, SentAtMs: 1772396160000,
 		StartedAtMs: 1772396000000, WatchedMs: 5, SpeedPercent: 150, IfMatch: 31, Incognito: true,
 	}
 	every(t, hb, "origin", "received_at_ms", "day") // the edge's, and the message's

@@ -189,8 +189,8 @@ func reportOf(h *historyv1.Heartbeat) map[string]any {
 			r["speed"] = float64(h.SpeedPercent) / 100
 		case name == "if_match":
 			r[name] = strconv.FormatUint(h.IfMatch, 16)
-		case name == "meta":
-			r[name] = h.Meta
+		case name == "meta" || name == "removed_meta":
+			r["meta"] = metaOf(h)
 		case name == "event_time_ms" || strings.HasSuffix(name, "_at_ms"):
 			r[strings.TrimSuffix(name, "_ms")] = rfc3339(v.Int())
 		default:
@@ -199,6 +199,18 @@ func reportOf(h *historyv1.Heartbeat) map[string]any {
 		return true
 	})
 	return r
+}
+
+// metaOf returns the metadata as JSON has it: a removed key is null.
+func metaOf(h *historyv1.Heartbeat) map[string]*string {
+	all := make(map[string]*string)
+	for _, k := range h.RemovedMeta {
+		all[k] = nil
+	}
+	for k, v := range h.Meta {
+		all[k] = &v
+	}
+	return all
 }
 
 func rfc3339(ms int64) string { return time.UnixMilli(ms).UTC().Format("2006-01-02T15:04:05.000Z") }

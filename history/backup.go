@@ -103,7 +103,7 @@ const MaxLift = 24*30 + 6*24*4 + 83*12
 // Oldest returns the earliest of all times that the record has, in Unix milliseconds: those of its reports, viewings, sums and decision.
 func (r *Record) Oldest() int64 {
 	oldest := r.PlayedAt()
-	for _, at := range []int64{r.NonEarly.Version.Time(), r.DurationVersion.Time(), r.MetaVersion.Time(), r.UnknownVersion.Time(), r.Dismissed.Time(), r.PlaysBeforeAt, r.WatchedBeforeAt, r.oldestViewing()} {
+	for _, at := range []int64{r.NonEarly.Version.Time(), r.DurationVersion.Time(), r.oldestMeta().Time(), r.UnknownVersion.Time(), r.Dismissed.Time(), r.PlaysBeforeAt, r.WatchedBeforeAt, r.oldestViewing()} {
 		if at > 0 {
 			oldest = min(oldest, at)
 		}
@@ -154,7 +154,7 @@ func (r *Record) Validate(now int64) error {
 	case len(r.Unknown) > MaxUnknown:
 		return Invalid("details.unknown", fmt.Sprintf("want at most %d bytes", MaxUnknown))
 	}
-	return cmp.Or(validateTime("event_time", r.Version.Time()), validateTime("details.dismissed", r.Dismissed.Time()), r.event().Validate(), r.validateVersions(), r.validatePeaks(), r.validatePlays(), r.validateWatches(), r.validateViewings())
+	return cmp.Or(validateTime("event_time", r.Version.Time()), validateTime("details.dismissed", r.Dismissed.Time()), r.event().Validate(), r.validateMeta(), r.validateVersions(), r.validatePeaks(), r.validatePlays(), r.validateWatches(), r.validateViewings())
 }
 
 // rank is that of the reports that leave a record in this state.
@@ -173,7 +173,6 @@ func (r *Record) validateVersions() error {
 		present bool
 	}{
 		{"details.duration", r.DurationVersion, r.Duration != 0},
-		{"details.meta", r.MetaVersion, len(r.Meta) != 0},
 		{"details.unknown", r.UnknownVersion, r.Unknown != ""},
 		{"details.non_early", r.NonEarly.Version, r.NonEarly.Version != 0 || r.NonEarly.Position != 0},
 	} {
@@ -188,6 +187,22 @@ func (r *Record) validateVersions() error {
 		return Invalid("details.non_early", "want it beside an early report only")
 	}
 	return validatePosition("details.non_early.position_ms", r.NonEarly.Position)
+}
+
+// validateMeta checks each key as what an earlier event came with.
+func (r *Record) validateMeta() error {
+	if (r.Meta == "") != (r.MetaVersion == 0) {
+		return Invalid("details.meta", "want a time, and what is of it")
+	}
+	if err := r.Meta.validate(MaxMetaKeys * MaxMetaEntry); err != nil {
+		return err
+	}
+	for _, e := range r.MetaEntries() {
+		if err := r.validateAt("details.meta", e.Version.Time(), true); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // validateAt checks a time of the past of a record.

@@ -245,7 +245,7 @@ func whole() *history.Record {
 	return &history.Record{
 		State: history.StateStopped, Early: true, Restored: true, Version: history.VersionOf(epoch+900, 0), Original: v(500),
 		Position: 5, Session: "s", Device: "d", NonEarly: history.NonEarly{Version: v(400), Position: 40},
-		Duration: 100, DurationVersion: v(300), Meta: history.NewMeta(map[string]string{"k": "v"}), MetaVersion: v(300),
+		Duration: 100, DurationVersion: v(300), Meta: keyed(v(200)), MetaVersion: v(300),
 		Peaks:       []history.Peak{{At: epoch + 200, Position: 90}, {At: epoch + 300, Position: 80}},
 		Completions: []history.Completion{{At: epoch + 200, Viewing: 1}, {At: epoch + 300, Viewing: 2}}, PlaysBefore: 3, PlaysBeforeAt: epoch + 100,
 		Watches: []history.WatchedTime{{At: epoch + 200, Viewing: 1, Watched: 50, Began: epoch + 150}, {At: epoch + 300, Viewing: 2, Watched: 60, Began: epoch + 270, Speed: 200, Device: 7, Unrecorded: 9}}, WatchedBefore: 70, WatchedBeforeAt: epoch + 100,
@@ -256,6 +256,13 @@ func whole() *history.Record {
 		RemovedAt: epoch + 800, Unknown: "\xe8\x3f\x05", UnknownVersion: v(300),
 		Dismissed: history.VersionOf(epoch+950, history.RankOffered),
 	}
+}
+
+// keyed are a value of the newest version, and a key that was removed at another one.
+func keyed(v history.Version) history.Meta {
+	newest := v + 400
+	m, _ := history.MetaOf([]history.MetaEntry[string]{{Key: "k", Value: "v", Version: newest}, {Key: "removed", Removed: true, Version: v}})
+	return m
 }
 
 func TestValidateRefuses(t *testing.T) {
@@ -270,8 +277,8 @@ func TestValidateRefuses(t *testing.T) {
 		"duration_ms":                   {func(r *history.Record) { r.Duration = -1 }},
 		"session":                       {func(r *history.Record) { r.Session = "\xff" }},
 		"device":                        {func(r *history.Record) { r.Device = string(make([]byte, 129)) }},
-		"meta":                          {func(r *history.Record) { r.Meta = history.NewMeta(map[string]string{"": "v"}) }, func(r *history.Record) { r.Meta = history.NewMeta(map[string]string{"k": string(make([]byte, 1024))}) }},
-		"details.meta":                  {func(r *history.Record) { r.Meta = "" }, func(r *history.Record) { r.MetaVersion = 4 }},
+		"meta":                          {func(r *history.Record) { r.Meta = history.NewMeta(map[string]string{"": "v"}) }, func(r *history.Record) { r.Meta = history.NewMeta(map[string]string{"k": string(make([]byte, 512))}) }},
+		"details.meta":                  {func(r *history.Record) { r.Meta = "" }, func(r *history.Record) { r.MetaVersion = 4 }, func(r *history.Record) { r.Meta = keyed(r.Version + 4) }, func(r *history.Record) { r.Meta = keyed(5) }},
 		"details.duration":              {func(r *history.Record) { r.Duration = 0 }, func(r *history.Record) { r.DurationVersion = r.Version + 4 }},
 		"details.unknown":               {func(r *history.Record) { r.UnknownVersion = 0 }, func(r *history.Record) { r.Unknown = string(make([]byte, 5000)) }},
 		"details.dismissed":             {func(r *history.Record) { r.Dismissed = -4 }, func(r *history.Record) { r.Dismissed++ }, func(r *history.Record) { r.Dismissed += 4 * 6000 }, func(r *history.Record) { r.Dismissed = 4 }},

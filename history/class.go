@@ -137,7 +137,7 @@ func (b *Rulebook) Known(r *Record, e *Event) bool {
 	c := b.ClassOf(e.Key.Object.Type)
 	return c != nil && c.ChangesOnly && r != nil && e.Kind != KindDelete && !e.Kind.Marks() &&
 		r.State == e.Kind.state() && r.Position == e.Position &&
-		(e.Duration == 0 || r.Duration == e.Duration) && (len(e.Meta) == 0 || r.Meta == e.Meta) &&
+		(e.Duration == 0 || r.Duration == e.Duration) && r.Meta.says(e.Meta) &&
 		e.At >= r.Version.Time() && e.At < r.Version.Time()+c.Keep/2
 }
 

@@ -111,12 +111,6 @@ func (r *Record) mergeDuration(o *Record) {
 	}
 }
 
-func (r *Record) mergeMeta(o *Record) {
-	if o.MetaVersion > r.MetaVersion || o.MetaVersion == r.MetaVersion && compareMeta(o.Meta, r.Meta) > 0 {
-		r.Meta, r.MetaVersion = o.Meta, o.MetaVersion
-	}
-}
-
 func (r *Record) mergeUnknown(o *Record) {
 	if o.UnknownVersion > r.UnknownVersion || o.UnknownVersion == r.UnknownVersion && o.Unknown > r.Unknown {
 		r.Unknown, r.UnknownVersion = o.Unknown, o.UnknownVersion
@@ -154,9 +148,7 @@ func (r *Record) forget() {
 	if r.DurationVersion.Time() <= r.RemovedAt {
 		r.Duration, r.DurationVersion = 0, 0
 	}
-	if r.MetaVersion.Time() <= r.RemovedAt {
-		r.Meta, r.MetaVersion = "", 0
-	}
+	r.forgetMeta()
 	if r.UnknownVersion.Time() <= r.RemovedAt {
 		r.Unknown, r.UnknownVersion = "", 0
 	}

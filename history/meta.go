@@ -4,67 +4,157 @@ import (
 	"cmp"
 	"encoding/binary"
 	"iter"
-	"maps"
 	"slices"
+	"strings"
 	"unicode/utf8"
 )
 
-// Meta is the metadata of a record: a few texts by key, encoded in the order of the keys as a
-// stored record has them (message Record in record.proto). So it is compared and stored as it
-// is, and is one pointer to the garbage collector. The zero value has no entries.
+// Meta is the metadata of a report or a record: a few entries by key, encoded in the order of the keys as a stored
+// record has them (message Record in record.proto). So it is compared and stored as it is, and is
+// one pointer to the garbage collector. The zero value has no entries.
+//
+// Each entry has the version of the report that it came with. Where that is the newest of the record, [Record.MetaVersion],
+// the entry does not repeat it: mostly all entries are of one report, and none has a version.
 type Meta string
 
-// The tags of an entry in a record, and of its key and value.
+// MetaEntry is what a report says of one key: its value, or that it has none any more.
+type MetaEntry[T ~string | ~[]byte] struct {
+	Key, Value T
+	Removed    bool
+	// Version is 0 where it is that of the metadata as a whole.
+	Version Version
+}
+
+// The tags of an entry in a record, and of its parts.
 const (
-	tagEntry = 10<<3 | 2
-	tagKey   = 1<<3 | 2
-	tagValue = 2<<3 | 2
+	tagEntry        = 10<<3 | 2
+	tagKey          = 1<<3 | 2
+	tagValue        = 2<<3 | 2 // absent where the key is removed
+	tagEntryVersion = 3 << 3
 )
 
-// NewMeta returns entries as metadata.
-func NewMeta(entries map[string]string) Meta {
-	var room [MaxMetaKeys]string
-	keys := slices.AppendSeq(room[:0], maps.Keys(entries))
-	slices.Sort(keys)
-	var bytes [MaxMetaBytes]byte
-	m := bytes[:0]
-	for _, k := range keys {
-		m = AppendMetaEntry(m, k, entries[k])
+// NewMeta returns the metadata of a report: values by key, and keys that are removed. A key that is in both has its value.
+func NewMeta(values map[string]string, removed ...string) Meta {
+	var room [MaxMetaKeys]MetaEntry[string]
+	entries := room[:0]
+	for k, v := range values {
+		entries = append(entries, MetaEntry[string]{Key: k, Value: v})
 	}
-	return Meta(m)
+	for _, k := range removed {
+		if _, ok := values[k]; !ok {
+			entries = append(entries, MetaEntry[string]{Key: k, Removed: true})
+		}
+	}
+	slices.SortFunc(entries, byMetaKey)
+	entries = slices.CompactFunc(entries, func(a, b MetaEntry[string]) bool { return a.Key == b.Key })
+	return encodeMeta(entries)
 }
 
-// AppendMetaEntry appends an entry to encoded metadata. Its key is greater than those before.
-func AppendMetaEntry[T ~string | ~[]byte](dst []byte, key, value T) []byte {
-	size := 1 + uvarintSize(len(key)) + len(key) + 1 + uvarintSize(len(value)) + len(value)
-	dst = binary.AppendUvarint(append(dst, tagEntry), uint64(size)) //nolint:gosec // never negative
-	return appendTagged(appendTagged(dst, tagKey, key), tagValue, value)
+// MetaOf returns entries as metadata, and its version: the newest of theirs. Each entry has one, and a key of its own.
+func MetaOf(entries []MetaEntry[string]) (Meta, Version) {
+	entries = slices.Clone(entries)
+	slices.SortFunc(entries, byMetaKey)
+	return versioned(entries)
 }
+
+// versioned takes sorted entries, which it changes. A text that is known already is used again.
+func versioned(entries []MetaEntry[string], known ...Meta) (m Meta, newest Version) {
+	for i := range entries {
+		newest = max(newest, entries[i].Version)
+	}
+	for i := range entries {
+		if entries[i].Version == newest {
+			entries[i].Version = 0
+		}
+	}
+	return encodeMeta(entries, known...), newest
+}
+
+func encodeMeta(entries []MetaEntry[string], known ...Meta) Meta {
+	var room [MaxMetaBytes]byte
+	b := room[:0]
+	for _, e := range entries {
+		b = AppendMetaEntry(b, e)
+	}
+	for _, m := range known {
+		if string(b) == string(m) {
+			return m
+		}
+	}
+	return Meta(b)
+}
+
+func byMetaKey(a, b MetaEntry[string]) int { return strings.Compare(a.Key, b.Key) }
+
+// AppendMetaEntry appends an entry to encoded metadata. Its key is greater than those before.
+func AppendMetaEntry[T ~string | ~[]byte](dst []byte, e MetaEntry[T]) []byte {
+	size := sizeOf(len(e.Key))
+	if !e.Removed {
+		size += sizeOf(len(e.Value))
+	}
+	if e.Version != 0 {
+		size += 1 + uvarintSize(uint64(e.Version)) //nolint:gosec // bits
+	}
+	dst = binary.AppendUvarint(append(dst, tagEntry), uint64(size)) //nolint:gosec // never negative
+	dst = appendTagged(dst, tagKey, e.Key)
+	if !e.Removed {
+		dst = appendTagged(dst, tagValue, e.Value)
+	}
+	if e.Version != 0 {
+		dst = binary.AppendUvarint(append(dst, tagEntryVersion), uint64(e.Version)) //nolint:gosec // bits
+	}
+	return dst
+}
+
+func sizeOf(n int) int { return 1 + uvarintSize(uint64(n)) + n } //nolint:gosec // never negative
 
 func appendTagged[T ~string | ~[]byte](dst []byte, tag byte, text T) []byte {
 	return append(binary.AppendUvarint(append(dst, tag), uint64(len(text))), text...)
 }
 
-func uvarintSize(n int) (size int) {
+func uvarintSize(n uint64) (size int) {
 	for size = 1; n >= 0x80; size++ {
 		n >>= 7
 	}
 	return size
 }
 
-// All returns the entries in the order of their keys.
+// All returns the values in the order of their keys.
 func (m Meta) All() iter.Seq2[string, string] {
 	return func(yield func(key, value string) bool) {
-		for rest := string(m); rest != ""; {
-			_, rest = cutLength(rest[1:]) // of the entry
-			var key, value string
-			key, rest = cutText(rest)
-			value, rest = cutText(rest)
-			if !yield(key, value) {
+		for e := range m.Entries() {
+			if !e.Removed && !yield(e.Key, e.Value) {
 				return
 			}
 		}
 	}
+}
+
+// Entries returns the entries in the order of their keys.
+func (m Meta) Entries() iter.Seq[MetaEntry[string]] {
+	return func(yield func(MetaEntry[string]) bool) {
+		for m != "" {
+			var e MetaEntry[string]
+			if e, m = m.cut(); !yield(e) {
+				return
+			}
+		}
+	}
+}
+
+// cut takes the first entry off.
+func (m Meta) cut() (e MetaEntry[string], rest Meta) {
+	n, text := cutLength(string(m[1:]))
+	text, rest = text[:n], Meta(text[n:])
+	e.Key, text = cutText(text)
+	if e.Removed = text == "" || text[0] != tagValue; !e.Removed {
+		e.Value, text = cutText(text)
+	}
+	if text != "" {
+		n, _ = cutLength(text[1:])
+		e.Version = Version(n)
+	}
+	return e, rest
 }
 
 // cutText takes a tagged text off the front.
@@ -83,30 +173,38 @@ func cutLength(s string) (n int, rest string) {
 	}
 }
 
-func (m Meta) validate() error {
+// validate takes the metadata of a report, and of a record with what several reports may leave behind.
+func (m Meta) validate(bytes int) error {
 	entries, size := 0, 0
-	for k, v := range m.All() {
+	for e := range m.Entries() {
 		entries++
-		size += len(k) + len(v)
-		if k == "" || !utf8.ValidString(k) || !utf8.ValidString(v) {
+		n := len(e.Key) + len(e.Value)
+		size += n
+		switch {
+		case e.Key == "" || !utf8.ValidString(e.Key) || !utf8.ValidString(e.Value):
 			return Invalid("meta", "want non-empty keys and valid UTF-8")
+		case n > MaxMetaEntry:
+			return Invalid("meta", "want at most 512 bytes of a key and its value")
 		}
 	}
 	switch {
 	case entries > MaxMetaKeys:
-		return Invalid("meta", "want at most 16 entries")
-	case size > MaxMetaBytes:
+		return Invalid("meta", "want at most 16 keys")
+	case size > bytes:
 		return Invalid("meta", "want at most 1024 bytes of keys and values")
 	}
 	return nil
 }
 
-// Map returns the entries, nil where there are none.
-func (m Meta) Map() map[string]string {
-	if m == "" {
-		return nil
+// Map returns the values, nil where there are none.
+func (m Meta) Map() (values map[string]string) {
+	for k, v := range m.All() {
+		if values == nil {
+			values = make(map[string]string)
+		}
+		values[k] = v
 	}
-	return maps.Collect(m.All())
+	return values
 }
 
 // Get returns the value of a key, "" where there is none.
@@ -119,19 +217,92 @@ func (m Meta) Get(key string) string {
 	return ""
 }
 
-// compareMeta is any total order: it only has to pick the same of two everywhere.
-func compareMeta(a, b Meta) int {
-	if a == b {
-		return 0
+// says reports whether the metadata of a report o is what m says of its keys.
+func (m Meta) says(o Meta) bool {
+	if m == o {
+		return true
 	}
-	keysA, valuesA := a.columns()
-	keysB, valuesB := b.columns()
-	return cmp.Or(cmp.Compare(len(keysA), len(keysB)), slices.Compare(keysA, keysB), slices.Compare(valuesA, valuesB))
+	for o != "" {
+		var want, e MetaEntry[string]
+		for want, o = o.cut(); e.Key != want.Key; {
+			if m == "" {
+				return false
+			}
+			e, m = m.cut()
+		}
+		if e.Value != want.Value || e.Removed != want.Removed {
+			return false
+		}
+	}
+	return true
 }
 
-func (m Meta) columns() (keys, values []string) {
-	for k, v := range m.All() {
-		keys, values = append(keys, k), append(values, v)
+// mergeMeta keeps the newest entry of each key, and the newest 16 keys by version, then key. A key beyond them is older than 16 others
+// in whatever the record is merged with. So this is a fold.
+func (r *Record) mergeMeta(o *Record) {
+	switch {
+	case o.Meta == "":
+		return
+	case r.Meta == "":
+		r.Meta, r.MetaVersion = o.Meta, o.MetaVersion
+		return
+	case r.Meta == o.Meta: // as mostly: entries without a version have the newer one, others are the same
+		r.MetaVersion = max(r.MetaVersion, o.MetaVersion)
+		return
 	}
-	return keys, values
+	var room [2 * MaxMetaKeys]MetaEntry[string]
+	all := r.metaEntries(room[:0])
+	for e := range o.Meta.Entries() {
+		e.Version = cmp.Or(e.Version, o.MetaVersion)
+		switch i, found := slices.BinarySearchFunc(all, e, byMetaKey); {
+		case !found:
+			all = slices.Insert(all, i, e)
+		case compareMetaEntries(e, all[i]) > 0:
+			all[i] = e
+		}
+	}
+	if len(all) > MaxMetaKeys {
+		slices.SortFunc(all, func(a, b MetaEntry[string]) int {
+			return cmp.Or(cmp.Compare(b.Version, a.Version), strings.Compare(b.Key, a.Key))
+		})
+		all = all[:MaxMetaKeys]
+		slices.SortFunc(all, byMetaKey)
+	}
+	r.Meta, r.MetaVersion = versioned(all, r.Meta, o.Meta)
+}
+
+// MetaEntries returns the entries in the order of their keys, each with its version.
+func (r *Record) MetaEntries() []MetaEntry[string] { return r.metaEntries(nil) }
+
+func (r *Record) metaEntries(dst []MetaEntry[string]) []MetaEntry[string] {
+	for e := range r.Meta.Entries() {
+		e.Version = cmp.Or(e.Version, r.MetaVersion)
+		dst = append(dst, e)
+	}
+	return dst
+}
+
+// compareMetaEntries orders what two reports say of one key. Of two of one version a value is later than none, and the greater value is.
+func compareMetaEntries(a, b MetaEntry[string]) int {
+	return cmp.Or(cmp.Compare(a.Version, b.Version), compareEarly(a.Removed, b.Removed), strings.Compare(a.Value, b.Value))
+}
+
+// forgetMeta drops the keys that are of the time up to the removal.
+func (r *Record) forgetMeta() {
+	if r.MetaVersion.Time() <= r.RemovedAt {
+		r.Meta, r.MetaVersion = "", 0
+		return
+	}
+	var room [MaxMetaKeys]MetaEntry[string]
+	left := slices.DeleteFunc(r.metaEntries(room[:0]), func(e MetaEntry[string]) bool { return e.Version.Time() <= r.RemovedAt })
+	r.Meta, r.MetaVersion = versioned(left, r.Meta)
+}
+
+// oldestMeta returns the version of the oldest key, 0 where there is none.
+func (r *Record) oldestMeta() Version {
+	oldest := r.MetaVersion
+	for e := range r.Meta.Entries() {
+		oldest = min(oldest, cmp.Or(e.Version, oldest))
+	}
+	return oldest
 }

@@ -184,12 +184,40 @@ func (v *view) rest(live []history.Event) {
 			return cmp.Or(compareVersions(a, b), cmp.Compare(a.Duration, b.Duration))
 		}).Duration
 	}
-	described := slices.DeleteFunc(slices.Clone(live), func(e history.Event) bool { return len(e.Meta) == 0 })
-	if len(described) > 0 {
-		v.Meta = fmt.Sprint(slices.MaxFunc(described, func(a, b history.Event) int {
-			return cmp.Or(compareVersions(a, b), cmp.Compare(len(a.Meta.Map()), len(b.Meta.Map())), cmp.Compare(fmt.Sprint(a.Meta.Map()), fmt.Sprint(b.Meta.Map())))
-		}).Meta.Map())
+	v.Meta = fmt.Sprint(metaOf(live))
+}
+
+// named is what an event says of a key.
+type named struct {
+	event history.Event
+	entry history.MetaEntry[string]
+}
+
+// metaOf keeps of each key what its newest event says, and of the keys the newest 16.
+func metaOf(live []history.Event) map[string]string {
+	var all []named
+	for _, e := range live {
+		for entry := range e.Meta.Entries() {
+			all = append(all, named{e, entry})
+		}
 	}
+	slices.SortFunc(all, func(a, b named) int { // newest first
+		return cmp.Or(compareVersions(b.event, a.event), cmp.Compare(b.entry.Key, a.entry.Key), cmp.Compare(fmt.Sprint(a.entry.Removed), fmt.Sprint(b.entry.Removed)), cmp.Compare(b.entry.Value, a.entry.Value))
+	})
+	seen, values := make(map[string]bool), map[string]string(nil)
+	for _, n := range all {
+		if seen[n.entry.Key] || len(seen) == history.MaxMetaKeys {
+			continue
+		}
+		seen[n.entry.Key] = true
+		if !n.entry.Removed {
+			if values == nil {
+				values = make(map[string]string)
+			}
+			values[n.entry.Key] = n.entry.Value
+		}
+	}
+	return values
 }
 
 // viewingOf tells viewings apart: by session, without one by device.
@@ -259,7 +287,9 @@ func events(positions int64) *rapid.Generator[history.Event] {
 		history.KindStart, history.KindProgress, history.KindProgress, history.KindProgress, history.KindPause,
 		history.KindSeek, history.KindStop, history.KindFinish, history.KindDelete, history.KindWatched, history.KindUnwatched, history.KindReset,
 	}
-	metas := []map[string]string{nil, {}, {"a": "1"}, {"a": "2"}, {"b": "1"}, {"a": "1", "b": "1"}}
+	metas := []history.Meta{"", history.NewMeta(nil), history.NewMeta(map[string]string{"a": "1"}), history.NewMeta(map[string]string{"a": "2"}),
+		history.NewMeta(map[string]string{"b": ""}), history.NewMeta(map[string]string{"a": "1", "b": "1"}),
+		history.NewMeta(nil, "a"), history.NewMeta(map[string]string{"b": "1"}, "a"), numbered(0, 10), numbered(5, 15), numbered(12, 20)}
 	return rapid.Custom(func(t *rapid.T) history.Event {
 		at := epoch + rapid.Int64Range(0, 20).Draw(t, "at")
 		e := history.Event{
@@ -269,7 +299,7 @@ func events(positions int64) *rapid.Generator[history.Event] {
 			Position: rapid.Int64Range(0, positions-1).Draw(t, "position"), Duration: rapid.SampledFrom([]int64{0, 5, 10}).Draw(t, "duration"),
 			Session: rapid.SampledFrom([]string{"", "s", "t", "u"}).Draw(t, "session"),
 			Device:  rapid.SampledFrom([]string{"", "tv", "phone"}).Draw(t, "device"),
-			Meta:    history.NewMeta(rapid.SampledFrom(metas).Draw(t, "meta")),
+			Meta:    rapid.SampledFrom(metas).Draw(t, "meta"),
 		}
 		if marks(e) {
 			e.Session, e.Device = "", ""
@@ -280,6 +310,19 @@ func events(positions int64) *rapid.Generator[history.Event] {
 		}
 		return e
 	})
+}
+
+// numbered are so many keys of metadata, every third of which is removed: a few reports have more than a record keeps.
+func numbered(from, to int) history.Meta {
+	values, removed := make(map[string]string), []string(nil)
+	for i := from; i < to; i++ {
+		if key := fmt.Sprint("k", i); i%3 == 0 {
+			removed = append(removed, key)
+		} else {
+			values[key] = fmt.Sprint(from)
+		}
+	}
+	return history.NewMeta(values, removed...)
 }
 
 // many draws lists of events.

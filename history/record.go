@@ -84,6 +84,7 @@ const (
 	MaxPosition  = 30 * 24 * 3600 * 1000 // milliseconds: thirty days
 	MaxMetaKeys  = 16
 	MaxMetaBytes = 1024 // of all keys and values
+	MaxMetaEntry = 512  // of a key and its value: those of a record are 8 KiB at most
 	MaxLabel     = 128  // bytes of a session or device
 	MinSpeed     = 25   // percent
 	MaxSpeed     = 400
@@ -114,7 +115,7 @@ func (e *Event) Validate() error {
 	case len(e.Device) > MaxLabel || !utf8.ValidString(e.Device):
 		return Invalid("device", "want at most 128 bytes of UTF-8")
 	}
-	return cmp.Or(validateTime("event_time", e.At), validateTime("started_at", e.StartedAt), e.validateWatched(), e.Meta.validate())
+	return cmp.Or(validateTime("event_time", e.At), validateTime("started_at", e.StartedAt), e.validateWatched(), e.Meta.validate(MaxMetaBytes))
 }
 
 const wantTime = "want a time from 1973 to 2248"
@@ -293,11 +294,13 @@ type Record struct {
 	// none.
 	NonEarly NonEarly
 
-	// The latest event that knew the duration (milliseconds) or gave metadata.
+	// The latest event that knew the duration (milliseconds).
 	Duration        int64
 	DurationVersion Version
-	Meta            Meta
-	MetaVersion     Version
+	// What the newest event that named a key says of it, for the newest [MaxMetaKeys] keys, removed ones too.
+	// MetaVersion is the newest version among them.
+	Meta        Meta
+	MetaVersion Version
 
 	// Peaks are earlier positions beyond those of every later event, furthest
 	// first. All of them are kept, not only the furthest, so that the right one is
@@ -383,7 +386,7 @@ func (r Rules) RecordInto(rec *Record, e *Event) {
 func (r *Record) event() *Event {
 	return &Event{
 		Key: Key{UID: "-", Object: Object{ID: "-", Type: 1}}, Kind: KindProgress, At: r.PlayedAt(),
-		Duration: r.Duration, Session: r.Session, Device: r.Device, Meta: r.Meta,
+		Duration: r.Duration, Session: r.Session, Device: r.Device,
 	}
 }
 

@@ -149,8 +149,8 @@ func (c *client) heartbeat(d *dice) *historyv1.Heartbeat {
 		c.watched += int64(1+d.n(4)) * 1000
 		hb.StartedAtMs, hb.WatchedMs = c.started, c.watched
 	}
-	if d.one(4) {
-		hb.Meta = map[string]string{"title": fmt.Sprintf("%s at %d", c.device, now)}
+	if d.one(3) {
+		c.describe(d, hb)
 	}
 	if d.one(5) {
 		hb.SentAtMs = now
@@ -170,6 +170,19 @@ func (c *client) heartbeat(d *dice) *historyv1.Heartbeat {
 		hb.Kind = historyv1.Kind_KIND_PAUSE
 	}
 	return hb
+}
+
+// describe has a report name some keys: apps of different devices name different ones.
+func (c *client) describe(d *dice, hb *historyv1.Heartbeat) {
+	hb.Meta = make(map[string]string)
+	for _, key := range metaKeys {
+		switch d.n(5) {
+		case 0:
+			hb.RemovedMeta = append(hb.RemovedMeta, key)
+		case 1, 2:
+			hb.Meta[key] = fmt.Sprintf("%s at %d", c.device, hb.EventTimeMs)
+		}
+	}
 }
 
 // repeat sends again what was answered, as a device does whose disk lacks the answer.

@@ -3,7 +3,6 @@ package sim
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -23,7 +22,7 @@ type fact struct {
 	duration int64
 	session  string
 	device   string
-	meta     string
+	meta     named
 	started  int64
 	watched  int64
 	mark     historyv1.Mark // what it says of the object instead, unspecified for a report
@@ -33,7 +32,7 @@ type fact struct {
 func factOf(hb *historyv1.Heartbeat, now int64) fact {
 	f := fact{
 		at: hb.EventTimeMs, kind: hb.Kind, position: hb.PositionMs, duration: hb.DurationMs,
-		session: hb.Session, device: hb.Device, meta: meta(hb.Meta), started: hb.StartedAtMs, watched: hb.WatchedMs,
+		session: hb.Session, device: hb.Device, meta: namedBy(hb.Meta, hb.RemovedMeta), started: hb.StartedAtMs, watched: hb.WatchedMs,
 	}
 	received := now
 	if at := hb.ReceivedAtMs; at <= now && at >= now-120_000 {
@@ -146,7 +145,8 @@ type view struct {
 	furthest, completed, watched int64
 	plays                        uint64
 	state                        historyv1.State
-	session, device, meta        string
+	session, device              string
+	meta                         named // without removed ones
 	dismissed                    int64
 }
 
@@ -157,7 +157,7 @@ func viewOf(it *historyv1.Item) view {
 	return view{
 		found: true, at: it.EventTimeMs, position: it.PositionMs, duration: it.DurationMs, furthest: it.FurthestMs,
 		completed: it.CompletedAtMs, watched: it.WatchedMs, plays: it.Plays, state: it.State,
-		session: it.Session, device: it.Device, meta: meta(it.Meta), dismissed: it.DismissedMs,
+		session: it.Session, device: it.Device, meta: namedBy(it.Meta, nil), dismissed: it.DismissedMs,
 	}
 }
 
@@ -169,7 +169,7 @@ func recordView(r *history.Record) view {
 	return view{
 		found: true, at: r.Version.Time(), position: r.Resume(), duration: r.Duration, furthest: r.Furthest(),
 		completed: r.CompletedAt(), watched: r.Watched(), plays: r.Plays(), state: historyv1.State(r.State),
-		session: r.Session, device: r.Device, meta: meta(r.Meta.Map()), dismissed: r.DismissedAt(),
+		session: r.Session, device: r.Device, meta: namedBy(r.Meta.Map(), nil), dismissed: r.DismissedAt(),
 	}
 }
 
@@ -509,10 +509,32 @@ func (b *bounds) judgeDetails(v view) string {
 	if !b.said(v.duration == 0, func(f *known) bool { return f.duration > 0 }, func(f *known) bool { return f.duration == v.duration }) {
 		return "the duration is not the one that was last reported"
 	}
-	if !b.said(v.meta == "", func(f *known) bool { return f.meta != "" }, func(f *known) bool { return f.meta == v.meta }) {
-		return "the metadata is not what was last reported"
+	for i, key := range metaKeys {
+		shown, none := cmp.Or(v.meta[i], removed), v.meta[i] == ""
+		says := func(f *known) bool { return f.meta[i] != "" }
+		if !b.said(false, says, func(f *known) bool { return f.meta[i] == shown }) && (!none || !b.said(true, says, nil)) {
+			return fmt.Sprintf("the %s of the metadata is not what was last reported", key)
+		}
 	}
 	return ""
+}
+
+// metaKeys are what players name. A record never has too many of them.
+var metaKeys = [...]string{"title", "series", "season"}
+
+// named is what a report, or a reader, says of these keys: "" is nothing.
+type named [len(metaKeys)]string
+
+// removed stands for a key that a report removes.
+const removed = "-"
+
+func namedBy(values map[string]string, gone []string) (n named) {
+	for i, key := range metaKeys {
+		if n[i] = values[key]; slices.Contains(gone, key) {
+			n[i] = removed
+		}
+	}
+	return n
 }
 
 // said reports whether what is shown was said by the latest report that said anything of
@@ -543,15 +565,4 @@ const duration = 600_000
 func incomplete(it any) bool {
 	i, ok := it.(interface{ GetIncomplete() bool })
 	return ok && i.GetIncomplete()
-}
-
-func meta(m map[string]string) string {
-	if len(m) == 0 {
-		return ""
-	}
-	var text strings.Builder
-	for _, k := range slices.Sorted(maps.Keys(m)) {
-		text.WriteString(k + "=" + m[k] + ";")
-	}
-	return text.String()
 }

@@ -24,7 +24,7 @@ const (
 	// maxImport bounds the body of an import, maxLine a line of it, and maxRecords the encoded
 	// records of one call to the service, in bytes.
 	maxImport  = 64 << 20
-	maxLine    = 64 << 10
+	maxLine    = 128 << 10
 	maxRecords = 1 << 20
 	// maxLines bounds the lines, most of which are empty or wrong where there are more.
 	maxLines = 1 << 20

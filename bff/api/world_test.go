@@ -274,6 +274,8 @@ func TestHeartbeatsThatTheServiceRefuses(t *testing.T) {
 		{"long session", `"s1"`, `"` + strings.Repeat("s", 129) + `"`, "session"},
 		{"17 keys of metadata", "{", meta(17, "v"), "meta"},
 		{"1,025 bytes of metadata", "{", meta(5, strings.Repeat("v", 202)), "meta"},
+		{"513 bytes of a key and its text", "{", meta(1, strings.Repeat("v", 510)), "meta"},
+		{"17 keys of metadata, all removed", "{", strings.ReplaceAll(meta(17, "v"), `"v"`, "null"), "meta"},
 		{"empty key of metadata", "{", `{"meta":{"":"v"},`, "meta"},
 	}
 	w := newWorld(t)
@@ -294,9 +296,32 @@ func TestHeartbeatsThatTheServiceRefuses(t *testing.T) {
 
 func TestMetadataAtItsBound(t *testing.T) {
 	w := newWorld(t)
-	bound := strings.Replace(at("100", "stop", 0, 1), "{", `{"meta":{"k":"`+strings.Repeat("v", 1023)+`"},`, 1)
+	text := strings.Repeat("v", 511)
+	bound := strings.Replace(at("100", "stop", 0, 1), "{", `{"meta":{"k":"`+text+`","l":"`+text+`"},`, 1)
 	if _, answer := w.do(t, "u1", "POST /v1/heartbeats", upload(bound)); get(answer, "results", 0, "status") != "stored" {
 		t.Errorf("1,024 bytes: %v, want stored", answer)
+	}
+}
+
+// TestMetadataByKey has two apps name different keys of one object: nothing of the other's is lost, and null removes.
+func TestMetadataByKey(t *testing.T) {
+	w := newWorld(t)
+	for _, tt := range []struct{ name, meta, want string }{
+		{"all keys", `{"title":"Low Tide","series":"Harbour","season":"1","episode":"2"}`, "map[episode:2 season:1 series:Harbour title:Low Tide]"},
+		{"a title alone", `{"title":"Ebb"}`, "map[episode:2 season:1 series:Harbour title:Ebb]"},
+		{"none", `null`, "map[episode:2 season:1 series:Harbour title:Ebb]"},
+		{"a removed key", `{"season":null,"part":"1"}`, "map[episode:2 part:1 series:Harbour title:Ebb]"},
+		{"an empty text", `{"part":""}`, "map[episode:2 part: series:Harbour title:Ebb]"},
+		{"all removed", `{"title":null,"series":null,"part":null,"episode":null}`, "<nil>"},
+	} {
+		beat := strings.Replace(at("100", "stop", 0, 1), "{", `{"meta":`+tt.meta+`,`, 1)
+		if _, answer := w.do(t, "u1", "POST /v1/heartbeats", upload(beat)); get(answer, "results", 0, "status") != "stored" {
+			t.Fatalf("%s: %v, want stored", tt.name, answer)
+		}
+		_, answer := w.do(t, "u1", "GET /v1/history/1/100", "")
+		if got := fmt.Sprint(answer["meta"]); got != tt.want {
+			t.Errorf("%s: got %s, want %s", tt.name, got, tt.want)
+		}
 	}
 }
 

@@ -177,7 +177,12 @@ func DecodeMark(uid string, body []byte, limit int) (*historyv1.MarkRequest, err
 func (d *decoder) markedObjects(limit int) (objects []*historyv1.MarkedObject) {
 	for range d.entries(limit) {
 		one := &historyv1.MarkedObject{}
-		id, typ := d.objectWith("", func() { one.Meta = d.meta() })
+		id, typ := d.objectWith("", func() {
+			var removed []string
+			if one.Meta, removed = d.meta(); len(removed) > 0 {
+				d.refuse("meta", "want an object of strings: a mark removes no key")
+			}
+		})
 		d.strict()
 		one.Object = &historyv1.Object{Id: id, Type: typ}
 		objects = append(objects, one)

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -37,8 +38,8 @@ type Details struct {
 	Early      bool     `json:"early,omitempty" doc:"The latest report is of the first seconds of its session, and does not take away where the user stopped before."`
 	NonEarly   *Earlier `json:"non_early,omitempty" doc:"The latest report that was not early, beside an early one."`
 
-	Duration *Report `json:"duration,omitempty" doc:"The report that duration_ms came with."`
-	Meta     *Report `json:"meta,omitempty" doc:"The report that meta came with."`
+	Duration *Report      `json:"duration,omitempty" doc:"The report that duration_ms came with."`
+	Meta     *MetaReports `json:"meta,omitempty" doc:"The reports that the keys of meta came with."`
 
 	Peaks         []Peak         `json:"peaks,omitempty" maxItems:"8" doc:"Earlier positions beyond those of every later report, the furthest first, which is the oldest."`
 	Completions   []Completion   `json:"completions,omitempty" maxItems:"128" doc:"The newest viewings that reached the end, oldest first."`
@@ -61,6 +62,19 @@ type Details struct {
 type Report struct {
 	Time string `json:"time" format:"date-time"`
 	Rank string `json:"rank,omitempty" enum:"progress,stop" doc:"Of reports of one millisecond, stop and finish are later than others, which are progress, the default."`
+}
+
+// MetaReports names the reports that said something of the metadata: the newest one, and of which key another one did.
+type MetaReports struct {
+	Report
+	Keys map[string]KeyReport `json:"keys,omitempty" maxProperties:"16" doc:"Those that an earlier report named, or that have no value any more."`
+}
+
+// KeyReport names the report that last said something of a key.
+type KeyReport struct {
+	Time    string `json:"time,omitempty" format:"date-time" doc:"Absent where it is the newest report."`
+	Rank    string `json:"rank,omitempty" enum:"progress,stop"`
+	Removed bool   `json:"removed,omitempty" doc:"The key was removed: an older report does not bring it back."`
 }
 
 // Earlier is an earlier report and where it left off.
@@ -148,7 +162,7 @@ func NewExportLine(uid string, it *historyv1.Item, r *historyv1.Record) *ExportL
 func newDetails(r *historyv1.Record) Details {
 	d := Details{
 		PositionMS: r.PositionMs, Early: r.Early, Removed: FormatTime(r.RemovedMs), Restored: r.Restored,
-		Duration: newReport(r.DurationVersion, r, r.DurationMs != 0), Meta: newReport(r.MetaVersion, r, len(r.Meta) > 0),
+		Duration: newReport(r.DurationVersion, r, r.DurationMs != 0), Meta: newMetaReports(r),
 	}
 	if r.NonEarlyVersion != 0 {
 		d.NonEarly = &Earlier{*newReport(r.NonEarlyVersion, r, true), r.NonEarlyPositionMs}
@@ -205,6 +219,28 @@ func newReport(version int64, r *historyv1.Record, present bool) *Report {
 		report.Rank = rankStop
 	}
 	return report
+}
+
+func newMetaReports(r *historyv1.Record) *MetaReports {
+	if len(r.Meta) == 0 {
+		return nil
+	}
+	n := &MetaReports{Report: *newReport(r.MetaVersion, r, true)}
+	for _, e := range r.Meta {
+		k := KeyReport{Removed: e.Value == nil}
+		if e.Version != 0 {
+			report := newReport(e.Version, r, true)
+			k.Time, k.Rank = report.Time, report.Rank
+		}
+		if k == (KeyReport{}) {
+			continue
+		}
+		if n.Keys == nil {
+			n.Keys = make(map[string]KeyReport)
+		}
+		n.Keys[e.Key] = k
+	}
+	return n
 }
 
 const rankStop = "stop"
@@ -295,7 +331,7 @@ func (d *lineDecoder) record() *historyv1.Record {
 		r.Version = int64(history.VersionOf(history.Version(r.Version).Time(), history.RankProgress))
 	}
 	r.DurationVersion = d.version("details.duration", in.Details.Duration, in.DurationMS != 0)
-	r.MetaVersion = d.version("details.meta", in.Details.Meta, len(in.Meta) > 0)
+	d.meta(r)
 	d.viewings(r)
 	d.sessions(r)
 	d.rest(r)
@@ -404,6 +440,40 @@ func (d *lineDecoder) rest(r *historyv1.Record) {
 		r.UnknownVersion = d.version("details.unknown", &u.Report, true)
 		r.ProtoReflect().SetUnknown(b)
 	}
+}
+
+// meta is the inverse of newMetaReports. The service judges keys and values.
+func (d *lineDecoder) meta(r *historyv1.Record) {
+	in := d.line.Details.Meta
+	if in == nil {
+		r.MetaVersion = d.version("details.meta", nil, len(d.line.Meta) > 0)
+		return
+	}
+	for key, value := range d.line.Meta {
+		r.Meta = append(r.Meta, &historyv1.MetaEntry{Key: key, Value: &value, Version: d.versionOf(key, in.Keys[key])})
+		if in.Keys[key].Removed {
+			d.refuse("details.meta.keys", "a removed key has a value")
+		}
+	}
+	for key, k := range in.Keys {
+		if _, ok := d.line.Meta[key]; ok {
+			continue
+		}
+		if !k.Removed {
+			d.refuse("details.meta.keys", "want keys of meta, or removed ones")
+		}
+		r.Meta = append(r.Meta, &historyv1.MetaEntry{Key: key, Version: d.versionOf(key, k)})
+	}
+	slices.SortFunc(r.Meta, func(a, b *historyv1.MetaEntry) int { return strings.Compare(a.Key, b.Key) })
+	r.MetaVersion = d.version("details.meta", &in.Report, len(r.Meta) > 0)
+}
+
+// versionOf returns 0 for a key that the newest report named.
+func (d *lineDecoder) versionOf(key string, k KeyReport) int64 {
+	if k.Time == "" && k.Rank == "" {
+		return 0
+	}
+	return d.version("details.meta.keys."+key, &Report{k.Time, k.Rank}, true)
 }
 
 func pathAt(list string, i int, field string) string {

@@ -2,6 +2,7 @@ package codec_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -24,7 +25,8 @@ func fullRecord(t *testing.T) *historyv1.Record {
 	v := func(ms int64, rank int) int64 { return int64(history.VersionOf(1772396100000+ms, rank)) }
 	r := &historyv1.Record{
 		State: historyv1.State_STATE_PAUSED, Version: v(0, 0), OriginalVersion: v(-99, 0), PositionMs: 5, Early: true, Restored: true, RemovedMs: 1772396099999,
-		DurationMs: 90000, DurationVersion: v(-300, 0), Session: "s", Device: "d", Meta: map[string]string{"a": "b"}, MetaVersion: v(-400, 1),
+		DurationMs: 90000, DurationVersion: v(-300, 0), Session: "s", Device: "d", MetaVersion: v(-400, 1),
+		Meta:            []*historyv1.MetaEntry{{Key: "a", Value: new("b")}, {Key: "gone", Version: v(-450, 1)}, {Key: "lost"}, {Key: "old", Value: new(""), Version: v(-600, 0)}},
 		NonEarlyVersion: v(-200, 1), NonEarlyPositionMs: 61000, UnknownVersion: v(-500, 0),
 		Peaks:       []*historyv1.Peak{{TimeMs: 1772396000000, PositionMs: 70000}},
 		Completions: []*historyv1.Completion{{TimeMs: 1772396000000, Viewing: 1 << 63}}, PlaysBefore: 2, PlaysBeforeMs: 1772390000000,
@@ -45,10 +47,20 @@ func fullRecord(t *testing.T) *historyv1.Record {
 	return r
 }
 
+func valuesOf(r *historyv1.Record) map[string]string {
+	values := make(map[string]string)
+	for _, e := range r.Meta {
+		if e.Value != nil {
+			values[e.Key] = *e.Value
+		}
+	}
+	return values
+}
+
 func exported(t *testing.T, r *historyv1.Record) []byte {
 	t.Helper()
 	it := fullItem(t)
-	it.DurationMs, it.State, it.Session, it.Device, it.Meta = r.DurationMs, r.State, r.Session, r.Device, r.Meta
+	it.DurationMs, it.State, it.Session, it.Device, it.Meta = r.DurationMs, r.State, r.Session, r.Device, valuesOf(r)
 	it.EventTimeMs, it.PlayedMs = history.Version(r.Version).Time(), history.Version(r.OriginalVersion).Time()
 	line, err := json.Marshal(codec.NewExportLine("u1", it, r))
 	if err != nil {
@@ -89,7 +101,7 @@ func TestEveryFieldOfAnExport(t *testing.T) {
 			t.Errorf("not taken for a line of an export: %s", line)
 		}
 	}
-	own := &historyv1.Record{State: 3, Version: int64(history.VersionOf(1772396100000, 1)), DurationMs: 5, Meta: map[string]string{"a": "b"}}
+	own := &historyv1.Record{State: 3, Version: int64(history.VersionOf(1772396100000, 1)), DurationMs: 5, Meta: []*historyv1.MetaEntry{{Key: "a", Value: new("b")}}}
 	got, wrong := codec.DecodeExportLine("u1", exported(t, own))
 	own.DurationVersion, own.MetaVersion = own.Version, own.Version // which may be left out
 	if wrong != nil || !proto.Equal(got.GetRecord(), own) {
@@ -120,8 +132,11 @@ func TestBadLines(t *testing.T) {
 		{`"played_at":"2026`, `"played_at":"x`, "played_at"},
 		{`"duration_ms":90000`, `"duration_ms":"long"`, "duration_ms"},
 		{`"duration_ms":90000`, `"duration_ms":0`, "details.duration"},
-		{`"meta":{"a":"b"}`, `"meta":{}`, "details.meta"},
-		{`"meta":{"a":"b"}`, `"meta":{"a":5}`, "meta"},
+		{`"meta":{"a":"b","old":""}`, `"meta":{"a":"b"}`, "details.meta.keys"},
+		{`"meta":{"a":"b",`, `"meta":{"a":5,`, "meta"},
+		{`"meta":{"a":"b",`, `"meta":{"lost":"b",`, "details.meta.keys"},
+		{`"keys":{"gone":{"time":"2026`, `"keys":{"gone":{"time":"x`, "details.meta.keys.gone.time"},
+		{`"rank":"stop","removed":true`, `"rank":"delete","removed":true`, "details.meta.keys.gone.rank"},
 		{`"rank":"stop"`, `"rank":"delete"`, "details.non_early.rank"},
 		{`"peaks":[{"time":"2026`, `"peaks":[{"time":"x`, "details.peaks[0].time"},
 		{`"viewing":"8000000000000000"`, `"viewing":"g"`, "details.completions[0].viewing"},
@@ -160,7 +175,12 @@ func TestBadLines(t *testing.T) {
 // TestLargestLine: whatever a record has, an import takes its line.
 func TestLargestLine(t *testing.T) {
 	r := fullRecord(t)
-	r.Meta = map[string]string{"k": strings.Repeat("\x01", history.MaxMetaBytes-1)}
+	r.Meta = nil
+	for i := range history.MaxMetaKeys {
+		key := fmt.Sprintf("%02d", i)
+		r.Meta = append(r.Meta, &historyv1.MetaEntry{Key: key, Value: new(strings.Repeat("\x01", history.MaxMetaEntry-len(key))), Version: r.MetaVersion - 4*int64(i)})
+	}
+	r.Meta[0].Version = 0
 	r.Session, r.Device = strings.Repeat("\x01", history.MaxLabel), strings.Repeat("\x01", history.MaxLabel)
 	r.Peaks = slices.Repeat(r.Peaks, history.MaxPeaks)
 	r.Completions, r.Watched = slices.Repeat(r.Completions, history.MaxCompletions), slices.Repeat(r.Watched[:1], history.MaxWatches)
@@ -168,7 +188,7 @@ func TestLargestLine(t *testing.T) {
 	r.Viewings[0].Device = new(strings.Repeat("\x01", history.MaxLabel))
 	r.Watched[0].WatchedMs, r.Watched[0].Viewing, r.Watched[0].Speed, r.Watched[0].UnrecordedMs = history.MaxPosition, 1<<64-1, 399, history.MaxPosition
 	r.ProtoReflect().SetUnknown(protowire.AppendBytes(protowire.AppendTag(nil, 3000, protowire.BytesType), make([]byte, history.MaxUnknown-5)))
-	if line := exported(t, r); len(line) > 64<<10 {
+	if line := exported(t, r); len(line) > 128<<10 {
 		t.Errorf("%d bytes", len(line))
 	} else if got, wrong := codec.DecodeExportLine("u1", line); wrong != nil || !proto.Equal(got.GetRecord(), r) {
 		t.Errorf("got %v, %+v", got, wrong)
@@ -192,7 +212,7 @@ func FuzzExportLine(f *testing.F) {
 		}
 		r := got.GetRecord()
 		it := &historyv1.Item{
-			Object: got.GetObject(), State: r.State, DurationMs: r.DurationMs, Session: r.Session, Device: r.Device, Meta: r.Meta,
+			Object: got.GetObject(), State: r.State, DurationMs: r.DurationMs, Session: r.Session, Device: r.Device, Meta: valuesOf(r),
 			EventTimeMs: history.Version(r.Version).Time(), PlayedMs: history.Version(r.OriginalVersion).Time(),
 		}
 		text, err := json.Marshal(codec.NewExportLine("u1", it, r))

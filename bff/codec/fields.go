@@ -24,21 +24,24 @@ func Texts(h *historyv1.Heartbeat) [5]string {
 // field by field. Defaults are told in words: generators take a field that has one for one that
 // is always there.
 type Heartbeat struct {
-	Object     Object            `json:"object"`
-	Kind       string            `json:"kind" enum:"start,progress,pause,seek,stop,finish"`
-	PositionMS int64             `json:"position_ms" minimum:"0" maximum:"2592000000"`
-	DurationMS int64             `json:"duration_ms,omitempty" minimum:"0" maximum:"2592000000" doc:"0 when the player does not know it."`
-	EventTime  string            `json:"event_time" format:"date-time"`
-	StartedAt  string            `json:"started_at,omitempty" format:"date-time" doc:"When the session began. Its first seconds do not take away where the user stopped before."`
-	WatchedMS  int64             `json:"watched_ms,omitempty" minimum:"0" maximum:"2592000000" doc:"Milliseconds of the object that the session has played so far. It counts only with started_at, and at most the time since then times the speed."`
-	Speed      float64           `json:"speed,omitempty" minimum:"0.25" maximum:"4" doc:"The fastest of the session; 1, the normal one, by default."`
-	IfMatch    string            `json:"if_match,omitempty" pattern:"^[0-9A-Fa-f]{1,16}$" doc:"The etag of the record that the device knows. When the user has gone on elsewhere since, for more than the first seconds of a session, nothing is stored, the status is conflict, and the result carries the record unless it was removed. Meant for the first report after a pause; later ones do without."`
-	Session    string            `json:"session,omitempty" doc:"Names the viewing, at most 128 bytes; a completed play counts once per session."`
-	Device     string            `json:"device,omitempty" doc:"At most 128 bytes."`
-	Failed     bool              `json:"failed,omitempty" doc:"The playback failed: the position is not to be remembered."`
-	Incognito  bool              `json:"incognito,omitempty" doc:"Nothing of it is to be kept."`
-	Meta       map[string]string `json:"meta,omitempty" maxProperties:"16" doc:"At most 1 KiB of keys and values."`
+	Object     Object  `json:"object"`
+	Kind       string  `json:"kind" enum:"start,progress,pause,seek,stop,finish"`
+	PositionMS int64   `json:"position_ms" minimum:"0" maximum:"2592000000"`
+	DurationMS int64   `json:"duration_ms,omitempty" minimum:"0" maximum:"2592000000" doc:"0 when the player does not know it."`
+	EventTime  string  `json:"event_time" format:"date-time"`
+	StartedAt  string  `json:"started_at,omitempty" format:"date-time" doc:"When the session began. Its first seconds do not take away where the user stopped before."`
+	WatchedMS  int64   `json:"watched_ms,omitempty" minimum:"0" maximum:"2592000000" doc:"Milliseconds of the object that the session has played so far. It counts only with started_at, and at most the time since then times the speed."`
+	Speed      float64 `json:"speed,omitempty" minimum:"0.25" maximum:"4" doc:"The fastest of the session; 1, the normal one, by default."`
+	IfMatch    string  `json:"if_match,omitempty" pattern:"^[0-9A-Fa-f]{1,16}$" doc:"The etag of the record that the device knows. When the user has gone on elsewhere since, for more than the first seconds of a session, nothing is stored, the status is conflict, and the result carries the record unless it was removed. Meant for the first report after a pause; later ones do without."`
+	Session    string  `json:"session,omitempty" doc:"Names the viewing, at most 128 bytes; a completed play counts once per session."`
+	Device     string  `json:"device,omitempty" doc:"At most 128 bytes."`
+	Failed     bool    `json:"failed,omitempty" doc:"The playback failed: the position is not to be remembered."`
+	Incognito  bool    `json:"incognito,omitempty" doc:"Nothing of it is to be kept."`
+	Meta       Meta    `json:"meta,omitempty" maxProperties:"16" doc:"Texts by key. They take the place of what the record has of these keys; null removes a key. At most 1 KiB, and 512 bytes for a key and its text."`
 }
+
+// Meta is the metadata of a report: null removes a key.
+type Meta map[string]*string
 
 const wantKind = "want start, progress, pause, seek, stop or finish"
 
@@ -71,7 +74,7 @@ func (d *batchDecoder) field(h *historyv1.Heartbeat, name []byte) {
 	case "incognito":
 		h.Incognito = d.flag("incognito")
 	case "meta":
-		h.Meta = d.meta()
+		h.Meta, h.RemovedMeta = d.meta()
 	default:
 		d.unknown("", name)
 	}
@@ -121,28 +124,38 @@ func speedOf(f float64) (percent uint32, ok bool) {
 	return uint32(math.Round(f * 100)), true
 }
 
-// meta keeps one entry more than is legal: enough for the service to refuse it.
-func (d *decoder) meta() map[string]string {
+// meta returns the values by key, and the keys that are null. It keeps one entry more than is legal: enough for the
+// service to refuse it.
+func (d *decoder) meta() (values map[string]string, removed []string) {
 	if d.in.Null() {
-		return nil
+		return nil, nil
 	}
 	if d.in.Kind() != scan.Object {
 		d.in.Skip()
 		d.refuse("meta", "want an object of strings")
-		return nil
+		return nil, nil
 	}
-	meta := make(map[string]string)
+	values = make(map[string]string)
 	for name := range d.in.Object() {
 		key := string(name)
-		text, ok := d.in.Text()
-		if !ok || !utf8.ValidString(key) {
-			d.refuse("meta", "want an object of strings of whole characters")
+		gone := d.in.Null()
+		var text []byte
+		ok := true
+		if !gone {
+			text, ok = d.in.Text()
 		}
-		if len(meta) <= history.MaxMetaKeys {
-			meta[key] = string(text)
+		if !ok || !utf8.ValidString(key) {
+			d.refuse("meta", "want an object of strings of whole characters, or null")
+		}
+		switch full := len(values)+len(removed) > history.MaxMetaKeys; {
+		case full:
+		case gone:
+			removed = append(removed, key)
+		default:
+			values[key] = string(text)
 		}
 	}
-	return meta
+	return values, removed
 }
 
 // Record is where a user stopped in an object.
@@ -259,7 +272,7 @@ func NewViewing(s *historyv1.Session) Viewing {
 // fill gives m the fields that the two have alike: an import reads them from the record, not
 // from its details.
 func (r *Record) fill(m *historyv1.Record) {
-	m.DurationMs, m.Session, m.Device, m.Meta = r.DurationMS, r.Session, r.Device, r.Meta
+	m.DurationMs, m.Session, m.Device = r.DurationMS, r.Session, r.Device
 }
 
 // NewRecords returns one record for each item.

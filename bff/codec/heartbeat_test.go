@@ -27,7 +27,7 @@ func TestDecodeBatch(t *testing.T) {
 	got, err := codec.DecodeBatch("u1", []byte(`{"heartbeats":[
 		{"object":{"id":"a:b_c","type":4294967295},"kind":"start","position_ms":0,"duration_ms":null,"event_time":"2026-03-01T20:15:00.25+01:00",
 		 "session":"s\u20ac","device":"tv","failed":true,"incognito":true,
-		 "started_at":"2026-03-01T20:14:00+01:00","watched_ms":7,"speed":1.505e0,"if_match":"Ff","meta":{"k":"v","":""}},`+beat+`],
+		 "started_at":"2026-03-01T20:14:00+01:00","watched_ms":7,"speed":1.505e0,"if_match":"Ff","meta":{"k":"v","":"","gone":null}},`+beat+`],
 		"sent_at":"2026-03-01T19:15:01Z","ack":"cached","records":false}`))
 	if err != nil {
 		t.Fatal(err)
@@ -37,7 +37,7 @@ func TestDecodeBatch(t *testing.T) {
 			Uid: "u1", ObjectId: "a:b_c", ObjectType: 4294967295, Kind: historyv1.Kind_KIND_START,
 			EventTimeMs: 1772392500250, SentAtMs: 1772392501000,
 			Session: "s€", Device: "tv", Failed: true, Incognito: true,
-			StartedAtMs: 1772392440000, WatchedMs: 7, SpeedPercent: 151, IfMatch: 255, Meta: map[string]string{"k": "v", "": ""},
+			StartedAtMs: 1772392440000, WatchedMs: 7, SpeedPercent: 151, IfMatch: 255, Meta: map[string]string{"k": "v", "": ""}, RemovedMeta: []string{"gone"},
 		},
 		{
 			Uid: "u1", ObjectId: "100", ObjectType: 1, Kind: historyv1.Kind_KIND_STOP,

@@ -243,6 +243,10 @@ func size(hs []*historyv1.Heartbeat) (bytes int, err error) {
 			bytes += fixed/4 + len(k) + len(v)
 			ok = ok && utf8.ValidString(k) && utf8.ValidString(v)
 		}
+		for _, k := range h.GetRemovedMeta() {
+			bytes += fixed/4 + len(k)
+			ok = ok && utf8.ValidString(k)
+		}
 		if !ok {
 			return 0, status.Error(codes.InvalidArgument, "apply: invalid UTF-8")
 		}

@@ -322,11 +322,11 @@ func TestALargeCallKeepsItsPlace(t *testing.T) {
 func TestBadTextIsRefusedAlone(t *testing.T) {
 	bubble(t, uplink.Config{}, func(t *testing.T, i *instance, c *uplink.Client) {
 		bad := map[string]*historyv1.Heartbeat{
-			"meta": {Meta: map[string]string{"a": "\xff"}}, "zone": {Day: &historyv1.DayCheck{Zone: "\xff"}},
+			"meta": {Meta: map[string]string{"a": "\xff"}}, "removed": {RemovedMeta: []string{"\xff"}}, "zone": {Day: &historyv1.DayCheck{Zone: "\xff"}},
 		}
 		fields := (&historyv1.Heartbeat{}).ProtoReflect().Descriptor().Fields()
 		for i := range fields.Len() {
-			if f := fields.Get(i); f.Kind() == protoreflect.StringKind && !f.IsMap() {
+			if f := fields.Get(i); f.Kind() == protoreflect.StringKind && !f.IsMap() && !f.IsList() {
 				req := &historyv1.Heartbeat{}
 				req.ProtoReflect().Set(f, protoreflect.ValueOfString("\xff"))
 				bad[string(f.Name())] = req

@@ -116,10 +116,10 @@ func (d *asyncAPI) checkObject(s *schema, v map[string]any) error {
 		of := s.Properties[name]
 		if of == nil {
 			entry, _ := s.AdditionalProperties.(map[string]any)
-			if entry["type"] != "string" {
+			if entry == nil {
 				return fmt.Errorf("%s is not in the schema", name)
 			}
-			of = &schema{Type: "string"}
+			of = &schema{Type: entry["type"]}
 		}
 		if err := d.check(of, e); err != nil {
 			return fmt.Errorf("%s: %w", name, err)

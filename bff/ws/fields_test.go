@@ -15,7 +15,7 @@ import (
 func TestEveryFieldOfAProtobufHeartbeat(t *testing.T) {
 	said := &historyv1.Heartbeat{
 		ObjectId: "a", ObjectType: 2, Kind: historyv1.Kind_KIND_STOP, EventTimeMs: 1, PositionMs: 2, DurationMs: 3, Session: "s", Device: "d",
-		Meta: map[string]string{"a": "b"}, Failed: true, StartedAtMs: 4, WatchedMs: 5, SpeedPercent: 150, IfMatch: 31, Incognito: true,
+		Meta: map[string]string{"a": "b"}, RemovedMeta: []string{"c"}, Failed: true, StartedAtMs: 4, WatchedMs: 5, SpeedPercent: 150, IfMatch: 31, Incognito: true,
 	}
 	body, err := proto.Marshal(&historyv1.StreamRequest{Sequence: 1, SentAtMs: 9, Heartbeats: []*historyv1.Heartbeat{said}, Day: &historyv1.DayCheck{Known: 20261121}})
 	if err != nil {

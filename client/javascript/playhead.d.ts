@@ -26,7 +26,8 @@ export interface Heartbeat {
   device?: string;
   failed?: boolean;
   incognito?: boolean;
-  meta?: Record<string, string>;
+  /** Texts by key; `null` removes a key, and keys that are left out stay as they are. */
+  meta?: Record<string, string | null>;
 }
 
 /** Where a user stopped in an object. */

@@ -3,7 +3,7 @@ import type { Heartbeat, Playhead, PlayheadObject } from './playhead.js';
 /** Reports what an <audio> or <video> does. A viewing begins with the first play and is over at the end, or when the page goes away. */
 export class Reporter {
   /** `duration_ms` is that of the object, where the element may have only its beginning. */
-  constructor(client: Playhead, media: HTMLMediaElement, about: { object: PlayheadObject; device?: string; duration_ms?: number; excerpt?: boolean; meta?: Record<string, string> });
+  constructor(client: Playhead, media: HTMLMediaElement, about: { object: PlayheadObject; device?: string; duration_ms?: number; excerpt?: boolean; meta?: Record<string, string | null> });
   /** Milliseconds of the object played in this viewing, without what was incognito. */
   watched: number;
   /** Whether the viewing is to leave no trace from now on. */

@@ -68,11 +68,12 @@ class Unsent(Exception):
 
 def heartbeat(
     type: int, id: str, kind: str, position: float, *, at: Optional[Time] = None, duration: Optional[float] = None,
-    session: Optional[str] = None, device: Optional[str] = None, meta: Optional[dict[str, str]] = None, **more: Any,
+    session: Optional[str] = None, device: Optional[str] = None, meta: Optional[dict[str, Optional[str]]] = None, **more: Any,
 ) -> Json:
     """A report of a player. ``kind`` is start, progress, pause, seek, stop or finish; ``position``
     and ``duration`` are seconds; ``at`` is when it happened, by default now. ``more`` are other
-    fields of the API, as it writes them: watched_ms, started_at, speed, if_match, incognito, failed."""
+    fields of the API, as it writes them: watched_ms, started_at, speed, if_match, incognito, failed.
+    A key of ``meta`` that is None is removed from the record; keys that are left out stay."""
     beat = {
         "object": {"type": type, "id": id}, "kind": kind, "position_ms": round(position * 1000),
         "event_time": _time(at or datetime.now(timezone.utc), "microseconds"),

@@ -70,7 +70,7 @@ class AgainstPlayhead(unittest.TestCase):
         self.assertEqual(refused.exception.status, 422)
 
     def test_report_and_read(self):
-        begun = heartbeat(1, "a:b", "stop", 61.0, duration=5400.0, session="s", device="tv", meta={"title": "Low Tide"})
+        begun = heartbeat(1, "a:b", "stop", 61.0, duration=5400.0, session="s", device="tv", meta={"title": "Low Tide", "series": None})
         done = heartbeat(2, "2", "finish", 5400.0, duration=5400.0, session="t")
         results = self.user.report(begun, done, {**begun, "object": {"type": 0, "id": "x"}}, begun)
         self.assertEqual([r["status"] for r in results], ["stored", "stored", "invalid", "unchanged"])

@@ -23,8 +23,8 @@ const (
 	// one message serve many.
 	gather = 10 * time.Millisecond
 	// maxUsers is how many users one message tells of at most, and maxRecords of about how
-	// many records, which are loaded at once: none is larger than 2 KiB, and an edge takes
-	// 4 MiB.
+	// many records, which are loaded at once: none is larger than 10 KiB, and an edge takes
+	// 16 MiB.
 	maxUsers, maxRecords = 128, 1000
 )
 

@@ -251,7 +251,7 @@ func nameOf(words []string) int64 {
 }
 
 // searchPart searches the records of a query, and returns how many it looked at. While types are being moved another section may
-// know the metadata of an object of which the latest report here has none: such records are found, too.
+// know keys of the metadata that the reports here have not: all records are found, and looked at once they are whole.
 func (r *Reader) searchPart(ctx context.Context, uid string, q history.Query, words []string) (p readerPage, searched int, err error) {
 	listed, err := r.cfg.Cache.List(ctx, uid, q)
 	if err != nil {
@@ -259,7 +259,7 @@ func (r *Reader) searchPart(ctx context.Context, uid string, q history.Query, wo
 	}
 	moving := r.cfg.Rules.Moving(r.nowMS())
 	found := func(it history.Item) bool {
-		return has(it, words) || moving && it.Record != nil && it.Record.MetaVersion < it.Record.Version
+		return has(it, words) || moving && it.Record != nil
 	}
 	match := func(it history.Item) bool { return view.Incomplete(it.Record) || found(it) }
 	s := stretch{reader: r, uid: uid, query: q, listed: listed, match: match}

@@ -169,11 +169,8 @@ func count(data []byte, tag uint64) (n int, err error) {
 type decoder struct {
 	texts   strings.Builder // all but keys
 	room    []byte
-	entries []entry
+	entries []history.MetaEntry[[]byte]
 }
-
-// entry is one of the metadata.
-type entry struct{ key, value []byte }
 
 // heartbeat decodes a message Heartbeat.
 func (d *decoder) heartbeat(r *Report, data []byte) (err error) {
@@ -199,6 +196,8 @@ func (d *decoder) heartbeat(r *Report, data []byte) (err error) {
 			r.Device, err = d.text(f.bytes), f.utf8()
 		case 10<<3 | text:
 			err = d.entry(f.bytes)
+		case 31<<3 | text:
+			d.entries, err = append(d.entries, history.MetaEntry[[]byte]{Key: f.bytes, Removed: true}), f.utf8()
 		case 19<<3 | text:
 			if r.Day == nil {
 				r.Day = new(historyv1.DayCheck)
@@ -254,7 +253,7 @@ func (d *decoder) text(b []byte) string {
 
 // entry decodes an entry of the metadata.
 func (d *decoder) entry(data []byte) (err error) {
-	var e entry
+	var e history.MetaEntry[[]byte]
 	var f field
 	for len(data) > 0 && err == nil {
 		if data, err = f.next(data); err != nil {
@@ -262,26 +261,34 @@ func (d *decoder) entry(data []byte) (err error) {
 		}
 		switch f.tag {
 		case 1<<3 | text:
-			e.key, err = f.bytes, f.utf8()
+			e.Key, err = f.bytes, f.utf8()
 		case 2<<3 | text:
-			e.value, err = f.bytes, f.utf8()
+			e.Value, err = f.bytes, f.utf8()
 		}
 	}
 	d.entries = append(d.entries, e)
 	return err
 }
 
-// meta returns the entries in the order of their keys. Of two with one key the later one
-// stands.
+// meta returns the entries in the order of their keys. Of two values of one key the later one
+// stands, and a value beside its removal.
 func (d *decoder) meta() history.Meta {
 	if len(d.entries) == 0 {
 		return ""
 	}
-	slices.SortStableFunc(d.entries, func(a, b entry) int { return bytes.Compare(a.key, b.key) })
+	slices.SortStableFunc(d.entries, func(a, b history.MetaEntry[[]byte]) int {
+		if c := bytes.Compare(a.Key, b.Key); c != 0 || a.Removed == b.Removed {
+			return c
+		}
+		if a.Removed {
+			return -1
+		}
+		return 1
+	})
 	d.room = d.room[:0]
 	for i, e := range d.entries {
-		if i+1 == len(d.entries) || !bytes.Equal(e.key, d.entries[i+1].key) {
-			d.room = history.AppendMetaEntry(d.room, e.key, e.value)
+		if i+1 == len(d.entries) || !bytes.Equal(e.Key, d.entries[i+1].Key) {
+			d.room = history.AppendMetaEntry(d.room, e)
 		}
 	}
 	return history.Meta(d.text(d.room))
@@ -355,7 +362,7 @@ func of(hb *historyv1.Heartbeat) Report {
 		Event: history.Event{
 			Key:  history.Key{UID: hb.GetUid(), Object: history.Object{ID: hb.GetObjectId(), Type: hb.GetObjectType()}},
 			Kind: kind(hb.GetKind()), At: hb.GetEventTimeMs(), Position: hb.GetPositionMs(), Duration: hb.GetDurationMs(),
-			Session: hb.GetSession(), Device: hb.GetDevice(), Meta: history.NewMeta(hb.GetMeta()),
+			Session: hb.GetSession(), Device: hb.GetDevice(), Meta: history.NewMeta(hb.GetMeta(), hb.GetRemovedMeta()...),
 			StartedAt: hb.GetStartedAtMs(), Watched: hb.GetWatchedMs(), Speed: int64(hb.GetSpeedPercent()),
 		},
 		IfMatch: hb.GetIfMatch(), Origin: hb.GetOrigin(), Day: hb.GetDay(),

@@ -31,7 +31,7 @@ func TestDecodeIsTheGeneratedCode(t *testing.T) {
 
 // FuzzDecode takes bytes for a request as the generated code does: it refuses the same ones.
 func FuzzDecode(f *testing.F) {
-	hb := &historyv1.Heartbeat{Uid: "ann", ObjectId: "film", Session: "s", Meta: map[string]string{"a": "b", "c": "d"}, Day: &historyv1.DayCheck{Zone: "UTC"}}
+	hb := &historyv1.Heartbeat{Uid: "ann", ObjectId: "film", Session: "s", Meta: map[string]string{"a": "b", "c": "d"}, RemovedMeta: []string{"c", "e"}, Day: &historyv1.DayCheck{Zone: "UTC"}}
 	data, err := proto.Marshal(&historyv1.ApplyStreamRequest{Sequence: 1, Concurrent: true, Batch: &historyv1.ApplyRequest{Heartbeats: []*historyv1.Heartbeat{hb}}})
 	if err != nil {
 		f.Fatal(err)
@@ -84,6 +84,10 @@ func fill(t *rapid.T, m protoreflect.Message, most int) {
 		case field.IsMap():
 			for range rapid.IntRange(0, 20).Draw(t, "entries") {
 				m.Mutable(field).Map().Set(value(t, field.MapKey()).MapKey(), value(t, field.MapValue()))
+			}
+		case field.IsList() && field.Message() == nil:
+			for range rapid.IntRange(0, most).Draw(t, "elements") {
+				m.Mutable(field).List().Append(value(t, field))
 			}
 		case field.IsList():
 			for range rapid.IntRange(0, most).Draw(t, "elements") {

@@ -93,6 +93,10 @@ func effectOf(t *testing.T, change func(*historyv1.Heartbeat)) (e effect) {
 
 // alter gives a field another value: times are an hour earlier, other numbers half.
 func alter(m protoreflect.Message, field protoreflect.FieldDescriptor) {
+	if field.IsList() {
+		m.Mutable(field).List().Append(protoreflect.ValueOfString("k2"))
+		return
+	}
 	v := m.Get(field)
 	switch field.Kind() {
 	case protoreflect.StringKind:

@@ -399,10 +399,12 @@ func TestImportIsJudged(t *testing.T) {
 		{"details", invalid, func(r *historyv1.ImportedRecord) { r.Record.ProtoReflect().SetUnknown([]byte{0xe8, 0x3f}) }},
 		{"meta", invalid, func(r *historyv1.ImportedRecord) {
 			for i := range 40 {
-				r.Record.Meta[fmt.Sprint(39-i)] = "v"
+				r.Record.Meta = append(r.Record.Meta, &historyv1.MetaEntry{Key: fmt.Sprint(39 - i), Value: new("v")})
 			}
 		}},
-		{"meta", invalid, func(r *historyv1.ImportedRecord) { r.Record.Meta["long"] = strings.Repeat("v", 4000) }},
+		{"meta", invalid, func(r *historyv1.ImportedRecord) {
+			r.Record.Meta = append(r.Record.Meta, &historyv1.MetaEntry{Key: "long", Value: new(strings.Repeat("v", history.MaxMetaEntry))})
+		}},
 		{"", expired, func(r *historyv1.ImportedRecord) {
 			r.Record = &historyv1.Record{State: 1, Version: (start - history.ArchiveTTL) << 2}
 		}},

@@ -75,6 +75,7 @@ func Record(m *historyv1.Record) (*history.Record, error) {
 		r = new(history.Record)
 	}
 	r.Revision, r.CellTime, r.Partial = 0, 0, true
+	r.Meta, r.MetaVersion = history.MetaOf(r.MetaEntries())
 	return r, nil
 }
 

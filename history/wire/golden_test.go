@@ -85,6 +85,16 @@ func viewed() *history.Record {
 	}
 }
 
+// named is a record of which one report named a title alone, and another one removed a key.
+func named() *history.Record {
+	r := heartbeat()
+	r.Revision = 6
+	r.Meta, r.MetaVersion = history.MetaOf([]history.MetaEntry[string]{
+		{Key: "series", Value: "Harbour", Version: r.Version - 400_000}, {Key: "season", Version: r.Version - 200_000, Removed: true}, {Key: "title", Value: "Low Tide", Version: r.Version},
+	})
+	return r
+}
+
 // golden reads bytes that stores and queues already hold: they never change.
 func golden(t *testing.T, name string) []byte {
 	t.Helper()
@@ -103,7 +113,7 @@ func TestGoldenRecords(t *testing.T) {
 	tombstone := &history.Event{Kind: history.KindDelete, At: 1_760_000_000_000, Device: "tv"}
 	deleted := tombstone.Record()
 	deleted.Revision, deleted.CellTime = 1, tombstone.At
-	tests := map[string]*history.Record{"heartbeat": heartbeat(), "everything": everything(), "tombstone": deleted, "watched": watched(), "dismissed": dismissed(), "viewed": viewed(), "paused": paused(), "unrecorded": unrecorded()}
+	tests := map[string]*history.Record{"heartbeat": heartbeat(), "everything": everything(), "tombstone": deleted, "watched": watched(), "dismissed": dismissed(), "viewed": viewed(), "paused": paused(), "unrecorded": unrecorded(), "named": named()}
 	for name, r := range tests {
 		t.Run(name, func(t *testing.T) {
 			b := golden(t, name)

@@ -2,8 +2,10 @@ package wire_test
 
 import (
 	"cmp"
+	"maps"
 	"math"
 	"reflect"
+	"slices"
 	"testing"
 
 	"google.golang.org/protobuf/encoding/protowire"
@@ -112,7 +114,7 @@ func message(r *history.Record) *historyv1.Record {
 	m := &historyv1.Record{
 		Revision: r.Revision, CellDriftMs: max(r.CellTime-r.Version.Time(), 0), Version: int64(r.Version), State: historyv1.State(r.State),
 		PositionMs: r.Position, DurationMs: r.Duration, DurationVersion: relative(r.DurationVersion, r.Version),
-		Session: r.Session, Device: r.Device, Meta: r.Meta.Map(), MetaVersion: relative(r.MetaVersion, r.Version),
+		Session: r.Session, Device: r.Device, Meta: metaMessage(r.Meta), MetaVersion: relative(r.MetaVersion, r.Version),
 		PlaysBefore: r.PlaysBefore, PlaysBeforeMs: r.PlaysBeforeAt, RemovedMs: r.RemovedAt, Partial: r.Partial,
 		Early: r.Early, NonEarlyVersion: int64(r.NonEarly.Version), NonEarlyPositionMs: r.NonEarly.Position,
 		Restored: r.Restored, OriginalVersion: int64(r.Original),
@@ -151,6 +153,30 @@ func message(r *history.Record) *historyv1.Record {
 	return m
 }
 
+func metaMessage(m history.Meta) (all []*historyv1.MetaEntry) {
+	for e := range m.Entries() {
+		one := &historyv1.MetaEntry{Key: e.Key, Version: int64(e.Version)}
+		if !e.Removed {
+			one.Value = &e.Value
+		}
+		all = append(all, one)
+	}
+	return all
+}
+
+// metaOf is the inverse. Of two entries of one key the later one stands.
+func metaOf(all []*historyv1.MetaEntry) history.Meta {
+	entries := make(map[string]history.MetaEntry[string])
+	for _, e := range all {
+		entries[e.Key] = history.MetaEntry[string]{Key: e.Key, Value: e.GetValue(), Removed: e.Value == nil, Version: history.Version(e.Version)}
+	}
+	var m []byte
+	for _, key := range slices.Sorted(maps.Keys(entries)) {
+		m = history.AppendMetaEntry(m, entries[key])
+	}
+	return history.Meta(m)
+}
+
 func relative(v, own history.Version) int64 {
 	if v == own {
 		return 0
@@ -163,7 +189,7 @@ func fromMessage(m *historyv1.Record) *history.Record {
 	r := &history.Record{
 		Revision: m.Revision, CellTime: m.CellDriftMs + history.Version(m.Version).Time(), Version: history.Version(m.Version), State: history.State(min(uint32(m.State), math.MaxUint8)),
 		Position: m.PositionMs, Duration: m.DurationMs, DurationVersion: absolute(m.DurationVersion, m.Version, m.DurationMs != 0),
-		Session: m.Session, Device: m.Device, Meta: history.NewMeta(m.Meta), MetaVersion: absolute(m.MetaVersion, m.Version, len(m.Meta) > 0),
+		Session: m.Session, Device: m.Device, Meta: metaOf(m.Meta), MetaVersion: absolute(m.MetaVersion, m.Version, len(m.Meta) > 0),
 		PlaysBefore: m.PlaysBefore, PlaysBeforeAt: m.PlaysBeforeMs, RemovedAt: m.RemovedMs, Partial: m.Partial,
 		Early: m.Early, NonEarly: history.NonEarly{Version: history.Version(m.NonEarlyVersion), Position: m.NonEarlyPositionMs},
 		Restored: m.Restored, Original: history.Version(m.OriginalVersion),
@@ -298,8 +324,15 @@ func records() *rapid.Generator[*history.Record] {
 			r.Duration = rapid.Int64Min(1).Draw(t, "duration")
 			r.DurationVersion = rapid.OneOf(rapid.Just(r.Version), versions()).Draw(t, "duration version")
 		}
-		if m := rapid.MapOfN(rapid.String(), rapid.String(), 0, 4).Draw(t, "meta"); len(m) > 0 {
-			r.Meta = history.NewMeta(m)
+		entry := rapid.Custom(func(t *rapid.T) *historyv1.MetaEntry {
+			e := &historyv1.MetaEntry{Key: rapid.StringN(1, -1, -1).Draw(t, "key"), Version: rapid.OneOf(rapid.Just(int64(0)), rapid.Int64()).Draw(t, "key version")}
+			if rapid.Bool().Draw(t, "has a value") {
+				e.Value = new(rapid.String().Draw(t, "value"))
+			}
+			return e
+		})
+		if m := rapid.SliceOfN(entry, 0, 4).Draw(t, "meta"); len(m) > 0 {
+			r.Meta = metaOf(m)
 			r.MetaVersion = rapid.OneOf(rapid.Just(r.Version), versions()).Draw(t, "meta version")
 		}
 		return r

@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 
 	"google.golang.org/protobuf/encoding/protowire"
 
@@ -68,8 +69,9 @@ const (
 	tagViewings         = 30<<3 | wireBytes
 	lastField           = 30 // of a record; what is beyond is unknown
 
-	tagMetaKey   = 1<<3 | wireBytes
-	tagMetaValue = 2<<3 | wireBytes
+	tagMetaKey        = 1<<3 | wireBytes
+	tagMetaValue      = 2<<3 | wireBytes
+	tagMetaKeyVersion = 3<<3 | wireInt
 
 	tagTime         = 1<<3 | wireInt // of a peak, a completion or a watch
 	tagPeakPosition = 2<<3 | wireInt
@@ -348,8 +350,8 @@ func decode(r *history.Record, b []byte) error {
 		case tagDevice:
 			r.Device = s.text()
 		case tagMeta:
-			key, value := s.entry()
-			meta, lastKey = addEntry(meta, lastKey, key, value)
+			e := s.entry()
+			meta, lastKey = addEntry(meta, lastKey, e)
 		case tagPeak:
 			n := s.numbers(tagTime, tagPeakPosition)
 			r.Peaks = append(r.Peaks, history.Peak{At: int64(n[0]), Position: int64(n[1])})
@@ -494,29 +496,40 @@ func (s *scanner) viewing(device string) history.Viewing {
 	return v
 }
 
-// entry reads one entry of a map.
-func (s *scanner) entry() (key, value []byte) {
+// entry reads one entry of the metadata.
+func (s *scanner) entry() (e history.MetaEntry[[]byte]) {
+	e.Removed = true
 	in := scanner{rest: s.bytes}
 	for in.next() {
 		switch in.tag {
 		case tagMetaKey:
-			key = in.valid()
+			e.Key = in.valid()
 		case tagMetaValue:
-			value = in.valid()
+			e.Value, e.Removed = in.valid(), false
+		case tagMetaKeyVersion:
+			e.Version = history.Version(in.num)
 		}
 	}
 	s.err = in.err
-	return key, value
+	return e
 }
 
 // addEntry adds an entry to encoded metadata, whose greatest key is the last one. Entries stand
 // in the order of their keys, unless somebody else has written the record. Of two with one key
 // the later one stands.
-func addEntry(meta, last, key, value []byte) (added, greatest []byte) {
-	if len(meta) == 0 || bytes.Compare(key, last) > 0 {
-		return history.AppendMetaEntry(meta, key, value), key
+func addEntry(meta, last []byte, e history.MetaEntry[[]byte]) (added, greatest []byte) {
+	if len(meta) == 0 || bytes.Compare(e.Key, last) > 0 {
+		return history.AppendMetaEntry(meta, e), e.Key
 	}
-	entries := history.Meta(meta).Map()
-	entries[string(key)] = string(value)
-	return append(meta[:0], history.NewMeta(entries)...), last
+	entries := slices.Collect(history.Meta(meta).Entries())
+	one := history.MetaEntry[string]{Key: string(e.Key), Value: string(e.Value), Removed: e.Removed, Version: e.Version}
+	i, found := slices.BinarySearchFunc(entries, one.Key, func(e history.MetaEntry[string], key string) int { return strings.Compare(e.Key, key) })
+	if !found {
+		entries = slices.Insert(entries, i, one)
+	}
+	entries[i], meta = one, meta[:0]
+	for _, e := range entries {
+		meta = history.AppendMetaEntry(meta, e)
+	}
+	return meta, last
 }

@@ -40,6 +40,8 @@ func fillMessage(m protoreflect.Message) {
 			for _, k := range []string{"", "ä"} {
 				m.Mutable(field).Map().Set(protoreflect.ValueOfString(k).MapKey(), protoreflect.ValueOfString(strings.Repeat(k, 300)))
 			}
+		case field.IsList() && field.Message() == nil:
+			m.Mutable(field).List().Append(extremes[field.Kind()])
 		case field.IsList():
 			for range 2 {
 				fillMessage(m.Mutable(field).List().AppendMutable().Message())

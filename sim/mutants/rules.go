@@ -17,6 +17,7 @@ type mutant struct {
 
 const (
 	merge     = "history/merge.go"
+	meta      = "history/meta.go"
 	record    = "history/record.go"
 	shown     = "history/shown.go"
 	viewing   = "history/merge.go"
@@ -81,6 +82,9 @@ var mutants = []mutant{
 	{name: "watches", rule: "the fold forgets watched time", edits: []edit{{merge, "\tm.mergeWatches(other)\n", ""}}},
 	{name: "non-early", rule: "the fold forgets where to go on", edits: []edit{{merge, "\tm.mergeNonEarly(other)\n", ""}}},
 	{name: "meta", rule: "the fold forgets metadata", edits: []edit{{merge, "\tm.mergeMeta(other)\n", ""}}},
+	{name: "meta-whole", rule: "metadata takes the place of all that there was", edits: []edit{{meta, "\tall := r.metaEntries(room[:0])\n", "\tall := room[:0]\n"}}},
+	{name: "meta-removed", rule: "the fold forgets which keys were removed", edits: []edit{{meta, "\tr.Meta, r.MetaVersion = versioned(all, r.Meta, o.Meta)\n", "\tall = slices.DeleteFunc(all, func(e MetaEntry[string]) bool { return e.Removed })\n\tr.Meta, r.MetaVersion = versioned(all, r.Meta, o.Meta)\n"}}},
+	{name: "meta-version", rule: "all keys of metadata have the newest version", edits: []edit{{meta, "\t\te.Version = cmp.Or(e.Version, r.MetaVersion)\n", "\t\te.Version = r.MetaVersion\n"}}},
 	{name: "duration", rule: "the fold forgets the duration", edits: []edit{{merge, "\tm.mergeDuration(other)\n", ""}}},
 	{name: "reset", rule: "a delete takes away only what is known when it comes", edits: []edit{{merge, "removed := max(a.RemovedAt, b.RemovedAt)", "removed := a.RemovedAt"}}},
 	{name: "reset-at", rule: "a delete leaves what is of its own millisecond", edits: []edit{{record, "rec.RemovedAt = e.At", "rec.RemovedAt = e.At - 1"}}},
@@ -284,7 +288,8 @@ var mutants = []mutant{
 	{name: "peaks-at", rule: "a delete leaves the position of its own millisecond", edits: []edit{{merge, "r.Peaks[0].At <= r.RemovedAt", "r.Peaks[0].At < r.RemovedAt"}}},
 	{name: "plays-at", rule: "a delete leaves plays of its own millisecond", edits: []edit{{merge, "rs[i].watch().At <= at", "rs[i].watch().At < at"}}},
 	{name: "deleted-duration", rule: "a delete leaves the duration", edits: []edit{{merge, "if r.DurationVersion.Time() <= r.RemovedAt {", "if false {"}}},
-	{name: "deleted-meta", rule: "a delete leaves metadata", edits: []edit{{merge, "if r.MetaVersion.Time() <= r.RemovedAt {", "if false {"}}},
+	{name: "deleted-meta", rule: "a delete leaves metadata", edits: []edit{{merge, "\tr.forgetMeta()\n", ""}}},
+	{name: "deleted-keys", rule: "a delete leaves older keys of metadata beside newer ones", edits: []edit{{meta, "{ return e.Version.Time() <= r.RemovedAt })", "{ return false })"}}},
 
 	// Classes of types.
 	{name: "class-pause", rule: "a switch of recording does not reach classes", edits: []edit{{section, "p != own.Pause {", "p != own.Pause && section == \"\" {"}}},

@@ -68,7 +68,7 @@ async function begin() {
 
 /** @param {any} record of the user, if there is one */
 function load(record) {
-  about.meta = { ...about.meta, ...record?.meta }; // what is reported takes the place of what the record has
+  about.meta = { ...about.meta, ...record?.meta }; // the record knows better than the address
   about.duration_ms = record?.duration_ms ?? 0;
   about.excerpt = Boolean(record) && !record.duration_ms; // the clip ends at some length, which is not the object's
   showTitle();

@@ -36,7 +36,7 @@ export class Reporter {
 
   /**
    * @param {import('./playhead.js').Playhead} client @param {HTMLMediaElement} media
-   * @param {{object: {id: string, type: number}, device?: string, duration_ms?: number, excerpt?: boolean, meta?: Record<string, string>}} about
+   * @param {{object: {id: string, type: number}, device?: string, duration_ms?: number, excerpt?: boolean, meta?: Record<string, string | null>}} about
    *   `duration_ms` is that of the object, where the element may have only its beginning; an `excerpt` is a beginning whose own
    *   length says nothing of the object's. Such an element is stopped at its end, and not finished.
    */

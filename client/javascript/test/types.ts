@@ -29,7 +29,7 @@ client.addEventListener('close', ({ detail: { wait } }) => console.log(wait.toFi
 client.addEventListener('resync', () => console.log(client.waiting));
 // @ts-expect-error there is no such event
 client.addEventListener('opened', () => {});
-const beat: Heartbeat = { object: { id: '100', type: 1 }, kind: 'progress', position_ms: 61_000, event_time: new Date().toISOString(), meta: { title: 'Low Tide' } };
+const beat: Heartbeat = { object: { id: '100', type: 1 }, kind: 'progress', position_ms: 61_000, event_time: new Date().toISOString(), meta: { title: 'Low Tide', series: null } };
 client.report(beat);
 // @ts-expect-error there is no such kind
 client.report({ ...beat, kind: 'watch' });

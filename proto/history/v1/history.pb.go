@@ -292,8 +292,11 @@ type Heartbeat struct {
 	// Names the viewing; a completed play counts once per session.
 	Session string `protobuf:"bytes,8,opt,name=session,proto3" json:"session,omitempty"`
 	Device  string `protobuf:"bytes,9,opt,name=device,proto3" json:"device,omitempty"`
-	// At most 16 entries and 1 KiB.
+	// Values by key. Keys that are in neither this nor removed_meta stay as they are in the record. Both together are
+	// at most 16 keys and 1 KiB, and a key with its value 512 bytes.
 	Meta map[string]string `protobuf:"bytes,10,rep,name=meta,proto3" json:"meta,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// Keys that have no value any more.
+	RemovedMeta []string `protobuf:"bytes,31,rep,name=removed_meta,json=removedMeta,proto3" json:"removed_meta,omitempty"`
 	// The playback failed: the position is not to be remembered.
 	Failed bool `protobuf:"varint,11,opt,name=failed,proto3" json:"failed,omitempty"`
 	// The device's clock when it sent the report, so that the service can correct
@@ -420,6 +423,13 @@ func (x *Heartbeat) GetDevice() string {
 func (x *Heartbeat) GetMeta() map[string]string {
 	if x != nil {
 		return x.Meta
+	}
+	return nil
+}
+
+func (x *Heartbeat) GetRemovedMeta() []string {
+	if x != nil {
+		return x.RemovedMeta
 	}
 	return nil
 }
@@ -3420,7 +3430,7 @@ var File_history_v1_history_proto protoreflect.FileDescriptor
 const file_history_v1_history_proto_rawDesc = "" +
 	"\n" +
 	"\x18history/v1/history.proto\x12\n" +
-	"history.v1\x1a\x17history/v1/record.proto\"\xc4\x05\n" +
+	"history.v1\x1a\x17history/v1/record.proto\"\xe7\x05\n" +
 	"\tHeartbeat\x12\x10\n" +
 	"\x03uid\x18\x01 \x01(\tR\x03uid\x12\x1b\n" +
 	"\tobject_id\x18\x02 \x01(\tR\bobjectId\x12\x1f\n" +
@@ -3435,7 +3445,8 @@ const file_history_v1_history_proto_rawDesc = "" +
 	"\asession\x18\b \x01(\tR\asession\x12\x16\n" +
 	"\x06device\x18\t \x01(\tR\x06device\x123\n" +
 	"\x04meta\x18\n" +
-	" \x03(\v2\x1f.history.v1.Heartbeat.MetaEntryR\x04meta\x12\x16\n" +
+	" \x03(\v2\x1f.history.v1.Heartbeat.MetaEntryR\x04meta\x12!\n" +
+	"\fremoved_meta\x18\x1f \x03(\tR\vremovedMeta\x12\x16\n" +
 	"\x06failed\x18\v \x01(\bR\x06failed\x12\x1c\n" +
 	"\n" +
 	"sent_at_ms\x18\f \x01(\x03R\bsentAtMs\x12\"\n" +

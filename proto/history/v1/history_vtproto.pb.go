@@ -47,6 +47,17 @@ func (m *Heartbeat) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
+	if len(m.RemovedMeta) > 0 {
+		for iNdEx := len(m.RemovedMeta) - 1; iNdEx >= 0; iNdEx-- {
+			i -= len(m.RemovedMeta[iNdEx])
+			copy(dAtA[i:], m.RemovedMeta[iNdEx])
+			i = protohelpers.EncodeVarint(dAtA, i, uint64(len(m.RemovedMeta[iNdEx])))
+			i--
+			dAtA[i] = 0x1
+			i--
+			dAtA[i] = 0xfa
+		}
+	}
 	if m.ReceivedAtMs != 0 {
 		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.ReceivedAtMs))
 		i--
@@ -2988,6 +2999,12 @@ func (m *Heartbeat) SizeVT() (n int) {
 	}
 	if m.ReceivedAtMs != 0 {
 		n += 2 + protohelpers.SizeOfVarint(uint64(m.ReceivedAtMs))
+	}
+	if len(m.RemovedMeta) > 0 {
+		for _, s := range m.RemovedMeta {
+			l = len(s)
+			n += 2 + l + protohelpers.SizeOfVarint(uint64(l))
+		}
 	}
 	n += len(m.unknownFields)
 	return n

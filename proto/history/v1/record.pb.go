@@ -155,11 +155,12 @@ type Record struct {
 	PositionMs int64 `protobuf:"varint,5,opt,name=position_ms,json=positionMs,proto3" json:"position_ms,omitempty"`
 	DurationMs int64 `protobuf:"varint,6,opt,name=duration_ms,json=durationMs,proto3" json:"duration_ms,omitempty"`
 	// Version of the event that gave the duration; 0 means the record's own.
-	DurationVersion int64             `protobuf:"varint,7,opt,name=duration_version,json=durationVersion,proto3" json:"duration_version,omitempty"`
-	Session         string            `protobuf:"bytes,8,opt,name=session,proto3" json:"session,omitempty"`
-	Device          string            `protobuf:"bytes,9,opt,name=device,proto3" json:"device,omitempty"`
-	Meta            map[string]string `protobuf:"bytes,10,rep,name=meta,proto3" json:"meta,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// Version of the event that gave the metadata; 0 means the record's own.
+	DurationVersion int64  `protobuf:"varint,7,opt,name=duration_version,json=durationVersion,proto3" json:"duration_version,omitempty"`
+	Session         string `protobuf:"bytes,8,opt,name=session,proto3" json:"session,omitempty"`
+	Device          string `protobuf:"bytes,9,opt,name=device,proto3" json:"device,omitempty"`
+	// The newest keys, 16 at most, in their order.
+	Meta []*MetaEntry `protobuf:"bytes,10,rep,name=meta,proto3" json:"meta,omitempty"`
+	// The newest version of a key; 0 means the record's own.
 	MetaVersion int64 `protobuf:"varint,11,opt,name=meta_version,json=metaVersion,proto3" json:"meta_version,omitempty"`
 	// Earlier events that went further than every later one, furthest first.
 	Peaks []*Peak `protobuf:"bytes,12,rep,name=peaks,proto3" json:"peaks,omitempty"`
@@ -296,7 +297,7 @@ func (x *Record) GetDevice() string {
 	return ""
 }
 
-func (x *Record) GetMeta() map[string]string {
+func (x *Record) GetMeta() []*MetaEntry {
 	if x != nil {
 		return x.Meta
 	}
@@ -443,6 +444,69 @@ func (x *Record) GetViewings() []*Viewing {
 	return nil
 }
 
+// MetaEntry is what was last said of one key of the metadata.
+type MetaEntry struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Key   string                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	// Absent where the key was removed.
+	Value *string `protobuf:"bytes,2,opt,name=value,proto3,oneof" json:"value,omitempty"`
+	// Version of the event that said so; 0 means meta_version.
+	Version       int64 `protobuf:"varint,3,opt,name=version,proto3" json:"version,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MetaEntry) Reset() {
+	*x = MetaEntry{}
+	mi := &file_history_v1_record_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MetaEntry) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MetaEntry) ProtoMessage() {}
+
+func (x *MetaEntry) ProtoReflect() protoreflect.Message {
+	mi := &file_history_v1_record_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MetaEntry.ProtoReflect.Descriptor instead.
+func (*MetaEntry) Descriptor() ([]byte, []int) {
+	return file_history_v1_record_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *MetaEntry) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *MetaEntry) GetValue() string {
+	if x != nil && x.Value != nil {
+		return *x.Value
+	}
+	return ""
+}
+
+func (x *MetaEntry) GetVersion() int64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
 // Viewing is one session: its latest report, and its latest start.
 type Viewing struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -462,7 +526,7 @@ type Viewing struct {
 
 func (x *Viewing) Reset() {
 	*x = Viewing{}
-	mi := &file_history_v1_record_proto_msgTypes[2]
+	mi := &file_history_v1_record_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -474,7 +538,7 @@ func (x *Viewing) String() string {
 func (*Viewing) ProtoMessage() {}
 
 func (x *Viewing) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_record_proto_msgTypes[2]
+	mi := &file_history_v1_record_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -487,7 +551,7 @@ func (x *Viewing) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Viewing.ProtoReflect.Descriptor instead.
 func (*Viewing) Descriptor() ([]byte, []int) {
-	return file_history_v1_record_proto_rawDescGZIP(), []int{2}
+	return file_history_v1_record_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Viewing) GetVersion() int64 {
@@ -559,7 +623,7 @@ type Watched struct {
 
 func (x *Watched) Reset() {
 	*x = Watched{}
-	mi := &file_history_v1_record_proto_msgTypes[3]
+	mi := &file_history_v1_record_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -571,7 +635,7 @@ func (x *Watched) String() string {
 func (*Watched) ProtoMessage() {}
 
 func (x *Watched) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_record_proto_msgTypes[3]
+	mi := &file_history_v1_record_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -584,7 +648,7 @@ func (x *Watched) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Watched.ProtoReflect.Descriptor instead.
 func (*Watched) Descriptor() ([]byte, []int) {
-	return file_history_v1_record_proto_rawDescGZIP(), []int{3}
+	return file_history_v1_record_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Watched) GetTimeMs() int64 {
@@ -647,7 +711,7 @@ type Peak struct {
 
 func (x *Peak) Reset() {
 	*x = Peak{}
-	mi := &file_history_v1_record_proto_msgTypes[4]
+	mi := &file_history_v1_record_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -659,7 +723,7 @@ func (x *Peak) String() string {
 func (*Peak) ProtoMessage() {}
 
 func (x *Peak) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_record_proto_msgTypes[4]
+	mi := &file_history_v1_record_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -672,7 +736,7 @@ func (x *Peak) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Peak.ProtoReflect.Descriptor instead.
 func (*Peak) Descriptor() ([]byte, []int) {
-	return file_history_v1_record_proto_rawDescGZIP(), []int{4}
+	return file_history_v1_record_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Peak) GetTimeMs() int64 {
@@ -700,7 +764,7 @@ type Completion struct {
 
 func (x *Completion) Reset() {
 	*x = Completion{}
-	mi := &file_history_v1_record_proto_msgTypes[5]
+	mi := &file_history_v1_record_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -712,7 +776,7 @@ func (x *Completion) String() string {
 func (*Completion) ProtoMessage() {}
 
 func (x *Completion) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_record_proto_msgTypes[5]
+	mi := &file_history_v1_record_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -725,7 +789,7 @@ func (x *Completion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Completion.ProtoReflect.Descriptor instead.
 func (*Completion) Descriptor() ([]byte, []int) {
-	return file_history_v1_record_proto_rawDescGZIP(), []int{5}
+	return file_history_v1_record_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Completion) GetTimeMs() int64 {
@@ -757,7 +821,7 @@ type UserState struct {
 
 func (x *UserState) Reset() {
 	*x = UserState{}
-	mi := &file_history_v1_record_proto_msgTypes[6]
+	mi := &file_history_v1_record_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -769,7 +833,7 @@ func (x *UserState) String() string {
 func (*UserState) ProtoMessage() {}
 
 func (x *UserState) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_record_proto_msgTypes[6]
+	mi := &file_history_v1_record_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -782,7 +846,7 @@ func (x *UserState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UserState.ProtoReflect.Descriptor instead.
 func (*UserState) Descriptor() ([]byte, []int) {
-	return file_history_v1_record_proto_rawDescGZIP(), []int{6}
+	return file_history_v1_record_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *UserState) GetClearedMs() map[uint32]int64 {
@@ -816,7 +880,7 @@ type FlushBatch struct {
 
 func (x *FlushBatch) Reset() {
 	*x = FlushBatch{}
-	mi := &file_history_v1_record_proto_msgTypes[7]
+	mi := &file_history_v1_record_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -828,7 +892,7 @@ func (x *FlushBatch) String() string {
 func (*FlushBatch) ProtoMessage() {}
 
 func (x *FlushBatch) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_record_proto_msgTypes[7]
+	mi := &file_history_v1_record_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -841,7 +905,7 @@ func (x *FlushBatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FlushBatch.ProtoReflect.Descriptor instead.
 func (*FlushBatch) Descriptor() ([]byte, []int) {
-	return file_history_v1_record_proto_rawDescGZIP(), []int{7}
+	return file_history_v1_record_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *FlushBatch) GetUsers() []*UserKeys {
@@ -862,7 +926,7 @@ type UserKeys struct {
 
 func (x *UserKeys) Reset() {
 	*x = UserKeys{}
-	mi := &file_history_v1_record_proto_msgTypes[8]
+	mi := &file_history_v1_record_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -874,7 +938,7 @@ func (x *UserKeys) String() string {
 func (*UserKeys) ProtoMessage() {}
 
 func (x *UserKeys) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_record_proto_msgTypes[8]
+	mi := &file_history_v1_record_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -887,7 +951,7 @@ func (x *UserKeys) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UserKeys.ProtoReflect.Descriptor instead.
 func (*UserKeys) Descriptor() ([]byte, []int) {
-	return file_history_v1_record_proto_rawDescGZIP(), []int{8}
+	return file_history_v1_record_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *UserKeys) GetUid() string {
@@ -918,7 +982,7 @@ type AnnouncedObject struct {
 
 func (x *AnnouncedObject) Reset() {
 	*x = AnnouncedObject{}
-	mi := &file_history_v1_record_proto_msgTypes[9]
+	mi := &file_history_v1_record_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -930,7 +994,7 @@ func (x *AnnouncedObject) String() string {
 func (*AnnouncedObject) ProtoMessage() {}
 
 func (x *AnnouncedObject) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_record_proto_msgTypes[9]
+	mi := &file_history_v1_record_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -943,7 +1007,7 @@ func (x *AnnouncedObject) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AnnouncedObject.ProtoReflect.Descriptor instead.
 func (*AnnouncedObject) Descriptor() ([]byte, []int) {
-	return file_history_v1_record_proto_rawDescGZIP(), []int{9}
+	return file_history_v1_record_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *AnnouncedObject) GetId() string {
@@ -995,7 +1059,7 @@ type DeadLetter struct {
 
 func (x *DeadLetter) Reset() {
 	*x = DeadLetter{}
-	mi := &file_history_v1_record_proto_msgTypes[10]
+	mi := &file_history_v1_record_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1007,7 +1071,7 @@ func (x *DeadLetter) String() string {
 func (*DeadLetter) ProtoMessage() {}
 
 func (x *DeadLetter) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_record_proto_msgTypes[10]
+	mi := &file_history_v1_record_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1020,7 +1084,7 @@ func (x *DeadLetter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeadLetter.ProtoReflect.Descriptor instead.
 func (*DeadLetter) Descriptor() ([]byte, []int) {
-	return file_history_v1_record_proto_rawDescGZIP(), []int{10}
+	return file_history_v1_record_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *DeadLetter) GetUid() string {
@@ -1122,7 +1186,7 @@ type FirstOfDay struct {
 
 func (x *FirstOfDay) Reset() {
 	*x = FirstOfDay{}
-	mi := &file_history_v1_record_proto_msgTypes[11]
+	mi := &file_history_v1_record_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1134,7 +1198,7 @@ func (x *FirstOfDay) String() string {
 func (*FirstOfDay) ProtoMessage() {}
 
 func (x *FirstOfDay) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_record_proto_msgTypes[11]
+	mi := &file_history_v1_record_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1147,7 +1211,7 @@ func (x *FirstOfDay) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FirstOfDay.ProtoReflect.Descriptor instead.
 func (*FirstOfDay) Descriptor() ([]byte, []int) {
-	return file_history_v1_record_proto_rawDescGZIP(), []int{11}
+	return file_history_v1_record_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *FirstOfDay) GetUid() string {
@@ -1183,7 +1247,7 @@ type Changes struct {
 
 func (x *Changes) Reset() {
 	*x = Changes{}
-	mi := &file_history_v1_record_proto_msgTypes[12]
+	mi := &file_history_v1_record_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1195,7 +1259,7 @@ func (x *Changes) String() string {
 func (*Changes) ProtoMessage() {}
 
 func (x *Changes) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_record_proto_msgTypes[12]
+	mi := &file_history_v1_record_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1208,7 +1272,7 @@ func (x *Changes) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Changes.ProtoReflect.Descriptor instead.
 func (*Changes) Descriptor() ([]byte, []int) {
-	return file_history_v1_record_proto_rawDescGZIP(), []int{12}
+	return file_history_v1_record_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Changes) GetUsers() []*ChangedUser {
@@ -1239,7 +1303,7 @@ type ChangedUser struct {
 
 func (x *ChangedUser) Reset() {
 	*x = ChangedUser{}
-	mi := &file_history_v1_record_proto_msgTypes[13]
+	mi := &file_history_v1_record_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1251,7 +1315,7 @@ func (x *ChangedUser) String() string {
 func (*ChangedUser) ProtoMessage() {}
 
 func (x *ChangedUser) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_record_proto_msgTypes[13]
+	mi := &file_history_v1_record_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1264,7 +1328,7 @@ func (x *ChangedUser) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangedUser.ProtoReflect.Descriptor instead.
 func (*ChangedUser) Descriptor() ([]byte, []int) {
-	return file_history_v1_record_proto_rawDescGZIP(), []int{13}
+	return file_history_v1_record_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ChangedUser) GetUid() string {
@@ -1296,7 +1360,7 @@ const file_history_v1_record_proto_rawDesc = "" +
 	"history.v1\",\n" +
 	"\x06Object\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
-	"\x04type\x18\x02 \x01(\rR\x04type\"\xb8\t\n" +
+	"\x04type\x18\x02 \x01(\rR\x04type\"\xf8\b\n" +
 	"\x06Record\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x06R\brevision\x12\"\n" +
 	"\rcell_drift_ms\x18\x02 \x01(\x03R\vcellDriftMs\x12\x18\n" +
@@ -1308,9 +1372,9 @@ const file_history_v1_record_proto_rawDesc = "" +
 	"durationMs\x12)\n" +
 	"\x10duration_version\x18\a \x01(\x03R\x0fdurationVersion\x12\x18\n" +
 	"\asession\x18\b \x01(\tR\asession\x12\x16\n" +
-	"\x06device\x18\t \x01(\tR\x06device\x120\n" +
+	"\x06device\x18\t \x01(\tR\x06device\x12)\n" +
 	"\x04meta\x18\n" +
-	" \x03(\v2\x1c.history.v1.Record.MetaEntryR\x04meta\x12!\n" +
+	" \x03(\v2\x15.history.v1.MetaEntryR\x04meta\x12!\n" +
 	"\fmeta_version\x18\v \x01(\x03R\vmetaVersion\x12&\n" +
 	"\x05peaks\x18\f \x03(\v2\x10.history.v1.PeakR\x05peaks\x128\n" +
 	"\vcompletions\x18\r \x03(\v2\x16.history.v1.CompletionR\vcompletions\x12!\n" +
@@ -1331,10 +1395,12 @@ const file_history_v1_record_proto_rawDesc = "" +
 	"\x11dismissed_version\x18\x1b \x01(\x03R\x10dismissedVersion\x12\x19\n" +
 	"\bstart_ms\x18\x1c \x01(\x03R\astartMs\x12*\n" +
 	"\x11start_position_ms\x18\x1d \x01(\x03R\x0fstartPositionMs\x12/\n" +
-	"\bviewings\x18\x1e \x03(\v2\x13.history.v1.ViewingR\bviewings\x1a7\n" +
+	"\bviewings\x18\x1e \x03(\v2\x13.history.v1.ViewingR\bviewings\"\\\n" +
 	"\tMetaEntry\x12\x10\n" +
-	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xf6\x01\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x19\n" +
+	"\x05value\x18\x02 \x01(\tH\x00R\x05value\x88\x01\x01\x12\x18\n" +
+	"\aversion\x18\x03 \x01(\x03R\aversionB\b\n" +
+	"\x06_value\"\xf6\x01\n" +
 	"\aViewing\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x03R\aversion\x12\x18\n" +
 	"\aviewing\x18\x02 \x01(\x06R\aviewing\x12\x1f\n" +
@@ -1441,36 +1507,36 @@ var file_history_v1_record_proto_goTypes = []any{
 	(State)(0),              // 0: history.v1.State
 	(*Object)(nil),          // 1: history.v1.Object
 	(*Record)(nil),          // 2: history.v1.Record
-	(*Viewing)(nil),         // 3: history.v1.Viewing
-	(*Watched)(nil),         // 4: history.v1.Watched
-	(*Peak)(nil),            // 5: history.v1.Peak
-	(*Completion)(nil),      // 6: history.v1.Completion
-	(*UserState)(nil),       // 7: history.v1.UserState
-	(*FlushBatch)(nil),      // 8: history.v1.FlushBatch
-	(*UserKeys)(nil),        // 9: history.v1.UserKeys
-	(*AnnouncedObject)(nil), // 10: history.v1.AnnouncedObject
-	(*DeadLetter)(nil),      // 11: history.v1.DeadLetter
-	(*FirstOfDay)(nil),      // 12: history.v1.FirstOfDay
-	(*Changes)(nil),         // 13: history.v1.Changes
-	(*ChangedUser)(nil),     // 14: history.v1.ChangedUser
-	nil,                     // 15: history.v1.Record.MetaEntry
+	(*MetaEntry)(nil),       // 3: history.v1.MetaEntry
+	(*Viewing)(nil),         // 4: history.v1.Viewing
+	(*Watched)(nil),         // 5: history.v1.Watched
+	(*Peak)(nil),            // 6: history.v1.Peak
+	(*Completion)(nil),      // 7: history.v1.Completion
+	(*UserState)(nil),       // 8: history.v1.UserState
+	(*FlushBatch)(nil),      // 9: history.v1.FlushBatch
+	(*UserKeys)(nil),        // 10: history.v1.UserKeys
+	(*AnnouncedObject)(nil), // 11: history.v1.AnnouncedObject
+	(*DeadLetter)(nil),      // 12: history.v1.DeadLetter
+	(*FirstOfDay)(nil),      // 13: history.v1.FirstOfDay
+	(*Changes)(nil),         // 14: history.v1.Changes
+	(*ChangedUser)(nil),     // 15: history.v1.ChangedUser
 	nil,                     // 16: history.v1.UserState.ClearedMsEntry
 	nil,                     // 17: history.v1.DeadLetter.ClearedMsEntry
 }
 var file_history_v1_record_proto_depIdxs = []int32{
 	0,  // 0: history.v1.Record.state:type_name -> history.v1.State
-	15, // 1: history.v1.Record.meta:type_name -> history.v1.Record.MetaEntry
-	5,  // 2: history.v1.Record.peaks:type_name -> history.v1.Peak
-	6,  // 3: history.v1.Record.completions:type_name -> history.v1.Completion
-	4,  // 4: history.v1.Record.watched:type_name -> history.v1.Watched
-	3,  // 5: history.v1.Record.viewings:type_name -> history.v1.Viewing
+	3,  // 1: history.v1.Record.meta:type_name -> history.v1.MetaEntry
+	6,  // 2: history.v1.Record.peaks:type_name -> history.v1.Peak
+	7,  // 3: history.v1.Record.completions:type_name -> history.v1.Completion
+	5,  // 4: history.v1.Record.watched:type_name -> history.v1.Watched
+	4,  // 5: history.v1.Record.viewings:type_name -> history.v1.Viewing
 	0,  // 6: history.v1.Viewing.state:type_name -> history.v1.State
 	16, // 7: history.v1.UserState.cleared_ms:type_name -> history.v1.UserState.ClearedMsEntry
-	9,  // 8: history.v1.FlushBatch.users:type_name -> history.v1.UserKeys
-	10, // 9: history.v1.UserKeys.objects:type_name -> history.v1.AnnouncedObject
+	10, // 8: history.v1.FlushBatch.users:type_name -> history.v1.UserKeys
+	11, // 9: history.v1.UserKeys.objects:type_name -> history.v1.AnnouncedObject
 	1,  // 10: history.v1.DeadLetter.object:type_name -> history.v1.Object
 	17, // 11: history.v1.DeadLetter.cleared_ms:type_name -> history.v1.DeadLetter.ClearedMsEntry
-	14, // 12: history.v1.Changes.users:type_name -> history.v1.ChangedUser
+	15, // 12: history.v1.Changes.users:type_name -> history.v1.ChangedUser
 	1,  // 13: history.v1.ChangedUser.objects:type_name -> history.v1.Object
 	14, // [14:14] is the sub-list for method output_type
 	14, // [14:14] is the sub-list for method input_type
@@ -1486,6 +1552,7 @@ func file_history_v1_record_proto_init() {
 	}
 	file_history_v1_record_proto_msgTypes[2].OneofWrappers = []any{}
 	file_history_v1_record_proto_msgTypes[3].OneofWrappers = []any{}
+	file_history_v1_record_proto_msgTypes[4].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
