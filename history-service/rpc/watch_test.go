@@ -365,7 +365,7 @@ func TestManyLargeRecords(t *testing.T) {
 			var hbs []*historyv1.Heartbeat
 			for o := range objects {
 				hb := by(1, fmt.Sprintf("u%d/%d", u, o), 5000, 30)
-				hb.Meta = map[string]string{"title": strings.Repeat("x", 1000)}
+				hb.Meta = map[string]string{"a": strings.Repeat("x", 500), "b": strings.Repeat("x", 500)}
 				hbs = append(hbs, hb)
 			}
 			apply(f.T, f.Server, hbs...)
