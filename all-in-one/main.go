@@ -37,6 +37,7 @@ type flags struct {
 	Keep            int           `help:"Records of a user that the cache keeps." default:"1000" positive:""`
 	RollAbove       int           `help:"Records of a user from which on the archive moves what is older than a day into parts; 0 is never. See docs/long-histories.md." default:"2000"`
 	Summary         time.Duration `help:"For how long a summary of each object is kept after its record has expired, such as 43800h; 0 keeps to the time that was set before, and keeps none if there was none. See docs/long-histories.md."`
+	MaxClockGap     time.Duration `help:"How far the clock may be from the latest trusted time, such as after a long stop, before it is no longer followed and nothing expires until it is confirmed. See docs/operate.md." default:"768h" positive:""`
 	Drain           time.Duration `help:"Longest time the stop may take." default:"20s" positive:""`
 	Rules           []string      `sep:";" placeholder:"RULES" help:"Rules of types: begun=5,done=90 (percent), short=300s, grace=10s for all types, or 3:done=95,grace=5s for one. Classes of types: previews: types=7,8 keep=14d list=200 least=2s. See docs/classes.md."`
 	LogLevel        string        `help:"debug, info, warn or error." default:"info"`
@@ -87,7 +88,7 @@ func serve(ctx context.Context, args []string, getenv func(string) string, out i
 	}
 	p, err := allinone.Open(ctx, allinone.Config{
 		Dir: f.Data, HTTP: f.Listen, RPC: f.RPC, Admin: f.Admin, Secret: secret, Audience: f.Audience, Memory: run.Memory(), Files: files, Hosts: f.Hosts, Origins: f.Origins, Images: f.Images, UserRate: f.UserRate, UserBurst: f.UserBurst,
-		Hold: f.Hold, Keep: f.Keep, RollAbove: f.RollAbove, Summary: f.Summary, Rules: rules, Webhook: hook, Drain: f.Drain, Logger: log, Registry: registry,
+		Hold: f.Hold, Keep: f.Keep, RollAbove: f.RollAbove, Summary: f.Summary, Rules: rules, Webhook: hook, MaxClockGap: f.MaxClockGap, Drain: f.Drain, Logger: log, Registry: registry,
 	})
 	if err != nil {
 		return err

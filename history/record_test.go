@@ -229,7 +229,7 @@ func TestPauseSwitched(t *testing.T) {
 				}
 			case next.Changed() <= p.Changed() || p.Newer(next) != next || next.Newer(p) != next:
 				t.Fatalf("%+v is not newer than %+v", next, p)
-			case !recording && (history.Pause{Since: next.Since}).Covers(newest):
+			case !recording && newest <= at+history.ClockError && (history.Pause{Since: next.Since}).Covers(newest):
 				t.Fatalf("%+v covers %d, which was recorded", next, newest)
 			case !next.Earlier.Valid():
 				t.Fatalf("%+v: the earlier ones cannot be read", next)
@@ -237,6 +237,39 @@ func TestPauseSwitched(t *testing.T) {
 			p = next
 		}
 	})
+}
+
+// TestPauseRefuses: in doubt nothing is stored while recording is off, and no wrong clock keeps a user from being recorded afterwards.
+func TestPauseRefuses(t *testing.T) {
+	const s, hour = 1000, 3_600_000
+	off, over := history.Pause{Since: 100 * hour}, history.Pause{Since: 100 * hour, Until: 101 * hour}
+	for _, tt := range []struct {
+		name          string
+		pause         history.Pause
+		at, late, now int64
+		refused       bool
+	}{
+		{"never off", history.Pause{}, 5, 0, 5, false},
+		{"after the switch", off, 100*hour + 1, 0, 100*hour + 10*s, true},
+		{"before the switch", off, 100*hour - 1, 0, 100*hour + 10*s, false},
+		{"on its way over the switch, or of a clock that is behind", off, 100*hour - 5*s, 6 * s, 100*hour + 10*s, true},
+		{"on its way, and there before the switch", off, 100*hour - 5*s, 4 * s, 100*hour + 10*s, false},
+		{"another service's clock is a little behind", off, 100*hour - 5*s, 0, 100*hour - s, false},
+		{"the clock stepped back a minute", off, 100*hour - 60*s, 0, 100*hour - 60*s, true},
+		{"the clock stepped back, and the report is old", off, 50 * hour, 0, 100*hour - 60*s, true},
+		{"in the pause, late", over, 100*hour + 1, 0, 102 * hour, true},
+		{"after the pause", over, 101*hour + 1, 0, 102 * hour, false},
+		{"the clock is back in the pause", over, 100*hour + 10*s, 0, 100*hour + 11*s, false},
+		{"the clock is back in the pause, and the report is late", over, 100*hour + 10*s, 0, 100*hour + 200*s, true},
+		{"the clock is back before the pause", over, 99 * hour, 0, 99 * hour, false},
+	} {
+		if got := tt.pause.Refuses(tt.at, tt.late, tt.now); got != tt.refused {
+			t.Errorf("%s: refused %t, want %t", tt.name, got, tt.refused)
+		}
+	}
+	if got, want := (history.Pause{}).Switched(false, 100, 100+hour), (history.Pause{Since: 100}); got != want {
+		t.Errorf("with a record an hour ahead: %+v, want %+v", got, want)
+	}
 }
 
 // TestPausesAreRemembered compares with a list of all: of the newest sixteen it is known what they cover, and how long they

@@ -139,6 +139,25 @@ func (p Pause) Covers(at int64) bool {
 	return false
 }
 
+// What is said of clocks of services: by how much they may differ, and how long a report is on its way at most that is of now. In milliseconds.
+const (
+	ClockError = 2000
+	onItsWay   = 120_000
+)
+
+// Refuses reports whether what happened at a time, or up to late milliseconds after it, is not to be stored where it arrives now.
+// While recording is off, what may be later than the switch is refused: all, where the clock has stepped back behind the
+// switch. Where it has stepped back behind the end of the pause, what happens now is stored.
+func (p Pause) Refuses(at, late, now int64) bool {
+	switch {
+	case p.On():
+		return at+late > p.Since || now < p.Since && (now < p.Since-ClockError || at > now-ClockError) || p.Covers(at)
+	case now < p.Until-ClockError && at > max(p.Since, now-onItsWay):
+		return false
+	}
+	return p.Covers(at)
+}
+
 // Within returns for how many milliseconds of a stretch of time recording was switched off.
 func (p Pause) Within(from, to int64) (ms int64) {
 	if p.Since == 0 {
@@ -160,10 +179,13 @@ func (p Pause) Within(from, to int64) (ms int64) {
 
 // Switched returns what is remembered after recording was switched on or off at a time.
 // Switching it to what it already is changes nothing. A pause begins after the newest record,
-// whose time is given: the clocks of services differ a little. Every change is
+// whose time is given: the clocks of services differ a little. A record further ahead is of a wrong clock, and does not count. Every change is
 // later than the one before, so that of two pauses of a user the newer one is known. Earlier pauses are remembered as long
 // as records are.
 func (p Pause) Switched(recording bool, at, newest int64) Pause {
+	if newest > at+ClockError {
+		newest = 0
+	}
 	switch {
 	case recording == !p.On():
 		return p

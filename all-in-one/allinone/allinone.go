@@ -50,7 +50,10 @@ func (p *Process) open(ctx context.Context) (err error) {
 		}
 	}
 	// Only now is anything created.
-	if p.db, err = pebble.Open(p.cfg.Dir, pebble.Config{Alone: true, Keep: p.cfg.Keep, RollAbove: p.cfg.RollAbove, Summary: p.cfg.Summary, Rules: p.cfg.Rules, Memory: p.cfg.Memory, Files: p.files().store, Logger: p.cfg.Logger, Registry: p.cfg.Registry}); err != nil {
+	if err := p.openClock(ctx); err != nil {
+		return fmt.Errorf("--data: %w", err)
+	}
+	if p.db, err = pebble.Open(p.cfg.Dir, pebble.Config{Alone: true, Now: p.clock.Now, Horizon: p.clock.Horizon, Keep: p.cfg.Keep, RollAbove: p.cfg.RollAbove, Summary: p.cfg.Summary, Rules: p.cfg.Rules, Memory: p.cfg.Memory, Files: p.files().store, Logger: p.cfg.Logger, Registry: p.cfg.Registry}); err != nil {
 		return fmt.Errorf("--data: %w", err)
 	}
 	if p.secret, err = signingSecret(p.cfg); err != nil {
@@ -75,7 +78,7 @@ func (p *Process) compose(lives []string) (err error) {
 	}
 	p.service, err = rpc.New(rpc.Config{
 		Cache: p.db.Cache(), Archive: p.archive(), Summaries: p.db.Archive(), Aggregate: p.held, Queue: p.publisher(), Feed: new(memfeed.Feed), Erasers: []history.Eraser{p.db, dead},
-		Days: p.db.Days(), Announcer: dayLog{log}, Webhook: p.cfg.Webhook, Lives: lives,
+		Days: p.db.Days(), Announcer: dayLog{log}, Webhook: p.cfg.Webhook, Lives: lives, Now: p.clock.Now,
 		Keep: p.cfg.Keep, WarmRate: warmRate, Rules: p.cfg.Rules, Logger: log, Registry: reg,
 	})
 	if err != nil {
@@ -125,7 +128,8 @@ func (p *Process) Run(ctx context.Context) error {
 	}
 	admin := obs.NewAdmin(obs.AdminConfig{
 		Listener: netutil.LimitListener(p.listeners["admin"], p.files().admin), Hosts: p.cfg.Hosts, Metrics: p.cfg.Registry, Log: p.cfg.Logger,
-		Checks: map[string]func(context.Context) error{"service": p.up.Ready, "store": p.db.Ready},
+		Checks:   map[string]func(context.Context) error{"service": p.up.Ready, "store": p.db.Ready},
+		Degraded: map[string]func(context.Context) error{"clock": p.clock.Check}, ConfirmClock: p.clock.Confirm,
 	})
 	g := run.Group{Drain: p.cfg.Drain, Log: p.cfg.Logger}
 	players.AddTo(&g)
@@ -137,6 +141,7 @@ func (p *Process) Run(ctx context.Context) error {
 	g.Add("aggregate", p.cfg.Drain/8, p.held.Run)
 	g.Add("job", p.cfg.Drain/8, p.runJob)
 	g.Add("expiry", time.Second, p.db.Run)
+	g.Add("clock", time.Second, p.clock.Run)
 	g.Add("store", 0, run.Closing(p.db.Close))
 	g.Add("admin", 0, admin.Run)
 	return g.Run(ctx)

@@ -30,6 +30,7 @@ import (
 	"github.com/playhead/playhead/history-service/webhook"
 	"github.com/playhead/playhead/history/memqueue"
 	"github.com/playhead/playhead/history/pebble"
+	"github.com/playhead/playhead/internal/clock"
 	"github.com/playhead/playhead/internal/trust"
 )
 
@@ -78,6 +79,10 @@ type Config struct {
 	Rules *history.Rulebook
 	// Webhook tells a backend what was begun, completed and removed. Nil tells nobody.
 	Webhook *webhook.Sender
+	// MaxClockGap is how far the clock may be from the trusted time (default [clock.DefaultBound]).
+	MaxClockGap time.Duration
+	// Wall is the clock of the machine, without a monotonic part; nil means [time.Now].
+	Wall func() time.Time
 	// Drain bounds the stop (default 20 s).
 	Drain    time.Duration
 	Logger   *slog.Logger
@@ -93,12 +98,16 @@ func (c Config) withDefaults() Config {
 	c.Drain = cmp.Or(c.Drain, 20*time.Second)
 	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	c.Registry = cmp.Or(c.Registry, prometheus.NewRegistry())
+	if c.Wall == nil {
+		c.Wall = func() time.Time { return time.Now().Round(0) }
+	}
 	return c
 }
 
 // Process is an opened all-in-one. [Process.Run] serves.
 type Process struct {
 	cfg       Config
+	clock     *clock.Trusted
 	secret    []byte
 	db        *pebble.DB
 	queue     *memqueue.Queue
@@ -115,6 +124,9 @@ func (p *Process) HTTP() string { return p.listeners["listen"].Addr().String() }
 
 // RPC returns the address of the gRPC server.
 func (p *Process) RPC() string { return p.listeners["rpc"].Addr().String() }
+
+// Admin returns the address of health and metrics.
+func (p *Process) Admin() string { return p.listeners["admin"].Addr().String() }
 
 // Cache returns the embedded cache.
 func (p *Process) Cache() history.Cache { return p.db.Cache() }
@@ -146,6 +158,44 @@ func beginLife(dir string) ([]string, error) {
 		return nil, fmt.Errorf("lives of the data: %w", err)
 	}
 	return lives, nil
+}
+
+// clockFile has, in the data directory, the latest time that was trusted. A copy of the directory that is put back is as old as its
+// time says.
+const clockFile = "clock"
+
+func (p *Process) openClock(ctx context.Context) error {
+	path := filepath.Join(p.cfg.Dir, clockFile)
+	p.clock = clock.NewTrusted(clock.TrustedConfig{
+		Load: func(context.Context) (at time.Time, err error) {
+			text, err := os.ReadFile(path) //nolint:gosec // the operator's directory
+			if errors.Is(err, fs.ErrNotExist) {
+				return at, nil
+			}
+			if err == nil {
+				at, err = time.Parse(time.RFC3339Nano, strings.TrimSpace(string(text)))
+			}
+			return at, err
+		},
+		Save: func(_ context.Context, at time.Time) error {
+			return writeDurably(path, at.UTC().Format(time.RFC3339Nano)+"\n")
+		},
+		Bound: p.cfg.MaxClockGap, Wall: p.cfg.Wall, Logger: p.cfg.Logger, Registry: p.cfg.Registry,
+	})
+	return p.clock.Begin(ctx)
+}
+
+// writeDurably leaves the former content or the new one, whatever fails.
+func writeDurably(path, text string) error {
+	f, err := os.OpenFile(path+".new", os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600) //nolint:gosec // the operator's directory
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(text)
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	return os.Rename(path+".new", path)
 }
 
 // secretFile holds, in the data directory, the secret that the process made.

@@ -291,6 +291,9 @@ type Result struct {
 	Status string      `json:"status" enum:"stored,unchanged,stale,conflict,expired,cleared,paused,brief,invalid,unavailable,unknown" doc:"Send it again only if it is unavailable."`
 	Record *Record     `json:"record,omitempty" doc:"The record as it now stands."`
 	Error  *FieldError `json:"error,omitempty"`
+	// Of a stale report: when it happened, as it was judged, and when the record's latest event did.
+	EventTime  string `json:"event_time,omitempty" format:"date-time" doc:"Only of a stale report: when it happened, by the clock of the history."`
+	RecordTime string `json:"record_time,omitempty" format:"date-time" doc:"Only of a stale report: when the record's latest event happened, or its delete. A time that is yet to come is of a clock that was wrong."`
 }
 
 // FieldError says what is wrong with a field.
@@ -344,6 +347,11 @@ func (b *Batch) answers(resp *historyv1.ApplyResponse) ([]Result, error) {
 	for _, r := range resp.GetRefusals() {
 		if int(r.Index) < sent {
 			results[r.Index].Error = &FieldError{Field: r.Field, Reason: r.Reason}
+		}
+	}
+	for _, s := range resp.GetStale() {
+		if int(s.Index) < sent {
+			results[s.Index].EventTime, results[s.Index].RecordTime = FormatTime(s.EventTimeMs), FormatTime(s.RecordTimeMs)
 		}
 	}
 	return results, nil

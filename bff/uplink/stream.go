@@ -341,6 +341,11 @@ func part(resp *historyv1.ApplyResponse, from, to int) answer {
 			own.Refusals = append(own.Refusals, &historyv1.Refusal{Index: uint32(i - from), Field: r.Field, Reason: r.Reason}) //nolint:gosec // below 1,000
 		}
 	}
+	for _, s := range resp.GetStale() {
+		if i := int(s.GetIndex()); from <= i && i < to {
+			own.Stale = append(own.Stale, &historyv1.Stale{Index: uint32(i - from), EventTimeMs: s.EventTimeMs, RecordTimeMs: s.RecordTimeMs}) //nolint:gosec // below 1,000
+		}
+	}
 	for _, d := range resp.GetDays() {
 		if i := int(d.GetIndex()); from <= i && i < to {
 			own.Days = append(own.Days, &historyv1.DaySeen{Index: uint32(i - from), Date: d.Date, First: d.First}) //nolint:gosec // below 1,000

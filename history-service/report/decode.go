@@ -42,6 +42,8 @@ type Report struct {
 	SentAt int64
 	// ReceivedAt is when the edge received it, in the time of the history, 0 when that is not known.
 	ReceivedAt int64
+	// Late is how much later than it says it may have happened, in milliseconds: it was on its way, or its device's clock is behind.
+	Late int64
 	// Failed says that the playback failed, Incognito that nothing is to be kept of the session.
 	Failed, Incognito bool
 	// Status is unspecified until it is decided.

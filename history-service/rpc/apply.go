@@ -307,6 +307,10 @@ func join(parts []*nodeShare, n int) *historyv1.ApplyResponse {
 			r.Index = p.indexes[r.Index]
 			all.Refusals = append(all.Refusals, r)
 		}
+		for _, s := range p.resp.Stale {
+			s.Index = p.indexes[s.Index]
+			all.Stale = append(all.Stale, s)
+		}
 		for _, d := range p.resp.Days {
 			d.Index = p.indexes[d.Index]
 			all.Days = append(all.Days, d)
@@ -350,7 +354,7 @@ func (s *Server) apply(ctx context.Context, b *report.Batch) (*historyv1.ApplyRe
 	defer s.write.Free(result)
 	resp := &historyv1.ApplyResponse{
 		Statuses: make([]historyv1.Status, len(reports)), Refusals: refusals, Days: result.Days, Records: result.Items(b.ReturnRecords),
-		NowMs: s.cfg.Now().UnixMilli(),
+		NowMs: s.cfg.Now().UnixMilli(), Stale: result.Stale(),
 	}
 	for i := range reports {
 		resp.Statuses[i] = reports[i].Status
@@ -370,6 +374,9 @@ func admitAll(reports []report.Report, now int64, rules *history.Rulebook) (refu
 			continue
 		}
 		r.Status = normalise(r, now, rules)
+		if skew := received(r, now) - r.SentAt; r.SentAt != 0 && 0 < skew && skew <= maxBehind {
+			r.Late = skew
+		}
 	}
 	return refusals
 }

@@ -372,7 +372,7 @@ func TestSwitchAfterARestore(t *testing.T) {
 	record(t, s, "ann", start+3000)
 }
 
-// TestDecisionsCoverClocksAhead has records of a clock that is ahead: a clear, and a switch,
+// TestDecisionsCoverClocksAhead has records of a clock that is ahead: a clear
 // without a time of its own is not earlier. One of a single type looks at that alone.
 func TestDecisionsCoverClocksAhead(t *testing.T) {
 	h := newHouse(t)
@@ -394,7 +394,9 @@ func TestDecisionsCoverClocksAhead(t *testing.T) {
 	h.clock.Store(start + 100_000)
 	apply(t, s, beat("bob/1", historyv1.Kind_KIND_PROGRESS, -60_000, 10))
 	h.clock.Store(start)
-	record(t, s, "bob", start+60_000)
+	record(t, s, "bob", start) // and yet a switch is not: what is played from now on is later
+	h.clock.Store(start + 10)
+	wantStatuses(t, "after the switch", apply(t, s, beat("bob/2", historyv1.Kind_KIND_PROGRESS, -1, 10)), paused)
 }
 
 // TestSwitchesRace has another switch come between the look at a user and the switch: the

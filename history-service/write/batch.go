@@ -13,6 +13,7 @@ import (
 // batch is one call: its reports by key.
 type batch struct {
 	rules   *history.Rulebook
+	now     int64 // when it came, in Unix milliseconds
 	reports []report.Report
 	groups  []*group
 	// latest gives each report the time of the record that it meets, if that is later: a

@@ -59,7 +59,7 @@ func (g *group) add(i int, cleared int64) historyv1.Status {
 	if e.At <= cleared {
 		return historyv1.Status_STATUS_CLEARED
 	}
-	if e.Kind != history.KindDelete && g.user.Pause.Covers(e.At) {
+	if e.Kind != history.KindDelete && g.user.Pause.Refuses(e.At, g.batch.reports[i].Late, g.batch.now) {
 		return historyv1.Status_STATUS_PAUSED
 	}
 	if g.batch.rules.Known(g.next, &e) {
@@ -85,9 +85,12 @@ func (g *group) add(i int, cleared int64) historyv1.Status {
 	case !g.allows(i, delta):
 		return historyv1.Status_STATUS_CONFLICT
 	}
+	ahead := g.next != nil && merged.Version == g.next.Version && merged.Version.Time() > g.batch.now+history.ClockError
 	g.next = merged
 	g.ended = g.ended || e.Kind.Ends()
 	switch {
+	case ahead && !same: // of a clock that was wrong: the place stands still
+		return historyv1.Status_STATUS_STALE
 	case !same:
 		return historyv1.Status_STATUS_STORED
 	case stands:

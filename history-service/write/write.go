@@ -48,7 +48,7 @@ func (w *Writer) Apply(ctx context.Context, reports []report.Report, queued bool
 
 // prepare groups the reports that are not yet decided and folds them into what is held.
 func (w *Writer) prepare(b *batch) {
-	b.rules = w.cfg.Rules
+	b.rules, b.now = w.cfg.Rules, w.nowMS()
 	b.group()
 	for _, g := range b.groups {
 		g.sort()
@@ -472,6 +472,18 @@ func (r Result) Items(all bool) []*historyv1.Item {
 		}
 	}
 	return items
+}
+
+// Stale says of each stale report when it happened, and when the latest event of its record did.
+func (r Result) Stale() (all []*historyv1.Stale) {
+	for _, g := range r.batch.groups {
+		for _, i := range g.reports {
+			if e := &r.batch.reports[i]; e.Status == historyv1.Status_STATUS_STALE && g.current() != nil {
+				all = append(all, &historyv1.Stale{Index: uint32(i), EventTimeMs: e.At, RecordTimeMs: g.current().Version.Time()}) //nolint:gosec // at most MaxBatch
+			}
+		}
+	}
+	return all
 }
 
 // Free gives the memory of a batch back, once its items were taken.

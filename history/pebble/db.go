@@ -62,8 +62,8 @@ type Config struct {
 	Files int
 	// SweepEvery is how often [DB.Run] removes what has expired. 0 means an hour.
 	SweepEvery time.Duration
-	// Now is the clock. nil means [time.Now].
-	Now func() time.Time
+	// Now is the clock. nil means [time.Now]. Horizon is the time by which records expire, never later than Now; nil means Now.
+	Now, Horizon func() time.Time
 	// Logger gets changes of state and failures. nil discards them.
 	Logger *slog.Logger
 	// Registry takes the metrics. nil means they are not exported.
@@ -98,6 +98,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Now == nil {
 		c.Now = time.Now
+	}
+	if c.Horizon == nil {
+		c.Horizon = c.Now
 	}
 	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	if c.fs == nil {
@@ -252,7 +255,8 @@ const (
 
 func (d *DB) leave() { d.gate.RUnlock() }
 
-func (d *DB) now() int64 { return d.config.Now().UnixMilli() }
+// now is the present for everything but dirty marks and sightings.
+func (d *DB) now() int64 { return d.config.Horizon().UnixMilli() }
 
 // storeChange is what a call changes. The journal gets all of it, Pebble at once only a
 // part: records of the cache stay in memory until the next checkpoint.

@@ -162,7 +162,7 @@ func (d *DB) Sweep(ctx context.Context) (int, error) {
 	if err != nil {
 		return inCache + inArchive, fmt.Errorf("sweep archive: %w", err)
 	}
-	if _, err := days.sweep(ctx, dropDaysBefore(history.DayOf(d.config.Now().UTC())-keptDays)); err != nil {
+	if _, err := days.sweep(ctx, dropDaysBefore(history.DayOf(d.config.Horizon().UTC())-keptDays)); err != nil {
 		return inCache + inArchive, fmt.Errorf("sweep days: %w", err)
 	}
 	logs := &keyspace{db: d, space: spaceLogHead, lock: &d.cache, memory: d.memory, unsynced: &d.cacheUnsynced}

@@ -79,6 +79,8 @@ type AdminConfig struct {
 	Checks map[string]func(context.Context) error
 	// Degraded is asked by /readyz like Checks, and only told: the process goes on without what fails there.
 	Degraded map[string]func(context.Context) error
+	// ConfirmClock is what POST /clock/confirm does; nil means that there is no such route.
+	ConfirmClock func(context.Context) error
 	// Drain is how long Run waits for open requests when it stops; zero means 2 s. Then they are cut off.
 	Drain time.Duration
 	// Log tells the address, changes of readiness and what the server complains of; nil means nowhere.
@@ -91,6 +93,7 @@ type AdminConfig struct {
 //	/readyz        200, or 503 while a check fails; {"ready":false,"failing":{"redis":"dial tcp: connection refused"}};
 //	               what the process goes on without is under "degraded", of the same form
 //	/metrics       Prometheus
+//	/clock/confirm POST says that the machine's clock is right; browsers are refused
 //	/debug/pprof/  profiles, without the command line, which may hold a secret
 type Admin struct {
 	cfg AdminConfig
@@ -113,11 +116,27 @@ func routes(cfg AdminConfig) *http.ServeMux {
 	mux.HandleFunc("GET /healthz", alive)
 	mux.Handle("GET /readyz", &readiness{checks: cfg.Checks, degraded: cfg.Degraded, log: cfg.Log})
 	mux.Handle("GET /metrics", promhttp.HandlerFor(cfg.Metrics, promhttp.HandlerOpts{ErrorLog: errorLog}))
+	if cfg.ConfirmClock != nil {
+		mux.HandleFunc("POST /clock/confirm", func(w http.ResponseWriter, r *http.Request) { confirmClock(w, r, cfg.ConfirmClock) })
+	}
 	mux.HandleFunc("/debug/pprof/", pprof.Index)
 	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
 	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
 	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
 	return mux
+}
+
+// confirmClock refuses pages of other sites, which a browser lets post anywhere.
+func confirmClock(w http.ResponseWriter, r *http.Request, confirm func(context.Context) error) {
+	if r.Header.Get("Origin") != "" {
+		http.Error(w, "not from a browser", http.StatusForbidden)
+		return
+	}
+	if err := confirm(r.Context()); err != nil {
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		return
+	}
+	alive(w, r)
 }
 
 func alive(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") }

@@ -157,7 +157,7 @@ var mutants = []mutant{
 	{name: "load-failed", rule: "a read without an answer counts as an empty one", equivalent: "the write without a base that follows fails where there is a record, and the conflict brings it; only an etag is compared with what the archive has, and a conflict that is none is not judged.", edits: []edit{{write, "\t\t\tgroups[i].fail()\n\t\t\tcontinue\n", ""}}},
 	{name: "no-refold", rule: "after a conflict what was held is written as it is", edits: []edit{{write, "g.next = history.Merge(g.cut(current.Record), g.older)", "g.next = history.Merge(nil, history.Merge(g.older, g.held.Record))"}}},
 	{name: "conflict-forgets", rule: "after a conflict the reports are not folded again", edits: []edit{{write, "\tg.next = history.Merge(g.cut(current.Record), g.older)\n\tg.fold()\n", "\tg.next, g.done = history.Merge(g.cut(current.Record), g.older), true\n"}}},
-	{name: "paused", rule: "a pause is ignored", edits: []edit{{fold, "g.user.Pause.Covers(e.At)", "false"}}},
+	{name: "paused", rule: "a pause is ignored", edits: []edit{{fold, "g.user.Pause.Refuses(e.At, g.batch.reports[i].Late, g.batch.now)", "false"}}},
 	{name: "held-pause", rule: "a hold forgets the pause under which it was written", edits: []edit{{write, "g.held.Next(g.written, &g.user, g.cold)", "g.held.Next(g.written, &history.User{Cleared: g.user.Cleared}, g.cold)"}}},
 	{name: "cleared", rule: "a report from before a clear is acknowledged", edits: []edit{{fold, "if e.At <= cleared {", "if false {"}}},
 	{name: "delete-behind", rule: "a delete by a clock that is behind leaves the record", edits: []edit{{fold, "if g.batch.latest && g.next != nil {", "if false {"}}},

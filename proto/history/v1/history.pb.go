@@ -760,7 +760,9 @@ type ApplyResponse struct {
 	Days []*DaySeen `protobuf:"bytes,4,rep,name=days,proto3" json:"days,omitempty"`
 	// The time by which the service judges events, when it answered; 0 from one that does
 	// not say. Also where there are no heartbeats.
-	NowMs         int64 `protobuf:"varint,5,opt,name=now_ms,json=nowMs,proto3" json:"now_ms,omitempty"`
+	NowMs int64 `protobuf:"varint,5,opt,name=now_ms,json=nowMs,proto3" json:"now_ms,omitempty"`
+	// One for each heartbeat that is stale.
+	Stale         []*Stale `protobuf:"bytes,6,rep,name=stale,proto3" json:"stale,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -830,6 +832,77 @@ func (x *ApplyResponse) GetNowMs() int64 {
 	return 0
 }
 
+func (x *ApplyResponse) GetStale() []*Stale {
+	if x != nil {
+		return x.Stale
+	}
+	return nil
+}
+
+// Stale says why a heartbeat does not move the place of its record on.
+type Stale struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Index of the heartbeat in its batch.
+	Index uint32 `protobuf:"varint,1,opt,name=index,proto3" json:"index,omitempty"`
+	// When the heartbeat happened, as it was judged.
+	EventTimeMs int64 `protobuf:"varint,2,opt,name=event_time_ms,json=eventTimeMs,proto3" json:"event_time_ms,omitempty"`
+	// When the record's latest event happened, or its delete.
+	RecordTimeMs  int64 `protobuf:"varint,3,opt,name=record_time_ms,json=recordTimeMs,proto3" json:"record_time_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Stale) Reset() {
+	*x = Stale{}
+	mi := &file_history_v1_history_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Stale) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Stale) ProtoMessage() {}
+
+func (x *Stale) ProtoReflect() protoreflect.Message {
+	mi := &file_history_v1_history_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Stale.ProtoReflect.Descriptor instead.
+func (*Stale) Descriptor() ([]byte, []int) {
+	return file_history_v1_history_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *Stale) GetIndex() uint32 {
+	if x != nil {
+		return x.Index
+	}
+	return 0
+}
+
+func (x *Stale) GetEventTimeMs() int64 {
+	if x != nil {
+		return x.EventTimeMs
+	}
+	return 0
+}
+
+func (x *Stale) GetRecordTimeMs() int64 {
+	if x != nil {
+		return x.RecordTimeMs
+	}
+	return 0
+}
+
 type ApplyStreamRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Another one for each batch of the stream.
@@ -846,7 +919,7 @@ type ApplyStreamRequest struct {
 
 func (x *ApplyStreamRequest) Reset() {
 	*x = ApplyStreamRequest{}
-	mi := &file_history_v1_history_proto_msgTypes[6]
+	mi := &file_history_v1_history_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -858,7 +931,7 @@ func (x *ApplyStreamRequest) String() string {
 func (*ApplyStreamRequest) ProtoMessage() {}
 
 func (x *ApplyStreamRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[6]
+	mi := &file_history_v1_history_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -871,7 +944,7 @@ func (x *ApplyStreamRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyStreamRequest.ProtoReflect.Descriptor instead.
 func (*ApplyStreamRequest) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{6}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *ApplyStreamRequest) GetSequence() uint64 {
@@ -909,7 +982,7 @@ type ApplyStreamResponse struct {
 
 func (x *ApplyStreamResponse) Reset() {
 	*x = ApplyStreamResponse{}
-	mi := &file_history_v1_history_proto_msgTypes[7]
+	mi := &file_history_v1_history_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -921,7 +994,7 @@ func (x *ApplyStreamResponse) String() string {
 func (*ApplyStreamResponse) ProtoMessage() {}
 
 func (x *ApplyStreamResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[7]
+	mi := &file_history_v1_history_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -934,7 +1007,7 @@ func (x *ApplyStreamResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyStreamResponse.ProtoReflect.Descriptor instead.
 func (*ApplyStreamResponse) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{7}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ApplyStreamResponse) GetSequence() uint64 {
@@ -1003,7 +1076,7 @@ type Item struct {
 
 func (x *Item) Reset() {
 	*x = Item{}
-	mi := &file_history_v1_history_proto_msgTypes[8]
+	mi := &file_history_v1_history_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1015,7 +1088,7 @@ func (x *Item) String() string {
 func (*Item) ProtoMessage() {}
 
 func (x *Item) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[8]
+	mi := &file_history_v1_history_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1028,7 +1101,7 @@ func (x *Item) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Item.ProtoReflect.Descriptor instead.
 func (*Item) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{8}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Item) GetObject() *Object {
@@ -1184,7 +1257,7 @@ type NextPart struct {
 
 func (x *NextPart) Reset() {
 	*x = NextPart{}
-	mi := &file_history_v1_history_proto_msgTypes[9]
+	mi := &file_history_v1_history_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1196,7 +1269,7 @@ func (x *NextPart) String() string {
 func (*NextPart) ProtoMessage() {}
 
 func (x *NextPart) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[9]
+	mi := &file_history_v1_history_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1209,7 +1282,7 @@ func (x *NextPart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NextPart.ProtoReflect.Descriptor instead.
 func (*NextPart) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{9}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *NextPart) GetSeason() uint32 {
@@ -1248,7 +1321,7 @@ type ListRequest struct {
 
 func (x *ListRequest) Reset() {
 	*x = ListRequest{}
-	mi := &file_history_v1_history_proto_msgTypes[10]
+	mi := &file_history_v1_history_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1260,7 +1333,7 @@ func (x *ListRequest) String() string {
 func (*ListRequest) ProtoMessage() {}
 
 func (x *ListRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[10]
+	mi := &file_history_v1_history_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1273,7 +1346,7 @@ func (x *ListRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRequest.ProtoReflect.Descriptor instead.
 func (*ListRequest) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{10}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ListRequest) GetUid() string {
@@ -1348,7 +1421,7 @@ type ListResponse struct {
 
 func (x *ListResponse) Reset() {
 	*x = ListResponse{}
-	mi := &file_history_v1_history_proto_msgTypes[11]
+	mi := &file_history_v1_history_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1360,7 +1433,7 @@ func (x *ListResponse) String() string {
 func (*ListResponse) ProtoMessage() {}
 
 func (x *ListResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[11]
+	mi := &file_history_v1_history_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1373,7 +1446,7 @@ func (x *ListResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListResponse.ProtoReflect.Descriptor instead.
 func (*ListResponse) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{11}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ListResponse) GetItems() []*Item {
@@ -1430,7 +1503,7 @@ type Summary struct {
 
 func (x *Summary) Reset() {
 	*x = Summary{}
-	mi := &file_history_v1_history_proto_msgTypes[12]
+	mi := &file_history_v1_history_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1442,7 +1515,7 @@ func (x *Summary) String() string {
 func (*Summary) ProtoMessage() {}
 
 func (x *Summary) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[12]
+	mi := &file_history_v1_history_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1455,7 +1528,7 @@ func (x *Summary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Summary.ProtoReflect.Descriptor instead.
 func (*Summary) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{12}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Summary) GetObject() *Object {
@@ -1525,7 +1598,7 @@ type PointsRequest struct {
 
 func (x *PointsRequest) Reset() {
 	*x = PointsRequest{}
-	mi := &file_history_v1_history_proto_msgTypes[13]
+	mi := &file_history_v1_history_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1537,7 +1610,7 @@ func (x *PointsRequest) String() string {
 func (*PointsRequest) ProtoMessage() {}
 
 func (x *PointsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[13]
+	mi := &file_history_v1_history_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1550,7 +1623,7 @@ func (x *PointsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PointsRequest.ProtoReflect.Descriptor instead.
 func (*PointsRequest) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{13}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *PointsRequest) GetUid() string {
@@ -1577,7 +1650,7 @@ type PointsResponse struct {
 
 func (x *PointsResponse) Reset() {
 	*x = PointsResponse{}
-	mi := &file_history_v1_history_proto_msgTypes[14]
+	mi := &file_history_v1_history_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1589,7 +1662,7 @@ func (x *PointsResponse) String() string {
 func (*PointsResponse) ProtoMessage() {}
 
 func (x *PointsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[14]
+	mi := &file_history_v1_history_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1602,7 +1675,7 @@ func (x *PointsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PointsResponse.ProtoReflect.Descriptor instead.
 func (*PointsResponse) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{14}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *PointsResponse) GetItems() []*Item {
@@ -1625,7 +1698,7 @@ type ChangesRequest struct {
 
 func (x *ChangesRequest) Reset() {
 	*x = ChangesRequest{}
-	mi := &file_history_v1_history_proto_msgTypes[15]
+	mi := &file_history_v1_history_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1637,7 +1710,7 @@ func (x *ChangesRequest) String() string {
 func (*ChangesRequest) ProtoMessage() {}
 
 func (x *ChangesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[15]
+	mi := &file_history_v1_history_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1650,7 +1723,7 @@ func (x *ChangesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangesRequest.ProtoReflect.Descriptor instead.
 func (*ChangesRequest) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{15}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ChangesRequest) GetUid() string {
@@ -1694,7 +1767,7 @@ type ChangesResponse struct {
 
 func (x *ChangesResponse) Reset() {
 	*x = ChangesResponse{}
-	mi := &file_history_v1_history_proto_msgTypes[16]
+	mi := &file_history_v1_history_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1706,7 +1779,7 @@ func (x *ChangesResponse) String() string {
 func (*ChangesResponse) ProtoMessage() {}
 
 func (x *ChangesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[16]
+	mi := &file_history_v1_history_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1719,7 +1792,7 @@ func (x *ChangesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangesResponse.ProtoReflect.Descriptor instead.
 func (*ChangesResponse) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{16}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ChangesResponse) GetItems() []*Item {
@@ -1774,7 +1847,7 @@ type ViewingsRequest struct {
 
 func (x *ViewingsRequest) Reset() {
 	*x = ViewingsRequest{}
-	mi := &file_history_v1_history_proto_msgTypes[17]
+	mi := &file_history_v1_history_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1786,7 +1859,7 @@ func (x *ViewingsRequest) String() string {
 func (*ViewingsRequest) ProtoMessage() {}
 
 func (x *ViewingsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[17]
+	mi := &file_history_v1_history_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1799,7 +1872,7 @@ func (x *ViewingsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ViewingsRequest.ProtoReflect.Descriptor instead.
 func (*ViewingsRequest) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{17}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ViewingsRequest) GetUid() string {
@@ -1828,7 +1901,7 @@ type ViewingsResponse struct {
 
 func (x *ViewingsResponse) Reset() {
 	*x = ViewingsResponse{}
-	mi := &file_history_v1_history_proto_msgTypes[18]
+	mi := &file_history_v1_history_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1840,7 +1913,7 @@ func (x *ViewingsResponse) String() string {
 func (*ViewingsResponse) ProtoMessage() {}
 
 func (x *ViewingsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[18]
+	mi := &file_history_v1_history_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1853,7 +1926,7 @@ func (x *ViewingsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ViewingsResponse.ProtoReflect.Descriptor instead.
 func (*ViewingsResponse) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{18}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ViewingsResponse) GetFound() bool {
@@ -1892,7 +1965,7 @@ type Session struct {
 
 func (x *Session) Reset() {
 	*x = Session{}
-	mi := &file_history_v1_history_proto_msgTypes[19]
+	mi := &file_history_v1_history_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1904,7 +1977,7 @@ func (x *Session) String() string {
 func (*Session) ProtoMessage() {}
 
 func (x *Session) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[19]
+	mi := &file_history_v1_history_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1917,7 +1990,7 @@ func (x *Session) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Session.ProtoReflect.Descriptor instead.
 func (*Session) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{19}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Session) GetBeginMs() int64 {
@@ -1992,7 +2065,7 @@ type DeleteRequest struct {
 
 func (x *DeleteRequest) Reset() {
 	*x = DeleteRequest{}
-	mi := &file_history_v1_history_proto_msgTypes[20]
+	mi := &file_history_v1_history_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2004,7 +2077,7 @@ func (x *DeleteRequest) String() string {
 func (*DeleteRequest) ProtoMessage() {}
 
 func (x *DeleteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[20]
+	mi := &file_history_v1_history_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2017,7 +2090,7 @@ func (x *DeleteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteRequest.ProtoReflect.Descriptor instead.
 func (*DeleteRequest) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{20}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *DeleteRequest) GetUid() string {
@@ -2058,7 +2131,7 @@ type DeleteResponse struct {
 
 func (x *DeleteResponse) Reset() {
 	*x = DeleteResponse{}
-	mi := &file_history_v1_history_proto_msgTypes[21]
+	mi := &file_history_v1_history_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2070,7 +2143,7 @@ func (x *DeleteResponse) String() string {
 func (*DeleteResponse) ProtoMessage() {}
 
 func (x *DeleteResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[21]
+	mi := &file_history_v1_history_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2083,7 +2156,7 @@ func (x *DeleteResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteResponse.ProtoReflect.Descriptor instead.
 func (*DeleteResponse) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{21}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *DeleteResponse) GetDeleted() uint32 {
@@ -2111,7 +2184,7 @@ type MarkRequest struct {
 
 func (x *MarkRequest) Reset() {
 	*x = MarkRequest{}
-	mi := &file_history_v1_history_proto_msgTypes[22]
+	mi := &file_history_v1_history_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2123,7 +2196,7 @@ func (x *MarkRequest) String() string {
 func (*MarkRequest) ProtoMessage() {}
 
 func (x *MarkRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[22]
+	mi := &file_history_v1_history_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2136,7 +2209,7 @@ func (x *MarkRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MarkRequest.ProtoReflect.Descriptor instead.
 func (*MarkRequest) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{22}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *MarkRequest) GetUid() string {
@@ -2193,7 +2266,7 @@ type MarkedObject struct {
 
 func (x *MarkedObject) Reset() {
 	*x = MarkedObject{}
-	mi := &file_history_v1_history_proto_msgTypes[23]
+	mi := &file_history_v1_history_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2205,7 +2278,7 @@ func (x *MarkedObject) String() string {
 func (*MarkedObject) ProtoMessage() {}
 
 func (x *MarkedObject) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[23]
+	mi := &file_history_v1_history_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2218,7 +2291,7 @@ func (x *MarkedObject) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MarkedObject.ProtoReflect.Descriptor instead.
 func (*MarkedObject) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{23}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *MarkedObject) GetObject() *Object {
@@ -2249,7 +2322,7 @@ type MarkResponse struct {
 
 func (x *MarkResponse) Reset() {
 	*x = MarkResponse{}
-	mi := &file_history_v1_history_proto_msgTypes[24]
+	mi := &file_history_v1_history_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2261,7 +2334,7 @@ func (x *MarkResponse) String() string {
 func (*MarkResponse) ProtoMessage() {}
 
 func (x *MarkResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[24]
+	mi := &file_history_v1_history_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2274,7 +2347,7 @@ func (x *MarkResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MarkResponse.ProtoReflect.Descriptor instead.
 func (*MarkResponse) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{24}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *MarkResponse) GetStatuses() []Status {
@@ -2304,7 +2377,7 @@ type ClearRequest struct {
 
 func (x *ClearRequest) Reset() {
 	*x = ClearRequest{}
-	mi := &file_history_v1_history_proto_msgTypes[25]
+	mi := &file_history_v1_history_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2316,7 +2389,7 @@ func (x *ClearRequest) String() string {
 func (*ClearRequest) ProtoMessage() {}
 
 func (x *ClearRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[25]
+	mi := &file_history_v1_history_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2329,7 +2402,7 @@ func (x *ClearRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClearRequest.ProtoReflect.Descriptor instead.
 func (*ClearRequest) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{25}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ClearRequest) GetUid() string {
@@ -2362,7 +2435,7 @@ type ClearResponse struct {
 
 func (x *ClearResponse) Reset() {
 	*x = ClearResponse{}
-	mi := &file_history_v1_history_proto_msgTypes[26]
+	mi := &file_history_v1_history_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2374,7 +2447,7 @@ func (x *ClearResponse) String() string {
 func (*ClearResponse) ProtoMessage() {}
 
 func (x *ClearResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[26]
+	mi := &file_history_v1_history_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2387,7 +2460,7 @@ func (x *ClearResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClearResponse.ProtoReflect.Descriptor instead.
 func (*ClearResponse) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{26}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ClearResponse) GetClearedMs() int64 {
@@ -2409,7 +2482,7 @@ type ImportedRecord struct {
 
 func (x *ImportedRecord) Reset() {
 	*x = ImportedRecord{}
-	mi := &file_history_v1_history_proto_msgTypes[27]
+	mi := &file_history_v1_history_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2421,7 +2494,7 @@ func (x *ImportedRecord) String() string {
 func (*ImportedRecord) ProtoMessage() {}
 
 func (x *ImportedRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[27]
+	mi := &file_history_v1_history_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2434,7 +2507,7 @@ func (x *ImportedRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImportedRecord.ProtoReflect.Descriptor instead.
 func (*ImportedRecord) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{27}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ImportedRecord) GetObject() *Object {
@@ -2465,7 +2538,7 @@ type ImportRequest struct {
 
 func (x *ImportRequest) Reset() {
 	*x = ImportRequest{}
-	mi := &file_history_v1_history_proto_msgTypes[28]
+	mi := &file_history_v1_history_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2477,7 +2550,7 @@ func (x *ImportRequest) String() string {
 func (*ImportRequest) ProtoMessage() {}
 
 func (x *ImportRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[28]
+	mi := &file_history_v1_history_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2490,7 +2563,7 @@ func (x *ImportRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImportRequest.ProtoReflect.Descriptor instead.
 func (*ImportRequest) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{28}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ImportRequest) GetUid() string {
@@ -2527,7 +2600,7 @@ type ImportResponse struct {
 
 func (x *ImportResponse) Reset() {
 	*x = ImportResponse{}
-	mi := &file_history_v1_history_proto_msgTypes[29]
+	mi := &file_history_v1_history_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2539,7 +2612,7 @@ func (x *ImportResponse) String() string {
 func (*ImportResponse) ProtoMessage() {}
 
 func (x *ImportResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[29]
+	mi := &file_history_v1_history_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2552,7 +2625,7 @@ func (x *ImportResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImportResponse.ProtoReflect.Descriptor instead.
 func (*ImportResponse) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{29}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ImportResponse) GetStatuses() []Status {
@@ -2586,7 +2659,7 @@ type SearchRequest struct {
 
 func (x *SearchRequest) Reset() {
 	*x = SearchRequest{}
-	mi := &file_history_v1_history_proto_msgTypes[30]
+	mi := &file_history_v1_history_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2598,7 +2671,7 @@ func (x *SearchRequest) String() string {
 func (*SearchRequest) ProtoMessage() {}
 
 func (x *SearchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[30]
+	mi := &file_history_v1_history_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2611,7 +2684,7 @@ func (x *SearchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SearchRequest.ProtoReflect.Descriptor instead.
 func (*SearchRequest) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{30}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *SearchRequest) GetUid() string {
@@ -2663,7 +2736,7 @@ type SearchResponse struct {
 
 func (x *SearchResponse) Reset() {
 	*x = SearchResponse{}
-	mi := &file_history_v1_history_proto_msgTypes[31]
+	mi := &file_history_v1_history_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2675,7 +2748,7 @@ func (x *SearchResponse) String() string {
 func (*SearchResponse) ProtoMessage() {}
 
 func (x *SearchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[31]
+	mi := &file_history_v1_history_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2688,7 +2761,7 @@ func (x *SearchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SearchResponse.ProtoReflect.Descriptor instead.
 func (*SearchResponse) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{31}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *SearchResponse) GetItems() []*Item {
@@ -2736,7 +2809,7 @@ type ContinueRequest struct {
 
 func (x *ContinueRequest) Reset() {
 	*x = ContinueRequest{}
-	mi := &file_history_v1_history_proto_msgTypes[32]
+	mi := &file_history_v1_history_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2748,7 +2821,7 @@ func (x *ContinueRequest) String() string {
 func (*ContinueRequest) ProtoMessage() {}
 
 func (x *ContinueRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[32]
+	mi := &file_history_v1_history_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2761,7 +2834,7 @@ func (x *ContinueRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContinueRequest.ProtoReflect.Descriptor instead.
 func (*ContinueRequest) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{32}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ContinueRequest) GetUid() string {
@@ -2801,7 +2874,7 @@ type ContinueResponse struct {
 
 func (x *ContinueResponse) Reset() {
 	*x = ContinueResponse{}
-	mi := &file_history_v1_history_proto_msgTypes[33]
+	mi := &file_history_v1_history_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2813,7 +2886,7 @@ func (x *ContinueResponse) String() string {
 func (*ContinueResponse) ProtoMessage() {}
 
 func (x *ContinueResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[33]
+	mi := &file_history_v1_history_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2826,7 +2899,7 @@ func (x *ContinueResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContinueResponse.ProtoReflect.Descriptor instead.
 func (*ContinueResponse) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{33}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ContinueResponse) GetItems() []*Item {
@@ -2849,7 +2922,7 @@ type DismissRequest struct {
 
 func (x *DismissRequest) Reset() {
 	*x = DismissRequest{}
-	mi := &file_history_v1_history_proto_msgTypes[34]
+	mi := &file_history_v1_history_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2861,7 +2934,7 @@ func (x *DismissRequest) String() string {
 func (*DismissRequest) ProtoMessage() {}
 
 func (x *DismissRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[34]
+	mi := &file_history_v1_history_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2874,7 +2947,7 @@ func (x *DismissRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DismissRequest.ProtoReflect.Descriptor instead.
 func (*DismissRequest) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{34}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *DismissRequest) GetUid() string {
@@ -2908,7 +2981,7 @@ type DismissResponse struct {
 
 func (x *DismissResponse) Reset() {
 	*x = DismissResponse{}
-	mi := &file_history_v1_history_proto_msgTypes[35]
+	mi := &file_history_v1_history_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2920,7 +2993,7 @@ func (x *DismissResponse) String() string {
 func (*DismissResponse) ProtoMessage() {}
 
 func (x *DismissResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[35]
+	mi := &file_history_v1_history_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2933,7 +3006,7 @@ func (x *DismissResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DismissResponse.ProtoReflect.Descriptor instead.
 func (*DismissResponse) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{35}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *DismissResponse) GetFound() uint32 {
@@ -2956,7 +3029,7 @@ type Settings struct {
 
 func (x *Settings) Reset() {
 	*x = Settings{}
-	mi := &file_history_v1_history_proto_msgTypes[36]
+	mi := &file_history_v1_history_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2968,7 +3041,7 @@ func (x *Settings) String() string {
 func (*Settings) ProtoMessage() {}
 
 func (x *Settings) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[36]
+	mi := &file_history_v1_history_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2981,7 +3054,7 @@ func (x *Settings) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Settings.ProtoReflect.Descriptor instead.
 func (*Settings) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{36}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Settings) GetRecording() bool {
@@ -3007,7 +3080,7 @@ type GetSettingsRequest struct {
 
 func (x *GetSettingsRequest) Reset() {
 	*x = GetSettingsRequest{}
-	mi := &file_history_v1_history_proto_msgTypes[37]
+	mi := &file_history_v1_history_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3019,7 +3092,7 @@ func (x *GetSettingsRequest) String() string {
 func (*GetSettingsRequest) ProtoMessage() {}
 
 func (x *GetSettingsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[37]
+	mi := &file_history_v1_history_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3032,7 +3105,7 @@ func (x *GetSettingsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSettingsRequest.ProtoReflect.Descriptor instead.
 func (*GetSettingsRequest) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{37}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *GetSettingsRequest) GetUid() string {
@@ -3051,7 +3124,7 @@ type GetSettingsResponse struct {
 
 func (x *GetSettingsResponse) Reset() {
 	*x = GetSettingsResponse{}
-	mi := &file_history_v1_history_proto_msgTypes[38]
+	mi := &file_history_v1_history_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3063,7 +3136,7 @@ func (x *GetSettingsResponse) String() string {
 func (*GetSettingsResponse) ProtoMessage() {}
 
 func (x *GetSettingsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[38]
+	mi := &file_history_v1_history_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3076,7 +3149,7 @@ func (x *GetSettingsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSettingsResponse.ProtoReflect.Descriptor instead.
 func (*GetSettingsResponse) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{38}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *GetSettingsResponse) GetSettings() *Settings {
@@ -3096,7 +3169,7 @@ type PutSettingsRequest struct {
 
 func (x *PutSettingsRequest) Reset() {
 	*x = PutSettingsRequest{}
-	mi := &file_history_v1_history_proto_msgTypes[39]
+	mi := &file_history_v1_history_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3108,7 +3181,7 @@ func (x *PutSettingsRequest) String() string {
 func (*PutSettingsRequest) ProtoMessage() {}
 
 func (x *PutSettingsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[39]
+	mi := &file_history_v1_history_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3121,7 +3194,7 @@ func (x *PutSettingsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutSettingsRequest.ProtoReflect.Descriptor instead.
 func (*PutSettingsRequest) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{39}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *PutSettingsRequest) GetUid() string {
@@ -3147,7 +3220,7 @@ type PutSettingsResponse struct {
 
 func (x *PutSettingsResponse) Reset() {
 	*x = PutSettingsResponse{}
-	mi := &file_history_v1_history_proto_msgTypes[40]
+	mi := &file_history_v1_history_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3159,7 +3232,7 @@ func (x *PutSettingsResponse) String() string {
 func (*PutSettingsResponse) ProtoMessage() {}
 
 func (x *PutSettingsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[40]
+	mi := &file_history_v1_history_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3172,7 +3245,7 @@ func (x *PutSettingsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutSettingsResponse.ProtoReflect.Descriptor instead.
 func (*PutSettingsResponse) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{40}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *PutSettingsResponse) GetSettings() *Settings {
@@ -3193,7 +3266,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_history_v1_history_proto_msgTypes[41]
+	mi := &file_history_v1_history_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3205,7 +3278,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[41]
+	mi := &file_history_v1_history_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3218,7 +3291,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{41}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *WatchRequest) GetAdded() []*Watcher {
@@ -3247,7 +3320,7 @@ type Watcher struct {
 
 func (x *Watcher) Reset() {
 	*x = Watcher{}
-	mi := &file_history_v1_history_proto_msgTypes[42]
+	mi := &file_history_v1_history_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3259,7 +3332,7 @@ func (x *Watcher) String() string {
 func (*Watcher) ProtoMessage() {}
 
 func (x *Watcher) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[42]
+	mi := &file_history_v1_history_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3272,7 +3345,7 @@ func (x *Watcher) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Watcher.ProtoReflect.Descriptor instead.
 func (*Watcher) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{42}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *Watcher) GetUid() string {
@@ -3298,7 +3371,7 @@ type WatchResponse struct {
 
 func (x *WatchResponse) Reset() {
 	*x = WatchResponse{}
-	mi := &file_history_v1_history_proto_msgTypes[43]
+	mi := &file_history_v1_history_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3310,7 +3383,7 @@ func (x *WatchResponse) String() string {
 func (*WatchResponse) ProtoMessage() {}
 
 func (x *WatchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[43]
+	mi := &file_history_v1_history_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3323,7 +3396,7 @@ func (x *WatchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchResponse.ProtoReflect.Descriptor instead.
 func (*WatchResponse) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{43}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *WatchResponse) GetChanges() []*Change {
@@ -3355,7 +3428,7 @@ type Change struct {
 
 func (x *Change) Reset() {
 	*x = Change{}
-	mi := &file_history_v1_history_proto_msgTypes[44]
+	mi := &file_history_v1_history_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3367,7 +3440,7 @@ func (x *Change) String() string {
 func (*Change) ProtoMessage() {}
 
 func (x *Change) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[44]
+	mi := &file_history_v1_history_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3380,7 +3453,7 @@ func (x *Change) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Change.ProtoReflect.Descriptor instead.
 func (*Change) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{44}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *Change) GetUid() string {
@@ -3478,13 +3551,18 @@ const file_history_v1_history_proto_rawDesc = "" +
 	"heartbeats\x18\x01 \x03(\v2\x15.history.v1.HeartbeatR\n" +
 	"heartbeats\x12%\n" +
 	"\x0ereturn_records\x18\x02 \x01(\bR\rreturnRecords\x12!\n" +
-	"\x03ack\x18\x03 \x01(\x0e2\x0f.history.v1.AckR\x03ack\"\xdc\x01\n" +
+	"\x03ack\x18\x03 \x01(\x0e2\x0f.history.v1.AckR\x03ack\"\x85\x02\n" +
 	"\rApplyResponse\x12.\n" +
 	"\bstatuses\x18\x01 \x03(\x0e2\x12.history.v1.StatusR\bstatuses\x12/\n" +
 	"\brefusals\x18\x02 \x03(\v2\x13.history.v1.RefusalR\brefusals\x12*\n" +
 	"\arecords\x18\x03 \x03(\v2\x10.history.v1.ItemR\arecords\x12'\n" +
 	"\x04days\x18\x04 \x03(\v2\x13.history.v1.DaySeenR\x04days\x12\x15\n" +
-	"\x06now_ms\x18\x05 \x01(\x03R\x05nowMs\"\x80\x01\n" +
+	"\x06now_ms\x18\x05 \x01(\x03R\x05nowMs\x12'\n" +
+	"\x05stale\x18\x06 \x03(\v2\x11.history.v1.StaleR\x05stale\"g\n" +
+	"\x05Stale\x12\x14\n" +
+	"\x05index\x18\x01 \x01(\rR\x05index\x12\"\n" +
+	"\revent_time_ms\x18\x02 \x01(\x03R\veventTimeMs\x12$\n" +
+	"\x0erecord_time_ms\x18\x03 \x01(\x03R\frecordTimeMs\"\x80\x01\n" +
 	"\x12ApplyStreamRequest\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x04R\bsequence\x12.\n" +
 	"\x05batch\x18\x02 \x01(\v2\x18.history.v1.ApplyRequestR\x05batch\x12\x1e\n" +
@@ -3751,7 +3829,7 @@ func file_history_v1_history_proto_rawDescGZIP() []byte {
 }
 
 var file_history_v1_history_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_history_v1_history_proto_msgTypes = make([]protoimpl.MessageInfo, 48)
+var file_history_v1_history_proto_msgTypes = make([]protoimpl.MessageInfo, 49)
 var file_history_v1_history_proto_goTypes = []any{
 	(Kind)(0),                   // 0: history.v1.Kind
 	(Status)(0),                 // 1: history.v1.Status
@@ -3763,139 +3841,141 @@ var file_history_v1_history_proto_goTypes = []any{
 	(*Refusal)(nil),             // 7: history.v1.Refusal
 	(*ApplyRequest)(nil),        // 8: history.v1.ApplyRequest
 	(*ApplyResponse)(nil),       // 9: history.v1.ApplyResponse
-	(*ApplyStreamRequest)(nil),  // 10: history.v1.ApplyStreamRequest
-	(*ApplyStreamResponse)(nil), // 11: history.v1.ApplyStreamResponse
-	(*Item)(nil),                // 12: history.v1.Item
-	(*NextPart)(nil),            // 13: history.v1.NextPart
-	(*ListRequest)(nil),         // 14: history.v1.ListRequest
-	(*ListResponse)(nil),        // 15: history.v1.ListResponse
-	(*Summary)(nil),             // 16: history.v1.Summary
-	(*PointsRequest)(nil),       // 17: history.v1.PointsRequest
-	(*PointsResponse)(nil),      // 18: history.v1.PointsResponse
-	(*ChangesRequest)(nil),      // 19: history.v1.ChangesRequest
-	(*ChangesResponse)(nil),     // 20: history.v1.ChangesResponse
-	(*ViewingsRequest)(nil),     // 21: history.v1.ViewingsRequest
-	(*ViewingsResponse)(nil),    // 22: history.v1.ViewingsResponse
-	(*Session)(nil),             // 23: history.v1.Session
-	(*DeleteRequest)(nil),       // 24: history.v1.DeleteRequest
-	(*DeleteResponse)(nil),      // 25: history.v1.DeleteResponse
-	(*MarkRequest)(nil),         // 26: history.v1.MarkRequest
-	(*MarkedObject)(nil),        // 27: history.v1.MarkedObject
-	(*MarkResponse)(nil),        // 28: history.v1.MarkResponse
-	(*ClearRequest)(nil),        // 29: history.v1.ClearRequest
-	(*ClearResponse)(nil),       // 30: history.v1.ClearResponse
-	(*ImportedRecord)(nil),      // 31: history.v1.ImportedRecord
-	(*ImportRequest)(nil),       // 32: history.v1.ImportRequest
-	(*ImportResponse)(nil),      // 33: history.v1.ImportResponse
-	(*SearchRequest)(nil),       // 34: history.v1.SearchRequest
-	(*SearchResponse)(nil),      // 35: history.v1.SearchResponse
-	(*ContinueRequest)(nil),     // 36: history.v1.ContinueRequest
-	(*ContinueResponse)(nil),    // 37: history.v1.ContinueResponse
-	(*DismissRequest)(nil),      // 38: history.v1.DismissRequest
-	(*DismissResponse)(nil),     // 39: history.v1.DismissResponse
-	(*Settings)(nil),            // 40: history.v1.Settings
-	(*GetSettingsRequest)(nil),  // 41: history.v1.GetSettingsRequest
-	(*GetSettingsResponse)(nil), // 42: history.v1.GetSettingsResponse
-	(*PutSettingsRequest)(nil),  // 43: history.v1.PutSettingsRequest
-	(*PutSettingsResponse)(nil), // 44: history.v1.PutSettingsResponse
-	(*WatchRequest)(nil),        // 45: history.v1.WatchRequest
-	(*Watcher)(nil),             // 46: history.v1.Watcher
-	(*WatchResponse)(nil),       // 47: history.v1.WatchResponse
-	(*Change)(nil),              // 48: history.v1.Change
-	nil,                         // 49: history.v1.Heartbeat.MetaEntry
-	nil,                         // 50: history.v1.Item.MetaEntry
-	nil,                         // 51: history.v1.MarkedObject.MetaEntry
-	(*Object)(nil),              // 52: history.v1.Object
-	(State)(0),                  // 53: history.v1.State
-	(*Record)(nil),              // 54: history.v1.Record
+	(*Stale)(nil),               // 10: history.v1.Stale
+	(*ApplyStreamRequest)(nil),  // 11: history.v1.ApplyStreamRequest
+	(*ApplyStreamResponse)(nil), // 12: history.v1.ApplyStreamResponse
+	(*Item)(nil),                // 13: history.v1.Item
+	(*NextPart)(nil),            // 14: history.v1.NextPart
+	(*ListRequest)(nil),         // 15: history.v1.ListRequest
+	(*ListResponse)(nil),        // 16: history.v1.ListResponse
+	(*Summary)(nil),             // 17: history.v1.Summary
+	(*PointsRequest)(nil),       // 18: history.v1.PointsRequest
+	(*PointsResponse)(nil),      // 19: history.v1.PointsResponse
+	(*ChangesRequest)(nil),      // 20: history.v1.ChangesRequest
+	(*ChangesResponse)(nil),     // 21: history.v1.ChangesResponse
+	(*ViewingsRequest)(nil),     // 22: history.v1.ViewingsRequest
+	(*ViewingsResponse)(nil),    // 23: history.v1.ViewingsResponse
+	(*Session)(nil),             // 24: history.v1.Session
+	(*DeleteRequest)(nil),       // 25: history.v1.DeleteRequest
+	(*DeleteResponse)(nil),      // 26: history.v1.DeleteResponse
+	(*MarkRequest)(nil),         // 27: history.v1.MarkRequest
+	(*MarkedObject)(nil),        // 28: history.v1.MarkedObject
+	(*MarkResponse)(nil),        // 29: history.v1.MarkResponse
+	(*ClearRequest)(nil),        // 30: history.v1.ClearRequest
+	(*ClearResponse)(nil),       // 31: history.v1.ClearResponse
+	(*ImportedRecord)(nil),      // 32: history.v1.ImportedRecord
+	(*ImportRequest)(nil),       // 33: history.v1.ImportRequest
+	(*ImportResponse)(nil),      // 34: history.v1.ImportResponse
+	(*SearchRequest)(nil),       // 35: history.v1.SearchRequest
+	(*SearchResponse)(nil),      // 36: history.v1.SearchResponse
+	(*ContinueRequest)(nil),     // 37: history.v1.ContinueRequest
+	(*ContinueResponse)(nil),    // 38: history.v1.ContinueResponse
+	(*DismissRequest)(nil),      // 39: history.v1.DismissRequest
+	(*DismissResponse)(nil),     // 40: history.v1.DismissResponse
+	(*Settings)(nil),            // 41: history.v1.Settings
+	(*GetSettingsRequest)(nil),  // 42: history.v1.GetSettingsRequest
+	(*GetSettingsResponse)(nil), // 43: history.v1.GetSettingsResponse
+	(*PutSettingsRequest)(nil),  // 44: history.v1.PutSettingsRequest
+	(*PutSettingsResponse)(nil), // 45: history.v1.PutSettingsResponse
+	(*WatchRequest)(nil),        // 46: history.v1.WatchRequest
+	(*Watcher)(nil),             // 47: history.v1.Watcher
+	(*WatchResponse)(nil),       // 48: history.v1.WatchResponse
+	(*Change)(nil),              // 49: history.v1.Change
+	nil,                         // 50: history.v1.Heartbeat.MetaEntry
+	nil,                         // 51: history.v1.Item.MetaEntry
+	nil,                         // 52: history.v1.MarkedObject.MetaEntry
+	(*Object)(nil),              // 53: history.v1.Object
+	(State)(0),                  // 54: history.v1.State
+	(*Record)(nil),              // 55: history.v1.Record
 }
 var file_history_v1_history_proto_depIdxs = []int32{
 	0,  // 0: history.v1.Heartbeat.kind:type_name -> history.v1.Kind
-	49, // 1: history.v1.Heartbeat.meta:type_name -> history.v1.Heartbeat.MetaEntry
+	50, // 1: history.v1.Heartbeat.meta:type_name -> history.v1.Heartbeat.MetaEntry
 	5,  // 2: history.v1.Heartbeat.day:type_name -> history.v1.DayCheck
 	4,  // 3: history.v1.ApplyRequest.heartbeats:type_name -> history.v1.Heartbeat
 	2,  // 4: history.v1.ApplyRequest.ack:type_name -> history.v1.Ack
 	1,  // 5: history.v1.ApplyResponse.statuses:type_name -> history.v1.Status
 	7,  // 6: history.v1.ApplyResponse.refusals:type_name -> history.v1.Refusal
-	12, // 7: history.v1.ApplyResponse.records:type_name -> history.v1.Item
+	13, // 7: history.v1.ApplyResponse.records:type_name -> history.v1.Item
 	6,  // 8: history.v1.ApplyResponse.days:type_name -> history.v1.DaySeen
-	8,  // 9: history.v1.ApplyStreamRequest.batch:type_name -> history.v1.ApplyRequest
-	9,  // 10: history.v1.ApplyStreamResponse.result:type_name -> history.v1.ApplyResponse
-	52, // 11: history.v1.Item.object:type_name -> history.v1.Object
-	53, // 12: history.v1.Item.state:type_name -> history.v1.State
-	50, // 13: history.v1.Item.meta:type_name -> history.v1.Item.MetaEntry
-	13, // 14: history.v1.Item.next:type_name -> history.v1.NextPart
-	12, // 15: history.v1.ListResponse.items:type_name -> history.v1.Item
-	54, // 16: history.v1.ListResponse.records:type_name -> history.v1.Record
-	16, // 17: history.v1.ListResponse.summaries:type_name -> history.v1.Summary
-	52, // 18: history.v1.Summary.object:type_name -> history.v1.Object
-	52, // 19: history.v1.PointsRequest.objects:type_name -> history.v1.Object
-	12, // 20: history.v1.PointsResponse.items:type_name -> history.v1.Item
-	12, // 21: history.v1.ChangesResponse.items:type_name -> history.v1.Item
-	52, // 22: history.v1.ChangesResponse.removed:type_name -> history.v1.Object
-	40, // 23: history.v1.ChangesResponse.settings:type_name -> history.v1.Settings
-	52, // 24: history.v1.ViewingsRequest.object:type_name -> history.v1.Object
-	23, // 25: history.v1.ViewingsResponse.sessions:type_name -> history.v1.Session
-	53, // 26: history.v1.Session.state:type_name -> history.v1.State
-	52, // 27: history.v1.DeleteRequest.objects:type_name -> history.v1.Object
-	27, // 28: history.v1.MarkRequest.objects:type_name -> history.v1.MarkedObject
-	3,  // 29: history.v1.MarkRequest.mark:type_name -> history.v1.Mark
-	52, // 30: history.v1.MarkedObject.object:type_name -> history.v1.Object
-	51, // 31: history.v1.MarkedObject.meta:type_name -> history.v1.MarkedObject.MetaEntry
-	1,  // 32: history.v1.MarkResponse.statuses:type_name -> history.v1.Status
-	12, // 33: history.v1.MarkResponse.records:type_name -> history.v1.Item
-	52, // 34: history.v1.ImportedRecord.object:type_name -> history.v1.Object
-	54, // 35: history.v1.ImportedRecord.record:type_name -> history.v1.Record
-	31, // 36: history.v1.ImportRequest.records:type_name -> history.v1.ImportedRecord
-	1,  // 37: history.v1.ImportResponse.statuses:type_name -> history.v1.Status
-	7,  // 38: history.v1.ImportResponse.refusals:type_name -> history.v1.Refusal
-	12, // 39: history.v1.SearchResponse.items:type_name -> history.v1.Item
-	12, // 40: history.v1.ContinueResponse.items:type_name -> history.v1.Item
-	52, // 41: history.v1.DismissRequest.objects:type_name -> history.v1.Object
-	40, // 42: history.v1.GetSettingsResponse.settings:type_name -> history.v1.Settings
-	40, // 43: history.v1.PutSettingsResponse.settings:type_name -> history.v1.Settings
-	46, // 44: history.v1.WatchRequest.added:type_name -> history.v1.Watcher
-	46, // 45: history.v1.WatchRequest.removed:type_name -> history.v1.Watcher
-	48, // 46: history.v1.WatchResponse.changes:type_name -> history.v1.Change
-	12, // 47: history.v1.Change.items:type_name -> history.v1.Item
-	52, // 48: history.v1.Change.removed:type_name -> history.v1.Object
-	8,  // 49: history.v1.HistoryService.Apply:input_type -> history.v1.ApplyRequest
-	10, // 50: history.v1.HistoryService.ApplyStream:input_type -> history.v1.ApplyStreamRequest
-	14, // 51: history.v1.HistoryService.List:input_type -> history.v1.ListRequest
-	17, // 52: history.v1.HistoryService.Points:input_type -> history.v1.PointsRequest
-	21, // 53: history.v1.HistoryService.Viewings:input_type -> history.v1.ViewingsRequest
-	19, // 54: history.v1.HistoryService.Changes:input_type -> history.v1.ChangesRequest
-	24, // 55: history.v1.HistoryService.Delete:input_type -> history.v1.DeleteRequest
-	26, // 56: history.v1.HistoryService.Mark:input_type -> history.v1.MarkRequest
-	29, // 57: history.v1.HistoryService.Clear:input_type -> history.v1.ClearRequest
-	32, // 58: history.v1.HistoryService.Import:input_type -> history.v1.ImportRequest
-	36, // 59: history.v1.HistoryService.Continue:input_type -> history.v1.ContinueRequest
-	34, // 60: history.v1.HistoryService.Search:input_type -> history.v1.SearchRequest
-	38, // 61: history.v1.HistoryService.Dismiss:input_type -> history.v1.DismissRequest
-	41, // 62: history.v1.HistoryService.GetSettings:input_type -> history.v1.GetSettingsRequest
-	43, // 63: history.v1.HistoryService.PutSettings:input_type -> history.v1.PutSettingsRequest
-	45, // 64: history.v1.HistoryService.Watch:input_type -> history.v1.WatchRequest
-	9,  // 65: history.v1.HistoryService.Apply:output_type -> history.v1.ApplyResponse
-	11, // 66: history.v1.HistoryService.ApplyStream:output_type -> history.v1.ApplyStreamResponse
-	15, // 67: history.v1.HistoryService.List:output_type -> history.v1.ListResponse
-	18, // 68: history.v1.HistoryService.Points:output_type -> history.v1.PointsResponse
-	22, // 69: history.v1.HistoryService.Viewings:output_type -> history.v1.ViewingsResponse
-	20, // 70: history.v1.HistoryService.Changes:output_type -> history.v1.ChangesResponse
-	25, // 71: history.v1.HistoryService.Delete:output_type -> history.v1.DeleteResponse
-	28, // 72: history.v1.HistoryService.Mark:output_type -> history.v1.MarkResponse
-	30, // 73: history.v1.HistoryService.Clear:output_type -> history.v1.ClearResponse
-	33, // 74: history.v1.HistoryService.Import:output_type -> history.v1.ImportResponse
-	37, // 75: history.v1.HistoryService.Continue:output_type -> history.v1.ContinueResponse
-	35, // 76: history.v1.HistoryService.Search:output_type -> history.v1.SearchResponse
-	39, // 77: history.v1.HistoryService.Dismiss:output_type -> history.v1.DismissResponse
-	42, // 78: history.v1.HistoryService.GetSettings:output_type -> history.v1.GetSettingsResponse
-	44, // 79: history.v1.HistoryService.PutSettings:output_type -> history.v1.PutSettingsResponse
-	47, // 80: history.v1.HistoryService.Watch:output_type -> history.v1.WatchResponse
-	65, // [65:81] is the sub-list for method output_type
-	49, // [49:65] is the sub-list for method input_type
-	49, // [49:49] is the sub-list for extension type_name
-	49, // [49:49] is the sub-list for extension extendee
-	0,  // [0:49] is the sub-list for field type_name
+	10, // 9: history.v1.ApplyResponse.stale:type_name -> history.v1.Stale
+	8,  // 10: history.v1.ApplyStreamRequest.batch:type_name -> history.v1.ApplyRequest
+	9,  // 11: history.v1.ApplyStreamResponse.result:type_name -> history.v1.ApplyResponse
+	53, // 12: history.v1.Item.object:type_name -> history.v1.Object
+	54, // 13: history.v1.Item.state:type_name -> history.v1.State
+	51, // 14: history.v1.Item.meta:type_name -> history.v1.Item.MetaEntry
+	14, // 15: history.v1.Item.next:type_name -> history.v1.NextPart
+	13, // 16: history.v1.ListResponse.items:type_name -> history.v1.Item
+	55, // 17: history.v1.ListResponse.records:type_name -> history.v1.Record
+	17, // 18: history.v1.ListResponse.summaries:type_name -> history.v1.Summary
+	53, // 19: history.v1.Summary.object:type_name -> history.v1.Object
+	53, // 20: history.v1.PointsRequest.objects:type_name -> history.v1.Object
+	13, // 21: history.v1.PointsResponse.items:type_name -> history.v1.Item
+	13, // 22: history.v1.ChangesResponse.items:type_name -> history.v1.Item
+	53, // 23: history.v1.ChangesResponse.removed:type_name -> history.v1.Object
+	41, // 24: history.v1.ChangesResponse.settings:type_name -> history.v1.Settings
+	53, // 25: history.v1.ViewingsRequest.object:type_name -> history.v1.Object
+	24, // 26: history.v1.ViewingsResponse.sessions:type_name -> history.v1.Session
+	54, // 27: history.v1.Session.state:type_name -> history.v1.State
+	53, // 28: history.v1.DeleteRequest.objects:type_name -> history.v1.Object
+	28, // 29: history.v1.MarkRequest.objects:type_name -> history.v1.MarkedObject
+	3,  // 30: history.v1.MarkRequest.mark:type_name -> history.v1.Mark
+	53, // 31: history.v1.MarkedObject.object:type_name -> history.v1.Object
+	52, // 32: history.v1.MarkedObject.meta:type_name -> history.v1.MarkedObject.MetaEntry
+	1,  // 33: history.v1.MarkResponse.statuses:type_name -> history.v1.Status
+	13, // 34: history.v1.MarkResponse.records:type_name -> history.v1.Item
+	53, // 35: history.v1.ImportedRecord.object:type_name -> history.v1.Object
+	55, // 36: history.v1.ImportedRecord.record:type_name -> history.v1.Record
+	32, // 37: history.v1.ImportRequest.records:type_name -> history.v1.ImportedRecord
+	1,  // 38: history.v1.ImportResponse.statuses:type_name -> history.v1.Status
+	7,  // 39: history.v1.ImportResponse.refusals:type_name -> history.v1.Refusal
+	13, // 40: history.v1.SearchResponse.items:type_name -> history.v1.Item
+	13, // 41: history.v1.ContinueResponse.items:type_name -> history.v1.Item
+	53, // 42: history.v1.DismissRequest.objects:type_name -> history.v1.Object
+	41, // 43: history.v1.GetSettingsResponse.settings:type_name -> history.v1.Settings
+	41, // 44: history.v1.PutSettingsResponse.settings:type_name -> history.v1.Settings
+	47, // 45: history.v1.WatchRequest.added:type_name -> history.v1.Watcher
+	47, // 46: history.v1.WatchRequest.removed:type_name -> history.v1.Watcher
+	49, // 47: history.v1.WatchResponse.changes:type_name -> history.v1.Change
+	13, // 48: history.v1.Change.items:type_name -> history.v1.Item
+	53, // 49: history.v1.Change.removed:type_name -> history.v1.Object
+	8,  // 50: history.v1.HistoryService.Apply:input_type -> history.v1.ApplyRequest
+	11, // 51: history.v1.HistoryService.ApplyStream:input_type -> history.v1.ApplyStreamRequest
+	15, // 52: history.v1.HistoryService.List:input_type -> history.v1.ListRequest
+	18, // 53: history.v1.HistoryService.Points:input_type -> history.v1.PointsRequest
+	22, // 54: history.v1.HistoryService.Viewings:input_type -> history.v1.ViewingsRequest
+	20, // 55: history.v1.HistoryService.Changes:input_type -> history.v1.ChangesRequest
+	25, // 56: history.v1.HistoryService.Delete:input_type -> history.v1.DeleteRequest
+	27, // 57: history.v1.HistoryService.Mark:input_type -> history.v1.MarkRequest
+	30, // 58: history.v1.HistoryService.Clear:input_type -> history.v1.ClearRequest
+	33, // 59: history.v1.HistoryService.Import:input_type -> history.v1.ImportRequest
+	37, // 60: history.v1.HistoryService.Continue:input_type -> history.v1.ContinueRequest
+	35, // 61: history.v1.HistoryService.Search:input_type -> history.v1.SearchRequest
+	39, // 62: history.v1.HistoryService.Dismiss:input_type -> history.v1.DismissRequest
+	42, // 63: history.v1.HistoryService.GetSettings:input_type -> history.v1.GetSettingsRequest
+	44, // 64: history.v1.HistoryService.PutSettings:input_type -> history.v1.PutSettingsRequest
+	46, // 65: history.v1.HistoryService.Watch:input_type -> history.v1.WatchRequest
+	9,  // 66: history.v1.HistoryService.Apply:output_type -> history.v1.ApplyResponse
+	12, // 67: history.v1.HistoryService.ApplyStream:output_type -> history.v1.ApplyStreamResponse
+	16, // 68: history.v1.HistoryService.List:output_type -> history.v1.ListResponse
+	19, // 69: history.v1.HistoryService.Points:output_type -> history.v1.PointsResponse
+	23, // 70: history.v1.HistoryService.Viewings:output_type -> history.v1.ViewingsResponse
+	21, // 71: history.v1.HistoryService.Changes:output_type -> history.v1.ChangesResponse
+	26, // 72: history.v1.HistoryService.Delete:output_type -> history.v1.DeleteResponse
+	29, // 73: history.v1.HistoryService.Mark:output_type -> history.v1.MarkResponse
+	31, // 74: history.v1.HistoryService.Clear:output_type -> history.v1.ClearResponse
+	34, // 75: history.v1.HistoryService.Import:output_type -> history.v1.ImportResponse
+	38, // 76: history.v1.HistoryService.Continue:output_type -> history.v1.ContinueResponse
+	36, // 77: history.v1.HistoryService.Search:output_type -> history.v1.SearchResponse
+	40, // 78: history.v1.HistoryService.Dismiss:output_type -> history.v1.DismissResponse
+	43, // 79: history.v1.HistoryService.GetSettings:output_type -> history.v1.GetSettingsResponse
+	45, // 80: history.v1.HistoryService.PutSettings:output_type -> history.v1.PutSettingsResponse
+	48, // 81: history.v1.HistoryService.Watch:output_type -> history.v1.WatchResponse
+	66, // [66:82] is the sub-list for method output_type
+	50, // [50:66] is the sub-list for method input_type
+	50, // [50:50] is the sub-list for extension type_name
+	50, // [50:50] is the sub-list for extension extendee
+	0,  // [0:50] is the sub-list for field type_name
 }
 
 func init() { file_history_v1_history_proto_init() }
@@ -3904,15 +3984,15 @@ func file_history_v1_history_proto_init() {
 		return
 	}
 	file_history_v1_record_proto_init()
-	file_history_v1_history_proto_msgTypes[9].OneofWrappers = []any{}
-	file_history_v1_history_proto_msgTypes[19].OneofWrappers = []any{}
+	file_history_v1_history_proto_msgTypes[10].OneofWrappers = []any{}
+	file_history_v1_history_proto_msgTypes[20].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_history_v1_history_proto_rawDesc), len(file_history_v1_history_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   48,
+			NumMessages:   49,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

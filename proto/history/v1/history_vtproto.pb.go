@@ -450,6 +450,18 @@ func (m *ApplyResponse) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
+	if len(m.Stale) > 0 {
+		for iNdEx := len(m.Stale) - 1; iNdEx >= 0; iNdEx-- {
+			size, err := m.Stale[iNdEx].MarshalToSizedBufferVT(dAtA[:i])
+			if err != nil {
+				return 0, err
+			}
+			i -= size
+			i = protohelpers.EncodeVarint(dAtA, i, uint64(size))
+			i--
+			dAtA[i] = 0x32
+		}
+	}
 	if m.NowMs != 0 {
 		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.NowMs))
 		i--
@@ -511,6 +523,54 @@ func (m *ApplyResponse) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i = protohelpers.EncodeVarint(dAtA, i, uint64(pksize2))
 		i--
 		dAtA[i] = 0xa
+	}
+	return len(dAtA) - i, nil
+}
+
+func (m *Stale) MarshalVT() (dAtA []byte, err error) {
+	if m == nil {
+		return nil, nil
+	}
+	size := m.SizeVT()
+	dAtA = make([]byte, size)
+	n, err := m.MarshalToSizedBufferVT(dAtA[:size])
+	if err != nil {
+		return nil, err
+	}
+	return dAtA[:n], nil
+}
+
+func (m *Stale) MarshalToVT(dAtA []byte) (int, error) {
+	size := m.SizeVT()
+	return m.MarshalToSizedBufferVT(dAtA[:size])
+}
+
+func (m *Stale) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
+	if m == nil {
+		return 0, nil
+	}
+	i := len(dAtA)
+	_ = i
+	var l int
+	_ = l
+	if m.unknownFields != nil {
+		i -= len(m.unknownFields)
+		copy(dAtA[i:], m.unknownFields)
+	}
+	if m.RecordTimeMs != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.RecordTimeMs))
+		i--
+		dAtA[i] = 0x18
+	}
+	if m.EventTimeMs != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.EventTimeMs))
+		i--
+		dAtA[i] = 0x10
+	}
+	if m.Index != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.Index))
+		i--
+		dAtA[i] = 0x8
 	}
 	return len(dAtA) - i, nil
 }
@@ -3122,6 +3182,31 @@ func (m *ApplyResponse) SizeVT() (n int) {
 	}
 	if m.NowMs != 0 {
 		n += 1 + protohelpers.SizeOfVarint(uint64(m.NowMs))
+	}
+	if len(m.Stale) > 0 {
+		for _, e := range m.Stale {
+			l = e.SizeVT()
+			n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
+		}
+	}
+	n += len(m.unknownFields)
+	return n
+}
+
+func (m *Stale) SizeVT() (n int) {
+	if m == nil {
+		return 0
+	}
+	var l int
+	_ = l
+	if m.Index != 0 {
+		n += 1 + protohelpers.SizeOfVarint(uint64(m.Index))
+	}
+	if m.EventTimeMs != 0 {
+		n += 1 + protohelpers.SizeOfVarint(uint64(m.EventTimeMs))
+	}
+	if m.RecordTimeMs != 0 {
+		n += 1 + protohelpers.SizeOfVarint(uint64(m.RecordTimeMs))
 	}
 	n += len(m.unknownFields)
 	return n

@@ -1,0 +1,200 @@
+package clock_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/playhead/playhead/internal/clock"
+)
+
+// saved is where the trusted time is kept over restarts. Ahead is how far the wall clock is off.
+type saved struct {
+	at    time.Time
+	ahead time.Duration
+	away  error
+}
+
+func (s *saved) start(t *testing.T) *clock.Trusted {
+	t.Helper()
+	c := clock.NewTrusted(clock.TrustedConfig{
+		Load: func(context.Context) (time.Time, error) { return s.at, s.away },
+		Save: func(_ context.Context, at time.Time) error { s.at = at; return s.away },
+		Wall: func() time.Time { return time.Now().Add(s.ahead).Round(0) },
+	})
+	if err := c.Begin(t.Context()); err != nil && s.away == nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// run starts a clock, and stops it after a while.
+func (s *saved) run(t *testing.T, d time.Duration, during func(*clock.Trusted)) {
+	t.Helper()
+	c := s.start(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() { done <- c.Run(ctx) }()
+	time.Sleep(d)
+	synctest.Wait()
+	if during != nil {
+		during(c)
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+const day = 24 * time.Hour
+
+func wantOff(t *testing.T, what string, got time.Time, want, within time.Duration) {
+	t.Helper()
+	if off := time.Until(got); (off - want).Abs() > within {
+		t.Errorf("%s is off by %v, want %v", what, off, want)
+	}
+}
+
+// TestTrusted: whatever the wall clock says, the horizon is not ahead of the true time by more than the process ran.
+func TestTrusted(t *testing.T) {
+	for _, c := range []struct {
+		name        string
+		off         time.Duration // for how long the process was off
+		ahead       time.Duration // the wall clock, when it starts again
+		now         time.Duration // how far the time is off
+		horizon     time.Duration
+		ready       bool
+		afterAnHour time.Duration // how far the horizon is off then
+	}{
+		{name: "right", ready: true},
+		{name: "off for a week", off: 7 * day, horizon: -7 * day, ready: true, afterAnHour: -7*day + time.Hour},
+		{name: "off for two months", off: 60 * day, now: -60 * day, horizon: -60 * day, afterAnHour: -60 * day},
+		{name: "a day ahead", ahead: day, now: day, ready: true, afterAnHour: time.Hour},
+		{name: "100 days ahead", ahead: 100 * day},
+		{name: "a century ahead", ahead: 100 * 365 * day},
+		{name: "a minute behind", ahead: -time.Minute, now: -time.Minute, horizon: -time.Minute, ready: true, afterAnHour: -time.Minute},
+		{name: "a year behind", ahead: -365 * day},
+		{name: "1970", ahead: -30 * 365 * day},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := new(saved)
+				s.run(t, time.Hour, nil)
+				time.Sleep(c.off)
+				s.ahead = c.ahead
+				s.run(t, 0, func(w *clock.Trusted) {
+					wantOff(t, "now", w.Now(), c.now, time.Second)
+					wantOff(t, "the horizon", w.Horizon(), c.horizon, time.Second)
+					if err := w.Check(t.Context()); (err == nil) != c.ready {
+						t.Errorf("check says %v, want ready %v", err, c.ready)
+					}
+				})
+				s.run(t, time.Hour, func(w *clock.Trusted) {
+					wantOff(t, "the horizon after an hour", w.Horizon(), c.afterAnHour, 2*time.Minute)
+				})
+				s.ahead = 0
+				s.run(t, 0, func(w *clock.Trusted) {
+					if c.off == 0 {
+						wantOff(t, "the time with the right clock", w.Now(), 0, time.Second)
+					}
+					if h := w.Horizon(); time.Until(h) > 0 {
+						t.Errorf("the horizon is %v ahead with the right clock", time.Until(h))
+					}
+				})
+			})
+		})
+	}
+}
+
+// TestTrustedStep: a clock that steps while the process runs is held at once where it steps far, and is followed again when it is back.
+func TestTrustedStep(t *testing.T) {
+	for _, step := range []time.Duration{100 * day, -365 * day, 200 * 365 * day} {
+		synctest.Test(t, func(t *testing.T) {
+			s := new(saved)
+			s.run(t, time.Hour, func(w *clock.Trusted) {
+				s.ahead = step
+				wantOff(t, "the stepped clock", w.Now(), 0, time.Second)
+				time.Sleep(3 * time.Hour)
+				wantOff(t, "the horizon after three hours", w.Horizon(), 0, time.Second)
+				s.ahead = 0
+				if err := w.Check(t.Context()); err != nil {
+					t.Errorf("the clock is back: %v", err)
+				}
+			})
+		})
+	}
+}
+
+// TestTrustedDrift: a clock that gains an hour a day takes no horizon along.
+func TestTrustedDrift(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := new(saved)
+		began := time.Now()
+		c := clock.NewTrusted(clock.TrustedConfig{
+			Load: func(context.Context) (time.Time, error) { return s.at, nil },
+			Save: func(_ context.Context, at time.Time) error { s.at = at; return nil },
+			Wall: func() time.Time { return time.Now().Add(time.Since(began) / 24).Round(0) },
+		})
+		if err := c.Begin(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- c.Run(ctx) }()
+		time.Sleep(5 * day)
+		wantOff(t, "the horizon after five days", c.Horizon(), 0, time.Minute)
+		wantOff(t, "the time", c.Now(), 5*time.Hour, time.Minute)
+		cancel()
+		<-done
+	})
+}
+
+// TestTrustedRestarts: a clock that is ahead by six days more at each start takes the horizon along for no longer than the process ran.
+func TestTrustedRestarts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := new(saved)
+		for range 20 {
+			s.run(t, time.Minute, func(w *clock.Trusted) {
+				if off := time.Until(w.Horizon()); off > 21*time.Minute {
+					t.Fatalf("the horizon is %v ahead", off)
+				}
+			})
+			s.ahead += 6 * day
+		}
+	})
+}
+
+func TestTrustedConfirm(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := new(saved)
+		s.run(t, time.Hour, nil)
+		time.Sleep(100 * day)
+		s.run(t, time.Minute, func(w *clock.Trusted) {
+			wantOff(t, "the time before", w.Now(), -100*day, 2*time.Second)
+			if err := w.Confirm(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			wantOff(t, "the time", w.Now(), 0, 0)
+			wantOff(t, "the horizon", w.Horizon(), 0, 0)
+			wantOff(t, "what is saved", s.at, 0, time.Second)
+		})
+	})
+}
+
+// TestTrustedUnknown: while nobody knows what was trusted, nothing may expire, and the time is the wall clock's.
+func TestTrustedUnknown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &saved{away: errors.New("away")}
+		s.run(t, time.Hour, func(w *clock.Trusted) {
+			if h := w.Horizon().UnixMilli(); h != 0 {
+				t.Errorf("horizon %d, want 0", h)
+			}
+			wantOff(t, "the time", w.Now(), 0, 0)
+			s.away = nil
+			time.Sleep(2 * time.Minute)
+			wantOff(t, "the horizon", w.Horizon(), 0, 0)
+		})
+	})
+}
