@@ -387,7 +387,7 @@ func (m *machine) obeyed(e *history.Event, status historyv1.Status) {
 		return
 	}
 	refused := status == historyv1.Status_STATUS_PAUSED
-	if covered := p.Covers(e.At); refused && !covered || covered && status == historyv1.Status_STATUS_STORED {
+	if covered := p.Covers(e.At); refused && !covered && !p.On() || covered && status == historyv1.Status_STATUS_STORED {
 		m.t.Fatalf("%s at %d: %v, recording was off from %d until %d", e.Key, e.At, status, p.Since, p.Until)
 	}
 }

@@ -78,6 +78,9 @@ export interface Result {
   status: Status;
   record?: HistoryRecord;
   error?: { field: string; reason: string };
+  /** Only of a stale report: when it happened, and when the record's latest event did. */
+  event_time?: string;
+  record_time?: string;
 }
 
 /** All changes since a token. */
