@@ -39,7 +39,7 @@ func (a *api) imports(h huma.API) {
 	op.Description = "The body is " + ndjson + ", and may be called so; here it is " + octets + ", since generators take a type with json in its name for one object. A record is folded into the history as if its reports came again: what the history has newer stays, and what it has already counts once. " +
 		"So an import that was cut off is sent again, whole, and a backup may be imported into a history that went on. " +
 		"A record that was deleted or cleared later is answered with cleared and stays removed, unless restore is true: then it comes back, as of the moment after the removal. " +
-		"A line without version has the fields of a record in a list, and is taken for the report that left it behind; plays, the furthest position and what was watched are not taken over then, and it restores nothing. " +
+		"A line without version has the fields of a record in a list, of which object and event_time are enough: without state it was finished, unless position_ms is below 90 % of duration_ms or plays is 0. Without plays each row that was completed is a play, two of different times are two. It restores nothing. " +
 		"A client that accepts " + ndjson + ", and no application/json, gets an answer for each row while more are sent, {\"line\",\"status\",\"error\"}, and at the end {\"rows\",\"statuses\"}, " +
 		"or {\"problem\"} where it had to stop; it must read while it sends."
 	schema := h.OpenAPI().Components.Schemas.Schema(reflect.TypeFor[imported](), true, "")
@@ -67,6 +67,9 @@ func (a *api) begin(ctx context.Context, in *importInput) (im *importer, more bo
 	if err := checkMedia(in.r, ndjson, octets); err != nil {
 		return nil, false, err
 	}
+	if _, err := a.cfg.Limit.Take(importsOf(ctx), 1); err != nil {
+		return nil, false, err
+	}
 	im = &importer{
 		api: a, rc: http.NewResponseController(in.w), live: acceptsOnly(in.r, ndjson, "application/json"),
 		body:   bufio.NewReaderSize(unpack(in.w, in.r, maxImport), maxLine), // a packed one is left to the collector
@@ -79,6 +82,9 @@ func (a *api) begin(ctx context.Context, in *importInput) (im *importer, more bo
 	}
 	return im, more, err
 }
+
+// importsOf names a budget of its own, so that what a user imports takes nothing from the user's players. NUL is in no uid.
+func importsOf(ctx context.Context) string { return uidOf(ctx) + "\x00imports" }
 
 // tell answers: with the whole, or with each row while more are taken over.
 func (im *importer) tell(ctx context.Context, w http.ResponseWriter, more bool) {
@@ -120,11 +126,9 @@ type importer struct {
 
 	restore bool // what was removed comes back
 
-	// Heartbeats and records that are read and not stored yet, and the lines that they are of.
-	beats       []*historyv1.Heartbeat
-	beatLines   []int
-	records     []*historyv1.ImportedRecord
-	recordLines []int
+	// Records that are read and not stored yet, and the lines that they are of.
+	records []*historyv1.ImportedRecord
+	lines   []int
 	size        int // of both, in bytes
 }
 
@@ -133,9 +137,8 @@ func (im *importer) batch(ctx context.Context, body *bufio.Reader) (more bool, e
 	_ = im.rc.SetWriteDeadline(time.Now().Add(2 * pagePatience))
 	held := im.cfg.Memory.Hold()
 	defer held.Release()
-	im.beats, im.beatLines = nil, im.beatLines[:0] // the service may still have those beats
-	im.records, im.recordLines, im.size = nil, im.recordLines[:0], 0
-	for more = true; more && len(im.beats)+len(im.records) < codec.MaxHeartbeats && im.size < maxRecords; {
+	im.records, im.lines, im.size = nil, im.lines[:0], 0 // the service may still have those records
+	for more = true; more && len(im.records) < codec.MaxHeartbeats && im.size < maxRecords; {
 		before := im.size
 		if more, err = im.read(uidOf(ctx), body); err != nil {
 			return false, err
@@ -144,11 +147,8 @@ func (im *importer) batch(ctx context.Context, body *bufio.Reader) (more bool, e
 			return false, err
 		}
 	}
-	im.pay(ctx, float64(len(im.beats)+len(im.records))/100)
-	if err := im.storeBeats(ctx); err != nil {
-		return false, err
-	}
-	return more, im.storeRecords(ctx)
+	im.cfg.Limit.Spend(importsOf(ctx), float64(len(im.records))/100)
+	return more, im.store(ctx)
 }
 
 // read takes a line. The last one may lack its end.
@@ -207,22 +207,23 @@ func (im *importer) take(uid string, line []byte) *codec.FieldError {
 		if wrong != nil {
 			return wrong
 		}
-		im.records, im.recordLines = append(im.records, record), append(im.recordLines, im.line)
-		im.size += proto.Size(record)
+		im.add(record)
 		return nil
 	}
-	beat, wrong := codec.DecodeRow(uid, line)
+	record, wrong := codec.DecodeRow(line)
 	switch {
 	case wrong != nil:
 		return wrong
-	case beat.EventTimeMs > time.Now().UnixMilli()+history.MaxAhead: // it would be of another now each time
-		return &codec.FieldError{Field: "event_time", Reason: "in the future"}
 	case im.restore:
 		return &codec.FieldError{Field: "version", Reason: "want a line of an export, which has one: others cannot be restored"}
 	}
-	im.beats, im.beatLines = append(im.beats, beat), append(im.beatLines, im.line)
-	im.size += len(line)
+	im.add(record)
 	return nil
+}
+
+func (im *importer) add(record *historyv1.ImportedRecord) {
+	im.records, im.lines = append(im.records, record), append(im.lines, im.line)
+	im.size += proto.Size(record)
 }
 
 func (im *importer) refuse(line int, wrong *codec.FieldError) {
@@ -242,19 +243,7 @@ func (im *importer) count(line int, status string, wrong *codec.FieldError) {
 	}
 }
 
-// storeBeats stores what rows without a version tell, as reports.
-func (im *importer) storeBeats(ctx context.Context) error {
-	if len(im.beats) == 0 {
-		return nil
-	}
-	resp, err := im.apply(ctx, &codec.Batch{Heartbeats: im.beats})
-	if err != nil {
-		return err
-	}
-	return im.decided(im.beatLines, resp)
-}
-
-func (im *importer) storeRecords(ctx context.Context) error {
+func (im *importer) store(ctx context.Context) error {
 	if len(im.records) == 0 {
 		return nil
 	}
@@ -264,7 +253,7 @@ func (im *importer) storeRecords(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return im.decided(im.recordLines, resp)
+	return im.decided(im.lines, resp)
 }
 
 // decided counts what became of some lines.

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -83,14 +84,14 @@ func TestImportOfATimeToCome(t *testing.T) {
 	at := func(ahead time.Duration) string {
 		return `{"object":{"id":"1","type":1},"state":"paused","position_ms":1,"event_time":"` + time.Now().Add(ahead).Format(time.RFC3339) + `"}`
 	}
-	got := wantReport(t, importing(t, newEdge(t, storing()), strings.NewReader(at(time.Hour)+"\n"+at(time.Second)+"\n"+at(-time.Hour))))
-	if got.Statuses["stored"] != 2 || len(got.Refused) != 1 || got.Refused[0].Line != 1 || got.Refused[0].Error.Field != "event_time" {
-		t.Errorf("got %+v", got)
+	got := newWorld(t).raw(t, "u1", "POST /v1/import", at(time.Hour)+"\n"+at(time.Second)+"\n"+at(-time.Hour))
+	if !strings.Contains(got, `"refused":[{"line":1,"status":"invalid","error":{"field":"event_time"`) {
+		t.Errorf("got %s", got)
 	}
 }
 
 func TestImportWhatTheServiceRefuses(t *testing.T) {
-	s := answering(&historyv1.ApplyResponse{
+	s := answering(&historyv1.ImportResponse{
 		Statuses: []historyv1.Status{historyv1.Status_STATUS_STALE, historyv1.Status_STATUS_INVALID, historyv1.Status_STATUS_EXPIRED},
 		Refusals: []*historyv1.Refusal{{Index: 1, Field: "position_ms", Reason: "too large"}},
 	}, nil)
@@ -105,10 +106,13 @@ func TestImportInBatches(t *testing.T) {
 	s := storing()
 	e := configured(t, api.Config{Service: s, Limit: limit.New(0.001, 20)})
 	got := wantReport(t, importing(t, e, strings.NewReader(strings.Repeat(itemJSON+"\n", 2500))))
-	if got.Rows != 2500 || got.Statuses["stored"] != 2500 || len(s.asked) != 3 || len(s.asked[2].(*historyv1.ApplyRequest).Heartbeats) != 500 {
+	if got.Rows != 2500 || got.Statuses["stored"] != 2500 || len(s.asked) != 3 || len(s.asked[2].(*historyv1.ImportRequest).Records) != 500 {
 		t.Errorf("got %+v after %d requests", got, len(s.asked))
 	}
 	wantProblem(t, importing(t, e, strings.NewReader(itemJSON)), 429)
+	if w := e.do(t, "POST /v1/heartbeats", upload(beat)); w.Code != http.StatusOK {
+		t.Errorf("a report after a large import: %d %s", w.Code, w.Body)
+	}
 }
 
 func TestImportReportsAreBounded(t *testing.T) {
@@ -120,7 +124,7 @@ func TestImportReportsAreBounded(t *testing.T) {
 
 func TestImportFails(t *testing.T) {
 	away := &service{answer: func(context.Context, any) (any, error) { return nil, status.Error(codes.Unavailable, "away") }}
-	some := answering(&historyv1.ApplyResponse{Statuses: []historyv1.Status{historyv1.Status_STATUS_UNAVAILABLE}}, nil)
+	some := answering(&historyv1.ImportResponse{Statuses: []historyv1.Status{historyv1.Status_STATUS_UNAVAILABLE}}, nil)
 	for name, tt := range map[string]struct {
 		service *service
 		body    io.Reader
@@ -128,7 +132,7 @@ func TestImportFails(t *testing.T) {
 	}{
 		"away":           {away, strings.NewReader(itemJSON), 503},
 		"away for one":   {some, strings.NewReader(itemJSON), 503},
-		"too few":        {answering(&historyv1.ApplyResponse{}, nil), strings.NewReader(itemJSON), 500},
+		"too few":        {answering(&historyv1.ImportResponse{}, nil), strings.NewReader(itemJSON), 500},
 		"more than ever": {storing(), io.LimitReader(endless{}, 65<<20), 413},
 		"cut off":        {storing(), io.MultiReader(strings.NewReader(itemJSON), failing{}), 408},
 	} {
@@ -191,6 +195,29 @@ func TestImportForGeneratedClients(t *testing.T) {
 	}
 }
 
+// TestImportByHand: plays without session at different times are several plays, plays says how many, and the same again adds nothing.
+func TestImportByHand(t *testing.T) {
+	w := newWorld(t)
+	day := func(n int) string { return time.Now().AddDate(0, 0, -n).UTC().Format(time.RFC3339) }
+	row := func(id string, days int, more string) string {
+		return fmt.Sprintf(`{"object":{"id":%q,"type":1},"event_time":%q%s}`, id, day(days), more)
+	}
+	body := strings.Join([]string{
+		row("https://example.org/a b", 9, `,"state":"finished"`), row("https://example.org/a b", 5, `,"state":"finished"`), row("https://example.org/a b", 2, ``),
+		row("seven", 3, `,"plays":7`), row("half", 3, `,"position_ms":500,"duration_ms":1000`), row("again", 3, `,"plays":2,"position_ms":5,"furthest_ms":900,"duration_ms":1000`),
+	}, "\n")
+	for _, want := range []string{`"stored":6`, `"unchanged":`} {
+		if got := w.raw(t, "u1", "POST /v1/import", body); !strings.Contains(got, want) {
+			t.Errorf("got %s, want %s", got, want)
+		}
+		for id, plays := range map[string]any{"https://example.org/a b": 3.0, "seven": 7.0, "half": 0.0, "again": 2.0} {
+			if _, answer := w.do(t, "u1", "GET /v1/history/1/"+url.PathEscape(id), ""); answer["plays"] != plays || answer["session"] != nil && answer["session"] != "" {
+				t.Errorf("%s: %v, want %v plays", id, answer, plays)
+			}
+		}
+	}
+}
+
 // endless is one line.
 type endless struct{}
 
@@ -250,7 +277,7 @@ func TestImportOfAnExport(t *testing.T) {
 		t.Errorf("refused %q, want %q", fields, want)
 	}
 	asked := s.asked[len(s.asked)-1].(*historyv1.ImportRequest)
-	if len(s.asked) != 2 || asked.Uid != "u1" || asked.Restore || len(asked.Records) != 2 || asked.Records[1].Object.Id != "101" || asked.Records[0].Record.PositionMs != 61000 {
+	if len(s.asked) != 1 || asked.Uid != "u1" || asked.Restore || len(asked.Records) != 3 || asked.Records[2].Object.Id != "101" || asked.Records[0].Record.PositionMs != 61000 {
 		t.Errorf("asked %v", s.asked)
 	}
 }

@@ -1,7 +1,6 @@
 package codec
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -212,56 +211,6 @@ func DecodeSettings(body []byte) (recording bool, err error) {
 		d.in.Fail(history.Invalid("body.recording", wantFlag))
 	}
 	return recording, d.in.End()
-}
-
-// DecodeRow reads a record, as [Record] writes it, as the report that left it behind. It
-// leaves out all that a report cannot carry: the furthest position, plays, what was played,
-// whether that is all, and the etag.
-// The error is one of [FieldError], for the row alone.
-func DecodeRow(uid string, line []byte) (*historyv1.Heartbeat, *FieldError) {
-	d := batchDecoder{decoder: newDecoder(line, "rows"), uid: uid, batch: &Batch{}}
-	h := &historyv1.Heartbeat{Uid: uid}
-	if d.bodyIsObject() {
-		d.row(h)
-	}
-	if err := d.in.End(); err != nil {
-		if field, ok := errors.AsType[*history.FieldError](err); ok {
-			return nil, &FieldError{Field: strings.TrimPrefix(field.Field, "body."), Reason: field.Reason}
-		}
-		return nil, &FieldError{Field: "body", Reason: err.Error()}
-	}
-	d.required(h)
-	raise(h)
-	return h, (*FieldError)(d.wrong)
-}
-
-func (d *batchDecoder) row(h *historyv1.Heartbeat) {
-	for name := range d.in.Object() {
-		switch string(name) {
-		case "state":
-			h.Kind = d.state()
-		case "furthest_ms", "plays", "completed", "completed_at", "resume_ms", "watched_ms", "early", "incomplete", "etag", "played_at", "dismissed_at", "next":
-			d.in.Skip()
-		default:
-			d.field(h, name)
-		}
-	}
-}
-
-func (d *batchDecoder) state() historyv1.Kind {
-	text, _ := d.in.Text()
-	switch string(text) {
-	case "playing":
-		return historyv1.Kind_KIND_PROGRESS
-	case "paused":
-		return historyv1.Kind_KIND_PAUSE
-	case "stopped":
-		return historyv1.Kind_KIND_STOP
-	case "finished":
-		return historyv1.Kind_KIND_FINISH
-	}
-	d.refuse("state", "want playing, paused, stopped or finished")
-	return historyv1.Kind_KIND_UNSPECIFIED
 }
 
 // Reply is the answer to a message of a stream, or a push, which answers none.

@@ -126,28 +126,57 @@ func FuzzDecodeDeletion(f *testing.F) {
 	})
 }
 
-// A record that was written can be read: all of it is known, and what a report carries
-// is taken over.
+// A record that was written can be read: all of it is known, and plays, the furthest position and what was watched come along.
 func TestDecodeRow(t *testing.T) {
-	states := map[historyv1.State]historyv1.Kind{
-		historyv1.State_STATE_PLAYING: historyv1.Kind_KIND_PROGRESS, historyv1.State_STATE_PAUSED: historyv1.Kind_KIND_PAUSE,
-		historyv1.State_STATE_STOPPED: historyv1.Kind_KIND_STOP, historyv1.State_STATE_FINISHED: historyv1.Kind_KIND_FINISH,
+	const at = 1772396100000
+	line, err := json.Marshal(codec.NewRecord(&historyv1.Item{
+		Object: &historyv1.Object{Id: "100", Type: 2}, State: historyv1.State_STATE_PAUSED, EventTimeMs: at, PositionMs: 61000, DurationMs: 90000,
+		FurthestMs: 70000, Plays: 3, CompletedAtMs: at - 5, Session: "s", Device: "d", Meta: map[string]string{"a": "b"}, WatchedMs: 9, Early: true, Incomplete: true, Etag: 31,
+	}))
+	if err != nil {
+		t.Fatal(err)
 	}
-	for state, kind := range states {
-		line, err := json.Marshal(codec.NewRecord(&historyv1.Item{
-			Object: &historyv1.Object{Id: "100", Type: 2}, State: state, EventTimeMs: 1772396100000, PositionMs: 61000, DurationMs: 90000,
-			FurthestMs: 70000, Plays: 3, CompletedAtMs: 1772396000000, Session: "s", Device: "d", Meta: map[string]string{"a": "b"}, WatchedMs: 9, Early: true, Incomplete: true, Etag: 31,
-		}))
-		if err != nil {
-			t.Fatal(err)
+	got, wrong := codec.DecodeRow(line)
+	want := &historyv1.ImportedRecord{Object: &historyv1.Object{Id: "100", Type: 2}, Record: &historyv1.Record{
+		State: historyv1.State_STATE_PAUSED, Version: at << 2, PositionMs: 61000, DurationMs: 90000, DurationVersion: at << 2,
+		Session: "s", Device: "d", Meta: map[string]string{"a": "b"}, MetaVersion: at << 2,
+		Peaks: []*historyv1.Peak{{TimeMs: at, PositionMs: 70000}}, PlaysBefore: 3, PlaysBeforeMs: at - 5, WatchedBeforeMs: 9, WatchedBeforeTimeMs: at,
+	}}
+	if wrong != nil || !proto.Equal(got, want) {
+		t.Errorf("%s: got %v, %v", line, got, wrong)
+	}
+}
+
+// TestDecodeRowByHand has what somebody writes who knows a part.
+func TestDecodeRowByHand(t *testing.T) {
+	for more, want := range map[string]struct {
+		state    historyv1.State
+		position int64
+		plays    uint64
+	}{
+		``:                    {historyv1.State_STATE_FINISHED, 0, 1},
+		`,"state":"finished"`: {historyv1.State_STATE_FINISHED, 0, 1},
+		`,"duration_ms":1000`: {historyv1.State_STATE_FINISHED, 1000, 1},
+		`,"plays":7`:          {historyv1.State_STATE_FINISHED, 0, 7},
+		`,"plays":7,"state":"stopped","position_ms":3`:                             {historyv1.State_STATE_STOPPED, 3, 7},
+		`,"plays":0,"position_ms":3`:                                               {historyv1.State_STATE_STOPPED, 3, 0},
+		`,"position_ms":3`:                                                         {historyv1.State_STATE_STOPPED, 3, 0},
+		`,"position_ms":900,"duration_ms":1000`:                                    {historyv1.State_STATE_FINISHED, 900, 1},
+		`,"position_ms":899,"duration_ms":1000`:                                    {historyv1.State_STATE_STOPPED, 899, 0},
+		`,"state":"stopped","position_ms":3,"completed_at":"2014-05-01T19:00:00Z"`: {historyv1.State_STATE_STOPPED, 3, 1},
+		`,"state":"paused","position_ms":null,"plays":null,"position_ms2":1`:       {},
+	} {
+		line := `{"object":{"id":"x","type":1},"event_time":"2014-05-01T20:00:00Z"` + more + `}`
+		got, wrong := codec.DecodeRow([]byte(line))
+		if want.state == 0 {
+			if wrong == nil {
+				t.Errorf("%s: got %v", line, got)
+			}
+			continue
 		}
-		got, wrong := codec.DecodeRow("u1", line)
-		want := &historyv1.Heartbeat{
-			Uid: "u1", ObjectId: "100", ObjectType: 2, Kind: kind, EventTimeMs: 1772396100000, PositionMs: 61000, DurationMs: 90000,
-			Session: "s", Device: "d", Meta: map[string]string{"a": "b"},
-		}
-		if wrong != nil || !proto.Equal(got, want) {
-			t.Errorf("%s: got %v, %v", line, got, wrong)
+		r := got.GetRecord()
+		if plays := r.GetPlaysBefore() + uint64(len(r.GetCompletions())); wrong != nil || r.State != want.state || r.PositionMs != want.position || plays != want.plays {
+			t.Errorf("%s: got %v with %d plays, %+v; want %+v", line, got, plays, wrong, want)
 		}
 	}
 }
@@ -156,7 +185,7 @@ func TestDecodeRow(t *testing.T) {
 func TestDecodeRowOfLongAgo(t *testing.T) {
 	for _, at := range []string{"1970-01-01T00:00:05Z", "1969-12-31T23:00:00Z"} {
 		line := `{"object":{"id":"a","type":1},"state":"paused","position_ms":1,"event_time":"` + at + `"}`
-		if got, wrong := codec.DecodeRow("u1", []byte(line)); wrong != nil || got.EventTimeMs != history.MinTime {
+		if got, wrong := codec.DecodeRow([]byte(line)); wrong != nil || history.Version(got.Record.Version).Time() != history.MinTime {
 			t.Errorf("%s: got %v, %+v", at, got, wrong)
 		}
 	}
@@ -170,16 +199,21 @@ func TestDecodeRowRefuses(t *testing.T) {
 		"UTF-16":        {good, "\xff\xfe{\x00}\x00", "body", "malformed JSON"},
 		"CSV":           {good, "a,1,paused", "body", "malformed JSON"},
 		"an array":      {good, "[]", "body", "want an object"},
-		"wrong column":  {`"position_ms"`, `"position"`, "position", "unknown field"},
+		"wrong column":  {`"position_ms"`, `"position"`, "position", "unknown field: a row has object, event_time, state"},
+		"a heartbeat":   {`"state":"paused"`, `"kind":"pause"`, "kind", "unknown field: a row has object, event_time, state"},
+		"viewings":      {`{"object"`, `{"viewings":[],"object"`, "viewings", "unknown field: a row has"},
 		"another user":  {`{"object"`, `{"uid":"u2","object"`, "uid", "unknown field"},
-		"no state":      {`"state":"paused",`, ``, "kind", "want"},
-		"another state": {`paused`, `asleep`, "state", "want playing"},
-		"no position":   {`"position_ms":1,`, ``, "position_ms", "required"},
-		"a text":        {`"position_ms":1`, `"position_ms":"1"`, "position_ms", "want a whole number"},
-		"no offset":     {`:00Z`, `:00`, "event_time", "want RFC 3339"},
+		"no object":     {`"object":{"id":"a","type":1},`, ``, "object", `want an object {"id","type"}`},
+		"another state": {`paused`, `asleep`, "state", "want playing, paused, stopped or finished"},
+		"no position":   {`"position_ms":1,`, ``, "position_ms", "want milliseconds where state is not finished"},
+		"a text":        {`"position_ms":1`, `"position_ms":"1"`, "position_ms", "want a whole number, 0 to 2592000000"},
+		"negative":      {`"position_ms":1`, `"position_ms":1,"plays":-1`, "plays", "want a whole number, 0 to"},
+		"no time":       {`,"event_time":"2026-03-01T20:15:00Z"`, ``, "event_time", "want RFC 3339 with an offset"},
+		"no offset":     {`:00Z`, `:00`, "event_time", "want RFC 3339 with an offset"},
+		"later":         {`"position_ms":1`, `"position_ms":1,"completed_at":"2026-03-01T20:16:00Z"`, "completed_at", "want no time after event_time"},
 	} {
 		line := strings.Replace(good, tt.from, tt.to, 1)
-		if got, wrong := codec.DecodeRow("u1", []byte(line)); wrong == nil || wrong.Field != tt.field || !strings.Contains(wrong.Reason, tt.reason) {
+		if got, wrong := codec.DecodeRow([]byte(line)); wrong == nil || wrong.Field != tt.field || !strings.Contains(wrong.Reason, tt.reason) {
 			t.Errorf("%s: %s: got %v, %+v", name, line, got, wrong)
 		}
 	}
@@ -188,11 +222,11 @@ func TestDecodeRowRefuses(t *testing.T) {
 func FuzzDecodeRow(f *testing.F) {
 	f.Add([]byte(`{"object":{"id":"a","type":1},"state":"paused","position_ms":1,"event_time":"2026-03-01T20:15:00Z","meta":{"a":"b"}}`))
 	f.Fuzz(func(t *testing.T, line []byte) {
-		beat, wrong := codec.DecodeRow("u1", line)
+		beat, wrong := codec.DecodeRow(line)
 		if wrong != nil {
 			return
 		}
-		if _, err := proto.Marshal(beat); err != nil || beat.Uid != "u1" || beat.Kind == 0 || beat.EventTimeMs == 0 {
+		if _, err := proto.Marshal(beat); err != nil || beat.Record.State == 0 || beat.Record.Version == 0 {
 			t.Errorf("%q: %v, %v", line, beat, err)
 		}
 	})
