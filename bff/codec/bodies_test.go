@@ -139,7 +139,7 @@ func TestDecodeRow(t *testing.T) {
 	got, wrong := codec.DecodeRow(line)
 	want := &historyv1.ImportedRecord{Object: &historyv1.Object{Id: "100", Type: 2}, Record: &historyv1.Record{
 		State: historyv1.State_STATE_PAUSED, Version: at << 2, PositionMs: 61000, DurationMs: 90000, DurationVersion: at << 2,
-		Session: "s", Device: "d", Meta: map[string]string{"a": "b"}, MetaVersion: at << 2,
+		Session: "s", Device: "d", Meta: []*historyv1.MetaEntry{{Key: "a", Value: new("b")}}, MetaVersion: at << 2,
 		Peaks: []*historyv1.Peak{{TimeMs: at, PositionMs: 70000}}, PlaysBefore: 3, PlaysBeforeMs: at - 5, WatchedBeforeMs: 9, WatchedBeforeTimeMs: at,
 	}}
 	if wrong != nil || !proto.Equal(got, want) {

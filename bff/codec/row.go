@@ -3,6 +3,7 @@ package codec
 import (
 	"cmp"
 	"errors"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -24,7 +25,9 @@ type row struct {
 	watched   int64
 	plays     *int64
 	completed int64 // when
-	labels    historyv1.Record
+	session   string
+	device    string
+	meta      []*historyv1.MetaEntry
 }
 
 // DecodeRow reads a record, as [Record] writes it, or the part of it that somebody knows: the object and a time are enough.
@@ -83,11 +86,11 @@ func (d *batchDecoder) rowField(in *row, name string) {
 	case "completed_at":
 		in.completed = d.time(name)
 	case "session":
-		in.labels.Session = d.text(name, "")
+		in.session = d.text(name, "")
 	case "device":
-		in.labels.Device = d.text(name, "")
+		in.device = d.text(name, "")
 	case "meta":
-		in.labels.Meta = d.meta()
+		in.meta = metaEntries(d.meta())
 	case "completed", "resume_ms", "early", "incomplete", "etag", "played_at", "dismissed_at", "next": // are made of the others
 		d.in.Skip()
 	default:
@@ -131,6 +134,18 @@ func (in *row) complete() {
 	}
 }
 
+// metaEntries returns metadata as records have it, in the order of the keys.
+func metaEntries(values map[string]string, removed []string) (entries []*historyv1.MetaEntry) {
+	for key, value := range values {
+		entries = append(entries, &historyv1.MetaEntry{Key: key, Value: &value})
+	}
+	for _, key := range removed {
+		entries = append(entries, &historyv1.MetaEntry{Key: key})
+	}
+	slices.SortFunc(entries, func(a, b *historyv1.MetaEntry) int { return strings.Compare(a.GetKey(), b.GetKey()) })
+	return entries
+}
+
 // doneAt is from which percent of the duration on a row without state was completed.
 const doneAt = 90
 
@@ -138,7 +153,7 @@ func (in *row) record() *historyv1.Record {
 	version := int64(history.VersionOf(in.at, rankOf(in.state)))
 	r := &historyv1.Record{
 		State: in.state, Version: version, PositionMs: *in.position, DurationMs: in.duration,
-		Session: in.labels.Session, Device: in.labels.Device, Meta: in.labels.Meta,
+		Session: in.session, Device: in.device, Meta: in.meta,
 	}
 	if r.DurationMs > 0 {
 		r.DurationVersion = version
@@ -157,7 +172,7 @@ func (in *row) record() *historyv1.Record {
 	case value(in.plays) > 0:
 		r.PlaysBefore, r.PlaysBeforeMs = uint64(*in.plays), completed //nolint:gosec // it was bounded
 	case in.plays == nil && (in.completed > 0 || in.state == historyv1.State_STATE_FINISHED || in.duration > 0 && r.PositionMs*100 >= in.duration*doneAt):
-		name := cmp.Or(in.labels.Session, "\xffrow "+FormatTime(completed)) // no session has such a name
+		name := cmp.Or(in.session, "\xffrow "+FormatTime(completed)) // no session has such a name
 		r.Completions = []*historyv1.Completion{{TimeMs: completed, Viewing: history.ViewingOf(name)}}
 	}
 	return r
