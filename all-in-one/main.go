@@ -35,11 +35,11 @@ type flags struct {
 	PrintToken      bool          `help:"Print a token that is good for 30 days, and where everything is, also where standard output is no terminal."`
 	Hold            time.Duration `help:"Longest time a key waits for its viewing to end." default:"120s" positive:"" most:"24h"`
 	Keep            int           `help:"Records of a user that the cache keeps." default:"1000" positive:""`
-	RollAbove       int           `help:"Records of a user from which on the archive moves what is older than a day into parts; 0 is never. See docs/long-histories.md." default:"2000"`
-	Summary         time.Duration `help:"For how long a summary of each object is kept after its record has expired, such as 43800h; 0 keeps to the time that was set before, and keeps none if there was none. See docs/long-histories.md."`
+	RollAbove       int           `help:"Records of a user from which on the archive moves what is older than a day into parts; 0 is never. See docs/retention.md." default:"2000"`
+	Summary         time.Duration `help:"For how long a summary of each object is kept after its record has expired, such as 43800h; 0 keeps to the time that was set before, and keeps none if there was none. See docs/retention.md."`
 	MaxClockGap     time.Duration `help:"How far the clock may be from the latest trusted time, such as after a long stop, before it is no longer followed and nothing expires until it is confirmed. See docs/operate.md." default:"768h" positive:""`
 	Drain           time.Duration `help:"Longest time the stop may take." default:"20s" positive:""`
-	Rules           []string      `sep:";" placeholder:"RULES" help:"Rules of types: begun=5,done=90 (percent), short=300s, grace=10s for all types, or 3:done=95,grace=5s for one. Classes of types: previews: types=7,8 keep=14d list=200 least=2s. See docs/classes.md."`
+	Rules           []string      `sep:";" placeholder:"RULES" help:"Rules of types: begun=5,done=90 (percent), short=300s, grace=10s for all types, or 3:done=95,grace=5s for one. Classes of types: previews: types=7,8 keep=14d list=200 least=2s. See docs/retention.md."`
 	LogLevel        string        `help:"debug, info, warn or error." default:"info"`
 	LogFormat       string        `help:"text or json." default:"text"`
 

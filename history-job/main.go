@@ -29,11 +29,11 @@ type flags struct {
 	SweepEvery time.Duration `help:"How often overdue marks are looked for." default:"30s" positive:""`
 	SweepAge   time.Duration `help:"How old a mark is then; at least twice the hold of the services, or what they hold is archived more often than it need be." default:"240s" positive:""`
 	Remember   int           `help:"Keys archived last that are compared with the archive after Redis was restarted." default:"100000" positive:""`
-	RollAbove  int           `help:"Records of a user from which on what is older than a day is moved into parts; 0 is never. It waits for the table to say that every process can read parts. See docs/long-histories.md." default:"2000"`
+	RollAbove  int           `help:"Records of a user from which on what is older than a day is moved into parts; 0 is never. It waits for the table to say that every process can read parts. See docs/retention.md." default:"2000"`
 	RollAfter  time.Duration `help:"How old that is. The first job that rolls says so for all, for good." default:"24h"`
 	RollMargin time.Duration `help:"More than clocks may differ and puts may take, also for good. Shorter than an hour is for tests, which start all processes after the first job." default:"1h" hidden:""`
 	Summary    time.Duration `help:"For how long a summary of each object is kept after its record has expired, such as 43800h; 0 keeps to the time that was set before, and keeps none if there was none. First let every service and job have this version."`
-	Rules      []string      `sep:";" placeholder:"RULES" help:"The same rules as those of the services. Summaries need the bounds of completed; classes of types need how long records live, and how many the cache keeps. See docs/classes.md."`
+	Rules      []string      `sep:";" placeholder:"RULES" help:"The same rules as those of the services. Summaries need the bounds of completed; classes of types need how long records live, and how many the cache keeps. See docs/retention.md."`
 	Drain      time.Duration `help:"Longest time the stop may take." default:"20s" positive:""`
 	LogLevel   string        `help:"debug, info, warn or error." default:"info"`
 	LogFormat  string        `help:"text or json." default:"text"`

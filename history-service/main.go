@@ -37,7 +37,7 @@ type flags struct {
 	WarmRate  int           `help:"Cold users filled from HBase in a second, at most." default:"1000" positive:""`
 	Deadline  time.Duration `help:"Longest time a request may take." default:"5s" positive:""`
 	Drain     time.Duration `help:"Longest time the stop may take." default:"20s" positive:""`
-	Rules     []string      `sep:";" placeholder:"RULES" help:"Rules of types: begun=5,done=90 (percent), short=300s, grace=10s for all types, or 3:done=95,grace=5s for one. Classes of types: previews: types=7,8 keep=14d list=200 least=2s. See docs/classes.md."`
+	Rules     []string      `sep:";" placeholder:"RULES" help:"Rules of types: begun=5,done=90 (percent), short=300s, grace=10s for all types, or 3:done=95,grace=5s for one. Classes of types: previews: types=7,8 keep=14d list=200 least=2s. See docs/retention.md."`
 	LogLevel  string        `help:"debug, info, warn or error." default:"info"`
 	LogFormat string        `help:"text or json." default:"text"`
 

@@ -339,7 +339,7 @@ class Client:
     # Backups.
 
     def export(self) -> Iterator[bytes]:
-        """All of the history as lines of NDJSON, each with all of a record: see docs/backups.md.
+        """All of the history as lines of NDJSON, each with all of a record: see docs/retention.md.
         Raises Error when it breaks off: then the lines so far are no backup."""
         with self._open("GET", "/v1/export", send=_patient.open) as answer:
             rest = b""

@@ -24,7 +24,7 @@ import (
 	"github.com/playhead/playhead/internal/run"
 )
 
-// The figures that docs/capacity.md assumes and measures. Times are in seconds, CPU in microseconds.
+// The figures that docs/performance.md assumes and measures. Times are in seconds, CPU in microseconds.
 const (
 	period, viewing, hold = 15., 1200., 120.
 	usersADay             = 5.   // for each viewer at the peak
@@ -42,7 +42,7 @@ const (
 	outage                = 3600.
 )
 
-// needs are the rows of the table of docs/capacity.md.
+// needs are the rows of the table of docs/performance.md.
 var needs = []struct {
 	what  string
 	value func(viewers float64) float64
@@ -79,7 +79,7 @@ func catchUp(viewers, seconds, times float64) float64 {
 
 // TestCapacityTable has the page say what its formulae give.
 func TestCapacityTable(t *testing.T) {
-	page, err := os.ReadFile("../../docs/capacity.md")
+	page, err := os.ReadFile("../../docs/performance.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +89,7 @@ func TestCapacityTable(t *testing.T) {
 			row += " | " + amount(n.value(viewers))
 		}
 		if t.Log(row + " |"); !strings.Contains(string(page), row+" |\n") {
-			t.Errorf("docs/capacity.md has no row %q", row+" |")
+			t.Errorf("docs/performance.md has no row %q", row+" |")
 		}
 	}
 }
@@ -112,7 +112,7 @@ func amount(x float64) string {
 
 // TestCapacity lives through hours in virtual time: the real service, aggregator and job, between a cache and a queue in
 // memory and an archive whose puts take time, half of all that there is, and which is away for an hour. The results
-// must be those of the formulae of docs/capacity.md.
+// must be those of the formulae of docs/performance.md.
 func TestCapacity(t *testing.T) {
 	viewers := 2000
 	if testing.Short() {
