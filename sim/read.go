@@ -67,10 +67,8 @@ func (w *World) points(c *client, objects []history.Object) {
 		}
 		for i, it := range answer.(*historyv1.PointsResponse).Items {
 			k := history.Key{UID: c.uid, Object: objects[i]}
-			if it.GetObject() != nil || w.floored[c.uid] < begun { // what is below the floor is in lists alone
-				if w.shown(c, k, it, begun); !incomplete(it) {
-					w.oracle.paused(k, viewOf(it), then)
-				}
+			if w.shown(c, k, it, begun); !incomplete(it) {
+				w.oracle.paused(k, viewOf(it), then)
 			}
 		}
 	})

@@ -35,7 +35,7 @@ func Run(cfg Config) Result {
 }
 
 func newWorld(cfg Config) *World {
-	w := &World{cfg: cfg, src: source{seed: cfg.Seed, only: cfg.Only}, began: time.Now(), archived: make(map[history.Key]bool), cold: make(map[string]bool), floored: make(map[string]int64), revisions: make(map[uint64]int), delayed: make(map[string]bool), through: anyService, wake: make(chan struct{}, 1), followers: make(map[string]*follower)}
+	w := &World{cfg: cfg, src: source{seed: cfg.Seed, only: cfg.Only}, began: time.Now(), archived: make(map[history.Key]bool), cold: make(map[string]bool), revisions: make(map[uint64]int), delayed: make(map[string]bool), through: anyService, wake: make(chan struct{}, 1), followers: make(map[string]*follower)}
 	w.traits = w.src.traits()
 	if w.traits.rolls = (w.traits.rolls || cfg.Rolls) && cfg.Embed == nil; w.traits.rolls || cfg.Embed != nil {
 		w.traits.anew = 3 // so that there is something to roll

@@ -39,9 +39,7 @@ func (d cacheDoor) Load(ctx context.Context, keys []history.Key) []history.Entry
 	d.w.do(ctx, &exchange{
 		proc: d.process, what: "load", keys: keys,
 		run: func(i int) {
-			if entries[i] = d.w.cache.load(keys[i]); entries[i].User.Floor > 0 {
-				d.w.floored[userOf(keys[i].UID)] = d.w.oracle.now()
-			}
+			entries[i] = d.w.cache.load(keys[i])
 		},
 		fail: func(i int, err error) { entries[i] = history.Entry{Err: err} },
 	})

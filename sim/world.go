@@ -158,7 +158,6 @@ type World struct {
 
 	archived map[history.Key]bool // keys of which something is archived that was stored in this life of the cache
 	cold     map[string]bool      // users of whom the cache may not know everything, as far as anybody can tell
-	floored  map[string]int64     // users, and when somebody last read that they have a floor
 	snapshot *Cache               // what the cache may go back to
 	pending  []*exchange
 	ghosts   []*ghost

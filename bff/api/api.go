@@ -67,8 +67,10 @@ type Config struct {
 	// reads, which for old pages is the archive (default 5 s). Longer
 	// requests are answered with 504.
 	WriteDeadline, ReadDeadline time.Duration
-	Logger                      *slog.Logger
-	Registry                    prometheus.Registerer
+	// DeleteFor is after how long the removal of a range says how to go on (default 3 s).
+	DeleteFor time.Duration
+	Logger    *slog.Logger
+	Registry  prometheus.Registerer
 }
 
 // New returns the handler of everything that players and developers ask for.
@@ -78,6 +80,7 @@ func New(cfg Config) (http.Handler, error) {
 	}
 	cfg.WriteDeadline = run.Default(cfg.WriteDeadline, 2*time.Second)
 	cfg.ReadDeadline = run.Default(cfg.ReadDeadline, 5*time.Second)
+	cfg.DeleteFor = run.Default(cfg.DeleteFor, 3*time.Second)
 	if cfg.Limit == nil {
 		cfg.Limit = limit.New(0, 0)
 	}

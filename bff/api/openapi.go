@@ -304,6 +304,7 @@ type deleteBody struct {
 	Type    uint32         `json:"type,omitempty" minimum:"1" maximum:"4294967295" format:"int64" doc:"Only objects of this type."`
 	Since   string         `json:"since,omitempty" format:"date-time" doc:"Nothing that was last reported before it."`
 	Until   string         `json:"until,omitempty" format:"date-time" doc:"Nothing that was last reported after it; now by default."`
+	Cursor  string         `json:"cursor,omitempty" maxLength:"512" doc:"Of next in the answer before."`
 }
 
 type dismissBody struct {
@@ -373,6 +374,8 @@ type viewings struct {
 type deleted struct {
 	Deleted *uint32 `json:"deleted,omitempty" doc:"How many of the objects had a record; of a range also those of which only a summary was left."`
 	Until   string  `json:"until,omitempty" format:"date-time" doc:"Where no since was given: everything at or before it is gone."`
+
+	Next *deleteBody `json:"next,omitempty" doc:"There is more of the range: send this as the next body, until an answer has none."`
 }
 
 type continueList struct {

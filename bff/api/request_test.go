@@ -332,6 +332,7 @@ func TestBodiesAreWhatTheDocumentSays(t *testing.T) {
 		"watched_ms": "1", "speed": "1.5", "if_match": `"1f"`, "incognito": "true", "meta": `{"a":"b"}`, "objects": `[{"id":"1","type":1}]`,
 		"first_flag": `"2026-03-01"`, "time_zone": `"Europe/Berlin"`, "type": "1", "since": `"2026-03-01T20:15:00Z"`, "until": `"2026-03-01T20:15:00Z"`,
 		"dismissed": "false", "mark": `"reset"`, "only_recorded": "true", "unless_completed": "true",
+		"cursor": `"abc"`,
 	}
 	write := func(schema string, but ...string) string {
 		var fields []string
@@ -361,7 +362,7 @@ func TestBodiesAreWhatTheDocumentSays(t *testing.T) {
 	if w := newEdge(t, mark).do(t, "POST /v1/history/mark", write("MarkBody")); w.Code != http.StatusOK {
 		t.Errorf("mark: got %d %s", w.Code, w.Body)
 	}
-	for _, body := range []string{write("DeleteBody", "objects"), write("DeleteBody", "type", "since", "until")} { // either
+	for _, body := range []string{write("DeleteBody", "objects"), write("DeleteBody", "type", "since", "until", "cursor")} { // either
 		if w := newEdge(t, &service{}).do(t, "POST /v1/history/delete", body); w.Code != http.StatusOK {
 			t.Errorf("delete %s: got %d %s", body, w.Code, w.Body)
 		}

@@ -2,9 +2,11 @@ package api_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"testing"
 	"time"
 
@@ -55,5 +57,35 @@ func TestExportBesideAPlayer(t *testing.T) {
 	}
 	if w.Code != http.StatusOK || len(seen) != p.n {
 		t.Errorf("%d, %d objects of %d", w.Code, len(seen), p.n)
+	}
+}
+
+// TestLongDeletes: a long range is removed in parts, each of a bounded time. What is played meanwhile, after the request began, stays.
+func TestLongDeletes(t *testing.T) {
+	p := &player{Server: newService(t), t: t, dice: rand.New(rand.NewPCG(1, 2)), n: 0} //nolint:gosec // a test
+	began, n := time.Now().Add(-time.Hour), 1500
+	for i := range n {
+		p.play(i, began.Add(-time.Duration(i)*time.Second))
+	}
+	e := configured(t, api.Config{Service: p.Server, DeleteFor: time.Nanosecond})
+	body, deleted, parts := fmt.Sprintf(`{"since":%q}`, began.Add(-24*time.Hour).UTC().Format(time.RFC3339)), 0.0, 0
+	for ; body != ""; parts++ {
+		w := e.do(t, "POST /v1/history/delete", body)
+		var answer struct {
+			Deleted float64
+			Next    json.RawMessage
+		}
+		if err := json.Unmarshal(w.Body.Bytes(), &answer); err != nil || w.Code != http.StatusOK || parts > n {
+			t.Fatalf("part %d: %d %s", parts, w.Code, w.Body)
+		}
+		if parts == 2 {
+			p.play(n-1, time.Now())
+			p.play(n, time.Now())
+		}
+		deleted, body = deleted+answer.Deleted, string(answer.Next)
+	}
+	left := ids(t, e.do(t, "GET /v1/export", "").Body)
+	if slices.Sort(left); int(deleted) != n-1 || parts < n/100 || !slices.Equal(left, []string{"1499", "1500"}) {
+		t.Errorf("%v deleted in %d parts, %v left", deleted, parts, left)
 	}
 }

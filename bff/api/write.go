@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/playhead/playhead/bff/codec"
@@ -75,62 +76,82 @@ func (a *api) deleteSome(ctx context.Context, in *upload) (*deleted, error) {
 		out, err := a.clear(ctx, what.Type, what.UntilMs)
 		return &deleted{Until: out}, err
 	case len(what.Objects) == 0:
-		n, err := a.deleteRange(ctx, what)
-		return &deleted{Deleted: &n}, err
+		return a.deleteRange(ctx, what)
 	}
 	a.spend(ctx, len(what.Objects))
 	n, err := a.delete(ctx, &historyv1.DeleteRequest{Objects: what.Objects})
 	return &deleted{Deleted: &n}, err
 }
 
-// rangeDeadline bounds the removal of a range. After it a client asks again, and the removal
-// goes on where it was.
-const rangeDeadline = 20 * time.Second
-
 // maxPasses bounds how often a range is looked through again.
 const maxPasses = 8
 
-// deleteRange removes what was last reported in a range, as of the end of the range: what
-// is reported meanwhile stays. A late report may move a record past the page at hand, still
-// within the range; so it looks again until it finds nothing more.
-func (a *api) deleteRange(ctx context.Context, what *codec.Deletion) (n uint32, err error) {
-	ctx, cancel := context.WithTimeout(ctx, rangeDeadline)
-	defer cancel()
+// deleteRange removes what was last reported in a range, as of the end of the range, from the newest on: what
+// is reported meanwhile stays. After some seconds it says how to go on. A late report may move a record past the page at hand, still
+// within the range; so a range that is removed in one go is looked through until nothing more is found.
+func (a *api) deleteRange(ctx context.Context, what *codec.Deletion) (*deleted, error) {
+	end := time.Now().Add(a.cfg.DeleteFor)
+	req := &historyv1.ListRequest{
+		Uid: uidOf(ctx), Limit: pageSize, Type: what.Type, SinceMs: what.SinceMs, UntilMs: what.UntilMs, Cursor: what.Cursor, Summaries: true,
+	}
+	out, whole := &deleted{Deleted: new(uint32)}, what.Cursor == ""
 	for range maxPasses {
-		gone, err := a.deletePages(ctx, what)
-		if n += gone; err != nil || gone == 0 {
-			return n, err
+		gone, err := a.deletePages(ctx, req, end)
+		*out.Deleted += gone
+		switch {
+		case err != nil && *out.Deleted == 0:
+			return nil, err
+		case err != nil, req.Cursor != "": // what is done is done
+			out.Next = &deleteBody{Type: req.Type, Since: codec.FormatTime(req.SinceMs), Until: codec.FormatTime(req.UntilMs), Cursor: req.Cursor}
+			return out, nil
+		case gone == 0 || !whole:
+			return out, nil
 		}
 	}
-	return n, nil
+	return out, nil
 }
 
-// deletePages removes what it finds of a range, from the newest on, and returns how much
-// that was.
-func (a *api) deletePages(ctx context.Context, what *codec.Deletion) (n uint32, err error) {
-	req := &historyv1.ListRequest{Uid: uidOf(ctx), Limit: pageSize, Type: what.Type, SinceMs: what.SinceMs, UntilMs: what.UntilMs, Summaries: true}
-	for page, err := range a.pages(ctx, req) {
-		if err != nil {
+// deletePages removes what it finds of a range until a time, and returns how much
+// that was. Then the request's cursor says where to go on. A range without an end gets one: the time of its newest record.
+func (a *api) deletePages(ctx context.Context, req *historyv1.ListRequest, end time.Time) (n uint32, err error) {
+	for {
+		page, err := a.page(ctx, req)
+		switch {
+		case err != nil:
+			return n, err
+		case page.GetHasMore() && page.GetCursor() == req.Cursor:
+			return n, errors.New("list: the cursor stands still")
+		case req.UntilMs == 0 && len(page.GetItems()) > 0:
+			req.UntilMs = page.GetItems()[0].GetEventTimeMs()
+			continue
+		}
+		gone, err := a.deletePage(ctx, page, req.UntilMs)
+		if n += gone; err != nil {
 			return n, err
 		}
-		objects := make([]*historyv1.Object, len(page.GetItems()))
-		for i, it := range page.GetItems() {
-			objects[i] = it.Object
+		if req.Cursor = page.GetCursor(); !page.GetHasMore() {
+			req.Cursor = ""
+			return n, nil
 		}
-		if len(objects) > 0 {
-			gone, err := a.delete(ctx, &historyv1.DeleteRequest{Objects: objects, AtMs: what.UntilMs})
-			if err != nil {
-				return n, err
-			}
-			n += gone
+		if !time.Now().Before(end) {
+			return n, nil
 		}
-		gone, err := a.deleteSummaries(ctx, page.GetSummaries(), what.UntilMs)
-		if err != nil {
-			return n, err
-		}
-		n += gone
+		a.cfg.Limit.Spend(uidOf(ctx), 1)
 	}
-	return n, nil
+}
+
+func (a *api) deletePage(ctx context.Context, page *historyv1.ListResponse, until int64) (n uint32, err error) {
+	objects := make([]*historyv1.Object, len(page.GetItems()))
+	for i, it := range page.GetItems() {
+		objects[i] = it.Object
+	}
+	if len(objects) > 0 {
+		if n, err = a.delete(ctx, &historyv1.DeleteRequest{Objects: objects, AtMs: until}); err != nil {
+			return 0, err
+		}
+	}
+	gone, err := a.deleteSummaries(ctx, page.GetSummaries(), until)
+	return n + gone, err
 }
 
 // deleteSummaries deletes objects of which only summaries are left. A tombstone as old as the summaries would expire

@@ -49,9 +49,11 @@ type Deletion struct {
 	// Type is 0 for all types, SinceMs and UntilMs, both inclusive, are 0 for no bound.
 	Type             uint32
 	SinceMs, UntilMs int64
+	// Cursor is how far a range has been removed.
+	Cursor string
 }
 
-// DecodeDeletion reads {"objects"}, at most limit of them, or {"type","since","until"}
+// DecodeDeletion reads {"objects"}, at most limit of them, or {"type","since","until","cursor"}
 // with at least one of these. It fails as [DecodeObjects] does, and for null too: where a
 // bound is missing more is removed, and that must not be a slip.
 func DecodeDeletion(body []byte, limit int) (*Deletion, error) {
@@ -83,6 +85,8 @@ func (d *decoder) deletion(into *Deletion, name string, limit int) {
 		into.SinceMs = d.bound(name)
 	case "until":
 		into.UntilMs = d.bound(name)
+	case "cursor":
+		into.Cursor = d.text(name, "")
 	default:
 		d.unknown("", []byte(name))
 	}
@@ -98,6 +102,8 @@ func (d *decoder) bound(field string) int64 {
 func (d *Deletion) check() error {
 	ranged := d.Type != 0 || d.SinceMs != 0 || d.UntilMs != 0
 	switch {
+	case d.Cursor != "" && d.SinceMs == 0:
+		return history.Invalid("body.cursor", "want it with since, as next has both")
 	case len(d.Objects) > 0 && ranged:
 		return history.Invalid("body", "want objects or a range, not both")
 	case len(d.Objects) == 0 && !ranged:

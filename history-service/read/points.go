@@ -14,10 +14,8 @@ import (
 // maxPoints is how many objects one request may ask for.
 const maxPoints = 100
 
-// Points reads where a user stopped in some objects, from the cache. Of several, one that a warm user
-// does not have there is not looked for in the archive; of what is there incomplete, the
-// archive is asked. A cold user is warmed first. A read that fails is an error, never "no
-// progress".
+// Points reads where a user stopped in some objects, from the cache, and what that has dropped from the archive, in one get. A cold user
+// is warmed first. A read that fails is an error, never "no progress".
 func (r *Reader) Points(ctx context.Context, req *historyv1.PointsRequest) (*historyv1.PointsResponse, error) {
 	keys, err := points(req)
 	if err != nil {
@@ -25,11 +23,7 @@ func (r *Reader) Points(ctx context.Context, req *historyv1.PointsRequest) (*his
 	}
 	ctx, cancel := r.bounded(ctx)
 	defer cancel()
-	load := r.point
-	if len(keys) == 1 {
-		load = r.only
-	}
-	entries, err := r.bySection(ctx, keys, load)
+	entries, err := r.bySection(ctx, keys, r.point)
 	if err != nil {
 		return nil, fmt.Errorf("points: %w", err)
 	}
@@ -44,28 +38,19 @@ func (r *Reader) Points(ctx context.Context, req *historyv1.PointsRequest) (*his
 	return resp, nil
 }
 
-// point loads keys of one user, completed where the archive answers soon.
+// point loads keys of one user. Where the cache may have dropped one it asks the archive for all that they lack, and fails without an
+// answer: the object may have a record. Otherwise they are completed where the archive answers soon.
 func (r *Reader) point(ctx context.Context, keys []history.Key) ([]history.Entry, error) {
 	entries, err := r.known(ctx, keys)
-	if err == nil {
-		err = r.complete(ctx, keys, entries, false)
-	}
-	return entries, err
-}
-
-// only loads the key of an object that is asked for alone, as by a player that is about to begin. A record that the cache has dropped
-// is looked for in the archive as well, where that answers soon.
-func (r *Reader) only(ctx context.Context, keys []history.Key) ([]history.Entry, error) {
-	entries, err := r.point(ctx, keys)
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, ArchivePatience)
-	defer cancel()
-	_ = r.fold(ctx, keys, entries, func(i int) bool { // without an answer it is as for several
-		return !keys[i].IsUser() && entries[i].Record == nil && !entries[i].User.Complete()
-	})
-	return entries, nil
+	for i, e := range entries {
+		if !keys[i].IsUser() && e.Record == nil && !e.User.Complete() {
+			return entries, r.foldWhole(ctx, keys, entries)
+		}
+	}
+	return entries, r.complete(ctx, keys, entries, false)
 }
 
 // foldMoved adds to records what sections have of them that the cache does not keep, while types are being moved. Where the archive
