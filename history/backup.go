@@ -194,7 +194,7 @@ func (r *Record) validateMeta() error {
 	if (r.Meta == "") != (r.MetaVersion == 0) {
 		return Invalid("details.meta", "want a time, and what is of it")
 	}
-	if err := r.Meta.validate(MaxMetaKeys * MaxMetaEntry); err != nil {
+	if err := r.Meta.validate(MaxMetaKeys * MaxMetaBytes); err != nil {
 		return err
 	}
 	for _, e := range r.MetaEntries() {

@@ -277,7 +277,7 @@ func TestValidateRefuses(t *testing.T) {
 		"duration_ms":                   {func(r *history.Record) { r.Duration = -1 }},
 		"session":                       {func(r *history.Record) { r.Session = "\xff" }},
 		"device":                        {func(r *history.Record) { r.Device = string(make([]byte, 129)) }},
-		"meta":                          {func(r *history.Record) { r.Meta = history.NewMeta(map[string]string{"": "v"}) }, func(r *history.Record) { r.Meta = history.NewMeta(map[string]string{"k": string(make([]byte, 512))}) }},
+		"meta":                          {func(r *history.Record) { r.Meta = history.NewMeta(map[string]string{"": "v"}) }, func(r *history.Record) { r.Meta = history.NewMeta(map[string]string{"k": string(make([]byte, 1024))}) }},
 		"details.meta":                  {func(r *history.Record) { r.Meta = "" }, func(r *history.Record) { r.MetaVersion = 4 }, func(r *history.Record) { r.Meta = keyed(r.Version + 4) }, func(r *history.Record) { r.Meta = keyed(5) }},
 		"details.duration":              {func(r *history.Record) { r.Duration = 0 }, func(r *history.Record) { r.DurationVersion = r.Version + 4 }},
 		"details.unknown":               {func(r *history.Record) { r.UnknownVersion = 0 }, func(r *history.Record) { r.Unknown = string(make([]byte, 5000)) }},

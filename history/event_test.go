@@ -82,10 +82,9 @@ func TestValidate(t *testing.T) {
 		{"no metadata", "", func(e *history.Event) { e.Meta = "" }},
 		{"16 entries of metadata", "", func(e *history.Event) { e.Meta = history.NewMeta(metadata(16)) }},
 		{"17 entries of metadata", "meta", func(e *history.Event) { e.Meta = history.NewMeta(metadata(17)) }},
-		{"1,024 bytes of metadata", "", func(e *history.Event) { e.Meta = history.NewMeta(long("", "k", "l")) }},
-		{"1,025 bytes of metadata", "meta", func(e *history.Event) { e.Meta = history.NewMeta(long("", "k", "l"), "m") }},
-		{"512 bytes of a key and its value", "", func(e *history.Event) { e.Meta = history.NewMeta(long("", "k")) }},
-		{"513 bytes of a key and its value", "meta", func(e *history.Event) { e.Meta = history.NewMeta(long("v", "k")) }},
+		{"1,024 bytes of metadata", "", func(e *history.Event) { e.Meta = history.NewMeta(long("", "k")) }},
+		{"1,025 bytes of metadata", "meta", func(e *history.Event) { e.Meta = history.NewMeta(long("", "k"), "m") }},
+		{"1,025 bytes of a key and its value", "meta", func(e *history.Event) { e.Meta = history.NewMeta(long("v", "k")) }},
 		{"a key that is removed", "", func(e *history.Event) { e.Meta = history.NewMeta(nil, "k") }},
 		{"16 keys, one of them removed", "", func(e *history.Event) { e.Meta = history.NewMeta(metadata(15), "gone") }},
 		{"17 keys, one of them removed", "meta", func(e *history.Event) { e.Meta = history.NewMeta(metadata(16), "gone") }},
@@ -120,11 +119,11 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-// long has 512 bytes of each key, and of a text more.
+// long has 1,024 bytes of each key, and of a text more.
 func long(more string, keys ...string) map[string]string {
 	m := make(map[string]string)
 	for _, k := range keys {
-		m[k] = strings.Repeat("v", history.MaxMetaEntry-len(k)) + more
+		m[k] = strings.Repeat("v", history.MaxMetaBytes-len(k)) + more
 	}
 	return m
 }

@@ -183,8 +183,8 @@ func (m Meta) validate(bytes int) error {
 		switch {
 		case e.Key == "" || !utf8.ValidString(e.Key) || !utf8.ValidString(e.Value):
 			return Invalid("meta", "want non-empty keys and valid UTF-8")
-		case n > MaxMetaEntry:
-			return Invalid("meta", "want at most 512 bytes of a key and its value")
+		case n > MaxMetaBytes:
+			return Invalid("meta", "want at most 1024 bytes of a key and its value")
 		}
 	}
 	switch {

@@ -111,7 +111,7 @@ func permutations[T any](all []T) [][]T {
 // TestMetaIsAFold has reports come in every order and in any groups, and each record keep the newest keys and nothing less of them,
 // however many and however long they are.
 func TestMetaIsAFold(t *testing.T) {
-	long := strings.Repeat("x", 2*history.MaxMetaEntry) // that no door lets in
+	long := strings.Repeat("x", 2*history.MaxMetaBytes) // that no door lets in
 	rapid.Check(t, func(t *rapid.T) {
 		keys := rapid.SampledFrom([]int{2, 20, 40}).Draw(t, "keys")
 		report := rapid.Custom(func(t *rapid.T) history.Event {

@@ -83,8 +83,7 @@ type Event struct {
 const (
 	MaxPosition  = 30 * 24 * 3600 * 1000 // milliseconds: thirty days
 	MaxMetaKeys  = 16
-	MaxMetaBytes = 1024 // of all keys and values
-	MaxMetaEntry = 512  // of a key and its value: those of a record are 8 KiB at most
+	MaxMetaBytes = 1024 // of all keys and values of a report, and of a key and its value in a record: 16 KiB at most
 	MaxLabel     = 128  // bytes of a session or device
 	MinSpeed     = 25   // percent
 	MaxSpeed     = 400

@@ -24,7 +24,7 @@ const (
 	// maxImport bounds the body of an import, maxLine a line of it, and maxRecords the encoded
 	// records of one call to the service, in bytes.
 	maxImport  = 64 << 20
-	maxLine    = 128 << 10
+	maxLine    = 256 << 10
 	maxRecords = 1 << 20
 	// maxLines bounds the lines, most of which are empty or wrong where there are more.
 	maxLines = 1 << 20
@@ -129,7 +129,7 @@ type importer struct {
 	// Records that are read and not stored yet, and the lines that they are of.
 	records []*historyv1.ImportedRecord
 	lines   []int
-	size        int // of both, in bytes
+	size    int // of both, in bytes
 }
 
 func (im *importer) batch(ctx context.Context, body *bufio.Reader) (more bool, err error) {

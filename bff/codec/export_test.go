@@ -178,7 +178,7 @@ func TestLargestLine(t *testing.T) {
 	r.Meta = nil
 	for i := range history.MaxMetaKeys {
 		key := fmt.Sprintf("%02d", i)
-		r.Meta = append(r.Meta, &historyv1.MetaEntry{Key: key, Value: new(strings.Repeat("\x01", history.MaxMetaEntry-len(key))), Version: r.MetaVersion - 4*int64(i)})
+		r.Meta = append(r.Meta, &historyv1.MetaEntry{Key: key, Value: new(strings.Repeat("\x01", history.MaxMetaBytes-len(key))), Version: r.MetaVersion - 4*int64(i)})
 	}
 	r.Meta[0].Version = 0
 	r.Session, r.Device = strings.Repeat("\x01", history.MaxLabel), strings.Repeat("\x01", history.MaxLabel)
@@ -188,7 +188,7 @@ func TestLargestLine(t *testing.T) {
 	r.Viewings[0].Device = new(strings.Repeat("\x01", history.MaxLabel))
 	r.Watched[0].WatchedMs, r.Watched[0].Viewing, r.Watched[0].Speed, r.Watched[0].UnrecordedMs = history.MaxPosition, 1<<64-1, 399, history.MaxPosition
 	r.ProtoReflect().SetUnknown(protowire.AppendBytes(protowire.AppendTag(nil, 3000, protowire.BytesType), make([]byte, history.MaxUnknown-5)))
-	if line := exported(t, r); len(line) > 128<<10 {
+	if line := exported(t, r); len(line) > 256<<10 {
 		t.Errorf("%d bytes", len(line))
 	} else if got, wrong := codec.DecodeExportLine("u1", line); wrong != nil || !proto.Equal(got.GetRecord(), r) {
 		t.Errorf("got %v, %+v", got, wrong)

@@ -37,7 +37,7 @@ type Heartbeat struct {
 	Device     string  `json:"device,omitempty" doc:"At most 128 bytes."`
 	Failed     bool    `json:"failed,omitempty" doc:"The playback failed: the position is not to be remembered."`
 	Incognito  bool    `json:"incognito,omitempty" doc:"Nothing of it is to be kept."`
-	Meta       Meta    `json:"meta,omitempty" maxProperties:"16" doc:"Texts by key. They take the place of what the record has of these keys; null removes a key. At most 1 KiB, and 512 bytes for a key and its text."`
+	Meta       Meta    `json:"meta,omitempty" maxProperties:"16" doc:"Texts by key. They take the place of what the record has of these keys; null removes a key. At most 1 KiB in all."`
 }
 
 // Meta is the metadata of a report: null removes a key.

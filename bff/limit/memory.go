@@ -73,7 +73,9 @@ func (h *Held) Release() {
 }
 
 // Reader returns a body whose bytes are taken as they are read, so that a slow sender holds only what came.
-func (h *Held) Reader(ctx context.Context, body io.Reader) io.Reader { return &heldReader{ctx, h, body} }
+func (h *Held) Reader(ctx context.Context, body io.Reader) io.Reader {
+	return &heldReader{ctx, h, body}
+}
 
 type heldReader struct {
 	ctx  context.Context //nolint:containedctx // of one request

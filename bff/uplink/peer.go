@@ -142,9 +142,9 @@ func (c *Client) letGo() {
 	c.rebuild()
 }
 
-// maxMessage bounds what one call sends and receives, in bytes. The largest answers have 1,000 records with 8 KiB of
+// maxMessage bounds what one call sends and receives, in bytes. The largest answers have 1,000 records with 16 KiB of
 // metadata each, or 100 of an export, of up to 24 KiB beside.
-const maxMessage = 16 << 20
+const maxMessage = 20 << 20
 
 // policy makes a connection count as ready only while the instance says that it is
 // well. Of the policies only the round robin asks, here among one.

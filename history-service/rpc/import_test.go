@@ -403,7 +403,7 @@ func TestImportIsJudged(t *testing.T) {
 			}
 		}},
 		{"meta", invalid, func(r *historyv1.ImportedRecord) {
-			r.Record.Meta = append(r.Record.Meta, &historyv1.MetaEntry{Key: "long", Value: new(strings.Repeat("v", history.MaxMetaEntry))})
+			r.Record.Meta = append(r.Record.Meta, &historyv1.MetaEntry{Key: "long", Value: new(strings.Repeat("v", history.MaxMetaBytes))})
 		}},
 		{"", expired, func(r *historyv1.ImportedRecord) {
 			r.Record = &historyv1.Record{State: 1, Version: (start - history.ArchiveTTL) << 2}

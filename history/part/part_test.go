@@ -215,7 +215,7 @@ func anyValue(t *rapid.T, v reflect.Value) {
 func TestBounds(t *testing.T) {
 	meta := make(map[string]string)
 	for i := range history.MaxMetaKeys {
-		meta[fmt.Sprintf("%02d", i)] = strings.Repeat("m", history.MaxMetaEntry-2)
+		meta[fmt.Sprintf("%02d", i)] = strings.Repeat("m", history.MaxMetaBytes-2)
 	}
 	var items []history.Item
 	for i, id := range []string{
