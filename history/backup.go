@@ -24,7 +24,20 @@ func (r *Record) Restore(cut int64) *Record {
 	if r.Version.Time() <= cut {
 		m.Version, m.Original = VersionOf(cut+1, RankProgress), r.own()
 	}
+	m.Completions = staysBeside(r.Completions, max(cut, r.PlaysBeforeAt), endGap)
+	m.setLows(staysBeside(r.lows(), cut, lowGap))
 	return &m
+}
+
+// staysBeside returns stays beside those that [staysAfter] leaves of others.
+func staysBeside(stays []Stay, at, gap int64) []Stay {
+	stays = slices.Clone(stays)
+	for i := range stays {
+		if s := &stays[i]; s.from() > at && s.from() <= at+gap && s.Viewing != markViewing {
+			s.Length = s.At - at - 1
+		}
+	}
+	return orNil(joinStays(stays, gap))
 }
 
 // counted returns the watches of r as they count, without those that add nothing to another one.
@@ -111,8 +124,14 @@ func (r *Record) Oldest() int64 {
 	for _, p := range r.Peaks[:min(len(r.Peaks), 1)] { // oldest first, as the others
 		oldest = min(oldest, p.At)
 	}
-	for _, c := range r.Completions[:min(len(r.Completions), 1)] {
-		oldest = min(oldest, c.At)
+	for _, s := range r.Completions {
+		oldest = min(oldest, s.from())
+	}
+	for _, l := range r.Lows {
+		oldest = min(oldest, l.stay().from())
+	}
+	for _, s := range r.Starts[:min(len(r.Starts), 1)] {
+		oldest = min(oldest, s.At)
 	}
 	for _, w := range r.Watches[:min(len(r.Watches), 1)] {
 		oldest = min(oldest, w.At)
@@ -232,7 +251,7 @@ func (r *Record) validatePeaks() error {
 	if len(r.Peaks) > MaxPeaks {
 		return Invalid("details.peaks", fmt.Sprintf("want at most %d", MaxPeaks))
 	}
-	top := r.Position
+	top := r.solid()
 	for i, p := range slices.Backward(r.Peaks) {
 		field := fmt.Sprintf("details.peaks[%d]", i)
 		if err := cmp.Or(r.validateAt(field, p.At, true), validatePosition(field, p.Position)); err != nil {
@@ -251,7 +270,71 @@ func (r *Record) validatePlays() error {
 		return Invalid("details.plays_before", "want a number, and the time of the last of them")
 	}
 	return cmp.Or(r.validateAt("details.plays_before", r.PlaysBeforeAt, r.PlaysBeforeAt != 0),
-		validateReports(r, "details.completions", r.Completions, bounds{MaxCompletions, r.PlaysBeforeAt}))
+		r.validateStays("details.completions", r.Completions, bounds{MaxCompletions, endGap}), r.validateLows(), r.validateStarts())
+}
+
+// bounds are how many stays there may be, and which gap there is between those of one viewing.
+type bounds struct {
+	most int
+	gap  int64
+}
+
+func (r *Record) validateStays(field string, stays []Stay, b bounds) error {
+	if len(stays) > b.most {
+		return Invalid(field, fmt.Sprintf("want at most %d", b.most))
+	}
+	for i, s := range stays {
+		name := fmt.Sprintf("%s[%d]", field, i)
+		switch {
+		case i > 0 && compareStays(stays[i-1], s) >= 0:
+			return Invalid(name, "want the oldest first, those of one time by their viewings")
+		case s.Length < 0 || s.Length > s.At:
+			return Invalid(name+".length_ms", "want a number, at least 0")
+		case s.Duration < 0 || s.Duration > MaxPosition:
+			return Invalid(name+".duration_ms", "want 0 to 2592000000 milliseconds (30 days)")
+		case s.Reach < 0 || s.Reach > MaxPosition:
+			return Invalid(name+".reach_ms", "want 0 to 2592000000 milliseconds (30 days)")
+		case s.Began < 0 || s.Began > s.At:
+			return Invalid(name+".began", "want a time up to that of the report")
+		case field == "details.completions" && s.At <= r.PlaysBeforeAt:
+			return Invalid(name, "want it after those that are not listed")
+		case slices.ContainsFunc(stays[:i], func(o Stay) bool {
+			return o.Viewing == s.Viewing && o.At >= s.from()-b.gap && o.Duration <= s.Duration && (s.Sure || !o.Sure)
+		}):
+			return Invalid(name, "the viewing is listed already")
+		}
+		if err := cmp.Or(r.validateAt(name, s.At, true), r.validateAt(name+".length_ms", s.from(), true), validatePosition(name+".position_ms", s.Position)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *Record) validateLows() error {
+	stays := make([]Stay, 0, len(r.Lows))
+	for _, l := range r.Lows {
+		stays = append(stays, l.stay())
+	}
+	return r.validateStays("details.lows", stays, bounds{MaxLows, lowGap})
+}
+
+func (r *Record) validateStarts() error {
+	if len(r.Starts) > MaxStarts {
+		return Invalid("details.starts", fmt.Sprintf("want at most %d", MaxStarts))
+	}
+	for i, s := range r.Starts {
+		name := fmt.Sprintf("details.starts[%d]", i)
+		if i > 0 && r.Starts[i-1].At > s.At {
+			return Invalid(name, "want the oldest first")
+		}
+		if s.Duration < 0 || s.Duration > MaxPosition {
+			return Invalid(name+".duration_ms", "want 0 to 2592000000 milliseconds (30 days)")
+		}
+		if err := cmp.Or(r.validateAt(name, s.At, true), validatePosition(name+".position_ms", s.Position)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (r *Record) validateWatches() error {
@@ -272,7 +355,7 @@ func (r *Record) validateWatches() error {
 		}
 	}
 	return cmp.Or(r.validateAt("details.watched_before", r.WatchedBeforeAt, r.WatchedBefore > 0),
-		validateReports(r, "details.watches", r.Watches, bounds{MaxWatches, r.WatchedBeforeAt}))
+		r.validateReports())
 }
 
 func (r *Record) validateViewings() error {
@@ -319,29 +402,23 @@ func (w WatchedTime) before(o WatchedTime) bool {
 	return w.At < o.At || w.At == o.At && w.Viewing < o.Viewing
 }
 
-// bounds are how many reports of viewings there may be, and after which time.
-type bounds struct {
-	most   int
-	before int64
-}
-
-// validateReports checks that viewings are as a fold leaves them.
-func validateReports[R report](r *Record, field string, list []R, b bounds) error {
-	if len(list) > b.most {
-		return Invalid(field, fmt.Sprintf("want at most %d", b.most))
+// validateReports checks that what viewings have played is as a fold leaves it.
+func (r *Record) validateReports() error {
+	if len(r.Watches) > MaxWatches {
+		return Invalid("details.watches", fmt.Sprintf("want at most %d", MaxWatches))
 	}
-	for i, one := range list {
-		w, name := one.watch(), fmt.Sprintf("%s[%d]", field, i)
+	for i, w := range r.Watches {
+		name := fmt.Sprintf("details.watches[%d]", i)
 		if err := r.validateAt(name, w.At, true); err != nil {
 			return err
 		}
-		if w.At <= b.before {
+		if w.At <= r.WatchedBeforeAt {
 			return Invalid(name, "want it after those that are not listed")
 		}
-		if i > 0 && !list[i-1].watch().before(w) {
+		if i > 0 && !r.Watches[i-1].before(w) {
 			return Invalid(name, "want the oldest first, those of one time by their viewings")
 		}
-		if slices.ContainsFunc(list[:i], func(o R) bool { return w.Viewing == o.watch().Viewing && w.Watched >= o.watch().Watched }) {
+		if slices.ContainsFunc(r.Watches[:i], func(o WatchedTime) bool { return w.Viewing == o.Viewing && w.Watched >= o.Watched }) {
 			return Invalid(name, "the viewing is listed already")
 		}
 	}

@@ -211,7 +211,7 @@ func TestRecordOfEvent(t *testing.T) {
 	v := history.VersionOf(epoch, history.RankStop)
 	want := &history.Record{
 		Version: v, State: history.StateStopped, Position: 60_000, Session: "s", Device: "tv", Duration: 60_000, DurationVersion: v,
-		Meta: e.Meta, MetaVersion: v, Completions: []history.Completion{{At: epoch, Viewing: history.ViewingOf("s")}}, Partial: true,
+		Meta: e.Meta, MetaVersion: v, AtEnd: true, Completions: []history.Stay{{At: epoch, Viewing: history.ViewingOf("s"), Duration: 60_000, Position: 60_000, Reach: 66_666, Sure: true}}, Partial: true,
 	}
 	if got := e.Record(); !reflect.DeepEqual(got, want) {
 		t.Errorf("a stop at the end:\ngot  %+v\nwant %+v", got, want)

@@ -28,6 +28,12 @@ func MergeInto(m, a, b *Record) {
 	if compareLatest(a, b) < 0 {
 		latest, other = other, latest
 	}
+	goesOn := latest.goesOn(other)
+	var lows []Stay
+	var starts []Start
+	if !goesOn {
+		lows, starts = uniteStays(latest.lows(), other.lows(), lowGap), slices.Concat(latest.starts(), other.starts())
+	}
 	*m = *latest
 	m.Revision, m.CellTime = 0, max(a.CellTime, b.CellTime)
 	m.Partial = a.Partial && b.Partial
@@ -41,6 +47,21 @@ func MergeInto(m, a, b *Record) {
 	m.mergeNonEarly(other)
 	m.mergeViewings(other)
 	m.mergeUnknown(other)
+	if goesOn {
+		m.Lows, m.Starts = longer(latest.Lows, other.Lows), longer(latest.Starts, other.Starts)
+	} else {
+		m.setStarts(starts)
+		m.setLows(lows)
+	}
+	m.boundPlays()
+}
+
+// longer returns one of two lists that are the same, or of which one is empty.
+func longer[T any](a, b []T) []T {
+	if len(a) == 0 {
+		return b
+	}
+	return a
 }
 
 // After returns what is left of r when nothing at or before the given time exists,
@@ -58,9 +79,12 @@ func (r *Record) since(removed int64) *Record {
 	if removed <= r.RemovedAt {
 		return r
 	}
+	lows, starts := r.lows(), r.starts()
 	m := *r
 	m.RemovedAt, m.Restored = removed, false
 	m.forget()
+	m.setStarts(starts)
+	m.setLows(staysAfter(lows, removed, lowGap))
 	return &m
 }
 
@@ -117,20 +141,21 @@ func (r *Record) mergeUnknown(o *Record) {
 	}
 }
 
-// mergePeaks keeps, of all positions of both, those that no later one reached.
+// mergePeaks keeps, of all positions of both, those that no later one reached. One at the end where the viewing did not stop
+// may be a scrub: it is in [Record.Completions] instead.
 func (r *Record) mergePeaks(o *Record) {
-	if o.Position <= r.Position && (len(o.Peaks) == 0 || slices.Equal(r.Peaks, o.Peaks)) {
+	if !r.weak() && o.Position <= r.Position && (len(o.Peaks) == 0 || slices.Equal(r.Peaks, o.Peaks)) {
 		return
 	}
 	last := []Peak{{At: o.PlayedAt(), Position: o.Position}}
-	if o.Version.Time() <= r.RemovedAt {
+	if o.Version.Time() <= r.RemovedAt || o.weak() {
 		last = nil
 	}
 	all := slices.Concat(r.Peaks, o.Peaks, last)
 	slices.SortFunc(all, func(a, b Peak) int { // newest first
 		return cmp.Or(cmp.Compare(b.At, a.At), cmp.Compare(b.Position, a.Position))
 	})
-	top, kept := r.Position, all[:0]
+	top, kept := r.solid(), all[:0]
 	for _, p := range all {
 		if p.Position > top {
 			top, kept = p.Position, append(kept, p)
@@ -168,7 +193,7 @@ func (r *Record) forget() {
 	if r.NonEarly.Version.Time() <= r.RemovedAt {
 		r.NonEarly = NonEarly{}
 	}
-	r.Completions = after(r.Completions, r.RemovedAt)
+	r.Completions = staysAfter(r.Completions, max(r.RemovedAt, r.PlaysBeforeAt), endGap)
 	r.Watches = after(r.Watches, r.RemovedAt)
 	r.forgetViewings()
 }
@@ -176,25 +201,23 @@ func (r *Record) forget() {
 // unite returns the reports of both, oldest first. Of one viewing those stay that say
 // more than every later one: a single one, unless a player counts backwards. All of
 // these are kept for the sake of a late delete, as peaks are.
-func unite[R report](a, b []R) []R {
+func unite(a, b []WatchedTime) []WatchedTime {
 	if len(a) < len(b) {
 		a, b = b, a
 	}
 	own := false
-	for _, r := range b {
-		w := r.watch()
-		if slices.ContainsFunc(a, func(r R) bool { return w.within(r.watch()) }) {
+	for _, w := range b {
+		if slices.ContainsFunc(a, w.within) {
 			continue
 		}
 		if !own { // records are shared
-			a, own = append(make([]R, 0, len(a)+len(b)), a...), true
+			a, own = append(make([]WatchedTime, 0, len(a)+len(b)), a...), true
 		}
-		a = slices.DeleteFunc(a, func(r R) bool { return r.watch().within(w) })
-		i, _ := slices.BinarySearchFunc(a, w, func(r R, w WatchedTime) int {
-			o := r.watch()
+		a = slices.DeleteFunc(a, func(o WatchedTime) bool { return o.within(w) })
+		i, _ := slices.BinarySearchFunc(a, w, func(o, w WatchedTime) int {
 			return cmp.Or(cmp.Compare(o.At, w.At), cmp.Compare(o.Viewing, w.Viewing))
 		})
-		a = slices.Insert(a, i, r)
+		a = slices.Insert(a, i, w)
 	}
 	return a
 }
@@ -210,9 +233,9 @@ func (w WatchedTime) within(o WatchedTime) bool {
 }
 
 // after drops those at or before a time.
-func after[R report](rs []R, at int64) []R {
+func after(rs []WatchedTime, at int64) []WatchedTime {
 	i := 0
-	for i < len(rs) && rs[i].watch().At <= at {
+	for i < len(rs) && rs[i].At <= at {
 		i++
 	}
 	return orNil(rs[i:])
@@ -220,28 +243,34 @@ func after[R report](rs []R, at int64) []R {
 
 // beyond returns how many of the oldest are too many, with all of the newest time among
 // them: what is of one time could not be told apart later.
-func beyond[R report](rs []R, most int) int {
+func beyond[R any](rs []R, most int, at func(R) int64) int {
 	n := len(rs) - most
 	if n <= 0 {
 		return 0
 	}
-	for n < len(rs) && rs[n].watch().At == rs[n-1].watch().At {
+	for n < len(rs) && at(rs[n]) == at(rs[n-1]) {
 		n++
 	}
 	return n
 }
 
-// mergeCompletions unites the completed viewings, each at its latest time, and
-// counts those that are beyond the bound.
+// mergeCompletions unites the stays at the end.
 func (r *Record) mergeCompletions(o *Record) {
 	if o.PlaysBeforeAt > r.PlaysBeforeAt || o.PlaysBeforeAt == r.PlaysBeforeAt && o.PlaysBefore > r.PlaysBefore {
 		r.PlaysBefore, r.PlaysBeforeAt = o.PlaysBefore, o.PlaysBeforeAt
 	}
-	r.Completions = after(unite(r.Completions, o.Completions), r.PlaysBeforeAt)
-	if n := beyond(r.Completions, MaxCompletions); n > 0 {
-		r.PlaysBefore, r.PlaysBeforeAt = r.PlaysBefore+uint64(n), r.Completions[n-1].At
-		r.Completions = orNil(r.Completions[n:])
+	r.Completions = staysAfter(uniteStays(r.Completions, o.Completions, endGap), r.PlaysBeforeAt, endGap)
+}
+
+// boundPlays counts the plays of stays that are beyond the bound.
+func (r *Record) boundPlays() {
+	n := beyond(r.Completions, MaxCompletions, func(s Stay) int64 { return s.At })
+	if n == 0 {
+		return
 	}
+	plays, at := r.Plays(), r.Completions[n-1].At
+	r.Completions = staysAfter(r.Completions, at, endGap)
+	r.PlaysBefore, r.PlaysBeforeAt = plays-min(plays, uint64(len(r.plays()))), at
 }
 
 // mergeWatches does the same for what the viewings have played.
@@ -250,7 +279,7 @@ func (r *Record) mergeWatches(o *Record) {
 		r.WatchedBefore, r.WatchedBeforeAt = o.WatchedBefore, o.WatchedBeforeAt
 	}
 	r.Watches = after(unite(r.Watches, o.Watches), r.WatchedBeforeAt)
-	if n := beyond(r.Watches, MaxWatches); n > 0 {
+	if n := beyond(r.Watches, MaxWatches, func(w WatchedTime) int64 { return w.At }); n > 0 {
 		ws := r.watches()
 		r.WatchedBefore, r.WatchedBeforeAt = r.WatchedBefore+played(ws)-played(ws[n:]), ws[n-1].At
 		r.Watches = orNil(r.Watches[n:])

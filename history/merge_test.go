@@ -75,11 +75,7 @@ func TestAfter(t *testing.T) {
 		events := many(crowded(), 0, 30).Draw(t, "events")
 		at := epoch + rapid.Int64Range(-1, 21).Draw(t, "at")
 		later := slices.DeleteFunc(slices.Clone(events), func(e history.Event) bool { return e.At <= at })
-		want := fold(later)
-		if want != nil {
-			want.RemovedAt = max(want.RemovedAt, at)
-		}
-		wantSame(t, "after", fold(events).After(at), want)
+		wantSame(t, "after", fold(events).After(at), fold(later).After(at))
 	})
 }
 
@@ -122,6 +118,7 @@ func deepCopy(r *history.Record) *history.Record {
 	c := *r
 	c.Peaks, c.Completions = slices.Clone(r.Peaks), slices.Clone(r.Completions)
 	c.Watches, c.Viewings = slices.Clone(r.Watches), slices.Clone(r.Viewings)
+	c.Lows, c.Starts = slices.Clone(r.Lows), slices.Clone(r.Starts)
 	return &c
 }
 
@@ -155,8 +152,8 @@ func TestMergePartial(t *testing.T) {
 func TestBounds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := fold(many(wide(), 1, 200).Draw(t, "events"))
-		if len(r.Peaks) > history.MaxPeaks || len(r.Completions) > history.MaxCompletions || len(r.Watches) > history.MaxWatches {
-			t.Fatalf("%d peaks, %d completions and %d watches", len(r.Peaks), len(r.Completions), len(r.Watches))
+		if len(r.Peaks) > history.MaxPeaks || len(r.Completions) > history.MaxCompletions || len(r.Watches) > history.MaxWatches || len(r.Lows) > history.MaxLows || len(r.Starts) > history.MaxStarts {
+			t.Fatalf("%d peaks, %d completions, %d watches, %d lows and %d starts", len(r.Peaks), len(r.Completions), len(r.Watches), len(r.Lows), len(r.Starts))
 		}
 	})
 }

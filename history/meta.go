@@ -284,7 +284,7 @@ func (r *Record) metaEntries(dst []MetaEntry[string]) []MetaEntry[string] {
 
 // compareMetaEntries orders what two reports say of one key. Of two of one version a value is later than none, and the greater value is.
 func compareMetaEntries(a, b MetaEntry[string]) int {
-	return cmp.Or(cmp.Compare(a.Version, b.Version), compareEarly(a.Removed, b.Removed), strings.Compare(a.Value, b.Value))
+	return cmp.Or(cmp.Compare(a.Version, b.Version), compareFlags(a.Removed, b.Removed), strings.Compare(a.Value, b.Value))
 }
 
 // forgetMeta drops the keys that are of the time up to the removal.

@@ -49,8 +49,8 @@ func model(events []history.Event) view {
 	v.latest(slices.MaxFunc(latest, compareEvents))
 	v.rest(live)
 	v.resume(live)
-	if v.Duration > 0 { // nothing goes beyond it
-		v.Furthest, v.Resume = min(v.Furthest, v.Duration), min(v.Resume, v.Duration)
+	if longest := longest(live, v.Duration); longest > 0 { // nothing goes beyond it
+		v.Furthest, v.Resume = min(v.Furthest, longest), min(v.Resume, longest)
 	}
 	v.watched(live)
 	return v
@@ -161,23 +161,17 @@ func marks(e history.Event) bool {
 
 // rest takes what all events after the last delete decide together.
 func (v *view) rest(live []history.Event) {
-	viewings, unwatched := make(map[[2]string]bool), int64(0)
+	unwatched := unwatchedAt(live)
 	for _, e := range live {
-		if e.Kind == history.KindUnwatched {
-			unwatched = max(unwatched, e.At)
+		if !ends(e) || e.Kind == history.KindStop || e.Kind == history.KindFinish || e.At > unwatched && listed(live, e, max(v.RemovedAt, unwatched)) && !scrub(live, e, v.RemovedAt, unwatched) {
+			v.Furthest = max(v.Furthest, positionOf(e))
 		}
 	}
-	for _, e := range live {
-		v.Furthest = max(v.Furthest, positionOf(e))
-		if e.At <= unwatched || e.Kind == history.KindUnwatched || e.Kind == history.KindReset {
-			continue
-		}
-		if e.Kind == history.KindFinish || e.Kind == history.KindWatched || e.Duration > 0 && float64(positionOf(e)) >= 0.9*float64(e.Duration) {
-			v.CompletedAt = max(v.CompletedAt, e.At)
-			viewings[viewingOf(e)] = true
-		}
+	plays := playsOf(live, v.RemovedAt)
+	v.Plays = uint64(len(plays))
+	for _, at := range plays {
+		v.CompletedAt = max(v.CompletedAt, at)
 	}
-	v.Plays = uint64(len(viewings))
 	known := slices.DeleteFunc(slices.Clone(live), func(e history.Event) bool { return e.Duration == 0 })
 	if len(known) > 0 {
 		v.Duration = slices.MaxFunc(known, func(a, b history.Event) int {
@@ -218,6 +212,214 @@ func metaOf(live []history.Event) map[string]string {
 		}
 	}
 	return values
+}
+
+// longest is the longest duration that a viewing knew.
+func longest(live []history.Event, duration int64) int64 {
+	unwatched := unwatchedAt(live)
+	for _, e := range live {
+		if counted(e) && !marks(e) && (!ends(e) || e.At > unwatched) {
+			duration = max(duration, e.Duration)
+		}
+	}
+	return duration
+}
+
+func unwatchedAt(live []history.Event) (at int64) {
+	for _, e := range live {
+		if e.Kind == history.KindUnwatched {
+			at = max(at, e.At)
+		}
+	}
+	return at
+}
+
+// ends reports whether an event is at the end of its viewing, by what it says itself.
+func ends(e history.Event) bool {
+	return e.Kind == history.KindFinish || e.Kind == history.KindWatched || !marks(e) && e.Duration > 0 && float64(e.Position) >= 0.9*float64(e.Duration)
+}
+
+func lastsTo(e history.Event) int64 { // the longest duration that makes it an end
+	switch reach := e.Position * 10 / 9; {
+	case e.Duration == 0 || marks(e):
+		return 1 << 62
+	case e.Kind == history.KindFinish:
+		return max(reach, e.Duration)
+	default:
+		return reach
+	}
+}
+
+func sure(e history.Event) bool {
+	return e.Kind == history.KindStop || e.Kind == history.KindFinish || marks(e)
+}
+
+// stay returns when the stay of a report began that is at the end, or that is below it: other reports of the kind are not
+// further apart than a gap. Nothing is from before a floor, and what began hardly after it began at it.
+func stay(live []history.Event, e history.Event, floor int64) (from int64) {
+	gap := int64(15 * 60_000)
+	if ends(e) {
+		gap = 20_000
+	}
+	from = e.At
+	for again := true; again; {
+		again = false
+		for _, o := range live {
+			if viewingOf(o) == viewingOf(e) && ends(o) == ends(e) && counted(o) && o.At > floor && o.At < from && o.At >= from-gap {
+				from, again = o.At, true
+			}
+		}
+	}
+	if floor > 0 && from <= floor+gap {
+		return floor + 1
+	}
+	return from
+}
+
+// counted is not a report that says as little as a mark.
+func counted(e history.Event) bool {
+	return e.Kind == history.KindWatched || ends(e) || e.Kind < history.KindStop || e.Session != "" || e.Device != "" || e.Position != 0
+}
+
+// listed reports whether no later report of the same stay knew as long a duration, and is as sure.
+func listed(live []history.Event, e history.Event, floor int64) bool {
+	return !slices.ContainsFunc(live, func(o history.Event) bool {
+		switch {
+		case marks(e):
+			return o.Kind == e.Kind && o.At > e.At
+		case viewingOf(o) != viewingOf(e) || ends(o) != ends(e) || !counted(o):
+			return false
+		}
+		order := cmp.Compare(o.At, e.At)
+		if ends(e) {
+			order = cmp.Or(order, compareBools(sure(o), sure(e)))
+		}
+		order = cmp.Or(order, cmp.Compare(o.Duration, e.Duration))
+		if ends(e) {
+			order = cmp.Or(order, cmp.Compare(o.Position, e.Position), cmp.Compare(lastsTo(o), lastsTo(e)), cmp.Compare(began(o), began(e)))
+		}
+		return order > 0 && o.Duration >= e.Duration && (!ends(e) || sure(o) || !sure(e)) && stay(live, o, floor) <= e.At
+	})
+}
+
+func compareBools(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return 1
+	}
+	return -1
+}
+
+// began is when the viewing of an end had begun, where it says so and that was not at the end as well.
+func began(e history.Event) int64 {
+	if marks(e) || e.StartedAt == 0 || e.Duration > 0 && float64(e.Position-(e.At-e.StartedAt)) >= 0.9*float64(e.Duration) {
+		return 0
+	}
+	return e.StartedAt
+}
+
+// startOf returns when a viewing begins with a report, 0 where it does not, and whether at the beginning of the object.
+func startOf(e history.Event) (at int64, fresh bool) {
+	switch {
+	case ends(e):
+	case e.Kind == history.KindStart:
+		return e.At, e.Position == 0
+	case e.Kind == history.KindProgress && e.Session == "" && e.StartedAt == 0 && e.Position < 10_000 && e.Position*20 < e.Duration:
+		return e.At - e.Position, false
+	}
+	return 0, false
+}
+
+// between returns the starts of a viewing before and after a time, and whether the latter is at the beginning of the object.
+func between(live []history.Event, viewing [2]string, at, deleted, unwatched int64) (from, until int64, fresh bool) {
+	until = 1 << 62
+	add := func(t int64, isFresh bool) {
+		switch {
+		case t < at:
+			from = max(from, t)
+		case t < until:
+			until, fresh = t, isFresh
+		case t == until:
+			fresh = fresh || isFresh
+		}
+	}
+	for _, e := range live {
+		if viewingOf(e) != viewing {
+			continue
+		}
+		t, isFresh := startOf(e)
+		seen := e.Kind == history.KindStart || slices.ContainsFunc(live, func(o history.Event) bool {
+			return ends(o) && viewingOf(o) == viewing && o.At > unwatched && o.At <= t && lastsTo(o) >= e.Duration && listed(live, o, max(deleted, unwatched))
+		})
+		if t > deleted && seen {
+			add(t, isFresh)
+		}
+		if ends(e) && e.At > unwatched && began(e) > 0 && listed(live, e, max(deleted, unwatched)) {
+			add(began(e), false)
+		}
+	}
+	return from, until, fresh
+}
+
+// scrub reports whether a viewing was at its end for a moment only, and then below it before it began anew.
+func scrub(live []history.Event, e history.Event, deleted, unwatched int64) bool {
+	if sure(e) || e.At-stay(live, e, max(deleted, unwatched)) >= 10_000 {
+		return false
+	}
+	_, until, fresh := between(live, viewingOf(e), e.At, deleted, unwatched)
+	return slices.ContainsFunc(live, func(o history.Event) bool {
+		if viewingOf(o) != viewingOf(e) || marks(o) || ends(o) || !counted(o) || o.At <= e.At || !listed(live, o, deleted) || stay(live, o, deleted) >= until {
+			return false
+		}
+		return o.At < until || (!fresh || until > e.At+15*60_000) && (stay(live, o, deleted) != deleted+1 || until > deleted+15*60_000)
+	})
+}
+
+type playKey struct {
+	viewing [2]string
+	from    int64
+}
+
+// playsOf returns when each play of a list of events last reported its end, by viewing and start.
+func playsOf(live []history.Event, deleted int64) map[playKey]int64 {
+	plays, unwatched := make(map[playKey]int64), unwatchedAt(live)
+	floor := max(deleted, unwatched)
+	for _, e := range live {
+		if !ends(e) || e.At <= unwatched || !listed(live, e, floor) || scrub(live, e, deleted, unwatched) {
+			continue
+		}
+		longest, stayed := int64(0), e.At
+		if !marks(e) {
+			stayed = stay(live, e, floor)
+		}
+		from, until, _ := between(live, viewingOf(e), e.At, deleted, unwatched)
+		for _, o := range live {
+			if viewingOf(o) != viewingOf(e) || marks(o) || !counted(o) {
+				continue
+			}
+			if ends(o) && o.At > unwatched && listed(live, o, floor) && o.At > from && o.At <= until || !ends(o) && listed(live, o, deleted) && o.At >= from && o.At < until {
+				longest = max(longest, o.Duration)
+			}
+		}
+		if longest > lastsTo(e) {
+			continue
+		}
+		at := e.At
+		for {
+			key := playKey{viewingOf(e), from}
+			plays[key] = max(plays[key], at)
+			if from <= stayed {
+				break
+			}
+			at = from
+			if from, _, _ = between(live, viewingOf(e), at, deleted, unwatched); from <= stayed && stayed == floor+1 {
+				break
+			}
+		}
+	}
+	return plays
 }
 
 // viewingOf tells viewings apart: by session, without one by device.

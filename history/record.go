@@ -281,6 +281,7 @@ type Record struct {
 	// start by mistake must not take away where the user stopped.
 	State    State // beside the flags, or every record would be larger
 	Early    bool
+	AtEnd    bool // of its viewing, by what it says itself
 	Restored bool // see RemovedAt
 	Version  Version
 	// Original is the version that the latest event had before it was removed and brought
@@ -306,10 +307,10 @@ type Record struct {
 	// left when a late delete takes the older ones away.
 	Peaks []Peak
 
-	// Completions are the newest completed viewings, oldest first. PlaysBefore
-	// counts those before, the newest of them at PlaysBeforeAt. It is 0 where the user says
+	// Completions are the newest stays of viewings at their ends, oldest first. PlaysBefore
+	// counts the plays before, the newest of them at PlaysBeforeAt. It is 0 where the user says
 	// that none up to then counts.
-	Completions   []Completion
+	Completions   []Stay
 	PlaysBefore   uint64
 	PlaysBeforeAt int64
 
@@ -320,10 +321,14 @@ type Record struct {
 	WatchedBefore   int64
 	WatchedBeforeAt int64
 
-	// Start is the latest start of the viewing of the latest event, zero where it reported none.
+	// Start is the latest start of the viewing of the latest event below its end, zero where it reported none.
 	// Viewings are the newest others, oldest first.
 	Start    Peak
 	Viewings []Viewing
+	// Lows are stays of these viewings below their ends, oldest first, but for those that [Record.below] implies. Starts are
+	// earlier starts of viewings, oldest first.
+	Lows   []Low
+	Starts []Start
 
 	// RemovedAt is the time of the latest delete: nothing at or before it contributes, but for
 	// what was brought back after it, which is in the record where it is Restored, with
@@ -358,10 +363,14 @@ func (r Rules) RecordInto(rec *Record, e *Event) {
 		return
 	}
 	if !e.Kind.Marks() {
-		rec.Position, rec.Early = e.Position, r.early(e)
+		rec.Position, rec.Early, rec.AtEnd = e.Position, r.early(e), r.Completes(e)
 	}
-	if e.Kind == KindStart {
+	switch {
+	case rec.AtEnd:
+	case e.Kind == KindStart:
 		rec.Start = Peak{At: e.At, Position: e.Position}
+	case r.beginsAgain(e):
+		rec.Starts = []Start{{At: e.At - e.Position, Viewing: e.Viewing(), Duration: e.Duration}}
 	}
 	if e.Duration > 0 {
 		rec.Duration, rec.DurationVersion = e.Duration, rec.Version
@@ -373,7 +382,7 @@ func (r Rules) RecordInto(rec *Record, e *Event) {
 	case e.Kind == KindUnwatched:
 		rec.PlaysBeforeAt = e.At // and none of them counts
 	case r.Completes(e):
-		rec.Completions = []Completion{{At: e.At, Viewing: e.Viewing()}}
+		rec.Completions = []Stay{r.end(e)}
 	}
 	if e.Watched > 0 {
 		rec.Watches = []WatchedTime{{At: e.At, Viewing: e.Viewing(), Watched: e.Watched, Began: e.StartedAt, Speed: e.Speed, Device: DeviceOf(e.Device)}}
@@ -408,7 +417,7 @@ func Same(a, b *Record) bool {
 		a.PlaysBefore == b.PlaysBefore && a.PlaysBeforeAt == b.PlaysBeforeAt &&
 		slices.Equal(a.Peaks, b.Peaks) && slices.Equal(a.Completions, b.Completions) && a.NonEarly == b.NonEarly &&
 		a.WatchedBefore == b.WatchedBefore && a.WatchedBeforeAt == b.WatchedBeforeAt && slices.Equal(a.Watches, b.Watches) &&
-		a.Start == b.Start && slices.Equal(a.Viewings, b.Viewings) &&
+		a.Start == b.Start && slices.Equal(a.Viewings, b.Viewings) && slices.Equal(a.Lows, b.Lows) && slices.Equal(a.Starts, b.Starts) &&
 		a.Dismissed == b.Dismissed && a.UnknownVersion == b.UnknownVersion && a.Unknown == b.Unknown
 }
 
@@ -424,11 +433,13 @@ func compareLatest(a, b *Record) int {
 		cmp.Compare(a.State, b.State),
 		strings.Compare(a.Session, b.Session),
 		strings.Compare(a.Device, b.Device),
-		compareEarly(a.Early, b.Early),
+		compareFlags(a.Early, b.Early),
+		compareFlags(b.AtEnd, a.AtEnd),
 	)
 }
 
-func compareEarly(a, b bool) int {
+// compareFlags has what is set first.
+func compareFlags(a, b bool) int {
 	switch {
 	case a == b:
 		return 0
@@ -439,9 +450,8 @@ func compareEarly(a, b bool) int {
 }
 
 // Bounds of a record. Beyond them the fold is no longer exact: a late delete may
-// leave a furthest position too low or plays too high, a late report of a viewing
-// older than those listed stays uncounted, and a viewing that reports its end again
-// after so many others counts twice. Plays that come in the order of their times
+// leave a furthest position too low or plays too high, and a late report of a viewing
+// older than those listed stays uncounted. Plays that come in the order of their times
 // are exact nevertheless, and so is the furthest position where nothing is deleted.
 // The watched times are bounded as plays are.
 const (
@@ -461,14 +471,6 @@ type NonEarly struct {
 	Version  Version
 	Position int64
 }
-
-// Completion is a viewing that reached the end, and when it last reported so.
-type Completion struct {
-	At      int64
-	Viewing uint64
-}
-
-func (c Completion) watch() WatchedTime { return WatchedTime{At: c.At, Viewing: c.Viewing} }
 
 // WatchedTime is how much of an object a viewing has played, in milliseconds, and when it last
 // reported that much or less: when it had begun, how fast it was at most, in percent (0 means
@@ -492,15 +494,11 @@ type Viewing struct {
 	Version  Version
 	Position int64 // milliseconds
 	State    State
+	AtEnd    bool
 	Device   string
 	// Start is its latest start, zero where it reported none.
 	Start Peak
 }
-
-func (w WatchedTime) watch() WatchedTime { return w }
-
-// report is what one viewing reports.
-type report interface{ watch() WatchedTime }
 
 // SettledBit is set in the revision of a content that the archive has. A content
 // without it has a dirty mark.

@@ -1,6 +1,7 @@
 package history
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -39,8 +40,13 @@ func (r Rules) Completes(e *Event) bool {
 func (r Rules) Completed(rec *Record) bool {
 	at, when := rec.resume()
 	left, named, known := rec.leftBy()
+	duration, after := int64(0), false
+	if known {
+		duration, after = rec.left(left, when)
+	}
+	duration = cmp.Or(duration, rec.Duration)
 	switch {
-	case rec.Duration > 0 && at*100 >= rec.Duration*r.Done:
+	case duration > 0 && at*100 >= duration*r.Done, after:
 		return true
 	case rec.Plays() == 0 || rec.completedAt(when):
 		return rec.Plays() > 0

@@ -64,28 +64,44 @@ func (r *Record) Dismiss(at int64, dismissed bool) *Record {
 // within returns a position as far as the object goes. Reports that know the duration are
 // bounded by it as they come; the others are by what came with another report.
 func (r *Record) within(position int64) int64 {
-	if r.Duration > 0 {
-		return min(position, r.Duration)
+	if longest := r.longest(); longest > 0 {
+		return min(position, longest)
 	}
 	return position
 }
 
-// Furthest returns the furthest position ever reported, in milliseconds.
+// Furthest returns the furthest position ever reported but for scrubs to the end, in milliseconds.
 func (r *Record) Furthest() int64 {
-	furthest := r.Position
+	furthest := r.solid()
 	if len(r.Peaks) > 0 {
 		furthest = max(furthest, r.Peaks[0].Position)
+	}
+	if slices.ContainsFunc(r.Completions, func(s Stay) bool { return s.Position > furthest }) {
+		lows, starts := r.lows(), r.begun()
+		for _, s := range r.Completions {
+			if g := r.segmentOf(s.Viewing, s.At, starts, lows); s.Position > furthest && !g.scrubbed(s, lows) {
+				furthest = s.Position
+			}
+		}
 	}
 	return r.within(furthest)
 }
 
-// Plays returns how many viewings reached the end.
-func (r *Record) Plays() uint64 { return r.PlaysBefore + uint64(len(r.Completions)) }
+// solid returns the position of the latest event, 0 where that may be a scrub.
+func (r *Record) solid() int64 {
+	if r.weak() {
+		return 0
+	}
+	return r.Position
+}
+
+// Plays returns how often the object was played to its end.
+func (r *Record) Plays() uint64 { return r.PlaysBefore + uint64(len(r.plays())) }
 
 // CompletedAt returns when a viewing last reported its end, 0 if none did.
 func (r *Record) CompletedAt() int64 {
-	if n := len(r.Completions); n > 0 {
-		return r.Completions[n-1].At
+	if plays := r.plays(); len(plays) > 0 {
+		return plays[len(plays)-1].At
 	}
 	if r.PlaysBefore == 0 {
 		return 0
@@ -95,7 +111,7 @@ func (r *Record) CompletedAt() int64 {
 
 // completedAt reports whether any viewing last reported its end at that time.
 func (r *Record) completedAt(at int64) bool {
-	return r.CompletedAt() == at || slices.ContainsFunc(r.Completions, func(c Completion) bool { return c.At == at })
+	return r.CompletedAt() == at || slices.ContainsFunc(r.plays(), func(p play) bool { return p.At == at })
 }
 
 // NewPlays returns when the viewings reached the end that are plays of a later content of a record and not of
@@ -107,9 +123,10 @@ func NewPlays(earlier, later *Record) (at []int64) {
 	if later == nil || later.Plays() <= earlier.Plays() {
 		return nil
 	}
-	for _, c := range later.Completions {
-		if !earlier.completedBy(c.Viewing) {
-			at = append(at, c.At)
+	known := earlier.plays()
+	for _, p := range later.plays() {
+		if !slices.ContainsFunc(known, func(o play) bool { return o.Viewing == p.Viewing && o.At > p.Began && o.At <= p.At }) {
+			at = append(at, p.At)
 		}
 	}
 	if len(at) == 0 { // older than those that are listed
@@ -134,7 +151,7 @@ func (r *Record) Marked(k Kind) bool {
 }
 
 func (r *Record) completedBy(viewing uint64) bool {
-	return slices.ContainsFunc(r.Completions, func(c Completion) bool { return c.Viewing == viewing })
+	return slices.ContainsFunc(r.plays(), func(p play) bool { return p.Viewing == viewing })
 }
 
 // Watched returns how much was played in all sessions that said so, in milliseconds of

@@ -18,7 +18,7 @@ func (r *Record) listed() bool {
 
 // current is the viewing of the latest event of a record that has one.
 func (r *Record) current() Viewing {
-	return Viewing{Viewing: viewing(r.Session, r.Device), Version: r.own(), Position: r.Position, State: r.State, Device: r.Device, Start: r.Start}
+	return Viewing{Viewing: viewing(r.Session, r.Device), Version: r.own(), Position: r.Position, State: r.State, AtEnd: r.AtEnd, Device: r.Device, Start: r.Start}
 }
 
 // leftBy returns the viewing that left the user where a reader resumes, if it is known, and whether it is that of a session
@@ -33,6 +33,32 @@ func (r *Record) leftBy() (id uint64, named, known bool) {
 		}
 	}
 	return 0, false, false
+}
+
+// goesOn reports whether o is an earlier report of the session that goes on with r, so that its stays and starts are the same lists.
+func (r *Record) goesOn(o *Record) bool {
+	same := r.Session == o.Session && (r.Session != "" || r.Device == o.Device) && r.listed() && o.listed()
+	if !same || o.Version.Time() <= r.RemovedAt || r.AtEnd != o.AtEnd || r.Duration != o.Duration || r.Start != o.Start && r.Start.At > 0 && o.Start.At > 0 ||
+		!sameOrNone(r.Viewings, o.Viewings) || !sameOrNone(r.Lows, o.Lows) || !sameOrNone(r.Starts, o.Starts) {
+		return false
+	}
+	if r.AtEnd {
+		return true
+	}
+	newer, older := r.current(), o.current()
+	own := func(l Low) bool { return l.Viewing == newer.Viewing }
+	if slices.ContainsFunc(longer(r.Lows, o.Lows), own) {
+		return false
+	}
+	a, _ := r.below(&newer)
+	b, _ := o.below(&older)
+	newer.Start = later(r.Start, o.Start)
+	both, _ := r.below(&newer)
+	return b.At >= a.from()-lowGap && both.from() == min(a.from(), b.from())
+}
+
+func sameOrNone[T comparable](a, b []T) bool {
+	return len(a) == 0 || len(b) == 0 || slices.Equal(a, b)
 }
 
 // mergeViewings unites the viewings. That of the latest event is not in the list: so a session that
@@ -93,7 +119,29 @@ func withViewing(all []Viewing, v Viewing) []Viewing {
 
 // compareEnds orders the latest reports of one viewing as compareLatest does.
 func compareEnds(a, b Viewing) int {
-	return cmp.Or(cmp.Compare(a.Version, b.Version), cmp.Compare(a.Position, b.Position), cmp.Compare(a.State, b.State), strings.Compare(a.Device, b.Device))
+	return cmp.Or(cmp.Compare(a.Version, b.Version), cmp.Compare(a.Position, b.Position), cmp.Compare(a.State, b.State), strings.Compare(a.Device, b.Device), compareFlags(b.AtEnd, a.AtEnd))
+}
+
+// IndexOf returns which of the viewings of r one is: 0 is that of the latest event, the others count from 1, and -1 is none.
+func (r *Record) IndexOf(id uint64) int {
+	if id == viewing(r.Session, r.Device) {
+		return 0
+	}
+	if i := slices.IndexFunc(r.Viewings, func(v Viewing) bool { return v.Viewing == id }); i >= 0 {
+		return i + 1
+	}
+	return -1
+}
+
+// ViewingAt is the inverse of IndexOf. It returns 0 where there is no such viewing.
+func (r *Record) ViewingAt(index uint64) uint64 {
+	switch {
+	case index == 0:
+		return viewing(r.Session, r.Device)
+	case index <= uint64(len(r.Viewings)):
+		return r.Viewings[index-1].Viewing
+	}
+	return 0
 }
 
 // SameButViewings reports whether two records differ in their viewings alone, as a report leaves
@@ -103,8 +151,8 @@ func SameButViewings(a, b *Record) bool {
 		return false
 	}
 	c := *a
-	c.Start, c.Viewings = b.Start, b.Viewings
-	return Same(&c, b)
+	c.Start, c.Viewings, c.Lows, c.Starts = b.Start, b.Viewings, b.Lows, b.Starts
+	return Same(&c, b) && a.Furthest() == b.Furthest() && slices.Equal(a.plays(), b.plays())
 }
 
 func later(a, b Peak) Peak {
@@ -175,10 +223,10 @@ func (r *Record) Sessions() []Session {
 		s.Watched, s.End = max(s.Watched, w.Watched), max(s.End, w.At)
 		all[w.Viewing] = s
 	}
-	for _, c := range r.Completions {
-		s := all[c.Viewing]
-		s.CompletedAt, s.End = max(s.CompletedAt, c.At), max(s.End, c.At)
-		all[c.Viewing] = s
+	for _, p := range r.plays() {
+		s := all[p.Viewing]
+		s.CompletedAt, s.End = max(s.CompletedAt, p.At), max(s.End, p.At)
+		all[p.Viewing] = s
 	}
 	delete(all, markViewing)
 	return newestSessions(all)

@@ -14,26 +14,31 @@ import (
 
 // sessionsOf says from the plain list of events what [history.Record.Sessions] must show.
 func sessionsOf(events []history.Event) (all []history.Session) {
-	deleted, unwatched, duration := int64(0), int64(0), model(events).Duration
+	deleted := int64(0)
 	for _, e := range events {
 		if e.Kind == history.KindDelete {
 			deleted = max(deleted, e.At)
 		}
-		if e.Kind == history.KindUnwatched {
-			unwatched = max(unwatched, e.At)
-		}
 	}
 	viewings := make(map[[2]string][]history.Event)
-	live := slices.DeleteFunc(inOrder(events), func(e history.Event) bool { return e.At <= deleted || marks(e) })
+	live := slices.DeleteFunc(inOrder(events), func(e history.Event) bool { return e.At <= deleted })
+	plays, duration := playsOf(live, deleted), longest(live, model(events).Duration)
+	live = slices.DeleteFunc(live, marks)
 	for _, e := range live {
 		if slices.ContainsFunc(live, func(o history.Event) bool { return saysMore(o, e) }) {
 			e.Watched = 0
 		}
-		viewings[viewingOf(e)] = append(viewings[viewingOf(e)], since(e, deleted))
+		viewings[viewingOf(e)] = append(viewings[viewingOf(e)], e)
 	}
 	known := make(map[uint64]history.Session) // two may be alike
-	for _, v := range viewings {
-		if s, ok := sessionOf(v, unwatched, duration); ok {
+	for name, v := range viewings {
+		completed := int64(0)
+		for key, at := range plays {
+			if key.viewing == name {
+				completed = max(completed, at)
+			}
+		}
+		if s, ok := sessionOf(v, deleted, completed, duration); ok {
 			known[v[0].Viewing()] = s
 		}
 	}
@@ -47,29 +52,26 @@ func sessionsOf(events []history.Event) (all []history.Session) {
 }
 
 // sessionOf is one session of its events in their order.
-func sessionOf(events []history.Event, unwatched, duration int64) (s history.Session, ok bool) {
+func sessionOf(events []history.Event, deleted, completed, duration int64) (s history.Session, ok bool) {
 	bound := func(position int64) int64 {
 		if duration > 0 {
 			return min(position, duration)
 		}
 		return position
 	}
+	s.CompletedAt = completed
 	for _, e := range events {
-		completes := e.Kind == history.KindFinish || e.Duration > 0 && float64(e.Position) >= 0.9*float64(e.Duration)
-		if completes && e.At > unwatched {
-			s.CompletedAt = e.At
-		}
-		s.Watched = max(s.Watched, e.Watched)
+		s.Watched = max(s.Watched, since(e, deleted).Watched)
 		if e.Session == "" && e.Device == "" && e.Position == 0 && (e.Kind == history.KindStop || e.Kind == history.KindFinish) {
 			continue // says as little as a mark
 		}
 		s.Known, s.End, s.To, s.State, s.Device = true, e.At, bound(e.Position), stateOf(e.Kind), e.Device
-		if e.Kind == history.KindStart && (e.At > s.Begin || e.Position >= s.From) {
+		if e.Kind == history.KindStart && !ends(e) && (e.At > s.Begin || e.Position >= s.From) {
 			s.Begin, s.From = e.At, bound(e.Position)
 		}
 	}
 	for _, e := range events { // what it played and completed counts as well
-		if e.Watched > 0 || e.At == s.CompletedAt {
+		if since(e, deleted).Watched > 0 || e.At == s.CompletedAt {
 			s.End = max(s.End, e.At)
 		}
 	}

@@ -116,6 +116,9 @@ func (c *client) report(d *dice) {
 	if c.session == "" || d.one(c.w.traits.session) {
 		c.sessions++
 		c.session, c.object = fmt.Sprintf("%s-%d", c.device, c.sessions), c.anyObject(d)
+		if d.one(4) { // a page that keeps its session
+			c.session = c.device
+		}
 		c.started, c.position, c.watched = c.nowMS()-int64(d.n(40))*1000, d.n(3), 0
 	}
 	for range 1 + d.n(2) {
@@ -158,7 +161,9 @@ func (c *client) heartbeat(d *dice) *historyv1.Heartbeat {
 	if d.one(c.w.traits.knowing) {
 		hb.IfMatch = c.etags[c.object]
 	}
-	switch d.n(8) {
+	switch d.n(9) {
+	case 8:
+		hb.Kind = historyv1.Kind_KIND_START
 	case 0:
 		hb.Kind = historyv1.Kind_KIND_STOP
 		c.session = ""

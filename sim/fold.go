@@ -269,7 +269,7 @@ func (b *bounds) resumes(f *fact, position int64) bool {
 
 func (b *bounds) judgeFurthest(v view) string {
 	for _, f := range b.must {
-		if f.position > v.furthest {
+		if f.position > v.furthest && (f.sure() || !f.completes()) { // otherwise it may be a scrub
 			return fmt.Sprintf("the furthest position is %d and must be %d", v.furthest, f.position)
 		}
 	}
@@ -281,21 +281,210 @@ func (b *bounds) judgeFurthest(v view) string {
 	return "nobody reported the furthest position"
 }
 
-// completions counts the viewings that reached the end after a time.
-func completions(fs []*known, after int64) (plays uint64, last int64) {
-	seen := make(map[string]bool)
-	for _, f := range fs {
-		if f.completes() && f.at > after {
-			seen[f.viewing()] = true
-			last = max(last, f.at)
+// The gaps up to which reports at the end of a viewing, or below it, are one stay, and how long a stay at the end is no scrub.
+const (
+	endGap  = 20_000
+	lowGap  = 15 * 60_000
+	minStay = 10_000
+)
+
+// sure reports whether a report at the end is none of a scrub.
+func (f *fact) sure() bool {
+	return f.mark != 0 || f.kind == historyv1.Kind_KIND_STOP || f.kind == historyv1.Kind_KIND_FINISH
+}
+
+// plays counts the plays after a time, and returns when the latest was. Of a viewing of which it is not known which reports there
+// are, least counts a report that is sure, and most each report at the end.
+type plays struct {
+	least, most uint64
+	first, last int64 // the latest of the least, and of the most
+}
+
+func (b *bounds) plays() (p plays) {
+	viewings, sure := make(map[string][]*known), make(map[string]int)
+	after, perhaps := unwatched(b.must), unwatched(b.may)
+	for _, f := range b.may {
+		viewings[f.viewing()] = append(viewings[f.viewing()], f)
+	}
+	for _, f := range b.must {
+		sure[f.viewing()]++
+	}
+	for name, fs := range viewings {
+		slices.SortFunc(fs, func(a, b *known) int { return cmp.Compare(a.at, b.at) })
+		if len(viewings) <= history.MaxViewings && sure[name] == len(fs) && after == perhaps && !b.blurred(fs, after) {
+			n, last := playsOf(fs, after)
+			p.least, p.most = p.least+n, p.most+n
+			p.first, p.last = max(p.first, last), max(p.last, last)
+			continue
+		}
+		for _, f := range fs {
+			if f.completes() && f.at > after {
+				p.most, p.last = p.most+1, max(p.last, f.at)
+			}
+		}
+		if at := surely(b.must, name, perhaps); at > 0 {
+			p.least, p.first = p.least+1, max(p.first, at)
 		}
 	}
-	return uint64(len(seen)), last
+	return p
+}
+
+// surely returns when a viewing reached its end for sure at last, 0 where it did not.
+func surely(must []*known, viewing string, after int64) (at int64) {
+	for _, f := range must {
+		if f.viewing() == viewing && f.completes() && f.sure() && f.at > after {
+			at = max(at, f.at)
+		}
+	}
+	return at
+}
+
+// blurred reports whether a viewing may have been at its end or below it over a cut: how long is not known then.
+func (b *bounds) blurred(fs []*known, unwatched int64) bool {
+	return slices.ContainsFunc(fs, func(f *known) bool {
+		return b.cut > 0 && f.at <= b.cut+lowGap || len(b.removed) > 0 || unwatched > 0 && f.at <= unwatched+endGap
+	})
+}
+
+// playsOf counts the plays of one viewing by all of its reports in their order.
+func playsOf(fs []*known, after int64) (n uint64, last int64) {
+	var ends, lows []*known
+	for _, f := range fs {
+		switch {
+		case f.mark == historyv1.Mark_MARK_WATCHED && f.at > after:
+			n, last = 1, f.at // all of them are one
+		case f.mark != 0:
+		case !f.completes():
+			lows = append(lows, f)
+		case f.at > after:
+			ends = append(ends, f)
+		}
+	}
+	starts := startsOf(ends, lows)
+	seen := make(map[int]int64)
+	for i, f := range ends {
+		if !isLast(ends, i) || isScrub(ends, lows, starts, i) {
+			continue
+		}
+		_, from := stayOf(ends, i, endGap)
+		segment := before(starts, f.at)
+		seen[segment] = max(seen[segment], f.at)
+		for segment > 0 && starts[segment-1].at > from { // the stay goes over a start
+			at := starts[segment-1].at
+			segment = before(starts, at)
+			seen[segment] = max(seen[segment], at)
+		}
+	}
+	for _, at := range seen {
+		n, last = n+1, max(last, at)
+	}
+	return n, last
+}
+
+// began is a start of a viewing, and whether the object began.
+type began struct {
+	at    int64
+	fresh bool
+}
+
+// startsOf returns the starts that are reported, and those that reports at the end tell of.
+func startsOf(ends, lows []*known) (starts []began) {
+	for _, f := range lows {
+		if f.kind == historyv1.Kind_KIND_START {
+			starts = append(starts, began{f.at, f.position == 0})
+		}
+	}
+	for i, f := range ends {
+		atEnd := f.duration > 0 && (f.position-(f.at-f.started))*10 >= f.duration*9
+		if f.started > 0 && !atEnd && isLast(ends, i) {
+			starts = append(starts, began{f.started, false})
+		}
+	}
+	slices.SortFunc(starts, func(a, b began) int {
+		if c := cmp.Compare(a.at, b.at); c != 0 || a.fresh == b.fresh {
+			return c
+		}
+		if a.fresh {
+			return -1
+		}
+		return 1
+	})
+	return slices.CompactFunc(starts, func(a, b began) bool { return a.at == b.at })
+}
+
+// before counts the starts before a time.
+func before(starts []began, at int64) (n int) {
+	for n < len(starts) && starts[n].at < at {
+		n++
+	}
+	return n
+}
+
+// stayOf returns when the stay ends, and begins, that a report belongs to.
+func stayOf(fs []*known, i int, gap int64) (until, from int64) {
+	until, from = fs[i].at, fs[i].at
+	for j := i; j < len(fs) && fs[j].at <= until+gap; j++ {
+		until = fs[j].at
+	}
+	for j := i; j >= 0 && fs[j].at >= from-gap; j-- {
+		from = fs[j].at
+	}
+	return until, from
+}
+
+// isLast reports whether no later report of the stay at the end knew as much.
+func isLast(ends []*known, i int) bool {
+	f := ends[i]
+	until, _ := stayOf(ends, i, endGap)
+	order := func(o *known) int {
+		began := func(f *known) int64 {
+			if f.started > 0 && (f.duration == 0 || (f.position-(f.at-f.started))*10 < f.duration*9) {
+				return f.started
+			}
+			return 0
+		}
+		one := func(f *known) int64 {
+			if f.sure() {
+				return 1
+			}
+			return 0
+		}
+		return cmp.Or(cmp.Compare(o.at, f.at), cmp.Compare(one(o), one(f)), cmp.Compare(o.duration, f.duration), cmp.Compare(o.position, f.position), cmp.Compare(began(o), began(f)))
+	}
+	return !slices.ContainsFunc(ends, func(o *known) bool {
+		return o.at <= until && o.duration >= f.duration && (o.sure() || !f.sure()) && order(o) > 0
+	})
+}
+
+// isScrub reports whether a viewing was at its end for a moment, and below it before it began again.
+func isScrub(ends, lows []*known, starts []began, i int) bool {
+	f := ends[i]
+	if _, from := stayOf(ends, i, endGap); f.sure() || f.at-from >= minStay {
+		return false
+	}
+	until, fresh := int64(math.MaxInt64), false
+	for _, s := range starts {
+		if s.at >= f.at {
+			until, fresh = s.at, s.fresh
+			break
+		}
+	}
+	for j, l := range lows {
+		last, from := stayOf(lows, j, lowGap)
+		covered := slices.ContainsFunc(lows[j+1:], func(o *known) bool { return o.at <= last && o.duration >= l.duration })
+		if covered || l.at <= f.at || from >= until {
+			continue
+		}
+		if l.at < until || !fresh || until > f.at+lowGap {
+			return true
+		}
+	}
+	return false
 }
 
 func (b *bounds) judgePlays(v view) string {
-	least, first := completions(b.must, unwatched(b.may))
-	most, last := completions(b.may, unwatched(b.must))
+	p := b.plays()
+	least, first, most, last := p.least, p.first, p.most, p.last
 	switch {
 	case most > history.MaxCompletions: // a record counts those before, and no more that come of their time
 		return ""

@@ -81,8 +81,7 @@ func (o *oracle) checkRestored(k history.Key, v view, begun int64) string {
 		}
 	}
 	bs := o.bounds(k, behind, begun)
-	plays, _ := completions(bs.must, unwatched(bs.may))
-	least := bs.leastWatched()
+	plays, least := bs.plays().least, bs.leastWatched()
 	switch {
 	case len(bs.must) == 0:
 		return ""
@@ -96,7 +95,7 @@ func (o *oracle) checkRestored(k history.Key, v view, begun int64) string {
 
 func (b *bounds) judgeFurthestAtLeast(k history.Key, v view) string {
 	for _, f := range b.must {
-		if f.position > v.furthest || f.at > v.at {
+		if f.position > v.furthest && (f.sure() || !f.completes()) || f.at > v.at {
 			return fmt.Sprintf("%s: what was acknowledged after it was brought back is not in %s: %s", k, v, f)
 		}
 	}

@@ -42,13 +42,16 @@ type Details struct {
 	Meta     *MetaReports `json:"meta,omitempty" doc:"The reports that the keys of meta came with."`
 
 	Peaks         []Peak         `json:"peaks,omitempty" maxItems:"8" doc:"Earlier positions beyond those of every later report, the furthest first, which is the oldest."`
-	Completions   []Completion   `json:"completions,omitempty" maxItems:"128" doc:"The newest viewings that reached the end, oldest first."`
-	PlaysBefore   *PlaysBefore   `json:"plays_before,omitempty" doc:"Those before."`
+	Completions   []Completion   `json:"completions,omitempty" maxItems:"128" doc:"The newest stays of viewings at their ends, oldest first."`
+	PlaysBefore   *PlaysBefore   `json:"plays_before,omitempty" doc:"The plays before."`
 	Watches       []Watch        `json:"watches,omitempty" maxItems:"128" doc:"The newest viewings that said how much they have played, oldest first."`
 	WatchedBefore *WatchedBefore `json:"watched_before,omitempty" doc:"Those before."`
 
 	Start    *Peak           `json:"start,omitempty" doc:"Where the session of the latest report began, where it reported a start."`
 	Viewings []ListedViewing `json:"viewings,omitempty" maxItems:"16" doc:"The newest other sessions, oldest first."`
+	AtEnd    bool            `json:"at_end,omitempty" doc:"The latest report is at the end of its session."`
+	Lows     []Low           `json:"lows,omitempty" maxItems:"64" doc:"Stays of these sessions below their ends, oldest first, but for the one from the latest start to the latest report."`
+	Starts   []Start         `json:"starts,omitempty" maxItems:"128" doc:"Earlier starts of sessions, oldest first."`
 
 	Removed  string `json:"removed,omitempty" format:"date-time" doc:"When the object was last deleted: nothing of the record is from before, unless it was restored."`
 	Restored bool   `json:"restored,omitempty" doc:"The parts of the record from before that were brought back after it."`
@@ -89,13 +92,58 @@ type Peak struct {
 	PositionMS int64  `json:"position_ms" minimum:"0" maximum:"2592000000"`
 }
 
-// Completion is a viewing that reached the end, and when it last said so.
+// Completion is a stay of a viewing at its end, and when it last said so.
 type Completion struct {
-	Time    string `json:"time" format:"date-time"`
-	Viewing string `json:"viewing" pattern:"^[0-9A-Fa-f]{1,16}$" doc:"A hash of the session, or of the device where there is none."`
+	Time       string `json:"time" format:"date-time"`
+	Viewing    string `json:"viewing" pattern:"^[0-9A-Fa-f]{1,16}$" doc:"A hash of the session, or of the device where there is none."`
+	LengthMS   int64  `json:"length_ms,omitempty" minimum:"0" doc:"From the first report to the latest."`
+	DurationMS *int64 `json:"duration_ms,omitempty" minimum:"0" maximum:"2592000000" doc:"Absent where it is that of the record."`
+	PositionMS int64  `json:"position_ms,omitempty" minimum:"0" maximum:"2592000000"`
+	ReachMS    *int64 `json:"reach_ms,omitempty" minimum:"0" maximum:"2592000000" doc:"The longest duration of which that is the end, 0 for any; absent where it is a ninth more than the position."`
+	StartedAt  string `json:"started_at,omitempty" format:"date-time"`
+	Sure       bool   `json:"sure,omitempty" doc:"It stopped or finished."`
 }
 
-// PlaysBefore counts viewings that are not listed, and says when the last of them ended, or up
+// Low is a stay of a session below its end.
+type Low struct {
+	Time       string `json:"time" format:"date-time"`
+	Viewing    string `json:"viewing" pattern:"^[0-9A-Fa-f]{1,16}$"`
+	LengthMS   int64  `json:"length_ms,omitempty" minimum:"0" doc:"From the first report to the latest."`
+	DurationMS *int64 `json:"duration_ms,omitempty" minimum:"0" maximum:"2592000000" doc:"Absent where it is that of the record."`
+}
+
+// Start is when a session began.
+type Start struct {
+	Time       string `json:"time" format:"date-time"`
+	Viewing    string `json:"viewing" pattern:"^[0-9A-Fa-f]{1,16}$"`
+	PositionMS int64  `json:"position_ms,omitempty" minimum:"0" maximum:"2592000000"`
+	DurationMS int64  `json:"duration_ms,omitempty" minimum:"0" maximum:"2592000000" doc:"Of a player that reports no start."`
+}
+
+func newCompletion(c *historyv1.Completion) Completion {
+	one := Completion{
+		Time: FormatTime(c.TimeMs), Viewing: formatETag(c.Viewing), LengthMS: c.LengthMs, DurationMS: c.DurationMs, PositionMS: c.PositionMs, ReachMS: c.ReachMs, Sure: c.Sure,
+	}
+	if c.AgeMs != nil {
+		one.StartedAt = FormatTime(c.TimeMs - *c.AgeMs)
+	}
+	return one
+}
+
+func newLow(l *historyv1.Low, r *historyv1.Record) Low {
+	one := Low{Time: FormatTime(history.Version(r.Version).Time() - l.BeforeMs), LengthMS: l.LengthMs, DurationMS: l.DurationMs}
+	switch {
+	case l.Viewing != nil:
+		one.Viewing = formatETag(*l.Viewing)
+	case l.Of == 0:
+		one.Viewing = formatETag((&history.Event{Session: r.Session, Device: r.Device}).Viewing())
+	case int(l.Of) <= len(r.Viewings):
+		one.Viewing = formatETag(r.Viewings[l.Of-1].Viewing)
+	}
+	return one
+}
+
+// PlaysBefore counts plays that are not listed, and says when the last of them ended, or up
 // to when the user says that none counts.
 type PlaysBefore struct {
 	Plays uint64 `json:"plays" minimum:"0" maximum:"1125899906842624"`
@@ -140,6 +188,7 @@ type ListedViewing struct {
 	State      string  `json:"state" enum:"playing,paused,stopped,finished"`
 	Device     *string `json:"device,omitempty" maxLength:"128" doc:"Absent where it is that of the record."`
 	Start      *Peak   `json:"start,omitempty"`
+	AtEnd      bool    `json:"at_end,omitempty"`
 }
 
 // Decision is one about whether an object is offered to go on with.
@@ -171,7 +220,7 @@ func newDetails(r *historyv1.Record) Details {
 		d.Peaks = append(d.Peaks, Peak{FormatTime(p.TimeMs), p.PositionMs})
 	}
 	for _, c := range r.Completions {
-		d.Completions = append(d.Completions, Completion{FormatTime(c.TimeMs), formatETag(c.Viewing)})
+		d.Completions = append(d.Completions, newCompletion(c))
 	}
 	if r.PlaysBeforeMs > 0 {
 		d.PlaysBefore = &PlaysBefore{r.PlaysBefore, FormatTime(r.PlaysBeforeMs)}
@@ -182,11 +231,17 @@ func newDetails(r *historyv1.Record) Details {
 	if r.WatchedBeforeMs > 0 {
 		d.WatchedBefore = &WatchedBefore{r.WatchedBeforeMs, FormatTime(r.WatchedBeforeTimeMs)}
 	}
-	d.Start = newStart(r.StartMs, r.StartPositionMs)
+	d.Start, d.AtEnd = newStart(r.StartMs, r.StartPositionMs), r.AtEnd
+	for _, l := range r.Lows {
+		d.Lows = append(d.Lows, newLow(l, r))
+	}
+	for _, s := range r.Starts {
+		d.Starts = append(d.Starts, Start{FormatTime(s.TimeMs), formatETag(s.Viewing), s.PositionMs, s.DurationMs})
+	}
 	for _, v := range r.Viewings {
 		d.Viewings = append(d.Viewings, ListedViewing{
 			FormatTime(history.Version(v.Version).Time()), formatETag(v.Viewing), v.PositionMs, history.State(v.State).String(), v.Device,
-			newStart(v.StartMs, v.StartPositionMs),
+			newStart(v.StartMs, v.StartPositionMs), v.AtEnd,
 		})
 	}
 	if v := history.Version(r.DismissedVersion); v != 0 {
@@ -362,8 +417,24 @@ func (d *lineDecoder) viewings(r *historyv1.Record) {
 		r.Peaks = append(r.Peaks, &historyv1.Peak{TimeMs: d.required(pathAt("peaks", i, "time"), p.Time), PositionMs: p.PositionMS})
 	}
 	for i, c := range details.Completions {
-		r.Completions = append(r.Completions, &historyv1.Completion{
+		one := &historyv1.Completion{
 			TimeMs: d.required(pathAt("completions", i, "time"), c.Time), Viewing: d.viewing(pathAt("completions", i, "viewing"), c.Viewing),
+			LengthMs: c.LengthMS, DurationMs: c.DurationMS, PositionMs: c.PositionMS, ReachMs: c.ReachMS, Sure: c.Sure,
+		}
+		if c.StartedAt != "" {
+			one.AgeMs = new(one.TimeMs - d.time(pathAt("completions", i, "started_at"), c.StartedAt))
+		}
+		r.Completions = append(r.Completions, one)
+	}
+	for i, l := range details.Lows {
+		r.Lows = append(r.Lows, &historyv1.Low{
+			BeforeMs: history.Version(r.Version).Time() - d.required(pathAt("lows", i, "time"), l.Time), Viewing: new(d.viewing(pathAt("lows", i, "viewing"), l.Viewing)),
+			LengthMs: l.LengthMS, DurationMs: l.DurationMS,
+		})
+	}
+	for i, s := range details.Starts {
+		r.Starts = append(r.Starts, &historyv1.Start{
+			TimeMs: d.required(pathAt("starts", i, "time"), s.Time), Viewing: d.viewing(pathAt("starts", i, "viewing"), s.Viewing), PositionMs: s.PositionMS, DurationMs: s.DurationMS,
 		})
 	}
 	for i, w := range details.Watches {
@@ -402,10 +473,11 @@ func (d *lineDecoder) watch(i int, w *Watch) *historyv1.Watched {
 // sessions reads where the sessions began, and the others than that of the latest report.
 func (d *lineDecoder) sessions(r *historyv1.Record) {
 	r.StartMs, r.StartPositionMs = d.start("details.start", d.line.Details.Start)
+	r.AtEnd = d.line.Details.AtEnd
 	for i, v := range d.line.Details.Viewings {
 		field := fmt.Sprintf("details.viewings[%d].", i)
 		one := &historyv1.Viewing{
-			Viewing: d.viewing(field+"viewing", v.Viewing), PositionMs: v.PositionMS, State: d.state(field+"state", v.State), Device: v.Device,
+			Viewing: d.viewing(field+"viewing", v.Viewing), PositionMs: v.PositionMS, State: d.state(field+"state", v.State), Device: v.Device, AtEnd: v.AtEnd,
 		}
 		one.Version = int64(history.VersionOf(d.required(field+"time", v.Time), rankOf(one.State)))
 		one.StartMs, one.StartPositionMs = d.start(field+"start", v.Start)

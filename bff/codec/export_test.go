@@ -29,14 +29,16 @@ func fullRecord(t *testing.T) *historyv1.Record {
 		Meta:            []*historyv1.MetaEntry{{Key: "a", Value: new("b")}, {Key: "gone", Version: v(-450, 1)}, {Key: "lost"}, {Key: "old", Value: new(""), Version: v(-600, 0)}},
 		NonEarlyVersion: v(-200, 1), NonEarlyPositionMs: 61000, UnknownVersion: v(-500, 0),
 		Peaks:       []*historyv1.Peak{{TimeMs: 1772396000000, PositionMs: 70000}},
-		Completions: []*historyv1.Completion{{TimeMs: 1772396000000, Viewing: 1 << 63}}, PlaysBefore: 2, PlaysBeforeMs: 1772390000000,
+		Completions: []*historyv1.Completion{{TimeMs: 1772396000000, Viewing: 1 << 63, LengthMs: 5, DurationMs: new(int64(80000)), PositionMs: 79000, ReachMs: new(int64(0)), AgeMs: new(int64(90)), Sure: true}}, PlaysBefore: 2, PlaysBeforeMs: 1772390000000,
 		Watched: []*historyv1.Watched{
 			{TimeMs: 1772395900000, Viewing: 6, WatchedMs: 9, LengthMs: new(int64(10)), Speed: 150, Device: new(uint32(1 << 31)), UnrecordedMs: 2}, {TimeMs: 1772396000000, Viewing: 7, WatchedMs: 9},
 		}, WatchedBeforeMs: 8, WatchedBeforeTimeMs: 1772390000000, DismissedVersion: v(1, 1),
 		StartMs: 1772396000000, StartPositionMs: 3, Viewings: []*historyv1.Viewing{
 			{Version: v(-900, 1), Viewing: 1 << 62, PositionMs: 4, State: historyv1.State_STATE_FINISHED, Device: new(""), StartMs: 1772395000000, StartPositionMs: 2},
-			{Version: v(-800, 0), Viewing: 8, State: historyv1.State_STATE_PLAYING},
+			{Version: v(-800, 0), Viewing: 8, State: historyv1.State_STATE_PLAYING, AtEnd: true},
 		},
+		AtEnd: true, Lows: []*historyv1.Low{{BeforeMs: 700, Viewing: new(uint64(8)), LengthMs: 6, DurationMs: new(int64(80000))}},
+		Starts: []*historyv1.Start{{TimeMs: 1772395000000, Viewing: 8, PositionMs: 3, DurationMs: 80000}},
 	}
 	r.ProtoReflect().SetUnknown(protowire.AppendVarint(protowire.AppendTag(nil, 3000, protowire.VarintType), 5))
 	for name, field := range fieldsOf(r) {
@@ -140,7 +142,7 @@ func TestBadLines(t *testing.T) {
 		{`"rank":"stop"`, `"rank":"delete"`, "details.non_early.rank"},
 		{`"peaks":[{"time":"2026`, `"peaks":[{"time":"x`, "details.peaks[0].time"},
 		{`"viewing":"8000000000000000"`, `"viewing":"g"`, "details.completions[0].viewing"},
-		{`"started_at":"2026`, `"started_at":"x`, "details.watches[0].started_at"},
+		{`"started_at":"2026`, `"started_at":"x`, "details.completions[0].started_at"},
 		{`"speed":1.5`, `"speed":1e300`, "details.watches[0].speed"},
 		{`"speed":1.5`, `"speed":-1`, "details.watches[0].speed"},
 		{`"device":"80000000"`, `"device":"100000000"`, "details.watches[0].device"},
@@ -185,6 +187,7 @@ func TestLargestLine(t *testing.T) {
 	r.Peaks = slices.Repeat(r.Peaks, history.MaxPeaks)
 	r.Completions, r.Watched = slices.Repeat(r.Completions, history.MaxCompletions), slices.Repeat(r.Watched[:1], history.MaxWatches)
 	r.Viewings = slices.Repeat(r.Viewings[:1], history.MaxViewings)
+	r.Lows, r.Starts = slices.Repeat(r.Lows, history.MaxLows), slices.Repeat(r.Starts, history.MaxStarts)
 	r.Viewings[0].Device = new(strings.Repeat("\x01", history.MaxLabel))
 	r.Watched[0].WatchedMs, r.Watched[0].Viewing, r.Watched[0].Speed, r.Watched[0].UnrecordedMs = history.MaxPosition, 1<<64-1, 399, history.MaxPosition
 	r.ProtoReflect().SetUnknown(protowire.AppendBytes(protowire.AppendTag(nil, 3000, protowire.BytesType), make([]byte, history.MaxUnknown-5)))

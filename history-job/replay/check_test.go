@@ -167,7 +167,7 @@ func TestMatches(t *testing.T) {
 		"furthest":          func(r *history.Record) { r.Peaks = nil },
 		"plays":             func(r *history.Record) { r.PlaysBefore++ },
 		"no plays":          func(r *history.Record) { r.Completions = nil },
-		"time of the plays": func(r *history.Record) { r.Completions = []history.Completion{{At: noon, Viewing: 1}} },
+		"time of the plays": func(r *history.Record) { r.Completions = []history.Stay{{At: noon, Viewing: 1}} },
 	} {
 		bad := *good
 		if change(&bad); want.Matches(&bad) {

@@ -215,7 +215,7 @@ func TestClearLongAgoAfterCompaction(t *testing.T) {
 	now := time.Now().UnixMilli() - 3_600_000
 	until := now - history.ArchiveTTL - 3_600_000
 	r := record(now)
-	r.Completions = []history.Completion{{At: until - 1, Viewing: 1}, {At: now, Viewing: 2}}
+	r.Completions = []history.Stay{{At: until - 1, Viewing: 1}, {At: now, Viewing: 2}}
 	mustPut(t, a, history.Cell{Key: k, Record: r})
 	if err := a.PutUser(t.Context(), "u", history.User{Cleared: map[uint32]int64{0: until, 1: until}}); err != nil {
 		t.Fatal(err)

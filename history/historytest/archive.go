@@ -141,7 +141,7 @@ func (a archive) roundTrip() {
 		Duration: 120_000, DurationVersion: history.VersionOf(now-5, history.RankProgress),
 		Meta: history.NewMeta(map[string]string{"title": "Été", "empty": ""}), MetaVersion: history.VersionOf(now-7, history.RankProgress),
 		Peaks:       []history.Peak{{At: now - 20, Position: 90_000}, {At: now - 10, Position: 80_000}},
-		Completions: []history.Completion{{At: now - 30, Viewing: math.MaxUint64}, {At: now - 25, Viewing: 1}},
+		Completions: []history.Stay{{At: now - 30, Viewing: math.MaxUint64}, {At: now - 25, Viewing: 1}},
 		PlaysBefore: 7, PlaysBeforeAt: now - 40, Dismissed: history.VersionOf(now+20, history.RankOffered), RemovedAt: now - 50, Partial: true,
 	}
 	k := freshKey()

@@ -250,7 +250,7 @@ func (a archive) clearLongAgo() {
 		k, now := freshKey(), hourAgo()
 		c := cellAt(k, now, 5)
 		until := now - history.ArchiveTTL - day
-		c.Record.Completions = []history.Completion{{At: until - 1, Viewing: 1}, {At: now, Viewing: 2}}
+		c.Record.Completions = []history.Stay{{At: until - 1, Viewing: 1}, {At: now, Viewing: 2}}
 		a.put(c)
 		a.clear(k.UID, map[uint32]int64{typ: until})
 		a.clear(k.UID, map[uint32]int64{typ: until - day})

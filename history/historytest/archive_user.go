@@ -187,7 +187,7 @@ func (a archive) clearThenLatePut() {
 func (a archive) clearCutsTheFold() {
 	k, now := freshKey(), hourAgo()
 	c := cellAt(k, now+20, 5)
-	c.Record.Completions = []history.Completion{{At: now, Viewing: 1}, {At: now + 15, Viewing: 2}}
+	c.Record.Completions = []history.Stay{{At: now, Viewing: 1}, {At: now + 15, Viewing: 2}}
 	c.Record.Peaks = []history.Peak{{At: now + 5, Position: 90}}
 	c.Record.Duration, c.Record.DurationVersion = 100, history.VersionOf(now+3, history.RankProgress)
 	cleared := map[uint32]int64{k.Object.Type: now + 10}

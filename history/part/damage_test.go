@@ -39,7 +39,12 @@ func everything() []history.Item {
 	r.DurationVersion -= 8000
 	r.Meta, r.MetaVersion = history.NewMeta(map[string]string{"title": "Ä", "season": "2", "empty": ""}), r.Version-8000
 	r.Peaks = []history.Peak{{At: epoch - 9_000_000, Position: 5_399_000}, {At: epoch - 8_000_000, Position: 70_000}}
-	r.Completions = []history.Completion{{At: epoch - 9_000_000, Viewing: 1}, {At: epoch - 8_000_000, Viewing: history.ViewingOf("s-1")}}
+	r.Completions = []history.Stay{
+		{At: epoch - 9_000_000, Viewing: 1, Length: 15_000, Duration: 60_000, Position: 59_000, Reach: 65_555, Began: epoch - 9_070_000, Sure: true},
+		{At: epoch - 8_000_000, Viewing: history.ViewingOf("s-1"), Duration: r.Duration, Position: 5_399_000, Reach: 5_998_888},
+	}
+	r.AtEnd, r.Lows = true, []history.Low{{At: epoch - 8_100_000, Viewing: history.ViewingOf("s-1"), Length: 90_000, Duration: 60_000}}
+	r.Starts = []history.Start{{At: epoch - 8_200_000, Viewing: history.ViewingOf("s-1"), Position: 3, Duration: 60_000}}
 	r.Watches = []history.WatchedTime{
 		{At: epoch - 9_000_000, Viewing: 1, Watched: 60_000, Began: epoch - 9_070_000, Speed: 150, Device: history.DeviceOf("tv"), Unrecorded: 5000},
 		{At: epoch - 7_000_000, Viewing: 2, Watched: 1000, Began: epoch - 7_001_000, Device: history.DeviceOf(r.Device)},

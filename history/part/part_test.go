@@ -227,7 +227,7 @@ func TestBounds(t *testing.T) {
 		r.Session, r.Device = strings.Repeat("s", history.MaxLabel), strings.Repeat("ü", history.MaxLabel/2)
 		r.Meta, r.MetaVersion = history.NewMeta(meta), r.Version-4
 		for n := range history.MaxCompletions {
-			r.Completions = append(r.Completions, history.Completion{At: epoch - 1_000_000 + int64(n), Viewing: uint64(n) * 0x9e3779b97f4a7c15})
+			r.Completions = append(r.Completions, history.Stay{At: epoch - 1_000_000 + int64(n), Viewing: uint64(n) * 0x9e3779b97f4a7c15})
 			r.Watches = append(r.Watches, history.WatchedTime{At: epoch - 1_000_000 + int64(n), Viewing: uint64(n) * 0x9e3779b97f4a7c15, Watched: math.MaxInt64, Began: int64(n), Speed: history.MaxSpeed, Device: math.MaxUint32 - uint32(n)})
 		}
 		for n := range history.MaxViewings {

@@ -63,10 +63,28 @@ const (
 	colWatchSpeed
 	colWatchDevice
 	colWatchUnrecorded
+	colAtEnd
+	colEndLength
+	colEndDuration
+	colEndPosition
+	colEndReach
+	colEndBegan
+	colEndSure
+	colViewingAtEnd
+	colLows
+	colLowAt
+	colLowViewing
+	colLowLength
+	colLowDuration
+	colStarts
+	colBeginAt
+	colBeginViewing
+	colBeginPosition
+	colBeginDuration
 	recordColumns
 )
 
-// maxList bounds the peaks, completions, watches and viewings of a record. The fold keeps fewer.
+// maxList bounds the lists of a record. The fold keeps fewer.
 const maxList = 1024
 
 // head goes through what tells whether a record is wanted.
@@ -120,9 +138,54 @@ func (c *coder) lists(r *history.Record) {
 		p := &r.Completions[i]
 		at = c.chain(colCompletionAt, &p.At, at)
 		c.viewing(colCompletionViewing, &p.Viewing)
+		c.number(colEndLength, &p.Length, 0)
+		c.number(colEndDuration, &p.Duration, r.Duration)
+		c.like(colEndPosition, &p.Position, p.Duration)
+		c.number(colEndReach, &p.Reach, history.ReachOf(p.Position))
+		c.rare(colEndBegan, &p.Began, at)
+		c.flag(colEndSure, &p.Sure)
 	}
 	c.watches(r)
 	c.sessions(r)
+	c.flag(colAtEnd, &r.AtEnd)
+	c.lows(r)
+	c.starts(r)
+}
+
+// lows goes through when viewings were below their ends.
+func (c *coder) lows(r *history.Record) {
+	at := r.Version.Time()
+	r.Lows = list(c, colLows, r.Lows)
+	for i := range slices.Backward(r.Lows) {
+		p := &r.Lows[i]
+		at = c.chain(colLowAt, &p.At, at)
+		c.viewing(colLowViewing, &p.Viewing)
+		c.number(colLowLength, &p.Length, 0)
+		c.number(colLowDuration, &p.Duration, r.Duration)
+	}
+}
+
+// starts goes through when viewings began.
+func (c *coder) starts(r *history.Record) {
+	at := r.Version.Time()
+	r.Starts = list(c, colStarts, r.Starts)
+	for i := range slices.Backward(r.Starts) {
+		p := &r.Starts[i]
+		at = c.chain(colBeginAt, &p.At, at)
+		c.viewing(colBeginViewing, &p.Viewing)
+		c.number(colBeginPosition, &p.Position, 0)
+		c.number(colBeginDuration, &p.Duration, 0)
+	}
+}
+
+// flag goes through a flag that is mostly not set.
+func (c *coder) flag(col int, p *bool) {
+	n := uint64(0)
+	if *p {
+		n = 1
+	}
+	c.unsigned(col, &n)
+	*p = n != 0
 }
 
 // watches goes through how much the viewings have played.
@@ -168,6 +231,7 @@ func (c *coder) sessions(r *history.Record) {
 		c.text(2, &v.Device)
 		c.rare(colViewingStartAt, &v.Start.At, version>>2)
 		c.number(colViewingStartPosition, &v.Start.Position, v.Position)
+		c.flag(colViewingAtEnd, &v.AtEnd)
 	}
 }
 
@@ -280,8 +344,8 @@ func valid(o history.Object, r *history.Record) error {
 	if err := o.Validate(); err != nil {
 		return err
 	}
-	if max(len(r.Peaks), len(r.Completions), len(r.Watches), len(r.Viewings)) > maxList {
-		return history.Invalid("record", fmt.Sprintf("want at most %d peaks, completions, watches and viewings", maxList))
+	if max(len(r.Peaks), len(r.Completions), len(r.Watches), len(r.Viewings), len(r.Lows), len(r.Starts)) > maxList {
+		return history.Invalid("record", fmt.Sprintf("want at most %d peaks, completions, watches, viewings, stays and starts", maxList))
 	}
 	if !utf8.ValidString(r.Session) || !utf8.ValidString(r.Device) || slices.ContainsFunc(r.Viewings, func(v history.Viewing) bool { return !utf8.ValidString(v.Device) }) {
 		return history.Invalid("record", "want a session and a device in UTF-8")

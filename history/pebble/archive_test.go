@@ -25,8 +25,8 @@ func TestArchiveEqualCellTimes(t *testing.T) {
 	archive := open(t, t.TempDir(), pebble.Config{}).Archive()
 	at := now()
 	one, other := beat(at), beat(at)
-	one.Completions = []history.Completion{{At: at - 10, Viewing: 1}}
-	other.Completions = []history.Completion{{At: at - 20, Viewing: 2}}
+	one.Completions = []history.Stay{{At: at - 10, Viewing: 1}}
+	other.Completions = []history.Stay{{At: at - 20, Viewing: 2}}
 	both, again := history.Merge(one, other), *one
 	again.Revision++
 	for n, test := range []struct {

@@ -24,8 +24,11 @@ func everything() *history.Record {
 		Revision: 0xf1e2d3c4b5a69788, CellTime: v.Time() + 300, Version: v, State: history.StateStopped, Position: 61_000,
 		Duration: 5_400_000, DurationVersion: v - 4000, Session: "s-1", Device: "téléphone",
 		Meta: history.NewMeta(map[string]string{"title": "Ä", "season": "2", "empty": ""}), MetaVersion: v - 8000,
-		Peaks:       []history.Peak{{At: 1_750_000_000_000, Position: 5_399_000}, {At: 1_755_000_000_000, Position: 70_000}},
-		Completions: []history.Completion{{At: 1_740_000_000_000, Viewing: history.ViewingOf("s-0")}, {At: 1_750_000_000_000, Viewing: 1}},
+		Peaks: []history.Peak{{At: 1_750_000_000_000, Position: 5_399_000}, {At: 1_755_000_000_000, Position: 70_000}},
+		Completions: []history.Stay{
+			{At: 1_740_000_000_000, Viewing: history.ViewingOf("s-0"), Length: 15_000, Duration: 5_400_000, Position: 5_000_000, Reach: 5_555_555, Began: 1_739_990_000_000, Sure: true},
+			{At: 1_750_000_000_000, Viewing: 1, Duration: 100_000, Position: 60_000, Reach: 100_000},
+		},
 		PlaysBefore: 7, PlaysBeforeAt: 1_730_000_000_000, RemovedAt: 1_720_000_000_000, Partial: true,
 	}
 }
@@ -80,8 +83,10 @@ func viewed() *history.Record {
 		Viewings: []history.Viewing{
 			{Viewing: 7, Version: v - 800_003, Position: 5_000, State: history.StateStopped, Device: "tv"},
 			{Viewing: 6, Version: v - 400_003, Position: 69_000, State: history.StateFinished, Device: "phone", Start: history.Peak{At: 1_759_999_000_025, Position: 4_000}},
-			{Viewing: 5, Version: v - 400_000, Position: 9_000, State: history.StatePaused},
+			{Viewing: 5, Version: v - 400_000, Position: 9_000, State: history.StatePaused, AtEnd: true},
 		},
+		Lows:   []history.Low{{At: 1_759_999_000_100, Viewing: 5, Length: 9_000, Duration: 60_000}, {At: 1_759_999_999_125, Viewing: history.ViewingOf("s-4")}},
+		Starts: []history.Start{{At: 1_759_999_000_000, Viewing: history.ViewingOf("s-4"), Position: 3}, {At: 1_759_999_100_000, Viewing: 6, Duration: 60_000}},
 	}
 }
 

@@ -56,7 +56,7 @@ func full() *history.Record {
 	r.Early, r.NonEarly, r.Watches, r.WatchedBefore, r.WatchedBeforeAt = w.Early, w.NonEarly, w.Watches, w.WatchedBefore, w.WatchedBeforeAt
 	r.Unknown, r.UnknownVersion = string(protowire.AppendVarint(protowire.AppendTag(nil, 3000, protowire.VarintType), 5)), r.Version-12
 	r.Restored, r.Original, r.Dismissed = true, r.Version-400, r.Version+400
-	r.Start, r.Viewings = viewed().Start, viewed().Viewings
+	r.Start, r.Viewings, r.AtEnd, r.Lows, r.Starts = viewed().Start, viewed().Viewings, true, viewed().Lows, viewed().Starts
 	return r
 }
 
@@ -119,7 +119,7 @@ func message(r *history.Record) *historyv1.Record {
 		Early: r.Early, NonEarlyVersion: int64(r.NonEarly.Version), NonEarlyPositionMs: r.NonEarly.Position,
 		Restored: r.Restored, OriginalVersion: int64(r.Original),
 		WatchedBeforeMs: r.WatchedBefore, WatchedBeforeTimeMs: r.WatchedBeforeAt,
-		StartMs: r.Start.At, StartPositionMs: r.Start.Position,
+		StartMs: r.Start.At, StartPositionMs: r.Start.Position, AtEnd: r.AtEnd,
 	}
 	if len(r.Unknown) > 0 {
 		m.UnknownVersion = relative(r.UnknownVersion, r.Version)
@@ -138,7 +138,7 @@ func message(r *history.Record) *historyv1.Record {
 	for _, v := range r.Viewings {
 		m.Viewings = append(m.Viewings, &historyv1.Viewing{
 			Version: int64(v.Version), Viewing: v.Viewing, PositionMs: v.Position, State: historyv1.State(v.State),
-			StartMs: v.Start.At, StartPositionMs: v.Start.Position,
+			StartMs: v.Start.At, StartPositionMs: v.Start.Position, AtEnd: v.AtEnd,
 		})
 		if v.Device != r.Device {
 			m.Viewings[len(m.Viewings)-1].Device = &v.Device
@@ -148,7 +148,23 @@ func message(r *history.Record) *historyv1.Record {
 		m.Peaks = append(m.Peaks, &historyv1.Peak{TimeMs: p.At, PositionMs: p.Position})
 	}
 	for _, c := range r.Completions {
-		m.Completions = append(m.Completions, &historyv1.Completion{TimeMs: c.At, Viewing: c.Viewing})
+		one := &historyv1.Completion{TimeMs: c.At, Viewing: c.Viewing, LengthMs: c.Length, DurationMs: other(c.Duration, r.Duration), PositionMs: c.Position, ReachMs: other(c.Reach, history.ReachOf(c.Position)), Sure: c.Sure}
+		if c.Began != 0 {
+			one.AgeMs = new(c.At - c.Began)
+		}
+		m.Completions = append(m.Completions, one)
+	}
+	for _, l := range r.Lows {
+		one := &historyv1.Low{BeforeMs: r.Version.Time() - l.At, LengthMs: l.Length, DurationMs: other(l.Duration, r.Duration)}
+		if of := r.IndexOf(l.Viewing); of >= 0 {
+			one.Of = uint32(of)
+		} else {
+			one.Viewing = &l.Viewing
+		}
+		m.Lows = append(m.Lows, one)
+	}
+	for _, s := range r.Starts {
+		m.Starts = append(m.Starts, &historyv1.Start{TimeMs: s.At, Viewing: s.Viewing, PositionMs: s.Position, DurationMs: s.Duration})
 	}
 	return m
 }
@@ -177,6 +193,20 @@ func metaOf(all []*historyv1.MetaEntry) history.Meta {
 	return history.Meta(m)
 }
 
+func other(v, usual int64) *int64 {
+	if v == usual {
+		return nil
+	}
+	return &v
+}
+
+func orElse(v *int64, usual int64) int64 {
+	if v == nil {
+		return usual
+	}
+	return *v
+}
+
 func relative(v, own history.Version) int64 {
 	if v == own {
 		return 0
@@ -194,7 +224,7 @@ func fromMessage(m *historyv1.Record) *history.Record {
 		Early: m.Early, NonEarly: history.NonEarly{Version: history.Version(m.NonEarlyVersion), Position: m.NonEarlyPositionMs},
 		Restored: m.Restored, Original: history.Version(m.OriginalVersion),
 		WatchedBefore: m.WatchedBeforeMs, WatchedBeforeAt: m.WatchedBeforeTimeMs,
-		Start: history.Peak{At: m.StartMs, Position: m.StartPositionMs},
+		Start: history.Peak{At: m.StartMs, Position: m.StartPositionMs}, AtEnd: m.AtEnd,
 	}
 	for b := m.ProtoReflect().GetUnknown(); len(b) > 0; {
 		number, _, n := protowire.ConsumeField(b)
@@ -221,14 +251,28 @@ func fromMessage(m *historyv1.Record) *history.Record {
 		}
 		r.Viewings = append(r.Viewings, history.Viewing{
 			Viewing: v.Viewing, Version: history.Version(v.Version), Position: v.PositionMs, State: history.State(min(uint32(v.State), math.MaxUint8)),
-			Device: device, Start: history.Peak{At: v.StartMs, Position: v.StartPositionMs},
+			Device: device, Start: history.Peak{At: v.StartMs, Position: v.StartPositionMs}, AtEnd: v.AtEnd,
 		})
 	}
 	for _, p := range m.Peaks {
 		r.Peaks = append(r.Peaks, history.Peak{At: p.TimeMs, Position: p.PositionMs})
 	}
 	for _, c := range m.Completions {
-		r.Completions = append(r.Completions, history.Completion{At: c.TimeMs, Viewing: c.Viewing})
+		one := history.Stay{At: c.TimeMs, Viewing: c.Viewing, Length: c.LengthMs, Duration: orElse(c.DurationMs, m.DurationMs), Position: c.PositionMs, Reach: orElse(c.ReachMs, history.ReachOf(c.PositionMs)), Sure: c.Sure}
+		if c.AgeMs != nil {
+			one.Began = c.TimeMs - *c.AgeMs
+		}
+		r.Completions = append(r.Completions, one)
+	}
+	for _, l := range m.Lows {
+		one := history.Low{At: r.Version.Time() - l.BeforeMs, Viewing: r.ViewingAt(uint64(l.Of)), Length: l.LengthMs, Duration: orElse(l.DurationMs, m.DurationMs)}
+		if l.Viewing != nil {
+			one.Viewing = *l.Viewing
+		}
+		r.Lows = append(r.Lows, one)
+	}
+	for _, s := range m.Starts {
+		r.Starts = append(r.Starts, history.Start{At: s.TimeMs, Viewing: s.Viewing, Position: s.PositionMs, Duration: s.DurationMs})
 	}
 	return r
 }
@@ -303,7 +347,7 @@ func records() *rapid.Generator[*history.Record] {
 			RemovedAt:     rapid.Int64().Draw(t, "reset"),
 			Partial:       rapid.Bool().Draw(t, "partial"),
 			Peaks:         list(t, "peaks", history.Peak{}),
-			Completions:   list(t, "completions", history.Completion{}),
+			Completions:   list(t, "completions", history.Stay{}),
 
 			Restored:        rapid.Bool().Draw(t, "restored"),
 			Original:        rapid.Make[history.Version]().Draw(t, "original"),
@@ -314,6 +358,12 @@ func records() *rapid.Generator[*history.Record] {
 			WatchedBeforeAt: rapid.Int64().Draw(t, "watched before at"),
 			Start:           rapid.Make[history.Peak]().Draw(t, "start"),
 			Viewings:        list(t, "viewings", history.Viewing{}),
+			AtEnd:           rapid.Bool().Draw(t, "at end"),
+			Lows:            list(t, "lows", history.Low{}),
+			Starts:          list(t, "starts", history.Start{}),
+		}
+		if n := len(r.Lows); n > 0 && rapid.Bool().Draw(t, "of a listed session") {
+			r.Lows[0].Viewing = r.ViewingAt(uint64(rapid.IntRange(0, len(r.Viewings)).Draw(t, "of")))
 		}
 		r.CellTime = r.Version.Time() + rapid.OneOf(rapid.Just(int64(0)), rapid.Int64Range(1, 1<<40)).Draw(t, "cell drift")
 		if rapid.Bool().Draw(t, "written by a newer version") {

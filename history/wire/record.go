@@ -67,13 +67,16 @@ const (
 	tagStart            = 28<<3 | wireInt
 	tagStartPosition    = 29<<3 | wireInt
 	tagViewings         = 30<<3 | wireBytes
-	lastField           = 30 // of a record; what is beyond is unknown
+	tagAtEnd            = 40<<3 | wireInt
+	tagLow              = 41<<3 | wireBytes
+	tagStarts           = 42<<3 | wireBytes
+	lastField           = 42 // of a record; what is beyond is unknown
 
 	tagMetaKey        = 1<<3 | wireBytes
 	tagMetaValue      = 2<<3 | wireBytes
 	tagMetaKeyVersion = 3<<3 | wireInt
 
-	tagTime         = 1<<3 | wireInt // of a peak, a completion or a watch
+	tagTime         = 1<<3 | wireInt // of a peak, a completion, a start or a watch
 	tagPeakPosition = 2<<3 | wireInt
 	tagViewing      = 2<<3 | wireFixed
 	tagWatched      = 3<<3 | wireInt
@@ -88,6 +91,22 @@ const (
 	tagViewingDevice        = 5<<3 | wireBytes
 	tagViewingStart         = 6<<3 | wireInt
 	tagViewingStartPosition = 7<<3 | wireInt
+	tagViewingAtEnd         = 8<<3 | wireInt
+
+	tagEndLength   = 3<<3 | wireInt
+	tagEndDuration = 4<<3 | wireInt
+	tagEndPosition = 5<<3 | wireInt
+	tagReach       = 6<<3 | wireInt
+	tagAge         = 7<<3 | wireInt
+	tagSure        = 8<<3 | wireInt
+
+	tagBefore      = 1<<3 | wireInt
+	tagOf          = 3<<3 | wireInt
+	tagLowLength   = 4<<3 | wireInt
+	tagLowDuration = 5<<3 | wireInt
+
+	tagBeginPosition = 3<<3 | wireInt
+	tagBeginDuration = 4<<3 | wireInt
 )
 
 // The tags of a batch.
@@ -119,8 +138,8 @@ func AppendRecord(dst []byte, r *history.Record) []byte {
 	for _, p := range r.Peaks {
 		dst = appendPeak(dst, p)
 	}
-	for _, c := range r.Completions {
-		dst = appendCompletion(dst, c)
+	for i := range r.Completions {
+		dst = appendCompletion(dst, &r.Completions[i], r.Duration)
 	}
 	dst = appendInt(dst, tagPlaysBefore, int64(r.PlaysBefore))
 	dst = appendInt(dst, tagPlaysBeforeAt, r.PlaysBeforeAt)
@@ -147,6 +166,13 @@ func AppendRecord(dst []byte, r *history.Record) []byte {
 	dst = appendInt(dst, tagStartPosition, r.Start.Position)
 	for i := range r.Viewings {
 		dst = appendViewing(dst, &r.Viewings[i], r.Device)
+	}
+	dst = appendFlag(dst, tagAtEnd, r.AtEnd)
+	for i := range r.Lows {
+		dst = appendLow(dst, &r.Lows[i], r)
+	}
+	for _, s := range r.Starts {
+		dst = appendStart(dst, s)
 	}
 	return append(dst, r.Unknown...)
 }
@@ -201,10 +227,40 @@ func appendPeak(dst []byte, p history.Peak) []byte {
 	return framed(dst, start, tagPeak)
 }
 
-func appendCompletion(dst []byte, c history.Completion) []byte {
+// appendOther leaves out a number that is the usual one.
+func appendOther(dst []byte, tag byte, v, usual int64) []byte {
+	if v == usual {
+		return dst
+	}
+	return protowire.AppendVarint(append(dst, tag), uint64(v))
+}
+
+func appendCompletion(dst []byte, c *history.Stay, duration int64) []byte {
 	start := len(dst)
 	dst = appendFixed(appendInt(dst, tagTime, c.At), tagViewing, c.Viewing)
+	dst = appendOther(appendInt(dst, tagEndLength, c.Length), tagEndDuration, c.Duration, duration)
+	dst = appendOther(appendInt(dst, tagEndPosition, c.Position), tagReach, c.Reach, history.ReachOf(c.Position))
+	dst = appendFlag(appendOther(dst, tagAge, c.At-c.Began, c.At), tagSure, c.Sure)
 	return framed(dst, start, tagCompletion)
+}
+
+func appendLow(dst []byte, l *history.Low, r *history.Record) []byte {
+	start := len(dst)
+	dst = appendInt(dst, tagBefore, r.Version.Time()-l.At)
+	if of := r.IndexOf(l.Viewing); of >= 0 {
+		dst = appendInt(dst, tagOf, int64(of))
+	} else {
+		dst = protowire.AppendFixed64(append(dst, tagViewing), l.Viewing)
+	}
+	dst = appendOther(appendInt(dst, tagLowLength, l.Length), tagLowDuration, l.Duration, r.Duration)
+	return framed(dst, start, tagLow)
+}
+
+func appendStart(dst []byte, s history.Start) []byte {
+	start := len(dst)
+	dst = appendFixed(appendInt(dst, tagTime, s.At), tagViewing, s.Viewing)
+	dst = appendInt(appendInt(dst, tagBeginPosition, s.Position), tagBeginDuration, s.Duration)
+	return framed(dst, start, tagStarts)
 }
 
 // appendWatch leaves out the length of a session without pauses, and the device where it is that of
@@ -233,6 +289,7 @@ func appendViewing(dst []byte, v *history.Viewing, device string) []byte {
 		dst = protowire.AppendString(append(dst, tagViewingDevice), v.Device)
 	}
 	dst = appendInt(appendInt(dst, tagViewingStart, v.Start.At), tagViewingStartPosition, v.Start.Position)
+	dst = appendFlag(dst, tagViewingAtEnd, v.AtEnd)
 	return framed(dst, start, tagViewings)
 }
 
@@ -356,8 +413,13 @@ func decode(r *history.Record, b []byte) error {
 			n := s.numbers(tagTime, tagPeakPosition)
 			r.Peaks = append(r.Peaks, history.Peak{At: int64(n[0]), Position: int64(n[1])})
 		case tagCompletion:
-			n := s.numbers(tagTime, tagViewing)
-			r.Completions = append(r.Completions, history.Completion{At: int64(n[0]), Viewing: n[1]})
+			r.Completions = append(r.Completions, s.completion(r.Duration))
+		case tagAtEnd:
+			r.AtEnd = s.num != 0
+		case tagLow:
+			r.Lows = append(r.Lows, s.low(r))
+		case tagStarts:
+			r.Starts = append(r.Starts, s.start())
 		case tagWatch:
 			if len(r.Watches) == 0 {
 				device = history.DeviceOf(r.Device) // which stands before them
@@ -439,6 +501,85 @@ func (s *scanner) numbers(tags ...uint64) (values [2]uint64) {
 	return values
 }
 
+// completion reads a stay at the end of a record with a duration.
+func (s *scanner) completion(duration int64) history.Stay {
+	c := history.Stay{Duration: duration}
+	reach, age := int64(0), int64(0)
+	hasReach, hasAge := false, false
+	in := scanner{rest: s.bytes}
+	for in.next() {
+		switch in.tag {
+		case tagTime:
+			c.At = int64(in.num)
+		case tagViewing:
+			c.Viewing = in.num
+		case tagEndLength:
+			c.Length = int64(in.num)
+		case tagEndDuration:
+			c.Duration = int64(in.num)
+		case tagEndPosition:
+			c.Position = int64(in.num)
+		case tagReach:
+			reach, hasReach = int64(in.num), true
+		case tagAge:
+			age, hasAge = int64(in.num), true
+		case tagSure:
+			c.Sure = in.num != 0
+		}
+	}
+	if c.Reach = reach; !hasReach {
+		c.Reach = history.ReachOf(c.Position)
+	}
+	if hasAge {
+		c.Began = c.At - age
+	}
+	s.err = in.err
+	return c
+}
+
+// low reads a stay below the end of a record, of which what stands before it is read.
+func (s *scanner) low(r *history.Record) history.Low {
+	l := history.Low{At: r.Version.Time(), Duration: r.Duration}
+	of, named := uint64(0), false
+	in := scanner{rest: s.bytes}
+	for in.next() {
+		switch in.tag {
+		case tagBefore:
+			l.At -= int64(in.num)
+		case tagViewing:
+			l.Viewing, named = in.num, true
+		case tagOf:
+			of = in.num
+		case tagLowLength:
+			l.Length = int64(in.num)
+		case tagLowDuration:
+			l.Duration = int64(in.num)
+		}
+	}
+	if s.err = in.err; !named {
+		l.Viewing = r.ViewingAt(of)
+	}
+	return l
+}
+
+func (s *scanner) start() (b history.Start) {
+	in := scanner{rest: s.bytes}
+	for in.next() {
+		switch in.tag {
+		case tagTime:
+			b.At = int64(in.num)
+		case tagViewing:
+			b.Viewing = in.num
+		case tagBeginPosition:
+			b.Position = int64(in.num)
+		case tagBeginDuration:
+			b.Duration = int64(in.num)
+		}
+	}
+	s.err = in.err
+	return b
+}
+
 // watch reads how much was played in a viewing of a record with a device, as [history.DeviceOf] has it.
 func (s *scanner) watch(device uint32) history.WatchedTime {
 	w := history.WatchedTime{Device: device}
@@ -490,6 +631,8 @@ func (s *scanner) viewing(device string) history.Viewing {
 			v.Start.At = int64(in.num)
 		case tagViewingStartPosition:
 			v.Start.Position = int64(in.num)
+		case tagViewingAtEnd:
+			v.AtEnd = in.num != 0
 		}
 	}
 	s.err = in.err

@@ -21,6 +21,7 @@ const (
 	record    = "history/record.go"
 	shown     = "history/shown.go"
 	viewing   = "history/merge.go"
+	play      = "history/play.go"
 	watched   = "history/watched.go"
 	query     = "history/cache.go"
 	pause     = "history/user.go"
@@ -100,9 +101,10 @@ var mutants = []mutant{
 		{watched, "cmp.Compare(a.Device, b.Device), ", ""},
 	}},
 	{name: "watched-last", rule: "of sessions that overlap that which ends last plays first", edits: []edit{{watched, "return cmp.Compare(a.At, b.At) })", "return cmp.Compare(b.At, a.At) })"}}},
-	{name: "plays-twice", rule: "a session that reports its end twice counts twice", edits: []edit{
-		{viewing, "if w.Viewing != o.Viewing || w.At > o.At || w.Watched > o.Watched {", "if w != o {"},
-	}},
+	{name: "plays-twice", rule: "a session that reports its end twice counts twice", edits: []edit{{play, "p.Viewing == g.viewing && g.has(p.At) {", "false {"}}},
+	{name: "scrub", rule: "a moment at the end is a play", edits: []edit{{play, "g.longest > limit(c.Reach) || g.scrubbed(c, lows)", "g.longest > limit(c.Reach)"}}},
+	{name: "play-starts", rule: "a start after the end begins no play", edits: []edit{{play, "		mark(s.At, s.Position == 0 && s.Duration == 0)\n", "		_ = s.At\n"}}},
+	{name: "play-lows", rule: "the fold forgets stays below the end", edits: []edit{{merge, "		m.setLows(lows)\n", "		m.setLows(nil)\n"}}},
 	{name: "early", rule: "the first seconds of a session take away where to go on", edits: []edit{{shown, "if r.ResumesEarlier() {", "if false {"}}},
 	{name: "whole", rule: "what is born without the archive counts as whole", edits: []edit{{fold, "delta.Partial = g.lacks()", "delta.Partial = false"}}},
 	{name: "whole-damaged", rule: "what is written over a damaged record counts as whole", edits: []edit{{fold, "return !g.user.Complete() || g.base != nil && g.base.Partial", "return !g.user.Complete()"}}},
@@ -236,7 +238,7 @@ var mutants = []mutant{
 	{name: "offered", rule: "what is offered again is dismissed", edits: []edit{{fold, "g.next.Dismiss(r.At, r.Decision == report.Dismiss)", "g.next.Dismiss(r.At, true)"}}},
 	{name: "offered-partial", rule: "whether there is anything to offer again is decided without the archive", edits: []edit{{reports, "r.Decision != 0 || r.Kind.Marks()", "r.Decision == Dismiss || r.Kind.Marks()"}}},
 	{name: "unwatched", rule: "a mark as unwatched leaves plays", edits: []edit{{record, "rec.PlaysBeforeAt = e.At // and none of them counts", "_ = e.At"}}},
-	{name: "unwatched-late", rule: "plays from before a mark as unwatched that come later count", edits: []edit{{merge, "after(unite(r.Completions, o.Completions), r.PlaysBeforeAt)", "unite(r.Completions, o.Completions)"}}},
+	{name: "unwatched-late", rule: "plays from before a mark as unwatched that come later count", edits: []edit{{merge, "staysAfter(uniteStays(r.Completions, o.Completions, endGap), r.PlaysBeforeAt, endGap)", "uniteStays(r.Completions, o.Completions, endGap)"}}},
 	{name: "marked-nothing", rule: "a mark as unwatched leaves a record of what nobody played", edits: []edit{{fold, "case visible == nil && (e.Kind != history.KindWatched || r.OnlyRecorded), visible != nil", "case visible != nil"}}},
 	{name: "marked-new", rule: "a mark of what has a record alone makes one", edits: []edit{{fold, " || r.OnlyRecorded", ""}}},
 	{name: "marked-again", rule: "a mark of what has not been completed counts what has", edits: []edit{{fold, "case visible != nil && r.UnlessCompleted && (", "case false && ("}}},
@@ -286,7 +288,7 @@ var mutants = []mutant{
 	{name: "put-cleared", rule: "the job puts what is cleared", equivalent: "the archive hides what its clear marks cover, and every reader applies those of the cache.", edits: []edit{{jobPut, "r := e.Record.After(e.User.ClearedAt(k.Object.Type))", "r := e.Record"}}},
 	{name: "fold-cleared", rule: "the job folds in what is cleared", equivalent: "the archive applies its clear marks itself, and readers those of the cache; only the bounds of records could tell.", edits: []edit{{jobFold, "history.Merge(e.Record, u.Cut(old.Record, o.Type))", "history.Merge(e.Record, old.Record)"}}},
 	{name: "peaks-at", rule: "a delete leaves the position of its own millisecond", edits: []edit{{merge, "r.Peaks[0].At <= r.RemovedAt", "r.Peaks[0].At < r.RemovedAt"}}},
-	{name: "plays-at", rule: "a delete leaves plays of its own millisecond", edits: []edit{{merge, "rs[i].watch().At <= at", "rs[i].watch().At < at"}}},
+	{name: "plays-at", rule: "a delete leaves plays of its own millisecond", edits: []edit{{play, "if s.At <= at {", "if s.At < at {"}}},
 	{name: "deleted-duration", rule: "a delete leaves the duration", edits: []edit{{merge, "if r.DurationVersion.Time() <= r.RemovedAt {", "if false {"}}},
 	{name: "deleted-meta", rule: "a delete leaves metadata", edits: []edit{{merge, "\tr.forgetMeta()\n", ""}}},
 	{name: "deleted-keys", rule: "a delete leaves older keys of metadata beside newer ones", edits: []edit{{meta, "{ return e.Version.Time() <= r.RemovedAt })", "{ return false })"}}},

@@ -199,7 +199,14 @@ type Record struct {
 	StartMs         int64 `protobuf:"varint,28,opt,name=start_ms,json=startMs,proto3" json:"start_ms,omitempty"`
 	StartPositionMs int64 `protobuf:"varint,29,opt,name=start_position_ms,json=startPositionMs,proto3" json:"start_position_ms,omitempty"`
 	// The newest other sessions, oldest first.
-	Viewings      []*Viewing `protobuf:"bytes,30,rep,name=viewings,proto3" json:"viewings,omitempty"`
+	Viewings []*Viewing `protobuf:"bytes,30,rep,name=viewings,proto3" json:"viewings,omitempty"`
+	// The latest event is at the end, by its own position and duration.
+	AtEnd bool `protobuf:"varint,40,opt,name=at_end,json=atEnd,proto3" json:"at_end,omitempty"`
+	// When these sessions were below their ends, oldest first. Absent is the stay of a session up to its latest report from its
+	// latest start, or of one that reported no start its latest report alone, where that report is below the end.
+	Lows []*Low `protobuf:"bytes,41,rep,name=lows,proto3" json:"lows,omitempty"`
+	// Earlier starts of sessions, oldest first.
+	Starts        []*Start `protobuf:"bytes,42,rep,name=starts,proto3" json:"starts,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -444,6 +451,27 @@ func (x *Record) GetViewings() []*Viewing {
 	return nil
 }
 
+func (x *Record) GetAtEnd() bool {
+	if x != nil {
+		return x.AtEnd
+	}
+	return false
+}
+
+func (x *Record) GetLows() []*Low {
+	if x != nil {
+		return x.Lows
+	}
+	return nil
+}
+
+func (x *Record) GetStarts() []*Start {
+	if x != nil {
+		return x.Starts
+	}
+	return nil
+}
+
 // MetaEntry is what was last said of one key of the metadata.
 type MetaEntry struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -520,6 +548,7 @@ type Viewing struct {
 	// 0 where it reported no start.
 	StartMs         int64 `protobuf:"varint,6,opt,name=start_ms,json=startMs,proto3" json:"start_ms,omitempty"`
 	StartPositionMs int64 `protobuf:"varint,7,opt,name=start_position_ms,json=startPositionMs,proto3" json:"start_position_ms,omitempty"`
+	AtEnd           bool  `protobuf:"varint,8,opt,name=at_end,json=atEnd,proto3" json:"at_end,omitempty"`
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -603,6 +632,165 @@ func (x *Viewing) GetStartPositionMs() int64 {
 	return 0
 }
 
+func (x *Viewing) GetAtEnd() bool {
+	if x != nil {
+		return x.AtEnd
+	}
+	return false
+}
+
+// Low is a stay of a session below its end.
+type Low struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// How long before the record's version it last reported, in milliseconds.
+	BeforeMs int64 `protobuf:"varint,1,opt,name=before_ms,json=beforeMs,proto3" json:"before_ms,omitempty"`
+	// Absent where the session is listed.
+	Viewing *uint64 `protobuf:"fixed64,2,opt,name=viewing,proto3,oneof" json:"viewing,omitempty"`
+	// Which of the record's viewings the session is, from 1 on; 0 is that of the latest event.
+	Of uint32 `protobuf:"varint,3,opt,name=of,proto3" json:"of,omitempty"`
+	// From the first report to the last.
+	LengthMs int64 `protobuf:"varint,4,opt,name=length_ms,json=lengthMs,proto3" json:"length_ms,omitempty"`
+	// That of the last report; absent where it is that of the record.
+	DurationMs    *int64 `protobuf:"varint,5,opt,name=duration_ms,json=durationMs,proto3,oneof" json:"duration_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Low) Reset() {
+	*x = Low{}
+	mi := &file_history_v1_record_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Low) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Low) ProtoMessage() {}
+
+func (x *Low) ProtoReflect() protoreflect.Message {
+	mi := &file_history_v1_record_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Low.ProtoReflect.Descriptor instead.
+func (*Low) Descriptor() ([]byte, []int) {
+	return file_history_v1_record_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *Low) GetBeforeMs() int64 {
+	if x != nil {
+		return x.BeforeMs
+	}
+	return 0
+}
+
+func (x *Low) GetViewing() uint64 {
+	if x != nil && x.Viewing != nil {
+		return *x.Viewing
+	}
+	return 0
+}
+
+func (x *Low) GetOf() uint32 {
+	if x != nil {
+		return x.Of
+	}
+	return 0
+}
+
+func (x *Low) GetLengthMs() int64 {
+	if x != nil {
+		return x.LengthMs
+	}
+	return 0
+}
+
+func (x *Low) GetDurationMs() int64 {
+	if x != nil && x.DurationMs != nil {
+		return *x.DurationMs
+	}
+	return 0
+}
+
+// Start is when a session began, below its end.
+type Start struct {
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	TimeMs     int64                  `protobuf:"varint,1,opt,name=time_ms,json=timeMs,proto3" json:"time_ms,omitempty"`
+	Viewing    uint64                 `protobuf:"fixed64,2,opt,name=viewing,proto3" json:"viewing,omitempty"`
+	PositionMs int64                  `protobuf:"varint,3,opt,name=position_ms,json=positionMs,proto3" json:"position_ms,omitempty"`
+	// Of a player that reports no start, and seems to have begun.
+	DurationMs    int64 `protobuf:"varint,4,opt,name=duration_ms,json=durationMs,proto3" json:"duration_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Start) Reset() {
+	*x = Start{}
+	mi := &file_history_v1_record_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Start) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Start) ProtoMessage() {}
+
+func (x *Start) ProtoReflect() protoreflect.Message {
+	mi := &file_history_v1_record_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Start.ProtoReflect.Descriptor instead.
+func (*Start) Descriptor() ([]byte, []int) {
+	return file_history_v1_record_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *Start) GetTimeMs() int64 {
+	if x != nil {
+		return x.TimeMs
+	}
+	return 0
+}
+
+func (x *Start) GetViewing() uint64 {
+	if x != nil {
+		return x.Viewing
+	}
+	return 0
+}
+
+func (x *Start) GetPositionMs() int64 {
+	if x != nil {
+		return x.PositionMs
+	}
+	return 0
+}
+
+func (x *Start) GetDurationMs() int64 {
+	if x != nil {
+		return x.DurationMs
+	}
+	return 0
+}
+
 // Watched is how much was played in one session, and when it last said so.
 type Watched struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
@@ -623,7 +811,7 @@ type Watched struct {
 
 func (x *Watched) Reset() {
 	*x = Watched{}
-	mi := &file_history_v1_record_proto_msgTypes[4]
+	mi := &file_history_v1_record_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -635,7 +823,7 @@ func (x *Watched) String() string {
 func (*Watched) ProtoMessage() {}
 
 func (x *Watched) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_record_proto_msgTypes[4]
+	mi := &file_history_v1_record_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -648,7 +836,7 @@ func (x *Watched) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Watched.ProtoReflect.Descriptor instead.
 func (*Watched) Descriptor() ([]byte, []int) {
-	return file_history_v1_record_proto_rawDescGZIP(), []int{4}
+	return file_history_v1_record_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Watched) GetTimeMs() int64 {
@@ -711,7 +899,7 @@ type Peak struct {
 
 func (x *Peak) Reset() {
 	*x = Peak{}
-	mi := &file_history_v1_record_proto_msgTypes[5]
+	mi := &file_history_v1_record_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -723,7 +911,7 @@ func (x *Peak) String() string {
 func (*Peak) ProtoMessage() {}
 
 func (x *Peak) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_record_proto_msgTypes[5]
+	mi := &file_history_v1_record_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -736,7 +924,7 @@ func (x *Peak) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Peak.ProtoReflect.Descriptor instead.
 func (*Peak) Descriptor() ([]byte, []int) {
-	return file_history_v1_record_proto_rawDescGZIP(), []int{5}
+	return file_history_v1_record_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Peak) GetTimeMs() int64 {
@@ -753,18 +941,30 @@ func (x *Peak) GetPositionMs() int64 {
 	return 0
 }
 
-// Completion is one viewing that reached the end, and when it last reported.
+// Completion is a stay of a viewing at its end.
 type Completion struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	TimeMs        int64                  `protobuf:"varint,1,opt,name=time_ms,json=timeMs,proto3" json:"time_ms,omitempty"`
-	Viewing       uint64                 `protobuf:"fixed64,2,opt,name=viewing,proto3" json:"viewing,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The latest report.
+	TimeMs  int64  `protobuf:"varint,1,opt,name=time_ms,json=timeMs,proto3" json:"time_ms,omitempty"`
+	Viewing uint64 `protobuf:"fixed64,2,opt,name=viewing,proto3" json:"viewing,omitempty"`
+	// From the first report to the latest.
+	LengthMs int64 `protobuf:"varint,3,opt,name=length_ms,json=lengthMs,proto3" json:"length_ms,omitempty"`
+	// Of the latest report; the duration is absent where it is that of the record.
+	DurationMs *int64 `protobuf:"varint,4,opt,name=duration_ms,json=durationMs,proto3,oneof" json:"duration_ms,omitempty"`
+	PositionMs int64  `protobuf:"varint,5,opt,name=position_ms,json=positionMs,proto3" json:"position_ms,omitempty"`
+	// The longest duration of which that is the end, 0 for any; absent where it is a ninth more than the position.
+	ReachMs *int64 `protobuf:"varint,6,opt,name=reach_ms,json=reachMs,proto3,oneof" json:"reach_ms,omitempty"`
+	// How long before the latest report the viewing had begun, where that is known.
+	AgeMs *int64 `protobuf:"varint,7,opt,name=age_ms,json=ageMs,proto3,oneof" json:"age_ms,omitempty"`
+	// It stopped or finished.
+	Sure          bool `protobuf:"varint,8,opt,name=sure,proto3" json:"sure,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Completion) Reset() {
 	*x = Completion{}
-	mi := &file_history_v1_record_proto_msgTypes[6]
+	mi := &file_history_v1_record_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -776,7 +976,7 @@ func (x *Completion) String() string {
 func (*Completion) ProtoMessage() {}
 
 func (x *Completion) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_record_proto_msgTypes[6]
+	mi := &file_history_v1_record_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -789,7 +989,7 @@ func (x *Completion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Completion.ProtoReflect.Descriptor instead.
 func (*Completion) Descriptor() ([]byte, []int) {
-	return file_history_v1_record_proto_rawDescGZIP(), []int{6}
+	return file_history_v1_record_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Completion) GetTimeMs() int64 {
@@ -804,6 +1004,48 @@ func (x *Completion) GetViewing() uint64 {
 		return x.Viewing
 	}
 	return 0
+}
+
+func (x *Completion) GetLengthMs() int64 {
+	if x != nil {
+		return x.LengthMs
+	}
+	return 0
+}
+
+func (x *Completion) GetDurationMs() int64 {
+	if x != nil && x.DurationMs != nil {
+		return *x.DurationMs
+	}
+	return 0
+}
+
+func (x *Completion) GetPositionMs() int64 {
+	if x != nil {
+		return x.PositionMs
+	}
+	return 0
+}
+
+func (x *Completion) GetReachMs() int64 {
+	if x != nil && x.ReachMs != nil {
+		return *x.ReachMs
+	}
+	return 0
+}
+
+func (x *Completion) GetAgeMs() int64 {
+	if x != nil && x.AgeMs != nil {
+		return *x.AgeMs
+	}
+	return 0
+}
+
+func (x *Completion) GetSure() bool {
+	if x != nil {
+		return x.Sure
+	}
+	return false
 }
 
 // UserState is what holds for all of a user's records.
@@ -821,7 +1063,7 @@ type UserState struct {
 
 func (x *UserState) Reset() {
 	*x = UserState{}
-	mi := &file_history_v1_record_proto_msgTypes[7]
+	mi := &file_history_v1_record_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -833,7 +1075,7 @@ func (x *UserState) String() string {
 func (*UserState) ProtoMessage() {}
 
 func (x *UserState) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_record_proto_msgTypes[7]
+	mi := &file_history_v1_record_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -846,7 +1088,7 @@ func (x *UserState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UserState.ProtoReflect.Descriptor instead.
 func (*UserState) Descriptor() ([]byte, []int) {
-	return file_history_v1_record_proto_rawDescGZIP(), []int{7}
+	return file_history_v1_record_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *UserState) GetClearedMs() map[uint32]int64 {
@@ -880,7 +1122,7 @@ type FlushBatch struct {
 
 func (x *FlushBatch) Reset() {
 	*x = FlushBatch{}
-	mi := &file_history_v1_record_proto_msgTypes[8]
+	mi := &file_history_v1_record_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -892,7 +1134,7 @@ func (x *FlushBatch) String() string {
 func (*FlushBatch) ProtoMessage() {}
 
 func (x *FlushBatch) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_record_proto_msgTypes[8]
+	mi := &file_history_v1_record_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -905,7 +1147,7 @@ func (x *FlushBatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FlushBatch.ProtoReflect.Descriptor instead.
 func (*FlushBatch) Descriptor() ([]byte, []int) {
-	return file_history_v1_record_proto_rawDescGZIP(), []int{8}
+	return file_history_v1_record_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *FlushBatch) GetUsers() []*UserKeys {
@@ -926,7 +1168,7 @@ type UserKeys struct {
 
 func (x *UserKeys) Reset() {
 	*x = UserKeys{}
-	mi := &file_history_v1_record_proto_msgTypes[9]
+	mi := &file_history_v1_record_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -938,7 +1180,7 @@ func (x *UserKeys) String() string {
 func (*UserKeys) ProtoMessage() {}
 
 func (x *UserKeys) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_record_proto_msgTypes[9]
+	mi := &file_history_v1_record_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -951,7 +1193,7 @@ func (x *UserKeys) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UserKeys.ProtoReflect.Descriptor instead.
 func (*UserKeys) Descriptor() ([]byte, []int) {
-	return file_history_v1_record_proto_rawDescGZIP(), []int{9}
+	return file_history_v1_record_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *UserKeys) GetUid() string {
@@ -982,7 +1224,7 @@ type AnnouncedObject struct {
 
 func (x *AnnouncedObject) Reset() {
 	*x = AnnouncedObject{}
-	mi := &file_history_v1_record_proto_msgTypes[10]
+	mi := &file_history_v1_record_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -994,7 +1236,7 @@ func (x *AnnouncedObject) String() string {
 func (*AnnouncedObject) ProtoMessage() {}
 
 func (x *AnnouncedObject) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_record_proto_msgTypes[10]
+	mi := &file_history_v1_record_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1007,7 +1249,7 @@ func (x *AnnouncedObject) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AnnouncedObject.ProtoReflect.Descriptor instead.
 func (*AnnouncedObject) Descriptor() ([]byte, []int) {
-	return file_history_v1_record_proto_rawDescGZIP(), []int{10}
+	return file_history_v1_record_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *AnnouncedObject) GetId() string {
@@ -1059,7 +1301,7 @@ type DeadLetter struct {
 
 func (x *DeadLetter) Reset() {
 	*x = DeadLetter{}
-	mi := &file_history_v1_record_proto_msgTypes[11]
+	mi := &file_history_v1_record_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1071,7 +1313,7 @@ func (x *DeadLetter) String() string {
 func (*DeadLetter) ProtoMessage() {}
 
 func (x *DeadLetter) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_record_proto_msgTypes[11]
+	mi := &file_history_v1_record_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1084,7 +1326,7 @@ func (x *DeadLetter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeadLetter.ProtoReflect.Descriptor instead.
 func (*DeadLetter) Descriptor() ([]byte, []int) {
-	return file_history_v1_record_proto_rawDescGZIP(), []int{11}
+	return file_history_v1_record_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *DeadLetter) GetUid() string {
@@ -1186,7 +1428,7 @@ type FirstOfDay struct {
 
 func (x *FirstOfDay) Reset() {
 	*x = FirstOfDay{}
-	mi := &file_history_v1_record_proto_msgTypes[12]
+	mi := &file_history_v1_record_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1198,7 +1440,7 @@ func (x *FirstOfDay) String() string {
 func (*FirstOfDay) ProtoMessage() {}
 
 func (x *FirstOfDay) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_record_proto_msgTypes[12]
+	mi := &file_history_v1_record_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1211,7 +1453,7 @@ func (x *FirstOfDay) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FirstOfDay.ProtoReflect.Descriptor instead.
 func (*FirstOfDay) Descriptor() ([]byte, []int) {
-	return file_history_v1_record_proto_rawDescGZIP(), []int{12}
+	return file_history_v1_record_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *FirstOfDay) GetUid() string {
@@ -1247,7 +1489,7 @@ type Changes struct {
 
 func (x *Changes) Reset() {
 	*x = Changes{}
-	mi := &file_history_v1_record_proto_msgTypes[13]
+	mi := &file_history_v1_record_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1259,7 +1501,7 @@ func (x *Changes) String() string {
 func (*Changes) ProtoMessage() {}
 
 func (x *Changes) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_record_proto_msgTypes[13]
+	mi := &file_history_v1_record_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1272,7 +1514,7 @@ func (x *Changes) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Changes.ProtoReflect.Descriptor instead.
 func (*Changes) Descriptor() ([]byte, []int) {
-	return file_history_v1_record_proto_rawDescGZIP(), []int{13}
+	return file_history_v1_record_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Changes) GetUsers() []*ChangedUser {
@@ -1303,7 +1545,7 @@ type ChangedUser struct {
 
 func (x *ChangedUser) Reset() {
 	*x = ChangedUser{}
-	mi := &file_history_v1_record_proto_msgTypes[14]
+	mi := &file_history_v1_record_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1315,7 +1557,7 @@ func (x *ChangedUser) String() string {
 func (*ChangedUser) ProtoMessage() {}
 
 func (x *ChangedUser) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_record_proto_msgTypes[14]
+	mi := &file_history_v1_record_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1328,7 +1570,7 @@ func (x *ChangedUser) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangedUser.ProtoReflect.Descriptor instead.
 func (*ChangedUser) Descriptor() ([]byte, []int) {
-	return file_history_v1_record_proto_rawDescGZIP(), []int{14}
+	return file_history_v1_record_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ChangedUser) GetUid() string {
@@ -1360,7 +1602,7 @@ const file_history_v1_record_proto_rawDesc = "" +
 	"history.v1\",\n" +
 	"\x06Object\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
-	"\x04type\x18\x02 \x01(\rR\x04type\"\xf8\b\n" +
+	"\x04type\x18\x02 \x01(\rR\x04type\"\xdf\t\n" +
 	"\x06Record\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x06R\brevision\x12\"\n" +
 	"\rcell_drift_ms\x18\x02 \x01(\x03R\vcellDriftMs\x12\x18\n" +
@@ -1395,12 +1637,15 @@ const file_history_v1_record_proto_rawDesc = "" +
 	"\x11dismissed_version\x18\x1b \x01(\x03R\x10dismissedVersion\x12\x19\n" +
 	"\bstart_ms\x18\x1c \x01(\x03R\astartMs\x12*\n" +
 	"\x11start_position_ms\x18\x1d \x01(\x03R\x0fstartPositionMs\x12/\n" +
-	"\bviewings\x18\x1e \x03(\v2\x13.history.v1.ViewingR\bviewings\"\\\n" +
+	"\bviewings\x18\x1e \x03(\v2\x13.history.v1.ViewingR\bviewings\x12\x15\n" +
+	"\x06at_end\x18( \x01(\bR\x05atEnd\x12#\n" +
+	"\x04lows\x18) \x03(\v2\x0f.history.v1.LowR\x04lows\x12)\n" +
+	"\x06starts\x18* \x03(\v2\x11.history.v1.StartR\x06starts\"\\\n" +
 	"\tMetaEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x19\n" +
 	"\x05value\x18\x02 \x01(\tH\x00R\x05value\x88\x01\x01\x12\x18\n" +
 	"\aversion\x18\x03 \x01(\x03R\aversionB\b\n" +
-	"\x06_value\"\xf6\x01\n" +
+	"\x06_value\"\x8d\x02\n" +
 	"\aViewing\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x03R\aversion\x12\x18\n" +
 	"\aviewing\x18\x02 \x01(\x06R\aviewing\x12\x1f\n" +
@@ -1409,8 +1654,26 @@ const file_history_v1_record_proto_rawDesc = "" +
 	"\x05state\x18\x04 \x01(\x0e2\x11.history.v1.StateR\x05state\x12\x1b\n" +
 	"\x06device\x18\x05 \x01(\tH\x00R\x06device\x88\x01\x01\x12\x19\n" +
 	"\bstart_ms\x18\x06 \x01(\x03R\astartMs\x12*\n" +
-	"\x11start_position_ms\x18\a \x01(\x03R\x0fstartPositionMsB\t\n" +
-	"\a_device\"\xee\x01\n" +
+	"\x11start_position_ms\x18\a \x01(\x03R\x0fstartPositionMs\x12\x15\n" +
+	"\x06at_end\x18\b \x01(\bR\x05atEndB\t\n" +
+	"\a_device\"\xb0\x01\n" +
+	"\x03Low\x12\x1b\n" +
+	"\tbefore_ms\x18\x01 \x01(\x03R\bbeforeMs\x12\x1d\n" +
+	"\aviewing\x18\x02 \x01(\x06H\x00R\aviewing\x88\x01\x01\x12\x0e\n" +
+	"\x02of\x18\x03 \x01(\rR\x02of\x12\x1b\n" +
+	"\tlength_ms\x18\x04 \x01(\x03R\blengthMs\x12$\n" +
+	"\vduration_ms\x18\x05 \x01(\x03H\x01R\n" +
+	"durationMs\x88\x01\x01B\n" +
+	"\n" +
+	"\b_viewingB\x0e\n" +
+	"\f_duration_ms\"|\n" +
+	"\x05Start\x12\x17\n" +
+	"\atime_ms\x18\x01 \x01(\x03R\x06timeMs\x12\x18\n" +
+	"\aviewing\x18\x02 \x01(\x06R\aviewing\x12\x1f\n" +
+	"\vposition_ms\x18\x03 \x01(\x03R\n" +
+	"positionMs\x12\x1f\n" +
+	"\vduration_ms\x18\x04 \x01(\x03R\n" +
+	"durationMs\"\xee\x01\n" +
 	"\aWatched\x12\x17\n" +
 	"\atime_ms\x18\x01 \x01(\x03R\x06timeMs\x12\x18\n" +
 	"\aviewing\x18\x02 \x01(\x06R\aviewing\x12\x1d\n" +
@@ -1426,11 +1689,22 @@ const file_history_v1_record_proto_rawDesc = "" +
 	"\x04Peak\x12\x17\n" +
 	"\atime_ms\x18\x01 \x01(\x03R\x06timeMs\x12\x1f\n" +
 	"\vposition_ms\x18\x02 \x01(\x03R\n" +
-	"positionMs\"?\n" +
+	"positionMs\"\x9b\x02\n" +
 	"\n" +
 	"Completion\x12\x17\n" +
 	"\atime_ms\x18\x01 \x01(\x03R\x06timeMs\x12\x18\n" +
-	"\aviewing\x18\x02 \x01(\x06R\aviewing\"\xca\x01\n" +
+	"\aviewing\x18\x02 \x01(\x06R\aviewing\x12\x1b\n" +
+	"\tlength_ms\x18\x03 \x01(\x03R\blengthMs\x12$\n" +
+	"\vduration_ms\x18\x04 \x01(\x03H\x00R\n" +
+	"durationMs\x88\x01\x01\x12\x1f\n" +
+	"\vposition_ms\x18\x05 \x01(\x03R\n" +
+	"positionMs\x12\x1e\n" +
+	"\breach_ms\x18\x06 \x01(\x03H\x01R\areachMs\x88\x01\x01\x12\x1a\n" +
+	"\x06age_ms\x18\a \x01(\x03H\x02R\x05ageMs\x88\x01\x01\x12\x12\n" +
+	"\x04sure\x18\b \x01(\bR\x04sureB\x0e\n" +
+	"\f_duration_msB\v\n" +
+	"\t_reach_msB\t\n" +
+	"\a_age_ms\"\xca\x01\n" +
 	"\tUserState\x12C\n" +
 	"\n" +
 	"cleared_ms\x18\x01 \x03(\v2$.history.v1.UserState.ClearedMsEntryR\tclearedMs\x12\x1b\n" +
@@ -1502,47 +1776,51 @@ func file_history_v1_record_proto_rawDescGZIP() []byte {
 }
 
 var file_history_v1_record_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_history_v1_record_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
+var file_history_v1_record_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
 var file_history_v1_record_proto_goTypes = []any{
 	(State)(0),              // 0: history.v1.State
 	(*Object)(nil),          // 1: history.v1.Object
 	(*Record)(nil),          // 2: history.v1.Record
 	(*MetaEntry)(nil),       // 3: history.v1.MetaEntry
 	(*Viewing)(nil),         // 4: history.v1.Viewing
-	(*Watched)(nil),         // 5: history.v1.Watched
-	(*Peak)(nil),            // 6: history.v1.Peak
-	(*Completion)(nil),      // 7: history.v1.Completion
-	(*UserState)(nil),       // 8: history.v1.UserState
-	(*FlushBatch)(nil),      // 9: history.v1.FlushBatch
-	(*UserKeys)(nil),        // 10: history.v1.UserKeys
-	(*AnnouncedObject)(nil), // 11: history.v1.AnnouncedObject
-	(*DeadLetter)(nil),      // 12: history.v1.DeadLetter
-	(*FirstOfDay)(nil),      // 13: history.v1.FirstOfDay
-	(*Changes)(nil),         // 14: history.v1.Changes
-	(*ChangedUser)(nil),     // 15: history.v1.ChangedUser
-	nil,                     // 16: history.v1.UserState.ClearedMsEntry
-	nil,                     // 17: history.v1.DeadLetter.ClearedMsEntry
+	(*Low)(nil),             // 5: history.v1.Low
+	(*Start)(nil),           // 6: history.v1.Start
+	(*Watched)(nil),         // 7: history.v1.Watched
+	(*Peak)(nil),            // 8: history.v1.Peak
+	(*Completion)(nil),      // 9: history.v1.Completion
+	(*UserState)(nil),       // 10: history.v1.UserState
+	(*FlushBatch)(nil),      // 11: history.v1.FlushBatch
+	(*UserKeys)(nil),        // 12: history.v1.UserKeys
+	(*AnnouncedObject)(nil), // 13: history.v1.AnnouncedObject
+	(*DeadLetter)(nil),      // 14: history.v1.DeadLetter
+	(*FirstOfDay)(nil),      // 15: history.v1.FirstOfDay
+	(*Changes)(nil),         // 16: history.v1.Changes
+	(*ChangedUser)(nil),     // 17: history.v1.ChangedUser
+	nil,                     // 18: history.v1.UserState.ClearedMsEntry
+	nil,                     // 19: history.v1.DeadLetter.ClearedMsEntry
 }
 var file_history_v1_record_proto_depIdxs = []int32{
 	0,  // 0: history.v1.Record.state:type_name -> history.v1.State
 	3,  // 1: history.v1.Record.meta:type_name -> history.v1.MetaEntry
-	6,  // 2: history.v1.Record.peaks:type_name -> history.v1.Peak
-	7,  // 3: history.v1.Record.completions:type_name -> history.v1.Completion
-	5,  // 4: history.v1.Record.watched:type_name -> history.v1.Watched
+	8,  // 2: history.v1.Record.peaks:type_name -> history.v1.Peak
+	9,  // 3: history.v1.Record.completions:type_name -> history.v1.Completion
+	7,  // 4: history.v1.Record.watched:type_name -> history.v1.Watched
 	4,  // 5: history.v1.Record.viewings:type_name -> history.v1.Viewing
-	0,  // 6: history.v1.Viewing.state:type_name -> history.v1.State
-	16, // 7: history.v1.UserState.cleared_ms:type_name -> history.v1.UserState.ClearedMsEntry
-	10, // 8: history.v1.FlushBatch.users:type_name -> history.v1.UserKeys
-	11, // 9: history.v1.UserKeys.objects:type_name -> history.v1.AnnouncedObject
-	1,  // 10: history.v1.DeadLetter.object:type_name -> history.v1.Object
-	17, // 11: history.v1.DeadLetter.cleared_ms:type_name -> history.v1.DeadLetter.ClearedMsEntry
-	15, // 12: history.v1.Changes.users:type_name -> history.v1.ChangedUser
-	1,  // 13: history.v1.ChangedUser.objects:type_name -> history.v1.Object
-	14, // [14:14] is the sub-list for method output_type
-	14, // [14:14] is the sub-list for method input_type
-	14, // [14:14] is the sub-list for extension type_name
-	14, // [14:14] is the sub-list for extension extendee
-	0,  // [0:14] is the sub-list for field type_name
+	5,  // 6: history.v1.Record.lows:type_name -> history.v1.Low
+	6,  // 7: history.v1.Record.starts:type_name -> history.v1.Start
+	0,  // 8: history.v1.Viewing.state:type_name -> history.v1.State
+	18, // 9: history.v1.UserState.cleared_ms:type_name -> history.v1.UserState.ClearedMsEntry
+	12, // 10: history.v1.FlushBatch.users:type_name -> history.v1.UserKeys
+	13, // 11: history.v1.UserKeys.objects:type_name -> history.v1.AnnouncedObject
+	1,  // 12: history.v1.DeadLetter.object:type_name -> history.v1.Object
+	19, // 13: history.v1.DeadLetter.cleared_ms:type_name -> history.v1.DeadLetter.ClearedMsEntry
+	17, // 14: history.v1.Changes.users:type_name -> history.v1.ChangedUser
+	1,  // 15: history.v1.ChangedUser.objects:type_name -> history.v1.Object
+	16, // [16:16] is the sub-list for method output_type
+	16, // [16:16] is the sub-list for method input_type
+	16, // [16:16] is the sub-list for extension type_name
+	16, // [16:16] is the sub-list for extension extendee
+	0,  // [0:16] is the sub-list for field type_name
 }
 
 func init() { file_history_v1_record_proto_init() }
@@ -1553,13 +1831,15 @@ func file_history_v1_record_proto_init() {
 	file_history_v1_record_proto_msgTypes[2].OneofWrappers = []any{}
 	file_history_v1_record_proto_msgTypes[3].OneofWrappers = []any{}
 	file_history_v1_record_proto_msgTypes[4].OneofWrappers = []any{}
+	file_history_v1_record_proto_msgTypes[6].OneofWrappers = []any{}
+	file_history_v1_record_proto_msgTypes[8].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_history_v1_record_proto_rawDesc), len(file_history_v1_record_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   17,
+			NumMessages:   19,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

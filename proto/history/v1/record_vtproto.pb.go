@@ -92,6 +92,46 @@ func (m *Record) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
+	if len(m.Starts) > 0 {
+		for iNdEx := len(m.Starts) - 1; iNdEx >= 0; iNdEx-- {
+			size, err := m.Starts[iNdEx].MarshalToSizedBufferVT(dAtA[:i])
+			if err != nil {
+				return 0, err
+			}
+			i -= size
+			i = protohelpers.EncodeVarint(dAtA, i, uint64(size))
+			i--
+			dAtA[i] = 0x2
+			i--
+			dAtA[i] = 0xd2
+		}
+	}
+	if len(m.Lows) > 0 {
+		for iNdEx := len(m.Lows) - 1; iNdEx >= 0; iNdEx-- {
+			size, err := m.Lows[iNdEx].MarshalToSizedBufferVT(dAtA[:i])
+			if err != nil {
+				return 0, err
+			}
+			i -= size
+			i = protohelpers.EncodeVarint(dAtA, i, uint64(size))
+			i--
+			dAtA[i] = 0x2
+			i--
+			dAtA[i] = 0xca
+		}
+	}
+	if m.AtEnd {
+		i--
+		if m.AtEnd {
+			dAtA[i] = 1
+		} else {
+			dAtA[i] = 0
+		}
+		i--
+		dAtA[i] = 0x2
+		i--
+		dAtA[i] = 0xc0
+	}
 	if len(m.Viewings) > 0 {
 		for iNdEx := len(m.Viewings) - 1; iNdEx >= 0; iNdEx-- {
 			size, err := m.Viewings[iNdEx].MarshalToSizedBufferVT(dAtA[:i])
@@ -412,6 +452,16 @@ func (m *Viewing) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
+	if m.AtEnd {
+		i--
+		if m.AtEnd {
+			dAtA[i] = 1
+		} else {
+			dAtA[i] = 0
+		}
+		i--
+		dAtA[i] = 0x40
+	}
 	if m.StartPositionMs != 0 {
 		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.StartPositionMs))
 		i--
@@ -447,6 +497,119 @@ func (m *Viewing) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 	}
 	if m.Version != 0 {
 		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.Version))
+		i--
+		dAtA[i] = 0x8
+	}
+	return len(dAtA) - i, nil
+}
+
+func (m *Low) MarshalVT() (dAtA []byte, err error) {
+	if m == nil {
+		return nil, nil
+	}
+	size := m.SizeVT()
+	dAtA = make([]byte, size)
+	n, err := m.MarshalToSizedBufferVT(dAtA[:size])
+	if err != nil {
+		return nil, err
+	}
+	return dAtA[:n], nil
+}
+
+func (m *Low) MarshalToVT(dAtA []byte) (int, error) {
+	size := m.SizeVT()
+	return m.MarshalToSizedBufferVT(dAtA[:size])
+}
+
+func (m *Low) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
+	if m == nil {
+		return 0, nil
+	}
+	i := len(dAtA)
+	_ = i
+	var l int
+	_ = l
+	if m.unknownFields != nil {
+		i -= len(m.unknownFields)
+		copy(dAtA[i:], m.unknownFields)
+	}
+	if m.DurationMs != nil {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(*m.DurationMs))
+		i--
+		dAtA[i] = 0x28
+	}
+	if m.LengthMs != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.LengthMs))
+		i--
+		dAtA[i] = 0x20
+	}
+	if m.Of != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.Of))
+		i--
+		dAtA[i] = 0x18
+	}
+	if m.Viewing != nil {
+		i -= 8
+		binary.LittleEndian.PutUint64(dAtA[i:], uint64(*m.Viewing))
+		i--
+		dAtA[i] = 0x11
+	}
+	if m.BeforeMs != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.BeforeMs))
+		i--
+		dAtA[i] = 0x8
+	}
+	return len(dAtA) - i, nil
+}
+
+func (m *Start) MarshalVT() (dAtA []byte, err error) {
+	if m == nil {
+		return nil, nil
+	}
+	size := m.SizeVT()
+	dAtA = make([]byte, size)
+	n, err := m.MarshalToSizedBufferVT(dAtA[:size])
+	if err != nil {
+		return nil, err
+	}
+	return dAtA[:n], nil
+}
+
+func (m *Start) MarshalToVT(dAtA []byte) (int, error) {
+	size := m.SizeVT()
+	return m.MarshalToSizedBufferVT(dAtA[:size])
+}
+
+func (m *Start) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
+	if m == nil {
+		return 0, nil
+	}
+	i := len(dAtA)
+	_ = i
+	var l int
+	_ = l
+	if m.unknownFields != nil {
+		i -= len(m.unknownFields)
+		copy(dAtA[i:], m.unknownFields)
+	}
+	if m.DurationMs != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.DurationMs))
+		i--
+		dAtA[i] = 0x20
+	}
+	if m.PositionMs != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.PositionMs))
+		i--
+		dAtA[i] = 0x18
+	}
+	if m.Viewing != 0 {
+		i -= 8
+		binary.LittleEndian.PutUint64(dAtA[i:], uint64(m.Viewing))
+		i--
+		dAtA[i] = 0x11
+	}
+	if m.TimeMs != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.TimeMs))
 		i--
 		dAtA[i] = 0x8
 	}
@@ -594,6 +757,41 @@ func (m *Completion) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 	if m.unknownFields != nil {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
+	}
+	if m.Sure {
+		i--
+		if m.Sure {
+			dAtA[i] = 1
+		} else {
+			dAtA[i] = 0
+		}
+		i--
+		dAtA[i] = 0x40
+	}
+	if m.AgeMs != nil {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(*m.AgeMs))
+		i--
+		dAtA[i] = 0x38
+	}
+	if m.ReachMs != nil {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(*m.ReachMs))
+		i--
+		dAtA[i] = 0x30
+	}
+	if m.PositionMs != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.PositionMs))
+		i--
+		dAtA[i] = 0x28
+	}
+	if m.DurationMs != nil {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(*m.DurationMs))
+		i--
+		dAtA[i] = 0x20
+	}
+	if m.LengthMs != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.LengthMs))
+		i--
+		dAtA[i] = 0x18
 	}
 	if m.Viewing != 0 {
 		i -= 8
@@ -1231,6 +1429,21 @@ func (m *Record) SizeVT() (n int) {
 			n += 2 + l + protohelpers.SizeOfVarint(uint64(l))
 		}
 	}
+	if m.AtEnd {
+		n += 3
+	}
+	if len(m.Lows) > 0 {
+		for _, e := range m.Lows {
+			l = e.SizeVT()
+			n += 2 + l + protohelpers.SizeOfVarint(uint64(l))
+		}
+	}
+	if len(m.Starts) > 0 {
+		for _, e := range m.Starts {
+			l = e.SizeVT()
+			n += 2 + l + protohelpers.SizeOfVarint(uint64(l))
+		}
+	}
 	n += len(m.unknownFields)
 	return n
 }
@@ -1283,6 +1496,56 @@ func (m *Viewing) SizeVT() (n int) {
 	}
 	if m.StartPositionMs != 0 {
 		n += 1 + protohelpers.SizeOfVarint(uint64(m.StartPositionMs))
+	}
+	if m.AtEnd {
+		n += 2
+	}
+	n += len(m.unknownFields)
+	return n
+}
+
+func (m *Low) SizeVT() (n int) {
+	if m == nil {
+		return 0
+	}
+	var l int
+	_ = l
+	if m.BeforeMs != 0 {
+		n += 1 + protohelpers.SizeOfVarint(uint64(m.BeforeMs))
+	}
+	if m.Viewing != nil {
+		n += 9
+	}
+	if m.Of != 0 {
+		n += 1 + protohelpers.SizeOfVarint(uint64(m.Of))
+	}
+	if m.LengthMs != 0 {
+		n += 1 + protohelpers.SizeOfVarint(uint64(m.LengthMs))
+	}
+	if m.DurationMs != nil {
+		n += 1 + protohelpers.SizeOfVarint(uint64(*m.DurationMs))
+	}
+	n += len(m.unknownFields)
+	return n
+}
+
+func (m *Start) SizeVT() (n int) {
+	if m == nil {
+		return 0
+	}
+	var l int
+	_ = l
+	if m.TimeMs != 0 {
+		n += 1 + protohelpers.SizeOfVarint(uint64(m.TimeMs))
+	}
+	if m.Viewing != 0 {
+		n += 9
+	}
+	if m.PositionMs != 0 {
+		n += 1 + protohelpers.SizeOfVarint(uint64(m.PositionMs))
+	}
+	if m.DurationMs != 0 {
+		n += 1 + protohelpers.SizeOfVarint(uint64(m.DurationMs))
 	}
 	n += len(m.unknownFields)
 	return n
@@ -1346,6 +1609,24 @@ func (m *Completion) SizeVT() (n int) {
 	}
 	if m.Viewing != 0 {
 		n += 9
+	}
+	if m.LengthMs != 0 {
+		n += 1 + protohelpers.SizeOfVarint(uint64(m.LengthMs))
+	}
+	if m.DurationMs != nil {
+		n += 1 + protohelpers.SizeOfVarint(uint64(*m.DurationMs))
+	}
+	if m.PositionMs != 0 {
+		n += 1 + protohelpers.SizeOfVarint(uint64(m.PositionMs))
+	}
+	if m.ReachMs != nil {
+		n += 1 + protohelpers.SizeOfVarint(uint64(*m.ReachMs))
+	}
+	if m.AgeMs != nil {
+		n += 1 + protohelpers.SizeOfVarint(uint64(*m.AgeMs))
+	}
+	if m.Sure {
+		n += 2
 	}
 	n += len(m.unknownFields)
 	return n
