@@ -44,7 +44,7 @@ func TestAbuse(t *testing.T) {
 		"token for another audience": {as(jwt.MapClaims{"sub": "eve", "aud": "admins"}), "401", requests("GET /v1/history", 401)},
 		"token that has expired":     {as(jwt.MapClaims{"sub": "eve", "aud": abusedFor, "exp": 1}), "401", requests("GET /v1/history", 401)},
 		"token that never expires":   {as(jwt.MapClaims{"sub": "eve", "aud": abusedFor, "exp": nil}), "401", requests("GET /v1/history", 401)},
-		"token of nobody":            {as(jwt.MapClaims{"sub": "../eve", "aud": abusedFor}), "401", requests("GET /v1/history", 401)},
+		"token of nobody":            {as(jwt.MapClaims{"sub": "eve\n", "aud": abusedFor}), "401", requests("GET /v1/history", 401)},
 		"alg none":                   {unsigned, "401", requests("GET /v1/history", 401)},
 		"a form of another site": {request("POST /v1/history/delete HTTP/1.1\r\nHost: edge\r\nOrigin: https://evil.example\r\nCookie: token=x\r\n" +
 			"Content-Type: text/plain\r\nContent-Length: 2\r\n\r\n{}"), "401", requests("POST /v1/history/delete", 401)},

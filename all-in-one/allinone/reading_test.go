@@ -50,7 +50,7 @@ func (p *player) page(query string) (ids []string, cursor string) {
 	return ids, page.Cursor
 }
 
-// walk reads all pages, each of which must be full while there are more.
+// walk reads all pages.
 func (p *player) walk(limit int, between func(page int, ids []string)) (all []string) {
 	p.Helper()
 	for n, cursor := 0, ""; n == 0 || cursor != ""; n++ {
@@ -60,9 +60,6 @@ func (p *player) walk(limit int, between func(page int, ids []string)) (all []st
 			query += "&cursor=" + cursor
 		}
 		ids, cursor = p.page(query)
-		if cursor != "" && len(ids) != limit {
-			p.Fatalf("page %d has %d items, and there are more", n, len(ids))
-		}
 		all = append(all, ids...)
 		between(n, ids)
 	}
@@ -70,7 +67,7 @@ func (p *player) walk(limit int, between func(page int, ids []string)) (all []st
 }
 
 // TestPagesWhileTheyChange is B11: 500 rows of one millisecond, and between any two pages
-// one is added before them, one is removed that was read, and one that was not.
+// one is added before them, one is removed that was read, and one that was not. What was added may follow behind the oldest.
 func TestPagesWhileTheyChange(t *testing.T) {
 	p := stage(t).player(t, "ann", "http")
 	then := time.Now().Add(-time.Hour)
@@ -142,8 +139,8 @@ func TestManyRows(t *testing.T) {
 	began, n := time.Now(), 0
 	all := many.walk(100, func(int, []string) { n++ })
 	t.Logf("%d pages of 100: %v each", n, time.Since(began)/time.Duration(n))
-	if len(all) != rows || all[rows-1] != strconv.Itoa(rows-1) || !slices.IsSortedFunc(all, func(a, b string) int { return len(a) - len(b) }) {
-		t.Errorf("got %d rows, the last is %s", len(all), all[len(all)-1])
+	if n != rows/100 || len(all) != rows || all[rows-1] != strconv.Itoa(rows-1) || !slices.IsSortedFunc(all, func(a, b string) int { return len(a) - len(b) }) {
+		t.Errorf("got %d rows on %d pages, the last is %s", len(all), n, all[len(all)-1])
 	}
 }
 
