@@ -103,7 +103,7 @@ func (f *flags) wire(ctx context.Context, rules *history.Rulebook) (_ *run.Group
 		Cache: s.Cache(s.Redis), Archive: s.Archive(s.HBase), Consumer: s.Kafka, Dead: dead,
 		Days: s.Days(s.Redis), Announcer: s.Announcer(s.FirstOfDay), Workers: f.Workers, Batch: f.Batch,
 		SweepEvery: f.SweepEvery, SweepAge: f.SweepAge, Life: s.Redis.Life, Reread: s.Kafka, Remember: f.Remember,
-		Notes: s.Redis, Summarizer: s.HBase, Logger: log, Registry: registry,
+		Notes: s.Redis, Summarizer: s.HBase, ClockErr: func() error { _, err := s.Trusted.Expiry(); return err }, Logger: log, Registry: registry,
 	}
 	if f.RollAbove > 0 {
 		conf.Roller = s.HBase
@@ -116,12 +116,13 @@ func (f *flags) wire(ctx context.Context, rules *history.Rulebook) (_ *run.Group
 	g.Add("engines", time.Second, engines.Run)
 	g.Add("judge", time.Second, engines.Judge)
 	g.Add("clock", time.Second, s.Clock.Run)
+	g.Add("trusted time", time.Second, s.Trust)
 	g.Add("job", f.Drain/2, j.Run)
 	g.Add("dead letters", 0, run.Closing(dead.Close))
 	s.Closing(g)
 	g.Add("admin", 0, obs.NewAdmin(obs.AdminConfig{
 		Listener: netutil.LimitListener(admin, 64), Hosts: f.Hosts, Metrics: registry, Log: log, Checks: engines.Checks("redis", "kafka", "dead letters", "hbase"),
-		Degraded: map[string]func(context.Context) error{"redis": engines.Part("redis")},
+		Degraded: map[string]func(context.Context) error{"redis": engines.Part("redis"), "clock": s.Trusted.Check}, ConfirmClock: s.ConfirmClock,
 	}).Run)
 	return g, nil
 }

@@ -115,6 +115,7 @@ func (f *flags) wire(ctx context.Context, rules *history.Rulebook) (_ *run.Group
 	g.Add("engines", time.Second, p.stores.Run)
 	g.Add("judge", time.Second, p.stores.Judge)
 	g.Add("clock", time.Second, p.stores.Clock.Run)
+	g.Add("trusted time", time.Second, p.stores.Trust)
 	g.Add("rpc", f.Drain/4, serve)
 	g.Add("warm", webhook.LastTries+time.Second/2, server.Run)
 	g.Add("aggregate", f.Drain*9/20, held.Run)
@@ -122,9 +123,11 @@ func (f *flags) wire(ctx context.Context, rules *history.Rulebook) (_ *run.Group
 	checks := p.stores.Checks("redis")
 	checks["clock"] = p.stores.Clock.Check
 	degraded := p.stores.Checks("kafka", "hbase")
+	degraded["clock"] = p.stores.Trusted.Check
 	degraded["redis"] = p.stores.Part("redis")
 	g.Add("admin", 0, obs.NewAdmin(obs.AdminConfig{
 		Listener: netutil.LimitListener(admin, 64), Hosts: f.Hosts, Metrics: p.registry, Log: log, Checks: checks, Degraded: degraded,
+		ConfirmClock: p.stores.ConfirmClock,
 	}).Run)
 	return g, nil
 }
@@ -154,7 +157,7 @@ func (f *flags) server(p parts) (*aggregate.Aggregator, *rpc.Server, error) {
 		return nil, nil, err
 	}
 	server, err = rpc.New(rpc.Config{
-		Now: s.Clock.Now, ClockErr: s.Clock.Err, Life: s.Redis.Life, Cache: s.Cache(s.Redis), Archive: s.Archive(s.HBase), Summaries: s.HBase, Aggregate: held, Queue: publisher, Feed: s.Redis,
+		Now: s.Trusted.Now, ClockErr: s.Clock.Err, Life: s.Redis.Life, Cache: s.Cache(s.Redis), Archive: s.Archive(s.HBase), Summaries: s.HBase, Aggregate: held, Queue: publisher, Feed: s.Redis,
 		Erasers: []history.Eraser{s.Redis, s.HBase, s.Kafka.Topics(f.Topic, f.DeadTopic, f.FirstTopic)},
 		Days:    s.Days(s.Redis), Announcer: s.Announcer(s.FirstOfDay), Webhook: hook,
 		Deadline: f.Deadline, Keep: f.Keep, WarmRate: f.WarmRate, Rules: p.rules, Logger: p.log, Registry: p.registry,

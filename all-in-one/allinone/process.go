@@ -177,7 +177,7 @@ func (p *Process) openClock(ctx context.Context) error {
 			}
 			return at, err
 		},
-		Save: func(_ context.Context, at time.Time) error {
+		Save: func(_ context.Context, at time.Time, _ bool) error {
 			return writeDurably(path, at.UTC().Format(time.RFC3339Nano)+"\n")
 		},
 		Bound: p.cfg.MaxClockGap, Wall: p.cfg.Wall, Logger: p.cfg.Logger, Registry: p.cfg.Registry,

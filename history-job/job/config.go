@@ -72,6 +72,8 @@ type Config struct {
 	// Summarizer keeps summaries of expired records. The job summarizes each user once in SummarizeEvery (default a day).
 	Summarizer     Summarizer
 	SummarizeEvery time.Duration
+	// ClockErr says why no clock is trusted; nil means that one always is. Meanwhile nobody is summarized or rolled: that drops what has expired.
+	ClockErr func() error
 	// Workers is how many batches are under way at once (default 16), Batch how many
 	// keys each has (default 500).
 	Workers, Batch int
@@ -157,6 +159,9 @@ func New(cfg Config) (*Job, error) {
 	cfg.TrimOneIn = run.Default(cfg.TrimOneIn, 16)
 	cfg.Deadline = run.Default(cfg.Deadline, 10*time.Second)
 	cfg.Pause = run.Default(cfg.Pause, 200*time.Millisecond)
+	if cfg.ClockErr == nil {
+		cfg.ClockErr = func() error { return nil }
+	}
 	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	j := &Job{cfg: cfg, metrics: newMetrics(cfg.Registry), archiving: make(chan struct{}, 1), begun: make(chan struct{})}
 	j.puts.of = recent.New[string, int](10_000, nil)

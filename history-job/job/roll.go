@@ -69,6 +69,9 @@ func (j *Job) recallUntil(ctx context.Context, buckets []history.Bucket, until i
 		return err
 	})
 	for _, uid := range uids {
+		if err := j.awaitClock(ctx); err != nil {
+			return err
+		}
 		began := time.Now()
 		failed := j.cfg.Summarizer != nil && j.summarizeUser(ctx, uid, true)
 		if j.cfg.Roller != nil && j.tidy(ctx, uid) != nil {
@@ -148,6 +151,9 @@ func (j *Job) roll(ctx context.Context, buckets []history.Bucket) error {
 		case <-t.C:
 		case <-ctx.Done():
 			return ctx.Err()
+		}
+		if err := j.awaitClock(ctx); err != nil {
+			return err
 		}
 		now := time.Now()
 		if uid, ok := j.toRoll.Take(now.UnixMilli()); ok {

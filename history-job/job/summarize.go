@@ -32,11 +32,21 @@ func (j *Job) summarize(ctx context.Context, buckets []history.Bucket) error {
 		}
 		share := history.Bucket(next % shares) //nolint:gosec // a small one
 		if slices.Contains(buckets, share*(history.Buckets/shares)) {
+			if err := j.awaitClock(ctx); err != nil { // a share of this day is made up for
+				return err
+			}
 			if err := j.summarizeShare(ctx, int(share)); err != nil {
 				return err
 			}
 		}
 	}
+}
+
+// awaitClock returns once a clock is trusted. It fails only where ctx is done.
+func (j *Job) awaitClock(ctx context.Context) error {
+	for j.cfg.ClockErr() != nil && run.Sleep(ctx, longestPause) {
+	}
+	return ctx.Err()
 }
 
 // summarizeShare summarizes the users of a share one after the other, so that archiving is not delayed.
@@ -51,7 +61,7 @@ func (j *Job) summarizeShare(ctx context.Context, share int) error {
 		j.cfg.Logger.Warn("search for old records failed", "share", share, "error", err)
 	}
 	for _, uid := range uids {
-		if ctx.Err() != nil {
+		if j.awaitClock(ctx) != nil {
 			break
 		}
 		j.summarizeUser(ctx, uid, false)
@@ -94,6 +104,9 @@ func (j *Job) summarizeWaiting(ctx context.Context) error {
 		case <-t.C:
 		case <-ctx.Done():
 			return ctx.Err()
+		}
+		if err := j.awaitClock(ctx); err != nil {
+			return err
 		}
 		now := time.Now()
 		for notes, all := range map[*part.Notes]bool{&j.removals: true, &j.old: false} {

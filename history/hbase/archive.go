@@ -69,6 +69,8 @@ type Config struct {
 	// Now is the clock, the system's by default. Where ClockErr is set and fails, it is not to be relied on.
 	Now      func() time.Time
 	ClockErr func() error
+	// Horizon is the time by which a roll or a summary lets anything expire, never later than Now; nil means Now. Where it fails, none is made.
+	Horizon func() (time.Time, error)
 	// Logger gets one line when a region server stops answering and one when it is back,
 	// and one for each cell of a row that cannot be read.
 	Logger *slog.Logger
@@ -121,6 +123,9 @@ func (c *Config) normalize() error {
 	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	if c.Now == nil {
 		c.Now = time.Now
+	}
+	if c.Horizon == nil {
+		c.Horizon = func() (time.Time, error) { return c.Now(), nil }
 	}
 	if c.ClockErr == nil {
 		c.ClockErr = func() error { return nil }

@@ -232,8 +232,11 @@ func unavailable(err error) error {
 
 func (a *Archive) oldest() int64 { return a.now() - history.ArchiveTTL }
 
-// oldestOf returns the time before which records of a user, or of a user's section, have expired.
-func (a *Archive) oldestOf(uid string) int64 { return a.now() - a.config.Rules.SectionTTL(uid) }
+// oldestOf returns the time before which a roll drops records of a user, or of a user's section. Where no clock is trusted, none.
+func (a *Archive) oldestOf(uid string) int64 {
+	horizon, _ := a.config.Horizon()
+	return horizon.UnixMilli() - a.config.Rules.SectionTTL(uid)
+}
 
 // partsOf returns a reader of a user's parts of a version or a later one. Where a chunk of a version before is gone, the metadata is what
 // there is now; if that is the same version, the chunk is damaged.

@@ -35,7 +35,11 @@ func (a *Archive) Roll(ctx context.Context, uid string) (again time.Duration, er
 		return again, nil
 	}
 	r := &roll{Archive: a, uid: uid, began: a.now()}
-	if err = a.config.ClockErr(); err == nil {
+	horizon, err := a.config.Horizon()
+	if err = cmp.Or(a.config.ClockErr(), err); err == nil {
+		if lag := time.Duration(r.began-horizon.UnixMilli()) * time.Millisecond; lag > mostLag {
+			return lag, nil
+		}
 		again, err = r.run(ctx)
 	}
 	if err != nil {
@@ -43,6 +47,10 @@ func (a *Archive) Roll(ctx context.Context, uid string) (again time.Duration, er
 	}
 	return again, nil
 }
+
+// mostLag is how far the horizon may be behind the present for a roll. After a stop, or a step of the clock, rolls wait until it has
+// caught up: they rest on processes that agree about the time.
+const mostLag = 30 * time.Minute
 
 // Tidy is Roll for a user of whom something was deleted or cleared. It costs little where there are no
 // parts.

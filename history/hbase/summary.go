@@ -163,7 +163,9 @@ func (a *Archive) summaryPut(ctx context.Context, row, value []byte, at int64) *
 func (a *Archive) Summarize(ctx context.Context, uid string, all bool) error {
 	ttl, err := a.SummaryTTL(ctx)
 	if err == nil && ttl > 0 {
-		err = a.summarize(ctx, uid, look{ttl: ttl, all: all})
+		if _, err = a.config.Horizon(); err == nil {
+			err = a.summarize(ctx, uid, look{ttl: ttl, all: all})
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("summarize %s: %w", uid, unavailable(err))
@@ -186,6 +188,7 @@ type look struct {
 // summarize reads the list before the records, so that a process with a later list has later records, too.
 func (a *Archive) summarize(ctx context.Context, uid string, l look) error {
 	now := a.now()
+	horizon, _ := a.config.Horizon() // an erasure lets nothing expire where no clock is trusted
 	p, stored, err := a.summariesOf(ctx, uid)
 	if l.anew && errors.Is(err, part.ErrCorrupt) {
 		p, err = &part.Reader{Metadata: new(part.Metadata)}, nil
@@ -197,7 +200,7 @@ func (a *Archive) summarize(ctx context.Context, uid string, l look) error {
 	if !kept {
 		l.ttl = 0
 	}
-	s := part.Summing{Before: now - history.SummaryAge, Oldest: now - l.ttl, Rules: a.config.Rules, Version: max(p.Version+1, uint64(now))} //nolint:gosec // never before 1970
+	s := part.Summing{Before: now - history.SummaryAge, Oldest: horizon.UnixMilli() - l.ttl, Rules: a.config.Rules, Version: max(p.Version+1, uint64(now))} //nolint:gosec // never before 1970
 	if s.Items, s.Cleared, err = a.aging(ctx, uid, now-history.SummaryAge, l.all); err != nil {
 		return err
 	}

@@ -17,6 +17,7 @@
 //	{b0007}:removed        zset    users of whom something was deleted or cleared, by when, for an hour, or a day without jobs
 //	{b0007}:life           string  random, in the first bucket of each server: it goes with its data,
 //	                               and expires before them when the clock goes far ahead
+//	playhead:trusted       string  the latest time that a process trusted, in Unix milliseconds, for ever
 //
 // Contents expire after the configured TTL, lists and users' states a day later:
 // a state only while recording is on:

@@ -382,6 +382,32 @@ func (c *Cache) Time(ctx context.Context) (time.Time, error) {
 	return time.Now().Add(ahead[(len(ahead)-1)/2]), nil
 }
 
+const trustedKey = "playhead:trusted"
+
+// saveTrusted keeps the later of two times. Only an operator sets an earlier one.
+const saveTrusted = `if ARGV[2] == '1' or tonumber(ARGV[1]) > tonumber(redis.call('get', KEYS[1]) or '0') then
+	redis.call('set', KEYS[1], ARGV[1])
+end
+return 1`
+
+// SaveTrusted saves the latest time that a process trusted. An earlier one than is saved counts only where an operator has confirmed it.
+func (c *Cache) SaveTrusted(ctx context.Context, at time.Time, confirmed bool) error {
+	force := 0
+	if confirmed {
+		force = 1
+	}
+	return unavailable("save the trusted time", c.client.Eval(ctx, saveTrusted, []string{trustedKey}, at.UnixMilli(), force).Err())
+}
+
+// LoadTrusted returns the time that was saved, zero if none was.
+func (c *Cache) LoadTrusted(ctx context.Context) (time.Time, error) {
+	ms, err := c.client.Get(ctx, trustedKey).Int64()
+	if errors.Is(err, goredis.Nil) {
+		return time.Time{}, nil
+	}
+	return time.UnixMilli(ms), unavailable("load the trusted time", err)
+}
+
 // masters returns the servers that have buckets. Unlike [Cache.each] it does not ask the
 // cluster who they are, which may be a silent one's turn to say.
 func (c *Cache) masters(ctx context.Context) (all []*goredis.Client, err error) {

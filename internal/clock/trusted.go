@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
+	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/internal/run"
 )
 
@@ -18,7 +19,8 @@ import (
 type TrustedConfig struct {
 	// Load returns the trusted time that was saved last, zero if none was. Processes may share it.
 	Load func(context.Context) (time.Time, error)
-	Save func(context.Context, time.Time) error
+	// Save keeps the later of two times, unless an operator has confirmed this one.
+	Save func(ctx context.Context, at time.Time, confirmed bool) error
 	// Bound is how far the clock may be from the trusted time before it is no longer followed (default [DefaultBound]).
 	Bound time.Duration
 	// Wall is the clock that may be wrong. It has no monotonic part.
@@ -142,6 +144,18 @@ func (t *Trusted) Horizon() time.Time {
 	return steady
 }
 
+// Expiry returns the horizon, or why nothing may be destroyed at all: no time is trusted yet, or the wall clock is not followed.
+func (t *Trusted) Expiry() (time.Time, error) {
+	if err := t.Check(context.Background()); err != nil {
+		return time.Time{}, fmt.Errorf("%w: %w", history.ErrUnavailable, err)
+	}
+	at := t.Horizon()
+	if at.UnixMilli() == 0 {
+		return time.Time{}, fmt.Errorf("%w: no time is trusted yet", history.ErrUnavailable)
+	}
+	return at, nil
+}
+
 // Check says why the wall clock is not followed, nil where it is.
 func (t *Trusted) Check(context.Context) error {
 	t.mu.Lock()
@@ -212,7 +226,7 @@ func (t *Trusted) advance(ctx context.Context) {
 	}
 	saved, err := t.cfg.Load(ctx)
 	if err == nil {
-		err = t.cfg.Save(ctx, t.move(saved))
+		err = t.cfg.Save(ctx, t.move(saved), false)
 	}
 	if err != nil && ctx.Err() == nil {
 		t.cfg.Logger.Warn("trusted time not saved", "error", err)
@@ -260,7 +274,7 @@ func (t *Trusted) Confirm(ctx context.Context) error {
 	t.mu.Unlock()
 	t.cfg.Logger.Warn("the clock was confirmed", "time", wall.UTC().Format(time.RFC3339))
 	t.look()
-	if err := t.cfg.Save(ctx, wall); err != nil {
+	if err := t.cfg.Save(ctx, wall, true); err != nil {
 		return fmt.Errorf("save the trusted time: %w", err)
 	}
 	return nil

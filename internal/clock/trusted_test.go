@@ -21,7 +21,7 @@ func (s *saved) start(t *testing.T) *clock.Trusted {
 	t.Helper()
 	c := clock.NewTrusted(clock.TrustedConfig{
 		Load: func(context.Context) (time.Time, error) { return s.at, s.away },
-		Save: func(_ context.Context, at time.Time) error { s.at = at; return s.away },
+		Save: func(_ context.Context, at time.Time, _ bool) error { s.at = at; return s.away },
 		Wall: func() time.Time { return time.Now().Add(s.ahead).Round(0) },
 	})
 	if err := c.Begin(t.Context()); err != nil && s.away == nil {
@@ -134,7 +134,7 @@ func TestTrustedDrift(t *testing.T) {
 		began := time.Now()
 		c := clock.NewTrusted(clock.TrustedConfig{
 			Load: func(context.Context) (time.Time, error) { return s.at, nil },
-			Save: func(_ context.Context, at time.Time) error { s.at = at; return nil },
+			Save: func(_ context.Context, at time.Time, _ bool) error { s.at = at; return nil },
 			Wall: func() time.Time { return time.Now().Add(time.Since(began) / 24).Round(0) },
 		})
 		if err := c.Begin(t.Context()); err != nil {

@@ -35,6 +35,8 @@ type Stores struct {
 	HBase      *hbase.Archive
 	// Clock goes by that of Redis. The caller runs it.
 	Clock *clock.Clock
+	// Trusted goes by Clock, unless that is far from the time that all processes trusted last. The caller runs [Stores.Trust].
+	Trusted *clock.Trusted
 }
 
 // Connect adds all of it to the engines of a process, and asks them for the first time.
@@ -51,10 +53,31 @@ func (f *Flags) Connect(ctx context.Context, e *Engines) (s *Stores, err error) 
 		return nil, err
 	}
 	s.Clock = clock.New(clock.Config{Reference: s.Redis.Time, Logger: e.Log, Registry: e.Registry})
+	s.Trusted = clock.NewTrusted(clock.TrustedConfig{
+		Load: s.Redis.LoadTrusted, Save: s.Redis.SaveTrusted, Wall: s.Clock.Now, Logger: e.Log, Registry: e.Registry,
+	})
 	if s.HBase, err = f.HBase.Connect(s); err != nil {
 		return nil, err
 	}
 	return s, e.First(ctx)
+}
+
+// Trust runs Trusted once Clock knows the time.
+func (s *Stores) Trust(ctx context.Context) error {
+	for s.Clock.Err() != nil {
+		if !run.Sleep(ctx, time.Second/4) {
+			return nil
+		}
+	}
+	return s.Trusted.Run(ctx)
+}
+
+// ConfirmClock takes the time on which this machine and Redis agree for the right one, for all processes.
+func (s *Stores) ConfirmClock(ctx context.Context) error {
+	if err := s.Clock.Err(); err != nil {
+		return err
+	}
+	return s.Trusted.Confirm(ctx)
 }
 
 // Closing adds to a group what closes them.
@@ -200,10 +223,12 @@ type HBase struct {
 
 // Connect adds HBase to the engines of a process.
 func (f *HBase) Connect(s *Stores) (*hbase.Archive, error) {
-	long := func(ctx context.Context, uid string) error { return s.Redis.Note(ctx, uid, s.Clock.Now().UnixMilli()) }
+	long := func(ctx context.Context, uid string) error {
+		return s.Redis.Note(ctx, uid, s.Trusted.Now().UnixMilli())
+	}
 	a, err := hbase.New(hbase.Config{
 		ZooKeeper: f.ZooKeeper, Table: f.Table, Regions: f.Regions, Compression: f.Compression,
-		Puts: f.Puts, Rules: s.Rules, RollAbove: f.RollAbove, RollAfter: f.RollAfter, RollMargin: f.RollMargin, Summary: f.Summary, Long: long, Now: s.Clock.Now, ClockErr: s.Clock.Err,
+		Puts: f.Puts, Rules: s.Rules, RollAbove: f.RollAbove, RollAfter: f.RollAfter, RollMargin: f.RollMargin, Summary: f.Summary, Long: long, Now: s.Trusted.Now, ClockErr: s.Clock.Err, Horizon: s.Trusted.Expiry,
 		Registry: s.Registry, Logger: s.Log,
 	})
 	if err == nil {

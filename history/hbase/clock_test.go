@@ -1,0 +1,51 @@
+package hbase_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history/hbase"
+)
+
+const day = 24 * time.Hour
+
+// TestRollWaitsForTheHorizon: records that have expired by a clock that is not trusted stay in parts.
+func TestRollWaitsForTheHorizon(t *testing.T) {
+	r := newRollTest(t)
+	cells := r.plays(8)
+	r.roll()
+	horizon, refused := time.Time{}, error(nil)
+	r.config.Horizon = func() (time.Time, error) { return horizon, refused }
+	r.Archive = hbase.NewRolling(r.client, r.config)
+	horizon = r.clock.now()
+	tries := []struct {
+		name    string
+		refused error
+	}{{"behind", nil}, {"not trusted", history.ErrUnavailable}}
+	r.clock.pass(20 * day)
+	for _, try := range tries {
+		refused = try.refused
+		again, err := r.Roll(t.Context(), r.uid)
+		if !errors.Is(err, try.refused) || err == nil && again < 20*day {
+			t.Errorf("horizon %s: roll again after %v, %v", try.name, again, err)
+		}
+	}
+	r.want(cells...)
+}
+
+// TestSummariesByTheHorizon: a clock far ahead makes no summary, and drops none.
+func TestSummariesByTheHorizon(t *testing.T) {
+	store, clock, c, want := summed(t)
+	horizon, refused := clock.now(), error(nil)
+	c.Horizon = func() (time.Time, error) { return horizon, refused }
+	a := hbase.Over(store, c)
+	summarizeNow(t, a)
+	wantSummed(t, "in time", a, want)
+	refused = history.ErrUnavailable
+	if err := a.Summarize(t.Context(), "ann", true); !errors.Is(err, history.ErrUnavailable) {
+		t.Errorf("not trusted: got %v, want unavailable", err)
+	}
+	wantSummed(t, "not trusted", a, want)
+}
