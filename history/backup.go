@@ -124,11 +124,17 @@ func (r *Record) Oldest() int64 {
 	for _, p := range r.Peaks[:min(len(r.Peaks), 1)] { // oldest first, as the others
 		oldest = min(oldest, p.At)
 	}
+	reported := func(s Stay) int64 {
+		if s.from() == r.RemovedAt+1 { // see staysAfter: perhaps nothing was reported then
+			return s.At
+		}
+		return s.from()
+	}
 	for _, s := range r.Completions {
-		oldest = min(oldest, s.from())
+		oldest = min(oldest, reported(s))
 	}
 	for _, l := range r.Lows {
-		oldest = min(oldest, l.stay().from())
+		oldest = min(oldest, reported(l.stay()))
 	}
 	for _, s := range r.Starts[:min(len(r.Starts), 1)] {
 		oldest = min(oldest, s.At)

@@ -133,25 +133,35 @@ func TestDismiss(t *testing.T) {
 }
 
 // TestRestoreIntoWhatWentOn: a history that went on after the removal keeps its latest report
-// and gets the rest back.
+// and gets the rest back. The removal counts as a report of stays that begin hardly after it, which may tell plays otherwise.
 func TestRestoreIntoWhatWentOn(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		events := many(undeleted(), 2, 30).Draw(t, "events")
 		at := slices.MaxFunc(events, compareEvents).At
 		cut := rapid.Int64Range(epoch-1, at-1).Draw(t, "cut")
+		pause := rapid.SampledFrom([]int64{0, 16 * 60_000}).Draw(t, "pause after it")
 		before, after := history.Merge(nil, nil), history.Merge(nil, nil)
-		for _, e := range events {
+		for i := range events {
+			e := &events[i]
 			if e.At <= cut {
 				before = history.Merge(before, e.Record())
-			} else {
-				after = history.Merge(after, e.Record())
+				continue
 			}
+			if e.At += pause; e.StartedAt > 0 {
+				e.StartedAt += pause
+			}
+			after = history.Merge(after, e.Record())
 		}
 		if before == nil {
 			return
 		}
 		gone := history.Merge(after, (&history.Event{Kind: history.KindDelete, At: cut}).Record())
-		if got, want := history.Merge(gone, before.Restore(cut)), fold(events); kept(got) != kept(want) || got.Version != want.Version {
+		got, want := history.Merge(gone, before.Restore(cut)), fold(events)
+		shown, wanted := kept(got), kept(want)
+		if pause == 0 {
+			shown.Plays, shown.CompletedAt, shown.Furthest = wanted.Plays, wanted.CompletedAt, wanted.Furthest
+		}
+		if shown != wanted || got.Version != want.Version {
 			t.Fatalf("got  %+v\nwant %+v", got, want)
 		}
 	})
@@ -379,5 +389,21 @@ func TestOldest(t *testing.T) {
 	}
 	if got := cmp.Compare(whole().Oldest(), epoch+100); got != 0 {
 		t.Errorf("got %d", whole().Oldest()-epoch)
+	}
+}
+
+// TestOldestAfterRemoval: a stay that begins hardly after a removal begins with it. But the object was played later.
+func TestOldestAfterRemoval(t *testing.T) {
+	for name, position := range map[string]int64{"below the end": 10_000, "at the end": 99_000} {
+		report := history.Event{Kind: history.KindProgress, At: epoch + 3000, Position: position, Duration: 100_000, Session: "s"}
+		stop := history.Event{Kind: history.KindStop, At: epoch + 4000, Position: 50_000, Duration: 100_000, Session: "t"}
+		removal := history.Event{Kind: history.KindDelete, At: epoch}
+		r := fold([]history.Event{removal, report, stop})
+		if got := r.Oldest() - epoch; got != 3000 {
+			t.Errorf("%s: the oldest report is %d ms after the removal, want 3000", name, got)
+		}
+		if r.Restore(epoch + 2000).Restored {
+			t.Errorf("%s: nothing comes back, but the record says that it was restored", name)
+		}
 	}
 }
