@@ -146,7 +146,7 @@ func (c *Client) Mark(ctx context.Context, m Marking) (*historyv1.MarkResponse, 
 		return nil, fmt.Errorf("mark: %w", err)
 	}
 	var page reply
-	found, err := c.ask(ctx, http.MethodPost, "/v1/history/mark", text, &page)
+	found, err := c.ask(ctx, "POST /v1/history/mark", text, &page)
 	if err == nil && (!found || len(page.Results) != len(objects)) {
 		err = errors.New("the edge does not answer for each object")
 	}
@@ -162,12 +162,13 @@ func (c *Client) Mark(ctx context.Context, m Marking) (*historyv1.MarkResponse, 
 
 // read asks the edge for something, for as long as ctx lets it and Patience, and reports whether it is there.
 func (c *Client) read(ctx context.Context, path string, into any) (found bool, err error) {
-	return c.ask(ctx, http.MethodGet, path, nil, into)
+	return c.ask(ctx, "GET "+path, nil, into)
 }
 
-// ask is read with any method, and a body of JSON.
-func (c *Client) ask(ctx context.Context, method, path string, body []byte, into any) (found bool, err error) {
-	what := strings.ToLower(method)
+// ask is read with any method, which stands before the path, and a body of JSON.
+func (c *Client) ask(ctx context.Context, what string, body []byte, into any) (found bool, err error) {
+	method, path, _ := strings.Cut(what, " ")
+	what = strings.ToLower(method)
 	ctx, cancel := context.WithTimeoutCause(ctx, c.cfg.Patience, errSlow)
 	defer cancel()
 	token, err := c.cfg.Token(ctx)

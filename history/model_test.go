@@ -333,7 +333,7 @@ func startOf(e history.Event) (at int64, fresh bool) {
 }
 
 // between returns the starts of a viewing before and after a time, and whether the latter is at the beginning of the object.
-func between(live []history.Event, viewing [2]string, at, deleted, unwatched int64) (from, until int64, fresh bool) {
+func between(live []history.Event, viewing [2]string, at, deleted, unwatched int64) (from, until int64, fresh bool) { //nolint:revive // three times of one kind
 	until = 1 << 62
 	add := func(t int64, isFresh bool) {
 		switch {
@@ -489,9 +489,11 @@ func events(positions int64) *rapid.Generator[history.Event] {
 		history.KindStart, history.KindProgress, history.KindProgress, history.KindProgress, history.KindPause,
 		history.KindSeek, history.KindStop, history.KindFinish, history.KindDelete, history.KindWatched, history.KindUnwatched, history.KindReset,
 	}
-	metas := []history.Meta{"", history.NewMeta(nil), history.NewMeta(map[string]string{"a": "1"}), history.NewMeta(map[string]string{"a": "2"}),
+	metas := []history.Meta{
+		"", history.NewMeta(nil), history.NewMeta(map[string]string{"a": "1"}), history.NewMeta(map[string]string{"a": "2"}),
 		history.NewMeta(map[string]string{"b": ""}), history.NewMeta(map[string]string{"a": "1", "b": "1"}),
-		history.NewMeta(nil, "a"), history.NewMeta(map[string]string{"b": "1"}, "a"), numbered(0, 10), numbered(5, 15), numbered(12, 20)}
+		history.NewMeta(nil, "a"), history.NewMeta(map[string]string{"b": "1"}, "a"), numbered(0, 10), numbered(5, 15), numbered(12, 20),
+	}
 	return rapid.Custom(func(t *rapid.T) history.Event {
 		at := epoch + rapid.Int64Range(0, 20).Draw(t, "at")
 		e := history.Event{

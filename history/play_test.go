@@ -18,7 +18,7 @@ const (
 )
 
 // report is an event at so many milliseconds after the epoch.
-func report(k history.Kind, at, position, duration int64, session string) history.Event {
+func report(k history.Kind, at, position, duration int64, session string) history.Event { //nolint:revive // as many as a report has
 	return history.Event{Kind: k, At: epoch + at, Position: position, Duration: duration, Session: session, Device: "tv"}
 }
 

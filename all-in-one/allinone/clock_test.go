@@ -200,7 +200,7 @@ func TestRecordingOffWithASteppedClock(t *testing.T) {
 						step(-back)
 					}
 					h.send(t.Context(), "PUT /v1/settings", `{"recording":false}`)
-					for switched := time.Now().UnixMilli(); time.Now().UnixMilli() == switched; { //nolint:revive // the next millisecond
+					for switched := time.Now().UnixMilli(); time.Now().UnixMilli() == switched; { // until the next millisecond
 					}
 					h.wantBeat("off", "paused", 50000, h.hears(w))
 					if when != "before the switch" {

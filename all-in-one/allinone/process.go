@@ -15,6 +15,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -220,7 +221,7 @@ func signingSecret(cfg Config) ([]byte, error) {
 
 // checked adds its checksum to a secret: a damaged one would refuse all tokens.
 func checked(secret []byte) []byte {
-	return fmt.Appendf(secret[:len(secret):len(secret)], "%08x", crc32.ChecksumIEEE(secret))
+	return fmt.Appendf(slices.Clip(secret), "%08x", crc32.ChecksumIEEE(secret))
 }
 
 // makeSecret writes the file under another name first: a crash leaves a whole

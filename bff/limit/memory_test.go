@@ -1,7 +1,6 @@
 package limit_test
 
 import (
-	"context"
 	"errors"
 	"io"
 	"strings"
@@ -48,7 +47,7 @@ func TestMemory(t *testing.T) {
 // TestMemoryOfTheLargest has a body that alone takes more than there is: it waits for all, and is read.
 func TestMemoryOfTheLargest(t *testing.T) {
 	h := limit.NewMemory(1).Hold()
-	if err := h.Grow(context.Background(), 64<<20); err != nil {
+	if err := h.Grow(t.Context(), 64<<20); err != nil {
 		t.Error(err)
 	}
 	h.Release()

@@ -214,7 +214,8 @@ func TestMarkSeason(t *testing.T) {
 		},
 		"all but one": {
 			[]*historyv1.Heartbeat{numbered("1-1", finish, 9000, 3600), numbered("1-3", finish, 8000, 3600), numbered("1-4", finish, 7000, 3600)},
-			[][]*historyv1.MarkedObject{season(1, 4)}, "a1-4 then 1-5",
+			[][]*historyv1.MarkedObject{season(1, 4)},
+			"a1-4 then 1-5",
 		},
 	} {
 		h := newHouse(t)

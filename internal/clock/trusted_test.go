@@ -50,7 +50,7 @@ func (s *saved) run(t *testing.T, d time.Duration, during func(*clock.Trusted)) 
 
 const day = 24 * time.Hour
 
-func wantOff(t *testing.T, what string, got time.Time, want, within time.Duration) {
+func wantOff(t *testing.T, what string, got time.Time, want, within time.Duration) { //nolint:revive // as many as there are to compare
 	t.Helper()
 	if off := time.Until(got); (off - want).Abs() > within {
 		t.Errorf("%s is off by %v, want %v", what, off, want)
@@ -147,7 +147,9 @@ func TestTrustedDrift(t *testing.T) {
 		wantOff(t, "the horizon after five days", c.Horizon(), 0, time.Minute)
 		wantOff(t, "the time", c.Now(), 5*time.Hour, time.Minute)
 		cancel()
-		<-done
+		if err := <-done; err != nil {
+			t.Errorf("Run ended with %v", err)
+		}
 	})
 }
 
