@@ -122,7 +122,7 @@ func (f *flags) wire(ctx context.Context, rules *history.Rulebook) (_ *run.Group
 	s.Closing(g)
 	g.Add("admin", 0, obs.NewAdmin(obs.AdminConfig{
 		Listener: netutil.LimitListener(admin, 64), Hosts: f.Hosts, Metrics: registry, Log: log, Checks: engines.Checks("redis", "kafka", "dead letters", "hbase"),
-		Degraded: map[string]func(context.Context) error{"redis": engines.Part("redis"), "clock": s.Trusted.Check}, ConfirmClock: s.ConfirmClock,
+		Degraded: s.Clocks(map[string]func(context.Context) error{"redis": engines.Part("redis")}), ConfirmClock: s.ConfirmClock,
 	}).Run)
 	return g, nil
 }

@@ -122,8 +122,7 @@ func (f *flags) wire(ctx context.Context, rules *history.Rulebook) (_ *run.Group
 	p.stores.Closing(g)
 	checks := p.stores.Checks("redis")
 	checks["clock"] = p.stores.Clock.Check
-	degraded := p.stores.Checks("kafka", "hbase")
-	degraded["clock"] = p.stores.Trusted.Check
+	degraded := p.stores.Clocks(p.stores.Checks("kafka", "hbase"))
 	degraded["redis"] = p.stores.Part("redis")
 	g.Add("admin", 0, obs.NewAdmin(obs.AdminConfig{
 		Listener: netutil.LimitListener(admin, 64), Hosts: f.Hosts, Metrics: p.registry, Log: log, Checks: checks, Degraded: degraded,

@@ -5,12 +5,14 @@ import (
 	"crypto/tls"
 	"encoding/pem"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -241,5 +243,43 @@ func TestWrongRules(t *testing.T) {
 		if err == nil || !strings.HasPrefix(err.Error(), "--rules: ") {
 			t.Errorf("%s: got %v, want it to name the flag", rules, err)
 		}
+	}
+}
+
+// TestClockFarAhead starts 100 days after the time that was trusted last: the service serves, says so, and goes on as ever once
+// an operator has confirmed the clock.
+func TestClockFarAhead(t *testing.T) {
+	redis := miniredis.RunT(t)
+	last := strconv.FormatInt(time.Now().Add(-100*24*time.Hour).UnixMilli(), 10)
+	if err := redis.Set("playhead:trusted", last); err != nil {
+		t.Fatal(err)
+	}
+	_, admin := start(t, redis.Addr())
+	readyWith := func(held bool) {
+		t.Helper()
+		await(t, func() (any, error) {
+			code, body := ready(t, admin)
+			if code != http.StatusOK || strings.Contains(body, "the latest trusted time is") != held {
+				return nil, fmt.Errorf("%d %s, want 200, held %v", code, body, held)
+			}
+			return nil, nil
+		})
+	}
+	readyWith(true)
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+admin+"/clock/confirm", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		t.Errorf("confirm: %s", resp.Status)
+	}
+	readyWith(false)
+	if at, err := redis.Get("playhead:trusted"); err != nil || at <= last {
+		t.Errorf("saved: got %s, %v, want later than %s", at, err, last)
 	}
 }

@@ -49,3 +49,15 @@ func TestSummariesByTheHorizon(t *testing.T) {
 	}
 	wantSummed(t, "not trusted", a, want)
 }
+
+// TestClockOfHBase: the clock of HBase is compared also after it was set back.
+func TestClockOfHBase(t *testing.T) {
+	ahead := time.Duration(0)
+	a := hbase.NewWith(newStore(func() time.Time { return time.Now().Add(ahead) }), nil)
+	for _, ahead = range []time.Duration{0, 100 * day, -time.Hour, 0} {
+		got, err := a.ClockAhead(t.Context())
+		if err != nil || (got-ahead).Abs() > time.Minute {
+			t.Errorf("ahead by %v: got %v, %v", ahead, got, err)
+		}
+	}
+}

@@ -15,6 +15,7 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/internal/clock"
 )
 
 // Open is [New] and [Cache.Prepare]. Its error is one line. The caller closes the
@@ -380,6 +381,27 @@ func (c *Cache) Time(ctx context.Context) (time.Time, error) {
 	}
 	slices.Sort(ahead)
 	return time.Now().Add(ahead[(len(ahead)-1)/2]), nil
+}
+
+// ClockAhead returns how far the clock of a server is ahead of a process's, of several masters the furthest off. Redis lets keys expire by
+// that clock.
+func (c *Cache) ClockAhead(ctx context.Context, now func() time.Time) (furthest time.Duration, err error) {
+	var mu sync.Mutex
+	err = c.each(ctx, func(ctx context.Context, node *goredis.Client) error {
+		began := now()
+		at, err := node.Time(ctx).Result()
+		if err != nil {
+			return err
+		}
+		ahead := clock.Outside(at, began, now())
+		mu.Lock()
+		defer mu.Unlock()
+		if ahead.Abs() > furthest.Abs() {
+			furthest = ahead
+		}
+		return nil
+	})
+	return furthest, unavailable("compare clocks", err)
 }
 
 const trustedKey = "playhead:trusted"

@@ -34,3 +34,14 @@ func TestTrustedTime(t *testing.T) {
 		}
 	})
 }
+
+// TestClockAhead compares with a process whose clock is behind.
+func TestClockAhead(t *testing.T) {
+	everywhere(t, func(t *testing.T, config redis.Config) {
+		c := open(t, config)
+		now := func() time.Time { return time.Now().Add(-time.Hour) }
+		if got, err := c.ClockAhead(t.Context(), now); err != nil || (got-time.Hour).Abs() > time.Minute {
+			t.Errorf("got %v, %v, want an hour", got, err)
+		}
+	})
+}

@@ -10,6 +10,8 @@ import (
 	"net"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/playhead/playhead/history/hbase"
 	"github.com/playhead/playhead/history/kafka"
 	"github.com/playhead/playhead/history/redis"
@@ -37,6 +39,7 @@ type Stores struct {
 	Clock *clock.Clock
 	// Trusted goes by Clock, unless that is far from the time that all processes trusted last. The caller runs [Stores.Trust].
 	Trusted *clock.Trusted
+	clocks  []*clock.Engine
 }
 
 // Connect adds all of it to the engines of a process, and asks them for the first time.
@@ -59,17 +62,37 @@ func (f *Flags) Connect(ctx context.Context, e *Engines) (s *Stores, err error) 
 	if s.HBase, err = f.HBase.Connect(s); err != nil {
 		return nil, err
 	}
+	for name, ahead := range map[string]func(context.Context) (time.Duration, error){
+		"redis": func(ctx context.Context) (time.Duration, error) { return s.Redis.ClockAhead(ctx, s.Trusted.Now) },
+		"hbase": s.HBase.ClockAhead,
+	} {
+		s.clocks = append(s.clocks, clock.NewEngine(clock.EngineConfig{Name: name, Ahead: ahead, Logger: e.Log, Registry: e.Registry}))
+	}
 	return s, e.First(ctx)
 }
 
-// Trust runs Trusted once Clock knows the time.
+// Trust runs Trusted once Clock knows the time, and compares the engines' clocks with it.
 func (s *Stores) Trust(ctx context.Context) error {
 	for s.Clock.Err() != nil {
 		if !run.Sleep(ctx, time.Second/4) {
 			return nil
 		}
 	}
-	return s.Trusted.Run(ctx)
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return s.Trusted.Run(ctx) })
+	for _, c := range s.clocks {
+		g.Go(func() error { return c.Run(ctx) })
+	}
+	return g.Wait()
+}
+
+// Clocks are for readiness, which is degraded while a clock is wrong.
+func (s *Stores) Clocks(checks map[string]func(context.Context) error) map[string]func(context.Context) error {
+	checks["clock"] = s.Trusted.Check
+	for _, c := range s.clocks {
+		checks["clock of "+c.Name()] = c.Check
+	}
+	return checks
 }
 
 // ConfirmClock takes the time on which this machine and Redis agree for the right one, for all processes.

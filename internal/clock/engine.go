@@ -1,0 +1,97 @@
+package clock
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+)
+
+// mostOff is how far an engine's clock may be off before that is told.
+const mostOff = 10 * time.Second
+
+// EngineConfig wires an [Engine]. Name and Ahead are needed.
+type EngineConfig struct {
+	Name string
+	// Ahead asks how far the engine's clock is ahead of this process's, of several servers the one that is furthest off.
+	Ahead    func(context.Context) (time.Duration, error)
+	Logger   *slog.Logger
+	Registry prometheus.Registerer
+}
+
+// Engine watches the clock of an engine that lets data expire by it. Nobody can correct it from here, but the operator is told.
+type Engine struct {
+	cfg EngineConfig
+
+	mu    sync.Mutex
+	ahead time.Duration
+}
+
+// NewEngine returns an engine whose clock is taken to be right until Run finds it is not.
+func NewEngine(cfg EngineConfig) *Engine {
+	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
+	e := &Engine{cfg: cfg}
+	promauto.With(cfg.Registry).NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "playhead_clock_engine_ahead_seconds", Help: "How far an engine's clock is ahead of this process's, of several servers the one furthest off.",
+		ConstLabels: prometheus.Labels{"engine": cfg.Name},
+	}, func() float64 { return e.off().Seconds() })
+	return e
+}
+
+// Name returns which engine it is.
+func (e *Engine) Name() string { return e.cfg.Name }
+
+func (e *Engine) off() time.Duration {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.ahead
+}
+
+// Check fails while the clock was more than ten seconds off, as last measured.
+func (e *Engine) Check(context.Context) error {
+	if off := e.off(); off.Abs() > mostOff {
+		return fmt.Errorf("the clock of %s is ahead by %s: set it right, it lets data expire by that", e.cfg.Name, off.Round(time.Millisecond))
+	}
+	return nil
+}
+
+// Run measures once a minute until ctx is done. An engine that does not answer keeps the last measurement.
+func (e *Engine) Run(ctx context.Context) error {
+	t := time.NewTicker(trustEvery)
+	defer t.Stop()
+	for {
+		e.measure(ctx)
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func (e *Engine) measure(ctx context.Context) {
+	ahead, err := e.cfg.Ahead(ctx)
+	if err != nil {
+		return // that the engine is away is told elsewhere
+	}
+	was := e.Check(ctx)
+	e.mu.Lock()
+	e.ahead = ahead
+	e.mu.Unlock()
+	switch is := e.Check(ctx); {
+	case was == nil && is != nil:
+		e.cfg.Logger.Error("the clock of an engine is wrong", "engine", e.cfg.Name, "ahead", ahead)
+	case was != nil && is == nil:
+		e.cfg.Logger.Info("the clock of an engine is right again", "engine", e.cfg.Name)
+	}
+}
+
+// Outside returns how far a time is after a span, negative if it is before, and 0 within.
+func Outside(at, began, ended time.Time) time.Duration {
+	return max(at.Sub(ended), 0) + min(at.Sub(began), 0)
+}
