@@ -111,18 +111,34 @@ func users(keys []history.Key) int {
 // duration, the maximum of the positions, and the set of sessions that reached the
 // end.
 type Expected struct {
-	At          int64
-	Kind        history.Kind
-	Position    int64
-	Session     string
-	Duration    int64
-	CompletedAt int64
+	At       int64
+	Kind     history.Kind
+	Position int64
+	Session  string
+	Duration int64
 
 	furthest   int64
 	known      moment // when Duration was
 	nonEarly   moment // when the latest event was that is not of a viewing's first seconds
 	nonEarlyAt int64  // and its position
-	sessions   map[string]struct{}
+	longest    int64  // duration that anybody knew
+	sessions   map[string]*session
+}
+
+// session is what one viewing says: the longest duration that it knew, and its reports.
+type session struct {
+	longest int64
+	reports []history.Event
+}
+
+// completedAt returns when the session last reported the end of its longest duration, 0 where it never did.
+func (s *session) completedAt() (at int64) {
+	for _, ev := range s.reports {
+		if ev.Duration > 0 && min(ev.Position, ev.Duration)*10 >= s.longest*9 {
+			at = max(at, ev.At)
+		}
+	}
+	return at
 }
 
 // moment orders the events of a plan: of one time, a stop is the later.
@@ -144,7 +160,22 @@ func (m moment) compare(o moment) int {
 }
 
 // Plays returns how many viewings reached the end.
-func (e *Expected) Plays() uint64 { return uint64(len(e.sessions)) }
+func (e *Expected) Plays() (n uint64) {
+	for _, s := range e.sessions {
+		if s.completedAt() > 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// CompletedAt returns when a viewing last reported its end.
+func (e *Expected) CompletedAt() (at int64) {
+	for _, s := range e.sessions {
+		at = max(at, s.completedAt())
+	}
+	return at
+}
 
 // Resume returns where the user is to go on.
 func (e *Expected) Resume() int64 {
@@ -159,8 +190,8 @@ func (e *Expected) Furthest() int64 { return e.within(e.furthest) }
 
 // within bounds a position by the duration, which another viewing may have known.
 func (e *Expected) within(position int64) int64 {
-	if e.Duration > 0 {
-		return min(position, e.Duration)
+	if e.longest > 0 {
+		return min(position, e.longest)
 	}
 	return position
 }
@@ -187,13 +218,12 @@ func (e *Expected) add(ev *history.Event) {
 	now, position := momentOf(ev.At, ev.Kind), ev.Position
 	if ev.Duration > 0 {
 		position = min(position, ev.Duration)
-		if position*10 >= ev.Duration*9 {
-			e.completed(ev)
-		}
+		e.longest = max(e.longest, ev.Duration)
 		if c := now.compare(e.known); c > 0 || c == 0 && ev.Duration > e.Duration {
 			e.known, e.Duration = now, ev.Duration
 		}
 	}
+	e.note(ev)
 	e.furthest = max(e.furthest, position)
 	if ev.Kind != history.KindStart && position >= grace && cmp.Or(now.compare(e.nonEarly), cmp.Compare(position, e.nonEarlyAt)) > 0 {
 		e.nonEarly, e.nonEarlyAt = now, position
@@ -203,12 +233,18 @@ func (e *Expected) add(ev *history.Event) {
 	}
 }
 
-func (e *Expected) completed(ev *history.Event) {
+// note keeps a report of a session.
+func (e *Expected) note(ev *history.Event) {
 	if e.sessions == nil {
-		e.sessions = make(map[string]struct{})
+		e.sessions = make(map[string]*session)
 	}
-	e.sessions[ev.Session] = struct{}{}
-	e.CompletedAt = max(e.CompletedAt, ev.At)
+	s := e.sessions[ev.Session]
+	if s == nil {
+		s = &session{}
+		e.sessions[ev.Session] = s
+	}
+	s.longest = max(s.longest, ev.Duration)
+	s.reports = append(s.reports, *ev)
 }
 
 // Matches reports whether a record shows what is expected. The state of a start and
@@ -220,5 +256,5 @@ func (e *Expected) Matches(r *history.Record) bool {
 	}
 	return r != nil && r.Version.Time() == e.At && r.State == state && r.Position == e.Position && r.Resume() == e.Resume() &&
 		r.Session == e.Session && r.Duration == e.Duration && r.Furthest() == e.Furthest() &&
-		r.Plays() == e.Plays() && r.CompletedAt() == e.CompletedAt
+		r.Plays() == e.Plays() && r.CompletedAt() == e.CompletedAt()
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -161,10 +162,15 @@ func TestMatches(t *testing.T) {
 		"place to go on": func(r *history.Record) {
 			r.Early, r.NonEarly = true, history.NonEarly{Version: r.Version - 4, Position: 11_000}
 		},
-		"session":           func(r *history.Record) { r.Session = "other" },
-		"duration":          func(r *history.Record) { r.Duration++ },
-		"duration unknown":  func(r *history.Record) { r.Duration = 0 },
-		"furthest":          func(r *history.Record) { r.Peaks = nil },
+		"session":          func(r *history.Record) { r.Session = "other" },
+		"duration":         func(r *history.Record) { r.Duration++ },
+		"duration unknown": func(r *history.Record) { r.Duration = 0 },
+		"furthest": func(r *history.Record) {
+			r.Peaks, r.Completions = nil, slices.Clone(r.Completions)
+			for i := range r.Completions {
+				r.Completions[i].Position = 0
+			}
+		},
 		"plays":             func(r *history.Record) { r.PlaysBefore++ },
 		"no plays":          func(r *history.Record) { r.Completions = nil },
 		"time of the plays": func(r *history.Record) { r.Completions = []history.Stay{{At: noon, Viewing: 1}} },
