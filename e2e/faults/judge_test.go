@@ -34,7 +34,7 @@ func TestJudge(t *testing.T) {
 	named, renamed := sent(history.KindProgress, 5, 300, true), sent(history.KindProgress, 6, 300, true)
 	named.Meta, renamed.Meta = history.NewMeta(map[string]string{"title": "one"}), history.NewMeta(map[string]string{"title": "two"})
 	played, nonEarly := sent(history.KindProgress, 7, 300, true), sent(history.KindProgress, 8, 20_000, true)
-	first.Duration = 1000 // it completes
+	first.Duration, first.Session = 1000, "f" // it completes
 	played.StartedAt, played.Watched = base-60_000, 30_000
 	goesOn := played
 	goesOn.Watched = 60_000
@@ -65,7 +65,7 @@ func TestJudge(t *testing.T) {
 		{"a delete that nobody sent", []faults.Sent{first}, fold(first, remove), 0, "lost"},
 		{"the furthest from before the delete", []faults.Sent{first, remove, after}, func() *history.Record {
 			r := *fold(remove, after)
-			r.Peaks = fold(first, after).Peaks
+			r.Peaks = []history.Peak{{At: base + 1, Position: 900}}
 			return &r
 		}(), 0, "resurrected"},
 		{"a play from before the delete", []faults.Sent{first, remove, after}, func() *history.Record {
