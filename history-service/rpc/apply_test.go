@@ -241,6 +241,9 @@ func TestTwoServices(t *testing.T) {
 	for v := range int64(viewings) {
 		for i, seconds := range []int64{0, 50, 95, 30} {
 			hb := beat("ann/7", progress, (viewings-v)*10_000-int64(i)*1000, seconds+v%5)
+			if seconds == 95 { // no scrub
+				hb.Kind = stop
+			}
 			hb.Session = fmt.Sprint("s", v)
 			apply(t, services[i%2], hb)
 		}

@@ -308,7 +308,7 @@ func TestFurthestAfterAClear(t *testing.T) {
 	h := newHouse(t)
 	s := h.service(t)
 	point(t, s, "ann", "none") // warm
-	apply(t, s, beat("ann/7", progress, 900_000, 100), beat("ann/7", progress, 840_000, 95))
+	apply(t, s, beat("ann/7", stop, 900_000, 100), beat("ann/7", stop, 840_000, 95))
 	if _, err := s.Clear(t.Context(), &historyv1.ClearRequest{Uid: "ann", UntilMs: start - 850_000}); err != nil {
 		t.Fatal(err)
 	}

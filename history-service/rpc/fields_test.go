@@ -142,6 +142,9 @@ var unseen = map[string]string{
 	"Start":           "it is read with the viewings",
 	"Viewings":        "they are read apart",
 	"Position":        "it is early, and there is a later one that is not",
+	"AtEnd":           "plays are read from it",
+	"Lows":            "plays are read from them",
+	"Starts":          "plays are read from them",
 	"Unknown":         "only a newer version knows what it is",
 	"UnknownVersion":  "it orders unknown fields",
 }
@@ -223,6 +226,8 @@ func everything() *history.Record {
 		Start: history.Peak{At: start - 7_400_000, Position: 4000}, Viewings: []history.Viewing{
 			{Viewing: 10, Version: v(95_000), Position: 30_000, State: history.StateStopped, Device: "e"},
 		},
+		Lows:    []history.Low{{At: start - 97_000, Viewing: 10, Length: 1000, Duration: 600_000}},
+		Starts:  []history.Start{{At: start - 99_000, Viewing: 10, Position: 1000}},
 		Unknown: string(protowire.AppendVarint(protowire.AppendTag(nil, 3000, protowire.VarintType), 5)), UnknownVersion: v(80_000),
 	}
 }
