@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc/codes"
+
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history-service/rpc"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
@@ -93,9 +95,8 @@ func TestOldUploadThatSaysNothingNew(t *testing.T) {
 		t.Errorf("got %v, want %v", got[0], stale)
 	}
 	a.down.Store(true)
-	if it := point(t, s, "ann", "old"); it != nil {
-		t.Errorf("it was written: %v", it)
-	}
+	_, err := s.Points(t.Context(), &historyv1.PointsRequest{Uid: "ann", Objects: []*historyv1.Object{{Id: "old", Type: 1}}})
+	wantCode(t, "a point of what was not written, without the archive", err, codes.Unavailable)
 }
 
 // Without the archive an old upload is refused and comes again; recent reports go on.

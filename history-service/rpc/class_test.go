@@ -545,7 +545,7 @@ func TestClassMovedAndExpired(t *testing.T) {
 }
 
 // TestClassMovedAndTrimmed has an object be played after its type was moved, while only the archive has it in the section of before.
-// A point shows all of it, and an answer, or a point without the archive, says that there is more.
+// A point shows all of it, and fails without the archive; an answer says that there is more.
 func TestClassMovedAndTrimmed(t *testing.T) {
 	moved := "moved=" + time.UnixMilli(start).UTC().Format(time.DateOnly)
 	h := houseOf(t, pebble.Config{Keep: 1, Alone: true})
@@ -564,13 +564,12 @@ func TestClassMovedAndTrimmed(t *testing.T) {
 		t.Errorf("got %v, want what both sections have", p)
 	}
 	a.down.Store(true)
-	if p := pointOf(t, s, "ann/1_7"); !p.GetIncomplete() || p.GetPositionMs() != 10_000 {
-		t.Errorf("without the archive: got %v, want it incomplete", p)
-	}
+	req := &historyv1.PointsRequest{Uid: "ann", Objects: []*historyv1.Object{{Id: "1", Type: 7}}}
+	_, err = s.Points(t.Context(), req)
+	wantCode(t, "a point without the archive", err, codes.Unavailable)
 	archives(t, h)
-	if p := pointOf(t, s, "ann/1_7"); !p.GetIncomplete() {
-		t.Errorf("archived, and without the archive: got %v, want it incomplete", p)
-	}
+	_, err = s.Points(t.Context(), req)
+	wantCode(t, "a point, archived, without the archive", err, codes.Unavailable)
 }
 
 // TestClassMovedAndSearched has a search go by the metadata that readers see, where the sections of before and of now have others.
