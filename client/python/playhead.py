@@ -108,7 +108,8 @@ class Client:
 
     def report(self, *heartbeats: Json, queued: bool = False) -> list[Json]:
         """Reports any number of heartbeats and returns what became of each, in order: a dict with
-        ``status`` (stored, unchanged, stale, ...) and for invalid ones ``error``. Reports that the edge
+        ``status`` (stored, unchanged, stale, ...), for invalid ones ``error``, and for stale
+        ones the report's ``event_time`` and the record's ``record_time``. Reports that the edge
         fails on are sent again; raises Unsent when patience ends before all have an answer.
         ``queued`` asks for an acknowledgement that outlives the cache.
 

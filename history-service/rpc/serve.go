@@ -31,6 +31,7 @@ func (s *Server) Serve(ctx context.Context, lis net.Listener, conf *tls.Config, 
 	healthv1.RegisterHealthServer(srv, healthy)
 	historyv1.RegisterHistoryServiceServer(srv, s)
 	historyv1.RegisterErasureServiceServer(srv, s)
+	historyv1.RegisterRebaseServiceServer(srv, s)
 	reflection.Register(srv)
 	failed := make(chan error, 1)
 	go func() { failed <- srv.Serve(lis) }()

@@ -86,10 +86,12 @@ type Config struct {
 	Registry prometheus.Registerer
 }
 
-// Server implements historyv1.HistoryServiceServer and historyv1.ErasureServiceServer.
+// Server implements historyv1.HistoryServiceServer, and the services of operators: historyv1.ErasureServiceServer and
+// historyv1.RebaseServiceServer.
 type Server struct {
 	historyv1.UnimplementedHistoryServiceServer
 	historyv1.UnimplementedErasureServiceServer
+	historyv1.UnimplementedRebaseServiceServer
 
 	cfg    Config
 	nodes  *stores.Nodes // nil where the cache has one
@@ -165,6 +167,11 @@ func (s *Server) Clear(ctx context.Context, req *historyv1.ClearRequest) (*histo
 // Erase removes everything that the stores have of a user.
 func (s *Server) Erase(ctx context.Context, req *historyv1.EraseRequest) (*historyv1.EraseResponse, error) {
 	return answered(s.write.Erase(ctx, req))
+}
+
+// Rebase brings records of a clock that was ahead to the present.
+func (s *Server) Rebase(ctx context.Context, req *historyv1.RebaseRequest) (*historyv1.RebaseResponse, error) {
+	return answered(s.write.Rebase(ctx, req))
 }
 
 // Dismiss takes objects out of what is offered to go on with, or offers them again.

@@ -22,6 +22,8 @@ type batch struct {
 	// imported says that the reports are whole records, of an import. Their keys are always loaded
 	// from the cache: a hold does not know of clears.
 	imported bool
+	// rebased says that the reports are keys whose records are to be rebased, each to the time of its report: see [Writer.Rebase].
+	rebased bool
 	// section is the uid of the section that is written to, empty for the sections of the reports' types.
 	section string
 	// begun is how many comparisons had begun before the batch was stored.

@@ -46,6 +46,9 @@ func (g *group) add(i int, cleared int64) historyv1.Status {
 	if g.batch.imported {
 		return g.addWhole(i, cleared)
 	}
+	if g.batch.rebased {
+		return g.rebase(i)
+	}
 	if g.batch.reports[i].Decision != 0 {
 		return g.decide(i)
 	}
@@ -291,7 +294,7 @@ func (g *group) matched() bool {
 // needsRecord reports whether any of the events is about the record, so that it has to be known
 // whether there is one.
 func (g *group) needsRecord() bool {
-	return slices.ContainsFunc(g.reports, func(i int) bool { return g.batch.reports[i].NeedsRecord() })
+	return g.batch.rebased || slices.ContainsFunc(g.reports, func(i int) bool { return g.batch.reports[i].NeedsRecord() })
 }
 
 // deletes reports whether any of the events is a delete.

@@ -63,7 +63,7 @@ func (w *Writer) prepare(b *batch) {
 // counts reports whether a held record says enough for what is asked of it. A hold does not know of clears, and a partial record
 // not of what the archive has.
 func (g *group) counts(held *history.Record) bool {
-	if g.batch.latest || g.batch.imported {
+	if g.batch.latest || g.batch.imported || g.batch.rebased {
 		return false
 	}
 	return !held.Partial || !g.needsRecord() && !g.matched()

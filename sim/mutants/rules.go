@@ -248,7 +248,7 @@ var mutants = []mutant{
 	{name: "restored-deleted", rule: "a delete leaves what was brought back before it", edits: []edit{{merge, "m.RemovedAt, m.Restored = removed, false\n\tm.forget()", "if m.RemovedAt = removed; !m.Restored {\n\t\tm.forget()\n\t}"}}},
 	{name: "restored-before", rule: "what was deleted comes back as of a clear alone", edits: []edit{{fold, "cut = max(cut, g.next.RemovedAt)", "_ = cut"}}},
 	{name: "restored-blind", rule: "what is brought back does not look into the archive", equivalent: "what was removed after it is in the cache, or the record is from below the floor: then the archive is asked as for any report.", edits: []edit{{write, "case g.matched() || g.batch.latest || g.batch.imported || g.needsRecord():", "case g.matched() || g.batch.latest || g.needsRecord():"}}},
-	{name: "restored-held", rule: "what is brought back is folded into what is held", equivalent: "the compare of the write finds out what has happened since, and where nothing is to be written the cache is asked.", edits: []edit{{write, "if g.batch.latest || g.batch.imported {", "if g.batch.latest {"}}},
+	{name: "restored-held", rule: "what is brought back is folded into what is held", equivalent: "the compare of the write finds out what has happened since, and where nothing is to be written the cache is asked.", edits: []edit{{write, "if g.batch.latest || g.batch.imported || g.batch.rebased {", "if g.batch.latest || g.batch.rebased {"}}},
 
 	// More of them.
 	{name: "reclaim-once", rule: "what a service could not bring back at once it does not bring back", edits: []edit{{reclaim, "\t\tw.compare.missed.Store(true)\n\t\treturn err\n", "\t\tw.life = life\n\t\treturn err\n"}}},

@@ -151,3 +151,74 @@ func printErased(out io.Writer, resp *historyv1.EraseResponse, dry bool) error {
 	}
 	return nil
 }
+
+type rebaseFlags struct {
+	UID      string        `arg:"" help:"User whose records are brought to the present."`
+	Service  string        `help:"Address of a history-service, or of the gRPC server of an all-in-one." default:"127.0.0.1:7070"`
+	DryRun   bool          `help:"Say which records are ahead, and change nothing."`
+	Look     time.Duration `help:"How long to wait before looking whether they stay." default:"3s"`
+	Patience time.Duration `help:"How long it may take." default:"1m"`
+}
+
+// Help is what --help begins with.
+func (*rebaseFlags) Help() string {
+	return `Gives records whose latest event is later than the service's present, of a clock that was ahead, the present as its time, so that ` +
+		`reports move them on. Plays, furthest positions, durations and metadata stay. Run it while the user's devices are quiet: a copy ` +
+		`that another service holds brings the later time back. It looks again, and ends with an error if records are still ahead.`
+}
+
+// rebase brings records of a clock that was ahead to the present.
+func rebase(ctx context.Context, args []string, getenv func(string) string, out io.Writer) error {
+	var f rebaseFlags
+	if err := run.Parse("replay rebase", &f, args, getenv, out); err != nil {
+		return err
+	}
+	if err := errors.Join(history.ValidateUID(f.UID), connect.Addresses("--service", f.Service)); err != nil {
+		return err
+	}
+	conn, err := grpc.NewClient(f.Service, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return fmt.Errorf("connect to %s: %w", f.Service, err)
+	}
+	defer func() { _ = conn.Close() }()
+	ctx, cancel := context.WithTimeout(ctx, f.Patience)
+	defer cancel()
+	service := historyv1.NewRebaseServiceClient(conn)
+	for {
+		resp, err := service.Rebase(ctx, &historyv1.RebaseRequest{Uid: f.UID, DryRun: f.DryRun})
+		if err != nil {
+			return fmt.Errorf("records of %s may still be ahead, try again: %w", f.UID, err)
+		}
+		printRebased(out, resp, f.DryRun)
+		if f.DryRun || len(resp.GetRecords()) == 0 {
+			return nil
+		}
+		if !run.Sleep(ctx, f.Look) {
+			return errors.New("the last look found records that are ahead: stop the user's devices and try again")
+		}
+	}
+}
+
+func printRebased(out io.Writer, resp *historyv1.RebaseResponse, dry bool) {
+	done := "rebased"
+	if dry {
+		done = "ahead"
+	}
+	for _, r := range resp.GetRecords() {
+		o := history.Object{ID: r.GetObject().GetId(), Type: r.GetObject().GetType()}
+		what := "played"
+		if r.GetDeleted() {
+			what = "deleted"
+		}
+		fmt.Fprintf(out, "%-28s %s %s %s\n", o, what, moment(r.GetEventTimeMs()), done)
+	}
+	fmt.Fprintf(out, "%d records %s, at %s\n", len(resp.GetRecords()), done, moment(resp.GetNowMs()))
+	for _, m := range []struct {
+		what string
+		at   int64
+	}{{"history was cleared", resp.GetClearedMs()}, {"recording was switched", resp.GetSwitchedMs()}} {
+		if m.at > 0 {
+			fmt.Fprintf(out, "%s at %s: that stays\n", m.what, moment(m.at))
+		}
+	}
+}

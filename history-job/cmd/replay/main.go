@@ -1,6 +1,7 @@
 // Command replay sends a trace of viewings to history-service, or
 // through an edge, as the heartbeats that players would have sent. `replay dead` drives again what
-// could not be archived; `replay parts` shows what of a user's history is in parts; `replay erase` removes everything of a user.
+// could not be archived; `replay parts` shows what of a user's history is in parts; `replay erase` removes everything of a user;
+// `replay rebase` brings records of a clock that was ahead to the present.
 package main
 
 import (
@@ -51,7 +52,9 @@ func (*flags) Help() string {
 
 ` + "`replay parts UID`" + ` shows what of a user's history is in parts.
 
-` + "`replay erase UID`" + ` removes everything of a user, through a service that runs.`
+` + "`replay erase UID`" + ` removes everything of a user, through a service that runs.
+
+` + "`replay rebase UID`" + ` brings records of a clock that was ahead to the present, through a service that runs.`
 }
 
 func main() { run.Main(replayed) }
@@ -65,6 +68,8 @@ func replayed(ctx context.Context, args []string, getenv func(string) string, ou
 			return parts(ctx, args[1:], getenv, out)
 		case "erase":
 			return erase(ctx, args[1:], getenv, out)
+		case "rebase":
+			return rebase(ctx, args[1:], getenv, out)
 		}
 	}
 	return send(ctx, args, getenv, out)

@@ -159,9 +159,13 @@ func edge(t *testing.T) (url, secret string) {
 }
 
 // started runs all of the product on a directory until the test ends.
-func started(t *testing.T, dir string, secret []byte) *allinone.Process {
+func started(t *testing.T, dir string, secret []byte, change ...func(*allinone.Config)) *allinone.Process {
 	t.Helper()
-	p, err := allinone.Open(t.Context(), allinone.Config{Dir: dir, HTTP: "127.0.0.1:0", RPC: "127.0.0.1:0", Admin: "127.0.0.1:0", Secret: secret})
+	cfg := allinone.Config{Dir: dir, HTTP: "127.0.0.1:0", RPC: "127.0.0.1:0", Admin: "127.0.0.1:0", Secret: secret}
+	for _, f := range change {
+		f(&cfg)
+	}
+	p, err := allinone.Open(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,118 @@
+package write
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history-service/report"
+	historyv1 "github.com/playhead/playhead/proto/history/v1"
+)
+
+// Rebase brings records whose latest event is later than now to the present, see [history.Record.Rebase]. Readers see them in the order
+// that they had. It is a write like any other, by compare-and-set. But a copy from before in another service, or one that a job
+// completes, is merged with it and brings the later times back: then another call finds them again.
+func (w *Writer) Rebase(ctx context.Context, req *historyv1.RebaseRequest) (*historyv1.RebaseResponse, error) {
+	uid := req.GetUid()
+	if err := history.ValidateUID(uid); err != nil {
+		return nil, err
+	}
+	if err := w.cfg.ClockErr(); err != nil {
+		return nil, fmt.Errorf("rebase: %w", err)
+	}
+	ctx, cancel := w.bounded(ctx)
+	defer cancel()
+	u, err := w.cfg.Reader.User(ctx, uid) // warms a cold one, as for an import
+	if err != nil {
+		return nil, fmt.Errorf("rebase: %w", err)
+	}
+	resp := &historyv1.RebaseResponse{NowMs: w.nowMS()}
+	for _, until := range u.Cleared {
+		resp.ClearedMs = max(resp.ClearedMs, later(until, resp.NowMs))
+	}
+	resp.SwitchedMs = later(u.Pause.Changed(), resp.NowMs)
+	sections, err := w.sectionsOf(ctx, uid)
+	if err != nil {
+		return nil, fmt.Errorf("rebase: %w", err)
+	}
+	for _, section := range sections {
+		if err := w.rebaseSection(ctx, section, req.GetDryRun(), resp); err != nil {
+			return nil, fmt.Errorf("rebase: %w", err)
+		}
+	}
+	return resp, nil
+}
+
+// later returns a time that is later than clocks differ, otherwise 0.
+func later(at, now int64) int64 {
+	if at > now+history.ClockError {
+		return at
+	}
+	return 0
+}
+
+func (w *Writer) rebaseSection(ctx context.Context, section string, dry bool, resp *historyv1.RebaseResponse) error {
+	found, err := w.ahead(ctx, section, resp.NowMs)
+	if err != nil || len(found) == 0 {
+		return err
+	}
+	b := &batch{section: section, rebased: true}
+	for i, c := range found {
+		at := resp.NowMs - int64(len(resp.Records)+i)
+		b.reports = append(b.reports, report.Report{Event: history.Event{Key: history.Key{UID: section, Object: c.Object}, At: at}})
+	}
+	w.prepare(b)
+	w.load(ctx, b)
+	if !dry {
+		w.store(ctx, b)
+		w.cfg.Notify.Changed(b.changes())
+	}
+	for _, g := range b.groups {
+		i := g.reports[0]
+		switch {
+		case g.failed:
+			return fmt.Errorf("%s: %w", g.key.Object, history.ErrUnavailable)
+		case b.reports[i].Status == historyv1.Status_STATUS_STORED:
+			resp.Records = append(resp.Records, &historyv1.RebasedRecord{
+				Object:      &historyv1.Object{Id: g.key.Object.ID, Type: g.key.Object.Type},
+				EventTimeMs: found[i].Version.Time(), Deleted: g.next.Deleted(),
+			})
+		}
+	}
+	return nil
+}
+
+// ahead returns where records stand that are later than now in the cache or in the archive, newest first, at most [MaxBatch].
+func (w *Writer) ahead(ctx context.Context, section string, now int64) ([]history.Cursor, error) {
+	q := history.Query{Limit: MaxBatch, Since: now + history.ClockError + 1}
+	cached, err := w.cfg.Cache.List(ctx, section, q)
+	if err != nil {
+		return nil, err
+	}
+	archived, err := w.cfg.Archive.Page(ctx, section, q)
+	if err != nil {
+		return nil, err
+	}
+	var found []history.Cursor
+	for _, it := range slices.Concat(cached.Items, archived.Items) {
+		found = append(found, it.Place())
+	}
+	slices.SortFunc(found, history.Cursor.Compare)
+	seen := make(map[history.Object]bool, len(found))
+	found = slices.DeleteFunc(found, func(c history.Cursor) bool {
+		known := seen[c.Object]
+		seen[c.Object] = true
+		return known
+	})
+	return found[:min(len(found), MaxBatch)], nil
+}
+
+// rebase brings the record to the time of the report, if it is later than now.
+func (g *group) rebase(i int) historyv1.Status {
+	if g.next == nil || later(g.next.Version.Time(), g.batch.now) == 0 {
+		return historyv1.Status_STATUS_UNCHANGED
+	}
+	g.next, g.ended = g.next.Rebase(g.batch.reports[i].At), true
+	return historyv1.Status_STATUS_STORED
+}
