@@ -395,12 +395,10 @@ func (r *Record) plays() (plays []play) {
 			continue
 		}
 		plays = g.add(plays, c.At)
-		for g.from > c.from() { // the stay goes on over a start
+		cut := c.from() == r.RemovedAt+1 || c.from() == r.PlaysBeforeAt+1 // see staysAfter: perhaps nothing was reported then
+		for !cut && g.from > c.from() {                                   // the stay goes on over a start
 			at := g.from
 			g = r.segmentOf(c.Viewing, at, starts, lows)
-			if g.from <= c.from() && (c.from() == r.RemovedAt+1 || c.from() == r.PlaysBeforeAt+1) {
-				break // see staysAfter: perhaps nothing was reported then
-			}
 			plays = g.add(plays, at)
 		}
 	}
