@@ -139,21 +139,16 @@ func (p Pause) Covers(at int64) bool {
 	return false
 }
 
-// What is said of clocks of services: by how much they may differ, and how long a report is on its way at most that is of now. In milliseconds.
-const (
-	ClockError = 2000
-	onItsWay   = 120_000
-)
+// ClockError is by how many milliseconds clocks of services may differ.
+const ClockError = 2000
 
 // Refuses reports whether what happened at a time, or up to late milliseconds after it, is not to be stored where it arrives now.
 // While recording is off, what may be later than the switch is refused: all, where the clock has stepped back behind the
-// switch. Where it has stepped back behind the end of the pause, what happens now is stored.
+// switch.
 func (p Pause) Refuses(at, late, now int64) bool {
 	switch {
 	case p.On():
 		return at+late > p.Since || now < p.Since && (now < p.Since-ClockError || at > now-ClockError) || p.Covers(at)
-	case now < p.Until-ClockError && at > max(p.Since, now-onItsWay):
-		return false
 	}
 	return p.Covers(at)
 }
