@@ -146,8 +146,7 @@ const ClockError = 2000
 // While recording is off, what may be later than the switch is refused: all, where the clock has stepped back behind the
 // switch.
 func (p Pause) Refuses(at, late, now int64) bool {
-	switch {
-	case p.On():
+	if p.On() {
 		return at+late > p.Since || now < p.Since && (now < p.Since-ClockError || at > now-ClockError) || p.Covers(at)
 	}
 	return p.Covers(at)

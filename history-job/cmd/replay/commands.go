@@ -101,18 +101,27 @@ func (*eraseFlags) Help() string {
 		`It ends with an error if anything is left.`
 }
 
+// dialFor connects to the service that a command about one user goes through. The caller closes the connection.
+func dialFor(uid, service string) (*grpc.ClientConn, error) {
+	if err := errors.Join(history.ValidateUID(uid), connect.Addresses("--service", service)); err != nil {
+		return nil, err
+	}
+	conn, err := grpc.NewClient(service, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return nil, fmt.Errorf("connect to %s: %w", service, err)
+	}
+	return conn, nil
+}
+
 // erase removes everything of a user.
 func erase(ctx context.Context, args []string, getenv func(string) string, out io.Writer) error {
 	var f eraseFlags
 	if err := run.Parse("replay erase", &f, args, getenv, out); err != nil {
 		return err
 	}
-	if err := errors.Join(history.ValidateUID(f.UID), connect.Addresses("--service", f.Service)); err != nil {
-		return err
-	}
-	conn, err := grpc.NewClient(f.Service, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := dialFor(f.UID, f.Service)
 	if err != nil {
-		return fmt.Errorf("connect to %s: %w", f.Service, err)
+		return err
 	}
 	defer func() { _ = conn.Close() }()
 	ctx, cancel := context.WithTimeout(ctx, f.Patience)
@@ -173,12 +182,9 @@ func rebase(ctx context.Context, args []string, getenv func(string) string, out 
 	if err := run.Parse("replay rebase", &f, args, getenv, out); err != nil {
 		return err
 	}
-	if err := errors.Join(history.ValidateUID(f.UID), connect.Addresses("--service", f.Service)); err != nil {
-		return err
-	}
-	conn, err := grpc.NewClient(f.Service, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := dialFor(f.UID, f.Service)
 	if err != nil {
-		return fmt.Errorf("connect to %s: %w", f.Service, err)
+		return err
 	}
 	defer func() { _ = conn.Close() }()
 	ctx, cancel := context.WithTimeout(ctx, f.Patience)
