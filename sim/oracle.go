@@ -185,7 +185,8 @@ func (o *oracle) archived(k history.Key, e history.Entry) {
 	}
 }
 
-// shows reports whether the archive shows all that it had before and that was acknowledged since.
+// shows reports whether the archive shows all that it had before and that was acknowledged since. Two reports may have left off at
+// one position: which of them the archive has, the time tells.
 func (o *oracle) shows(b *book, k history.Key, least int64, e history.Entry) bool {
 	for _, f := range b.facts {
 		if f.archived && f.acked == 0 {
@@ -194,7 +195,11 @@ func (o *oracle) shows(b *book, k history.Key, least int64, e history.Entry) boo
 		}
 	}
 	bs := o.bounds(k, least, o.time+1)
-	return bs.judge(recordView(e.Record.Visible(k.Object, &e.User))) == ""
+	r := e.Record.Visible(k.Object, &e.User)
+	if f := latest(bs.must, nonEarly); f != nil && r != nil && r.LeftOff().Version.Time() < f.at {
+		return false
+	}
+	return bs.judge(recordView(r)) == ""
 }
 
 func forget(cuts []*cut, since int64, k history.Key, remembers memory) {
