@@ -150,6 +150,11 @@ func (o *oracle) lose(archived func(history.Key) history.Entry, remembers, remem
 	o.lost = begun
 }
 
+// reported tells whether a report of an object may have been stored since a time.
+func (o *oracle) reported(uid string, obj history.Object, since int64) bool {
+	return slices.ContainsFunc(o.users[uid].book(obj).facts, func(k *known) bool { return k.acked == 0 || k.acked >= since })
+}
+
 // torn reports whether a delete or a clear may cover a report that is lost together with it: it may have
 // had whoever held the report forget it.
 func (o *oracle) torn(u *userBook, obj history.Object, k *known) bool {

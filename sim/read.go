@@ -161,7 +161,7 @@ func (w *World) turn(l *listing, resp *historyv1.ListResponse, begun int64) {
 		o := history.Object{ID: it.Object.Id, Type: it.Object.Type}
 		w.shown(l.client, history.Key{UID: l.client.uid, Object: o}, it, begun)
 		l.incomplete[o] = l.incomplete[o] || incomplete(it) || w.oracle.restored(history.Key{UID: l.client.uid, Object: o})
-		if first && l.last != nil && newer(it, l.last) {
+		if first && l.last != nil && (newer(it, l.last) || l.seen[o] == l.last && w.oracle.reported(l.client.uid, o, l.begun)) {
 			clear(l.pass)
 			l.last = nil
 		}
