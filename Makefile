@@ -1,6 +1,6 @@
 # Tools are pinned in tools/go.mod and built into .tools/bin, each when missing or older than its pin.
 BIN := $(CURDIR)/.tools/bin
-TOOLS := buf gci gofumpt golangci-lint gotestsum protoc-gen-go protoc-gen-go-grpc protoc-gen-go-vtproto
+TOOLS := buf gci gofumpt golangci-lint gotestsum protoc-gen-go protoc-gen-go-grpc protoc-gen-go-vtproto vale
 MODULES := . e2e tools
 # Tools from npm are pinned in tools/npm.
 NPM_DIR := .tools/npm/node_modules
@@ -55,7 +55,8 @@ stress: ## repeat the tests beside busy loops: make stress COUNT=5 LOOPS=2 PKG=.
 benchmarks: ## run the Go benchmarks
 	go test -run '^$$' -bench . -benchmem $(FLAGS) ./...
 
-lint: $(BIN)/golangci-lint $(BIN)/buf $(NPM) ## lint the code, the protocol and the descriptions of the API
+lint: $(BIN)/golangci-lint $(BIN)/buf $(BIN)/vale $(NPM) ## lint the code, the prose, the protocol and the descriptions of the API
+	$(BIN)/vale --output line $$(git ls-files '*.md') && $(BIN)/vale --output line $$(git ls-files '*.go' ':!*.pb.go')
 	$(BIN)/golangci-lint run --allow-parallel-runners ./... ./e2e/...
 	$(BIN)/buf lint
 	node $(NPM_DIR)/@stoplight/spectral-cli/dist/index.js lint --ruleset tools/npm/spectral.yaml --fail-severity warn docs/api/*.json

@@ -1,5 +1,5 @@
-// Package bloom has a Bloom filter whose look-up touches one line of the processor's cache:
-// it says of most keys that were never added that they were not, and never so of one that was.
+// Package bloom implements a split-block Bloom filter: a lookup touches one cache line. It has false positives
+// and no false negatives.
 package bloom
 
 import (
@@ -8,26 +8,24 @@ import (
 )
 
 const (
-	// BlockSize is how many bytes a block has: eight words of 32 bits, each of which has one bit of
-	// each of the block's keys.
+	// BlockSize is the size of a block in bytes: eight 32-bit words. Each key sets one bit in each word.
 	BlockSize    = 32
 	keysPerBlock = 20
 )
 
-// salts make eight numbers of a hash. They are those of the Parquet format.
+// salts are the multipliers of the Parquet format, one for each word of a block.
 var salts = [8]uint32{0x47b6137b, 0x44974d91, 0x8824ad5b, 0xa2b7289d, 0x705495c7, 0x2df1424b, 0x9efc4947, 0x5c6bfb31}
 
-// Filter is a filter, which is stored as it is: whole blocks of [BlockSize] bytes, the words
-// little endian. Without a block it has nothing.
+// Filter is also the stored form: whole blocks of [BlockSize] bytes, with little-endian words. A filter without
+// blocks is empty.
 type Filter []byte
 
-// New returns an empty filter for so many keys: it takes 1.6 bytes for each, and finds one in
-// 250 that it does not have.
+// New returns an empty filter sized for keys: 1.6 bytes per key, 0.4 % false positives.
 func New(keys int) Filter {
 	return make(Filter, max((keys+keysPerBlock-1)/keysPerBlock, 1)*BlockSize)
 }
 
-// Add adds a key by its hash, all of whose 64 bits must be good.
+// Add adds a key by its 64-bit hash. All bits must be well mixed.
 func (f Filter) Add(hash uint64) {
 	b := f.block(hash)
 	for i, salt := range salts {
@@ -36,7 +34,7 @@ func (f Filter) Add(hash uint64) {
 	}
 }
 
-// Has reports whether a key of this hash may have been added.
+// Has reports whether a key with this hash may have been added.
 func (f Filter) Has(hash uint64) bool {
 	if len(f) < BlockSize {
 		return false
@@ -50,7 +48,7 @@ func (f Filter) Has(hash uint64) bool {
 	return true
 }
 
-// block takes the upper half of a hash, the bits in the block the lower one.
+// block selects a block by the upper half of the hash; the lower half selects bits.
 func (f Filter) block(hash uint64) *[BlockSize]byte {
 	i, _ := bits.Mul64(hash, uint64(len(f)/BlockSize))
 	return (*[BlockSize]byte)(f[i*BlockSize:])

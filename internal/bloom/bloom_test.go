@@ -9,7 +9,7 @@ import (
 	"github.com/playhead/playhead/internal/bloom"
 )
 
-// TestFilter finds all that was added, and hardly anything else, whatever the size.
+// TestFilter checks for false negatives and the rate of false positives at several sizes.
 func TestFilter(t *testing.T) {
 	for _, n := range []int{1, 19, 20, 100, 100_000} {
 		f := bloom.New(n)
@@ -40,7 +40,7 @@ func TestEmptyFilter(t *testing.T) {
 	}
 }
 
-// TestGolden holds the form, which is stored.
+// TestGolden pins the stored form.
 func TestGolden(t *testing.T) {
 	f := bloom.New(1)
 	f.Add(0x0123456789abcdef)

@@ -1,5 +1,5 @@
-// Package memnet is a network in memory, for tests in virtual time: testing/synctest takes
-// a goroutine that waits on it for durably blocked, which it does not on a socket.
+// Package memnet is an in-memory network for testing/synctest, where waits on real sockets are not durably
+// blocked.
 package memnet
 
 import (
@@ -8,8 +8,7 @@ import (
 	"sync"
 )
 
-// Listener accepts what its Dial connects. The connections hold nothing on the way: what
-// one end writes waits until the other one reads it.
+// Listener accepts connections of its Dial. They are unbuffered: a write blocks until the other end reads.
 type Listener struct {
 	conns  chan net.Conn
 	closed chan struct{}
@@ -19,12 +18,12 @@ type Listener struct {
 	open []net.Conn
 }
 
-// Listen returns a listener.
+// Listen returns an open listener.
 func Listen() *Listener {
 	return &Listener{conns: make(chan net.Conn), closed: make(chan struct{})}
 }
 
-// Accept waits for a connection, until Close.
+// Accept waits for a connection or Close.
 func (l *Listener) Accept() (net.Conn, error) {
 	select {
 	case conn := <-l.conns:
@@ -40,10 +39,10 @@ func (l *Listener) Close() error {
 	return nil
 }
 
-// Addr returns a name.
+// Addr returns the same name for all listeners.
 func (l *Listener) Addr() net.Addr { return &net.UnixAddr{Name: "memory"} }
 
-// Dial connects, whatever the address. It has the form that http.Transport wants.
+// Dial connects to l and ignores the address. It fits http.Transport.DialContext.
 func (l *Listener) Dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	here, there := net.Pipe()
 	select {
@@ -59,7 +58,7 @@ func (l *Listener) Dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	}
 }
 
-// Cut breaks every connection that was dialled.
+// Cut closes every dialed connection.
 func (l *Listener) Cut() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
