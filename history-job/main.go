@@ -102,7 +102,7 @@ func (f *flags) wire(ctx context.Context, rules *history.Rulebook) (_ *run.Group
 	conf := job.Config{
 		Cache: s.Cache(s.Redis), Archive: s.Archive(s.HBase), Consumer: s.Kafka, Dead: dead,
 		Days: s.Days(s.Redis), Announcer: s.Announcer(s.FirstOfDay), Workers: f.Workers, Batch: f.Batch,
-		SweepEvery: f.SweepEvery, SweepAge: f.SweepAge, Life: s.Redis.Life, Reread: s.Kafka, Remember: f.Remember,
+		SweepEvery: f.SweepEvery, SweepAge: f.SweepAge, Epoch: s.Redis.Epoch, Reread: s.Kafka, Remember: f.Remember,
 		Notes: s.Redis, Summarizer: s.HBase, ClockErr: func() error { _, err := s.Trusted.Expiry(); return err }, Logger: log, Registry: registry,
 	}
 	if f.RollAbove > 0 {

@@ -47,7 +47,7 @@ func TestStartsWithoutEngines(t *testing.T) {
 	}
 }
 
-// TestShortSummary: a life of summaries that is refused is told by the name of its flag, before an engine is asked.
+// TestShortSummary: a TTL of summaries that is refused is told by the name of its flag, before an engine is asked.
 func TestShortSummary(t *testing.T) {
 	err := archive(t.Context(), []string{"--summary", "5h"}, func(string) string { return "" }, io.Discard)
 	if err == nil || err.Error() != "--summary: want at least 2160h, for as long as there are records" {

@@ -28,11 +28,11 @@ type Consumer interface {
 	// ctx is done. The context of handle ends with the generation; handle then
 	// returns soon. Consume returns nil when ctx is done, or what handle returned
 	// while its generation lasted.
-	Consume(ctx context.Context, handle func(context.Context, Claim) error) error
+	Consume(ctx context.Context, handle func(context.Context, Assignment) error) error
 }
 
-// Claim is what one job owns during one generation.
-type Claim interface {
+// Assignment is what one job owns during one generation.
+type Assignment interface {
 	// Buckets returns the buckets whose keys this job alone receives.
 	Buckets() []Bucket
 	// Fetch waits for the next messages and returns all that are at hand, up to a
@@ -55,9 +55,9 @@ type Rereader interface {
 	// were delivered as poison. It returns the first error of use, or wraps
 	// [ErrUnavailable] when it could not read everything; then it has read what it could.
 	Reread(ctx context.Context, buckets []Bucket, since time.Time, use func(context.Context, []Announcement) error) error
-	// Memos returns what was kept with the last commit of each part of the queue of which anything was committed. It wraps
+	// CommitMetadata returns what was kept with the last commit of each part of the queue of which anything was committed. It wraps
 	// [ErrUnavailable].
-	Memos(ctx context.Context) ([]string, error)
+	CommitMetadata(ctx context.Context) ([]string, error)
 }
 
 // Delivery is one or more messages of the queue.
@@ -69,8 +69,8 @@ type Delivery struct {
 	Bytes    int
 	// Offsets are the adapter's: the next offset by partition.
 	Offsets map[int]int64
-	// Memo is a short text that whoever commits wants to be kept with the commit, see [Rereader].
-	Memo string
+	// CommitMetadata is a short text that whoever commits wants to be kept with the commit, see [Rereader].
+	CommitMetadata string
 }
 
 // Poison is a message that no job will ever understand.

@@ -469,7 +469,7 @@ func (c *Cache) Expire(uid string) bool {
 	return true
 }
 
-// Clone returns the cache as it is now, for a life of its own.
+// Clone returns the cache as it is now, for an epoch of its own.
 func (c *Cache) Clone() *Cache {
 	m := &Cache{Keep: c.Keep, Rules: c.Rules, Now: c.Now, users: make(map[string]*account, len(c.users)), marks: maps.Clone(c.marks), last: c.last, made: make(map[uint64]bool), had: maps.Clone(c.made)}
 	maps.Copy(m.had, c.had)

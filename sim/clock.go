@@ -12,7 +12,7 @@ const (
 	sweepEvery   = 2 * time.Second
 	sweepAge     = 6 * time.Second
 	longestPause = 5 * time.Second // between two tries of a job
-	doubt        = time.Minute
+	suspect      = time.Minute
 )
 
 // clock is the clock of one machine: it is off, drifts, and may stand still.

@@ -64,7 +64,7 @@ func (w *World) calmStep() {
 }
 
 // noticed is how long it takes at most until services and jobs have asked for the cache's
-// life once more.
+// epoch once more.
 func (w *World) noticed() time.Duration { return w.traits.watch + time.Second }
 
 // quiet reports whether nothing is under way and nothing left to be done.

@@ -47,9 +47,9 @@ func (w *World) newProcess(name string) *process {
 	return p
 }
 
-// life names the life of the cache. The caller waits until nobody else goes on at this moment: those who take turns in a job look at
+// epoch names the epoch of the cache. The caller waits until nobody else goes on at this moment: those who take turns in a job look at
 // what it has heard.
-func (p *process) life(ctx context.Context) (string, error) {
+func (p *process) epoch(ctx context.Context) (string, error) {
 	p.await("life")
 	if err := ctx.Err(); err != nil {
 		return "", err
@@ -57,12 +57,12 @@ func (p *process) life(ctx context.Context) (string, error) {
 	if p.w.isAway(cacheStore) {
 		return "", errNoAnswer
 	}
-	return p.w.cacheLife(), nil
+	return p.w.cacheEpoch(), nil
 }
 
-// life does not answer while that waits: a server of the cache may answer for keys and not for this.
-func (p *jobProcess) life(ctx context.Context) (string, error) {
-	name, err := p.process.life(ctx)
+// epoch does not answer while that waits: a server of the cache may answer for keys and not for this.
+func (p *jobProcess) epoch(ctx context.Context) (string, error) {
+	name, err := p.process.epoch(ctx)
 	if err == nil && p.w.delayed["life"] && !p.w.calm {
 		err = errNoAnswer
 	}
@@ -85,7 +85,7 @@ func (w *World) startService(i int) {
 	s.held = agg
 	s.rpc, err = rpc.New(rpc.Config{
 		Cache: serviceDoor{cacheDoor{s.process}}, Archive: w.archiveOf(s.process), Aggregate: agg, Queue: publisher{s.process},
-		Life: s.life, Deadline: requestLimit, Keep: w.cfg.Keep, Warmers: 2, Now: s.clock.now, Rules: w.rules,
+		Epoch: s.epoch, Deadline: requestLimit, Keep: w.cfg.Keep, Warmers: 2, Now: s.clock.now, Rules: w.rules,
 	})
 	if err != nil {
 		panic(err)
@@ -99,7 +99,7 @@ func (w *World) startJob(i int) {
 	w.jobs[i] = p
 	c := job.Config{
 		Cache: cacheDoor{p.process}, Archive: w.archiveOf(p.process), Consumer: consumer{p.process}, Reread: consumer{p.process},
-		SweepEvery: sweepEvery, SweepAge: sweepAge, Life: p.life, LifeEvery: w.traits.watch, Doubt: doubt,
+		SweepEvery: sweepEvery, SweepAge: sweepAge, Epoch: p.epoch, EpochEvery: w.traits.watch, Suspect: suspect,
 		TrimOneIn: 1, Deadline: 2 * time.Second, Pause: 50 * time.Millisecond,
 	}
 	if d, ok := c.Archive.(rolledDoor); ok {

@@ -52,8 +52,8 @@ type consumer struct{ *process }
 var _ history.Consumer = consumer{}
 
 // Consume implements [history.Consumer].
-func (c consumer) Consume(ctx context.Context, handle func(context.Context, history.Claim) error) error {
-	m := &member{proc: c.process, claims: make(chan *claim, 1)}
+func (c consumer) Consume(ctx context.Context, handle func(context.Context, history.Assignment) error) error {
+	m := &member{proc: c.process, assignments: make(chan *assignment, 1)}
 	q := c.w.queue
 	c.w.mu.Lock()
 	q.joining = append(q.joining, m)
@@ -61,8 +61,8 @@ func (c consumer) Consume(ctx context.Context, handle func(context.Context, hist
 	defer q.leave(m)
 	for {
 		select {
-		case claim := <-m.claims:
-			if err := handle(claim.ctx, claim); claim.ctx.Err() == nil {
+		case assignment := <-m.assignments:
+			if err := handle(assignment.ctx, assignment); assignment.ctx.Err() == nil {
 				return err
 			}
 		case <-ctx.Done():
@@ -74,7 +74,7 @@ func (c consumer) Consume(ctx context.Context, handle func(context.Context, hist
 // Reread implements [history.Rereader].
 func (c consumer) Reread(ctx context.Context, buckets []history.Bucket, since time.Time, use func(context.Context, []history.Announcement) error) error {
 	var found []history.Announcement
-	life := c.w.lives.Load()
+	epoch := c.w.epochs.Load()
 	err := c.read(ctx, "reread", history.Key{}, func() {
 		for p := range partitions {
 			for _, m := range c.w.queue.messages[p] {
@@ -90,22 +90,22 @@ func (c consumer) Reread(ctx context.Context, buckets []history.Bucket, since ti
 		}))
 	}
 	if err == nil {
-		c.reread.Store(life)
+		c.reread.Store(epoch)
 	}
 	return err
 }
 
-// Memos implements [history.Rereader].
-func (c consumer) Memos(ctx context.Context) (memos []string, err error) {
+// CommitMetadata implements [history.Rereader].
+func (c consumer) CommitMetadata(ctx context.Context) (commitMetadata []string, err error) {
 	err = c.read(ctx, "memos", history.Key{}, func() {
-		memos = nil
+		commitMetadata = nil
 		for p, n := range c.w.queue.committed {
 			if n > 0 {
-				memos = append(memos, c.w.queue.memos[p])
+				commitMetadata = append(commitMetadata, c.w.queue.commitMetadata[p])
 			}
 		}
 	})
-	return memos, err
+	return commitMetadata, err
 }
 
 // leave ends a membership. Its partitions stay with it until the next generation.
@@ -119,36 +119,36 @@ func (q *queue) leave(m *member) {
 func (q *queue) rebalance(d *dice) {
 	q.generation++
 	for _, m := range q.members {
-		if m.claim != nil {
-			m.claim.end()
-			m.claim = nil
+		if m.assignment != nil {
+			m.assignment.end()
+			m.assignment = nil
 		}
 	}
 	if len(q.members) == 0 {
 		return
 	}
-	claims := make([]*claim, len(q.members))
+	assignments := make([]*assignment, len(q.members))
 	for i, m := range q.members {
 		ctx, end := context.WithCancel(m.proc.ctx)
-		claims[i] = &claim{queue: q, proc: m.proc, number: q.generation, ctx: ctx, end: end}
+		assignments[i] = &assignment{queue: q, proc: m.proc, number: q.generation, ctx: ctx, end: end}
 	}
-	shift := d.n(len(claims))
+	shift := d.n(len(assignments))
 	for p := range partitions {
-		c := claims[(p+shift)%len(claims)]
+		c := assignments[(p+shift)%len(assignments)]
 		c.owned, c.next[p] = append(c.owned, p), q.committed[p]
 	}
 	for i, m := range q.members {
-		m.claim = claims[i]
+		m.assignment = assignments[i]
 		select {
-		case <-m.claims:
+		case <-m.assignments:
 		default:
 		}
-		m.claims <- claims[i]
+		m.assignments <- assignments[i]
 	}
 }
 
-// Buckets implements [history.Claim].
-func (c *claim) Buckets() []history.Bucket {
+// Buckets implements [history.Assignment].
+func (c *assignment) Buckets() []history.Bucket {
 	var buckets []history.Bucket
 	for b := range history.Buckets {
 		if slices.Contains(c.owned, b%partitions) {
@@ -158,8 +158,8 @@ func (c *claim) Buckets() []history.Bucket {
 	return buckets
 }
 
-// Fetch implements [history.Claim].
-func (c *claim) Fetch(ctx context.Context) (history.Delivery, error) {
+// Fetch implements [history.Assignment].
+func (c *assignment) Fetch(ctx context.Context) (history.Delivery, error) {
 	var d history.Delivery
 	var err error
 	q, over := c.queue, false
@@ -179,7 +179,7 @@ func (c *claim) Fetch(ctx context.Context) (history.Delivery, error) {
 	return d, err
 }
 
-func (c *claim) waiting() bool {
+func (c *assignment) waiting() bool {
 	for _, p := range c.owned {
 		if c.next[p] < len(c.queue.messages[p]) {
 			return true
@@ -188,7 +188,7 @@ func (c *claim) waiting() bool {
 	return false
 }
 
-func (c *claim) take() history.Delivery {
+func (c *assignment) take() history.Delivery {
 	d := history.Delivery{Offsets: make(map[int]int64)}
 	for _, p := range c.owned {
 		waiting := c.queue.messages[p][c.next[p]:]
@@ -206,8 +206,8 @@ func (c *claim) take() history.Delivery {
 	return d
 }
 
-// Commit implements [history.Claim].
-func (c *claim) Commit(ctx context.Context, d history.Delivery) (err error) {
+// Commit implements [history.Assignment].
+func (c *assignment) Commit(ctx context.Context, d history.Delivery) (err error) {
 	q := c.queue
 	e := c.proc.single(ctx, "commit", history.Key{}, func(bool) {
 		if c.number != q.generation {
@@ -216,7 +216,7 @@ func (c *claim) Commit(ctx context.Context, d history.Delivery) (err error) {
 		}
 		for p, next := range d.Offsets {
 			if int(next) > q.committed[p] {
-				q.committed[p], q.memos[p] = int(next), d.Memo
+				q.committed[p], q.commitMetadata[p] = int(next), d.CommitMetadata
 			}
 		}
 	})

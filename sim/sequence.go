@@ -421,7 +421,7 @@ func (s *sequence) outdate(d *dice) {
 }
 
 // overlook has the cache come back with contents that were archived, while the archive has later ones that no
-// service remembers. The user goes on with them, and jobs hear late that the cache has begun another life.
+// service remembers. The user goes on with them, and jobs hear late that the cache has begun another epoch.
 func (s *sequence) overlook(d *dice) {
 	w := s.w
 	clear(w.delayed)
@@ -975,7 +975,7 @@ func (s *sequence) startJobsAnew(d *dice, since time.Time) {
 		w.away[archiveStore].Store(0)
 	}
 	compared := func() bool {
-		return !slices.ContainsFunc(w.jobs, func(j *jobProcess) bool { return j.reread.Load() != w.lives.Load() })
+		return !slices.ContainsFunc(w.jobs, func(j *jobProcess) bool { return j.reread.Load() != w.epochs.Load() })
 	}
 	end := time.Now().Add([...]time.Duration{0, 15 * time.Second, 15 * time.Second}[d.n(3)])
 	s.goOnUntil(1000, 200, func() bool { return compared() || !time.Now().Before(end) })

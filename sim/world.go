@@ -52,7 +52,7 @@ func (c Config) withDefaults() Config {
 type traits struct {
 	users, keep int
 	// hold is how long services hold a key, retain how long they remember what they announced,
-	// watch how often jobs ask for the cache's life, and down how long a process is away that died.
+	// watch how often jobs ask for the cache's epoch, and down how long a process is away that died.
 	hold, retain, watch, down time.Duration
 	queued                    int     // one message in so many is to be acknowledged as queued
 	session                   int     // one report in so many begins a session: where each one does, each counts
@@ -145,7 +145,7 @@ type World struct {
 	moved   bool              // types have been in other classes before
 
 	cacheClock clock
-	lives      atomic.Int64 // of the cache
+	epochs     atomic.Int64 // of the cache
 	lived      time.Time    // when the last one began
 
 	mu        sync.Mutex // guards what goroutines tell
@@ -156,7 +156,7 @@ type World struct {
 	completed []*call
 	wake      chan struct{} // of capacity 1: somebody was abandoned while time passes
 
-	archived map[history.Key]bool // keys of which something is archived that was stored in this life of the cache
+	archived map[history.Key]bool // keys of which something is archived that was stored in this epoch of the cache
 	cold     map[string]bool      // users of whom the cache may not know everything, as far as anybody can tell
 	snapshot *Cache               // what the cache may go back to
 	pending  []*exchange
@@ -187,14 +187,14 @@ type World struct {
 // anyService is where calls go that go to no certain one.
 const anyService = -1
 
-// begin has the cache begin another life.
+// begin has the cache begin another epoch.
 func (w *World) begin() {
-	w.lives.Add(1)
+	w.epochs.Add(1)
 	clear(w.archived)
 	w.lived = time.Now()
 }
 
-func (w *World) cacheLife() string { return fmt.Sprintf("life %d", w.lives.Load()) }
+func (w *World) cacheEpoch() string { return fmt.Sprintf("life %d", w.epochs.Load()) }
 
 func (w *World) fail(format string, args ...any) {
 	if w.failure == "" {
@@ -287,7 +287,7 @@ type process struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	dead   atomic.Bool
-	reread atomic.Int64 // the life of the cache in which a job has read the queue again
+	reread atomic.Int64 // the epoch of the cache in which a job has read the queue again
 	down   time.Time    // when it died
 }
 
@@ -340,13 +340,13 @@ const partitions = 4
 // queue is the log between services and jobs: messages by partition, and a group of
 // jobs that share the partitions for a generation.
 type queue struct {
-	w          *World
-	messages   [partitions][]message
-	committed  [partitions]int
-	memos      [partitions]string // of the last commits
-	generation int
-	members    []*member
-	joining    []*member // guarded by w.mu
+	w              *World
+	messages       [partitions][]message
+	committed      [partitions]int
+	commitMetadata [partitions]string // of the last commits
+	generation     int
+	members        []*member
+	joining        []*member // guarded by w.mu
 }
 
 // message is what one publish sent to a partition.
@@ -357,13 +357,13 @@ type message struct {
 
 // member is a job in the group.
 type member struct {
-	proc   *process
-	claims chan *claim // of capacity 1
-	claim  *claim
+	proc        *process
+	assignments chan *assignment // of capacity 1
+	assignment  *assignment
 }
 
-// claim is what a member owns in a generation.
-type claim struct {
+// assignment is what a member owns in a generation.
+type assignment struct {
 	queue  *queue
 	proc   *process
 	number int // of the generation

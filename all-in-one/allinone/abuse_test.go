@@ -202,12 +202,12 @@ func connectionFlood(x *abused) (refused string) {
 // expiring connects with a token that has expired, and is taken for another moment. It is
 // given another one when that moment was over before.
 func expiring(x *abused) string {
-	for life := 2 * time.Second; ; life *= 2 {
-		conn, refused := x.stream(x.token(jwt.MapClaims{"sub": "eve", "aud": abusedFor, "exp": time.Now().Add(life - token.Leeway).Unix()}), nil)
+	for ttl := 2 * time.Second; ; ttl *= 2 {
+		conn, refused := x.stream(x.token(jwt.MapClaims{"sub": "eve", "aud": abusedFor, "exp": time.Now().Add(ttl - token.Leeway).Unix()}), nil)
 		switch {
 		case conn != nil:
 			return next(x, conn)
-		case life > patience/4:
+		case ttl > patience/4:
 			return refused
 		}
 	}

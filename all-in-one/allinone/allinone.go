@@ -62,14 +62,14 @@ func (p *Process) open(ctx context.Context) (err error) {
 	if p.up, err = uplink.Open(uplink.Config{Services: []string{p.RPC()}, Logger: p.cfg.Logger, Registry: p.cfg.Registry}); err != nil {
 		return err
 	}
-	lives, err := beginLife(p.cfg.Dir)
+	epochs, err := beginEpoch(p.cfg.Dir)
 	if err != nil {
 		return err
 	}
-	return p.compose(lives)
+	return p.compose(epochs)
 }
 
-func (p *Process) compose(lives []string) (err error) {
+func (p *Process) compose(epochs []string) (err error) {
 	log, reg := p.cfg.Logger, p.cfg.Registry
 	dead := &deadLetterFile{path: filepath.Join(p.cfg.Dir, deadFile)}
 	p.held, err = aggregate.New(aggregate.Config{Publisher: p.publisher(), Hold: p.cfg.Hold, Max: share(1_000_000, p.cfg.Memory), Logger: log, Registry: reg})
@@ -78,14 +78,14 @@ func (p *Process) compose(lives []string) (err error) {
 	}
 	p.service, err = rpc.New(rpc.Config{
 		Cache: p.db.Cache(), Archive: p.archive(), Summaries: p.db.Archive(), Aggregate: p.held, Queue: p.publisher(), Feed: new(memfeed.Feed), Erasers: []history.Eraser{p.db, dead},
-		Days: p.db.Days(), Announcer: dayLog{log}, Webhook: p.cfg.Webhook, Lives: lives, Now: p.clock.Now,
+		Days: p.db.Days(), Announcer: dayLog{log}, Webhook: p.cfg.Webhook, Epochs: epochs, Now: p.clock.Now,
 		Keep: p.cfg.Keep, WarmRate: warmRate, Rules: p.cfg.Rules, Logger: log, Registry: reg,
 	})
 	if err != nil {
 		return err
 	}
 	p.job, err = job.New(job.Config{
-		Cache: p.db.Cache(), Archive: p.archive(), Consumer: p.queue, Carrier: p.carrier(),
+		Cache: p.db.Cache(), Archive: p.archive(), Consumer: p.queue, Promoter: p.promoter(),
 		Days: p.db.Days(), Announcer: dayLog{log},
 		Dead:       dead,
 		SweepEvery: 5 * time.Second, SweepAge: 2 * p.cfg.Hold, SweepAll: true, Logger: log, Registry: reg,

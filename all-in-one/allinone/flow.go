@@ -226,26 +226,26 @@ func (a archive) PutUser(ctx context.Context, uid string, u history.User) error 
 	return a.Archive.PutUser(ctx, uid, u)
 }
 
-// carrier is what the job asks first.
-func (p *Process) carrier() job.Carrier {
+// promoter is what the job asks first.
+func (p *Process) promoter() job.Promoter {
 	if f := p.faults["archive"]; f != nil {
-		return carrier{p.db, f}
+		return promoter{p.db, f}
 	}
 	return p.db
 }
 
-type carrier struct {
-	job.Carrier
+type promoter struct {
+	job.Promoter
 
 	fault *flow.Fault
 }
 
-// Carry leaves everything while the archive is stopped, so that the job finds out.
-func (c carrier) Carry(ctx context.Context, keys []history.Key) (int, []history.Key, error) {
+// Promote leaves everything while the archive is stopped, so that the job finds out.
+func (c promoter) Promote(ctx context.Context, keys []history.Key) (int, []history.Key, error) {
 	if c.fault.Stopped() {
 		return 0, keys, nil
 	}
-	return c.Carrier.Carry(ctx, keys)
+	return c.Promoter.Promote(ctx, keys)
 }
 
 // publisher is the way into the queue.

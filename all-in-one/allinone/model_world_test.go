@@ -163,17 +163,17 @@ func (s *modelService) Publish(ctx context.Context, keys []history.Announcement)
 	return unsent, err
 }
 
-// flakyCarrier is one store for the cache and the archive.
-type flakyCarrier struct {
-	job.Carrier
+// flakyPromoter is one store for the cache and the archive.
+type flakyPromoter struct {
+	job.Promoter
 	*trouble
 }
 
-func (c flakyCarrier) Carry(ctx context.Context, keys []history.Key) (put int, left []history.Key, err error) {
+func (c flakyPromoter) Promote(ctx context.Context, keys []history.Key) (put int, left []history.Key, err error) {
 	if err := c.fault("archive"); err != nil { // nothing arrives
 		return 0, keys, err
 	}
-	put, left, err = c.Carrier.Carry(ctx, keys)
+	put, left, err = c.Promoter.Promote(ctx, keys)
 	if c.strikes("cache") { // the answer is lost
 		return 0, keys, errModelled
 	}
@@ -222,7 +222,7 @@ func (w *stores) archive(t *rapid.T) (kill func()) {
 		SweepEvery: modelHold, SweepAge: 2 * modelHold, Batch: 3, TrimOneIn: 3,
 	}
 	if rapid.Bool().Draw(t, "carrier") {
-		cfg.Carrier = flakyCarrier{w.db, w.trouble}
+		cfg.Promoter = flakyPromoter{w.db, w.trouble}
 	}
 	j, err := job.New(cfg)
 	if err != nil {

@@ -135,30 +135,30 @@ func (p *Process) Cache() history.Cache { return p.db.Cache() }
 // Archive returns the embedded archive.
 func (p *Process) Archive() history.Archive { return p.db.Archive() }
 
-// Queued returns what the queue has carried: messages and their bytes.
+// Queued returns what the queue has promoted: messages and their bytes.
 func (p *Process) Queued() (messages, bytes int64) { return p.queue.Stats() }
 
-// livesFile has, in the data directory, a name for each start. A copy of the directory that is put back does not know those
+// epochsFile has, in the data directory, a name for each start. A copy of the directory that is put back does not know those
 // that came after it, and so not what apps were told then: see [rpc.Config].
-const livesFile = "lives"
+const epochsFile = "epochs"
 
-// maxLives bounds how many starts a directory knows.
-const maxLives = 1000
+// maxEpochs bounds how many starts a directory knows.
+const maxEpochs = 1000
 
-// beginLife adds another life to those that the directory knows, and returns them.
-func beginLife(dir string) ([]string, error) {
-	path := filepath.Join(dir, livesFile)
+// beginEpoch adds another epoch to those that the directory knows, and returns them.
+func beginEpoch(dir string) ([]string, error) {
+	path := filepath.Join(dir, epochsFile)
 	text, err := os.ReadFile(path) //nolint:gosec // the operator's directory
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("lives of the data: %w", err)
 	}
-	lives := append(strings.Fields(string(text)), rand.Text())
-	lives = lives[max(0, len(lives)-maxLives):]
-	err = errors.Join(os.WriteFile(path+".new", []byte(strings.Join(lives, "\n")+"\n"), 0o600), os.Rename(path+".new", path))
+	epochs := append(strings.Fields(string(text)), rand.Text())
+	epochs = epochs[max(0, len(epochs)-maxEpochs):]
+	err = errors.Join(os.WriteFile(path+".new", []byte(strings.Join(epochs, "\n")+"\n"), 0o600), os.Rename(path+".new", path))
 	if err != nil {
 		return nil, fmt.Errorf("lives of the data: %w", err)
 	}
-	return lives, nil
+	return epochs, nil
 }
 
 // clockFile has, in the data directory, the latest time that was trusted. A copy of the directory that is put back is as old as its
@@ -240,8 +240,8 @@ func makeSecret(path string) ([]byte, error) {
 }
 
 // Token returns a token for a user, for trying things.
-func (p *Process) Token(uid string, life time.Duration) (string, error) {
-	return token.Mint(p.secret, uid, p.cfg.Audience, life)
+func (p *Process) Token(uid string, ttl time.Duration) (string, error) {
+	return token.Mint(p.secret, uid, p.cfg.Audience, ttl)
 }
 
 // tokenTTL is how long the printed token is good for.

@@ -150,8 +150,8 @@ type clock struct {
 }
 
 const (
-	// doubt is how long the first answer may take, and so how far the offset may be behind then.
-	doubt = 500 * time.Millisecond
+	// suspect is how long the first answer may take, and so how far the offset may be behind then.
+	suspect = 500 * time.Millisecond
 	// provedFor is for how long an answer proves anything: clocks drift.
 	provedFor = time.Minute
 )
@@ -168,7 +168,7 @@ func (k *clock) answered(nowMS int64, asked, came time.Duration) {
 	switch {
 	case k.known(came):
 		k.offset = min(max(k.offset, now-came), now-asked)
-	case came-asked > doubt:
+	case came-asked > suspect:
 		return
 	default:
 		k.offset = now - came

@@ -159,22 +159,22 @@ type until struct {
 }
 
 // Consume implements [history.Consumer].
-func (u until) Consume(ctx context.Context, handle func(context.Context, history.Claim) error) error {
-	return u.Consumer.Consume(ctx, func(ctx context.Context, c history.Claim) error {
-		return handle(ctx, &countdown{Claim: c, left: u.keys, stop: u.stop})
+func (u until) Consume(ctx context.Context, handle func(context.Context, history.Assignment) error) error {
+	return u.Consumer.Consume(ctx, func(ctx context.Context, c history.Assignment) error {
+		return handle(ctx, &countdown{Assignment: c, left: u.keys, stop: u.stop})
 	})
 }
 
 type countdown struct {
-	history.Claim
+	history.Assignment
 
 	left int
 	stop func()
 }
 
-// Commit implements [history.Claim].
+// Commit implements [history.Assignment].
 func (c *countdown) Commit(ctx context.Context, d history.Delivery) error {
-	err := c.Claim.Commit(ctx, d)
+	err := c.Assignment.Commit(ctx, d)
 	if c.left -= len(d.Keys); c.left <= 0 {
 		c.stop()
 	}

@@ -19,17 +19,17 @@ import (
 func (j *Job) archive(ctx context.Context, keys []history.Key) error {
 	for {
 		err := j.archiveOnce(ctx, keys)
-		if !errors.Is(err, errLife) {
+		if !errors.Is(err, errEpoch) {
 			return err
 		}
 		j.metrics.retries.WithLabelValues("life").Inc()
-		if !run.Sleep(ctx, j.cfg.LifeEvery/4+run.N(ctx, j.cfg.LifeEvery/8)) {
+		if !run.Sleep(ctx, j.cfg.EpochEvery/4+run.N(ctx, j.cfg.EpochEvery/8)) {
 			return ctx.Err()
 		}
 	}
 }
 
-// archiveOnce fails with [errLife] where the cache has to be compared first. The queue, the
+// archiveOnce fails with [errEpoch] where the cache has to be compared first. The queue, the
 // sweep and the comparison take turns, so that a comparison finds no put under way.
 func (j *Job) archiveOnce(ctx context.Context, keys []history.Key) error {
 	select {
@@ -38,9 +38,9 @@ func (j *Job) archiveOnce(ctx context.Context, keys []history.Key) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	life, compared := j.life.get()
-	if !compared && j.cfg.Life != nil {
-		return errLife
+	epoch, compared := j.epoch.get()
+	if !compared && j.cfg.Epoch != nil {
+		return errEpoch
 	}
 	keys = byBucket(unique(keys))
 	g, ctx := errgroup.WithContext(ctx)
@@ -49,7 +49,7 @@ func (j *Job) archiveOnce(ctx context.Context, keys []history.Key) error {
 		n := min(len(keys), j.cfg.Batch)
 		part := keys[:n]
 		keys = keys[n:]
-		g.Go(func() error { return guard(func() error { return j.archiveBatch(ctx, life, part) }) })
+		g.Go(func() error { return guard(func() error { return j.archiveBatch(ctx, epoch, part) }) })
 	}
 	return g.Wait()
 }
@@ -59,19 +59,19 @@ func (j *Job) archiveOnce(ctx context.Context, keys []history.Key) error {
 const maxRounds = 3
 
 // archiveBatch archives some keys: one bulk read, one bulk put, one settle of what was put. It
-// fails with [errLife] unless the cache is in the life that is named.
-func (j *Job) archiveBatch(ctx context.Context, life string, keys []history.Key) (err error) {
+// fails with [errEpoch] unless the cache is in the epoch that is named.
+func (j *Job) archiveBatch(ctx context.Context, epoch string, keys []history.Key) (err error) {
 	all := len(keys)
-	if keys = j.unchecked.without(keys); len(keys) < all { // the others are still to be compared after a loss of the cache
+	if keys = j.unverified.without(keys); len(keys) < all { // the others are still to be compared after a loss of the cache
 		j.leave(all - len(keys))
 	}
-	if j.cfg.Carrier != nil {
-		if keys, err = j.carry(ctx, keys); err != nil || len(keys) == 0 {
+	if j.cfg.Promoter != nil {
+		if keys, err = j.promote(ctx, keys); err != nil || len(keys) == 0 {
 			return err
 		}
 	}
 	for range maxRounds {
-		if keys, err = j.round(ctx, life, keys); err != nil || len(keys) == 0 {
+		if keys, err = j.round(ctx, epoch, keys); err != nil || len(keys) == 0 {
 			return err
 		}
 	}
@@ -79,16 +79,16 @@ func (j *Job) archiveBatch(ctx context.Context, life string, keys []history.Key)
 }
 
 // round archives keys once, and returns those that have to come again.
-func (j *Job) round(ctx context.Context, life string, keys []history.Key) (again []history.Key, err error) {
+func (j *Job) round(ctx context.Context, epoch string, keys []history.Key) (again []history.Key, err error) {
 	loaded, err := j.load(ctx, keys)
 	if err != nil {
 		return nil, err
 	}
-	b, again, err := j.complete(ctx, life, loaded)
+	b, again, err := j.complete(ctx, epoch, loaded)
 	if err != nil {
 		return nil, err
 	}
-	if err := j.sameLife(ctx, life); err != nil {
+	if err := j.sameEpoch(ctx, epoch); err != nil {
 		return nil, err
 	}
 	j.lastPut.add(&b) // before the put: a cache that is lost meanwhile is compared with them
@@ -299,7 +299,7 @@ func (j *Job) leave(keys int) {
 }
 
 // givenUp says that a put may be under way of which nobody awaits the answer, for as long as a try lasts.
-func (j *Job) givenUp() { j.landed.Store(time.Now().Add(j.cfg.Deadline).UnixMilli()) }
+func (j *Job) givenUp() { j.inFlightUntil.Store(time.Now().Add(j.cfg.Deadline).UnixMilli()) }
 
 // settle notes in the cache what was put. Where some of it cannot be settled, as while a slot has stopped on its way from one server
 // to another, the buckets are settled one by one, and what is left keeps its marks.
@@ -356,10 +356,10 @@ func (j *Job) trim(ctx context.Context, keys []history.Key) {
 	}
 }
 
-// carry has the store archive what it can by itself, and returns the keys that it leaves.
-func (j *Job) carry(ctx context.Context, keys []history.Key) (left []history.Key, err error) {
+// promote has the store archive what it can by itself, and returns the keys that it leaves.
+func (j *Job) promote(ctx context.Context, keys []history.Key) (left []history.Key, err error) {
 	err = j.retry(ctx, "carry", func(ctx context.Context) error {
-		put, others, err := j.cfg.Carrier.Carry(ctx, keys)
+		put, others, err := j.cfg.Promoter.Promote(ctx, keys)
 		j.metrics.puts.Add(float64(put))
 		left = others
 		return err

@@ -13,24 +13,24 @@ import (
 // taken is put, so that all that is ever put are contents of the cache, whose cell times grow one after the other. The
 // others are returned as keys that have to come again.
 //
-// Every record counts as partial for a while after the cache has begun another life, or while this job does not know
+// Every record counts as partial for a while after the cache has begun another epoch, or while this job does not know
 // when that was: another job may have archived a newer content, and may not have given it back to the cache yet.
-func (j *Job) complete(ctx context.Context, life string, loaded batch) (b batch, again []history.Key, err error) {
+func (j *Job) complete(ctx context.Context, epoch string, loaded batch) (b batch, again []history.Key, err error) {
 	var partial batch
-	doubtful := !j.tookOver() || j.life.young(j.cfg.Doubt)
+	suspect := !j.tookOver() || j.epoch.young(j.cfg.Suspect)
 	for i, e := range loaded.entries {
 		k := loaded.keys[i]
 		switch {
 		case e.Record.Settled(): // the archive has it already
 			b.settled = append(b.settled, history.Content{Key: k, Revision: e.Record.Revision})
-		case e.Record != nil && (e.Record.Partial || doubtful):
+		case e.Record != nil && (e.Record.Partial || suspect):
 			partial.add(k, e)
 		default:
 			b.add(k, e)
 		}
 	}
 	if len(partial.keys) > 0 {
-		if again, err = j.fold(ctx, life, &b, partial); err != nil {
+		if again, err = j.fold(ctx, epoch, &b, partial); err != nil {
 			return b, nil, err
 		}
 	}
@@ -39,7 +39,7 @@ func (j *Job) complete(ctx context.Context, life string, loaded batch) (b batch,
 
 // fold completes partial records and adds to b those that the cache has taken. One that
 // it has taken as partial comes again: it has a revision now.
-func (j *Job) fold(ctx context.Context, life string, b *batch, partial batch) (again []history.Key, err error) {
+func (j *Job) fold(ctx context.Context, epoch string, b *batch, partial batch) (again []history.Key, err error) {
 	old, err := j.archivedOf(ctx, &partial)
 	if err != nil {
 		return nil, err
@@ -57,7 +57,7 @@ func (j *Job) fold(ctx context.Context, life string, b *batch, partial batch) (a
 		writes[i] = w
 		j.metrics.completed.WithLabelValues(strconv.FormatUint(uint64(k.Object.Type), 10)).Inc()
 	}
-	if err := j.sameLife(ctx, life); err != nil {
+	if err := j.sameEpoch(ctx, epoch); err != nil {
 		return nil, err
 	}
 	for i, taken := range j.writeBack(ctx, writes) {

@@ -16,7 +16,7 @@ import (
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history/part"
-	"github.com/playhead/playhead/internal/recent"
+	"github.com/playhead/playhead/internal/lru"
 	"github.com/playhead/playhead/internal/run"
 )
 
@@ -27,11 +27,11 @@ type Cache interface {
 	history.Ledger
 }
 
-// Carrier is a store that is the cache and the archive.
-type Carrier interface {
-	// Carry loads, puts and settles what it can in one step. It returns how many records it has
+// Promoter is a store that is the cache and the archive.
+type Promoter interface {
+	// Promote loads, puts and settles what it can in one step. It returns how many records it has
 	// put, and the keys that it leaves.
-	Carry(ctx context.Context, keys []history.Key) (put int, left []history.Key, err error)
+	Promote(ctx context.Context, keys []history.Key) (put int, left []history.Key, err error)
 }
 
 // Roller is an archive that moves what is old of long histories into parts.
@@ -55,8 +55,8 @@ type Config struct {
 	Cache    Cache
 	Archive  history.Archive
 	Consumer history.Consumer
-	// Carrier is asked first, where the cache and the archive are one store.
-	Carrier Carrier
+	// Promoter is asked first, where the cache and the archive are one store.
+	Promoter Promoter
 	// Dead keeps what can never be archived. Without it that is only logged.
 	Dead history.DeadLetters
 	// Days and Announcer announce first sightings of users on a day that no service has
@@ -84,17 +84,17 @@ type Config struct {
 	// SweepAll has the first sweep take every mark, where the services live in this
 	// process and begin with it.
 	SweepAll bool
-	// Life names the lives that the servers of the cache are in: another name means
+	// Epoch names the epochs of the cache servers: another name means
 	// that one was restarted or replaced. Without it the cache is taken to be as
-	// durable as this process. LifeEvery is how often it is asked (default 1 s),
+	// durable as this process. EpochEvery is how often it is asked (default 1 s),
 	// Remember how many of the last archived keys are compared after a change (default
 	// 100,000, about 15 MB), Doubt for how long after it nothing is put without what the archive
 	// has: other jobs may not have compared what they archived (default 10 min).
-	Life      func(context.Context) (string, error)
-	LifeEvery time.Duration
-	Remember  int
-	Doubt     time.Duration
-	// Reread is the queue as it was read before: when the cache has begun another life, and
+	Epoch      func(context.Context) (string, error)
+	EpochEvery time.Duration
+	Remember   int
+	Suspect    time.Duration
+	// Reread is the queue as it was read before: when the cache has begun another epoch, and
 	// when the job starts, what was queued with its content since two sweep ages before anything began to wait
 	// for the archive is compared with the cache once more. Nil is for a queue that is as durable as the cache.
 	Reread history.Rereader
@@ -110,27 +110,27 @@ type Config struct {
 
 // Job archives. One process runs one.
 type Job struct {
-	cfg       Config
-	metrics   *metrics
-	archiving chan struct{} // held while keys are archived, see archive
-	lastPut   *lastArchived // nil without Config.Life
-	life      life
-	unchecked unchecked
-	owned     atomic.Bool // a generation lasts
-	untidy    part.Notes  // users of whom something was deleted or cleared
-	toRoll    part.Notes  // users to be rolled
-	puts      struct {    // about how many, of users who were written to lately
+	cfg        Config
+	metrics    *metrics
+	archiving  chan struct{} // held while keys are archived, see archive
+	lastPut    *lastArchived // nil without Config.Epoch
+	epoch      epoch
+	unverified unverified
+	owned      atomic.Bool // a generation lasts
+	needsTrim  part.Notes  // users of whom something was deleted or cleared
+	toRoll     part.Notes  // users to be rolled
+	puts       struct {    // about how many, of users who were written to lately
 		mu sync.Mutex
-		of *recent.Map[string, int]
+		of *lru.Map[string, int]
 	}
-	removals part.Notes // users with deletes or clears, to be removed from their summaries
-	old      part.Notes // users for whom an old record was put
-	waiting  waiting
-	begun    chan struct{}          // closed once it goes on with what the jobs before have left
-	memo     atomic.Pointer[string] // of the next commits, nil for none
-	marks    atomic.Pointer[marks]  // as they were seen last
-	left     atomic.Int64           // keys left out because the archive did not answer, or the dead letters
-	landed   atomic.Int64           // from when on no put of keys that were left out may land any more, in Unix milliseconds
+	removals       part.Notes // users with deletes or clears, to be removed from their summaries
+	old            part.Notes // users for whom an old record was put
+	waiting        waiting
+	begun          chan struct{}          // closed once it goes on with what the jobs before have left
+	commitMetadata atomic.Pointer[string] // of the next commits, nil for none
+	marks          atomic.Pointer[marks]  // as they were seen last
+	left           atomic.Int64           // keys left out because the archive did not answer, or the dead letters
+	inFlightUntil  atomic.Int64           // from when on no put of keys that were left out may land any more, in Unix milliseconds
 }
 
 // New checks the configuration.
@@ -138,7 +138,7 @@ func New(cfg Config) (*Job, error) {
 	if cfg.Cache == nil || cfg.Archive == nil || cfg.Consumer == nil {
 		return nil, errors.New("job: cache, archive and consumer are needed")
 	}
-	if cfg.Carrier != nil && cfg.Life != nil {
+	if cfg.Promoter != nil && cfg.Epoch != nil {
 		return nil, errors.New("job: a carrier puts contents of a cache that never loses any")
 	}
 	if (cfg.Days == nil) != (cfg.Announcer == nil) {
@@ -154,8 +154,8 @@ func New(cfg Config) (*Job, error) {
 	cfg.SweepEvery = run.Default(cfg.SweepEvery, 30*time.Second)
 	cfg.SweepAge = run.Default(cfg.SweepAge, 240*time.Second)
 	cfg.Remember = run.Default(cfg.Remember, 100_000)
-	cfg.LifeEvery = run.Default(cfg.LifeEvery, time.Second)
-	cfg.Doubt = run.Default(cfg.Doubt, 10*time.Minute)
+	cfg.EpochEvery = run.Default(cfg.EpochEvery, time.Second)
+	cfg.Suspect = run.Default(cfg.Suspect, 10*time.Minute)
 	cfg.TrimOneIn = run.Default(cfg.TrimOneIn, 16)
 	cfg.Deadline = run.Default(cfg.Deadline, 10*time.Second)
 	cfg.Pause = run.Default(cfg.Pause, 200*time.Millisecond)
@@ -164,15 +164,15 @@ func New(cfg Config) (*Job, error) {
 	}
 	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	j := &Job{cfg: cfg, metrics: newMetrics(cfg.Registry), archiving: make(chan struct{}, 1), begun: make(chan struct{})}
-	j.puts.of = recent.New[string, int](10_000, nil)
+	j.puts.of = lru.New[string, int](10_000, nil)
 	if cfg.Roller != nil {
-		part.RegisterNotes(cfg.Registry, func() int64 { return time.Now().UnixMilli() }, &j.toRoll, &j.untidy)
+		part.RegisterNotes(cfg.Registry, func() int64 { return time.Now().UnixMilli() }, &j.toRoll, &j.needsTrim)
 	}
 	j.waiting.since = time.Now()
-	if cfg.Life == nil || cfg.Reread == nil {
+	if cfg.Epoch == nil || cfg.Reread == nil {
 		close(j.begun)
 	}
-	if cfg.Life != nil {
+	if cfg.Epoch != nil {
 		j.lastPut = &lastArchived{max: cfg.Remember}
 	}
 	return j, nil

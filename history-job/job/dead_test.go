@@ -104,19 +104,19 @@ type poisoned struct {
 	payload []byte
 }
 
-func (p poisoned) Consume(ctx context.Context, handle func(context.Context, history.Claim) error) error {
-	return p.Consumer.Consume(ctx, func(ctx context.Context, c history.Claim) error {
-		return handle(ctx, poisonedClaim{c, p.payload})
+func (p poisoned) Consume(ctx context.Context, handle func(context.Context, history.Assignment) error) error {
+	return p.Consumer.Consume(ctx, func(ctx context.Context, c history.Assignment) error {
+		return handle(ctx, poisonedAssignment{c, p.payload})
 	})
 }
 
-type poisonedClaim struct {
-	history.Claim
+type poisonedAssignment struct {
+	history.Assignment
 	payload []byte
 }
 
-func (c poisonedClaim) Fetch(ctx context.Context) (history.Delivery, error) {
-	d, err := c.Claim.Fetch(ctx)
+func (c poisonedAssignment) Fetch(ctx context.Context) (history.Delivery, error) {
+	d, err := c.Assignment.Fetch(ctx)
 	d.Poison = append(d.Poison, history.Poison{Payload: c.payload, Partition: 3, Offset: 17, Err: errDown})
 	return d, err
 }

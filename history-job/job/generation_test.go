@@ -57,9 +57,9 @@ type generations struct {
 	end chan struct{}
 }
 
-func (g generations) Consume(ctx context.Context, handle func(context.Context, history.Claim) error) error {
+func (g generations) Consume(ctx context.Context, handle func(context.Context, history.Assignment) error) error {
 	for ctx.Err() == nil {
-		err := g.Consumer.Consume(ctx, func(ctx context.Context, c history.Claim) error {
+		err := g.Consumer.Consume(ctx, func(ctx context.Context, c history.Assignment) error {
 			ctx, cancel := context.WithCancel(ctx)
 			defer cancel()
 			go func() {
@@ -152,7 +152,7 @@ type broken struct {
 	errs []error // nil for a panic
 }
 
-func (b *broken) Consume(ctx context.Context, handle func(context.Context, history.Claim) error) error {
+func (b *broken) Consume(ctx context.Context, handle func(context.Context, history.Assignment) error) error {
 	if len(b.errs) == 0 {
 		return b.Consumer.Consume(ctx, handle)
 	}

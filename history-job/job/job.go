@@ -29,23 +29,23 @@ func (j *Job) Run(ctx context.Context) error {
 	}
 	part("job", func(ctx context.Context) error { return j.cfg.Consumer.Consume(ctx, j.generation) })
 	part("lone sweep", j.sweepAlone)
-	if j.cfg.Life != nil {
-		part("life", j.followLife)
+	if j.cfg.Epoch != nil {
+		part("life", j.followEpoch)
 	}
 	return g.Wait()
 }
 
 // generation works on what the job owns until ctx, which is the generation's, is
 // done. Then it returns nil, also when work was broken off: the end of a generation is no failure.
-func (j *Job) generation(ctx context.Context, claim history.Claim) error {
-	buckets := claim.Buckets()
+func (j *Job) generation(ctx context.Context, assignment history.Assignment) error {
+	buckets := assignment.Buckets()
 	j.metrics.buckets.Set(float64(len(buckets)))
 	defer j.metrics.buckets.Set(0)
 	j.owned.Store(true)
 	defer j.owned.Store(false)
 	g, both := errgroup.WithContext(ctx)
-	u := newUnrestored(claim, &j.memo)
-	g.Go(func() error { return guard(func() error { return j.consume(both, claim, u) }) })
+	u := newPendingRestores(assignment, &j.commitMetadata)
+	g.Go(func() error { return guard(func() error { return j.consume(both, assignment, u) }) })
 	g.Go(func() error { return guard(func() error { return j.restore(both, u) }) })
 	g.Go(func() error { return guard(func() error { return j.sweep(both, buckets) }) })
 	g.Go(func() error { return guard(func() error { return j.measure(both, buckets) }) })
@@ -63,9 +63,9 @@ func (j *Job) generation(ctx context.Context, claim history.Claim) error {
 // consume archives what the queue announces. It commits only what is archived and settled, or still has its mark.
 // Announcements with a content come from calls that were acknowledged as queued: restoreLost gives back to the cache what it
 // has lost of those. All other keys pass restoreLost as they are.
-func (j *Job) consume(ctx context.Context, claim history.Claim, u *unrestored) error {
+func (j *Job) consume(ctx context.Context, assignment history.Assignment, u *pendingRestores) error {
 	select {
-	case <-j.begun: // the first commit replaces the memos that takeOver has to read
+	case <-j.begun: // the first commit replaces the commit metadata that takeOver has to read
 	case <-ctx.Done():
 		return ctx.Err()
 	}
@@ -76,7 +76,7 @@ func (j *Job) consume(ctx context.Context, claim history.Claim, u *unrestored) e
 			}
 			continue
 		}
-		d, err := claim.Fetch(ctx)
+		d, err := assignment.Fetch(ctx)
 		if err != nil {
 			return err
 		}

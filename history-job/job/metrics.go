@@ -58,7 +58,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Name: "playhead_job_owned_buckets", Help: "Buckets that this job owns.",
 		}),
 		waitForStore: auto.NewGauge(prometheus.GaugeOpts{
-			Name: "playhead_job_unrestored_contents", Help: "Contents of the queue that a store does not answer for. Nothing behind them is committed.",
+			Name: "playhead_job_pending_restores", Help: "Contents of the queue that a store does not answer for. Nothing behind them is committed.",
 		}),
 	}
 	m.backlog = newBacklog(auto)

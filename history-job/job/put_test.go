@@ -33,17 +33,17 @@ func TestPutAgainWhatFailed(t *testing.T) {
 	})
 }
 
-// TestCarrier has one store for both archive what it can, and the job what is left: here a partial
+// TestPromoter has one store for both archive what it can, and the job what is left: here a partial
 // record.
-func TestCarrier(t *testing.T) {
+func TestPromoter(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		keys := append(w.writes(2), w.store(progress(2, 0), true, true))
 		cfg, failures := w.config(), 1
-		cfg.Carrier = carrier{func(ctx context.Context, keys []history.Key) (int, []history.Key, error) {
+		cfg.Promoter = promoter{func(ctx context.Context, keys []history.Key) (int, []history.Key, error) {
 			if failures--; failures >= 0 {
 				return 0, keys, errDown
 			}
-			return w.db.Carry(ctx, keys)
+			return w.db.Promote(ctx, keys)
 		}}
 		w.runs(cfg)
 		w.announce(keys...)
@@ -62,12 +62,12 @@ func TestCarrier(t *testing.T) {
 	})
 }
 
-type carrier struct {
-	carry func(context.Context, []history.Key) (int, []history.Key, error)
+type promoter struct {
+	promote func(context.Context, []history.Key) (int, []history.Key, error)
 }
 
-func (c carrier) Carry(ctx context.Context, keys []history.Key) (int, []history.Key, error) {
-	return c.carry(ctx, keys)
+func (c promoter) Promote(ctx context.Context, keys []history.Key) (int, []history.Key, error) {
+	return c.promote(ctx, keys)
 }
 
 // TestPutRefused has the archive refuse one cell for good: the others are not held

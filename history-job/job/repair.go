@@ -13,20 +13,20 @@ import (
 	"github.com/playhead/playhead/internal/run"
 )
 
-// followLife asks the cache every now and then which lives its servers are in, and compares it
+// followEpoch asks the cache every now and then which lives its servers are in, and compares it
 // after each restart with what was archived: it may have come back without its last writes,
 // or as a replica that never had them, and nothing else would find what was settled by then.
 // Until that is done nothing is archived. A comparison that fails is tried again at the next tick.
-func (j *Job) followLife(ctx context.Context) error {
-	t := time.NewTicker(j.cfg.LifeEvery)
+func (j *Job) followEpoch(ctx context.Context) error {
+	t := time.NewTicker(j.cfg.EpochEvery)
 	defer t.Stop()
 	first, done := true, false
 	var compared time.Time
 	for {
 		marks := j.marks.Load() // before the name: marks of the next life say nothing
-		name, err := j.askLife(ctx)
-		if last, _ := j.life.get(); err == nil && name != last {
-			j.life.set(name, false)
+		name, err := j.askEpoch(ctx)
+		if last, _ := j.epoch.get(); err == nil && name != last {
+			j.epoch.set(name, false)
 			done = false
 		}
 		switch {
@@ -34,20 +34,20 @@ func (j *Job) followLife(ctx context.Context) error {
 		case !done:
 			if done = j.compare(ctx, name) == nil; done { // what services have written again has a new mark
 				compared = time.Now()
-				j.waiting.doubt(compared)
+				j.waiting.suspect(compared)
 				if !first {
 					j.metrics.repairs.Inc()
 				}
 				first = false
-				j.leaveMemo()
+				j.leaveMetadata()
 			}
 		default:
-			// Only what was archived when the life was last seen unchanged counts.
+			// Only what was archived when the epoch was last seen unchanged counts.
 			if marks != nil && marks.at.After(compared) {
 				j.waiting.look(marks, j.cfg.SweepAge)
 			}
 			_ = j.catchUp(ctx, name) // what fails comes again
-			j.leaveMemo()
+			j.leaveMetadata()
 		}
 		select {
 		case <-t.C:
@@ -72,8 +72,8 @@ func (j *Job) archivedBefore() time.Time {
 	return j.waiting.since.Add(-2 * j.cfg.SweepAge)
 }
 
-// maxUnrestored bounds the contents of the queue that could not be given back. Then the queue waits.
-const maxUnrestored = 10_000
+// maxPendingRestores bounds the contents of the queue that could not be given back. Then the queue waits.
+const maxPendingRestores = 10_000
 
 // reread gives back to the cache what the queue has of it. A content that was acknowledged as
 // queued is in the queue also when a job has read and committed it, because the cache had
@@ -87,7 +87,7 @@ func (j *Job) reread(ctx context.Context, name string) error {
 	read := false
 	err := j.again(ctx, "reread", func(ctx context.Context) error {
 		err := j.catchUp(ctx, name)
-		if !errors.Is(err, errLife) {
+		if !errors.Is(err, errEpoch) {
 			err = j.takeOver(ctx, name)
 		}
 		switch {
@@ -96,15 +96,15 @@ func (j *Job) reread(ctx context.Context, name string) error {
 			rest, err = j.giveQueued(ctx, rest)
 		default:
 			rest, err = j.readAgain(ctx, j.archivedBefore())
-			read = err == nil && len(rest) <= maxUnrestored
+			read = err == nil && len(rest) <= maxPendingRestores
 		}
 		if err == nil && len(rest) > 0 {
 			err = fmt.Errorf("%w: for %d records of the queue", history.ErrUnavailable, len(rest))
 		}
-		if err != nil && !errors.Is(err, errLife) { // while the queue is away the cache may begin another life
-			err = errors.Join(err, j.sameLife(ctx, name))
+		if err != nil && !errors.Is(err, errEpoch) { // while the queue is away the cache may begin another epoch
+			err = errors.Join(err, j.sameEpoch(ctx, name))
 		}
-		if errors.Is(err, errLife) { // only the caller can compare again
+		if errors.Is(err, errEpoch) { // only the caller can compare again
 			changed, err = err, nil
 		}
 		return err
@@ -134,22 +134,22 @@ func (j *Job) giveQueued(ctx context.Context, contents []history.Announcement) (
 // repair compares with the archive what the cache holds of the keys that were
 // archived last, and gives back to it what it lacks. Nothing is archived meanwhile:
 // records read before the restart have been put by then, and are among those keys. A round
-// that waits for its turn meanwhile finds the life compared.
-func (j *Job) repair(ctx context.Context, life string) error {
+// that waits for its turn meanwhile finds the epoch compared.
+func (j *Job) repair(ctx context.Context, epoch string) error {
 	select {
 	case j.archiving <- struct{}{}:
 		defer func() { <-j.archiving }()
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	if !run.Sleep(ctx, time.Until(time.UnixMilli(j.landed.Load()))) {
+	if !run.Sleep(ctx, time.Until(time.UnixMilli(j.inFlightUntil.Load()))) {
 		return ctx.Err()
 	}
 	restored := 0
 	all := j.lastPut.contents()
-	j.unchecked.forget()
+	j.unverified.forget()
 	for part := range slices.Chunk(all, j.cfg.Batch) {
-		n, err := j.repairPart(ctx, life, part)
+		n, err := j.repairPart(ctx, epoch, part)
 		if restored += n; err != nil {
 			return err
 		}
@@ -157,39 +157,39 @@ func (j *Job) repair(ctx context.Context, life string) error {
 	if len(all) > 0 {
 		j.cfg.Logger.Info("cache was restarted and is compared with the archive", "compared", len(all), "restored", restored)
 	}
-	j.life.set(life, true)
+	j.epoch.set(epoch, true)
 	return nil
 }
 
-// catchUp compares what could not be compared when the cache began this life. Other jobs cannot either, so that
+// catchUp compares what could not be compared when the cache began this epoch. Other jobs cannot either, so that
 // the time of doubt lasts until it is done.
-func (j *Job) catchUp(ctx context.Context, life string) error {
-	if len(j.unchecked.contents()) > 0 {
-		j.life.doubt()
+func (j *Job) catchUp(ctx context.Context, epoch string) error {
+	if len(j.unverified.contents()) > 0 {
+		j.epoch.suspect()
 	}
-	for part := range slices.Chunk(j.unchecked.contents(), j.cfg.Batch) {
-		if err := j.sameLife(ctx, life); err != nil {
+	for part := range slices.Chunk(j.unverified.contents(), j.cfg.Batch) {
+		if err := j.sameEpoch(ctx, epoch); err != nil {
 			return err
 		}
-		if _, err := j.repairPart(ctx, life, part); err != nil {
+		if _, err := j.repairPart(ctx, epoch, part); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// repairPart keeps as unchecked what a store does not answer for: it is compared later, and its users' records are not archived
+// repairPart keeps as unverified what a store does not answer for: it is compared later, and its users' records are not archived
 // until then.
-func (j *Job) repairPart(ctx context.Context, life string, part []archived) (restored int, err error) {
+func (j *Job) repairPart(ctx context.Context, epoch string, part []archived) (restored int, err error) {
 	given, left, err := j.giveBack(context.WithValue(ctx, sweeping{}, true), part)
 	if err != nil {
 		return 0, err
 	}
-	j.unchecked.replace(part, left)
+	j.unverified.replace(part, left)
 	if len(given) == 0 {
 		return 0, nil
 	}
-	return len(given), j.archiveBatch(ctx, life, given) // settled at once
+	return len(given), j.archiveBatch(ctx, epoch, given) // settled at once
 }
 
 // giveBack returns the keys that it has given back to the cache, and the contents for which a store does not answer.
@@ -310,7 +310,7 @@ func (g *giving) leave(k history.Key) {
 	delete(g.contents, k)
 }
 
-// restoreLost deals with the keys of a delivery that carry their content: the cache
+// restoreLost deals with the keys of a delivery that promote their content: the cache
 // had it when it was announced, and someone else announces the key. Only what the cache
 // has lost is given back to it. It returns that and the other keys, and the contents for which a store does
 // not answer.

@@ -23,7 +23,7 @@ type mortal struct {
 
 	mu      sync.Mutex
 	current history.Cache
-	lives   int
+	epochs  int
 	down    bool
 }
 
@@ -82,7 +82,7 @@ func (w *world) mortal() (m *mortal, cfg job.Config) {
 	m = &mortal{current: w.cache, older: w.emptyCache()}
 	w.cache = m
 	cfg = w.config()
-	cfg.Life = m.life
+	cfg.Epoch = m.epoch
 	return m, cfg
 }
 
@@ -96,13 +96,13 @@ func (w *world) emptyCache() history.Cache {
 	return db.Cache()
 }
 
-func (m *mortal) life(context.Context) (string, error) {
+func (m *mortal) epoch(context.Context) (string, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.down {
 		return "", errDown
 	}
-	return string(rune('a' + m.lives)), nil
+	return string(rune('a' + m.epochs)), nil
 }
 
 // remember copies what the cache has of keys to the older one, which knows the user.
@@ -133,7 +133,7 @@ func (m *mortal) remember(w *world, mark bool, keys ...history.Key) {
 func (m *mortal) restart(older bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.lives++; older {
+	if m.epochs++; older {
 		m.current = m.older
 	}
 }
@@ -339,7 +339,7 @@ func TestRepairBesideAnotherJob(t *testing.T) {
 func TestNothingIsCompletedUnnoticed(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		m, cfg := w.mortal()
-		cfg.LifeEvery = time.Minute
+		cfg.EpochEvery = time.Minute
 		w.runs(cfg)
 		w.wait(time.Second)
 		w.store(progress(1, -9000), true, true)
@@ -381,12 +381,12 @@ func TestRepairBound(t *testing.T) {
 	})
 }
 
-// TestWatchPanics has asking for the cache's life panic: the job goes on.
+// TestWatchPanics has asking for the cache's epoch panic: the job goes on.
 func TestWatchPanics(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		cfg := w.config()
 		var once sync.Once
-		cfg.Life = func(context.Context) (string, error) {
+		cfg.Epoch = func(context.Context) (string, error) {
 			once.Do(func() { panic("nil map") })
 			return "a", nil
 		}

@@ -85,7 +85,7 @@ func TestRereadAfterASecondLoss(t *testing.T) {
 	})
 }
 
-// rereading returns a cache that may begin another life, and the configuration of a job that then reads the queue again.
+// rereading returns a cache that may begin another epoch, and the configuration of a job that then reads the queue again.
 func (w *world) rereading() (m *mortal, cfg job.Config, queue *sinceJournal) {
 	w.Helper()
 	m, cfg = w.mortal()
@@ -152,7 +152,7 @@ func TestRereadAfterARestart(t *testing.T) {
 		}
 		m.restart(true)
 		w.wait(15 * time.Minute)
-		queue.memos = []string{"", w.memo, "of another version"}
+		queue.commitMetadata = []string{"", w.commitMetadata, "of another version"}
 		cfg.Registry = nil
 		stop = w.start(cfg) // gives it back, and dies before it is archived
 		w.wait(15 * time.Minute)
@@ -173,13 +173,13 @@ func TestRereadAfterARestart(t *testing.T) {
 
 // TestStartWithAnOlderCache starts a job when the cache has just come back older, and before the job that has archived what it lacks
 // has given that back: what is made of the older content is not put without it. So it is for as long as that job may take, and not in a
-// life that the jobs before have known for longer, or of a queue of which nothing was ever committed.
+// epoch that the jobs before have known for longer, or of a queue of which nothing was ever committed.
 func TestStartWithAnOlderCache(t *testing.T) {
 	for name, tt := range map[string]struct {
-		lives, noticed int // of the cache, the noticed ones before the last commit
-		memo           bool
-		after          time.Duration // from that to the start
-		want           uint64
+		epochs, noticed int // of the cache, the noticed ones before the last commit
+		commitMetadata  bool
+		after           time.Duration // from that to the start
+		want            uint64
 	}{
 		"at once":          {1, 0, true, 0, 1},
 		"soon":             {1, 1, true, 5 * time.Minute, 1},
@@ -198,13 +198,13 @@ func TestStartWithAnOlderCache(t *testing.T) {
 				}
 				w.announce(w.write(progress(2, 0)))
 				w.wait(time.Second)
-				if tt.memo {
-					queue.memos = []string{w.memo}
+				if tt.commitMetadata {
+					queue.commitMetadata = []string{w.commitMetadata}
 				}
 				if err := stop(); err != nil {
 					t.Fatal(err)
 				}
-				for range tt.lives - tt.noticed {
+				for range tt.epochs - tt.noticed {
 					m.restart(false)
 				}
 				w.wait(tt.after)

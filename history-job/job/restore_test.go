@@ -137,14 +137,14 @@ func TestRestoreOfWhatTheCacheHasDropped(t *testing.T) {
 
 // journal is a queue that can be read again.
 type journal struct {
-	mu    sync.Mutex
-	all   []history.Announcement
-	since time.Time
-	fails int
-	memos []string
+	mu             sync.Mutex
+	all            []history.Announcement
+	since          time.Time
+	fails          int
+	commitMetadata []string
 }
 
-func (j *journal) Memos(context.Context) ([]string, error) { return j.memos, nil }
+func (j *journal) CommitMetadata(context.Context) ([]string, error) { return j.commitMetadata, nil }
 
 func (j *journal) Reread(ctx context.Context, _ []history.Bucket, since time.Time, use func(context.Context, []history.Announcement) error) error {
 	j.mu.Lock()
@@ -201,7 +201,7 @@ func TestRereadAtStart(t *testing.T) {
 }
 
 // TestRereadAtStartOfWhatIsLost loses the cache when a job that starts has just found there what the queue
-// has: the job knows the life that it began with, and reads the queue once more.
+// has: the job knows the epoch that it began with, and reads the queue once more.
 func TestRereadAtStartOfWhatIsLost(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		m, cfg := w.mortal()
@@ -255,7 +255,7 @@ func TestRereadOfWhatAnotherJobHad(t *testing.T) {
 // turns is a queue that gives a job no bucket at first, and then all of them.
 type turns struct{ next chan struct{} }
 
-func (c turns) Consume(ctx context.Context, handle func(context.Context, history.Claim) error) error {
+func (c turns) Consume(ctx context.Context, handle func(context.Context, history.Assignment) error) error {
 	first, end := context.WithCancel(ctx)
 	defer end()
 	go func() {
@@ -268,7 +268,7 @@ func (c turns) Consume(ctx context.Context, handle func(context.Context, history
 	return handle(ctx, nothing{buckets: history.AllBuckets()})
 }
 
-// nothing is a claim of which nothing is ever fetched.
+// nothing is an assignment of which nothing is ever fetched.
 type nothing struct{ buckets []history.Bucket }
 
 func (c nothing) Buckets() []history.Bucket { return c.buckets }
@@ -296,7 +296,7 @@ func TestRestoreFromInsideAPause(t *testing.T) {
 	})
 }
 
-// One server of the cache is away, so that nobody can ask for the cache's life, and another
+// One server of the cache is away, so that nobody can ask for the cache's epoch, and another
 // one comes back older. A heartbeat of then neither is lost nor takes away what the archive has.
 func TestHeartbeatOnAnOlderCache(t *testing.T) {
 	for name, later := range map[string]int64{"an event one millisecond later": 1, "an event eight seconds later": 8000} {
@@ -340,7 +340,7 @@ func heartbeatOnAnOlderCache(t *testing.T, later int64) {
 
 // A service folds the next heartbeat onto the older content of a cache that came back. It is
 // announced before the job has noticed the restart, or found by the sweep while nobody can
-// ask for the cache's life: it must not overwrite the plays that are archived.
+// ask for the cache's epoch: it must not overwrite the plays that are archived.
 func TestPlaysOnAnOlderCache(t *testing.T) {
 	for _, name := range []string{"within the second", "by the sweep"} {
 		t.Run(name, func(t *testing.T) {

@@ -37,7 +37,7 @@ func (j *Job) noteRemovals(ctx context.Context, b *batch) {
 			j.removals.Add(k.UID, now.Add(tidyAfter).UnixMilli())
 		}
 		if j.cfg.Roller != nil {
-			j.untidy.Add(k.UID, now.Add(tidyAfter).UnixMilli())
+			j.needsTrim.Add(k.UID, now.Add(tidyAfter).UnixMilli())
 		}
 	}
 	if j.cfg.Notes == nil || len(uids) == 0 {
@@ -158,7 +158,7 @@ func (j *Job) roll(ctx context.Context, buckets []history.Bucket) error {
 		now := time.Now()
 		if uid, ok := j.toRoll.Take(now.UnixMilli()); ok {
 			j.rollNoted(ctx, uid)
-		} else if uid, ok := j.untidy.Take(now.UnixMilli()); ok {
+		} else if uid, ok := j.needsTrim.Take(now.UnixMilli()); ok {
 			j.tidyUser(ctx, uid)
 		} else if now.Sub(taken) >= notesEvery {
 			taken = now
@@ -185,7 +185,7 @@ func (j *Job) takeNotes(ctx context.Context, buckets []history.Bucket) {
 // tidyUser has what was deleted or cleared removed from a user's parts, again later where that fails: no reader tells of it.
 func (j *Job) tidyUser(ctx context.Context, uid string) {
 	if j.tidy(ctx, uid) != nil {
-		j.untidy.Add(uid, time.Now().Add(conflictWait).UnixMilli())
+		j.needsTrim.Add(uid, time.Now().Add(conflictWait).UnixMilli())
 	}
 }
 

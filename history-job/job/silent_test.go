@@ -17,8 +17,8 @@ import (
 
 // A part of a store that does not answer, for however long, stops nobody else's archiving.
 
-// carried expects every key to be archived as it is cached, whatever others are.
-func (w *world) carried(keys ...history.Key) {
+// promoted expects every key to be archived as it is cached, whatever others are.
+func (w *world) promoted(keys ...history.Key) {
 	w.Helper()
 	for _, k := range keys {
 		if r := w.load(k); !r.Settled() || !history.Same(w.archived(k), r) {
@@ -50,10 +50,10 @@ func TestDeadLettersAreAway(t *testing.T) {
 		w.writes(3)
 		w.alone(g)
 		w.wait(5 * time.Minute)
-		w.carried(object(0), object(1))
+		w.promoted(object(0), object(1))
 		later := w.write(progress(7, 0))
 		w.wait(5 * time.Minute)
-		w.carried(later)
+		w.promoted(later)
 		w.marked(object(2))
 		w.on("dead_letter", nil)
 		w.wait(time.Minute)
@@ -79,7 +79,7 @@ func TestDamagedCellWithoutALetter(t *testing.T) {
 		w.unreadable = object(2)
 		w.alone(g)
 		w.wait(5 * time.Minute)
-		w.carried(object(0), object(1))
+		w.promoted(object(0), object(1))
 		w.marked(object(2))
 		if got := w.archived(object(2)); got == nil || got.Plays() != 1 {
 			t.Errorf("archive: got %+v, want the cell untouched", got)
@@ -116,7 +116,7 @@ func TestPutOfASilentPart(t *testing.T) {
 				w.sweeping()
 				at(w, w.writes(4))
 				w.wait(3 * time.Minute)
-				w.carried(object(1), object(2), object(3))
+				w.promoted(object(1), object(2), object(3))
 				w.marked(object(0))
 				w.comesBack(&back, object(0))
 			})
@@ -131,7 +131,7 @@ func (w *world) comesBack(back *atomic.Bool, silent history.Key) {
 	later := w.write(progress(7, 0))
 	w.announce(later)
 	w.wait(3 * time.Minute)
-	w.carried(later)
+	w.promoted(later)
 	back.Store(true)
 	w.wait(5 * time.Minute)
 	w.settled(silent)
@@ -152,7 +152,7 @@ func TestGetFromASilentPart(t *testing.T) {
 		w.runs(cfg)
 		w.announce(keys...)
 		w.wait(3 * time.Minute)
-		w.carried(object(1), object(2), object(3))
+		w.promoted(object(1), object(2), object(3))
 		w.marked(object(0))
 		if got := w.archived(object(0)); got.Plays() != 1 || got.Version.Time() == start {
 			t.Errorf("archive: got %+v, want nothing put without what it has", got)
@@ -191,7 +191,7 @@ func TestUserOfASilentPart(t *testing.T) {
 		silent, other := w.clear("silent", 0, 0), w.clear("other", 0, 0)
 		w.announce(append(w.writes(2), silent, other)...)
 		w.wait(8 * time.Minute) // more than twenty tries, where the job has the silent user's clear by itself
-		w.carried(object(0), object(1))
+		w.promoted(object(0), object(1))
 		if got := w.marks(); !slices.Equal(got, []history.Key{silent}) {
 			t.Errorf("marks: got %v, want that of the silent user alone", got)
 		}
@@ -299,7 +299,7 @@ func TestSweepThatLeftOut(t *testing.T) {
 	})
 }
 
-// TestQueueIsAwayWhileTheCacheDiesTwice: the job cannot read the queue again after the first life, and notices the third one all
+// TestQueueIsAwayWhileTheCacheDiesTwice: the job cannot read the queue again after the first epoch, and notices the third one all
 // the same.
 func TestQueueIsAwayWhileTheCacheDiesTwice(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
@@ -332,11 +332,11 @@ type absentJournal struct {
 	away atomic.Bool
 }
 
-func (j *absentJournal) Memos(ctx context.Context) ([]string, error) {
+func (j *absentJournal) CommitMetadata(ctx context.Context) ([]string, error) {
 	if j.away.Load() {
 		return nil, errDown
 	}
-	return j.sinceJournal.Memos(ctx)
+	return j.sinceJournal.CommitMetadata(ctx)
 }
 
 func (j *absentJournal) Reread(ctx context.Context, buckets []history.Bucket, since time.Time, use func(context.Context, []history.Announcement) error) error {
@@ -374,7 +374,7 @@ func TestRepairBesideADamagedCell(t *testing.T) {
 				later := w.write(progress(7, 0))
 				w.announce(later)
 				w.wait(time.Minute)
-				w.carried(later)
+				w.promoted(later)
 			})
 		})
 	}
@@ -486,17 +486,17 @@ func TestQueuedForASilentPart(t *testing.T) {
 						w.wait(time.Second)
 					}
 					w.wait(5 * time.Minute)
-					w.carried(object(0), object(1), object(2))
+					w.promoted(object(0), object(1), object(2))
 					later := w.write(progress(7, 0))
 					w.announce(later)
 					w.wait(time.Minute)
-					w.carried(later)
+					w.promoted(later)
 					if got := w.did("commit"); len(got) > 0 {
 						t.Errorf("committed before what is queued is in the cache again: %q", got)
 					}
 					part.back.Store(true)
 					w.wait(time.Minute)
-					w.carried(silentObject)
+					w.promoted(silentObject)
 					if got := w.archived(silentObject); !sameButPartial(got, said) {
 						t.Errorf("archive: got %+v, want %+v", got, said)
 					}
@@ -509,9 +509,9 @@ func TestQueuedForASilentPart(t *testing.T) {
 	}
 }
 
-// TestUnrestoredForTooLong has a content in the queue for a part of the archive that never answers: after a day it is in the dead letters, and
+// TestRestorePendingForTooLong has a content in the queue for a part of the archive that never answers: after a day it is in the dead letters, and
 // what is behind it is committed. Until then it is said that it is there.
-func TestUnrestoredForTooLong(t *testing.T) {
+func TestRestorePendingForTooLong(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		g := &deadLetters{world: w}
 		cfg := w.config()
@@ -523,12 +523,12 @@ func TestUnrestoredForTooLong(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.wait(23 * time.Hour)
-		w.counted("unrestored_contents", 1)
+		w.counted("pending_restores", 1)
 		if got := w.did("commit"); len(got) > 0 || len(g.letters) > 0 {
 			t.Errorf("after 23 hours: commits %q and letters %+v, want none", got, g.letters)
 		}
 		w.wait(2 * time.Hour)
-		w.counted("unrestored_contents", 0)
+		w.counted("pending_restores", 0)
 		if len(g.letters) != 1 || g.letters[0].Key != silentObject || !history.Same(g.letters[0].Record, said) {
 			t.Errorf("dead letters: %+v, want the content", g.letters)
 		}
@@ -556,7 +556,7 @@ func TestRepairBesideASilentPart(t *testing.T) {
 					part := new(silentUsers)
 					part.back.Store(true)
 					store(w, part, &cfg)
-					cfg.SweepEvery, cfg.SweepAge, cfg.Doubt = 10*time.Second, 4*time.Minute, time.Minute
+					cfg.SweepEvery, cfg.SweepAge, cfg.Suspect = 10*time.Second, 4*time.Minute, time.Minute
 					w.runs(cfg)
 					first := completed(1, -9000, "a")
 					first.Key = silentObject
@@ -588,7 +588,7 @@ func TestRepairBesideASilentPart(t *testing.T) {
 					second.Key = silentObject
 					w.announce(others, w.write(second))
 					w.wait(5 * time.Minute)
-					w.carried(others)
+					w.promoted(others)
 					w.marked(silentObject)
 					part.back.Store(true)
 					w.wait(10 * time.Minute)
@@ -613,7 +613,7 @@ func TestRepairBesideASilentPart(t *testing.T) {
 }
 
 // TestRereadForASilentPart has the queue be read again while a part of the cache does not answer: the rest comes back, another
-// life is noticed, and that part is given its own once it answers.
+// epoch is noticed, and that part is given its own once it answers.
 func TestRereadForASilentPart(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		m, cfg := w.mortal()
@@ -630,7 +630,7 @@ func TestRereadForASilentPart(t *testing.T) {
 			w.wait(time.Minute)
 			w.announce(w.write(progress(2, 0)))
 			w.wait(time.Minute)
-			w.carried(object(1), object(2))
+			w.promoted(object(1), object(2))
 		}
 		part.back.Store(true)
 		w.wait(time.Minute)
@@ -654,7 +654,7 @@ func TestSettleInASilentPart(t *testing.T) {
 		silent := w.write(e)
 		w.announce(append(w.writes(3), silent)...)
 		w.wait(3 * time.Minute)
-		w.carried(object(0), object(1), object(2))
+		w.promoted(object(0), object(1), object(2))
 		if got := w.marks(); !slices.Equal(got, []history.Key{silent}) {
 			t.Errorf("marks: got %v, want that of the silent bucket alone", got)
 		}

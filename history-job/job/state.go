@@ -10,15 +10,15 @@ import (
 	"github.com/playhead/playhead/history"
 )
 
-// life is the one that the servers of the cache are in, as far as this job knows.
-type life struct {
+// epoch is the one that the servers of the cache are in, as far as this job knows.
+type epoch struct {
 	mu       sync.Mutex
 	name     string
 	compared bool      // with what this job has archived
 	changed  time.Time // when another one took the place of the last, zero before that
 }
 
-func (l *life) set(name string, compared bool) {
+func (l *epoch) set(name string, compared bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.name != "" && l.name != name {
@@ -27,22 +27,22 @@ func (l *life) set(name string, compared bool) {
 	l.name, l.compared = name, compared
 }
 
-// doubt has the life before end now.
-func (l *life) doubt() {
+// suspect has the epoch before end now.
+func (l *epoch) suspect() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.changed = time.Now()
 }
 
-// began returns when another life took the place of the last.
-func (l *life) began() time.Time {
+// began returns when another epoch took the place of the last.
+func (l *epoch) began() time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.changed
 }
 
 // beganAt says that it has, by a time, as far as others know.
-func (l *life) beganAt(at time.Time) {
+func (l *epoch) beganAt(at time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if at.After(l.changed) {
@@ -50,14 +50,14 @@ func (l *life) beganAt(at time.Time) {
 	}
 }
 
-// young reports whether the life before has ended less than so long ago.
-func (l *life) young(age time.Duration) bool {
+// young reports whether the epoch before has ended less than so long ago.
+func (l *epoch) young(age time.Duration) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return !l.changed.IsZero() && time.Since(l.changed) < age
 }
 
-func (l *life) get() (name string, compared bool) {
+func (l *epoch) get() (name string, compared bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.name, l.compared
@@ -123,29 +123,29 @@ func (r *lastArchived) contents() []archived {
 	return out
 }
 
-// unchecked are the contents that could not be compared with a cache which began another life, because a store did not
+// unverified are the contents that could not be compared with a cache which began another epoch, because a store did not
 // answer. The records of their users are not archived until they are: what the cache has of them may be older than what the
 // archive has.
-type unchecked struct {
+type unverified struct {
 	mu    sync.Mutex
 	all   []archived
 	users map[string]bool // whose they are
 }
 
-func (u *unchecked) forget() {
+func (u *unverified) forget() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.all, u.users = nil, nil
 }
 
-func (u *unchecked) contents() []archived {
+func (u *unverified) contents() []archived {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return u.all // is replaced, never changed
 }
 
 // replace puts what is left of a part in its place.
-func (u *unchecked) replace(part, left []archived) {
+func (u *unverified) replace(part, left []archived) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if len(u.all) == 0 && len(left) == 0 {
@@ -168,7 +168,7 @@ func (u *unchecked) replace(part, left []archived) {
 }
 
 // without returns the keys of the others.
-func (u *unchecked) without(keys []history.Key) []history.Key {
+func (u *unverified) without(keys []history.Key) []history.Key {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if len(u.users) == 0 {
@@ -177,7 +177,7 @@ func (u *unchecked) without(keys []history.Key) []history.Key {
 	return slices.DeleteFunc(slices.Clone(keys), func(k history.Key) bool { return u.users[k.UID] })
 }
 
-// waiting knows since when something may wait to be archived. The start writes it, and then followLife alone.
+// waiting knows since when something may wait to be archived. The start writes it, and then followEpoch alone.
 type waiting struct {
 	since     time.Time // all that was acknowledged before is archived
 	uncertain time.Time // marks of up to then may be newer than what they are of
@@ -217,33 +217,33 @@ func (w *waiting) look(m *marks, age time.Duration) {
 	}
 }
 
-// doubt says that marks of up to a time may be newer than what they are of.
-func (w *waiting) doubt(until time.Time) {
+// suspect says that marks of up to a time may be newer than what they are of.
+func (w *waiting) suspect(until time.Time) {
 	if until.After(w.uncertain) {
 		w.uncertain = until
 	}
 }
 
-// memo is what a job leaves with its commits to the jobs that come after it: by then the cache with its marks may be lost, and all
-// jobs dead. A memo never becomes false, so that the latest of all partitions counts.
-type memo struct {
+// commitMetadata is what a job leaves with its commits to the jobs that come after it: by then the cache with its marks may be lost, and all
+// jobs dead. A commit metadata never becomes false, so that the latest of all partitions counts.
+type commitMetadata struct {
 	since time.Time // all that was acknowledged before is archived
-	life  uint64    // the cache's life, as a hash of its name
-	began time.Time // when a job noticed that this life had taken the place of another one, zero for never
+	epoch uint64    // the cache's epoch, as a hash of its name
+	began time.Time // when a job noticed that this epoch had taken the place of another one, zero for never
 }
 
-func (m memo) String() string {
+func (m commitMetadata) String() string {
 	began := int64(0)
 	if !m.began.IsZero() {
 		began = m.began.UnixMilli()
 	}
-	return fmt.Sprintf("%d %d %d", m.since.UnixMilli(), began, m.life)
+	return fmt.Sprintf("%d %d %d", m.since.UnixMilli(), began, m.epoch)
 }
 
-func parseMemo(text string) (m memo, ok bool) {
+func parseMetadata(text string) (m commitMetadata, ok bool) {
 	var since, began int64
-	if n, _ := fmt.Sscan(text, &since, &began, &m.life); n < 3 {
-		return memo{}, false
+	if n, _ := fmt.Sscan(text, &since, &began, &m.epoch); n < 3 {
+		return commitMetadata{}, false
 	}
 	if m.since = time.UnixMilli(since); began != 0 {
 		m.began = time.UnixMilli(began)
@@ -251,8 +251,8 @@ func parseMemo(text string) (m memo, ok bool) {
 	return m, true
 }
 
-func hashOf(life string) uint64 {
+func hashOf(epoch string) uint64 {
 	h := fnv.New64a()
-	_, _ = h.Write([]byte(life)) // never fails
+	_, _ = h.Write([]byte(epoch)) // never fails
 	return h.Sum64()
 }

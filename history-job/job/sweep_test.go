@@ -294,7 +294,7 @@ func TestSweepAlone(t *testing.T) {
 // idle is a queue that is away.
 type idle struct{}
 
-func (idle) Consume(ctx context.Context, _ func(context.Context, history.Claim) error) error {
+func (idle) Consume(ctx context.Context, _ func(context.Context, history.Assignment) error) error {
 	<-ctx.Done()
 	return nil
 }

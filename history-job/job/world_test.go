@@ -38,8 +38,8 @@ type world struct {
 	before map[string]func(context.Context) error
 	// cell is asked before a cell is put; its error is the cell's.
 	cell func(history.Cell) error
-	// memo went with the last commit.
-	memo string
+	// commitMetadata went with the last commit.
+	commitMetadata string
 	// unreadable is a key that the archive can never read.
 	unreadable history.Key
 }
@@ -190,8 +190,8 @@ type (
 		history.Consumer
 		w *world
 	}
-	spyClaim struct {
-		history.Claim
+	spyAssignment struct {
+		history.Assignment
 		w *world
 	}
 )
@@ -290,28 +290,28 @@ func (s spyArchive) PutUser(ctx context.Context, uid string, u history.User) err
 	return s.Archive.PutUser(ctx, uid, u)
 }
 
-func (s spyConsumer) Consume(ctx context.Context, handle func(context.Context, history.Claim) error) error {
-	return s.Consumer.Consume(ctx, func(ctx context.Context, c history.Claim) error {
-		return handle(ctx, spyClaim{c, s.w})
+func (s spyConsumer) Consume(ctx context.Context, handle func(context.Context, history.Assignment) error) error {
+	return s.Consumer.Consume(ctx, func(ctx context.Context, c history.Assignment) error {
+		return handle(ctx, spyAssignment{c, s.w})
 	})
 }
 
-func (s spyClaim) Fetch(ctx context.Context) (history.Delivery, error) {
-	d, err := s.Claim.Fetch(ctx)
+func (s spyAssignment) Fetch(ctx context.Context) (history.Delivery, error) {
+	d, err := s.Assignment.Fetch(ctx)
 	if err != nil {
 		return d, err
 	}
 	return d, s.w.step(ctx, "fetch", keysOf(d.Keys))
 }
 
-func (s spyClaim) Commit(ctx context.Context, d history.Delivery) error {
+func (s spyAssignment) Commit(ctx context.Context, d history.Delivery) error {
 	if err := s.w.step(ctx, "commit", keysOf(d.Keys)); err != nil {
 		return err
 	}
 	s.w.mu.Lock()
-	s.w.memo = d.Memo
+	s.w.commitMetadata = d.CommitMetadata
 	s.w.mu.Unlock()
-	return s.Claim.Commit(ctx, d)
+	return s.Assignment.Commit(ctx, d)
 }
 
 func keysOf(announced []history.Announcement) []history.Key {

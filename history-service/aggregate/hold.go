@@ -24,10 +24,10 @@ type Held struct {
 	// From is the record that was held when this one was made, which contains it. Only
 	// [Aggregator.Put] reads it.
 	From *history.Record
-	// Beside is the fold of records of the key that other requests wrote while Record was being made
+	// Concurrent is the fold of records of the key that other requests wrote while Record was being made
 	// from From, nil nearly always. Record was written to the cache over them, and contains them,
 	// unless the cache had lost them in between.
-	Beside *history.Record
+	Concurrent *history.Record
 
 	entry *entry // that it was read from
 }
@@ -100,7 +100,7 @@ func (a *Aggregator) Put(k history.Key, held Held, ended bool) {
 	case e.held.Record.CellTime <= held.Record.CellTime:
 		e.held = held.after(e.held)
 	case e.held.Record != held.Record:
-		e.held.Beside = history.Merge(e.held.Beside, held.Record)
+		e.held.Concurrent = history.Merge(e.held.Concurrent, held.Record)
 	}
 	// A heartbeat may come after the end of the hold and before the next tick. The key is due all the
 	// same. If a new hold began here, a viewing whose heartbeats always come then would never be announced.
@@ -119,9 +119,9 @@ func (a *Aggregator) Put(k history.Key, held Held, ended bool) {
 
 // after returns h as it takes the place of what was held.
 func (h Held) after(was Held) Held {
-	h.Beside = was.Beside
+	h.Concurrent = was.Concurrent
 	if was.Record != h.From && was.Record != h.Record {
-		h.Beside = history.Merge(was.Beside, was.Record)
+		h.Concurrent = history.Merge(was.Concurrent, was.Record)
 	}
 	h.From, h.entry = nil, nil // they have served their purpose: let them be collected
 	return h

@@ -228,7 +228,7 @@ func TestPutLateAfterACacheCameBack(t *testing.T) {
 				w.Put(k, first, false)
 			}
 			held, _, _ := w.Get(k)
-			if all := history.Merge(held.Record, held.Beside); all.Plays() != 2 {
+			if all := history.Merge(held.Record, held.Concurrent); all.Plays() != 2 {
 				t.Errorf("in order %t: what is held has %d plays, want the two that were acknowledged", inOrder, all.Plays())
 			}
 		})

@@ -26,7 +26,7 @@ import (
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history-service/report"
-	"github.com/playhead/playhead/internal/recent"
+	"github.com/playhead/playhead/internal/lru"
 	"github.com/playhead/playhead/internal/run"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
@@ -63,7 +63,7 @@ func New(cfg Config) (*Tracker, error) {
 	}
 	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	t := &Tracker{cfg: cfg, metrics: newMetrics(cfg.Registry), queue: make(chan []history.First, maxQueue)}
-	t.recent.all = recent.New[history.Sighting, struct{}](halfSightings, nil)
+	t.recent.all = lru.New[history.Sighting, struct{}](halfSightings, nil)
 	return t, nil
 }
 
@@ -194,7 +194,7 @@ func (l *Lookup) results() (first, failed map[history.Sighting]bool) {
 // recentSightings remembers the latest sightings. A forgotten one costs a look-up.
 type recentSightings struct {
 	mu  sync.Mutex
-	all *recent.Map[history.Sighting, struct{}]
+	all *lru.Map[history.Sighting, struct{}]
 }
 
 // halfSightings is how many sightings a half of the recent ones has, at some 60 bytes each.

@@ -47,20 +47,20 @@ func (r *Reader) Changes(ctx context.Context, req *historyv1.ChangesRequest) (*h
 
 // changes reads what has changed in one section, under the clear marks that hold in all of them.
 func (r *Reader) changes(ctx context.Context, uid string, since token, limit int, cleared map[uint32]int64) (*historyv1.ChangesResponse, error) { //nolint:revive // what is the same for all sections is read once
-	life, err := r.lifeOfCache(ctx) // before the log: a token must not name a later life than the one that it was read in
+	epoch, err := r.epochOfCache(ctx) // before the log: a token must not name a later epoch than the one that it was read in
 	if err != nil {
 		return nil, err
 	}
-	if since.log == 0 || since.life != life && !slices.Contains(r.cfg.Lives, since.life) {
-		return r.resync(ctx, uid, life)
+	if since.log == 0 || since.epoch != epoch && !slices.Contains(r.cfg.Epochs, since.epoch) {
+		return r.resync(ctx, uid, epoch)
 	}
-	since.life = life
+	since.epoch = epoch
 	log, err := r.cfg.Cache.Changes(ctx, uid, since.place, limit)
 	if err != nil {
 		return nil, err
 	}
 	if !since.within(log) {
-		return r.resync(ctx, uid, life)
+		return r.resync(ctx, uid, epoch)
 	}
 	keys, entries, settled, err := r.changed(ctx, uid, log)
 	if err != nil {
@@ -111,13 +111,13 @@ func (r *Reader) changed(ctx context.Context, uid string, log history.Changes) (
 
 // resync answers with a token from which on all changes are told. The token stands before the log's first entry whose
 // content is not settled.
-func (r *Reader) resync(ctx context.Context, uid, life string) (*historyv1.ChangesResponse, error) {
+func (r *Reader) resync(ctx context.Context, uid, epoch string) (*historyv1.ChangesResponse, error) {
 	u, err := r.Section(ctx, uid) // a warm-up may end the log
 	if err != nil {
 		return nil, err
 	}
 	resp := &historyv1.ChangesResponse{Resync: true, Settings: Settings(u.Pause)}
-	t := token{life: life}
+	t := token{epoch: epoch}
 	for {
 		log, err := r.cfg.Cache.Changes(ctx, uid, t.place, resyncStep)
 		if err != nil {
@@ -125,7 +125,7 @@ func (r *Reader) resync(ctx context.Context, uid, life string) (*historyv1.Chang
 		}
 		if t.log != log.Log {
 			if t.log != 0 { // it was ended meanwhile
-				t = token{life: life}
+				t = token{epoch: epoch}
 				continue
 			}
 			t.log = log.Log
@@ -206,12 +206,12 @@ func tells(resp *historyv1.ChangesResponse, o *historyv1.Object) bool {
 
 // resyncAll answers resync, with a token from which on all changes of all sections are told.
 func (r *Reader) resyncAll(ctx context.Context, t tokens, settings *historyv1.Settings) (*historyv1.ChangesResponse, error) {
-	life, err := r.lifeOfCache(ctx)
+	epoch, err := r.epochOfCache(ctx)
 	if err != nil {
 		return nil, err
 	}
 	for i, section := range t.sections {
-		one, err := r.resync(ctx, section, life)
+		one, err := r.resync(ctx, section, epoch)
 		if err != nil {
 			return nil, err
 		}
@@ -227,51 +227,51 @@ func (r *Reader) resyncAll(ctx context.Context, t tokens, settings *historyv1.Se
 const resyncStep = 256
 
 const (
-	// lifeFor is for how long a name is as good as one that is asked for now. A token of a life that has ended in that time
+	// epochFor is for how long a name is as good as one that is asked for now. A token of an epoch that has ended in that time
 	// is refused once the next one has a name.
-	lifeFor = time.Second
+	epochFor = time.Second
 	// unnamedFor is for how long after a question without an answer nobody waits for the next one: one silent server of the
-	// cache keeps its life from having a name, and shall not hold up the readers of all others.
+	// cache keeps its epoch from having a name, and shall not hold up the readers of all others.
 	unnamedFor = 10 * time.Second
 )
 
-// lifeOfCache returns the hashed name of the cache's life, or the last one where nobody can name it now.
-func (r *Reader) lifeOfCache(ctx context.Context) (string, error) {
-	if n := len(r.cfg.Lives); n > 0 {
-		return r.cfg.Lives[n-1], nil
+// epochOfCache returns the hashed name of the cache's epoch, or the last one where nobody can name it now.
+func (r *Reader) epochOfCache(ctx context.Context) (string, error) {
+	if n := len(r.cfg.Epochs); n > 0 {
+		return r.cfg.Epochs[n-1], nil
 	}
-	if r.cfg.Life == nil {
+	if r.cfg.Epoch == nil {
 		return "0", nil
 	}
-	name, answer := r.askLife(ctx)
+	name, answer := r.askEpoch(ctx)
 	if answer == nil {
 		return name, nil
 	}
 	select {
 	case <-answer:
 	case <-ctx.Done():
-		return "", fmt.Errorf("life of the cache: %w: %w", history.ErrUnavailable, ctx.Err())
+		return "", fmt.Errorf("epoch of the cache: %w: %w", history.ErrUnavailable, ctx.Err())
 	}
-	l := &r.life
+	l := &r.epoch
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.name == "" {
-		return "", fmt.Errorf("life of the cache: %w", l.err)
+		return "", fmt.Errorf("epoch of the cache: %w", l.err)
 	}
 	return l.name, nil
 }
 
-// askLife returns the last name, or what to wait for. It asks where the name is too old, one question at a time.
-func (r *Reader) askLife(ctx context.Context) (name string, answer chan struct{}) {
-	l := &r.life
+// askEpoch returns the last name, or what to wait for. It asks where the name is too old, one question at a time.
+func (r *Reader) askEpoch(ctx context.Context) (name string, answer chan struct{}) {
+	l := &r.epoch
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.answer == nil {
-		if l.name != "" && time.Since(l.asked) < lifeFor {
+		if l.name != "" && time.Since(l.asked) < epochFor {
 			return l.name, nil
 		}
 		l.answer, l.asked = make(chan struct{}), time.Now()
-		go r.nameLife(context.WithoutCancel(ctx)) // ends with its deadline
+		go r.nameEpoch(context.WithoutCancel(ctx)) // ends with its deadline
 	}
 	if l.name != "" && time.Since(l.failed) < unnamedFor {
 		return l.name, nil
@@ -279,14 +279,14 @@ func (r *Reader) askLife(ctx context.Context) (name string, answer chan struct{}
 	return "", l.answer
 }
 
-func (r *Reader) nameLife(ctx context.Context) {
+func (r *Reader) nameEpoch(ctx context.Context) {
 	ctx, cancel := r.bounded(ctx)
 	defer cancel()
 	name, err := "", fmt.Errorf("%w: panic", history.ErrUnavailable)
-	l := &r.life
+	l := &r.epoch
 	defer func() {
 		if v := recover(); v != nil { // here it would end the process
-			r.cfg.Logger.Error("question for the cache's life panicked", "panic", v, "stack", string(debug.Stack()))
+			r.cfg.Logger.Error("question for the cache's epoch panicked", "panic", v, "stack", string(debug.Stack()))
 		}
 		l.mu.Lock()
 		defer l.mu.Unlock()
@@ -298,5 +298,5 @@ func (r *Reader) nameLife(ctx context.Context) {
 		close(l.answer)
 		l.answer = nil
 	}()
-	name, err = r.cfg.Life(ctx)
+	name, err = r.cfg.Epoch(ctx)
 }

@@ -25,15 +25,15 @@ type Reader struct {
 	cfg     Config
 	metrics *metrics
 	warm    *warmer
-	life    life
+	epoch   epoch
 
 	lists     shared[*historyv1.ListResponse]
 	searches  shared[*historyv1.SearchResponse]
 	continues shared[*historyv1.ContinueResponse]
 }
 
-// life is the name of the cache's life as it was last known.
-type life struct {
+// epoch is the name of the cache's epoch as it was last known.
+type epoch struct {
 	mu     sync.Mutex
 	name   string
 	asked  time.Time     // when the last question was begun
@@ -76,11 +76,11 @@ type Config struct {
 	Summaries history.Summarizer
 	// NodeOf names the node of the cache that has a user (default: there is one).
 	NodeOf func(uid string) string
-	// Life names the lives that the servers of the cache are in, see [Reader.Changes]. Nil
+	// Epoch names the epochs of the cache servers, see [Reader.Changes]. Nil
 	// is for a cache that never loses anything.
-	Life func(context.Context) (string, error)
-	// Lives names, for a cache that has no Life, those of its files, the present one last: see [Reader.Changes].
-	Lives []string
+	Epoch func(context.Context) (string, error)
+	// Epochs names, for a cache that has no Epoch, those of its files, the present one last: see [Reader.Changes].
+	Epochs []string
 	// Deadline bounds a request whose caller set no earlier one (default 5 s).
 	Deadline time.Duration
 	// Keep is how many records of a user a warm-up puts into the cache (default

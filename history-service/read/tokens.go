@@ -8,11 +8,11 @@ import (
 	"github.com/playhead/playhead/history"
 )
 
-// token says up to where a client knows a user's log, in one life of the cache. Everything up to the place was told. A content that
+// token says up to where a client knows a user's log, in one epoch of the cache. Everything up to the place was told. A content that
 // begins at or before it and was not settled then changes on without an entry: so the client goes on from before the
 // first such entry, once it has been told all there is. Without that it would be told the same again, page after page.
 type token struct {
-	life       string // hashed
+	epoch      string // hashed
 	log        uint64
 	place, low uint64
 	changing   bool // low is the place before the first entry of a content that was not settled
@@ -50,7 +50,7 @@ func (t *token) within(log history.Changes) bool {
 const tokenForm = "c1"
 
 func (t *token) encode() string {
-	parts := []string{tokenForm, t.life, strconv.FormatUint(t.log, 36), strconv.FormatUint(t.place, 36)}
+	parts := []string{tokenForm, t.epoch, strconv.FormatUint(t.log, 36), strconv.FormatUint(t.place, 36)}
 	if t.changing {
 		parts = append(parts, strconv.FormatUint(t.low, 36))
 	}
@@ -67,7 +67,7 @@ func decodeToken(text string) (t token, err error) {
 	if len(parts) < 4 || len(parts) > 5 || parts[0] != tokenForm {
 		return t, bad
 	}
-	t.life = parts[1]
+	t.epoch = parts[1]
 	numbers := []*uint64{&t.log, &t.place, &t.low}
 	for i, part := range parts[2:] {
 		if *numbers[i], err = strconv.ParseUint(part, 36, 63); err != nil {

@@ -307,8 +307,8 @@ type changing struct {
 	*app
 	random *rand.Rand
 	dir    string
-	cache  *pebble.DB // has a life of its own
-	lives  int
+	cache  *pebble.DB // has an epoch of its own
+	epochs int
 	h      *house
 	stop   context.CancelFunc
 }
@@ -322,7 +322,7 @@ func (w *changing) open() {
 	w.cache = db
 	w.s = w.h.idle(w.T, func(c *rpc.Config) {
 		c.Cache, c.Keep = stores.Cache(db.Cache()), 8
-		c.Life = func(context.Context) (string, error) { return fmt.Sprint(w.lives), nil }
+		c.Epoch = func(context.Context) (string, error) { return fmt.Sprint(w.epochs), nil }
 	})
 	ctx, cancel := context.WithCancel(w.Context())
 	done := make(chan struct{})
@@ -337,7 +337,7 @@ func (w *changing) restart(lost bool) {
 	}
 	if w.stop(); lost {
 		w.dir = w.TempDir()
-		w.lives++
+		w.epochs++
 	}
 	w.open()
 }

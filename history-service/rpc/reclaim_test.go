@@ -344,17 +344,17 @@ func TestReclaimInOutage(t *testing.T) {
 	}
 }
 
-// TestFirstLife: what was stored before the cache could name its life is compared once it can.
-func TestFirstLife(t *testing.T) {
+// TestFirstEpoch: what was stored before the cache could name its epoch is compared once it can.
+func TestFirstEpoch(t *testing.T) {
 	h := newHouse(t)
-	cache, life, fails := &reborn{h.db.Cache()}, "a", true
+	cache, epoch, fails := &reborn{h.db.Cache()}, "a", true
 	s := h.service(t, func(c *rpc.Config) {
 		c.Cache = cache
-		c.Life = func(context.Context) (string, error) {
+		c.Epoch = func(context.Context) (string, error) {
 			if fails {
 				return "", errDown
 			}
-			return life, nil
+			return epoch, nil
 		}
 	})
 	apply(t, s, beat("u/lost", historyv1.Kind_KIND_PROGRESS, 0, 10))
@@ -362,7 +362,7 @@ func TestFirstLife(t *testing.T) {
 	if s.Confirm(t.Context()) == nil {
 		t.Fatal("confirmed without an answer")
 	}
-	cache.Cache, life, fails = h.older(t).Cache(), "b", false // one master was restarted without its end
+	cache.Cache, epoch, fails = h.older(t).Cache(), "b", false // one master was restarted without its end
 	if err := s.Confirm(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -371,13 +371,13 @@ func TestFirstLife(t *testing.T) {
 	}
 }
 
-// TestFirstLifeOfADecision: so is what a user decided, without any record that is held.
-func TestFirstLifeOfADecision(t *testing.T) {
+// TestFirstEpochOfADecision: so is what a user decided, without any record that is held.
+func TestFirstEpochOfADecision(t *testing.T) {
 	h := newHouse(t)
 	cache := &reborn{h.db.Cache()}
 	s := h.service(t, func(c *rpc.Config) {
 		c.Cache = cache
-		c.Life = func(context.Context) (string, error) { return "b", nil }
+		c.Epoch = func(context.Context) (string, error) { return "b", nil }
 	})
 	if _, err := s.PutSettings(t.Context(), &historyv1.PutSettingsRequest{Uid: "u"}); err != nil {
 		t.Fatal(err)
@@ -395,10 +395,10 @@ func TestFirstLifeOfADecision(t *testing.T) {
 // one Confirm brings back the last switch, and what is held of others.
 func TestManySwitchesAreOne(t *testing.T) {
 	h := newHouse(t)
-	cache, life := &reborn{h.db.Cache()}, "a"
+	cache, epoch := &reborn{h.db.Cache()}, "a"
 	s := h.service(t, func(c *rpc.Config) {
 		c.Cache = cache
-		c.Life = func(context.Context) (string, error) { return life, nil }
+		c.Epoch = func(context.Context) (string, error) { return epoch, nil }
 	})
 	apply(t, s, beat("u/lost", historyv1.Kind_KIND_PROGRESS, 0, 10))
 	if err := s.Confirm(t.Context()); err != nil {
@@ -412,7 +412,7 @@ func TestManySwitchesAreOne(t *testing.T) {
 	}
 	point(t, s, "u", "none") // waits until the users are warm, so that nobody reads meanwhile
 	point(t, s, "w", "none")
-	cache.Cache, life = h.older(t).Cache(), "b"
+	cache.Cache, epoch = h.older(t).Cache(), "b"
 	if err := s.Confirm(t.Context()); err != nil {
 		t.Error(err)
 	}
@@ -426,16 +426,16 @@ func TestManySwitchesAreOne(t *testing.T) {
 }
 
 // TestReclaimBesideABatch has the cache come back older while a batch is stored, of which one record was written before
-// that and the other one has lost a race: what the first life had acknowledged is in the second one, under a mark. So it is
-// with the first batch of a service, which had not asked for the name of the first life.
+// that and the other one has lost a race: what the first epoch had acknowledged is in the second one, under a mark. So it is
+// with the first batch of a service, which had not asked for the name of the first epoch.
 func TestReclaimBesideABatch(t *testing.T) {
 	for _, first := range []bool{false, true} {
 		h := newHouse(t)
 		cache := &rebornWithin{reborn: reborn{h.db.Cache()}}
-		life := "first"
+		epoch := "first"
 		s := h.service(t, func(c *rpc.Config) {
 			c.Cache = cache
-			c.Life = func(context.Context) (string, error) { return life, nil }
+			c.Epoch = func(context.Context) (string, error) { return epoch, nil }
 		})
 		progress, held := historyv1.Kind_KIND_PROGRESS, map[string]int64{"written": 20, "raced": 30}
 		if !first {
@@ -450,7 +450,7 @@ func TestReclaimBesideABatch(t *testing.T) {
 		}
 		older := h.older(t)
 		cache.within = func() {
-			cache.Cache, life = older.Cache(), "second"
+			cache.Cache, epoch = older.Cache(), "second"
 			if err := s.Confirm(t.Context()); err != nil {
 				t.Error(err)
 			}

@@ -63,13 +63,13 @@ type Config struct {
 	Announcer history.Announcer
 	// Webhook tells a backend what was begun, completed and removed. Nil tells nobody.
 	Webhook *webhook.Sender
-	// Life names the lives that the servers of the cache are in, see [write.Writer.Confirm]. Nil
+	// Epoch names the epochs of the cache servers, see [write.Writer.Confirm]. Nil
 	// is for a cache that never loses anything.
-	Life func(context.Context) (string, error)
-	// Lives are for a cache in files, which has no Life: the names of all lives of the files, one for each start, the
-	// present life last. A token of [Server.Changes] from a life that is not listed may know contents that the files have
+	Epoch func(context.Context) (string, error)
+	// Epochs are for a cache in files, which has no Epoch: the names of all epochs of the files, one for each start, the
+	// present epoch last. A token of [Server.Changes] from an epoch that is not listed may know contents that the files have
 	// lost, as after a restore from an older copy.
-	Lives []string
+	Epochs []string
 	// Deadline bounds a request whose caller set no earlier one (default 5 s).
 	Deadline time.Duration
 	// Keep is how many records of a user a warm-up puts into the cache (default
@@ -124,13 +124,13 @@ func New(cfg Config) (*Server, error) {
 		cache = s.nodes
 	}
 	s.read = read.New(read.Config{
-		Cache: cache, Archive: archive, Summaries: cfg.Summaries, NodeOf: s.nodes.Of, Life: cfg.Life, Lives: cfg.Lives, Deadline: cfg.Deadline,
+		Cache: cache, Archive: archive, Summaries: cfg.Summaries, NodeOf: s.nodes.Of, Epoch: cfg.Epoch, Epochs: cfg.Epochs, Deadline: cfg.Deadline,
 		Keep: cfg.Keep, Warmers: cfg.Warmers, WarmRate: cfg.WarmRate, Rules: cfg.Rules, Now: cfg.Now, Logger: log, Registry: reg,
 	})
 	s.notify = notify.New(notify.Config{Feed: cfg.Feed, Cache: cache, NodeOf: s.nodes.Of, Rules: cfg.Rules, Deadline: cfg.Deadline, Logger: log, Registry: reg})
 	s.write = write.New(write.Config{
 		Cache: cache, Archive: archive, Aggregate: cfg.Aggregate, Queue: cfg.Queue, Erasers: cfg.Erasers,
-		Reader: s.read, Notify: s.notify, Days: s.days, Webhook: cfg.Webhook, Life: cfg.Life, Deadline: cfg.Deadline,
+		Reader: s.read, Notify: s.notify, Days: s.days, Webhook: cfg.Webhook, Epoch: cfg.Epoch, Deadline: cfg.Deadline,
 		Rules: cfg.Rules, Now: cfg.Now, ClockErr: cfg.ClockErr, Logger: log, Registry: reg,
 	})
 	return s, nil

@@ -11,30 +11,30 @@ import (
 	"github.com/playhead/playhead/history-service/stores"
 )
 
-// Confirm asks for the name of the cache's life. When it is another than the last one,
+// Confirm asks for the name of the cache's epoch. When it is another than the last one,
 // the cache may have come back without its last writes: Confirm then has [Writer.Reclaim]
 // bring them back, and fails until that is done. So it is with what was stored before the
-// cache could name its life.
+// cache could name its epoch.
 func (w *Writer) Confirm(ctx context.Context) error {
-	if w.cfg.Life == nil {
+	if w.cfg.Epoch == nil {
 		return nil
 	}
-	life, err := w.cfg.Life(ctx)
+	epoch, err := w.cfg.Epoch(ctx)
 	if err != nil {
 		return err
 	}
-	missed, another := w.compare.missed.Swap(false), life != w.life
-	if another { // also where nothing is remembered yet: what is being stored may be of a life before
+	missed, another := w.compare.missed.Swap(false), epoch != w.epoch
+	if another { // also where nothing is remembered yet: what is being stored may be of an epoch before
 		w.compare.begun.Add(1)
 	}
-	if missed || another && (w.life != "" || w.remembers()) {
+	if missed || another && (w.epoch != "" || w.remembers()) {
 		err = w.Reclaim(ctx)
 	}
 	if err != nil {
 		w.compare.missed.Store(true)
 		return err
 	}
-	w.life = life
+	w.epoch = epoch
 	return nil
 }
 
@@ -106,7 +106,7 @@ func (w *Writer) heldBatch(keys []history.Key) *batch {
 	b := &batch{groups: make([]*group, 0, len(keys)), begun: w.compare.begun.Load()}
 	for _, k := range keys {
 		if held, _, ok := w.cfg.Aggregate.Get(k); ok {
-			b.groups = append(b.groups, &group{batch: b, key: k, held: held, base: held.Record, older: held.Beside, next: held.Record, moved: held.Moved, done: true})
+			b.groups = append(b.groups, &group{batch: b, key: k, held: held, base: held.Record, older: held.Concurrent, next: held.Record, moved: held.Moved, done: true})
 		}
 	}
 	return b

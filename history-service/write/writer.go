@@ -46,9 +46,9 @@ type Config struct {
 	Days    *firstday.Tracker
 	// Webhook tells a backend what was begun, completed and removed. Nil tells nobody.
 	Webhook *webhook.Sender
-	// Life names the lives that the servers of the cache are in, see [Writer.Confirm]. Nil
+	// Epoch names the epochs of the cache servers, see [Writer.Confirm]. Nil
 	// is for a cache that never loses anything.
-	Life func(context.Context) (string, error)
+	Epoch func(context.Context) (string, error)
 	// Deadline bounds a request whose caller set no earlier one (default 5 s).
 	Deadline time.Duration
 	// Rules say what counts as what, by type of object (default the standard ones).
@@ -65,7 +65,7 @@ type Config struct {
 type Writer struct {
 	cfg     Config
 	metrics *metrics
-	life    string // of the cache, as it was last confirmed
+	epoch   string // of the cache, as it was last confirmed
 	compare comparisons
 	decided decided
 	batches sync.Pool // of *batch
@@ -92,7 +92,7 @@ func (w *Writer) bounded(ctx context.Context) (context.Context, context.CancelFu
 func (w *Writer) nowMS() int64 { return w.cfg.Now().UnixMilli() }
 
 // comparisons tells whether a comparison of what the service remembers with the cache has missed something. The cache may store a part of
-// a batch, and lose its life, before the batch is remembered: a comparison that begins in between does not see it, so that another one has to follow.
+// a batch, and lose its epoch, before the batch is remembered: a comparison that begins in between does not see it, so that another one has to follow.
 type comparisons struct {
 	begun  atomic.Uint64 // how many have begun
 	missed atomic.Bool   // another one has to follow

@@ -25,7 +25,7 @@ import (
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history/part"
-	"github.com/playhead/playhead/internal/gate"
+	"github.com/playhead/playhead/internal/breaker"
 )
 
 // Config says where the archive is and what its table is like when it must be made.
@@ -181,10 +181,10 @@ const inFlight = 8
 // its own calls. A batch must not mix servers: the client waits for all of them, and
 // sends nothing to any while it looks for one that is gone.
 type server struct {
-	name  string
-	gate  *gate.Gate
-	slots chan struct{} // of all calls
-	puts  chan struct{} // of batches of cells
+	name    string
+	breaker *breaker.Breaker
+	slots   chan struct{} // of all calls
+	puts    chan struct{} // of batches of cells
 }
 
 // servers finds the server of a row: the one that had the rows with the same two digits
@@ -193,7 +193,7 @@ type server struct {
 // several servers, and all is well as long as they answer.
 type servers struct {
 	config Config
-	rows   *rowGates
+	rows   *rowBreakers
 
 	mu     sync.Mutex
 	addrs  [maxRegions]string // their addresses, by the digits
@@ -201,7 +201,7 @@ type servers struct {
 }
 
 func newServers(c Config) *servers {
-	return &servers{config: c, rows: newRowGates(c), byName: map[string]*server{}}
+	return &servers{config: c, rows: newRowBreakers(c), byName: map[string]*server{}}
 }
 
 // of returns the server of a row.
@@ -214,7 +214,7 @@ func (l *servers) of(row []byte) *server {
 	}
 	if l.byName[name] == nil {
 		l.byName[name] = &server{
-			name: name, gate: gate.New("hbase "+name, l.config.Logger, min(slowAfter, l.config.Deadline)),
+			name: name, breaker: breaker.New("hbase "+name, l.config.Logger, min(slowAfter, l.config.Deadline)),
 			slots: make(chan struct{}, inFlight), puts: make(chan struct{}, l.config.Puts),
 		}
 	}
@@ -242,20 +242,20 @@ func digits(row []byte) uint8 {
 	return uint8(n)
 }
 
-// rowGates are gates to the rows with the same two digits, which mostly are in one region: one that is away, on a
+// rowBreakers are breakers to the rows with the same two digits, which mostly are in one region: one that is away, on a
 // server that answers for others, takes neither turns nor time from those.
-type rowGates [maxRegions]*gate.Gate
+type rowBreakers [maxRegions]*breaker.Breaker
 
-func newRowGates(c Config) *rowGates {
-	all := new(rowGates)
+func newRowBreakers(c Config) *rowBreakers {
+	all := new(rowBreakers)
 	for i := range all {
-		all[i] = gate.New(fmt.Sprintf("hbase rows %02x", i), slog.New(slog.DiscardHandler), min(slowAfter, c.Deadline))
+		all[i] = breaker.New(fmt.Sprintf("hbase rows %02x", i), slog.New(slog.DiscardHandler), min(slowAfter, c.Deadline))
 	}
 	return all
 }
 
 // enter returns by digits why calls are not to be made.
-func (g *rowGates) enter(calls []hrpc.Call) (shut map[uint8]error) {
+func (g *rowBreakers) enter(calls []hrpc.Call) (shut map[uint8]error) {
 	var asked [maxRegions]bool
 	for _, c := range calls {
 		d := digits(c.Key())
@@ -274,7 +274,7 @@ func (g *rowGates) enter(calls []hrpc.Call) (shut map[uint8]error) {
 }
 
 // leave notes for which rows there was an answer.
-func (g *rowGates) leave(start time.Time, calls []hrpc.Call, results []hrpc.RPCResult) {
+func (g *rowBreakers) leave(start time.Time, calls []hrpc.Call, results []hrpc.RPCResult) {
 	var made, heard [maxRegions]bool
 	for i, c := range calls {
 		d := digits(c.Key())

@@ -28,7 +28,7 @@ func (a *Archive) batch(ctx context.Context, server *server, calls []hrpc.Call) 
 	if !a.prepared.Load() {
 		return same(calls, fmt.Errorf("%w: hbase has not answered yet", history.ErrUnavailable))
 	}
-	if err := server.gate.Enter(); err != nil {
+	if err := server.breaker.Enter(); err != nil {
 		return same(calls, err)
 	}
 	shut := a.servers.rows.enter(calls)
@@ -51,7 +51,7 @@ func (a *Archive) batch(ctx context.Context, server *server, calls []hrpc.Call) 
 	return all
 }
 
-// exchange sends calls whose gates are open.
+// exchange sends calls whose breakers are open.
 func (a *Archive) exchange(ctx context.Context, server *server, calls []hrpc.Call) []hrpc.RPCResult {
 	if len(calls) == 0 {
 		return nil
@@ -65,7 +65,7 @@ func (a *Archive) exchange(ctx context.Context, server *server, calls []hrpc.Cal
 	start := time.Now()
 	results, _ := a.client.SendBatch(ctx, calls)
 	a.servers.learn(calls)
-	server.gate.Leave(start, answered(results))
+	server.breaker.Leave(start, answered(results))
 	a.servers.rows.leave(start, calls, results)
 	return results
 }

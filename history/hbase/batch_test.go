@@ -115,7 +115,7 @@ func TestDeadServerHoldsUpOnlyItsOwn(t *testing.T) {
 						t.Errorf("put %d: stored %v, want all of the server that is there", i, got)
 					}
 					if i > 3 && took > 0 {
-						t.Errorf("put %d took %v, want none: the gate is shut", i, took)
+						t.Errorf("put %d took %v, want none: the breaker is open", i, took)
 					}
 				}
 				s.change(func() { s.home = func(string) string { return "even:1" } })
@@ -203,7 +203,7 @@ func TestOutageCostsFewDeadlines(t *testing.T) {
 		}
 		for range 100 {
 			if took := g.put(t.Context(), t, false); took != 0 {
-				t.Errorf("took %v, want none: the gate is shut", took)
+				t.Errorf("took %v, want none: the breaker is open", took)
 			}
 		}
 		time.Sleep(time.Second)
@@ -308,7 +308,7 @@ func TestRegionIsAway(t *testing.T) {
 				}
 			}
 			if took := time.Since(start); i > 3 && took > 0 {
-				t.Fatalf("put %d took %v, want none: the gate of the region is shut", i, took)
+				t.Fatalf("put %d took %v, want none: the breaker of the region is open", i, took)
 			}
 		}
 		back.Store(true)

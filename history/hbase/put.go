@@ -219,12 +219,12 @@ func (a *Archive) putPause(ctx context.Context, uid string, p history.Pause) err
 // compareAndPut puts a pause where a value stands, nil for none, and reports whether it did.
 func (a *Archive) compareAndPut(put *hrpc.Mutate, stands []byte) (done bool, err error) {
 	server := a.servers.of(put.Key())
-	if err := server.gate.Enter(); err != nil {
+	if err := server.breaker.Enter(); err != nil {
 		return false, err
 	}
 	start := time.Now()
 	done, err = a.client.CheckAndPut(put, family, pauseColumn, stands)
-	server.gate.Leave(start, err == nil || javaClass(err) != "")
+	server.breaker.Leave(start, err == nil || javaClass(err) != "")
 	return done, classify(err)
 }
 

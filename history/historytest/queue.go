@@ -44,17 +44,17 @@ func (q queueCase) uncommitted() {
 
 func (q queueCase) commitCovers() {
 	early, late := everyBucket(1), everyBucket(2)
-	q.generation(func(ctx context.Context, claim history.Claim) error {
+	q.generation(func(ctx context.Context, assignment history.Assignment) error {
 		q.publish(early)
-		got, err := fetchKeys(ctx, claim, len(early))
+		got, err := fetchKeys(ctx, assignment, len(early))
 		if err != nil {
 			return err
 		}
 		q.publish(late)
-		if _, err := fetchKeys(ctx, claim, len(late)); err != nil {
+		if _, err := fetchKeys(ctx, assignment, len(late)); err != nil {
 			return err
 		}
-		return claim.Commit(ctx, got[len(got)-1])
+		return assignment.Commit(ctx, got[len(got)-1])
 	})
 	q.same(q.receive(len(late), true), late)
 	q.nothingElse()
@@ -62,17 +62,17 @@ func (q queueCase) commitCovers() {
 
 func (q queueCase) commitLate() {
 	keys := everyBucket(1)
-	q.generation(func(ctx context.Context, claim history.Claim) error {
+	q.generation(func(ctx context.Context, assignment history.Assignment) error {
 		var all []history.Delivery
 		for half := range slices.Chunk(keys, len(keys)/2) {
 			q.publish(half)
-			got, err := fetchKeys(ctx, claim, len(half))
+			got, err := fetchKeys(ctx, assignment, len(half))
 			if err != nil {
 				return err
 			}
 			all = append(all, got...)
 		}
-		return errors.Join(claim.Commit(ctx, all[len(all)-1]), claim.Commit(ctx, all[0]))
+		return errors.Join(assignment.Commit(ctx, all[len(all)-1]), assignment.Commit(ctx, all[0]))
 	})
 	q.nothingElse()
 }
@@ -80,11 +80,11 @@ func (q queueCase) commitLate() {
 func (q queueCase) commitOver() {
 	keys := everyBucket(1)
 	q.publish(keys)
-	var old history.Claim
+	var old history.Assignment
 	var got []history.Delivery
-	q.generation(func(ctx context.Context, claim history.Claim) (err error) {
-		old = claim
-		got, err = fetchKeys(ctx, claim, len(keys))
+	q.generation(func(ctx context.Context, assignment history.Assignment) (err error) {
+		old = assignment
+		got, err = fetchKeys(ctx, assignment, len(keys))
 		return err
 	})
 	if err := old.Commit(q.Context(), got[len(got)-1]); err == nil {
@@ -103,14 +103,14 @@ func (q queueCase) commitLast() {
 	q.publish(keys)
 	ctx, cancel := context.WithTimeout(q.Context(), patience)
 	defer cancel()
-	err := q.Consume(ctx, func(ctx context.Context, claim history.Claim) error {
-		got, err := fetchKeys(ctx, claim, len(keys))
+	err := q.Consume(ctx, func(ctx context.Context, assignment history.Assignment) error {
+		got, err := fetchKeys(ctx, assignment, len(keys))
 		if err != nil {
 			return err
 		}
 		cancel()
 		<-ctx.Done()
-		if err := claim.Commit(context.WithoutCancel(ctx), got[len(got)-1]); err != nil {
+		if err := assignment.Commit(context.WithoutCancel(ctx), got[len(got)-1]); err != nil {
 			q.Errorf("commit before handle returns: %v", err)
 		}
 		return ctx.Err()
@@ -156,7 +156,7 @@ func (q queueCase) publish(keys []history.Announcement) {
 
 // generation runs handle as a job that leaves the group when handle returns. It
 // runs again when the group was divided anew under it.
-func (q queueCase) generation(handle func(context.Context, history.Claim) error) {
+func (q queueCase) generation(handle func(context.Context, history.Assignment) error) {
 	q.Helper()
 	ctx, cancel := context.WithTimeout(q.Context(), patience)
 	defer cancel()
@@ -169,10 +169,10 @@ func (q queueCase) generation(handle func(context.Context, history.Claim) error)
 }
 
 // fetchKeys fetches until n keys have come.
-func fetchKeys(ctx context.Context, claim history.Claim, n int) ([]history.Delivery, error) {
+func fetchKeys(ctx context.Context, assignment history.Assignment, n int) ([]history.Delivery, error) {
 	var got []history.Delivery
 	for n > 0 {
-		d, err := claim.Fetch(ctx)
+		d, err := assignment.Fetch(ctx)
 		if err != nil {
 			return got, err
 		}
@@ -186,11 +186,11 @@ func fetchKeys(ctx context.Context, claim history.Claim, n int) ([]history.Deliv
 func (q queueCase) receive(n int, commit bool) []history.Announcement {
 	q.Helper()
 	var got []history.Delivery
-	q.generation(func(ctx context.Context, claim history.Claim) (err error) {
-		if got, err = fetchKeys(ctx, claim, n); err != nil || !commit {
+	q.generation(func(ctx context.Context, assignment history.Assignment) (err error) {
+		if got, err = fetchKeys(ctx, assignment, n); err != nil || !commit {
 			return err
 		}
-		return claim.Commit(ctx, got[len(got)-1])
+		return assignment.Commit(ctx, got[len(got)-1])
 	})
 	return deliveredKeys(got)
 }

@@ -48,21 +48,21 @@ func (g *queueGroup) takeOver() {
 }
 
 // redeliver has one member fetch everything and hold it until the group is divided
-// anew: then its context is done, and everything comes again. Its claim is void.
+// anew: then its context is done, and everything comes again. Its assignment is void.
 func (g *queueGroup) redeliver() {
 	keys := everyBucket(1)
 	g.publish(keys)
-	var old history.Claim
+	var old history.Assignment
 	var held []history.Delivery
 	holding := make(chan struct{})
-	g.run(func(ctx context.Context, claim history.Claim) (err error) {
+	g.run(func(ctx context.Context, assignment history.Assignment) (err error) {
 		if old != nil {
-			return g.receive(ctx, claim)
+			return g.receive(ctx, assignment)
 		}
-		if held, err = fetchKeys(ctx, claim, len(keys)); err != nil {
+		if held, err = fetchKeys(ctx, assignment, len(keys)); err != nil {
 			return err
 		}
-		old = claim
+		old = assignment
 		close(holding)
 		<-ctx.Done()
 		return ctx.Err()
@@ -114,17 +114,17 @@ type queueGroup struct {
 func (g *queueGroup) join() (leave func()) { return g.run(g.receive) }
 
 // run adds a member with its own handle, until leave is called or the test ends.
-func (g *queueGroup) run(handle func(context.Context, history.Claim) error) (leave func()) {
+func (g *queueGroup) run(handle func(context.Context, history.Assignment) error) (leave func()) {
 	c := g.open(g.T)
 	ctx, cancel := context.WithTimeout(g.Context(), patience)
 	g.joined++
 	id, done := g.joined, make(chan struct{})
 	go func() {
 		defer close(done)
-		err := c.Consume(ctx, func(ctx context.Context, claim history.Claim) error {
-			g.note(func() { g.owned[id] = claim.Buckets() })
+		err := c.Consume(ctx, func(ctx context.Context, assignment history.Assignment) error {
+			g.note(func() { g.owned[id] = assignment.Buckets() })
 			defer g.note(func() { delete(g.owned, id) })
-			return handle(ctx, claim)
+			return handle(ctx, assignment)
 		})
 		if err != nil {
 			g.Errorf("member %d: %v", id, err)
@@ -139,18 +139,18 @@ func (g *queueGroup) run(handle func(context.Context, history.Claim) error) (lea
 }
 
 // receive notes and commits everything until its context is done.
-func (g *queueGroup) receive(ctx context.Context, claim history.Claim) error {
+func (g *queueGroup) receive(ctx context.Context, assignment history.Assignment) error {
 	for {
-		d, err := claim.Fetch(ctx)
+		d, err := assignment.Fetch(ctx)
 		if err != nil {
 			return err
 		}
 		for _, k := range d.Keys {
-			if b := history.BucketOf(k.Key.UID); !slices.Contains(claim.Buckets(), b) {
+			if b := history.BucketOf(k.Key.UID); !slices.Contains(assignment.Buckets(), b) {
 				g.Errorf("key %v of bucket %d came to a member that does not own it", k.Key, b)
 			}
 		}
-		if err := claim.Commit(ctx, d); err != nil {
+		if err := assignment.Commit(ctx, d); err != nil {
 			return err
 		}
 		g.note(func() {

@@ -30,8 +30,8 @@ func (q queueCase) messages() {
 	keys := append(everyBucket(1), everyBucket(2)...)
 	q.publish(keys)
 	messages, size, partitions := 0, 0, map[int]int64{}
-	q.generation(func(ctx context.Context, claim history.Claim) error {
-		got, err := fetchKeys(ctx, claim, len(keys))
+	q.generation(func(ctx context.Context, assignment history.Assignment) error {
+		got, err := fetchKeys(ctx, assignment, len(keys))
 		for _, d := range got {
 			messages += d.Messages
 			size += d.Bytes
@@ -55,8 +55,8 @@ func (q queueCase) large() {
 	}
 	q.publish(keys)
 	var got []history.Delivery
-	q.generation(func(ctx context.Context, claim history.Claim) (err error) {
-		got, err = fetchKeys(ctx, claim, len(keys))
+	q.generation(func(ctx context.Context, assignment history.Assignment) (err error) {
+		got, err = fetchKeys(ctx, assignment, len(keys))
 		return err
 	})
 	if !slices.Equal(deliveredKeys(got), keys) {
@@ -72,8 +72,8 @@ func (q queueCase) large() {
 }
 
 func (q queueCase) buckets() {
-	q.generation(func(_ context.Context, claim history.Claim) error {
-		if got := slices.Sorted(slices.Values(claim.Buckets())); !slices.Equal(got, history.AllBuckets()) {
+	q.generation(func(_ context.Context, assignment history.Assignment) error {
+		if got := slices.Sorted(slices.Values(assignment.Buckets())); !slices.Equal(got, history.AllBuckets()) {
 			q.Errorf("got %d buckets, want each of %d once", len(got), history.Buckets)
 		}
 		return nil
@@ -83,9 +83,9 @@ func (q queueCase) buckets() {
 func (q queueCase) context() {
 	ctx, cancel := context.WithTimeout(q.Context(), patience)
 	defer cancel()
-	err := q.Consume(ctx, func(ctx context.Context, claim history.Claim) error {
+	err := q.Consume(ctx, func(ctx context.Context, assignment history.Assignment) error {
 		cancel()
-		d, err := claim.Fetch(ctx) // of an empty queue
+		d, err := assignment.Fetch(ctx) // of an empty queue
 		if err == nil {
 			q.Errorf("fetch returned %d keys of an empty queue", len(d.Keys))
 		}
@@ -94,7 +94,7 @@ func (q queueCase) context() {
 	if err != nil {
 		q.Errorf("got %v, want nil when the context is done", err)
 	}
-	if err := q.Consume(ctx, func(context.Context, history.Claim) error { return nil }); err != nil {
+	if err := q.Consume(ctx, func(context.Context, history.Assignment) error { return nil }); err != nil {
 		q.Errorf("got %v, want nil when the context was done before", err)
 	}
 }
@@ -104,7 +104,7 @@ func (q queueCase) handleError() {
 	for _, want := range []error{broken, nil} {
 		ctx, cancel := context.WithTimeout(q.Context(), patience)
 		defer cancel()
-		err := q.Consume(ctx, func(context.Context, history.Claim) error { return want })
+		err := q.Consume(ctx, func(context.Context, history.Assignment) error { return want })
 		if !errors.Is(err, want) {
 			q.Errorf("got %v, want what handle returned: %v", err, want)
 		}
@@ -173,7 +173,7 @@ func QueueReread(t *testing.T, open OpenQueue) {
 		"a job goes on while it is read":   queueCase.rereadBesideAJob,
 		"nothing is nothing":               queueCase.rereadNothing,
 		"an error of use ends it":          queueCase.rereadError,
-		"a memo goes with a commit":        queueCase.memo,
+		"a memo goes with a commit":        queueCase.commitMetadata,
 	}
 	for name, run := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -257,17 +257,17 @@ func (q queueCase) rereadSince() {
 func (q queueCase) rereadBesideAJob() {
 	keys := withRecords(1)
 	q.publish(keys)
-	q.generation(func(ctx context.Context, claim history.Claim) error {
+	q.generation(func(ctx context.Context, assignment history.Assignment) error {
 		var wg sync.WaitGroup
 		var again []history.Announcement
-		wg.Go(func() { again = q.reread(claim.Buckets(), time.Now().Add(-time.Hour)) })
-		got, err := fetchKeys(ctx, claim, len(keys))
+		wg.Go(func() { again = q.reread(assignment.Buckets(), time.Now().Add(-time.Hour)) })
+		got, err := fetchKeys(ctx, assignment, len(keys))
 		wg.Wait()
 		q.same(again, keys)
 		if err != nil {
 			return err
 		}
-		return claim.Commit(ctx, got[len(got)-1])
+		return assignment.Commit(ctx, got[len(got)-1])
 	})
 	q.nothingElse()
 }
@@ -290,31 +290,31 @@ func (q queueCase) rereadError() {
 	}
 }
 
-// memo commits some partitions with one memo, and then with another one.
-func (q queueCase) memo() {
-	memos := func() []string {
-		all, err := q.Consumer.(history.Rereader).Memos(q.Context())
+// commitMetadata commits some partitions with one commit metadata, and then with another one.
+func (q queueCase) commitMetadata() {
+	commitMetadata := func() []string {
+		all, err := q.Consumer.(history.Rereader).CommitMetadata(q.Context())
 		if err != nil {
 			q.Error(err)
 		}
 		return slices.Compact(slices.Sorted(slices.Values(all)))
 	}
-	if got := memos(); len(got) > 0 {
+	if got := commitMetadata(); len(got) > 0 {
 		q.Errorf("before the first commit: got %q", got)
 	}
 	for round, text := range []string{"", "one", "two 2 \n2"} {
 		keys := everyBucket(round + 1)
 		q.publish(keys)
-		q.generation(func(ctx context.Context, claim history.Claim) error {
-			got, err := fetchKeys(ctx, claim, len(keys))
+		q.generation(func(ctx context.Context, assignment history.Assignment) error {
+			got, err := fetchKeys(ctx, assignment, len(keys))
 			if err != nil {
 				return err
 			}
 			d := got[len(got)-1]
-			d.Memo = text
-			return claim.Commit(ctx, d)
+			d.CommitMetadata = text
+			return assignment.Commit(ctx, d)
 		})
-		if got := memos(); !slices.Equal(got, []string{text}) {
+		if got := commitMetadata(); !slices.Equal(got, []string{text}) {
 			q.Errorf("after a commit: got %q, want %q", got, text)
 		}
 	}

@@ -191,7 +191,7 @@ func Queue(t *testing.T, open OpenQueue) {
 		"a partition keeps its order":                  queueCase.order,
 		"one publish is one message per partition":     queueCase.messages,
 		"a message that would be too large is divided": queueCase.large,
-		"a single member claims every bucket":          queueCase.buckets,
+		"a single member assignments every bucket":     queueCase.buckets,
 		"the end of the context is not an error":       queueCase.context,
 		"an error of handle comes back":                queueCase.handleError,
 		"nothing to publish is no message":             queueCase.empty,

@@ -19,7 +19,7 @@ import (
 // Consume implements [history.Consumer]. It logs and tries again for as long as no
 // group can be formed. A handle whose context is done may finish and commit what it
 // has: its generation lasts until it returns, unless the group has moved on.
-func (q *Queue) Consume(ctx context.Context, handle func(context.Context, history.Claim) error) error {
+func (q *Queue) Consume(ctx context.Context, handle func(context.Context, history.Assignment) error) error {
 	group, err := kafka.NewConsumerGroup(q.group())
 	if err != nil {
 		return fmt.Errorf("consume %s: %w", q.cfg.Topic, err)
@@ -66,10 +66,10 @@ func (q *Queue) group() kafka.ConsumerGroupConfig {
 // kafka-go takes a generation for ended when any function started in it returns, and
 // for left behind when all have. The one started here returns when the generation is
 // taken away or cannot commit any more, and not before handle has returned.
-func (q *Queue) generation(ctx context.Context, gen *kafka.Generation, handle func(context.Context, history.Claim) error) (over bool, err error) {
+func (q *Queue) generation(ctx context.Context, gen *kafka.Generation, handle func(context.Context, history.Assignment) error) (over bool, err error) {
 	hctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	c, err := q.claim(hctx, gen)
+	c, err := q.assignment(hctx, gen)
 	if topicMissing(err) {
 		err = cmp.Or(q.recreateTopic(ctx), err)
 	}
@@ -149,8 +149,8 @@ func (q *Queue) Reread(ctx context.Context, buckets []history.Bucket, since time
 	return nil
 }
 
-// Memos implements [history.Rereader].
-func (q *Queue) Memos(ctx context.Context) ([]string, error) {
+// CommitMetadata implements [history.Rereader].
+func (q *Queue) CommitMetadata(ctx context.Context) ([]string, error) {
 	n, err := q.partitions(ctx)
 	if topicMissing(err) {
 		return nil, nil
@@ -172,16 +172,16 @@ func (q *Queue) Memos(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("memos: %w: %w", history.ErrUnavailable, err)
 	}
-	var memos []string
+	var commitMetadata []string
 	for _, p := range res.Topics[q.cfg.Topic] {
 		if p.Error != nil {
 			return nil, fmt.Errorf("memo of partition %d: %w: %w", p.Partition, history.ErrUnavailable, p.Error)
 		}
 		if p.CommittedOffset >= 0 {
-			memos = append(memos, p.Metadata)
+			commitMetadata = append(commitMetadata, p.Metadata)
 		}
 	}
-	return memos, nil
+	return commitMetadata, nil
 }
 
 // partition reads one partition from the time on, up to where it ends now.

@@ -79,20 +79,20 @@ func TestConsumeFromANewLog(t *testing.T) {
 	q := open(t, cfg)
 	keys := announced(5)
 	generations := 0
-	err := q.Consume(t.Context(), func(ctx context.Context, claim history.Claim) error {
+	err := q.Consume(t.Context(), func(ctx context.Context, assignment history.Assignment) error {
 		generations++
 		if generations == 1 {
 			publish(t, q, keys)
 			publish(t, q, keys)
 		}
-		d, err := fetch(ctx, claim, len(keys)*(3-generations))
+		d, err := fetch(ctx, assignment, len(keys)*(3-generations))
 		if err != nil {
 			return err
 		}
 		if want := int64(3 - generations); d.Offsets[0] != want {
 			t.Errorf("generation %d: fetched up to offset %d, want %d", generations, d.Offsets[0], want)
 		}
-		if err := claim.Commit(ctx, d); err != nil || generations == 2 {
+		if err := assignment.Commit(ctx, d); err != nil || generations == 2 {
 			return err
 		}
 		if err := errors.Join(c.DeleteTopic(cfg.Topic), c.CreateTopic(cfg.Topic, 1, nil)); err != nil {
@@ -120,8 +120,8 @@ func TestConsumeFromAShorterLog(t *testing.T) {
 	q := open(t, cfg)
 	keys := announced(5)
 	publish(t, q, keys)
-	err := q.Consume(t.Context(), func(ctx context.Context, claim history.Claim) error {
-		return claim.Commit(ctx, history.Delivery{Offsets: map[int]int64{0: 7}})
+	err := q.Consume(t.Context(), func(ctx context.Context, assignment history.Assignment) error {
+		return assignment.Commit(ctx, history.Delivery{Offsets: map[int]int64{0: 7}})
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -182,15 +182,15 @@ func consumeAfterAFailedCommit(t *testing.T, wait bool) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	generations := 0
-	err := q.Consume(ctx, func(ctx context.Context, claim history.Claim) error {
+	err := q.Consume(ctx, func(ctx context.Context, assignment history.Assignment) error {
 		generations++
-		d, err := fetch(ctx, claim, 10)
+		d, err := fetch(ctx, assignment, 10)
 		if err != nil {
 			return err
 		}
-		if err = claim.Commit(ctx, d); err != nil && wait {
+		if err = assignment.Commit(ctx, d); err != nil && wait {
 			<-ctx.Done()
-			if again := claim.Commit(context.WithoutCancel(ctx), d); again == nil {
+			if again := assignment.Commit(context.WithoutCancel(ctx), d); again == nil {
 				t.Error("a commit succeeded after one had failed")
 			}
 		}
@@ -212,11 +212,11 @@ func TestConsumeWithoutPartitions(t *testing.T) {
 	for range 2 {
 		q := open(t, cfg)
 		go func() {
-			done <- q.Consume(ctx, func(ctx context.Context, claim history.Claim) error {
-				if len(claim.Buckets()) == 0 {
+			done <- q.Consume(ctx, func(ctx context.Context, assignment history.Assignment) error {
+				if len(assignment.Buckets()) == 0 {
 					idle <- struct{}{}
 				}
-				_, err := claim.Fetch(ctx)
+				_, err := assignment.Fetch(ctx)
 				return err
 			})
 		}()
@@ -260,8 +260,8 @@ func hold(cfg kafka.Config) {
 	if err != nil {
 		panic(err)
 	}
-	err = q.Consume(ctx, func(ctx context.Context, claim history.Claim) error {
-		if _, err := fetch(ctx, claim, 10); err != nil {
+	err = q.Consume(ctx, func(ctx context.Context, assignment history.Assignment) error {
+		if _, err := fetch(ctx, assignment, 10); err != nil {
 			return err
 		}
 		_, err := os.Stdout.WriteString("holding\n")

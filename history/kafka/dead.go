@@ -82,9 +82,9 @@ func (d *DeadLetters) Redrive(ctx context.Context, use func(context.Context, his
 	if err != nil {
 		return 0, fmt.Errorf("redrive: %w", err)
 	}
-	err = d.q.Consume(ctx, func(ctx context.Context, claim history.Claim) error {
-		for left := unread(claim, extents); left > 0; {
-			some, err := d.redriveDelivery(ctx, claim, use)
+	err = d.q.Consume(ctx, func(ctx context.Context, assignment history.Assignment) error {
+		for left := unread(assignment, extents); left > 0; {
+			some, err := d.redriveDelivery(ctx, assignment, use)
 			n += some
 			left -= int64(some)
 			if err != nil {
@@ -97,8 +97,8 @@ func (d *DeadLetters) Redrive(ctx context.Context, use func(context.Context, his
 }
 
 // redriveDelivery hands over one delivery and commits it.
-func (d *DeadLetters) redriveDelivery(ctx context.Context, claim history.Claim, use func(context.Context, history.Dead) error) (int, error) {
-	delivery, err := claim.Fetch(ctx)
+func (d *DeadLetters) redriveDelivery(ctx context.Context, assignment history.Assignment, use func(context.Context, history.Dead) error) (int, error) {
+	delivery, err := assignment.Fetch(ctx)
 	if err != nil {
 		return 0, err
 	}
@@ -111,7 +111,7 @@ func (d *DeadLetters) redriveDelivery(ctx context.Context, claim history.Claim, 
 			return 0, fmt.Errorf("letter %d of partition %d: %w", p.Offset, p.Partition, err)
 		}
 	}
-	return len(delivery.Poison), claim.Commit(ctx, delivery)
+	return len(delivery.Poison), assignment.Commit(ctx, delivery)
 }
 
 // extent is where the letters of a partition begin and end. Retention may have taken some before the first.
@@ -145,8 +145,8 @@ func (d *DeadLetters) extents(ctx context.Context) (map[int]extent, error) {
 func (d *DeadLetters) Close() error { return d.q.Close() }
 
 // unread returns how many letters the group has not seen.
-func unread(c history.Claim, extents map[int]extent) (n int64) {
-	mine, _ := c.(*claim) // what Consume hands to its function
+func unread(c history.Assignment, extents map[int]extent) (n int64) {
+	mine, _ := c.(*assignment) // what Consume hands to its function
 	for p, from := range mine.committed {
 		n += extents[p].end - max(from, extents[p].first, 0)
 	}

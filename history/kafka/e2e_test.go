@@ -70,8 +70,8 @@ func BenchmarkConsume(b *testing.B) {
 		publish(b, q, keys)
 	}
 	for b.Loop() { // each from the start: nothing is committed
-		err := q.Consume(b.Context(), func(ctx context.Context, claim history.Claim) error {
-			_, err := fetch(ctx, claim, 100*len(keys))
+		err := q.Consume(b.Context(), func(ctx context.Context, assignment history.Assignment) error {
+			_, err := fetch(ctx, assignment, 100*len(keys))
 			return err
 		})
 		if err != nil {

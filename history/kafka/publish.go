@@ -56,7 +56,7 @@ func (q *Queue) send(ctx context.Context, messages []wire.Message, leaders []int
 // produce sends one message, again and again while its partition moves between
 // brokers and ctx lasts.
 func (q *Queue) produce(ctx context.Context, broker *broker, m wire.Message) error {
-	if err := broker.gate.Enter(); err != nil {
+	if err := broker.breaker.Enter(); err != nil {
 		return err
 	}
 	select {
@@ -69,7 +69,7 @@ func (q *Queue) produce(ctx context.Context, broker *broker, m wire.Message) err
 	err := q.retryWithTopic(ctx, func() error {
 		return q.request(ctx, m.Partition, kafka.Record{Key: kafka.NewBytes(key(m)), Value: kafka.NewBytes(m.Payload)})
 	})
-	broker.gate.Leave(start, err == nil || errors.As(err, new(kafka.Error)))
+	broker.breaker.Leave(start, err == nil || errors.As(err, new(kafka.Error)))
 	if err != nil {
 		return err
 	}

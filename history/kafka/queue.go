@@ -26,7 +26,7 @@ import (
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history/wire"
-	"github.com/playhead/playhead/internal/gate"
+	"github.com/playhead/playhead/internal/breaker"
 )
 
 // Queue is a [history.Publisher] and a [history.Consumer]. Its methods may be
@@ -192,8 +192,8 @@ func (c Config) mechanism() (sasl.Mechanism, error) {
 // broker bounds the requests to one broker: one that does not answer takes no slots from
 // the others, and its requests soon fail at once.
 type broker struct {
-	slots chan struct{} // holds a token per produce request in flight
-	gate  *gate.Gate
+	slots   chan struct{} // holds a token per produce request in flight
+	breaker *breaker.Breaker
 }
 
 // broker returns the bounds of a broker.
@@ -202,7 +202,7 @@ func (q *Queue) broker(id int) *broker {
 	defer q.brokersMu.Unlock()
 	if q.brokers[id] == nil {
 		name := fmt.Sprintf("kafka broker %d", id)
-		q.brokers[id] = &broker{make(chan struct{}, maxInFlight), gate.New(name, q.cfg.Logger, slowAfter)}
+		q.brokers[id] = &broker{make(chan struct{}, maxInFlight), breaker.New(name, q.cfg.Logger, slowAfter)}
 	}
 	return q.brokers[id]
 }

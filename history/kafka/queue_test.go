@@ -85,10 +85,10 @@ func announced(n int) []history.Announcement {
 }
 
 // fetch fetches until n keys and poisoned messages have come.
-func fetch(ctx context.Context, claim history.Claim, n int) (history.Delivery, error) {
+func fetch(ctx context.Context, assignment history.Assignment, n int) (history.Delivery, error) {
 	var all history.Delivery
 	for len(all.Keys)+len(all.Poison) < n {
-		d, err := claim.Fetch(ctx)
+		d, err := assignment.Fetch(ctx)
 		if err != nil {
 			return all, err
 		}
@@ -104,11 +104,11 @@ func receive(t *testing.T, q *kafka.Queue, n int) history.Delivery {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	var got history.Delivery
-	err := q.Consume(ctx, func(ctx context.Context, claim history.Claim) (err error) {
-		if got, err = fetch(ctx, claim, n); err != nil {
+	err := q.Consume(ctx, func(ctx context.Context, assignment history.Assignment) (err error) {
+		if got, err = fetch(ctx, assignment, n); err != nil {
 			return err
 		}
-		return claim.Commit(ctx, got)
+		return assignment.Commit(ctx, got)
 	})
 	if err != nil || ctx.Err() != nil {
 		t.Fatalf("consume: %v, %v", err, ctx.Err())

@@ -92,17 +92,17 @@ func follow(t *testing.T, q *kafka.Queue) (keys chan history.Key, owned chan int
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() {
-		done <- q.Consume(ctx, func(ctx context.Context, claim history.Claim) error {
-			owned <- len(claim.Buckets())
+		done <- q.Consume(ctx, func(ctx context.Context, assignment history.Assignment) error {
+			owned <- len(assignment.Buckets())
 			for {
-				d, err := claim.Fetch(ctx)
+				d, err := assignment.Fetch(ctx)
 				if err != nil {
 					return err
 				}
 				for _, a := range d.Keys {
 					keys <- a.Key
 				}
-				if err := claim.Commit(ctx, d); err != nil {
+				if err := assignment.Commit(ctx, d); err != nil {
 					return err
 				}
 			}
@@ -270,14 +270,14 @@ func growTopic(t *testing.T, cfg kafka.Config) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	generations := 0
-	err := q.Consume(ctx, func(ctx context.Context, claim history.Claim) error {
+	err := q.Consume(ctx, func(ctx context.Context, assignment history.Assignment) error {
 		if generations++; generations == 1 {
 			grow(t, cfg, 5)
 			<-ctx.Done()
 			return ctx.Err()
 		}
 		publish(t, open(t, cfg), announced(1000))
-		d, err := fetch(ctx, claim, 1000)
+		d, err := fetch(ctx, assignment, 1000)
 		if err == nil && len(d.Offsets) != 5 {
 			t.Errorf("messages of %d partitions, want 5", len(d.Offsets))
 		}

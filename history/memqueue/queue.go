@@ -141,14 +141,14 @@ var errOver = errors.New("generation is over")
 
 // Consume implements [history.Consumer]. One call at a time owns the whole queue,
 // in a generation that lasts until its handle returns; another call waits for that.
-func (q *Queue) Consume(ctx context.Context, handle func(context.Context, history.Claim) error) error {
+func (q *Queue) Consume(ctx context.Context, handle func(context.Context, history.Assignment) error) error {
 	select {
 	case q.owner <- struct{}{}:
 	case <-ctx.Done():
 		return nil
 	}
 	defer func() { <-q.owner }()
-	c := q.claim()
+	c := q.assignment()
 	defer c.end()
 	if err := handle(ctx, c); ctx.Err() == nil {
 		return err
@@ -156,28 +156,28 @@ func (q *Queue) Consume(ctx context.Context, handle func(context.Context, histor
 	return nil
 }
 
-type claim struct {
+type assignment struct {
 	q       *Queue
 	over    chan struct{} // closed when the generation is over, under q.mu
 	offsets map[int]int64 // next to fetch, by partition; guarded by q.mu
 }
 
-func (q *Queue) claim() *claim {
+func (q *Queue) assignment() *assignment {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.fetched = 0
 	q.wake()
-	return &claim{q: q, over: make(chan struct{}), offsets: map[int]int64{}}
+	return &assignment{q: q, over: make(chan struct{}), offsets: map[int]int64{}}
 }
 
-func (c *claim) end() {
+func (c *assignment) end() {
 	c.q.mu.Lock()
 	defer c.q.mu.Unlock()
 	close(c.over)
 }
 
-// err returns why nothing more can be done under the claim, if so.
-func (c *claim) err() error {
+// err returns why nothing more can be done under the assignment, if so.
+func (c *assignment) err() error {
 	select {
 	case <-c.over:
 		return errOver
@@ -187,10 +187,10 @@ func (c *claim) err() error {
 }
 
 // Buckets returns all buckets.
-func (c *claim) Buckets() []history.Bucket { return history.AllBuckets() }
+func (c *assignment) Buckets() []history.Bucket { return history.AllBuckets() }
 
-// Fetch implements [history.Claim].
-func (c *claim) Fetch(ctx context.Context) (history.Delivery, error) {
+// Fetch implements [history.Assignment].
+func (c *assignment) Fetch(ctx context.Context) (history.Delivery, error) {
 	for {
 		select {
 		case <-c.q.ready:
@@ -205,7 +205,7 @@ func (c *claim) Fetch(ctx context.Context) (history.Delivery, error) {
 }
 
 // take returns what is at hand, which may be nothing.
-func (c *claim) take() (history.Delivery, error) {
+func (c *assignment) take() (history.Delivery, error) {
 	c.q.mu.Lock()
 	defer c.q.mu.Unlock()
 	var d history.Delivery
@@ -230,8 +230,8 @@ func (c *claim) take() (history.Delivery, error) {
 	return d, nil
 }
 
-// Commit implements [history.Claim].
-func (c *claim) Commit(_ context.Context, d history.Delivery) error {
+// Commit implements [history.Assignment].
+func (c *assignment) Commit(_ context.Context, d history.Delivery) error {
 	c.q.mu.Lock()
 	defer c.q.mu.Unlock()
 	if err := c.err(); err != nil {

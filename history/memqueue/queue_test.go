@@ -64,7 +64,7 @@ func TestCommitMakesRoom(t *testing.T) {
 func consume(tb testing.TB, q *memqueue.Queue) history.Delivery {
 	tb.Helper()
 	var got history.Delivery
-	err := q.Consume(tb.Context(), func(ctx context.Context, c history.Claim) (err error) {
+	err := q.Consume(tb.Context(), func(ctx context.Context, c history.Assignment) (err error) {
 		if got, err = c.Fetch(ctx); err != nil {
 			return err
 		}
@@ -100,7 +100,7 @@ func TestSecondConsumeWaits(t *testing.T) {
 		generations := make(chan struct{}, 2)
 		for range 2 {
 			go func() {
-				_ = q.Consume(ctx, func(ctx context.Context, _ history.Claim) error {
+				_ = q.Consume(ctx, func(ctx context.Context, _ history.Assignment) error {
 					generations <- struct{}{}
 					<-ctx.Done()
 					return nil

@@ -7,14 +7,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
-	"github.com/playhead/playhead/internal/recent"
+	"github.com/playhead/playhead/internal/lru"
 )
 
 // Cache has the metadata and the chunks that were read lately, in two halves. Neither ever
 // changes under its name.
 type Cache struct {
 	mu      sync.Mutex
-	all     *recent.Map[string, cached]
+	all     *lru.Map[string, cached]
 	metrics *Metrics
 }
 
@@ -28,7 +28,7 @@ const CacheBytes = 16 << 20
 
 // NewCache returns an empty cache of a size, in bytes of a half.
 func NewCache(m *Metrics, half int) *Cache {
-	return &Cache{all: recent.New[string](half, func(c cached) int { return c.size }), metrics: m}
+	return &Cache{all: lru.New[string](half, func(c cached) int { return c.size }), metrics: m}
 }
 
 // Cached returns what is known under a name, or else calls read, which also returns how many bytes the value takes.

@@ -244,7 +244,7 @@ func TestDamagedMetadata(t *testing.T) {
 	}
 }
 
-// TestHostileLengths has bytes that claim more than they have: nobody makes room for it.
+// TestHostileLengths has bytes that assignment more than they have: nobody makes room for it.
 func TestHostileLengths(t *testing.T) {
 	huge := []byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f}
 	full := encode(t, viewings(2000))[0].Data
@@ -258,7 +258,7 @@ func TestHostileLengths(t *testing.T) {
 	}
 	runtime.ReadMemStats(&after)
 	if took := after.TotalAlloc - before.TotalAlloc; took > 200<<20 {
-		t.Errorf("59 chunks that claim too much took %d MiB, want a few each", took>>20)
+		t.Errorf("59 chunks that assignment too much took %d MiB, want a few each", took>>20)
 	}
 }
 

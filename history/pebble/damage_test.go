@@ -213,9 +213,9 @@ func (k *killed) read(t fataler, db *pebble.DB) map[string]error {
 	return wrong
 }
 
-// TestCarryBesideDamage carries records of two users, of whom one has a state that cannot be read: it is left to whoever
+// TestPromoteBesideDamage promotes records of two users, of whom one has a state that cannot be read: it is left to whoever
 // looks, and holds the other one up as little as that one's next records.
-func TestCarryBesideDamage(t *testing.T) {
+func TestPromoteBesideDamage(t *testing.T) {
 	dir := t.TempDir()
 	db := open(t, dir, pebble.Config{})
 	keys := []history.Key{viewing(1, 1), viewing(2, 1), viewing(3, 1)}
@@ -228,7 +228,7 @@ func TestCarryBesideDamage(t *testing.T) {
 	db.Cache().Damage(history.UserKey(keys[1].UID), []byte{0xff})
 	closed(t, db)
 	db = open(t, dir, pebble.Config{})
-	put, left, err := db.Carry(t.Context(), keys)
+	put, left, err := db.Promote(t.Context(), keys)
 	if err != nil || put != 2 || !slices.Equal(left, keys[1:2]) {
 		t.Errorf("carried %d, left %v, %v; want two carried and %v left", put, left, err, keys[1])
 	}

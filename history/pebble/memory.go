@@ -12,7 +12,7 @@ import (
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history/wire"
-	"github.com/playhead/playhead/internal/recent"
+	"github.com/playhead/playhead/internal/lru"
 )
 
 // memory is what the cache knows without asking Pebble, under the lock of the
@@ -20,13 +20,13 @@ import (
 type memory struct {
 	hash   func(key []byte) uint64
 	tables *memtables
-	stamps *recent.Map[uint64, stamp]
-	users  *recent.Map[string, history.User] // as they are stored
-	heads  *recent.Map[string, *head]
+	stamps *lru.Map[uint64, stamp]
+	users  *lru.Map[string, history.User] // as they are stored
+	heads  *lru.Map[string, *head]
 	// Of some users, as many records as they have at most: a trim need not count them.
-	lengths *recent.Map[string, *int]
-	logs    *recent.Map[string, *changeLog] // nil where there is none any more
-	logged  map[uint64]struct{}             // hashes of the heads of logs that there are or were
+	lengths *lru.Map[string, *int]
+	logs    *lru.Map[string, *changeLog] // nil where there is none any more
+	logged  map[uint64]struct{}          // hashes of the heads of logs that there are or were
 
 	presence presence
 }
@@ -59,11 +59,11 @@ type stamp struct {
 func newMemory(hash func(key []byte) uint64, size sizes) *memory {
 	return &memory{
 		hash: hash, presence: presence{hash: hash}, tables: newMemtables(),
-		stamps:  recent.New[uint64, stamp](size.stamps, nil),
-		users:   recent.New[string, history.User](size.users, nil),
-		heads:   recent.New[string, *head](size.heads, nil),
-		lengths: recent.New[string, *int](size.users, nil),
-		logs:    recent.New[string, *changeLog](size.users, nil),
+		stamps:  lru.New[uint64, stamp](size.stamps, nil),
+		users:   lru.New[string, history.User](size.users, nil),
+		heads:   lru.New[string, *head](size.heads, nil),
+		lengths: lru.New[string, *int](size.users, nil),
+		logs:    lru.New[string, *changeLog](size.users, nil),
 		logged:  make(map[uint64]struct{}),
 	}
 }

@@ -16,7 +16,7 @@ import (
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history/wire"
-	"github.com/playhead/playhead/internal/recent"
+	"github.com/playhead/playhead/internal/lru"
 )
 
 // Plain is the write path of a store without a journal: every change is one batch with
@@ -29,7 +29,7 @@ type Plain struct {
 	seed           maphash.Seed
 	// Records that were written lately, so that most need no search in Pebble. Under the
 	// lock of the cache.
-	recent *recent.Map[uint64, item]
+	recent *lru.Map[uint64, item]
 	last   history.Mark
 }
 
@@ -46,7 +46,7 @@ func OpenPlain(dir string, files vfs.FS) (*Plain, error) {
 		o.Levels[i].Compression = func() *sstable.CompressionProfile { return sstable.NoCompression }
 	}
 	db, err := pebble.Open(dir, o)
-	return &Plain{db: db, seed: maphash.MakeSeed(), recent: recent.New[uint64, item](recentPlain, nil)}, err
+	return &Plain{db: db, seed: maphash.MakeSeed(), recent: lru.New[uint64, item](recentPlain, nil)}, err
 }
 
 // Close closes the store.

@@ -34,7 +34,7 @@ func TestPowerLossOfAll(t *testing.T) {
 			"changes":    m.changes,
 			"put":        m.put,
 			"put user":   m.putUser,
-			"carry":      m.carry,
+			"carry":      m.promote,
 			"roll":       m.roll,
 			"see":        m.see,
 			"announced":  m.announced,
@@ -261,8 +261,8 @@ func (m *observed) putUser(t *rapid.T) {
 	m.done(t, true)
 }
 
-func (m *observed) carry(t *rapid.T) {
-	if _, _, err := m.db.Carry(t.Context(), m.all()); err != nil {
+func (m *observed) promote(t *rapid.T) {
+	if _, _, err := m.db.Promote(t.Context(), m.all()); err != nil {
 		t.Fatal(err)
 	}
 	m.done(t, false)

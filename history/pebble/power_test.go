@@ -25,7 +25,7 @@ func TestPowerLoss(t *testing.T) {
 			"settle":     m.settle,
 			"clear":      m.clear,
 			"put":        m.put,
-			"carry":      m.carry,
+			"carry":      m.promote,
 			"roll":       m.roll,
 			"checkpoint": m.checkpoint,
 			"meanwhile":  m.meanwhile,
@@ -184,21 +184,21 @@ func (m *powered) put(t *rapid.T) {
 	}
 }
 
-// carry leaves all but whole records of users without clear marks that are later than what the
+// promote leaves all but whole records of users without clear marks that are later than what the
 // archive has.
-func (m *powered) carry(t *rapid.T) {
+func (m *powered) promote(t *rapid.T) {
 	s, k := m.present().clone(), drawKey(t)
-	put, left, err := m.db.Carry(t.Context(), []history.Key{k})
+	put, left, err := m.db.Promote(t.Context(), []history.Key{k})
 	if err != nil {
 		t.Fatal(err)
 	}
 	r := s.cache[k]
 	settled := r&history.SettledBit != 0
-	carried := m.whole[r] && s.cleared[k.UID] == 0 && s.times[r] > s.times[s.archive[k]]
-	if done := len(left) == 0; done != (carried || settled && s.cleared[k.UID] == 0) || (put == 1) != carried {
-		t.Fatalf("carry %s: put %d, left %v; carried %v, settled %v", k, put, left, carried, settled)
+	promoted := m.whole[r] && s.cleared[k.UID] == 0 && s.times[r] > s.times[s.archive[k]]
+	if done := len(left) == 0; done != (promoted || settled && s.cleared[k.UID] == 0) || (put == 1) != promoted {
+		t.Fatalf("carry %s: put %d, left %v; carried %v, settled %v", k, put, left, promoted, settled)
 	}
-	if carried {
+	if promoted {
 		s.archive[k], s.cache[k] = r, r|history.SettledBit
 		delete(s.dirty, k)
 		m.next(s, false)
@@ -236,7 +236,7 @@ func (m *powered) checkpoint(t *rapid.T) {
 func (m *powered) meanwhile(t *rapid.T) {
 	err := m.db.CheckpointWhile(func() {
 		for range rapid.IntRange(0, 3).Draw(t, "calls") {
-			rapid.SampledFrom([]func(*rapid.T){m.apply, m.settle, m.clear, m.carry}).Draw(t, "call")(t)
+			rapid.SampledFrom([]func(*rapid.T){m.apply, m.settle, m.clear, m.promote}).Draw(t, "call")(t)
 			m.look(t)
 		}
 	})

@@ -50,7 +50,7 @@ func (r *replay) all(logs wal.Logs, needed wal.NumWAL) (last wal.NumWAL, err err
 	if n := max(r.rotation.number, r.reached.number); last < n {
 		return 0, r.missing(last + 1)
 	}
-	r.unchecked(last)
+	r.unverified(last)
 	return last, nil
 }
 
@@ -58,8 +58,8 @@ func (r *replay) missing(n wal.NumWAL) error {
 	return fmt.Errorf("file %d of the journal in %s is missing: %w; %s", n, r.dir, errDamaged, without(r.syncedPath))
 }
 
-// unchecked logs that the end of the journal cannot be checked, unless the store is new.
-func (r *replay) unchecked(last wal.NumWAL) {
+// unverified logs that the end of the journal cannot be checked, unless the store is new.
+func (r *replay) unverified(last wal.NumWAL) {
 	if r.found || last == 0 {
 		return
 	}

@@ -382,15 +382,15 @@ func TestExpiredChunksGo(t *testing.T) {
 	}
 }
 
-// TestCarryBesideParts carries contents of the cache whose objects are in parts: an earlier one is left
+// TestPromoteBesideParts promotes contents of the cache whose objects are in parts: an earlier one is left
 // to whoever looks, a later one and one of another object are taken.
-func TestCarryBesideParts(t *testing.T) {
+func TestPromoteBesideParts(t *testing.T) {
 	for _, again := range []bool{false, true} {
-		t.Run(fmt.Sprintf("opened again %v", again), func(t *testing.T) { carryBesideParts(t, again) })
+		t.Run(fmt.Sprintf("opened again %v", again), func(t *testing.T) { promoteBesideParts(t, again) })
 	}
 }
 
-func carryBesideParts(t *testing.T, again bool) {
+func promoteBesideParts(t *testing.T, again bool) {
 	dir := t.TempDir()
 	db := open(t, dir, pebble.Config{}.Rolling(1000))
 	uid, cells := longUser(t, db.Archive(), 50)
@@ -406,7 +406,7 @@ func carryBesideParts(t *testing.T, again bool) {
 		contents[k].Partial = false
 		mustApply(t, db.Cache(), []history.Write{{Key: k, Record: contents[k], BeginsHold: true}})
 	}
-	put, left, err := db.Carry(t.Context(), keys)
+	put, left, err := db.Promote(t.Context(), keys)
 	if err != nil || put != 2 || len(left) != 1 || left[0] != earlier {
 		t.Errorf("carried %d, left %v, %v; want %v left", put, left, err, earlier)
 	}

@@ -69,7 +69,7 @@ func readers(at int64) []answers {
 			return errors.Join(warming, db.Cache().Apply(ctx, []history.Write{{Key: k, Record: &whole}})[0].Err)
 		}, map[string]func(context.Context, *pebble.DB) error{
 			"get of what was carried": func(ctx context.Context, db *pebble.DB) error {
-				if put, _, err := db.Carry(ctx, []history.Key{k}); put != 1 || err != nil {
+				if put, _, err := db.Promote(ctx, []history.Key{k}); put != 1 || err != nil {
 					return errors.Join(errors.New("nothing was carried"), err)
 				}
 				return get(ctx, db)

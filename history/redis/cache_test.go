@@ -53,11 +53,11 @@ func TestSeenInTheHash(t *testing.T) {
 			}
 		}
 		see(20_778)
-		lives(t, client.TTL(ctx, state).Val(), 25*time.Hour)
+		wantTTL(t, client.TTL(ctx, state).Val(), 25*time.Hour)
 		client.Expire(ctx, state, time.Minute)
 		see(20_776)
 		see(20_778)
-		lives(t, client.TTL(ctx, state).Val(), time.Minute)
+		wantTTL(t, client.TTL(ctx, state).Val(), time.Minute)
 		if got := client.HGetAll(ctx, state).Val(); len(got) != 1 || got["seen"] != "166229" { // 20,778 times 8, and 5
 			t.Errorf("%s: got %v, want seen", state, got)
 		}

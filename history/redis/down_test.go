@@ -187,8 +187,8 @@ func TestOpenBesideAMasterThatIsAway(t *testing.T) {
 	if !strings.Contains(log.String(), "some masters do not answer") || !strings.Contains(log.String(), "masters=1") {
 		t.Errorf("log %q, want what is missing", log.String())
 	}
-	if life, err := c.Life(t.Context()); !errors.Is(err, history.ErrUnavailable) {
-		t.Errorf("Life = %q, %v, want unavailable", life, err)
+	if epoch, err := c.Epoch(t.Context()); !errors.Is(err, history.ErrUnavailable) {
+		t.Errorf("Epoch = %q, %v, want unavailable", epoch, err)
 	}
 	nodes[1].Server().SetPreHook(func(c *server.Peer, cmd string, _ ...string) bool {
 		if cmd == "INFO" {
@@ -228,9 +228,9 @@ func TestOpenWarnsOfCoverage(t *testing.T) {
 	}
 }
 
-// TestLife tells a restart, after which a server has another run id, and a server that was
+// TestEpoch tells a restart, after which a server has another run id, and a server that was
 // emptied, or had another one's contents for a while, which has the same one.
-func TestLife(t *testing.T) {
+func TestEpoch(t *testing.T) {
 	var run, promoted atomic.Int64
 	fake := miniredis.RunT(t)
 	fake.Server().SetPreHook(func(c *server.Peer, cmd string, _ ...string) bool {
@@ -241,29 +241,29 @@ func TestLife(t *testing.T) {
 		return true
 	})
 	one, other := open(t, redis.Config{Addrs: []string{fake.Addr()}, Timeout: patience}), open(t, redis.Config{Addrs: []string{fake.Addr()}, Timeout: patience})
-	var lives []string
+	var epochs []string
 	for _, change := range []func(){func() {}, func() { run.Add(1) }, fake.FlushAll, fake.FlushAll, func() { promoted.Add(1) }} {
 		change()
-		life, err := one.Life(t.Context())
-		if err != nil || slices.Contains(lives, life) {
-			t.Errorf("Life = %q, %v; want another than %q", life, err, lives)
+		epoch, err := one.Epoch(t.Context())
+		if err != nil || slices.Contains(epochs, epoch) {
+			t.Errorf("Epoch = %q, %v; want another than %q", epoch, err, epochs)
 		}
 		for _, c := range []*redis.Cache{one, other} {
-			if again, err := c.Life(t.Context()); err != nil || again != life {
-				t.Errorf("Life = %q, %v; want %q again", again, err, life)
+			if again, err := c.Epoch(t.Context()); err != nil || again != epoch {
+				t.Errorf("Epoch = %q, %v; want %q again", again, err, epoch)
 			}
 		}
-		lives = append(lives, life)
+		epochs = append(epochs, epoch)
 	}
 	fake.Close()
-	if got, err := one.Life(t.Context()); !errors.Is(err, history.ErrUnavailable) {
+	if got, err := one.Epoch(t.Context()); !errors.Is(err, history.ErrUnavailable) {
 		t.Errorf("Life without a server = %q, %v, want unavailable", got, err)
 	}
 }
 
-// TestLifeOfAWrongClock ends when the server's clock goes so far ahead that records expire which
+// TestEpochOfAWrongClock ends when the server's clock goes so far ahead that records expire which
 // nobody has archived yet, and not because time passes.
-func TestLifeOfAWrongClock(t *testing.T) {
+func TestEpochOfAWrongClock(t *testing.T) {
 	fake := miniredis.RunT(t)
 	fake.Server().SetPreHook(func(c *server.Peer, cmd string, _ ...string) bool {
 		if cmd == "INFO" {
@@ -272,29 +272,29 @@ func TestLifeOfAWrongClock(t *testing.T) {
 		return cmd == "INFO"
 	})
 	c := open(t, redis.Config{Addrs: []string{fake.Addr()}, Timeout: patience, TTL: 24 * time.Hour})
-	life := func() string {
+	epoch := func() string {
 		t.Helper()
-		life, err := c.Life(t.Context())
+		epoch, err := c.Epoch(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
-		return life
+		return epoch
 	}
-	first := life()
+	first := epoch()
 	for range 30 {
 		fake.FastForward(time.Hour)
-		if again := life(); again != first {
-			t.Fatalf("Life = %q, want %q as long as somebody asks", again, first)
+		if again := epoch(); again != first {
+			t.Fatalf("Epoch = %q, want %q as long as somebody asks", again, first)
 		}
 	}
 	fake.FastForward(23 * time.Hour)
-	if again := life(); again == first {
-		t.Errorf("Life = %q as before, although most records have expired", again)
+	if again := epoch(); again == first {
+		t.Errorf("Epoch = %q as before, although most records have expired", again)
 	}
 }
 
-// TestLifeWithoutWrites goes on while a server refuses them, so that what it has can be archived.
-func TestLifeWithoutWrites(t *testing.T) {
+// TestEpochWithoutWrites goes on while a server refuses them, so that what it has can be archived.
+func TestEpochWithoutWrites(t *testing.T) {
 	fake := miniredis.RunT(t)
 	var refuses atomic.Bool
 	fake.Server().SetPreHook(func(c *server.Peer, cmd string, _ ...string) bool {
@@ -309,29 +309,29 @@ func TestLifeWithoutWrites(t *testing.T) {
 		return true
 	})
 	c := open(t, redis.Config{Addrs: []string{fake.Addr()}, Timeout: patience})
-	first, err := c.Life(t.Context())
+	first, err := c.Epoch(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	refuses.Store(true)
-	if again, err := c.Life(t.Context()); again != first || err != nil {
-		t.Errorf("Life = %q, %v, want %q", again, err, first)
+	if again, err := c.Epoch(t.Context()); again != first || err != nil {
+		t.Errorf("Epoch = %q, %v, want %q", again, err, first)
 	}
 	fake.FlushAll()
-	if life, err := c.Life(t.Context()); !errors.Is(err, history.ErrUnavailable) {
-		t.Errorf("Life = %q, %v, want unavailable without a nonce", life, err)
+	if epoch, err := c.Epoch(t.Context()); !errors.Is(err, history.ErrUnavailable) {
+		t.Errorf("Epoch = %q, %v, want unavailable without a nonce", epoch, err)
 	}
 }
 
-// TestLifeOfAReplica is not known: it has the contents of another server, perhaps older ones.
-func TestLifeOfAReplica(t *testing.T) {
+// TestEpochOfAReplica is not known: it has the contents of another server, perhaps older ones.
+func TestEpochOfAReplica(t *testing.T) {
 	c, err := redis.New(redis.Config{Addrs: []string{saying(t, "run_id:1\r\nrole:slave\r\nmaster_replid:2\r\n", "")}, Timeout: patience})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	if got, err := c.Life(t.Context()); !errors.Is(err, history.ErrUnavailable) {
-		t.Errorf("Life = %q, %v, want unavailable", got, err)
+	if got, err := c.Epoch(t.Context()); !errors.Is(err, history.ErrUnavailable) {
+		t.Errorf("Epoch = %q, %v, want unavailable", got, err)
 	}
 }
 

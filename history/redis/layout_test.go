@@ -40,19 +40,19 @@ func TestLayout(t *testing.T) {
 		if mark, early := client.ZScore(ctx, tag+"dirty", uid+"/a:1_7").Val(), time.Now().Add(-time.Minute).UnixMicro(); mark < float64(early) {
 			t.Errorf("score of the dirty mark: got %v, want microseconds of now, at least %d", mark, early)
 		}
-		lives(t, client.TTL(ctx, content).Val(), time.Hour)
-		lives(t, client.TTL(ctx, tag+"h:"+uid).Val(), 25*time.Hour)
+		wantTTL(t, client.TTL(ctx, content).Val(), time.Hour)
+		wantTTL(t, client.TTL(ctx, tag+"h:"+uid).Val(), 25*time.Hour)
 
 		settle(t, c, k, r.Revision)
 		if got := client.Get(ctx, content).Val(); len(got) != len(value) || got[8] != value[8]|0x80 || got[:8] != value[:8] || got[9:] != value[9:] {
 			t.Errorf("settled: got %x of %x, want the highest bit of byte 8", got, value)
 		}
-		lives(t, client.TTL(ctx, content).Val(), time.Hour)
+		wantTTL(t, client.TTL(ctx, content).Val(), time.Hour)
 
 		if err := c.Warm(ctx, uid, history.WarmSet{Floor: 9, Cleared: map[uint32]int64{0: 5, 7: 6}, CutTime: 8}); err != nil {
 			t.Fatal(err)
 		}
-		lives(t, client.TTL(ctx, tag+"u:"+uid).Val(), 25*time.Hour)
+		wantTTL(t, client.TTL(ctx, tag+"u:"+uid).Val(), 25*time.Hour)
 		for field, want := range map[string]string{"floor": "9", "cleared": "5", "cleared:7": "6", "cut": "8"} {
 			if got := client.HGet(ctx, tag+"u:"+uid, field).Val(); got != want {
 				t.Errorf("user's %s: got %q, want %q", field, got, want)
@@ -74,7 +74,7 @@ func TestLayout(t *testing.T) {
 	})
 }
 
-func lives(t *testing.T, got, want time.Duration) {
+func wantTTL(t *testing.T, got, want time.Duration) {
 	t.Helper()
 	if got > want || got < want-time.Minute {
 		t.Errorf("TTL: got %s, want %s", got, want)
@@ -136,7 +136,7 @@ func TestPausedStatesStay(t *testing.T) {
 			if err := switched(true); err != nil {
 				t.Fatal(err)
 			}
-			lives(t, client.TTL(ctx, "{"+bucket(uid)+"}:u:"+uid).Val(), 25*time.Hour)
+			wantTTL(t, client.TTL(ctx, "{"+bucket(uid)+"}:u:"+uid).Val(), 25*time.Hour)
 		}
 	})
 }
@@ -191,7 +191,7 @@ func TestContentsExpire(t *testing.T) {
 		}{
 			{want: time.Minute}, {mark: true, want: time.Hour}, {want: time.Minute}, {settle: true, want: time.Hour},
 		} {
-			lives(t, client.TTL(t.Context(), content).Val(), time.Hour)
+			wantTTL(t, client.TTL(t.Context(), content).Val(), time.Hour)
 			client.Expire(t.Context(), content, time.Minute)
 			base := uint64(n + 1)
 			if test.settle {
@@ -199,7 +199,7 @@ func TestContentsExpire(t *testing.T) {
 				base |= history.SettledBit
 			}
 			put(t, c, history.Write{Key: k, Record: record(at, uint64(n+2)), Base: base, BeginsHold: test.mark})
-			lives(t, client.TTL(t.Context(), content).Val(), test.want)
+			wantTTL(t, client.TTL(t.Context(), content).Val(), test.want)
 			client.Expire(t.Context(), content, time.Hour)
 		}
 	})

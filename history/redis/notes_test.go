@@ -108,7 +108,7 @@ func TestNotesAreBounded(t *testing.T) {
 		if all := client.ZRange(ctx, key, 0, -1).Val(); len(all) != 1000 || all[0] != first {
 			t.Errorf("%d notes, want 1000 with the one that is due first", len(all))
 		}
-		lives(t, client.TTL(ctx, key).Val(), 90*24*60*60*1e9)
+		wantTTL(t, client.TTL(ctx, key).Val(), 90*24*60*60*1e9)
 		client.Del(ctx, key)
 	})
 }
@@ -151,7 +151,7 @@ func TestNotesOfRemovals(t *testing.T) {
 			t.Fatal(err)
 		}
 		want(all, 9, uids[1:]...)
-		lives(t, client.TTL(ctx, fmt.Sprintf("{b%04d}:removed", history.BucketOf(uids[1]))).Val(), 24*60*60*1e9)
+		wantTTL(t, client.TTL(ctx, fmt.Sprintf("{b%04d}:removed", history.BucketOf(uids[1]))).Val(), 24*60*60*1e9)
 		if err := c.ForgetRemoved(ctx, all, 9); err != nil {
 			t.Fatal(err)
 		}

@@ -39,9 +39,9 @@ func TestSections(t *testing.T) {
 			if err := c.Warm(ctx, section, history.WarmSet{}); err != nil {
 				t.Fatal(err)
 			}
-			lives(t, client.TTL(ctx, tag+"c:"+section+":1_1").Val(), want[i])
-			lives(t, client.TTL(ctx, tag+"h:"+section).Val(), want[i]+24*time.Hour)
-			lives(t, client.TTL(ctx, tag+"u:"+section).Val(), want[i]+24*time.Hour)
+			wantTTL(t, client.TTL(ctx, tag+"c:"+section+":1_1").Val(), want[i])
+			wantTTL(t, client.TTL(ctx, tag+"h:"+section).Val(), want[i]+24*time.Hour)
+			wantTTL(t, client.TTL(ctx, tag+"u:"+section).Val(), want[i]+24*time.Hour)
 		}
 		var settled []history.Content
 		for _, w := range writes {

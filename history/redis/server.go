@@ -252,33 +252,33 @@ func faultsOf(ctx context.Context, node *goredis.Client) ([]string, error) {
 	return faults, nil
 }
 
-// Life names the lives that the servers are in, of every master in a cluster: when one
+// Epoch names the epochs of the servers, of every master in a cluster: when one
 // was restarted or emptied, its replica took over, it followed another server for a while, or
 // its clock went far ahead, the name is another. It may also be another for no such reason when slots have moved or the
 // first replica has come. It fails with [history.ErrUnavailable] when one of them does not
 // answer, or is a replica.
-func (c *Cache) Life(ctx context.Context) (string, error) {
+func (c *Cache) Epoch(ctx context.Context) (string, error) {
 	first, err := c.firstBuckets(ctx)
 	if err != nil {
-		return "", unavailable("ask for its life", err)
+		return "", unavailable("ask for its epoch", err)
 	}
 	var mu sync.Mutex
-	var lives []string
+	var epochs []string
 	err = c.each(ctx, func(ctx context.Context, node *goredis.Client) error {
-		life, err := c.lifeOf(ctx, node, first)
+		epoch, err := c.epochOf(ctx, node, first)
 		mu.Lock()
 		defer mu.Unlock()
-		lives = append(lives, life)
+		epochs = append(epochs, epoch)
 		return err
 	})
-	slices.Sort(lives)
-	return strings.Join(lives, " "), unavailable("ask for its life", err)
+	slices.Sort(epochs)
+	return strings.Join(epochs, " "), unavailable("ask for its epoch", err)
 }
 
-// lifeOf returns the run id of a server, its replication id, which is drawn anew when a replica
+// epochOf returns the run id of a server, its replication id, which is drawn anew when a replica
 // becomes a master, and the nonce among its keys, which goes when it is emptied, or when its
 // clock has been so far ahead that records have expired. A slot that moves takes its nonce along.
-func (c *Cache) lifeOf(ctx context.Context, node *goredis.Client, first map[string]history.Bucket) (string, error) {
+func (c *Cache) epochOf(ctx context.Context, node *goredis.Client, first map[string]history.Bucket) (string, error) {
 	info, err := node.Info(ctx, "server", "replication").Result()
 	if err != nil {
 		return "", err
@@ -287,29 +287,29 @@ func (c *Cache) lifeOf(ctx context.Context, node *goredis.Client, first map[stri
 	if about["role"] == "slave" {
 		return "", fmt.Errorf("%s is a replica", addr)
 	}
-	life := about["run_id"] + "/" + about["master_replid"]
+	epoch := about["run_id"] + "/" + about["master_replid"]
 	b, has := first[addr]
 	if !has {
-		return life, nil
+		return epoch, nil
 	}
 	nonce, err := c.nonce(ctx, string(append(appendBucket(nil, b), "life"...)))
-	return life + "/" + nonce, err
+	return epoch + "/" + nonce, err
 }
 
 // nonce returns the value of a key that never changes, and that expires before most records do:
 // not as long as somebody asks, but when the server's clock goes far ahead. A key that is
 // missing is set.
 func (c *Cache) nonce(ctx context.Context, key string) (string, error) {
-	life := max(c.config.TTL/2, time.Minute)
-	text, err := c.client.GetEx(ctx, key, life).Result()
+	epoch := max(c.config.TTL/2, time.Minute)
+	text, err := c.client.GetEx(ctx, key, epoch).Result()
 	if _, refused := errors.AsType[goredis.Error](err); refused && !errors.Is(err, goredis.Nil) {
-		text, err = c.client.Get(ctx, key).Result() // a server that takes no writes has a life too
+		text, err = c.client.Get(ctx, key).Result() // a server that takes no writes has an epoch too
 	}
 	if !errors.Is(err, goredis.Nil) {
 		return text, err
 	}
 	fresh := rand.Text()
-	text, err = c.client.SetArgs(ctx, key, fresh, goredis.SetArgs{Mode: "NX", Get: true, TTL: life}).Result()
+	text, err = c.client.SetArgs(ctx, key, fresh, goredis.SetArgs{Mode: "NX", Get: true, TTL: epoch}).Result()
 	if errors.Is(err, goredis.Nil) {
 		return fresh, nil
 	}
@@ -448,8 +448,8 @@ func (c *Cache) masters(ctx context.Context) (all []*goredis.Client, err error) 
 	return all, nil
 }
 
-// nodeMapLife is how long it is remembered which server has which bucket.
-const nodeMapLife = time.Second
+// nodeMapEpoch is how long it is remembered which server has which bucket.
+const nodeMapEpoch = time.Second
 
 // Node names the master that has a bucket, as far as the client knows at the moment; it is
 // empty without a cluster. It waits for the servers only the first time.
@@ -459,7 +459,7 @@ func (c *Cache) Node(b history.Bucket) string {
 		return ""
 	}
 	p := c.nodes.Load()
-	if p == nil || time.Since(p.at) > nodeMapLife {
+	if p == nil || time.Since(p.at) > nodeMapEpoch {
 		p = c.lookUpNodes(cluster, p)
 	}
 	return p.addrs[b]

@@ -29,8 +29,8 @@ func TestTrustedTime(t *testing.T) {
 				t.Errorf("save %d, confirmed %v: got %d, %v, want %d", step.save, step.confirmed, at.UnixMilli(), err, step.want)
 			}
 		}
-		if life := client.TTL(ctx, "playhead:trusted").Val(); life >= 0 {
-			t.Errorf("the trusted time ends after %v", life)
+		if epoch := client.TTL(ctx, "playhead:trusted").Val(); epoch >= 0 {
+			t.Errorf("the trusted time ends after %v", epoch)
 		}
 	})
 }

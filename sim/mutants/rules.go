@@ -49,7 +49,7 @@ const (
 	jobPut    = "history-job/job/archive.go"
 	jobFold   = "history-job/job/complete.go"
 	jobRepair = "history-job/job/repair.go"
-	jobLife   = "history-job/job/life.go"
+	jobEpoch  = "history-job/job/epoch.go"
 	jobState  = "history-job/job/state.go"
 
 	rollGo   = "history/hbase/roll.go"
@@ -171,7 +171,7 @@ var mutants = []mutant{
 	{name: "cold-point", rule: "a point read of a cold user asks the cache alone", edits: []edit{{entries, "return !e.User.Warm })", "return false })"}}},
 	{name: "changes-on", rule: "what is not settled is told once", edits: []edit{{tokens, "t.place, t.changing = t.low, false", "t.place, t.changing = log.Last, false"}}},
 	{name: "changes-first", rule: "the first token comes after what is not settled", edits: []edit{{changes, "t.place = log.Entries[i].Place - 1\n", "t.place = log.Entries[i].Place\n"}}},
-	{name: "changes-life", rule: "a token is good in another life of the cache", edits: []edit{{changes, "since.log == 0 || since.life != life", "since.log == 0"}}},
+	{name: "changes-life", rule: "a token is good in another epoch of the cache", edits: []edit{{changes, "since.log == 0 || since.epoch != epoch", "since.log == 0"}}},
 	{name: "changes-dropped", rule: "a token is good whatever a trim has dropped", edits: []edit{{tokens, "from >= log.Dropped", "from+1 > 0"}}},
 	{name: "changes-whole", rule: "what has left the cache counts as removed", edits: []edit{{changes, "return keys, entries, settled, r.foldWhole(ctx, keys, entries)", "return keys, entries, settled, nil"}}},
 	{name: "changes-begin", rule: "a log begins without what is not settled", edits: []edit{{cache, "if !a.records[o].Settled() {", "if false {"}}},
@@ -192,25 +192,25 @@ var mutants = []mutant{
 	{name: "put-once", rule: "a put that failed in part is settled in whole", edits: []edit{{jobPut, "again, last = append(again, cells[i]), err", "_ = err"}}},
 	{name: "left-settled", rule: "what the archive did not answer for is settled", edits: []edit{{jobPut, "if !left[k] {", "if len(left) > 0 {"}}},
 	{name: "no-users", rule: "clear marks and pauses do not reach the archive", edits: []edit{{jobPut, "k.IsUser() && (len(u.Cleared) > 0", "false && (len(u.Cleared) > 0"}}},
-	{name: "no-fold", rule: "a partial record is archived as it is", edits: []edit{{jobFold, "case e.Record != nil && (e.Record.Partial || doubtful):", "case e.Record != nil && e.Record.State == 0 && doubtful:"}}},
+	{name: "no-fold", rule: "a partial record is archived as it is", edits: []edit{{jobFold, "case e.Record != nil && (e.Record.Partial || suspect):", "case e.Record != nil && e.Record.State == 0 && suspect:"}}},
 	{name: "settle-now", rule: "the job settles what it read after the put", edits: []edit{{jobPut, "\tput := append(b.contents(), b.settled...)\n", "\tif loaded, err = j.load(ctx, b.keys); err != nil {\n\t\treturn nil, err\n\t}\n\tb.keys, b.entries = loaded.keys, loaded.entries\n\tput := append(b.contents(), b.settled...)\n"}}},
 	{name: "skip-unsettled", rule: "the job leaves out what is not settled", edits: []edit{{jobFold, "case e.Record.Settled(): // the archive has it already", "case e.Record != nil && !e.Record.Settled():\n\t\tcase e.Record.Settled():"}}},
 	{name: "no-restore", rule: "what the queue has is not given back", edits: []edit{{jobRepair, "if merged == nil || history.Same(merged, held) && !laterCell(g.contents[k], e.Record) {", "if true {"}}},
-	{name: "left-behind", rule: "what could not be compared with a new cache is not compared later", edits: []edit{{jobRepair, "j.unchecked.replace(part, left)", "j.unchecked.replace(part, left[:0])"}}},
+	{name: "left-behind", rule: "what could not be compared with a new cache is not compared later", edits: []edit{{jobRepair, "j.unverified.replace(part, left)", "j.unverified.replace(part, left[:0])"}}},
 	{name: "restore-cleared", rule: "what was cleared is given back", edits: []edit{{jobRepair, "return e.User.Cut(r, k.Object.Type)", "return r"}}},
 	{name: "restore-whole", rule: "what is given back counts as whole", edits: []edit{{jobRepair, "w.Record.Partial = true", "w.Record.Partial = false"}}},
 	{name: "no-repair", rule: "a cache that came back older is not repaired", edits: []edit{{jobRepair, "if err := j.repair(ctx, name); err != nil {", "if err := ctx.Err(); err != nil {"}}},
-	{name: "no-fence", rule: "contents of a cache that is not compared yet are put", shows: "the cache comes back older after the job has loaded contents of the life before; it puts them before it has asked which life the cache is in.", edits: []edit{{jobPut, "if err := j.sameLife(ctx, life); err != nil {", "if err := ctx.Err(); err != nil {"}}},
+	{name: "no-fence", rule: "contents of a cache that is not compared yet are put", shows: "the cache comes back older after the job has loaded contents of the epoch before; it puts them before it has asked which epoch the cache is in.", edits: []edit{{jobPut, "if err := j.sameEpoch(ctx, epoch); err != nil {", "if err := ctx.Err(); err != nil {"}}},
 	{name: "repair-beside", rule: "a repair does not wait for puts under way", shows: "a put waits while the cache comes back older and the service that held the record is dead; the repair reads the archive before the put lands: the cache stays older than the archive, without a mark.", edits: []edit{{jobRepair, "\tcase j.archiving <- struct{}{}:\n\t\tdefer func() { <-j.archiving }()\n", "\tdefault:\n"}}},
-	{name: "no-doubt", rule: "what is archived after the cache came back older is not folded with what another job has archived", shows: "a job archives a content and another one is given the key; the cache comes back older, and the other job, which knows nothing of it, puts what was made from the older content before the first one has compared.", edits: []edit{{jobFold, "j.life.young(j.cfg.Doubt)", "false"}}},
+	{name: "no-doubt", rule: "what is archived after the cache came back older is not folded with what another job has archived", shows: "a job archives a content and another one is given the key; the cache comes back older, and the other job, which knows nothing of it, puts what was made from the older content before the first one has compared.", edits: []edit{{jobFold, "j.epoch.young(j.cfg.Suspect)", "false"}}},
 	{name: "commit-first", rule: "commit before put", equivalent: "a key keeps its mark until it is settled, and the sweep finds it; what is queued with its content is read again when the cache has lost anything.", edits: []edit{
-		{jobGo, "\t\tkeys, left, err := j.restoreLost(ctx, d.Keys)\n", "\t\tif err := claim.Commit(ctx, d); err != nil {\n\t\t\treturn err\n\t\t}\n\t\tkeys, left, err := j.restoreLost(ctx, d.Keys)\n"},
+		{jobGo, "\t\tkeys, left, err := j.restoreLost(ctx, d.Keys)\n", "\t\tif err := assignment.Commit(ctx, d); err != nil {\n\t\t\treturn err\n\t\t}\n\t\tkeys, left, err := j.restoreLost(ctx, d.Keys)\n"},
 	}},
 	{name: "no-reclaim", rule: "a service does not bring back what it holds", edits: []edit{{reclaim, "\t\terr = w.Reclaim(ctx)\n", "\t\terr = nil\n"}}},
 	{name: "no-decisions", rule: "a service does not bring back what was decided", edits: []edit{{reclaim, "if err := w.decideAgain(ctx); err != nil {", "if err := ctx.Err(); err != nil {"}}},
 	{name: "no-clears", rule: "a service does not bring back clears", edits: []edit{{reclaim, "case d.clear.Until > u.ClearedAt(d.clear.Type):", "case d.clear.Until < 0:"}}},
 	{name: "old-pause", rule: "a service brings back an older pause", edits: []edit{{reclaim, "case d.pause.Changed() > u.Pause.Changed():", "case d.pause.Since > 0:"}}},
-	{name: "held-beside", rule: "a service forgets what it held when somebody else has put a record meanwhile", shows: "two reports of one key are under way in one service when the cache is lost; the first was acknowledged before, the second is written after it, without the first: only what is kept beside has that.", edits: []edit{{flush, "h.Beside = history.Merge(was.Beside, was.Record)", "h.Beside = nil"}}},
+	{name: "held-beside", rule: "a service forgets what it held when somebody else has put a record meanwhile", shows: "two reports of one key are under way in one service when the cache is lost; the first was acknowledged before, the second is written after it, without the first: only what is kept beside has that.", edits: []edit{{flush, "h.Concurrent = history.Merge(was.Concurrent, was.Record)", "h.Concurrent = nil"}}},
 	{name: "announced", rule: "a service forgets what it has announced", shows: "a viewing ends and is announced; before a job has archived it, the cache is lost: the service that acknowledged it a second ago has forgotten it.", edits: []edit{{flush, "a.confirmed - a.cfg.Retain", "a.confirmed"}}},
 
 	// Rules between the parts.
@@ -251,7 +251,7 @@ var mutants = []mutant{
 	{name: "restored-held", rule: "what is brought back is folded into what is held", equivalent: "the compare of the write finds out what has happened since, and where nothing is to be written the cache is asked.", edits: []edit{{write, "if g.batch.latest || g.batch.imported || g.batch.rebased {", "if g.batch.latest || g.batch.rebased {"}}},
 
 	// More of them.
-	{name: "reclaim-once", rule: "what a service could not bring back at once it does not bring back", edits: []edit{{reclaim, "\t\tw.compare.missed.Store(true)\n\t\treturn err\n", "\t\tw.life = life\n\t\treturn err\n"}}},
+	{name: "reclaim-once", rule: "what a service could not bring back at once it does not bring back", edits: []edit{{reclaim, "\t\tw.compare.missed.Store(true)\n\t\treturn err\n", "\t\tw.epoch = epoch\n\t\treturn err\n"}}},
 	{name: "reclaim-beside", rule: "what is stored beside a comparison with the cache is not compared again", edits: []edit{{write, "\tw.compare.remembered(b.begun)\n", ""}}},
 	{name: "lost-held", rule: "that the cache lacks a held record is no conflict", equivalent: "what is written then has an earlier cell time than what is held, which stays held beside it, and is compared with the cache.", edits: []edit{{write, "(e.Record == nil || !history.SameContent(e.Record.Revision, held.Revision))", "e.Record != nil && !history.SameContent(e.Record.Revision, held.Revision)"}}},
 	{name: "decided-last", rule: "of several clears a service remembers the one that was told last", equivalent: "the cache answers a clear with the latest that stands: it takes two answers that overtake each other, and the loss of the cache before either clear is archived.", edits: []edit{{writer, "one.clear.Until > all[i].clear.Until ||", "one.clear.Until > 0 ||"}}},
@@ -268,20 +268,20 @@ var mutants = []mutant{
 	{name: "repair-pause", rule: "a repair does not bring back a switch", edits: []edit{{jobRepair, "if e.User.Pause.Newer(page.User.Pause) == e.User.Pause {", "if e.Err == nil {"}}},
 	{name: "repair-clear", rule: "a repair does not bring back a clear", edits: []edit{{jobRepair, "if e.User.Cleared[typ] >= until {", "if until > 0 {"}}},
 	{name: "repair-trimmed", rule: "a repair takes for trimmed whatever a warm user lacks", edits: []edit{{jobRepair, "e.Record == nil && e.User.Warm && a.version < e.User.Floor", "e.Record == nil && e.User.Warm"}}},
-	{name: "repair-left", rule: "what a repair had no answer for is never compared", edits: []edit{{jobRepair, "j.unchecked.replace(part, left)", "_ = left"}}},
+	{name: "repair-left", rule: "what a repair had no answer for is never compared", edits: []edit{{jobRepair, "j.unverified.replace(part, left)", "_ = left"}}},
 	{name: "reread-since", rule: "the queue is read again from the last sweep on", equivalent: eitherIsEnough, edits: []edit{rereadSince}},
 	{name: "put-given-up", rule: "a repair does not wait for puts that were broken off", edits: []edit{{jobPut, "\t\tj.givenUp()\n\t\treturn err\n\t}\n\tunanswered", "\t\treturn err\n\t}\n\tunanswered"}}},
 	{name: "mark-renewed", rule: "a new hold begins with a new mark", equivalent: eitherIsEnough, edits: markRenewed},
 	{name: "marks-forgotten", rule: "a new hold begins with a new mark, and the queue is read again from the last sweep on", edits: append([]edit{rereadSince}, markRenewed...)},
 	{name: "marks-unseen", rule: "what waits in other buckets, or for long, does not count for how far the queue is read again", edits: []edit{{jobState, "!oldest.IsZero() && oldest.Before(at) {", "oldest.After(at) {"}}},
 	{name: "marks-trusted", rule: "new marks of what is written again after the cache was lost are taken for its age", edits: []edit{{jobState, "at.Before(w.since) || at.Add(-age).After(w.uncertain) {", "!at.Equal(w.since) {"}}},
-	{name: "memo-unread", rule: "a job that starts does not know since when something waits", edits: []edit{{jobLife, "\t\tj.waiting.since = since\n", ""}}},
-	{name: "memo-now", rule: "a memo says that all is archived by now", edits: []edit{{jobLife, "memo{j.waiting.since, ", "memo{time.Now(), "}}},
-	{name: "memo-first", rule: "a job that starts commits before it has a memo", edits: []edit{{jobLife, "\tj.leaveMemo()\n\tclose(j.begun)\n", "\tclose(j.begun)\n"}}},
-	{name: "start-trusted", rule: "a job that starts puts what is made of an older cache", edits: []edit{{jobLife, "\t\tj.life.doubt()\n", ""}}},
+	{name: "memo-unread", rule: "a job that starts does not know since when something waits", edits: []edit{{jobEpoch, "\t\tj.waiting.since = since\n", ""}}},
+	{name: "memo-now", rule: "a memo says that all is archived by now", edits: []edit{{jobEpoch, "commitMetadata{j.waiting.since, ", "commitMetadata{time.Now(), "}}},
+	{name: "memo-first", rule: "a job that starts commits before it has a memo", edits: []edit{{jobEpoch, "\tj.leaveMetadata()\n\tclose(j.begun)\n", "\tclose(j.begun)\n"}}},
+	{name: "start-trusted", rule: "a job that starts puts what is made of an older cache", edits: []edit{{jobEpoch, "\t\tj.epoch.suspect()\n", ""}}},
 	{name: "twins", rule: "of two contents of one version the job remembers the first", edits: []edit{{jobState, "\t\t\tout[i].revision = 0\n", "\t\t\tbreak\n"}}},
 	{name: "put-order", rule: "of two writes that are put in the wrong order the earlier one is held", equivalent: "the later one is held beside it, so that what is held has all of it, and its base fails the compare.", edits: []edit{{flush, "case e.held.Record.CellTime <= held.Record.CellTime:", "case true:"}}},
-	{name: "restore-cell", rule: "what is given back is not put after what the archive has", equivalent: "for a while after another life has begun every record is folded with the archive's before it is put.", edits: []edit{{jobRepair, " && !laterCell(g.contents[k], e.Record)", ""}}},
+	{name: "restore-cell", rule: "what is given back is not put after what the archive has", equivalent: "for a while after another epoch has begun every record is folded with the archive's before it is put.", edits: []edit{{jobRepair, " && !laterCell(g.contents[k], e.Record)", ""}}},
 	{name: "relied-clear", rule: "a service does not remember the clear that a delete relies on", edits: []edit{{decide, "Status_STATUS_CLEARED {\n\t\tw.remember(", "Status_STATUS_CLEARED && w == nil {\n\t\tw.remember("}}},
 	{name: "no-switches", rule: "a service does not bring back a switch", edits: []edit{{decide, "\tw.remember(decision{uid: req.GetUid(), pause: pause}, begun)\n", "\t_ = begun\n"}}},
 	{name: "pause-cold", rule: "a switch of a cold user is made without what the archive knows", edits: []edit{{points, "return entries[0].User, nil", "return history.User{Cleared: entries[0].User.Cleared, Warm: true}, nil"}}},

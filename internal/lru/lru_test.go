@@ -1,11 +1,11 @@
-package recent_test
+package lru_test
 
 import (
 	"testing"
 
 	"pgregory.net/rapid"
 
-	"github.com/playhead/playhead/internal/recent"
+	"github.com/playhead/playhead/internal/lru"
 )
 
 // TestMap: a value is there while it and all that was put after it fit into one half, unless it was replaced or forgotten; and
@@ -21,7 +21,7 @@ func TestMap(t *testing.T) {
 			}
 			rapid.Check(t, func(t *rapid.T) {
 				full := rapid.IntRange(1, 20).Draw(t, "full")
-				m := recent.New[int](full, weight)
+				m := lru.New[int](full, weight)
 				total, last := 0, map[int]struct{ value, before int }{} // before: the weight of all that was put before it
 				for range rapid.IntRange(0, 80).Draw(t, "steps") {
 					k, v := rapid.IntRange(0, 9).Draw(t, "key"), rapid.IntRange(0, 99).Draw(t, "value")

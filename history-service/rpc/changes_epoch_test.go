@@ -13,15 +13,15 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// TestChangesWhileLifeIsUnknown has the cache take long to not say what life it is in, because one of its servers is
+// TestChangesWhileEpochIsUnknown has the cache take long to not say its epoch, because one of its servers is
 // silent: the first reader of what has changed waits for that, and no other one does, until the cache says it again.
-func TestChangesWhileLifeIsUnknown(t *testing.T) {
+func TestChangesWhileEpochIsUnknown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const silence = 4 * time.Second
 		var silent atomic.Bool
-		var later atomic.Bool // another life has begun
+		var later atomic.Bool // another epoch has begun
 		s := newHouse(t).service(t, func(c *rpc.Config) {
-			c.Life = func(context.Context) (string, error) {
+			c.Epoch = func(context.Context) (string, error) {
 				if !silent.Load() {
 					return map[bool]string{false: "a", true: "b"}[later.Load()], nil
 				}

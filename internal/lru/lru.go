@@ -1,5 +1,5 @@
-// Package recent has a bounded map of what was used lately.
-package recent
+// Package lru has a bounded map of what was used lately.
+package lru
 
 // Map remembers what was put lately, in two halves: when the young one is full it becomes the old one, and the old one is
 // forgotten. Its owner locks it.

@@ -8,7 +8,7 @@ import (
 	"github.com/playhead/playhead/history/wire"
 )
 
-// Carry brings records of the cache into the archive and settles them, in one step and as the
+// Promote brings records of the cache into the archive and settles them, in one step and as the
 // bytes that they are. It returns how many it has put, and the keys that it leaves to whoever
 // loads, completes, puts and settles: those of users, and of records that are partial, gone,
 // under a clear mark, not later than what the archive has, or beside something damaged. A settled key needs nothing
@@ -16,13 +16,13 @@ import (
 //
 // It needs no fsync. A put that is lost with a crash is lost with the settle, and the mark
 // stands. Until what it has put is on disk, readers of the archive wait as those of the cache do.
-func (d *DB) Carry(ctx context.Context, keys []history.Key) (put int, left []history.Key, err error) {
+func (d *DB) Promote(ctx context.Context, keys []history.Key) (put int, left []history.Key, err error) {
 	if err := d.enterWriting(ctx); err != nil {
 		return 0, keys, err
 	}
 	defer d.leave()
 	for some := range slices.Chunk(keys, settleStep) {
-		n, others, err := d.carry(some)
+		n, others, err := d.promote(some)
 		if err != nil {
 			return put, keys, err
 		}
@@ -31,17 +31,17 @@ func (d *DB) Carry(ctx context.Context, keys []history.Key) (put int, left []his
 	return put, left, nil
 }
 
-func (d *DB) carry(keys []history.Key) (put int, left []history.Key, err error) {
+func (d *DB) promote(keys []history.Key) (put int, left []history.Key, err error) {
 	cache, archive := d.Cache(), d.Archive()
 	cache.lock.Lock()
 	defer cache.lock.Unlock()
 	archive.lock.Lock()
 	defer archive.lock.Unlock()
 	err = cache.changeLocked(nil, func(e *edit) error {
-		c := carrier{edit: e, archive: archive, oldest: e.oldest()}
+		c := promoter{edit: e, archive: archive, oldest: e.oldest()}
 		e.settles = make([]item, 0, len(keys))
 		for _, k := range keys {
-			if done, err := c.carry(k); err != nil || !done { // what is damaged of one user holds nobody up
+			if done, err := c.promote(k); err != nil || !done { // what is damaged of one user holds nobody up
 				left = append(left, k)
 			}
 		}
@@ -51,8 +51,8 @@ func (d *DB) carry(keys []history.Key) (put int, left []history.Key, err error) 
 	return put, left, err
 }
 
-// carrier is an edit of the cache that brings records into the archive. The locks of both are held.
-type carrier struct {
+// promoter is an edit of the cache that brings records into the archive. The locks of both are held.
+type promoter struct {
 	*edit
 	archive *Archive
 	oldest  int64
@@ -60,8 +60,8 @@ type carrier struct {
 	put     int
 }
 
-// carry reports whether a key is dealt with.
-func (c *carrier) carry(k history.Key) (done bool, err error) {
+// promote reports whether a key is dealt with.
+func (c *promoter) promote(k history.Key) (done bool, err error) {
 	if k.IsUser() {
 		return false, nil
 	}
@@ -94,7 +94,7 @@ func (c *carrier) carry(k history.Key) (done bool, err error) {
 
 // isLater reports whether a record is later than what the archive has. Where parts may have as late
 // a one, it is not.
-func (c *carrier) isLater(k history.Key, record []byte) (later bool, err error) {
+func (c *promoter) isLater(k history.Key, record []byte) (later bool, err error) {
 	if later, err = c.archive.laterThanParts(k, peek(record).cellTime); err != nil || !later {
 		return false, err
 	}

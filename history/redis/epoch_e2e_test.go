@@ -12,9 +12,9 @@ import (
 	"github.com/playhead/playhead/history/redis"
 )
 
-// TestLifeOfServers names every master by its run id and its replication id, and the same ones
+// TestEpochOfServers names every master by its run id and its replication id, and the same ones
 // each time.
-func TestLifeOfServers(t *testing.T) {
+func TestEpochOfServers(t *testing.T) {
 	for name, tt := range map[string]struct {
 		config  redis.Config
 		masters int
@@ -23,11 +23,11 @@ func TestLifeOfServers(t *testing.T) {
 		"cluster": {cluster(t), len(cluster(t).Addrs)},
 	} {
 		c := open(t, tt.config)
-		first, err := c.Life(t.Context())
+		first, err := c.Epoch(t.Context())
 		if ids := strings.Fields(first); err != nil || len(ids) != tt.masters || strings.Index(ids[0], "/") != 40 || strings.LastIndex(ids[0], "/") != 81 {
 			t.Errorf("%s: Life = %q, %v, want %d run and replication ids with what each keeps", name, first, err, tt.masters)
 		}
-		if again, err := c.Life(t.Context()); again != first || err != nil {
+		if again, err := c.Epoch(t.Context()); again != first || err != nil {
 			t.Errorf("%s: Life = %q, %v, want %q again", name, again, err, first)
 		}
 	}
@@ -64,24 +64,24 @@ func TestTimeOfServers(t *testing.T) {
 	}
 }
 
-// TestLifeOfEmptied takes away what an emptied master of a cluster would lack.
-func TestLifeOfEmptied(t *testing.T) {
+// TestEpochOfEmptied takes away what an emptied master of a cluster would lack.
+func TestEpochOfEmptied(t *testing.T) {
 	config := cluster(t)
 	c := open(t, config)
-	before := strings.Fields(lifeOf(t, c))
+	before := strings.Fields(epochOf(t, c))
 	must(t, raw(t, config).Del(t.Context(), "{b0000}:life"))
-	after := strings.Fields(lifeOf(t, c))
-	gone := slices.DeleteFunc(before, func(life string) bool { return slices.Contains(after, life) })
+	after := strings.Fields(epochOf(t, c))
+	gone := slices.DeleteFunc(before, func(epoch string) bool { return slices.Contains(after, epoch) })
 	if len(gone) != 1 || len(after) != len(config.Addrs) {
 		t.Errorf("after one of the masters was emptied, these are gone: %q; want one", gone)
 	}
 }
 
-func lifeOf(t *testing.T, c *redis.Cache) string {
+func epochOf(t *testing.T, c *redis.Cache) string {
 	t.Helper()
-	life, err := c.Life(t.Context())
+	epoch, err := c.Epoch(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	return life
+	return epoch
 }

@@ -8,35 +8,35 @@ import (
 	"github.com/playhead/playhead/history"
 )
 
-// unrestored are contents of the queue that could not be given back to the cache, because a store does not answer for them. Others are
+// pendingRestores are contents of the queue that could not be given back to the cache, because a store does not answer for them. Others are
 // dealt with meanwhile, but nothing after them is committed: the next owner of the queue reads them again.
-type unrestored struct {
-	claim    history.Claim
-	turn     chan struct{} // held while the rest is changed, or anything committed
-	contents []history.Announcement
-	since    map[history.Key]time.Time // when each could not be given back first
-	logged   time.Time                 // when it was last said that there are some
-	fetched  history.Delivery          // the last one
-	pending  bool                      // it is not committed
-	memo     *atomic.Pointer[string]   // goes with each commit
+type pendingRestores struct {
+	assignment     history.Assignment
+	turn           chan struct{} // held while the rest is changed, or anything committed
+	contents       []history.Announcement
+	since          map[history.Key]time.Time // when each could not be given back first
+	logged         time.Time                 // when it was last said that there are some
+	fetched        history.Delivery          // the last one
+	pending        bool                      // it is not committed
+	commitMetadata *atomic.Pointer[string]   // goes with each commit
 }
 
-// unrestoredFor bounds for how long: a part of a user that is damaged in the archive never answers. After that a content goes
+// pendingFor bounds for how long: a part of a user that is damaged in the archive never answers. After that a content goes
 // to the dead letters, well before the queue forgets its message.
-const unrestoredFor = 24 * time.Hour
+const pendingFor = 24 * time.Hour
 
-func newUnrestored(claim history.Claim, memo *atomic.Pointer[string]) *unrestored {
-	return &unrestored{claim: claim, memo: memo, turn: make(chan struct{}, 1), since: make(map[history.Key]time.Time)}
+func newPendingRestores(assignment history.Assignment, commitMetadata *atomic.Pointer[string]) *pendingRestores {
+	return &pendingRestores{assignment: assignment, commitMetadata: commitMetadata, turn: make(chan struct{}, 1), since: make(map[history.Key]time.Time)}
 }
 
-func (u *unrestored) full() bool {
+func (u *pendingRestores) full() bool {
 	u.turn <- struct{}{}
 	defer func() { <-u.turn }()
-	return len(u.contents) >= maxUnrestored
+	return len(u.contents) >= maxPendingRestores
 }
 
-// add takes a delivery that is dealt with, but for what is left of it, and commits it where nothing is unrestored.
-func (u *unrestored) add(ctx context.Context, d history.Delivery, left []history.Announcement) error {
+// add takes a delivery that is dealt with, but for what is left of it, and commits it where nothing is not restored.
+func (u *pendingRestores) add(ctx context.Context, d history.Delivery, left []history.Announcement) error {
 	u.turn <- struct{}{}
 	defer func() { <-u.turn }()
 	u.contents, u.fetched, u.pending = append(u.contents, left...), d, true
@@ -48,25 +48,25 @@ func (u *unrestored) add(ctx context.Context, d history.Delivery, left []history
 	return u.commit(ctx)
 }
 
-func (u *unrestored) commit(ctx context.Context) error {
+func (u *pendingRestores) commit(ctx context.Context) error {
 	if len(u.contents) > 0 || !u.pending {
 		return nil
 	}
-	if m := u.memo.Load(); m != nil {
-		u.fetched.Memo = *m
+	if m := u.commitMetadata.Load(); m != nil {
+		u.fetched.CommitMetadata = *m
 	}
 	u.pending = false
-	return u.claim.Commit(ctx, u.fetched)
+	return u.assignment.Commit(ctx, u.fetched)
 }
 
-func (u *unrestored) all() []history.Announcement {
+func (u *pendingRestores) all() []history.Announcement {
 	u.turn <- struct{}{}
 	defer func() { <-u.turn }()
 	return u.contents
 }
 
 // replace puts what is left of the first n contents in their place.
-func (u *unrestored) replace(ctx context.Context, n int, left []history.Announcement) error {
+func (u *pendingRestores) replace(ctx context.Context, n int, left []history.Announcement) error {
 	u.turn <- struct{}{}
 	defer func() { <-u.turn }()
 	u.contents = append(left, u.contents[n:]...)
@@ -79,11 +79,11 @@ func (u *unrestored) replace(ctx context.Context, n int, left []history.Announce
 }
 
 // overdue parts contents that could not be given back for too long from the others, and returns the oldest one.
-func (u *unrestored) overdue(left []history.Announcement) (late, others []history.Announcement, oldest history.Key) {
+func (u *pendingRestores) overdue(left []history.Announcement) (late, others []history.Announcement, oldest history.Key) {
 	u.turn <- struct{}{}
 	defer func() { <-u.turn }()
 	for _, a := range left {
-		if since := u.since[a.Key]; time.Since(since) > unrestoredFor {
+		if since := u.since[a.Key]; time.Since(since) > pendingFor {
 			late = append(late, a)
 		} else {
 			others = append(others, a)
@@ -95,8 +95,8 @@ func (u *unrestored) overdue(left []history.Announcement) (late, others []histor
 	return late, others, oldest
 }
 
-// writeOff says what is unrestored, and has what was so for too long go to the dead letters. It returns the rest.
-func (j *Job) writeOff(ctx context.Context, u *unrestored, left []history.Announcement) ([]history.Announcement, error) {
+// writeOff says what is not restored, and has what was so for too long go to the dead letters. It returns the rest.
+func (j *Job) writeOff(ctx context.Context, u *pendingRestores, left []history.Announcement) ([]history.Announcement, error) {
 	late, others, oldest := u.overdue(left)
 	if len(left) > 0 && time.Since(u.logged) >= time.Minute {
 		u.logged = time.Now()
@@ -105,7 +105,7 @@ func (j *Job) writeOff(ctx context.Context, u *unrestored, left []history.Announ
 	}
 	letters := make([]history.Dead, len(late))
 	for i, a := range late {
-		letters[i] = history.Dead{Key: a.Key, Record: a.Record, Origin: "queue", Reason: "no store has answered for it in " + unrestoredFor.String()}
+		letters[i] = history.Dead{Key: a.Key, Record: a.Record, Origin: "queue", Reason: "no store has answered for it in " + pendingFor.String()}
 	}
 	if len(letters) == 0 {
 		return others, nil
@@ -118,8 +118,8 @@ func (j *Job) writeOff(ctx context.Context, u *unrestored, left []history.Announ
 	return others, nil
 }
 
-// restore tries again to give back what is unrestored.
-func (j *Job) restore(ctx context.Context, u *unrestored) error {
+// restore tries again to give back what is not restored.
+func (j *Job) restore(ctx context.Context, u *pendingRestores) error {
 	t := time.NewTicker(longestPause)
 	defer t.Stop()
 	defer j.metrics.waitForStore.Set(0)

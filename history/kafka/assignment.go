@@ -19,10 +19,10 @@ import (
 
 var errOver = errors.New("generation is over")
 
-// claim is one generation of this member. Offsets are committed in its name
+// assignment is one generation of this member. Offsets are committed in its name
 // alone, which the broker refuses once it is over: a group Reader would
 // commit for partitions that another job owns by then.
-type claim struct {
+type assignment struct {
 	q       *Queue
 	gen     *kafka.Generation
 	buckets []history.Bucket
@@ -41,13 +41,13 @@ type claim struct {
 	next     map[int]int64 // by fetched partition
 }
 
-// claim starts reading the partitions of a generation, until ctx is done.
-func (q *Queue) claim(ctx context.Context, gen *kafka.Generation) (*claim, error) {
+// assignment starts reading the partitions of a generation, until ctx is done.
+func (q *Queue) assignment(ctx context.Context, gen *kafka.Generation) (*assignment, error) {
 	n, err := q.countPartitions(ctx)
 	if err != nil {
 		return nil, err
 	}
-	c := &claim{
+	c := &assignment{
 		q: q, gen: gen,
 		arrived: make(chan message, 16), over: make(chan struct{}), broken: make(chan struct{}),
 		committed: map[int]int64{}, next: map[int]int64{},
@@ -55,7 +55,7 @@ func (q *Queue) claim(ctx context.Context, gen *kafka.Generation) (*claim, error
 	assigned := gen.Assignments[q.cfg.Topic]
 	c.setOwned(assigned, n)
 	for _, p := range assigned {
-		r := reader{q: q, claim: c, partition: p.ID, offset: p.Offset}
+		r := reader{q: q, assignment: c, partition: p.ID, offset: p.Offset}
 		c.readers.Go(func() { r.run(ctx) })
 	}
 	c.readers.Go(func() { q.checkAssignment(ctx, c) })
@@ -69,7 +69,7 @@ const watchEvery = 5 * time.Second
 // checkAssignment ends the generation when the group has divided fewer partitions than there are.
 // That happens when the topic was made, or grew, between the moment in which they were
 // divided and the first look of the watch for changes.
-func (q *Queue) checkAssignment(ctx context.Context, c *claim) {
+func (q *Queue) checkAssignment(ctx context.Context, c *assignment) {
 	for run.Sleep(ctx, watchEvery) {
 		n, err := q.countPartitions(ctx)
 		assigned, derr := q.assignedPartitions(ctx)
@@ -108,7 +108,7 @@ func (q *Queue) assignedPartitions(ctx context.Context) (n int, err error) {
 }
 
 // setOwned keeps the assigned ones of n partitions, and their buckets.
-func (c *claim) setOwned(assigned []kafka.PartitionAssignment, n int) {
+func (c *assignment) setOwned(assigned []kafka.PartitionAssignment, n int) {
 	for _, p := range assigned {
 		c.committed[p.ID] = p.Offset
 	}
@@ -120,10 +120,10 @@ func (c *claim) setOwned(assigned []kafka.PartitionAssignment, n int) {
 }
 
 // fail ends the generation: what was not committed comes again in the next one.
-func (c *claim) fail() { c.failed.Do(func() { close(c.broken) }) }
+func (c *assignment) fail() { c.failed.Do(func() { close(c.broken) }) }
 
 // givenUp reports whether this member has given the generation up.
-func (c *claim) givenUp() bool {
+func (c *assignment) givenUp() bool {
 	select {
 	case <-c.broken:
 		return true
@@ -133,14 +133,14 @@ func (c *claim) givenUp() bool {
 }
 
 // end waits for the readers, whose context is done, and lets nothing more be done
-// under the claim.
-func (c *claim) end() {
+// under the assignment.
+func (c *assignment) end() {
 	c.readers.Wait()
 	close(c.over)
 }
 
-// Buckets implements [history.Claim].
-func (c *claim) Buckets() []history.Bucket { return c.buckets }
+// Buckets implements [history.Assignment].
+func (c *assignment) Buckets() []history.Bucket { return c.buckets }
 
 // A delivery ends at so many keys or bytes, give or take a message.
 const (
@@ -160,8 +160,8 @@ type message struct {
 // commitTimeout is how long a broker may take to commit.
 const commitTimeout = 10 * time.Second
 
-// Fetch implements [history.Claim].
-func (c *claim) Fetch(ctx context.Context) (history.Delivery, error) {
+// Fetch implements [history.Assignment].
+func (c *assignment) Fetch(ctx context.Context) (history.Delivery, error) {
 	c.fetching.Lock()
 	defer c.fetching.Unlock()
 	var d history.Delivery
@@ -180,7 +180,7 @@ func (c *claim) Fetch(ctx context.Context) (history.Delivery, error) {
 }
 
 // addMore adds what is at hand, up to the bound.
-func (c *claim) addMore(d *history.Delivery) bool {
+func (c *assignment) addMore(d *history.Delivery) bool {
 	if len(d.Keys) >= maxFetchKeys || d.Bytes >= maxFetchBytes {
 		return false
 	}
@@ -193,7 +193,7 @@ func (c *claim) addMore(d *history.Delivery) bool {
 	}
 }
 
-func (c *claim) add(d *history.Delivery, m message) {
+func (c *assignment) add(d *history.Delivery, m message) {
 	d.Messages++
 	d.Bytes += len(m.payload)
 	d.Keys = append(d.Keys, m.keys...)
@@ -203,9 +203,9 @@ func (c *claim) add(d *history.Delivery, m message) {
 	c.next[m.partition] = m.offset + 1
 }
 
-// Commit implements [history.Claim]. A commit that failed ends the generation: what
+// Commit implements [history.Assignment]. A commit that failed ends the generation: what
 // it was about comes again in the next one.
-func (c *claim) Commit(ctx context.Context, d history.Delivery) error {
+func (c *assignment) Commit(ctx context.Context, d history.Delivery) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err := cmp.Or(c.ended(), ctx.Err()); err != nil {
@@ -215,7 +215,7 @@ func (c *claim) Commit(ctx context.Context, d history.Delivery) error {
 	if len(offsets) == 0 {
 		return nil
 	}
-	if err := c.commit(ctx, offsets, d.Memo); err != nil {
+	if err := c.commit(ctx, offsets, d.CommitMetadata); err != nil {
 		c.fail()
 		return fmt.Errorf("commit: %w", err)
 	}
@@ -224,13 +224,13 @@ func (c *claim) Commit(ctx context.Context, d history.Delivery) error {
 }
 
 // commit commits as the member of a generation, which the broker refuses once it is over. The generation itself could
-// commit no memo. A commit that has begun goes on when the generation ends.
-func (c *claim) commit(ctx context.Context, offsets map[int]int64, memo string) error {
+// commit no commit metadata. A commit that has begun goes on when the generation ends.
+func (c *assignment) commit(ctx context.Context, offsets map[int]int64, commitMetadata string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitTimeout)
 	defer cancel()
 	commits := make([]kafka.OffsetCommit, 0, len(offsets))
 	for p, o := range offsets {
-		commits = append(commits, kafka.OffsetCommit{Partition: p, Offset: o, Metadata: memo})
+		commits = append(commits, kafka.OffsetCommit{Partition: p, Offset: o, Metadata: commitMetadata})
 	}
 	res, err := c.q.client.OffsetCommit(ctx, &kafka.OffsetCommitRequest{
 		GroupID: c.gen.GroupID, GenerationID: int(c.gen.ID), MemberID: c.gen.MemberID,
@@ -246,7 +246,7 @@ func (c *claim) commit(ctx context.Context, offsets map[int]int64, memo string) 
 }
 
 // ended returns why nothing can be committed any more, if so.
-func (c *claim) ended() error {
+func (c *assignment) ended() error {
 	select {
 	case <-c.over:
 	case <-c.broken:
@@ -257,7 +257,7 @@ func (c *claim) ended() error {
 }
 
 // newOffsets returns the offsets that the group does not have yet. The caller holds the lock.
-func (c *claim) newOffsets(offsets map[int]int64) map[int]int64 {
+func (c *assignment) newOffsets(offsets map[int]int64) map[int]int64 {
 	fresh := map[int]int64{}
 	for p, o := range offsets {
 		if last, owned := c.committed[p]; owned && o > last {
@@ -267,13 +267,13 @@ func (c *claim) newOffsets(offsets map[int]int64) map[int]int64 {
 	return fresh
 }
 
-// reader reads one partition for one claim.
+// reader reads one partition for one assignment.
 type reader struct {
-	q         *Queue
-	claim     *claim
-	partition int
-	offset    int64 // of the next message; below zero for the first that there is
-	delivered bool  // some were handed over
+	q          *Queue
+	assignment *assignment
+	partition  int
+	offset     int64 // of the next message; below zero for the first that there is
+	delivered  bool  // some were handed over
 }
 
 // run reads until ctx is done. A broker that does not answer is asked again: the
@@ -292,7 +292,7 @@ func (r *reader) run(ctx context.Context) {
 			err = r.restart(ctx)
 		}
 		if topicMissing(err) || errors.Is(err, errOver) { // another log has other offsets, also in the group
-			r.claim.fail()
+			r.assignment.fail()
 			return
 		}
 		if err != nil {
@@ -301,14 +301,14 @@ func (r *reader) run(ctx context.Context) {
 	}
 }
 
-// report logs when the first partition of the claim cannot be read, and when all can
+// report logs when the first partition of the assignment cannot be read, and when all can
 // be read again.
 func (r *reader) report(failed bool, err error) {
 	log := r.q.cfg.Logger.With("topic", r.q.cfg.Topic, "partition", r.partition, "offset", r.offset)
 	switch {
-	case failed && r.claim.failing.Add(1) == 1:
+	case failed && r.assignment.failing.Add(1) == 1:
 		log.Warn("cannot read, will go on trying", "error", err)
-	case !failed && r.claim.failing.Add(-1) == 0:
+	case !failed && r.assignment.failing.Add(-1) == 0:
 		log.Info("reading again")
 	}
 }
@@ -327,7 +327,7 @@ func (r *reader) deliver(ctx context.Context, records kafka.RecordReader) error 
 		m := message{partition: r.partition, offset: offset, payload: payload}
 		m.keys, m.err = r.q.decode(payload) // here, so that partitions are decoded side by side
 		select {
-		case r.claim.arrived <- m:
+		case r.assignment.arrived <- m:
 			r.offset, r.delivered = m.offset+1, true
 			return nil
 		case <-ctx.Done():
@@ -353,10 +353,10 @@ func (r *reader) restart(ctx context.Context) error {
 		return errOver
 	}
 	r.offset = first
-	r.claim.mu.Lock()
-	defer r.claim.mu.Unlock()
+	r.assignment.mu.Lock()
+	defer r.assignment.mu.Unlock()
 	if gone == 0 {
-		r.claim.committed[r.partition] = kafka.FirstOffset
+		r.assignment.committed[r.partition] = kafka.FirstOffset
 	}
 	return nil
 }
