@@ -49,7 +49,7 @@ func (r *Reader) list(ctx context.Context, req *historyv1.ListRequest) (*history
 			return nil, fmt.Errorf("list: %w", err)
 		}
 		if ttl > 0 {
-			border = r.cfg.Now().Add(summaryMargin).UnixMilli() - history.ArchiveTTL
+			border = r.cfg.Horizon().Add(summaryMargin).UnixMilli() - history.ArchiveTTL
 		}
 	}
 	w.records = func(ctx context.Context, q history.Query) (readerPage, error) {

@@ -54,6 +54,9 @@ func New(cfg Config) *Reader {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
+	if cfg.Horizon == nil {
+		cfg.Horizon = cfg.Now
+	}
 	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	m := newMetrics(cfg.Registry)
 	return &Reader{cfg: cfg, metrics: m, warm: newWarmer(cfg, m)}
@@ -89,8 +92,9 @@ type Config struct {
 	Keep, Warmers, WarmRate int
 	// Rules say what counts as what, by type of object (default the standard ones).
 	Rules *history.Rulebook
-	// Now is the clock (default time.Now).
-	Now      func() time.Time
+	// Now is the clock (default time.Now). Horizon is the time by which records have expired, never later than Now (default Now).
+	Now, Horizon func() time.Time
+
 	Logger   *slog.Logger
 	Registry prometheus.Registerer
 }

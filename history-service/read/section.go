@@ -39,7 +39,9 @@ func (r *Reader) Section(ctx context.Context, section string) (history.User, err
 }
 
 // oldest returns a time: records of the section from then or before have expired.
-func (r *Reader) oldest(section string) int64 { return r.nowMS() - r.cfg.Rules.SectionTTL(section) }
+func (r *Reader) oldest(section string) int64 {
+	return r.cfg.Horizon().UnixMilli() - r.cfg.Rules.SectionTTL(section)
+}
 
 // pages reads one page of all sections of a query. It reads on while all that it finds is hidden.
 func (r *Reader) pages(ctx context.Context, uid string, q history.Query, strict bool) (p readerPage, err error) {
@@ -175,7 +177,7 @@ func (r *Reader) dropHidden(ctx context.Context, uid string, owner *history.User
 
 // expired reports whether a record is past the TTL of its type.
 func (r *Reader) expired(it history.Item) bool {
-	return it.Record.Version.Time() <= r.nowMS()-r.cfg.Rules.TTL(it.Object.Type)
+	return it.Record.Version.Time() <= r.cfg.Horizon().UnixMilli()-r.cfg.Rules.TTL(it.Object.Type)
 }
 
 // bySection loads keys of one user, each from the section of its type, or from all sections while types are being moved. The sections

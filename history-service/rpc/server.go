@@ -82,6 +82,8 @@ type Config struct {
 	// reliable: nothing is stored then. Nil means that it always is.
 	Now      func() time.Time
 	ClockErr func() error
+	// Horizon is the trusted time, never later than Now (default Now), and 1970 while none is known: records expire by it.
+	Horizon  func() time.Time
 	Logger   *slog.Logger
 	Registry prometheus.Registerer
 }
@@ -125,13 +127,13 @@ func New(cfg Config) (*Server, error) {
 	}
 	s.read = read.New(read.Config{
 		Cache: cache, Archive: archive, Summaries: cfg.Summaries, NodeOf: s.nodes.Of, Epoch: cfg.Epoch, Epochs: cfg.Epochs, Deadline: cfg.Deadline,
-		Keep: cfg.Keep, Warmers: cfg.Warmers, WarmRate: cfg.WarmRate, Rules: cfg.Rules, Now: cfg.Now, Logger: log, Registry: reg,
+		Keep: cfg.Keep, Warmers: cfg.Warmers, WarmRate: cfg.WarmRate, Rules: cfg.Rules, Now: cfg.Now, Horizon: cfg.Horizon, Logger: log, Registry: reg,
 	})
 	s.notify = notify.New(notify.Config{Feed: cfg.Feed, Cache: cache, NodeOf: s.nodes.Of, Rules: cfg.Rules, Deadline: cfg.Deadline, Logger: log, Registry: reg})
 	s.write = write.New(write.Config{
 		Cache: cache, Archive: archive, Aggregate: cfg.Aggregate, Queue: cfg.Queue, Erasers: cfg.Erasers,
 		Reader: s.read, Notify: s.notify, Days: s.days, Webhook: cfg.Webhook, Epoch: cfg.Epoch, Deadline: cfg.Deadline,
-		Rules: cfg.Rules, Now: cfg.Now, ClockErr: cfg.ClockErr, Logger: log, Registry: reg,
+		Rules: cfg.Rules, Now: cfg.Now, ClockErr: cfg.ClockErr, Horizon: cfg.Horizon, Logger: log, Registry: reg,
 	})
 	return s, nil
 }

@@ -57,6 +57,8 @@ type Config struct {
 	// reliable: nothing is stored then. Nil means that it always is.
 	Now      func() time.Time
 	ClockErr func() error
+	// Horizon is the trusted time, never later than Now (default Now), and 1970 while none is known. It bounds the times of removals.
+	Horizon  func() time.Time
 	Logger   *slog.Logger
 	Registry prometheus.Registerer
 }
@@ -79,6 +81,9 @@ func New(cfg Config) *Writer {
 	}
 	if cfg.ClockErr == nil {
 		cfg.ClockErr = func() error { return nil }
+	}
+	if cfg.Horizon == nil {
+		cfg.Horizon = cfg.Now
 	}
 	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	return &Writer{cfg: cfg, metrics: newMetrics(cfg.Registry), batches: sync.Pool{New: func() any { return new(batch) }}}

@@ -61,3 +61,43 @@ func TestClockOfHBase(t *testing.T) {
 		}
 	}
 }
+
+// TestReadersGoByTheHorizon: records that have expired by a clock that is ahead are read as long as HBase has them.
+func TestReadersGoByTheHorizon(t *testing.T) {
+	for name, c := range map[string]struct {
+		dropped, followed bool // HBase's clock is ahead as well; the clock is followed
+	}{
+		"the clock is ahead":              {false, true},
+		"the clock is not followed":       {false, false},
+		"HBase's clock is ahead, too":     {true, true},
+		"HBase's, while none is followed": {true, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRollTest(t)
+			old := r.plays(8)
+			r.roll()
+			r.clock.pass(80 * day)
+			horizon, ahead := r.clock.now(), 20*day
+			var recent []history.Cell
+			for i := range 8 {
+				recent = append(recent, r.play(r.key(100+i), nil, 3*time.Hour, int64(i)))
+			}
+			r.store(recent...)
+			r.clock.pass(2 * time.Hour)
+			r.roll()
+			var refused error
+			if !c.followed {
+				refused = history.ErrUnavailable
+			}
+			r.config.Horizon = func() (time.Time, error) { return horizon, refused }
+			r.config.Now = func() time.Time { return r.clock.now().Add(ahead) }
+			if c.dropped {
+				r.clock.pass(ahead)
+				r.compact()
+				ahead, old = 0, nil
+			}
+			r.Archive = hbase.NewRolling(r.client, r.config)
+			r.want(append(old, recent...)...)
+		})
+	}
+}

@@ -333,7 +333,7 @@ func (a *Archive) Inspect(ctx context.Context, uid string, verify bool) (i part.
 	if !verify {
 		return i, nil
 	}
-	reader := &part.Reader{Metadata: a.living(i.Parts), Chunk: func(info *part.Info) (*part.Chunk, error) {
+	reader := &part.Reader{Metadata: living(i.Parts, a.dropped()), Chunk: func(info *part.Info) (*part.Chunk, error) {
 		c, _, err := a.readChunk(ctx, uid, info, true)
 		return c, err
 	}}

@@ -142,18 +142,30 @@ func (a *Archive) noteLong(ctx context.Context, uid string, records int) {
 // errReplaced means that a chunk is not there: another one may have taken its place.
 var errReplaced = errors.New("chunk is replaced")
 
+// errDropped means that HBase has dropped what it stores no longer by its own clock, though the trusted time has not come so far.
+var errDropped = errors.New("dropped by its age")
+
 // reading calls read with the user's parts of the version in a live part or of a later one, nil for none, and again
 // with those that there are now if a chunk was replaced meanwhile. All of them have what the live part lacks. The chunks that a page
-// most likely needs are read beside the metadata.
+// most likely needs are read beside the metadata. Records expire by the trusted time. Where HBase has dropped some earlier, they expire by
+// the clock.
 func (a *Archive) reading(ctx context.Context, c *contents, q history.Query, read func(*part.Reader) error) error {
-	if int64(c.rolled) < a.oldest() { //nolint:gosec // a time
+	err := a.readingSince(ctx, c, q, a.oldest(), read)
+	if errors.Is(err, errDropped) {
+		err = a.readingSince(ctx, c, q, a.dropped(), read)
+	}
+	return err
+}
+
+func (a *Archive) readingSince(ctx context.Context, c *contents, q history.Query, oldest int64, read func(*part.Reader) error) error { //nolint:revive // as reading, and since when
+	if int64(c.rolled) < oldest { //nolint:gosec // a time
 		return read(nil) // all that parts had has expired
 	}
 	if err := a.readMetadataAndChunks(ctx, c, q); err != nil {
 		return unavailable(err)
 	}
 	for before := uint64(0); ; {
-		parts, err := a.partsOf(ctx, c.uid, c.rolled, before)
+		parts, err := a.partsOf(ctx, c, oldest, before)
 		if err == nil {
 			err = read(parts)
 		}
@@ -186,7 +198,7 @@ func (a *Archive) readMetadataAndChunks(ctx context.Context, c *contents, q hist
 	if err != nil {
 		return err
 	}
-	m, err := part.Fresh(a.parts.cache, metadataName(c.uid, c.rolled), func() (*part.Metadata, int, error) { return parseMetadata(values[0], c.rolled) })
+	m, err := part.Fresh(a.parts.cache, metadataName(c.uid, c.rolled), func() (*part.Metadata, int, error) { return a.parseMetadata(values[0], c.rolled) })
 	if err != nil {
 		return err
 	}
@@ -230,7 +242,14 @@ func unavailable(err error) error {
 	return fmt.Errorf("%w: %w", history.ErrUnavailable, err)
 }
 
-func (a *Archive) oldest() int64 { return a.now() - history.ArchiveTTL }
+// oldest returns the time before which records have expired for readers. Where no clock is trusted, none have.
+func (a *Archive) oldest() int64 {
+	horizon, _ := a.config.Horizon()
+	return horizon.UnixMilli() - history.ArchiveTTL
+}
+
+// dropped returns the time before which HBase may have dropped cells.
+func (a *Archive) dropped() int64 { return a.now() - history.ArchiveTTL }
 
 // oldestOf returns the time before which a roll drops records of a user, or of a user's section. Where no clock is trusted, none.
 func (a *Archive) oldestOf(uid string) int64 {
@@ -240,7 +259,8 @@ func (a *Archive) oldestOf(uid string) int64 {
 
 // partsOf returns a reader of a user's parts of a version or a later one. Where a chunk of a version before is gone, the metadata is what
 // there is now; if that is the same version, the chunk is damaged.
-func (a *Archive) partsOf(ctx context.Context, uid string, version, before uint64) (*part.Reader, error) {
+func (a *Archive) partsOf(ctx context.Context, c *contents, oldest int64, before uint64) (*part.Reader, error) {
+	uid, version := c.uid, c.rolled
 	look := part.Cached[*part.Metadata]
 	if before > 0 {
 		look = part.Fresh[*part.Metadata]
@@ -250,15 +270,20 @@ func (a *Archive) partsOf(ctx context.Context, uid string, version, before uint6
 		if err != nil {
 			return nil, 0, err
 		}
-		return parseMetadata(b, version)
+		return a.parseMetadata(b, version)
 	})
 	if err != nil {
 		return nil, err
 	}
-	return a.reader(ctx, uid, a.living(m), m.Version == before), nil
+	r := a.reader(ctx, uid, living(m, oldest), m.Version == before)
+	r.Oldest = oldest
+	return r, nil
 }
 
-func parseMetadata(b []byte, version uint64) (*part.Metadata, int, error) {
+func (a *Archive) parseMetadata(b []byte, version uint64) (*part.Metadata, int, error) {
+	if b == nil && int64(version) < a.dropped() { //nolint:gosec // a time
+		return nil, 0, fmt.Errorf("metadata of parts: %w", errDropped)
+	}
 	m, err := part.ParseMetadata(b)
 	if err == nil && m.Version < version {
 		err = fmt.Errorf("metadata of parts: %w: version %d, want %d", part.ErrCorrupt, m.Version, version)
@@ -266,9 +291,9 @@ func parseMetadata(b []byte, version uint64) (*part.Metadata, int, error) {
 	return m, len(b), err
 }
 
-// living returns the metadata without the chunks that have expired, which HBase may have dropped.
-func (a *Archive) living(m *part.Metadata) *part.Metadata {
-	l, oldest := *m, a.oldest()
+// living returns the metadata without the chunks that have expired.
+func living(m *part.Metadata, oldest int64) *part.Metadata {
+	l := *m
 	l.Chunks = nil
 	for _, c := range m.Chunks {
 		if c.Newest.Time() >= oldest {
@@ -321,6 +346,8 @@ func (a *Archive) readChunk(ctx context.Context, uid string, i *part.Info, fresh
 	switch {
 	case err != nil:
 		return nil, 0, err
+	case b == nil && i.Newest.Time() < a.dropped():
+		return nil, 0, fmt.Errorf("chunk %q: %w", i.Name, errDropped)
 	case b == nil && !fresh:
 		return nil, 0, fmt.Errorf("chunk %q: %w", i.Name, errReplaced)
 	}

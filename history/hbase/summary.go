@@ -90,7 +90,7 @@ func (a *Archive) Summaries(ctx context.Context, uid string, q history.Query) (p
 	for tries := 0; ; tries++ {
 		var p *part.Reader
 		if p, _, err = a.summariesOf(ctx, uid); err == nil {
-			page, err = p.Summaries(history.User{Cleared: c.cleared}, a.now()-ttl, q)
+			page, err = p.Summaries(history.User{Cleared: c.cleared}, a.oldest()+history.ArchiveTTL-ttl, q)
 		}
 		switch {
 		case err == nil:
