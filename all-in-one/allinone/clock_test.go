@@ -218,14 +218,17 @@ func TestRecordingOffWithASteppedClock(t *testing.T) {
 	}
 }
 
-// TestRecordingOnWithAClockThatWasAhead: when the clock comes back, a user who was recorded again is recorded.
+// TestRecordingOnWithAClockThatWasAhead: when the clock comes back, a user who was recorded again is recorded a day later, however far
+// ahead the clock was. Until then it is not known what was played in the pause.
 func TestRecordingOnWithAClockThatWasAhead(t *testing.T) {
 	w := &wrong{dir: t.TempDir()}
 	h := w.start(t)
 	h.send(t.Context(), "PUT /v1/settings", `{"recording":false}`)
-	w.set(24 * time.Hour)
+	w.set(20 * 24 * time.Hour)
 	h.send(t.Context(), "PUT /v1/settings", `{"recording":true}`)
 	w.set(0)
+	h.wantBeat("on", "paused", 50000, w.wall())
+	w.set(25 * time.Hour)
 	h.wantBeat("on", "stored", 50000, w.wall())
 }
 

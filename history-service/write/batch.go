@@ -16,9 +16,10 @@ type batch struct {
 	now     int64 // when it came, in Unix milliseconds
 	reports []report.Report
 	groups  []*group
-	// latest gives each report the time of the record that it meets, if that is later: a
-	// delete without a time of its own covers what its user sees, whatever the clocks.
+	// latest is for deletes without a time of their own, which cover what their user sees, whatever the clocks.
 	latest bool
+	// covers gives each delete the time of the record that it meets, if that is later than the delete, but no later than this time.
+	covers int64
 	// imported says that the reports are whole records, of an import. Their keys are always loaded
 	// from the cache: a hold does not know of clears.
 	imported bool

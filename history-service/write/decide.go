@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"time"
 
@@ -21,13 +22,18 @@ import (
 // still upload what it saw of it. A caller that says which record it knows, and is wrong,
 // fails with [history.ErrConflict].
 func (w *Writer) Delete(ctx context.Context, req *historyv1.DeleteRequest) (*historyv1.DeleteResponse, error) {
-	reports, err := w.deletions(req)
+	b, err := w.deletions(req)
 	if err != nil {
 		return nil, err
 	}
+	return w.delete(ctx, b)
+}
+
+// delete carries out deletes of objects of one user.
+func (w *Writer) delete(ctx context.Context, b *batch) (*historyv1.DeleteResponse, error) {
+	uid := b.reports[0].Key.UID
 	ctx, cancel := w.bounded(ctx)
 	defer cancel()
-	b := &batch{reports: reports, latest: req.GetAtMs() == 0}
 	w.prepare(b)
 	w.load(ctx, b)
 	archived := w.inArchive(ctx, b)
@@ -40,7 +46,7 @@ func (w *Writer) Delete(ctx context.Context, req *historyv1.DeleteRequest) (*his
 			return nil, fmt.Errorf("delete %s: %w", g.key.Object, err)
 		}
 	}
-	elsewhere, err := w.deleteElsewhere(ctx, req.GetUid(), reports, b.latest)
+	elsewhere, err := w.deleteElsewhere(ctx, uid, b)
 	if err != nil {
 		return nil, err
 	}
@@ -55,15 +61,15 @@ func (w *Writer) Delete(ctx context.Context, req *historyv1.DeleteRequest) (*his
 
 // deleteElsewhere deletes objects from the sections other than those of their types. A record that stayed there when its type was
 // moved would be seen again when the type is moved back. It returns the objects that had a visible record there.
-func (w *Writer) deleteElsewhere(ctx context.Context, uid string, reports []report.Report, latest bool) (seen map[history.Object]bool, err error) {
+func (w *Writer) deleteElsewhere(ctx context.Context, uid string, home *batch) (seen map[history.Object]bool, err error) {
 	sections := w.cfg.Rules.Sections(uid)
 	if len(sections) == 1 {
 		return nil, nil
 	}
 	seen = make(map[history.Object]bool)
 	for _, section := range sections {
-		b := &batch{latest: latest, section: section}
-		for _, r := range reports {
+		b := &batch{latest: home.latest, covers: home.covers, section: section}
+		for _, r := range home.reports {
 			if r.IfMatch = 0; w.cfg.Rules.SectionOf(uid, r.Key.Object.Type) != section {
 				r.Status = 0
 				b.reports = append(b.reports, r)
@@ -132,20 +138,42 @@ func (g *group) deleted() error {
 	return nil
 }
 
-func (w *Writer) deletions(req *historyv1.DeleteRequest) ([]report.Report, error) {
+func (w *Writer) deletions(req *historyv1.DeleteRequest) (*batch, error) {
 	if err := countable(req.GetObjects()); err != nil {
 		return nil, err
 	}
 	if req.GetIfMatch() != 0 && len(req.GetObjects()) > 1 {
 		return nil, history.Invalid("if_match", "want it for one object")
 	}
-	at, err := w.past("at", req.GetAtMs())
+	asked, err := w.past("at", req.GetAtMs())
 	if err != nil {
 		return nil, err
 	}
-	return reportsOn(req.GetUid(), req.GetObjects(), report.Report{
-		Event: history.Event{Kind: history.KindDelete, At: at}, IfMatch: req.GetIfMatch(),
+	b := w.deletion(asked)
+	if req.GetAtMs() == 0 {
+		b.latest, b.covers = true, math.MaxInt64
+	}
+	b.reports, err = reportsOn(req.GetUid(), req.GetObjects(), report.Report{
+		Event: history.Event{Kind: history.KindDelete, At: min(asked, w.latestDecision())}, IfMatch: req.GetIfMatch(),
 	})
+	return b, err
+}
+
+// deletion returns a batch for deletes of what there is up to a time. Where that is later than a removal may be, each gets the time of its record.
+func (w *Writer) deletion(until int64) *batch {
+	return &batch{latest: until > w.latestDecision(), covers: until}
+}
+
+// decisionAhead is how far a removal or a switch of recording may be ahead of the trusted time, in milliseconds. A clock that is further
+// ahead, though it is followed, would date it so that for weeks it refused what is played once the clock is right.
+const decisionAhead = 24 * 3600 * 1000
+
+// latestDecision returns the latest time of a removal or a switch, but for removals of records that are later.
+func (w *Writer) latestDecision() int64 {
+	if trusted := w.cfg.Horizon().UnixMilli(); trusted > 0 {
+		return trusted + decisionAhead
+	}
+	return math.MaxInt64
 }
 
 // countable fails when a call is about no objects, or too many.
@@ -320,12 +348,21 @@ func (w *Writer) Clear(ctx context.Context, req *historyv1.ClearRequest) (*histo
 	}
 	ctx, cancel := w.bounded(ctx)
 	defer cancel()
+	asked := until
 	if req.GetUntilMs() == 0 { // the time is fixed here, so that a clear that lands twice removes nothing more
 		newest, err := w.cfg.Reader.Newest(ctx, req.GetUid(), req.GetType())
 		if err != nil {
 			return nil, fmt.Errorf("clear: %w", err)
 		}
-		until = max(until, newest)
+		asked = max(asked, newest)
+	}
+	if latest := w.latestDecision(); asked <= latest {
+		until = asked
+	} else {
+		until = min(until, latest)
+		if err := w.deleteLater(ctx, req, history.Query{Since: until + 1, Until: asked}); err != nil {
+			return nil, fmt.Errorf("clear: %w", err)
+		}
 	}
 	begun := w.compare.begun.Load()
 	until, err = w.cfg.Cache.Clear(ctx, req.GetUid(), history.Clear{Type: req.GetType(), Until: until})
@@ -340,6 +377,35 @@ func (w *Writer) Clear(ctx context.Context, req *historyv1.ClearRequest) (*histo
 		return nil, fmt.Errorf("clear: %w", err)
 	}
 	return &historyv1.ClearResponse{ClearedMs: until}, nil
+}
+
+// deleteLater deletes what a clear is to remove that is later than its mark may be.
+func (w *Writer) deleteLater(ctx context.Context, req *historyv1.ClearRequest, q history.Query) error {
+	list := &historyv1.ListRequest{Uid: req.GetUid(), Type: req.GetType(), SinceMs: q.Since, UntilMs: q.Until, Limit: read.MaxPage}
+	for {
+		page, err := w.cfg.Reader.List(ctx, list)
+		if err != nil {
+			return err
+		}
+		if len(page.GetItems()) > 0 {
+			objects := make([]*historyv1.Object, len(page.GetItems()))
+			for i, it := range page.GetItems() {
+				objects[i] = it.GetObject()
+			}
+			b := w.deletion(q.Until)
+			b.reports, err = reportsOn(req.GetUid(), objects, report.Report{Event: history.Event{Kind: history.KindDelete, At: q.Since}})
+			if err != nil {
+				return err
+			}
+			if _, err := w.delete(ctx, b); err != nil {
+				return err
+			}
+		}
+		if !page.GetHasMore() {
+			return nil
+		}
+		list = &historyv1.ListRequest{Uid: list.Uid, Type: list.Type, SinceMs: list.SinceMs, UntilMs: list.UntilMs, Limit: list.Limit, Cursor: page.GetCursor()}
+	}
 }
 
 // PutSettings switches recording off or on, in the section of no class first, whose pause readers are shown; an answer says that it
@@ -376,7 +442,7 @@ func (w *Writer) switched(ctx context.Context, uid string, recording bool) (hist
 		if err != nil {
 			return history.Pause{}, err
 		}
-		pause := u.Pause.Switched(recording, w.nowMS(), played)
+		pause := u.Pause.Switched(recording, min(w.nowMS(), w.latestDecision()), played)
 		if err := w.cfg.Cache.Pause(ctx, uid, u.Pause, pause); !errors.Is(err, history.ErrConflict) {
 			return pause, err
 		}
@@ -392,6 +458,9 @@ func (w *Writer) Erase(ctx context.Context, req *historyv1.EraseRequest) (*histo
 	uid := req.GetUid()
 	if err := history.ValidateUID(uid); err != nil {
 		return nil, err
+	}
+	if w.nowMS() > w.latestDecision() {
+		return nil, fmt.Errorf("erase: %w: the clock is more than a day ahead of the trusted time; confirm it, or set it right", history.ErrUnavailable)
 	}
 	sections, err := w.sectionsOf(ctx, uid)
 	if err != nil {

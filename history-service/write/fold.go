@@ -53,8 +53,8 @@ func (g *group) add(i int, cleared int64) historyv1.Status {
 		return g.decide(i)
 	}
 	e := g.batch.reports[i].Event
-	if g.batch.latest && g.next != nil {
-		e.At = max(e.At, g.next.Version.Time())
+	if at := g.next; at != nil && at.Version.Time() <= g.batch.covers {
+		e.At = max(e.At, at.Version.Time())
 	}
 	if e.Kind.Marks() && !g.markCounts(&e, i, cleared) {
 		return historyv1.Status_STATUS_UNCHANGED
