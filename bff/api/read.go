@@ -296,7 +296,7 @@ type exportInput struct {
 // exports registers the export, which is no value but a stream.
 func (a *api) exports(h huma.API) {
 	op := operation(http.MethodGet, "/v1/export", "All of a user's history, newest first, a record in each line", nil)
-	op.Description = "Each line has all of a record, so that POST /v1/import can bring it back; summaries have none. It has each record that was there when it began, once, as it was then or later, but for what is deleted meanwhile. An answer that is cut off is not whole."
+	op.Description = "Each line has all of a record, so that POST /v1/import can bring it back; summaries have none. It has each record that was there when it began, once, as it was then or later, but for what is deleted meanwhile. A late report, of a time before it began, may move a record past it: GET /v1/changes has what changed meanwhile. An answer that is cut off is not whole."
 	op.Responses = map[string]*huma.Response{"200": {Description: "OK", Content: lines(h.OpenAPI(), codec.ExportLine{})}}
 	a.metrics.route(op.Method + " " + op.Path)
 	huma.Register(h, op, func(ctx context.Context, in *exportInput) (*huma.StreamResponse, error) {

@@ -1,6 +1,7 @@
 package kafka_test
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"crypto/tls"
@@ -178,7 +179,11 @@ func TestOpenCreatesTheTopic(t *testing.T) {
 
 func TestOpenTakesTheTopicAsItIs(t *testing.T) {
 	c := cluster(t, kfake.SeedTopics(3, "history.flush"))
-	q := open(t, kafka.Config{Brokers: c.ListenAddrs(), Partitions: 5})
+	var log bytes.Buffer
+	q := open(t, kafka.Config{Brokers: c.ListenAddrs(), Partitions: 5, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	if want := "partitions=3 configured=5"; !strings.Contains(log.String(), want) {
+		t.Errorf("log %q, want %q in it", &log, want)
+	}
 	keys := announced(1000)
 	if _, err := q.Publish(t.Context(), keys); err != nil {
 		t.Fatal(err)

@@ -61,9 +61,12 @@ const openTimeout = 30 * time.Second
 func (q *Queue) prepare(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
-	_, err := q.partitions(ctx)
-	if errors.Is(err, kafka.UnknownTopicOrPartition) {
-		err = q.create(ctx)
+	n, err := q.partitions(ctx)
+	switch {
+	case errors.Is(err, kafka.UnknownTopicOrPartition):
+		return q.create(ctx)
+	case err == nil && n != q.cfg.Partitions:
+		q.cfg.Logger.Info("existing topic keeps its partitions", "topic", q.cfg.Topic, "partitions", n, "configured", q.cfg.Partitions)
 	}
 	return err
 }

@@ -157,7 +157,7 @@ type Kafka struct {
 	Brokers     []string   `name:"kafka" help:"Kafka brokers, host:port." default:"127.0.0.1:9092"`
 	Topic       string     `name:"kafka-topic" help:"Topic of announced keys." default:"history.flush"`
 	Group       string     `name:"kafka-group" help:"Consumer group of the jobs." default:"history-job"`
-	Partitions  int        `name:"kafka-partitions" help:"Partitions of the topic when it must be created." default:"16" positive:""`
+	Partitions  int        `name:"kafka-partitions" help:"Partitions of a new topic; an existing one keeps its own." default:"16" positive:""`
 	Replication int        `name:"kafka-replication" help:"Replicas of the topic when it must be created." default:"1" positive:""`
 	DeadTopic   string     `name:"kafka-dead-topic" help:"Topic of what could not be archived." default:"history.dead"`
 	FirstTopic  string     `name:"kafka-first-of-day-topic" help:"Topic of users who were seen for the first time on a day." default:"history.first-of-day"`
