@@ -48,30 +48,6 @@ func (r *Record) counted() []WatchedTime {
 	}))
 }
 
-// Regain returns r, a record of what was reported since a removal, as it is to be merged with back, the record that is brought back.
-// A session may go on over the removal. Where recording was off after it, [Event.BoundWatched] has taken off what the session had played
-// before the removal. Regain counts that again.
-func (r *Record) Regain(back *Record, p Pause) *Record {
-	if r == nil || r.Restored || !back.Restored {
-		return r
-	}
-	m := *r
-	m.Watches = slices.Clone(r.Watches)
-	for i := range m.Watches {
-		w, played := &m.Watches[i], int64(0)
-		for _, o := range back.Watches {
-			if o.Viewing == w.Viewing { // what there was no time for since, it has played before
-				played = max(played, o.Watched-playable(max(o.At-r.RemovedAt, 0), o.Speed))
-			}
-		}
-		if p.Within(r.RemovedAt, w.At) > 0 {
-			played = min(played, w.Unrecorded)
-			w.Watched, w.Unrecorded = w.Watched+played, w.Unrecorded-played
-		}
-	}
-	return &m
-}
-
 // WithoutRemoval returns r as it is beside a history that does not know of the removal before it, nor of a restore after that: what
 // was brought back is as of when it was played. Nothing comes back that r had lost by the removal.
 func (r *Record) WithoutRemoval() *Record {
@@ -356,8 +332,6 @@ func (r *Record) validateWatches() error {
 			return Invalid(field+"started_at", "want a time before the report")
 		case w.Watched < 1 || w.Watched > min(playable(w.At-w.Began, w.Speed), MaxPosition):
 			return Invalid(field+"watched_ms", "want 1 to 2592000000 milliseconds (30 days), and no more than the time since the start times the speed")
-		case w.Unrecorded < 0 || w.Unrecorded > MaxPosition:
-			return Invalid(field+"unrecorded_ms", "want 0 to 2592000000 milliseconds (30 days)")
 		}
 	}
 	return cmp.Or(r.validateAt("details.watched_before", r.WatchedBeforeAt, r.WatchedBefore > 0),

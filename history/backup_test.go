@@ -167,63 +167,6 @@ func TestRestoreIntoWhatWentOn(t *testing.T) {
 	})
 }
 
-// TestRegain: a session goes on over a removal, and recording is off for a while. It has played 20 s since, and said 60 s more.
-func TestRegain(t *testing.T) {
-	since := history.Pause{Since: epoch + 120_000, Until: epoch + 130_000}
-	before := history.Pause{Since: epoch + 50_000, Until: epoch + 60_000}
-	for name, tt := range map[string]struct {
-		pause           history.Pause
-		at, played      int64 // of the backup
-		own, brought    bool  // whether either record was restored
-		watched, beyond int64
-	}{
-		"off since":                     {since, 80_000, 10_000, false, true, 30_000, 50_000},
-		"the backup has more":           {since, 80_000, 90_000, false, true, 80_000, 0},
-		"the backup is from later":      {since, 104_000, 10_000, false, true, 26_000, 54_000},
-		"off before the removal":        {before, 80_000, 10_000, false, true, 20_000, 60_000},
-		"an import brings nothing back": {since, 80_000, 10_000, false, false, 20_000, 60_000},
-		"it was restored already":       {since, 80_000, 10_000, true, true, 20_000, 60_000},
-	} {
-		r := &history.Record{RemovedAt: epoch + 100_000, Restored: tt.own, Watches: []history.WatchedTime{{At: epoch + 200_000, Viewing: 7, Watched: 20_000, Unrecorded: 60_000}}}
-		back := &history.Record{Restored: tt.brought, Watches: []history.WatchedTime{{At: epoch + tt.at, Viewing: 7, Watched: tt.played}, {At: epoch + tt.at, Viewing: 8, Watched: 99_000}}}
-		if got := r.Regain(back, tt.pause).Watches[0]; got.Watched != tt.watched || got.Unrecorded != tt.beyond {
-			t.Errorf("%s: got %d and %d beyond, want %d and %d", name, got.Watched, got.Unrecorded, tt.watched, tt.beyond)
-		}
-		if r.Watches[0].Watched != 20_000 {
-			t.Errorf("%s: the record itself was changed", name)
-		}
-	}
-}
-
-// TestWithoutRemoval: nothing says any more that the record was removed, or brought back.
-func TestWithoutRemoval(t *testing.T) {
-	played := (&history.Event{Kind: history.KindStop, At: epoch, Position: 5000, Duration: 9000}).Record()
-	got := played.Restore(epoch + 7000).WithoutRemoval()
-	if !reflect.DeepEqual(got, played) {
-		t.Errorf("got  %+v\nwant %+v", got, played)
-	}
-}
-
-// TestRestoredInOrder: of a whole history, what was played later comes back as later.
-func TestRestoredInOrder(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		ages := rapid.SliceOfN(rapid.Int64Range(-history.ArchiveTTL/10, 2*history.ArchiveTTL), 2, 2).Draw(t, "ages")
-		slices.Sort(ages)
-		newer, older := history.RestoredAt(epoch-ages[0], epoch), history.RestoredAt(epoch-ages[1], epoch)
-		if newer < older || older < epoch || newer > epoch+history.MaxLift {
-			t.Fatalf("got %d and %d ms after the cut", newer-epoch, older-epoch)
-		}
-	})
-	for _, age := range []int64{60_000, 3_600_000, 23 * 3_600_000, 3 * 24 * 3_600_000, 60 * 24 * 3_600_000} {
-		if later := age - max(age/10, 120_000); history.RestoredAt(epoch-age, epoch) >= history.RestoredAt(epoch-later, epoch) && later > 0 {
-			t.Errorf("%d and %d ms before the cut are not told apart", age, later)
-		}
-	}
-	if got := history.RestoredAt(epoch, epoch) - history.RestoredAt(0, epoch); got != history.MaxLift {
-		t.Errorf("the oldest and the newest are %d ms apart, want %d", got, history.MaxLift)
-	}
-}
-
 // TestValidateRecord: whatever events leave behind is legal, also brought back.
 func TestValidateRecord(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -258,7 +201,7 @@ func whole() *history.Record {
 		Duration: 100, DurationVersion: v(300), Meta: keyed(v(200)), MetaVersion: v(300),
 		Peaks:       []history.Peak{{At: epoch + 200, Position: 90}, {At: epoch + 300, Position: 80}},
 		Completions: []history.Stay{{At: epoch + 200, Viewing: 1}, {At: epoch + 300, Viewing: 2}}, PlaysBefore: 3, PlaysBeforeAt: epoch + 100,
-		Watches: []history.WatchedTime{{At: epoch + 200, Viewing: 1, Watched: 50, Began: epoch + 150}, {At: epoch + 300, Viewing: 2, Watched: 60, Began: epoch + 270, Speed: 200, Device: 7, Unrecorded: 9}}, WatchedBefore: 70, WatchedBeforeAt: epoch + 100,
+		Watches: []history.WatchedTime{{At: epoch + 200, Viewing: 1, Watched: 50, Began: epoch + 150}, {At: epoch + 300, Viewing: 2, Watched: 60, Began: epoch + 270, Speed: 200}}, WatchedBefore: 70, WatchedBeforeAt: epoch + 100,
 		Start: history.Peak{At: epoch + 200, Position: 3}, Viewings: []history.Viewing{
 			{Viewing: 1, Version: v(300), Position: 50, State: history.StateStopped, Device: "d", Start: history.Peak{At: epoch + 200, Position: 7}},
 			{Viewing: 2, Version: v(300), Position: 60, State: history.StateFinished, AtEnd: true},
@@ -325,7 +268,6 @@ func TestValidateRefuses(t *testing.T) {
 		"details.watches[0].watched_ms":         {func(r *history.Record) { r.Watches[0].Watched = 0 }, func(r *history.Record) { r.Watches[0].Watched = 51 }},
 		"details.watches[1].watched_ms":         {func(r *history.Record) { r.Watches[1].Watched = 61 }},
 		"details.watches[0].started_at":         {func(r *history.Record) { r.Watches[0].Began = epoch + 200 }, func(r *history.Record) { r.Watches[0].Began = 5 }},
-		"details.watches[1].unrecorded_ms":      {func(r *history.Record) { r.Watches[1].Unrecorded = -1 }, func(r *history.Record) { r.Watches[1].Unrecorded = history.MaxPosition + 1 }},
 		"details.watches[0].speed":              {func(r *history.Record) { r.Watches[0].Speed = 24 }, func(r *history.Record) { r.Watches[0].Speed = 401 }},
 		"details.watches[1]":                    {func(r *history.Record) { r.Watches[1].Viewing = 1 }},
 		"details.start":                         {func(r *history.Record) { r.Start.At = epoch + 501 }, func(r *history.Record) { r.Position, r.Session, r.Device, r.Peaks = 0, "", "", nil }},

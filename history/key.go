@@ -188,9 +188,6 @@ func BucketOf(uid string) Bucket {
 // ViewingOf returns the hash that stands for a session in completed plays.
 func ViewingOf(session string) uint64 { return hash(session) }
 
-// DeviceOf returns the hash that stands for a device in watched times.
-func DeviceOf(device string) uint32 { return uint32(hash(device)) } //nolint:gosec // half of it tells the devices of a user apart
-
 // hash is FNV-1a, as hash/fnv has it, without an object for each call.
 func hash(s string) uint64 {
 	const offset, prime = 14695981039346656037, 1099511628211

@@ -229,7 +229,7 @@ func (w WatchedTime) within(o WatchedTime) bool {
 		return false
 	}
 	return w.At < o.At || w.Watched < o.Watched ||
-		cmp.Or(cmp.Compare(w.Unrecorded, o.Unrecorded), cmp.Compare(o.Began, w.Began), cmp.Compare(tempo(w.Speed), tempo(o.Speed)), cmp.Compare(w.Device, o.Device), cmp.Compare(w.Speed, o.Speed)) <= 0
+		cmp.Or(cmp.Compare(o.Began, w.Began), cmp.Compare(tempo(w.Speed), tempo(o.Speed)), cmp.Compare(w.Speed, o.Speed)) <= 0
 }
 
 // after drops those at or before a time.

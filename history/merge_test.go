@@ -208,14 +208,14 @@ func TestWatchedBeyondTheBound(t *testing.T) {
 				e := history.Event{Kind: history.KindProgress, At: at, Session: fmt.Sprint(i), StartedAt: begin, Watched: total}
 				reported = append(reported, e)
 				r = history.Merge(r, e.Record())
-				if beside { // at the same time, and together they have that long
+				if beside { // at the same time
 					e.Session, e.Watched = fmt.Sprint(i, "beside"), at-begin
 					reported = append(reported, e)
 					r = history.Merge(r, e.Record())
 				}
 			}
 			if beside {
-				total = at - begin
+				total += at - begin
 			}
 			if want += total; r.Watched() != want || len(r.Watches) > history.MaxWatches {
 				t.Fatalf("after %d sessions: got %d in %d watches, want %d", i+1, r.Watched(), len(r.Watches), want)

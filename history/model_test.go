@@ -3,7 +3,6 @@ package history_test
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 	"testing"
 
@@ -76,49 +75,15 @@ func early(e history.Event) bool {
 	return e.Kind == history.KindStart || e.At < e.StartedAt+10_000
 }
 
-// watched gives each millisecond of a device to the viewing that ends first of those that have
-// not yet played all that they say, at the speed of the fastest that it overlaps with.
+// watched adds up the sessions, each by the report that says most.
 func (v *view) watched(live []history.Event) {
-	viewings := make(map[[2]string]*span)
-	for _, e := range inOrder(live) {
-		if e.Watched == 0 || slices.ContainsFunc(live, func(o history.Event) bool { return saysMore(o, e) }) {
-			continue
-		}
-		e = since(e, v.RemovedAt)
-		s := viewings[viewingOf(e)]
-		if s == nil {
-			s = &span{from: e.StartedAt}
-			viewings[viewingOf(e)] = s
-		}
-		s.from, s.to, s.device = min(s.from, e.StartedAt), e.At, e.Device
-		s.left, s.speed = max(s.left, e.Watched*100), max(s.speed, speedOf(e))
+	sessions := make(map[[2]string]int64)
+	for _, e := range live {
+		sessions[viewingOf(e)] = max(sessions[viewingOf(e)], since(e, v.RemovedAt).Watched)
 	}
-	all := slices.SortedFunc(maps.Values(viewings), func(a, b *span) int { return cmp.Compare(a.to, b.to) })
-	for again := true; again; { // the fastest of those that overlap, and of those that they overlap with
-		again = false
-		for _, s := range all {
-			for _, o := range all {
-				if o.device == s.device && o.from < s.to && s.from < o.to && o.speed > s.speed {
-					s.speed, again = o.speed, true
-				}
-			}
-		}
+	for _, n := range sessions {
+		v.Watched += n
 	}
-	var got int64
-	for at := epoch - 20_000; at < epoch+20; at++ {
-		room := make(map[string]int64) // of a device
-		for _, s := range all {
-			if s.from > at || at >= s.to {
-				continue
-			}
-			if _, known := room[s.device]; !known {
-				room[s.device] = s.speed
-			}
-			n := min(s.left, room[s.device])
-			s.left, room[s.device], got = s.left-n, room[s.device]-n, got+n
-		}
-	}
-	v.Watched = got / 100
 }
 
 // since is e without what its session had played when the object was deleted.
@@ -128,25 +93,7 @@ func since(e history.Event, deleted int64) history.Event {
 	return e
 }
 
-// span is when a viewing was, how fast, and what it has played, in hundredths of a millisecond.
-type span struct {
-	from, to    int64
-	left, speed int64
-	device      string
-}
-
 func speedOf(e history.Event) int64 { return cmp.Or(e.Speed, 100) }
-
-// saysMore reports whether nothing of what e says about its viewing is more than o says.
-func saysMore(o, e history.Event) bool {
-	switch {
-	case viewingOf(o) != viewingOf(e) || o.At < e.At || o.Watched < e.Watched:
-		return false
-	case o.At > e.At || o.Watched > e.Watched:
-		return true
-	}
-	return cmp.Or(cmp.Compare(e.StartedAt, o.StartedAt), cmp.Compare(speedOf(o), speedOf(e)), cmp.Compare(history.DeviceOf(o.Device), history.DeviceOf(e.Device))) > 0
-}
 
 // latest takes what the newest event alone decides.
 func (v *view) latest(e history.Event) {
@@ -571,7 +518,7 @@ func TestModel(t *testing.T) {
 	}
 	want := view{
 		Version: history.VersionOf(epoch+5, history.RankStop), State: history.StateFinished, Session: "t", Meta: "map[]",
-		Position: 2, Duration: 10, Furthest: 10, CompletedAt: epoch + 5, Plays: 2, RemovedAt: epoch + 2, Resume: 2, Watched: 3,
+		Position: 2, Duration: 10, Furthest: 10, CompletedAt: epoch + 5, Plays: 2, RemovedAt: epoch + 2, Resume: 2, Watched: 7,
 	}
 	if got := model(story); got != want {
 		t.Errorf("got  %+v\nwant %+v", got, want)

@@ -151,58 +151,24 @@ func (e *Event) Clamp() {
 		return
 	}
 	e.StartedAt = min(e.StartedAt, e.At)
-	e.Watched = min(e.Watched, e.playableSince(e.StartedAt, Pause{}))
+	e.Watched = min(e.Watched, playable(e.At-e.StartedAt, e.Speed))
 }
 
-// BoundWatched lessens what the session says it has played to what there was time for while recording was on.
-// That time is counted in three ways, and the least counts:
-//   - from the begin of the session;
-//   - where recording was off since, from the last removal: a delete of its record r, or a clear of all up to cleared;
-//   - from each of the session's reports in r, in addition to what that report counts. That report was bounded in its
-//     turn, by the pauses and removals before it, also where r was brought back since.
-//
-// BoundWatched returns how much it has taken off, and no less than was taken off at earlier reports of the session.
-// One millisecond always stays, so that what was taken off is known when the report comes again.
-func (e *Event) BoundWatched(p Pause, r *Record, cleared int64) (unrecorded int64) {
-	restored := r != nil && r.Restored
-	if e.Watched == 0 || p.Changed() <= e.StartedAt && !restored {
-		return 0 // as mostly, and Clamp has looked at the rest
+// BoundWatched drops the watched time of a report whose session met a pause of recording: the session counts as reported before that
+// pause. In a restored record r the session adds no more to an earlier report than fits in the time since: what it played before the
+// removal may not have come back.
+func (e *Event) BoundWatched(p Pause, r *Record) {
+	if e.Watched > 0 && p.Meets(e.StartedAt, e.At) {
+		e.Watched = 0
 	}
-	reported, known := e.Watched, p.Within(e.StartedAt, e.At) > 0 || restored
-	if known {
-		since := e.StartedAt
-		if r != nil {
-			cleared = max(cleared, r.RemovedAt)
-		}
-		if !restored && p.Within(cleared, e.At) > 0 { // without a pause [Record.Watched] takes off what is from before
-			since = max(since, cleared)
-		}
-		e.Watched = min(reported, e.playableSince(since, p))
+	if e.Watched == 0 || r == nil || !r.Restored {
+		return
 	}
-	var watches []WatchedTime
-	if r != nil {
-		watches = r.Watches
-	}
-	for _, w := range watches {
-		if w.Viewing != e.Viewing() {
-			continue
-		}
-		if known && w.At <= e.At {
-			e.Watched = min(e.Watched, w.Watched+e.playableSince(w.At, p))
-		}
-		if w.Unrecorded > 0 { // in a pause that is perhaps not remembered any more
-			e.Watched = min(e.Watched, max(w.Watched, reported-w.Unrecorded))
-		}
-		if w.At <= e.At {
-			unrecorded = max(unrecorded, w.Unrecorded)
+	for _, w := range r.Watches {
+		if w.Viewing == e.Viewing() && w.At <= e.At {
+			e.Watched = min(e.Watched, w.Watched+playable(e.At-w.At, e.Speed))
 		}
 	}
-	e.Watched = max(e.Watched, 1)
-	return max(unrecorded, reported-e.Watched)
-}
-
-func (e *Event) playableSince(at int64, p Pause) int64 {
-	return playable(e.At-at-p.Within(at, e.At), e.Speed)
 }
 
 // tempo returns a speed in percent, which 0 may stand for.
@@ -385,7 +351,7 @@ func (r Rules) RecordInto(rec *Record, e *Event) {
 		rec.Completions = []Stay{r.end(e)}
 	}
 	if e.Watched > 0 {
-		rec.Watches = []WatchedTime{{At: e.At, Viewing: e.Viewing(), Watched: e.Watched, Began: e.StartedAt, Speed: e.Speed, Device: DeviceOf(e.Device)}}
+		rec.Watches = []WatchedTime{{At: e.At, Viewing: e.Viewing(), Watched: e.Watched, Began: e.StartedAt, Speed: e.Speed}}
 	}
 }
 
@@ -472,19 +438,13 @@ type NonEarly struct {
 	Position int64
 }
 
-// WatchedTime is how much of an object a viewing has played, in milliseconds, and when it last
-// reported that much or less: when it had begun, how fast it was at most, in percent (0 means
-// 100), and on which device, as [DeviceOf] has it. It had said so much more as Unrecorded, which was
-// taken off: recording was off meanwhile.
+// WatchedTime is the watched time that a session reported, bounded by its wall time times its speed.
 type WatchedTime struct {
-	At      int64
+	At      int64 // the latest report of that much or less, Unix milliseconds
 	Viewing uint64
-	Watched int64
-	Began   int64
-	Speed   int64
-	Device  uint32
-
-	Unrecorded int64
+	Watched int64 // milliseconds of the object
+	Began   int64 // begin of the session, Unix milliseconds
+	Speed   int64 // the fastest, in percent; 0 means 100
 }
 
 // Viewing is one session of an object, as far as it is known.

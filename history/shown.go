@@ -155,5 +155,5 @@ func (r *Record) completedBy(viewing uint64) bool {
 }
 
 // Watched returns how much was played in all sessions that said so, in milliseconds of
-// the object. Sessions of one device that overlap share their time.
+// the object.
 func (r *Record) Watched() int64 { return r.WatchedBefore + played(r.watches()) }

@@ -171,6 +171,16 @@ func (p Pause) Within(from, to int64) (ms int64) {
 	return ms
 }
 
+// Meets reports whether recording was or may have been off at some time between. Before the oldest pause that is remembered, it may have
+// been if as many are remembered as can be.
+func (p Pause) Meets(from, to int64) bool {
+	n, oldest := 0, p.Since
+	for since := range p.Earlier.all() {
+		n, oldest = n+1, since
+	}
+	return p.Within(from, to) > 0 || n == MaxPauses && from < oldest
+}
+
 // Switched returns what is remembered after recording was switched on or off at a time.
 // Switching it to what it already is changes nothing. A pause begins after the newest record,
 // whose time is given: the clocks of services differ a little. A record further ahead is of a wrong clock, and does not count. Every change is

@@ -21,10 +21,8 @@ type userBook struct {
 
 // book is what was said of one key.
 type book struct {
-	facts []*known
-	by    map[fact]*known
-	// removed are those that a cut took that may have met a pause: what it has taken off them stays off later reports of their sessions.
-	removed []*known
+	facts   []*known
+	by      map[fact]*known
 	deletes []*cut
 	// dismissals are about whether the object is offered to go on with, in the order in which they were sent.
 	dismissals []*dismissal
@@ -250,12 +248,6 @@ func (p *pauseBook) off(then pauseState, at int64) bool {
 // on reports whether it must be.
 func (p *pauseBook) on(then pauseState, at int64) bool {
 	return then.sure && p.sure && then.changes == p.changes && !p.isOff && at > max(p.until, p.latest) && p.until > 0 && !p.cold
-}
-
-// switchedSince reports whether recording was switched after a time.
-func (k *known) switchedSince(at int64) bool {
-	n := len(k.pauses)
-	return n > 0 && (k.pauses[n-1].until > at || k.pauses[n-1].since > at)
 }
 
 // gone reports whether a report that was sent after so many switches must not be recorded, because recording was off at its

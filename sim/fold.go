@@ -189,9 +189,9 @@ func (v view) String() string {
 // bounds are facts that must be in what a reader sees, and those that may be.
 type bounds struct {
 	must, may []*known
-	removed   []*known // that a cut took, where they may have met a pause
-	cut       int64    // everything up to it was deleted, and nothing of what there may be; 0 for no cut
-	off       int64    // recording may have been off since then, and what is played meanwhile does not count; 0 where it was not
+	removed   bool  // the cut took a report
+	cut       int64 // everything up to it was deleted, and nothing of what there may be; 0 for no cut
+	off       int64 // recording may have been off since then, and what is played meanwhile does not count; 0 where it was not
 }
 
 // judge reports what is wrong with a view, empty when nothing is.
@@ -342,7 +342,7 @@ func surely(must []*known, viewing string, after int64) (at int64) {
 // blurred reports whether a viewing may have been at its end or below it over a cut: how long is not known then.
 func (b *bounds) blurred(fs []*known, unwatched int64) bool {
 	return slices.ContainsFunc(fs, func(f *known) bool {
-		return b.cut > 0 && f.at <= b.cut+lowGap || len(b.removed) > 0 || unwatched > 0 && f.at <= unwatched+endGap
+		return b.cut > 0 && f.at <= b.cut+lowGap || b.removed || unwatched > 0 && f.at <= unwatched+endGap
 	})
 }
 
@@ -506,188 +506,52 @@ func unwatched(fs []*known) (at int64) {
 	return at
 }
 
-// span is a time in which a viewing has played something.
-type span struct {
-	from, until, watched int64
-	device               string
+// counts returns what a report adds to the watched time of its session behind a cut.
+func (k *known) counts(cut int64) int64 { return max(min(k.watched, k.at-max(k.started, cut)), 0) }
+
+// met reports whether recording was, or may have been, off in the session of a report before it.
+func (k *known) met() bool {
+	return recorded(k.pauses, k.started, k.at) < k.at-k.started || len(k.pauses) > history.MaxPauses && k.started < k.pauses[0].since
 }
 
-// spans returns for each viewing of the facts the widest span behind a cut in which they may have played.
-func spans(fs []*known, cut int64) map[string]*span {
-	all := make(map[string]*span)
+// watchedBy sums up the sessions, each by the report that counts most. It returns how many there are.
+func watchedBy(fs []*known, counts func(*known) int64) (total int64, sessions int) {
+	most := make(map[string]int64)
 	for _, f := range fs {
-		if f.watched == 0 {
-			continue
+		if f.watched > 0 {
+			most[f.viewing()] = max(most[f.viewing()], counts(f))
 		}
-		s, from := all[f.viewing()], max(f.started, cut)
-		if s == nil {
-			s = &span{from: from, device: f.device}
-			all[f.viewing()] = s
-		}
-		s.from, s.until, s.watched = min(s.from, from), max(s.until, f.at), max(s.watched, min(f.watched, f.at-from))
 	}
-	return all
+	for _, n := range most {
+		total += n
+	}
+	return total, len(most)
 }
 
-// leastWatched is what readers see at least: where reports of a viewing differ in when it began,
-// the latest of what may be there counts, and so does the latest time that a cut may have.
+// leastWatched is what readers see at least: nothing of reports that may have met a pause.
 func (b *bounds) leastWatched() int64 {
-	cut := b.cut
-	if cut > 0 && len(b.may) > 0 {
-		cut = slices.MinFunc(b.may, func(a, b *known) int { return cmp.Compare(a.at, b.at) }).at - 1
+	last := b.cut
+	if last > 0 && len(b.may) > 0 { // that is how late the cut may be
+		last = slices.MinFunc(b.may, func(a, b *known) int { return cmp.Compare(a.at, b.at) }).at - 1
 	}
-	least := b.leastCounted(cut)
-	must := make([]*known, len(b.must))
-	for i, f := range b.must {
-		counted := *f
-		if n, bounded := least[f]; bounded {
-			counted.watched = n
+	least, _ := watchedBy(b.must, func(f *known) int64 {
+		if f.exact && f.met() || !f.exact && b.off > 0 && f.at > b.off {
+			return 0
 		}
-		must[i] = &counted
-	}
-	all := spans(must, cut)
-	for _, f := range b.may {
-		if s := all[f.viewing()]; s != nil && f.watched > 0 {
-			s.from = max(s.from, f.started)
-		}
-	}
-	return played(all)
-}
-
-// counted is a report with what counts of what it has watched.
-type counted struct {
-	*known
-	least   int64
-	removed bool // by a cut, which may not have been the first: nothing of it counts for sure
-	bounded bool // it may have met a pause
-	loses   bool // something was taken off it
-}
-
-// leastCounted returns what counts at least of each report that may have met a pause. It is bounded by the time in which recording
-// was on, and by what counts of the reports of its viewing that may have come before it.
-func (b *bounds) leastCounted(cut int64) map[*known]int64 {
-	if b.off == 0 {
-		return nil
-	}
-	viewings := make(map[string][]counted)
-	for i, f := range slices.Concat(b.may, b.removed) {
-		if f.watched == 0 {
-			continue
-		}
-		c, from := counted{known: f, least: f.watched, removed: i >= len(b.may), bounded: true}, max(f.started, cut)
-		switch {
-		case f.exact:
-			c.loses = recorded(f.pauses, f.started, f.at) < f.at-f.started
-			if c.bounded = f.switchedSince(f.started); c.bounded {
-				c.least = max(min(f.watched, recorded(f.pauses, from, f.at)), 0)
-			}
-		case f.at > b.off:
-			c.loses, c.least = true, max(min(f.watched, b.off-from), 0)
-		}
-		if c.removed {
-			c.least = 0
-		}
-		viewings[f.viewing()] = append(viewings[f.viewing()], c)
-	}
-	least := make(map[*known]int64)
-	for _, viewing := range viewings {
-		for again := true; again; {
-			again = false
-			for i := range viewing {
-				c := &viewing[i]
-				if n := c.least; c.bounded {
-					c.least = leastBeside(viewing, c)
-					again = again || c.least < n
-				}
-			}
-		}
-		for _, c := range viewing {
-			if c.bounded {
-				least[c.known] = c.least
-			}
-		}
-	}
+		return f.counts(last)
+	})
 	return least
 }
 
-// leastBeside returns what counts at least of a report beside the others of its viewing that may have come before it.
-func leastBeside(viewing []counted, f *counted) int64 {
-	n := f.least
-	for i := range viewing {
-		g := &viewing[i]
-		if g == f || f.acked > 0 && g.sent > f.acked {
-			continue
-		}
-		if g.at <= f.at && !g.removed {
-			between := int64(0)
-			if f.exact {
-				between = recorded(f.pauses, g.at, f.at)
-			}
-			n = min(n, g.least+between)
-		}
-		if g.loses { // and what was taken off it was taken off this one, too
-			n = min(n, g.least+max(f.watched-g.watched, 0))
-		}
-	}
-	return n
-}
-
-// mostCounted returns the reports with what counts of them at most: nothing of a pause that they were judged by.
-func (b *bounds) mostCounted() []*known {
-	if b.off == 0 {
-		return b.may
-	}
-	all := slices.Clone(b.may)
-	for i, f := range all {
-		if f.exact && f.watched > 0 {
-			counted := *f
-			counted.watched = min(f.watched, max(recorded(f.pauses, f.started, f.at), 1))
-			all[i] = &counted
-		}
-	}
-	return all
-}
-
-// played sums up over the devices what viewings have played. At each moment that one plays of a device
-// which ends first, until it has played all that it says or another one begins.
-func played(viewings map[string]*span) (total int64) {
-	devices := make(map[string][]span)
-	for _, s := range viewings {
-		devices[s.device] = append(devices[s.device], *s)
-	}
-	for _, all := range devices {
-		slices.SortFunc(all, func(a, b span) int { return cmp.Compare(a.until, b.until) })
-		for now := int64(0); ; {
-			next, begins := (*span)(nil), int64(math.MaxInt64)
-			for i := range all {
-				switch s := &all[i]; {
-				case s.watched == 0 || s.until <= now:
-				case s.from > now:
-					begins = min(begins, s.from)
-				case next == nil:
-					next = s
-				}
-			}
-			if next == nil && begins == math.MaxInt64 {
-				break
-			}
-			if next == nil {
-				now = begins
-				continue
-			}
-			n := min(next.watched, next.until-now, begins-now)
-			next.watched -= n
-			now += n
-			total += n
-		}
-	}
-	return total
-}
-
+// judgeWatched is about the watched time. A report that met a pause for certain counts nothing.
 func (b *bounds) judgeWatched(v view) string {
-	may := spans(b.mostCounted(), b.cut)
-	least, most, viewings := b.leastWatched(), played(may), len(may)
-	if (v.watched < least || v.watched > most) && viewings <= history.MaxWatches {
+	most, sessions := watchedBy(b.may, func(f *known) int64 {
+		if f.exact && f.met() {
+			return 0
+		}
+		return f.counts(b.cut)
+	})
+	if least := b.leastWatched(); (v.watched < least || v.watched > most) && sessions <= history.MaxWatches {
 		return fmt.Sprintf("%d ms were watched and must be %d to %d", v.watched, least, most)
 	}
 	return ""

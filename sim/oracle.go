@@ -348,13 +348,13 @@ func (o *oracle) span(u *userBook, obj history.Object, begun int64) (least int64
 func (o *oracle) bounds(key history.Key, behind, begun int64) bounds {
 	u := o.users[key.UID]
 	b := u.book(key.Object)
-	bs := bounds{cut: behind, off: u.pause.first, may: make([]*known, 0, len(b.facts)), removed: slices.Clip(b.removed)}
+	bs := bounds{cut: behind, off: u.pause.first, may: make([]*known, 0, len(b.facts))}
 	for _, k := range b.facts {
 		if !k.may() {
 			continue
 		}
 		if k.at <= behind {
-			bs.removed = append(bs.removed, k)
+			bs.removed = true
 			continue
 		}
 		bs.may = append(bs.may, k)
@@ -544,9 +544,6 @@ func (o *oracle) fixCuts(k history.Key, v view) {
 		gone := f.at <= least && f.open == 0 || !f.may()
 		if gone {
 			delete(b.by, f.fact)
-			if f.may() && f.watched > 0 && u.pause.first > 0 {
-				b.removed = append(b.removed, f)
-			}
 		}
 		return gone
 	})

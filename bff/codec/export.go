@@ -157,18 +157,12 @@ type Watch struct {
 	WatchedMS int64   `json:"watched_ms" minimum:"1" maximum:"2592000000"`
 	StartedAt string  `json:"started_at,omitempty" format:"date-time" doc:"When it had begun; absent where it has played without a pause."`
 	Speed     float64 `json:"speed,omitempty" minimum:"0.25" maximum:"4" doc:"The fastest of the session; 1 by default."`
-	Device    string  `json:"device,omitempty" pattern:"^[0-9A-Fa-f]{1,8}$" doc:"A hash; absent where it is the device of the record."`
-
-	UnrecordedMS int64 `json:"unrecorded_ms,omitempty" minimum:"0" maximum:"2592000000" doc:"How much more it said, which does not count: recording was off meanwhile."`
 }
 
 func newWatch(m *historyv1.Watched) Watch {
-	w := Watch{Time: FormatTime(m.TimeMs), Viewing: formatETag(m.Viewing), WatchedMS: m.WatchedMs, Speed: float64(m.Speed) / 100, UnrecordedMS: m.UnrecordedMs}
+	w := Watch{Time: FormatTime(m.TimeMs), Viewing: formatETag(m.Viewing), WatchedMS: m.WatchedMs, Speed: float64(m.Speed) / 100}
 	if m.LengthMs != nil {
 		w.StartedAt = FormatTime(m.TimeMs - *m.LengthMs)
-	}
-	if m.Device != nil {
-		w.Device = strconv.FormatUint(uint64(*m.Device), 16)
 	}
 	return w
 }
@@ -450,7 +444,7 @@ func (d *lineDecoder) viewings(r *historyv1.Record) {
 
 func (d *lineDecoder) watch(i int, w *Watch) *historyv1.Watched {
 	m := &historyv1.Watched{
-		TimeMs: d.required(pathAt("watches", i, "time"), w.Time), Viewing: d.viewing(pathAt("watches", i, "viewing"), w.Viewing), WatchedMs: w.WatchedMS, UnrecordedMs: w.UnrecordedMS,
+		TimeMs: d.required(pathAt("watches", i, "time"), w.Time), Viewing: d.viewing(pathAt("watches", i, "viewing"), w.Viewing), WatchedMs: w.WatchedMS,
 	}
 	if w.StartedAt != "" {
 		m.LengthMs = new(m.TimeMs - d.time(pathAt("watches", i, "started_at"), w.StartedAt))
@@ -459,13 +453,6 @@ func (d *lineDecoder) watch(i int, w *Watch) *historyv1.Watched {
 		m.Speed = int64(percent)
 	} else if w.Speed != 0 {
 		d.refuse(pathAt("watches", i, "speed"), wantSpeed)
-	}
-	if w.Device != "" {
-		device, err := strconv.ParseUint(w.Device, 16, 32)
-		if err != nil {
-			d.refuse(pathAt("watches", i, "device"), "want 1 to 8 hexadecimal digits")
-		}
-		m.Device = new(uint32(device)) //nolint:gosec // it was parsed as such
 	}
 	return m
 }

@@ -31,7 +31,7 @@ func fullRecord(t *testing.T) *historyv1.Record {
 		Peaks:       []*historyv1.Peak{{TimeMs: 1772396000000, PositionMs: 70000}},
 		Completions: []*historyv1.Completion{{TimeMs: 1772396000000, Viewing: 1 << 63, LengthMs: 5, DurationMs: new(int64(80000)), PositionMs: 79000, ReachMs: new(int64(0)), AgeMs: new(int64(90)), Sure: true}}, PlaysBefore: 2, PlaysBeforeMs: 1772390000000,
 		Watched: []*historyv1.Watched{
-			{TimeMs: 1772395900000, Viewing: 6, WatchedMs: 9, LengthMs: new(int64(10)), Speed: 150, Device: new(uint32(1 << 31)), UnrecordedMs: 2}, {TimeMs: 1772396000000, Viewing: 7, WatchedMs: 9},
+			{TimeMs: 1772395900000, Viewing: 6, WatchedMs: 9, LengthMs: new(int64(10)), Speed: 150}, {TimeMs: 1772396000000, Viewing: 7, WatchedMs: 9},
 		}, WatchedBeforeMs: 8, WatchedBeforeTimeMs: 1772390000000, DismissedVersion: v(1, 1),
 		StartMs: 1772396000000, StartPositionMs: 3, Viewings: []*historyv1.Viewing{
 			{Version: v(-900, 1), Viewing: 1 << 62, PositionMs: 4, State: historyv1.State_STATE_FINISHED, Device: new(""), StartMs: 1772395000000, StartPositionMs: 2},
@@ -145,7 +145,6 @@ func TestBadLines(t *testing.T) {
 		{`"started_at":"2026`, `"started_at":"x`, "details.completions[0].started_at"},
 		{`"speed":1.5`, `"speed":1e300`, "details.watches[0].speed"},
 		{`"speed":1.5`, `"speed":-1`, "details.watches[0].speed"},
-		{`"device":"80000000"`, `"device":"100000000"`, "details.watches[0].device"},
 		{`"viewing":"4000000000000000"`, `"viewing":"g"`, "details.viewings[0].viewing"},
 		{`"state":"finished"`, `"state":"deleted"`, "details.viewings[0].state"},
 		{`"start":{"time":"2026-03-01T20:13:20.000Z"`, `"start":{"time":"x"`, "details.start.time"},
@@ -189,7 +188,7 @@ func TestLargestLine(t *testing.T) {
 	r.Viewings = slices.Repeat(r.Viewings[:1], history.MaxViewings)
 	r.Lows, r.Starts = slices.Repeat(r.Lows, history.MaxLows), slices.Repeat(r.Starts, history.MaxStarts)
 	r.Viewings[0].Device = new(strings.Repeat("\x01", history.MaxLabel))
-	r.Watched[0].WatchedMs, r.Watched[0].Viewing, r.Watched[0].Speed, r.Watched[0].UnrecordedMs = history.MaxPosition, 1<<64-1, 399, history.MaxPosition
+	r.Watched[0].WatchedMs, r.Watched[0].Viewing, r.Watched[0].Speed = history.MaxPosition, 1<<64-1, 399
 	r.ProtoReflect().SetUnknown(protowire.AppendBytes(protowire.AppendTag(nil, 3000, protowire.BytesType), make([]byte, history.MaxUnknown-5)))
 	if line := exported(t, r); len(line) > 256<<10 {
 		t.Errorf("%d bytes", len(line))

@@ -221,7 +221,7 @@ func everything() *history.Record {
 		Duration: 600_000, DurationVersion: v(80_000), Meta: history.NewMeta(map[string]string{"k": "v"}), MetaVersion: v(80_000),
 		Peaks:       []history.Peak{{At: start - 90_000, Position: 200_000}},
 		Completions: []history.Stay{{At: start - 90_000, Viewing: 10}}, PlaysBefore: 2, PlaysBeforeAt: start - 200_000,
-		Watches: []history.WatchedTime{{At: start - 90_000, Viewing: 10, Watched: 30_000, Began: start - 130_000, Speed: 150, Device: 9}}, WatchedBefore: 10_000, WatchedBeforeAt: start - 100_000,
+		Watches: []history.WatchedTime{{At: start - 90_000, Viewing: 10, Watched: 30_000, Began: start - 130_000, Speed: 150}}, WatchedBefore: 10_000, WatchedBeforeAt: start - 100_000,
 		RemovedAt: start - 7_200_000, Restored: true, Original: v(7_300_000), Dismissed: history.VersionOf(start-50_000, history.RankDismissed),
 		Start: history.Peak{At: start - 7_400_000, Position: 4000}, Viewings: []history.Viewing{
 			{Viewing: 10, Version: v(95_000), Position: 30_000, State: history.StateStopped, Device: "e"},

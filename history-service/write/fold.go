@@ -68,12 +68,9 @@ func (g *group) add(i int, cleared int64) historyv1.Status {
 	if g.batch.rules.Known(g.next, &e) {
 		return historyv1.Status_STATUS_UNCHANGED
 	}
-	unrecorded := e.BoundWatched(g.user.Pause, g.next, cleared)
+	e.BoundWatched(g.user.Pause, g.next)
 	delta := &g.batch.delta
 	g.batch.rules.Of(g.key.Object.Type).RecordInto(delta, &e)
-	if len(delta.Watches) > 0 {
-		delta.Watches[0].Unrecorded = unrecorded
-	}
 	if g.next == nil {
 		delta.Partial = g.lacks()
 	}
@@ -196,7 +193,7 @@ func (g *group) addWhole(i int, cleared int64) historyv1.Status {
 		alone.Partial = g.lacks()
 		whole = &alone
 	}
-	merged := history.Merge(g.next.Regain(whole, g.user.Pause), whole)
+	merged := history.Merge(g.next, whole)
 	if history.Same(merged, g.next) {
 		if g.again(i, whole) {
 			return historyv1.Status_STATUS_UNCHANGED

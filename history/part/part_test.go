@@ -228,7 +228,7 @@ func TestBounds(t *testing.T) {
 		r.Meta, r.MetaVersion = history.NewMeta(meta), r.Version-4
 		for n := range history.MaxCompletions {
 			r.Completions = append(r.Completions, history.Stay{At: epoch - 1_000_000 + int64(n), Viewing: uint64(n) * 0x9e3779b97f4a7c15})
-			r.Watches = append(r.Watches, history.WatchedTime{At: epoch - 1_000_000 + int64(n), Viewing: uint64(n) * 0x9e3779b97f4a7c15, Watched: math.MaxInt64, Began: int64(n), Speed: history.MaxSpeed, Device: math.MaxUint32 - uint32(n)})
+			r.Watches = append(r.Watches, history.WatchedTime{At: epoch - 1_000_000 + int64(n), Viewing: uint64(n) * 0x9e3779b97f4a7c15, Watched: math.MaxInt64, Began: int64(n), Speed: history.MaxSpeed})
 		}
 		for n := range history.MaxViewings {
 			r.Viewings = append(r.Viewings, history.Viewing{

@@ -61,8 +61,6 @@ const (
 	colViewingStartPosition
 	colWatchBegan
 	colWatchSpeed
-	colWatchDevice
-	colWatchUnrecorded
 	colAtEnd
 	colEndLength
 	colEndDuration
@@ -192,10 +190,6 @@ func (c *coder) flag(col int, p *bool) {
 func (c *coder) watches(r *history.Record) {
 	at := r.Version.Time()
 	r.Watches = list(c, colWatches, r.Watches)
-	if len(r.Watches) == 0 {
-		return
-	}
-	own := int64(history.DeviceOf(r.Device))
 	for i := range slices.Backward(r.Watches) {
 		p := &r.Watches[i]
 		at = c.chain(colWatchAt, &p.At, at)
@@ -203,12 +197,6 @@ func (c *coder) watches(r *history.Record) {
 		c.number(colWatched, &p.Watched, 0)
 		c.number(colWatchBegan, &p.Began, at-p.Watched)
 		c.number(colWatchSpeed, &p.Speed, 0)
-		device := int64(p.Device)
-		c.number(colWatchDevice, &device, own)
-		if p.Device = uint32(device); int64(p.Device) != device && !c.skips { //nolint:gosec // it is looked at
-			c.fail("device %d", device)
-		}
-		c.number(colWatchUnrecorded, &p.Unrecorded, 0)
 	}
 }
 

@@ -40,28 +40,21 @@ func watched() *history.Record {
 		Revision: 2, CellTime: v.Time(), Version: v, State: history.StatePlaying, Position: 1000, Session: "s-2", Early: true,
 		NonEarly: history.NonEarly{Version: v - 4000, Position: 70_000},
 		Watches: []history.WatchedTime{
-			{At: 1_750_000_000_000, Viewing: 1, Watched: 60_000, Began: 1_749_999_940_000, Device: history.DeviceOf("")},
-			{At: 1_760_000_000_123, Viewing: history.ViewingOf("s-2"), Watched: 1000, Began: 1_759_999_999_123, Device: history.DeviceOf("")},
+			{At: 1_750_000_000_000, Viewing: 1, Watched: 60_000, Began: 1_749_999_940_000},
+			{At: 1_760_000_000_123, Viewing: history.ViewingOf("s-2"), Watched: 1000, Began: 1_759_999_999_123},
 		},
 		WatchedBefore: 3_600_000, WatchedBeforeAt: 1_740_000_000_000,
 	}
 }
 
-// paused is a record of viewings with pauses, on two devices.
+// paused is a record of sessions with pauses.
 func paused() *history.Record {
 	r := watched()
 	r.Revision, r.Device = 5, "tv"
 	r.Watches = []history.WatchedTime{
-		{At: 1_750_000_000_000, Viewing: 1, Watched: 60_000, Began: 1_749_999_900_000, Speed: 125, Device: history.DeviceOf("phone")},
-		{At: 1_760_000_000_123, Viewing: history.ViewingOf("s-2"), Watched: 1000, Began: 1_759_999_990_123, Device: history.DeviceOf("tv")},
+		{At: 1_750_000_000_000, Viewing: 1, Watched: 60_000, Began: 1_749_999_900_000, Speed: 125},
+		{At: 1_760_000_000_123, Viewing: history.ViewingOf("s-2"), Watched: 1000, Began: 1_759_999_990_123},
 	}
-	return r
-}
-
-// unrecorded is one in which recording was off within a viewing.
-func unrecorded() *history.Record {
-	r := paused()
-	r.Watches[0].Unrecorded = 30_000
 	return r
 }
 
@@ -118,7 +111,7 @@ func TestGoldenRecords(t *testing.T) {
 	tombstone := &history.Event{Kind: history.KindDelete, At: 1_760_000_000_000, Device: "tv"}
 	deleted := tombstone.Record()
 	deleted.Revision, deleted.CellTime = 1, tombstone.At
-	tests := map[string]*history.Record{"heartbeat": heartbeat(), "everything": everything(), "tombstone": deleted, "watched": watched(), "dismissed": dismissed(), "viewed": viewed(), "paused": paused(), "unrecorded": unrecorded(), "named": named()}
+	tests := map[string]*history.Record{"heartbeat": heartbeat(), "everything": everything(), "tombstone": deleted, "watched": watched(), "dismissed": dismissed(), "viewed": viewed(), "paused": paused(), "named": named()}
 	for name, r := range tests {
 		t.Run(name, func(t *testing.T) {
 			b := golden(t, name)

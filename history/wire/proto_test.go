@@ -126,12 +126,9 @@ func message(r *history.Record) *historyv1.Record {
 		m.ProtoReflect().SetUnknown([]byte(r.Unknown))
 	}
 	for _, w := range r.Watches {
-		one := &historyv1.Watched{TimeMs: w.At, Viewing: w.Viewing, WatchedMs: w.Watched, Speed: w.Speed, UnrecordedMs: w.Unrecorded}
+		one := &historyv1.Watched{TimeMs: w.At, Viewing: w.Viewing, WatchedMs: w.Watched, Speed: w.Speed}
 		if w.At-w.Began != w.Watched {
 			one.LengthMs = new(w.At - w.Began)
-		}
-		if w.Device != history.DeviceOf(r.Device) {
-			one.Device = &w.Device
 		}
 		m.Watched = append(m.Watched, one)
 	}
@@ -235,12 +232,9 @@ func fromMessage(m *historyv1.Record) *history.Record {
 	}
 	r.UnknownVersion = absolute(m.UnknownVersion, m.Version, len(r.Unknown) > 0)
 	for _, w := range m.Watched {
-		one := history.WatchedTime{At: w.TimeMs, Viewing: w.Viewing, Watched: w.WatchedMs, Began: w.TimeMs - w.WatchedMs, Speed: w.Speed, Device: history.DeviceOf(m.Device), Unrecorded: w.UnrecordedMs}
+		one := history.WatchedTime{At: w.TimeMs, Viewing: w.Viewing, Watched: w.WatchedMs, Began: w.TimeMs - w.WatchedMs, Speed: w.Speed}
 		if w.LengthMs != nil {
 			one.Began = w.TimeMs - *w.LengthMs
-		}
-		if w.Device != nil {
-			one.Device = *w.Device
 		}
 		r.Watches = append(r.Watches, one)
 	}

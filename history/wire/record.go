@@ -82,8 +82,6 @@ const (
 	tagWatched      = 3<<3 | wireInt
 	tagWatchLength  = 4<<3 | wireInt
 	tagWatchSpeed   = 5<<3 | wireInt
-	tagWatchDevice  = 6<<3 | wireInt
-	tagUnrecorded   = 7<<3 | wireInt
 
 	tagViewingVersion       = 1<<3 | wireInt
 	tagViewingPosition      = 3<<3 | wireInt
@@ -148,11 +146,8 @@ func AppendRecord(dst []byte, r *history.Record) []byte {
 	dst = appendFlag(dst, tagEarly, r.Early)
 	dst = appendInt(dst, tagNonEarlyVersion, int64(r.NonEarly.Version))
 	dst = appendInt(dst, tagNonEarlyPosition, r.NonEarly.Position)
-	if len(r.Watches) > 0 {
-		own := history.DeviceOf(r.Device)
-		for i := range r.Watches {
-			dst = appendWatch(dst, &r.Watches[i], own)
-		}
+	for i := range r.Watches {
+		dst = appendWatch(dst, &r.Watches[i])
 	}
 	dst = appendInt(dst, tagWatchedBefore, r.WatchedBefore)
 	dst = appendInt(dst, tagWatchedBeforeAt, r.WatchedBeforeAt)
@@ -263,9 +258,8 @@ func appendStart(dst []byte, s history.Start) []byte {
 	return framed(dst, start, tagStarts)
 }
 
-// appendWatch leaves out the length of a session without pauses, and the device where it is that of
-// the record.
-func appendWatch(dst []byte, w *history.WatchedTime, device uint32) []byte {
+// appendWatch leaves out the length of a session without pauses.
+func appendWatch(dst []byte, w *history.WatchedTime) []byte {
 	start := len(dst)
 	dst = appendFixed(appendInt(dst, tagTime, w.At), tagViewing, w.Viewing)
 	dst = appendInt(dst, tagWatched, w.Watched)
@@ -273,10 +267,6 @@ func appendWatch(dst []byte, w *history.WatchedTime, device uint32) []byte {
 		dst = protowire.AppendVarint(append(dst, tagWatchLength), uint64(length))
 	}
 	dst = appendInt(dst, tagWatchSpeed, w.Speed)
-	if w.Device != device {
-		dst = protowire.AppendVarint(append(dst, tagWatchDevice), uint64(w.Device))
-	}
-	dst = appendInt(dst, tagUnrecorded, w.Unrecorded)
 	return framed(dst, start, tagWatch)
 }
 
@@ -395,7 +385,7 @@ func absolute(v, own history.Version, present bool) history.Version {
 func decode(r *history.Record, b []byte) error {
 	s := scanner{rest: b}
 	var room [256]byte
-	meta, lastKey, device := room[:0], []byte(nil), uint32(0)
+	meta, lastKey := room[:0], []byte(nil)
 	for field := b; s.next(); field = s.rest {
 		switch s.tag {
 		case tagRevision:
@@ -421,10 +411,7 @@ func decode(r *history.Record, b []byte) error {
 		case tagStarts:
 			r.Starts = append(r.Starts, s.start())
 		case tagWatch:
-			if len(r.Watches) == 0 {
-				device = history.DeviceOf(r.Device) // which stands before them
-			}
-			r.Watches = append(r.Watches, s.watch(device))
+			r.Watches = append(r.Watches, s.watch())
 		case tagViewings:
 			r.Viewings = append(r.Viewings, s.viewing(r.Device))
 		case tagPlaysBefore:
@@ -580,9 +567,8 @@ func (s *scanner) start() (b history.Start) {
 	return b
 }
 
-// watch reads how much was played in a viewing of a record with a device, as [history.DeviceOf] has it.
-func (s *scanner) watch(device uint32) history.WatchedTime {
-	w := history.WatchedTime{Device: device}
+// watch reads the watched time of a session.
+func (s *scanner) watch() (w history.WatchedTime) {
 	paused := false
 	in := scanner{rest: s.bytes}
 	for in.next() {
@@ -597,10 +583,6 @@ func (s *scanner) watch(device uint32) history.WatchedTime {
 			w.Began, paused = int64(in.num), true
 		case tagWatchSpeed:
 			w.Speed = int64(in.num)
-		case tagWatchDevice:
-			w.Device = uint32(in.num)
-		case tagUnrecorded:
-			w.Unrecorded = int64(in.num)
 		}
 	}
 	if !paused {

@@ -800,11 +800,7 @@ type Watched struct {
 	// How long before that time the session had begun; absent where it is watched_ms.
 	LengthMs *int64 `protobuf:"varint,4,opt,name=length_ms,json=lengthMs,proto3,oneof" json:"length_ms,omitempty"`
 	// The fastest that it was, in percent; 0 means 100.
-	Speed int64 `protobuf:"varint,5,opt,name=speed,proto3" json:"speed,omitempty"`
-	// A hash of the device; absent where it is that of the record.
-	Device *uint32 `protobuf:"varint,6,opt,name=device,proto3,oneof" json:"device,omitempty"`
-	// How much more it said, which does not count: recording was off meanwhile.
-	UnrecordedMs  int64 `protobuf:"varint,7,opt,name=unrecorded_ms,json=unrecordedMs,proto3" json:"unrecorded_ms,omitempty"`
+	Speed         int64 `protobuf:"varint,5,opt,name=speed,proto3" json:"speed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -870,20 +866,6 @@ func (x *Watched) GetLengthMs() int64 {
 func (x *Watched) GetSpeed() int64 {
 	if x != nil {
 		return x.Speed
-	}
-	return 0
-}
-
-func (x *Watched) GetDevice() uint32 {
-	if x != nil && x.Device != nil {
-		return *x.Device
-	}
-	return 0
-}
-
-func (x *Watched) GetUnrecordedMs() int64 {
-	if x != nil {
-		return x.UnrecordedMs
 	}
 	return 0
 }
@@ -1673,19 +1655,16 @@ const file_history_v1_record_proto_rawDesc = "" +
 	"\vposition_ms\x18\x03 \x01(\x03R\n" +
 	"positionMs\x12\x1f\n" +
 	"\vduration_ms\x18\x04 \x01(\x03R\n" +
-	"durationMs\"\xee\x01\n" +
+	"durationMs\"\xa1\x01\n" +
 	"\aWatched\x12\x17\n" +
 	"\atime_ms\x18\x01 \x01(\x03R\x06timeMs\x12\x18\n" +
 	"\aviewing\x18\x02 \x01(\x06R\aviewing\x12\x1d\n" +
 	"\n" +
 	"watched_ms\x18\x03 \x01(\x03R\twatchedMs\x12 \n" +
 	"\tlength_ms\x18\x04 \x01(\x03H\x00R\blengthMs\x88\x01\x01\x12\x14\n" +
-	"\x05speed\x18\x05 \x01(\x03R\x05speed\x12\x1b\n" +
-	"\x06device\x18\x06 \x01(\rH\x01R\x06device\x88\x01\x01\x12#\n" +
-	"\runrecorded_ms\x18\a \x01(\x03R\funrecordedMsB\f\n" +
+	"\x05speed\x18\x05 \x01(\x03R\x05speedB\f\n" +
 	"\n" +
-	"_length_msB\t\n" +
-	"\a_device\"@\n" +
+	"_length_ms\"@\n" +
 	"\x04Peak\x12\x17\n" +
 	"\atime_ms\x18\x01 \x01(\x03R\x06timeMs\x12\x1f\n" +
 	"\vposition_ms\x18\x02 \x01(\x03R\n" +

@@ -646,16 +646,6 @@ func (m *Watched) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
-	if m.UnrecordedMs != 0 {
-		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.UnrecordedMs))
-		i--
-		dAtA[i] = 0x38
-	}
-	if m.Device != nil {
-		i = protohelpers.EncodeVarint(dAtA, i, uint64(*m.Device))
-		i--
-		dAtA[i] = 0x30
-	}
 	if m.Speed != 0 {
 		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.Speed))
 		i--
@@ -1571,12 +1561,6 @@ func (m *Watched) SizeVT() (n int) {
 	}
 	if m.Speed != 0 {
 		n += 1 + protohelpers.SizeOfVarint(uint64(m.Speed))
-	}
-	if m.Device != nil {
-		n += 1 + protohelpers.SizeOfVarint(uint64(*m.Device))
-	}
-	if m.UnrecordedMs != 0 {
-		n += 1 + protohelpers.SizeOfVarint(uint64(m.UnrecordedMs))
 	}
 	n += len(m.unknownFields)
 	return n
