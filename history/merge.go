@@ -28,7 +28,7 @@ func MergeInto(m, a, b *Record) {
 	if compareLatest(a, b) < 0 {
 		latest, other = other, latest
 	}
-	goesOn := latest.goesOn(other)
+	same, goesOn := latest.goesOn(other)
 	var lows []Stay
 	var starts []Start
 	if !goesOn {
@@ -48,7 +48,7 @@ func MergeInto(m, a, b *Record) {
 	m.mergeViewings(other)
 	m.mergeUnknown(other)
 	if goesOn {
-		m.Lows, m.Starts = longer(latest.Lows, other.Lows), longer(latest.Starts, other.Starts)
+		m.Lows, m.Starts = same, longer(latest.Starts, other.Starts)
 	} else {
 		m.setStarts(starts)
 		m.setLows(lows)

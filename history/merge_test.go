@@ -300,6 +300,11 @@ func TestDeleteBetweenPeaks(t *testing.T) {
 var sessions = map[string]func(e *history.Event, i int){
 	"nothing": func(*history.Event, int) {},
 	"watched": func(e *history.Event, i int) { e.StartedAt, e.Watched = epoch-10_000, int64(i) },
+	"started": func(e *history.Event, i int) {
+		if e.Kind = history.KindProgress; i == 0 {
+			e.Kind = history.KindStart
+		}
+	},
 }
 
 // BenchmarkMerge folds one heartbeat after another of a viewing into its record, which

@@ -357,13 +357,11 @@ func playsOf(live []history.Event, deleted int64) map[playKey]int64 {
 		for {
 			key := playKey{viewingOf(e), from}
 			plays[key] = max(plays[key], at)
-			if from <= stayed {
+			if from <= stayed || stayed == floor+1 { // of a stay that was cut nobody knows how long it was
 				break
 			}
 			at = from
-			if from, _, _ = between(live, viewingOf(e), at, deleted, unwatched); from <= stayed && stayed == floor+1 {
-				break
-			}
+			from, _, _ = between(live, viewingOf(e), at, deleted, unwatched)
 		}
 	}
 	return plays

@@ -35,26 +35,60 @@ func (r *Record) leftBy() (id uint64, named, known bool) {
 	return 0, false, false
 }
 
-// goesOn reports whether o is an earlier report of the session that goes on with r, so that its stays and starts are the same lists.
-func (r *Record) goesOn(o *Record) bool {
+// goesOn reports whether r continues the session of an earlier record o, so that no list of starts changes. It returns the stays below the
+// end of both.
+func (r *Record) goesOn(o *Record) (lows []Low, ok bool) {
 	same := r.Session == o.Session && (r.Session != "" || r.Device == o.Device) && r.listed() && o.listed()
 	if !same || o.Version.Time() <= r.RemovedAt || r.AtEnd != o.AtEnd || r.Duration != o.Duration || r.Start != o.Start && r.Start.At > 0 && o.Start.At > 0 ||
 		!sameOrNone(r.Viewings, o.Viewings) || !sameOrNone(r.Lows, o.Lows) || !sameOrNone(r.Starts, o.Starts) {
-		return false
+		return nil, false
 	}
-	if r.AtEnd {
-		return true
+	switch {
+	case r.AtEnd:
+		return longer(r.Lows, o.Lows), true
+	case r.Start.At == 0 && o.Start.At == 0:
+		return r.extend(o)
 	}
 	newer, older := r.current(), o.current()
 	own := func(l Low) bool { return l.Viewing == newer.Viewing }
 	if slices.ContainsFunc(longer(r.Lows, o.Lows), own) {
-		return false
+		return nil, false
 	}
 	a, _ := r.below(&newer)
 	b, _ := o.below(&older)
 	newer.Start = later(r.Start, o.Start)
 	both, _ := r.below(&newer)
-	return b.At >= a.from()-lowGap && both.from() == min(a.from(), b.from())
+	return longer(r.Lows, o.Lows), b.At >= a.from()-lowGap && both.from() == min(a.from(), b.from())
+}
+
+// extend returns the stays of o, of which the one of its latest report goes on to that of r. Neither has a start, and r lists no stays. It
+// returns false in cases that are rare.
+func (r *Record) extend(o *Record) (lows []Low, ok bool) {
+	at, from, n := r.PlayedAt(), o.PlayedAt(), len(o.Lows)
+	if len(r.Lows) > 0 || r.Original != 0 || o.Original != 0 || at <= from || at-from > lowGap || n > 0 && o.Lows[n-1].At >= at {
+		return nil, false
+	}
+	next := Low{At: at, Viewing: viewing(r.Session, r.Device), Length: at - from, Duration: r.Duration}
+	own := -1
+	for i, l := range o.Lows {
+		switch {
+		case l.Viewing != next.Viewing:
+		case own >= 0 || l.At != from || l.Duration != next.Duration:
+			return nil, false
+		default:
+			own = i
+			next.Length += l.Length
+		}
+	}
+	switch {
+	case own >= 0:
+		lows = append(append(make([]Low, 0, n), o.Lows[:own]...), o.Lows[own+1:]...)
+	case n == MaxLows:
+		return nil, false
+	default:
+		lows = append(make([]Low, 0, n+1), o.Lows...)
+	}
+	return append(lows, next), true
 }
 
 func sameOrNone[T comparable](a, b []T) bool {
