@@ -11,7 +11,7 @@ gotest = mkdir -p .tools/tests && $(BIN)/gotestsum --format pkgname --junitfile 
 # The last release: what buf breaking compares with, once there is one.
 RELEASE = $(shell git describe --tags --abbrev=0 2>/dev/null)
 .DEFAULT_GOAL := help
-.PHONY: help demo run build test slowest stress bench bench-compare benchmarks lint fmt proto generate-check tidy-check tools engines engines-stop e2e browser bench-engines faults sim mutants clean
+.PHONY: help demo run build test slowest stress bench bench-compare benchmarks lint fmt proto generate-check tidy-check tools viewer engines engines-stop e2e browser bench-engines faults sim mutants clean
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /  \1\t/' | expand -t 18
 
@@ -86,6 +86,16 @@ $(NPM): tools/npm/package-lock.json
 	@mkdir -p .tools/npm && cp tools/npm/package.json tools/npm/package-lock.json .tools/npm
 	npm ci --prefix .tools/npm --ignore-scripts --no-audit --no-fund --fetch-retries 5 --loglevel error
 	@touch $@
+
+VIEWER := bff/docs/viewer
+viewer: ## refresh the viewer of /docs from npm: make viewer VERSION=5.35.0
+	@.ci/install npm npm
+	rm -rf .tools/viewer && mkdir -p .tools/viewer
+	npm pack --silent --pack-destination .tools/viewer swagger-ui-dist@$(or $(VERSION),5.35.0)
+	tar xzf .tools/viewer/*.tgz -C .tools/viewer --strip-components 1
+	cp $(addprefix .tools/viewer/,LICENSE NOTICE swagger-ui-bundle.js.LICENSE.txt) $(VIEWER)
+	for f in swagger-ui-bundle.js swagger-ui.css; do gzip -9nc .tools/viewer/$$f > $(VIEWER)/$$f.gz; done
+	cd $(VIEWER) && sha256sum *.gz LICENSE NOTICE swagger-ui-bundle.js.LICENSE.txt > SHA256SUMS
 
 engines: ## start Redis, Kafka and HBase on the loopback interface
 	go run ./e2e/cmd/engines up

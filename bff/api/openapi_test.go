@@ -228,18 +228,3 @@ func golden(t *testing.T, path string, got []byte) {
 		t.Errorf("%s differs; with -update it is rewritten. got:\n%s", path, got)
 	}
 }
-
-func TestDocs(t *testing.T) {
-	w := newEdge(t, &service{}).send(request(t, "u1", "GET /docs", nil))
-	page := w.Body.String()
-	for _, want := range []string{"POST /v1/heartbeats", "PUT /v1/settings", "HeartbeatsBody", "list of Heartbeat", "Record or null", "position_ms", "$EDGE/v1/history/search?q=low&#43;tide"} {
-		if !strings.Contains(page, want) {
-			t.Errorf("the page lacks %q:\n%s", want, page)
-		}
-	}
-	for _, bad := range []string{"<script", "http://", "https://", "{{"} {
-		if strings.Contains(page, bad) {
-			t.Errorf("the page has %q", bad)
-		}
-	}
-}

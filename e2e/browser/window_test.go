@@ -112,7 +112,7 @@ func (v *window) hear(ev any) {
 
 func (v *window) stays(address string) {
 	_, rest, _ := strings.Cut(address, "://")
-	if rest != v.home && !strings.HasPrefix(rest, v.home+"/") && !strings.HasPrefix(address, "about:") && !strings.HasPrefix(address, "data:image/svg+xml;base64,") && (v.others == "" || !strings.HasPrefix(rest, v.others)) {
+	if rest != v.home && !strings.HasPrefix(rest, v.home+"/") && !strings.HasPrefix(address, "about:") && !strings.HasPrefix(address, "data:") && (v.others == "" || !strings.HasPrefix(rest, v.others)) {
 		v.Errorf("the page asked for %s", address)
 	}
 }

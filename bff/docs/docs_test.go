@@ -1,0 +1,75 @@
+package docs_test
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/playhead/playhead/bff/docs"
+)
+
+func TestRoutes(t *testing.T) {
+	for path, want := range map[string]string{
+		"/docs":                "<title>API",
+		"/docs/docs.css":       "color-scheme",
+		"/docs/docs.js":        "openapi.json",
+		"/docs/swagger-ui.css": ".swagger-ui",
+		"/docs/swagger-ui.js":  "SwaggerUIBundle",
+	} {
+		w := get(t, docs.Routes(nil), path)
+		if w.Code != http.StatusOK || !strings.Contains(w.Body.String(), want) {
+			t.Errorf("%s: %d, %d bytes, want %q in it", path, w.Code, w.Body.Len(), want)
+		}
+		policy := w.Header().Get("Content-Security-Policy")
+		if !strings.HasPrefix(policy, "default-src 'none'; ") || strings.Contains(policy, "unsafe") {
+			t.Errorf("%s: policy %q", path, policy)
+		}
+	}
+}
+
+// TestLinks links only pages that exist.
+func TestLinks(t *testing.T) {
+	page := http.NotFoundHandler()
+	for _, test := range []struct {
+		pages map[string]http.Handler
+		want  int
+	}{
+		{nil, 0},
+		{map[string]http.Handler{"/": page, "/player": page}, 2},
+		{map[string]http.Handler{"/": page, "/player": page, "/flow": page}, 3},
+	} {
+		body := get(t, docs.Routes(test.pages), "/docs").Body.String()
+		got := 0
+		for _, link := range []string{"History</a>", "Player</a>", "How it works</a>"} {
+			got += strings.Count(body, link)
+		}
+		if got != test.want {
+			t.Errorf("%d pages: %d links", test.want, got)
+		}
+	}
+}
+
+// TestViewer compares the files from npm with their checksums.
+func TestViewer(t *testing.T) {
+	sums, err := os.ReadFile("viewer/SHA256SUMS")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(sums)) {
+		want, name, _ := strings.Cut(strings.TrimSpace(line), "  ")
+		content, err := os.ReadFile("viewer/" + name)
+		if got := fmt.Sprintf("%x", sha256.Sum256(content)); err != nil || got != want {
+			t.Errorf("%s: %s, %v, want %s; make viewer writes files and checksums", name, got, err, want)
+		}
+	}
+}
+
+func get(t *testing.T, routes map[string]http.Handler, path string) *httptest.ResponseRecorder {
+	w := httptest.NewRecorder()
+	routes[path].ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil))
+	return w
+}
