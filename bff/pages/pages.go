@@ -1,6 +1,5 @@
-// Package pages is what a person looks at: the history, and a player that reports like any
-// other. They are files without a build step, which use the edge's public API alone and
-// load nothing from elsewhere.
+// Package pages serves the history page, a player and a view of the data flow. They are files
+// without a build step, use only the public API, and load nothing from elsewhere.
 package pages
 
 import (
@@ -12,7 +11,6 @@ import (
 	"io"
 	"io/fs"
 	"math"
-	"mime"
 	"net/http"
 	"path"
 	"strconv"
@@ -26,36 +24,47 @@ import (
 //go:embed *.html assets
 var files embed.FS
 
-// Config says what the pages are to have.
+// Config holds the settings of the pages.
 type Config struct {
-	// Flow says that there is a page "/flow".
+	// Flow serves "/flow".
 	Flow bool
-	// Images are the origins that pictures of titles may come from, such as https://images.example.com.
-	// From elsewhere none is loaded.
+	// Images are the allowed origins of pictures, such as https://images.example.com.
 	Images []string
 }
 
-// policy lets a page run the edge's own scripts and talk to the edge. Text never becomes
-// markup: the browser refuses the very calls that would do it.
+// policy allows the edge's own scripts and requests to the edge. Trusted Types keep text from
+// becoming markup.
 func (c Config) policy() string {
 	return "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src " + strings.Join(append([]string{"'self'"}, c.Images...), " ") +
 		"; media-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 }
 
-// flowLink is how the pages link to "/flow", and noImages where the history page is told of origins.
+// Texts that Routes replaces in the pages.
 const (
 	flowLink = `<a href="flow">How it works</a>`
 	noImages = `<meta name="images" content="">`
+	assets   = `="assets/`
 )
 
-// Routes returns what answers each path: the pages "/" and "/player", "/flow" if it is wanted, and
-// the files of "/assets/". There is nothing else, and so no path to be looked up.
+// Cache-Control of a page and of an asset whose address has its hash.
+const (
+	revalidate = "no-cache"
+	immutable  = "public, max-age=31536000, immutable"
+)
+
+// Routes returns the handlers by path: "/", "/player", "/flow" if configured, and the assets twice.
+// "/assets/HASH/" is what the pages load; browsers keep it for a year. "/assets/" is for other
+// players that import the client; browsers revalidate it.
 func Routes(cfg Config) (map[string]http.Handler, error) {
-	if err := trust.Origins(cfg.Images).Validate(); err != nil { // in the policy it would mean something else
+	if err := trust.Origins(cfg.Images).Validate(); err != nil { // it could change the policy
 		return nil, fmt.Errorf("pages: pictures: %w", err)
 	}
+	hashed, err := hashedPath()
+	if err != nil {
+		return nil, fmt.Errorf("pages: %w", err)
+	}
 	routes := map[string]http.Handler{"/assets/clip.wav": cfg.secured(http.HandlerFunc(clip))}
-	err := fs.WalkDir(files, ".", func(name string, d fs.DirEntry, err error) error {
+	err = fs.WalkDir(files, ".", func(name string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
 		}
@@ -67,7 +76,12 @@ func Routes(cfg Config) (map[string]http.Handler, error) {
 		if !cfg.Flow {
 			content = bytes.ReplaceAll(content, []byte(flowLink), nil)
 		}
-		routes[address(name)] = cfg.secured(file(name, content))
+		if asset, ok := strings.CutPrefix(name, "assets/"); ok {
+			routes["/"+hashed+asset] = cfg.secured(file(name, content, immutable))
+		} else {
+			content = bytes.ReplaceAll(content, []byte(assets), []byte(`="`+hashed))
+		}
+		routes[address(name)] = cfg.secured(file(name, content, revalidate))
 		return nil
 	})
 	if err != nil {
@@ -79,7 +93,22 @@ func Routes(cfg Config) (map[string]http.Handler, error) {
 	return routes, nil
 }
 
-// address is where a file is served.
+// hashedPath returns the path of the assets with a hash of all of them, such as "assets/0123456789ab/".
+// One hash serves all: they import each other.
+func hashedPath() (string, error) {
+	hash := sha256.New()
+	err := fs.WalkDir(files, "assets", func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		content, err := files.ReadFile(name)
+		_, _ = fmt.Fprintf(hash, "%s %d %s", name, len(content), content)
+		return err
+	})
+	return fmt.Sprintf("assets/%.6x/", hash.Sum(nil)), err
+}
+
+// address is the path of a file.
 func address(name string) string {
 	switch name {
 	case "history.html":
@@ -90,7 +119,7 @@ func address(name string) string {
 	return "/" + name
 }
 
-// kinds are those of the files, which do not depend on the machine.
+// kinds are the content types, independent of the machine.
 var kinds = map[string]string{
 	".html": "text/html; charset=utf-8",
 	".css":  "text/css; charset=utf-8",
@@ -98,17 +127,13 @@ var kinds = map[string]string{
 	".svg":  "image/svg+xml",
 }
 
-// file answers with a file. A browser keeps it, and asks each time whether it is still
-// the one. The tag is weak, since the answer may be compressed.
-func file(name string, content []byte) http.Handler {
-	kind, ok := kinds[path.Ext(name)]
-	if !ok {
-		kind = mime.TypeByExtension(path.Ext(name))
-	}
-	tag := fmt.Sprintf(`W/"%.12x"`, sha256.Sum256(content))
+// file serves a file. Its tag is weak, since the edge compresses answers.
+func file(name string, content []byte, cache string) http.Handler {
+	kind, tag := kinds[path.Ext(name)], fmt.Sprintf(`W/"%.6x"`, sha256.Sum256(content))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", kind)
 		w.Header().Set("ETag", tag)
+		w.Header().Set("Cache-Control", cache)
 		http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(content))
 	})
 }
@@ -117,7 +142,7 @@ func (c Config) secured(next http.Handler) http.Handler {
 	policy := c.policy()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
-		h.Set("Cache-Control", "no-cache")
+		h.Set("Cache-Control", revalidate)
 		h.Set("Content-Security-Policy", policy)
 		h.Set("Cross-Origin-Opener-Policy", "same-origin")
 		h.Set("Cross-Origin-Resource-Policy", "same-origin")
@@ -127,16 +152,15 @@ func (c Config) secured(next http.Handler) http.Handler {
 	})
 }
 
-// The sample clip is sound of 8 bits, low enough that an hour is 14 MB. Browsers take less than 2 GB.
+// The sample clip has 8 bits and a low rate: an hour is 14 MB. Browsers take less than 2 GB.
 const (
 	sampleRate = 4000
 	maxSeconds = 144 * 60 * 60
 	headerSize = 44
-	barSeconds = 12 // until it repeats
+	barSeconds = 12 // period of the sound
 )
 
-// clip answers with a sound of ?seconds= (600 by default), made on the way: there is
-// something to play for an object of any length.
+// clip generates a sound of ?seconds= (default 600), to play an object of any length.
 func clip(w http.ResponseWriter, r *http.Request) {
 	seconds, err := strconv.Atoi(r.URL.Query().Get("seconds"))
 	if err != nil {
@@ -151,7 +175,7 @@ func clip(w http.ResponseWriter, r *http.Request) {
 	http.ServeContent(w, r, "", time.Time{}, sound)
 }
 
-// header is that of a RIFF file with so many bytes of sound in one channel.
+// header returns the RIFF header of size bytes of mono sound.
 func header(size uint32) []byte {
 	var b bytes.Buffer
 	for _, field := range []any{
@@ -163,7 +187,7 @@ func header(size uint32) []byte {
 	return b.Bytes()
 }
 
-// tape is the header and then the bar again and again. It implements [io.ReaderAt].
+// tape is the header and then the bar, repeated. It implements [io.ReaderAt].
 type tape struct{ head, bar []byte }
 
 // ReadAt fills p.

@@ -35,6 +35,33 @@ var (
 	inline  = regexp.MustCompile(`(?i)<style|<script[^>]*>[^<]|\son[a-z]+=|\sstyle=|innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|https?://[^w]`)
 )
 
+var hashedAsset = regexp.MustCompile(`^/assets/[0-9a-f]{12}/`)
+
+// TestCaching: pages load their assets from addresses with a hash, which browsers keep for a year; they revalidate all else.
+func TestCaching(t *testing.T) {
+	routes, err := pages.Routes(pages.Config{Flow: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	hashed := 0
+	for at := range routes {
+		want := "no-cache"
+		if hashedAsset.MatchString(at) {
+			hashed, want = hashed+1, "public, max-age=31536000, immutable"
+		}
+		w := get(t, at, "")
+		if got := w.Header().Get("Cache-Control"); got != want {
+			t.Errorf("%s: Cache-Control %q, want %q", at, got, want)
+		}
+		if strings.Contains(w.Body.String(), `="assets/style.css"`) {
+			t.Errorf("%s loads an asset without a hash", at)
+		}
+	}
+	if hashed < 20 {
+		t.Errorf("%d assets have a hash", hashed)
+	}
+}
+
 // TestFiles looks into each file: it has a kind, what it names is there, and nothing is
 // inline or from elsewhere.
 func TestFiles(t *testing.T) {

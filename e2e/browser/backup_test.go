@@ -29,7 +29,7 @@ func TestClear(t *testing.T) {
 	v.lists("Low Tide", "On Maps", "plain.id")
 	v.click("#clear")
 	v.click("#clear-yes")
-	v.says("#note", "Nothing here yet")
+	v.says("#empty", "Nothing here yet")
 	v.until("!document.querySelector('#continue').checkVisibility()")
 	if ids := w.ids(); len(ids) != 0 {
 		t.Errorf("left: %v", ids)
@@ -56,7 +56,7 @@ func TestBackup(t *testing.T) {
 	v.click("#clear")
 	v.says("#clear-dialog", "Only a backup brings it back")
 	v.click("#clear-yes")
-	v.says("#note", "Nothing here yet")
+	v.says("#empty", "Nothing here yet")
 	v.click("#backup")
 	v.chooses("#backup-file", files[0])
 	v.click("#backup-go")

@@ -92,30 +92,6 @@ func TestSleep(t *testing.T) {
 	}
 }
 
-// TestTokens are asked for each connection, from whoever makes them.
-func TestTokens(t *testing.T) {
-	w := newWorld(t)
-	v := w.open(w.at("/"))
-	for tokens, want := range map[string]string{
-		fmt.Sprintf("[() => Promise.reject('away'), () => %q]", w.token): "close no token, open",
-		fmt.Sprintf("[() => 'with a space', () => %q]", w.token):         "close the token was refused, unauthorized",
-	} {
-		script := fmt.Sprintf(`(async (tokens) => {
-			const { Playhead } = await import('/assets/playhead.js');
-			const client = new Playhead({ token: () => tokens.shift()(), minWait: 10 });
-			return new Promise((resolve) => {
-				const seen = [];
-				client.addEventListener('close', ({ detail }) => seen.push('close ' + detail.reason));
-				for (const end of ['open', 'unauthorized']) client.addEventListener(end, () => resolve(seen.concat(end).join(', ')));
-				client.connect();
-			});
-		})(%s)`, tokens)
-		if got, err := value[string](v, script); err != nil || got != want {
-			t.Errorf("%s: %q, %v, want %q", tokens, got, err, want)
-		}
-	}
-}
-
 // TestTabs has two tabs share a storage, of which one goes away.
 func TestTabs(t *testing.T) {
 	w := newWorld(t)
@@ -152,18 +128,6 @@ func TestClosingTab(t *testing.T) {
 	v.until("client.waiting === 0")
 	if w.point("o0") == nil {
 		t.Error("the oldest is lost")
-	}
-}
-
-// TestHalfAnEmoji reports a title that was cut.
-func TestHalfAnEmoji(t *testing.T) {
-	w := newWorld(t)
-	v := w.open(w.at("/"))
-	v.client(w, `client.connect();
-		client.report(beat('cut', { meta: { title: 'A tiny happy film \u{1F600}'.slice(0, 19) } }))`)
-	v.until("client.waiting === 0")
-	if w.point("cut") == nil {
-		t.Error("it was not stored")
 	}
 }
 

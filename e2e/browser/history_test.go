@@ -100,7 +100,7 @@ func TestLongHistory(t *testing.T) {
 // TestManyEntries are shown, selected and deleted, by a user who may not ask often, and a page that does not do with each entry
 // what it has to do once.
 func TestManyEntries(t *testing.T) {
-	const many = 1100
+	const many = 300
 	w := newWorld(t, func(c *allinone.Config) { c.UserRate, c.UserBurst = 20, 10 })
 	var entries []entry
 	for i := range many {
@@ -138,15 +138,15 @@ func TestManyEntries(t *testing.T) {
 	v.until(fmt.Sprintf("window.reads >= %d && document.querySelectorAll('#list .row').length === %d", many/100, many+1))
 	v.click("#select")
 	v.click("#select-all")
-	v.says("#selected", "1,101 selected")
+	v.says("#selected", "301 selected")
 	v.click("#select-delete")
-	v.says("#toast", "Deleted 1,101 entries")
-	v.until("document.querySelectorAll('#list .row').length === 0 && window.deletes === 2")
+	v.says("#toast", "Deleted 301 entries")
+	v.until("document.querySelectorAll('#list .row').length === 0 && window.deletes === 1")
 	if n, err := value[int](v, "window.problems"); n != 0 || err != nil {
 		t.Errorf("the page had %d problems, %v", n, err)
 	}
 	v.do(chromedp.Navigate(w.at("/docs")), chromedp.Navigate(w.at("/")))
-	v.says("#note", "Nothing here yet")
+	v.says("#empty", "Nothing here yet")
 }
 
 // TestOldEntry is played from where it stopped, with all that is known of it, though the cache does not have it any more.
@@ -245,7 +245,6 @@ func TestSelect(t *testing.T) {
 	v.click("#list li:nth-child(1) .pick")
 	v.click("#select-delete")
 	v.lists("Harbour Lights", "Winter Roads", "On Maps", "plain.id")
-	v.keeps("Low Tide")
 	v.do(chromedp.Navigate(w.at("/docs"))) // which does not wait for a second thought
 	w.eventually("it is deleted", func() bool { return w.point("100") == nil })
 }
@@ -364,6 +363,12 @@ func TestMark(t *testing.T) {
 	v.click("#mark-dialog [value=reset]")
 	v.lists("Low Tide", "On Maps", "Winter Roads", "plain.id")
 	v.says("#list li:nth-child(1)", "0:00 of 10:00")
+	v.says("#toast", "Marked “Low Tide”")
+	v.click("#undo")
+	v.says("#list li:nth-child(2)", "4:00 of 10:00")
+	v.click("#list li:nth-child(2) .mark")
+	v.click("#mark-dialog [value=reset]")
+	w.eventually("it is marked", func() bool { return w.point("100").ResumeMS == 0 })
 	v.until("[...document.querySelectorAll('#cards .title')].map((a) => a.textContent).join('|') === 'plain.id'")
 }
 
@@ -390,7 +395,9 @@ func TestErrorsAreNoEmptyHistory(t *testing.T) {
 func TestNoPushes(t *testing.T) {
 	w := newWorld(t)
 	w.report(entry{id: "100", title: "Low Tide", position: 4 * time.Minute, age: time.Hour})
-	v := w.openAfter("globalThis.WebSocket = function () { throw new Error('no') }", w.signedIn("/"))
+	v := w.openAfter(`globalThis.WebSocket = function () { throw new Error('no') };
+		const often = setInterval;
+		globalThis.setInterval = (act, ms) => often(act, ms / 20);`, w.signedIn("/"))
 	v.lists("Low Tide")
 	v.says("#connection", "No live updates")
 	w.report(entry{id: "200", title: "Winter Roads", position: 4 * time.Minute})

@@ -61,24 +61,3 @@ func TestPauseElsewhere(t *testing.T) {
 	first.click("#recording")
 	second.until("document.querySelector('#recording').ariaChecked === 'true' && !document.querySelector('#paused').checkVisibility()")
 }
-
-// TestSwitchAgain turns the switch when that is tried again, and only once by two clicks while it is being turned.
-func TestSwitchAgain(t *testing.T) {
-	w := newWorld(t)
-	v := w.openAfter(`const ask = window.fetch;
-		window.set = [];
-		window.fetch = async (address, request) => {
-			if (request.method === 'PUT') set.push(request.body);
-			if (request.method === 'PUT') await new Promise((resolve, reject) => Object.assign(window, { pass: resolve, fail: () => reject(new TypeError('failing')) }));
-			return ask(address, request);
-		};`, w.signedIn("/"))
-	v.click("#recording")
-	v.click("#recording")
-	v.until("(fail(), true)")
-	v.says("#problem", "The setting could not be changed: no connection.")
-	v.click("#again")
-	v.until("window.set.length === 2 && (pass(), true)")
-	v.says("#paused", "Recording is paused")
-	v.until("window.set.join() === '{\"recording\":false},{\"recording\":false}' && !document.querySelector('#problem').checkVisibility()")
-	v.until("document.querySelector('#recording').ariaChecked === 'false' && !document.querySelector('#recording').ariaBusy")
-}

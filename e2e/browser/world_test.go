@@ -26,6 +26,7 @@ type world struct {
 
 func newWorld(t *testing.T, settings ...func(*allinone.Config)) *world {
 	t.Helper()
+	t.Parallel() // most of a test is waiting
 	w := &world{T: t, cfg: allinone.Config{
 		Dir: t.TempDir(), HTTP: "127.0.0.1:0", RPC: "127.0.0.1:0", Admin: "127.0.0.1:0", Drain: 8 * time.Second,
 		UserRate: 1000, UserBurst: 1000, // the test asks much

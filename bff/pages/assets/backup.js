@@ -4,8 +4,8 @@ import { el, find, write } from './dom.js';
 import { counted, t } from './language.js';
 
 /**
- * The dialog that saves a backup and brings one back.
- * @param {import('./api.js').Api} api @param {{before(): Promise<any>, after(all: boolean): Promise<any>}} does around a restore, "after" with whether that brings back what was removed
+ * The dialog that saves and restores backups.
+ * @param {import('./api.js').Api} api @param {{before(): Promise<any>, after(): Promise<any>}} does around a restore
  */
 export function backups(api, { before, after }) {
   const dialog = find('#backup-dialog', HTMLDialogElement);
@@ -43,7 +43,7 @@ export function backups(api, { before, after }) {
     await before();
     const restored = restore.checked;
     const report = await api.import(/** @type {FileList} */ (file.files)[0], restored);
-    await after(restored);
+    await after();
     return outcome(report, restored);
   });
 }
@@ -56,7 +56,7 @@ function save(blob) {
 }
 
 /**
- * The outcome of a restore from a backup, in words.
+ * The outcome of a restore, in words.
  * @param {{rows: number, statuses: Record<string, number>, refused: {line: number, status: string, error?: {field: string, reason: string}}[]}} report
  * @param {boolean} restored
  */
@@ -85,7 +85,7 @@ function some(n, one, other) {
   return n === 0 ? '' : counted(n, one, other);
 }
 
-/** The error of a line, by its field. */
+/** Errors of a line, by field. */
 const wrong = /** @type {Record<string, string>} */ ({
   body: t('not a line of a backup'),
   user: t('of another user'),

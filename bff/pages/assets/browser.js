@@ -1,24 +1,24 @@
 // @ts-check
 
-/** An address of the API below that of an edge, which may have a path of its own. @param {string} edge @param {string} path */
+/** The URL of an API path; the edge may be below a path. @param {string} edge @param {string} path */
 export const below = (edge, path) => new URL(edge.replace(/\/+$/, '') + path);
 
-/** The functions of the page that a client needs; tests have others. Where there is no page, as in Node, nothing happens to it. */
+/** What a client needs of the page. Tests replace it; in Node there are no page events. */
 export const browser = {
   now: () => Date.now(),
-  /** A clock that only goes forward, in milliseconds. */
+  /** The steady clock, milliseconds. */
   elapsed: () => performance.now(),
   random: () => Math.random(),
-  /** @param {number} ms @param {() => void} act @param {boolean} [idle] it keeps no process alive @returns {() => void} what calls it off */
+  /** @param {number} ms @param {() => void} act @param {boolean} [idle] keeps no process alive @returns {() => void} cancels it */
   after: (ms, act, idle) => {
     const timer = /** @type {any} */ (setTimeout(act, Math.min(ms, 2 ** 31 - 1)));
-    if (idle) timer.unref?.(); // which timers of a page do not have
+    if (idle) timer.unref?.(); // Node only
     return () => clearTimeout(timer);
   },
   /** @param {URL} address @param {string[]} protocols */
   socket: (address, protocols) => new WebSocket(address, protocols),
   /** @param {URL} address @param {RequestInit} request */
-  fetch: (address, request) => fetch(address, { ...request, redirect: 'error' }), // what was played is for the edge alone
+  fetch: (address, request) => fetch(address, { ...request, redirect: 'error' }), // reports are for the edge alone
   /** @param {string} type of an event of the page @param {(e: any) => void} act */
   on: (type, act) => (type === 'visibilitychange' ? globalThis.document : globalThis)?.addEventListener?.(type, act),
   visible: () => !globalThis.document?.hidden,

@@ -1,51 +1,49 @@
 // @ts-check
 
-const apart = 1000; // milliseconds between two looks at a clock that nobody has set: one may be interrupted
+const apart = 1000; // milliseconds of jitter between two clock reads
 
 /**
- * @typedef {{at: number, shown: number, time: number}} Moment when something was reported, what the device's
- *   clock showed then, and the time that it was given
+ * @typedef {{at: number, shown: number, time: number}} Moment steady time of a report, the device's
+ *   clock then, and the event time that it was given
  */
 
 /**
- * Tells the time by which the history judges events. It is what an answer said, and what has
- * elapsed since the answer came: never ahead, and behind by no more than the quickest answer
- * was on its way back. The round trip of an answer bounds it, too. Times of the history are
- * Unix milliseconds; all others are those of a clock that only goes forward.
+ * The history's time: that of an answer, plus the steady time since. It is never ahead, and behind by at most the way back of the
+ * quickest answer. Times of the history are Unix milliseconds; all others are steady.
  */
 export class HistoryClock {
-  /** Whether an answer has told the time since the device may last have slept. */
+  /** Whether an answer has told the time since the last sleep. */
   known = false;
-  /** Whether an answer on this connection has not, and will not. */
+  /** Whether answers on this connection tell no time. */
   silent = false;
-  /** @type {Moment} */
-  #newest; // of what this device has reported
-  /** @type {Moment} */
-  #before; // what was dated last, which may be older
-  #since; // answers to what was sent before do not count
-  #offset = 0; // of the time to what has elapsed
+  /** The newest report. @type {Moment} */
+  #newest;
+  /** The report dated last. @type {Moment} */
+  #before;
+  #since; // answers to earlier messages do not count
+  #offset = 0; // history's time minus steady time
   #elapsed;
 
-  /** @param {number} last of a page before @param {() => number} elapsed */
+  /** @param {number} last event time of an earlier page @param {() => number} elapsed */
   constructor(last, elapsed) {
     this.#elapsed = elapsed;
     this.#since = elapsed();
     this.#newest = this.#before = { at: this.#since, shown: Infinity, time: last };
   }
 
-  /** The newest time that a report of this device was given. */
+  /** Newest event time of this device. */
   get last() {
     return this.#newest.time;
   }
 
-  /** The device slept, as far as anybody can tell, of which what has elapsed knows nothing. @param {number} ms */
+  /** The device slept, unnoticed by the steady clock. @param {number} ms */
   slept(ms) {
     this.known = this.silent = false;
     this.#since = this.#elapsed();
     for (const moment of new Set([this.#newest, this.#before])) moment.at -= ms;
   }
 
-  /** An answer said what time it was. @param {number | undefined} now @param {number} sent when the message was */
+  /** An answer told the time. @param {number | undefined} now @param {number} sent steady time of its message */
   answered(now, sent) {
     if (!now) this.silent = true;
     if (!now || sent < this.#since) return;
@@ -56,23 +54,21 @@ export class HistoryClock {
   }
 
   /**
-   * Another tab has given a report this time by now. Reports made from now on are later; earlier
-   * ones may be older. @param {number} last
+   * Another tab has used this event time: new reports are later. @param {number} last
    */
   follow(last) {
     if (last <= this.last) return;
-    const at = this.#elapsed() - 2; // the report at hand was made before that, and its clock shows whole milliseconds
+    const at = this.#elapsed() - 2; // before the report at hand; its clock shows whole milliseconds
     this.#newest = { at, shown: Infinity, time: last };
   }
 
   /**
-   * The time of a moment, which is not in the future. Two reports keep the order in which
-   * they were made, whatever was learned about the time in between, and over a reload.
-   * @param {number} shown by the device's clock @param {number} zero what that showed when nothing had elapsed
+   * The history's time of a report, never in the future. Reports keep their order, over a reload as well.
+   * @param {number} shown device clock @param {number} zero device clock at steady time 0
    */
   date(shown, zero) {
     const at = Math.min(shown - zero, this.#elapsed());
-    const moment = { at, shown: Math.min(shown, zero + at), time: Math.ceil(at + this.#offset) }; // both have lost some of a millisecond
+    const moment = { at, shown: Math.min(shown, zero + at), time: Math.ceil(at + this.#offset) }; // both are truncated
     for (const other of [this.#before, this.#newest]) {
       const order = compare(moment, other);
       if (order >= 0) moment.time = Math.max(moment.time, order > 0 ? other.time + 1 : other.time);
@@ -83,8 +79,8 @@ export class HistoryClock {
   }
 }
 
-/** Whether one was reported after another, which is more than 0, or at the same moment. @param {Moment} a @param {Moment} b */
+/** Compares the order of two reports. @param {Moment} a @param {Moment} b */
 function compare(a, b) {
-  const same = a.shown >= b.shown && a.at > b.at - apart; // else the clock may have been set
+  const same = a.shown >= b.shown && a.at > b.at - apart; // else the clock was set
   return same ? a.shown - b.shown : a.at - b.at;
 }

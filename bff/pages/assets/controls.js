@@ -3,10 +3,10 @@ import { el, find, write } from './dom.js';
 import { title, typeName } from './format.js';
 import { t } from './language.js';
 
-const pause = 250; // milliseconds that a search waits for the next letter
+const pause = 250; // milliseconds from the last letter to the search
 
 /**
- * The search, the filter, the jump to a day, and whether series are put together.
+ * Search, type filter, jump to a day, and the series switch.
  * @param {import('./loaded.js').LoadedHistory} loaded
  * @param {{typed(): void, searched(): void, filtered(): void}} does
  */
@@ -22,7 +22,7 @@ export function filters(loaded, does) {
     if (words === loaded.words) return;
     loaded.words = words;
     loaded.restart();
-    date.disabled = newest.disabled = words !== ''; // a search is of all days
+    date.disabled = newest.disabled = words !== ''; // a search covers all days
     clearTimeout(soon);
     soon = setTimeout(does.searched, pause);
     does.typed();
@@ -32,9 +32,9 @@ export function filters(loaded, does) {
     date.min = localDay(new Date(Date.now() - 90 * 86_400_000));
   };
   bound();
-  date.onfocus = bound; // the page may stay open over midnight
+  date.onfocus = bound; // midnight may have passed
   date.onchange = () => {
-    if (!date.validity.valid) return; // such as the year 2, while 2026 is typed
+    if (!date.validity.valid) return; // the year 2, while 2026 is typed
     const day = date.value && new Date(`${date.value}T00:00`);
     loaded.until = day ? new Date(day.getFullYear(), day.getMonth(), day.getDate() + 1).getTime() - 1 : 0;
     newest.hidden = !day;
@@ -63,13 +63,13 @@ export function filters(loaded, does) {
   });
 }
 
-/** A day where the user is, as inputs write it. @param {Date} time */
+/** A local day, as date inputs write it. @param {Date} time */
 function localDay(time) {
   const two = (/** @type {number} */ n) => String(n).padStart(2, '0');
   return `${time.getFullYear()}-${two(time.getMonth() + 1)}-${two(time.getDate())}`;
 }
 
-/** Lets the user choose every type that was seen, beside those with a name. @param {any[]} records */
+/** Adds every seen type to the filter. @param {any[]} records */
 export function offerTypes(records) {
   const type = find('#type', HTMLSelectElement);
   const known = new Set([...type.options].map((option) => Number(option.value)));
@@ -79,8 +79,7 @@ export function offerTypes(records) {
 }
 
 /**
- * Lets the keys work on the entries: Delete removes the one that has the focus, M marks it, the
- * arrows go to the next one.
+ * Keys of the entries: Delete, M to mark, arrows to move; and their buttons.
  * @param {HTMLElement} list @param {{remove(key: string): void, mark(key: string): void}} does
  */
 export function keys(list, { remove, mark }) {
@@ -104,7 +103,7 @@ export function keys(list, { remove, mark }) {
 }
 
 /**
- * Lets the button of a card take it away. The focus goes to the next card.
+ * The buttons that dismiss cards. The focus goes to the next card.
  * @param {HTMLElement} cards @param {(key: string) => void} dismiss
  */
 export function dismissals(cards, dismiss) {
@@ -114,21 +113,21 @@ export function dismissals(cards, dismiss) {
     const next = card.nextElementSibling ?? card.previousElementSibling;
     dismiss(String(card.dataset.key));
     const button = next?.querySelector('button');
-    (button ?? find('#search', HTMLInputElement)).focus();
+    (button ?? find('#list', HTMLElement)).focus();
   });
 }
 
-/** Puts the focus on an entry, or else on the search. @param {Element | null | undefined} row */
+/** Puts the focus on an entry, or else on the list. @param {Element | null | undefined} row */
 export function focus(row) {
   const link = /** @type {HTMLElement | null | undefined} */ (row?.querySelector('.title'));
-  (link ?? find('#search', HTMLInputElement)).focus();
+  (link ?? find('#list', HTMLElement)).focus();
 }
 
 /**
- * Asks as what an entry is to be marked.
+ * Asks how to mark an entry.
  * @param {(record: any, mark: 'watched' | 'unwatched' | 'reset') => void} mark
- * @param {(record: any) => Promise<Node[]>} waysBack to where earlier sessions of it stopped
- * @returns {((record: any) => void) & {forget(which: (record: any) => boolean): void}}
+ * @param {(record: any) => Promise<Node[]>} waysBack links to where earlier sessions stopped
+ * @returns {(record: any) => void}
  */
 export function marking(mark, waysBack) {
   const dialog = find('#mark-dialog', HTMLDialogElement);
@@ -136,12 +135,12 @@ export function marking(mark, waysBack) {
   let record;
   find('#mark-no', HTMLButtonElement).onclick = () => dialog.close();
   dialog.addEventListener('click', (e) => {
-    if (e.target instanceof HTMLAnchorElement) dialog.close(); // it would be there when the user comes back
+    if (e.target instanceof HTMLAnchorElement) dialog.close(); // or it would still be open after "back"
     if (!(e.target instanceof HTMLButtonElement) || !e.target.value) return;
     dialog.close();
     mark(record, /** @type {any} */ (e.target.value));
   });
-  return Object.assign((/** @type {any} */ chosen) => {
+  return (chosen) => {
     record = chosen;
     write(find('#mark-name', HTMLElement), t('Mark “{title}” as…', { title: title(record) }));
     dialog.showModal();
@@ -152,18 +151,13 @@ export function marking(mark, waysBack) {
       find('ul', HTMLElement, section).replaceChildren(...links);
       section.hidden = links.length === 0;
     });
-  }, {
-    /** Asks no more about what is deleted. @param {(record: any) => boolean} which */
-    forget: (which) => {
-      if (dialog.open && which(record)) dialog.close();
-    },
-  });
+  };
 }
 
 /**
- * Asks before everything is cleared, or everything of the type that is listed.
+ * Asks before clearing everything, or everything of the listed type.
  * @param {import('./loaded.js').LoadedHistory} loaded @param {(type: number) => void} clear
- * @returns {(type: number) => void} what asks, as the button does
+ * @returns {(type: number) => void} asks, as the button does
  */
 export function clearing(loaded, clear) {
   const dialog = find('#clear-dialog', HTMLDialogElement);
@@ -187,22 +181,22 @@ export function clearing(loaded, clear) {
 }
 
 /**
- * The switch that pauses recording. It is there as soon as it is known how it stands, and takes no click while it is being set.
+ * The switch that pauses recording. It appears once its state is known, and is busy while it is being set.
  * @param {import('./api.js').Api} api @param {import('./problems.js').Problems} problems
- * @returns {() => Promise<boolean>} what reads how it stands
+ * @returns {() => Promise<boolean>} reads the state
  */
 export function recording(api, problems) {
   const toggle = find('#recording', HTMLButtonElement);
   const failed = t('The setting could not be changed');
-  let newest = 0; // names the newest read
+  let newest = 0; // number of the newest read
   /** @type {Promise<any> | undefined} */
   let setting;
   const show = (/** @type {{recording: boolean, paused_at?: string}} */ settings) => {
-    newest++; // what is still being read is older
+    newest++; // outdates reads in flight
     toggle.hidden = false;
     toggle.setAttribute('aria-checked', String(settings.recording));
     find('#paused', HTMLElement).hidden = settings.recording;
-    problems.forget((_, wanted, what) => what === failed && wanted === settings.recording); // it was set elsewhere
+    problems.forget(failed);
   };
   const read = () => problems.attempt(t('The settings could not be read'), read, async () => {
     await setting;
@@ -214,7 +208,7 @@ export function recording(api, problems) {
   const set = async (wanted) => {
     if (setting) return;
     toggle.setAttribute('aria-busy', 'true');
-    setting = problems.attempt(failed, () => set(wanted), async () => show(await api.put('/v1/settings', { recording: wanted })), new Map([['', wanted]]));
+    setting = problems.attempt(failed, () => set(wanted), async () => show(await api.put('/v1/settings', { recording: wanted })));
     await setting;
     setting = undefined;
     toggle.removeAttribute('aria-busy');

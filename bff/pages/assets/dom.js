@@ -4,7 +4,7 @@
  * Makes an element. Strings become text, never markup.
  * @template {keyof HTMLElementTagNameMap} T
  * @param {T} tag
- * @param {Record<string, any>} [props] properties where the element has such a one, else attributes;
+ * @param {Record<string, any>} [props] properties, or else attributes;
  *   false, null and undefined are left out
  * @param {...(Node | string)} children
  */
@@ -20,7 +20,7 @@ export function el(tag, props = {}, ...children) {
 }
 
 /**
- * The element of the page that a selector means, which must be there.
+ * Returns an element that must exist.
  * @template {Element} T
  * @param {string} selector @param {new () => T} kind @param {ParentNode} [within]
  * @returns {T}
@@ -31,7 +31,7 @@ export function find(selector, kind, within = document) {
   return node;
 }
 
-/** Writes a text only where it is another one, since a screen reader says it again. @param {Element} node @param {string} text */
+/** Writes a changed text: screen readers repeat unchanged ones. @param {Element} node @param {string} text */
 export function write(node, text) {
   if (node.textContent !== text) node.textContent = text;
 }

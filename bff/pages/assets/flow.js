@@ -18,23 +18,23 @@ const boxes = /** @type {HTMLElement[]} */ ([...path.querySelectorAll('.box')]);
 const names = boxes.map((box) => box.id);
 const calm = matchMedia('(prefers-reduced-motion: reduce)');
 const step = 450; // milliseconds from box to box
-const pause = 10_000; // milliseconds between two numbers that are read out
-const looks = 3; // that something has to wait before it counts as late: a tick of the hold and the job's work
+const pause = 10_000; // milliseconds between numbers read out
+const looks = 3; // updates until a waiting record counts as late: a tick of the hold and the job's work
 
 /** @type {Totals | null} */
 let last = null;
-/** When the viewer began to look, by the server's clock. */
+/** Start of viewing, by the server's clock. */
 let since = 0;
-/** The last totals that were counted. @type {Totals | null} */
+/** The last counted totals. @type {Totals | null} */
 let counted = null;
-/** How much each metric has grown since the viewer looks, also while a stream was broken. @type {Record<string, number>} */
+/** Growth of each metric since the start of viewing, over broken streams. @type {Record<string, number>} */
 const sums = {};
-/** How much waited at the last looks. @type {number[]} */
+/** Waiting records at the last updates. @type {number[]} */
 const waited = [];
 let recovering = false;
-/** When a sentence was read out, by the page's clock. */
+/** When a sentence was last read out, steady clock. */
 let saidAt = 0;
-/** The viewer's records at the last look, by object. @type {Map<string, any> | null} */
+/** The viewer's records at the last update, by object. @type {Map<string, any> | null} */
 let mine = null;
 
 /** @param {string} id @param {string} text */
@@ -62,8 +62,8 @@ function totals(now) {
 }
 
 /**
- * Adds what was counted since the last time. A process that began after that counts from 0; one that was there before, and
- * is another one, from what it says first.
+ * Adds the growth since the last update. A process started since counts from 0; an older one that is new here from its first
+ * numbers.
  * @param {Totals} now
  */
 function add(now) {
@@ -76,13 +76,13 @@ function add(now) {
   counted = now;
 }
 
-/** How much a metric grew since the viewer looks. @param {string} name */
+/** Growth of a metric since the start of viewing. @param {string} name */
 const sum = (name) => sums[`playhead_${name}`] ?? 0;
 
-/** How many heartbeats came in by the edge. @param {Totals} t */
+/** Heartbeats received by the edge. @param {Totals} t */
 const reported = (t) => (t.metrics.playhead_ws_heartbeats_total ?? 0) + (t.metrics.playhead_api_heartbeats_total ?? 0);
 
-/** How much a metric grew. @param {Totals} now @param {Totals} before @param {string} name */
+/** Growth of a metric. @param {Totals} now @param {Totals} before @param {string} name */
 const grown = (now, before, name) => Math.max(0, (now.metrics[`playhead_${name}`] ?? 0) - (before.metrics[`playhead_${name}`] ?? 0));
 
 /** @param {Totals} now @param {Totals} before */
@@ -118,7 +118,7 @@ function inside(now) {
   find('#cache', HTMLElement).classList.toggle('piling', (late() ?? 0) > 0);
 }
 
-/** Draws how long each hold goes on. @param {number[]} left @param {number} longest */
+/** Draws the remaining time of each hold. @param {number[]} left @param {number} longest */
 function holds(left, longest) {
   const chart = find('#holds', HTMLElement);
   while (chart.children.length > left.length) chart.lastElementChild?.remove();
@@ -129,7 +129,7 @@ function holds(left, longest) {
   chart.setAttribute('aria-label', left.length > 0 ? `Countdowns; the next hold is over in ${clock(left[0])} at the latest` : 'No countdowns');
 }
 
-/** How many marks have waited for the archive at all of the last looks; null while nobody knows, which is until there were so many. */
+/** Records that have waited for the archive at all of the last updates; null until there were enough updates. */
 function late() {
   const least = Math.min(...waited);
   return waited.length < looks && least > 0 ? null : least;
@@ -157,7 +157,7 @@ function stop(part, stopped) {
   return problems.attempt(`The ${part} did not obey`, () => stop(part, stopped), () => api.put(`/flow/faults/${part}`, { stopped }));
 }
 
-/** Says in a sentence what happens. @param {Totals} now */
+/** Writes the state in a sentence. @param {Totals} now */
 function news({ inside, faults = {} }) {
   const stopped = Object.keys(faults).filter((part) => faults[part]);
   const n = inside ? late() : 0;
@@ -165,20 +165,20 @@ function news({ inside, faults = {} }) {
   if (!inside) text = 'This is the edge alone. The rest of the way is in other processes, whose metrics tell of it.';
   if (stopped.length > 0) {
     recovering = true;
-    const lost = n === null ? 'Nothing is lost: what waits is being counted' : `Nothing is lost: ${several(n, 'mark')} wait${n === 1 ? 's' : ''}`;
+    const lost = n === null ? 'Nothing is lost: what waits is being counted' : `Nothing is lost: ${several(n, 'record')} wait${n === 1 ? 's' : ''} for the archive`;
     [mood, text] = ['stopped', `${list(stopped)} ${stopped.length > 1 ? 'are' : 'is'} stopped. ${lost}, and players get their answers as before.`];
   } else if (n === null) {
     text = 'Counting what waits…';
   } else if (n > 0) {
-    [mood, text] = ['late', `${recovering ? 'It is back' : 'Catching up'}: ${several(n, 'mark')} still wait${n === 1 ? 's' : ''} to be archived.`];
+    [mood, text] = ['late', `${recovering ? 'It is back' : 'Catching up'}: ${several(n, 'record')} still wait${n === 1 ? 's' : ''} for the archive.`];
   } else if (recovering && waited.length === looks) {
-    text = '0 marks wait. Everything that waited is in the archive: nothing was lost.';
+    text = 'Everything that waited is in the archive: nothing was lost.';
   }
   find('#news', HTMLElement).dataset.late = String(n ?? '');
   tell(mood, text, mood + stopped + (n === null));
 }
 
-/** @param {string} mood @param {string} text @param {string} what a screen reader is to say at once, where it is something else */
+/** @param {string} mood @param {string} text @param {string} what is read out at once when it changes */
 function tell(mood, text, what) {
   const line = find('#news', HTMLElement);
   line.dataset.mood = mood;
@@ -186,7 +186,7 @@ function tell(mood, text, what) {
   say(what, text);
 }
 
-/** Has a screen reader say something else at once, and other numbers in it from time to time. @param {string} what @param {string} text */
+/** Has a screen reader say news at once, and new numbers from time to time. @param {string} what @param {string} text */
 function say(what, text) {
   const said = find('#said', HTMLElement);
   if (said.dataset.of === what && performance.now() - saidAt < pause) return;
@@ -197,7 +197,7 @@ function say(what, text) {
 
 // The picture.
 
-/** The line that leaves a box, by its name. @type {Map<string, SVGPathElement>} */
+/** The line leaving each box. @type {Map<string, SVGPathElement>} */
 const wires = new Map();
 
 /** Draws the lines between the boxes. */
@@ -221,13 +221,13 @@ function between(a, b, home) {
   return `M${ax} ${from}V${(from + to) / 2}H${bx}V${to}`;
 }
 
-/** Sends dots for what has moved since the last look. @param {Totals} now @param {Totals} before */
+/** Sends dots for what has moved since the last update. @param {Totals} now @param {Totals} before */
 function move(now, before) {
   const came = reported(now) - reported(before);
   const announced = grown(now, before, 'aggregate_announced_keys_total');
   send(came, 'player', now.inside ? 'cache' : 'service');
   if (!now.inside || !before.inside) return;
-  send(grown(now, before, 'write_heartbeats_total') - came, 'service', 'cache'); // by the service's own door
+  send(grown(now, before, 'write_heartbeats_total') - came, 'service', 'cache'); // over gRPC, past the edge
   const held = (/** @type {any} */ { running, due }) => running + due;
   send(held(now.inside) - held(before.inside) + announced, 'cache', 'hold');
   send(announced, 'hold', 'queue');
@@ -240,7 +240,7 @@ function send(n, from, to) {
 }
 
 /**
- * Lets a dot travel. One of the viewer's own lights the boxes on its way.
+ * Moves a dot. The viewer's own light the boxes.
  * @param {string} from @param {string} to @param {number} delay in milliseconds @param {boolean} [own]
  */
 function dot(from, to, delay, own = false) {
@@ -258,7 +258,7 @@ function dot(from, to, delay, own = false) {
   });
 }
 
-calm.addEventListener('change', () => path.querySelectorAll('.dot').forEach((node) => node.remove())); // also those on their way
+calm.addEventListener('change', () => path.querySelectorAll('.dot').forEach((node) => node.remove())); // those on their way, too
 
 /** @param {string} name */
 function light(name) {
@@ -277,7 +277,7 @@ function viewer(records) {
   find('#records', HTMLElement).replaceChildren(...records.map(row));
 }
 
-/** Lights the way that a record has come since the last look. @param {any} now @param {any} before */
+/** Lights the way of a record since the last update. @param {any} now @param {any} before */
 function travel(now, before) {
   const later = now.cache && now.cache.at !== before?.cache?.at;
   let delay = 0;
@@ -296,7 +296,7 @@ function row(record) {
   const fact = (/** @type {string} */ name, /** @type {string} */ text, className = '') =>
     el('div', {}, el('dt', {}, name), el('dd', { className }, text));
   const same = !record.marked && record.archive?.at === record.cache?.at;
-  return el('li', { 'data-id': record.id, 'data-marked': String(record.marked) }, el('h3', {}, record.title || record.id), el('dl', {},
+  return el('li', { 'data-id': record.id, 'data-marked': String(record.marked) }, el('h3', {}, record.title || record.id.replace(/_\d+$/, '')), el('dl', {},
     fact('Cache', place(record.cache), record.marked ? 'differs' : ''), fact('On its way', underWay(record)),
     fact('Archive', record.archive_away ? 'does not answer' : place(record.archive) + (same ? ' ✓' : ''), same ? 'same' : '')));
 }
@@ -309,7 +309,7 @@ function place(place) {
 /** @param {any} record */
 function underWay({ held, marked, hold_left_ms: left }) {
   if (held) return left > 0 ? `held, ${clock(left)} left` : 'waits for the queue';
-  return marked ? 'waits for the job, marked' : 'nothing';
+  return marked ? 'waits for the job' : 'nothing';
 }
 
 const walk = { object: { id: 'walk', type: 1 }, device: 'This page', duration_ms: 600_000, meta: { title: 'A walk through Playhead' } };
@@ -317,17 +317,17 @@ const beat = 2000; // milliseconds between two reports
 const client = new Playhead({ url: home(), token: () => token, storage: kept, key: `playhead.outbox.flow.${user(token)}` });
 /** @type {{session: string, began: number, played: number, at: number, timer: number} | null} */
 let playing = null;
-/** When what was reported last was, by the page's own clock: the device's may be wrong, and the client corrects it. @type {Map<string, number>} */
+/** Send times of reports, steady clock. @type {Map<string, number>} */
 const sent = new Map();
 
-/** Names a report among those of this page. @param {any} heartbeat */
+/** The key of a report. @param {any} heartbeat */
 const nameOf = ({ session, kind, position_ms: at }) => `${session} ${kind} ${at}`;
 
 /** Reports as a player does. @param {string} kind */
 function report(kind) {
   if (!playing) return;
   const now = performance.now();
-  playing.played = Math.min(playing.played + Math.min(now - playing.at, 2 * beat), walk.duration_ms); // a device that slept in between has played nothing
+  playing.played = Math.min(playing.played + Math.min(now - playing.at, 2 * beat), walk.duration_ms); // a sleeping device plays nothing
   playing.at = now;
   const played = Math.round(playing.played);
   const heartbeat = { ...walk, kind, session: playing.session, position_ms: played, watched_ms: played,
@@ -336,7 +336,7 @@ function report(kind) {
   client.report(heartbeat);
 }
 
-/** Plays on, up to the end. */
+/** Reports progress, up to the end. */
 function playOn() {
   report('progress');
   if (playing && playing.played >= walk.duration_ms) play(false, 'finish');
@@ -359,33 +359,33 @@ function play(on, end = 'stop') {
 
 client.addEventListener('answered', (e) => {
   const { heartbeat, result } = /** @type {CustomEvent} */ (e).detail;
-  const at = sent.get(nameOf(heartbeat)); // unknown of one from before a reload
+  const at = sent.get(nameOf(heartbeat)); // unknown after a reload
   sent.delete(nameOf(heartbeat));
   const took = at === undefined ? '' : ` after ${Math.round(performance.now() - at)} ms`;
-  if (last && !last.inside) dot('player', 'service', 0, true); // an edge alone shows no records
+  if (last && !last.inside) dot('player', 'service', 0, true); // an edge alone has no records
   put('safe', ['stored', 'unchanged'].includes(result.status) ? `Your last one was safe${took}.` : `Your last one was not stored: ${result.status}.`);
 });
 client.addEventListener('conflict', (e) => client.seen(/** @type {CustomEvent} */ (e).detail.record));
 client.addEventListener('unauthorized', refused);
 
-// The stream, which is open only while the page can be seen.
+// The stream, open while the page is visible.
 
 let watching = new AbortController();
 let signedIn = true;
 
-/** Looks as long as the page can be seen and its token is good, at one stream at a time. */
+/** Reads one stream while the page is visible and the token valid. */
 async function watch() {
   watching.abort();
   if (document.hidden || !signedIn) return;
   const { signal } = (watching = new AbortController());
   while (!signal.aborted) {
     await listen(signal).catch(() => {}); // the connection broke
-    if (watching.signal === signal) connection(false); // else there may be another one
+    if (watching.signal === signal) connection(false); // else another one is open
     await new Promise((resolve) => setTimeout(resolve, 1000 + Math.random() * 2000));
   }
 }
 
-/** Asks for nothing more until there is another token, with which the page begins anew. */
+/** Stops until there is another token, which reloads the page. */
 function refused() {
   signedIn = false;
   watching.abort();
@@ -401,7 +401,7 @@ async function listen(signal) {
   if (answer.status === 503) put('news', 'Too many look on at the moment; this page tries again.');
   if (!answer.ok || !answer.body) return;
   connection(true);
-  last = null; // what happened meanwhile was not seen
+  last = null; // changes were missed
   mine = null;
   waited.length = 0;
   const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
@@ -426,7 +426,7 @@ function connection(open) {
   const status = find('#connection', HTMLElement);
   status.dataset.state = open ? 'open' : 'closed';
   write(status, open ? 'Live' : 'Reconnecting…');
-  if (open || find('#news', HTMLElement).dataset.late === undefined) return; // before the first look there is nothing to doubt
+  if (open || find('#news', HTMLElement).dataset.late === undefined) return; // nothing shown yet
   tell('late', 'The server does not answer. What is shown is what it said last.', 'away');
 }
 

@@ -9,10 +9,10 @@ export function clock(ms) {
   return h > 0 ? `${h}:${two(m)}:${two(s)}` : `${m}:${two(s)}`;
 }
 
-// To make a format takes a hundred times as long as to use it.
+// Formats are made once: that takes a hundred times as long as a use.
 const [hours, minutes, whole] = ['hour', 'minute', 'second'].map((unit) => new Intl.NumberFormat(locale, { style: 'unit', unit, unitDisplay: 'long' }));
 
-/** 75000 as "1 minute 15 seconds", for those who listen. @param {number} ms */
+/** 75000 as "1 minute 15 seconds", for screen readers. @param {number} ms */
 export function spoken(ms) {
   const seconds = Math.max(0, Math.floor(ms / 1000));
   const parts = /** @type {[number, Intl.NumberFormat][]} */ ([
@@ -23,28 +23,27 @@ export function spoken(ms) {
   return parts.map(([n, unit]) => unit.format(n)).join(' ') || whole.format(0);
 }
 
-/** Writes a time as the clock on the wall shows it, wherever the device is by now. @param {Intl.DateTimeFormatOptions} options */
+/** Writes local times; the device's zone may change while the page is open. @param {Intl.DateTimeFormatOptions} options */
 function dates(options) {
   const format = new Intl.DateTimeFormat(locale, { ...options, timeZone: 'UTC' });
   return (/** @type {Date} */ t) => format.format(Date.UTC(t.getFullYear(), t.getMonth(), t.getDate(), t.getHours(), t.getMinutes(), t.getSeconds()));
 }
 
 const shortDate = dates({ day: 'numeric', month: 'short', year: 'numeric' });
-const longDate = dates({ day: 'numeric', month: 'long', year: 'numeric' });
-const weekday = dates({ weekday: 'long' });
+const month = dates({ month: 'long', year: 'numeric' });
 /** The date and the time. */
 export const moment = dates({ year: 'numeric', month: 'numeric', day: 'numeric', hour: 'numeric', minute: 'numeric', second: 'numeric' });
 
 const relative = new Intl.RelativeTimeFormat(locale, { numeric: 'auto' });
 const steps = /** @type {[number, Intl.RelativeTimeFormatUnit][]} */ ([[60, 'second'], [60, 'minute'], [24, 'hour']]);
 
-/** How many midnights have passed since. @param {Date} time @param {number} now */
+/** Midnights passed since a time. @param {Date} time @param {number} now */
 function midnights(time, now) {
   const midnight = (/** @type {Date} */ t) => new Date(t.getFullYear(), t.getMonth(), t.getDate()).getTime();
   return Math.round((midnight(new Date(now)) - midnight(time)) / 86_400_000);
 }
 
-/** "3 minutes ago", and after a day "yesterday" if that is the day; a date for a time of more than a week ago. @param {Date} time */
+/** "3 minutes ago", "yesterday", and a date from a week on. @param {Date} time */
 export function ago(time, now = Date.now()) {
   let n = (time.getTime() - now) / 1000;
   if (n > -45) return t('just now');
@@ -56,13 +55,12 @@ export function ago(time, now = Date.now()) {
   return days < 7 ? relative.format(-days, 'day') : shortDate(time);
 }
 
-/** The heading of a day: "Today", "Yesterday", or the date. @param {Date} time */
+/** The heading of an entry: "Today", "Yesterday", "Last seven days", or the month. @param {Date} time */
 export function day(time, now = Date.now()) {
   const days = midnights(time, now);
   if (days <= 0) return t('Today');
   if (days === 1) return t('Yesterday');
-  if (days < 7) return weekday(time);
-  return longDate(time);
+  return days < 7 ? t('Last seven days') : month(time);
 }
 
 const types = ['', 'Video', 'Episode', 'Audio', 'Article'];
@@ -76,7 +74,7 @@ const kinds = /** @type {Record<string, string>} */ ({
   start: t('begun'), progress: t('playing'), pause: t('paused'), seek: t('moved'), stop: t('stopped'), finish: t('finished'),
 });
 
-/** The kind of a report, in a word. @param {string} kind */
+/** The kind of a report in words. @param {string} kind */
 export function kindName(kind) {
   return kinds[kind] ?? kind;
 }
@@ -96,17 +94,17 @@ export function refusal(status) {
   return refusals[status] ?? status;
 }
 
-/** The name of a record for people: its title, or else the id of its object. @param {any} record */
+/** The title of a record, or the id of its object. @param {any} record */
 export function title(record) {
   return record.meta?.title?.trim() || record.object.id;
 }
 
-/** When a record was last played, also where it was restored after that. @param {any} record */
+/** When a record was last played, even if it was restored since. @param {any} record */
 export function played(record) {
   return new Date(record.played_at ?? record.event_time);
 }
 
-/** A season or an episode, 0 for what is no number of one. @param {string | undefined} text */
+/** The number of a season or an episode, 0 for none. @param {string | undefined} text */
 export function partNumber(text) {
   return /^\d{1,10}$/.test(text ?? '') ? Number(text) : 0;
 }
@@ -117,14 +115,22 @@ export function nextPart({ season, episode }) {
   return season ? t('Season {season}, episode {episode}', { season, episode }) : t('Episode {episode}', { episode });
 }
 
-/** How far, from 0 to 1; 0 when nobody knows. @param {any} record */
+/** Progress from 0 to 1; 0 if the length is unknown. @param {any} record */
 export function part(record) {
   if (record.completed) return 1;
   return record.duration_ms > 0 ? Math.min(1, record.position_ms / record.duration_ms) : 0;
 }
 
-/** The progress of the user, in words. @param {any} record */
+const fresh = 60_000; // milliseconds after a report: players report every ten seconds or more often
+
+/** Whether a record is being played now, as far as its last report tells. @param {any} record */
+export function playing(record, now = Date.now()) {
+  return record.state === 'playing' && !record.marked && Math.abs(now - Date.parse(record.event_time)) < fresh;
+}
+
+/** The progress of a record, in words. @param {any} record */
 export function progress(record) {
+  if (record.position_ms < 1000 && playing(record)) return t('Just started');
   if (record.completed) return record.plays > 1 ? counted(record.plays, 'Completed once', 'Completed {n} times') : t('Completed');
   const at = clock(record.position_ms);
   return record.duration_ms > 0 ? t('{at} of {end}', { at, end: clock(record.duration_ms) }) : t('at {at}', { at });

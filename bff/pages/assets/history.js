@@ -2,13 +2,12 @@
 import { Api, Problem, home } from './api.js';
 import { backups } from './backup.js';
 import { clearing, dismissals, filters, focus, keys, marking, offerTypes, recording } from './controls.js';
-import { Decisions } from './decisions.js';
 import { find, write } from './dom.js';
-import { clock } from './format.js';
+import { clock, title } from './format.js';
 import { counted, t } from './language.js';
 import { key } from './outbox.js';
 import { Playhead } from './playhead.js';
-import { Problems, reason } from './problems.js';
+import { Problems } from './problems.js';
 import { Reader } from './reader.js';
 import { Rows, card, entry, wayBack } from './rows.js';
 import { selecting } from './select.js';
@@ -31,49 +30,35 @@ const more = find('#more', HTMLButtonElement);
 let unfinished = [];
 
 const end = find('#end', HTMLElement);
-const near = new IntersectionObserver((seen) => { // a busy browser tells several looks at once
+const near = new IntersectionObserver((seen) => { // a busy browser reports several at once
   if (seen.at(-1)?.isIntersecting && loaded.words === '') reader.older();
 }, { rootMargin: '400px' });
 
 function readerChanged() {
-  settle();
   render();
   near.disconnect();
   if (!reader.busy) near.observe(end); // which looks at once
 }
 
-/** Ends what the list shows to be settled: what is gone needs no answer, and what is as it was asked for needs no other try. */
-function settle() {
-  if (reader.busy) return;
-  problems.forget((_, about) => about?.over?.());
-  decisions.settle();
-  ask.forget((record) => (record.parts ?? [record]).every((/** @type {any} */ part) => loaded.lacks(part)));
-  undo.forget((dismissed) => loaded.lacks(dismissed) || playedSince(dismissed)); // there is nothing to offer again
-  undo.changed();
-}
-
-/** Whether a record that was dismissed was played since, and is offered for that. @param {any} record */
-function playedSince(record) {
-  const now = loaded.listed(record);
-  return Boolean(now && !now.dismissed_at && now.event_time !== record.event_time);
-}
-
 function render() {
+  loaded.shown = undo.shown('list');
   const shown = loaded.visible();
   rows.show(loaded.entries(shown));
   selection.show();
   offerTypes(shown);
   writeDays();
-  const row = unfinished.filter((record) => !decisions.hides(key(record)));
+  const row = unfinished.map(undo.shown('cards')).filter(Boolean);
   cards.show(row);
   find('#continue', HTMLElement).hidden = row.length === 0 || !loaded.whole;
   find('#clear', HTMLButtonElement).disabled = shown.length === 0;
   more.hidden = !loaded.more || reader.failed || loaded.fresh;
   write(more, loaded.words ? t('Search older entries') : t('Show older entries'));
-  write(find('#note', HTMLElement), note(shown.length));
+  const empty = isEmpty(shown.length);
+  find('#empty', HTMLElement).hidden = !empty;
+  write(find('#note', HTMLElement), empty ? '' : note(shown.length));
 }
 
-/** Writes the day above the first entry of each. */
+/** Writes a heading above the first entry of each day. */
 function writeDays() {
   let last;
   for (const node of /** @type {HTMLElement[]} */ ([...list.children])) {
@@ -85,14 +70,19 @@ function writeDays() {
   }
 }
 
-/** The note about the list, '' for none. Errors are shown by Problems. @param {number} shown */
+/** Whether the user has no history at all. @param {number} shown */
+function isEmpty(shown) {
+  return shown === 0 && loaded.whole && !loaded.more && !loaded.fresh && !reader.busy && !reader.failed;
+}
+
+/** The note below the list; Problems shows errors. @param {number} shown */
 function note(shown) {
   if (reader.failed) return '';
   if (loaded.words) return searchNote(shown);
   if (reader.busy && loaded.size === 0) return t('Reading…');
   if (shown > 0 || loaded.more) return '';
   if (loaded.until) return t('Nothing up to this day.');
-  return loaded.type ? t('Nothing of this type yet.') : t('Nothing here yet. What you play shows up by itself.');
+  return loaded.type ? t('Nothing of this type yet.') : '';
 }
 
 /** @param {number} shown */
@@ -102,45 +92,31 @@ function searchNote(shown) {
   return loaded.more ? counted(shown, '{n} entry found so far', '{n} entries found so far') : counted(shown, '{n} entry found', '{n} entries found');
 }
 
-/** Shows the parts of a series, or hides them. @param {string} head the key of its entry */
+/** Expands or collapses a series. @param {string} head key of its entry */
 function toggle(head) {
   if (!loaded.open.delete(head)) loaded.open.add(head);
   render();
 }
 
-let newest = 0; // names the newest read of what to go on with
-/** What was pushed since that began, which may be from before. @type {Map<string, any>} */
+let newest = 0; // number of the newest read of the cards
+/** Records pushed during that read, whose answer may be older. @type {Map<string, any>} */
 const since = new Map();
-let deciding = 0; // how many decisions about it are under way; each reads it after that
 
-/** @returns {Promise<boolean>} */
+/** Reads what to continue with. @returns {Promise<boolean>} */
 async function goOn() {
-  if (deciding > 0) return true; // it is read after that
   const mine = ++newest;
   since.clear();
   const ok = await problems.attempt(t('What to go on with could not be read'), goOn, async () => {
     const read = api.get('/v1/continue', { limit: 12 });
     await read.catch(() => {});
-    if (mine !== newest || deciding > 0) return; // it may be from before the decision
-    unfinished = (await read).items.map((/** @type {any} */ record) => since.get(key(record)) ?? record);
-    undo.read((dismissed) => unfinished.some((record) => key(record) === key(dismissed)));
+    if (mine === newest) unfinished = (await read).items.map((/** @type {any} */ record) => since.get(key(record)) ?? record);
   });
   render();
   return ok;
 }
 
-/** Decides something about what to go on with, which is to be read after it. @template T @param {() => Promise<T>} act */
-async function decide(act) {
-  deciding++;
-  try {
-    return await act();
-  } finally {
-    deciding--;
-  }
-}
-
 let soon = 0;
-/** Reads on a little later what many changes at once would have read again and again. */
+/** Debounces goOn. */
 function goOnSoon() {
   clearTimeout(soon);
   soon = setTimeout(goOn, 1000 + Math.random() * 1000);
@@ -148,125 +124,88 @@ function goOnSoon() {
 
 /** @param {{items: any[], removed: any[]}} push */
 function changed({ items, removed }) {
-  decisions.changed({ items, removed });
+  for (const name of [...items.map(key), ...removed.map((object) => key({ object }))]) undo.forget(name);
   loaded.change({ items, removed });
   for (const record of items) since.set(key(record), record);
-  settle();
   const moved = new Map(items.map((record) => [key(record), record]));
   if (removed.length > 0 || !items.every(goesOn)) goOnSoon();
   unfinished = unfinished.map((record) => moved.get(key(record)) ?? record);
   render();
 }
 
-/** Whether a record that has changed stays what to go on with, in its place: it is as it was there, and further on. @param {any} record */
+/** Whether a changed record keeps its place as the first card. @param {any} record */
 function goesOn(record) {
   const [first] = unfinished;
   if (!first || key(first) !== key(record) || first.completed || record.completed || record.dismissed_at) return false;
   return record.resume_ms >= first.resume_ms && record.duration_ms === first.duration_ms && record.meta?.series === first.meta?.series;
 }
 
-const place = `playhead.undo.${user(token)}`;
-const decisions = new Decisions(place, {
-  few: 8,
-  lines: (records) => api.lines(records),
-  left: (records) => api.left(records),
-  remove: (records, wanted) => decide(() => api.remove(records, wanted)).finally(() => void goOn()),
-  removed: (objects) => {
-    const gone = new Set(objects.map((object) => key({ object })));
-    unfinished = unfinished.filter((record) => !gone.has(key(record)));
-    loaded.change({ items: [], removed: objects });
-    if (reader.busy) reader.refresh(); // what is on its way may be of before the delete, or of after
-    settle();
-  },
-  restore: async (lines) => {
-    const { statuses } = await api.import(new Blob([lines]), true);
-    if (statuses.invalid) throw new Problem(409, t('it came back several times in the last seconds'));
-  },
-  reread: () => Promise.all([reader.refresh(), goOn()]),
-  why: reason,
-  listed: (record) => loaded.listed(record),
-  lacks: (record) => loaded.lacks(record),
-  changed: () => {
-    problems.set(t('The entries could not be deleted, or not all of them'), decisions.why('gone'), () => decisions.again());
-    problems.set(t('The entry could not be brought back'), decisions.why('back'), () => decisions.again());
-    undo.changed();
-    render();
-  },
-});
-loaded.hides = (/** @type {string} */ name) => decisions.hides(name);
-const undo = new Undo(place, decisions, {
-  offer: (object) => offer(object, false),
-  focus: (within, name) => {
-    const there = document.querySelector(`${within} [data-key="${CSS.escape(name)}"]`)?.querySelector('a[href], button');
-    (there instanceof HTMLElement ? there : list).focus();
-  },
+const undo = new Undo(render, (where, name) => {
+  const there = document.querySelector(`#${where} [data-key="${CSS.escape(name)}"]`)?.querySelector('a[href], button');
+  (there instanceof HTMLElement ? there : list).focus();
 });
 
-let pressed = 0; // counts what is dismissed
-/** Takes a record out of what to go on with, and lets the user take that back. @param {any} record */
-async function dismiss(record) {
-  unfinished = unfinished.filter((other) => other !== record);
-  render();
-  undo.dismissing(record); // what is deleted from now on can be taken back
-  const mine = ++pressed;
-  const ok = await offer(record.object, true);
-  if (!ok) undo.forget((other) => key(other) === key(record));
-  else if (mine === pressed && !loaded.lacks(record)) undo.dismissed(record);
+/** Takes sent records off the cards, which are read again. @param {any[]} records */
+function offTheCards(records) {
+  const gone = new Set(records.map(key));
+  unfinished = unfinished.filter((record) => !gone.has(key(record)));
+  goOn();
 }
 
-/** @param {any} object @param {boolean} dismissed @returns {Promise<boolean>} whether it is so, with an answer or without */
-async function offer(object, dismissed) {
-  const name = key({ object });
-  const before = loaded.listed({ object });
-  const over = () => {
-    const now = loaded.listed({ object });
-    return loaded.lacks({ object }) || Boolean(now && now !== before && Boolean(now.dismissed_at) === dismissed);
-  };
-  const whats = [t('The entry could not be offered again'), t('The entry could not be removed from continue watching')];
-  const [what, other] = dismissed ? whats.toReversed() : whats;
-  problems.forget((of, _, about) => about === other && of === name);
-  const ok = await decide(() => problems.attempt(what, () => offer(object, dismissed), () => api.dismiss([object], dismissed), new Map([[name, { over }]])));
-  settle();
-  await goOn();
-  return ok || over();
+/** @param {any[]} records */
+function remove(records) {
+  undo.add({
+    kind: 'delete', records, where: 'list', list: () => null,
+    text: (all) => (all.length === 1 ? t('Deleted “{title}”.', { title: title(all[0]) }) : counted(all.length, 'Deleted one entry.', 'Deleted {n} entries.')),
+    failed: records.length === 1 ? t('The entry could not be deleted') : t('The entries could not be deleted, or not all of them'),
+    send: async (all) => {
+      await api.remove(all);
+      loaded.change({ items: [], removed: all.map(({ object }) => object) });
+      offTheCards(all);
+    },
+  });
 }
 
-/** @param {any} record @param {'watched' | 'unwatched' | 'reset'} as */
-async function mark(record, as) {
-  const name = key(record);
-  const done = (/** @type {any} */ now) => now && now.event_time !== record.event_time && !now.device && (as === 'watched' ? now.completed : !now.resume_ms);
-  const about = new Map([[name, { over: () => loaded.lacks(record) || done(loaded.listed(record)) }]]);
-  const ok = await problems.attempt(t('The entry could not be marked'), () => mark(record, as), () => decisions.during(name, async () => {
-    const { results: [{ status, record: marked }] } = await api.mark([record.object], as);
-    if (status === 'unchanged' && !marked) loaded.change({ items: [], removed: [record.object] }); // it was deleted
-    else if (marked && !loaded.lacks(record)) loaded.change({ items: [marked], removed: [] });
-    if (status === 'paused') throw new Problem(409, t('recording is paused'));
-    if (status === 'unavailable') throw new Problem(503, t('the history is unavailable at the moment'));
-  }), about);
-  settle();
-  if (ok) await goOn();
+/** @param {any} record */
+function dismiss(record) {
+  undo.add({
+    records: [record], where: 'cards', list: (shown) => shown,
+    text: () => t('“{title}” removed from continue watching.', { title: title(record) }),
+    failed: t('The entry could not be removed from continue watching'),
+    send: async (all) => {
+      await api.dismiss(all);
+      offTheCards(all);
+    },
+  });
 }
 
-/** Marks all listed parts of a series. @param {any} series @param {'watched' | 'unwatched' | 'reset'} as */
-async function markSeries(series, as) {
-  const ok = await problems.attempt(t('The entries could not be marked'), () => markSeries(series, as), async () => {
-    for (let i = 0; i < series.parts.length; i += 1000) {
-      const parts = series.parts.slice(i, i + 1000);
-      const { results } = await api.mark(parts.map((/** @type {any} */ part) => part.object), as);
-      loaded.change({ items: results.flatMap(({ record }, n) => (record && !loaded.lacks(parts[n]) ? record : [])), removed: [] });
+/** Marks a record, or all listed parts of a series. @param {any} entry @param {'watched' | 'unwatched' | 'reset'} as */
+function mark(entry, as) {
+  const records = entry.parts ?? [entry];
+  const position = as === 'watched' ? { completed: true, plays: 0 } : { completed: false, position_ms: 0 };
+  const now = { event_time: new Date().toISOString(), played_at: undefined, state: 'stopped', device: '', resume_ms: 0, marked: true };
+  undo.add({
+    records, where: 'list',
+    list: (record) => (records.length > 1 && as === 'watched' && record.completed ? record : { ...record, ...now, ...position }),
+    text: () => t('Marked “{title}”.', { title: title(entry) }),
+    failed: records.length === 1 ? t('The entry could not be marked') : t('The entries could not be marked'),
+    send: async (all) => {
+      const results = await api.mark(all, as);
+      loaded.change({
+        items: results.flatMap((result) => result.record ?? []),
+        removed: all.filter((_, i) => results[i].status === 'unchanged' && !results[i].record).map(({ object }) => object), // deleted elsewhere
+      });
       if (results.some(({ status }) => status === 'paused')) throw new Problem(409, t('recording is paused'));
       if (results.some(({ status }) => status === 'unavailable')) throw new Problem(503, t('the history is unavailable at the moment'));
-    }
+      offTheCards(all);
+    },
   });
-  settle();
-  render();
-  if (ok) await goOn();
 }
 
-/** The ways back to where the last few sessions stopped, besides where the record is. @param {any} record */
+/** Links to where the last few sessions stopped. @param {any} record */
 async function waysBack(record) {
   if (record.parts) return [];
-  const viewings = await api.viewings(record.object).catch(() => []); // a help, and no more
+  const viewings = await api.viewings(record.object).catch(() => []); // optional
   const offered = new Set([clock(record.position_ms)]);
   const end = (record.duration_ms || Infinity) - 1000;
   const earlier = viewings.filter(({ to_ms = 0, state }) => to_ms >= 1000 && to_ms < end && state !== 'finished' && !offered.has(clock(to_ms)) && offered.add(clock(to_ms)));
@@ -275,18 +214,8 @@ async function waysBack(record) {
 
 /** @param {number} type 0 for all */
 async function clear(type) {
-  const cleared = (/** @type {any} */ record) => !type || record.object.type === type;
-  undo.forget(cleared);
-  await undo.send(cleared);
-  const before = loaded.sorted().filter(cleared);
-  const about = new Map([[`type ${type}`, { over: () => loaded.cleared(type) }]]);
-  const uncleared = t('The history could not be cleared');
-  const ok = await problems.attempt(uncleared, () => askClear(type), () => api.clear(type), about);
-  if (!ok) return settle();
-  if (!type) problems.forget((_, __, what) => what === uncleared);
-  const gone = before.filter((record) => loaded.listed(record) === record); // the rest was played since
-  loaded.change({ items: [], removed: gone.map(({ object }) => object) });
-  settle();
+  undo.send();
+  if (!await problems.attempt(t('The history could not be cleared'), () => askClear(type), () => api.clear(type))) return;
   loaded.clear();
   await Promise.all([reader.refresh(), goOn()]);
 }
@@ -299,28 +228,28 @@ filters(loaded, {
     reader.refresh();
   },
 });
-const ask = marking((record, as) => (record.parts ? markSeries : mark)(record, as), waysBack);
+const ask = marking(mark, waysBack);
 /** @param {string} name */
 const called = (name) => loaded.visible().find((r) => key(r) === name);
 const selection = selecting(list, {
   members: () => new Map(loaded.entries(loaded.visible()).map((r) => [key(r), (r.parts ?? [r]).map(key)])),
   remove: (names) => {
     const gone = new Set(names);
-    undo.delete(loaded.visible().filter((r) => gone.has(key(r))));
+    remove(loaded.visible().filter((r) => gone.has(key(r))));
   },
   changed: render,
 });
 /** @param {string} name */
-function removed(name) {
+function removeRow(name) {
   const record = called(name);
-  if (!record) return; // a series, of which each part is deleted by itself or with others
+  if (!record) return; // a series: its parts are deleted, by themselves or selected
   const row = list.querySelector(`[data-key="${CSS.escape(name)}"]`);
   const next = row?.nextElementSibling ?? row?.previousElementSibling;
-  undo.delete([record]);
+  remove([record]);
   focus(next);
 }
 keys(list, {
-  remove: removed,
+  remove: removeRow,
   mark: (name) => {
     const record = called(name) ?? loaded.entries(loaded.visible()).find((r) => key(r) === name);
     if (record) ask(record);
@@ -330,10 +259,10 @@ dismissals(find('#cards', HTMLElement), (name) => {
   const record = unfinished.find((r) => key(r) === name);
   if (record) dismiss(record);
 });
-find('#cards', HTMLElement).addEventListener('focusin', ({ target }) => { // by keyboard: a browser leaves a card as it is of which a part can be seen
+find('#cards', HTMLElement).addEventListener('focusin', ({ target }) => { // browsers leave a card alone that is partly visible
   if (target instanceof Element && target.matches(':focus-visible')) target.closest('li')?.scrollIntoView({ block: 'nearest', inline: 'nearest' });
 });
-/** Says how much lies over the list, so that the browser brings what has the focus out from under it. */
+/** Measures what lies over the list, so that the browser scrolls the focus out from under it. */
 const over = new ResizeObserver(() => {
   for (const [name, selector] of [['above', '.tools'], ['below', '#selection']]) {
     document.documentElement.style.setProperty(`--${name}`, `${find(selector, HTMLElement).offsetHeight}px`);
@@ -342,28 +271,21 @@ const over = new ResizeObserver(() => {
 for (const selector of ['.tools', '#selection']) over.observe(find(selector, HTMLElement));
 const askClear = clearing(loaded, clear);
 const settings = recording(api, problems);
-backups(api, {
-  before: () => undo.send(),
-  after: (all) => {
-    if (all) decisions.restored();
-    return Promise.all([reader.refresh(), goOn()]);
-  },
-});
+backups(api, { before: () => undo.send(), after: () => Promise.all([reader.refresh(), goOn()]) });
 more.onclick = () => reader.older();
 
 write(find('#user', HTMLElement), user(token));
 follow(client);
 client.addEventListener('push', (e) => changed(/** @type {CustomEvent} */ (e).detail));
-client.addEventListener('resync', () => Promise.all([decisions.reread(), reader.refresh(), goOn(), settings()])); // which is told of a switch as well
+client.addEventListener('resync', () => Promise.all([reader.refresh(), goOn(), settings()])); // the switch as well
 client.addEventListener('unauthorized', () => {
   client.leave();
   refuse(t('The token was refused, or has expired.'));
 });
-let posts = false; // where something keeps WebSockets out, nobody tells what has changed
+let posts = false; // without WebSockets there are no pushes
 client.addEventListener('open', () => (posts = !client.live));
 client.addEventListener('close', () => (posts = false));
 client.connect();
-undo.resume();
 setInterval(() => {
   if (posts && !document.hidden) for (const read of [() => reader.refresh(), goOn, settings]) read();
   else render(); // "3 minutes ago"

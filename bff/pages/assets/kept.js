@@ -1,6 +1,6 @@
 // @ts-check
 
-/** A storage that ends with the page. */
+/** A storage in memory. */
 class Memory {
   /** @type {Map<string, string>} */
   #items = new Map();
@@ -30,32 +30,11 @@ class Memory {
   }
 }
 
-/** Whether the browser denies storage to the window, as its user may have told it to, or has hardly any left. */
+/** Whether the browser denies storage, or has none left. */
 export const forgets = !keeps();
 
-/** The values that the window keeps. */
+/** The window's storage. */
 export const kept = forgets ? /** @type {Storage} */ (/** @type {unknown} */ (new Memory())) : sessionStorage;
-
-/** Keeps a value for the window, or no value where there is no room. @param {string} name @param {any} value @returns {boolean} whether there was room */
-export function keep(name, value) {
-  try {
-    kept.setItem(name, JSON.stringify(value));
-    return true;
-  } catch {
-    kept.removeItem(name);
-    return false;
-  }
-}
-
-/** What the window keeps, and what else there is where it keeps nothing, or what cannot be read. @template T @param {string} name @param {T} other @returns {T} */
-export function recall(name, other) {
-  try {
-    const value = JSON.parse(kept.getItem(name) ?? 'null');
-    return value && Array.isArray(value) === Array.isArray(other) ? value : other;
-  } catch {
-    return other;
-  }
-}
 
 function keeps() {
   try {

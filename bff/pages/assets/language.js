@@ -2,26 +2,25 @@
 import de from './texts.de.js';
 
 /**
- * The languages beside English, which the texts in the code are. Another one is one more file like
- * texts.de.js: the English text and the other one, or its plural forms.
+ * Translations by language. The texts in the code are English; a file like texts.de.js maps them to a text or to plural forms.
  * @type {Record<string, Record<string, string | Record<string, string>>>}
  */
 const languages = { de };
 
 const language = (/** @type {string} */ tag) => tag.split('-')[0].toLowerCase();
 
-/** How numbers and dates are written: as the first language of the browser that there are texts in. A page may be in English alone. */
+/** The locale of texts, numbers and dates: the browser's first known language. A page may be English only. */
 export const locale = (document.documentElement.translate && navigator.languages.find((tag) => language(tag) === 'en' || language(tag) in languages)) || 'en';
 const texts = languages[language(locale)] ?? {};
 const plurals = new Intl.PluralRules(locale);
 
-/** A text in the language of the user. @param {string} text in English, with {names} @param {Record<string, any>} [values] by name */
+/** Translates a text. @param {string} text in English, with {names} @param {Record<string, any>} [values] by name */
 export function t(text, values = {}) {
   const known = texts[text];
   return fill(typeof known === 'string' ? known : text, values);
 }
 
-/** The same of a number, which is {n}. @param {number} n @param {string} one @param {string} other @param {Record<string, any>} [values] */
+/** Translates a text with a number {n}. @param {number} n @param {string} one @param {string} other @param {Record<string, any>} [values] */
 export function counted(n, one, other, values = {}) {
   const form = plurals.select(n);
   const known = texts[other];
@@ -34,12 +33,12 @@ function fill(text, values) {
   return text.replace(/\{(\w+)\}/g, (_, name) => isolated(String(values[name])));
 }
 
-/** A text within another one; one that is read from right to left stays in one piece, with its punctuation. @param {string} text */
+/** Isolates a right-to-left value with its punctuation. @param {string} text */
 function isolated(text) {
   return /[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]/.test(text) ? `\u2068${text}\u2069` : text;
 }
 
-/** Puts the texts of the page into the language of the user. */
+/** Translates the page. */
 export function localize(root = document) {
   document.documentElement.lang = locale;
   const walk = root.createTreeWalker(root.documentElement, NodeFilter.SHOW_ELEMENT | NodeFilter.SHOW_TEXT);
@@ -55,7 +54,7 @@ function localizeAttribute(element, name) {
   if (text) element.setAttribute(name, whole(text));
 }
 
-/** The text without the line breaks of a file, and the space around it. @param {string} text */
+/** Translates a text node, and keeps the space around it. @param {string} text */
 function whole(text) {
   const [, before, inner, after] = /** @type {RegExpExecArray} */ (/^(\s*)([^]*?)(\s*)$/.exec(text));
   const known = texts[inner.replace(/\s+/g, ' ')];

@@ -2,15 +2,13 @@
 import { below } from './browser.js';
 import { backoff, longest } from './outbox.js';
 
-const fits = /^[\w.~+-]+$/; // into the name of a subprotocol
-const refusedWait = 5_000; // milliseconds until a refused token is tried again
-const blocks = 2; // connections in a row that carry nothing, before reports go by POST
+const fits = /^[\w.~+-]+$/; // a subprotocol's name
+const refusedWait = 5_000; // milliseconds until a refused token is retried
+const blocks = 2; // dead connections in a row before reports go by POST
 
 /**
- * A connection to the edge: one WebSocket, made again whenever it breaks, after as long as the
- * edge asked for, or after a random part of what doubles with every failure, so that those who
- * lost the same edge do not all come at once. Where something keeps WebSockets out, or what
- * they carry, messages go by POST until one opens.
+ * A connection to the edge: one WebSocket that reconnects with backoff, or when the edge says. Where WebSockets are blocked,
+ * messages go by POST.
  *
  * @typedef {{url: string, push: boolean, token: () => string | Promise<string>, patience: number, minWait: number, maxWait: number}} Config
  * @typedef {{opened(): void, heard(message: any): void, unauthorized(): void,
@@ -22,24 +20,24 @@ export class Link {
   #page;
   /** @type {WebSocket | null} */
   #socket = null;
-  #answers = false; // the edge does, on it
-  #mute = false; // the edge was asked, and does not
-  /** @type {WebSocket | null} */
-  #closing = null; // one that was seen to be
-  #attempt = {}; // the newest; an older one has no say any more
+  #answers = false; // the edge answers on it
+  #mute = false; // asked, and no answer yet
+  /** Seen closing. @type {WebSocket | null} */
+  #closing = null;
+  #attempt = {}; // identifies the newest attempt
   #wanted = false; // from connect() to leave()
   #connecting = false;
   #posting = false;
   /** @type {AbortController | null} */
-  #posted = null; // of the message that is on its way
-  #stop = () => {}; // calls off what waits
+  #posted = null; // of the POST in flight
+  #stop = () => {}; // cancels the timer
   #failures = 0;
-  #blocked = 0; // connections in a row that carried nothing
-  #asked = 0; // until when the edge asked to stay away
+  #blocked = 0; // dead connections in a row
+  #asked = 0; // end of the edge's Retry-After
   #refused = ''; // a token
-  /** The one of the last connection. */
+  /** Token of the last connection. */
   token = '';
-  /** When the edge said something, by the page's clock that only goes forward. */
+  /** When the edge last said something, steady clock. */
   heardAt = 0;
 
   /** @param {Config} config @param {Listener} listener @param {typeof import('./browser.js').browser} page */
@@ -53,7 +51,7 @@ export class Link {
     return this.live || this.#posting;
   }
 
-  /** Whether there shall be one. */
+  /** Whether a connection is wanted. */
   get wanted() {
     return this.#wanted;
   }
@@ -70,14 +68,14 @@ export class Link {
     this.#socket?.send(JSON.stringify(message));
   }
 
-  /** Connects as hurry() does. Any token is good again. */
+  /** Connects like hurry(), and accepts a refused token again. */
   connect() {
     this.#wanted = true;
     this.#refused = '';
     this.hurry();
   }
 
-  /** Connects now, or when the time is over that the edge asked for. */
+  /** Connects now, or after the edge's Retry-After. */
   hurry() {
     if (!this.#wanted || this.#socket || this.#connecting) return;
     const wait = this.#asked - this.#page.elapsed();
@@ -85,20 +83,20 @@ export class Link {
     else this.#connect();
   }
 
-  /** Gives the connection up, and makes another one. @param {string} reason */
+  /** Replaces the connection. @param {string} reason */
   drop(reason) {
     if (!this.#wanted) return;
     this.#end();
     this.#lost({ code: 1006, reason });
   }
 
-  /** Gives up what was not answered in time. */
+  /** Gives up a message without an answer. */
   late() {
     if (this.#posted) this.#posted.abort();
     else this.drop('no answer in time');
   }
 
-  /** Looks whether the connection is closing, of which no event tells: that may never end. */
+  /** Detects a connection that is closing, which fires no event and may never end. */
   look() {
     const socket = this.#socket;
     if (!socket || socket.readyState < 2 || socket === this.#closing) return;
@@ -107,7 +105,7 @@ export class Link {
     this.#stop = this.#page.after(this.#config.patience, () => this.drop('not closed in time'));
   }
 
-  /** Ends the connection, and all attempts at one, until the next connect(). */
+  /** Ends the connection and all attempts until connect(). */
   leave() {
     this.#wanted = false;
     this.#end();
@@ -116,14 +114,14 @@ export class Link {
   #end() {
     const socket = this.#socket;
     this.#attempt = {};
-    this.#socket = null; // the end of a dead one is not waited for
+    this.#socket = null; // does not wait for its close event
     this.#connecting = this.#posting = false;
     this.#forget();
     this.#stop();
     socket?.close(1000);
   }
 
-  /** Connects after so long. @param {number} ms */
+  /** Connects after a wait. @param {number} ms */
   #later(ms) {
     this.#stop();
     this.#stop = this.#page.after(ms, () => this.#connect());
@@ -142,7 +140,7 @@ export class Link {
     else this.#dial(token);
   }
 
-  /** @returns {Promise<string>} '' where none comes in time */
+  /** @returns {Promise<string>} '' for none in time */
   newToken() {
     return new Promise((resolve) => {
       const stop = this.#page.after(this.#config.patience, () => resolve(''));
@@ -167,7 +165,7 @@ export class Link {
       this.heardAt = opened;
       this.#listener.opened();
     };
-    socket.onmessage = (e) => mine() && this.#hear(e.data); // one that was left may still have some
+    socket.onmessage = (e) => mine() && this.#hear(e.data); // an old one may still deliver
     socket.onclose = (e) => mine() && this.#ended(e, opened, token);
     this.#stop = this.#page.after(this.#config.patience, () => {
       this.#ended({ code: 1006, reason: 'no connection in time' }, 0, token);
@@ -193,7 +191,7 @@ export class Link {
     } catch {
       return this.drop('no JSON');
     }
-    if (!message.push || message.push.items || message.push.removed) this.#failures = 0; // each connection begins with a resync
+    if (!message.push || message.push.items || message.push.removed) this.#failures = 0; // other than the initial resync
     if (message.seq) {
       this.#answers = true;
       this.#mute = false;
@@ -209,21 +207,21 @@ export class Link {
     if (opened) this.#forget();
     const lasted = opened && this.#page.elapsed() - opened > 10_000;
     if (lasted) this.#failures = 0;
-    if (e.code === 4401 && !lasted) this.#refuse(token); // else it was good, and has ended
+    if (e.code === 4401 && !lasted) this.#refuse(token); // else the token was good and has expired
     else if (opened) this.#lost(e, hint(e.reason));
     else this.#whyNot(e, token);
   }
 
-  /** A connection that was open is gone. @param {{code: number, reason: string}} e @param {number} [asked] milliseconds */
+  /** An open connection ended. @param {{code: number, reason: string}} e @param {number} [asked] milliseconds */
   #lost(e, asked) {
-    const said = [1007, 1009, 4401].includes(e.code); // the edge said something
+    const said = [1007, 1009, 4401].includes(e.code); // the edge's own codes
     if (this.#mute && !said && asked === undefined) this.#blocked++;
     this.#mute = false;
     this.#retry(e, asked, this.#blocked < blocks ? 0 : this.#config.maxWait);
     this.#fallBack();
   }
 
-  /** Asks over HTTP why there is no connection, which a WebSocket keeps to itself. @param {{code: number, reason: string}} e @param {string} token */
+  /** Asks over HTTP why connecting failed: a WebSocket does not tell. @param {{code: number, reason: string}} e @param {string} token */
   async #whyNot(e, token) {
     const mine = this.#attempt;
     const abort = new AbortController();
@@ -237,25 +235,25 @@ export class Link {
     this.#fallBack();
   }
 
-  /** Goes on by POST, where WebSockets carry nothing. */
+  /** Falls back to POST. */
   #fallBack() {
     if (this.#blocked < blocks || this.#posting || !this.#wanted) return;
     this.#posting = true;
     this.#listener.opened();
   }
 
-  /** @param {string} token @param {any} message @param {AbortSignal} signal @returns {Promise<Response | null>} null without an answer */
+  /** @param {string} token @param {any} message @param {AbortSignal} signal @returns {Promise<Response | null>} null for no answer */
   #ask(token, message, signal) {
     const headers = { Authorization: `Bearer ${token}`, 'Content-Type': 'application/json' };
     const request = { method: 'POST', headers, body: JSON.stringify(message), signal };
     return this.#page.fetch(below(this.#config.url, '/v1/heartbeats'), request).catch(() => null);
   }
 
-  /** Sends a message without a WebSocket; late() ends it. @param {any} message */
+  /** Sends a message by POST; late() aborts it. @param {any} message */
   async #post({ seq, records, ...body }) {
     const mine = (this.#posted = new AbortController());
     const answer = await this.#ask(this.token, body, mine.signal);
-    const said = await answer?.json().catch(() => null); // such as the page of a proxy
+    const said = await answer?.json().catch(() => null); // a proxy's page
     if (mine !== this.#posted) return;
     this.#posted = null;
     if (answer) this.#failures = 0;
@@ -266,18 +264,18 @@ export class Link {
     this.#listener.heard(answer?.ok && said?.results ? { ...said, seq } : { seq, error: failure(answer, said?.detail) });
   }
 
-  /** Gives up the POST that is on its way: its answer does not count any more. */
+  /** Aborts the POST in flight. */
   #forget() {
     this.#posted?.abort();
     this.#posted = null;
   }
 
-  /** The token is not valid, or not yet. @param {string} token */
+  /** The edge refused the token. @param {string} token */
   #refuse(token) {
     const known = token === this.#refused;
     this.#refused = token;
     this.#retry({ code: 4401, reason: 'the token was refused' }, undefined, refusedWait);
-    if (!known) this.#listener.unauthorized(); // the page may leave, or connect with a better one
+    if (!known) this.#listener.unauthorized(); // the page may leave, or connect with another
   }
 
   /** @param {{code: number, reason: string}} why @param {number} [asked] milliseconds @param {number} [least] milliseconds */
@@ -293,20 +291,20 @@ export class Link {
   }
 }
 
-/** When to come back, at the end of a reason. @param {string} reason */
+/** Retry-after at the end of a close reason. @param {string} reason */
 function hint(reason) {
   const found = /; retry_after_ms=(\d+)$/.exec(reason);
   return found ? Number(found[1]) : undefined;
 }
 
-/** When to come back, as an answer says. @param {Response | null | undefined} answer */
+/** Retry-After of an answer, milliseconds. @param {Response | null | undefined} answer */
 function wait(answer) {
   const text = answer?.headers.get('Retry-After') ?? '';
-  const ms = Number(text) * 1000 || Date.parse(text) - Date.parse(answer?.headers.get('Date') ?? ''); // a time is by the clock of whoever says it
+  const ms = Number(text) * 1000 || Date.parse(text) - Date.parse(answer?.headers.get('Date') ?? ''); // both by the server's clock
   return ms > 0 ? ms : undefined;
 }
 
-/** Turns the answer to a POST into an error of the stream. @param {Response | null | undefined} answer @param {string} [detail] what the edge says, and a proxy does not */
+/** Turns a failed POST into an error of the stream. @param {Response | null | undefined} answer @param {string} [detail] only the edge has one */
 function failure(answer, detail = '') {
   const code = (detail && { 400: 'invalid', 413: 'too_large', 422: 'invalid' }[answer?.status ?? 0]) || 'unavailable';
   return { code, detail, retry_after_ms: wait(answer) };

@@ -1,39 +1,37 @@
 // @ts-check
 import { key } from './outbox.js';
 
-/** Letters that Unicode does not make of a plain one and an accent: the edge has the same. */
+/** Letters that Unicode does not decompose, as the edge has them. */
 const unaccented = /** @type {Record<string, string>} */ ({ ς: 'σ', æ: 'ae', œ: 'oe', ø: 'o', ł: 'l', đ: 'd', ð: 'd', þ: 'th', ß: 'ss' });
 
-/** The part of the history that the page knows: the newest records down to where it has read. */
+/** The loaded part of the history: the newest records down to a cursor. */
 export class LoadedHistory {
-  /** Whether an entry is about to be deleted. @type {(name: string) => boolean} */
-  hides = () => false;
+  /** A record as the list shows it, null for hidden. @type {(record: any) => any} */
+  shown = (record) => record;
   words = '';
   type = 0;
-  until = 0; // nothing later than this is listed, in Unix milliseconds; 0 for no bound
+  until = 0; // upper bound of event times, Unix ms; 0 for none
   cursor = '';
   more = true;
-  /** Whether what is shown is of another list than the one to be read. */
+  /** Whether the shown list is outdated: another one is about to be read. */
   fresh = true;
-  /** How many records a search has looked at. */
+  /** Records that a search has looked at. */
   searched = 0;
-  /** Whether the parts of a series are one entry, and the keys of the series of which all parts are listed. */
+  /** Whether series are collapsed, and the keys of expanded ones. */
   grouped = true;
   open = new Set();
-  /** Changes by others while the list is read: an answer may be older. @type {{items: any[], removed: any[]}[] | undefined} */
+  /** Pushes during a read, whose answer may be older. @type {{items: any[], removed: any[]}[] | undefined} */
   pushes;
   #records = new Map();
-  /** What was removed, as far as the page was told. @type {Set<string>} */
-  #gone = new Set();
-  #read = 0; // down to when the list was read, in Unix milliseconds: the edge goes on below
-  /** The records, newest first; undefined where they have changed since. @type {any[] | undefined} */
+  #read = 0; // event time of the oldest record read, Unix ms
+  /** The records, newest first; undefined after a change. @type {any[] | undefined} */
   #sorted;
 
   get size() {
     return this.#records.size;
   }
 
-  /** Whether it lists nothing but the newest. */
+  /** Whether no filter is set. */
   get whole() {
     return !this.words && !this.type && !this.until;
   }
@@ -51,14 +49,14 @@ export class LoadedHistory {
   /** @param {any[]} records @param {{cursor: string, has_more: boolean, searched?: number}} end */
   append(records, end) {
     for (const record of records) this.#put(record);
-    if (records.length > 0) this.#read = Math.min(this.#read || Infinity, time(records.at(-1))); // what was played meanwhile comes last
+    if (records.length > 0) this.#read = Math.min(this.#read || Infinity, time(records.at(-1))); // records played meanwhile come last
     this.cursor = end.cursor;
     this.more = end.has_more;
     this.searched += end.searched ?? 0;
     for (const push of this.pushes ?? []) this.#take(push);
   }
 
-  /** Takes what others have changed, unless it belongs further down, or not into the list. @param {{items: any[], removed: any[]}} push */
+  /** Applies a change, unless it belongs below what was read or outside the filter. @param {{items: any[], removed: any[]}} push */
   change(push) {
     this.pushes?.push(push);
     this.#take(push);
@@ -66,38 +64,13 @@ export class LoadedHistory {
 
   /** @param {{items: any[], removed: any[]}} push */
   #take({ items, removed }) {
-    for (const object of removed) {
-      this.#remove(key({ object }));
-      this.#gone.add(key({ object }));
-    }
+    for (const object of removed) this.#remove(key({ object }));
     for (const record of items) {
-      this.#gone.delete(key(record));
-      const below = this.more && !this.words && time(record) < this.#read; // a search has looked further than what it found
+      const below = this.more && !this.words && time(record) < this.#read; // a search has read past its matches
       const later = this.until && !this.words && time(record) > this.until;
       if ((this.type && record.object.type !== this.type) || later || !this.#matches(record)) this.#remove(key(record));
       else if (this.#records.has(key(record)) || !below) this.#put(record);
     }
-  }
-
-  /** A record as it is listed. @param {any} record */
-  listed(record) {
-    return this.#records.get(key(record));
-  }
-
-  /** Whether a record is gone: it was removed, or would be listed, and is not. @param {any} record */
-  lacks(record) {
-    if (this.#gone.has(key(record))) return true;
-    return this.#lists(record.object.type) && !this.listed(record) && (!this.more || time(record) > this.#read);
-  }
-
-  /** Whether the list shows that nothing of a type is left. @param {number} type 0 for all */
-  cleared(type) {
-    return this.#lists(type) && !this.more && !this.sorted().some((record) => !type || record.object.type === type);
-  }
-
-  /** Whether all of a type would be listed, as far down as the list was read. @param {number} type 0 for all */
-  #lists(type) {
-    return !this.fresh && !this.words && !this.until && (!this.type || this.type === type);
   }
 
   clear() {
@@ -106,7 +79,7 @@ export class LoadedHistory {
     this.fresh = true;
   }
 
-  /** Keeps what is shown until another list is read. */
+  /** Keeps the shown list until another one is read. */
   restart() {
     this.cursor = '';
     this.more = false;
@@ -114,17 +87,18 @@ export class LoadedHistory {
     this.fresh = true;
   }
 
-  /** Those to be shown, newest first. */
+  /** The shown records, newest first. A mark that is not sent yet is the newest. */
   visible() {
-    return this.sorted().filter((record) => !this.hides(key(record)) && (!this.fresh || this.#matches(record)));
+    const records = this.sorted().filter((record) => !this.fresh || this.#matches(record)).map(this.shown).filter(Boolean);
+    return [...records.filter(({ marked }) => marked), ...records.filter(({ marked }) => !marked)];
   }
 
-  /** The entries of the list: records, and series with their records. @param {any[]} records */
+  /** Groups records into series. @param {any[]} records */
   entries(records) {
     return this.grouped && !this.words ? series(records, this.open) : records;
   }
 
-  /** In the order of the edge: of one moment what has ended comes first, unless it was brought back, and then what has the later name. */
+  /** All records in the edge's order: at equal times ended ones first, unless restored, then by name. */
   sorted() {
     this.#sorted ??= [...this.#records.values()]
       .map((record) => ({ record, at: time(record), ended: !record.played_at && /stopped|finished/.test(record.state), name: `${record.object.id}_${record.object.type}` }))
@@ -132,7 +106,7 @@ export class LoadedHistory {
     return this.#sorted;
   }
 
-  /** Whether the edge would find it. @param {any} record */
+  /** Whether the search would find a record. @param {any} record */
   #matches(record) {
     const texts = [record.object.id, ...Object.values(record.meta ?? {})].map(plain);
     return plain(this.words).split(/\s+/).every((word) => texts.some((text) => text.includes(word)));
@@ -143,7 +117,6 @@ export class LoadedHistory {
     const known = this.#records.get(key(record));
     if (known && time(known) > time(record)) return;
     this.#records.set(key(record), record);
-    this.#gone.delete(key(record));
     this.#sorted = undefined;
   }
 
@@ -154,8 +127,8 @@ export class LoadedHistory {
 }
 
 /**
- * Puts the parts of a series together, which are of one type, where its newest one stands. An entry of a series has its
- * records in "parts"; they follow it as entries of their own where the series is open.
+ * Groups the parts of a series, which have one type, at the newest part. A series has its records in "parts"; they follow as
+ * entries if it is open.
  * @param {any[]} records newest first @param {Set<string>} open keys of entries of series @returns {any[]}
  */
 function series(records, open) {
@@ -179,7 +152,7 @@ function series(records, open) {
   });
 }
 
-/** The type and the name of a record's series, '' for none. @param {any} record */
+/** Type and name of a record's series, '' for none. @param {any} record */
 function nameOf({ object, meta }) {
   return meta?.series ? `${object.type} ${meta.series}` : '';
 }
@@ -189,7 +162,7 @@ function time(record) {
   return Date.parse(record.event_time);
 }
 
-/** A text without case, width and accents, as the edge compares it. @param {string} text */
+/** Folds case, width and accents, as the edge does. @param {string} text */
 function plain(text) {
   const letters = text.normalize('NFKD').replace(/[\u0300-\u036f]/g, '').normalize();
   return letters.toUpperCase().toLowerCase().replace(/[ςæœøłđðþß]/g, (letter) => unaccented[letter]);

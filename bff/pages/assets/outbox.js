@@ -4,65 +4,64 @@
  * @typedef {import('./clock.js').HistoryClock} Clock
  * @typedef {{object: {id: string, type: number}, kind: string, position_ms: number,
  *   event_time: string, session?: string, if_match?: string, dated?: boolean, [more: string]: any}} Heartbeat
- *   `dated` ones have times of the history, as those that were answered
+ *   `dated`: its times are the history's
  * @typedef {{status: string, record?: any, error?: any}} Result
- * @typedef {{add(session: string): void, has(session: string): boolean}} Sessions that pages of this device have reported
+ * @typedef {{add(session: string): void, has(session: string): boolean}} Sessions reported by this device
  * @typedef {{heartbeat: Heartbeat, result: Result}} Outcome of a report
  * @typedef {{beat: Heartbeat, id: string, text: string, object: string, viewing: string, bytes: number, tries: number, sent: boolean, zero: number | null}} Item
- *   `id` names it in all pages that share a storage; `zero` is what the device's clock, which gave its times, showed when nothing had elapsed; null for times of the history
+ *   `id` is unique among pages that share a storage; `zero` is the device's clock at elapsed time 0, or null if the times are the history's
  */
 
-export const longest = 3_600_000; // milliseconds to wait because the edge said so
+export const longest = 3_600_000; // milliseconds of a Retry-After that are obeyed
 const most = { reports: 100, bytes: 64 << 10, report: 16 << 10 };
 const beginning = 16 << 10; // bytes of the first message
-const envelope = 300; // bytes of a message beside its reports
-const noRecord = 'ffffffffffffffff'; // the etag of no record
-export const least = 5; // milliseconds that a clock is set by: less is between two looks at it
-const patientTries = 3; // of a report alone, before others go first
+const envelope = 300; // bytes of a message without its reports
+const noRecord = 'ffffffffffffffff'; // etag of no record
+export const least = 5; // smallest clock step, milliseconds: less is jitter
+const patientTries = 3; // attempts of a single report before others go first
 
 /**
- * The milliseconds until the next attempt: a part of what doubles with each failure in a row.
- * @param {{minWait: number, maxWait: number}} config @param {number} failures before this one @param {number} part from 0 to 1
+ * Exponential backoff in milliseconds, with full jitter.
+ * @param {{minWait: number, maxWait: number}} config @param {number} failures so far @param {number} part random, 0 to 1
  */
 export function backoff({ minWait, maxWait }, failures, part) {
   return part * Math.min(minWait * 2 ** Math.min(failures, 16), maxWait);
 }
 
 /**
- * The reports that the edge has not answered, oldest first, and what to do with them: a
- * machine without timers, connection or storage. Each event is a method; what it returns
- * is to be told, and next() says what to send. `docs/clients.md` has the rules. Times are
- * milliseconds of a clock that only goes forward.
+ * The queue of unanswered reports, oldest first: a state machine without timers, connection or storage. Each event is a method
+ * that returns outcomes to emit; next() returns what to send. `docs/clients.md` has the rules. Times are milliseconds of the
+ * steady clock.
  */
 export class Outbox {
-  /** Whether the reports are others than those that were stored. */
+  /** Whether the queue differs from its stored copy. */
   changed = false;
   #config;
-  #made = 0; // reports
-  /** @type {string | undefined} the name of this device, as it was reported last */
+  #made = 0; // counts reports
+  /** The device's last reported name. @type {string | undefined} */
   #device;
   /** @type {Item[]} */
   #items = [];
   /** @type {{items: Item[], bytes: number, at: number, live: boolean, doubt: number} | null} */
   #sent = null;
-  /** The times of the records that were seen since then, by object. @type {Map<string, number>} */
+  /** Event times of records seen since the message left, by object. @type {Map<string, number>} */
   #seen = new Map();
   #open = false;
-  #live = false; // what happens elsewhere is told
+  #live = false; // pushes arrive
   #room = beginning;
   #ceiling = most.bytes;
-  #rest = 0; // until then nothing is sent
-  #idle = 0; // messages in a row by which no report was answered
-  /** The etag that the player goes on from, by object. @type {Map<string, string>} */
+  #rest = 0; // nothing is sent before
+  #idle = 0; // messages in a row that answered no report
+  /** The etag from which the player goes on, by object. @type {Map<string, string>} */
   #known = new Map();
   /** When the doubt about an object began. @type {Map<string, number>} */
   #doubted = new Map();
-  #doubts = 0; // counts when doubt began
-  /** The time that the device's clock showed when a viewing began, and its zero then, by viewing. @type {Map<string, {shown: string, zero: number}>} */
+  #doubts = 0; // counts the doubts
+  /** Start of a viewing by the device's clock, and its zero then, by viewing. @type {Map<string, {shown: string, zero: number}>} */
   #begun = new Map();
 
   /** @param {{queue: number, patience: number, minWait: number, maxWait: number, random: () => number,
-   *   device: () => string, sessions: Sessions, name?: string}} config `device` names this one, for reports that do not, and `name` the page */
+   *   device: () => string, sessions: Sessions, name?: string}} config `device` is the default device name, `name` the page's */
   constructor(config) {
     this.#config = config;
   }
@@ -71,17 +70,17 @@ export class Outbox {
     return this.#items.length;
   }
 
-  /** All reports as JSON, each with its id. Those that have times of the history say so. */
+  /** The queue as JSON, for the storage. */
   get text() {
     return `[${this.#items.map(({ id, text, zero }) => `${text.slice(0, -1)},"report_id":${JSON.stringify(id)}${zero === null ? ',"dated":true' : ''}}`).join()}]`;
   }
 
-  /** Whether a message is on its way. */
+  /** Whether a message is in flight. */
   get busy() {
     return this.#sent !== null;
   }
 
-  // The player's events.
+  // Events of the player.
 
   /** @param {Heartbeat} beat @param {number} [zero] of the device's clock @param {Clock} [clock] @returns {Outcome[]} */
   report(beat, zero = 0, clock) {
@@ -101,19 +100,19 @@ export class Outbox {
     return outcomes;
   }
 
-  /** Takes over what another page left, except what waits here too. @param {Heartbeat[]} beats @param {number} [zero] of the device's clock @returns {Outcome[]} */
+  /** Takes over the queue of another page, except what is here already. @param {Heartbeat[]} beats @param {number} [zero] of the device's clock @returns {Outcome[]} */
   adopt(beats, zero = 0) {
-    const here = new Set(this.#items.flatMap(({ id, text }) => [id, text])); // a text may have other times by now, and another guard
+    const here = new Set(this.#items.flatMap(({ id, text }) => [id, text])); // times and guards may have changed
     const parsed = beats.map((beat) => this.#parse(beat, zero));
     const refused = parsed.flatMap(({ wrong }, i) => (wrong ? [refusal(beats[i], wrong)] : []));
     const items = parsed.flatMap(({ item }) => (item && !here.has(item.id) && !here.has(item.text) && here.add(item.id).add(item.text) ? [item] : []));
-    for (const item of items) item.sent = true; // as far as is known
+    for (const item of items) item.sent = true; // perhaps
     for (const { object, beat } of [...items].reverse()) if (beat.if_match) this.#unknown(object, beat.if_match);
     for (const { object } of items) this.#unknown(object);
     return [...refused, ...this.#add([...items, ...this.#items])];
   }
 
-  /** Takes note of the record that the player goes on from. @param {any} record */
+  /** Notes the record from which the player goes on. @param {any} record */
   seen(record) {
     this.#know(key(record), record.etag);
     this.#seen.set(key(record), Date.parse(record.event_time));
@@ -121,9 +120,9 @@ export class Outbox {
     else this.#doubted.set(key(record), this.#doubts);
   }
 
-  // The clocks' events.
+  // Events of the clocks.
 
-  /** The time of the history is known: all reports have it from now on. @param {Clock} clock */
+  /** The history's time is known: gives it to all reports. @param {Clock} clock */
   date(clock) {
     for (const item of this.#items) if (item.zero !== null) {
       date(item, clock);
@@ -131,13 +130,13 @@ export class Outbox {
     }
   }
 
-  /** The device slept, which the clock that only goes forward has missed. @param {number} ms */
+  /** The device slept, unnoticed by the steady clock. @param {number} ms */
   slept(ms) {
     for (const item of this.#items) if (item.zero !== null) item.zero += ms;
     for (const begun of this.#begun.values()) begun.zero += ms;
   }
 
-  /** The device's clock has another zero: times that it gave are brought to that. @param {number} zero */
+  /** The device's clock was set: shifts the times that it gave. @param {number} zero */
   set(zero) {
     for (const item of this.#items) if (item.zero !== null && Math.abs(zero - item.zero) >= least) {
       shift(item, zero - item.zero);
@@ -145,27 +144,26 @@ export class Outbox {
     }
   }
 
-  /** Whether the reports of a message have the times of the history. @param {Heartbeat[]} beats */
+  /** Whether the reports of a message have the history's times. @param {Heartbeat[]} beats */
   dated(beats) {
     return !this.#items.some(({ beat, zero }) => beat === beats[0] && zero !== null);
   }
 
-  // The connection's events.
+  // Events of the connection.
 
   opened() {
     this.#open = true;
     this.#live = false;
   }
 
-  /** The edge tells from now on what happens elsewhere. The page may have missed what happened before. */
+  /** Pushes begin. Earlier changes may have been missed. */
   resync() {
     this.#live = true;
     this.doubt();
   }
 
   /**
-   * The connection ended, with the code of a close frame. A message that was on its way may
-   * have arrived or not.
+   * The connection ended, with a close code. A message in flight may have arrived.
    * @param {number} code @param {string} reason @param {number} now @returns {Outcome[]}
    */
   closed(code, reason, now) {
@@ -175,22 +173,22 @@ export class Outbox {
     return outcomes;
   }
 
-  /** The connection ended as the page wanted. Doubt begins when it says so. */
+  /** The page ended the connection. Doubt begins with doubt(). */
   left() {
     this.#open = this.#live = false;
     this.#sent = null;
   }
 
-  /** The page may have missed what happens elsewhere. */
+  /** Changes may have been missed. */
   doubt() {
     this.#doubts++;
     for (const { object } of this.#items) this.#unknown(object);
     for (const object of this.#known.keys()) this.#doubted.set(object, this.#doubts);
   }
 
-  // Messages and what becomes of them.
+  // Messages and answers.
 
-  /** The reports of the next message, if it is time for one. @param {number} now @param {boolean} [even] one of none @param {boolean} [ask] nothing but that */
+  /** The reports of the next message, null for none yet. @param {number} now @param {boolean} [even] may be empty @param {boolean} [ask] must be empty */
   next(now, even = false, ask = false) {
     if (this.#sent || now < this.#rest) return null;
     const items = ask ? [] : this.#head();
@@ -201,13 +199,13 @@ export class Outbox {
     return items.map(({ beat }) => beat);
   }
 
-  /** When there is something to do, if nothing happens. */
+  /** The time of the next timeout or message. */
   wake() {
     if (this.#sent) return this.#sent.at + this.#patience(this.#sent);
     return this.#open && this.#items.length > 0 ? this.#rest : Infinity;
   }
 
-  /** Whether the answer is late, and the connection to be given up. @param {number} now */
+  /** Whether the answer is late: give up the connection. @param {number} now */
   late(now) {
     return this.#sent !== null && now >= this.wake();
   }
@@ -225,15 +223,15 @@ export class Outbox {
     return outcomes;
   }
 
-  /** The message was not answered, or by an error that may pass. @param {number} now @param {boolean} [gone] the connection is @returns {Outcome[]} */
+  /** No answer, or a temporary error. @param {number} now @param {boolean} [gone] the connection ended @returns {Outcome[]} */
   failed(now, gone = false) {
     const items = this.#halve();
     if (items.length === 1 && ++items[0].tries >= patientTries) this.#putBack(items[0]);
-    if (!gone) this.#pause(now); // else it takes a while until there is another one
+    if (!gone) this.#pause(now); // else reconnecting takes a while
     return [];
   }
 
-  /** The message will never be taken as it is. @param {boolean} large @param {string} reason @param {number} now @param {string} [where] in the message @returns {Outcome[]} */
+  /** The edge refused the message for good. @param {boolean} large @param {string} reason @param {number} now @param {string} [where] field of the message @returns {Outcome[]} */
   refused(large, reason, now, where = '') {
     const items = this.#halve();
     if (large) this.#ceiling = this.#room;
@@ -252,10 +250,10 @@ export class Outbox {
     return [];
   }
 
-  // The page's questions.
+  // Queries.
 
   /**
-   * The newest reports that fit, for a page that goes away and sends them.
+   * The newest reports that fit, for a page that goes away.
    * @param {number} bytes @param {(beat: Heartbeat) => boolean} wanted
    */
   newest(bytes, wanted) {
@@ -270,12 +268,12 @@ export class Outbox {
     return items.map(({ beat }) => beat);
   }
 
-  /** The newest report of an object that waits, if any does. @param {{id: string, type: number}} object */
+  /** The newest waiting report of an object. @param {{id: string, type: number}} object */
   last(object) {
     return this.#items.findLast((item) => item.object === key({ object }))?.beat;
   }
 
-  // Inside.
+  // Internals.
 
   /** @param {Heartbeat} beat @param {number} [zero] of the device's clock */
   #parse(beat, zero) {
@@ -286,7 +284,7 @@ export class Outbox {
     return parsed;
   }
 
-  /** The clock may have been set since the viewing began: brings its beginning to what the clock shows now. @param {Item} item @param {number} zero */
+  /** Corrects the start of a viewing if the clock was set since. @param {Item} item @param {number} zero */
   #restate({ viewing, beat }, zero) {
     const { started_at: shown } = beat;
     if (!shown) return;
@@ -305,28 +303,28 @@ export class Outbox {
     return outcomes;
   }
 
-  /** The etag that a report of an object made now must find. @param {string} object */
+  /** The if_match of a new report. @param {string} object */
   #guard(object) {
     const before = this.#items.findLast((item) => item.object === object && item.beat.if_match)?.beat.if_match;
     return before || this.#doubted.has(object) ? (this.#known.get(object) ?? before) : undefined;
   }
 
-  /** Reports that were not answered go on from the record of their guard, or from none. @param {string} object @param {string} [etag] */
+  /** Unanswered reports go on from the record of their guard, or from none. @param {string} object @param {string} [etag] */
   #unknown(object, etag = noRecord) {
     if (this.#known.has(object)) return;
     this.#know(object, etag);
     this.#doubted.set(object, this.#doubts);
   }
 
-  /** Takes note of an etag; of too many the one noted longest ago goes. @param {string} object @param {string} etag */
+  /** Notes an etag, and forgets the oldest of too many. @param {string} object @param {string} etag */
   #know(object, etag) {
     const forgotten = keepLast(this.#known, object, etag, this.#config.queue);
     if (forgotten !== undefined) this.#doubted.delete(forgotten);
   }
 
-  /** Gives one up. @returns {Outcome[]} */
+  /** Drops a report of a full queue. @returns {Outcome[]} */
   #shed() {
-    const furthest = new Map(); // of the later reports of a viewing
+    const furthest = new Map(); // later positions, by viewing
     const sent = new Set(this.#sent?.items);
     const free = this.#items.filter((item) => !sent.has(item));
     let victim = free[0] ?? this.#items[0];
@@ -351,12 +349,12 @@ export class Outbox {
     return items;
   }
 
-  /** How long an answer may take. @param {{items: Item[], bytes: number}} message */
+  /** The timeout of a message. @param {{items: Item[], bytes: number}} message */
   #patience({ items, bytes }) {
-    return this.#config.patience + (items.length === 1 ? bytes : 0); // as long as 1 KB/s takes
+    return this.#config.patience + (items.length === 1 ? bytes : 0); // at 1 KB/s
   }
 
-  /** Has the next message half the bytes of the one that was on its way. @returns {Item[]} its reports */
+  /** Halves the next message. @returns {Item[]} the reports in flight */
   #halve() {
     const { items, bytes } = this.#sent ?? { items: [], bytes: 0 };
     if (items.length > 0) this.#room = Math.min(this.#room, Math.ceil(bytes / 2));
@@ -364,16 +362,16 @@ export class Outbox {
     return items;
   }
 
-  /** Waits longer and longer. @param {number} now */
+  /** Backs off. @param {number} now */
   #pause(now) {
     this.#rest = now + backoff(this.#config, this.#idle++, 0.5 + this.#config.random() / 2);
   }
 
-  /** Lets others go first, if it still waits. @param {Item} item */
+  /** Moves a waiting report to the end. @param {Item} item */
   #putBack(item) {
     item.tries = 0;
     if (!this.#items.includes(item)) return;
-    const mates = this.#items.filter(({ object }) => object === item.object); // guarded, perhaps, by the record that it is to leave
+    const mates = this.#items.filter(({ object }) => object === item.object); // their guard may be the record that it makes
     this.#items = [...this.#items.filter(({ object }) => object !== item.object), ...mates];
   }
 
@@ -384,7 +382,7 @@ export class Outbox {
       this.#putBack(item);
       return [];
     }
-    const glanced = ['stored', 'unchanged'].includes(status) && record?.early && record.position_ms === item.beat.position_ms; // another device has only just begun
+    const glanced = ['stored', 'unchanged'].includes(status) && record?.early && record.position_ms === item.beat.position_ms; // another device has just begun
     const own = record && (glanced || this.#makes(record, item.beat));
     if (status === 'conflict') return this.#conflict(item, result, own);
     const first = this.#known.get(item.object) === noRecord && record && notLater(record, item.beat);
@@ -395,25 +393,25 @@ export class Outbox {
     return outcomes;
   }
 
-  /** Whether this device made a record, in whichever page, also one that had the name of another window as it left this report. @param {any} record @param {Heartbeat} beat */
+  /** Whether this device made a record, in any page or window. @param {any} record @param {Heartbeat} beat */
   #makes({ device, session = '' }, beat) {
     return (device === beat.device || device === this.#device) && this.#config.sessions.has(session);
   }
 
-  /** Those of a viewing go on from what it has left, and so do those who went on from the record before. @param {Item} item @param {any} record */
+  /** Renews the guards of the viewing, and of reports guarded by the record before. @param {Item} item @param {any} record */
   #follow(item, record) {
     const before = [item.beat.if_match ?? noRecord, this.#known.get(item.object)];
     const last = [item.viewing, viewing(record)];
     this.#renew(item.object, record, (other) => last.includes(other.viewing) || before.includes(other.beat.if_match));
   }
 
-  /** The record is what this device has left. @param {Item} item @param {any} record @param {{live: boolean, doubt: number}} sent */
+  /** This device made the record. @param {Item} item @param {any} record @param {{live: boolean, doubt: number}} sent */
   #goesOn(item, record, sent) {
     this.#follow(item, record);
     if (this.#overtaken(item.object, record)) return;
     const since = this.#doubted.get(item.object) ?? 0;
     if (sent.live && since <= sent.doubt) this.#doubted.delete(item.object);
-    else this.#doubted.set(item.object, since); // also where it was not known before
+    else this.#doubted.set(item.object, since); // even if it was unknown before
   }
 
   /** @param {Item} item @param {Result} result @param {boolean} own @returns {Outcome[]} */
@@ -423,7 +421,7 @@ export class Outbox {
       this.#follow(item, record);
       return [];
     }
-    if (!record) { // there is nothing else to go to
+    if (!record) { // removed: nowhere else to go
       this.#renew(item.object, null, () => true);
       return [];
     }
@@ -432,7 +430,7 @@ export class Outbox {
     return mates.flatMap((mate) => this.#tell(mate, result));
   }
 
-  /** An answer has brought a record, or none: guarded reports of the object go on from that. @param {string} object @param {any} record @param {(item: Item) => boolean} which */
+  /** Renews the guards of an object with the record of an answer. @param {string} object @param {any} record @param {(item: Item) => boolean} which */
   #renew(object, record, which) {
     for (const item of this.#items) if (item.object === object && item.beat.if_match && which(item) && !this.#stands(item, record)) {
       if (record) item.beat.if_match = record.etag;
@@ -443,25 +441,25 @@ export class Outbox {
     if (!this.#overtaken(object, record)) this.#know(object, record?.etag ?? noRecord);
   }
 
-  /** Whether a report goes on from what was seen since the message left, and the answer knows less. @param {Item} item @param {any} record */
+  /** Whether a report goes on from a record seen since the message left, which the answer lacks. @param {Item} item @param {any} record */
   #stands({ object, beat }, record) {
     return beat.if_match === this.#known.get(object) && this.#overtaken(object, record);
   }
 
-  /** Whether a newer record was seen since the message left: than the one in its answer, or, as far as anybody knows, than none. @param {string} object @param {any} record */
+  /** Whether a record newer than the answer's was seen since the message left. @param {string} object @param {any} record */
   #overtaken(object, record) {
     const seen = this.#seen.get(object);
     return seen !== undefined && !(record && Date.parse(record.event_time) >= seen);
   }
 
-  /** Tells of a report that was not answered. If it was sent it may be stored. @param {Item} item @param {Result} result @returns {Outcome[]} */
+  /** Drops a report. If it was sent it may be stored. @param {Item} item @param {Result} result @returns {Outcome[]} */
   #giveUp(item, result) {
     const outcomes = this.#tell(item, result);
     if (!item.sent) this.#passOn(item);
     return outcomes;
   }
 
-  /** Where the first report of an object of which no record was known has left none, the next one is the first. @param {Item} item */
+  /** If the first report of an object left no record, the next one is the first. @param {Item} item */
   #passOn({ object, beat }) {
     if (beat.if_match || this.#known.get(object) !== noRecord) return;
     const mates = this.#items.filter((other) => other.object === object);
@@ -474,43 +472,43 @@ export class Outbox {
   /** Removes a report, and returns its outcome, once. @param {Item} item @param {Result} result @returns {Outcome[]} */
   #tell(item, result) {
     const left = this.#items.filter((other) => other !== item);
-    if (left.length === this.#items.length) return []; // it was before
+    if (left.length === this.#items.length) return []; // already removed
     this.#items = left;
     this.changed = true;
     return [{ heartbeat: item.beat, result }];
   }
 }
 
-/** Names the object of a report or of a record. @param {{object: {id: string, type: number}}} of */
+/** The key of an object. @param {{object: {id: string, type: number}}} of */
 export function key({ object }) {
   return `${object?.type}/${object?.id}`;
 }
 
-/** Names the viewing of a report or of a record. @param {{object: {id: string, type: number}, session?: string}} of */
+/** The key of a viewing. @param {{object: {id: string, type: number}, session?: string}} of */
 export function viewing(of) {
   return `${key(of)} ${of.session ?? ''}`;
 }
 
-/** Whether a report may be in a message with others of its object: one guard, one viewing. @param {Map<string, string>} tags @param {Item} item */
+/** Whether a report may join a message: one guard and one viewing for each object. @param {Map<string, string>} tags @param {Item} item */
 function joins(tags, { object, viewing, beat }) {
   const tag = beat.if_match ? `${viewing} ${beat.if_match}` : '';
   if (!tags.has(object)) tags.set(object, tag);
   return tags.get(object) === tag;
 }
 
-/** Whether the times of two reports are of one clock. @param {Item | undefined} a none for any @param {Item} b */
+/** Whether the times of two reports come from one clock. @param {Item | undefined} a none for any @param {Item} b */
 function alike(a, b) {
   return !a || (a.zero === null) === (b.zero === null);
 }
 
-/** Gives a report the times of the history. @param {Item} item @param {Clock} clock */
+/** Gives a report the history's times. @param {Item} item @param {Clock} clock */
 function date(item, clock) {
   const shown = Date.parse(item.beat.event_time);
-  if (Math.abs(shown) < 8.64e15) shift(item, clock.date(shown, item.zero ?? 0) - shown); // else it is not valid
+  if (Math.abs(shown) < 8.64e15) shift(item, clock.date(shown, item.zero ?? 0) - shown); // a valid date
   item.zero = null;
 }
 
-/** Returns a report with the times of the history, for one that is to be reported later. @template {Heartbeat} B @param {B} beat @param {number} zero @param {Clock} clock */
+/** A copy with the history's times. @template {Heartbeat} B @param {B} beat @param {number} zero @param {Clock} clock */
 export function dated(beat, zero, clock) {
   const copy = { ...beat, dated: true };
   const shown = Date.parse(beat.event_time);
@@ -527,16 +525,16 @@ function shift(item, ms) {
   write(item);
 }
 
-/** Shifts a time, if it is one. @param {Heartbeat} beat @param {string} name @param {number} ms */
+/** Shifts a valid time. @param {Heartbeat} beat @param {string} name @param {number} ms */
 function move(beat, name, ms) {
   const at = Date.parse(beat[name]) + ms;
   if (Math.abs(at) < 8.64e15) beat[name] = new Date(at).toISOString();
 }
 
 /**
- * Makes an entry the last one. Of too many the first goes.
+ * Makes an entry the last one, and removes the first of too many.
  * @template T @param {Map<string, T>} map @param {string} name @param {T} value @param {number} most
- * @returns {string | undefined} the name of the one that went
+ * @returns {string | undefined} the removed name
  */
 function keepLast(map, name, value, most) {
   map.delete(name);
@@ -552,7 +550,7 @@ function notLater(record, beat) {
   return Date.parse(record.event_time) <= Date.parse(beat.event_time);
 }
 
-/** Writes the text of a report that was changed. @param {Item} item */
+/** Updates the text of a changed report. @param {Item} item */
 function write(item) {
   item.text = JSON.stringify(item.beat);
 }
@@ -568,8 +566,7 @@ function refusal(heartbeat, reason) {
 }
 
 /**
- * Makes a copy in which each half of a surrogate pair is U+FFFD. JSON writes such a half as
- * an escape.
+ * Copies a report. Lone surrogates, which JSON writes as escapes, become U+FFFD.
  * @param {Heartbeat} beat @param {() => string} device @param {number} [zero] of the device's clock @returns {{item?: Item, wrong?: string}}
  */
 function parse(beat, device, zero = 0) {
@@ -577,12 +574,12 @@ function parse(beat, device, zero = 0) {
     const text = JSON.stringify(beat).replace(/\\(?:u(d[89a-f]..)|.)/g, (all, half) => (half ? '\ufffd' : all));
     const copy = JSON.parse(text);
     if (typeof copy.object !== 'object' || copy.object === null) return { wrong: 'want an object' };
-    copy.device ||= device(); // two devices without a name are not to be taken for one
-    const { dated, report_id: id = '' } = copy; // as a page before has stored it
+    copy.device ||= device(); // or nameless devices would be one
+    const { dated, report_id: id = '' } = copy; // stored by an earlier page
     delete copy.dated;
     delete copy.report_id;
     const item = { beat: copy, id, text: JSON.stringify(copy), object: key(copy), viewing: viewing(copy), bytes: 0, tries: 0, sent: false, zero: dated ? null : zero };
-    item.bytes = new TextEncoder().encode(item.text).length + 40; // for a guard
+    item.bytes = new TextEncoder().encode(item.text).length + 40; // room for a guard
     if (item.bytes > most.report) return { wrong: `want at most ${most.report} bytes` };
     return { item };
   } catch (e) {

@@ -1,6 +1,6 @@
 // @ts-check
 import { Api, Problem, home, said } from './api.js';
-import { Aside } from './aside.js';
+import { Conflicts } from './conflicts.js';
 import { find, write } from './dom.js';
 import { ago, clock, kindName, played, refusal, title } from './format.js';
 import { kept } from './kept.js';
@@ -18,26 +18,26 @@ const query = new URLSearchParams(location.search);
 const object = { id: query.get('id') ?? '100', type: Number(query.get('type') ?? 1) };
 const about = { object, device: deviceName(), duration_ms: 0, excerpt: false, meta: { title: query.get('title') ?? (query.has('id') ? object.id : t('Sample clip')) } };
 
-const sample = 600_000; // milliseconds that a clip of unknown length goes on behind where the user was
-let asked = /** @type {any} */ (null); // the record of which the user is asked whether to go on there
-let answer = { of: '', here: true }; // the last one to that, and the time of the record that it was about
-let stopped = 0; // seconds, where the user was when the next viewing here begins
-let counted = ''; // the viewing whose beginning was looked at
-let beginning = 0; // milliseconds, where to go once the clip is loaded
-let known = 0; // when the user was where this page began, in Unix milliseconds
-let before = 0; // what is older takes no place away from where the user is asked to go, in Unix milliseconds
-let from = ''; // the time of the record from which it began, and from nothing that was not stored yet
-let place = ''; // where the user is, as far as this page knows: by its last report, or where it began
-let told = ''; // the place that the note about another device names
+const sample = 600_000; // milliseconds of clip behind the furthest position, if the length is unknown
+let asked = /** @type {any} */ (null); // the record of the open question where to go on
+let answer = { of: '', here: true }; // the last answer, and the time of its record
+let stopped = 0; // seconds, the user's position before the next viewing
+let counted = ''; // the viewing whose start was handled
+let beginning = 0; // milliseconds, the position once the clip is loaded
+let known = 0; // event time of the record where this page began, Unix ms
+let before = 0; // reports before this do not move the asked position, Unix ms
+let from = ''; // event time of the stored record where this page began
+let place = ''; // the position this page knows: its last report, or its start
+let told = ''; // the place in the note about another device
 const token = await signIn();
 const uid = user(token);
 const api = new Api(token);
 const problems = new Problems();
-const aside = new Aside(kept, `playhead.aside.${uid}`);
+const conflicts = new Conflicts(kept, `playhead.conflicts.${uid}`);
 const client = new Playhead({ url: home(), token: () => token, storage: kept, key: `playhead.outbox.${uid}` });
 const media = find('#clip', HTMLAudioElement);
 client.addEventListener('away', () => {
-  if (reporter.session) stopped = media.currentTime; // the reporter, which hears of it next, ends the viewing
+  if (reporter.session) stopped = media.currentTime; // the reporter ends the viewing next
 });
 const reporter = new Reporter(client, media, about);
 
@@ -52,7 +52,7 @@ function showTitle() {
   document.title = `${name} · Playhead`;
 }
 
-/** Begins where the user stopped. As long as nobody knows where that is, there is no play. */
+/** Begins where the user stopped. Until that is known, playing is disabled. */
 async function begin() {
   const point = { record: /** @type {any} */ (null) };
   const read = await problems.attempt(t('Where you stopped could not be read'), begin, async () => {
@@ -60,17 +60,17 @@ async function begin() {
   });
   if (!read) return;
   if (point.record) client.seen(point.record);
-  for (const beat of aside.take(object)) client.report(beat); // of a page before, whose user has not said where to go on
+  for (const beat of conflicts.take(object)) client.report(beat); // of an earlier page with an open question
   const record = client.newest(point.record, object);
   from = record === point.record ? record?.event_time : '';
   load(record);
 }
 
-/** @param {any} record of the user, if there is one */
+/** @param {any} record null for none */
 function load(record) {
-  about.meta = { ...about.meta, ...record?.meta }; // the record knows better than the address
+  about.meta = { ...about.meta, ...record?.meta }; // the record is newer than the address
   about.duration_ms = record?.duration_ms ?? 0;
-  about.excerpt = Boolean(record) && !record.duration_ms; // the clip ends at some length, which is not the object's
+  about.excerpt = Boolean(record) && !record.duration_ms; // the clip's length is not the object's
   showTitle();
   const back = Math.min(Number(query.get('at')) || 0, seconds(record) * 1000);
   const resumes = !back && record?.resume_ms >= 1000;
@@ -85,7 +85,7 @@ function load(record) {
   offer('#resumed', record.early ? t('You stopped at {at}.', values) : t('You stopped at {at}, {ago}.', values));
 }
 
-/** How long a clip of an object is: as the object, or some time longer than what is known of it. @param {any} record */
+/** Length of the clip: the object's, or longer than its known part. @param {any} record */
 function seconds(record) {
   return Math.ceil((record?.duration_ms || (record?.furthest_ms ?? 0) + sample) / 1000);
 }
@@ -95,7 +95,7 @@ function clip(record) {
   return `assets/clip.wav?seconds=${seconds(record)}`;
 }
 
-/** The beginning of a viewing elsewhere than where the user stopped is a jump, which counts at once. A page that is loaded again goes on where the user is by then. */
+/** A viewing that begins elsewhere than the user stopped is a jump, which counts at once. */
 function begun() {
   if (reporter.session === counted) return;
   counted = reporter.session;
@@ -115,11 +115,11 @@ function loaded() {
   return media.readyState !== HTMLMediaElement.HAVE_NOTHING;
 }
 
-/** Goes to where another device was, in a clip that is long enough. @param {any} record */
+/** Goes to another device's position, in a longer clip if necessary. @param {any} record */
 function join(record) {
   client.seen(record);
   const playing = !media.paused;
-  if (!(seconds(record) <= media.duration)) { // or it is not known yet
+  if (!(seconds(record) <= media.duration)) { // or unknown
     media.src = clip(record);
     if (playing) media.addEventListener('loadedmetadata', () => media.play(), { once: true });
   }
@@ -127,7 +127,7 @@ function join(record) {
   go(record.position_ms);
 }
 
-/** Takes note of how long the object is, as another device knows it. @param {any} record */
+/** Learns the object's length from another device. @param {any} record */
 function learn(record) {
   about.duration_ms = Math.max(about.duration_ms, record.duration_ms ?? 0);
   about.excerpt ||= !record.duration_ms && record.furthest_ms > media.duration * 1000;
@@ -139,7 +139,7 @@ function offer(place, text) {
   write(find(`${place}-text`, HTMLElement), text);
 }
 
-/** Offers to follow another device that plays the same object, unless this one has gone on from there. @param {any} record */
+/** Offers to follow another device, unless this one has gone on since. @param {any} record */
 function elsewhere(record) {
   learn(record);
   if (asked) {
@@ -147,7 +147,7 @@ function elsewhere(record) {
     return;
   }
   if (!(Date.parse(record.event_time) > known)) return;
-  const { device: who } = record; // '' where the user has marked it, or the device has no name
+  const { device: who } = record; // '' for a mark or an unnamed device
   const playing = record.state === 'playing';
   if (record.early && unmoved(record)) {
     find('#follow', HTMLButtonElement).hidden = true;
@@ -158,7 +158,7 @@ function elsewhere(record) {
   told = placeOf(record);
   const values = { who, at: clock(record.position_ms) };
   offer('#resumed', '');
-  find('#follow', HTMLButtonElement).hidden = Boolean(record.completed); // to finish here as well would be one more play
+  find('#follow', HTMLButtonElement).hidden = Boolean(record.completed); // following would add a play
   if (record.completed) offer('#elsewhere', t('This was completed elsewhere.'));
   else if (record.early) offer('#elsewhere', t('This was left at {at} elsewhere.', values));
   else if (who) offer('#elsewhere', playing ? t('{who} is playing this at {at}.', values) : t('{who} left this at {at}.', values));
@@ -174,27 +174,27 @@ function placeOf({ position_ms, completed }) {
   return `${position_ms} ${Boolean(completed)}`;
 }
 
-/** Whether a report is of the first seconds of its session, which take no place away. @param {any} heartbeat */
+/** Whether a report is of the first seconds of its session, which do not move the position. @param {any} heartbeat */
 function early({ kind, event_time, started_at }) {
   return kind !== 'seek' && kind !== 'finish' && Date.parse(event_time) - Date.parse(started_at) < 10_000;
 }
 
-/** Whether a record says where this page knows the user to be. At 0 that may be chance, as after a mark. @param {any} record */
+/** Whether a record has the position this page knows. At 0 that may be chance, as after a mark. @param {any} record */
 function unmoved(record) {
   return record.position_ms > 0 && placeOf(record) === place;
 }
 
-/** Another device was here while this one slept, and may go on while the user is asked. @param {any} record */
+/** Asks where to go on: another device went on unknown to this one, and may do so again. @param {any} record */
 function conflict(record) {
   learn(record);
-  if (!asked && record.event_time === answer.of) return sent(answer.here); // reports of a viewing before, which were sent apart
+  if (!asked && record.event_time === answer.of) return sent(answer.here); // of an earlier viewing, sent apart
   const begunThere = !asked && !reporter.session && record.event_time === from;
-  if (begunThere && aside.of(object).every((beat) => Date.parse(beat.event_time) < Date.parse(record.event_time))) return aside.take(object).forEach(count);
-  if (!asked || !record.early) before = record.early ? 0 : Date.parse(record.event_time); // when somebody went on before an early one is not known
+  if (begunThere && conflicts.of(object).every((beat) => Date.parse(beat.event_time) < Date.parse(record.event_time))) return conflicts.take(object).forEach(count);
+  if (!asked || !record.early) before = record.early ? 0 : Date.parse(record.event_time); // unknown for an early record
   asked = record;
-  client.seen(record); // by the answer to the question
+  client.seen(record);
   stopped = (record.resume_ms ?? 0) / 1000;
-  reporter.hold((/** @type {any} */ beat) => aside.hold(client.dated(beat)));
+  reporter.hold((/** @type {any} */ beat) => conflicts.hold(client.dated(beat)));
   offer('#resumed', '');
   offer('#elsewhere', '');
   const decide = (/** @type {boolean} */ here) => {
@@ -211,7 +211,7 @@ function conflict(record) {
   find('#stay', HTMLButtonElement).onclick = () => decide(true);
 }
 
-/** Ends the question. What was not stored counts, unless it would take the place of where the user goes to. @param {boolean} here whether where it is now is what counts */
+/** Ends the question. Refused reports count, unless they would move the position the user goes to. @param {boolean} here whether to stay here */
 function decided(here) {
   known = Math.max(known, Date.parse(asked.event_time));
   answer = { of: asked.event_time, here };
@@ -220,26 +220,26 @@ function decided(here) {
   reporter.release(here, sent(here).at(-1));
 }
 
-/** Reports what was not stored, as far as it counts, and returns all of it. @param {boolean} here as "decided" has it */
+/** Reports refused reports that count, and returns all. @param {boolean} here whether to stay here */
 function sent(here) {
-  const beats = aside.take(object);
+  const beats = conflicts.take(object);
   for (const beat of beats) if (here || Date.parse(beat.event_time) < before) count(beat);
   return beats;
 }
 
-/** Reports what was not stored, in the knowledge of what stands. @param {any} heartbeat */
+/** Reports a refused report again, without a guard. @param {any} heartbeat */
 function count({ if_match: _, ...heartbeat }) {
   client.report(heartbeat);
 }
 
-/** Where the user was elsewhere is deleted: there is nowhere else to go to. */
+/** The record was deleted: there is nowhere else to go. */
 function forgotten() {
   offer('#resumed', '');
   offer('#elsewhere', '');
-  if (asked) decided(!media.paused); // else nothing is said of a place that is gone
+  if (asked) decided(!media.paused); // a paused player reports no place that is gone
 }
 
-/** Names this window, so that the others know it: the same over reloads. */
+/** The name of this window, kept over reloads. */
 function deviceName() {
   const before = kept.getItem('playhead.device');
   const browser = /Firefox|Edg|Chrome|Safari/.exec(navigator.userAgent)?.[0] ?? 'Browser';
@@ -248,10 +248,7 @@ function deviceName() {
   return made;
 }
 
-/**
- * Takes another name where another window has this one, which keeps it: a window that was opened by a window, or is its duplicate,
- * begins with all that the other one keeps.
- */
+/** Takes another name if another window has this one: an opened or duplicated window begins with a copy of the storage. */
 function nameApart() {
   const windows = new BroadcastChannel('playhead.device');
   const me = crypto.getRandomValues(new Uint32Array(1))[0];
@@ -263,7 +260,7 @@ function nameApart() {
     kept.removeItem('playhead.device');
     about.device = deviceName();
     write(find('#device', HTMLElement), about.device);
-    ask(); // this one may be taken, too
+    ask(); // it may be taken, too
   });
   ask();
 }
@@ -275,12 +272,12 @@ function on(type, act) {
 
 /** @param {{heartbeat: any, result: any}} answer */
 function answered({ heartbeat, result }) {
-  if (key(heartbeat) !== key({ object })) return; // what another page of this window has left to send
-  if (result.status === 'superseded') return; // a later one tells
+  if (key(heartbeat) !== key({ object })) return; // queued by another page of this window
+  if (result.status === 'superseded') return; // a later one follows
   const safe = ['stored', 'unchanged', 'stale'].includes(result.status);
   const { record } = result;
   if (safe && record?.device === about.device) place = placeOf(record);
-  else if (safe && !early(heartbeat) && (!record || record.early)) place = placeOf({ ...heartbeat, completed: heartbeat.kind === 'finish' }); // else another device was later
+  else if (safe && !early(heartbeat) && (!record || record.early)) place = placeOf({ ...heartbeat, completed: heartbeat.kind === 'finish' }); // else another device is later
   const text = safe ? `${clock(heartbeat.position_ms)} (${kindName(heartbeat.kind)})` : t('{why}: nothing was kept', { why: heartbeat.incognito ? t('on request') : refusal(result.status) });
   write(find('#safe', HTMLElement), text);
 }
@@ -292,17 +289,17 @@ function pushed({ items, removed }) {
   if (here && here.device !== about.device) elsewhere(here);
 }
 
-/** Asks what was missed. */
+/** Reads what was missed. */
 async function missed() {
-  const record = await api.point(object).catch(() => undefined); // the next report finds out, too
+  const record = await api.point(object).catch(() => undefined); // the next report finds out
   if (record === null) forgotten();
   if (record && record.device !== about.device) elsewhere(record);
 }
 
 on('answered', answered);
 on('conflict', ({ heartbeats, record }) => {
-  aside.add(heartbeats);
-  if (key(record) === key({ object })) conflict(record); // else the user is asked where that is opened
+  conflicts.add(heartbeats);
+  if (key(record) === key({ object })) conflict(record); // others are asked about in their own player
 });
 on('push', pushed);
 on('resync', missed);
@@ -317,7 +314,7 @@ find('#over', HTMLButtonElement).onclick = () => {
 };
 find('#incognito', HTMLInputElement).onchange = (e) => (reporter.incognito = /** @type {HTMLInputElement} */ (e.target).checked);
 media.addEventListener('loadedmetadata', () => {
-  problems.forget((name, _, what) => what === t('The clip cannot be played'));
+  problems.forget(t('The clip cannot be played'));
   if (beginning) go(beginning);
   enable();
 });

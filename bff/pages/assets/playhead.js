@@ -7,34 +7,30 @@ import { Store } from './store.js';
 
 /** @typedef {import('./outbox.js').Heartbeat} Heartbeat */
 
-const every = 15_000; // milliseconds between two looks at the clocks
-const settling = 20_000; // milliseconds after a sleep, until all tabs have said that they are there
-const slept = 90_000; // milliseconds without one
-const silence = 30_000; // milliseconds after which the edge is asked whether it is there
+const every = 15_000; // milliseconds between clock checks
+const settling = 20_000; // milliseconds after a sleep, until all tabs have renewed their lease
+const slept = 90_000; // milliseconds without a tick: the device slept
+const silence = 30_000; // milliseconds until an empty message asks whether the edge is there
 const setBack = 5_000; // milliseconds
-const unseen = 1_000; // milliseconds of sleep that pass unnoticed
-const setForward = 90 * 86_400_000; // milliseconds: no sleep, and too long for a report
-const lastWords = 1_000; // milliseconds in which a page that leaves knows what it knew
-const parting = 60 << 10; // bytes that a page which goes away can send
+const unseen = 1_000; // milliseconds of sleep that are ignored
+const setForward = 90 * 86_400_000; // milliseconds: the clock was set
+const lastWords = 1_000; // milliseconds after leaving until doubt begins
+const parting = 60 << 10; // bytes that a browser sends for a page that goes away
 
 /**
- * A player's side of Playhead's stream. It keeps each report until the edge has answered it,
- * over connections that break, and sends again what was not answered, which counts once. The
- * [Outbox] decides what to send when; this class joins it to a connection, a storage and the
- * page's clocks.
+ * A client of Playhead's stream. It keeps each report until the edge has answered it, and sends unanswered ones again; they count
+ * once. The [Outbox] decides what to send; this class joins it to a connection, a storage and the clocks.
  *
  * Events, with their `detail`:
- * - `open`; `close` {code, reason, wait}: it tries again in so many milliseconds
- * - `answered` {heartbeat, result}: what became of a report, once; beside what the edge says
- *   the status may be `superseded` or `dropped`: the queue was full
- * - `conflict` {heartbeats, record}: reports of a viewing made when the device could not know of this
- *   newer record; they were not stored. Ask the user where to go on. If it is here, report them
- *   again without `if_match`, and `dated`: what was played counts
- * - `push` {items, removed}: other devices have changed these
- * - `resync`: more may have changed, read again what you show
- * - `day` {date, first}: today in the user's zone, and whether nobody saw the user on it before
- * - `unauthorized`: the token was refused; it is tried again, and by connect() at once
- * - `away`: the page goes away. What is reported now goes in one request with all that waits, in its order
+ * - `open`; `close` {code, reason, wait}: reconnects after `wait` milliseconds
+ * - `answered` {heartbeat, result}: the outcome of a report, once; `superseded` or `dropped` if the queue was full
+ * - `conflict` {heartbeats, record}: reports of a viewing were refused, since another device went on unknown to this one. Ask the
+ *   user where to go on. If here, report them again without `if_match`, and `dated`
+ * - `push` {items, removed}: changes by other devices
+ * - `resync`: changes may have been missed; read again what you show
+ * - `day` {date, first}: today in the user's zone, and whether it is the user's first report of the day
+ * - `unauthorized`: the token was refused; it is retried, by connect() at once
+ * - `away`: the page goes away; reports made now go with all that wait in one request
  */
 export class Playhead extends EventTarget {
   #config;
@@ -46,15 +42,15 @@ export class Playhead extends EventTarget {
   #connections = 0;
   #day = '';
   #left = false;
-  #kept = true; // what waits, in the storage
-  /** @type {Set<Heartbeat>} */
-  #parted = new Set(); // reports that were sent on the way out
-  #spent = 0; // bytes of them
+  #kept = true; // the queue is stored
+  /** Reports sent while leaving. @type {Set<Heartbeat>} */
+  #parted = new Set();
+  #spent = 0; // their bytes
   #tick;
-  #steady = -settling; // since when the clocks go on as they should
-  #offset; // of the device's clock to the one that only goes forward
+  #steady = -settling; // steady time of the last sleep or clock change
+  #offset; // device clock minus steady clock
   #clock;
-  #sentAt = 0; // the last message
+  #sentAt = 0; // of the last message
   #stopWaking = () => {};
   #stopDoubt = () => {};
   #stopResync = () => {};
@@ -63,9 +59,8 @@ export class Playhead extends EventTarget {
    * @param {{token: () => string | Promise<string>, url?: string, push?: boolean, queue?: number,
    *   storage?: Storage, key?: string, patience?: number, minWait?: number, maxWait?: number,
    *   page?: typeof browser}} config
-   *   `url` is the edge's, which may have a path, by default that of the page's site; `push` asks for what other devices do;
-   *   `storage` keeps the queue over a reload, and may be that of several tabs,
-   *   under `key`, which names the user; times are milliseconds.
+   *   `url` of the edge, by default the page's origin; `push` asks for changes by other devices; `storage` keeps the queue over a
+   *   reload, shared by tabs, under `key`, which names the user; times are milliseconds
    */
   constructor(config) {
     super();
@@ -90,46 +85,44 @@ export class Playhead extends EventTarget {
     this.#follow();
   }
 
-  /** Whether there is a WebSocket, by which pushes come. */
+  /** Whether there is a WebSocket, and so pushes. */
   get live() {
     return this.#link.live;
   }
 
-  /** How many reports are not answered yet. */
+  /** Number of unanswered reports. */
   get waiting() {
     return this.#outbox.length;
   }
 
   /**
-   * Returns the record that was read, or a newer one of this device's own report: that may
-   * still be on its way, from before a reload of the page too.
-   * @param {any} record or null, where there is none @param {{id: string, type: number}} object
+   * Returns the given record, or a newer one made from this device's own waiting report, which a reload may have left.
+   * @param {any} record null for none @param {{id: string, type: number}} object
    */
   newest(record, object) {
     const beat = this.#outbox.last(object);
     if (!beat) return record;
-    const glanced = record?.early && beat.if_match; // the time is of a device that has only just begun; whether another one has gone on is told
+    const glanced = record?.early && beat.if_match; // the time is of a device that has just begun
     if (!glanced && Date.parse(beat.event_time) <= Date.parse(record?.event_time ?? '')) return record;
-    const completed = beat.kind === 'finish'; // as far as is known here
+    const completed = beat.kind === 'finish'; // as far as this page knows
     return { ...record, ...beat, state: completed ? 'finished' : 'stopped', completed, resume_ms: completed ? 0 : beat.position_ms };
   }
 
   /**
-   * Reads the newest 128 sessions of an object, newest first; none where there is no record. It asks
-   * once, and fails with an Error, which has the `status` of the answer, 0 without one.
+   * Reads the newest 128 sessions of an object, newest first. It asks once; the Error of a failure has the `status` of the answer,
+   * 0 for none.
    * @param {{id: string, type: number}} object
    * @returns {Promise<{begin?: string, end: string, from_ms?: number, to_ms?: number, state?: any, device?: string, watched_ms?: number, completed_at?: string}[]>}
    */
   async viewings({ id, type }) {
-    if (id === '.' || id === '..') return []; // there is no such object, and in an address these are steps
+    if (id === '.' || id === '..') return []; // no object; steps in a URL
     const found = await this.#read(`/v1/history/${type}/${encodeURIComponent(id)}/viewings`, 404);
     return found ? found.items : [];
   }
 
   /**
-   * All changes and removals since the token of the answer before, with the next token and the
-   * settings. Where it says `resync`, as it does without a token: read everything, and then what has changed since
-   * that one. It fails as viewings does.
+   * All changes and removals since a token, with the next token and the settings. On `resync`, as without a token: read
+   * everything, then the changes since the returned token. It fails like viewings().
    * @param {string} [since] @returns {Promise<{items: any[], removed: {id: string, type: number}[], resync: boolean, token: string, settings: any}>}
    */
   async changes(since) {
@@ -147,19 +140,18 @@ export class Playhead extends EventTarget {
   }
 
   /**
-   * Says of some objects, such as a season, that they were watched or not, or puts them back to the start. It fails as viewings does; then it may
-   * be done.
+   * Marks objects, such as a season. It fails like viewings(), and may be done then.
    * @param {{id: string, type: number, meta?: Record<string, string>}[]} objects at most 1,000 @param {'watched' | 'unwatched' | 'reset'} mark
    * @param {{event_time?: string, only_recorded?: boolean, unless_completed?: boolean}} [options]
-   * @returns {Promise<{status: any, record?: any}[]>} one for each object
+   * @returns {Promise<{status: any, record?: any}[]>} one result for each object
    */
   async mark(objects, mark, options = {}) {
     return (await this.#read('/v1/history/mark', undefined, JSON.stringify({ ...options, objects, mark }))).results;
   }
 
   /**
-   * Asks once, for no longer than a message may take. It returns nothing where the edge answers with one status.
-   * @param {string} path @param {number} [nothing] @param {string} [body] of JSON
+   * Asks once, with the timeout of a message.
+   * @param {string} path @param {number} [nothing] status that means undefined @param {string} [body] JSON
    */
   async #read(path, nothing, body) {
     const abort = new AbortController();
@@ -188,10 +180,10 @@ export class Playhead extends EventTarget {
     this.#left = false;
     this.#parted.clear();
     this.#spent = 0;
-    this.#keep(); // what is in memory of a page that comes back may have been adopted
+    this.#keep(); // others may have adopted the stored queue
   }
 
-  /** Reports what the player does, or again what was answered; it is sent as soon as it can be. @param {Heartbeat} beat */
+  /** Queues a report, and sends it as soon as possible. @param {Heartbeat} beat */
   report(beat) {
     this.#look();
     this.#clock.follow(this.#store.last);
@@ -199,7 +191,7 @@ export class Playhead extends EventTarget {
     this.#send();
   }
 
-  /** Returns a report that is to be made later, with the times that it would have now. @template {Heartbeat} B @param {B} beat @returns {B & {dated?: boolean}} */
+  /** A report for later, with the times that it would have now. @template {Heartbeat} B @param {B} beat @returns {B & {dated?: boolean}} */
   dated(beat) {
     this.#look();
     this.#clock.follow(this.#store.last);
@@ -207,15 +199,14 @@ export class Playhead extends EventTarget {
   }
 
   /**
-   * Takes note of the record that the player goes on from, to find out later whether it is
-   * still the one. Pushed records are not noted: the player may be elsewhere.
+   * Notes the record from which the player goes on, to detect conflicts. Pushed records are not noted: the player may be elsewhere.
    * @param {any} record
    */
   seen(record) {
     this.#outbox.seen(record);
   }
 
-  /** Ends the connection, and sends what waits as far as a page that goes away still can. */
+  /** Ends the connection, and sends as much of the queue as a page that goes away can. */
   leave() {
     this.#watchClock();
     const beats = this.#outbox.newest(parting - this.#spent, (beat) => !this.#parted.has(beat));
@@ -235,7 +226,7 @@ export class Playhead extends EventTarget {
     const body = JSON.stringify(this.#message(beats));
     for (const beat of beats) this.#parted.add(beat);
     this.#spent += new TextEncoder().encode(body).length;
-    this.#page.fetch(below(this.#config.url, '/v1/heartbeats'), { method: 'POST', keepalive: true, headers, body }).catch(() => {}); // they are kept
+    this.#page.fetch(below(this.#config.url, '/v1/heartbeats'), { method: 'POST', keepalive: true, headers, body }).catch(() => {}); // they are stored
   }
 
   #follow() {
@@ -243,7 +234,7 @@ export class Playhead extends EventTarget {
     on('visibilitychange', () => visible() && this.#look());
     on('offline', () => this.#link.drop('offline'));
     on('online', () => this.#link.hurry());
-    let goOn = () => {}; // as before the page was hidden
+    let goOn = () => {}; // restores the state before pagehide
     on('pagehide', () => {
       const { wanted } = this.#link;
       if (!this.#left) goOn = () => (wanted ? this.connect() : this.#comeBack());
@@ -262,12 +253,12 @@ export class Playhead extends EventTarget {
     this.#page.after(every, tick, true);
   }
 
-  /** Looks whether the device's clock was set, or the one that only goes forward stood still. */
+  /** Detects that the device's clock was set, or that the steady clock stood still. */
   #watchClock() {
     const elapsed = this.#page.elapsed();
     const jump = this.#page.now() - elapsed - this.#offset;
     if (Math.abs(jump) < least) return;
-    if (jump > unseen && jump <= setForward) { // it slept, as far as anybody can tell
+    if (jump > unseen && jump <= setForward) { // it slept, presumably
       this.#clock.slept(jump);
       this.#outbox.slept(jump);
     }
@@ -275,7 +266,7 @@ export class Playhead extends EventTarget {
     this.#offset += jump;
   }
 
-  /** Looks whether the clock was set, the device slept, and the edge is there. */
+  /** Detects clock changes, sleep, and a silent edge. */
   #look() {
     this.#watchClock();
     this.#link.look();
@@ -290,15 +281,15 @@ export class Playhead extends EventTarget {
     if (sleep || (elapsed - this.#link.heardAt > silence && this.#page.visible())) this.#send(this.#link.live);
   }
 
-  /** Takes over what tabs that are gone have left. */
+  /** Adopts the queues of closed tabs. */
   #adopt() {
-    if (this.#left && !this.#kept) this.#keep(); // what is kept may have been adopted since
+    if (this.#left && !this.#kept) this.#keep(); // the stored queue may have been adopted
     if (this.#left) return;
     const found = this.#page.elapsed() - this.#steady >= settling ? this.#store.adopt(this.#page.now()) : [];
     const outcomes = this.#outbox.adopt(found, this.#offset);
     if (this.#clock.known) this.#outbox.date(this.#clock);
     this.#keep();
-    if (outcomes.length > 0) this.#page.after(0, () => this.#tell(outcomes)); // to those who listen by then
+    if (outcomes.length > 0) this.#page.after(0, () => this.#tell(outcomes)); // once listeners are there
     this.#send();
   }
 
@@ -315,7 +306,7 @@ export class Playhead extends EventTarget {
 
   #resync() {
     this.#stopResync();
-    this.#stopResync = this.#page.after(this.#page.random() * 1000, () => this.#emit('resync')); // not everybody at once
+    this.#stopResync = this.#page.after(this.#page.random() * 1000, () => this.#emit('resync')); // spread the load
   }
 
   #opened() {
@@ -333,7 +324,7 @@ export class Playhead extends EventTarget {
     this.#emit('close', detail);
   }
 
-  /** Sends what waits, or even a message of nothing, which asks what time it is. @param {boolean} [even] */
+  /** Sends waiting reports, or an empty message that asks for the time. @param {boolean} [even] may be empty */
   #send(even = false) {
     this.#watchClock();
     const ask = this.#outbox.length > 0 && !this.#clock.known && !this.#clock.silent;
@@ -355,7 +346,7 @@ export class Playhead extends EventTarget {
     else this.#send();
   }
 
-  /** Times of the device's clock need to be corrected; those of the history are as they are. @param {Heartbeat[]} heartbeats */
+  /** A message; sent_at corrects times of the device's clock. @param {Heartbeat[]} heartbeats */
   #message(heartbeats) {
     this.#outbox.set(this.#offset);
     const sentAt = this.#outbox.dated(heartbeats) ? undefined : new Date(this.#page.now()).toISOString();
@@ -373,7 +364,7 @@ export class Playhead extends EventTarget {
     this.#send();
   }
 
-  /** Takes note of the time in an answer, which may have none. @param {number} [now] */
+  /** Learns the history's time from an answer. @param {number} [now] */
   #learnTime(now) {
     this.#watchClock();
     this.#clock.answered(now, this.#sentAt);

@@ -7,12 +7,12 @@ const what = t('The history could not be read');
 /** Reads the history a page at a time. */
 export class Reader {
   busy = false;
-  #asked = false; // for the next page
+  #asked = false; // the next page is wanted
   #api;
   #loaded;
   #problems;
   #changed;
-  #newest = 0; // names the newest read of all
+  #newest = 0; // number of the newest read
 
   /**
    * @param {import('./api.js').Api} api @param {import('./loaded.js').LoadedHistory} loaded
@@ -29,10 +29,10 @@ export class Reader {
     return this.#problems.has(what);
   }
 
-  /** Reads as much again as there is, or the first page. The old entries stay until then. */
+  /** Reads the loaded entries again, or the first page. The old ones stay until then. */
   refresh() {
     const { fresh, words, size } = this.#loaded;
-    const first = fresh && words !== ''; // a search goes on when it is asked to
+    const first = fresh && words !== ''; // a search goes on on request
     const wanted = Math.max(fresh ? 0 : size, words ? 1 : pageSize);
     if (fresh) this.#asked = false;
     ++this.#newest;
@@ -49,7 +49,7 @@ export class Reader {
     });
   }
 
-  /** Reads the next page, after what is being read. */
+  /** Reads the next page, after the current read. */
   async older() {
     if (this.failed || !this.#loaded.more) return;
     this.#asked = true;
@@ -64,7 +64,7 @@ export class Reader {
 
   /**
    * @param {(page: (cursor: string, limit: number) => Promise<any>, current: () => boolean) => Promise<void>} act reads pages
-   * of the list as it was asked for at first, and keeps nothing once that is not current any more
+   * of the list as it was when the read began; it keeps nothing once that is not current
    */
   async #read(act) {
     const mine = this.#newest;
@@ -78,7 +78,7 @@ export class Reader {
     this.#changed();
     const read = act(page, current);
     await read.catch(() => {});
-    if (!current()) return; // a refresh has begun, or is about to
+    if (!current()) return; // outdated
     await this.#problems.attempt(what, () => this.refresh(), () => read);
     this.#loaded.pushes = undefined;
     this.busy = false;

@@ -1,20 +1,20 @@
 // @ts-check
 
 const every = 10_000; // milliseconds between two reports of progress
-const longest = 30 * 86_400_000; // milliseconds that the edge takes
-const [slowest, fastest] = [0.25, 4]; // speeds that the edge takes
+const longest = 30 * 86_400_000; // milliseconds, the edge's limit
+const [slowest, fastest] = [0.25, 4]; // the edge's limits
 
 /**
- * Reports what a media element does: start, progress, pause, seek, stop and finish. A viewing
- * begins with the first play and is over at the end, or when the page goes away.
+ * Reports what a media element does: start, progress, pause, seek, stop and finish. A viewing begins with the first play, and ends
+ * at the end of the media or of the page.
  */
 export class Reporter {
-  /** Milliseconds of the object played in this viewing; pauses are none, nor is what leaves no trace. */
+  /** Milliseconds played in this viewing, without pauses and incognito. */
   watched = 0;
   #incognito = false;
-  /** @type {((beat: any) => void) | null} who takes what there is to say while the user has not said where to go on */
+  /** Receives the reports while they are held. @type {((beat: any) => void) | null} */
   #held = null;
-  /** @type {'stop' | 'finish' | ''} how the viewing has ended while nothing was said */
+  /** The end of a viewing while held. @type {'stop' | 'finish' | ''} */
   #unsaid = '';
   #client;
   #media;
@@ -22,23 +22,23 @@ export class Reporter {
   #session = '';
   #began = '';
   #fastest = 1;
-  #at = 0; // of the last report
-  #rested = 0; // since when it is paused in this viewing, in Unix milliseconds; 0 while it plays
-  #atEnd = false; // where it has ended, and nobody has moved it since: the next play moves it to the beginning
-  #rewinds = false; // that play has begun
-  #loaded = false; // the element was, in this viewing
-  /** @type {any} the last report */
+  #at = 0; // time of the last report
+  #rested = 0; // start of the pause, Unix ms; 0 while playing
+  #atEnd = false; // ended and not moved since: the next play rewinds
+  #rewinds = false; // that play began
+  #loaded = false; // the media was, in this viewing
+  /** The last report. @type {any} */
   #said = null;
-  /** @type {number | null} */
-  #last = null; // seconds, while it plays on
+  /** Last position in seconds while playing. @type {number | null} */
+  #last = null;
   #over = new AbortController();
   #timer;
 
   /**
    * @param {import('./playhead.js').Playhead} client @param {HTMLMediaElement} media
    * @param {{object: {id: string, type: number}, device?: string, duration_ms?: number, excerpt?: boolean, meta?: Record<string, string | null>}} about
-   *   `duration_ms` is that of the object, where the element may have only its beginning; an `excerpt` is a beginning whose own
-   *   length says nothing of the object's. Such an element is stopped at its end, and not finished.
+   *   `duration_ms` of the object, if the media is only its beginning. The length of an `excerpt` says nothing of the object's: it is
+   *   stopped at its end, not finished.
    */
   constructor(client, media, about) {
     this.#client = client;
@@ -63,14 +63,14 @@ export class Reporter {
     addEventListener('pageshow', (e) => e.persisted && !media.paused && this.#goOn(), { signal });
   }
 
-  /** Stops the viewing, and says nothing any more: call it before the element plays something else. */
+  /** Stops the viewing and all reports. Call it before the element plays something else. */
   end() {
     this.#end('stop');
     this.#over.abort();
     clearInterval(this.#timer);
   }
 
-  /** Whether the element has all of the object. */
+  /** Whether the media is the whole object. */
   get #whole() {
     const { excerpt, duration_ms: length = 0 } = this.#about;
     return !excerpt && this.#media.duration * 1000 > length - 1000;
@@ -80,58 +80,58 @@ export class Reporter {
     return this.#session;
   }
 
-  /** Whether the viewing is to leave no trace. */
+  /** Whether the viewing leaves no trace. */
   get incognito() {
     return this.#incognito;
   }
 
   set incognito(on) {
     this.#watch();
-    if (on && !this.#incognito && !this.#media.paused) this.#report('stop'); // as far as others are to know
+    if (on && !this.#incognito && !this.#media.paused) this.#report('stop'); // for others
     this.#incognito = on;
   }
 
-  /** Says nothing until the user has decided. @param {(beat: any) => void} [keep] takes what there would be to say */
+  /** Holds the reports until release(). @param {(beat: any) => void} [keep] receives them */
   hold(keep = () => {}) {
     this.#held = keep;
   }
 
   /**
-   * Goes on. @param {boolean} here whether where it is now is what counts, also where the viewing has ended there
-   * @param {any} [last] report of a page before, where this one has said nothing yet: what it played is where this page is
+   * Resumes reporting. @param {boolean} here whether the position here counts
+   * @param {any} [last] last report of an earlier page, if this one has reported nothing yet
    */
   release(here, last) {
     const ended = this.#unsaid;
     this.#held = null;
     this.#unsaid = '';
-    if (here) this.#rested = 0; // it is there as of now
+    if (here) this.#rested = 0; // it is here as of now
     const before = this.#said ?? last;
     if (here && this.#session) this.#sought(ended);
     else if (here && before) this.#standIn(before);
     if (ended) this.#session = '';
   }
 
-  /** Says where it is for a viewing that is over. When that began, and how much it played, was said, if by a page before then by another clock. @param {any} last */
+  /** Reports the position for a viewing that is over; its start and watched time were reported. @param {any} last */
   #standIn({ started_at: _, watched_ms: __, if_match: ___, dated: ____, incognito: _____, ...last }) {
     const { readyState, currentTime } = this.#media;
     const { device = last.device } = this.#about;
-    const session = device === last.device ? last.session : newSession(); // or it was the window of which this one is a duplicate
+    const session = device === last.device ? last.session : newSession(); // else another window's, which this one duplicates
     const position = readyState > 0 ? Math.round(currentTime * 1000) : last.position_ms;
-    const ended = last.kind === 'finish' && (position < 1000 || Math.abs(position - last.position_ms) < 1000); // it is there, or to begin anew
+    const ended = last.kind === 'finish' && (position < 1000 || Math.abs(position - last.position_ms) < 1000); // at the end, or to begin anew
     for (const kind of ended ? ['finish'] : ['seek', 'stop']) {
       const position_ms = ended ? last.position_ms : position;
       this.#client.report({ ...last, ...(device && { device }), session, kind, position_ms, event_time: this.#time(Date.now()), ...(this.#incognito && { incognito: true }) });
     }
   }
 
-  /** A seek plays on, except where it does not. @param {'stop' | 'finish' | ''} [ended] how the viewing is over, if it is */
+  /** Reports a seek, and the state after it. @param {'stop' | 'finish' | ''} [ended] how the viewing ended */
   #sought(ended = '') {
-    const kind = ended === 'finish' && !this.#atEnd ? 'stop' : ended; // it was moved since
+    const kind = ended === 'finish' && !this.#atEnd ? 'stop' : ended; // moved since
     if (kind !== 'finish') this.#report('seek');
     if (kind || this.#media.paused) this.#report(kind || 'pause');
   }
 
-  /** Whether it was not the user who has moved it. */
+  /** Whether the media rewound by itself. */
   #rewound() {
     const rewound = this.#rewinds && this.#media.currentTime < 1;
     this.#rewinds = false;
@@ -160,13 +160,13 @@ export class Reporter {
   #end(kind) {
     this.#watch();
     this.#last = null;
-    if (this.#unsaid) return; // it has ended already
+    if (this.#unsaid) return; // already ended
     this.#report(kind);
     if (this.#held && this.#session) this.#unsaid = kind;
     else this.#session = '';
   }
 
-  /** Adds what was played since the last time. */
+  /** Adds the time played since the last call. */
   #watch() {
     const { currentTime, playbackRate, paused, seeking } = this.#media;
     this.#fastest = Math.max(this.#fastest, playbackRate);
@@ -178,10 +178,10 @@ export class Reporter {
   /** @param {string} kind */
   #report(kind) {
     const now = Date.now();
-    if (kind === 'pause') this.#rested = now; // also where it is not said
+    if (kind === 'pause') this.#rested = now; // even if it is not reported
     if (!this.#session) return;
     if (this.#media.readyState > 0) this.#loaded = true;
-    else if (this.#loaded) return; // it is loaded anew, and nowhere
+    else if (this.#loaded) return; // loading again: no position
     const { currentTime, duration } = this.#media;
     const { excerpt, ...about } = this.#about;
     const position = Math.round(currentTime * 1000);
@@ -189,9 +189,9 @@ export class Reporter {
     const said = {
       ...about,
       kind,
-      position_ms: position <= longest ? position : 0, // of a stream that counts from long ago
-      duration_ms: length <= longest ? length : 0, // of a live one it is infinite, or some very large number
-      event_time: this.#time(kind === 'stop' && this.#rested || now), // what others have done since the pause is later than the stop
+      position_ms: position <= longest ? position : 0, // a stream that counts from long ago
+      duration_ms: length <= longest ? length : 0, // infinite or huge if live
+      event_time: this.#time(kind === 'stop' && this.#rested || now), // changes by others since the pause are later
       session: this.#session,
       started_at: this.#began,
       watched_ms: Math.round(this.watched),
@@ -203,7 +203,7 @@ export class Reporter {
     this.#client.report(said);
   }
 
-  /** The time of a report: no two have the same. @param {number} now */
+  /** A unique time for a report. @param {number} now */
   #time(now) {
     this.#at = now > this.#at || now < this.#at - 1000 ? now : this.#at + 1;
     return new Date(this.#at).toISOString();

@@ -1,15 +1,12 @@
 // @ts-check
 import { el, write } from './dom.js';
-import { ago, clock, day, moment, nextPart, part, partNumber, played, progress, spoken, title, typeName } from './format.js';
+import { ago, clock, day, moment, nextPart, part, partNumber, played, playing, progress, spoken, title, typeName } from './format.js';
 import { counted, t } from './language.js';
 import { key } from './outbox.js';
 
 /** @typedef {{node: HTMLElement, update(record: any): void}} Row */
 
-/**
- * Shows records as the children of a list. A child stays the same element as long as its
- * record is there, so that what has the focus keeps it.
- */
+/** Shows records as the children of a list. A record keeps its element, and so the focus. */
 export class Rows {
   /** @type {Map<string, Row>} */
   #rows = new Map();
@@ -54,7 +51,7 @@ export class Rows {
   }
 }
 
-/** A row of the history: of a series where the record has its parts. @param {any} record @param {(key: string) => void} toggle @returns {Row} */
+/** A row of the history; a record with parts is a series. @param {any} record @param {(key: string) => void} toggle @returns {Row} */
 export function entry(record, toggle) {
   return record.parts ? seriesEntry(toggle) : recordEntry();
 }
@@ -63,12 +60,13 @@ export function entry(record, toggle) {
 function recordEntry() {
   const link = el('a', { className: 'title' });
   const about = el('span', { className: 'about' });
+  const wrong = el('span', { className: 'failed' });
   const { meter, at, tile, show } = gauge();
   const when = el('time');
   const pick = el('input', { type: 'checkbox', className: 'pick' });
   const marker = el('button', { type: 'button', className: 'mark', title: t('Mark… (M)'), 'aria-haspopup': 'dialog' }, '⋯');
   const button = el('button', { type: 'button', className: 'delete', title: t('Delete (Del)') }, '✕');
-  const node = el('li', { className: 'row' }, tile, pick, el('div', { className: 'what' }, link, about),
+  const node = el('li', { className: 'row' }, tile, pick, el('div', { className: 'what' }, link, about, wrong),
     el('div', { className: 'gauge' }, meter, at), when, el('span', { className: 'actions' }, marker, button));
   return {
     node,
@@ -81,6 +79,7 @@ function recordEntry() {
       const number = partNumber(episode) > 0 && nextPart({ season: partNumber(season), episode: partNumber(episode) });
       const parts = record.within ? [number, record.device] : [typeName(record.object.type), series, record.device];
       write(about, [...parts, record.played_at && t('Restored')].filter(Boolean).join(' · '));
+      write(wrong, record.problem ?? '');
       writeTime(when, record);
       node.dataset.of = day(new Date(record.event_time));
       node.classList.toggle('within', Boolean(record.within));
@@ -95,11 +94,12 @@ function recordEntry() {
 function seriesEntry(toggle) {
   const name = el('button', { type: 'button', className: 'title' });
   const about = el('span', { className: 'about' });
+  const wrong = el('span', { className: 'failed' });
   const { meter, at, tile, show } = gauge();
   const when = el('time');
   const pick = el('input', { type: 'checkbox', className: 'pick' });
   const marker = el('button', { type: 'button', className: 'mark', title: t('Mark… (M)'), 'aria-haspopup': 'dialog' }, '⋯');
-  const node = el('li', { className: 'row series' }, tile, pick, el('div', { className: 'what' }, name, about),
+  const node = el('li', { className: 'row series' }, tile, pick, el('div', { className: 'what' }, name, about, wrong),
     el('div', { className: 'gauge' }, meter, at), when, el('span', { className: 'actions' }, marker));
   name.onclick = () => toggle(String(node.dataset.key));
   return {
@@ -116,6 +116,7 @@ function seriesEntry(toggle) {
       write(name, title(record));
       name.setAttribute('aria-expanded', String(record.open));
       write(about, [counted(record.parts.length, '{n} part', '{n} parts'), record.parts[0].device].filter(Boolean).join(' · '));
+      write(wrong, record.parts.find((/** @type {any} */ r) => r.problem && !record.open)?.problem ?? '');
       writeTime(when, record);
       node.dataset.of = day(new Date(record.event_time));
       pick.setAttribute('aria-label', t('Select {title}', { title: title(record) }));
@@ -127,23 +128,26 @@ function seriesEntry(toggle) {
 /** @param {HTMLTimeElement} when @param {any} record */
 function writeTime(when, record) {
   const at = played(record);
-  write(when, ago(at));
+  const now = playing(record);
+  write(when, now ? t('Playing now') : ago(at));
+  when.classList.toggle('now', now);
   when.dateTime = at.toISOString();
   when.title = moment(at);
 }
 
-/** Where an earlier session of a record stopped, as a way back. @param {any} record @param {any} viewing */
+/** A link to where an earlier session stopped. @param {any} record @param {any} viewing */
 export function wayBack(record, { end, to_ms, device }) {
   const link = el('a', { href: playerOf(record, to_ms) }, t('Go on at {at}', { at: clock(to_ms) }));
   return el('li', {}, link, ' ', el('span', { className: 'about' }, [ago(new Date(end)), device].filter(Boolean).join(' · ')));
 }
 
-/** A card of the row that invites to go on. @returns {Row} */
+/** A card of "continue watching". @returns {Row} */
 export function card() {
   const name = el('span', { className: 'title' });
   const series = el('span', { className: 'about' });
+  const wrong = el('span', { className: 'failed' });
   const { meter, at, tile, show } = gauge();
-  const link = el('a', { className: 'card' }, tile, name, series, meter, at);
+  const link = el('a', { className: 'card' }, tile, name, series, wrong, meter, at);
   const button = el('button', { type: 'button', className: 'dismiss', title: t('Remove from continue watching') }, '✕');
   return {
     node: el('li', {}, link, button),
@@ -152,15 +156,18 @@ export function card() {
       button.setAttribute('aria-label', t('Remove {title} from continue watching', { title: record.next ? nextPart(record.next) : title(record) }));
       write(name, record.next ? nextPart(record.next) : title(record));
       write(series, record.meta?.series ?? '');
+      write(wrong, record.problem ?? '');
+      at.classList.toggle('now', playing(record));
+      if (playing(record)) write(at, t('Playing now'));
       if (record.next) write(at, t('After {title}', { title: title(record) }));
       meter.hidden = Boolean(record.next);
-      if (record.next) link.removeAttribute('href'); // a catalogue knows what it is
+      if (record.next) link.removeAttribute('href'); // only a catalogue knows its id
       else link.href = playerOf(record);
     },
   };
 }
 
-/** How far somebody is, to look at and to listen to. */
+/** The progress of a record, seen and read out. */
 function gauge() {
   const meter = el('progress', { max: 1, value: 0 });
   const at = el('span', { className: 'at' });
@@ -184,10 +191,10 @@ function gauge() {
   };
 }
 
-/** The sites that the operator lists: pictures come from nowhere else. */
+/** Allowed origins of pictures (--image-origin). */
 const sites = document.querySelector('meta[name=images]')?.getAttribute('content')?.split(' ') ?? [];
 
-/** Shows a picture in a tile; where it cannot be loaded its initial stays. @param {HTMLElement} tile @param {string | undefined} address */
+/** Shows a picture in a tile, or leaves its initial. @param {HTMLElement} tile @param {string | undefined} address */
 function picture(tile, address) {
   const shown = tile.querySelector('img');
   if (shown?.dataset.of === address || (!shown && !address)) return;
@@ -200,7 +207,7 @@ function picture(tile, address) {
   tile.append(image);
 }
 
-/** @param {any} record @param {number} [at] where it begins, in milliseconds; where the user stopped by default */
+/** @param {any} record @param {number} [at] where to begin, in milliseconds; by default where the user stopped */
 function playerOf({ object, meta, event_time: seen }, at) {
   const query = new URLSearchParams({ id: object.id, type: String(object.type), seen });
   if (meta?.title) query.set('title', meta.title);
@@ -212,5 +219,5 @@ function playerOf({ object, meta, event_time: seen }, at) {
 function hue(text) {
   let n = 7;
   for (const c of text) n = (n * 31 + c.charCodeAt(0)) % 997;
-  return Math.round(n * 137.5) % 360; // neighbours are far apart
+  return Math.round(n * 137.5) % 360; // spread out
 }

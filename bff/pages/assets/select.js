@@ -5,9 +5,9 @@ import { counted } from './language.js';
 /**
  * Lets the user select several entries and delete them. A series stands for its parts.
  * @param {HTMLElement} list
- * @param {{members(): Map<string, string[]>, remove(keys: string[]): void, changed(): void}} does `members` are the
- * keys of the records that each entry stands for, by its own key
- * @returns {{show(): void}} what writes the choice to the entries
+ * @param {{members(): Map<string, string[]>, remove(keys: string[]): void, changed(): void}} does `members`: record keys by
+ * entry key
+ * @returns {{show(): void}} shows the choice
  */
 export function selecting(list, { members, remove, changed }) {
   /** @type {Set<string>} */

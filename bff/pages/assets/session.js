@@ -7,9 +7,8 @@ const place = 'playhead.token';
 const channel = new BroadcastChannel('playhead.token');
 
 /**
- * Returns the token to work with. One that came in the address, after the #, is moved out of
- * sight, where the window keeps it; another window of these pages is asked for its own. Without any there is a form, and
- * the promise stays open: the form loads the page again. Whether a token is valid the edge says: the device's clock may be wrong.
+ * Returns the token: from the address after #, from the window's storage, or from another window. Without one it shows the form,
+ * which reloads the page, and never resolves. The edge validates tokens: the device's clock may be wrong.
  * @returns {Promise<string>}
  */
 export async function signIn() {
@@ -29,18 +28,18 @@ export async function signIn() {
 }
 
 /**
- * Forgets the token and asks for another one.
+ * Forgets the token and shows the form.
  * @param {string} why @returns {Promise<never>}
  */
 export function refuse(why) {
   const never = /** @type {Promise<never>} */ (new Promise(() => {}));
-  if (document.body.classList.contains('signed-out')) return never; // it was refused already
+  if (document.body.classList.contains('signed-out')) return never; // already refused
   kept.removeItem(place);
   const form = find('#sign-in', HTMLFormElement);
   const input = find('#token', HTMLInputElement);
   find('#sign-in-problem', HTMLElement).textContent = why;
   document.body.classList.add('signed-out');
-  for (const dialog of document.querySelectorAll('dialog')) dialog.close(); // it would lie over the form
+  for (const dialog of document.querySelectorAll('dialog')) dialog.close(); // they would cover the form
   form.onsubmit = (e) => {
     e.preventDefault();
     if (forgets) location.hash = new URLSearchParams({ token: input.value.trim() }).toString();
@@ -51,12 +50,12 @@ export function refuse(why) {
   return never;
 }
 
-/** The user that the token names: for display and for keys only, since the edge decides. @param {string} token */
+/** The token's user, for display and keys only. @param {string} token */
 export function user(token) {
   return String(claims(token).sub ?? '');
 }
 
-/** Takes a token out of the address. */
+/** Moves a token out of the address. */
 function take() {
   const token = new URLSearchParams(location.hash.slice(1)).get('token');
   if (!token) return false;

@@ -2,7 +2,7 @@
 import { clock } from './format.js';
 
 /**
- * Draws where the media is: there is nothing else to see in a sound.
+ * Draws the position: sound has no picture.
  * @param {HTMLCanvasElement} canvas @param {HTMLMediaElement} media
  */
 export function draw(canvas, media) {

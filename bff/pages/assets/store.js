@@ -1,35 +1,34 @@
 // @ts-check
 
-const most = 500; // sessions that are remembered
-const lease = 180_000; // milliseconds that a tab may say nothing; a hidden one does once a minute
+const most = 500; // remembered sessions
+const lease = 180_000; // milliseconds after which a silent tab counts as closed; hidden tabs renew once a minute
 
 /** @typedef {import('./outbox.js').Heartbeat} Heartbeat */
 
 /**
- * Keeps the reports of a tab over a reload. Tabs share the storage, and each has a key of its
- * own in it: none overwrites what another one keeps. Another tab, or the next page, adopts
- * what a tab that is gone has left. A storage whose keys cannot be listed serves one tab.
+ * Keeps the queue of a tab over a reload. Tabs share the storage, each under its own key. Another tab, or the next page, adopts
+ * the queue of a closed tab. A storage whose keys cannot be listed serves one tab.
  */
 export class Store {
   #storage;
   #key;
   #slot;
   #loaded = false;
-  /** @type {Set<string>} */
-  #sessions = new Set(); // that this page has reported
-  /** @type {string[]} */
-  #added = []; // of these, and not kept yet
-  /** @type {{name: string, text: string, damaged: boolean}[]} */
-  #adopted = []; // and not kept under the own key yet
+  /** Sessions reported by this page. @type {Set<string>} */
+  #sessions = new Set();
+  /** Sessions not stored yet. @type {string[]} */
+  #added = [];
+  /** Queues adopted, and not stored under the own key yet. @type {{name: string, text: string, damaged: boolean}[]} */
+  #adopted = [];
 
-  /** @param {Storage | undefined} storage @param {string} key @param {string} tab names it among all */
+  /** @param {Storage | undefined} storage @param {string} key @param {string} tab unique name */
   constructor(storage, key, tab) {
     this.#storage = storage;
     this.#key = key;
     this.#slot = storage && 'length' in storage ? `${key}#${tab}` : key;
   }
 
-  /** Takes what those who are gone have left. @param {number} now Unix milliseconds @returns {Heartbeat[]} */
+  /** Takes the queues of closed tabs. @param {number} now Unix milliseconds @returns {Heartbeat[]} */
   adopt(now) {
     try {
       return this.#names().flatMap((name) => this.#take(name, now));
@@ -40,7 +39,7 @@ export class Store {
     }
   }
 
-  /** The newest time that a report of the device was given, Unix milliseconds. */
+  /** Newest event time of the device's reports, Unix ms. */
   get last() {
     try {
       return Number(this.#storage?.getItem(`${this.#key}.time`)) || 0;
@@ -50,10 +49,10 @@ export class Store {
   }
 
   /**
-   * Keeps the reports. A tab that leaves may be followed at once.
+   * Stores the queue. Others may adopt that of a tab that left at once.
    * @param {string} heartbeats as JSON, '' for none @param {number} now @param {boolean} left
-   * @param {number} last the newest time that a report was given
-   * @returns {boolean} whether they are kept: the storage may be full, or forbidden
+   * @param {number} last newest event time
+   * @returns {boolean} false if the storage is full or forbidden
    */
   save(heartbeats, now, left, last) {
     let kept = false;
@@ -66,12 +65,12 @@ export class Store {
       this.#added = [];
       if (last > this.last) this.#storage?.setItem(`${this.#key}.time`, String(last));
     } catch {
-      // They are still in memory, and what was adopted where it was.
+      // Still in memory; adopted queues stay where they were.
     }
     return kept;
   }
 
-  /** Removes what was adopted, now that it is kept. Only then is there room to put damage aside. */
+  /** Removes adopted queues, now that they are stored. That makes room to keep a damaged one. */
   #clear() {
     for (const { name, text } of this.#adopted) {
       if (name !== this.#slot && this.#storage?.getItem(name) === text) this.#remove(name);
@@ -81,7 +80,7 @@ export class Store {
     if (damaged) this.#storage?.setItem(`${this.#key}.damaged`, damaged.text);
   }
 
-  /** The name of a device that has none, the same for all who share the storage. @param {string} made by now */
+  /** The default device name, shared by all tabs. @param {string} made new name */
   device(made) {
     const name = `${this.#key}.device`;
     try {
@@ -93,7 +92,7 @@ export class Store {
     }
   }
 
-  /** Remembers a session that this page has reported, the last ones; the next save does for all pages. @param {string} session */
+  /** Remembers a session of this page. The next save shares it. @param {string} session */
   add(session) {
     if (this.#sessions.has(session)) return;
     this.#sessions.add(session);
@@ -102,7 +101,7 @@ export class Store {
     if (this.#sessions.size > most) this.#sessions.delete(oldest);
   }
 
-  /** Whether a page of this device has reported a session. @param {string} session */
+  /** Whether this device has reported a session. @param {string} session */
   has(session) {
     return this.#sessions.has(session) || this.#kept().includes(session);
   }
@@ -143,12 +142,12 @@ export class Store {
   }
 }
 
-/** When the tab of a text was there, NaN for one that left. @param {string} text */
+/** When a tab was last alive, NaN if it left. @param {string} text */
 function alive(text) {
   return Number(/^{"alive":(-?\d+),/.exec(text)?.[1]);
 }
 
-/** @param {string} text @returns {{of?: string, heartbeats: any[]} | null} null for what is damaged */
+/** @param {string} text @returns {{of?: string, heartbeats: any[]} | null} null if damaged */
 function parse(text) {
   try {
     const slot = JSON.parse(text);

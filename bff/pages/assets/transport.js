@@ -9,8 +9,8 @@ export function transport(media) {
   const slider = find('#position', HTMLInputElement);
   const speed = find('#speed', HTMLSelectElement);
   const muted = find('#muted', HTMLInputElement);
-  let held = false; // the slider, by a hand that has not let go: what is played meanwhile does not move it
-  let scrolled = false; // the page, by a finger that began on the slider: it goes nowhere in what is played
+  let held = false; // the user holds the slider: playback does not move it
+  let scrolled = false; // a finger on the slider scrolled the page: no seek
   const show = () => {
     if (!held) slider.value = String(Math.round(media.currentTime));
     const ms = (held ? Number(slider.value) : media.currentTime) * 1000;
@@ -34,7 +34,7 @@ export function transport(media) {
     if (!scrolled) media.currentTime = Number(slider.value);
     scrolled = false;
   };
-  addEventListener('pointerup', () => (held = false)); // a hand that has moved nothing makes no change
+  addEventListener('pointerup', () => (held = false)); // no change event without a move
   addEventListener('pointercancel', () => {
     if (!held) return;
     [held, scrolled] = [false, true]; // a change may follow
@@ -49,7 +49,7 @@ export function transport(media) {
   for (const type of ['timeupdate', 'seeked', 'play', 'pause', 'ended', 'loadedmetadata']) media.addEventListener(type, show);
 }
 
-/** Lets the user begin. */
+/** Enables the controls. */
 export function enable() {
   for (const name of ['#play', '#back', '#ahead']) find(name, HTMLButtonElement).disabled = false;
   find('#position', HTMLInputElement).disabled = false;

@@ -1,183 +1,137 @@
 // @ts-check
-import { lasts } from './decisions.js';
 import { find, write } from './dom.js';
-import { title } from './format.js';
-import { keep, kept, recall } from './kept.js';
-import { counted, t } from './language.js';
+import { t } from './language.js';
 import { key } from './outbox.js';
+import { reason } from './problems.js';
 
-const grace = 6000; // milliseconds to think again
+const grace = 6000; // milliseconds to take a change back
 
 /**
- * Lets the user think again: an entry disappears at once, and the edge is asked only when the user did not take it back in time. The clock stops
- * while the pointer or the focus is on the message. A page that is loaded again soon, or comes back, offers again what it offered before.
- * What is dismissed can be taken back at any time: it is done at once, and only told here.
+ * A change to some records: a delete, a dismissal or a mark.
+ * @typedef {object} Change
+ * @property {string} [kind] open changes of one kind are taken back together
+ * @property {any[]} records
+ * @property {(records: any[]) => string} text what the message says
+ * @property {string} failed what it says when the edge refuses
+ * @property {'list' | 'cards'} where the user made it
+ * @property {(record: any) => any} list the record as the list shows it; null hides it
+ * @property {(records: any[]) => Promise<any>} send also returns after it has updated the page
+ */
+
+/**
+ * Shows a change at once and sends it after six seconds, unless the user takes it back. Leaving the page sends it. A change that
+ * fails is shown no more, and its first row says why. The clock stops while the pointer or the focus is on the message.
  */
 export class Undo {
+  /** @type {Change | null} */
+  #open = null;
+  /** Changes without an answer yet. @type {Map<Change, Promise<void>>} */
+  #sent = new Map();
+  /** Failures, by place and key. @type {Map<string, string>} */
+  #failures = new Map();
   #timer = 0;
-  /** The record that was dismissed last, where that can be taken back. @type {any} */
-  #dismissed;
-  #first = ''; // of what was deleted last, where the focus goes
-  #typed = false; // since the message is there
-  /** What is on the message. @type {Set<string>} */
-  #on = new Set();
   #toast = find('#toast', HTMLElement);
-  #place;
-  #decisions;
-  #does;
+  #button = find('#undo', HTMLButtonElement);
+  #render;
+  #focus;
 
-  /**
-   * @param {string} place where the window keeps what may be offered again @param {import('./decisions.js').Decisions} decisions
-   * @param {{offer(object: any): any, focus(list: string, key: string): void}} does
-   */
-  constructor(place, decisions, does) {
-    this.#place = place;
-    this.#decisions = decisions;
-    this.#does = does;
-    find('#undo', HTMLButtonElement).onclick = () => this.undo();
-    for (const [what, comes, goes] of [['pointer', 'pointerenter', 'pointerleave'], ['focus', 'focusin', 'focusout']]) {
-      this.#toast.addEventListener(comes, () => {
-        this.#on.add(what);
-        this.#wait();
-      });
-      this.#toast.addEventListener(goes, () => {
-        this.#on.delete(what);
-        this.#wait();
-      });
-    }
-    addEventListener('pagehide', () => {
-      keep(`${this.#place}.left`, true);
-      this.#decisions.leave();
-      this.#end();
-    });
-    addEventListener('input', () => (this.#typed = true));
+  /** @param {() => void} render @param {(where: string, key: string) => void} focus moves the focus to a row or a card */
+  constructor(render, focus) {
+    this.#render = render;
+    this.#focus = focus;
+    this.#button.onclick = () => this.takeBack();
+    for (const type of ['pointerenter', 'pointerleave', 'focusin', 'focusout']) this.#toast.addEventListener(type, () => this.#wait());
+    addEventListener('pagehide', () => this.send());
     addEventListener('keydown', (e) => {
-      const typing = e.target instanceof HTMLInputElement && e.target.type !== 'checkbox' && this.#typed;
-      if (e.key.toLowerCase() !== 'z' || !(e.ctrlKey || e.metaKey) || e.shiftKey || e.altKey || typing || document.querySelector('dialog[open]')) return;
-      if (!this.#offers()) return;
+      const typing = e.target instanceof HTMLElement && e.target.matches('input:not([type=checkbox]), select');
+      if (e.key.toLowerCase() !== 'z' || !(e.ctrlKey || e.metaKey) || e.shiftKey || e.altKey || typing || !this.#open) return;
       e.preventDefault();
-      this.undo(true);
+      this.takeBack();
     });
-    addEventListener('pageshow', (e) => e.persisted && this.resume());
   }
 
-  /**
-   * Offers again what the page offered before it went away. A window that another one has opened, or its duplicate, begins with all
-   * that this one keeps, while this one is still there.
-   */
-  resume() {
-    const left = kept.getItem(`${this.#place}.left`) !== null;
-    kept.removeItem(`${this.#place}.left`);
-    this.#decisions.resume(left);
-    const { record, at } = recall(`${this.#place}.dismissed`, { record: undefined, at: NaN });
-    if (left && lasts(at)) this.#dismissed = record;
-    else kept.removeItem(`${this.#place}.dismissed`);
-    this.#first = this.#decisions.offered.map(key)[0] ?? '';
-    this.#tell();
+  /** @param {Change} change */
+  add(change) {
+    const before = this.#open;
+    if (before && change.kind && before.kind === change.kind) change = { ...change, records: [...before.records, ...change.records] };
+    else this.send();
+    for (const record of change.records) this.forget(key(record));
+    this.#open = change;
+    this.#say(change.text(change.records), true);
+    this.#render();
   }
 
-  /** Deletes what is held, and keeps for the next page what is being dismissed. @param {any} record */
-  dismissing(record) {
-    this.send();
-    this.#decisions.forget();
-    keep(`${this.#place}.dismissed`, { record, at: Date.now() });
+  takeBack() {
+    const change = this.#open;
+    if (!change) return;
+    this.#open = null;
+    this.#hide();
+    this.#render();
+    this.#focus(change.where, key(change.records[0]));
   }
 
-  /** Tells of what was dismissed, and lets it be offered again, unless something was deleted since. @param {any} record */
-  dismissed(record) {
-    if (this.#decisions.offered.length > 0) return;
-    this.#dismissed = record;
-    keep(`${this.#place}.dismissed`, { record, at: Date.now(), done: true });
-    this.#tell();
+  /** Sends the open change. @returns {Promise<any>} ends when all changes are answered */
+  send() {
+    const change = this.#open;
+    this.#open = null;
+    this.#hide();
+    if (change) this.#sent.set(change, this.#do(change));
+    return Promise.all(this.#sent.values());
   }
 
-  /** Ends the offer where what was dismissed is offered again, in what was read since. @param {(record: any) => boolean} offered */
-  read(offered) {
-    const { record, done } = recall(`${this.#place}.dismissed`, { record: this.#dismissed, done: true });
-    if (!record || !done || !offered(record)) return;
-    this.forget();
-    this.changed();
+  /** Drops what is said of a failure: the record has changed since. @param {string} name */
+  forget(name) {
+    for (const where of ['list', 'cards']) this.#failures.delete(`${where} ${name}`);
   }
 
-  /** @param {any[]} records */
-  delete(records) {
-    this.#first = records.map(key)[0] ?? '';
-    this.forget();
-    this.#decisions.delete(records);
-    this.#tell();
+  /** A lookup of records as a list or the cards show them, null for hidden ones. @param {'list' | 'cards'} where @returns {(record: any) => any} */
+  shown(where) {
+    /** @type {Map<string, (record: any) => any>} */
+    const views = new Map();
+    for (const change of [...this.#sent.keys(), ...(this.#open ? [this.#open] : [])]) {
+      for (const record of change.records) views.set(key(record), where === 'list' ? change.list : () => null);
+    }
+    return (record) => {
+      const name = key(record);
+      const problem = this.#failures.get(`${where} ${name}`);
+      if (views.has(name)) return /** @type {(record: any) => any} */ (views.get(name))(record);
+      return problem ? { ...record, problem } : record;
+    };
   }
 
-  /** Ends the message where nothing of it is left to be taken back. */
-  changed() {
-    if (this.#toast.classList.contains('shown') && !this.#offers()) this.#end();
+  /** @param {Change} change */
+  async #do(change) {
+    try {
+      await change.send(change.records);
+    } catch (e) {
+      const text = t('{what}: {why}.', { what: change.failed, why: await reason(e) });
+      this.#failures.set(`${change.where} ${key(change.records[0])}`, text);
+      if (!this.#open) this.#say(text, false);
+    } finally {
+      this.#sent.delete(change);
+      this.#render();
+    }
   }
 
-  /** Lets what was dismissed be taken back no more. @param {(record: any) => boolean} [which] */
-  forget(which = () => true) {
-    const { record } = recall(`${this.#place}.dismissed`, { record: this.#dismissed });
-    if (!record || !which(record)) return;
-    this.#dismissed = undefined;
-    kept.removeItem(`${this.#place}.dismissed`);
-  }
-
-  /**
-   * Takes it back. The focus goes from the message to what came back, unless the user moved it meanwhile.
-   * @param {boolean} [byKey] whether a key did it: the focus goes there, too
-   */
-  async undo(byKey = false) {
-    const before = document.activeElement;
-    const focused = byKey || this.#toast.contains(before);
-    const dismissed = this.#decisions.offered.length > 0 ? undefined : this.#dismissed;
-    this.forget();
-    const back = dismissed ? this.#does.offer(dismissed.object) : this.#decisions.takeBack();
-    this.#end();
-    await back;
-    const now = document.activeElement;
-    if (!focused || !(now === before || now === document.body || this.#toast.contains(now))) return;
-    if (dismissed) this.#does.focus('#cards', key(dismissed));
-    else this.#does.focus('#list', this.#first);
-  }
-
-  /** Deletes for good, and ends the message. @param {(record: any) => boolean} [final] what will not be offered again either */
-  send(final) {
-    this.#end();
-    return this.#decisions.send(final);
-  }
-
-  #offers() {
-    return this.#decisions.offered.length > 0 || Boolean(this.#dismissed);
-  }
-
-  /** Tells what can be taken back, and begins the time for that anew. */
-  #tell() {
-    const deleted = this.#decisions.offered;
-    if (!this.#offers()) return;
-    if (deleted.length === 0) this.#say(t('“{title}” removed from continue watching.', { title: title(this.#dismissed) }));
-    else if (deleted.length === 1) this.#say(t('Deleted “{title}”.', { title: title(deleted[0]) }));
-    else this.#say(counted(deleted.length, 'Deleted one entry.', 'Deleted {n} entries.'));
+  /** @param {string} text @param {boolean} offers whether it can be taken back */
+  #say(text, offers) {
+    write(find('#toast-text', HTMLElement), text);
+    this.#button.hidden = !offers;
+    this.#toast.classList.add('shown');
+    this.#toast.inert = false;
     this.#wait();
   }
 
-  /** Begins the time in which it can be taken back anew, if nothing is on the message. */
   #wait() {
     clearTimeout(this.#timer);
-    if (this.#on.size === 0 && this.#offers()) this.#timer = setTimeout(() => this.send(), grace);
+    const shown = this.#toast.classList.contains('shown') && !this.#toast.matches(':hover, :focus-within');
+    if (shown) this.#timer = setTimeout(() => this.send(), grace);
   }
 
-  #end() {
+  #hide() {
     clearTimeout(this.#timer);
-    this.#on.clear();
-    this.#dismissed = undefined;
     this.#toast.classList.remove('shown');
     this.#toast.inert = true;
     write(find('#toast-text', HTMLElement), '');
-  }
-
-  /** @param {string} text */
-  #say(text) {
-    write(find('#toast-text', HTMLElement), text);
-    this.#typed = false;
-    this.#toast.classList.add('shown');
-    this.#toast.inert = false;
   }
 }

@@ -1,7 +1,6 @@
 // @ts-check
 
-// Says that a script of the page could not be loaded. Without that one, or those that need it, nothing else would say so:
-// therefore this one needs none, but for the language.
+// Reports a script that could not be loaded. It depends on no other script, except for the language.
 addEventListener('error', async ({ target }) => {
   if (!(target instanceof HTMLScriptElement)) return;
   const [problem, text, again, connection] = ['#problem', '#problem-text', '#again', '#connection'].map((name) => document.querySelector(name));

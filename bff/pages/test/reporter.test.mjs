@@ -3,7 +3,7 @@ import test from 'node:test';
 import assert from 'node:assert/strict';
 
 Object.assign(globalThis, { addEventListener() {}, setInterval() {} });
-const { Aside } = await import('../assets/aside.js');
+const { Conflicts } = await import('../assets/conflicts.js');
 const { Reporter } = await import('../assets/reporter.js');
 
 /** A media element that plays when it is told to. */
@@ -274,12 +274,12 @@ test('reports that are set aside are kept over a reload, each progress in the pl
     values.set(name, text);
   } };
   const beat = (n, more = {}) => ({ object: { id: '1', type: 1 }, kind: 'progress', position_ms: n, session: 's', event_time: 'then', ...more });
-  const here = new Aside(storage, 'a');
+  const here = new Conflicts(storage, 'a');
   here.add([beat(1, { if_match: 'g' }), { ...beat(2), object: { id: '2', type: 1 }, if_match: 'h' }]);
   for (const n of [3, 4]) here.hold(beat(n));
   here.hold(beat(5, { kind: 'pause' }));
   here.hold(beat(6, { session: 't' }));
-  const next = new Aside(storage, 'a');
+  const next = new Conflicts(storage, 'a');
   const places = (beats) => beats.map(({ position_ms: at, if_match, dated }) => `${at} ${if_match} ${dated}`);
   const want = ['1 g true', '4 g undefined', '5 g undefined', '6 g undefined'];
   assert.deepEqual(places(next.of({ id: '1', type: 1 })), want);

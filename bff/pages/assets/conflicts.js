@@ -6,13 +6,13 @@ import { key, viewing } from './outbox.js';
 const most = 500; // reports
 
 /**
- * The reports of which nothing was stored because another device had gone on, and those that were made since, until the user has said where
- * to go on. The window keeps them over a reload, as far as its storage takes them.
+ * Reports that were refused because another device went on, and those made since, until the user says where to go on. The window
+ * keeps them over a reload, as far as there is room.
  */
-export class Aside {
+export class Conflicts {
   #storage;
   #name;
-  /** @type {Heartbeat[] | null} what the storage did not take */
+  /** Reports that the storage did not take. @type {Heartbeat[] | null} */
   #here = null;
 
   /** @param {Storage} storage @param {string} name */
@@ -21,12 +21,12 @@ export class Aside {
     this.#name = name;
   }
 
-  /** Adds what was answered. @param {Heartbeat[]} beats */
+  /** Adds refused reports. @param {Heartbeat[]} beats */
   add(beats) {
     this.#keep([...this.#all, ...beats.map((beat) => ({ ...beat, dated: true }))]);
   }
 
-  /** Adds what is said while the user is asked, which goes on from what was not stored. A progress takes the place of the one before. @param {Heartbeat} beat */
+  /** Adds a report made while the user is asked. A progress replaces the one before. @param {Heartbeat} beat */
   hold(beat) {
     const all = this.#all;
     const last = all.at(-1);
@@ -40,7 +40,7 @@ export class Aside {
     return this.#all.filter((beat) => key(beat) === key({ object }));
   }
 
-  /** Removes those of an object, and returns them. @param {{id: string, type: number}} object */
+  /** Removes and returns the reports of an object. @param {{id: string, type: number}} object */
   take(object) {
     const beats = this.of(object);
     if (beats.length > 0) this.#keep(this.#all.filter((beat) => key(beat) !== key({ object })));
@@ -59,7 +59,7 @@ export class Aside {
       this.#storage.setItem(this.#name, JSON.stringify(this.#here));
       this.#here = null;
     } catch {
-      // it is full: they are here as long as the page is
+      // full: kept as long as the page is open
     }
   }
 }
