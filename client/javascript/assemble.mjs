@@ -1,5 +1,4 @@
-// Puts the scripts of the package and its license beside its types: node assemble.mjs FOLDER. The edge serves the same files
-// from bff/pages/assets.
+// Assembles the package: node assemble.mjs FOLDER. Its scripts are those of bff/pages/assets.
 import { cpSync, mkdirSync, readdirSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';

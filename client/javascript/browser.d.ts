@@ -1,12 +1,12 @@
-/** The parts of a page that a client needs. */
+/** What a client needs of a page. */
 export interface Page {
-  /** Unix milliseconds that the device shows. */
+  /** The device's clock, Unix milliseconds. */
   now(): number;
-  /** A clock that only goes forward, in milliseconds. */
+  /** The steady clock, milliseconds. */
   elapsed(): number;
   /** From 0 to 1. */
   random(): number;
-  /** Acts later; the function that it returns calls that off. An idle timer keeps no process alive. */
+  /** A timer; the returned function cancels it. An idle one keeps no process alive. */
   after(ms: number, act: () => void, idle?: boolean): () => void;
   socket(address: URL, protocols: string[]): WebSocket;
   fetch(address: URL, request: RequestInit): Promise<Response>;
