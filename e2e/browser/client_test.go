@@ -20,24 +20,6 @@ import (
 	"github.com/playhead/playhead/all-in-one/allinone"
 )
 
-// TestDay sends back what the edge said of the day, so that it need not look again.
-func TestDay(t *testing.T) {
-	w := newWorld(t)
-	v := w.playing()
-	v.click("#play")
-	w.reaches("100", "paused", 100*time.Second)
-	v.until("document.querySelector('#waiting').textContent === '0'")
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	first, last := v.said[0], v.said[len(v.said)-1]
-	if !strings.Contains(first, `"time_zone":"`) || strings.Contains(first, "first_flag") {
-		t.Errorf("the first message is %s", first)
-	}
-	if !strings.Contains(last, `"first_flag":"20`) {
-		t.Errorf("the last message is %s", last)
-	}
-}
-
 // TestPackage: a page of another site uses the package client/javascript as its readers are told to.
 func TestPackage(t *testing.T) {
 	folder := filepath.Join(t.TempDir(), "playhead")

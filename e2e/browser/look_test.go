@@ -246,41 +246,6 @@ func TestCardsByKeyboard(t *testing.T) {
 	}
 }
 
-// TestRingsLeaveText: the ring around a title that has the focus covers nothing of the line below it.
-func TestRingsLeaveText(t *testing.T) {
-	w := newWorld(t)
-	w.report(library...)
-	v := w.open(w.signedIn("/"))
-	v.until("document.querySelectorAll('.row .title').length > 1")
-	v.press("\t") // so that rings are shown
-	v.until(`[...document.querySelectorAll('.row .title')].every((title) => {
-		title.focus();
-		const ring = getComputedStyle(title), below = document.createRange();
-		below.selectNodeContents(title.parentElement.querySelector('.about'));
-		return ring.outlineStyle === 'solid' &&
-			title.getBoundingClientRect().bottom + parseFloat(ring.outlineOffset) + parseFloat(ring.outlineWidth) <= below.getBoundingClientRect().top;
-	})`)
-}
-
-// TestLowWindow has nothing stay in sight over the list of a window that is too low for that, and a message be seen as a whole,
-// however long the title in it.
-func TestLowWindow(t *testing.T) {
-	w := newWorld(t)
-	w.report(entry{id: "long", title: strings.Repeat("A lecture ", 90), position: length / 2}, entry{id: "1", title: "One", position: length / 2, age: time.Minute})
-	v := w.open(w.signedIn("/"))
-	screen := emulation.SetDeviceMetricsOverrideParams{Width: 320, Height: 256, DeviceScaleFactor: 2, Mobile: true}
-	if _, err := chromedp.Call(v.ctx, emulation.SetDeviceMetricsOverride, screen); err != nil {
-		t.Fatal(err)
-	}
-	v.until("innerHeight === 256 && document.querySelectorAll('#list .row').length === 2")
-	v.click("#select")
-	v.until("['.tools', '#selection'].every((name) => getComputedStyle(document.querySelector(name)).position === 'static')")
-	v.do(chromedp.Evaluate[chromedp.Void]("document.querySelector('#list .title').focus()"))
-	v.press(kb.Delete)
-	v.says("#toast", "Deleted “A lecture")
-	v.until(`document.getAnimations().length === 0 && (({ top, bottom, height }) => top >= 0 && bottom <= innerHeight && height < 110)(document.querySelector('#toast').getBoundingClientRect())`)
-}
-
 // TestExpired closes what was open when the token is not taken any more: the form is asked for instead.
 func TestExpired(t *testing.T) {
 	w := newWorld(t)

@@ -115,23 +115,16 @@ func TestBegunElsewhere(t *testing.T) {
 
 // TestBegunElsewhereWhileAway asks about where the user was, and not about a device that has only just begun since.
 func TestBegunElsewhereWhileAway(t *testing.T) {
-	for name, act := range map[string]func(*world){
-		"went on":   func(w *world) { w.report(entry{id: "100", title: "Low Tide", position: 8 * time.Minute}) },
-		"completed": func(w *world) { w.report(entry{id: "100", title: "Low Tide", position: length}) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
-			v := w.playing()
-			v.until("document.querySelector('#watched').textContent >= '0:11'")
-			w.reaches("100", "playing", 100*time.Second)
-			v.deaf()
-			act(w)
-			w.glances("stop")
-			v.click("#play")
-			v.hears()
-			v.says("#conflict", map[string]string{"went on": "This was left at 8:00 elsewhere.", "completed": "This was completed elsewhere."}[name])
-		})
-	}
+	w := newWorld(t)
+	v := w.playing()
+	v.until("document.querySelector('#watched').textContent >= '0:11'")
+	w.reaches("100", "playing", 100*time.Second)
+	v.deaf()
+	w.report(entry{id: "100", title: "Low Tide", position: 8 * time.Minute})
+	w.glances("stop")
+	v.click("#play")
+	v.hears()
+	v.says("#conflict", "This was left at 8:00 elsewhere.")
 }
 
 // TestMarkedElsewhere names no device where it was the user who marked it.
@@ -142,28 +135,20 @@ func TestMarkedElsewhere(t *testing.T) {
 	v.says("#elsewhere", "This was left at 0:00 elsewhere.")
 }
 
-// TestFollowBeyondTheClip goes to where another device is, also where that is behind the end of the clip that this one had begun with.
+// TestFollowBeyondTheClip goes to another device's position behind the end of the clip that this one began with.
 func TestFollowBeyondTheClip(t *testing.T) {
 	const film = 2 * time.Hour
-	for name, page := range map[string]func(*world) *window{"plays": (*world).playing, "pauses": (*world).paused} {
-		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
-			v := page(w)
-			w.reaches("100", map[string]string{"plays": "playing", "pauses": "paused"}[name], 100*time.Second)
-			v.until("document.querySelector('#waiting').textContent === '0'")
-			w.report(entry{id: "100", title: "Low Tide", position: 90 * time.Minute, length: film})
-			v.says("#elsewhere", "Living room left this at 1:30:00.")
-			v.click("#follow")
-			v.until("document.querySelector('#clip').currentTime >= 5400")
-			if name == "pauses" {
-				v.until("document.querySelector('#clip').paused")
-				v.click("#play")
-			}
-			w.reaches("100", "playing", 90*time.Minute)
-			if r := w.point("100"); r.DurationMS != film.Milliseconds() || r.Completed {
-				t.Errorf("it is of %d ms, completed: %v", r.DurationMS, r.Completed)
-			}
-		})
+	w := newWorld(t)
+	v := w.playing()
+	w.reaches("100", "playing", 100*time.Second)
+	v.until("document.querySelector('#waiting').textContent === '0'")
+	w.report(entry{id: "100", title: "Low Tide", position: 90 * time.Minute, length: film})
+	v.says("#elsewhere", "Living room left this at 1:30:00.")
+	v.click("#follow")
+	v.until("document.querySelector('#clip').currentTime >= 5400")
+	w.reaches("100", "playing", 90*time.Minute)
+	if r := w.point("100"); r.DurationMS != film.Milliseconds() || r.Completed {
+		t.Errorf("it is of %d ms, completed: %v", r.DurationMS, r.Completed)
 	}
 }
 
@@ -197,33 +182,22 @@ func TestUnknownLength(t *testing.T) {
 	}
 }
 
-// TestCompletedElsewhere sends nobody to the end of what another device has completed, which would count as one more
-// play, nor to the beginning of what was marked as watched, which would be to watch it again.
+// TestCompletedElsewhere sends nobody to the end of what another device has completed, which would count as one more play.
 func TestCompletedElsewhere(t *testing.T) {
-	complete := map[string]func(*world){
-		"finished": func(w *world) { w.report(entry{id: "100", title: "Low Tide", position: length}) },
-		"marked": func(w *world) {
-			w.ask(http.MethodPost, "/v1/history/mark", []byte(`{"objects":[{"id":"100","type":1}],"mark":"watched"}`), &struct{}{})
-		},
-	}
-	for name, act := range complete {
-		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
-			v := w.paused()
-			act(w)
-			v.says("#elsewhere", "This was completed elsewhere.")
-			v.until("!document.querySelector('#follow').checkVisibility()")
-			w.report(entry{id: "100", title: "Low Tide", position: 5 * time.Minute})
-			v.says("#elsewhere", "Living room left this at 5:00.")
-			v.until("document.querySelector('#follow').checkVisibility()")
-			v.deaf()
-			act(w)
-			v.hears()
-			v.click("#play")
-			v.says("#conflict", "This was completed elsewhere, just now.")
-			v.until("!document.querySelector('#jump').checkVisibility()")
-			v.click("#stay")
-			w.reaches("100", "playing", 100*time.Second)
-		})
-	}
+	w := newWorld(t)
+	v := w.paused()
+	w.report(entry{id: "100", title: "Low Tide", position: length})
+	v.says("#elsewhere", "This was completed elsewhere.")
+	v.until("!document.querySelector('#follow').checkVisibility()")
+	w.report(entry{id: "100", title: "Low Tide", position: 5 * time.Minute})
+	v.says("#elsewhere", "Living room left this at 5:00.")
+	v.until("document.querySelector('#follow').checkVisibility()")
+	v.deaf()
+	w.report(entry{id: "100", title: "Low Tide", position: length})
+	v.hears()
+	v.click("#play")
+	v.says("#conflict", "This was completed elsewhere, just now.")
+	v.until("!document.querySelector('#jump').checkVisibility()")
+	v.click("#stay")
+	w.reaches("100", "playing", 100*time.Second)
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -81,27 +80,4 @@ func TestHostileTitles(t *testing.T) {
 	v.click("#list li:nth-child(2) .title")
 	v.until(fmt.Sprintf("location.pathname === '/player' && document.querySelector('#title').textContent === %q", titles[1]))
 	v.until("!document.querySelector('main img') && document.title.endsWith('Playhead')")
-}
-
-// TestOddMetadata is of entries without a title to be seen, with numbers that are none, and with names that are too long.
-func TestOddMetadata(t *testing.T) {
-	w := newWorld(t)
-	long := strings.Repeat("Y", 300)
-	var beats []string
-	for i, meta := range []string{
-		`{"title":" \u00a0 "}`, `{"title":"One","series":"A","season":"NaN","episode":"Infinity"}`, `{"title":"Two","series":"A","season":"1e3","episode":"2"}`,
-		`{"title":"Three","series":"` + long + `","season":"2","episode":"3"}`,
-	} {
-		at := time.Now().Add(-time.Duration(i+1) * time.Minute).UTC().Format(time.RFC3339Nano)
-		beats = append(beats, fmt.Sprintf(`{"object":{"id":"odd%d","type":2},"kind":"stop","position_ms":300000,"duration_ms":600000,"event_time":%q,"meta":%s}`, i, at, meta))
-	}
-	w.ask("POST", "/v1/heartbeats", []byte(`{"heartbeats":[`+strings.Join(beats, ",")+`]}`), new(any))
-	v := w.open(w.signedIn("/"))
-	v.lists("odd0", "A", "Three")
-	v.click(".series .title")
-	v.lists("odd0", "A", "One", "Two", "Three")
-	v.until("[...document.querySelectorAll('#list .within .about')].map((e) => e.innerText).join('|') === '|Episode 2'")
-	v.until("[...document.querySelectorAll('#list .row, #cards li')].every((e) => e.clientHeight < 250) && document.querySelectorAll('#cards li').length === 3")
-	v.click("#list .title")
-	v.says("#title", "odd0")
 }
