@@ -107,13 +107,14 @@ func TestSearchFarBack(t *testing.T) {
 	w := newWorld(t)
 	w.report(library...)
 	v := w.openAfter(`const edge = window.fetch;
-	let asked = 0;
-	window.fetch = (address, request) => (!String(address).includes('/v1/history/search') || asked++ > 0 ? edge(address, request)
+	window.far = true;
+	window.fetch = (address, request) => (!String(address).includes('/v1/history/search') || !window.far ? edge(address, request)
 		: Promise.resolve(Response.json({ items: [], cursor: '', has_more: true, searched: 10_000 })));`, w.signedIn("/"))
 	v.lists("Low Tide", "Winter Roads", "On Maps", "plain.id")
 	v.click("#search")
 	v.press("maps")
 	v.says("#note", "None of the 10,000 newest entries.")
+	v.until("!(window.far = false)")
 	v.click("#more")
 	v.lists("On Maps")
 	v.says("#note", "1 entry found")
