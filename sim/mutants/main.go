@@ -139,6 +139,9 @@ func try(dir string, m mutant, steps int) result {
 		return result{err: fmt.Errorf("build: %w\n%s", err, text)}
 	}
 	defer func() { _ = os.Remove(test) }()
+	if m.test != "" {
+		return m.runTest(test)
+	}
 	search := exec.Command(test, "-test.run", "^TestSim$", "-test.timeout", "2h", "-sim.seeds", "1000000", "-sim.steps", "10000", "-sim.total", strconv.Itoa(steps), "-sim.shrink", "0") //nolint:gosec,noctx // our own
 	search.Env = append(os.Environ(), "GOMAXPROCS=1")
 	text, err := search.CombinedOutput()
@@ -146,6 +149,20 @@ func try(dir string, m mutant, steps int) result {
 		return result{}
 	}
 	return read(string(text))
+}
+
+// runTest runs the test that finds a mutant.
+func (m mutant) runTest(binary string) result {
+	run := exec.Command(binary, "-test.run", "^"+m.test+"$", "-test.timeout", "10m") //nolint:gosec,noctx // our own
+	run.Dir = m.in
+	text, err := run.CombinedOutput()
+	switch {
+	case err == nil:
+		return result{}
+	case !strings.Contains(string(text), "--- FAIL: "+m.test):
+		return result{err: fmt.Errorf("%s: %w\n%s", m.test, err, text)}
+	}
+	return result{seed: 1, steps: 1, wrong: m.test + " fails"}
 }
 
 var found = regexp.MustCompile(`seed (\d+), step \d+ of (\d+): (.*)`)

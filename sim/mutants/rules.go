@@ -9,6 +9,7 @@ type mutant struct {
 	rule  string // what is broken
 	edits []edit
 	in    string // the package whose simulator finds it, that of sim without
+	test  string // the test of that package that finds it instead
 	// why it cannot be found, for one that is known to be no different
 	equivalent string
 	// shows is the sequence of steps that shows it, for one that is rarely found
@@ -24,6 +25,8 @@ const (
 	play      = "history/play.go"
 	watched   = "history/watched.go"
 	query     = "history/cache.go"
+	rebase    = "history/rebase.go"
+	trusted   = "internal/clock/trusted.go"
 	pause     = "history/user.go"
 	cache     = "sim/cache.go"
 	archive   = "sim/archive.go"
@@ -287,6 +290,12 @@ var mutants = []mutant{
 	{name: "deleted-duration", rule: "a delete leaves the duration", edits: []edit{{merge, "if r.DurationVersion.Time() <= r.RemovedAt {", "if false {"}}},
 	{name: "deleted-meta", rule: "a delete leaves metadata", edits: []edit{{merge, "\tr.forgetMeta()\n", ""}}},
 	{name: "deleted-keys", rule: "a delete leaves older keys of metadata beside newer ones", edits: []edit{{meta, "{ return e.Version.Time() <= r.RemovedAt })", "{ return false })"}}},
+
+	// Trusted time and rebase, which tests find.
+	{name: "horizon", in: "./internal/clock", test: "TestTrusted", rule: "expiry goes by the wall clock", edits: []edit{{trusted, "\tif now.Before(steady) {\n\t\treturn now\n\t}\n\treturn steady\n", "\t_ = steady\n\treturn now\n"}}},
+	{name: "horizon-roll", in: "./history/hbase", test: "TestRollWaitsForTheHorizon", rule: "records expire whatever time is trusted", edits: []edit{{rollGo, "; lag > mostLag {", "; lag < 0 {"}}},
+	{name: "rebase-peaks", in: "./history", test: "TestRebase", rule: "a rebase leaves positions in the future", edits: []edit{{rebase, "m.Peaks[i].At = times.at(m.Peaks[i].At)", "_ = times.at(m.Peaks[i].At)"}}},
+	{name: "rebase-order", in: "./history", test: "TestRebase", rule: "a rebase leaves the order of times to chance", edits: []edit{{rebase, "to = min(to, before-1)", "to = min(to, before)"}}},
 
 	// Classes of types.
 	{name: "class-pause", rule: "a switch of recording does not reach classes", edits: []edit{{section, "p != own.Pause {", "p != own.Pause && section == \"\" {"}}},
