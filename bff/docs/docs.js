@@ -6,10 +6,16 @@ spec.servers = [{ url: new URL('.', location.href).href.replace(/\/$/, '') }]; /
 
 /** Descriptions are plain text: markup from strings is refused by the page's policy. @param {any} system */
 const plain = ({ React }) => ({ components: { Markdown: (/** @type {any} */ { source }) => React.createElement('div', { className: 'markdown' }, source) } });
+const token = /** @type {HTMLInputElement} */ (find('#token'));
+token.value = new URLSearchParams(location.hash.slice(1)).get('token') ?? stored() ?? '';
 const ui = SwaggerUIBundle({
   spec,
   domNode: find('#viewer'),
   plugins: [plain],
+  requestInterceptor(/** @type {any} */ request) {
+    if (token.value) request.headers.Authorization = `Bearer ${token.value.trim()}`;
+    return request;
+  },
   deepLinking: true,
   docExpansion: 'list',
   defaultModelsExpandDepth: 0,
@@ -17,14 +23,6 @@ const ui = SwaggerUIBundle({
   tryItOutEnabled: true,
   validatorUrl: null,
 });
-
-const token = /** @type {HTMLInputElement} */ (find('#token'));
-const authorize = () => ui.preauthorizeApiKey('bearer', token.value.trim());
-token.addEventListener('change', authorize);
-try {
-  token.value = new URLSearchParams(location.hash.slice(1)).get('token') ?? sessionStorage.getItem('playhead.token') ?? '';
-} catch {} // storage is blocked
-if (token.value) authorize();
 
 /** @type {{link: HTMLElement, text: string}[]} */
 const entries = [];
@@ -57,9 +55,20 @@ function show(tag, id) {
   requestAnimationFrame(() => document.getElementById(`operations-${tag}-${id}`)?.scrollIntoView());
 }
 
+/** The token of the other pages, unless storage is blocked. */
+function stored() {
+  try {
+    return sessionStorage.getItem('playhead.token');
+  } catch {
+    return null;
+  }
+}
+
 /** @param {string} selector */
 function find(selector) {
   const found = document.querySelector(selector);
   if (!(found instanceof HTMLElement)) throw new Error(`the page lacks ${selector}`);
   return found;
 }
+
+export {}; // a module, for await
