@@ -1,10 +1,8 @@
 // Package clock keeps the time by which a service judges events.
 //
-// Two services whose clocks differ answer falsely: what one deletes now the other takes
-// for deleted before or after it happened. So a service takes the time from the cache,
-// which all of them share, and goes on from there by its monotonic clock. The cache's clock
-// may be wrong too: when it jumps while the service runs, the service notices, because its
-// own two clocks do not, and keeps its time.
+// Services with different clocks order deletes and reports differently. So each service takes the time from the
+// shared cache and advances it by its monotonic clock. A jump of the cache's clock disagrees with both local
+// clocks; the service ignores it.
 package clock
 
 import (
@@ -23,37 +21,36 @@ import (
 	"github.com/playhead/playhead/internal/run"
 )
 
-// Config wires a clock. Zero values take the defaults.
+// Config configures a clock. Zero values select the defaults.
 type Config struct {
-	// Reference asks for the cache's time.
+	// Reference returns the cache's time.
 	Reference func(context.Context) (time.Time, error)
-	// Max is how far two clocks may differ before one of them is taken to be wrong
-	// (default 2 s).
+	// Max is the tolerated difference between two clocks (default 2 s).
 	Max time.Duration
-	// Every is how often the reference is asked (default 1 s).
+	// Every is the interval between measurements (default 1 s).
 	Every time.Duration
-	// Wall is the clock of the machine (default time.Now, without its monotonic part).
+	// Wall is the machine's clock (default time.Now, without its monotonic part).
 	Wall     func() time.Time
 	Logger   *slog.Logger
 	Registry prometheus.Registerer
 }
 
-// Clock tells the time. Its methods may be called from many goroutines.
+// Clock tells the service's time. It is safe for concurrent use.
 type Clock struct {
 	cfg   Config
-	jumps *prometheus.CounterVec // by whose clock jumped
+	jumps *prometheus.CounterVec // labelled by clock
 
 	mu     sync.Mutex
-	anchor time.Time     // what was the time; zero before the clocks first agreed
-	since  time.Time     // when it was, by the monotonic clock
-	within time.Duration // how far from it the time may have been
-	wall   time.Duration // how far the machine's clock is ahead of the reference, as last measured
-	err    error         // why one of the clocks is taken to be wrong
+	anchor time.Time     // time at the last measurement; zero before the clocks first agree
+	since  time.Time     // monotonic time of anchor
+	within time.Duration // uncertainty of anchor
+	wall   time.Duration // lead of the machine's clock over the reference
+	err    error         // disagreement of the clocks, if any
 }
 
 var errNotAsked = errors.New("the cache was not asked for its time yet")
 
-// New returns a clock that does not know the time before [Clock.Measure] has succeeded.
+// New returns an unset clock; [Clock.Measure] sets it.
 func New(cfg Config) *Clock {
 	cfg.Max = run.Default(cfg.Max, 2*time.Second)
 	cfg.Every = run.Default(cfg.Every, time.Second)
@@ -83,7 +80,7 @@ func (c *Clock) register(reg prometheus.Registerer) {
 	})
 }
 
-// Now returns the time, by the machine's clock as long as no other is known.
+// Now returns the time. Before the first measurement it is the machine's.
 func (c *Clock) Now() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -97,8 +94,7 @@ func (c *Clock) now() time.Time {
 	return c.anchor.Add(time.Since(c.since))
 }
 
-// Err returns why the time is not to be relied on, which wraps [history.ErrUnavailable]:
-// the machine's clock and the cache's have not agreed since the start. Nil means that it is.
+// Err returns an error wrapping [history.ErrUnavailable] until machine and cache have agreed once.
 func (c *Clock) Err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -108,14 +104,14 @@ func (c *Clock) Err() error {
 	return nil
 }
 
-// Check is for readiness: it fails while any of the clocks is wrong.
+// Check is a readiness check: it fails while the clocks disagree.
 func (c *Clock) Check(context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.err
 }
 
-// Run measures until ctx is done.
+// Run measures at each interval until ctx is done.
 func (c *Clock) Run(ctx context.Context) error {
 	t := time.NewTicker(c.cfg.Every)
 	defer t.Stop()
@@ -129,9 +125,8 @@ func (c *Clock) Run(ctx context.Context) error {
 	}
 }
 
-// Measure asks for the cache's time, some times as long as none is known. An answer that takes long
-// says too little, but is waited for: a client drops the connection of a call that is given up, and
-// while the cache is slow somebody's heartbeats would have to wait for a new one each time.
+// Measure reads the cache's time, several times until the first success. It waits for slow answers, although
+// they are imprecise: a canceled call costs the client its connection.
 func (c *Clock) Measure(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 2*c.cfg.Max)
 	defer cancel()
@@ -144,14 +139,14 @@ func (c *Clock) Measure(ctx context.Context) {
 		reference, err := c.cfg.Reference(ctx)
 		took := time.Since(asked)
 		if err != nil || took > c.cfg.Max/2 {
-			return // that the cache is away is told elsewhere; the clock goes on
+			return // the store reports outages; the clock advances
 		}
 		c.take(reference.Add(took/2), took/2)
 	}
 }
 
-// take compares three clocks: the reference, which may be off by so much, the machine's, and this
-// one, which has gone on by the monotonic clock since it was anchored. Two of three are right.
+// take compares three clocks: the reference with its uncertainty, the machine's, and this one, advanced by the
+// monotonic clock since its anchor. The majority is right.
 func (c *Clock) take(reference time.Time, within time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -168,7 +163,7 @@ func (c *Clock) take(reference time.Time, within time.Duration) {
 		} else {
 			c.wrong("the machine's clock has jumped and is not followed", "machine", c.wall)
 		}
-	case agree: // the process was asleep, or both were set right
+	case agree: // the process was asleep, or both clocks were corrected
 		c.jumps.WithLabelValues("machine").Inc()
 		c.cfg.Logger.Warn("the machine's clock and the cache's have jumped together and are followed", "by", reference.Sub(c.now()).Round(time.Millisecond))
 		c.anchor, c.since, c.within = reference, time.Now(), within
@@ -178,7 +173,7 @@ func (c *Clock) take(reference time.Time, within time.Duration) {
 	}
 }
 
-// wrong counts and logs what is wrong when it begins, not as long as it lasts.
+// wrong counts and logs a disagreement once, when it begins.
 func (c *Clock) wrong(what, whose string, by time.Duration) {
 	before := c.err
 	c.err = errors.New(what)
@@ -198,11 +193,11 @@ func (c *Clock) right() {
 
 func (c *Clock) near(a, b time.Time) bool { return a.Sub(b).Abs() <= c.cfg.Max }
 
-// drift is how much faster or slower one clock may be than another: one part in so many.
+// drift is the tolerated rate difference between clocks: 1/drift.
 const drift = 10_000
 
-// set follows the reference, unless an answer that was quicker has said the same more exactly. Time
-// does not go back for the sake of some milliseconds: what is a little behind is waited for.
+// set follows the reference unless an earlier, faster answer was more precise. It never steps back by
+// milliseconds; it waits instead.
 func (c *Clock) set(reference time.Time, within time.Duration) {
 	if !c.anchor.IsZero() {
 		off, known := reference.Sub(c.now()), c.within+time.Since(c.since)/drift

@@ -12,19 +12,19 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-// mostOff is how far an engine's clock may be off before that is told.
+// mostOff is the tolerated lead of an engine's clock.
 const mostOff = 10 * time.Second
 
-// EngineConfig wires an [Engine]. Name and Ahead are needed.
+// EngineConfig configures an [Engine]. Name and Ahead are required.
 type EngineConfig struct {
 	Name string
-	// Ahead asks how far the engine's clock is ahead of this process's, of several servers the one that is furthest off.
+	// Ahead returns the lead of the engine's clock over this process's, the largest of all servers.
 	Ahead    func(context.Context) (time.Duration, error)
 	Logger   *slog.Logger
 	Registry prometheus.Registerer
 }
 
-// Engine watches the clock of an engine that lets data expire by it. Nobody can correct it from here, but the operator is told.
+// Engine watches the clock of an engine that expires data by it, and warns the operator.
 type Engine struct {
 	cfg EngineConfig
 
@@ -32,7 +32,7 @@ type Engine struct {
 	ahead time.Duration
 }
 
-// NewEngine returns an engine whose clock is taken to be right until Run finds it is not.
+// NewEngine returns an engine whose clock counts as right until Run measures it.
 func NewEngine(cfg EngineConfig) *Engine {
 	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	e := &Engine{cfg: cfg}
@@ -43,7 +43,7 @@ func NewEngine(cfg EngineConfig) *Engine {
 	return e
 }
 
-// Name returns which engine it is.
+// Name returns the engine's name.
 func (e *Engine) Name() string { return e.cfg.Name }
 
 func (e *Engine) off() time.Duration {
@@ -52,7 +52,7 @@ func (e *Engine) off() time.Duration {
 	return e.ahead
 }
 
-// Check fails while the clock was more than ten seconds off, as last measured.
+// Check fails if the last measurement was more than ten seconds off.
 func (e *Engine) Check(context.Context) error {
 	if off := e.off(); off.Abs() > mostOff {
 		return fmt.Errorf("the clock of %s is ahead by %s: set it right, it lets data expire by that", e.cfg.Name, off.Round(time.Millisecond))
@@ -60,7 +60,7 @@ func (e *Engine) Check(context.Context) error {
 	return nil
 }
 
-// Run measures once a minute until ctx is done. An engine that does not answer keeps the last measurement.
+// Run measures once a minute until ctx is done. Without an answer the last measurement stands.
 func (e *Engine) Run(ctx context.Context) error {
 	t := time.NewTicker(trustEvery)
 	defer t.Stop()
@@ -77,7 +77,7 @@ func (e *Engine) Run(ctx context.Context) error {
 func (e *Engine) measure(ctx context.Context) {
 	ahead, err := e.cfg.Ahead(ctx)
 	if err != nil {
-		return // that the engine is away is told elsewhere
+		return // the store reports outages
 	}
 	was := e.Check(ctx)
 	e.mu.Lock()
@@ -91,7 +91,7 @@ func (e *Engine) measure(ctx context.Context) {
 	}
 }
 
-// Outside returns how far a time is after a span, negative if it is before, and 0 within.
+// Outside returns the distance of a time from a span: positive after it, negative before it, 0 within.
 func Outside(at, began, ended time.Time) time.Duration {
 	return max(at.Sub(ended), 0) + min(at.Sub(began), 0)
 }

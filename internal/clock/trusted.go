@@ -15,51 +15,52 @@ import (
 	"github.com/playhead/playhead/internal/run"
 )
 
-// TrustedConfig wires a [Trusted]. Load, Save and Wall are needed.
+// TrustedConfig configures a [Trusted]. Load, Save and Wall are required.
 type TrustedConfig struct {
-	// Load returns the trusted time that was saved last, zero if none was. Processes may share it.
+	// Load returns the last saved trusted time, or zero. Processes may share it.
 	Load func(context.Context) (time.Time, error)
-	// Save keeps the later of two times, unless an operator has confirmed this one.
+	// Save keeps the later of two times, or any time confirmed by an operator.
 	Save func(ctx context.Context, at time.Time, confirmed bool) error
-	// Bound is how far the clock may be from the trusted time before it is no longer followed (default [DefaultBound]).
+	// Bound is the largest followed difference between clock and trusted time (default [DefaultBound]).
 	Bound time.Duration
-	// Wall is the clock that may be wrong. It has no monotonic part.
+	// Wall is the untrusted clock, without a monotonic part.
 	Wall     func() time.Time
 	Logger   *slog.Logger
 	Registry prometheus.Registerer
 }
 
-// DefaultBound is longer than a server is off in a month of holidays, and shorter than records live.
+// DefaultBound exceeds a month of downtime, and is below the lifetime of records.
 const DefaultBound = 32 * 24 * time.Hour
 
 const (
 	lookEvery  = time.Second
 	trustEvery = time.Minute
-	noticed    = 10 * time.Second // a step of the clock that is logged
+	noticed    = 10 * time.Second // smallest logged step of the clock
 	slack      = 100 * time.Millisecond
 )
 
-// Trusted tells the time, and up to which time records may be destroyed. One wrong reading of a clock destroys nothing.
+// Trusted tells the time, and the horizon before which records may be destroyed. One wrong clock reading
+// destroys nothing.
 //
-// The trusted time goes on by the monotonic clock, and is saved once a minute. Where the wall clock is ahead of it, because the
-// process was off or the clock is wrong, it catches up at no more than double speed, and only in minutes in which the wall
-// clock went as the monotonic one did. Where the wall clock is behind, it waits. A wall clock that is further away than
-// the bound is not followed until it comes back, or an operator confirms it. Methods may be called from many goroutines.
+// The trusted time advances by the monotonic clock and is saved once a minute. If the wall clock is ahead, it
+// catches up at double speed at most, and only while wall and monotonic clock run alike. If the wall clock is
+// behind, it waits. A wall clock beyond the bound is not followed until it returns or an operator confirms it.
+// Trusted is safe for concurrent use.
 type Trusted struct {
 	cfg    TrustedConfig
 	steps  prometheus.Counter
-	saving sync.Mutex // of advance and Confirm
+	saving sync.Mutex // serializes advance and Confirm
 
 	mu    sync.Mutex
-	at    time.Time     // what was trusted; zero before it was loaded
-	since time.Time     // when it was, by the monotonic clock
-	ahead time.Duration // of the wall clock then
-	seen  time.Duration // the same as it was looked at last
-	held  bool          // the wall clock was beyond the bound then
-	drift int           // for how many minutes on end it has not gone as the monotonic clock
+	at    time.Time     // trusted time; zero before it is loaded
+	since time.Time     // monotonic time of at
+	ahead time.Duration // lead of the wall clock at since
+	seen  time.Duration // lead at the last look
+	held  bool          // the wall clock was beyond the bound at the last look
+	drift int           // consecutive minutes in which wall and monotonic clock differed
 }
 
-// NewTrusted returns a clock that trusts nothing before [Trusted.Begin] has succeeded.
+// NewTrusted returns a clock without a trusted time; [Trusted.Begin] loads it.
 func NewTrusted(cfg TrustedConfig) *Trusted {
 	cfg.Bound = run.Default(cfg.Bound, DefaultBound)
 	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
@@ -86,7 +87,7 @@ func NewTrusted(cfg TrustedConfig) *Trusted {
 	return t
 }
 
-// Begin goes on from the time that was saved last, or from now if none was.
+// Begin continues from the saved time, or from now without one.
 func (t *Trusted) Begin(ctx context.Context) error {
 	saved, err := t.cfg.Load(ctx)
 	if err != nil {
@@ -98,13 +99,13 @@ func (t *Trusted) Begin(ctx context.Context) error {
 		t.at = t.cfg.Wall()
 	}
 	t.ahead = t.gap()
-	t.seen = max(t.ahead, 0) // a process may have been off, and a clock that is behind has stepped back
+	t.seen = max(t.ahead, 0) // a lead may be downtime; a clock behind has stepped back
 	t.mu.Unlock()
 	t.look()
 	return nil
 }
 
-// steady is the trusted time, and gap how far the wall clock is ahead of it. The caller holds the lock.
+// steady returns the trusted time and the wall clock's lead over it. The caller holds the lock.
 func (t *Trusted) steady() time.Time { return t.at.Add(time.Since(t.since)) }
 
 func (t *Trusted) gap() time.Duration {
@@ -114,7 +115,7 @@ func (t *Trusted) gap() time.Duration {
 	return t.cfg.Wall().Sub(t.steady())
 }
 
-// Now returns the wall clock's time, or the trusted one where the two are too far from each other.
+// Now returns the wall clock's time, or the trusted time if the two differ by more than the bound.
 func (t *Trusted) Now() time.Time {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -129,8 +130,8 @@ func (t *Trusted) now() time.Time {
 	return wall
 }
 
-// Horizon returns the time that may be taken for the present where something is destroyed: now, or the trusted
-// time where that is earlier, and 1970 before one is known.
+// Horizon returns the present for expiry and deletion: the earlier of now and the trusted time, or 1970 before
+// one is known.
 func (t *Trusted) Horizon() time.Time {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -144,7 +145,7 @@ func (t *Trusted) Horizon() time.Time {
 	return steady
 }
 
-// Expiry returns the horizon, or why nothing may be destroyed at all: no time is trusted yet, or the wall clock is not followed.
+// Expiry returns the horizon. It fails before a time is trusted, and while the wall clock is not followed.
 func (t *Trusted) Expiry() (time.Time, error) {
 	if err := t.Check(context.Background()); err != nil {
 		return time.Time{}, fmt.Errorf("%w: %w", history.ErrUnavailable, err)
@@ -156,7 +157,7 @@ func (t *Trusted) Expiry() (time.Time, error) {
 	return at, nil
 }
 
-// Check says why the wall clock is not followed, nil where it is.
+// Check fails while the wall clock is not followed.
 func (t *Trusted) Check(context.Context) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -168,7 +169,7 @@ func (t *Trusted) Check(context.Context) error {
 		t.cfg.Wall().UTC().Format(time.RFC3339), t.steady().UTC().Format(time.RFC3339))
 }
 
-// Run looks at the clock until ctx is done, and saves the trusted time. Before [Trusted.Begin] has succeeded it tries that.
+// Run advances and saves the trusted time until ctx is done. It retries [Trusted.Begin] first.
 func (t *Trusted) Run(ctx context.Context) error {
 	t.advance(ctx)
 	look, trust := time.NewTicker(lookEvery), time.NewTicker(trustEvery)
@@ -189,7 +190,7 @@ func (t *Trusted) Run(ctx context.Context) error {
 	}
 }
 
-// look logs when the wall clock steps, and when it begins or ceases to be held.
+// look logs steps of the wall clock, and when it leaves or returns to the bound.
 func (t *Trusted) look() {
 	err := t.Check(context.Background())
 	t.mu.Lock()
@@ -213,8 +214,8 @@ func (t *Trusted) look() {
 	t.held = err != nil
 }
 
-// advance moves the trusted time on, and saves it. A time that another process saved is taken over where it is later, or where it is
-// so much earlier that an operator must have confirmed it.
+// advance moves the trusted time forward and saves it. It adopts a later time of another process, or an earlier
+// one that only an operator can have confirmed.
 func (t *Trusted) advance(ctx context.Context) {
 	t.saving.Lock()
 	defer t.saving.Unlock()
@@ -238,7 +239,7 @@ func (t *Trusted) move(saved time.Time) time.Time {
 	defer t.mu.Unlock()
 	elapsed, gap := time.Since(t.since), t.gap()
 	steady := t.steady()
-	// What the wall clock says more or less than the monotonic one was not so a minute ago: it has stepped, or drifts.
+	// The lead changed within a minute: the wall clock stepped or drifts.
 	even := (gap - t.ahead).Abs() <= slack+elapsed/100
 	if t.drift++; even {
 		t.drift = 0
@@ -256,7 +257,7 @@ func (t *Trusted) move(saved time.Time) time.Time {
 	return steady
 }
 
-// set is called with the lock.
+// set requires the lock.
 func (t *Trusted) set(steady time.Time) {
 	was := t.gap()
 	t.at, t.since = steady, time.Now()
@@ -264,7 +265,7 @@ func (t *Trusted) set(steady time.Time) {
 	t.seen += t.ahead - was
 }
 
-// Confirm takes the wall clock's time for the right one.
+// Confirm accepts the wall clock's time as right.
 func (t *Trusted) Confirm(ctx context.Context) error {
 	t.saving.Lock()
 	defer t.saving.Unlock()

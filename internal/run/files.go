@@ -6,11 +6,11 @@ import (
 	"syscall"
 )
 
-// MinFiles is how many file descriptors a process needs.
+// MinFiles is the least number of file descriptors of a process.
 const MinFiles = 128
 
-// Files returns how many file descriptors the process may have open. Go has raised the soft limit to the hard one
-// before main. It fails where that is too few to keep some for the store and the engines.
+// Files returns the limit of file descriptors; Go raises the soft limit to the hard one before main. It fails
+// below [MinFiles].
 func Files() (int, error) {
 	var r syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &r); err != nil {

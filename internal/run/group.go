@@ -1,7 +1,7 @@
 // Package run starts the parts of a process and stops them in order.
 //
-// A part is a function Run(ctx) error that blocks until ctx is done and its own work is drained. Start and Stop pairs
-// would need a state each, and a caller of Stop on every path; a function that returns has stopped.
+// A part is a function Run(ctx) error that blocks until ctx is done and its own work is drained. There is no
+// Stop: a part has stopped once Run returns.
 package run
 
 import (
@@ -17,9 +17,8 @@ import (
 
 const defaultDrain = 20 * time.Second
 
-// Group runs parts side by side and stops them one after the other, in the order they were added. Add them in
-// data-flow order: the part that takes work in first, the one that holds the connections last. The zero value is ready.
-// A Group's Run is itself a part.
+// Group runs parts concurrently and stops them one by one, in the order of Add. Add them in data-flow order:
+// intake first, connections last. The zero value is ready. A Group's Run is itself a part.
 type Group struct {
 	// Drain bounds the whole stop, all parts together; zero means 20 s.
 	Drain time.Duration
@@ -29,23 +28,22 @@ type Group struct {
 	parts []*member
 }
 
-// Add appends a part. It may not be called once Run is.
+// Add appends a part, before Run.
 //
-// The part has drain to return after its context is done, within what is left of the group's Drain; zero means an
-// equal share of what is left. Deadlines that add up to more than the group's can leave the last parts no time.
+// After its context is done the part has drain to return, within the rest of the group's Drain. Zero means an
+// equal share of the rest. Later parts get no time if earlier deadlines use it up.
 func (g *Group) Add(name string, drain time.Duration, run func(context.Context) error) {
 	g.parts = append(g.parts, &member{name: name, drain: drain, run: run, done: make(chan struct{})})
 }
 
-// Run starts all parts and blocks until they have returned. It may be called once.
+// Run starts all parts and blocks until they have returned. Call it once.
 //
-// When ctx is done or a part returns an error, the parts are stopped: the first one's context is cancelled and its
-// return awaited, then the second one's. A part that returns nil has done its work and stops nobody.
-// The result joins what stopped the group, every error of the other parts, and one for each part that was not back
-// in time and is left behind; all of them start with the part's name. A panic counts as an error, see [PanicError].
-// The cancellation that a stopped part hands back is no error.
+// When ctx is done or a part fails, Run cancels the first part's context and waits for it, then the second
+// one's, and so on. A part that returns nil stops no other. The result joins the errors of all parts, each
+// prefixed by the part's name, and one for each part that missed its deadline. A panic counts as an error
+// ([PanicError]); a stopped part's cancellation does not.
 func (g *Group) Run(ctx context.Context) error {
-	ended := make(chan *member, len(g.parts)) // room for all: a part never waits here
+	ended := make(chan *member, len(g.parts)) // room for all: parts never block here
 	for _, p := range g.parts {
 		p.start(context.WithoutCancel(ctx), ended)
 	}
@@ -63,7 +61,7 @@ func (g *Group) Run(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// wait returns the part that failed, or nil when ctx is done or all parts are.
+// wait returns the first failed part, or nil when ctx is done or all parts have ended.
 func (g *Group) wait(ctx context.Context, ended <-chan *member) *member {
 	for range g.parts {
 		select {
@@ -121,7 +119,7 @@ func (p *member) start(ctx context.Context, ended chan<- *member) {
 	}()
 }
 
-// stop reports whether the part returned within limit.
+// stop reports whether the part ended within limit.
 func (p *member) stop(limit time.Duration) bool {
 	p.cancel()
 	late := time.NewTimer(limit)
@@ -131,7 +129,7 @@ func (p *member) stop(limit time.Duration) bool {
 		return true
 	case <-late.C:
 	}
-	select { // both may have been ready
+	select { // both may be ready
 	case <-p.done:
 		return true
 	default:
@@ -139,7 +137,7 @@ func (p *member) stop(limit time.Duration) bool {
 	}
 }
 
-// PanicError is what a part or worker that panicked is reported as.
+// PanicError reports a panic of a part or worker.
 type PanicError struct {
 	Value any    // what panic was called with
 	Stack []byte // of the goroutine that panicked, several lines
@@ -157,7 +155,7 @@ func guard(ctx context.Context, fn func(context.Context) error) (err error) {
 	return fn(ctx)
 }
 
-// Closing makes a part of a client that needs no more than to be closed once the parts before it are done with it.
+// Closing makes a part that closes a client once the parts before it have stopped.
 func Closing(closer func() error) func(context.Context) error {
 	return func(ctx context.Context) error {
 		<-ctx.Done()
@@ -165,7 +163,7 @@ func Closing(closer func() error) func(context.Context) error {
 	}
 }
 
-// stopped drops an error that says no more than that ctx, which is done, was cancelled.
+// stopped drops a pure cancellation error once ctx is done.
 func stopped(ctx context.Context, err error) error {
 	if ctx.Err() != nil && onlyCanceled(err) {
 		return nil
@@ -173,7 +171,7 @@ func stopped(ctx context.Context, err error) error {
 	return err
 }
 
-// onlyCanceled is stricter than errors.Is: a drain that failed beside the cancellation must be heard of.
+// onlyCanceled is stricter than errors.Is: an error joined with a cancellation is still reported.
 func onlyCanceled(err error) bool {
 	switch e := err.(type) { //nolint:errorlint // it walks the tree itself
 	case interface{ Unwrap() error }:
@@ -189,37 +187,35 @@ func onlyCanceled(err error) bool {
 	return errors.Is(err, context.Canceled) // a leaf may be another package's word for it
 }
 
-// Backoff makes the pauses before something that has failed is tried again. They double from First to Longest, each
-// shortened by up to half at random so that many do not come back at once. One goroutine uses it.
+// Backoff computes pauses between retries. They double from First to Longest, each shortened by up to half at
+// random. It is not safe for concurrent use.
 type Backoff struct {
 	First, Longest time.Duration
 
-	last time.Duration // not yet shortened; 0 before the first one
+	last time.Duration // before jitter; 0 before the first pause
 }
 
-// Next returns the next pause.
 func (b *Backoff) Next(ctx context.Context) time.Duration {
 	b.last = max(b.First, min(2*b.last, b.Longest))
 	return b.last/2 + N(ctx, max(b.last/2, 1))
 }
 
-// Sleep waits for the next pause, and reports false when ctx was done first.
+// Sleep waits for the next pause. It reports false if ctx is done first.
 func (b *Backoff) Sleep(ctx context.Context) bool { return Sleep(ctx, b.Next(ctx)) }
 
-// Paused reports whether there has been a pause since the last Reset.
+// Paused reports whether Next was called since the last Reset.
 func (b *Backoff) Paused() bool { return b.last > 0 }
 
-// Reset makes the next pause the first one again.
+// Reset restarts with the first pause.
 func (b *Backoff) Reset() { b.last = 0 }
 
 const longestPause = 30 * time.Second
 
-// Restarting makes a part of a worker that has to come back by itself: when fn panics or returns an error, count is
-// called (give it a counter's Inc), one line is logged, and fn is called again after a pause. Pauses double from
-// 100 ms to 30 s, each shortened by up to half at random so that many workers do not come back at once, and begin
-// anew after a run of more than 30 s.
+// Restarting makes a part that restarts fn after an error or panic. It calls count, such as a counter's Inc,
+// logs one line, and pauses. Pauses double from 100 ms to 30 s with jitter, and reset after a run of more than
+// 30 s.
 //
-// It returns nil when fn does, and once ctx is done whatever fn's last run ended with.
+// It returns nil when fn does, or fn's last error once ctx is done.
 func Restarting(log *slog.Logger, name string, count func(), fn func(context.Context) error) func(context.Context) error {
 	return func(ctx context.Context) error {
 		for backoff := (Backoff{First: 100 * time.Millisecond, Longest: longestPause}); ; {
@@ -249,7 +245,7 @@ func failure(name string, wait time.Duration, err error) []slog.Attr {
 	return attrs
 }
 
-// Sleep waits, and reports false when ctx was done first.
+// Sleep waits. It reports false if ctx is done first.
 func Sleep(ctx context.Context, d time.Duration) bool {
 	if d <= 0 {
 		return ctx.Err() == nil
@@ -264,7 +260,7 @@ func Sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// Wake signals on a channel of capacity 1, unless a signal waits there already.
+// Wake signals on a channel of capacity 1, unless a signal is pending.
 func Wake(c chan<- struct{}) {
 	select {
 	case c <- struct{}{}:
@@ -272,7 +268,7 @@ func Wake(c chan<- struct{}) {
 	}
 }
 
-// Default returns v, or def where v is not positive: a setting that was not given.
+// Default returns v, or def if v is not positive.
 func Default[T cmp.Ordered](v, def T) T {
 	var zero T
 	if v > zero {
@@ -283,14 +279,13 @@ func Default[T cmp.Ordered](v, def T) T {
 
 type sourceKey struct{}
 
-// WithSource returns a context under which [N] draws from a source of the caller's, so
-// that what happens at random can be made to happen again. The source may be asked from
-// many goroutines.
+// WithSource returns a context under which [N] draws from source, for repeatable runs. The source must be safe
+// for concurrent use.
 func WithSource(ctx context.Context, source rand.Source) context.Context {
 	return context.WithValue(ctx, sourceKey{}, source)
 }
 
-// N returns a random number from 0 to below n, which is positive.
+// N returns a random number in [0, n). n must be positive.
 func N[T int | time.Duration](ctx context.Context, n T) T {
 	if source, ok := ctx.Value(sourceKey{}).(rand.Source); ok {
 		return T(source.Uint64() % uint64(n)) //nolint:gosec // below n

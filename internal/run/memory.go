@@ -9,13 +9,12 @@ import (
 	"strings"
 )
 
-// collectorFloor is memory that is never touched and so is none, but counts for the
-// collector, which waits until as much again is allocated. Between few players the heap
-// is so small that it would otherwise collect ten times a second.
+// collectorFloor is allocated but untouched memory, which raises the collector's trigger. With few players the
+// tiny heap would be collected ten times a second.
 const collectorFloor = 32 << 20
 
-// Memory returns how many bytes the process may take: the limit of its control groups, or GOMEMLIMIT where that is less. 0
-// means as much as there is.
+// Memory returns the process's memory limit in bytes: that of its control groups or GOMEMLIMIT, whichever is
+// less. 0 means no limit.
 func Memory() int64 { return memory(os.Getenv, os.DirFS("/")) }
 
 func memory(getenv func(string) string, files fs.FS) int64 {
@@ -29,19 +28,18 @@ func memory(getenv func(string) string, files fs.FS) int64 {
 	return most
 }
 
-// limitMemory has the collector run more often as the process comes near to what its container may take, because beyond
-// that it would be killed, with all that it holds. GOMEMLIMIT counts more, where it is set. A fifth is left for what is not
-// Go's: the blocks of the embedded store, and pages of files that are written.
+// limitMemory sets the collector's soft limit to four fifths of the container's memory, unless GOMEMLIMIT is
+// set. The rest is for memory outside of Go: blocks of the embedded store and dirty file pages.
 func limitMemory(getenv func(string) string, files fs.FS) {
 	if most := containerMemory(files); most > 0 && getenv("GOMEMLIMIT") == "" {
 		debug.SetMemoryLimit(most - most/5)
 	}
 }
 
-// containerMemory returns how much the process may take, 0 for as much as there is: the least that its control group, or one
-// around that, says. Groups of both versions count.
+// containerMemory returns the lowest limit of the control group and its parents, of both versions, or 0 without
+// one.
 func containerMemory(files fs.FS) (most int64) {
-	groups, _ := fs.ReadFile(files, "proc/self/cgroup") // there is none elsewhere than on Linux
+	groups, _ := fs.ReadFile(files, "proc/self/cgroup") // exists on Linux only
 	for line := range strings.Lines(string(groups)) {
 		_, rest, _ := strings.Cut(strings.TrimSpace(line), ":")
 		controllers, group, _ := strings.Cut(rest, ":")
@@ -63,5 +61,5 @@ func containerMemory(files fs.FS) (most int64) {
 	return most
 }
 
-// noLimit is below what a group of version 1 without a limit says: the largest number of whole pages.
+// noLimit is below the value of an unlimited version 1 group: the largest number of whole pages.
 const noLimit = 1 << 60

@@ -1,5 +1,4 @@
-// Package trust holds what a process trusts in others: the flags of TLS, which say which servers a client trusts and
-// which clients a server lets in, the names under which a server may be asked, and secrets in files.
+// Package trust parses TLS flags, accepted Host names and origins, and secrets in files.
 package trust
 
 import (
@@ -16,7 +15,7 @@ import (
 	"strings"
 )
 
-// Peer says how to trust and be trusted by a server that speaks TLS.
+// Peer has the TLS settings of a client.
 type Peer struct {
 	TLS  bool   `name:"tls" help:"Speak TLS."`
 	CA   string `name:"ca" help:"File with the authorities to trust, PEM; the system's by default. Means TLS."`
@@ -24,7 +23,7 @@ type Peer struct {
 	Key  string `name:"key" help:"File with the certificate's key, PEM."`
 }
 
-// Config returns what to dial with, nil for plain text.
+// Config returns the TLS configuration of a client, nil for plain text.
 func (p Peer) Config() (*tls.Config, error) {
 	if !p.TLS && p.CA == "" && p.Cert == "" {
 		return nil, nil
@@ -42,14 +41,14 @@ func (p Peer) Config() (*tls.Config, error) {
 	return conf, err
 }
 
-// Server says how a server proves who it is, and whom it lets in.
+// Server has the TLS settings of a server.
 type Server struct {
 	Cert     string `name:"tls-cert" help:"File with the server's certificate, PEM; without it the server speaks plain text."`
 	Key      string `name:"tls-key" help:"File with the certificate's key, PEM."`
 	ClientCA string `name:"tls-client-ca" help:"File with the authorities whose clients are let in, PEM; without it any client is."`
 }
 
-// Config returns what to serve with, nil for plain text.
+// Config returns the TLS configuration of a server, nil for plain text.
 func (d Server) Config() (*tls.Config, error) {
 	if d.Cert == "" && d.Key == "" {
 		if d.ClientCA != "" {
@@ -77,7 +76,7 @@ func pair(cert, key string) ([]tls.Certificate, error) {
 	return []tls.Certificate{c}, nil
 }
 
-// Secret returns what a file holds, without the newline that editors leave at its end.
+// Secret returns the content of a file without its final newline.
 func Secret(file string) ([]byte, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -98,14 +97,14 @@ func pool(file string) (*x509.CertPool, error) {
 	return p, nil
 }
 
-// Hosts are the names under which a server may be asked, such as api.example.com, without port; "*" is every name.
-// Addresses, localhost and names without a dot need not be listed.
+// Hosts are accepted Host names, such as api.example.com, without port; "*" accepts every name. IP addresses,
+// localhost and names without a dot are always accepted.
 //
-// A page whose own name was made to lead to another address (DNS rebinding) has the browser ask whatever listens there,
-// also on the loopback and behind a firewall, and may read the answers. The request still has the page's name as its host.
+// This stops DNS rebinding: a page whose name resolves to our address could otherwise read answers, also on the
+// loopback. Its requests carry the page's name as Host.
 type Hosts []string
 
-// Allow reports whether a request may name this host, which may have a port.
+// Allow reports whether host, with or without port, is accepted.
 func (h Hosts) Allow(host string) bool {
 	name := strings.TrimSuffix(host, ".")
 	if n, _, err := net.SplitHostPort(host); err == nil {
@@ -122,7 +121,7 @@ func (h Hosts) Allow(host string) bool {
 	return false
 }
 
-// Validate refuses, as a flag, what no request can name.
+// Validate fails for a name that no request can have.
 func (h Hosts) Validate() error {
 	for _, name := range h {
 		if name != "*" && (name == "" || strings.ContainsAny(name, "*:/ ") || strings.HasSuffix(name, ".")) {
@@ -132,7 +131,7 @@ func (h Hosts) Validate() error {
 	return nil
 }
 
-// Only answers 421 to requests that name another host.
+// Only answers 421 to requests for other hosts.
 func (h Hosts) Only(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !h.Allow(r.Host) {
@@ -143,10 +142,10 @@ func (h Hosts) Only(next http.Handler) http.Handler {
 	})
 }
 
-// Origins are sites, such as https://app.example.com, as browsers name them.
+// Origins are web origins, such as https://app.example.com.
 type Origins []string
 
-// Validate refuses, as a flag, what is no origin.
+// Validate fails for a value that is not an origin.
 func (o Origins) Validate() error {
 	for _, origin := range o {
 		u, err := url.Parse(origin)
