@@ -195,6 +195,7 @@ type Backoff struct {
 	last time.Duration // before jitter; 0 before the first pause
 }
 
+// Next returns the next pause.
 func (b *Backoff) Next(ctx context.Context) time.Duration {
 	b.last = max(b.First, min(2*b.last, b.Longest))
 	return b.last/2 + N(ctx, max(b.last/2, 1))
