@@ -54,15 +54,15 @@ type Applier interface {
 	Clear(ctx context.Context, uid string, c Clear) (until int64, err error)
 	// Pause replaces the user's pause, and marks the user's own state dirty, under a new
 	// revision, in one atomic step. Each of the user's records gets another revision in that
-	// step, and keeps its settled bit: a writer that holds one without looking at the
+	// step, and keeps its clean bit: a writer that holds one without looking at the
 	// user's state finds out with the next write. The state of a user does not expire while
 	// recording is off. Where another pause than from is in force it does nothing and fails
 	// with [ErrConflict]: so one that comes late, or twice, undoes no later one.
 	Pause(ctx context.Context, uid string, from, to Pause) error
 	// Warm fills a cold user with records from the archive: it adds those that the
-	// cache does not have, as settled ones, merges the clear marks, the cut time and the
-	// pause, and sets the floor. The records that the cache's own clear marks hide count for
-	// the cut time. Where the pause is news, it does as Pause does. The floor is
+	// cache does not have, as clean ones, merges the clear marks, the cut time and the
+	// pause, and sets the low watermark. The records that the cache's own clear marks hide count for
+	// the cut time. Where the pause is news, it does as Pause does. The low watermark is
 	// raised above each record of which the cache has an older one: until the two are
 	// united, its place in the list is not known from the cache alone. A warm user is left
 	// alone. Of a user who was trimmed while cold it adds nothing from below that: a newer
@@ -129,11 +129,11 @@ const (
 
 // WarmSet is what the archive holds of a user.
 type WarmSet struct {
-	Items   []Item
-	Floor   Version
-	Cleared map[uint32]int64
-	CutTime int64 // see [User.CutTime]
-	Pause   Pause
+	Items        []Item
+	LowWatermark Version
+	Cleared      map[uint32]int64
+	CutTime      int64 // see [User.CutTime]
+	Pause        Pause
 }
 
 // Item is a record with its object.
@@ -149,7 +149,7 @@ func (i Item) Place() Cursor { return Cursor{Version: i.Record.Version, Object: 
 type Lister interface {
 	// List returns the visible records that the query asks for, newest first; ties
 	// are ordered by the object's text, descending. It knows nothing of what lies
-	// below the user's floor. A record that is damaged is in it as Load has it, partial
+	// below the user's low watermark. A record that is damaged is in it as Load has it, partial
 	// and without a state, at its place if that is known, or else last. It fails with
 	// [ErrUnavailable].
 	List(ctx context.Context, uid string, q Query) (Page, error)
@@ -197,15 +197,15 @@ type Damage struct {
 }
 
 // ChangeLog tells which contents of a user began to change, in the order of the writes. A content that is
-// not settled changes on without another entry.
+// not clean changes on without another entry.
 type ChangeLog interface {
 	// Changes returns the entries of a user's log after a place, in order, at most limit of them, and what
-	// the log is at that moment. Where there is no log it begins one, with an entry for each content that is not settled.
-	// From then on each write with no base, or a settled one, makes an entry in its atomic step. It takes the place of
+	// the log is at that moment. Where there is no log it begins one, with an entry for each content that is not clean.
+	// From then on each write with no base, or a clean one, makes an entry in its atomic step. It takes the place of
 	// the entry that the object had, or that one stays beside it until a trim. A [Applier.Clear] ends
 	// the log, and it goes with the user's state; an adapter may end it when nobody has asked for [ChangeLogTTL].
 	//
-	// A content that a later Load says is settled stays so until another write makes an entry, also when the store restarts,
+	// A content that a later Load says is clean stays so until another write makes an entry, also when the store restarts,
 	// unless it has another TTL then. It fails with [ErrUnavailable].
 	Changes(ctx context.Context, uid string, after uint64, limit int) (Changes, error)
 }
@@ -249,15 +249,15 @@ type Ledger interface {
 	// oldest of them. It is for monitoring, and not exact while marks come and go. With an error
 	// it returns what is known: a bucket that did not answer has none.
 	Backlog(ctx context.Context, buckets []Bucket) ([]Backlog, error)
-	// Settle says that the archive has these contents. Where the cache still holds the
-	// content, it sets [SettledBit] in the revision of the record and removes the dirty
+	// MarkClean says that the archive has these contents. Where the cache still holds the
+	// content, it sets [CleanBit] in the revision of the record and removes the dirty
 	// mark, in one atomic step; otherwise it does nothing. So every write that was made from
-	// the content before it was settled fails its compare.
-	Settle(ctx context.Context, contents []Content) error
-	// Trim drops the oldest settled records of each user who has more
-	// than the cache keeps, and raises the floor above them. Tombstones are bounded
+	// the content before it was clean fails its compare.
+	MarkClean(ctx context.Context, contents []Content) error
+	// Trim drops the oldest clean records of each user who has more
+	// than the cache keeps, and raises the low watermark above them. Tombstones are bounded
 	// apart from the others, by the same number. Of a log of changes that has more entries than that it drops
-	// the oldest, up to the first of a content that is not settled.
+	// the oldest, up to the first of a content that is not clean.
 	Trim(ctx context.Context, uids []string) error
 }
 

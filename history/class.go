@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Class is a set of types of objects whose records have a list, a floor and a TTL of their own. So however many
+// Class is a set of types of objects whose records have a list, a low watermark and a TTL of their own. So however many
 // records of these types there are, they push no records of other types out of the cache.
 type Class struct {
 	Name  string
@@ -46,36 +46,36 @@ func (b *Rulebook) ClassOf(typ uint32) *Class {
 	return nil
 }
 
-// ofSection returns the class of a section, nil for the section of no class and for a class that is not known.
-func (b *Rulebook) ofSection(section string) *Class {
+// ofNamespace returns the class of a namespace, nil for the namespace of no class and for a class that is not known.
+func (b *Rulebook) ofNamespace(namespace string) *Class {
 	if b == nil || len(b.classes) == 0 {
 		return nil
 	}
-	_, name := UserOf(section)
+	_, name := UserOf(namespace)
 	if i := slices.IndexFunc(b.classes, func(c Class) bool { return c.Name == name }); i >= 0 {
 		return &b.classes[i]
 	}
 	return nil
 }
 
-// SectionOf returns the uid of the section into which a user's reports of a type are written.
-func (b *Rulebook) SectionOf(uid string, typ uint32) string {
+// NamespaceOf returns the uid of the namespace into which a user's reports of a type are written.
+func (b *Rulebook) NamespaceOf(uid string, typ uint32) string {
 	if c := b.ClassOf(typ); c != nil {
-		return SectionUID(uid, c.Name)
+		return NamespaceUID(uid, c.Name)
 	}
 	return uid
 }
 
-// Sections returns the uids of all sections of a user. The section of no class is the first.
-func (b *Rulebook) Sections(uid string) []string {
+// Namespaces returns the uids of all namespaces of a user. The namespace of no class is the first.
+func (b *Rulebook) Namespaces(uid string) []string {
 	all := []string{uid}
 	for _, c := range b.Classes() {
-		all = append(all, SectionUID(uid, c.Name))
+		all = append(all, NamespaceUID(uid, c.Name))
 	}
 	return all
 }
 
-// Moving reports whether at a time, in Unix milliseconds, records of a type may be in other sections than in the one into which
+// Moving reports whether at a time, in Unix milliseconds, records of a type may be in other namespaces than in the one into which
 // its reports are written now. That is so for as long as a record lives after the day on which types were last moved.
 func (b *Rulebook) Moving(now int64) bool {
 	return b != nil && b.moved > 0 && now < b.moved+ArchiveTTL+24*3600*1000
@@ -89,30 +89,30 @@ func (b *Rulebook) TTL(typ uint32) int64 {
 	return ArchiveTTL
 }
 
-// SectionTTL returns for how long the stores keep a record of a section after its event, in milliseconds.
-func (b *Rulebook) SectionTTL(section string) int64 {
-	if c := b.ofSection(section); c != nil {
+// NamespaceTTL returns for how long the stores keep a record of a namespace after its event, in milliseconds.
+func (b *Rulebook) NamespaceTTL(namespace string) int64 {
+	if c := b.ofNamespace(namespace); c != nil {
 		return c.Keep
 	}
 	return ArchiveTTL
 }
 
-// Summarized reports whether summaries are kept of a section. There are none of a class that keeps its records for a shorter
+// Summarized reports whether summaries are kept of a namespace. There are none of a class that keeps its records for a shorter
 // time than the archive can: nothing of them is kept for longer than that.
-func (b *Rulebook) Summarized(section string) bool { return b.SectionTTL(section) == ArchiveTTL }
+func (b *Rulebook) Summarized(namespace string) bool { return b.NamespaceTTL(namespace) == ArchiveTTL }
 
-// SectionList returns how many records of a section the cache keeps: usual, unless the class says another number.
-func (b *Rulebook) SectionList(section string, usual int) int {
-	if c := b.ofSection(section); c != nil {
+// NamespaceList returns how many records of a namespace the cache keeps: usual, unless the class says another number.
+func (b *Rulebook) NamespaceList(namespace string, usual int) int {
+	if c := b.ofNamespace(namespace); c != nil {
 		return cmp.Or(c.List, usual)
 	}
 	return usual
 }
 
-// SectionLog returns how many entries a section's change log keeps: as many as the cache keeps records of it, and no fewer than
-// without a class. With fewer entries apps would have to read again more often, and they read all sections then.
-func (b *Rulebook) SectionLog(section string, usual int) int {
-	return max(b.SectionList(section, usual), usual)
+// NamespaceLog returns how many entries a namespace's change log keeps: as many as the cache keeps records of it, and no fewer than
+// without a class. With fewer entries apps would have to read again more often, and they read all namespaces then.
+func (b *Rulebook) NamespaceLog(namespace string, usual int) int {
+	return max(b.NamespaceList(namespace, usual), usual)
 }
 
 // Brief reports whether an event is of a viewing that is still too short to be recorded. The length of a viewing is how much

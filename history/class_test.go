@@ -30,9 +30,9 @@ func TestParseClasses(t *testing.T) {
 			t.Errorf("class %d: got %+v, want %+v", i, got, w)
 		}
 	}
-	for typ, section := range map[uint32]string{1: "ann", 7: "ann\x01previews", 8: "ann\x01previews", 9: "ann\x01preferences"} {
-		if got := book.SectionOf("ann", typ); got != section {
-			t.Errorf("home of type %d: got %q, want %q", typ, got, section)
+	for typ, namespace := range map[uint32]string{1: "ann", 7: "ann\x01previews", 8: "ann\x01previews", 9: "ann\x01preferences"} {
+		if got := book.NamespaceOf("ann", typ); got != namespace {
+			t.Errorf("home of type %d: got %q, want %q", typ, got, namespace)
 		}
 	}
 	if got := book.Of(7).Grace; got != 1000 {
@@ -50,10 +50,10 @@ func TestParseClasses(t *testing.T) {
 		list, log, shorterLog int
 	}
 	usual := sizes{90 * day, 1000, 1000, 100}
-	for section, want := range map[string]sizes{"ann": usual, "ann\x01previews": {14 * day, 200, 1000, 200}, "ann\x01gone": usual, "ann\x01unknown": usual} {
-		got := sizes{book.SectionTTL(section), book.SectionList(section, 1000), book.SectionLog(section, 1000), book.SectionLog(section, 100)}
+	for namespace, want := range map[string]sizes{"ann": usual, "ann\x01previews": {14 * day, 200, 1000, 200}, "ann\x01gone": usual, "ann\x01unknown": usual} {
+		got := sizes{book.NamespaceTTL(namespace), book.NamespaceList(namespace, 1000), book.NamespaceLog(namespace, 1000), book.NamespaceLog(namespace, 100)}
 		if got != want {
-			t.Errorf("section %q: got %+v, want %+v", section, got, want)
+			t.Errorf("namespace %q: got %+v, want %+v", namespace, got, want)
 		}
 	}
 }
@@ -107,24 +107,24 @@ func TestBadClasses(t *testing.T) {
 	}
 }
 
-// TestSections: a section is in the bucket of its user, behind the user in the archive, and no user has its id.
-func TestSections(t *testing.T) {
-	section := history.SectionUID("ann", "previews")
-	if history.BucketOf(section) != history.BucketOf("ann") {
-		t.Error("a section is in another bucket than its user")
+// TestNamespaces: a namespace is in the bucket of its user, behind the user in the archive, and no user has its id.
+func TestNamespaces(t *testing.T) {
+	namespace := history.NamespaceUID("ann", "previews")
+	if history.BucketOf(namespace) != history.BucketOf("ann") {
+		t.Error("a namespace is in another bucket than its user")
 	}
-	if row := history.RowKey("ann"); !strings.HasPrefix(history.RowKey(section), row+"\x01") || history.SectionUID("ann", "") != "ann" {
-		t.Errorf("row of a section: %q, of its user: %q", history.RowKey(section), row)
+	if row := history.RowKey("ann"); !strings.HasPrefix(history.RowKey(namespace), row+"\x01") || history.NamespaceUID("ann", "") != "ann" {
+		t.Errorf("row of a namespace: %q, of its user: %q", history.RowKey(namespace), row)
 	}
-	for _, uid := range []string{section, "ann\x01", "ann\x01A", "\x01previews", "ann\x01a\x01b", "ann\x01" + strings.Repeat("a", 33), "ann\x00a"} {
+	for _, uid := range []string{namespace, "ann\x01", "ann\x01A", "\x01previews", "ann\x01a\x01b", "ann\x01" + strings.Repeat("a", 33), "ann\x00a"} {
 		if history.ValidateUID(uid) == nil {
 			t.Errorf("%q is taken for a user", uid)
 		}
-		if err := history.ValidateSection(uid); (err == nil) != (uid == section) {
+		if err := history.ValidateNamespace(uid); (err == nil) != (uid == namespace) {
 			t.Errorf("%q: got %v", uid, err)
 		}
 	}
-	for _, k := range []history.Key{{UID: section, Object: history.Object{ID: "1_2", Type: 7}}, history.UserKey(section)} {
+	for _, k := range []history.Key{{UID: namespace, Object: history.Object{ID: "1_2", Type: 7}}, history.UserKey(namespace)} {
 		if got, err := history.ParseKey(k.String()); err != nil || got != k {
 			t.Errorf("%q: got %v, %v", k, got, err)
 		}

@@ -30,7 +30,7 @@ func TestValidate(t *testing.T) {
 		{"a uid of an identity provider", "", func(e *history.Event) { e.Key.UID = "auth0|5f7c8ec7c33c6c004bbafe82" }},
 		{"a uid with what keys set apart", "", func(e *history.Event) { e.Key.UID = "a:b/c*{d} %2F" }},
 		{"a uid with half a pair of surrogates", "uid", func(e *history.Event) { e.Key.UID = "\xed\xa0\x80" }},
-		{"a uid with the mark of a section", "uid", func(e *history.Event) { e.Key.UID = "ann\x01a" }},
+		{"a uid with the mark of a namespace", "uid", func(e *history.Event) { e.Key.UID = "ann\x01a" }},
 		{"a uid that a decoder has mended", "uid", func(e *history.Event) { e.Key.UID = "a\uFFFD" }},
 		{"no object", "object.id", func(e *history.Event) { e.Key.Object = history.Object{} }},
 		{"no object id", "object.id", func(e *history.Event) { e.Key.Object.ID = "" }},

@@ -82,7 +82,7 @@ func legal(s string) bool {
 	return len(s) > 0 && len(s) <= MaxID
 }
 
-// Key names one record: a user, or a user's section of a [Class], and an object. The key without an object
+// Key names one record: a user, or a user's namespace of a [Class], and an object. The key without an object
 // names the user's own state.
 type Key struct {
 	UID    string
@@ -126,8 +126,8 @@ func ParseKey(s string) (Key, error) {
 	return Key{UID: uid, Object: o}, err
 }
 
-// AppendUID appends the uid of a user or a section as keys have it where something follows: each byte other than
-// A-Z a-z 0-9 . _ ~ @ - and the mark of a section as % and two hexadecimal digits.
+// AppendUID appends the uid of a user or a namespace as keys have it where something follows: each byte other than
+// A-Z a-z 0-9 . _ ~ @ - and the mark of a namespace as % and two hexadecimal digits.
 func AppendUID(dst []byte, uid string) []byte {
 	for i := range len(uid) {
 		if c := uid[i]; plain(c) {
@@ -142,7 +142,7 @@ func AppendUID(dst []byte, uid string) []byte {
 const hexDigits = "0123456789ABCDEF"
 
 func plain(c byte) bool {
-	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == sectionMark || strings.IndexByte("._~@-", c) >= 0
+	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == namespaceMark || strings.IndexByte("._~@-", c) >= 0
 }
 
 // ParseUID is the inverse of [AppendUID]. It fails with [ErrInvalid].
@@ -151,7 +151,7 @@ func ParseUID(text string) (uid string, err error) {
 	if err != nil || string(AppendUID(nil, uid)) != text {
 		return "", Invalid("uid", "want each byte other than A-Z a-z 0-9 . _ ~ @ - as % and two hexadecimal digits")
 	}
-	return uid, ValidateSection(uid)
+	return uid, ValidateNamespace(uid)
 }
 
 // ValidateUID reports whether uid is a legal user id, as [ErrInvalid] if not.
@@ -178,7 +178,7 @@ func AllBuckets() []Bucket {
 // Bucket is a share of the users, 0 to [Buckets]-1.
 type Bucket uint16
 
-// BucketOf returns the bucket of a user, which is also that of the user's sections: the 64-bit FNV-1a hash of the uid,
+// BucketOf returns the bucket of a user, which is also that of the user's namespaces: the 64-bit FNV-1a hash of the uid,
 // modulo [Buckets].
 func BucketOf(uid string) Bucket {
 	user, _ := UserOf(uid)
@@ -199,7 +199,7 @@ func hash(s string) uint64 {
 }
 
 // RowKey returns the user's row in the archive: the first two hexadecimal digits
-// of the MD5 of the uid, then the uid. The digits spread users over the regions. A user's sections stand behind the
+// of the MD5 of the uid, then the uid. The digits spread users over the regions. A user's namespaces stand behind the
 // user: their digits are the user's.
 func RowKey(uid string) string {
 	user, _ := UserOf(uid)
@@ -268,29 +268,29 @@ func (e *FieldError) Error() string { return fmt.Sprintf("%s: %s", e.Field, e.Re
 // Unwrap returns [ErrInvalid].
 func (e *FieldError) Unwrap() error { return ErrInvalid }
 
-// A section is the part of a user's history that is of one class, or of no class. The stores treat the section of a class as
+// A namespace is the part of a user's history that is of one class, or of no class. The stores treat the namespace of a class as
 // a user of its own, in the same bucket as the user. Its uid is the user's uid, a byte that no uid has, and the class's name.
-const sectionMark = '\x01'
+const namespaceMark = '\x01'
 
-// SectionUID returns the uid of a user's section of a class. The section of no class has the user's own uid.
-func SectionUID(uid, class string) string {
+// NamespaceUID returns the uid of a user's namespace of a class. The namespace of no class has the user's own uid.
+func NamespaceUID(uid, class string) string {
 	if class == "" {
 		return uid
 	}
-	return uid + string(sectionMark) + class
+	return uid + string(namespaceMark) + class
 }
 
-// SectionPrefix returns the beginning that the uids of a user's sections of classes have, and no other uid.
-func SectionPrefix(uid string) string { return uid + string(sectionMark) }
+// NamespacePrefix returns the beginning that the uids of a user's namespaces of classes have, and no other uid.
+func NamespacePrefix(uid string) string { return uid + string(namespaceMark) }
 
-// UserOf returns the user and the class of a section. The class is empty for the section of no class.
-func UserOf(section string) (uid, class string) {
-	uid, class, _ = strings.Cut(section, string(sectionMark))
+// UserOf returns the user and the class of a namespace. The class is empty for the namespace of no class.
+func UserOf(namespace string) (uid, class string) {
+	uid, class, _ = strings.Cut(namespace, string(namespaceMark))
 	return uid, class
 }
 
-// ValidateSection fails with [ErrInvalid] unless uid is a legal id of a user or of a user's section.
-func ValidateSection(uid string) error {
+// ValidateNamespace fails with [ErrInvalid] unless uid is a legal id of a user or of a user's namespace.
+func ValidateNamespace(uid string) error {
 	user, class := UserOf(uid)
 	if err := ValidateUID(user); err != nil {
 		return err

@@ -224,7 +224,7 @@ func FuzzParseKey(f *testing.F) {
 			}
 			return
 		}
-		if k.String() != s || history.ValidateSection(k.UID) != nil || !k.IsUser() && k.Object.Validate() != nil {
+		if k.String() != s || history.ValidateNamespace(k.UID) != nil || !k.IsUser() && k.Object.Validate() != nil {
 			t.Fatalf("%q: got %+v, written %q", s, k, k)
 		}
 	})

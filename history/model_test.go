@@ -202,8 +202,8 @@ func sure(e history.Event) bool {
 }
 
 // stay returns when the stay of a report began that is at the end, or that is below it: other reports of the kind are not
-// further apart than a gap. Nothing is from before a floor, and what began hardly after it began at it.
-func stay(live []history.Event, e history.Event, floor int64) (from int64) {
+// further apart than a gap. Nothing is from before a low watermark, and what began hardly after it began at it.
+func stay(live []history.Event, e history.Event, lowWatermark int64) (from int64) {
 	gap := int64(15 * 60_000)
 	if ends(e) {
 		gap = 20_000
@@ -212,13 +212,13 @@ func stay(live []history.Event, e history.Event, floor int64) (from int64) {
 	for again := true; again; {
 		again = false
 		for _, o := range live {
-			if viewingOf(o) == viewingOf(e) && ends(o) == ends(e) && counted(o) && o.At > floor && o.At < from && o.At >= from-gap {
+			if viewingOf(o) == viewingOf(e) && ends(o) == ends(e) && counted(o) && o.At > lowWatermark && o.At < from && o.At >= from-gap {
 				from, again = o.At, true
 			}
 		}
 	}
-	if floor > 0 && from <= floor+gap {
-		return floor + 1
+	if lowWatermark > 0 && from <= lowWatermark+gap {
+		return lowWatermark + 1
 	}
 	return from
 }
@@ -229,7 +229,7 @@ func counted(e history.Event) bool {
 }
 
 // listed reports whether no later report of the same stay knew as long a duration, and is as sure.
-func listed(live []history.Event, e history.Event, floor int64) bool {
+func listed(live []history.Event, e history.Event, lowWatermark int64) bool {
 	return !slices.ContainsFunc(live, func(o history.Event) bool {
 		switch {
 		case marks(e):
@@ -245,7 +245,7 @@ func listed(live []history.Event, e history.Event, floor int64) bool {
 		if ends(e) {
 			order = cmp.Or(order, cmp.Compare(o.Position, e.Position), cmp.Compare(lastsTo(o), lastsTo(e)), cmp.Compare(began(o), began(e)))
 		}
-		return order > 0 && o.Duration >= e.Duration && (!ends(e) || sure(o) || !sure(e)) && stay(live, o, floor) <= e.At
+		return order > 0 && o.Duration >= e.Duration && (!ends(e) || sure(o) || !sure(e)) && stay(live, o, lowWatermark) <= e.At
 	})
 }
 
@@ -332,21 +332,21 @@ type playKey struct {
 // playsOf returns when each play of a list of events last reported its end, by viewing and start.
 func playsOf(live []history.Event, deleted int64) map[playKey]int64 {
 	plays, unwatched := make(map[playKey]int64), unwatchedAt(live)
-	floor := max(deleted, unwatched)
+	lowWatermark := max(deleted, unwatched)
 	for _, e := range live {
-		if !ends(e) || e.At <= unwatched || !listed(live, e, floor) || scrub(live, e, deleted, unwatched) {
+		if !ends(e) || e.At <= unwatched || !listed(live, e, lowWatermark) || scrub(live, e, deleted, unwatched) {
 			continue
 		}
 		longest, stayed := int64(0), e.At
 		if !marks(e) {
-			stayed = stay(live, e, floor)
+			stayed = stay(live, e, lowWatermark)
 		}
 		from, until, _ := between(live, viewingOf(e), e.At, deleted, unwatched)
 		for _, o := range live {
 			if viewingOf(o) != viewingOf(e) || marks(o) || !counted(o) {
 				continue
 			}
-			if ends(o) && o.At > unwatched && listed(live, o, floor) && o.At > from && o.At <= until || !ends(o) && listed(live, o, deleted) && o.At >= from && o.At < until {
+			if ends(o) && o.At > unwatched && listed(live, o, lowWatermark) && o.At > from && o.At <= until || !ends(o) && listed(live, o, deleted) && o.At >= from && o.At < until {
 				longest = max(longest, o.Duration)
 			}
 		}
@@ -357,7 +357,7 @@ func playsOf(live []history.Event, deleted int64) map[playKey]int64 {
 		for {
 			key := playKey{viewingOf(e), from}
 			plays[key] = max(plays[key], at)
-			if from <= stayed || stayed == floor+1 { // of a stay that was cut nobody knows how long it was
+			if from <= stayed || stayed == lowWatermark+1 { // of a stay that was cut nobody knows how long it was
 				break
 			}
 			at = from

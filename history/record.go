@@ -231,7 +231,7 @@ func (s State) String() string {
 type Record struct {
 	// Revision names this content in the cache. The version cannot: a late event
 	// may add a completed play without becoming the latest. Its writer draws it with
-	// [NewRevision]; 0 is no content. The cache sets [SettledBit] in it once the
+	// [NewRevision]; 0 is no content. The cache sets [CleanBit] in it once the
 	// archive has the content.
 	Revision uint64
 	// CellTime orders the contents of one key in the archive, in Unix milliseconds: of
@@ -460,19 +460,19 @@ type Viewing struct {
 	Start Peak
 }
 
-// SettledBit is set in the revision of a content that the archive has. A content
+// CleanBit is set in the revision of a content that the archive has. A content
 // without it has a dirty mark.
-const SettledBit uint64 = 1 << 63
+const CleanBit uint64 = 1 << 63
 
 // NewRevision returns 63 random bits: a repeat within one key is out of the question,
 // and nothing needs coordinating.
 func NewRevision() uint64 { return max(rand.Uint64()>>1, 1) }
 
-// Settled reports whether the archive has this content.
-func (r *Record) Settled() bool { return r != nil && r.Revision&SettledBit != 0 }
+// Clean reports whether the archive has this content.
+func (r *Record) Clean() bool { return r != nil && r.Revision&CleanBit != 0 }
 
-// SameContent reports whether two revisions name one content, settled or not.
-func SameContent(a, b uint64) bool { return a&^SettledBit == b&^SettledBit }
+// SameContent reports whether two revisions name one content, clean or not.
+func SameContent(a, b uint64) bool { return a&^CleanBit == b&^CleanBit }
 
 // Successor returns r as a new content of its key: under a revision of its own and
 // with a cell time after those of the contents that it is the fold of, and after what

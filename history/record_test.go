@@ -57,8 +57,8 @@ func TestComplete(t *testing.T) {
 	}{
 		{history.User{}, false},
 		{history.User{Warm: true}, true},
-		{history.User{Warm: true, Floor: 1}, false},
-		{history.User{Floor: 1}, false},
+		{history.User{Warm: true, LowWatermark: 1}, false},
+		{history.User{LowWatermark: 1}, false},
 	} {
 		if got := test.user.Complete(); got != test.want {
 			t.Errorf("%+v: got %v, want %v", test.user, got, test.want)

@@ -51,7 +51,7 @@ type Summarizer interface {
 	// returned. Without summaries the page is empty, and there is no error.
 	Summaries(ctx context.Context, uid string, q Query) (SummaryPage, error)
 	// Summarize counts in the summaries of a user the records that are older than [SummaryAge]. It removes summaries that are deleted,
-	// cleared, past their TTL, or of a section of which none are kept ([Rulebook.Summarized]). With all it looks at every
+	// cleared, past their TTL, or of a namespace of which none are kept ([Rulebook.Summarized]). With all it looks at every
 	// tombstone, otherwise only at those of that age. It may be repeated, and may be broken off anywhere. It fails with
 	// [ErrConflict] when another call came first.
 	Summarize(ctx context.Context, uid string, all bool) error

@@ -16,9 +16,9 @@ type User struct {
 	// Warm means that the cache knows the user. Of a cold one it can say what it
 	// has, not what there is.
 	Warm bool
-	// Floor bounds what the cache is sure of: every record of a warm user whose
+	// LowWatermark bounds what the cache is sure of: every record of a warm user whose
 	// version is at or above it is in the cache. 0 means all of them.
-	Floor Version
+	LowWatermark Version
 	// Cleared holds the clear marks by object type, 0 for all types: nothing at or
 	// before that time exists.
 	Cleared map[uint32]int64
@@ -58,7 +58,7 @@ func (u *User) MergeCleared(marks map[uint32]int64) {
 
 // Complete reports whether the cache holds everything that exists of the user, so
 // that an object it lacks is new.
-func (u *User) Complete() bool { return u.Warm && u.Floor == 0 }
+func (u *User) Complete() bool { return u.Warm && u.LowWatermark == 0 }
 
 // Pause says when a user did not want to be recorded: nothing is kept of what
 // happened after Since, and up to Until where that is later. The zero value is never.
@@ -237,9 +237,9 @@ type Eraser interface {
 	Remains(ctx context.Context) []string
 }
 
-// Sectioner is an [Eraser] that has sections of users, see [Class].
+// Sectioner is an [Eraser] that has namespaces of users, see [Class].
 type Sectioner interface {
-	// Sections returns the uids of all sections of classes that the store may have anything of, also of classes that
+	// Namespaces returns the uids of all namespaces of classes that the store may have anything of, also of classes that
 	// nobody knows any more.
-	Sections(ctx context.Context, uid string) ([]string, error)
+	Namespaces(ctx context.Context, uid string) ([]string, error)
 }

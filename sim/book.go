@@ -221,7 +221,7 @@ type pauseBook struct {
 	isOff     bool
 	since     int64 // when it was switched off, as far as that is known
 	until     int64 // and on again
-	divided   bool  // there are sections, to which a switch comes one after the other
+	divided   bool  // there are namespaces, to which a switch comes one after the other
 	halfway   bool  // it may have come to some of them only: those may go on until it is switched once more
 	beside    bool  // switches are under way side by side, whose answers come in any order
 	forgotten bool  // the cache has forgotten the user, and perhaps nobody has asked since

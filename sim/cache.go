@@ -16,7 +16,7 @@ type Cache struct {
 	mu sync.Mutex // for who calls it from many goroutines; the simulator does not
 	// Keep is how many records of a user a trim leaves.
 	Keep int
-	// Rules say how many that is of a section; nil for no classes.
+	// Rules say how many that is of a namespace; nil for no classes.
 	Rules *history.Rulebook
 	// Now is the clock of the marks.
 	Now func() time.Time
@@ -134,7 +134,7 @@ func (a *account) list(o history.Object) *history.Record {
 // Damage makes a record unreadable that the archive has, and reports whether there is one.
 func (c *Cache) Damage(k history.Key) bool {
 	a := c.users[k.UID]
-	if a == nil || !a.records[k.Object].Settled() || c.marks[k] != 0 {
+	if a == nil || !a.records[k.Object].Clean() || c.marks[k] != 0 {
 		return false
 	}
 	a.damaged[k.Object] = true
@@ -157,13 +157,13 @@ func (c *Cache) apply(w history.Write) history.Outcome {
 	if !a.admits(w) {
 		return history.Outcome{Status: history.Conflict, Current: c.load(w.Key)}
 	}
-	if current := a.records[w.Key.Object]; current == nil || current.Settled() {
+	if current := a.records[w.Key.Object]; current == nil || current.Clean() {
 		a.log.add(w.Key.Object)
 	}
 	a.records[w.Key.Object] = w.Record
 	delete(a.damaged, w.Key.Object)
 	c.made[w.Record.Revision] = true
-	if w.Base == 0 || w.Base&history.SettledBit != 0 {
+	if w.Base == 0 || w.Base&history.CleanBit != 0 {
 		c.mark(w.Key)
 	}
 	return history.Outcome{Status: history.Applied}
@@ -247,11 +247,11 @@ func (c *Cache) renumber(a *account) {
 }
 
 // renumberRecords does so where what is new of the state comes from the archive: a process that puts the older state there,
-// and settles it, leaves nothing out.
+// and marks clean it, leaves nothing out.
 func (c *Cache) renumberRecords(a *account) {
 	for o, r := range a.records {
 		m := *r
-		m.Revision = history.NewRevision() | r.Revision&history.SettledBit
+		m.Revision = history.NewRevision() | r.Revision&history.CleanBit
 		a.records[o] = &m
 		c.made[m.Revision] = true
 	}
@@ -272,24 +272,24 @@ func (c *Cache) Warm(_ context.Context, uid string, w history.WarmSet) error {
 	if u.Pause != pause || !maps.Equal(u.Cleared, cleared) {
 		c.renumberRecords(a)
 	}
-	trimmed := u.Floor
-	u.Warm, u.Floor = true, max(u.Floor, w.Floor)
+	trimmed := u.LowWatermark
+	u.Warm, u.LowWatermark = true, max(u.LowWatermark, w.LowWatermark)
 	for _, it := range w.Items {
 		if it.Record.Version < trimmed || u.Cut(it.Record, it.Object.Type) == nil {
 			continue
 		}
 		if has := a.records[it.Object]; has != nil {
 			if has.Version < it.Record.Version {
-				u.Floor = max(u.Floor, it.Record.Version+1)
+				u.LowWatermark = max(u.LowWatermark, it.Record.Version+1)
 			}
 			continue
 		}
 		r := *it.Record
-		if r.Revision &^= history.SettledBit; r.Revision == 0 || u.ClearedAt(it.Object.Type) > 0 {
+		if r.Revision &^= history.CleanBit; r.Revision == 0 || u.ClearedAt(it.Object.Type) > 0 {
 			r.Revision = history.NewRevision()
 			c.made[r.Revision] = true
 		}
-		r.Revision |= history.SettledBit
+		r.Revision |= history.CleanBit
 		a.records[it.Object] = &r
 	}
 	return nil
@@ -325,7 +325,7 @@ func (c *Cache) Changes(_ context.Context, uid string, after uint64, limit int) 
 	if l.name == 0 {
 		*l = changeLog{name: history.NewRevision(), entries: make(map[history.Object]uint64)}
 		for _, o := range slices.SortedFunc(maps.Keys(a.records), func(a, b history.Object) int { return cmp.Compare(a.String(), b.String()) }) {
-			if !a.records[o].Settled() {
+			if !a.records[o].Clean() {
 				l.add(o)
 			}
 		}
@@ -373,17 +373,17 @@ func (c *Cache) Backlog(_ context.Context, buckets []history.Bucket) ([]history.
 	return found, nil
 }
 
-// Settle implements [history.Ledger].
-func (c *Cache) Settle(_ context.Context, contents []history.Content) error {
+// MarkClean implements [history.Ledger].
+func (c *Cache) MarkClean(_ context.Context, contents []history.Content) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, s := range contents {
-		c.settle(s)
+		c.markClean(s)
 	}
 	return nil
 }
 
-func (c *Cache) settle(s history.Content) {
+func (c *Cache) markClean(s history.Content) {
 	e := c.load(s.Key)
 	switch {
 	case s.Key.IsUser():
@@ -396,7 +396,7 @@ func (c *Cache) settle(s history.Content) {
 		}
 	case e.Record.Revision == s.Revision:
 		r := *c.users[s.Key.UID].records[s.Key.Object]
-		r.Revision |= history.SettledBit
+		r.Revision |= history.CleanBit
 		c.users[s.Key.UID].records[s.Key.Object] = &r
 		delete(c.marks, s.Key)
 	}
@@ -425,26 +425,26 @@ func (c *Cache) trim(uid string, tombstones bool) {
 			items = append(items, history.Item{Object: o, Record: r})
 		}
 	}
-	keep := c.Rules.SectionList(uid, c.Keep)
+	keep := c.Rules.NamespaceList(uid, c.Keep)
 	if len(items) <= keep {
 		return
 	}
 	slices.SortFunc(items, history.NewestFirst)
 	bound := items[keep-1].Record.Version // records of one version stay together
 	for _, it := range items[keep:] {
-		if it.Record.Version < bound && it.Record.Settled() {
+		if it.Record.Version < bound && it.Record.Clean() {
 			c.drop(history.Key{UID: uid, Object: it.Object})
-			a.user.Floor = max(a.user.Floor, it.Record.Version+1)
+			a.user.LowWatermark = max(a.user.LowWatermark, it.Record.Version+1)
 		}
 	}
 }
 
-// trimLog drops the oldest entries of a log, up to the first of a content that is not settled.
+// trimLog drops the oldest entries of a log, up to the first of a content that is not clean.
 func (c *Cache) trimLog(uid string) {
 	a := c.users[uid]
 	entries := a.log.after(0)
-	for _, e := range entries[:max(0, len(entries)-c.Rules.SectionList(uid, c.Keep))] {
-		if r := a.records[e.Object]; r != nil && !r.Settled() {
+	for _, e := range entries[:max(0, len(entries)-c.Rules.NamespaceList(uid, c.Keep))] {
+		if r := a.records[e.Object]; r != nil && !r.Clean() {
 			return
 		}
 		delete(a.log.entries, e.Object)

@@ -8,8 +8,8 @@ import (
 	"github.com/playhead/playhead/history"
 )
 
-// Some seeds have classes of types: see [history.Class]. To the stores a section is a user of its own, so that the cache may forget one
-// and know the other. The judge knows nothing of sections, but how what the stores have of them is read as one history.
+// Some seeds have classes of types: see [history.Class]. To the stores a namespace is a user of its own, so that the cache may forget one
+// and know the other. The judge knows nothing of namespaces, but how what the stores have of them is read as one history.
 
 // classSets are the classes that there may be. Types are moved from one set to another. A class stays, though nothing comes into it.
 var classSets = [...][]string{
@@ -37,17 +37,17 @@ func (w *World) rulebook() *history.Rulebook {
 	return b
 }
 
-// sectionsOf returns the uids of all sections that a user may ever have had.
-func (w *World) sectionsOf(uid string) []string {
+// namespacesOf returns the uids of all namespaces that a user may ever have had.
+func (w *World) namespacesOf(uid string) []string {
 	if !w.traits.classes {
 		return []string{uid}
 	}
-	return []string{uid, history.SectionUID(uid, "b"), history.SectionUID(uid, "c")}
+	return []string{uid, history.NamespaceUID(uid, "b"), history.NamespaceUID(uid, "c")}
 }
 
-// userOf is the user whose section it is.
-func userOf(section string) string {
-	uid, _ := history.UserOf(section)
+// userOf is the user whose namespace it is.
+func userOf(namespace string) string {
+	uid, _ := history.UserOf(namespace)
 	return uid
 }
 
@@ -58,11 +58,11 @@ func (w *World) keysOf(k history.Key) (keys []history.Key) {
 	case k.IsUser():
 		return keys
 	case w.moved:
-		for _, section := range w.rules.Sections(k.UID) {
-			keys = append(keys, history.Key{UID: section, Object: k.Object})
+		for _, namespace := range w.rules.Namespaces(k.UID) {
+			keys = append(keys, history.Key{UID: namespace, Object: k.Object})
 		}
 	default:
-		keys = append(keys, history.Key{UID: w.rules.SectionOf(k.UID, k.Object.Type), Object: k.Object})
+		keys = append(keys, history.Key{UID: w.rules.NamespaceOf(k.UID, k.Object.Type), Object: k.Object})
 	}
 	return keys
 }
@@ -93,15 +93,15 @@ func (w *World) inCache(k history.Key) history.Entry { return w.together(k, w.ca
 // inArchive is what the archive has of a key.
 func (w *World) inArchive(k history.Key) history.Entry { return w.together(k, w.archivedAt) }
 
-// anySection is a section of any user.
-func (w *World) anySection(d *dice) string { return w.sectionOf(w.uids[d.n(len(w.uids))], d) }
+// anyNamespace is a namespace of any user.
+func (w *World) anyNamespace(d *dice) string { return w.namespaceOf(w.uids[d.n(len(w.uids))], d) }
 
-// sectionOf is any section of a user.
-func (w *World) sectionOf(uid string, d *dice) string {
+// namespaceOf is any namespace of a user.
+func (w *World) namespaceOf(uid string, d *dice) string {
 	if !w.traits.classes {
 		return uid
 	}
-	all := w.sectionsOf(uid)
+	all := w.namespacesOf(uid)
 	return all[d.n(len(all))]
 }
 

@@ -36,15 +36,15 @@ func TestCachesAlike(t *testing.T) {
 		runs++
 		m := newAlike(t, fmt.Sprint("run", runs), db.Cache(), r)
 		t.Repeat(map[string]func(*rapid.T){
-			"apply":   m.apply,
-			"settle":  m.settle,
-			"clear":   m.clear,
-			"pause":   m.pause,
-			"warm":    m.warm,
-			"trim":    m.trim,
-			"changes": m.changes,
-			"note":    m.note,
-			"":        m.check,
+			"apply":      m.apply,
+			"mark_clean": m.markClean,
+			"clear":      m.clear,
+			"pause":      m.pause,
+			"warm":       m.warm,
+			"trim":       m.trim,
+			"changes":    m.changes,
+			"note":       m.note,
+			"":           m.check,
 		})
 	})
 }
@@ -158,7 +158,7 @@ func (m *alike) apply(t *rapid.T) {
 	}
 }
 
-func (m *alike) settle(t *rapid.T) {
+func (m *alike) markClean(t *rapid.T) {
 	k := rapid.SampledFrom(m.all()).Draw(t, "key")
 	for i, e := range m.seen(t, k) {
 		content := history.Content{Key: k, Revision: e.User.Revision}
@@ -167,7 +167,7 @@ func (m *alike) settle(t *rapid.T) {
 				content.Revision = e.Record.Revision
 			}
 		}
-		if err := m.caches[i].Settle(t.Context(), []history.Content{content}); err != nil {
+		if err := m.caches[i].MarkClean(t.Context(), []history.Content{content}); err != nil {
 			t.Fatalf("%s: settle %s: %v", m.names[i], k, err)
 		}
 	}
@@ -217,7 +217,7 @@ func (m *alike) warm(t *rapid.T) {
 	}
 	slices.SortFunc(set.Items, history.NewestFirst)
 	if n := len(set.Items); n > 0 && rapid.Bool().Draw(t, "more") {
-		set.Floor = set.Items[n-1].Record.Version + 1
+		set.LowWatermark = set.Items[n-1].Record.Version + 1
 	}
 	if rapid.IntRange(0, 3).Draw(t, "cleared") == 0 {
 		set.Cleared = map[uint32]int64{rapid.Uint32Range(0, 2).Draw(t, "type"): m.at(t) - 5}
@@ -270,8 +270,8 @@ func (m *alike) changes(t *rapid.T) {
 		for n, e := range c.Load(t.Context(), m.keys) {
 			k := m.keys[n]
 			told := slices.ContainsFunc(log.Entries, func(e history.LogEntry) bool { return e.Object == k.Object })
-			if k.UID == uid && e.Record != nil && !e.Record.Settled() && !told {
-				t.Fatalf("%s: changes of %s: got %v, without %s, which is not settled", m.names[i], uid, log.Entries, k)
+			if k.UID == uid && e.Record != nil && !e.Record.Clean() && !told {
+				t.Fatalf("%s: changes of %s: got %v, without %s, which is not clean", m.names[i], uid, log.Entries, k)
 			}
 		}
 	}
@@ -301,13 +301,13 @@ type told struct {
 
 func (s told) String() string { return fmt.Sprintf("%+v", s.says) }
 
-// floorOf returns the floor of a warm user. That of a cold one, of whom something was trimmed, says nothing: a cache may keep it
+// lowWatermarkOf returns the low watermark of a warm user. That of a cold one, of whom something was trimmed, says nothing: a cache may keep it
 // elsewhere until the warm-up, after which it has to be the same.
-func floorOf(u *history.User) history.Version {
+func lowWatermarkOf(u *history.User) history.Version {
 	if !u.Warm {
 		return 0
 	}
-	return u.Floor
+	return u.LowWatermark
 }
 
 func (m *alike) tell(t *rapid.T, n int) (all []told) {
@@ -317,9 +317,9 @@ func (m *alike) tell(t *rapid.T, n int) (all []told) {
 		k, u := m.all()[i], e.User
 		r := u.Cut(e.Record, k.Object.Type)
 		visible[k] = r != nil || k.IsUser()
-		s := told{what: k.String(), says: []any{u.Warm, floorOf(&u), u.Pause, marksOf(u.Cleared)}}
+		s := told{what: k.String(), says: []any{u.Warm, lowWatermarkOf(&u), u.Pause, marksOf(u.Cleared)}}
 		if r != nil {
-			s.says = append(s.says, r.Settled(), r.CellTime, r.Partial, r.Version, r.Position, r.State)
+			s.says = append(s.says, r.Clean(), r.CellTime, r.Partial, r.Version, r.Position, r.State)
 		} else if !k.IsUser() {
 			s.says = append(s.says, "none")
 		}
@@ -330,7 +330,7 @@ func (m *alike) tell(t *rapid.T, n int) (all []told) {
 		if err != nil {
 			t.Fatalf("%s: list: %v", m.names[n], err)
 		}
-		s := told{what: "list of " + uid, says: []any{page.More, floorOf(&page.User)}}
+		s := told{what: "list of " + uid, says: []any{page.More, lowWatermarkOf(&page.User)}}
 		for _, it := range page.Items {
 			s.says = append(s.says, it.Object, it.Record.Version, it.Record.Position)
 		}

@@ -53,7 +53,7 @@ func (e *embedded) get(k history.Key) history.Entry {
 // event has a job roll a user. At the moments in which others may go on it waits like any exchange, and may be killed.
 func (e *embedded) event(d *dice) {
 	w := e.w
-	uid, j := w.anySection(d), w.jobs[d.n(len(w.jobs))]
+	uid, j := w.anyNamespace(d), w.jobs[d.n(len(w.jobs))]
 	if j.dead.Load() || !e.busy.CompareAndSwap(false, true) {
 		return
 	}

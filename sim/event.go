@@ -75,16 +75,16 @@ func (w *World) event(d *dice) {
 // forget has the cache forget a user whose time is up, if it may. A warm-up or a write that has not landed by then
 // never does: it would be months old.
 func (w *World) forget(uid string) {
-	for _, section := range w.sectionsOf(uid) {
-		if !w.cache.Expire(section) {
+	for _, namespace := range w.namespacesOf(uid) {
+		if !w.cache.Expire(namespace) {
 			continue
 		}
-		others := func(k history.Key) bool { return k.UID != section }
+		others := func(k history.Key) bool { return k.UID != namespace }
 		w.ghosts = slices.DeleteFunc(w.ghosts, func(g *ghost) bool {
 			return (g.x.what == "warm" || g.x.what == "apply") && !slices.ContainsFunc(g.x.keys, others)
 		})
 		w.isCold(uid)
-		w.tracef("cache   forgets %s", section)
+		w.tracef("cache   forgets %s", namespace)
 	}
 }
 
@@ -92,8 +92,8 @@ func (w *World) forget(uid string) {
 func (w *World) damage(d *dice) {
 	objects := w.objects()
 	k := history.Key{UID: w.uids[d.n(len(w.uids))], Object: objects[d.n(len(objects))]}
-	for _, section := range w.sectionsOf(k.UID) {
-		if k.UID = section; w.cache.Damage(k) {
+	for _, namespace := range w.namespacesOf(k.UID) {
+		if k.UID = namespace; w.cache.Damage(k) {
 			w.tracef("cache   nobody can read what it has of %s", k)
 			return
 		}
@@ -148,7 +148,7 @@ func (w *World) resetCache(d *dice) {
 	w.begin()
 	w.allCold()
 	writes := func(x *exchange) bool {
-		return slices.Contains([]string{"apply", "clear", "pause", "warm", "settle", "trim"}, x.what)
+		return slices.Contains([]string{"apply", "clear", "pause", "warm", "mark_clean", "trim"}, x.what)
 	}
 	w.ghosts = slices.DeleteFunc(w.ghosts, func(g *ghost) bool { return writes(g.x) })
 	for _, x := range w.pending { // it lands as long as its caller waits for it
@@ -184,15 +184,15 @@ func (w *World) remembers(number int, k history.Key, at time.Time) bool {
 	case k.IsUser():
 		return time.Since(at) < 9*time.Minute
 	}
-	return time.Since(at) < w.traits.retain-requestLimit || slices.ContainsFunc(w.sectionsOf(k.UID), s.holds(k.Object))
+	return time.Since(at) < w.traits.retain-requestLimit || slices.ContainsFunc(w.namespacesOf(k.UID), s.holds(k.Object))
 }
 
 // remembersDelete reports whether a service does so of a delete: it remembers the tombstones in other
-// sections longer than the one of the object's own section, which is written first.
+// namespaces longer than the one of the object's own namespace, which is written first.
 func (w *World) remembersDelete(number int, k history.Key, at time.Time) bool {
 	s := w.living(number)
-	lacks := func(section string) bool { return !s.holds(k.Object)(section) }
-	return s != nil && (time.Since(at) < w.traits.retain-requestLimit || !slices.ContainsFunc(w.sectionsOf(k.UID), lacks))
+	lacks := func(namespace string) bool { return !s.holds(k.Object)(namespace) }
+	return s != nil && (time.Since(at) < w.traits.retain-requestLimit || !slices.ContainsFunc(w.namespacesOf(k.UID), lacks))
 }
 
 // living returns the service of a number, nil where it is dead.
@@ -205,10 +205,10 @@ func (w *World) living(number int) *service {
 	return nil
 }
 
-// holds returns a function that reports whether a service has an object of a section in memory.
-func (s *service) holds(o history.Object) func(section string) bool {
-	return func(section string) bool {
-		_, _, held := s.held.Get(history.Key{UID: section, Object: o})
+// holds returns a function that reports whether a service has an object of a namespace in memory.
+func (s *service) holds(o history.Object) func(namespace string) bool {
+	return func(namespace string) bool {
+		_, _, held := s.held.Get(history.Key{UID: namespace, Object: o})
 		return held
 	}
 }

@@ -205,13 +205,13 @@ func (w *World) empty() {
 
 // judgeUser compares what both stores have of what a user has decided.
 func (w *World) judgeUser(uid string) {
-	for _, section := range w.sectionsOf(uid) {
-		k := history.UserKey(section)
+	for _, namespace := range w.namespacesOf(uid) {
+		k := history.UserKey(namespace)
 		if c, a := w.cache.load(k).User, w.archivedAt(k).User; c.Warm && (c.Pause != a.Pause || !maps.Equal(c.Cleared, a.Cleared)) {
-			w.fail("at rest, cache and archive differ of what was decided by %s:\n  cache:   %s\n  archive: %s", section, userText(&c), userText(&a))
+			w.fail("at rest, cache and archive differ of what was decided by %s:\n  cache:   %s\n  archive: %s", namespace, userText(&c), userText(&a))
 		}
 		if w.rolling != nil {
-			w.rolling.judge(section)
+			w.rolling.judge(namespace)
 		}
 	}
 }

@@ -303,7 +303,7 @@ func (w *World) archivedAt(k history.Key) history.Entry {
 
 // event is something that happens to parts.
 func (r *rolling) event(d *dice) {
-	w, uid := r.w, r.w.anySection(d)
+	w, uid := r.w, r.w.anyNamespace(d)
 	switch d.n(12) {
 	case 0:
 		w.tracef("archive is compacted")
@@ -421,7 +421,7 @@ func (s *sequence) rollUp(d *dice) {
 // rollSome has a job begin to roll the user, and make so many exchanges of that.
 func (s *sequence) rollSome(d *dice, exchanges int) {
 	w, slow := s.w, d.one(4)
-	w.rolling.roll(d.n(len(w.jobs)), w.sectionOf(s.uid, d))
+	w.rolling.roll(d.n(len(w.jobs)), w.namespaceOf(s.uid, d))
 	for range exchanges {
 		n := slices.IndexFunc(w.pending, func(x *exchange) bool { return x.what == "roll" && !x.idle.After(time.Now()) })
 		if n < 0 || w.failure != "" {
@@ -450,7 +450,7 @@ func (s *sequence) besideRoll(d *dice) {
 		w.rolling.store.Compact()
 		w.tracef("archive is compacted")
 	case 1:
-		w.rolling.erase(d.n(len(w.jobs)), w.sectionOf(s.uid, d))
+		w.rolling.erase(d.n(len(w.jobs)), w.namespaceOf(s.uid, d))
 		w.delayed["erase"] = d.one(2)
 	case 2:
 		if !w.traits.older {
@@ -468,7 +468,7 @@ func (s *sequence) besideRoll(d *dice) {
 	case 6:
 		s.maybe(clearLast)
 		s.goOnUntil(40, 2, func() bool { return false })
-		w.rolling.erase(d.n(len(w.jobs)), w.sectionOf(s.uid, d))
+		w.rolling.erase(d.n(len(w.jobs)), w.namespaceOf(s.uid, d))
 		s.goOnUntil(40, 2, func() bool { return false })
 	default:
 		s.maybe([...]action{

@@ -101,7 +101,7 @@ func (w *World) storm() {
 	events := [...]int{0, 20, 100}[d.n(3)]
 	acts := [...]int{300, 1000, 2500, 5000}[d.n(4)]
 	w.landing = [...]int{300, 300, 30, 10}[d.n(4)]
-	w.weak = [...]string{"apply", "warm", "warm", "page", "get", "put", "put user", "settle", "trim", "publish", "fetch", "", "", "", "", ""}[d.n(16)]
+	w.weak = [...]string{"apply", "warm", "warm", "page", "get", "put", "put user", "mark_clean", "trim", "publish", "fetch", "", "", "", "", ""}[d.n(16)]
 	for i := range w.moods {
 		w.moods[i] = mood(d.n(2 * int(moods)))
 	}

@@ -736,7 +736,7 @@ func (s *sequence) loseMeanwhile(d *dice) {
 			s.maybe([...]action{reportNow, reportNow, reportLate, removeOne, clearAll, switchRecording}[d.n(6)])
 		}
 	} else {
-		s.w.delayed[[...]string{"put", "put", "apply", "settle", "load", "publish"}[d.n(6)]] = true
+		s.w.delayed[[...]string{"put", "put", "apply", "mark_clean", "load", "publish"}[d.n(6)]] = true
 		for range 1 + d.n(2) {
 			s.maybe([...]action{reportNow, reportNow, removeOne, clearAll, switchRecording}[d.n(5)])
 		}
@@ -1333,7 +1333,7 @@ func (s *sequence) goOnUntil(turns, patience int, done func() bool) {
 func (w *World) holdBack(d *dice) {
 	clear(w.delayed)
 	for range 1 + d.n(2) {
-		w.delayed[[...]string{"apply", "apply", "warm", "page", "put", "put", "get", "load", "settle", "publish"}[d.n(10)]] = true
+		w.delayed[[...]string{"apply", "apply", "warm", "page", "put", "put", "get", "load", "mark_clean", "publish"}[d.n(10)]] = true
 	}
 	if w.traced() {
 		w.tracef("held    in the background: %v", slices.Sorted(maps.Keys(w.delayed)))

@@ -131,7 +131,7 @@ func (d cacheDoor) Pause(ctx context.Context, uid string, from, to history.Pause
 func (d cacheDoor) Warm(ctx context.Context, uid string, warmth history.WarmSet) error {
 	return d.single(ctx, "warm", history.UserKey(uid), func(bool) {
 		if d.w.traced() {
-			d.w.tracef("        . warm %s: %d items, floor %d, cleared %v, pause %+v", uid, len(warmth.Items), warmth.Floor.Time(), warmth.Cleared, warmth.Pause)
+			d.w.tracef("        . warm %s: %d items, low watermark %d, cleared %v, pause %+v", uid, len(warmth.Items), warmth.LowWatermark.Time(), warmth.Cleared, warmth.Pause)
 		}
 		_ = d.w.cache.Warm(ctx, uid, warmth)
 	})
@@ -158,7 +158,7 @@ func (d cacheDoor) Backlog(ctx context.Context, buckets []history.Bucket) (found
 	return found, err
 }
 
-func (d cacheDoor) Settle(ctx context.Context, contents []history.Content) (err error) {
+func (d cacheDoor) MarkClean(ctx context.Context, contents []history.Content) (err error) {
 	if len(contents) == 0 {
 		return nil
 	}
@@ -167,10 +167,10 @@ func (d cacheDoor) Settle(ctx context.Context, contents []history.Content) (err 
 	for i := range contents {
 		keys[i] = contents[i].Key
 	}
-	settle := func(i int) { d.w.cache.settle(contents[i]) }
+	markClean := func(i int) { d.w.cache.markClean(contents[i]) }
 	d.w.do(ctx, &exchange{
-		proc: d.process, what: "settle", keys: keys,
-		run: settle, late: settle,
+		proc: d.process, what: "mark_clean", keys: keys,
+		run: markClean, late: markClean,
 		fail: func(_ int, e error) { err = e },
 	})
 	return err

@@ -42,13 +42,13 @@ func (w *World) revision(r uint64) string {
 	if r == 0 {
 		return "none"
 	}
-	n, known := w.revisions[r&^history.SettledBit]
+	n, known := w.revisions[r&^history.CleanBit]
 	if !known {
 		n = len(w.revisions) + 1
-		w.revisions[r&^history.SettledBit] = n
+		w.revisions[r&^history.CleanBit] = n
 	}
-	if r&history.SettledBit != 0 {
-		return fmt.Sprintf("%d settled", n)
+	if r&history.CleanBit != 0 {
+		return fmt.Sprintf("%d clean", n)
 	}
 	return fmt.Sprint(n)
 }
@@ -68,7 +68,7 @@ func (w *World) outcome(o history.Outcome) string {
 }
 
 func userText(u *history.User) string {
-	return fmt.Sprintf("{warm %t floor %s cleared %v pause %+v}", u.Warm, moment(u.Floor.Time()), u.Cleared, u.Pause)
+	return fmt.Sprintf("{warm %t low watermark %s cleared %v pause %+v}", u.Warm, moment(u.LowWatermark.Time()), u.Cleared, u.Pause)
 }
 
 func applyText(w *World, attempts []*attempt, req *historyv1.ApplyRequest) string {

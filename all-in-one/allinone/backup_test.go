@@ -93,7 +93,7 @@ func TestBackup(t *testing.T) {
 	if got := h.rows(ctx); len(got) != 0 {
 		t.Errorf("%d rows after a clear", len(got))
 	}
-	h.settled(patience)
+	h.clean(patience)
 	h.stop()
 	h = open(t, dir)
 	wantStatuses("imported after a restart", h.imports(ctx, "/v1/import", backup), "cleared")
@@ -103,7 +103,7 @@ func TestBackup(t *testing.T) {
 		t.Errorf("the order is another one: %v", got[:20])
 	}
 	wantStatuses("restored again", h.imports(ctx, "/v1/import?restore=true", backup), "unchanged")
-	h.settled(patience)
+	h.clean(patience)
 	h.stop()
 	h = open(t, dir)
 	wantRows("after a restart")

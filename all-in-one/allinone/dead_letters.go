@@ -95,7 +95,7 @@ func (g *deadLetterFile) without(uid string, until int64) (left []byte, gone int
 	return left, gone, nil
 }
 
-// of reports whether a letter is of a user, in any of the user's sections.
+// of reports whether a letter is of a user, in any of the user's namespaces.
 func (l *deadLine) of(uid string) bool {
 	k, err := history.ParseKey(l.Key)
 	user, _ := history.UserOf(k.UID)

@@ -143,7 +143,7 @@ func (p *Process) viewer(ctx context.Context, uid string) ([]stage, error) {
 		left, held := p.held.Left(keys[i])
 		stages[i] = stage{
 			ID: keys[i].Object.String(), Title: r.Meta.Get("title"), Cache: placeOf(r), Away: err != nil,
-			Marked: r.Revision&history.SettledBit == 0, Held: held, Left: left.Milliseconds(),
+			Marked: r.Revision&history.CleanBit == 0, Held: held, Left: left.Milliseconds(),
 		}
 		if err == nil {
 			stages[i].Archive = placeOf(archived[i].Record)
@@ -156,21 +156,21 @@ func (p *Process) viewer(ctx context.Context, uid string) ([]stage, error) {
 func (p *Process) newest(ctx context.Context, uid string) (keys []history.Key, records []*history.Record, err error) {
 	type listed struct {
 		history.Item
-		section string
+		namespace string
 	}
 	var all []listed
-	for _, section := range p.cfg.Rules.Sections(uid) {
-		page, err := p.db.Cache().List(ctx, section, history.Query{Limit: newest})
+	for _, namespace := range p.cfg.Rules.Namespaces(uid) {
+		page, err := p.db.Cache().List(ctx, namespace, history.Query{Limit: newest})
 		if err != nil {
 			return nil, nil, err
 		}
 		for _, it := range page.Items {
-			all = append(all, listed{it, section})
+			all = append(all, listed{it, namespace})
 		}
 	}
 	slices.SortFunc(all, func(a, b listed) int { return history.NewestFirst(a.Item, b.Item) })
 	for _, it := range all[:min(newest, len(all))] {
-		keys, records = append(keys, history.Key{UID: it.section, Object: it.Object}), append(records, it.Record)
+		keys, records = append(keys, history.Key{UID: it.namespace, Object: it.Object}), append(records, it.Record)
 	}
 	return keys, records, nil
 }

@@ -114,7 +114,7 @@ func TestFlowFaults(t *testing.T) {
 			return !s.Faults[part] && s.Inside.Waiting == 0 && s.Inside.Marks == 0 && !r.Marked && r.Archive != nil && *r.Archive == *r.Cache
 		})
 	}
-	h.settled(patience)
+	h.clean(patience)
 }
 
 func (h *here) reportStop(id string, typ int, position int64) {

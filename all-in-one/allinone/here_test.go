@@ -61,8 +61,8 @@ func (h *here) stop() {
 	h.done = nil
 }
 
-// settled waits until everything is archived, for at most so long.
-func (h *here) settled(limit time.Duration) {
+// clean waits until everything is archived, for at most so long.
+func (h *here) clean(limit time.Duration) {
 	h.Helper()
 	ctx, cancel := context.WithTimeout(h.Context(), limit)
 	defer cancel()

@@ -43,7 +43,7 @@ func TestKill(t *testing.T) {
 	t.Logf("%d heartbeats acknowledged", l.acked.Load())
 	h := open(t, dir)
 	l.held(h.Cache())
-	h.settled(patience)
+	h.clean(patience)
 	l.archived(h.Cache(), h.Archive())
 }
 
@@ -60,7 +60,7 @@ func TestTerminate(t *testing.T) {
 	stop()
 	h := open(t, dir)
 	l.held(h.Cache())
-	h.settled(patience)
+	h.clean(patience)
 	l.archived(h.Cache(), h.Archive())
 }
 

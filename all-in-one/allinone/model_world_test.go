@@ -99,11 +99,11 @@ func (c flakyCache) Pause(ctx context.Context, uid string, from, to history.Paus
 	return errors.Join(c.Cache.Pause(ctx, uid, from, to), c.fault("cache"))
 }
 
-func (c flakyCache) Settle(ctx context.Context, contents []history.Content) error {
+func (c flakyCache) MarkClean(ctx context.Context, contents []history.Content) error {
 	if err := c.fault("cache"); err != nil {
 		return err
 	}
-	return errors.Join(c.Cache.Settle(ctx, contents), c.fault("cache"))
+	return errors.Join(c.Cache.MarkClean(ctx, contents), c.fault("cache"))
 }
 
 type flakyArchive struct {

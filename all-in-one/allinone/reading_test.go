@@ -119,7 +119,7 @@ func TestManyRows(t *testing.T) {
 	}
 	few.fill(0, 1000, spread)
 	many.fill(0, rows, spread)
-	h.settled(3 * time.Minute)
+	h.clean(3 * time.Minute)
 	least := func(p *player) uint64 { // of the background there is more or less
 		var took []uint64
 		for range 21 {

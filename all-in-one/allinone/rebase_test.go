@@ -49,7 +49,7 @@ func TestRebase(t *testing.T) {
 	}
 	h.wantBeat("gone", "stored", 50000, w.wall())
 	h.send(t.Context(), "DELETE /v1/history/1/gone", "")
-	h.settled(patience)
+	h.clean(patience)
 	w.set(0)
 	h.wantBeat("second", "stale", 40000, time.Now())
 	plays := func() (n int) {
@@ -91,7 +91,7 @@ func TestRebase(t *testing.T) {
 		}
 	}
 	check("rebased", 8990000)
-	h.settled(patience)
+	h.clean(patience)
 	check("archived", 8990000)
 	h.stop()
 	h = w.start(t, soon)
@@ -99,7 +99,7 @@ func TestRebase(t *testing.T) {
 	h.wantBeat("second", "stored", 60000, time.Now())
 	h.wantBeat("gone", "stored", 60000, time.Now())
 	check("played on", 60000)
-	h.settled(patience)
+	h.clean(patience)
 	page, err := h.Archive().Page(t.Context(), "demo", history.Query{Limit: 10, Since: time.Now().Add(time.Minute).UnixMilli()})
 	if err != nil || len(page.Items) != 0 {
 		t.Errorf("the archive has %v, %v, want nothing ahead", page.Items, err)

@@ -256,7 +256,7 @@ func (s *show) run(ctx context.Context) error {
 		return err
 	}
 	m.sent()
-	if err := s.settled(ctx); err != nil {
+	if err := s.clean(ctx); err != nil {
 		return err
 	}
 	m.archived()
@@ -293,8 +293,8 @@ func (s *show) replay(ctx context.Context, plan *replay.Plan) error {
 	return d.Run(ctx, plan)
 }
 
-// settled waits until no record is newer than the archive: no dirty mark is left.
-func (s *show) settled(ctx context.Context) error {
+// clean waits until no record is newer than the archive: no dirty mark is left.
+func (s *show) clean(ctx context.Context) error {
 	t := time.NewTicker(50 * time.Millisecond)
 	defer t.Stop()
 	for {

@@ -162,7 +162,7 @@ func (l *lived) run(t *testing.T) {
 	}
 	held, errHeld := aggregate.New(aggregate.Config{Publisher: queue})
 	server, errServer := rpc.New(rpc.Config{Cache: cache, Archive: archive, Aggregate: held, Queue: queue})
-	second := int(time.Second / archive.each) // puts; a content that changes before its batch is put is not settled
+	second := int(time.Second / archive.each) // puts; a content that changes before its batch is put is not clean
 	j, errJob := job.New(job.Config{Cache: cache, Archive: archive, Consumer: queue.queue, Workers: 2, Batch: second, Deadline: time.Hour})
 	if err := cmp.Or(errHeld, errServer, errJob); err != nil {
 		t.Fatal(err)
@@ -260,15 +260,15 @@ func (m *marked) Apply(ctx context.Context, writes []history.Write) []history.Ou
 	return out
 }
 
-// Settle implements [history.Ledger].
-func (m *marked) Settle(_ context.Context, contents []history.Content) error {
+// MarkClean implements [history.Ledger].
+func (m *marked) MarkClean(_ context.Context, contents []history.Content) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, c := range contents {
 		if r := m.records[c.Key]; r != nil && r.Revision == c.Revision {
-			settled := *r
-			settled.Revision |= history.SettledBit
-			m.records[c.Key] = &settled
+			clean := *r
+			clean.Revision |= history.CleanBit
+			m.records[c.Key] = &clean
 			delete(m.marks, c.Key)
 		}
 	}

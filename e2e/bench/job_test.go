@@ -24,7 +24,7 @@ import (
 // announcements is how many keys are archived in a round.
 const announcements = 100_000
 
-// BenchmarkJob archives announced keys: it loads, puts, settles and commits. In turns
+// BenchmarkJob archives announced keys: it loads, puts, marks clean and commits. In turns
 // with that, the same values go to HBase over the bare client, in batches of as many
 // as the job's, from four callers, which is what one region server takes best.
 func BenchmarkJob(b *testing.B) {
@@ -117,7 +117,7 @@ func (l *line) round() figures {
 		}
 		return time.Since(began)
 	})
-	if err := pipeline.Settled(l.b.Context(), l.cache); err != nil {
+	if err := pipeline.Clean(l.b.Context(), l.cache); err != nil {
 		l.b.Errorf("the job has committed everything, but %v", err)
 	}
 	return f

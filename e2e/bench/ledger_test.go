@@ -17,7 +17,7 @@ import (
 )
 
 // BenchmarkLedger does what a job asks of Redis, and nothing else: it loads announced
-// records and settles them, in chunks of 500 keys of neighbouring buckets. The rest
+// records and marks clean them, in chunks of 500 keys of neighbouring buckets. The rest
 // of BenchmarkJob is the archive's and the job's own.
 func BenchmarkLedger(b *testing.B) {
 	e := pipeline.FromEnv(b, false)
@@ -39,10 +39,10 @@ func BenchmarkLedger(b *testing.B) {
 		})
 		return l.each(held, l.load)
 	}
-	settle := func() figures { return l.each(held, l.cache.Settle) }
+	markClean := func() figures { return l.each(held, l.cache.MarkClean) }
 	for b.Loop() {
-		f := turns(load, settle)
-		for i, name := range []string{"load", "settle"} {
+		f := turns(load, markClean)
+		for i, name := range []string{"load", "mark_clean"} {
 			b.ReportMetric(f[i].rate, name+"-keys/s")
 			b.ReportMetric(f[i].cpu["redis"], name+"-redis-us/key")
 			b.ReportMetric(f[i].cpu["all"], name+"-us/key")

@@ -75,7 +75,7 @@ func (c *course) run(b *testing.B) {
 	}
 	acked := time.Now()
 	pipeline.Await(b, 2*time.Minute, "everything to be archived", func(ctx context.Context) error {
-		return pipeline.Settled(ctx, c.cache)
+		return pipeline.Clean(ctx, c.cache)
 	})
 	archived := time.Now()
 	c.report(b, c.meter.stop(b))

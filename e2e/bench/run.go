@@ -41,7 +41,7 @@ type bench struct {
 	viewings []replay.Viewing
 	missing  map[Side]error // why there is none
 
-	section time.Time // began when the rounds that are under way did
+	namespace time.Time // began when the rounds that are under way did
 }
 
 // Run measures everything. A server that cannot be had is named as missing in the result; only
@@ -198,7 +198,7 @@ func (b *bench) reads(ctx context.Context, l *Load, v Variant) (Figures, error) 
 // rounds gives each variant its turn, round by round, every second round in reverse: what
 // slows the machine down for a while strikes all of them. A quick run that is late has fewer.
 func (b *bench) rounds(ctx context.Context, reserve time.Duration, variants []Variant) {
-	b.section = time.Now()
+	b.namespace = time.Now()
 	for round := range b.Rounds {
 		if round > 0 && b.late(round, reserve) {
 			return
@@ -247,7 +247,7 @@ func MakeDir(parent string) (dir string, remove func() error, err error) {
 
 // late tells whether a quick run has no time for another round like those before.
 func (b *bench) late(rounds int, reserve time.Duration) bool {
-	took := time.Since(b.section) / time.Duration(rounds)
+	took := time.Since(b.namespace) / time.Duration(rounds)
 	return b.Quick && time.Since(b.Began)+took+reserve > quick
 }
 

@@ -24,7 +24,7 @@ const safetyViewers = 10_000
 
 // BenchmarkPriceOfSafety sends viewings through a service over Redis, in turns as the
 // product stores them, and without comparing and marking. The service and who sends are
-// this process. Announced keys are read and settled, as a job does it, so that the whole
+// this process. Announced keys are read and clean, as a job does it, so that the whole
 // life of a mark is paid for.
 func BenchmarkPriceOfSafety(b *testing.B) {
 	e := pipeline.FromEnv(b, false)
@@ -88,7 +88,7 @@ func serve(b *testing.B, c stores.Cache, q history.Publisher) *replay.Driver {
 }
 
 // settler is a queue whose job has archived everything before it is asked: it reads what
-// the cache holds of the keys, and settles that.
+// the cache holds of the keys, and marks clean that.
 type settler struct{ *redis.Cache }
 
 // Publish implements [history.Publisher].
@@ -97,7 +97,7 @@ func (s settler) Publish(ctx context.Context, announced []history.Announcement) 
 	for i := range announced {
 		keys[i] = announced[i].Key
 	}
-	if err := s.Settle(ctx, contents(keys, s.Load(ctx, keys))); err != nil {
+	if err := s.MarkClean(ctx, contents(keys, s.Load(ctx, keys))); err != nil {
 		return announced, err
 	}
 	return nil, nil

@@ -163,7 +163,7 @@ func TestForcedColors(t *testing.T) {
 	v.until(`['nav a[aria-current]', '.card', '#toast'].every((name) => getComputedStyle(document.querySelector(name)).borderTopStyle === 'solid')`)
 }
 
-// contrast is that of a text with the page (WCAG 2, section 1.4.3).
+// contrast is that of a text with the page (WCAG 2, namespace 1.4.3).
 const contrast = `{
 	const light = (color) => {
 		const [r, g, b] = color.match(/[\d.]+/g).map(Number).map((n) => n / 255).map((n) => n <= 0.04045 ? n / 12.92 : ((n + 0.055) / 1.055) ** 2.4);

@@ -74,11 +74,11 @@ func (a *alone) close() error {
 	return errors.Join(append(errs, a.conn.Close())...)
 }
 
-// settle stops the process, whose store only one may open, until nothing is marked,
+// markClean stops the process, whose store only one may open, until nothing is marked,
 // and compares; then it starts it again and reads as users do.
-func (a *alone) settle(ctx context.Context) error {
+func (a *alone) markClean(ctx context.Context) error {
 	limit := time.Now().Add(60 * time.Second)
-	for settled := false; !settled; {
+	for clean := false; !clean; {
 		if err := a.unit.awaitReady(ctx, 30*time.Second); err != nil {
 			return err
 		}
@@ -86,7 +86,7 @@ func (a *alone) settle(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if settled, err = a.compare(ctx); err != nil {
+		if clean, err = a.compare(ctx); err != nil {
 			return err
 		}
 		if time.Now().After(limit) {
@@ -107,7 +107,7 @@ func (a *alone) announced(ctx context.Context) error {
 
 // compare opens the store of the stopped process. It reports false when marks are
 // left there.
-func (a *alone) compare(ctx context.Context) (settled bool, err error) {
+func (a *alone) compare(ctx context.Context) (clean bool, err error) {
 	a.unit.setDown(true)
 	took, err := measureEnd(ctx, a.unit, 10*time.Second, syscall.SIGTERM)
 	if err != nil {
@@ -162,7 +162,7 @@ func twoProcesses(ctx context.Context, t *trial) error {
 
 // run takes steps under load, compares, and ends the process.
 func (a *alone) run(ctx context.Context, steps ...step) error {
-	return errors.Join(a.underLoad(steps...)(ctx), a.settle(ctx), a.close())
+	return errors.Join(a.underLoad(steps...)(ctx), a.markClean(ctx), a.close())
 }
 
 // diskFull fills the file system under the store: what cannot be written is not

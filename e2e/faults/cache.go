@@ -36,7 +36,7 @@ func storm(ctx context.Context, t *trial) error {
 	if err != nil {
 		return errors.Join(err, allow(context.WithoutCancel(ctx)))
 	}
-	if err := inTurn(ctx, t.panics, t.settle); err != nil {
+	if err := inTurn(ctx, t.panics, t.markClean); err != nil {
 		return err
 	}
 	retries, err := total(ctx, t.stack.jobs, "playhead_job_retries_total")
@@ -118,7 +118,7 @@ func stampede(ctx context.Context, t *trial) error {
 	if err == nil && after-before != float64(len(users)) {
 		err = errors.New("not one row for each user")
 	}
-	return errors.Join(err, t.settle(ctx))
+	return errors.Join(err, t.markClean(ctx))
 }
 
 // poll reads every user's points, and one user's three hundred times.
@@ -162,7 +162,7 @@ func eviction(ctx context.Context, t *trial) error {
 		return err
 	}
 	up(t.stack.jobs)
-	if err := t.settle(ctx); err != nil {
+	if err := t.markClean(ctx); err != nil {
 		return err
 	}
 	missing, err := total(ctx, t.stack.jobs, "playhead_job_missing_records_total")
@@ -236,7 +236,7 @@ func (t *trial) forget(ctx context.Context, sp spec) error {
 	if err := t.run(ctx, sp, wait(shortTTL+10*time.Second)); err != nil {
 		return err
 	}
-	return inTurn(ctx, t.expired, t.settle) // everybody is cold now
+	return inTurn(ctx, t.expired, t.markClean) // everybody is cold now
 }
 
 // expired waits until the cache has no record any more.
@@ -278,7 +278,7 @@ func volatile(ctx context.Context, t *trial) error {
 	if err != nil {
 		return errors.Join(err, inTurn(context.WithoutCancel(ctx), set("maxmemory-policy", "noeviction"), set("appendonly", "yes")))
 	}
-	return t.settle(ctx)
+	return t.markClean(ctx)
 }
 
 // fit waits until every service and job says that Redis is fit, or is not.

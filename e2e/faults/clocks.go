@@ -66,7 +66,7 @@ func clockSteps(ctx context.Context, t *trial) error {
 			return fmt.Errorf("from %v to %v: %w", jump.before, jump.to, err)
 		}
 	}
-	return t.settle(ctx)
+	return t.markClean(ctx)
 }
 
 // startSkewed starts the stack beside a Redis whose clock can be set.
@@ -93,7 +93,7 @@ func farAhead(ctx context.Context, t *trial) error {
 		return err
 	}
 	set := func(off time.Duration) step { return func(context.Context) error { return s.set(off) } }
-	return inTurn(ctx, t.underLoad(wait(3*time.Second), set(far), t.anew, wait(3*time.Second), set(0), wait(4*time.Second)), t.settle)
+	return inTurn(ctx, t.underLoad(wait(3*time.Second), set(far), t.anew, wait(3*time.Second), set(0), wait(4*time.Second)), t.markClean)
 }
 
 // jump begins with clocks that agree and services that are ready, and ends so.
@@ -171,7 +171,7 @@ func apart(ctx context.Context, t *trial) error {
 		}
 		t.load.epoch.Add(1)
 	}
-	return t.settle(ctx)
+	return t.markClean(ctx)
 }
 
 // littleApart has a service start whose clock is off by what can be borne.

@@ -26,7 +26,7 @@ func damage(ctx context.Context, t *trial) error {
 		return err
 	}
 	load := t.underLoad(wait(2 * time.Second))
-	return inTurn(ctx, load, t.quiet, t.spoilRecords, t.anew, load, t.settle, t.spoilCell)
+	return inTurn(ctx, load, t.quiet, t.spoilRecords, t.anew, load, t.markClean, t.spoilCell)
 }
 
 // spoilRecords writes garbage over records of the cache that are archived, and over one that

@@ -37,7 +37,7 @@ func randomKills(rounds int, cluster bool) func(context.Context, *trial) error {
 		if err := errors.Join(err, k.err); err != nil {
 			return err
 		}
-		return t.settle(ctx)
+		return t.markClean(ctx)
 	}
 }
 
@@ -177,7 +177,7 @@ func rolling(ctx context.Context, t *trial) error {
 	if n := p.refused.Load(); n > 0 {
 		return fmt.Errorf("%d uploads were refused twice", n)
 	}
-	return t.settle(ctx)
+	return t.markClean(ctx)
 }
 
 // restart ends the process by SIGTERM, within its drain deadline, and waits until the
@@ -263,7 +263,7 @@ func killedRolls(rounds int) func(context.Context, *trial) error {
 		if err := errors.Join(err, k.err); err != nil {
 			return err
 		}
-		return inTurn(ctx, t.settle, t.rollEverybody, t.stack.compact, t.settle)
+		return inTurn(ctx, t.markClean, t.rollEverybody, t.stack.compact, t.markClean)
 	}
 }
 

@@ -60,7 +60,7 @@ func (t *trial) landLate(ctx context.Context, late *lateArchive) error {
 		}
 	}
 	archived := func(ctx context.Context) error {
-		return process.Await(ctx, t.Limit, "the tombstones to be archived by the other job", t.stack.settled)
+		return process.Await(ctx, t.Limit, "the tombstones to be archived by the other job", t.stack.clean)
 	}
 	land := func(when string) step {
 		return func(ctx context.Context) error {
@@ -72,7 +72,7 @@ func (t *trial) landLate(ctx context.Context, late *lateArchive) error {
 		}
 	}
 	return inTurn(ctx, t.underLoad(wait(time.Second), hold(true), wait(2*time.Second)), t.removeAll, archived, land("on tombstones"),
-		hold(false), t.settle, t.stack.compact, land("after a major compaction"), t.settle, t.redeliver, t.settle)
+		hold(false), t.markClean, t.stack.compact, land("after a major compaction"), t.markClean, t.redeliver, t.markClean)
 }
 
 // removeAll deletes every key of the book.
@@ -352,11 +352,11 @@ func (c spoiledCache) Load(ctx context.Context, keys []history.Key) []history.En
 	return c.Cache.Load(ctx, keys)
 }
 
-func (c spoiledCache) Settle(ctx context.Context, contents []history.Content) error {
-	if err := c.spoil(ctx, "settle"); err != nil {
+func (c spoiledCache) MarkClean(ctx context.Context, contents []history.Content) error {
+	if err := c.spoil(ctx, "mark_clean"); err != nil {
 		return err
 	}
-	return c.Cache.Settle(ctx, contents)
+	return c.Cache.MarkClean(ctx, contents)
 }
 
 func (c spoiledCache) Overdue(ctx context.Context, buckets []history.Bucket, age time.Duration, limit int) ([]history.Key, error) {

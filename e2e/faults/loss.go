@@ -217,7 +217,7 @@ func queued(ctx context.Context, t *trial) error {
 		return err
 	}
 	up(t.stack.units())
-	if err := t.settle(ctx); err != nil {
+	if err := t.markClean(ctx); err != nil {
 		return err
 	}
 	restored, err := total(ctx, t.stack.jobs, restoredRecords)
@@ -254,7 +254,7 @@ func rollback(ctx context.Context, t *trial) error {
 	}
 	restored, err := total(ctx, t.stack.jobs, restoredRecords)
 	t.res.note("%.0f given back to it, %v later", restored, time.Since(began).Round(100*time.Millisecond))
-	return errors.Join(err, t.settle(ctx))
+	return errors.Join(err, t.markClean(ctx))
 }
 
 // rollbackHeld brings Redis back with its file of a while ago while nothing that was
@@ -281,7 +281,7 @@ func rollbackHeld(ctx context.Context, t *trial) error {
 		line := u.logTail()[strings.LastIndex(u.logTail(), reclaimed)+len(reclaimed)+1:]
 		t.res.note("%s, of what it holds: %s", u.name, strings.TrimSpace(strings.SplitN(line, "\n", 2)[0]))
 	}
-	return t.settle(ctx)
+	return t.markClean(ctx)
 }
 
 // keepFile keeps the file of Redis as it is now, by way of a restart.

@@ -37,7 +37,7 @@ func oneMoment(ctx context.Context, t *trial) error {
 	if err := g.Wait(); err != nil {
 		return err
 	}
-	return inTurn(ctx, t.allAcked, t.settle)
+	return inTurn(ctx, t.allAcked, t.markClean)
 }
 
 // moment does the three writes in an order; for every other user at once. The last
@@ -91,7 +91,7 @@ func latePhone(ctx context.Context, t *trial) error {
 	if err := t.week(ctx, users, now-week, now); err != nil {
 		return err
 	}
-	return inTurn(ctx, t.allAcked, t.settle)
+	return inTurn(ctx, t.allAcked, t.markClean)
 }
 
 // week reports events of all users at random moments of a time.
@@ -136,7 +136,7 @@ func hundred(ctx context.Context, t *trial) error {
 	if err == nil {
 		_, err = t.book.send(ctx, t.stack.rpcs[0], again)
 	}
-	if err := errors.Join(err, t.settle(ctx)); err != nil {
+	if err := errors.Join(err, t.markClean(ctx)); err != nil {
 		return err
 	}
 	return t.columns(ctx, "c6", 100)
@@ -170,7 +170,7 @@ func devices(ctx context.Context, t *trial) error {
 			return err
 		}
 	}
-	return inTurn(ctx, t.allAcked, t.settle, t.wrongClocks)
+	return inTurn(ctx, t.allAcked, t.markClean, t.wrongClocks)
 }
 
 // watch is one user: a phone plays, a paused television beats on, the phone rewinds.
@@ -260,7 +260,7 @@ func oldRows(ctx context.Context, t *trial) error {
 	if t.res.note("%s heartbeats counted as expired", expired); expired != "6" {
 		return fmt.Errorf("%q heartbeats expired, want the 6 of two viewings: %s", expired, out)
 	}
-	return t.settle(ctx)
+	return t.markClean(ctx)
 }
 
 // viewing notes the heartbeats that replay makes of a viewing of 20 s.

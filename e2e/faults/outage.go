@@ -58,7 +58,7 @@ func outage(ctx context.Context, t *trial) error {
 	}
 	t.res.note("%v without HBase: %d acknowledged, largest process %d MiB; noticed %v after its return, then %d keys archived in %v, %.1f times as fast as they came",
 		outageFor, acked, resident>>20, noticed.Round(100*time.Millisecond), len(dirty), took.Round(100*time.Millisecond), outageFor.Seconds()/took.Seconds())
-	if err := t.settle(ctx); err != nil {
+	if err := t.markClean(ctx); err != nil {
 		return err
 	}
 	if acked == 0 || resident > 512<<20 {
@@ -109,7 +109,7 @@ func refusals(ctx context.Context, t *trial) error {
 	if err := inTurn(ctx, t.underLoad( // less and more than the deadline of a put
 		wait(2*time.Second), disable, wait(2*time.Second), enable, t.anew,
 		wait(2*time.Second), disable, wait(12*time.Second), enable, t.anew,
-	), t.settle); err != nil {
+	), t.markClean); err != nil {
 		return err
 	}
 	refused, err := total(ctx, t.stack.jobs, "playhead_job_refused_records_total")

@@ -186,7 +186,7 @@ func poison(ctx context.Context, t *trial) error {
 		return err
 	}
 	t.after = nil
-	return inTurn(ctx, t.redrive, t.settle)
+	return inTurn(ctx, t.redrive, t.markClean)
 }
 
 // spoil sends both kinds of what cannot be archived.

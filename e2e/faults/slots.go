@@ -188,5 +188,5 @@ func slots(ctx context.Context, t *trial) error {
 		return err
 	}
 	again := func(ctx context.Context) error { return inTurn(ctx, wait(3*time.Second), t.anew) }
-	return inTurn(ctx, t.moving(again, again, again, again), t.settle)
+	return inTurn(ctx, t.moving(again, again, again, again), t.markClean)
 }

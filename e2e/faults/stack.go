@@ -291,15 +291,15 @@ func (s *stack) dead() string { return s.product().DeadTopic() }
 // no message waits in the queue.
 func (s *stack) quiet(ctx context.Context, limit time.Duration) error {
 	return process.Await(ctx, limit, "quiet", func(ctx context.Context) error {
-		if err := s.settled(ctx); err != nil {
+		if err := s.clean(ctx); err != nil {
 			return err
 		}
 		return s.drained(ctx)
 	})
 }
 
-// settled fails while a key has a dirty mark.
-func (s *stack) settled(ctx context.Context) error { return process.Settled(ctx, s.cache) }
+// clean fails while a key has a dirty mark.
+func (s *stack) clean(ctx context.Context) error { return process.Clean(ctx, s.cache) }
 
 // overdue returns all keys with a dirty mark.
 func (s *stack) overdue(ctx context.Context) ([]history.Key, error) {

@@ -34,7 +34,7 @@ func forgetful(ctx context.Context, t *trial) error {
 		return err
 	}
 	up(t.stack.services)
-	return t.settle(ctx)
+	return t.markClean(ctx)
 }
 
 // terminated stops services by SIGTERM under load while no broker answers: one may
@@ -97,7 +97,7 @@ func alternating(ctx context.Context, t *trial) error {
 		return err
 	}
 	t.res.note("%.0f writes lost a race and were tried again", conflicts)
-	return t.settle(ctx)
+	return t.markClean(ctx)
 }
 
 // allAcked fails when an event was not acknowledged: without a fault every one is,
@@ -124,7 +124,7 @@ func rebalance(ctx context.Context, t *trial) error {
 	watching, end := context.WithCancel(ctx)
 	var g errgroup.Group
 	g.Go(func() error { return t.watchOffsets(watching) })
-	err := inTurn(ctx, t.underLoad(t.shuffleJobs), t.settle)
+	err := inTurn(ctx, t.underLoad(t.shuffleJobs), t.markClean)
 	end()
 	return errors.Join(err, g.Wait())
 }

@@ -42,7 +42,7 @@ func (t *trial) run(ctx context.Context, sp spec, steps ...step) error {
 	if err := t.start(ctx, sp); err != nil {
 		return err
 	}
-	return inTurn(ctx, t.underLoad(steps...), t.settle)
+	return inTurn(ctx, t.underLoad(steps...), t.markClean)
 }
 
 // start starts the processes of a case and makes its load, which does not run yet.
@@ -66,8 +66,8 @@ func (t *trial) newStack(sp spec) {
 	t.stack = &stack{spec: sp, name: fmt.Sprintf("faults_%s_%d", t.res.Case, time.Now().UnixMilli()), opts: t.Options, es: t.es}
 }
 
-// settle waits until things are quiet and compares.
-func (t *trial) settle(ctx context.Context) error {
+// markClean waits until things are quiet and compares.
+func (t *trial) markClean(ctx context.Context) error {
 	if err := inTurn(ctx, t.stack.awaitReady, t.quiet); err != nil {
 		return err
 	}

@@ -213,8 +213,8 @@ func Await(t testing.TB, limit time.Duration, what string, condition func(contex
 	}
 }
 
-// Settled fails while a record may be newer than the archive.
-func Settled(ctx context.Context, c history.Ledger) error { return process.Settled(ctx, c) }
+// Clean fails while a record may be newer than the archive.
+func Clean(ctx context.Context, c history.Ledger) error { return process.Clean(ctx, c) }
 
 // FreeAddr returns a loopback address that nobody listens on.
 func FreeAddr(t testing.TB) string {

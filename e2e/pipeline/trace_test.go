@@ -66,7 +66,7 @@ func check(t *testing.T, s *pipeline.Stack, model map[history.Key]*replay.Expect
 	}
 	defer archive.Close()
 	began := time.Now()
-	pipeline.Await(t, 2*time.Minute, "everything to be archived", func(ctx context.Context) error { return pipeline.Settled(ctx, cache) })
+	pipeline.Await(t, 2*time.Minute, "everything to be archived", func(ctx context.Context) error { return pipeline.Clean(ctx, cache) })
 	t.Logf("all archived %v after the last acknowledgement", time.Since(began))
 	rep, err := replay.Check(t.Context(), model, map[string]replay.Reader{
 		"redis": replay.FromCache(cache), "hbase": replay.FromArchive(archive),

@@ -246,8 +246,8 @@ func Marked(ctx context.Context, c history.Ledger) ([]history.Key, error) {
 	return c.Overdue(ctx, history.AllBuckets(), 0, 1_000_000)
 }
 
-// Settled fails while a key has a dirty mark.
-func Settled(ctx context.Context, c history.Ledger) error {
+// Clean fails while a key has a dirty mark.
+func Clean(ctx context.Context, c history.Ledger) error {
 	left, err := Marked(ctx, c)
 	if err == nil && len(left) > 0 {
 		err = fmt.Errorf("%d keys are marked, such as %s", len(left), left[0])

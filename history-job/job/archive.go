@@ -13,7 +13,7 @@ import (
 	"github.com/playhead/playhead/internal/run"
 )
 
-// archive brings keys into the archive and settles what it put. It returns only when all are dealt
+// archive brings keys into the archive and marks clean what it put. It returns only when all are dealt
 // with, or ctx is done. While the cache has to be compared first, it waits, with a jitter, since the
 // queue and the sweep often begin to wait at one moment.
 func (j *Job) archive(ctx context.Context, keys []history.Key) error {
@@ -58,7 +58,7 @@ func (j *Job) archiveOnce(ctx context.Context, keys []history.Key) error {
 // others wrote to meanwhile. The rest keep their marks.
 const maxRounds = 3
 
-// archiveBatch archives some keys: one bulk read, one bulk put, one settle of what was put. It
+// archiveBatch archives some keys: one bulk read, one bulk put, one mark clean of what was put. It
 // fails with [errEpoch] unless the cache is in the epoch that is named.
 func (j *Job) archiveBatch(ctx context.Context, epoch string, keys []history.Key) (err error) {
 	all := len(keys)
@@ -98,9 +98,9 @@ func (j *Job) round(ctx context.Context, epoch string, keys []history.Key) (agai
 	if err := j.put(ctx, &b); err != nil {
 		return nil, err
 	}
-	put := append(b.contents(), b.settled...)
+	put := append(b.contents(), b.clean...)
 	j.noteRemovals(ctx, &b)
-	if err := j.settle(ctx, put); err != nil {
+	if err := j.markClean(ctx, put); err != nil {
 		return nil, err
 	}
 	j.trim(ctx, b.keys)
@@ -262,7 +262,7 @@ func (j *Job) retryable(cells []history.Cell, errs []error, dead *[]history.Dead
 }
 
 // without takes out of a batch the keys that the archive does not answer for, and those whose letters the dead
-// letters do not take: they are not settled, and come again with a sweep.
+// letters do not take: they are not clean, and come again with a sweep.
 func (j *Job) without(ctx context.Context, b *batch, unanswered []history.Key, dead []history.Dead) error {
 	left := make(map[history.Key]bool, len(unanswered))
 	for _, k := range unanswered {
@@ -301,15 +301,15 @@ func (j *Job) leave(keys int) {
 // givenUp says that a put may be under way of which nobody awaits the answer, for as long as a try lasts.
 func (j *Job) givenUp() { j.inFlightUntil.Store(time.Now().Add(j.cfg.Deadline).UnixMilli()) }
 
-// settle notes in the cache what was put. Where some of it cannot be settled, as while a slot has stopped on its way from one server
-// to another, the buckets are settled one by one, and what is left keeps its marks.
-func (j *Job) settle(ctx context.Context, put []history.Content) error {
+// markClean notes in the cache what was put. Where some of it cannot be clean, as while a slot has stopped on its way from one server
+// to another, the buckets are clean one by one, and what is left keeps its marks.
+func (j *Job) markClean(ctx context.Context, put []history.Content) error {
 	tries := 0
-	return j.retry(ctx, "settle", func(ctx context.Context) error {
+	return j.retry(ctx, "mark_clean", func(ctx context.Context) error {
 		if tries++; tries < maxTries {
-			return j.cfg.Cache.Settle(ctx, put)
+			return j.cfg.Cache.MarkClean(ctx, put)
 		}
-		left, err := j.settleEach(ctx, put)
+		left, err := j.markCleanEach(ctx, put)
 		if len(left) > 0 && enough(ctx, tries, len(left), len(put)) {
 			j.leave(len(left))
 			return nil
@@ -319,15 +319,15 @@ func (j *Job) settle(ctx context.Context, put []history.Content) error {
 	})
 }
 
-// settleEach returns what could not be settled, and why.
-func (j *Job) settleEach(ctx context.Context, put []history.Content) (left []history.Content, last error) {
+// markCleanEach returns what could not be clean, and why.
+func (j *Job) markCleanEach(ctx context.Context, put []history.Content) (left []history.Content, last error) {
 	byBucket := make(map[history.Bucket][]history.Content)
 	for _, c := range put {
 		b := history.BucketOf(c.Key.UID)
 		byBucket[b] = append(byBucket[b], c)
 	}
 	buckets := slices.Sorted(maps.Keys(byBucket))
-	for i, err := range j.each(len(buckets), func(i int) error { return j.cfg.Cache.Settle(ctx, byBucket[buckets[i]]) }) {
+	for i, err := range j.each(len(buckets), func(i int) error { return j.cfg.Cache.MarkClean(ctx, byBucket[buckets[i]]) }) {
 		if err != nil {
 			left, last = append(left, byBucket[buckets[i]]...), err
 		}

@@ -6,7 +6,7 @@ import "github.com/playhead/playhead/history"
 type batch struct {
 	keys    []history.Key
 	entries []history.Entry
-	settled []history.Content // are not put: the archive has them; settling them removes a mark that is left over
+	clean   []history.Content // are not put: the archive has them; marking clean them removes a mark that is left over
 }
 
 func (b *batch) add(k history.Key, e history.Entry) {
@@ -40,7 +40,7 @@ func unique(keys []history.Key) []history.Key {
 	return out
 }
 
-// byBucket orders keys by their buckets, because the cache settles keys of one bucket
+// byBucket orders keys by their buckets, because the cache marks clean keys of one bucket
 // together.
 func byBucket(keys []history.Key) []history.Key {
 	var next [history.Buckets + 1]int // where the next key of a bucket goes

@@ -42,7 +42,7 @@ func TestChaos(t *testing.T) {
 					world: w, rand: rand.New(rand.NewPCG(seed, 0)), holds: make(map[history.Key]*history.Record),
 					want: make(map[history.Key]*history.Record), clear: make(map[string]int64),
 				}
-				for _, step := range []string{"fetch", "load", "get", "apply", "clear", "put", "settle", "commit", "overdue", "trim"} {
+				for _, step := range []string{"fetch", "load", "get", "apply", "clear", "put", "mark_clean", "commit", "overdue", "trim"} {
 					w.on(step, func(context.Context) error { return s.trouble(0.2) })
 				}
 				w.cell = func(history.Cell) error { return s.trouble(0.3) }

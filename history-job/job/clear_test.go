@@ -19,7 +19,7 @@ func TestClear(t *testing.T) {
 		synctest.Wait()
 		w.announce(w.clear(uid, 0, -1000), w.clear(uid, 7, 100))
 		synctest.Wait()
-		w.settled(object(2))
+		w.clean(object(2))
 		w.archiveLacks(object(1))
 		row, err := w.archive.Page(t.Context(), uid, history.Query{Limit: 10_000})
 		if err != nil || row.User.Cleared[0] != start-1000 || row.User.Cleared[7] != start+100 {
@@ -57,7 +57,7 @@ func TestClearBeforePut(t *testing.T) {
 				w.announce(cleared)
 				synctest.Wait()
 				w.archiveLacks(object(1))
-				w.settled(object(1))
+				w.clean(object(1))
 			})
 		})
 	}
@@ -105,7 +105,7 @@ func TestClearRefused(t *testing.T) {
 		if got, want := w.did("put", "commit"), []string{"put 0 1", "commit * 0 1"}; !slices.Equal(got, want) {
 			t.Errorf("the job did %q, want %q", got, want)
 		}
-		w.settled(object(0), object(1))
+		w.clean(object(0), object(1))
 		w.counted("refused_records_total", 1)
 		w.counted("clears_total", 0)
 	})
@@ -118,7 +118,7 @@ func TestClearInOutage(t *testing.T) {
 		w.announce(w.clear(uid, 0, 0))
 		w.wait(time.Minute)
 		want := []string{"clear *", "clear *", "clear *", "settle *", "commit *"}
-		if got := w.did("clear", "put", "settle", "commit"); !slices.Equal(got, want) {
+		if got := w.did("clear", "put", "mark_clean", "commit"); !slices.Equal(got, want) {
 			t.Errorf("the job did %q, want %q", got, want)
 		}
 	})
@@ -158,9 +158,9 @@ func TestCellHiddenByTheCachesClear(t *testing.T) {
 				w.wait(time.Second)
 				w.announce(user)
 				w.wait(time.Second)
-				w.settled(k)
-				if r := w.load(k); !r.Settled() || w.archived(k) == nil {
-					t.Errorf("cache settled %t, archive %+v; want what the cache has", r.Settled(), w.archived(k))
+				w.clean(k)
+				if r := w.load(k); !r.Clean() || w.archived(k) == nil {
+					t.Errorf("cache clean %t, archive %+v; want what the cache has", r.Clean(), w.archived(k))
 				}
 			})
 		})
@@ -193,7 +193,7 @@ func TestPauseArchived(t *testing.T) {
 		if err != nil || row.User.Pause != (history.Pause{Since: start + 100, Until: start + 200}) {
 			t.Errorf("archive: got %+v, %v; want the end of the pause", row, err)
 		}
-		w.settled(object(1), history.UserKey(uid))
+		w.clean(object(1), history.UserKey(uid))
 	})
 }
 

@@ -21,8 +21,8 @@ func (j *Job) complete(ctx context.Context, epoch string, loaded batch) (b batch
 	for i, e := range loaded.entries {
 		k := loaded.keys[i]
 		switch {
-		case e.Record.Settled(): // the archive has it already
-			b.settled = append(b.settled, history.Content{Key: k, Revision: e.Record.Revision})
+		case e.Record.Clean(): // the archive has it already
+			b.clean = append(b.clean, history.Content{Key: k, Revision: e.Record.Revision})
 		case e.Record != nil && (e.Record.Partial || suspect):
 			partial.add(k, e)
 		default:

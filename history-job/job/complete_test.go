@@ -37,7 +37,7 @@ func TestComplete(t *testing.T) {
 				if got := w.load(object(1)); !history.Same(got, want) {
 					t.Errorf("cache:\ngot  %+v\nwant %+v", got, want)
 				}
-				w.settled(object(1))
+				w.clean(object(1))
 				w.counted("completed_records_total", 1)
 				w.counted("not_given_back_records_total", 0)
 			})
@@ -61,7 +61,7 @@ func TestCompleteLoses(t *testing.T) {
 		w.runs(w.config())
 		w.announce(w.store(progress(1, -1000), true, true))
 		synctest.Wait()
-		w.settled(late)
+		w.clean(late)
 		w.counted("not_given_back_records_total", 1)
 		if got := w.archived(old.Key); got.Plays() != 2 || got.Version.Time() != start {
 			t.Errorf("archive: got %+v, want both plays", got)
@@ -81,7 +81,7 @@ func TestCompleteUnanswered(t *testing.T) {
 		if got, want := w.archived(old.Key), record(old, progress(1, -1000)); !history.Same(got, want) {
 			t.Errorf("archive:\ngot  %+v\nwant %+v", got, want)
 		}
-		w.settled(old.Key)
+		w.clean(old.Key)
 	})
 }
 
@@ -96,7 +96,7 @@ func TestCompleteOnlyPartial(t *testing.T) {
 		if got := w.did("load", "get", "apply", "put", "commit"); !slices.Equal(got, want) {
 			t.Errorf("the job did %q, want %q", got, want)
 		}
-		w.settled(object(0), object(1), object(2))
+		w.clean(object(0), object(1), object(2))
 	})
 }
 
@@ -113,7 +113,7 @@ func TestCompleteUnreadable(t *testing.T) {
 		w.runs(w.config())
 		w.announce(keys...)
 		synctest.Wait()
-		w.settled(object(0), object(1), object(2), object(3))
+		w.clean(object(0), object(1), object(2), object(3))
 		for i := range 4 {
 			want := 1
 			if i == 2 {
@@ -129,7 +129,7 @@ func TestCompleteUnreadable(t *testing.T) {
 
 // TestLostForkIsNotPut: a job folds a partial record with the archive's and loses the compare
 // against a service. Its fold never was a content of the cache, and the fold's cell time may
-// be that of a content that another job puts and settles meanwhile: it must not be put.
+// be that of a content that another job puts and marks clean meanwhile: it must not be put.
 func TestLostForkIsNotPut(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		w.archive = sim.NewArchive(func() int64 { return time.Now().UnixMilli() })
@@ -157,16 +157,16 @@ func TestLostForkIsNotPut(t *testing.T) {
 		w.wait(time.Second)
 
 		cached, kept := w.load(k), w.archived(k)
-		if !cached.Settled() || cached.Plays() != 3 {
-			t.Fatalf("cache: got %+v, want it settled, with 3 plays", cached)
+		if !cached.Clean() || cached.Plays() != 3 {
+			t.Fatalf("cache: got %+v, want it clean, with 3 plays", cached)
 		}
 		if kept.Plays() != 3 {
-			t.Errorf("archive: got %d plays %+v, want the 3 of the settled content", kept.Plays(), kept.Completions)
+			t.Errorf("archive: got %d plays %+v, want the 3 of the clean content", kept.Plays(), kept.Completions)
 		}
 	})
 }
 
-// otherJobArchives does what a second job does with a key, from the load to the settle.
+// otherJobArchives does what a second job does with a key, from the load to the mark clean.
 func (w *world) otherJobArchives(k history.Key) {
 	w.Helper()
 	ctx := w.Context()
@@ -178,7 +178,7 @@ func (w *world) otherJobArchives(k history.Key) {
 		w.Fatalf("second job: %+v", out)
 	}
 	w.put(k, whole)
-	if err := w.cache.Settle(ctx, []history.Content{{Key: k, Revision: whole.Revision}}); err != nil {
+	if err := w.cache.MarkClean(ctx, []history.Content{{Key: k, Revision: whole.Revision}}); err != nil {
 		w.Fatal(err)
 	}
 }

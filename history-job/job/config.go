@@ -29,7 +29,7 @@ type Cache interface {
 
 // Promoter is a store that is the cache and the archive.
 type Promoter interface {
-	// Promote loads, puts and settles what it can in one step. It returns how many records it has
+	// Promote loads, puts and marks clean what it can in one step. It returns how many records it has
 	// put, and the keys that it leaves.
 	Promote(ctx context.Context, keys []history.Key) (put int, left []history.Key, err error)
 }
@@ -220,7 +220,7 @@ func (j *Job) damaged(k history.Key, err error) history.Dead {
 }
 
 // keepDead adds letters to the dead letters, which keep them until their cause is mended and they are driven again. It comes
-// before the marks are settled, so that what is refused is never lost. It reports whether they are kept, and does not wait
+// before the marks are clean, so that what is refused is never lost. It reports whether they are kept, and does not wait
 // for long: all archiving waits meanwhile, and the keys come again.
 func (j *Job) keepDead(ctx context.Context, letters []history.Dead) (kept bool, err error) {
 	tries := 0

@@ -30,7 +30,7 @@ func (g *deadLetters) Add(ctx context.Context, letters []history.Dead) error {
 }
 
 // TestDead: what the archive refuses for good goes to the dead letters with its record, before its
-// mark is settled, and others flow.
+// mark is clean, and others flow.
 func TestDead(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		g := &deadLetters{world: w}
@@ -46,15 +46,15 @@ func TestDead(t *testing.T) {
 		w.runs(cfg)
 		w.announce(w.writes(3)...)
 		synctest.Wait()
-		if got := w.did("settle", "commit"); len(got) > 0 {
+		if got := w.did("mark_clean", "commit"); len(got) > 0 {
 			t.Errorf("done before the letter was added: %v", got)
 		}
 		w.wait(time.Minute)
 		if len(g.letters) != 1 || g.letters[0].Key != object(2) || g.letters[0].Record == nil || g.letters[0].Reason == "" || g.letters[0].At == 0 {
 			t.Errorf("dead letters: %+v, want object 2 with its record, a reason and a time", g.letters)
 		}
-		w.settled(object(1))
-		w.settled(object(3))
+		w.clean(object(1))
+		w.clean(object(3))
 	})
 }
 
@@ -94,7 +94,7 @@ func TestDeadMessage(t *testing.T) {
 		if len(g.letters) != 1 || !slices.Equal(g.letters[0].Payload, []byte("not a batch")) || g.letters[0].Origin != "partition 3 offset 17" {
 			t.Errorf("dead letters: %+v, want the payload from partition 3 offset 17", g.letters)
 		}
-		w.settled(object(1))
+		w.clean(object(1))
 	})
 }
 
@@ -154,13 +154,13 @@ func TestDamagedWithoutARevision(t *testing.T) {
 		cold   bool
 		warmth history.WarmSet
 	}{
-		"complete user":         {},
-		"cold user":             {cold: true},
-		"user who once paused":  {warmth: history.WarmSet{Pause: history.Pause{Since: start - 9000, Until: start - 8000}}},
-		"user who is paused":    {warmth: history.WarmSet{Pause: history.Pause{Since: start - 4000}}},
-		"user with a floor":     {warmth: history.WarmSet{Floor: history.VersionOf(start-3600_000, 0)}},
-		"user with both of it":  {warmth: history.WarmSet{Floor: history.VersionOf(start-3600_000, 0), Pause: history.Pause{Since: start - 9000, Until: start - 8000}}},
-		"user who once cleared": {warmth: history.WarmSet{Cleared: map[uint32]int64{0: start - 9000}}},
+		"complete user":             {},
+		"cold user":                 {cold: true},
+		"user who once paused":      {warmth: history.WarmSet{Pause: history.Pause{Since: start - 9000, Until: start - 8000}}},
+		"user who is paused":        {warmth: history.WarmSet{Pause: history.Pause{Since: start - 4000}}},
+		"user with a low watermark": {warmth: history.WarmSet{LowWatermark: history.VersionOf(start-3600_000, 0)}},
+		"user with both of it":      {warmth: history.WarmSet{LowWatermark: history.VersionOf(start-3600_000, 0), Pause: history.Pause{Since: start - 9000, Until: start - 8000}}},
+		"user who once cleared":     {warmth: history.WarmSet{Cleared: map[uint32]int64{0: start - 9000}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, w *world) {
@@ -182,7 +182,7 @@ func TestDamagedWithoutARevision(t *testing.T) {
 				if got, want := w.load(object(1)), want.After(known.warmth.Cleared[0]); !history.Same(got, want) {
 					t.Errorf("cache:\ngot  %+v\nwant %+v", got, want)
 				}
-				w.settled(object(1))
+				w.clean(object(1))
 			})
 		})
 	}

@@ -99,7 +99,7 @@ func TestFirstsInOutage(t *testing.T) {
 		mark := w.write(progress(1, 0))
 		w.announce(mark)
 		synctest.Wait()
-		w.settled(object(1)) // archiving goes on
+		w.clean(object(1)) // archiving goes on
 		h.set(false)
 		w.wait(time.Minute)
 		h.wants(t, "after the outage", "ann")

@@ -18,7 +18,7 @@ import (
 // TestGenerationEnds ends the generation in the middle of every step: nothing is
 // committed, that is no error, and the next generation does it again.
 func TestGenerationEnds(t *testing.T) {
-	for _, step := range []string{"fetch", "load", "get", "apply", "clear", "put", "settle", "commit"} {
+	for _, step := range []string{"fetch", "load", "get", "apply", "clear", "put", "mark_clean", "commit"} {
 		t.Run(step, func(t *testing.T) {
 			bubble(t, func(t *testing.T, w *world) {
 				at := make(chan struct{})
@@ -34,7 +34,7 @@ func TestGenerationEnds(t *testing.T) {
 					t.Errorf("run: %v", err)
 				}
 				if len(w.marks()) == 0 && step != "commit" {
-					t.Error("all marks were settled")
+					t.Error("all marks were clean")
 				}
 				if got := w.did("commit"); len(got) > 0 && step != "commit" {
 					t.Errorf("the job did %q", got)
@@ -45,7 +45,7 @@ func TestGenerationEnds(t *testing.T) {
 				if got, want := w.did("fetch", "commit"), []string{"fetch * 1 2", "commit * 1 2"}; !slices.Equal(got, want) {
 					t.Errorf("the next generation did %q, want %q", got, want)
 				}
-				w.settled(object(1), object(2))
+				w.clean(object(1), object(2))
 			})
 		})
 	}
@@ -94,11 +94,11 @@ func TestNextGeneration(t *testing.T) {
 		}
 		w.on("put", nil)
 		w.wait(time.Minute)
-		want := []string{"fetch 0", "fetch 0", "fetch 0", "fetch 0", "settle 0", "commit 0"}
-		if got := w.did("fetch", "settle", "commit"); !slices.Equal(got, want) {
+		want := []string{"fetch 0", "fetch 0", "fetch 0", "fetch 0", "mark_clean 0", "commit 0"}
+		if got := w.did("fetch", "mark_clean", "commit"); !slices.Equal(got, want) {
 			t.Errorf("the job did %q, want %q", got, want)
 		}
-		w.settled(object(0))
+		w.clean(object(0))
 	})
 }
 
@@ -120,7 +120,7 @@ func TestJobComesBack(t *testing.T) {
 		{"fetch", nil},
 		{"load", nil},
 		{"put", nil},
-		{"settle", nil},
+		{"mark_clean", nil},
 		{"commit", nil},
 		{"overdue", nil},
 	} {
@@ -140,7 +140,7 @@ func TestJobComesBack(t *testing.T) {
 				w.runs(w.config())
 				w.wait(time.Minute)
 				w.counted("failures_total", 3)
-				w.settled(object(0))
+				w.clean(object(0))
 			})
 		})
 	}
@@ -171,7 +171,7 @@ func TestNoGroup(t *testing.T) {
 		w.runs(cfg)
 		w.wait(time.Minute)
 		w.counted("failures_total", 2)
-		w.settled(object(0))
+		w.clean(object(0))
 	})
 }
 

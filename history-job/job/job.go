@@ -1,5 +1,5 @@
 // Package job brings announced records into the archive: it fetches keys, re-reads
-// their records from the cache, puts them, settles what it put, and only then
+// their records from the cache, puts them, marks clean what it put, and only then
 // commits. Beside that it sweeps: keys whose marks have grown too old are archived
 // the same way.
 //
@@ -60,7 +60,7 @@ func (j *Job) generation(ctx context.Context, assignment history.Assignment) err
 	return nil
 }
 
-// consume archives what the queue announces. It commits only what is archived and settled, or still has its mark.
+// consume archives what the queue announces. It commits only what is archived and clean, or still has its mark.
 // Announcements with a content come from calls that were acknowledged as queued: restoreLost gives back to the cache what it
 // has lost of those. All other keys pass restoreLost as they are.
 func (j *Job) consume(ctx context.Context, assignment history.Assignment, u *pendingRestores) error {
@@ -142,7 +142,7 @@ func (j *Job) sweepAlone(ctx context.Context) error {
 }
 
 // sweepOnce archives overdue keys until there are no more. A key that it meets again it leaves to the next sweep: some keys are
-// written to faster than they can be settled, and some can never be settled, such as those of a user whose state is damaged.
+// written to faster than they can be clean, and some can never be clean, such as those of a user whose state is damaged.
 func (j *Job) sweepOnce(ctx context.Context, buckets []history.Bucket, age time.Duration) error {
 	seen := make(map[history.Key]bool)
 	for limit := sweepLimit; ; {

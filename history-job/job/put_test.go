@@ -24,11 +24,11 @@ func TestPutAgainWhatFailed(t *testing.T) {
 		w.runs(w.config())
 		w.announce(w.writes(3)...)
 		w.wait(time.Minute)
-		want := []string{"put 0 1 2", "put 1 2", "put 2", "settle 0 1 2", "commit 0 1 2"}
-		if got := w.did("put", "settle", "commit"); !slices.Equal(got, want) {
+		want := []string{"put 0 1 2", "put 1 2", "put 2", "mark_clean 0 1 2", "commit 0 1 2"}
+		if got := w.did("put", "mark_clean", "commit"); !slices.Equal(got, want) {
 			t.Errorf("the job did %q, want %q", got, want)
 		}
-		w.settled(object(0), object(1), object(2))
+		w.clean(object(0), object(1), object(2))
 		w.counted("puts_total", 3)
 	})
 }
@@ -48,11 +48,11 @@ func TestPromoter(t *testing.T) {
 		w.runs(cfg)
 		w.announce(keys...)
 		w.wait(time.Minute)
-		want := []string{"load 2", "put 2", "settle 2", "commit 0 1 2"}
-		if got := w.did("load", "put", "settle", "commit"); !slices.Equal(got, want) {
+		want := []string{"load 2", "put 2", "mark_clean 2", "commit 0 1 2"}
+		if got := w.did("load", "put", "mark_clean", "commit"); !slices.Equal(got, want) {
 			t.Errorf("the job did %q, want %q", got, want)
 		}
-		w.settled(keys...)
+		w.clean(keys...)
 		w.counted("puts_total", 3)
 		for _, k := range keys {
 			if w.archived(k) == nil {
@@ -88,11 +88,11 @@ func TestPutRefused(t *testing.T) {
 		w.runs(w.config())
 		w.announce(w.writes(3)...)
 		w.wait(time.Minute)
-		want := []string{"put 0 1 2", "put 2", "put 2", "settle 0 1 2", "commit 0 1 2"}
-		if got := w.did("put", "settle", "commit"); !slices.Equal(got, want) {
+		want := []string{"put 0 1 2", "put 2", "put 2", "mark_clean 0 1 2", "commit 0 1 2"}
+		if got := w.did("put", "mark_clean", "commit"); !slices.Equal(got, want) {
 			t.Errorf("the job did %q, want %q", got, want)
 		}
-		w.settled(object(0), object(2))
+		w.clean(object(0), object(2))
 		w.counted("refused_records_total", 1)
 		w.counted("puts_total", 2)
 	})
@@ -126,7 +126,7 @@ func TestShortestPause(t *testing.T) {
 		w.fails("put", 5)
 		w.announce(w.writes(1)...)
 		w.wait(time.Second)
-		w.settled(object(0))
+		w.clean(object(0))
 	})
 }
 
@@ -139,8 +139,8 @@ func TestMissing(t *testing.T) {
 		w.runs(w.config())
 		w.announce(append(w.writes(1), object(1), object(2))...)
 		synctest.Wait()
-		want := []string{"put 0", "settle 0 1 2", "commit 0 1 2"}
-		if got := w.did("put", "settle", "commit"); !slices.Equal(got, want) {
+		want := []string{"put 0", "mark_clean 0 1 2", "commit 0 1 2"}
+		if got := w.did("put", "mark_clean", "commit"); !slices.Equal(got, want) {
 			t.Errorf("the job did %q, want %q", got, want)
 		}
 		if got := w.archived(object(1)); !history.Same(got, old) {
@@ -164,7 +164,7 @@ func TestLosesAgainstNewer(t *testing.T) {
 		if got := w.archived(object(1)); !history.Same(got, newer) {
 			t.Errorf("archive: got %+v, want the newer %+v", got, newer)
 		}
-		w.settled()
+		w.clean()
 	})
 }
 

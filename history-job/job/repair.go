@@ -15,7 +15,7 @@ import (
 
 // followEpoch asks the cache every now and then which lives its servers are in, and compares it
 // after each restart with what was archived: it may have come back without its last writes,
-// or as a replica that never had them, and nothing else would find what was settled by then.
+// or as a replica that never had them, and nothing else would find what was clean by then.
 // Until that is done nothing is archived. A comparison that fails is tried again at the next tick.
 func (j *Job) followEpoch(ctx context.Context) error {
 	t := time.NewTicker(j.cfg.EpochEvery)
@@ -189,7 +189,7 @@ func (j *Job) repairPart(ctx context.Context, epoch string, part []archived) (re
 	if len(given) == 0 {
 		return 0, nil
 	}
-	return len(given), j.archiveBatch(ctx, epoch, given) // settled at once
+	return len(given), j.archiveBatch(ctx, epoch, given) // clean at once
 }
 
 // giveBack returns the keys that it has given back to the cache, and the contents for which a store does not answer.
@@ -233,7 +233,7 @@ func (j *Job) giveBack(ctx context.Context, part []archived) (given []history.Ke
 }
 
 // suspects returns the keys of which the cache does not hold what was archived, and those for which it does not
-// answer. One that lies below the user's floor was trimmed and is not missed.
+// answer. One that lies below the user's low watermark was trimmed and is not missed.
 func (j *Job) suspects(ctx context.Context, part []archived) (keys []history.Key, unanswered map[history.Key]bool, err error) {
 	ask := make([]history.Key, len(part))
 	for i, a := range part {
@@ -244,7 +244,7 @@ func (j *Job) suspects(ctx context.Context, part []archived) (keys []history.Key
 	for i, e := range entries {
 		a := part[i]
 		same := e.Record != nil && a.revision != 0 && history.SameContent(e.Record.Revision, a.revision)
-		trimmed := e.Record == nil && e.User.Warm && a.version < e.User.Floor
+		trimmed := e.Record == nil && e.User.Warm && a.version < e.User.LowWatermark
 		if e.Err != nil {
 			unanswered[a.key] = true
 		} else if a.key.IsUser() || !same && !trimmed {

@@ -69,8 +69,8 @@ func (m *mortal) Backlog(ctx context.Context, buckets []history.Bucket) ([]histo
 	return m.now().Backlog(ctx, buckets)
 }
 
-func (m *mortal) Settle(ctx context.Context, contents []history.Content) error {
-	return m.now().Settle(ctx, contents)
+func (m *mortal) MarkClean(ctx context.Context, contents []history.Content) error {
+	return m.now().MarkClean(ctx, contents)
 }
 
 func (m *mortal) Trim(ctx context.Context, uids []string) error { return m.now().Trim(ctx, uids) }
@@ -117,12 +117,12 @@ func (m *mortal) remember(w *world, mark bool, keys ...history.Key) {
 			continue
 		}
 		r := *loaded
-		r.Revision &^= history.SettledBit
+		r.Revision &^= history.CleanBit
 		if out := m.older.Apply(w.Context(), []history.Write{{Key: k, Record: &r}})[0]; out.Status != history.Applied {
 			w.Fatalf("remember %s: %v", k, out.Err)
 		}
 		if !mark {
-			if err := m.older.Settle(w.Context(), []history.Content{{Key: k, Revision: r.Revision}}); err != nil {
+			if err := m.older.MarkClean(w.Context(), []history.Content{{Key: k, Revision: r.Revision}}); err != nil {
 				w.Fatal(err)
 			}
 		}
@@ -179,7 +179,7 @@ func TestRepair(t *testing.T) {
 				if got := w.did("get"); tt.restored == 0 && len(got) > 0 {
 					t.Errorf("a cache that has lost nothing cost %q", got)
 				}
-				w.settled(object(1))
+				w.clean(object(1))
 			})
 		})
 	}
@@ -330,7 +330,7 @@ func TestRepairBesideAnotherJob(t *testing.T) {
 		if got := w.archived(object(1)); !sameButPartial(got, want) {
 			t.Errorf("archive:\ngot  %+v\nwant %+v", got, want)
 		}
-		w.settled(object(1))
+		w.clean(object(1))
 	})
 }
 
@@ -352,7 +352,7 @@ func TestNothingIsCompletedUnnoticed(t *testing.T) {
 			t.Errorf("the job did %q before it had compared the cache", got)
 		}
 		w.wait(2 * time.Minute)
-		w.settled(object(1))
+		w.clean(object(1))
 	})
 }
 
@@ -394,14 +394,14 @@ func TestWatchPanics(t *testing.T) {
 		w.announce(w.writes(1)...)
 		w.wait(time.Minute)
 		w.counted("failures_total", 1)
-		w.settled(object(0))
+		w.clean(object(0))
 	})
 }
 
 // TestRepairOfADeleteThatIsBehind deletes in a cache that came back older what the archive has
 // with a later cell time, from a chain of contents that the cache does not know. It is
 // announced after the job has noticed the restart, or before that as well: then it must not
-// be settled although the archive keeps what it has.
+// be clean although the archive keeps what it has.
 func TestRepairOfADeleteThatIsBehind(t *testing.T) {
 	for _, early := range []bool{false, true} {
 		t.Run(fmt.Sprintf("announced early %t", early), func(t *testing.T) { repairOfADeleteThatIsBehind(t, early) })
@@ -433,7 +433,7 @@ func repairOfADeleteThatIsBehind(t *testing.T, early bool) {
 		w.wait(5 * time.Second)
 		w.announce(object(1))
 		w.wait(5 * time.Second)
-		w.settled(object(1))
+		w.clean(object(1))
 		if got := w.archived(object(1)); got == nil || !got.Deleted() {
 			t.Errorf("archive: got %+v, want a tombstone", got)
 		}

@@ -52,7 +52,7 @@ func TestRestore(t *testing.T) {
 				}
 				w.counted("restored_records_total", tt.restored)
 				if tt.restored > 0 {
-					w.settled(object(1))
+					w.clean(object(1))
 				}
 			})
 		})
@@ -91,7 +91,7 @@ func TestRestoreInOutage(t *testing.T) {
 		down = false
 		w.mu.Unlock()
 		w.wait(time.Minute)
-		w.settled(object(1))
+		w.clean(object(1))
 		if got := w.archived(object(1)); !sameButPartial(got, e.Record()) {
 			t.Errorf("archive: got %+v, want %+v", got, e.Record())
 		}
@@ -117,7 +117,7 @@ func TestRestoreAfterClear(t *testing.T) {
 // until the archive's tombstone is folded in.
 func TestRestoreOfWhatTheCacheHasDropped(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
-		if err := w.cache.Warm(t.Context(), uid, history.WarmSet{Floor: history.VersionOf(start, 0)}); err != nil {
+		if err := w.cache.Warm(t.Context(), uid, history.WarmSet{LowWatermark: history.VersionOf(start, 0)}); err != nil {
 			t.Fatal(err)
 		}
 		said := completed(1, -5000, "a")
@@ -179,7 +179,7 @@ func TestReread(t *testing.T) {
 		if got := w.archived(object(1)); got.Plays() != 1 {
 			t.Errorf("archive: got %+v, want what was queued", got)
 		}
-		w.settled(object(1))
+		w.clean(object(1))
 		if got := time.Since(queue.since); got < 8*time.Minute || got > 9*time.Minute {
 			t.Errorf("the queue was read again from %v ago, want two sweep ages", got)
 		}

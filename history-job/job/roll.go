@@ -22,7 +22,7 @@ const (
 )
 
 // noteRemovals notes the users of whom a batch has deletes or clears: their parts and summaries are to be written again soon. It notes
-// them in the cache as well, before what was put is settled: this job may be killed.
+// them in the cache as well, before what was put is clean: this job may be killed.
 func (j *Job) noteRemovals(ctx context.Context, b *batch) {
 	var uids []string
 	now := time.Now()

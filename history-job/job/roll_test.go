@@ -379,7 +379,7 @@ func TestImportIsRolled(t *testing.T) {
 					cfg.Registry = nil
 					stop = w.start(cfg)
 				}
-				w.wait(4 * time.Hour) // three until rolls begin, or about two until late puts are settled; and a lease
+				w.wait(4 * time.Hour) // three until rolls begin, or about two until late puts are clean; and a lease
 				i, err := a.Inspect(t.Context(), uid, true)
 				if err != nil || len(i.Wrong) > 0 {
 					t.Fatal(err, i.Wrong)

@@ -163,8 +163,8 @@ func (w *world) marks() []history.Key {
 	return all
 }
 
-// settled expects no mark to be left and every key to be archived as it is cached.
-func (w *world) settled(keys ...history.Key) {
+// clean expects no mark to be left and every key to be archived as it is cached.
+func (w *world) clean(keys ...history.Key) {
 	w.Helper()
 	if left := w.marks(); len(left) > 0 {
 		w.Errorf("marks %v are left, want none", left)

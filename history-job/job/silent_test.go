@@ -21,7 +21,7 @@ import (
 func (w *world) promoted(keys ...history.Key) {
 	w.Helper()
 	for _, k := range keys {
-		if r := w.load(k); !r.Settled() || !history.Same(w.archived(k), r) {
+		if r := w.load(k); !r.Clean() || !history.Same(w.archived(k), r) {
 			w.Errorf("%s: the cache has %+v, the archive %+v", k, r, w.archived(k))
 		}
 	}
@@ -36,7 +36,7 @@ func (w *world) alone(dead history.DeadLetters) {
 }
 
 // TestDeadLettersAreAway refuses one cell for good while nobody takes its letter: the sweep goes on with all others,
-// and settles that one once its letter is kept.
+// and marks clean that one once its letter is kept.
 func TestDeadLettersAreAway(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		g := &deadLetters{world: w}
@@ -86,7 +86,7 @@ func TestDamagedCellWithoutALetter(t *testing.T) {
 		}
 		w.on("dead_letter", nil)
 		w.wait(time.Minute)
-		w.settled(object(2))
+		w.clean(object(2))
 		if len(g.letters) != 1 {
 			t.Errorf("dead letters: %+v, want one", g.letters)
 		}
@@ -124,7 +124,7 @@ func TestPutOfASilentPart(t *testing.T) {
 	}
 }
 
-// comesBack has a part of the cache stay silent, while others are archived, until it is back and its key is settled.
+// comesBack has a part of the cache stay silent, while others are archived, until it is back and its key is clean.
 func (w *world) comesBack(back *atomic.Bool, silent history.Key) {
 	w.Helper()
 	w.wait(10 * time.Minute)
@@ -134,7 +134,7 @@ func (w *world) comesBack(back *atomic.Bool, silent history.Key) {
 	w.promoted(later)
 	back.Store(true)
 	w.wait(5 * time.Minute)
-	w.settled(silent)
+	w.clean(silent)
 }
 
 // TestGetFromASilentPart has a part of the archive that is not read: one of its keys fails all that are asked for together.
@@ -159,7 +159,7 @@ func TestGetFromASilentPart(t *testing.T) {
 		}
 		back.Store(true)
 		w.wait(5 * time.Minute)
-		w.settled(object(0))
+		w.clean(object(0))
 		if got := w.archived(object(0)); got.Plays() != 1 || got.Version.Time() != start {
 			t.Errorf("archive: got %+v, want the play and the progress", got)
 		}
@@ -221,12 +221,12 @@ func (a silentUser) PutUser(ctx context.Context, uid string, u history.User) err
 	return a.spyArchive.PutUser(ctx, uid, u)
 }
 
-// TestMarkOfWhatIsSettled has a mark of a settled content, as a server that has lost its very last step leaves it: it goes
+// TestMarkOfWhatIsClean has a mark of a clean content, as a server that has lost its very last step leaves it: it goes
 // with the sweep, and is not found for ever.
-func TestMarkOfWhatIsSettled(t *testing.T) {
+func TestMarkOfWhatIsClean(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		k := w.write(progress(1, 0))
-		if err := w.cache.Settle(t.Context(), []history.Content{{Key: k, Revision: w.load(k).Revision}}); err != nil {
+		if err := w.cache.MarkClean(t.Context(), []history.Content{{Key: k, Revision: w.load(k).Revision}}); err != nil {
 			t.Fatal(err)
 		}
 		marked := &markedOnce{Cache: w.cache, key: k}
@@ -239,7 +239,7 @@ func TestMarkOfWhatIsSettled(t *testing.T) {
 	})
 }
 
-// markedOnce is a cache with a mark that goes when its settled content is settled.
+// markedOnce is a cache with a mark that goes when its clean content is clean.
 type markedOnce struct {
 	history.Cache
 	key history.Key
@@ -258,7 +258,7 @@ func (m *markedOnce) Overdue(ctx context.Context, buckets []history.Bucket, age 
 	return keys, err
 }
 
-func (m *markedOnce) Settle(ctx context.Context, contents []history.Content) error {
+func (m *markedOnce) MarkClean(ctx context.Context, contents []history.Content) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, c := range contents {
@@ -266,7 +266,7 @@ func (m *markedOnce) Settle(ctx context.Context, contents []history.Content) err
 			m.gone = true
 		}
 	}
-	return m.Cache.Settle(ctx, contents)
+	return m.Cache.MarkClean(ctx, contents)
 }
 
 // TestSweepThatLeftOut does not count as one after which everything is archived: what was queued before it is read again when
@@ -315,7 +315,7 @@ func TestQueueIsAwayWhileTheCacheDiesTwice(t *testing.T) {
 		}
 		k := w.write(progress(1, 0))
 		w.wait(5 * time.Minute)
-		w.settled(k)
+		w.clean(k)
 		said := completed(2, 0, "a")
 		queue.add(object(2), said.Record())
 		queue.away.Store(false)
@@ -566,7 +566,7 @@ func TestRepairBesideASilentPart(t *testing.T) {
 					}
 					w.announce(w.writes(2)...)
 					w.wait(time.Second)
-					w.settled(object(0), object(1))
+					w.clean(object(0), object(1))
 					m.remember(w, false)
 					if err := m.older.Warm(t.Context(), "silent", history.WarmSet{}); err != nil {
 						t.Fatal(err)
@@ -592,7 +592,7 @@ func TestRepairBesideASilentPart(t *testing.T) {
 					w.marked(silentObject)
 					part.back.Store(true)
 					w.wait(10 * time.Minute)
-					w.settled(silentObject, another)
+					w.clean(silentObject, another)
 					if got := w.archived(another); got.Plays() != 1 {
 						t.Errorf("archive: got %+v, want what another job has put", got)
 					}
@@ -640,14 +640,14 @@ func TestRereadForASilentPart(t *testing.T) {
 	})
 }
 
-// TestSettleInASilentPart has a bucket of the cache that is read and cannot be settled, as when its slot has stopped on the way
-// between two servers: what else is put with it is settled.
-func TestSettleInASilentPart(t *testing.T) {
+// TestMarkCleanInASilentPart has a bucket of the cache that is read and cannot be clean, as when its slot has stopped on the way
+// between two servers: what else is put with it is clean.
+func TestMarkCleanInASilentPart(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		var back atomic.Bool
 		cfg := w.config()
 		cfg.SweepEvery, cfg.SweepAge = 10*time.Second, 4*time.Minute
-		cfg.Cache = silentSettle{spyCache{w.cache, w}, &back}
+		cfg.Cache = silentMarkClean{spyCache{w.cache, w}, &back}
 		w.runs(cfg)
 		e := progress(1, 0)
 		e.Key.UID = "silent"
@@ -662,14 +662,14 @@ func TestSettleInASilentPart(t *testing.T) {
 	})
 }
 
-type silentSettle struct {
+type silentMarkClean struct {
 	spyCache
 	back *atomic.Bool
 }
 
-func (c silentSettle) Settle(ctx context.Context, contents []history.Content) error {
+func (c silentMarkClean) MarkClean(ctx context.Context, contents []history.Content) error {
 	if !c.back.Load() && slices.ContainsFunc(contents, func(c history.Content) bool { return c.Key.UID == "silent" }) {
 		return errDown
 	}
-	return c.spyCache.Settle(ctx, contents)
+	return c.spyCache.MarkClean(ctx, contents)
 }

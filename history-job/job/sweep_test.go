@@ -31,13 +31,13 @@ func TestSweepByAge(t *testing.T) {
 			t.Errorf("just before four minutes after the first write the job did %q", got)
 		}
 		w.wait(11 * time.Second)
-		if got, want := w.did("load", "put", "settle"), []string{"load 1", "put 1", "settle 1"}; !slices.Equal(got, want) {
+		if got, want := w.did("load", "put", "mark_clean"), []string{"load 1", "put 1", "mark_clean 1"}; !slices.Equal(got, want) {
 			t.Errorf("later the job did %q, want %q", got, want)
 		}
 		w.marked(young)
 		w.counted("swept_keys_total", 1)
 		w.wait(2 * time.Minute)
-		w.settled(object(1), object(2))
+		w.clean(object(1), object(2))
 	})
 }
 
@@ -49,7 +49,7 @@ func TestSweepOfALivingHold(t *testing.T) {
 		held := w.load(k)
 		w.sweeping()
 		w.wait(5 * time.Minute)
-		w.settled(k)
+		w.clean(k)
 		late := completed(1, 1, "late")
 		next := history.Write{Key: k, Base: held.Revision, Record: history.Merge(held, late.Record()).Successor(nil)}
 		if out := w.cache.Apply(t.Context(), []history.Write{next})[0]; out.Status != history.Conflict {
@@ -57,11 +57,11 @@ func TestSweepOfALivingHold(t *testing.T) {
 		}
 		w.marked(w.store(late, false, false))
 		w.wait(5 * time.Minute)
-		w.settled(k)
+		w.clean(k)
 	})
 }
 
-// TestSweepWrittenMeanwhile has a key written between the look for overdue marks and the settle: its mark stands,
+// TestSweepWrittenMeanwhile has a key written between the look for overdue marks and the mark clean: its mark stands,
 // and the next sweep finds it.
 func TestSweepWrittenMeanwhile(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
@@ -77,7 +77,7 @@ func TestSweepWrittenMeanwhile(t *testing.T) {
 		w.wait(4*time.Minute + 5*time.Second)
 		w.marked(late)
 		w.wait(10 * time.Second)
-		w.settled(object(1))
+		w.clean(object(1))
 	})
 }
 
@@ -90,16 +90,16 @@ func TestSweepAll(t *testing.T) {
 		cfg.SweepEvery, cfg.SweepAge, cfg.SweepAll = 5*time.Second, 4*time.Minute, true
 		w.runs(cfg)
 		synctest.Wait()
-		w.settled(object(1))
+		w.clean(object(1))
 		living := w.write(progress(2, 0))
 		w.wait(2 * time.Minute)
 		w.marked(living)
 		w.wait(3 * time.Minute)
-		w.settled(object(1), object(2))
+		w.clean(object(1), object(2))
 	})
 }
 
-// TestSweepEnds has keys that are written to faster than they can be settled: the sweep
+// TestSweepEnds has keys that are written to faster than they can be clean: the sweep
 // meets them once and goes on to wait.
 func TestSweepEnds(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
@@ -108,7 +108,7 @@ func TestSweepEnds(t *testing.T) {
 			writes[i] = history.Write{Key: object(i), Record: record(progress(i, 0))}
 		}
 		w.cache.Apply(t.Context(), writes)
-		w.on("settle", func(context.Context) error { // each key has another content by then
+		w.on("mark_clean", func(context.Context) error { // each key has another content by then
 			for i := range writes {
 				writes[i].Base, writes[i].Record = writes[i].Record.Revision, writes[i].Record.Successor(nil)
 			}
@@ -125,7 +125,7 @@ func TestSweepEnds(t *testing.T) {
 	})
 }
 
-// TestSweepBehindWhatStays has more keys than are taken at once that can never be settled, and whose marks are the oldest:
+// TestSweepBehindWhatStays has more keys than are taken at once that can never be clean, and whose marks are the oldest:
 // what comes behind them is archived in the same sweep.
 func TestSweepBehindWhatStays(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
@@ -185,14 +185,14 @@ func TestSweepMany(t *testing.T) {
 		cfg.SweepAge = 4 * time.Minute
 		w.runs(cfg)
 		synctest.Wait()
-		w.settled(before...)
+		w.clean(before...)
 		w.counted("swept_keys_total", n)
 		w.counted("puts_total", n)
 	})
 }
 
 func TestSweepInOutage(t *testing.T) {
-	for _, step := range []string{"overdue", "load", "put", "settle"} {
+	for _, step := range []string{"overdue", "load", "put", "mark_clean"} {
 		t.Run(step, func(t *testing.T) {
 			bubble(t, func(t *testing.T, w *world) {
 				w.write(progress(1, 0))
@@ -200,7 +200,7 @@ func TestSweepInOutage(t *testing.T) {
 				w.fails(step, 2)
 				w.sweeping()
 				w.wait(time.Minute)
-				w.settled(object(1))
+				w.clean(object(1))
 				w.counted("retries_total", 2)
 			})
 		})
@@ -227,7 +227,7 @@ func TestSweepBesideQueue(t *testing.T) {
 		synctest.Wait()
 		close(slow)
 		w.wait(time.Minute)
-		w.settled(object(1))
+		w.clean(object(1))
 	})
 }
 
@@ -287,7 +287,7 @@ func TestSweepAlone(t *testing.T) {
 		cfg.Consumer = idle{}
 		w.runs(cfg)
 		w.wait(4*time.Minute + 20*time.Second)
-		w.settled(object(1))
+		w.clean(object(1))
 	})
 }
 
@@ -312,7 +312,7 @@ func TestTrim(t *testing.T) {
 		keys := w.writes(keep + 3)
 		w.announce(keys[1:]...)
 		synctest.Wait()
-		if got, want := w.did("settle", "trim", "commit"), []string{"settle 1 2 3 4 5 6", "trim *", "commit 1 2 3 4 5 6"}; !slices.Equal(got, want) {
+		if got, want := w.did("mark_clean", "trim", "commit"), []string{"mark_clean 1 2 3 4 5 6", "trim *", "commit 1 2 3 4 5 6"}; !slices.Equal(got, want) {
 			t.Errorf("the job did %q, want %q", got, want)
 		}
 		w.marked(keys[0])
@@ -326,8 +326,8 @@ func TestTrim(t *testing.T) {
 			}
 		}
 		u := w.cache.Load(t.Context(), []history.Key{history.UserKey(uid)})[0].User
-		if want := history.VersionOf(start+2-int64(len(keys)), 0) + 1; u.Floor != want {
-			t.Errorf("floor: got %d, want %d, just above the newest that was dropped", u.Floor, want)
+		if want := history.VersionOf(start+2-int64(len(keys)), 0) + 1; u.LowWatermark != want {
+			t.Errorf("low watermark: got %d, want %d, just above the newest that was dropped", u.LowWatermark, want)
 		}
 	})
 }

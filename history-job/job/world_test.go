@@ -220,15 +220,15 @@ func (s spyCache) Apply(ctx context.Context, writes []history.Write) []history.O
 	return s.Cache.Apply(ctx, writes)
 }
 
-func (s spyCache) Settle(ctx context.Context, contents []history.Content) error {
+func (s spyCache) MarkClean(ctx context.Context, contents []history.Content) error {
 	keys := make([]history.Key, len(contents))
 	for i := range contents {
 		keys[i] = contents[i].Key
 	}
-	if err := s.w.step(ctx, "settle", keys); err != nil {
+	if err := s.w.step(ctx, "mark_clean", keys); err != nil {
 		return err
 	}
-	return s.Cache.Settle(ctx, contents)
+	return s.Cache.MarkClean(ctx, contents)
 }
 
 func (s spyCache) Overdue(ctx context.Context, buckets []history.Bucket, age time.Duration, limit int) ([]history.Key, error) {

@@ -195,7 +195,7 @@ func (n *Notifier) load(ctx context.Context, updates []userUpdate) []history.Ent
 	var keys []history.Key
 	for _, u := range updates {
 		for _, c := range u.changes {
-			keys = append(keys, history.Key{UID: n.cfg.Rules.SectionOf(c.Key.UID, c.Key.Object.Type), Object: c.Key.Object})
+			keys = append(keys, history.Key{UID: n.cfg.Rules.NamespaceOf(c.Key.UID, c.Key.Object.Type), Object: c.Key.Object})
 		}
 	}
 	if len(keys) == 0 {

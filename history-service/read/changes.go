@@ -45,8 +45,8 @@ func (r *Reader) Changes(ctx context.Context, req *historyv1.ChangesRequest) (*h
 	return resp, nil
 }
 
-// changes reads what has changed in one section, under the clear marks that hold in all of them.
-func (r *Reader) changes(ctx context.Context, uid string, since token, limit int, cleared map[uint32]int64) (*historyv1.ChangesResponse, error) { //nolint:revive // what is the same for all sections is read once
+// changes reads what has changed in one namespace, under the clear marks that hold in all of them.
+func (r *Reader) changes(ctx context.Context, uid string, since token, limit int, cleared map[uint32]int64) (*historyv1.ChangesResponse, error) { //nolint:revive // what is the same for all namespaces is read once
 	epoch, err := r.epochOfCache(ctx) // before the log: a token must not name a later epoch than the one that it was read in
 	if err != nil {
 		return nil, err
@@ -62,17 +62,17 @@ func (r *Reader) changes(ctx context.Context, uid string, since token, limit int
 	if !since.within(log) {
 		return r.resync(ctx, uid, epoch)
 	}
-	keys, entries, settled, err := r.changed(ctx, uid, log)
+	keys, entries, clean, err := r.changed(ctx, uid, log)
 	if err != nil {
 		return nil, err
 	}
-	shown, err := r.foldSections(ctx, keys, entries)
+	shown, err := r.foldNamespaces(ctx, keys, entries)
 	if err != nil {
 		return nil, err
 	}
 	resp := &historyv1.ChangesResponse{Settings: Settings(entries[0].User.Pause)}
 	for i, k := range keys[1:] {
-		if !settled[i+1] {
+		if !clean[i+1] {
 			since.changesOn(log.Entries[i].Place)
 		}
 		e := shown[i+1]
@@ -93,8 +93,8 @@ func (r *Reader) changes(ctx context.Context, uid string, since token, limit int
 }
 
 // changed loads the objects of a log after the user's own state, with all that both stores have of them, and says
-// which contents of the cache were settled, or not there.
-func (r *Reader) changed(ctx context.Context, uid string, log history.Changes) (keys []history.Key, entries []history.Entry, settled []bool, err error) {
+// which contents of the cache were clean, or not there.
+func (r *Reader) changed(ctx context.Context, uid string, log history.Changes) (keys []history.Key, entries []history.Entry, clean []bool, err error) {
 	keys = []history.Key{history.UserKey(uid)}
 	for _, e := range log.Entries {
 		keys = append(keys, history.Key{UID: uid, Object: e.Object})
@@ -102,17 +102,17 @@ func (r *Reader) changed(ctx context.Context, uid string, log history.Changes) (
 	if entries, err = r.known(ctx, keys); err != nil {
 		return nil, nil, nil, err
 	}
-	settled = make([]bool, len(entries))
+	clean = make([]bool, len(entries))
 	for i, e := range entries {
-		settled[i] = e.Record == nil || e.Record.Settled()
+		clean[i] = e.Record == nil || e.Record.Clean()
 	}
-	return keys, entries, settled, r.foldWhole(ctx, keys, entries)
+	return keys, entries, clean, r.foldWhole(ctx, keys, entries)
 }
 
 // resync answers with a token from which on all changes are told. The token stands before the log's first entry whose
-// content is not settled.
+// content is not clean.
 func (r *Reader) resync(ctx context.Context, uid, epoch string) (*historyv1.ChangesResponse, error) {
-	u, err := r.Section(ctx, uid) // a warm-up may end the log
+	u, err := r.Namespace(ctx, uid) // a warm-up may end the log
 	if err != nil {
 		return nil, err
 	}
@@ -139,7 +139,7 @@ func (r *Reader) resync(ctx context.Context, uid, epoch string) (*historyv1.Chan
 			return nil, err
 		}
 		for i, e := range entries {
-			if e.Record != nil && !e.Record.Settled() {
+			if e.Record != nil && !e.Record.Clean() {
 				t.place = log.Entries[i].Place - 1
 				resp.Token = t.encode()
 				return resp, nil
@@ -154,25 +154,25 @@ func (r *Reader) resync(ctx context.Context, uid, epoch string) (*historyv1.Chan
 	}
 }
 
-// allChanges reads what has changed in all sections, one after the other.
+// allChanges reads what has changed in all namespaces, one after the other.
 func (r *Reader) allChanges(ctx context.Context, uid string, since tokens, limit int) (*historyv1.ChangesResponse, error) {
-	if len(since.sections) == 1 {
+	if len(since.namespaces) == 1 {
 		if !since.known {
 			since.each[0] = token{}
 		}
 		return r.changes(ctx, uid, since.each[0], limit, nil)
 	}
-	owner, err := r.Section(ctx, uid)
+	owner, err := r.Namespace(ctx, uid)
 	if err != nil {
 		return nil, err
 	}
 	all := &historyv1.ChangesResponse{Settings: Settings(owner.Pause)}
-	for n := since.next; n < len(since.sections) && since.known; n++ {
+	for n := since.next; n < len(since.namespaces) && since.known; n++ {
 		if limit == 0 {
 			since.next, all.HasMore = n, true
 			break
 		}
-		one, err := r.changes(ctx, since.sections[n], since.each[n], limit, owner.Cleared)
+		one, err := r.changes(ctx, since.namespaces[n], since.each[n], limit, owner.Cleared)
 		if err != nil {
 			return nil, err
 		}
@@ -204,14 +204,14 @@ func tells(resp *historyv1.ChangesResponse, o *historyv1.Object) bool {
 	return slices.ContainsFunc(resp.GetRemoved(), is) || slices.ContainsFunc(resp.GetItems(), func(it *historyv1.Item) bool { return is(it.GetObject()) })
 }
 
-// resyncAll answers resync, with a token from which on all changes of all sections are told.
+// resyncAll answers resync, with a token from which on all changes of all namespaces are told.
 func (r *Reader) resyncAll(ctx context.Context, t tokens, settings *historyv1.Settings) (*historyv1.ChangesResponse, error) {
 	epoch, err := r.epochOfCache(ctx)
 	if err != nil {
 		return nil, err
 	}
-	for i, section := range t.sections {
-		one, err := r.resync(ctx, section, epoch)
+	for i, namespace := range t.namespaces {
+		one, err := r.resync(ctx, namespace, epoch)
 		if err != nil {
 			return nil, err
 		}
@@ -223,7 +223,7 @@ func (r *Reader) resyncAll(ctx context.Context, t tokens, settings *historyv1.Se
 	return &historyv1.ChangesResponse{Resync: true, Settings: settings, Token: t.encode()}, nil
 }
 
-// resyncStep is how many entries are read at once where it is only to be known which are not settled.
+// resyncStep is how many entries are read at once where it is only to be known which are not clean.
 const resyncStep = 256
 
 const (

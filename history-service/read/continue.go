@@ -43,24 +43,24 @@ func (r *Reader) unfinished(ctx context.Context, req *historyv1.ContinueRequest)
 	return &historyv1.ContinueResponse{Items: list.items()}, nil
 }
 
-// continued fills a list. It looks at the newest records of each section, so that many records of one class hide none of another.
+// continued fills a list. It looks at the newest records of each namespace, so that many records of one class hide none of another.
 func (r *Reader) continued(ctx context.Context, req *historyv1.ContinueRequest, list *continueList) error {
 	if !r.divided() {
 		_, err := r.recent(ctx, req.GetUid(), req.GetType(), list)
 		return err
 	}
-	sections := r.sections(req.GetUid(), req.GetType())
-	found := make([][]history.Item, len(sections))
+	namespaces := r.namespaces(req.GetUid(), req.GetType())
+	found := make([][]history.Item, len(namespaces))
 	var owner history.User
 	g, asking := errgroup.WithContext(ctx)
-	for i, section := range sections {
+	for i, namespace := range namespaces {
 		g.Go(func() (err error) {
-			found[i], err = r.recent(asking, section, req.GetType(), r.newContinueList(req))
+			found[i], err = r.recent(asking, namespace, req.GetType(), r.newContinueList(req))
 			return err
 		})
 	}
 	g.Go(func() (err error) {
-		owner, err = r.Section(asking, req.GetUid())
+		owner, err = r.Namespace(asking, req.GetUid())
 		return err
 	})
 	if err := g.Wait(); err != nil {
@@ -75,18 +75,18 @@ func (r *Reader) continued(ctx context.Context, req *historyv1.ContinueRequest, 
 	return nil
 }
 
-// recent reads the newest records of a section, as many as may matter to a list, and fills it with them. Of a class it reads no
+// recent reads the newest records of a namespace, as many as may matter to a list, and fills it with them. Of a class it reads no
 // more than the cache keeps.
-func (r *Reader) recent(ctx context.Context, section string, typ uint32, list *continueList) (items []history.Item, err error) {
+func (r *Reader) recent(ctx context.Context, namespace string, typ uint32, list *continueList) (items []history.Item, err error) {
 	q, left := history.Query{Type: typ}, lookFirst+lookThen
-	if _, class := history.UserOf(section); class != "" {
-		q.Since, left = r.oldest(section)+1, min(left, max(r.cfg.keep(section)-1, 1))
+	if _, class := history.UserOf(namespace); class != "" {
+		q.Since, left = r.oldest(namespace)+1, min(left, max(r.cfg.keep(namespace)-1, 1))
 	}
 	for _, n := range [...]int{lookFirst, lookThen} {
 		if q.Limit = min(n, left); q.Limit == 0 {
 			break
 		}
-		p, err := r.readPage(ctx, section, q, true)
+		p, err := r.readPage(ctx, namespace, q, true)
 		if err != nil {
 			return nil, err
 		}

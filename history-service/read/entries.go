@@ -43,7 +43,7 @@ func cold(entries []history.Entry) bool {
 }
 
 // A record that the cache has may lack what only the archive knows of its object: it was
-// born below the floor, or before its user was warm. Until the job folds both, readers do:
+// born below the low watermark, or before its user was warm. Until the job folds both, readers do:
 // a read never shows less than was acknowledged.
 
 // ArchivePatience is how long a read waits for the archive's part of records that the

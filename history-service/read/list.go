@@ -28,7 +28,7 @@ const (
 // versions of later ones could not be told.
 const maxTime = int64(1) << 50
 
-// List reads a page, newest first: from the cache down to the user's floor, below
+// List reads a page, newest first: from the cache down to the user's low watermark, below
 // it from the archive. When that does not answer, neither does List: a short page
 // would say that there is no more.
 func (r *Reader) List(ctx context.Context, req *historyv1.ListRequest) (*historyv1.ListResponse, error) {
@@ -214,8 +214,8 @@ func (r *Reader) searchOn(ctx context.Context, uid string, q history.Query, word
 	q.Limit = searchAtOnce
 	for p.more, p.once = true, true; p.more && len(p.items) < limit && all < MaxSearched; {
 		var searched atomic.Uint32
-		search := func(ctx context.Context, section string, q history.Query) (readerPage, error) {
-			found, n, err := r.searchPart(ctx, section, q, words)
+		search := func(ctx context.Context, namespace string, q history.Query) (readerPage, error) {
+			found, n, err := r.searchPart(ctx, namespace, q, words)
 			searched.Add(uint32(n)) //nolint:gosec // some thousands
 			return found, err
 		}
@@ -226,7 +226,7 @@ func (r *Reader) searchOn(ctx context.Context, uid string, q history.Query, word
 		p.once = found.once && all == 0
 		all += searched.Load()
 		p.more, p.end = found.more, found.end
-		found.items = slices.DeleteFunc(found.items, func(it history.Item) bool { return !has(it, words) }) // also of what another section names
+		found.items = slices.DeleteFunc(found.items, func(it history.Item) bool { return !has(it, words) }) // also of what another namespace names
 		if n := limit - len(p.items); len(found.items) > n {
 			found.items, p.more = found.items[:n], true
 			p.end = endOf(found.items)
@@ -237,12 +237,12 @@ func (r *Reader) searchOn(ctx context.Context, uid string, q history.Query, word
 	return p, all, nil
 }
 
-// searched is one part of a search: of all sections of the query, where there are classes.
+// searched is one part of a search: of all namespaces of the query, where there are classes.
 func (r *Reader) searched(ctx context.Context, uid string, q history.Query, search func(context.Context, string, history.Query) (readerPage, error)) (readerPage, error) {
 	if !r.divided() {
 		return search(ctx, uid, q)
 	}
-	return r.pageOfSections(ctx, uid, q, search)
+	return r.pageOfNamespaces(ctx, uid, q, search)
 }
 
 // nameOf stands for words in the name of a list, to which a cursor is bound.
@@ -250,7 +250,7 @@ func nameOf(words []string) int64 {
 	return int64(xxhash.Sum64String(strings.Join(words, " ")) >> 16) //nolint:gosec // of 48 bits
 }
 
-// searchPart searches the records of a query, and returns how many it looked at. While types are being moved another section may
+// searchPart searches the records of a query, and returns how many it looked at. While types are being moved another namespace may
 // know keys of the metadata that the reports here have not: all records are found, and looked at once they are whole.
 func (r *Reader) searchPart(ctx context.Context, uid string, q history.Query, words []string) (p readerPage, searched int, err error) {
 	listed, err := r.cfg.Cache.List(ctx, uid, q)

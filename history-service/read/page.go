@@ -52,10 +52,10 @@ func (r *Reader) sure(listed history.Page, q history.Query) bool {
 		return true
 	case !listed.User.Warm:
 		return false
-	case q.Since > 0 && history.VersionOf(q.Since, 0) >= listed.User.Floor:
+	case q.Since > 0 && history.VersionOf(q.Since, 0) >= listed.User.LowWatermark:
 		return true
 	}
-	return listed.More && listed.Items[len(listed.Items)-1].Record.Version >= listed.User.Floor
+	return listed.More && listed.Items[len(listed.Items)-1].Record.Version >= listed.User.LowWatermark
 }
 
 // wanted returns what readers see of the items, in page order, as far as the query asks
@@ -72,12 +72,12 @@ func wanted(items []history.Item, u *history.User, q history.Query) (seen []hist
 
 func endOf(items []history.Item) history.Cursor { return (&history.Page{Items: items}).End() }
 
-// A page from below the floor is read in stretches. Each begins behind a place in the user's list, and
+// A page from below the low watermark is read in stretches. Each begins behind a place in the user's list, and
 // is read in this order: the cache's list from there on, the archive's page from there on, the
 // cache's records of what that has beside the list, and the archive again for those that the cache does
 // not have. Each object is decided by a read of the cache and a later one of the archive. A record leaves
 // the cache only when the archive has it, so that together they miss nothing, whatever is put,
-// settled, trimmed or warmed up in between. A record that changes meanwhile only moves up in the
+// clean, trimmed or warmed up in between. A record that changes meanwhile only moves up in the
 // list: it is not met a second time further down.
 
 // below completes a page with what only the archive holds.

@@ -23,7 +23,7 @@ func (r *Reader) Points(ctx context.Context, req *historyv1.PointsRequest) (*his
 	}
 	ctx, cancel := r.bounded(ctx)
 	defer cancel()
-	entries, err := r.bySection(ctx, keys, r.point)
+	entries, err := r.byNamespace(ctx, keys, r.point)
 	if err != nil {
 		return nil, fmt.Errorf("points: %w", err)
 	}
@@ -53,7 +53,7 @@ func (r *Reader) point(ctx context.Context, keys []history.Key) ([]history.Entry
 	return entries, r.complete(ctx, keys, entries, false)
 }
 
-// foldMoved adds to records what sections have of them that the cache does not keep, while types are being moved. Where the archive
+// foldMoved adds to records what namespaces have of them that the cache does not keep, while types are being moved. Where the archive
 // does not answer soon, they are served incomplete.
 func (r *Reader) foldMoved(ctx context.Context, keys []history.Key, entries []history.Entry) {
 	if !r.cfg.Rules.Moving(r.nowMS()) {
@@ -71,14 +71,14 @@ func (r *Reader) foldMoved(ctx context.Context, keys []history.Key, entries []hi
 	}
 	ctx, cancel := context.WithTimeout(ctx, ArchivePatience)
 	defer cancel()
-	all, err := r.bySection(ctx, asked, r.fromBoth)
+	all, err := r.byNamespace(ctx, asked, r.fromBoth)
 	for n, e := range into {
 		if err == nil {
 			*e = all[n]
 			continue
 		}
 		partial := *e.Record
-		partial.Partial, partial.Revision = true, 0 // that its own section is archived says nothing of the others
+		partial.Partial, partial.Revision = true, 0 // that its own namespace is archived says nothing of the others
 		e.Record = &partial
 	}
 }
@@ -136,10 +136,10 @@ func (r *Reader) LastPlayed(ctx context.Context, uid string) (at int64, err erro
 	return at, err
 }
 
-// newest returns the first records of all sections.
+// newest returns the first records of all namespaces.
 func (r *Reader) newest(ctx context.Context, uid string, q history.Query) (items []history.Item, err error) {
-	for _, section := range r.sections(uid, q.Type) {
-		page, err := r.cfg.Cache.List(ctx, section, q)
+	for _, namespace := range r.namespaces(uid, q.Type) {
+		page, err := r.cfg.Cache.List(ctx, namespace, q)
 		if err != nil {
 			return nil, err
 		}
@@ -147,7 +147,7 @@ func (r *Reader) newest(ctx context.Context, uid string, q history.Query) (items
 			continue
 		}
 		ctx, cancel := context.WithTimeout(ctx, ArchivePatience)
-		if old, err := r.cfg.Archive.Page(ctx, section, q); err == nil {
+		if old, err := r.cfg.Archive.Page(ctx, namespace, q); err == nil {
 			items = append(items, old.Items...)
 		}
 		cancel()
@@ -190,7 +190,7 @@ func (r *Reader) Viewings(ctx context.Context, req *historyv1.ViewingsRequest) (
 	}
 	ctx, cancel := r.bounded(ctx)
 	defer cancel()
-	entries, err := r.bySection(ctx, []history.Key{key}, r.fromBoth)
+	entries, err := r.byNamespace(ctx, []history.Key{key}, r.fromBoth)
 	if err != nil {
 		return nil, fmt.Errorf("viewings: %w", err)
 	}

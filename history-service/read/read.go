@@ -1,5 +1,5 @@
 // Package read answers readers: pages, points, changes, "continue watching" and settings, from the
-// cache down to its floor and from the archive below it. It warms cold users up.
+// cache down to its low watermark and from the archive below it. It warms cold users up.
 //
 // A store that does not answer is an error, never an empty answer.
 package read

@@ -30,15 +30,15 @@ func (r *Reader) summaries(ctx context.Context, uid string, q history.Query, bor
 	return found, nil
 }
 
-// summaryPage reads what all sections of a user have, of which there are any, side by side: types may have been moved between them
+// summaryPage reads what all namespaces of a user have, of which there are any, side by side: types may have been moved between them
 // years ago. It goes as far as all of them are known.
 func (r *Reader) summaryPage(ctx context.Context, uid string, q history.Query) (all history.SummaryPage, err error) {
-	sections := slices.DeleteFunc(r.cfg.Rules.Sections(uid), func(s string) bool { return !r.cfg.Rules.Summarized(s) })
-	pages := make([]history.SummaryPage, len(sections))
+	namespaces := slices.DeleteFunc(r.cfg.Rules.Namespaces(uid), func(s string) bool { return !r.cfg.Rules.Summarized(s) })
+	pages := make([]history.SummaryPage, len(namespaces))
 	g, asking := errgroup.WithContext(ctx)
-	for i, section := range sections {
+	for i, namespace := range namespaces {
 		g.Go(func() (err error) {
-			pages[i], err = r.cfg.Summaries.Summaries(asking, section, q)
+			pages[i], err = r.cfg.Summaries.Summaries(asking, namespace, q)
 			return err
 		})
 	}
@@ -63,7 +63,7 @@ func (r *Reader) summaryPage(ctx context.Context, uid string, q history.Query) (
 	return all, nil
 }
 
-// withoutRecord returns the summaries of objects that have no record which is not older than the border, in any section that readers
+// withoutRecord returns the summaries of objects that have no record which is not older than the border, in any namespace that readers
 // look into, and what clears and deletes leave of them.
 func (r *Reader) withoutRecord(ctx context.Context, uid string, page history.SummaryPage, border int64) (shown []history.Summary, err error) {
 	if len(page.Items) == 0 {
@@ -76,7 +76,7 @@ func (r *Reader) withoutRecord(ctx context.Context, uid string, page history.Sum
 	load := func(ctx context.Context, keys []history.Key) ([]history.Entry, error) {
 		return r.sinceBorder(ctx, keys, border)
 	}
-	entries, err := r.bySection(ctx, keys, load)
+	entries, err := r.byNamespace(ctx, keys, load)
 	if err != nil {
 		return nil, err
 	}
@@ -94,11 +94,11 @@ func (r *Reader) withoutRecord(ctx context.Context, uid string, page history.Sum
 	return shown, nil
 }
 
-// sinceBorder loads keys of one section. The archive is asked where the cache has no record since the border. It is read after the cache,
+// sinceBorder loads keys of one namespace. The archive is asked where the cache has no record since the border. It is read after the cache,
 // and that after the summaries: what has left the cache by then is in the archive.
 func (r *Reader) sinceBorder(ctx context.Context, keys []history.Key, border int64) ([]history.Entry, error) {
 	read := r.entries
-	if r.divided() { // with what the user has cleared in the section of no class, which the archive may know alone
+	if r.divided() { // with what the user has cleared in the namespace of no class, which the archive may know alone
 		read = r.known
 	}
 	entries, err := read(ctx, keys)

@@ -9,16 +9,16 @@ import (
 )
 
 // token says up to where a client knows a user's log, in one epoch of the cache. Everything up to the place was told. A content that
-// begins at or before it and was not settled then changes on without an entry: so the client goes on from before the
+// begins at or before it and was not clean then changes on without an entry: so the client goes on from before the
 // first such entry, once it has been told all there is. Without that it would be told the same again, page after page.
 type token struct {
 	epoch      string // hashed
 	log        uint64
 	place, low uint64
-	changing   bool // low is the place before the first entry of a content that was not settled
+	changing   bool // low is the place before the first entry of a content that was not clean
 }
 
-// changesOn takes note of an entry of a content that is not settled.
+// changesOn takes note of an entry of a content that is not clean.
 func (t *token) changesOn(place uint64) {
 	if !t.changing {
 		t.changing, t.low = true, place-1
@@ -80,8 +80,8 @@ func decodeToken(text string) (t token, err error) {
 	return t, nil
 }
 
-// Where there are classes, each section has a change log of its own. A token then says how far each log was read, and which section is
-// read next: "c2", the class of the next section, the token of the section of no class, then the name and the token of each class,
+// Where there are classes, each namespace has a change log of its own. A token then says how far each log was read, and which namespace is
+// read next: "c2", the class of the next namespace, the token of the namespace of no class, then the name and the token of each class,
 // with ~ between them. If the classes have changed since, or a log has ended, the answer is resync: the app reads everything.
 
 const (
@@ -89,22 +89,22 @@ const (
 	tokensMark = "~"
 )
 
-// tokens has a token for each section.
+// tokens has a token for each namespace.
 type tokens struct {
-	sections []string
-	next     int // the index of the section that is read next
-	each     []token
-	known    bool // the tokens are of just these sections
+	namespaces []string
+	next       int // the index of the namespace that is read next
+	each       []token
+	known      bool // the tokens are of just these namespaces
 }
 
 // decodeTokens fails with [history.ErrInvalid].
 func (r *Reader) decodeTokens(uid, text string) (t tokens, err error) {
-	t.sections = r.cfg.Rules.Sections(uid)
-	t.each = make([]token, len(t.sections))
+	t.namespaces = r.cfg.Rules.Namespaces(uid)
+	t.each = make([]token, len(t.namespaces))
 	rest, several := strings.CutPrefix(text, tokensForm+tokensMark)
 	if !several {
 		t.each[0], err = decodeToken(text)
-		t.known = len(t.sections) == 1
+		t.known = len(t.namespaces) == 1
 		return t, err
 	}
 	parts := strings.Split(rest, tokensMark)
@@ -112,29 +112,29 @@ func (r *Reader) decodeTokens(uid, text string) (t tokens, err error) {
 		return t, history.Invalid("since", "want the token that an answer came with")
 	}
 	parts = append(parts[:1:1], append([]string{""}, parts[1:]...)...) // the name of no class
-	var sections []string
+	var namespaces []string
 	for i := 1; i < len(parts); i += 2 {
 		one, err := decodeToken(parts[i+1])
 		if err != nil {
 			return t, err
 		}
-		if sections = append(sections, history.SectionUID(uid, parts[i])); len(sections) <= len(t.each) {
-			t.each[len(sections)-1] = one
+		if namespaces = append(namespaces, history.NamespaceUID(uid, parts[i])); len(namespaces) <= len(t.each) {
+			t.each[len(namespaces)-1] = one
 		}
 	}
-	t.next = slices.Index(sections, history.SectionUID(uid, parts[0]))
-	t.known = t.next >= 0 && len(sections) > 1 && slices.Equal(sections, t.sections)
+	t.next = slices.Index(namespaces, history.NamespaceUID(uid, parts[0]))
+	t.known = t.next >= 0 && len(namespaces) > 1 && slices.Equal(namespaces, t.namespaces)
 	return t, nil
 }
 
 func (t *tokens) encode() string {
-	if len(t.sections) == 1 {
+	if len(t.namespaces) == 1 {
 		return t.each[0].encode()
 	}
-	_, next := history.UserOf(t.sections[t.next])
+	_, next := history.UserOf(t.namespaces[t.next])
 	parts := []string{tokensForm, next, t.each[0].encode()}
-	for i, section := range t.sections[1:] {
-		_, class := history.UserOf(section)
+	for i, namespace := range t.namespaces[1:] {
+		_, class := history.UserOf(namespace)
 		parts = append(parts, class, t.each[i+1].encode())
 	}
 	return strings.Join(parts, tokensMark)

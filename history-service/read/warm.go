@@ -325,8 +325,8 @@ func (w *warmer) fill(ctx context.Context, uid string, page history.Page) error 
 	return w.foldUnfolded(ctx, uid, set.Items)
 }
 
-// keep is how many records of a user, or of a user's section, the cache keeps.
-func (c *Config) keep(uid string) int { return c.Rules.SectionList(uid, c.Keep) }
+// keep is how many records of a user, or of a user's namespace, the cache keeps.
+func (c *Config) keep(uid string) int { return c.Rules.NamespaceList(uid, c.Keep) }
 
 func liveOf(items []history.Item) (live int) {
 	for _, it := range items {
@@ -348,11 +348,11 @@ func (w *warmer) given(uid string) (page *history.Page) {
 }
 
 // warmth is what of the newest records the cache is to hold: the newest of them and, apart from
-// them, the newest tombstones, and the floor above all others.
+// them, the newest tombstones, and the low watermark above all others.
 func warmth(page history.Page, keep int) history.WarmSet {
 	w := history.WarmSet{Cleared: page.User.Cleared, CutTime: page.User.CutTime, Pause: page.User.Pause}
 	if page.More {
-		w.Floor = page.End().Version + 1 // of that version there may be others
+		w.LowWatermark = page.End().Version + 1 // of that version there may be others
 	}
 	live, dead := 0, 0
 	for _, it := range page.Items {
@@ -363,7 +363,7 @@ func warmth(page history.Page, keep int) history.WarmSet {
 		if *n++; *n <= keep {
 			w.Items = append(w.Items, it)
 		} else {
-			w.Floor = max(w.Floor, it.Record.Version+1)
+			w.LowWatermark = max(w.LowWatermark, it.Record.Version+1)
 		}
 	}
 	return w
@@ -373,7 +373,7 @@ func warmth(page history.Page, keep int) history.WarmSet {
 // have come while the user was cold, and the warm-up leaves their records alone. An old upload
 // would look newer than what the archive holds. A write that loses against another writer is
 // folded again into that one's, which may have been born without it too. A record that
-// was born of older ones stays partial until the job or a reader folds them: it lies below the floor, or is newer than they.
+// was born of older ones stays partial until the job or a reader folds them: it lies below the low watermark, or is newer than they.
 func (w *warmer) foldUnfolded(ctx context.Context, uid string, items []history.Item) error {
 	for range MaxTries {
 		writes, err := w.unfolded(ctx, uid, items)

@@ -55,7 +55,7 @@ func trimmed(t *testing.T) (*rpc.Server, *gone) {
 	apply(t, s, viewing("s1", "ann/old", 3_000_000, 100), viewing("s2", "ann/old", 2_000_000, 99), beat("ann/old", progress, 1_900_000, 20))
 	waitWarm(t, h)
 	archive(t, h, append(ids, "old")...)
-	settle(t, h)
+	markClean(t, h)
 	key := history.Key{UID: "ann", Object: history.Object{ID: "old", Type: 1}}
 	if e := h.db.Cache().Load(t.Context(), []history.Key{key})[0]; e.Record != nil {
 		t.Fatalf("the cache still has %v", e.Record)
@@ -155,7 +155,7 @@ func TestHeldOverATrimIsPartial(t *testing.T) {
 	ids := fill(t, other, 1000, 1000)
 	waitWarm(t, h)
 	archive(t, h, append(ids, "old")...)
-	settle(t, h)
+	markClean(t, h)
 	for _, ago := range []int64{1000, 1_950_000} {
 		apply(t, one, beat("ann/old", stop, ago, 30))
 		e := h.db.Cache().Load(t.Context(), []history.Key{{UID: "ann", Object: history.Object{ID: "old", Type: 1}}})[0]
@@ -183,7 +183,7 @@ func overtaken(t *testing.T) (holder *rpc.Server, a *gone) {
 	deleteMany(t, other, 1000)
 	waitWarm(t, h)
 	archive(t, h, append(ids, "old")...)
-	settle(t, h)
+	markClean(t, h)
 	return holder, a
 }
 
@@ -243,7 +243,7 @@ func stairs(k history.Key) *history.Record {
 // of the archive, whoever folds the two.
 func TestHiddenPeakBesideTheArchives(t *testing.T) {
 	k := history.Key{UID: "ann", Object: history.Object{ID: "7", Type: 1}}
-	for name, floor := range map[string]history.Version{"warmed up": 0, "read below the floor": history.VersionOf(start-500, 0)} {
+	for name, lowWatermark := range map[string]history.Version{"warmed up": 0, "read below the low watermark": history.VersionOf(start-500, 0)} {
 		t.Run(name, func(t *testing.T) {
 			h := newHouse(t)
 			if errs := h.db.Archive().Put(t.Context(), []history.Cell{{Key: k, Record: stairs(k)}}); errs != nil {
@@ -255,8 +255,8 @@ func TestHiddenPeakBesideTheArchives(t *testing.T) {
 			if _, err := cold.Clear(t.Context(), &historyv1.ClearRequest{Uid: "ann", UntilMs: start - 95_000}); err != nil {
 				t.Fatal(err)
 			}
-			if floor > 0 {
-				if err := h.db.Cache().Warm(t.Context(), "ann", history.WarmSet{Floor: floor}); err != nil {
+			if lowWatermark > 0 {
+				if err := h.db.Cache().Warm(t.Context(), "ann", history.WarmSet{LowWatermark: lowWatermark}); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -43,11 +43,11 @@ func BenchmarkChanges(b *testing.B) {
 					ask(b, since, changed)
 				}
 			})
-			var settled []history.Content
+			var clean []history.Content
 			for i, e := range h.db.Cache().Load(b.Context(), keys) {
-				settled = append(settled, history.Content{Key: keys[i], Revision: e.Record.Revision})
+				clean = append(clean, history.Content{Key: keys[i], Revision: e.Record.Revision})
 			}
-			if err := h.db.Cache().Settle(b.Context(), settled); err != nil {
+			if err := h.db.Cache().MarkClean(b.Context(), clean); err != nil {
 				b.Fatal(err)
 			}
 		}

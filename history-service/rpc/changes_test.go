@@ -111,7 +111,7 @@ func archiving(t *testing.T, c history.Cache, a history.Archive, some func() boo
 	}
 }
 
-// archiveKeys loads, completes, puts and settles. A content that another writer has changed meanwhile stays marked.
+// archiveKeys loads, completes, puts and marks clean. A content that another writer has changed meanwhile stays marked.
 func archiveKeys(t *testing.T, c history.Cache, a history.Archive, keys []history.Key) {
 	t.Helper()
 	ctx := t.Context()
@@ -156,7 +156,7 @@ func archiveKeys(t *testing.T, c history.Cache, a history.Archive, keys []histor
 			t.Fatal(err)
 		}
 	}
-	if err := c.Settle(ctx, contents); err != nil {
+	if err := c.MarkClean(ctx, contents); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -249,7 +249,7 @@ func TestChangesRefused(t *testing.T) {
 	if _, err = s.Changes(t.Context(), &historyv1.ChangesRequest{Uid: "ann", Since: mine.token}); err != nil {
 		t.Errorf("without the archive, where nothing has changed: %v", err)
 	}
-	apply(t, s, beat("ann/new", stop, 0, 10)) // below the floor there may be another part of it
+	apply(t, s, beat("ann/new", stop, 0, 10)) // below the low watermark there may be another part of it
 	_, err = s.Changes(t.Context(), &historyv1.ChangesRequest{Uid: "ann", Since: mine.token})
 	wantCode(t, "without the archive, which may have a part", err, codes.Unavailable)
 }

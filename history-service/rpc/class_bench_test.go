@@ -81,8 +81,8 @@ func afterPreviews(t testing.TB, n, keep int, class bool) (*rpc.Server, *counted
 	h := houseOf(t, pebble.Config{Keep: keep, Rules: rules, Alone: true})
 	archive := &countedArchive{Archive: h.db.Archive()}
 	s := h.idle(t, func(c *rpc.Config) { c.Rules, c.Keep, c.Archive = rules, keep, archive })
-	for _, section := range rules.Sections("ann") {
-		if err := h.db.Cache().Warm(t.Context(), section, history.WarmSet{}); err != nil {
+	for _, namespace := range rules.Namespaces("ann") {
+		if err := h.db.Cache().Warm(t.Context(), namespace, history.WarmSet{}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -56,7 +56,7 @@ func keyOf(text string) history.Key {
 	return k
 }
 
-// archives does what a job does: it puts what is marked, settles it, and trims.
+// archives does what a job does: it puts what is marked, marks clean it, and trims.
 func archives(t testing.TB, h *house) {
 	t.Helper()
 	ctx := t.Context()
@@ -65,7 +65,7 @@ func archives(t testing.TB, h *house) {
 		t.Fatal(err)
 	}
 	uids := make(map[string]bool)
-	var settled []history.Content
+	var clean []history.Content
 	for i, e := range h.db.Cache().Load(ctx, keys) {
 		k := keys[i]
 		uids[k.UID] = true
@@ -73,11 +73,11 @@ func archives(t testing.TB, h *house) {
 			if err := h.db.Archive().PutUser(ctx, k.UID, e.User); err != nil {
 				t.Fatal(err)
 			}
-			settled = append(settled, history.Content{Key: k, Revision: e.User.Revision})
+			clean = append(clean, history.Content{Key: k, Revision: e.User.Revision})
 			continue
 		}
 		if e.Record == nil {
-			settled = append(settled, history.Content{Key: k})
+			clean = append(clean, history.Content{Key: k})
 			continue
 		}
 		r := e.Record
@@ -97,9 +97,9 @@ func archives(t testing.TB, h *house) {
 		if errs := h.db.Archive().Put(ctx, []history.Cell{{Key: k, Record: r}}); errs != nil {
 			t.Fatal(errs)
 		}
-		settled = append(settled, history.Content{Key: k, Revision: r.Revision})
+		clean = append(clean, history.Content{Key: k, Revision: r.Revision})
 	}
-	if err := h.db.Cache().Settle(ctx, settled); err != nil {
+	if err := h.db.Cache().MarkClean(ctx, clean); err != nil {
 		t.Fatal(err)
 	}
 	if err := h.db.Cache().Trim(ctx, slices.Collect(maps.Keys(uids))); err != nil {
@@ -140,7 +140,7 @@ func wantNames(t testing.TB, what string, got []string, want ...string) {
 	}
 }
 
-// countingArchive counts what is asked of sections.
+// countingArchive counts what is asked of namespaces.
 type countingArchive struct {
 	history.Archive
 	pages, gets atomic.Int64
@@ -156,30 +156,30 @@ func (a *countingArchive) Get(ctx context.Context, keys []history.Key) ([]histor
 	return a.Archive.Get(ctx, keys)
 }
 
-// sectionCache fails, or counts, what is asked of some sections.
-type sectionCache struct {
+// namespaceCache fails, or counts, what is asked of some namespaces.
+type namespaceCache struct {
 	stores.Cache
-	down  atomic.Pointer[string] // the section whose clears and pauses fail
+	down  atomic.Pointer[string] // the namespace whose clears and pauses fail
 	lists atomic.Pointer[[]string]
 }
 
-func (c *sectionCache) fails(uid string) bool { d := c.down.Load(); return d != nil && *d == uid }
+func (c *namespaceCache) fails(uid string) bool { d := c.down.Load(); return d != nil && *d == uid }
 
-func (c *sectionCache) Clear(ctx context.Context, uid string, w history.Clear) (int64, error) {
+func (c *namespaceCache) Clear(ctx context.Context, uid string, w history.Clear) (int64, error) {
 	if c.fails(uid) {
 		return 0, errDown
 	}
 	return c.Cache.Clear(ctx, uid, w)
 }
 
-func (c *sectionCache) Pause(ctx context.Context, uid string, from, to history.Pause) error {
+func (c *namespaceCache) Pause(ctx context.Context, uid string, from, to history.Pause) error {
 	if c.fails(uid) {
 		return errDown
 	}
 	return c.Cache.Pause(ctx, uid, from, to)
 }
 
-func (c *sectionCache) List(ctx context.Context, uid string, q history.Query) (history.Page, error) {
+func (c *namespaceCache) List(ctx context.Context, uid string, q history.Query) (history.Page, error) {
 	if l := c.lists.Load(); l != nil {
 		both := append(slices.Clone(*l), uid)
 		c.lists.Store(&both)
@@ -191,7 +191,7 @@ func (c *sectionCache) List(ctx context.Context, uid string, q history.Query) (h
 // to go on with are found without the archive, and none of their own pages reads the films.
 func TestClassFilm(t *testing.T) {
 	h, rules := classHouse(t, 10, previews)
-	archive, cache := &countingArchive{Archive: h.db.Archive()}, &sectionCache{Cache: h.db.Cache()}
+	archive, cache := &countingArchive{Archive: h.db.Archive()}, &namespaceCache{Cache: h.db.Cache()}
 	s := h.service(t, rules, func(c *rpc.Config) { c.Archive, c.Cache = archive, cache })
 	film := typed("ann/film_1", stop, 9_000_000, 4000)
 	film.DurationMs = 7_200_000
@@ -222,7 +222,7 @@ func TestClassFilm(t *testing.T) {
 		t.Errorf("previews: got %d, from %v to %v", len(got), got[0], got[len(got)-1])
 	}
 	for _, uid := range *cache.lists.Load() {
-		if uid != history.SectionUID("ann", "previews") {
+		if uid != history.NamespaceUID("ann", "previews") {
 			t.Errorf("a page of previews has listed %q", uid)
 		}
 	}
@@ -324,13 +324,13 @@ func TestClassKeep(t *testing.T) {
 	}
 }
 
-// TestClassClear clears all, and one type, over sections. A call that was broken off is in force for all readers, and the
+// TestClassClear clears all, and one type, over namespaces. A call that was broken off is in force for all readers, and the
 // next one does the rest; also reports that come before it find what is cleared.
 func TestClassClear(t *testing.T) {
 	h, rules := classHouse(t, 0, previews)
-	cache := &sectionCache{Cache: h.db.Cache()}
+	cache := &namespaceCache{Cache: h.db.Cache()}
 	s := h.service(t, rules, func(c *rpc.Config) { c.Cache = cache })
-	section := history.SectionUID("ann", "previews")
+	namespace := history.NamespaceUID("ann", "previews")
 	fill := func() {
 		apply(t, s, typed("ann/1_1", stop, 4000, 9), typed("ann/2_7", stop, 3000, 9), typed("ann/3_8", stop, 2000, 9))
 	}
@@ -339,13 +339,13 @@ func TestClassClear(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantNames(t, "without a type", all(t, s, "ann/0", 1), "3_8", "1_1")
-	cache.down.Store(&section)
+	cache.down.Store(&namespace)
 	_, err := s.Clear(t.Context(), &historyv1.ClearRequest{Uid: "ann", UntilMs: start - 1000})
-	wantCode(t, "a clear that one section does not answer", err, codes.Unavailable)
+	wantCode(t, "a clear that one namespace does not answer", err, codes.Unavailable)
 	wantNames(t, "broken off", all(t, s, "ann/0", 1))
 	wantNames(t, "broken off, of the type", all(t, s, "ann/8", 1))
-	if got := cache.Load(t.Context(), []history.Key{{UID: section, Object: history.Object{ID: "3", Type: 8}}}); got[0].Record == nil {
-		t.Error("the section was cleared after all: the test shows nothing")
+	if got := cache.Load(t.Context(), []history.Key{{UID: namespace, Object: history.Object{ID: "3", Type: 8}}}); got[0].Record == nil {
+		t.Error("the namespace was cleared after all: the test shows nothing")
 	}
 	other := h.service(t, rules) // it holds nothing
 	wantStatuses(t, "late, of before", apply(t, other, typed("ann/4_8", stop, 1500, 9)), historyv1.Status_STATUS_CLEARED)
@@ -359,17 +359,17 @@ func TestClassClear(t *testing.T) {
 	wantNames(t, "at last", all(t, s, "ann/0", 1), "5_7")
 }
 
-// TestClassClearAndChanges has a clear that was broken off, and a viewing that goes on in a section that was not cleared. Its
+// TestClassClearAndChanges has a clear that was broken off, and a viewing that goes on in a namespace that was not cleared. Its
 // change is told as pages show the record: without anything from before the clear.
 func TestClassClearAndChanges(t *testing.T) {
 	h, rules := classHouse(t, 0, previews)
-	cache := &sectionCache{Cache: h.db.Cache()}
+	cache := &namespaceCache{Cache: h.db.Cache()}
 	s := h.service(t, rules, func(c *rpc.Config) { c.Cache = cache })
 	apply(t, s, typed("ann/1_7", finish, 4000, 9))
-	section := history.SectionUID("ann", "previews")
-	cache.down.Store(&section)
+	namespace := history.NamespaceUID("ann", "previews")
+	cache.down.Store(&namespace)
 	_, err := s.Clear(t.Context(), &historyv1.ClearRequest{Uid: "ann", UntilMs: start - 3000})
-	wantCode(t, "a clear that one section does not answer", err, codes.Unavailable)
+	wantCode(t, "a clear that one namespace does not answer", err, codes.Unavailable)
 	cache.down.Store(nil)
 	resync, err := s.Changes(t.Context(), &historyv1.ChangesRequest{Uid: "ann"})
 	if err != nil {
@@ -391,25 +391,25 @@ func TestClassClearAndChanges(t *testing.T) {
 	}
 }
 
-// TestClassPause switches recording off and on over sections, with a section that does not answer.
+// TestClassPause switches recording off and on over namespaces, with a namespace that does not answer.
 func TestClassPause(t *testing.T) {
 	h, rules := classHouse(t, 0, previews)
-	cache := &sectionCache{Cache: h.db.Cache()}
+	cache := &namespaceCache{Cache: h.db.Cache()}
 	s := h.service(t, rules, func(c *rpc.Config) { c.Cache = cache })
-	section := history.SectionUID("ann", "previews")
+	namespace := history.NamespaceUID("ann", "previews")
 	put := func(on bool) error {
 		h.clock.Add(10)
 		_, err := s.PutSettings(t.Context(), &historyv1.PutSettingsRequest{Uid: "ann", Recording: on})
 		return err
 	}
-	cache.down.Store(&section)
-	wantCode(t, "a switch that one section does not answer", put(false), codes.Unavailable)
+	cache.down.Store(&namespace)
+	wantCode(t, "a switch that one namespace does not answer", put(false), codes.Unavailable)
 	if got, err := s.GetSettings(t.Context(), &historyv1.GetSettingsRequest{Uid: "ann"}); err != nil || got.GetSettings().GetRecording() {
 		t.Errorf("settings: got %v, %v; want recording off", got, err)
 	}
 	h.clock.Add(1000)
 	_, err := s.Apply(t.Context(), &historyv1.ApplyRequest{Heartbeats: []*historyv1.Heartbeat{typed("ann/1_7", stop, -500, 9)}})
-	wantCode(t, "a report of a section that cannot be told of the pause", err, codes.Unavailable)
+	wantCode(t, "a report of a namespace that cannot be told of the pause", err, codes.Unavailable)
 	cache.down.Store(nil)
 	wantStatuses(t, "while recording is off", apply(t, s, typed("ann/1_7", stop, -500, 9), typed("ann/1_1", stop, -500, 9)), historyv1.Status_STATUS_PAUSED, historyv1.Status_STATUS_PAUSED)
 	if err := put(false); err != nil { // again
@@ -516,7 +516,7 @@ func TestClassMovedAndImported(t *testing.T) {
 				h.clock.Add(10_000)
 			}
 			wantCounts(t, "import", imports(t, s, restored("ann", backup...)), counts{want: 1})
-			key := history.Key{UID: history.SectionUID("ann", "a"), Object: history.Object{ID: "1", Type: 7}}
+			key := history.Key{UID: history.NamespaceUID("ann", "a"), Object: history.Object{ID: "1", Type: 7}}
 			if e := h.db.Cache().Load(t.Context(), []history.Key{key})[0]; e.Record == nil || e.Record.Position != 20_000 {
 				t.Errorf("the class has %+v", e.Record)
 			}
@@ -545,7 +545,7 @@ func TestClassMovedAndExpired(t *testing.T) {
 	}
 }
 
-// TestClassMovedAndTrimmed has an object be played after its type was moved, while only the archive has it in the section of before.
+// TestClassMovedAndTrimmed has an object be played after its type was moved, while only the archive has it in the namespace of before.
 // A point shows all of it, and fails without the archive; an answer says that there is more.
 func TestClassMovedAndTrimmed(t *testing.T) {
 	moved := "moved=" + time.UnixMilli(start).UTC().Format(time.DateOnly)
@@ -554,7 +554,7 @@ func TestClassMovedAndTrimmed(t *testing.T) {
 	archives(t, h)
 	a := &gone{Archive: h.db.Archive()}
 	s := h.service(t, func(c *rpc.Config) { c.Archive, c.Rules, c.Keep = a, rulesOf(t, "a: types=7", moved), 1 })
-	all(t, s, "ann/0", 9) // all sections are warm
+	all(t, s, "ann/0", 9) // all namespaces are warm
 	again := typed("ann/1_7", stop, 10_000, 10)
 	again.Session = "s2"
 	resp, err := s.Apply(t.Context(), &historyv1.ApplyRequest{Heartbeats: []*historyv1.Heartbeat{again}, ReturnRecords: true})
@@ -562,7 +562,7 @@ func TestClassMovedAndTrimmed(t *testing.T) {
 		t.Errorf("got %v, %v; want an incomplete record", resp, err)
 	}
 	if p := pointOf(t, s, "ann/1_7"); p.GetPlays() != 1 || p.GetPositionMs() != 10_000 || p.GetIncomplete() {
-		t.Errorf("got %v, want what both sections have", p)
+		t.Errorf("got %v, want what both namespaces have", p)
 	}
 	a.down.Store(true)
 	req := &historyv1.PointsRequest{Uid: "ann", Objects: []*historyv1.Object{{Id: "1", Type: 7}}}
@@ -573,7 +573,7 @@ func TestClassMovedAndTrimmed(t *testing.T) {
 	wantCode(t, "a point, archived, without the archive", err, codes.Unavailable)
 }
 
-// TestClassMovedAndSearched has a search go by the metadata that readers see, where the sections of before and of now have others.
+// TestClassMovedAndSearched has a search go by the metadata that readers see, where the namespaces of before and of now have others.
 func TestClassMovedAndSearched(t *testing.T) {
 	moved := "moved=" + time.UnixMilli(start).UTC().Format(time.DateOnly)
 	h := houseOf(t, pebble.Config{Keep: 1, Alone: true})
@@ -585,7 +585,7 @@ func TestClassMovedAndSearched(t *testing.T) {
 	apply(t, h.service(t), titled("1", "Low Tide", 60_000), titled("2", "Harbour", 50_000), titled("3", "Fog", 40_000))
 	archives(t, h)
 	s := h.service(t, func(c *rpc.Config) { c.Rules, c.Keep = rulesOf(t, "a: types=7", moved), 1 })
-	all(t, s, "ann/0", 9) // all sections are warm
+	all(t, s, "ann/0", 9) // all namespaces are warm
 	untitled, late := typed("ann/1_7", stop, 10_000, 10), titled("3", "Mist", 30_000)
 	latest := typed("ann/3_7", stop, 20_000, 10)
 	for _, hb := range []*historyv1.Heartbeat{untitled, titled("2", "Pier", 45_000), latest, late} {
@@ -661,7 +661,7 @@ func TestClassErase(t *testing.T) {
 		t.Errorf("found %v, want three records in each store", found)
 	}
 	wantStatuses(t, "late, of the class that there is no more", apply(t, all, typed("ann/4_9", stop, 1000, 9)), historyv1.Status_STATUS_CLEARED)
-	if e := h.db.Cache().Load(t.Context(), []history.Key{{UID: history.SectionUID("anna", "gone"), Object: history.Object{ID: "3", Type: 9}}}); e[0].Record == nil {
+	if e := h.db.Cache().Load(t.Context(), []history.Key{{UID: history.NamespaceUID("anna", "gone"), Object: history.Object{ID: "3", Type: 9}}}); e[0].Record == nil {
 		t.Error("another user, whose id begins like this one, was erased")
 	}
 }
@@ -687,7 +687,7 @@ func TestClassImport(t *testing.T) {
 }
 
 // TestClassChangesAfterDeletes has an app that follows the changes know what the history shows, over classes, while types are being moved and while
-// none are. A delete leaves a tombstone in each section: what is reported again after that is there, whatever other sections say.
+// none are. A delete leaves a tombstone in each namespace: what is reported again after that is there, whatever other namespaces say.
 func TestClassChangesAfterDeletes(t *testing.T) {
 	moved := "moved=" + time.UnixMilli(start).UTC().Format(time.DateOnly)
 	for _, texts := range [][]string{{"a: types=2,3 keep=30d", "b: types=4"}, {"a: types=2,3", "b: types=4", moved}} {
@@ -985,12 +985,12 @@ func TestClassSummaries(t *testing.T) {
 	h := houseOf(t, pebble.Config{Rules: rules, Summary: 43800 * time.Hour})
 	s := h.service(t, func(c *rpc.Config) { c.Rules, c.Summaries = rules, h.db.Archive() })
 	ended := func(class, id string, typ uint32, hours int64) {
-		h.archivedOf(t, history.SectionUID("ann", class), history.Object{ID: id, Type: typ}, hours)
+		h.archivedOf(t, history.NamespaceUID("ann", class), history.Object{ID: id, Type: typ}, hours)
 	}
 	summarizes := func(all bool) {
 		t.Helper()
-		for _, section := range rules.Sections("ann") {
-			if err := h.db.Archive().Summarize(t.Context(), section, all); err != nil {
+		for _, namespace := range rules.Namespaces("ann") {
+			if err := h.db.Archive().Summarize(t.Context(), namespace, all); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -1031,7 +1031,7 @@ func TestClassSummaries(t *testing.T) {
 	archives(t, h)
 	summarizes(true)
 	want("and removed", 0, 4, "a2", "plain0", "a0", "plain2", "plain3")
-	if held := heldBy(t, h, history.SectionUID("ann", "a")); held != 2 { // also that which its record hides
+	if held := heldBy(t, h, history.NamespaceUID("ann", "a")); held != 2 { // also that which its record hides
 		t.Errorf("the class has %d summaries, want 2", held)
 	}
 	if _, err := s.Clear(t.Context(), &historyv1.ClearRequest{Uid: "ann"}); err != nil {
@@ -1040,17 +1040,17 @@ func TestClassSummaries(t *testing.T) {
 	want("cleared", 0, 0)
 	archives(t, h)
 	summarizes(true)
-	for _, section := range rules.Sections("ann") {
-		if held := heldBy(t, h, section); held != 0 {
-			t.Errorf("%q has %d summaries", section, held)
+	for _, namespace := range rules.Namespaces("ann") {
+		if held := heldBy(t, h, namespace); held != 0 {
+			t.Errorf("%q has %d summaries", namespace, held)
 		}
 	}
 }
 
-// heldBy returns how many summaries the archive has of a section.
-func heldBy(t *testing.T, h *house, section string) int {
+// heldBy returns how many summaries the archive has of a namespace.
+func heldBy(t *testing.T, h *house, namespace string) int {
 	t.Helper()
-	held, err := h.db.Held(t.Context(), section, 0)
+	held, err := h.db.Held(t.Context(), namespace, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -1060,10 +1060,10 @@ func heldBy(t *testing.T, h *house, section string) int {
 // TestClassSummariesErased removes the summaries of all classes, also of one that nobody knows any more, and that has nothing but these.
 func TestClassSummariesErased(t *testing.T) {
 	h := houseOf(t, pebble.Config{Rules: rulesOf(t, "a: types=2"), Summary: 43800 * time.Hour})
-	sections := []string{"ann", history.SectionUID("ann", "a"), history.SectionUID("ann", "gone")}
-	for _, section := range append(sections, history.SectionUID("anna", "gone")) {
-		h.archived(t, section, "1", 85*24)
-		if err := h.db.Archive().Summarize(t.Context(), section, false); err != nil {
+	namespaces := []string{"ann", history.NamespaceUID("ann", "a"), history.NamespaceUID("ann", "gone")}
+	for _, namespace := range append(namespaces, history.NamespaceUID("anna", "gone")) {
+		h.archived(t, namespace, "1", 85*24)
+		if err := h.db.Archive().Summarize(t.Context(), namespace, false); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -1083,22 +1083,22 @@ func TestClassSummariesErased(t *testing.T) {
 			t.Errorf("got %v", p)
 		}
 	}
-	if n := heldBy(t, h, history.SectionUID("anna", "gone")); n != 1 {
+	if n := heldBy(t, h, history.NamespaceUID("anna", "gone")); n != 1 {
 		t.Errorf("another user, whose id begins like this one, has %d summaries", n)
 	}
 }
 
 // TestClassSummariesMoved: long after a type was moved, what had ended before is in pages of all and of the type, also of an object that
-// was played in both sections: once for each.
+// was played in both namespaces: once for each.
 func TestClassSummariesMoved(t *testing.T) {
 	rules := rulesOf(t, "a: types=2")
 	h := houseOf(t, pebble.Config{Rules: rules, Summary: 43800 * time.Hour})
 	s := h.service(t, func(c *rpc.Config) { c.Rules, c.Summaries = rules, h.db.Archive() })
-	for i, section := range rules.Sections("ann") {
+	for i, namespace := range rules.Namespaces("ann") {
 		for n, id := range []string{"both", fmt.Sprint("only", i)} {
-			h.archivedOf(t, section, history.Object{ID: id, Type: 2}, 85*24-int64(2*i+n))
+			h.archivedOf(t, namespace, history.Object{ID: id, Type: 2}, 85*24-int64(2*i+n))
 		}
-		if err := h.db.Archive().Summarize(t.Context(), section, false); err != nil {
+		if err := h.db.Archive().Summarize(t.Context(), namespace, false); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -12,9 +12,9 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// belowFloor is a service of which the cache has an older, partial record of "0003" than the archive:
+// belowLowWatermark is a service of which the cache has an older, partial record of "0003" than the archive:
 // it was uploaded while the user was cold, and the archive's lies below what the warm-up brought.
-func belowFloor(t *testing.T) (*house, *rpc.Server) {
+func belowLowWatermark(t *testing.T) (*house, *rpc.Server) {
 	t.Helper()
 	h := smallHouse(t, 2)
 	put(t, h, 6, 100_000) // "0003" is of 103 s ago, at 200 s
@@ -33,7 +33,7 @@ func belowFloor(t *testing.T) (*house, *rpc.Server) {
 // TestMatchOfAPartialRecord: a device names the record that it was shown, and it is no conflict.
 func TestMatchOfAPartialRecord(t *testing.T) {
 	for _, held := range []bool{true, false} {
-		h, s := belowFloor(t)
+		h, s := belowLowWatermark(t)
 		if !held {
 			s = h.idle(t)
 		}
@@ -53,7 +53,7 @@ func TestMatchOfAPartialRecord(t *testing.T) {
 // TestMatchOfAnOlderRecord: a device names a record that is not the user's latest, and it is a conflict.
 func TestMatchOfAnOlderRecord(t *testing.T) {
 	for _, held := range []bool{true, false} {
-		h, s := belowFloor(t)
+		h, s := belowLowWatermark(t)
 		upload := beat("ann/0003", stop, 500_000, 20) // of which the device knows the etag: it is its own
 		upload.DurationMs = 600_000
 		own, err := h.idle(t, func(c *rpc.Config) { db := h.older(t); c.Cache, c.Archive = db.Cache(), db.Archive() }).
@@ -77,7 +77,7 @@ func TestMatchOfAnOlderRecord(t *testing.T) {
 
 // TestDeleteOfAnOlderRecord: the same for a delete with a time of its own.
 func TestDeleteOfAnOlderRecord(t *testing.T) {
-	h, s := belowFloor(t)
+	h, s := belowLowWatermark(t)
 	upload := beat("ann/0003", stop, 500_000, 20)
 	upload.DurationMs = 600_000
 	own, err := h.idle(t, func(c *rpc.Config) { db := h.older(t); c.Cache, c.Archive = db.Cache(), db.Archive() }).
@@ -144,7 +144,7 @@ func TestSearchWithoutTheArchive(t *testing.T) {
 	h := newHouse(t)
 	s := h.idle(t)
 	playLowTide(t, h, s)
-	if err := h.db.Cache().Warm(t.Context(), "ann", history.WarmSet{Floor: history.VersionOf(start-50_000, 0)}); err != nil {
+	if err := h.db.Cache().Warm(t.Context(), "ann", history.WarmSet{LowWatermark: history.VersionOf(start-50_000, 0)}); err != nil {
 		t.Fatal(err)
 	}
 	apply(t, s, beat("ann/8", progress, 900, 30), beat("ann/9", progress, 40_000, 30))

@@ -132,7 +132,7 @@ func (s smudged) List(ctx context.Context, uid string, q history.Query) (history
 // TestDamagedRecord: readers get the archive's in its place, the only one or not, also where
 // the cache has all there is. Without the archive nobody is told that there is less.
 func TestDamagedRecord(t *testing.T) {
-	for name, keep := range map[string]int{"complete": 100, "with a floor": 10} {
+	for name, keep := range map[string]int{"complete": 100, "with a low watermark": 10} {
 		h := smallHouse(t, keep)
 		ids := put(t, h, 30, 10_000)
 		warmUp(t, h, keep)
@@ -337,7 +337,7 @@ func TestArchiveWithoutOneUser(t *testing.T) {
 	h, reg := newHouse(t), prometheus.NewRegistry()
 	s := h.service(t, func(c *rpc.Config) { c.Archive, c.Registry = alone{c.Archive, "bob"}, reg })
 	for _, uid := range []string{"ann", "bob"} {
-		if err := h.db.Cache().Warm(t.Context(), uid, history.WarmSet{Floor: history.VersionOf(start, 0)}); err != nil {
+		if err := h.db.Cache().Warm(t.Context(), uid, history.WarmSet{LowWatermark: history.VersionOf(start, 0)}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -295,7 +295,7 @@ func TestOfferOfAPartialRecord(t *testing.T) {
 	}
 	waitWarm(t, h)
 	archive(t, h, ids...)
-	settle(t, h) // trims: "old" is only in the archive
+	markClean(t, h) // trims: "old" is only in the archive
 	s := h.service(t)
 	h.clock.Add(1000)
 	apply(t, s, film("ann/old", progress, 500, 1100)) // an upload of what was played before it was dismissed

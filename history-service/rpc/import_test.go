@@ -300,7 +300,7 @@ func TestRestoreWhereTheCacheForgot(t *testing.T) {
 	for i := range 20 {
 		archive(t, h, fmt.Sprint("never-", i))
 	}
-	settle(t, h)
+	markClean(t, h)
 	for _, e := range h.db.Cache().Load(t.Context(), []history.Key{{UID: "ann", Object: history.Object{ID: "000", Type: 1}}}) {
 		if e.Record != nil || e.User.Complete() {
 			t.Fatalf("the cache has it all: %+v", e)

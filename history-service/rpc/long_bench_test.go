@@ -13,7 +13,7 @@ import (
 )
 
 // BenchmarkLongHistory reads users of whom the archive has many records and the cache the newest
-// thousand: a page of 20 from below the floor, in the middle and at the end, the same just after
+// thousand: a page of 20 from below the low watermark, in the middle and at the end, the same just after
 // something else of the user was archived, all of it in pages of 100, and what a warm-up reads. All of it is
 // live, or what is beyond the newest thousand is in parts.
 func BenchmarkLongHistory(b *testing.B) {
@@ -36,7 +36,7 @@ func longHistory(b *testing.B, size int, rolled bool) {
 	until := func(place int) *historyv1.ListRequest {
 		return &historyv1.ListRequest{Uid: "ann", Limit: 20, UntilMs: start - 1000 - int64(place)*1000}
 	}
-	for place, at := range map[string]int{"floor": 1000, "middle": size / 2, "end": size - 20} {
+	for place, at := range map[string]int{"low watermark": 1000, "middle": size / 2, "end": size - 20} {
 		b.Run("page="+place, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
@@ -74,7 +74,7 @@ func longHistory(b *testing.B, size int, rolled bool) {
 	})
 }
 
-// BenchmarkLongHistoryRatios compares, in turns, pages of 20 of a user of 100,000 records, all but the newest in parts, with the page below the floor
+// BenchmarkLongHistoryRatios compares, in turns, pages of 20 of a user of 100,000 records, all but the newest in parts, with the page below the low watermark
 // of one of 2,000, an export of 100,000 with one of 10,000, and what a warm-up reads of the two. Its rounds are -benchtime 7x.
 func BenchmarkLongHistoryRatios(b *testing.B) {
 	var variants []historytest.Variant
@@ -105,13 +105,13 @@ func BenchmarkLongHistoryRatios(b *testing.B) {
 		}
 		switch size {
 		case 2000:
-			add("floor", "", 500, page(1000))
+			add("low watermark", "", 500, page(1000))
 			add("warm-2000", "", 100, warm)
 		case 10_000:
 			add("export-10000", "", 1, export)
 		default:
-			add("middle", "floor", 500, page(size/2))
-			add("end", "floor", 500, page(size-20))
+			add("middle", "low watermark", 500, page(size/2))
+			add("end", "low watermark", 500, page(size-20))
 			add("warm-100000", "warm-2000", 100, warm)
 			add("export-100000", "export-10000", 1, export)
 		}

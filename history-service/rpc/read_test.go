@@ -39,8 +39,8 @@ func archive(t *testing.T, h *house, ids ...string) {
 	}
 }
 
-// settle removes all dirty marks, as the job does in the end.
-func settle(t *testing.T, h *house) {
+// markClean removes all dirty marks, as the job does in the end.
+func markClean(t *testing.T, h *house) {
 	t.Helper()
 	keys, err := h.db.Cache().Overdue(t.Context(), []history.Bucket{history.BucketOf("ann")}, 0, 10_000)
 	contents := make([]history.Content, len(keys))
@@ -51,7 +51,7 @@ func settle(t *testing.T, h *house) {
 		}
 	}
 	if err == nil {
-		err = h.db.Cache().Settle(t.Context(), contents)
+		err = h.db.Cache().MarkClean(t.Context(), contents)
 	}
 	if err == nil {
 		err = h.db.Cache().Trim(t.Context(), []string{"ann"})
@@ -84,7 +84,7 @@ func TestSeam(t *testing.T) {
 		ids := fill(t, s, n, step)
 		waitWarm(t, h)
 		archive(t, h, ids...)
-		settle(t, h)
+		markClean(t, h)
 		for _, limit := range []uint32{7, 100} {
 			if got := list(t, s, &historyv1.ListRequest{Uid: "ann", Limit: limit}); !slices.Equal(got, ids) {
 				t.Errorf("step %d ms, limit %d: got %d items, first difference at %d; want %d",
@@ -141,14 +141,14 @@ func TestArchiveAway(t *testing.T) {
 	ids := fill(t, s, 1100, 1000)
 	waitWarm(t, h)
 	archive(t, h, ids...)
-	settle(t, h)
+	markClean(t, h)
 	a.down.Store(true)
 	resp, err := s.List(t.Context(), &historyv1.ListRequest{Uid: "ann", Limit: 100})
 	if err != nil || len(resp.GetItems()) != 100 || !resp.GetHasMore() {
 		t.Fatalf("the newest 100: %d items, more %v, %v", len(resp.GetItems()), resp.GetHasMore(), err)
 	}
 	_, err = s.List(t.Context(), &historyv1.ListRequest{Uid: "ann", UntilMs: start - 1050*1000})
-	wantCode(t, "a page below the floor", err, codes.Unavailable)
+	wantCode(t, "a page below the low watermark", err, codes.Unavailable)
 	_, err = s.List(t.Context(), &historyv1.ListRequest{Uid: "bob"})
 	wantCode(t, "a page of a cold user", err, codes.Unavailable)
 	_, err = s.Points(t.Context(), &historyv1.PointsRequest{Uid: "bob", Objects: []*historyv1.Object{{Id: "7", Type: 1}}})

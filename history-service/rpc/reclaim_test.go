@@ -143,9 +143,9 @@ func TestReclaimOfAClearThatADeleteReliesOn(t *testing.T) {
 	}
 }
 
-// TestReclaimOfAClearOfAnotherSection: so it is where the object's type was moved to a class since: the delete relies on the clear
-// of the section that had its record.
-func TestReclaimOfAClearOfAnotherSection(t *testing.T) {
+// TestReclaimOfAClearOfAnotherNamespace: so it is where the object's type was moved to a class since: the delete relies on the clear
+// of the namespace that had its record.
+func TestReclaimOfAClearOfAnotherNamespace(t *testing.T) {
 	h, classes := classHouse(t, 0, "a: types=1")
 	cache := &reborn{h.db.Cache()}
 	s := h.service(t, classes, func(c *rpc.Config) { c.Cache = cache })
@@ -167,7 +167,7 @@ func TestReclaimOfAClearOfAnotherSection(t *testing.T) {
 	}
 }
 
-// TestReclaimOfWhatWasCopied has a clear and a switch land that nobody was told of, and a report of a class, to whose section they are copied first. The cache
+// TestReclaimOfWhatWasCopied has a clear and a switch land that nobody was told of, and a report of a class, to whose namespace they are copied first. The cache
 // comes back without them, and gets them for all of the history.
 func TestReclaimOfWhatWasCopied(t *testing.T) {
 	h, classes := classHouse(t, 0, "a: types=1")
@@ -186,10 +186,10 @@ func TestReclaimOfWhatWasCopied(t *testing.T) {
 	if err := s.Reclaim(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	for _, section := range []string{"u", history.SectionUID("u", "a")} {
-		e := older.Load(t.Context(), []history.Key{history.UserKey(section)})[0]
+	for _, namespace := range []string{"u", history.NamespaceUID("u", "a")} {
+		e := older.Load(t.Context(), []history.Key{history.UserKey(namespace)})[0]
 		if e.User.ClearedAt(1) < cut.Until || e.User.Pause != pause {
-			t.Errorf("%s: cleared up to %d, pause %+v; want %d and %+v", section, e.User.ClearedAt(1), e.User.Pause, cut.Until, pause)
+			t.Errorf("%s: cleared up to %d, pause %+v; want %d and %+v", namespace, e.User.ClearedAt(1), e.User.Pause, cut.Until, pause)
 		}
 	}
 }
@@ -210,12 +210,12 @@ func TestReclaimOfAnErasedClass(t *testing.T) {
 	if err := s.Reclaim(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if e := older.Load(t.Context(), []history.Key{history.UserKey(history.SectionUID("u", "gone"))})[0]; e.User.ClearedAt(9) < resp.GetUntilMs() {
+	if e := older.Load(t.Context(), []history.Key{history.UserKey(history.NamespaceUID("u", "gone"))})[0]; e.User.ClearedAt(9) < resp.GetUntilMs() {
 		t.Errorf("the class is cleared up to %d, want %d", e.User.ClearedAt(9), resp.GetUntilMs())
 	}
 }
 
-// TestReclaimOfAMovedType has an object be played after its type was moved, while only the archive has it in the section of before. The
+// TestReclaimOfAMovedType has an object be played after its type was moved, while only the archive has it in the namespace of before. The
 // answers go on saying so after the record was brought back to a cache that had lost it.
 func TestReclaimOfAMovedType(t *testing.T) {
 	moved := "moved=" + time.UnixMilli(start).UTC().Format(time.DateOnly)
@@ -226,7 +226,7 @@ func TestReclaimOfAMovedType(t *testing.T) {
 	s := h.idle(t, func(c *rpc.Config) { c.Cache, c.Rules, c.Keep = cache, rulesOf(t, "a: types=7", moved), 1 })
 	stop := running(t, s)
 	defer func() { stop() }()
-	all(t, s, "ann/0", 9) // all sections are warm
+	all(t, s, "ann/0", 9) // all namespaces are warm
 	for i, when := range []string{"first", "held", "brought back"} {
 		again := typed("ann/1_7", progress, int64(10_000-i), int64(10+i))
 		again.Session = "s2"

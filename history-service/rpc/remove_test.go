@@ -38,7 +38,7 @@ func TestDelete(t *testing.T) {
 	}
 }
 
-// TestDeletedOfTheArchive counts what only the archive has, cold or below the floor. A
+// TestDeletedOfTheArchive counts what only the archive has, cold or below the low watermark. A
 // delete as of a time waits for nobody.
 func TestDeletedOfTheArchive(t *testing.T) {
 	for name, warm := range map[string]bool{"cold": false, "warm": true} {

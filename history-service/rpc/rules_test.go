@@ -11,7 +11,7 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// jobArchives does to objects of ann what the job does: it completes the record, puts, settles and trims.
+// jobArchives does to objects of ann what the job does: it completes the record, puts, marks clean and trims.
 func jobArchives(t *testing.T, h *house, objects ...history.Object) {
 	t.Helper()
 	for _, o := range objects {
@@ -31,7 +31,7 @@ func jobArchives(t *testing.T, h *house, objects ...history.Object) {
 				t.Fatal(err)
 			}
 		}
-		if err := h.db.Cache().Settle(t.Context(), []history.Content{{Key: k, Revision: w.Revision}}); err != nil {
+		if err := h.db.Cache().MarkClean(t.Context(), []history.Content{{Key: k, Revision: w.Revision}}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -57,7 +57,7 @@ func warmUp(t testing.TB, h *house, keep int) {
 	}
 	w := history.WarmSet{Items: p.Items, Cleared: p.User.Cleared, CutTime: p.User.CutTime, Pause: p.User.Pause}
 	if len(p.Items) > keep {
-		w.Items, w.Floor = p.Items[:keep], p.Items[keep].Record.Version+1
+		w.Items, w.LowWatermark = p.Items[:keep], p.Items[keep].Record.Version+1
 	}
 	if err := h.db.Cache().Warm(t.Context(), "ann", w); err != nil {
 		t.Fatal(err)
@@ -117,7 +117,7 @@ func TestPagesOfTwoLists(t *testing.T) {
 	}
 }
 
-// TestOlderThanTheArchive lists a record from below the floor of which the archive has a newer
+// TestOlderThanTheArchive lists a record from below the low watermark of which the archive has a newer
 // one, as after a cache came back older: it is not shown as it was, whatever part of the list is
 // asked for.
 func TestOlderThanTheArchive(t *testing.T) {
@@ -125,8 +125,8 @@ func TestOlderThanTheArchive(t *testing.T) {
 	s := h.service(t)
 	ids, k := newerInArchive(t, h, s)
 	u := h.db.Cache().Load(t.Context(), []history.Key{k})[0]
-	if u.Record == nil || u.User.Floor <= u.Record.Version {
-		t.Fatalf("the cache has %+v below %d, want it below the floor", u.Record, u.User.Floor)
+	if u.Record == nil || u.User.LowWatermark <= u.Record.Version {
+		t.Fatalf("the cache has %+v below %d, want it below the low watermark", u.Record, u.User.LowWatermark)
 	}
 	if got := list(t, s, &historyv1.ListRequest{Uid: "ann", UntilMs: start - 40_000}); len(got) != 0 {
 		t.Errorf("until 40 s ago: got %q, want nothing: it was played later", got)
@@ -136,15 +136,15 @@ func TestOlderThanTheArchive(t *testing.T) {
 	}
 }
 
-// settleAll settles the given records, and trims.
-func settleAll(t *testing.T, h *house, ids []string) {
+// markCleanAll marks clean the given records, and trims.
+func markCleanAll(t *testing.T, h *house, ids []string) {
 	t.Helper()
 	var contents []history.Content
 	for _, id := range ids {
 		k := history.Key{UID: "ann", Object: history.Object{ID: id, Type: 1}}
 		contents = append(contents, history.Content{Key: k, Revision: h.db.Cache().Load(t.Context(), []history.Key{k})[0].Record.Revision})
 	}
-	if err := h.db.Cache().Settle(t.Context(), contents); err != nil {
+	if err := h.db.Cache().MarkClean(t.Context(), contents); err != nil {
 		t.Fatal(err)
 	}
 	if err := h.db.Cache().Trim(t.Context(), []string{"ann"}); err != nil {
@@ -172,7 +172,7 @@ var reads = map[string]func(t *testing.T, s *rpc.Server) []string{
 	},
 }
 
-// TestPageBesideTheJob has objects from below the floor touched or deleted after a page's
+// TestPageBesideTheJob has objects from below the low watermark touched or deleted after a page's
 // row was read, and archived and dropped before the cache is asked for them. The page shows
 // none as it was, and what was deleted not at all.
 func TestPageBesideTheJob(t *testing.T) {
@@ -197,7 +197,7 @@ func TestPageBesideTheJob(t *testing.T) {
 				t.Fatal(err)
 			}
 			archiveWhole(t, h, old...)
-			settle(t, h)
+			markClean(t, h)
 		}
 		resp, err := s.List(t.Context(), &historyv1.ListRequest{Uid: "ann", Limit: 100})
 		if err != nil {
@@ -299,7 +299,7 @@ func TestPageBehindManyDeletes(t *testing.T) {
 			t.Fatal(err)
 		}
 		archiveWhole(t, h, some...)
-		settle(t, h)
+		markClean(t, h)
 	}
 	a.n.Store(0)
 	resp, err := s.List(t.Context(), &historyv1.ListRequest{Uid: "ann"})
@@ -308,7 +308,7 @@ func TestPageBehindManyDeletes(t *testing.T) {
 	}
 }
 
-// newerInArchive reports ten objects and one more, which the cache drops below its floor. Of that one the
+// newerInArchive reports ten objects and one more, which the cache drops below its low watermark. Of that one the
 // archive has newer content than the cache, as after the cache came back older.
 func newerInArchive(t *testing.T, h *house, s *rpc.Server) (ids []string, old history.Key) {
 	t.Helper()
@@ -322,6 +322,6 @@ func newerInArchive(t *testing.T, h *house, s *rpc.Server) (ids []string, old hi
 	if errs := h.db.Archive().Put(t.Context(), []history.Cell{{Key: old, Record: newer}}); errs != nil {
 		t.Fatal(errs)
 	}
-	settleAll(t, h, ids)
+	markCleanAll(t, h, ids)
 	return ids, old
 }

@@ -162,7 +162,7 @@ func TestSearchOfAnOlderCache(t *testing.T) {
 	if errs := h.db.Archive().Put(t.Context(), []history.Cell{{Key: k, Record: newer}}); errs != nil {
 		t.Fatal(errs)
 	}
-	settleAll(t, h, ids)
+	markCleanAll(t, h, ids)
 	resp, err := s.List(t.Context(), &historyv1.ListRequest{Uid: "ann"})
 	if err != nil || len(resp.GetItems()) != 11 || resp.GetItems()[10].GetMeta()["title"] != "Low Tide" {
 		t.Fatal(resp, err)

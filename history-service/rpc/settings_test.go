@@ -235,7 +235,7 @@ func TestRecordFromInsideAPause(t *testing.T) {
 	if errs := h.db.Archive().Put(t.Context(), []history.Cell{{Key: old.Key, Record: old.Record().Successor(nil)}}); errs != nil {
 		t.Fatal(errs)
 	}
-	w := history.WarmSet{Floor: history.VersionOf(start, 0), Pause: history.Pause{Since: start - 5000}}
+	w := history.WarmSet{LowWatermark: history.VersionOf(start, 0), Pause: history.Pause{Since: start - 5000}}
 	if err := h.db.Cache().Warm(t.Context(), "ann", w); err != nil {
 		t.Fatal(err)
 	}

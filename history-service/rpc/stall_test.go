@@ -151,7 +151,7 @@ func (partialCache) Load(_ context.Context, keys []history.Key) []history.Entry 
 		e := history.Event{Key: k, Kind: history.KindStop, At: start, Position: 1000, Duration: 2000, Session: "s"}
 		r := e.Record()
 		r.Partial = true
-		entries[i] = history.Entry{Record: r, User: history.User{Warm: true, Floor: 1}}
+		entries[i] = history.Entry{Record: r, User: history.User{Warm: true, LowWatermark: 1}}
 	}
 	return entries
 }

@@ -28,10 +28,10 @@ func (h *house) archived(t *testing.T, uid, id string, hours int64) {
 	h.archivedOf(t, uid, history.Object{ID: id, Type: 1}, hours)
 }
 
-func (h *house) archivedOf(t *testing.T, section string, o history.Object, hours int64) {
+func (h *house) archivedOf(t *testing.T, namespace string, o history.Object, hours int64) {
 	t.Helper()
 	e := history.Event{
-		Key: history.Key{UID: section, Object: o}, Kind: history.KindFinish,
+		Key: history.Key{UID: namespace, Object: o}, Kind: history.KindFinish,
 		At: h.clock.Load() - hours*3_600_000, Position: 50_000, Duration: 100_000, Session: o.ID,
 	}
 	r := e.Record()
@@ -230,12 +230,12 @@ func summariesInAnyOrder(t *testing.T, texts ...string) {
 		for i := range rapid.IntRange(1, 30).Draw(rt, "objects") {
 			id := fmt.Sprintf("o%02d", i)
 			typ := 1 + uint32(i)%4
-			h.archivedOf(t, rules.SectionOf(uid, typ), history.Object{ID: id, Type: typ}, 83*24+1+int64(i)*rapid.Int64Range(0, 5).Draw(rt, "gap"))
+			h.archivedOf(t, rules.NamespaceOf(uid, typ), history.Object{ID: id, Type: typ}, 83*24+1+int64(i)*rapid.Int64Range(0, 5).Draw(rt, "gap"))
 			stays[id] = true
 			order = append(order, id)
 		}
-		for _, section := range rules.Sections(uid) {
-			if err := h.db.Archive().Summarize(t.Context(), section, false); err != nil {
+		for _, namespace := range rules.Namespaces(uid) {
+			if err := h.db.Archive().Summarize(t.Context(), namespace, false); err != nil {
 				rt.Fatal(err)
 			}
 		}

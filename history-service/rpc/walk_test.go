@@ -165,7 +165,7 @@ func (h *house) archive(t *testing.T, uid string) {
 			t.Fatal(err)
 		}
 	}
-	if err := h.db.Cache().Settle(t.Context(), contents); err != nil {
+	if err := h.db.Cache().MarkClean(t.Context(), contents); err != nil {
 		t.Fatal(err)
 	}
 	if err := h.db.Cache().Trim(t.Context(), []string{uid}); err != nil {

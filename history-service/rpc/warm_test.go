@@ -39,7 +39,7 @@ func TestWarmUpBesideADelete(t *testing.T) {
 			if name != "cleared" {
 				archiveWhole(t, h, ids...)
 			}
-			settle(t, h)
+			markClean(t, h)
 		}
 		s := h.service(t, func(c *rpc.Config) { c.Archive, c.Keep = a, 1000 })
 		for _, id := range ids {
@@ -89,8 +89,8 @@ func TestWarmUpBesideAWriter(t *testing.T) {
 		t.Errorf("got %v", it)
 	}
 	r := h.db.Cache().Load(t.Context(), []history.Key{k})[0].Record
-	if r.Plays() != 1 || r.Version.Time() != start-2000 || r.CellTime <= 0 || r.Settled() {
-		t.Errorf("the cache has %+v, want one play and the last report, not settled", r)
+	if r.Plays() != 1 || r.Version.Time() != start-2000 || r.CellTime <= 0 || r.Clean() {
+		t.Errorf("the cache has %+v, want one play and the last report, not clean", r)
 	}
 }
 

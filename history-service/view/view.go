@@ -80,10 +80,10 @@ func Record(m *historyv1.Record) (*history.Record, error) {
 }
 
 // Incomplete reports whether the archive may hold a part of a record that the record lacks.
-// A settled record is what the archive has, unless the cache's copy is damaged: that says
+// A clean record is what the archive has, unless the cache's copy is damaged: that says
 // nothing at all.
 func Incomplete(r *history.Record) bool {
-	return r != nil && r.Partial && !r.Settled() || Damaged(r)
+	return r != nil && r.Partial && !r.Clean() || Damaged(r)
 }
 
 // Damaged reports whether the cache cannot read the content that it has. It says at most

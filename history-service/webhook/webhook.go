@@ -189,7 +189,7 @@ func (s *Sender) next() []Event {
 	return batch
 }
 
-// count tells how many events are not settled. The caller holds s.mu.
+// count tells how many events are not clean. The caller holds s.mu.
 func (s *Sender) count() { s.metrics.waiting.Set(float64(len(s.waiting) + s.underway)) }
 
 // deliver posts a batch until it is taken or patience ends. Once the process stops it is tried once more.

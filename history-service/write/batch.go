@@ -25,8 +25,8 @@ type batch struct {
 	imported bool
 	// rebased says that the reports are keys whose records are to be rebased, each to the time of its report: see [Writer.Rebase].
 	rebased bool
-	// section is the uid of the section that is written to, empty for the sections of the reports' types.
-	section string
+	// namespace is the uid of the namespace that is written to, empty for the namespaces of the reports' types.
+	namespace string
 	// begun is how many comparisons had begun before the batch was stored.
 	begun uint64
 
@@ -49,10 +49,10 @@ type group struct {
 
 	base       *history.Record // what the cache holds
 	archived   *history.Record // what the archive holds instead, where that was asked
-	older      *history.Record // what is folded in as well: the held record after a conflict, or what other sections have
+	older      *history.Record // what is folded in as well: the held record after a conflict, or what other namespaces have
 	user       history.User
 	cold       bool            // the archive may have clear marks that the cache has not
-	moved      bool            // the archive may have more of the record in other sections
+	moved      bool            // the archive may have more of the record in other namespaces
 	next       *history.Record // base and events, nil when there is nothing
 	beginsHold bool            // the next write begins a hold: history.Write.BeginsHold
 	done       bool            // stored, failed, or nothing to store
@@ -79,7 +79,7 @@ func (b *batch) group() {
 		if r.Status != historyv1.Status_STATUS_UNSPECIFIED {
 			continue
 		}
-		k := b.inSection(r.Key)
+		k := b.inNamespace(r.Key)
 		g := b.byKey[k]
 		if g == nil {
 			b.room = append(b.room, group{batch: b, key: k, reports: b.indexes[i : i : i+1]})
@@ -93,12 +93,12 @@ func (b *batch) group() {
 	}
 }
 
-// inSection returns the key under which the stores have k: with the uid of the section of its type, or of the batch's section.
-func (b *batch) inSection(k history.Key) history.Key {
-	if b.section != "" {
-		k.UID = b.section
+// inNamespace returns the key under which the stores have k: with the uid of the namespace of its type, or of the batch's namespace.
+func (b *batch) inNamespace(k history.Key) history.Key {
+	if b.namespace != "" {
+		k.UID = b.namespace
 	} else {
-		k.UID = b.rules.SectionOf(k.UID, k.Object.Type)
+		k.UID = b.rules.NamespaceOf(k.UID, k.Object.Type)
 	}
 	return k
 }

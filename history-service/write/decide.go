@@ -59,18 +59,18 @@ func (w *Writer) delete(ctx context.Context, b *batch) (*historyv1.DeleteRespons
 	return resp, nil
 }
 
-// deleteElsewhere deletes objects from the sections other than those of their types. A record that stayed there when its type was
+// deleteElsewhere deletes objects from the namespaces other than those of their types. A record that stayed there when its type was
 // moved would be seen again when the type is moved back. It returns the objects that had a visible record there.
 func (w *Writer) deleteElsewhere(ctx context.Context, uid string, home *batch) (seen map[history.Object]bool, err error) {
-	sections := w.cfg.Rules.Sections(uid)
-	if len(sections) == 1 {
+	namespaces := w.cfg.Rules.Namespaces(uid)
+	if len(namespaces) == 1 {
 		return nil, nil
 	}
 	seen = make(map[history.Object]bool)
-	for _, section := range sections {
-		b := &batch{latest: home.latest, covers: home.covers, section: section}
+	for _, namespace := range namespaces {
+		b := &batch{latest: home.latest, covers: home.covers, namespace: namespace}
 		for _, r := range home.reports {
-			if r.IfMatch = 0; w.cfg.Rules.SectionOf(uid, r.Key.Object.Type) != section {
+			if r.IfMatch = 0; w.cfg.Rules.NamespaceOf(uid, r.Key.Object.Type) != namespace {
 				r.Status = 0
 				b.reports = append(b.reports, r)
 			}
@@ -336,7 +336,7 @@ func (w *Writer) past(field string, ms int64) (int64, error) {
 	return min(ms, now), nil
 }
 
-// Clear removes everything of one type, or of all, at or before a time. Where there are classes, all readers see so once the section
+// Clear removes everything of one type, or of all, at or before a time. Where there are classes, all readers see so once the namespace
 // of none is cleared. An answer says that all of them are; without one a call that comes again does the rest.
 func (w *Writer) Clear(ctx context.Context, req *historyv1.ClearRequest) (*historyv1.ClearResponse, error) {
 	if err := history.ValidateUID(req.GetUid()); err != nil {
@@ -408,7 +408,7 @@ func (w *Writer) deleteLater(ctx context.Context, req *historyv1.ClearRequest, q
 	}
 }
 
-// PutSettings switches recording off or on, in the section of no class first, whose pause readers are shown; an answer says that it
+// PutSettings switches recording off or on, in the namespace of no class first, whose pause readers are shown; an answer says that it
 // is so in all. A cold user is warmed first, because what
 // the archive knows of a pause would otherwise come after this and undo it.
 func (w *Writer) PutSettings(ctx context.Context, req *historyv1.PutSettingsRequest) (*historyv1.PutSettingsResponse, error) {
@@ -462,11 +462,11 @@ func (w *Writer) Erase(ctx context.Context, req *historyv1.EraseRequest) (*histo
 	if w.nowMS() > w.latestDecision() {
 		return nil, fmt.Errorf("erase: %w: the clock is more than a day ahead of the trusted time; confirm it, or set it right", history.ErrUnavailable)
 	}
-	sections, err := w.sectionsOf(ctx, uid)
+	namespaces, err := w.namespacesOf(ctx, uid)
 	if err != nil {
 		return nil, fmt.Errorf("erase: %w", err)
 	}
-	found, err := w.held(ctx, sections, 0)
+	found, err := w.held(ctx, namespaces, 0)
 	if err != nil && req.GetDryRun() {
 		return nil, fmt.Errorf("erase: %w", err)
 	}
@@ -478,21 +478,21 @@ func (w *Writer) Erase(ctx context.Context, req *historyv1.EraseRequest) (*histo
 		return nil, fmt.Errorf("erase: %w", err)
 	}
 	var errs []error
-	for _, section := range sections {
-		if section != uid { // also of a class that there is no more
+	for _, namespace := range namespaces {
+		if namespace != uid { // also of a class that there is no more
 			begun, c := w.compare.begun.Load(), history.Clear{Until: cleared.GetClearedMs()}
-			if _, err := w.cfg.Cache.Clear(ctx, section, c); err != nil {
+			if _, err := w.cfg.Cache.Clear(ctx, namespace, c); err != nil {
 				errs = append(errs, err)
 			} else {
-				w.remember(decision{uid: section, clear: c}, begun)
+				w.remember(decision{uid: namespace, clear: c}, begun)
 			}
-			w.cfg.Aggregate.MakeDue(section)
+			w.cfg.Aggregate.MakeDue(namespace)
 		}
 		for _, store := range w.cfg.Erasers {
-			errs = append(errs, store.Erase(ctx, section, cleared.GetClearedMs()))
+			errs = append(errs, store.Erase(ctx, namespace, cleared.GetClearedMs()))
 		}
 	}
-	left, err := w.remaining(ctx, sections, cleared.GetClearedMs())
+	left, err := w.remaining(ctx, namespaces, cleared.GetClearedMs())
 	if err := errors.Join(append(errs, err)...); err != nil {
 		return nil, err
 	}
@@ -504,13 +504,13 @@ const eraseWait, eraseLook = time.Minute, 100 * time.Millisecond
 
 // remaining returns what is left of an erasure. It waits until a job has archived the clear marks: a job gives them back to a cache that comes
 // back without them, and nobody else might.
-func (w *Writer) remaining(ctx context.Context, sections []string, until int64) (left map[string]int, err error) {
+func (w *Writer) remaining(ctx context.Context, namespaces []string, until int64) (left map[string]int, err error) {
 	for end := time.Now().Add(eraseWait); ; {
-		before := w.states(ctx, sections)
-		if left, err = w.held(ctx, sections, until); err != nil {
+		before := w.states(ctx, namespaces)
+		if left, err = w.held(ctx, namespaces, until); err != nil {
 			return nil, err
 		}
-		for i, after := range w.states(ctx, sections) {
+		for i, after := range w.states(ctx, namespaces) {
 			if after.Err != nil {
 				return nil, after.Err
 			}
@@ -524,21 +524,21 @@ func (w *Writer) remaining(ctx context.Context, sections []string, until int64) 
 	}
 }
 
-func (w *Writer) states(ctx context.Context, sections []string) []history.Entry {
-	keys := make([]history.Key, len(sections))
-	for i, section := range sections {
-		keys[i] = history.UserKey(section)
+func (w *Writer) states(ctx context.Context, namespaces []string) []history.Entry {
+	keys := make([]history.Key, len(namespaces))
+	for i, namespace := range namespaces {
+		keys[i] = history.UserKey(namespace)
 	}
 	return w.cfg.Cache.Load(ctx, keys)
 }
 
-// held returns what all stores have of a user's sections of a time or before, and what is known of it with an error.
-func (w *Writer) held(ctx context.Context, sections []string, until int64) (map[string]int, error) {
+// held returns what all stores have of a user's namespaces of a time or before, and what is known of it with an error.
+func (w *Writer) held(ctx context.Context, namespaces []string, until int64) (map[string]int, error) {
 	all := make(map[string]int)
 	var errs []error
 	for _, store := range w.cfg.Erasers {
-		for _, section := range sections {
-			some, err := store.Held(ctx, section, until)
+		for _, namespace := range namespaces {
+			some, err := store.Held(ctx, namespace, until)
 			for place, n := range some {
 				all[place] += n
 			}

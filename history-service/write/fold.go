@@ -23,7 +23,7 @@ func (g *group) fold() {
 	}
 	g.done = g.next == nil || history.Same(g.next, g.before())
 	g.keep()
-	if g.done && g.next != nil && !g.base.Settled() && g.relied() {
+	if g.done && g.next != nil && !g.base.Clean() && g.relied() {
 		g.done, g.beginsHold = false, true
 	}
 }

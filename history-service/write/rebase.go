@@ -32,12 +32,12 @@ func (w *Writer) Rebase(ctx context.Context, req *historyv1.RebaseRequest) (*his
 		resp.ClearedMs = max(resp.ClearedMs, later(until, resp.NowMs))
 	}
 	resp.SwitchedMs = later(u.Pause.Changed(), resp.NowMs)
-	sections, err := w.sectionsOf(ctx, uid)
+	namespaces, err := w.namespacesOf(ctx, uid)
 	if err != nil {
 		return nil, fmt.Errorf("rebase: %w", err)
 	}
-	for _, section := range sections {
-		if err := w.rebaseSection(ctx, section, req.GetDryRun(), resp); err != nil {
+	for _, namespace := range namespaces {
+		if err := w.rebaseNamespace(ctx, namespace, req.GetDryRun(), resp); err != nil {
 			return nil, fmt.Errorf("rebase: %w", err)
 		}
 	}
@@ -52,15 +52,15 @@ func later(at, now int64) int64 {
 	return 0
 }
 
-func (w *Writer) rebaseSection(ctx context.Context, section string, dry bool, resp *historyv1.RebaseResponse) error {
-	found, err := w.ahead(ctx, section, resp.NowMs)
+func (w *Writer) rebaseNamespace(ctx context.Context, namespace string, dry bool, resp *historyv1.RebaseResponse) error {
+	found, err := w.ahead(ctx, namespace, resp.NowMs)
 	if err != nil || len(found) == 0 {
 		return err
 	}
-	b := &batch{section: section, rebased: true}
+	b := &batch{namespace: namespace, rebased: true}
 	for i, c := range found {
 		at := resp.NowMs - int64(len(resp.Records)+i)
-		b.reports = append(b.reports, report.Report{Event: history.Event{Key: history.Key{UID: section, Object: c.Object}, At: at}})
+		b.reports = append(b.reports, report.Report{Event: history.Event{Key: history.Key{UID: namespace, Object: c.Object}, At: at}})
 	}
 	w.prepare(b)
 	w.load(ctx, b)
@@ -84,13 +84,13 @@ func (w *Writer) rebaseSection(ctx context.Context, section string, dry bool, re
 }
 
 // ahead returns where records stand that are later than now in the cache or in the archive, newest first, at most [MaxBatch].
-func (w *Writer) ahead(ctx context.Context, section string, now int64) ([]history.Cursor, error) {
+func (w *Writer) ahead(ctx context.Context, namespace string, now int64) ([]history.Cursor, error) {
 	q := history.Query{Limit: MaxBatch, Since: now + history.ClockError + 1}
-	cached, err := w.cfg.Cache.List(ctx, section, q)
+	cached, err := w.cfg.Cache.List(ctx, namespace, q)
 	if err != nil {
 		return nil, err
 	}
-	archived, err := w.cfg.Archive.Page(ctx, section, q)
+	archived, err := w.cfg.Archive.Page(ctx, namespace, q)
 	if err != nil {
 		return nil, err
 	}

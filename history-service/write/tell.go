@@ -48,7 +48,7 @@ func (g *group) appendEvents(events []webhook.Event, known bool) []webhook.Event
 	return events
 }
 
-// known is what was known of the record before the batch, also by the archive and in other sections.
+// known is what was known of the record before the batch, also by the archive and in other namespaces.
 func (g *group) known() *history.Record {
 	return history.Merge(history.Merge(g.base, g.archived), g.older)
 }

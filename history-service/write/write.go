@@ -90,10 +90,10 @@ func (w *Writer) load(ctx context.Context, b *batch) {
 	}
 	var entries []history.Entry
 	var others []*history.Record
-	if len(w.cfg.Rules.Classes()) == 0 && b.section == "" {
+	if len(w.cfg.Rules.Classes()) == 0 && b.namespace == "" {
 		entries = w.cfg.Cache.Load(ctx, keys)
-	} else { // see section.go
-		others = w.otherSections(ctx, groups)
+	} else { // see namespace.go
+		others = w.otherNamespaces(ctx, groups)
 		entries, _ = w.entries(ctx, keys)
 	}
 	for i, e := range entries {
@@ -138,7 +138,7 @@ func (g *group) foldLoaded(e history.Entry) {
 }
 
 // loadDropped fetches from the archive the records that the cache has dropped, for groups that need them:
-//   - An event from below the floor must not look newer than the archive's record, nor count plays twice.
+//   - An event from below the low watermark must not look newer than the archive's record, nor count plays twice.
 //   - An event may name the record that its device knows, or be about a record, as marks and decisions are.
 //   - Another service may have deleted a held record that the cache lacks.
 //   - A record of an import has to meet all that there is of the object.
@@ -210,7 +210,7 @@ func (g *group) needsArchive() bool {
 		return true
 	}
 	for _, i := range g.reports {
-		if e := &g.batch.reports[i]; history.VersionOf(e.At, 0) < g.user.Floor {
+		if e := &g.batch.reports[i]; history.VersionOf(e.At, 0) < g.user.LowWatermark {
 			return true
 		}
 	}
@@ -507,8 +507,8 @@ func (w *Writer) Import(ctx context.Context, uid string, reports []report.Report
 	if _, err := w.cfg.Reader.User(ctx, uid); err != nil {
 		return fmt.Errorf("import: %w", err)
 	}
-	for _, section := range w.cfg.Rules.Sections(uid)[1:] {
-		if _, err := w.cfg.Reader.Section(ctx, section); err != nil {
+	for _, namespace := range w.cfg.Rules.Namespaces(uid)[1:] {
+		if _, err := w.cfg.Reader.Namespace(ctx, namespace); err != nil {
 			return fmt.Errorf("import: %w", err)
 		}
 	}

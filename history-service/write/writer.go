@@ -191,7 +191,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	m := &metrics{
 		conflicts: counter("conflicts", "Writes tried again because another writer was first."),
 		notQueued: counter("not_queued_records", "Records to be acknowledged as queued that the queue did not take."),
-		bases:     counter("archive_bases", "Records asked of the archive because an event was older than the user's floor."),
+		bases:     counter("archive_bases", "Records asked of the archive because an event was older than the user's low watermark."),
 	}
 	m.byStatus = make([]prometheus.Counter, len(historyv1.Status_name))
 	for n, name := range historyv1.Status_name {

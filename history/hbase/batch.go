@@ -170,10 +170,10 @@ func (a *Archive) putIn(ctx context.Context, uid string, columns map[string]map[
 	return call
 }
 
-// putRecord is putIn for a record, which in a section of a class may live shorter than the table's other cells.
+// putRecord is putIn for a record, which in a namespace of a class may live shorter than the table's other cells.
 func (a *Archive) putRecord(ctx context.Context, uid string, columns map[string]map[string][]byte, at uint64) *hrpc.Mutate {
 	call := a.putIn(ctx, uid, columns, at)
-	if ms := a.config.Rules.SectionTTL(uid); ms < history.ArchiveTTL {
+	if ms := a.config.Rules.NamespaceTTL(uid); ms < history.ArchiveTTL {
 		_ = hrpc.TTL(time.Duration(ms) * time.Millisecond)(call) // it fails for what is no put
 	}
 	return call

@@ -175,13 +175,13 @@ func BenchmarkLongHistoryRatios(b *testing.B) {
 		warm := func() { u.page(b, history.Query{Limit: 1000}) }
 		switch n {
 		case 2_000:
-			add("floor", "", 100, page(n/2))
+			add("low watermark", "", 100, page(n/2))
 			add("warm-2000", "", 20, warm)
 		case 10_000:
 			add("export-10000", "", 1, export)
 		default:
-			add("middle", "floor", 100, page(n/2))
-			add("end", "floor", 100, page(20))
+			add("middle", "low watermark", 100, page(n/2))
+			add("end", "low watermark", 100, page(20))
 			add("warm-100000", "warm-2000", 20, warm)
 			add("export-100000", "export-10000", 1, export)
 		}

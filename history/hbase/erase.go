@@ -63,23 +63,23 @@ func (a *Archive) Held(ctx context.Context, uid string, until int64) (map[string
 
 var _ history.Sectioner = (*Archive)(nil)
 
-// Sections implements [history.Sectioner]. Those of a user stand together, behind the user.
-func (a *Archive) Sections(ctx context.Context, uid string) (all []string, err error) {
+// Namespaces implements [history.Sectioner]. Those of a user stand together, behind the user.
+func (a *Archive) Namespaces(ctx context.Context, uid string) (all []string, err error) {
 	tables := [][]byte{a.table}
 	if a.parts.known() {
 		tables = append(tables, a.parts.table)
 	}
 	ttl, err := a.readSummaryTTL(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("sections of %s: %w", uid, err)
+		return nil, fmt.Errorf("namespaces of %s: %w", uid, err)
 	}
 	if ttl > 0 {
 		tables = append(tables, a.summaries.table)
 	}
 	for _, table := range tables {
-		some, err := a.sectionsIn(ctx, table, uid)
+		some, err := a.namespacesIn(ctx, table, uid)
 		if err != nil {
-			return nil, fmt.Errorf("sections of %s: %w", uid, err)
+			return nil, fmt.Errorf("namespaces of %s: %w", uid, err)
 		}
 		all = append(all, some...)
 	}
@@ -87,10 +87,10 @@ func (a *Archive) Sections(ctx context.Context, uid string) (all []string, err e
 	return slices.Compact(all), nil
 }
 
-func (a *Archive) sectionsIn(ctx context.Context, table []byte, uid string) (all []string, err error) {
+func (a *Archive) namespacesIn(ctx context.Context, table []byte, uid string) (all []string, err error) {
 	ctx, cancel := a.bound(ctx)
 	defer cancel()
-	prefix := history.RowKey(history.SectionPrefix(uid))
+	prefix := history.RowKey(history.NamespacePrefix(uid))
 	end := prefix[:len(prefix)-1] + string(prefix[len(prefix)-1]+1)
 	scan, err := hrpc.NewScanRange(ctx, table, []byte(prefix), []byte(end), hrpc.Filters(filter.NewFirstKeyOnlyFilter()))
 	if err != nil {
@@ -107,9 +107,9 @@ func (a *Archive) sectionsIn(ctx context.Context, table []byte, uid string) (all
 			return nil, classify(err)
 		}
 		for _, cell := range r.Cells {
-			section, _, _ := strings.Cut(string(cell.Row[digitsEnd:]), "\x00")
-			if !slices.Contains(all, section) {
-				all = append(all, section)
+			namespace, _, _ := strings.Cut(string(cell.Row[digitsEnd:]), "\x00")
+			if !slices.Contains(all, namespace) {
+				all = append(all, namespace)
 			}
 		}
 	}

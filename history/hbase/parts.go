@@ -251,10 +251,10 @@ func (a *Archive) oldest() int64 {
 // dropped returns the time before which HBase may have dropped cells.
 func (a *Archive) dropped() int64 { return a.now() - history.ArchiveTTL }
 
-// oldestOf returns the time before which a roll drops records of a user, or of a user's section. Where no clock is trusted, none.
+// oldestOf returns the time before which a roll drops records of a user, or of a user's namespace. Where no clock is trusted, none.
 func (a *Archive) oldestOf(uid string) int64 {
 	horizon, _ := a.config.Horizon()
-	return horizon.UnixMilli() - a.config.Rules.SectionTTL(uid)
+	return horizon.UnixMilli() - a.config.Rules.NamespaceTTL(uid)
 }
 
 // partsOf returns a reader of a user's parts of a version or a later one. Where a chunk of a version before is gone, the metadata is what

@@ -84,7 +84,7 @@ func check(c history.Cell) error {
 	if c.Record == nil || c.Record.Version.Time() <= 0 {
 		return history.Invalid("record", "want one with an event time")
 	}
-	if err := history.ValidateSection(c.Key.UID); err != nil {
+	if err := history.ValidateNamespace(c.Key.UID); err != nil {
 		return err
 	}
 	return c.Key.Object.Validate()

@@ -153,7 +153,7 @@ func (r *roll) choose() {
 	var old []content
 	var later []int64 // when others will be old
 	for i, o := range live {
-		at, may := r.settles(o)
+		at, may := r.marksClean(o)
 		if may = may && long && i >= keep; may && at <= r.began {
 			old = append(old, o)
 			continue
@@ -177,8 +177,8 @@ func (r *roll) choose() {
 	r.take(old)
 }
 
-// settles returns from when on a column may leave the live part, if at all. A column under a clear mark stays, and HBase drops it.
-func (r *roll) settles(o content) (at int64, may bool) {
+// marksClean returns from when on a column may leave the live part, if at all. A column under a clear mark stays, and HBase drops it.
+func (r *roll) marksClean(o content) (at int64, may bool) {
 	u := history.User{Cleared: r.live.cleared}
 	if o.damage != nil || o.version.Time() <= u.ClearedAt(o.object.Type) || o.version.Time() < r.oldestOf(r.uid) {
 		return 0, false
@@ -188,11 +188,11 @@ func (r *roll) settles(o content) (at int64, may bool) {
 		period, err := strconv.ParseInt(text, 10, 64)
 		return (period + 2) * r.margin(), err == nil
 	}
-	return max(o.version.Time(), o.at) + r.began - r.settledBefore() + 1, true
+	return max(o.version.Time(), o.at) + r.began - r.cleanBefore() + 1, true
 }
 
-// settledBefore returns the time before which nothing more is put into the family of recent records.
-func (r *roll) settledBefore() int64 {
+// cleanBefore returns the time before which nothing more is put into the family of recent records.
+func (r *roll) cleanBefore() int64 {
 	return r.began - r.Archive.parts.mark.Load().after - r.margin()
 }
 
@@ -390,7 +390,7 @@ func (r *roll) rememberCut(ctx context.Context) error {
 
 // drop does step 7: the columns that were rolled go, up to where nothing more is put into them.
 func (r *roll) drop(ctx context.Context) error {
-	return r.deleteLive(ctx, r.settledBefore()-1, func(n int) { r.Archive.parts.metrics.Rolled.Add(float64(n)) })
+	return r.deleteLive(ctx, r.cleanBefore()-1, func(n int) { r.Archive.parts.metrics.Rolled.Add(float64(n)) })
 }
 
 // remove does step 8 at once where something was deleted or cleared. A process that has written one of the chunks has read the

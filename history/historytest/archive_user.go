@@ -30,7 +30,7 @@ func (a archive) empty() {
 	a.wantMarks(uid, nil)
 }
 
-// neighbouringNames has users, sections and objects that begin like others.
+// neighbouringNames has users, namespaces and objects that begin like others.
 func (a archive) neighbouringNames() {
 	uid, now := freshUID(), hourAgo()
 	users := []string{uid, uid + "0", uid + "-", uid + ".", uid + "100_1"[:3], uid[:len(uid)-1], uid + "\x01a", uid + "\x01ab"}

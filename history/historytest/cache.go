@@ -63,11 +63,11 @@ func (c *cacheCase) put(k history.Key, r *history.Record) *history.Record {
 	return r
 }
 
-// archive stores a first record, settles it, and returns it as the cache has it then.
+// archive stores a first record, marks clean it, and returns it as the cache has it then.
 func (c *cacheCase) archive(k history.Key, r *history.Record) *history.Record {
 	c.Helper()
-	c.settle(content(k, c.put(k, r)))
-	return settled(r)
+	c.markClean(content(k, c.put(k, r)))
+	return clean(r)
 }
 
 // load reads one key.
@@ -111,7 +111,7 @@ func (c *cacheCase) forget(uid string) {
 		if _, err := c.Clear(ctx, uid, history.Clear{Until: 1 << 43}); err != nil {
 			c.Errorf("Clear(%s) after the test: %v", uid, err)
 		}
-		if err := c.Settle(ctx, []history.Content{{Key: own, Revision: c.Load(ctx, []history.Key{own})[0].User.Revision}}); err != nil {
+		if err := c.MarkClean(ctx, []history.Content{{Key: own, Revision: c.Load(ctx, []history.Key{own})[0].User.Revision}}); err != nil {
 			c.Errorf("Settle(%s) after the test: %v", uid, err)
 		}
 	})
@@ -141,7 +141,7 @@ func revise(r *history.Record) *history.Record {
 	return &m
 }
 
-// fill stores n settled records of a user, one millisecond apart from ms 0 on, and
+// fill stores n clean records of a user, one millisecond apart from ms 0 on, and
 // returns them, oldest first.
 func (c *cacheCase) fill(uid string, n int) []history.Item {
 	c.Helper()
@@ -156,9 +156,9 @@ func (c *cacheCase) fill(uid string, n int) []history.Item {
 		if out.Status != history.Applied {
 			c.Fatalf("Apply(%s): got status %d, error %v; want applied", writes[i].Key, out.Status, out.Err)
 		}
-		contents[i], items[i].Record = content(writes[i].Key, items[i].Record), settled(items[i].Record)
+		contents[i], items[i].Record = content(writes[i].Key, items[i].Record), clean(items[i].Record)
 	}
-	c.settle(contents...)
+	c.markClean(contents...)
 	return items
 }
 
@@ -167,10 +167,10 @@ func content(k history.Key, r *history.Record) history.Content {
 	return history.Content{Key: k, Revision: r.Revision}
 }
 
-// settled returns a record as the cache has it once the archive does.
-func settled(r *history.Record) *history.Record {
+// clean returns a record as the cache has it once the archive does.
+func clean(r *history.Record) *history.Record {
 	m := *r
-	m.Revision |= history.SettledBit
+	m.Revision |= history.CleanBit
 	return &m
 }
 
@@ -226,9 +226,9 @@ func (c *cacheCase) overdue(buckets []history.Bucket, age time.Duration, limit i
 	return keys
 }
 
-func (c *cacheCase) settle(contents ...history.Content) {
+func (c *cacheCase) markClean(contents ...history.Content) {
 	c.Helper()
-	if err := c.Settle(c.Context(), contents); err != nil {
+	if err := c.MarkClean(c.Context(), contents); err != nil {
 		c.Fatalf("Settle: %v", err)
 	}
 }
@@ -258,20 +258,20 @@ func (c *cacheCase) clear(uid string, typ uint32, ms int64) {
 }
 
 // renumbered checks that the cache holds what the clear marks leave of a record under another revision,
-// which is settled if the one before was, so that whoever holds that finds out. It returns the record.
+// which is clean if the one before was, so that whoever holds that finds out. It returns the record.
 func (c *cacheCase) renumbered(k history.Key, was *history.Record) *history.Record {
 	c.Helper()
 	e := c.load(k)
 	now, cleared := e.Record, e.User.ClearedAt(k.Object.Type)
-	if !history.Same(now.After(cleared), was.After(cleared)) || history.SameContent(now.Revision, was.Revision) || now.Settled() != was.Settled() {
+	if !history.Same(now.After(cleared), was.After(cleared)) || history.SameContent(now.Revision, was.Revision) || now.Clean() != was.Clean() {
 		c.Fatalf("Load(%s):\ngot  %+v\nwant %+v, under another revision", k, now, was)
 	}
 	return now
 }
 
-// archived returns an item as the archive would. A warm-up makes it a settled one.
+// archived returns an item as the archive would. A warm-up makes it a clean one.
 func (c *cacheCase) archived(n int, r *history.Record) history.Item {
-	return history.Item{Object: key("", 1, n).Object, Record: settled(r)}
+	return history.Item{Object: key("", 1, n).Object, Record: clean(r)}
 }
 
 func (c *cacheCase) warm(uid string, w history.WarmSet) {

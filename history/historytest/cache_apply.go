@@ -36,14 +36,14 @@ func applyStale(c *cacheCase) {
 	k := key(c.user(), 1, 1)
 	first, second := c.put(k, c.record(0)), c.record(10)
 	c.applied(history.Write{Key: k, Record: second, Base: first.Revision, BeginsHold: true})
-	if err := c.Warm(c.Context(), k.UID, history.WarmSet{Floor: 7, Cleared: map[uint32]int64{3: 5}}); err != nil {
+	if err := c.Warm(c.Context(), k.UID, history.WarmSet{LowWatermark: 7, Cleared: map[uint32]int64{3: 5}}); err != nil {
 		c.Fatal(err)
 	}
 	now := c.conflicts(history.Write{Key: k, Record: c.record(20), Base: first.Revision, BeginsHold: true})
 	second = c.renumbered(k, second) // by the clear mark
 	c.same("current record", now.Record, second)
-	if !now.User.Warm || now.User.Floor != 7 {
-		c.Errorf("current user: got %+v, want warm with floor 7", now.User)
+	if !now.User.Warm || now.User.LowWatermark != 7 {
+		c.Errorf("current user: got %+v, want warm with low watermark 7", now.User)
 	}
 	c.cleared(now.User, map[uint32]int64{3: 5})
 	c.holds(k, second)
@@ -110,7 +110,7 @@ func applyWhole(c *cacheCase) {
 	}{
 		"cold":             {func(string) {}, false},
 		"cold and trimmed": {func(uid string) { c.fill(uid, kept+1); c.trim(uid) }, false},
-		"warm":             {func(uid string) { c.warm(uid, history.WarmSet{Floor: 1}) }, false},
+		"warm":             {func(uid string) { c.warm(uid, history.WarmSet{LowWatermark: 1}) }, false},
 		"warm and trimmed": {func(uid string) { c.warm(uid, history.WarmSet{}); c.fill(uid, kept+1); c.trim(uid) }, false},
 		"complete":         {func(uid string) { c.warm(uid, history.WarmSet{}) }, true},
 	} {
@@ -231,18 +231,18 @@ func (c *cacheCase) foldAll(k history.Key, deltas []*history.Record) {
 }
 
 // markForced writes without asking for a mark where there is none: a first record, and one
-// that is made from a settled one.
+// that is made from a clean one.
 func markForced(c *cacheCase) {
 	k := key(c.user(), 1, 1)
 	first := c.put(k, c.record(0))
 	c.marked(k.UID, k)
-	c.settle(content(k, first))
+	c.markClean(content(k, first))
 	c.marked(k.UID)
-	c.applied(history.Write{Key: k, Record: c.record(1), Base: settled(first).Revision})
+	c.applied(history.Write{Key: k, Record: c.record(1), Base: clean(first).Revision})
 	c.marked(k.UID, k)
 }
 
-// markKept checks that whoever goes on from an unsettled record leaves its mark.
+// markKept checks that whoever goes on from an dirty record leaves its mark.
 func markKept(c *cacheCase) {
 	k := key(c.user(), 1, 1)
 	base := c.put(k, c.record(0))
@@ -252,22 +252,22 @@ func markKept(c *cacheCase) {
 		c.marked(k.UID, k)
 		base = next
 	}
-	c.settle(content(k, base))
+	c.markClean(content(k, base))
 	c.marked(k.UID)
 }
 
-// markConflict settles a record that another writer holds: the writer finds out, and what
-// it makes of the settled one has a mark.
+// markConflict marks clean a record that another writer holds: the writer finds out, and what
+// it makes of the clean one has a mark.
 func markConflict(c *cacheCase) {
 	k := key(c.user(), 1, 1)
 	held := c.put(k, c.record(0))
-	c.settle(content(k, held))
+	c.markClean(content(k, held))
 	for _, mark := range []bool{false, true} {
 		now := c.conflicts(history.Write{Key: k, Record: c.record(1), Base: held.Revision, BeginsHold: mark})
-		c.same("current record", now.Record, settled(held))
+		c.same("current record", now.Record, clean(held))
 		c.marked(k.UID)
 	}
-	c.applied(history.Write{Key: k, Record: c.record(1), Base: settled(held).Revision})
+	c.applied(history.Write{Key: k, Record: c.record(1), Base: clean(held).Revision})
 	c.marked(k.UID, k)
 }
 
@@ -282,8 +282,8 @@ func markStands(c *cacheCase) {
 	second := c.record(1)
 	c.applied(history.Write{Key: k, Record: second, Base: first.Revision, BeginsHold: true})
 	c.ordered(uid, k, other)
-	c.settle(content(k, second))
-	c.applied(history.Write{Key: k, Record: c.record(2), Base: settled(second).Revision})
+	c.markClean(content(k, second))
+	c.applied(history.Write{Key: k, Record: c.record(2), Base: clean(second).Revision})
 	c.ordered(uid, other, k)
 }
 
@@ -324,18 +324,18 @@ func loadInOrder(c *cacheCase) {
 func loadUser(c *cacheCase) {
 	uid := c.user()
 	k := key(uid, 1, 1)
-	if u := c.load(k).User; u.Warm || u.Floor != 0 || len(u.Cleared) != 0 {
+	if u := c.load(k).User; u.Warm || u.LowWatermark != 0 || len(u.Cleared) != 0 {
 		c.Errorf("user nobody knows: got %+v", u)
 	}
 	c.put(k, c.record(0))
 	if u := c.load(k).User; u.Warm {
 		c.Errorf("user who was only written to: got %+v, want a cold one", u)
 	}
-	c.warm(uid, history.WarmSet{Floor: 7, Cleared: map[uint32]int64{0: 3, 2: 9}})
+	c.warm(uid, history.WarmSet{LowWatermark: 7, Cleared: map[uint32]int64{0: 3, 2: 9}})
 	for _, k := range []history.Key{k, key(uid, 5, 5), history.UserKey(uid)} {
 		u := c.load(k).User
-		if !u.Warm || u.Floor != 7 {
-			c.Errorf("Load(%s): got user %+v, want warm with floor 7", k, u)
+		if !u.Warm || u.LowWatermark != 7 {
+			c.Errorf("Load(%s): got user %+v, want warm with low watermark 7", k, u)
 		}
 		c.cleared(u, map[uint32]int64{0: 3, 2: 9})
 	}
@@ -358,8 +358,8 @@ func emptyInput(c *cacheCase) {
 	if got := c.overdue([]history.Bucket{history.BucketOf(uid)}, 0, 0); len(got) != 0 {
 		c.Errorf("Overdue, at most none: got %v", got)
 	}
-	c.settle()
-	c.settle(history.Content{Key: key(uid, 9, 9), Revision: 1})
+	c.markClean()
+	c.markClean(history.Content{Key: key(uid, 9, 9), Revision: 1})
 	c.trim()
 	c.trim(c.user())
 }
@@ -390,7 +390,7 @@ func legalObjects(c *cacheCase) {
 	}
 }
 
-// neighbouringNames uses users and sections whose names begin alike: none may see the other's.
+// neighbouringNames uses users and namespaces whose names begin alike: none may see the other's.
 func neighbouringNames(c *cacheCase) {
 	prefix := c.user()
 	var uids []string
@@ -423,8 +423,8 @@ func (c *cacheCase) roundTrip(k history.Key) *history.Record {
 	c.put(k, r)
 	c.holds(k, r)
 	c.marked(k.UID, k)
-	c.settle(content(k, r))
+	c.markClean(content(k, r))
 	c.marked(k.UID)
-	c.holds(k, settled(r))
-	return settled(r)
+	c.holds(k, clean(r))
+	return clean(r)
 }

@@ -52,7 +52,7 @@ func (c *cacheCase) tells(uid string, after uint64, want ...history.Key) history
 	return got
 }
 
-// changesBegin has a log begin with what is not settled.
+// changesBegin has a log begin with what is not clean.
 func changesBegin(c *cacheCase) {
 	uid := c.user()
 	c.archive(key(uid, 1, 1), c.record(1))
@@ -60,7 +60,7 @@ func changesBegin(c *cacheCase) {
 	c.put(key(uid, 2, 3), c.tombstone(3))
 	first := c.changes(uid, 0, 10)
 	if len(first.Entries) != 2 || first.Dropped != 0 {
-		c.Errorf("a log that begins: got %+v, want the two that are not settled", first)
+		c.Errorf("a log that begins: got %+v, want the two that are not clean", first)
 	}
 	if again := c.changes(uid, 0, 10); !slices.Equal(again.Entries, first.Entries) || again.Log != first.Log || again.Last != first.Last {
 		c.Errorf("the log again: got %+v, want %+v", again, first)
@@ -70,7 +70,7 @@ func changesBegin(c *cacheCase) {
 	}
 }
 
-// changesWritten has each write with no base, or a settled one, make an entry, and no other write.
+// changesWritten has each write with no base, or a clean one, make an entry, and no other write.
 func changesWritten(c *cacheCase) {
 	uid := c.user()
 	a, b := key(uid, 1, 1), key(uid, 1, 2)
@@ -84,10 +84,10 @@ func changesWritten(c *cacheCase) {
 	c.applied(history.Write{Key: a, Record: third, Base: second.Revision})
 	c.conflicts(history.Write{Key: a, Record: c.record(9), Base: first.Revision})
 	c.conflicts(history.Write{Key: a, Record: c.record(9)})
-	c.conflicts(history.Write{Key: key(uid, 1, 3), Record: c.record(9), Base: first.Revision | history.SettledBit})
-	c.settle(content(a, third))
+	c.conflicts(history.Write{Key: key(uid, 1, 3), Record: c.record(9), Base: first.Revision | history.CleanBit})
+	c.markClean(content(a, third))
 	c.tells(uid, at)
-	c.applied(history.Write{Key: a, Record: revise(third), Base: settled(third).Revision})
+	c.applied(history.Write{Key: a, Record: revise(third), Base: clean(third).Revision})
 	c.tells(uid, at, a)
 	if got := c.tells(uid, 0, b, a); got.Log != name {
 		c.Errorf("the log has become %x, before %x", got.Log, name)
@@ -158,7 +158,7 @@ func changesEnd(c *cacheCase) {
 	}
 }
 
-// changesTrim has a trim drop the oldest entries, and none from the first of a content that is not settled on.
+// changesTrim has a trim drop the oldest entries, and none from the first of a content that is not clean on.
 func changesTrim(c *cacheCase) {
 	uid := c.user()
 	c.warm(uid, history.WarmSet{})
@@ -172,7 +172,7 @@ func changesTrim(c *cacheCase) {
 	k, at := all[5], uint64(0)
 	r := revise(items[5].Record)
 	c.applied(history.Write{Key: k, Record: r, Base: items[5].Record.Revision})
-	c.settle(content(k, r))
+	c.markClean(content(k, r))
 	waits := revise(items[10].Record)
 	c.applied(history.Write{Key: all[10], Record: waits, Base: items[10].Record.Revision})
 	order := append(slices.Delete(slices.Clone(all), 10, 11), all[10])
@@ -195,12 +195,12 @@ func changesTrim(c *cacheCase) {
 	c.trim(uid)
 	stuck := c.changes(uid, 0, 1000)
 	if len(stuck.Entries) < 2*kept+1 || stuck.Entries[0].Object != all[10].Object && !tellsOf(stuck, all[10].Object) {
-		c.Errorf("after a trim the log is %+v, want all from the first that is not settled on", stuck)
+		c.Errorf("after a trim the log is %+v, want all from the first that is not clean on", stuck)
 	}
-	c.settle(content(all[10], waits))
+	c.markClean(content(all[10], waits))
 	c.trim(uid)
 	if after := c.changes(uid, 0, 1000); tellsOf(after, all[10].Object) || after.Dropped <= at {
-		c.Errorf("after it was settled and trimmed the log is %+v, want it dropped", after)
+		c.Errorf("after it was clean and trimmed the log is %+v, want it dropped", after)
 	}
 }
 
@@ -213,8 +213,8 @@ type follower struct {
 	*cacheCase
 	uid        string
 	log        uint64
-	place, low uint64 // low is the place before the first entry of a content that was not settled
-	unsettled  bool   // there was one
+	place, low uint64 // low is the place before the first entry of a content that was not clean
+	dirty      bool   // there was one
 	known      map[history.Object]*history.Record
 	inArchive  map[history.Object]*history.Record // what the archive has
 }
@@ -225,8 +225,8 @@ func (f *follower) follow(limit int, meanwhile func()) {
 	for {
 		got := f.changes(f.uid, f.place, limit)
 		meanwhile()
-		if from := f.place; got.Log != f.log || from < got.Dropped || f.unsettled && f.low < got.Dropped {
-			f.log, f.place, f.unsettled = got.Log, got.Dropped, false
+		if from := f.place; got.Log != f.log || from < got.Dropped || f.dirty && f.low < got.Dropped {
+			f.log, f.place, f.dirty = got.Log, got.Dropped, false
 			f.known = map[history.Object]*history.Record{}
 			objects := slices.Collect(maps.Keys(f.inArchive))
 			for i, e := range f.loads(objects) {
@@ -239,8 +239,8 @@ func (f *follower) follow(limit int, meanwhile func()) {
 			f.place = got.Entries[n-1].Place
 			continue
 		}
-		if f.place = got.Last; f.unsettled {
-			f.place, f.unsettled = f.low, false
+		if f.place = got.Last; f.dirty {
+			f.place, f.dirty = f.low, false
 		}
 		return
 	}
@@ -253,8 +253,8 @@ func (f *follower) read(got history.Changes) {
 	}
 	for i, e := range f.loads(objects) {
 		x := got.Entries[i]
-		if e.Record != nil && !e.Record.Settled() && !f.unsettled {
-			f.low, f.unsettled = x.Place-1, true
+		if e.Record != nil && !e.Record.Clean() && !f.dirty {
+			f.low, f.dirty = x.Place-1, true
 		}
 		f.learn(x.Object, f.inArchive[x.Object], e)
 	}
@@ -290,7 +290,7 @@ func (f *follower) learn(o history.Object, archived *history.Record, e history.E
 	}
 }
 
-// changesFollowed has a client that follows the log show what there is, whatever is written, settled, cleared, switched
+// changesFollowed has a client that follows the log show what there is, whatever is written, clean, cleared, switched
 // and trimmed meanwhile.
 func changesFollowed(c *cacheCase) {
 	rounds := 6
@@ -342,7 +342,7 @@ func (w *changing) act() {
 	case n < 90:
 		if e.Record != nil {
 			w.inArchive[k.Object] = e.Record
-			w.settle(content(k, e.Record))
+			w.markClean(content(k, e.Record))
 		}
 	case n < 95:
 		w.trim(w.uid)
@@ -371,7 +371,7 @@ func (w *changing) compare() {
 	}
 }
 
-// changesRaced has a client follow while another goroutine writes and settles.
+// changesRaced has a client follow while another goroutine writes and marks clean.
 func changesRaced(c *cacheCase) {
 	f := &follower{cacheCase: c, uid: c.user(), inArchive: map[history.Object]*history.Record{}}
 	ctx, done := c.Context(), make(chan error, 1)
@@ -385,7 +385,7 @@ func changesRaced(c *cacheCase) {
 				return
 			}
 			if n%5 < 2 && e.Record != nil {
-				if err := c.Settle(ctx, []history.Content{content(k, e.Record)}); err != nil {
+				if err := c.MarkClean(ctx, []history.Content{content(k, e.Record)}); err != nil {
 					done <- err
 					return
 				}

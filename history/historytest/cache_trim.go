@@ -6,11 +6,11 @@ import (
 	"github.com/playhead/playhead/history"
 )
 
-// keeps checks which of the items are left, and that the floor says so: above
-// every dropped record, not above any other that is settled.
+// keeps checks which of the items are left, and that the low watermark says so: above
+// every dropped record, not above any other that is clean.
 func (c *cacheCase) keeps(uid string, items []history.Item, kept func(n int) bool) {
 	c.Helper()
-	floor := c.load(history.UserKey(uid)).User.Floor
+	lowWatermark := c.load(history.UserKey(uid)).User.LowWatermark
 	var want []history.Item
 	for n, item := range items {
 		k := history.Key{UID: uid, Object: item.Object}
@@ -18,11 +18,11 @@ func (c *cacheCase) keeps(uid string, items []history.Item, kept func(n int) boo
 		switch {
 		case !kept(n):
 			c.holds(k, nil)
-			if floor <= v {
-				c.Errorf("floor %d is not above dropped %s at %d", floor, k, v)
+			if lowWatermark <= v {
+				c.Errorf("low watermark %d is not above dropped %s at %d", lowWatermark, k, v)
 			}
-		case item.Record.Settled() && floor > v:
-			c.Errorf("floor %d is above kept %s at %d", floor, k, v)
+		case item.Record.Clean() && lowWatermark > v:
+			c.Errorf("low watermark %d is above kept %s at %d", lowWatermark, k, v)
 			fallthrough
 		default:
 			c.holds(k, item.Record)
@@ -58,16 +58,16 @@ func trimDirty(c *cacheCase) {
 	}
 	c.trim(uid)
 	c.keeps(uid, items, func(n int) bool { return n >= 25-kept || slices.Contains(dirty, n) })
-	c.settle(contents...)
+	c.markClean(contents...)
 	for _, n := range dirty {
-		items[n].Record = settled(items[n].Record)
+		items[n].Record = clean(items[n].Record)
 	}
 	c.trim(uid)
 	c.keeps(uid, items, func(n int) bool { return n >= 25-kept })
 }
 
-// trimUnsettled drops nothing that is not settled, however much there is.
-func trimUnsettled(c *cacheCase) {
+// trimAllDirty drops nothing that is not clean, however much there is.
+func trimAllDirty(c *cacheCase) {
 	uid := c.user()
 	c.warm(uid, history.WarmSet{})
 	var items []history.Item
@@ -103,7 +103,7 @@ func trimTombstones(c *cacheCase) {
 }
 
 // trimManyTombstones deletes more objects at once than are kept. The oldest tombstones go,
-// with a floor above them, and no record does; nor does one go for another's sake later.
+// with a low watermark above them, and no record does; nor does one go for another's sake later.
 func trimManyTombstones(c *cacheCase) {
 	uid := c.user()
 	c.warm(uid, history.WarmSet{})
@@ -114,15 +114,15 @@ func trimManyTombstones(c *cacheCase) {
 	}
 	for range 2 {
 		c.trim(uid)
-		floor := c.load(history.UserKey(uid)).User.Floor
+		lowWatermark := c.load(history.UserKey(uid)).User.LowWatermark
 		for n, r := range tombs {
 			dropped := n < kept+5
 			if dropped {
 				r = nil
 			}
 			c.holds(key(uid, 2, n), r)
-			if above := floor > tombs[n].Version; above != dropped {
-				c.Errorf("tombstone %d, dropped %t: the floor above it: %t", n, dropped, above)
+			if above := lowWatermark > tombs[n].Version; above != dropped {
+				c.Errorf("tombstone %d, dropped %t: the low watermark above it: %t", n, dropped, above)
 			}
 		}
 		want := slices.Clone(live)
@@ -136,7 +136,7 @@ func trimManyTombstones(c *cacheCase) {
 	c.holds(key(uid, 2, kept+5), tombs[kept+5])
 }
 
-// trimTies has records of one version on both sides of the bound. A floor cannot
+// trimTies has records of one version on both sides of the bound. A low watermark cannot
 // part them, so they stay together.
 func trimTies(c *cacheCase) {
 	uid := c.user()
@@ -161,24 +161,24 @@ func trimFew(c *cacheCase) {
 	}
 }
 
-// trimAgain trims twice with writes between, and never lowers a floor.
+// trimAgain trims twice with writes between, and never lowers a low watermark.
 func trimAgain(c *cacheCase) {
 	uid := c.user()
 	high := history.VersionOf(c.start-1, 0)
-	c.warm(uid, history.WarmSet{Floor: high})
+	c.warm(uid, history.WarmSet{LowWatermark: high})
 	items := c.fill(uid, kept+1)
-	below := key(uid, 1, 900) // the floor, already
+	below := key(uid, 1, 900) // the low watermark, already
 	old := history.Item{Object: below.Object, Record: c.archive(below, c.record(-100))}
 	c.trim(uid)
 	all := append([]history.Item{old}, items...)
 	c.keeps(uid, all, func(n int) bool { return n >= 2 })
-	floor := c.load(history.UserKey(uid)).User.Floor
+	lowWatermark := c.load(history.UserKey(uid)).User.LowWatermark
 	late := key(uid, 1, 901)
 	c.archive(late, c.record(-50))
 	c.trim(uid)
 	c.holds(late, nil)
-	if got := c.load(history.UserKey(uid)).User.Floor; got != floor {
-		c.Errorf("floor after an older record was dropped: got %d, want %d as before", got, floor)
+	if got := c.load(history.UserKey(uid)).User.LowWatermark; got != lowWatermark {
+		c.Errorf("low watermark after an older record was dropped: got %d, want %d as before", got, lowWatermark)
 	}
 }
 

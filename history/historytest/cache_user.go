@@ -95,11 +95,11 @@ func clearMarks(c *cacheCase) {
 	c.put(other, c.record(50))
 	c.clear(uid, 1, 100)
 	c.marked(uid, stays, other, own)
-	c.settle(history.Content{Key: own, Revision: c.load(own).User.Revision})
+	c.markClean(history.Content{Key: own, Revision: c.load(own).User.Revision})
 	c.marked(uid, stays, other)
 	c.clear(uid, 0, 100)
 	c.marked(uid, stays, own)
-	c.settle(history.Content{Key: own, Revision: c.load(own).User.Revision})
+	c.markClean(history.Content{Key: own, Revision: c.load(own).User.Revision})
 	c.clear(uid, 0, 10) // an older one, also marks
 	c.marked(uid, stays, own)
 }
@@ -194,7 +194,7 @@ func pauseTwice(c *cacheCase) {
 	}
 	held := c.put(key(uid, 1, 1), c.record(50))
 	last := c.load(history.UserKey(uid)).User
-	c.settle(history.Content{Key: history.UserKey(uid), Revision: last.Revision})
+	c.markClean(history.Content{Key: history.UserKey(uid), Revision: last.Revision})
 	for n := range 3 {
 		if err := c.Pause(c.Context(), uid, all[n], all[n+1]); !errors.Is(err, history.ErrConflict) {
 			c.Errorf("switch %d once more: got %v, want a conflict", n, err)
@@ -207,7 +207,7 @@ func pauseTwice(c *cacheCase) {
 	c.marked(uid, key(uid, 1, 1))
 }
 
-// pauseHeldBase checks that whoever holds a record finds out, whether it is settled or
+// pauseHeldBase checks that whoever holds a record finds out, whether it is clean or
 // not, that it stays so, and that nothing else of it changes.
 func pauseHeldBase(c *cacheCase) {
 	uid := c.user()
@@ -218,7 +218,7 @@ func pauseHeldBase(c *cacheCase) {
 		c.marked(uid, dirty, history.UserKey(uid))
 		for k, held := range map[history.Key]*history.Record{dirty: one, clean: two} {
 			now := c.conflicts(history.Write{Key: k, Record: c.record(150), Base: held.Revision})
-			if !history.Same(now.Record, held) || now.User.Pause.On() == recording || now.Record.Settled() != held.Settled() {
+			if !history.Same(now.Record, held) || now.User.Pause.On() == recording || now.Record.Clean() != held.Clean() {
 				c.Errorf("%s, recording %t: got %+v of %+v, want the same content", k, recording, now.Record, now.User)
 			}
 		}
@@ -230,19 +230,19 @@ func pauseHeldBase(c *cacheCase) {
 		history.Item{Object: clean.Object, Record: c.load(clean).Record}, history.Item{Object: dirty.Object, Record: one})
 }
 
-// pauseLate settles a content that has another revision since the pause: the mark stays,
-// until the one that is there is settled.
+// pauseLate marks clean a content that has another revision since the pause: the mark stays,
+// until the one that is there is clean.
 func pauseLate(c *cacheCase) {
 	uid := c.user()
 	k := key(uid, 1, 1)
 	r := c.put(k, c.record(50))
 	c.pause(uid, false, 100)
-	c.settle(content(k, r))
+	c.markClean(content(k, r))
 	c.marked(uid, k, history.UserKey(uid))
 	now := c.load(k).Record
-	c.settle(content(k, now))
+	c.markClean(content(k, now))
 	c.marked(uid, history.UserKey(uid))
-	c.holds(k, settled(now))
+	c.holds(k, clean(now))
 }
 
 // pauseUnbased writes without a base, which nobody could hold: the writer has to know of
@@ -325,15 +325,15 @@ func pauseWarm(c *cacheCase) {
 	}
 }
 
-// pauseWarmSettled does so to a user with a settled record and another.
-func pauseWarmSettled(c *cacheCase) {
+// pauseWarmClean does so to a user with a clean record and another.
+func pauseWarmClean(c *cacheCase) {
 	uid := c.user()
 	c.put(key(uid, 1, 1), c.record(20))
 	held := c.archive(key(uid, 1, 2), c.record(30))
 	c.warm(uid, history.WarmSet{Items: []history.Item{c.archived(3, c.record(10))}, Pause: history.Pause{Since: c.start + 100}})
 	for n, want := range map[int]bool{1: false, 2: true, 3: true} {
-		if got := c.load(key(uid, 1, n)).Record; got.Settled() != want || history.SameContent(got.Revision, held.Revision) {
-			c.Errorf("record %d after the warm-up: got %+v; want another revision, settled: %t", n, got, want)
+		if got := c.load(key(uid, 1, n)).Record; got.Clean() != want || history.SameContent(got.Revision, held.Revision) {
+			c.Errorf("record %d after the warm-up: got %+v; want another revision, clean: %t", n, got, want)
 		}
 	}
 	c.marked(uid, key(uid, 1, 1))

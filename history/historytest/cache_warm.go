@@ -10,15 +10,15 @@ import (
 func warmCold(c *cacheCase) {
 	uid := c.user()
 	one, two, gone := c.archived(1, c.record(10)), c.archived(2, c.record(20)), c.archived(3, c.tombstone(30))
-	floor := history.VersionOf(c.start, 1)
-	c.warm(uid, history.WarmSet{Items: []history.Item{one, two, gone}, Floor: floor, Cleared: map[uint32]int64{0: c.start, 4: c.start + 5}})
+	lowWatermark := history.VersionOf(c.start, 1)
+	c.warm(uid, history.WarmSet{Items: []history.Item{one, two, gone}, LowWatermark: lowWatermark, Cleared: map[uint32]int64{0: c.start, 4: c.start + 5}})
 	two.Record, one.Record = c.renumbered(key(uid, 1, 2), two.Record), c.renumbered(key(uid, 1, 1), one.Record)
 	page := c.list(uid, history.Query{Limit: 10})
 	c.items("warmed", page.Items, []history.Item{
 		{Object: two.Object, Record: two.Record.After(c.start)}, {Object: one.Object, Record: one.Record.After(c.start)},
 	})
-	if !page.User.Warm || page.User.Floor != floor {
-		c.Errorf("user: got %+v, want warm with floor %d", page.User, floor)
+	if !page.User.Warm || page.User.LowWatermark != lowWatermark {
+		c.Errorf("user: got %+v, want warm with low watermark %d", page.User, lowWatermark)
 	}
 	c.cleared(page.User, map[uint32]int64{0: c.start, 4: c.start + 5})
 	c.renumbered(key(uid, 1, 3), gone.Record)
@@ -37,12 +37,12 @@ func warmEmpty(c *cacheCase) {
 func warmTwice(c *cacheCase) {
 	uid := c.user()
 	one := c.archived(1, c.record(10))
-	c.warm(uid, history.WarmSet{Items: []history.Item{one}, Floor: 5, Cleared: map[uint32]int64{2: 7}})
-	c.warm(uid, history.WarmSet{Items: []history.Item{c.archived(2, c.record(20))}, Floor: 3, Cleared: map[uint32]int64{2: 8, 3: 9}})
+	c.warm(uid, history.WarmSet{Items: []history.Item{one}, LowWatermark: 5, Cleared: map[uint32]int64{2: 7}})
+	c.warm(uid, history.WarmSet{Items: []history.Item{c.archived(2, c.record(20))}, LowWatermark: 3, Cleared: map[uint32]int64{2: 8, 3: 9}})
 	c.lists(uid, history.Query{Limit: 10}, one)
 	u := c.load(history.UserKey(uid)).User
-	if u.Floor != 5 {
-		c.Errorf("floor: got %d, want 5 from the first time", u.Floor)
+	if u.LowWatermark != 5 {
+		c.Errorf("low watermark: got %d, want 5 from the first time", u.LowWatermark)
 	}
 	c.cleared(u, map[uint32]int64{2: 7})
 }
@@ -59,18 +59,18 @@ func warmWritten(c *cacheCase) {
 	c.marked(uid, k)
 }
 
-// warmSettled adds records under revisions without the bit, as archives may keep them.
-func warmSettled(c *cacheCase) {
+// warmClean adds records under revisions without the bit, as archives may keep them.
+func warmClean(c *cacheCase) {
 	uid := c.user()
 	k, r := key(uid, 1, 1), c.record(10)
 	r.CellTime = r.Version.Time() + 77
 	c.warm(uid, history.WarmSet{Items: []history.Item{{Object: k.Object, Record: r}}})
-	c.holds(k, settled(r))
+	c.holds(k, clean(r))
 	if got := c.load(k).Record; got.CellTime != r.CellTime {
 		c.Errorf("cell time: got %d, want %d", got.CellTime, r.CellTime)
 	}
 	c.conflicts(history.Write{Key: k, Record: c.record(20), Base: r.Revision})
-	c.applied(history.Write{Key: k, Record: c.record(20), Base: settled(r).Revision})
+	c.applied(history.Write{Key: k, Record: c.record(20), Base: clean(r).Revision})
 	c.marked(uid, k)
 }
 
@@ -135,7 +135,7 @@ func warmCleared(c *cacheCase) {
 func warmHeld(c *cacheCase) {
 	uid := c.user()
 	dirty, archived := c.put(key(uid, 1, 1), c.record(150)), c.archive(key(uid, 1, 2), c.record(160))
-	back, other := c.archived(3, c.record(170)), history.Item{Object: key(uid, 2, 4).Object, Record: settled(c.record(50))}
+	back, other := c.archived(3, c.record(170)), history.Item{Object: key(uid, 2, 4).Object, Record: clean(c.record(50))}
 	c.warm(uid, history.WarmSet{Items: []history.Item{back, other}, Cleared: map[uint32]int64{1: c.start + 100}})
 	for n, was := range map[int]*history.Record{1: dirty, 2: archived, 3: back.Record} {
 		now := c.conflicts(history.Write{Key: key(uid, 1, n), Record: c.record(200), Base: was.Revision})
@@ -164,8 +164,8 @@ func warmTrimmed(c *cacheCase) {
 	dropped := c.archived(900, c.record(-100))
 	c.warm(uid, history.WarmSet{Items: []history.Item{dropped, c.archived(901, c.record(1000))}})
 	c.holds(history.Key{UID: uid, Object: dropped.Object}, nil)
-	if e := c.load(key(uid, 1, 901)); e.Record == nil || e.User.Floor <= items[0].Record.Version {
-		c.Errorf("got %+v, %+v; want the newer record, and a floor above what was dropped", e.Record, e.User)
+	if e := c.load(key(uid, 1, 901)); e.Record == nil || e.User.LowWatermark <= items[0].Record.Version {
+		c.Errorf("got %+v, %+v; want the newer record, and a low watermark above what was dropped", e.Record, e.User)
 	}
 }
 
@@ -197,14 +197,14 @@ func warmOlder(c *cacheCase) {
 	}})
 	e := c.load(key(uid, 1, 1))
 	c.same("the older one", e.Record, older)
-	if !e.User.Warm || e.User.Floor != in.Version+1 {
-		c.Errorf("user: got %+v, want warm with floor %d, above what the archive has of it", e.User, in.Version+1)
+	if !e.User.Warm || e.User.LowWatermark != in.Version+1 {
+		c.Errorf("user: got %+v, want warm with low watermark %d, above what the archive has of it", e.User, in.Version+1)
 	}
 	other := c.user()
 	c.put(key(other, 1, 2), newer)
-	c.warm(other, history.WarmSet{Items: []history.Item{c.archived(2, c.record(80))}, Floor: 7})
-	if u := c.load(history.UserKey(other)).User; u.Floor != 7 {
-		c.Errorf("user with a newer one: got %+v, want floor 7", u)
+	c.warm(other, history.WarmSet{Items: []history.Item{c.archived(2, c.record(80))}, LowWatermark: 7})
+	if u := c.load(history.UserKey(other)).User; u.LowWatermark != 7 {
+		c.Errorf("user with a newer one: got %+v, want low watermark 7", u)
 	}
 }
 
@@ -228,13 +228,13 @@ func loadWhileWarming(c *cacheCase) {
 	}
 }
 
-// loadWhileTrimming: nor may a record be gone while the floor is still below it.
+// loadWhileTrimming: nor may a record be gone while the low watermark is still below it.
 func loadWhileTrimming(c *cacheCase) {
 	for range moments {
 		k, oldest := c.trimmable()
 		c.race(c.trims(k.UID), func() bool {
 			e := c.Load(c.Context(), []history.Key{k})[0]
-			return c.was("Load", e, e.Err == nil && (e.Record != nil || e.User.Floor > oldest.Version))
+			return c.was("Load", e, e.Err == nil && (e.Record != nil || e.User.LowWatermark > oldest.Version))
 		})
 	}
 }
@@ -256,13 +256,13 @@ func listWhileWarming(c *cacheCase) {
 }
 
 // listWhileTrimming: a page that lacks a record says that there is more, here or
-// below the floor.
+// below the low watermark.
 func listWhileTrimming(c *cacheCase) {
 	for range moments {
 		k, oldest := c.trimmable()
 		c.race(c.trims(k.UID), func() bool {
 			page, err := c.List(c.Context(), k.UID, history.Query{Limit: 100})
-			return c.was("List", page, err == nil && (len(page.Items) > kept || page.More || page.User.Floor > oldest.Version))
+			return c.was("List", page, err == nil && (len(page.Items) > kept || page.More || page.User.LowWatermark > oldest.Version))
 		})
 	}
 }

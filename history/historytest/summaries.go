@@ -47,7 +47,7 @@ func Summaries(t *testing.T, open func(t *testing.T) SummaryStore) {
 		{"OneMillisecond", false, summaryTies},
 		{"Neighbours", false, summaryNeighbours},
 		{"Erased", false, erasedSummaries},
-		{"Sections", false, sectionSummaries},
+		{"Sections", false, namespaceSummaries},
 		{"Concurrently", false, summarizedConcurrently},
 		{"Reborn", true, rebornSummaries},
 		{"Ended", true, endedSummaries},
@@ -381,18 +381,18 @@ func erasedSummaries(s *summaries) {
 	s.want("erased")
 }
 
-// sectionSummaries has sections of classes, which are users of their own, and are found by their summaries alone.
-func sectionSummaries(s *summaries) {
+// namespaceSummaries has namespaces of classes, which are users of their own, and are found by their summaries alone.
+func namespaceSummaries(s *summaries) {
 	user := s.uid
-	s.uid = history.SectionUID(user, "a")
+	s.uid = history.NamespaceUID(user, "a")
 	old := s.aged("1_1", 85, 1000, true)
 	s.put(old)
 	s.summarize(false)
-	s.want("of the section", summaryOf(old))
-	sections := func(what, uid string, want ...string) {
+	s.want("of the namespace", summaryOf(old))
+	namespaces := func(what, uid string, want ...string) {
 		s.Helper()
-		if found, err := s.Eraser.(history.Sectioner).Sections(s.Context(), uid); err != nil || !slices.Equal(found, want) {
-			s.Errorf("%s: sections %q, %v, want %q", what, found, err, want)
+		if found, err := s.Eraser.(history.Sectioner).Namespaces(s.Context(), uid); err != nil || !slices.Equal(found, want) {
+			s.Errorf("%s: namespaces %q, %v, want %q", what, found, err, want)
 		}
 	}
 	if s.Pass != nil {
@@ -401,14 +401,14 @@ func sectionSummaries(s *summaries) {
 		}
 		s.want("its record has ended", summaryOf(old))
 	}
-	sections("with something", user, s.uid)
-	sections("of another user", user[:len(user)-1])
+	namespaces("with something", user, s.uid)
+	namespaces("of another user", user[:len(user)-1])
 	if err := s.Erase(s.Context(), s.uid, s.now()); err != nil {
 		s.Fatal(err)
 	}
 	s.want("erased")
 	s.uid = user
-	s.want("of no section")
+	s.want("of no namespace")
 }
 
 // summarizedConcurrently has two do the same at once, while something is put.

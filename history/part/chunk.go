@@ -17,11 +17,11 @@ import (
 )
 
 const (
-	// maxSection bounds what a section takes when it is decompressed. One record more than
+	// maxNamespace bounds what a namespace takes when it is decompressed. One record more than
 	// ChunkSize fits with room to spare.
-	maxSection = 1 << 20
-	// minSection is from how many bytes on a section is compressed.
-	minSection = 512
+	maxNamespace = 1 << 20
+	// minNamespace is from how many bytes on a namespace is compressed.
+	minNamespace = 512
 )
 
 // Encoded is a chunk to be stored, and what the metadata says of it. The name is the caller's.
@@ -100,7 +100,7 @@ func (c *coder) finish(kind Kind, info Info) Encoded {
 	b := []byte{format, byte(kind)}
 	b = binary.AppendUvarint(b, uint64(info.Count)) //nolint:gosec // never negative
 	b = binary.AppendUvarint(b, zigzag(info.Newest.Time()))
-	b = append(appendSection(appendSection(b, symbols), texts), packed.bytes...)
+	b = append(appendNamespace(appendNamespace(b, symbols), texts), packed.bytes...)
 	info.Kind, info.Sum = kind, xxhash.Sum64(b)
 	b = seal(b)
 	info.Bytes = len(b)
@@ -139,7 +139,7 @@ func open(b []byte) (*Chunk, error) {
 	}
 	r := &reader{rest: b}
 	kind, count := r.bytes(1), r.uvarint()
-	c := &Chunk{time: r.varint(), symbols: r.section(), texts: r.section(), packed: r.rest}
+	c := &Chunk{time: r.varint(), symbols: r.namespace(), texts: r.namespace(), packed: r.rest}
 	switch {
 	case r.err != nil:
 		return nil, r.err
@@ -377,9 +377,9 @@ func (r *reader) texts(all []texts) {
 	}
 }
 
-// appendSection appends bytes with their length, compressed if that is shorter.
-func appendSection(dst, b []byte) []byte {
-	if len(b) >= minSection {
+// appendNamespace appends bytes with their length, compressed if that is shorter.
+func appendNamespace(dst, b []byte) []byte {
+	if len(b) >= minNamespace {
 		if z := compressor().EncodeAll(b, nil); len(z) < len(b) {
 			dst = binary.AppendUvarint(dst, uint64(len(z))<<1|1)
 			return append(dst, z...)
@@ -388,7 +388,7 @@ func appendSection(dst, b []byte) []byte {
 	return append(binary.AppendUvarint(dst, uint64(len(b))<<1), b...)
 }
 
-func (r *reader) section() []byte {
+func (r *reader) namespace() []byte {
 	head := r.uvarint()
 	b := r.bytes(head >> 1)
 	if head&1 == 0 || r.err != nil {
@@ -404,14 +404,14 @@ func (r *reader) section() []byte {
 // Both work for many goroutines at once, and take memory when they are made.
 var (
 	compressor = sync.OnceValue(func() *zstd.Encoder {
-		w, err := zstd.NewWriter(nil, zstd.WithEncoderCRC(false), zstd.WithEncoderLevel(zstd.SpeedBetterCompression), zstd.WithWindowSize(maxSection), zstd.WithLowerEncoderMem(true))
+		w, err := zstd.NewWriter(nil, zstd.WithEncoderCRC(false), zstd.WithEncoderLevel(zstd.SpeedBetterCompression), zstd.WithWindowSize(maxNamespace), zstd.WithLowerEncoderMem(true))
 		if err != nil {
 			panic(err) // the options are not what they have to be
 		}
 		return w
 	})
 	decompressor = sync.OnceValue(func() *zstd.Decoder {
-		r, err := zstd.NewReader(nil, zstd.WithDecoderMaxMemory(maxSection), zstd.WithDecoderLowmem(true))
+		r, err := zstd.NewReader(nil, zstd.WithDecoderMaxMemory(maxNamespace), zstd.WithDecoderLowmem(true))
 		if err != nil {
 			panic(err)
 		}

@@ -6,10 +6,10 @@
 // revision, which names a content of the cache: what leaves a chunk has none.
 //
 //	format  kind  count  time of the newest  symbols  texts  bits  checksum
-//	1 byte  1     varint varint              section  section      8 bytes
+//	1 byte  1     varint varint              namespace  namespace      8 bytes
 //
 // The symbols say how many bits each number has, and compress well, as the texts do; the bits
-// are those numbers, and do not. A section is compressed with zstd where that makes it smaller.
+// are those numbers, and do not. A namespace is compressed with zstd where that makes it smaller.
 // Every format of a chunk and of the metadata ends with the checksum, the xxHash64 of all before.
 package part
 

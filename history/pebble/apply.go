@@ -53,7 +53,7 @@ type entry struct {
 	hash       uint64
 }
 
-// encode leaves room for the mark in front of each record. No new content is settled,
+// encode leaves room for the mark in front of each record. No new content is clean,
 // whatever the caller says.
 func (c *Cache) encode(writes []history.Write) *encoded {
 	e := &encoded{bytes: make([]byte, 0, recordSize*len(writes)), entries: make([]entry, len(writes))}
@@ -187,7 +187,7 @@ func (s *swapper) baseMatches(w *history.Write, record []byte) (bool, error) {
 		(w.Record.Partial || u.Complete()), err
 }
 
-// set adds a write. A mark stays; a settled or absent record has none, and gets one.
+// set adds a write. A mark stays; a clean or absent record has none, and gets one.
 func (s *swapper) set(w *history.Write, x item, was history.Mark) history.Outcome {
 	mark := was
 	if was == 0 {

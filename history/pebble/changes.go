@@ -182,7 +182,7 @@ func (e *edit) beginLog(uid string) error {
 	prefix := appendUser(nil, spaceLog, uid)
 	var failed error
 	for o, v := range e.records(uid, &failed) {
-		if _, record := e.split(v); wire.Revision(record)&history.SettledBit != 0 {
+		if _, record := e.split(v); wire.Revision(record)&history.CleanBit != 0 {
 			continue
 		}
 		l.last++
@@ -211,7 +211,7 @@ func (e *edit) endLog(uid string) error {
 }
 
 // trimLog drops the entries of a log that others of their objects follow, and the oldest of the rest, up to
-// the first of a content that is not settled.
+// the first of a content that is not clean.
 func (e *edit) trimLog(uid string) error {
 	l, err := e.log(uid)
 	if err != nil || l == nil || l.entries <= e.db.logged(uid) {
@@ -234,11 +234,11 @@ func (e *edit) trimLog(uid string) error {
 			if excess <= 0 {
 				continue
 			}
-			settled, err := e.settledOrGone(uid, x.object)
+			clean, err := e.cleanOrGone(uid, x.object)
 			if err != nil {
 				return err
 			}
-			if excess--; !settled {
+			if excess--; !clean {
 				excess = 0
 				continue
 			}
@@ -252,16 +252,16 @@ func (e *edit) trimLog(uid string) error {
 	return e.setLog(uid, &m)
 }
 
-func (e *edit) settledOrGone(uid string, object []byte) (settled bool, err error) {
+func (e *edit) cleanOrGone(uid string, object []byte) (clean bool, err error) {
 	err = e.get(append(appendUser(nil, e.space, uid), object...), func(v []byte) error {
 		_, record := e.split(v)
-		settled = v == nil || wire.Revision(record)&history.SettledBit != 0
+		clean = v == nil || wire.Revision(record)&history.CleanBit != 0
 		return nil
 	})
-	return settled, err
+	return clean, err
 }
 
 func (s *keyspace) today() int64 { return s.db.now() / (24 * time.Hour).Milliseconds() }
 
 // logged is how many entries their log of changes keeps.
-func (d *DB) logged(uid string) int { return d.config.Rules.SectionLog(uid, d.config.Keep) }
+func (d *DB) logged(uid string) int { return d.config.Rules.NamespaceLog(uid, d.config.Keep) }

@@ -10,9 +10,9 @@ import (
 	"github.com/playhead/playhead/history/pebble"
 )
 
-// TestFollowedSettleSurvives has a crash after a client of the log was told that a content is settled: it does not ask
+// TestFollowedMarkCleanSurvives has a crash after a client of the log was told that a content is clean: it does not ask
 // for that entry again, so that the next write must make another one.
-func TestFollowedSettleSurvives(t *testing.T) {
+func TestFollowedMarkCleanSurvives(t *testing.T) {
 	fs := vfs.NewCrashableMem()
 	db := open(t, "store", pebble.Config{}.On(fs))
 	c, k, ctx := db.Cache(), viewing(1, 1), t.Context()
@@ -27,14 +27,14 @@ func TestFollowedSettleSurvives(t *testing.T) {
 		}
 	}
 	write(c, r, 0)
-	must(t, c.Settle(ctx, []history.Content{{Key: k, Revision: r.Revision}}))
-	if e := c.Load(ctx, []history.Key{k})[0]; !e.Record.Settled() {
-		t.Fatalf("the record is %+v, want a settled one", e.Record)
+	must(t, c.MarkClean(ctx, []history.Content{{Key: k, Revision: r.Revision}}))
+	if e := c.Load(ctx, []history.Key{k})[0]; !e.Record.Clean() {
+		t.Fatalf("the record is %+v, want a clean one", e.Record)
 	}
 	again := open(t, "store", pebble.Config{}.On(fs.CrashClone(vfs.CrashCloneCfg{}))).Cache()
 	e := again.Load(ctx, []history.Key{k})[0]
-	if !e.Record.Settled() {
-		t.Fatalf("after a crash the record is %+v, want a settled one", e.Record)
+	if !e.Record.Clean() {
+		t.Fatalf("after a crash the record is %+v, want a clean one", e.Record)
 	}
 	next := beat(now() + 1)
 	write(again, next, e.Record.Revision)

@@ -104,7 +104,7 @@ func parseDirty(key []byte) (history.Key, history.Mark, error) {
 	k, mark := history.Key{}, history.Mark(binary.BigEndian.Uint64(key[1:]))
 	uid, object, ok := bytes.Cut(key[dirtyPrefix:], []byte{endOfUID})
 	k.UID = string(uid)
-	err := history.ValidateSection(k.UID)
+	err := history.ValidateNamespace(k.UID)
 	if err == nil && !ok {
 		err = fmt.Errorf("dirty mark of %q: %w", uid, wire.ErrCorrupt)
 	}
@@ -150,9 +150,9 @@ const (
 	stateEnd
 )
 
-// appendState appends a user's state: the earlier pauses if there are any, the floor, the pause, the cut time and
+// appendState appends a user's state: the earlier pauses if there are any, the low watermark, the pause, the cut time and
 // the revision and the version of the parts if there are any, and the clear marks. The archive
-// has no floors and no revisions, the cache no parts.
+// has no low watermarks and no revisions, the cache no parts.
 func appendState(dst []byte, u history.User) []byte {
 	at := len(dst)
 	dst = append(dst, 0)
@@ -160,7 +160,7 @@ func appendState(dst []byte, u history.User) []byte {
 		dst[at] |= statePauses
 		dst = append(binary.AppendUvarint(dst, uint64(len(earlier))), earlier...)
 	}
-	dst = binary.AppendUvarint(dst, uint64(u.Floor))
+	dst = binary.AppendUvarint(dst, uint64(u.LowWatermark))
 	if u.Warm {
 		dst[at] |= stateWarm
 	}
@@ -217,7 +217,7 @@ func parseState(b []byte) (u history.User, err error) {
 		n, numbers = numbers[0], numbers[1:]
 		return n
 	}
-	u.Warm, u.Floor = flags&stateWarm != 0, history.Version(next())
+	u.Warm, u.LowWatermark = flags&stateWarm != 0, history.Version(next())
 	if flags&statePaused != 0 {
 		u.Pause.Since, u.Pause.Until = int64(next()), int64(next())
 	}

@@ -71,10 +71,10 @@ func TestKeyOrder(t *testing.T) {
 func TestState(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		want := history.User{
-			Warm:    rapid.Bool().Draw(t, "warm"),
-			Floor:   history.Version(rapid.Int64().Draw(t, "floor")),
-			Cleared: rapid.MapOfN(rapid.Uint32(), rapid.Int64(), 0, 3).Draw(t, "cleared"),
-			CutTime: rapid.OneOf(rapid.Just(int64(0)), rapid.Int64()).Draw(t, "cut time"),
+			Warm:         rapid.Bool().Draw(t, "warm"),
+			LowWatermark: history.Version(rapid.Int64().Draw(t, "low watermark")),
+			Cleared:      rapid.MapOfN(rapid.Uint32(), rapid.Int64(), 0, 3).Draw(t, "cleared"),
+			CutTime:      rapid.OneOf(rapid.Just(int64(0)), rapid.Int64()).Draw(t, "cut time"),
 			Pause: history.Pause{
 				Since: rapid.OneOf(rapid.Just(int64(0)), rapid.Int64()).Draw(t, "since"),
 				Until: rapid.OneOf(rapid.Just(int64(0)), rapid.Int64()).Draw(t, "until"),
@@ -99,7 +99,7 @@ func sameUser(a, b history.User) bool {
 
 func FuzzState(f *testing.F) {
 	f.Add([]byte{})
-	f.Add(pebble.AppendState(nil, history.User{Warm: true, Floor: 5, Cleared: map[uint32]int64{1: 2}}))
+	f.Add(pebble.AppendState(nil, history.User{Warm: true, LowWatermark: 5, Cleared: map[uint32]int64{1: 2}}))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		u, err := pebble.ParseState(b)
 		if err != nil {

@@ -233,7 +233,7 @@ func TestPromoteBesideDamage(t *testing.T) {
 		t.Errorf("carried %d, left %v, %v; want two carried and %v left", put, left, err, keys[1])
 	}
 	for i, e := range db.Cache().Load(t.Context(), keys) {
-		if damaged := i == 1; damaged != (e.Err != nil) || !damaged && !e.Record.Settled() {
+		if damaged := i == 1; damaged != (e.Err != nil) || !damaged && !e.Record.Clean() {
 			t.Errorf("%s: got %+v, %v", keys[i], e.Record, e.Err)
 		}
 	}

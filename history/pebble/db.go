@@ -46,7 +46,7 @@ type Config struct {
 	// Summary is for how long what remains of records is kept in summaries: see [history.Summary]. 0 is for as long
 	// as was said before, or not at all.
 	Summary time.Duration
-	// TTL is how long the cache keeps a record after its event, once it is settled: before,
+	// TTL is how long the cache keeps a record after its event, once it is clean: before,
 	// it is kept for as long as the archive would. 0 means that of the archive.
 	TTL time.Duration
 	// Rules say what is finished in summaries, how many records of classes the cache keeps, and for how long both keep

@@ -15,14 +15,14 @@ import (
 // of the keyspace is held from the first read to the commit.
 type edit struct {
 	*keyspace
-	batch   *pebble.Batch
-	puts    []item      // records that stay in memory until the next checkpoint
-	settles []item      // and such as are settled, which the journal has without
-	drops   []item      // records that are gone
-	moves   []move      // of dirty marks
-	users   []userState // users whose own state is another
-	logs    []logOf     // of changes, that are others
-	tell    bool        // readers wait until the change is on disk
+	batch      *pebble.Batch
+	puts       []item      // records that stay in memory until the next checkpoint
+	marksClean []item      // and such as are clean, which the journal has without
+	drops      []item      // records that are gone
+	moves      []move      // of dirty marks
+	users      []userState // users whose own state is another
+	logs       []logOf     // of changes, that are others
+	tell       bool        // readers wait until the change is on disk
 }
 
 // logOf is a user's log as it is to be, nil for none.
@@ -109,7 +109,7 @@ func (e *edit) updateMemory(t *syncWaiter) error {
 		e.unsynced.put(x.key, t)
 		e.memory.drop(x)
 	}
-	for _, some := range [][]item{e.puts, e.settles} {
+	for _, some := range [][]item{e.puts, e.marksClean} {
 		for _, x := range some {
 			e.unsynced.put(x.key, t)
 			if err := e.memory.put(e.batch, x); err != nil {
@@ -136,14 +136,14 @@ func (e *edit) put(k history.Key, value []byte) {
 	e.puts = append(e.puts, item{uid: k.UID, hash: e.memory.hash(key), key: key, value: value})
 }
 
-// settle replaces a record by itself, settled. Its mark goes in the same edit, and a start
-// that finds in the journal that the mark of a record has gone settles it: see [DB.redo]. It
+// markClean replaces a record by itself, clean. Its mark goes in the same edit, and a start
+// that finds in the journal that the mark of a record has gone marks clean it: see [DB.redo]. It
 // must find the record: one that is on its way to Pebble, from a file of the journal that
 // goes once it is there, is written again.
 //
-// After a settle those who follow the log of changes are told nothing more until the key is written again. A crash
-// must not take the settle back.
-func (e *edit) settle(k history.Key, key, value []byte) {
+// After a mark clean those who follow the log of changes are told nothing more until the key is written again. A crash
+// must not take the mark clean back.
+func (e *edit) markClean(k history.Key, key, value []byte) {
 	if l, err := e.log(k.UID); l != nil || err != nil {
 		e.tell = true
 	}
@@ -151,7 +151,7 @@ func (e *edit) settle(k history.Key, key, value []byte) {
 	if e.memory.tables.onlyFlushing(x.hash, key) {
 		e.puts = append(e.puts, x)
 	} else {
-		e.settles = append(e.settles, x)
+		e.marksClean = append(e.marksClean, x)
 	}
 }
 

@@ -132,24 +132,24 @@ func (h *holding) inChunks(space byte) (records, chunks int, err error) {
 
 var _ history.Sectioner = (*DB)(nil)
 
-// Sections implements [history.Sectioner]. It has a checkpoint made: a section may be in memory alone, also of a class that is not known,
+// Namespaces implements [history.Sectioner]. It has a checkpoint made: a namespace may be in memory alone, also of a class that is not known,
 // as by the rules that the process was started with before.
-func (d *DB) Sections(ctx context.Context, uid string) (all []string, err error) {
+func (d *DB) Namespaces(ctx context.Context, uid string) (all []string, err error) {
 	if err := d.enter(ctx); err != nil {
 		return nil, err
 	}
 	defer d.leave()
 	if err := d.checkpointNow(ctx); err != nil {
-		return nil, fmt.Errorf("sections of %s: %w", uid, err)
+		return nil, fmt.Errorf("namespaces of %s: %w", uid, err)
 	}
 	for _, space := range []byte{spaceArchive, spaceCache, spaceLogHead, spaceParts, spaceSummaries} {
-		prefix := append(appendBucket(nil, space, history.BucketOf(uid)), history.SectionPrefix(uid)...)
+		prefix := append(appendBucket(nil, space, history.BucketOf(uid)), history.NamespacePrefix(uid)...)
 		for from := prefix; from != nil; {
 			next := []byte(nil)
 			for key := range d.each(from, after(prefix), &err) {
 				end := keyPrefix + bytes.IndexByte(key[keyPrefix:], endOfUID)
-				if section := string(key[keyPrefix:end]); !slices.Contains(all, section) {
-					all = append(all, section)
+				if namespace := string(key[keyPrefix:end]); !slices.Contains(all, namespace) {
+					all = append(all, namespace)
 				}
 				next = after(bytes.Clone(key[:end+1]))
 				break
@@ -157,7 +157,7 @@ func (d *DB) Sections(ctx context.Context, uid string) (all []string, err error)
 			from = next
 		}
 		if err != nil {
-			return nil, fmt.Errorf("sections of %s: %w", uid, err)
+			return nil, fmt.Errorf("namespaces of %s: %w", uid, err)
 		}
 	}
 	return all, nil

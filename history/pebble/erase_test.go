@@ -20,7 +20,7 @@ import (
 // device is in each record of a user, and nowhere else. It is random enough for no compression to hide it.
 func device(user int) string { return fmt.Sprintf("%d-q7Zk2xVw9LpT4mYs8RbN", user) }
 
-// lived makes a user of whom the cache has records with marks, settled ones, a log and a day, and the archive live
+// lived makes a user of whom the cache has records with marks, clean ones, a log and a day, and the archive live
 // records and parts.
 func lived(t *testing.T, db *pebble.DB, user int) (uid string) {
 	t.Helper()
@@ -41,7 +41,7 @@ func lived(t *testing.T, db *pebble.DB, user int) (uid string) {
 	if errs := (rolled{db.Archive(), t}).Put(ctx, cells[:25]); errs != nil {
 		t.Fatal(errs)
 	}
-	must(t, db.Cache().Settle(ctx, contents))
+	must(t, db.Cache().MarkClean(ctx, contents))
 	db.Days().See(ctx, []history.Sighting{{UID: uid, Day: 20_000}})
 	return uid
 }

@@ -91,9 +91,9 @@ func refuses(t *testing.T, db *pebble.DB, why string) {
 	_, clearing := db.Cache().Clear(ctx, k.UID, history.Clear{Until: 1})
 	errs := map[string]error{
 		"apply": o.Err, "clear": clearing, "clear archive": db.Archive().PutUser(ctx, k.UID, history.User{Cleared: map[uint32]int64{0: 1}}),
-		"warm":   db.Cache().Warm(ctx, k.UID, history.WarmSet{}),
-		"settle": db.Cache().Settle(ctx, []history.Content{{Key: k, Revision: 1}}),
-		"put":    errors.Join(db.Archive().Put(ctx, []history.Cell{{Key: k, Record: beat(now())}})...),
+		"warm":       db.Cache().Warm(ctx, k.UID, history.WarmSet{}),
+		"mark_clean": db.Cache().MarkClean(ctx, []history.Content{{Key: k, Revision: 1}}),
+		"put":        errors.Join(db.Archive().Put(ctx, []history.Cell{{Key: k, Record: beat(now())}})...),
 	}
 	for name, err := range errs {
 		if !errors.Is(err, history.ErrUnavailable) || !strings.Contains(err.Error(), why) {

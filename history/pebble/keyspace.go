@@ -22,8 +22,8 @@ type keyspace struct {
 	db    *DB
 	space byte
 	// marked says that values begin with their dirty mark, 0 where there is none: of a
-	// settled content, and of a user's own state that the archive has. Pebble may still have
-	// the mark of what was settled in memory since.
+	// clean content, and of a user's own state that the archive has. Pebble may still have
+	// the mark of what was clean in memory since.
 	marked   bool
 	ttl      time.Duration // of a record after its event
 	lock     *sync.Mutex   // makes compare and set one step
@@ -98,9 +98,9 @@ func (s *keyspace) split(value []byte) (history.Mark, []byte) {
 // oldest returns the time before which records have expired.
 func (s *keyspace) oldest() int64 { return s.db.now() - s.ttl.Milliseconds() }
 
-// oldestOf returns the time before which records of a user, or of a user's section, have expired.
+// oldestOf returns the time before which records of a user, or of a user's namespace, have expired.
 func (s *keyspace) oldestOf(uid string) int64 {
-	return s.db.now() - min(s.ttl.Milliseconds(), s.db.config.Rules.SectionTTL(uid))
+	return s.db.now() - min(s.ttl.Milliseconds(), s.db.config.Rules.NamespaceTTL(uid))
 }
 
 // record decodes a value, nil when it is from before the oldest time. It fails with
@@ -118,10 +118,10 @@ func (s *keyspace) record(value []byte, oldest int64) (*history.Record, error) {
 }
 
 // expired reports whether an encoded record is from before the oldest time. One that is
-// not settled, which the archive may lack, lives as long as it would there. Bytes without
+// not clean, which the archive may lack, lives as long as it would there. Bytes without
 // a version are a damaged record, which does not expire.
 func (s *keyspace) expired(record []byte, oldest int64) bool {
-	if wire.Revision(record)&history.SettledBit == 0 {
+	if wire.Revision(record)&history.CleanBit == 0 {
 		oldest -= max(0, archiveTTL-s.ttl).Milliseconds()
 	}
 	version := peek(record).version
@@ -138,11 +138,11 @@ func (s *keyspace) state(value []byte, oldest int64) (history.User, error) {
 	return s.aged(u, oldest), nil
 }
 
-// aged raises the floor of a user where the cache forgets before the archive does:
+// aged raises the low watermark of a user where the cache forgets before the archive does:
 // it is sure of nothing older than its own memory.
 func (s *keyspace) aged(u history.User, oldest int64) history.User {
 	if u.Warm && s.ttl < archiveTTL {
-		u.Floor = max(u.Floor, history.VersionOf(oldest, 0))
+		u.LowWatermark = max(u.LowWatermark, history.VersionOf(oldest, 0))
 	}
 	return u
 }
@@ -178,7 +178,7 @@ func (s *keyspace) get(key []byte, use func(value []byte) error) error {
 }
 
 // load returns one entry for each key, all of one moment: a record that was trimmed
-// must not be missing under the floor of before, nor a cleared one be there without
+// must not be missing under the low watermark of before, nor a cleared one be there without
 // its mark.
 func (s *keyspace) load(ctx context.Context, keys []history.Key) ([]history.Entry, error) {
 	if err := s.db.enter(ctx); err != nil {

@@ -55,33 +55,33 @@ func (c *Cache) overdue(asked *[history.Buckets]bool, before history.Mark, limit
 	return overdue, err
 }
 
-const settleStep = 100 // contents under one lock
+const markCleanStep = 100 // contents under one lock
 
-// Settle implements [history.Ledger]. It needs no fsync: a settle that is lost is made
+// MarkClean implements [history.Ledger]. It needs no fsync: a mark clean that is lost is made
 // again by the sweep, and one that is on disk has the archived record before it in the
 // same log.
-func (c *Cache) Settle(ctx context.Context, contents []history.Content) error {
+func (c *Cache) MarkClean(ctx context.Context, contents []history.Content) error {
 	if err := c.db.enterWriting(ctx); err != nil {
 		return err
 	}
 	defer c.db.leave()
-	for some := range slices.Chunk(contents, settleStep) {
-		if err := c.settle(some); err != nil {
+	for some := range slices.Chunk(contents, markCleanStep) {
+		if err := c.markClean(some); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (c *Cache) settle(contents []history.Content) error {
+func (c *Cache) markClean(contents []history.Content) error {
 	return c.change(nil, func(e *edit) error {
-		e.settles = make([]item, 0, len(contents))
+		e.marksClean = make([]item, 0, len(contents))
 		for _, x := range contents {
-			settle := e.settleRecord
+			markClean := e.markCleanRecord
 			if x.Key.IsUser() {
-				settle = e.settleUser
+				markClean = e.markCleanUser
 			}
-			if err := settle(x); err != nil {
+			if err := markClean(x); err != nil {
 				return err
 			}
 		}
@@ -89,9 +89,9 @@ func (c *Cache) settle(contents []history.Content) error {
 	})
 }
 
-// settleRecord sets the bit in the record that the archive has, and removes its mark.
+// markCleanRecord sets the bit in the record that the archive has, and removes its mark.
 // A key without a record has no mark; an expired record goes with its mark.
-func (e *edit) settleRecord(x history.Content) error {
+func (e *edit) markCleanRecord(x history.Content) error {
 	key := appendKey(nil, e.space, x.Key)
 	return e.get(key, func(v []byte) error {
 		mark, record := e.split(v)
@@ -103,21 +103,21 @@ func (e *edit) settleRecord(x history.Content) error {
 		case x.Revision == 0 || !history.SameContent(wire.Revision(record), x.Revision):
 			return nil
 		}
-		e.settle(x.Key, key, settled(v))
+		e.markClean(x.Key, key, clean(v))
 		e.unmark(key, mark)
 		return nil
 	})
 }
 
-// settled returns a copy of the value of a record, settled and without a mark.
-func settled(value []byte) []byte {
+// clean returns a copy of the value of a record, clean and without a mark.
+func clean(value []byte) []byte {
 	value = bytes.Clone(value)
 	binary.BigEndian.PutUint64(value, 0)
-	value[markSize+wire.RevisionEnd-1] |= byte(history.SettledBit >> 56)
+	value[markSize+wire.RevisionEnd-1] |= byte(history.CleanBit >> 56)
 	return value
 }
 
-func (e *edit) settleUser(x history.Content) error {
+func (e *edit) markCleanUser(x history.Content) error {
 	u, mark, err := e.stored(x.Key.UID)
 	if err != nil || mark == 0 || u.Revision != x.Revision {
 		return err

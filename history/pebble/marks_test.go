@@ -27,14 +27,14 @@ func TestMarksInThreePlaces(t *testing.T) {
 			wantOverdue(t, db, a, b, c)
 		case 2:
 			wantOverdue(t, db, a, b, c)
-			settle(t, db.Cache(), b, second)
+			markClean(t, db.Cache(), b, second)
 			wantOverdue(t, db, a, c)
 		default:
 			wantOverdue(t, db, a, c)
 		}
 	}))
 	for _, k := range []history.Key{c, a} {
-		settle(t, db.Cache(), k, db.Cache().Load(t.Context(), []history.Key{k})[0].Record)
+		markClean(t, db.Cache(), k, db.Cache().Load(t.Context(), []history.Key{k})[0].Record)
 	}
 	db.Checkpoint()
 	wantOverdue(t, db)
@@ -51,7 +51,7 @@ func TestMarkIsGoneBeforeItMoves(t *testing.T) {
 	step := 0
 	must(t, db.CheckpointWhile(func() {
 		if step++; step == 1 {
-			settle(t, db.Cache(), k, r)
+			markClean(t, db.Cache(), k, r)
 		}
 	}))
 	if wantOverdue(t, db); db.StoredMarks() != 0 {
@@ -96,7 +96,7 @@ func TestTrimOfKnownLength(t *testing.T) {
 				for range step.add {
 					k, r := next()
 					mustApply(t, db.Cache(), []history.Write{{Key: k, Record: r, BeginsHold: true}})
-					settle(t, db.Cache(), k, r)
+					markClean(t, db.Cache(), k, r)
 				}
 				var w history.WarmSet
 				for range step.warm {
@@ -127,7 +127,7 @@ func TestTrimOfKnownLengthAfterClear(t *testing.T) {
 		for n := range records {
 			k, r := viewing(1, n), beat(start+int64(10*round+n))
 			mustApply(t, db.Cache(), []history.Write{{Key: k, Record: r, BeginsHold: true, Cleared: start + records}})
-			settle(t, db.Cache(), k, r)
+			markClean(t, db.Cache(), k, r)
 		}
 		if round == 0 {
 			_, err := db.Cache().Clear(t.Context(), uid, history.Clear{Until: start + records})

@@ -303,7 +303,7 @@ func (f found) clone() found {
 // relies on it waits for it too, or a crash would take back what was answered.
 //
 // Changes without a waiter are not in here: each can be lost without any answer becoming
-// wrong. A settle, a trim, a warm-up and a sweep only say of what is in
+// wrong. A mark clean, a trim, a warm-up and a sweep only say of what is in
 // the archive already that it is, or that it has expired.
 //
 // The lock of the keyspace guards it.

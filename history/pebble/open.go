@@ -219,7 +219,7 @@ func (d *DB) redo(change []byte) error {
 	}
 }
 
-// resettle settles the record whose mark a change has taken away. Marks never repeat: a
+// resettle marks clean the record whose mark a change has taken away. Marks never repeat: a
 // record that was written since, or is gone, has another mark or none.
 func (d *DB) resettle(dirty []byte) error {
 	k, mark, err := parseDirty(dirty)
@@ -231,7 +231,7 @@ func (d *DB) resettle(dirty []byte) error {
 		if len(v) < markSize+wire.RevisionEnd || stampOf(v).mark != mark {
 			return nil
 		}
-		return d.pebble.Set(key, settled(v), pebble.NoSync)
+		return d.pebble.Set(key, clean(v), pebble.NoSync)
 	})
 }
 

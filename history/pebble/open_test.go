@@ -166,7 +166,7 @@ func TestCloseThenCall(t *testing.T) {
 		"warm":          db.Cache().Warm(ctx, k.UID, history.WarmSet{}),
 		"list":          listing,
 		"overdue":       overdue,
-		"settle":        db.Cache().Settle(ctx, nil),
+		"mark_clean":    db.Cache().MarkClean(ctx, nil),
 		"trim":          db.Cache().Trim(ctx, []string{k.UID}),
 		"put":           db.Archive().Put(ctx, []history.Cell{{Key: k, Record: beat(1)}})[0],
 		"get":           getting,

@@ -22,7 +22,7 @@ var preloaded = flag.Int("records", 0, "records that BenchmarkPath, BenchmarkRes
 type pathStore interface {
 	Load(ctx context.Context, keys []history.Key) []history.Entry
 	Apply(ctx context.Context, writes []history.Write) []history.Outcome
-	Settle(ctx context.Context, contents []history.Content) error
+	MarkClean(ctx context.Context, contents []history.Content) error
 	Get(ctx context.Context, keys []history.Key) ([]history.Entry, error)
 	Put(ctx context.Context, cells []history.Cell) []error
 	Close() error
@@ -62,7 +62,7 @@ var variants = []struct {
 
 // BenchmarkPath takes viewings of 3 or 4 heartbeats to the archive, as the demo does. Each
 // key is loaded, written without a base, written again with one, loaded by the job, put and
-// settled. 24,000 viewings run at a time, from 16 callers. An operation is a heartbeat.
+// clean. 24,000 viewings run at a time, from 16 callers. An operation is a heartbeat.
 //
 //	go test ./history/pebble -run '^$' -bench Path -benchtime 200000x
 //	go test ./history/pebble -run '^$' -bench Path -benchtime 200000x -timeout 1h -args -records 5000000
@@ -124,7 +124,7 @@ func restart(b *testing.B, open func(string, vfs.FS) (pathStore, error), files *
 	b.ReportMetric(used.Seconds()*1000/float64(b.N), "cpu-ms/start")
 }
 
-// preload makes n records, archived and settled, of users with 40 each.
+// preload makes n records, archived and clean, of users with 40 each.
 func preload(b *testing.B, s pathStore, n int) {
 	b.Helper()
 	if n > 0 {
@@ -190,7 +190,7 @@ func beatAll(b *testing.B, s pathStore, some []*openViewing) {
 			unknown = append(unknown, v.key)
 		}
 		r := beat(time.Now().UnixMilli())
-		r.Revision &^= history.SettledBit
+		r.Revision &^= history.CleanBit
 		writes[i] = history.Write{Key: v.key, Base: v.base, Record: r, BeginsHold: v.base == 0}
 		v.base = r.Revision
 		v.beats--
@@ -238,7 +238,7 @@ func archiveSome(b *testing.B, s pathStore, keys []history.Key) {
 	for _, err := range s.Put(b.Context(), cells) {
 		b.Fatal(err)
 	}
-	if err := s.Settle(b.Context(), contents); err != nil {
+	if err := s.MarkClean(b.Context(), contents); err != nil {
 		b.Fatal(err)
 	}
 }

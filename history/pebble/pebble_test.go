@@ -103,9 +103,9 @@ func (b before) Backlog(ctx context.Context, buckets []history.Bucket) ([]histor
 	return b.cache.Backlog(ctx, buckets)
 }
 
-func (b before) Settle(ctx context.Context, contents []history.Content) error {
+func (b before) MarkClean(ctx context.Context, contents []history.Content) error {
 	b.do()
-	return b.cache.Settle(ctx, contents)
+	return b.cache.MarkClean(ctx, contents)
 }
 
 func (b before) Trim(ctx context.Context, uids []string) error {
@@ -160,12 +160,12 @@ func TestCallsShareSyncs(t *testing.T) {
 	}
 }
 
-// TestSettleNeedsNoSync leaves the disk alone.
-func TestSettleNeedsNoSync(t *testing.T) {
+// TestMarkCleanNeedsNoSync leaves the disk alone.
+func TestMarkCleanNeedsNoSync(t *testing.T) {
 	db := open(t, t.TempDir(), pebble.Config{})
 	r := put(t, db.Cache(), viewing(1, 1))
 	before := db.Syncs()
-	settle(t, db.Cache(), viewing(1, 1), r)
+	markClean(t, db.Cache(), viewing(1, 1), r)
 	if err := db.Cache().Trim(t.Context(), []string{viewing(1, 1).UID}); err != nil {
 		t.Fatal(err)
 	}

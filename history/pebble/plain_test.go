@@ -141,25 +141,25 @@ func (p *Plain) apply(b *pebble.Batch, w *history.Write) (move, error) {
 	return move{key, was.mark, mark}, p.put(b, key, wire.AppendRecord(value, w.Record))
 }
 
-// Settle is like [Cache.Settle]. Every content must be in the store.
-func (p *Plain) Settle(_ context.Context, contents []history.Content) error {
+// MarkClean is like [Cache.MarkClean]. Every content must be in the store.
+func (p *Plain) MarkClean(_ context.Context, contents []history.Content) error {
 	p.cache.Lock()
 	defer p.cache.Unlock()
 	b := p.db.NewBatch()
 	defer b.Close()
 	for _, x := range contents {
 		key := appendKey(nil, spaceCache, x.Key)
-		settle := func(v []byte) error {
+		markClean := func(v []byte) error {
 			if err := remark(b, []move{{key: key, from: stampOf(v).mark}}); err != nil {
 				return err
 			}
-			return p.put(b, key, settled(v))
+			return p.put(b, key, clean(v))
 		}
 		var err error
 		if v := p.known(key); v != nil {
-			err = settle(v)
+			err = markClean(v)
 		} else {
-			err = get(p.db, key, settle)
+			err = get(p.db, key, markClean)
 		}
 		if err != nil {
 			return err

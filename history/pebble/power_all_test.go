@@ -17,7 +17,7 @@ import (
 )
 
 // TestPowerLossOfAll takes the power away in random histories of all calls there are. The state that comes back is that after one of
-// the calls, and not before the last durable one; and of a user with a log of changes, what was told to be settled is.
+// the calls, and not before the last durable one; and of a user with a log of changes, what was told to be clean is.
 func TestPowerLossOfAll(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := &observed{fs: vfs.NewCrashableMem(), alone: rapid.Bool().Draw(t, "alone"), now: time.UnixMilli(1_760_000_000_000)}
@@ -26,7 +26,7 @@ func TestPowerLossOfAll(t *testing.T) {
 		m.done(t, true)
 		t.Repeat(map[string]func(*rapid.T){
 			"apply":      m.apply,
-			"settle":     m.settle,
+			"mark_clean": m.markClean,
 			"clear":      m.clear,
 			"pause":      m.pause,
 			"warm":       m.warm,
@@ -56,7 +56,7 @@ type observed struct {
 	// possible is what was seen after the last durable call and after every call since.
 	possible []string
 	logged   map[string]bool
-	settled  map[history.Key]bool // of users with a log, as it was told last
+	clean    map[history.Key]bool // of users with a log, as it was told last
 }
 
 func (m *observed) open(t *rapid.T) {
@@ -89,7 +89,7 @@ func (m *observed) read(t *rapid.T, note bool) string {
 	var b strings.Builder
 	keys := m.all()
 	if note {
-		m.settled = make(map[history.Key]bool)
+		m.clean = make(map[history.Key]bool)
 	}
 	for i, e := range m.db.Cache().Load(t.Context(), keys) {
 		if e.Err != nil {
@@ -97,12 +97,12 @@ func (m *observed) read(t *rapid.T, note bool) string {
 		}
 		u := e.User
 		warm := u.Warm && !m.alone // the filter of keys may not be sure that the archive has nothing
-		fmt.Fprintln(&b, keys[i], warm, u.Floor, u.CutTime, u.Pause, u.Revision, slices.Sorted(maps.Keys(u.Cleared)), u.Cleared)
+		fmt.Fprintln(&b, keys[i], warm, u.LowWatermark, u.CutTime, u.Pause, u.Revision, slices.Sorted(maps.Keys(u.Cleared)), u.Cleared)
 		if e.Record != nil {
 			fmt.Fprintln(&b, "  ", e.Record.Revision, e.Record.Partial, e.Record.Version, e.Record.Position, e.Record.CellTime)
 		}
-		if note && m.logged[keys[i].UID] && e.Record.Settled() {
-			m.settled[keys[i]] = true
+		if note && m.logged[keys[i].UID] && e.Record.Clean() {
+			m.clean[keys[i]] = true
 		}
 	}
 	old, err := m.db.Archive().Get(t.Context(), keys)
@@ -171,7 +171,7 @@ func (m *observed) apply(t *rapid.T) {
 	m.done(t, out.Status == history.Applied)
 }
 
-func (m *observed) settle(t *rapid.T) {
+func (m *observed) markClean(t *rapid.T) {
 	k := drawKey(t)
 	e := m.entry(t, k)
 	c := history.Content{Key: k}
@@ -181,7 +181,7 @@ func (m *observed) settle(t *rapid.T) {
 	if rapid.Bool().Draw(t, "user") {
 		c = history.Content{Key: history.UserKey(k.UID), Revision: e.User.Revision}
 	}
-	if err := m.db.Cache().Settle(t.Context(), []history.Content{c}); err != nil {
+	if err := m.db.Cache().MarkClean(t.Context(), []history.Content{c}); err != nil {
 		t.Fatal(err)
 	}
 	m.done(t, false)
@@ -213,7 +213,7 @@ func (m *observed) warm(t *rapid.T) {
 	}
 	w := history.WarmSet{Items: page.Items, Cleared: page.User.Cleared, CutTime: page.User.CutTime, Pause: page.User.Pause}
 	if page.More {
-		w.Floor = page.End().Version + 1
+		w.LowWatermark = page.End().Version + 1
 	}
 	if err := m.db.Cache().Warm(t.Context(), uid, w); err != nil {
 		t.Fatal(err)
@@ -320,14 +320,14 @@ func (m *observed) crash(t *rapid.T) {
 	_ = m.db.Close() // it is of another world
 	m.fs = fs
 	m.open(t)
-	told := m.settled
+	told := m.clean
 	got := m.read(t, false)
 	if !slices.Contains(m.possible, got) {
 		t.Fatalf("after a crash:\n%s", unlike(got, m.possible))
 	}
 	for _, e := range m.all() {
-		if r := m.entry(t, e).Record; told[e] && r != nil && !r.Settled() {
-			t.Fatalf("after a crash %s is not settled, and was told to be: %+v", e, r)
+		if r := m.entry(t, e).Record; told[e] && r != nil && !r.Clean() {
+			t.Fatalf("after a crash %s is not clean, and was told to be: %+v", e, r)
 		}
 	}
 	m.done(t, true)

@@ -22,7 +22,7 @@ func TestPowerLoss(t *testing.T) {
 		defer func() { _ = m.db.Close() }()
 		t.Repeat(map[string]func(*rapid.T){
 			"apply":      m.apply,
-			"settle":     m.settle,
+			"mark_clean": m.markClean,
 			"clear":      m.clear,
 			"put":        m.put,
 			"carry":      m.promote,
@@ -101,7 +101,7 @@ func (m *powered) drawRecord(t *rapid.T) *history.Record {
 	r.Position = int64(len(m.made))
 	m.made = append(m.made, r.Revision)
 	m.present().times[r.Revision] = r.Version.Time()
-	m.present().times[r.Revision|history.SettledBit] = r.Version.Time()
+	m.present().times[r.Revision|history.CleanBit] = r.Version.Time()
 	return r
 }
 
@@ -142,13 +142,13 @@ func (m *powered) revision(t *rapid.T, k history.Key) uint64 {
 	return e.Record.Revision
 }
 
-func (m *powered) settle(t *rapid.T) {
+func (m *powered) markClean(t *rapid.T) {
 	s, k := m.present().clone(), drawKey(t)
-	if err := m.db.Cache().Settle(t.Context(), []history.Content{{Key: k, Revision: m.revision(t, k)}}); err != nil {
+	if err := m.db.Cache().MarkClean(t.Context(), []history.Content{{Key: k, Revision: m.revision(t, k)}}); err != nil {
 		t.Fatal(err)
 	}
 	if delete(s.dirty, k); s.cache[k] != 0 {
-		s.cache[k] |= history.SettledBit
+		s.cache[k] |= history.CleanBit
 	}
 	m.next(s, false)
 }
@@ -193,13 +193,13 @@ func (m *powered) promote(t *rapid.T) {
 		t.Fatal(err)
 	}
 	r := s.cache[k]
-	settled := r&history.SettledBit != 0
+	clean := r&history.CleanBit != 0
 	promoted := m.whole[r] && s.cleared[k.UID] == 0 && s.times[r] > s.times[s.archive[k]]
-	if done := len(left) == 0; done != (promoted || settled && s.cleared[k.UID] == 0) || (put == 1) != promoted {
-		t.Fatalf("carry %s: put %d, left %v; carried %v, settled %v", k, put, left, promoted, settled)
+	if done := len(left) == 0; done != (promoted || clean && s.cleared[k.UID] == 0) || (put == 1) != promoted {
+		t.Fatalf("carry %s: put %d, left %v; carried %v, clean %v", k, put, left, promoted, clean)
 	}
 	if promoted {
-		s.archive[k], s.cache[k] = r, r|history.SettledBit
+		s.archive[k], s.cache[k] = r, r|history.CleanBit
 		delete(s.dirty, k)
 		m.next(s, false)
 	}
@@ -232,11 +232,11 @@ func (m *powered) checkpoint(t *rapid.T) {
 	m.look(t)
 }
 
-// meanwhile settles and writes while a checkpoint is under way.
+// meanwhile marks clean and writes while a checkpoint is under way.
 func (m *powered) meanwhile(t *rapid.T) {
 	err := m.db.CheckpointWhile(func() {
 		for range rapid.IntRange(0, 3).Draw(t, "calls") {
-			rapid.SampledFrom([]func(*rapid.T){m.apply, m.settle, m.clear, m.promote}).Draw(t, "call")(t)
+			rapid.SampledFrom([]func(*rapid.T){m.apply, m.markClean, m.clear, m.promote}).Draw(t, "call")(t)
 			m.look(t)
 		}
 	})
@@ -297,7 +297,7 @@ func (m *powered) readKey(t *rapid.T, s state, k history.Key) {
 		t.Fatal(err, e.Err)
 	}
 	if e.Record != nil {
-		s.cache[k] = m.made[e.Record.Position] | e.Record.Revision&history.SettledBit
+		s.cache[k] = m.made[e.Record.Position] | e.Record.Revision&history.CleanBit
 	}
 	if at := e.User.ClearedAt(k.Object.Type); at > 0 {
 		s.cleared[k.UID] = at

@@ -8,20 +8,20 @@ import (
 	"github.com/playhead/playhead/history/wire"
 )
 
-// Promote brings records of the cache into the archive and settles them, in one step and as the
+// Promote brings records of the cache into the archive and marks clean them, in one step and as the
 // bytes that they are. It returns how many it has put, and the keys that it leaves to whoever
-// loads, completes, puts and settles: those of users, and of records that are partial, gone,
-// under a clear mark, not later than what the archive has, or beside something damaged. A settled key needs nothing
+// loads, completes, puts and marks clean: those of users, and of records that are partial, gone,
+// under a clear mark, not later than what the archive has, or beside something damaged. A clean key needs nothing
 // more. It fails with [history.ErrUnavailable].
 //
-// It needs no fsync. A put that is lost with a crash is lost with the settle, and the mark
+// It needs no fsync. A put that is lost with a crash is lost with the mark clean, and the mark
 // stands. Until what it has put is on disk, readers of the archive wait as those of the cache do.
 func (d *DB) Promote(ctx context.Context, keys []history.Key) (put int, left []history.Key, err error) {
 	if err := d.enterWriting(ctx); err != nil {
 		return 0, keys, err
 	}
 	defer d.leave()
-	for some := range slices.Chunk(keys, settleStep) {
+	for some := range slices.Chunk(keys, markCleanStep) {
 		n, others, err := d.promote(some)
 		if err != nil {
 			return put, keys, err
@@ -39,7 +39,7 @@ func (d *DB) promote(keys []history.Key) (put int, left []history.Key, err error
 	defer archive.lock.Unlock()
 	err = cache.changeLocked(nil, func(e *edit) error {
 		c := promoter{edit: e, archive: archive, oldest: e.oldest()}
-		e.settles = make([]item, 0, len(keys))
+		e.marksClean = make([]item, 0, len(keys))
 		for _, k := range keys {
 			if done, err := c.promote(k); err != nil || !done { // what is damaged of one user holds nobody up
 				left = append(left, k)
@@ -72,7 +72,7 @@ func (c *promoter) promote(k history.Key) (done bool, err error) {
 	key := appendKey(nil, c.space, k)
 	err = c.get(key, func(v []byte) error {
 		mark, record := c.split(v)
-		if done = wire.Revision(record)&history.SettledBit != 0; done || mark == 0 || c.expired(record, c.oldest) || !wire.Whole(record) {
+		if done = wire.Revision(record)&history.CleanBit != 0; done || mark == 0 || c.expired(record, c.oldest) || !wire.Whole(record) {
 			return nil
 		}
 		c.other = append(append(c.other[:0], spaceArchive), key[1:]...)
@@ -85,7 +85,7 @@ func (c *promoter) promote(k history.Key) (done bool, err error) {
 		c.archive.notePut(k.UID, record)
 		c.put++
 		c.archive.unsynced.put(key, later(c.archive.unsynced.of(key), c.unsynced.of(key)))
-		c.settle(k, key, settled(v))
+		c.markClean(k, key, clean(v))
 		c.unmark(key, mark)
 		return nil
 	})

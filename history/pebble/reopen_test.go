@@ -16,7 +16,7 @@ import (
 func TestReopen(t *testing.T) {
 	dir, ctx := t.TempDir(), t.Context()
 	db := open(t, dir, pebble.Config{})
-	if err := db.Cache().Warm(ctx, viewing(1, 0).UID, history.WarmSet{Floor: 7, Cleared: map[uint32]int64{2: 9}}); err != nil {
+	if err := db.Cache().Warm(ctx, viewing(1, 0).UID, history.WarmSet{LowWatermark: 7, Cleared: map[uint32]int64{2: 9}}); err != nil {
 		t.Fatal(err)
 	}
 	old := put(t, db.Cache(), viewing(1, 1))
@@ -36,8 +36,8 @@ func TestReopen(t *testing.T) {
 		if e.Err != nil || !reflect.DeepEqual(e.Record, want) {
 			t.Errorf("load %s: got %+v, %v; want %+v", k, e.Record, e.Err, want)
 		}
-		if !e.User.Warm || e.User.Floor != 7 || !maps.Equal(e.User.Cleared, map[uint32]int64{2: 9}) {
-			t.Errorf("user of %s: got %+v, want warm, floor 7, type 2 cleared at 9", k, e.User)
+		if !e.User.Warm || e.User.LowWatermark != 7 || !maps.Equal(e.User.Cleared, map[uint32]int64{2: 9}) {
+			t.Errorf("user of %s: got %+v, want warm, low watermark 7, type 2 cleared at 9", k, e.User)
 		}
 	}
 	wantDirty(t, db, viewing(1, 1), viewing(1, 2))
@@ -92,9 +92,9 @@ func newestMark(tb testing.TB, db *pebble.DB, k history.Key) history.Mark {
 	return backlog[0].Oldest
 }
 
-func settle(tb testing.TB, cache history.Cache, k history.Key, r *history.Record) {
+func markClean(tb testing.TB, cache history.Cache, k history.Key, r *history.Record) {
 	tb.Helper()
-	if err := cache.Settle(tb.Context(), []history.Content{{Key: k, Revision: r.Revision}}); err != nil {
+	if err := cache.MarkClean(tb.Context(), []history.Content{{Key: k, Revision: r.Revision}}); err != nil {
 		tb.Fatal(err)
 	}
 }
@@ -116,8 +116,8 @@ func TestMarksNeverRepeat(t *testing.T) {
 				t.Errorf("start %d at %d by the marks: it is not between mark %d and mark %d", n, at, last, m)
 			}
 			last = m
-			// A settled mark is on no list that a start could read.
-			settle(t, db.Cache(), k, r)
+			// A clean mark is on no list that a start could read.
+			markClean(t, db.Cache(), k, r)
 		}
 		closed(t, db)
 		clock = clock.Add(-time.Hour)
@@ -134,7 +134,7 @@ func TestMarksFollowTheClock(t *testing.T) {
 		if got, want := newestMark(t, db, k), history.Mark(clock.UnixMicro()); got != want {
 			t.Errorf("mark %d: got %d, want %d", n, got, want)
 		}
-		settle(t, db.Cache(), k, r)
+		markClean(t, db.Cache(), k, r)
 		clock = clock.Add(700 * time.Millisecond)
 	}
 }

@@ -121,7 +121,7 @@ func TestRollKeepsTheNewest(t *testing.T) {
 	}
 }
 
-// TestRollLeavesTheYoung rolls nothing that is younger than the settle age, in either time.
+// TestRollLeavesTheYoung rolls nothing that is younger than the mark clean age, in either time.
 func TestRollLeavesTheYoung(t *testing.T) {
 	a := open(t, t.TempDir(), pebble.Config{RollAbove: 2}).Archive()
 	old := now() - 25*time.Hour.Milliseconds()

@@ -10,9 +10,9 @@ import (
 	"github.com/playhead/playhead/history/pebble"
 )
 
-// TestSettledWhileFlushing: a record is settled while it is on its way to Pebble from a file of
+// TestCleanWhileFlushing: a record is clean while it is on its way to Pebble from a file of
 // the journal that goes afterwards. A crash leaves it there.
-func TestSettledWhileFlushing(t *testing.T) {
+func TestCleanWhileFlushing(t *testing.T) {
 	files := vfs.NewCrashableMem()
 	db := open(t, "store", pebble.Config{}.On(files))
 	k, other := viewing(1, 1), viewing(2, 2)
@@ -21,11 +21,11 @@ func TestSettledWhileFlushing(t *testing.T) {
 	step := 0
 	err := db.CheckpointWhile(func() {
 		if step++; step == 1 {
-			must(t, db.Cache().Settle(t.Context(), []history.Content{{Key: k, Revision: w.Record.Revision}}))
+			must(t, db.Cache().MarkClean(t.Context(), []history.Content{{Key: k, Revision: w.Record.Revision}}))
 		}
 	})
 	must(t, err)
-	mustApply(t, db.Cache(), []history.Write{{Key: other, Record: beat(now())}}) // the settle is on disk by then
+	mustApply(t, db.Cache(), []history.Write{{Key: other, Record: beat(now())}}) // the mark clean is on disk by then
 	left := files.CrashClone(vfs.CrashCloneCfg{})
 	e := open(t, "store", pebble.Config{}.On(left)).Cache().Load(t.Context(), []history.Key{k})[0]
 	if e.Record == nil || !history.SameContent(e.Record.Revision, w.Record.Revision) {

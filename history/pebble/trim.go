@@ -41,7 +41,7 @@ func (c *Cache) trim(ctx context.Context, uid string) error {
 			return err
 		}
 		for _, d := range below {
-			u.Floor = max(u.Floor, d.version+1) // also of a cold user: see Warm
+			u.LowWatermark = max(u.LowWatermark, d.version+1) // also of a cold user: see Warm
 			if err := e.dropAt(uid, appendKey(nil, c.space, history.Key{UID: uid, Object: d.object})); err != nil {
 				return err
 			}
@@ -50,24 +50,24 @@ func (c *Cache) trim(ctx context.Context, uid string) error {
 	})
 }
 
-// keep is how many records of a user, or of a user's section, the cache keeps.
-func (d *DB) keep(uid string) int { return d.config.Rules.SectionList(uid, d.config.Keep) }
+// keep is how many records of a user, or of a user's namespace, the cache keeps.
+func (d *DB) keep(uid string) int { return d.config.Rules.NamespaceList(uid, d.config.Keep) }
 
 // dropping is a record that may be dropped.
 type dropping struct {
 	object  history.Object
 	version history.Version
-	settled bool
+	clean   bool
 }
 
-// beyond returns the settled records that are older than all that the cache keeps,
+// beyond returns the clean records that are older than all that the cache keeps,
 // tombstones counted apart. It remembers how many records there are.
 func (c *Cache) beyond(uid string) (below []dropping, err error) {
 	var live, deleted []dropping
 	for o, v := range c.records(uid, &err) {
 		_, record := c.split(v)
 		r := peek(record)
-		d := dropping{o, r.version, wire.Revision(record)&history.SettledBit != 0}
+		d := dropping{o, r.version, wire.Revision(record)&history.CleanBit != 0}
 		if r.state == history.StateDeleted {
 			deleted = append(deleted, d)
 		} else {
@@ -83,15 +83,15 @@ func (c *Cache) beyond(uid string) (below []dropping, err error) {
 	return append(beyondNewest(live, keep), beyondNewest(deleted, keep)...), nil
 }
 
-// beyondNewest returns the settled ones among those beyond the newest so many. Those of one
-// version stay or go together: a floor cannot part them.
+// beyondNewest returns the clean ones among those beyond the newest so many. Those of one
+// version stay or go together: a low watermark cannot part them.
 func beyondNewest(all []dropping, keep int) []dropping {
 	if len(all) <= keep {
 		return nil
 	}
 	slices.SortFunc(all, func(a, b dropping) int { return cmp.Compare(b.version, a.version) })
 	bound := all[keep-1].version
-	return slices.DeleteFunc(all[keep:], func(d dropping) bool { return d.version == bound || !d.settled })
+	return slices.DeleteFunc(all[keep:], func(d dropping) bool { return d.version == bound || !d.clean })
 }
 
 // Run sweeps from time to time, until ctx is done; then it returns nil. It returns

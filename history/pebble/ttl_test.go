@@ -37,13 +37,13 @@ func (l *aging) write(k history.Key) *history.Record {
 	return r
 }
 
-// archive puts a record and settles it, as the job does.
+// archive puts a record and marks clean it, as the job does.
 func (l *aging) archive(k history.Key, r *history.Record) {
 	l.Helper()
 	if errs := l.db.Archive().Put(l.Context(), []history.Cell{{Key: k, Record: r}}); errs != nil {
 		l.Fatal(errs[0])
 	}
-	settle(l, l.db.Cache(), k, r)
+	markClean(l, l.db.Cache(), k, r)
 }
 
 // want checks where a record is to be seen.
@@ -93,9 +93,9 @@ func TestTTL(t *testing.T) {
 	l.swept(0)
 }
 
-// TestUnsettledOutlivesItsTTL: what the archive may lack is not dropped for its age, nor
-// hidden, nor overwritten, before it is settled.
-func TestUnsettledOutlivesItsTTL(t *testing.T) {
+// TestDirtyOutlivesItsTTL: what the archive may lack is not dropped for its age, nor
+// hidden, nor overwritten, before it is clean.
+func TestDirtyOutlivesItsTTL(t *testing.T) {
 	l, k := newAging(t, time.Hour), viewing(1, 1)
 	r := l.write(k)
 	for _, age := range []time.Duration{2 * time.Hour, 89 * 24 * time.Hour} {
@@ -103,7 +103,7 @@ func TestUnsettledOutlivesItsTTL(t *testing.T) {
 		l.swept(0)
 		l.want(k, true, false)
 		wantDirty(t, l.db, k)
-		settle(t, l.db.Cache(), k, &history.Record{}) // of a job that has found no record
+		markClean(t, l.db.Cache(), k, &history.Record{}) // of a job that has found no record
 		wantDirty(t, l.db, k)
 	}
 	if out := l.db.Cache().Apply(t.Context(), []history.Write{{Key: k, Record: beat(l.clock.UnixMilli())}})[0]; out.Status != history.Conflict || out.Current.Record == nil {
@@ -115,8 +115,8 @@ func TestUnsettledOutlivesItsTTL(t *testing.T) {
 	l.swept(1)
 }
 
-// TestUnsettledOutlivesNoArchive: what the archive would not keep either goes, with its mark.
-func TestUnsettledOutlivesNoArchive(t *testing.T) {
+// TestDirtyOutlivesNoArchive: what the archive would not keep either goes, with its mark.
+func TestDirtyOutlivesNoArchive(t *testing.T) {
 	l, k := newAging(t, time.Hour), viewing(1, 1)
 	l.write(k)
 	l.clock = l.clock.Add(90*24*time.Hour + time.Millisecond)
@@ -139,7 +139,7 @@ func TestSweepManyAndSpareTheLiving(t *testing.T) {
 	}
 	mustApply(t, l.db.Cache(), writes)
 	for _, w := range writes {
-		settle(t, l.db.Cache(), w.Key, w.Record)
+		markClean(t, l.db.Cache(), w.Key, w.Record)
 	}
 	l.clock = l.clock.Add(time.Hour + time.Millisecond)
 	l.swept(4500)
@@ -174,24 +174,24 @@ func TestExpiredIsNoBase(t *testing.T) {
 	}
 }
 
-// TestShortTTLHasAFloor never calls a user complete whose older records have
+// TestShortTTLHasALowWatermark never calls a user complete whose older records have
 // expired here and not in the archive.
-func TestShortTTLHasAFloor(t *testing.T) {
+func TestShortTTLHasALowWatermark(t *testing.T) {
 	l, k := newAging(t, time.Hour), viewing(1, 1)
 	if err := l.db.Cache().Warm(t.Context(), k.UID, history.WarmSet{}); err != nil {
 		t.Fatal(err)
 	}
 	want := history.VersionOf(l.clock.Add(-time.Hour).UnixMilli(), 0)
 	page, err := l.db.Cache().List(t.Context(), k.UID, history.Query{Limit: 1})
-	if err != nil || page.User.Floor != want {
-		t.Errorf("list: got floor %d, %v; want %d", page.User.Floor, err, want)
+	if err != nil || page.User.LowWatermark != want {
+		t.Errorf("list: got low watermark %d, %v; want %d", page.User.LowWatermark, err, want)
 	}
-	if u := l.db.Cache().Load(t.Context(), []history.Key{k})[0].User; u.Floor != want || !u.Warm {
-		t.Errorf("load: got %+v, want warm with floor %d", u, want)
+	if u := l.db.Cache().Load(t.Context(), []history.Key{k})[0].User; u.LowWatermark != want || !u.Warm {
+		t.Errorf("load: got %+v, want warm with low watermark %d", u, want)
 	}
 	conflict := l.db.Cache().Apply(t.Context(), []history.Write{{Key: k, Record: beat(1), Base: 1}})[0]
-	if u := conflict.Current.User; u.Floor != want {
-		t.Errorf("conflict: got %+v, want floor %d", u, want)
+	if u := conflict.Current.User; u.LowWatermark != want {
+		t.Errorf("conflict: got %+v, want low watermark %d", u, want)
 	}
 }
 
@@ -203,7 +203,7 @@ func TestRunSweeps(t *testing.T) {
 		k := viewing(1, 1)
 		r := beat(now())
 		mustApply(t, db.Cache(), []history.Write{{Key: k, Record: r}})
-		settle(t, db.Cache(), k, r)
+		markClean(t, db.Cache(), k, r)
 		db.Checkpoint()
 		go func() {
 			if err := db.Run(t.Context()); err != nil {

@@ -53,8 +53,8 @@ func (c *Cache) Pause(ctx context.Context, uid string, from, to history.Pause) e
 	})
 }
 
-// renumber gives each record of a user that the clear marks leave another revision, a settled one a
-// settled one: a service that holds one finds out.
+// renumber gives each record of a user that the clear marks leave another revision, a clean one a
+// clean one: a service that holds one finds out.
 func (e *edit) renumber(uid string, marks *history.User) (err error) {
 	revision := history.NewRevision()
 	for o, v := range e.records(uid, &err) {
@@ -65,8 +65,8 @@ func (e *edit) renumber(uid string, marks *history.User) (err error) {
 			continue // dropped by the same change
 		}
 		value := bytes.Clone(v)
-		settled := wire.Revision(value[markSize:]) & history.SettledBit
-		binary.LittleEndian.PutUint64(value[markSize+1:], revision|settled)
+		clean := wire.Revision(value[markSize:]) & history.CleanBit
+		binary.LittleEndian.PutUint64(value[markSize+1:], revision|clean)
 		e.put(history.Key{UID: uid, Object: o}, value)
 	}
 	return err
@@ -82,10 +82,10 @@ func (c *Cache) Warm(ctx context.Context, uid string, w history.WarmSet) error {
 		}
 		u.Warm = true
 		c.memory.lengths.Forget(uid) // which knows nothing of what is added here
-		trimmed := u.Floor
-		// A cold user has a floor too if it was trimmed: what was dropped may be newer
+		trimmed := u.LowWatermark
+		// A cold user has a low watermark too if it was trimmed: what was dropped may be newer
 		// than what the archive held when w was read.
-		u.Floor = max(u.Floor, w.Floor)
+		u.LowWatermark = max(u.LowWatermark, w.LowWatermark)
 		pause, cleared := u.Pause, u.Cleared
 		u.Pause = pause.Newer(w.Pause)
 		u.MergeCleared(w.Cleared)
@@ -110,18 +110,18 @@ func (c *Cache) Warm(ctx context.Context, uid string, w history.WarmSet) error {
 				return err
 			}
 			if older {
-				u.Floor = max(u.Floor, r.Version+1)
+				u.LowWatermark = max(u.LowWatermark, r.Version+1)
 			}
 		}
 		return e.store(uid, u, mark)
 	})
 }
 
-// addMissing adds a record, settled and without a dirty mark, unless there is one, and
+// addMissing adds a record, clean and without a dirty mark, unless there is one, and
 // reports whether that is older.
 func (e *edit) addMissing(k history.Key, r *history.Record) (older bool, err error) {
-	settled := *r
-	settled.Revision |= history.SettledBit
+	clean := *r
+	clean.Revision |= history.CleanBit
 	key := appendKey(nil, e.space, k)
 	err = e.get(key, func(v []byte) error {
 		if v != nil {
@@ -129,7 +129,7 @@ func (e *edit) addMissing(k history.Key, r *history.Record) (older bool, err err
 			older = peek(has).version < r.Version
 			return nil
 		}
-		return set(e.batch, key, wire.AppendRecord(make([]byte, markSize), &settled))
+		return set(e.batch, key, wire.AppendRecord(make([]byte, markSize), &clean))
 	})
 	return older, err
 }

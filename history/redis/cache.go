@@ -6,7 +6,7 @@
 //
 //	{b0007}:c:<uid>:100_1  string  the record, as package wire encodes it
 //	{b0007}:h:<uid>        zset    the list: members "100_1", scores ms + rank/4
-//	{b0007}:u:<uid>        hash    floor, warmed (ms), cleared, cleared:<type>, cut, paused, resumed, pauses,
+//	{b0007}:u:<uid>        hash    low watermark, warmed (ms), cleared, cleared:<type>, cut, paused, resumed, pauses,
 //	                               rev (of the clear marks and the pause), seen, log; trimmed of a cold user
 //	{b0007}:l:<uid>        zset    the log of changes: members "100_1", scores their places; before them its name, a
 //	                               member without an underscore, whose score is the last place that was dropped;
@@ -85,25 +85,25 @@ func New(config Config) (*Cache, error) {
 	}, nil
 }
 
-// ttls returns how long, in seconds, contents of a user or of a user's section live, and the list and the state.
+// ttls returns how long, in seconds, contents of a user or of a user's namespace live, and the list and the state.
 func (c *Cache) ttls(uid string) (content, state string) {
-	ms := c.config.Rules.SectionTTL(uid)
+	ms := c.config.Rules.NamespaceTTL(uid)
 	if ms >= c.config.TTL.Milliseconds() || ms >= history.ArchiveTTL {
 		return c.ttl, c.stateTTL
 	}
-	seconds := ms/1000 + sectionMargin
+	seconds := ms/1000 + namespaceMargin
 	return strconv.FormatInt(seconds, 10), strconv.FormatInt(seconds+24*3600, 10)
 }
 
-// sectionMargin is for how many seconds more than they are shown contents of a class live: one is as old as its mark, which may be a
+// namespaceMargin is for how many seconds more than they are shown contents of a class live: one is as old as its mark, which may be a
 // hold older than its last write.
-const sectionMargin = 3600
+const namespaceMargin = 3600
 
-// keep is how many records of a user, or of a user's section, Trim leaves.
-func (c *Cache) keep(uid string) int { return c.config.Rules.SectionList(uid, c.config.Keep) }
+// keep is how many records of a user, or of a user's namespace, Trim leaves.
+func (c *Cache) keep(uid string) int { return c.config.Rules.NamespaceList(uid, c.config.Keep) }
 
 // logged is how many entries of their log of changes it leaves.
-func (c *Cache) logged(uid string) int { return c.config.Rules.SectionLog(uid, c.config.Keep) }
+func (c *Cache) logged(uid string) int { return c.config.Rules.NamespaceLog(uid, c.config.Keep) }
 
 // Close ends the connections. Calls after it fail with [history.ErrClosed].
 func (c *Cache) Close() error { return c.client.Close() }
@@ -208,8 +208,8 @@ var (
 	excessLua string
 	//go:embed lua/trim.lua
 	trimLua string
-	//go:embed lua/settle.lua
-	settleLua string
+	//go:embed lua/mark_clean.lua
+	markCleanLua string
 	//go:embed lua/see.lua
 	seeLua string
 	//go:embed lua/overdue.lua
@@ -231,7 +231,7 @@ func newScript(text string) script {
 }
 
 type scripts struct {
-	apply, load, clear, pause, warm, excess, trim, settle, overdue, see, changes, beginLog, trimLog script
+	apply, load, clear, pause, warm, excess, trim, markClean, overdue, see, changes, beginLog, trimLog script
 }
 
 func newScripts() scripts {
@@ -239,13 +239,13 @@ func newScripts() scripts {
 		apply: newScript(userLua + applyLua), load: newScript(userLua + loadLua), clear: newScript(userLua + clearLua),
 		pause: newScript(userLua + pauseLua), warm: newScript(userLua + warmLua),
 		excess: newScript(excessLua), trim: newScript(userLua + trimLua),
-		settle: newScript(settleLua), overdue: newScript(overdueLua), see: newScript(userLua + seeLua),
+		markClean: newScript(markCleanLua), overdue: newScript(overdueLua), see: newScript(userLua + seeLua),
 		changes: newScript(changesLua), beginLog: newScript(userLua + beginLogLua), trimLog: newScript(trimLogLua),
 	}
 }
 
 func (s scripts) all() []script {
-	return []script{s.apply, s.load, s.clear, s.pause, s.warm, s.excess, s.trim, s.settle, s.overdue, s.see, s.changes, s.beginLog, s.trimLog}
+	return []script{s.apply, s.load, s.clear, s.pause, s.warm, s.excess, s.trim, s.markClean, s.overdue, s.see, s.changes, s.beginLog, s.trimLog}
 }
 
 // call is the call of a script. All of its keys belong to one slot, or the cache to

@@ -169,7 +169,7 @@ func user(t testing.TB, c *redis.Cache) string {
 		_, err := c.Clear(ctx, uid, history.Clear{Until: 1 << 43})
 		if err == nil {
 			own := history.UserKey(uid)
-			err = c.Settle(ctx, []history.Content{{Key: own, Revision: c.Load(ctx, []history.Key{own})[0].User.Revision}})
+			err = c.MarkClean(ctx, []history.Content{{Key: own, Revision: c.Load(ctx, []history.Key{own})[0].User.Revision}})
 		}
 		if err != nil {
 			t.Errorf("clear %s after the test: %v", uid, err)
@@ -204,10 +204,10 @@ func put(t testing.TB, c *redis.Cache, writes ...history.Write) {
 	}
 }
 
-// settle says that the archive has the content of a key under a revision.
-func settle(t testing.TB, c *redis.Cache, k history.Key, revision uint64) {
+// markClean says that the archive has the content of a key under a revision.
+func markClean(t testing.TB, c *redis.Cache, k history.Key, revision uint64) {
 	t.Helper()
-	if err := c.Settle(t.Context(), []history.Content{{Key: k, Revision: revision}}); err != nil {
+	if err := c.MarkClean(t.Context(), []history.Content{{Key: k, Revision: revision}}); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -11,19 +11,19 @@ import (
 	"github.com/playhead/playhead/history/redis"
 )
 
-// BenchmarkApplyAfterSettle stores heartbeats as BenchmarkApply does. Before each eighth the job settles what the viewer has, so
+// BenchmarkApplyAfterMarkClean stores heartbeats as BenchmarkApply does. Before each eighth the job marks clean what the viewer has, so
 // that it begins a hold and, where somebody follows the user's log of changes, makes an entry there.
-func BenchmarkApplyAfterSettle(b *testing.B) {
+func BenchmarkApplyAfterMarkClean(b *testing.B) {
 	for name, engine := range map[string]func(testing.TB) redis.Config{"Single": noRetry, "Cluster": cluster} {
 		for _, followed := range []bool{false, true} {
 			b.Run(fmt.Sprintf("%s/followed=%v", name, followed), func(b *testing.B) {
-				afterSettle(b, engine(b), followed)
+				afterMarkClean(b, engine(b), followed)
 			})
 		}
 	}
 }
 
-func afterSettle(b *testing.B, config redis.Config, followed bool) {
+func afterMarkClean(b *testing.B, config redis.Config, followed bool) {
 	c, all := open(b, config), firstBeats()
 	b.Cleanup(func() { leave(b, config, all) })
 	apply(b, c, all)
@@ -45,13 +45,13 @@ func afterSettle(b *testing.B, config redis.Config, followed bool) {
 				contents = append(contents, history.Content{Key: writes[i].Key, Revision: writes[i].Record.Revision})
 			}
 		}
-		if err := c.Settle(b.Context(), contents); err != nil {
+		if err := c.MarkClean(b.Context(), contents); err != nil {
 			b.Fatal(err)
 		}
 		next(writes, n, 8)
 		for i := range writes {
 			if writes[i].BeginsHold {
-				writes[i].Base |= history.SettledBit
+				writes[i].Base |= history.CleanBit
 			}
 		}
 		apply(b, c, writes)

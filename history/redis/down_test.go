@@ -492,7 +492,7 @@ func TestClosed(t *testing.T) {
 			"Apply": c.Apply(ctx, []history.Write{{Key: k, Record: record(1, 1)}})[0].Err,
 			"Clear": clearErr, "List": listErr, "Overdue": overdueErr,
 			"Warm":   c.Warm(ctx, "u", history.WarmSet{}),
-			"Settle": c.Settle(ctx, []history.Content{{Key: k}}),
+			"Settle": c.MarkClean(ctx, []history.Content{{Key: k}}),
 			"Trim":   c.Trim(ctx, []string{"u"}),
 			"Ping":   c.Ping(ctx),
 		} {

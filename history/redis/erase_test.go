@@ -65,7 +65,7 @@ func TestErase(t *testing.T) {
 			}
 			wantHeld(0, map[string]int{history.StatePlace: 1})
 			state := history.Content{Key: history.UserKey(uid), Revision: c.Load(ctx, []history.Key{history.UserKey(uid)})[0].User.Revision}
-			if err := c.Settle(ctx, []history.Content{state}); err != nil {
+			if err := c.MarkClean(ctx, []history.Content{state}); err != nil {
 				t.Fatal(err)
 			}
 			wantHeld(0, nil)

@@ -75,7 +75,7 @@ func appendDirty(dst []byte, b history.Bucket) []byte {
 	return append(appendBucket(dst, b), "dirty"...)
 }
 
-// parseUser reads a user's state. A user without a floor is cold. Other fields
+// parseUser reads a user's state. A user without a low watermark is cold. Other fields
 // of the hash are left out.
 func parseUser(fields map[string]string) history.User {
 	var u history.User
@@ -86,8 +86,8 @@ func parseUser(fields map[string]string) history.User {
 			continue
 		}
 		switch field {
-		case "floor":
-			u.Warm, u.Floor = true, history.Version(n)
+		case "low_watermark":
+			u.Warm, u.LowWatermark = true, history.Version(n)
 		case "cut":
 			u.CutTime = n
 		case "rev":
@@ -105,7 +105,7 @@ func parseUser(fields map[string]string) history.User {
 		}
 	}
 	if fields["lapsed"] != "" { // only in answers of scripts
-		u.Warm, u.Floor = false, 0
+		u.Warm, u.LowWatermark = false, 0
 	}
 	return u
 }
@@ -113,7 +113,7 @@ func parseUser(fields map[string]string) history.User {
 // certain combines a user's state before and after a read: only what both have is certain.
 func certain(before, after history.User) history.User {
 	after.Warm = after.Warm && before.Warm
-	after.Floor = max(after.Floor, before.Floor)
+	after.LowWatermark = max(after.LowWatermark, before.LowWatermark)
 	return after
 }
 

@@ -43,17 +43,17 @@ func TestLayout(t *testing.T) {
 		wantTTL(t, client.TTL(ctx, content).Val(), time.Hour)
 		wantTTL(t, client.TTL(ctx, tag+"h:"+uid).Val(), 25*time.Hour)
 
-		settle(t, c, k, r.Revision)
+		markClean(t, c, k, r.Revision)
 		if got := client.Get(ctx, content).Val(); len(got) != len(value) || got[8] != value[8]|0x80 || got[:8] != value[:8] || got[9:] != value[9:] {
-			t.Errorf("settled: got %x of %x, want the highest bit of byte 8", got, value)
+			t.Errorf("clean: got %x of %x, want the highest bit of byte 8", got, value)
 		}
 		wantTTL(t, client.TTL(ctx, content).Val(), time.Hour)
 
-		if err := c.Warm(ctx, uid, history.WarmSet{Floor: 9, Cleared: map[uint32]int64{0: 5, 7: 6}, CutTime: 8}); err != nil {
+		if err := c.Warm(ctx, uid, history.WarmSet{LowWatermark: 9, Cleared: map[uint32]int64{0: 5, 7: 6}, CutTime: 8}); err != nil {
 			t.Fatal(err)
 		}
 		wantTTL(t, client.TTL(ctx, tag+"u:"+uid).Val(), 25*time.Hour)
-		for field, want := range map[string]string{"floor": "9", "cleared": "5", "cleared:7": "6", "cut": "8"} {
+		for field, want := range map[string]string{"low_watermark": "9", "cleared": "5", "cleared:7": "6", "cut": "8"} {
 			if got := client.HGet(ctx, tag+"u:"+uid, field).Val(); got != want {
 				t.Errorf("user's %s: got %q, want %q", field, got, want)
 			}
@@ -186,17 +186,17 @@ func TestContentsExpire(t *testing.T) {
 		k, at := key(uid, "1"), hourAgo()
 		put(t, c, history.Write{Key: k, Record: record(at, 1)})
 		for n, test := range []struct {
-			mark, settle bool
-			want         time.Duration
+			mark, markClean bool
+			want            time.Duration
 		}{
-			{want: time.Minute}, {mark: true, want: time.Hour}, {want: time.Minute}, {settle: true, want: time.Hour},
+			{want: time.Minute}, {mark: true, want: time.Hour}, {want: time.Minute}, {markClean: true, want: time.Hour},
 		} {
 			wantTTL(t, client.TTL(t.Context(), content).Val(), time.Hour)
 			client.Expire(t.Context(), content, time.Minute)
 			base := uint64(n + 1)
-			if test.settle {
-				settle(t, c, k, base)
-				base |= history.SettledBit
+			if test.markClean {
+				markClean(t, c, k, base)
+				base |= history.CleanBit
 			}
 			put(t, c, history.Write{Key: k, Record: record(at, uint64(n+2)), Base: base, BeginsHold: test.mark})
 			wantTTL(t, client.TTL(t.Context(), content).Val(), test.want)

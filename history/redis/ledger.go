@@ -114,9 +114,9 @@ func (c *Cache) ask(ctx context.Context, buckets []history.Bucket, q query) (rep
 	return replies, failed
 }
 
-// Settle sets the bits of contents and removes their marks as [history.Ledger] says. After
-// an error some may be settled. Keys of one bucket that stand together cost least.
-func (c *Cache) Settle(ctx context.Context, contents []history.Content) error {
+// MarkClean sets the bits of contents and removes their marks as [history.Ledger] says. After
+// an error some may be clean. Keys of one bucket that stand together cost least.
+func (c *Cache) MarkClean(ctx context.Context, contents []history.Content) error {
 	buckets := make([]history.Bucket, len(contents))
 	for i, content := range contents {
 		buckets[i] = history.BucketOf(content.Key.UID)
@@ -126,13 +126,13 @@ func (c *Cache) Settle(ctx context.Context, contents []history.Content) error {
 		t := newTexts(len(parts), 100*len(contents), 3*len(contents)+5*len(parts))
 		for _, part := range parts {
 			t.next()
-			c.appendSettle(t, contents, byBucket(buckets, part))
+			c.appendMarkClean(t, contents, byBucket(buckets, part))
 		}
 		return t.commands(ctx)
 	}, func(call *goredis.Cmd, _ []int) {
 		failed = cmp.Or(failed, call.Err())
 	})
-	return unavailable("settle", failed)
+	return unavailable("mark_clean", failed)
 }
 
 // byBucket divides a part into runs of one bucket.
@@ -147,14 +147,14 @@ func byBucket(buckets []history.Bucket, part []int) (runs [][]int) {
 	return runs
 }
 
-// appendSettle appends one call: see the script for the order of its arguments.
-func (c *Cache) appendSettle(t *texts, contents []history.Content, runs [][]int) {
+// appendMarkClean appends one call: see the script for the order of its arguments.
+func (c *Cache) appendMarkClean(t *texts, contents []history.Content, runs [][]int) {
 	n := len(runs)
 	for _, run := range runs {
 		n += len(run)
 	}
 	t.end(append(t.buf, "evalsha"...))
-	t.end(append(t.buf, c.scripts.settle.digest...))
+	t.end(append(t.buf, c.scripts.markClean.digest...))
 	t.end(strconv.AppendInt(t.buf, int64(n), 10))
 	for _, run := range runs {
 		t.end(appendDirty(t.buf, history.BucketOf(contents[run[0]].Key.UID)))
@@ -176,7 +176,7 @@ func (c *Cache) appendSettle(t *texts, contents []history.Content, runs [][]int)
 	for _, run := range runs {
 		for _, i := range run {
 			t.end(appendKey(t.buf, contents[i].Key))
-			revision := contents[i].Revision &^ history.SettledBit
+			revision := contents[i].Revision &^ history.CleanBit
 			if contents[i].Key.IsUser() {
 				t.end(strconv.AppendUint(t.buf, revision, 10))
 			} else {

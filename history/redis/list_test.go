@@ -13,7 +13,7 @@ import (
 
 func bucket(uid string) string { return fmt.Sprintf("b%04d", history.BucketOf(uid)) }
 
-// fill stores n settled records, the n-th at the n-th millisecond.
+// fill stores n clean records, the n-th at the n-th millisecond.
 func fill(t testing.TB, c *redis.Cache, uid string, n int) int64 {
 	t.Helper()
 	at := hourAgo()
@@ -24,7 +24,7 @@ func fill(t testing.TB, c *redis.Cache, uid string, n int) int64 {
 		writes, contents = append(writes, w), append(contents, history.Content{Key: w.Key, Revision: w.Record.Revision})
 	}
 	put(t, c, writes...)
-	if err := c.Settle(t.Context(), contents); err != nil {
+	if err := c.MarkClean(t.Context(), contents); err != nil {
 		t.Fatal(err)
 	}
 	return at
@@ -80,7 +80,7 @@ func TestListWhileWritten(t *testing.T) {
 			fake.Server().SetPreHook(func(_ *server.Peer, cmd string, _ ...string) bool {
 				if cmd == "MGET" {
 					fake.Server().SetPreHook(nil)
-					put(t, c, history.Write{Key: key(uid, "5"), Record: record(at+100, 99), Base: 6 | history.SettledBit})
+					put(t, c, history.Write{Key: key(uid, "5"), Record: record(at+100, 99), Base: 6 | history.CleanBit})
 				}
 				return false
 			})

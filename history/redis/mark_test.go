@@ -35,9 +35,9 @@ func TestRepeatedCall(t *testing.T) {
 	})
 }
 
-// TestRepeatedCallSettled has the archive take the record before the call is repeated: it
-// stays settled, whether the call asks for a mark or not.
-func TestRepeatedCallSettled(t *testing.T) {
+// TestRepeatedCallClean has the archive take the record before the call is repeated: it
+// stays clean, whether the call asks for a mark or not.
+func TestRepeatedCallClean(t *testing.T) {
 	everywhere(t, func(t *testing.T, config redis.Config) {
 		c := open(t, config)
 		uid, at := user(t, c), hourAgo()
@@ -46,10 +46,10 @@ func TestRepeatedCallSettled(t *testing.T) {
 			put(t, c, history.Write{Key: k, Record: record(at, 1)})
 			call := history.Write{Key: k, Record: record(at+1, 2), Base: 1, BeginsHold: mark}
 			put(t, c, call)
-			settle(t, c, k, 2)
+			markClean(t, c, k, 2)
 			put(t, c, call)
-			if r := c.Load(t.Context(), []history.Key{k})[0].Record; !r.Settled() || dirty(t, c, k) {
-				t.Errorf("repeated, mark %t: got %+v, with a mark: %t; want it settled", mark, r, dirty(t, c, k))
+			if r := c.Load(t.Context(), []history.Key{k})[0].Record; !r.Clean() || dirty(t, c, k) {
+				t.Errorf("repeated, mark %t: got %+v, with a mark: %t; want it clean", mark, r, dirty(t, c, k))
 			}
 		}
 	})
@@ -91,10 +91,10 @@ func TestMarkStays(t *testing.T) {
 		if mark() != first {
 			t.Errorf("after another hold has begun: got mark %f, want %f", mark(), first)
 		}
-		settle(t, c, k, 2)
-		put(t, c, history.Write{Key: k, Record: record(at, 3), Base: 2 | history.SettledBit})
+		markClean(t, c, k, 2)
+		put(t, c, history.Write{Key: k, Record: record(at, 3), Base: 2 | history.CleanBit})
 		if mark() <= first {
-			t.Errorf("after it was settled: got mark %f, want one later than %f", mark(), first)
+			t.Errorf("after it was clean: got mark %f, want one later than %f", mark(), first)
 		}
 	})
 }
@@ -113,11 +113,11 @@ func TestClockGoesBack(t *testing.T) {
 		if !dirty(t, c, k) {
 			t.Errorf("marked at %s: not among all marks", clock)
 		}
-		settle(t, c, k, uint64(n+1))
+		markClean(t, c, k, uint64(n+1))
 		if dirty(t, c, k) {
-			t.Errorf("marked at %s: still there when it is settled", clock)
+			t.Errorf("marked at %s: still there when it is clean", clock)
 		}
-		base = uint64(n+1) | history.SettledBit
+		base = uint64(n+1) | history.CleanBit
 	}
 }
 

@@ -38,7 +38,7 @@ func TestSlotMoves(t *testing.T) {
 		followers[i] = &follower{uid: uids[i], known: map[history.Key]history.Version{}}
 		others.Go(func() { w.until(func() { w.follow(followers[i]) }) })
 	}
-	others.Go(func() { w.until(w.settle) })
+	others.Go(func() { w.until(w.markClean) })
 	others.Go(func() {
 		w.until(func() {
 			if w.Trim(t.Context(), uids) == nil {
@@ -65,8 +65,8 @@ func TestSlotMoves(t *testing.T) {
 	if known == 0 {
 		t.Error("no follower knows anything")
 	}
-	t.Logf("acknowledged %d writes and %d clears; %d settles, %d trims", w.acks.Load(), w.clears.Load(), w.settles.Load(), w.trims.Load())
-	for what, n := range map[string]*atomic.Int64{"write": &w.acks, "clear": &w.clears, "settle": &w.settles, "trim": &w.trims} {
+	t.Logf("acknowledged %d writes and %d clears; %d settles, %d trims", w.acks.Load(), w.clears.Load(), w.marksClean.Load(), w.trims.Load())
+	for what, n := range map[string]*atomic.Int64{"write": &w.acks, "clear": &w.clears, "mark_clean": &w.marksClean, "trim": &w.trims} {
 		if n.Load() == 0 {
 			t.Errorf("no %s came through", what)
 		}
@@ -82,7 +82,7 @@ type world struct {
 	stop    atomic.Bool
 	pace    *time.Ticker // of those who move keys
 
-	acks, clears, settles, trims atomic.Int64
+	acks, clears, marksClean, trims atomic.Int64
 
 	mu      sync.Mutex
 	archive map[history.Key]*archived
@@ -107,7 +107,7 @@ type follower struct {
 	uid        string
 	log        uint64
 	place, low uint64
-	unsettled  bool
+	dirty      bool
 	known      map[history.Key]history.Version
 	entries    int
 }
@@ -121,7 +121,7 @@ func (w *world) follow(f *follower) bool {
 		return false
 	}
 	from := f.place
-	if f.unsettled {
+	if f.dirty {
 		from = f.low
 	}
 	var keys []history.Key
@@ -137,14 +137,14 @@ func (w *world) follow(f *follower) bool {
 		return false
 	}
 	if again {
-		f.log, f.place, f.unsettled, f.known = got.Log, got.Dropped, false, map[history.Key]history.Version{}
+		f.log, f.place, f.dirty, f.known = got.Log, got.Dropped, false, map[history.Key]history.Version{}
 	}
 	for i, e := range entries {
 		if e.Record == nil {
 			continue // archived and trimmed, or cleared: then the log is another one
 		}
-		if !again && !e.Record.Settled() && !f.unsettled {
-			f.low, f.unsettled = got.Entries[i].Place-1, true
+		if !again && !e.Record.Clean() && !f.dirty {
+			f.low, f.dirty = got.Entries[i].Place-1, true
 		}
 		f.known[keys[i]] = e.Record.Version
 	}
@@ -156,8 +156,8 @@ func (w *world) follow(f *follower) bool {
 		f.place = got.Entries[n-1].Place
 		return false
 	}
-	if f.place = got.Last; f.unsettled {
-		f.place, f.unsettled = f.low, false
+	if f.place = got.Last; f.dirty {
+		f.place, f.dirty = f.low, false
 	}
 	return true
 }
@@ -221,7 +221,7 @@ func (w *world) leave(uids []string) {
 			w.Error(err)
 		}
 		own := history.UserKey(uid)
-		if err := w.Settle(ctx, []history.Content{{Key: own, Revision: w.Load(ctx, []history.Key{own})[0].User.Revision}}); err != nil {
+		if err := w.MarkClean(ctx, []history.Content{{Key: own, Revision: w.Load(ctx, []history.Key{own})[0].User.Revision}}); err != nil {
 			w.Error(err)
 		}
 	}
@@ -291,8 +291,8 @@ func (w *world) clear(uid string, at int64) {
 	}
 }
 
-// settle is a job: it reads what is marked, archives and settles it.
-func (w *world) settle() {
+// markClean is a job: it reads what is marked, archives and marks clean it.
+func (w *world) markClean() {
 	ctx := w.Context()
 	keys, err := w.Overdue(ctx, []history.Bucket{w.bucket}, 0, 200)
 	if err != nil {
@@ -309,8 +309,8 @@ func (w *world) settle() {
 		}
 		contents = append(contents, content)
 	}
-	if w.Settle(ctx, contents) == nil {
-		w.settles.Add(int64(len(contents)))
+	if w.MarkClean(ctx, contents) == nil {
+		w.marksClean.Add(int64(len(contents)))
 	}
 }
 
@@ -319,13 +319,13 @@ func (w *world) put(k history.Key, r *history.Record) uint64 {
 	if r == nil {
 		return 0
 	}
-	if r.Settled() {
+	if r.Clean() {
 		return r.Revision
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	a := w.known(k)
-	a.contents[r.Revision&^history.SettledBit] = true
+	a.contents[r.Revision&^history.CleanBit] = true
 	a.latest = max(a.latest, r.Version)
 	return r.Revision
 }
@@ -396,15 +396,15 @@ func (w *world) check() {
 		latest, has := a.latest, false
 		if e.Record != nil {
 			latest = max(latest, e.Record.Version)
-			has = a.contents[e.Record.Revision&^history.SettledBit]
+			has = a.contents[e.Record.Revision&^history.CleanBit]
 		}
 		switch {
 		case latest < a.acked:
 			w.Errorf("%s: acknowledged %d, found %d", k, a.acked, latest)
-		case e.Record.Settled() && !has:
-			w.Errorf("%s is settled under %x, and was never archived", k, e.Record.Revision)
-		case e.Record != nil && !e.Record.Settled() && !slices.Contains(keys, k):
-			w.Errorf("%s under %x is neither marked nor settled", k, e.Record.Revision)
+		case e.Record.Clean() && !has:
+			w.Errorf("%s is clean under %x, and was never archived", k, e.Record.Revision)
+		case e.Record != nil && !e.Record.Clean() && !slices.Contains(keys, k):
+			w.Errorf("%s under %x is neither marked nor clean", k, e.Record.Revision)
 		}
 	}
 }

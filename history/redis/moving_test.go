@@ -52,7 +52,7 @@ func TestPartedKeys(t *testing.T) {
 		}
 		contents = append(contents, history.Content{Key: keys[i], Revision: 1})
 	}
-	if err := c.Settle(t.Context(), contents); err != nil || refused.Load() == 0 {
+	if err := c.MarkClean(t.Context(), contents); err != nil || refused.Load() == 0 {
 		t.Errorf("Settle: %v; %d calls were refused", err, refused.Load())
 	}
 	most.Store(0)
@@ -62,7 +62,7 @@ func TestPartedKeys(t *testing.T) {
 	for name, err := range map[string]error{
 		"Apply":  c.Apply(t.Context(), []history.Write{{Key: keys[0], Record: record(at, 2), Base: 1}})[0].Err,
 		"Load":   c.Load(t.Context(), keys)[7].Err,
-		"Settle": c.Settle(t.Context(), contents), "Clear": clearErr, "Pause": pauseErr,
+		"Settle": c.MarkClean(t.Context(), contents), "Clear": clearErr, "Pause": pauseErr,
 		"Warm": c.Warm(t.Context(), uid, history.WarmSet{}),
 		"Trim": c.Trim(t.Context(), []string{uid}), "Changes": changesErr,
 	} {
@@ -87,9 +87,9 @@ func TestStrangeServer(t *testing.T) {
 	c := open(t, redis.Config{Addrs: []string{fake.Addr()}, Timeout: patience})
 	k := key(user(t, c), "1")
 	put(t, c, history.Write{Key: k, Record: record(hourAgo(), 1)})
-	settle(t, c, k, 1)
-	if e := c.Load(t.Context(), []history.Key{k})[0]; !e.Record.Settled() {
-		t.Errorf("Load: got %+v, want it settled", e)
+	markClean(t, c, k, 1)
+	if e := c.Load(t.Context(), []history.Key{k})[0]; !e.Record.Clean() {
+		t.Errorf("Load: got %+v, want it clean", e)
 	}
 	if page, err := c.List(t.Context(), k.UID, history.Query{Limit: 1}); err != nil || len(page.Items) != 1 {
 		t.Errorf("List: got %+v, %v", page, err)

@@ -66,9 +66,9 @@ type batch struct {
 }
 
 // setsMark reports whether a write sets a dirty mark, unless an older one stands, and lets the content's TTL begin anew.
-// Only a content that is not settled has one already.
+// Only a content that is not clean has one already.
 func setsMark(w *history.Write) bool {
-	return w.BeginsHold || w.Base == 0 || w.Base&history.SettledBit != 0
+	return w.BeginsHold || w.Base == 0 || w.Base&history.CleanBit != 0
 }
 
 // calls makes one call of the script for each part.

@@ -98,7 +98,7 @@ func TestRepeatedRenumbering(t *testing.T) {
 			return c.Pause(t.Context(), uid, history.Pause{}, history.Pause{})
 		},
 	} {
-		for _, settles := range []bool{false, true} {
+		for _, marksClean := range []bool{false, true} {
 			t.Run(name, func(t *testing.T) {
 				fake := miniredis.RunT(t)
 				direct := open(t, redis.Config{Addrs: []string{fake.Addr()}, Timeout: patience})
@@ -118,10 +118,10 @@ func TestRepeatedRenumbering(t *testing.T) {
 				if loaded == 0 {
 					t.Fatal("no answer was lost")
 				}
-				if settles {
-					settle(t, direct, k, loaded) // of a job that had put the content before
-					if r := direct.Load(t.Context(), []history.Key{k})[0].Record; r.Settled() || !dirty(t, direct, k) {
-						t.Errorf("what was acknowledged and not archived is settled, with a mark: %t", dirty(t, direct, k))
+				if marksClean {
+					markClean(t, direct, k, loaded) // of a job that had put the content before
+					if r := direct.Load(t.Context(), []history.Key{k})[0].Record; r.Clean() || !dirty(t, direct, k) {
+						t.Errorf("what was acknowledged and not archived is clean, with a mark: %t", dirty(t, direct, k))
 					}
 					return
 				}
@@ -135,7 +135,7 @@ func TestRepeatedRenumbering(t *testing.T) {
 }
 
 // TestRepeatedStateRevision loses the answer to a clear, and the user pauses before the client calls again: a job that
-// had loaded the state before the pause does not settle the pause.
+// had loaded the state before the pause does not mark clean the pause.
 func TestRepeatedStateRevision(t *testing.T) {
 	fake := miniredis.RunT(t)
 	direct := open(t, redis.Config{Addrs: []string{fake.Addr()}, Timeout: patience})
@@ -154,7 +154,7 @@ func TestRepeatedStateRevision(t *testing.T) {
 	if _, err := flaky.Clear(t.Context(), uid, history.Clear{Until: at - 1000}); err != nil {
 		t.Fatal(err)
 	}
-	settle(t, direct, k, loaded)
+	markClean(t, direct, k, loaded)
 	if !dirty(t, direct, k) {
 		t.Error("the pause has lost its mark, and was never archived")
 	}

@@ -10,8 +10,8 @@ import (
 	"github.com/playhead/playhead/history/redis"
 )
 
-// TestTrimOfWhatHasMovedUp: a record is found to be too old, and written and settled again before it is
-// dropped. It stays, since the floor is raised above what was found alone.
+// TestTrimOfWhatHasMovedUp: a record is found to be too old, and written and clean again before it is
+// dropped. It stays, since the low watermark is raised above what was found alone.
 func TestTrimOfWhatHasMovedUp(t *testing.T) {
 	fake := miniredis.RunT(t)
 	var between func()
@@ -30,13 +30,13 @@ func TestTrimOfWhatHasMovedUp(t *testing.T) {
 	}
 	old, kept := key(uid, "1"), key(uid, "2")
 	put(t, c, history.Write{Key: old, Record: record(at, 1)}, history.Write{Key: kept, Record: record(at+1000, 2)})
-	settle(t, c, old, 1)
-	settle(t, c, kept, 2)
+	markClean(t, c, old, 1)
+	markClean(t, c, kept, 2)
 	reached := false
 	between = func() {
 		reached = true
-		put(t, other, history.Write{Key: old, Record: record(at+2000, 3), Base: 1 | history.SettledBit})
-		settle(t, other, old, 3)
+		put(t, other, history.Write{Key: old, Record: record(at+2000, 3), Base: 1 | history.CleanBit})
+		markClean(t, other, old, 3)
 	}
 	if err := c.Trim(t.Context(), []string{uid}); err != nil {
 		t.Fatal(err)
@@ -45,7 +45,7 @@ func TestTrimOfWhatHasMovedUp(t *testing.T) {
 		t.Fatal("nothing came in between")
 	}
 	e := c.Load(t.Context(), []history.Key{old})[0]
-	if e.Record == nil && e.User.Floor <= history.VersionOf(at+2000, 0) {
-		t.Errorf("dropped at %d under a floor of %d", history.VersionOf(at+2000, 0), e.User.Floor)
+	if e.Record == nil && e.User.LowWatermark <= history.VersionOf(at+2000, 0) {
+		t.Errorf("dropped at %d under a low watermark of %d", history.VersionOf(at+2000, 0), e.User.LowWatermark)
 	}
 }

@@ -34,7 +34,7 @@ func TestScriptFlush(t *testing.T) {
 			t.Errorf("Overdue: got %v, error %v", dirty, err)
 		}
 		for name, call := range map[string]func() error{
-			"Settle": func() error { return c.Settle(ctx, []history.Content{{Key: k, Revision: 1}}) },
+			"Settle": func() error { return c.MarkClean(ctx, []history.Content{{Key: k, Revision: 1}}) },
 			"Trim":   func() error { return c.Trim(ctx, []string{uid}) },
 			"Warm":   func() error { return c.Warm(ctx, uid, history.WarmSet{}) },
 			"Pause":  func() error { return c.Pause(ctx, uid, history.Pause{}, history.Pause{}) },
@@ -197,6 +197,6 @@ func TestListOfAServerWithoutScripts(t *testing.T) {
 		t.Fatal("nobody handed the scripts over")
 	}
 	if page.User.Complete() && len(page.Items) != 1 {
-		t.Errorf("got %d records of a user of whom the cache has all (warm %t, floor %d), want the one", len(page.Items), page.User.Warm, page.User.Floor)
+		t.Errorf("got %d records of a user of whom the cache has all (warm %t, low watermark %d), want the one", len(page.Items), page.User.Warm, page.User.LowWatermark)
 	}
 }

@@ -71,17 +71,17 @@ func revisionStep() []byte { return binary.LittleEndian.AppendUint64(nil, histor
 func (c *Cache) Warm(ctx context.Context, uid string, w history.WarmSet) error {
 	args := make([]any, 0, 10+2*len(w.Cleared)+3*len(w.Items))
 	ttl, stateTTL := c.ttls(uid)
-	args = append(args, ttl, stateTTL, c.warmFor, int64(w.Floor), w.CutTime, w.Pause.Since, w.Pause.Until, revisionStep(), string(w.Pause.Earlier), len(w.Cleared))
+	args = append(args, ttl, stateTTL, c.warmFor, int64(w.LowWatermark), w.CutTime, w.Pause.Since, w.Pause.Until, revisionStep(), string(w.Pause.Earlier), len(w.Cleared))
 	for typ, at := range w.Cleared {
 		args = append(args, typ, at)
 	}
 	keys := make([]string, 0, 2+len(w.Items))
 	keys = append(keys, listKey(uid), stateKey(uid))
 	for _, item := range w.Items {
-		settled := wire.AppendRecord(nil, item.Record)
-		settled[wire.RevisionEnd-1] |= 0x80
+		clean := wire.AppendRecord(nil, item.Record)
+		clean[wire.RevisionEnd-1] |= 0x80
 		keys = append(keys, contentKey(history.Key{UID: uid, Object: item.Object}))
-		args = append(args, appendObject(nil, item.Object), appendScore(nil, item.Record.Version), settled)
+		args = append(args, appendObject(nil, item.Object), appendScore(nil, item.Record.Version), clean)
 	}
 	if w.Pause == (history.Pause{}) && len(w.Cleared) == 0 && c.warmFor == "0" {
 		return unavailable("warm", c.run(ctx, c.scripts.warm.call(ctx, keys, args...)))
@@ -241,25 +241,25 @@ func (c *Cache) marksOf(ctx context.Context, uid string, members []string) (n in
 
 var _ history.Sectioner = (*Cache)(nil)
 
-// Sections implements [history.Sectioner]. It goes through all keys of the server that has the user.
-func (c *Cache) Sections(ctx context.Context, uid string) (all []string, err error) {
+// Namespaces implements [history.Sectioner]. It goes through all keys of the server that has the user.
+func (c *Cache) Namespaces(ctx context.Context, uid string) (all []string, err error) {
 	b := history.BucketOf(uid)
 	server, err := c.master(ctx, b)
 	if err != nil {
-		return nil, unavailable("sections", err)
+		return nil, unavailable("namespaces", err)
 	}
 	for _, kind := range []string{"h:", "u:"} {
 		prefix := string(appendBucket(nil, b)) + kind
-		pattern := prefix + string(history.AppendUID(nil, history.SectionPrefix(uid))) + "*"
+		pattern := prefix + string(history.AppendUID(nil, history.NamespacePrefix(uid))) + "*"
 		for cursor, more := uint64(0), true; more; more = cursor != 0 {
 			var keys []string
 			if keys, cursor, err = server.Scan(ctx, cursor, pattern, scanStep).Result(); err != nil {
-				return nil, unavailable("sections", err)
+				return nil, unavailable("namespaces", err)
 			}
 			for _, key := range keys {
-				section, err := history.ParseUID(key[len(prefix):])
-				if err == nil && !slices.Contains(all, section) {
-					all = append(all, section)
+				namespace, err := history.ParseUID(key[len(prefix):])
+				if err == nil && !slices.Contains(all, namespace) {
+					all = append(all, namespace)
 				}
 			}
 		}

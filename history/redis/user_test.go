@@ -12,7 +12,7 @@ import (
 )
 
 // TestTrimmedWhileCold warms a user from an archive that was read before the
-// dropped records reached it: the floor must not deny them.
+// dropped records reached it: the low watermark must not deny them.
 func TestTrimmedWhileCold(t *testing.T) {
 	everywhere(t, func(t *testing.T, config redis.Config) {
 		config.Keep = 1
@@ -23,35 +23,35 @@ func TestTrimmedWhileCold(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, test := range []struct {
-			name  string
-			floor history.Version
-			want  history.Version
+			name         string
+			lowWatermark history.Version
+			want         history.Version
 		}{
 			{"the archive had nothing", 0, history.VersionOf(at+1, 1)},
 			{"again", history.MaxVersion, history.VersionOf(at+1, 1)},
 		} {
-			if err := c.Warm(ctx, uid, history.WarmSet{Floor: test.floor}); err != nil {
+			if err := c.Warm(ctx, uid, history.WarmSet{LowWatermark: test.lowWatermark}); err != nil {
 				t.Fatal(err)
 			}
 			u := c.Load(ctx, []history.Key{history.UserKey(uid)})[0].User
-			if !u.Warm || u.Floor != test.want {
-				t.Errorf("%s: got user %+v, want floor %d", test.name, u, test.want)
+			if !u.Warm || u.LowWatermark != test.want {
+				t.Errorf("%s: got user %+v, want low watermark %d", test.name, u, test.want)
 			}
 		}
 	})
 }
 
-// TestFloorAboveAll has an archive of which nothing is certain.
-func TestFloorAboveAll(t *testing.T) {
+// TestLowWatermarkAboveAll has an archive of which nothing is certain.
+func TestLowWatermarkAboveAll(t *testing.T) {
 	everywhere(t, func(t *testing.T, config redis.Config) {
 		c, ctx := open(t, config), t.Context()
 		uid := user(t, c)
-		if err := c.Warm(ctx, uid, history.WarmSet{Floor: history.MaxVersion}); err != nil {
+		if err := c.Warm(ctx, uid, history.WarmSet{LowWatermark: history.MaxVersion}); err != nil {
 			t.Fatal(err)
 		}
 		u := c.Load(ctx, []history.Key{history.UserKey(uid)})[0].User
-		if !u.Warm || u.Floor != history.MaxVersion {
-			t.Errorf("user: got %+v, want warm with floor %d", u, history.MaxVersion)
+		if !u.Warm || u.LowWatermark != history.MaxVersion {
+			t.Errorf("user: got %+v, want warm with low watermark %d", u, history.MaxVersion)
 		}
 	})
 }
@@ -78,7 +78,7 @@ func TestWarmthEnds(t *testing.T) {
 		warm := func() {
 			t.Helper()
 			items := []history.Item{{Object: key(uid, "archived").Object, Record: record(now.Add(-60*day).UnixMilli(), 1)}}
-			if err := c.Warm(t.Context(), uid, history.WarmSet{Items: items, Floor: 5}); err != nil {
+			if err := c.Warm(t.Context(), uid, history.WarmSet{Items: items, LowWatermark: 5}); err != nil {
 				t.Fatal(err)
 			}
 		}

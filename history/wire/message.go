@@ -152,7 +152,7 @@ func appendUser(keys []history.Announcement, b []byte) ([]history.Announcement, 
 		keys[i].Key.UID = uid
 	}
 	if s.err == nil && len(keys) > first {
-		s.err = history.ValidateSection(uid)
+		s.err = history.ValidateNamespace(uid)
 	}
 	return keys, s.err
 }

@@ -25,7 +25,7 @@ var ErrCorrupt = errors.New("corrupt")
 
 // RevisionEnd is where the encoded revision of a record ends: bytes 1 to 8 hold it,
 // little endian, after its tag. A script that compares revisions reads no more. The
-// highest bit, in byte 8, is [history.SettledBit].
+// highest bit, in byte 8, is [history.CleanBit].
 const RevisionEnd = 9
 
 // Wire types, as the three lowest bits of a tag.

@@ -99,9 +99,9 @@ func (c *cache) Backlog(ctx context.Context, buckets []history.Bucket) ([]histor
 	return found, err
 }
 
-// Settle implements [history.Ledger].
-func (c *cache) Settle(ctx context.Context, contents []history.Content) error {
-	err := c.Cache.Settle(ctx, contents)
+// MarkClean implements [history.Ledger].
+func (c *cache) MarkClean(ctx context.Context, contents []history.Content) error {
+	err := c.Cache.MarkClean(ctx, contents)
 	c.redis.observe(err)
 	return err
 }

@@ -209,7 +209,7 @@ const (
 var effects = map[string]string{
 	"redis": "nothing is acknowledged, read or archived until it is back",
 	"kafka": "keys stay marked, the sweep archives them",
-	"hbase": "archiving pauses, pages below the floor are unavailable",
+	"hbase": "archiving pauses, pages below the low watermark are unavailable",
 }
 
 // Probe says how to ask an engine for a sign of life while no call does.

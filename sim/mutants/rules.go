@@ -35,8 +35,8 @@ const (
 	writer    = "history-service/write/writer.go"
 	decide    = "history-service/write/decide.go"
 	reclaim   = "history-service/write/reclaim.go"
-	section   = "history-service/write/section.go"
-	sections  = "history-service/read/section.go"
+	namespace   = "history-service/write/namespace.go"
+	namespaces  = "history-service/read/namespace.go"
 	reports   = "history-service/report/decode.go"
 	decode    = "history-service/rpc/apply.go"
 	page      = "history-service/read/page.go"
@@ -71,7 +71,7 @@ var (
 	rereadSince = edit{jobRepair, "return j.waiting.since.Add(-2 * j.cfg.SweepAge)", "return j.waiting.since"}
 	markRenewed = []edit{
 		{cache, "if old, marked := c.marks[k]; !marked || c.last < old {", "if true {"},
-		{cache, "\tif w.Base == 0 || w.Base&history.SettledBit != 0 {\n\t\tc.mark(", "\tif w.Mark || w.Base == 0 || w.Base&history.SettledBit != 0 {\n\t\tc.mark("},
+		{cache, "\tif w.Base == 0 || w.Base&history.CleanBit != 0 {\n\t\tc.mark(", "\tif w.Mark || w.Base == 0 || w.Base&history.CleanBit != 0 {\n\t\tc.mark("},
 	}
 )
 
@@ -115,11 +115,11 @@ var mutants = []mutant{
 
 	// The cache.
 	{name: "settle-compare", rule: "settle does not compare", edits: []edit{{cache, "case e.Record.Revision == s.Revision:", "default:"}}},
-	{name: "settle-bit", rule: "settle does not set the bit", edits: []edit{{cache, "\t\tr.Revision |= history.SettledBit\n\t\tc.users[s.Key.UID]", "\t\tc.users[s.Key.UID]"}}},
+	{name: "settle-bit", rule: "settle does not set the bit", edits: []edit{{cache, "\t\tr.Revision |= history.CleanBit\n\t\tc.users[s.Key.UID]", "\t\tc.users[s.Key.UID]"}}},
 	{name: "settle-user", rule: "settle of a user's state does not compare", edits: []edit{{cache, "if e.User.Revision == s.Revision {", "if true {"}}},
-	{name: "apply-bit", rule: "a write passes whose base was settled meanwhile", edits: []edit{{cache, "current.Revision == w.Base", "history.SameContent(current.Revision, w.Base)"}}},
+	{name: "apply-bit", rule: "a write passes whose base was clean meanwhile", edits: []edit{{cache, "current.Revision == w.Base", "history.SameContent(current.Revision, w.Base)"}}},
 	{name: "apply-compare", rule: "a write does not compare", edits: []edit{{cache, "return current != nil && current.Revision == w.Base", "return current != nil"}}},
-	{name: "mark-settled", rule: "no mark after a settled base", edits: []edit{{cache, " || w.Base&history.SettledBit != 0", ""}}},
+	{name: "mark-clean", rule: "no mark after a clean base", edits: []edit{{cache, " || w.Base&history.CleanBit != 0", ""}}},
 	{name: "mark-new", rule: "no mark for a new record", edits: []edit{{cache, "if w.Base == 0 || w.Base&", "if w.Base&"}}},
 	{name: "clear-put", rule: "a clear is not applied to a write without a base", edits: []edit{{cache, "current == nil && w.Cleared >= a.user.ClearedAt(w.Key.Object.Type) &&", "current == nil &&"}}},
 	{name: "clear-keeps", rule: "a clear leaves the records that it covers", equivalent: "what a clear mark covers is hidden from every reader and left out by the job, also inside of a later record.", edits: []edit{{cache, "\tc.cut(uid)\n\tc.renumber(a)", "\tc.renumber(a)"}}},
@@ -129,15 +129,15 @@ var mutants = []mutant{
 	{name: "pause-write", rule: "a birth does not look for a pause that its maker did not know", shows: "a birth is under way, made by a service whose clock is ahead, when recording is switched off by one whose clock is behind; a reader does not see it, and then it lands.", edits: []edit{{cache, " && w.Pause == a.user.Pause", ""}}},
 	{name: "pause-compare", rule: "a switch that lands twice undoes a later one", edits: []edit{{cache, "if c.account(uid).user.Pause != from {", "if false {"}}},
 	{name: "born-whole", rule: "a birth that comes late counts as whole", shows: "a birth of a complete user is written, and lands once more after a later report of its object was archived and dropped: the cache shows the first report alone.", edits: []edit{{cache, "(w.Record.Partial || a.user.Complete())", "true"}}},
-	{name: "pause-revisions", rule: "a pause leaves the revisions", edits: []edit{{cache, "m.Revision = history.NewRevision() | r.Revision&history.SettledBit", "_ = m"}}},
-	{name: "pause-bit", rule: "a pause loses that a record was settled", edits: []edit{{cache, "history.NewRevision() | r.Revision&history.SettledBit", "history.NewRevision()"}}},
-	{name: "pause-settles", rule: "a pause settles what is not archived", edits: []edit{{cache, "history.NewRevision() | r.Revision&history.SettledBit", "history.NewRevision() | history.SettledBit"}}},
-	{name: "trim-dirty", rule: "a trim drops a dirty one", edits: []edit{{cache, "it.Record.Version < bound && it.Record.Settled()", "it.Record.Version < bound"}}},
-	{name: "floor-low", rule: "the floor is not raised above what is dropped", edits: []edit{{cache, "it.Record.Version+1)\n\t\t}\n\t}\n}", "0)\n\t\t}\n\t}\n}"}}},
-	{name: "floor-tombstones", rule: "the floor is not raised above dropped tombstones", edits: []edit{{cache, "a.user.Floor = max(a.user.Floor, it.Record.Version+1)", "if !tombstones {\n\t\t\t\ta.user.Floor = max(a.user.Floor, it.Record.Version+1)\n\t\t\t}"}}},
+	{name: "pause-revisions", rule: "a pause leaves the revisions", edits: []edit{{cache, "m.Revision = history.NewRevision() | r.Revision&history.CleanBit", "_ = m"}}},
+	{name: "pause-bit", rule: "a pause loses that a record was clean", edits: []edit{{cache, "history.NewRevision() | r.Revision&history.CleanBit", "history.NewRevision()"}}},
+	{name: "pause-settles", rule: "a pause settles what is not archived", edits: []edit{{cache, "history.NewRevision() | r.Revision&history.CleanBit", "history.NewRevision() | history.CleanBit"}}},
+	{name: "trim-dirty", rule: "a trim drops a dirty one", edits: []edit{{cache, "it.Record.Version < bound && it.Record.Clean()", "it.Record.Version < bound"}}},
+	{name: "watermark-low", rule: "the low watermark is not raised above what is dropped", edits: []edit{{cache, "it.Record.Version+1)\n\t\t}\n\t}\n}", "0)\n\t\t}\n\t}\n}"}}},
+	{name: "watermark-tombstones", rule: "the low watermark is not raised above dropped tombstones", edits: []edit{{cache, "a.user.LowWatermark = max(a.user.LowWatermark, it.Record.Version+1)", "if !tombstones {\n\t\t\t\ta.user.LowWatermark = max(a.user.LowWatermark, it.Record.Version+1)\n\t\t\t}"}}},
 	{name: "warm-over", rule: "a warm-up overwrites what came meanwhile", edits: []edit{{cache, "if has := a.records[it.Object]; has != nil {", "if has := a.records[it.Object]; false {"}}},
-	{name: "warm-older", rule: "a warm-up with something newer than the cache's leaves the floor", shows: "an object is played, then another one, then the first one again, and all is archived; the cache forgets the user; an upload of the first object is older than the second; the user is warmed, and pages of one item are read before anybody has folded the row in: the first object is left out.", edits: []edit{{cache, "u.Floor = max(u.Floor, it.Record.Version+1)", "_ = it"}}},
-	{name: "warm-dirty", rule: "what is warmed up counts as not archived", edits: []edit{{cache, "\t\tr.Revision |= history.SettledBit\n\t\ta.records", "\t\ta.records"}}},
+	{name: "warm-older", rule: "a warm-up with something newer than the cache's leaves the low watermark", shows: "an object is played, then another one, then the first one again, and all is archived; the cache forgets the user; an upload of the first object is older than the second; the user is warmed, and pages of one item are read before anybody has folded the row in: the first object is left out.", edits: []edit{{cache, "u.LowWatermark = max(u.LowWatermark, it.Record.Version+1)", "_ = it"}}},
+	{name: "warm-dirty", rule: "what is warmed up counts as not archived", edits: []edit{{cache, "\t\tr.Revision |= history.CleanBit\n\t\ta.records", "\t\ta.records"}}},
 	{name: "warm-revisions", rule: "a warm-up that brings clear marks leaves the revisions of what is there", shows: "a service holds a record of a cold user, the warm-up brings a clear mark, and a report of before it is folded into what is held: what is of before the clear is hidden from every reader, and takes the room of a record that has 128 plays or 8 positions (the sequence fill).", edits: []edit{{cache, "if u.Pause != pause || !maps.Equal(u.Cleared, cleared) {", "if u.Pause != pause {"}}},
 	{name: "warm-back", rule: "what comes back from the archive behind a clear has the archive's revision", shows: "a service holds a record from before a clear that only the archive knows, and it comes back under the revision that is held: what is of before the clear is hidden from every reader, and takes the room of a record that has 128 plays or 8 positions (the sequence fill).", edits: []edit{{cache, "r.Revision == 0 || u.ClearedAt(it.Object.Type) > 0 {", "r.Revision == 0 {"}}},
 	{name: "answer-cold", rule: "an answer of a cold user is whole", edits: []edit{{write, "items[i].Incomplete || g.cold || g.moved", "items[i].Incomplete || g.moved"}}},
@@ -167,32 +167,32 @@ var mutants = []mutant{
 	{name: "queued-keys", rule: "the queue has the key alone", edits: []edit{{write, "history.Announcement{Key: g.key, Record: r}", "history.Announcement{Key: g.key}"}}},
 	{name: "held-whole", rule: "what was held makes a partial record whole", shows: "one service holds a whole record, another one's report of it is archived, and the cache forgets the user; a partial birth follows, the warm-up cannot fold the row into it, and the first service reports on: what it writes counts as whole and lacks the second one's report.", edits: []edit{{write, "current.User.Complete() && (current.Record == nil || !current.Record.Partial)", "current.User.Complete()"}}},
 	{name: "cold-point", rule: "a point read of a cold user asks the cache alone", edits: []edit{{entries, "return !e.User.Warm })", "return false })"}}},
-	{name: "changes-on", rule: "what is not settled is told once", edits: []edit{{tokens, "t.place, t.changing = t.low, false", "t.place, t.changing = log.Last, false"}}},
-	{name: "changes-first", rule: "the first token comes after what is not settled", edits: []edit{{changes, "t.place = log.Entries[i].Place - 1\n", "t.place = log.Entries[i].Place\n"}}},
+	{name: "changes-on", rule: "what is not clean is told once", edits: []edit{{tokens, "t.place, t.changing = t.low, false", "t.place, t.changing = log.Last, false"}}},
+	{name: "changes-first", rule: "the first token comes after what is not clean", edits: []edit{{changes, "t.place = log.Entries[i].Place - 1\n", "t.place = log.Entries[i].Place\n"}}},
 	{name: "changes-life", rule: "a token is good in another epoch of the cache", edits: []edit{{changes, "since.log == 0 || since.epoch != epoch", "since.log == 0"}}},
 	{name: "changes-dropped", rule: "a token is good whatever a trim has dropped", edits: []edit{{tokens, "from >= log.Dropped", "from+1 > 0"}}},
-	{name: "changes-whole", rule: "what has left the cache counts as removed", edits: []edit{{changes, "return keys, entries, settled, r.foldWhole(ctx, keys, entries)", "return keys, entries, settled, nil"}}},
-	{name: "changes-begin", rule: "a log begins without what is not settled", edits: []edit{{cache, "if !a.records[o].Settled() {", "if false {"}}},
-	{name: "changes-settled", rule: "a write on what is settled makes no entry", edits: []edit{{cache, "current == nil || current.Settled() {", "current == nil {"}}},
+	{name: "changes-whole", rule: "what has left the cache counts as removed", edits: []edit{{changes, "return keys, entries, clean, r.foldWhole(ctx, keys, entries)", "return keys, entries, clean, nil"}}},
+	{name: "changes-begin", rule: "a log begins without what is not clean", edits: []edit{{cache, "if !a.records[o].Clean() {", "if false {"}}},
+	{name: "changes-clean", rule: "a write on what is clean makes no entry", edits: []edit{{cache, "current == nil || current.Clean() {", "current == nil {"}}},
 	{name: "changes-clear", rule: "a log goes on after a clear", edits: []edit{{cache, "\ta.log = changeLog{}\n\tc.cut(uid)", "\tc.cut(uid)"}}},
-	{name: "changes-trim", rule: "a trim drops the entry of what is not settled", edits: []edit{{cache, "if r := a.records[e.Object]; r != nil && !r.Settled() {", "if false {"}}},
-	{name: "sure", rule: "a page ends at the floor", edits: []edit{{page, "\tcase listed.User.Complete():", "\tcase listed.User.Complete(), listed.User.Warm:"}}},
-	{name: "warm-floor", rule: "a warm-up that leaves records out says that it is all", edits: []edit{{warm, "if page.More {\n\t\tw.Floor", "if false {\n\t\tw.Floor"}, {warm, "w.Floor = max(w.Floor, it.Record.Version+1)", "_ = it"}}},
+	{name: "changes-trim", rule: "a trim drops the entry of what is not clean", edits: []edit{{cache, "if r := a.records[e.Object]; r != nil && !r.Clean() {", "if false {"}}},
+	{name: "sure", rule: "a page ends at the low watermark", edits: []edit{{page, "\tcase listed.User.Complete():", "\tcase listed.User.Complete(), listed.User.Warm:"}}},
+	{name: "warm-watermark", rule: "a warm-up that leaves records out says that it is all", edits: []edit{{warm, "if page.More {\n\t\tw.LowWatermark", "if false {\n\t\tw.LowWatermark"}, {warm, "w.LowWatermark = max(w.LowWatermark, it.Record.Version+1)", "_ = it"}}},
 	{name: "warm-clears", rule: "a warm-up leaves out the clear marks", edits: []edit{{warm, "history.WarmSet{Cleared: page.User.Cleared, CutTime: page.User.CutTime, Pause: page.User.Pause}", "history.WarmSet{CutTime: page.User.CutTime, Pause: page.User.Pause}"}}},
 	{name: "warm-pause", rule: "a warm-up leaves out the pause", edits: []edit{{warm, "history.WarmSet{Cleared: page.User.Cleared, CutTime: page.User.CutTime, Pause: page.User.Pause}", "history.WarmSet{Cleared: page.User.Cleared, CutTime: page.User.CutTime}"}}},
-	{name: "serve-partial", rule: "a read shows a partial record as if it were whole", edits: []edit{{complete, "return r != nil && r.Partial && !r.Settled() || Damaged(r)", "return Damaged(r)"}}},
+	{name: "serve-partial", rule: "a read shows a partial record as if it were whole", edits: []edit{{complete, "return r != nil && r.Partial && !r.Clean() || Damaged(r)", "return Damaged(r)"}}},
 
 	// The job.
 	{name: "settle-first", rule: "settle before put", edits: []edit{
-		{jobPut, "\tif err := j.put(ctx, &b); err != nil {\n\t\treturn nil, err\n\t}\n\tput := append(b.contents(), b.settled...)\n", "\tput := append(b.contents(), b.settled...)\n"},
+		{jobPut, "\tif err := j.put(ctx, &b); err != nil {\n\t\treturn nil, err\n\t}\n\tput := append(b.contents(), b.clean...)\n", "\tput := append(b.contents(), b.clean...)\n"},
 		{jobPut, "\tj.trim(ctx, b.keys)\n\treturn again, nil\n", "\tif err := j.put(ctx, &b); err != nil {\n\t\treturn nil, err\n\t}\n\tj.trim(ctx, b.keys)\n\treturn again, nil\n"},
 	}},
-	{name: "put-once", rule: "a put that failed in part is settled in whole", edits: []edit{{jobPut, "again, last = append(again, cells[i]), err", "_ = err"}}},
-	{name: "left-settled", rule: "what the archive did not answer for is settled", edits: []edit{{jobPut, "if !left[k] {", "if len(left) > 0 {"}}},
+	{name: "put-once", rule: "a put that failed in part is clean in whole", edits: []edit{{jobPut, "again, last = append(again, cells[i]), err", "_ = err"}}},
+	{name: "left-clean", rule: "what the archive did not answer for is clean", edits: []edit{{jobPut, "if !left[k] {", "if len(left) > 0 {"}}},
 	{name: "no-users", rule: "clear marks and pauses do not reach the archive", edits: []edit{{jobPut, "k.IsUser() && (len(u.Cleared) > 0", "false && (len(u.Cleared) > 0"}}},
 	{name: "no-fold", rule: "a partial record is archived as it is", edits: []edit{{jobFold, "case e.Record != nil && (e.Record.Partial || suspect):", "case e.Record != nil && e.Record.State == 0 && suspect:"}}},
-	{name: "settle-now", rule: "the job settles what it read after the put", edits: []edit{{jobPut, "\tput := append(b.contents(), b.settled...)\n", "\tif loaded, err = j.load(ctx, b.keys); err != nil {\n\t\treturn nil, err\n\t}\n\tb.keys, b.entries = loaded.keys, loaded.entries\n\tput := append(b.contents(), b.settled...)\n"}}},
-	{name: "skip-unsettled", rule: "the job leaves out what is not settled", edits: []edit{{jobFold, "case e.Record.Settled(): // the archive has it already", "case e.Record != nil && !e.Record.Settled():\n\t\tcase e.Record.Settled():"}}},
+	{name: "settle-now", rule: "the job settles what it read after the put", edits: []edit{{jobPut, "\tput := append(b.contents(), b.clean...)\n", "\tif loaded, err = j.load(ctx, b.keys); err != nil {\n\t\treturn nil, err\n\t}\n\tb.keys, b.entries = loaded.keys, loaded.entries\n\tput := append(b.contents(), b.clean...)\n"}}},
+	{name: "skip-unsettled", rule: "the job leaves out what is not clean", edits: []edit{{jobFold, "case e.Record.Clean(): // the archive has it already", "case e.Record != nil && !e.Record.Clean():\n\t\tcase e.Record.Clean():"}}},
 	{name: "no-restore", rule: "what the queue has is not given back", edits: []edit{{jobRepair, "if merged == nil || history.Same(merged, held) && !laterCell(g.contents[k], e.Record) {", "if true {"}}},
 	{name: "left-behind", rule: "what could not be compared with a new cache is not compared later", edits: []edit{{jobRepair, "j.unverified.replace(part, left)", "j.unverified.replace(part, left[:0])"}}},
 	{name: "restore-cleared", rule: "what was cleared is given back", edits: []edit{{jobRepair, "return e.User.Cut(r, k.Object.Type)", "return r"}}},
@@ -201,7 +201,7 @@ var mutants = []mutant{
 	{name: "no-fence", rule: "contents of a cache that is not compared yet are put", shows: "the cache comes back older after the job has loaded contents of the epoch before; it puts them before it has asked which epoch the cache is in.", edits: []edit{{jobPut, "if err := j.sameEpoch(ctx, epoch); err != nil {", "if err := ctx.Err(); err != nil {"}}},
 	{name: "repair-beside", rule: "a repair does not wait for puts under way", shows: "a put waits while the cache comes back older and the service that held the record is dead; the repair reads the archive before the put lands: the cache stays older than the archive, without a mark.", edits: []edit{{jobRepair, "\tcase j.archiving <- struct{}{}:\n\t\tdefer func() { <-j.archiving }()\n", "\tdefault:\n"}}},
 	{name: "no-doubt", rule: "what is archived after the cache came back older is not folded with what another job has archived", shows: "a job archives a content and another one is given the key; the cache comes back older, and the other job, which knows nothing of it, puts what was made from the older content before the first one has compared.", edits: []edit{{jobFold, "j.epoch.young(j.cfg.Suspect)", "false"}}},
-	{name: "commit-first", rule: "commit before put", equivalent: "a key keeps its mark until it is settled, and the sweep finds it; what is queued with its content is read again when the cache has lost anything.", edits: []edit{
+	{name: "commit-first", rule: "commit before put", equivalent: "a key keeps its mark until it is clean, and the sweep finds it; what is queued with its content is read again when the cache has lost anything.", edits: []edit{
 		{jobGo, "\t\tkeys, left, err := j.restoreLost(ctx, d.Keys)\n", "\t\tif err := assignment.Commit(ctx, d); err != nil {\n\t\t\treturn err\n\t\t}\n\t\tkeys, left, err := j.restoreLost(ctx, d.Keys)\n"},
 	}},
 	{name: "no-reclaim", rule: "a service does not bring back what it holds", edits: []edit{{reclaim, "\t\terr = w.Reclaim(ctx)\n", "\t\terr = nil\n"}}},
@@ -212,16 +212,16 @@ var mutants = []mutant{
 	{name: "announced", rule: "a service forgets what it has announced", shows: "a viewing ends and is announced; before a job has archived it, the cache is lost: the service that acknowledged it a second ago has forgotten it.", edits: []edit{{flush, "a.confirmed - a.cfg.Retain", "a.confirmed"}}},
 
 	// Rules between the parts.
-	{name: "unrelied", rule: "what is not archived is acknowledged again without a write", shows: "a write's answer is lost, and the report, sent again to another service, is answered as unchanged; the cache is lost before the record is archived: nobody holds it.", edits: []edit{{fold, "g.done && g.next != nil && !g.base.Settled() && g.relied()", "false && g.relied()"}}},
-	{name: "old-events", rule: "an event from below the floor does not ask the archive", equivalent: "the record stays partial and its place below the floor, so that readers and the job fold the archive's part in; only the word of the answer is another one, stored for stale.", edits: []edit{{write, "history.VersionOf(e.At, 0) < g.user.Floor", "false && history.VersionOf(e.At, 0) < g.user.Floor"}}},
+	{name: "unrelied", rule: "what is not archived is acknowledged again without a write", shows: "a write's answer is lost, and the report, sent again to another service, is answered as unchanged; the cache is lost before the record is archived: nobody holds it.", edits: []edit{{fold, "g.done && g.next != nil && !g.base.Clean() && g.relied()", "false && g.relied()"}}},
+	{name: "old-events", rule: "an event from below the low watermark does not ask the archive", equivalent: "the record stays partial and its place below the low watermark, so that readers and the job fold the archive's part in; only the word of the answer is another one, stored for stale.", edits: []edit{{write, "history.VersionOf(e.At, 0) < g.user.LowWatermark", "false && history.VersionOf(e.At, 0) < g.user.LowWatermark"}}},
 	{name: "held-reset", rule: "what is held of a record that is gone is taken for the latest", equivalent: "the record stays partial, so that readers and the job fold the tombstone in; until then it says of itself that it is incomplete, which is not judged.", edits: []edit{{write, "if g.older != nil && g.next.RemovedAt < g.older.Version.Time() {", "if false {"}}},
-	{name: "row-decides", rule: "below the floor the first page of the archive decides", edits: []edit{{page, "return r == nil || view.Incomplete(r) || r.Version < old[i].Record.Version", "entries[i].Record = old[i].Record\n\t\treturn r == nil && false"}}},
+	{name: "row-decides", rule: "below the low watermark the first page of the archive decides", edits: []edit{{page, "return r == nil || view.Incomplete(r) || r.Version < old[i].Record.Version", "entries[i].Record = old[i].Record\n\t\treturn r == nil && false"}}},
 	{name: "conflict-clears", rule: "what was held is folded in although it was cleared", equivalent: "readers, the job and whoever gives a record back drop what is of the time before a clear, piece by piece; only the bounds of records (8 peaks, 128 plays) could tell.", edits: []edit{{write, "history.Merge(g.older, g.before()).After(current.User.ClearedAt(g.key.Object.Type))", "history.Merge(g.older, g.before())"}}},
 	{name: "no-suspects", rule: "a repair finds nothing wrong", edits: []edit{{jobRepair, "if a.key.IsUser() || !same && !trimmed {", "if a.key.IsUser() && !same && !trimmed && len(part) < 0 {"}}},
 	{name: "no-reread", rule: "the queue is not read again when the cache was lost", edits: []edit{{jobRepair, "return j.reread(ctx, name)", "return nil"}}},
 	{name: "unconfirmed", rule: "what is held is announced and forgotten whatever became of the cache", shows: "the cache is lost and stays away for longer than services remember what they announced: by the time it is back they have forgotten all they held.", edits: []edit{{flush, "\t\ta.last = time.Time{}\n\t\treturn false\n", ""}}},
 	{name: "cut-archived", rule: "a content does not come after what the archive hides", shows: "late reports have brought the cell time of a record ahead of its event time, and it is archived and dropped; a clear covers it, and the next report is a millisecond later: its put loses.", edits: []edit{{jobFold, "u.CutTime = max(u.CutTime, old.User.CutTime)", "_ = old.User"}}},
-	{name: "listed-below", rule: "what the cache lists is not compared with the archive where its page lacks it", shows: "the cache has an older content of an object than the archive, settled, as after it came back older; a page of the time of the older one shows it (TestOlderThanTheArchive).", edits: []edit{{page, "if ok || whole {", "if ok || whole || !view.Incomplete(it.Record) {"}}},
+	{name: "listed-below", rule: "what the cache lists is not compared with the archive where its page lacks it", shows: "the cache has an older content of an object than the archive, clean, as after it came back older; a page of the time of the older one shows it (TestOlderThanTheArchive).", edits: []edit{{page, "if ok || whole {", "if ok || whole || !view.Incomplete(it.Record) {"}}},
 	{name: "stretch-end", rule: "a page goes beyond the end of what is read of the archive", shows: "the first objects that the archive lists are deleted in the cache, and the cache lists some from further back: the page goes on behind those (TestPagesOfTwoLists).", edits: []edit{{page, "(!s.cached || end.Compare(s.end) < 0)", "!s.cached"}}},
 	{name: "join-ends", rule: "a page ends where the archive hides what the cache lists", shows: "a user is cold; the cache lists a late upload that the archive's clear of its type hides, and behind it a report of another type that is not archived; the archive has something older: the page goes on behind that.", edits: []edit{{page, "if s.cached || s.archived {\n\t\ti, _", "if s.archived && !s.cached {\n\t\ti, _"}}},
 
@@ -245,7 +245,7 @@ var mutants = []mutant{
 	// Records that come back from a backup.
 	{name: "restored-deleted", rule: "a delete leaves what was brought back before it", edits: []edit{{merge, "m.RemovedAt, m.Restored = removed, false\n\tm.forget()", "if m.RemovedAt = removed; !m.Restored {\n\t\tm.forget()\n\t}"}}},
 	{name: "restored-before", rule: "what was deleted comes back as of a clear alone", edits: []edit{{fold, "cut = max(cut, g.next.RemovedAt)", "_ = cut"}}},
-	{name: "restored-blind", rule: "what is brought back does not look into the archive", equivalent: "what was removed after it is in the cache, or the record is from below the floor: then the archive is asked as for any report.", edits: []edit{{write, "case g.matched() || g.batch.latest || g.batch.imported || g.needsRecord():", "case g.matched() || g.batch.latest || g.needsRecord():"}}},
+	{name: "restored-blind", rule: "what is brought back does not look into the archive", equivalent: "what was removed after it is in the cache, or the record is from below the low watermark: then the archive is asked as for any report.", edits: []edit{{write, "case g.matched() || g.batch.latest || g.batch.imported || g.needsRecord():", "case g.matched() || g.batch.latest || g.needsRecord():"}}},
 	{name: "restored-held", rule: "what is brought back is folded into what is held", equivalent: "the compare of the write finds out what has happened since, and where nothing is to be written the cache is asked.", edits: []edit{{write, "if g.batch.latest || g.batch.imported || g.batch.rebased {", "if g.batch.latest || g.batch.rebased {"}}},
 
 	// More of them.
@@ -253,10 +253,10 @@ var mutants = []mutant{
 	{name: "reclaim-beside", rule: "what is stored beside a comparison with the cache is not compared again", edits: []edit{{write, "\tw.compare.remembered(b.begun)\n", ""}}},
 	{name: "lost-held", rule: "that the cache lacks a held record is no conflict", equivalent: "what is written then has an earlier cell time than what is held, which stays held beside it, and is compared with the cache.", edits: []edit{{write, "(e.Record == nil || !history.SameContent(e.Record.Revision, held.Revision))", "e.Record != nil && !history.SameContent(e.Record.Revision, held.Revision)"}}},
 	{name: "decided-last", rule: "of several clears a service remembers the one that was told last", equivalent: "the cache answers a clear with the latest that stands: it takes two answers that overtake each other, and the loss of the cache before either clear is archived.", edits: []edit{{writer, "one.clear.Until > all[i].clear.Until ||", "one.clear.Until > 0 ||"}}},
-	{name: "below-cached", rule: "below the floor a page shows the cache's record where the archive has a later one", equivalent: "the archive is ahead of the cache only where the cache came back older, until a job has compared the two; the oracle takes what was lost then for unsure until that is done. TestRowThatIsNewerThanTheCache finds it.", edits: []edit{{page, " || r.Version < old[i].Record.Version", ""}}},
+	{name: "below-cached", rule: "below the low watermark a page shows the cache's record where the archive has a later one", equivalent: "the archive is ahead of the cache only where the cache came back older, until a job has compared the two; the oracle takes what was lost then for unsure until that is done. TestRowThatIsNewerThanTheCache finds it.", edits: []edit{{page, " || r.Version < old[i].Record.Version", ""}}},
 	{name: "pause-deletes", rule: "a pause has deletes ignored", edits: []edit{{fold, "if e.Kind != history.KindDelete && g.user", "if g.user"}}},
 	{name: "switch-lost", rule: "a switch that lost against another one is acknowledged", edits: []edit{{decide, "!errors.Is(err, history.ErrConflict) {\n\t\t\treturn pause, err", "err == nil || errors.Is(err, history.ErrConflict) {\n\t\t\treturn pause, nil"}}},
-	{name: "since-floor", rule: "a page since a time before the floor does not ask the archive", edits: []edit{{page, "q.Since > 0 && history.VersionOf(q.Since, 0) >= listed.User.Floor", "q.Since > 0"}}},
+	{name: "since-watermark", rule: "a page since a time before the low watermark does not ask the archive", edits: []edit{{page, "q.Since > 0 && history.VersionOf(q.Since, 0) >= listed.User.LowWatermark", "q.Since > 0"}}},
 	{name: "archived-whole", rule: "what a service had from the archive counts as whole", edits: []edit{{write, "asPartial(g.cut(entries[i].Record), &current)", "g.cut(entries[i].Record)"}}},
 	{name: "job-cell", rule: "what the job completes does not come after what it was made from", edits: []edit{{jobFold, "\tm.Partial = false\n\treturn m", "\tm.Partial, m.CellTime = false, e.Record.CellTime\n\treturn m"}}},
 	{name: "base-late", rule: "after a conflict the archive is not asked", shows: "one service holds a record that a device knows by its etag; another service deletes it, and the tombstone is archived and dropped; the device's next report, through the first service, is stored.", edits: []edit{{write, "\t\tw.loadDropped(ctx, late)\n", "\t\t_ = late\n"}}},
@@ -265,7 +265,7 @@ var mutants = []mutant{
 	// Records that are compared and given back.
 	{name: "repair-pause", rule: "a repair does not bring back a switch", edits: []edit{{jobRepair, "if e.User.Pause.Newer(page.User.Pause) == e.User.Pause {", "if e.Err == nil {"}}},
 	{name: "repair-clear", rule: "a repair does not bring back a clear", edits: []edit{{jobRepair, "if e.User.Cleared[typ] >= until {", "if until > 0 {"}}},
-	{name: "repair-trimmed", rule: "a repair takes for trimmed whatever a warm user lacks", edits: []edit{{jobRepair, "e.Record == nil && e.User.Warm && a.version < e.User.Floor", "e.Record == nil && e.User.Warm"}}},
+	{name: "repair-trimmed", rule: "a repair takes for trimmed whatever a warm user lacks", edits: []edit{{jobRepair, "e.Record == nil && e.User.Warm && a.version < e.User.LowWatermark", "e.Record == nil && e.User.Warm"}}},
 	{name: "repair-left", rule: "what a repair had no answer for is never compared", edits: []edit{{jobRepair, "j.unverified.replace(part, left)", "_ = left"}}},
 	{name: "reread-since", rule: "the queue is read again from the last sweep on", equivalent: eitherIsEnough, edits: []edit{rereadSince}},
 	{name: "put-given-up", rule: "a repair does not wait for puts that were broken off", edits: []edit{{jobPut, "\t\tj.givenUp()\n\t\treturn err\n\t}\n\tunanswered", "\t\treturn err\n\t}\n\tunanswered"}}},
@@ -298,18 +298,18 @@ var mutants = []mutant{
 	{name: "rebase-order", in: "./history", test: "TestRebase", rule: "a rebase leaves the order of times to chance", edits: []edit{{rebase, "to = min(to, before-1)", "to = min(to, before)"}}},
 
 	// Classes of types.
-	{name: "class-pause", rule: "a switch of recording does not reach classes", edits: []edit{{section, "p != own.Pause {", "p != own.Pause && section == \"\" {"}}},
+	{name: "class-pause", rule: "a switch of recording does not reach classes", edits: []edit{{namespace, "p != own.Pause {", "p != own.Pause && namespace == \"\" {"}}},
 	{name: "class-clear", rule: "a clear is answered before it reaches classes", edits: []edit{{decide, "\tif err := w.follow(ctx, req.GetUid()); err != nil {\n\t\treturn nil, fmt.Errorf(\"clear", "\tif err := ctx.Err(); err != nil {\n\t\treturn nil, fmt.Errorf(\"clear"}}},
-	{name: "class-owner", rule: "readers apply the clears of a class alone to what it has", edits: []edit{{sections, "\t\te.User.MergeCleared(cleared)\n", "\t\t_ = cleared\n"}}},
-	{name: "class-delete", rule: "a delete leaves what is in other classes", edits: []edit{{decide, "if len(sections) == 1 {", "if len(sections) > 0 {"}}},
-	{name: "class-report", rule: "a report does not go on from what other classes have", edits: []edit{{section, "if len(groups) == 0 || groups[0].batch.section", "if len(groups) >= 0 || groups[0].batch.section"}}},
-	{name: "class-tombstone", rule: "a report does not know what was deleted in other classes", edits: []edit{{section, "e.Record.After(e.User.ClearedAt(keys[n].Object.Type))", "e.Record.Visible(keys[n].Object, &e.User)"}}},
-	{name: "class-point", rule: "a point shows what the class of the type has", edits: []edit{{sections, "if home || moving && !k.IsUser() {", "if home || moving && k.IsUser() {"}}},
+	{name: "class-owner", rule: "readers apply the clears of a class alone to what it has", edits: []edit{{namespaces, "\t\te.User.MergeCleared(cleared)\n", "\t\t_ = cleared\n"}}},
+	{name: "class-delete", rule: "a delete leaves what is in other classes", edits: []edit{{decide, "if len(namespaces) == 1 {", "if len(namespaces) > 0 {"}}},
+	{name: "class-report", rule: "a report does not go on from what other classes have", edits: []edit{{namespace, "if len(groups) == 0 || groups[0].batch.namespace", "if len(groups) >= 0 || groups[0].batch.namespace"}}},
+	{name: "class-tombstone", rule: "a report does not know what was deleted in other classes", edits: []edit{{namespace, "e.Record.After(e.User.ClearedAt(keys[n].Object.Type))", "e.Record.Visible(keys[n].Object, &e.User)"}}},
+	{name: "class-point", rule: "a point shows what the class of the type has", edits: []edit{{namespaces, "if home || moving && !k.IsUser() {", "if home || moving && k.IsUser() {"}}},
 	{name: "class-trimmed", rule: "a point does not show what has left the cache of another class", edits: []edit{{points, "\tr.foldMoved(ctx, keys, entries)\n", ""}}},
-	{name: "class-list", rule: "a page shows what each class has of an object", edits: []edit{{sections, "if r.cfg.Rules.Moving(r.nowMS()) && len(keys) > 0 {", "if r.cfg.Rules.Moving(r.nowMS()) && len(keys) < 0 {"}}},
-	{name: "class-twice", rule: "a page shows an object once for each class that has it", edits: []edit{{sections, " && !known[it.Object]", ""}}},
-	{name: "class-newest", rule: "a clear by a clock that is behind leaves what is in classes", edits: []edit{{points, "range r.sections(uid, q.Type) {", "range r.sections(uid, q.Type)[:1] {"}}},
-	{name: "class-changes", rule: "an app is not told what has changed in classes", edits: []edit{{changes, "n < len(since.sections) && since.known; n++ {", "n < 1 && since.known; n++ {"}}},
+	{name: "class-list", rule: "a page shows what each class has of an object", edits: []edit{{namespaces, "if r.cfg.Rules.Moving(r.nowMS()) && len(keys) > 0 {", "if r.cfg.Rules.Moving(r.nowMS()) && len(keys) < 0 {"}}},
+	{name: "class-twice", rule: "a page shows an object once for each class that has it", edits: []edit{{namespaces, " && !known[it.Object]", ""}}},
+	{name: "class-newest", rule: "a clear by a clock that is behind leaves what is in classes", edits: []edit{{points, "range r.namespaces(uid, q.Type) {", "range r.namespaces(uid, q.Type)[:1] {"}}},
+	{name: "class-changes", rule: "an app is not told what has changed in classes", edits: []edit{{changes, "n < len(since.namespaces) && since.known; n++ {", "n < 1 && since.known; n++ {"}}},
 
 	// Parts, and the archive that has them.
 	{name: "roll-late", rule: "what is old is put where rolls delete", edits: []edit{{hbPut, "if c.Record.Version.Time() < late.before {", "if false {"}}},
@@ -322,7 +322,7 @@ var mutants = []mutant{
 	{name: "roll-unread", rule: "a list is switched to chunks that are not read back", edits: []edit{{rollGo, "\t\tif err := r.allTo(ctx, server, puts); err != nil {\n\t\t\treturn err\n\t\t}\n", "\t\tif err := r.allTo(ctx, server, puts); err != nil || gets != nil {\n\t\t\treturn nil\n\t\t}\n"}}},
 	{name: "roll-horizon", rule: "chunks that are not listed yet are deleted", edits: []edit{{rollGo, "before := r.began - r.horizon().Milliseconds()", "before := r.began + 1"}}},
 	{name: "roll-in-time", rule: "a roll switches after any time", equivalent: "a roll whose calls all end in time is not that late: it takes a process that stands still between two of them, which none does here.", edits: []edit{{rollGo, "if r.now()-r.began > r.horizon().Milliseconds()/2 {", "if false {"}}},
-	{name: "roll-marker", rule: "a roll deletes a column up to now", edits: []edit{{rollGo, "r.deleteLive(ctx, r.settledBefore()-1,", "r.deleteLive(ctx, r.began,"}}},
+	{name: "roll-marker", rule: "a roll deletes a column up to now", edits: []edit{{rollGo, "r.deleteLive(ctx, r.cleanBefore()-1,", "r.deleteLive(ctx, r.began,"}}},
 	{name: "roll-cleared", rule: "a roll lists again what was cleared meanwhile", equivalent: "readers go by the clear marks of the live part, and the next roll takes it out again; until then an erasure has left it in parts.", edits: []edit{{rollGo, "if r.live.cleared[typ] < until {", "if r.live.cleared[typ]+until < 0 {"}}},
 	{name: "roll-discard", rule: "a roll that has lost to itself deletes its chunks", edits: []edit{{rollGo, "!listed[c.Name] {", "c.Name != \"\" || listed == nil {"}}},
 	{name: "roll-cut", rule: "a roll forgets the cell times of what was cleared", equivalent: "the cell times of what parts have are before those of all that is put into live columns. A late put would meet it between a switch and #rolled, beside a reader who has the list of before in memory.", edits: []edit{{rollGo, "if cut <= max(least, r.live.cut) ||", "if cut >= 0 || cut <= max(least, r.live.cut) ||"}}},

@@ -214,7 +214,7 @@ func (f *partsFlags) printParts(out io.Writer, found part.Inspection) {
 	}
 }
 
-// inspected is what the archive has of a user, or of a user's section of a class.
+// inspected is what the archive has of a user, or of a user's namespace of a class.
 type inspected struct {
 	uid   string
 	found part.Inspection
@@ -225,9 +225,9 @@ type inspector interface {
 	Inspect(ctx context.Context, uid string, verify bool) (part.Inspection, error)
 }
 
-// sections looks into all that the archive has of the user.
-func (f *partsFlags) sections(ctx context.Context, s history.Sectioner, a inspector) (all []inspected, err error) {
-	classes, err := s.Sections(ctx, f.UID)
+// namespaces looks into all that the archive has of the user.
+func (f *partsFlags) namespaces(ctx context.Context, s history.Sectioner, a inspector) (all []inspected, err error) {
+	classes, err := s.Namespaces(ctx, f.UID)
 	if err != nil {
 		return nil, err
 	}
@@ -254,7 +254,7 @@ func (f *partsFlags) inspect(ctx context.Context) (all []inspected, err error) {
 		return nil, fmt.Errorf("--data: %w", err)
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
-	return f.sections(ctx, db, db.Archive())
+	return f.namespaces(ctx, db, db.Archive())
 }
 
 // inspectHBase says what a table has of a user, also beside services and jobs.
@@ -264,5 +264,5 @@ func (f *partsFlags) inspectHBase(ctx context.Context) (all []inspected, err err
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, a.Close()) }()
-	return f.sections(ctx, a, a)
+	return f.namespaces(ctx, a, a)
 }

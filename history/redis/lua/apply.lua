@@ -8,7 +8,7 @@
 -- ones; 1 where logs of changes may be touched; then for each write the eight bytes of its base, the value, the score and the
 -- member. In place of a base that there is none there are zeros, behind them the user's pause
 -- as it must be (since and until), up to when the type may have been cleared, and 1 where the user
--- must be complete. A write without a base, or on a settled one, is among the first.
+-- must be complete. A write without a base, or on a clean one, is among the first.
 --
 -- Returns what came out differently: {n, 1, value, user's state} for a conflict,
 -- {n, 2, error}, {n, 3} for a write that has to touch a log.
@@ -30,13 +30,13 @@ local function revision(content)
   return none
 end
 
-local function settled(revision)
+local function clean(revision)
   return sub(revision, 1, 7) .. string.char(byte(revision, 8) % 128 + 128)
 end
 
 -- Whether what is known of a user refuses a write without a base.
 local function refuses(list, knew, member)
-  local u = call('HMGET', state(list), 'cleared', 'cleared:' .. string.match(member, '%d+$'), 'paused', 'resumed', 'floor', 'warmed')
+  local u = call('HMGET', state(list), 'cleared', 'cleared:' .. string.match(member, '%d+$'), 'paused', 'resumed', 'low_watermark', 'warmed')
   local since, till, cleared, complete = string.match(knew, '^(%d+) (%d+) (%d+) (%d)$')
   if tonumber(cleared) < math.max(u[1] or 0, u[2] or 0) then return true end
   if tonumber(since) ~= tonumber(u[3] or 0) or tonumber(till) ~= tonumber(u[4] or 0) then return true end
@@ -72,7 +72,7 @@ local function first(n, content, list, j)
     return
   end
   local prior = revision(old)
-  if prior == settled(own) then return end -- the same call once more, and archived since
+  if prior == clean(own) then return end -- the same call once more, and archived since
   local fits = prior == base and (base ~= none or not refuses(list, sub(ARGV[j + 1], 9), ARGV[j + 4]))
   if not fits and prior ~= own then
     out[#out + 1] = {n, 1, call('GET', content), known(state(list), warmth)}
@@ -97,7 +97,7 @@ local function refused(n, content, list, old)
   local prior, own = revision(old), sub(ARGV[4 * n + 3], 2, 9)
   if prior == own then return false end -- the same call once more
   if old then call('SET', content, old, 'KEEPTTL') else call('DEL', content) end
-  if prior ~= settled(own) then
+  if prior ~= clean(own) then
     out[#out + 1] = {n, 1, old, known(state(list), warmth)}
   end
   return true
@@ -108,7 +108,7 @@ for n = 1, (#ARGV - 5) / 4 do
   if n <= marked then
     first(n, content, list, j)
   else
-    -- The key has a mark, because its content is not settled. A content's life starts
+    -- The key has a mark, because its content is dirty. A content's life starts
     -- anew with its mark: so much later than its last write as a hold is long, and the
     -- server has less to do for each write.
     local old = try('SET', content, ARGV[j + 2], 'KEEPTTL', 'GET')

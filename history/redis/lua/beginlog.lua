@@ -1,4 +1,4 @@
--- Begins the log of a user's changes, with an entry for each content that is not settled, unless
+-- Begins the log of a user's changes, with an entry for each content that is dirty, unless
 -- there is one. The user's state names it, so that it ends with the state.
 --
 -- KEYS: the list, the user's state, the log, then the content of each record in the list.

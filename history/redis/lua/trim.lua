@@ -1,5 +1,5 @@
--- Drops records of a user that are settled and still where they were seen, and raises the
--- floor above them.
+-- Drops records of a user that are clean and still where they were seen, and raises the
+-- low watermark above them.
 --
 -- KEYS: the list, the user's state, then the contents.
 -- ARGV: seconds that users' states live; then for each content its member and score.
@@ -12,12 +12,12 @@ local function droppable(content)
   return type(last) == 'string' and (last == '' or string.byte(last) >= 128)
 end
 
--- A cold user has no floor yet: it is remembered for the day there is one.
-local function raise(floor)
-  local field = call('HEXISTS', state, 'floor') == 1 and 'floor' or 'trimmed'
+-- A cold user has no low watermark yet: it is remembered for the day there is one.
+local function raise(watermark)
+  local field = call('HEXISTS', state, 'low_watermark') == 1 and 'low_watermark' or 'trimmed'
   local stands = call('HGET', state, field)
-  if not stands or tonumber(stands) < floor then
-    call('HSET', state, field, text(floor))
+  if not stands or tonumber(stands) < watermark then
+    call('HSET', state, field, text(watermark))
     keep(state, life)
   end
 end

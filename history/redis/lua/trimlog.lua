@@ -1,5 +1,5 @@
 -- Drops the oldest entries of the log of a user's changes, up to the first of a content that is not
--- settled. One that has moved up since it was seen is none of the oldest any more.
+-- clean. One that has moved up since it was seen is none of the oldest any more.
 --
 -- KEYS: the log, then the content of each entry.
 -- ARGV: the name of the log; then of each entry its member and its place, oldest first.

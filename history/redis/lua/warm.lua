@@ -3,17 +3,17 @@
 -- KEYS: the list, the user's state, the content of each record, then the content of each
 -- record in the list, where that is asked for.
 -- ARGV: seconds that contents live; seconds that lists and users' states live; how many
--- milliseconds a user is warm, 0 for ever; the floor; the cut time; between when nothing is
+-- milliseconds a user is warm, 0 for ever; the low watermark; the cut time; between when nothing is
 -- recorded, zeros for never; the eight bytes of a step to new revisions; the earlier pauses, empty for none; how many clear
 -- marks; a type and a time for each; then the member, the score and the value of each record.
 --
 -- Returns nothing when the list has a record more than the keys say: then nothing was done.
 local call, sub = redis.call, string.sub
 local list, state = KEYS[1], KEYS[2]
-local ttl, life, warmth, floor = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local ttl, life, warmth, watermark = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local old, flat = {}, call('HGETALL', state)
 for i = 1, #flat, 2 do old[flat[i]] = flat[i + 1] end
-if old.floor and not lapsed(old.warmed, warmth) then return 0 end
+if old.low_watermark and not lapsed(old.warmed, warmth) then return 0 end
 
 -- Whether the second of two pauses is the newer: see Pause.Newer. The earlier ones are texts.
 local function newer(since, till, earlier, since2, till2, earlier2)
@@ -40,8 +40,8 @@ if (news or #later > 0) and not complete(list, set(3)) then return false end
 
 -- Records that were trimmed from the cold user may have reached the archive after the
 -- caller read it.
-local trimmed = tonumber(old.trimmed or old.floor)
-if trimmed and trimmed > tonumber(floor) then floor = text(trimmed) end
+local trimmed = tonumber(old.trimmed or old.low_watermark)
+if trimmed and trimmed > tonumber(watermark) then watermark = text(trimmed) end
 
 if #later > 0 then call('HSET', state, unpack(later)) end
 local cut = math.max(tonumber(ARGV[5]), tonumber(old.cut or 0))
@@ -73,7 +73,7 @@ for n = 1, records do
       if #places == 1000 then add() end
     else
       local above, has = tonumber(score) * 4 + 1, call('ZSCORE', list, member)
-      if tonumber(has or 0) < tonumber(score) and above > tonumber(floor) then floor = text(above) end
+      if tonumber(has or 0) < tonumber(score) and above > tonumber(watermark) then watermark = text(above) end
     end
   end
 end
@@ -83,7 +83,7 @@ if cut > 0 then call('HSET', state, 'cut', text(cut)) end
 -- While a user is warm no record may expire, whenever it was written.
 for i = records + 3, #KEYS do call('EXPIRE', KEYS[i], ttl) end
 call('EXPIRE', list, life)
-call('HSET', state, 'floor', floor, 'warmed', text(micros() / 1000))
+call('HSET', state, 'low_watermark', watermark, 'warmed', text(micros() / 1000))
 call('HDEL', state, 'trimmed')
 keep(state, life)
 return 1

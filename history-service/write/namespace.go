@@ -12,11 +12,11 @@ import (
 	"github.com/playhead/playhead/history-service/view"
 )
 
-// Where there are classes, a user has a section of each class and one of no class: see [history.Class]. Clears and the pause hold for
-// the whole history. They are stored in the section of no class first, and then copied to the other sections by the same call. If that
-// call ends half way, or the class is newer than the clear, they are copied when the section's state is loaded for its next report.
+// Where there are classes, a user has a namespace of each class and one of no class: see [history.Class]. Clears and the pause hold for
+// the whole history. They are stored in the namespace of no class first, and then copied to the other namespaces by the same call. If that
+// call ends half way, or the class is newer than the clear, they are copied when the namespace's state is loaded for its next report.
 
-// entries loads keys from the cache. Where there are classes, it also copies to their sections the clears and pauses that these
+// entries loads keys from the cache. Where there are classes, it also copies to their namespaces the clears and pauses that these
 // lack. Copied says that there were some.
 func (w *Writer) entries(ctx context.Context, keys []history.Key) (entries []history.Entry, copied bool) {
 	all, owners := slices.Clip(keys), map[string]int{}
@@ -59,18 +59,18 @@ func (w *Writer) entries(ctx context.Context, keys []history.Key) (entries []his
 	return entries, copied
 }
 
-// copyDecisions copies to a section the clears and the pause that the section of no class, owner, has and the section's own
+// copyDecisions copies to a namespace the clears and the pause that the namespace of no class, owner, has and the namespace's own
 // state lacks. It reports whether there were any. It remembers them of both: a cache that comes back without them must not get
 // them in a part of the history alone. Begun is how many comparisons had begun before the owner was loaded.
-func (w *Writer) copyDecisions(ctx context.Context, section string, owner, own *history.User, begun uint64) (changed bool, err error) { //nolint:revive // two states, and what they were as of
-	user, _ := history.UserOf(section)
+func (w *Writer) copyDecisions(ctx context.Context, namespace string, owner, own *history.User, begun uint64) (changed bool, err error) { //nolint:revive // two states, and what they were as of
+	user, _ := history.UserOf(namespace)
 	if p := own.Pause.Newer(owner.Pause); p != own.Pause {
 		changed = true
-		if err := w.cfg.Cache.Pause(ctx, section, own.Pause, p); err != nil && !errors.Is(err, history.ErrConflict) {
+		if err := w.cfg.Cache.Pause(ctx, namespace, own.Pause, p); err != nil && !errors.Is(err, history.ErrConflict) {
 			return changed, err
 		}
 		w.remember(decision{uid: user, pause: p}, begun)
-		w.remember(decision{uid: section, pause: p}, begun)
+		w.remember(decision{uid: namespace, pause: p}, begun)
 	}
 	for _, typ := range slices.Sorted(maps.Keys(owner.Cleared)) {
 		until := owner.Cleared[typ]
@@ -79,23 +79,23 @@ func (w *Writer) copyDecisions(ctx context.Context, section string, owner, own *
 		}
 		changed = true
 		c := history.Clear{Type: typ, Until: until}
-		if _, err := w.cfg.Cache.Clear(ctx, section, c); err != nil {
+		if _, err := w.cfg.Cache.Clear(ctx, namespace, c); err != nil {
 			return changed, err
 		}
 		w.remember(decision{uid: user, clear: c}, begun)
-		w.remember(decision{uid: section, clear: c}, begun)
+		w.remember(decision{uid: namespace, clear: c}, begun)
 	}
 	if changed {
-		w.cfg.Aggregate.MakeDue(section)
+		w.cfg.Aggregate.MakeDue(namespace)
 	}
 	return changed, nil
 }
 
-// follow copies a user's clears and pause to all sections of classes.
+// follow copies a user's clears and pause to all namespaces of classes.
 func (w *Writer) follow(ctx context.Context, uid string) error {
 	var keys []history.Key
-	for _, section := range w.cfg.Rules.Sections(uid)[1:] {
-		keys = append(keys, history.UserKey(section))
+	for _, namespace := range w.cfg.Rules.Namespaces(uid)[1:] {
+		keys = append(keys, history.UserKey(namespace))
 	}
 	if len(keys) == 0 {
 		return nil
@@ -114,20 +114,20 @@ func (w *Writer) follow(ctx context.Context, uid string) error {
 	return fmt.Errorf("others are always first: %w", history.ErrUnavailable)
 }
 
-// otherSections returns for each group the record that the user's other sections have of its object, nil for none, with the clears of each
-// section applied. It looks only while types are being moved between classes. A tombstone counts, too: a delete may have been
-// made before the group's section was there. Where a store does not answer, the group fails.
-func (w *Writer) otherSections(ctx context.Context, groups []*group) []*history.Record {
-	if len(groups) == 0 || groups[0].batch.section != "" || !w.cfg.Rules.Moving(w.nowMS()) {
+// otherNamespaces returns for each group the record that the user's other namespaces have of its object, nil for none, with the clears of each
+// namespace applied. It looks only while types are being moved between classes. A tombstone counts, too: a delete may have been
+// made before the group's namespace was there. Where a store does not answer, the group fails.
+func (w *Writer) otherNamespaces(ctx context.Context, groups []*group) []*history.Record {
+	if len(groups) == 0 || groups[0].batch.namespace != "" || !w.cfg.Rules.Moving(w.nowMS()) {
 		return nil
 	}
 	var keys []history.Key
 	var of []int
 	for i, g := range groups {
 		user, _ := history.UserOf(g.key.UID)
-		for _, section := range w.cfg.Rules.Sections(user) {
-			if section != g.key.UID {
-				keys, of = append(keys, history.Key{UID: section, Object: g.key.Object}), append(of, i)
+		for _, namespace := range w.cfg.Rules.Namespaces(user) {
+			if namespace != g.key.UID {
+				keys, of = append(keys, history.Key{UID: namespace, Object: g.key.Object}), append(of, i)
 			}
 		}
 	}
@@ -183,21 +183,21 @@ func (w *Writer) fromArchive(ctx context.Context, groups []*group, keys []histor
 	}
 }
 
-// sectionsOf returns all sections that a user has in any store, also those of classes that no longer exist.
-func (w *Writer) sectionsOf(ctx context.Context, uid string) ([]string, error) {
-	all := w.cfg.Rules.Sections(uid)
+// namespacesOf returns all namespaces that a user has in any store, also those of classes that no longer exist.
+func (w *Writer) namespacesOf(ctx context.Context, uid string) ([]string, error) {
+	all := w.cfg.Rules.Namespaces(uid)
 	for _, store := range w.cfg.Erasers {
 		s, ok := store.(history.Sectioner)
 		if !ok {
 			continue
 		}
-		some, err := s.Sections(ctx, uid)
+		some, err := s.Namespaces(ctx, uid)
 		if err != nil {
 			return nil, err
 		}
-		for _, section := range some {
-			if !slices.Contains(all, section) {
-				all = append(all, section)
+		for _, namespace := range some {
+			if !slices.Contains(all, namespace) {
+				all = append(all, namespace)
 			}
 		}
 	}

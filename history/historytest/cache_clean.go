@@ -11,94 +11,94 @@ import (
 	"github.com/playhead/playhead/history"
 )
 
-// settleStanding settles a content that the cache holds: nothing of it changes but the bit.
-func settleStanding(c *cacheCase) {
+// markCleanStanding marks clean a content that the cache holds: nothing of it changes but the bit.
+func markCleanStanding(c *cacheCase) {
 	uid := c.user()
 	k, other := key(uid, 1, 1), key(uid, 1, 2)
 	r, stays := c.put(k, c.record(0)), c.put(other, c.record(1))
-	c.settle(content(k, r))
+	c.markClean(content(k, r))
 	c.marked(uid, other)
-	c.holds(k, settled(r))
+	c.holds(k, clean(r))
 	c.holds(other, stays)
 	c.lists(uid, history.Query{Limit: 10},
-		history.Item{Object: other.Object, Record: stays}, history.Item{Object: k.Object, Record: settled(r)})
+		history.Item{Object: other.Object, Record: stays}, history.Item{Object: k.Object, Record: clean(r)})
 }
 
-// settleOther settles contents that the cache does not hold: an older one, one that never
+// markCleanOther marks clean contents that the cache does not hold: an older one, one that never
 // was, and none at all.
-func settleOther(c *cacheCase) {
+func markCleanOther(c *cacheCase) {
 	uid := c.user()
 	k := key(uid, 1, 1)
 	old := c.put(k, c.record(0))
 	r := c.record(1)
 	c.applied(history.Write{Key: k, Record: r, Base: old.Revision})
-	for _, other := range []history.Content{content(k, old), content(k, settled(old)), {Key: k, Revision: 42}, {Key: k}} {
-		c.settle(other)
+	for _, other := range []history.Content{content(k, old), content(k, clean(old)), {Key: k, Revision: 42}, {Key: k}} {
+		c.markClean(other)
 		c.marked(uid, k)
 		c.holds(k, r)
 	}
-	c.settle(content(key(uid, 1, 2), r))
+	c.markClean(content(key(uid, 1, 2), r))
 	c.marked(uid, k)
 	c.holds(key(uid, 1, 2), nil)
 	c.applied(history.Write{Key: k, Record: c.record(2), Base: r.Revision})
 }
 
-// settleAbsent settles keys without a record under the revision 0, which says that the
+// markCleanAbsent marks clean keys without a record under the revision 0, which says that the
 // archive need not have anything. Any other revision says nothing about them.
-func settleAbsent(c *cacheCase) {
+func markCleanAbsent(c *cacheCase) {
 	uid := c.user()
 	k := key(uid, 1, 1)
-	c.settle(history.Content{Key: k}, history.Content{Key: key(uid, 1, 2), Revision: 7})
+	c.markClean(history.Content{Key: k}, history.Content{Key: key(uid, 1, 2), Revision: 7})
 	c.marked(uid)
 	c.holds(k, nil)
 	r := c.put(k, c.record(0))
-	c.settle(history.Content{Key: k})
+	c.markClean(history.Content{Key: k})
 	c.marked(uid, k)
 	c.holds(k, r)
 }
 
-// settleAgain settles a content twice, under either revision, and after it was written over.
-func settleAgain(c *cacheCase) {
+// markCleanAgain marks clean a content twice, under either revision, and after it was written over.
+func markCleanAgain(c *cacheCase) {
 	k := key(c.user(), 1, 1)
 	r := c.archive(k, c.record(0))
-	c.settle(content(k, r), content(key(k.UID, 1, 2), r))
-	c.settle(history.Content{Key: k, Revision: r.Revision &^ history.SettledBit})
+	c.markClean(content(k, r), content(key(k.UID, 1, 2), r))
+	c.markClean(history.Content{Key: k, Revision: r.Revision &^ history.CleanBit})
 	c.holds(k, r)
 	c.marked(k.UID)
 	next := c.record(1)
 	c.applied(history.Write{Key: k, Record: next, Base: r.Revision})
-	c.settle(content(k, r))
+	c.markClean(content(k, r))
 	c.holds(k, next)
 	c.marked(k.UID, k)
 }
 
-// settleUser settles the user's own state, which has a revision of its own.
-func settleUser(c *cacheCase) {
+// markCleanUser marks clean the user's own state, which has a revision of its own.
+func markCleanUser(c *cacheCase) {
 	uid := c.user()
 	own := history.UserKey(uid)
-	c.settle(history.Content{Key: own})
+	c.markClean(history.Content{Key: own})
 	c.clear(uid, 9, 0)
 	first := c.load(own).User.Revision
 	for _, other := range []uint64{0, first + 1} {
-		c.settle(history.Content{Key: own, Revision: other})
+		c.markClean(history.Content{Key: own, Revision: other})
 		c.marked(uid, own)
 	}
 	c.pause(uid, false, 100)
-	c.settle(history.Content{Key: own, Revision: first})
+	c.markClean(history.Content{Key: own, Revision: first})
 	c.marked(uid, own)
 	before := c.load(own).User
-	c.settle(history.Content{Key: own, Revision: before.Revision})
+	c.markClean(history.Content{Key: own, Revision: before.Revision})
 	c.marked(uid)
 	if after := c.load(own).User; after.Pause != before.Pause || after.Revision != before.Revision || after.Cleared[9] != before.Cleared[9] {
-		c.Errorf("settled: got %+v, want %+v", after, before)
+		c.Errorf("clean: got %+v, want %+v", after, before)
 	}
-	c.settle(history.Content{Key: own, Revision: before.Revision})
+	c.markClean(history.Content{Key: own, Revision: before.Revision})
 }
 
-// settleBesideWrites settles what it has just read while others write, some of them without
-// ever asking for a mark. At every moment a record is settled or its key has a mark, and
-// what is settled was read as it is.
-func settleBesideWrites(c *cacheCase) {
+// markCleanBesideWrites marks clean what it has just read while others write, some of them without
+// ever asking for a mark. At every moment a record is clean or its key has a mark, and
+// what is clean was read as it is.
+func markCleanBesideWrites(c *cacheCase) {
 	k := key(c.user(), 1, 1)
 	c.put(k, c.record(0))
 	var done atomic.Bool
@@ -110,20 +110,20 @@ func settleBesideWrites(c *cacheCase) {
 	settler.Go(func() {
 		for !done.Load() {
 			r := c.load(k).Record
-			archived[r.Revision&^history.SettledBit] = true
-			c.settle(content(k, r))
-			if r = c.load(k).Record; r.Settled() && !archived[r.Revision&^history.SettledBit] {
-				c.Errorf("revision %x is settled, and nobody said so", r.Revision)
+			archived[r.Revision&^history.CleanBit] = true
+			c.markClean(content(k, r))
+			if r = c.load(k).Record; r.Clean() && !archived[r.Revision&^history.CleanBit] {
+				c.Errorf("revision %x is clean, and nobody said so", r.Revision)
 			}
 		}
 	})
 	writers.Wait()
 	done.Store(true)
 	settler.Wait()
-	if r := c.load(k).Record; r.Settled() == c.marks(k.UID)[k] {
-		c.Errorf("at the end: settled %t, and a mark %t; want one of them", r.Settled(), r.Settled())
+	if r := c.load(k).Record; r.Clean() == c.marks(k.UID)[k] {
+		c.Errorf("at the end: clean %t, and a mark %t; want one of them", r.Clean(), r.Clean())
 	}
-	c.settle(content(k, c.load(k).Record))
+	c.markClean(content(k, c.load(k).Record))
 	c.marked(k.UID)
 }
 
@@ -146,8 +146,8 @@ func (c *cacheCase) writeOn(k history.Key, n int, mark bool) {
 	}
 }
 
-// settleBesidePause settles while recording is switched off and on.
-func settleBesidePause(c *cacheCase) {
+// markCleanBesidePause marks clean while recording is switched off and on.
+func markCleanBesidePause(c *cacheCase) {
 	uid := c.user()
 	keys := []history.Key{key(uid, 1, 1), key(uid, 1, 2), key(uid, 1, 3)}
 	for _, k := range keys {
@@ -165,7 +165,7 @@ func settleBesidePause(c *cacheCase) {
 	}, func() bool {
 		for _, k := range keys[:2] {
 			e := c.Load(c.Context(), []history.Key{k})[0]
-			if e.Err != nil || e.Record == nil || c.Settle(c.Context(), []history.Content{content(k, e.Record)}) != nil {
+			if e.Err != nil || e.Record == nil || c.MarkClean(c.Context(), []history.Content{content(k, e.Record)}) != nil {
 				return c.was("Load and Settle", e, false)
 			}
 		}
@@ -173,14 +173,14 @@ func settleBesidePause(c *cacheCase) {
 	})
 	marks := c.marks(uid)
 	for _, k := range keys {
-		if r := c.load(k).Record; r.Settled() == marks[k] || k == keys[2] && !marks[k] {
-			c.Errorf("%s: settled %t, has a mark %t", k, r.Settled(), marks[k])
+		if r := c.load(k).Record; r.Clean() == marks[k] || k == keys[2] && !marks[k] {
+			c.Errorf("%s: clean %t, has a mark %t", k, r.Clean(), marks[k])
 		}
 	}
 }
 
-// settleMany settles every other of a thousand records in one call.
-func settleMany(c *cacheCase) {
+// markCleanMany marks clean every other of a thousand records in one call.
+func markCleanMany(c *cacheCase) {
 	var writes []history.Write
 	for range 100 {
 		uid := c.user()
@@ -198,12 +198,12 @@ func settleMany(c *cacheCase) {
 		}
 	}
 	slices.SortFunc(contents, func(a, b history.Content) int { return int(a.Revision%7) - int(b.Revision%7) })
-	c.settle(contents...)
+	c.markClean(contents...)
 	for i := 0; i < len(writes); i += 10 {
 		uid := writes[i].Key.UID
 		var left []history.Key
 		for n := range 10 {
-			want := settled(writes[i+n].Record)
+			want := clean(writes[i+n].Record)
 			if n%2 == 1 {
 				left, want = append(left, key(uid, 1, n)), writes[i+n].Record
 			}
@@ -227,7 +227,7 @@ func overdueAge(c *cacheCase) {
 	}
 }
 
-// backlog counts the marks of two buckets, one of them again after a settle. The store
+// backlog counts the marks of two buckets, one of them again after a mark clean. The store
 // may hold marks of others.
 func backlog(c *cacheCase) {
 	one, other := c.user(), c.user()
@@ -251,9 +251,9 @@ func backlog(c *cacheCase) {
 	if want := before[1].Oldest; want == 0 && after[1].Oldest <= 0 || want != 0 && after[1].Oldest != want {
 		c.Errorf("the oldest is %d, before %d", after[1].Oldest, want)
 	}
-	c.settle(content(key(one, 1, 1), first), content(key(one, 1, 2), second))
+	c.markClean(content(key(one, 1, 1), first), content(key(one, 1, 2), second))
 	if last := look(); last[1] != before[1] {
-		c.Errorf("after both are settled: %v, want %v", last[1], before[1])
+		c.Errorf("after both are clean: %v, want %v", last[1], before[1])
 	}
 }
 

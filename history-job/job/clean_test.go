@@ -11,10 +11,10 @@ import (
 	"github.com/playhead/playhead/history"
 )
 
-// TestWriteBeforeSettle writes at every step between the announcement of a key and
-// its settle. A content that the job has not read keeps its mark until it is archived itself.
-func TestWriteBeforeSettle(t *testing.T) {
-	for _, step := range []string{"fetch", "load", "put", "settle", "commit"} {
+// TestWriteBeforeMarkClean writes at every step between the announcement of a key and
+// its mark clean. A content that the job has not read keeps its mark until it is archived itself.
+func TestWriteBeforeMarkClean(t *testing.T) {
+	for _, step := range []string{"fetch", "load", "put", "mark_clean", "commit"} {
 		t.Run(step, func(t *testing.T) {
 			bubble(t, func(t *testing.T, w *world) {
 				var late history.Key
@@ -27,12 +27,12 @@ func TestWriteBeforeSettle(t *testing.T) {
 				w.runs(w.config())
 				w.announce(w.write(progress(1, -1000)))
 				synctest.Wait()
-				if step == "put" || step == "settle" || step == "commit" { // after the load
+				if step == "put" || step == "mark_clean" || step == "commit" { // after the load
 					w.marked(late)
 					w.announce(late)
 					synctest.Wait()
 				}
-				w.settled(object(1))
+				w.clean(object(1))
 				if r := w.archived(object(1)); r.Plays() != 1 {
 					t.Errorf("archive: got %+v, want the late play", r)
 				}
@@ -58,7 +58,7 @@ func TestLateEventOfOneTime(t *testing.T) {
 		w.marked(late)
 		w.announce(late)
 		synctest.Wait()
-		w.settled(object(1))
+		w.clean(object(1))
 		if got := w.archived(object(1)).Plays(); got != 1 {
 			t.Errorf("%d completed plays in the archive, want 1", got)
 		}
@@ -74,7 +74,7 @@ func TestCoveredWrite(t *testing.T) {
 		w.runs(w.config())
 		w.announce(hold)
 		synctest.Wait()
-		w.settled(object(1))
+		w.clean(object(1))
 	})
 }
 
@@ -87,15 +87,15 @@ func TestRedelivered(t *testing.T) {
 		for range 3 {
 			w.announce(first)
 			synctest.Wait()
-			w.settled(object(1))
+			w.clean(object(1))
 		}
 		second := w.write(progress(1, -1000))
 		w.announce(first)
 		synctest.Wait()
-		w.settled(second)
+		w.clean(second)
 		w.announce(second, first)
 		synctest.Wait()
-		w.settled(second)
+		w.clean(second)
 		w.counted("messages_total", 5)
 		w.counted("puts_total", 2)
 	})
@@ -119,7 +119,7 @@ func TestDeleteBeforePut(t *testing.T) {
 		w.marked(gone)
 		w.announce(gone, watched)
 		synctest.Wait()
-		w.settled(object(1))
+		w.clean(object(1))
 		if r := w.archived(object(1)); r == nil || !r.Deleted() {
 			t.Errorf("archive: got %+v, want a tombstone", r)
 		}
@@ -133,23 +133,23 @@ func TestDeletedIsArchivedFirst(t *testing.T) {
 		w.announce(w.write(deleted(0)))
 		synctest.Wait()
 		w.put(object(1), record(progress(1, -1000)))
-		w.settled(object(1))
+		w.clean(object(1))
 	})
 }
 
 // all are the steps of a key on its way into the archive.
-var all = []string{"fetch", "load", "put", "settle", "commit"}
+var all = []string{"fetch", "load", "put", "mark_clean", "commit"}
 
 func TestOrder(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		stop := w.start(w.config())
 		w.announce(w.writes(3)...)
 		synctest.Wait()
-		want := []string{"fetch 0 1 2", "load 0 1 2", "put 0 1 2", "settle 0 1 2", "commit 0 1 2"}
+		want := []string{"fetch 0 1 2", "load 0 1 2", "put 0 1 2", "mark_clean 0 1 2", "commit 0 1 2"}
 		if got := w.did(all...); !slices.Equal(got, want) {
 			t.Errorf("the job did %q, want %q", got, want)
 		}
-		w.settled(object(0), object(1), object(2))
+		w.clean(object(0), object(1), object(2))
 		w.counted("puts_total", 3)
 		w.counted("messages_total", 1)
 		w.counted("owned_buckets", history.Buckets)
@@ -167,9 +167,9 @@ func TestOrderInOutage(t *testing.T) {
 		step string
 		want []string
 	}{
-		{"load", []string{"fetch 0", "load 0", "load 0", "load 0", "put 0", "settle 0", "commit 0"}},
-		{"put", []string{"fetch 0", "load 0", "put 0", "put 0", "put 0", "settle 0", "commit 0"}},
-		{"settle", []string{"fetch 0", "load 0", "put 0", "settle 0", "settle 0", "settle 0", "commit 0"}},
+		{"load", []string{"fetch 0", "load 0", "load 0", "load 0", "put 0", "mark_clean 0", "commit 0"}},
+		{"put", []string{"fetch 0", "load 0", "put 0", "put 0", "put 0", "mark_clean 0", "commit 0"}},
+		{"mark_clean", []string{"fetch 0", "load 0", "put 0", "mark_clean 0", "mark_clean 0", "mark_clean 0", "commit 0"}},
 	} {
 		t.Run(tt.step, func(t *testing.T) {
 			bubble(t, func(t *testing.T, w *world) {
@@ -180,14 +180,14 @@ func TestOrderInOutage(t *testing.T) {
 				if got := w.did(all...); !slices.Equal(got, tt.want) {
 					t.Errorf("the job did %q, want %q", got, tt.want)
 				}
-				w.settled(object(0))
+				w.clean(object(0))
 				w.counted("retries_total", 2)
 			})
 		})
 	}
 }
 
-// TestChunks divides a delivery: none of it is committed before all of it is settled.
+// TestChunks divides a delivery: none of it is committed before all of it is clean.
 func TestChunks(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		cfg := w.config()
@@ -202,13 +202,13 @@ func TestChunks(t *testing.T) {
 		}
 		w.announce(w.writes(5)...)
 		w.wait(20 * time.Second)
-		did := w.did("settle", "commit")
-		if slices.Sort(did); !slices.Equal(did, []string{"settle 0 1", "settle 2 3"}) {
+		did := w.did("mark_clean", "commit")
+		if slices.Sort(did); !slices.Equal(did, []string{"mark_clean 0 1", "mark_clean 2 3"}) {
 			t.Errorf("while the last batch fails the job did %q", did)
 		}
 		up.Store(true)
 		w.wait(time.Minute)
-		if got, want := w.did("settle", "commit"), []string{"settle 4", "commit 0 1 2 3 4"}; !slices.Equal(got, want) {
+		if got, want := w.did("mark_clean", "commit"), []string{"mark_clean 4", "commit 0 1 2 3 4"}; !slices.Equal(got, want) {
 			t.Errorf("afterwards the job did %q, want %q", got, want)
 		}
 	})
@@ -232,7 +232,7 @@ func TestKeyTwice(t *testing.T) {
 				if got := w.did("put"); !slices.Equal(got, []string{"put 1"}) {
 					t.Errorf("the job did %q, want one put", got)
 				}
-				w.settled(object(1))
+				w.clean(object(1))
 			})
 		})
 	}

@@ -10,9 +10,9 @@ import (
 	"github.com/playhead/playhead/history/pebble"
 )
 
-// TestSections: a section of a class has a list of its own, and the sweep takes what the class keeps no more, in the cache and in the archive. Sections
+// TestNamespaces: a namespace of a class has a list of its own, and the sweep takes what the class keeps no more, in the cache and in the archive. Sections
 // are found in memory and on the disk, also of a class that nobody knows.
-func TestSections(t *testing.T) {
+func TestNamespaces(t *testing.T) {
 	rules, err := history.ParseRules([]string{"a: types=7 keep=2d list=1"})
 	if err != nil {
 		t.Fatal(err)
@@ -23,13 +23,13 @@ func TestSections(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	sections := []string{"ann", "ann\x01a", "ann\x01gone", "anna\x01a"}
-	for i, section := range sections {
-		if _, err := db.Cache().Changes(t.Context(), section, 0, 9); err != nil { // begins a log
+	namespaces := []string{"ann", "ann\x01a", "ann\x01gone", "anna\x01a"}
+	for i, namespace := range namespaces {
+		if _, err := db.Cache().Changes(t.Context(), namespace, 0, 9); err != nil { // begins a log
 			t.Fatal(err)
 		}
 		for n := range 3 {
-			k := history.Key{UID: section, Object: history.Object{ID: strconv.Itoa(n), Type: 7}}
+			k := history.Key{UID: namespace, Object: history.Object{ID: strconv.Itoa(n), Type: 7}}
 			e := history.Event{Key: k, Kind: history.KindStop, At: now.UnixMilli() - int64(10*i+n), Position: 1}
 			r := e.Record().Successor(nil)
 			u := db.Cache().Load(t.Context(), []history.Key{k})[0].User
@@ -39,34 +39,34 @@ func TestSections(t *testing.T) {
 			if errs := db.Archive().Put(t.Context(), []history.Cell{{Key: k, Record: r}}); errs != nil {
 				t.Fatal(errs)
 			}
-			if err := db.Cache().Settle(t.Context(), []history.Content{{Key: k, Revision: r.Revision}}); err != nil {
+			if err := db.Cache().MarkClean(t.Context(), []history.Content{{Key: k, Revision: r.Revision}}); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
-	if err := db.Cache().Trim(t.Context(), sections); err != nil {
+	if err := db.Cache().Trim(t.Context(), namespaces); err != nil {
 		t.Fatal(err)
 	}
-	wantSections := func(db *pebble.DB) {
+	wantNamespaces := func(db *pebble.DB) {
 		t.Helper()
-		if found, err := db.Sections(t.Context(), "ann"); err != nil || !slices.Equal(found, sections[1:3]) {
-			t.Errorf("sections: got %q, %v", found, err)
+		if found, err := db.Namespaces(t.Context(), "ann"); err != nil || !slices.Equal(found, namespaces[1:3]) {
+			t.Errorf("namespaces: got %q, %v", found, err)
 		}
 	}
 	lists := func(db *pebble.DB, want ...int) {
 		t.Helper()
 		for i, n := range want {
-			page, err := db.Cache().List(t.Context(), sections[i], history.Query{Limit: 9})
+			page, err := db.Cache().List(t.Context(), namespaces[i], history.Query{Limit: 9})
 			if err != nil || len(page.Items) != n {
-				t.Errorf("section %q: a list of %d, %v; want %d", sections[i], len(page.Items), err, n)
+				t.Errorf("namespace %q: a list of %d, %v; want %d", namespaces[i], len(page.Items), err, n)
 			}
 		}
 	}
-	wantSections(db)
+	wantNamespaces(db)
 	lists(db, 2, 1, 2, 1)
-	for _, section := range sections {
-		if log, err := db.Cache().Changes(t.Context(), section, 0, 9); err != nil || len(log.Entries) != 2 {
-			t.Errorf("section %q: a log of %d, %v; want 2", section, len(log.Entries), err)
+	for _, namespace := range namespaces {
+		if log, err := db.Cache().Changes(t.Context(), namespace, 0, 9); err != nil || len(log.Entries) != 2 {
+			t.Errorf("namespace %q: a log of %d, %v; want 2", namespace, len(log.Entries), err)
 		}
 	}
 	if err := db.Close(); err != nil {
@@ -76,18 +76,18 @@ func TestSections(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = db.Close() }()
-	wantSections(db)
+	wantNamespaces(db)
 	lists(db, 2, 1, 2, 1)
 	now = now.Add(48*time.Hour + time.Second)
 	if n, err := db.Sweep(t.Context()); err != nil || n != 8 {
-		t.Errorf("swept %d, %v; want one of a list and three of the archive of each of two sections", n, err)
+		t.Errorf("swept %d, %v; want one of a list and three of the archive of each of two namespaces", n, err)
 	}
 	lists(db, 2, 0, 2, 0)
 }
 
-// TestSectionSummaries: a class that keeps what it has for less than others has no summaries. Those that it had are removed by the
+// TestNamespaceSummaries: a class that keeps what it has for less than others has no summaries. Those that it had are removed by the
 // sweep, which drops its records without counting them.
-func TestSectionSummaries(t *testing.T) {
+func TestNamespaceSummaries(t *testing.T) {
 	now, dir := time.UnixMilli(1_790_000_000_000), t.TempDir()
 	held := func(db *pebble.DB) int {
 		t.Helper()
@@ -122,8 +122,8 @@ func TestSectionSummaries(t *testing.T) {
 	}
 }
 
-// TestSectionRolls: a roll takes into parts what the class still keeps, and no more.
-func TestSectionRolls(t *testing.T) {
+// TestNamespaceRolls: a roll takes into parts what the class still keeps, and no more.
+func TestNamespaceRolls(t *testing.T) {
 	rules, err := history.ParseRules([]string{"a: types=7 keep=4d"})
 	if err != nil {
 		t.Fatal(err)

@@ -9,9 +9,9 @@ import (
 	"github.com/playhead/playhead/history/hbase"
 )
 
-// TestSections: a cell of a class ends when the class keeps it no more, in either family, and another one does not. An erasure finds all sections
+// TestNamespaces: a cell of a class ends when the class keeps it no more, in either family, and another one does not. An erasure finds all namespaces
 // of a user, and none of a user whose id begins alike.
-func TestSections(t *testing.T) {
+func TestNamespaces(t *testing.T) {
 	rules, err := history.ParseRules([]string{"a: types=7 keep=2d"})
 	if err != nil {
 		t.Fatal(err)
@@ -21,8 +21,8 @@ func TestSections(t *testing.T) {
 	a := hbase.Over(newStore(clock), hbase.Config{Rules: rules, Now: clock})
 	var cells []history.Cell
 	var keys []history.Key
-	for i, section := range []string{"ann", "ann\x01a", "ann\x01gone", "anna\x01a"} {
-		k := history.Key{UID: section, Object: history.Object{ID: "1", Type: 7}}
+	for i, namespace := range []string{"ann", "ann\x01a", "ann\x01gone", "anna\x01a"} {
+		k := history.Key{UID: namespace, Object: history.Object{ID: "1", Type: 7}}
 		e := history.Event{Key: k, Kind: history.KindStop, At: now.UnixMilli() - int64(i), Position: 1}
 		keys, cells = append(keys, k), append(cells, history.Cell{Key: k, Record: e.Record().Successor(nil)})
 	}
@@ -43,22 +43,22 @@ func TestSections(t *testing.T) {
 		}
 		now = was
 	}
-	found, err := a.Sections(t.Context(), "ann")
+	found, err := a.Namespaces(t.Context(), "ann")
 	if err != nil || !slices.Equal(found, []string{"ann\x01a", "ann\x01gone"}) {
-		t.Errorf("sections: got %q, %v", found, err)
+		t.Errorf("namespaces: got %q, %v", found, err)
 	}
 }
 
-// TestSectionSummaries: a class that keeps what it has for less than others has no summaries. Those that it had are removed.
-func TestSectionSummaries(t *testing.T) {
+// TestNamespaceSummaries: a class that keeps what it has for less than others has no summaries. Those that it had are removed.
+func TestNamespaceSummaries(t *testing.T) {
 	store, clock, a := summarizing(t)
 	rules, err := history.ParseRules([]string{"a: types=7 keep=14d"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	short := hbase.Over(store, hbase.Config{Rules: rules, Now: clock.now})
-	section := "ann\x01a"
-	k := history.Key{UID: section, Object: history.Object{ID: "1", Type: 7}}
+	namespace := "ann\x01a"
+	k := history.Key{UID: namespace, Object: history.Object{ID: "1", Type: 7}}
 	for _, c := range []struct {
 		by   *hbase.Archive
 		want int
@@ -67,10 +67,10 @@ func TestSectionSummaries(t *testing.T) {
 		if errs := a.Put(t.Context(), []history.Cell{{Key: k, Record: r}}); errs != nil {
 			t.Fatal(errs)
 		}
-		if err := c.by.Summarize(t.Context(), section, false); err != nil {
+		if err := c.by.Summarize(t.Context(), namespace, false); err != nil {
 			t.Fatal(err)
 		}
-		if held, err := a.Held(t.Context(), section, 0); err != nil || held["archive: summaries"] != c.want {
+		if held, err := a.Held(t.Context(), namespace, 0); err != nil || held["archive: summaries"] != c.want {
 			t.Errorf("held %v, %v, want %d summaries", held, err, c.want)
 		}
 	}
