@@ -65,6 +65,9 @@ func (r *Record) goesOn(o *Record) (lows []Low, ok bool) {
 // returns false in cases that are rare.
 func (r *Record) extend(o *Record) (lows []Low, ok bool) {
 	at, from, n := r.PlayedAt(), o.PlayedAt(), len(o.Lows)
+	if at == from { // the same report, or one of the same time
+		return longer(r.Lows, o.Lows), true
+	}
 	if len(r.Lows) > 0 || r.Original != 0 || o.Original != 0 || at <= from || at-from > lowGap || n > 0 && o.Lows[n-1].At >= at {
 		return nil, false
 	}

@@ -168,7 +168,7 @@ func (m *alike) markClean(t *rapid.T) {
 			}
 		}
 		if err := m.caches[i].MarkClean(t.Context(), []history.Content{content}); err != nil {
-			t.Fatalf("%s: settle %s: %v", m.names[i], k, err)
+			t.Fatalf("%s: mark clean %s: %v", m.names[i], k, err)
 		}
 	}
 }

@@ -117,7 +117,7 @@ func TestClearInOutage(t *testing.T) {
 		w.runs(w.config())
 		w.announce(w.clear(uid, 0, 0))
 		w.wait(time.Minute)
-		want := []string{"clear *", "clear *", "clear *", "settle *", "commit *"}
+		want := []string{"clear *", "clear *", "clear *", "mark_clean *", "commit *"}
 		if got := w.did("clear", "put", "mark_clean", "commit"); !slices.Equal(got, want) {
 			t.Errorf("the job did %q, want %q", got, want)
 		}

@@ -170,7 +170,7 @@ func TestMarkCleanNeedsNoSync(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := db.Syncs() - before; got != 0 {
-		t.Errorf("settle and trim made %d syncs, want none", got)
+		t.Errorf("marking clean and trimming made %d syncs, want none", got)
 	}
 	wantDirty(t, db)
 }

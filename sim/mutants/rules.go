@@ -114,9 +114,9 @@ var mutants = []mutant{
 	{name: "clamp", rule: "more is watched than time has passed", edits: []edit{{decode, "\tr.Clamp()\n", ""}}},
 
 	// The cache.
-	{name: "settle-compare", rule: "settle does not compare", edits: []edit{{cache, "case e.Record.Revision == s.Revision:", "default:"}}},
-	{name: "settle-bit", rule: "settle does not set the bit", edits: []edit{{cache, "\t\tr.Revision |= history.CleanBit\n\t\tc.users[s.Key.UID]", "\t\tc.users[s.Key.UID]"}}},
-	{name: "settle-user", rule: "settle of a user's state does not compare", edits: []edit{{cache, "if e.User.Revision == s.Revision {", "if true {"}}},
+	{name: "clean-compare", rule: "marking clean does not compare", edits: []edit{{cache, "case e.Record.Revision == s.Revision:", "default:"}}},
+	{name: "clean-bit", rule: "marking clean does not set the bit", edits: []edit{{cache, "\t\tr.Revision |= history.CleanBit\n\t\tc.users[s.Key.UID]", "\t\tc.users[s.Key.UID]"}}},
+	{name: "clean-user", rule: "marking clean of a user's state does not compare", edits: []edit{{cache, "if e.User.Revision == s.Revision {", "if true {"}}},
 	{name: "apply-bit", rule: "a write passes whose base was clean meanwhile", edits: []edit{{cache, "current.Revision == w.Base", "history.SameContent(current.Revision, w.Base)"}}},
 	{name: "apply-compare", rule: "a write does not compare", edits: []edit{{cache, "return current != nil && current.Revision == w.Base", "return current != nil"}}},
 	{name: "mark-clean", rule: "no mark after a clean base", edits: []edit{{cache, " || w.Base&history.CleanBit != 0", ""}}},
@@ -183,7 +183,7 @@ var mutants = []mutant{
 	{name: "serve-partial", rule: "a read shows a partial record as if it were whole", edits: []edit{{complete, "return r != nil && r.Partial && !r.Clean() || Damaged(r)", "return Damaged(r)"}}},
 
 	// The job.
-	{name: "settle-first", rule: "settle before put", edits: []edit{
+	{name: "clean-first", rule: "marking clean before put", edits: []edit{
 		{jobPut, "\tif err := j.put(ctx, &b); err != nil {\n\t\treturn nil, err\n\t}\n\tput := append(b.contents(), b.clean...)\n", "\tput := append(b.contents(), b.clean...)\n"},
 		{jobPut, "\tj.trim(ctx, b.keys)\n\treturn again, nil\n", "\tif err := j.put(ctx, &b); err != nil {\n\t\treturn nil, err\n\t}\n\tj.trim(ctx, b.keys)\n\treturn again, nil\n"},
 	}},
@@ -191,7 +191,7 @@ var mutants = []mutant{
 	{name: "left-clean", rule: "what the archive did not answer for is clean", edits: []edit{{jobPut, "if !left[k] {", "if len(left) > 0 {"}}},
 	{name: "no-users", rule: "clear marks and pauses do not reach the archive", edits: []edit{{jobPut, "k.IsUser() && (len(u.Cleared) > 0", "false && (len(u.Cleared) > 0"}}},
 	{name: "no-fold", rule: "a partial record is archived as it is", edits: []edit{{jobFold, "case e.Record != nil && (e.Record.Partial || suspect):", "case e.Record != nil && e.Record.State == 0 && suspect:"}}},
-	{name: "settle-now", rule: "the job settles what it read after the put", edits: []edit{{jobPut, "\tput := append(b.contents(), b.clean...)\n", "\tif loaded, err = j.load(ctx, b.keys); err != nil {\n\t\treturn nil, err\n\t}\n\tb.keys, b.entries = loaded.keys, loaded.entries\n\tput := append(b.contents(), b.clean...)\n"}}},
+	{name: "clean-now", rule: "the job marks clean what it read after the put", edits: []edit{{jobPut, "\tput := append(b.contents(), b.clean...)\n", "\tif loaded, err = j.load(ctx, b.keys); err != nil {\n\t\treturn nil, err\n\t}\n\tb.keys, b.entries = loaded.keys, loaded.entries\n\tput := append(b.contents(), b.clean...)\n"}}},
 	{name: "skip-unsettled", rule: "the job leaves out what is not clean", edits: []edit{{jobFold, "case e.Record.Clean(): // the archive has it already", "case e.Record != nil && !e.Record.Clean():\n\t\tcase e.Record.Clean():"}}},
 	{name: "no-restore", rule: "what the queue has is not given back", edits: []edit{{jobRepair, "if merged == nil || history.Same(merged, held) && !laterCell(g.contents[k], e.Record) {", "if true {"}}},
 	{name: "left-behind", rule: "what could not be compared with a new cache is not compared later", edits: []edit{{jobRepair, "j.unverified.replace(part, left)", "j.unverified.replace(part, left[:0])"}}},
