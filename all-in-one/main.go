@@ -35,7 +35,7 @@ type flags struct {
 	PrintToken      bool          `help:"Print a token that is good for 30 days, and where everything is, also where standard output is no terminal."`
 	Hold            time.Duration `help:"Longest time a key waits for its viewing to end." default:"120s" positive:"" most:"24h"`
 	Keep            int           `help:"Records of a user that the cache keeps." default:"1000" positive:""`
-	RollAbove       int           `help:"Records of a user from which on the archive moves what is older than a day into parts; 0 is never. See docs/retention.md." default:"2000"`
+	CompactAbove    int           `help:"Records of a user from which on the archive moves what is older than a day into segments; 0 is never. See docs/retention.md." default:"2000"`
 	Summary         time.Duration `help:"For how long a summary of each object is kept after its record has expired, such as 43800h; 0 keeps to the time that was set before, and keeps none if there was none. See docs/retention.md."`
 	MaxClockGap     time.Duration `help:"How far the clock may be from the latest trusted time, such as after a long stop, before it is no longer followed and nothing expires until it is confirmed. See docs/operate.md." default:"768h" positive:""`
 	Drain           time.Duration `help:"Longest time the stop may take." default:"20s" positive:""`
@@ -88,7 +88,7 @@ func serve(ctx context.Context, args []string, getenv func(string) string, out i
 	}
 	p, err := allinone.Open(ctx, allinone.Config{
 		Dir: f.Data, HTTP: f.Listen, RPC: f.RPC, Admin: f.Admin, Secret: secret, Audience: f.Audience, Memory: run.Memory(), Files: files, Hosts: f.Hosts, Origins: f.Origins, Images: f.Images, UserRate: f.UserRate, UserBurst: f.UserBurst,
-		Hold: f.Hold, Keep: f.Keep, RollAbove: f.RollAbove, Summary: f.Summary, Rules: rules, Webhook: hook, MaxClockGap: f.MaxClockGap, Drain: f.Drain, Logger: log, Registry: registry,
+		Hold: f.Hold, Keep: f.Keep, CompactAbove: f.CompactAbove, Summary: f.Summary, Rules: rules, Webhook: hook, MaxClockGap: f.MaxClockGap, Drain: f.Drain, Logger: log, Registry: registry,
 	})
 	if err != nil {
 		return err

@@ -22,21 +22,21 @@ import (
 )
 
 type flags struct {
-	Admin      string        `help:"Address of health, metrics and profiles." default:"127.0.0.1:7072"`
-	Hosts      trust.Hosts   `name:"host" help:"Names under which it is asked, such as api.example.com; * is any. Addresses, localhost and names without a dot always are."`
-	Workers    int           `help:"Batches of keys under way at once." default:"16" positive:""`
-	Batch      int           `help:"Keys of a batch." default:"500" positive:""`
-	SweepEvery time.Duration `help:"How often overdue marks are looked for." default:"30s" positive:""`
-	SweepAge   time.Duration `help:"How old a mark is then; at least twice the hold of the services, or what they hold is archived more often than it need be." default:"240s" positive:""`
-	Remember   int           `help:"Keys archived last that are compared with the archive after Redis was restarted." default:"100000" positive:""`
-	RollAbove  int           `help:"Records of a user from which on what is older than a day is moved into parts; 0 is never. It waits for the table to say that every process can read parts. See docs/retention.md." default:"2000"`
-	RollAfter  time.Duration `help:"How old that is. The first job that rolls says so for all, for good." default:"24h"`
-	RollMargin time.Duration `help:"More than clocks may differ and puts may take, also for good. Shorter than an hour is for tests, which start all processes after the first job." default:"1h" hidden:""`
-	Summary    time.Duration `help:"For how long a summary of each object is kept after its record has expired, such as 43800h; 0 keeps to the time that was set before, and keeps none if there was none. First let every service and job have this version."`
-	Rules      []string      `sep:";" placeholder:"RULES" help:"The same rules as those of the services. Summaries need the bounds of completed; classes of types need how long records live, and how many the cache keeps. See docs/retention.md."`
-	Drain      time.Duration `help:"Longest time the stop may take." default:"20s" positive:""`
-	LogLevel   string        `help:"debug, info, warn or error." default:"info"`
-	LogFormat  string        `help:"text or json." default:"text"`
+	Admin         string        `help:"Address of health, metrics and profiles." default:"127.0.0.1:7072"`
+	Hosts         trust.Hosts   `name:"host" help:"Names under which it is asked, such as api.example.com; * is any. Addresses, localhost and names without a dot always are."`
+	Workers       int           `help:"Batches of keys under way at once." default:"16" positive:""`
+	Batch         int           `help:"Keys of a batch." default:"500" positive:""`
+	SweepEvery    time.Duration `help:"How often overdue marks are looked for." default:"30s" positive:""`
+	SweepAge      time.Duration `help:"How old a mark is then; at least twice the hold of the services, or what they hold is archived more often than it need be." default:"240s" positive:""`
+	Remember      int           `help:"Keys archived last that are compared with the archive after Redis was restarted." default:"100000" positive:""`
+	CompactAbove  int           `help:"Records of a user from which on what is older than a day is moved into parts; 0 is never. It waits for the table to say that every process can read parts. See docs/retention.md." default:"2000"`
+	CompactAfter  time.Duration `help:"How old that is. The first job that compacts says so for all, for good." default:"24h"`
+	CompactMargin time.Duration `help:"More than clocks may differ and puts may take, also for good. Shorter than an hour is for tests, which start all processes after the first job." default:"1h" hidden:""`
+	Summary       time.Duration `help:"For how long a summary of each object is kept after its record has expired, such as 43800h; 0 keeps to the time that was set before, and keeps none if there was none. First let every service and job have this version."`
+	Rules         []string      `sep:";" placeholder:"RULES" help:"The same rules as those of the services. Summaries need the bounds of completed; classes of types need how long records live, and how many the cache keeps. See docs/retention.md."`
+	Drain         time.Duration `help:"Longest time the stop may take." default:"20s" positive:""`
+	LogLevel      string        `help:"debug, info, warn or error." default:"info"`
+	LogFormat     string        `help:"text or json." default:"text"`
 
 	connect.Flags
 }
@@ -85,7 +85,7 @@ func (f *flags) wire(ctx context.Context, rules *history.Rulebook) (_ *run.Group
 	}()
 	registry := obs.NewRegistry()
 	engines := &connect.Engines{Log: log, Registry: registry, Rules: rules}
-	f.HBase.RollAbove, f.HBase.RollAfter, f.HBase.RollMargin = f.RollAbove, f.RollAfter, f.RollMargin
+	f.HBase.CompactAbove, f.HBase.CompactAfter, f.HBase.CompactMargin = f.CompactAbove, f.CompactAfter, f.CompactMargin
 	f.HBase.Summary = f.Summary
 	dead, err := f.ConnectDead(engines)
 	if err != nil {
@@ -105,8 +105,8 @@ func (f *flags) wire(ctx context.Context, rules *history.Rulebook) (_ *run.Group
 		SweepEvery: f.SweepEvery, SweepAge: f.SweepAge, Epoch: s.Redis.Epoch, Reread: s.Kafka, Remember: f.Remember,
 		Notes: s.Redis, Summarizer: s.HBase, ClockErr: func() error { _, err := s.Trusted.Expiry(); return err }, Logger: log, Registry: registry,
 	}
-	if f.RollAbove > 0 {
-		conf.Roller = s.HBase
+	if f.CompactAbove > 0 {
+		conf.Compactor = s.HBase
 	}
 	j, err := job.New(conf)
 	if err != nil {

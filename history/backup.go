@@ -92,7 +92,7 @@ const MaxLift = 24*30 + 6*24*4 + 83*12
 // Oldest returns the earliest of all times that the record has, in Unix milliseconds: those of its reports, viewings, sums and decision.
 func (r *Record) Oldest() int64 {
 	oldest := r.PlayedAt()
-	for _, at := range []int64{r.NonEarly.Version.Time(), r.DurationVersion.Time(), r.oldestMeta().Time(), r.UnknownVersion.Time(), r.Dismissed.Time(), r.PlaysBeforeAt, r.WatchedBeforeAt, r.oldestViewing()} {
+	for _, at := range []int64{r.ResumePoint.Version.Time(), r.DurationVersion.Time(), r.oldestMeta().Time(), r.UnknownVersion.Time(), r.Dismissed.Time(), r.PlaysBeforeAt, r.WatchedBeforeAt, r.oldestViewing()} {
 		if at > 0 {
 			oldest = min(oldest, at)
 		}
@@ -175,7 +175,7 @@ func (r *Record) validateVersions() error {
 	}{
 		{"details.duration", r.DurationVersion, r.Duration != 0},
 		{"details.unknown", r.UnknownVersion, r.Unknown != ""},
-		{"details.non_early", r.NonEarly.Version, r.NonEarly.Version != 0 || r.NonEarly.Position != 0},
+		{"details.resume_point", r.ResumePoint.Version, r.ResumePoint.Version != 0 || r.ResumePoint.Position != 0},
 	} {
 		if v.present != (v.version != 0) {
 			return Invalid(v.field, "want a time, and what is of it")
@@ -184,10 +184,10 @@ func (r *Record) validateVersions() error {
 			return err
 		}
 	}
-	if r.NonEarly.Version != 0 && !r.Early {
-		return Invalid("details.non_early", "want it beside an early report only")
+	if r.ResumePoint.Version != 0 && !r.Early {
+		return Invalid("details.resume_point", "want it beside an early report only")
 	}
-	return validatePosition("details.non_early.position_ms", r.NonEarly.Position)
+	return validatePosition("details.resume_point.position_ms", r.ResumePoint.Position)
 }
 
 // validateMeta checks each key as what an earlier event came with.

@@ -197,7 +197,7 @@ func whole() *history.Record {
 	v := func(at int64) history.Version { return history.VersionOf(epoch+at, history.RankStop) }
 	return &history.Record{
 		State: history.StateStopped, Early: true, Restored: true, Version: history.VersionOf(epoch+900, 0), Original: v(500),
-		Position: 5, Session: "s", Device: "d", NonEarly: history.NonEarly{Version: v(400), Position: 40},
+		Position: 5, Session: "s", Device: "d", ResumePoint: history.ResumePoint{Version: v(400), Position: 40},
 		Duration: 100, DurationVersion: v(300), Meta: keyed(v(200)), MetaVersion: v(300),
 		Peaks:       []history.Peak{{At: epoch + 200, Position: 90}, {At: epoch + 300, Position: 80}},
 		Completions: []history.Stay{{At: epoch + 200, Viewing: 1}, {At: epoch + 300, Viewing: 2}}, PlaysBefore: 3, PlaysBeforeAt: epoch + 100,
@@ -226,23 +226,23 @@ func TestValidateRefuses(t *testing.T) {
 	}
 	type change = func(*history.Record)
 	for field, changes := range map[string][]change{
-		"state":                         {func(r *history.Record) { r.State = history.StateDeleted }, func(r *history.Record) { r.State = 0 }, func(r *history.Record) { r.State = history.StatePlaying }, func(r *history.Record) { r.Version |= 2 }, func(r *history.Record) { r.Original |= 2 }},
-		"event_time":                    {func(r *history.Record) { r.Version += 4 * 6000 }},
-		"details.position_ms":           {func(r *history.Record) { r.Position, r.Peaks = history.MaxPosition+1, nil }, func(r *history.Record) { r.Position = -1 }},
-		"duration_ms":                   {func(r *history.Record) { r.Duration = -1 }},
-		"session":                       {func(r *history.Record) { r.Session = "\xff" }},
-		"device":                        {func(r *history.Record) { r.Device = string(make([]byte, 129)) }},
-		"meta":                          {func(r *history.Record) { r.Meta = history.NewMeta(map[string]string{"": "v"}) }, func(r *history.Record) { r.Meta = history.NewMeta(map[string]string{"k": string(make([]byte, 1024))}) }},
-		"details.meta":                  {func(r *history.Record) { r.Meta = "" }, func(r *history.Record) { r.MetaVersion = 4 }, func(r *history.Record) { r.Meta = keyed(r.Version + 4) }, func(r *history.Record) { r.Meta = keyed(5) }},
-		"details.duration":              {func(r *history.Record) { r.Duration = 0 }, func(r *history.Record) { r.DurationVersion = r.Version + 4 }},
-		"details.unknown":               {func(r *history.Record) { r.UnknownVersion = 0 }, func(r *history.Record) { r.Unknown = string(make([]byte, 5000)) }},
-		"details.dismissed":             {func(r *history.Record) { r.Dismissed = -4 }, func(r *history.Record) { r.Dismissed++ }, func(r *history.Record) { r.Dismissed += 4 * 6000 }, func(r *history.Record) { r.Dismissed = 4 }},
-		"details.non_early":             {func(r *history.Record) { r.Early = false }, func(r *history.Record) { r.NonEarly.Version = 0 }, func(r *history.Record) { r.NonEarly.Version = r.Version + 4 }},
-		"details.non_early.position_ms": {func(r *history.Record) { r.NonEarly.Position = history.MaxPosition + 1 }, func(r *history.Record) { r.NonEarly.Position = -1 }},
-		"details.removed":               {func(r *history.Record) { r.RemovedAt = epoch + 900 }, func(r *history.Record) { r.RemovedAt = -1 }},
-		"played_at":                     {func(r *history.Record) { r.Restored = false }, func(r *history.Record) { r.RemovedAt = epoch + 499 }},
-		"details.restored":              {func(r *history.Record) { r.Original, r.RemovedAt, r.State = 0, 0, history.StatePlaying }},
-		"details.peaks":                 {func(r *history.Record) { r.Peaks = make([]history.Peak, 9) }},
+		"state":                            {func(r *history.Record) { r.State = history.StateDeleted }, func(r *history.Record) { r.State = 0 }, func(r *history.Record) { r.State = history.StatePlaying }, func(r *history.Record) { r.Version |= 2 }, func(r *history.Record) { r.Original |= 2 }},
+		"event_time":                       {func(r *history.Record) { r.Version += 4 * 6000 }},
+		"details.position_ms":              {func(r *history.Record) { r.Position, r.Peaks = history.MaxPosition+1, nil }, func(r *history.Record) { r.Position = -1 }},
+		"duration_ms":                      {func(r *history.Record) { r.Duration = -1 }},
+		"session":                          {func(r *history.Record) { r.Session = "\xff" }},
+		"device":                           {func(r *history.Record) { r.Device = string(make([]byte, 129)) }},
+		"meta":                             {func(r *history.Record) { r.Meta = history.NewMeta(map[string]string{"": "v"}) }, func(r *history.Record) { r.Meta = history.NewMeta(map[string]string{"k": string(make([]byte, 1024))}) }},
+		"details.meta":                     {func(r *history.Record) { r.Meta = "" }, func(r *history.Record) { r.MetaVersion = 4 }, func(r *history.Record) { r.Meta = keyed(r.Version + 4) }, func(r *history.Record) { r.Meta = keyed(5) }},
+		"details.duration":                 {func(r *history.Record) { r.Duration = 0 }, func(r *history.Record) { r.DurationVersion = r.Version + 4 }},
+		"details.unknown":                  {func(r *history.Record) { r.UnknownVersion = 0 }, func(r *history.Record) { r.Unknown = string(make([]byte, 5000)) }},
+		"details.dismissed":                {func(r *history.Record) { r.Dismissed = -4 }, func(r *history.Record) { r.Dismissed++ }, func(r *history.Record) { r.Dismissed += 4 * 6000 }, func(r *history.Record) { r.Dismissed = 4 }},
+		"details.resume_point":             {func(r *history.Record) { r.Early = false }, func(r *history.Record) { r.ResumePoint.Version = 0 }, func(r *history.Record) { r.ResumePoint.Version = r.Version + 4 }},
+		"details.resume_point.position_ms": {func(r *history.Record) { r.ResumePoint.Position = history.MaxPosition + 1 }, func(r *history.Record) { r.ResumePoint.Position = -1 }},
+		"details.removed":                  {func(r *history.Record) { r.RemovedAt = epoch + 900 }, func(r *history.Record) { r.RemovedAt = -1 }},
+		"played_at":                        {func(r *history.Record) { r.Restored = false }, func(r *history.Record) { r.RemovedAt = epoch + 499 }},
+		"details.restored":                 {func(r *history.Record) { r.Original, r.RemovedAt, r.State = 0, 0, history.StatePlaying }},
+		"details.peaks":                    {func(r *history.Record) { r.Peaks = make([]history.Peak, 9) }},
 		"details.peaks[0]": {
 			func(r *history.Record) { r.Peaks[0].Position = history.MaxPosition + 1 }, func(r *history.Record) { r.Peaks[0].Position = 80 },
 			func(r *history.Record) { r.Peaks[0].At = r.Peaks[1].At }, func(r *history.Record) { r.Peaks[0].At = 0 },
@@ -312,8 +312,8 @@ func TestOldest(t *testing.T) {
 			continue
 		case f.Type() == reflect.TypeFor[history.Version]():
 			f.SetInt(at << 2)
-		case name == "NonEarly":
-			r.NonEarly.Version = history.Version(at << 2)
+		case name == "ResumePoint":
+			r.ResumePoint.Version = history.Version(at << 2)
 		case name == "Start":
 			r.Start.At = at
 		case name == "Viewings":

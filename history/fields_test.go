@@ -87,8 +87,8 @@ func filled(name string) *history.Record {
 		r.Version = history.VersionOf(epoch+1, history.RankStop)
 	case "Early":
 		r.Early = false
-	case "NonEarly":
-		r.NonEarly = history.NonEarly{Version: v, Position: 7}
+	case "ResumePoint":
+		r.ResumePoint = history.ResumePoint{Version: v, Position: 7}
 	case "Duration", "DurationVersion":
 		r.Duration, r.DurationVersion = 9, v
 	case "Meta", "MetaVersion":

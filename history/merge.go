@@ -44,7 +44,7 @@ func MergeInto(m, a, b *Record) {
 	m.mergePeaks(other)
 	m.mergeCompletions(other)
 	m.mergeWatches(other)
-	m.mergeNonEarly(other)
+	m.mergeResumePoint(other)
 	m.mergeViewings(other)
 	m.mergeUnknown(other)
 	if goesOn {
@@ -107,26 +107,26 @@ func (u *User) Cut(r *Record, typ uint32) *Record {
 	return left
 }
 
-// mergeNonEarly keeps the latest event of both that is not early, beside an early one.
-func (r *Record) mergeNonEarly(o *Record) {
+// mergeResumePoint keeps the latest event of both that is not early, beside an early one.
+func (r *Record) mergeResumePoint(o *Record) {
 	if !r.Early {
 		return // and has none
 	}
-	if f := o.lastNonEarly(); f.Version > r.NonEarly.Version || f.Version == r.NonEarly.Version && f.Position > r.NonEarly.Position {
-		r.NonEarly = f
+	if f := o.lastResumePoint(); f.Version > r.ResumePoint.Version || f.Version == r.ResumePoint.Version && f.Position > r.ResumePoint.Position {
+		r.ResumePoint = f
 	}
 }
 
-// lastNonEarly returns the latest event of r that was not early, the zero one when there is none
+// lastResumePoint returns the latest event of r that was not early, the zero one when there is none
 // after the removal.
-func (r *Record) lastNonEarly() NonEarly {
+func (r *Record) lastResumePoint() ResumePoint {
 	switch {
 	case r.Early:
-		return r.NonEarly
+		return r.ResumePoint
 	case r.Version.Time() <= r.RemovedAt:
-		return NonEarly{}
+		return ResumePoint{}
 	}
-	return NonEarly{Version: r.own(), Position: r.Position}
+	return ResumePoint{Version: r.own(), Position: r.Position}
 }
 
 func (r *Record) mergeDuration(o *Record) {
@@ -190,8 +190,8 @@ func (r *Record) forget() {
 	if r.WatchedBeforeAt <= r.RemovedAt {
 		r.WatchedBefore, r.WatchedBeforeAt = 0, 0
 	}
-	if r.NonEarly.Version.Time() <= r.RemovedAt {
-		r.NonEarly = NonEarly{}
+	if r.ResumePoint.Version.Time() <= r.RemovedAt {
+		r.ResumePoint = ResumePoint{}
 	}
 	r.Completions = staysAfter(r.Completions, max(r.RemovedAt, r.PlaysBeforeAt), endGap)
 	r.Watches = after(r.Watches, r.RemovedAt)

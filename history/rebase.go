@@ -14,7 +14,7 @@ func (r *Record) Rebase(now int64) *Record {
 		return r
 	}
 	m := *r
-	for _, v := range []*Version{&m.Version, &m.Original, &m.NonEarly.Version, &m.DurationVersion, &m.MetaVersion, &m.UnknownVersion, &m.Dismissed} {
+	for _, v := range []*Version{&m.Version, &m.Original, &m.ResumePoint.Version, &m.DurationVersion, &m.MetaVersion, &m.UnknownVersion, &m.Dismissed} {
 		*v = times.version(*v)
 	}
 	for _, at := range []*int64{&m.RemovedAt, &m.Start.At, &m.PlaysBeforeAt, &m.WatchedBeforeAt} {
@@ -72,7 +72,7 @@ func (m moved) version(v Version) Version { return VersionOf(m.at(v.Time()), int
 // timesUpTo returns what becomes of the times of r so that none is after now, and two that differ still do. Nil is nothing.
 func (r *Record) timesUpTo(now int64) moved {
 	all := map[int64]bool{r.RemovedAt: true, r.Start.At: true, r.PlaysBeforeAt: true, r.WatchedBeforeAt: true}
-	for _, v := range []Version{r.Version, r.Original, r.NonEarly.Version, r.DurationVersion, r.UnknownVersion, r.Dismissed} {
+	for _, v := range []Version{r.Version, r.Original, r.ResumePoint.Version, r.DurationVersion, r.UnknownVersion, r.Dismissed} {
 		all[v.Time()] = true
 	}
 	for _, e := range r.MetaEntries() {

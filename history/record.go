@@ -256,9 +256,9 @@ type Record struct {
 	Position int64 // milliseconds
 	Session  string
 	Device   string
-	// NonEarly is the latest event that was not early, beside an early one. There may be
+	// ResumePoint is the latest event that was not early, beside an early one. There may be
 	// none.
-	NonEarly NonEarly
+	ResumePoint ResumePoint
 
 	// The latest event that knew the duration (milliseconds).
 	Duration        int64
@@ -381,7 +381,7 @@ func Same(a, b *Record) bool {
 		a.Duration == b.Duration && a.DurationVersion == b.DurationVersion &&
 		a.MetaVersion == b.MetaVersion && a.Meta == b.Meta &&
 		a.PlaysBefore == b.PlaysBefore && a.PlaysBeforeAt == b.PlaysBeforeAt &&
-		slices.Equal(a.Peaks, b.Peaks) && slices.Equal(a.Completions, b.Completions) && a.NonEarly == b.NonEarly &&
+		slices.Equal(a.Peaks, b.Peaks) && slices.Equal(a.Completions, b.Completions) && a.ResumePoint == b.ResumePoint &&
 		a.WatchedBefore == b.WatchedBefore && a.WatchedBeforeAt == b.WatchedBeforeAt && slices.Equal(a.Watches, b.Watches) &&
 		a.Start == b.Start && slices.Equal(a.Viewings, b.Viewings) && slices.Equal(a.Lows, b.Lows) && slices.Equal(a.Starts, b.Starts) &&
 		a.Dismissed == b.Dismissed && a.UnknownVersion == b.UnknownVersion && a.Unknown == b.Unknown
@@ -432,8 +432,8 @@ type Peak struct {
 	Position int64
 }
 
-// NonEarly is an event that takes away where the user stopped before: its version, and where it left the user.
-type NonEarly struct {
+// ResumePoint is an event that takes away where the user stopped before: its version, and where it left the user.
+type ResumePoint struct {
 	Version  Version
 	Position int64
 }

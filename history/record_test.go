@@ -276,8 +276,8 @@ func TestPauseRefuses(t *testing.T) {
 // were, unless they ended longer ago than records live.
 func TestPausesAreRemembered(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		type stretch struct{ since, until int64 }
-		var all []stretch
+		type interval struct{ since, until int64 }
+		var all []interval
 		var p history.Pause
 		now := int64(1_000)
 		pass := func(what string) int64 {
@@ -287,11 +287,11 @@ func TestPausesAreRemembered(t *testing.T) {
 		for range rapid.IntRange(0, 20).Draw(t, "pauses") {
 			p = p.Switched(false, pass("off"), 0)
 			p = p.Switched(true, pass("on"), 0)
-			all = append(all, stretch{p.Since, p.Until})
+			all = append(all, interval{p.Since, p.Until})
 		}
 		if on := rapid.Bool().Draw(t, "off again"); on {
 			p = p.Switched(false, pass("off again"), 0)
-			all = append(all, stretch{p.Since, 1 << 60})
+			all = append(all, interval{p.Since, 1 << 60})
 		}
 		known := all[max(0, len(all)-1-history.MaxPauses):]
 		for len(known) > 0 && known[0].until <= p.Since-history.ArchiveTTL {

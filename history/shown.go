@@ -10,14 +10,14 @@ func (r *Record) Resume() int64 {
 }
 
 // ResumesEarlier reports whether that is where an earlier event left off than the latest.
-func (r *Record) ResumesEarlier() bool { return r.Early && r.NonEarly.Version != 0 }
+func (r *Record) ResumesEarlier() bool { return r.Early && r.ResumePoint.Version != 0 }
 
 // LeftOff returns the event that says where that is.
-func (r *Record) LeftOff() NonEarly {
+func (r *Record) LeftOff() ResumePoint {
 	if r.ResumesEarlier() {
-		return r.NonEarly
+		return r.ResumePoint
 	}
-	return NonEarly{Version: r.own(), Position: r.Position}
+	return ResumePoint{Version: r.own(), Position: r.Position}
 }
 
 // resume returns also when that was.

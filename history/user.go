@@ -30,9 +30,9 @@ type User struct {
 	// Revision names the clear marks and the pause in the cache, 0 where there never
 	// were any: [Applier.Clear] and [Applier.Pause] draw a new one.
 	Revision uint64
-	// Parts is the version of the parts that the archive has of the user, 0 for none. It is of no
+	// Segments is the version of the segments that the archive has of the user, 0 for none. It is of no
 	// concern to anybody but the archive.
-	Parts uint64
+	Segments uint64
 }
 
 // ClearedAt returns the time at or before which nothing of the given type exists,
@@ -152,7 +152,7 @@ func (p Pause) Refuses(at, late, now int64) bool {
 	return p.Covers(at)
 }
 
-// Within returns for how many milliseconds of a stretch of time recording was switched off.
+// Within returns for how many milliseconds of a interval recording was switched off.
 func (p Pause) Within(from, to int64) (ms int64) {
 	if p.Since == 0 {
 		return 0

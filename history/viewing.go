@@ -28,7 +28,7 @@ func (r *Record) leftBy() (id uint64, named, known bool) {
 		return viewing(r.Session, r.Device), r.Session != "", true
 	}
 	for _, v := range r.Viewings {
-		if v.Version == r.NonEarly.Version && v.Position == r.NonEarly.Position {
+		if v.Version == r.ResumePoint.Version && v.Position == r.ResumePoint.Position {
 			return v.Viewing, v.Viewing != viewing("", v.Device), true
 		}
 	}

@@ -44,18 +44,18 @@ type known struct {
 	// not certain then, or not to the cache. Pauses are those that it was judged by, where exact says that this is certain.
 	began  int
 	unsure bool
-	pauses []stretch
+	pauses []interval
 	exact  bool
 	witnesses
 }
 
-// stretch is a time in which recording was off: after since, and up to until.
-type stretch struct{ since, until int64 }
+// interval is a time in which recording was off: after since, and up to until.
+type interval struct{ since, until int64 }
 
 const lasting = int64(1) << 62 // until nobody knows when
 
 // recorded returns for how many milliseconds of a time recording was on.
-func recorded(pauses []stretch, from, to int64) int64 {
+func recorded(pauses []interval, from, to int64) int64 {
 	on := to - from
 	for _, p := range pauses {
 		on -= max(min(p.until, to)-max(p.since, from), 0)
@@ -226,7 +226,7 @@ type pauseBook struct {
 	beside    bool  // switches are under way side by side, whose answers come in any order
 	forgotten bool  // the cache has forgotten the user, and perhaps nobody has asked since
 	// pauses are those that services remember, oldest first, where exact says that this is certain.
-	pauses    []stretch
+	pauses    []interval
 	exact     bool
 	witnesses // of the last switch
 }
@@ -254,7 +254,7 @@ func (p *pauseBook) on(then pauseState, at int64) bool {
 // time, in whichever pause.
 func (p *pauseBook) gone(a *attempt) bool {
 	return a.exact && p.certain() && a.pauses.changes == p.changes &&
-		slices.ContainsFunc(p.pauses, func(s stretch) bool { return a.k.at > s.since && a.k.at <= s.until })
+		slices.ContainsFunc(p.pauses, func(s interval) bool { return a.k.at > s.since && a.k.at <= s.until })
 }
 
 // certain reports whether a report is judged by just the pauses that are known.
@@ -270,7 +270,7 @@ func (k *known) judged(p *pauseBook) {
 // remember notes what a switch has made of the pauses: stored is what the cache has then, which alone says when
 // recording was switched on again.
 func (p *pauseBook) remember(stored history.Pause) {
-	last := stretch{since: p.since}
+	last := interval{since: p.since}
 	n := len(p.pauses) - 1
 	if n >= 0 {
 		last = p.pauses[n]
@@ -279,7 +279,7 @@ func (p *pauseBook) remember(stored history.Pause) {
 	case !p.sure || stored.On() != p.isOff, p.isOff && stored.Since != p.since, off && stored.Since != last.since:
 		p.exact = false
 	case p.isOff && !off:
-		p.pauses = append(p.pauses, stretch{p.since, lasting})
+		p.pauses = append(p.pauses, interval{p.since, lasting})
 		p.pauses = p.pauses[max(0, len(p.pauses)-history.MaxPauses-1):]
 	case !p.isOff && off:
 		p.pauses[n].until = stored.Until
@@ -296,7 +296,7 @@ func (p *pauseBook) learn(stored history.Pause) {
 		if until < since {
 			until = lasting
 		}
-		p.pauses = append(p.pauses, stretch{since, until})
+		p.pauses = append(p.pauses, interval{since, until})
 	}
 	slices.Reverse(p.pauses)
 }

@@ -21,7 +21,7 @@ const (
 	streamOther
 	streamSeed     // what a seed is like
 	streamSequence // an action of a sequence
-	streamRoll     // something happens to parts
+	streamCompact  // something happens to parts
 	streams
 )
 

@@ -11,9 +11,9 @@ import (
 // Embedded is an archive inside of the process, with parts of its own, in the place of the model. Its calls end at once.
 type Embedded struct {
 	history.Archive
-	// Roll moves what is old of a user into parts. It calls between at moments in which others go on.
-	Roll  func(uid string, between func()) error
-	Close func() error
+	// Compact moves what is old of a user into parts. It calls between at moments in which others go on.
+	Compact func(uid string, between func()) error
+	Close   func() error
 }
 
 // store is the archive of those seeds that have none with parts for HBase.
@@ -28,8 +28,8 @@ type store interface {
 type embedded struct {
 	Embedded
 	w     *World
-	busy  atomic.Bool           // somebody rolls
-	wrong atomic.Pointer[error] // a roll has failed
+	busy  atomic.Bool           // somebody compacts
+	wrong atomic.Pointer[error] // a compaction has failed
 }
 
 func (e *embedded) put(c history.Cell) {
@@ -50,7 +50,7 @@ func (e *embedded) get(k history.Key) history.Entry {
 	return entries[0]
 }
 
-// event has a job roll a user. At the moments in which others may go on it waits like any exchange, and may be killed.
+// event has a job compact a user. At the moments in which others may go on it waits like any exchange, and may be killed.
 func (e *embedded) event(d *dice) {
 	w := e.w
 	uid, j := w.anyNamespace(d), w.jobs[d.n(len(w.jobs))]
@@ -60,7 +60,7 @@ func (e *embedded) event(d *dice) {
 	w.tracef("%-7s begins to roll %s", j.name, uid)
 	go func() {
 		defer e.busy.Store(false)
-		err := e.Roll(uid, func() { _ = j.read(j.ctx, "roll", history.UserKey(uid), func() {}) })
+		err := e.Compact(uid, func() { _ = j.read(j.ctx, "compact", history.UserKey(uid), func() {}) })
 		if err != nil && !errors.Is(err, history.ErrConflict) {
 			e.wrong.Store(&err)
 		}
@@ -68,7 +68,7 @@ func (e *embedded) event(d *dice) {
 	w.gather()
 }
 
-// judge looks whether all rolls have been made, or begun once more.
+// judge looks whether all compacts have been made, or begun once more.
 func (e *embedded) judge() {
 	if err := e.wrong.Load(); err != nil {
 		e.w.fail("a roll: %v", *err)

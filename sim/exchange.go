@@ -158,7 +158,7 @@ func (w *World) haunt(x *exchange, parts []int) {
 
 func (x *exchange) store() int {
 	switch x.what {
-	case "put", "get", "page", "put user", "roll", "erase":
+	case "put", "get", "page", "put user", "compact", "erase":
 		return archiveStore
 	case "publish", "fetch", "commit", "reread", "memos":
 		return queueStore

@@ -111,8 +111,8 @@ func (w *World) judge() {
 	for _, u := range w.oracle.users {
 		u.pause.forgotten = false
 	}
-	if clear(w.cold); w.rolling != nil {
-		w.rolling.look()
+	if clear(w.cold); w.compacting != nil {
+		w.compacting.look()
 	}
 	if w.embedded != nil {
 		w.embedded.judge()
@@ -210,8 +210,8 @@ func (w *World) judgeUser(uid string) {
 		if c, a := w.cache.load(k).User, w.archivedAt(k).User; c.Warm && (c.Pause != a.Pause || !maps.Equal(c.Cleared, a.Cleared)) {
 			w.fail("at rest, cache and archive differ of what was decided by %s:\n  cache:   %s\n  archive: %s", namespace, userText(&c), userText(&a))
 		}
-		if w.rolling != nil {
-			w.rolling.judge(namespace)
+		if w.compacting != nil {
+			w.compacting.judge(namespace)
 		}
 	}
 }

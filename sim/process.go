@@ -102,8 +102,8 @@ func (w *World) startJob(i int) {
 		SweepEvery: sweepEvery, SweepAge: sweepAge, Epoch: p.epoch, EpochEvery: w.traits.watch, Suspect: suspect,
 		TrimOneIn: 1, Deadline: 2 * time.Second, Pause: 50 * time.Millisecond,
 	}
-	if d, ok := c.Archive.(rolledDoor); ok {
-		p.rolls, c.Roller, c.Notes, c.RollEvery = d, d, d, 2*time.Second
+	if d, ok := c.Archive.(compactedDoor); ok {
+		p.compactions, c.Compactor, c.Notes, c.CompactEvery = d, d, d, 2*time.Second
 	}
 	j, err := job.New(c)
 	if err != nil {

@@ -37,8 +37,8 @@ func Run(cfg Config) Result {
 func newWorld(cfg Config) *World {
 	w := &World{cfg: cfg, src: source{seed: cfg.Seed, only: cfg.Only}, began: time.Now(), archived: make(map[history.Key]bool), cold: make(map[string]bool), revisions: make(map[uint64]int), delayed: make(map[string]bool), through: anyService, wake: make(chan struct{}, 1), followers: make(map[string]*follower)}
 	w.traits = w.src.traits()
-	if w.traits.rolls = (w.traits.rolls || cfg.Rolls) && cfg.Embed == nil; w.traits.rolls || cfg.Embed != nil {
-		w.traits.anew = 3 // so that there is something to roll
+	if w.traits.compactions = (w.traits.compactions || cfg.Compactions) && cfg.Embed == nil; w.traits.compactions || cfg.Embed != nil {
+		w.traits.anew = 3 // so that there is something to compact
 	}
 	w.cfg.Users, w.cfg.Keep = cmp.Or(cfg.Users, w.traits.users), cmp.Or(cfg.Keep, w.traits.keep)
 	w.cacheClock.origin = w.began
@@ -48,8 +48,8 @@ func newWorld(cfg Config) *World {
 		w.embedded = &embedded{Embedded: cfg.Embed(), w: w}
 		w.archive = w.embedded
 	}
-	if w.queue = (&queue{w: w}); w.traits.rolls {
-		w.rolling = newRolling(w)
+	if w.queue = (&queue{w: w}); w.traits.compactions {
+		w.compacting = newCompacting(w)
 	}
 	for i := range w.cfg.Users {
 		w.uids = append(w.uids, fmt.Sprintf("u%d", i+1))
@@ -173,13 +173,13 @@ func (w *World) step(acts, events int) {
 	if d, ok := w.src.chance(streamGhost, w.landing); ok && len(w.ghosts) > 0 {
 		w.landOne(d.n(len(w.ghosts)))
 	}
-	if w.rolling != nil {
-		if d, ok := w.src.chance(streamRoll, 200); ok {
-			w.rolling.event(d)
+	if w.compacting != nil {
+		if d, ok := w.src.chance(streamCompact, 200); ok {
+			w.compacting.event(d)
 		}
 	}
 	if w.embedded != nil {
-		if d, ok := w.src.chance(streamRoll, 600); ok {
+		if d, ok := w.src.chance(streamCompact, 600); ok {
 			w.embedded.event(d)
 		}
 	}

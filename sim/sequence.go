@@ -94,8 +94,8 @@ func (w *World) sequence() (judge bool) {
 	}
 	w.tracef("sequence of %s with %d objects", s.uid, len(s.objects))
 	s.prepare(d)
-	if w.rolling != nil && d.one(2) {
-		s.rollUp(d)
+	if w.compacting != nil && d.one(2) {
+		s.compactUp(d)
 		clear(w.delayed)
 		w.through = anyService
 		return true
@@ -751,18 +751,18 @@ func (s *sequence) loseMeanwhile(d *dice) {
 }
 
 // landBehind has a put be broken off when the cache comes back older. It lands when what is stored since has been folded with what
-// the archive had before, and is perhaps rolled before the put of that comes, which may have the same cell time.
+// the archive had before, and is perhaps compacted before the put of that comes, which may have the same cell time.
 func (s *sequence) landBehind(d *dice) {
 	w := s.w
 	clear(w.delayed)
 	w.rough, s.objects = 0, w.objects()[:2]
-	for n := range s.objects { // so that there is something to roll
+	for n := range s.objects { // so that there is something to compact
 		s.focus = n
 		s.maybe(reportNow)
 	}
 	s.maybe(archiveAll)
-	if w.rolling != nil && d.one(2) {
-		w.pass(w.rolling.after + rollMargin + time.Second)
+	if w.compacting != nil && d.one(2) {
+		w.pass(w.compacting.after + compactMargin + time.Second)
 	}
 	if w.traits.older {
 		w.snapshot = w.cache.Clone()
@@ -790,8 +790,8 @@ func (s *sequence) landBehind(d *dice) {
 	for len(w.ghosts) > 0 {
 		w.landOne(0)
 	}
-	if w.rolling != nil {
-		s.rollSome(d, 100)
+	if w.compacting != nil {
+		s.compactSome(d, 100)
 	}
 	s.maybe(landAll)
 	s.maybe(archiveAll)

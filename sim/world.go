@@ -25,8 +25,8 @@ type Config struct {
 	Services, Jobs, Edges, Clients, Objects int
 	// Users is how many there are, and Keep how many records of one the cache keeps (both are drawn by default).
 	Users, Keep int
-	// Rolls has the archive be that of HBase, with parts, as a seed in four decides by itself.
-	Rolls bool
+	// Compactions has the archive be that of HBase, with parts, as a seed in four decides by itself.
+	Compactions bool
 	// Embed makes the archive of a world, nil for the model and that of HBase.
 	Embed func() Embedded
 	// Trace is told what happens, in words; nil for nobody.
@@ -70,7 +70,7 @@ type traits struct {
 	narrow                    int     // how many objects they have in most storms, 0 for any number
 	sequences                 bool    // it has sequences in the place of storms
 	between                   int     // and so many of them between two rests
-	rolls                     bool    // the archive is that of HBase, with parts
+	compactions               bool    // the archive is that of HBase, with parts
 	classes                   bool    // there are classes of types
 	moves                     bool    // and types move between them
 }
@@ -111,7 +111,7 @@ func (s *source) traits() traits {
 		t.users, t.keep = 1, [...]int{1, 1, 2, 100}[d.n(4)]
 		t.hold = [...]time.Duration{600 * time.Millisecond, 20 * time.Second}[d.n(2)]
 	}
-	t.rolls = d.one(4)
+	t.compactions = d.one(4)
 	if t.classes = d.one(3); t.classes {
 		t.moves = d.one(2)
 	}
@@ -120,16 +120,16 @@ func (s *source) traits() traits {
 
 // World is one run.
 type World struct {
-	cfg      Config
-	traits   traits
-	src      source
-	began    time.Time
-	cache    *Cache
-	archive  store
-	embedded *embedded // is it, or nil
-	rolling  *rolling  // in the place of it, or nil
-	queue    *queue
-	oracle   *oracle
+	cfg        Config
+	traits     traits
+	src        source
+	began      time.Time
+	cache      *Cache
+	archive    store
+	embedded   *embedded   // is it, or nil
+	compacting *compacting // in the place of it, or nil
+	queue      *queue
+	oracle     *oracle
 
 	services []*service
 	jobs     []*jobProcess
@@ -301,8 +301,8 @@ type service struct {
 // jobProcess is a history-job.
 type jobProcess struct {
 	*process
-	rolls  rolledDoor // where there is rolling
-	absent bool       // it is dead until the cache comes back older
+	compactions compactedDoor // where there is compacting
+	absent      bool          // it is dead until the cache comes back older
 }
 
 // exchange is one call of a process, in parts that are atomic by themselves: the keys.

@@ -53,7 +53,7 @@ func (p *Process) open(ctx context.Context) (err error) {
 	if err := p.openClock(ctx); err != nil {
 		return fmt.Errorf("--data: %w", err)
 	}
-	if p.db, err = pebble.Open(p.cfg.Dir, pebble.Config{Alone: true, Now: p.clock.Now, Horizon: p.clock.Horizon, Keep: p.cfg.Keep, RollAbove: p.cfg.RollAbove, Summary: p.cfg.Summary, Rules: p.cfg.Rules, Memory: p.cfg.Memory, Files: p.files().store, Logger: p.cfg.Logger, Registry: p.cfg.Registry}); err != nil {
+	if p.db, err = pebble.Open(p.cfg.Dir, pebble.Config{Alone: true, Now: p.clock.Now, Horizon: p.clock.Horizon, Keep: p.cfg.Keep, CompactAbove: p.cfg.CompactAbove, Summary: p.cfg.Summary, Rules: p.cfg.Rules, Memory: p.cfg.Memory, Files: p.files().store, Logger: p.cfg.Logger, Registry: p.cfg.Registry}); err != nil {
 		return fmt.Errorf("--data: %w", err)
 	}
 	if p.secret, err = signingSecret(p.cfg); err != nil {

@@ -16,8 +16,8 @@ import (
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history/memqueue"
-	"github.com/playhead/playhead/history/part"
 	"github.com/playhead/playhead/history/pebble"
+	"github.com/playhead/playhead/history/segment"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
@@ -81,18 +81,18 @@ func compressed(t *testing.T) {
 		e := history.Event{Kind: history.KindStop, At: 1_760_000_000_000 - int64(i)*1000, Session: fmt.Sprint("session", i)}
 		items = append(items, history.Item{Object: history.Object{ID: fmt.Sprint("object", i), Type: 1}, Record: e.Record()})
 	}
-	chunks, err := part.Encode(items)
+	chunks, err := segment.Encode(items)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := part.Open(chunks[0].Data); err != nil {
+	if _, err := segment.Open(chunks[0].Data); err != nil {
 		t.Fatal(err)
 	}
 }
 
 func newMachine(t *rapid.T, dir string) *machine {
 	seed := rapid.Uint64().Draw(t, "seed")
-	db, err := pebble.Open(dir, pebble.Config{Keep: modelKeep, RollAbove: modelKeep, RollAfter: time.Second, Alone: rapid.Bool().Draw(t, "alone")})
+	db, err := pebble.Open(dir, pebble.Config{Keep: modelKeep, CompactAbove: modelKeep, CompactAfter: time.Second, Alone: rapid.Bool().Draw(t, "alone")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,7 +125,7 @@ func (m *machine) stop() {
 
 func (m *machine) step() {
 	switch rapid.SampledFrom([]string{
-		"events", "events", "events", "events", "events", "delete", "clear", "switch", "again", "pass", "pass", "trouble", "service", "job", "read", "roll",
+		"events", "events", "events", "events", "events", "delete", "clear", "switch", "again", "pass", "pass", "trouble", "service", "job", "read", "compact",
 	}).Draw(m.t, "step") {
 	case "events":
 		m.events()
@@ -152,8 +152,8 @@ func (m *machine) step() {
 		m.jobs[i] = m.archive(m.t)
 	case "read":
 		m.read()
-	case "roll":
-		m.roll()
+	case "compact":
+		m.compact()
 	}
 }
 
@@ -259,11 +259,11 @@ func (m *machine) read() {
 	}
 }
 
-// roll moves what is old into parts.
-func (m *machine) roll() {
+// compact moves what is old into parts.
+func (m *machine) compact() {
 	uid := m.uid()
-	if _, err := m.db.Archive().Roll(m.t.Context(), uid); err != nil && !errors.Is(err, history.ErrConflict) {
-		m.t.Fatalf("roll %s: %v", uid, err)
+	if _, err := m.db.Archive().Compact(m.t.Context(), uid); err != nil && !errors.Is(err, history.ErrConflict) {
+		m.t.Fatalf("compact %s: %v", uid, err)
 	}
 }
 

@@ -243,19 +243,19 @@ func (p *player) watchedTime() {
 	if r := p.sees(); r.Watched != minutes(9+15+1) {
 		p.Errorf("one minute: %+v", r)
 	}
-	var beside []beat // ten sessions of one device in one stretch of half an hour
+	var beside []beat // ten sessions of one device in the same half an hour
 	said := at(time.Minute, "progress", minutes(41))
 	for i := range 10 {
 		beside = append(beside, said.of("b"+string(rune('0'+i)), 30*time.Minute, minutes(30)))
 	}
 	p.send(strings.TrimSpace(strings.Repeat("stored ", 10)), beside...)
-	if r := p.sees(); r.Watched != minutes(9+15+1+30) {
-		p.Errorf("half an hour: %+v", r)
+	if r := p.sees(); r.Watched != minutes(9+15+1+10*30) {
+		p.Errorf("ten sessions of half an hour: %+v", r)
 	}
 	phone := at(time.Minute, "stop", minutes(41)).of("c", 30*time.Minute, minutes(30))
 	phone.Device = "phone"
 	p.send("stored", phone)
-	if r := p.sees(); r.Watched != minutes(9+15+1+60) {
+	if r := p.sees(); r.Watched != minutes(9+15+1+11*30) {
 		p.Errorf("on another device: %+v", r)
 	}
 	wrong := at(0, "progress", minutes(41))

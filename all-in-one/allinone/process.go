@@ -65,9 +65,9 @@ type Config struct {
 	Hold time.Duration
 	// Keep is how many records of a user the cache keeps (default 1,000).
 	Keep int
-	// RollAbove is from how many records of a user on the archive moves what is older than a day into
+	// CompactAbove is from how many records of a user on the archive moves what is older than a day into
 	// parts (default 0: nobody's).
-	RollAbove int
+	CompactAbove int
 	// Summary is for how long summaries of expired records are kept; 0 keeps to the time that was set before, or keeps none.
 	Summary time.Duration
 	// Breakable lets those who look at the page "/flow" stop the job, the archive and the queue.

@@ -34,9 +34,9 @@ type ExportLine struct {
 
 // Details are what the figures of a record are made of.
 type Details struct {
-	PositionMS int64    `json:"position_ms,omitempty" minimum:"0" maximum:"2592000000" doc:"Where the latest report left off, also where it is early."`
-	Early      bool     `json:"early,omitempty" doc:"The latest report is of the first seconds of its session, and does not take away where the user stopped before."`
-	NonEarly   *Earlier `json:"non_early,omitempty" doc:"The latest report that was not early, beside an early one."`
+	PositionMS  int64    `json:"position_ms,omitempty" minimum:"0" maximum:"2592000000" doc:"Where the latest report left off, also where it is early."`
+	Early       bool     `json:"early,omitempty" doc:"The latest report is of the first seconds of its session, and does not take away where the user stopped before."`
+	ResumePoint *Earlier `json:"resume_point,omitempty" doc:"The latest report that was not early, beside an early one."`
 
 	Duration *Report      `json:"duration,omitempty" doc:"The report that duration_ms came with."`
 	Meta     *MetaReports `json:"meta,omitempty" doc:"The reports that the keys of meta came with."`
@@ -207,8 +207,8 @@ func newDetails(r *historyv1.Record) Details {
 		PositionMS: r.PositionMs, Early: r.Early, Removed: FormatTime(r.RemovedMs), Restored: r.Restored,
 		Duration: newReport(r.DurationVersion, r, r.DurationMs != 0), Meta: newMetaReports(r),
 	}
-	if r.NonEarlyVersion != 0 {
-		d.NonEarly = &Earlier{*newReport(r.NonEarlyVersion, r, true), r.NonEarlyPositionMs}
+	if r.ResumeVersion != 0 {
+		d.ResumePoint = &Earlier{*newReport(r.ResumeVersion, r, true), r.ResumePositionMs}
 	}
 	for _, p := range r.Peaks {
 		d.Peaks = append(d.Peaks, Peak{FormatTime(p.TimeMs), p.PositionMs})
@@ -480,8 +480,8 @@ func (d *lineDecoder) start(field string, in *Peak) (at, position int64) {
 }
 
 func (d *lineDecoder) rest(r *historyv1.Record) {
-	if e := d.line.Details.NonEarly; e != nil {
-		r.NonEarlyVersion, r.NonEarlyPositionMs = d.version("details.non_early", &e.Report, true), e.PositionMS
+	if e := d.line.Details.ResumePoint; e != nil {
+		r.ResumeVersion, r.ResumePositionMs = d.version("details.resume_point", &e.Report, true), e.PositionMS
 	}
 	if c := d.line.Details.Dismissed; c != nil {
 		rank := history.RankDismissed

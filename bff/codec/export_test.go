@@ -26,8 +26,8 @@ func fullRecord(t *testing.T) *historyv1.Record {
 	r := &historyv1.Record{
 		State: historyv1.State_STATE_PAUSED, Version: v(0, 0), OriginalVersion: v(-99, 0), PositionMs: 5, Early: true, Restored: true, RemovedMs: 1772396099999,
 		DurationMs: 90000, DurationVersion: v(-300, 0), Session: "s", Device: "d", MetaVersion: v(-400, 1),
-		Meta:            []*historyv1.MetaEntry{{Key: "a", Value: new("b")}, {Key: "gone", Version: v(-450, 1)}, {Key: "lost"}, {Key: "old", Value: new(""), Version: v(-600, 0)}},
-		NonEarlyVersion: v(-200, 1), NonEarlyPositionMs: 61000, UnknownVersion: v(-500, 0),
+		Meta:               []*historyv1.MetaEntry{{Key: "a", Value: new("b")}, {Key: "gone", Version: v(-450, 1)}, {Key: "lost"}, {Key: "old", Value: new(""), Version: v(-600, 0)}},
+		ResumeVersion: v(-200, 1), ResumePositionMs: 61000, UnknownVersion: v(-500, 0),
 		Peaks:       []*historyv1.Peak{{TimeMs: 1772396000000, PositionMs: 70000}},
 		Completions: []*historyv1.Completion{{TimeMs: 1772396000000, Viewing: 1 << 63, LengthMs: 5, DurationMs: new(int64(80000)), PositionMs: 79000, ReachMs: new(int64(0)), AgeMs: new(int64(90)), Sure: true}}, PlaysBefore: 2, PlaysBeforeMs: 1772390000000,
 		Watched: []*historyv1.Watched{
@@ -76,7 +76,7 @@ func exported(t *testing.T, r *historyv1.Record) []byte {
 func TestEveryFieldOfAnExport(t *testing.T) {
 	parts := map[protoreflect.Name][]protoreflect.Name{ // which are there or not together
 		"duration_ms": {"duration_version"}, "meta": {"meta_version"}, "plays_before": {"plays_before_ms"},
-		"watched_before_ms": {"watched_before_time_ms"}, "non_early_version": {"non_early_position_ms"}, "start_ms": {"start_position_ms"},
+		"watched_before_ms": {"watched_before_time_ms"}, "resume_version": {"resume_position_ms"}, "start_ms": {"start_position_ms"},
 	}
 	full := fullRecord(t)
 	fields := full.ProtoReflect().Descriptor().Fields()
@@ -139,7 +139,7 @@ func TestBadLines(t *testing.T) {
 		{`"meta":{"a":"b",`, `"meta":{"lost":"b",`, "details.meta.keys"},
 		{`"keys":{"gone":{"time":"2026`, `"keys":{"gone":{"time":"x`, "details.meta.keys.gone.time"},
 		{`"rank":"stop","removed":true`, `"rank":"delete","removed":true`, "details.meta.keys.gone.rank"},
-		{`"rank":"stop"`, `"rank":"delete"`, "details.non_early.rank"},
+		{`"rank":"stop"`, `"rank":"delete"`, "details.resume_point.rank"},
 		{`"peaks":[{"time":"2026`, `"peaks":[{"time":"x`, "details.peaks[0].time"},
 		{`"viewing":"8000000000000000"`, `"viewing":"g"`, "details.completions[0].viewing"},
 		{`"started_at":"2026`, `"started_at":"x`, "details.completions[0].started_at"},

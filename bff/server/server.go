@@ -157,8 +157,8 @@ func host(conn net.Conn) string {
 }
 
 type metrics struct {
-	open                       prometheus.Gauge
-	refused, unserved, evicted prometheus.Counter
+	open                         prometheus.Gauge
+	refused, incomplete, evicted prometheus.Counter
 }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
@@ -173,8 +173,8 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		evicted: auto.NewCounter(prometheus.CounterOpts{
 			Name: "playhead_edge_evicted_connections_total", Help: "Connections without a token closed to make room for others.",
 		}),
-		unserved: auto.NewCounter(prometheus.CounterOpts{
-			Name: "playhead_edge_unserved_connections_total", Help: "Connections that ended before a whole request had come: silent, too slow, or no HTTP.",
+		incomplete: auto.NewCounter(prometheus.CounterOpts{
+			Name: "playhead_edge_incomplete_connections_total", Help: "Connections that ended before a whole request had come: silent, too slow, or no HTTP.",
 		}),
 	}
 }
@@ -190,7 +190,7 @@ func (m *metrics) state(conn net.Conn, s http.ConnState) {
 	case http.StateClosed:
 		m.open.Dec()
 		if !conn.(*trackedConn).served {
-			m.unserved.Inc()
+			m.incomplete.Inc()
 		}
 	}
 }

@@ -287,8 +287,8 @@ func TestConnectionsThatAreNotHeard(t *testing.T) {
 			}
 		}
 		synctest.Wait()
-		if got := obstest.Sum(t, reg, "playhead_edge_unserved_connections_total"); got != 3 {
-			t.Errorf("%v connections unserved, want 3", got)
+		if got := obstest.Sum(t, reg, "playhead_edge_incomplete_connections_total"); got != 3 {
+			t.Errorf("%v connections incomplete, want 3", got)
 		}
 		stop()
 		if err := <-ended; err != nil {

@@ -17,15 +17,15 @@ type batcher struct {
 	link   *link
 	stream *stream
 
-	mu        sync.Mutex
-	waiting   []*pending           // may leave, oldest first
-	events    int                  // heartbeats in waiting
-	postponed int                  // heartbeats that wait for the answer to their user's last ones
-	users     map[string]*user     // with calls that wait or are on their way
-	calm      time.Time            // when waiting was empty last
-	served    map[string]time.Time // by user, when their last call was let in while others were refused
-	pressed   time.Time            // when a call was refused last
-	retired   bool
+	mu         sync.Mutex
+	waiting    []*pending           // may leave, oldest first
+	events     int                  // heartbeats in waiting
+	postponed  int                  // heartbeats that wait for the answer to their user's last ones
+	users      map[string]*user     // with calls that wait or are on their way
+	emptyAt    time.Time            // when waiting was empty last
+	served     map[string]time.Time // by user, when their last call was let in while others were refused
+	rejectedAt time.Time            // when a call was refused last
+	retired    bool
 
 	wake chan struct{} // capacity 1: something waits
 	full chan struct{} // capacity 1: a whole batch waits
@@ -48,7 +48,7 @@ func (b *batcher) add(p *pending) error {
 	switch {
 	case b.retired:
 		return errRetired
-	case b.events+b.postponed+len(p.req.Heartbeats) > b.link.cfg.Queue, b.sheds(p, u):
+	case b.events+b.postponed+len(p.req.Heartbeats) > b.link.cfg.Queue, b.shouldShed(p, u):
 		return errFull
 	}
 	if u == nil {
@@ -70,7 +70,7 @@ func (b *batcher) add(p *pending) error {
 // queue lets a call leave. The caller holds b.mu.
 func (b *batcher) queue(p *pending, now time.Time) {
 	if p.ready = now; len(b.waiting) == 0 {
-		b.calm = now
+		b.emptyAt = now
 	}
 	b.waiting = append(b.waiting, p)
 	b.events += len(p.req.Heartbeats)
@@ -172,7 +172,7 @@ func (b *batcher) take(room int, takes time.Duration) *batch {
 		case now.Sub(p.came)+takes > p.time(b.link.cfg.Patience):
 			b.forget(p)
 			delete(b.served, p.uid())
-			b.pressed = now
+			b.rejectedAt = now
 			p.done <- answer{err: errFull}
 		case p.user.flying > 0 && p.user.batch != out:
 			b.postpone(p)
@@ -184,8 +184,8 @@ func (b *batcher) take(room int, takes time.Duration) *batch {
 	}
 	b.waiting = slices.Delete(b.waiting, 0, taken)
 	if len(b.waiting) == 0 {
-		b.calm = now
-		if now.Sub(b.pressed) > 5*b.link.cfg.Patience {
+		b.emptyAt = now
+		if now.Sub(b.rejectedAt) > 5*b.link.cfg.Patience {
 			clear(b.served)
 		}
 	}
@@ -235,7 +235,7 @@ const maxServed = 1 << 16
 // patience. For a user who was served just now it is a quarter, which grows to half during fairWithin.
 const fairWithin = 8
 
-// sheds reports whether to refuse a call because its answer would come too late. The caller holds b.mu.
+// shouldShed reports whether to refuse a call because its answer would come too late. The caller holds b.mu.
 //
 // A call is refused if the waiting heartbeats are likely to take longer than the patience to leave, or if the
 // first of them has waited for as long. Under lasting overload the queue would never empty with that limit. So
@@ -245,23 +245,23 @@ const fairWithin = 8
 //
 // A user's calls are answered one after the other. So where answers take long, a call is also refused if the
 // user has too many calls before it. And no call is let in while nothing is answered, see [stream.stalled].
-func (b *batcher) sheds(p *pending, u *user) bool {
+func (b *batcher) shouldShed(p *pending, u *user) bool {
 	patience := b.link.cfg.Patience
 	if u != nil && b.link.slow() && time.Duration(u.calls+1)*b.link.lastTook() > p.time(patience)*7/10 || b.stream.stalled(p.came, p.time(patience)*9/10) {
 		return true
 	}
-	if !b.crowded(p.came, patience/4) { // as nearly always
+	if !b.overloaded(p.came, patience/4) { // as nearly always
 		return false
 	}
-	crowded, limit := b.crowded(p.came, patience), patience
-	if crowded {
+	overloaded, limit := b.overloaded(p.came, patience), patience
+	if overloaded {
 		limit = patience/4 + min(p.came.Sub(b.served[p.uid()]), fairWithin*patience)/(4*fairWithin)
 	}
 	if b.stream.takes(b.events) > limit || p.came.Sub(b.waiting[0].ready) > patience {
-		b.pressed = p.came
+		b.rejectedAt = p.came
 		return true
 	}
-	if crowded {
+	if overloaded {
 		if len(b.served) == maxServed {
 			clear(b.served)
 		}
@@ -270,8 +270,8 @@ func (b *batcher) sheds(p *pending, u *user) bool {
 	return false
 }
 
-// crowded reports whether calls have waited all the time for longer than a while: more come than
+// overloaded reports whether calls have waited all the time for longer than a while: more come than
 // can leave. The caller holds b.mu.
-func (b *batcher) crowded(now time.Time, while time.Duration) bool {
-	return len(b.waiting) > 0 && now.Sub(b.calm) > while
+func (b *batcher) overloaded(now time.Time, while time.Duration) bool {
+	return len(b.waiting) > 0 && now.Sub(b.emptyAt) > while
 }

@@ -21,16 +21,16 @@ const (
 // pace bounds how many heartbeats of a batcher are on their way: as many as are answered in time.
 // With more, all would wait longer, until every caller gives up before its answer.
 type pace struct {
-	flying  int           // heartbeats on their way
-	quota   int           // how many there may be
-	former  int           // how many there were before the last cut
-	limited bool          // something has waited because of the quota since the last answer
-	pressed time.Time     // when an answer last came while limited was set
-	cut     time.Time     // when the quota was cut last
-	quick   time.Time     // when an answer took less than a quarter of its time last
-	took    time.Duration // how long the last ones were on their way, on average
-	before  time.Duration // how long the late answer took that led to the last cut; 0 once one was in time
-	usual   time.Duration // how long answers take where a cut did not make them quicker; otherwise 0
+	flying     int           // heartbeats on their way
+	quota      int           // how many there may be
+	former     int           // how many there were before the last cut
+	limited    bool          // something has waited because of the quota since the last answer
+	rejectedAt time.Time     // when an answer last came while limited was set
+	cut        time.Time     // when the quota was cut last
+	quick      time.Time     // when an answer took less than a quarter of its time last
+	took       time.Duration // how long the last ones were on their way, on average
+	before     time.Duration // how long the late answer took that led to the last cut; 0 once one was in time
+	usual      time.Duration // how long answers take where a cut did not make them quicker; otherwise 0
 
 	least, first, most int
 	patience           time.Duration
@@ -80,11 +80,11 @@ func (p *pace) answered(b *batch, now time.Time) {
 	case p.limited && took > all*5/8 && rand.IntN(8) > 0: // more would soon be late, and at all instances that share a store at once
 	case p.limited:
 		p.quota = min(p.quota+max(1, b.events*p.least/p.quota), p.most)
-	case p.quota > p.first && p.flying < p.quota/4 && now.Sub(p.pressed) > p.patience:
+	case p.quota > p.first && p.flying < p.quota/4 && now.Sub(p.rejectedAt) > p.patience:
 		p.quota = max(p.quota-p.quota/16, p.first) // after a burst, back to the usual
 	}
 	if p.limited {
-		p.pressed = now
+		p.rejectedAt = now
 	}
 	p.limited = false
 }

@@ -109,8 +109,8 @@ func (s *stream) overloaded(now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	since := s.pace.cut
-	if s.pace.pressed.Before(since) {
-		since = s.pace.pressed
+	if s.pace.rejectedAt.Before(since) {
+		since = s.pace.rejectedAt
 	}
 	return now.Sub(since) < 5*s.pace.patience
 }

@@ -161,7 +161,7 @@ func read[Q interface{ GetUid() string }, A any](
 ) func(context.Context, Q) (*A, error) {
 	return func(ctx context.Context, req Q) (*A, error) {
 		bucket := history.BucketOf(req.GetUid())
-		if l := c.owner(bucket); l != nil && l.crowded() {
+		if l := c.owner(bucket); l != nil && l.overloaded() {
 			c.metrics.refused.Inc()
 			return nil, errShed
 		}
@@ -173,14 +173,14 @@ func read[Q interface{ GetUid() string }, A any](
 
 var errShed = status.Error(codes.Unavailable, "reads wait until the heartbeats before them are written")
 
-// crowded reports whether more is to be written than the instance takes.
-func (l *link) crowded() bool {
+// overloaded reports whether more is to be written than the instance takes.
+func (l *link) overloaded() bool {
 	now := time.Now()
 	for _, batcher := range l.batchers {
 		batcher.mu.Lock()
-		crowded := batcher.crowded(now, l.cfg.Patience/2)
+		overloaded := batcher.overloaded(now, l.cfg.Patience/2)
 		batcher.mu.Unlock()
-		if crowded || batcher.stream.overloaded(now) {
+		if overloaded || batcher.stream.overloaded(now) {
 			return true
 		}
 	}

@@ -58,29 +58,29 @@ func (p *plain) Apply(ctx context.Context, writes []history.Write) []history.Out
 	return outcomes
 }
 
-// lowWatermarkCommands is how many of each command redis-benchmark sends.
-const lowWatermarkCommands = 400_000
+// floorCommands is how many of each command redis-benchmark sends.
+const floorCommands = 400_000
 
-// lowWatermark is what a server does at most.
-type lowWatermark struct {
+// floor is what a server does at most.
+type floor struct {
 	b    *testing.B
 	addr string
 }
 
 // pairs sends the commands of plain with redis-benchmark and returns how long the
 // server took. It sends one command only, so first all of one, then of the other.
-func (f lowWatermark) pairs() time.Duration {
+func (f floor) pairs() time.Duration {
 	zadd := f.run("ZADD", "{b0000}:h:c__rand_int__", "__rand_int__", "1000000_1")
 	set := f.run("SET", "{b0000}:c:c__rand_int__:1000000_1", strings.Repeat("x", 120), "EX", "7776000")
 	return zadd + set
 }
 
-func (f lowWatermark) run(command ...string) time.Duration {
+func (f floor) run(command ...string) time.Duration {
 	host, port, err := net.SplitHostPort(f.addr)
 	if err != nil {
 		f.b.Fatal(err)
 	}
-	args := []string{"-h", host, "-p", port, "-P", "256", "-n", strconv.Itoa(lowWatermarkCommands), "-r", strconv.Itoa(viewers), "--csv"}
+	args := []string{"-h", host, "-p", port, "-P", "256", "-n", strconv.Itoa(floorCommands), "-r", strconv.Itoa(viewers), "--csv"}
 	out, err := exec.CommandContext(f.b.Context(), "redis-benchmark", append(args, command...)...).Output()
 	if err != nil {
 		f.b.Fatalf("redis-benchmark: %v", err)
@@ -93,5 +93,5 @@ func (f lowWatermark) run(command ...string) time.Duration {
 	if err != nil {
 		f.b.Fatalf("redis-benchmark says %q: %v", out, err)
 	}
-	return time.Duration(lowWatermarkCommands / rate * float64(time.Second))
+	return time.Duration(floorCommands / rate * float64(time.Second))
 }

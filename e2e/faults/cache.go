@@ -287,7 +287,7 @@ func (t *trial) fit(want bool) step {
 		began := time.Now()
 		err := process.Await(ctx, 30*time.Second, "the settings to be noticed", func(ctx context.Context) error {
 			for _, u := range t.stack.backends() {
-				gauge, err := u.metric(ctx, "playhead_engine_unfit")
+				gauge, err := u.metric(ctx, "playhead_engine_misconfigured")
 				if err != nil {
 					return err
 				}

@@ -82,7 +82,7 @@ func TestJudge(t *testing.T) {
 			r.Watches = []history.WatchedTime{{At: base, Viewing: 1, Watched: 99_000}}
 		}), 0, "resurrected"},
 		{"started by mistake", []faults.Sent{nonEarly, mistake}, fold(nonEarly, mistake), 0, ""},
-		{"the resume point is missing", []faults.Sent{nonEarly, mistake}, changed(fold(nonEarly, mistake), func(r *history.Record) { r.NonEarly = history.NonEarly{} }), 0, "lost"},
+		{"the resume point is missing", []faults.Sent{nonEarly, mistake}, changed(fold(nonEarly, mistake), func(r *history.Record) { r.ResumePoint = history.ResumePoint{} }), 0, "lost"},
 		{"cleared", []faults.Sent{first, second}, nil, base + 2, ""},
 		{"cleared in part", []faults.Sent{first, after}, fold(first, after).After(base + 1), base + 1, ""},
 		{"shown though cleared", []faults.Sent{first}, fold(first), base + 1, "resurrected"},

@@ -158,9 +158,9 @@ func (k *killer) engine(ctx context.Context, e *engine.Engine, node int) error {
 	return nil
 }
 
-// rolling restarts every process under load, one after the other, as an upgrade does.
+// compacting restarts every process under load, one after the other, as an upgrade does.
 // Players come through the edge, and trying once more must be enough for each.
-func rolling(ctx context.Context, t *trial) error {
+func compacting(ctx context.Context, t *trial) error {
 	if err := t.start(ctx, spec{gentle: true}); err != nil {
 		return err
 	}
@@ -233,50 +233,50 @@ func (p *retrier) try(ctx context.Context, events []*event) ([]bool, error) {
 // complete reports whether everything was acknowledged.
 func complete(acked []bool, err error) bool { return err == nil && !slices.Contains(acked, false) }
 
-// Rolls of jobs that move nearly all of everybody into parts, soon.
+// Compactions of jobs that move nearly all of everybody into parts, soon.
 const (
-	rollAbove  = 3
-	rollAfter  = 5 * time.Second
-	rollMargin = 15 * time.Second // longer than a put may take
+	compactAbove  = 3
+	compactAfter  = 5 * time.Second
+	compactMargin = 15 * time.Second // longer than a put may take
 )
 
-func rollFlags() []string {
-	return []string{"--roll-above", fmt.Sprint(rollAbove), "--roll-after", rollAfter.String(), "--roll-margin", rollMargin.String()}
+func compactFlags() []string {
+	return []string{"--compact-above", fmt.Sprint(compactAbove), "--compact-after", compactAfter.String(), "--compact-margin", compactMargin.String()}
 }
 
-// killedRolls kills everything at random while what is old is moved into parts, and then the jobs
-// alone while they roll everybody. The cache keeps few of each user, so that pages are read from the
+// killedCompactions kills everything at random while what is old is moved into parts, and then the jobs
+// alone while they compact everybody. The cache keeps few of each user, so that pages are read from the
 // archive.
-func killedRolls(rounds int) func(context.Context, *trial) error {
+func killedCompactions(rounds int) func(context.Context, *trial) error {
 	return func(ctx context.Context, t *trial) error {
-		if err := t.start(ctx, spec{keep: perUser / 2, pages: true, jobFlags: rollFlags()}); err != nil {
+		if err := t.start(ctx, spec{keep: perUser / 2, pages: true, jobFlags: compactFlags()}); err != nil {
 			return err
 		}
-		for _, u := range t.stack.services { // they have started before the first job, and know of no rolling yet
+		for _, u := range t.stack.services { // they have started before the first job, and know of no compacting yet
 			if err := u.restart(ctx, t.stack.drain); err != nil {
 				return err
 			}
 		}
 		k := newKiller(t)
-		err := t.underLoad(wait(3*rollMargin), k.rounds(rounds))(ctx)
+		err := t.underLoad(wait(3*compactMargin), k.rounds(rounds))(ctx)
 		k.wg.Wait()
 		if err := errors.Join(err, k.err); err != nil {
 			return err
 		}
-		return inTurn(ctx, t.markClean, t.rollEverybody, t.stack.compact, t.markClean)
+		return inTurn(ctx, t.markClean, t.compactEverybody, t.stack.compact, t.markClean)
 	}
 }
 
-// rollEverybody leaves notes of all users again and again for a while, and kills jobs meanwhile.
-func (t *trial) rollEverybody(ctx context.Context) error {
+// compactEverybody leaves notes of all users again and again for a while, and kills jobs meanwhile.
+func (t *trial) compactEverybody(ctx context.Context) error {
 	users := make(map[string]bool)
 	for k := range t.book.stories {
 		users[k.UID] = true
 	}
 	records, kills := 0, 0
-	for began := time.Now(); time.Since(began) < 5*rollMargin; kills++ {
+	for began := time.Now(); time.Since(began) < 5*compactMargin; kills++ {
 		var err error
-		if records, err = t.rolled(ctx, users); err != nil {
+		if records, err = t.compacted(ctx, users); err != nil {
 			return err
 		}
 		t.stack.jobs[t.rand.IntN(len(t.stack.jobs))].kill()
@@ -284,25 +284,25 @@ func (t *trial) rollEverybody(ctx context.Context) error {
 			return err
 		}
 	}
-	t.res.note("%d records of %d users in parts, jobs killed %d times meanwhile", records, len(users), kills)
+	t.res.note("%d records of %d users in segments, jobs killed %d times meanwhile", records, len(users), kills)
 	if records == 0 {
-		return errors.New("nothing was rolled")
+		return errors.New("nothing was compacted")
 	}
 	return nil
 }
 
-// rolled returns how many records are in parts, and leaves a note of who has a long live part. Damage
+// compacted returns how many records are in parts, and leaves a note of who has a long live part. Damage
 // in parts is an error.
-func (t *trial) rolled(ctx context.Context, users map[string]bool) (records int, err error) {
+func (t *trial) compacted(ctx context.Context, users map[string]bool) (records int, err error) {
 	for uid := range users {
 		i, err := t.stack.archive.Inspect(ctx, uid, true)
 		if err := errors.Join(append(i.Wrong, err)...); err != nil {
 			return 0, fmt.Errorf("parts of %s: %w", uid, err)
 		}
-		for _, c := range i.Parts.Chunks {
+		for _, c := range i.Segments.Chunks {
 			records += c.Count - len(c.Superseded)
 		}
-		if i.Live > rollAbove {
+		if i.Live > compactAbove {
 			err = t.stack.cache.Note(ctx, uid, time.Now().UnixMilli())
 		}
 		if err != nil {

@@ -126,7 +126,7 @@ func scenarios(o Options) []scenario {
 	all := []scenario{
 		{name: "kill", load: mixed, fault: killed + "; Redis is a cluster, its slots move", more: patience, run: randomKills(o.Rounds, true)},
 		{name: "kill-one", load: mixed, fault: killed + "; Redis is one server", more: patience, run: randomKills(o.Rounds, false)},
-		{name: "kill-parts", load: mixed, fault: killed + ", while what is old is moved into parts; then the jobs alone", asked: true, more: patience + 5*time.Minute, run: killedRolls(o.Rounds)},
+		{name: "kill-parts", load: mixed, fault: killed + ", while what is old is moved into segments; then the jobs alone", asked: true, more: patience + 5*time.Minute, run: killedCompactions(o.Rounds)},
 		{name: "1", load: gentle, fault: "kill -9 of all services, their users never come back", run: forgetful},
 		{name: "2", load: mixed, fault: "SIGTERM, and twice, while Kafka hangs", run: terminated},
 		{name: "3", load: "put, delete, put in one millisecond", fault: "every order, two services", run: oneMoment},
@@ -162,7 +162,7 @@ func scenarios(o Options) []scenario {
 		{name: "queued", load: "heartbeats acknowledged as queued", fault: "all of Redis and all services are lost", run: queued},
 		{name: "away", load: mixed, fault: "services and jobs killed while HBase, then Kafka, is away", run: away},
 		{name: "hour", load: "an hour at 2,000 heartbeats a second, as fast as they are taken", fault: "HBase down", asked: true, more: 8 * time.Minute, run: hour},
-		{name: "rolling", load: gentle, fault: "every process restarted, one after the other", run: rolling},
+		{name: "compacting", load: gentle, fault: "every process restarted, one after the other", run: compacting},
 		{name: "net", load: mixed, fault: "the line to Redis is cut, stalls, is slow one way", run: network},
 	}
 	all = append(all, slowCases()...)

@@ -10,7 +10,7 @@ import (
 	"github.com/playhead/playhead/internal/clock"
 )
 
-// TestClockAhead has the clock jump 100 days ahead, with that of the cache: nobody is summarized or rolled until an operator confirms it.
+// TestClockAhead has the clock jump 100 days ahead, with that of the cache: nobody is summarized or compacted until an operator confirms it.
 func TestClockAhead(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		var ahead atomic.Int64
@@ -21,9 +21,9 @@ func TestClockAhead(t *testing.T) {
 			Wall: func() time.Time { return time.Now().Add(time.Duration(ahead.Load())).Round(0) },
 		})
 		stopClock := w.running(trusted.Run)
-		s, r := new(summarizer), new(roller)
+		s, r := new(summarizer), new(compactor)
 		cfg := w.config()
-		cfg.Summarizer, cfg.SummarizeEvery, cfg.Roller, cfg.Notes = s, time.Hour, r, r
+		cfg.Summarizer, cfg.SummarizeEvery, cfg.Compactor, cfg.Notes = s, time.Hour, r, r
 		cfg.ClockErr = func() error { _, err := trusted.Expiry(); return err }
 		w.runs(cfg)
 		did := func(what string, want bool) {

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/playhead/playhead/history"
-	"github.com/playhead/playhead/history/part"
+	"github.com/playhead/playhead/history/segment"
 	"github.com/playhead/playhead/internal/lru"
 	"github.com/playhead/playhead/internal/run"
 )
@@ -34,10 +34,10 @@ type Promoter interface {
 	Promote(ctx context.Context, keys []history.Key) (put int, left []history.Key, err error)
 }
 
-// Roller is an archive that moves what is old of long histories into parts.
-type Roller interface {
-	// Roll rolls a user whose live part is long, and says after how long to roll again, 0 for not at all.
-	Roll(ctx context.Context, uid string) (again time.Duration, err error)
+// Compactor is an archive that moves what is old of long histories into parts.
+type Compactor interface {
+	// Compact compacts a user whose live part is long, and says after how long to compact again, 0 for not at all.
+	Compact(ctx context.Context, uid string) (again time.Duration, err error)
 	// Tidy does so for a user who has parts, of which something was deleted or cleared.
 	Tidy(ctx context.Context, uid string) (again time.Duration, err error)
 }
@@ -63,16 +63,16 @@ type Config struct {
 	// announced. They are given both or not at all.
 	Days      history.Days
 	Announcer history.Announcer
-	// With a Roller the job rolls the users of its buckets who are noted, one every RollEvery (default 200 ms), and a minute
+	// With a Roller the job compacts the users of its buckets who are noted, one every CompactEvery (default 200 ms), and a minute
 	// after something of them was deleted or cleared. A Roller needs Notes. With Notes the users of whom something was deleted
 	// or cleared are looked after within the hour even where a job is killed.
-	Roller    Roller
-	Notes     history.Notes
-	RollEvery time.Duration
+	Compactor    Compactor
+	Notes        history.Notes
+	CompactEvery time.Duration
 	// Summarizer keeps summaries of expired records. The job summarizes each user once in SummarizeEvery (default a day).
 	Summarizer     Summarizer
 	SummarizeEvery time.Duration
-	// ClockErr says why no clock is trusted; nil means that one always is. Meanwhile nobody is summarized or rolled: that drops what has expired.
+	// ClockErr says why no clock is trusted; nil means that one always is. Meanwhile nobody is summarized or compacted: that drops what has expired.
 	ClockErr func() error
 	// Workers is how many batches are under way at once (default 16), Batch how many
 	// keys each has (default 500).
@@ -116,15 +116,15 @@ type Job struct {
 	lastPut    *lastArchived // nil without Config.Epoch
 	epoch      epoch
 	unverified unverified
-	owned      atomic.Bool // a generation lasts
-	needsTrim  part.Notes  // users of whom something was deleted or cleared
-	toRoll     part.Notes  // users to be rolled
-	puts       struct {    // about how many, of users who were written to lately
+	owned      atomic.Bool   // a generation lasts
+	needsTrim  segment.Notes // users of whom something was deleted or cleared
+	toCompact  segment.Notes // users to be compacted
+	puts       struct {      // about how many, of users who were written to lately
 		mu sync.Mutex
 		of *lru.Map[string, int]
 	}
-	removals       part.Notes // users with deletes or clears, to be removed from their summaries
-	old            part.Notes // users for whom an old record was put
+	removals       segment.Notes // users with deletes or clears, to be removed from their summaries
+	old            segment.Notes // users for whom an old record was put
 	waiting        waiting
 	begun          chan struct{}          // closed once it goes on with what the jobs before have left
 	commitMetadata atomic.Pointer[string] // of the next commits, nil for none
@@ -144,10 +144,10 @@ func New(cfg Config) (*Job, error) {
 	if (cfg.Days == nil) != (cfg.Announcer == nil) {
 		return nil, errors.New("job: days and announcer are of no use without each other")
 	}
-	if cfg.Roller != nil && cfg.Notes == nil {
+	if cfg.Compactor != nil && cfg.Notes == nil {
 		return nil, errors.New("job: a roller needs notes")
 	}
-	cfg.RollEvery = run.Default(cfg.RollEvery, 200*time.Millisecond)
+	cfg.CompactEvery = run.Default(cfg.CompactEvery, 200*time.Millisecond)
 	cfg.SummarizeEvery = run.Default(cfg.SummarizeEvery, 24*time.Hour)
 	cfg.Workers = run.Default(cfg.Workers, 16)
 	cfg.Batch = run.Default(cfg.Batch, 500)
@@ -165,8 +165,8 @@ func New(cfg Config) (*Job, error) {
 	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	j := &Job{cfg: cfg, metrics: newMetrics(cfg.Registry), archiving: make(chan struct{}, 1), begun: make(chan struct{})}
 	j.puts.of = lru.New[string, int](10_000, nil)
-	if cfg.Roller != nil {
-		part.RegisterNotes(cfg.Registry, func() int64 { return time.Now().UnixMilli() }, &j.toRoll, &j.needsTrim)
+	if cfg.Compactor != nil {
+		segment.RegisterNotes(cfg.Registry, func() int64 { return time.Now().UnixMilli() }, &j.toCompact, &j.needsTrim)
 	}
 	j.waiting.since = time.Now()
 	if cfg.Epoch == nil || cfg.Reread == nil {

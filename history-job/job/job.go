@@ -50,7 +50,7 @@ func (j *Job) generation(ctx context.Context, assignment history.Assignment) err
 	g.Go(func() error { return guard(func() error { return j.sweep(both, buckets) }) })
 	g.Go(func() error { return guard(func() error { return j.measure(both, buckets) }) })
 	g.Go(func() error { return guard(func() error { return j.announce(both, buckets) }) })
-	g.Go(func() error { return guard(func() error { return j.roll(both, buckets) }) })
+	g.Go(func() error { return guard(func() error { return j.compact(both, buckets) }) })
 	g.Go(func() error { return guard(func() error { return j.recallRemovals(both, buckets) }) })
 	g.Go(func() error { return guard(func() error { return j.summarize(both, buckets) }) })
 	g.Go(func() error { return guard(func() error { return j.summarizeWaiting(both) }) })

@@ -62,7 +62,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		}),
 	}
 	m.backlog = newBacklog(auto)
-	for _, op := range []string{"backlog", "load", "get", "put", "user", "mark_clean", "trim", "sweep", "restore", "reread", "dead_letter", "announce", "notes", "roll", "summaries"} {
+	for _, op := range []string{"backlog", "load", "get", "put", "user", "mark_clean", "trim", "sweep", "restore", "reread", "dead_letter", "announce", "notes", "compact", "summaries"} {
 		m.retries.WithLabelValues(op)
 	}
 	return m

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/playhead/playhead/history"
-	"github.com/playhead/playhead/history/part"
+	"github.com/playhead/playhead/history/segment"
 	"github.com/playhead/playhead/internal/run"
 )
 
@@ -65,7 +65,7 @@ func (j *Job) summarizeShare(ctx context.Context, share int) error {
 			break
 		}
 		j.summarizeUser(ctx, uid, false)
-		if j.cfg.Roller != nil { // a job that was killed has forgotten what was to be removed
+		if j.cfg.Compactor != nil { // a job that was killed has forgotten what was to be removed
 			j.tidyUser(ctx, uid)
 		}
 	}
@@ -92,12 +92,12 @@ func (j *Job) noteOld(uid string, r *history.Record) {
 	}
 }
 
-// summarizeWaiting summarizes one noted user every RollEvery: those with deletes or clears, and those with late records.
+// summarizeWaiting summarizes one noted user every CompactEvery: those with deletes or clears, and those with late records.
 func (j *Job) summarizeWaiting(ctx context.Context) error {
 	if j.cfg.Summarizer == nil {
 		return nil
 	}
-	t := time.NewTicker(j.cfg.RollEvery)
+	t := time.NewTicker(j.cfg.CompactEvery)
 	defer t.Stop()
 	for {
 		select {
@@ -109,7 +109,7 @@ func (j *Job) summarizeWaiting(ctx context.Context) error {
 			return err
 		}
 		now := time.Now()
-		for notes, all := range map[*part.Notes]bool{&j.removals: true, &j.old: false} {
+		for notes, all := range map[*segment.Notes]bool{&j.removals: true, &j.old: false} {
 			if uid, ok := notes.Take(now.UnixMilli()); ok && j.summarizeUser(ctx, uid, all) {
 				notes.Add(uid, now.Add(conflictWait).UnixMilli())
 			}

@@ -74,7 +74,7 @@ func TestSummarizeOnceADay(t *testing.T) {
 		s := new(summarizer)
 		start := func() (stop func() error) {
 			cfg := w.config()
-			cfg.Summarizer, cfg.RollEvery, cfg.SummarizeEvery = s, time.Minute, day
+			cfg.Summarizer, cfg.CompactEvery, cfg.SummarizeEvery = s, time.Minute, day
 			return w.start(cfg)
 		}
 		time.Sleep(day / 5)

@@ -117,12 +117,12 @@ type Expected struct {
 	Session  string
 	Duration int64
 
-	furthest   int64
-	known      moment // when Duration was
-	nonEarly   moment // when the latest event was that is not of a viewing's first seconds
-	nonEarlyAt int64  // and its position
-	longest    int64  // duration that anybody knew
-	sessions   map[string]*session
+	furthest      int64
+	known         moment // when Duration was
+	nonEarly      moment // when the latest event was that is not of a viewing's first seconds
+	resumePointAt int64  // and its position
+	longest       int64  // duration that anybody knew
+	sessions      map[string]*session
 }
 
 // session is what one viewing says: the longest duration that it knew, and its reports.
@@ -182,7 +182,7 @@ func (e *Expected) Resume() int64 {
 	if e.nonEarly == (moment{}) {
 		return e.within(e.Position)
 	}
-	return e.within(e.nonEarlyAt)
+	return e.within(e.resumePointAt)
 }
 
 // Furthest returns the furthest position of all viewings.
@@ -225,8 +225,8 @@ func (e *Expected) add(ev *history.Event) {
 	}
 	e.note(ev)
 	e.furthest = max(e.furthest, position)
-	if ev.Kind != history.KindStart && position >= grace && cmp.Or(now.compare(e.nonEarly), cmp.Compare(position, e.nonEarlyAt)) > 0 {
-		e.nonEarly, e.nonEarlyAt = now, position
+	if ev.Kind != history.KindStart && position >= grace && cmp.Or(now.compare(e.nonEarly), cmp.Compare(position, e.resumePointAt)) > 0 {
+		e.nonEarly, e.resumePointAt = now, position
 	}
 	if cmp.Or(now.compare(momentOf(e.At, e.Kind)), cmp.Compare(position, e.Position), cmp.Compare(ev.Session, e.Session)) > 0 {
 		e.At, e.Kind, e.Position, e.Session = ev.At, ev.Kind, position, ev.Session

@@ -160,7 +160,7 @@ func TestMatches(t *testing.T) {
 		"deleted":  func(r *history.Record) { r.State = history.StateDeleted },
 		"position": func(r *history.Record) { r.Position-- },
 		"place to go on": func(r *history.Record) {
-			r.Early, r.NonEarly = true, history.NonEarly{Version: r.Version - 4, Position: 11_000}
+			r.Early, r.ResumePoint = true, history.ResumePoint{Version: r.Version - 4, Position: 11_000}
 		},
 		"session":          func(r *history.Record) { r.Session = "other" },
 		"duration":         func(r *history.Record) { r.Duration++ },

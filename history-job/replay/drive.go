@@ -52,8 +52,8 @@ func (d *Driver) Run(ctx context.Context, p *Plan) error {
 	d.Patience = run.Default(d.Patience, 60*time.Second)
 	began := time.Now()
 	g, ctx := errgroup.WithContext(ctx)
-	for _, part := range d.divide(p) {
-		l := &sender{driver: d, plan: p, beats: part, began: began}
+	for _, segment := range d.divide(p) {
+		l := &sender{driver: d, plan: p, beats: segment, began: began}
 		g.Go(func() error { return l.run(ctx) })
 	}
 	return g.Wait()
@@ -61,12 +61,12 @@ func (d *Driver) Run(ctx context.Context, p *Plan) error {
 
 // divide gives every stream the heartbeats of its users, in order.
 func (d *Driver) divide(p *Plan) [][]int32 {
-	parts := make([][]int32, d.Streams)
+	segments := make([][]int32, d.Streams)
 	for i := range p.beats {
 		s := int(history.BucketOf(p.Viewings[p.beats[i].viewing].UID)) % d.Streams
-		parts[s] = append(parts[s], int32(i)) //nolint:gosec // a plan has fewer heartbeats
+		segments[s] = append(segments[s], int32(i)) //nolint:gosec // a plan has fewer heartbeats
 	}
-	return parts
+	return segments
 }
 
 // sender sends one stream's share of the plan. A stream that breaks is opened again, and goes on

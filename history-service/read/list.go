@@ -262,7 +262,7 @@ func (r *Reader) searchPart(ctx context.Context, uid string, q history.Query, wo
 		return has(it, words) || moving && it.Record != nil
 	}
 	match := func(it history.Item) bool { return view.Incomplete(it.Record) || found(it) }
-	s := stretch{reader: r, uid: uid, query: q, listed: listed, match: match}
+	s := interval{reader: r, uid: uid, query: q, listed: listed, match: match}
 	p.once = true
 	if r.sure(listed, q) {
 		p.more, p.end = listed.More, endOf(listed.Items)

@@ -236,10 +236,10 @@ func (r *Reader) byNamespace(ctx context.Context, keys []history.Key, load func(
 // namespaceKeys are the keys that are loaded from one namespace, and their entries.
 type namespaceKeys struct {
 	namespace string
-	keys    []history.Key
-	of      []int  // the index of each key among all that are loaded
-	home    []bool // whether the namespace is that of the key's type
-	entries []history.Entry
+	keys      []history.Key
+	of        []int  // the index of each key among all that are loaded
+	home      []bool // whether the namespace is that of the key's type
+	entries   []history.Entry
 }
 
 // into folds the entries of a namespace, but for those that it keeps no more, into those of the namespaces before.

@@ -82,7 +82,7 @@ func endOf(items []history.Item) history.Cursor { return (&history.Page{Items: i
 
 // below completes a page with what only the archive holds.
 func (r *Reader) below(ctx context.Context, uid string, q history.Query, listed history.Page) (p readerPage, err error) {
-	s := stretch{reader: r, uid: uid, query: q, listed: listed}
+	s := interval{reader: r, uid: uid, query: q, listed: listed}
 	for p.once = true; ; p.once = false {
 		if err := s.read(ctx); err != nil {
 			return readerPage{}, err
@@ -93,7 +93,7 @@ func (r *Reader) below(ctx context.Context, uid string, q history.Query, listed 
 			break
 		}
 		limit := min(4*s.query.Limit, max(q.Limit, r.cfg.Keep)) // there may be many deletes before what is to be shown
-		s = stretch{reader: r, uid: uid, query: q}
+		s = interval{reader: r, uid: uid, query: q}
 		s.query.After, s.query.Limit = p.end, limit
 		if s.listed, err = r.cfg.Cache.List(ctx, uid, s.query); err != nil {
 			return readerPage{}, err
@@ -106,9 +106,9 @@ func (r *Reader) below(ctx context.Context, uid string, q history.Query, listed 
 	return p, nil
 }
 
-// stretch is what the cache and the archive have of a query, from its cursor down to where both are
+// interval is what the cache and the archive have of a query, from its cursor down to where both are
 // known.
-type stretch struct {
+type interval struct {
 	reader *Reader
 	uid    string
 	query  history.Query
@@ -123,7 +123,7 @@ type stretch struct {
 	looked           int            // how many records were in it
 }
 
-func (s *stretch) read(ctx context.Context) error {
+func (s *interval) read(ctx context.Context) error {
 	old, err := s.archive(ctx)
 	if err != nil {
 		return err
@@ -156,7 +156,7 @@ func behind(it history.Item, place history.Cursor) int {
 
 // archive returns the archive's page of the query. Of a cold user it is as much as the cache is
 // to keep: what has been read for it warms the user up.
-func (s *stretch) archive(ctx context.Context) (history.Page, error) {
+func (s *interval) archive(ctx context.Context) (history.Page, error) {
 	r, q := s.reader, s.query
 	q.Limit++ // to know whether there is more to show
 	if s.listed.User.Warm || q.After != (history.Cursor{}) {
@@ -179,7 +179,7 @@ func (s *stretch) archive(ctx context.Context) (history.Page, error) {
 // complete folds what the archive has into what the cache lists, of which a cache that came back
 // may have older contents. The archive is asked for what its page does not have: an object that
 // is newer there lies before the page.
-func (s *stretch) complete(ctx context.Context, old history.Page) ([]history.Item, error) {
+func (s *interval) complete(ctx context.Context, old history.Page) ([]history.Item, error) {
 	known := make(map[history.Object]*history.Record, len(old.Items))
 	for _, it := range old.Items {
 		known[it.Object] = it.Record
@@ -215,7 +215,7 @@ func (s *stretch) complete(ctx context.Context, old history.Page) ([]history.Ite
 
 // newest folds what the archive has into a record of the cache that lacks it, or is older. Plays and
 // positions under clear marks of either must not take the room that a record has for them.
-func (s *stretch) newest(it history.Item, archived *history.Record) *history.Record {
+func (s *interval) newest(it history.Item, archived *history.Record) *history.Record {
 	cleared := s.user.ClearedAt(it.Object.Type)
 	cached, archived := it.Record.After(cleared), archived.After(cleared)
 	if cached == nil || view.Incomplete(cached) || archived != nil && cached != nil && archived.Version > cached.Version {
@@ -225,7 +225,7 @@ func (s *stretch) newest(it history.Item, archived *history.Record) *history.Rec
 }
 
 // rest returns what has become of what was not listed, as far as a page may need it.
-func (s *stretch) rest(ctx context.Context, old history.Page) ([]history.Item, error) {
+func (s *interval) rest(ctx context.Context, old history.Page) ([]history.Item, error) {
 	done := make(map[history.Object]bool, len(s.listed.Items))
 	for _, it := range s.listed.Items {
 		done[it.Object] = true
@@ -244,7 +244,7 @@ func (s *stretch) rest(ctx context.Context, old history.Page) ([]history.Item, e
 }
 
 // matching returns the items that are asked for, by what they say or by what else is known of their objects.
-func (s *stretch) matching(items []history.Item, known map[history.Object]*history.Record) []history.Item {
+func (s *interval) matching(items []history.Item, known map[history.Object]*history.Record) []history.Item {
 	s.looked += len(items)
 	if s.match == nil {
 		return items

@@ -150,7 +150,7 @@ var unseen = map[string]string{
 }
 
 // ofWhereItWasLeft are the fields that the upper half of an etag names, of a record whose latest event is early, and of others.
-var ofWhereItWasLeft = map[bool][]string{true: {"Early", "NonEarly"}, false: {"Early", "Original", "Position"}}
+var ofWhereItWasLeft = map[bool][]string{true: {"Early", "ResumePoint"}, false: {"Early", "Original", "Position"}}
 
 // notHashed are the fields of an item that its etag does not name, and why.
 var notHashed = map[protoreflect.Name]string{
@@ -196,11 +196,11 @@ func TestReadersSeeEveryField(t *testing.T) {
 		}
 	}
 	r := everything()
-	r.NonEarly.Version = history.VersionOf(r.CompletedAt(), history.RankStop)
+	r.ResumePoint.Version = history.VersionOf(r.CompletedAt(), history.RankStop)
 	it := h.shown(t, s, "completed", r)
 	sure["completed"] = it.Completed && it.Etag != base.Etag && slices.Equal(differing(base, it), []protoreflect.Name{"etag", "resume_ms", "completed"})
 	begun, beyond := everything(), everything()
-	begun.Position, beyond.Position, beyond.Early = begun.NonEarly.Position, begun.NonEarly.Position, false
+	begun.Position, beyond.Position, beyond.Early = begun.ResumePoint.Position, begun.ResumePoint.Position, false
 	one, other := h.shown(t, s, "begun", begun), h.shown(t, s, "beyond", beyond)
 	sure["early"] = one.Early && slices.Equal(differing(one, other), []protoreflect.Name{"etag", "early"})
 	fields := base.ProtoReflect().Descriptor().Fields()
@@ -217,8 +217,8 @@ func everything() *history.Record {
 	return &history.Record{
 		Revision: history.NewRevision(), CellTime: start,
 		Version: v(60_000), State: history.StateStopped, Early: true, Position: 5000, Session: "s", Device: "d",
-		NonEarly: history.NonEarly{Version: v(70_000), Position: 60_000},
-		Duration: 600_000, DurationVersion: v(80_000), Meta: history.NewMeta(map[string]string{"k": "v"}), MetaVersion: v(80_000),
+		ResumePoint: history.ResumePoint{Version: v(70_000), Position: 60_000},
+		Duration:    600_000, DurationVersion: v(80_000), Meta: history.NewMeta(map[string]string{"k": "v"}), MetaVersion: v(80_000),
 		Peaks:       []history.Peak{{At: start - 90_000, Position: 200_000}},
 		Completions: []history.Stay{{At: start - 90_000, Viewing: 10}}, PlaysBefore: 2, PlaysBeforeAt: start - 200_000,
 		Watches: []history.WatchedTime{{At: start - 90_000, Viewing: 10, Watched: 30_000, Began: start - 130_000, Speed: 150}}, WatchedBefore: 10_000, WatchedBeforeAt: start - 100_000,

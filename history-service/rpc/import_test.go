@@ -128,8 +128,8 @@ func TestEveryFieldIsExported(t *testing.T) {
 			r.Unknown += r.Unknown
 		case "Restored": // beside it there is an original, and things from before the reset
 			r.Restored, r.Original, r.Start, r.Version = false, 0, history.Peak{}, history.VersionOf(r.Version.Time(), history.RankStop)
-		case "Original", "Version", "NonEarly": // versions
-			r.Original, r.Version, r.NonEarly.Version = r.Original-4000, r.Version+4, r.NonEarly.Version-4
+		case "Original", "Version", "ResumePoint": // versions
+			r.Original, r.Version, r.ResumePoint.Version = r.Original-4000, r.Version+4, r.ResumePoint.Version-4
 		case "RemovedAt":
 			r.RemovedAt++
 		case "Completions", "Watches": // not before those that are not listed
@@ -138,7 +138,7 @@ func TestEveryFieldIsExported(t *testing.T) {
 		case "Viewings":
 			r.Viewings[0].Viewing++
 		case "Early":
-			r.Early, r.NonEarly = false, history.NonEarly{}
+			r.Early, r.ResumePoint = false, history.ResumePoint{}
 		case "State":
 			r.State = history.StateFinished
 		case "Partial": // as a write without a base has to be

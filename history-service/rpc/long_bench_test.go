@@ -17,19 +17,19 @@ import (
 // something else of the user was archived, all of it in pages of 100, and what a warm-up reads. All of it is
 // live, or what is beyond the newest thousand is in parts.
 func BenchmarkLongHistory(b *testing.B) {
-	for _, rolled := range []bool{false, true} {
+	for _, compacted := range []bool{false, true} {
 		for _, size := range []int{2000, 10_000, 100_000} {
-			b.Run(fmt.Sprintf("parts=%v/records=%d", rolled, size), func(b *testing.B) { longHistory(b, size, rolled) })
+			b.Run(fmt.Sprintf("parts=%v/records=%d", compacted, size), func(b *testing.B) { longHistory(b, size, compacted) })
 		}
 	}
 }
 
-func longHistory(b *testing.B, size int, rolled bool) {
-	h := houseOf(b, pebble.Config{Keep: 1000, RollAbove: 1999})
+func longHistory(b *testing.B, size int, compacted bool) {
+	h := houseOf(b, pebble.Config{Keep: 1000, CompactAbove: 1999})
 	ids := put(b, h, size, 1000)
-	if rolled {
+	if compacted {
 		h.clock.Add(25*time.Hour.Milliseconds() + int64(size)*1000)
-		roll(b, h)
+		compact(b, h)
 	}
 	warmUp(b, h, 1000)
 	s := h.idle(b)
@@ -82,10 +82,10 @@ func BenchmarkLongHistoryRatios(b *testing.B) {
 		variants = append(variants, historytest.Variant{Name: name, Of: of, Times: times, Do: do})
 	}
 	for _, size := range []int{2000, 10_000, 100_000} {
-		h := houseOf(b, pebble.Config{Keep: 1000, RollAbove: 1999})
+		h := houseOf(b, pebble.Config{Keep: 1000, CompactAbove: 1999})
 		put(b, h, size, 1000)
 		h.clock.Add(25*time.Hour.Milliseconds() + int64(size)*1000)
-		roll(b, h)
+		compact(b, h)
 		warmUp(b, h, 1000)
 		s := h.idle(b)
 		page := func(place int) func() {
@@ -119,16 +119,16 @@ func BenchmarkLongHistoryRatios(b *testing.B) {
 	historytest.Turns(b, variants)
 }
 
-// roll rolls all that is to be rolled.
-func roll(b *testing.B, h *house) {
+// compact compacts all that is to be compacted.
+func compact(b *testing.B, h *house) {
 	began, all := time.Now(), 0
 	for {
-		n, err := h.db.Archive().Roll(b.Context(), "ann")
+		n, err := h.db.Archive().Compact(b.Context(), "ann")
 		if err != nil {
 			b.Fatal(err)
 		}
 		if all += n; n == 0 {
-			b.Logf("rolled %d records, %v each", all, time.Since(began)/time.Duration(all))
+			b.Logf("compacted %d records, %v each", all, time.Since(began)/time.Duration(all))
 			return
 		}
 	}

@@ -110,18 +110,18 @@ func TestMatchAgainstTheFold(t *testing.T) {
 		id := fmt.Sprint(seed)
 		var reports []*historyv1.Heartbeat
 		now := func() left {
-			var last, lastNonEarly left
+			var last, lastResumePoint left
 			for _, hb := range reports {
 				at := left{hb.EventTimeMs, hb.PositionMs / 1000}
 				if at.at > last.at {
 					last = at
 				}
 				early := hb.Kind != historyv1.Kind_KIND_SEEK && (hb.Kind == historyv1.Kind_KIND_START || hb.EventTimeMs-hb.StartedAtMs < 10_000)
-				if !early && at.at > lastNonEarly.at {
-					lastNonEarly = at
+				if !early && at.at > lastResumePoint.at {
+					lastResumePoint = at
 				}
 			}
-			return cmp.Or(lastNonEarly, last)
+			return cmp.Or(lastResumePoint, last)
 		}
 		shown := map[uint64]left{}
 		for step := range 40 {

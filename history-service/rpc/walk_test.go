@@ -16,7 +16,7 @@ import (
 // that was there when the walk began, and is not deleted, comes, and comes again only where it was played meanwhile.
 func TestWalksMissNothing(t *testing.T) {
 	for name, config := range map[string]pebble.Config{
-		"all in the cache": {}, "mostly in the archive": {Keep: 5}, "in parts": {Keep: 5, RollAbove: 19},
+		"all in the cache": {}, "mostly in the archive": {Keep: 5}, "in parts": {Keep: 5, CompactAbove: 19},
 	} {
 		t.Run(name, func(t *testing.T) { walksMissNothing(t, config) })
 	}
@@ -41,8 +41,8 @@ func walksMissNothing(t *testing.T, config pebble.Config) {
 		if config.Keep > 0 {
 			h.archive(t, uid)
 		}
-		if config.RollAbove > 0 {
-			if _, err := h.db.Archive().Roll(t.Context(), uid); err != nil {
+		if config.CompactAbove > 0 {
+			if _, err := h.db.Archive().Compact(t.Context(), uid); err != nil {
 				rt.Fatal(err)
 			}
 		}

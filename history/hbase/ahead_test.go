@@ -12,7 +12,7 @@ import (
 )
 
 // exchanges counts those of one call of an archive that knows nothing yet.
-func (t *rollTest) exchanges(do func(a *hbase.Archive)) (n int) {
+func (t *compactTest) exchanges(do func(a *hbase.Archive)) (n int) {
 	t.Helper()
 	s := t.client.(*store)
 	count := func() int {
@@ -21,21 +21,21 @@ func (t *rollTest) exchanges(do func(a *hbase.Archive)) (n int) {
 		return s.Calls["batch history"] + s.Calls["batch history_parts"]
 	}
 	before := count()
-	do(hbase.NewRolling(t.client, t.config))
+	do(hbase.NewCompacting(t.client, t.config))
 	return count() - before
 }
 
 // long makes a user of some eight chunks and more.
-func (t *rollTest) long() []history.Cell {
+func (t *compactTest) long() []history.Cell {
 	t.Helper()
 	return t.longOf(func(int) uint32 { return 1 })
 }
 
 // longOf does so with records of several types.
-func (t *rollTest) longOf(typ func(i int) uint32) (cells []history.Cell) {
+func (t *compactTest) longOf(typ func(i int) uint32) (cells []history.Cell) {
 	t.Helper()
-	t.config.RollAbove = 200
-	t.Archive = hbase.NewRolling(t.client, t.config)
+	t.config.CompactAbove = 200
+	t.Archive = hbase.NewCompacting(t.client, t.config)
 	for i := range 9000 {
 		k := t.key(i)
 		k.Object.Type = typ(i)
@@ -47,28 +47,28 @@ func (t *rollTest) longOf(typ func(i int) uint32) (cells []history.Cell) {
 	t.clock.pass(2 * time.Hour)
 	for again := time.Millisecond; again > 0 && again < time.Second; {
 		var err error
-		again, err = t.Roll(t.Context(), t.uid)
+		again, err = t.Compact(t.Context(), t.uid)
 		t.must(err)
 	}
-	t.compact()
+	t.compactTable()
 	slices.Reverse(cells)
 	return cells
 }
 
 // TestPagesTakeTwoExchanges reads pages at any depth, by archives that have nothing in memory, and by one that has.
 func TestPagesTakeTwoExchanges(t *testing.T) {
-	r := newRollTest(t)
+	r := newCompactTest(t)
 	cells := r.long()
 	i, err := r.Inspect(t.Context(), r.uid, false)
 	r.must(err)
-	if len(i.Parts.Chunks) < 8 {
-		t.Fatalf("%d chunks, want more", len(i.Parts.Chunks))
+	if len(i.Segments.Chunks) < 8 {
+		t.Fatalf("%d chunks, want more", len(i.Segments.Chunks))
 	}
 	step := 971
 	if testing.Short() {
 		step *= 3
 	}
-	seen := hbase.NewRolling(r.client, r.config)
+	seen := hbase.NewCompacting(r.client, r.config)
 	for _, limit := range []int{1, 20, 100, 1000} {
 		for at := 0; at < len(cells); at += step {
 			want := cells[at:min(at+limit, len(cells))]
@@ -94,10 +94,10 @@ func TestPagesTakeTwoExchanges(t *testing.T) {
 	}
 }
 
-// TestPagesOfATypeTakeTwoExchanges reads pages of types that are often, rare, and only in what is old. Some of what parts have was
+// TestPagesOfATypeTakeTwoExchanges reads pages of types that are often, rare, and only in what is old. Some of what segments have was
 // watched again, and is live.
 func TestPagesOfATypeTakeTwoExchanges(t *testing.T) {
-	r := newRollTest(t)
+	r := newCompactTest(t)
 	cells := r.longOf(func(i int) uint32 {
 		switch {
 		case i%400 == 7:
@@ -117,7 +117,7 @@ func TestPagesOfATypeTakeTwoExchanges(t *testing.T) {
 	}
 	r.clock.pass(time.Duration(len(cells)) * time.Second)
 	slices.SortFunc(cells, func(a, b history.Cell) int { return cmp.Compare(b.Record.Version, a.Record.Version) })
-	seen := hbase.NewRolling(r.client, r.config)
+	seen := hbase.NewCompacting(r.client, r.config)
 	for typ := uint32(1); typ <= 6; typ++ {
 		all := slices.DeleteFunc(slices.Clone(cells), func(c history.Cell) bool { return c.Key.Object.Type != typ })
 		for _, limit := range []int{1, 20, 100} {
@@ -144,10 +144,10 @@ func TestPagesOfATypeTakeTwoExchanges(t *testing.T) {
 	}
 }
 
-// TestPageOfAClearedType reads what there is of a type after a clear, before a roll has removed the rest: nothing before the clear is
+// TestPageOfAClearedType reads what there is of a type after a clear, before a compaction has removed the rest: nothing before the clear is
 // looked into.
 func TestPageOfAClearedType(t *testing.T) {
-	r := newRollTest(t)
+	r := newCompactTest(t)
 	cells := r.longOf(func(i int) uint32 { return uint32(1 + i%2) })
 	at := cells[20].Record.Version.Time()
 	r.must(r.PutUser(t.Context(), r.uid, history.User{Cleared: map[uint32]int64{2: at}}))
@@ -164,7 +164,7 @@ func TestPageOfAClearedType(t *testing.T) {
 
 // TestWholeHistoryInParallel reads all at once, and what is far between.
 func TestWholeHistoryInParallel(t *testing.T) {
-	r := newRollTest(t)
+	r := newCompactTest(t)
 	cells := r.long()
 	for name, q := range map[string]history.Query{"all": {Limit: 100_000}, "none of a type": {Limit: 20, Type: 9}} {
 		n := r.exchanges(func(a *hbase.Archive) {
@@ -198,7 +198,7 @@ func TestWholeHistoryInParallel(t *testing.T) {
 
 // TestExport walks through all pages of a long history: eight chunks at once are read beside the live part of a page.
 func TestExport(t *testing.T) {
-	r := newRollTest(t)
+	r := newCompactTest(t)
 	cells := r.long()
 	i, err := r.Inspect(t.Context(), r.uid, false)
 	r.must(err)
@@ -209,26 +209,26 @@ func TestExport(t *testing.T) {
 		defer s.Unlock()
 		return s.Calls["batch history_parts"]
 	}
-	before, a := count(), hbase.NewRolling(r.client, r.config)
+	before, a := count(), hbase.NewCompacting(r.client, r.config)
 	for q, more := (history.Query{Limit: 100}), true; more; pages++ {
 		page, err := a.Page(t.Context(), r.uid, q)
 		r.must(err)
 		r.wantPage(page, cells[100*pages:min(100*pages+100, len(cells))]...)
 		more, q.After = page.More, page.End()
 	}
-	if chunks := len(i.Parts.Chunks); count()-before > 3+chunks/8 {
+	if chunks := len(i.Segments.Chunks); count()-before > 3+chunks/8 {
 		t.Errorf("%d exchanges for %d chunks in %d pages", count()-before, chunks, pages)
 	}
 }
 
 // TestPageBesideADamagedChunk reads a page whose chunk is whole, beside one that is not and was read ahead.
 func TestPageBesideADamagedChunk(t *testing.T) {
-	r := newRollTest(t)
+	r := newCompactTest(t)
 	cells := r.long()
 	i, err := r.Inspect(t.Context(), r.uid, false)
 	r.must(err)
 	s := r.client.(*store)
-	spoilt := i.Parts.Chunks[3]
+	spoilt := i.Segments.Chunks[3]
 	s.Lock()
 	for _, stored := range s.Tables["history_parts"][history.RowKey(r.uid)+"\x00"+spoilt.Name].Cells {
 		for at := range stored {
@@ -239,7 +239,7 @@ func TestPageBesideADamagedChunk(t *testing.T) {
 	last := slices.IndexFunc(cells, func(c history.Cell) bool { return c.Record.Version <= spoilt.Newest })
 	for before, fails := range map[int]bool{100: false, 10: true} {
 		for range 2 {
-			page, err := hbase.NewRolling(r.client, r.config).Page(t.Context(), r.uid, history.Query{Limit: 20, Until: cells[last-before].Record.Version.Time()})
+			page, err := hbase.NewCompacting(r.client, r.config).Page(t.Context(), r.uid, history.Query{Limit: 20, Until: cells[last-before].Record.Version.Time()})
 			if fails != (err != nil) || !fails && len(page.Items) != 20 {
 				t.Errorf("%d records before the chunk: %d items, %v", before, len(page.Items), err)
 			}

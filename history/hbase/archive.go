@@ -4,8 +4,8 @@
 // The row is [history.RowKey], the family "info", the column [history.Object.String].
 // HBase itself then keeps the newest of the cells that race for a column, and drops
 // a cell when its TTL is over. Some columns are no object's, as they do not end with _ and a type: the
-// clear marks "#cleared" and "#cleared:<type>", "#paused", and "#rolled" and "#cut" of users who
-// have parts in a second table. While there is rolling, what is old when it is put goes into the
+// clear marks "#cleared" and "#cleared:<type>", "#paused", and "#compacted" and "#cut" of users who
+// have segments in a second table. While there is compacting, what is old when it is put goes into the
 // family "late". DESIGN.md says why.
 package hbase
 
@@ -24,7 +24,7 @@ import (
 	"github.com/tsuna/gohbase/hrpc"
 
 	"github.com/playhead/playhead/history"
-	"github.com/playhead/playhead/history/part"
+	"github.com/playhead/playhead/history/segment"
 	"github.com/playhead/playhead/internal/breaker"
 )
 
@@ -49,14 +49,14 @@ type Config struct {
 	// Deadline bounds each call of the archive, 10 s by default. A write that HBase
 	// has received before may still be applied a little after it.
 	Deadline time.Duration
-	// RollAbove is how many records of a user stay as they are put. With more, [Archive.Roll] moves
-	// what is older than RollAfter, beyond the newest half of that, into parts. With 0 nothing is
-	// rolled; what is in parts is read all the same.
-	RollAbove int
-	// RollAfter is the age that is old, a day by default, and RollMargin more than two clocks may differ or a put
-	// may take, an hour by default. They are those of the process that is the first to roll in the table.
-	RollAfter, RollMargin time.Duration
-	rollStep              int // records in one go
+	// CompactAbove is how many records of a user stay as they are put. With more, [Archive.Compact] moves
+	// what is older than CompactAfter, beyond the newest half of that, into segments. With 0 nothing is
+	// compacted; what is in segments is read all the same.
+	CompactAbove int
+	// CompactAfter is the age that is old, a day by default, and CompactMargin more than two clocks may differ or a put
+	// may take, an hour by default. They are those of the process that is the first to compact in the table.
+	CompactAfter, CompactMargin time.Duration
+	compactStep                 int // records in one go
 	// Summary is for how long summaries are kept, see [history.Summary]; 0 is for as long as the table of them
 	// says, or, where there is none, not at all.
 	Summary time.Duration
@@ -64,12 +64,12 @@ type Config struct {
 	Rules *history.Rulebook
 	// Long is told of users of whom a page has found more live records than are to stay.
 	Long func(ctx context.Context, uid string) error
-	// Registry gets the metrics of parts, unless it is nil.
+	// Registry gets the metrics of segments, unless it is nil.
 	Registry prometheus.Registerer
 	// Now is the clock, the system's by default. Where ClockErr is set and fails, it is not to be relied on.
 	Now      func() time.Time
 	ClockErr func() error
-	// Horizon is the time by which a roll or a summary lets anything expire, never later than Now; nil means Now. Where it fails, none is made.
+	// Horizon is the time by which a compaction or a summary lets anything expire, never later than Now; nil means Now. Where it fails, none is made.
 	Horizon func() (time.Time, error)
 	// Logger gets one line when a region server stops answering and one when it is back,
 	// and one for each cell of a row that cannot be read.
@@ -85,7 +85,7 @@ type Archive struct {
 	servers  *servers
 	table    []byte
 	deadline time.Duration
-	parts    *parts
+	segments *segments
 
 	summaries *summaries
 }
@@ -117,9 +117,9 @@ func (c *Config) normalize() error {
 	c.Compression = cmp.Or(c.Compression, "none")
 	c.Puts = cmp.Or(c.Puts, 3)
 	c.Deadline = cmp.Or(c.Deadline, 10*time.Second)
-	c.RollAfter = cmp.Or(c.RollAfter, 24*time.Hour)
-	c.RollMargin = cmp.Or(c.RollMargin, time.Hour)
-	c.rollStep = cmp.Or(c.rollStep, 8192)
+	c.CompactAfter = cmp.Or(c.CompactAfter, 24*time.Hour)
+	c.CompactMargin = cmp.Or(c.CompactMargin, time.Hour)
+	c.compactStep = cmp.Or(c.compactStep, 8192)
 	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	if c.Now == nil {
 		c.Now = time.Now
@@ -137,10 +137,10 @@ func (c *Config) normalize() error {
 		return history.Invalid("regions", "want 1 to 256")
 	case c.Puts < 0:
 		return history.Invalid("puts", "want more than 0")
-	case c.RollAbove < 0:
-		return history.Invalid("roll-above", "want 0 or more")
-	case c.RollAfter < 0 || c.RollMargin < 0:
-		return history.Invalid("roll-after", "want more than 0")
+	case c.CompactAbove < 0:
+		return history.Invalid("compact-above", "want 0 or more")
+	case c.CompactAfter < 0 || c.CompactMargin < 0:
+		return history.Invalid("compact-after", "want more than 0")
 	case c.Deadline < 0:
 		return history.Invalid("deadline", "want more than 0")
 	}
@@ -151,7 +151,7 @@ func newArchive(c Config, d *dialer, client gohbase.Client) *Archive {
 	silence()
 	return &Archive{
 		config: c, client: client, dialer: d,
-		servers: newServers(c), table: []byte(c.Table), deadline: c.Deadline, parts: newParts(c), summaries: newSummaries(c),
+		servers: newServers(c), table: []byte(c.Table), deadline: c.Deadline, segments: newSegments(c), summaries: newSummaries(c),
 	}
 }
 
@@ -298,47 +298,47 @@ func answered(results []hrpc.RPCResult) bool {
 	return false
 }
 
-// parts are those of all users, in a table beside the first one. The metadata is under the row key of the
+// segments are those of all users, in a table beside the first one. The metadata is under the row key of the
 // user, a chunk under that, NUL and its name. NUL is in no uid, so that the prefix is one user's.
-type parts struct {
+type segments struct {
 	table   []byte
 	servers *servers
-	cache   *part.Cache
-	metrics *part.Metrics
+	cache   *segment.Cache
+	metrics *segment.Metrics
 
-	readers     atomic.Bool          // the table says that every process can read parts
+	readers     atomic.Bool          // the table says that every process can read segments
 	warned      atomic.Bool          // of a table that does not
 	mark        atomic.Pointer[mark] // nil until one is known
 	tried, read atomic.Int64         // when it was last looked for, and looked for and answered
 }
 
 const (
-	partFamily = "part"
-	partColumn = "v"
-	markRow    = "##" // no user's
-	markName   = "#rolling"
+	segmentFamily = "part"
+	segmentColumn = "v"
+	markRow       = "##" // no user's
+	markName      = "#compacting"
 )
 
-func newParts(c Config) *parts {
-	p := &parts{table: []byte(c.Table + "_parts"), servers: newServers(c)}
-	p.metrics = part.NewMetrics(c.Registry)
-	p.cache = part.NewCache(p.metrics, part.CacheBytes)
+func newSegments(c Config) *segments {
+	p := &segments{table: []byte(c.Table + "_parts"), servers: newServers(c)}
+	p.metrics = segment.NewMetrics(c.Registry)
+	p.cache = segment.NewCache(p.metrics, segment.CacheBytes)
 	return p
 }
 
-// known reports whether any user may have parts, or columns of old records.
-func (p *parts) known() bool { return p.mark.Load() != nil }
+// known reports whether any user may have segments, or columns of old records.
+func (p *segments) known() bool { return p.mark.Load() != nil }
 
-// mark says in the table since when there is rolling, of users with how many live records, and of what age. From
-// then on every process reads what a roll leaves; a margin later every put of something old goes where no roll
-// deletes; and another two later, when the puts before that have been applied, rolls begin.
+// mark says in the table since when there is compacting, of users with how many live records, and of what age. From
+// then on every process reads what a compaction leaves; a margin later every put of something old goes where no compact
+// deletes; and another two later, when the puts before that have been applied, compacts begin.
 type mark struct {
 	since         int64 // Unix milliseconds
 	above         int
 	after, margin int64 // milliseconds, for good: jobs that went by different ones would hide each other's puts
 }
 
-// summaries is the table of all summaries. Its rows are like those of the table of parts, and one row says for how long summaries
+// summaries is the table of all summaries. Its rows are like those of the table of segments, and one row says for how long summaries
 // are kept. The first process with [Config.Summary] makes the table. Without the table there are no summaries.
 type summaries struct {
 	table   []byte

@@ -131,8 +131,8 @@ func sendBatch(ctx context.Context, client gohbase.Client, table string, cells [
 	return nil
 }
 
-// BenchmarkLongHistory reads pages of 20 of users who have ever more records, all but the newest in parts: at the front, in the
-// middle and at the end, by one who has read others of the user and by one who has not. One whose row is just not rolled is the measure.
+// BenchmarkLongHistory reads pages of 20 of users who have ever more records, all but the newest in segments: at the front, in the
+// middle and at the end, by one who has read others of the user and by one who has not. One whose row is just not compacted is the measure.
 func BenchmarkLongHistory(b *testing.B) {
 	client, table := longTable(b)
 	for _, n := range []int{2_000, 10_000, 100_000} {
@@ -154,8 +154,8 @@ func BenchmarkLongHistory(b *testing.B) {
 	}
 }
 
-// BenchmarkLongHistoryRatios compares, in turns, pages of 20 of a user of 100,000 records, all but the newest in parts, with that of one of 2,000, who
-// is just not rolled, all pages of 100 of 100,000 with those of 10,000, and what a warm-up reads of the two. Its rounds are -benchtime 7x.
+// BenchmarkLongHistoryRatios compares, in turns, pages of 20 of a user of 100,000 records, all but the newest in segments, with that of one of 2,000, who
+// is just not compacted, all pages of 100 of 100,000 with those of 10,000, and what a warm-up reads of the two. Its rounds are -benchtime 7x.
 func BenchmarkLongHistoryRatios(b *testing.B) {
 	client, table := longTable(b)
 	var variants []historytest.Variant
@@ -191,14 +191,14 @@ func BenchmarkLongHistoryRatios(b *testing.B) {
 
 func longTable(b *testing.B) (client gohbase.Client, table string) {
 	b.Helper()
-	table = rollingTableOf(b)
-	open(b, hbase.Config{Table: table, Regions: 1, RollAbove: 2000})
+	table = compactingTableOf(b)
+	open(b, hbase.Config{Table: table, Regions: 1, CompactAbove: 2000})
 	client = gohbase.NewClient(zooKeeper(b), gohbase.FlushInterval(0))
 	b.Cleanup(client.Close)
 	return client, table
 }
 
-// longUser is a user of many records, by age, of whom all that can be is in parts, and HBase has forgotten what was live.
+// longUser is a user of many records, by age, of whom all that can be is in segments, and HBase has forgotten what was live.
 type longUser struct {
 	*hbase.Archive
 	uid     string
@@ -210,7 +210,7 @@ func longUserOf(b *testing.B, client gohbase.Client, table string, n int) longUs
 	b.Helper()
 	clock := &testClock{at: time.Now()}
 	u := longUser{uid: "u" + rand.Text(), another: func() *hbase.Archive {
-		return hbase.NewRolling(client, hbase.Config{Table: table, RollAbove: 2000, Now: clock.now, Deadline: time.Minute})
+		return hbase.NewCompacting(client, hbase.Config{Table: table, CompactAbove: 2000, Now: clock.now, Deadline: time.Minute})
 	}}
 	u.Archive = u.another()
 	start := time.Now().Add(-80 * 24 * time.Hour).UnixMilli()
@@ -225,11 +225,11 @@ func longUserOf(b *testing.B, client gohbase.Client, table string, n int) longUs
 	clock.pass(3 * time.Hour)
 	for again := time.Millisecond; again == time.Millisecond; {
 		var err error
-		if again, err = u.Roll(b.Context(), u.uid); err != nil {
+		if again, err = u.Compact(b.Context(), u.uid); err != nil {
 			b.Fatal(err)
 		}
 	}
-	compacted(b, client, table, u.uid)
+	compactUser(b, client, table, u.uid)
 	return u
 }
 
@@ -246,19 +246,19 @@ func (u longUser) page(b *testing.B, q history.Query) history.Page {
 	return page
 }
 
-// BenchmarkRoll grows a user by a thousand records a round, of which a fifth was watched before, until there are 20,000. It reports
-// the CPU of a put, ours and HBase's, that of a rolled record, and how many bytes of chunks and lists are
+// BenchmarkCompact grows a user by a thousand records a round, of which a fifth was watched before, until there are 20,000. It reports
+// the CPU of a put, ours and HBase's, that of a compacted record, and how many bytes of chunks and lists are
 // written for one that stays.
-func BenchmarkRoll(b *testing.B) {
-	table := rollingTableOf(b)
-	open(b, hbase.Config{Table: table, Regions: 1, RollAbove: 2})
+func BenchmarkCompact(b *testing.B) {
+	table := compactingTableOf(b)
+	open(b, hbase.Config{Table: table, Regions: 1, CompactAbove: 2})
 	client := gohbase.NewClient(zooKeeper(b), gohbase.FlushInterval(0))
 	b.Cleanup(client.Close)
 	for b.Loop() {
 		clock := &testClock{at: time.Now().Add(-30 * 24 * time.Hour)}
-		a := hbase.NewRolling(client, hbase.Config{Table: table, RollAbove: 2, RollAfter: time.Minute, RollMargin: time.Minute, Now: clock.now, Deadline: time.Minute})
+		a := hbase.NewCompacting(client, hbase.Config{Table: table, CompactAbove: 2, CompactAfter: time.Minute, CompactMargin: time.Minute, Now: clock.now, Deadline: time.Minute})
 		uid, records := "u"+rand.Text(), 0
-		var puts, rolls spent
+		var puts, compactions spent
 		for round := range 25 {
 			cells := growth(uid, round, clock.now().UnixMilli())
 			puts.measure(b, func() {
@@ -269,36 +269,36 @@ func BenchmarkRoll(b *testing.B) {
 				}
 			})
 			clock.pass(time.Hour)
-			rolls.measure(b, func() {
-				if _, err := a.Roll(b.Context(), uid); err != nil {
+			compactions.measure(b, func() {
+				if _, err := a.Compact(b.Context(), uid); err != nil {
 					b.Fatal(err)
 				}
 			})
 			records += len(cells)
-			compacted(b, client, table, uid) // between two rounds of a user are days
+			compactUser(b, client, table, uid) // between two rounds of a user are days
 		}
 		i, err := a.Inspect(b.Context(), uid, false)
 		if err != nil || i.Live > 1000 {
 			b.Fatalf("%d live records, %v", i.Live, err)
 		}
-		list, err := i.Parts.Append(nil)
+		list, err := i.Segments.Append(nil)
 		if err != nil {
 			b.Fatal(err)
 		}
 		size := len(list)
-		for _, c := range i.Parts.Chunks {
+		for _, c := range i.Segments.Chunks {
 			size += c.Bytes
 		}
 		b.ReportMetric(float64(puts.ours.Nanoseconds())/float64(records), "cpu-ns/put")
-		b.ReportMetric(float64(rolls.ours.Nanoseconds())/float64(records), "cpu-ns/rolled")
+		b.ReportMetric(float64(compactions.ours.Nanoseconds())/float64(records), "cpu-ns/compacted")
 		b.ReportMetric(float64(puts.engine.Nanoseconds())/float64(records), "hbase-ns/put")
-		b.ReportMetric(float64(rolls.engine.Nanoseconds())/float64(records), "hbase-ns/rolled")
-		b.ReportMetric(a.WrittenParts()/float64(size), "written/byte")
+		b.ReportMetric(float64(compactions.engine.Nanoseconds())/float64(records), "hbase-ns/compacted")
+		b.ReportMetric(a.WrittenSegments()/float64(size), "written/byte")
 	}
 }
 
 // BenchmarkDisk has the trace's records, as those of users of so many each, on disk after a major compaction, all of them live, and then
-// all but one in parts, both under the same compression of blocks.
+// all but one in segments, both under the same compression of blocks.
 func BenchmarkDisk(b *testing.B) {
 	for _, codec := range []string{"none", "snappy", "gz"} {
 		for _, each := range []int{1000, 4000} {
@@ -314,11 +314,11 @@ func BenchmarkDisk(b *testing.B) {
 const diskRecords = 24_000 // of all users
 
 func onceOnDisk(b *testing.B, codec string, each int) {
-	table, clock := rollingTableOf(b), &testClock{at: time.Now().Add(-30 * 24 * time.Hour)}
-	open(b, hbase.Config{Table: table, Regions: 1, Compression: codec, RollAbove: 2})
+	table, clock := compactingTableOf(b), &testClock{at: time.Now().Add(-30 * 24 * time.Hour)}
+	open(b, hbase.Config{Table: table, Regions: 1, Compression: codec, CompactAbove: 2})
 	client := gohbase.NewClient(zooKeeper(b), gohbase.FlushInterval(0))
 	b.Cleanup(client.Close)
-	a := hbase.NewRolling(client, hbase.Config{Table: table, RollAbove: 2, RollAfter: time.Minute, RollMargin: time.Minute, Now: clock.now, Deadline: time.Minute})
+	a := hbase.NewCompacting(client, hbase.Config{Table: table, CompactAbove: 2, CompactAfter: time.Minute, CompactMargin: time.Minute, Now: clock.now, Deadline: time.Minute})
 	cells := traced(b, diskRecords/each, each, clock.now().Add(-time.Hour))
 	recent := hbase.Over(client, hbase.Config{Table: table, Now: func() time.Time { return time.Unix(1, 0) }}) // to which nothing is old
 	for some := range slices.Chunk(cells, 1000) {
@@ -332,17 +332,17 @@ func onceOnDisk(b *testing.B, codec string, each int) {
 	for u := range diskRecords / each {
 		for again := time.Millisecond; again == time.Millisecond; {
 			var err error
-			if again, err = a.Roll(b.Context(), fmt.Sprintf("u%d", u)); err != nil {
+			if again, err = a.Compact(b.Context(), fmt.Sprintf("u%d", u)); err != nil {
 				b.Fatal(err)
 			}
 		}
 	}
-	compacted(b, client, table, "u0")
+	compactUser(b, client, table, "u0")
 	compact(b, table+"_parts")
-	parts := onDisk(b, table) + onDisk(b, table+"_parts")
+	segments := onDisk(b, table) + onDisk(b, table+"_parts")
 	b.ReportMetric(float64(live)/float64(len(cells)), "live-B/record")
-	b.ReportMetric(float64(parts)/float64(len(cells)), "parts-B/record")
-	b.ReportMetric(float64(parts)/float64(live), "ratio")
+	b.ReportMetric(float64(segments)/float64(len(cells)), "parts-B/record")
+	b.ReportMetric(float64(segments)/float64(live), "ratio")
 }
 
 // traced returns the records of the trace, as if the last ended at a time, and as those of users who have so many each. Sessions
@@ -483,7 +483,7 @@ func (s *spent) measure(b *testing.B, what func()) {
 }
 
 // compacted has HBase forget what a user's row had.
-func compacted(b *testing.B, client gohbase.Client, table, uid string) {
+func compactUser(b *testing.B, client gohbase.Client, table, uid string) {
 	b.Helper()
 	compact(b, table)
 	row := history.RowKey(uid)

@@ -11,14 +11,14 @@ import (
 
 const day = 24 * time.Hour
 
-// TestRollWaitsForTheHorizon: records that have expired by a clock that is not trusted stay in parts.
-func TestRollWaitsForTheHorizon(t *testing.T) {
-	r := newRollTest(t)
+// TestCompactWaitsForTheHorizon: records that have expired by a clock that is not trusted stay in segments.
+func TestCompactWaitsForTheHorizon(t *testing.T) {
+	r := newCompactTest(t)
 	cells := r.plays(8)
-	r.roll()
+	r.compact()
 	horizon, refused := time.Time{}, error(nil)
 	r.config.Horizon = func() (time.Time, error) { return horizon, refused }
-	r.Archive = hbase.NewRolling(r.client, r.config)
+	r.Archive = hbase.NewCompacting(r.client, r.config)
 	horizon = r.clock.now()
 	tries := []struct {
 		name    string
@@ -27,7 +27,7 @@ func TestRollWaitsForTheHorizon(t *testing.T) {
 	r.clock.pass(20 * day)
 	for _, try := range tries {
 		refused = try.refused
-		again, err := r.Roll(t.Context(), r.uid)
+		again, err := r.Compact(t.Context(), r.uid)
 		if !errors.Is(err, try.refused) || err == nil && again < 20*day {
 			t.Errorf("horizon %s: roll again after %v, %v", try.name, again, err)
 		}
@@ -73,9 +73,9 @@ func TestReadersGoByTheHorizon(t *testing.T) {
 		"HBase's, while none is followed": {true, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newRollTest(t)
+			r := newCompactTest(t)
 			old := r.plays(8)
-			r.roll()
+			r.compact()
 			r.clock.pass(80 * day)
 			horizon, ahead := r.clock.now(), 20*day
 			var recent []history.Cell
@@ -84,7 +84,7 @@ func TestReadersGoByTheHorizon(t *testing.T) {
 			}
 			r.store(recent...)
 			r.clock.pass(2 * time.Hour)
-			r.roll()
+			r.compact()
 			var refused error
 			if !c.followed {
 				refused = history.ErrUnavailable
@@ -93,10 +93,10 @@ func TestReadersGoByTheHorizon(t *testing.T) {
 			r.config.Now = func() time.Time { return r.clock.now().Add(ahead) }
 			if c.dropped {
 				r.clock.pass(ahead)
-				r.compact()
+				r.compactTable()
 				ahead, old = 0, nil
 			}
-			r.Archive = hbase.NewRolling(r.client, r.config)
+			r.Archive = hbase.NewCompacting(r.client, r.config)
 			r.want(append(old, recent...)...)
 		})
 	}

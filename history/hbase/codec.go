@@ -12,19 +12,19 @@ import (
 	"github.com/tsuna/gohbase/hrpc"
 
 	"github.com/playhead/playhead/history"
-	"github.com/playhead/playhead/history/part"
+	"github.com/playhead/playhead/history/segment"
 	"github.com/playhead/playhead/history/wire"
 )
 
 const (
-	family       = "info"
-	lateFamily   = "late" // of records that were old when they were put
-	markAll      = "#cleared"
-	markPrefix   = markAll + ":"
-	pauseColumn  = "#paused"
-	rolledColumn = "#rolled" // its cell time is the version of the parts, in the future as that of marks
-	cutColumn    = "#cut"    // its cell time is the cut time of what parts had, in the future too
-	maxRegions   = 256
+	family          = "info"
+	lateFamily      = "late" // of records that were old when they were put
+	markAll         = "#cleared"
+	markPrefix      = markAll + ":"
+	pauseColumn     = "#paused"
+	compactedColumn = "#compacted" // its cell time is the version of the segments, in the future as that of marks
+	cutColumn       = "#cut"       // its cell time is the cut time of what segments had, in the future too
+	maxRegions      = 256
 )
 
 // splitKeys returns the n-1 keys that divide the two hexadecimal digits which begin
@@ -106,16 +106,16 @@ func lateColumn(o history.Object, period int64) string {
 
 // contents is what the cells of a user's row hold, before the clear marks are applied.
 type contents struct {
-	uid     string
-	peeks   bool // a cell is decoded when it is needed
-	cleared map[uint32]int64
-	pause   history.Pause
-	rolled  uint64 // the version of the parts, or an earlier one, 0 for none
-	index   []byte // of the parts of that version, see [part.ParseIndex]; nil from processes of before
-	cut     int64  // the latest cell time of what was cleared in parts
-	late    bool   // an object may have several columns
-	objects []content
-	damaged []history.Damage // of the user's own
+	uid       string
+	peeks     bool // a cell is decoded when it is needed
+	cleared   map[uint32]int64
+	pause     history.Pause
+	compacted uint64 // the version of the segments, or an earlier one, 0 for none
+	index     []byte // of the segments of that version, see [segment.ParseIndex]; nil from processes of before
+	cut       int64  // the latest cell time of what was cleared in segments
+	late      bool   // an object may have several columns
+	objects   []content
+	damaged   []history.Damage // of the user's own
 }
 
 // content is the cell of an object: a record, or damage. A record that is only to be ordered is not
@@ -142,8 +142,8 @@ func (c *contents) add(cells []*hrpc.Cell) {
 			c.addLate(column, cell.Value, at)
 		} else if column == pauseColumn {
 			c.addPause(cell.Value, at)
-		} else if column == rolledColumn && at > future {
-			c.addRolled(uint64(at-future), cell.Value) //nolint:gosec // a version
+		} else if column == compactedColumn && at > future {
+			c.addCompacted(uint64(at-future), cell.Value) //nolint:gosec // a version
 		} else if column == cutColumn && at > future {
 			c.cut = at - future
 		} else if typ, ok := parseMark(column); ok && at > future {
@@ -157,9 +157,9 @@ func (c *contents) add(cells []*hrpc.Cell) {
 	}
 }
 
-func (c *contents) addRolled(version uint64, index []byte) {
-	if version >= c.rolled {
-		c.rolled, c.index = version, index
+func (c *contents) addCompacted(version uint64, index []byte) {
+	if version >= c.compacted {
+		c.compacted, c.index = version, index
 	}
 }
 
@@ -192,7 +192,7 @@ func (c *contents) resolve() {
 	c.objects = kept
 }
 
-// later returns which of two contents of an object counts, see [part.Resolve].
+// later returns which of two contents of an object counts, see [segment.Resolve].
 func (c *contents) later(a, b content) content {
 	if a.at == b.at {
 		a, b = c.decoded(a), c.decoded(b)
@@ -204,7 +204,7 @@ func (c *contents) later(a, b content) content {
 		c.damaged = append(c.damaged, b.damaged())
 		a.lost, a.beside = max(a.lost, b.lost, b.at), b.damage
 	} else if a.at == b.at {
-		a.record = part.Resolve(a.record, b.record)
+		a.record = segment.Resolve(a.record, b.record)
 		a.version = a.record.Version
 	}
 	a.lost, a.beside = max(a.lost, b.lost), cmp.Or(a.beside, b.beside)
@@ -270,11 +270,11 @@ func (c *content) after(u *history.User) (r *history.Record, cut int64) {
 	return r, cut
 }
 
-// page applies the marks to all that there is, and decodes what the query asks for. The parts are nil
+// page applies the marks to all that there is, and decodes what the query asks for. The segments are nil
 // for a user who has none.
-func (c *contents) page(q history.Query, parts *part.Reader) (history.Page, error) {
+func (c *contents) page(q history.Query, segments *segment.Reader) (history.Page, error) {
 	c.resolve()
-	u := history.User{Cleared: c.cleared, Pause: c.pause, CutTime: max(c.cut, cutIn(parts, c.cleared))}
+	u := history.User{Cleared: c.cleared, Pause: c.pause, CutTime: max(c.cut, cutIn(segments, c.cleared))}
 	p := history.Page{Damaged: c.damaged}
 	var asked []content
 	for _, o := range c.objects {
@@ -298,7 +298,7 @@ func (c *contents) page(q history.Query, parts *part.Reader) (history.Page, erro
 	if q.Limit <= 0 {
 		return p, nil
 	}
-	for it, err := range c.stitch(c.items(asked, &p), q, parts) {
+	for it, err := range c.stitch(c.items(asked, &p), q, segments) {
 		if err != nil {
 			return p, err
 		}
@@ -328,12 +328,12 @@ func (c *contents) items(asked []content, p *history.Page) iter.Seq2[history.Ite
 	}
 }
 
-// stitch yields live items together with those of parts.
-func (c *contents) stitch(live iter.Seq2[history.Item, error], q history.Query, parts *part.Reader) iter.Seq2[history.Item, error] {
-	if parts == nil {
+// stitch yields live items together with those of segments.
+func (c *contents) stitch(live iter.Seq2[history.Item, error], q history.Query, segments *segment.Reader) iter.Seq2[history.Item, error] {
+	if segments == nil {
 		return live
 	}
-	parts.Hidden = c.hidden(q)
+	segments.Hidden = c.hidden(q)
 	at := make(map[history.Object]int, len(c.objects))
 	for i, o := range c.objects {
 		at[o.object] = i
@@ -344,10 +344,10 @@ func (c *contents) stitch(live iter.Seq2[history.Item, error], q history.Query, 
 		}
 		return nil, nil
 	}
-	return part.Stitch(part.Live{Items: live, Get: get}, parts, q)
+	return segment.Stitch(segment.Live{Items: live, Get: get}, segments, q)
 }
 
-// hidden returns how many records of a query in parts the live part may hide: those of which it has the object.
+// hidden returns how many records of a query in segments the live segment may hide: those of which it has the object.
 func (c *contents) hidden(q history.Query) (n int) {
 	for i := range c.objects {
 		if q.Type == 0 || q.Type == c.objects[i].object.Type {
@@ -357,17 +357,17 @@ func (c *contents) hidden(q history.Query) (n int) {
 	return n
 }
 
-// cutIn returns the cut time of what clear marks hide in parts, or a little more: that of all in each
+// cutIn returns the cut time of what clear marks hide in segments, or a little more: that of all in each
 // chunk where they may hide something.
-func cutIn(parts *part.Reader, cleared map[uint32]int64) (cut int64) {
-	if parts == nil {
+func cutIn(segments *segment.Reader, cleared map[uint32]int64) (cut int64) {
+	if segments == nil {
 		return 0
 	}
 	at := int64(0)
 	for _, until := range cleared {
 		at = max(at, until)
 	}
-	for _, i := range parts.Chunks {
+	for _, i := range segments.Chunks {
 		if i.Oldest.Time() <= at {
 			cut = max(cut, i.CellTime)
 		}
@@ -375,10 +375,10 @@ func cutIn(parts *part.Reader, cleared map[uint32]int64) (cut int64) {
 	return cut
 }
 
-// addParts adds what parts have of objects. They are nil where all that they had has expired.
-func (c *contents) addParts(objects []history.Object, parts *part.Reader) error {
+// addSegments adds what segments have of objects. They are nil where all that they had has expired.
+func (c *contents) addSegments(objects []history.Object, segments *segment.Reader) error {
 	c.resolve()
-	if parts == nil {
+	if segments == nil {
 		return nil
 	}
 	at := make(map[history.Object]int, len(c.objects))
@@ -391,13 +391,13 @@ func (c *contents) addParts(objects []history.Object, parts *part.Reader) error 
 			live[n] = c.objects[i].record
 		}
 	}
-	found, err := parts.Find(objects, live)
+	found, err := segments.Find(objects, live)
 	if err != nil {
 		return err
 	}
-	c.cut = max(c.cut, cutIn(parts, c.cleared))
+	c.cut = max(c.cut, cutIn(segments, c.cleared))
 	for n, o := range objects {
-		r := part.Resolve(live[n], found[n])
+		r := segment.Resolve(live[n], found[n])
 		if r == nil || r == live[n] {
 			continue
 		}

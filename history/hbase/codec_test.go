@@ -55,7 +55,7 @@ func TestMarkColumn(t *testing.T) {
 
 // No column of a user's own is that of an object, whatever its id.
 func TestColumnsDiffer(t *testing.T) {
-	for _, column := range []string{hbase.MarkColumn(0), hbase.MarkColumn(1), hbase.MarkColumn(4294967295), "#paused", "#rolled", "#cut"} {
+	for _, column := range []string{hbase.MarkColumn(0), hbase.MarkColumn(1), hbase.MarkColumn(4294967295), "#paused", "#compacted", "#cut"} {
 		if o, err := history.ParseObject(column); err == nil {
 			t.Errorf("%s is the column of %v too", column, o)
 		}

@@ -15,7 +15,7 @@ import (
 	"github.com/tsuna/gohbase/hrpc"
 
 	"github.com/playhead/playhead/history"
-	"github.com/playhead/playhead/history/part"
+	"github.com/playhead/playhead/history/segment"
 )
 
 var _ history.Eraser = (*Archive)(nil)
@@ -33,12 +33,12 @@ func (a *Archive) Held(ctx context.Context, uid string, until int64) (map[string
 			live++
 		}
 	}
-	if a.parts.known() {
+	if a.segments.known() {
 		m, _, err := a.listed(ctx, uid)
 		if err != nil {
 			return nil, fmt.Errorf("count what there is of %s: %w", uid, err)
 		}
-		stored, err := a.unlisted(ctx, uid, new(part.Metadata))
+		stored, err := a.unlisted(ctx, uid, new(segment.Metadata))
 		if err != nil {
 			return nil, fmt.Errorf("count what there is of %s: %w", uid, err)
 		}
@@ -56,7 +56,7 @@ func (a *Archive) Held(ctx context.Context, uid string, until int64) (map[string
 		return nil, fmt.Errorf("count what there is of %s: %w", uid, err)
 	}
 	return map[string]int{
-		"archive: live records": live, "archive: records in parts": records, "archive: chunks": chunks,
+		"archive: live records": live, "archive: records in segments": records, "archive: chunks": chunks,
 		"archive: summaries": summaries, "archive: chunks of summaries": ofSummaries,
 	}, nil
 }
@@ -66,8 +66,8 @@ var _ history.Sectioner = (*Archive)(nil)
 // Namespaces implements [history.Sectioner]. Those of a user stand together, behind the user.
 func (a *Archive) Namespaces(ctx context.Context, uid string) (all []string, err error) {
 	tables := [][]byte{a.table}
-	if a.parts.known() {
-		tables = append(tables, a.parts.table)
+	if a.segments.known() {
+		tables = append(tables, a.segments.table)
 	}
 	ttl, err := a.readSummaryTTL(ctx)
 	if err != nil {
@@ -124,7 +124,7 @@ func (a *Archive) Erase(ctx context.Context, uid string, until int64) error {
 	if err == nil {
 		err = a.erase(ctx, uid, until)
 	}
-	for errors.Is(err, history.ErrConflict) && ctx.Err() == nil { // a roll came between
+	for errors.Is(err, history.ErrConflict) && ctx.Err() == nil { // a compaction came between
 		err = a.erase(ctx, uid, until)
 	}
 	for again := err == nil; again; again = errors.Is(err, history.ErrConflict) && ctx.Err() == nil {
@@ -137,9 +137,9 @@ func (a *Archive) Erase(ctx context.Context, uid string, until int64) error {
 }
 
 // erase removes what the delete of a clear has left: cells whose time is after the clear mark although their records
-// are not, and the parts. Their cell times are remembered first, so that nothing new is put behind the markers.
+// are not, and the segments. Their cell times are remembered first, so that nothing new is put behind the markers.
 func (a *Archive) erase(ctx context.Context, uid string, until int64) error {
-	r := &roll{Archive: a, uid: uid, began: a.now()}
+	r := &compact{Archive: a, uid: uid, began: a.now()}
 	var err error
 	if r.live, err = a.liveWithin(ctx, uid); err != nil {
 		return err
@@ -152,34 +152,34 @@ func (a *Archive) erase(ctx context.Context, uid string, until int64) error {
 		}
 	}
 	var chunks map[string]uint64
-	if a.parts.known() {
+	if a.segments.known() {
 		if chunks, err = r.planErasure(ctx); err != nil {
 			return err
 		}
-		cut = max(cut, cutIn(r.parts, r.live.cleared))
+		cut = max(cut, cutIn(r.segments, r.live.cleared))
 	}
 	if err := a.putCut(ctx, uid, cut, max(until, r.live.cut)); err != nil {
 		return err
 	}
 	r.live.cut = max(r.live.cut, cut)
-	if err := r.deleteLive(ctx, 0, func(int) {}); err != nil || !a.parts.known() {
+	if err := r.deleteLive(ctx, 0, func(int) {}); err != nil || !a.segments.known() {
 		return err
 	}
-	return r.replaceParts(ctx, chunks)
+	return r.replaceSegments(ctx, chunks)
 }
 
-// planErasure plans the parts without what was cleared, and returns the chunks that there are. A process that has written
+// planErasure plans the segments without what was cleared, and returns the chunks that there are. A process that has written
 // one of them has read the metadata before, and cannot list it any more once the metadata is replaced.
-func (r *roll) planErasure(ctx context.Context) (chunks map[string]uint64, err error) {
-	if chunks, err = r.unlisted(ctx, r.uid, new(part.Metadata)); err != nil {
+func (r *compact) planErasure(ctx context.Context) (chunks map[string]uint64, err error) {
+	if chunks, err = r.unlisted(ctx, r.uid, new(segment.Metadata)); err != nil {
 		return nil, err
 	}
 	m, stored, err := r.listed(ctx, r.uid)
 	if err != nil {
 		return nil, err
 	}
-	r.bytes, r.parts = stored, r.reader(ctx, r.uid, m, true)
-	r.plan, err = r.parts.Roll(r.planned())
+	r.bytes, r.segments = stored, r.reader(ctx, r.uid, m, true)
+	r.plan, err = r.segments.Compact(r.planned())
 	return chunks, err
 }
 
@@ -193,12 +193,12 @@ func (a *Archive) putCut(ctx context.Context, uid string, cut, others int64) err
 	})
 }
 
-// replaceParts switches to the plan, and deletes the chunks that it does not list.
-func (r *roll) replaceParts(ctx context.Context, chunks map[string]uint64) error {
-	if err := r.store(ctx); err != nil { // also where it lists the same: a roll under way must lose
+// replaceSegments switches to the plan, and deletes the chunks that it does not list.
+func (r *compact) replaceSegments(ctx context.Context, chunks map[string]uint64) error {
+	if err := r.store(ctx); err != nil { // also where it lists the same: a compaction under way must lose
 		return err
 	}
-	if r.live.rolled > 0 {
+	if r.live.compacted > 0 {
 		if err := r.announce(ctx, r.plan.Metadata); err != nil {
 			return err
 		}
@@ -211,8 +211,8 @@ func (r *roll) replaceParts(ctx context.Context, chunks map[string]uint64) error
 // Remains implements [history.Eraser].
 func (a *Archive) Remains(context.Context) []string {
 	tables := []string{a.config.Table}
-	if a.parts.known() {
-		tables = append(tables, string(a.parts.table))
+	if a.segments.known() {
+		tables = append(tables, string(a.segments.table))
 	}
 	if a.summaries.ttl.Load() > 0 {
 		tables = append(tables, string(a.summaries.table))

@@ -15,8 +15,8 @@ import (
 // secret is in each record that is to be erased, and in no other one.
 const secret = "5ec2e75e55107e57"
 
-// secrets makes a user of whom some records are live, some in parts, some late, and one has a cell time of after now.
-func (t *rollTest) secrets() (until int64, ahead history.Cell) {
+// secrets makes a user of whom some records are live, some in segments, some late, and one has a cell time of after now.
+func (t *compactTest) secrets() (until int64, ahead history.Cell) {
 	t.Helper()
 	var cells []history.Cell
 	for i := range 12 {
@@ -26,7 +26,7 @@ func (t *rollTest) secrets() (until int64, ahead history.Cell) {
 	}
 	t.store(cells...)
 	t.clock.pass(2 * time.Hour)
-	t.roll()
+	t.compact()
 	late := t.play(t.key(20), nil, 90*time.Minute, 7)
 	ahead = t.play(t.key(21), nil, time.Minute, 8)
 	late.Record.Session, ahead.Record.Session = secret, secret
@@ -57,7 +57,7 @@ func left(s *store, uid string) (places []string) {
 	return places
 }
 
-func (t *rollTest) wantErased(until int64) {
+func (t *compactTest) wantErased(until int64) {
 	t.Helper()
 	held, err := t.Held(t.Context(), t.uid, until)
 	t.must(err)
@@ -67,7 +67,7 @@ func (t *rollTest) wantErased(until int64) {
 		}
 	}
 	t.want()
-	t.compact()
+	t.compactTable()
 	if s, ok := t.client.(*store); ok {
 		if places := left(s, t.uid); len(places) > 0 {
 			t.Errorf("after a compaction there is something in %q", places)
@@ -78,17 +78,17 @@ func (t *rollTest) wantErased(until int64) {
 
 // TestErase erases a user who has records in all forms, and looks for the bytes. The user's reports from afterwards are kept,
 // also of an object whose erased content had a later cell time.
-func TestErase(t *testing.T) { eraseUser(newRollTest(t)) }
+func TestErase(t *testing.T) { eraseUser(newCompactTest(t)) }
 
-func eraseUser(r *rollTest) {
+func eraseUser(r *compactTest) {
 	t := r.T
 	other := r.another()
 	cells := other.plays(8)
-	other.roll()
+	other.compact()
 	until, ahead := r.secrets()
 	held, err := r.Held(t.Context(), r.uid, 0)
 	r.must(err)
-	for place, want := range map[string]int{"archive: live records": 3, "archive: records in parts": 11, "archive: chunks": 1} {
+	for place, want := range map[string]int{"archive: live records": 3, "archive: records in segments": 11, "archive: chunks": 1} {
 		if held[place] != want {
 			t.Errorf("%s: %d held, want %d", place, held[place], want)
 		}
@@ -112,12 +112,12 @@ func eraseUser(r *rollTest) {
 	other.want(cells...)
 }
 
-// TestEraseBesideRoller has a roller stand before each of its calls while the user is erased. It brings nothing back,
+// TestEraseBesideCompactor has a compactor stand before each of its calls while the user is erased. It brings nothing back,
 // and leaves nothing.
-func TestEraseBesideRoller(t *testing.T) {
+func TestEraseBesideCompactor(t *testing.T) {
 	for _, before := range []bool{false, true} {
 		for stop, ended := 0, false; !ended; stop++ {
-			r := newRollTest(t)
+			r := newCompactTest(t)
 			if before {
 				r.secrets()
 				r.clock.pass(2 * time.Hour)
@@ -130,7 +130,7 @@ func TestEraseBesideRoller(t *testing.T) {
 			}
 			r.store(cells...)
 			r.clock.pass(2 * time.Hour)
-			slow := r.roller()
+			slow := r.compactor()
 			for range stop {
 				slow.next(made)
 			}
@@ -152,7 +152,7 @@ func TestEraseBesideRoller(t *testing.T) {
 func TestEraseStops(t *testing.T) {
 	for _, how := range []fate{lost, forgotten} {
 		for stop, ended := 0, false; !ended; stop++ {
-			r := newRollTest(t)
+			r := newCompactTest(t)
 			until, _ := r.secrets()
 			p := r.process(func(a *hbase.Archive) error { return a.Erase(t.Context(), r.uid, until) })
 			for range stop {
@@ -170,11 +170,11 @@ func TestEraseStops(t *testing.T) {
 	}
 }
 
-// TestEraseDamaged erases a user whose list of parts cannot be read, and one of whom a chunk cannot.
+// TestEraseDamaged erases a user whose list of segments cannot be read, and one of whom a chunk cannot.
 func TestEraseDamaged(t *testing.T) {
 	for name, chunk := range map[string]bool{"list": false, "chunk": true} {
 		t.Run(name, func(t *testing.T) {
-			r := newRollTest(t)
+			r := newCompactTest(t)
 			until, _ := r.secrets()
 			s := r.client.(*store)
 			s.Lock()
@@ -194,9 +194,9 @@ func TestEraseDamaged(t *testing.T) {
 	}
 }
 
-// TestEraseWithoutParts erases in a table in which nobody rolls.
-func TestEraseWithoutParts(t *testing.T) {
-	r := newRollTest(t)
+// TestEraseWithoutSegments erases in a table in which nobody compacts.
+func TestEraseWithoutSegments(t *testing.T) {
+	r := newCompactTest(t)
 	r.Archive = hbase.NewWith(r.client, nil)
 	c := r.play(r.key(1), nil, time.Minute, 1)
 	c.Record.Session, c.Record.CellTime = secret, r.clock.now().Add(time.Hour).UnixMilli()

@@ -41,29 +41,29 @@ func NewWith(client gohbase.Client, log *slog.Logger) *Archive {
 // NewUnknowing returns an archive over another client that knows no server yet.
 func NewUnknowing(client gohbase.Client, log *slog.Logger) *Archive {
 	a := Over(client, Config{Logger: log})
-	a.parts.tried.Store(a.now())
-	a.parts.read.Store(a.now())
+	a.segments.tried.Store(a.now())
+	a.segments.read.Store(a.now())
 	return a
 }
 
-// Stepping returns c with rolls of so many records in one go.
+// Stepping returns c with compacts of so many records in one go.
 func (c Config) Stepping(records int) Config {
-	c.rollStep = records
+	c.compactStep = records
 	return c
 }
 
-// UsersAtOnce are those whose parts one get reads at once.
+// UsersAtOnce are those whose segments one get reads at once.
 const UsersAtOnce = usersAtOnce
 
-// NewRolling is [Over] for a table in which there has been rolling for long.
-func NewRolling(client gohbase.Client, c Config) *Archive {
+// NewCompacting is [Over] for a table in which there has been compacting for long.
+func NewCompacting(client gohbase.Client, c Config) *Archive {
 	a := Over(client, c)
 	c = a.config
-	a.parts.mark.Store(&mark{1, c.RollAbove, c.RollAfter.Milliseconds(), c.RollMargin.Milliseconds()})
+	a.segments.mark.Store(&mark{1, c.CompactAbove, c.CompactAfter.Milliseconds(), c.CompactMargin.Milliseconds()})
 	return a
 }
 
-// Mark is what a process knows of rolling in the table.
+// Mark is what a process knows of compacting in the table.
 type Mark struct {
 	Since, After int64
 	Above        int
@@ -71,27 +71,27 @@ type Mark struct {
 
 // Mark returns it.
 func (a *Archive) Mark() Mark {
-	m := a.parts.mark.Load()
+	m := a.segments.mark.Load()
 	return Mark{m.since, m.after, m.above}
 }
 
-// Forms returns how many columns of objects a user's row has, and how many records that count the parts have.
-func (a *Archive) Forms(ctx context.Context, uid string) (live, inParts int, err error) {
+// Forms returns how many columns of objects a user's row has, and how many records that count the segments have.
+func (a *Archive) Forms(ctx context.Context, uid string) (live, inSegments int, err error) {
 	c, err := a.live(ctx, uid)
 	if err != nil {
 		return 0, 0, err
 	}
 	i, err := a.Inspect(ctx, uid, true)
-	for _, chunk := range i.Parts.Chunks {
-		inParts += chunk.Count - len(chunk.Superseded)
+	for _, chunk := range i.Segments.Chunks {
+		inSegments += chunk.Count - len(chunk.Superseded)
 	}
-	return len(c.objects), inParts, errors.Join(append(i.Wrong, err)...)
+	return len(c.objects), inSegments, errors.Join(append(i.Wrong, err)...)
 }
 
-// WrittenParts returns how many bytes of chunks and lists were written.
-func (a *Archive) WrittenParts() float64 {
+// WrittenSegments returns how many bytes of chunks and lists were written.
+func (a *Archive) WrittenSegments() float64 {
 	var m dto.Metric
-	if err := a.parts.metrics.Written.Write(&m); err != nil {
+	if err := a.segments.metrics.Written.Write(&m); err != nil {
 		panic(err)
 	}
 	return m.GetCounter().GetValue()

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/playhead/playhead/history"
-	"github.com/playhead/playhead/history/part"
+	"github.com/playhead/playhead/history/segment"
 )
 
 // columnWeight is what a column may add to a reply, generously, in bytes.
@@ -55,7 +55,7 @@ func (q *rowGet) options(late bool) []func(hrpc.Call) error {
 	if !late {
 		return []func(hrpc.Call) error{hrpc.Families(map[string][]string{family: q.columns})}
 	}
-	columns := slices.Compact(slices.Sorted(slices.Values(append(q.columns, rolledColumn, cutColumn))))
+	columns := slices.Compact(slices.Sorted(slices.Values(append(q.columns, compactedColumn, cutColumn))))
 	prefixes := make([][]byte, len(columns))
 	for i, column := range columns {
 		prefixes[i] = []byte(column)
@@ -86,15 +86,15 @@ func (a *Archive) rowGets(keys []history.Key) []*rowGet {
 	return all
 }
 
-// fetch makes the gets in one batch, and answers by the places of the keys, each place once. The parts of several users
-// are read at once: one whose parts do not answer takes nobody's time but his own.
+// fetch makes the gets in one batch, and answers by the places of the keys, each place once. The segments of several users
+// are read at once: one whose segments do not answer takes nobody's time but his own.
 func (a *Archive) fetch(ctx context.Context, server *server, gets []*rowGet, answer func(key int, e history.Entry)) error {
 	calls := make([]hrpc.Call, len(gets))
 	for i, q := range gets {
-		calls[i] = a.get(ctx, q.uid, q.options(a.parts.known())...)
+		calls[i] = a.get(ctx, q.uid, q.options(a.segments.known())...)
 	}
-	var parts errgroup.Group // of users who have some
-	parts.SetLimit(usersAtOnce)
+	var segments errgroup.Group // of users who have some
+	segments.SetLimit(usersAtOnce)
 	var failed error
 	for i, r := range a.batch(ctx, server, calls) {
 		cells, err := cellsOf(r)
@@ -104,23 +104,23 @@ func (a *Archive) fetch(ctx context.Context, server *server, gets []*rowGet, ans
 		}
 		c := contents{uid: gets[i].uid}
 		c.add(cells)
-		if c.rolled > 0 {
-			parts.Go(func() error {
-				a.getParts(ctx, gets[i], &c, answer)
+		if c.compacted > 0 {
+			segments.Go(func() error {
+				a.getSegments(ctx, gets[i], &c, answer)
 				return nil
 			})
 			continue
 		}
 		gets[i].answer(&c, answer)
 	}
-	_ = parts.Wait() // a user whose parts fail is answered so, and no other
+	_ = segments.Wait() // a user whose segments fail is answered so, and no other
 	return failed
 }
 
-// getParts answers with what the live part and the parts of a user have.
-func (a *Archive) getParts(ctx context.Context, q *rowGet, c *contents, answer func(key int, e history.Entry)) {
+// getSegments answers with what the live segment and the segments of a user have.
+func (a *Archive) getSegments(ctx context.Context, q *rowGet, c *contents, answer func(key int, e history.Entry)) {
 	objects := slices.Collect(maps.Values(q.keys))
-	err := a.reading(ctx, c, history.Query{}, func(parts *part.Reader) error { return c.addParts(objects, parts) })
+	err := a.reading(ctx, c, history.Query{}, func(segments *segment.Reader) error { return c.addSegments(objects, segments) })
 	if err == nil {
 		q.answer(c, answer)
 		return
@@ -143,14 +143,14 @@ func (q *rowGet) answer(c *contents, answer func(key int, e history.Entry)) {
 }
 
 const (
-	usersAtOnce = 64   // whose parts one get reads
+	usersAtOnce = 64   // whose segments one get reads
 	getColumns  = 1000 // of one get by name
 	rowColumns  = 2500 // of one reply of a row: more than stay live at the usual bound, so that such a row is one
 )
 
 // Page implements [history.Archive]. A row cannot be read by time: all of it is read, piece by piece, of
 // which what is put meanwhile may be in one or not, and of each cell the version. Only the records
-// of the page are decoded. Of a user who has parts, the row is short.
+// of the page are decoded. Of a user who has segments, the row is short.
 func (a *Archive) Page(ctx context.Context, uid string, q history.Query) (history.Page, error) {
 	ctx, cancel := a.bound(ctx)
 	defer cancel()
@@ -164,14 +164,14 @@ func (a *Archive) Page(ctx context.Context, uid string, q history.Query) (histor
 	return a.pageOf(ctx, c, q)
 }
 
-// pageOf returns a page of a user's row and parts.
+// pageOf returns a page of a user's row and segments.
 func (a *Archive) pageOf(ctx context.Context, c *contents, q history.Query) (history.Page, error) {
 	uid := c.uid
 	a.noteLong(ctx, uid, len(c.objects))
 	q.Since = max(q.Since, (&history.User{Cleared: c.cleared}).ClearedAt(q.Type)+1)
 	var page history.Page
-	err := a.reading(ctx, c, q, func(parts *part.Reader) (err error) {
-		page, err = c.page(q, parts)
+	err := a.reading(ctx, c, q, func(segments *segment.Reader) (err error) {
+		page, err = c.page(q, segments)
 		return err
 	})
 	if err != nil {
@@ -253,7 +253,7 @@ func (a *Archive) liveWithin(ctx context.Context, uid string) (c *contents, err 
 
 // pages yields the cells of a row, each family in the order of its columns. Each
 // page begins at a column: HBase would walk through whatever an offset skips. The first one is one get.
-// Those after it ask for #rolled again, at last: it must be as young as the cells that are found gone.
+// Those after it ask for #compacted again, at last: it must be as young as the cells that are found gone.
 func (a *Archive) pages(ctx context.Context, uid string) iter.Seq2[[]*hrpc.Cell, error] {
 	return func(yield func([]*hrpc.Cell, error) bool) {
 		families := a.families()
@@ -281,8 +281,8 @@ func (a *Archive) pages(ctx context.Context, uid string) iter.Seq2[[]*hrpc.Cell,
 			if !yield(cells, nil) {
 				return
 			}
-			if asked = next; len(next) > 0 && a.parts.known() {
-				asked = append(asked, a.get(ctx, uid, hrpc.Families(map[string][]string{family: {rolledColumn}})))
+			if asked = next; len(next) > 0 && a.segments.known() {
+				asked = append(asked, a.get(ctx, uid, hrpc.Families(map[string][]string{family: {compactedColumn}})))
 			}
 			families = nil
 		}
@@ -292,7 +292,7 @@ func (a *Archive) pages(ctx context.Context, uid string) iter.Seq2[[]*hrpc.Cell,
 // families are those that a user's row may have cells in.
 func (a *Archive) families() []string {
 	families := []string{family}
-	if a.parts.known() {
+	if a.segments.known() {
 		families = append(families, lateFamily)
 	}
 	return families
@@ -309,23 +309,23 @@ func (a *Archive) pageGet(ctx context.Context, uid string, start []byte, familie
 
 // Inspect says what the archive has of a user. To verify it reads all chunks, and compares them with their
 // checksums and with what is listed of them.
-func (a *Archive) Inspect(ctx context.Context, uid string, verify bool) (i part.Inspection, err error) {
+func (a *Archive) Inspect(ctx context.Context, uid string, verify bool) (i segment.Inspection, err error) {
 	c, err := a.liveWithin(ctx, uid)
 	if err != nil {
 		return i, fmt.Errorf("inspect %s: %w", uid, err)
 	}
 	c.resolve()
-	if i.Live, i.Parts = len(c.objects), new(part.Metadata); !a.parts.known() {
+	if i.Live, i.Segments = len(c.objects), new(segment.Metadata); !a.segments.known() {
 		return i, nil
 	}
-	b, err := a.partBytes(ctx, uid, "")
+	b, err := a.segmentBytes(ctx, uid, "")
 	if err == nil && b != nil {
-		i.Parts, err = part.ParseMetadata(b)
+		i.Segments, err = segment.ParseMetadata(b)
 	}
 	if err != nil {
 		return i, fmt.Errorf("inspect %s: %w", uid, err)
 	}
-	unlisted, err := a.unlisted(ctx, uid, i.Parts)
+	unlisted, err := a.unlisted(ctx, uid, i.Segments)
 	if err != nil {
 		return i, fmt.Errorf("inspect %s: %w", uid, err)
 	}
@@ -333,7 +333,7 @@ func (a *Archive) Inspect(ctx context.Context, uid string, verify bool) (i part.
 	if !verify {
 		return i, nil
 	}
-	reader := &part.Reader{Metadata: living(i.Parts, a.dropped()), Chunk: func(info *part.Info) (*part.Chunk, error) {
+	reader := &segment.Reader{Metadata: living(i.Segments, a.dropped()), Chunk: func(info *segment.Info) (*segment.Chunk, error) {
 		c, _, err := a.readChunk(ctx, uid, info, true)
 		return c, err
 	}}

@@ -118,7 +118,7 @@ func (o outgoing) failed(err error) {
 	}
 }
 
-// outgoing chooses the family of a cell. A roll moves old records into parts and deletes their
+// outgoing chooses the family of a cell. A compact moves old records into segments and deletes their
 // cells, and its delete marker would hide one that is put later with such a time: so a record that is old goes to the
 // late family.
 func (a *Archive) outgoing(ctx context.Context, c history.Cell, late lateness, err *error) outgoing {
@@ -242,7 +242,7 @@ func (a *Archive) putUser(ctx context.Context, uid string, cleared map[uint32]in
 	}
 	if at := cleared[0]; at > 0 {
 		columns := map[string]map[string][]byte{family: nil}
-		if a.parts.known() {
+		if a.segments.known() {
 			columns[lateFamily] = nil
 		}
 		if err := a.all(ctx, []hrpc.Call{a.del(ctx, uid, columns, uint64(at))}); err != nil {

@@ -33,7 +33,7 @@ type process struct {
 // begin starts a process, up to its first call.
 func begin(client gohbase.Client, c hbase.Config, do func(a *hbase.Archive) error) *process {
 	p := &process{Client: client, at: make(chan struct{}), resume: make(chan fate), done: make(chan error, 1)}
-	a := hbase.NewRolling(p, c)
+	a := hbase.NewCompacting(p, c)
 	go func() { p.done <- do(a) }()
 	p.wait()
 	return p

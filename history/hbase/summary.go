@@ -17,7 +17,7 @@ import (
 	"github.com/tsuna/gohbase/hrpc"
 
 	"github.com/playhead/playhead/history"
-	"github.com/playhead/playhead/history/part"
+	"github.com/playhead/playhead/history/segment"
 )
 
 var _ history.Summarizer = (*Archive)(nil)
@@ -50,7 +50,7 @@ func (a *Archive) readSummaryTTL(ctx context.Context) (int64, error) {
 	}
 	ctx, cancel := a.bound(ctx)
 	defer cancel()
-	get, err := hrpc.NewGet(ctx, a.summaries.table, []byte(markRow), hrpc.Families(map[string][]string{partFamily: {partColumn}}), hrpc.SkipBatch())
+	get, err := hrpc.NewGet(ctx, a.summaries.table, []byte(markRow), hrpc.Families(map[string][]string{segmentFamily: {segmentColumn}}), hrpc.SkipBatch())
 	if err != nil {
 		return 0, err
 	}
@@ -63,7 +63,7 @@ func (a *Archive) readSummaryTTL(ctx context.Context) (int64, error) {
 	default:
 		for _, cell := range r.Cells {
 			if ttl, err = strconv.ParseInt(string(cell.Value), 10, 64); err != nil {
-				return 0, fmt.Errorf("TTL of summaries %q: %w", cell.Value, part.ErrNewer)
+				return 0, fmt.Errorf("TTL of summaries %q: %w", cell.Value, segment.ErrNewer)
 			}
 		}
 	}
@@ -88,7 +88,7 @@ func (a *Archive) Summaries(ctx context.Context, uid string, q history.Query) (p
 	}
 	c.add(cells)
 	for tries := 0; ; tries++ {
-		var p *part.Reader
+		var p *segment.Reader
 		if p, _, err = a.summariesOf(ctx, uid); err == nil {
 			page, err = p.Summaries(history.User{Cleared: c.cleared}, a.oldest()+history.ArchiveTTL-ttl, q)
 		}
@@ -98,7 +98,7 @@ func (a *Archive) Summaries(ctx context.Context, uid string, q history.Query) (p
 		case !errors.Is(err, errReplaced): // a newer list replaces this one before the chunks go
 			return page, fmt.Errorf("summaries of %s: %w", uid, unavailable(err))
 		case tries == summaryTries:
-			a.parts.metrics.Damaged.Inc()
+			a.segments.metrics.Damaged.Inc()
 			return page, fmt.Errorf("summaries of %s: %w: %w", uid, history.ErrUnavailable, err)
 		}
 	}
@@ -108,21 +108,21 @@ func (a *Archive) Summaries(ctx context.Context, uid string, q history.Query) (p
 const summaryTries = 3
 
 // summariesOf returns a reader of a user's summaries, and the stored bytes of their list, nil for none.
-func (a *Archive) summariesOf(ctx context.Context, uid string) (p *part.Reader, stored []byte, err error) {
-	p = &part.Reader{Metadata: new(part.Metadata)}
+func (a *Archive) summariesOf(ctx context.Context, uid string) (p *segment.Reader, stored []byte, err error) {
+	p = &segment.Reader{Metadata: new(segment.Metadata)}
 	if stored, err = a.summaryBytes(ctx, uid, ""); err != nil {
 		return nil, nil, err
 	}
 	if stored != nil {
-		if p.Metadata, err = part.ParseMetadata(stored); err != nil {
-			if errors.Is(err, part.ErrCorrupt) {
-				a.parts.metrics.Damaged.Inc()
+		if p.Metadata, err = segment.ParseMetadata(stored); err != nil {
+			if errors.Is(err, segment.ErrCorrupt) {
+				a.segments.metrics.Damaged.Inc()
 			}
 			return nil, stored, err
 		}
 	}
-	p.Chunk = func(i *part.Info) (*part.Chunk, error) {
-		return part.Cached(a.parts.cache, uid+"\x00u"+i.Name, func() (*part.Chunk, int, error) {
+	p.Chunk = func(i *segment.Info) (*segment.Chunk, error) {
+		return segment.Cached(a.segments.cache, uid+"\x00u"+i.Name, func() (*segment.Chunk, int, error) {
 			b, err := a.summaryBytes(ctx, uid, i.Name)
 			switch {
 			case err != nil:
@@ -137,7 +137,7 @@ func (a *Archive) summariesOf(ctx context.Context, uid string) (p *part.Reader, 
 }
 
 func (a *Archive) summaryGet(ctx context.Context, row []byte) hrpc.Call {
-	get, _ := hrpc.NewGet(ctx, a.summaries.table, row, hrpc.Families(map[string][]string{partFamily: {partColumn}}))
+	get, _ := hrpc.NewGet(ctx, a.summaries.table, row, hrpc.Families(map[string][]string{segmentFamily: {segmentColumn}}))
 	return get
 }
 
@@ -145,7 +145,7 @@ func (a *Archive) summaryGet(ctx context.Context, row []byte) hrpc.Call {
 func (a *Archive) summaryBytes(ctx context.Context, uid, name string) ([]byte, error) {
 	ctx, cancel := a.bound(ctx)
 	defer cancel()
-	get := a.summaryGet(ctx, partRow(uid, name))
+	get := a.summaryGet(ctx, segmentRow(uid, name))
 	cells, err := cellsOf(a.batch(ctx, a.summaries.servers.of(get.Key()), []hrpc.Call{get})[0])
 	if err != nil || len(cells) == 0 {
 		return nil, err
@@ -154,7 +154,7 @@ func (a *Archive) summaryBytes(ctx context.Context, uid, name string) ([]byte, e
 }
 
 func (a *Archive) summaryPut(ctx context.Context, row, value []byte, at int64) *hrpc.Mutate {
-	put, _ := hrpc.NewPut(ctx, a.summaries.table, row, map[string]map[string][]byte{partFamily: {partColumn: value}},
+	put, _ := hrpc.NewPut(ctx, a.summaries.table, row, map[string]map[string][]byte{segmentFamily: {segmentColumn: value}},
 		hrpc.TimestampUint64(uint64(at))) //nolint:gosec // a time
 	return put
 }
@@ -190,8 +190,8 @@ func (a *Archive) summarize(ctx context.Context, uid string, l look) error {
 	now := a.now()
 	horizon, _ := a.config.Horizon() // an erasure lets nothing expire where no clock is trusted
 	p, stored, err := a.summariesOf(ctx, uid)
-	if l.anew && errors.Is(err, part.ErrCorrupt) {
-		p, err = &part.Reader{Metadata: new(part.Metadata)}, nil
+	if l.anew && errors.Is(err, segment.ErrCorrupt) {
+		p, err = &segment.Reader{Metadata: new(segment.Metadata)}, nil
 	}
 	kept := a.config.Rules.Summarized(uid)
 	if err != nil || len(p.Chunks) == 0 && (l.all || !kept && !l.anew) {
@@ -200,7 +200,7 @@ func (a *Archive) summarize(ctx context.Context, uid string, l look) error {
 	if !kept {
 		l.ttl = 0
 	}
-	s := part.Summing{Before: now - history.SummaryAge, Oldest: horizon.UnixMilli() - l.ttl, Rules: a.config.Rules, Version: max(p.Version+1, uint64(now))} //nolint:gosec // never before 1970
+	s := segment.Summing{Before: now - history.SummaryAge, Oldest: horizon.UnixMilli() - l.ttl, Rules: a.config.Rules, Version: max(p.Version+1, uint64(now))} //nolint:gosec // never before 1970
 	if s.Items, s.Cleared, err = a.aging(ctx, uid, now-history.SummaryAge, l.all); err != nil {
 		return err
 	}
@@ -225,7 +225,7 @@ func (a *Archive) replacedOrLost(ctx context.Context, uid string, stored []byte,
 	case !bytes.Equal(now, stored):
 		return fmt.Errorf("%w: %w", history.ErrConflict, missing)
 	}
-	a.parts.metrics.Damaged.Inc()
+	a.segments.metrics.Damaged.Inc()
 	return fmt.Errorf("%w: %w", history.ErrUnavailable, missing)
 }
 
@@ -252,7 +252,7 @@ func (a *Archive) aging(ctx context.Context, uid string, before int64, all bool)
 
 // replaceSummaries writes the chunks, switches the list, and deletes the chunks that were there before and are not listed.
 // A process that has written one of these has read an older list, so that its own switch fails.
-func (a *Archive) replaceSummaries(ctx context.Context, uid string, stored []byte, plan part.Plan) error {
+func (a *Archive) replaceSummaries(ctx context.Context, uid string, stored []byte, plan segment.Plan) error {
 	chunks, err := a.summaryChunks(ctx, uid)
 	if err != nil {
 		return err
@@ -267,9 +267,9 @@ func (a *Archive) replaceSummaries(ctx context.Context, uid string, stored []byt
 			puts := make([]hrpc.Call, len(some))
 			for i := range some {
 				written += len(some[i].Data)
-				puts[i] = a.summaryPut(ctx, partRow(uid, some[i].Name), some[i].Data, some[i].CellTime)
+				puts[i] = a.summaryPut(ctx, segmentRow(uid, some[i].Name), some[i].Data, some[i].CellTime)
 			}
-			return a.allTo(ctx, a.summaries.servers.of(partRow(uid, "")), puts)
+			return a.allTo(ctx, a.summaries.servers.of(segmentRow(uid, "")), puts)
 		})
 		if err != nil {
 			return err
@@ -277,8 +277,8 @@ func (a *Archive) replaceSummaries(ctx context.Context, uid string, stored []byt
 	}
 	won := false
 	err = a.within(ctx, func(ctx context.Context) (err error) {
-		put := a.summaryPut(ctx, partRow(uid, ""), m, int64(plan.Metadata.Version)) //nolint:gosec // a time
-		won, err = a.client.CheckAndPut(put, partFamily, partColumn, stored)
+		put := a.summaryPut(ctx, segmentRow(uid, ""), m, int64(plan.Metadata.Version)) //nolint:gosec // a time
+		won, err = a.client.CheckAndPut(put, segmentFamily, segmentColumn, stored)
 		return classify(err)
 	})
 	if err != nil {
@@ -299,25 +299,25 @@ func (a *Archive) replaceSummaries(ctx context.Context, uid string, stored []byt
 		}
 		return errors.Join(fmt.Errorf("%w: another one came first", history.ErrConflict), a.deleteSummaries(ctx, uid, own))
 	}
-	a.parts.metrics.Summarized.Add(float64(plan.Counted))
-	a.parts.metrics.SummaryBytes.Add(float64(written))
+	a.segments.metrics.Summarized.Add(float64(plan.Counted))
+	a.segments.metrics.SummaryBytes.Add(float64(written))
 	maps.DeleteFunc(chunks, func(name string, _ uint64) bool { return listed[name] })
 	return a.deleteSummaries(ctx, uid, chunks)
 }
 
 // summaryChunks returns the names of a user's stored chunks, with their cell times.
 func (a *Archive) summaryChunks(ctx context.Context, uid string) (map[string]uint64, error) {
-	return a.chunksIn(ctx, a.summaries.table, uid, new(part.Metadata))
+	return a.chunksIn(ctx, a.summaries.table, uid, new(segment.Metadata))
 }
 
 func (a *Archive) deleteSummaries(ctx context.Context, uid string, chunks map[string]uint64) error {
 	return a.within(ctx, func(ctx context.Context) error {
 		var dels []hrpc.Call
 		for _, name := range slices.Sorted(maps.Keys(chunks)) {
-			del, _ := hrpc.NewDel(ctx, a.summaries.table, partRow(uid, name), map[string]map[string][]byte{partFamily: nil}, hrpc.TimestampUint64(chunks[name]))
+			del, _ := hrpc.NewDel(ctx, a.summaries.table, segmentRow(uid, name), map[string]map[string][]byte{segmentFamily: nil}, hrpc.TimestampUint64(chunks[name]))
 			dels = append(dels, del)
 		}
-		return a.allTo(ctx, a.summaries.servers.of(partRow(uid, "")), dels)
+		return a.allTo(ctx, a.summaries.servers.of(segmentRow(uid, "")), dels)
 	})
 }
 
@@ -341,8 +341,8 @@ func (a *Archive) heldSummaries(ctx context.Context, uid string, counts func(at 
 		return 0, 0, err
 	}
 	p, _, err := a.summariesOf(ctx, uid)
-	if errors.Is(err, part.ErrCorrupt) {
-		p, err = &part.Reader{Metadata: new(part.Metadata)}, nil
+	if errors.Is(err, segment.ErrCorrupt) {
+		p, err = &segment.Reader{Metadata: new(segment.Metadata)}, nil
 	}
 	if err != nil {
 		return 0, 0, err
@@ -363,7 +363,7 @@ const Shares = maxRegions
 // shareWithin bounds the search for the users of a share, which goes through 1/256 of each table.
 const shareWithin = 10 * time.Minute
 
-// Aging returns the users of a share who may have something to be summarized or removed: users with parts, and, where summaries are
+// Aging returns the users of a share who may have something to be summarized or removed: users with segments, and, where summaries are
 // kept, those with summaries or with cells in the last week before they expire. It reads row keys only.
 func (a *Archive) Aging(ctx context.Context, share int) (uids []string, err error) {
 	ttl, err := a.SummaryTTL(ctx)
@@ -380,9 +380,9 @@ func (a *Archive) Aging(ctx context.Context, share int) (uids []string, err erro
 			uids = append(uids, some...)
 		}
 	}
-	lists := hrpc.Families(map[string][]string{partFamily: {partColumn}})
-	if a.parts.known() {
-		search(a.parts.table, lists)
+	lists := hrpc.Families(map[string][]string{segmentFamily: {segmentColumn}})
+	if a.segments.known() {
+		search(a.segments.table, lists)
 	}
 	if ttl > 0 {
 		now, columns := a.now(), make(map[string][]string)

@@ -18,7 +18,7 @@ import (
 // summarizingTable makes the tables of a test, of which the third keeps summaries.
 func summarizingTable(t *testing.T, c hbase.Config) (table string, a *hbase.Archive) {
 	t.Helper()
-	c.Table, c.Regions, c.Summary = rollingTableOf(t), 2, historytest.SummaryTTL
+	c.Table, c.Regions, c.Summary = compactingTableOf(t), 2, historytest.SummaryTTL
 	dropAfter(t, c.Table+"_summaries")
 	return c.Table, open(t, c)
 }
@@ -35,7 +35,7 @@ func TestSummariesInHBase(t *testing.T) {
 
 // TestAgingInHBase finds whose records grow old by the time of their cells, before and after a major compaction.
 func TestAgingInHBase(t *testing.T) {
-	table, a := summarizingTable(t, hbase.Config{RollAbove: 1000})
+	table, a := summarizingTable(t, hbase.Config{CompactAbove: 1000})
 	for i, days := range []int{0, 50, 82, 84, 86, 89} {
 		at := time.Now().Add(-time.Duration(days) * 24 * time.Hour).UnixMilli()
 		for n := range 3 {

@@ -39,7 +39,7 @@ func TestSummaries(t *testing.T) {
 	t.Run("in parts", func(t *testing.T) {
 		historytest.Summaries(t, func(t *testing.T) historytest.SummaryStore {
 			store, clock, _ := summarizing(t)
-			r := newRolled(t, store, clock, hbase.Config{})
+			r := newCompacted(t, store, clock, hbase.Config{})
 			return historytest.SummaryStore{Archive: r, Summarizer: r.Archive, Eraser: r.Archive, Now: clock.now, Pass: clock.pass}
 		})
 	})
@@ -196,7 +196,7 @@ func TestEraseWhileSummarizing(t *testing.T) {
 // TestAging finds whose records grow old, in both forms, and who has summaries, each in one share.
 func TestAging(t *testing.T) {
 	store, clock, a := summarizing(t)
-	rolls := newRolled(t, store, clock, hbase.Config{})
+	compactions := newCompacted(t, store, clock, hbase.Config{})
 	put := func(to history.Archive, uid string, days int, objects int) {
 		t.Helper()
 		var cells []history.Cell
@@ -215,7 +215,7 @@ func TestAging(t *testing.T) {
 	put(a, "old", 85, 2)
 	put(a, "u", 85, 1)
 	put(a, "u1", 20, 1)
-	put(rolls, "long", 85, 20)
+	put(compactions, "long", 85, 20)
 	put(a, "was", 88, 1)
 	if err := a.Summarize(t.Context(), "was", false); err != nil {
 		t.Fatal(err)
@@ -223,7 +223,7 @@ func TestAging(t *testing.T) {
 	clock.pass(3 * 24 * time.Hour)
 	var all []string
 	for share := range hbase.Shares {
-		uids, err := rolls.Aging(t.Context(), share)
+		uids, err := compactions.Aging(t.Context(), share)
 		if err != nil {
 			t.Fatal(err)
 		}

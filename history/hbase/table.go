@@ -44,7 +44,7 @@ func (a *Archive) Prepare(ctx context.Context) error {
 
 const (
 	ttl = history.ArchiveTTL / 1000 // seconds
-	// readersTTL is the TTL of a table of which every process can read parts: versions that cannot refuse it, as they want [ttl].
+	// readersTTL is the TTL of a table of which every process can read segments: versions that cannot refuse it, as they want [ttl].
 	readersTTL   = ttl + 1
 	createWithin = 2 * time.Minute // 256 regions took 8 s on a small machine
 	appearEvery  = 100 * time.Millisecond
@@ -71,16 +71,16 @@ func (a *Archive) prepare(ctx context.Context, c Config) error {
 	if err := a.prepareSummaries(ctx, c); err != nil {
 		return err
 	}
-	if err := a.answer(c, rows, a.within(ctx, a.readMark)); err != nil || c.RollAbove == 0 || !a.mayRoll() {
+	if err := a.answer(c, rows, a.within(ctx, a.readMark)); err != nil || c.CompactAbove == 0 || !a.mayCompact() {
 		return err
 	}
 	if err := a.answer(c, rows, a.addFamily(ctx, c, rows, lateFamily)); err != nil {
 		return err
 	}
-	if err := a.prepareTable(ctx, c, shape{string(a.parts.table), []string{partFamily}, []int{ttl}}); err != nil {
+	if err := a.prepareTable(ctx, c, shape{string(a.segments.table), []string{segmentFamily}, []int{ttl}}); err != nil {
 		return err
 	}
-	return a.answer(c, rows, a.within(ctx, a.BeginRolling))
+	return a.answer(c, rows, a.within(ctx, a.BeginCompacting))
 }
 
 // prepareSummaries has summaries kept, for as long as is said.
@@ -88,7 +88,7 @@ func (a *Archive) prepareSummaries(ctx context.Context, c Config) error {
 	if c.Summary == 0 {
 		return nil
 	}
-	t := shape{string(a.summaries.table), []string{partFamily}, []int{int(c.Summary.Seconds()) + summaryMargin}}
+	t := shape{string(a.summaries.table), []string{segmentFamily}, []int{int(c.Summary.Seconds()) + summaryMargin}}
 	if err := a.prepareTable(ctx, c, t); err != nil {
 		return err
 	}
@@ -101,7 +101,7 @@ const summaryMargin = 24 * 3600
 // BeginSummaries writes into the table for how long summaries are kept. [Archive.Prepare] does so, too.
 func (a *Archive) BeginSummaries(ctx context.Context) error {
 	value := strconv.AppendInt(nil, a.config.Summary.Milliseconds(), 10)
-	put, err := hrpc.NewPut(ctx, a.summaries.table, []byte(markRow), map[string]map[string][]byte{partFamily: {partColumn: value}},
+	put, err := hrpc.NewPut(ctx, a.summaries.table, []byte(markRow), map[string]map[string][]byte{segmentFamily: {segmentColumn: value}},
 		hrpc.TimestampUint64(uint64(a.now()+future)))
 	if err == nil {
 		_, err = a.client.Put(put)
@@ -121,17 +121,17 @@ func (a *Archive) prepareTable(ctx context.Context, c Config, t shape) error {
 	return a.within(ctx, func(ctx context.Context) error { return a.checkTable(ctx, c, t) })
 }
 
-// mayRoll reports whether the table says that every process can read parts, or there is rolling already. Where it does not say so, the
+// mayCompact reports whether the table says that every process can read segments, or there is compacting already. Where it does not say so, the
 // log says what to do.
-func (a *Archive) mayRoll() bool {
-	if a.parts.readers.Load() {
+func (a *Archive) mayCompact() bool {
+	if a.segments.readers.Load() {
 		return true
 	}
-	if !a.parts.warned.Swap(true) {
-		a.config.Logger.Warn("the table does not say that every process can read parts: alter it when all of them can, and start this one again",
-			"rolled", a.parts.known(), "alter", fmt.Sprintf("alter '%s', {NAME => '%s', TTL => %d}", a.config.Table, family, readersTTL))
+	if !a.segments.warned.Swap(true) {
+		a.config.Logger.Warn("the table does not say that every process can read segments: alter it when all of them can, and start this one again",
+			"compacted", a.segments.known(), "alter", fmt.Sprintf("alter '%s', {NAME => '%s', TTL => %d}", a.config.Table, family, readersTTL))
 	}
-	return a.parts.known()
+	return a.segments.known()
 }
 
 // answer says in an error what is wrong.
@@ -164,7 +164,7 @@ func (a *Archive) checkTable(ctx context.Context, c Config, t shape) error {
 			return fmt.Errorf("table %s keeps cells for %q seconds: alter '%s', {NAME => '%s', TTL => %d}", t.name, f["TTL"], t.name, name, t.lives[0])
 		}
 		if name == family && seconds == readersTTL {
-			a.parts.readers.Store(true)
+			a.segments.readers.Store(true)
 		}
 	}
 	return nil

@@ -45,8 +45,8 @@ func tableOf(t testing.TB) string {
 	return name
 }
 
-// rollingTableOf returns a name for two tables.
-func rollingTableOf(t testing.TB) string {
+// compactingTableOf returns a name for two tables.
+func compactingTableOf(t testing.TB) string {
 	t.Helper()
 	name := tableOf(t)
 	dropAfter(t, name+"_parts")

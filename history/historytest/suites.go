@@ -127,9 +127,9 @@ func Archive(t *testing.T, open func(t *testing.T) history.Archive) {
 	testArchive(t, archive{}, open)
 }
 
-// ArchiveWithParts does what Archive does for a store that moves records to parts as it is used, and
+// ArchiveWithSegments does what Archive does for a store that moves records to parts as it is used, and
 // gives them revisions of their own when it does.
-func ArchiveWithParts(t *testing.T, open func(t *testing.T) history.Archive) {
+func ArchiveWithSegments(t *testing.T, open func(t *testing.T) history.Archive) {
 	testArchive(t, archive{renews: true}, open)
 }
 

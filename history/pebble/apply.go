@@ -90,8 +90,8 @@ func (c *Cache) swap(writes []history.Write, e *encoded, outcomes []history.Outc
 	s := swapper{Cache: c, oldest: c.oldest()}
 	s.all = c.db.pebble.NewBatchWithSize(len(e.bytes) + len(e.bytes)/2)
 	defer s.all.Close()
-	s.part = c.db.pebble.NewBatch()
-	defer s.part.Close()
+	s.segment = c.db.pebble.NewBatch()
+	defer s.segment.Close()
 	for i := range writes {
 		outcomes[i] = s.swap(&writes[i], e.at(i, writes[i].Key.UID))
 	}
@@ -101,33 +101,33 @@ func (c *Cache) swap(writes []history.Write, e *encoded, outcomes []history.Outc
 	if err := remark(s.all, s.moves); err != nil {
 		return nil, err
 	}
-	if err := s.all.Apply(s.part, nil); err != nil {
+	if err := s.all.Apply(s.segment, nil); err != nil {
 		return nil, unavailable(err)
 	}
 	t := new(syncWaiter) // done after whatever the call has seen
-	return t, c.db.commit(storeChange{all: s.all, part: s.part, waiter: t, updateMemory: func() error {
+	return t, c.db.commit(storeChange{all: s.all, segment: s.segment, waiter: t, updateMemory: func() error {
 		for i := range writes {
 			if outcomes[i].Status != history.Applied {
 				continue
 			}
 			x := e.at(i, writes[i].Key.UID)
 			s.unsynced.put(x.key, t)
-			if err := s.memory.put(s.part, x); err != nil {
+			if err := s.memory.put(s.segment, x); err != nil {
 				return err
 			}
 		}
 		s.memory.keepUsers(s.users)
-		return s.memory.remark(s.part, s.moves)
+		return s.memory.remark(s.segment, s.moves)
 	}})
 }
 
 // swapper collects the writes of a call whose base stands.
 type swapper struct {
 	*Cache
-	all, part *pebble.Batch // as in a change; all gets the part at the end
-	oldest    int64
-	moves     []move
-	users     []userState // who are warm from now on
+	all, segment *pebble.Batch // as in a change; all gets the segment at the end
+	oldest       int64
+	moves        []move
+	users        []userState // who are warm from now on
 }
 
 func (s *swapper) swap(w *history.Write, x item) history.Outcome {
@@ -192,13 +192,13 @@ func (s *swapper) set(w *history.Write, x item, was history.Mark) history.Outcom
 	mark := was
 	if was == 0 {
 		var err error
-		if mark, err = s.db.nextMark(s.part); err != nil {
+		if mark, err = s.db.nextMark(s.segment); err != nil {
 			return history.Outcome{Err: err}
 		}
 		s.moves = append(s.moves, move{x.key, was, mark})
 	}
 	if was == 0 || w.Base == 0 {
-		if err := s.addChange(s.part, x.uid, x.object()); err != nil {
+		if err := s.addChange(s.segment, x.uid, x.object()); err != nil {
 			return history.Outcome{Err: err}
 		}
 	}
@@ -226,7 +226,7 @@ func (s *swapper) warm(uid string) (history.User, error) {
 	u.Warm = true
 	s.users = append(s.users, userState{uid, u})
 	value := appendState(binary.BigEndian.AppendUint64(nil, uint64(mark)), u)
-	return s.aged(u, s.oldest), set(s.part, appendUser(nil, s.space, uid), value)
+	return s.aged(u, s.oldest), set(s.segment, appendUser(nil, s.space, uid), value)
 }
 
 // userOf returns a user's state, which most first writes of a record ask for.

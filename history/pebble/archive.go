@@ -24,7 +24,7 @@ func (a *Archive) Get(ctx context.Context, keys []history.Key) ([]history.Entry,
 			return nil, e.Err
 		}
 		e.Record = e.User.Cut(e.Record, k.Object.Type)
-		e.User.Parts = 0
+		e.User.Segments = 0
 	}
 	return entries, nil
 }
@@ -72,7 +72,7 @@ func (a *Archive) setNewer(cells []history.Cell) (*syncWaiter, error) {
 		return p.waitFor, nil
 	}
 	t := new(syncWaiter)
-	return t, a.db.commit(storeChange{all: b, part: b, waiter: t, updateMemory: func() error {
+	return t, a.db.commit(storeChange{all: b, segment: b, waiter: t, updateMemory: func() error {
 		for k := range p.own {
 			a.unsynced.put(appendUser(p.key[:0], a.space, k.UID), t)
 		}
@@ -149,7 +149,7 @@ func (a *Archive) PutUser(ctx context.Context, uid string, put history.User) err
 		if err := e.dropCleared(uid, &u); err != nil {
 			return err
 		}
-		if err := a.cutParts(uid, &u); err != nil {
+		if err := a.cutSegments(uid, &u); err != nil {
 			return err
 		}
 		a.noteSummaries(uid)
@@ -157,13 +157,13 @@ func (a *Archive) PutUser(ctx context.Context, uid string, put history.User) err
 	})
 }
 
-// cutParts raises the cut time of a user to what new clear marks hide in parts, or to a little more:
+// cutSegments raises the cut time of a user to what new clear marks hide in segments, or to a little more:
 // that of all in each chunk where they may hide something. The lock is held.
-func (a *Archive) cutParts(uid string, u *history.User) error {
-	if u.Parts == 0 {
+func (a *Archive) cutSegments(uid string, u *history.User) error {
+	if u.Segments == 0 {
 		return nil
 	}
-	parts, err := a.db.partsOf(a.db.pebble, uid, u.Parts)
+	segments, err := a.db.segmentsOf(a.db.pebble, uid, u.Segments)
 	if err != nil {
 		return err
 	}
@@ -171,7 +171,7 @@ func (a *Archive) cutParts(uid string, u *history.User) error {
 	for _, until := range u.Cleared {
 		at = max(at, until)
 	}
-	for _, i := range parts.Chunks {
+	for _, i := range segments.Chunks {
 		if i.Oldest.Time() <= at {
 			u.CutTime = max(u.CutTime, i.CellTime)
 		}

@@ -160,14 +160,14 @@ func beat(at int64) *history.Record {
 
 func now() int64 { return time.Now().UnixMilli() }
 
-// BenchmarkRoll grows a user by a thousand records a round, of which a fifth was watched before, until there
-// are 20,000: what putting a record takes and what rolling it does, and how many bytes of chunks and
+// BenchmarkCompact grows a user by a thousand records a round, of which a fifth was watched before, until there
+// are 20,000: what putting a record takes and what compacting it does, and how many bytes of chunks and
 // lists are written for one that stays.
-func BenchmarkRoll(b *testing.B) {
+func BenchmarkCompact(b *testing.B) {
 	for b.Loop() {
-		a := open(b, b.TempDir(), pebble.Config{RollAbove: 1, RollAfter: time.Nanosecond}).Archive()
+		a := open(b, b.TempDir(), pebble.Config{CompactAbove: 1, CompactAfter: time.Nanosecond}).Archive()
 		start := now() - 100_000_000
-		var puts, rolls time.Duration
+		var puts, compactions time.Duration
 		records := 0
 		for round := range 25 {
 			var cells []history.Cell
@@ -188,27 +188,27 @@ func BenchmarkRoll(b *testing.B) {
 			}
 			puts += cpu() - began
 			began = cpu()
-			n, err := a.Roll(b.Context(), cells[0].Key.UID)
+			n, err := a.Compact(b.Context(), cells[0].Key.UID)
 			if err != nil {
 				b.Fatal(err)
 			}
-			rolls += cpu() - began
+			compactions += cpu() - began
 			records += n
 		}
 		i, err := a.Inspect(b.Context(), viewing(1, 0).UID, false)
 		if err != nil {
 			b.Fatal(err)
 		}
-		list, err := i.Parts.Append(nil)
+		list, err := i.Segments.Append(nil)
 		if err != nil {
 			b.Fatal(err)
 		}
 		size := len(list)
-		for _, c := range i.Parts.Chunks {
+		for _, c := range i.Segments.Chunks {
 			size += c.Bytes
 		}
 		b.ReportMetric(float64(puts.Nanoseconds())/25_000, "cpu-ns/put")
-		b.ReportMetric(float64(rolls.Nanoseconds())/float64(records), "cpu-ns/rolled")
-		b.ReportMetric(a.WrittenParts()/float64(size), "written/byte")
+		b.ReportMetric(float64(compactions.Nanoseconds())/float64(records), "cpu-ns/compacted")
+		b.ReportMetric(a.WrittenSegments()/float64(size), "written/byte")
 	}
 }

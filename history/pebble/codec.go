@@ -26,7 +26,7 @@ import (
 //	l bucket uid 0 place    log of changes: object
 //	m                       the bound below which every mark lies
 //	o time number uid       a first sighting that is not announced, no value
-//	p bucket uid 0 name     chunk of a user's parts; without name: the metadata that lists them
+//	p bucket uid 0 name     chunk of a user's segments; without name: the metadata that lists them
 //	s bucket uid 0          the days on which a user was seen
 //	u                       for how long summaries are kept, and before when all that has expired is in them
 //	u bucket uid 0 name     chunk of a user's summaries; without name: the metadata that lists them
@@ -39,7 +39,7 @@ const (
 	spaceLog           = 'l'
 	spaceMarks         = 'm'
 	spacePendingFirsts = 'o'
-	spaceParts         = 'p'
+	spaceSegments      = 'p'
 	spaceSeen          = 's'
 	spaceSummaries     = 'u'
 )
@@ -145,14 +145,14 @@ const (
 	statePaused               // there is a pause
 	stateCut                  // there is a cut time
 	stateRevision             // there is a revision
-	stateParts                // there are parts; a process that cannot read them refuses such a state
+	stateSegments             // there are segments; a process that cannot read them refuses such a state
 	statePauses               // there are earlier pauses
 	stateEnd
 )
 
 // appendState appends a user's state: the earlier pauses if there are any, the low watermark, the pause, the cut time and
-// the revision and the version of the parts if there are any, and the clear marks. The archive
-// has no low watermarks and no revisions, the cache no parts.
+// the revision and the version of the segments if there are any, and the clear marks. The archive
+// has no low watermarks and no revisions, the cache no segments.
 func appendState(dst []byte, u history.User) []byte {
 	at := len(dst)
 	dst = append(dst, 0)
@@ -176,9 +176,9 @@ func appendState(dst []byte, u history.User) []byte {
 		dst[at] |= stateRevision
 		dst = binary.AppendUvarint(dst, u.Revision)
 	}
-	if u.Parts != 0 {
-		dst[at] |= stateParts
-		dst = binary.AppendUvarint(dst, u.Parts)
+	if u.Segments != 0 {
+		dst[at] |= stateSegments
+		dst = binary.AppendUvarint(dst, u.Segments)
 	}
 	for typ, until := range u.Cleared {
 		dst = binary.AppendUvarint(dst, uint64(typ))
@@ -209,7 +209,7 @@ func parseState(b []byte) (u history.User, err error) {
 		u.Pause.Earlier, b = history.Pauses(b[size:size+int(n)]), b[size+int(n):]
 	}
 	numbers, err := uvarints(b)
-	need := 1 + 2*int(flags&statePaused/statePaused) + int(flags&stateCut/stateCut) + int(flags&stateRevision/stateRevision) + int(flags&stateParts/stateParts)
+	need := 1 + 2*int(flags&statePaused/statePaused) + int(flags&stateCut/stateCut) + int(flags&stateRevision/stateRevision) + int(flags&stateSegments/stateSegments)
 	if err != nil || flags >= stateEnd || len(numbers) < need || (len(numbers)-need)%2 != 0 {
 		return history.User{}, fmt.Errorf("user state of %d bytes: %w", len(b), wire.ErrCorrupt)
 	}
@@ -227,8 +227,8 @@ func parseState(b []byte) (u history.User, err error) {
 	if flags&stateRevision != 0 {
 		u.Revision = next()
 	}
-	if flags&stateParts != 0 {
-		u.Parts = next()
+	if flags&stateSegments != 0 {
+		u.Segments = next()
 	}
 	for len(numbers) > 0 {
 		if u.Cleared == nil {

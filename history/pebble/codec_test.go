@@ -82,7 +82,7 @@ func TestState(t *testing.T) {
 				Earlier: history.Pauses(rapid.SampledFrom([]string{"", "5 9", "1764142000000 1764143000000 5 9"}).Draw(t, "earlier")),
 			},
 			Revision: rapid.OneOf(rapid.Just(uint64(0)), rapid.Uint64()).Draw(t, "revision"),
-			Parts:    rapid.OneOf(rapid.Just(uint64(0)), rapid.Uint64()).Draw(t, "parts"),
+			Segments: rapid.OneOf(rapid.Just(uint64(0)), rapid.Uint64()).Draw(t, "segments"),
 		}
 		got, err := pebble.ParseState(pebble.AppendState(nil, want))
 		if err != nil || !sameUser(got, want) {

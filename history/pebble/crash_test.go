@@ -23,8 +23,8 @@ const (
 // every write that the process had been told is safe, with its mark.
 func TestKill9(t *testing.T) { killed9(t, "write") }
 
-// TestKill9WhileRolling does the same while what is written goes into parts.
-func TestKill9WhileRolling(t *testing.T) { killed9(t, "roll") }
+// TestKill9WhileCompacting does the same while what is written goes into segments.
+func TestKill9WhileCompacting(t *testing.T) { killed9(t, "compact") }
 
 func killed9(t *testing.T, what string) {
 	dir := t.TempDir()
@@ -96,7 +96,7 @@ func wantAcked(t *testing.T, db *pebble.DB, acked map[history.Key]int64) {
 // childWrites writes and reports what is safe, with something else going on all the time,
 // until it is killed.
 func childWrites(dir string, beside func(*pebble.DB)) int {
-	db, err := pebble.Open(dir, pebble.Config{}.Rolling(10))
+	db, err := pebble.Open(dir, pebble.Config{}.Compacting(10))
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
@@ -110,10 +110,10 @@ func childWrites(dir string, beside func(*pebble.DB)) int {
 	}
 }
 
-// rollChildren rolls the users of all writers.
-func rollChildren(db *pebble.DB) {
+// compactChildren compacts the users of all writers.
+func compactChildren(db *pebble.DB) {
 	for w := range crashWriters {
-		if _, err := db.Archive().Roll(context.Background(), viewing(w, 0).UID); err != nil {
+		if _, err := db.Archive().Compact(context.Background(), viewing(w, 0).UID); err != nil {
 			panic(err)
 		}
 	}

@@ -73,7 +73,7 @@ func (d *Days) record(sightings []history.Sighting, seen []history.Seen) (*syncW
 		return relied, nil
 	}
 	t := new(syncWaiter)
-	return t, d.db.commit(storeChange{all: b, part: b, waiter: t, updateMemory: func() error {
+	return t, d.db.commit(storeChange{all: b, segment: b, waiter: t, updateMemory: func() error {
 		for i, s := range sightings {
 			if seen[i].First {
 				d.unsynced.put(appendUser(nil, spaceSeen, s.UID), t)
@@ -131,7 +131,7 @@ func (d *Days) Announced(ctx context.Context, firsts []history.First) error {
 			return unavailable(err)
 		}
 	}
-	return d.db.commit(storeChange{all: b, part: b})
+	return d.db.commit(storeChange{all: b, segment: b})
 }
 
 // appendPending appends the key of what is pending.

@@ -29,20 +29,20 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/playhead/playhead/history"
-	"github.com/playhead/playhead/history/part"
+	"github.com/playhead/playhead/history/segment"
 )
 
 // Config tunes a store. The zero value works.
 type Config struct {
 	// Keep is how many records per user Trim leaves in the cache. 0 means 1,000.
 	Keep int
-	// RollAbove is how many records of a user the archive keeps as they are put. With more, what is
-	// older than RollAfter, beyond the newest half of that, goes into parts: compressed chunks, of
+	// CompactAbove is how many records of a user the archive keeps as they are put. With more, what is
+	// older than CompactAfter, beyond the newest half of that, goes into segments: compressed chunks, of
 	// which a page reads one or two however many there are. 0 means that nothing does; what is in
-	// parts is read all the same. A version that cannot read parts refuses to read such a user.
-	RollAbove int
-	// RollAfter is the age that is old. 0 means a day.
-	RollAfter time.Duration
+	// segments is read all the same. A version that cannot read segments refuses to read such a user.
+	CompactAbove int
+	// CompactAfter is the age that is old. 0 means a day.
+	CompactAfter time.Duration
 	// Summary is for how long what remains of records is kept in summaries: see [history.Summary]. 0 is for as long
 	// as was said before, or not at all.
 	Summary time.Duration
@@ -73,11 +73,11 @@ type Config struct {
 	VirtualTime bool
 
 	// Of the tests.
-	fs         vfs.FS
-	hash       func(key []byte) uint64
-	blind      bool // does not learn which keys there are
-	quietAfter time.Duration
-	rollStep   int
+	fs          vfs.FS
+	hash        func(key []byte) uint64
+	blind       bool // does not learn which keys there are
+	quietAfter  time.Duration
+	compactStep int
 }
 
 func (c Config) withDefaults() Config {
@@ -90,11 +90,11 @@ func (c Config) withDefaults() Config {
 	if c.SweepEvery <= 0 {
 		c.SweepEvery = time.Hour
 	}
-	if c.RollAfter == 0 {
-		c.RollAfter = 24 * time.Hour
+	if c.CompactAfter == 0 {
+		c.CompactAfter = 24 * time.Hour
 	}
-	if c.rollStep == 0 {
-		c.rollStep = rollStep
+	if c.compactStep == 0 {
+		c.compactStep = compactStep
 	}
 	if c.Now == nil {
 		c.Now = time.Now
@@ -145,19 +145,19 @@ type DB struct {
 	marks  clock
 	memory *memory
 
-	archiveMemory *memory // users and keys alone, under the lock of the archive
-	orders        orders  // under the lock of the archive
-	rolling       rolling // under the lock of the archive
-	anyParts      bool    // there are or were some, under the lock of the archive
-	rolls         sync.Mutex
-	listed        uint64 // the latest version of a list of parts, under rolls
-	notes         part.Notes
-	parts         *part.Cache
-	partMetrics   *part.Metrics
+	archiveMemory  *memory    // users and keys alone, under the lock of the archive
+	orders         orders     // under the lock of the archive
+	compacting     compacting // under the lock of the archive
+	anySegments    bool       // there are or were some, under the lock of the archive
+	compactions    sync.Mutex
+	listed         uint64 // the latest version of a list of segments, under compacts
+	notes          segment.Notes
+	segments       *segment.Cache
+	segmentMetrics *segment.Metrics
 
 	summaryTTL int64           // in milliseconds, 0 for none
-	removals   part.Notes      // users of whom something is to be removed from summaries
-	old        part.Notes      // users of whom something old was put
+	removals   segment.Notes   // users of whom something is to be removed from summaries
+	old        segment.Notes   // users of whom something old was put
 	counted    atomic.Int64    // the time of which all that is older has expired and is in summaries
 	uncounted  map[string]bool // users whose records could not be counted; of the sweep alone
 
@@ -170,15 +170,15 @@ type DB struct {
 	learned         chan struct{}      // closed once the keys were gone through
 }
 
-// rolling notes what changes of a user while a roll is under way.
-type rolling struct {
+// compacting notes what changes of a user while a compaction is under way.
+type compacting struct {
 	uid     string
 	all     bool // the user's own state
 	changed map[string]bool
 }
 
 // change is called before Pebble has a key.
-func (r *rolling) change(key []byte) {
+func (r *compacting) change(key []byte) {
 	if r.changed == nil {
 		return
 	}
@@ -259,12 +259,12 @@ func (d *DB) leave() { d.gate.RUnlock() }
 func (d *DB) now() int64 { return d.config.Horizon().UnixMilli() }
 
 // storeChange is what a call changes. The journal gets all of it, Pebble at once only a
-// part: records of the cache stay in memory until the next checkpoint.
+// segment: records of the cache stay in memory until the next checkpoint.
 type storeChange struct {
-	all, part *pebble.Batch
-	waiter    *syncWaiter // nil for a change that need not be durable by itself
+	all, segment *pebble.Batch
+	waiter       *syncWaiter // nil for a change that need not be durable by itself
 	// updateMemory brings memory up to the change once the journal has it, and may add
-	// to the part. It is nil where memory has nothing of it.
+	// to the segment. It is nil where memory has nothing of it.
 	updateMemory func() error
 }
 
@@ -291,13 +291,13 @@ func (d *DB) commit(c storeChange) error {
 			return d.fault.fail(err)
 		}
 	}
-	if c.part.Empty() {
+	if c.segment.Empty() {
 		return nil
 	}
-	if err := d.addKeys(c.part); err != nil {
+	if err := d.addKeys(c.segment); err != nil {
 		return d.fault.fail(err)
 	}
-	if err := d.pebble.Apply(c.part, pebble.NoSync); err != nil {
+	if err := d.pebble.Apply(c.segment, pebble.NoSync); err != nil {
 		return d.fault.fail(err)
 	}
 	return d.fault.err() // Pebble logs a fatal error and returns nil
@@ -317,7 +317,7 @@ func (d *DB) addKeys(b *pebble.Batch) error {
 		case key[0] == spaceArchive:
 			d.archiveMemory.presence.add(key)
 			d.orders.change(key)
-			d.rolling.change(key)
+			d.compacting.change(key)
 		}
 	}
 }
@@ -398,11 +398,11 @@ func (d *DB) each(lower, upper []byte, failed *error) iter.Seq2[[]byte, []byte] 
 }
 
 const (
-	rollStep    = 8192 // records in one go, which are in memory
-	dropStep    = 500  // records that leave the live part under one lock
-	removeAfter = time.Minute
-	rollEvery   = 200 * time.Millisecond // a user at a time, at most
-	rollPauses  = 19                     // times as long as a roll took nothing is rolled: heartbeats need the processor
+	compactStep   = 8192 // records in one go, which are in memory
+	dropStep      = 500  // records that leave the live segment under one lock
+	removeAfter   = time.Minute
+	compactEvery  = 200 * time.Millisecond // a user at a time, at most
+	compactPauses = 19                     // times as long as a compaction took nothing is compacted: heartbeats need the processor
 )
 
 func (d *DB) checkpointSoon() {

@@ -77,7 +77,7 @@ func (e *edit) commit(t *syncWaiter) error {
 		t = new(syncWaiter)
 	}
 	if len(e.puts) == 0 && len(e.moves) == 0 {
-		return e.db.commit(storeChange{all: e.batch, part: e.batch, waiter: t, updateMemory: func() error { return e.updateMemory(t) }})
+		return e.db.commit(storeChange{all: e.batch, segment: e.batch, waiter: t, updateMemory: func() error { return e.updateMemory(t) }})
 	}
 	all := e.db.pebble.NewBatch()
 	defer func() { _ = all.Close() }()
@@ -92,7 +92,7 @@ func (e *edit) commit(t *syncWaiter) error {
 	if err := remark(all, e.moves); err != nil {
 		return err
 	}
-	return e.db.commit(storeChange{all: all, part: e.batch, waiter: t, updateMemory: func() error { return e.updateMemory(t) }})
+	return e.db.commit(storeChange{all: all, segment: e.batch, waiter: t, updateMemory: func() error { return e.updateMemory(t) }})
 }
 
 func (e *edit) updateMemory(t *syncWaiter) error {

@@ -8,7 +8,7 @@ import (
 	"slices"
 
 	"github.com/playhead/playhead/history"
-	"github.com/playhead/playhead/history/part"
+	"github.com/playhead/playhead/history/segment"
 )
 
 var _ history.Eraser = (*DB)(nil)
@@ -20,7 +20,7 @@ func (d *DB) Held(ctx context.Context, uid string, until int64) (map[string]int,
 	}
 	defer d.leave()
 	h := holding{db: d, uid: uid, until: until, places: make(map[string]int)}
-	for _, count := range []func() error{h.cached, h.logged, h.archived, h.inParts, h.inSummaries} {
+	for _, count := range []func() error{h.cached, h.logged, h.archived, h.inSegments, h.inSummaries} {
 		if err := count(); err != nil {
 			return nil, fmt.Errorf("count what there is of %s: %w", uid, err)
 		}
@@ -87,8 +87,8 @@ func (h *holding) archived() (err error) {
 	return err
 }
 
-func (h *holding) inParts() (err error) {
-	h.places["archive: records in parts"], h.places["archive: chunks"], err = h.inChunks(spaceParts)
+func (h *holding) inSegments() (err error) {
+	h.places["archive: records in segments"], h.places["archive: chunks"], err = h.inChunks(spaceSegments)
 	return err
 }
 
@@ -102,10 +102,10 @@ func (h *holding) inChunks(space byte) (records, chunks int, err error) {
 	prefix := appendUser(nil, space, h.uid)
 	snapshot := h.db.pebble.NewSnapshot()
 	defer func() { _ = snapshot.Close() }() // it was only read
-	m := new(part.Metadata)
+	m := new(segment.Metadata)
 	err = get(snapshot, prefix, func(v []byte) error {
 		if v != nil {
-			if read, err := part.ParseMetadata(v); err == nil {
+			if read, err := segment.ParseMetadata(v); err == nil {
 				m = read
 			}
 		}
@@ -115,7 +115,7 @@ func (h *holding) inChunks(space byte) (records, chunks int, err error) {
 	if err = errors.Join(err, iterErr); err != nil {
 		return 0, 0, unavailable(err)
 	}
-	listed := make(map[string]*part.Info, len(m.Chunks))
+	listed := make(map[string]*segment.Info, len(m.Chunks))
 	for i := range m.Chunks {
 		listed[m.Chunks[i].Name] = &m.Chunks[i]
 	}
@@ -142,7 +142,7 @@ func (d *DB) Namespaces(ctx context.Context, uid string) (all []string, err erro
 	if err := d.checkpointNow(ctx); err != nil {
 		return nil, fmt.Errorf("namespaces of %s: %w", uid, err)
 	}
-	for _, space := range []byte{spaceArchive, spaceCache, spaceLogHead, spaceParts, spaceSummaries} {
+	for _, space := range []byte{spaceArchive, spaceCache, spaceLogHead, spaceSegments, spaceSummaries} {
 		prefix := append(appendBucket(nil, space, history.BucketOf(uid)), history.NamespacePrefix(uid)...)
 		for from := prefix; from != nil; {
 			next := []byte(nil)
@@ -177,7 +177,7 @@ func (d *DB) Erase(ctx context.Context, uid string, until int64) error {
 	return nil
 }
 
-// erase removes what there is in both forms. From the clear mark on a roll that is under way has another state of the user
+// erase removes what there is in both forms. From the clear mark on a compaction that is under way has another state of the user
 // than it has read, and gives up.
 func (a *Archive) erase(ctx context.Context, uid string, until int64) error {
 	if err := a.dropDamaged(ctx, uid, until); err != nil {
@@ -190,10 +190,10 @@ func (a *Archive) erase(ctx context.Context, uid string, until int64) error {
 		return err
 	}
 	defer a.db.leave()
-	a.db.rolls.Lock()
-	defer a.db.rolls.Unlock()
+	a.db.compactions.Lock()
+	defer a.db.compactions.Unlock()
 	for {
-		err := a.eraseParts(uid)
+		err := a.eraseSegments(uid)
 		if err == nil {
 			err = a.eraseSummaries(uid)
 		}
@@ -203,29 +203,29 @@ func (a *Archive) erase(ctx context.Context, uid string, until int64) error {
 	}
 }
 
-// eraseParts writes the parts again without what the clear marks cover.
-func (a *Archive) eraseParts(uid string) error {
-	r := a.beginRoll(uid)
-	defer a.endRoll(r)
-	if _, err := r.live(); err != nil || r.user.Parts == 0 {
+// eraseSegments writes the segments again without what the clear marks cover.
+func (a *Archive) eraseSegments(uid string) error {
+	r := a.beginCompact(uid)
+	defer a.endCompact(r)
+	if _, err := r.live(); err != nil || r.user.Segments == 0 {
 		return err
 	}
 	r.cutTime = r.user.CutTime
 	return r.write()
 }
 
-// dropDamaged removes parts whose list cannot be read.
+// dropDamaged removes segments whose list cannot be read.
 func (a *Archive) dropDamaged(ctx context.Context, uid string, until int64) error {
-	prefix := appendUser(nil, spaceParts, uid)
+	prefix := appendUser(nil, spaceSegments, uid)
 	return a.update(ctx, durable, func(e *edit) error {
 		u, _, err := a.stored(uid)
-		if err != nil || u.Parts == 0 {
+		if err != nil || u.Segments == 0 {
 			return err
 		}
-		if _, _, err = readMetadata(a.db.pebble, prefix, u.Parts); !errors.Is(err, part.ErrCorrupt) {
+		if _, _, err = readMetadata(a.db.pebble, prefix, u.Segments); !errors.Is(err, segment.ErrCorrupt) {
 			return err
 		}
-		u.Parts, u.CutTime = 0, max(u.CutTime, until)
+		u.Segments, u.CutTime = 0, max(u.CutTime, until)
 		if err := e.batch.DeleteRange(prefix, after(prefix), nil); err != nil {
 			return unavailable(err)
 		}
@@ -256,7 +256,7 @@ func (d *Days) forget(uid string) (*syncWaiter, error) {
 		return nil, unavailable(err)
 	}
 	t := new(syncWaiter)
-	return t, d.db.commit(storeChange{all: b, part: b, waiter: t, updateMemory: func() error {
+	return t, d.db.commit(storeChange{all: b, segment: b, waiter: t, updateMemory: func() error {
 		d.unsynced.put(key, t)
 		return nil
 	}})
@@ -272,7 +272,7 @@ func (d *DB) rewrite(ctx context.Context, uid string) error {
 	if err := d.checkpointNow(ctx); err != nil {
 		return err
 	}
-	for _, space := range []byte{spaceArchive, spaceCache, spaceLogHead, spaceLog, spaceParts, spaceSeen, spaceSummaries} {
+	for _, space := range []byte{spaceArchive, spaceCache, spaceLogHead, spaceLog, spaceSegments, spaceSeen, spaceSummaries} {
 		prefix := appendUser(nil, space, uid)
 		if err := d.compact(ctx, prefix, after(prefix)); err != nil {
 			return err

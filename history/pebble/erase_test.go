@@ -21,7 +21,7 @@ import (
 func device(user int) string { return fmt.Sprintf("%d-q7Zk2xVw9LpT4mYs8RbN", user) }
 
 // lived makes a user of whom the cache has records with marks, clean ones, a log and a day, and the archive live
-// records and parts.
+// records and segments.
 func lived(t *testing.T, db *pebble.DB, user int) (uid string) {
 	t.Helper()
 	ctx, uid := t.Context(), viewing(user, 0).UID
@@ -38,7 +38,7 @@ func lived(t *testing.T, db *pebble.DB, user int) (uid string) {
 			contents = append(contents, history.Content{Key: k, Revision: r.Revision})
 		}
 	}
-	if errs := (rolled{db.Archive(), t}).Put(ctx, cells[:25]); errs != nil {
+	if errs := (compacted{db.Archive(), t}).Put(ctx, cells[:25]); errs != nil {
 		t.Fatal(errs)
 	}
 	must(t, db.Cache().MarkClean(ctx, contents))
@@ -102,11 +102,11 @@ func wantNoFile(t *testing.T, dir, text string) {
 // TestErase erases a user beside another one, and looks for the bytes in the files of the open store.
 func TestErase(t *testing.T) {
 	dir := t.TempDir()
-	db := open(t, dir, pebble.Config{}.Rolling(100))
+	db := open(t, dir, pebble.Config{}.Compacting(100))
 	ann, bob := lived(t, db, 1), lived(t, db, 2)
 	had := map[string]int{
 		"cache: records": 30, "cache: dirty marks": 10, "cache: changes": 30, "cache: days": 1,
-		"archive: live records": 1, "archive: records in parts": 24, "archive: chunks": 1,
+		"archive: live records": 1, "archive: records in segments": 24, "archive: chunks": 1,
 	}
 	for _, uid := range []string{ann, bob} {
 		wantHeld(t, db, uid, 0, had)
@@ -126,7 +126,7 @@ func TestErase(t *testing.T) {
 	wantHeld(t, db, bob, 0, had)
 	closed(t, db)
 	wantNoFile(t, dir, device(1))
-	db = open(t, dir, pebble.Config{}.Rolling(100))
+	db = open(t, dir, pebble.Config{}.Compacting(100))
 	wantHeld(t, db, ann, 0, nil)
 	wantHeld(t, db, bob, 0, had)
 	if e, err := db.Archive().Get(t.Context(), []history.Key{viewing(1, 3)}); err != nil || e[0].Record != nil || e[0].User.Cleared[0] == 0 {
@@ -134,11 +134,11 @@ func TestErase(t *testing.T) {
 	}
 }
 
-// TestEraseBesideAll erases a user while others put, roll and read the same one, and everything is moved. Contents from
+// TestEraseBesideAll erases a user while others put, compact and read the same one, and everything is moved. Contents from
 // before are gone, later ones are there.
 func TestEraseBesideAll(t *testing.T) {
 	for range 5 {
-		db := open(t, "store", pebble.Config{}.Rolling(100).On(vfs.NewMem()))
+		db := open(t, "store", pebble.Config{}.Compacting(100).On(vfs.NewMem()))
 		uid := lived(t, db, 1)
 		var wg sync.WaitGroup
 		stop := make(chan struct{})
@@ -156,7 +156,7 @@ func TestEraseBesideAll(t *testing.T) {
 		}
 		old := beat(now() - 20_000)
 		beside(func(n int) { db.Archive().Put(t.Context(), []history.Cell{{Key: viewing(1, n%30), Record: old}}) })
-		beside(func(int) { _, _ = db.Archive().Roll(t.Context(), uid) })
+		beside(func(int) { _, _ = db.Archive().Compact(t.Context(), uid) })
 		beside(func(int) {
 			_, err := db.Archive().Page(t.Context(), uid, history.Query{Limit: 10})
 			must(t, err)
@@ -180,7 +180,7 @@ func TestEraseBesideAll(t *testing.T) {
 	}
 }
 
-// TestEraseDamaged erases a user of whose parts a chunk cannot be read, or the list.
+// TestEraseDamaged erases a user of whose segments a chunk cannot be read, or the list.
 func TestEraseDamaged(t *testing.T) {
 	spoilt := func(b []byte) []byte { return append(b[:len(b)-1], b[len(b)-1]^1) }
 	for name, spoil := range map[string]func(db *pebble.DB, uid string){
@@ -189,18 +189,18 @@ func TestEraseDamaged(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
-			db := open(t, dir, pebble.Config{}.Rolling(100))
+			db := open(t, dir, pebble.Config{}.Compacting(100))
 			uid := lived(t, db, 1)
 			spoil(db, uid)
 			closed(t, db) // what was in memory
-			db = open(t, dir, pebble.Config{}.Rolling(100))
+			db = open(t, dir, pebble.Config{}.Compacting(100))
 			i, err := db.Archive().Inspect(t.Context(), uid, true)
 			if err == nil && len(i.Wrong) == 0 {
 				t.Fatalf("nothing is wrong with the parts")
 			}
 			eraseAll(t, db, uid)
 			wantHeld(t, db, uid, 0, nil)
-			if i, err := db.Archive().Inspect(t.Context(), uid, true); err != nil || len(i.Parts.Chunks)+len(i.Wrong) > 0 {
+			if i, err := db.Archive().Inspect(t.Context(), uid, true); err != nil || len(i.Segments.Chunks)+len(i.Wrong) > 0 {
 				t.Errorf("inspected: %+v, %v, want no parts", i, err)
 			}
 		})

@@ -11,7 +11,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 
 	"github.com/playhead/playhead/history"
-	"github.com/playhead/playhead/history/part"
+	"github.com/playhead/playhead/history/segment"
 )
 
 // On returns c with the files on fs.
@@ -32,9 +32,9 @@ func (c Config) Quiet(every time.Duration) Config {
 	return c
 }
 
-// Rolling returns c with a store that rolls all records of a user but the newest, so many in one go.
-func (c Config) Rolling(step int) Config {
-	c.RollAbove, c.RollAfter, c.rollStep = 3, 1, step
+// Compacting returns c with a store that compacts all records of a user but the newest, so many in one go.
+func (c Config) Compacting(step int) Config {
+	c.CompactAbove, c.CompactAfter, c.compactStep = 3, 1, step
 	return c
 }
 
@@ -214,18 +214,18 @@ func (c *Cache) Damage(k history.Key, record []byte) {
 // Learned is closed once the store knows which keys there are.
 func (d *DB) Learned() <-chan struct{} { return d.learned }
 
-// RollWhile rolls a user, and calls what is given when the user was read, and when the parts are
-// written and the live part is as it was. It stops there without dropping anything if told so.
-func (a *Archive) RollWhile(uid string, wasRead, written func(), stop bool) error {
-	a.db.rolls.Lock()
-	defer a.db.rolls.Unlock()
-	r := a.beginRoll(uid)
-	defer a.endRoll(r)
+// CompactWhile compacts a user, and calls what is given when the user was read, and when the segments are
+// written and the live segment is as it was. It stops there without dropping anything if told so.
+func (a *Archive) CompactWhile(uid string, wasRead, written func(), stop bool) error {
+	a.db.compactions.Lock()
+	defer a.db.compactions.Unlock()
+	r := a.beginCompact(uid)
+	defer a.endCompact(r)
 	if err := r.read(); err != nil {
 		return err
 	}
 	wasRead()
-	if r.user.Parts == 0 && len(r.leaving) == 0 {
+	if r.user.Segments == 0 && len(r.leaving) == 0 {
 		return nil
 	}
 	if err := r.write(); err != nil {
@@ -239,35 +239,35 @@ func (a *Archive) RollWhile(uid string, wasRead, written func(), stop bool) erro
 	return err
 }
 
-// Forms returns how many records of a user are live, and in parts.
-func (a *Archive) Forms(uid string) (live, inParts int) {
-	r := a.beginRoll(uid)
-	defer a.endRoll(r)
+// Forms returns how many records of a user are live, and in segments.
+func (a *Archive) Forms(uid string) (live, inSegments int) {
+	r := a.beginCompact(uid)
+	defer a.endCompact(r)
 	cells, err := r.live()
-	if err == nil && r.user.Parts > 0 {
-		var p *part.Reader
-		if p, err = a.db.partsOf(r.snapshot, uid, r.user.Parts); err == nil {
+	if err == nil && r.user.Segments > 0 {
+		var p *segment.Reader
+		if p, err = a.db.segmentsOf(r.snapshot, uid, r.user.Segments); err == nil {
 			for _, c := range p.Chunks {
-				inParts += c.Count - len(c.Superseded)
+				inSegments += c.Count - len(c.Superseded)
 			}
 		}
 	}
 	if err != nil {
 		panic(err)
 	}
-	return len(cells), inParts
+	return len(cells), inSegments
 }
 
-// PartBytes returns the metadata and the texts of the records that a user has in parts.
-func (d *DB) PartBytes(uid string) (all []byte) {
+// SegmentBytes returns the metadata and the texts of the records that a user has in segments.
+func (d *DB) SegmentBytes(uid string) (all []byte) {
 	var err error
-	prefix := appendUser(nil, spaceParts, uid)
+	prefix := appendUser(nil, spaceSegments, uid)
 	for key, v := range d.each(prefix, after(prefix), &err) {
 		if len(key) == len(prefix) {
 			all = append(all, v...)
 			continue
 		}
-		c, failed := part.Open(v)
+		c, failed := segment.Open(v)
 		if failed != nil {
 			panic(failed)
 		}
@@ -290,11 +290,11 @@ func (d *DB) SpoilChunk(uid string, n int, spoil func(b []byte) []byte) {
 	if err != nil {
 		panic(err)
 	}
-	p, err := d.partsOf(d.pebble, uid, u.Parts)
+	p, err := d.segmentsOf(d.pebble, uid, u.Segments)
 	if err != nil {
 		panic(err)
 	}
-	key := append(appendUser(nil, spaceParts, uid), p.Chunks[n].Name...)
+	key := append(appendUser(nil, spaceSegments, uid), p.Chunks[n].Name...)
 	err = get(d.pebble, key, func(v []byte) error {
 		if b := spoil(bytes.Clone(v)); b != nil {
 			return d.pebble.Set(key, b, pebble.NoSync)
@@ -306,10 +306,10 @@ func (d *DB) SpoilChunk(uid string, n int, spoil func(b []byte) []byte) {
 	}
 }
 
-// WrittenParts returns how many bytes of chunks were written.
-func (a *Archive) WrittenParts() float64 {
+// WrittenSegments returns how many bytes of chunks were written.
+func (a *Archive) WrittenSegments() float64 {
 	var m dto.Metric
-	if err := a.db.partMetrics.Written.Write(&m); err != nil {
+	if err := a.db.segmentMetrics.Written.Write(&m); err != nil {
 		panic(err)
 	}
 	return m.GetCounter().GetValue()
@@ -329,7 +329,7 @@ func (d *DB) StoredMarks() (n int) {
 
 // SpoilList changes the bytes of a user's list of chunks.
 func (d *DB) SpoilList(uid string, spoil func(b []byte) []byte) {
-	key := appendUser(nil, spaceParts, uid)
+	key := appendUser(nil, spaceSegments, uid)
 	err := get(d.pebble, key, func(v []byte) error { return d.pebble.Set(key, spoil(bytes.Clone(v)), pebble.NoSync) })
 	if err != nil {
 		panic(err)
@@ -340,7 +340,7 @@ func (d *DB) SpoilList(uid string, spoil func(b []byte) []byte) {
 func (d *DB) SpoilSummaries(uid string) {
 	b := d.pebble.NewBatch()
 	defer b.Close()
-	if err := errors.Join(b.Set(appendUser(nil, spaceSummaries, uid), []byte("spoilt, and long enough"), nil), d.commit(storeChange{all: b, part: b})); err != nil {
+	if err := errors.Join(b.Set(appendUser(nil, spaceSummaries, uid), []byte("spoilt, and long enough"), nil), d.commit(storeChange{all: b, segment: b})); err != nil {
 		panic(err)
 	}
 }

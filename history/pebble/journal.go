@@ -27,7 +27,7 @@ const journalStep = 256 << 10
 // which lets calls that wait at the same time share an fsync.
 //
 // Its changes are absolute: set this, delete that. To apply it again, over a store that
-// has all of it or a part, gives the same result. Of a mark clean it has only that the mark
+// has all of it or a segment, gives the same result. Of a mark clean it has only that the mark
 // goes; the replay marks clean the record that had the mark, see [DB.redo].
 type journal struct {
 	synced *synced

@@ -191,13 +191,13 @@ func (s *keyspace) load(ctx context.Context, keys []history.Key) ([]history.Entr
 	}
 	entries := make([]history.Entry, len(keys))
 	l := loader{keyspace: s, from: snapshot, oldest: s.oldest()}
-	parts := false
+	segments := false
 	for i, k := range keys {
 		entries[i] = l.load(k, &known[i])
-		parts = parts || entries[i].User.Parts > 0
+		segments = segments || entries[i].User.Segments > 0
 	}
-	if parts {
-		if err := s.db.withParts(snapshot, keys, entries); err != nil {
+	if segments {
+		if err := s.db.withSegments(snapshot, keys, entries); err != nil {
 			return nil, err
 		}
 	}
@@ -235,7 +235,7 @@ func (s *keyspace) moments(keys []history.Key) (all []known, snapshot *pebble.Sn
 		if m.user, m.hasUser = s.userInMemory(k.UID); m.hasUser && !m.user.Warm {
 			m.user.Warm = s.isNew(k.UID)
 		}
-		enough = enough && m.hasUser && (m.absent || m.value != nil) && m.user.Parts == 0
+		enough = enough && m.hasUser && (m.absent || m.value != nil) && m.user.Segments == 0
 	}
 	if enough {
 		return all, nil

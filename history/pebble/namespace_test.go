@@ -122,19 +122,19 @@ func TestNamespaceSummaries(t *testing.T) {
 	}
 }
 
-// TestNamespaceRolls: a roll takes into parts what the class still keeps, and no more.
-func TestNamespaceRolls(t *testing.T) {
+// TestNamespaceCompactions: a compaction takes into segments what the class still keeps, and no more.
+func TestNamespaceCompactions(t *testing.T) {
 	rules, err := history.ParseRules([]string{"a: types=7 keep=4d"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	now := time.UnixMilli(1_790_000_000_000)
-	db := open(t, t.TempDir(), pebble.Config{Rules: rules, RollAbove: 2, Summary: 43800 * time.Hour, Now: func() time.Time { return now }})
+	db := open(t, t.TempDir(), pebble.Config{Rules: rules, CompactAbove: 2, Summary: 43800 * time.Hour, Now: func() time.Time { return now }})
 	oldOnes(t, db.Archive(), "ann\x01a", daysAgo(now, 0, 1, 2, 3, 3, 5, 6, 85))
-	if _, err := db.Archive().Roll(t.Context(), "ann\x01a"); err != nil {
+	if _, err := db.Archive().Compact(t.Context(), "ann\x01a"); err != nil {
 		t.Fatal(err)
 	}
-	if found, err := db.Held(t.Context(), "ann\x01a", 0); err != nil || found["archive: records in parts"] != 3 {
+	if found, err := db.Held(t.Context(), "ann\x01a", 0); err != nil || found["archive: records in segments"] != 3 {
 		t.Errorf("held %v, %v, want three in parts", found, err)
 	}
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/playhead/playhead/history"
-	"github.com/playhead/playhead/history/part"
+	"github.com/playhead/playhead/history/segment"
 	"github.com/playhead/playhead/history/wire"
 )
 
@@ -41,9 +41,9 @@ func Open(dir string, config Config) (*DB, error) {
 		due: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}), lean: make(chan chan struct{}),
 		learned: make(chan struct{}), uncounted: make(map[string]bool),
 	}
-	d.partMetrics = part.NewMetrics(config.Registry)
-	part.RegisterNotes(config.Registry, d.now, &d.notes)
-	d.parts = part.NewCache(d.partMetrics, size.parts)
+	d.segmentMetrics = segment.NewMetrics(config.Registry)
+	segment.RegisterNotes(config.Registry, d.now, &d.notes)
+	d.segments = segment.NewCache(d.segmentMetrics, size.segments)
 	if err := d.openOrFail(dir); err != nil {
 		return nil, openError{err}
 	}
@@ -121,7 +121,7 @@ func (d *DB) open(dir string) error {
 	if err := d.recover(wal.Dir{FS: d.fs, Dirname: r.dir}, r); err != nil {
 		return d.openedBy(err)
 	}
-	if err := errors.Join(d.openParts(), d.openLogs()); err != nil {
+	if err := errors.Join(d.openSegments(), d.openLogs()); err != nil {
 		return err
 	}
 	return d.openMarks()

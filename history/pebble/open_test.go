@@ -42,8 +42,8 @@ func child(what, dir string) int {
 		return childOpens(dir)
 	case "write":
 		return childWrites(dir, (*pebble.DB).Checkpoint)
-	case "roll":
-		return childWrites(dir, rollChildren)
+	case "compact":
+		return childWrites(dir, compactChildren)
 	case "fill":
 		return childWrites(dir, func(*pebble.DB) { select {} })
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/playhead/playhead/history"
-	"github.com/playhead/playhead/history/part"
+	"github.com/playhead/playhead/history/segment"
 )
 
 // Page implements [history.Archive]. A user's keys are in the order of the objects, and a page
@@ -28,7 +28,7 @@ func (a *Archive) Page(ctx context.Context, uid string, q history.Query) (histor
 		defer m.snapshot.Close()
 	}
 	page, err := a.pageOf(uid, m, q)
-	page.User.Parts = 0
+	page.User.Segments = 0
 	if err == nil {
 		err = a.db.wait(m.waitFor)
 	}
@@ -86,7 +86,7 @@ func (a *Archive) pageOf(uid string, m moment, q history.Query) (page history.Pa
 		return page, nil
 	}
 	read := a.fill
-	if page.User.Parts > 0 {
+	if page.User.Segments > 0 {
 		read = a.stitch
 	}
 	return page, read(&page, uid, m, newSelection(q, o, since, m.changed))
@@ -122,16 +122,16 @@ func (a *Archive) fill(page *history.Page, uid string, m moment, s selection) er
 	return nil
 }
 
-// stitch reads the records of a page of a user who has parts.
+// stitch reads the records of a page of a user who has segments.
 func (a *Archive) stitch(page *history.Page, uid string, m moment, s selection) error {
-	parts, err := a.db.partsOf(m.snapshot, uid, page.User.Parts)
+	segments, err := a.db.segmentsOf(m.snapshot, uid, page.User.Segments)
 	if err != nil {
 		return err
 	}
 	l := &liveRow{archive: a, page: page, uid: uid, moment: m, oldest: a.oldest()}
 	q := s.query
 	q.Since = max(q.Since, l.oldest, page.User.ClearedAt(q.Type)+1)
-	for it, err := range part.Stitch(part.Live{Items: l.items(s), Get: l.get}, parts, q) {
+	for it, err := range segment.Stitch(segment.Live{Items: l.items(s), Get: l.get}, segments, q) {
 		if err != nil {
 			return err
 		}
@@ -224,7 +224,7 @@ func (a *Archive) newOrder(uid string, m moment) (*order, error) {
 		case len(text) == 0:
 			var u history.User
 			u, err = a.state(v, oldest)
-			o.user = history.User{Cleared: u.Cleared, CutTime: u.CutTime, Pause: u.Pause, Parts: u.Parts}
+			o.user = history.User{Cleared: u.Cleared, CutTime: u.CutTime, Pause: u.Pause, Segments: u.Segments}
 		case a.expired(v, oldest):
 		default:
 			a.addTo(o, uid, text, v)

@@ -35,7 +35,7 @@ func TestPowerLossOfAll(t *testing.T) {
 			"put":        m.put,
 			"put user":   m.putUser,
 			"carry":      m.promote,
-			"roll":       m.roll,
+			"compact":    m.compact,
 			"see":        m.see,
 			"announced":  m.announced,
 			"sweep":      m.sweep,
@@ -60,7 +60,7 @@ type observed struct {
 }
 
 func (m *observed) open(t *rapid.T) {
-	db, err := pebble.Open("store", pebble.Config{Alone: m.alone, Keep: 2, Now: func() time.Time { return m.now }}.Rolling(3).On(m.fs))
+	db, err := pebble.Open("store", pebble.Config{Alone: m.alone, Keep: 2, Now: func() time.Time { return m.now }}.Compacting(3).On(m.fs))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -268,8 +268,8 @@ func (m *observed) promote(t *rapid.T) {
 	m.done(t, false)
 }
 
-func (m *observed) roll(t *rapid.T) {
-	if _, err := m.db.Archive().Roll(t.Context(), drawKey(t).UID); err != nil {
+func (m *observed) compact(t *rapid.T) {
+	if _, err := m.db.Archive().Compact(t.Context(), drawKey(t).UID); err != nil {
 		t.Fatal(err)
 	}
 	m.done(t, false)

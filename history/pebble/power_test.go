@@ -26,7 +26,7 @@ func TestPowerLoss(t *testing.T) {
 			"clear":      m.clear,
 			"put":        m.put,
 			"carry":      m.promote,
-			"roll":       m.roll,
+			"compact":    m.compact,
 			"checkpoint": m.checkpoint,
 			"meanwhile":  m.meanwhile,
 			"flush":      func(*rapid.T) { m.db.Flush() },
@@ -43,7 +43,7 @@ type powered struct {
 	db    *pebble.DB
 	start int64           // Unix milliseconds
 	whole map[uint64]bool // revisions of records that are not partial
-	// made are the revisions of the records by their positions: what was in parts, or was there at a clear,
+	// made are the revisions of the records by their positions: what was in segments, or was there at a clear,
 	// has another one.
 	made []uint64
 	// possible are the states after the last durable call and after every call
@@ -205,21 +205,21 @@ func (m *powered) promote(t *rapid.T) {
 	}
 }
 
-// roll changes nothing of what a store holds.
-func (m *powered) roll(t *rapid.T) {
+// compact changes nothing of what a store holds.
+func (m *powered) compact(t *rapid.T) {
 	uid := drawKey(t).UID
 	if rapid.Bool().Draw(t, "stop") {
-		if err := m.db.Archive().RollWhile(uid, func() {}, func() {}, true); err != nil {
+		if err := m.db.Archive().CompactWhile(uid, func() {}, func() {}, true); err != nil {
 			t.Fatal(err)
 		}
-	} else if _, err := m.db.Archive().Roll(t.Context(), uid); err != nil {
+	} else if _, err := m.db.Archive().Compact(t.Context(), uid); err != nil {
 		t.Fatal(err)
 	}
 	m.look(t)
 }
 
 func (m *powered) open(t *rapid.T) {
-	db, err := pebble.Open("store", pebble.Config{Alone: m.alone}.Rolling(3).On(m.fs))
+	db, err := pebble.Open("store", pebble.Config{Alone: m.alone}.Compacting(3).On(m.fs))
 	if err != nil {
 		t.Fatal(err)
 	}

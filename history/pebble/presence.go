@@ -42,19 +42,19 @@ func (p *presence) add(key []byte) {
 	}
 }
 
-// filter is a Bloom filter that grows. A part is four times as large as the one before, so that
+// filter is a Bloom filter that grows. A segment is four times as large as the one before, so that
 // there are few.
 type filter struct {
-	parts   []bloom.Filter
-	room    int // in the last part, in keys
-	n, made int // keys by now, and when it was made
+	segments []bloom.Filter
+	room     int // in the last part, in keys
+	n, made  int // keys by now, and when it was made
 }
 
 const firstKeys = 1 << 18 // of the first part
 
 func (f *filter) has(hash uint64) bool {
-	for _, part := range f.parts {
-		if part.Has(hash) {
+	for _, segment := range f.segments {
+		if segment.Has(hash) {
 			return true
 		}
 	}
@@ -66,10 +66,10 @@ func (f *filter) add(hash uint64) {
 		return
 	}
 	if f.room == 0 {
-		f.room = firstKeys << (2 * len(f.parts))
-		f.parts = append(f.parts, bloom.New(f.room))
+		f.room = firstKeys << (2 * len(f.segments))
+		f.segments = append(f.segments, bloom.New(f.room))
 	}
-	f.parts[len(f.parts)-1].Add(hash)
+	f.segments[len(f.segments)-1].Add(hash)
 	f.room--
 	f.n++
 }

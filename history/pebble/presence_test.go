@@ -11,7 +11,7 @@ import (
 	"github.com/playhead/playhead/history/pebble"
 )
 
-// TestFilterOfManyKeys finds all that was added, and hardly anything else, over several parts.
+// TestFilterOfManyKeys finds all that was added, and hardly anything else, over several segments.
 func TestFilterOfManyKeys(t *testing.T) {
 	var f pebble.Filter
 	const n = 1 << 20

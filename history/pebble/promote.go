@@ -92,10 +92,10 @@ func (c *promoter) promote(k history.Key) (done bool, err error) {
 	return done, err
 }
 
-// isLater reports whether a record is later than what the archive has. Where parts may have as late
+// isLater reports whether a record is later than what the archive has. Where segments may have as late
 // a one, it is not.
 func (c *promoter) isLater(k history.Key, record []byte) (later bool, err error) {
-	if later, err = c.archive.laterThanParts(k, peek(record).cellTime); err != nil || !later {
+	if later, err = c.archive.laterThanSegments(k, peek(record).cellTime); err != nil || !later {
 		return false, err
 	}
 	if c.archive.memory.presence.lacks(c.archive.memory.hash(c.other)) {

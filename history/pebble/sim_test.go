@@ -11,18 +11,18 @@ import (
 	"github.com/playhead/playhead/sim/simtest"
 )
 
-// TestSim has the simulator judge the archive, whose users are rolled at any moment.
+// TestSim has the simulator judge the archive, whose users are compacted at any moment.
 func TestSim(t *testing.T) { simtest.Sim(t, embedded) }
 
 func TestSame(t *testing.T) { simtest.Same(t, embedded) }
 
 // embedded is an archive for the simulator.
 func embedded() sim.Embedded {
-	db, err := pebble.Open("store", pebble.Config{RollAbove: 1, RollAfter: 500 * time.Millisecond}.On(vfs.NewMem()))
+	db, err := pebble.Open("store", pebble.Config{CompactAbove: 1, CompactAfter: 500 * time.Millisecond}.On(vfs.NewMem()))
 	if err != nil {
 		panic(err)
 	}
-	return sim.Embedded{Archive: db.Archive(), Close: db.Close, Roll: func(uid string, between func()) error {
-		return db.Archive().RollWhile(uid, between, between, false)
+	return sim.Embedded{Archive: db.Archive(), Close: db.Close, Compact: func(uid string, between func()) error {
+		return db.Archive().CompactWhile(uid, between, between, false)
 	}}
 }

@@ -14,7 +14,7 @@ type sizes struct {
 	// Times two: how many stamps, at some 40 bytes each, users, and users with their newest records are kept.
 	stamps, users, heads int
 	orders               int // bytes of all orders
-	parts                int // bytes of a half of the parts that were read
+	segments             int // bytes of a half of the segments that were read
 	files                int // that are open at once
 }
 
@@ -33,7 +33,7 @@ func sizesFor(memory int64, files int) sizes {
 	s := sizes{
 		journal: share(64<<20, 4<<20), cache: share(64<<20, 4<<20), memtable: uint64(share(32<<20, 2<<20)), //nolint:gosec // more than 0
 		stamps: int(share(1<<19, 1<<12)), users: int(share(1<<15, 1<<10)), heads: int(share(512, 32)),
-		orders: int(share(64<<20, 1<<20)), parts: int(share(16<<20, 1<<20)), files: maxFiles,
+		orders: int(share(64<<20, 1<<20)), segments: int(share(16<<20, 1<<20)), files: maxFiles,
 	}
 	if files > 0 {
 		s.files = min(files, maxFiles)

@@ -15,7 +15,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/playhead/playhead/history"
-	"github.com/playhead/playhead/history/part"
+	"github.com/playhead/playhead/history/segment"
 )
 
 var _ history.Summarizer = (*Archive)(nil)
@@ -53,7 +53,7 @@ func (d *DB) storeCounted(t *syncWaiter) error {
 	if err := set(b, []byte{spaceSummaries}, v); err != nil {
 		return err
 	}
-	return d.commit(storeChange{all: b, part: b, waiter: t})
+	return d.commit(storeChange{all: b, segment: b, waiter: t})
 }
 
 // SummaryTTL implements [history.Summarizer].
@@ -83,19 +83,19 @@ func (a *Archive) Summaries(ctx context.Context, uid string, q history.Query) (p
 }
 
 // summariesOf returns a reader of a user's summaries, as they are in a snapshot.
-func (d *DB) summariesOf(from pebble.Reader, uid string) (*part.Reader, error) {
+func (d *DB) summariesOf(from pebble.Reader, uid string) (*segment.Reader, error) {
 	prefix := appendUser(nil, spaceSummaries, uid)
-	r := &part.Reader{Metadata: new(part.Metadata), Chunk: func(i *part.Info) (*part.Chunk, error) {
-		return cached(d, uid+"\x00u"+i.Name, func() (*part.Chunk, int, error) { return readChunk(from, prefix, i) })
+	r := &segment.Reader{Metadata: new(segment.Metadata), Chunk: func(i *segment.Info) (*segment.Chunk, error) {
+		return cached(d, uid+"\x00u"+i.Name, func() (*segment.Chunk, int, error) { return readChunk(from, prefix, i) })
 	}}
 	err := get(from, prefix, func(v []byte) error {
 		if v == nil {
 			return nil
 		}
-		m, err := part.ParseMetadata(bytes.Clone(v))
+		m, err := segment.ParseMetadata(bytes.Clone(v))
 		if err != nil {
-			if errors.Is(err, part.ErrCorrupt) {
-				d.partMetrics.Damaged.Inc()
+			if errors.Is(err, segment.ErrCorrupt) {
+				d.segmentMetrics.Damaged.Inc()
 			}
 			return unavailable(err)
 		}
@@ -115,15 +115,15 @@ func (a *Archive) Summarize(ctx context.Context, uid string, all bool) error {
 		return err
 	}
 	defer a.db.leave()
-	a.db.rolls.Lock()
-	defer a.db.rolls.Unlock()
+	a.db.compactions.Lock()
+	defer a.db.compactions.Unlock()
 	if err := a.summarize(uid, all); err != nil {
 		return fmt.Errorf("summarize %s: %w", uid, err)
 	}
 	return nil
 }
 
-// summarize also counts records that have expired and are still there. The caller holds d.rolls.
+// summarize also counts records that have expired and are still there. The caller holds d.compacts.
 func (a *Archive) summarize(uid string, all bool) error {
 	snapshot := a.db.pebble.NewSnapshot()
 	defer snapshot.Close()
@@ -141,7 +141,7 @@ func (a *Archive) summarize(uid string, all bool) error {
 		return err
 	}
 	run := rand.Text()[:13]
-	plan, err := p.Summarize(part.Summing{
+	plan, err := p.Summarize(segment.Summing{
 		Items: page.Items, Before: now - history.SummaryAge, Cleared: page.User.Cleared, Oldest: now - ttl, Rules: a.db.config.Rules,
 		Version: max(p.Version+1, uint64(now)), //nolint:gosec // never before 1970
 		Name:    func(n int) string { return fmt.Sprintf("%s.%d", run, n) },
@@ -153,7 +153,7 @@ func (a *Archive) summarize(uid string, all bool) error {
 }
 
 // aging returns a user's records and tombstones from before a time, or all those of objects that were deleted, too. Expired records are among
-// them. Those that the sweep has counted are not: some of them may be gone, and a part may still have an earlier copy of others.
+// them. Those that the sweep has counted are not: some of them may be gone, and a segment may still have an earlier copy of others.
 func (a *Archive) aging(uid string, snapshot *pebble.Snapshot, before int64, all bool) (history.Page, error) {
 	longer := *a
 	longer.ttl = time.Duration(a.db.now()-min(a.db.counted.Load(), a.oldest())) * time.Millisecond
@@ -169,7 +169,7 @@ func (a *Archive) aging(uid string, snapshot *pebble.Snapshot, before int64, all
 	return page, err
 }
 
-func (a *Archive) replaceSummaries(uid string, plan part.Plan) error {
+func (a *Archive) replaceSummaries(uid string, plan segment.Plan) error {
 	b := a.db.pebble.NewBatch()
 	defer b.Close()
 	prefix := appendUser(nil, spaceSummaries, uid)
@@ -199,9 +199,9 @@ func (a *Archive) replaceSummaries(uid string, plan part.Plan) error {
 			return err
 		}
 	}
-	a.db.partMetrics.Summarized.Add(float64(plan.Counted))
-	a.db.partMetrics.SummaryBytes.Add(float64(written))
-	return a.db.commit(storeChange{all: b, part: b})
+	a.db.segmentMetrics.Summarized.Add(float64(plan.Counted))
+	a.db.segmentMetrics.SummaryBytes.Add(float64(written))
+	return a.db.commit(storeChange{all: b, segment: b})
 }
 
 // summing is a sweep that summarizes users with old records, and drops an expired record only once it is counted.
@@ -259,7 +259,7 @@ func (s *summing) one(ctx context.Context, uid string) {
 	}
 }
 
-// sweepSummaries is a sweep of the archive that summarizes old records, also those in parts, and removes stale summaries.
+// sweepSummaries is a sweep of the archive that summarizes old records, also those in segments, and removes stale summaries.
 func (a *Archive) sweepSummaries(ctx context.Context) (swept int, err error) {
 	d := a.db
 	s := &summing{archive: a, failed: d.uncounted, began: d.now(), before: d.counted.Load()}
@@ -274,7 +274,7 @@ func (a *Archive) sweepSummaries(ctx context.Context) (swept int, err error) {
 			return swept, err
 		}
 	}
-	old, err := d.usersOf(spaceParts, func(string, *part.Metadata) bool { return true })
+	old, err := d.usersOf(spaceSegments, func(string, *segment.Metadata) bool { return true })
 	if err != nil {
 		return swept, err
 	}
@@ -291,7 +291,7 @@ func (a *Archive) sweepSummaries(ctx context.Context) (swept int, err error) {
 }
 
 // isStale reports whether a user's summaries have something to be removed.
-func (a *Archive) isStale(uid string, m *part.Metadata) bool {
+func (a *Archive) isStale(uid string, m *segment.Metadata) bool {
 	a.lock.Lock()
 	u, _, err := a.stored(uid)
 	a.lock.Unlock()
@@ -300,7 +300,7 @@ func (a *Archive) isStale(uid string, m *part.Metadata) bool {
 }
 
 // usersOf returns the users for whose list of chunks in a keyspace asked is true, or whose list cannot be read.
-func (d *DB) usersOf(space byte, asked func(uid string, m *part.Metadata) bool) (uids []string, err error) {
+func (d *DB) usersOf(space byte, asked func(uid string, m *segment.Metadata) bool) (uids []string, err error) {
 	it, err := d.pebble.NewIter(&pebble.IterOptions{LowerBound: []byte{space, 0}, UpperBound: []byte{space + 1}})
 	if err != nil {
 		return nil, unavailable(err)
@@ -313,7 +313,7 @@ func (d *DB) usersOf(space byte, asked func(uid string, m *part.Metadata) bool) 
 		if err != nil {
 			break
 		}
-		if m, err := part.ParseMetadata(v); err != nil || asked(uid, m) {
+		if m, err := segment.ParseMetadata(v); err != nil || asked(uid, m) {
 			uids = append(uids, uid)
 		}
 		ok = it.SeekGE(after(bytes.Clone(key[:end])))
@@ -334,7 +334,7 @@ func (a *Archive) noteSummaries(uid string) {
 
 // summarizeNext summarizes the next users that were last. After a failure the sweep comes to them again.
 func (d *DB) summarizeNext(ctx context.Context) {
-	for notes, all := range map[*part.Notes]bool{&d.removals: true, &d.old: false} {
+	for notes, all := range map[*segment.Notes]bool{&d.removals: true, &d.old: false} {
 		uid, ok := notes.Take(d.now())
 		if !ok {
 			continue
@@ -345,13 +345,13 @@ func (d *DB) summarizeNext(ctx context.Context) {
 	}
 }
 
-// eraseSummaries removes the summaries under clear marks, and all summaries if they cannot be read. The caller holds d.rolls.
+// eraseSummaries removes the summaries under clear marks, and all summaries if they cannot be read. The caller holds d.compacts.
 func (a *Archive) eraseSummaries(uid string) error {
 	if a.db.summaryTTL == 0 {
 		return nil
 	}
 	err := a.summarize(uid, false)
-	if !errors.Is(err, part.ErrCorrupt) {
+	if !errors.Is(err, segment.ErrCorrupt) {
 		return err
 	}
 	prefix := appendUser(nil, spaceSummaries, uid)
@@ -360,5 +360,5 @@ func (a *Archive) eraseSummaries(uid string) error {
 	if err := b.DeleteRange(prefix, after(prefix), nil); err != nil {
 		return unavailable(err)
 	}
-	return a.db.commit(storeChange{all: b, part: b})
+	return a.db.commit(storeChange{all: b, segment: b})
 }

@@ -15,15 +15,15 @@ import (
 )
 
 func TestSummaries(t *testing.T) {
-	for name, c := range map[string]pebble.Config{"plain": {}, "in parts": pebble.Config{}.Rolling(100_000)} {
+	for name, c := range map[string]pebble.Config{"plain": {}, "in parts": pebble.Config{}.Compacting(100_000)} {
 		t.Run(name, func(t *testing.T) {
 			historytest.Summaries(t, func(t *testing.T) historytest.SummaryStore {
 				clock := time.Now()
 				c.Summary, c.Now = historytest.SummaryTTL, func() time.Time { return clock }
 				db := open(t, t.TempDir(), c)
 				s := historytest.SummaryStore{Archive: db.Archive(), Summarizer: db.Archive(), Eraser: db, Now: c.Now}
-				if c.RollAbove > 0 {
-					s.Archive = rolled{db.Archive(), t}
+				if c.CompactAbove > 0 {
+					s.Archive = compacted{db.Archive(), t}
 				}
 				s.Pass = func(d time.Duration) {
 					clock = clock.Add(d)
@@ -75,11 +75,11 @@ func wantSummaries(t *testing.T, a *pebble.Archive, uid string, want int) {
 // TestSummariesAfterAPause counts what has expired while the process was off, in both forms, and drops it with the sweep after that.
 func TestSummariesAfterAPause(t *testing.T) {
 	clock, dir := time.Now(), t.TempDir()
-	c := pebble.Config{Summary: historytest.SummaryTTL, Now: func() time.Time { return clock }}.Rolling(100_000)
+	c := pebble.Config{Summary: historytest.SummaryTTL, Now: func() time.Time { return clock }}.Compacting(100_000)
 	db := open(t, dir, c)
 	oldOnes(t, db.Archive(), "long", daysAgo(clock, 30, 31, 32, 33, 34, 35, 36, 37, 38, 39))
-	if rolled, err := db.Archive().Roll(t.Context(), "long"); rolled == 0 || err != nil {
-		t.Fatal(rolled, err)
+	if compacted, err := db.Archive().Compact(t.Context(), "long"); compacted == 0 || err != nil {
+		t.Fatal(compacted, err)
 	}
 	oldOnes(t, db.Archive(), "short", daysAgo(clock, 35, 40))
 	oldOnes(t, db.Archive(), "never", daysAgo(clock, 35))
@@ -96,7 +96,7 @@ func TestSummariesAfterAPause(t *testing.T) {
 		if _, err := db.Sweep(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := db.Archive().Roll(t.Context(), "long"); err != nil {
+		if _, err := db.Archive().Compact(t.Context(), "long"); err != nil {
 			t.Fatal(err)
 		}
 		wantSummaries(t, db.Archive(), "long", 10)
@@ -110,15 +110,15 @@ func TestSummariesAfterAPause(t *testing.T) {
 	}
 }
 
-// TestSummariesOfWhatIsLeftInParts deletes what is in a part that is not rolled again. When the delete has ended, nothing is
+// TestSummariesOfWhatIsLeftInSegments deletes what is in a segment that is not compacted again. When the delete has ended, nothing is
 // counted of what it had hidden.
-func TestSummariesOfWhatIsLeftInParts(t *testing.T) {
+func TestSummariesOfWhatIsLeftInSegments(t *testing.T) {
 	clock := time.Now()
-	db := open(t, t.TempDir(), pebble.Config{Summary: historytest.SummaryTTL, Now: func() time.Time { return clock }}.Rolling(100_000))
+	db := open(t, t.TempDir(), pebble.Config{Summary: historytest.SummaryTTL, Now: func() time.Time { return clock }}.Compacting(100_000))
 	a, times := db.Archive(), daysAgo(clock, 30, 31, 32, 33, 34, 35, 36, 37, 38, 39)
 	oldOnes(t, a, "ann", times)
-	if rolled, err := a.Roll(t.Context(), "ann"); rolled == 0 || err != nil {
-		t.Fatal(rolled, err)
+	if compacted, err := a.Compact(t.Context(), "ann"); compacted == 0 || err != nil {
+		t.Fatal(compacted, err)
 	}
 	e := history.Event{Key: history.Key{UID: "ann", Object: history.Object{ID: fmt.Sprint(times[9].UnixMilli()), Type: 1}}, Kind: history.KindDelete, At: times[9].UnixMilli() + 1000}
 	r := e.Record()
@@ -132,7 +132,7 @@ func TestSummariesOfWhatIsLeftInParts(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if held, err := db.Held(t.Context(), "ann", 0); err != nil || held["archive: live records"] != 0 || held["archive: records in parts"] == 0 {
+	if held, err := db.Held(t.Context(), "ann", 0); err != nil || held["archive: live records"] != 0 || held["archive: records in segments"] == 0 {
 		t.Fatalf("held %v, %v: this says nothing", held, err)
 	}
 	wantSummaries(t, a, "ann", 9)

@@ -59,7 +59,7 @@ type answer struct {
 func newTrials(t *testing.T) *trials {
 	clock := time.UnixMilli(now())
 	x := &trials{stores: map[string]*killed{}, whole: map[string]map[string]answer{}}
-	x.config = pebble.Config{Summary: historytest.SummaryTTL, Now: func() time.Time { return clock }}.Rolling(100_000)
+	x.config = pebble.Config{Summary: historytest.SummaryTTL, Now: func() time.Time { return clock }}.Compacting(100_000)
 	fs := vfs.NewCrashableMem()
 	db := open(t, "store", x.config.On(fs))
 	x.fill(t, db, clock)
@@ -69,7 +69,7 @@ func newTrials(t *testing.T) *trials {
 	return x
 }
 
-// fill has records in tables of several levels, in parts, in summaries and in the journal alone, clears, logs and days.
+// fill has records in tables of several levels, in segments, in summaries and in the journal alone, clears, logs and days.
 func (x *trials) fill(t *testing.T, db *pebble.DB, clock time.Time) {
 	start, ctx := clock.UnixMilli()-100_000, t.Context()
 	for user := range 6 {
@@ -100,7 +100,7 @@ func (x *trials) fill(t *testing.T, db *pebble.DB, clock time.Time) {
 			cleared[4] = until
 			must(t, db.Archive().PutUser(ctx, x.uids[4], history.User{Cleared: map[uint32]int64{0: until}}))
 		case 300, 450:
-			_, err := db.Archive().Roll(ctx, x.uids[1])
+			_, err := db.Archive().Compact(ctx, x.uids[1])
 			must(t, err)
 			db.Flush()
 		case 350, 590:
@@ -137,7 +137,7 @@ func (x *trials) ask(t *testing.T, db *pebble.DB) map[string]answer {
 			continue
 		}
 		if got[0].Record != nil {
-			got[0].Record.Revision = 0 // parts have none
+			got[0].Record.Revision = 0 // segments have none
 			all["get "+key.String()] = answer{wire.AppendRecord(nil, got[0].Record), got[0].Err}
 			continue
 		}

@@ -100,14 +100,14 @@ func beyondNewest(all []dropping, keep int) []dropping {
 func (d *DB) Run(ctx context.Context) error {
 	t := time.NewTicker(d.config.SweepEvery)
 	defer t.Stop()
-	roll := time.NewTimer(rollEvery)
-	defer roll.Stop()
-	if d.config.RollAbove == 0 {
-		roll.Stop()
+	compact := time.NewTimer(compactEvery)
+	defer compact.Stop()
+	if d.config.CompactAbove == 0 {
+		compact.Stop()
 	}
 	var remove <-chan time.Time
 	if d.summaryTTL > 0 {
-		r := time.NewTicker(rollEvery)
+		r := time.NewTicker(compactEvery)
 		defer r.Stop()
 		remove = r.C
 		d.sweep(ctx) // what has grown old since the last one is in no summary yet
@@ -119,10 +119,10 @@ func (d *DB) Run(ctx context.Context) error {
 			d.learnKeys()
 		case <-remove:
 			d.summarizeNext(ctx)
-		case <-roll.C:
+		case <-compact.C:
 			began := time.Now()
-			d.rollNext(ctx)
-			roll.Reset(max(rollEvery, rollPauses*time.Since(began)))
+			d.compactNext(ctx)
+			compact.Reset(max(compactEvery, compactPauses*time.Since(began)))
 		case <-d.fault.failed:
 			return d.fault.err()
 		case <-ctx.Done():
@@ -169,8 +169,8 @@ func (d *DB) Sweep(ctx context.Context) (int, error) {
 	if _, err := logs.sweep(ctx, dropUnasked); err != nil {
 		return inCache + inArchive, fmt.Errorf("sweep logs of changes: %w", err)
 	}
-	if err := archive.noteParts(); err != nil {
-		return inCache + inArchive, fmt.Errorf("sweep parts: %w", err)
+	if err := archive.noteSegments(); err != nil {
+		return inCache + inArchive, fmt.Errorf("sweep segments: %w", err)
 	}
 	return inCache + inArchive, nil
 }
@@ -252,7 +252,7 @@ func (s *keyspace) sweepFrom(ctx context.Context, from []byte, drop dropper) (sw
 	return swept, next, nil
 }
 
-// noteLongRows notes users with long live parts, whose keys are gone through one behind the other.
+// noteLongRows notes users with long live segments, whose keys are gone through one behind the other.
 func (a *Archive) noteLongRows(drop dropper) dropper {
 	var row []byte
 	records := 0
@@ -261,7 +261,7 @@ func (a *Archive) noteLongRows(drop dropper) dropper {
 		if !bytes.Equal(row, key[:end]) {
 			row, records = append(row[:0], key[:end]...), 0
 		}
-		if records++; records == a.db.config.RollAbove+2 { // with the state
+		if records++; records == a.db.config.CompactAbove+2 { // with the state
 			a.noteLong(string(key[keyPrefix:end-1]), records)
 		}
 		return drop(e, key, value)

@@ -61,9 +61,9 @@ func forward(part []int, first func(i int) bool) {
 // clients wait meanwhile.
 const portion = 32
 
-// inParts makes one call for each part, all in one exchange per node, and has the answers
+// inSegments makes one call for each part, all in one exchange per node, and has the answers
 // read. Parts whose keys are not together are made again, one index at a time.
-func (c *Cache) inParts(ctx context.Context, parts [][]int, calls func(parts [][]int) []*goredis.Cmd, read func(call *goredis.Cmd, part []int)) {
+func (c *Cache) inSegments(ctx context.Context, parts [][]int, calls func(parts [][]int) []*goredis.Cmd, read func(call *goredis.Cmd, part []int)) {
 	end := c.retryUntil(ctx)
 	for backoff := (run.Backoff{First: firstWait, Longest: longestWait}); len(parts) > 0; {
 		made, wait := calls(parts), backoff.Next(ctx)
@@ -101,7 +101,7 @@ func (c *Cache) runAll(ctx context.Context, cmds []*goredis.Cmd) error {
 	for i := range cmds {
 		all[i] = i
 	}
-	c.inParts(ctx, singly(all), func(parts [][]int) []*goredis.Cmd {
+	c.inSegments(ctx, singly(all), func(parts [][]int) []*goredis.Cmd {
 		picked := make([]*goredis.Cmd, len(parts))
 		for p, part := range parts {
 			picked[p] = cmds[part[0]]

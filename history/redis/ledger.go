@@ -122,7 +122,7 @@ func (c *Cache) MarkClean(ctx context.Context, contents []history.Content) error
 		buckets[i] = history.BucketOf(content.Key.UID)
 	}
 	var failed error
-	c.inParts(ctx, c.split(buckets, nil), func(parts [][]int) []*goredis.Cmd {
+	c.inSegments(ctx, c.split(buckets, nil), func(parts [][]int) []*goredis.Cmd {
 		t := newTexts(len(parts), 100*len(contents), 3*len(contents)+5*len(parts))
 		for _, part := range parts {
 			t.next()
@@ -230,7 +230,7 @@ func (c *Cache) See(ctx context.Context, sightings []history.Sighting) []history
 		buckets[i] = history.BucketOf(s.UID)
 	}
 	seen := make([]history.Seen, len(sightings))
-	c.inParts(ctx, c.split(buckets, nil), func(parts [][]int) []*goredis.Cmd {
+	c.inSegments(ctx, c.split(buckets, nil), func(parts [][]int) []*goredis.Cmd {
 		calls := make([]*goredis.Cmd, len(parts))
 		for n, part := range parts {
 			calls[n] = c.see(ctx, sightings, byBucket(buckets, part))

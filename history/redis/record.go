@@ -27,7 +27,7 @@ func (c *Cache) Apply(ctx context.Context, writes []history.Write) []history.Out
 	out := make([]history.Outcome, len(writes))
 	var logged []int
 	apply := func(parts [][]int, logs bool) {
-		c.inParts(ctx, parts, func(parts [][]int) []*goredis.Cmd {
+		c.inSegments(ctx, parts, func(parts [][]int) []*goredis.Cmd {
 			return c.calls(ctx, parts, batch{writes, buckets, logs})
 		}, func(call *goredis.Cmd, part []int) {
 			logged = append(logged, c.outcomes(call, part, writes, out)...)
@@ -216,7 +216,7 @@ func (c *Cache) Load(ctx context.Context, keys []history.Key) []history.Entry {
 		buckets[i] = history.BucketOf(k.UID)
 	}
 	entries := make([]history.Entry, len(keys))
-	c.inParts(ctx, c.split(buckets, nil), func(parts [][]int) []*goredis.Cmd {
+	c.inSegments(ctx, c.split(buckets, nil), func(parts [][]int) []*goredis.Cmd {
 		return c.loads(ctx, parts, keys, buckets)
 	}, func(call *goredis.Cmd, part []int) {
 		c.loaded(call, keys, part, entries)

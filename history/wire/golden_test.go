@@ -38,7 +38,7 @@ func watched() *history.Record {
 	v := history.VersionOf(1_760_000_000_123, history.RankProgress)
 	return &history.Record{
 		Revision: 2, CellTime: v.Time(), Version: v, State: history.StatePlaying, Position: 1000, Session: "s-2", Early: true,
-		NonEarly: history.NonEarly{Version: v - 4000, Position: 70_000},
+		ResumePoint: history.ResumePoint{Version: v - 4000, Position: 70_000},
 		Watches: []history.WatchedTime{
 			{At: 1_750_000_000_000, Viewing: 1, Watched: 60_000, Began: 1_749_999_940_000},
 			{At: 1_760_000_000_123, Viewing: history.ViewingOf("s-2"), Watched: 1000, Began: 1_759_999_999_123},

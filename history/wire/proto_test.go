@@ -53,7 +53,7 @@ func TestLastField(t *testing.T) {
 // full is everything with what everything leaves out.
 func full() *history.Record {
 	r, w := everything(), watched()
-	r.Early, r.NonEarly, r.Watches, r.WatchedBefore, r.WatchedBeforeAt = w.Early, w.NonEarly, w.Watches, w.WatchedBefore, w.WatchedBeforeAt
+	r.Early, r.ResumePoint, r.Watches, r.WatchedBefore, r.WatchedBeforeAt = w.Early, w.ResumePoint, w.Watches, w.WatchedBefore, w.WatchedBeforeAt
 	r.Unknown, r.UnknownVersion = string(protowire.AppendVarint(protowire.AppendTag(nil, 3000, protowire.VarintType), 5)), r.Version-12
 	r.Restored, r.Original, r.Dismissed = true, r.Version-400, r.Version+400
 	r.Start, r.Viewings, r.AtEnd, r.Lows, r.Starts = viewed().Start, viewed().Viewings, true, viewed().Lows, viewed().Starts
@@ -116,7 +116,7 @@ func message(r *history.Record) *historyv1.Record {
 		PositionMs: r.Position, DurationMs: r.Duration, DurationVersion: relative(r.DurationVersion, r.Version),
 		Session: r.Session, Device: r.Device, Meta: metaMessage(r.Meta), MetaVersion: relative(r.MetaVersion, r.Version),
 		PlaysBefore: r.PlaysBefore, PlaysBeforeMs: r.PlaysBeforeAt, RemovedMs: r.RemovedAt, Partial: r.Partial,
-		Early: r.Early, NonEarlyVersion: int64(r.NonEarly.Version), NonEarlyPositionMs: r.NonEarly.Position,
+		Early: r.Early, ResumeVersion: int64(r.ResumePoint.Version), ResumePositionMs: r.ResumePoint.Position,
 		Restored: r.Restored, OriginalVersion: int64(r.Original),
 		WatchedBeforeMs: r.WatchedBefore, WatchedBeforeTimeMs: r.WatchedBeforeAt,
 		StartMs: r.Start.At, StartPositionMs: r.Start.Position, AtEnd: r.AtEnd,
@@ -218,7 +218,7 @@ func fromMessage(m *historyv1.Record) *history.Record {
 		Position: m.PositionMs, Duration: m.DurationMs, DurationVersion: absolute(m.DurationVersion, m.Version, m.DurationMs != 0),
 		Session: m.Session, Device: m.Device, Meta: metaOf(m.Meta), MetaVersion: absolute(m.MetaVersion, m.Version, len(m.Meta) > 0),
 		PlaysBefore: m.PlaysBefore, PlaysBeforeAt: m.PlaysBeforeMs, RemovedAt: m.RemovedMs, Partial: m.Partial,
-		Early: m.Early, NonEarly: history.NonEarly{Version: history.Version(m.NonEarlyVersion), Position: m.NonEarlyPositionMs},
+		Early: m.Early, ResumePoint: history.ResumePoint{Version: history.Version(m.ResumeVersion), Position: m.ResumePositionMs},
 		Restored: m.Restored, Original: history.Version(m.OriginalVersion),
 		WatchedBefore: m.WatchedBeforeMs, WatchedBeforeAt: m.WatchedBeforeTimeMs,
 		Start: history.Peak{At: m.StartMs, Position: m.StartPositionMs}, AtEnd: m.AtEnd,
@@ -346,7 +346,7 @@ func records() *rapid.Generator[*history.Record] {
 			Restored:        rapid.Bool().Draw(t, "restored"),
 			Original:        rapid.Make[history.Version]().Draw(t, "original"),
 			Early:           rapid.Bool().Draw(t, "early"),
-			NonEarly:        rapid.Make[history.NonEarly]().Draw(t, "non early"),
+			ResumePoint:     rapid.Make[history.ResumePoint]().Draw(t, "non early"),
 			Watches:         list(t, "watches", history.WatchedTime{}),
 			WatchedBefore:   rapid.Int64().Draw(t, "watched before"),
 			WatchedBeforeAt: rapid.Int64().Draw(t, "watched before at"),

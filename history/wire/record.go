@@ -37,40 +37,40 @@ const (
 
 // The tags of a record, as the messages number the fields.
 const (
-	tagRevision         = 1<<3 | wireFixed
-	tagCellDrift        = 2<<3 | wireInt
-	tagVersion          = 3<<3 | wireInt
-	tagState            = 4<<3 | wireInt
-	tagPosition         = 5<<3 | wireInt
-	tagDuration         = 6<<3 | wireInt
-	tagDurationVersion  = 7<<3 | wireInt
-	tagSession          = 8<<3 | wireBytes
-	tagDevice           = 9<<3 | wireBytes
-	tagMeta             = 10<<3 | wireBytes
-	tagMetaVersion      = 11<<3 | wireInt
-	tagPeak             = 12<<3 | wireBytes
-	tagCompletion       = 13<<3 | wireBytes
-	tagPlaysBefore      = 14<<3 | wireInt
-	tagPlaysBeforeAt    = 15<<3 | wireInt
-	tagRemoved          = 16<<3 | wireInt
-	tagPartial          = 17<<3 | wireInt
-	tagEarly            = 18<<3 | wireInt
-	tagNonEarlyVersion  = 19<<3 | wireInt
-	tagNonEarlyPosition = 20<<3 | wireInt
-	tagWatch            = 21<<3 | wireBytes
-	tagWatchedBefore    = 22<<3 | wireInt
-	tagWatchedBeforeAt  = 23<<3 | wireInt
-	tagUnknownVersion   = 24<<3 | wireInt
-	tagRestored         = 25<<3 | wireInt
-	tagOriginal         = 26<<3 | wireInt
-	tagDismissed        = 27<<3 | wireInt
-	tagStart            = 28<<3 | wireInt
-	tagStartPosition    = 29<<3 | wireInt
-	tagViewings         = 30<<3 | wireBytes
-	tagAtEnd            = 40<<3 | wireInt
-	tagLow              = 41<<3 | wireBytes
-	tagStarts           = 42<<3 | wireBytes
-	lastField           = 42 // of a record; what is beyond is unknown
+	tagRevision            = 1<<3 | wireFixed
+	tagCellDrift           = 2<<3 | wireInt
+	tagVersion             = 3<<3 | wireInt
+	tagState               = 4<<3 | wireInt
+	tagPosition            = 5<<3 | wireInt
+	tagDuration            = 6<<3 | wireInt
+	tagDurationVersion     = 7<<3 | wireInt
+	tagSession             = 8<<3 | wireBytes
+	tagDevice              = 9<<3 | wireBytes
+	tagMeta                = 10<<3 | wireBytes
+	tagMetaVersion         = 11<<3 | wireInt
+	tagPeak                = 12<<3 | wireBytes
+	tagCompletion          = 13<<3 | wireBytes
+	tagPlaysBefore         = 14<<3 | wireInt
+	tagPlaysBeforeAt       = 15<<3 | wireInt
+	tagRemoved             = 16<<3 | wireInt
+	tagPartial             = 17<<3 | wireInt
+	tagEarly               = 18<<3 | wireInt
+	tagResumePointVersion  = 19<<3 | wireInt
+	tagResumePointPosition = 20<<3 | wireInt
+	tagWatch               = 21<<3 | wireBytes
+	tagWatchedBefore       = 22<<3 | wireInt
+	tagWatchedBeforeAt     = 23<<3 | wireInt
+	tagUnknownVersion      = 24<<3 | wireInt
+	tagRestored            = 25<<3 | wireInt
+	tagOriginal            = 26<<3 | wireInt
+	tagDismissed           = 27<<3 | wireInt
+	tagStart               = 28<<3 | wireInt
+	tagStartPosition       = 29<<3 | wireInt
+	tagViewings            = 30<<3 | wireBytes
+	tagAtEnd               = 40<<3 | wireInt
+	tagLow                 = 41<<3 | wireBytes
+	tagStarts              = 42<<3 | wireBytes
+	lastField              = 42 // of a record; what is beyond is unknown
 
 	tagMetaKey        = 1<<3 | wireBytes
 	tagMetaValue      = 2<<3 | wireBytes
@@ -144,8 +144,8 @@ func AppendRecord(dst []byte, r *history.Record) []byte {
 	dst = appendInt(dst, tagRemoved, r.RemovedAt)
 	dst = appendFlag(dst, tagPartial, r.Partial)
 	dst = appendFlag(dst, tagEarly, r.Early)
-	dst = appendInt(dst, tagNonEarlyVersion, int64(r.NonEarly.Version))
-	dst = appendInt(dst, tagNonEarlyPosition, r.NonEarly.Position)
+	dst = appendInt(dst, tagResumePointVersion, int64(r.ResumePoint.Version))
+	dst = appendInt(dst, tagResumePointPosition, r.ResumePoint.Position)
 	for i := range r.Watches {
 		dst = appendWatch(dst, &r.Watches[i])
 	}
@@ -454,10 +454,10 @@ func numberOf(r *history.Record, tag uint64) *int64 {
 		return &r.PlaysBeforeAt
 	case tagRemoved:
 		return &r.RemovedAt
-	case tagNonEarlyVersion:
-		return (*int64)(&r.NonEarly.Version)
-	case tagNonEarlyPosition:
-		return &r.NonEarly.Position
+	case tagResumePointVersion:
+		return (*int64)(&r.ResumePoint.Version)
+	case tagResumePointPosition:
+		return &r.ResumePoint.Position
 	case tagWatchedBefore:
 		return &r.WatchedBefore
 	case tagWatchedBeforeAt:

@@ -45,17 +45,17 @@ type engine struct {
 	probe      func(context.Context) error // nil where nothing is watched
 	whole      func(context.Context) error // nil where one lost part is as bad as all
 	fit        func(context.Context) error // nil where no setting endangers anything
-	allowed    bool                        // to be unfit
+	allowed    bool                        // to be misconfigured
 
 	calls, failed atomic.Int64 // since the last look
 	last          atomic.Pointer[error]
 
-	mu    sync.Mutex
-	late  map[string]int64 // reads since the last look that took too long, of two users at most
-	err   error            // nil while it answers
-	part  bool             // err concerns some of its servers only
-	ready bool             // it has answered once
-	unfit error            // why its settings are not fit, as last seen
+	mu            sync.Mutex
+	late          map[string]int64 // reads since the last look that took too long, of two users at most
+	err           error            // nil while it answers
+	part          bool             // err concerns some of its servers only
+	ready         bool             // it has answered once
+	misconfigured error            // why its settings are not fit, as last seen
 }
 
 // Add names an engine, the flag that says where it is, and what makes sure of it.
@@ -256,7 +256,7 @@ func (e *Engines) Register(reg prometheus.Registerer) {
 		}
 		gauge("playhead_engine_degraded", "1 while an engine does not answer, or has not answered yet.", one.state)
 		if one.fit != nil {
-			gauge("playhead_engine_unfit", "1 while an engine's settings let it lose what it has acknowledged.", one.settings)
+			gauge("playhead_engine_misconfigured", "1 while an engine's settings let it lose what it has acknowledged.", one.settings)
 		}
 	}
 }
@@ -416,8 +416,8 @@ func (e *engine) lookFit(ctx context.Context, all *Engines) {
 		return
 	}
 	e.mu.Lock()
-	was := e.unfit
-	e.unfit = err
+	was := e.misconfigured
+	e.misconfigured = err
 	e.mu.Unlock()
 	switch {
 	case err != nil && was == nil:
@@ -431,5 +431,5 @@ func (e *engine) lookFit(ctx context.Context, all *Engines) {
 func (e *engine) settings() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.unfit
+	return e.misconfigured
 }

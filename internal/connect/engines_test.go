@@ -131,9 +131,9 @@ func TestSettingsAreLookedAtAgain(t *testing.T) {
 			done := make(chan error)
 			go func() { done <- e.Judge(ctx) }() // ends with ctx
 			for _, step := range []struct {
-				err   error
-				unfit float64
-				lines int
+				err           error
+				misconfigured float64
+				lines         int
 			}{
 				{nil, 0, 0},
 				{errEvicts, 1, 1},
@@ -145,11 +145,11 @@ func TestSettingsAreLookedAtAgain(t *testing.T) {
 				b.set(step.err)
 				pass(11 * time.Second)
 				err := e.Checks("redis")["redis"](t.Context())
-				if healthy := step.unfit == 0 || allowed; (err == nil) != healthy || err != nil && !errors.Is(err, errEvicts) {
+				if healthy := step.misconfigured == 0 || allowed; (err == nil) != healthy || err != nil && !errors.Is(err, errEvicts) {
 					t.Errorf("allowed %v, settings %v: health %v", allowed, step.err, err)
 				}
-				if got := obstest.Sum(t, reg, "playhead_engine_unfit"); got != step.unfit {
-					t.Errorf("allowed %v, settings %v: the gauge is %v, want %v", allowed, step.err, got, step.unfit)
+				if got := obstest.Sum(t, reg, "playhead_engine_misconfigured"); got != step.misconfigured {
+					t.Errorf("allowed %v, settings %v: the gauge is %v, want %v", allowed, step.err, got, step.misconfigured)
 				}
 				if n := strings.Count(log.String(), "engine=redis"); n != step.lines {
 					t.Errorf("allowed %v, settings %v: %d lines, want %d:\n%s", allowed, step.err, n, step.lines, log.String())

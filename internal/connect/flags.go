@@ -237,9 +237,9 @@ type HBase struct {
 	Compression string `name:"hbase-compression" help:"Compression of the table when it must be created." default:"none"`
 	Puts        int    `name:"hbase-puts" help:"Batches of puts under way at once, about three for each region server." default:"3" positive:""`
 
-	// Only a job rolls.
-	RollAbove             int           `kong:"-"`
-	RollAfter, RollMargin time.Duration `kong:"-"`
+	// Only a job compacts.
+	CompactAbove                int           `kong:"-"`
+	CompactAfter, CompactMargin time.Duration `kong:"-"`
 	// Only a job summarizes.
 	Summary time.Duration `kong:"-"`
 }
@@ -251,7 +251,7 @@ func (f *HBase) Connect(s *Stores) (*hbase.Archive, error) {
 	}
 	a, err := hbase.New(hbase.Config{
 		ZooKeeper: f.ZooKeeper, Table: f.Table, Regions: f.Regions, Compression: f.Compression,
-		Puts: f.Puts, Rules: s.Rules, RollAbove: f.RollAbove, RollAfter: f.RollAfter, RollMargin: f.RollMargin, Summary: f.Summary, Long: long, Now: s.Trusted.Now, ClockErr: s.Clock.Err, Horizon: s.Trusted.Expiry,
+		Puts: f.Puts, Rules: s.Rules, CompactAbove: f.CompactAbove, CompactAfter: f.CompactAfter, CompactMargin: f.CompactMargin, Summary: f.Summary, Long: long, Now: s.Trusted.Now, ClockErr: s.Clock.Err, Horizon: s.Trusted.Expiry,
 		Registry: s.Registry, Logger: s.Log,
 	})
 	if err == nil {

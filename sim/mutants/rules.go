@@ -17,53 +17,53 @@ type mutant struct {
 }
 
 const (
-	merge     = "history/merge.go"
-	meta      = "history/meta.go"
-	record    = "history/record.go"
-	shown     = "history/shown.go"
-	viewing   = "history/merge.go"
-	play      = "history/play.go"
-	watched   = "history/watched.go"
-	query     = "history/cache.go"
-	rebase    = "history/rebase.go"
-	trusted   = "internal/clock/trusted.go"
-	pause     = "history/user.go"
-	cache     = "sim/cache.go"
-	archive   = "sim/archive.go"
-	fold      = "history-service/write/fold.go"
-	write     = "history-service/write/write.go"
-	writer    = "history-service/write/writer.go"
-	decide    = "history-service/write/decide.go"
-	reclaim   = "history-service/write/reclaim.go"
-	namespace   = "history-service/write/namespace.go"
-	namespaces  = "history-service/read/namespace.go"
-	reports   = "history-service/report/decode.go"
-	decode    = "history-service/rpc/apply.go"
-	page      = "history-service/read/page.go"
-	walk      = "history-service/read/walk.go"
-	entries   = "history-service/read/entries.go"
-	tokens    = "history-service/read/tokens.go"
-	points    = "history-service/read/points.go"
-	changes   = "history-service/read/changes.go"
-	warm      = "history-service/read/warm.go"
-	flush     = "history-service/aggregate/hold.go"
-	complete  = "history-service/view/view.go"
-	jobGo     = "history-job/job/job.go"
-	jobPut    = "history-job/job/archive.go"
-	jobFold   = "history-job/job/complete.go"
-	jobRepair = "history-job/job/repair.go"
-	jobEpoch  = "history-job/job/epoch.go"
-	jobState  = "history-job/job/state.go"
+	merge      = "history/merge.go"
+	meta       = "history/meta.go"
+	record     = "history/record.go"
+	shown      = "history/shown.go"
+	viewing    = "history/merge.go"
+	play       = "history/play.go"
+	watched    = "history/watched.go"
+	query      = "history/cache.go"
+	rebase     = "history/rebase.go"
+	trusted    = "internal/clock/trusted.go"
+	pause      = "history/user.go"
+	cache      = "sim/cache.go"
+	archive    = "sim/archive.go"
+	fold       = "history-service/write/fold.go"
+	write      = "history-service/write/write.go"
+	writer     = "history-service/write/writer.go"
+	decide     = "history-service/write/decide.go"
+	reclaim    = "history-service/write/reclaim.go"
+	namespace  = "history-service/write/namespace.go"
+	namespaces = "history-service/read/namespace.go"
+	reports    = "history-service/report/decode.go"
+	decode     = "history-service/rpc/apply.go"
+	page       = "history-service/read/page.go"
+	walk       = "history-service/read/walk.go"
+	entries    = "history-service/read/entries.go"
+	tokens     = "history-service/read/tokens.go"
+	points     = "history-service/read/points.go"
+	changes    = "history-service/read/changes.go"
+	warm       = "history-service/read/warm.go"
+	flush      = "history-service/aggregate/hold.go"
+	complete   = "history-service/view/view.go"
+	jobGo      = "history-job/job/job.go"
+	jobPut     = "history-job/job/archive.go"
+	jobFold    = "history-job/job/complete.go"
+	jobRepair  = "history-job/job/repair.go"
+	jobEpoch   = "history-job/job/epoch.go"
+	jobState   = "history-job/job/state.go"
 
-	rollGo   = "history/hbase/roll.go"
-	pbRoll   = "history/pebble/roll.go"
-	hbPut    = "history/hbase/put.go"
-	hbGet    = "history/hbase/get.go"
-	hbParts  = "history/hbase/parts.go"
-	hbErase  = "history/hbase/erase.go"
-	hbCodec  = "history/hbase/codec.go"
-	partRoll = "history/part/roll.go"
-	partRead = "history/part/read.go"
+	compactGo      = "history/hbase/compact.go"
+	pbCompact      = "history/pebble/compact.go"
+	hbPut          = "history/hbase/put.go"
+	hbGet          = "history/hbase/get.go"
+	hbSegments     = "history/hbase/segments.go"
+	hbErase        = "history/hbase/erase.go"
+	hbCodec        = "history/hbase/codec.go"
+	segmentCompact = "history/segment/compact.go"
+	segmentRead    = "history/segment/read.go"
 )
 
 // Two mutants of which each is no different without the other.
@@ -84,7 +84,7 @@ var mutants = []mutant{
 	{name: "peaks", rule: "the fold forgets the furthest position", edits: []edit{{merge, "\tm.mergePeaks(other)\n", ""}}},
 	{name: "completions", rule: "the fold forgets plays", edits: []edit{{merge, "\tm.mergeCompletions(other)\n", ""}}},
 	{name: "watches", rule: "the fold forgets watched time", edits: []edit{{merge, "\tm.mergeWatches(other)\n", ""}}},
-	{name: "non-early", rule: "the fold forgets where to go on", edits: []edit{{merge, "\tm.mergeNonEarly(other)\n", ""}}},
+	{name: "non-early", rule: "the fold forgets where to go on", edits: []edit{{merge, "\tm.mergeResumePoint(other)\n", ""}}},
 	{name: "meta", rule: "the fold forgets metadata", edits: []edit{{merge, "\tm.mergeMeta(other)\n", ""}}},
 	{name: "meta-whole", rule: "metadata takes the place of all that there was", edits: []edit{{meta, "\tall := r.metaEntries(room[:0])\n", "\tall := room[:0]\n"}}},
 	{name: "meta-removed", rule: "the fold forgets which keys were removed", edits: []edit{{meta, "\tr.Meta, r.MetaVersion = versioned(all, r.Meta, o.Meta)\n", "\tall = slices.DeleteFunc(all, func(e MetaEntry[string]) bool { return e.Removed })\n\tr.Meta, r.MetaVersion = versioned(all, r.Meta, o.Meta)\n"}}},
@@ -213,11 +213,11 @@ var mutants = []mutant{
 
 	// Rules between the parts.
 	{name: "unrelied", rule: "what is not archived is acknowledged again without a write", shows: "a write's answer is lost, and the report, sent again to another service, is answered as unchanged; the cache is lost before the record is archived: nobody holds it.", edits: []edit{{fold, "g.done && g.next != nil && !g.base.Clean() && g.relied()", "false && g.relied()"}}},
-	{name: "old-events", rule: "an event from below the low watermark does not ask the archive", equivalent: "the record stays partial and its place below the low watermark, so that readers and the job fold the archive's part in; only the word of the answer is another one, stored for stale.", edits: []edit{{write, "history.VersionOf(e.At, 0) < g.user.LowWatermark", "false && history.VersionOf(e.At, 0) < g.user.LowWatermark"}}},
+	{name: "old-events", rule: "an event from below the low watermark does not ask the archive", equivalent: "the record stays partial and its place below the low watermark, so that readers and the job fold the archive's segment in; only the word of the answer is another one, stored for stale.", edits: []edit{{write, "history.VersionOf(e.At, 0) < g.user.LowWatermark", "false && history.VersionOf(e.At, 0) < g.user.LowWatermark"}}},
 	{name: "held-reset", rule: "what is held of a record that is gone is taken for the latest", equivalent: "the record stays partial, so that readers and the job fold the tombstone in; until then it says of itself that it is incomplete, which is not judged.", edits: []edit{{write, "if g.older != nil && g.next.RemovedAt < g.older.Version.Time() {", "if false {"}}},
 	{name: "row-decides", rule: "below the low watermark the first page of the archive decides", edits: []edit{{page, "return r == nil || view.Incomplete(r) || r.Version < old[i].Record.Version", "entries[i].Record = old[i].Record\n\t\treturn r == nil && false"}}},
 	{name: "conflict-clears", rule: "what was held is folded in although it was cleared", equivalent: "readers, the job and whoever gives a record back drop what is of the time before a clear, piece by piece; only the bounds of records (8 peaks, 128 plays) could tell.", edits: []edit{{write, "history.Merge(g.older, g.before()).After(current.User.ClearedAt(g.key.Object.Type))", "history.Merge(g.older, g.before())"}}},
-	{name: "no-suspects", rule: "a repair finds nothing wrong", edits: []edit{{jobRepair, "if a.key.IsUser() || !same && !trimmed {", "if a.key.IsUser() && !same && !trimmed && len(part) < 0 {"}}},
+	{name: "no-suspects", rule: "a repair finds nothing wrong", edits: []edit{{jobRepair, "if a.key.IsUser() || !same && !trimmed {", "if a.key.IsUser() && !same && !trimmed && len(segment) < 0 {"}}},
 	{name: "no-reread", rule: "the queue is not read again when the cache was lost", edits: []edit{{jobRepair, "return j.reread(ctx, name)", "return nil"}}},
 	{name: "unconfirmed", rule: "what is held is announced and forgotten whatever became of the cache", shows: "the cache is lost and stays away for longer than services remember what they announced: by the time it is back they have forgotten all they held.", edits: []edit{{flush, "\t\ta.last = time.Time{}\n\t\treturn false\n", ""}}},
 	{name: "cut-archived", rule: "a content does not come after what the archive hides", shows: "late reports have brought the cell time of a record ahead of its event time, and it is archived and dropped; a clear covers it, and the next report is a millisecond later: its put loses.", edits: []edit{{jobFold, "u.CutTime = max(u.CutTime, old.User.CutTime)", "_ = old.User"}}},
@@ -260,7 +260,7 @@ var mutants = []mutant{
 	{name: "archived-whole", rule: "what a service had from the archive counts as whole", edits: []edit{{write, "asPartial(g.cut(entries[i].Record), &current)", "g.cut(entries[i].Record)"}}},
 	{name: "job-cell", rule: "what the job completes does not come after what it was made from", edits: []edit{{jobFold, "\tm.Partial = false\n\treturn m", "\tm.Partial, m.CellTime = false, e.Record.CellTime\n\treturn m"}}},
 	{name: "base-late", rule: "after a conflict the archive is not asked", shows: "one service holds a record that a device knows by its etag; another service deletes it, and the tombstone is archived and dropped; the device's next report, through the first service, is stored.", edits: []edit{{write, "\t\tw.loadDropped(ctx, late)\n", "\t\t_ = late\n"}}},
-	{name: "reclaim-blind", rule: "what is held of a record that is gone is brought back without the archive's part", equivalent: "the record stays partial, so that readers and the job fold the archive's part in; the service does the same by itself where the archive does not answer.", edits: []edit{{reclaim, "_ = w.foldArchived(ctx, needArchive(b.groups))", "_ = needArchive(b.groups)"}}},
+	{name: "reclaim-blind", rule: "what is held of a record that is gone is brought back without the archive's part", equivalent: "the record stays partial, so that readers and the job fold the archive's segment in; the service does the same by itself where the archive does not answer.", edits: []edit{{reclaim, "_ = w.foldArchived(ctx, needArchive(b.groups))", "_ = needArchive(b.groups)"}}},
 
 	// Records that are compared and given back.
 	{name: "repair-pause", rule: "a repair does not bring back a switch", edits: []edit{{jobRepair, "if e.User.Pause.Newer(page.User.Pause) == e.User.Pause {", "if e.Err == nil {"}}},
@@ -293,7 +293,7 @@ var mutants = []mutant{
 
 	// Trusted time and rebase, which tests find.
 	{name: "horizon", in: "./internal/clock", test: "TestTrusted", rule: "expiry goes by the wall clock", edits: []edit{{trusted, "\tif now.Before(steady) {\n\t\treturn now\n\t}\n\treturn steady\n", "\t_ = steady\n\treturn now\n"}}},
-	{name: "horizon-roll", in: "./history/hbase", test: "TestRollWaitsForTheHorizon", rule: "records expire whatever time is trusted", edits: []edit{{rollGo, "; lag > mostLag {", "; lag < 0 {"}}},
+	{name: "horizon-roll", in: "./history/hbase", test: "TestRollWaitsForTheHorizon", rule: "records expire whatever time is trusted", edits: []edit{{compactGo, "; lag > mostLag {", "; lag < 0 {"}}},
 	{name: "rebase-peaks", in: "./history", test: "TestRebase", rule: "a rebase leaves positions in the future", edits: []edit{{rebase, "m.Peaks[i].At = times.at(m.Peaks[i].At)", "_ = times.at(m.Peaks[i].At)"}}},
 	{name: "rebase-order", in: "./history", test: "TestRebase", rule: "a rebase leaves the order of times to chance", edits: []edit{{rebase, "to = min(to, before-1)", "to = min(to, before)"}}},
 
@@ -311,40 +311,40 @@ var mutants = []mutant{
 	{name: "class-newest", rule: "a clear by a clock that is behind leaves what is in classes", edits: []edit{{points, "range r.namespaces(uid, q.Type) {", "range r.namespaces(uid, q.Type)[:1] {"}}},
 	{name: "class-changes", rule: "an app is not told what has changed in classes", edits: []edit{{changes, "n < len(since.namespaces) && since.known; n++ {", "n < 1 && since.known; n++ {"}}},
 
-	// Parts, and the archive that has them.
-	{name: "roll-late", rule: "what is old is put where rolls delete", edits: []edit{{hbPut, "if c.Record.Version.Time() < late.before {", "if false {"}}},
-	{name: "roll-margin", rule: "a roll takes what may still be put", edits: []edit{{rollGo, "return r.began - r.Archive.parts.mark.Load().after - r.margin()", "return r.began"}}},
-	{name: "roll-period", rule: "columns of what is late are rolled while they are put", edits: []edit{{rollGo, "return (period + 2) * r.margin()", "return period * r.margin()"}}},
-	{name: "roll-order", rule: "live cells are deleted before the parts are written", edits: []edit{{rollGo, "{r.clean, r.write, r.drop, r.remove}", "{r.clean, r.drop, r.write, r.remove}"}}},
-	{name: "roll-silent", rule: "readers are not told that there are parts", edits: []edit{{rollGo, "\treturn r.announce(ctx, m)\n", "\t_ = m\n\treturn nil\n"}}},
-	{name: "roll-compare", rule: "a list of chunks takes the place of whatever stands", edits: []edit{{rollGo, "won, err = r.client.CheckAndPut(put, partFamily, partColumn, r.bytes)", "_, err = r.client.Put(put)\n\t\twon = err == nil"}}},
-	{name: "roll-lost", rule: "a roll that has lost deletes what it rolled", edits: []edit{{rollGo, "\tif err == nil && !won {", "\tif err == nil && !won && r.bytes == nil && r.items == nil {"}}},
-	{name: "roll-unread", rule: "a list is switched to chunks that are not read back", edits: []edit{{rollGo, "\t\tif err := r.allTo(ctx, server, puts); err != nil {\n\t\t\treturn err\n\t\t}\n", "\t\tif err := r.allTo(ctx, server, puts); err != nil || gets != nil {\n\t\t\treturn nil\n\t\t}\n"}}},
-	{name: "roll-horizon", rule: "chunks that are not listed yet are deleted", edits: []edit{{rollGo, "before := r.began - r.horizon().Milliseconds()", "before := r.began + 1"}}},
-	{name: "roll-in-time", rule: "a roll switches after any time", equivalent: "a roll whose calls all end in time is not that late: it takes a process that stands still between two of them, which none does here.", edits: []edit{{rollGo, "if r.now()-r.began > r.horizon().Milliseconds()/2 {", "if false {"}}},
-	{name: "roll-marker", rule: "a roll deletes a column up to now", edits: []edit{{rollGo, "r.deleteLive(ctx, r.cleanBefore()-1,", "r.deleteLive(ctx, r.began,"}}},
-	{name: "roll-cleared", rule: "a roll lists again what was cleared meanwhile", equivalent: "readers go by the clear marks of the live part, and the next roll takes it out again; until then an erasure has left it in parts.", edits: []edit{{rollGo, "if r.live.cleared[typ] < until {", "if r.live.cleared[typ]+until < 0 {"}}},
-	{name: "roll-discard", rule: "a roll that has lost to itself deletes its chunks", edits: []edit{{rollGo, "!listed[c.Name] {", "c.Name != \"\" || listed == nil {"}}},
-	{name: "roll-cut", rule: "a roll forgets the cell times of what was cleared", equivalent: "the cell times of what parts have are before those of all that is put into live columns. A late put would meet it between a switch and #rolled, beside a reader who has the list of before in memory.", edits: []edit{{rollGo, "if cut <= max(least, r.live.cut) ||", "if cut >= 0 || cut <= max(least, r.live.cut) ||"}}},
-	{name: "roll-tombstones", rule: "a roll drops tombstones", edits: []edit{{rollGo, "\t\tr.leaving = append(r.leaving, o)\n", "\t\tr.leaving = append(r.leaving, o)\n\t\tif o.record.Deleted() {\n\t\t\tcontinue\n\t\t}\n"}}},
-	{name: "roll-twice", rule: "of two columns of an object a roll takes the last", edits: []edit{{rollGo, "r.items[i].Record = part.Resolve(r.items[i].Record, o.record)", "r.items[i].Record = o.record"}}},
-	{name: "roll-begins", rule: "rolls begin while others put old records where rolls delete", equivalent: "it takes two contents of one cell time, the later one put by a process that knows of no rolling yet.", edits: []edit{{hbParts, "m.since+3*m.margin-a.now()", "m.since-a.now()"}}},
-	{name: "roll-begun", rule: "old records are put where rolls delete when rolls have begun", equivalent: "it takes two contents of one cell time, the later one put by a process that knows of no rolling yet.", edits: []edit{{hbParts, "now < m.since+m.margin", "now < m.since+12*m.margin"}}},
-	{name: "read-known", rule: "a reader goes by the list that it knows", edits: []edit{{hbParts, "return uid + \"\\x00v\" + strconv.FormatUint(version, 10)", "return uid + \"\\x00v\" + strconv.FormatUint(version-version, 10)"}}},
+	// Segments, and the archive that has them.
+	{name: "compact-late", rule: "what is old is put where rolls delete", edits: []edit{{hbPut, "if c.Record.Version.Time() < late.before {", "if false {"}}},
+	{name: "compact-margin", rule: "a roll takes what may still be put", edits: []edit{{compactGo, "return r.began - r.Archive.segments.mark.Load().after - r.margin()", "return r.began"}}},
+	{name: "compact-period", rule: "columns of what is late are compacted while they are put", edits: []edit{{compactGo, "return (period + 2) * r.margin()", "return period * r.margin()"}}},
+	{name: "compact-order", rule: "live cells are deleted before the parts are written", edits: []edit{{compactGo, "{r.clean, r.write, r.drop, r.remove}", "{r.clean, r.drop, r.write, r.remove}"}}},
+	{name: "compact-silent", rule: "readers are not told that there are parts", edits: []edit{{compactGo, "\treturn r.announce(ctx, m)\n", "\t_ = m\n\treturn nil\n"}}},
+	{name: "compact-compare", rule: "a list of chunks takes the place of whatever stands", edits: []edit{{compactGo, "won, err = r.client.CheckAndPut(put, segmentFamily, segmentColumn, r.bytes)", "_, err = r.client.Put(put)\n\t\twon = err == nil"}}},
+	{name: "compact-lost", rule: "a roll that has lost deletes what it compacted", edits: []edit{{compactGo, "\tif err == nil && !won {", "\tif err == nil && !won && r.bytes == nil && r.items == nil {"}}},
+	{name: "compact-unread", rule: "a list is switched to chunks that are not read back", edits: []edit{{compactGo, "\t\tif err := r.allTo(ctx, server, puts); err != nil {\n\t\t\treturn err\n\t\t}\n", "\t\tif err := r.allTo(ctx, server, puts); err != nil || gets != nil {\n\t\t\treturn nil\n\t\t}\n"}}},
+	{name: "compact-horizon", rule: "chunks that are not listed yet are deleted", edits: []edit{{compactGo, "before := r.began - r.horizon().Milliseconds()", "before := r.began + 1"}}},
+	{name: "compact-in-time", rule: "a roll switches after any time", equivalent: "a compact whose calls all end in time is not that late: it takes a process that stands still between two of them, which none does here.", edits: []edit{{compactGo, "if r.now()-r.began > r.horizon().Milliseconds()/2 {", "if false {"}}},
+	{name: "compact-marker", rule: "a roll deletes a column up to now", edits: []edit{{compactGo, "r.deleteLive(ctx, r.cleanBefore()-1,", "r.deleteLive(ctx, r.began,"}}},
+	{name: "compact-cleared", rule: "a roll lists again what was cleared meanwhile", equivalent: "readers go by the clear marks of the live segment, and the next compact takes it out again; until then an erasure has left it in segments.", edits: []edit{{compactGo, "if r.live.cleared[typ] < until {", "if r.live.cleared[typ]+until < 0 {"}}},
+	{name: "compact-discard", rule: "a roll that has lost to itself deletes its chunks", edits: []edit{{compactGo, "!listed[c.Name] {", "c.Name != \"\" || listed == nil {"}}},
+	{name: "compact-cut", rule: "a roll forgets the cell times of what was cleared", equivalent: "the cell times of what segments have are before those of all that is put into live columns. A late put would meet it between a switch and #compacted, beside a reader who has the list of before in memory.", edits: []edit{{compactGo, "if cut <= max(least, r.live.cut) ||", "if cut >= 0 || cut <= max(least, r.live.cut) ||"}}},
+	{name: "compact-tombstones", rule: "a roll drops tombstones", edits: []edit{{compactGo, "\t\tr.leaving = append(r.leaving, o)\n", "\t\tr.leaving = append(r.leaving, o)\n\t\tif o.record.Deleted() {\n\t\t\tcontinue\n\t\t}\n"}}},
+	{name: "compact-twice", rule: "of two columns of an object a roll takes the last", edits: []edit{{compactGo, "r.items[i].Record = segment.Resolve(r.items[i].Record, o.record)", "r.items[i].Record = o.record"}}},
+	{name: "compact-begins", rule: "rolls begin while others put old records where rolls delete", equivalent: "it takes two contents of one cell time, the later one put by a process that knows of no compacting yet.", edits: []edit{{hbSegments, "m.since+3*m.margin-a.now()", "m.since-a.now()"}}},
+	{name: "compact-begun", rule: "old records are put where rolls delete when rolls have begun", equivalent: "it takes two contents of one cell time, the later one put by a process that knows of no compacting yet.", edits: []edit{{hbSegments, "now < m.since+m.margin", "now < m.since+12*m.margin"}}},
+	{name: "read-known", rule: "a reader goes by the list that it knows", edits: []edit{{hbSegments, "return uid + \"\\x00v\" + strconv.FormatUint(version, 10)", "return uid + \"\\x00v\" + strconv.FormatUint(version-version, 10)"}}},
 	{name: "page-late", rule: "a page leaves out columns of what was late", edits: []edit{{hbGet, "families = append(families, lateFamily)", "families = append(families, family)"}}},
-	{name: "get-live", rule: "a get asks the live part alone", edits: []edit{{hbGet, "q.options(a.parts.known())", "q.options(false)"}}},
-	{name: "live-counts", rule: "a live record counts, whatever a part has", edits: []edit{{partRead, "rolled == nil || live != nil && live.CellTime > rolled.CellTime:", "rolled == nil || live != nil:"}}},
-	{name: "live-twins", rule: "of two contents of one cell time the live one counts", equivalent: "of what is put within 2 s nothing is in parts yet, and what is made of an older cache is folded with the archive's first: a content of the same cell time, or of an earlier one, does not come behind.", edits: []edit{{partRead, "both := *history.Merge(live, rolled)", "both := *live"}}},
+	{name: "get-live", rule: "a get asks the live part alone", edits: []edit{{hbGet, "q.options(a.segments.known())", "q.options(false)"}}},
+	{name: "live-counts", rule: "a live record counts, whatever a part has", edits: []edit{{segmentRead, "compacted == nil || live != nil && live.CellTime > compacted.CellTime:", "compacted == nil || live != nil:"}}},
+	{name: "live-twins", rule: "of two contents of one cell time the live one counts", equivalent: "of what is put within 2 s nothing is in segments yet, and what is made of an older cache is folded with the archive's first: a content of the same cell time, or of an earlier one, does not come behind.", edits: []edit{{segmentRead, "both := *history.Merge(live, compacted)", "both := *live"}}},
 	{name: "late-counts", rule: "of two columns of an object the earlier content counts", edits: []edit{{hbCodec, "b.damage == nil && b.at > a.at", "b.damage == nil && b.at < a.at"}}},
-	{name: "find-late", rule: "a live record of the time of a chunk is not looked for in it", edits: []edit{{partRead, "(live[n] == nil || live[n].CellTime <= info.CellTime) && info.Filter.Has(hashes[n])", "live[n] == nil && info.Filter.Has(hashes[n])"}}},
-	{name: "stitch-live", rule: "a page has what a part has beside a live record of it", edits: []edit{{partRead, " || r != nil && left.Version == r.Version {", " {"}}},
-	{name: "stitch-part", rule: "a page has a live record beside what a part has of it", equivalent: "of what is put within 2 s nothing is in parts yet, and what is made of an older cache is folded with the archive's first: a content of the same cell time, or of an earlier one, does not come behind.", edits: []edit{{partRead, "\tif left.Version != it.Record.Version {\n\t\treturn nil", "\tif left.Version != it.Record.Version && left == nil {\n\t\treturn nil"}}},
-	{name: "superseded", rule: "what is rolled again stays in its old chunk", edits: []edit{{partRoll, "\t\t\t\t} else {\n\t\t\t\t\tc.remove(place, ", "\t\t\t\t} else if n.Record == nil {\n\t\t\t\t\tc.remove(place, "}}},
-	{name: "part-tombstone", rule: "what a tombstone covers stays in parts", equivalent: "the live tombstone hides it, and takes its place in the part when it is rolled.", edits: []edit{{partRoll, "s != nil && s.Record.CellTime > it.Record.CellTime &&", "s != nil && s.Record == nil &&"}}},
-	{name: "part-clear", rule: "what clear marks cover stays in parts", edits: []edit{{partRoll, "if maps.Equal(w.Cleared, w.old.Cleared) {\n\t\treturn nil", "if w.old != nil {\n\t\treturn nil"}}},
+	{name: "find-late", rule: "a live record of the time of a chunk is not looked for in it", edits: []edit{{segmentRead, "(live[n] == nil || live[n].CellTime <= info.CellTime) && info.Filter.Has(hashes[n])", "live[n] == nil && info.Filter.Has(hashes[n])"}}},
+	{name: "stitch-live", rule: "a page has what a part has beside a live record of it", edits: []edit{{segmentRead, " || r != nil && left.Version == r.Version {", " {"}}},
+	{name: "stitch-part", rule: "a page has a live record beside what a part has of it", equivalent: "of what is put within 2 s nothing is in segments yet, and what is made of an older cache is folded with the archive's first: a content of the same cell time, or of an earlier one, does not come behind.", edits: []edit{{segmentRead, "\tif left.Version != it.Record.Version {\n\t\treturn nil", "\tif left.Version != it.Record.Version && left == nil {\n\t\treturn nil"}}},
+	{name: "superseded", rule: "what is compacted again stays in its old chunk", edits: []edit{{segmentCompact, "\t\t\t\t} else {\n\t\t\t\t\tc.remove(place, ", "\t\t\t\t} else if n.Record == nil {\n\t\t\t\t\tc.remove(place, "}}},
+	{name: "part-tombstone", rule: "what a tombstone covers stays in parts", equivalent: "the live tombstone hides it, and takes its place in the segment when it is compacted.", edits: []edit{{segmentCompact, "s != nil && s.Record.CellTime > it.Record.CellTime &&", "s != nil && s.Record == nil &&"}}},
+	{name: "part-clear", rule: "what clear marks cover stays in parts", edits: []edit{{segmentCompact, "if maps.Equal(w.Cleared, w.old.Cleared) {\n\t\treturn nil", "if w.old != nil {\n\t\treturn nil"}}},
 	{name: "erase-switch", rule: "an erasure deletes chunks that are listed", edits: []edit{{hbErase, "\tif err := r.store(ctx); err != nil { // also", "\tif err := ctx.Err(); err != nil { // also"}}},
 
 	// The embedded store.
-	{name: "embedded-drop", in: "./history/pebble", rule: "a roll of the embedded store drops what was put since it was read", edits: []edit{{pbRoll, "if r.db.rolling.changed[text] {", "if false {"}}},
-	{name: "embedded-state", in: "./history/pebble", rule: "a roll of the embedded store writes the user's state as it was read", edits: []edit{{pbRoll, "\tif r.db.rolling.all {\n", "\tif false {\n"}}},
+	{name: "embedded-drop", in: "./history/pebble", rule: "a roll of the embedded store drops what was put since it was read", edits: []edit{{pbCompact, "if r.db.compacting.changed[text] {", "if false {"}}},
+	{name: "embedded-state", in: "./history/pebble", rule: "a roll of the embedded store writes the user's state as it was read", edits: []edit{{pbCompact, "\tif r.db.compacting.all {\n", "\tif false {\n"}}},
 }

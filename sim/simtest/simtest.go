@@ -14,14 +14,14 @@ import (
 )
 
 var (
-	seed  = flag.Uint64("sim.seed", 1, "the first seed")
-	seeds = flag.Int("sim.seeds", 4, "how many seeds")
-	steps = flag.Int("sim.steps", 5_000, "steps of each seed")
-	runs  = flag.Int("sim.shrink", 300, "runs to shrink a failure")
-	total = flag.Int("sim.total", 0, "steps of all seeds together; 0 for no bound")
-	keep  = flag.Int("sim.keep", 0, "records of a user that the cache keeps")
-	rolls = flag.Bool("sim.rolls", false, "only seeds with parts in the archive")
-	trace = flag.Bool("sim.trace", false, "print what happens")
+	seed        = flag.Uint64("sim.seed", 1, "the first seed")
+	seeds       = flag.Int("sim.seeds", 4, "how many seeds")
+	steps       = flag.Int("sim.steps", 5_000, "steps of each seed")
+	runs        = flag.Int("sim.shrink", 300, "runs to shrink a failure")
+	total       = flag.Int("sim.total", 0, "steps of all seeds together; 0 for no bound")
+	keep        = flag.Int("sim.keep", 0, "records of a user that the cache keeps")
+	compactions = flag.Bool("sim.rolls", false, "only seeds with parts in the archive")
+	trace       = flag.Bool("sim.trace", false, "print what happens")
 )
 
 // Sim looks for violations. Embed makes the archive of each world, nil for that of the seed.
@@ -56,7 +56,7 @@ func Same(t *testing.T, embed func() sim.Embedded) {
 }
 
 func config(s uint64, embed func() sim.Embedded) sim.Config {
-	return sim.Config{Seed: s, Steps: *steps, Keep: *keep, Rolls: *rolls, Embed: embed}
+	return sim.Config{Seed: s, Steps: *steps, Keep: *keep, Compactions: *compactions, Embed: embed}
 }
 
 func run(t *testing.T, cfg sim.Config) (r sim.Result) {

@@ -1,6 +1,6 @@
 // Command replay sends a trace of viewings to history-service, or
 // through an edge, as the heartbeats that players would have sent. `replay dead` drives again what
-// could not be archived; `replay parts` shows what of a user's history is in parts; `replay erase` removes everything of a user;
+// could not be archived; `replay segments` shows what of a user's history is in segments; `replay erase` removes everything of a user;
 // `replay rebase` brings records of a clock that was ahead to the present.
 package main
 
@@ -22,8 +22,8 @@ import (
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history-job/replay"
 	"github.com/playhead/playhead/history/hbase"
-	"github.com/playhead/playhead/history/part"
 	"github.com/playhead/playhead/history/pebble"
+	"github.com/playhead/playhead/history/segment"
 	"github.com/playhead/playhead/internal/connect"
 	"github.com/playhead/playhead/internal/run"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
@@ -50,7 +50,7 @@ func (*flags) Help() string {
 
 ` + "`replay dead`" + ` drives again what could not be archived, from the topic of dead letters; ` + "`replay dead --help`" + ` lists its flags.
 
-` + "`replay parts UID`" + ` shows what of a user's history is in parts.
+` + "`replay segments UID`" + ` shows what of a user's history is in parts.
 
 ` + "`replay erase UID`" + ` removes everything of a user, through a service that runs.
 
@@ -64,8 +64,8 @@ func replayed(ctx context.Context, args []string, getenv func(string) string, ou
 		switch args[0] {
 		case "dead":
 			return dead(ctx, args[1:], getenv, out)
-		case "parts":
-			return parts(ctx, args[1:], getenv, out)
+		case "segments":
+			return segments(ctx, args[1:], getenv, out)
 		case "erase":
 			return erase(ctx, args[1:], getenv, out)
 		case "rebase":
@@ -157,7 +157,7 @@ func report(out io.Writer, d driver, took time.Duration) {
 	}
 }
 
-type partsFlags struct {
+type segmentsFlags struct {
 	UID    string `arg:"" help:"User whose history is looked at."`
 	Data   string `help:"Data directory of an all-in-one that is not running." default:"playhead-data"`
 	HBase  string `name:"hbase" help:"ZooKeeper quorum of HBase, host:port with commas between: look there, not into a directory."`
@@ -166,15 +166,15 @@ type partsFlags struct {
 }
 
 // Help is what --help begins with.
-func (*partsFlags) Help() string {
-	return `Shows what the archive has of a user: how many records are live, and which chunks the parts consist of. ` +
+func (*segmentsFlags) Help() string {
+	return `Shows what the archive has of a user: how many records are live, and which chunks the segments consist of. ` +
 		`With --verify it ends with an error if anything is wrong.`
 }
 
-// parts shows what of a user's history is in parts.
-func parts(ctx context.Context, args []string, getenv func(string) string, out io.Writer) error {
-	var f partsFlags
-	if err := run.Parse("replay parts", &f, args, getenv, out); err != nil {
+// segments shows what of a user's history is in segments.
+func segments(ctx context.Context, args []string, getenv func(string) string, out io.Writer) error {
+	var f segmentsFlags
+	if err := run.Parse("replay segments", &f, args, getenv, out); err != nil {
 		return err
 	}
 	look := f.inspect
@@ -190,43 +190,43 @@ func parts(ctx context.Context, args []string, getenv func(string) string, out i
 		if _, class := history.UserOf(s.uid); class != "" {
 			fmt.Fprintf(out, "class %s:\n", class)
 		}
-		f.printParts(out, s.found)
+		f.printSegments(out, s.found)
 		wrong = append(wrong, s.found.Wrong...)
 	}
 	return errors.Join(wrong...)
 }
 
-func (f *partsFlags) printParts(out io.Writer, found part.Inspection) {
+func (f *segmentsFlags) printSegments(out io.Writer, found segment.Inspection) {
 	records, superseded, size := 0, 0, 0
-	for _, c := range found.Parts.Chunks {
+	for _, c := range found.Segments.Chunks {
 		records, superseded, size = records+c.Count, superseded+len(c.Superseded), size+c.Bytes
 	}
 	fmt.Fprintf(out, "%d live records\n%d records in %d chunks of %d bytes, version %d, %d of them superseded\n",
-		found.Live, records, len(found.Parts.Chunks), size, found.Parts.Version, superseded)
-	for _, c := range found.Parts.Chunks {
+		found.Live, records, len(found.Segments.Chunks), size, found.Segments.Version, superseded)
+	for _, c := range found.Segments.Chunks {
 		fmt.Fprintf(out, "  %-20s %s to %s  %5d records %5d superseded %7d bytes\n", c.Name, moment(c.Newest.Time()), moment(c.Oldest.Time()), c.Count, len(c.Superseded), c.Bytes)
 	}
 	if len(found.Unlisted) > 0 {
 		fmt.Fprintf(out, "not listed, so that nobody reads them: %s\n", strings.Join(found.Unlisted, ", "))
 	}
 	if f.Verify && len(found.Wrong) == 0 {
-		fmt.Fprintf(out, "all chunks are whole; %d live records have a later or earlier one in parts\n", found.Both)
+		fmt.Fprintf(out, "all chunks are whole; %d live records have a later or earlier one in segments\n", found.Both)
 	}
 }
 
 // inspected is what the archive has of a user, or of a user's namespace of a class.
 type inspected struct {
 	uid   string
-	found part.Inspection
+	found segment.Inspection
 }
 
 // inspector looks into the archive.
 type inspector interface {
-	Inspect(ctx context.Context, uid string, verify bool) (part.Inspection, error)
+	Inspect(ctx context.Context, uid string, verify bool) (segment.Inspection, error)
 }
 
 // namespaces looks into all that the archive has of the user.
-func (f *partsFlags) namespaces(ctx context.Context, s history.Sectioner, a inspector) (all []inspected, err error) {
+func (f *segmentsFlags) namespaces(ctx context.Context, s history.Sectioner, a inspector) (all []inspected, err error) {
 	classes, err := s.Namespaces(ctx, f.UID)
 	if err != nil {
 		return nil, err
@@ -242,7 +242,7 @@ func (f *partsFlags) namespaces(ctx context.Context, s history.Sectioner, a insp
 }
 
 // inspect opens an embedded store, which no process may have open, and says what its archive has of a user.
-func (f *partsFlags) inspect(ctx context.Context) (all []inspected, err error) {
+func (f *segmentsFlags) inspect(ctx context.Context) (all []inspected, err error) {
 	switch files, err := os.ReadDir(f.Data); { // it would be made
 	case err != nil:
 		return nil, fmt.Errorf("--data: %w", err)
@@ -258,7 +258,7 @@ func (f *partsFlags) inspect(ctx context.Context) (all []inspected, err error) {
 }
 
 // inspectHBase says what a table has of a user, also beside services and jobs.
-func (f *partsFlags) inspectHBase(ctx context.Context) (all []inspected, err error) {
+func (f *segmentsFlags) inspectHBase(ctx context.Context) (all []inspected, err error) {
 	a, err := hbase.Open(ctx, hbase.Config{ZooKeeper: f.HBase, Table: f.Table, Existing: true})
 	if err != nil {
 		return nil, err

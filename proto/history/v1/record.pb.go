@@ -176,9 +176,9 @@ type Record struct {
 	Partial bool `protobuf:"varint,17,opt,name=partial,proto3" json:"partial,omitempty"`
 	// The latest event is from the first seconds of its session. Until a later event is
 	// not, the user is to resume where the latest one that was not left off.
-	Early              bool  `protobuf:"varint,18,opt,name=early,proto3" json:"early,omitempty"`
-	NonEarlyVersion    int64 `protobuf:"varint,19,opt,name=non_early_version,json=nonEarlyVersion,proto3" json:"non_early_version,omitempty"`
-	NonEarlyPositionMs int64 `protobuf:"varint,20,opt,name=non_early_position_ms,json=nonEarlyPositionMs,proto3" json:"non_early_position_ms,omitempty"`
+	Early            bool  `protobuf:"varint,18,opt,name=early,proto3" json:"early,omitempty"`
+	ResumeVersion    int64 `protobuf:"varint,19,opt,name=resume_version,json=resumeVersion,proto3" json:"resume_version,omitempty"`
+	ResumePositionMs int64 `protobuf:"varint,20,opt,name=resume_position_ms,json=resumePositionMs,proto3" json:"resume_position_ms,omitempty"`
 	// How much was played in the newest sessions that said so, oldest first.
 	Watched []*Watched `protobuf:"bytes,21,rep,name=watched,proto3" json:"watched,omitempty"`
 	// The sum over sessions older than those listed, and the newest time among them.
@@ -367,16 +367,16 @@ func (x *Record) GetEarly() bool {
 	return false
 }
 
-func (x *Record) GetNonEarlyVersion() int64 {
+func (x *Record) GetResumeVersion() int64 {
 	if x != nil {
-		return x.NonEarlyVersion
+		return x.ResumeVersion
 	}
 	return 0
 }
 
-func (x *Record) GetNonEarlyPositionMs() int64 {
+func (x *Record) GetResumePositionMs() int64 {
 	if x != nil {
-		return x.NonEarlyPositionMs
+		return x.ResumePositionMs
 	}
 	return 0
 }
@@ -1584,7 +1584,7 @@ const file_history_v1_record_proto_rawDesc = "" +
 	"history.v1\",\n" +
 	"\x06Object\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
-	"\x04type\x18\x02 \x01(\rR\x04type\"\xdf\t\n" +
+	"\x04type\x18\x02 \x01(\rR\x04type\"\xd5\t\n" +
 	"\x06Record\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x06R\brevision\x12\"\n" +
 	"\rcell_drift_ms\x18\x02 \x01(\x03R\vcellDriftMs\x12\x18\n" +
@@ -1607,9 +1607,9 @@ const file_history_v1_record_proto_rawDesc = "" +
 	"\n" +
 	"removed_ms\x18\x10 \x01(\x03R\tremovedMs\x12\x18\n" +
 	"\apartial\x18\x11 \x01(\bR\apartial\x12\x14\n" +
-	"\x05early\x18\x12 \x01(\bR\x05early\x12*\n" +
-	"\x11non_early_version\x18\x13 \x01(\x03R\x0fnonEarlyVersion\x121\n" +
-	"\x15non_early_position_ms\x18\x14 \x01(\x03R\x12nonEarlyPositionMs\x12-\n" +
+	"\x05early\x18\x12 \x01(\bR\x05early\x12%\n" +
+	"\x0eresume_version\x18\x13 \x01(\x03R\rresumeVersion\x12,\n" +
+	"\x12resume_position_ms\x18\x14 \x01(\x03R\x10resumePositionMs\x12-\n" +
 	"\awatched\x18\x15 \x03(\v2\x13.history.v1.WatchedR\awatched\x12*\n" +
 	"\x11watched_before_ms\x18\x16 \x01(\x03R\x0fwatchedBeforeMs\x123\n" +
 	"\x16watched_before_time_ms\x18\x17 \x01(\x03R\x13watchedBeforeTimeMs\x12'\n" +

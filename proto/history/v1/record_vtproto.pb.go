@@ -221,15 +221,15 @@ func (m *Record) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 			dAtA[i] = 0xaa
 		}
 	}
-	if m.NonEarlyPositionMs != 0 {
-		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.NonEarlyPositionMs))
+	if m.ResumePositionMs != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.ResumePositionMs))
 		i--
 		dAtA[i] = 0x1
 		i--
 		dAtA[i] = 0xa0
 	}
-	if m.NonEarlyVersion != 0 {
-		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.NonEarlyVersion))
+	if m.ResumeVersion != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.ResumeVersion))
 		i--
 		dAtA[i] = 0x1
 		i--
@@ -1377,11 +1377,11 @@ func (m *Record) SizeVT() (n int) {
 	if m.Early {
 		n += 3
 	}
-	if m.NonEarlyVersion != 0 {
-		n += 2 + protohelpers.SizeOfVarint(uint64(m.NonEarlyVersion))
+	if m.ResumeVersion != 0 {
+		n += 2 + protohelpers.SizeOfVarint(uint64(m.ResumeVersion))
 	}
-	if m.NonEarlyPositionMs != 0 {
-		n += 2 + protohelpers.SizeOfVarint(uint64(m.NonEarlyPositionMs))
+	if m.ResumePositionMs != 0 {
+		n += 2 + protohelpers.SizeOfVarint(uint64(m.ResumePositionMs))
 	}
 	if len(m.Watched) > 0 {
 		for _, e := range m.Watched {

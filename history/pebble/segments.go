@@ -1,0 +1,119 @@
+package pebble
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history/segment"
+)
+
+// segmentsOf returns a reader of a user's segments of a version, as they are in a snapshot.
+func (d *DB) segmentsOf(from pebble.Reader, uid string, version uint64) (*segment.Reader, error) {
+	prefix := appendUser(nil, spaceSegments, uid)
+	r := &segment.Reader{Chunk: func(i *segment.Info) (*segment.Chunk, error) {
+		return cached(d, uid+"\x00"+i.Name, func() (*segment.Chunk, int, error) { return readChunk(from, prefix, i) })
+	}}
+	m, err := cached(d, uid+"\x00v"+strconv.FormatUint(version, 10), func() (*segment.Metadata, int, error) {
+		return readMetadata(from, prefix, version)
+	})
+	r.Metadata = m
+	return r, err
+}
+
+func cached[T any](d *DB, name string, read func() (T, int, error)) (v T, err error) {
+	if v, err = segment.Cached(d.segments, name, read); err != nil {
+		err = unavailable(err)
+	}
+	return v, err
+}
+
+func readMetadata(from pebble.Reader, prefix []byte, version uint64) (m *segment.Metadata, size int, err error) {
+	err = get(from, prefix, func(v []byte) (err error) {
+		size = len(v)
+		if m, err = segment.ParseMetadata(bytes.Clone(v)); err == nil && m.Version != version {
+			err = fmt.Errorf("metadata of segments: %w: version %d, want %d", segment.ErrCorrupt, m.Version, version)
+		}
+		return err
+	})
+	return m, size, err
+}
+
+func readChunk(from pebble.Reader, prefix []byte, i *segment.Info) (c *segment.Chunk, size int, err error) {
+	err = get(from, append(slices.Clip(prefix), i.Name...), func(v []byte) (err error) {
+		if c, err = i.Open(bytes.Clone(v)); err == nil {
+			size = c.Size()
+		}
+		return err
+	})
+	return c, size, err
+}
+
+// withSegments adds what segments have to entries of the live segment. A live record that cannot be read hides
+// nothing.
+func (d *DB) withSegments(from pebble.Reader, keys []history.Key, entries []history.Entry) error {
+	byUser := make(map[string][]int)
+	for i := range entries {
+		_, damaged := errors.AsType[*history.DamageError](entries[i].Err)
+		if entries[i].User.Segments > 0 && !keys[i].IsUser() && (entries[i].Err == nil || damaged) {
+			byUser[keys[i].UID] = append(byUser[keys[i].UID], i)
+		}
+	}
+	for uid, at := range byUser {
+		segments, err := d.segmentsOf(from, uid, entries[at[0]].User.Segments)
+		if err != nil {
+			return err
+		}
+		objects, live := make([]history.Object, len(at)), make([]*history.Record, len(at))
+		for n, i := range at {
+			objects[n], live[n] = keys[i].Object, entries[i].Record
+		}
+		found, err := segments.Find(objects, live)
+		if err != nil {
+			return err
+		}
+		oldest := d.Archive().oldest()
+		for n, i := range at {
+			if r := found[n]; r != nil && r.Version.Time() >= oldest {
+				entries[i].Record, entries[i].Err = segment.Resolve(live[n], r), nil
+			}
+		}
+	}
+	return nil
+}
+
+// laterThanSegments reports whether a record with a cell time is surely later than what segments have of
+// its object. The lock is held.
+func (a *Archive) laterThanSegments(k history.Key, cellTime int64) (bool, error) {
+	if !a.db.anySegments {
+		return true, nil
+	}
+	u, ok := a.userInMemory(k.UID)
+	if !ok {
+		return false, nil
+	}
+	if u.Segments == 0 {
+		return true, nil
+	}
+	segments, err := a.db.segmentsOf(a.db.pebble, k.UID, u.Segments)
+	if err != nil {
+		return false, err
+	}
+	return !slices.ContainsFunc(segments.Chunks, func(i segment.Info) bool {
+		return i.CellTime >= cellTime && i.MayHave(k.Object)
+	}), nil
+}
+
+// openSegments finds out whether anybody has segments.
+func (d *DB) openSegments() (err error) {
+	for range d.each([]byte{spaceSegments}, []byte{spaceSegments + 1}, &err) {
+		d.anySegments = true
+		break
+	}
+	return err
+}

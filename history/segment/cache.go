@@ -1,0 +1,199 @@
+package segment
+
+import (
+	"errors"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"github.com/playhead/playhead/internal/lru"
+)
+
+// Cache has the metadata and the chunks that were read lately, in two halves. Neither ever
+// changes under its name.
+type Cache struct {
+	mu      sync.Mutex
+	all     *lru.Map[string, cached]
+	metrics *Metrics
+}
+
+type cached struct {
+	value any
+	size  int
+}
+
+// CacheBytes is the usual size of a half.
+const CacheBytes = 16 << 20
+
+// NewCache returns an empty cache of a size, in bytes of a half.
+func NewCache(m *Metrics, half int) *Cache {
+	return &Cache{all: lru.New[string](half, func(c cached) int { return c.size }), metrics: m}
+}
+
+// Cached returns what is known under a name, or else calls read, which also returns how many bytes the value takes.
+// [ErrCorrupt] is counted.
+func Cached[T any](c *Cache, name string, read func() (T, int, error)) (T, error) {
+	if known, ok := c.get(name); ok {
+		c.metrics.Hits.Inc()
+		return known.(T), nil
+	}
+	c.metrics.Misses.Inc()
+	return Fresh(c, name, read)
+}
+
+// Fresh calls read whatever is known under the name, and remembers what it returns.
+func Fresh[T any](c *Cache, name string, read func() (T, int, error)) (T, error) {
+	v, size, err := read()
+	if errors.Is(err, ErrCorrupt) {
+		c.metrics.Damaged.Inc()
+	}
+	if err == nil {
+		c.metrics.Read.Add(float64(size))
+		c.put(name, cached{v, size})
+	}
+	return v, err
+}
+
+// Has reports whether something is known under a name.
+func (c *Cache) Has(name string) bool {
+	_, ok := c.get(name)
+	return ok
+}
+
+// Keep remembers bytes under a name until [Cache.Take] returns them.
+func (c *Cache) Keep(name string, b []byte) { c.put(name, cached{b, len(b)}) }
+
+// Take returns bytes that were kept under a name, nil for none, and forgets them.
+func (c *Cache) Take(name string) (b []byte) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if p, known := c.all.Get(name); known {
+		b = p.value.([]byte)
+	}
+	c.all.Forget(name)
+	return b
+}
+
+func (c *Cache) get(name string) (any, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	p, ok := c.all.Get(name)
+	if ok {
+		c.all.Put(name, p)
+	}
+	return p.value, ok
+}
+
+func (c *Cache) put(name string, p cached) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.all.Put(name, p)
+}
+
+// Metrics are of segments. The names of users are nowhere in them.
+type Metrics struct {
+	Hits, Misses, Damaged, Compacted, Written, Read prometheus.Counter
+	Summarized, SummaryBytes                        prometheus.Counter
+	Live                                            prometheus.Histogram
+}
+
+// NewMetrics returns metrics, registered unless the registry is nil.
+func NewMetrics(reg prometheus.Registerer) *Metrics {
+	auto := promauto.With(reg)
+	counter := func(name, help string) prometheus.Counter {
+		return auto.NewCounter(prometheus.CounterOpts{Name: "playhead_" + name, Help: help})
+	}
+	return &Metrics{
+		Hits:      counter("parts_cache_hits_total", "Chunks and lists of segments that were in memory."),
+		Misses:    counter("parts_cache_misses_total", "Chunks and lists of segments that were read."),
+		Damaged:   counter("parts_damaged_total", "Reads of chunks and lists of segments that are missing or damaged."),
+		Compacted: counter("parts_rolled_records_total", "Records that have left the live form for segments."),
+		Written:   counter("parts_written_bytes_total", "Bytes of chunks and lists that were written."),
+		Read:      counter("parts_read_bytes_total", "Bytes of chunks and lists that were read, as they are in memory."),
+
+		Summarized:   counter("summaries_counted_records_total", "Records that were counted in summaries, for the first time or after a change."),
+		SummaryBytes: counter("summaries_written_bytes_total", "Bytes of chunks and lists of summaries that were written."),
+		Live: auto.NewHistogram(prometheus.HistogramOpts{
+			Name: "playhead_parts_live_records", Help: "Live records of a user whose row was gone through.",
+			Buckets: prometheus.ExponentialBuckets(16, 4, 8),
+		}),
+	}
+}
+
+// Notes are users whose segments are to be looked after, and from when on, in Unix milliseconds. They may
+// be lost. The zero value has none.
+type Notes struct {
+	mu   sync.Mutex
+	uids map[string]int64
+}
+
+const maxNotes = 10_000 // users; a note that finds no room comes again
+
+// Add notes a user. Of two times the earlier one counts.
+func (n *Notes) Add(uid string, due int64) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.uids == nil {
+		n.uids = make(map[string]int64)
+	}
+	if was, ok := n.uids[uid]; ok || len(n.uids) < maxNotes {
+		if !ok || due < was {
+			n.uids[uid] = due
+		}
+	}
+}
+
+// RegisterNotes registers gauges of the users in notes, by a clock in Unix milliseconds, unless the registry is nil.
+func RegisterNotes(reg prometheus.Registerer, now func() int64, all ...*Notes) {
+	auto := promauto.With(reg)
+	auto.NewGaugeFunc(prometheus.GaugeOpts{Name: "playhead_parts_waiting_users", Help: "Users who wait to be compacted."}, func() float64 {
+		waiting := 0
+		for _, n := range all {
+			users, _ := n.waiting()
+			waiting += users
+		}
+		return float64(waiting)
+	})
+	auto.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "playhead_parts_oldest_note_age_seconds", Help: "For how long the user who has waited longest could have been compacted.",
+	}, func() float64 {
+		at := now()
+		oldest := at
+		for _, n := range all {
+			if users, due := n.waiting(); users > 0 {
+				oldest = min(oldest, due)
+			}
+		}
+		return float64(at-oldest) / 1000
+	})
+}
+
+// waiting returns how many users there are, and when the first of them is due.
+func (n *Notes) waiting() (users int, due int64) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	_, due = n.first()
+	return len(n.uids), due
+}
+
+func (n *Notes) first() (uid string, due int64) {
+	for u, at := range n.uids {
+		if uid == "" || at < due || at == due && u < uid {
+			uid, due = u, at
+		}
+	}
+	return uid, due
+}
+
+// Take takes the user who has been due for longest.
+func (n *Notes) Take(now int64) (uid string, ok bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	uid, due := n.first()
+	if uid == "" || due > now {
+		return "", false
+	}
+	delete(n.uids, uid)
+	return uid, true
+}

@@ -1,0 +1,281 @@
+package segment
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/playhead/playhead/history"
+)
+
+// Summing is the input of [Reader.Summarize].
+type Summing struct {
+	// Items are the records that are old enough to be summarized, tombstones, and records of objects that were deleted before, each
+	// object once, in any order.
+	Items []history.Item
+	// Before is the time from which on records are too young to be counted, in Unix milliseconds: they only tell when their object
+	// was deleted. With 0 no record is too young.
+	Before int64
+	// Cleared are the user's clear marks. Summaries under them are removed.
+	Cleared map[uint32]int64
+	// Oldest is the time before which summaries have expired, in Unix milliseconds.
+	Oldest int64
+	Rules  *history.Rulebook
+	// Version is that of the new metadata, after the version of the old.
+	Version uint64
+	// Name returns a name for the n-th new chunk that no chunk ever had.
+	Name func(n int) string
+}
+
+// Summarize plans a user's summaries, one for each object. A chunk with a deleted or cleared summary is written again
+// without it. A summary that has merely grown is listed as superseded in its old chunk, until half of that chunk is. A few new
+// summaries get a chunk of their own, which is later written again together with others about as large. So a summary is written
+// as often as the number of its user's summaries doubles. Each new chunk is read back and compared.
+func (p *Reader) Summarize(s Summing) (Plan, error) {
+	w := summer{Summing: s, old: p, user: history.User{Cleared: s.Cleared}, items: byText(s.Items), removals: make(map[history.Object]int64), chunks: make([]compacting, len(p.Chunks))}
+	for _, it := range w.items {
+		w.hashes = append(w.hashes, hashOf(it.Object))
+		r := it.Record
+		if r.RemovedAt > 0 {
+			w.removals[it.Object] = r.RemovedAt
+		}
+		if s.Before > 0 && r.Version.Time() >= s.Before && !r.Deleted() {
+			it.Record = &history.Record{State: history.StateDeleted, Version: history.VersionOf(r.RemovedAt, history.RankDelete), RemovedAt: r.RemovedAt}
+		}
+	}
+	for i := range p.Chunks {
+		c := &w.chunks[i]
+		c.info = p.Chunks[i]
+		c.superseded, c.types = slices.Clone(c.info.Superseded), slices.Clone(c.info.Types)
+		if newest := c.info.Newest.Time(); newest < s.Oldest || newest <= s.Cleared[0] {
+			c.gone = true
+		} else if err := w.count(c); err != nil {
+			return Plan{}, fmt.Errorf("summarize: %w", err)
+		}
+	}
+	for _, it := range w.items {
+		w.add(it.Object, history.Summary{}, it.Record)
+	}
+	slices.SortFunc(w.fresh, history.LatestFirst)
+	counted := len(w.fresh)
+	w.markRewrites()
+	if err := w.write(); err != nil {
+		return Plan{}, fmt.Errorf("summarize: %w", err)
+	}
+	plan := planOf(p, w.chunks, &Metadata{Version: s.Version, Cleared: s.Cleared, Chunks: w.listed}, w.new)
+	plan.Counted = counted
+	return plan, nil
+}
+
+// summer makes a plan of summaries.
+type summer struct {
+	Summing
+	old      *Reader
+	user     history.User
+	items    map[string]*history.Item // not counted yet, by object
+	hashes   []uint64                 // of the objects of all items
+	removals map[history.Object]int64 // when these were deleted, of those that were
+	chunks   []compacting             // the old ones
+	fresh    []history.Summary        // in no chunk yet
+	listed   []Info                   // the new list
+	new      []Encoded
+}
+
+// add adds the summary of an object to the new ones, with its record counted.
+func (w *summer) add(o history.Object, s history.Summary, r *history.Record) {
+	if r = r.After(w.user.ClearedAt(o.Type)); r == nil {
+		return
+	}
+	if n, left := s.With(o, r, w.Rules.Of(o.Type)); left && n.Version.Time() >= w.Oldest {
+		w.fresh = append(w.fresh, n)
+	}
+}
+
+// count counts the items whose objects are in a chunk, and removes from the chunk the summaries that this changes.
+func (w *summer) count(c *compacting) error {
+	if maps.Equal(w.Cleared, w.old.Cleared) && !slices.ContainsFunc(w.hashes, c.info.Filter.Has) {
+		return nil
+	}
+	return w.old.summaries(&c.info, func(place int, had history.Summary) bool {
+		if c.info.superseded(place) { // its bytes must go, too
+			s, left := had.After(max(w.user.ClearedAt(had.Object.Type), w.removals[had.Object]))
+			c.rewrite = c.rewrite || !left || s != had
+			return true
+		}
+		text := had.Object.String()
+		s, left := had.After(w.user.ClearedAt(had.Object.Type))
+		it := w.items[text]
+		delete(w.items, text)
+		if it != nil && it.Record.After(w.user.ClearedAt(had.Object.Type)) == nil {
+			it = nil
+		}
+		n := s
+		if it != nil {
+			n, left = s.With(had.Object, it.Record.After(w.user.ClearedAt(had.Object.Type)), w.Rules.Of(had.Object.Type))
+		}
+		if left && n == had {
+			return true
+		}
+		c.remove(place, had.Object.Type)
+		if left {
+			w.fresh = append(w.fresh, n)
+		}
+		// The bytes of a removed summary must go.
+		c.rewrite = c.rewrite || !left || s != had || it != nil && it.Record.RemovedAt > 0
+		return true
+	})
+}
+
+// summaries calls use with the summaries of a chunk, and their places.
+func (p *Reader) summaries(info *Info, use func(place int, s history.Summary) bool) error {
+	c, err := p.Chunk(info)
+	if err != nil {
+		return err
+	}
+	place := 0
+	for s, err := range c.Summaries() {
+		if err != nil {
+			return err
+		}
+		if !use(place, s) {
+			return nil
+		}
+		place++
+	}
+	return nil
+}
+
+// markRewrites marks the chunks that are written again: those among whose times new summaries are, those of which half is
+// superseded, and, from the latest on, those that are not much larger than all that is written before them.
+func (w *summer) markRewrites() {
+	before, small := 0, true // new and written again, so far
+	for i := range w.chunks {
+		c := &w.chunks[i]
+		if c.gone {
+			continue
+		}
+		newer := w.newerThan(c.info.Newest)
+		if newer < len(w.fresh) && w.fresh[newer].Version >= c.info.Oldest || 2*len(c.superseded) > c.info.Count {
+			c.rewrite = true
+		}
+		if newer > 0 && before == 0 {
+			before = newer
+		}
+		if small && before > 0 && !c.info.Full && c.info.Count <= 2*before {
+			c.rewrite = true
+		}
+		if small = small && c.rewrite || before == 0; c.rewrite {
+			before += c.info.Count
+		}
+	}
+}
+
+// newerThan returns how many of the new summaries are later than a version.
+func (w *summer) newerThan(v history.Version) int {
+	n, _ := slices.BinarySearchFunc(w.fresh, v, func(s history.Summary, v history.Version) int {
+		if s.Version > v {
+			return -1
+		}
+		return 1
+	})
+	return n
+}
+
+// write encodes the new chunks, and makes the new list.
+func (w *summer) write() error {
+	var run []history.Summary
+	for i := range w.chunks {
+		c := &w.chunks[i]
+		if c.gone {
+			continue
+		}
+		n := w.newerThan(c.info.Newest)
+		run, w.fresh = append(run, w.fresh[:n]...), w.fresh[n:]
+		if !c.rewrite {
+			if err := w.finish(run); err != nil {
+				return err
+			}
+			run = nil
+			c.info.Superseded, c.info.Types = c.superseded, c.types
+			w.listed = append(w.listed, c.info)
+			continue
+		}
+		c.gone = true
+		err := w.old.summaries(&c.info, func(place int, s history.Summary) bool {
+			if _, found := slices.BinarySearch(c.superseded, uint16(place)); !found && s.Version.Time() >= w.Oldest { //nolint:gosec // a chunk has few
+				run = append(run, s)
+			}
+			return true
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return w.finish(append(run, w.fresh...))
+}
+
+// finish encodes a run of summaries, and reads it back.
+func (w *summer) finish(run []history.Summary) error {
+	slices.SortFunc(run, history.LatestFirst)
+	chunks, err := EncodeSummaries(run)
+	if err != nil {
+		return err
+	}
+	for i := range chunks {
+		c := &chunks[i]
+		c.Name = w.Name(len(w.new))
+		opened, err := c.Open(c.Data)
+		if err != nil {
+			return err
+		}
+		for s, err := range opened.Summaries() {
+			if err != nil {
+				return err
+			}
+			if s != run[0] {
+				return fmt.Errorf("%s: %w", run[0].Object, errDiffers)
+			}
+			run = run[1:]
+		}
+		w.listed, w.new = append(w.listed, c.Info), append(w.new, *c)
+	}
+	return nil
+}
+
+// Summaries returns the page of a user's summaries that a query asks for. Clear marks are applied, and summaries from before
+// the oldest time are left out.
+func (p *Reader) Summaries(u history.User, oldest int64, q history.Query) (page history.SummaryPage, err error) {
+	page.User = history.User{Cleared: u.Cleared}
+	top := topOf(q)
+	since := max(q.Since, oldest)
+	for i := range p.Chunks {
+		info := &p.Chunks[i]
+		if _, may := info.ofType(q.Type); info.Kind != Summaries || info.Oldest > top || !may {
+			continue
+		}
+		if info.Newest.Time() < since || page.More {
+			break
+		}
+		err := p.summaries(info, func(place int, s history.Summary) bool {
+			if s.Version.Time() < since {
+				return false
+			}
+			if info.superseded(place) {
+				return true
+			}
+			s, left := s.After(u.ClearedAt(s.Object.Type))
+			if !left || s.Version > top || q.Type != 0 && s.Object.Type != q.Type ||
+				q.After != (history.Cursor{}) && s.Place().Compare(q.After) <= 0 {
+				return true
+			}
+			if page.More = len(page.Items) >= q.Limit; !page.More {
+				page.Items = append(page.Items, s)
+			}
+			return !page.More
+		})
+		if err != nil {
+			return history.SummaryPage{}, err
+		}
+	}
+	return page, nil
+}

@@ -1,0 +1,129 @@
+package segment
+
+import (
+	"fmt"
+	"iter"
+
+	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/internal/bloom"
+)
+
+// The columns of summaries. Their order is part of the format: it is only added to.
+const (
+	sumTime = iota // as colTime
+	sumState
+	sumType
+	sumFirst
+	sumPlays
+	sumWatched
+	sumDuration
+	sumFurthest
+	sumID
+	sumLast = sumID + textColumns
+)
+
+// These columns are mostly empty. Empty ones at the end of a chunk are left out.
+const (
+	sumBeforeUntil = sumLast + 1 + iota
+	sumBeforeFirst
+	sumBeforePlays
+	sumBeforeWatched
+	sumBeforeFurthest
+	summaryColumns
+)
+
+func summaryCoder() *coder { return newCoder(summaryColumns, sumID) }
+
+// summary encodes or decodes a summary.
+func (c *coder) summary(s *history.Summary) {
+	c.version(&s.Version)
+	c.state(s)
+	c.typ(&s.Object)
+	c.text(0, &s.Object.ID)
+	c.number(sumLast, &s.Last, s.Version.Time())
+	c.number(sumFirst, &s.First, s.Last)
+	c.unsigned(sumPlays, &s.Plays)
+	c.number(sumWatched, &s.Watched, 0)
+	c.number(sumDuration, &s.Duration, 0)
+	c.like(sumFurthest, &s.Furthest, s.Duration)
+	c.rare(sumBeforeUntil, &s.Before.Until, s.First)
+	c.rare(sumBeforeFirst, &s.Before.First, s.Before.Until)
+	c.unsigned(sumBeforePlays, &s.Before.Plays)
+	c.number(sumBeforeWatched, &s.Before.Watched, 0)
+	c.number(sumBeforeFurthest, &s.Before.Furthest, 0)
+}
+
+// state encodes or decodes whether the summary is finished, and the rank of its version.
+func (c *coder) state(s *history.Summary) {
+	state := uint64(s.Version) & 3 << 1
+	if s.Finished {
+		state |= 1
+	}
+	c.unsigned(sumState, &state)
+	if c.decodes {
+		s.Finished = state&1 == 1
+		s.Version |= history.Version(state >> 1 & 3) //nolint:gosec // two bits
+	}
+}
+
+// EncodeSummaries divides summaries of one user into chunks. It fails with [history.ErrInvalid] unless they are in the
+// order of [history.LatestFirst].
+func EncodeSummaries(all []history.Summary) ([]Encoded, error) {
+	var chunks []Encoded
+	for len(all) > 0 {
+		c := summaryCoder()
+		c.time = all[0].Version.Time()
+		info := Info{Newest: all[0].Version, CellTime: all[0].Version.Time()}
+		for info.Count < min(len(all), MaxRecords) && c.bits < 8*ChunkSize {
+			s := all[info.Count]
+			if err := s.Object.Validate(); err != nil {
+				return nil, fmt.Errorf("summary: %w", err)
+			}
+			if n := info.Count; n > 0 && history.LatestFirst(all[n-1], s) >= 0 {
+				return nil, fmt.Errorf("summary %s: %w: want the latest first", s.Object, history.ErrInvalid)
+			}
+			c.summary(&s)
+			info.Count, info.Oldest = info.Count+1, s.Version
+		}
+		info.Full = info.Count == MaxRecords || c.bits >= 8*ChunkSize
+		info.Filter = bloom.New(info.Count)
+		counts := make(map[uint32]int)
+		for _, s := range all[:info.Count] {
+			info.Filter.Add(hashOf(s.Object))
+			counts[s.Object.Type]++
+		}
+		info.Types = countTypes(counts)
+		for n := len(c.columns); n > sumLast && c.columns[n-1].empty(); n-- {
+			c.columns = c.columns[:n-1]
+		}
+		chunks = append(chunks, c.finish(Summaries, info))
+		all = all[info.Count:]
+	}
+	return chunks, nil
+}
+
+// Summaries yields the summaries, latest first. It ends after an error, which wraps [ErrCorrupt].
+func (c *Chunk) Summaries() iter.Seq2[history.Summary, error] {
+	return func(yield func(history.Summary, error) bool) {
+		d := summaryCoder()
+		if err := c.begin(d, Summaries); err != nil {
+			yield(history.Summary{}, err)
+			return
+		}
+		for i := range c.count {
+			var s history.Summary
+			d.summary(&s)
+			err := d.err
+			if err == nil && s.Object.Validate() != nil {
+				err = fmt.Errorf("%w: %w", ErrCorrupt, s.Object.Validate())
+			}
+			if err != nil {
+				yield(history.Summary{}, fmt.Errorf("chunk: summary %d: %w", i, err))
+				return
+			}
+			if !yield(s, nil) {
+				return
+			}
+		}
+	}
+}
