@@ -26,7 +26,7 @@ func fullRecord(t *testing.T) *historyv1.Record {
 	r := &historyv1.Record{
 		State: historyv1.State_STATE_PAUSED, Version: v(0, 0), OriginalVersion: v(-99, 0), PositionMs: 5, Early: true, Restored: true, RemovedMs: 1772396099999,
 		DurationMs: 90000, DurationVersion: v(-300, 0), Session: "s", Device: "d", MetaVersion: v(-400, 1),
-		Meta:               []*historyv1.MetaEntry{{Key: "a", Value: new("b")}, {Key: "gone", Version: v(-450, 1)}, {Key: "lost"}, {Key: "old", Value: new(""), Version: v(-600, 0)}},
+		Meta:          []*historyv1.MetaEntry{{Key: "a", Value: new("b")}, {Key: "gone", Version: v(-450, 1)}, {Key: "lost"}, {Key: "old", Value: new(""), Version: v(-600, 0)}},
 		ResumeVersion: v(-200, 1), ResumePositionMs: 61000, UnknownVersion: v(-500, 0),
 		Peaks:       []*historyv1.Peak{{TimeMs: 1772396000000, PositionMs: 70000}},
 		Completions: []*historyv1.Completion{{TimeMs: 1772396000000, Viewing: 1 << 63, LengthMs: 5, DurationMs: new(int64(80000)), PositionMs: 79000, ReachMs: new(int64(0)), AgeMs: new(int64(90)), Sure: true}}, PlaysBefore: 2, PlaysBeforeMs: 1772390000000,
