@@ -12,10 +12,10 @@ import (
 	"github.com/playhead/playhead/internal/clock"
 )
 
-// world has a true time, which is that of the bubble, and two clocks that may be wrong.
+// world has a true time, the bubble's, and two clocks that may be wrong.
 type world struct {
-	mu             sync.Mutex    // held by the test but while it waits, and by who looks at the clocks
-	cache, machine time.Duration // how far each is ahead
+	mu             sync.Mutex    // held by the test except while it waits, and by readers of the clocks
+	cache, machine time.Duration // lead over the true time
 	away           bool
 	*clock.Clock
 }
@@ -52,7 +52,7 @@ func inBubble(t *testing.T, machine time.Duration, test func(*testing.T, *world)
 	})
 }
 
-// want checks how far the clock is ahead of the true time, and whether it says so.
+// want checks the clock's lead over the true time, and its readiness.
 func (w *world) want(t *testing.T, when string, ahead time.Duration, ready bool) {
 	t.Helper()
 	w.mu.Unlock()
@@ -67,7 +67,7 @@ func (w *world) want(t *testing.T, when string, ahead time.Duration, ready bool)
 	}
 }
 
-// TestSmallDifference: services whose machines differ a little have one time.
+// TestSmallDifference: services on slightly different machines share one time.
 func TestSmallDifference(t *testing.T) {
 	inBubble(t, 300*time.Millisecond, func(t *testing.T, w *world) {
 		w.want(t, "machine 300 ms ahead", 0, true)
@@ -102,7 +102,7 @@ func TestMachineJumps(t *testing.T) {
 	})
 }
 
-// TestBothJump is a machine that slept, which its monotonic clock does not tell.
+// TestBothJump models a suspended machine, whose monotonic clock stood still.
 func TestBothJump(t *testing.T) {
 	inBubble(t, 0, func(t *testing.T, w *world) {
 		w.cache, w.machine = time.Hour, time.Hour
@@ -110,8 +110,7 @@ func TestBothJump(t *testing.T) {
 	})
 }
 
-// TestWrongAtTheStart: nobody can tell which of two clocks is wrong, so that nothing may
-// be stored.
+// TestWrongAtTheStart: with only two clocks the wrong one is unknown, and nothing may be stored.
 func TestWrongAtTheStart(t *testing.T) {
 	inBubble(t, 2*time.Minute, func(t *testing.T, w *world) {
 		w.want(t, "at first", 2*time.Minute, false)
@@ -126,8 +125,7 @@ func TestWrongAtTheStart(t *testing.T) {
 	})
 }
 
-// A slow answer is waited for, since its connection is lost with a call that is given up;
-// but it says nothing.
+// TestSlowAnswer: a slow answer is not canceled, which would cost the connection, but it is ignored.
 func TestSlowAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := clock.New(clock.Config{Reference: func(ctx context.Context) (time.Time, error) {
@@ -144,8 +142,8 @@ func TestSlowAnswer(t *testing.T) {
 	})
 }
 
-// TestSlowWayBack: half of the time that a slow answer took is a bad guess of how old it is. The
-// quick one before it has said better what the time is.
+// TestSlowWayBack: half the round trip is a bad estimate for a slow answer. The earlier quick one was more
+// precise.
 func TestSlowWayBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var back time.Duration

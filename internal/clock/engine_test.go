@@ -10,7 +10,7 @@ import (
 	"github.com/playhead/playhead/internal/clock"
 )
 
-// TestEngine: a clock that is off is told as long as it lasts, also while the engine does not answer.
+// TestEngine: Check reports a wrong clock until it is right, also while the engine does not answer.
 func TestEngine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var ahead time.Duration

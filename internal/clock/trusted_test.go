@@ -10,7 +10,7 @@ import (
 	"github.com/playhead/playhead/internal/clock"
 )
 
-// saved is where the trusted time is kept over restarts. Ahead is how far the wall clock is off.
+// saved stores the trusted time across restarts. ahead is the lead of the wall clock.
 type saved struct {
 	at    time.Time
 	ahead time.Duration
@@ -30,7 +30,7 @@ func (s *saved) start(t *testing.T) *clock.Trusted {
 	return c
 }
 
-// run starts a clock, and stops it after a while.
+// run starts a clock and stops it after d.
 func (s *saved) run(t *testing.T, d time.Duration, during func(*clock.Trusted)) {
 	t.Helper()
 	c := s.start(t)
@@ -57,16 +57,16 @@ func wantOff(t *testing.T, what string, got time.Time, want, within time.Duratio
 	}
 }
 
-// TestTrusted: whatever the wall clock says, the horizon is not ahead of the true time by more than the process ran.
+// TestTrusted: for any wall clock, the horizon leads the true time by at most the process's run time.
 func TestTrusted(t *testing.T) {
 	for _, c := range []struct {
 		name        string
-		off         time.Duration // for how long the process was off
-		ahead       time.Duration // the wall clock, when it starts again
-		now         time.Duration // how far the time is off
+		off         time.Duration // downtime of the process
+		ahead       time.Duration // lead of the wall clock at the restart
+		now         time.Duration // error of the time
 		horizon     time.Duration
 		ready       bool
-		afterAnHour time.Duration // how far the horizon is off then
+		afterAnHour time.Duration // error of the horizon after an hour
 	}{
 		{name: "right", ready: true},
 		{name: "off for a week", off: 7 * day, horizon: -7 * day, ready: true, afterAnHour: -7*day + time.Hour},
@@ -108,7 +108,7 @@ func TestTrusted(t *testing.T) {
 	}
 }
 
-// TestTrustedStep: a clock that steps while the process runs is held at once where it steps far, and is followed again when it is back.
+// TestTrustedStep: a large step of the wall clock is not followed; the clock is followed again once it returns.
 func TestTrustedStep(t *testing.T) {
 	for _, step := range []time.Duration{100 * day, -365 * day, 200 * 365 * day} {
 		synctest.Test(t, func(t *testing.T) {
@@ -127,7 +127,7 @@ func TestTrustedStep(t *testing.T) {
 	}
 }
 
-// TestTrustedDrift: a clock that gains an hour a day takes no horizon along.
+// TestTrustedDrift: a clock that gains an hour a day does not advance the horizon.
 func TestTrustedDrift(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := new(saved)
@@ -153,7 +153,8 @@ func TestTrustedDrift(t *testing.T) {
 	})
 }
 
-// TestTrustedRestarts: a clock that is ahead by six days more at each start takes the horizon along for no longer than the process ran.
+// TestTrustedRestarts: a clock with six more days of lead at each start advances the horizon by the run time at
+// most.
 func TestTrustedRestarts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := new(saved)
@@ -185,7 +186,7 @@ func TestTrustedConfirm(t *testing.T) {
 	})
 }
 
-// TestTrustedUnknown: while nobody knows what was trusted, nothing may expire, and the time is the wall clock's.
+// TestTrustedUnknown: without a loaded trusted time nothing expires, and the time is the wall clock's.
 func TestTrustedUnknown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &saved{away: errors.New("away")}

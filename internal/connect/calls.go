@@ -8,17 +8,17 @@ import (
 	"github.com/playhead/playhead/history"
 )
 
-// Cache returns c, its calls watched as those of Redis.
+// Cache returns c and counts its calls for the health of Redis.
 func (e *Engines) Cache(c history.Cache) history.Cache {
 	return &cache{Cache: c, redis: e.named("redis")}
 }
 
-// Archive returns a, its calls watched as those of HBase.
+// Archive returns a and counts its calls for the health of HBase.
 func (e *Engines) Archive(a history.Archive) history.Archive {
 	return &archive{archive: a, hbase: e.named("hbase")}
 }
 
-// Publisher returns p, its calls watched as those of Kafka.
+// Publisher returns p and counts its calls for the health of Kafka.
 func (e *Engines) Publisher(p history.Publisher) history.Publisher {
 	return &publisher{publisher: p, kafka: e.named("kafka")}
 }
@@ -28,7 +28,7 @@ type cache struct {
 	redis *engine
 }
 
-// Node names the node of a bucket, where the cache has several.
+// Node returns the node of a bucket, or "" for a single-node cache.
 func (c *cache) Node(b history.Bucket) string {
 	if on, ok := c.Cache.(interface{ Node(b history.Bucket) string }); ok {
 		return on.Node(b)
@@ -106,7 +106,7 @@ func (c *cache) MarkClean(ctx context.Context, contents []history.Content) error
 	return err
 }
 
-// firstError returns the first error among the answers of one call.
+// firstError returns the first error of one call's answers.
 func firstError[T any](answers []T, of func(*T) error) error {
 	for i := range answers {
 		if err := of(&answers[i]); err != nil {
@@ -174,7 +174,7 @@ func (p *publisher) Publish(ctx context.Context, keys []history.Announcement) ([
 	return unsent, err
 }
 
-// Days returns d, its look-ups watched as calls of Redis.
+// Days returns d and counts its lookups for the health of Redis.
 func (e *Engines) Days(d history.Days) history.Days { return &days{d, e.named("redis")} }
 
 type days struct {
@@ -189,7 +189,7 @@ func (d *days) See(ctx context.Context, sightings []history.Sighting) []history.
 	return seen
 }
 
-// Announcer returns a, its calls watched as those of Kafka.
+// Announcer returns a and counts its calls for the health of Kafka.
 func (e *Engines) Announcer(a history.Announcer) history.Announcer {
 	return &announcer{a, e.named("kafka")}
 }

@@ -18,23 +18,22 @@ import (
 )
 
 const (
-	// firstTry is how long a process that starts waits for all engines together. An
-	// engine that has not answered by then is waited for while the process serves what it can.
+	// firstTry bounds the wait for all engines at startup. The process then serves without the missing ones.
 	firstTry = 5 * time.Second
-	// onlyTry is how long a command waits that can do nothing without its engines.
+	// onlyTry bounds the wait of a command that needs all its engines.
 	onlyTry = 10 * time.Second
-	// nextTry bounds one later try: making a table of many regions takes a while.
+	// nextTry bounds one later try. Creating a table of many regions takes a while.
 	nextTry = 2 * time.Minute
 )
 
-// Engines are those that a process needs. One that is away when the process starts is
-// waited for: a crash must not turn the outage of one engine into that of all. One that
-// answers and refuses, because of a password, its version or the form of its table,
-// ends the process: no waiting cures that.
+// Engines watches the engines that a process needs. An unreachable engine at startup is retried, which keeps
+// the
+// outage of one engine from spreading. A rejected password, version or table schema ends the process: a retry
+// cannot fix it.
 type Engines struct {
 	Log      *slog.Logger
-	Registry prometheus.Registerer // gets the metrics of what is connected; nil for none
-	Rules    *history.Rulebook     // of classes; nil for none
+	Registry prometheus.Registerer // for metrics of the adapters; nil disables them
+	Rules    *history.Rulebook     // rules of classes; nil means none
 
 	all []*engine
 }
@@ -42,29 +41,28 @@ type Engines struct {
 type engine struct {
 	name, flag string
 	prepare    func(context.Context) error
-	probe      func(context.Context) error // nil where nothing is watched
-	whole      func(context.Context) error // nil where one lost part is as bad as all
-	fit        func(context.Context) error // nil where no setting endangers anything
-	allowed    bool                        // to be misconfigured
+	probe      func(context.Context) error // nil if the engine is not watched
+	whole      func(context.Context) error // nil if the engine has a single server
+	fit        func(context.Context) error // nil if no setting can lose data
+	allowed    bool                        // accept unsafe settings
 
 	calls, failed atomic.Int64 // since the last look
 	last          atomic.Pointer[error]
 
 	mu            sync.Mutex
-	late          map[string]int64 // reads since the last look that took too long, of two users at most
-	err           error            // nil while it answers
-	part          bool             // err concerns some of its servers only
-	ready         bool             // it has answered once
-	misconfigured error            // why its settings are not fit, as last seen
+	late          map[string]int64 // timed-out reads since the last look, of two users at most
+	err           error            // nil while the engine answers
+	part          bool             // err concerns only some servers
+	ready         bool             // has answered once
+	misconfigured error            // last settings error
 }
 
-// Add names an engine, the flag that says where it is, and what makes sure of it.
+// Add registers an engine. flag is its address flag, for errors; prepare connects it and checks its schema.
 func (e *Engines) Add(name, flag string, prepare func(context.Context) error) {
 	e.all = append(e.all, &engine{name: name, flag: flag, prepare: prepare, late: make(map[string]int64), err: errors.New("not asked yet")})
 }
 
-// First asks all engines at once, for a few seconds. Its error is final; an engine
-// that does not answer is none, but a line in the log.
+// First tries all engines concurrently for 5 s. It returns permanent errors only; it logs unreachable engines.
 func (e *Engines) First(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for _, one := range e.all {
@@ -80,7 +78,7 @@ func (e *Engines) First(ctx context.Context) error {
 	return g.Wait()
 }
 
-// All asks all engines at once and fails unless every one answers.
+// All tries all engines concurrently. It fails unless every engine answers within 10 s.
 func (e *Engines) All(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for _, one := range e.all {
@@ -89,8 +87,7 @@ func (e *Engines) All(ctx context.Context) error {
 	return g.Wait()
 }
 
-// Run asks those that have not answered yet until they have. It is a part of the
-// process, and ends with an error only for what is final.
+// Run retries the engines without a first answer until they answer. It fails only for a permanent error.
 func (e *Engines) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for _, one := range e.all {
@@ -101,9 +98,8 @@ func (e *Engines) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// Checks are what readiness asks of the named engines: that each has answered once,
-// and what [Engines.Judge] has seen since, of its settings too. While only some of an
-// engine's servers are away, [Engines.Part] tells of it instead.
+// Checks returns the readiness checks of the named engines. A check covers the first answer, the verdict of
+// [Engines.Judge] and the settings. It passes in a partial outage, which [Engines.Part] reports.
 func (e *Engines) Checks(names ...string) map[string]func(context.Context) error {
 	checks := make(map[string]func(context.Context) error)
 	for _, one := range e.all {
@@ -116,8 +112,8 @@ func (e *Engines) Checks(names ...string) map[string]func(context.Context) error
 	return checks
 }
 
-// Part is what readiness tells of an engine that answers as a whole, see [Engines.Whole],
-// while some of its servers do not.
+// Part returns a check that fails while some servers of an engine fail, but not all of them (see
+// [Engines.Whole]).
 func (e *Engines) Part(name string) func(context.Context) error {
 	one := e.named(name)
 	return func(context.Context) error { return one.partial() }
@@ -152,7 +148,7 @@ func (e *engine) try(ctx context.Context, limit time.Duration) error {
 	return err
 }
 
-// answered reports whether it has, once.
+// answered reports whether the engine has answered once.
 func (e *engine) answered() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -165,7 +161,7 @@ func (e *engine) state() error {
 	return e.err
 }
 
-// health is what readiness asks for.
+// health is the readiness check.
 func (e *engine) health() error {
 	e.mu.Lock()
 	err := e.err
@@ -179,7 +175,7 @@ func (e *engine) health() error {
 	return err
 }
 
-// partial returns why some servers of an engine count as away.
+// partial returns the error of a partial outage.
 func (e *engine) partial() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -189,44 +185,43 @@ func (e *engine) partial() error {
 	return e.err
 }
 
-// final reports whether another try is of no use.
+// final reports whether a retry is pointless.
 func final(err error) bool {
 	return !errors.Is(err, history.ErrUnavailable) && !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled)
 }
 
 const (
-	// lookEvery is how often the calls of the time before are judged. An engine is
-	// asked by itself only after so many looks without a call, for so long at most.
+	// lookEvery is the interval at which recent calls are judged. After idleLooks intervals without a call,
+	// the engine is probed.
 	lookEvery    = time.Second
 	idleLooks    = 5
 	probeTimeout = 3 * time.Second
-	// tolerated is the share of calls, one in so many, from which on an engine is
-	// away: one node of a cluster concerns many users, one lost answer does not.
+	// tolerated is the inverse share of failed calls that makes an engine unavailable. One lost node of a
+	// cluster
+	// exceeds it, one lost response does not.
 	tolerated = 10
 )
 
-// effects say what an engine's absence means, in the one line that tells of it.
+// effects are the consequences of an outage, for the log.
 var effects = map[string]string{
 	"redis": "nothing is acknowledged, read or archived until it is back",
 	"kafka": "keys stay marked, the sweep archives them",
 	"hbase": "archiving pauses, pages below the low watermark are unavailable",
 }
 
-// Probe says how to ask an engine for a sign of life while no call does.
+// Probe sets the health probe for idle times.
 func (e *Engines) Probe(name string, probe func(context.Context) error) {
 	e.named(name).probe = probe
 }
 
-// Whole says how to ask an engine of several servers whether it answers as a whole. While it
-// does, calls that fail make it degraded, and the process stays ready: the users of the
-// other servers are served.
+// Whole sets the probe of a clustered engine as a whole. While it succeeds, failed calls degrade the engine but
+// leave the process ready: the other servers' users are still served.
 func (e *Engines) Whole(name string, whole func(context.Context) error) {
 	e.named(name).whole = whole
 }
 
-// Judge follows the engines that have answered once, until ctx is done: each is away
-// when too many of the calls to it fail, and back when they do not. Every change is
-// one line in the log, and so is every change of settings (see [Engines.Fit]).
+// Judge tracks the health of engines that have answered once, until ctx is done. An engine is unavailable while
+// too many of its calls fail. Each change of health or settings (see [Engines.Fit]) logs one line.
 func (e *Engines) Judge(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for _, one := range e.all {
@@ -240,8 +235,7 @@ func (e *Engines) Judge(ctx context.Context) error {
 	return g.Wait()
 }
 
-// Register adds one gauge for each engine, 1 while it is away, and one for each whose
-// settings are watched.
+// Register adds gauges of unavailable and misconfigured engines, labelled by engine.
 func (e *Engines) Register(reg prometheus.Registerer) {
 	for _, one := range e.all {
 		gauge := func(name, help string, state func() error) {
@@ -270,7 +264,7 @@ func (e *Engines) named(name string) *engine {
 	panic("connect: no engine " + name)
 }
 
-// observe notes the outcome of a call. One that its caller gave up says nothing.
+// observe counts the outcome of a call; canceled calls do not count.
 func (e *engine) observe(err error) {
 	switch {
 	case errors.Is(err, context.Canceled):
@@ -282,8 +276,7 @@ func (e *engine) observe(err error) {
 	e.calls.Add(1)
 }
 
-// observeRead notes the outcome of a read of one user's. One that took too long may be due to
-// how much that user has.
+// observeRead counts the outcome of a read of one user, whose long history may alone cause a timeout.
 func (e *engine) observeRead(uid string, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -305,7 +298,7 @@ func (e *engine) judge(ctx context.Context, all *Engines) {
 		case <-ctx.Done():
 			return
 		}
-		if !e.answered() { // Run asks it
+		if !e.answered() { // Run still retries it
 			continue
 		}
 		if idle++; e.calls.Load() > 0 || idle >= idleLooks && e.ask(ctx) {
@@ -320,7 +313,7 @@ func (e *engine) judge(ctx context.Context, all *Engines) {
 	}
 }
 
-// tell is the one line for a change.
+// tell logs a change of health.
 func (e *Engines) tell(one *engine, lasted time.Duration, err error) {
 	switch {
 	case one.partial() != nil:
@@ -333,7 +326,7 @@ func (e *Engines) tell(one *engine, lasted time.Duration, err error) {
 	e.Log.Info("engine is back", "engine", one.name, "away", lasted.Round(time.Second))
 }
 
-// ask probes, and reports whether there is something to assess now.
+// ask probes the engine and reports whether there are calls to assess.
 func (e *engine) ask(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
@@ -341,7 +334,7 @@ func (e *engine) ask(ctx context.Context) bool {
 	return e.calls.Load() > 0
 }
 
-// assess makes of the calls since the last look what the engine is now.
+// assess sets the engine's health from the calls since the last look.
 func (e *engine) assess(ctx context.Context) error {
 	calls, failed := e.count()
 	var err error
@@ -355,8 +348,9 @@ func (e *engine) assess(ctx context.Context) error {
 	return err
 }
 
-// count returns the calls since the last look, and how many of them failed. Late reads of one
-// user are left out where other calls were answered meanwhile.
+// count returns the calls and failures since the last look. It skips the timed-out reads of a single user if
+// other
+// calls succeeded.
 func (e *engine) count() (calls, failed int64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -370,7 +364,7 @@ func (e *engine) count() (calls, failed int64) {
 	return calls, failed
 }
 
-// answers reports whether an engine answers as a whole, as far as that can be asked.
+// answers reports whether the whole probe succeeds.
 func (e *engine) answers(ctx context.Context) bool {
 	if e.whole == nil {
 		return false
@@ -380,23 +374,22 @@ func (e *engine) answers(ctx context.Context) bool {
 	return e.whole(ctx) == nil
 }
 
-// fitEvery is how often an engine's settings are looked at: they change while it runs.
+// fitEvery is the interval between settings checks: settings can change at run time.
 const fitEvery = 10 * time.Second
 
-// Fit says how to ask an engine whether its settings let it keep what it acknowledges.
-// [Engines.Judge] asks every ten seconds. While the answer is no, the gauge of [Engines.Register]
-// says so, and readiness fails unless that is allowed.
+// Fit sets the check for settings that may lose acknowledged data. [Engines.Judge] runs it every ten seconds. A
+// failure sets a gauge and fails readiness, unless allowed.
 func (e *Engines) Fit(name string, fit func(context.Context) error, allowed bool) {
 	one := e.named(name)
 	one.fit, one.allowed = fit, allowed
 }
 
-// keepJudging asks for the settings until ctx is done.
+// keepJudging checks the settings until ctx is done.
 func (e *engine) keepJudging(ctx context.Context, all *Engines) {
 	t := time.NewTicker(fitEvery)
 	defer t.Stop()
 	for {
-		if e.answered() { // before, Run asks
+		if e.answered() { // Run still retries it
 			e.lookFit(ctx, all)
 		}
 		select {
@@ -407,7 +400,7 @@ func (e *engine) keepJudging(ctx context.Context, all *Engines) {
 	}
 }
 
-// lookFit asks once. An engine that does not answer says nothing of its settings.
+// lookFit checks the settings once. An unreachable engine keeps its last result.
 func (e *engine) lookFit(ctx context.Context, all *Engines) {
 	asking, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
@@ -427,7 +420,7 @@ func (e *engine) lookFit(ctx context.Context, all *Engines) {
 	}
 }
 
-// settings returns why an engine's settings are not fit.
+// settings returns the last settings error.
 func (e *engine) settings() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -24,7 +24,7 @@ var (
 	errRefused = errors.New("wrong password")
 )
 
-// away answers with an error so many times, and then with last.
+// away fails the given number of times, then returns last.
 func away(times int, last error) func(context.Context) error {
 	return func(context.Context) error {
 		if times--; times >= 0 {
@@ -113,7 +113,7 @@ func TestEnginesStop(t *testing.T) {
 
 var errEvicts = errors.New("redis may lose acknowledged writes: it has maxmemory-policy allkeys-lru")
 
-// Settings that change while an engine runs are noticed, whether they are allowed or not.
+// TestSettingsAreLookedAtAgain: a change of settings at run time is noticed, allowed or not.
 func TestSettingsAreLookedAtAgain(t *testing.T) {
 	for _, allowed := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -138,7 +138,7 @@ func TestSettingsAreLookedAtAgain(t *testing.T) {
 				{nil, 0, 0},
 				{errEvicts, 1, 1},
 				{errEvicts, 1, 1},
-				{errAway, 1, 1}, // which says nothing of its settings
+				{errAway, 1, 1}, // leaves the settings unknown
 				{nil, 0, 2},
 				{errAway, 0, 2},
 			} {
@@ -163,7 +163,7 @@ func TestSettingsAreLookedAtAgain(t *testing.T) {
 	}
 }
 
-// broken is what three engines fail with while err is set.
+// broken is the shared error of three engines.
 type broken struct {
 	mu     sync.Mutex
 	err    error
@@ -215,7 +215,7 @@ func (b *broken) probe(context.Context) error {
 	return b.err
 }
 
-// watched is engines that have answered and are being watched.
+// watched has engines that have answered and are being judged.
 type watched struct {
 	*testing.T
 	*connect.Engines
@@ -247,13 +247,13 @@ func watch(t *testing.T, fn func(w *watched)) {
 	})
 }
 
-// pass lets time go by, and everybody do what is due then.
+// pass advances the bubble's time and runs whatever is due.
 func pass(d time.Duration) {
-	time.Sleep(d) // of the bubble
+	time.Sleep(d)
 	synctest.Wait()
 }
 
-// want asks health, metrics and log for one state of one engine.
+// want checks one engine's health, metrics and log.
 func (w *watched) want(name string, up bool, lines int) {
 	w.Helper()
 	if err := w.Checks(name)[name](w.Context()); (err == nil) != up {
@@ -296,7 +296,7 @@ func TestCallsTellOfAnEngine(t *testing.T) {
 				} {
 					w.set(step.err)
 					call(w)
-					pass(1001 * time.Millisecond) // a look
+					pass(1001 * time.Millisecond) // one look
 					w.want(name, step.up, step.lines)
 				}
 			})
@@ -313,20 +313,21 @@ func TestOneLostAnswerIsNoOutage(t *testing.T) {
 			}
 			c.Load(w.Context(), nil)
 		}
-		pass(time.Second) // a look
+		pass(time.Second) // one look
 		w.want("redis", true, 0)
 	})
 }
 
-// Somebody with a long history has reads that take too long. The engine is not away while it
-// answers others.
+// TestOneUsersLateReadsAreNoOutage: slow reads of one long history do not make an engine unavailable while
+// other
+// calls succeed.
 func TestOneUsersLateReadsAreNoOutage(t *testing.T) {
 	late := fmt.Errorf("%w: %w", history.ErrUnavailable, context.DeadlineExceeded)
 	for _, tt := range []struct {
 		name string
-		read []string // users whose reads are late
-		put  error    // of others, whose reads are answered
-		idle bool     // there are no others
+		read []string // users with late reads
+		put  error    // result of other users' puts
+		idle bool     // no other users
 		up   bool
 	}{
 		{name: "others are answered", read: []string{"ann", "ann", "ann"}, up: true},
@@ -361,7 +362,7 @@ func TestOneUsersLateReadsAreNoOutage(t *testing.T) {
 	}
 }
 
-// An engine that nobody calls is asked, seldom.
+// TestAnIdleEngineIsProbed: an idle engine is probed, rarely.
 func TestAnIdleEngineIsProbed(t *testing.T) {
 	watch(t, func(w *watched) {
 		pass(time.Minute)
@@ -380,7 +381,7 @@ func TestAnIdleEngineIsProbed(t *testing.T) {
 	})
 }
 
-// TestPartOfAnEngine has some servers of a cluster be away, and then all of them.
+// TestPartOfAnEngine fails some servers of a cluster, then all of them.
 func TestPartOfAnEngine(t *testing.T) {
 	watch(t, func(w *watched) {
 		var whole broken

@@ -1,6 +1,5 @@
-// Package connect holds the flags that say where the engines are, and opens the
-// adapters to them. history-service and history-job share it, so that one setting
-// has one name.
+// Package connect defines the engines' flags and opens the adapters. history-service and history-job share it,
+// which gives each setting one name.
 package connect
 
 import (
@@ -20,14 +19,14 @@ import (
 	"github.com/playhead/playhead/internal/trust"
 )
 
-// Flags say where everything is that a service and a job both need.
+// Flags are the engine settings common to services and jobs.
 type Flags struct {
 	Redis
 	Kafka
 	HBase
 }
 
-// Stores are the adapters to it.
+// Stores are the open adapters.
 type Stores struct {
 	*Engines
 
@@ -35,15 +34,15 @@ type Stores struct {
 	Kafka      *kafka.Queue
 	FirstOfDay *kafka.FirstOfDay
 	HBase      *hbase.Archive
-	// Clock goes by that of Redis. The caller runs it.
+	// Clock follows the clock of Redis. The caller runs it.
 	Clock *clock.Clock
-	// Trusted goes by Clock, unless that is far from the time that all processes trusted last. The caller runs [Stores.Trust].
+	// Trusted follows Clock unless it is far from the last trusted time. The caller runs [Stores.Trust].
 	Trusted *clock.Trusted
 	clocks  []*clock.Engine
 }
 
-// Connect adds all of it to the engines of a process, and asks them for the first time.
-// It fails for what is final; what does not answer is waited for by [Engines.Run].
+// Connect adds the engines to e and tries them once. It fails for permanent errors only; [Engines.Run] retries
+// the rest.
 func (f *Flags) Connect(ctx context.Context, e *Engines) (s *Stores, err error) {
 	s = &Stores{Engines: e}
 	if s.Redis, err = f.Redis.Connect(e); err != nil {
@@ -71,7 +70,7 @@ func (f *Flags) Connect(ctx context.Context, e *Engines) (s *Stores, err error) 
 	return s, e.First(ctx)
 }
 
-// Trust runs Trusted once Clock knows the time, and compares the engines' clocks with it.
+// Trust waits until Clock is set, then runs Trusted and compares the engines' clocks with it.
 func (s *Stores) Trust(ctx context.Context) error {
 	for s.Clock.Err() != nil {
 		if !run.Sleep(ctx, time.Second/4) {
@@ -86,7 +85,7 @@ func (s *Stores) Trust(ctx context.Context) error {
 	return g.Wait()
 }
 
-// Clocks are for readiness, which is degraded while a clock is wrong.
+// Clocks adds the clocks' degraded checks to checks.
 func (s *Stores) Clocks(checks map[string]func(context.Context) error) map[string]func(context.Context) error {
 	checks["clock"] = s.Trusted.Check
 	for _, c := range s.clocks {
@@ -95,7 +94,7 @@ func (s *Stores) Clocks(checks map[string]func(context.Context) error) map[strin
 	return checks
 }
 
-// ConfirmClock takes the time on which this machine and Redis agree for the right one, for all processes.
+// ConfirmClock makes the time on which this machine and Redis agree the trusted time of all processes.
 func (s *Stores) ConfirmClock(ctx context.Context) error {
 	if err := s.Clock.Err(); err != nil {
 		return err
@@ -103,7 +102,7 @@ func (s *Stores) ConfirmClock(ctx context.Context) error {
 	return s.Trusted.Confirm(ctx)
 }
 
-// Closing adds to a group what closes them.
+// Closing adds a part to g for closing each adapter.
 func (s *Stores) Closing(g *run.Group) {
 	g.Add("queue", 0, run.Closing(s.Kafka.Close))
 	g.Add("first of day", 0, run.Closing(s.FirstOfDay.Close))
@@ -111,7 +110,7 @@ func (s *Stores) Closing(g *run.Group) {
 	g.Add("archive", 0, run.Closing(s.HBase.Close))
 }
 
-// Redis says where the cache is.
+// Redis has the settings of the cache.
 type Redis struct {
 	Addrs    []string      `name:"redis" help:"Redis addresses, host:port; several for a cluster." default:"127.0.0.1:6379"`
 	Cluster  bool          `name:"redis-cluster" help:"The addresses are nodes of a Redis Cluster."`
@@ -124,7 +123,7 @@ type Redis struct {
 	Volatile bool          `name:"redis-allow-volatile" help:"Accept a Redis that may lose acknowledged writes: one that evicts, or has no append-only file or never flushes it."`
 }
 
-// Connect adds Redis to the engines of a process.
+// Connect adds Redis to e.
 func (f *Redis) Connect(e *Engines) (*redis.Cache, error) {
 	if err := Addresses("--redis", f.Addrs...); err != nil {
 		return nil, err
@@ -152,7 +151,7 @@ func (f *Redis) Connect(e *Engines) (*redis.Cache, error) {
 	return c, err
 }
 
-// Kafka says where the queue is.
+// Kafka has the settings of the queue.
 type Kafka struct {
 	Brokers     []string   `name:"kafka" help:"Kafka brokers, host:port." default:"127.0.0.1:9092"`
 	Topic       string     `name:"kafka-topic" help:"Topic of announced keys." default:"history.flush"`
@@ -168,7 +167,7 @@ type Kafka struct {
 	Peer        trust.Peer `embed:"" prefix:"kafka-"`
 }
 
-// Connect adds Kafka to the engines of a process.
+// Connect adds Kafka to e.
 func (f *Kafka) Connect(e *Engines) (*kafka.Queue, error) {
 	cfg, err := f.config(e.Log)
 	if err != nil {
@@ -183,7 +182,7 @@ func (f *Kafka) Connect(e *Engines) (*kafka.Queue, error) {
 	return q, err
 }
 
-// ConnectDead adds the topic of dead letters to the engines of a process.
+// ConnectDead adds the topic of dead letters to e.
 func (f *Kafka) ConnectDead(e *Engines) (*kafka.DeadLetters, error) {
 	cfg, err := f.config(e.Log)
 	if err != nil {
@@ -197,7 +196,7 @@ func (f *Kafka) ConnectDead(e *Engines) (*kafka.DeadLetters, error) {
 	return d, err
 }
 
-// ConnectFirst adds the topic of first sightings to the engines of a process.
+// ConnectFirst adds the first-of-day topic to e.
 func (f *Kafka) ConnectFirst(e *Engines) (*kafka.FirstOfDay, error) {
 	cfg, err := f.config(e.Log)
 	if err != nil {
@@ -229,7 +228,7 @@ func (f *Kafka) config(log *slog.Logger) (kafka.Config, error) {
 	}, nil
 }
 
-// HBase says where the archive is.
+// HBase has the settings of the archive.
 type HBase struct {
 	ZooKeeper   string `name:"hbase" help:"ZooKeeper quorum of HBase, host:port with commas between." default:"127.0.0.1:2181"`
 	Table       string `name:"hbase-table" help:"Table of the archive, created when missing." default:"history"`
@@ -237,14 +236,14 @@ type HBase struct {
 	Compression string `name:"hbase-compression" help:"Compression of the table when it must be created." default:"none"`
 	Puts        int    `name:"hbase-puts" help:"Batches of puts under way at once, about three for each region server." default:"3" positive:""`
 
-	// Only a job compacts.
+	// Set by jobs only: compaction.
 	CompactAbove                int           `kong:"-"`
 	CompactAfter, CompactMargin time.Duration `kong:"-"`
-	// Only a job summarizes.
+	// Set by jobs only: summaries.
 	Summary time.Duration `kong:"-"`
 }
 
-// Connect adds HBase to the engines of a process.
+// Connect adds HBase to the engines of s.
 func (f *HBase) Connect(s *Stores) (*hbase.Archive, error) {
 	long := func(ctx context.Context, uid string) error {
 		return s.Redis.Note(ctx, uid, s.Trusted.Now().UnixMilli())
@@ -261,7 +260,7 @@ func (f *HBase) Connect(s *Stores) (*hbase.Archive, error) {
 	return a, err
 }
 
-// Addresses refuses what is no host:port: nobody would ever answer there. The error names the flag.
+// Addresses fails for a value other than host:port. The error names the flag.
 func Addresses(flag string, addrs ...string) error {
 	for _, a := range addrs {
 		if _, port, err := net.SplitHostPort(a); err != nil || port == "" {
@@ -271,7 +270,7 @@ func Addresses(flag string, addrs ...string) error {
 	return nil
 }
 
-// secret returns the secret of a file, or the given value when there is no file.
+// secret returns the file's secret, or value without a file.
 func secret(value, file string) (string, error) {
 	if file == "" {
 		return value, nil

@@ -1,21 +1,21 @@
-// Package lru has a bounded map of what was used lately.
+// Package lru has a bounded map of recently put values.
 package lru
 
-// Map remembers what was put lately, in two halves: when the young one is full it becomes the old one, and the old one is
-// forgotten. Its owner locks it.
+// Map holds two generations. When the young one is full, it replaces the old one, whose values are dropped. The
+// caller must hold a lock.
 type Map[K comparable, V any] struct {
-	full       int         // the weight of a half
-	weight     func(V) int // nil where each value weighs 1
-	used       int         // the weight of the young one, where values have weights
+	full       int         // capacity of one generation
+	weight     func(V) int // nil: each value weighs 1
+	used       int         // weight of young; 0 if weight is nil
 	young, old map[K]V
 }
 
-// New returns a map whose halves have room for so many values, or for so much weight.
+// New returns an empty map. Each generation holds full values, or values of full weight in total.
 func New[K comparable, V any](full int, weight func(V) int) *Map[K, V] {
 	return &Map[K, V]{full: full, weight: weight, young: make(map[K]V)}
 }
 
-// Get returns the value of a key. That does not keep it for longer; [Map.Put] does.
+// Get returns the value of a key. It does not extend the value's stay; [Map.Put] does.
 func (m *Map[K, V]) Get(k K) (V, bool) {
 	if v, ok := m.young[k]; ok {
 		return v, true
@@ -24,7 +24,7 @@ func (m *Map[K, V]) Get(k K) (V, bool) {
 	return v, ok
 }
 
-// Put remembers a value, in place of an earlier one of the key.
+// Put adds or replaces a value.
 func (m *Map[K, V]) Put(k K, v V) {
 	if !m.fits(k, v) {
 		m.young, m.old, m.used = m.old, m.young, 0
@@ -39,7 +39,7 @@ func (m *Map[K, V]) Put(k K, v V) {
 	}
 }
 
-// fits reports whether a value has room in the young half, and takes what it replaces out of the weight.
+// fits reports whether v fits into young. It first subtracts the weight of the value that v replaces.
 func (m *Map[K, V]) fits(k K, v V) bool {
 	if m.weight == nil && len(m.young) < m.full || len(m.young) == 0 {
 		return true
@@ -55,7 +55,7 @@ func (m *Map[K, V]) fits(k K, v V) bool {
 	return m.used+m.weight(v) <= m.full
 }
 
-// Forget forgets a key.
+// Forget removes a key.
 func (m *Map[K, V]) Forget(k K) {
 	if v, ok := m.young[k]; ok && m.weight != nil {
 		m.used -= m.weight(v)

@@ -8,8 +8,9 @@ import (
 	"github.com/playhead/playhead/internal/lru"
 )
 
-// TestMap: a value is there while it and all that was put after it fit into one half, unless it was replaced or forgotten; and
-// there is never more than two halves have room for, or one value in each.
+// TestMap: a value stays while it and all later values fit into one generation, unless it is replaced or
+// removed. The
+// total never exceeds two full generations, or one value in each.
 func TestMap(t *testing.T) {
 	for name, weight := range map[string]func(int) int{"each weighs 1": nil, "by weight": func(v int) int { return v % 8 }} {
 		t.Run(name, func(t *testing.T) {
@@ -22,7 +23,7 @@ func TestMap(t *testing.T) {
 			rapid.Check(t, func(t *rapid.T) {
 				full := rapid.IntRange(1, 20).Draw(t, "full")
 				m := lru.New[int](full, weight)
-				total, last := 0, map[int]struct{ value, before int }{} // before: the weight of all that was put before it
+				total, last := 0, map[int]struct{ value, before int }{} // before: weight of all earlier puts
 				for range rapid.IntRange(0, 80).Draw(t, "steps") {
 					k, v := rapid.IntRange(0, 9).Draw(t, "key"), rapid.IntRange(0, 99).Draw(t, "value")
 					if rapid.IntRange(0, 9).Draw(t, "step") == 0 {

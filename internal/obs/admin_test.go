@@ -28,7 +28,7 @@ func TestAdminRoutes(t *testing.T) {
 	tests := []struct {
 		path   string
 		status int
-		body   string // part of it
+		body   string // substring
 	}{
 		{"/healthz", 200, "ok"},
 		{"/readyz", 200, "true"},
@@ -82,7 +82,9 @@ func TestAdminStoppedBeforeItStarts(t *testing.T) {
 	})
 }
 
-// started returns a client of an Admin that runs in the bubble, and what stops it and tells how long that took.
+// started runs an Admin in the bubble. It returns a client, and a function that stops the Admin and returns the
+// time
+// that took.
 func started(t *testing.T, cfg obs.AdminConfig) (*http.Client, func() time.Duration) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -213,7 +215,7 @@ func refused(context.Context) error {
 
 func hung(ctx context.Context) error {
 	<-ctx.Done()
-	time.Sleep(time.Minute) // does not honour it either
+	time.Sleep(time.Minute) // ignores its context too
 	return ctx.Err()
 }
 
@@ -268,7 +270,7 @@ func TestReady(t *testing.T) {
 				if got, want := w.Header().Get("Content-Type"), "application/json"; got != want {
 					t.Errorf("content type %q, want %q", got, want)
 				}
-				time.Sleep(time.Minute) // the check that hangs ends
+				time.Sleep(time.Minute) // the hanging check ends
 			})
 		})
 	}
@@ -319,7 +321,7 @@ func TestReadyLogsNothingForAProberThatHungUp(t *testing.T) {
 	}
 }
 
-// A degraded dependency is named, and does not make the process unready.
+// TestDegraded: a degraded dependency is reported and leaves the process ready.
 func TestDegraded(t *testing.T) {
 	a := obs.NewAdmin(obs.AdminConfig{Checks: checks{"redis": fine}, Degraded: checks{"kafka": refused, "hbase": fine}})
 	w := get(t, a, "/readyz")
@@ -328,7 +330,7 @@ func TestDegraded(t *testing.T) {
 	}
 }
 
-// pipes is a listener whose connections a synctest bubble can see.
+// pipes is a listener of in-memory connections, which block durably in a bubble.
 type pipes struct {
 	conns  chan net.Conn
 	closed chan struct{}
@@ -376,7 +378,7 @@ func fetch(client *http.Client, url string) (string, error) {
 	return string(body), err
 }
 
-// slow gathers nothing, and takes its time over it.
+// slow gathers nothing, after d.
 func slow(d time.Duration) prometheus.Gatherer {
 	return prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) {
 		time.Sleep(d)

@@ -9,24 +9,25 @@ import (
 )
 
 const (
-	patience = 100 * time.Millisecond // of whoever logs first while the output stands still
-	room     = 1 << 20                // bytes that wait for it
+	patience = 100 * time.Millisecond // wait of the first caller while output is blocked
+	room     = 1 << 20                // limit of buffered bytes
 )
 
-// lines is an output of a log. Where out stands still, such as a pipe that nobody reads, lines wait, and those that
-// find no room are lost; a line says how many.
+// lines buffers log output. While out blocks, such as on an unread pipe, lines accumulate; lines beyond the
+// limit
+// are dropped and counted in a later line.
 type lines struct {
 	out     io.Writer
 	handler func(io.Writer) slog.Handler
 
 	mu    sync.Mutex
-	text  []byte        // that waits
-	lost  int           // lines
-	idle  chan struct{} // closed once all is written, nil when it is
+	text  []byte        // buffered
+	lost  int           // dropped lines
+	idle  chan struct{} // closed once text is written; nil when idle
 	stuck bool
 }
 
-// Write returns when the line is written, so that the last one of a process is, or once out is known to stand still.
+// Write returns once the line is written, which saves a process's last line, or once out counts as blocked.
 func (l *lines) Write(line []byte) (int, error) {
 	l.mu.Lock()
 	if len(l.text)+len(line) > room {
@@ -53,10 +54,10 @@ func (l *lines) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// drain writes what waits until nothing does.
+// drain writes until the buffer is empty.
 func (l *lines) drain(idle chan struct{}) {
 	for text := l.take(idle); text != nil; text = l.take(idle) {
-		_, _ = l.out.Write(text) // there is nowhere else to tell of a failure
+		_, _ = l.out.Write(text) // a failure has nowhere to be logged
 	}
 }
 

@@ -15,7 +15,7 @@ import (
 )
 
 func TestNewLogger(t *testing.T) {
-	tests := []struct{ level, format, want string }{ // want: the lowest line written, without its time
+	tests := []struct{ level, format, want string }{ // want: lowest line written, without its time
 		{"", "", "level=INFO msg=state part=edge"},
 		{"info", "text", "level=INFO msg=state part=edge"},
 		{"debug", "text", "level=DEBUG msg=state part=edge"},
@@ -39,7 +39,7 @@ func TestNewLogger(t *testing.T) {
 	}
 }
 
-// wordy is an error that says more in another form.
+// wordy is an error with a longer text in another format.
 type wordy struct{}
 
 func (wordy) Error() string { return "disk is gone" }
@@ -52,7 +52,7 @@ func (wordy) Format(s fmt.State, verb rune) {
 	_, _ = io.WriteString(s, text)
 }
 
-// TestErrorsAreShort logs no stack with an error, in either format.
+// TestErrorsAreShort: neither format logs an error's stack.
 func TestErrorsAreShort(t *testing.T) {
 	for _, format := range []string{"text", "json"} {
 		var out bytes.Buffer
@@ -79,7 +79,7 @@ func TestNewLoggerNamesTheChoices(t *testing.T) {
 	}
 }
 
-// TestALogThatNobodyReads holds nobody up: what finds no room is lost, and told of.
+// TestALogThatNobodyReads: unread output blocks no caller; lines beyond the buffer are dropped and counted.
 func TestALogThatNobodyReads(t *testing.T) {
 	for _, format := range []string{"text", "json"} {
 		synctest.Test(t, func(t *testing.T) {

@@ -1,5 +1,4 @@
-// Package obs is what an operator sees of a process: its log, its metrics, and the admin port with health, readiness
-// and profiles.
+// Package obs has a process's log, metrics and admin port with health, readiness and profiles.
 package obs
 
 import (
@@ -23,9 +22,8 @@ import (
 	"github.com/playhead/playhead/internal/trust"
 )
 
-// NewLogger returns a logger that writes to out from level on. The level is debug, info, warn or error, in any case,
-// and "" is info; the format is text or json, and "" is text. Anything else is an error
-// that names the flag and the choices. A caller that logs does not wait for an out that stands still.
+// NewLogger returns a logger to out; a blocked out does not block callers. level is debug, info, warn or error
+// in any case (default info); format is text or json (default text). The error names the flag and its choices.
 func NewLogger(out io.Writer, level, format string) (*slog.Logger, error) {
 	var l slog.Level
 	if err := l.UnmarshalText([]byte(level)); level != "" && err != nil {
@@ -44,7 +42,7 @@ func NewLogger(out io.Writer, level, format string) (*slog.Logger, error) {
 	return slog.New(handler(&lines{out: out, handler: handler})), nil
 }
 
-// short leaves out of an error what it has beside its message: some write the stack of where they come from.
+// short reduces an error to its message: some errors format themselves with a stack.
 func short(_ []string, a slog.Attr) slog.Attr {
 	if a.Value.Kind() == slog.KindAny {
 		if err, ok := a.Value.Any().(error); ok {
@@ -54,7 +52,7 @@ func short(_ []string, a slog.Attr) slog.Attr {
 	return a
 }
 
-// NewRegistry returns a registry that holds the metrics every process has: the Go runtime, the process and the build.
+// NewRegistry returns a registry with the metrics of the Go runtime, the process and the build.
 func NewRegistry() *prometheus.Registry {
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(
@@ -65,42 +63,44 @@ func NewRegistry() *prometheus.Registry {
 	return reg
 }
 
-// AdminConfig configures an [Admin]. Its zero value works, on a free port of the loopback that the log tells.
+// AdminConfig configures an [Admin]. Listener is required; zero values of the other fields select the defaults.
 type AdminConfig struct {
-	// Listener is where Run serves; Run closes it. Anybody who reaches it can read profiles: an address without a
-	// host is on every interface.
+	// Listener accepts connections; Run closes it. Anyone who reaches it can read profiles, and an address
+	// without
+	// a host listens on every interface.
 	Listener net.Listener
-	// Hosts are the names under which it may be asked, besides addresses and names without a dot.
+	// Hosts are accepted Host names; IP addresses and names without a dot are always accepted.
 	Hosts trust.Hosts
-	// Metrics are served on /metrics; nil means none.
+	// Metrics feeds /metrics; nil serves none.
 	Metrics prometheus.Gatherer
-	// Checks are what /readyz asks, by name, all at once and 900 ms at most. A check honours its context, or each
-	// probe leaves a goroutine behind.
+	// Checks are the readiness checks by name, run concurrently for 900 ms at most. A check that ignores its
+	// context
+	// leaks a goroutine per probe.
 	Checks map[string]func(context.Context) error
-	// Degraded is asked by /readyz like Checks, and only told: the process goes on without what fails there.
+	// Degraded checks appear in /readyz without affecting readiness.
 	Degraded map[string]func(context.Context) error
-	// ConfirmClock is what POST /clock/confirm does; nil means that there is no such route.
+	// ConfirmClock handles POST /clock/confirm; nil disables the route.
 	ConfirmClock func(context.Context) error
-	// Drain is how long Run waits for open requests when it stops; zero means 2 s. Then they are cut off.
+	// Drain bounds the wait for open requests at shutdown (default 2 s). Run then cuts them off.
 	Drain time.Duration
-	// Log tells the address, changes of readiness and what the server complains of; nil means nowhere.
+	// Log receives the address, readiness changes and server errors; nil discards them.
 	Log *slog.Logger
 }
 
-// Admin serves the port that is for operators and probes, never for players:
+// Admin serves the port for operators and probes, never for players:
 //
 //	/healthz       200 while the process is alive
 //	/readyz        200, or 503 while a check fails; {"ready":false,"failing":{"redis":"dial tcp: connection refused"}};
-//	               what the process goes on without is under "degraded", of the same form
+//	               "degraded" has the same form, for failures that leave the process ready
 //	/metrics       Prometheus
-//	/clock/confirm POST says that the machine's clock is right; browsers are refused
-//	/debug/pprof/  profiles, without the command line, which may hold a secret
+//	/clock/confirm POST confirms the machine's clock; browsers are refused
+//	/debug/pprof/  profiles, without the command line, which may contain a secret
 type Admin struct {
 	cfg AdminConfig
 	mux *http.ServeMux
 }
 
-// NewAdmin returns an Admin that does nothing until Run.
+// NewAdmin returns an idle Admin; Run serves it.
 func NewAdmin(cfg AdminConfig) *Admin {
 	cfg.Drain = cmp.Or(cfg.Drain, 2*time.Second)
 	if cfg.Metrics == nil {
@@ -126,7 +126,7 @@ func routes(cfg AdminConfig) *http.ServeMux {
 	return mux
 }
 
-// confirmClock refuses pages of other sites, which a browser lets post anywhere.
+// confirmClock refuses browsers: any page could post here.
 func confirmClock(w http.ResponseWriter, r *http.Request, confirm func(context.Context) error) {
 	if r.Header.Get("Origin") != "" {
 		http.Error(w, "not from a browser", http.StatusForbidden)
@@ -144,8 +144,9 @@ func alive(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "o
 // ServeHTTP answers one request, for callers with a server of their own.
 func (a *Admin) ServeHTTP(w http.ResponseWriter, r *http.Request) { a.mux.ServeHTTP(w, r) }
 
-// Run serves until ctx is done and open requests are answered or cut off. Add it to a group last: it tells of the
-// others while they drain. A listener that fails is an error.
+// Run serves until ctx is done and open requests have ended or been cut off. Add it to a group last, to report
+// on
+// the other parts while they drain. It fails if the listener does.
 func (a *Admin) Run(ctx context.Context) error {
 	l := a.cfg.Listener
 	a.cfg.Log.Info("admin listening", "addr", l.Addr().String())
@@ -173,8 +174,9 @@ func (a *Admin) drain(ctx context.Context, srv *http.Server) error {
 	return err
 }
 
-// server ends the requests' contexts with ctx, so that a profile under way does not hold up the stop. Profiles extend
-// the write timeout by their own length.
+// server cancels requests' contexts with ctx, or a running profile would delay shutdown. Profiles extend the
+// write
+// timeout by their own length.
 func (a *Admin) server(ctx context.Context) *http.Server {
 	return &http.Server{
 		Handler:           a.cfg.Hosts.Only(a),
@@ -187,7 +189,7 @@ func (a *Admin) server(ctx context.Context) *http.Server {
 	}
 }
 
-// checkTimeout lies under the second that a Kubernetes probe waits by default.
+// checkTimeout is below the default timeout of a Kubernetes probe, 1 s.
 const checkTimeout = 900 * time.Millisecond
 
 type readiness struct {
@@ -199,8 +201,8 @@ type readiness struct {
 // report is the body of /readyz.
 type report struct {
 	Ready   bool              `json:"ready"`
-	Failing map[string]string `json:"failing,omitempty"` // error texts by the name of the check
-	// Degraded is the same of what the process goes on without.
+	Failing map[string]string `json:"failing,omitempty"` // error texts by check name
+	// Degraded has the same form, for failures that leave the process ready.
 	Degraded map[string]string `json:"degraded,omitempty"`
 }
 
@@ -210,7 +212,7 @@ func (r *readiness) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	bad := failing(ctx, r.checks)
 	degraded := failing(ctx, r.degraded)
 	ready := len(bad) == 0
-	if req.Context().Err() == nil && r.was.Swap(ready) != ready { // a prober that hung up has seen nothing
+	if req.Context().Err() == nil && r.was.Swap(ready) != ready { // ignore a canceled probe
 		r.log.Info("readiness changed", "ready", ready, "failing", bad)
 	}
 	w.Header().Set("Content-Type", "application/json")
@@ -221,10 +223,10 @@ func (r *readiness) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	_ = json.NewEncoder(w).Encode(report{Ready: ready, Failing: bad, Degraded: degraded})
 }
 
-// failing runs the checks side by side. One that has not answered in time has failed.
+// failing runs the checks concurrently and returns the errors by name. A late check has failed.
 func failing(ctx context.Context, checks map[string]func(context.Context) error) map[string]string {
 	failing := make(map[string]string)
-	answers := make(chan answer, len(checks)) // room for all: late ones go nowhere
+	answers := make(chan answer, len(checks)) // room for all: late answers block nobody
 	for name, check := range checks {
 		failing[name] = fmt.Sprintf("no answer within %v", checkTimeout)
 		go func() { answers <- answer{name, ask(ctx, check)} }()
@@ -248,7 +250,7 @@ type answer struct {
 	err  error
 }
 
-// ask keeps a check that panics from ending the process.
+// ask turns a check's panic into an error.
 func ask(ctx context.Context, check func(context.Context) error) (err error) {
 	defer func() {
 		if v := recover(); v != nil {

@@ -17,7 +17,7 @@ import (
 
 var errBroken = errors.New("broken")
 
-// draining is a part that takes d to drain and says when it was told to stop and when it returned.
+// draining returns a part that drains for d. It reports when it was stopped and when it returned.
 func draining(events chan<- string, name string, d time.Duration) func(context.Context) error {
 	return func(ctx context.Context) error {
 		<-ctx.Done()
@@ -28,7 +28,7 @@ func draining(events chan<- string, name string, d time.Duration) func(context.C
 	}
 }
 
-// failing is a part that returns err after d, told or not.
+// failing returns a part that returns err after d, stopped or not.
 func failing(d time.Duration, err error) func(context.Context) error {
 	return func(context.Context) error {
 		time.Sleep(d)
@@ -149,7 +149,7 @@ func TestGroupDeadlines(t *testing.T) {
 				if got := lateness(err); got != tt.late {
 					t.Errorf("late: %q, want %q", got, tt.late)
 				}
-				time.Sleep(2 * never) // the abandoned ones return, all were told
+				time.Sleep(2 * never) // the abandoned parts return: all were stopped
 				if got := strings.Count(strings.Join(told(events), " "), "told"); got != len(tt.parts) {
 					t.Errorf("%d parts told to stop, want %d", got, len(tt.parts))
 				}

@@ -20,11 +20,13 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// Main is the whole body of a func main; it does not return.
+// Main is the body of a func main; it does not return.
 //
-// The context is done after the first SIGINT or SIGTERM; the second one ends the process at once with status 1,
-// drained or not. The status is 0 when main returns nil or [ErrHelp], else 1 after one line "name: error" on standard
-// error. The stack of a panic follows that line. Where the log is JSON (--log-format), that is one line of JSON.
+// The first SIGINT or SIGTERM cancels the context; the second exits with status 1 without draining. The status
+// is 0
+// if main returns nil or [ErrHelp]. Otherwise it is 1, after a line "name: error" on standard error and a
+// panic's
+// stack. With --log-format=json, both are one JSON line.
 func Main(main func(ctx context.Context, args []string, getenv func(string) string, out io.Writer) error) {
 	name := filepath.Base(os.Args[0])
 	floor := make([]byte, collectorFloor)
@@ -58,7 +60,7 @@ func status(name string, err error, errOut io.Writer) int {
 	return 1
 }
 
-// logsJSON reports whether the log is JSON, so that the last line is too.
+// logsJSON reports whether the log format is JSON. The last line then is too.
 func logsJSON(args []string, getenv func(string) string) bool {
 	for i, arg := range args {
 		if value, ok := strings.CutPrefix(arg, "--log-format="); ok {
@@ -71,7 +73,7 @@ func logsJSON(args []string, getenv func(string) string) bool {
 	return getenv(variable("log-format")) == "json"
 }
 
-// statusJSON is status for a log that is JSON.
+// statusJSON is status with JSON output.
 func statusJSON(name string, err error, errOut io.Writer) int {
 	var text strings.Builder
 	code := status(name, err, &text)
@@ -81,22 +83,23 @@ func statusJSON(name string, err error, errOut io.Writer) int {
 	return code
 }
 
-// ErrHelp says that help was asked for and printed. [Main] takes it for a success.
+// ErrHelp reports printed help, a success for [Main].
 var ErrHelp = errors.New("help printed")
 
-// Parse fills cli, a pointer to a kong struct, from args (without the program's name). A flag that is not given is
-// taken from the environment, --drain-timeout from PLAYHEAD_DRAIN_TIMEOUT, before its default; a variable that is
-// empty counts as unset. Fields take no env tag: kong would read the process's own environment, past getenv.
+// Parse fills cli, a pointer to a kong struct, from args, without the program's name. A missing flag takes its
+// environment variable, such as PLAYHEAD_DRAIN_TIMEOUT for --drain-timeout, then its default. An empty
+// variable counts as unset. Fields take no env tag: kong would read the process's environment, bypassing
+// getenv.
 //
-// --help prints to out and returns [ErrHelp], with what the method Help of cli says, if it has one; so does --version,
-// of the module and the commit that it was built from. Any other error is one line that names the flag, or the variable, and
-// says how to list the flags. Parse never exits.
+// --help and --version print to out and return [ErrHelp]. --help includes the text of cli's method Help, if
+// any.
+// Other errors are one line that names the flag or variable. Parse never exits.
 func Parse(name string, cli any, args []string, getenv func(string) string, out io.Writer) error { //nolint:revive // what main has, and a name
 	helped := false
 	parser, err := kong.New(cli,
 		kong.Name(name),
 		kong.Writers(out, out),
-		kong.Exit(func(int) { helped = true }), // kong parses on after it; what it then finds is of no interest
+		kong.Exit(func(int) { helped = true }), // kong parses on; the result is ignored
 		kong.Resolvers(environment(getenv)),
 		kong.ValueFormatter(withVariable),
 		kong.Embed(&struct {
@@ -114,14 +117,14 @@ func Parse(name string, cli any, args []string, getenv func(string) string, out 
 		err = outside(parser.Model.Node)
 	}
 	if err != nil {
-		message := strings.Replace(err.Error(), `got "EOL" (<EOL>)`, "got none", 1) // kong's words for a missing value
+		message := strings.Replace(err.Error(), `got "EOL" (<EOL>)`, "got none", 1) // kong's text for a missing value
 		return fmt.Errorf("%s (%s --help lists the flags)", message, name)
 	}
 	return nil
 }
 
-// outside refuses numbers and times below zero: no flag has a use for one. A flag with the tag positive has none for zero,
-// either, and a time with the tag most none for a longer one.
+// outside rejects negative numbers and durations, zero for flags with the tag positive, and durations above the
+// tag most.
 func outside(node *kong.Node) error {
 	for _, flag := range node.Flags {
 		v := flag.Target
@@ -138,7 +141,7 @@ func outside(node *kong.Node) error {
 	return nil
 }
 
-// Listen opens a port; its error names the flag that has its address.
+// Listen opens a port. Its error names the address's flag.
 func Listen(ctx context.Context, flag, addr string) (net.Listener, error) {
 	lis, err := new(net.ListenConfig).Listen(ctx, "tcp", addr)
 	if err != nil {
@@ -158,20 +161,20 @@ func ListenBoth(ctx context.Context, listen, admin string) (front, back net.List
 	return front, back, nil
 }
 
-// version is the flag that prints it.
+// version is the type of the flag --version.
 type version bool
 
-// BeforeReset is called by kong when the flag is given, whatever else is wrong.
+// BeforeReset prints the version and exits. kong calls it even if other arguments are invalid.
 func (version) BeforeReset(app *kong.Kong) error {
 	fmt.Fprintln(app.Stdout, Version(app.Model.Name))
 	app.Exit(0)
 	return nil
 }
 
-// Version is the line that --version prints.
+// Version is the output of --version.
 func Version(name string) string { return name + " " + built() }
 
-// built says what the process was built from, the module's version or the time and the commit, and by which Go.
+// built returns the versions of the module and of Go.
 func built() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
@@ -191,7 +194,7 @@ func withVariable(v *kong.Value) string {
 	return fmt.Sprintf("%s ($%s)", v.Help, variable(v.Name))
 }
 
-// environment tries a value before kong does, so that the error names the variable.
+// environment validates a value before kong does, to name the variable in the error.
 func environment(getenv func(string) string) kong.ResolverFunc {
 	return func(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (any, error) {
 		name := variable(flag.Name)

@@ -19,7 +19,7 @@ import (
 	"github.com/playhead/playhead/internal/run"
 )
 
-// child names, in the environment, the program that the test binary is to be instead of running tests.
+// child is the environment variable that turns the test binary into a program of that name.
 const child = "RUN_TEST_CHILD"
 
 var programs = map[string]func(context.Context, []string, func(string) string, io.Writer) error{
@@ -70,7 +70,7 @@ func command(t *testing.T, program string) (*exec.Cmd, *strings.Builder) {
 func TestMainStatus(t *testing.T) {
 	name := filepath.Base(os.Args[0])
 	tests := []struct {
-		program, out, errOut string // errOut: the first line
+		program, out, errOut string // errOut: first line
 		status               int
 	}{
 		{"ok", "ok [one two]\n", "", 0},
@@ -97,7 +97,7 @@ func TestMainStatus(t *testing.T) {
 	}
 }
 
-// TestMainEndsInJSON: where the log is JSON its last line is, too.
+// TestMainEndsInJSON: with a JSON log the last line is JSON too.
 func TestMainEndsInJSON(t *testing.T) {
 	for _, program := range []string{"fails", "panics"} {
 		for _, flags := range [][]string{{"--log-format", "json"}, {"--log-format=json"}, nil} {
@@ -271,7 +271,7 @@ type described struct{ flags }
 
 func (*described) Help() string { return "It serves players." }
 
-// TestParseSaysWhatItIs prints what a command is with its help, and alone its version.
+// TestParseSaysWhatItIs: --help prints the description, --version the version alone.
 func TestParseSaysWhatItIs(t *testing.T) {
 	for flag, want := range map[string]string{"--help": "It serves players.", "--version": "bff "} {
 		var out strings.Builder

@@ -9,7 +9,7 @@ import (
 	"github.com/playhead/playhead/internal/run"
 )
 
-// TestLimitMemory has the collector know what the container may take, unless it is told otherwise.
+// TestLimitMemory: the collector's limit follows the container's, unless GOMEMLIMIT is set.
 func TestLimitMemory(t *testing.T) {
 	const mib = 1 << 20
 	own := debug.SetMemoryLimit(-1)
@@ -38,9 +38,9 @@ func TestLimitMemory(t *testing.T) {
 	}
 }
 
-// TestMemory has parts sized by the lesser of both limits.
+// TestMemory: the lower of both limits wins.
 func TestMemory(t *testing.T) {
-	own := debug.SetMemoryLimit(300 << 20) // as GOMEMLIMIT does
+	own := debug.SetMemoryLimit(300 << 20) // like GOMEMLIMIT
 	defer debug.SetMemoryLimit(own)
 	files := fstest.MapFS{"proc/self/cgroup": {Data: []byte("0::/\n")}, "sys/fs/cgroup/memory.max": {Data: []byte("524288000\n")}}
 	for name, c := range map[string]struct {

@@ -13,7 +13,7 @@ import (
 	"github.com/playhead/playhead/internal/run"
 )
 
-// worker ends its n-th run as runs[n] says, and blocks until stopped once they are used up.
+// worker ends its n-th run with runs[n], and later runs only when stopped.
 type worker struct {
 	runs   []func() error
 	starts []time.Time
@@ -108,7 +108,7 @@ func TestRestartingBacksOff(t *testing.T) {
 			wantPause(t, i, w.starts[i+1].Sub(w.starts[i]), pause)
 			pause = min(2*pause, 30*time.Second)
 		}
-		wantPause(t, 10, w.starts[11].Sub(w.starts[10])-time.Minute, 100*time.Millisecond) // it had run for long
+		wantPause(t, 10, w.starts[11].Sub(w.starts[10])-time.Minute, 100*time.Millisecond) // the run lasted long enough to reset the backoff
 		wantPause(t, 11, w.starts[12].Sub(w.starts[11]), 200*time.Millisecond)
 	})
 }

@@ -27,7 +27,7 @@ func TestHosts(t *testing.T) {
 	}
 }
 
-// TestHostsThatCannotBe are refused at the start: they would have every request refused.
+// TestHostsThatCannotBe: impossible names fail at startup; they would refuse every request.
 func TestHostsThatCannotBe(t *testing.T) {
 	for _, name := range []string{"api.example.com:443", "https://api.example.com", "api.example.com.", "*.example.com", " api.example.com", ""} {
 		if err := (trust.Hosts{"api.example.com", name}).Validate(); err == nil || !strings.Contains(err.Error(), strconv.Quote(name)) {

@@ -8,15 +8,15 @@ import (
 	dto "github.com/prometheus/client_model/go"
 )
 
-// T is what tests and random models have in common.
+// T is the common part of testing.T and rapid.T.
 type T interface {
 	Helper()
 	Fatal(args ...any)
 	Fatalf(format string, args ...any)
 }
 
-// Sum adds up the counters and gauges of a name that have all of the given values among their labels. The test fails
-// where nothing has the name.
+// Sum adds up the counters and gauges of a name with all given label values. It fails the test if the name is
+// unknown.
 func Sum(t T, from prometheus.Gatherer, name string, labels ...string) (sum float64) {
 	t.Helper()
 	families, err := from.Gather()
