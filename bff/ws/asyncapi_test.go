@@ -22,11 +22,11 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// schema is as much of JSON Schema as the document has.
+// schema is the subset of JSON Schema that the document uses.
 type schema struct {
 	Ref                  string             `json:"$ref"`
-	Type                 any                // a name, or a list of them
-	Properties           map[string]*schema // and others where AdditionalProperties says so
+	Type                 any                // a name, or a list of names
+	Properties           map[string]*schema // AdditionalProperties allows others
 	AdditionalProperties any
 	Required             []string
 	Items                *schema
@@ -36,7 +36,7 @@ type schema struct {
 	Examples             []any
 }
 
-// asyncAPI is the document of the stream.
+// asyncAPI is the stream's document.
 type asyncAPI struct {
 	Channels   struct{ Stream struct{ Address string } }
 	Operations map[string]struct {
@@ -72,7 +72,7 @@ func fetchAsyncAPI(t *testing.T) *asyncAPI {
 	return d
 }
 
-// check returns what is wrong with a value. A field that the schema does not have is wrong.
+// check returns what is wrong with a value. Unknown fields are errors.
 func (d *asyncAPI) check(s *schema, v any) error {
 	if s.Ref != "" {
 		return d.check(d.Components.Schemas[s.Ref[strings.LastIndexByte(s.Ref, '/')+1:]], v)
@@ -141,7 +141,7 @@ func typed(s *schema, names ...string) error {
 	return fmt.Errorf("is %s, want %v", names[0], s.Type)
 }
 
-// is reports which message of the document a text is: exactly one.
+// is returns the one message of the document that text matches.
 func (d *asyncAPI) is(t *testing.T, text string) string {
 	t.Helper()
 	var v any
@@ -163,7 +163,7 @@ func (d *asyncAPI) is(t *testing.T, text string) string {
 	return names[0]
 }
 
-// sample returns a value of a schema, with every field that it has.
+// sample returns a value with every field of the schema.
 func (d *asyncAPI) sample(s *schema) any {
 	switch {
 	case s.Ref != "":
@@ -194,7 +194,7 @@ func (d *asyncAPI) sample(s *schema) any {
 	return 1
 }
 
-// TestAsyncAPI holds the document of the stream against what the stream takes and says.
+// TestAsyncAPI checks the document against what the stream accepts and sends.
 func TestAsyncAPI(t *testing.T) {
 	d := fetchAsyncAPI(t)
 	for name, m := range d.Components.Messages {
@@ -242,7 +242,7 @@ func TestAsyncAPI(t *testing.T) {
 		if len(w.service.asked) != 1 || len(w.service.asked[0].Heartbeats) != 1 {
 			t.Errorf("asked %v", w.service.asked)
 		}
-		for name := range everything { // nothing but what is required has to be there
+		for name := range everything { // optional fields may be absent
 			part := maps.Clone(everything)
 			delete(part, name)
 			text, err := json.Marshal(part)
@@ -269,7 +269,7 @@ func TestAsyncAPI(t *testing.T) {
 		w.service.answer = nil
 		for {
 			text := say(t, conn, message("11"))
-			if d.is(t, text) == "failure" { // of the user's budget
+			if d.is(t, text) == "failure" { // over the user's rate limit
 				break
 			}
 		}

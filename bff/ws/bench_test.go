@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// BenchmarkMessage is a heartbeat and its answer over loopback, from 500 players at a
-// time. The service stores nothing; the CPU is that of both ends.
+// BenchmarkMessage measures a heartbeat and its answer over loopback with 500 concurrent players. The service
+// stores nothing; the CPU time covers both ends.
 func BenchmarkMessage(b *testing.B) {
 	const players = 500
 	addr, bearer := listen(b), mint(b, "u1", time.Hour)
@@ -44,8 +44,7 @@ func report(b *testing.B, conn net.Conn, n int) {
 	}
 }
 
-// BenchmarkConnect is what a storm of reconnects costs: a connection, its handshake, the
-// first heartbeat and the end.
+// BenchmarkConnect measures a reconnect: connection, handshake, first heartbeat and close.
 func BenchmarkConnect(b *testing.B) {
 	addr, bearer := listen(b), mint(b, "u1", time.Hour)
 	b.ReportAllocs()
@@ -56,7 +55,7 @@ func BenchmarkConnect(b *testing.B) {
 	b.ReportMetric(float64((cpu(b)-before).Nanoseconds())/1e3/float64(b.N), "cpu-us/op")
 }
 
-// cpu is what the process has used.
+// cpu returns the CPU time of the process.
 func cpu(b *testing.B) time.Duration {
 	b.Helper()
 	var u syscall.Rusage

@@ -9,7 +9,8 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// TestAnswersTellTheTime: also those to messages of nothing, which is how a player asks.
+// TestAnswersTellTheTime checks now_ms in every answer, including those to empty messages, which players send
+// to ask for it.
 func TestAnswersTellTheTime(t *testing.T) {
 	bubble(t, ws.Config{}, func(t *testing.T, w *world) {
 		w.service.now = 1772396100250
@@ -31,9 +32,8 @@ func TestAnswersTellTheTime(t *testing.T) {
 	})
 }
 
-// TestMessagesThatStandStill has players that say only when they sent a message, by clocks
-// that are wrong. The correction of a clock is the same for each message, however
-// long one was on its way, until the clock is set.
+// TestMessagesThatStandStill sends messages with wrong clocks and varying delays. The clock correction stays
+// constant until the clock is set.
 func TestMessagesThatStandStill(t *testing.T) {
 	for _, behind := range []time.Duration{-3 * time.Second, 60 * time.Second, 118 * time.Second, 5 * time.Hour} {
 		for _, protocol := range []string{inJSON, inProto} {
@@ -51,7 +51,7 @@ func TestMessagesThatStandStill(t *testing.T) {
 				} {
 					clock += s.set
 					sent := time.Now().Add(clock)
-					time.Sleep(s.late) // of the bubble
+					time.Sleep(s.late) // bubble time
 					if protocol == inJSON {
 						say(t, conn, fmt.Sprintf(`{"seq":1,"sent_at":%q,"heartbeats":[%s,%s]}`, sent.Format(time.RFC3339Nano), beat, beat))
 					} else {
@@ -68,23 +68,22 @@ func TestMessagesThatStandStill(t *testing.T) {
 	}
 }
 
-// TestClocksThatAreSet has a player whose clock was ahead, and is set right while the player reports. The
-// player waits for each answer, so no message can be late by more than has passed since
-// the one before: the clock is taken as it is from the first report on that would be stale otherwise.
+// TestClocksThatAreSet sets a fast clock right while the player reports. The player waits for each answer, so
+// no delay exceeds the time since the previous one. Corrected events must stay in order.
 func TestClocksThatAreSet(t *testing.T) {
 	for _, ahead := range []time.Duration{500 * time.Millisecond, 2 * time.Second, 10 * time.Second, 90 * time.Second} {
 		for _, every := range []time.Duration{100 * time.Millisecond, 3 * time.Second, 15 * time.Second} {
 			bubble(t, ws.Config{}, func(t *testing.T, w *world) {
 				conn := w.dial(t, "u1", inProto)
-				var last time.Time // of an event, as it is corrected
+				var last time.Time // the last corrected event
 				for n := range 30 {
 					clock := ahead
 					if n >= 10 {
 						clock = 0
 					}
-					time.Sleep(every) // of the bubble
+					time.Sleep(every) // bubble time
 					made := time.Now().Add(clock)
-					time.Sleep(20*time.Millisecond + time.Duration(n%3)*time.Millisecond) // of the bubble
+					time.Sleep(20*time.Millisecond + time.Duration(n%3)*time.Millisecond) // bubble time
 					exchange(t, conn, &historyv1.StreamRequest{Sequence: 1, SentAtMs: made.UnixMilli(), Heartbeats: []*historyv1.Heartbeat{{ObjectId: "1"}}})
 					sent := w.service.asked[len(w.service.asked)-1].Heartbeats[0].SentAtMs
 					event := made.Add(time.Since(time.UnixMilli(sent)))
@@ -98,8 +97,8 @@ func TestClocksThatAreSet(t *testing.T) {
 	}
 }
 
-// TestMessagesThatWaitTogether has a player that does not wait for answers. Its messages stand still
-// together; none is taken for one of a clock that was set.
+// TestMessagesThatWaitTogether delays several messages of a player that does not wait for answers. None may be
+// mistaken for a clock step.
 func TestMessagesThatWaitTogether(t *testing.T) {
 	const behind, still = -3 * time.Second, 10 * time.Second
 	bubble(t, ws.Config{}, func(t *testing.T, w *world) {
@@ -112,10 +111,10 @@ func TestMessagesThatWaitTogether(t *testing.T) {
 			}
 		}
 		for range 3 {
-			time.Sleep(time.Second) // of the bubble
+			time.Sleep(time.Second) // bubble time
 			say(time.Now())
 		}
-		time.Sleep(still) // of the bubble
+		time.Sleep(still) // bubble time
 		for left := still; left > 0; left -= still / 5 {
 			say(time.Now().Add(-left))
 		}

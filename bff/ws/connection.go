@@ -24,8 +24,7 @@ func (s *connection) run() {
 	var err error
 	defer func() { s.end(err, recover()) }()
 	for err == nil {
-		// Without a context: one costs allocations for each frame, and whoever wants the
-		// connection to end closes it.
+		// No context: it would allocate for each frame, and closing the connection ends the read.
 		typ, r, failed := s.conn.Reader(context.Background())
 		if err = failed; err == nil {
 			s.heard.Store(int64(s.handler.uptime()))
@@ -34,8 +33,7 @@ func (s *connection) run() {
 	}
 }
 
-// message deals with one message. A [closeError] ends the connection; after any other
-// error it has ended.
+// message handles one message. A [closeError] ends the connection; any other error means it has ended.
 func (s *connection) message(typ websocket.MessageType, r io.Reader) error {
 	if typ != s.format.frame() {
 		return &closeError{websocket.StatusUnsupportedData, s.format.name() + " is " + s.format.kind()}
@@ -46,7 +44,7 @@ func (s *connection) message(typ websocket.MessageType, r io.Reader) error {
 	if broken != nil {
 		return broken
 	}
-	s.begin() // ends with [connection.done], which run calls
+	s.begin() // ended by [connection.done] in run
 	if closing := wrongFormat(err); closing != nil {
 		return closing
 	}
@@ -55,22 +53,22 @@ func (s *connection) message(typ websocket.MessageType, r io.Reader) error {
 		return err
 	}
 	s.way.answered = s.handler.uptime().Milliseconds()
-	if s.slow == nil { // made with the first answer: a connection without messages needs no timer
+	if s.slow == nil { // lazily: idle connections need no timer
 		s.slow = s.slowly()
 	}
 	return s.send(text, s.slow)
 }
 
-// begin notes that a whole message has arrived, so that [connection.leave] waits for its answer. Leave does
-// not wait for a message of which a part is still on its way: the rest might never come.
+// begin marks the connection busy after a complete message; [connection.leave] then waits for the answer. It
+// does not wait for an incomplete message, which might never end.
 func (s *connection) begin() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.busy = true
 }
 
-// done notes that a message is dealt with. If it ends the connection, or [connection.leave] was
-// called meanwhile, done closes the connection and returns the reason.
+// done marks a message handled. If the message or [connection.leave] asked to close the connection, done closes
+// it and returns the reason.
 func (s *connection) done(err error) error {
 	closing, _ := errors.AsType[*closeError](err)
 	s.mu.Lock()
@@ -83,19 +81,19 @@ func (s *connection) done(err error) error {
 	if closing == nil {
 		return err
 	}
-	_ = s.conn.Close(closing.code, closing.reason) // an error is the player's, who is gone
+	_ = s.conn.Close(closing.code, closing.reason) // an error only means that the player is gone
 	return closing
 }
 
 const (
-	// numbered is how many bytes are kept of a message that is too large, from its beginning. The number of the
-	// message ("seq") must be among them: the answer that refuses the message needs it.
+	// numbered is how many leading bytes of an oversized message are kept. They must include the sequence
+	// number ("seq"), which the refusal needs.
 	numbered = 256
-	usual    = 128 << 10 // bytes; hardly any message is larger, and no larger buffer is kept
+	usual    = 128 << 10 // bytes; larger messages are rare, and larger buffers are not reused
 )
 
-// read reads a message and decodes it. Broken says why the connection ends. Err says what is wrong with the
-// message; the batch then has at most its number.
+// read reads and decodes a message. broken ends the connection. err refuses the message; the batch then has at
+// most its sequence number.
 func (s *connection) read(r io.Reader, held *limit.Held) (batch *codec.Batch, broken, err error) {
 	b := s.handler.buffers.Get().(*buffer)
 	buf := &b.Buffer
@@ -130,8 +128,7 @@ func (s *connection) read(r io.Reader, held *limit.Held) (batch *codec.Batch, br
 	return batch, nil, err
 }
 
-// answer stores a message that could be decoded, and returns what to say. It fails
-// only with a [closeError].
+// answer stores a decoded message and returns the response. It fails only with a [closeError].
 func (s *connection) answer(batch *codec.Batch, err error) (text []byte, _ error) {
 	if err == nil {
 		err = s.charge(batch)
@@ -155,8 +152,8 @@ func (s *connection) answer(batch *codec.Batch, err error) (text []byte, _ error
 	return text, nil
 }
 
-// charge takes a message from the user's budget, or refuses it. The connection of a player that
-// goes on sending although it was told to wait ends.
+// charge takes a message from the user's rate limit. A player that keeps sending while refused loses its
+// connection.
 func (s *connection) charge(batch *codec.Batch) error {
 	_, err := s.handler.cfg.Limit.Take(s.uid, max(1, float64(len(batch.Heartbeats))/100))
 	e, exceeded := errors.AsType[*limit.Exceeded](err)
@@ -172,16 +169,15 @@ func (s *connection) charge(batch *codec.Batch) error {
 
 func (s *connection) apply(batch *codec.Batch) (*historyv1.ApplyResponse, error) {
 	for _, h := range batch.Heartbeats {
-		h.Origin = s.id // whatever the player says
+		h.Origin = s.id // overrides the player's value
 	}
-	// A message that was late on its way has an old time of sending, as if the player's clock were slow.
+	// A delayed message has an old send time, which would look like a slow clock.
 	s.way.shorten(batch.Heartbeats, s.handler.uptime())
 	return s.handler.cfg.Service.Apply(s.handler.writing(), batch.Request())
 }
 
-// send writes an answer, and gives up when the player does not read it in time: otherwise the
-// edge would have to keep the answers of slow readers. A player that reads after all learns why
-// the connection was closed. Nobody else uses the timer meanwhile.
+// send writes an answer within Patience, so slow readers cannot pile up answers in the edge. The caller has
+// slow to itself. A player that reads later still sees the close reason.
 func (s *connection) send(text []byte, slow *time.Timer) error {
 	slow.Reset(s.handler.cfg.Patience)
 	defer slow.Stop()
@@ -195,13 +191,13 @@ func (s *connection) send(text []byte, slow *time.Timer) error {
 func (s *connection) slowly() *time.Timer {
 	t := time.AfterFunc(time.Hour, func() {
 		s.leave(&closeError{websocket.StatusTryAgainLater, "slow reader"})
-		_ = s.conn.Close(websocket.StatusTryAgainLater, "slow reader") // an error is the player's
+		_ = s.conn.Close(websocket.StatusTryAgainLater, "slow reader") // an error only means that the player is gone
 	})
 	t.Stop()
 	return t
 }
 
-// failure is what a player is told of an error. Details of unknown errors stay in the log.
+// failure maps an error to the player's response. Details of unknown errors stay in the log.
 func (s *connection) failure(err error) *codec.Failure {
 	if field, ok := errors.AsType[*history.FieldError](err); ok {
 		return &codec.Failure{Code: invalid, Field: field.Field, Detail: field.Reason}
@@ -223,7 +219,7 @@ func (s *connection) failure(err error) *codec.Failure {
 	return &codec.Failure{Code: internal, Detail: "internal error"}
 }
 
-// codeOf returns what gRPC calls an error.
+// codeOf returns the gRPC code of an error.
 func codeOf(err error) codes.Code {
 	switch {
 	case errors.Is(err, codec.ErrTooLarge):
@@ -236,20 +232,20 @@ func codeOf(err error) codes.Code {
 	return status.Code(err)
 }
 
-// soon returns after how many milliseconds to try again, at random, so that not all come at once.
+// soon returns a random retry delay in milliseconds, which spreads the retries.
 func soon() int64 { return 1000 + rand.N[int64](2000) }
 
-// skip reads what is left of a message that is not decoded, so that the connection can go on. It ends the connection
-// where that is far too much, or where the message does not begin with the number that its answer needs. It returns why.
+// skip discards the rest of a refused message to keep the connection in sync. It returns why as err. It ends
+// the connection if the rest is far too long or the sequence number is not near the start.
 func (s *connection) skip(buf *bytes.Buffer, rest io.Reader, why error) (batch *codec.Batch, broken, err error) {
 	begin := bytes.Clone(buf.Next(numbered))
-	*buf = bytes.Buffer{} // the rest may be long in coming
+	*buf = bytes.Buffer{} // free the buffer: the rest may take long
 	limit := s.handler.cfg.MaxMessage
 	n, err := io.Copy(io.Discard, io.LimitReader(rest, 8*limit))
 	if err != nil {
 		return nil, err, nil
 	}
-	batch, _ = s.format.decode(s.uid, bytes.TrimRight(begin, "0123456789")) // digits at the end may be a part of a number
+	batch, _ = s.format.decode(s.uid, bytes.TrimRight(begin, "0123456789")) // trailing digits may be half a number
 	if n == 8*limit || batch.Seq == 0 {
 		return nil, &closeError{websocket.StatusMessageTooBig, fmt.Sprintf("want at most %d bytes", limit)}, nil
 	}
@@ -259,7 +255,7 @@ func (s *connection) skip(buf *bytes.Buffer, rest io.Reader, why error) (batch *
 	return batch, nil, why
 }
 
-// end gives back what the connection had.
+// end releases the connection's resources.
 func (s *connection) end(err error, panicked any) {
 	if panicked != nil {
 		s.handler.cfg.Logger.Error("connection panicked", "panic", panicked, "stack", string(debug.Stack()))
@@ -280,7 +276,7 @@ func (s *connection) end(err error, panicked any) {
 	s.handler.leave(s)
 }
 
-// leave ends the connection, once the message at hand is answered.
+// leave closes the connection after the current message is answered.
 func (s *connection) leave(closing *closeError) {
 	s.mu.Lock()
 	idle := s.closing == nil && !s.busy
@@ -289,12 +285,11 @@ func (s *connection) leave(closing *closeError) {
 	}
 	s.mu.Unlock()
 	if idle {
-		_ = s.conn.Close(closing.code, closing.reason) // an error is the player's, who is gone
+		_ = s.conn.Close(closing.code, closing.reason) // an error only means that the player is gone
 	}
 }
 
-// tick ends the connection once its token has expired, or when the player is silent for too long
-// or does not answer a ping.
+// tick closes the connection if the token has expired, the player is idle, or a ping gets no pong.
 func (s *connection) tick() {
 	cfg, now := &s.handler.cfg, time.Now()
 	switch silent := s.silent(); {
@@ -325,8 +320,7 @@ func (s *connection) ping(patience time.Duration) bool {
 	return s.conn.Ping(ctx) == nil
 }
 
-// next is how long to wait for the next tick. A player that has sent something lately needs no
-// ping.
+// next returns the time to the next tick. Recent messages make a ping unnecessary.
 func (s *connection) next() time.Duration {
 	cfg, now := &s.handler.cfg, time.Now()
 	silent := s.silent()

@@ -11,7 +11,7 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// dated answers every heartbeat with stored, and the first of those who ask with a day.
+// dated stores every heartbeat and answers day checks with 2026-11-21. Only zone +02:00 gets First.
 func dated(_ context.Context, req *historyv1.ApplyRequest) (*historyv1.ApplyResponse, error) {
 	resp := &historyv1.ApplyResponse{}
 	for i, h := range req.Heartbeats {

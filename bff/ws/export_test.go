@@ -8,24 +8,23 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// For the tests.
+// ErrMalformed exposes errMalformed to tests.
 var ErrMalformed = errMalformed
 
-// DecodeProto decodes a message in protobuf.
+// DecodeProto decodes a protobuf message.
 func DecodeProto(uid string, body []byte) (*codec.Batch, error) {
 	return protoFormat{}.decode(uid, body)
 }
 
-// AnswerProto answers it.
+// AnswerProto encodes the response to batch.
 func AnswerProto(batch *codec.Batch, resp *historyv1.ApplyResponse) ([]byte, error) {
 	return protoFormat{}.result(batch, resp)
 }
 
-// SetWallClock has a handler without connections remember the time as if the wall clock had
-// been set ahead by d since, the monotonic clock going on as it was. It reports false when
-// the handler does not go by the monotonic clock.
+// SetWallClock simulates a step of the wall clock by d for a handler without connections; the monotonic clock
+// stays. It reports false if the handler uses the wall clock.
 func (h *Handler) SetWallClock(d time.Duration) (ok bool) {
-	const second = 1 << 30 // of the 64 bits that a time begins with
+	const second = 1 << 30 // position of the seconds in the first word of time.Time
 	if !monotonic(&h.born) {
 		return false
 	}
@@ -46,5 +45,5 @@ func (h *Handler) Monotonic() bool {
 	return true
 }
 
-// monotonic reports whether a time has a reading of the monotonic clock.
+// monotonic reports whether t has a monotonic reading.
 func monotonic(t *time.Time) bool { return *(*uint64)(unsafe.Pointer(t))&(1<<63) != 0 }

@@ -9,9 +9,8 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// TestEveryFieldOfAProtobufHeartbeat sends all that a player may say: uid and sent_at_ms are
-// of the token and the message, the day is of the message, and the origin and the time of receipt
-// are set later.
+// TestEveryFieldOfAProtobufHeartbeat sets every field that a player may set. The uid comes from the token,
+// sent_at_ms and day from the message; origin and receipt time are set later.
 func TestEveryFieldOfAProtobufHeartbeat(t *testing.T) {
 	said := &historyv1.Heartbeat{
 		ObjectId: "a", ObjectType: 2, Kind: historyv1.Kind_KIND_STOP, EventTimeMs: 1, PositionMs: 2, DurationMs: 3, Session: "s", Device: "d",

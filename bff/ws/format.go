@@ -15,21 +15,21 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// format is how messages are written. Its methods keep nothing of what they are given.
+// format encodes and decodes messages. Its methods keep none of their arguments.
 type format interface {
-	// name is the subprotocol's.
+	// name returns the subprotocol.
 	name() string
-	// frame is what messages come in, and kind that in words.
+	// frame returns the frame type of messages; kind names it in errors.
 	frame() websocket.MessageType
 	kind() string
-	// decode reads a message of a user. The batch is there even when it fails, with its
-	// number if that could be read.
+	// decode reads a user's message. The batch is never nil: after an error it has the sequence number, if
+	// readable.
 	decode(uid string, body []byte) (*codec.Batch, error)
-	// result answers a message with what the service said of it.
+	// result answers a stored message.
 	result(batch *codec.Batch, resp *historyv1.ApplyResponse) ([]byte, error)
 	// failure answers a message that was not stored.
 	failure(seq uint64, f *codec.Failure) []byte
-	// push tells of a change, which has no uid and no origin.
+	// push encodes a change without its uid and origin.
 	push(c *historyv1.Change) ([]byte, error)
 }
 
@@ -64,7 +64,7 @@ func (jsonFormat) push(c *historyv1.Change) ([]byte, error) {
 	return json.Marshal(codec.Reply{Push: codec.NewPush(c)})
 }
 
-// errMalformed means that a frame holds no message.
+// errMalformed is returned for a frame that is not a message.
 var errMalformed = errors.New("malformed protobuf")
 
 type protoFormat struct{}
@@ -75,8 +75,7 @@ func (protoFormat) frame() websocket.MessageType { return websocket.MessageBinar
 
 func (protoFormat) kind() string { return "binary" }
 
-// decode refuses what it does not know, as the JSON decoder does: it would be lost in
-// silence.
+// decode refuses unknown fields, as the JSON decoder does: ignoring them would lose data silently.
 func (protoFormat) decode(uid string, body []byte) (*codec.Batch, error) {
 	var req historyv1.StreamRequest
 	if err := proto.Unmarshal(body, &req); err != nil {
@@ -102,7 +101,7 @@ func (protoFormat) decode(uid string, body []byte) (*codec.Batch, error) {
 	return batch, nil
 }
 
-// sequence returns the number that a message begins with, 0 for none.
+// sequence returns the sequence number at the start of a message, or 0.
 func sequence(body []byte) uint64 {
 	num, typ, n := protowire.ConsumeTag(body)
 	if n < 0 || num != 1 || typ != protowire.VarintType {
@@ -128,7 +127,7 @@ func (protoFormat) failure(seq uint64, f *codec.Failure) []byte {
 	code := historyv1.StreamErrorCode_value["STREAM_ERROR_CODE_"+strings.ToUpper(f.Code)]
 	text, _ := proto.Marshal(&historyv1.StreamResponse{Sequence: seq, Error: &historyv1.StreamError{
 		Code: historyv1.StreamErrorCode(code), Detail: strings.ToValidUTF8(f.Detail, "?"), Field: f.Field, RetryAfterMs: f.RetryAfterMS,
-	}}) // strings of UTF-8 and numbers never fail
+	}}) // valid UTF-8 and numbers never fail
 	return text
 }
 
@@ -136,7 +135,7 @@ func (protoFormat) push(c *historyv1.Change) ([]byte, error) {
 	return proto.Marshal(&historyv1.StreamResponse{Push: c})
 }
 
-// The codes of failures, which are those of the protocol in small letters.
+// Failure codes: the protocol's, in lower case.
 const (
 	invalid     = "invalid"
 	tooLarge    = "too_large"

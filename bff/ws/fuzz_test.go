@@ -12,8 +12,7 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// Every frame is one of: malformed, refused, or a batch of the token's
-// user that can be sent on.
+// FuzzDecodeProto checks that every frame is malformed, refused, or a valid batch of the token's user.
 func FuzzDecodeProto(f *testing.F) {
 	for _, req := range []*historyv1.StreamRequest{
 		{},

@@ -32,59 +32,56 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// Service is what heartbeats are passed to. Its errors carry a gRPC status.
+// Service applies heartbeats. Its errors carry a gRPC status.
 type Service interface {
 	Apply(context.Context, *historyv1.ApplyRequest) (*historyv1.ApplyResponse, error)
 }
 
-// Changes tells of what changes in a user's history, as the uplink's client does.
+// Changes notifies of changes in a user's history; see the uplink's client.
 type Changes interface {
 	Watch(uid string, id uint64, tell func(*historyv1.Change))
 	Unwatch(uid string, id uint64)
 }
 
-// Config wires a handler. Zero values take the defaults; Service and Tokens have none.
+// Config wires a handler. Service and Tokens are required; other zero values take the defaults.
 type Config struct {
 	Service Service
 	Tokens  *token.Verifier
-	// Changes tells those of what changes who asked for it with ?push=true; without it
-	// nobody is.
+	// Changes feeds connections with ?push=true (default: no pushes).
 	Changes Changes
-	// Origins are the sites besides the edge's own whose pages may connect, such as
-	// https://app.example.com.
+	// Origins lists further sites whose pages may connect, such as https://app.example.com.
 	Origins []string
-	// MaxMessage bounds a message, in bytes (default [codec.MaxBody]).
+	// MaxMessage limits a message, in bytes (default [codec.MaxBody]).
 	MaxMessage int64
-	// PerUser bounds the connections of one user (default 16).
+	// PerUser limits the connections of one user (default 16).
 	PerUser int
-	// Limit is what messages of 100 heartbeats, and connections, are taken from (default
-	// one of its own).
+	// Limit is the rate limit; a new connection and every 100 heartbeats cost one request (default one of its
+	// own).
 	Limit *limit.Users
-	// Memory is what messages are taken from (default one of its own).
+	// Memory is the budget for message buffers (default one of its own).
 	Memory *limit.Memory
-	// WriteDeadline bounds what a message writes (default 2 s).
+	// WriteDeadline limits the write of one message (default 2 s).
 	WriteDeadline time.Duration
-	// Ping is after how long a silence a player is asked whether it is there, and how
-	// long it may take to say so (default 30 s). Idle is how long one may be there
-	// without sending anything (default 30 min).
+	// Ping is both the silence before a ping and the wait for its pong (default 30 s). Idle closes connections
+	// without a message for this long (default 30 min).
 	Ping, Idle time.Duration
-	// Patience is how long a player may take to read an answer (default 5 s).
+	// Patience is the deadline for sending one answer (default 5 s).
 	Patience time.Duration
-	// Drain bounds the stop (default 5 s). Spread is over how long those who are sent
-	// away then are asked to come back (default 5 s).
+	// Drain limits the shutdown (default 5 s). Spread is the range of the random reconnect delay that players
+	// get then (default 5 s).
 	Drain, Spread time.Duration
 	Logger        *slog.Logger
 	Registry      prometheus.Registerer
 }
 
-// Handler makes and serves connections.
+// Handler upgrades requests and serves the connections.
 type Handler struct {
 	cfg     Config
-	born    time.Time // with its monotonic reading
+	born    time.Time // with a monotonic reading
 	metrics *metrics
 	buffers sync.Pool                // of *buffer
-	latest  atomic.Pointer[deadline] // what the last write got
-	large   *semaphore.Weighted      // of messages beyond the usual
+	latest  atomic.Pointer[deadline] // shared by recent writes
+	large   *semaphore.Weighted      // permits for messages above the usual size
 
 	mu       sync.Mutex
 	draining bool
@@ -93,8 +90,7 @@ type Handler struct {
 	running  sync.WaitGroup // connections, from enter to leave
 }
 
-// mostLarge is how many large messages are read at once: players that never end them shall not take
-// all the memory.
+// mostLarge limits concurrent large messages, so unfinished ones cannot exhaust memory.
 const mostLarge = 256
 
 // New returns a handler. [Handler.Run] ends its connections.
@@ -124,37 +120,36 @@ func New(cfg Config) (*Handler, error) {
 	return h, nil
 }
 
-// uptime is the age of the handler by the monotonic clock: a wall clock that is set half an hour
-// ahead must not make all connections look idle.
+// uptime is the handler's age by the monotonic clock. A step of the wall clock must not make connections look
+// idle.
 func (h *Handler) uptime() time.Duration { return time.Since(h.born) }
 
-// deadline is a context that ends after the time for a write.
+// deadline is the context of a write.
 type deadline struct {
 	context.Context
 	begun time.Duration // the handler's uptime
 }
 
-// writing returns a context for a write. Those who come within a sixteenth of the time for it share one, and have
-// that much less: a context and a timer for each message would take a thirtieth of the edge's time.
+// writing returns a context for a write. Writes within a sixteenth of WriteDeadline share one, and may get that
+// much less time. A context and timer per message would cost 3 % of the edge's CPU.
 func (h *Handler) writing() context.Context {
 	now := h.uptime()
 	if d := h.latest.Load(); d != nil && now-d.begun < h.cfg.WriteDeadline/16 {
 		return d.Context
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), h.cfg.WriteDeadline)
-	context.AfterFunc(ctx, cancel) // not earlier: it is not known who still waits
+	context.AfterFunc(ctx, cancel) // not earlier: other writes may still use it
 	h.latest.Store(&deadline{ctx, now})
 	return ctx
 }
 
-// user is what one user's connections share.
+// user is the state shared by one user's connections.
 type user struct {
 	conns   int          // guarded by the handler's mutex
-	refused atomic.Int64 // messages, one after the other
+	refused atomic.Int64 // consecutive refused messages
 }
 
-// enter counts a connection of a user, if there may be one more. It costs what a message
-// does.
+// enter counts a new connection of a user, which costs one request of the rate limit.
 func (h *Handler) enter(uid string) (*user, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -177,7 +172,7 @@ func (h *Handler) enter(uid string) (*user, error) {
 	return u, nil
 }
 
-// leave is the end of a connection.
+// leave removes a closed connection.
 func (h *Handler) leave(s *connection) {
 	defer h.running.Done()
 	h.mu.Lock()
@@ -188,37 +183,37 @@ func (h *Handler) leave(s *connection) {
 	}
 }
 
-// connection is one player\'s WebSocket.
+// connection is one player's WebSocket.
 type connection struct {
 	handler *Handler
 	conn    *websocket.Conn
-	wire    net.Conn // below it
+	wire    net.Conn // the connection under conn
 	format  format
 	uid     string
 	user    *user
-	until   time.Time    // the token's end, by the monotonic clock from the handshake on
-	id      uint64       // names the connection if it is told of changes, else 0
-	heard   atomic.Int64 // when the last message came, nanoseconds of the handler's uptime
+	until   time.Time    // token expiry; monotonic since the handshake
+	id      uint64       // names a connection with push, else 0
+	heard   atomic.Int64 // last message, in nanoseconds of the handler's uptime
 	way     way
 	clock   *time.Timer // calls tick
-	slow    *time.Timer // for answers, once there was one
+	slow    *time.Timer // for answers; nil before the first one
 
 	mu      sync.Mutex
-	busy    bool        // with a message
-	closing *closeError // to be sent as soon as it is not busy
+	busy    bool        // handling a message
+	closing *closeError // sent when no longer busy
 	ended   bool
 
-	pending *historyv1.Change // what the player has not been told, nil for nothing
-	telling bool              // push runs
+	pending *historyv1.Change // not yet sent to the player; nil if none
+	telling bool              // push is running
 }
 
-// buffer is where a message is read to.
+// buffer is a reusable buffer for reading messages.
 type buffer struct {
 	bytes.Buffer
-	part io.LimitedReader // what is read now; it is here because one of its own would be an allocation for each message
+	part io.LimitedReader // reader for the current message; embedded to save an allocation
 }
 
-// Refusal is why there is no connection, and what HTTP calls that.
+// Refusal is the reason and HTTP status of a refused handshake.
 type Refusal struct {
 	status int
 	reason string
@@ -227,29 +222,28 @@ type Refusal struct {
 // Error returns the reason.
 func (e *Refusal) Error() string { return e.reason }
 
-// HTTPStatus returns the status to answer with.
+// HTTPStatus returns the HTTP status.
 func (e *Refusal) HTTPStatus() int { return e.status }
 
-// way remembers how long the messages of a connection were on their way. It is for players that say by
-// their own clock when they sent a message, and leave it to the edge and the service to correct that.
+// way tracks the network delay of a connection's messages. Players report send times by their own clock; the
+// edge and the service correct for it.
 type way struct {
-	behind   [8]int64 // by how much their clock was behind the handler's uptime when a message came, milliseconds
+	behind   [8]int64 // lag of the player's clock behind the uptime, by message, milliseconds
 	n        int      // messages
-	late     int64    // by how much the last one was longer on its way than the quickest, milliseconds
-	answered int64    // when the last answer was written, milliseconds of the handler's uptime
+	late     int64    // extra delay of the last message over the fastest, milliseconds
+	answered int64    // when the last answer was written, in milliseconds of uptime
 }
 
 const (
-	// setBack is how much longer than another message one may be on its way, in milliseconds.
-	// Beyond that the player's clock was set.
+	// setBack is the largest plausible extra delay, in milliseconds. More means that the player's clock was set
+	// back.
 	setBack = 120_000
-	// exact is how exact a player's clock has to be over a few messages, in milliseconds.
+	// exact is the tolerated error of a player's clock over a few messages, in milliseconds.
 	exact = 50
 )
 
-// shorten corrects when a message was sent: one that was longer on its way than the quickest of the last ones
-// counts as sent that much later. So the service finds the same offset of the clock each time, and
-// dates no report later than those that follow it.
+// shorten adds a message's extra delay, relative to the fastest of the last eight, to its send time. The
+// service thus computes a constant clock offset and keeps reports in order.
 func (w *way) shorten(beats []*historyv1.Heartbeat, uptime time.Duration) {
 	if len(beats) == 0 || beats[0].SentAtMs == 0 {
 		return
@@ -267,19 +261,18 @@ func (w *way) shorten(beats []*historyv1.Heartbeat, uptime time.Duration) {
 	}
 }
 
-// set reports whether the player's clock was set back, rather than a message late by so much. A player
-// sends a message when it has the answer to the one before. So no message is on its way for
-// longer than the time since that answer was written, and one that seems to be was not late. Where the
-// clock was set by less than that time, the message passes for late, but what it reports is
-// still later than what the one before did. Messages of a player that does not wait are late
-// together, each by less than the one before.
+// set reports whether the player's clock was set back, as opposed to a slow message.
+//
+// A player sends after the previous answer, so a message cannot be delayed by longer than the time since that
+// answer. A smaller step passes for delay, but its reports still come after the previous ones. Messages of a
+// player that does not wait for answers are delayed together, each by less than the one before.
 func (w *way) set(late, sinceAnswer int64) bool {
 	return late > setBack || late > sinceAnswer+exact && late > w.late
 }
 
 func (w *way) least() int64 { return slices.Min(w.behind[:min(w.n, len(w.behind))]) }
 
-// closeError is how the edge ends a connection.
+// closeError is the close status and reason that the edge sends.
 type closeError struct {
 	code   websocket.StatusCode
 	reason string
@@ -288,22 +281,20 @@ type closeError struct {
 // Error returns the reason.
 func (f *closeError) Error() string { return fmt.Sprintf("closed with %d: %s", f.code, f.reason) }
 
-// expired is the status of a connection whose token is not valid any more.
+// expired is the close status for an expired token.
 const expired websocket.StatusCode = 4401
 
-// goingAway asks a player to come back within the spread, so that not all do at once.
+// goingAway closes for a shutdown, with a random reconnect delay below spread.
 func goingAway(spread time.Duration) *closeError {
 	return &closeError{websocket.StatusGoingAway, hint("the edge is stopping", rand.N(spread))}
 }
 
-// hint adds to a reason when to come back. It is at the end, behind a space, so that
-// clients find it.
+// hint appends the retry delay to a reason, last and after a space, where clients look for it.
 func hint(reason string, after time.Duration) string {
 	return fmt.Sprintf("%s; retry_after_ms=%d", reason, after.Milliseconds())
 }
 
-// wrongFormat is the end of a connection whose player does not speak the format, nil
-// for any other error.
+// wrongFormat returns the close error for a malformed message, or nil.
 func wrongFormat(err error) *closeError {
 	if errors.Is(err, scan.ErrSyntax) || errors.Is(err, errMalformed) {
 		return &closeError{websocket.StatusInvalidFramePayloadData, short(err.Error())}
@@ -311,7 +302,7 @@ func wrongFormat(err error) *closeError {
 	return nil
 }
 
-// short cuts a text to what a close frame takes.
+// short truncates text to the size of a close frame.
 func short(text string) string {
 	const limit = 123
 	if len(text) <= limit {
@@ -324,15 +315,15 @@ func short(text string) string {
 	return strings.TrimSpace(text)
 }
 
-// answered is what messages that were stored count as, beside the codes of failures.
+// answered labels stored messages in the metric; failures use their code.
 const answered = "answered"
 
 type metrics struct {
 	connections     prometheus.Gauge
 	messages, beats *prometheus.CounterVec
 	closed          *prometheus.CounterVec
-	answered        prometheus.Counter   // of messages
-	byStatus        []prometheus.Counter // of beats, by historyv1.Status
+	answered        prometheus.Counter   // messages
+	byStatus        []prometheus.Counter // heartbeats, by historyv1.Status
 
 	pushes, resyncs, coalesced prometheus.Counter
 }
@@ -362,7 +353,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	return m
 }
 
-// pushed counts a change that a player took.
+// pushed counts a push that the player received.
 func (m *metrics) pushed(c *historyv1.Change) {
 	m.pushes.Inc()
 	if c.GetResync() {
@@ -370,11 +361,11 @@ func (m *metrics) pushed(c *historyv1.Change) {
 	}
 }
 
-// stored counts a message that was answered with a result.
+// stored counts a message answered with a result.
 func (m *metrics) stored(batch *codec.Batch, resp *historyv1.ApplyResponse) {
 	m.answered.Inc()
 	for _, s := range resp.GetStatuses() {
-		if s < 0 || int(s) >= len(m.byStatus) { // a newer service's
+		if s < 0 || int(s) >= len(m.byStatus) { // from a newer service
 			s = historyv1.Status_STATUS_UNSPECIFIED
 		}
 		m.byStatus[s].Inc()
@@ -384,7 +375,7 @@ func (m *metrics) stored(batch *codec.Batch, resp *historyv1.ApplyResponse) {
 	}
 }
 
-// ended counts a connection by what ended it. Codes that players make up are one.
+// ended counts a closed connection by its status. Application-defined codes share one label.
 func (m *metrics) ended(err error) {
 	code := websocket.CloseStatus(err)
 	if closing, ok := errors.AsType[*closeError](err); ok {

@@ -27,7 +27,7 @@ func TestWhoMayConnect(t *testing.T) {
 			protocols []string
 			headers   []string
 			status    int
-			want      string // the protocol agreed on, or the reason
+			want      string // the agreed protocol, or the reason
 		}{
 			"a player":              {[]string{inJSON}, []string{header}, 101, inJSON},
 			"who speaks both":       {[]string{inJSON, inProto}, []string{header}, 101, inProto},
@@ -115,7 +115,7 @@ func TestConnectionsOfAUserAreBounded(t *testing.T) {
 			t.Errorf("%v connections are open, want 4", n)
 		}
 		_ = first.Close(1000, "")
-		time.Sleep(time.Second) // of the bubble
+		time.Sleep(time.Second) // bubble time
 		w.dial(t, "u1", inJSON)
 	})
 }

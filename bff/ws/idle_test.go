@@ -20,9 +20,8 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// An idle connection costs the edge little memory. Both ends are measured, in
-// one process; the players' ends are bare sockets. Each has sent a message before, so that
-// its buffers have grown.
+// TestIdleConnectionsAreSmall measures the memory of idle connections, both ends in one process. The players
+// are bare sockets. Each has sent one message, so its buffers have grown.
 func TestIdleConnectionsAreSmall(t *testing.T) {
 	const players, limit = 2000, 40 << 10
 	for _, query := range []string{"", "?push=true"} {
@@ -42,7 +41,7 @@ func TestIdleConnectionsAreSmall(t *testing.T) {
 	}
 }
 
-// listen opens an edge on a real socket, which bounds nobody.
+// listen starts an edge without limits on a real socket.
 func listen(t testing.TB) (addr string) {
 	t.Helper()
 	tokens, err := token.NewVerifier([]byte(secret), audience)
@@ -58,14 +57,14 @@ func listen(t testing.TB) (addr string) {
 	return server.Listener.Addr().String()
 }
 
-// storing remembers nothing.
+// storing acknowledges everything and keeps nothing.
 type storing struct{}
 
 func (storing) Apply(_ context.Context, req *historyv1.ApplyRequest) (*historyv1.ApplyResponse, error) {
 	return &historyv1.ApplyResponse{Statuses: slices.Repeat([]historyv1.Status{historyv1.Status_STATUS_STORED}, len(req.Heartbeats))}, nil
 }
 
-// memory is what the process uses in its heap and stacks.
+// memory returns the bytes in heap and stacks.
 func memory() int {
 	runtime.GC()
 	runtime.GC() // the first one only empties pools
@@ -74,13 +73,13 @@ func memory() int {
 	return int(m.HeapAlloc + m.StackInuse)
 }
 
-// frame is a heartbeat as a masked text frame, the mask being zeros.
+// frame is a heartbeat in a text frame with a zero mask.
 func frame() []byte {
 	body := message("1", strings.Replace(beat, `"2000-01-01T00:00:00Z"`, `"`+time.Now().UTC().Format(time.RFC3339)+`"`, 1))
 	return append([]byte{0x81, 0x80 | 126, byte(len(body) >> 8), byte(len(body)), 0, 0, 0, 0}, body...)
 }
 
-// answerSize is what is read of the answer to it: the text and a header of two bytes.
+// answerSize is the size of its answer: a two-byte header and the text.
 const answerSize = 2 + len(`{"seq":1,"results":[{"status":"stored"}]}`)
 
 func handshake(bearer string) string {
@@ -88,7 +87,7 @@ func handshake(bearer string) string {
 		"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Protocol: " + inJSON + "\r\nAuthorization: Bearer " + bearer + "\r\n\r\n"
 }
 
-// bare connects without a client's buffers, sends a heartbeat, and awaits the answer.
+// bare connects with a plain socket, sends a heartbeat, and reads the answer.
 func bare(t testing.TB, addr, bearer string) net.Conn {
 	t.Helper()
 	return ask(t, addr, "", bearer)

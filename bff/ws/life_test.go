@@ -21,7 +21,7 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// TestTheRateOfAUser: a user who does not wait is told how long to wait, and others do not feel it.
+// TestTheRateOfAUser checks that a user over the limit gets a retry delay, and that other users are unaffected.
 func TestTheRateOfAUser(t *testing.T) {
 	bubble(t, ws.Config{Limit: limit.New(2, 5)}, func(t *testing.T, w *world) {
 		conn := w.dial(t, "u1", inJSON) // takes one of the five
@@ -41,7 +41,7 @@ func TestTheRateOfAUser(t *testing.T) {
 		if _, got, err := w.knock(t, []string{inJSON}, "Authorization: Bearer "+mint(t, "u1", time.Hour)); err == nil || got.status != http.StatusTooManyRequests {
 			t.Errorf("another connection: %v, %v; want 429", got, err)
 		}
-		time.Sleep(time.Duration(reply.Error.RetryAfterMS) * time.Millisecond) // of the bubble
+		time.Sleep(time.Duration(reply.Error.RetryAfterMS) * time.Millisecond) // bubble time
 		if got := say(t, conn, message("9", beat)); !strings.Contains(got, "stored") {
 			t.Errorf("after the wait: %s", got)
 		}
@@ -58,14 +58,14 @@ func TestALargeMessageCostsMore(t *testing.T) {
 		if got := say(t, conn, message("1", many...)); !strings.Contains(got, "stored") {
 			t.Fatalf("it is lent what it lacks: %.100s", got)
 		}
-		for seconds := range 4 { // four were left, six taken, and one is needed
+		for seconds := range 4 { // four were left, six taken, one is needed
 			if got, want := say(t, conn, message("2", beat)), fmt.Sprintf("retry_after_ms\":%d001", 3-seconds); !strings.Contains(got, want) {
 				if seconds == 3 && strings.Contains(got, "stored") {
 					break
 				}
 				t.Errorf("after %d s: %s, want %s", seconds, got, want)
 			}
-			time.Sleep(time.Second) // of the bubble
+			time.Sleep(time.Second) // bubble time
 		}
 	})
 }
@@ -86,7 +86,7 @@ func TestWhoNeverWaitsIsCutOff(t *testing.T) {
 		if _, got, err := w.knock(t, []string{inJSON}, "Authorization: Bearer "+mint(t, "u1", time.Hour)); err == nil || got.status != http.StatusTooManyRequests {
 			t.Errorf("coming back at once: %v, %v; want 429", got, err)
 		}
-		time.Sleep(10 * time.Second) // of the bubble: forgotten
+		time.Sleep(10 * time.Second) // bubble time; the limit recovers
 		w.dial(t, "u1", inJSON)
 	})
 }
@@ -100,19 +100,18 @@ func TestTheTokenExpires(t *testing.T) {
 		}
 		go func() { // ends with the connection
 			for n := 1; conn.Write(t.Context(), websocket.MessageText, []byte(message(strconv.Itoa(n), beat))) == nil; n++ {
-				time.Sleep(10 * time.Second) // of the bubble
+				time.Sleep(10 * time.Second) // bubble time
 			}
 		}()
 		if got := closed(t, conn); got.Code != 4401 || since(began) != time.Minute {
 			t.Errorf("got %v after %v", got, since(began))
 		}
-		time.Sleep(10 * time.Second) // of the bubble, for the writer to notice
+		time.Sleep(10 * time.Second) // bubble time, for the writer to notice
 	})
 }
 
-// A wall clock that is set an hour ahead makes nobody idle, and no token expire. The time of a
-// bubble has no monotonic clock, so this is in real time: a ping is only sent to who is not
-// idle.
+// TestTheWallClockIsSetAhead checks that a wall clock step neither idles connections nor expires tokens. Bubble
+// time has no monotonic clock, so this test runs in real time. Only connections that are not idle get pings.
 func TestTheWallClockIsSetAhead(t *testing.T) {
 	w := newWorld(t, ws.Config{Ping: time.Second, Idle: 30 * time.Minute})
 	if !w.handler.SetWallClock(time.Hour) {
@@ -153,7 +152,7 @@ func TestWhoIsThereMayBeSilentForAWhile(t *testing.T) {
 func TestWhoIsNotThereAnyMore(t *testing.T) {
 	for name, tt := range map[string]struct {
 		reads bool
-		after time.Duration // the ping is lost in the network, or is not answered
+		after time.Duration // until the connection ends
 	}{
 		"takes nothing":   {false, 35 * time.Second},
 		"answers no ping": {true, 60 * time.Second},
@@ -164,11 +163,11 @@ func TestWhoIsNotThereAnyMore(t *testing.T) {
 				if tt.reads {
 					conn.CloseRead(t.Context())
 				}
-				time.Sleep(tt.after - time.Millisecond) // of the bubble
+				time.Sleep(tt.after - time.Millisecond) // bubble time
 				if n := w.count(t, "playhead_ws_connections"); n != 1 {
 					t.Errorf("%v connections before %v, want 1", n, tt.after)
 				}
-				time.Sleep(2 * time.Millisecond) // of the bubble
+				time.Sleep(2 * time.Millisecond) // bubble time
 				if n, m := w.count(t, "playhead_ws_connections"), w.count(t, "playhead_ws_closed_connections_total", "1006"); n != 0 || m != 1 {
 					t.Errorf("%v connections after it, %v counted", n, m)
 				}
@@ -177,7 +176,7 @@ func TestWhoIsNotThereAnyMore(t *testing.T) {
 	}
 }
 
-// The answer to what is under way comes first.
+// TestGoingAway checks that pending messages are answered before the close.
 func TestGoingAway(t *testing.T) {
 	bubble(t, ws.Config{}, func(t *testing.T, w *world) {
 		letGo := make(chan struct{})
@@ -210,7 +209,7 @@ func TestGoingAway(t *testing.T) {
 
 func TestWhoDoesNotGoIsCutOff(t *testing.T) {
 	bubble(t, ws.Config{Drain: 3 * time.Second}, func(t *testing.T, w *world) {
-		w.dial(t, "u1", inJSON) // and never reads
+		w.dial(t, "u1", inJSON) // never reads
 		began := time.Now()
 		w.stop()
 		<-w.stopped
@@ -234,7 +233,7 @@ func TestASlowReader(t *testing.T) {
 				}
 				conn := w.dial(t, "u1", inJSON)
 				write(t, conn, websocket.MessageText, message("1", beat, beat, beat, beat, beat, beat))
-				time.Sleep(6 * time.Second) // of the bubble
+				time.Sleep(6 * time.Second) // bubble time
 				if n := w.count(t, "playhead_ws_connections"); n != 1 {
 					t.Errorf("%v connections, want 1: it has some more time to hear why", n)
 				}
@@ -243,7 +242,7 @@ func TestASlowReader(t *testing.T) {
 						t.Errorf("got %v", got)
 					}
 				}
-				time.Sleep(10 * time.Second) // of the bubble
+				time.Sleep(10 * time.Second) // bubble time
 				if n, m := w.count(t, "playhead_ws_connections"), w.count(t, "playhead_ws_closed_connections_total", "1013"); n != 0 || m != 1 {
 					t.Errorf("%v connections, %v counted as slow", n, m)
 				}
@@ -252,7 +251,7 @@ func TestASlowReader(t *testing.T) {
 	}
 }
 
-// A message that never ends is none that the end of the token waits for.
+// TestTheTokenExpiresWithinAMessage checks that an unfinished message does not keep an expired connection open.
 func TestTheTokenExpiresWithinAMessage(t *testing.T) {
 	bubble(t, ws.Config{}, func(t *testing.T, w *world) {
 		conn, err := w.door.Dial(t.Context(), "", "")
@@ -261,14 +260,14 @@ func TestTheTokenExpiresWithinAMessage(t *testing.T) {
 		}
 		go func() { _, _ = io.Copy(io.Discard, conn) }() // ends with the connection
 		began := time.Now()
-		first := append([]byte(handshake(mint(t, "u1", 20*time.Second-token.Leeway))), 0x01, 0x80|1, 0, 0, 0, 0, '{') // text, to be continued
+		first := append([]byte(handshake(mint(t, "u1", 20*time.Second-token.Leeway))), 0x01, 0x80|1, 0, 0, 0, 0, '{') // an unfinished text message
 		for _, err := conn.Write(first); err == nil; _, err = conn.Write([]byte{0x00, 0x80 | 1, 0, 0, 0, 0, ' '}) {
-			time.Sleep(time.Second) // of the bubble
+			time.Sleep(time.Second) // bubble time
 			if w.count(t, "playhead_ws_connections") == 0 {
 				break
 			}
 		}
-		if took := since(began); took > 26*time.Second { // with the time to say goodbye
+		if took := since(began); took > 26*time.Second { // includes the closing handshake
 			t.Errorf("it was open for %v", took)
 		}
 		synctest.Wait()

@@ -7,12 +7,10 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// maxPending is how many objects wait to be told of on one connection. Of more the player is
-// told to read again.
+// maxPending limits the objects in a connection's pending change. Beyond it the player gets a resync.
 const maxPending = 32
 
-// tell has the player told of a change, as soon as it has taken what came before. It
-// waits for nothing.
+// tell queues a change for the player. It does not block.
 func (s *connection) tell(c *historyv1.Change) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -27,13 +25,12 @@ func (s *connection) tell(c *historyv1.Change) {
 	join(s.pending, c)
 	if !s.telling {
 		s.telling = true
-		s.handler.running.Add(1) // the connection has not ended: it counts, too
+		s.handler.running.Add(1) // the connection is still counted, so the group cannot be at zero
 		go s.push()
 	}
 }
 
-// join adds a change to what is pending: of each object the newest, and nothing but to read
-// again where that is needed.
+// join merges c into pending: the newest entry per object, or only a resync.
 func join(pending, c *historyv1.Change) {
 	pending.Resync = pending.Resync || c.GetResync()
 	for _, it := range c.GetItems() {
@@ -57,8 +54,7 @@ func forget(pending *historyv1.Change, o *historyv1.Object) {
 	pending.Removed = slices.DeleteFunc(pending.Removed, same)
 }
 
-// push tells the player what is pending, between answers, until there is no more. A
-// player that does not take it in time is cut off, as with answers.
+// push sends pending changes until none is left. A slow reader is cut off, as with answers.
 func (s *connection) push() {
 	defer s.handler.running.Done()
 	defer func() {
@@ -72,7 +68,7 @@ func (s *connection) push() {
 		text, err := s.format.push(c)
 		if err != nil {
 			s.handler.cfg.Logger.Error("push failed", "error", err)
-			text, _ = s.format.push(&historyv1.Change{Resync: true}) // which never fails
+			text, _ = s.format.push(&historyv1.Change{Resync: true}) // never fails
 		}
 		if s.send(text, slow) != nil { // the connection is over
 			return
@@ -81,7 +77,7 @@ func (s *connection) push() {
 	}
 }
 
-// takePending returns what is to be told now, nil when there is nothing.
+// takePending returns and clears the pending change. Nil ends push.
 func (s *connection) takePending() *historyv1.Change {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -18,7 +18,7 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// board is who is told of changes.
+// board records the watching connections.
 type board struct {
 	mu   sync.Mutex
 	tell map[uint64]func(*historyv1.Change)
@@ -42,7 +42,7 @@ func (b *board) Unwatch(_ string, id uint64) {
 	delete(b.uids, id)
 }
 
-// all tells everybody.
+// all notifies every connection.
 func (b *board) all(c *historyv1.Change) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -51,7 +51,7 @@ func (b *board) all(c *historyv1.Change) {
 	}
 }
 
-// listen connects as u1 and asks to be told.
+// listen connects as u1 with push.
 func (w *world) listen(t *testing.T, protocol string) *websocket.Conn {
 	t.Helper()
 	w.query = "?push=true"
@@ -69,7 +69,7 @@ func gone(id string) *historyv1.Change {
 	return &historyv1.Change{Removed: []*historyv1.Object{{Id: id, Type: 1}}}
 }
 
-// pushed reads one push and puts it into words.
+// pushed reads one push and summarizes it.
 func pushed(t *testing.T, conn *websocket.Conn) string {
 	t.Helper()
 	var r codec.Reply
@@ -109,7 +109,7 @@ func TestPush(t *testing.T) {
 		if got := say(t, inText, message("1", beat)); !strings.Contains(got, `"seq":1`) {
 			t.Errorf("an answer after a push: %s", got)
 		}
-		synctest.Wait() // a push is counted once it is written
+		synctest.Wait() // a push is counted after the write
 		if n, m := w.count(t, "playhead_ws_pushes_total"), w.count(t, "playhead_ws_pushed_resyncs_total"); n != 2 || m != 0 {
 			t.Errorf("counted %v pushes, %v resyncs", n, m)
 		}
@@ -129,8 +129,8 @@ func keys(m map[uint64]string) (ids []uint64) {
 	return ids
 }
 
-// Heartbeats carry the connection that they came over, where that is told of changes, and
-// nothing that a player made up.
+// TestTheOriginOfHeartbeats checks that heartbeats name their connection if it has push. A player's own origin
+// is ignored.
 func TestTheOriginOfHeartbeats(t *testing.T) {
 	b := newBoard()
 	bubble(t, ws.Config{Changes: b}, func(t *testing.T, w *world) {
@@ -152,12 +152,12 @@ func TestTheOriginOfHeartbeats(t *testing.T) {
 	})
 }
 
-// All changes while a player does not read are one push, of each object the newest.
+// TestChangesWaitAsOne checks that changes coalesce while the player does not read: the newest per object.
 func TestChangesWaitAsOne(t *testing.T) {
 	b := newBoard()
 	bubble(t, ws.Config{Changes: b}, func(t *testing.T, w *world) {
 		conn := w.listen(t, inJSON)
-		b.all(film(1)) // on its way
+		b.all(film(1)) // sent at once
 		synctest.Wait()
 		for n := range int64(100) {
 			b.all(film(n))
@@ -182,7 +182,7 @@ func TestChangesWaitAsOne(t *testing.T) {
 	})
 }
 
-// One that lags is told to read again, once.
+// TestALaggingPlayer checks that a lagging player gets one resync.
 func TestALaggingPlayer(t *testing.T) {
 	b := newBoard()
 	bubble(t, ws.Config{Changes: b}, func(t *testing.T, w *world) {
@@ -207,13 +207,13 @@ func TestALaggingPlayer(t *testing.T) {
 	})
 }
 
-// A player that does not take a push is a slow reader, as with answers.
+// TestAPlayerThatTakesNoPush checks that an unread push counts as a slow reader, as with answers.
 func TestAPlayerThatTakesNoPush(t *testing.T) {
 	b := newBoard()
 	bubble(t, ws.Config{Changes: b}, func(t *testing.T, w *world) {
 		w.listen(t, inJSON)
 		b.all(film(1))
-		time.Sleep(20 * time.Second) // of the bubble
+		time.Sleep(20 * time.Second) // bubble time
 		b.all(film(2))
 		if n, m := w.count(t, "playhead_ws_connections"), w.count(t, "playhead_ws_closed_connections_total", "1013"); n != 0 || m != 1 || len(b.tell) != 0 {
 			t.Errorf("%v connections, %v counted as slow, %d watched", n, m, len(b.tell))
@@ -221,7 +221,7 @@ func TestAPlayerThatTakesNoPush(t *testing.T) {
 	})
 }
 
-// Pushes and answers are whole, however they mix.
+// TestPushesBetweenAnswers checks that interleaved pushes and answers stay intact.
 func TestPushesBetweenAnswers(t *testing.T) {
 	b := newBoard()
 	bubble(t, ws.Config{Changes: b}, func(t *testing.T, w *world) {
@@ -255,7 +255,7 @@ func TestPushesBetweenAnswers(t *testing.T) {
 	})
 }
 
-// Without being asked for, there are none.
+// TestNoPush checks that connections without push=true get none.
 func TestNoPush(t *testing.T) {
 	b := newBoard()
 	bubble(t, ws.Config{Changes: b}, func(t *testing.T, w *world) {
@@ -265,6 +265,6 @@ func TestNoPush(t *testing.T) {
 		}
 	})
 	bubble(t, ws.Config{}, func(t *testing.T, w *world) {
-		w.listen(t, inJSON) // from an edge that tells nobody
+		w.listen(t, inJSON) // the edge has no Changes
 	})
 }

@@ -32,11 +32,11 @@ const (
 	edgesHost = "edge.example"
 )
 
-// service stores everything, unless the test says otherwise.
+// service stores everything unless the test sets answer.
 type service struct {
 	mu     sync.Mutex
-	now    int64                     // is what it says of the time
-	asked  []*historyv1.ApplyRequest // those that have heartbeats
+	now    int64                     // its NowMs
+	asked  []*historyv1.ApplyRequest // requests with heartbeats
 	answer func(context.Context, *historyv1.ApplyRequest) (*historyv1.ApplyResponse, error)
 }
 
@@ -57,7 +57,7 @@ func (s *service) Apply(ctx context.Context, req *historyv1.ApplyRequest) (*hist
 	return resp, nil
 }
 
-// world is an edge in a bubble of its own time.
+// world is an edge inside a synctest bubble.
 type world struct {
 	service  service
 	log      strings.Builder
@@ -65,12 +65,12 @@ type world struct {
 	handler  *ws.Handler
 	door     *memnet.Listener
 	client   *http.Client
-	query    string // of the next handshakes
+	query    string // for the next handshakes
 	stop     context.CancelFunc
 	stopped  chan struct{}
 }
 
-// bubble runs fn with a world that has a clock of its own.
+// bubble runs fn with a world in a synctest bubble.
 func bubble(t *testing.T, cfg ws.Config, fn func(*testing.T, *world)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -133,7 +133,7 @@ func exceeded(err error) bool {
 	return ok
 }
 
-// mint returns a token made out to players.
+// mint returns a token for the audience players.
 func mint(t testing.TB, uid string, life time.Duration) string {
 	t.Helper()
 	return sign(t, jwt.SigningMethodHS256, []byte(secret), jwt.MapClaims{"sub": uid, "aud": audience, "exp": time.Now().Add(life).Unix()})
@@ -148,14 +148,14 @@ func sign(t testing.TB, method jwt.SigningMethod, key any, claims jwt.MapClaims)
 	return text
 }
 
-// answer is what a handshake was answered with.
+// answer is the response to a handshake.
 type answer struct {
 	status int
 	header http.Header
 	body   string
 }
 
-// knock asks for a connection with the given headers, "Name: value" each.
+// knock dials with the given headers, each "Name: value".
 func (w *world) knock(t *testing.T, protocols []string, headers ...string) (*websocket.Conn, answer, error) {
 	t.Helper()
 	opts := &websocket.DialOptions{HTTPHeader: http.Header{}, Subprotocols: protocols}
@@ -177,11 +177,11 @@ func (w *world) open(t *testing.T, opts *websocket.DialOptions) (*websocket.Conn
 		return conn, answer{status: resp.StatusCode, header: resp.Header}, nil
 	}
 	defer resp.Body.Close()
-	body, _ := io.ReadAll(resp.Body) // which is in memory
+	body, _ := io.ReadAll(resp.Body) // in memory, cannot fail
 	return conn, answer{resp.StatusCode, resp.Header, string(body)}, err
 }
 
-// dial connects as uid for an hour.
+// dial connects as uid with a token valid for an hour.
 func (w *world) dial(t *testing.T, uid, protocol string) *websocket.Conn {
 	t.Helper()
 	conn, _, err := w.knock(t, []string{protocol}, "Authorization: Bearer "+mint(t, uid, time.Hour))
@@ -193,7 +193,7 @@ func (w *world) dial(t *testing.T, uid, protocol string) *websocket.Conn {
 	return conn
 }
 
-// deaf connects as uid and never answers a ping.
+// deaf connects as uid and never answers pings.
 func (w *world) deaf(t *testing.T, uid string) *websocket.Conn {
 	t.Helper()
 	conn, _, err := w.open(t, &websocket.DialOptions{
@@ -231,7 +231,7 @@ func say(t *testing.T, conn *websocket.Conn, body string) string {
 	return read(t, conn)
 }
 
-// closed reads until the connection ends, and returns how.
+// closed reads until the connection ends, and returns the close status.
 func closed(t *testing.T, conn *websocket.Conn) websocket.CloseError {
 	t.Helper()
 	for {
@@ -245,13 +245,13 @@ func closed(t *testing.T, conn *websocket.Conn) websocket.CloseError {
 	}
 }
 
-// count returns a counter or gauge, of the given value of its label.
+// count returns a counter or gauge with the given label values.
 func (w *world) count(t *testing.T, name string, label ...string) float64 {
 	t.Helper()
 	return obstest.Sum(t, w.registry, name, label...)
 }
 
-// since is the time that passed in the bubble, in milliseconds.
+// since returns the bubble time since began, truncated to milliseconds.
 func since(began time.Time) time.Duration { return time.Since(began).Truncate(time.Millisecond) }
 
 const beat = `{"object":{"id":"100","type":1},"kind":"progress","position_ms":61000,"duration_ms":600000,"event_time":"2000-01-01T00:00:00Z"}`

@@ -1,10 +1,9 @@
-// Package ws is the edge's WebSocket: one connection per device, authenticated once,
-// heartbeats in, an answer out for each message.
+// Package ws serves the edge's WebSocket: one connection per device, authenticated once. Each message of
+// heartbeats gets one answer.
 //
-// A connection deals with one message at a time. So a player's reports keep their
-// order, and nothing needs a queue that could grow: what is not read yet waits in the
-// kernel, and of answers there is one. A message that was not answered when a connection
-// ends may be sent again on the next one.
+// A connection handles one message at a time, so reports keep their order and no queue can grow: unread
+// messages wait in the kernel. A message without an answer when a connection ends may be retried on the next
+// one.
 package ws
 
 import (
@@ -26,8 +25,8 @@ import (
 	"github.com/playhead/playhead/bff/token"
 )
 
-// Run blocks until ctx is done. Then it lets no one in any more, lets each connection
-// finish the message that it is at, and sends the players away.
+// Run blocks until ctx is done. It then refuses new connections, lets each one finish its current message, and
+// closes it.
 func (h *Handler) Run(ctx context.Context) error {
 	<-ctx.Done()
 	for _, s := range h.close() {
@@ -43,7 +42,7 @@ func (h *Handler) Run(ctx context.Context) error {
 	return nil
 }
 
-// close lets no one in any more and returns the connections that are left.
+// close refuses new connections and returns the open ones.
 func (h *Handler) close() (left []*connection) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -54,13 +53,12 @@ func (h *Handler) close() (left []*connection) {
 	return left
 }
 
-// bearer is how a browser, which cannot set a header, gives its token: as one more
-// subprotocol, which is not the one that is agreed on.
+// bearer prefixes the token of a browser, which cannot set headers. It is an extra subprotocol that is never
+// agreed on.
 const bearer = "bearer."
 
-// Upgrade makes a WebSocket of a request, and returns; the connection lives on. It
-// fails, with nothing answered yet, with a [Refusal], a [limit.Exceeded] or with
-// [token.ErrInvalid].
+// Upgrade turns a request into a WebSocket and returns; the connection lives on. It fails, before any response,
+// with a [Refusal], a [limit.Exceeded] or [token.ErrInvalid].
 func (h *Handler) Upgrade(w http.ResponseWriter, r *http.Request) error {
 	s, err := h.admit(w, r)
 	if err != nil {
@@ -72,18 +70,18 @@ func (h *Handler) Upgrade(w http.ResponseWriter, r *http.Request) error {
 	g := &hijacker{ResponseWriter: w}
 	conn, err := websocket.Accept(g, r, &websocket.AcceptOptions{
 		Subprotocols:       []string{s.format.name()},
-		InsecureSkipVerify: true, // admit has looked at the origin
+		InsecureSkipVerify: true, // admit has checked the origin
 	})
-	if err != nil { // and answered
+	if err != nil { // Accept has responded
 		h.leave(s)
 		return nil
 	}
-	conn.SetReadLimit(-1) // read has one, after which the connection goes on
+	conn.SetReadLimit(-1) // read sets its own limit, which does not end the connection
 	s.start(conn, g.conn)
 	return nil
 }
 
-// admit finds out who wants to connect from where, and how to talk to them.
+// admit authenticates the request and picks the format.
 func (h *Handler) admit(w http.ResponseWriter, r *http.Request) (*connection, error) {
 	if !strings.EqualFold(r.Header.Get("Upgrade"), "websocket") {
 		w.Header().Set("Upgrade", "websocket")
@@ -115,7 +113,7 @@ func (h *Handler) admit(w http.ResponseWriter, r *http.Request) (*connection, er
 	return nil, &Refusal{http.StatusBadRequest, "want the subprotocol playhead.v1.json or playhead.v1.proto"}
 }
 
-// start serves the connection until it ends. It returns at once.
+// start serves the connection in the background.
 func (s *connection) start(conn *websocket.Conn, wire net.Conn) {
 	s.conn, s.wire = conn, wire
 	s.heard.Store(int64(s.handler.uptime()))
@@ -133,14 +131,13 @@ func (s *connection) start(conn *websocket.Conn, wire net.Conn) {
 	if s.id != 0 {
 		h.cfg.Changes.Watch(s.uid, s.id, s.tell)
 	}
-	go s.run() // not in the request's goroutine, which has grown and holds the request
+	go s.run() // not in the request's goroutine: it has a grown stack and keeps the request alive
 }
 
-// identity names a connection that wants to be told of changes.
+// identity returns a random ID for a connection with push.
 func identity() uint64 { return rand.Uint64()>>1 + 1 }
 
-// welcome reports whether a page, if it is one, may connect: one of the edge's own
-// host, or of a site on the list.
+// welcome reports whether the Origin is absent, the edge's own host, or in Config.Origins.
 func (h *Handler) welcome(r *http.Request) bool {
 	origin := r.Header.Get("Origin")
 	if origin == "" || slices.ContainsFunc(h.cfg.Origins, func(o string) bool { return strings.EqualFold(o, origin) }) {
@@ -171,32 +168,30 @@ func credentials(r *http.Request, offered []string) (string, error) {
 	return "", fmt.Errorf("%w: want Authorization: Bearer, or the subprotocol bearer.<token>", token.ErrInvalid)
 }
 
-// bufferSize is what a connection has to read and to write with, in bytes. The
-// server's own would be four times as much; most messages are smaller than this one,
-// and larger ones pass it by.
+// bufferSize is the size of a connection's read and write buffers, in bytes. Most messages fit; larger ones
+// bypass it. The server's default is four times as large.
 const bufferSize = 1 << 10
 
-// hijacker keeps hold of a connection that is taken over from the server, to be able to
-// cut it while it is being closed politely.
+// hijacker remembers the hijacked connection. The handler can then cut it during a closing handshake.
 type hijacker struct {
 	http.ResponseWriter
 	conn net.Conn
 }
 
-// Hijack takes the connection over, with what was read of it too early.
+// Hijack takes over the connection, including bytes already read.
 func (g *hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, rw, err := http.NewResponseController(g.ResponseWriter).Hijack()
 	if err != nil {
 		return nil, nil, err
 	}
 	g.conn = conn
-	early, _ := rw.Peek(rw.Reader.Buffered()) // which is what there is
+	early, _ := rw.Peek(rw.Reader.Buffered()) // never more than is buffered
 	w := bufio.NewWriterSize(conn, bufferSize)
 	if len(early) == 0 {
 		return conn, bufio.NewReadWriter(bufio.NewReaderSize(conn, bufferSize), w), nil
 	}
 	r := bufio.NewReaderSize(io.MultiReader(bytes.NewReader(early), conn), max(bufferSize, len(early)))
-	if _, err := r.Peek(len(early)); err != nil { // which is where it will be looked for
+	if _, err := r.Peek(len(early)); err != nil { // fills the buffer, where the library looks
 		return nil, nil, err
 	}
 	return conn, bufio.NewReadWriter(r, w), nil

@@ -177,7 +177,7 @@ func TestFailures(t *testing.T) {
 	}
 }
 
-// A write has the time for one, but for a sixteenth at most.
+// TestTheDeadlineOfAWrite checks that a write gets its deadline less at most a sixteenth.
 func TestTheDeadlineOfAWrite(t *testing.T) {
 	bubble(t, ws.Config{}, func(t *testing.T, w *world) {
 		w.service.answer = func(ctx context.Context, _ *historyv1.ApplyRequest) (*historyv1.ApplyResponse, error) {
@@ -193,7 +193,7 @@ func TestTheDeadlineOfAWrite(t *testing.T) {
 					t.Errorf("player %d: got %s after %v", i, got, since(asked))
 				}
 			})
-			time.Sleep(70 * time.Millisecond) // of the bubble
+			time.Sleep(70 * time.Millisecond) // bubble time
 		}
 		players.Wait()
 		if got := say(t, w.dial(t, "u", inJSON), message("6", beat)); !strings.Contains(got, "timeout") || since(began) < 4*time.Second {
@@ -260,7 +260,7 @@ func TestWhatEndsAConnection(t *testing.T) {
 	}
 }
 
-// TestTooLarge answers a message that is too large by its number, says the bound, and goes on.
+// TestTooLarge checks that an oversized message is refused by sequence number and the connection goes on.
 func TestTooLarge(t *testing.T) {
 	bubble(t, ws.Config{}, func(t *testing.T, w *world) {
 		conn := w.dial(t, "u1", inJSON)
@@ -286,7 +286,7 @@ func TestTooLarge(t *testing.T) {
 	})
 }
 
-// TestTooLargeByItsNumber answers by a number that is near the beginning, and never by a part of one.
+// TestTooLargeByItsNumber checks that the refusal uses a number near the start, and never part of one.
 func TestTooLargeByItsNumber(t *testing.T) {
 	const head, seq = `{"ack":"cached","sent_at":"2026-11-22T13:00:00.000Z","time_zone":"Europe/Berlin","seq":`, 123456789
 	beats := strings.Repeat(beat+",", codec.MaxBody/len(beat)) + beat
@@ -307,7 +307,7 @@ func TestTooLargeByItsNumber(t *testing.T) {
 	})
 }
 
-// TestTooLargeIsNotKept: what a player goes on sending is passed by, and what came before is not kept meanwhile.
+// TestTooLargeIsNotKept checks that an oversized message is discarded as it arrives.
 func TestTooLargeIsNotKept(t *testing.T) {
 	bubble(t, ws.Config{}, func(t *testing.T, w *world) {
 		var conns []*websocket.Conn
@@ -331,8 +331,7 @@ func TestTooLargeIsNotKept(t *testing.T) {
 	})
 }
 
-// TestUnfinishedMessages: players who never end what is large do not have all the memory, and keep nobody
-// else from what is usual.
+// TestUnfinishedMessages checks that unfinished large messages cannot exhaust memory or block normal messages.
 func TestUnfinishedMessages(t *testing.T) {
 	bubble(t, ws.Config{}, func(t *testing.T, w *world) {
 		part := []byte(strings.Repeat(" ", 200<<10))
