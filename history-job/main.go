@@ -1,5 +1,5 @@
-// Command history-job archives what the services announce on Kafka: it re-reads
-// the records from Redis and puts them into HBase.
+// Command history-job archives announced records: it consumes keys from Kafka, reads their records from Redis,
+// and puts them into HBase.
 package main
 
 import (
@@ -41,7 +41,7 @@ type flags struct {
 	connect.Flags
 }
 
-// Help is what --help begins with.
+// Help returns the introduction to --help.
 func (*flags) Help() string {
 	return `Archives what was announced: it reads keys from Kafka, their records from Redis, and puts them into HBase.`
 }
@@ -67,8 +67,8 @@ func archive(ctx context.Context, args []string, getenv func(string) string, out
 	return g.Run(ctx)
 }
 
-// wire puts the parts together, in the order in which data flows through them. An
-// engine that does not answer is waited for: the job is ready once all have answered.
+// wire builds the components in data-flow order. It retries unreachable engines; the job is ready once all have
+// answered.
 func (f *flags) wire(ctx context.Context, rules *history.Rulebook) (_ *run.Group, err error) {
 	log, err := obs.NewLogger(os.Stderr, f.LogLevel, f.LogFormat)
 	if err != nil {

@@ -10,28 +10,27 @@ import (
 	"github.com/playhead/playhead/history"
 )
 
-// Report is what a check found: keys that a store does not have, and keys that it
-// has otherwise than expected.
+// Report is the result of a check: keys missing from a store, and records that differ from the model.
 type Report struct {
-	Records, Users int // of the model
+	Records, Users int // in the model
 	Missing, Wrong int
-	// Examples are some of the differences, in words.
+	// Examples describe up to five differences.
 	Examples []string
 }
 
-// OK reports whether everything was as expected.
+// OK reports whether every record matched.
 func (r Report) OK() bool { return r.Missing == 0 && r.Wrong == 0 }
 
-// maxExamples bounds how many differences are reported.
+// maxExamples bounds the differences in a report.
 const maxExamples = 5
 
-// checkBatch is how many keys are read at once.
+// checkBatch is the number of keys per read.
 const checkBatch = 500
 
-// Reader reads records in bulk: nil where there is none.
+// Reader reads records in bulk: nil for an absent record.
 type Reader func(ctx context.Context, keys []history.Key) ([]*history.Record, error)
 
-// FromCache reads from a cache.
+// FromCache returns a Reader of a cache.
 func FromCache(c history.Loader) Reader {
 	return func(ctx context.Context, keys []history.Key) ([]*history.Record, error) {
 		rs := make([]*history.Record, len(keys))
@@ -45,7 +44,7 @@ func FromCache(c history.Loader) Reader {
 	}
 }
 
-// FromArchive reads from an archive.
+// FromArchive returns a Reader of an archive.
 func FromArchive(a history.Archive) Reader {
 	return func(ctx context.Context, keys []history.Key) ([]*history.Record, error) {
 		entries, err := a.Get(ctx, keys)
@@ -60,7 +59,7 @@ func FromArchive(a history.Archive) Reader {
 	}
 }
 
-// Check compares every record of the model with what each store holds.
+// Check compares every record of the model with each store.
 func Check(ctx context.Context, model map[history.Key]*Expected, stores map[string]Reader) (Report, error) {
 	keys := slices.Collect(maps.Keys(model))
 	rep := Report{Records: len(keys), Users: users(keys)}
@@ -70,7 +69,7 @@ func Check(ctx context.Context, model map[history.Key]*Expected, stores map[stri
 			if err != nil {
 				return rep, fmt.Errorf("check %s: %w", name, err)
 			}
-			if len(rs) != len(batch) { // a key that was not looked at is not right
+			if len(rs) != len(batch) { // an unread key must not pass
 				return rep, fmt.Errorf("check %s: %d answers for %d keys", name, len(rs), len(batch))
 			}
 			for i, r := range rs {
@@ -106,10 +105,8 @@ func users(keys []history.Key) int {
 	return len(seen)
 }
 
-// Expected is what a reader must see of one key. It is computed without the
-// product's merge: the latest event by time and rank, the latest that knew the
-// duration, the maximum of the positions, and the set of sessions that reached the
-// end.
+// Expected is the expected state of one record. It is computed without the product's merge: the latest event by
+// time and rank, the last known duration, the maximum of the positions, and the sessions that reached the end.
 type Expected struct {
 	At       int64
 	Kind     history.Kind
@@ -118,20 +115,20 @@ type Expected struct {
 	Duration int64
 
 	furthest      int64
-	known         moment // when Duration was
-	nonEarly      moment // when the latest event was that is not of a viewing's first seconds
-	resumePointAt int64  // and its position
-	longest       int64  // duration that anybody knew
+	known         moment // of the event that last reported Duration
+	nonEarly      moment // of the latest event past the first seconds of its viewing
+	resumePointAt int64  // position of that event
+	longest       int64  // longest reported duration
 	sessions      map[string]*session
 }
 
-// session is what one viewing says: the longest duration that it knew, and its reports.
+// session is one viewing: its longest reported duration and its reports.
 type session struct {
 	longest int64
 	reports []history.Event
 }
 
-// completedAt returns when the session last reported the end of its longest duration, 0 where it never did.
+// completedAt returns when the session last reported the end of its longest duration, or 0.
 func (s *session) completedAt() (at int64) {
 	for _, ev := range s.reports {
 		if ev.Duration > 0 && min(ev.Position, ev.Duration)*10 >= s.longest*9 {
@@ -141,7 +138,7 @@ func (s *session) completedAt() (at int64) {
 	return at
 }
 
-// moment orders the events of a plan: of one time, a stop is the later.
+// moment orders events: at equal times a stop is later.
 type moment struct {
 	at   int64
 	stop bool
@@ -159,7 +156,7 @@ func (m moment) compare(o moment) int {
 	return -1
 }
 
-// Plays returns how many viewings reached the end.
+// Plays returns the number of viewings that reached the end.
 func (e *Expected) Plays() (n uint64) {
 	for _, s := range e.sessions {
 		if s.completedAt() > 0 {
@@ -177,7 +174,7 @@ func (e *Expected) CompletedAt() (at int64) {
 	return at
 }
 
-// Resume returns where the user is to go on.
+// Resume returns the resume point.
 func (e *Expected) Resume() int64 {
 	if e.nonEarly == (moment{}) {
 		return e.within(e.Position)
@@ -188,7 +185,7 @@ func (e *Expected) Resume() int64 {
 // Furthest returns the furthest position of all viewings.
 func (e *Expected) Furthest() int64 { return e.within(e.furthest) }
 
-// within bounds a position by the duration, which another viewing may have known.
+// within clamps a position to the longest duration of any viewing.
 func (e *Expected) within(position int64) int64 {
 	if e.longest > 0 {
 		return min(position, e.longest)
@@ -196,7 +193,7 @@ func (e *Expected) within(position int64) int64 {
 	return position
 }
 
-// grace is for how long, in milliseconds, a viewing does not take back a position.
+// grace is the time, in milliseconds, in which a new viewing does not replace the resume point.
 const grace = 10_000
 
 // Model merges the plan in memory.
@@ -233,7 +230,7 @@ func (e *Expected) add(ev *history.Event) {
 	}
 }
 
-// note keeps a report of a session.
+// note adds a report to its session.
 func (e *Expected) note(ev *history.Event) {
 	if e.sessions == nil {
 		e.sessions = make(map[string]*session)
@@ -247,8 +244,7 @@ func (e *Expected) note(ev *history.Event) {
 	s.reports = append(s.reports, *ev)
 }
 
-// Matches reports whether a record shows what is expected. The state of a start and
-// a heartbeat is the same.
+// Matches reports whether a record shows the expected state. A start and a heartbeat produce the same state.
 func (e *Expected) Matches(r *history.Record) bool {
 	state := history.StatePlaying
 	if e.Kind == history.KindStop {

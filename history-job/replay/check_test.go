@@ -14,7 +14,7 @@ import (
 	"github.com/playhead/playhead/history-job/replay"
 )
 
-// shelf is a store that holds what a test put there.
+// shelf is a fixed store.
 type shelf map[history.Key]*history.Record
 
 func (s shelf) read(_ context.Context, keys []history.Key) ([]*history.Record, error) {
@@ -36,7 +36,7 @@ func (s shelf) Load(_ context.Context, keys []history.Key) []history.Entry {
 	return es
 }
 
-// planned are two viewings each of 600 users, more than are read at once.
+// planned has two viewings for each of 600 users: more keys than one read fetches.
 func planned() *replay.Plan {
 	var vs []replay.Viewing
 	for i := range int64(1200) {
@@ -76,8 +76,7 @@ func TestCheck(t *testing.T) {
 	check(1200, 1)
 }
 
-// TestCheckReaders has readers that do not answer for every key: nothing is right
-// that was not looked at.
+// TestCheckReaders checks readers that fail or answer for too few keys: an unread key must not pass.
 func TestCheckReaders(t *testing.T) {
 	p := planned()
 	model := replay.Model(p)
@@ -102,8 +101,8 @@ func TestCheckReaders(t *testing.T) {
 	}
 }
 
-// viewings of few users and objects, aligned so that heartbeats of several of them
-// fall on one millisecond, with loops, unknown durations and repeated rows.
+// viewings generates viewings of few users and objects. Heartbeats of several viewings share a millisecond; some
+// loop, repeat a row or lack a duration.
 var viewings = rapid.SliceOfN(rapid.Custom(func(t *rapid.T) replay.Viewing {
 	return viewing(
 		rapid.SampledFrom([]string{"a/1", "a/2", "b/1", "b/2"}).Draw(t, "key"),
@@ -113,7 +112,7 @@ var viewings = rapid.SliceOfN(rapid.Custom(func(t *rapid.T) replay.Viewing {
 	)
 }), 0, 12)
 
-// fold is what the product makes of a plan.
+// fold merges a plan with the product's code.
 func fold(p *replay.Plan) map[history.Key]*history.Record {
 	m := make(map[history.Key]*history.Record)
 	for i := range p.Len() {
@@ -124,7 +123,7 @@ func fold(p *replay.Plan) map[history.Key]*history.Record {
 	return m
 }
 
-// TestModel compares two ways to merge: the product's, and the plain one.
+// TestModel compares the product's merge with the plain one.
 func TestModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := replay.Expand(viewings.Draw(t, "viewings"), rapid.IntRange(0, 40).Draw(t, "limit"))
@@ -141,8 +140,7 @@ func TestModel(t *testing.T) {
 	})
 }
 
-// TestMatches changes every part of a record that readers see: the check must be
-// able to fail.
+// TestMatches changes each field of a record that readers see: the check must fail.
 func TestMatches(t *testing.T) {
 	vs := []replay.Viewing{viewing("a/1", noon, 60_000, 50_000), viewing("a/1", noon+100_000, 20_000, 50_000)}
 	p := replay.Expand(vs, 0)
@@ -200,7 +198,7 @@ func ExampleModel() {
 	// Output: a/1_1 stopped at 20000 ms, completed 1 time
 }
 
-// TestTrace holds the committed trace against what its README says of it.
+// TestTrace compares the committed trace with the figures in its README.
 func TestTrace(t *testing.T) {
 	vs, err := replay.ReadFile("../../testdata/kuairand/watch_events.csv.gz")
 	if err != nil {

@@ -23,22 +23,19 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// Driver sends a plan to history-service. Zero values take the
-// defaults.
+// Driver sends a plan to history-service. Zero values take the defaults.
 type Driver struct {
 	Conn grpc.ClientConnInterface
-	// Streams is how many run side by side (default 16). All heartbeats of a user
-	// go through one of them, in order.
+	// Streams is the number of concurrent streams (default 16). One stream sends all heartbeats of a user, in
+	// order.
 	Streams int
-	// Batch is how many heartbeats a batch has (default 200), Depth how many batches
-	// of a stream may wait for their answer (default 4).
+	// Batch is the number of heartbeats per batch (default 200). Depth bounds the unanswered batches per stream
+	// (default 4).
 	Batch, Depth int
-	// Speed is how much faster than the trace's own time to send; 0 is as fast as
-	// the service takes it.
+	// Speed is the speed-up over the trace's own time; 0 sends as fast as the service accepts.
 	Speed float64
-	// Patience is how long a batch may wait for its answer, and how long to go on
-	// trying when none gets through (default 60 s). Heartbeats that were
-	// not acknowledged are sent again.
+	// Patience is the deadline for the answer to a batch, and for retries without progress (default 60 s). The
+	// driver resends unacknowledged heartbeats.
 	Patience time.Duration
 
 	answers
@@ -59,7 +56,7 @@ func (d *Driver) Run(ctx context.Context, p *Plan) error {
 	return g.Wait()
 }
 
-// divide gives every stream the heartbeats of its users, in order.
+// divide assigns each user's heartbeats, in order, to one stream.
 func (d *Driver) divide(p *Plan) [][]int32 {
 	segments := make([][]int32, d.Streams)
 	for i := range p.beats {
@@ -69,17 +66,17 @@ func (d *Driver) divide(p *Plan) [][]int32 {
 	return segments
 }
 
-// sender sends one stream's share of the plan. A stream that breaks is opened again, and goes on
-// with the first batch that was not acknowledged.
+// sender sends one stream's share of the plan. After a stream fails, it opens another and resumes with the first
+// unacknowledged batch.
 type sender struct {
 	driver *Driver
 	plan   *Plan
-	beats  []int32 // not yet acknowledged
+	beats  []int32 // unacknowledged
 	began  time.Time
 }
 
 func (l *sender) run(ctx context.Context) error {
-	var trouble time.Time // since when nothing gets through
+	var trouble time.Time // time of the first failure since the last progress
 	for backoff := (run.Backoff{First: 100 * time.Millisecond, Longest: 2 * time.Second}); len(l.beats) > 0; {
 		quiet, before := l.waitForFirst(ctx), len(l.beats)
 		err := l.stream(ctx)
@@ -104,7 +101,7 @@ func (l *sender) run(ctx context.Context) error {
 	return nil
 }
 
-// waitForFirst waits for the time of the next heartbeat and reports whether it had to.
+// waitForFirst sleeps until the next heartbeat is due. It reports whether it slept.
 func (l *sender) waitForFirst(ctx context.Context) bool {
 	if l.driver.Speed <= 0 {
 		return false
@@ -114,7 +111,7 @@ func (l *sender) waitForFirst(ctx context.Context) bool {
 	return d > 0
 }
 
-// final reports whether to send the same again is no use.
+// final reports whether a retry is useless.
 func final(err error) bool {
 	switch status.Code(err) {
 	case codes.InvalidArgument, codes.Unimplemented, codes.PermissionDenied, codes.Unauthenticated:
@@ -131,7 +128,7 @@ var (
 	errMismatch = errors.New("the answer of the service does not belong to the batch")
 )
 
-// stream sends the heartbeats that are left over one stream.
+// stream sends the remaining heartbeats over one stream.
 func (l *sender) stream(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -139,7 +136,7 @@ func (l *sender) stream(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	sent := make(chan int, l.driver.Depth) // the sizes of the batches under way
+	sent := make(chan int, l.driver.Depth) // sizes of the batches in flight
 	failed := make(chan error, 1)
 	go func() {
 		defer close(sent)
@@ -155,8 +152,7 @@ func (l *sender) stream(ctx context.Context) error {
 	return err
 }
 
-// send sends batches until all are sent. It does not touch l.beats, which moves on
-// with the acknowledgements.
+// send sends all batches. It does not touch l.beats: acknowledgements advance it.
 func (l *sender) send(ctx context.Context, s stream, beats []int32, sent chan<- int) error {
 	req := newRequest(l.driver.Batch)
 	for seq := uint64(1); len(beats) > 0; seq++ {
@@ -170,14 +166,14 @@ func (l *sender) send(ctx context.Context, s stream, beats []int32, sent chan<- 
 			return ctx.Err()
 		}
 		if err := s.Send(req.fill(seq, l.plan, beats[:n])); err != nil {
-			return nil // the reason comes from Recv
+			return nil // Recv returns the reason
 		}
 		beats = beats[n:]
 	}
 	return s.CloseSend()
 }
 
-// nextBatch waits for the next heartbeat's time and returns how many may go with it.
+// nextBatch waits until the next heartbeat is due and returns the size of its batch.
 func (l *sender) nextBatch(ctx context.Context, beats []int32) (int, error) {
 	most := min(len(beats), l.driver.Batch)
 	if l.driver.Speed <= 0 {
@@ -193,14 +189,13 @@ func (l *sender) nextBatch(ctx context.Context, beats []int32) (int, error) {
 	return n, ctx.Err()
 }
 
-// sendAt returns when to send a heartbeat.
+// sendAt returns the time at which heartbeat i is due.
 func (l *sender) sendAt(i int32) time.Time {
 	ms := float64(l.plan.beats[i].at-l.plan.beats[0].at) / l.driver.Speed
 	return l.began.Add(time.Duration(ms * float64(time.Millisecond)))
 }
 
-// receive takes the acknowledgements of the batches in the order they were sent. It
-// calls silent when one of them does not come.
+// receive reads the acknowledgements, in the order of the batches. It calls silent when one misses its deadline.
 func (l *sender) receive(s stream, sent <-chan int, silent func()) error {
 	seq := uint64(0)
 	for n := range sent {
@@ -224,8 +219,7 @@ func (l *sender) receive(s stream, sent <-chan int, silent func()) error {
 	return nil
 }
 
-// countAnswer counts the answer to n heartbeats. It fails when one of them must be sent
-// again, or never.
+// countAnswer counts the answer to n heartbeats. It fails if one needs a retry, or is invalid.
 func (d *Driver) countAnswer(r *historyv1.ApplyResponse, n int) error {
 	if refused := r.GetRefusals(); len(refused) > 0 {
 		return fmt.Errorf("%w: %s: %s", ErrRefused, refused[0].GetField(), refused[0].GetReason())
@@ -247,8 +241,7 @@ func (d *Driver) countAnswer(r *historyv1.ApplyResponse, n int) error {
 	return nil
 }
 
-// request is a batch whose messages are used again: gRPC has encoded them when Send
-// returns.
+// request is a reusable batch: gRPC has encoded the messages by the time Send returns.
 type request struct {
 	msg   historyv1.ApplyStreamRequest
 	beats []historyv1.Heartbeat
@@ -268,17 +261,16 @@ func (r *request) fill(seq uint64, p *Plan, beats []int32) *historyv1.ApplyStrea
 	return &r.msg
 }
 
-// answers counts what became of heartbeats. Its methods may be called from many
-// goroutines.
+// answers counts heartbeats by status. It is safe for concurrent use.
 type answers struct {
 	acked    atomic.Int64
 	statuses [16]atomic.Int64
 }
 
-// Acked returns how many heartbeats were acknowledged so far.
+// Acked returns the number of acknowledged heartbeats.
 func (a *answers) Acked() int64 { return a.acked.Load() }
 
-// Statuses returns how many heartbeats were answered with each status.
+// Statuses returns the number of heartbeats by status.
 func (a *answers) Statuses() map[historyv1.Status]int64 {
 	m := make(map[historyv1.Status]int64)
 	for i := range a.statuses {
@@ -289,7 +281,7 @@ func (a *answers) Statuses() map[historyv1.Status]int64 {
 	return m
 }
 
-// known reports whether a status is one that a service gives.
+// known reports whether s is a valid status.
 func (a *answers) known(s historyv1.Status) bool { return s > 0 && int(s) < len(a.statuses) }
 
 // count counts a heartbeat.
@@ -298,13 +290,13 @@ func (a *answers) count(s historyv1.Status) {
 	a.acked.Add(1)
 }
 
-// StatusName returns a status as interfaces write it: "stored".
+// StatusName returns a status by its API name, such as "stored".
 func StatusName(s historyv1.Status) string {
 	return strings.ToLower(strings.TrimPrefix(s.String(), "STATUS_"))
 }
 
-// Progress shows how far d has come with total heartbeats, until the returned
-// function is called: a bar on a terminal, a line every few seconds elsewhere.
+// Progress shows d's progress towards total heartbeats until the caller calls done: a bar on a terminal, else a
+// line every few seconds.
 func Progress(out *os.File, total int, d interface{ Acked() int64 }) (done func()) {
 	show, every := lines(out, total), 5*time.Second
 	if term.IsTerminal(int(out.Fd())) { //nolint:gosec // a file descriptor
@@ -332,7 +324,7 @@ func bar(out io.Writer, total int) func(int64) {
 	b := progressbar.NewOptions(total, progressbar.OptionSetWriter(out), progressbar.OptionSetWidth(30),
 		progressbar.OptionSetDescription("replay"), progressbar.OptionShowIts(), progressbar.OptionShowCount(),
 		progressbar.OptionSetItsString("heartbeats"), progressbar.OptionSetPredictTime(true), progressbar.OptionClearOnFinish())
-	return func(n int64) { _ = b.Set64(n) } // a bar that cannot be drawn is no reason to stop
+	return func(n int64) { _ = b.Set64(n) } // drawing is best effort
 }
 
 func lines(out io.Writer, total int) func(int64) {

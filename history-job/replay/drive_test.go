@@ -76,7 +76,7 @@ func TestDriver(t *testing.T) {
 	}
 }
 
-// flaky is a cache that does not answer for some keys.
+// flaky is a cache that fails for some keys.
 type flaky struct {
 	history.Cache
 	calls int
@@ -93,8 +93,7 @@ func (f *flaky) Apply(ctx context.Context, writes []history.Write) []history.Out
 	return outcomes
 }
 
-// TestPartlyStored has a part of a batch stored and the rest not: all of it is sent
-// again, and counted once.
+// TestPartlyStored stores only some of a batch: the driver resends all of it and counts it once.
 func TestPartlyStored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, p := open(t, nil), plan()
@@ -122,7 +121,7 @@ func TestEmptyPlan(t *testing.T) {
 	})
 }
 
-// TestInterrupted ends the context at every stage.
+// TestInterrupted cancels the context at every stage.
 func TestInterrupted(t *testing.T) {
 	for _, after := range []time.Duration{0, time.Second, 2 * time.Second, 4 * time.Second} {
 		t.Run(after.String(), func(t *testing.T) {
@@ -174,8 +173,7 @@ func statuses(s historyv1.Status, n int) *historyv1.ApplyResponse {
 	return r
 }
 
-// TestNoAcknowledgement ends at once where to send again is no use, and counts
-// nothing that was not acknowledged.
+// TestNoAcknowledgement fails at once where a retry is useless, and counts nothing unacknowledged.
 func TestNoAcknowledgement(t *testing.T) {
 	for name, tt := range map[string]struct {
 		answer func(*historyv1.ApplyStreamRequest) *historyv1.ApplyStreamResponse
@@ -218,7 +216,7 @@ func TestNoAcknowledgement(t *testing.T) {
 	}
 }
 
-// TestWrongUse has the service refuse the call itself: also for good.
+// TestWrongUse has the service reject the call itself, which is final.
 func TestWrongUse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var vs []replay.Viewing
@@ -240,8 +238,7 @@ func TestWrongUse(t *testing.T) {
 	})
 }
 
-// TestPatience gives up when nothing gets through for long enough: no server, one
-// that always fails, one that takes batches and says nothing.
+// TestPatience gives up after a minute without progress: no server, a failing one, a silent one.
 func TestPatience(t *testing.T) {
 	for name, set := range map[string]func(d *backend){
 		"nobody listens":  func(d *backend) { _ = d.lis.Close() },

@@ -14,26 +14,25 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// Edge sends a plan through the edge, as the players of its users would: over a
-// WebSocket of each user, with a token of theirs and within their budgets.
+// Edge sends a plan through the edge as its users' players: one WebSocket and token per user, within the rate
+// limits.
 type Edge struct {
-	// URL is the edge's, such as https://edge.example.com.
+	// URL is the edge's base URL, such as https://edge.example.com.
 	URL string
-	// Token returns a token of a user.
+	// Token returns a user's token.
 	Token func(uid string) (string, error)
-	// Users is how many are connected at once (default 64).
+	// Users bounds the concurrent connections (default 64).
 	Users int
-	// Patience is how long to go on while nothing is answered (default 60 s).
+	// Patience is the deadline for progress (default 60 s).
 	Patience time.Duration
 	Logger   *slog.Logger
 
 	answers
 }
 
-// Run sends the whole plan, a user at a time on each connection, and returns when every
-// heartbeat is answered. It fails with [client.ErrUnauthorized] as soon as the edge refuses
-// a token, and with [ErrRefused] when the service found heartbeats invalid, which the
-// others do not suffer from.
+// Run sends the whole plan, one user at a time per connection, and returns when every heartbeat is answered. It
+// fails with [client.ErrUnauthorized] as soon as the edge refuses a token. It fails with [ErrRefused] after the
+// last heartbeat if the service found some invalid.
 func (e *Edge) Run(ctx context.Context, p *Plan) error {
 	byUser, uids := make(map[string][]int), []string(nil)
 	for i := range p.beats {
@@ -65,7 +64,7 @@ func (e *Edge) Run(ctx context.Context, p *Plan) error {
 	return nil
 }
 
-// watch ends a run of which nothing is answered any more.
+// watch ends a run without progress.
 func (e *Edge) watch(ctx context.Context, end context.CancelCauseFunc) {
 	patience := run.Default(e.Patience, 60*time.Second)
 	tick := time.NewTicker(patience)
@@ -84,7 +83,7 @@ func (e *Edge) watch(ctx context.Context, end context.CancelCauseFunc) {
 	}
 }
 
-// user reports all of a user's heartbeats, in the order of their times.
+// user reports all heartbeats of a user, in order of time.
 func (e *Edge) user(ctx context.Context, uid string, p *Plan, beats []int) error {
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
@@ -111,7 +110,7 @@ func (e *Edge) user(ctx context.Context, uid string, p *Plan, beats []int) error
 	flushed := make(chan error, 1)
 	go func() { flushed <- player.Flush(ctx) }()
 	select {
-	case err := <-ended: // refused for good, or interrupted
+	case err := <-ended: // refused permanently, or interrupted
 		return cmp.Or(err, context.Cause(ctx))
 	case err := <-flushed:
 		cause := context.Cause(ctx)

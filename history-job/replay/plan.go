@@ -1,7 +1,6 @@
-// Package replay brings old histories in: it reads a trace of viewings, turns each
-// into the heartbeats that a player would have sent, and sends them in the order of
-// their times to history-service. It can also say, from a
-// plain merge in memory, what the stores must hold afterwards.
+// Package replay imports old histories. It reads a trace of viewings, expands each into a player's heartbeats,
+// and sends these to history-service in order of time. A plain in-memory merge predicts the content of the
+// stores.
 package replay
 
 import (
@@ -21,10 +20,10 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// Period is the time between two heartbeats of a running viewing, in milliseconds.
+// Period is the time between two heartbeats of a viewing, in milliseconds.
 const Period = 15_000
 
-// Plan is the heartbeats of a trace in the order of their times.
+// Plan is the heartbeats of a trace, in order of time.
 type Plan struct {
 	Viewings []Viewing
 	// Shift is added to every time of the trace, in milliseconds.
@@ -33,17 +32,16 @@ type Plan struct {
 	meta  map[history.Object]map[string]string
 }
 
-// beat is one heartbeat: small, because a plan holds all of them.
+// beat is one heartbeat. It is small: a plan keeps all of them in memory.
 type beat struct {
 	at      int64
 	viewing int32
-	played  uint32 // milliseconds: thirty days do not fit into an int32
+	played  uint32 // milliseconds; thirty days overflow an int32
 	kind    history.Kind
 }
 
-// Expand turns each viewing into a start, a heartbeat every 15 s, and a stop. A
-// viewing of 0 ms was never reported. With a limit, only the first viewings are
-// planned, whole ones, as long as their heartbeats are no more; 0 is no limit.
+// Expand turns each viewing into a start, a heartbeat every 15 s, and a stop. It skips viewings of 0 ms. A limit
+// bounds the heartbeats: Expand stops before the first viewing that exceeds it; 0 is unlimited.
 func Expand(vs []Viewing, limit int) *Plan {
 	p := &Plan{Viewings: vs}
 	for i, v := range vs {
@@ -72,14 +70,14 @@ func (p *Plan) add(viewing int, played int64, kind history.Kind) {
 	})
 }
 
-// EndAt moves the plan so that its last heartbeat is at the given Unix millisecond.
+// EndAt shifts the plan to end at a Unix millisecond.
 func (p *Plan) EndAt(ms int64) {
 	if n := len(p.beats); n > 0 {
 		p.Shift = ms - p.beats[n-1].at
 	}
 }
 
-// AddMeta gives every heartbeat metadata of about so many bytes, which is that of its object.
+// AddMeta gives each object metadata of about that many bytes; every heartbeat reports it.
 func (p *Plan) AddMeta(bytes int) {
 	p.meta = make(map[history.Object]map[string]string)
 	for i := range p.Viewings {
@@ -92,7 +90,7 @@ func (p *Plan) AddMeta(bytes int) {
 // Len returns the number of heartbeats.
 func (p *Plan) Len() int { return len(p.beats) }
 
-// Reported returns how many viewings the plan's heartbeats belong to.
+// Reported returns the number of viewings with heartbeats.
 func (p *Plan) Reported() int {
 	seen := make([]bool, len(p.Viewings))
 	n := 0
@@ -122,25 +120,25 @@ func (p *Plan) event(i int) history.Event {
 	}
 }
 
-// Session names a viewing by its original start, so that a row that is repeated, or
-// a trace that is replayed again with another shift, is the same viewing.
+// Session names a viewing by its original start. A repeated row, or a replay with another shift, is the same
+// viewing.
 func Session(v *Viewing) string { return strconv.FormatInt(v.At, 36) }
 
 // Viewing is one row of a trace: a user played an object for a while.
 type Viewing struct {
 	UID      string
 	Object   history.Object
-	At       int64 // Unix milliseconds of the start
-	Played   int64 // milliseconds; beyond the duration on a loop
+	At       int64 // start, Unix milliseconds
+	Played   int64 // milliseconds; a loop exceeds the duration
 	Duration int64 // milliseconds; 0 is unknown
 }
 
-// columns are what a trace must have, by name, in any order.
+// columns are the required columns of a trace, in any order.
 var columns = []string{"user_id", "video_id", "time_ms", "play_time_ms", "duration_ms"}
 
 var errEmpty = fmt.Errorf("it is empty, without even a header: want %s", strings.Join(columns, ", "))
 
-// ReadFile reads a trace, gzip or plain CSV with a header. See [Read].
+// ReadFile reads a trace: plain or gzipped CSV with a header. See [Read].
 func ReadFile(path string) ([]Viewing, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -163,10 +161,9 @@ func ReadFile(path string) ([]Viewing, error) {
 	return vs, nil
 }
 
-// Read reads a trace from CSV in UTF-8 whose header names at least user_id, video_id,
-// time_ms, play_time_ms and duration_ms. Every object is of type 1. It returns all
-// rows or none: the first that is not legal fails with its line and column, and so
-// does one that was cut off, unless what is left of it is a legal row.
+// Read reads a trace from UTF-8 CSV whose header names at least user_id, video_id, time_ms, play_time_ms and
+// duration_ms. Every object has type 1. It returns all rows or none: the first invalid row fails with its line
+// and column. A truncated last row fails too, unless it is still valid.
 func Read(r io.Reader) ([]Viewing, error) {
 	rows := csv.NewReader(withoutBOM(r))
 	rows.ReuseRecord = true
@@ -199,20 +196,19 @@ func Read(r io.Reader) ([]Viewing, error) {
 	}
 }
 
-// withoutBOM leaves out the byte order mark that spreadsheets write before UTF-8.
+// withoutBOM skips the byte order mark that spreadsheets write before UTF-8.
 func withoutBOM(r io.Reader) io.Reader {
 	const mark = "\ufeff"
 	b := bufio.NewReader(r)
 	if start, _ := b.Peek(len(mark)); string(start) == mark {
-		_, _ = b.Discard(len(mark)) // they are there
+		_, _ = b.Discard(len(mark)) // Peek has buffered them
 	}
 	return b
 }
 
-// rowError returns where row n, which is not a row of CSV, stands. Syntax errors say so
-// themselves.
+// rowError adds the location to the error of row n. Syntax errors already have it.
 func rowError(rows *csv.Reader, row []string, n int, err error) error {
-	if _, ok := errors.AsType[*csv.ParseError](err); !ok { // the file cannot be read on
+	if _, ok := errors.AsType[*csv.ParseError](err); !ok { // read error
 		return fmt.Errorf("after row %d: %w", n-1, err)
 	}
 	if !errors.Is(err, csv.ErrFieldCount) {
@@ -244,13 +240,12 @@ func viewing(row []string, at []int) (Viewing, error) {
 	return v, v.validate()
 }
 
-// fields are what the columns become.
+// fields maps the fields of an event to columns.
 var fields = map[string]string{
 	"uid": "user_id", "object.id": "video_id", "event_time": "time_ms", "position_ms": "play_time_ms", "duration_ms": "duration_ms",
 }
 
-// validate asks of a viewing what the service will ask of its heartbeats, so that it
-// refuses none in the middle of a replay.
+// validate applies the service's own validation, so that it refuses nothing in the middle of a replay.
 func (v *Viewing) validate() error {
 	e := history.Event{
 		Key: history.Key{UID: v.UID, Object: v.Object}, Kind: history.KindStop,
@@ -263,13 +258,12 @@ func (v *Viewing) validate() error {
 	return err
 }
 
-// syntheticStart is when the first synthetic viewing began, any time will do.
+// syntheticStart is the start of the first synthetic viewing; any time will do.
 const syntheticStart = 1_700_000_000_000
 
-// Synthetic returns long viewings: so many viewers, one viewing after the other of
-// each, so many heartbeats of each viewing (2 at least). Every viewing is of another
-// object and half as long as that. The viewers' phases are spread evenly, so that
-// the load is steady at any speed.
+// Synthetic returns long viewings: a number of viewers, viewings per viewer, and heartbeats per viewing (at least
+// 2). Every viewing plays another object and lasts twice its duration. The viewers' phases are evenly spread: the
+// load is steady at any speed.
 func Synthetic(viewers, viewings, beats int) []Viewing {
 	played := int64(max(beats-2, 0))*Period + Period/2
 	cycle := played + Period/2
@@ -288,14 +282,13 @@ func Synthetic(viewers, viewings, beats int) []Viewing {
 	return vs
 }
 
-// heartbeat fills in heartbeat i.
+// heartbeat fills hb with heartbeat i.
 func (p *Plan) heartbeat(i int, hb *historyv1.Heartbeat) {
 	e := p.event(i)
 	Fill(hb, &e, p.meta[e.Key.Object])
 }
 
-// Fill makes hb the report of an event with that metadata. Fields that an event of a plan does not have
-// stay as they are.
+// Fill sets hb to the report of an event with that metadata. It leaves the fields that a plan's events lack.
 func Fill(hb *historyv1.Heartbeat, e *history.Event, meta map[string]string) {
 	hb.Uid, hb.ObjectId, hb.ObjectType = e.Key.UID, e.Key.Object.ID, e.Key.Object.Type
 	hb.Kind, hb.EventTimeMs = historyv1.Kind(e.Kind), e.At

@@ -16,7 +16,7 @@ import (
 
 const noon = 1_650_812_700_000 // Unix milliseconds
 
-// tell writes a plan down: "a/1_1 start 0@+0, a/1_1 stop 5@+5", times from noon.
+// tell formats a plan: "a/1_1 start 0@+0, a/1_1 stop 5@+5", times relative to noon.
 func tell(p *replay.Plan) string {
 	kinds := map[history.Kind]string{history.KindStart: "start", history.KindProgress: "at", history.KindStop: "stop"}
 	var all []string
@@ -73,7 +73,7 @@ func TestExpand(t *testing.T) {
 	}
 }
 
-// TestExpandLong has positions that do not fit into 31 bits.
+// TestExpandLong has positions over 31 bits.
 func TestExpandLong(t *testing.T) {
 	p := replay.Expand([]replay.Viewing{viewing("a/1", noon, history.MaxPosition, history.MaxPosition)}, 0)
 	for i := range p.Len() {
@@ -93,7 +93,7 @@ func TestEndAt(t *testing.T) {
 	for i := range was {
 		was[i] = p.Event(i)
 	}
-	for _, end := range []int64{noon + 1_000_000, noon - 1_000_000} { // moved twice, it ends where it was moved to last
+	for _, end := range []int64{noon + 1_000_000, noon - 1_000_000} { // the last move counts
 		p.EndAt(end)
 		for i := range was {
 			want := was[i]
@@ -117,7 +117,7 @@ func TestReported(t *testing.T) {
 	}
 }
 
-// TestSession names the same viewing the same, and no other.
+// TestSession gives equal viewings one name and others another.
 func TestSession(t *testing.T) {
 	v, again, other := viewing("a/1", noon, 1, 9), viewing("a/1", noon, 2, 9), viewing("a/1", noon+1, 1, 9)
 	if replay.Session(&v) != replay.Session(&again) || replay.Session(&v) == replay.Session(&other) {
@@ -127,7 +127,7 @@ func TestSession(t *testing.T) {
 
 const header = "user_id,video_id,time_ms,play_time_ms,duration_ms\n"
 
-// viewing is one of a key, "user/object".
+// viewing returns a viewing of "user/object".
 func viewing(key string, at, played, duration int64) replay.Viewing {
 	uid, id, _ := strings.Cut(key, "/")
 	return replay.Viewing{UID: uid, Object: history.Object{ID: id, Type: 1}, At: at, Played: played, Duration: duration}
@@ -164,8 +164,8 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// TestReadBroken puts a row that is not legal behind two that are: the error names
-// its line and column, and no row is returned.
+// TestReadBroken puts an invalid row behind two valid ones: the error has its line and column, and Read returns
+// no rows.
 func TestReadBroken(t *testing.T) {
 	const good = header + "7,100,1650812741436,61802,49866\n8,100,1650812741437,61802,49866\n"
 	for _, tt := range []struct{ name, csv, want string }{

@@ -10,10 +10,8 @@ import (
 	"github.com/playhead/playhead/history/wire"
 )
 
-// Redriver drives dead letters again, once their cause is mended. A record goes back
-// to the cache under the same version guard as every write, gets a new dirty mark,
-// and is announced: it takes the way of any other. A record that was deleted or
-// cleared meanwhile stays so.
+// Redriver redrives dead letters after their cause is fixed. It writes a record to the cache under the usual
+// version guard with a new dirty mark, and announces it. Deleted and cleared records stay so.
 type Redriver struct {
 	Cache interface {
 		history.Loader
@@ -22,8 +20,8 @@ type Redriver struct {
 	Queue history.Publisher
 }
 
-// Drive deals with one letter. It fails with [history.ErrUnavailable] when a store
-// does not answer, and with [wire.ErrCorrupt] when a message still cannot be decoded.
+// Drive redrives one letter. It fails with [history.ErrUnavailable] if a store is unavailable, and with
+// [wire.ErrCorrupt] if the letter still does not decode.
 func (r *Redriver) Drive(ctx context.Context, letter history.Dead) error {
 	keys, err := r.marked(ctx, letter)
 	if err != nil {
@@ -35,7 +33,7 @@ func (r *Redriver) Drive(ctx context.Context, letter history.Dead) error {
 	return nil
 }
 
-// marked returns the keys of a letter under marks that stand.
+// marked returns the letter's keys with dirty marks.
 func (r *Redriver) marked(ctx context.Context, l history.Dead) ([]history.Announcement, error) {
 	switch {
 	case len(l.Payload) > 0:
@@ -54,10 +52,10 @@ func (r *Redriver) marked(ctx context.Context, l history.Dead) ([]history.Announ
 	}
 }
 
-// errBusy means that other writers of a key were quicker every time.
+// errBusy means that concurrent writers won every attempt.
 var errBusy = errors.New("the key is written all the time")
 
-// remark writes the fold of the letter's record and the cache's, with a new mark.
+// remark merges the letter's record into the cache's and marks the result dirty.
 func (r *Redriver) remark(ctx context.Context, l history.Dead) ([]history.Announcement, error) {
 	for range 16 {
 		e := r.Cache.Load(ctx, []history.Key{l.Key})[0]
@@ -82,8 +80,8 @@ func (r *Redriver) remark(ctx context.Context, l history.Dead) ([]history.Announ
 	return nil, fmt.Errorf("%s: %w: %w", l.Key, history.ErrUnavailable, errBusy)
 }
 
-// remarkUser sets the user's clear marks and pause once more, which marks them dirty: those of the cache, and those of the letter
-// that it has no later ones of.
+// remarkUser sets the user's clear marks and pause again, which marks them dirty. The cache's values win over
+// older ones in the letter.
 func (r *Redriver) remarkUser(ctx context.Context, uid string, letter *history.User) ([]history.Announcement, error) {
 	key := history.UserKey(uid)
 	e := r.Cache.Load(ctx, []history.Key{key})[0]

@@ -11,7 +11,7 @@ import (
 	"github.com/playhead/playhead/history/wire"
 )
 
-// TestRedrive drives letters again and looks at what the cache then holds and marks.
+// TestRedrive redrives letters and checks the cache's records and dirty marks.
 func TestRedrive(t *testing.T) {
 	const now = int64(1_790_000_000_000)
 	k := history.Key{UID: "ann", Object: history.Object{ID: "7", Type: 1}}
@@ -27,7 +27,7 @@ func TestRedrive(t *testing.T) {
 		cache  *history.Record
 		clear  int64
 		letter history.Dead
-		want   *history.Record // in the cache, marked; nil for nothing
+		want   *history.Record // in the cache, dirty; nil for none
 		err    error
 	}{
 		{"the cache has nothing", nil, 0, letter, letter.Record, nil},
@@ -74,7 +74,7 @@ func TestRedrive(t *testing.T) {
 	}
 }
 
-// TestDriveUser marks again what users decided: clears, a pause, or both, as the cache and the letter have it.
+// TestDriveUser redrives clears, a pause, or both, in the cache or in the letter.
 func TestDriveUser(t *testing.T) {
 	off, on := history.Pause{Since: 100}, history.Pause{Since: 100, Until: 200}
 	for name, tt := range map[string]struct {

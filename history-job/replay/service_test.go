@@ -20,8 +20,8 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// backend is the real service on the embedded store behind a connection in memory. It
-// notes what arrives, and fails as a test wants.
+// backend is the real service on the embedded store behind an in-memory connection. It records arrivals and fails
+// on demand.
 type backend struct {
 	*testing.T
 	cache   history.Cache
@@ -31,13 +31,12 @@ type backend struct {
 	mu      sync.Mutex
 	arrived map[string][]history.Event // by user
 	batches int
-	conns   []net.Conn // of the service's side
-	// before and after are called around the storing of each batch, of which n came
-	// so far; an error ends the stream.
+	conns   []net.Conn // the service's side
+	// before and after run around the storing of batch n. An error ends the stream.
 	before, after func(ctx context.Context, n int) error
 }
 
-// open starts a backend over service, or over the real one if that is nil.
+// open starts a backend over service, or over the real one if nil.
 func open(t *testing.T, service historyv1.HistoryServiceServer) *backend {
 	t.Helper()
 	d := &backend{T: t, lis: bufconn.Listen(1 << 20), arrived: make(map[string][]history.Event)}
@@ -48,7 +47,7 @@ func open(t *testing.T, service historyv1.HistoryServiceServer) *backend {
 	}
 	srv := grpc.NewServer(grpc.StreamInterceptor(d.intercept), grpc.WaitForHandlers(true))
 	historyv1.RegisterHistoryServiceServer(srv, service)
-	go func() { _ = srv.Serve(tracked{d.lis, d}) }() // ends with Stop
+	go func() { _ = srv.Serve(tracked{d.lis, d}) }() // until Stop
 	t.Cleanup(srv.Stop)
 	return d
 }
@@ -60,7 +59,7 @@ func (d *backend) service() *rpc.Server {
 	return d.serviceOver(d.cache)
 }
 
-// serviceOver is the real service on another cache.
+// serviceOver returns the real service on another cache.
 func (d *backend) serviceOver(cache history.Cache) *rpc.Server {
 	d.Helper()
 	return servicetest.New(d, rpc.Config{Cache: cache, Archive: d.archive})
@@ -78,7 +77,7 @@ func (d *backend) driver() *replay.Driver {
 	return &replay.Driver{Conn: conn, Streams: 3, Batch: 10, Depth: 2}
 }
 
-// tracked remembers the connections, so that they can be cut.
+// tracked records its connections for cut.
 type tracked struct {
 	net.Listener
 	backend *backend
@@ -92,7 +91,7 @@ func (l tracked) Accept() (net.Conn, error) {
 	return c, err
 }
 
-// cut breaks all connections.
+// cut closes all connections.
 func (d *backend) cut() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -106,12 +105,12 @@ func (d *backend) intercept(srv any, s grpc.ServerStream, _ *grpc.StreamServerIn
 	return handle(srv, &hooked{ServerStream: s, backend: d})
 }
 
-// hooked has the backend interfere with batches, which are answered side by side.
+// hooked lets the backend interfere with batches, which the service answers concurrently.
 type hooked struct {
 	grpc.ServerStream
 	backend *backend
-	n       sync.Map     // by sequence, what note said of the batch
-	last    atomic.Int64 // of them, for an answer of another sequence
+	n       sync.Map     // by sequence: number of the batch
+	last    atomic.Int64 // latest batch, for answers with another sequence
 }
 
 func (h *hooked) RecvMsg(m any) error {
@@ -136,7 +135,7 @@ func (h *hooked) SendMsg(m any) error {
 	return h.ServerStream.SendMsg(m)
 }
 
-// pause lets some time pass in a stream, unless that ends.
+// pause sleeps, or returns when the stream ends.
 func pause(ctx context.Context, d time.Duration) error {
 	select {
 	case <-time.After(d):
@@ -160,7 +159,7 @@ func (d *backend) note(hbs []*historyv1.Heartbeat) int {
 	return d.batches
 }
 
-// plan is some viewings each of eight users, which end now.
+// plan has five viewings for each of eight users, ending now.
 func plan() *replay.Plan {
 	var vs []replay.Viewing
 	for i := range int64(40) {
@@ -171,8 +170,8 @@ func plan() *replay.Plan {
 	return p
 }
 
-// complete expects every heartbeat to be acknowledged once and stored, and those of
-// a user to have come in order, whatever was sent again.
+// complete expects every heartbeat stored and acknowledged once, and each user's heartbeats in order, whatever
+// was resent.
 func (d *backend) complete(driver *replay.Driver, p *replay.Plan) {
 	d.Helper()
 	counted := int64(0)

@@ -13,7 +13,7 @@ import (
 	"github.com/playhead/playhead/history-job/replay"
 )
 
-// paced is a plan with an hour between two viewings of each of two users.
+// paced has an hour between the two viewings of each of two users.
 func paced() *replay.Plan {
 	p := replay.Expand([]replay.Viewing{
 		viewing("a/1", noon, 40_000, 0), viewing("b/1", noon+1000, 40_000, 0),
@@ -23,13 +23,13 @@ func paced() *replay.Plan {
 	return p
 }
 
-// TestSpeed sends each heartbeat at its time, as many times faster as asked for.
+// TestSpeed sends each heartbeat when it is due at that speed.
 func TestSpeed(t *testing.T) {
 	for _, speed := range []float64{0.5, 1, 60} {
 		synctest.Test(t, func(t *testing.T) {
 			d, p := open(t, nil), paced()
 			began := time.Now()
-			due := make(map[int64][]time.Duration) // event times and when they are to arrive
+			due := make(map[int64][]time.Duration) // due time of arrival by event time
 			for i := range p.Len() {
 				at := p.Event(i).At
 				due[at] = append(due[at], time.Duration(float64(at-p.Event(0).At)/speed)*time.Millisecond)
@@ -59,8 +59,8 @@ func TestSpeed(t *testing.T) {
 	}
 }
 
-// TestQuietHours breaks the first call after an hour without heartbeats: that hour
-// is no reason to lose patience.
+// TestQuietHours breaks the first call after an hour without heartbeats: that hour does not count against the
+// patience.
 func TestQuietHours(t *testing.T) {
 	for name, reopened := range map[string]bool{"in a stream": false, "before a stream is opened again": true} {
 		t.Run(name, func(t *testing.T) {
@@ -94,8 +94,7 @@ func TestQuietHours(t *testing.T) {
 	}
 }
 
-// TestProgress writes to a file: a line every few seconds, and the last one says
-// that all is done.
+// TestProgress writes to a file: a line every few seconds, the last one complete.
 func TestProgress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		out, err := os.Create(filepath.Join(t.TempDir(), "out"))

@@ -27,12 +27,12 @@ type deadFlags struct {
 	connect.Kafka
 }
 
-// Help is what --help begins with.
+// Help returns the introduction to --help.
 func (*deadFlags) Help() string {
 	return `Drives again what could not be archived: every letter of the topic of dead letters is printed, and put once more.`
 }
 
-// dead drives again what could not be archived, from the topic of dead letters.
+// dead redrives the dead-letter topic.
 func dead(ctx context.Context, args []string, getenv func(string) string, out io.Writer) error {
 	var f deadFlags
 	if err := run.Parse("replay dead", &f, args, getenv, out); err != nil {
@@ -66,7 +66,7 @@ func dead(ctx context.Context, args []string, getenv func(string) string, out io
 	_, err = letters.Redrive(ctx, func(ctx context.Context, d history.Dead) error {
 		printLetter(out, d)
 		err := r.Drive(ctx, d)
-		if errors.Is(err, wire.ErrCorrupt) { // it goes to the end, where it does not hold up the others
+		if errors.Is(err, wire.ErrCorrupt) { // append it again, behind the other letters
 			kept[string(d.Payload)] = true
 			return letters.Add(ctx, []history.Dead{d})
 		}
@@ -94,14 +94,14 @@ type eraseFlags struct {
 	Patience time.Duration `help:"How long it may take." default:"5m"`
 }
 
-// Help is what --help begins with.
+// Help returns the introduction to --help.
 func (*eraseFlags) Help() string {
 	return `Removes everything that cache and archive have of a user up to now, looks afterwards whether it is gone, ` +
 		`and says where bytes of it stay until a compaction or the end of a topic's retention. The service must be running. ` +
 		`It ends with an error if anything is left.`
 }
 
-// dialFor connects to the service that a command about one user goes through. The caller closes the connection.
+// dialFor validates uid and connects to the service. The caller closes the connection.
 func dialFor(uid, service string) (*grpc.ClientConn, error) {
 	if err := errors.Join(history.ValidateUID(uid), connect.Addresses("--service", service)); err != nil {
 		return nil, err
@@ -113,7 +113,7 @@ func dialFor(uid, service string) (*grpc.ClientConn, error) {
 	return conn, nil
 }
 
-// erase removes everything of a user.
+// erase removes all data of a user.
 func erase(ctx context.Context, args []string, getenv func(string) string, out io.Writer) error {
 	var f eraseFlags
 	if err := run.Parse("replay erase", &f, args, getenv, out); err != nil {
@@ -169,14 +169,14 @@ type rebaseFlags struct {
 	Patience time.Duration `help:"How long it may take." default:"1m"`
 }
 
-// Help is what --help begins with.
+// Help returns the introduction to --help.
 func (*rebaseFlags) Help() string {
 	return `Gives records whose latest event is later than the service's present, of a clock that was ahead, the present as its time, so that ` +
 		`reports move them on. Plays, furthest positions, durations and metadata stay. Run it while the user's devices are quiet: a copy ` +
 		`that another service holds brings the later time back. It looks again, and ends with an error if records are still ahead.`
 }
 
-// rebase brings records of a clock that was ahead to the present.
+// rebase moves records written by a fast clock back to the present.
 func rebase(ctx context.Context, args []string, getenv func(string) string, out io.Writer) error {
 	var f rebaseFlags
 	if err := run.Parse("replay rebase", &f, args, getenv, out); err != nil {

@@ -12,8 +12,8 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// TestErase erases a user of an all-in-one that runs and holds the user's keys. Another one stays, and what is sent again
-// does not come back.
+// TestErase erases a user of a running all-in-one that caches the user's keys. Other users' data stays, and
+// resent reports do not restore the erased data.
 func TestErase(t *testing.T) {
 	dir := t.TempDir()
 	dead := filepath.Join(dir, "dead-letters.ndjson")

@@ -1,7 +1,11 @@
-// Command replay sends a trace of viewings to history-service, or
-// through an edge, as the heartbeats that players would have sent. `replay dead` drives again what
-// could not be archived; `replay segments` shows what of a user's history is in segments; `replay erase` removes everything of a user;
-// `replay rebase` brings records of a clock that was ahead to the present.
+// Command replay sends a trace of viewings as player heartbeats, to history-service or through an edge.
+//
+// Subcommands:
+//
+//	dead      redrives dead letters
+//	segments  inspects a user's segments in the archive
+//	erase     removes all data of a user
+//	rebase    moves records written by a fast clock back to the present
 package main
 
 import (
@@ -44,7 +48,7 @@ type flags struct {
 	Patience time.Duration `help:"How long to go on when nothing is answered." default:"60s"`
 }
 
-// Help is what --help begins with.
+// Help returns the introduction to --help.
 func (*flags) Help() string {
 	return `Sends viewings of a trace as heartbeats, to a service or through an edge.
 
@@ -107,7 +111,7 @@ func send(ctx context.Context, args []string, getenv func(string) string, out io
 	return nil
 }
 
-// check refuses what could not go well, before anything is read.
+// check validates the flags before anything is read.
 func (f *flags) check() error {
 	if f.Batch < 1 || f.Batch > 1000 {
 		return fmt.Errorf("--batch: want 1 to 1000, got %d", f.Batch)
@@ -118,7 +122,7 @@ func (f *flags) check() error {
 	return connect.Addresses("--service", f.Service)
 }
 
-// driver sends to a service or through an edge.
+// driver sends a plan to a service or through an edge.
 type driver interface {
 	Run(ctx context.Context, p *replay.Plan) error
 	Acked() int64
@@ -165,13 +169,13 @@ type segmentsFlags struct {
 	Verify bool   `help:"Read all of it and compare it with its checksums and lists."`
 }
 
-// Help is what --help begins with.
+// Help returns the introduction to --help.
 func (*segmentsFlags) Help() string {
 	return `Shows what the archive has of a user: how many records are live, and which chunks the segments consist of. ` +
 		`With --verify it ends with an error if anything is wrong.`
 }
 
-// segments shows what of a user's history is in segments.
+// segments prints a user's segments and archived records.
 func segments(ctx context.Context, args []string, getenv func(string) string, out io.Writer) error {
 	var f segmentsFlags
 	if err := run.Parse("replay segments", &f, args, getenv, out); err != nil {
@@ -214,18 +218,18 @@ func (f *segmentsFlags) printSegments(out io.Writer, found segment.Inspection) {
 	}
 }
 
-// inspected is what the archive has of a user, or of a user's namespace of a class.
+// inspected is the archive's content for a user, or for one class namespace of the user.
 type inspected struct {
 	uid   string
 	found segment.Inspection
 }
 
-// inspector looks into the archive.
+// inspector reads the archive's content for a uid.
 type inspector interface {
 	Inspect(ctx context.Context, uid string, verify bool) (segment.Inspection, error)
 }
 
-// namespaces looks into all that the archive has of the user.
+// namespaces inspects the user's own namespace and every class namespace.
 func (f *segmentsFlags) namespaces(ctx context.Context, s history.Sectioner, a inspector) (all []inspected, err error) {
 	classes, err := s.Namespaces(ctx, f.UID)
 	if err != nil {
@@ -241,9 +245,9 @@ func (f *segmentsFlags) namespaces(ctx context.Context, s history.Sectioner, a i
 	return all, nil
 }
 
-// inspect opens an embedded store, which no process may have open, and says what its archive has of a user.
+// inspect reads the archive in an embedded store. No other process may have the store open.
 func (f *segmentsFlags) inspect(ctx context.Context) (all []inspected, err error) {
-	switch files, err := os.ReadDir(f.Data); { // it would be made
+	switch files, err := os.ReadDir(f.Data); { // Open would create a missing store
 	case err != nil:
 		return nil, fmt.Errorf("--data: %w", err)
 	case len(files) == 0:
@@ -257,7 +261,7 @@ func (f *segmentsFlags) inspect(ctx context.Context) (all []inspected, err error
 	return f.namespaces(ctx, db, db.Archive())
 }
 
-// inspectHBase says what a table has of a user, also beside services and jobs.
+// inspectHBase reads the archive in HBase. Services and jobs may be running.
 func (f *segmentsFlags) inspectHBase(ctx context.Context) (all []inspected, err error) {
 	a, err := hbase.Open(ctx, hbase.Config{ZooKeeper: f.HBase, Table: f.Table, Existing: true})
 	if err != nil {

@@ -49,7 +49,7 @@ func serve(t *testing.T, service historyv1.HistoryServiceServer) string {
 	if erasure, ok := service.(historyv1.ErasureServiceServer); ok {
 		historyv1.RegisterErasureServiceServer(srv, erasure)
 	}
-	go func() { _ = srv.Serve(lis) }() // ends with Stop
+	go func() { _ = srv.Serve(lis) }() // until Stop
 	t.Cleanup(srv.Stop)
 	return lis.Addr().String()
 }
@@ -68,7 +68,7 @@ func TestSend(t *testing.T) {
 	}{
 		{"--shift", []string{"5 heartbeats acknowledged in ", "\n  stored       5\n"}},
 		{"--limit=4", []string{"3 heartbeats acknowledged in "}},
-		{"", []string{"5 heartbeats acknowledged in ", "\n  expired      5\n"}}, // of 2022
+		{"", []string{"5 heartbeats acknowledged in ", "\n  expired      5\n"}}, // too old: 2022
 		{"--limit=1", []string{"0 heartbeats acknowledged in "}},
 	} {
 		var out strings.Builder
@@ -107,7 +107,7 @@ func TestSendFails(t *testing.T) {
 	}
 }
 
-// silent takes batches and says nothing.
+// silent reads batches and never answers.
 type silent struct {
 	historyv1.UnimplementedHistoryServiceServer
 	came chan struct{}
@@ -123,7 +123,7 @@ func (s silent) ApplyStream(stream grpc.BidiStreamingServer[historyv1.ApplyStrea
 	}
 }
 
-// TestSendInterrupted is Ctrl-C while the service has the first batch.
+// TestSendInterrupted cancels during the first batch, like Ctrl-C.
 func TestSendInterrupted(t *testing.T) {
 	s := silent{came: make(chan struct{}, 16)}
 	addr := serve(t, s)
@@ -147,7 +147,7 @@ func TestSendInterrupted(t *testing.T) {
 	}
 }
 
-// edge runs all of the product and returns its address and the file of its secret.
+// edge runs the all-in-one and returns its address and its secret's file.
 func edge(t *testing.T) (url, secret string) {
 	t.Helper()
 	secret = filepath.Join(t.TempDir(), "secret")
@@ -158,7 +158,7 @@ func edge(t *testing.T) (url, secret string) {
 	return "http://" + started(t, t.TempDir(), []byte(text)).HTTP(), secret
 }
 
-// started runs all of the product on a directory until the test ends.
+// started runs the all-in-one on a directory until the test ends.
 func started(t *testing.T, dir string, secret []byte, change ...func(*allinone.Config)) *allinone.Process {
 	t.Helper()
 	cfg := allinone.Config{Dir: dir, HTTP: "127.0.0.1:0", RPC: "127.0.0.1:0", Admin: "127.0.0.1:0", Secret: secret}
@@ -184,7 +184,7 @@ func started(t *testing.T, dir string, secret []byte, change ...func(*allinone.C
 func TestThroughAnEdge(t *testing.T) {
 	url, secret := edge(t)
 	trace, moved := file(t, rows), file(t, recent(rows))
-	for _, stored := range []bool{true, false} { // the second time it is all known
+	for _, stored := range []bool{true, false} { // the second run adds nothing
 		var out strings.Builder
 		err := send(t.Context(), []string{"--edge=" + url, "--token-secret-file=" + secret, moved}, none, &out)
 		if err != nil || strings.Contains(out.String(), "stored       5") != stored || strings.Contains(out.String(), "stored") != stored {
@@ -206,13 +206,13 @@ func TestThroughAnEdge(t *testing.T) {
 	}
 }
 
-// recent moves the rows of a trace to the last hours.
+// recent moves a trace's rows to an hour ago.
 func recent(rows string) string {
 	return strings.ReplaceAll(rows, "16508127414", strconv.FormatInt(time.Now().Add(-time.Hour).UnixMilli()/100, 10))
 }
 
-// TestDead drives letters again of which one still cannot be decoded: it is kept, and
-// those behind it come through all the same, now and in the next run.
+// TestDead redrives letters; one does not decode. That letter stays in the topic, and the letters behind it get
+// through, in this run and the next.
 func TestDead(t *testing.T) {
 	cluster, err := kfake.NewCluster(kfake.NumBrokers(1))
 	if err != nil {

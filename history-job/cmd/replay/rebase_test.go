@@ -13,7 +13,7 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// TestRebase brings a record of a clock that was ahead to the present, once, and says so.
+// TestRebase moves a record written by a fast clock back to the present, once, and prints it.
 func TestRebase(t *testing.T) {
 	var ahead atomic.Int64
 	now := func() time.Time { return time.Now().Add(time.Duration(ahead.Load())).Round(0) }
