@@ -1,6 +1,5 @@
-// Package api is the edge's HTTP: JSON in, JSON out, described by the OpenAPI
-// document that it serves. It authenticates, translates and bounds; it decides
-// nothing about history.
+// Package api serves the edge's HTTP API: JSON in and out, described by the OpenAPI document that it serves. It
+// authenticates, translates and rate-limits; history semantics belong to the service.
 package api
 
 import (
@@ -24,8 +23,7 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// Service is history-service, over the wire or in the same process. Its errors
-// carry a gRPC status.
+// Service is history-service, remote or in process. Its errors have a gRPC status.
 type Service interface {
 	Apply(context.Context, *historyv1.ApplyRequest) (*historyv1.ApplyResponse, error)
 	List(context.Context, *historyv1.ListRequest) (*historyv1.ListResponse, error)
@@ -43,37 +41,36 @@ type Service interface {
 	PutSettings(context.Context, *historyv1.PutSettingsRequest) (*historyv1.PutSettingsResponse, error)
 }
 
-// Config wires the API. Zero values take the defaults; Service and Tokens have none.
+// Config wires the API. Service and Tokens are required; other zero values take the defaults.
 type Config struct {
 	Service Service
 	Tokens  *token.Verifier
-	// Stream makes a WebSocket of a request. It answers those that it takes, and returns
-	// why it takes one not. Without it there is none.
+	// Stream upgrades a request to a WebSocket. It returns an error, before any response, for a request that it
+	// refuses. Nil disables WebSockets.
 	Stream func(http.ResponseWriter, *http.Request) error
-	// Pages are what a person looks at, by path. Without them there are none.
+	// Pages are the HTML pages by path.
 	Pages map[string]http.Handler
-	// Private is what those pages ask for beside the public API, by pattern. Each is called with
-	// the user whom the token names, under a context that ends with the token.
+	// Private are those pages' own endpoints by pattern, outside the public API. Each call gets the token's
+	// user, under a context that ends when the token expires.
 	Private map[string]func(w http.ResponseWriter, r *http.Request, uid string) error
-	// Limit is what requests are taken from (default one of its own).
+	// Limit is the rate limit (default one of its own).
 	Limit *limit.Users
-	// Memory is what the bodies of requests are taken from (default one of its own).
+	// Memory is the budget for request bodies (default one of its own).
 	Memory *limit.Memory
-	// Hosts are the names under which players reach it, besides addresses and names without a dot.
+	// Hosts are the accepted host names, besides addresses and names without a dot.
 	Hosts trust.Hosts
-	// Origins are the sites whose pages may use the API, such as https://app.example.com.
+	// Origins lists the sites whose pages may call the API, such as https://app.example.com.
 	Origins []string
-	// WriteDeadline bounds what a request writes (default 2 s), ReadDeadline what it
-	// reads, which for old pages is the archive (default 5 s). Longer
-	// requests are answered with 504.
+	// WriteDeadline limits a request's writes (default 2 s). ReadDeadline limits its reads, which may include
+	// the archive (default 5 s). Later responses are 504.
 	WriteDeadline, ReadDeadline time.Duration
-	// DeleteFor is after how long the removal of a range says how to go on (default 3 s).
+	// DeleteFor is how long a range delete runs before it returns a continuation (default 3 s).
 	DeleteFor time.Duration
 	Logger    *slog.Logger
 	Registry  prometheus.Registerer
 }
 
-// New returns the handler of everything that players and developers ask for.
+// New returns the handler for the API, its documents and the pages.
 func New(cfg Config) (http.Handler, error) {
 	if cfg.Service == nil || cfg.Tokens == nil {
 		return nil, errors.New("api: service and tokens are needed")
@@ -125,7 +122,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	return m
 }
 
-// route makes the metrics of a route start at zero.
+// route initializes the metrics of a route.
 func (m *metrics) route(route string) {
 	m.requests.WithLabelValues(route, "200")
 	m.seconds.WithLabelValues(route)

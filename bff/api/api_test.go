@@ -29,7 +29,7 @@ import (
 
 const secret = "0123456789abcdef0123456789abcdef"
 
-// service records what it is asked, and answers what the test says.
+// service records requests and answers as the test says.
 type service struct {
 	mu     sync.Mutex
 	asked  []any
@@ -110,7 +110,7 @@ func answering(answer any, err error) *service {
 	return &service{answer: func(context.Context, any) (any, error) { return answer, err }}
 }
 
-// edge is the API over a service, and what a test wants to see of it.
+// edge is the API over a service, with its log and metrics.
 type edge struct {
 	http.Handler
 	log      strings.Builder
@@ -125,7 +125,7 @@ func newEdge(t *testing.T, s api.Service) *edge {
 	}})
 }
 
-// configured gives the rest of a configuration.
+// configured builds an edge from cfg and test defaults.
 func configured(t *testing.T, cfg api.Config) *edge {
 	t.Helper()
 	tokens, err := token.NewVerifier([]byte(secret), "")
@@ -133,7 +133,7 @@ func configured(t *testing.T, cfg api.Config) *edge {
 		t.Fatal(err)
 	}
 	if cfg.Hosts == nil {
-		cfg.Hosts = trust.Hosts{"example.com"} // which is the host of httptest
+		cfg.Hosts = trust.Hosts{"example.com"} // the host of httptest
 	}
 	e := &edge{registry: prometheus.NewRegistry()}
 	cfg.Tokens, cfg.Registry, cfg.Logger = tokens, e.registry, slog.New(slog.NewTextHandler(&e.log, nil))
@@ -152,7 +152,7 @@ func mint(t *testing.T, uid string) string {
 	return text
 }
 
-// do asks as user u1. The target is "GET /v1/history".
+// do sends a request as user u1. The target is "GET /v1/history".
 func (e *edge) do(t *testing.T, target, body string) *httptest.ResponseRecorder {
 	t.Helper()
 	return e.send(request(t, "u1", target, strings.NewReader(body)))
@@ -183,7 +183,7 @@ type problem struct {
 	} `json:"errors"`
 }
 
-// wantProblem checks all that every error has in common, and returns it.
+// wantProblem checks the common fields of an error response and returns it.
 func wantProblem(t *testing.T, w *httptest.ResponseRecorder, status int) problem {
 	t.Helper()
 	var p problem
@@ -202,7 +202,7 @@ func wantProblem(t *testing.T, w *httptest.ResponseRecorder, status int) problem
 	return p
 }
 
-// teapot is a refusal that knows its status.
+// teapot is an error with its own status.
 type teapot struct{}
 
 func (teapot) Error() string { return "short and stout" }
@@ -243,7 +243,7 @@ func TestStream(t *testing.T) {
 	}
 }
 
-// TestAnotherHost refuses a request that names another host, and counts it.
+// TestAnotherHost checks that a request for another host is refused and counted.
 func TestAnotherHost(t *testing.T) {
 	e := configured(t, api.Config{Service: &service{}, Hosts: trust.Hosts{"api.example.com"}})
 	if p := wantProblem(t, e.do(t, "GET /v1/history", ""), 421); !strings.Contains(p.Detail, "example.com") || !strings.Contains(p.Detail, "--host") {
@@ -264,8 +264,8 @@ func TestNoStream(t *testing.T) {
 	}
 }
 
-// TestPrivate hands on whom the token names, charges the user, and turns errors into problems. It
-// is no part of the public API.
+// TestPrivate checks that a private endpoint gets the token's user, costs a request, returns problems, and is
+// not in the public API.
 func TestPrivate(t *testing.T) {
 	e := configured(t, api.Config{
 		Service: &service{}, Limit: limit.New(0.001, 2),
@@ -304,7 +304,7 @@ func newLooks(t *testing.T) *edge {
 	return configured(t, api.Config{Service: &service{}, Pages: looks})
 }
 
-// TestPages serves the pages to everybody: there is nothing of a user in them.
+// TestPages checks that the pages need no token: they contain no user data.
 func TestPages(t *testing.T) {
 	e := newLooks(t)
 	for target, want := range map[string]string{
@@ -328,7 +328,7 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// TestNoPages refuses everything beside the paths that there are, however it is written.
+// TestNoPages checks that other paths are refused, in any spelling.
 func TestNoPages(t *testing.T) {
 	e := newLooks(t)
 	for _, target := range []string{
@@ -347,8 +347,8 @@ func TestNoPages(t *testing.T) {
 	}
 }
 
-// TestPagesAreKept has a browser ask only whether a file is still the same, and sends it
-// compressed; but never a part of it, which would be a part of something else.
+// TestPagesAreKept checks that browsers revalidate files and get them compressed, but never a range: it could
+// be part of another version.
 func TestPagesAreKept(t *testing.T) {
 	e := newLooks(t)
 	ask := func(name, value string) *http.Response {
@@ -374,8 +374,8 @@ func TestPagesAreKept(t *testing.T) {
 	}
 }
 
-// TestEveryFieldOfARecordIsAnswered: each answer to a reader or a player has all of the
-// record, as [codec.Record] writes it.
+// TestEveryFieldOfARecordIsAnswered checks that every response has the full record, as [codec.Record] encodes
+// it.
 func TestEveryFieldOfARecordIsAnswered(t *testing.T) {
 	full := &historyv1.Item{
 		Object: &historyv1.Object{Id: "100", Type: 1}, State: historyv1.State_STATE_PAUSED, EventTimeMs: 1772396100000,
@@ -415,8 +415,7 @@ func TestEveryFieldOfARecordIsAnswered(t *testing.T) {
 	}
 }
 
-// BenchmarkHeartbeats is the edge's own share of a request: all but the sockets and
-// the service.
+// BenchmarkHeartbeats measures the edge's share of a request, without sockets and service.
 func BenchmarkHeartbeats(b *testing.B) {
 	tokens, err := token.NewVerifier([]byte(secret), "")
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// TestDocuments: the documents that generators take from this tree are those that the edge serves.
-// With -update they are written again; make lint looks into them.
+// TestDocuments checks that the checked-in documents are the ones that the edge serves. With -update it
+// rewrites them; make lint validates them.
 func TestDocuments(t *testing.T) {
 	for _, name := range []string{"openapi.json", "asyncapi.json"} {
 		w := newEdge(t, &service{}).send(request(t, "u1", "GET /"+name, nil))
@@ -32,7 +32,7 @@ func TestDocuments(t *testing.T) {
 	}
 }
 
-// TestExamples: each body that the document shows is one that the edge takes.
+// TestExamples checks that the edge accepts every example body of the document.
 func TestExamples(t *testing.T) {
 	w := newEdge(t, &service{}).send(request(t, "u1", "GET /openapi.json", nil))
 	var d map[string]any

@@ -14,7 +14,7 @@ import (
 	"github.com/playhead/playhead/bff/docs"
 )
 
-// Example bodies of the documents.
+// Example bodies in the documents.
 var (
 	exampleTime    = "2026-11-20T18:00:15Z"
 	exampleObjects = []codec.Object{{ID: "100", Type: 1}}
@@ -43,8 +43,8 @@ func (a *api) describe(mux *http.ServeMux, oapi *huma.OpenAPI) {
 	}
 }
 
-// The messages of the stream in JSON. The edge writes them as [codec.Reply]; which of its fields
-// come together is said here.
+// Messages of the JSON stream. The edge sends them as [codec.Reply]; these types show which fields come
+// together.
 
 type streamReport struct {
 	Seq uint64 `json:"seq" minimum:"1" maximum:"9007199254740991" format:"int64" doc:"Numbers the message: the answer has the same. It comes first."`
@@ -68,7 +68,7 @@ type streamPush struct {
 	Push codec.Push `json:"push"`
 }
 
-// closeCodes are the ends that the edge puts to a connection.
+// closeCodes are the edge's close statuses.
 var closeCodes = map[string]string{
 	"1000": "No message for 30 minutes.",
 	"1001": "The edge stops; the reason ends in retry_after_ms=, when to come back.",
@@ -84,7 +84,7 @@ type asyncObject = map[string]any
 
 func ref(parts ...string) asyncObject { return asyncObject{"$ref": "#/" + strings.Join(parts, "/")} }
 
-// asyncAPI describes the WebSocket in JSON, as AsyncAPI 3.
+// asyncAPI renders the AsyncAPI 3 document of the JSON stream.
 func asyncAPI() ([]byte, error) {
 	schemas := huma.NewMapRegistry("#/components/schemas/", huma.DefaultSchemaNamer)
 	message := func(name, title string, payload any, examples ...any) asyncObject {
@@ -163,7 +163,7 @@ func asyncAPI() ([]byte, error) {
 	return text, nil
 }
 
-// includeBody gives a report the fields of the body of POST /v1/heartbeats. Records are for those who ask.
+// includeBody adds the fields of POST /v1/heartbeats to a stream report. Over the stream, records are opt-in.
 func includeBody(schemas huma.Registry) {
 	report, body := schemas.Map()["StreamReport"], schemas.Schema(reflect.TypeFor[heartbeatsBody](), false, "")
 	maps.Copy(report.Properties, body.Properties)

@@ -17,8 +17,7 @@ import (
 	"github.com/playhead/playhead/bff/codec"
 )
 
-// edge is around every request: it gives it an ID, counts it, and answers where no
-// operation does.
+// edge wraps every request. It sets the request ID, counts the request, and answers where no operation matches.
 type edge struct {
 	*api
 	mux *http.ServeMux
@@ -40,7 +39,7 @@ func (e *edge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	r = r.WithContext(context.WithValue(context.WithValue(r.Context(), requestIDKey{}, id), heldKey{}, held))
 	w, end := compress(w, r)
 	e.answer(&recorder{ResponseWriter: w}, r)
-	end() // not reached by an answer that is cut off
+	end() // skipped for an aborted response
 }
 
 func (e *edge) answer(w *recorder, r *http.Request) {
@@ -57,8 +56,8 @@ func (e *edge) answer(w *recorder, r *http.Request) {
 	e.route(w, r)
 }
 
-// route finds the operation. The mux would send an unclean path on to the clean one,
-// and DELETE /v1/history/1/.. to DELETE /v1/history of everything.
+// route dispatches to the mux. The mux would redirect an unclean path to the clean one, which turns DELETE
+// /v1/history/1/.. into a delete of the whole history.
 func (e *edge) route(w http.ResponseWriter, r *http.Request) {
 	if p := r.URL.EscapedPath(); path.Clean(p) != p {
 		r.Pattern = unrouted
@@ -68,12 +67,12 @@ func (e *edge) route(w http.ResponseWriter, r *http.Request) {
 	e.mux.ServeHTTP(w, r)
 }
 
-// finish counts a request, and answers one whose handler panicked. An answer that
-// had begun is cut off, so that it is not taken for a whole one.
+// finish counts the request and turns a panic into a response. It aborts a response in progress, so the client
+// cannot mistake it for a complete one.
 func (e *edge) finish(w *recorder, r *http.Request, began time.Time) {
 	v, begun := recover(), w.status != 0
 	err, _ := v.(error)
-	cut := errors.Is(err, http.ErrAbortHandler) // on purpose, and said where it was
+	cut := errors.Is(err, http.ErrAbortHandler) // deliberate, already logged
 	if v != nil && !cut {
 		p := e.problem(r.Context(), fmt.Errorf("panic: %v\n%s", v, debug.Stack()))
 		if !begun {
@@ -86,13 +85,13 @@ func (e *edge) finish(w *recorder, r *http.Request, began time.Time) {
 	}
 }
 
-// heldKey is of the memory that a request holds.
+// heldKey is the context key of the request's share of the memory budget.
 type heldKey struct{}
 
-// unrouted is the pattern of requests that no operation takes.
+// unrouted is the pattern of requests without an operation.
 const unrouted = "/"
 
-// notRouted answers those: 405 where other methods have an operation, or else 404.
+// notRouted answers 405 if the path exists for another method, or else 404.
 func (e *edge) notRouted(w http.ResponseWriter, r *http.Request) {
 	var allowed []string
 	for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodDelete} {
@@ -110,10 +109,10 @@ func (e *edge) notRouted(w http.ResponseWriter, r *http.Request) {
 	e.problem(r.Context(), err).serve(w)
 }
 
-// recorder remembers what a request was answered with.
+// recorder records the response status.
 type recorder struct {
 	http.ResponseWriter
-	status int // 0 as long as nothing was
+	status int // 0 before the response
 }
 
 func (w *recorder) WriteHeader(status int) {
@@ -130,19 +129,18 @@ func (w *recorder) Write(b []byte) (int, error) {
 	return w.ResponseWriter.Write(b)
 }
 
-// Unwrap is for http.ResponseController.
+// Unwrap supports http.ResponseController.
 func (w *recorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// Pages of other sites may send these methods and headers, and read these headers of an answer.
+// Methods and headers for pages of other sites (CORS).
 const (
 	allowMethods  = "GET, POST, PUT, DELETE"
 	allowHeaders  = "Authorization, Content-Encoding, Content-Type, If-Match, If-None-Match, X-Request-Id"
 	exposeHeaders = "ETag, Retry-After, X-Request-Id, RateLimit-Limit, RateLimit-Remaining, RateLimit-Reset"
 )
 
-// allowOrigin lets pages of the listed sites use the edge. It reports whether that was all
-// that they asked. Others get the same answers, but their browsers keep them back; and
-// without the token, which no browser adds by itself, there is nothing to get.
+// allowOrigin sets CORS headers for the listed sites. It reports whether the request was a preflight, which it
+// answers. Other sites need no refusal: their browsers withhold the response, and never add the token.
 func (a *api) allowOrigin(w http.ResponseWriter, r *http.Request) (answered bool) {
 	if len(a.cfg.Origins) == 0 {
 		return false
@@ -164,7 +162,7 @@ func (a *api) allowOrigin(w http.ResponseWriter, r *http.Request) (answered bool
 	return true
 }
 
-// request counts an answer. The route is a pattern, never a path.
+// request counts a response. The route is a pattern, never a path.
 func (m *metrics) request(route string, status int, took time.Duration) {
 	m.requests.WithLabelValues(route, strconv.Itoa(status)).Inc()
 	m.seconds.WithLabelValues(route).Observe(took.Seconds())

@@ -119,8 +119,7 @@ func TestErrorsOfTheService(t *testing.T) {
 	}
 }
 
-// TestDeadlines: a service that does not answer is given up, with 504 and never an empty
-// page.
+// TestDeadlines checks that a silent service causes a 504, never an empty page.
 func TestDeadlines(t *testing.T) {
 	for _, tt := range []struct {
 		target, body string
@@ -183,7 +182,8 @@ func TestWhatIsNotThere(t *testing.T) {
 	}
 }
 
-// A path that is mended could name all objects, where it said one.
+// TestPathsAreNotMended checks that unclean paths are refused: a cleaned one could name all objects instead of
+// one.
 func TestPathsAreNotMended(t *testing.T) {
 	s := &service{}
 	e := newEdge(t, s)
@@ -268,7 +268,7 @@ func TestPagesOfOtherSites(t *testing.T) {
 		}
 		if tt.ask != "" {
 			r.Header.Set("Access-Control-Request-Method", tt.ask)
-			r.Header.Del("Authorization") // browsers ask without
+			r.Header.Del("Authorization") // preflights have no token
 		}
 		w := e.send(r)
 		h, origin := w.Header(), ""

@@ -13,24 +13,23 @@ import (
 	"github.com/playhead/playhead/bff/codec"
 )
 
-// minCompressed is from how many bytes on an answer is compressed. An answer is one write,
-// or a stream whose first write is large.
+// minCompressed is the smallest first write, in bytes, that is compressed. Most responses are a single write.
 const minCompressed = 1 << 10
 
 var compressors = sync.Pool{New: func() any {
-	z, _ := gzip.NewWriterLevel(nil, gzip.BestSpeed) // which is a level
+	z, _ := gzip.NewWriterLevel(nil, gzip.BestSpeed) // a valid level
 	return z
 }}
 
-// compressed compresses an answer that is worth it.
+// compressed compresses large responses.
 type compressed struct {
 	http.ResponseWriter
-	status  int // not written yet, 0 when there is none
+	status  int // not written yet, 0 if unset
 	decided bool
 	gzip    *gzip.Writer
 }
 
-// compress returns the writer to answer with, and what ends the answer.
+// compress returns the response writer and the function that completes the response.
 func compress(w http.ResponseWriter, r *http.Request) (http.ResponseWriter, func()) {
 	whole := r.Method != http.MethodHead && r.Header.Get("Range") == "" && r.Header.Get("Upgrade") == ""
 	if !whole || !acceptsGzip(r.Header) {
@@ -40,7 +39,7 @@ func compress(w http.ResponseWriter, r *http.Request) (http.ResponseWriter, func
 	return s, s.end
 }
 
-// acceptsGzip knows no order of preference: a player that can, does.
+// acceptsGzip ignores preferences: it reports whether gzip is accepted at all.
 func acceptsGzip(h http.Header) bool {
 	for _, line := range h.Values("Accept-Encoding") {
 		for coding := range strings.SplitSeq(line, ",") {
@@ -53,7 +52,7 @@ func acceptsGzip(h http.Header) bool {
 	return false
 }
 
-// WriteHeader waits for the first write, which decides what is in the header.
+// WriteHeader waits for the first write, which decides the headers.
 func (s *compressed) WriteHeader(status int) {
 	if !s.decided && s.status == 0 {
 		s.status = status
@@ -85,7 +84,7 @@ func (s *compressed) decide(compress bool) {
 	}
 }
 
-// FlushError sends what was written so far.
+// FlushError sends everything written so far.
 func (s *compressed) FlushError() error {
 	s.decide(false)
 	if s.gzip != nil {
@@ -96,21 +95,20 @@ func (s *compressed) FlushError() error {
 	return http.NewResponseController(s.ResponseWriter).Flush()
 }
 
-// end completes the answer. One that is cut off is never ended, so that it is not taken
-// for a whole one.
+// end completes the response. An aborted one is never completed, so the client can detect it.
 func (s *compressed) end() {
 	s.decide(false)
 	if s.gzip != nil {
-		_ = s.gzip.Close() // an error is the reader's
+		_ = s.gzip.Close() // an error only means that the client is gone
 		s.gzip.Reset(nil)
 		compressors.Put(s.gzip)
 	}
 }
 
-// Unwrap is for http.ResponseController.
+// Unwrap supports http.ResponseController.
 func (s *compressed) Unwrap() http.ResponseWriter { return s.ResponseWriter }
 
-// packed reports whether a body is in gzip.
+// packed reports whether the body is gzip.
 func packed(r *http.Request) bool {
 	coding := r.Header.Get("Content-Encoding")
 	return strings.EqualFold(coding, "gzip") || strings.EqualFold(coding, "x-gzip")
@@ -118,24 +116,24 @@ func packed(r *http.Request) bool {
 
 var unpackers = sync.Pool{New: func() any { return new(gzip.Reader) }}
 
-// Beyond denseFrom bytes a body has at most maxDensity for each one that it was packed into: what
-// little work sends is not to be much work to read.
+// A body over denseFrom bytes may expand at most maxDensity times, so cheap requests cannot cause expensive
+// reads.
 const (
 	denseFrom  = 1 << 20
 	maxDensity = 64
 )
 
-// unpackedBody is that of a request, unpacked. Bytes beyond the limit fail with [http.MaxBytesError],
-// packed or unpacked, and those of one packed too densely with [codec.ErrTooLarge].
+// unpackedBody decompresses a request body. Bytes beyond the limit, compressed or not, fail with
+// [http.MaxBytesError]; excessive compression fails with [codec.ErrTooLarge].
 type unpackedBody struct {
 	from   counter
-	gzip   *gzip.Reader // nil until something is read, and for a body that is not packed
+	gzip   *gzip.Reader // nil before the first read, and for a plain body
 	packed bool
 	limit  int64
 	read   int64
 }
 
-// counter counts the bytes that it reads from a connection.
+// counter counts the bytes read from the connection.
 type counter struct {
 	io.Reader
 	n int64
@@ -144,7 +142,7 @@ type counter struct {
 func (c *counter) Read(p []byte) (int, error) {
 	n, err := c.Reader.Read(p)
 	c.n += int64(n)
-	if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, os.ErrDeadlineExceeded) { // the connection ended before its time, or was too slow
+	if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, os.ErrDeadlineExceeded) { // the connection broke or was too slow
 		err = errCut
 	}
 	return n, err

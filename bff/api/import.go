@@ -21,18 +21,18 @@ import (
 )
 
 const (
-	// maxImport bounds the body of an import, maxLine a line of it, and maxRecords the encoded
-	// records of one call to the service, in bytes.
+	// Limits in bytes: maxImport for the body, maxLine for a line, and maxRecords for the encoded records of
+	// one service call.
 	maxImport  = 64 << 20
 	maxLine    = 256 << 10
 	maxRecords = 1 << 20
-	// maxLines bounds the lines, most of which are empty or wrong where there are more.
+	// maxLines limits the lines. More would be mostly empty or invalid.
 	maxLines = 1 << 20
-	// maxRefused is how many rows a report names.
+	// maxRefused limits the rows that a report names.
 	maxRefused = 1000
 )
 
-// imports registers the import, whose body is lines of JSON.
+// imports registers the import, whose body is NDJSON.
 func (a *api) imports(h huma.API) {
 	op := operation(http.MethodPost, "/v1/import", "Take over records, one in each line, such as an export has them", nil)
 	op.Metadata = map[string]any{"body": map[string]*huma.MediaType{octets: lines(h.OpenAPI(), codec.ExportLine{}, codec.Record{})[octets]}}
@@ -61,8 +61,8 @@ type importInput struct {
 	Restore bool `query:"restore" doc:"Records that were deleted or cleared come back."`
 }
 
-// begin takes the first rows over, or all where only the whole is told of: until it
-// returns, an error can be said.
+// begin imports the first batch, or everything if the client wants only a summary. Until it returns, an error
+// can still set the status.
 func (a *api) begin(ctx context.Context, in *importInput) (im *importer, more bool, err error) {
 	if err := checkMedia(in.r, ndjson, octets); err != nil {
 		return nil, false, err
@@ -72,7 +72,7 @@ func (a *api) begin(ctx context.Context, in *importInput) (im *importer, more bo
 	}
 	im = &importer{
 		api: a, rc: http.NewResponseController(in.w), live: acceptsOnly(in.r, ndjson, "application/json"),
-		body:   bufio.NewReaderSize(unpack(in.w, in.r, maxImport), maxLine), // a packed one is left to the collector
+		body:   bufio.NewReaderSize(unpack(in.w, in.r, maxImport), maxLine), // a gzip reader is left to the garbage collector
 		report: imported{Statuses: make(map[string]int), Refused: []refusedRow{}}, restore: in.Restore,
 	}
 	for more = true; more; {
@@ -83,18 +83,19 @@ func (a *api) begin(ctx context.Context, in *importInput) (im *importer, more bo
 	return im, more, err
 }
 
-// importsOf names a budget of its own, so that what a user imports takes nothing from the user's players. NUL is in no uid.
+// importsOf is the key of a separate rate limit for imports, which spares the user's players. No uid contains
+// NUL.
 func importsOf(ctx context.Context) string { return uidOf(ctx) + "\x00imports" }
 
-// tell answers: with the whole, or with each row while more are taken over.
+// tell sends the summary, or a line per row while the import continues.
 func (im *importer) tell(ctx context.Context, w http.ResponseWriter, more bool) {
 	if !im.live {
 		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(im.report) // an error is the reader's
+		_ = json.NewEncoder(w).Encode(im.report) // an error only means that the client is gone
 		return
 	}
 	w.Header().Set("Content-Type", ndjson)
-	_ = im.rc.EnableFullDuplex() // others have no more than that already
+	_ = im.rc.EnableFullDuplex() // HTTP/2 is always full duplex
 	var err error
 	for im.send(w) && more && err == nil {
 		more, err = im.batch(ctx, im.body)
@@ -107,37 +108,37 @@ func (im *importer) tell(ctx context.Context, w http.ResponseWriter, more bool) 
 	im.send(w)
 }
 
-// send reports whether the reader still takes what it is told.
+// send reports whether the client still reads.
 func (im *importer) send(w http.ResponseWriter) bool {
 	defer im.rows.Reset()
 	_, err := w.Write(im.rows.Bytes())
 	return err == nil && im.rc.Flush() == nil
 }
 
-// importer takes rows over, a batch at a time.
+// importer imports rows in batches.
 type importer struct {
 	*api
 	rc     *http.ResponseController
 	body   *bufio.Reader
 	report imported
 	line   int
-	live   bool         // each row is told of
-	rows   bytes.Buffer // answers that are not sent yet
+	live   bool         // one answer per row
+	rows   bytes.Buffer // answers not sent yet
 
-	restore bool // what was removed comes back
+	restore bool // bring back removed records
 
-	// Records that are read and not stored yet, and the lines that they are of.
+	// Records not yet stored, and their line numbers.
 	records []*historyv1.ImportedRecord
 	lines   []int
-	size    int // of both, in bytes
+	size    int // bytes of records
 }
 
 func (im *importer) batch(ctx context.Context, body *bufio.Reader) (more bool, err error) {
-	_ = im.rc.SetReadDeadline(time.Now().Add(pagePatience)) // a connection without deadlines needs none
+	_ = im.rc.SetReadDeadline(time.Now().Add(pagePatience)) // fails only for a connection without deadlines
 	_ = im.rc.SetWriteDeadline(time.Now().Add(2 * pagePatience))
 	held := im.cfg.Memory.Hold()
 	defer held.Release()
-	im.records, im.lines, im.size = nil, im.lines[:0], 0 // the service may still have those records
+	im.records, im.lines, im.size = nil, im.lines[:0], 0 // new records: the service may keep the old ones
 	for more = true; more && len(im.records) < codec.MaxHeartbeats && im.size < maxRecords; {
 		before := im.size
 		if more, err = im.read(uidOf(ctx), body); err != nil {
@@ -151,12 +152,12 @@ func (im *importer) batch(ctx context.Context, body *bufio.Reader) (more bool, e
 	return more, im.store(ctx)
 }
 
-// read takes a line. The last one may lack its end.
+// read reads one line. The last line may lack a newline.
 func (im *importer) read(uid string, body *bufio.Reader) (more bool, err error) {
 	line, err := body.ReadSlice('\n')
 	im.line++
 	if im.line == 1 {
-		line = bytes.TrimPrefix(line, []byte("\ufeff")) // with which some editors begin a file
+		line = bytes.TrimPrefix(line, []byte("\ufeff")) // byte order mark of some editors
 	}
 	switch {
 	case im.line > maxLines:
@@ -185,7 +186,7 @@ func skip(body *bufio.Reader) (more bool, err error) {
 	}
 }
 
-// row passes empty lines by.
+// row imports one line and ignores empty ones.
 func (im *importer) row(uid string, line []byte) {
 	if len(bytes.TrimSpace(line)) == 0 {
 		return
@@ -199,7 +200,7 @@ func (im *importer) row(uid string, line []byte) {
 }
 
 func (im *importer) take(uid string, line []byte) *codec.FieldError {
-	if err := json.Unmarshal(line, new(json.RawMessage)); err != nil { // one that is cut off has other faults too
+	if err := json.Unmarshal(line, new(json.RawMessage)); err != nil { // a truncated line has other errors too
 		return &codec.FieldError{Field: "body", Reason: err.Error()}
 	}
 	if codec.IsExportLine(line) {
@@ -247,7 +248,7 @@ func (im *importer) store(ctx context.Context) error {
 	if len(im.records) == 0 {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, im.cfg.ReadDeadline) // it may have to read the archive
+	ctx, cancel := context.WithTimeout(ctx, im.cfg.ReadDeadline) // may read the archive
 	defer cancel()
 	resp, err := im.cfg.Service.Import(ctx, &historyv1.ImportRequest{Uid: uidOf(ctx), Records: im.records, Restore: im.restore})
 	if err != nil {
@@ -256,7 +257,7 @@ func (im *importer) store(ctx context.Context) error {
 	return im.decided(im.lines, resp)
 }
 
-// decided counts what became of some lines.
+// decided counts the results of a batch.
 func (im *importer) decided(lines []int, resp interface {
 	GetStatuses() []historyv1.Status
 	GetRefusals() []*historyv1.Refusal

@@ -48,7 +48,7 @@ func wantReport(t *testing.T, w *httptest.ResponseRecorder) (got report) {
 	return got
 }
 
-// TestImport: the report names each wrong row by its line, and all other rows are stored.
+// TestImport checks that the report names invalid rows by line, and that all others are stored.
 func TestImport(t *testing.T) {
 	s := storing()
 	body := strings.Join([]string{
@@ -59,7 +59,7 @@ func TestImport(t *testing.T) {
 		`{"object":{"id":"` + strings.Repeat("a", 200<<10) + `"}}`,
 		itemJSON + "\r",
 		"\xff\xfe{\x00",
-		itemJSON, itemJSON[:40], // cut off, without an end
+		itemJSON, itemJSON[:40], // truncated, without a newline
 	}, "\n")
 	got := wantReport(t, importing(t, newEdge(t, s), strings.NewReader(body)))
 	if want := map[string]int{"stored": 3, "invalid": 5}; got.Rows != 8 || !maps.Equal(got.Statuses, want) {
@@ -79,7 +79,8 @@ func TestImport(t *testing.T) {
 	}
 }
 
-// TestImportOfATimeToCome: a line of a time to come would be of another now each time that it is imported.
+// TestImportOfATimeToCome checks that lines from the future are refused: repeated imports would date them
+// differently.
 func TestImportOfATimeToCome(t *testing.T) {
 	at := func(ahead time.Duration) string {
 		return `{"object":{"id":"1","type":1},"state":"paused","position_ms":1,"event_time":"` + time.Now().Add(ahead).Format(time.RFC3339) + `"}`
@@ -101,7 +102,7 @@ func TestImportWhatTheServiceRefuses(t *testing.T) {
 	}
 }
 
-// A large import goes in batches, and costs the user what it is worth.
+// TestImportInBatches checks that a large import is sent in batches and charged by size.
 func TestImportInBatches(t *testing.T) {
 	s := storing()
 	e := configured(t, api.Config{Service: s, Limit: limit.New(0.001, 20)})
@@ -148,8 +149,8 @@ func TestImportFails(t *testing.T) {
 	}
 }
 
-// A client that accepts lines gets one for each row while the import goes on, and at last one
-// for the whole, or for the error that stopped it.
+// TestImportTellsOfEachRow checks that an NDJSON client gets a line per row during the import. A last line has
+// the summary or the error.
 func TestImportTellsOfEachRow(t *testing.T) {
 	some := 0
 	dying, whole := storing(), storing().answer
@@ -185,7 +186,8 @@ func TestImportTellsOfEachRow(t *testing.T) {
 	}
 }
 
-// A client that takes a summary too, as generated ones say of themselves, gets that.
+// TestImportForGeneratedClients checks that a client that also accepts a summary gets one, as generated clients
+// do.
 func TestImportForGeneratedClients(t *testing.T) {
 	r := request(t, "u1", "POST /v1/import", strings.NewReader(exportJSON))
 	r.Header.Set("Content-Type", "application/octet-stream")
@@ -195,7 +197,8 @@ func TestImportForGeneratedClients(t *testing.T) {
 	}
 }
 
-// TestImportByHand: plays without session at different times are several plays, plays says how many, and the same again adds nothing.
+// TestImportByHand checks plays in hand-written rows. Rows without a session at different times are separate
+// plays, plays sets the count, and a repeated import adds nothing.
 func TestImportByHand(t *testing.T) {
 	w := newWorld(t)
 	day := func(n int) string { return time.Now().AddDate(0, 0, -n).UTC().Format(time.RFC3339) }
@@ -218,7 +221,7 @@ func TestImportByHand(t *testing.T) {
 	}
 }
 
-// endless is one line.
+// endless is a single line without end.
 type endless struct{}
 
 func (endless) Read(b []byte) (int, error) { return len(b), nil }
@@ -227,7 +230,7 @@ type failing struct{}
 
 func (failing) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
 
-// One edge takes what another exports; a second import changes nothing, and newer records
+// TestExportAndImport exports from one user to another. A second import changes nothing, and newer records
 // stay.
 func TestExportAndImport(t *testing.T) {
 	w := newWorld(t)
@@ -236,7 +239,7 @@ func TestExportAndImport(t *testing.T) {
 	}
 	lines := strings.ReplaceAll(w.raw(t, "u1", "GET /v1/export", ""), `"user":"u1",`, "")
 	w.do(t, "u2", "POST /v1/heartbeats", upload(at("3", "stop", time.Minute, 77)))
-	for _, want := range []map[string]any{{"stored": 5.0}, {"unchanged": 4.0, "stale": 1.0}} { // the one that is newer learns how far it once was
+	for _, want := range []map[string]any{{"stored": 5.0}, {"unchanged": 4.0, "stale": 1.0}} { // the newer one still learns an older furthest position
 		var got map[string]any
 		if err := json.Unmarshal([]byte(w.raw(t, "u2", "POST /v1/import", lines)), &got); err != nil || !maps.Equal(got["statuses"].(map[string]any), want) {
 			t.Errorf("got %v, %v; want %v", got, err, want)
@@ -254,7 +257,7 @@ const (
 		`"details":{"position_ms":61000,"completions":[{"time":"2026-03-01T20:14:00Z","viewing":"a"}]}}`
 )
 
-// Lines of both kinds, and wrong ones of either, may stand in one body.
+// TestImportOfAnExport mixes valid and invalid lines of both kinds in one body.
 func TestImportOfAnExport(t *testing.T) {
 	s := storing()
 	body := strings.Join([]string{
@@ -282,7 +285,7 @@ func TestImportOfAnExport(t *testing.T) {
 	}
 }
 
-// A restore is asked for, and lines that cannot be restored are refused.
+// TestImportRestores checks that restore is opt-in and refuses lines without a version.
 func TestImportRestores(t *testing.T) {
 	s := storing()
 	r := request(t, "u1", "POST /v1/import?restore=true", strings.NewReader(exportJSON+"\n"+itemJSON))
@@ -294,7 +297,7 @@ func TestImportRestores(t *testing.T) {
 	wantProblem(t, newEdge(t, s).send(request(t, "u1", "POST /v1/import?restore=perhaps", strings.NewReader(exportJSON))), 422)
 }
 
-// Records go to the service in calls that it takes, however large they are.
+// TestImportOfLargeRecords checks that large records are split into calls that the service accepts.
 func TestImportOfLargeRecords(t *testing.T) {
 	s := storing()
 	large := strings.Replace(exportJSON, `"details":{`, `"meta":{"a":"`+strings.Repeat("m", 4000)+`"},"details":{"meta":{"time":"2026-03-01T20:14:00Z"},`, 1)
@@ -309,8 +312,7 @@ func TestImportOfLargeRecords(t *testing.T) {
 	}
 }
 
-// figures are what an export says of each object, but for the times and tags that show that
-// it was removed and restored.
+// figures returns the export lines by object, without the times and tags that reveal a removal and restore.
 func (w *world) figures(t *testing.T, uid string) map[string]string {
 	t.Helper()
 	all := make(map[string]string)
@@ -323,7 +325,7 @@ func (w *world) figures(t *testing.T, uid string) map[string]string {
 			row["event_time"] = row["played_at"]
 		}
 		details := row["details"].(map[string]any)
-		for _, name := range []string{"removed", "restored", "lows"} { // a stay goes on over a removal where nobody knows
+		for _, name := range []string{"removed", "restored", "lows"} { // a stay continues over an unknown removal
 			delete(details, name)
 		}
 		for _, name := range []string{"user", "etag", "played_at"} {
@@ -347,8 +349,8 @@ func (w *world) imports(t *testing.T, target, lines string) map[string]any {
 	return got["statuses"].(map[string]any)
 }
 
-// A backup of what was cleared is refused, restored it is all there, and what came after the
-// clear stands: it is what a user has who did all of that and cleared nothing.
+// TestBackup imports a backup after a clear. Without restore it is refused; with restore everything returns,
+// and later reports stay. The result equals a history that was never cleared.
 func TestBackup(t *testing.T) {
 	w, now := newWorld(t), time.Now()
 	past := func(ago time.Duration) string { return now.Add(-ago).UTC().Format(time.RFC3339Nano) }

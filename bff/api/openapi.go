@@ -15,8 +15,8 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// config leaves out what huma would serve of its own: schemas, a document in four
-// forms that is built without a lock, and pages that load scripts from elsewhere.
+// config disables huma's own documents: schemas, four renderings built without a lock, and pages that load
+// third-party scripts.
 func (a *api) config() huma.Config {
 	schemas := huma.NewMapRegistry("#/components/schemas/", huma.DefaultSchemaNamer)
 	schemas.RegisterTypeAlias(reflect.TypeFor[huma.ErrorModel](), reflect.TypeFor[problem]())
@@ -45,7 +45,7 @@ func (a *api) config() huma.Config {
 	}
 }
 
-// operation describes an operation. The body is an example of what it takes.
+// operation describes an operation. body is an example of its request.
 func operation(method, path, summary string, body any) huma.Operation {
 	op := huma.Operation{
 		Method: method, Path: path, Summary: summary,
@@ -57,8 +57,7 @@ func operation(method, path, summary string, body any) huma.Operation {
 	return op
 }
 
-// document adds the body that huma does not know of, because the operation reads it
-// itself.
+// document adds the request body, which huma does not know because the operation reads it itself.
 func document(oapi *huma.OpenAPI, op *huma.Operation) {
 	var content map[string]*huma.MediaType
 	switch body := op.Metadata["body"].(type) {
@@ -76,8 +75,8 @@ func document(oapi *huma.OpenAPI, op *huma.Operation) {
 	op.RequestBody = &huma.RequestBody{Required: true, Content: content}
 }
 
-// open lets answers have more fields some day. Bodies of requests, and what else is named, may not: what
-// the edge does not know would be lost in silence.
+// open allows additional fields in responses. Request bodies, and the schemas named in closed, stay strict: the
+// edge would drop unknown fields silently.
 func open(schemas map[string]*huma.Schema, closed ...string) {
 	for name, schema := range schemas {
 		if !strings.HasSuffix(name, "Body") && name != "Heartbeat" && !slices.Contains(closed, name) {
@@ -86,7 +85,7 @@ func open(schemas map[string]*huma.Schema, closed ...string) {
 	}
 }
 
-// static renders a document for its first reader: most edges never show it.
+// static renders a document on first use; few edges ever serve it.
 func (a *api) static(contentType string, render func() ([]byte, error)) http.HandlerFunc {
 	once := sync.OnceValues(render)
 	return func(w http.ResponseWriter, r *http.Request) {
@@ -97,12 +96,12 @@ func (a *api) static(contentType string, render func() ([]byte, error)) http.Han
 		}
 		w.Header().Set("Content-Type", contentType)
 		w.Header().Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'")
-		_, _ = w.Write(content) // an error is the reader's
+		_, _ = w.Write(content) // an error only means that the client is gone
 	}
 }
 
-// lines describes a body of lines of JSON. Generators have no word for it, and make of a binary
-// one a file or its text, which is what a client has. Some of them know no type but octets.
+// lines describes an NDJSON body. Generators cannot express one; from a binary schema they make a file or text.
+// Some support only octets.
 func lines(oapi *huma.OpenAPI, of ...any) map[string]*huma.MediaType {
 	schemas := make([]*huma.Schema, len(of))
 	for i, v := range of {
@@ -115,8 +114,7 @@ func lines(oapi *huma.OpenAPI, of ...any) map[string]*huma.MediaType {
 	return map[string]*huma.MediaType{ndjson: body, octets: body}
 }
 
-// The parts of the document that all operations share: what they are about, what may go wrong,
-// and the headers that say how much a user has left.
+// Parts shared by all operations: tags, errors and rate-limit headers.
 
 var tags = []*huma.Tag{
 	{Name: "reports", Description: "What players report."},
@@ -126,7 +124,7 @@ var tags = []*huma.Tag{
 	{Name: "settings", Description: "What a user decides about the history."},
 }
 
-// tagOf names what an operation is about.
+// tagOf returns the tag of an operation.
 func tagOf(op *huma.Operation) string {
 	switch {
 	case op.Path == "/v1/heartbeats" || op.Path == streamPath:
@@ -141,7 +139,7 @@ func tagOf(op *huma.Operation) string {
 	return "history"
 }
 
-// headers are those that the document describes once.
+// headers are the shared header descriptions.
 var headers = map[string]*huma.Header{
 	"RateLimit-Limit":     {Description: "How many requests the user may make at once.", Schema: countSchema},
 	"RateLimit-Remaining": {Description: "How many of them are left.", Schema: countSchema},
@@ -157,13 +155,13 @@ var (
 	budgets     = []string{"X-Request-Id", "RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset"}
 )
 
-// failure is one to what goes wrong.
+// failure describes an error response.
 type failure struct {
 	name, text string
 	headers    []string
 }
 
-// failures are the answers to what goes wrong, by status.
+// failures are the error responses by status.
 var failures = map[int]failure{
 	http.StatusBadRequest:            {"BadRequest", "The body is no JSON, or cut off.", nil},
 	http.StatusUnauthorized:          {"Unauthorized", "There is no token, or it is not valid.", []string{"WWW-Authenticate"}},
@@ -179,7 +177,7 @@ var failures = map[int]failure{
 	http.StatusGatewayTimeout:        {"Timeout", "There was no answer in time; what was sent may or may not be stored.", nil},
 }
 
-// share adds what the operations share to the document.
+// share adds the shared parts to the document.
 func share(oapi *huma.OpenAPI) {
 	oapi.Tags = tags
 	oapi.Servers = []*huma.Server{{URL: "/", Description: "The edge that serves this document."}}
@@ -205,8 +203,8 @@ func share(oapi *huma.OpenAPI) {
 	}
 }
 
-// budgetHeaders returns the headers of all answers with a status. Nobody's budget is known who is
-// not known.
+// budgetHeaders returns the headers of all responses with a status. Unauthenticated responses have no rate
+// limit.
 func budgetHeaders(status int) []string {
 	if status == http.StatusUnauthorized || status == http.StatusUpgradeRequired {
 		return budgets[:1]
@@ -223,7 +221,7 @@ func refer(r *huma.Response, names []string) {
 	}
 }
 
-// mayFail returns the statuses of what may go wrong with an operation.
+// mayFail returns the error statuses of an operation.
 func mayFail(op *huma.Operation) []int {
 	all := []int{http.StatusUnauthorized, http.StatusTooManyRequests, http.StatusServiceUnavailable, http.StatusGatewayTimeout}
 	if op.RequestBody != nil {
@@ -243,7 +241,7 @@ func mayFail(op *huma.Operation) []int {
 	return all
 }
 
-// failedResponse describes the answer to what goes wrong.
+// failedResponse describes an error response.
 func failedResponse() *huma.Response {
 	return &huma.Response{Description: "Error", Content: map[string]*huma.MediaType{
 		"application/problem+json": {Schema: &huma.Schema{Ref: "#/components/schemas/Problem"}},
@@ -264,7 +262,7 @@ const streamText = "Subprotocols: playhead.v1.json, in text frames, and playhead
 	"The edge closes with 1001 when it stops (the reason ends in retry_after_ms=, when to come back), 4401 when the token has expired, " +
 	"1007 for a message that it cannot read, 1009 for far more than 1 MiB, 1008 for a client that never waits, 1013 for one that does not read, and 1000 after 30 minutes of silence."
 
-// operations returns all of them by path, readers first.
+// operations returns all operations by path, reads first.
 func operations(oapi *huma.OpenAPI) (all []*huma.Operation) {
 	for _, item := range oapi.Paths {
 		for _, op := range []*huma.Operation{item.Get, item.Post, item.Put, item.Delete} {
@@ -283,8 +281,8 @@ func operations(oapi *huma.OpenAPI) (all []*huma.Operation) {
 	return all
 }
 
-// The bodies of requests, as the document shows them. Package codec reads them. Defaults
-// are told in words: generators take a field that has one for one that is always there.
+// Request bodies as documented; package codec decodes them. Defaults are described in prose: generators treat
+// fields with a default as always present.
 
 type heartbeatsBody struct {
 	SentAt     string            `json:"sent_at,omitempty" format:"date-time" doc:"The device's clock when it sent this, to correct that of the events. Leave it out where they are by now_ms of the answers, which is exact; or where the clock is right."`
@@ -331,7 +329,7 @@ type settingsBody struct {
 	Recording bool `json:"recording" doc:"Whether what players report is kept. Nothing that happens while it is not comes into the history, also where it is reported later; the last sixteen such times are known."`
 }
 
-// Answers.
+// Responses.
 
 type results struct {
 	Results    []codec.Result `json:"results" nullable:"false" doc:"One for each heartbeat, in order."`

@@ -64,7 +64,7 @@ func fetchDocument(t *testing.T) document {
 	return d
 }
 
-// lines writes an operation as one line for each thing that clients rely on.
+// lines renders the client-visible parts of an operation, one per line.
 func (o operation) lines(method, path string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s %s %s %s\n", strings.ToUpper(method), path, o.OperationID, o.Tags)
@@ -102,10 +102,9 @@ func TestOpenAPIPaths(t *testing.T) {
 	golden(t, "testdata/openapi.golden", []byte(got))
 }
 
-// TestOpenAPIForGenerators looks for what generated clients stumble over: numbers that
-// their type cannot hold, fields that are always there since they have a default, and
-// answers that may never have one more field; and bodies of bytes under a type with json in its name, of which
-// openapi-generator makes JSON in Python.
+// TestOpenAPIForGenerators checks for pitfalls of generated clients:
+// numbers that overflow their type, optional fields with a default, and closed responses.
+// It also refuses binary bodies with json in their media type: openapi-generator makes JSON of them in Python.
 func TestOpenAPIForGenerators(t *testing.T) {
 	w := newEdge(t, &service{}).send(request(t, "u1", "GET /openapi.json", nil))
 	var d map[string]any
@@ -140,7 +139,7 @@ func TestOpenAPIForGenerators(t *testing.T) {
 	}
 }
 
-// numbers finds every schema of a number.
+// numbers finds the number schemas.
 func numbers(t *testing.T, path string, v any) {
 	t.Helper()
 	switch v := v.(type) {
@@ -158,7 +157,7 @@ func numbers(t *testing.T, path string, v any) {
 	}
 }
 
-// TestOpenAPIAnswers: what an operation answers to what is wrong is what the document says of it.
+// TestOpenAPIAnswers checks error responses against the document.
 func TestOpenAPIAnswers(t *testing.T) {
 	w := newEdge(t, &service{}).send(request(t, "u1", "GET /openapi.json", nil))
 	var d map[string]any

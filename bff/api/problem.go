@@ -33,8 +33,7 @@ var (
 	errCut       = errors.New("not all of it arrived")
 )
 
-// statusOf is the one table from errors to statuses of HTTP. An error without a row is
-// internal.
+// statusOf maps errors to HTTP statuses. Unknown errors are internal.
 func statusOf(err error) int {
 	for _, row := range []struct {
 		err    error
@@ -46,7 +45,7 @@ func statusOf(err error) int {
 		{errNotFound, http.StatusNotFound},
 		{errNoRoute, http.StatusNotFound},
 		{errMethod, http.StatusMethodNotAllowed},
-		{errCut, http.StatusRequestTimeout}, // which says nothing of what is in it
+		{errCut, http.StatusRequestTimeout}, // before errBody: the content may be fine
 		{errBody, http.StatusBadRequest},
 		{codec.ErrTooLarge, http.StatusRequestEntityTooLarge},
 		{errMediaType, http.StatusUnsupportedMediaType},
@@ -80,7 +79,7 @@ func statusOfCode(code codes.Code) int {
 		return http.StatusPreconditionFailed
 	case codes.NotFound:
 		return http.StatusNotFound
-	case codes.ResourceExhausted: // a message beyond the size that the service takes
+	case codes.ResourceExhausted: // larger than the service accepts
 		return http.StatusRequestEntityTooLarge
 	case codes.Unavailable, codes.Canceled:
 		return http.StatusServiceUnavailable
@@ -102,8 +101,7 @@ func violations(err error) (fields []codec.FieldError) {
 	return fields
 }
 
-// problem is the answer to everything that goes wrong (RFC 9457). It is an error
-// that huma knows how to send.
+// problem is every error response (RFC 9457). It is an error that huma can send.
 type problem struct {
 	Title     string             `json:"title" example:"Unprocessable Entity"`
 	Status    int                `json:"status" example:"422"`
@@ -111,10 +109,10 @@ type problem struct {
 	RequestID string             `json:"request_id" doc:"Names the request in the logs; the one of X-Request-Id if it came with one."`
 	Errors    []codec.FieldError `json:"errors,omitempty" nullable:"false"`
 
-	wait time.Duration // until it may succeed, 0 when nobody knows
+	wait time.Duration // until a retry may succeed, 0 if unknown
 }
 
-// problem turns an error into the answer. The details of an internal error stay in the log.
+// problem turns an error into a response. Details of internal errors stay in the log.
 func (a *api) problem(ctx context.Context, err error) *problem {
 	p := &problem{Status: statusOf(err), RequestID: requestID(ctx), Errors: fields(err)}
 	p.Title, p.Detail = http.StatusText(p.Status), err.Error()
@@ -139,7 +137,7 @@ func (a *api) problem(ctx context.Context, err error) *problem {
 	return p
 }
 
-// fields returns the fields that an error is about.
+// fields returns the fields named by an error.
 func fields(err error) []codec.FieldError {
 	if field, ok := errors.AsType[*history.FieldError](err); ok {
 		return []codec.FieldError{codec.FieldError(*field)}
@@ -147,7 +145,7 @@ func fields(err error) []codec.FieldError {
 	return violations(err)
 }
 
-// transform gives huma's own errors, those of parameters, the form of all others.
+// transform converts huma's parameter errors to problems.
 func (a *api) transform(ctx huma.Context, _ string, v any) (any, error) {
 	m, ok := v.(*huma.ErrorModel)
 	if !ok {
@@ -160,12 +158,12 @@ func (a *api) transform(ctx huma.Context, _ string, v any) (any, error) {
 	return p, nil
 }
 
-// serve answers where huma has no hand in it.
+// serve writes the problem outside huma.
 func (p *problem) serve(w http.ResponseWriter) {
 	maps.Copy(w.Header(), p.GetHeaders())
 	w.Header().Set("Content-Type", p.ContentType("application/json"))
 	w.WriteHeader(p.Status)
-	_ = json.NewEncoder(w).Encode(p) // an error is the reader's
+	_ = json.NewEncoder(w).Encode(p) // an error only means that the client is gone
 }
 
 func (p *problem) Error() string { return p.Detail }
@@ -174,8 +172,7 @@ func (p *problem) GetStatus() int { return p.Status }
 
 func (p *problem) ContentType(string) string { return "application/problem+json" }
 
-// GetHeaders says when to try again. Where the error does not say it, clients are spread
-// over some seconds.
+// GetHeaders includes Retry-After. Without a known delay it is random, which spreads the retries.
 func (p *problem) GetHeaders() http.Header {
 	if p.wait > 0 {
 		return http.Header{"Retry-After": {wholeSeconds(p.wait)}}
@@ -198,5 +195,5 @@ func requestID(ctx context.Context) string {
 	return id
 }
 
-// wholeSeconds rounds up: a client that comes back too early would be refused again.
+// wholeSeconds rounds up: a client that returns too early would be refused again.
 func wholeSeconds(d time.Duration) string { return strconv.Itoa(int(math.Ceil(d.Seconds()))) }

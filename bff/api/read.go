@@ -53,7 +53,7 @@ type searchInput struct {
 	Type   uint32 `query:"type" minimum:"1" maximum:"4294967295" format:"int64" doc:"Only objects of this type."`
 }
 
-// search costs a request for each thousand records that it looks at.
+// search costs one request per thousand records searched.
 func (a *api) search(ctx context.Context, in *searchInput) (*found, error) {
 	ctx, cancel := context.WithTimeout(ctx, a.cfg.ReadDeadline)
 	defer cancel()
@@ -98,7 +98,7 @@ type viewingsInput struct {
 	ID   string `path:"id" maxLength:"256" doc:"Percent-encoded."`
 }
 
-// objectIn is the object that a path names.
+// objectIn returns the object named by a path.
 func objectIn(typ uint32, id string) (*historyv1.Object, error) {
 	err := history.Object{ID: id, Type: typ}.Validate()
 	if wrong, ok := errors.AsType[*history.FieldError](err); ok {
@@ -141,7 +141,7 @@ func (a *api) lookup(ctx context.Context, in *upload) (*lookup, error) {
 	return &lookup{Items: records}, nil
 }
 
-// points returns one record for each object, nil where there is none.
+// points returns one record per object, nil if missing.
 func (a *api) points(ctx context.Context, objects []*historyv1.Object) ([]*codec.Record, error) {
 	ctx, cancel := context.WithTimeout(ctx, a.cfg.ReadDeadline)
 	defer cancel()
@@ -149,7 +149,7 @@ func (a *api) points(ctx context.Context, objects []*historyv1.Object) ([]*codec
 	if err != nil {
 		return nil, err
 	}
-	if len(resp.Items) != len(objects) { // never to be taken for "no record"
+	if len(resp.Items) != len(objects) { // must not look like missing records
 		return nil, fmt.Errorf("%d points for %d objects", len(resp.Items), len(objects))
 	}
 	return codec.NewRecords(resp.Items), nil
@@ -178,8 +178,8 @@ type pointInput struct {
 	IfNoneMatch string `header:"If-None-Match" doc:"Etags, in quotes, of records that need not be sent again: then the answer is 304."`
 }
 
-// known reports whether the caller has the record already. A cache on the way may have
-// made the etag a weak one, which for reading is as good.
+// known reports whether the caller has the record already. A proxy may have made the etag weak, which is fine
+// for reads.
 func (in *pointInput) known(r *codec.Record) bool {
 	for tag := range strings.SplitSeq(in.IfNoneMatch, ",") {
 		tag = strings.TrimSpace(tag)
@@ -196,8 +196,7 @@ type taggedReply struct {
 	Body   *codec.Record
 }
 
-// tagged registers a handler that answers with one record under its etag, and with 304
-// when the caller has it.
+// tagged registers an operation that returns one record with its etag, or 304 if the caller has it.
 func tagged(a *api, h huma.API, op huma.Operation, fn func(context.Context, *pointInput) (*codec.Record, error)) {
 	a.metrics.route(op.Method + " " + op.Path)
 	op.Responses = map[string]*huma.Response{"304": {Description: "The caller has the record already"}, "default": failedResponse()}
@@ -226,7 +225,7 @@ func (a *api) changes(ctx context.Context, in *changesInput) (*changes, error) {
 	if err != nil {
 		return nil, err
 	}
-	if resp.GetToken() == "" { // never to be taken for "nothing has changed"
+	if resp.GetToken() == "" { // must not look like "no changes"
 		return nil, errors.New("changes: an answer without a token")
 	}
 	return &changes{
@@ -245,24 +244,22 @@ func (a *api) continueWatching(ctx context.Context, in *continueInput) (*continu
 	ctx, cancel := context.WithTimeout(ctx, a.cfg.ReadDeadline)
 	defer cancel()
 	resp, err := a.cfg.Service.Continue(ctx, &historyv1.ContinueRequest{Uid: uidOf(ctx), Limit: in.Limit, Type: in.Type, Series: in.Series})
-	if err != nil { // never to be taken for "nothing to go on with"
+	if err != nil { // must not look like an empty list
 		return nil, err
 	}
 	return &continueList{Items: codec.NewRecords(resp.GetItems())}, nil
 }
 
-// pageSize is what operations that read many pages ask for at once.
+// pageSize is the page size of operations that read many pages.
 const pageSize = 100
 
-// page reads one page.
 func (a *api) page(ctx context.Context, req *historyv1.ListRequest) (*historyv1.ListResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, a.cfg.ReadDeadline)
 	defer cancel()
 	return a.cfg.Service.List(ctx, req)
 }
 
-// pages reads on from a request to the last page, or to an error. Each page costs what a
-// request does; the first one was paid by the request itself.
+// pages reads all pages from a request on, until an error. Each page after the first costs one request.
 func (a *api) pages(ctx context.Context, req *historyv1.ListRequest) iter.Seq2[*historyv1.ListResponse, error] {
 	return func(yield func(*historyv1.ListResponse, error) bool) {
 		for {
@@ -283,8 +280,7 @@ func (a *api) pages(ctx context.Context, req *historyv1.ListRequest) iter.Seq2[*
 	}
 }
 
-// pagePatience is how long a reader may take for one page of an export, which as a whole
-// may take as long as it likes.
+// pagePatience limits the time to send one page of an export. The whole export has no limit.
 const pagePatience = 30 * time.Second
 
 type exportInput struct {
@@ -293,7 +289,7 @@ type exportInput struct {
 	Until string `query:"until" format:"date-time" doc:"Nothing after it."`
 }
 
-// exports registers the export, which is no value but a stream.
+// exports registers the export, which is a stream.
 func (a *api) exports(h huma.API) {
 	op := operation(http.MethodGet, "/v1/export", "All of a user's history, newest first, a record in each line", nil)
 	op.Description = "Each line has all of a record, so that POST /v1/import can bring it back; summaries have none. It has each record that was there when it began, once, as it was then or later, but for what is deleted meanwhile. A late report, of a time before it began, may move a record past it: GET /v1/changes has what changed meanwhile. An answer that is cut off is not whole."
@@ -308,7 +304,7 @@ func (a *api) exports(h huma.API) {
 	})
 }
 
-// export reads the first page before it answers: until then an error can be said.
+// export reads the first page before the response, so an error can still set the status.
 func (a *api) export(ctx context.Context, in *exportInput) (func(huma.Context), error) {
 	req, err := listRequest(ctx, in.Type, in.Since, in.Until)
 	if err != nil {
@@ -337,7 +333,7 @@ func (a *api) export(ctx context.Context, in *exportInput) (func(huma.Context), 
 	}, nil
 }
 
-// rest are the pages after the first one.
+// rest returns the pages after the first one.
 func (a *api) rest(ctx context.Context, req *historyv1.ListRequest, first *historyv1.ListResponse) iter.Seq2[*historyv1.ListResponse, error] {
 	if !first.HasMore {
 		return func(func(*historyv1.ListResponse, error) bool) {}
@@ -346,7 +342,7 @@ func (a *api) rest(ctx context.Context, req *historyv1.ListRequest, first *histo
 	return a.pages(ctx, req)
 }
 
-// wantRecords fails where a page has no records beside its items: the service is of an older version.
+// wantRecords fails for a page without records, from an older service.
 func wantRecords(page *historyv1.ListResponse) error {
 	if items, records := len(page.GetItems()), len(page.GetRecords()); items != records {
 		return fmt.Errorf("export: %d records for %d items", records, items)
@@ -354,7 +350,7 @@ func wantRecords(page *historyv1.ListResponse) error {
 	return nil
 }
 
-// exporter writes each object once: what was played meanwhile comes again in the pages.
+// exporter writes each object once; objects played meanwhile come again in later pages.
 type exporter struct {
 	uid  string
 	w    http.ResponseWriter
@@ -393,7 +389,7 @@ func (x *exporter) sendLines(page *historyv1.ListResponse) error {
 		}
 	}
 	rc := http.NewResponseController(x.w)
-	_ = rc.SetWriteDeadline(time.Now().Add(pagePatience)) // a writer without deadlines needs none
+	_ = rc.SetWriteDeadline(time.Now().Add(pagePatience)) // fails only for a writer without deadlines
 	if _, err := x.w.Write(text.Bytes()); err != nil {
 		return err
 	}

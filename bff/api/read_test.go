@@ -33,11 +33,10 @@ var item = &historyv1.Item{
 const itemJSON = `{"object":{"id":"100","type":1},"position_ms":61000,"resume_ms":0,"duration_ms":0,"furthest_ms":61000,"plays":0,` +
 	`"state":"paused","event_time":"2026-03-01T20:15:00.000Z","etag":"1f"}`
 
-// lineJSON is the record as the beginning of a line of an export.
+// lineJSON is the start of the record's export line.
 var lineJSON = `{"version":1,"user":"u1",` + strings.TrimSuffix(itemJSON[1:], "}")
 
-// Each operation asks the service for what the request says, and answers with what
-// it gets.
+// TestOperations checks each operation's request to the service and its response.
 func TestOperations(t *testing.T) {
 	objects := []*historyv1.Object{{Id: "100", Type: 1}}
 	two := []*historyv1.Object{{Id: "100", Type: 1}, {Id: "a:b_c~@-.", Type: 4294967295}}
@@ -69,7 +68,7 @@ func TestOperations(t *testing.T) {
 				`"plays":2,"watched_ms":3,"furthest_ms":4,"duration_ms":5,"completed":true}],"cursor":"","has_more":false}`,
 		},
 		{"GET /v1/history?detail=record", "", &historyv1.ListRequest{Uid: "u1", Limit: 20}, &historyv1.ListResponse{}, `{"items":[],"cursor":"","has_more":false}`},
-		{ // as the Python clients of openapi-generator write times
+		{ // times as openapi-generator's Python clients write them
 			"GET /v1/history?since=2026-03-01T21%3A15%3A00.000000%2B0100&until=2026-03-01T17:15:01.500000-0300", "",
 			&historyv1.ListRequest{Uid: "u1", Limit: 20, SinceMs: 1772396100000, UntilMs: 1772396101500},
 			&historyv1.ListResponse{},
@@ -107,7 +106,7 @@ func TestOperations(t *testing.T) {
 		},
 		{
 			"DELETE /v1/history?until=1970-01-01T00:00:00Z", "",
-			&historyv1.ClearRequest{Uid: "u1", UntilMs: 1}, // 0 is "now" to the service
+			&historyv1.ClearRequest{Uid: "u1", UntilMs: 1}, // the service takes 0 as now
 			&historyv1.ClearResponse{ClearedMs: 1},
 			`{"until":"1970-01-01T00:00:00.001Z"}`,
 		},
@@ -193,7 +192,7 @@ func TestOperations(t *testing.T) {
 			"GET /v1/export?type=2&since=2026-03-01T20:15:00Z&until=2026-03-01T20:15:01Z", "",
 			&historyv1.ListRequest{Uid: "u1", Limit: 100, Type: 2, SinceMs: 1772396100000, UntilMs: 1772396101000, Records: true},
 			&historyv1.ListResponse{Items: []*historyv1.Item{item, item}, Records: []*historyv1.Record{{PositionMs: 61000}, {}}},
-			lineJSON + `,"details":{"position_ms":61000}}`, // an object that moved meanwhile is written once
+			lineJSON + `,"details":{"position_ms":61000}}`, // an object that moved during the export is written once
 		},
 		{
 			"GET /v1/export", "",
@@ -246,7 +245,7 @@ func TestParametersThatAreRefused(t *testing.T) {
 		{"GET /v1/history?type=4294967296", "", 422, "query.type"},
 		{"GET /v1/history?since=1772396100000", "", 422, "query.since"},
 		{"GET /v1/history?since=2026-03-01T20:15:00", "", 422, "query.since"},
-		{"GET /v1/history?since=2026-03-01T20:15:00+01:00", "", 422, "query.since"}, // the + is a space
+		{"GET /v1/history?since=2026-03-01T20:15:00+01:00", "", 422, "query.since"}, // the + decodes to a space
 		{"GET /v1/history?cursor=%ff", "", 422, "query.cursor"},
 		{"GET /v1/history?cursor=" + strings.Repeat("a", 513), "", 422, "query.cursor"},
 		{"GET /v1/history?uid=u2", "", 422, "query.uid"},
@@ -307,12 +306,12 @@ func TestNoRecord(t *testing.T) {
 	wantProblem(t, newEdge(t, answering(&historyv1.ViewingsResponse{}, nil)).do(t, "GET /v1/history/1/100/viewings", ""), 404)
 }
 
-// An answer without a token must not pass for "nothing has changed".
+// TestChangesWithoutToken checks that a response without a token does not look like "no changes".
 func TestChangesWithoutToken(t *testing.T) {
 	wantProblem(t, newEdge(t, answering(&historyv1.ChangesResponse{}, nil)).do(t, "GET /v1/changes", ""), 500)
 }
 
-// An answer with too few points must not pass for "no progress".
+// TestAnswerThatDoesNotFit checks that a response with too few points does not look like "no progress".
 func TestAnswerThatDoesNotFit(t *testing.T) {
 	e := newEdge(t, &service{})
 	for _, w := range []*httptest.ResponseRecorder{
@@ -323,7 +322,7 @@ func TestAnswerThatDoesNotFit(t *testing.T) {
 	}
 }
 
-// library is a service that has so many pages of a hundred records.
+// library is a service with pages of a hundred records.
 func library(pages int, change func(n int, it *historyv1.Item)) *service {
 	return &service{answer: func(_ context.Context, req any) (any, error) {
 		list, ok := req.(*historyv1.ListRequest)
@@ -364,7 +363,7 @@ func TestDeleteRange(t *testing.T) {
 	s.answer = func(ctx context.Context, req any) (any, error) {
 		if _, ok := req.(*historyv1.DeleteRequest); ok {
 			deletes++
-		} else if deletes == 3 { // all pages are gone: it looks once more
+		} else if deletes == 3 { // all pages are gone; the last look
 			return &historyv1.ListResponse{}, nil
 		}
 		return full(ctx, req)
@@ -382,7 +381,8 @@ func TestDeleteRange(t *testing.T) {
 	}
 }
 
-// TestDeleteSummaries removes a range with what is left of objects, as of a time at which a delete has days to live.
+// TestDeleteSummaries checks that a range delete includes summaries, with a time that keeps the tombstones
+// alive for days.
 func TestDeleteSummaries(t *testing.T) {
 	s := &service{}
 	full := &historyv1.ListResponse{Items: []*historyv1.Item{item}, Summaries: []*historyv1.Summary{{Object: &historyv1.Object{Id: "7", Type: 2}}}}
@@ -425,10 +425,10 @@ func TestExport(t *testing.T) {
 	if got := ids(t, plain); len(got) != 4000 {
 		t.Errorf("%d lines when compressed", len(got))
 	}
-	wantProblem(t, e.do(t, "GET /v1/history", ""), 429) // 80 pages were more than nothing
+	wantProblem(t, e.do(t, "GET /v1/history", ""), 429) // the 80 pages were charged
 }
 
-// An export that fails in the middle is cut off: the reader can tell it from a whole one.
+// TestExportCutOff checks that a failed export is visibly incomplete.
 func TestExportCutOff(t *testing.T) {
 	for _, accept := range []string{"identity", "gzip"} {
 		s := library(3, func(int, *historyv1.Item) {})
@@ -450,7 +450,7 @@ func TestExportCutOff(t *testing.T) {
 		}
 		text, err := io.ReadAll(resp.Body)
 		_ = resp.Body.Close()
-		server.Close() // after which nobody writes to the log
+		server.Close() // nobody writes to the log afterwards
 		if resp.StatusCode != http.StatusOK || err == nil || len(text) == 0 {
 			t.Errorf("%s: %d, %d bytes, %v; want an error after some", accept, resp.StatusCode, len(text), err)
 		}
@@ -465,7 +465,7 @@ func TestACursorThatStandsStill(t *testing.T) {
 	wantProblem(t, newEdge(t, s).do(t, "POST /v1/history/delete", `{"since":"2026-03-01T20:15:00Z"}`), 500)
 }
 
-// toMark are objects to mark, without metadata.
+// toMark returns objects to mark, without metadata.
 func toMark(objects ...*historyv1.Object) (all []*historyv1.MarkedObject) {
 	for _, o := range objects {
 		all = append(all, &historyv1.MarkedObject{Object: o})

@@ -26,12 +26,12 @@ import (
 
 const (
 	ndjson = "application/x-ndjson"
-	octets = "application/octet-stream" // the same, for clients that know no lines
+	octets = "application/octet-stream" // the same, for clients without NDJSON
 )
 
 type uidKey struct{}
 
-// authenticate takes the user from the token. Nothing else in a request names one.
+// authenticate takes the user from the token; no other field of a request names one.
 func (a *api) authenticate(ctx huma.Context, next func(huma.Context)) {
 	uid, _, err := a.caller(ctx.Header("Authorization"))
 	if err != nil {
@@ -42,7 +42,7 @@ func (a *api) authenticate(ctx huma.Context, next func(huma.Context)) {
 	next(huma.WithValue(ctx, uidKey{}, uid))
 }
 
-// caller returns whom the token names, and until when it is taken.
+// caller returns the token's user and expiry.
 func (a *api) caller(authorization string) (uid string, until time.Time, err error) {
 	text, err := token.Bearer(authorization)
 	if err != nil {
@@ -53,9 +53,8 @@ func (a *api) caller(authorization string) (uid string, until time.Time, err err
 
 func uidOf(ctx context.Context) string { return ctx.Value(uidKey{}).(string) }
 
-// checkURL refuses a query that could be read in two ways. A parameter without a
-// value counts as absent further on, and where one bounds what is deleted, absent
-// means everything.
+// checkURL refuses an ambiguous query. An empty parameter would count as absent, and an absent bound of a
+// delete means everything.
 func (a *api) checkURL(ctx huma.Context, next func(huma.Context)) {
 	r, w := humago.Unwrap(ctx)
 	if err := checkQuery(r.URL.RawQuery); err != nil {
@@ -66,7 +65,8 @@ func (a *api) checkURL(ctx huma.Context, next func(huma.Context)) {
 	next(ctx)
 }
 
-// shortOffset ends a time as the Python clients of openapi-generator write it, which RFC 3339 wants with a colon.
+// shortOffset matches times from openapi-generator's Python clients, which lack the colon that RFC 3339 wants
+// in the offset.
 var shortOffset = regexp.MustCompile(`(\b(?:since|until)=\d[^&]*T[^&]*(?:%2B|-)\d\d)(\d\d)\b`)
 
 func checkQuery(raw string) error {
@@ -85,7 +85,7 @@ func checkQuery(raw string) error {
 	return nil
 }
 
-// charge takes a request from the user's budget and sets the headers that say what is left.
+// charge consumes one request from the user's rate limit and sets the RateLimit headers.
 func (a *api) charge(ctx huma.Context, next func(huma.Context)) {
 	_, w := humago.Unwrap(ctx)
 	budget, err := a.cfg.Limit.Take(uidOf(ctx.Context()), 1)
@@ -99,15 +99,14 @@ func (a *api) charge(ctx huma.Context, next func(huma.Context)) {
 
 type headerKey struct{}
 
-// spend takes what a request is worth beyond the one that it is: another for each
-// hundred entries.
+// spend charges one more request per hundred entries beyond the first hundred.
 func (a *api) spend(ctx context.Context, entries int) {
 	if extra := float64(entries)/100 - 1; extra > 0 {
 		a.pay(ctx, extra)
 	}
 }
 
-// pay takes more for a request, and has its answer, where that has not begun, say what is left.
+// pay charges more for a request and updates the RateLimit headers, if not yet sent.
 func (a *api) pay(ctx context.Context, more float64) {
 	budget := a.cfg.Limit.Spend(uidOf(ctx), more)
 	if h, ok := ctx.Value(headerKey{}).(http.Header); ok {
@@ -121,9 +120,8 @@ func setRateLimit(h http.Header, b limit.Budget) {
 	h.Set("RateLimit-Reset", wholeSeconds(b.Reset))
 }
 
-// upload is the input of an operation with a body. The operation reads it itself:
-// huma would decode it twice, mend what must be refused, and refuse a whole batch
-// for one field.
+// upload is the input of an operation with a body. The operation reads it itself: huma would decode it twice,
+// correct invalid input, and refuse a whole batch for one field.
 type upload struct {
 	r *http.Request
 	w http.ResponseWriter
@@ -135,7 +133,7 @@ func (u *upload) Resolve(ctx huma.Context) []error {
 	return nil
 }
 
-// read hands the body to fn, which keeps no part of it.
+// read passes the body to fn, which must not keep it.
 func (a *api) read(u *upload, fn func(body []byte) error) error {
 	if err := checkMedia(u.r, "application/json"); err != nil {
 		return err
@@ -152,7 +150,7 @@ func (a *api) read(u *upload, fn func(body []byte) error) error {
 	return fn(buf.Bytes())
 }
 
-// broken says why a body could not be read to its end.
+// broken maps an error while reading a body.
 func broken(err error, limit int) error {
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return fmt.Errorf("body: %w: want at most %d bytes, unpacked", codec.ErrTooLarge, limit)
@@ -163,7 +161,7 @@ func broken(err error, limit int) error {
 	return fmt.Errorf("%w: %w", errBody, err)
 }
 
-// acceptsOnly reports whether a client names a type of answer, and not the usual one.
+// acceptsOnly reports whether the client accepts media but not the usual type.
 func acceptsOnly(r *http.Request, media, usual string) bool {
 	accept := r.Header.Get("Accept")
 	return strings.Contains(accept, media) && !strings.Contains(accept, usual)

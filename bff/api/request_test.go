@@ -23,8 +23,8 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// TestTheBudgetOfAUser: a user who asks more often than allowed gets 429, and is told when to
-// come back and how many requests are left. Other users do not feel it.
+// TestTheBudgetOfAUser checks that a user over the limit gets 429 with a retry delay and the remaining
+// requests. Other users are unaffected.
 func TestTheBudgetOfAUser(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &service{}
@@ -35,7 +35,7 @@ func TestTheBudgetOfAUser(t *testing.T) {
 				t.Errorf("%d %v, want %s left", w.Code, h, left)
 			}
 		}
-		time.Sleep(500 * time.Millisecond) // of the bubble
+		time.Sleep(500 * time.Millisecond) // bubble time
 		w := e.do(t, "DELETE /v1/history", "")
 		wantProblem(t, w, 429)
 		if h := w.Header(); h.Get("Retry-After") != "2" || h.Get("RateLimit-Remaining") != "0" || h.Get("RateLimit-Reset") != "6" {
@@ -47,7 +47,7 @@ func TestTheBudgetOfAUser(t *testing.T) {
 		if w := e.send(request(t, "u2", "GET /v1/history", nil)); w.Code != http.StatusOK {
 			t.Errorf("another user: %d", w.Code)
 		}
-		time.Sleep(2 * time.Second) // of the bubble
+		time.Sleep(2 * time.Second) // bubble time
 		if w := e.do(t, "GET /v1/history", ""); w.Code != http.StatusOK {
 			t.Errorf("after the wait: %d", w.Code)
 		}
@@ -62,14 +62,14 @@ func TestALargeUploadCostsMore(t *testing.T) {
 			t.Fatalf("%d %v %s", w.Code, h, w.Body)
 		}
 		wantProblem(t, e.do(t, "POST /v1/heartbeats", upload(beat)), 429)
-		time.Sleep(time.Second) // of the bubble
+		time.Sleep(time.Second) // bubble time
 		if w := e.do(t, "POST /v1/heartbeats", upload(beat)); w.Code != http.StatusOK {
 			t.Errorf("a second later: %d", w.Code)
 		}
 	})
 }
 
-// A request without a token has no budget to take from, or to empty.
+// TestNobodyCostsNothing checks that requests without a token consume no rate limit.
 func TestNobodyCostsNothing(t *testing.T) {
 	e := configured(t, api.Config{Service: &service{}, Limit: limit.New(1, 1)})
 	for range 3 {
@@ -98,7 +98,7 @@ func upload(beats ...string) string {
 	return `{"heartbeats":[` + strings.Join(beats, ",") + `]}`
 }
 
-// storing answers every heartbeat with stored.
+// storing stores every heartbeat.
 func storing() *service {
 	return &service{answer: func(_ context.Context, req any) (any, error) {
 		if in, ok := req.(*historyv1.ImportRequest); ok {
@@ -148,7 +148,7 @@ func TestHeartbeatsWithNothingForTheService(t *testing.T) {
 		if got := strings.TrimSpace(w.Body.String()); w.Code != http.StatusOK || got != tt.want {
 			t.Errorf("%s: got %d %s, want %s", tt.body, w.Code, got, tt.want)
 		}
-		for _, req := range s.asked { // what time it is
+		for _, req := range s.asked { // empty calls only ask for the time
 			if len(req.(*historyv1.ApplyRequest).Heartbeats) > 0 {
 				t.Errorf("%s: asked %v", tt.body, req)
 			}
@@ -189,7 +189,7 @@ func TestHeartbeatsRefusesTheRequest(t *testing.T) {
 	}
 }
 
-// media are those of the bodies.
+// media are the content types by path.
 var media = map[string]string{"heartbeats": "application/json", "import": "application/x-ndjson"}
 
 func compressed(t *testing.T, path, coding string, body io.Reader) *http.Request {
@@ -213,7 +213,7 @@ func packed(t *testing.T, text string) string {
 	return b.String()
 }
 
-// TestUnknownCodings are refused by their name, not for bytes that are no JSON.
+// TestUnknownCodings checks that unknown codings are refused by name, not as invalid JSON.
 func TestUnknownCodings(t *testing.T) {
 	for path := range media {
 		for coding, status := range map[string]int{"deflate": 415, "br": 415, "gzip, gzip": 415, "Identity": 200} {
@@ -225,17 +225,16 @@ func TestUnknownCodings(t *testing.T) {
 	}
 }
 
-// TestCompressedUploads: a body in gzip is what it unpacks to, within the bound that others
-// have, however little it was packed into.
+// TestCompressedUploads checks that gzip bodies obey the limits for plain ones, at any compression ratio.
 func TestCompressedUploads(t *testing.T) {
 	const limited = 1 << 20
-	noise := make([]byte, limited) // which is packed into itself
+	noise := make([]byte, limited) // does not compress
 	_, _ = rand.NewChaCha8([32]byte{1}).Read(noise)
 	for path, body := range map[string]string{"heartbeats": upload(beat), "import": itemJSON + "\n" + exportJSON} {
 		e, z := configured(t, api.Config{Service: storing(), Limit: limit.New(1e6, 1e6)}), packed(t, body)
 		padding, over := packed(t, strings.Repeat(" ", limited-len(body)-1)+"\n"), http.StatusRequestEntityTooLarge
 		if path == "import" {
-			over = http.StatusOK // it has another bound
+			over = http.StatusOK // imports have another limit
 		}
 		bomb := strings.Repeat(padding, 1000)
 		for _, tt := range []struct {
@@ -265,7 +264,7 @@ func TestCompressedUploads(t *testing.T) {
 				t.Errorf("%s, %s: read %d bytes", path, tt.name, began.n)
 			}
 		}
-		for range 20 { // readers are used again
+		for range 20 { // readers are reused
 			if w := e.send(compressed(t, path, "gzip", strings.NewReader(z))); w.Code != 200 {
 				t.Fatalf("%s: %d %s", path, w.Code, w.Body)
 			}
@@ -273,7 +272,7 @@ func TestCompressedUploads(t *testing.T) {
 	}
 }
 
-// counted counts what is read.
+// counted counts the bytes read.
 type counted struct {
 	from io.Reader
 	n    int
@@ -303,7 +302,7 @@ func TestHeartbeatsBodyThatDoesNotArrive(t *testing.T) {
 		err    error
 		status int
 	}{
-		{io.ErrUnexpectedEOF, 408}, // a client must not think that the reports are to blame
+		{io.ErrUnexpectedEOF, 408}, // a client must not blame the reports
 		{fmt.Errorf("read tcp 10.0.0.1:8080: %w", os.ErrDeadlineExceeded), 408},
 	} {
 		p := wantProblem(t, newEdge(t, storing()).send(request(t, "u1", "POST /v1/heartbeats", brokenBody{tt.err})), tt.status)
@@ -321,8 +320,8 @@ func TestHeartbeatsAnswerThatDoesNotFit(t *testing.T) {
 	}
 }
 
-// The document and the decoder are written apart: the decoder must know all fields that the
-// document shows, and no others.
+// TestBodiesAreWhatTheDocumentSays checks that the decoders accept exactly the documented fields; they are
+// written separately.
 func TestBodiesAreWhatTheDocumentSays(t *testing.T) {
 	schemas := fetchDocument(t).Components.Schemas
 	values := map[string]string{
@@ -362,7 +361,7 @@ func TestBodiesAreWhatTheDocumentSays(t *testing.T) {
 	if w := newEdge(t, mark).do(t, "POST /v1/history/mark", write("MarkBody")); w.Code != http.StatusOK {
 		t.Errorf("mark: got %d %s", w.Code, w.Body)
 	}
-	for _, body := range []string{write("DeleteBody", "objects"), write("DeleteBody", "type", "since", "until", "cursor")} { // either
+	for _, body := range []string{write("DeleteBody", "objects"), write("DeleteBody", "type", "since", "until", "cursor")} { // one of the two forms
 		if w := newEdge(t, &service{}).do(t, "POST /v1/history/delete", body); w.Code != http.StatusOK {
 			t.Errorf("delete %s: got %d %s", body, w.Code, w.Body)
 		}

@@ -51,7 +51,7 @@ func (a *api) private(w http.ResponseWriter, r *http.Request, serve func(http.Re
 	return serve(w, r.WithContext(ctx), uid)
 }
 
-// exactPath is the pattern of a path and not of what is below it.
+// exactPath is the pattern that matches a path but nothing below it.
 func exactPath(path string) string {
 	if strings.HasSuffix(path, "/") {
 		return path + "{$}"
@@ -59,7 +59,7 @@ func exactPath(path string) string {
 	return path
 }
 
-// register lists the operations.
+// register registers the operations.
 func (a *api) register(h huma.API) {
 	handle(a, h, operation(http.MethodPost, "/v1/heartbeats", "Report what a player does", exampleBeats), a.heartbeats)
 	handle(a, h, operation(http.MethodGet, "/v1/history", "List a user's history, newest first", nil), a.list)
@@ -78,7 +78,7 @@ func (a *api) register(h huma.API) {
 	handle(a, h, operation(http.MethodPut, "/v1/settings", "Switch recording off or on", exampleSettings), a.putSettings)
 }
 
-// handle registers a handler whose errors go through the one table of errors.
+// handle registers an operation and maps its errors to problems.
 func handle[I, O any](a *api, h huma.API, op huma.Operation, fn func(context.Context, *I) (*O, error)) {
 	a.metrics.route(op.Method + " " + op.Path)
 	huma.Register(h, op, func(ctx context.Context, in *I) (*jsonReply[O], error) {
@@ -92,7 +92,7 @@ func handle[I, O any](a *api, h huma.API, op huma.Operation, fn func(context.Con
 
 type jsonReply[O any] struct{ Body *O }
 
-// streams registers the door to the WebSocket, which huma knows only by description.
+// streams registers the WebSocket endpoint; huma only describes it.
 func (a *api) streams(mux *http.ServeMux, oapi *huma.OpenAPI) {
 	if a.cfg.Stream == nil {
 		return
@@ -116,8 +116,7 @@ func (a *api) streams(mux *http.ServeMux, oapi *huma.OpenAPI) {
 	a.metrics.route(op.Method + " " + op.Path)
 }
 
-// stream refuses any other query: what browsers would put there is the token, and addresses
-// are written to logs.
+// stream refuses other queries: they would be tokens from browsers, and URLs end up in logs.
 func (a *api) stream(w http.ResponseWriter, r *http.Request) error {
 	switch r.URL.RawQuery {
 	case "", "push=true", "push=false":

@@ -15,12 +15,12 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// player plays records of a user at random before each page that is read.
+// player plays random records before each page that is read.
 type player struct {
 	*rpc.Server
 	t    *testing.T
 	dice *rand.Rand
-	n    int // of the user's records
+	n    int // number of records
 }
 
 func (p *player) List(ctx context.Context, req *historyv1.ListRequest) (*historyv1.ListResponse, error) {
@@ -41,7 +41,8 @@ func (p *player) play(i int, at time.Time) {
 	}
 }
 
-// TestExportBesideAPlayer: an export has each object once that was there when it began, whatever is played between its pages.
+// TestExportBesideAPlayer checks that an export has each initial object exactly once, whatever is played
+// between pages.
 func TestExportBesideAPlayer(t *testing.T) {
 	p := &player{Server: newService(t), t: t, dice: rand.New(rand.NewPCG(1, 2)), n: 450} //nolint:gosec // a test
 	for i := range p.n {
@@ -60,7 +61,7 @@ func TestExportBesideAPlayer(t *testing.T) {
 	}
 }
 
-// TestLongDeletes: a long range is removed in parts, each of a bounded time. What is played meanwhile, after the request began, stays.
+// TestLongDeletes checks that a long range delete runs in bounded steps and keeps newer plays.
 func TestLongDeletes(t *testing.T) {
 	p := &player{Server: newService(t), t: t, dice: rand.New(rand.NewPCG(1, 2)), n: 0} //nolint:gosec // a test
 	began, n := time.Now().Add(-time.Hour), 1500

@@ -20,11 +20,10 @@ import (
 	"github.com/playhead/playhead/history-service/rpc"
 )
 
-// world is the edge over the real service on the embedded store, each behind a
-// socket.
+// world is the edge over the real service and embedded store, each behind a socket.
 type world struct {
 	url  string
-	stop func() // ends the service
+	stop func() // stops the service
 }
 
 func newWorld(t *testing.T) *world {
@@ -50,12 +49,12 @@ func newService(t *testing.T) *rpc.Server {
 	return servicetest.New(t, rpc.Config{Cache: db.Cache(), Archive: db.Archive(), Days: db.Days(), Announcer: nobody{}})
 }
 
-// nobody hears who comes for the first time on a day.
+// nobody drops announcements.
 type nobody struct{}
 
 func (nobody) Announce(context.Context, []history.First) error { return nil }
 
-// serve runs the service until the test ends, or stop is called.
+// serve runs the service until the test ends or stop is called.
 func serve(t *testing.T, s *rpc.Server, l net.Listener) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -74,7 +73,7 @@ func serve(t *testing.T, s *rpc.Server, l net.Listener) (stop func()) {
 	return stop
 }
 
-// do asks as uid and returns the status and the answer.
+// do sends a request as uid and returns status and answer.
 func (w *world) do(t *testing.T, uid, target, body string) (int, map[string]any) {
 	t.Helper()
 	status, text := w.ask(t, uid, target, body)
@@ -85,7 +84,7 @@ func (w *world) do(t *testing.T, uid, target, body string) (int, map[string]any)
 	return status, answer
 }
 
-// raw asks as uid and returns what is answered with 200.
+// raw sends a request as uid and returns the body of a 200.
 func (w *world) raw(t *testing.T, uid, target, body string) string {
 	t.Helper()
 	status, text := w.ask(t, uid, target, body)
@@ -119,7 +118,7 @@ func (w *world) send(t *testing.T, r *http.Request) (int, []byte) {
 	return resp.StatusCode, text
 }
 
-// get walks into an answer: get(a, "results", 0, "status").
+// get returns a nested value: get(a, "results", 0, "status").
 func get(v any, path ...any) any {
 	for _, step := range path {
 		switch key := step.(type) {
@@ -167,8 +166,8 @@ func TestOneViewing(t *testing.T) {
 	}
 }
 
-// TestUsersDoNotSeeEachOther: a user neither reads nor clears the history of another one. That
-// a body cannot name another user is tested by TestHeartbeatsRefusesTheRequest.
+// TestUsersDoNotSeeEachOther checks that users cannot read or clear another's history.
+// TestHeartbeatsRefusesTheRequest covers uids in bodies.
 func TestUsersDoNotSeeEachOther(t *testing.T) {
 	w := newWorld(t)
 	w.do(t, "u1", "POST /v1/heartbeats", upload(at("100", "stop", 0, 1000)))
@@ -183,7 +182,7 @@ func TestUsersDoNotSeeEachOther(t *testing.T) {
 	}
 }
 
-// TestIDs: each id is a record of its own, which every door finds again.
+// TestIDs checks that unusual IDs name distinct records on every endpoint.
 func TestIDs(t *testing.T) {
 	w := newWorld(t)
 	ids := []string{
@@ -191,7 +190,7 @@ func TestIDs(t *testing.T) {
 		"%", "%2F", "+", " ", "?", "#", "*", ";", "'\"<b>", "é", "e\u0301", "\u2028", "🎬", "...", "viewings", "a/viewings", strings.Repeat("é", 128),
 	}
 	for _, uid := range []string{"auth0|5f7c", "auth0", "auth0|5f7c/é", "auth0|5f7c/e\u0301", "a/*", "*"} {
-		ids = slices.Concat(ids[5:], ids[:5]) // within a user's rate are some of them
+		ids = slices.Concat(ids[5:], ids[:5]) // stays within the rate limit
 		ids := ids[:8]
 		var beats []string
 		for i, id := range ids {
@@ -250,8 +249,8 @@ func TestDeletes(t *testing.T) {
 	}
 }
 
-// The service refuses heartbeats whose form is right and whose values are not; the good ones
-// around them are stored all the same.
+// TestHeartbeatsThatTheServiceRefuses sends well-formed heartbeats with invalid values. Valid ones between them
+// are stored.
 func TestHeartbeatsThatTheServiceRefuses(t *testing.T) {
 	good := at("100", "progress", time.Minute, 5000)
 	meta := func(n int, value string) string {
@@ -302,7 +301,7 @@ func TestMetadataAtItsBound(t *testing.T) {
 	}
 }
 
-// TestMetadataByKey has two apps name different keys of one object: nothing of the other's is lost, and null removes.
+// TestMetadataByKey checks that apps with different metadata keys keep each other's, and that null removes one.
 func TestMetadataByKey(t *testing.T) {
 	w := newWorld(t)
 	for _, tt := range []struct{ name, meta, want string }{
@@ -346,7 +345,7 @@ func TestFates(t *testing.T) {
 
 func TestSentAtCorrectsTheClock(t *testing.T) {
 	w := newWorld(t)
-	fast := at("100", "stop", -time.Hour+10*time.Second, 5000) // an hour ahead, and ten seconds ago
+	fast := at("100", "stop", -time.Hour+10*time.Second, 5000) // an hour ahead by the player's clock, and ten seconds old
 	body := fmt.Sprintf(`{"sent_at":%q,"heartbeats":[%s]}`, time.Now().Add(time.Hour).Format(time.RFC3339Nano), fast)
 	if code, answer := w.do(t, "u1", "POST /v1/heartbeats", body); code != 200 || get(answer, "results", 0, "status") != "stored" {
 		t.Fatalf("%d %v", code, answer)
@@ -365,7 +364,7 @@ func TestBadCursor(t *testing.T) {
 	}
 }
 
-// TestServiceGone: without the service each request is refused, and no answer is an empty history.
+// TestServiceGone checks that every request fails without the service; none returns an empty history.
 func TestServiceGone(t *testing.T) {
 	w := newWorld(t)
 	w.do(t, "u1", "POST /v1/heartbeats", upload(at("100", "stop", 0, 1)))
@@ -381,11 +380,10 @@ func TestServiceGone(t *testing.T) {
 
 func ago(d time.Duration) string { return time.Now().Add(-d).UTC().Format(time.RFC3339Nano) }
 
-// TestRanges deletes by ranges of time. Late reports bring nothing of a range back, and
-// records from outside the range stay.
+// TestRanges deletes time ranges. Late reports within a range stay deleted; other records stay.
 func TestRanges(t *testing.T) {
 	w := newWorld(t)
-	for n := range 10 { // object n was stopped n hours ago
+	for n := range 10 { // object n stopped n hours ago
 		w.do(t, "u1", "POST /v1/heartbeats", upload(at(fmt.Sprint(n), "stop", time.Duration(n)*time.Hour, 1000)))
 	}
 	left := func(want string) {
@@ -442,7 +440,7 @@ func TestContinueWatching(t *testing.T) {
 	}
 }
 
-// TestSearch goes through the real service, page by page.
+// TestSearch pages through the real service.
 func TestSearch(t *testing.T) {
 	w := newWorld(t)
 	w.do(t, "u1", "POST /v1/heartbeats", upload(episode("e1", 3*time.Hour), at("film", "stop", 2*time.Hour, 1000), episode("E2", time.Hour)))

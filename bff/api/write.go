@@ -10,8 +10,7 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// heartbeats stores what can be stored and says of each what became of it. The
-// whole request fails only when none of it was looked at.
+// heartbeats stores the valid heartbeats and returns a status for each. It fails only if none was processed.
 func (a *api) heartbeats(ctx context.Context, in *upload) (*results, error) {
 	var batch *codec.Batch
 	err := a.read(in, func(body []byte) (err error) {
@@ -61,8 +60,8 @@ func (a *api) deleteOne(ctx context.Context, in *deleteInput) (*deleted, error) 
 	return &deleted{Deleted: &n}, err
 }
 
-// deleteSome removes objects, or a range. One that has no beginning is a clear, which
-// also holds for what devices still come with.
+// deleteSome deletes objects or a range. A range without a start is a clear, which also covers later reports
+// from before its end.
 func (a *api) deleteSome(ctx context.Context, in *upload) (*deleted, error) {
 	var what *codec.Deletion
 	err := a.read(in, func(body []byte) (err error) {
@@ -83,12 +82,14 @@ func (a *api) deleteSome(ctx context.Context, in *upload) (*deleted, error) {
 	return &deleted{Deleted: &n}, err
 }
 
-// maxPasses bounds how often a range is looked through again.
+// maxPasses limits repeated passes over a range.
 const maxPasses = 8
 
-// deleteRange removes what was last reported in a range, as of the end of the range, from the newest on: what
-// is reported meanwhile stays. After some seconds it says how to go on. A late report may move a record past the page at hand, still
-// within the range; so a range that is removed in one go is looked through until nothing more is found.
+// deleteRange deletes the records of a range, newest first, as of the end of the range; newer reports stay.
+// After DeleteFor it returns a continuation.
+//
+// A late report may move a record past the current page, still inside the range. So a range deleted in one call
+// is scanned until nothing more is found.
 func (a *api) deleteRange(ctx context.Context, what *codec.Deletion) (*deleted, error) {
 	end := time.Now().Add(a.cfg.DeleteFor)
 	req := &historyv1.ListRequest{
@@ -111,8 +112,8 @@ func (a *api) deleteRange(ctx context.Context, what *codec.Deletion) (*deleted, 
 	return out, nil
 }
 
-// deletePages removes what it finds of a range until a time, and returns how much
-// that was. Then the request's cursor says where to go on. A range without an end gets one: the time of its newest record.
+// deletePages deletes pages of a range until end and returns the number of objects. req.Cursor then marks where
+// to continue. An open range gets an end: the time of its newest record.
 func (a *api) deletePages(ctx context.Context, req *historyv1.ListRequest, end time.Time) (n uint32, err error) {
 	for {
 		page, err := a.page(ctx, req)
@@ -154,8 +155,8 @@ func (a *api) deletePage(ctx context.Context, page *historyv1.ListResponse, unti
 	return n + gone, err
 }
 
-// deleteSummaries deletes objects of which only summaries are left. A tombstone as old as the summaries would expire
-// before the summaries are written without the objects, so the delete is later than that.
+// deleteSummaries deletes objects known only by summaries. A tombstone as old as the summaries would expire
+// before they are rewritten, so its time is at most history.SummaryAge ago.
 func (a *api) deleteSummaries(ctx context.Context, summaries []*historyv1.Summary, until int64) (n uint32, err error) {
 	if len(summaries) == 0 {
 		return 0, nil
@@ -251,7 +252,7 @@ func (a *api) putSettings(ctx context.Context, in *upload) (*settings, error) {
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, a.cfg.ReadDeadline) // it may have to read the archive
+	ctx, cancel := context.WithTimeout(ctx, a.cfg.ReadDeadline) // may read the archive
 	defer cancel()
 	resp, err := a.cfg.Service.PutSettings(ctx, &historyv1.PutSettingsRequest{Uid: uidOf(ctx), Recording: recording})
 	return newSettings(resp.GetSettings()), err
@@ -264,8 +265,8 @@ type deleteInput struct {
 	IfMatch string `header:"If-Match" doc:"The etag, in quotes, of the only record that is to be removed: for another one, or none, the answer is 412 (one of which only earlier reports came since, or the first seconds of a session, is the same), but not where it is deleted already: this may be the same call again."`
 }
 
-// tag returns the etag that the record must have, 0 for any. There is exactPath one that a
-// caller can have seen, so that a list is refused, and so is *, the word for any.
+// tag returns the etag that the record must have, 0 for any. A caller knows one etag, so lists and * are
+// refused.
 func (in *deleteInput) tag() (uint64, error) {
 	if in.IfMatch == "" {
 		return 0, nil

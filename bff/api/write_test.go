@@ -21,7 +21,7 @@ func TestRecordingSwitch(t *testing.T) {
 	if since, err := time.Parse(time.RFC3339, fmt.Sprint(answer["paused_at"])); code != 200 || answer["recording"] != false || err != nil || since.Before(before) || time.Since(since) > time.Minute {
 		t.Errorf("switched off: %d %v, want paused since %v", code, answer, before)
 	}
-	time.Sleep(2 * time.Millisecond) // times are of milliseconds
+	time.Sleep(2 * time.Millisecond) // times are in milliseconds
 	if _, answer := w.do(t, "u1", "POST /v1/heartbeats", upload(at("100", "progress", 0, 2000), at("7", "stop", 0, 1))); get(answer, "results", 0, "status") != "paused" || get(answer, "results", 1, "status") != "paused" {
 		t.Errorf("heartbeats while paused: %v", answer)
 	}
@@ -69,7 +69,7 @@ func TestSettingsRefused(t *testing.T) {
 	}
 }
 
-// TestDismissRefused: what is refused before the service is asked.
+// TestDismissRefused checks requests refused before the service.
 func TestDismissRefused(t *testing.T) {
 	for body, field := range map[string]string{
 		`{}`:             "body.objects",
@@ -87,8 +87,7 @@ func TestDismissRefused(t *testing.T) {
 	}
 }
 
-// TestDismissedAndExported: what is dismissed is so in a backup as well, and a newer decision
-// stands over that of a backup.
+// TestDismissedAndExported checks that backups include dismissals and do not override newer decisions.
 func TestDismissedAndExported(t *testing.T) {
 	w := newWorld(t)
 	long := strings.ReplaceAll(at("100", "stop", time.Minute, 60_000), "100000", "1000000")
@@ -118,7 +117,7 @@ func TestDismissedAndExported(t *testing.T) {
 	wantOffered("u1", "after an older backup", 1)
 }
 
-// TestMarkRefused: what is refused before the service is asked, and an answer that does not fit.
+// TestMarkRefused checks requests refused before the service, and a response of the wrong size.
 func TestMarkRefused(t *testing.T) {
 	const one = `"objects":[{"id":"1","type":1}]`
 	for body, field := range map[string]string{
@@ -141,7 +140,7 @@ func TestMarkRefused(t *testing.T) {
 	wantProblem(t, newEdge(t, &service{}).do(t, "POST /v1/history/mark", `{"mark":"reset",`+one+`}`), http.StatusInternalServerError)
 }
 
-// TestPointsAreTagged: a record comes with its etag, and not to who has it.
+// TestPointsAreTagged checks the etag of a record, and 304 for a known one.
 func TestPointsAreTagged(t *testing.T) {
 	e := newEdge(t, answering(&historyv1.PointsResponse{Items: []*historyv1.Item{
 		{Object: &historyv1.Object{Id: "100", Type: 1}, State: historyv1.State_STATE_PAUSED, EventTimeMs: 1, Etag: 31},
@@ -159,7 +158,7 @@ func TestPointsAreTagged(t *testing.T) {
 	}
 }
 
-// TestDeleteIfMatch: what the service is asked, and what is refused before.
+// TestDeleteIfMatch checks the etag sent to the service, and refused headers.
 func TestDeleteIfMatch(t *testing.T) {
 	for header, want := range map[string]uint64{"": 0, `"1f"`: 31, `"ffffffffffffffff"`: 1<<64 - 1} {
 		s := &service{}
@@ -181,7 +180,7 @@ func TestDeleteIfMatch(t *testing.T) {
 	}
 }
 
-// TestDeleteOfAnotherRecord deletes, with the etag it had, what has changed since.
+// TestDeleteOfAnotherRecord deletes a changed record with its old etag.
 func TestDeleteOfAnotherRecord(t *testing.T) {
 	w := newWorld(t)
 	w.do(t, "u1", "POST /v1/heartbeats", upload(at("100", "stop", time.Minute, 20_000)))
@@ -200,7 +199,7 @@ func TestDeleteOfAnotherRecord(t *testing.T) {
 	}
 }
 
-// dated is an upload that says what day the player was told it is, and in which zone.
+// dated is an upload with a first_flag and time zone.
 func dated(flag, zone string, beats ...string) string {
 	return strings.Replace(upload(beats...), "{", `{"first_flag":"`+flag+`","time_zone":"`+zone+`",`, 1)
 }

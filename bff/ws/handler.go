@@ -228,10 +228,10 @@ func (e *Refusal) HTTPStatus() int { return e.status }
 // way tracks the network delay of a connection's messages. Players report send times by their own clock; the
 // edge and the service correct for it.
 type way struct {
-	behind   [8]int64 // lag of the player's clock behind the uptime, by message, milliseconds
-	n        int      // messages
-	late     int64    // extra delay of the last message over the fastest, milliseconds
-	answered int64    // when the last answer was written, in milliseconds of uptime
+	behind   [8]int64 // player's clock lag behind the uptime, ms
+	n        int
+	late     int64 // the last message's extra delay, ms
+	answered int64 // last answer, ms of uptime
 }
 
 const (
