@@ -15,12 +15,12 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// maxChanges is how many objects one answer tells of.
+// maxChanges limits the objects per response.
 const maxChanges = 100
 
-// Changes reads what has changed and what was removed since a token, in the order of the cache's log: see
-// docs/adr/0015. The log is read first and the contents after it. So what begins to change in between is told as it
-// stands, and again with the next token.
+// Changes returns the objects changed and removed since a token, in the order of the cache's log: see
+// docs/adr/0015. It reads the log before the contents, so a concurrent change may appear now and again with the
+// next token.
 func (r *Reader) Changes(ctx context.Context, req *historyv1.ChangesRequest) (*historyv1.ChangesResponse, error) {
 	limit := int(req.GetLimit())
 	if err := history.ValidateUID(req.GetUid()); err != nil {
@@ -45,9 +45,9 @@ func (r *Reader) Changes(ctx context.Context, req *historyv1.ChangesRequest) (*h
 	return resp, nil
 }
 
-// changes reads what has changed in one namespace, under the clear marks that hold in all of them.
+// changes reads the changes of one namespace. The clear marks in cleared hold in all namespaces.
 func (r *Reader) changes(ctx context.Context, uid string, since token, limit int, cleared map[uint32]int64) (*historyv1.ChangesResponse, error) { //nolint:revive // what is the same for all namespaces is read once
-	epoch, err := r.epochOfCache(ctx) // before the log: a token must not name a later epoch than the one that it was read in
+	epoch, err := r.epochOfCache(ctx) // before the log: a token must not have a later epoch than its log
 	if err != nil {
 		return nil, err
 	}
@@ -78,7 +78,7 @@ func (r *Reader) changes(ctx context.Context, uid string, since token, limit int
 		e := shown[i+1]
 		e.User.MergeCleared(cleared)
 		if slices.ContainsFunc(log.Entries[i+1:], func(e history.LogEntry) bool { return e.Object == k.Object }) {
-			continue // it comes again
+			continue // a later entry has the same object
 		}
 		if rec := e.Record.Visible(k.Object, &e.User); rec != nil && !r.expired(history.Item{Object: k.Object, Record: rec}) {
 			resp.Items = append(resp.Items, view.Item(k.Object, rec, r.cfg.Rules))
@@ -92,8 +92,8 @@ func (r *Reader) changes(ctx context.Context, uid string, since token, limit int
 	return resp, nil
 }
 
-// changed loads the objects of a log after the user's own state, with all that both stores have of them, and says
-// which contents of the cache were clean, or not there.
+// changed loads the user's state and the objects of a log from both stores. clean reports whether the cached
+// content was clean or absent.
 func (r *Reader) changed(ctx context.Context, uid string, log history.Changes) (keys []history.Key, entries []history.Entry, clean []bool, err error) {
 	keys = []history.Key{history.UserKey(uid)}
 	for _, e := range log.Entries {
@@ -109,10 +109,10 @@ func (r *Reader) changed(ctx context.Context, uid string, log history.Changes) (
 	return keys, entries, clean, r.foldWhole(ctx, keys, entries)
 }
 
-// resync answers with a token from which on all changes are told. The token stands before the log's first entry whose
-// content is not clean.
+// resync returns a resync response and a new token. The token points before the first log entry with content that
+// is not clean.
 func (r *Reader) resync(ctx context.Context, uid, epoch string) (*historyv1.ChangesResponse, error) {
-	u, err := r.Namespace(ctx, uid) // a warm-up may end the log
+	u, err := r.Namespace(ctx, uid) // a warm-up may start a new log
 	if err != nil {
 		return nil, err
 	}
@@ -124,7 +124,7 @@ func (r *Reader) resync(ctx context.Context, uid, epoch string) (*historyv1.Chan
 			return nil, err
 		}
 		if t.log != log.Log {
-			if t.log != 0 { // it was ended meanwhile
+			if t.log != 0 { // the log ended during the loop
 				t = token{epoch: epoch}
 				continue
 			}
@@ -154,7 +154,7 @@ func (r *Reader) resync(ctx context.Context, uid, epoch string) (*historyv1.Chan
 	}
 }
 
-// allChanges reads what has changed in all namespaces, one after the other.
+// allChanges reads the changes of all namespaces, one after the other.
 func (r *Reader) allChanges(ctx context.Context, uid string, since tokens, limit int) (*historyv1.ChangesResponse, error) {
 	if len(since.namespaces) == 1 {
 		if !since.known {
@@ -198,13 +198,13 @@ func (r *Reader) allChanges(ctx context.Context, uid string, since tokens, limit
 	return all, nil
 }
 
-// tells reports whether an answer says anything of an object.
+// tells reports whether a response contains an object, as an item or as removed.
 func tells(resp *historyv1.ChangesResponse, o *historyv1.Object) bool {
 	is := func(p *historyv1.Object) bool { return p.GetId() == o.GetId() && p.GetType() == o.GetType() }
 	return slices.ContainsFunc(resp.GetRemoved(), is) || slices.ContainsFunc(resp.GetItems(), func(it *historyv1.Item) bool { return is(it.GetObject()) })
 }
 
-// resyncAll answers resync, with a token from which on all changes of all namespaces are told.
+// resyncAll returns a resync response with a token for all namespaces.
 func (r *Reader) resyncAll(ctx context.Context, t tokens, settings *historyv1.Settings) (*historyv1.ChangesResponse, error) {
 	epoch, err := r.epochOfCache(ctx)
 	if err != nil {
@@ -223,19 +223,19 @@ func (r *Reader) resyncAll(ctx context.Context, t tokens, settings *historyv1.Se
 	return &historyv1.ChangesResponse{Resync: true, Settings: settings, Token: t.encode()}, nil
 }
 
-// resyncStep is how many entries are read at once where it is only to be known which are not clean.
+// resyncStep is the number of log entries per read when resync looks for content that is not clean.
 const resyncStep = 256
 
 const (
-	// epochFor is for how long a name is as good as one that is asked for now. A token of an epoch that has ended in that time
-	// is refused once the next one has a name.
+	// epochFor is how long a cached epoch is valid. A token of an epoch that ended in this time is refused after
+	// the next lookup.
 	epochFor = time.Second
-	// unnamedFor is for how long after a question without an answer nobody waits for the next one: one silent server of the
-	// cache keeps its epoch from having a name, and shall not hold up the readers of all others.
+	// unnamedFor is how long reads use the last epoch after a failed lookup. One silent cache server fails the
+	// lookup and must not delay the users of all others.
 	unnamedFor = 10 * time.Second
 )
 
-// epochOfCache returns the hashed name of the cache's epoch, or the last one where nobody can name it now.
+// epochOfCache returns the hashed epoch of the cache, or the last known one while the lookup fails.
 func (r *Reader) epochOfCache(ctx context.Context) (string, error) {
 	if n := len(r.cfg.Epochs); n > 0 {
 		return r.cfg.Epochs[n-1], nil
@@ -261,7 +261,8 @@ func (r *Reader) epochOfCache(ctx context.Context) (string, error) {
 	return l.name, nil
 }
 
-// askEpoch returns the last name, or what to wait for. It asks where the name is too old, one question at a time.
+// askEpoch returns the cached epoch, or a channel that is closed when the lookup ends. It starts a lookup if the
+// cached epoch is too old, one at a time.
 func (r *Reader) askEpoch(ctx context.Context) (name string, answer chan struct{}) {
 	l := &r.epoch
 	l.mu.Lock()
@@ -271,7 +272,7 @@ func (r *Reader) askEpoch(ctx context.Context) (name string, answer chan struct{
 			return l.name, nil
 		}
 		l.answer, l.asked = make(chan struct{}), time.Now()
-		go r.nameEpoch(context.WithoutCancel(ctx)) // ends with its deadline
+		go r.nameEpoch(context.WithoutCancel(ctx)) // ends at the deadline
 	}
 	if l.name != "" && time.Since(l.failed) < unnamedFor {
 		return l.name, nil
@@ -285,7 +286,7 @@ func (r *Reader) nameEpoch(ctx context.Context) {
 	name, err := "", fmt.Errorf("%w: panic", history.ErrUnavailable)
 	l := &r.epoch
 	defer func() {
-		if v := recover(); v != nil { // here it would end the process
+		if v := recover(); v != nil { // a panic in this goroutine would end the process
 			r.cfg.Logger.Error("question for the cache's epoch panicked", "panic", v, "stack", string(debug.Stack()))
 		}
 		l.mu.Lock()

@@ -13,16 +13,15 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// Unfinished objects are looked for among the newest thousand records, since the list is about
-// recent viewings: first among a hundred, which nearly always suffice.
+// Continue searches the newest 1,000 records, since it is about recent viewings. The first 100 nearly always
+// suffice.
 const (
 	lookFirst = 100
 	lookThen  = 900
 )
 
-// Continue reads what a user has begun and not finished, newest first, and of each series one
-// part, without what the user has dismissed. When a store does not answer, neither does Continue: nothing to go on with is an
-// answer of its own.
+// Continue returns started, unfinished objects, newest first, with one episode per series and without dismissed
+// ones. It fails if a store is unavailable: an empty list would mean that nothing is unfinished.
 func (r *Reader) Continue(ctx context.Context, req *historyv1.ContinueRequest) (*historyv1.ContinueResponse, error) {
 	return r.continues.do(ctx, requestName(req), func(ctx context.Context) (*historyv1.ContinueResponse, error) { return r.unfinished(ctx, req) })
 }
@@ -43,7 +42,8 @@ func (r *Reader) unfinished(ctx context.Context, req *historyv1.ContinueRequest)
 	return &historyv1.ContinueResponse{Items: list.items()}, nil
 }
 
-// continued fills a list. It looks at the newest records of each namespace, so that many records of one class hide none of another.
+// continued fills a list from the newest records of each namespace. Many records of one class must not hide another
+// class.
 func (r *Reader) continued(ctx context.Context, req *historyv1.ContinueRequest, list *continueList) error {
 	if !r.divided() {
 		_, err := r.recent(ctx, req.GetUid(), req.GetType(), list)
@@ -75,8 +75,8 @@ func (r *Reader) continued(ctx context.Context, req *historyv1.ContinueRequest, 
 	return nil
 }
 
-// recent reads the newest records of a namespace, as many as may matter to a list, and fills it with them. Of a class it reads no
-// more than the cache keeps.
+// recent reads a namespace's newest records into a list until the list is complete. It reads at most the cached
+// records of a class.
 func (r *Reader) recent(ctx context.Context, namespace string, typ uint32, list *continueList) (items []history.Item, err error) {
 	q, left := history.Query{Type: typ}, lookFirst+lookThen
 	if _, class := history.UserOf(namespace); class != "" {
@@ -108,22 +108,22 @@ func (r *Reader) newContinueList(req *historyv1.ContinueRequest) *continueList {
 	return list
 }
 
-// continueList takes what invites to go on from a user's records, newest first.
+// continueList selects unfinished records and series from a user's records, newest first.
 type continueList struct {
 	rules  *history.Rulebook
-	name   string // of the entry of the metadata that names a series; empty for none
+	name   string // metadata key for the series name; empty for none
 	limit  int
 	rows   []row
 	series map[seriesName]*series
 }
 
-// row is a record to go on with, or a series.
+// row is an unfinished record or a series.
 type row struct {
 	item   history.Item
-	series *series // nil for a record of none
+	series *series // nil for a single record
 }
 
-// fill takes records in the order in which they were played, and those alone: what was brought back is read before later ones.
+// fill replaces the list, sorting by play time. A restored record has a newer version than its last play.
 func (l *continueList) fill(items []history.Item) {
 	l.rows, l.series = nil, make(map[seriesName]*series)
 	byPlayed := slices.Clone(items)
@@ -153,8 +153,8 @@ func (l *continueList) add(it history.Item) {
 	}
 }
 
-// complete reports whether records that are listed below a time would change nothing: they were not played after that. A part
-// that comes next may be among them.
+// complete reports whether older records cannot change the list: records with versions before below were not played
+// later. Only a series' next episode may still be among them.
 func (l *continueList) complete(below int64) bool {
 	n := 0
 	for _, r := range l.rows {

@@ -21,8 +21,8 @@ func (r *Reader) entries(ctx context.Context, keys []history.Key) ([]history.Ent
 	return entries, nil
 }
 
-// known loads keys of one user, who is warm then where it matters. A user who is cold
-// again after the warm-up, because the cache was emptied meanwhile, is warmed again.
+// known loads keys of one user and warms the user up first if cold. The loop covers a cache that is emptied after
+// the warm-up.
 func (r *Reader) known(ctx context.Context, keys []history.Key) ([]history.Entry, error) {
 	for range MaxTries {
 		entries, err := r.entries(ctx, keys)
@@ -36,22 +36,21 @@ func (r *Reader) known(ctx context.Context, keys []history.Key) ([]history.Entry
 	return nil, fmt.Errorf("user stays cold: %w", history.ErrUnavailable)
 }
 
-// cold reports whether there is something that warming may bring, or hide: a clear mark of
-// the archive covers what a job has completed for a cold user, too.
+// cold reports whether a user of the entries is cold. Warming matters even for completed records: the archive's
+// clear marks may cover them.
 func cold(entries []history.Entry) bool {
 	return slices.ContainsFunc(entries, func(e history.Entry) bool { return !e.User.Warm })
 }
 
-// A record that the cache has may lack what only the archive knows of its object: it was
-// born below the low watermark, or before its user was warm. Until the job folds both, readers do:
-// a read never shows less than was acknowledged.
+// A cached record is incomplete if it was created below the low watermark or before its user was warm. Readers fold
+// in the archive's record until the job does, so a read always includes acknowledged updates.
 
-// ArchivePatience is how long a read waits for the archive's part of records that the
-// cache has. Without it they are served incomplete.
+// ArchivePatience limits the wait for the archived versions of incomplete records. After it, they are served
+// incomplete.
 const ArchivePatience = 250 * time.Millisecond
 
-// united folds what the cache and the archive hold of a key, after its clear marks. The
-// archive must have been read after the cache: what had left the cache by then is in it.
+// united merges a key's cached and archived records, both after clear marks. The caller must read the archive after
+// the cache: records dropped from the cache are then in the archive.
 func united(cached, archived *history.Record) *history.Record {
 	if view.Damaged(cached) {
 		return archived
@@ -65,8 +64,8 @@ func united(cached, archived *history.Record) *history.Record {
 	return &r
 }
 
-// fold unites those entries of the cache that may lack it with what the archive holds of their keys. A
-// cell that nobody can read is none. It fails when the archive does not answer.
+// fold merges the archive's records into the entries for which lacking is true. Unreadable archive cells count as
+// absent. It fails if the archive is unavailable.
 func (r *Reader) fold(ctx context.Context, keys []history.Key, entries []history.Entry, lacking func(i int) bool) error {
 	var asked []history.Key
 	var into []*history.Entry
@@ -94,9 +93,8 @@ func (r *Reader) fold(ctx context.Context, keys []history.Key, entries []history
 	return nil
 }
 
-// complete folds what the archive holds into those entries that lack it, if it answers
-// soon. Otherwise it fails where the reader is strict, or where they say nothing on their own; all others
-// stay as they are.
+// complete folds the archive's records into incomplete entries, within [ArchivePatience]. If the archive is late,
+// it fails for strict readers and for damaged entries; other entries stay incomplete.
 func (r *Reader) complete(ctx context.Context, keys []history.Key, entries []history.Entry, strict bool) error {
 	if !slices.ContainsFunc(entries, func(e history.Entry) bool { return view.Incomplete(e.Record) }) {
 		return nil
@@ -113,8 +111,8 @@ func (r *Reader) complete(ctx context.Context, keys []history.Key, entries []his
 	return nil
 }
 
-// fromBoth loads keys of one user with all that both stores have of them, whatever the cache keeps. The
-// archive is read after the cache: what has left the cache by then is in it.
+// fromBoth loads keys of one user from both stores. It reads the archive after the cache: records dropped from the
+// cache are then in the archive.
 func (r *Reader) fromBoth(ctx context.Context, keys []history.Key) ([]history.Entry, error) {
 	entries, err := r.known(ctx, keys)
 	if err != nil {
@@ -123,7 +121,8 @@ func (r *Reader) fromBoth(ctx context.Context, keys []history.Key) ([]history.En
 	return entries, r.foldWhole(ctx, keys, entries)
 }
 
-// foldWhole unites entries with what the archive holds, where it may hold anything that they lack.
+// foldWhole folds the archive's records into incomplete entries, and into missing ones unless the cache has all of
+// the user's records.
 func (r *Reader) foldWhole(ctx context.Context, keys []history.Key, entries []history.Entry) error {
 	return r.fold(ctx, keys, entries, func(i int) bool {
 		e := &entries[i]

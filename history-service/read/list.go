@@ -18,19 +18,17 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// Sizes of a page.
+// Page sizes, in items.
 const (
 	MaxPage     = 100
 	defaultPage = 20
 )
 
-// maxTime bounds the times of a query, in Unix milliseconds: no event is as late, and the
-// versions of later ones could not be told.
+// maxTime limits the times of a query, in Unix milliseconds. Later times do not fit into a version.
 const maxTime = int64(1) << 50
 
-// List reads a page, newest first: from the cache down to the user's low watermark, below
-// it from the archive. When that does not answer, neither does List: a short page
-// would say that there is no more.
+// List returns a page, newest first, from the cache above the user's low watermark and from the archive below it.
+// It fails if the archive is unavailable: a short page would mean the end of the list.
 func (r *Reader) List(ctx context.Context, req *historyv1.ListRequest) (*historyv1.ListResponse, error) {
 	return r.lists.do(ctx, requestName(req), func(ctx context.Context) (*historyv1.ListResponse, error) { return r.list(ctx, req) })
 }
@@ -42,7 +40,7 @@ func (r *Reader) list(ctx context.Context, req *historyv1.ListRequest) (*history
 	}
 	ctx, cancel := r.bounded(ctx)
 	defer cancel()
-	var border int64 // before it there are summaries
+	var border int64 // summaries replace records before this time
 	if req.GetSummaries() && r.cfg.Summaries != nil {
 		ttl, err := r.cfg.Summaries.SummaryTTL(ctx)
 		if err != nil {
@@ -69,19 +67,19 @@ func (r *Reader) list(ctx context.Context, req *historyv1.ListRequest) (*history
 	return r.listed(req, p, &w)
 }
 
-// summaryMargin is how long before its end a record gives way to its summary where both are asked for: clocks differ.
+// summaryMargin is how long before its expiry a record gives way to its summary, because clocks differ.
 const summaryMargin = time.Hour
 
-// listAll reads a page of records, and behind the last of them the summaries of what is older. The side on which an object is
-// depends on the time alone, and both stand in one order. So a page that begins behind the one before repeats nothing and passes over
-// nothing, though records grow old in between: those come as summaries.
+// listAll reads a page of records, followed by summaries of older objects. Time alone decides between record and
+// summary, and both have one order. A page after a cursor therefore repeats and skips nothing when records expire
+// in between: they appear as summaries.
 func (r *Reader) listAll(ctx context.Context, uid string, q history.Query, w *walk, border int64) (p readerPage, err error) { //nolint:revive // a page, and where it divides
 	if behind := q.After != (history.Cursor{}) && q.After.Version.Time() < border; !behind && (q.Until == 0 || q.Until >= border) {
 		if p, err = w.records(ctx, q); err != nil {
 			return p, err
 		}
 	}
-	if p.more || q.Since >= border || w.since > 0 { // what moves past a reader is a record
+	if p.more || q.Since >= border || w.since > 0 { // only records move past a reader
 		return p, nil
 	}
 	if len(p.items) > 0 {
@@ -103,7 +101,7 @@ func (r *Reader) listAll(ctx context.Context, uid string, q history.Query, w *wa
 	return p, nil
 }
 
-// listed answers with a page.
+// listed builds the response for a page.
 func (r *Reader) listed(req *historyv1.ListRequest, p readerPage, w *walk) (*historyv1.ListResponse, error) {
 	resp := &historyv1.ListResponse{HasMore: p.more}
 	for _, it := range p.items {
@@ -146,19 +144,19 @@ func queryOf(req *historyv1.ListRequest) (history.Query, walk, error) {
 	}, w, err
 }
 
-// Bounds of a search.
+// Search limits.
 const (
-	// MaxSearch is the length of what is searched for, in characters.
+	// MaxSearch is the maximum length of a query, in characters.
 	MaxSearch = 128
-	// MaxSearched is about how many records one search looks at. A next one goes on from there.
+	// MaxSearched is the approximate number of records per search. The cursor continues after them.
 	MaxSearched = 10_000
-	// searchAtOnce is how many of them are in memory.
+	// searchAtOnce is the number of records in memory.
 	searchAtOnce = 2000
 )
 
-// Search reads records of which the id or the metadata has all the words, newest first, from the cache
-// and the archive. It may find fewer than there are, and none, and say that there is more: it looks at
-// about [MaxSearched] records. When a store does not answer, neither does Search: nothing found is an answer of its own.
+// Search returns records with all words in id or metadata, newest first, from cache and archive. Each call searches
+// about [MaxSearched] records, so a response may be short or empty and still have more. It fails if a store is
+// unavailable.
 func (r *Reader) Search(ctx context.Context, req *historyv1.SearchRequest) (*historyv1.SearchResponse, error) {
 	return r.searches.do(ctx, requestName(req), func(ctx context.Context) (*historyv1.SearchResponse, error) { return r.search(ctx, req) })
 }
@@ -208,7 +206,7 @@ func (r *Reader) search(ctx context.Context, req *historyv1.SearchRequest) (*his
 	return resp, nil
 }
 
-// searchOn searches until it has found as much as the query asks for, or has looked at [MaxSearched] records.
+// searchOn searches until it has q.Limit results or has searched [MaxSearched] records.
 func (r *Reader) searchOn(ctx context.Context, uid string, q history.Query, words []string) (p readerPage, all uint32, err error) {
 	limit := q.Limit
 	q.Limit = searchAtOnce
@@ -226,7 +224,7 @@ func (r *Reader) searchOn(ctx context.Context, uid string, q history.Query, word
 		p.once = found.once && all == 0
 		all += searched.Load()
 		p.more, p.end = found.more, found.end
-		found.items = slices.DeleteFunc(found.items, func(it history.Item) bool { return !has(it, words) }) // also of what another namespace names
+		found.items = slices.DeleteFunc(found.items, func(it history.Item) bool { return !has(it, words) }) // again, after folding other namespaces
 		if n := limit - len(p.items); len(found.items) > n {
 			found.items, p.more = found.items[:n], true
 			p.end = endOf(found.items)
@@ -237,7 +235,7 @@ func (r *Reader) searchOn(ctx context.Context, uid string, q history.Query, word
 	return p, all, nil
 }
 
-// searched is one part of a search: of all namespaces of the query, where there are classes.
+// searched reads one step of a search, in all namespaces of the query.
 func (r *Reader) searched(ctx context.Context, uid string, q history.Query, search func(context.Context, string, history.Query) (readerPage, error)) (readerPage, error) {
 	if !r.divided() {
 		return search(ctx, uid, q)
@@ -245,13 +243,13 @@ func (r *Reader) searched(ctx context.Context, uid string, q history.Query, sear
 	return r.pageOfNamespaces(ctx, uid, q, search)
 }
 
-// nameOf stands for words in the name of a list, to which a cursor is bound.
+// nameOf hashes the words for the list name in a cursor.
 func nameOf(words []string) int64 {
 	return int64(xxhash.Sum64String(strings.Join(words, " ")) >> 16) //nolint:gosec // of 48 bits
 }
 
-// searchPart searches the records of a query, and returns how many it looked at. While types are being moved another namespace may
-// know keys of the metadata that the reports here have not: all records are found, and looked at once they are whole.
+// searchPart searches the records of a query and returns the number searched. While types are moving, another
+// namespace may have metadata that is missing here. All records then match here and are filtered after folding.
 func (r *Reader) searchPart(ctx context.Context, uid string, q history.Query, words []string) (p readerPage, searched int, err error) {
 	listed, err := r.cfg.Cache.List(ctx, uid, q)
 	if err != nil {
@@ -273,11 +271,11 @@ func (r *Reader) searchPart(ctx context.Context, uid string, q history.Query, wo
 		err = s.read(ctx)
 		p.items, p.more, p.end = s.items, s.cached || s.archived, s.end
 	}
-	p.items = slices.DeleteFunc(p.items, func(it history.Item) bool { return !found(it) }) // also of what was incomplete
+	p.items = slices.DeleteFunc(p.items, func(it history.Item) bool { return !found(it) }) // again, after completing
 	return p, s.looked, err
 }
 
-// has reports whether the id or the metadata of a record has all the words, which are folded.
+// has reports whether a record's id or metadata has all the folded words.
 func has(it history.Item, words []string) bool {
 	if it.Record == nil {
 		return false
@@ -299,8 +297,8 @@ func metaHas(meta history.Meta, word string) bool {
 	return false
 }
 
-// folded returns a text in which letters that differ in case, in width or in an accent are the same: few who search for Amélie
-// or Łódź write them so. Letters that are no accented ones in Unicode have the plain ones that ICU's and Lucene's foldings have.
+// folded folds case, width and accents, so "amelie" finds Amélie. Letters such as ł, without a Unicode
+// decomposition, fold as in ICU and Lucene.
 func folded(text string) string {
 	plain, ascii := make([]byte, 0, 2*len(text)), true
 	for _, r := range norm.NFKD.String(text) {
@@ -308,7 +306,7 @@ func folded(text string) string {
 		case r < utf8.RuneSelf:
 			plain = append(plain, byte(unicode.ToLower(r)))
 			continue
-		case r >= '\u0300' && r <= '\u036f': // Unicode's combining diacritical marks; those of other scripts make other letters
+		case r >= '\u0300' && r <= '\u036f': // Unicode's combining diacritical marks; the marks of other scripts form different letters
 			continue
 		}
 		r = unicode.ToLower(unicode.ToUpper(r))
@@ -326,8 +324,7 @@ func folded(text string) string {
 
 var unaccented = map[rune]string{'ß': "ss", 'æ': "ae", 'œ': "oe", 'ø': "o", 'ł': "l", 'đ': "d", 'ð': "d", 'þ': "th"}
 
-// contains reports whether a text, in whatever letters, has a word that is folded. Most texts have no
-// other letters than those of ASCII, and need no copy.
+// contains reports whether text contains a folded word. ASCII texts, the most common, need no copy.
 func contains(text, word string) bool {
 	for i := range len(text) {
 		if text[i] >= utf8.RuneSelf {

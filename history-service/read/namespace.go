@@ -9,14 +9,16 @@ import (
 	"github.com/playhead/playhead/history"
 )
 
-// Where there are classes, a user's records are in namespaces: see [history.Class]. A page of one type reads the namespace of that type
-// only. A page of all types reads all namespaces at once and merges them. Their lists have the same order and the same cursors, so the
-// merge is right down to the place where the first of the pages ends. While types are being moved ([history.Rulebook.Moving]) several
-// namespaces may have a record of one object. Readers then see the fold of these records, at the fold's place in the list.
+// With classes, a user's records are in namespaces: see [history.Class]. A page of one type reads the type's
+// namespace. A page of all types reads all namespaces concurrently and merges them, up to the earliest page end.
+// All lists share one order and one form of cursor.
 //
-// A clear mark in the namespace of no class holds in all namespaces.
+// While types are moving ([history.Rulebook.Moving]), several namespaces may have a record of one object. Readers
+// then see the merged record, at its place in the list.
+//
+// A clear mark in the default namespace holds in all namespaces.
 
-// namespaces returns the namespaces that may have records of a type. Type 0 means all types.
+// namespaces returns the namespaces that may have records of a type, 0 for all types.
 func (r *Reader) namespaces(uid string, typ uint32) []string {
 	if typ != 0 && !r.cfg.Rules.Moving(r.nowMS()) {
 		return []string{r.cfg.Rules.NamespaceOf(uid, typ)}
@@ -26,10 +28,10 @@ func (r *Reader) namespaces(uid string, typ uint32) []string {
 
 func (r *Reader) nowMS() int64 { return r.cfg.Now().UnixMilli() }
 
-// divided reports whether there are classes.
+// divided reports whether classes are configured.
 func (r *Reader) divided() bool { return len(r.cfg.Rules.Classes()) > 0 }
 
-// Namespace returns the state of a namespace, and warms the namespace up before.
+// Namespace warms up a namespace and returns its state.
 func (r *Reader) Namespace(ctx context.Context, namespace string) (history.User, error) {
 	entries, err := r.known(ctx, []history.Key{history.UserKey(namespace)})
 	if err != nil {
@@ -38,12 +40,12 @@ func (r *Reader) Namespace(ctx context.Context, namespace string) (history.User,
 	return entries[0].User, nil
 }
 
-// oldest returns a time: records of the namespace from then or before have expired.
+// oldest returns the expiry limit of a namespace: records of this time or earlier have expired.
 func (r *Reader) oldest(namespace string) int64 {
 	return r.cfg.Horizon().UnixMilli() - r.cfg.Rules.NamespaceTTL(namespace)
 }
 
-// pages reads one page of all namespaces of a query. It reads on while all that it finds is hidden.
+// pages reads one page across the namespaces of a query. It reads on while every item is hidden.
 func (r *Reader) pages(ctx context.Context, uid string, q history.Query, strict bool) (p readerPage, err error) {
 	read := func(ctx context.Context, namespace string, q history.Query) (readerPage, error) {
 		return r.readPage(ctx, namespace, q, strict)
@@ -60,7 +62,7 @@ func (r *Reader) pages(ctx context.Context, uid string, q history.Query, strict 
 	}
 }
 
-// pageOfNamespaces reads a page of each namespace of a query at once, and merges them.
+// pageOfNamespaces reads a page of each namespace concurrently and merges the pages.
 func (r *Reader) pageOfNamespaces(ctx context.Context, uid string, q history.Query, read func(context.Context, string, history.Query) (readerPage, error)) (readerPage, error) {
 	namespaces := r.namespaces(uid, q.Type)
 	parts := make([]readerPage, len(namespaces))
@@ -90,7 +92,7 @@ func (r *Reader) pageOfNamespaces(ctx context.Context, uid string, q history.Que
 	return p, r.dropHidden(ctx, uid, &owner, &p)
 }
 
-// mergePages merges pages of several lists, down to the place where the first of them ends.
+// mergePages merges pages of several lists, up to the earliest page end.
 func mergePages(parts []readerPage, limit int) (p readerPage) {
 	p.once = true
 	for _, part := range parts {
@@ -112,9 +114,9 @@ func mergePages(parts []readerPage, limit int) (p readerPage) {
 	return p
 }
 
-// foldNamespaces returns the entries of some keys of one namespace as readers see them; the first key is that of the namespace's state. While
-// types are being moved an entry is what all namespaces have. Otherwise it is what the namespace of its type has, where that is another one: a
-// delete leaves a tombstone in each namespace, and later reports are in that of the type alone.
+// foldNamespaces returns a namespace's entries as readers see them; the first key is the namespace's state. While
+// types are moving, it merges each entry from all namespaces. Otherwise the record in the type's current namespace
+// wins: a delete leaves tombstones in every namespace, and later reports go to the current one.
 func (r *Reader) foldNamespaces(ctx context.Context, keys []history.Key, entries []history.Entry) ([]history.Entry, error) {
 	if len(keys) == 1 || !r.divided() {
 		return entries, nil
@@ -145,8 +147,7 @@ func (r *Reader) foldNamespaces(ctx context.Context, keys []history.Key, entries
 	return all, nil
 }
 
-// dropHidden drops the items of a page that have expired, that the user has cleared, or that have another place in the list because
-// another namespace has a newer record of the object.
+// dropHidden removes expired and cleared items, and items with a newer record in another namespace.
 func (r *Reader) dropHidden(ctx context.Context, uid string, owner *history.User, p *readerPage) error {
 	keys := make([]history.Key, len(p.items))
 	for i, it := range p.items {
@@ -180,8 +181,9 @@ func (r *Reader) expired(it history.Item) bool {
 	return it.Record.Version.Time() <= r.cfg.Horizon().UnixMilli()-r.cfg.Rules.TTL(it.Object.Type)
 }
 
-// byNamespace loads keys of one user, each from the namespace of its type, or from all namespaces while types are being moved. The namespaces
-// are asked at once. The clear marks of the namespace of no class are applied to all entries, and expired records are left out.
+// byNamespace loads keys of one user, each from its type's namespace, or from all namespaces while types are
+// moving. It reads the namespaces concurrently. The default namespace's clear marks apply to all entries; expired
+// records are omitted.
 func (r *Reader) byNamespace(ctx context.Context, keys []history.Key, load func(context.Context, []history.Key) ([]history.Entry, error)) ([]history.Entry, error) {
 	if !r.divided() {
 		return load(ctx, keys)
@@ -233,16 +235,16 @@ func (r *Reader) byNamespace(ctx context.Context, keys []history.Key, load func(
 	return found, nil
 }
 
-// namespaceKeys are the keys that are loaded from one namespace, and their entries.
+// namespaceKeys are the keys of one namespace, with their entries.
 type namespaceKeys struct {
 	namespace string
 	keys      []history.Key
-	of        []int  // the index of each key among all that are loaded
-	home      []bool // whether the namespace is that of the key's type
+	of        []int  // index of each key among all keys
+	home      []bool // whether the namespace is the current one of the key's type
 	entries   []history.Entry
 }
 
-// into folds the entries of a namespace, but for those that it keeps no more, into those of the namespaces before.
+// into merges the namespace's unexpired entries into found.
 func (p *namespaceKeys) into(found []history.Entry, oldest int64) {
 	for n, i := range p.of {
 		own := p.entries[n]

@@ -10,19 +10,19 @@ import (
 	"github.com/playhead/playhead/history-service/view"
 )
 
-// readerPage is a part of a user's history as readers see it.
+// readerPage is a page of a user's history as readers see it.
 type readerPage struct {
 	items     []history.Item
-	summaries []history.Summary // they come after the items
+	summaries []history.Summary // after the items
 	more      bool
-	end       history.Cursor // the next page comes after it
-	// once means that the page is of one moment: no record can have moved past the place at which it was read.
+	end       history.Cursor // the next page starts after it
+	// once reports a consistent snapshot: no record can have moved past the read position.
 	once bool
-	top  int64 // of a search: the time of the newest record of all, before it began
+	top  int64 // in a search: time of the newest record before it started
 }
 
-// readPage reads on until it has something to show, or there is no more. Strict is whether it fails
-// rather than show records without what only the archive has of them.
+// readPage reads until it has a visible item or reaches the end. A strict read fails instead of returning
+// incomplete records.
 func (r *Reader) readPage(ctx context.Context, uid string, q history.Query, strict bool) (p readerPage, err error) {
 	for once := true; ; once = false {
 		p, err = r.part(ctx, uid, q, strict)
@@ -45,7 +45,7 @@ func (r *Reader) part(ctx context.Context, uid string, q history.Query, strict b
 	return readerPage{items: wanted(items, &listed.User, q), more: listed.More, end: endOf(listed.Items), once: true}, err
 }
 
-// sure reports whether the archive can add no object to a page.
+// sure reports whether the archive has no further objects for a page.
 func (r *Reader) sure(listed history.Page, q history.Query) bool {
 	switch {
 	case listed.User.Complete():
@@ -58,8 +58,7 @@ func (r *Reader) sure(listed history.Page, q history.Query) bool {
 	return listed.More && listed.Items[len(listed.Items)-1].Record.Version >= listed.User.LowWatermark
 }
 
-// wanted returns what readers see of the items, in page order, as far as the query asks
-// for it.
+// wanted returns the visible items of the query, in page order.
 func wanted(items []history.Item, u *history.User, q history.Query) (seen []history.Item) {
 	for _, it := range items {
 		if it.Record = it.Record.Visible(it.Object, u); it.Record != nil && q.Wants(it.Place()) {
@@ -72,15 +71,15 @@ func wanted(items []history.Item, u *history.User, q history.Query) (seen []hist
 
 func endOf(items []history.Item) history.Cursor { return (&history.Page{Items: items}).End() }
 
-// A page from below the low watermark is read in stretches. Each begins behind a place in the user's list, and
-// is read in this order: the cache's list from there on, the archive's page from there on, the
-// cache's records of what that has beside the list, and the archive again for those that the cache does
-// not have. Each object is decided by a read of the cache and a later one of the archive. A record leaves
-// the cache only when the archive has it, so that together they miss nothing, whatever is put,
-// clean, trimmed or warmed up in between. A record that changes meanwhile only moves up in the
-// list: it is not met a second time further down.
+// A page below the low watermark is read in intervals. Each interval starts at a cursor and reads the cache's list,
+// then the archive's page. It then loads the page's objects from the cache, and those absent there from the archive
+// again.
+//
+// Each object is decided by a cache read and a later archive read. A record leaves the cache only after it is
+// archived, so nothing is missed under concurrent puts, mark-cleans, trims and warm-ups. A concurrent change only
+// moves a record up, so it cannot appear twice.
 
-// below completes a page with what only the archive holds.
+// below reads a page from both stores, starting with a cached list.
 func (r *Reader) below(ctx context.Context, uid string, q history.Query, listed history.Page) (p readerPage, err error) {
 	s := interval{reader: r, uid: uid, query: q, listed: listed}
 	for p.once = true; ; p.once = false {
@@ -92,7 +91,7 @@ func (r *Reader) below(ctx context.Context, uid string, q history.Query, listed 
 		if n := len(p.items); n > q.Limit || n == q.Limit && !s.archived || !p.more {
 			break
 		}
-		limit := min(4*s.query.Limit, max(q.Limit, r.cfg.Keep)) // there may be many deletes before what is to be shown
+		limit := min(4*s.query.Limit, max(q.Limit, r.cfg.Keep)) // deleted records may precede the visible ones
 		s = interval{reader: r, uid: uid, query: q}
 		s.query.After, s.query.Limit = p.end, limit
 		if s.listed, err = r.cfg.Cache.List(ctx, uid, s.query); err != nil {
@@ -106,21 +105,20 @@ func (r *Reader) below(ctx context.Context, uid string, q history.Query, listed 
 	return p, nil
 }
 
-// interval is what the cache and the archive have of a query, from its cursor down to where both are
-// known.
+// interval is a query's records in both stores, from the cursor to the point where both are known.
 type interval struct {
 	reader *Reader
 	uid    string
 	query  history.Query
 	listed history.Page
-	// match says what of it is asked for, as far as what a store has of it tells (default all).
+	// match filters by one store's record (default: all records match).
 	match func(history.Item) bool
 
-	user             history.User // with the clear marks of both
+	user             history.User // merged clear marks of both stores
 	items            []history.Item
-	cached, archived bool           // there is more behind the end
-	end              history.Cursor // where it ends, if there is more
-	looked           int            // how many records were in it
+	cached, archived bool           // more after the end
+	end              history.Cursor // last position, if there is more
+	looked           int            // number of records read
 }
 
 func (s *interval) read(ctx context.Context) error {
@@ -149,16 +147,15 @@ func (s *interval) read(ctx context.Context) error {
 	return nil
 }
 
-// behind orders items of a list against a place: those at the place are before it.
+// behind orders items against a position; an item at the position sorts before it.
 func behind(it history.Item, place history.Cursor) int {
 	return cmp.Or(it.Place().Compare(place), -1)
 }
 
-// archive returns the archive's page of the query. Of a cold user it is as much as the cache is
-// to keep: what has been read for it warms the user up.
+// archive reads the query's archive page. For a cold user it reads a full warm-up page and passes it to the warmer.
 func (s *interval) archive(ctx context.Context) (history.Page, error) {
 	r, q := s.reader, s.query
-	q.Limit++ // to know whether there is more to show
+	q.Limit++ // one more, to detect the end
 	if s.listed.User.Warm || q.After != (history.Cursor{}) {
 		if !s.listed.User.Warm {
 			r.warm.wantSoon(s.uid)
@@ -176,9 +173,8 @@ func (s *interval) archive(ctx context.Context) (history.Page, error) {
 	return page, nil
 }
 
-// complete folds what the archive has into what the cache lists, of which a cache that came back
-// may have older contents. The archive is asked for what its page does not have: an object that
-// is newer there lies before the page.
+// complete folds the archive's records into the cached ones, because a restored cache may have old content. It gets
+// objects that are not on the archive's page: a newer archived record is above the page.
 func (s *interval) complete(ctx context.Context, old history.Page) ([]history.Item, error) {
 	known := make(map[history.Object]*history.Record, len(old.Items))
 	for _, it := range old.Items {
@@ -213,8 +209,8 @@ func (s *interval) complete(ctx context.Context, old history.Page) ([]history.It
 	return items, nil
 }
 
-// newest folds what the archive has into a record of the cache that lacks it, or is older. Plays and
-// positions under clear marks of either must not take the room that a record has for them.
+// newest merges in the archived record if the cached one is incomplete or older. Clear marks apply first: cleared
+// plays and positions would use up a record's bounded space.
 func (s *interval) newest(it history.Item, archived *history.Record) *history.Record {
 	cleared := s.user.ClearedAt(it.Object.Type)
 	cached, archived := it.Record.After(cleared), archived.After(cleared)
@@ -224,7 +220,7 @@ func (s *interval) newest(it history.Item, archived *history.Record) *history.Re
 	return cached
 }
 
-// rest returns what has become of what was not listed, as far as a page may need it.
+// rest returns the archive's items that the cache did not list, resolved against both stores.
 func (s *interval) rest(ctx context.Context, old history.Page) ([]history.Item, error) {
 	done := make(map[history.Object]bool, len(s.listed.Items))
 	for _, it := range s.listed.Items {
@@ -243,7 +239,7 @@ func (s *interval) rest(ctx context.Context, old history.Page) ([]history.Item, 
 	return s.reader.resolve(ctx, s.uid, s.matching(items, nil))
 }
 
-// matching returns the items that are asked for, by what they say or by what else is known of their objects.
+// matching keeps the items that match by their own record or by the known one.
 func (s *interval) matching(items []history.Item, known map[history.Object]*history.Record) []history.Item {
 	s.looked += len(items)
 	if s.match == nil {
@@ -254,8 +250,8 @@ func (s *interval) matching(items []history.Item, known map[history.Object]*hist
 	})
 }
 
-// resolve returns what has become of the archive's items: what the cache has of them, and
-// where it has nothing, or may lack something, what the archive has by now.
+// resolve returns the current records of archived items. It loads them from the cache, and gets missing, incomplete
+// or outdated ones from the archive again.
 func (r *Reader) resolve(ctx context.Context, uid string, old []history.Item) ([]history.Item, error) {
 	keys := make([]history.Key, len(old))
 	for i, it := range old {
@@ -279,8 +275,7 @@ func (r *Reader) resolve(ctx context.Context, uid string, old []history.Item) ([
 	return items, nil
 }
 
-// completed returns the items of a page of the cache, with what the archive holds of
-// those that lack it.
+// completed returns the items of a cache page, with incomplete ones folded.
 func (r *Reader) completed(ctx context.Context, uid string, listed history.Page, strict bool) ([]history.Item, error) {
 	if !slices.ContainsFunc(listed.Items, func(it history.Item) bool { return view.Incomplete(it.Record) }) {
 		return listed.Items, nil

@@ -11,11 +11,11 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// maxPoints is how many objects one request may ask for.
+// maxPoints limits the objects per request.
 const maxPoints = 100
 
-// Points reads where a user stopped in some objects, from the cache, and what that has dropped from the archive, in one get. A cold user
-// is warmed first. A read that fails is an error, never "no progress".
+// Points returns the playback position of each object. Objects missing from the cache are read from the archive, in
+// one get. A failed read is an error, never "no progress".
 func (r *Reader) Points(ctx context.Context, req *historyv1.PointsRequest) (*historyv1.PointsResponse, error) {
 	keys, err := points(req)
 	if err != nil {
@@ -38,8 +38,8 @@ func (r *Reader) Points(ctx context.Context, req *historyv1.PointsRequest) (*his
 	return resp, nil
 }
 
-// point loads keys of one user. Where the cache may have dropped one it asks the archive for all that they lack, and fails without an
-// answer: the object may have a record. Otherwise they are completed where the archive answers soon.
+// point loads keys of one user. If a key may have left the cache, the archive is required. Otherwise incomplete
+// records are completed only if the archive answers in time.
 func (r *Reader) point(ctx context.Context, keys []history.Key) ([]history.Entry, error) {
 	entries, err := r.known(ctx, keys)
 	if err != nil {
@@ -53,8 +53,8 @@ func (r *Reader) point(ctx context.Context, keys []history.Key) ([]history.Entry
 	return entries, r.complete(ctx, keys, entries, false)
 }
 
-// foldMoved adds to records what namespaces have of them that the cache does not keep, while types are being moved. Where the archive
-// does not answer soon, they are served incomplete.
+// foldMoved merges in the archived records of all namespaces while types are moving. If the archive is late, the
+// records are served incomplete.
 func (r *Reader) foldMoved(ctx context.Context, keys []history.Key, entries []history.Entry) {
 	if !r.cfg.Rules.Moving(r.nowMS()) {
 		return
@@ -78,7 +78,7 @@ func (r *Reader) foldMoved(ctx context.Context, keys []history.Key, entries []hi
 			continue
 		}
 		partial := *e.Record
-		partial.Partial, partial.Revision = true, 0 // that its own namespace is archived says nothing of the others
+		partial.Partial, partial.Revision = true, 0 // its archived revision says nothing about other namespaces
 		e.Record = &partial
 	}
 }
@@ -100,8 +100,7 @@ func points(req *historyv1.PointsRequest) ([]history.Key, error) {
 	return keys, nil
 }
 
-// GetSettings reads what a user has decided. A cold user is warmed first; a read that
-// fails is an error, never "recording".
+// GetSettings returns a user's settings. A failed read is an error, never "recording".
 func (r *Reader) GetSettings(ctx context.Context, req *historyv1.GetSettingsRequest) (*historyv1.GetSettingsResponse, error) {
 	ctx, cancel := r.bounded(ctx)
 	defer cancel()
@@ -112,9 +111,9 @@ func (r *Reader) GetSettings(ctx context.Context, req *historyv1.GetSettingsRequ
 	return &historyv1.GetSettingsResponse{Settings: Settings(u.Pause)}, nil
 }
 
-// Newest returns the time of the newest record of a type, 0 for all, that the cache shows, or the
-// archive where that answers soon; 0 without any. A decision without a time of its own is not
-// earlier: the clock of who wrote that may be ahead.
+// Newest returns the time of the newest record of a type (0 for all types), in Unix ms, 0 if none. It reads the
+// cache, and the archive if that answers in time. A settings change without a time must not be older: its writer's
+// clock may be ahead.
 func (r *Reader) Newest(ctx context.Context, uid string, typ uint32) (at int64, err error) {
 	items, err := r.newest(ctx, uid, history.Query{Type: typ, Limit: 1})
 	for _, it := range items {
@@ -123,8 +122,8 @@ func (r *Reader) Newest(ctx context.Context, uid string, typ uint32) (at int64, 
 	return at, err
 }
 
-// LastPlayed returns when something was last played, as far as Newest knows. The version of what was brought back may be some
-// seconds ahead: behind such records another hundred are looked at.
+// LastPlayed returns the time of the last play, in Unix ms, within the limits of Newest. A restored record's
+// version may be seconds ahead, so one among the newest records extends the read to a page.
 func (r *Reader) LastPlayed(ctx context.Context, uid string) (at int64, err error) {
 	items, err := r.newest(ctx, uid, history.Query{Limit: 1})
 	if slices.ContainsFunc(items, func(it history.Item) bool { return it.Record.Original != 0 }) {
@@ -136,7 +135,7 @@ func (r *Reader) LastPlayed(ctx context.Context, uid string) (at int64, err erro
 	return at, err
 }
 
-// newest returns the first records of all namespaces.
+// newest returns the first records of each namespace.
 func (r *Reader) newest(ctx context.Context, uid string, q history.Query) (items []history.Item, err error) {
 	for _, namespace := range r.namespaces(uid, q.Type) {
 		page, err := r.cfg.Cache.List(ctx, namespace, q)
@@ -155,10 +154,10 @@ func (r *Reader) newest(ctx context.Context, uid string, q history.Query) (items
 	return items, nil
 }
 
-// Warm asks for a user to be warmed some time soon.
+// Warm queues a user for a warm-up.
 func (r *Reader) Warm(uid string) { r.warm.want(uid) }
 
-// User returns the state of a user who is warm.
+// User warms up a user and returns its state.
 func (r *Reader) User(ctx context.Context, uid string) (history.User, error) {
 	if err := history.ValidateUID(uid); err != nil {
 		return history.User{}, err
@@ -170,7 +169,7 @@ func (r *Reader) User(ctx context.Context, uid string) (history.User, error) {
 	return entries[0].User, nil
 }
 
-// Settings returns a pause as readers see it.
+// Settings converts a pause to the settings message.
 func Settings(p history.Pause) *historyv1.Settings {
 	if p.On() {
 		return &historyv1.Settings{PausedMs: p.Since}
@@ -178,8 +177,8 @@ func Settings(p history.Pause) *historyv1.Settings {
 	return &historyv1.Settings{Recording: true}
 }
 
-// Viewings reads the sessions of one object, from the archive where the cache has no record of it,
-// or a part of one. A read that fails is an error, never "not found".
+// Viewings returns the sessions of one object, from both stores if the cached record is missing or incomplete. A
+// failed read is an error, never "not found".
 func (r *Reader) Viewings(ctx context.Context, req *historyv1.ViewingsRequest) (*historyv1.ViewingsResponse, error) {
 	key := history.Key{UID: req.GetUid(), Object: report.Object(req.GetObject())}
 	if err := history.ValidateUID(key.UID); err != nil {

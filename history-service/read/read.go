@@ -1,7 +1,7 @@
-// Package read answers readers: pages, points, changes, "continue watching" and settings, from the
-// cache down to its low watermark and from the archive below it. It warms cold users up.
+// Package read serves reads: lists, search, points, viewings, changes, "continue watching" and settings. It reads
+// the cache above its low watermark and the archive below it, and warms up cold users.
 //
-// A store that does not answer is an error, never an empty answer.
+// An unavailable store is an error, never an empty response.
 package read
 
 import (
@@ -20,7 +20,7 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// Reader answers readers. Its methods may be called from many goroutines.
+// Reader serves reads. It is safe for concurrent use.
 type Reader struct {
 	cfg     Config
 	metrics *metrics
@@ -32,17 +32,17 @@ type Reader struct {
 	continues shared[*historyv1.ContinueResponse]
 }
 
-// epoch is the name of the cache's epoch as it was last known.
+// epoch caches the hashed name of the cache's epoch.
 type epoch struct {
 	mu     sync.Mutex
 	name   string
-	asked  time.Time     // when the last question was begun
-	answer chan struct{} // closed at the end of the question that is under way, nil without one
-	err    error         // why the last one has no answer
-	failed time.Time     // when that was
+	asked  time.Time     // start of the last lookup
+	answer chan struct{} // closed when the lookup ends; nil if none
+	err    error         // of the last lookup
+	failed time.Time     // last failure
 }
 
-// New returns a reader. [Reader.Run] warms cold users up.
+// New returns a reader. [Reader.Run] warms up cold users.
 func New(cfg Config) *Reader {
 	cfg.Deadline = run.Default(cfg.Deadline, 5*time.Second)
 	cfg.Keep = run.Default(cfg.Keep, 1000)
@@ -62,37 +62,35 @@ func New(cfg Config) *Reader {
 	return &Reader{cfg: cfg, metrics: m, warm: newWarmer(cfg, m)}
 }
 
-// bounded gives a request its deadline.
 func (r *Reader) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, r.cfg.Deadline)
 }
 
-// MaxTries bounds how often one thing is tried against other writers of it. Each failed try
-// is another writer's success; so many in a row mean that something is wrong.
+// MaxTries limits retries after concurrent updates. Each failed try is another writer's success, so reaching the
+// limit means a fault.
 const MaxTries = 32
 
-// Config configures a [Reader]. Zero values take the defaults; the stores have none.
+// Config configures a [Reader]. Zero values take the defaults; Cache and Archive are required.
 type Config struct {
 	Cache   stores.Cache
 	Archive history.Archive
-	// Summaries are those of expired records; nil where none are kept.
+	// Summaries stores the summaries of expired records; nil if summaries are off.
 	Summaries history.Summarizer
-	// NodeOf names the node of the cache that has a user (default: there is one).
+	// NodeOf returns the cache node of a user (default: a single node).
 	NodeOf func(uid string) string
-	// Epoch names the epochs of the cache servers, see [Reader.Changes]. Nil
-	// is for a cache that never loses anything.
+	// Epoch returns the epochs of the cache servers, see [Reader.Changes]. Nil means that the cache never loses
+	// data.
 	Epoch func(context.Context) (string, error)
-	// Epochs names, for a cache that has no Epoch, those of its files, the present one last: see [Reader.Changes].
+	// Epochs lists the epochs of a cache without Epoch, from its files, the current one last. See [Reader.Changes].
 	Epochs []string
-	// Deadline bounds a request whose caller set no earlier one (default 5 s).
+	// Deadline limits a request without an earlier deadline (default 5 s).
 	Deadline time.Duration
-	// Keep is how many records of a user a warm-up puts into the cache (default
-	// 1,000), Warmers how many users are warmed at once (default 8), and WarmRate how
-	// many in a second (default 1,000).
+	// Keep is the number of records per user that a warm-up caches (default 1,000). Warmers is the number of
+	// concurrent warm-ups (default 8), WarmRate the limit of warm-ups a second (default 1,000).
 	Keep, Warmers, WarmRate int
-	// Rules say what counts as what, by type of object (default the standard ones).
+	// Rules are the rules per object type (default: the standard rules).
 	Rules *history.Rulebook
-	// Now is the clock (default time.Now). Horizon is the time by which records have expired, never later than Now (default Now).
+	// Now is the clock (default time.Now). Horizon is the clock for expiry, never later than Now (default Now).
 	Now, Horizon func() time.Time
 
 	Logger   *slog.Logger
@@ -113,11 +111,12 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	}
 }
 
-// warmer fills cold users from the archive: one page read each, however many
-// requests want it, and only so many at once and in a second. Those who only write are read together
-// where the archive can, see [history.Pager]. The users of one node of the
-// cache have a share of the workers, so that a slow one does not have all of them wait. Users
-// who read go before those who only write: their pages cost the archive one each until they are warm.
+// warmer fills cold users from the archive. Concurrent requests for one user share one warm-up; concurrency and
+// rate are limited.
+//
+// Readers go before writers: until a reader is warm, each of its pages costs an archive read. Writers are read in
+// batches if the archive supports it, see [history.Pager]. Each cache node has a share of the workers, so a slow
+// node does not block the other nodes' users.
 type warmer struct {
 	cfg              Config
 	metrics          *metrics
@@ -126,12 +125,12 @@ type warmer struct {
 
 	mu      sync.Mutex
 	flights map[string]*flight
-	busy    map[string]int      // workers, by node
-	backlog map[string][]string // users whose node has no worker left
+	busy    map[string]int      // workers per node
+	backlog map[string][]string // users waiting for a worker of their node
 }
 
-// warmQueue bounds the users who wait to be warmed. One who finds it full stays
-// cold until the next touch: correct, only dearer.
+// warmQueue limits the users waiting for a warm-up. If the queue is full, the user stays cold until its next
+// request: correct, but slower.
 const warmQueue = 8192
 
 func newWarmer(cfg Config, m *metrics) *warmer {
@@ -142,22 +141,22 @@ func newWarmer(cfg Config, m *metrics) *warmer {
 	}
 }
 
-// flight is one warm-up that others may wait for.
+// flight is one shared warm-up.
 type flight struct {
 	done chan struct{}
 	err  error // set before done is closed
 
-	urgent bool          // it is in the queue of the readers
-	begun  bool          // a worker has it, or the backlog of a node: where it is queued still is nothing to do
-	page   *history.Page // what a reader has found in the archive, nil for nothing
-	read   time.Time     // when
+	urgent bool          // in the readers' queue
+	begun  bool          // taken by a worker or in a backlog
+	page   *history.Page // from a reader; nil if none
+	read   time.Time     // read time of page
 }
 
-// pace lets so many pass in a second, evenly and in their order: after the loss of a
-// whole cache all users are cold, and the archive must not be asked for all at once.
+// pace limits the rate of warm-ups, evenly and in order. After the loss of a whole cache all users are cold, and
+// their warm-ups would overload the archive.
 type pace struct {
 	every time.Duration
 
 	mu   sync.Mutex
-	next time.Time // whose turn is free
+	next time.Time // next free turn
 }

@@ -7,7 +7,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestContains: without a copy of the text it says the same.
+// TestContains compares contains with a search in the folded text.
 func TestContains(t *testing.T) {
 	letters := rapid.StringOfN(rapid.SampledFrom([]rune("aAbB zZ@`[{1!ſKkéÉßıu\u0308")), 0, 6, -1)
 	rapid.Check(t, func(t *rapid.T) {
@@ -19,7 +19,7 @@ func TestContains(t *testing.T) {
 	})
 }
 
-// TestFolded: a user who searches need not write as the title does.
+// TestFolded: spellings that differ in case, width or accents fold alike.
 func TestFolded(t *testing.T) {
 	for _, same := range [][]string{
 		{"Über", "ÜBER", "u\u0308ber", "U\u0308BER", "uber"},
@@ -45,7 +45,7 @@ func TestFolded(t *testing.T) {
 	}
 }
 
-// TestFoldedApart: signs that make another letter, and no accent, stay.
+// TestFoldedApart: marks that form a different letter are kept.
 func TestFoldedApart(t *testing.T) {
 	for _, two := range [][2]string{{"ガ", "カ"}, {"กา", "กิ"}, {"कि", "क"}, {"שׁ", "ש"}} {
 		if folded(two[0]) == folded(two[1]) {

@@ -11,17 +11,17 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// seriesName tells series apart: a show and a podcast may have the same title.
+// seriesName identifies a series. The type is included because a show and a podcast may share a title.
 type seriesName struct {
 	typ  uint32
 	name string
 }
 
-// series is what the read records say about one.
+// series collects the records of one series.
 type series struct {
-	played    int64 // when something of it last was, in Unix milliseconds
-	dismissed int64 // when the user last dismissed a part of it
-	listed    bool  // has a row
+	played    int64 // last activity, Unix ms
+	dismissed int64 // last dismissal, Unix ms
+	listed    bool  // already has a row
 	parts     []part
 }
 
@@ -32,18 +32,18 @@ type part struct {
 	class      class
 	unfinished bool // in progress
 	completed  bool
-	at         int64 // when it was left or completed, in Unix milliseconds
+	at         int64 // time of leaving or completion, Unix ms
 }
 
-// number is the place of a part in its series. A file of several episodes has a first and a last one.
+// number is the position of a part in its series. A file with several episodes has a first and a last one.
 type number struct {
-	season      float64 // noSeason where the part has none; 0 are specials
+	season      float64 // noSeason if unknown; 0 for specials
 	first, last float64
 }
 
 const noSeason = -1
 
-// class says which parts a series goes by: specials where it has no others, and what has no number where all have none.
+// class ranks the parts of a series. A lower class counts only if no higher class is active.
 type class uint8
 
 const (
@@ -52,13 +52,14 @@ const (
 	regular
 )
 
-// Texts such as "S02" and "Season 2", and such as "E05", "7.5", "1-2", "E01E02", "S01E05" and "1x05".
+// Accepted season texts: "S02", "Season 2". Accepted episode texts: "E05", "7.5", "1-2", "E01E02", "S01E05",
+// "1x05".
 var (
 	seasonForm  = regexp.MustCompile(`^(?:\pL+[ .#]*|#)?(\d+)$`)
 	episodeForm = regexp.MustCompile(`^(?:(?:[sS]\pL*[ .#]*)?(\d+)[ .-]*[eEfFxX]\pL*[ .#]*|\pL+[ .#]*|#)?(\d+(?:\.\d+)?)(?: *(?:[-–+&] *(?:\pL+[ .#]*)?|[eE])(\d+))?$`)
 )
 
-// numberOf returns the place that the metadata says, and its class.
+// numberOf parses the position from the metadata and returns its class.
 func numberOf(meta history.Meta) (number, class) {
 	season, episode := strings.TrimSpace(meta.Get("season")), strings.TrimSpace(meta.Get("episode"))
 	inSeason, first, last := "", episode, ""
@@ -83,7 +84,7 @@ func numberOf(meta history.Meta) (number, class) {
 		n.season = valueOf(inSeason)
 	}
 	switch {
-	case n.last < n.first || max(n.season, n.last) >= math.MaxInt32: // no range, or nothing that has a next one
+	case n.last < n.first || max(n.season, n.last) >= math.MaxInt32: // no range, or too large for a next number
 		return number{}, unnumbered
 	case n.season == 0:
 		return n, special
@@ -93,13 +94,13 @@ func numberOf(meta history.Meta) (number, class) {
 
 func digits(text string) bool { return text != "" && strings.Trim(text, "0123456789") == "" }
 
-// valueOf returns the value of a number in digits, infinite where it is too large.
+// valueOf parses digits; the result is infinite on overflow.
 func valueOf(text string) float64 {
 	n, _ := strconv.ParseFloat(text, 64)
 	return n
 }
 
-// add adds a record, and reports whether it is in progress or completed.
+// add adds a record and reports whether it is in progress or completed.
 func (s *series) add(it history.Item, rules history.Rules) bool {
 	r := it.Record
 	p := part{item: it, unfinished: rules.Unfinished(r), completed: rules.Completed(r), at: r.LeftOff().Version.Time()}
@@ -114,12 +115,12 @@ func (s *series) add(it history.Item, rules history.Rules) bool {
 
 func (p *part) active() bool { return p.unfinished || p.completed }
 
-// hidden reports whether the user has dismissed a part, and played nothing of the series since. Nobody knows which
-// part stood for the series at the time, since earlier plays may have come late: so all parts count.
+// hidden reports whether the user dismissed any part and has played no part since. Every part counts, because late
+// reports may change which part represented the series at the time.
 func (s *series) hidden() bool { return s.dismissed != 0 && s.dismissed >= s.played }
 
-// latest returns the part that was in progress or completed last. Completed specials count only where all that is active are such, and
-// completed parts without a number only where none has any. Of one moment, such as that of marks, what is in progress comes first, and then the furthest.
+// latest returns the part last in progress or completed. Completed parts count only in the highest active class. At
+// equal times, as after marks, a part in progress wins, then the highest number.
 func (s *series) latest() *part {
 	class := unnumbered
 	for i := range s.parts {
@@ -154,9 +155,9 @@ func compareNumbers(a, b *part) int {
 	return cmp.Or(cmp.Compare(a.number.season, b.number.season), cmp.Compare(a.number.last, b.number.last), cmp.Compare(b.number.first, a.number.first))
 }
 
-// goOn returns the part to go on with: what was in progress last, or else the part after what was completed last, also where that was
-// completed before. Where there is no record of that one, it returns the completed part and the numbers of the next one.
-// After a mark it goes on to the next part that is not completed: who marks does not watch again.
+// goOn returns the part to continue with: the part last in progress, or the one after the part last completed. If
+// the next part has no record, it returns the completed part and the next numbers. After a "watched" mark it skips
+// completed parts.
 func (s *series) goOn() (history.Item, *historyv1.NextPart) {
 	p := s.latest()
 	if p.unfinished {
@@ -174,13 +175,13 @@ func (s *series) goOn() (history.Item, *historyv1.NextPart) {
 	}
 }
 
-// after returns the part after a completed one, nil where there is no record of it.
+// after returns the part after a completed one; nil if it has no record.
 func (s *series) after(p *part) *part {
 	if p.class == unnumbered {
 		return nil
 	}
 	var next *part
-	over := true // nothing is known of the rest of the season
+	over := true // no later episode of the season is known
 	for i := range s.parts {
 		o := &s.parts[i]
 		if o.class == unnumbered || o.number.season != p.number.season || o.number.first <= p.number.last {
@@ -196,8 +197,8 @@ func (s *series) after(p *part) *part {
 	return next
 }
 
-// opening returns the first part of a season, nil where there is no record of it. One that is completed says only of who watches again
-// that the season before is over: others may have begun with a later season.
+// opening returns the first part of a season; nil if it has no record. A completed opening counts only on a
+// rewatch: other users may have started with the later season.
 func (s *series) opening(season float64, again bool) (first *part) {
 	for i := range s.parts {
 		o := &s.parts[i]
@@ -208,7 +209,7 @@ func (s *series) opening(season float64, again bool) (first *part) {
 	return first
 }
 
-// compareNext orders parts of a season by episode. Of two with the same one, that which is not completed comes first, then the newest.
+// compareNext orders parts of a season by episode. At equal numbers, unfinished parts come first, then the newest.
 func compareNext(a, b *part) int {
 	c := cmp.Or(cmp.Compare(a.number.first, b.number.first), cmp.Compare(a.number.last, b.number.last))
 	if c == 0 && a.completed != b.completed {
@@ -220,7 +221,7 @@ func compareNext(a, b *part) int {
 	return cmp.Or(c, history.NewestFirst(a.item, b.item))
 }
 
-// next returns the numbers of the part after p, none where p has none.
+// next returns the numbers of the part after p, empty if p is unnumbered.
 func (p *part) next() *historyv1.NextPart {
 	next := &historyv1.NextPart{}
 	if p.class == unnumbered {

@@ -12,27 +12,26 @@ import (
 	"github.com/playhead/playhead/internal/run"
 )
 
-// shared joins equal reads that are asked for at once. A call that comes while an equal read is under way waits: one more read
-// begins when that ends, for all who wait. So each caller sees what was acknowledged before its call. A read for which nobody waits any
-// more is broken off: one that hangs must not hold up those who come later.
+// shared coalesces equal concurrent reads. A call during an equal read waits for one further read, shared by all
+// waiters, so it sees everything acknowledged before the call. A read without waiters is canceled: a hung read must
+// not block later callers.
 type shared[T any] struct {
 	mu       sync.Mutex
-	underWay map[string]*sharedRead[T] // by name of a read that is under way: the one that waits for its end, nil for none
+	underWay map[string]*sharedRead[T] // running reads by name; the value is the next read, nil if none waits
 }
 
 // sharedRead is a read that waits for an equal one to end.
 type sharedRead[T any] struct {
 	read    func(context.Context) (T, error)
-	ctx     context.Context // done when nobody waits any more
+	ctx     context.Context // canceled when the last waiter leaves
 	cancel  context.CancelFunc
 	waiting int // guarded by shared.mu
 	done    chan struct{}
 	value   T
-	err     error // both are set before done is closed
+	err     error // value and err are set before done is closed
 }
 
-// do returns what read returns, or what an equal read returns, which has the same name. Callers must not change the result: others
-// may have it, too.
+// do returns the result of read, or of an equal read with the same name. Callers must not modify the result.
 func (s *shared[T]) do(ctx context.Context, name string, read func(context.Context) (T, error)) (T, error) {
 	next := s.begin(ctx, name, read)
 	if next == nil {
@@ -49,7 +48,7 @@ func (s *shared[T]) do(ctx context.Context, name string, read func(context.Conte
 	}
 }
 
-// begin returns the read to be waited for, nil where none is under way.
+// begin returns the read to wait for; nil if no equal read is running.
 func (s *shared[T]) begin(ctx context.Context, name string, read func(context.Context) (T, error)) *sharedRead[T] {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -61,7 +60,7 @@ func (s *shared[T]) begin(ctx context.Context, name string, read func(context.Co
 		s.underWay[name] = nil
 	case next == nil:
 		next = &sharedRead[T]{read: read, done: make(chan struct{})}
-		next.ctx, next.cancel = context.WithCancel(context.WithoutCancel(ctx)) // whoever asked first may leave first
+		next.ctx, next.cancel = context.WithCancel(context.WithoutCancel(ctx)) // the first waiter may leave first
 		s.underWay[name] = next
 	}
 	if next != nil {
@@ -70,7 +69,7 @@ func (s *shared[T]) begin(ctx context.Context, name string, read func(context.Co
 	return next
 }
 
-// leave takes one off those who wait for a read. When the last one has left, the read is broken off, or does not begin.
+// leave removes a waiter. After the last one the read is canceled or never starts.
 func (s *shared[T]) leave(name string, r *sharedRead[T]) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -83,7 +82,7 @@ func (s *shared[T]) leave(name string, r *sharedRead[T]) {
 	}
 }
 
-// end begins the read that waits, if there is one.
+// end starts the waiting read, if any.
 func (s *shared[T]) end(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -99,7 +98,7 @@ func (s *shared[T]) end(name string) {
 	}()
 }
 
-// make makes the read. A panic fails it, for all who wait.
+// make runs the read. A panic becomes an error for all waiters.
 func (r *sharedRead[T]) make() {
 	defer r.cancel()
 	defer close(r.done)
@@ -111,8 +110,8 @@ func (r *sharedRead[T]) make() {
 	r.value, r.err = r.read(r.ctx)
 }
 
-// requestName names a request by all that it asks for.
+// requestName returns the encoded request as its name.
 func requestName(req proto.Message) string {
-	b, _ := proto.MarshalOptions{Deterministic: true}.Marshal(req) // what came in can be encoded
+	b, _ := proto.MarshalOptions{Deterministic: true}.Marshal(req) // a decoded request always encodes
 	return string(b)
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/playhead/playhead/history"
 )
 
-// summaries reads on until there is one more than asked for, or no more.
+// summaries reads up to q.Limit+1 visible summaries.
 func (r *Reader) summaries(ctx context.Context, uid string, q history.Query, border int64) (found []history.Summary, err error) {
 	for limit := q.Limit; len(found) <= limit; {
 		q.Limit = limit + 1
@@ -30,8 +30,8 @@ func (r *Reader) summaries(ctx context.Context, uid string, q history.Query, bor
 	return found, nil
 }
 
-// summaryPage reads what all namespaces of a user have, of which there are any, side by side: types may have been moved between them
-// years ago. It goes as far as all of them are known.
+// summaryPage reads the user's namespaces with summaries concurrently, including former ones: types may have moved
+// years ago. The merged page stops at the earliest page end.
 func (r *Reader) summaryPage(ctx context.Context, uid string, q history.Query) (all history.SummaryPage, err error) {
 	namespaces := slices.DeleteFunc(r.cfg.Rules.Namespaces(uid), func(s string) bool { return !r.cfg.Rules.Summarized(s) })
 	pages := make([]history.SummaryPage, len(namespaces))
@@ -63,8 +63,8 @@ func (r *Reader) summaryPage(ctx context.Context, uid string, q history.Query) (
 	return all, nil
 }
 
-// withoutRecord returns the summaries of objects that have no record which is not older than the border, in any namespace that readers
-// look into, and what clears and deletes leave of them.
+// withoutRecord drops summaries of objects with a record since the border in any namespace. It removes cleared and
+// deleted activity from the rest.
 func (r *Reader) withoutRecord(ctx context.Context, uid string, page history.SummaryPage, border int64) (shown []history.Summary, err error) {
 	if len(page.Items) == 0 {
 		return nil, nil
@@ -94,11 +94,11 @@ func (r *Reader) withoutRecord(ctx context.Context, uid string, page history.Sum
 	return shown, nil
 }
 
-// sinceBorder loads keys of one namespace. The archive is asked where the cache has no record since the border. It is read after the cache,
-// and that after the summaries: what has left the cache by then is in the archive.
+// sinceBorder loads keys of one namespace, and gets those without a cached record since the border from the
+// archive. Reads go summaries, cache, archive: records dropped from the cache are then in the archive.
 func (r *Reader) sinceBorder(ctx context.Context, keys []history.Key, border int64) ([]history.Entry, error) {
 	read := r.entries
-	if r.divided() { // with what the user has cleared in the namespace of no class, which the archive may know alone
+	if r.divided() { // needs the default namespace's clear marks, which may exist only in the archive
 		read = r.known
 	}
 	entries, err := read(ctx, keys)

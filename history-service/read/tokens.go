@@ -8,24 +8,24 @@ import (
 	"github.com/playhead/playhead/history"
 )
 
-// token says up to where a client knows a user's log, in one epoch of the cache. Everything up to the place was told. A content that
-// begins at or before it and was not clean then changes on without an entry: so the client goes on from before the
-// first such entry, once it has been told all there is. Without that it would be told the same again, page after page.
+// token is a client's position in a user's log, in one epoch of the cache. Content that was not clean may change
+// again without a new log entry. After the last page, the token therefore goes back to before the first such entry.
+// Going back earlier would repeat the same entries on every page.
 type token struct {
 	epoch      string // hashed
 	log        uint64
 	place, low uint64
-	changing   bool // low is the place before the first entry of a content that was not clean
+	changing   bool // low is the position before the first entry that was not clean
 }
 
-// changesOn takes note of an entry of a content that is not clean.
+// changesOn records an entry whose content is not clean.
 func (t *token) changesOn(place uint64) {
 	if !t.changing {
 		t.changing, t.low = true, place-1
 	}
 }
 
-// next moves the token behind what was told.
+// next advances the token past the returned entries.
 func (t *token) next(log history.Changes, more bool) {
 	switch {
 	case more:
@@ -37,7 +37,7 @@ func (t *token) next(log history.Changes, more bool) {
 	}
 }
 
-// within reports whether a log still tells everything from the token on.
+// within reports whether a log still has all entries after the token.
 func (t *token) within(log history.Changes) bool {
 	from := t.place
 	if t.changing {
@@ -46,7 +46,7 @@ func (t *token) within(log history.Changes) bool {
 	return t.log == log.Log && from >= log.Dropped && t.place <= log.Last
 }
 
-// tokenForm is the first part of a token.
+// tokenForm is the version prefix of a token.
 const tokenForm = "c1"
 
 func (t *token) encode() string {
@@ -57,7 +57,7 @@ func (t *token) encode() string {
 	return strings.Join(parts, ".")
 }
 
-// decodeToken is the inverse; no text is a token of no log. It fails with [history.ErrInvalid].
+// decodeToken decodes a token; the empty string gives the zero token. It fails with [history.ErrInvalid].
 func decodeToken(text string) (t token, err error) {
 	if text == "" {
 		return t, nil
@@ -80,24 +80,24 @@ func decodeToken(text string) (t token, err error) {
 	return t, nil
 }
 
-// Where there are classes, each namespace has a change log of its own. A token then says how far each log was read, and which namespace is
-// read next: "c2", the class of the next namespace, the token of the namespace of no class, then the name and the token of each class,
-// with ~ between them. If the classes have changed since, or a log has ended, the answer is resync: the app reads everything.
+// With classes, each namespace has its own log. Such a token has these fields, separated by ~: "c2", the class of
+// the next namespace, the default namespace's token, then each class's name and token. If the classes have changed
+// or a log has ended, the response is resync.
 
 const (
 	tokensForm = "c2"
 	tokensMark = "~"
 )
 
-// tokens has a token for each namespace.
+// tokens has one token per namespace.
 type tokens struct {
 	namespaces []string
-	next       int // the index of the namespace that is read next
+	next       int // index of the next namespace
 	each       []token
-	known      bool // the tokens are of just these namespaces
+	known      bool // the tokens match the namespaces
 }
 
-// decodeTokens fails with [history.ErrInvalid].
+// decodeTokens decodes the token of a request. It fails with [history.ErrInvalid].
 func (r *Reader) decodeTokens(uid, text string) (t tokens, err error) {
 	t.namespaces = r.cfg.Rules.Namespaces(uid)
 	t.each = make([]token, len(t.namespaces))
@@ -108,10 +108,10 @@ func (r *Reader) decodeTokens(uid, text string) (t tokens, err error) {
 		return t, err
 	}
 	parts := strings.Split(rest, tokensMark)
-	if len(parts) < 4 || len(parts)%2 != 0 { // it is only made where there are classes
+	if len(parts) < 4 || len(parts)%2 != 0 { // encoded only with at least one class
 		return t, history.Invalid("since", "want the token that an answer came with")
 	}
-	parts = append(parts[:1:1], append([]string{""}, parts[1:]...)...) // the name of no class
+	parts = append(parts[:1:1], append([]string{""}, parts[1:]...)...) // class name of the default namespace
 	var namespaces []string
 	for i := 1; i < len(parts); i += 2 {
 		one, err := decodeToken(parts[i+1])

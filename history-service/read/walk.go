@@ -13,23 +13,22 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// walk is a reader on the way through the pages of a list. A record that is played meanwhile moves to the top, past the
-// reader. So a walk makes several passes: behind the oldest page of one it looks for what is newer than the newest record was when the
-// pass began, and another pass lists that. So the walk misses nothing, and a record that was played meanwhile may come
-// twice. All that it has to remember is in the cursor.
+// walk is the state of a reader paging through a list. A record played meanwhile moves to the top, past the reader.
+// After the last page, the walk therefore looks for records newer than top, and lists them in another pass. Nothing
+// is missed; a moved record may appear twice. The cursor has the whole state.
 //
-// A report that comes late, with a time from before the pass began, may move a record past the reader too. It is told by [Reader.Changes].
+// A late report, timed before the pass, may also move a record past the reader. Only [Reader.Changes] returns it.
 type walk struct {
 	after history.Cursor
-	since int64 // of this pass, in Unix milliseconds; 0 in the first one
-	top   int64 // the time of the newest record when this pass began
-	atTop int64 // how many records of that time this pass has listed
+	since int64 // lower bound, Unix ms; 0 in the first pass
+	top   int64 // newest record at the start of the pass
+	atTop int64 // listed records of time top
 
-	// read reads a page, records one without summaries.
+	// read reads a page; records does the same without summaries.
 	read, records func(context.Context, history.Query) (readerPage, error)
 }
 
-// page reads the next page, and moves the walk behind it.
+// page reads the next page and advances the walk.
 func (w *walk) page(ctx context.Context, q history.Query) (readerPage, error) {
 	for {
 		pass, first := q, w.after == history.Cursor{}
@@ -56,11 +55,11 @@ func (w *walk) page(ctx context.Context, q history.Query) (readerPage, error) {
 	}
 }
 
-// maxMoved bounds how many records are looked at behind the oldest page. Where more have moved, another pass lists them in pages.
+// maxMoved limits the check after the last page. If more records have moved, another pass lists them in pages.
 const maxMoved = 1000
 
-// missed returns since when there are records that may have moved past the reader in this pass, 0 for none. It looks again where
-// what it has read is not of one moment: once nothing is newer than it was, nothing has moved in between either.
+// missed returns the time from which records may have moved past the reader in this pass, 0 for none. After an
+// inconsistent read it checks again: if nothing is newer than top, nothing moved in between.
 func (w *walk) missed(ctx context.Context, q history.Query) (since int64, err error) {
 	q.Since, q.Limit = max(q.Since, w.top), maxMoved
 	p, err := w.records(ctx, q)
@@ -91,7 +90,7 @@ func (w *walk) countAtTop(items []history.Item) (n int64) {
 	return n
 }
 
-// timeOf returns the time of the first item, 0 without any.
+// timeOf returns the time of the first item, 0 for an empty list.
 func timeOf(items []history.Item) int64 {
 	if len(items) == 0 {
 		return 0
@@ -99,7 +98,7 @@ func timeOf(items []history.Item) int64 {
 	return items[0].Record.Version.Time()
 }
 
-// cursors are opaque to clients: a place, what else a walk remembers, and the name of the list, in base64.
+// Cursors are opaque to clients: the position, the walk's state and the list name, in base64.
 var cursors = base64.RawURLEncoding
 
 func (w *walk) encode(req *historyv1.ListRequest) string {
@@ -114,8 +113,8 @@ func (w *walk) encode(req *historyv1.ListRequest) string {
 	return cursors.EncodeToString(text)
 }
 
-// listName names what a request lists: with a cursor of another user, type or time it would go
-// on in the middle of nowhere.
+// listName hashes the parameters of a list. A cursor of another user, type or time range would continue at an
+// arbitrary place.
 func listName(req *historyv1.ListRequest) string {
 	name := fmt.Sprint(req.GetUid(), "/", req.GetType(), "/", req.GetSinceMs(), "/", req.GetUntilMs())
 	if req.GetSummaries() {
@@ -124,8 +123,7 @@ func listName(req *historyv1.ListRequest) string {
 	return strconv.FormatUint(xxhash.Sum64String(name)>>32, 36)
 }
 
-// decodeWalk is the inverse; no text is the place before the newest. It fails
-// with [history.ErrInvalid].
+// decodeWalk decodes the cursor of a request; an empty one starts at the top. It fails with [history.ErrInvalid].
 func decodeWalk(req *historyv1.ListRequest) (w walk, err error) {
 	if req.GetCursor() == "" {
 		return w, nil
@@ -146,7 +144,7 @@ func decodeWalk(req *historyv1.ListRequest) (w walk, err error) {
 	if parts[1] != listName(req) {
 		return w, history.Invalid("cursor", "it is of another list: user, q, type, since and until stay the same from page to page")
 	}
-	if parts[5] == "" && w.after.Version == 0 && w.since > 0 { // a further pass begins
+	if parts[5] == "" && w.after.Version == 0 && w.since > 0 { // start of a later pass
 		return w, nil
 	}
 	if w.after.Object, err = history.ParseObject(parts[5]); err != nil || w.after.Version == 0 {

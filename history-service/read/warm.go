@@ -13,22 +13,21 @@ import (
 	"github.com/playhead/playhead/internal/run"
 )
 
-// pageTTL is for how long the page of a reader is as good as one that is read now: as long as a
-// warm-up may take anyway between its read and its write. Where it is over before the turn of those who wait, each
-// of them costs a second row just when there is too much to do.
+// pageTTL is how long a reader's page can replace an archive read: the usual time between a warm-up's read and its
+// write. If it is too short for the queue, each warm-up reads the row twice, under peak load.
 const pageTTL = 4 * time.Second
 
-// tombstonePages is how many pages more are read where tombstones have taken the place of records.
+// tombstonePages limits the extra pages read when tombstones take up the first page.
 const tombstonePages = 8
 
-// together is how many users at most one worker warms at once. Eight take most of what a read of its own costs
-// more than one among others, and a reader who waits for the pace waits for few.
+// together is the maximum batch of users per worker. A batch of eight saves most of a single read's cost, and keeps
+// a reader's wait for the pace short.
 const together = 8
 
-// Run warms cold users until ctx is done.
+// Run warms up cold users until ctx is done.
 func (r *Reader) Run(ctx context.Context) error { return r.warm.run(ctx) }
 
-// run has each of its workers come back when it panics: what it warmed then has failed.
+// run restarts a worker that panics; its current warm-ups fail.
 func (w *warmer) run(ctx context.Context) error {
 	var g errgroup.Group
 	for range w.cfg.Warmers {
@@ -49,7 +48,7 @@ func (w *warmer) work(ctx context.Context) error {
 	}
 }
 
-// take takes a user from the queues, readers first.
+// take returns the next user, readers first.
 func (w *warmer) take(ctx context.Context) (string, error) {
 	select {
 	case uid := <-w.readers:
@@ -66,8 +65,8 @@ func (w *warmer) take(ctx context.Context) (string, error) {
 	}
 }
 
-// along returns a user with those who are warmed along: writers who wait, if the cache is a single
-// node. Where it has several, those who had to wait for the node come next. A reader is warmed alone.
+// along returns a batch that starts with uid. With a single cache node, waiting writers join. With several nodes,
+// and for a reader, the batch is the user alone.
 func (w *warmer) along(node, uid string) []string {
 	uids := []string{uid}
 	w.mu.Lock()
@@ -86,14 +85,13 @@ func (w *warmer) along(node, uid string) []string {
 	return uids
 }
 
-// enter has a worker begin with a user, or the user wait until one is done with another user
-// of the node.
+// enter assigns the user to this worker, or puts it into the node's backlog if the node's share is used up.
 func (w *warmer) enter(node, uid string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	f := w.flights[uid]
 	if f == nil || f.begun {
-		return false // it was in the other queue as well
+		return false // already taken from the other queue
 	}
 	f.begun = true
 	switch {
@@ -112,11 +110,11 @@ func (w *warmer) enter(node, uid string) bool {
 	return false
 }
 
-// serve warms users, and then those of the same node who had to wait.
+// serve warms up users, then the node's backlog.
 func (w *warmer) serve(ctx context.Context, node string, uids []string) {
 	served := false
 	defer func() {
-		if !served { // it panics
+		if !served { // panicking
 			w.requeue(node)
 		}
 	}()
@@ -126,8 +124,8 @@ func (w *warmer) serve(ctx context.Context, node string, uids []string) {
 	served = true
 }
 
-// next returns users of the node who had to wait. Where there are none the worker is done
-// with the node, in the same step: a later caller finds it so, and does not wait.
+// next returns the next batch of the node's backlog. If the backlog is empty, it releases the worker under the same
+// lock, so no later user waits in vain.
 func (w *warmer) next(node string) (uids []string, more bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -145,7 +143,7 @@ func (w *warmer) next(node string) (uids []string, more bool) {
 	return waiting[:n:n], true
 }
 
-// requeue gives the users who wait for a worker of the node to the others.
+// requeue moves the node's backlog to the writers' queue.
 func (w *warmer) requeue(node string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -162,23 +160,23 @@ func (w *warmer) requeue(node string) {
 	delete(w.backlog, node)
 }
 
-// want asks for a user who writes to be warmed some time soon.
+// want queues a user for a warm-up after a write.
 func (w *warmer) want(uid string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.ask(uid, w.writers)
 }
 
-// wantSoon asks for a user who reads to be warmed.
+// wantSoon queues a user for a warm-up after a read.
 func (w *warmer) wantSoon(uid string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.ask(uid, w.readers)
 }
 
-// give has a user warmed with the first page of the archive, which a reader has just read.
+// give queues a user with the first archive page, just read by a reader.
 func (w *warmer) give(uid string, page history.Page) {
-	page.Items = slices.Clone(page.Items) // the reader has its own
+	page.Items = slices.Clone(page.Items) // the reader keeps its own slice
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if f := w.ask(uid, w.readers); f != nil {
@@ -186,8 +184,8 @@ func (w *warmer) give(uid string, page history.Page) {
 	}
 }
 
-// ask puts a user into a queue, also one who waits among the writers into that of the readers.
-// It returns the warm-up, nil where too many are wanted already. The caller holds w.mu.
+// ask queues a user and returns its warm-up; nil if the queue is full. A user among the writers moves up to the
+// readers' queue on a read. The caller holds w.mu.
 func (w *warmer) ask(uid string, queue chan string) *flight {
 	f, urgent := w.flights[uid], queue == w.readers
 	if f != nil && (f.urgent || f.begun || !urgent) {
@@ -206,7 +204,7 @@ func (w *warmer) ask(uid string, queue chan string) *flight {
 	return f
 }
 
-// wait returns when the user is warm, or with the reason why not.
+// wait waits for the user's warm-up and returns its error.
 func (w *warmer) wait(ctx context.Context, uid string) error {
 	w.mu.Lock()
 	f := w.ask(uid, w.readers)
@@ -226,7 +224,7 @@ func (w *warmer) attempt(ctx context.Context, uids []string) {
 	ctx, cancel := context.WithTimeout(ctx, w.cfg.Deadline)
 	defer cancel()
 	errs := slices.Repeat([]error{fmt.Errorf("warm up: %w: panic", history.ErrUnavailable)}, len(uids))
-	defer func() { // also when it panics: others wait for them
+	defer func() { // also on panic: others wait for the result
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		for i, uid := range uids {
@@ -236,7 +234,7 @@ func (w *warmer) attempt(ctx context.Context, uids []string) {
 	errs = w.warm(ctx, uids)
 }
 
-// finish tells those who wait for a user what has become of the warm-up. The caller holds w.mu.
+// finish ends the user's warm-up with err. The caller holds w.mu.
 func (w *warmer) finish(uid string, err error) {
 	f := w.flights[uid]
 	f.err = err
@@ -244,8 +242,7 @@ func (w *warmer) finish(uid string, err error) {
 	delete(w.flights, uid)
 }
 
-// warm warms those of the users who are still cold: one who was warmed between being found cold
-// and now costs nothing. It returns one error for each.
+// warm warms up the users that are still cold and returns one error per user.
 func (w *warmer) warm(ctx context.Context, uids []string) []error {
 	keys := make([]history.Key, len(uids))
 	for i, uid := range uids {
@@ -268,8 +265,7 @@ func (w *warmer) warm(ctx context.Context, uids []string) []error {
 	return errs
 }
 
-// fillAll fills the cold ones of users from their pages: those that readers have brought, or else
-// such as are read, all at once.
+// fillAll fills the cold users, from readers' pages or from one batched archive read.
 func (w *warmer) fillAll(ctx context.Context, uids []string, cold []int, errs []error) {
 	var read []int
 	var missing []string
@@ -301,8 +297,7 @@ func (w *warmer) fillAll(ctx context.Context, uids []string, cold []int, errs []
 	}
 }
 
-// fill puts what the cache is to keep of a user into it: of the first page, and of more pages where
-// tombstones have taken the place of records.
+// fill caches a user's newest records. It reads further pages if tombstones take up the first one.
 func (w *warmer) fill(ctx context.Context, uid string, page history.Page) error {
 	for range tombstonePages {
 		if !page.More || liveOf(page.Items) >= w.cfg.keep(uid) {
@@ -325,7 +320,7 @@ func (w *warmer) fill(ctx context.Context, uid string, page history.Page) error 
 	return w.foldUnfolded(ctx, uid, set.Items)
 }
 
-// keep is how many records of a user, or of a user's namespace, the cache keeps.
+// keep is the number of records that the cache keeps for a user or namespace.
 func (c *Config) keep(uid string) int { return c.Rules.NamespaceList(uid, c.Keep) }
 
 func liveOf(items []history.Item) (live int) {
@@ -337,7 +332,7 @@ func liveOf(items []history.Item) (live int) {
 	return live
 }
 
-// given returns the page of the archive that a reader has brought for a user, nil for none.
+// given takes a reader's archive page for a user; nil if none or too old.
 func (w *warmer) given(uid string) (page *history.Page) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -347,12 +342,12 @@ func (w *warmer) given(uid string) (page *history.Page) {
 	return page
 }
 
-// warmth is what of the newest records the cache is to hold: the newest of them and, apart from
-// them, the newest tombstones, and the low watermark above all others.
+// warmth selects the newest live records and, counted apart, the newest tombstones. The low watermark is above all
+// omitted records.
 func warmth(page history.Page, keep int) history.WarmSet {
 	w := history.WarmSet{Cleared: page.User.Cleared, CutTime: page.User.CutTime, Pause: page.User.Pause}
 	if page.More {
-		w.LowWatermark = page.End().Version + 1 // of that version there may be others
+		w.LowWatermark = page.End().Version + 1 // other records may have the same version
 	}
 	live, dead := 0, 0
 	for _, it := range page.Items {
@@ -369,11 +364,12 @@ func warmth(page history.Page, keep int) history.WarmSet {
 	return w
 }
 
-// foldUnfolded folds what the cache was to hold into the records that were born without it: events may
-// have come while the user was cold, and the warm-up leaves their records alone. An old upload
-// would look newer than what the archive holds. A write that loses against another writer is
-// folded again into that one's, which may have been born without it too. A record that
-// was born of older ones stays partial until the job or a reader folds them: it lies below the low watermark, or is newer than they.
+// foldUnfolded folds the archived records into cached ones that lack them. Events received while the user was cold
+// created such records, and the warm-up does not overwrite them. Without the fold an old upload would hide the
+// archived position.
+//
+// After a concurrent update it folds again, into the other writer's record. A record whose archived version is
+// outside the warm set stays partial until the job or a reader folds it.
 func (w *warmer) foldUnfolded(ctx context.Context, uid string, items []history.Item) error {
 	for range MaxTries {
 		writes, err := w.unfolded(ctx, uid, items)
@@ -386,13 +382,12 @@ func (w *warmer) foldUnfolded(ctx context.Context, uid string, items []history.I
 			}
 		}
 	}
-	return fmt.Errorf("other writers are always first: %w", history.ErrUnavailable)
+	return fmt.Errorf("too many concurrent updates: %w", history.ErrUnavailable)
 }
 
-// unfolded returns the writes that fold the archive's records into what the cache has without them.
-// It looks after the warm-up, so that what is born meanwhile is found too. A record of the archive
-// may have been overtaken by what was archived and dropped: unless the user is complete the
-// record stays partial, and the job folds the archive's in.
+// unfolded returns the writes that fold archived records into incomplete cached ones. It loads the cache after the
+// warm-up, to include records created meanwhile. Unless the user is complete, the result stays partial and the job
+// folds it: the archived record may be outdated.
 func (w *warmer) unfolded(ctx context.Context, uid string, archived []history.Item) (writes []history.Write, err error) {
 	keys := make([]history.Key, len(archived))
 	for i, it := range archived {
@@ -408,7 +403,7 @@ func (w *warmer) unfolded(ctx context.Context, uid string, archived []history.It
 		}
 		m := history.Merge(e.Record, old.After(e.User.ClearedAt(keys[i].Object.Type)))
 		r := *m
-		r.Partial = !e.User.Complete() // else the archive may have moved on since it was read
+		r.Partial = !e.User.Complete() // otherwise the archive may have changed since the read
 		if !history.Same(&r, e.Record) {
 			writes = append(writes, history.WriteOn(e.Record, keys[i], r.Successor(&e.User), &e.User))
 		}
@@ -416,8 +411,7 @@ func (w *warmer) unfolded(ctx context.Context, uid string, archived []history.It
 	return writes, nil
 }
 
-// wait returns when it is the caller's turn, for n who pass together. One whose deadline is earlier is told at
-// once, and takes no turn.
+// wait waits for a turn of n users. It fails at once, without taking a turn, if the deadline is earlier.
 func (p *pace) wait(ctx context.Context, n int) error {
 	turn, err := p.turn(ctx, n)
 	if err != nil {

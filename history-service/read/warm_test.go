@@ -15,7 +15,7 @@ import (
 	"github.com/playhead/playhead/history-service/stores"
 )
 
-// warmCache has every user warm: a warm-up is one look.
+// warmCache reports every user as warm, so a warm-up is one load.
 type warmCache struct{ stores.Cache }
 
 func (warmCache) Load(_ context.Context, keys []history.Key) []history.Entry {
@@ -26,8 +26,7 @@ func (warmCache) Load(_ context.Context, keys []history.Key) []history.Entry {
 	return out
 }
 
-// A user who has to wait for a worker of the node is never left behind, although the last
-// one leaves at that moment.
+// A user queued for a node's worker is served even if the last worker leaves at that moment.
 func TestWarmersLeaveNobodyBehind(t *testing.T) {
 	w := newWarmer(Config{
 		Cache: warmCache{}, Deadline: time.Second, Warmers: 4, WarmRate: 1 << 30, Logger: slog.New(slog.DiscardHandler),
@@ -58,8 +57,7 @@ func TestWarmersLeaveNobodyBehind(t *testing.T) {
 	}
 }
 
-// coldCache has every user cold until they are warmed, and remembers in which order that was,
-// and with how many records.
+// coldCache reports every user as cold, and records the order of warm-ups with their record counts.
 type coldCache struct {
 	stores.Cache
 	mu     sync.Mutex
@@ -77,7 +75,7 @@ func (c *coldCache) Warm(_ context.Context, uid string, w history.WarmSet) error
 	return nil
 }
 
-// slowArchive takes a millisecond for the row of a user, which is empty.
+// slowArchive returns an empty page after one millisecond.
 type slowArchive struct{ history.Archive }
 
 func (slowArchive) Page(context.Context, string, history.Query) (history.Page, error) {
@@ -85,7 +83,7 @@ func (slowArchive) Page(context.Context, string, history.Query) (history.Page, e
 	return history.Page{}, nil
 }
 
-// coldWarmer returns a warmer with one worker over stores that have only cold users.
+// coldWarmer returns a one-worker warmer over cold users.
 func coldWarmer(node string) (*warmer, *coldCache) {
 	c := &coldCache{}
 	return newWarmer(Config{
@@ -94,7 +92,7 @@ func coldWarmer(node string) (*warmer, *coldCache) {
 	}, newMetrics(nil)), c
 }
 
-// running runs f while the warmer works, and then waits until it has no more to do.
+// running runs f while the warmer works, then waits until the queues are empty.
 func running(t *testing.T, w *warmer, f func()) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
@@ -105,8 +103,8 @@ func running(t *testing.T, w *warmer, f func()) {
 	<-done
 }
 
-// A reader waits for nobody who only writes, but for those who are being warmed, also when the user has
-// written before and waits among the writers. Readers are warmed alone.
+// A reader waits only for warm-ups in progress, not for queued writers, even if its user is already queued as a
+// writer. Readers are warmed alone.
 func TestReadersAreWarmedFirst(t *testing.T) {
 	for node, along := range map[string]int{"": together, "node": 1} {
 		synctest.Test(t, func(t *testing.T) {
@@ -115,7 +113,7 @@ func TestReadersAreWarmedFirst(t *testing.T) {
 				w.want(fmt.Sprint("writer", i))
 			}
 			running(t, w, func() {
-				synctest.Wait() // the first ones are under way
+				synctest.Wait() // the first warm-ups have started
 				var all sync.WaitGroup
 				for _, uid := range []string{"writer30", "reader"} {
 					all.Go(func() {
@@ -123,7 +121,7 @@ func TestReadersAreWarmedFirst(t *testing.T) {
 							t.Error(err)
 						}
 					})
-					synctest.Wait() // it is in the queue
+					synctest.Wait() // the user is queued
 				}
 				all.Wait()
 			})
@@ -142,7 +140,7 @@ func TestReadersAreWarmedFirst(t *testing.T) {
 	}
 }
 
-// pager reads the rows of several users at once, and not that of bob.
+// pager reads several rows at once and fails for cem.
 type pager struct {
 	slowArchive
 	mu    sync.Mutex
@@ -160,24 +158,24 @@ func (p *pager) Pages(_ context.Context, uids []string, _ history.Query) ([]hist
 	return make([]history.Page, len(uids)), errs
 }
 
-// Writers are read together, at the pace of as many, and one whose row cannot be read fails alone. Of a
-// node of several those are who had to wait for it.
+// Writers are read in batches at the same pace, and one unreadable row fails alone. With several nodes, a batch
+// comes from the node's backlog.
 func TestWritersAreReadTogether(t *testing.T) {
 	uids := []string{"ann", "bob", "cem", "dan", "eve", "fay", "gus", "hal", "ida", "jim"}
 	for node, want := range map[string][][]string{"": {uids[:together], uids[together:]}, "node": {uids[1 : 1+together]}} {
 		synctest.Test(t, func(t *testing.T) {
 			w, c := coldWarmer(node)
 			archive := new(pager)
-			w.cfg.Archive, w.cfg.Warmers, w.cfg.Deadline, w.pace.every = archive, 1, time.Minute, time.Second // two would divide them by chance
+			w.cfg.Archive, w.cfg.Warmers, w.cfg.Deadline, w.pace.every = archive, 1, time.Minute, time.Second // two workers would split the batches at random
 			if node != "" {
-				w.cfg.Warmers = 2 // of which one waits for the node
+				w.cfg.Warmers = 2 // one waits for the node
 			}
 			for _, uid := range uids {
 				w.want(uid)
 			}
 			running(t, w, func() { time.Sleep(20 * time.Second) })
 			if node != "" && len(archive.asked) > 0 && archive.asked[0][0] == "ann" {
-				archive.asked[0][0] = "bob" // of those two either may be the first at the node
+				archive.asked[0][0] = "bob" // either may reach the node first
 			}
 			if !reflect.DeepEqual(archive.asked, want) {
 				t.Errorf("node %q: asked for %q at once; want %q", node, archive.asked, want)
@@ -189,7 +187,7 @@ func TestWritersAreReadTogether(t *testing.T) {
 	}
 }
 
-// A turn of several takes the time of as many.
+// A turn of n users takes the time of n turns.
 func TestPace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, began := pace{every: time.Second}, time.Now()
@@ -201,7 +199,7 @@ func TestPace(t *testing.T) {
 	})
 }
 
-// The row that a reader has read is not read again, also where many wait, unless it is old by then.
+// A reader's row is not read again, even after a wait, until it is too old.
 func TestRowOfAReader(t *testing.T) {
 	row := history.Page{Items: []history.Item{{Object: history.Object{ID: "1", Type: 1}, Record: &history.Record{Version: 4}}}}
 	for _, tt := range []struct {
