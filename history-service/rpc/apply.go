@@ -22,23 +22,21 @@ import (
 )
 
 const (
-	// maxWaiting bounds the batches of a stream of which no heartbeat is answered yet.
+	// maxWaiting limits the batches per stream without a first answer.
 	maxWaiting = 64
-	// headStart is how long a batch waits for the one before it. While the cache is quick
-	// the batches of a stream are stored one after the other, by one goroutine, which costs
-	// the least. On a busy machine each takes some milliseconds; side by side they would
-	// take no less, and smaller ones would follow.
+	// headStart is how long a batch waits for the previous one. With a fast cache, one goroutine stores a stream's
+	// batches in sequence, which costs the least. On a busy machine concurrency would not speed them up, and would
+	// lead to smaller batches.
 	headStart = 20 * time.Millisecond
-	// partsWithin is how long the parts of a batch wait for each other, so that they share
-	// an answer.
+	// partsWithin is how long the shares of a batch wait for each other, to be answered together.
 	partsWithin = 20 * time.Millisecond
 )
 
 var errAnswered = errors.New("all batches are answered")
 
-// ApplyStream answers every batch of the stream. A caller that sets Concurrent has its batches stored side by side
-// when one is slow, and is answered for each node's part of a batch when that is done. All others are
-// answered in order. A gRPC server calls [Server.decoded] instead, which decodes faster.
+// ApplyStream stores and answers the batches of a stream. With Concurrent set, batches after a slow one are stored
+// concurrently, and each cache node's share of a batch may be answered separately. Otherwise answers come in order.
+// A gRPC server uses the faster [Server.decoded] instead.
 func (s *Server) ApplyStream(rpc grpc.BidiStreamingServer[historyv1.ApplyStreamRequest, historyv1.ApplyStreamResponse]) error {
 	return s.applyStream(rpc.Context(), rpc.Send, func() (*report.Batch, error) {
 		req, err := rpc.Recv()
@@ -51,8 +49,8 @@ func (s *Server) ApplyStream(rpc grpc.BidiStreamingServer[historyv1.ApplyStreamR
 	})
 }
 
-// decoded is an interceptor of streams. It serves the calls of ApplyStream itself instead of [Server.ApplyStream]:
-// [codec] decodes their batches, which is faster. All other calls go on to their handlers.
+// decoded is a stream interceptor. It serves ApplyStream in place of [Server.ApplyStream], with the faster decoder
+// of [codec]. Other calls go to their handlers.
 func (s *Server) decoded(srv any, rpc grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
 	if info.FullMethod != historyv1.HistoryService_ApplyStream_FullMethodName {
 		return handle(srv, rpc)
@@ -64,7 +62,7 @@ func (s *Server) decoded(srv any, rpc grpc.ServerStream, info *grpc.StreamServer
 	})
 }
 
-// codec decodes the batches of a stream by code of our own, and all else as usual.
+// codec decodes the batches of a stream with the decoder of package report, and other messages as usual.
 type codec struct{ encoding.CodecV2 }
 
 // Unmarshal implements [encoding.CodecV2].
@@ -82,7 +80,7 @@ func (s *Server) applyStream(ctx context.Context, send func(*historyv1.ApplyStre
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	b := &batches{server: s, next: next, send: send, ctx: ctx, end: end, room: make(chan struct{}, maxWaiting)}
-	go b.receive() // ends after the return, at the latest
+	go b.receive() // ends after this function returns, at the latest
 	<-ctx.Done()
 	b.close()
 	err := context.Cause(ctx)
@@ -102,17 +100,17 @@ type batches struct {
 	send   func(*historyv1.ApplyStreamResponse) error
 	ctx    context.Context
 	end    context.CancelCauseFunc
-	room   chan struct{} // one for each batch that waits for its first answer
+	room   chan struct{} // one entry per batch without a first answer
 
 	sending sync.Mutex
 
-	mu      sync.Mutex // guards closed, and running against it
+	mu      sync.Mutex // guards closed, and running.Add against closed
 	closed  bool
 	running sync.WaitGroup
 }
 
-// receive stores the batches of the stream one after the other until it ends. When one is
-// slow, another receive takes over. So a quick batch costs no goroutine.
+// receive stores the batches of the stream in sequence until it ends. If a batch is slow, another receive takes
+// over, so a fast batch costs no goroutine.
 func (b *batches) receive() {
 	takeOver := time.AfterFunc(time.Hour, b.receive)
 	takeOver.Stop()
@@ -142,8 +140,7 @@ func (b *batches) receive() {
 	}
 }
 
-// begin waits for room for a batch, and reports false when the stream is over: after a batch
-// that failed no other one is stored.
+// begin waits for a free slot. It returns false at the end of the stream: after a failed batch, no other is stored.
 func (b *batches) begin() bool {
 	if b.ctx.Err() != nil {
 		return false
@@ -162,7 +159,7 @@ func (b *batches) begin() bool {
 	return true
 }
 
-// close waits for what is under way. Nothing is sent afterwards.
+// close waits for running batches. Nothing is sent afterwards.
 func (b *batches) close() {
 	b.mu.Lock()
 	b.closed = true
@@ -170,7 +167,7 @@ func (b *batches) close() {
 	b.running.Wait()
 }
 
-// guard ends the stream with the error or panic of fn.
+// guard runs fn and ends the stream on an error or panic.
 func (b *batches) guard(fn func() error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -182,8 +179,7 @@ func (b *batches) guard(fn func() error) {
 	}
 }
 
-// store stores a batch and answers it, in parts if some of them take longer. There is room
-// for another one after the first answer.
+// store stores a batch and answers it, in shares if some are slow. The first answer frees the batch's slot.
 func (b *batches) store(req *report.Batch) error {
 	first := sync.OnceFunc(func() { <-b.room })
 	defer first()
@@ -213,7 +209,7 @@ func (b *batches) store(req *report.Batch) error {
 	return b.gather(req, parts, done, first)
 }
 
-// gather answers a batch once all of it is done, or part by part when that takes too long.
+// gather answers a batch when all of its shares are done, or share by share after [partsWithin].
 func (b *batches) gather(req *report.Batch, parts []*nodeShare, done <-chan *nodeShare, first func()) error {
 	t := time.NewTimer(partsWithin)
 	defer t.Stop()
@@ -258,14 +254,14 @@ func (b *batches) answer(sequence uint64, resp *historyv1.ApplyResponse, indexes
 	return b.send(&historyv1.ApplyStreamResponse{Sequence: sequence, Result: resp, Indexes: indexes})
 }
 
-// nodeShare is what one node of the cache has of a batch.
+// nodeShare is one cache node's share of a batch.
 type nodeShare struct {
 	indexes []uint32 // in the batch, ascending
 	req     *report.Batch
 	resp    *historyv1.ApplyResponse
 }
 
-// divide returns the parts of a batch by node of the cache, none where all of it is on one node.
+// divide splits a batch by cache node. It returns nil if one node has the whole batch.
 func (s *Server) divide(batch *report.Batch) (parts []*nodeShare) {
 	all := batch.Reports
 	if len(all) > write.MaxBatch || !s.divided(all) {
@@ -286,7 +282,7 @@ func (s *Server) divide(batch *report.Batch) (parts []*nodeShare) {
 	return parts
 }
 
-// divided reports whether the users of reports are on more than one node.
+// divided reports whether the reports' users are on more than one node.
 func (s *Server) divided(all []report.Report) bool {
 	if len(all) < 2 {
 		return false
@@ -295,7 +291,7 @@ func (s *Server) divided(all []report.Report) bool {
 	return first != "" && slices.ContainsFunc(all[1:], func(r report.Report) bool { return s.nodes.Of(r.Key.UID) != first })
 }
 
-// join makes the answer to a batch of n heartbeats from the answers to its parts.
+// join merges the responses of the shares into the response for a batch of n heartbeats.
 func join(parts []*nodeShare, n int) *historyv1.ApplyResponse {
 	all := &historyv1.ApplyResponse{Statuses: make([]historyv1.Status, n)}
 	for _, p := range parts {
@@ -328,7 +324,7 @@ func join(parts []*nodeShare, n int) *historyv1.ApplyResponse {
 	return all
 }
 
-// Apply stores a batch of heartbeats. See the protocol for what it answers.
+// Apply stores a batch of heartbeats. The protocol describes the response.
 func (s *Server) Apply(ctx context.Context, req *historyv1.ApplyRequest) (*historyv1.ApplyResponse, error) {
 	resp, err := s.apply(ctx, report.Of(req))
 	if err != nil {
@@ -362,8 +358,8 @@ func (s *Server) apply(ctx context.Context, b *report.Batch) (*historyv1.ApplyRe
 	return resp, nil
 }
 
-// admitAll corrects and checks reports. One that will not be stored gets its status here, an
-// invalid one also a refusal.
+// admitAll corrects and validates reports. Reports that will not be stored get their status here; invalid ones also
+// get a refusal.
 func admitAll(reports []report.Report, now int64, rules *history.Rulebook) (refusals []*historyv1.Refusal) {
 	for i := range reports {
 		r := &reports[i]
@@ -381,21 +377,20 @@ func admitAll(reports []report.Report, now int64, rules *history.Rulebook) (refu
 	return refusals
 }
 
-// maxBehind and maxAhead are how far a device's clock may be off before its times are corrected, in
-// milliseconds. A report that is long on its way looks as if the clock were behind. To correct that
-// would date it later than the next report, so maxBehind is large. A clock that is ahead is corrected
-// nearly always, because nothing else looks like it, and without a correction all its reports would be of now.
-// MaxAhead allows for the error of the service's own clock.
+// maxBehind and maxAhead are the tolerated clock errors of a device, in milliseconds; larger errors are corrected.
+// A slow report looks like a clock that is behind. Correcting it would date it after the next report, so maxBehind
+// is large. A clock ahead has no such twin, and without correction all its reports would get the current time.
+// maxAhead covers the error of the service's own clock.
 const (
 	maxBehind = 120_000
 	maxAhead  = 50
 )
 
-// maxClock bounds what a device's clock may show: far beyond any date, before and after 1970.
+// maxClock limits a device's clock, in milliseconds before or after 1970: far beyond any real date.
 const maxClock = 1 << 52
 
-// received returns when the edge received a report, so that the time from there on does not look like a wrong clock.
-// It returns now where the edge does not say when, or says what cannot be.
+// received returns when the edge received a report, to exclude later delays from the clock correction. It returns
+// now if the edge's time is missing or impossible.
 func received(r *report.Report, now int64) int64 {
 	if r.ReceivedAt > now || r.ReceivedAt < now-maxBehind {
 		return now
@@ -403,8 +398,8 @@ func received(r *report.Report, now int64) int64 {
 	return r.ReceivedAt
 }
 
-// correct takes the error of the device's clock off the times of an event. It comes before the times are validated: a device
-// whose clock shows 1970 gives times of 1970 throughout, also for the sending. They would be refused although they can be corrected.
+// correct removes the device's clock error from an event's times. It runs before validation: a device at 1970 also
+// has a sending time of 1970, so its times can be corrected.
 func correct(e *history.Event, sentAt, received int64) {
 	skew := received - sentAt
 	if sentAt == 0 || max(sentAt, -sentAt) > maxClock || -maxAhead <= skew && skew <= maxBehind {
@@ -423,8 +418,8 @@ func admit(e *history.Event) error {
 	return e.Validate()
 }
 
-// normalise moves an event in the future to now and brings its values into their bounds. It returns the status of an event that
-// is not to be stored at all, and STATUS_UNSPECIFIED for all others.
+// normalise moves a future event to now and clamps its values. It returns the final status of an event that is not
+// stored, otherwise STATUS_UNSPECIFIED.
 func normalise(r *report.Report, now int64, rules *history.Rulebook) historyv1.Status {
 	r.At = min(r.At, now)
 	r.Clamp()
@@ -433,7 +428,7 @@ func normalise(r *report.Report, now int64, rules *history.Rulebook) historyv1.S
 		return historyv1.Status_STATUS_PAUSED
 	case r.At <= now-rules.TTL(r.Key.Object.Type):
 		return historyv1.Status_STATUS_EXPIRED
-	case r.Failed: // where a broken playback stood is not worth resuming
+	case r.Failed: // a failed playback's position is not worth resuming
 		return historyv1.Status_STATUS_UNCHANGED
 	case rules.Brief(&r.Event):
 		return historyv1.Status_STATUS_BRIEF

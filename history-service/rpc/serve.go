@@ -23,8 +23,8 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// Serve answers gRPC on lis until ctx is done, and then what is already under way,
-// for at most drain. TLS is used when conf is not nil. It closes lis.
+// Serve serves gRPC on lis until ctx is done, then drains running requests for at most drain. A non-nil conf
+// enables TLS. It closes lis.
 func (s *Server) Serve(ctx context.Context, lis net.Listener, conf *tls.Config, drain time.Duration) error {
 	srv := grpc.NewServer(append(options(conf), append(newPanics(s).options(), grpc.ChainStreamInterceptor(s.decoded))...)...)
 	healthy := health.NewServer()
@@ -40,7 +40,7 @@ func (s *Server) Serve(ctx context.Context, lis net.Listener, conf *tls.Config, 
 		return fmt.Errorf("serve gRPC: %w", err)
 	case <-ctx.Done():
 	}
-	healthy.Shutdown() // callers that watch health go elsewhere
+	healthy.Shutdown() // callers that watch health switch to another service
 	s.notify.Leave()
 	stop := time.AfterFunc(drain, srv.Stop)
 	defer stop.Stop()
@@ -65,9 +65,8 @@ func options(conf *tls.Config) []grpc.ServerOption {
 	return opts
 }
 
-// panics answers a request whose handler panicked as any other error that a caller
-// can do nothing about, so that one request does not end those of everybody. The
-// request's writes have their marks, and the sweep finds them.
+// panics turns a handler's panic into an internal error, so one request does not end all others. The request's
+// writes keep their dirty marks, and the sweep finds them.
 type panics struct {
 	server *Server
 	count  prometheus.Counter
@@ -93,7 +92,7 @@ func (p *panics) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServ
 	return handle(srv, stream)
 }
 
-// answer is deferred: it must call recover itself.
+// answer must be deferred directly, because it calls recover.
 func (p *panics) answer(method string, err *error) {
 	v := recover()
 	if v == nil {
@@ -101,7 +100,7 @@ func (p *panics) answer(method string, err *error) {
 	}
 	p.count.Inc()
 	stack := debug.Stack()
-	if elsewhere, ok := v.(*run.PanicError); ok { // in a goroutine of the request
+	if elsewhere, ok := v.(*run.PanicError); ok { // from another goroutine of the request
 		v, stack = elsewhere.Value, elsewhere.Stack
 	}
 	p.server.cfg.Logger.Error("handler panicked", "method", method, "panic", v, "stack", string(stack))

@@ -1,5 +1,5 @@
-// Package rpc is the service as gRPC callers see it: it decodes and bounds what they ask,
-// passes it to the packages that write, read and notify, and turns errors into statuses.
+// Package rpc is the service's gRPC API. It decodes and validates requests, calls the packages write, read and
+// notify, and converts errors to statuses.
 package rpc
 
 import (
@@ -34,61 +34,57 @@ import (
 
 // Limits of the service.
 const (
-	// MaxMessage bounds a request, in bytes: twice what an edge takes, which adds its own.
+	// MaxMessage is the maximum request size, in bytes: twice the edge's limit, since the edge adds fields.
 	MaxMessage = 2 << 20
-	// maxStreams bounds the requests under way on one connection.
+	// maxStreams limits the concurrent requests per connection.
 	maxStreams = 4096
-	// streamWindow and connWindow are how many bytes a caller may send before any are taken: a
-	// batch in full. With smaller ones both ends exchange a frame for every few heartbeats, and
-	// measure how large the windows should be.
+	// streamWindow and connWindow are the flow-control windows, in bytes: one full batch per stream. Smaller
+	// windows cost a frame exchange every few heartbeats, and bandwidth probes.
 	streamWindow, connWindow = 1 << 20, 4 << 20
 )
 
-// Config wires a server. Zero values take the defaults.
+// Config configures a server. Zero values take the defaults; Cache, Archive, Aggregate and Queue are required.
 type Config struct {
 	Cache     stores.Cache
 	Archive   history.Archive
-	Summaries history.Summarizer // nil where none are kept
+	Summaries history.Summarizer // nil if summaries are off
 	Aggregate *aggregate.Aggregator
-	// Queue takes the records that are to be acknowledged as queued.
+	// Queue receives the records that are acknowledged as queued.
 	Queue history.Publisher
-	// Erasers are the stores that are gone through when a user is erased, in this order.
+	// Erasers are the stores that an erasure clears, in this order.
 	Erasers []history.Eraser
-	// Feed tells other services what this one has changed, and this one what they have;
-	// without one nobody can watch.
+	// Feed exchanges changes with other services; required for Watch.
 	Feed history.Feed
-	// Days remembers who was seen on which day, and Announcer tells of first sightings.
-	// Without both no player is told whether it is the first of its user's day.
+	// Days stores the days on which each user was seen; Announcer announces first sightings. Both are required for
+	// first-of-day detection.
 	Days      history.Days
 	Announcer history.Announcer
-	// Webhook tells a backend what was begun, completed and removed. Nil tells nobody.
+	// Webhook notifies a backend of started, completed and removed objects. Nil disables it.
 	Webhook *webhook.Sender
-	// Epoch names the epochs of the cache servers, see [write.Writer.Confirm]. Nil
-	// is for a cache that never loses anything.
+	// Epoch returns the epochs of the cache servers, see [write.Writer.Confirm]. Nil means that the cache never
+	// loses data.
 	Epoch func(context.Context) (string, error)
-	// Epochs are for a cache in files, which has no Epoch: the names of all epochs of the files, one for each start, the
-	// present epoch last. A token of [Server.Changes] from an epoch that is not listed may know contents that the files have
-	// lost, as after a restore from an older copy.
+	// Epochs lists the epochs of a file cache without Epoch, one per start, the current one last. [Server.Changes]
+	// refuses a token of another epoch: restored files may lack changes that the client has seen.
 	Epochs []string
-	// Deadline bounds a request whose caller set no earlier one (default 5 s).
+	// Deadline limits a request without an earlier deadline (default 5 s).
 	Deadline time.Duration
-	// Keep is how many records of a user a warm-up puts into the cache (default
-	// 1,000), Warmers how many users are warmed at once (default 8), and WarmRate how
-	// many in a second (default 1,000).
+	// Keep is the number of records per user that a warm-up caches (default 1,000). Warmers is the number of
+	// concurrent warm-ups (default 8), WarmRate the limit of warm-ups a second (default 1,000).
 	Keep, Warmers, WarmRate int
-	// Rules say what counts as what, by type of object (default the standard ones).
+	// Rules are the rules per object type (default: the standard rules).
 	Rules *history.Rulebook
-	// Now is the clock (default time.Now). ClockErr returns an error while the clock is not
-	// reliable: nothing is stored then. Nil means that it always is.
+	// Now is the clock (default time.Now). ClockErr returns an error while the clock is unreliable, and nothing is
+	// stored then. Nil means always reliable.
 	Now      func() time.Time
 	ClockErr func() error
-	// Horizon is the trusted time, never later than Now (default Now), and 1970 while none is known: records expire by it.
+	// Horizon is the trusted time for expiry, never later than Now (default Now). It is 1970 while unknown.
 	Horizon  func() time.Time
 	Logger   *slog.Logger
 	Registry prometheus.Registerer
 }
 
-// Server implements historyv1.HistoryServiceServer, and the services of operators: historyv1.ErasureServiceServer and
+// Server implements historyv1.HistoryServiceServer and the operators' services, historyv1.ErasureServiceServer and
 // historyv1.RebaseServiceServer.
 type Server struct {
 	historyv1.UnimplementedHistoryServiceServer
@@ -96,15 +92,14 @@ type Server struct {
 	historyv1.UnimplementedRebaseServiceServer
 
 	cfg    Config
-	nodes  *stores.Nodes // nil where the cache has one
+	nodes  *stores.Nodes // nil for a single-node cache
 	write  *write.Writer
 	read   *read.Reader
 	notify *notify.Notifier
 	days   *firstday.Tracker
 }
 
-// New checks the configuration and puts the parts together. [Server.Run] does what happens
-// in the background.
+// New validates the configuration and builds the server. [Server.Run] runs its background work.
 func New(cfg Config) (*Server, error) {
 	if cfg.Cache == nil || cfg.Archive == nil || cfg.Aggregate == nil || cfg.Queue == nil {
 		return nil, errors.New("rpc: cache, archive, aggregate and queue are needed")
@@ -138,8 +133,8 @@ func New(cfg Config) (*Server, error) {
 	return s, nil
 }
 
-// Run warms cold users, announces changes and first sightings, and tells the webhook, until ctx is done. It
-// ends after [Server.Serve], so that the last change is announced too.
+// Run warms up cold users, announces changes and first sightings, and delivers webhooks until ctx is done. Stop it
+// after [Server.Serve], to announce the last change.
 func (s *Server) Run(ctx context.Context) error {
 	var g errgroup.Group
 	g.Go(func() error { return s.read.Run(ctx) })
@@ -149,11 +144,10 @@ func (s *Server) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// Confirm has what was lost written again where the cache came back as another one, see
-// [write.Writer.Confirm].
+// Confirm restores lost writes after a restart of the cache, see [write.Writer.Confirm].
 func (s *Server) Confirm(ctx context.Context) error { return s.write.Confirm(ctx) }
 
-// Reclaim writes again what the cache has lost of what is held, see [write.Writer.Reclaim].
+// Reclaim restores held records that the cache has lost, see [write.Writer.Reclaim].
 func (s *Server) Reclaim(ctx context.Context) error { return s.write.Reclaim(ctx) }
 
 // Delete writes a tombstone for each object.
@@ -161,77 +155,77 @@ func (s *Server) Delete(ctx context.Context, req *historyv1.DeleteRequest) (*his
 	return answered(s.write.Delete(ctx, req))
 }
 
-// Clear removes everything of one type, or of all, at or before a time.
+// Clear removes the records of one type, or all, at or before a time.
 func (s *Server) Clear(ctx context.Context, req *historyv1.ClearRequest) (*historyv1.ClearResponse, error) {
 	return answered(s.write.Clear(ctx, req))
 }
 
-// Erase removes everything that the stores have of a user.
+// Erase removes a user from all stores.
 func (s *Server) Erase(ctx context.Context, req *historyv1.EraseRequest) (*historyv1.EraseResponse, error) {
 	return answered(s.write.Erase(ctx, req))
 }
 
-// Rebase brings records of a clock that was ahead to the present.
+// Rebase moves records written by a clock that was ahead to the present.
 func (s *Server) Rebase(ctx context.Context, req *historyv1.RebaseRequest) (*historyv1.RebaseResponse, error) {
 	return answered(s.write.Rebase(ctx, req))
 }
 
-// Dismiss takes objects out of what is offered to go on with, or offers them again.
+// Dismiss hides objects from "continue watching", or shows them again.
 func (s *Server) Dismiss(ctx context.Context, req *historyv1.DismissRequest) (*historyv1.DismissResponse, error) {
 	return answered(s.write.Dismiss(ctx, req))
 }
 
-// Mark says of objects that they were watched or not, or puts them back to the start.
+// Mark marks objects as watched or unwatched, or resets them to the start.
 func (s *Server) Mark(ctx context.Context, req *historyv1.MarkRequest) (*historyv1.MarkResponse, error) {
 	return answered(s.write.Mark(ctx, req))
 }
 
-// PutSettings switches recording off or on.
+// PutSettings turns recording off or on.
 func (s *Server) PutSettings(ctx context.Context, req *historyv1.PutSettingsRequest) (*historyv1.PutSettingsResponse, error) {
 	return answered(s.write.PutSettings(ctx, req))
 }
 
-// GetSettings reads what a user has decided.
+// GetSettings returns a user's settings.
 func (s *Server) GetSettings(ctx context.Context, req *historyv1.GetSettingsRequest) (*historyv1.GetSettingsResponse, error) {
 	return answered(s.read.GetSettings(ctx, req))
 }
 
-// List reads a page of a history, newest first.
+// List returns a page of a history, newest first.
 func (s *Server) List(ctx context.Context, req *historyv1.ListRequest) (*historyv1.ListResponse, error) {
 	return answered(s.read.List(ctx, req))
 }
 
-// Points reads where a user stopped in some objects.
+// Points returns the playback positions of objects.
 func (s *Server) Points(ctx context.Context, req *historyv1.PointsRequest) (*historyv1.PointsResponse, error) {
 	return answered(s.read.Points(ctx, req))
 }
 
-// Continue reads what a user has begun and not finished.
+// Continue returns started, unfinished objects.
 func (s *Server) Continue(ctx context.Context, req *historyv1.ContinueRequest) (*historyv1.ContinueResponse, error) {
 	return answered(s.read.Continue(ctx, req))
 }
 
-// Search reads records by what their ids and metadata say.
+// Search returns records by id and metadata.
 func (s *Server) Search(ctx context.Context, req *historyv1.SearchRequest) (*historyv1.SearchResponse, error) {
 	return answered(s.read.Search(ctx, req))
 }
 
-// Changes reads what has changed since a token.
+// Changes returns the changes since a token.
 func (s *Server) Changes(ctx context.Context, req *historyv1.ChangesRequest) (*historyv1.ChangesResponse, error) {
 	return answered(s.read.Changes(ctx, req))
 }
 
-// Viewings reads the sessions of one object.
+// Viewings returns the sessions of one object.
 func (s *Server) Viewings(ctx context.Context, req *historyv1.ViewingsRequest) (*historyv1.ViewingsResponse, error) {
 	return answered(s.read.Viewings(ctx, req))
 }
 
-// Watch tells what changes in the histories of the users that the stream names.
+// Watch streams the changes of the watched users.
 func (s *Server) Watch(stream grpc.BidiStreamingServer[historyv1.WatchRequest, historyv1.WatchResponse]) error {
 	return status(s.notify.Watch(stream))
 }
 
-// Import folds whole records into a user's history. See the protocol for what it answers.
+// Import merges whole records into a user's history. The protocol describes the response.
 func (s *Server) Import(ctx context.Context, req *historyv1.ImportRequest) (*historyv1.ImportResponse, error) {
 	return answered(s.imported(ctx, req))
 }
@@ -262,8 +256,7 @@ func (s *Server) imported(ctx context.Context, req *historyv1.ImportRequest) (*h
 	return resp, nil
 }
 
-// reportOf makes a report of an imported record. One that the archive would not keep has its
-// status decided.
+// reportOf converts an imported record to a report. A record past its TTL gets its final status.
 func (s *Server) reportOf(req *historyv1.ImportRequest, in *historyv1.ImportedRecord, now int64) (r report.Report, err error) {
 	r.Key, r.Restore = history.Key{UID: req.GetUid(), Object: report.Object(in.GetObject())}, req.GetRestore()
 	if err := r.Key.Object.Validate(); err != nil {
@@ -290,8 +283,7 @@ func refusal(i int, err error) *historyv1.Refusal {
 	return r
 }
 
-// table maps errors to gRPC codes. Any other error is internal, and its text
-// stays in the log.
+// table maps errors to gRPC codes. Any other error is internal, and its text is not returned.
 var table = []struct {
 	err  error
 	code codes.Code
@@ -304,14 +296,13 @@ var table = []struct {
 	{history.ErrClosed, codes.Unavailable},
 }
 
-// answered returns an answer, or an error as gRPC carries it.
+// answered converts a result's error to a status.
 func answered[T any](resp T, err error) (T, error) { return resp, status(err) }
 
-// status turns an error into one that gRPC carries: code, text, the field of
-// an invalid request as google.rpc.BadRequest, and when to try again, where that is known,
-// as google.rpc.RetryInfo. An error that gRPC carries already stays as it is.
+// status converts an error to a gRPC status with code and text. An invalid field is added as google.rpc.BadRequest,
+// a known retry delay as google.rpc.RetryInfo. A gRPC status stays as it is.
 func status(err error) error {
-	if _, ok := grpcstatus.FromError(err); ok { // nil is one
+	if _, ok := grpcstatus.FromError(err); ok { // true for nil
 		return err
 	}
 	for _, row := range table {
@@ -332,7 +323,7 @@ func status(err error) error {
 	return grpcstatus.Error(codes.Internal, "internal error")
 }
 
-// detailed adds a detail to a status. Without it the bare status still says it in words.
+// detailed adds a detail to a status. If that fails, the text still has the information.
 func detailed(st *grpcstatus.Status, detail protoadapt.MessageV1) *grpcstatus.Status {
 	with, err := st.WithDetails(detail)
 	if err != nil {
