@@ -1,11 +1,9 @@
-// Package aggregate holds the keys of running viewings and announces each of them
-// once, when the viewing ends or its hold is over, instead of once per heartbeat.
+// Package aggregate holds the keys of running viewings. Each key is announced once, when its viewing ends or its
+// hold expires, instead of once per heartbeat.
 //
-// A held key comes with the record that the service last wrote, so that the next
-// heartbeat needs no read. Nothing here is the only copy of anything: a key that is
-// dropped, or that dies with the process, still has its dirty mark in the cache, and
-// the sweep finds it. Only where the cache itself loses its last writes, the records
-// that are held, or were until some seconds ago, bring them back.
+// A held key has the last written record, so the next heartbeat needs no read. A dropped key keeps its dirty mark
+// in the cache, and the sweep finds it. If the cache loses its last writes, held and recently announced records
+// restore them.
 package aggregate
 
 import (
@@ -23,49 +21,46 @@ import (
 	"github.com/playhead/playhead/history"
 )
 
-// Config says how long and how much to hold. Zero values take the defaults.
+// Config configures an [Aggregator]. Zero values take the defaults; Publisher is required.
 type Config struct {
 	Publisher history.Publisher
-	// Confirm fails while it is not known whether the cache still has what was written
-	// to it; nothing is announced then. Nil is for a cache that never loses anything.
+	// Confirm fails while the cache may have lost writes; nothing is announced then. Nil means that the cache never
+	// loses data.
 	Confirm func(context.Context) error
-	// Retain is how long a record is kept after it was announced (default 10 s with
-	// Confirm, otherwise 0). Time in which nothing was confirmed does not count.
+	// Retain is how long a record is kept after its announcement (default 10 s with Confirm, otherwise 0). Only
+	// confirmed time counts.
 	Retain time.Duration
-	// Hold is the longest time a key waits for its viewing to end (default 120 s),
-	// give or take a tick or two.
+	// Hold is the longest time that a key waits for its viewing to end (default 120 s), plus up to two ticks.
 	Hold time.Duration
-	// Tick is how often keys are announced (default 1 s).
+	// Tick is the announcement interval (default 1 s).
 	Tick time.Duration
-	// Size announces without waiting for the tick when as many keys are due
-	// (default 8,192).
+	// Size is the number of due keys that triggers an announcement before the tick (default 8,192).
 	Size int
-	// Max is how many keys are held at most (default 1,000,000, at least 64: each of as
-	// many shards of the users has its part). Beyond it the oldest of a shard are
-	// dropped and left to the sweep.
+	// Max limits the held keys (default 1,000,000, at least 64). Each shard has an equal share; above it, the
+	// shard's oldest keys are dropped and left to the sweep.
 	Max int
-	// Deadline bounds one publish (default 10 s), Drain the last one (default 15 s).
+	// Deadline limits one publish (default 10 s), Drain the last one (default 15 s).
 	Deadline, Drain time.Duration
 	Logger          *slog.Logger
 	Registry        prometheus.Registerer
 }
 
-// Aggregator holds keys. Its methods may be called from many goroutines.
+// Aggregator holds keys. It is safe for concurrent use.
 type Aggregator struct {
 	cfg     Config
 	metrics *metrics
-	full    chan struct{} // capacity 1: enough keys are due
-	due     atomic.Int64  // keys whose viewing ended since the last flush
+	full    chan struct{} // capacity 1: Size keys are due
+	due     atomic.Int64  // keys that became due since the last flush
 	shard   [shards]shard
 
-	// Only the flusher touches these.
-	confirmed time.Duration // how long the cache was confirmed so far
-	last      time.Time     // when it was last, zero when it could not be since
+	// Used only by the flusher.
+	confirmed time.Duration // confirmed time so far
+	last      time.Time     // last confirmation; zero after a failure.
 	failing   bool          // the last publish failed
-	probed    int           // the shard that was offered last while it did
+	probed    int           // last shard offered during a failure
 }
 
-// New checks the configuration. [Aggregator.Run] announces.
+// New validates the configuration. [Aggregator.Run] announces keys.
 func New(cfg Config) (*Aggregator, error) {
 	if cfg.Publisher == nil {
 		return nil, errors.New("aggregate: no publisher")
@@ -115,7 +110,7 @@ func newMetrics(reg prometheus.Registerer, a *Aggregator) *metrics {
 	}
 }
 
-// Waiting returns how many keys are held or due.
+// Waiting returns the number of held and due keys.
 func (a *Aggregator) Waiting() (n int) {
 	for i := range a.shard {
 		s := &a.shard[i]
@@ -126,8 +121,7 @@ func (a *Aggregator) Waiting() (n int) {
 	return n
 }
 
-// Left returns for how long a key is held at most, 0 once it is due, and whether it is held
-// at all. A key that was announced is not.
+// Left returns a key's remaining hold time, 0 if due, and whether it is held. An announced key is not held.
 func (a *Aggregator) Left(k history.Key) (left time.Duration, held bool) {
 	s := a.of(k)
 	s.mu.Lock()
@@ -146,16 +140,16 @@ func (a *Aggregator) left(e *entry) time.Duration {
 	return max(0, a.cfg.Hold-time.Since(e.opened))
 }
 
-// Holds is what is held at a moment, for the page /flow.
+// Holds is a snapshot of the held keys, for the page /flow.
 type Holds struct {
-	// Running are keys whose viewings go on, Due those that the queue is to take.
+	// Running is the number of keys with running viewings, Due the number of keys waiting for the queue.
 	Running, Due int
-	// Left is how long the oldest hold of each shard goes on at most, shortest first: all
-	// holds as long as there are few, and a sample of them otherwise.
+	// Left has the remaining time of each shard's oldest hold, ascending. With few keys these are all holds,
+	// otherwise a sample.
 	Left []time.Duration
 }
 
-// Holds counts what is held. Its cost does not depend on how much that is.
+// Holds returns a snapshot. Its cost is independent of the number of keys.
 func (a *Aggregator) Holds() (h Holds) {
 	for i := range a.shard {
 		s := &a.shard[i]
@@ -171,9 +165,8 @@ func (a *Aggregator) Holds() (h Holds) {
 	return h
 }
 
-// Keys returns the keys of which a record is known, those that were announced lately
-// included, in no order. It copies them: an aggregator that holds a million takes about a
-// hundred megabytes for it.
+// Keys returns all keys with a record, including recently announced ones, in no order. It copies them: about 100 MB
+// for a million keys.
 func (a *Aggregator) Keys() (keys []history.Key) {
 	for i := range a.shard {
 		s := &a.shard[i]

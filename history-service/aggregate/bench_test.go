@@ -8,7 +8,7 @@ import (
 	"github.com/playhead/playhead/history-service/aggregate"
 )
 
-// BenchmarkHeartbeat is what a heartbeat of a running viewing costs.
+// BenchmarkHeartbeat measures a heartbeat of a running viewing.
 func BenchmarkHeartbeat(b *testing.B) {
 	a, err := aggregate.New(aggregate.Config{Publisher: &queue{}})
 	if err != nil {
@@ -31,7 +31,7 @@ func BenchmarkHeartbeat(b *testing.B) {
 	})
 }
 
-// BenchmarkViewing is what a viewing of one heartbeat costs: it is opened and ends.
+// BenchmarkViewing measures a viewing of one heartbeat, from start to end.
 func BenchmarkViewing(b *testing.B) {
 	a, err := aggregate.New(aggregate.Config{Publisher: &queue{}, Max: 64_000})
 	if err != nil {

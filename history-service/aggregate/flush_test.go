@@ -34,7 +34,7 @@ func TestNew(t *testing.T) {
 	}
 }
 
-// TestPutBack: what the queue does not take is tried again at every tick.
+// TestPutBack: keys refused by the queue are retried at every tick.
 func TestPutBack(t *testing.T) {
 	inBubble(t, aggregate.Config{}, func(t *testing.T, w *world) {
 		w.wantMetrics(t, "at first", map[string]int{"announced_keys_total": 0, "failed_publishes_total": 0, "dropped_keys_total": 0})
@@ -57,7 +57,7 @@ func TestPutBack(t *testing.T) {
 	})
 }
 
-// TestOutageIsQuiet: an outage is two lines in the log, and one publish a tick.
+// TestOutageIsQuiet: an outage causes two log lines, and one publish per tick.
 func TestOutageIsQuiet(t *testing.T) {
 	var log bytes.Buffer
 	inBubble(t, aggregate.Config{Size: 1, Logger: slog.New(slog.NewTextHandler(&log, nil))}, func(t *testing.T, w *world) {
@@ -66,7 +66,7 @@ func TestOutageIsQuiet(t *testing.T) {
 			w.write(key("ann", i), i == 0)
 			pass(tick)
 		}
-		if n := w.queue.calls; n != 11 { // one at once, since one key is enough
+		if n := w.queue.calls; n != 11 { // one at once, since Size is 1
 			t.Errorf("%d publishes in ten ticks, want 11", n)
 		}
 		w.queue.set(false, nil)
@@ -77,8 +77,8 @@ func TestOutageIsQuiet(t *testing.T) {
 	}
 }
 
-// TestOutageIsCheap: while the queue is down it is offered a share of the users at a
-// time, and all that is due in the tick in which it takes that.
+// TestOutageIsCheap: during an outage the queue is offered one shard per tick. Once it accepts, all due keys follow
+// in the same tick.
 func TestOutageIsCheap(t *testing.T) {
 	inBubble(t, aggregate.Config{}, func(t *testing.T, w *world) {
 		var offered atomic.Int64
@@ -102,11 +102,10 @@ func TestOutageIsCheap(t *testing.T) {
 	})
 }
 
-// TestOutageIsOneAnnouncement: a viewing that goes on through an outage of several
-// holds is announced once after it.
+// TestOutageIsOneAnnouncement: a viewing that spans an outage of several holds is announced once afterwards.
 func TestOutageIsOneAnnouncement(t *testing.T) {
 	inBubble(t, aggregate.Config{}, func(t *testing.T, w *world) {
-		w.write(key("bob", 1), true) // whose share is offered at every tick
+		w.write(key("bob", 1), true) // its shard is offered at every tick
 		w.queue.set(false, all)
 		last := key("ann", 1)
 		for range 40 {
@@ -127,8 +126,8 @@ func TestOutageIsOneAnnouncement(t *testing.T) {
 	})
 }
 
-// TestMax drops the oldest at once, not at the next tick. All keys are of one user,
-// whose share of Max is 3.
+// TestMax: the oldest key is dropped at once, not at the next tick. All keys belong to one user, whose shard has
+// room for 3.
 func TestMax(t *testing.T) {
 	inBubble(t, aggregate.Config{Max: 3 * 64}, func(t *testing.T, w *world) {
 		var written []history.Key
@@ -145,7 +144,7 @@ func TestMax(t *testing.T) {
 	})
 }
 
-// TestMaxOfFewest: the smallest bound leaves one key to each share.
+// TestMaxOfFewest: the smallest Max leaves one key per shard.
 func TestMaxOfFewest(t *testing.T) {
 	inBubble(t, aggregate.Config{Max: 1}, func(t *testing.T, w *world) {
 		d := w.write(key("ann", 0), false)
@@ -154,8 +153,7 @@ func TestMaxOfFewest(t *testing.T) {
 	})
 }
 
-// TestOutageIsBounded: while the queue hangs and when it refuses, no more than Max
-// keys are held or waiting, and the oldest make room.
+// TestOutageIsBounded: while the queue hangs or refuses, at most Max keys are kept, and the oldest are dropped.
 func TestOutageIsBounded(t *testing.T) {
 	inBubble(t, aggregate.Config{Max: 3 * 64}, func(t *testing.T, w *world) {
 		w.queue.set(true, nil)
@@ -176,8 +174,7 @@ func TestOutageIsBounded(t *testing.T) {
 	})
 }
 
-// TestOldestWaitingDropped: of keys that the queue did not take the oldest make
-// room, whatever their users are called.
+// TestOldestWaitingDropped: among refused keys the oldest are dropped, whatever their order by name.
 func TestOldestWaitingDropped(t *testing.T) {
 	inBubble(t, aggregate.Config{Max: 2 * 64}, func(t *testing.T, w *world) {
 		w.queue.set(false, all)
@@ -192,8 +189,7 @@ func TestOldestWaitingDropped(t *testing.T) {
 	})
 }
 
-// TestAnnouncedIsLetGo: a key that was announced takes no memory, though older ones
-// are still held.
+// TestAnnouncedIsLetGo: an announced key's record is freed, even while older keys are held.
 func TestAnnouncedIsLetGo(t *testing.T) {
 	inBubble(t, aggregate.Config{}, func(t *testing.T, w *world) {
 		w.write(key("ann", 1), false)
@@ -219,8 +215,7 @@ func TestDrain(t *testing.T) {
 	})
 }
 
-// TestDrainDeadline: a queue that hangs does not hold up the stop, whether it hung
-// before or not.
+// TestDrainDeadline: a hanging queue does not delay the shutdown, whether it hung before or not.
 func TestDrainDeadline(t *testing.T) {
 	for _, deadline := range []time.Duration{3 * time.Second, time.Minute} {
 		for _, busy := range []bool{false, true} {
@@ -239,7 +234,7 @@ func TestDrainDeadline(t *testing.T) {
 	}
 }
 
-// TestDeadline: a publish that hangs is given up, and counts as not taken.
+// TestDeadline: a hanging publish is canceled, and its keys are retried.
 func TestDeadline(t *testing.T) {
 	inBubble(t, aggregate.Config{Deadline: 4 * time.Second}, func(t *testing.T, w *world) {
 		w.queue.set(true, nil)

@@ -10,59 +10,56 @@ import (
 	"github.com/playhead/playhead/internal/run"
 )
 
-// Held is what the service last wrote of a key.
+// Held is the last written state of a key.
 type Held struct {
 	Record *history.Record
-	// Pause and Cleared are those of the user when the record was written. A change of either gives
-	// the record another revision.
+	// Pause and Cleared are the user's state at the write. A change of either changes the record's revision.
 	Pause   history.Pause
 	Cleared map[uint32]int64
-	// Cold means that the archive had not been asked for the user's clear marks by then.
+	// Cold means that the user's clear marks had not yet been read from the archive.
 	Cold bool
-	// Moved means that the archive may have more of the record, from before its type was moved between classes.
+	// Moved means that the archive may have an older part of the record, from before its type moved to another
+	// class.
 	Moved bool
-	// From is the record that was held when this one was made, which contains it. Only
-	// [Aggregator.Put] reads it.
+	// From is the record that this one was made from and contains. Only [Aggregator.Put] reads it.
 	From *history.Record
-	// Concurrent is the fold of records of the key that other requests wrote while Record was being made
-	// from From, nil nearly always. Record was written to the cache over them, and contains them,
-	// unless the cache had lost them in between.
+	// Concurrent merges the records that other requests wrote between From and Record; usually nil. Record contains
+	// them, unless the cache lost them in between.
 	Concurrent *history.Record
 
-	entry *entry // that it was read from
+	entry *entry // entry that this value was read from
 }
 
-// shards divide the keys so that batches seldom wait for each other.
+// shards is the number of shards, enough to keep lock contention low.
 const shards = 64
 
-// shard is a part of the keys.
+// shard is a subset of the keys, by user.
 type shard struct {
 	mu      sync.Mutex
 	entries map[history.Key]*entry
-	users   map[history.Key]struct{} // keys of users' own states that are due
-	// Each entry stands in one of three lists, in the order in which it came there.
-	running   list // its viewing goes on; in the order in which the holds were opened
-	ended     list // due: the viewing ended, or its hold is over, or the queue did not take it
-	announced list // the queue has it; kept in case the cache loses its last writes
+	users   map[history.Key]struct{} // due keys of users' own states
+	// Each entry is in one list, in order of arrival.
+	running   list // running viewings, by start of the hold
+	ended     list // due: ended, expired or refused
+	announced list // taken by the queue; can restore lost writes
 }
 
 // entry is one key.
 type entry struct {
 	key    history.Key
 	held   Held
-	opened time.Time // when the hold began
-	// at is how long Aggregator.confirmed was when the key was announced. That is a clock which
-	// stands still while it is not known whether the cache still has what was written.
+	opened time.Time // start of the hold
+	// at is the value of Aggregator.confirmed at the announcement. That clock pauses while the cache is
+	// unconfirmed.
 	at time.Duration
 
 	in         *list
-	prev, next *entry // there
+	prev, next *entry // in list in
 }
 
 func (a *Aggregator) of(k history.Key) *shard { return &a.shard[history.BucketOf(k.UID)%shards] }
 
-// Get returns what is held of a key. Open means that its hold goes on: otherwise the
-// next write begins a new one.
+// Get returns the held state of a key. open is false if the hold has expired; the next write then starts a new one.
 func (a *Aggregator) Get(k history.Key) (held Held, open, ok bool) {
 	s := a.of(k)
 	s.mu.Lock()
@@ -76,20 +73,20 @@ func (a *Aggregator) Get(k history.Key) (held Held, open, ok bool) {
 	return held, e.in != &s.announced && time.Since(e.opened) < a.cfg.Hold, true
 }
 
-// Next returns what is held after h, once a record that was made from it is written.
+// Next returns the held state after a write of r, made from h's record.
 func (h Held) Next(r *history.Record, u *history.User, cold bool) Held {
 	return Held{Record: r, Pause: u.Pause, Cleared: u.Cleared, Cold: cold, From: h.Record, entry: h.entry}
 }
 
-// Put holds what was written of a key. Ended makes the key due at the next tick. Two writes may be put
-// in the wrong order: then the one with the later cell time is held, and the other one beside it. A
-// value of [Held.Next] has its entry, so that the key is not looked up.
+// Put holds a written record. With ended, the key is due at the next tick. If two writes are put out of order, the
+// one with the later cell time is held and the other is merged into Concurrent. A value from [Held.Next] needs no
+// lookup.
 func (a *Aggregator) Put(k history.Key, held Held, ended bool) {
 	s := a.of(k)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e, now := held.entry, time.Now()
-	if e == nil || e.in == nil { // it was dropped meanwhile
+	if e == nil || e.in == nil { // dropped meanwhile
 		e = s.entries[k]
 	}
 	switch {
@@ -102,8 +99,8 @@ func (a *Aggregator) Put(k history.Key, held Held, ended bool) {
 	case e.held.Record != held.Record:
 		e.held.Concurrent = history.Merge(e.held.Concurrent, held.Record)
 	}
-	// A heartbeat may come after the end of the hold and before the next tick. The key is due all the
-	// same. If a new hold began here, a viewing whose heartbeats always come then would never be announced.
+	// A heartbeat may come after the hold has expired and before the next tick; the key is due all the same. With a
+	// new hold here, a viewing with such heartbeats would never be announced.
 	over := e.in != &s.announced && now.Sub(e.opened) >= a.cfg.Hold
 	switch {
 	case e.in == &s.ended:
@@ -117,17 +114,17 @@ func (a *Aggregator) Put(k history.Key, held Held, ended bool) {
 	a.trim(s)
 }
 
-// after returns h as it takes the place of what was held.
+// after returns h as the successor of was.
 func (h Held) after(was Held) Held {
 	h.Concurrent = was.Concurrent
 	if was.Record != h.From && was.Record != h.Record {
 		h.Concurrent = history.Merge(was.Concurrent, was.Record)
 	}
-	h.From, h.entry = nil, nil // they have served their purpose: let them be collected
+	h.From, h.entry = nil, nil // no longer needed; lets them be collected
 	return h
 }
 
-// move puts an entry at the end of a list. The caller holds the shard's mutex.
+// move appends an entry to a list. The caller holds the shard's mutex.
 func (e *entry) move(to *list) {
 	if e.in != nil {
 		e.in.remove(e)
@@ -135,8 +132,8 @@ func (e *entry) move(to *list) {
 	to.push(e)
 }
 
-// trim drops the oldest keys beyond the shard's part of Max: first those that the queue
-// has, then those that are due, then those that are held. Their marks remain.
+// trim drops keys above the shard's share of Max: announced keys first, then the oldest due or running one. Dropped
+// keys keep their dirty marks.
 func (a *Aggregator) trim(s *shard) {
 	for len(s.entries)+len(s.users) > a.cfg.Max/shards {
 		if e := s.announced.first; e != nil {
@@ -155,13 +152,13 @@ func (a *Aggregator) trim(s *shard) {
 	}
 }
 
-// drop forgets an entry. The caller holds the shard's mutex.
+// drop removes an entry. The caller holds the shard's mutex.
 func (s *shard) drop(e *entry) {
 	e.in.remove(e)
 	delete(s.entries, e.key)
 }
 
-// count notes a key that is due, and wakes the flusher when there are enough.
+// count counts a due key and wakes the flusher at Size.
 func (a *Aggregator) count() {
 	if a.due.Add(1) != int64(a.cfg.Size) {
 		return
@@ -169,9 +166,8 @@ func (a *Aggregator) count() {
 	run.Wake(a.full)
 }
 
-// Run announces due keys every tick, or earlier when many are due, until ctx is
-// done; callers of Put have stopped by then. It then announces everything that
-// is held, within the drain deadline. A key that it cannot announce keeps its mark.
+// Run announces due keys at every tick, or earlier if Size keys are due, until ctx is done. Callers of Put must
+// stop first. It then announces all held keys within Drain. Keys that it cannot announce keep their dirty marks.
 func (a *Aggregator) Run(ctx context.Context) error {
 	t := time.NewTicker(a.cfg.Tick)
 	defer t.Stop()
@@ -180,7 +176,7 @@ func (a *Aggregator) Run(ctx context.Context) error {
 		case <-t.C:
 		case <-a.full:
 		case <-ctx.Done():
-			a.flush(context.WithoutCancel(ctx), a.cfg.Drain, 0) // what is left is marked: the sweep archives it
+			a.flush(context.WithoutCancel(ctx), a.cfg.Drain, 0) // unannounced keys are dirty, so the sweep archives them
 			return nil
 		}
 		if !a.failing || a.probe(ctx) {
@@ -189,14 +185,13 @@ func (a *Aggregator) Run(ctx context.Context) error {
 	}
 }
 
-// flush announces, within the limit, the keys that were held for at least the given time. While it
-// is not known whether the cache still has what was written, it announces nothing: a job would
-// archive something older, and the held records are the only copy.
+// flush announces the keys held for at least age. It announces nothing while the cache is unconfirmed: the job
+// would archive an older record, and the held records are the only copy.
 func (a *Aggregator) flush(ctx context.Context, limit, age time.Duration) {
 	if !a.confirm(ctx) {
 		return
 	}
-	a.due.Store(0) // first: keys that become due meanwhile may count twice, but not never
+	a.due.Store(0) // reset first: a concurrent key may count twice, but never zero times
 	opened := time.Now().Add(-age)
 	var keys []history.Announcement
 	for i := range a.shard {
@@ -207,8 +202,8 @@ func (a *Aggregator) flush(ctx context.Context, limit, age time.Duration) {
 	}
 }
 
-// take returns the keys that are due: users' states, viewings that ended, and those
-// whose hold was opened at or before the given time. They count as announced from now on.
+// take returns the due keys: users' states, ended viewings, and holds opened at or before opened. It moves their
+// entries to the announced list.
 func (s *shard) take(opened time.Time, now time.Duration) (due []history.Announcement) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -233,8 +228,7 @@ func (s *shard) take(opened time.Time, now time.Duration) (due []history.Announc
 	return due
 }
 
-// confirm asks whether the cache is the one that was written to, and forgets what was
-// announced long enough before that.
+// confirm calls Confirm. On success, it forgets entries announced more than Retain ago.
 func (a *Aggregator) confirm(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, a.cfg.Deadline)
 	defer cancel()
@@ -254,7 +248,7 @@ func (a *Aggregator) confirm(ctx context.Context) bool {
 	return true
 }
 
-// forget drops the keys that were announced at or before a time of Aggregator.confirmed.
+// forget drops the entries announced at or before a confirmed time.
 func (s *shard) forget(at time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -266,8 +260,7 @@ func (s *shard) forget(at time.Duration) {
 	}
 }
 
-// publish announces keys, within the limit, and reports whether the queue took all. A key that it does not take
-// is due again at the next tick.
+// publish announces keys within limit and reports whether the queue took all. Refused keys become due again.
 func (a *Aggregator) publish(ctx context.Context, limit time.Duration, keys []history.Announcement) bool {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -280,8 +273,7 @@ func (a *Aggregator) publish(ctx context.Context, limit time.Duration, keys []hi
 	return err == nil
 }
 
-// giveBack makes a key due again that the queue did not take, unless the key was written since: then
-// it has a new hold.
+// giveBack makes a refused key due again, unless a later write has started a new hold.
 func (a *Aggregator) giveBack(k history.Key) {
 	s := a.of(k)
 	s.mu.Lock()
@@ -289,7 +281,7 @@ func (a *Aggregator) giveBack(k history.Key) {
 	switch e := s.entries[k]; {
 	case k.IsUser():
 		s.addUser(a, k)
-	case e == nil: // trim has dropped it meanwhile
+	case e == nil: // dropped by trim meanwhile
 		a.metrics.dropped.Inc()
 	case e.in == &s.announced:
 		e.move(&s.ended)
@@ -297,7 +289,7 @@ func (a *Aggregator) giveBack(k history.Key) {
 	a.trim(s)
 }
 
-// logFailure logs when the queue goes away and when it is back, and no more than that.
+// logFailure logs only the start and the end of an outage.
 func (a *Aggregator) logFailure(err error, unsent int) {
 	if err != nil {
 		a.metrics.failures.Inc()
@@ -311,9 +303,9 @@ func (a *Aggregator) logFailure(err error, unsent int) {
 	a.failing = err != nil
 }
 
-// probe offers a queue that failed the last time the due keys of one shard. In an outage all keys
-// would be taken and given back at every tick otherwise, and each running viewing announced again
-// and again. It reports whether the queue took them, or none are left.
+// probe offers one shard's due keys to a queue that failed last time. Offering all keys at every tick of an outage
+// would be expensive, and would announce running viewings repeatedly. It reports whether the queue took the keys,
+// or no key is due.
 func (a *Aggregator) probe(ctx context.Context) bool {
 	if !a.confirm(ctx) {
 		return false
@@ -337,8 +329,8 @@ func (a *Aggregator) MakeDue(uid string) {
 	a.trim(s)
 }
 
-// addUser makes a user's own state due. A shard takes at most half as many users as keys, and leaves
-// the others to the sweep. The caller holds the shard's mutex.
+// addUser makes a user's own state due. At most half of a shard's share may be users; others are left to the sweep.
+// The caller holds the shard's mutex.
 func (s *shard) addUser(a *Aggregator, k history.Key) {
 	if _, known := s.users[k]; !known && len(s.users) > a.cfg.Max/shards/2 {
 		a.metrics.dropped.Inc()
@@ -347,8 +339,7 @@ func (s *shard) addUser(a *Aggregator, k history.Key) {
 	s.users[k] = struct{}{}
 }
 
-// list is entries, first to last. The entries have the links, so that to move
-// one costs nothing. Its callers hold the mutex of the shard.
+// list is a doubly linked list of entries, so a move needs no allocation. The caller holds the shard's mutex.
 type list struct {
 	first, last *entry
 	n           int
@@ -378,7 +369,7 @@ func (l *list) remove(e *entry) {
 	e.in, e.prev, e.next, l.n = nil, nil, nil, l.n-1
 }
 
-// all yields the entries of a list, first to last. The one at hand may be moved.
+// all yields the entries from first to last. The current entry may be moved.
 func (l *list) all() iter.Seq[*entry] {
 	return func(yield func(*entry) bool) {
 		for e := l.first; e != nil; {

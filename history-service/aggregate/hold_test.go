@@ -12,8 +12,8 @@ import (
 	"github.com/playhead/playhead/history-service/aggregate"
 )
 
-// TestHold: one viewing, a heartbeat every 15 s, is one announcement when the hold
-// is over. Until then its hold is open, and what was written last is held.
+// TestHold: a viewing with a heartbeat every 15 s is announced once, when the hold expires. Until then its hold is
+// open and has the last record.
 func TestHold(t *testing.T) {
 	inBubble(t, aggregate.Config{}, func(t *testing.T, w *world) {
 		k := w.write(key("ann", 1), false)
@@ -55,10 +55,10 @@ func TestEnded(t *testing.T) {
 	})
 }
 
-// TestHolds: a watcher of the holds sees which ones run, which are due, and how long they go on at most.
+// TestHolds: Holds counts running and due keys and returns the remaining hold times.
 func TestHolds(t *testing.T) {
 	inBubble(t, aggregate.Config{}, func(t *testing.T, w *world) {
-		w.queue.set(false, all) // nothing is taken
+		w.queue.set(false, all) // refuse everything
 		old := w.write(key("ann", 1), false)
 		pass(30 * time.Second)
 		w.write(key("ann", 2), false)
@@ -74,7 +74,7 @@ func TestHolds(t *testing.T) {
 			}
 		}
 		w.queue.set(false, nil)
-		pass(2 * tick) // the first offers one shard
+		pass(2 * tick) // the first tick offers one shard
 		if _, held := w.Left(ended); held || w.Holds().Due != 0 {
 			t.Errorf("after the announcement: held %v, %+v", held, w.Holds())
 		}
@@ -83,8 +83,8 @@ func TestHolds(t *testing.T) {
 
 func TestFull(t *testing.T) {
 	inBubble(t, aggregate.Config{Size: 3}, func(t *testing.T, w *world) {
-		for range 2 { // the count starts anew with each flush
-			w.write(key("dan", 9), false) // is not due
+		for range 2 { // each flush resets the count
+			w.write(key("dan", 9), false) // not due
 			one, two := w.write(key("ann", 1), true), w.write(key("bob", 2), true)
 			w.write(two, true)
 			w.wantTaken(t, "two keys are due, one of them twice")
@@ -94,8 +94,8 @@ func TestFull(t *testing.T) {
 	})
 }
 
-// TestCadence: a viewing whose heartbeats come just before the ticks, and one of them
-// when the hold is over, is announced at the next tick.
+// TestCadence: a viewing whose heartbeats come just before the ticks, one of them at the hold's end, is announced
+// at the next tick.
 func TestCadence(t *testing.T) {
 	inBubble(t, aggregate.Config{}, func(t *testing.T, w *world) {
 		k := key("ann", 1)
@@ -132,8 +132,7 @@ func TestAnnounce(t *testing.T) {
 	})
 }
 
-// TestLaterWriteIsHeld: of two writes that are put in the wrong order, and of writes to a
-// key that waits, the later one is held.
+// TestLaterWriteIsHeld: if two writes are put out of order, the later one is held.
 func TestLaterWriteIsHeld(t *testing.T) {
 	inBubble(t, aggregate.Config{}, func(t *testing.T, w *world) {
 		k, earlier, later := key("ann", 1), w.record(), w.record()
@@ -148,8 +147,8 @@ func TestLaterWriteIsHeld(t *testing.T) {
 	})
 }
 
-// TestRetain: where the cache may lose its last writes, what was announced is kept for a
-// while, with its hold over; a write to it begins a new hold.
+// TestRetain: if the cache may lose writes, an announced record is retained with an expired hold. A write to it
+// starts a new hold.
 func TestRetain(t *testing.T) {
 	confirm := func(context.Context) error { return nil }
 	inBubble(t, aggregate.Config{Confirm: confirm, Retain: 5 * tick}, func(t *testing.T, w *world) {
@@ -173,8 +172,7 @@ func TestRetain(t *testing.T) {
 	})
 }
 
-// TestConfirm: while it is not known whether the cache has what was written, nothing is
-// announced and nothing that was announced is forgotten.
+// TestConfirm: while the cache is unconfirmed, nothing is announced and no announced record is forgotten.
 func TestConfirm(t *testing.T) {
 	var away atomic.Bool
 	confirm := func(context.Context) error {
@@ -209,9 +207,9 @@ func TestConfirm(t *testing.T) {
 	})
 }
 
-// TestPutLateAfterACacheCameBack: two requests hold one record. The cache takes the first one's content, and comes back
-// without it. Then it takes the second one's, which is made from the same record. Both are acknowledged, and both are
-// known, in whatever order the requests end: only so can the first one's be written again.
+// TestPutLateAfterACacheCameBack: two requests start from one record. The cache stores the first result, loses it
+// in a restart, and stores the second. Both are acknowledged, so both must be held in either order of Put, to
+// restore the first.
 func TestPutLateAfterACacheCameBack(t *testing.T) {
 	for _, inOrder := range []bool{true, false} {
 		inBubble(t, aggregate.Config{}, func(t *testing.T, w *world) {
@@ -235,7 +233,7 @@ func TestPutLateAfterACacheCameBack(t *testing.T) {
 	}
 }
 
-// said is a content with a completed play.
+// said returns a record with one completed play.
 func said(cell, at int64, session string) *history.Record {
 	e := history.Event{Kind: history.KindFinish, At: at, Session: session}
 	r := e.Record()

@@ -18,35 +18,35 @@ const (
 	modelHold     = 10 * time.Second
 	modelRetain   = 4 * time.Second
 	modelDeadline = 3 * time.Second
-	modelShare    = 3 // keys of a user where there is little room
+	modelShare    = 3 // keys per user if Max is small
 )
 
-// modelUsers are of different shards.
+// modelUsers are in different shards.
 var modelUsers = []string{"ann", "bob"}
 
-// acknowledged is what the model knows of a key.
+// acknowledged is the model's state of a key.
 type acknowledged struct {
-	cell    int64         // of the latest content
-	pending bool          // written since it was announced
-	due     time.Time     // when it has to be announced, if the queue takes it
-	at      time.Duration // when it was announced last, in confirmed time; negative for never
+	cell    int64         // of the latest record
+	pending bool          // written since the last announcement
+	due     time.Time     // latest announcement time, if the queue accepts
+	at      time.Duration // last announcement in confirmed time; negative if none
 }
 
-// machine drives an aggregator at random, next to a model of it.
+// machine drives an aggregator at random and compares it with a model.
 type machine struct {
 	*world
 	t     *rapid.T
-	roomy bool // Max is out of reach
+	roomy bool // Max is never reached
 
 	mu        sync.Mutex
 	keys      map[history.Key]*acknowledged
-	users     map[history.Key]bool // own states that are due
-	mode      string               // of the queue: up, down, half, hanging
-	away      bool                 // the cache
+	users     map[history.Key]bool // due own states
+	mode      string               // state of the queue: up, down, half, hanging
+	away      bool                 // the cache is unconfirmed
 	confirmed time.Duration
-	last      time.Time                    // of a confirmation, zero after a failure
-	flying    map[history.Key]acknowledged // with the queue, which has not answered
-	lost      int                          // keys that had to make room
+	last      time.Time                    // last confirmation; zero after a failure
+	flying    map[history.Key]acknowledged // keys of the publish in progress
+	lost      int                          // dropped keys
 	wrong     string
 }
 
@@ -65,7 +65,7 @@ func (m *machine) confirm(context.Context) error {
 	return nil
 }
 
-// Publish checks that nothing is announced while nobody knows what the cache has.
+// Publish checks that nothing is announced while the cache is unconfirmed.
 func (m *machine) Publish(ctx context.Context, keys []history.Announcement) (unsent []history.Announcement, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -101,14 +101,14 @@ func (m *machine) take(k history.Key, cell int64) {
 	}
 }
 
-// put holds a content, sometimes after one that was made from it.
+// put puts a record, sometimes out of order.
 func (m *machine) put() {
 	k := key(rapid.SampledFrom(modelUsers).Draw(m.t, "uid"), rapid.IntRange(0, 4).Draw(m.t, "object"))
 	r, ended := m.record(), rapid.IntRange(0, 2).Draw(m.t, "ended") == 0
 	if rapid.IntRange(0, 4).Draw(m.t, "late") == 0 {
 		r.CellTime = max(1, r.CellTime-int64(rapid.IntRange(1, 5).Draw(m.t, "by")))
 	}
-	m.mu.Lock() // nothing is announced between the put and the note of it
+	m.mu.Lock() // no announcement between the put and its entry in the model
 	defer m.mu.Unlock()
 	_, _, held := m.Get(k)
 	m.Put(k, aggregate.Held{Record: r}, ended)
@@ -117,7 +117,7 @@ func (m *machine) put() {
 		was = &acknowledged{at: -1}
 		m.keys[k] = was
 	}
-	if _, flying := m.flying[k]; flying || !was.pending { // a new hold
+	if _, flying := m.flying[k]; flying || !was.pending { // starts a new hold
 		was.pending, was.due = true, time.Now().Add(modelHold)
 	}
 	if was.cell = max(was.cell, r.CellTime); ended && was.due.After(time.Now()) {
@@ -125,7 +125,7 @@ func (m *machine) put() {
 	}
 }
 
-// check compares what is held with what must be.
+// check compares the held keys with the model.
 func (m *machine) check() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -155,7 +155,7 @@ func (m *machine) check() {
 	}
 }
 
-// calm lets queue and cache come back, and checks that what is due has gone.
+// calm restores the queue and the cache, then checks that all due keys are announced.
 func (m *machine) calm() {
 	m.set("up", false)
 	pass(modelDeadline + 3*tick)
@@ -198,11 +198,11 @@ func (m *machine) step() {
 	}
 }
 
-// TestModel takes random steps: nothing that was acknowledged is dropped before it was
-// announced and the cache confirmed, unless there is no room; what is due goes; bounds hold.
+// TestModel takes random steps. No acknowledged record may be dropped before it is announced and confirmed, unless
+// Max is reached. Due keys are announced, and limits hold.
 func TestModel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		rapid.Check(struct{ rapid.TB }{t}, func(t *rapid.T) { // as it is, rapid asks t for its deadline, which a bubble has not
+		rapid.Check(struct{ rapid.TB }{t}, func(t *rapid.T) { // hides the deadline of t, which rapid asks for and a bubble lacks
 			m := &machine{t: t, keys: map[history.Key]*acknowledged{}, users: map[history.Key]bool{}, mode: "up"}
 			m.roomy = rapid.Bool().Draw(t, "roomy")
 			m.run(rapid.IntRange(1, 8).Draw(t, "size"))

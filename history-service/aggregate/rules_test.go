@@ -8,13 +8,13 @@ import (
 	"github.com/playhead/playhead/history-service/aggregate"
 )
 
-// TestPutOfWhatWasDropped: a key has to make room between a request's look and its put. The content that
-// the request wrote is held all the same, and brought back where the cache loses it.
+// TestPutOfWhatWasDropped: a key is dropped between a request's Get and Put. The written record is held all the
+// same, to restore it if the cache loses it.
 func TestPutOfWhatWasDropped(t *testing.T) {
 	inBubble(t, aggregate.Config{Max: 64}, func(t *testing.T, w *world) {
 		k := w.write(key("ann", 1), false)
 		held, _, ok := w.Get(k)
-		w.write(key("ann", 2), false) // each share holds one
+		w.write(key("ann", 2), false) // each shard has room for one
 		if _, _, still := w.Get(k); !ok || still {
 			t.Fatalf("held %v, and then %v; want it dropped", ok, still)
 		}

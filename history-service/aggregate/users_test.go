@@ -15,8 +15,7 @@ func (nowhere) Publish(_ context.Context, keys []history.Announcement) ([]histor
 	return keys, history.ErrUnavailable
 }
 
-// TestUsersAreBounded: users whose own state is due while the queue is away count against the
-// bound, and leave room for what is held.
+// TestUsersAreBounded: due user states count against Max during an outage, and leave room for held records.
 func TestUsersAreBounded(t *testing.T) {
 	a, err := aggregate.New(aggregate.Config{Publisher: nowhere{}, Max: 640})
 	if err != nil {

@@ -25,12 +25,12 @@ const (
 
 var errDown = errors.New("queue down")
 
-// queue takes keys, or does not.
+// queue is a publisher that takes, refuses or hangs.
 type queue struct {
 	mu    sync.Mutex
 	taken []history.Key
 	calls int
-	// refuses says what the queue does not take; nil takes everything.
+	// refuses selects the refused keys; nil takes all.
 	refuses func(history.Key) bool
 	hangs   bool
 }
@@ -68,17 +68,16 @@ func (q *queue) set(hangs bool, refuses func(history.Key) bool) {
 
 func all(history.Key) bool { return true }
 
-// world is an aggregator that runs in a bubble of virtual time.
+// world is an aggregator running in virtual time.
 type world struct {
 	*aggregate.Aggregator
 	queue *queue
 	reg   *prometheus.Registry
-	stop  func() // returns when Run has
-	cell  int64  // of the record that was written last
+	stop  func() // returns after Run
+	cell  int64  // cell time of the last record
 }
 
-// inBubble runs a test in virtual time, with an aggregator of the given
-// configuration.
+// inBubble runs a test in virtual time with a new aggregator.
 func inBubble(t *testing.T, cfg aggregate.Config, test func(*testing.T, *world)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -108,11 +107,11 @@ func newWorld(t obstest.T, cfg aggregate.Config) *world {
 			t.Fatal(err)
 		}
 	})
-	synctest.Wait() // the ticker stands: time begins
+	synctest.Wait() // the ticker has started
 	return w
 }
 
-// pass lets virtual time pass, and what is due then happen.
+// pass advances virtual time and waits for due work.
 func pass(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
@@ -122,19 +121,19 @@ func key(uid string, n int) history.Key {
 	return history.Key{UID: uid, Object: history.Object{ID: fmt.Sprint(n), Type: 1}}
 }
 
-// record is the next content of a key.
+// record returns the next record.
 func (w *world) record() *history.Record {
 	w.cell++
 	return &history.Record{CellTime: w.cell}
 }
 
-// write holds a new record of a key.
+// write puts a new record of a key.
 func (w *world) write(k history.Key, ended bool) history.Key {
 	w.Put(k, aggregate.Held{Record: w.record()}, ended)
 	return k
 }
 
-// wantTaken checks what the queue has taken since the last check, in any order.
+// wantTaken checks the keys taken since the last check, in any order.
 func (w *world) wantTaken(t *testing.T, when string, want ...history.Key) {
 	t.Helper()
 	synctest.Wait()
@@ -149,7 +148,7 @@ func (w *world) wantTaken(t *testing.T, when string, want ...history.Key) {
 	}
 }
 
-// metric reads a counter or gauge.
+// metric returns the value of a counter or gauge.
 func (w *world) metric(t obstest.T, name string) int {
 	t.Helper()
 	return int(obstest.Sum(t, w.reg, "playhead_aggregate_"+name))
