@@ -1,10 +1,11 @@
-// Package notify tells the devices of a user what another one has changed.
+// Package notify sends a user's changes to the user's other devices.
 //
-// A change goes this way: [Notifier.Changed] notes its name; 200 ms later it is announced on
-// the feed, together with all others of the same node of the cache; each service that has a
-// stream watching the user hears the name, reads the record once, and sends it down the
-// stream. Names carry nothing, so that a late, repeated or reordered one does no harm; where
-// one may have been missed, the device is told to read again (resync).
+// [Notifier.Changed] queues a changed key. Within 200 ms it is announced on the feed, together with others of the
+// same cache node. Each service with a stream watching the user receives the key, reads the record and sends it to
+// the stream.
+//
+// Announcements have keys only, so late, repeated and reordered ones are harmless. If one may be lost, the device
+// gets a resync.
 package notify
 
 import (
@@ -25,15 +26,14 @@ import (
 	"github.com/playhead/playhead/internal/run"
 )
 
-// Notifier announces the changes that its service makes, and serves the streams that watch
-// users. Its methods may be called from many goroutines.
+// Notifier announces its service's changes and serves the streams that watch users. It is safe for concurrent use.
 type Notifier struct {
 	cfg      Config
 	announce *announcer
 	watchers *watchers // nil without a feed
 }
 
-// New returns a notifier that does nothing in the background until Run.
+// New returns a notifier. [Notifier.Run] runs its background work.
 func New(cfg Config) *Notifier {
 	if cfg.NodeOf == nil {
 		cfg.NodeOf = func(string) string { return "" }
@@ -47,8 +47,8 @@ func New(cfg Config) *Notifier {
 	return n
 }
 
-// Run announces changes and serves the feed until ctx is done. It ends after the requests
-// do, so that the last change is announced too.
+// Run announces changes and serves the feed until ctx is done. Stop it after the requests, to announce the last
+// change.
 func (n *Notifier) Run(ctx context.Context) error {
 	if n.watchers == nil {
 		return nil
@@ -59,35 +59,35 @@ func (n *Notifier) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// Changed has records announced soon. The cost of each is that of an entry in a map.
+// Changed queues changes to be announced. Each costs one map entry.
 func (n *Notifier) Changed(changes iter.Seq[history.Change]) {
 	if n.announce != nil {
 		n.announce.add(changes)
 	}
 }
 
-// UserChanged notes that anything of a user's history may have changed.
+// UserChanged queues a change of the user's whole history.
 func (n *Notifier) UserChanged(uid string) {
 	n.Changed(slices.Values([]history.Change{{Key: history.UserKey(uid)}}))
 }
 
-// Leave sends the streams elsewhere. It may be called more than once.
+// Leave ends all streams, so callers switch to another service. Repeated calls have no effect.
 func (n *Notifier) Leave() {
 	if n.watchers != nil {
 		n.watchers.leave()
 	}
 }
 
-// Config configures a [Notifier]. Zero values take the defaults; Cache has none.
+// Config configures a [Notifier]. Zero values take the defaults; Cache is required.
 type Config struct {
-	// Feed carries the names of changes between services. Without one nobody can watch.
+	// Feed exchanges announcements with other services; required for Watch.
 	Feed  history.Feed
 	Cache history.Loader
-	// NodeOf names the node of the cache that has a user (default: there is one).
+	// NodeOf returns the cache node of a user (default: a single node).
 	NodeOf func(uid string) string
-	// Rules say what counts as what, by type of object (default the standard ones).
+	// Rules are the rules per object type (default: the standard rules).
 	Rules *history.Rulebook
-	// Deadline bounds the read of what has changed (default 5 s).
+	// Deadline limits the read of changed records (default 5 s).
 	Deadline time.Duration
 	Logger   *slog.Logger
 	Registry prometheus.Registerer
@@ -96,33 +96,33 @@ type Config struct {
 const (
 	// announceEvery is how long a change waits for others of the same node.
 	announceEvery = 200 * time.Millisecond
-	// maxUnannounced bounds the changes that wait. Beyond it a user's are announced as one,
-	// and beyond twice as much all users of the bucket are told to read again.
+	// maxUnannounced limits the waiting changes. Above it, a user's changes are merged into one; above twice the
+	// limit, all users of the bucket get a resync.
 	maxUnannounced = 1 << 16
 	announceWithin = 2 * time.Second
 )
 
-// announcer puts changes on the feed. Each node of the cache has an outbox of its own: a
-// silent node holds up the news of its own users only.
+// announcer publishes changes on the feed. Each cache node has its own outbox, so a silent node delays only its own
+// users.
 type announcer struct {
 	feed                       history.Feed
-	followed                   func(history.Bucket) bool // whether anybody may be told of its users
+	followed                   func(history.Bucket) bool // whether anyone follows the bucket
 	nodeOf                     func(uid string) string
 	log                        *slog.Logger
 	announced, failed, dropped prometheus.Counter
-	wake                       chan struct{} // of capacity 1: something waits
+	wake                       chan struct{} // capacity 1: an outbox is ready
 
 	mu       sync.Mutex
 	outboxes map[string]*outbox // by node
 }
 
-// outbox is what waits for one node. The announcer's mutex guards it.
+// outbox is one node's waiting changes, guarded by announcer.mu.
 type outbox struct {
-	waiting map[history.Key]uint64      // origins by key
-	missed  map[history.Bucket]struct{} // whose changes found the outbox full
-	spare   map[history.Key]uint64      // empty, for what comes while the other one is announced
-	busy    bool                        // announcing, or pausing before the next try
-	backoff run.Backoff                 // before the next try
+	waiting map[history.Key]uint64      // origin by key
+	missed  map[history.Bucket]struct{} // buckets with dropped changes
+	spare   map[history.Key]uint64      // empty map for changes during an announcement
+	busy    bool                        // announcing or in backoff
+	backoff run.Backoff
 }
 
 func newAnnouncer(cfg Config) *announcer {
@@ -143,7 +143,8 @@ func newAnnouncer(cfg Config) *announcer {
 	return a
 }
 
-// add is called after the write. So who begins to follow a bucket later reads what is left out here.
+// add must be called after the write. A later follower of the bucket then reads the change itself, so unfollowed
+// buckets can be skipped.
 func (a *announcer) add(changes iter.Seq[history.Change]) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -156,7 +157,7 @@ func (a *announcer) add(changes iter.Seq[history.Change]) {
 	a.signal()
 }
 
-// outbox returns that of a node. The caller holds a.mu.
+// outbox returns a node's outbox. The caller holds a.mu.
 func (a *announcer) outbox(node string) *outbox {
 	o := a.outboxes[node]
 	if o == nil {
@@ -166,10 +167,10 @@ func (a *announcer) outbox(node string) *outbox {
 	return o
 }
 
-// ready reports whether something waits and nobody announces it. The caller holds a.mu.
+// ready reports whether changes wait and no announcement is running. The caller holds a.mu.
 func (o *outbox) ready() bool { return !o.busy && len(o.waiting)+len(o.missed) > 0 }
 
-// signal wakes run if there is something for it. The caller holds a.mu.
+// signal wakes run if an outbox is ready. The caller holds a.mu.
 func (a *announcer) signal() {
 	for _, o := range a.outboxes {
 		if o.ready() {
@@ -185,7 +186,7 @@ func (o *outbox) add(c history.Change, dropped prometheus.Counter) {
 	}
 	origin, known := o.waiting[c.Key]
 	switch {
-	case known && origin != c.Origin: // no single connection knows all of it
+	case known && origin != c.Origin: // no connection knows both changes
 		c.Origin = 0
 	case !known && len(o.waiting) >= 2*maxUnannounced:
 		dropped.Inc()
@@ -195,7 +196,7 @@ func (o *outbox) add(c history.Change, dropped prometheus.Counter) {
 	o.waiting[c.Key] = c.Origin
 }
 
-// run announces until ctx is done, and then once more.
+// run announces until ctx is done, then flushes once more.
 func (a *announcer) run(ctx context.Context) error {
 	var sending sync.WaitGroup
 	for a.wait(ctx) {
@@ -209,7 +210,7 @@ func (a *announcer) run(ctx context.Context) error {
 	return nil
 }
 
-// wait waits for a change, and for those that follow it.
+// wait waits for a change, then [announceEvery] for more.
 func (a *announcer) wait(ctx context.Context) bool {
 	select {
 	case <-a.wake:
@@ -219,7 +220,7 @@ func (a *announcer) wait(ctx context.Context) bool {
 	return run.Sleep(ctx, announceEvery)
 }
 
-// flush empties the outboxes, side by side.
+// flush starts an announcement for each ready outbox.
 func (a *announcer) flush(ctx context.Context, sending *sync.WaitGroup) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -231,8 +232,7 @@ func (a *announcer) flush(ctx context.Context, sending *sync.WaitGroup) {
 	}
 }
 
-// send announces what an outbox has. Changes that the feed does not take are announced again, after
-// longer and longer pauses.
+// send announces an outbox's changes. If the feed fails, it puts them back and backs off.
 func (a *announcer) send(ctx context.Context, o *outbox) {
 	changes, missed := a.take(o)
 	within, cancel := context.WithTimeout(ctx, announceWithin)
@@ -261,7 +261,7 @@ func (a *announcer) publish(ctx context.Context, changes []history.Change, misse
 	return a.feed.Announce(ctx, changes)
 }
 
-// putBack has what was not announced wait.
+// putBack returns unannounced changes to the outbox.
 func (a *announcer) putBack(o *outbox, changes []history.Change, missed []history.Bucket) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -273,7 +273,7 @@ func (a *announcer) putBack(o *outbox, changes []history.Change, missed []histor
 	}
 }
 
-// take empties an outbox. A caller of add waits for no more than the exchange of the maps.
+// take empties an outbox. It swaps the maps to hold the lock only briefly.
 func (a *announcer) take(o *outbox) ([]history.Change, []history.Bucket) {
 	a.mu.Lock()
 	taken := o.waiting

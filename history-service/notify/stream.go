@@ -19,18 +19,15 @@ import (
 )
 
 const (
-	// gather is how long what is pending on a stream waits for more, so that one load and
-	// one message serve many.
+	// gather is how long pending changes of a stream wait for more, to share one load and one message.
 	gather = 10 * time.Millisecond
-	// maxUsers is how many users one message tells of at most, and maxRecords of about how
-	// many records, which are loaded at once: none is larger than 10 KiB, and an edge takes
-	// 16 MiB.
+	// maxUsers limits the users per message, maxRecords the records, approximately. A record has at most 10 KiB and
+	// an edge accepts 16 MiB.
 	maxUsers, maxRecords = 128, 1000
 )
 
-// Watch tells what changes in the histories of the users that the stream names, until it
-// ends, or the service does. It fails with an error of [history] for a request that is not
-// valid, and else with a gRPC status.
+// Watch streams the changes of the watched users until the stream or the service ends. An invalid request fails
+// with an error of package history, anything else with a gRPC status.
 func (n *Notifier) Watch(grpcStream grpc.BidiStreamingServer[historyv1.WatchRequest, historyv1.WatchResponse]) error {
 	if n.watchers == nil {
 		return grpcstatus.Error(codes.Unimplemented, "watch: this service has no feed")
@@ -41,7 +38,7 @@ func (n *Notifier) Watch(grpcStream grpc.BidiStreamingServer[historyv1.WatchRequ
 	defer telling.Wait() // nothing is sent after the return
 	defer cancel()
 	asked := make(chan error, 1)
-	go func() { // ends after the return, at the latest
+	go func() { // ends after this function returns, at the latest
 		defer n.watchers.end(s)
 		asked <- n.watchers.receive(grpcStream, s)
 	}()
@@ -73,18 +70,18 @@ func (n *Notifier) Watch(grpcStream grpc.BidiStreamingServer[historyv1.WatchRequ
 	}
 }
 
-// send tells a stream what has become of some users of one node.
+// send sends a stream the updates of one node's users.
 func (n *Notifier) send(ctx context.Context, to grpc.BidiStreamingServer[historyv1.WatchRequest, historyv1.WatchResponse], s *stream, updates []userUpdate) error {
 	resp := &historyv1.WatchResponse{Changes: n.render(ctx, updates)}
 	s.sending.Lock()
 	defer s.sending.Unlock()
 	if ctx.Err() != nil {
-		return nil // the stream is over
+		return nil // the stream has ended
 	}
 	return to.Send(resp)
 }
 
-// guard has the stream end with what fn fails with.
+// guard runs fn and ends the stream on an error or panic.
 func (s *stream) guard(fn func() error) {
 	var f failure
 	defer func() {
@@ -98,7 +95,7 @@ func (s *stream) guard(fn func() error) {
 	f.err = fn()
 }
 
-// receive takes what the stream asks for, until it ends.
+// receive handles the stream's requests until it ends.
 func (w *watchers) receive(from grpc.BidiStreamingServer[historyv1.WatchRequest, historyv1.WatchResponse], s *stream) error {
 	for {
 		req, err := from.Recv()
@@ -114,7 +111,7 @@ func (w *watchers) receive(from grpc.BidiStreamingServer[historyv1.WatchRequest,
 	}
 }
 
-// update does what a request says. A user that it both adds and removes was added first.
+// update applies a request. Additions come before removals.
 func (w *watchers) update(s *stream, req *historyv1.WatchRequest) error {
 	for i, a := range req.GetAdded() {
 		err := history.ValidateUID(a.GetUid())
@@ -134,14 +131,14 @@ func (w *watchers) update(s *stream, req *historyv1.WatchRequest) error {
 	return nil
 }
 
-// userUpdate is what a stream is to be told of one user.
+// userUpdate is the pending update of one user.
 type userUpdate struct {
 	uid string
 	*pending
 }
 
-// take returns what is pending on a stream for users of one node, of at most so many users and
-// records, and says which node is busy with that from now on.
+// take returns the pending updates of one node's users, within [maxUsers] and [maxRecords], and marks the node as
+// busy.
 func (w *watchers) take(s *stream, nodeOf func(uid string) string) (node string, updates []userUpdate) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -168,7 +165,7 @@ func (w *watchers) take(s *stream, nodeOf func(uid string) string) (node string,
 	return node, updates
 }
 
-// free has a node's users told again.
+// free marks a node as idle, so its next updates can be sent.
 func (w *watchers) free(s *stream, node string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -177,8 +174,8 @@ func (w *watchers) free(s *stream, node string) {
 	}
 }
 
-// render returns what a stream is told for updates, which only name the objects that have changed. It reads the
-// records of all of them in one call. Where the cache has no answer for one of a user's, that user is told to read everything again.
+// render converts updates to changes. It loads the records of all updates in one call. A user with an unreadable or
+// unknown record gets a resync.
 func (n *Notifier) render(ctx context.Context, updates []userUpdate) []*historyv1.Change {
 	entries := n.load(ctx, updates)
 	var changes []*historyv1.Change
@@ -190,7 +187,7 @@ func (n *Notifier) render(ctx context.Context, updates []userUpdate) []*historyv
 	return changes
 }
 
-// load reads the records of all changes, in order.
+// load reads the records of all updates, in order.
 func (n *Notifier) load(ctx context.Context, updates []userUpdate) []history.Entry {
 	var keys []history.Key
 	for _, u := range updates {
@@ -206,7 +203,7 @@ func (n *Notifier) load(ctx context.Context, updates []userUpdate) []history.Ent
 	return n.cfg.Cache.Load(ctx, keys)
 }
 
-// render returns one change for each origin, the first one with what is not about records.
+// render returns one change per origin. Added connections come first, in a change of their own.
 func (u userUpdate) render(entries []history.Entry, rules *history.Rulebook) []*historyv1.Change {
 	first := &historyv1.Change{Uid: u.uid, Added: u.added, Resync: u.resync}
 	if u.resync {
@@ -231,8 +228,8 @@ func (u userUpdate) render(entries []history.Entry, rules *history.Rulebook) []*
 	return changes
 }
 
-// appendObject adds what has become of an object, if that is known: what the cache does not
-// have of a user is gone only where it has all there is.
+// appendObject adds an object's current state and reports whether it is known. A missing record means removed only
+// if the cache has all of the user's records.
 func appendObject(to *historyv1.Change, o history.Object, e history.Entry, rules *history.Rulebook) (known bool) {
 	switch r := e.Record.Visible(o, &e.User); {
 	case e.Err != nil, view.Damaged(e.Record), e.Record == nil && !e.User.Complete():

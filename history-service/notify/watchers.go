@@ -13,66 +13,63 @@ import (
 	"github.com/playhead/playhead/internal/run"
 )
 
-// watchers knows which streams watch which users, and follows their buckets in the feed.
+// watchers maps users to the streams that watch them, and follows their buckets on the feed.
 type watchers struct {
 	feed    history.Subscription
-	leaving chan struct{} // closed when streams are to go elsewhere
-	leave   func()        // closes it, once
+	leaving chan struct{} // closed by leave
+	leave   func()
 
-	mu          sync.Mutex // guards all below, and the streams' subscriptions
+	mu          sync.Mutex // guards the fields below, and the streams' subscriptions
 	buckets     map[history.Bucket]*bucketWatchers
-	interrupted []history.Bucket // whose watchers are still to be told to read again
-	wake        chan struct{}    // of capacity 1: there are some
+	interrupted []history.Bucket // buckets waiting for a resync
+	wake        chan struct{}    // capacity 1: interrupted has entries
 }
 
-// bucketWatchers are the subscriptions to users of one bucket.
+// bucketWatchers are the subscriptions to the users of one bucket.
 type bucketWatchers struct {
-	live  bool // nothing is missed any more
+	live  bool // the feed delivers all changes of the bucket
 	users map[string][]*subscription
 }
 
-// subscription is what one stream watches of one user, and what it has not been told yet.
+// subscription is one stream's watch on one user.
 type subscription struct {
 	stream  *stream
 	uid     string
-	ids     []uint64 // connections of the user behind the stream
-	pending *pending // nil when there is nothing
+	ids     []uint64 // the user's connections behind the stream
+	pending *pending // nil if nothing is pending
 }
 
-// pending is what a stream has not been told of a user yet.
+// pending is the unsent update of a user.
 type pending struct {
-	changes []history.Change // of different objects
-	added   []uint64         // connections that are watched from now on
-	resync  bool             // the user is to read again
+	changes []history.Change // at most one per object
+	added   []uint64         // new connections
+	resync  bool             // the client must read everything again
 }
 
-// stream is one call of Watch. Users of different nodes of the cache are told side by side, so
-// that a slow node delays its own users only; those of one node one message after the other, so
-// that nothing old is told after something new. The mutex of the watchers guards it.
+// stream is one call of Watch, guarded by watchers.mu. Cache nodes are served concurrently, so a slow node delays
+// only its own users. Each node's messages are sent one at a time, to keep their order.
 type stream struct {
 	subs  map[string]*subscription // by user
-	queue []*subscription          // with something pending, perhaps dropped since
-	busy  map[string]struct{}      // nodes whose users are being told
-	wake  chan struct{}            // of capacity 1: there are some
+	queue []*subscription          // have pending updates, unless dropped since
+	busy  map[string]struct{}      // nodes with a message in progress
+	wake  chan struct{}            // capacity 1: queue has entries
 
 	sending sync.Mutex
-	failed  chan failure // of capacity 1: why nothing can be sent any more
+	failed  chan failure // capacity 1: the first failure ends the stream
 }
 
-// failure is an error, or what somebody panicked with.
+// failure is an error or a panic value.
 type failure struct {
 	err      error
 	panicked any
 }
 
 const (
-	// resyncWithin is over how long all watchers are told to read again, if all may have
-	// missed something.
+	// resyncWithin spreads the resync of all buckets after an interruption of the feed.
 	resyncWithin = 2 * time.Second
-	// maxPending is how many objects of one user wait to be sent. With more the user is
-	// told to read again.
+	// maxPending limits the pending objects of a user. Above it, the user gets a resync.
 	maxPending = 32
-	// maxWatched bounds the users whom one stream watches.
+	// maxWatched limits the users per stream.
 	maxWatched = 200_000
 )
 
@@ -98,8 +95,7 @@ func (w *watchers) size() float64 {
 	return float64(n)
 }
 
-// run tells the watchers of interrupted buckets to read again, one bucket after the other,
-// until ctx is done.
+// run resyncs interrupted buckets, one per tick, until ctx is done.
 func (w *watchers) run(ctx context.Context) error {
 	pace := time.NewTicker(resyncWithin / history.Buckets)
 	defer pace.Stop()
@@ -133,7 +129,7 @@ func (w *watchers) next(ctx context.Context, pace <-chan time.Time) bool {
 	}
 }
 
-// hear takes news of the feed. It waits for nothing but the mutex.
+// hear handles a notice of the feed. It blocks only on the mutex.
 func (w *watchers) hear(n history.Notice) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -149,9 +145,8 @@ func (w *watchers) hear(n history.Notice) {
 	}
 }
 
-// goLive takes note that nothing of a bucket is missed from now on. A change from before may
-// be: its watchers are told to read again, at once when they have waited for this, and
-// otherwise bucket by bucket.
+// goLive marks a bucket as live. Earlier changes may be lost, so its watchers get a resync: at once on the first
+// join, otherwise paced by run.
 func (w *watchers) goLive(b history.Bucket) {
 	of := w.buckets[b]
 	switch {
@@ -176,8 +171,7 @@ func (w *watchers) resync(b *bucketWatchers) {
 	}
 }
 
-// queue returns what the stream is to be told of the user, and has it sent soon. The caller
-// holds the mutex of the watchers.
+// queue returns the user's pending update and schedules it. The caller holds watchers.mu.
 func (s *subscription) queue() *pending {
 	if s.pending == nil {
 		s.pending = &pending{}
@@ -187,7 +181,7 @@ func (s *subscription) queue() *pending {
 	return s.pending
 }
 
-// note has the stream told of a change, unless its only connection made it.
+// note queues a change, unless the stream's only connection of the user made it.
 func (s *subscription) note(c history.Change) {
 	if len(s.ids) == 1 && s.ids[0] == c.Origin {
 		return
@@ -205,7 +199,7 @@ func (s *subscription) note(c history.Change) {
 	}
 }
 
-// add has a stream watch a user for a connection.
+// add adds a connection that watches a user.
 func (w *watchers) add(to *stream, uid string, id uint64) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -228,14 +222,14 @@ func (w *watchers) add(to *stream, uid string, id uint64) error {
 	if !slices.Contains(s.ids, id) {
 		s.ids = append(s.ids, id)
 	}
-	if b.live { // or else all in the bucket are told when it is
+	if b.live { // otherwise goLive resyncs the bucket
 		p := s.queue()
 		p.added = append(p.added, id)
 	}
 	return nil
 }
 
-// remove ends that for one connection.
+// remove removes a connection that watches a user.
 func (w *watchers) remove(from *stream, uid string, id uint64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -251,7 +245,7 @@ func (w *watchers) remove(from *stream, uid string, id uint64) {
 	}
 }
 
-// end ends all subscriptions of a stream.
+// end removes all subscriptions of a stream.
 func (w *watchers) end(of *stream) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -260,7 +254,7 @@ func (w *watchers) end(of *stream) {
 	}
 }
 
-// drop forgets a subscription. The caller holds w.mu.
+// drop removes a subscription. The caller holds w.mu.
 func (w *watchers) drop(s *subscription) {
 	delete(s.stream.subs, s.uid)
 	bucket := history.BucketOf(s.uid)
