@@ -16,52 +16,50 @@ import (
 )
 
 const (
-	// standstill is how long the archive may answer nothing at all while somebody waits.
-	// Then it is asked once more, for askWithin, and counts as stalled.
+	// standstill is how long all calls may go unanswered. A probe with a limit of askWithin follows; if that fails
+	// too, the archive counts as stalled.
 	standstill, askWithin = time.Second, 300 * time.Millisecond
-	// retryEvery is how often a call goes through meanwhile, to find out whether that is
-	// over, and retryWithin how long it may take.
+	// retryEvery is the interval of retries while stalled, retryWithin the limit of each.
 	retryEvery, retryWithin = 250 * time.Millisecond, time.Second
 )
 
-// errStalled is why calls to the archive are not made.
+// errStalled fails calls while the archive is stalled.
 var errStalled = fmt.Errorf("%w: the archive does not answer", history.ErrUnavailable)
 
-// errGivenUp is why a call under way was given up. A caller that waited for it shall not wait
-// again at another service, which most likely needs the same.
+// errGivenUp fails the calls canceled by a stall. The retry delay keeps callers from waiting again at another
+// service, which most likely uses the same archive.
 var errGivenUp error = &RetryError{errStalled, time.Second}
 
-// RetryError is an error of which is known when to try again.
+// RetryError is an error with a known retry delay.
 type RetryError struct {
 	error
 	After time.Duration
 }
 
-// Unwrap returns the error without that.
+// Unwrap returns the underlying error.
 func (e *RetryError) Unwrap() error { return e.error }
 
-// breaker is an archive that readers do not wait for while it stands still: their calls are
-// given up, and further ones fail at once.
+// breaker is a circuit breaker around the archive. During a stall it cancels running calls and fails new ones at
+// once.
 type breaker struct {
 	history.Archive
 	log *slog.Logger
 
 	mu       sync.Mutex
-	uid      string                    // a user whom the last call was about, for a small one
-	calls    map[*archiveCall]struct{} // under way
-	since    time.Time                 // when the first one after the last answer was made
-	answered time.Time                 // when the last one was answered
+	uid      string                    // user of the last call, for probes
+	calls    map[*archiveCall]struct{} // running calls
+	since    time.Time                 // start of the first call after the last answer
+	answered time.Time                 // last answer
 	asking   bool
-	watch    *time.Timer // runs while there are calls
+	watch    *time.Timer // active while calls are running
 	stalled  bool
-	retried  time.Time // when a call went through although it is
+	retried  time.Time // last retry during the stall
 }
 
-// archiveCall is a call under way.
+// archiveCall is a running call.
 type archiveCall struct{ cancel context.CancelCauseFunc }
 
-// NewArchive returns an archive whose damaged cells are served around, and which readers do
-// not wait for while it stands still.
+// NewArchive wraps an archive with a circuit breaker, and reports damaged cells.
 func NewArchive(a history.Archive, log *slog.Logger, reg prometheus.Registerer) history.Archive {
 	auto := promauto.With(reg)
 	damaged := auto.NewCounter(prometheus.CounterOpts{
@@ -133,7 +131,7 @@ func (b *breaker) call(ctx context.Context, uid string, fn func(context.Context)
 		t := time.AfterFunc(retryWithin, func() { cancel(errGivenUp) })
 		defer t.Stop()
 	}
-	err = errStalled // until there is an answer: a panic says nothing of the archive, and ends nothing
+	err = errStalled // a panic is no answer and does not end a stall
 	defer func() { b.leave(c, err) }()
 	if err = fn(ctx); err != nil && errors.Is(context.Cause(ctx), errStalled) {
 		err = errGivenUp
@@ -141,7 +139,7 @@ func (b *breaker) call(ctx context.Context, uid string, fn func(context.Context)
 	return err
 }
 
-// enter counts a call, if it may be made. It says whether that is only to find out more.
+// enter registers a call, or fails while stalled. retry marks the call as a retry during a stall.
 func (b *breaker) enter(c *archiveCall, uid string) (retry bool, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -162,7 +160,7 @@ func (b *breaker) enter(c *archiveCall, uid string) (retry bool, err error) {
 	return b.stalled, nil
 }
 
-// leave takes what became of a call. An error of the archive is an answer too.
+// leave records the result of a call. An error from the archive itself is an answer too.
 func (b *breaker) leave(c *archiveCall, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -179,8 +177,7 @@ func (b *breaker) leave(c *archiveCall, err error) {
 	}
 }
 
-// check looks whether nothing was answered for too long. One call may take long because it
-// is large, so that a small one is made before anything is given up.
+// check detects a standstill. Large calls may be slow, so a small probe decides before any call is canceled.
 func (b *breaker) check() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -195,7 +192,7 @@ func (b *breaker) check() {
 	go b.ask(b.uid) // ends within askWithin
 }
 
-// quiet is how long calls were made and none was answered. The caller holds b.mu.
+// quiet returns the time without an answer. The caller holds b.mu.
 func (b *breaker) quiet() time.Duration {
 	if b.answered.After(b.since) {
 		return time.Since(b.answered)
@@ -203,7 +200,7 @@ func (b *breaker) quiet() time.Duration {
 	return time.Since(b.since)
 }
 
-// ask makes a small call, and gives up those under way when it is not answered either.
+// ask probes with a small read, and opens the breaker if that fails too.
 func (b *breaker) ask(uid string) {
 	ctx, cancel := context.WithTimeout(context.Background(), askWithin)
 	defer cancel()
@@ -227,16 +224,15 @@ func (b *breaker) ask(uid string) {
 	}
 }
 
-// unanswered reports whether an error says that nothing was answered.
+// unanswered reports whether an error means no answer from the archive.
 func unanswered(err error) bool {
 	return errors.Is(err, history.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
 }
 
-// maxDamage bounds the damaged cells that are remembered as logged.
+// maxDamage limits the damaged cells remembered as logged.
 const maxDamage = 10_000
 
-// damageReporter is an archive whose damaged cells are served around: each is counted whenever it is
-// come across, and logged once.
+// damageReporter counts damaged cells at every read and logs each cell once. Reads continue without them.
 type damageReporter struct {
 	history.Archive
 	log     *slog.Logger

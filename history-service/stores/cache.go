@@ -1,5 +1,5 @@
-// Package stores wraps the cache and the archive as the service calls them: a part of one
-// that is silent, slow or damaged costs only the users whose records are there.
+// Package stores wraps the cache and the archive with circuit breakers. A silent, slow or damaged part affects only
+// its own users.
 package stores
 
 import (
@@ -21,21 +21,21 @@ import (
 )
 
 const (
-	// silence is how long a node of the cache may leave all calls unanswered while another
-	// one answers. Then it counts as silent: calls to it fail at once.
+	// silence is how long a node may leave all calls unanswered while another node answers. After it the node
+	// counts as silent, and its calls fail at once.
 	silence = 300 * time.Millisecond
-	// mostSilence is how long a node may that has answered a probe at once: it is slow, and
-	// twice as much each time until that is enough. It may until it was quick for slowFor.
+	// mostSilence is the longest patience with a slow node. A node that answers the first probe is slow, not
+	// silent, and its patience doubles. After slowFor without a slow answer, patience returns to silence.
 	mostSilence, slowFor = 4 * silence, 10 * time.Second
-	// probeEvery and probeWithin are how often a silent node is asked, and for how long.
+	// probeEvery is the interval of probes to a silent node, probeWithin the limit of each.
 	probeEvery, probeWithin = 250 * time.Millisecond, mostSilence + silence
-	// probeIdle is how long that goes on when nobody calls the node any more.
+	// probeIdle is how long probes continue without calls to the node.
 	probeIdle = 10 * time.Second
-	// maxCalls bounds the calls under way to one node. Further ones fail at once.
+	// maxCalls limits the concurrent calls per node. Further calls fail at once.
 	maxCalls = 256
 )
 
-// Cache is what the service needs of a [history.Cache].
+// Cache is the part of [history.Cache] that the service uses.
 type Cache interface {
 	history.Loader
 	history.Applier
@@ -43,17 +43,17 @@ type Cache interface {
 	history.ChangeLog
 }
 
-// Sharded is a cache whose buckets lie on several nodes.
+// Sharded is a cache with buckets on several nodes.
 type Sharded interface {
-	// Node names the node of a bucket; empty when there is only one. It does no I/O.
+	// Node returns the node of a bucket, empty if there is only one. It does no I/O.
 	Node(b history.Bucket) string
 }
 
-// Nodes is a cache on several nodes, of which a silent one stops its own users only: each
-// node has a circuit breaker, and a share of the calls under way.
+// Nodes isolates failures of a sharded cache: one silent node affects only its own users. Each node has a circuit
+// breaker and a limit of concurrent calls.
 //
-// A node is silent when others answer and it does not: where all are late it is better to
-// wait. A call that was given up may still happen, as any that was not answered.
+// A node is silent only if others answer; if all are slow, waiting is better. A canceled call may still take
+// effect, like any unanswered call.
 type Nodes struct {
 	Cache
 
@@ -61,29 +61,29 @@ type Nodes struct {
 	log     *slog.Logger
 	refused prometheus.Counter
 
-	mu  sync.Mutex // guards what follows, and the nodes
+	mu  sync.Mutex // guards all and the nodes
 	all map[string]*node
 }
 
-// node is one of them.
+// node is one node's circuit breaker.
 type node struct {
 	name     string
-	uid      string        // a user on it, whom a probe reads
-	calls    int           // under way
+	uid      string // for probes
+	calls    int
 	began    time.Time     // when calls became 1
-	answered time.Time     // when it last did
-	took     time.Duration // how long that took
-	patience time.Duration // how long it may leave all calls unanswered
-	slow     time.Time     // when an answer last took longer than silence
-	asked    bool          // a probe is under way, to compare another node with it
-	watch    *time.Timer   // has check look at the calls
-	watched  bool          // it runs
-	gone     chan struct{} // closed while it is silent
+	answered time.Time     // last answer
+	took     time.Duration // its latency
+	patience time.Duration // limit without an answer
+	slow     time.Time     // last slow answer
+	asked    bool          // being probed
+	watch    *time.Timer   // runs check
+	watched  bool
+	gone     chan struct{} // closed while silent
 	silent   bool
-	wanted   time.Time // when the last call was refused
+	wanted   time.Time // last refused call
 }
 
-// nodeError is a failure that the caller may expect to be over after a while.
+// nodeError is a temporary failure of a node.
 type nodeError struct {
 	node, reason string
 }
@@ -94,7 +94,7 @@ func (e *nodeError) Error() string {
 
 func (*nodeError) Unwrap() error { return history.ErrUnavailable }
 
-// NewNodes returns a cache whose buckets lie on the nodes that on names.
+// NewNodes returns a cache with a circuit breaker per node of on.
 func NewNodes(cache Cache, on Sharded, log *slog.Logger, reg prometheus.Registerer) *Nodes {
 	auto := promauto.With(reg)
 	n := &Nodes{
@@ -120,7 +120,7 @@ func (n *Nodes) silentNodes() (count float64) {
 	return count
 }
 
-// Of returns the node of a user, empty where there is one only, as in a nil cache.
+// Of returns the node of a user, empty for a single-node or nil cache.
 func (n *Nodes) Of(uid string) string {
 	if n == nil {
 		return ""
@@ -128,7 +128,7 @@ func (n *Nodes) Of(uid string) string {
 	return n.sharded.Node(history.BucketOf(uid))
 }
 
-// on makes a call to the node of a user, and gives it up when the node falls silent.
+// on calls a user's node and cancels the wait when the node turns silent.
 func on[T any](n *Nodes, uid string, call func() (T, error)) (T, error) {
 	name := n.Of(uid)
 	if name == "" {
@@ -168,7 +168,7 @@ func on[T any](n *Nodes, uid string, call func() (T, error)) (T, error) {
 	}
 }
 
-// enter counts a call, if it may be made. The channel is closed when it is to be given up.
+// enter registers a call, or fails if the node is silent or full. The channel is closed when the node turns silent.
 func (n *Nodes) enter(name, uid string, now time.Time) (*node, <-chan struct{}, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -192,14 +192,14 @@ func (n *Nodes) enter(name, uid string, now time.Time) (*node, <-chan struct{}, 
 	if nd.calls++; nd.calls == 1 {
 		nd.began = now
 	}
-	if !nd.watched { // it runs on after the last call, rather than be set for each one
+	if !nd.watched { // the timer outlives the last call, which saves a reset per call
 		nd.watched = true
 		nd.watch.Reset(silence)
 	}
 	return nd, nd.gone, nil
 }
 
-// leave takes what became of a call.
+// leave records the result of a call.
 func (n *Nodes) leave(nd *node, began time.Time, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -214,9 +214,8 @@ func (n *Nodes) leave(nd *node, began time.Time, err error) {
 	}
 }
 
-// check looks whether a node with calls is silent while another one answers, and quickly. Where
-// nobody calls the others, it asks them, each with one probe at a time: they may be late as well,
-// and have enough to do.
+// check opens a node's breaker if the node is silent while another one answers quickly. It probes nodes without
+// calls, one probe each, since they may be slow too.
 func (n *Nodes) check(nd *node) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -252,8 +251,8 @@ func (n *Nodes) check(nd *node) {
 	nd.watch.Reset(silence / 10)
 }
 
-// quick reports whether the node has just answered a call quickly that was made when another node
-// had been silent for a while: a call from before says nothing, if they all are late since.
+// quick reports whether the node has recently answered a call quickly. The call must have started after
+// silentSince: earlier answers do not exclude a failure of all nodes.
 func (nd *node) quick(silentSince, now time.Time) bool {
 	return nd.took < silence/2 && now.Sub(nd.answered) < silence/2 && nd.answered.Add(-nd.took).Sub(silentSince) >= silence/2
 }
@@ -274,7 +273,7 @@ func (n *Nodes) probe(uid string) error {
 	return n.Cache.Load(ctx, []history.Key{history.UserKey(uid)})[0].Err
 }
 
-// open has calls to a node fail from now on. The caller holds n.mu.
+// open makes calls to a node fail. The caller holds n.mu.
 func (n *Nodes) open(nd *node) {
 	if nd.silent {
 		return
@@ -285,7 +284,7 @@ func (n *Nodes) open(nd *node) {
 	go n.await(nd, nd.uid) // ends with the silence
 }
 
-// await asks a silent node until it answers, or nobody wants it any more.
+// await probes a silent node until it answers or has no callers.
 func (n *Nodes) await(nd *node, uid string) {
 	for first := true; ; first = false {
 		err := n.probe(uid)
@@ -303,12 +302,12 @@ func (n *Nodes) await(nd *node, uid string) {
 	}
 }
 
-// call has the node called again. One that has answered the first probe was not silent, but
-// slow. The caller holds the lock of all nodes.
+// call closes a node's breaker. slow means that the node answered the first probe, so its patience doubles. The
+// caller holds Nodes.mu.
 func (nd *node) call(slow bool) {
 	now := time.Now()
 	nd.silent, nd.gone = false, make(chan struct{})
-	nd.began, nd.answered = now, now // calls from before say nothing any more
+	nd.began, nd.answered = now, now // earlier calls no longer count
 	if !slow {
 		nd.patience = silence
 		return
@@ -316,8 +315,7 @@ func (nd *node) call(slow bool) {
 	nd.patience, nd.slow = min(2*nd.patience, mostSilence), now
 }
 
-// byNode returns the indexes of users by their node, in order. Where all are on one, as
-// without nodes, it returns nothing: then there is nothing to divide.
+// byNode groups indexes by their users' node, in order. It returns nil if all users are on one node.
 func (n *Nodes) byNode(count int, uid func(i int) string) map[string][]int {
 	if count == 0 {
 		return nil
@@ -351,7 +349,7 @@ func (n *Nodes) Load(ctx context.Context, keys []history.Key) []history.Entry {
 	return entries
 }
 
-// load reads keys that are on one node.
+// load reads keys of one node.
 func (n *Nodes) load(ctx context.Context, keys []history.Key) []history.Entry {
 	entries, err := on(n, keys[0].UID, func() ([]history.Entry, error) {
 		got := n.Cache.Load(ctx, keys)
@@ -377,7 +375,7 @@ func (n *Nodes) Apply(ctx context.Context, writes []history.Write) []history.Out
 	return out
 }
 
-// apply makes writes that are on one node.
+// apply applies writes of one node.
 func (n *Nodes) apply(ctx context.Context, writes []history.Write) []history.Outcome {
 	out, err := on(n, writes[0].Key.UID, func() ([]history.Outcome, error) {
 		got := n.Cache.Apply(ctx, writes)
@@ -389,8 +387,7 @@ func (n *Nodes) apply(ctx context.Context, writes []history.Write) []history.Out
 	return out
 }
 
-// each calls fn for all parts, side by side. It panics when one of them does: here the
-// request is guarded, in a goroutine of its own the process would end.
+// each calls fn concurrently for all parts. It re-panics in the caller's goroutine, where the request is guarded.
 func each(parts map[string][]int, fn func(part []int)) {
 	var running sync.WaitGroup
 	var panicked atomic.Pointer[run.PanicError]
@@ -430,7 +427,7 @@ func put[T any](into []T, part []int, own []T) {
 	}
 }
 
-// all returns an error when every element has one.
+// all returns an error if every element has one.
 func all[T any](list []T, errOf func(T) error) (err error) {
 	for _, v := range list {
 		if err = errOf(v); err == nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/playhead/playhead/history"
 )
 
-// slowCache is on several nodes, of which one takes its time.
+// slowCache is a cache of three nodes, one of them slow.
 type slowCache struct {
 	Cache
 
@@ -29,7 +29,7 @@ func (c slowCache) Load(_ context.Context, keys []history.Key) []history.Entry {
 
 func (slowCache) Node(b history.Bucket) string { return string('a' + rune(b%3)) }
 
-// A node has 256 calls under way at most: further ones are refused at once, and other nodes do not notice.
+// A node has at most 256 concurrent calls. Further calls fail at once, and other nodes are not affected.
 func TestCallsOfANodeAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cache := slowCache{slow: "a", let: make(chan struct{})}

@@ -16,7 +16,7 @@ func (panickingArchive) Page(context.Context, string, history.Query) (history.Pa
 	panic("boom")
 }
 
-// A panic says nothing of the archive: it does not end the stall.
+// A panic is no answer, so it does not end a stall.
 func TestPanicDoesNotEndAStall(t *testing.T) {
 	b := NewArchive(panickingArchive{}, slog.New(slog.DiscardHandler), nil).(*breaker)
 	b.stalled, b.retried = true, time.Time{}
@@ -29,14 +29,14 @@ func TestPanicDoesNotEndAStall(t *testing.T) {
 	}
 }
 
-// panickingCache is one whose loads panic, on several nodes.
+// panickingCache is a cache of three nodes; its loads panic.
 type panickingCache struct{ Cache }
 
 func (panickingCache) Load(context.Context, []history.Key) []history.Entry { panic("boom") }
 
 func (panickingCache) Node(b history.Bucket) string { return string('a' + rune(b%3)) }
 
-// A panic in a call to several nodes reaches the goroutine of the request, which is guarded.
+// A panic in a call to several nodes reaches the request's goroutine, which is guarded.
 func TestPanicInAPartReachesTheCaller(t *testing.T) {
 	cache := panickingCache{}
 	n := NewNodes(cache, cache, slog.New(slog.DiscardHandler), nil)
