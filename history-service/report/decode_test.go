@@ -15,8 +15,7 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// TestDecodeIsTheGeneratedCode has every field of a stream's request arrive as by the code that
-// is generated for it.
+// TestDecodeIsTheGeneratedCode compares the decoder with the generated code, over all fields of a request.
 func TestDecodeIsTheGeneratedCode(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		req := &historyv1.ApplyStreamRequest{}
@@ -29,7 +28,7 @@ func TestDecodeIsTheGeneratedCode(t *testing.T) {
 	})
 }
 
-// FuzzDecode takes bytes for a request as the generated code does: it refuses the same ones.
+// FuzzDecode compares the decoder with the generated code on arbitrary bytes, including the rejected ones.
 func FuzzDecode(f *testing.F) {
 	hb := &historyv1.Heartbeat{Uid: "ann", ObjectId: "film", Session: "s", Meta: map[string]string{"a": "b", "c": "d"}, RemovedMeta: []string{"c", "e"}, Day: &historyv1.DayCheck{Zone: "UTC"}}
 	data, err := proto.Marshal(&historyv1.ApplyStreamRequest{Sequence: 1, Concurrent: true, Batch: &historyv1.ApplyRequest{Heartbeats: []*historyv1.Heartbeat{hb}}})
@@ -38,7 +37,7 @@ func FuzzDecode(f *testing.F) {
 	}
 	f.Add(data)
 	f.Add(bytes.ReplaceAll(data, []byte("ann"), []byte("a\xffn")))
-	f.Add(bytes.ReplaceAll(data, []byte("c"), []byte("a"))) // two entries of one key
+	f.Add(bytes.ReplaceAll(data, []byte("c"), []byte("a"))) // two entries with one key
 	f.Add(append(protowire.AppendTag(nil, 9, protowire.StartGroupType), protowire.AppendTag(nil, 9, protowire.EndGroupType)...))
 	f.Fuzz(func(t *testing.T, data []byte) { same(t, data) })
 }
@@ -47,7 +46,7 @@ type tb interface {
 	Fatalf(text string, args ...any)
 }
 
-// same decodes a request both ways, in the room of what was decoded before.
+// same decodes a request both ways, into a reused batch.
 func same(t tb, data []byte) {
 	var req historyv1.ApplyStreamRequest
 	wantErr := proto.Unmarshal(data, &req)
@@ -64,7 +63,7 @@ func same(t tb, data []byte) {
 	if len(got.Reports)+len(want.Reports) == 0 {
 		got.Reports, want.Reports = nil, nil
 	}
-	for i := range min(len(got.Reports), len(want.Reports)) { // whose messages have a state of their own
+	for i := range min(len(got.Reports), len(want.Reports)) { // generated messages have internal state, so compare with proto.Equal
 		if g, w := got.Reports[i].Day, want.Reports[i].Day; proto.Equal(g, w) {
 			got.Reports[i].Day = w
 		}
@@ -74,7 +73,7 @@ func same(t tb, data []byte) {
 	}
 }
 
-// fill gives the fields of a message any values.
+// fill sets random fields of a message.
 func fill(t *rapid.T, m protoreflect.Message, most int) {
 	fields := m.Descriptor().Fields()
 	for i := range fields.Len() {
