@@ -1,10 +1,8 @@
-// Package webhook tells a backend what becomes of users' histories: what they have begun,
-// completed and removed.
+// Package webhook notifies a backend of objects that users start, complete and remove.
 //
-// Events wait in memory and are posted in batches, one after the other, signed as
-// https://www.standardwebhooks.com describes. A batch that is not taken is posted again, later
-// and later, and given up after a while. Events that wait when the process dies are lost, so this is
-// a help for backends that want to know soon, and not the place where they keep count.
+// Events wait in memory and are posted in batches, one at a time, signed as in https://www.standardwebhooks.com. A
+// failed batch is retried with backoff, then given up. Waiting events are lost when the process dies, so use
+// webhooks for fast notification, not for accounting.
 package webhook
 
 import (
@@ -33,17 +31,17 @@ import (
 	"github.com/playhead/playhead/internal/trust"
 )
 
-// Kind is what has happened.
+// Kind is the kind of an event.
 type Kind string
 
 // The kinds of events.
 const (
-	Started   Kind = "started"   // the history had no record of the object
-	Completed Kind = "completed" // one viewing more has reached the end, or a mark says so
-	Removed   Kind = "removed"   // by the user: the object, or everything up to a time
+	Started   Kind = "started"   // first record of the object
+	Completed Kind = "completed" // another viewing reached the end, or was marked so
+	Removed   Kind = "removed"   // by the user: an object, or everything up to a time
 )
 
-// Event is one thing that a backend is told.
+// Event is one notification.
 type Event struct {
 	Kind   Kind    `json:"kind"`
 	User   string  `json:"user"`
@@ -52,22 +50,21 @@ type Event struct {
 	Time   string  `json:"time"`             // RFC 3339
 }
 
-// Object is what it is about.
+// Object is the object of an event.
 type Object struct {
 	ID   string `json:"id"`
 	Type uint32 `json:"type"`
 }
 
-// Config configures a [Sender]. Zero values take the defaults; URL and Secret have none.
+// Config configures a [Sender]. Zero values take the defaults; URL and Secret are required.
 type Config struct {
-	// URL is where events are posted, by http or https.
+	// URL is the http or https address of the backend.
 	URL string
-	// Secret is the key of the signatures, [MinSecret] bytes or more.
+	// Secret is the signing key, at least [MinSecret] bytes.
 	Secret []byte
-	// Timeout bounds one request (default 10 s), Patience all that are made for one batch
-	// (default 1 h).
+	// Timeout limits one request (default 10 s), Patience all attempts for one batch (default 1 h).
 	Timeout, Patience time.Duration
-	// Max is how many events wait at most (default 65,536). Those that find no room are dropped.
+	// Max limits the waiting events (default 65,536). Further events are dropped.
 	Max int
 	// Transport sends the requests (default [http.DefaultTransport]).
 	Transport http.RoundTripper
@@ -75,13 +72,13 @@ type Config struct {
 	Registry  prometheus.Registerer
 }
 
-// Endpoint has the flags that say where events are posted, to be embedded in those of a command.
+// Endpoint has the webhook flags, to be embedded in a command's flags.
 type Endpoint struct {
 	WebhookURL        string `name:"webhook-url" help:"Where a backend is told what users have begun, completed and removed; nowhere by default."`
 	WebhookSecretFile string `name:"webhook-secret-file" help:"File with the secret that this is signed with, 32 bytes or more."`
 }
 
-// Open returns a sender as the flags say, nil for none.
+// Open returns a sender configured by the flags, nil if there is no URL.
 func (f *Endpoint) Open(log *slog.Logger, reg prometheus.Registerer) (*Sender, error) {
 	if f.WebhookURL == "" {
 		return nil, nil
@@ -97,28 +94,27 @@ func (f *Endpoint) Open(log *slog.Logger, reg prometheus.Registerer) (*Sender, e
 }
 
 const (
-	// MinSecret is how many bytes a secret has at least.
+	// MinSecret is the minimum length of a secret, in bytes.
 	MinSecret = 32
 	maxBatch  = 100
-	// LastTries bounds how long the process goes on posting when it stops.
+	// LastTries limits the posting after a stop.
 	LastTries = 2 * time.Second
 )
 
-// Sender posts events. Its methods may be called from many goroutines; a nil one is told
-// nothing.
+// Sender posts events. It is safe for concurrent use; a nil Sender drops all events.
 type Sender struct {
 	cfg     Config
 	client  http.Client
 	metrics *metrics
-	wake    chan struct{} // of capacity 1: something waits
-	failing bool          // the last request was not taken; only Run knows
+	wake    chan struct{} // capacity 1: events wait
+	failing bool          // the last request failed; used only by Run
 
 	mu       sync.Mutex
 	waiting  []Event
-	underway int // events of the batch that is being posted
+	underway int // events of the current batch
 }
 
-// New checks the configuration. [Sender.Run] posts.
+// New validates the configuration. [Sender.Run] posts.
 func New(cfg Config) (*Sender, error) {
 	switch address, err := url.Parse(cfg.URL); {
 	case err != nil || address.Host == "" || address.Scheme != "http" && address.Scheme != "https":
@@ -134,12 +130,12 @@ func New(cfg Config) (*Sender, error) {
 	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	s := &Sender{cfg: cfg, metrics: newMetrics(cfg.Registry), wake: make(chan struct{}, 1)}
 	s.client = http.Client{Transport: cfg.Transport, Timeout: cfg.Timeout, CheckRedirect: func(*http.Request, []*http.Request) error {
-		return http.ErrUseLastResponse // whoever moves it says so in the configuration
+		return http.ErrUseLastResponse // a redirect is a failure: the configured URL must be current
 	}}
 	return s, nil
 }
 
-// Tell has events posted soon. It never blocks.
+// Tell queues events. It never blocks.
 func (s *Sender) Tell(events ...Event) {
 	if s == nil || len(events) == 0 {
 		return
@@ -153,12 +149,12 @@ func (s *Sender) Tell(events ...Event) {
 	run.Wake(s.wake)
 }
 
-// Run posts events until ctx is done, and then for [LastTries] more, once each, what still waits.
+// Run posts events until ctx is done. It then posts each remaining batch once, within [LastTries].
 func (s *Sender) Run(ctx context.Context) error {
 	if s == nil {
 		return nil
 	}
-	posting, cancel := context.WithCancel(context.WithoutCancel(ctx)) // so that no request is broken off and made again
+	posting, cancel := context.WithCancel(context.WithoutCancel(ctx)) // a stop must not cancel a request, only to repeat it
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(LastTries, cancel) })()
 	for {
@@ -175,7 +171,7 @@ func (s *Sender) Run(ctx context.Context) error {
 	}
 }
 
-// next takes the oldest events that wait.
+// next takes the oldest waiting events.
 func (s *Sender) next() []Event {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -189,10 +185,10 @@ func (s *Sender) next() []Event {
 	return batch
 }
 
-// count tells how many events are not clean. The caller holds s.mu.
+// count updates the gauge of waiting events. The caller holds s.mu.
 func (s *Sender) count() { s.metrics.waiting.Set(float64(len(s.waiting) + s.underway)) }
 
-// deliver posts a batch until it is taken or patience ends. Once the process stops it is tried once more.
+// deliver posts a batch until it succeeds or Patience ends. After a stop it tries only once more.
 func (s *Sender) deliver(ctx, posting context.Context, batch []Event) {
 	d, end := newDelivery(batch), time.Now().Add(s.cfg.Patience)
 	backoff := run.Backoff{First: time.Second, Longest: 5 * time.Minute}
@@ -210,7 +206,7 @@ func (s *Sender) deliver(ctx, posting context.Context, batch []Event) {
 	}
 }
 
-// logFailure logs when the webhook goes away and when it is back, and no more than that.
+// logFailure logs only the start and the end of an outage.
 func (s *Sender) logFailure(err error) {
 	switch failing := err != nil; {
 	case failing && !s.failing:
@@ -221,7 +217,7 @@ func (s *Sender) logFailure(err error) {
 	s.failing = err != nil
 }
 
-// countDelivered counts a batch as delivered or, with an error, as dead. The log names no user.
+// countDelivered counts a batch as delivered or, with an error, as dead. The log has no user names.
 func (s *Sender) countDelivered(batch []Event, err error) {
 	s.mu.Lock()
 	s.underway = 0
@@ -235,7 +231,7 @@ func (s *Sender) countDelivered(batch []Event, err error) {
 	s.metrics.delivered.Add(float64(len(batch)))
 }
 
-// delivery is a batch as it is posted: under one id, however often.
+// delivery is an encoded batch. All attempts share one id.
 type delivery struct {
 	id   string
 	body []byte
@@ -246,7 +242,7 @@ func newDelivery(batch []Event) delivery {
 		Events []Event `json:"events"`
 	}{batch})
 	if err != nil {
-		panic(err) // texts and numbers always are JSON
+		panic(err) // strings and numbers always encode
 	}
 	return delivery{"msg_" + rand.Text(), body}
 }
@@ -264,11 +260,11 @@ func (s *Sender) post(ctx context.Context, d delivery) error {
 	answer, err := s.client.Do(r)
 	if err != nil {
 		if failed, ok := errors.AsType[*url.Error](err); ok {
-			err = failed.Err // without the address, which may hold a password
+			err = failed.Err // without the URL, which may contain a password
 		}
 		return err
 	}
-	_, _ = io.CopyN(io.Discard, answer.Body, 4096) // so that the connection is used again
+	_, _ = io.CopyN(io.Discard, answer.Body, 4096) // allows the connection to be reused
 	_ = answer.Body.Close()
 	if answer.StatusCode/100 != 2 {
 		return fmt.Errorf("status %d", answer.StatusCode)
@@ -276,8 +272,8 @@ func (s *Sender) post(ctx context.Context, d delivery) error {
 	return nil
 }
 
-// Sign returns the signature of a request: "v1," and the HMAC-SHA256 of its id, its time in Unix
-// seconds and its body, with dots between them, in base64.
+// Sign returns the signature of a request: "v1," and the base64 HMAC-SHA256 of id, time and body, joined by dots.
+// at is in Unix seconds.
 func Sign(secret []byte, id, at string, body []byte) string {
 	mac := hmac.New(sha256.New, secret)
 	mac.Write([]byte(id + "." + at + "."))

@@ -23,8 +23,7 @@ import (
 
 var secret = []byte("0123456789abcdef0123456789abcdef")
 
-// backend answers with the statuses in turn, and with the last of them from then on; 0 is no
-// answer at all.
+// backend answers with the statuses in turn, then repeats the last. Status 0 is a failed connection.
 type backend struct {
 	statuses []int
 	takes    time.Duration
@@ -55,7 +54,7 @@ func (b *backend) RoundTrip(r *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: status, Header: http.Header{"Location": {"/elsewhere"}}, Body: io.NopCloser(strings.NewReader("{}")), Request: r}, nil
 }
 
-// world runs a sender in virtual time, and ends it after fn.
+// world runs a sender in virtual time and stops it after fn.
 func world(t *testing.T, cfg webhook.Config, b *backend, fn func(*webhook.Sender)) (counts map[string]float64, log string) {
 	var text strings.Builder
 	reg := prometheus.NewRegistry()
@@ -99,7 +98,7 @@ func events(n int) (list []webhook.Event) {
 	return list
 }
 
-// TestDelivery: events are posted in order, in batches, each signed.
+// TestDelivery: events are posted in order, in signed batches.
 func TestDelivery(t *testing.T) {
 	b := &backend{statuses: []int{204}}
 	counts, _ := world(t, webhook.Config{}, b, func(s *webhook.Sender) {
@@ -131,7 +130,7 @@ func TestDelivery(t *testing.T) {
 	}
 }
 
-// TestSignature holds the signature against the example of the standard.
+// TestSignature compares the signature with the standard's example.
 func TestSignature(t *testing.T) {
 	key, err := base64.StdEncoding.DecodeString("MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
 	if err != nil {
@@ -143,7 +142,7 @@ func TestSignature(t *testing.T) {
 	}
 }
 
-// TestSentAgain: what is not taken is posted again under its id, later and later.
+// TestSentAgain: a failed batch is retried under its id, with backoff.
 func TestSentAgain(t *testing.T) {
 	b := &backend{statuses: []int{0, 500, 302, 429, 200}}
 	counts, log := world(t, webhook.Config{}, b, func(s *webhook.Sender) {
@@ -163,8 +162,7 @@ func TestSentAgain(t *testing.T) {
 	}
 }
 
-// TestGivenUp: after a while events are dead, the ones behind them are tried, and the log names
-// neither a user nor the address.
+// TestGivenUp: events are given up after Patience and later ones are tried. The log has neither users nor the URL.
 func TestGivenUp(t *testing.T) {
 	b := &backend{statuses: []int{503}}
 	counts, log := world(t, webhook.Config{Patience: 10 * time.Minute}, b, func(s *webhook.Sender) {
@@ -181,12 +179,12 @@ func TestGivenUp(t *testing.T) {
 	}
 }
 
-// TestFull: beyond its bound events are dropped and counted, and nobody waits.
+// TestFull: events above Max are dropped and counted, without blocking.
 func TestFull(t *testing.T) {
 	b := &backend{statuses: []int{503}}
 	counts, _ := world(t, webhook.Config{Max: 200}, b, func(s *webhook.Sender) {
 		s.Tell(events(100)...)
-		time.Sleep(100 * time.Millisecond) // the first hundred are on their way
+		time.Sleep(100 * time.Millisecond) // the first hundred are in progress
 		s.Tell(events(150)...)
 		s.Tell(events(100)...)
 	})
@@ -195,7 +193,7 @@ func TestFull(t *testing.T) {
 	}
 }
 
-// TestLastTry: what waits when the process stops is tried once.
+// TestLastTry: waiting events are tried once after a stop.
 func TestLastTry(t *testing.T) {
 	b := &backend{statuses: []int{503, 200}}
 	counts, _ := world(t, webhook.Config{}, b, func(s *webhook.Sender) {
@@ -208,8 +206,8 @@ func TestLastTry(t *testing.T) {
 	}
 }
 
-// TestStop: the process waits a while for a slow backend, once for all that waits, and tells of what it gives up. Nothing is sent twice
-// for that.
+// TestStop: a stop tries each waiting batch once, within LastTries, and logs the events that it gives up. No batch
+// is sent twice.
 func TestStop(t *testing.T) {
 	for takes, want := range map[time.Duration]int{0: 2000, 400 * time.Millisecond: 500, time.Hour: 0} {
 		b := &backend{statuses: []int{200}, takes: takes}
