@@ -1,12 +1,10 @@
-// Package firstday tells a player who is seen for the first time on a day of the user's own
-// calendar, and announces each first sighting to the rest of the company. No heartbeat
-// depends on it: where the store does not answer, neither does the package, and the player
-// asks again with its next heartbeat.
+// Package firstday detects a user's first activity on a day of the user's own calendar, tells the player, and
+// announces it to other systems. Heartbeats do not depend on it: if the store is unavailable, the player asks again
+// with its next heartbeat.
 //
-// A sighting goes this way: [Tracker.Begin] finds the reports that ask and looks their
-// users up beside the write of the batch; the store notes each first sighting as pending in the
-// same step; [Lookup.Answers] answers, and hands the first ones to [Tracker.Run], which
-// announces them in the background. The jobs announce whatever it cannot.
+// [Tracker.Begin] looks up the users of asking reports, concurrently with the batch's write. The store records each
+// first sighting as pending in the same step. [Lookup.Answers] returns the answers and passes first sightings to
+// [Tracker.Run], which announces them. The jobs announce any that are still pending later.
 package firstday
 
 import (
@@ -33,8 +31,8 @@ import (
 
 // Config configures a [Tracker].
 type Config struct {
-	// Days remembers who was seen on which day, and Announcer tells of first sightings.
-	// Without both no player is told whether it is the first of its user's day.
+	// Days stores the days on which each user was seen; Announcer announces first sightings. Both are required for
+	// first-of-day detection.
 	Days      history.Days
 	Announcer history.Announcer
 	// Now is the clock (default time.Now).
@@ -43,17 +41,16 @@ type Config struct {
 	Registry prometheus.Registerer
 }
 
-// Tracker answers the reports that ask whether their user is seen for the first time today.
-// Its methods may be called from many goroutines.
+// Tracker answers first-of-day checks. It is safe for concurrent use.
 type Tracker struct {
 	cfg     Config
 	metrics *metrics
 	zones   zones
 	recent  recentSightings
-	queue   chan []history.First // to be announced
+	queue   chan []history.First // first sightings to announce
 }
 
-// New checks the configuration. Without a store of days the tracker answers nothing.
+// New validates the configuration. Without Days, the tracker is off.
 func New(cfg Config) (*Tracker, error) {
 	if (cfg.Days == nil) != (cfg.Announcer == nil) {
 		return nil, errors.New("firstday: days and announcer are of no use without each other")
@@ -67,24 +64,23 @@ func New(cfg Config) (*Tracker, error) {
 	return t, nil
 }
 
-// question is a heartbeat that asks.
+// question is a heartbeat with a first-of-day check.
 type question struct {
 	index    uint32
 	sighting history.Sighting
 }
 
-// Lookup is a look-up under way, and the questions that it answers.
+// Lookup is a running lookup with its questions.
 type Lookup struct {
 	tracker   *Tracker
 	questions []question
-	sightings []history.Sighting // those that memory does not know
-	seen      []history.Seen     // one for each; good when done is closed
+	sightings []history.Sighting // not in recent
+	seen      []history.Seen     // one per sighting; set before done is closed
 	done      chan struct{}
 }
 
-// Begin begins to answer the reports that ask, beside the write of their batch. Their
-// statuses are what has been decided so far: a user with one that was not refused is there.
-// It returns nil when nobody asks.
+// Begin starts to answer the reports' checks, concurrently with the batch's write. Only users with at least one
+// report that is not refused count as seen. It returns nil if no report asks.
 func (t *Tracker) Begin(ctx context.Context, reports []report.Report) *Lookup {
 	if t.cfg.Days == nil {
 		return nil
@@ -100,12 +96,11 @@ func (t *Tracker) Begin(ctx context.Context, reports []report.Report) *Lookup {
 		return l
 	}
 	t.metrics.lookups.Add(float64(len(l.sightings)))
-	go l.run(ctx) // ends with the context, and closes done
+	go l.run(ctx) // ends with the context and closes done
 	return l
 }
 
-// questions returns the questions of the heartbeats that have a check of the day. A check that
-// names today as the day that its player knows already asks nothing.
+// questions returns the heartbeats with a check. A check whose player already knows today is skipped.
 func (t *Tracker) questions(reports []report.Report) (all []question) {
 	var now time.Time
 	for i := range reports {
@@ -124,8 +119,7 @@ func (t *Tracker) questions(reports []report.Report) (all []question) {
 	return all
 }
 
-// present leaves the questions of users with a heartbeat in the batch that counts, which
-// mostly is the one that asks.
+// present keeps the questions of users with a counted heartbeat in the batch.
 func present(questions []question, reports []report.Report) []question {
 	return slices.DeleteFunc(questions, func(q question) bool {
 		return !reports[q.index].Counts() && !slices.ContainsFunc(reports, func(r report.Report) bool {
@@ -137,7 +131,7 @@ func present(questions []question, reports []report.Report) []question {
 func (l *Lookup) run(ctx context.Context) {
 	defer close(l.done)
 	defer func() {
-		if v := recover(); v != nil { // here it would end the process
+		if v := recover(); v != nil { // a panic in this goroutine would end the process
 			l.tracker.cfg.Logger.Error("look-up of a day panicked", "panic", v, "stack", string(debug.Stack()))
 			l.fail(fmt.Errorf("panic: %v", v))
 		}
@@ -152,8 +146,8 @@ func (l *Lookup) fail(err error) {
 	}
 }
 
-// Answers waits for the look-up, and has the first sightings announced. Of the heartbeats
-// of one user and day, one is told that it is the first. A nil look-up has no answers.
+// Answers waits for the lookup and queues the first sightings to be announced. Per user and day, only one heartbeat
+// is answered as first. A nil lookup has no answers.
 func (l *Lookup) Answers() []*historyv1.DaySeen {
 	if l == nil {
 		return nil
@@ -170,8 +164,7 @@ func (l *Lookup) Answers() []*historyv1.DaySeen {
 	return answers
 }
 
-// results returns which sightings are first ones and which got no answer, and has the first
-// ones announced.
+// results returns the first and the failed sightings, and queues the first ones to be announced.
 func (l *Lookup) results() (first, failed map[history.Sighting]bool) {
 	first, failed = map[history.Sighting]bool{}, map[history.Sighting]bool{}
 	var firsts []history.First
@@ -191,13 +184,13 @@ func (l *Lookup) results() (first, failed map[history.Sighting]bool) {
 	return first, failed
 }
 
-// recentSightings remembers the latest sightings. A forgotten one costs a look-up.
+// recentSightings caches the latest sightings. A missing one costs a lookup.
 type recentSightings struct {
 	mu  sync.Mutex
 	all *lru.Map[history.Sighting, struct{}]
 }
 
-// halfSightings is how many sightings a half of the recent ones has, at some 60 bytes each.
+// halfSightings is the size of each half of the cache, at about 60 bytes per sighting.
 const halfSightings = 1 << 16
 
 func (r *recentSightings) add(s history.Sighting) {
@@ -206,7 +199,7 @@ func (r *recentSightings) add(s history.Sighting) {
 	r.all.Put(s, struct{}{})
 }
 
-// unknown returns the sightings to be looked up to answer the questions, each once.
+// unknown returns the sightings to look up, without duplicates.
 func (r *recentSightings) unknown(questions []question) (unknown []history.Sighting) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -220,20 +213,19 @@ func (r *recentSightings) unknown(questions []question) (unknown []history.Sight
 	return unknown
 }
 
-// zones remembers a bounded number of time zones by name, since a name is looked up
-// on disk.
+// zones caches time zones by name, because loading one reads the disk.
 type zones struct {
 	mu    sync.RWMutex
 	known map[string]*time.Location
 }
 
 const (
-	maxZones = 1024 // there are some 600
-	maxZone  = 64   // bytes of a name
+	maxZones = 1024 // about 600 exist
+	maxZone  = 64   // bytes per name
 )
 
-// of returns a zone of the IANA database, or one of an offset such as +02:00. Any other
-// name means UTC: no heartbeat is refused for the sake of the day.
+// of returns a zone of the IANA database or a fixed offset such as +02:00. Any other name means UTC, so a wrong
+// zone never refuses a heartbeat.
 func (z *zones) of(name string) *time.Location {
 	if name == "" || len(name) > maxZone {
 		return time.UTC
@@ -261,13 +253,13 @@ func zone(name string) *time.Location {
 	if seconds, ok := offset(name); ok {
 		return time.FixedZone("", seconds)
 	}
-	if loc, err := time.LoadLocation(name); err == nil && loc != time.Local { // which is the server's own
+	if loc, err := time.LoadLocation(name); err == nil && loc != time.Local { // "Local" is the server's own zone
 		return loc
 	}
 	return time.UTC
 }
 
-// offset reads +02:00, up to 14 hours.
+// offset parses an offset such as +02:00, up to 14 hours.
 func offset(text string) (seconds int, ok bool) {
 	if len(text) != len("+02:00") || text[0] != '+' && text[0] != '-' || text[3] != ':' {
 		return 0, false
@@ -281,8 +273,7 @@ func offset(text string) (seconds int, ok bool) {
 	return seconds, err == nil && failed == nil && m < 60 && max(seconds, -seconds) <= 14*3600
 }
 
-// maxQueue bounds the batches of first sightings that wait to be announced. Those that
-// find it full are left to the jobs.
+// maxQueue limits the waiting batches of first sightings. Further ones are left to the jobs.
 const maxQueue = 1024
 
 // enqueue never blocks.
@@ -316,11 +307,11 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	}
 }
 
-// announceWithin bounds one announcement. Together with the wait for the one before
-// it must be shorter than what the jobs wait, or both would announce.
+// announceWithin limits one announcement. Two of them must take less time than the jobs' wait, or both would
+// announce.
 const announceWithin = 10 * time.Second
 
-// Run announces first sightings until ctx is done, and starts anew after a panic.
+// Run announces first sightings until ctx is done, and restarts after a panic.
 func (t *Tracker) Run(ctx context.Context) error {
 	return run.Restarting(t.cfg.Logger, "first of day", t.metrics.leftToJobs.Inc, t.run)(ctx)
 }
@@ -336,7 +327,7 @@ func (t *Tracker) run(ctx context.Context) error {
 	}
 }
 
-// withMore adds the batches that wait behind, so that one announcement serves all.
+// withMore adds the waiting batches, to share one announcement.
 func (t *Tracker) withMore(firsts []history.First) []history.First {
 	for {
 		select {
