@@ -1,4 +1,4 @@
-// Package view turns records into what readers see.
+// Package view converts records to API messages.
 package view
 
 import (
@@ -15,7 +15,7 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// Item returns a visible record as readers see it, by the rules of its type.
+// Item converts a visible record, with the rules of its type.
 func Item(o history.Object, r *history.Record, book *history.Rulebook) *historyv1.Item {
 	it := &historyv1.Item{
 		Object: &historyv1.Object{Id: o.ID, Type: o.Type}, State: historyv1.State(r.State),
@@ -31,7 +31,7 @@ func Item(o history.Object, r *history.Record, book *history.Rulebook) *historyv
 	return it
 }
 
-// Sessions returns the viewings of a visible record as readers see them.
+// Sessions converts the viewings of a visible record.
 func Sessions(r *history.Record) []*historyv1.Session {
 	all := make([]*historyv1.Session, 0, history.MaxSessions)
 	for _, s := range r.Sessions() {
@@ -50,7 +50,7 @@ func Sessions(r *history.Record) []*historyv1.Session {
 	return all
 }
 
-// Whole returns a record as exports carry it: all of it that is not of this store alone.
+// Whole converts a record for an export, without fields that are specific to this store.
 func Whole(r *history.Record) (*historyv1.Record, error) {
 	m := new(historyv1.Record)
 	if err := proto.Unmarshal(wire.AppendRecord(nil, r), m); err != nil {
@@ -60,8 +60,8 @@ func Whole(r *history.Record) (*historyv1.Record, error) {
 	return m, nil
 }
 
-// Record is the inverse. The record is partial and not yet validated: see
-// [history.Record.Validate]. It fails with [wire.ErrCorrupt].
+// Record is the inverse of Whole. The result is partial and not validated: see [history.Record.Validate]. It fails
+// with [wire.ErrCorrupt].
 func Record(m *historyv1.Record) (*history.Record, error) {
 	b, err := proto.Marshal(m)
 	if err != nil {
@@ -79,39 +79,36 @@ func Record(m *historyv1.Record) (*history.Record, error) {
 	return r, nil
 }
 
-// Incomplete reports whether the archive may hold a part of a record that the record lacks.
-// A clean record is what the archive has, unless the cache's copy is damaged: that says
-// nothing at all.
+// Incomplete reports whether the archive may have parts that the record lacks. A clean record equals the archived
+// one, unless the cached copy is damaged.
 func Incomplete(r *history.Record) bool {
 	return r != nil && r.Partial && !r.Clean() || Damaged(r)
 }
 
-// Damaged reports whether the cache cannot read the content that it has. It says at most
-// when the latest event was.
+// Damaged reports whether the cached content is unreadable. Such a record has at most the time of its latest event.
 func Damaged(r *history.Record) bool { return r != nil && r.State == 0 }
 
-// An etag names what readers see of a record, so that it is another one only when that is:
-// the record's revision changes with things that nobody sees. Its upper half names the
-// event that says where the user left off. That is what a device must have seen to go on: what the
-// archive adds to a record, a late report, or somebody who has only just begun, does not put the user anywhere else.
+// An etag hashes the visible fields of a record; the revision would also change with invisible ones. The upper half
+// hashes the event with the playback position: a device must know it to continue. It does not change with late
+// reports, archived parts or a playback that has just started.
 
-// etag is never 0, and the same in every service.
+// etag is never 0, and is equal in every service.
 func etag(it *historyv1.Item, r *history.Record) uint64 {
 	tag := leftOff(r)<<32 | seen(it)>>32
 	return max(tag, 1)
 }
 
-// Names reports whether an etag was that of a record that the user has left off at the same event as r.
+// Names reports whether an etag has the same playback position event as r.
 func Names(tag uint64, r *history.Record) bool { return leftOff(r)<<32 == tag>>32<<32 }
 
-// leftOff hashes the event that says where the user left off.
+// leftOff hashes the event with the playback position.
 func leftOff(r *history.Record) uint64 {
 	var room [20]byte
 	e := r.LeftOff()
 	return xxhash.Sum64(binary.AppendVarint(binary.AppendVarint(room[:0], int64(e.Version)), e.Position))
 }
 
-// seen hashes all that readers see of the record.
+// seen hashes the visible fields of the item.
 func seen(it *historyv1.Item) uint64 {
 	var room [512]byte
 	b := room[:0]
@@ -134,12 +131,12 @@ func seen(it *historyv1.Item) uint64 {
 	return xxhash.Sum64(b)
 }
 
-// appendText appends a text and where it ends, so that no two pairs look the same.
+// appendText appends a length-prefixed string, so that different sequences never collide.
 func appendText(b []byte, s string) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
 }
 
-// Summary returns a summary as readers see it.
+// Summary converts a summary.
 func Summary(s history.Summary) *historyv1.Summary {
 	s = s.Total()
 	return &historyv1.Summary{
