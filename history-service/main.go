@@ -1,5 +1,5 @@
-// Command history-service is the server of histories: it stores heartbeats in
-// Redis, announces them on Kafka when a viewing ends, and answers readers.
+// Command history-service is the server of histories: it stores heartbeats in Redis, announces keys on Kafka when a
+// viewing ends, and serves reads.
 package main
 
 import (
@@ -10,7 +10,7 @@ import (
 	"log/slog"
 	"os"
 	"time"
-	_ "time/tzdata" // images have no zones of their own
+	_ "time/tzdata" // images have no time zone files
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
@@ -46,7 +46,7 @@ type flags struct {
 	webhook.Endpoint
 }
 
-// Help is what --help begins with.
+// Help is the introduction of --help.
 func (*flags) Help() string {
 	return `Takes reports of players and acknowledges them from Redis, holds them until a viewing ends, announces them on Kafka, ` +
 		`and answers readers from Redis and HBase.`
@@ -73,9 +73,8 @@ func service(ctx context.Context, args []string, getenv func(string) string, out
 	return g.Run(ctx)
 }
 
-// wire puts the parts together, in the order in which data flows through them. An
-// engine that does not answer is waited for while the service does what it can
-// without it; it is ready once Redis has answered, for nothing is stored before.
+// wire builds the service, in order of data flow. Unavailable engines do not stop the start, but the service is
+// ready only once Redis answers, since it stores nothing before.
 func (f *flags) wire(ctx context.Context, rules *history.Rulebook) (_ *run.Group, err error) {
 	log, err := obs.NewLogger(os.Stderr, f.LogLevel, f.LogFormat)
 	if err != nil {
@@ -131,7 +130,7 @@ func (f *flags) wire(ctx context.Context, rules *history.Rulebook) (_ *run.Group
 	return g, nil
 }
 
-// parts are what the server is made of.
+// parts are the components of the server.
 type parts struct {
 	stores   *connect.Stores
 	rules    *history.Rulebook
@@ -139,7 +138,6 @@ type parts struct {
 	registry *prometheus.Registry
 }
 
-// server returns the aggregator and the server.
 func (f *flags) server(p parts) (*aggregate.Aggregator, *rpc.Server, error) {
 	s := p.stores
 	publisher := s.Publisher(s.Kafka)
@@ -164,7 +162,7 @@ func (f *flags) server(p parts) (*aggregate.Aggregator, *rpc.Server, error) {
 	return held, server, err
 }
 
-// registerPublished registers the counters of what the queue has taken.
+// registerPublished registers the counters of published messages.
 func registerPublished(reg prometheus.Registerer, q *kafka.Queue) {
 	auto := promauto.With(reg)
 	auto.NewCounterFunc(prometheus.CounterOpts{

@@ -27,7 +27,7 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// unused returns an address where nobody listens.
+// unused returns an address without a listener.
 func unused(t *testing.T) string {
 	t.Helper()
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -38,7 +38,7 @@ func unused(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// await asks until there is an answer.
+// await retries until there is no error.
 func await[T any](t *testing.T, ask func() (T, error)) T {
 	t.Helper()
 	tick := time.NewTicker(20 * time.Millisecond)
@@ -73,7 +73,7 @@ func ready(t *testing.T, admin string) (int, string) {
 	return resp.StatusCode, string(body)
 }
 
-// becomeReady waits for a service that has to ask its cache for a few things first.
+// becomeReady waits until the service is ready.
 func becomeReady(t *testing.T, admin string) {
 	t.Helper()
 	await(t, func() (any, error) {
@@ -85,7 +85,7 @@ func becomeReady(t *testing.T, admin string) {
 	})
 }
 
-// start runs a service whose Kafka and HBase are away, over the given Redis.
+// start runs a service with the given Redis, and without Kafka and HBase.
 func start(t *testing.T, redis string, more ...string) (client historyv1.HistoryServiceClient, admin string) {
 	t.Helper()
 	listen, admin := unused(t), unused(t)
@@ -110,8 +110,8 @@ func start(t *testing.T, redis string, more ...string) (client historyv1.History
 	return historyv1.NewHistoryServiceClient(conn), admin
 }
 
-// TestStartsWithoutArchiveAndQueue starts while HBase and Kafka are away: heartbeats
-// are stored and read, and who needs the archive is told that it is unavailable.
+// TestStartsWithoutArchiveAndQueue: without HBase and Kafka, heartbeats are stored. Reads that need the archive are
+// unavailable.
 func TestStartsWithoutArchiveAndQueue(t *testing.T) {
 	client, admin := start(t, miniredis.RunT(t).Addr())
 	becomeReady(t, admin)
@@ -127,8 +127,8 @@ func TestStartsWithoutArchiveAndQueue(t *testing.T) {
 	}
 }
 
-// TestStartsWithoutCache starts while everything is away: it is alive, not ready, and
-// says why; nothing is acknowledged.
+// TestStartsWithoutCache: without any engine, the service is alive but not ready and gives the reason. It
+// acknowledges nothing.
 func TestStartsWithoutCache(t *testing.T) {
 	addr := unused(t)
 	client, admin := start(t, addr)
@@ -143,7 +143,7 @@ func TestStartsWithoutCache(t *testing.T) {
 	}
 }
 
-// TestTakenPort: a service that cannot have a port says so before it asks an engine, which would say that it is away.
+// TestTakenPort: a port in use is reported before any engine is contacted.
 func TestTakenPort(t *testing.T) {
 	taken, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -160,8 +160,8 @@ func TestTakenPort(t *testing.T) {
 	}
 }
 
-// TestRefusedAtTheStart gives a wrong password to Redis: no waiting cures that, so that
-// the process ends with one line.
+// TestRefusedAtTheStart: a wrong Redis password ends the process with a one-line error, since waiting does not
+// help.
 func TestRefusedAtTheStart(t *testing.T) {
 	redis := miniredis.RunT(t)
 	redis.RequireAuth("secret")
@@ -173,8 +173,7 @@ func TestRefusedAtTheStart(t *testing.T) {
 	}
 }
 
-// TestRedisOverTLS speaks TLS with a Redis that wants a password, which comes from a
-// file; without either nothing is acknowledged.
+// TestRedisOverTLS connects to Redis with TLS and a password file. Without TLS, the service is not ready.
 func TestRedisOverTLS(t *testing.T) {
 	server := httptest.NewUnstartedServer(nil)
 	server.StartTLS() // for its certificate
@@ -198,8 +197,7 @@ func TestRedisOverTLS(t *testing.T) {
 	}
 }
 
-// TestConnections has one more connection than the server takes: it waits until another
-// one is gone.
+// TestConnections: a connection above the limit waits until another one closes.
 func TestConnections(t *testing.T) {
 	client, admin := start(t, miniredis.RunT(t).Addr(), "--max-connections", "1")
 	becomeReady(t, admin)
@@ -226,7 +224,7 @@ func TestConnections(t *testing.T) {
 	}
 }
 
-// peerOf is the address that a client calls.
+// peerOf returns the address of a client's server.
 func peerOf(t *testing.T, client historyv1.HistoryServiceClient, req *historyv1.DeleteRequest) string {
 	t.Helper()
 	var p peer.Peer
@@ -236,7 +234,7 @@ func peerOf(t *testing.T, client historyv1.HistoryServiceClient, req *historyv1.
 	return p.Addr.String()
 }
 
-// TestWrongRules: rules that cannot be are told before anything is opened.
+// TestWrongRules: invalid rules fail before anything is opened.
 func TestWrongRules(t *testing.T) {
 	for _, rules := range []string{"done=101", "3:done=4", "1:grace=5s;2:color=red"} {
 		err := service(t.Context(), []string{"--rules", rules}, func(string) string { return "" }, io.Discard)
@@ -246,8 +244,8 @@ func TestWrongRules(t *testing.T) {
 	}
 }
 
-// TestClockFarAhead starts 100 days after the time that was trusted last: the service serves, says so, and goes on as ever once
-// an operator has confirmed the clock.
+// TestClockFarAhead starts 100 days after the last trusted time. The service runs and reports it, until an operator
+// confirms the clock.
 func TestClockFarAhead(t *testing.T) {
 	redis := miniredis.RunT(t)
 	last := strconv.FormatInt(time.Now().Add(-100*24*time.Hour).UnixMilli(), 10)
