@@ -207,7 +207,7 @@ func (e *anyEdge) message(conn *websocket.Conn, req *historyv1.StreamRequest, en
 	case "cut", "take and cut":
 		return errOver
 	case "silence":
-		time.Sleep(20 * time.Second) // of the bubble
+		time.Sleep(20 * time.Second)
 		return errOver
 	case "other":
 		answer.Sequence += 7
@@ -231,7 +231,7 @@ func (e *anyEdge) answer(f fate, req *historyv1.StreamRequest) *historyv1.Stream
 	answer := &historyv1.StreamResponse{Sequence: req.Sequence, Result: &historyv1.ApplyResponse{}}
 	switch f.what {
 	case "stalled":
-		time.Sleep(9 * time.Second) // of the bubble
+		time.Sleep(9 * time.Second)
 		answer.Result = e.take(req, false)
 	case "take", "late", "take and cut", "take and close", "unavailable", "half", "few", "other":
 		answer.Result = e.take(req, f.what == "unavailable")
@@ -247,7 +247,7 @@ func (e *anyEdge) answer(f fate, req *historyv1.StreamRequest) *historyv1.Stream
 		e.blame(req, f.code == 1007 || f.code == 1009)
 	case "late":
 		e.expect(req.Heartbeats)
-		time.Sleep(back) // of the bubble
+		time.Sleep(back)
 	case "few":
 		answer.Result.Statuses = answer.Result.Statuses[1:]
 	}
@@ -291,7 +291,7 @@ func (e *anyEdge) post(w http.ResponseWriter, r *http.Request) {
 	case "cut", "take and cut", "other":
 		panic(http.ErrAbortHandler)
 	case "silence":
-		time.Sleep(20 * time.Second) // of the bubble
+		time.Sleep(20 * time.Second)
 		panic(http.ErrAbortHandler)
 	case "close", "take and close":
 		w.WriteHeader(map[bool]int{true: http.StatusRequestEntityTooLarge, false: http.StatusBadGateway}[f.code == 1007 && f.what == "close"])
@@ -441,8 +441,8 @@ func (e *anyEdge) file(h *historyv1.Heartbeat, at time.Time) {
 
 // other is what another device does.
 func (e *anyEdge) other(object string, remove bool, session string) {
-	time.Sleep(2 * time.Millisecond)       // of the bubble
-	defer time.Sleep(2 * time.Millisecond) // of the bubble
+	time.Sleep(2 * time.Millisecond)
+	defer time.Sleep(2 * time.Millisecond)
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	delete(e.records, object)

@@ -15,11 +15,11 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// Changes reads what has changed and what was removed since the token of the answer before, all there is. Where the answer
-// says resync, as it does without a token, everything is to be read, and then what has changed since the token that came
-// with it. It asks for a token of its own, and may be called without Run.
+// Changes reads all changes and removals since the token of the last response. After a resync, as without a
+// token, read everything, then the changes since the token of that response. Changes requests its own access
+// token and needs no Run.
 func (c *Client) Changes(ctx context.Context, since string) (*historyv1.ChangesResponse, error) {
-	var items []*historyv1.Item // of each object as it was told last; a removed one has no etag
+	var items []*historyv1.Item // latest version of each object; a removed one has no etag
 	at := make(map[[2]any]int)
 	tell := func(it *historyv1.Item) {
 		k := [2]any{it.GetObject().GetType(), it.GetObject().GetId()}
@@ -69,7 +69,7 @@ func (c *Client) Changes(ctx context.Context, since string) (*historyv1.ChangesR
 	}
 }
 
-// changesPage is an answer to GET /v1/changes.
+// changesPage is a response to GET /v1/changes.
 type changesPage struct {
 	Items    []map[string]any    `json:"items"`
 	Removed  []*historyv1.Object `json:"removed"`
@@ -90,12 +90,11 @@ func (p *changesPage) settings() *historyv1.Settings {
 	return s
 }
 
-// sessionTimes are the fields of a session that are text in JSON, by their names there.
+// sessionTimes maps JSON names of a session's text times to field names.
 var sessionTimes = map[string]string{"begin": "begin_ms", "end": "end_ms", "completed_at": "completed_at_ms"}
 
-// Viewings reads the newest 128 sessions of an object, newest first; none where there is no record.
-// It needs no Run, asks once, and takes as long as ctx lets it and Patience. It fails with
-// [ErrUnauthorized] where the edge refuses the token.
+// Viewings reads the newest 128 sessions of an object, newest first; none without a record. It needs no Run,
+// tries once and waits for Patience at most. It fails with [ErrUnauthorized] if the edge refuses the token.
 func (c *Client) Viewings(ctx context.Context, object *historyv1.Object) ([]*historyv1.Session, error) {
 	var page struct{ Items []map[string]any }
 	path := fmt.Sprintf("/v1/history/%d/%s/viewings", object.GetType(), url.PathEscape(object.GetId()))
@@ -112,18 +111,18 @@ func (c *Client) Viewings(ctx context.Context, object *historyv1.Object) ([]*his
 	return sessions, nil
 }
 
-// Marking is what a user says of objects without playing them.
+// Marking is a user's statement about objects, made without playing them.
 type Marking struct {
 	Objects []*historyv1.MarkedObject // a season, or one object; at most 1,000
 	Mark    historyv1.Mark
-	// At is when the user said so; now where it is zero.
+	// At is the time of the statement (default now).
 	At time.Time
-	// OnlyRecorded leaves out what has no record, UnlessCompleted what has been completed.
+	// OnlyRecorded skips objects without a record; UnlessCompleted skips completed ones.
 	OnlyRecorded, UnlessCompleted bool
 }
 
-// Mark marks objects, and returns what became of each, in order, and the records as they now stand, empty for those without one. It needs no
-// Run, asks once, and takes as long as ctx lets it and Patience. What was not answered may be stored.
+// Mark marks objects. It returns their statuses and current records in order; a missing record is empty. It
+// needs no Run, tries once and waits for Patience at most. After an error the marks may be stored.
 func (c *Client) Mark(ctx context.Context, m Marking) (*historyv1.MarkResponse, error) {
 	body := map[string]any{"mark": strings.ToLower(strings.TrimPrefix(m.Mark.String(), "MARK_"))}
 	objects := make([]map[string]any, len(m.Objects))
@@ -160,12 +159,12 @@ func (c *Client) Mark(ctx context.Context, m Marking) (*historyv1.MarkResponse, 
 	return &historyv1.MarkResponse{Statuses: resp.GetStatuses(), Records: resp.GetRecords()}, nil
 }
 
-// read asks the edge for something, for as long as ctx lets it and Patience, and reports whether it is there.
+// read gets a resource within Patience and reports whether it exists.
 func (c *Client) read(ctx context.Context, path string, into any) (found bool, err error) {
 	return c.ask(ctx, "GET "+path, nil, into)
 }
 
-// ask is read with any method, which stands before the path, and a body of JSON.
+// ask is read with a body of JSON and any method, which precedes the path.
 func (c *Client) ask(ctx context.Context, what string, body []byte, into any) (found bool, err error) {
 	method, path, _ := strings.Cut(what, " ")
 	what = strings.ToLower(method)
@@ -188,7 +187,7 @@ func (c *Client) ask(ctx context.Context, what string, body []byte, into any) (f
 		return false, fmt.Errorf("%s: %w", what, err)
 	}
 	defer resp.Body.Close()
-	text, err := io.ReadAll(io.LimitReader(resp.Body, 8<<20)) // an answer is smaller
+	text, err := io.ReadAll(io.LimitReader(resp.Body, 8<<20)) // more than any response
 	switch {
 	case err != nil:
 		return false, fmt.Errorf("%s: %w", what, err)

@@ -14,7 +14,8 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// TestChangesSince: pages are joined, each object as it is told last; a resync on any page is all there is to say.
+// TestChangesSince: pages are joined, with the latest version of each object; a resync on any page replaces
+// all.
 func TestChangesSince(t *testing.T) {
 	record := func(id, etag string) string {
 		return fmt.Sprintf(`{"object":{"id":%q,"type":1},"etag":%q,"state":"stopped","position_ms":5,"event_time":"2026-03-01T20:15:00Z"}`, id, etag)
@@ -34,7 +35,7 @@ func TestChangesSince(t *testing.T) {
 		switch {
 		case r.URL.Path != "/v1/changes" || r.Header.Get("Authorization") != "Bearer t":
 			w.WriteHeader(http.StatusUnauthorized)
-		case !ok, r.URL.RawQuery == "since=": // no token is no parameter, as the edge has it
+		case !ok, r.URL.RawQuery == "since=": // as in the edge: no token, no parameter
 			w.WriteHeader(http.StatusUnprocessableEntity)
 		default:
 			_, _ = w.Write([]byte(text))

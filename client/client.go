@@ -1,10 +1,8 @@
-// Package client reports what a player does to Playhead's edge. It keeps every heartbeat
-// until the edge has answered it, and so survives connections that break and an edge that
-// is away: it sends again the heartbeats without an answer, and each counts once.
+// Package client reports a player's heartbeats to Playhead's edge. It keeps each heartbeat until the edge
+// answers, and retries after a lost connection or an outage. A retried heartbeat counts once.
 //
-// The outbox decides what to send and what an answer means; it knows no network and no
-// time. Around it [Client.Run] keeps a connection: a WebSocket, or requests where a proxy
-// lets none through.
+// The outbox chooses what to send and interprets responses; it is independent of network and time. [Client.Run]
+// maintains the connection: a WebSocket, or requests where a proxy blocks WebSockets.
 package client
 
 import (
@@ -28,98 +26,93 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// Config configures a [Client]. Zero values take the defaults; URL and Token have none.
-// The functions may call the client's methods, except Run.
+// Config configures a [Client]. URL and Token are required; zero values of other fields select the defaults.
+// Callbacks may call the client's methods, except Run.
 type Config struct {
-	// URL is the edge's, such as https://edge.example.com.
+	// URL is the edge's address, such as https://edge.example.com.
 	URL string
-	// Token returns a token that is valid now. It is asked for every connection, one call
-	// at a time, and may take as long as Patience; and by each call of Viewings.
+	// Token returns a currently valid token within Patience. Each connection and each read calls it; the calls
+	// of connections are serial.
 	Token func(context.Context) (string, error)
-	// Unauthorized, when set, is told that the edge refused a token, once for each, from the
-	// goroutine of Run. The client asks for another one, which may be the same, after 5 s and
-	// later and later.
+	// Unauthorized, if set, receives each refusal of a token once, on Run's goroutine. After a backoff of at
+	// least 5 s the client calls Token again, which may return the same token.
 	Unauthorized func(error)
-	// Answered is told what became of a heartbeat, once: from the goroutine of Run, or from
-	// that of Report where the queue is full.
+	// Answered receives each heartbeat's outcome once, on the goroutine of Run, or of Report if the queue is
+	// full.
 	Answered func(Answer)
-	// Changed, when set, is told what others change in the user's history, from a
-	// goroutine of Run that reads answers too. On each connection the first change says
-	// resync, as soon as nothing can be missed any more: records that were read before may be old.
-	// Without it reports are guarded all the time.
+	// Changed, if set, receives changes made elsewhere to the user's history, on a goroutine of Run that also
+	// reads responses. The first change of a connection is a resync: records read before it may be stale.
+	// Without Changed all reports are guarded.
 	Changed func(*historyv1.Change)
-	// Day, when set, is told what day it is for the user, as 20261121, whenever that is
-	// another one than before, and whether the user is seen for the first time on it.
+	// Day, if set, receives each change of the user's date, such as 20261121, and whether it is the user's
+	// first report of that day.
 	Day func(*historyv1.DaySeen)
-	// Device names the device in reports that do not: at most 128 bytes of UTF-8 (default a
-	// random name, another one for each client). Clients with one name pass for one
-	// device, and what one of them does is no conflict for another.
+	// Device is the default device name of reports: at most 128 bytes of UTF-8 (default random per client).
+	// Clients with the same name count as one device and never conflict.
 	Device string
-	// Zone is the user's time zone: of the IANA database, such as Europe/Berlin, or an
-	// offset, such as +02:00 (default the device's offset).
+	// Zone is the user's time zone, of the IANA database such as Europe/Berlin, or an offset such as +02:00
+	// (default the device's offset).
 	Zone string
-	// NoRecords leaves the records out of the answers, which are then smaller. Reports are
-	// guarded then only where the caller says what it knows, with IfMatch or Seen.
+	// NoRecords omits records from responses, which makes them smaller. Reports are then guarded only through
+	// IfMatch or Seen.
 	NoRecords bool
-	// Recorded says that heartbeats come from a file or another history, whose times are right:
-	// they are sent as they are. So what is sent again is known already. Without it they are
-	// those of this device's clock, which may be wrong, and are sent as those of the history.
+	// Recorded marks heartbeats imported from a file or another history: their times are exact and sent
+	// unchanged. So a repeated import is a duplicate. Without it, times are corrected from the device's clock
+	// to the history's.
 	Recorded bool
-	// Queue is how many heartbeats are kept at most (default 1,000, never less than 200).
+	// Queue is the heartbeat limit of the queue (default 1,000, at least 200).
 	Queue int
-	// Patience is how long the edge may take to connect or to answer (default 10 s). A call that
-	// cannot be made smaller has as much longer as it takes at 1 KB/s.
+	// Patience bounds a connection attempt or a response (default 10 s). A message of one heartbeat gets extra
+	// time for a link of 1 KB/s.
 	Patience time.Duration
-	// MinWait and MaxWait bound the time until the next attempt, which doubles with every
-	// one that fails and of which a random part is waited (defaults 500 ms and 30 s). Where
-	// the edge says when to come back, that holds, up to an hour.
+	// MinWait and MaxWait bound the retry backoff, which doubles with each failure and is jittered (defaults
+	// 500 ms and 30 s). A retry time from the edge takes precedence, up to an hour.
 	MinWait, MaxWait time.Duration
-	// Clock, when set, replaces the device's clocks. It returns the time that the device
-	// shows, and the time since some moment, which goes on while the device sleeps and
-	// does not change when somebody sets the clock.
+	// Clock, if set, replaces the device's clocks. It returns the displayed time, and the time since some
+	// moment: that includes sleep and ignores changes of the displayed time.
 	Clock func() (shown time.Time, elapsed time.Duration)
-	// HTTP makes the connections (default [http.DefaultClient]). Unless it says what to do with
-	// redirects, those to other hosts are not followed, nor those that make a GET of a POST.
+	// HTTP makes the connections (default [http.DefaultClient]). Without its own redirect policy it follows no
+	// redirect to another host, and none that changes the method.
 	HTTP   *http.Client
 	Logger *slog.Logger
 }
 
 var (
-	// ErrRefused means that the edge will never take this client's connections.
+	// ErrRefused means that the edge permanently refuses the client's connections.
 	ErrRefused = errors.New("refused for good")
 	// ErrUnauthorized means that the edge refused a token.
 	ErrUnauthorized = errors.New("token refused")
 )
 
-// Client sends heartbeats in the order of their reports; one that the edge fails on goes
-// after the others. Its methods may be called from many goroutines.
+// Client sends heartbeats in the order of their reports. Heartbeats that the edge fails on go last. It is safe
+// for concurrent use.
 type Client struct {
 	cfg     Config
-	wake    chan struct{} // capacity 1: there is something to send
-	running chan struct{} // capacity 1: full while Run does
+	wake    chan struct{} // capacity 1: something to send
+	running chan struct{} // capacity 1: full during Run
 
-	// Of the goroutine of Run.
-	token   chan tokenAnswer // the answer of a call of Token that is under way, nil for none
-	refused string           // the token that the edge refused last
-	mute    int              // WebSockets in a row on which nothing was heard, or that were asked and did not answer
-	rest    time.Time        // until then nothing is sent, whatever the connection
-	idle    int              // messages in a row of which nothing was answered
-	day     uint32           // today in the user's zone, as 20261121, 0 when not known
+	// Owned by Run's goroutine.
+	token   chan tokenAnswer // result of a pending call of Token; nil without one
+	refused string           // last token that the edge refused
+	mute    int              // consecutive WebSockets without a sign of the edge or an expected response
+	rest    time.Time        // nothing is sent before, on any connection
+	idle    int              // consecutive messages without an outcome
+	day     uint32           // today in the user's zone, such as 20261121; 0 if unknown
 
 	mu     sync.Mutex
 	outbox *outbox
-	empty  chan struct{} // closed while the outbox is
-	tick   time.Duration // elapsed when the client last looked whether the device slept
+	empty  chan struct{} // closed while the outbox is empty
+	tick   time.Duration // elapsed time at the last check for sleep
 	clock  serviceClock
 }
 
-// tokenAnswer is the answer of a call of Token.
+// tokenAnswer is the result of a call of Token.
 type tokenAnswer struct {
 	token string
 	err   error
 }
 
-// New returns a client that keeps what is reported until [Client.Run] sends it.
+// New returns a client that queues reports until [Client.Run] sends them.
 func New(cfg Config) (*Client, error) {
 	if cfg.URL == "" || cfg.Token == nil {
 		return nil, errors.New("client: URL and token are needed")
@@ -140,7 +133,7 @@ func New(cfg Config) (*Client, error) {
 	return c, nil
 }
 
-// Bounds of the edge on the names of devices and of time zones.
+// Limits of the edge for names of devices and time zones.
 const (
 	maxDevice   = 128 // bytes
 	maxZone     = 64  // bytes
@@ -178,8 +171,8 @@ func (cfg *Config) defaults() {
 	cfg.MaxWait = positive(cfg.MaxWait, 30*time.Second)
 }
 
-// stay follows a redirect that does not leave the host: the token and what is reported are for the edge alone. Nor does it follow one
-// after which nothing would be reported.
+// stay follows redirects within the host: the token and reports are for the edge alone. It follows none that
+// changes the method, which would lose the report.
 func stay(r *http.Request, via []*http.Request) error {
 	first := via[0].URL
 	if r.Method != via[0].Method || r.URL.Hostname() != first.Hostname() || first.Scheme == "https" && r.URL.Scheme != "https" || len(via) == 10 {
@@ -195,20 +188,19 @@ func positive(d, def time.Duration) time.Duration {
 	return d
 }
 
-// maxHeartbeat bounds a heartbeat, in bytes. It is more than any that the service takes.
+// maxHeartbeat bounds a heartbeat, in bytes; the service's limit is lower.
 const maxHeartbeat = 4 << 10
 
-// Report puts a heartbeat into the queue, with its event time as the device's clock shows
-// it. Its uid is the token's, and what it says of one is not sent. Report fails for what
-// cannot be sent at all: more than 4 KiB, or texts that are not UTF-8, other than those of
-// the metadata, which are mended. A full queue drops the oldest progress that a later
-// report of the same viewing makes superfluous, or else the oldest report.
+// Report queues a heartbeat with its event time by the device's clock; its uid is ignored. It fails for more
+// than 4 KiB and for invalid UTF-8 outside of metadata, where it is replaced. A full queue drops the oldest
+// progress superseded by a later report of its viewing, else the oldest report.
 //
-// A report is guarded when others may have changed the record since the device last knew
-// it: after a lost connection, a resync or a sleep, until the answer to a report that is
-// sent later; after a conflict, until the record is seen; and always where the device is
-// not told of others, without Changed or by requests. A guarded report is not stored over a record that is not the known one; it is
-// answered with a conflict.
+// A report is guarded while the device may have missed changes of the record by others:
+// - after a lost connection, a resync or sleep, until a later message is answered;
+// - after a conflict, until [Client.Seen];
+// - always without Changed, or when sending by requests.
+//
+// A guarded report meets a conflict if the record is not the known one.
 func (c *Client) Report(h *historyv1.Heartbeat) error {
 	h = proto.CloneOf(h)
 	h.Uid, h.SentAtMs, h.ReceivedAtMs, h.Origin, h.Day = "", 0, 0, 0, nil
@@ -228,7 +220,7 @@ func (c *Client) Report(h *historyv1.Heartbeat) error {
 	return nil
 }
 
-// push puts a heartbeat into the outbox and returns what it had to drop.
+// push adds a heartbeat to the outbox and returns a dropped one's outcome.
 func (c *Client) push(h *historyv1.Heartbeat, size int) []Answer {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -248,11 +240,11 @@ func (c *Client) push(h *historyv1.Heartbeat, size int) []Answer {
 	return c.outbox.report(it)
 }
 
-// maxTick is how much time passes at most between two looks of a device that is awake.
+// maxTick exceeds the interval between two checks of an awake device.
 const maxTick = 90 * time.Second
 
-// slept looks whether the device slept since the last look, and may have missed changes.
-// The caller holds the lock.
+// slept reports whether the device slept since the last check. It may then have missed changes. The caller
+// holds the lock.
 func (c *Client) slept(elapsed time.Duration) bool {
 	passed := elapsed - c.tick
 	c.tick = elapsed
@@ -269,11 +261,9 @@ func (c *Client) tell(answers []Answer) {
 	}
 }
 
-// Seen takes note of the record that the player goes on from, such as one that was read
-// before the first report, or the one of a conflict after the user has decided. Later
-// reports of its object are guarded by it. Records of the player's own viewings are noted
-// by themselves. After a conflict all reports of the object are in conflict until the
-// record is seen.
+// Seen sets the record that the player continues from: one read before the first report, or a conflict's after
+// the user's decision. It guards later reports of the object. The client tracks records of its own viewings
+// itself. Until Seen, a conflict repeats for every report of the object.
 func (c *Client) Seen(record *historyv1.Item) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -293,15 +283,14 @@ func (c *Client) Flush(ctx context.Context) error {
 	}
 }
 
-// Waiting is how many heartbeats are not answered yet.
+// Waiting returns the number of unanswered heartbeats.
 func (c *Client) Waiting() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return len(c.outbox.items)
 }
 
-// Dropped is how many heartbeats the queue had no room for, without those that a later one
-// made superfluous.
+// Dropped returns the number of heartbeats lost to a full queue, excluding superseded ones.
 func (c *Client) Dropped() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()

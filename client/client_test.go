@@ -122,11 +122,11 @@ func TestACutWhileIdle(t *testing.T) {
 		stop := w.run()
 		synctest.Wait()
 		w.door.Cut()
-		time.Sleep(time.Second) // of the bubble
+		time.Sleep(time.Second)
 		if len(w.connections()) != 2 {
 			w.Errorf("%d connections", len(w.connections()))
 		}
-		time.Sleep(5 * time.Minute) // of the bubble, with pings
+		time.Sleep(5 * time.Minute) // with pings
 		if len(w.connections()) != 2 {
 			w.Errorf("%d connections after a silence", len(w.connections()))
 		}
@@ -162,7 +162,7 @@ func testAnEdgeThatIsAway(t *testing.T, status int) {
 		w.refuse(status)
 		stop := w.run()
 		w.report("1")
-		time.Sleep(time.Hour)                              // of the bubble
+		time.Sleep(time.Hour)
 		if n := len(w.connections()); n < 150 || n > 400 { // 240 of 15 s on average, and some before
 			w.Errorf("%d attempts in an hour", n)
 		}
@@ -184,7 +184,7 @@ func TestComesBackWhenTold(t *testing.T) {
 	bubble(t, client.Config{}, func(w *world) {
 		w.refuse(503)
 		stop := w.run()
-		time.Sleep(70 * time.Second) // of the bubble
+		time.Sleep(70 * time.Second)
 		if n := len(w.connections()); n < 9 || n > 11 {
 			w.Errorf("%d attempts in 70 s", n)
 		}
@@ -197,7 +197,7 @@ func TestTokensExpire(t *testing.T) {
 		w.life = time.Minute
 		stop := w.run()
 		for range 9 {
-			time.Sleep(20 * time.Second) // of the bubble
+			time.Sleep(20 * time.Second)
 			w.report("1")
 			w.flush(time.Second)
 		}
@@ -341,7 +341,7 @@ func TestRefusedByAProxy(t *testing.T) {
 			w.behind(func(rw http.ResponseWriter, _ *http.Request) { http.Error(rw, "default backend", status) }, nil)
 			stop := w.run()
 			w.report("1")
-			time.Sleep(time.Minute) // of the bubble
+			time.Sleep(time.Minute)
 			w.behind(nil, nil)
 			w.flush(time.Minute)
 			if err := stop(); err != nil {
@@ -505,7 +505,7 @@ func (w *world) Watch(_ string, id uint64, tell func(*historyv1.Change)) {
 	}
 	w.tells[id] = tell
 	go func(after time.Duration) {
-		time.Sleep(after) // of the bubble
+		time.Sleep(after)
 		tell(&historyv1.Change{Resync: true})
 	}(w.telling)
 }
@@ -553,7 +553,7 @@ func TestChanges(t *testing.T) {
 		w.flush(time.Second)
 		synctest.Wait() // for what was told to arrive
 		w.door.Cut()
-		time.Sleep(time.Second) // of the bubble
+		time.Sleep(time.Second)
 		w.change("c")
 		synctest.Wait()
 		if err := stop(); err != nil {

@@ -6,13 +6,12 @@ import (
 	"time"
 )
 
-// longSleep is longer than any sleep, and shorter than what a clock is off that starts
-// anew: events from before such a sleep are too old to be reported.
+// longSleep exceeds any sleep, and is below the step of a clock that restarts at its epoch. Events before such
+// a sleep are too old to report.
 const longSleep = 90 * 24 * time.Hour
 
-// wakeful returns a clock for systems whose steady time stands still while the device
-// sleeps. There a shown time that has run ahead is taken for a sleep, and any other
-// difference for a clock that was set.
+// wakeful returns a clock for systems whose steady time stops during sleep. A displayed time that runs ahead of
+// the steady one counts as sleep, any other difference as a set clock.
 func wakeful(now func() (shown time.Time, steady time.Duration)) func() (time.Time, time.Duration) {
 	var mu sync.Mutex
 	var elapsed time.Duration
@@ -30,56 +29,54 @@ func wakeful(now func() (shown time.Time, steady time.Duration)) func() (time.Ti
 	}
 }
 
-// steadily returns the shown time, and the time since began as far as the device was awake.
+// steadily returns the displayed time, and the awake time since began.
 func steadily(began time.Time) (time.Time, time.Duration) {
 	now := time.Now()
 	return now.Round(0), now.Sub(began)
 }
 
-// serviceClock tells the time by which the history judges events. It is what an answer said,
-// and what has elapsed since the answer came: never ahead, and behind by no more than the
-// quickest answer was on its way back. The round trip of an answer bounds it, too: where it is
-// ahead after all, because what has elapsed was taken for more, it is put back.
+// serviceClock estimates the history's time: the time in a response plus the elapsed time since. It is never
+// ahead, and lags by at most the fastest response's way back. Overestimated elapsed time could put it ahead;
+// the next round trip corrects that.
 type serviceClock struct {
-	known  bool          // an answer has told the time since the device may last have slept
-	silent bool          // an answer on this connection has not, and will not
-	since  time.Duration // answers to what was sent before this moment do not count
-	offset time.Duration // of the time since 1970 to what has elapsed
+	known  bool          // a response told the time since the last possible sleep
+	silent bool          // a response on this connection had no time, and none will
+	since  time.Duration // responses to earlier messages do not count
+	offset time.Duration // from elapsed time to the time since 1970
 
-	last   moment // the report that was dated last
-	newest moment // and the newest one, which others of the device may be older than
+	last   moment // last dated report
+	newest moment // latest dated report; others of the device may be older
 }
 
-// moment is when something was reported.
+// moment is the time of a report.
 type moment struct {
-	at    time.Duration // in what has elapsed
+	at    time.Duration // elapsed time
 	shown int64         // by the device's clock, Unix milliseconds
-	ms    int64         // its date, Unix milliseconds; 0 for no report
+	ms    int64         // corrected time, Unix milliseconds; 0 for no report
 }
 
-// compare says whether m was reported after another one, as [cmp.Compare]. It goes by what the device's clock showed,
-// unless the clock was set in between.
+// compare orders two reports as [cmp.Compare] does. It uses the displayed times, unless the clock was set in
+// between.
 func (m moment) compare(other moment) int {
 	switch {
 	case other.ms == 0:
 		return 1
-	case m.shown >= other.shown && m.at > other.at-apart: // else it may have been set
+	case m.shown >= other.shown && m.at > other.at-apart: // else the clock may have been set
 		return cmp.Compare(m.shown, other.shown)
 	}
 	return cmp.Compare(m.at, other.at)
 }
 
-// apart is how far two looks at a clock that nobody has set may be apart: the two clocks are not read at one
-// moment, and whoever reads them may be interrupted.
+// apart bounds the gap between two readings of an unset clock: the two clocks are read one after the other, and
+// the reader may be interrupted.
 const apart = time.Second
 
-// doubt is told that the device may have slept, and that nobody knows for how long.
+// doubt resets the estimate after a sleep of unknown length.
 func (s *serviceClock) doubt(elapsed time.Duration) {
 	s.known, s.silent, s.since = false, false, elapsed
 }
 
-// answered is told of the time in an answer, 0 for none, and when the message was sent and the
-// answer came.
+// answered corrects the estimate by the time in a response, 0 for none, and the times of sending and receipt.
 func (s *serviceClock) answered(ms int64, sent, came time.Duration) {
 	if s.silent = s.silent || ms == 0; sent < s.since || ms == 0 {
 		return
@@ -91,16 +88,16 @@ func (s *serviceClock) answered(ms int64, sent, came time.Duration) {
 	s.offset = min(max(s.offset, now-came), now-sent)
 }
 
-// date gives a heartbeat the times of the history for those of the device. Two events that were
-// reported in their order stay in it, whatever was learned about the time in between.
+// date converts a heartbeat's times from the device's clock to the history's. It keeps the order of two events,
+// even if the estimate changed in between.
 func (s *serviceClock) date(it *item) {
 	shown, zero := it.EventTimeMs, it.zero
 	it.zero = time.Time{}
 	if shown == 0 || max(shown, -shown) > maxTime {
-		return // which is not valid
+		return // invalid
 	}
 	m := moment{at: time.Duration(shown)*time.Millisecond - time.Duration(zero.UnixNano()), shown: shown}
-	m.ms = (m.at + s.offset + time.Millisecond - 1).Milliseconds() // both times have lost some of a millisecond
+	m.ms = (m.at + s.offset + time.Millisecond - 1).Milliseconds() // both times are truncated to milliseconds
 	for _, other := range []moment{s.last, s.newest} {
 		if order := m.compare(other); order >= 0 {
 			m.ms = max(m.ms, other.ms+int64(order))
@@ -113,10 +110,10 @@ func (s *serviceClock) date(it *item) {
 	it.shift(m.ms - shown)
 }
 
-// maxTime is beyond all times that are reported, in milliseconds before and after 1970.
+// maxTime exceeds all reported times, in milliseconds around 1970.
 const maxTime = 1 << 43
 
-// date gives those heartbeats the times of the history that have the device's.
+// date converts all heartbeats that have the device's times.
 func (o *outbox) date(clock *serviceClock) {
 	for _, it := range o.items {
 		if !it.dated() {

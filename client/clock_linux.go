@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// deviceClock returns the device's clocks, as [Config.Clock] has them.
+// deviceClock returns the device's clocks for [Config.Clock].
 func deviceClock() func() (shown time.Time, elapsed time.Duration) {
 	began := time.Now()
 	fallback := wakeful(func() (time.Time, time.Duration) { return steadily(began) })

@@ -4,7 +4,7 @@ package client
 
 import "time"
 
-// deviceClock returns the device's clocks, as [Config.Clock] has them.
+// deviceClock returns the device's clocks for [Config.Clock].
 func deviceClock() func() (shown time.Time, elapsed time.Duration) {
 	began := time.Now()
 	return wakeful(func() (time.Time, time.Duration) { return steadily(began) })

@@ -9,8 +9,8 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// A player goes on from the record that it read, reports what it does, and asks the user
-// where to go on when another device was elsewhere meanwhile.
+// A player continues from the record that it read and reports playback. After a conflict with another device it
+// asks the user.
 func Example() {
 	var player *client.Client
 	player, err := client.New(client.Config{
@@ -20,7 +20,7 @@ func Example() {
 		Answered: func(a client.Answer) {
 			switch a.Status {
 			case historyv1.Status_STATUS_CONFLICT:
-				fmt.Println("go on at", a.Record.PositionMs, "ms?") // whatever the user says:
+				fmt.Println("go on at", a.Record.PositionMs, "ms?") // in fact the user decides
 				player.Seen(a.Record)
 			case historyv1.Status_STATUS_INVALID:
 				fmt.Println("mend the player:", a.Refusal)
@@ -40,7 +40,7 @@ func Example() {
 	ended := make(chan error, 1)
 	go func() { ended <- player.Run(ctx) }()
 
-	player.Seen(&historyv1.Item{Object: &historyv1.Object{Id: "100", Type: 1}, Etag: 0x5eed}) // what a read returned
+	player.Seen(&historyv1.Item{Object: &historyv1.Object{Id: "100", Type: 1}, Etag: 0x5eed}) // the record of an earlier read
 	if err := player.Report(&historyv1.Heartbeat{
 		ObjectId: "100", ObjectType: 1, Kind: historyv1.Kind_KIND_PROGRESS, PositionMs: 61_000,
 		EventTimeMs: time.Now().UnixMilli(), Session: "3f2c", Device: "tv",

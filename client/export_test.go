@@ -7,15 +7,15 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// Wakeful is for tests of its own.
+// Wakeful is wakeful.
 var Wakeful = wakeful
 
-// Upload is the body of the request that carries a message.
+// Upload returns the request body of a message.
 func Upload(req *historyv1.StreamRequest) ([]byte, error) {
 	return json.Marshal((&poster{Client: &Client{}}).upload(req))
 }
 
-// Reply reads the answer to a request.
+// Reply parses a response to a request.
 func Reply(text []byte) (*historyv1.ApplyResponse, error) {
 	var r reply
 	if err := json.Unmarshal(text, &r); err != nil {
@@ -24,8 +24,8 @@ func Reply(text []byte) (*historyv1.ApplyResponse, error) {
 	return r.result()
 }
 
-// Dates gives reports their times: when each was made by the device's clock, and what that was seen to be ahead
-// of the steady one, in Unix milliseconds.
+// Dates returns the corrected times of reports. Each has its time by the device's clock, and that clock's lead
+// over the steady one, both in Unix milliseconds.
 func Dates(reports ...[2]int64) (dates []int64) {
 	var s serviceClock
 	for _, r := range reports {

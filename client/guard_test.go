@@ -106,7 +106,7 @@ func (s *filmService) put(h *historyv1.Heartbeat, granted *maker) historyv1.Stat
 func (s *filmService) other(position int64) *historyv1.Item { return s.another("there", position) }
 
 func (s *filmService) another(session string, position int64) *historyv1.Item {
-	time.Sleep(time.Millisecond) // of the bubble
+	time.Sleep(time.Millisecond)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.elsewhere(session, position)
@@ -122,7 +122,7 @@ func (s *filmService) elsewhere(session string, position int64) {
 // film is a report of the player's own session. Each is later than the one before.
 func (w *world) film(session string, position int64) {
 	w.Helper()
-	time.Sleep(time.Millisecond) // of the bubble
+	time.Sleep(time.Millisecond)
 	if err := w.client.Report(filmed(session, position)); err != nil {
 		w.Error(err)
 	}
@@ -140,7 +140,7 @@ func (w *world) untroubled() {
 
 // guard is a report that the caller guards.
 func (w *world) guard(position int64, etag uint64) {
-	time.Sleep(time.Millisecond) // of the bubble
+	time.Sleep(time.Millisecond)
 	h := filmed("here", position)
 	h.IfMatch = etag
 	_ = w.client.Report(h) // never fails
@@ -245,7 +245,7 @@ func TestGuards(t *testing.T) {
 				_ = w.client.Report(later) // never fails
 			}
 			w.away(false)
-			time.Sleep(time.Second) // of the bubble
+			time.Sleep(time.Second)
 		}, []string{"1 STORED", "2 UNCHANGED", "3 STORED"}, 3},
 		{"the record was removed", func(w *world) {
 			w.away(true)
@@ -275,7 +275,7 @@ func TestGuards(t *testing.T) {
 			w.away(false)
 		}, []string{"1 STORED", "2 STORED", "3 STORED", "4 STORED"}, 4},
 		{"the device slept", func(w *world) {
-			time.Sleep(10 * time.Minute) // of the bubble, as long as it is there
+			time.Sleep(10 * time.Minute) // as long as it is there
 			w.films.other(3000)
 			w.asleep.Store(int64(time.Hour))
 			w.film("here", 2)
@@ -330,7 +330,7 @@ func TestGuardsOfWhoIsToldOfOthers(t *testing.T) {
 		at   int64
 	}{
 		{"there all the time", func(w *world) {
-			time.Sleep(10 * time.Minute) // of the bubble
+			time.Sleep(10 * time.Minute)
 			w.films.other(3000)
 			w.film("here", 2)
 		}, []string{"1 STORED", "2 STORED"}, 2},
@@ -348,7 +348,7 @@ func TestGuardsOfWhoIsToldOfOthers(t *testing.T) {
 		{"there again, and somebody was before it asked", func(w *world) {
 			w.away(true)
 			w.away(false)
-			time.Sleep(time.Minute) // of the bubble
+			time.Sleep(time.Minute)
 			w.films.other(3000)
 			w.film("here", 2)
 		}, []string{"1 STORED", "2 CONFLICT"}, 3000},
@@ -356,11 +356,11 @@ func TestGuardsOfWhoIsToldOfOthers(t *testing.T) {
 			w.telling = 10 * time.Second
 			w.away(true)
 			w.away(false)
-			time.Sleep(8 * time.Second) // of the bubble, to connect
+			time.Sleep(8 * time.Second) // to connect
 			w.film("here", 2)
 			w.flush(time.Second)
 			w.films.other(3000)
-			time.Sleep(time.Minute) // of the bubble
+			time.Sleep(time.Minute)
 			w.film("here", 3)
 		}, []string{"1 STORED", "2 STORED", "3 CONFLICT"}, 3000},
 		{"there, but the edge has lost sight", func(w *world) {
@@ -400,7 +400,7 @@ func TestGuardsOfWhoIsToldOfOthers(t *testing.T) {
 			w.film("here", 2)
 			other := w.films.other(3000)
 			w.away(false)
-			time.Sleep(10 * time.Second) // of the bubble
+			time.Sleep(10 * time.Second)
 			w.client.Seen(other)
 			w.film("here", 4)
 		}, []string{"1 STORED", "2 STALE", "4 STORED"}, 4},
@@ -413,7 +413,7 @@ func TestGuardsOfWhoIsToldOfOthers(t *testing.T) {
 			w.films.delay = 5 * time.Second
 			other := w.films.other(3000)
 			w.guard(2, other.Etag+1)
-			time.Sleep(time.Second) // of the bubble
+			time.Sleep(time.Second)
 			w.client.Seen(other)
 			w.films.other(4000)
 			w.film("here", 3)
@@ -421,7 +421,7 @@ func TestGuardsOfWhoIsToldOfOthers(t *testing.T) {
 		{"it sleeps while a message is on its way", func(w *world) {
 			w.films.delay = 5 * time.Second
 			w.film("here", 2)
-			time.Sleep(time.Second) // of the bubble
+			time.Sleep(time.Second)
 			w.asleep.Store(int64(time.Hour))
 			w.report("another") // which finds that it slept
 			w.flush(time.Minute)
@@ -500,9 +500,9 @@ func TestNoRecordThatIsKnown(t *testing.T) {
 func (w *world) cutBeforeTheFirstAnswer() {
 	w.films.lost = func() { w.refuse(503); w.door.Cut() }
 	w.away(false)
-	time.Sleep(10 * time.Second) // of the bubble, to connect
+	time.Sleep(10 * time.Second) // to connect
 	w.film("here", 1)
-	time.Sleep(time.Second) // of the bubble
+	time.Sleep(time.Second)
 }
 
 // The answer to a report is lost, and a full queue gives the report up: those behind it
@@ -598,7 +598,7 @@ func TestTheFirstReportIsPutBack(t *testing.T) {
 		w.film("here", 1)
 		w.film("here", 2)
 		stop := w.run()
-		time.Sleep(7 * time.Second) // of the bubble: the first one was put back
+		time.Sleep(7 * time.Second) // the first one was put back
 		w.film("again", 3)
 		w.flush(time.Minute)
 		w.finds([]string{"1 STORED", "2 STORED", "3 STORED"}, 3)
@@ -671,7 +671,7 @@ func TestSeen(t *testing.T) {
 		w.client.Seen(nil)
 		w.client.Seen(w.films.other(1000))
 		w.film("here", 1001)
-		time.Sleep(time.Second) // of the bubble
+		time.Sleep(time.Second)
 		w.films.other(3000)
 		w.film("here", 1002)
 		stop := w.run()

@@ -42,11 +42,11 @@ func TestATokenThatBecomesValid(t *testing.T) {
 		w.refuse(401)
 		stop := w.run()
 		w.report("1")
-		time.Sleep(4 * time.Second) // of the bubble
+		time.Sleep(4 * time.Second)
 		if n := len(w.connections()); n != 1 {
 			w.Errorf("%d attempts in 4 s", n)
 		}
-		time.Sleep(3 * time.Minute) // of the bubble
+		time.Sleep(3 * time.Minute)
 		if n := len(w.connections()); n < 6 || n > 20 {
 			w.Errorf("%d attempts in 3 minutes", n)
 		}
@@ -57,10 +57,10 @@ func TestATokenThatBecomesValid(t *testing.T) {
 		}
 		w.refuse(401)
 		w.door.Cut()
-		time.Sleep(time.Second) // of the bubble
+		time.Sleep(time.Second)
 		w.life = 2 * time.Hour
 		renew()
-		time.Sleep(time.Minute) // of the bubble
+		time.Sleep(time.Minute)
 		synctest.Wait()
 		if len(told) != 2 {
 			w.Errorf("told %v of two tokens", told)
@@ -82,7 +82,7 @@ func TestATokenThatNeverComes(t *testing.T) {
 		late = make(chan string)
 		stop := w.run()
 		w.report("1")
-		time.Sleep(time.Hour) // of the bubble
+		time.Sleep(time.Hour)
 		if n := calls.Load(); n != 1 {
 			w.Errorf("%d calls wait", n)
 		}
@@ -120,11 +120,11 @@ func TestWaitsAsLongAsAsked(t *testing.T) {
 			bubble(t, client.Config{}, func(w *world) {
 				w.behind(front, nil)
 				stop := w.run()
-				time.Sleep(299 * time.Second) // of the bubble
+				time.Sleep(299 * time.Second)
 				if n := len(w.connections()); n != 1 {
 					w.Errorf("%d connections before", n)
 				}
-				time.Sleep(2 * time.Second) // of the bubble
+				time.Sleep(2 * time.Second)
 				if n := len(w.connections()); n != 2 {
 					w.Errorf("%d connections after", n)
 				}
@@ -161,7 +161,7 @@ func TestARedirect(t *testing.T) {
 				}, nil)
 				stop := w.run()
 				w.report("1")
-				time.Sleep(time.Minute) // of the bubble
+				time.Sleep(time.Minute)
 				if err := stop(); err != nil {
 					w.Error(err)
 				}
@@ -187,9 +187,9 @@ func TestWaitsForAnHourAtMost(t *testing.T) {
 			rw.WriteHeader(http.StatusServiceUnavailable)
 		}, nil)
 		stop := w.run()
-		time.Sleep(59 * time.Minute) // of the bubble
+		time.Sleep(59 * time.Minute)
 		before := len(w.connections())
-		time.Sleep(2 * time.Minute) // of the bubble
+		time.Sleep(2 * time.Minute)
 		if after := len(w.connections()); before != 1 || after != 2 {
 			w.Errorf("%d connections, and %d in the second hour", before, after-before)
 		}
@@ -256,9 +256,9 @@ func TestWaitsAsAskedOnTheNextConnection(t *testing.T) {
 		}), nil)
 		stop := w.run()
 		w.report("1")
-		time.Sleep(time.Second) // of the bubble
+		time.Sleep(time.Second)
 		w.door.Cut()
-		time.Sleep(time.Minute) // of the bubble
+		time.Sleep(time.Minute)
 		w.door.Cut()
 		w.flush(10 * time.Minute)
 		if gap := times[1].Sub(times[0]); len(times) != 2 || gap < 5*time.Minute || gap > 5*time.Minute+5*time.Second {
@@ -285,7 +285,7 @@ func TestErrorsThatDoNotSayWhen(t *testing.T) {
 					w.report(fmt.Sprint(i))
 				}
 				stop := w.run()
-				time.Sleep(5 * time.Minute) // of the bubble
+				time.Sleep(5 * time.Minute)
 				synctest.Wait()
 				if n := len(sizes); n < 15 || n > 38 || sizes[0] != 64 || sizes[1] > 32 || sizes[6] != 1 {
 					w.Errorf("%d messages in 5 minutes, of %v", n, sizes)
@@ -307,11 +307,11 @@ func TestChangesEndTheBackOff(t *testing.T) {
 			}
 			text, _ := proto.Marshal(&historyv1.StreamResponse{Push: &historyv1.Change{Removed: []*historyv1.Object{{Id: "a", Type: 1}}}}) // never fails
 			_ = conn.Write(r.Context(), websocket.MessageBinary, text)
-			time.Sleep(2 * time.Second) // of the bubble
+			time.Sleep(2 * time.Second)
 			_ = conn.CloseNow()
 		}, nil)
 		stop := w.run()
-		time.Sleep(time.Minute) // of the bubble
+		time.Sleep(time.Minute)
 		if n := len(w.connections()); n < 24 {
 			w.Errorf("%d connections in a minute", n)
 		}
@@ -346,13 +346,13 @@ func TestADeadConnection(t *testing.T) {
 		var dead atomic.Bool
 		w.behind(nil, func(conn net.Conn) net.Conn { return deaf{conn, &dead} })
 		stop := w.run()
-		time.Sleep(20 * time.Minute) // of the bubble
+		time.Sleep(20 * time.Minute)
 		if n := len(w.connections()); n != 1 {
 			w.Errorf("%d connections of one that lives", n)
 		}
 		w.behind(nil, nil)
 		dead.Store(true)
-		time.Sleep(time.Minute) // of the bubble
+		time.Sleep(time.Minute)
 		if n := len(w.connections()); n != 2 {
 			w.Errorf("%d connections a minute after the first one died", n)
 		}
@@ -435,7 +435,7 @@ func TestByRequests(t *testing.T) {
 					w.Errorf("answered %v", w.answers)
 				}
 				w.behind(nil, nil)
-				time.Sleep(5 * time.Minute) // of the bubble
+				time.Sleep(5 * time.Minute)
 				before := len(w.connections())
 				w.report("4")
 				w.flush(time.Second)
@@ -460,7 +460,7 @@ func TestAnAnswerOfAnotherServer(t *testing.T) {
 				}, nil)
 				w.report("1")
 				stop := w.run()
-				time.Sleep(10 * time.Minute)    // of the bubble
+				time.Sleep(10 * time.Minute)
 				if n := asked.Load(); n > 600 { // with back-off some 160, or 9,000
 					w.Errorf("asked %d times in ten minutes", n)
 				}
@@ -514,7 +514,7 @@ func TestARequestThatIsRefused(t *testing.T) {
 			}, nil)
 			w.report("1", "2")
 			stop := w.run()
-			time.Sleep(time.Hour) // of the bubble
+			time.Sleep(time.Hour)
 			if !slices.Equal(w.answered, []string{"2 STORED"}) || w.client.Waiting() != 1 || asked > 600 {
 				w.Errorf("%d: answered %v after %d requests", status, w.answered, asked)
 			}
@@ -718,7 +718,7 @@ func TestNoRequestsWhereWebSocketsWork(t *testing.T) {
 		for i := range 8 {
 			silent.Store(i%3 == 2)
 			w.report(fmt.Sprint(i))
-			time.Sleep(11 * time.Second) // of the bubble
+			time.Sleep(11 * time.Second)
 			silent.Store(false)
 			w.flush(time.Minute)
 			w.door.Cut()
@@ -746,7 +746,7 @@ func TestWhatIsOnItsWayIsNotGivenUp(t *testing.T) {
 			progress(n)
 		}
 		stop := w.run()
-		time.Sleep(time.Second) // of the bubble
+		time.Sleep(time.Second)
 		for n := range 300 {
 			progress(50 + n)
 		}
@@ -818,7 +818,7 @@ func TestAClockThatIsWrong(t *testing.T) {
 					if err := w.client.Report(h); err != nil {
 						w.Fatal(err)
 					}
-					time.Sleep(time.Second) // of the bubble
+					time.Sleep(time.Second)
 				}
 				w.ahead.Store(int64(ahead))
 				reported()
@@ -888,7 +888,7 @@ func TestAClockThatIsSetDuringAViewing(t *testing.T) {
 				if i == 0 {
 					w.ahead.Add(int64(set))
 				}
-				time.Sleep(15 * time.Second) // of the bubble
+				time.Sleep(15 * time.Second)
 			}
 			for i, h := range w.stored {
 				if h.StartedAtMs != began {
@@ -950,9 +950,9 @@ func TestTimeThatIsPutBack(t *testing.T) {
 			w.asleep.Add(int64(asleep)) // in which no time passes for the others
 			w.report(fmt.Sprint(i))
 			w.flush(time.Minute)
-			time.Sleep(20 * time.Second) // of the bubble
+			time.Sleep(20 * time.Second)
 		}
-		time.Sleep(time.Minute) // of the bubble
+		time.Sleep(time.Minute)
 		w.report("last")
 		w.flush(time.Minute)
 		for i, h := range w.stored[1:] {
@@ -978,7 +978,7 @@ func TestAnEdgeThatDoesNotTellTheTime(t *testing.T) {
 		if err := w.client.Report(early); err != nil {
 			w.Fatal(err)
 		}
-		time.Sleep(time.Minute) // of the bubble
+		time.Sleep(time.Minute)
 		w.ahead.Store(0)
 		w.report("2")
 		stop := w.run()
@@ -1003,6 +1003,6 @@ type stalling struct {
 }
 
 func (s stalling) Write(p []byte) (int, error) {
-	time.Sleep(time.Until(time.Unix(0, s.until.Load()))) // of the bubble
+	time.Sleep(time.Until(time.Unix(0, s.until.Load())))
 	return s.Conn.Write(p)
 }

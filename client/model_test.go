@@ -147,14 +147,14 @@ func play(t *testing.T, s script) []string {
 	}
 	p.start(t)
 	for _, step := range s.steps {
-		time.Sleep(step.after) // of the bubble
+		time.Sleep(step.after)
 		p.step(t, step)
 	}
 	p.settle(s.rate)
 	p.stop()
 	p.edge.door.Cut()
 	_ = server.Close()
-	time.Sleep(time.Hour) // of the bubble, for everybody to go
+	time.Sleep(time.Hour) // for everybody to go
 	p.check()
 	slices.Sort(p.wrong)
 	return p.wrong[:min(len(p.wrong), 5)]
@@ -223,7 +223,7 @@ func (p *player) step(t *testing.T, s step) {
 		p.start(t)
 	case "clock":
 		p.ahead.Add(int64(s.n) * int64(time.Second))
-		time.Sleep(100 * time.Millisecond) // of the bubble: over a clock that was set, a rough look tells the order of what is further apart
+		time.Sleep(100 * time.Millisecond) // over a clock that was set, a rough look tells the order of what is further apart
 	case "sleep":
 		p.sleeps.Add(1)
 		p.edge.expect(nil)
@@ -232,14 +232,14 @@ func (p *player) step(t *testing.T, s step) {
 		p.edge.other(s.kind, s.what == "removed", []string{"there", "here 0"}[s.n])
 	case "met": // perhaps before the answer to an earlier report
 		p.report(t, s.kind)
-		time.Sleep(100 * time.Millisecond) // of the bubble
+		time.Sleep(100 * time.Millisecond)
 		p.edge.other(s.kind, false, "there")
 		fallthrough
 	case "seen":
 		p.see(s.kind)
 	case "film":
 		for range s.n {
-			time.Sleep(2 * time.Millisecond) // of the bubble
+			time.Sleep(2 * time.Millisecond)
 			p.report(t, s.kind)
 		}
 	case "report":
@@ -363,7 +363,7 @@ func (p *player) settle(rate int) {
 	}
 	limit := 15*time.Minute + time.Duration(3*size/rate)*time.Second + time.Duration(p.cursed+p.refused)*10*time.Minute
 	for began := time.Now(); time.Since(began) < limit && p.unsettled(); {
-		time.Sleep(time.Minute) // of the bubble
+		time.Sleep(time.Minute)
 	}
 }
 
@@ -448,7 +448,7 @@ func slow(conn net.Conn, rate int) *slowConn {
 func (c *slowConn) Write(p []byte) (n int, err error) {
 	for len(p) > 0 && err == nil {
 		piece := p[:min(len(p), 512)]
-		run.Sleep(c.open, time.Duration(len(piece))*time.Second/time.Duration(c.rate)) // of the bubble
+		run.Sleep(c.open, time.Duration(len(piece))*time.Second/time.Duration(c.rate))
 		var m int
 		m, err = c.Conn.Write(piece)
 		n, p = n+m, p[m:]

@@ -9,45 +9,43 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// The bounds of a message. The edge takes 1 MiB; on a link that is slow the room for a
-// message shrinks, but one heartbeat always has room.
+// Limits of a message. The edge accepts 1 MiB. Failures on a slow link halve the limit, but one heartbeat
+// always fits.
 const (
 	maxBatch  = 100      // heartbeats
 	maxRoom   = 64 << 10 // bytes
 	firstRoom = 16 << 10
-	maxTries  = 3  // messages that a heartbeat was alone in, before the others go first
-	overhead  = 16 // bytes that a heartbeat needs in a message besides its own, at most, with an etag
+	maxTries  = 3  // attempts of a heartbeat alone in a message before others go first
+	overhead  = 16 // upper bound of a heartbeat's framing, with an etag
 )
 
-// noRecord is the etag of no record.
+// noRecord is the etag of a missing record.
 const noRecord = math.MaxUint64
 
-// Answer is what became of a heartbeat.
+// Answer is the outcome of a heartbeat.
 type Answer struct {
-	// Heartbeat is what was reported, with a device, and with an IfMatch if it was guarded. Its
-	// times are those of the history, and not what the device's clock showed.
+	// Heartbeat is the report, with its device, its IfMatch if guarded, and its times by the history's clock.
 	Heartbeat *historyv1.Heartbeat
-	// Status is the edge's, and never unavailable: those are sent again. It is stale also
-	// for a progress that gave its place in a full queue to a later report of the same
-	// viewing, and unspecified for another report that a full queue had no room for.
+	// Status is the edge's, except unavailable, which is retried. A full queue drops superseded progress as
+	// stale and other reports as unspecified.
 	Status historyv1.Status
-	// Record is the record as it now stands; nil where there is none, or it is not known.
+	// Record is the current record; nil if missing or unknown.
 	Record *historyv1.Item
-	// Refusal says why a heartbeat is invalid, nil for any other.
+	// Refusal explains an invalid heartbeat; else nil.
 	Refusal *historyv1.Refusal
 }
 
-// item is a heartbeat that the edge has not answered.
+// item is an unanswered heartbeat.
 type item struct {
 	*historyv1.Heartbeat
 	size  int       // bytes
-	zero  time.Time // what the clock that gave its times showed when nothing had elapsed; none for those of the history
-	guard uint64    // as it was sent
-	asked bool      // it was sent
-	tries int       // messages that it was alone in and that were not answered
+	zero  time.Time // displayed time at elapsed time 0, by the clock of its times; zero if dated
+	guard uint64    // IfMatch as sent
+	asked bool      // was sent
+	tries int       // unanswered messages with it alone
 }
 
-// dated reports whether the times are those of the history.
+// dated reports whether the times are by the history's clock.
 func (it *item) dated() bool { return it.zero.IsZero() }
 
 func (it *item) shift(ms int64) {
@@ -64,7 +62,7 @@ type object struct {
 
 func (it *item) object() object { return object{it.ObjectId, it.ObjectType} }
 
-// viewing names what is played once.
+// viewing identifies one playback.
 type viewing struct {
 	object
 	session, device string
@@ -72,8 +70,7 @@ type viewing struct {
 
 func (it *item) viewing() viewing { return viewingOf(it.object(), it.Session, it.Device) }
 
-// viewingOf follows the service: all that a device reports of an object without a session
-// is one viewing.
+// viewingOf follows the service: a device's reports of an object without a session are one viewing.
 func viewingOf(o object, session, device string) viewing {
 	if session != "" {
 		return viewing{o, session, ""}
@@ -81,56 +78,54 @@ func viewingOf(o object, session, device string) viewing {
 	return viewing{o, "", device}
 }
 
-// known is what the device knows of a record.
+// known is the device's knowledge of a record.
 type known struct {
 	etag  uint64
-	doubt int    // since which loss of sight others may have changed the record, 0 for none
-	order uint64 // in which records were noted
+	doubt int    // last loss of sight since which others may have changed the record; 0 for none
+	order uint64 // order of notes
 }
 
-// outbox holds the heartbeats that the edge has not answered, oldest first, and decides
-// which of them make the next message. The first ones may be on their way. It is a state
-// machine that is told of events and knows no time; its methods need a lock.
+// outbox holds the unanswered heartbeats, oldest first, and chooses the next message. It is a state machine
+// without clock or network; its methods need a lock.
 //
 //	report     -> waiting
-//	next       -> the first ones are on their way
-//	takeAnswer -> those that are answered go, the others wait behind the rest
+//	next       -> the first ones are sent
+//	takeAnswer -> answered ones leave, the others wait behind the rest
 //	postpone   -> all wait
 //	fail       -> all wait, and the next message has half the bytes
-//	refuse     -> the same, until one that is alone is dropped
+//	refuse     -> the same, until a heartbeat alone in its message is dropped
 //
-// The guard of a heartbeat is its IfMatch, the etag of the record that it goes on from. One
-// that is reported in doubt is guarded by the known etag. Doubt begins with each loss of
-// sight: when a connection ends, or the device slept. An answer to a message that was sent
-// after that ends it, where the device is told of what happens from then on.
+// A heartbeat's guard is its IfMatch, the etag of the record that it continues from. Reports made in doubt are
+// guarded by the known etag. Doubt begins with each loss of sight: an ended connection or a sleep. The answer
+// to a later message ends it if the device receives changes from then on.
 type outbox struct {
-	limit    int           // heartbeats, and records that are known
-	patience time.Duration // for an answer
-	guarding bool          // also what the caller says nothing of
+	limit    int           // of heartbeats and of known records
+	patience time.Duration // for a response
+	guarding bool          // also guards reports without the caller's IfMatch or Seen
 
 	items   []*item
-	sent    int              // of them, on their way
-	size    int              // of those, in bytes
-	losses  int              // of sight, as many as there were when they were sent
-	seenAt  map[object]int64 // the times of the records that were seen since, Unix milliseconds
+	sent    int              // number of sent items, the first ones
+	size    int              // bytes of the sent items
+	losses  int              // value of lost when they were sent
+	seenAt  map[object]int64 // event times of records seen since, Unix milliseconds
 	dropped int
-	room    int // bytes of a message
-	ceiling int // what room grows to
+	room    int // byte limit of a message
+	ceiling int // upper limit of room
 
-	watching bool // the edge has begun to tell what happens elsewhere
-	lost     int  // how often it lost sight of that
+	watching bool // the edge sends changes from elsewhere
+	lost     int  // losses of sight
 	known    map[object]*known
 	notes    uint64
 
-	unanswered []viewing // of heartbeats that were sent and told of without an answer, each with its device, the last ones
+	unanswered []viewing // viewings, with devices, of sent heartbeats that left without an answer, newest last
 	begun      []beginning
 }
 
-// beginning is when a viewing began.
+// beginning is the start time of a viewing.
 type beginning struct {
 	viewing
 	shown int64     // by the device's clock, Unix milliseconds
-	zero  time.Time // of that clock then
+	zero  time.Time // that clock's zero at the time
 }
 
 func newOutbox(limit int, patience time.Duration, guarding bool) *outbox {
@@ -140,11 +135,11 @@ func newOutbox(limit int, patience time.Duration, guarding bool) *outbox {
 	}
 }
 
-// report takes a heartbeat in and returns the one that had to make room for it, if any.
+// report adds a heartbeat and returns the one dropped for it, if any.
 func (o *outbox) report(it *item) (dropped []Answer) {
 	obj := it.object()
 	switch k := o.known[obj]; {
-	case it.IfMatch != 0: // the caller is in doubt, which holds for the reports that follow
+	case it.IfMatch != 0: // the caller's doubt also covers later reports
 		o.note(obj, it.IfMatch, o.lost)
 	case k != nil && (k.doubt != 0 || o.guarded(obj)):
 		it.IfMatch = k.etag
@@ -159,21 +154,19 @@ func (o *outbox) report(it *item) (dropped []Answer) {
 	return dropped
 }
 
-// guarded reports whether a guarded heartbeat of an object waits. Those behind it need a
-// guard as well.
+// guarded reports whether a guarded heartbeat of the object waits. Later ones then need a guard as well.
 func (o *outbox) guarded(obj object) bool {
 	return slices.ContainsFunc(o.items, func(it *item) bool { return it.IfMatch != 0 && it.object() == obj })
 }
 
-// unknown is told that an object was reported and its record is not in sight. If none is
-// known, the reports that follow go on from none.
+// unknown notes a report of an object out of sight. Without a known record, later reports continue from none.
 func (o *outbox) unknown(obj object) {
 	if o.guarding && o.known[obj] == nil {
 		o.note(obj, noRecord, o.lost)
 	}
 }
 
-// restate brings the beginning of a viewing to what the device's clock shows now, which may have been set since.
+// restate adjusts the start of a viewing if the device's clock was set since.
 func (o *outbox) restate(it *item) {
 	if it.StartedAtMs == 0 {
 		return
@@ -192,11 +185,11 @@ func (o *outbox) restate(it *item) {
 	it.StartedAtMs = max(it.StartedAtMs+it.zero.Sub(b.zero).Milliseconds(), 1)
 }
 
-// shed makes room for one. A progress tells nothing beside a later report of the same
-// viewing that is not behind it. Its guard, if any, the later ones have too.
+// shed drops one heartbeat. A progress is superseded by a later report of its viewing at the same position or
+// further, which has the same guard, if any.
 func (o *outbox) shed() []Answer {
 	victim, status := o.sent, historyv1.Status_STATUS_UNSPECIFIED
-	later := make(map[viewing]int64) // the furthest position
+	later := make(map[viewing]int64) // furthest position
 	for i := len(o.items) - 1; i >= o.sent; i-- {
 		it := o.items[i]
 		furthest, followed := later[it.viewing()]
@@ -217,8 +210,7 @@ func (o *outbox) shed() []Answer {
 	return []Answer{{Heartbeat: it.Heartbeat, Status: status}}
 }
 
-// next returns the heartbeats of the next message, none when nothing waits, and whether their
-// times are those of the history.
+// next returns the heartbeats of the next message, and whether their times are by the history's clock.
 func (o *outbox) next() (beats []*historyv1.Heartbeat, dated bool) {
 	o.size, o.losses, o.seenAt = 0, o.lost, make(map[object]int64)
 	last := make(map[object]*item)
@@ -234,7 +226,7 @@ func (o *outbox) next() (beats []*historyv1.Heartbeat, dated bool) {
 	return beats, o.sent > 0 && o.items[0].dated()
 }
 
-// set brings the times that are the device's to what its clock shows now, with this zero.
+// set converts the device's times to its current clock with the given zero.
 func (o *outbox) set(zero time.Time) {
 	for _, it := range o.items {
 		if !it.dated() {
@@ -244,15 +236,15 @@ func (o *outbox) set(zero time.Time) {
 	}
 }
 
-// clash reports whether a heartbeat must wait for the answer to the one before it of the
-// same object. The edge looks at all guards with the record as it was before the message,
-// and so a message has of one object those of one viewing with one guard, or without any.
+// clash reports whether a heartbeat must wait for the answer to its object's previous one. The edge checks all
+// guards against the record before the message. So a message has, per object, one viewing with one guard, or no
+// guards.
 func clash(before, it *item) bool {
 	return before != nil && (before.IfMatch != it.IfMatch || it.IfMatch != 0 && before.viewing() != it.viewing())
 }
 
-// takeAnswer takes in the answer to the message that is on its way, which came after so long.
-// It returns what to tell, and how many of the heartbeats are to be sent again.
+// takeAnswer processes the answer to the sent message after took. It returns the outcomes and the number of
+// heartbeats to retry.
 func (o *outbox) takeAnswer(resp *historyv1.ApplyResponse, took time.Duration) (answers []Answer, again int) {
 	sent, rest := o.items[:o.sent], o.items[o.sent:]
 	var left, gone []*item
@@ -276,8 +268,8 @@ func (o *outbox) takeAnswer(resp *historyv1.ApplyResponse, took time.Duration) (
 	return answers, len(left)
 }
 
-// behind lets the heartbeats of other objects go before some, and keeps the order of each object: what
-// follows may be guarded by the record that these are to leave.
+// behind moves some heartbeats behind those of other objects. It keeps the order within each object: later ones
+// may be guarded by the record of earlier ones.
 func behind(rest, some []*item) []*item {
 	mates := func(it *item) bool {
 		return slices.ContainsFunc(some, func(other *item) bool { return other.object() == it.object() })
@@ -306,9 +298,9 @@ func answer(it *item, resp *historyv1.ApplyResponse, i int) Answer {
 	return a
 }
 
-// done reports whether a heartbeat is answered. One in conflict with a record of its own
-// viewing goes again, guarded by that record: an answer was lost. One whose record is gone
-// goes again without a guard.
+// done reports whether a heartbeat is finished. A conflict with a record of its own viewing means a lost
+// answer: the heartbeat is retried with that record as its guard. If the record is gone, it is retried without
+// a guard.
 func (o *outbox) done(it *item, a Answer) bool {
 	own := o.own(it, a.Record) || glanced(it, a)
 	if own {
@@ -331,15 +323,14 @@ func (o *outbox) done(it *item, a Answer) bool {
 	return true
 }
 
-// glanced reports whether another device has only just begun where a heartbeat has left the user.
+// glanced reports whether another device has only just started at the heartbeat's position.
 func glanced(it *item, a Answer) bool {
 	kept := a.Status == historyv1.Status_STATUS_STORED || a.Status == historyv1.Status_STATUS_UNCHANGED
 	stored := a.Status == historyv1.Status_STATUS_STORED && it.guard != 0
 	return a.Record.GetEarly() && (stored || kept && a.Record.PositionMs == it.PositionMs)
 }
 
-// own reports whether the device of a heartbeat made a record: with the same viewing, or with one that was
-// not answered.
+// own reports whether the heartbeat's device made the record, with a waiting or unanswered viewing.
 func (o *outbox) own(it *item, r *historyv1.Item) bool {
 	if r == nil || r.Device != it.Device {
 		return false
@@ -350,7 +341,7 @@ func (o *outbox) own(it *item, r *historyv1.Item) bool {
 	})
 }
 
-// giveUp is told that a heartbeat will have no answer. If it was sent it may be stored.
+// giveUp notes a heartbeat that leaves without an answer. If sent, it may be stored.
 func (o *outbox) giveUp(it *item) {
 	made := viewing{it.object(), it.Session, it.Device}
 	if it.asked && !slices.Contains(o.unanswered, made) {
@@ -361,8 +352,8 @@ func (o *outbox) giveUp(it *item) {
 	}
 }
 
-// follow takes note of the record that a heartbeat has left. Its viewing goes on from that record, and so does every viewing
-// that went on from the record before. A viewing that goes on from a newer record, seen since, keeps to that one.
+// follow notes the record that a heartbeat left. Its viewing continues from there, like every viewing guarded
+// by the previous record. A viewing guarded by a newer record, seen since, keeps that guard.
 func (o *outbox) follow(it *item, record *historyv1.Item) {
 	obj, k := it.object(), known{doubt: o.lost}
 	if before := o.known[obj]; before != nil {
@@ -386,7 +377,7 @@ func (o *outbox) follow(it *item, record *historyv1.Item) {
 	o.note(obj, record.Etag, k.doubt)
 }
 
-// removed takes note that there is no record, which takes guards away.
+// removed notes a missing record and clears its guards.
 func (o *outbox) removed(obj object) {
 	k := o.known[obj]
 	overtaken := k != nil && o.overtaken(obj, nil)
@@ -396,15 +387,15 @@ func (o *outbox) removed(obj object) {
 	}
 }
 
-// overtaken reports whether the player has seen a newer record since the message left: than the one in its
-// answer, or, as far as anybody knows, than none.
+// overtaken reports whether the player has seen a newer record since the message left: newer than the answer's,
+// or any if that is nil.
 func (o *outbox) overtaken(obj object, record *historyv1.Item) bool {
 	at, seen := o.seenAt[obj]
 	return seen && (record == nil || record.EventTimeMs < at)
 }
 
-// passOn is told that a heartbeat has left without a record of it. Where it was the first of an object of which
-// no record was known, the next one is the first.
+// passOn handles a heartbeat that left no record. If it was the first of an object without a known record, the
+// next one becomes the first.
 func (o *outbox) passOn(gone *item) {
 	obj := gone.object()
 	k := o.known[obj]
@@ -421,7 +412,7 @@ func (o *outbox) passOn(gone *item) {
 	}
 }
 
-// renew changes the guards of some of an object's guarded heartbeats, 0 for none.
+// renew sets the guards of an object's guarded heartbeats that match which; 0 clears them.
 func (o *outbox) renew(obj object, etag uint64, which func(*item) bool) {
 	for _, it := range o.items {
 		if it.IfMatch != 0 && it.object() == obj && which(it) {
@@ -430,8 +421,7 @@ func (o *outbox) renew(obj object, etag uint64, which func(*item) bool) {
 	}
 }
 
-// halve makes the next message smaller than the one that was on its way, and returns what
-// that had.
+// halve halves the size of the next message and returns the sent heartbeats.
 func (o *outbox) halve() []*item {
 	sent := o.items[:o.sent]
 	if o.sent > 0 {
@@ -441,8 +431,8 @@ func (o *outbox) halve() []*item {
 	return sent
 }
 
-// refuse is told that the edge will never take the message that is on its way. Half of it
-// is next, and so on, until the heartbeat is found that is to blame.
+// refuse handles a permanently refused message. It halves the next message until the invalid heartbeat is
+// alone, and drops it.
 func (o *outbox) refuse(field, reason string, tooLarge bool) []Answer {
 	sent := o.halve()
 	if tooLarge && len(sent) > 0 {
@@ -458,11 +448,10 @@ func (o *outbox) refuse(field, reason string, tooLarge bool) []Answer {
 	}}
 }
 
-// postpone is told that the message is to be sent again, as it is.
+// postpone retries the message unchanged.
 func (o *outbox) postpone() { o.sent = 0 }
 
-// fail is told that the message that is on its way, if any, was not answered. A heartbeat
-// that is alone, again and again, does not hold up other objects.
+// fail handles an unanswered message. A heartbeat that repeatedly fails alone goes behind other objects.
 func (o *outbox) fail() {
 	sent := o.halve()
 	if len(sent) != 1 {
@@ -476,20 +465,19 @@ func (o *outbox) fail() {
 	}
 }
 
-// resync is told that from now on the device learns on its connection what happens
-// elsewhere. It may have missed what happened before.
+// resync notes that the device receives all changes from now on. It may have missed earlier ones.
 func (o *outbox) resync() {
 	o.watching = true
 	o.loseSight()
 }
 
-// closed is told that the connection ended.
+// closed notes the end of the connection.
 func (o *outbox) closed() {
 	o.watching, o.sent = false, 0
 	o.loseSight()
 }
 
-// loseSight is told that others may have changed unseen what is known.
+// loseSight notes that others may have changed the known records unseen.
 func (o *outbox) loseSight() {
 	o.lost++
 	for _, it := range o.items {
@@ -500,7 +488,7 @@ func (o *outbox) loseSight() {
 	}
 }
 
-// seen is told what record the player goes on from.
+// seen sets the record that the player continues from.
 func (o *outbox) seen(record *historyv1.Item) {
 	if record.GetEtag() == 0 {
 		return
@@ -514,7 +502,7 @@ func (o *outbox) seen(record *historyv1.Item) {
 	o.seenAt[obj] = record.EventTimeMs
 }
 
-// note keeps what is known of a record; of too many the one noted longest ago goes.
+// note stores the knowledge of a record. Above the limit the oldest note goes.
 func (o *outbox) note(obj object, etag uint64, doubt int) {
 	o.notes++
 	o.known[obj] = &known{etag, doubt, o.notes}

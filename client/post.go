@@ -20,20 +20,19 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-const byPost = 2 * time.Minute // of requests, before a WebSocket is tried again
+const byPost = 2 * time.Minute // duration of requests before the next WebSocket attempt
 
-// poster sends messages as requests, in the JSON that the edge takes there.
+// poster sends messages as HTTP requests, in the edge's JSON.
 type poster struct {
 	*Client
 	token string
 	heard int
 }
 
-// errEnough means that it is time to try a WebSocket again.
+// errEnough means that a WebSocket attempt is due.
 var errEnough = errors.New("sent requests for a while")
 
-// overPost sends what waits as requests, for some time, because a WebSocket did not get
-// through for the given reason. No changes are told meanwhile.
+// overPost sends the queue as requests for a while, after a WebSocket failed with why. It receives no changes.
 func (c *Client) overPost(ctx context.Context, token string, why error) (heard int, err error) {
 	life, cancel := context.WithTimeoutCause(ctx, byPost, errEnough)
 	defer cancel()
@@ -50,7 +49,7 @@ func (c *Client) overPost(ctx context.Context, token string, why error) (heard i
 	return p.heard, err
 }
 
-// probe asks whether requests get through, and what time it is.
+// probe checks whether requests get through, and learns the time.
 func (p *poster) probe(life context.Context) error {
 	_, sent := p.cfg.Clock()
 	resp, err := p.exchange(life, &historyv1.StreamRequest{})
@@ -62,14 +61,14 @@ func (p *poster) probe(life context.Context) error {
 	return err
 }
 
-// joinRefusals joins the refusals of a WebSocket and of a request.
+// joinRefusals combines the refusals of a WebSocket and of a request.
 func joinRefusals(r *refusal, err error) error {
 	again, ok := errors.AsType[*refusal](err)
 	switch {
 	case ok && r.final() && again.final() && again.byEdge:
 		return fmt.Errorf("%w: %w", ErrRefused, r)
 	case r.passing() && !ok:
-		return r // which may say when to come back
+		return r // may contain a retry time
 	}
 	return err
 }
@@ -92,14 +91,14 @@ func (p *poster) exchange(life context.Context, req *historyv1.StreamRequest) (*
 		return nil, errors.Join(context.Cause(ctx), fmt.Errorf("post: %w", err))
 	}
 	defer resp.Body.Close()
-	text, err := io.ReadAll(io.LimitReader(resp.Body, 8<<20)) // an answer is smaller
+	text, err := io.ReadAll(io.LimitReader(resp.Body, 8<<20)) // more than any response
 	if err != nil {
 		return nil, errors.Join(context.Cause(ctx), fmt.Errorf("post: %w", err))
 	}
 	return p.response(resp, text, len(req.Heartbeats))
 }
 
-// response turns what HTTP says of so many heartbeats into what the stream would.
+// response converts an HTTP response to a request of so many heartbeats into a stream's response.
 func (p *poster) response(resp *http.Response, text []byte, beats int) (*historyv1.StreamResponse, error) {
 	codes := map[int]historyv1.StreamErrorCode{
 		http.StatusRequestEntityTooLarge: historyv1.StreamErrorCode_STREAM_ERROR_CODE_TOO_LARGE,
@@ -119,10 +118,10 @@ func (p *poster) response(resp *http.Response, text []byte, beats int) (*history
 			return nil, fmt.Errorf("post: %w", err)
 		}
 		if got := len(result.Statuses); got != beats {
-			return nil, fmt.Errorf("post: %d results for %d heartbeats", got, beats) // not the edge's
+			return nil, fmt.Errorf("post: %d results for %d heartbeats", got, beats) // not from the edge
 		}
 		if p.heard = max(p.heard, anySign); beats > 0 {
-			p.heard = dataSign // an answer to nothing says nothing of whether a report gets through
+			p.heard = dataSign // an empty request does not prove that reports get through
 		}
 		return &historyv1.StreamResponse{Result: result}, nil
 	}
@@ -134,14 +133,14 @@ func (p *poster) response(resp *http.Response, text []byte, beats int) (*history
 		return nil, refusal
 	}
 	if !refusal.byEdge {
-		code = historyv1.StreamErrorCode_STREAM_ERROR_CODE_UNAVAILABLE // no heartbeat is guilty of what a proxy does not like
+		code = historyv1.StreamErrorCode_STREAM_ERROR_CODE_UNAVAILABLE // a proxy's refusal does not mean an invalid heartbeat
 	}
 	return &historyv1.StreamResponse{Error: &historyv1.StreamError{
 		Code: code, Detail: why, RetryAfterMs: refusal.after.Milliseconds(),
 	}}, nil
 }
 
-// detail is what an answer of the edge says is wrong; one of a proxy says nothing.
+// detail returns the edge's error detail; a proxy's response has none.
 func detail(text []byte) string {
 	var problem struct{ Detail string }
 	_ = json.Unmarshal(text, &problem)
@@ -157,7 +156,7 @@ type upload struct {
 	Heartbeats []map[string]any `json:"heartbeats"`
 }
 
-// upload always says the zone: without one the edge would take the day for that of UTC.
+// upload always sets the zone: the edge's default is UTC.
 func (p *poster) upload(req *historyv1.StreamRequest) upload {
 	u := upload{TimeZone: p.zone(time.Now()), Records: req.ReturnRecords, Heartbeats: []map[string]any{}}
 	if req.SentAtMs != 0 {
@@ -172,11 +171,11 @@ func (p *poster) upload(req *historyv1.StreamRequest) upload {
 	return u
 }
 
-// unposted are the fields of a heartbeat that the edge fills in, or that have another place in JSON.
+// unposted fields are set by the edge, or placed elsewhere in JSON.
 var unposted = []string{"uid", "object_id", "object_type", "sent_at_ms", "received_at_ms", "origin", "day"}
 
-// reportOf returns a heartbeat in the words of the HTTP API: most fields have the same name
-// there, a time is text and its name lacks the unit.
+// reportOf returns a heartbeat in the HTTP API's form. Most fields keep their names; times are text, without
+// the unit in the name.
 func reportOf(h *historyv1.Heartbeat) map[string]any {
 	r := map[string]any{"object": map[string]any{"id": h.ObjectId, "type": h.ObjectType}, "position_ms": h.PositionMs, "event_time": rfc3339(h.EventTimeMs)}
 	h.ProtoReflect().Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
@@ -201,7 +200,7 @@ func reportOf(h *historyv1.Heartbeat) map[string]any {
 	return r
 }
 
-// metaOf returns the metadata as JSON has it: a removed key is null.
+// metaOf returns the metadata as JSON; a removed key is null.
 func metaOf(h *historyv1.Heartbeat) map[string]*string {
 	all := make(map[string]*string)
 	for _, k := range h.RemovedMeta {
@@ -215,7 +214,7 @@ func metaOf(h *historyv1.Heartbeat) map[string]*string {
 
 func rfc3339(ms int64) string { return time.UnixMilli(ms).UTC().Format("2006-01-02T15:04:05.000Z") }
 
-// reply is the answer to an upload.
+// reply is the response to an upload.
 type reply struct {
 	Results    []result
 	FirstFlag  string `json:"first_flag"`
@@ -252,22 +251,22 @@ func (r *reply) result() (*historyv1.ApplyResponse, error) {
 	return resp, nil
 }
 
-// times are the fields of an item that are text in JSON, by their names there.
+// times maps JSON names of an item's text times to field names.
 var times = map[string]string{"event_time": "event_time_ms", "completed_at": "completed_at_ms", "played_at": "played_ms", "dismissed_at": "dismissed_ms"}
 
-// itemOf returns a record of the HTTP API as the stream has it; without an object where there is none.
+// itemOf converts a record of the HTTP API to a stream's; an absent one has no object.
 func itemOf(record map[string]any) (*historyv1.Item, error) {
 	it := &historyv1.Item{}
 	if record == nil {
 		return it, nil
 	}
 	if etag, ok := record["etag"].(string); ok {
-		record["etag"], _ = strconv.ParseUint(etag, 16, 64) // the edge wrote it
+		record["etag"], _ = strconv.ParseUint(etag, 16, 64) // written by the edge, so valid
 	}
 	return it, fill(it, record, times)
 }
 
-// fill gives a message the fields of a JSON object, of which some are times that are text there.
+// fill sets a message's fields from a JSON object. times maps its text times to their fields.
 func fill(m proto.Message, record map[string]any, times map[string]string) error {
 	for name, field := range times {
 		if text, ok := record[name].(string); ok {

@@ -17,7 +17,7 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// TestMark sends a season in one request, and returns what became of it.
+// TestMark marks a season in one request and checks the result.
 func TestMark(t *testing.T) {
 	var got map[string]any
 	edge := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -28,7 +28,7 @@ func TestMark(t *testing.T) {
 		got = nil
 		_ = json.NewDecoder(r.Body).Decode(&got)
 		_, _ = w.Write([]byte(`{"results":[{"status":"stored","record":{"object":{"id":"e1","type":2},"plays":1,"completed":true,"state":"finished","event_time":"2026-11-22T10:00:00Z"}},
-			{"status":"unchanged"}]}`)) // an error is the client's
+			{"status":"unchanged"}]}`)) // an error surfaces in the client
 	}))
 	t.Cleanup(edge.Close)
 	c, err := client.New(client.Config{URL: edge.URL, Token: func(context.Context) (string, error) { return "good", nil }})
@@ -64,7 +64,7 @@ func TestViewings(t *testing.T) {
 		default:
 			_, _ = w.Write([]byte(`{"items":[
 				{"begin":"2026-11-22T10:00:00.5Z","end":"2026-11-22T11:00:00Z","from_ms":0,"to_ms":90000,"state":"stopped","device":"tv","watched_ms":80000,"more":1},
-				{"end":"2026-11-21T10:00:00Z","completed_at":"2026-11-21T09:00:00Z"}]}`)) // an error is the client's
+				{"end":"2026-11-21T10:00:00Z","completed_at":"2026-11-21T09:00:00Z"}]}`)) // an error surfaces in the client
 		}
 	}))
 	t.Cleanup(edge.Close)

@@ -15,13 +15,13 @@ import (
 )
 
 const (
-	lasting  = 10 * time.Second // a connection that was there so long has not failed
-	unproved = 5 * time.Second  // before a refused token is asked for again, at least
-	muteMost = 2                // mute WebSockets in a row, before requests are tried
+	lasting  = 10 * time.Second // a connection of this age counts as successful
+	unproved = 5 * time.Second  // least wait after a refused token
+	muteMost = 2                // consecutive mute WebSockets before requests are tried
 )
 
-// Run sends what is reported until ctx is done. To have all of it answered, call
-// [Client.Flush] before. It fails with [ErrRefused] only. A call waits until an earlier one has ended.
+// Run sends reports until ctx is done. Call [Client.Flush] before to have all answered. It fails only with
+// [ErrRefused]. A second call waits for the end of the first.
 func (c *Client) Run(ctx context.Context) error {
 	select {
 	case c.running <- struct{}{}:
@@ -47,8 +47,8 @@ func (c *Client) Run(ctx context.Context) error {
 	}
 }
 
-// attempt connects and sends until the connection ends. It says what was heard, and why
-// the connection ended.
+// attempt connects and sends until the connection ends. It returns the strongest sign of the edge, and the
+// cause.
 func (c *Client) attempt(ctx context.Context) (heard int, err error) {
 	token, err := c.grant(ctx)
 	if err != nil {
@@ -62,7 +62,7 @@ func (c *Client) attempt(ctx context.Context) (heard int, err error) {
 	return heard, err
 }
 
-// connect sends requests where WebSockets do not get through.
+// connect falls back to requests if WebSockets do not get through.
 func (c *Client) connect(ctx context.Context, token string) (heard int, err error) {
 	c.mute++
 	heard, err = c.overWebSocket(ctx, token)
@@ -76,7 +76,7 @@ func (c *Client) connect(ctx context.Context, token string) (heard int, err erro
 	return heard, err
 }
 
-// wait is how long to stay away: as long as the edge asked for, or [Client.backoff].
+// wait returns the time until the next attempt: the edge's, or [Client.backoff].
 func (c *Client) wait(err error, failures int) time.Duration {
 	if refused, ok := errors.AsType[*refusal](err); ok && refused.after > 0 {
 		return refused.after + rand.N(c.cfg.MinWait)
@@ -93,7 +93,7 @@ func (c *Client) wait(err error, failures int) time.Duration {
 	return c.backoff(failures)
 }
 
-// grant asks for a token. A call that takes too long is waited for the next time.
+// grant gets a token. The next attempt resumes a call that takes too long.
 func (c *Client) grant(ctx context.Context) (string, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, c.cfg.Patience, errors.New("none in time"))
 	defer cancel()

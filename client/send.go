@@ -16,19 +16,19 @@ import (
 )
 
 const (
-	longest = time.Hour // that the edge may send a client away for
-	slowest = 1000      // bytes a second of a link that everything gets through, at least
-	headers = 1 << 10   // bytes of a request besides the token and the body, at most
+	longest = time.Hour // limit of the edge's retry time
+	slowest = 1000      // bytes per second of the slowest supported link
+	headers = 1 << 10   // bound of a request's bytes besides token and body
 )
 
-// link is a way to the edge.
+// link is a connection to the edge.
 type link interface {
-	// exchange sends a message and returns its answer, which has the message's number and
-	// either a result or an error. It is patient.
+	// exchange sends a message within Patience and returns its response: the message's number and a result or
+	// error.
 	exchange(context.Context, *historyv1.StreamRequest) (*historyv1.StreamResponse, error)
 }
 
-// send sends what waits over a link until life ends or something fails.
+// send sends the queue over a link until life ends or an error occurs.
 func (c *Client) send(life context.Context, l link) error {
 	c.mu.Lock()
 	c.clock.silent = false
@@ -52,8 +52,8 @@ func (c *Client) send(life context.Context, l link) error {
 	}
 }
 
-// next returns the next message, nil when nothing waits. It is one without heartbeats, to ask
-// what time it is, as long as the client does not know.
+// next returns the next message, nil if the queue is empty. While the time is unknown, the message asks for it
+// and has no heartbeats.
 func (c *Client) next(seq uint64) *historyv1.StreamRequest {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -80,7 +80,7 @@ func (c *Client) next(seq uint64) *historyv1.StreamRequest {
 	return req
 }
 
-// zone is the user's, or the device's offset.
+// zone returns the user's zone, or the device's offset.
 func (c *Client) zone(now time.Time) string {
 	if c.cfg.Zone != "" {
 		return c.cfg.Zone
@@ -88,7 +88,7 @@ func (c *Client) zone(now time.Time) string {
 	return now.Format("-07:00")
 }
 
-// exchange sends a message and deals with the answer.
+// exchange sends a message and processes the response.
 func (c *Client) exchange(life context.Context, l link, req *historyv1.StreamRequest) error {
 	began := time.Now()
 	_, sent := c.cfg.Clock()
@@ -112,7 +112,7 @@ func (c *Client) exchange(life context.Context, l link, req *historyv1.StreamReq
 	return nil
 }
 
-// learnTime takes note of the time in an answer to what was sent at some moment.
+// learnTime updates the clock from the response to a message sent at the given elapsed time.
 func (c *Client) learnTime(ms int64, sent time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -123,7 +123,7 @@ func (c *Client) learnTime(ms int64, sent time.Duration) {
 	}
 }
 
-// failed deals with an error instead of a result.
+// failed processes an error response.
 func (c *Client) failed(e *historyv1.StreamError) {
 	c.mu.Lock()
 	var answers []Answer
@@ -142,7 +142,7 @@ func (c *Client) failed(e *historyv1.StreamError) {
 	c.answered(answers)
 }
 
-// takeAnswer deals with a result. Heartbeats that were not stored are sent again after a while.
+// takeAnswer processes a result. Heartbeats that were not stored are retried after a backoff.
 func (c *Client) takeAnswer(resp *historyv1.ApplyResponse, took time.Duration) {
 	c.mu.Lock()
 	answers, again := c.outbox.takeAnswer(resp, took)
@@ -156,20 +156,19 @@ func (c *Client) takeAnswer(resp *historyv1.ApplyResponse, took time.Duration) {
 	c.answered(answers)
 }
 
-// pauseLonger rests before the next message, longer each time that nothing was answered.
+// pauseLonger delays the next message, longer with each message without an outcome.
 func (c *Client) pauseLonger() {
 	c.rest = time.Now().Add(c.backoff(c.idle))
 	c.idle++
 }
 
-// backoff is a random part of what doubles with every failure, so that those who lost the
-// same edge do not all come at once.
+// backoff returns a random part of a limit that doubles with each failure. Clients that lost the same edge thus
+// return at different times.
 func (c *Client) backoff(failures int) time.Duration {
 	return rand.N(min(c.cfg.MinWait<<min(failures, 16), c.cfg.MaxWait))
 }
 
-// answered tells what became of heartbeats, and after that whether the last one of all is
-// answered.
+// answered reports outcomes, then closes empty if the outbox is.
 func (c *Client) answered(answers []Answer) {
 	c.tell(answers)
 	c.mu.Lock()
@@ -188,7 +187,7 @@ func (c *Client) today(days []*historyv1.DaySeen) {
 	}
 }
 
-// closed is told why a connection ended.
+// closed handles the end of a connection.
 func (c *Client) closed(err error) {
 	bye := websocket.CloseStatus(err)
 	c.mu.Lock()
@@ -204,15 +203,15 @@ func (c *Client) closed(err error) {
 	c.answered(answers)
 }
 
-// Signs of the edge on a connection, the strongest last.
+// Signs of the edge on a connection, weakest first.
 const (
 	noSign   = iota
 	anySign  // any sign of the edge
-	dataSign // an answer, or a change
+	dataSign // a response or a change
 )
 
-// patient bounds how long an exchange of so many bytes may take. One with at most one
-// heartbeat cannot be made smaller, and has as much longer as the slowest link needs.
+// patient bounds an exchange of size bytes. At most one heartbeat cannot be split further, and gets extra time
+// for the slowest link.
 func (c *Client) patient(ctx context.Context, beats, size int) (context.Context, context.CancelFunc) {
 	limit := c.cfg.Patience
 	if beats <= 1 {
@@ -221,34 +220,33 @@ func (c *Client) patient(ctx context.Context, beats, size int) (context.Context,
 	return context.WithTimeoutCause(ctx, limit, errSlow)
 }
 
-// errSlow means that the edge took longer than the client is patient.
+// errSlow means that Patience elapsed without a response.
 var errSlow = errors.New("no answer in time")
 
-// milliseconds is what the edge asks to wait.
+// milliseconds converts the edge's retry time, limited to an hour.
 func milliseconds(ms uint64) time.Duration {
 	return time.Duration(min(ms, uint64(longest/time.Millisecond))) * time.Millisecond //nolint:gosec // at most an hour
 }
 
-// refusal is an HTTP status instead of what was asked for.
+// refusal is an unexpected HTTP status.
 type refusal struct {
 	error
 	status int
-	after  time.Duration // when to come back, 0 where that is not said
-	byEdge bool          // and not by a proxy
+	after  time.Duration // retry time; 0 if not given
+	byEdge bool          // by the edge, not a proxy
 }
 
 func (r *refusal) Unwrap() error { return r.error }
 
-// byProxy reports whether a proxy may have refused a WebSocket, or an edge behind one that
-// did not see it asked for.
+// byProxy reports whether a proxy may have refused the WebSocket, or an edge whose proxy removed the upgrade.
 func (r *refusal) byProxy() bool { return r.status != http.StatusUnauthorized && !r.passing() }
 
-// passing reports whether it may be over soon.
+// passing reports whether the refusal may be temporary.
 func (r *refusal) passing() bool {
 	return r.status == http.StatusTooManyRequests || r.status == http.StatusServiceUnavailable
 }
 
-// final reports whether the same request is never taken.
+// final reports whether the refusal is permanent.
 func (r *refusal) final() bool {
 	switch r.status {
 	case http.StatusBadRequest, http.StatusForbidden, http.StatusNotFound, http.StatusUpgradeRequired:
@@ -266,8 +264,8 @@ func newRefusal(resp *http.Response, err error) *refusal {
 	return r
 }
 
-// retryAfter is how long to stay away, 0 where that is not said. A time is by the clock of whoever
-// says it, and means nothing without what that shows.
+// retryAfter returns the time to wait, 0 if not given. A date is relative to the sender's clock, and means
+// nothing without that clock's time.
 func retryAfter(h http.Header) time.Duration {
 	text := h.Get("Retry-After")
 	if seconds, err := strconv.ParseUint(text, 10, 32); err == nil {

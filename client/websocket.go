@@ -14,25 +14,24 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// The edge asks for a sign of life after 30 s of silence. A client that has heard nothing
-// for longer asks itself, so that a dead connection is noticed within a minute.
+// The edge pings after 30 s of silence. After a longer silence the client pings, which detects a dead
+// connection within a minute.
 const (
 	quiet    = 40 * time.Second
-	lifeSign = 15 * time.Second // that a pong may take, at most
+	lifeSign = 15 * time.Second // wait for a pong
 )
 
-// stream is one WebSocket. One message is on its way at a time; heartbeats that are reported
-// meanwhile go with the next one.
+// stream is one WebSocket. One message is in flight at a time; heartbeats reported meanwhile join the next one.
 type stream struct {
 	*Client
 	conn    *websocket.Conn
 	answers chan *historyv1.StreamResponse
 	heard   atomic.Int32
 	born    time.Time    // with its monotonic reading
-	last    atomic.Int64 // when something was heard, nanoseconds since then
+	last    atomic.Int64 // last sign of the edge, nanoseconds since born
 	watch   *time.Timer  // calls look
-	asked   bool         // a message was sent, of the goroutine of Run as the next one
-	replied bool         // and one was answered
+	asked   bool         // a message was sent; owned by Run's goroutine
+	replied bool         // a message was answered; the same
 	end     context.CancelCauseFunc
 }
 
@@ -54,17 +53,17 @@ func (c *Client) overWebSocket(ctx context.Context, token string) (heard int, er
 	s.watch = time.AfterFunc(quiet, func() { s.look(life) })
 	err = c.send(life, s)
 	if ctx.Err() != nil {
-		_ = s.conn.Close(websocket.StatusNormalClosure, "") // an error is the edge's
+		_ = s.conn.Close(websocket.StatusNormalClosure, "") // any error is the edge's
 	}
 	_ = s.conn.CloseNow()
 	end(nil)
 	s.watch.Stop()
-	if bye := <-ended; websocket.CloseStatus(bye) != -1 { // the edge says why, which is more than a write knows
+	if bye := <-ended; websocket.CloseStatus(bye) != -1 { // the edge's close reason is more precise than a write error
 		err = bye
 	}
 	c.closed(err)
 	heard = int(s.heard.Load())
-	if s.replied || heard >= anySign && !s.asked { // a sign of the edge says nothing of whether a message gets there
+	if s.replied || heard >= anySign && !s.asked { // a ping from the edge does not prove that messages reach it
 		c.mute = 0
 	}
 	return heard, err
@@ -89,12 +88,12 @@ func (s *stream) dial(ctx context.Context, token string) error {
 	case err != nil:
 		return fmt.Errorf("connect: %w", err)
 	}
-	conn.SetReadLimit(1 << 20) // an answer is much smaller
+	conn.SetReadLimit(1 << 20) // more than any response
 	s.conn, s.born = conn, time.Now()
 	return nil
 }
 
-// alive is told that something was heard.
+// alive notes a sign of the edge.
 func (s *stream) alive(what int32) {
 	s.last.Store(int64(time.Since(s.born)))
 	if what > s.heard.Load() {
@@ -102,8 +101,7 @@ func (s *stream) alive(what int32) {
 	}
 }
 
-// look asks for a sign of life after a silence, and ends the connection without one. After
-// a sleep of the device it asks at once.
+// look pings after a silence, or at once after the device slept. It ends the connection without a pong.
 func (s *stream) look(life context.Context) {
 	silent := time.Since(s.born) - time.Duration(s.last.Load())
 	if silent >= quiet || s.woke() {
@@ -128,10 +126,10 @@ func (c *Client) woke() bool {
 	return c.slept(elapsed)
 }
 
-// read takes what the edge says, so that its pings are answered too.
+// read receives messages, which also answers pings.
 func (s *stream) read(life context.Context) error {
 	for {
-		_, text, err := s.conn.Read(context.WithoutCancel(life)) // which ends when the connection is closed
+		_, text, err := s.conn.Read(context.WithoutCancel(life)) // ends when the connection is closed
 		if err != nil {
 			return fmt.Errorf("read: %w", err)
 		}
@@ -152,8 +150,7 @@ func (s *stream) read(life context.Context) error {
 	}
 }
 
-// changed tells of a change. The first one of a connection is a resync, which says nothing
-// but that the edge is there and tells from now on.
+// changed passes a change on. The first one of a connection is a resync: the edge sends changes from now on.
 func (s *stream) changed(c *historyv1.Change) {
 	s.alive(anySign)
 	if len(c.Items)+len(c.Removed) > 0 {

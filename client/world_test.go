@@ -71,7 +71,7 @@ func bubble(t *testing.T, cfg client.Config, fn func(*world)) {
 		fn(w)
 		_ = server.Close()
 		w.stop()
-		time.Sleep(time.Minute) // of the bubble, for the edge to go
+		time.Sleep(time.Minute) // for the edge to go
 	})
 }
 
@@ -192,12 +192,12 @@ func (w *world) Apply(_ context.Context, req *historyv1.ApplyRequest) (*historyv
 		return &historyv1.ApplyResponse{NowMs: w.now()}, nil
 	case w.films != nil:
 		resp := w.films.apply(req)
-		time.Sleep(w.films.delay) // of the bubble
+		time.Sleep(w.films.delay)
 		resp.NowMs = w.now()
 		return resp, nil
 	}
 	statuses, delay, err := w.apply(req.Heartbeats)
-	time.Sleep(delay) // of the bubble
+	time.Sleep(delay)
 	return &historyv1.ApplyResponse{Statuses: statuses, NowMs: w.now()}, err
 }
 

@@ -27,9 +27,8 @@ const (
 )
 
 // Engines watches the engines that a process needs. An unreachable engine at startup is retried, which keeps
-// the
-// outage of one engine from spreading. A rejected password, version or table schema ends the process: a retry
-// cannot fix it.
+// the outage of one engine from spreading. A rejected password, version or table schema ends the process: a
+// retry cannot fix it.
 type Engines struct {
 	Log      *slog.Logger
 	Registry prometheus.Registerer // for metrics of the adapters; nil disables them
@@ -191,14 +190,13 @@ func final(err error) bool {
 }
 
 const (
-	// lookEvery is the interval at which recent calls are judged. After idleLooks intervals without a call,
-	// the engine is probed.
+	// lookEvery is the interval at which recent calls are judged. After idleLooks intervals without a call, the
+	// engine is probed.
 	lookEvery    = time.Second
 	idleLooks    = 5
 	probeTimeout = 3 * time.Second
 	// tolerated is the inverse share of failed calls that makes an engine unavailable. One lost node of a
-	// cluster
-	// exceeds it, one lost response does not.
+	// cluster exceeds it, one lost response does not.
 	tolerated = 10
 )
 
@@ -349,8 +347,7 @@ func (e *engine) assess(ctx context.Context) error {
 }
 
 // count returns the calls and failures since the last look. It skips the timed-out reads of a single user if
-// other
-// calls succeeded.
+// other calls succeeded.
 func (e *engine) count() (calls, failed int64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

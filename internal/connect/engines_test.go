@@ -319,8 +319,7 @@ func TestOneLostAnswerIsNoOutage(t *testing.T) {
 }
 
 // TestOneUsersLateReadsAreNoOutage: slow reads of one long history do not make an engine unavailable while
-// other
-// calls succeed.
+// other calls succeed.
 func TestOneUsersLateReadsAreNoOutage(t *testing.T) {
 	late := fmt.Errorf("%w: %w", history.ErrUnavailable, context.DeadlineExceeded)
 	for _, tt := range []struct {

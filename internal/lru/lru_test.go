@@ -9,8 +9,7 @@ import (
 )
 
 // TestMap: a value stays while it and all later values fit into one generation, unless it is replaced or
-// removed. The
-// total never exceeds two full generations, or one value in each.
+// removed. The total never exceeds two full generations, or one value in each.
 func TestMap(t *testing.T) {
 	for name, weight := range map[string]func(int) int{"each weighs 1": nil, "by weight": func(v int) int { return v % 8 }} {
 		t.Run(name, func(t *testing.T) {

@@ -83,8 +83,7 @@ func TestAdminStoppedBeforeItStarts(t *testing.T) {
 }
 
 // started runs an Admin in the bubble. It returns a client, and a function that stops the Admin and returns the
-// time
-// that took.
+// time that took.
 func started(t *testing.T, cfg obs.AdminConfig) (*http.Client, func() time.Duration) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())

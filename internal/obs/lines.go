@@ -14,8 +14,7 @@ const (
 )
 
 // lines buffers log output. While out blocks, such as on an unread pipe, lines accumulate; lines beyond the
-// limit
-// are dropped and counted in a later line.
+// limit are dropped and counted in a later line.
 type lines struct {
 	out     io.Writer
 	handler func(io.Writer) slog.Handler

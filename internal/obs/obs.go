@@ -66,16 +66,14 @@ func NewRegistry() *prometheus.Registry {
 // AdminConfig configures an [Admin]. Listener is required; zero values of the other fields select the defaults.
 type AdminConfig struct {
 	// Listener accepts connections; Run closes it. Anyone who reaches it can read profiles, and an address
-	// without
-	// a host listens on every interface.
+	// without a host listens on every interface.
 	Listener net.Listener
 	// Hosts are accepted Host names; IP addresses and names without a dot are always accepted.
 	Hosts trust.Hosts
 	// Metrics feeds /metrics; nil serves none.
 	Metrics prometheus.Gatherer
 	// Checks are the readiness checks by name, run concurrently for 900 ms at most. A check that ignores its
-	// context
-	// leaks a goroutine per probe.
+	// context leaks a goroutine per probe.
 	Checks map[string]func(context.Context) error
 	// Degraded checks appear in /readyz without affecting readiness.
 	Degraded map[string]func(context.Context) error
@@ -145,8 +143,7 @@ func alive(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "o
 func (a *Admin) ServeHTTP(w http.ResponseWriter, r *http.Request) { a.mux.ServeHTTP(w, r) }
 
 // Run serves until ctx is done and open requests have ended or been cut off. Add it to a group last, to report
-// on
-// the other parts while they drain. It fails if the listener does.
+// on the other parts while they drain. It fails if the listener does.
 func (a *Admin) Run(ctx context.Context) error {
 	l := a.cfg.Listener
 	a.cfg.Log.Info("admin listening", "addr", l.Addr().String())
@@ -175,8 +172,7 @@ func (a *Admin) drain(ctx context.Context, srv *http.Server) error {
 }
 
 // server cancels requests' contexts with ctx, or a running profile would delay shutdown. Profiles extend the
-// write
-// timeout by their own length.
+// write timeout by their own length.
 func (a *Admin) server(ctx context.Context) *http.Server {
 	return &http.Server{
 		Handler:           a.cfg.Hosts.Only(a),

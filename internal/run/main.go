@@ -23,10 +23,8 @@ import (
 // Main is the body of a func main; it does not return.
 //
 // The first SIGINT or SIGTERM cancels the context; the second exits with status 1 without draining. The status
-// is 0
-// if main returns nil or [ErrHelp]. Otherwise it is 1, after a line "name: error" on standard error and a
-// panic's
-// stack. With --log-format=json, both are one JSON line.
+// is 0 if main returns nil or [ErrHelp]. Otherwise it is 1, after a line "name: error" on standard error and a
+// panic's stack. With --log-format=json, both are one JSON line.
 func Main(main func(ctx context.Context, args []string, getenv func(string) string, out io.Writer) error) {
 	name := filepath.Base(os.Args[0])
 	floor := make([]byte, collectorFloor)
@@ -87,13 +85,11 @@ func statusJSON(name string, err error, errOut io.Writer) int {
 var ErrHelp = errors.New("help printed")
 
 // Parse fills cli, a pointer to a kong struct, from args, without the program's name. A missing flag takes its
-// environment variable, such as PLAYHEAD_DRAIN_TIMEOUT for --drain-timeout, then its default. An empty
-// variable counts as unset. Fields take no env tag: kong would read the process's environment, bypassing
-// getenv.
+// environment variable, such as PLAYHEAD_DRAIN_TIMEOUT for --drain-timeout, then its default. An empty variable
+// counts as unset. Fields take no env tag: kong would read the process's environment, bypassing getenv.
 //
 // --help and --version print to out and return [ErrHelp]. --help includes the text of cli's method Help, if
-// any.
-// Other errors are one line that names the flag or variable. Parse never exits.
+// any. Other errors are one line that names the flag or variable. Parse never exits.
 func Parse(name string, cli any, args []string, getenv func(string) string, out io.Writer) error { //nolint:revive // what main has, and a name
 	helped := false
 	parser, err := kong.New(cli,
