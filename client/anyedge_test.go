@@ -20,9 +20,9 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// anyEdge is an edge that follows a script, and then takes all but what is poison to it:
-// that it closes with 1007. It fails on what is cursed, always. Behind it are the records
-// of some films, which it matches with guards as the service does.
+// anyEdge is an edge that follows a script, then accepts everything except "poison", on which it closes with
+// 1007, and "cursed", on which it always fails. It keeps the records of some films and matches guards like the
+// service.
 type anyEdge struct {
 	door   *memnet.Listener
 	player *player
@@ -30,33 +30,32 @@ type anyEdge struct {
 	mu         sync.Mutex
 	fates      []fate
 	handshakes []int
-	open       time.Time     // from when on WebSockets get through
-	there      time.Time     // from when on requests do
-	barrier    int           // what is said before
-	silent     bool          // does not say what time it is
-	rough      time.Duration // by which readings of the player's clock differ
-	telling    time.Duration // from a connection until the player is told of others
-	again      time.Duration // from each resync to the next
+	open       time.Time     // WebSockets get through from then on
+	there      time.Time     // requests get through from then on
+	barrier    int           // status before that
+	silent     bool          // does not tell the time
+	rough      time.Duration // spread of readings of the player's clock
+	telling    time.Duration // delay of changes on a new connection
+	again      time.Duration // interval between resyncs
 	watchers   int
-	busy       []*historyv1.Heartbeat       // are about to be answered
-	statuses   map[int64][]historyv1.Status // by position, as do all
-	blamed     map[int64]bool               // refused in a message of their own
-	times      map[int64][]time.Time        // of events, as the service corrects them
+	busy       []*historyv1.Heartbeat       // about to be answered
+	statuses   map[int64][]historyv1.Status // by position, like the next two
+	blamed     map[int64]bool               // refused alone in a message
+	times      map[int64][]time.Time        // event times as corrected by the service
 	records    map[string]*filed            // by object
 	snapshots  map[uint64]snapshot          // by etag
-	gone       map[string]time.Time         // when it said that there is no record
-	removed    map[string]time.Time         // when somebody removed it
+	gone       map[string]time.Time         // time of reporting no record
+	removed    map[string]time.Time         // time of removal
 	etags      uint64
 }
 
-// filed is a record, and when it came.
+// filed is a record and its arrival time.
 type filed struct {
 	*historyv1.Item
 	came time.Time
 }
 
-// snapshot is when a record was last the answer, and how often the device had slept when
-// the message came.
+// snapshot is the last time a record was in a response, and the device's sleeps when the message arrived.
 type snapshot struct {
 	at     time.Time
 	sleeps int
@@ -108,7 +107,7 @@ func (e *anyEdge) handshake() int {
 	return status
 }
 
-// watched reports whether the player is told of what others do.
+// watched reports whether the player receives changes.
 func (e *anyEdge) watched() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -121,8 +120,7 @@ func (e *anyEdge) watch(n int) {
 	e.watchers += n
 }
 
-// tellLater says resync after a while, from when on the player is told of others. The
-// returned function ends that.
+// tellLater sends a resync after a delay; the player receives changes from then on. stop ends that.
 func (e *anyEdge) tellLater(conn *websocket.Conn) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
@@ -142,7 +140,7 @@ func (e *anyEdge) tellLater(conn *websocket.Conn) (stop func()) {
 	}
 }
 
-// pass waits for so long, unless ctx is done before.
+// pass waits for d. It reports false if ctx is done first.
 func pass(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-time.After(d):
@@ -152,7 +150,7 @@ func pass(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// resync tells the player that it may have missed something.
+// resync tells the player that it may have missed changes.
 func (e *anyEdge) resync(conn *websocket.Conn) error {
 	text, err := proto.Marshal(&historyv1.StreamResponse{Push: &historyv1.Change{Resync: true}})
 	if err != nil {
@@ -162,7 +160,7 @@ func (e *anyEdge) resync(conn *websocket.Conn) error {
 	return conn.Write(context.Background(), websocket.MessageBinary, text)
 }
 
-// serve deals with the messages of a connection until it ends.
+// serve processes a connection's messages until it ends.
 func (e *anyEdge) serve(conn *websocket.Conn, push bool) {
 	conn.SetReadLimit(128 << 10)
 	stop := func() {}
@@ -194,8 +192,8 @@ func (e *anyEdge) serve(conn *websocket.Conn, push bool) {
 
 var errOver = errors.New("over")
 
-// message does with a message what the script says. It calls end when the player is about
-// to find that the connection has ended.
+// message handles a message by the script. It calls end shortly before the player notices the end of the
+// connection.
 func (e *anyEdge) message(conn *websocket.Conn, req *historyv1.StreamRequest, end func()) error {
 	f := e.next(req)
 	answer := e.answer(f, req)
@@ -226,7 +224,7 @@ func (e *anyEdge) message(conn *websocket.Conn, req *historyv1.StreamRequest, en
 	return conn.Write(context.Background(), websocket.MessageBinary, text)
 }
 
-// answer is what the edge says to a message, if it says anything.
+// answer returns the edge's response to a message, if any.
 func (e *anyEdge) answer(f fate, req *historyv1.StreamRequest) *historyv1.StreamResponse {
 	answer := &historyv1.StreamResponse{Sequence: req.Sequence, Result: &historyv1.ApplyResponse{}}
 	switch f.what {
@@ -267,7 +265,7 @@ func (e *anyEdge) busyWith(r *reported) bool {
 	return slices.ContainsFunc(e.busy, func(h *historyv1.Heartbeat) bool { return h.PositionMs == r.PositionMs })
 }
 
-// post answers a message that comes as a request.
+// post answers an HTTP request.
 func (e *anyEdge) post(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
@@ -310,7 +308,7 @@ func (e *anyEdge) post(w http.ResponseWriter, r *http.Request) {
 	}
 	results, err := batch.Results(answer.Result)
 	if err != nil {
-		results = nil // too few
+		results = nil // too few statuses
 	}
 	text, _ := json.Marshal(map[string]any{"results": results, "now_ms": answer.Result.NowMs}) // never fails
 	switch f.what {
@@ -319,10 +317,10 @@ func (e *anyEdge) post(w http.ResponseWriter, r *http.Request) {
 	case "half":
 		text = text[:len(text)/2]
 	}
-	_, _ = w.Write(text) // an error is the player's
+	_, _ = w.Write(text) // an error surfaces in the player
 }
 
-// next returns what happens to a message: what must, or else what the script says.
+// next returns the fate of a message: a forced one, or the script's next.
 func (e *anyEdge) next(req *historyv1.StreamRequest) fate {
 	e.player.sent(req)
 	e.mu.Lock()
@@ -343,7 +341,7 @@ func (e *anyEdge) next(req *historyv1.StreamRequest) fate {
 	return f
 }
 
-// sent is told of a message: no report is in it that the player was told of.
+// sent checks that a message has no report with a known outcome.
 func (p *player) sent(req *historyv1.StreamRequest) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -354,7 +352,7 @@ func (p *player) sent(req *historyv1.StreamRequest) {
 	}
 }
 
-// take stores a message, without every second heartbeat where the store is unavailable.
+// take stores a message, but only every second heartbeat if the store is unavailable.
 func (e *anyEdge) take(req *historyv1.StreamRequest, unavailable bool) *historyv1.ApplyResponse {
 	e.player.mu.Lock()
 	defer e.player.mu.Unlock()
@@ -388,7 +386,7 @@ func (e *anyEdge) take(req *historyv1.StreamRequest, unavailable bool) *historyv
 	return resp
 }
 
-// now is the time by which it judges events, 0 where it does not say.
+// now returns the service's time, or 0 if silent.
 func (e *anyEdge) now() int64 {
 	if e.silent {
 		return 0
@@ -396,8 +394,7 @@ func (e *anyEdge) now() int64 {
 	return time.Now().UnixMilli()
 }
 
-// put stores a heartbeat of the player's, that happened at some time. Only films have
-// records.
+// put stores the player's heartbeat, which happened at the given time. Only films have records.
 func (e *anyEdge) put(h *historyv1.Heartbeat, at time.Time, granted map[string]maker) historyv1.Status {
 	r, by := e.records[h.ObjectId], maker{h.Session, h.Device}
 	switch {
@@ -419,7 +416,7 @@ func (e *anyEdge) put(h *historyv1.Heartbeat, at time.Time, granted map[string]m
 	return historyv1.Status_STATUS_STORED
 }
 
-// guarded looks whether a report overwrites what its device could not know of.
+// guarded checks that a report overwrites only what its device could know.
 func (e *anyEdge) guarded(r *filed, h *historyv1.Heartbeat) {
 	p := e.player
 	report := p.reports[h.PositionMs]
@@ -439,7 +436,7 @@ func (e *anyEdge) file(h *historyv1.Heartbeat, at time.Time) {
 	}, time.Now()}
 }
 
-// other is what another device does.
+// other acts as another device.
 func (e *anyEdge) other(object string, remove bool, session string) {
 	time.Sleep(2 * time.Millisecond)
 	defer time.Sleep(2 * time.Millisecond)
@@ -462,8 +459,7 @@ func (e *anyEdge) read(object string) *historyv1.Item {
 	return nil
 }
 
-// answered returns when a record was last the answer, and how often the device had slept
-// by then.
+// answered returns the last time a record was in a response, and the device's sleeps by then.
 func (e *anyEdge) answered(record *historyv1.Item) (time.Time, int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -471,14 +467,14 @@ func (e *anyEdge) answered(record *historyv1.Item) (time.Time, int) {
 	return s.at, s.sleeps
 }
 
-// said reports whether the edge said that of a report.
+// said reports whether the edge gave a report this status.
 func (e *anyEdge) said(r *reported, status historyv1.Status) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return slices.Contains(e.statuses[r.PositionMs], status)
 }
 
-// date is when an event was, by the rule of the service.
+// date returns an event's time by the service's rule.
 func (e *anyEdge) date(h *historyv1.Heartbeat, sentAt int64) time.Time {
 	at, skew := time.UnixMilli(h.EventTimeMs), time.Since(time.UnixMilli(sentAt))
 	if sentAt != 0 && (skew < 0 || skew > 2*time.Minute) {
@@ -488,16 +484,15 @@ func (e *anyEdge) date(h *historyv1.Heartbeat, sentAt int64) time.Time {
 	return at
 }
 
-// late says whether a report has another time than it happened at. Where the edge tells the time it is
-// earlier by as long as the edge's quickest answer was on its way back. Otherwise it is later by
-// the time on the way, or earlier by a clock that is behind and not corrected. An hour of sleep
-// passes in no time for the edge.
+// late returns a report's error in time, if too large. If the edge tells its time, a report is early by at most
+// the way back of its fastest answer. Otherwise it is late by its transit time, or early by a slow clock. No
+// time passes for the edge during an hour of sleep.
 func (e *anyEdge) late(r *reported) string {
 	least, most := -back-2*e.rough-time.Millisecond, time.Millisecond
 	switch {
 	case e.silent:
 		least, most = -140*time.Second, 20*time.Second
-	case e.player.sleeps.Load() > 1: // what is an hour too early twice is put behind what came before
+	case e.player.sleeps.Load() > 1: // a report that is twice an hour early is moved behind earlier ones
 		least = -time.Hour
 	}
 	for _, when := range e.times[r.PositionMs] {
@@ -509,16 +504,15 @@ func (e *anyEdge) late(r *reported) string {
 	return ""
 }
 
-// back is how long a late answer is on its way.
+// back is the transit time of a late answer.
 const back = 3 * time.Second
 
-// overtaken looks whether a report came to nothing because of an earlier one of its device, or
-// of a removal that was before it.
+// overtaken checks that neither an earlier report of the device nor an earlier removal made a report stale.
 func (e *anyEdge) overtaken(r *filed, h *historyv1.Heartbeat) {
 	p := e.player
 	report := p.reports[h.PositionMs]
 	switch {
-	case e.silent || p.sleeps.Load() > 0: // while the device sleeps no time passes for the edge
+	case e.silent || p.sleeps.Load() > 0: // no time passes for the edge during sleep
 	case r != nil && r.Device == h.Device && p.reports[r.PositionMs].made.Before(report.made):
 		p.wrong = append(p.wrong, fmt.Sprintf("%v: stale because of %v", report.Heartbeat, r.Item))
 	case r == nil && report.made.Sub(e.removed[h.ObjectId]) > back+2*e.rough+time.Millisecond:

@@ -196,9 +196,9 @@ const maxHeartbeat = 4 << 10
 // progress superseded by a later report of its viewing, else the oldest report.
 //
 // A report is guarded while the device may have missed changes of the record by others:
-// - after a lost connection, a resync or sleep, until a later message is answered;
-// - after a conflict, until [Client.Seen];
-// - always without Changed, or when sending by requests.
+//   - after a lost connection, a resync or sleep, until a later message is answered;
+//   - after a conflict, until [Client.Seen];
+//   - always without Changed, or when sending by requests.
 //
 // A guarded report meets a conflict if the record is not the known one.
 func (c *Client) Report(h *historyv1.Heartbeat) error {

@@ -30,7 +30,7 @@ func TestNewNeedsItsParts(t *testing.T) {
 	}
 }
 
-// Clients that do not say which device they are on pass for different ones.
+// TestDevices: clients without a device name count as different devices.
 func TestDevices(t *testing.T) {
 	var names []string
 	for _, cfg := range []client.Config{{}, {}, {Device: "tv"}} {
@@ -90,8 +90,7 @@ func TestReports(t *testing.T) {
 	})
 }
 
-// The connection breaks when the service has stored a message and nobody has heard of
-// it: it is sent again, and what was reported meanwhile follows.
+// TestACutConnection: a message is stored and its answer lost. The client resends it, then sends newer reports.
 func TestACutConnection(t *testing.T) {
 	bubble(t, client.Config{}, func(w *world) {
 		cuts := 2
@@ -116,7 +115,7 @@ func TestACutConnection(t *testing.T) {
 	})
 }
 
-// An idle player whose connection breaks connects again before it has something to say.
+// TestACutWhileIdle: an idle player reconnects at once.
 func TestACutWhileIdle(t *testing.T) {
 	bubble(t, client.Config{}, func(w *world) {
 		stop := w.run()
@@ -138,7 +137,7 @@ func TestTheEdgeRestarts(t *testing.T) {
 	bubble(t, client.Config{}, func(w *world) {
 		stop := w.run()
 		synctest.Wait()
-		w.stop() // asks to come back within 5 s
+		w.stop() // asks to reconnect within 5 s
 		w.report("1")
 		w.open()
 		w.flush(6 * time.Second)
@@ -149,7 +148,7 @@ func TestTheEdgeRestarts(t *testing.T) {
 	})
 }
 
-// The waits double up to a bound, and a random part of each is waited.
+// TestAnEdgeThatIsAway: the backoff doubles up to its limit, with jitter.
 func TestAnEdgeThatIsAway(t *testing.T) {
 	for _, status := range []int{500, 502, 504} {
 		t.Run(fmt.Sprint(status), func(t *testing.T) { testAnEdgeThatIsAway(t, status) })
@@ -163,7 +162,7 @@ func testAnEdgeThatIsAway(t *testing.T, status int) {
 		stop := w.run()
 		w.report("1")
 		time.Sleep(time.Hour)
-		if n := len(w.connections()); n < 150 || n > 400 { // 240 of 15 s on average, and some before
+		if n := len(w.connections()); n < 150 || n > 400 { // 240 of 15 s on average, and a few before
 			w.Errorf("%d attempts in an hour", n)
 		}
 		dials := w.connections()
@@ -201,7 +200,7 @@ func TestTokensExpire(t *testing.T) {
 			w.report("1")
 			w.flush(time.Second)
 		}
-		if n := len(w.connections()); n != 2 && n != 3 { // the edge leaves an old token 30 s
+		if n := len(w.connections()); n != 2 && n != 3 { // the edge accepts an expired token for 30 s
 			w.Errorf("%d connections in three minutes", len(w.connections()))
 		}
 		_ = stop()
@@ -245,7 +244,7 @@ func TestWhatIsUnavailableGoesAgain(t *testing.T) {
 	})
 }
 
-// An unavailable heartbeat does not hold up the others, and is sent less and less often.
+// TestWhatIsUnavailableForLong: an unavailable heartbeat does not delay others; its retries slow down.
 func TestWhatIsUnavailableForLong(t *testing.T) {
 	bubble(t, client.Config{}, func(w *world) {
 		var sent [][]string
@@ -278,12 +277,12 @@ func TestWhatIsUnavailableForLong(t *testing.T) {
 			return all(beats, map[bool]historyv1.Status{true: historyv1.Status_STATUS_UNAVAILABLE, false: historyv1.Status_STATUS_STORED}[again]), nil
 		}
 		w.report("150")
-		w.flush(time.Second) // it begins anew
+		w.flush(time.Second) // the backoff restarts
 		_ = stop()
 	})
 }
 
-// One that the edge never takes does not hold up the others.
+// TestOneThatSpoilsAMessage: a permanently refused heartbeat does not block others.
 func TestOneThatSpoilsAMessage(t *testing.T) {
 	bubble(t, client.Config{}, func(w *world) {
 		strange := beat("2")
@@ -325,7 +324,7 @@ func TestRefusedForGood(t *testing.T) {
 		bubble(t, client.Config{}, func(w *world) {
 			w.behind(func(rw http.ResponseWriter, _ *http.Request) {
 				rw.WriteHeader(status)
-				_, _ = rw.Write([]byte(`{"detail":"no such resource"}`)) // an error is the reader's
+				_, _ = rw.Write([]byte(`{"detail":"no such resource"}`)) // an error surfaces in the client
 			}, nil)
 			if err := w.client.Run(w.Context()); !errors.Is(err, client.ErrRefused) {
 				w.Errorf("%d: %v", status, err)
@@ -334,7 +333,7 @@ func TestRefusedForGood(t *testing.T) {
 	}
 }
 
-// Reports that a proxy refuses while there is no edge behind it get through later.
+// TestRefusedByAProxy: reports refused by a proxy without a live edge get through later.
 func TestRefusedByAProxy(t *testing.T) {
 	for _, status := range []int{400, 403, 404, 426} {
 		bubble(t, client.Config{}, func(w *world) {
@@ -367,9 +366,8 @@ func TestWhatCannotBeSent(t *testing.T) {
 	})
 }
 
-// A full queue gives up what tells least: progress that a later report covers, and after
-// that the oldest.
-// Only a progress is superfluous beside a later report of its viewing.
+// TestTheQueueKeepsWhatIsNoProgress: a full queue drops superseded progress first, then the oldest report. A
+// later report supersedes only progress.
 func TestTheQueueKeepsWhatIsNoProgress(t *testing.T) {
 	bubble(t, client.Config{Queue: 200}, func(w *world) {
 		w.films = &filmService{}
@@ -393,7 +391,7 @@ func TestTheQueueIsBounded(t *testing.T) {
 				w.Fatal(err)
 			}
 		}
-		progress("first", 9000) // further than what follows
+		progress("first", 9000) // further than later ones
 		for n := range int64(300) {
 			progress("first", n)
 		}
@@ -406,7 +404,7 @@ func TestTheQueueIsBounded(t *testing.T) {
 		w.report("last")
 		stop := w.run()
 		w.flush(time.Minute)
-		if len(w.answers) != 1+300+199+1 { // those that were dropped, too
+		if len(w.answers) != 1+300+199+1 { // including dropped ones
 			w.Errorf("told of %d", len(w.answers))
 		}
 		if len(w.stored) != 200 || w.client.Dropped() != 2 || w.stored[199].ObjectId != "last" || w.stored[0].ObjectId != "0" {
@@ -416,8 +414,8 @@ func TestTheQueueIsBounded(t *testing.T) {
 	})
 }
 
-// Where the steady time stands still in sleep, a shown time that runs ahead is a sleep, and
-// any other difference a clock that was set.
+// TestWakeful: if the steady time stops in sleep, a displayed time that runs ahead counts as sleep, any other
+// difference as a set clock.
 func TestWakeful(t *testing.T) {
 	shown, steady := time.Unix(1_000_000, 0), time.Duration(0)
 	clock := client.Wakeful(func() (time.Time, time.Duration) { return shown, steady })
@@ -438,7 +436,7 @@ func TestWakeful(t *testing.T) {
 	}
 }
 
-// every demands that a message has all of its fields but those named.
+// every checks that all fields of a message are set except the named ones.
 func every(t *testing.T, m proto.Message, without ...string) {
 	t.Helper()
 	fields := m.ProtoReflect().Descriptor().Fields()
@@ -454,14 +452,14 @@ func every(t *testing.T, m proto.Message, without ...string) {
 	}
 }
 
-// TestEveryFieldIsPosted: the edge reads from a request all that a message of a WebSocket has.
+// TestEveryFieldIsPosted: a request conveys every field of a WebSocket message.
 func TestEveryFieldIsPosted(t *testing.T) {
 	hb := &historyv1.Heartbeat{
 		Uid: "u1", ObjectId: "a", ObjectType: 2, Kind: historyv1.Kind_KIND_STOP, EventTimeMs: 1772396100000, PositionMs: 2, DurationMs: 3,
 		Session: "s", Device: "d", Meta: map[string]string{"a": "b"}, RemovedMeta: []string{"c"}, Failed: true, SentAtMs: 1772396160000,
 		StartedAtMs: 1772396000000, WatchedMs: 5, SpeedPercent: 150, IfMatch: 31, Incognito: true,
 	}
-	every(t, hb, "origin", "received_at_ms", "day") // the edge's, and the message's
+	every(t, hb, "origin", "received_at_ms", "day") // set by the edge, or part of the message
 	req := &historyv1.StreamRequest{SentAtMs: hb.SentAtMs, Heartbeats: []*historyv1.Heartbeat{hb}, ReturnRecords: true, Day: &historyv1.DayCheck{Known: 20260301}}
 	body, err := client.Upload(req)
 	if err != nil {
@@ -476,8 +474,7 @@ func TestEveryFieldIsPosted(t *testing.T) {
 	}
 }
 
-// TestEveryFieldOfAnAnswerToAPost: the JSON of a request's answer has all that a WebSocket says
-// in protobuf.
+// TestEveryFieldOfAnAnswerToAPost: a response in JSON has every field of a WebSocket response.
 func TestEveryFieldOfAnAnswerToAPost(t *testing.T) {
 	want := &historyv1.Item{
 		Object: &historyv1.Object{Id: "100", Type: 2}, State: historyv1.State_STATE_PAUSED, EventTimeMs: 1772396100000,
@@ -485,7 +482,7 @@ func TestEveryFieldOfAnAnswerToAPost(t *testing.T) {
 		Session: "s", Device: "d", Meta: map[string]string{"a": "b"}, WatchedMs: 9, Early: true, Incomplete: true, Etag: 31, ResumeMs: 61000, Completed: true,
 		PlayedMs: 1772396050000, DismissedMs: 1772396100001,
 	}
-	every(t, want, "next") // of /v1/continue
+	every(t, want, "next") // only in /v1/continue
 	text, err := json.Marshal(codec.Reply{Results: []codec.Result{{Status: "stored", Record: codec.NewRecord(want)}}})
 	if err != nil {
 		t.Fatal(err)
@@ -496,7 +493,7 @@ func TestEveryFieldOfAnAnswerToAPost(t *testing.T) {
 	}
 }
 
-// Watch tells whoever connects to read again, as the service does.
+// Watch tells a new connection to resync, like the service.
 func (w *world) Watch(_ string, id uint64, tell func(*historyv1.Change)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -517,7 +514,7 @@ func (w *world) Unwatch(_ string, id uint64) {
 	delete(w.tells, id)
 }
 
-// change has all connections told that an object is gone.
+// change tells all connections of a removed object.
 func (w *world) change(id string) {
 	w.tell(&historyv1.Change{Removed: []*historyv1.Object{{Id: id, Type: 1}}})
 }
@@ -530,7 +527,7 @@ func (w *world) tell(c *historyv1.Change) {
 	}
 }
 
-// Pushes come between answers, and after every connection one that says to read again.
+// TestChanges: changes arrive between answers, and each connection starts with a resync.
 func TestChanges(t *testing.T) {
 	var mu sync.Mutex
 	var heard []string
@@ -551,7 +548,7 @@ func TestChanges(t *testing.T) {
 		w.report("1", "2")
 		w.change("b")
 		w.flush(time.Second)
-		synctest.Wait() // for what was told to arrive
+		synctest.Wait() // for the changes to arrive
 		w.door.Cut()
 		time.Sleep(time.Second)
 		w.change("c")

@@ -16,22 +16,22 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// filmService is a service that keeps one record, the latest report, and matches etags as the
-// service does.
+// filmService keeps one record, the latest report, and matches etags like the service.
 type filmService struct {
 	mu     sync.Mutex
-	record *historyv1.Item // nil where there is none
+	record *historyv1.Item // nil without a record
 	reqs   []*historyv1.ApplyRequest
-	lost   func() // is called when the next message is stored
-	failed bool   // whether the next message finds the store unavailable
+	lost   func() // called when the next message is stored
+	failed bool   // the next message finds the store unavailable
 	delay  time.Duration
 	today  uint32
-	met    bool // whether the user was seen today
-	// glanced has another device begin after each report, which is all that makes the record another one.
+	met    bool // the user was seen today
+	// glanced makes another device start after each report, which only changes the record's event time and
+	// etag.
 	glanced bool
 }
 
-const glance = 1 << 62 // what that adds to an etag
+const glance = 1 << 62 // added to the etag
 
 func (s *filmService) apply(req *historyv1.ApplyRequest) *historyv1.ApplyResponse {
 	s.mu.Lock()
@@ -42,7 +42,7 @@ func (s *filmService) apply(req *historyv1.ApplyRequest) *historyv1.ApplyRespons
 		return &historyv1.ApplyResponse{Statuses: all(req.Heartbeats, historyv1.Status_STATUS_UNAVAILABLE)}
 	}
 	resp := &historyv1.ApplyResponse{}
-	var granted maker // whose viewing knew the record
+	var granted maker // viewing that knew the record
 	for _, h := range req.Heartbeats {
 		resp.Statuses = append(resp.Statuses, s.put(h, &granted))
 		if h.Day != nil && h.Day.Known != s.today {
@@ -67,7 +67,7 @@ func (s *filmService) apply(req *historyv1.ApplyRequest) *historyv1.ApplyRespons
 	return resp
 }
 
-// shown is the record as a reader sees it. The caller holds the lock.
+// shown returns the record as read. The caller holds the lock.
 func (s *filmService) shown() *historyv1.Item {
 	if !s.glanced || s.record == nil {
 		return s.record
@@ -77,7 +77,7 @@ func (s *filmService) shown() *historyv1.Item {
 	return r
 }
 
-// maker is who made a record.
+// maker identifies a record's viewing.
 type maker struct{ session, device string }
 
 func (s *filmService) put(h *historyv1.Heartbeat, granted *maker) historyv1.Status {
@@ -102,7 +102,7 @@ func (s *filmService) put(h *historyv1.Heartbeat, granted *maker) historyv1.Stat
 	return historyv1.Status_STATUS_STORED
 }
 
-// other is what another device does.
+// other stores a report of another device.
 func (s *filmService) other(position int64) *historyv1.Item { return s.another("there", position) }
 
 func (s *filmService) another(session string, position int64) *historyv1.Item {
@@ -113,13 +113,13 @@ func (s *filmService) another(session string, position int64) *historyv1.Item {
 	return s.record
 }
 
-// elsewhere stores what another device reports. The caller holds the lock.
+// elsewhere stores a report of another device. The caller holds the lock.
 func (s *filmService) elsewhere(session string, position int64) {
 	var none maker
 	s.put(&historyv1.Heartbeat{ObjectId: "film", ObjectType: 1, Session: session, Device: "tv", PositionMs: position, EventTimeMs: time.Now().UnixMilli()}, &none)
 }
 
-// film is a report of the player's own session. Each is later than the one before.
+// film reports for the player's session, later than before.
 func (w *world) film(session string, position int64) {
 	w.Helper()
 	time.Sleep(time.Millisecond)
@@ -128,7 +128,7 @@ func (w *world) film(session string, position int64) {
 	}
 }
 
-// untroubled checks that nothing was told as in conflict.
+// untroubled checks that no answer is a conflict.
 func (w *world) untroubled() {
 	w.Helper()
 	for _, a := range w.answers {
@@ -138,7 +138,7 @@ func (w *world) untroubled() {
 	}
 }
 
-// guard is a report that the caller guards.
+// guard reports with the caller's guard.
 func (w *world) guard(position int64, etag uint64) {
 	time.Sleep(time.Millisecond)
 	h := filmed("here", position)
@@ -152,7 +152,7 @@ func filmed(session string, position int64) *historyv1.Heartbeat {
 	}
 }
 
-// away cuts the connection and lets none in, until it is called again.
+// away cuts the connection and refuses new ones, until away(false).
 func (w *world) away(yes bool) {
 	if !yes {
 		w.refuse(0)
@@ -168,7 +168,7 @@ func TestGuards(t *testing.T) {
 		name string
 		play func(*world)
 		want []string // "position status"
-		at   int64    // where the record is then
+		at   int64    // final position of the record
 	}{
 		{"nobody was there", func(w *world) {
 			w.away(true)
@@ -204,7 +204,7 @@ func TestGuards(t *testing.T) {
 			w.films.glanced = true
 			w.away(true)
 			w.film("here", 2)
-			w.films.lost = func() { // the next one waits for this answer
+			w.films.lost = func() { // the next report waits for this answer
 				later := filmed("here", 3)
 				later.EventTimeMs++
 				_ = w.client.Report(later) // never fails
@@ -275,7 +275,7 @@ func TestGuards(t *testing.T) {
 			w.away(false)
 		}, []string{"1 STORED", "2 STORED", "3 STORED", "4 STORED"}, 4},
 		{"the device slept", func(w *world) {
-			time.Sleep(10 * time.Minute) // as long as it is there
+			time.Sleep(10 * time.Minute) // connected all the time
 			w.films.other(3000)
 			w.asleep.Store(int64(time.Hour))
 			w.film("here", 2)
@@ -306,7 +306,7 @@ func TestGuards(t *testing.T) {
 	}
 }
 
-// finds compares what was told, "position status", and where the record is.
+// finds compares the answers, as "position status", and the record's position.
 func (w *world) finds(want []string, at int64) {
 	w.Helper()
 	var got []string
@@ -321,7 +321,7 @@ func (w *world) finds(want []string, at int64) {
 	}
 }
 
-// A client that is told of what others do needs no guard, unless it was away.
+// TestGuardsOfWhoIsToldOfOthers: a client that receives changes needs no guards, except after an interruption.
 func TestGuardsOfWhoIsToldOfOthers(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -336,10 +336,10 @@ func TestGuardsOfWhoIsToldOfOthers(t *testing.T) {
 		}, []string{"1 STORED", "2 STORED"}, 2},
 		{"there again, and nobody was meanwhile", func(w *world) {
 			w.away(true)
-			w.film("here", 2) // is sent before the edge tells of others
+			w.film("here", 2) // sent before the edge sends changes
 			w.away(false)
 			w.flush(time.Minute)
-			synctest.Wait() // for the edge to do so
+			synctest.Wait() // for the edge's resync
 			w.film("here", 3)
 			w.flush(time.Minute)
 			w.films.other(3000)
@@ -383,7 +383,7 @@ func TestGuardsOfWhoIsToldOfOthers(t *testing.T) {
 			w.film("here", 2)
 			w.away(false)
 			w.flush(time.Minute)
-			synctest.Wait() // for the edge to tell of others
+			synctest.Wait() // for the edge's resync
 			w.client.Seen(w.films.record)
 			w.films.other(4000)
 			w.film("here", 3)
@@ -423,7 +423,7 @@ func TestGuardsOfWhoIsToldOfOthers(t *testing.T) {
 			w.film("here", 2)
 			time.Sleep(time.Second)
 			w.asleep.Store(int64(time.Hour))
-			w.report("another") // which finds that it slept
+			w.report("another") // detects the sleep
 			w.flush(time.Minute)
 			w.films.other(3000)
 			w.film("here", 3)
@@ -444,8 +444,8 @@ func TestGuardsOfWhoIsToldOfOthers(t *testing.T) {
 	}
 }
 
-// A player that never had an answer goes on from no record: the first report says where the player
-// is, those behind it are in conflict with whoever came after it.
+// TestNoRecordThatIsKnown: a player without any answer continues from no record. Its first report stands; later
+// reports conflict with other devices' newer ones.
 func TestNoRecordThatIsKnown(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -505,8 +505,8 @@ func (w *world) cutBeforeTheFirstAnswer() {
 	time.Sleep(time.Second)
 }
 
-// The answer to a report is lost, and a full queue gives the report up: those behind it
-// are in conflict with it, which is nobody's business.
+// TestAConflictWithOneself: a full queue drops a report whose answer was lost. Later reports conflict with it,
+// which the client resolves by itself.
 func TestAConflictWithOneself(t *testing.T) {
 	bubble(t, client.Config{Queue: 200}, func(w *world) {
 		w.films = &filmService{}
@@ -525,8 +525,8 @@ func TestAConflictWithOneself(t *testing.T) {
 	})
 }
 
-// A report is stored, and refused for its answer. The viewing behind it is in conflict with
-// that, which is nobody's business, as long as it is remembered.
+// TestAConflictWithWhatWasRefused: a report is stored, but its answer is a refusal. The client resolves the
+// next viewing's conflict with it while it remembers the report.
 func TestAConflictWithWhatWasRefused(t *testing.T) {
 	for _, tt := range []struct {
 		refused int
@@ -554,7 +554,7 @@ func TestAConflictWithWhatWasRefused(t *testing.T) {
 	}
 }
 
-// refuseFirst refuses so many messages, the first of which is stored.
+// refuseFirst refuses the given number of messages, but stores the first of them.
 func (w *world) refuseFirst(messages int) func(*historyv1.StreamRequest) *historyv1.StreamResponse {
 	n := 0
 	return func(req *historyv1.StreamRequest) *historyv1.StreamResponse {
@@ -569,8 +569,8 @@ func (w *world) refuseFirst(messages int) func(*historyv1.StreamRequest) *histor
 	}
 }
 
-// A report is stored, its answer is lost, and a full queue gives it up. The viewings behind it
-// are in conflict with that, which is nobody's business.
+// TestAConflictWithWhatWasDropped: a full queue drops a stored report whose answer was lost. The client
+// resolves the conflicts of later viewings with it.
 func TestAConflictWithWhatWasDropped(t *testing.T) {
 	bubble(t, client.Config{Queue: 200}, func(w *world) {
 		w.films = &filmService{}
@@ -589,8 +589,8 @@ func TestAConflictWithWhatWasDropped(t *testing.T) {
 	})
 }
 
-// A report that goes on from the first one goes on from its record, also when the first one
-// was put back: it comes after it all the same.
+// TestTheFirstReportIsPutBack: a report that follows the first one continues from its record, even if the first
+// one was postponed.
 func TestTheFirstReportIsPutBack(t *testing.T) {
 	bubble(t, client.Config{}, func(w *world) {
 		w.films = &filmService{delay: 5 * time.Second, failed: true}
@@ -598,7 +598,7 @@ func TestTheFirstReportIsPutBack(t *testing.T) {
 		w.film("here", 1)
 		w.film("here", 2)
 		stop := w.run()
-		time.Sleep(7 * time.Second) // the first one was put back
+		time.Sleep(7 * time.Second) // the first one was postponed
 		w.film("again", 3)
 		w.flush(time.Minute)
 		w.finds([]string{"1 STORED", "2 STORED", "3 STORED"}, 3)
@@ -606,8 +606,8 @@ func TestTheFirstReportIsPutBack(t *testing.T) {
 	})
 }
 
-// A device that began away from the edge keeps what it reported of an object with an older record, also where
-// the queue was too short for its first reports.
+// TestTheFirstReportIsGivenUp: reports made offline overwrite an older record, even if the queue dropped the
+// first.
 func TestTheFirstReportIsGivenUp(t *testing.T) {
 	bubble(t, client.Config{Queue: 200}, func(w *world) {
 		w.films = &filmService{}
@@ -625,7 +625,7 @@ func TestTheFirstReportIsGivenUp(t *testing.T) {
 	})
 }
 
-// The decision of the user holds, also when reports from before are in conflict after that.
+// TestSeenBetweenConflicts: the user's decision stands, even if earlier reports conflict later.
 func TestSeenBetweenConflicts(t *testing.T) {
 	bubble(t, client.Config{}, func(w *world) {
 		w.films = &filmService{}
@@ -635,7 +635,7 @@ func TestSeenBetweenConflicts(t *testing.T) {
 		w.away(true)
 		w.films.other(3000)
 		w.film("here", 2)
-		w.film("again", 3) // goes in a message of its own
+		w.film("again", 3) // goes in a separate message
 		w.told = func(a client.Answer) { w.told = nil; w.client.Seen(a.Record) }
 		w.away(false)
 		w.flush(time.Minute)
@@ -646,7 +646,7 @@ func TestSeenBetweenConflicts(t *testing.T) {
 	})
 }
 
-// Nothing is told of others in the answers to requests: the guard stays.
+// TestGuardsOfRequests: requests receive no changes, so the guard stays.
 func TestGuardsOfRequests(t *testing.T) {
 	bubble(t, client.Config{Changed: func(*historyv1.Change) {}}, func(w *world) {
 		w.films, w.post = &filmService{}, w.upload
@@ -664,7 +664,7 @@ func TestGuardsOfRequests(t *testing.T) {
 	})
 }
 
-// A record that was read before there was a connection guards what follows.
+// TestSeen: a record read before the first connection guards later reports.
 func TestSeen(t *testing.T) {
 	bubble(t, client.Config{}, func(w *world) {
 		w.films = &filmService{}
@@ -683,7 +683,7 @@ func TestSeen(t *testing.T) {
 	})
 }
 
-// A guarded report that finds no room leaves its guard to the next one of its object.
+// TestAGuardOutlivesItsReport: a dropped report passes its guard to the next one of its object.
 func TestAGuardOutlivesItsReport(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -715,7 +715,7 @@ func TestAGuardOutlivesItsReport(t *testing.T) {
 	}
 }
 
-// A record that another viewing on the same device has left is not one's own.
+// TestAnotherViewingOnTheSameDevice: the client does not own a record of another viewing on its device.
 func TestAnotherViewingOnTheSameDevice(t *testing.T) {
 	bubble(t, client.Config{Device: "tv"}, func(w *world) {
 		w.films = &filmService{}
@@ -730,7 +730,7 @@ func TestAnotherViewingOnTheSameDevice(t *testing.T) {
 	})
 }
 
-// As many records are known as the queue is long: those noted last.
+// TestHowManyRecordsAreKnown: the client remembers as many records as the queue is long, the latest ones.
 func TestHowManyRecordsAreKnown(t *testing.T) {
 	bubble(t, client.Config{Queue: 200}, func(w *world) {
 		for n := range uint64(300) {
@@ -761,7 +761,7 @@ func TestNoRecords(t *testing.T) {
 		w.flush(time.Minute)
 		w.guard(3, w.films.record.Etag)
 		w.flush(time.Minute)
-		w.film("here", 4) // behind that it is guarded, too
+		w.film("here", 4) // guarded too
 		w.flush(time.Minute)
 		for i, guarded := range []bool{false, false, true, true} {
 			if r := w.films.reqs[i]; r.ReturnRecords != guarded || (r.Heartbeats[0].IfMatch != 0) != guarded {

@@ -25,7 +25,7 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// A refused token is told of once, and tried again some seconds later and later.
+// TestATokenThatBecomesValid: a refused token is reported once and retried with backoff.
 func TestATokenThatBecomesValid(t *testing.T) {
 	var told []error
 	var text atomic.Value
@@ -69,8 +69,7 @@ func TestATokenThatBecomesValid(t *testing.T) {
 	})
 }
 
-// A call for a token that does not return is given up, and asked for no second one until
-// it has.
+// TestATokenThatNeverComes: a hanging call for a token is abandoned; no second call starts before it returns.
 func TestATokenThatNeverComes(t *testing.T) {
 	var calls atomic.Int32
 	var late chan string
@@ -98,14 +97,14 @@ func TestATokenThatNeverComes(t *testing.T) {
 	})
 }
 
-// A wait that the edge asks for holds, also beyond the longest wait of the client's own.
+// TestWaitsAsLongAsAsked: the edge's retry time takes precedence over MaxWait.
 func TestWaitsAsLongAsAsked(t *testing.T) {
 	for name, front := range map[string]http.HandlerFunc{
 		"handshake": func(rw http.ResponseWriter, _ *http.Request) {
 			rw.Header().Set("Retry-After", "300")
 			rw.WriteHeader(http.StatusServiceUnavailable)
 		},
-		"time": func(rw http.ResponseWriter, _ *http.Request) { // of a proxy whose clock is wrong
+		"time": func(rw http.ResponseWriter, _ *http.Request) { // a proxy with a wrong clock
 			rw.Header().Set("Date", "Sun, 22 Nov 2026 10:00:00 GMT")
 			rw.Header().Set("Retry-After", "Sun, 22 Nov 2026 10:05:00 GMT")
 			rw.WriteHeader(http.StatusServiceUnavailable)
@@ -134,7 +133,7 @@ func TestWaitsAsLongAsAsked(t *testing.T) {
 	}
 }
 
-// The token and what is reported stay with the edge, wherever a redirect leads, and a loop of redirects ends.
+// TestARedirect: the token and reports stay with the edge for any redirect, and a redirect loop ends.
 func TestARedirect(t *testing.T) {
 	for name, tt := range map[string]struct {
 		to      string
@@ -179,7 +178,7 @@ func TestARedirect(t *testing.T) {
 	}
 }
 
-// A wait that the edge asks for holds for an hour at most.
+// TestWaitsForAnHourAtMost: the edge's retry time is limited to an hour.
 func TestWaitsForAnHourAtMost(t *testing.T) {
 	bubble(t, client.Config{}, func(w *world) {
 		w.behind(func(rw http.ResponseWriter, _ *http.Request) {
@@ -197,12 +196,12 @@ func TestWaitsForAnHourAtMost(t *testing.T) {
 	})
 }
 
-// served is an edge that says to each message what answer does, nil for nothing.
+// served answers each message with answer; nil sends nothing.
 func served(answer func(*historyv1.StreamRequest) *historyv1.StreamResponse) http.HandlerFunc {
 	return limited(32<<10, answer)
 }
 
-// limited closes with 1009 on messages of more bytes than that.
+// limited closes with 1009 on longer messages.
 func limited(most int64, answer func(*historyv1.StreamRequest) *historyv1.StreamResponse) http.HandlerFunc {
 	return func(rw http.ResponseWriter, r *http.Request) {
 		conn, err := websocket.Accept(rw, r, &websocket.AcceptOptions{Subprotocols: []string{"playhead.v1.proto"}})
@@ -213,7 +212,7 @@ func limited(most int64, answer func(*historyv1.StreamRequest) *historyv1.Stream
 		conn.SetReadLimit(most)
 		for {
 			_, text, err := conn.Read(context.Background())
-			if errors.Is(err, websocket.ErrMessageTooBig) { // its status arrives once the rest is read, as at the edge
+			if errors.Is(err, websocket.ErrMessageTooBig) { // like at the edge, the status arrives once the rest is read
 				_ = conn.Close(websocket.StatusMessageTooBig, "")
 			}
 			if err != nil {
@@ -244,7 +243,7 @@ func failed(code historyv1.StreamErrorCode, after time.Duration) *historyv1.Stre
 	return &historyv1.StreamResponse{Error: &historyv1.StreamError{Code: code, RetryAfterMs: after.Milliseconds()}}
 }
 
-// A wait that the edge asks for holds although the connection breaks meanwhile.
+// TestWaitsAsAskedOnTheNextConnection: the edge's retry time outlasts the connection.
 func TestWaitsAsAskedOnTheNextConnection(t *testing.T) {
 	bubble(t, client.Config{}, func(w *world) {
 		var times []time.Time
@@ -268,8 +267,7 @@ func TestWaitsAsAskedOnTheNextConnection(t *testing.T) {
 	})
 }
 
-// An error that does not say when to come back has the client come back later and later,
-// with less.
+// TestErrorsThatDoNotSayWhen: an error without a retry time causes backoff and smaller messages.
 func TestErrorsThatDoNotSayWhen(t *testing.T) {
 	for _, code := range []historyv1.StreamErrorCode{3, 4, 5, 6} {
 		t.Run(code.String(), func(t *testing.T) {
@@ -297,7 +295,7 @@ func TestErrorsThatDoNotSayWhen(t *testing.T) {
 	}
 }
 
-// A connection that told of changes has not failed, however soon it ends.
+// TestChangesEndTheBackOff: a connection that received changes counts as successful, however short.
 func TestChangesEndTheBackOff(t *testing.T) {
 	bubble(t, client.Config{Changed: func(*historyv1.Change) {}}, func(w *world) {
 		w.behind(func(rw http.ResponseWriter, r *http.Request) {
@@ -320,7 +318,7 @@ func TestChangesEndTheBackOff(t *testing.T) {
 	})
 }
 
-// deaf is a connection that can be made to lose everything, in silence.
+// deaf is a connection that can silently lose everything.
 type deaf struct {
 	net.Conn
 	dead *atomic.Bool
@@ -340,7 +338,7 @@ func (d deaf) Write(p []byte) (int, error) {
 	return d.Conn.Write(p)
 }
 
-// A client that only listens notices within a minute that its connection is dead.
+// TestADeadConnection: a listening client detects a dead connection within a minute.
 func TestADeadConnection(t *testing.T) {
 	bubble(t, client.Config{Changed: func(*historyv1.Change) {}, Patience: time.Minute}, func(w *world) {
 		var dead atomic.Bool
@@ -361,9 +359,9 @@ func TestADeadConnection(t *testing.T) {
 	})
 }
 
-// upload answers requests as the edge does.
+// upload answers requests like the edge.
 func (w *world) upload(rw http.ResponseWriter, r *http.Request) {
-	body, _ := io.ReadAll(r.Body) // a request that breaks is not answered
+	body, _ := io.ReadAll(r.Body) // a broken request is not answered
 	batch, err := codec.DecodeBatch("u1", body)
 	if err != nil {
 		rw.WriteHeader(http.StatusUnprocessableEntity)
@@ -380,10 +378,10 @@ func (w *world) upload(rw http.ResponseWriter, r *http.Request) {
 		w.Error(err)
 	}
 	flag, first := batch.Today(resp)
-	_ = json.NewEncoder(rw).Encode(map[string]any{"results": results, "first_flag": flag, "first_of_day": first, "now_ms": resp.NowMs}) // an error is the reader's
+	_ = json.NewEncoder(rw).Encode(map[string]any{"results": results, "first_flag": flag, "first_of_day": first, "now_ms": resp.NowMs})
 }
 
-// Where a proxy lets no WebSocket through, requests go, until one gets through.
+// TestByRequests: the client sends requests while a proxy blocks WebSockets.
 func TestByRequests(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
@@ -393,7 +391,7 @@ func TestByRequests(t *testing.T) {
 		{"not upgraded", func(rw http.ResponseWriter, _ *http.Request) { rw.WriteHeader(http.StatusUpgradeRequired) }},
 		{"swallowed", func(rw http.ResponseWriter, r *http.Request) {
 			if conn, err := websocket.Accept(rw, r, &websocket.AcceptOptions{Subprotocols: []string{"playhead.v1.proto"}}); err == nil {
-				_, _, _ = conn.Read(r.Context()) // of the message
+				_, _, _ = conn.Read(r.Context()) // the message
 				_, _, _ = conn.Read(r.Context()) // until it ends
 			}
 		}},
@@ -401,7 +399,7 @@ func TestByRequests(t *testing.T) {
 			if conn, err := websocket.Accept(rw, r, &websocket.AcceptOptions{Subprotocols: []string{"playhead.v1.proto"}}); err == nil {
 				resync, _ := proto.Marshal(&historyv1.StreamResponse{Push: &historyv1.Change{Resync: true}})
 				_ = conn.Write(r.Context(), websocket.MessageBinary, resync)
-				_, _, _ = conn.Read(r.Context()) // of the message
+				_, _, _ = conn.Read(r.Context()) // the message
 				_, _, _ = conn.Read(r.Context()) // until it ends
 			}
 		}},
@@ -448,7 +446,7 @@ func TestByRequests(t *testing.T) {
 	}
 }
 
-// A server that answers everything with some JSON is not the edge, and no reason to hurry.
+// TestAnAnswerOfAnotherServer: a foreign server's JSON is no answer and does not end the backoff.
 func TestAnAnswerOfAnotherServer(t *testing.T) {
 	for _, text := range []string{"{}", `{"results":[]}`, "[]", "<html>", ""} {
 		t.Run(text, func(t *testing.T) {
@@ -456,12 +454,12 @@ func TestAnAnswerOfAnotherServer(t *testing.T) {
 				var asked atomic.Int32
 				w.behind(func(rw http.ResponseWriter, _ *http.Request) {
 					asked.Add(1)
-					_, _ = rw.Write([]byte(text)) // an error is the reader's
+					_, _ = rw.Write([]byte(text)) // an error surfaces in the client
 				}, nil)
 				w.report("1")
 				stop := w.run()
 				time.Sleep(10 * time.Minute)
-				if n := asked.Load(); n > 600 { // with back-off some 160, or 9,000
+				if n := asked.Load(); n > 600 { // about 160 with backoff, 9,000 without
 					w.Errorf("asked %d times in ten minutes", n)
 				}
 				w.behind(nil, nil)
@@ -472,7 +470,7 @@ func TestAnAnswerOfAnotherServer(t *testing.T) {
 	}
 }
 
-// A client that is refused a WebSocket again and again, because the user has too many or a proxy takes none, sends requests.
+// TestRefusedAgainAndAgain: repeatedly refused WebSockets, by a user limit or a proxy, lead to requests.
 func TestRefusedAgainAndAgain(t *testing.T) {
 	for _, status := range []int{http.StatusTooManyRequests, http.StatusServiceUnavailable} {
 		bubble(t, client.Config{}, func(w *world) {
@@ -494,7 +492,7 @@ func TestRefusedAgainAndAgain(t *testing.T) {
 	}
 }
 
-// A report that something on the way does not like waits, and is tried ever less often.
+// TestARequestThatIsRefused: a report that a proxy refuses stays queued, with ever rarer retries.
 func TestARequestThatIsRefused(t *testing.T) {
 	for _, status := range []int{400, 403, 413, 415, 422, 502} {
 		bubble(t, client.Config{}, func(w *world) {
@@ -504,7 +502,7 @@ func TestARequestThatIsRefused(t *testing.T) {
 					rw.WriteHeader(http.StatusForbidden)
 					return
 				}
-				body, _ := io.ReadAll(r.Body) // a request that breaks is not answered
+				body, _ := io.ReadAll(r.Body) // a broken request is not answered
 				r.Body = io.NopCloser(bytes.NewReader(body))
 				if asked++; bytes.Contains(body, []byte(`"id":"1"`)) {
 					http.Error(rw, "not through here", status)
@@ -523,7 +521,7 @@ func TestARequestThatIsRefused(t *testing.T) {
 	}
 }
 
-// Both ways carry all of a heartbeat, and bring the record and the day back.
+// TestBothWaysSayTheSame: both transports convey whole heartbeats, records and the day.
 func TestBothWaysSayTheSame(t *testing.T) {
 	var beats []*historyv1.Heartbeat
 	for _, post := range []bool{false, true} {
@@ -577,7 +575,7 @@ func TestBothWaysSayTheSame(t *testing.T) {
 	}
 }
 
-// counted counts what is sent.
+// counted counts sent bytes.
 type counted struct {
 	net.Conn
 	sent *atomic.Int64
@@ -589,10 +587,10 @@ func (c counted) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// An hour offline goes over any link about once, in messages that the link carries.
+// TestLinks: an hour of offline reports crosses any link about once, in messages that fit it.
 func TestLinks(t *testing.T) {
 	for _, tt := range []struct {
-		rate, connections, messages int // at most
+		rate, connections, messages int // upper bounds
 	}{
 		{1 << 10, 3, 60},
 		{4 << 10, 1, 16},
@@ -626,7 +624,7 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// A message that the edge closes on as too large is the last one of that size.
+// TestACloseOnWhatIsTooLarge: a message closed on as too large is the last one of its size.
 func TestACloseOnWhatIsTooLarge(t *testing.T) {
 	bubble(t, client.Config{}, func(w *world) {
 		w.behind(limited(10_000, stored), nil)
@@ -644,15 +642,15 @@ func TestACloseOnWhatIsTooLarge(t *testing.T) {
 	})
 }
 
-// Something in between that takes less than the edge is asked for no more than that, until
-// one report alone was too large.
+// TestWhatIsTooLarge: an intermediary with a lower limit gets no larger message again, until one report alone
+// was too large.
 func TestWhatIsTooLarge(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		limit int
 		large int // bytes of the first report
 		told  historyv1.Status
-		most  int // refusals
+		most  int // most refusals
 	}{
 		{"for messages", 10_000, 500, historyv1.Status_STATUS_STORED, 1},
 		{"for a report", 2_000, 3000, historyv1.Status_STATUS_INVALID, 12},
@@ -695,8 +693,7 @@ func TestWhatIsTooLarge(t *testing.T) {
 	}
 }
 
-// Some WebSockets that end before anything was heard mean nothing, as long as others work:
-// no requests are sent.
+// TestNoRequestsWhereWebSocketsWork: a few mute WebSockets do not lead to requests if others work.
 func TestNoRequestsWhereWebSocketsWork(t *testing.T) {
 	bubble(t, client.Config{}, func(w *world) {
 		var posts atomic.Int32
@@ -731,7 +728,7 @@ func TestNoRequestsWhereWebSocketsWork(t *testing.T) {
 	})
 }
 
-// A report on its way is not given up, however full the queue is.
+// TestWhatIsOnItsWayIsNotGivenUp: a full queue never drops a report in flight.
 func TestWhatIsOnItsWayIsNotGivenUp(t *testing.T) {
 	bubble(t, client.Config{Queue: 200}, func(w *world) {
 		w.delay = 5 * time.Second
@@ -767,7 +764,7 @@ func TestWhatIsOnItsWayIsNotGivenUp(t *testing.T) {
 	})
 }
 
-// One large report gets through wherever the link carries 1 KB/s, however it goes.
+// TestALargeReportOnASlowLink: one large report gets through any link of 1 KB/s on both transports.
 func TestALargeReportOnASlowLink(t *testing.T) {
 	for _, patience := range []time.Duration{time.Second, 10 * time.Second} {
 		for _, post := range []bool{false, true} {
@@ -798,8 +795,8 @@ func TestALargeReportOnASlowLink(t *testing.T) {
 	}
 }
 
-// The clock is wrong from the beginning, set between a report and its message, and the device
-// sleeps: each event is when it was, for the history, however long its message is on its way.
+// TestAClockThatIsWrong: event times are right in the history, although the clock is wrong or set before
+// sending, the device sleeps, or a message is slow.
 func TestAClockThatIsWrong(t *testing.T) {
 	for _, ahead := range []time.Duration{-30 * 365 * 24 * time.Hour, -5 * time.Hour, -119 * time.Second, -8 * time.Second, 0, 5 * time.Second, time.Hour} {
 		for _, post := range []bool{false, true} {
@@ -834,7 +831,7 @@ func TestAClockThatIsWrong(t *testing.T) {
 					}
 					w.flush(time.Minute)
 				}
-				w.asleep.Add(int64(time.Hour)) // in which no time passes for the others
+				w.asleep.Add(int64(time.Hour)) // no time passes for the others
 				reported()
 				w.flush(time.Minute)
 				for i, h := range w.stored {
@@ -849,7 +846,7 @@ func TestAClockThatIsWrong(t *testing.T) {
 	}
 }
 
-// A Run that begins while another one is there sends nothing until that has ended.
+// TestOneRunAtATime: a second Run sends nothing until the first has ended.
 func TestOneRunAtATime(t *testing.T) {
 	bubble(t, client.Config{}, func(w *world) {
 		first := w.run()
@@ -861,7 +858,7 @@ func TestOneRunAtATime(t *testing.T) {
 		if got := len(w.connections()); got != 1 {
 			w.Errorf("got %d connections of two that run, want 1", got)
 		}
-		_, _ = third(), first() // one that ends before it was its turn
+		_, _ = third(), first() // one ends before its turn
 		w.report("b")
 		w.flush(time.Minute)
 		if got := len(w.connections()); got != 2 {
@@ -871,7 +868,7 @@ func TestOneRunAtATime(t *testing.T) {
 	})
 }
 
-// A viewing goes on while the device's clock is set: its beginning stays where it was.
+// TestAClockThatIsSetDuringAViewing: a viewing's start time stays while the device's clock is set.
 func TestAClockThatIsSetDuringAViewing(t *testing.T) {
 	for _, set := range []time.Duration{-time.Hour, -20 * time.Second, 48 * time.Hour, 0} {
 		bubble(t, client.Config{}, func(w *world) {
@@ -900,7 +897,7 @@ func TestAClockThatIsSetDuringAViewing(t *testing.T) {
 	}
 }
 
-// Of two reports the later one has the later time, also where another one seems to be after both.
+// TestOrder: a later report has the later time, even if another one seems to follow both.
 func TestOrder(t *testing.T) {
 	for name, reports := range map[string][][2]int64{
 		"after the clock was set, looked at roughly": {{5000, 1000}, {6002, 2010}, {6004, 2020}},
@@ -915,8 +912,7 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// TestRecorded: reports from a file keep the times that they have there, whatever the device's
-// clock shows and however often they are sent.
+// TestRecorded: reports from a file keep their times, whatever the device's clock and the number of retries.
 func TestRecorded(t *testing.T) {
 	bubble(t, client.Config{Recorded: true}, func(w *world) {
 		w.ahead.Store(int64(time.Hour))
@@ -941,13 +937,13 @@ func TestRecorded(t *testing.T) {
 	})
 }
 
-// The elapsed time was taken for a minute more than it was: the next answer puts the time
-// back, and events keep their order.
+// TestTimeThatIsPutBack: elapsed time was overestimated by a minute. The next answer corrects the clock, and
+// events keep their order.
 func TestTimeThatIsPutBack(t *testing.T) {
 	bubble(t, client.Config{}, func(w *world) {
 		stop := w.run()
 		for i, asleep := range []time.Duration{0, time.Minute, 0, 0} {
-			w.asleep.Add(int64(asleep)) // in which no time passes for the others
+			w.asleep.Add(int64(asleep)) // no time passes for the others
 			w.report(fmt.Sprint(i))
 			w.flush(time.Minute)
 			time.Sleep(20 * time.Second)
@@ -967,8 +963,8 @@ func TestTimeThatIsPutBack(t *testing.T) {
 	})
 }
 
-// An edge that does not say what time it is takes it from when messages are sent, as the device
-// shows it. Reports from before the clock was set are restated.
+// TestAnEdgeThatDoesNotTellTheTime: such an edge derives the time from the displayed sending time. Reports from
+// before the clock was set are adjusted.
 func TestAnEdgeThatDoesNotTellTheTime(t *testing.T) {
 	bubble(t, client.Config{}, func(w *world) {
 		w.silent = true
@@ -993,10 +989,10 @@ func TestAnEdgeThatDoesNotTellTheTime(t *testing.T) {
 	})
 }
 
-// stall has what is sent from now on arrive so much later.
+// stall delays everything sent from now on by d.
 func (w *world) stall(d time.Duration) { w.stalled.Store(time.Now().Add(d).UnixNano()) }
 
-// stalling is a connection whose messages may stand still on their way.
+// stalling is a connection that can delay messages.
 type stalling struct {
 	net.Conn
 	until *atomic.Int64

@@ -20,44 +20,43 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// The model: a client over a slow link to an edge that does anything. It has the promises
-// of docs/clients.md: every report is told once as what the edge said of it, or refused
-// alone, or given up for a full queue, or waits; a report that was told is not sent again; no message
-// that the edge takes holds its reports up for long; a record of another device is not
-// overwritten by a device that could not know of it, and is no conflict for one that has
-// seen it; and each event has the time at
-// which it happened, whatever the clock says: no report is stale because of an earlier one of its
-// device, and one that is made after a removal counts.
+// The model: a client over a slow link to an arbitrary edge. It checks the promises of docs/clients.md:
+// - Each report has one outcome: the edge's, refused alone, or dropped from a full queue. Else it waits.
+// - A report with an outcome is not sent again.
+// - No accepted message delays its reports for long.
+// - A device overwrites only records of others that it could know, and conflicts only with records it has not seen.
+// - Events have their true times, whatever the clock. Reports are never stale because of an earlier one of their
+// device, and reports made after a removal count.
 
-// fate is what the edge does with a message.
+// fate is the edge's treatment of a message.
 type fate struct {
 	what string
 	code int // of a close or an error
 }
 
-// step is something that happens to the client.
+// step is an event for the client.
 type step struct {
 	after time.Duration
 	what  string
-	n     int    // reports, or seconds that the clock is set ahead
-	kind  string // of the reports, or the object
+	n     int    // reports, or seconds by which the clock is set ahead
+	kind  string // of the reports, or their object
 }
 
 type script struct {
-	rate       int // of the link, bytes a second
+	rate       int // bytes per second of the link
 	queue      int
 	watching   bool
-	silent     bool          // the edge does not say what time it is
-	ahead      int           // seconds that the clock is from the beginning
-	rough      time.Duration // by which its readings differ
-	telling    time.Duration // from a connection until the player is told of others
-	again      time.Duration // from each resync to the next
-	blocked    time.Duration // a proxy lets no WebSocket through for so long
-	absent     time.Duration // and nothing at all
-	barrier    int           // is what it says, an HTTP status
+	silent     bool          // the edge does not tell the time
+	ahead      int           // initial lead of the clock, seconds
+	rough      time.Duration // spread of clock readings
+	telling    time.Duration // delay of changes on a new connection
+	again      time.Duration // interval between resyncs
+	blocked    time.Duration // time in which a proxy blocks WebSockets
+	absent     time.Duration // time in which it blocks everything
+	barrier    int           // its HTTP status
 	steps      []step
 	fates      []fate
-	handshakes []int // HTTP statuses, 101 for a connection, 0 for none at all
+	handshakes []int // HTTP statuses; 101 connects, 0 drops the connection
 }
 
 var (
@@ -122,7 +121,7 @@ func TestModel(t *testing.T) {
 	})
 }
 
-// play runs a script and says what went wrong.
+// play runs a script and returns the violations.
 func play(t *testing.T, s script) []string {
 	p := &player{reports: make(map[int64]*reported), sight: make(map[string]*sight), watching: s.watching}
 	p.edge = newAnyEdge(p, s)
@@ -133,7 +132,7 @@ func play(t *testing.T, s script) []string {
 	cfg := client.Config{
 		URL: "http://edge", Token: func(context.Context) (string, error) { return "token", nil }, Answered: p.hear, Queue: s.queue,
 		Clock: func() (time.Time, time.Duration) {
-			apart := time.Duration(p.looks.Add(1)%3) * s.rough // between the two
+			apart := time.Duration(p.looks.Add(1)%3) * s.rough // between the two readings
 			return time.Now().Add(time.Duration(p.ahead.Load()) + apart), time.Since(began) + p.slept()
 		},
 		HTTP: &http.Client{Transport: &http.Transport{DialContext: p.edge.slowly(s.rate), DisableKeepAlives: true}},
@@ -154,39 +153,39 @@ func play(t *testing.T, s script) []string {
 	p.stop()
 	p.edge.door.Cut()
 	_ = server.Close()
-	time.Sleep(time.Hour) // for everybody to go
+	time.Sleep(time.Hour) // for all goroutines to end
 	p.check()
 	slices.Sort(p.wrong)
 	return p.wrong[:min(len(p.wrong), 5)]
 }
 
-// reported is a report, and what became of it.
+// reported is a report and its outcomes.
 type reported struct {
 	*historyv1.Heartbeat
 	kind  string
 	made  time.Time
-	blind time.Time // since when the device could not know what others do, zero for not at all
-	seen  uint64    // the etag of the record that the player went on from
+	blind time.Time // since when the device could miss changes by others; zero if it could not
+	seen  uint64    // etag of the record that the player continued from
 	told  []historyv1.Status
 }
 
-// sight is what a device can know of what others do with an object.
+// sight is a device's possible knowledge of others' changes to an object.
 type sight struct {
-	lost  time.Time // zero for not at all
-	sleep int       // how often the device had slept when it lost sight
-	seen  uint64    // the etag of the record that the player saw last
+	lost  time.Time // zero if not lost
+	sleep int       // sleeps of the device when it lost sight
+	seen  uint64    // etag of the record last seen by the player
 }
 
-// player is who reports, on a device.
+// player reports on a device.
 type player struct {
 	*client.Client
 	edge     *anyEdge
 	watching bool
-	ahead    atomic.Int64 // of the clock, nanoseconds
-	looks    atomic.Int64 // at it
-	sleeps   atomic.Int64 // of the device, an hour each
+	ahead    atomic.Int64 // lead of the clock, nanoseconds
+	looks    atomic.Int64 // clock readings
+	sleeps   atomic.Int64 // sleeps of the device, an hour each
 	cursed   int
-	refused  int // reports that are
+	refused  int // refused reports
 	stop     func()
 
 	mu      sync.Mutex
@@ -223,7 +222,7 @@ func (p *player) step(t *testing.T, s step) {
 		p.start(t)
 	case "clock":
 		p.ahead.Add(int64(s.n) * int64(time.Second))
-		time.Sleep(100 * time.Millisecond) // over a clock that was set, a rough look tells the order of what is further apart
+		time.Sleep(100 * time.Millisecond) // after a set clock, rough readings order only reports further apart
 	case "sleep":
 		p.sleeps.Add(1)
 		p.edge.expect(nil)
@@ -245,7 +244,7 @@ func (p *player) step(t *testing.T, s step) {
 	case "report":
 		for i := range s.n {
 			kind := s.kind
-			if (kind == "poison" || kind == "cursed") && i%40 != 7 { // few are
+			if (kind == "poison" || kind == "cursed") && i%40 != 7 { // few reports are
 				kind = "small"
 			}
 			p.report(t, kind)
@@ -279,10 +278,10 @@ func (p *player) report(t *testing.T, kind string) {
 	}
 }
 
-// blind returns since when the device cannot know what others did with an object.
+// blind returns the time since when the device can miss others' changes to an object.
 func (p *player) blind(object string) time.Time {
 	s := p.sight[object]
-	if s == nil { // the first report is about what the user does, whatever is known
+	if s == nil { // the first report stands, whatever is known
 		s = &sight{}
 		if p.sight[object] = s; !p.edge.watched() {
 			s.lost = time.Now()
@@ -292,8 +291,7 @@ func (p *player) blind(object string) time.Time {
 	return s.lost
 }
 
-// loseSight is told that a connection ended, that the edge says resync, or that the device
-// slept.
+// loseSight notes the end of a connection, a resync or a sleep.
 func (p *player) loseSight() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -304,7 +302,7 @@ func (p *player) loseSight() {
 	}
 }
 
-// see has the player go on from the record that there is.
+// see makes the player continue from the current record.
 func (p *player) see(object string) {
 	record := p.edge.read(object)
 	p.mu.Lock()
@@ -318,7 +316,7 @@ func (p *player) see(object string) {
 	p.Seen(record)
 }
 
-// hear is told what became of a report.
+// hear records a report's outcome.
 func (p *player) hear(a client.Answer) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -335,7 +333,7 @@ func (p *player) hear(a client.Answer) {
 	}
 }
 
-// regain is told of a record of the player's own. The caller holds the lock.
+// regain notes a record of the player's own. The caller holds the lock.
 func (p *player) regain(object string, record *historyv1.Item) {
 	s := p.sight[object]
 	answered, sleeps := p.edge.answered(record)
@@ -354,8 +352,7 @@ func (p *player) fault(format string, args ...any) {
 	p.wrong = append(p.wrong, fmt.Sprintf(format, args...))
 }
 
-// settle waits until all is answered, as long as a link of that rate needs, and the search
-// for what the edge does not take.
+// settle waits until all is answered, as long as the link's rate and the search for refused reports require.
 func (p *player) settle(rate int) {
 	size := 0
 	for _, r := range p.reports {
@@ -367,7 +364,7 @@ func (p *player) settle(rate int) {
 	}
 }
 
-// unsettled reports whether any but the cursed ones waits.
+// unsettled reports whether any report waits except cursed ones.
 func (p *player) unsettled() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -394,7 +391,7 @@ func (p *player) check() {
 	}
 }
 
-// problem says what is wrong with what became of a report.
+// problem describes a wrong outcome of a report.
 func (p *player) problem(r *reported) string {
 	e := p.edge
 	switch {
@@ -421,7 +418,7 @@ func (p *player) superseded(r *reported) bool {
 	return false
 }
 
-// slowly dials connections that send so many bytes a second.
+// slowly dials connections of rate bytes per second.
 func (e *anyEdge) slowly(rate int) func(context.Context, string, string) (net.Conn, error) {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := e.door.Dial(ctx, network, addr)
@@ -432,7 +429,7 @@ func (e *anyEdge) slowly(rate int) func(context.Context, string, string) (net.Co
 	}
 }
 
-// slowConn sends so many bytes a second, until it is closed.
+// slowConn sends rate bytes per second until it is closed.
 type slowConn struct {
 	net.Conn
 	rate  int
@@ -456,8 +453,8 @@ func (c *slowConn) Write(p []byte) (n int, err error) {
 	return n, err
 }
 
-// Close has a Write return at once. The caller that closes waits for it under a lock, and no time passes
-// in a bubble while a goroutine waits for a lock.
+// Close makes Write return at once. The closing caller waits for Write under a lock, and time stops in a bubble
+// while a goroutine waits for a lock.
 func (c *slowConn) Close() error {
 	c.close()
 	return c.Conn.Close()

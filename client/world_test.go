@@ -21,35 +21,35 @@ import (
 
 const secret = "0123456789abcdef0123456789abcdef"
 
-// world is an edge, the service behind it, and a client, in a bubble of its own time.
+// world is an edge with its service and a client in one bubble.
 type world struct {
 	*testing.T
 	client *client.Client
 	door   *memnet.Listener
-	stop   context.CancelFunc // the edge's
-	life   time.Duration      // of tokens
-	delay  time.Duration      // of the next answer of the service
-	post   http.HandlerFunc   // answers requests, nil as handshakes
-	films  *filmService       // is the service, where there is one
+	stop   context.CancelFunc // stops the edge
+	life   time.Duration      // lifetime of tokens
+	delay  time.Duration      // of the service's next answer
+	post   http.HandlerFunc   // answers requests; nil treats them as handshakes
+	films  *filmService       // the service, if set
 	fate   func([]*historyv1.Heartbeat) ([]historyv1.Status, error)
 
 	mu       sync.Mutex
 	edge     *ws.Handler
-	status   int              // of handshakes, 0 for the edge's own
-	front    http.HandlerFunc // answers everything, nil for the edge
+	status   int              // of handshakes; 0 for the edge's own
+	front    http.HandlerFunc // answers everything; nil for the edge
 	wrap     func(net.Conn) net.Conn
 	dials    []time.Time            // handshakes
-	stored   []*historyv1.Heartbeat // what the service was told
-	ahead    atomic.Int64           // of the device's clock, nanoseconds
-	apart    time.Duration          // from the time of the bubble to that by which events are judged
-	silent   bool                   // nobody says what that is
-	asleep   atomic.Int64           // how long the device slept, nanoseconds
-	stalled  atomic.Int64           // until then nothing that was sent arrives, Unix nanoseconds
-	answered []string               // what the client was, "id status"
+	stored   []*historyv1.Heartbeat // heartbeats received by the service
+	ahead    atomic.Int64           // lead of the device's clock, nanoseconds
+	apart    time.Duration          // lead of the service's clock over the bubble's
+	silent   bool                   // nobody tells the service's time
+	asleep   atomic.Int64           // sleep of the device so far, nanoseconds
+	stalled  atomic.Int64           // nothing sent arrives before, Unix nanoseconds
+	answered []string               // answers, "id status"
 	answers  []client.Answer
-	told     func(client.Answer) // is called for the next answer, nil for none
+	told     func(client.Answer) // called for the next answer, if set
 	tells    map[uint64]func(*historyv1.Change)
-	telling  time.Duration // from a connection until nothing is missed on it
+	telling  time.Duration // delay of changes on a new connection
 }
 
 func bubble(t *testing.T, cfg client.Config, fn func(*world)) {
@@ -71,11 +71,11 @@ func bubble(t *testing.T, cfg client.Config, fn func(*world)) {
 		fn(w)
 		_ = server.Close()
 		w.stop()
-		time.Sleep(time.Minute) // for the edge to go
+		time.Sleep(time.Minute) // for the edge to end
 	})
 }
 
-// open starts an edge. The one before must have stopped.
+// open starts an edge. The previous one must have stopped.
 func (w *world) open() {
 	w.Helper()
 	tokens, err := token.NewVerifier([]byte(secret), "")
@@ -109,15 +109,14 @@ func (w *world) dial(ctx context.Context, network, addr string) (net.Conn, error
 	return conn, err
 }
 
-// behind puts something between the client and the edge: what answers everything, and what
-// connections go through, nil for none.
+// behind inserts a handler and a connection wrapper between client and edge; nil for none.
 func (w *world) behind(front http.HandlerFunc, wrap func(net.Conn) net.Conn) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.front, w.wrap = front, wrap
 }
 
-// clock is the device's: that of the bubble, and as much as the test has set it ahead.
+// clock returns the device's clock: the bubble's plus the test's settings.
 func (w *world) clock() func() (time.Time, time.Duration) {
 	began := time.Now()
 	return func() (time.Time, time.Duration) {
@@ -159,14 +158,14 @@ func (w *world) dialled(r *http.Request) (*ws.Handler, int, http.HandlerFunc) {
 	return w.edge, w.status, w.front
 }
 
-// connections is when somebody asked for one.
+// connections returns the times of all handshakes.
 func (w *world) connections() []time.Time {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return slices.Clone(w.dials)
 }
 
-// refuse answers handshakes with a status, or takes them again with 0.
+// refuse answers handshakes with a status; 0 accepts them.
 func (w *world) refuse(status int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -201,7 +200,7 @@ func (w *world) Apply(_ context.Context, req *historyv1.ApplyRequest) (*historyv
 	return &historyv1.ApplyResponse{Statuses: statuses, NowMs: w.now()}, err
 }
 
-// now is the time by which events are judged, 0 where nobody says.
+// now returns the service's time, or 0 if silent.
 func (w *world) now() int64 {
 	if w.silent {
 		return 0
@@ -225,7 +224,7 @@ func all(beats []*historyv1.Heartbeat, status historyv1.Status) []historyv1.Stat
 	return slices.Repeat([]historyv1.Status{status}, len(beats))
 }
 
-// run runs the client until the test calls the function it returns.
+// run runs the client until stop.
 func (w *world) run() (stop func() error) {
 	ctx, cancel := context.WithCancel(w.Context())
 	ended := make(chan error, 1)
@@ -249,7 +248,7 @@ func beat(id string) *historyv1.Heartbeat {
 	return &historyv1.Heartbeat{ObjectId: id, ObjectType: 1, Kind: historyv1.Kind_KIND_STOP, EventTimeMs: time.Now().UnixMilli(), PositionMs: 1000}
 }
 
-// flush waits until all is answered, for at most so long of the bubble's time.
+// flush waits until all is answered, at most for limit.
 func (w *world) flush(limit time.Duration) {
 	w.Helper()
 	ctx, cancel := context.WithTimeout(w.Context(), limit)
