@@ -1,5 +1,5 @@
-// Command all-in-one is Playhead in one process with one data directory: the HTTP
-// API, the gRPC server and the job over an embedded store. Nothing needs installing.
+// Command all-in-one is Playhead in one process with one data directory: HTTP API, gRPC server and job over an
+// embedded store. It needs no installation.
 package main
 
 import (
@@ -8,7 +8,7 @@ import (
 	"io"
 	"os"
 	"time"
-	_ "time/tzdata" // not every machine has the zones
+	_ "time/tzdata" // not every machine has a zone database
 
 	"github.com/playhead/playhead/all-in-one/allinone"
 	"github.com/playhead/playhead/bff/token"
@@ -46,7 +46,7 @@ type flags struct {
 	webhook.Endpoint
 }
 
-// Help is what --help begins with.
+// Help is the introduction of --help.
 func (*flags) Help() string {
 	return `Playhead in one process: it keeps what users watched, read or heard, and where they stopped, in its data directory. ` +
 		`Players report over HTTP and WebSocket, services over gRPC; /docs of the HTTP address describes the API. Nothing else needs installing.`
@@ -101,7 +101,7 @@ func serve(ctx context.Context, args []string, getenv func(string) string, out i
 	return p.Run(ctx)
 }
 
-// terminal reports whether a person reads what is printed, and no log.
+// terminal reports whether out is a terminal.
 func terminal(out io.Writer) bool {
 	f, ok := out.(*os.File)
 	if !ok {

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// TestTokenIsPrintedWhenAsked: where nobody reads, a token goes nowhere.
+// TestTokenIsPrintedWhenAsked: without a terminal, a token is printed only on request.
 func TestTokenIsPrintedWhenAsked(t *testing.T) {
 	for _, asked := range []bool{false, true} {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -31,13 +31,13 @@ func TestTokenIsPrintedWhenAsked(t *testing.T) {
 	}
 }
 
-// TestRefusedFlags: a flag that is refused is named, and nothing is created.
+// TestRefusedFlags: the error names the refused flag, and nothing is created.
 func TestRefusedFlags(t *testing.T) {
 	short := filepath.Join(t.TempDir(), "secret")
 	if err := os.WriteFile(short, []byte("short"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second) // for what is not refused
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second) // for accepted flags
 	defer cancel()
 	for flag, value := range map[string]string{
 		"--summary": "5h", "--rules": "a: types=7 keep=91d", "--keep": "-1", "--hold": "25h", "--user": "a\nb", "--token-secret-file": short, "--origin": "x",

@@ -28,16 +28,14 @@ const (
 	someBeat     = `{"object":{"id":"100","type":1},"kind":"progress","position_ms":60000,"event_time":"2026-01-01T00:00:00Z"}`
 )
 
-// attack is what somebody does who means harm, or knows no better: what it meets, and
-// the series that counts it.
+// attack is a malicious or careless request: its action, the expected answer, and the series that counts it.
 type attack struct {
 	do      func(*abused) string
 	meets   string
 	counted string
 }
 
-// TestAbuse has each attack refused and counted, and asks after each whether a user who
-// does nothing wrong notices.
+// TestAbuse: each attack is refused and counted, and a well-behaved user notices nothing.
 func TestAbuse(t *testing.T) {
 	t.Parallel()
 	for name, a := range map[string]attack{
@@ -83,7 +81,7 @@ func TestAbuse(t *testing.T) {
 	}
 }
 
-// TestNothingIsReflected asks for what pages would run as a script if the edge repeated it.
+// TestNothingIsReflected: the edge never repeats input that a page would run as a script.
 func TestNothingIsReflected(t *testing.T) {
 	x := newAbused(t)
 	for _, path := range []string{"/%3Cscript%3Ealert(1)%3C/script%3E", "/v1/history?cursor=%3Cscript%3E", "/v1/history/1/%3Cscript%3E"} {
@@ -130,7 +128,7 @@ func unsigned(x *abused) string {
 	return x.say("GET /v1/history HTTP/1.1\r\nHost: edge\r\nAuthorization: Bearer " + text + "\r\n\r\n")
 }
 
-// stream connects; what is refused is returned as text.
+// stream connects; a refusal is returned as text.
 func (x *abused) stream(token string, header http.Header) (*websocket.Conn, string) {
 	x.Helper()
 	conn, resp, err := websocket.Dial(x.Context(), "ws://"+x.HTTP()+"/v1/stream", &websocket.DialOptions{ //nolint:bodyclose // it is in memory
@@ -146,14 +144,14 @@ func (x *abused) stream(token string, header http.Header) (*websocket.Conn, stri
 	return conn, ""
 }
 
-// frames sends one message and returns the answer, or the status it was closed with.
+// frames sends one message and returns the answer or the close status.
 func frames(text string) func(*abused) string {
 	return func(x *abused) string {
 		conn, refused := x.stream(x.eve(), nil)
 		if conn == nil {
 			return refused
 		}
-		go func() { _ = conn.Write(x.Context(), websocket.MessageText, []byte(text)) }() // which may be cut off
+		go func() { _ = conn.Write(x.Context(), websocket.MessageText, []byte(text)) }() // the edge may cut it off
 		return next(x, conn)
 	}
 }
@@ -168,14 +166,14 @@ func next(x *abused, conn *websocket.Conn) string {
 	return fmt.Sprint(string(text), err)
 }
 
-// flood never waits as it is told.
+// flood ignores the edge's retry times.
 func flood(x *abused) (last string) {
 	conn, refused := x.stream(x.eve(), nil)
 	for range 1000 {
 		if conn == nil || !strings.HasPrefix(last, "{") && last != "" {
 			return refused + last
 		}
-		_ = conn.Write(x.Context(), websocket.MessageText, []byte(`{"seq":1,"heartbeats":[]}`)) // the answer says more
+		_ = conn.Write(x.Context(), websocket.MessageText, []byte(`{"seq":1,"heartbeats":[]}`)) // the answer says more than an error
 		last = next(x, conn)
 	}
 	return last
@@ -199,8 +197,7 @@ func connectionFlood(x *abused) (refused string) {
 	return refused
 }
 
-// expiring connects with a token that has expired, and is taken for another moment. It is
-// given another one when that moment was over before.
+// expiring connects with a token shortly before its expiry. It tries a longer-lived one if that was too short.
 func expiring(x *abused) string {
 	for ttl := 2 * time.Second; ; ttl *= 2 {
 		conn, refused := x.stream(x.token(jwt.MapClaims{"sub": "eve", "aud": abusedFor, "exp": time.Now().Add(ttl - token.Leeway).Unix()}), nil)
@@ -218,7 +215,7 @@ func otherSite(x *abused) string {
 	return refused
 }
 
-// abused is an all-in-one and what it counts.
+// abused is an all-in-one with its metrics.
 type abused struct {
 	*testing.T
 	*allinone.Process
@@ -245,7 +242,7 @@ func newAbused(t *testing.T) *abused {
 	return &abused{t, p, cfg.Registry}
 }
 
-// count is the value of a series, 0 where there is none.
+// count returns a series' value, 0 without one.
 func (x *abused) count(series string) (n float64) {
 	families, err := x.registry.Gather()
 	if err != nil {
@@ -265,7 +262,7 @@ func (x *abused) count(series string) (n float64) {
 	return n
 }
 
-// await waits until a series has gone up, which may be a moment after the answer.
+// await waits until a series has increased, which may follow the answer.
 func (x *abused) await(series string, before float64) {
 	x.Helper()
 	for end := time.Now().Add(patience); x.count(series) <= before; time.Sleep(10 * time.Millisecond) {
@@ -276,7 +273,7 @@ func (x *abused) await(series string, before float64) {
 	}
 }
 
-// innocent is another user, who is served as ever.
+// innocent checks that another user is served.
 func (x *abused) innocent() {
 	x.Helper()
 	token := x.token(jwt.MapClaims{"sub": "alice", "aud": abusedFor})
@@ -285,7 +282,7 @@ func (x *abused) innocent() {
 	}
 }
 
-// token signs claims, with an hour to live unless they say otherwise.
+// token signs claims, valid for an hour unless they set exp.
 func (x *abused) token(claims jwt.MapClaims) string {
 	x.Helper()
 	if exp, said := claims["exp"]; !said {
@@ -300,10 +297,10 @@ func (x *abused) token(claims jwt.MapClaims) string {
 	return text
 }
 
-// eve is who attacks.
+// eve is the attacker's token.
 func (x *abused) eve() string { return x.token(jwt.MapClaims{"sub": "eve", "aud": abusedFor}) }
 
-// say sends a text as it is and returns the first answer.
+// say sends raw text and returns the first answer.
 func (x *abused) say(text string) string {
 	x.Helper()
 	conn, err := new(net.Dialer).DialContext(x.Context(), "tcp", x.HTTP())
@@ -311,13 +308,13 @@ func (x *abused) say(text string) string {
 		x.Fatal(err)
 	}
 	defer conn.Close()
-	go func() { _, _ = io.WriteString(conn, text) }() // which the edge may not read to its end
+	go func() { _, _ = io.WriteString(conn, text) }() // the edge may not read all of it
 	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
 	if err != nil {
 		return err.Error()
 	}
 	defer resp.Body.Close()
 	var all strings.Builder
-	_ = resp.Write(&all) // what there is of it
+	_ = resp.Write(&all) // as much as there is
 	return all.String()
 }

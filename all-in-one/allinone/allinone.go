@@ -1,6 +1,5 @@
-// Package allinone composes the edge, the service and the job over the embedded
-// adapters: one process, one data directory, nothing to install. It swaps adapters
-// and never the path: a heartbeat goes through the same code as on many machines.
+// Package allinone composes edge, service and job over the embedded adapters: one process, one data directory,
+// no installation. Only the adapters differ: a heartbeat passes the same code as in a cluster.
 package allinone
 
 import (
@@ -30,8 +29,7 @@ import (
 	"github.com/playhead/playhead/internal/run"
 )
 
-// Open opens the data directory, which no other process may have open, and the
-// ports. Run closes them.
+// Open opens the data directory, exclusively, and the ports. Run closes them.
 func Open(ctx context.Context, cfg Config) (*Process, error) {
 	p := &Process{cfg: cfg.withDefaults(), queue: memqueue.New(memqueue.Config{Capacity: share(1<<20, cfg.Memory)}), listeners: make(map[string]net.Listener)}
 	if cfg.Breakable {
@@ -49,7 +47,7 @@ func (p *Process) open(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	// Only now is anything created.
+	// Nothing is created before the ports are open.
 	if err := p.openClock(ctx); err != nil {
 		return fmt.Errorf("--data: %w", err)
 	}
@@ -93,7 +91,7 @@ func (p *Process) compose(epochs []string) (err error) {
 	return err
 }
 
-// close gives back what was opened, where Run has not come to it.
+// close closes whatever is open, if Run does not.
 func (p *Process) close() error {
 	var errs []error
 	for _, lis := range p.listeners {
@@ -110,17 +108,17 @@ func (p *Process) close() error {
 	return errors.Join(errs...)
 }
 
-// dayLog logs first sightings of a day: in one process there is no other system to tell. It
-// implements [history.Announcer].
+// dayLog logs first sightings of a day: a single process has no other system to inform. It implements
+// [history.Announcer].
 type dayLog struct{ log *slog.Logger }
 
-// Announce logs how many users there are.
+// Announce logs the number of users.
 func (h dayLog) Announce(_ context.Context, firsts []history.First) error {
 	h.log.Debug("users were seen for the first time on a day", "users", len(firsts))
 	return nil
 }
 
-// Run serves until ctx is done, then stops in the order in which data flows.
+// Run serves until ctx is done, then stops in data-flow order.
 func (p *Process) Run(ctx context.Context) error {
 	players, err := p.edge()
 	if err != nil {
@@ -158,11 +156,11 @@ func (p *Process) edge() (*edge.Edge, error) {
 	})
 }
 
-// files are the shares of the file descriptors that the process may have open.
+// files are shares of the file descriptors.
 type files struct{ store, rpc, admin, players int }
 
-// files returns the shares. What is none's is for the journal, tables that are written or read beyond the bound, and
-// connections that are being closed.
+// files returns the shares. The rest is for the journal, tables written or read beyond the bound, and closing
+// connections.
 func (p *Process) files() files {
 	all := p.cfg.Files
 	f := files{store: min(all/4, 1000), rpc: min(all/16, 1024), admin: min(all/32, 64)}
@@ -170,10 +168,10 @@ func (p *Process) files() files {
 	return f
 }
 
-// roomy is how much memory a process has at least that needs no smaller bounds.
+// roomy is the memory from which bounds need no reduction.
 const roomy = 2 << 30
 
-// share returns a bound, smaller in little memory.
+// share scales a bound down to little memory.
 func share(most int, memory int64) int {
 	if memory <= 0 || memory > roomy {
 		return most
@@ -181,7 +179,6 @@ func share(most int, memory int64) int {
 	return int(float64(most) * float64(memory) / roomy)
 }
 
-// warmRate is how many cold users are warmed in a second: as many as come. The archive is in
-// this process, and nearly always knows without reading that a new user has no row. A user
-// who stays cold costs more, because each new record is partial then.
+// warmRate is the number of cold users warmed per second; in effect unlimited. The embedded archive usually
+// knows without a read that a new user has no row. A cold user costs more: each new record is partial.
 const warmRate = 1_000_000

@@ -13,8 +13,7 @@ import (
 	"github.com/playhead/playhead/history"
 )
 
-// rows are the lines of an export by object, without what shows that a record was removed and
-// restored.
+// rows returns an export's lines by object, without the traces of removal and restore.
 func (h *here) rows(ctx context.Context) map[string]string {
 	h.Helper()
 	all := make(map[string]string)
@@ -48,8 +47,7 @@ func (h *here) imports(ctx context.Context, path, lines string) (statuses map[st
 	return got.Statuses
 }
 
-// TestBackup: a cleared history comes back from its backup field by field, from the cache and,
-// after a restart, from the archive.
+// TestBackup: a cleared history is restored field by field, in the cache and, after a restart, in the archive.
 func TestBackup(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 4*patience)
 	defer cancel()

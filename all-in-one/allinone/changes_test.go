@@ -14,7 +14,7 @@ import (
 	"github.com/playhead/playhead/history"
 )
 
-// changes asks what has changed since a token, and returns how many objects it is told of.
+// changes reads the changes since a token and returns the number of changed objects.
 func (h *here) changes(ctx context.Context, since string) (token string, told int, resync bool) {
 	h.Helper()
 	var page struct {
@@ -40,9 +40,9 @@ func (h *here) stops(ctx context.Context, ids ...string) {
 	}
 }
 
-// TestChangesOfAnOlderCopy: when a copy of the data directory is put back, an app that knows more than the copy reads
-// everything again, also after others have written as much as was lost. One that asked before the copy was
-// made goes on, over any number of starts.
+// TestChangesOfAnOlderCopy: after a restore of the data directory, an app ahead of the copy gets a resync, even
+// once others have written as much as was lost. An app with an older token continues, over any number of
+// starts.
 func TestChangesOfAnOlderCopy(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 4*patience)
 	defer cancel()
@@ -77,7 +77,7 @@ func TestChangesOfAnOlderCopy(t *testing.T) {
 	h.stop()
 }
 
-// TestChangesOfClasses: the token of as many classes as there may be, all with long names, is one that the edge takes.
+// TestChangesOfClasses: the edge accepts a token of the most classes, all with long names.
 func TestChangesOfClasses(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 4*patience)
 	defer cancel()

@@ -17,11 +17,11 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// wanderer is a player whose edge comes back at other addresses.
+// wanderer is a player whose edge restarts at other addresses.
 type wanderer struct {
 	*client.Client
 	at, token atomic.Value // of string
-	told      sync.Map     // the last answer, by object
+	told      sync.Map     // last answer, by object
 }
 
 func wander(t *testing.T) *wanderer {
@@ -51,8 +51,8 @@ func (w *wanderer) meet(p *process) {
 	w.at.Store(strings.TrimPrefix(p.http, "http://"))
 }
 
-// TestPlayersSurviveAKill kills the process while a player reports over the WebSocket.
-// The player goes on, and in the end all that it reported is in the stores.
+// TestPlayersSurviveAKill kills the process while a player reports over the WebSocket. Finally the stores have
+// all reports.
 func TestPlayersSurviveAKill(t *testing.T) {
 	const rounds, each = 3, 500
 	dir, w := t.TempDir(), wander(t)
@@ -85,7 +85,7 @@ func TestPlayersSurviveAKill(t *testing.T) {
 			}
 			continue
 		}
-		// The cache keeps the newest thousand of what was archived.
+		// The cache keeps only the newest thousand.
 		if e, err := db.Archive().Get(t.Context(), []history.Key{k}); err != nil || e[0].Record == nil {
 			told, _ := w.told.Load(k.Object.ID)
 			t.Errorf("%s is in neither store, %v; the player was told %v", k, err, told)

@@ -13,7 +13,7 @@ import (
 	"github.com/playhead/playhead/all-in-one/allinone"
 )
 
-// wrong is a machine whose clock is ahead by a number of milliseconds.
+// wrong is a machine whose clock is ahead, in milliseconds.
 type wrong struct {
 	ahead atomic.Int64
 	dir   string
@@ -35,7 +35,7 @@ func (w *wrong) start(t *testing.T, change ...func(*allinone.Config)) *here {
 	})
 }
 
-// beat reports an object at a time, and returns what became of it.
+// beat reports an object at a time and returns the result.
 func (h *here) beat(object string, position int, at time.Time) (result struct {
 	Status     string
 	EventTime  time.Time `json:"event_time"`
@@ -64,7 +64,7 @@ func (h *here) wantBeat(what, status string, position int, at time.Time) {
 	}
 }
 
-// admin asks the admin port.
+// admin calls the admin port.
 func (h *here) admin(method, path, origin string) (status int, text string) {
 	h.Helper()
 	req, err := http.NewRequestWithContext(h.Context(), method, "http://"+h.Admin()+path, nil)
@@ -86,7 +86,7 @@ func (h *here) admin(method, path, origin string) (status int, text string) {
 	return resp.StatusCode, string(body)
 }
 
-// TestClockAheadForOneStart: one start with a wrong clock takes nothing away, and what is reported meanwhile is good afterwards.
+// TestClockAheadForOneStart: one start with a wrong clock destroys nothing, and its reports remain valid.
 func TestClockAheadForOneStart(t *testing.T) {
 	const n = 5
 	for _, ahead := range []time.Duration{100 * 24 * time.Hour, 100 * 365 * 24 * time.Hour, -56 * 365 * 24 * time.Hour} {
@@ -143,7 +143,8 @@ func TestClockStepsWhileItRuns(t *testing.T) {
 	}
 }
 
-// TestConfirmClock: a directory that was not used for months serves, and goes on as ever once an operator says that the clock is right.
+// TestConfirmClock: a directory unused for months is served, and works normally once an operator confirms the
+// clock.
 func TestConfirmClock(t *testing.T) {
 	w := &wrong{dir: t.TempDir()}
 	w.set(-60 * 24 * time.Hour)
@@ -170,7 +171,7 @@ func TestConfirmClock(t *testing.T) {
 	}
 }
 
-// hears returns the time of a client that goes by the server's clock, or by the real time where that is far off.
+// hears returns the server's time if plausible, else the real time, like a client.
 func (h *here) hears(w *wrong) time.Time {
 	if time.Until(w.wall()).Abs() > 32*24*time.Hour {
 		return time.Now()
@@ -178,8 +179,8 @@ func (h *here) hears(w *wrong) time.Time {
 	return w.wall()
 }
 
-// TestRecordingOffWithASteppedClock: what is played after recording was switched off is not stored, however the clock has stepped,
-// and what is played after it was switched on again is.
+// TestRecordingOffWithASteppedClock: recording off drops what is played and recording on stores it, whatever
+// the clock's step.
 func TestRecordingOffWithASteppedClock(t *testing.T) {
 	for _, back := range []time.Duration{time.Minute, 24 * time.Hour, 365 * 24 * time.Hour} {
 		for _, restart := range []bool{false, true} {
@@ -218,8 +219,8 @@ func TestRecordingOffWithASteppedClock(t *testing.T) {
 	}
 }
 
-// TestRecordingOnWithAClockThatWasAhead: when the clock comes back, a user who was recorded again is recorded a day later, however far
-// ahead the clock was. Until then it is not known what was played in the pause.
+// TestRecordingOnWithAClockThatWasAhead: once the clock is right, recording resumes within a day, whatever the
+// lead. Until then the events of the pause are not known.
 func TestRecordingOnWithAClockThatWasAhead(t *testing.T) {
 	w := &wrong{dir: t.TempDir()}
 	h := w.start(t)
@@ -232,7 +233,7 @@ func TestRecordingOnWithAClockThatWasAhead(t *testing.T) {
 	h.wantBeat("on", "stored", 50000, w.wall())
 }
 
-// TestStaleSaysWhy: a record of a clock that was ahead stands still, and the answer says so.
+// TestStaleSaysWhy: a record of a clock that was ahead stays unchanged, and the answer explains that.
 func TestStaleSaysWhy(t *testing.T) {
 	w := &wrong{dir: t.TempDir()}
 	w.set(24 * time.Hour)

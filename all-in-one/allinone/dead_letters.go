@@ -15,12 +15,11 @@ import (
 	"github.com/playhead/playhead/history/wire"
 )
 
-// deadFile holds, in the data directory, what could not be archived: a line of JSON
-// each, to be read by a person. The embedded archive refuses next to nothing, so that
-// there is no need for more.
+// deadFile, in the data directory, holds dead letters: one line of JSON each, for a person to read. The
+// embedded archive rejects next to nothing, so nothing more is needed.
 const deadFile = "dead-letters.ndjson"
 
-// deadLetterFile appends dead letters to a file. It implements [history.DeadLetters].
+// deadLetterFile appends dead letters to a file. It implements [history.DeadLetters] and [history.Eraser].
 type deadLetterFile struct {
 	path string
 	mu   sync.Mutex
@@ -31,10 +30,10 @@ type deadLine struct {
 	Key    string    `json:"key,omitempty"`
 	Origin string    `json:"origin"`
 	Reason string    `json:"reason"`
-	Letter []byte    `json:"letter"` // all of it, as the queue would hold it
+	Letter []byte    `json:"letter"` // the whole letter, in the queue's format
 }
 
-// Add returns when the letters are on disk.
+// Add returns once the letters are on disk.
 func (g *deadLetterFile) Add(_ context.Context, letters []history.Dead) (err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -64,7 +63,7 @@ func (g *deadLetterFile) Held(_ context.Context, uid string, until int64) (map[s
 	return map[string]int{"dead letters": gone}, err
 }
 
-// Erase implements [history.Eraser]: it writes the file again without the letters of a user.
+// Erase implements [history.Eraser]. It rewrites the file without the user's letters.
 func (g *deadLetterFile) Erase(_ context.Context, uid string, until int64) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -75,7 +74,7 @@ func (g *deadLetterFile) Erase(_ context.Context, uid string, until int64) error
 	return replaceFile(g.path, left)
 }
 
-// without returns the lines of the file but those of a user, and how many these are.
+// without returns the lines of other users, and the number of the user's lines.
 func (g *deadLetterFile) without(uid string, until int64) (left []byte, gone int, err error) {
 	all, err := os.ReadFile(g.path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -95,14 +94,14 @@ func (g *deadLetterFile) without(uid string, until int64) (left []byte, gone int
 	return left, gone, nil
 }
 
-// of reports whether a letter is of a user, in any of the user's namespaces.
+// of reports whether a letter belongs to a user, in any namespace.
 func (l *deadLine) of(uid string) bool {
 	k, err := history.ParseKey(l.Key)
 	user, _ := history.UserOf(k.UID)
 	return err == nil && user == uid
 }
 
-// replaceFile puts a file in the place of another one, in one step.
+// replaceFile replaces a file atomically.
 func replaceFile(path string, content []byte) error {
 	next := path + ".next"
 	f, err := os.OpenFile(next, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)

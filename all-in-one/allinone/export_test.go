@@ -2,5 +2,5 @@ package allinone
 
 import "context"
 
-// Sweep removes what has expired, as the process does once an hour.
+// Sweep removes expired data, like the hourly sweep.
 func (p *Process) Sweep(ctx context.Context) (int, error) { return p.db.Sweep(ctx) }

@@ -11,7 +11,7 @@ import (
 	"github.com/playhead/playhead/history-job/job"
 )
 
-// flow is what the page "/flow" shows of the process.
+// flow serves the page /flow.
 func (p *Process) flow() *flow.Flow {
 	marks := new(marks)
 	return flow.New(flow.Config{
@@ -21,16 +21,16 @@ func (p *Process) flow() *flow.Flow {
 	})
 }
 
-// inside is what waits between the edge and the archive. Times are milliseconds.
+// inside is the work in progress between edge and archive. Times are milliseconds.
 type inside struct {
-	Running  int     `json:"running"` // keys that are held
-	Due      int     `json:"due"`     // keys whose hold is over, which the queue did not take yet
+	Running  int     `json:"running"` // held keys
+	Due      int     `json:"due"`     // keys past their hold that the queue has not accepted
 	HoldLeft []int64 `json:"hold_left_ms"`
-	Hold     int64   `json:"hold_ms"` // at most
+	Hold     int64   `json:"hold_ms"` // upper limit
 	Queued   int     `json:"queued"`  // keys
 	Marks    int     `json:"marks"`
-	Oldest   int64   `json:"oldest_mark_ms"` // its age
-	// Waiting are the marks of keys that are not held any more: the archive is to have those by now.
+	Oldest   int64   `json:"oldest_mark_ms"` // age
+	// Waiting are the marks of keys no longer held, which the archive should already have.
 	Waiting int `json:"waiting"`
 }
 
@@ -51,20 +51,18 @@ func (p *Process) inside(ctx context.Context, m *marks) (*inside, error) {
 	return now, nil
 }
 
-// marks are the dirty marks as they were counted last. Only the goroutine that serves the page uses
-// them.
+// marks are the last count of dirty marks. Only the page's goroutine uses them.
 type marks struct {
 	n       int
 	waiting int
 	oldest  history.Mark
-	next    time.Time // when they are counted again
+	next    time.Time // time of the next count
 }
 
 const (
-	// countedPart bounds the time spent on counting marks to one part in so many: the more marks
-	// there are, the longer a count takes.
+	// countedPart bounds the share of time spent counting: 1/countedPart. More marks take longer to count.
 	countedPart = 100
-	// sampleSize is for how many marks the aggregator is asked whether it holds their keys.
+	// sampleSize is the number of marks checked for a hold.
 	sampleSize = 4096
 )
 
@@ -101,7 +99,7 @@ func (m *marks) count(ctx context.Context, p *Process) error {
 	return nil
 }
 
-// place is what a store has of a record.
+// place is a store's version of a record.
 type place struct {
 	Position int64  `json:"position_ms"`
 	State    string `json:"state"`
@@ -115,23 +113,23 @@ func placeOf(r *history.Record) *place {
 	return &place{r.Position, r.State.String(), r.Version.Time()}
 }
 
-// stage is how far one of the viewer's records has come.
+// stage is the progress of one of the viewer's records.
 type stage struct {
 	ID    string `json:"id"`
 	Title string `json:"title,omitempty"`
 	Cache *place `json:"cache"`
-	// Archive is nil where it has nothing, and where it does not answer.
+	// Archive is nil if the archive lacks the record or does not answer.
 	Archive *place `json:"archive"`
 	Away    bool   `json:"archive_away,omitempty"`
-	Marked  bool   `json:"marked"` // the archive may lack what the cache has
+	Marked  bool   `json:"marked"` // the archive may lack the cached version
 	Held    bool   `json:"held"`
 	Left    int64  `json:"hold_left_ms"`
 }
 
-// newest is how many records of a viewer are shown.
+// newest is the number of records shown per viewer.
 const newest = 4
 
-// viewer returns the newest records of a user, as the stores have them.
+// viewer returns a user's newest records in each store.
 func (p *Process) viewer(ctx context.Context, uid string) ([]stage, error) {
 	keys, records, err := p.newest(ctx, uid)
 	if err != nil {
@@ -152,7 +150,7 @@ func (p *Process) viewer(ctx context.Context, uid string) ([]stage, error) {
 	return stages, nil
 }
 
-// newest returns the newest records of a user that the cache has, of whatever class.
+// newest returns a user's newest cached records of all classes.
 func (p *Process) newest(ctx context.Context, uid string) (keys []history.Key, records []*history.Record, err error) {
 	type listed struct {
 		history.Item
@@ -175,12 +173,12 @@ func (p *Process) newest(ctx context.Context, uid string) (keys []history.Key, r
 	return keys, records, nil
 }
 
-// stopped is why a part does nothing.
+// stopped is the error of a stopped part.
 func stopped(part string) error {
 	return fmt.Errorf("%s: %w: stopped on the page", part, history.ErrUnavailable)
 }
 
-// archive is the embedded one, which those who look may stop in a demonstration.
+// archive returns the embedded archive, which viewers of a demonstration may stop.
 func (p *Process) archive() history.Archive {
 	if f := p.faults["archive"]; f != nil {
 		return archive{p.db.Archive(), f}
@@ -226,7 +224,7 @@ func (a archive) PutUser(ctx context.Context, uid string, u history.User) error 
 	return a.Archive.PutUser(ctx, uid, u)
 }
 
-// promoter is what the job asks first.
+// promoter returns the promoter of the job.
 func (p *Process) promoter() job.Promoter {
 	if f := p.faults["archive"]; f != nil {
 		return promoter{p.db, f}
@@ -240,7 +238,7 @@ type promoter struct {
 	fault *flow.Fault
 }
 
-// Promote leaves everything while the archive is stopped, so that the job finds out.
+// Promote promotes nothing while the archive is stopped; the job then meets the outage.
 func (c promoter) Promote(ctx context.Context, keys []history.Key) (int, []history.Key, error) {
 	if c.fault.Stopped() {
 		return 0, keys, nil
@@ -248,7 +246,7 @@ func (c promoter) Promote(ctx context.Context, keys []history.Key) (int, []histo
 	return c.Promoter.Promote(ctx, keys)
 }
 
-// publisher is the way into the queue.
+// publisher returns the queue's publisher.
 func (p *Process) publisher() history.Publisher {
 	if f := p.faults["queue"]; f != nil {
 		return publisher{p.queue, f}
@@ -269,7 +267,7 @@ func (q publisher) Publish(ctx context.Context, keys []history.Announcement) ([]
 	return q.Publisher.Publish(ctx, keys)
 }
 
-// runJob runs the job, but for the time in which it is stopped.
+// runJob runs the job except while it is stopped.
 func (p *Process) runJob(ctx context.Context) error {
 	f := p.faults["job"]
 	if f == nil {

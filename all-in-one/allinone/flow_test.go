@@ -19,7 +19,7 @@ import (
 	"github.com/playhead/playhead/internal/obs/obstest"
 )
 
-// looked is what the stream of /flow tells, as far as the tests look at it.
+// looked is the part of /flow's stream that the tests use.
 type looked struct {
 	Inside struct{ Marks, Waiting int }
 	Faults map[string]bool
@@ -32,7 +32,7 @@ type looked struct {
 	}
 }
 
-// signed is a request with the token.
+// signed returns a request with the token.
 func (h *here) signed(ctx context.Context, method, path, body string) *http.Request {
 	h.Helper()
 	r, err := http.NewRequestWithContext(ctx, method, "http://"+h.HTTP()+path, strings.NewReader(body))
@@ -56,7 +56,7 @@ func (h *here) answer(r *http.Request) (status int, body []byte) {
 	return resp.StatusCode, body
 }
 
-// watch looks at /flow until what it tells is what the caller waits for.
+// watch reads /flow until its state matches until.
 func (h *here) watch(what string, until func(*looked) bool) {
 	h.Helper()
 	ctx, cancel := context.WithTimeout(h.Context(), patience)
@@ -93,8 +93,8 @@ func (h *here) set(part string, stopped bool) {
 	}
 }
 
-// TestFlowFaults stops each part that may be stopped. Reports are acknowledged meanwhile
-// and wait, which the stream shows; after the return they are in the archive.
+// TestFlowFaults stops each breakable part. Reports are still acknowledged and the stream shows the backlog;
+// after a restart of the part the archive has them.
 func TestFlowFaults(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	h := openWith(t, func(c *allinone.Config) { c.Dir, c.Breakable, c.Registry = t.TempDir(), true, reg })
@@ -127,7 +127,7 @@ func (h *here) reportStop(id string, typ int, position int64) {
 	}
 }
 
-// TestFlowClasses: what the viewer plays is shown whatever class it is of, the newest first.
+// TestFlowClasses: the viewer's records of all classes are shown, newest first.
 func TestFlowClasses(t *testing.T) {
 	rules, err := history.ParseRules([]string{"clips: types=1"})
 	if err != nil {
@@ -149,8 +149,7 @@ func TestFlowClasses(t *testing.T) {
 	})
 }
 
-// TestFlowGuarded: only who has a token may look, and nobody may stop a part unless the process is
-// there to be broken.
+// TestFlowGuarded: viewing needs a token, and only a breakable process lets viewers stop parts.
 func TestFlowGuarded(t *testing.T) {
 	whole := open(t, t.TempDir())
 	demo := openWith(t, func(c *allinone.Config) { c.Dir, c.Breakable = t.TempDir(), true })

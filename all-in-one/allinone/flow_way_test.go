@@ -7,7 +7,7 @@ import (
 	"github.com/playhead/playhead/history/pebble"
 )
 
-// TestFlowIsNotOnTheWay: unless parts may be stopped, a heartbeat meets nothing of "/flow" on its way.
+// TestFlowIsNotOnTheWay: unless breakable, the process has no code of /flow in a heartbeat's path.
 func TestFlowIsNotOnTheWay(t *testing.T) {
 	db, err := pebble.Open(t.TempDir(), pebble.Config{})
 	if err != nil {

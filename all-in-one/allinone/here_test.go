@@ -11,11 +11,10 @@ import (
 	"github.com/playhead/playhead/history"
 )
 
-// patience is how long anything may take, however busy the machine. It only ends tests
-// that have failed.
+// patience bounds any wait, even on a busy machine. Only failed tests reach it.
 const patience = time.Minute
 
-// here is an all-in-one in the process of the test.
+// here is an all-in-one in the test's process.
 type here struct {
 	testing.TB
 	*allinone.Process
@@ -48,7 +47,7 @@ func openWith(t testing.TB, change func(*allinone.Config)) *here {
 	return h
 }
 
-// stop ends it as a signal does. A second call does nothing.
+// stop ends it like a signal. A second call does nothing.
 func (h *here) stop() {
 	h.Helper()
 	h.end()
@@ -61,7 +60,7 @@ func (h *here) stop() {
 	h.done = nil
 }
 
-// clean waits until everything is archived, for at most so long.
+// clean waits until everything is archived, at most for limit.
 func (h *here) clean(limit time.Duration) {
 	h.Helper()
 	ctx, cancel := context.WithTimeout(h.Context(), limit)

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// TestJavaScriptPackage assembles client/javascript and runs its tests in Node against a process, by POST
+// TestJavaScriptPackage assembles client/javascript and runs its tests in Node against a process, by requests
 // and over a WebSocket.
 func TestJavaScriptPackage(t *testing.T) {
 	t.Parallel()
@@ -23,7 +23,7 @@ func TestJavaScriptPackage(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 		defer cancel()
 		node := exec.CommandContext(ctx, "node", args...)
-		node.WaitDelay = time.Second // for what it has started
+		node.WaitDelay = time.Second // for its children
 		node.Env = append(os.Environ(), "PLAYHEAD_URL="+p.http, "PLAYHEAD_TOKEN="+p.token)
 		if out, err := node.CombinedOutput(); err != nil {
 			t.Fatalf("%v; it needs Node 20 or later\n%s", err, out)
@@ -37,7 +37,7 @@ func TestJavaScriptPackage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, link := range regexp.MustCompile(`\]\(([^)]*)\)`).FindAllSubmatch(readme, -1) { // on the page of a package nothing else is there
+	for _, link := range regexp.MustCompile(`\]\(([^)]*)\)`).FindAllSubmatch(readme, -1) { // relative links break on a package's page
 		if name := string(link[1]); !strings.HasPrefix(name, "https://") && (!filepath.IsLocal(name) || exists(filepath.Join(folder, name)) != nil) {
 			t.Errorf("README.md links %s, which the package does not have", name)
 		}
@@ -46,12 +46,12 @@ func TestJavaScriptPackage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(folder, "node.test.mjs"), text, 0o600); err != nil { // "playhead" is the package that it is in
+	if err := os.WriteFile(filepath.Join(folder, "node.test.mjs"), text, 0o600); err != nil { // the folder is the package "playhead"
 		t.Fatal(err)
 	}
 	file := filepath.Join(folder, "node.test.mjs")
 	run("--test", file)
-	run("--experimental-websocket", "--test", file) // which is the default in Node 22
+	run("--experimental-websocket", "--test", file) // the default in Node 22
 }
 
 func exists(name string) error {

@@ -20,9 +20,8 @@ import (
 	"github.com/playhead/playhead/internal/run"
 )
 
-// TestKill kills the process again and again under load. After every kill the cache
-// holds all that was acknowledged. After the last one a new process archives it
-// within seconds: no hold lives that could have announced it.
+// TestKill repeatedly kills the process under load. The cache then has everything acknowledged. Finally a new
+// process archives it within seconds: no surviving hold could announce it.
 func TestKill(t *testing.T) {
 	dir, l := t.TempDir(), newLoad(t)
 	for round := range int64(4) {
@@ -47,8 +46,8 @@ func TestKill(t *testing.T) {
 	l.archived(h.Cache(), h.Archive())
 }
 
-// TestTerminate stops the process by SIGTERM under load: within its deadline,
-// without an error, and all that was acknowledged is there.
+// TestTerminate stops the process by SIGTERM under load. It ends in time, without an error, and keeps
+// everything acknowledged.
 func TestTerminate(t *testing.T) {
 	dir, l := t.TempDir(), newLoad(t)
 	p := start(t, dir)
@@ -64,11 +63,10 @@ func TestTerminate(t *testing.T) {
 	l.archived(h.Cache(), h.Archive())
 }
 
-// child names, in the environment, the data directory of a process that the test
-// binary is to be instead of running tests.
+// child is the environment variable with the data directory that makes the test binary an all-in-one.
 const child = "ALLINONE_TEST_DIR"
 
-// TestTakenPort ends before anything is created.
+// TestTakenPort: a taken port fails before anything is created.
 func TestTakenPort(t *testing.T) {
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -92,7 +90,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// serve is what command all-in-one does.
+// serve does the work of command all-in-one.
 func serve(ctx context.Context, _ []string, getenv func(string) string, out io.Writer) error {
 	p, err := allinone.Open(ctx, config(getenv(child)))
 	if err != nil {
@@ -106,10 +104,10 @@ func config(dir string) allinone.Config {
 	return allinone.Config{Dir: dir, HTTP: "127.0.0.1:0", RPC: "127.0.0.1:0", Admin: "127.0.0.1:0", Drain: drain}
 }
 
-// drain bounds the stop of the processes under test.
+// drain bounds the shutdown of tested processes.
 const drain = 8 * time.Second
 
-// process is a child that greeted.
+// process is a running child.
 type process struct {
 	*testing.T
 	cmd              *exec.Cmd
@@ -118,11 +116,11 @@ type process struct {
 	ended            bool
 }
 
-// start starts a child and waits until it says where it is.
+// start starts a child and waits for its greeting.
 func start(t *testing.T, dir string) *process {
 	t.Helper()
 	p := &process{T: t, log: &strings.Builder{}}
-	p.cmd = exec.CommandContext(t.Context(), os.Args[0]) // killed at the end of the test, at the latest
+	p.cmd = exec.CommandContext(t.Context(), os.Args[0]) // killed at the end of the test at the latest
 	p.cmd.Env = append(os.Environ(), child+"="+dir)
 	p.cmd.Stderr = p.log
 	out, err := p.cmd.StdoutPipe()
@@ -145,7 +143,7 @@ func start(t *testing.T, dir string) *process {
 	return p
 }
 
-// read takes a line of the greeting.
+// read parses a line of the greeting.
 func (p *process) read(line string) {
 	if value, ok := strings.CutPrefix(strings.TrimSpace(line), "export TOKEN="); ok {
 		p.token = value
@@ -158,16 +156,16 @@ func (p *process) read(line string) {
 	}
 }
 
-// kill is kill -9.
+// kill sends SIGKILL.
 func (p *process) kill() {
 	if !p.ended {
 		_ = p.cmd.Process.Kill() // it may have ended by itself
-		_ = p.cmd.Wait()         // with the signal
+		_ = p.cmd.Wait()         // reports the signal
 		p.ended = true
 	}
 }
 
-// terminate ends the process by SIGTERM and returns how long that took.
+// terminate sends SIGTERM and returns the time until the end.
 func (p *process) terminate() time.Duration {
 	p.Helper()
 	began := time.Now()

@@ -16,17 +16,17 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// load is what players send, and the log of what was acknowledged.
+// load is the players' traffic and the log of acknowledgements.
 type load struct {
 	*testing.T
 	viewers []*viewer
 	acked   atomic.Int64
 }
 
-// viewer is one user, who sends one batch after the other.
+// viewer is one user with sequential batches.
 type viewer struct {
 	uid   string
-	known map[history.Key]*history.Record // the fold of what was acknowledged
+	known map[history.Key]*history.Record // fold of acknowledged events
 }
 
 func newLoad(t *testing.T) *load {
@@ -38,7 +38,7 @@ func newLoad(t *testing.T) *load {
 	return l
 }
 
-// run sends to a door until it is closed or the function it returns is called.
+// run sends to an address until the server ends or stop is called.
 func (l *load) run(addr string) (stop func()) {
 	l.Helper()
 	conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -57,7 +57,7 @@ func (l *load) run(addr string) (stop func()) {
 	}
 }
 
-// until waits for so many more acknowledgements.
+// until waits for n more acknowledgements.
 func (l *load) until(n int64) {
 	l.Helper()
 	ctx, cancel := context.WithTimeout(l.Context(), time.Minute)
@@ -71,7 +71,7 @@ func (l *load) until(n int64) {
 	}
 }
 
-// stream sends two batches before it waits for the answer to the first.
+// stream keeps two batches in flight.
 func (v *viewer) stream(ctx context.Context, c historyv1.HistoryServiceClient, acked *atomic.Int64) {
 	s, err := c.ApplyStream(ctx, grpc.WaitForReady(true))
 	if err != nil {
@@ -96,8 +96,8 @@ func (v *viewer) stream(ctx context.Context, c historyv1.HistoryServiceClient, a
 	}
 }
 
-// events are of viewings that go on, so that nothing is announced before the process
-// dies, but for some that end.
+// events returns events of running viewings, which are not announced before the process dies, and of a few that
+// end.
 func (v *viewer) events() []history.Event {
 	events := make([]history.Event, 20)
 	for i := range events {
@@ -105,7 +105,7 @@ func (v *viewer) events() []history.Event {
 		if rand.IntN(10) == 0 {
 			kind = history.KindStop
 		}
-		// Of eight different positions above 0 a record remembers every peak.
+		// With eight positions above 0, a record remembers every peak.
 		events[i] = history.Event{
 			Key:  history.Key{UID: v.uid, Object: history.Object{ID: fmt.Sprint(rand.IntN(50)), Type: 1}},
 			Kind: kind, At: time.Now().UnixMilli() - rand.Int64N(60_000), Position: rand.Int64N(history.MaxPeaks+1) * 100_000 / history.MaxPeaks,
@@ -134,8 +134,7 @@ func (v *viewer) acknowledged(events []history.Event, statuses []historyv1.Statu
 	}
 }
 
-// held expects everything that was acknowledged to be part of what a cache holds:
-// to fold it in again changes nothing.
+// held checks that the cache includes all acknowledged events: another fold changes nothing.
 func (l *load) held(c history.Cache) {
 	l.Helper()
 	lost := 0
@@ -152,7 +151,7 @@ func (l *load) held(c history.Cache) {
 	}
 }
 
-// archived expects the archive to equal the cache.
+// archived checks that the archive equals the cache.
 func (l *load) archived(c history.Cache, a history.Archive) {
 	l.Helper()
 	l.each(c, func(k history.Key, _, cached *history.Record) {
@@ -163,7 +162,7 @@ func (l *load) archived(c history.Cache, a history.Archive) {
 	})
 }
 
-// each visits every key of which something was acknowledged.
+// each visits every key with an acknowledged event.
 func (l *load) each(c history.Cache, visit func(k history.Key, known, cached *history.Record)) {
 	l.Helper()
 	for _, v := range l.viewers {

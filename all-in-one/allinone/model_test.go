@@ -21,29 +21,31 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// machine drives services and jobs over one store at random, next to the folds that
-// the store must come to hold.
+// machine drives services and jobs over one store with random steps, and keeps the folds that the store must
+// reach.
 type machine struct {
 	*stores
 	t        *rapid.T
 	services []*modelService
 	jobs     []func()
 
-	acked map[history.Key]*history.Record // the fold of what was acknowledged
-	sent  map[history.Key]*history.Record // and of what was not, and may have been stored
-	// paused is when users did not want to be recorded, as far as that is certain.
+	acked map[history.Key]*history.Record // fold of acknowledged events
+	sent  map[history.Key]*history.Record // fold of all sent events, which may be stored
+	// paused has the users' pauses, where certain.
 	paused map[string]history.Pause
-	// cleared is the latest acknowledged clear of each user, tried the latest of all.
+	// cleared has each user's latest acknowledged clear, tried the latest attempt.
 	cleared, tried map[string]int64
 }
 
 const modelSteps = 130
 
-// TestRandomSteps takes random steps, at least ten thousand of them, or two in a short run: events new and old,
-// deletes, clears and pauses through three services, announcements again, time that passes
-// over holds and sweeps, engines that fail or lose answers, services and jobs that
-// die. Once all is quiet the archive holds what was acknowledged and nothing that was
-// not sent, nothing deleted is seen, and no mark is left.
+// TestRandomSteps takes at least ten thousand random steps, in a short run two:
+// - new and old events, deletes, clears and pauses through three services;
+// - repeated announcements, and time past holds and sweeps;
+// - failing engines, lost answers, and dying services and jobs.
+//
+// Finally the archive has everything acknowledged and nothing unsent, deleted records stay away, and no mark is
+// left.
 func TestRandomSteps(t *testing.T) {
 	t.Parallel()
 	steps, want := 0, 10_000
@@ -53,12 +55,12 @@ func TestRandomSteps(t *testing.T) {
 	compressed(t)
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
-		rapid.Check(struct{ rapid.TB }{t}, func(t *rapid.T) { // as it is, rapid asks t for its deadline, which a bubble has not
+		rapid.Check(struct{ rapid.TB }{t}, func(t *rapid.T) { // rapid asks t for a deadline, which a bubble lacks
 			home := filepath.Join(dir, strconv.Itoa(steps))
 			m := newMachine(t, home)
 			defer func() {
 				m.stop()
-				if err := os.RemoveAll(home); err != nil { // a store takes 100 MiB of the disk ahead of need
+				if err := os.RemoveAll(home); err != nil { // a store preallocates 100 MiB of disk
 					t.Error(err)
 				}
 			}()
@@ -74,7 +76,7 @@ func TestRandomSteps(t *testing.T) {
 	}
 }
 
-// compressed uses the compressor of parts, which is the process's: it must not be of a bubble.
+// compressed initializes the process-wide compressor of segments outside of any bubble.
 func compressed(t *testing.T) {
 	var items []history.Item
 	for i := range 100 {
@@ -120,7 +122,7 @@ func (m *machine) stop() {
 	for _, kill := range m.jobs {
 		kill()
 	}
-	_ = m.db.Close() // nothing is read from it any more
+	_ = m.db.Close() // nothing is read any more
 }
 
 func (m *machine) step() {
@@ -170,13 +172,13 @@ func (m *machine) key() history.Key {
 	return history.Key{UID: m.uid(), Object: history.Object{ID: fmt.Sprint(id), Type: 1}}
 }
 
-// ago draws a time: most reports are of now, some come late.
+// ago draws a time: most reports are current, some late.
 func (m *machine) ago() int64 {
 	late := rapid.SampledFrom([]time.Duration{0, 0, 0, time.Second, time.Minute, 10 * time.Minute, time.Hour}).Draw(m.t, "late")
 	return time.Now().Add(-late).UnixMilli() - rapid.Int64Range(0, 3).Draw(m.t, "ms")
 }
 
-// events uploads one to four events through one service.
+// events sends one to four events through one service.
 func (m *machine) events() {
 	req := &historyv1.ApplyRequest{}
 	var events []history.Event
@@ -184,7 +186,7 @@ func (m *machine) events() {
 		e := history.Event{
 			Key: m.key(), At: m.ago(), Duration: 8000, Device: "tv",
 			Kind:     history.Kind(rapid.IntRange(int(history.KindStart), int(history.KindFinish)).Draw(m.t, "kind")),
-			Position: 1000 * rapid.Int64Range(0, 8).Draw(m.t, "position"), // few enough for the peaks that a record keeps
+			Position: 1000 * rapid.Int64Range(0, 8).Draw(m.t, "position"), // few enough for a record's peaks
 			Session:  rapid.SampledFrom([]string{"s1", "s2", "s3"}).Draw(m.t, "session"),
 		}
 		events = append(events, e)
@@ -232,18 +234,17 @@ func (m *machine) clear() {
 	}
 }
 
-// again has the queue deliver again what some service announced some time.
+// again redelivers announcements of the past.
 func (m *machine) again() {
 	s := m.service()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.past) > 0 {
-		_, _ = m.queue.Publish(m.t.Context(), s.past[rapid.IntRange(0, len(s.past)-1).Draw(m.t, "from"):]) // a full queue leaves it to the sweep
+		_, _ = m.queue.Publish(m.t.Context(), s.past[rapid.IntRange(0, len(s.past)-1).Draw(m.t, "from"):]) // the sweep covers a full queue
 	}
 }
 
-// read asks for one object, which must not be there from before a delete or a clear
-// that was acknowledged.
+// read reads one object, which must not predate an acknowledged delete or clear.
 func (m *machine) read() {
 	k := m.key()
 	resp, err := m.service().Points(m.t.Context(), &historyv1.PointsRequest{Uid: k.UID, Objects: []*historyv1.Object{{Id: k.Object.ID, Type: 1}}})
@@ -259,7 +260,7 @@ func (m *machine) read() {
 	}
 }
 
-// compact moves what is old into parts.
+// compact compacts old records into segments.
 func (m *machine) compact() {
 	uid := m.uid()
 	if _, err := m.db.Archive().Compact(m.t.Context(), uid); err != nil && !errors.Is(err, history.ErrConflict) {
@@ -267,7 +268,7 @@ func (m *machine) compact() {
 	}
 }
 
-// quiet ends all trouble, lets the sweep find what dead services held, and compares.
+// quiet ends all faults, lets the sweep find what dead services held, and compares.
 func (m *machine) quiet() {
 	for _, engine := range []string{"cache", "archive", "queue"} {
 		m.set(engine, 0)
@@ -283,7 +284,7 @@ func (m *machine) quiet() {
 	}
 }
 
-// compare looks at the archive and the pages of a user.
+// compare checks a user's archive and pages.
 func (m *machine) compare(uid string) {
 	row, err := m.db.Archive().Page(m.t.Context(), uid, history.Query{Limit: 10_000})
 	if err != nil {
@@ -313,8 +314,7 @@ func (m *machine) compare(uid string) {
 	}
 }
 
-// between checks that the archive has all that was acknowledged, and nothing that was
-// not sent: folds are ordered by what they include.
+// between checks that the archive has all acknowledged and no unsent events. Folds are ordered by inclusion.
 func (m *machine) between(k history.Key, got, acked, sent *history.Record) {
 	got, acked, sent = plain(got), plain(acked), plain(sent)
 	if all := plain(history.Merge(got, acked)); !history.Same(all, got) {
@@ -325,7 +325,7 @@ func (m *machine) between(k history.Key, got, acked, sent *history.Record) {
 	}
 }
 
-// plain leaves out what a fold may differ in without saying anything else.
+// plain removes the fields in which equivalent folds may differ.
 func plain(r *history.Record) *history.Record {
 	if r == nil {
 		return nil
@@ -335,7 +335,7 @@ func plain(r *history.Record) *history.Record {
 	return &p
 }
 
-// pages reads all pages of a user, in order and without a repeat.
+// pages reads all pages of a user, in order and without repeats.
 func (m *machine) pages(uid string) (ids []string) {
 	req := &historyv1.ListRequest{Uid: uid, Limit: 3}
 	for last := int64(0); ; {
@@ -355,8 +355,7 @@ func (m *machine) pages(uid string) (ids []string) {
 	}
 }
 
-// switched switches recording off or on. Without an answer it is not certain whether that
-// happened.
+// switched turns recording off or on. Without an answer the state is uncertain.
 func (m *machine) switched() {
 	uid, recording := m.uid(), rapid.Bool().Draw(m.t, "recording")
 	delete(m.paused, uid)
@@ -370,7 +369,7 @@ func (m *machine) switched() {
 	m.paused[uid] = m.pause(uid)
 }
 
-// pause is what the cache says.
+// pause returns the cached pause.
 func (m *machine) pause(uid string) history.Pause {
 	e := m.db.Cache().Load(m.t.Context(), []history.Key{history.UserKey(uid)})[0]
 	if e.Err != nil {
@@ -379,8 +378,7 @@ func (m *machine) pause(uid string) history.Pause {
 	return e.User.Pause
 }
 
-// obeyed checks that an event was stored, or not, as its user wants. An event that changes
-// nothing may be reported as unchanged.
+// obeyed checks that an event was stored only while recording was on. An event without effect may be unchanged.
 func (m *machine) obeyed(e *history.Event, status historyv1.Status) {
 	p, certain := m.paused[e.Key.UID]
 	if !certain {

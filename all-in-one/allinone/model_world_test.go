@@ -19,7 +19,7 @@ import (
 
 const (
 	modelHold = 30 * time.Second
-	modelKeep = 4 // records of a user that the cache keeps, fewer than there are
+	modelKeep = 4 // records per user that the cache keeps, fewer than exist
 )
 
 var errModelled = errors.Join(history.ErrUnavailable, errors.New("as drawn"))
@@ -28,7 +28,7 @@ var errModelled = errors.Join(history.ErrUnavailable, errors.New("as drawn"))
 type trouble struct {
 	mu    sync.Mutex
 	rand  *rand.Rand
-	share map[string]float64 // of the calls that fail, by engine
+	share map[string]float64 // share of failing calls, by engine
 }
 
 func (t *trouble) strikes(engine string) bool {
@@ -43,7 +43,7 @@ func (t *trouble) set(engine string, share float64) {
 	t.share[engine] = share
 }
 
-// fault is the error of a call that fails.
+// fault returns the error of a failing call.
 func (t *trouble) fault(engine string) error {
 	if t.strikes(engine) {
 		return errModelled
@@ -51,7 +51,7 @@ func (t *trouble) fault(engine string) error {
 	return nil
 }
 
-// flakyCache fails before or after it has done what it was asked.
+// flakyCache fails before or after its work.
 type flakyCache struct {
 	history.Cache
 	*trouble
@@ -137,7 +137,7 @@ func (a flakyArchive) Page(ctx context.Context, uid string, q history.Query) (hi
 	return a.Archive.Page(ctx, uid, q)
 }
 
-// modelService is a service that can die: then its queue takes nothing more.
+// modelService is a service that can die: its queue then accepts nothing.
 type modelService struct {
 	*rpc.Server
 	*trouble
@@ -146,7 +146,7 @@ type modelService struct {
 
 	mu   sync.Mutex
 	dead bool
-	past []history.Announcement // announced before
+	past []history.Announcement // earlier announcements
 }
 
 func (s *modelService) Publish(ctx context.Context, keys []history.Announcement) ([]history.Announcement, error) {
@@ -163,7 +163,7 @@ func (s *modelService) Publish(ctx context.Context, keys []history.Announcement)
 	return unsent, err
 }
 
-// flakyPromoter is one store for the cache and the archive.
+// flakyPromoter is one store for both cache and archive.
 type flakyPromoter struct {
 	job.Promoter
 	*trouble
@@ -180,7 +180,7 @@ func (c flakyPromoter) Promote(ctx context.Context, keys []history.Key) (put int
 	return put, left, err
 }
 
-// stores are what the processes of a model share.
+// stores are shared by the processes of a model.
 type stores struct {
 	db    *pebble.DB
 	queue *memqueue.Queue
@@ -204,7 +204,7 @@ func (w *stores) serve(t *rapid.T) *modelService {
 	ctx, cancel := context.WithCancel(context.Background())
 	var parts sync.WaitGroup
 	parts.Go(func() { _ = s.Run(ctx) })    // ends with ctx
-	parts.Go(func() { _ = held.Run(ctx) }) // as well
+	parts.Go(func() { _ = held.Run(ctx) }) // the same
 	s.kill = sync.OnceFunc(func() {
 		s.mu.Lock()
 		s.dead = true

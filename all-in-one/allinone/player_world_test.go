@@ -15,7 +15,7 @@ import (
 	"github.com/playhead/playhead/all-in-one/allinone"
 )
 
-// stage is an all-in-one that players report to, without a limit of their rate.
+// stage is an all-in-one for players, without a rate limit.
 func stage(t *testing.T) *here {
 	t.Helper()
 	return openWith(t, func(c *allinone.Config) {
@@ -23,7 +23,7 @@ func stage(t *testing.T) *here {
 	})
 }
 
-// player is one user's device, which reports by requests or over a stream.
+// player is a user's device that reports by requests or over a stream.
 type player struct {
 	*testing.T
 	stage       *here
@@ -46,7 +46,7 @@ type thing struct {
 	Type uint32 `json:"type"`
 }
 
-// beat is a heartbeat as players write it.
+// beat is a heartbeat in a player's JSON.
 type beat struct {
 	Object    thing             `json:"object"`
 	Kind      string            `json:"kind"`
@@ -64,7 +64,7 @@ type beat struct {
 	Meta      map[string]string `json:"meta,omitempty"`
 }
 
-// seen is a record as players read it.
+// seen is a record in a player's JSON.
 type seen struct {
 	Object      thing     `json:"object"`
 	Position    int64     `json:"position_ms"`
@@ -87,7 +87,7 @@ type result struct {
 	} `json:"error"`
 }
 
-// answer is that of either door.
+// answer is a response of either transport.
 type answer struct {
 	Seq     int             `json:"seq"`
 	Results []result        `json:"results"`
@@ -103,10 +103,10 @@ type failure struct {
 
 func stamp(at time.Time) string { return at.UTC().Format("2006-01-02T15:04:05.000Z") }
 
-// minutes into an object, in milliseconds.
+// minutes converts minutes to milliseconds.
 func minutes(n float64) int64 { return int64(n * 60_000) }
 
-// at is a report of film 7, an hour long, from so long ago.
+// at is a report of film 7, an hour long, made ago before now.
 func at(ago time.Duration, kind string, position int64) beat {
 	return beat{
 		Object: thing{"7", 1}, Kind: kind, Position: position, Duration: minutes(60),
@@ -114,15 +114,15 @@ func at(ago time.Duration, kind string, position int64) beat {
 	}
 }
 
-// of gives a report to a session that is so old by then, and has watched so much.
+// of puts a report into a session of the given age and watched time.
 func (b beat) of(session string, age time.Duration, watched int64) beat {
 	at, _ := time.Parse(time.RFC3339, b.EventTime)
 	b.Session, b.StartedAt, b.Watched = session, stamp(at.Add(-age)), watched
 	return b
 }
 
-// send reports through the player's door, and wants these statuses. As players do it sends
-// again what a busy edge had no answer to: then unchanged is as good as stored.
+// send reports through the player's transport and expects these statuses. Like a player it retries what a busy
+// edge did not answer: unchanged then counts as stored.
 func (p *player) send(want string, beats ...beat) []result {
 	p.Helper()
 	body, err := json.Marshal(map[string]any{"heartbeats": beats, "records": true})
@@ -145,13 +145,13 @@ func (p *player) send(want string, beats ...beat) []result {
 	return a.Results
 }
 
-// busy reports whether an answer says that the edge or the service had no time.
+// busy reports whether the edge or service was overloaded.
 func (a answer) busy() bool {
 	status := string(a.Status)
 	return status == "503" || status == "504" || a.Error != nil && a.Error.Code == "unavailable"
 }
 
-// post sends a body through the player's door.
+// post sends a body through the player's transport.
 func (p *player) post(body string) (a answer) {
 	p.Helper()
 	text := ""
@@ -196,7 +196,7 @@ func (p *player) exchange(body string) string {
 	return string(text)
 }
 
-// ask makes a request, "GET /v1/history".
+// ask makes a request such as "GET /v1/history".
 func (p *player) ask(target, body string) (status int, text string) {
 	p.Helper()
 	method, path, _ := strings.Cut(target, " ")
@@ -218,7 +218,7 @@ func (p *player) ask(target, body string) (status int, text string) {
 	return resp.StatusCode, string(all)
 }
 
-// sees reads film 7, nil when there is none.
+// sees reads film 7, nil if missing.
 func (p *player) sees() *seen {
 	p.Helper()
 	status, text := p.ask("GET /v1/history/1/7", "")

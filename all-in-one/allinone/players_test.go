@@ -7,8 +7,7 @@ import (
 	"time"
 )
 
-// TestPlayers has players do what users of comparable systems complained about, through
-// both doors.
+// TestPlayers repeats complaints about comparable systems, over both transports.
 func TestPlayers(t *testing.T) {
 	h := stage(t)
 	cases := []struct {
@@ -39,7 +38,7 @@ func TestPlayers(t *testing.T) {
 	}
 }
 
-// offlineSessions come late and in any order: the older client time loses.
+// offlineSessions arrive late and in any order: the older client time loses.
 func (p *player) offlineSessions() {
 	p.send("stored", at(2*time.Hour, "stop", minutes(40)).of("tablet", time.Hour, 0))
 	late := p.send("stale", at(3*time.Hour, "stop", minutes(10)).of("phone", time.Hour, 0))
@@ -52,7 +51,7 @@ func (p *player) offlineSessions() {
 	}
 }
 
-// wakingDevice comes with the position that it slept at, and with what it knows.
+// wakingDevice reports its position before sleep, with its known etag.
 func (p *player) wakingDevice() {
 	known := p.send("stored", at(2*time.Hour, "pause", minutes(10)).of("tv", time.Hour, 0))[0].Record.ETag
 	p.send("stored", at(time.Hour, "stop", minutes(40)).of("phone", time.Hour, 0))
@@ -71,8 +70,8 @@ func (p *player) wakingDevice() {
 	p.send("unchanged", goesOn) // sent again
 }
 
-// shortStarts take no position away: one that fails, one of a second, one that goes back
-// and stops; what the user seeks, and what goes on, does.
+// shortStarts keep the position: a failed one, one of a second, one that goes back and stops. Seeks and longer
+// plays move it.
 func (p *player) shortStarts() {
 	p.send("stored", at(time.Hour, "stop", minutes(30)).of("s1", time.Hour, 0))
 	failed := at(50*time.Minute, "stop", 0).of("s2", time.Second, 0)
@@ -82,7 +81,7 @@ func (p *player) shortStarts() {
 	if r := p.sees(); r.Position != minutes(30) || r.State != "stopped" {
 		p.Errorf("after a start of a second: %+v", r)
 	}
-	p.send("stored", at(30*time.Minute, "progress", 3000).of("", 0, 0)) // from the beginning, by a player that tells of no start
+	p.send("stored", at(30*time.Minute, "progress", 3000).of("", 0, 0)) // from the beginning, without a start
 	if r := p.sees(); r.Position != minutes(30) {
 		p.Errorf("after three seconds: %+v", r)
 	}
@@ -96,7 +95,7 @@ func (p *player) shortStarts() {
 	}
 }
 
-// lostConnection leaves the last reported position, and nothing is extrapolated.
+// lostConnection keeps the last reported position, without extrapolation.
 func (p *player) lostConnection() {
 	p.send("stored", at(time.Hour, "progress", minutes(20)).of("s1", time.Hour, 0))
 	if p.conn != nil {
@@ -110,8 +109,7 @@ func (p *player) lostConnection() {
 	}
 }
 
-// pastTheEnd brings positions back to the end; the last stop stands against progress of
-// its time, whatever comes first.
+// pastTheEnd limits positions to the end. The last stop beats progress of its time, in any order.
 func (p *player) pastTheEnd() {
 	r := p.send("stored", at(time.Hour, "progress", minutes(61)))[0].Record
 	if r.Position != minutes(60) || r.Furthest != minutes(60) {
@@ -137,8 +135,8 @@ func (p *player) latestAndFurthest() {
 	}
 }
 
-// clocks are an hour ahead, corrected by sent_at or cut to now; without an offset, or as
-// a number, a time is refused.
+// clocks an hour ahead are corrected by sent_at or cut to now. A time without an offset, or a number, is
+// refused.
 func (p *player) clocks() {
 	ahead := at(-time.Hour+time.Minute, "stop", minutes(20))
 	text := `{"heartbeats":[{"object":{"id":"7","type":1},"kind":"stop","position_ms":1200000,"event_time":"` + ahead.EventTime + `"}],"sent_at":"` + stamp(time.Now().Add(time.Hour)) + `"}`
@@ -162,7 +160,7 @@ func (p *player) clocks() {
 	}
 }
 
-// oneCompletedPlay is a viewing that reports its end in many ways.
+// oneCompletedPlay reports its end in many ways and counts once.
 func (p *player) oneCompletedPlay() {
 	p.send("stored stored", at(30*time.Minute, "start", 0), at(10*time.Minute, "progress", minutes(53.9)))
 	if r := p.sees(); r.Plays != 0 {
@@ -177,7 +175,7 @@ func (p *player) oneCompletedPlay() {
 	}
 }
 
-// sameUploadTwice adds nothing, and as many real viewings as there were count.
+// sameUploadTwice adds nothing, and each real viewing counts.
 func (p *player) sameUploadTwice() {
 	var viewings []beat
 	for i := range 5 {
@@ -201,7 +199,7 @@ func (p *player) twiceInABatch() {
 	}
 }
 
-// deletedThings stay away: from late heartbeats, and from those sent again.
+// deletedThings stay deleted despite late and resent heartbeats.
 func (p *player) deletedThings() {
 	upload := at(time.Hour, "finish", minutes(60))
 	p.send("stored", upload)
@@ -213,7 +211,7 @@ func (p *player) deletedThings() {
 	if r := p.sees(); r != nil {
 		p.Errorf("after a delete: %+v", r)
 	}
-	time.Sleep(2 * time.Millisecond) // what is of the delete's own time is covered by it
+	time.Sleep(2 * time.Millisecond) // the delete covers events of its own millisecond
 	if r := p.send("stored", at(0, "progress", minutes(5)))[0].Record; r.Plays != 0 || r.Furthest != minutes(5) {
 		p.Errorf("watched again: %+v", r)
 	}
@@ -226,7 +224,7 @@ func (p *player) deletedThings() {
 	}
 }
 
-// watchedTime is never more than has passed, times the speed, and pauses are none of it.
+// watchedTime is at most the elapsed time multiplied by the speed, without pauses.
 func (p *player) watchedTime() {
 	p.send("stored", at(2*time.Hour, "progress", minutes(10)).of("s1", 10*time.Minute, minutes(9)))
 	p.send("stored", at(time.Hour, "pause", minutes(10)).of("s1", 70*time.Minute, minutes(9)))
@@ -243,7 +241,7 @@ func (p *player) watchedTime() {
 	if r := p.sees(); r.Watched != minutes(9+15+1) {
 		p.Errorf("one minute: %+v", r)
 	}
-	var beside []beat // ten sessions of one device in the same half an hour
+	var beside []beat // ten sessions of one device in the same half hour
 	said := at(time.Minute, "progress", minutes(41))
 	for i := range 10 {
 		beside = append(beside, said.of("b"+string(rune('0'+i)), 30*time.Minute, minutes(30)))
@@ -265,7 +263,7 @@ func (p *player) watchedTime() {
 	}
 }
 
-// anotherUser is not written, by a field of the body, and not read.
+// anotherUser is neither written, by a body field, nor read.
 func (p *player) anotherUser() {
 	p.send("stored", at(time.Hour, "stop", minutes(20)))
 	other := p.stage.player(p.T, "other."+p.door, p.door)

@@ -35,56 +35,53 @@ import (
 	"github.com/playhead/playhead/internal/trust"
 )
 
-// Config says where a process keeps its data and listens. Zero values take the
-// defaults.
+// Config configures a [Process]. Zero values select the defaults.
 type Config struct {
-	// Dir is the data directory, created when missing.
+	// Dir is the data directory; Open creates it if missing.
 	Dir string
-	// HTTP, RPC and Admin are the addresses of the API, the gRPC server, and of health,
-	// metrics and profiles (defaults 127.0.0.1:8080, :7070 and :7071).
+	// HTTP, RPC and Admin are the addresses of the API, the gRPC server and the admin port (defaults
+	// 127.0.0.1:8080, :7070 and :7071).
 	HTTP, RPC, Admin string
-	// Secret signs tokens. Without one the process makes its own and keeps it in the
-	// data directory.
+	// Secret signs tokens. The default is generated and kept in the data directory.
 	Secret []byte
-	// Audience is what tokens must be made out to; any by default.
+	// Audience is the required audience of tokens (default any).
 	Audience string
-	// Hosts are the names under which it may be asked, besides addresses and names without a dot.
+	// Hosts are accepted Host names; IP addresses and names without a dot are always accepted.
 	Hosts trust.Hosts
-	// Origins are the sites whose pages may use the edge, besides its own.
+	// Origins are other sites whose pages may use the edge.
 	Origins []string
-	// Images are the sites that the history page takes pictures from.
+	// Images are the sites of pictures on the history page.
 	Images []string
-	// UserRate is how many requests, messages and connections a user may come with in a
-	// second (default 10), UserBurst how many at once (default 60).
+	// UserRate limits a user's requests, messages and connections per second (default 10), UserBurst those at
+	// once (default 60).
 	UserRate, UserBurst float64
-	// Memory is how many bytes the process may take (default 2 GiB or more), Files how many file descriptors it may have
-	// open (default 16,384). Stores, buffers and connections are sized by them.
+	// Memory is the process's memory in bytes (default 2 GiB or more), Files its file descriptors (default
+	// 16,384). They scale stores, buffers and connections.
 	Memory int64
 	Files  int
-	// Hold is how long a key of a running viewing is held (default 120 s).
+	// Hold is the longest hold of a running viewing's key (default 120 s).
 	Hold time.Duration
-	// Keep is how many records of a user the cache keeps (default 1,000).
+	// Keep is the number of cached records per user (default 1,000).
 	Keep int
-	// CompactAbove is from how many records of a user on the archive moves what is older than a day into
-	// parts (default 0: nobody's).
+	// CompactAbove is the number of a user's records above which the archive compacts those older than a day
+	// into segments (default 0: never).
 	CompactAbove int
-	// Summary is for how long summaries of expired records are kept; 0 keeps to the time that was set before, or keeps none.
+	// Summary is the retention of expired records' summaries. 0 keeps the stored setting, by default none.
 	Summary time.Duration
-	// Breakable lets those who look at the page "/flow" stop the job, the archive and the queue.
-	// It is for demonstrations.
+	// Breakable lets viewers of /flow stop the job, the archive and the queue, for demonstrations.
 	Breakable bool
-	// Watched is called when somebody begins to look at that page. Its context ends when
-	// nobody does any more, and then it returns.
+	// Watched is called when the first viewer opens /flow. It must return once its context is done, after the
+	// last viewer leaves.
 	Watched func(context.Context)
-	// Rules say what counts as what, by type of object (default the standard ones).
+	// Rules are the rules of object types (default the standard ones).
 	Rules *history.Rulebook
-	// Webhook tells a backend what was begun, completed and removed. Nil tells nobody.
+	// Webhook reports starts, completions and removals to a backend; nil disables it.
 	Webhook *webhook.Sender
-	// MaxClockGap is how far the clock may be from the trusted time (default [clock.DefaultBound]).
+	// MaxClockGap is the tolerated distance of the clock from the trusted time (default [clock.DefaultBound]).
 	MaxClockGap time.Duration
-	// Wall is the clock of the machine, without a monotonic part; nil means [time.Now].
+	// Wall is the machine's clock, without a monotonic part (default [time.Now]).
 	Wall func() time.Time
-	// Drain bounds the stop (default 20 s).
+	// Drain bounds the shutdown (default 20 s).
 	Drain    time.Duration
 	Logger   *slog.Logger
 	Registry *prometheus.Registry
@@ -117,10 +114,10 @@ type Process struct {
 	held      *aggregate.Aggregator
 	job       *job.Job
 	up        *uplink.Client
-	faults    map[string]*flow.Fault // of the parts that may be stopped, by name
+	faults    map[string]*flow.Fault // of the breakable parts, by name
 }
 
-// HTTP returns the address of the API, RPC that of the gRPC server.
+// HTTP returns the address of the API.
 func (p *Process) HTTP() string { return p.listeners["listen"].Addr().String() }
 
 // RPC returns the address of the gRPC server.
@@ -135,34 +132,33 @@ func (p *Process) Cache() history.Cache { return p.db.Cache() }
 // Archive returns the embedded archive.
 func (p *Process) Archive() history.Archive { return p.db.Archive() }
 
-// Queued returns what the queue has promoted: messages and their bytes.
+// Queued returns the number of messages that the queue accepted, and their bytes.
 func (p *Process) Queued() (messages, bytes int64) { return p.queue.Stats() }
 
-// epochsFile has, in the data directory, a name for each start. A copy of the directory that is put back does not know those
-// that came after it, and so not what apps were told then: see [rpc.Config].
+// epochsFile, in the data directory, has a name for each start. A restored copy lacks later epochs, and thus
+// the changes that apps have seen in them: see [rpc.Config].
 const epochsFile = "epochs"
 
-// maxEpochs bounds how many starts a directory knows.
+// maxEpochs bounds the remembered starts.
 const maxEpochs = 1000
 
-// beginEpoch adds another epoch to those that the directory knows, and returns them.
+// beginEpoch adds an epoch to the directory and returns all epochs.
 func beginEpoch(dir string) ([]string, error) {
 	path := filepath.Join(dir, epochsFile)
 	text, err := os.ReadFile(path) //nolint:gosec // the operator's directory
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("lives of the data: %w", err)
+		return nil, fmt.Errorf("epochs of the data: %w", err)
 	}
 	epochs := append(strings.Fields(string(text)), rand.Text())
 	epochs = epochs[max(0, len(epochs)-maxEpochs):]
 	err = errors.Join(os.WriteFile(path+".new", []byte(strings.Join(epochs, "\n")+"\n"), 0o600), os.Rename(path+".new", path))
 	if err != nil {
-		return nil, fmt.Errorf("lives of the data: %w", err)
+		return nil, fmt.Errorf("epochs of the data: %w", err)
 	}
 	return epochs, nil
 }
 
-// clockFile has, in the data directory, the latest time that was trusted. A copy of the directory that is put back is as old as its
-// time says.
+// clockFile, in the data directory, has the latest trusted time. It dates a restored copy.
 const clockFile = "clock"
 
 func (p *Process) openClock(ctx context.Context) error {
@@ -186,7 +182,7 @@ func (p *Process) openClock(ctx context.Context) error {
 	return p.clock.Begin(ctx)
 }
 
-// writeDurably leaves the former content or the new one, whatever fails.
+// writeDurably leaves either the former or the new content after a crash.
 func writeDurably(path, text string) error {
 	f, err := os.OpenFile(path+".new", os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600) //nolint:gosec // the operator's directory
 	if err != nil {
@@ -199,11 +195,11 @@ func writeDurably(path, text string) error {
 	return os.Rename(path+".new", path)
 }
 
-// secretFile holds, in the data directory, the secret that the process made.
+// secretFile, in the data directory, holds the generated secret.
 const secretFile = "token-secret"
 
-// signingSecret returns the secret that was given, or the process's own, which is made at
-// the first start and readable by its user alone.
+// signingSecret returns the given secret, or the generated one. The first start generates it, readable only by
+// its user.
 func signingSecret(cfg Config) ([]byte, error) {
 	if len(cfg.Secret) > 0 {
 		return cfg.Secret, nil
@@ -219,13 +215,12 @@ func signingSecret(cfg Config) ([]byte, error) {
 	return text, err
 }
 
-// checked adds its checksum to a secret: a damaged one would refuse all tokens.
+// checked appends the secret's checksum: a damaged secret would silently refuse all tokens.
 func checked(secret []byte) []byte {
 	return fmt.Appendf(slices.Clip(secret), "%08x", crc32.ChecksumIEEE(secret))
 }
 
-// makeSecret writes the file under another name first: a crash leaves a whole
-// signingSecret or none.
+// makeSecret writes to a temporary name first: a crash leaves a whole secret or none.
 func makeSecret(path string) ([]byte, error) {
 	raw := make([]byte, token.MinSecret)
 	_, _ = rand.Read(raw) // never fails
@@ -239,15 +234,15 @@ func makeSecret(path string) ([]byte, error) {
 	return text, nil
 }
 
-// Token returns a token for a user, for trying things.
+// Token returns a token for a user, for trials.
 func (p *Process) Token(uid string, ttl time.Duration) (string, error) {
 	return token.Mint(p.secret, uid, p.cfg.Audience, ttl)
 }
 
-// tokenTTL is how long the printed token is good for.
+// tokenTTL is the validity of the printed token.
 const tokenTTL = 30 * 24 * time.Hour
 
-// Greet prints where everything is, and a token for trying things.
+// Greet prints all addresses and a token for trials.
 func (p *Process) Greet(out io.Writer, uid string) {
 	token, err := p.Token(uid, tokenTTL)
 	if err != nil {

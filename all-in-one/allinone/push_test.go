@@ -14,14 +14,14 @@ import (
 	"github.com/coder/websocket"
 )
 
-// listener is a device that is told of changes.
+// listener is a device that receives changes.
 type listener struct {
 	*here
 	conn *websocket.Conn
-	told chan string // pushes and answers, as they come
+	told chan string // changes and answers in order of arrival
 }
 
-// listen connects, and waits until nothing is missed.
+// listen connects and waits for the resync.
 func (h *here) listen(ctx context.Context) *listener {
 	h.Helper()
 	l := &listener{here: h, conn: h.dialQuery(ctx, "?push=true"), told: make(chan string, 1000)}
@@ -39,7 +39,7 @@ func (h *here) listen(ctx context.Context) *listener {
 	return l
 }
 
-// hears waits for something that contains the text, and refuses anything else.
+// hears waits for a message with the text, and refuses any other.
 func (l *listener) hears(part string) {
 	l.Helper()
 	select {
@@ -66,7 +66,7 @@ func heartbeat(id string, position int) string {
 		id, position, time.Now().UTC().Format(time.RFC3339Nano))
 }
 
-// send makes a call, "POST /v1/heartbeats", of a body of one or more lines of JSON.
+// send makes a call such as "POST /v1/heartbeats" with one or more lines of JSON.
 func (h *here) send(ctx context.Context, call, body string) string {
 	h.Helper()
 	method, path, _ := strings.Cut(call, " ")
@@ -91,9 +91,9 @@ func (h *here) send(ctx context.Context, call, body string) string {
 	return text.String()
 }
 
-// TestPush: every way of writing reaches the user's other devices. A device is not told of
-// what it writes itself, or it would hear of that before the other device's change. How soon
-// changes are told, TestEveryWriteIsTold of package rpc and BenchmarkPush say.
+// TestPush: every write reaches the user's other devices. A device receives no changes of its own, which would
+// otherwise precede the other device's change. TestEveryWriteIsTold of package rpc and BenchmarkPush cover the
+// delay.
 func TestPush(t *testing.T) {
 	h := open(t, t.TempDir())
 	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
@@ -131,8 +131,7 @@ func TestPush(t *testing.T) {
 	both(`"object":{"id":"last","type":1},"position_ms":7000`)
 }
 
-// BenchmarkPush is from a heartbeat of one device to another one's being told, most of
-// which is the wait for other changes.
+// BenchmarkPush measures from a heartbeat to its change on another device, mostly the wait for further changes.
 func BenchmarkPush(b *testing.B) {
 	h := open(b, b.TempDir())
 	ctx, cancel := context.WithTimeout(b.Context(), time.Minute)

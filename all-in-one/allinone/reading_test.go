@@ -13,14 +13,14 @@ import (
 	"time"
 )
 
-// numbered is a heartbeat about film n, at a time.
+// numbered is a heartbeat about film n at a time.
 func numbered(n int, when time.Time) beat {
 	b := at(0, "stop", minutes(20))
 	b.Object.ID, b.EventTime = fmt.Sprint(n), stamp(when)
 	return b
 }
 
-// fill reports films from one number to before another, each at its time.
+// fill reports films [from, to), each at its time.
 func (p *player) fill(from, to int, when func(n int) time.Time) {
 	p.Helper()
 	for ; from < to; from += 1000 {
@@ -66,8 +66,8 @@ func (p *player) walk(limit int, between func(page int, ids []string)) (all []st
 	return all
 }
 
-// TestPagesWhileTheyChange is B11: 500 rows of one millisecond, and between any two pages
-// one is added before them, one is removed that was read, and one that was not. What was added may follow behind the oldest.
+// TestPagesWhileTheyChange is B11: 500 rows of one millisecond. Between any two pages one row is added before
+// them, one read row is removed, and one unread row. Added rows may follow the oldest.
 func TestPagesWhileTheyChange(t *testing.T) {
 	p := stage(t).player(t, "ann", "http")
 	then := time.Now().Add(-time.Hour)
@@ -100,9 +100,8 @@ func TestPagesWhileTheyChange(t *testing.T) {
 	}
 }
 
-// TestManyRows is B13: pages of ten thousand rows, half of them of one day, take no more
-// work than those of a thousand, and the last one is found. Work is counted in allocations:
-// time would be that of a busy machine.
+// TestManyRows is B13: pages of ten thousand rows, half of them of one day, take no more work than pages of a
+// thousand. Work is measured in allocations: time would depend on the machine's load.
 func TestManyRows(t *testing.T) {
 	h := stage(t)
 	now := time.Now()
@@ -120,7 +119,7 @@ func TestManyRows(t *testing.T) {
 	few.fill(0, 1000, spread)
 	many.fill(0, rows, spread)
 	h.clean(3 * time.Minute)
-	least := func(p *player) uint64 { // of the background there is more or less
+	least := func(p *player) uint64 { // without most background work
 		var took []uint64
 		for range 21 {
 			before := allocations()
@@ -144,15 +143,14 @@ func TestManyRows(t *testing.T) {
 	}
 }
 
-// allocations is how many the process has made.
+// allocations returns the process's number of allocations so far.
 func allocations() uint64 {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return m.Mallocs
 }
 
-// TestUsersInABatch is B12: many users report at once, so that the edge makes one batch
-// of them, and each is answered with what is theirs.
+// TestUsersInABatch is B12: reports of many users share one batch, and each user gets their own answers.
 func TestUsersInABatch(t *testing.T) {
 	h := stage(t)
 	var all sync.WaitGroup
@@ -174,8 +172,8 @@ func TestUsersInABatch(t *testing.T) {
 	}
 }
 
-// TestMarkedSeason is B28 and B29: a season that is marked has titles and what comes next, the same at each sync changes nothing, and
-// marks beside a delete and a clear bring nothing back.
+// TestMarkedSeason is B28 and B29: a marked season has titles and a next episode, and repeated marks change
+// nothing. Marks concurrent with a delete and a clear restore nothing.
 func TestMarkedSeason(t *testing.T) {
 	p := stage(t).player(t, "ann", "http")
 	var objects []string

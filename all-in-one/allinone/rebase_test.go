@@ -15,7 +15,7 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// rebase calls the operators' service, and returns the objects that were ahead, the latest first.
+// rebase calls the operators' service and returns the objects that were ahead, latest first.
 func (h *here) rebase(uid string, dry bool) (objects []string, resp *historyv1.RebaseResponse) {
 	h.Helper()
 	conn, err := grpc.NewClient(h.RPC(), grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -32,8 +32,8 @@ func (h *here) rebase(uid string, dry bool) (objects []string, resp *historyv1.R
 	return objects, resp
 }
 
-// TestRebase: records of a clock that was a day ahead are brought to the present, so that reports move them on. What they have stays, in
-// the archive and after a restart too.
+// TestRebase: records of a clock a day ahead move to the present, and reports update them again. Their content
+// stays, in the archive and after a restart.
 func TestRebase(t *testing.T) {
 	w := &wrong{dir: t.TempDir()}
 	soon := func(c *allinone.Config) { c.Hold = time.Second }
@@ -42,7 +42,7 @@ func TestRebase(t *testing.T) {
 	w.set(24 * time.Hour)
 	for i, object := range []string{"first", "second"} {
 		h.wantBeat(object, "stored", 50000, w.wall())
-		// A stop, since less than ten seconds at the end are a scrub once the user goes back.
+		// A stop, since less than ten seconds at the end count as a scrub once the user goes back.
 		at := w.wall().Add(time.Duration(i+1) * time.Millisecond).UTC().Format(time.RFC3339Nano)
 		h.send(t.Context(), "POST /v1/heartbeats", fmt.Sprintf(
 			`{"heartbeats":[{"object":{"id":%q,"type":1},"kind":"stop","position_ms":8990000,"duration_ms":9000000,"event_time":%q}]}`, object, at))

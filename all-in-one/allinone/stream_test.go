@@ -13,8 +13,8 @@ import (
 	"github.com/coder/websocket"
 )
 
-// TestStream sends a heartbeat through the WebSocket. It is acknowledged and listed,
-// and a stop sends the player away with a hint when to come back.
+// TestStream sends a heartbeat through the WebSocket. It is acknowledged and listed, and a shutdown closes with
+// a retry time.
 func TestStream(t *testing.T) {
 	h := open(t, t.TempDir())
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -48,7 +48,7 @@ func TestStream(t *testing.T) {
 	}
 }
 
-// today is the day in UTC, which a test must not see change.
+// today returns the date in UTC, and avoids midnight.
 func today() string {
 	now := time.Now().UTC()
 	if left := now.Truncate(24 * time.Hour).Add(24 * time.Hour).Sub(now); left < 5*time.Second {
@@ -57,7 +57,7 @@ func today() string {
 	return time.Now().UTC().Format(time.DateOnly)
 }
 
-// dial connects as a browser does, which cannot set a header.
+// dial connects like a browser, which cannot set a header.
 func (h *here) dial(ctx context.Context) *websocket.Conn { return h.dialQuery(ctx, "") }
 
 func (h *here) dialQuery(ctx context.Context, query string) *websocket.Conn {

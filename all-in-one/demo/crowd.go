@@ -19,20 +19,19 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// crowd is how many invented players report while somebody looks at /flow.
+// crowd is the number of simulated players while /flow has viewers.
 const crowd = 12
 
-// every is how often each reports, in seconds: more often than other players, so that there is
-// something to see, and seldom enough that it costs next to nothing.
+// every is the report interval of each, in seconds: short enough to show activity, long enough to cost next to
+// nothing.
 const every = 4
 
-// play has the crowd play until ctx is done. Its players come in through the edge, as others do,
-// and nothing that they play is long.
+// play runs the crowd until ctx is done. Its players connect through the edge and play briefly.
 func play(ctx context.Context, p *allinone.Process) {
 	var players sync.WaitGroup
 	for n := range crowd {
 		players.Go(func() {
-			if run.Sleep(ctx, rand.N(5*time.Second)) { // not all at once
+			if run.Sleep(ctx, rand.N(5*time.Second)) { // spread the starts
 				playOne(ctx, p, fmt.Sprintf("crowd-%d", n))
 			}
 		})
@@ -49,7 +48,7 @@ func playOne(ctx context.Context, p *allinone.Process, uid string) {
 		Changed: func(*historyv1.Change) {},
 	})
 	if err != nil {
-		return // the demo goes on without
+		return // the demo continues without
 	}
 	var connection sync.WaitGroup
 	connection.Go(func() { _ = c.Run(ctx) })
@@ -58,8 +57,8 @@ func playOne(ctx context.Context, p *allinone.Process, uid string) {
 	}
 }
 
-// view plays something for some seconds. One in eight players leaves without a word, and the
-// hold of what was played runs out.
+// view plays something for some seconds. One in eight players leaves without a stop, and its key's hold
+// expires.
 func view(ctx context.Context, c *client.Client) bool {
 	length := every * (2 + rand.N(5))
 	beat := &historyv1.Heartbeat{
@@ -86,11 +85,11 @@ func report(c *client.Client, beat *historyv1.Heartbeat, second int) bool {
 	return c.Report(beat) == nil
 }
 
-// viewer is invented, and has a history that is worth looking at. The users of the trace are
-// real: their videos have numbers and no titles.
+// viewer is a fictional user with a presentable history. The trace's users are real: their videos have numbers,
+// not titles.
 const viewer = "ada"
 
-// The types of objects, as the pages name them.
+// Object types by the pages' names.
 const (
 	video   = 1
 	episode = 2
@@ -98,8 +97,7 @@ const (
 	article = 4
 )
 
-// viewing is one of the viewer's: so long ago, on a device, up to a position in minutes.
-// Where that is the length it was finished.
+// viewing is one of the viewer's: its age, device and positions. It finished if to equals of.
 type viewing struct {
 	ago          time.Duration
 	device       string
@@ -139,7 +137,7 @@ var viewings = []viewing{
 	{35 * time.Minute, phone, audio, "nocturnes", titled("Nocturnes, Complete"), 71, 80, 96},
 }
 
-// heartbeats are what the player reports of it: where it began, and where it ended.
+// heartbeats returns the reports of the viewing's start and end.
 func (v *viewing) heartbeats(now time.Time) []*historyv1.Heartbeat {
 	end := now.Add(-v.ago)
 	played := time.Duration(v.to-v.from) * time.Minute
@@ -157,7 +155,7 @@ func (v *viewing) heartbeats(now time.Time) []*historyv1.Heartbeat {
 	return []*historyv1.Heartbeat{begun, ended}
 }
 
-// invent stores the viewer's history through the door at addr, as if it had happened until now.
+// invent stores the viewer's history through the gRPC server at addr, ending now.
 func invent(ctx context.Context, addr string) error {
 	conn, err := connect(addr)
 	if err != nil {

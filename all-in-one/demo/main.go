@@ -1,7 +1,6 @@
-// Command demo shows the whole way in one process: it starts the all-in-one,
-// replays a trace of viewings through the door of the service, waits until every
-// record is archived, compares cache and archive with a plain merge in memory,
-// prints what it measured, and leaves the server running.
+// Command demo shows Playhead in one process. It starts the all-in-one, replays a trace of viewings through the
+// gRPC server and waits until every record is archived. Then it compares cache and archive with a plain merge
+// in memory, prints its measurements, and keeps serving.
 package main
 
 import (
@@ -46,8 +45,8 @@ func demo(ctx context.Context, args []string, getenv func(string) string, out io
 	})
 }
 
-// serve runs the process and the show beside it. The end of the show ends the
-// process only with an error, [errShown] being the one that is not told.
+// serve runs the process and the show concurrently. The end of the show stops the process only with an error;
+// [errShown] is not reported.
 func serve(ctx context.Context, p *allinone.Process, show func(context.Context) error) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -63,7 +62,7 @@ func serve(ctx context.Context, p *allinone.Process, show func(context.Context) 
 	return err
 }
 
-// directory returns the data directory and what to do with it in the end.
+// directory returns the data directory and its cleanup.
 func directory(data string) (string, func(), error) {
 	if data != "" {
 		return data, func() {}, nil

@@ -36,7 +36,7 @@ type flags struct {
 	LogLevel string `help:"debug, info, warn or error." default:"warn"`
 }
 
-// Help is what --help begins with.
+// Help is the introduction of --help.
 func (*flags) Help() string {
 	return `Starts Playhead in one process, replays a trace of real viewings, archives it, compares every record with a plain merge, ` +
 		`prints what it measured, and goes on serving a page to look at.`
@@ -44,13 +44,13 @@ func (*flags) Help() string {
 
 var errShown = errors.New("the show is over")
 
-// figures is what the demo measured. The table and the JSON object show the same.
+// figures are the demo's measurements, printed as a table or JSON.
 type figures struct {
 	Heartbeats         int     `json:"heartbeats"`
 	Seconds            float64 `json:"seconds"` // until the last acknowledgement
 	HeartbeatsPerS     float64 `json:"heartbeats_per_s"`
-	ArchivedAfterS     float64 `json:"archived_after_s"` // the last acknowledgement
-	Viewings           int     `json:"viewings"`         // that reported anything
+	ArchivedAfterS     float64 `json:"archived_after_s"` // after the last acknowledgement
+	Viewings           int     `json:"viewings"`         // with a report
 	Puts               int64   `json:"puts"`
 	PutsPerViewing     float64 `json:"puts_per_viewing"`
 	QueueMessages      int64   `json:"queue_messages"`
@@ -63,10 +63,10 @@ type figures struct {
 	PeakResidentMemory int64   `json:"peak_rss_mib"`
 }
 
-// someUser is one of the trace, whose history is worth looking at.
+// someUser is a user of the trace with a presentable history.
 const someUser = "712"
 
-// meter takes the time and the CPU time of the whole process.
+// meter measures wall time and the process's CPU time.
 type meter struct {
 	began, acked, done time.Time
 	cpu                time.Duration
@@ -88,7 +88,7 @@ func usage() (u syscall.Rusage) {
 	return u
 }
 
-// profile starts a CPU profile, if one is asked for, and returns what ends it.
+// profile starts a CPU profile, if path is set, and returns its stop.
 func profile(path string) (func(), error) {
 	if path == "" {
 		return func() {}, nil
@@ -116,7 +116,7 @@ func (s *show) figures(plan *replay.Plan, m *meter, r replay.Report) figures {
 	return f
 }
 
-// puts reads how many records the job has put from its counter.
+// puts returns the job's counter of archived records, or -1 without one.
 func (s *show) puts() int64 {
 	families, err := s.registry.Gather()
 	if err != nil {
@@ -182,7 +182,7 @@ What to try next:
 	return nil
 }
 
-// flowLink is where the invented viewer sees what happens.
+// flowLink returns the address of /flow with the viewer's token.
 func (s *show) flowLink() (string, error) {
 	token, err := s.process.Token(viewer, time.Hour)
 	return fmt.Sprintf("http://%s/flow#token=%s", s.process.HTTP(), token), err
@@ -209,7 +209,7 @@ func (f figures) table(out io.Writer) {
 	row("users", "%d", f.Users)
 	row("missing", "%d", f.Missing)
 	row("wrong", "%d", f.Wrong)
-	_ = w.Flush() // as standard output goes, so does this
+	_ = w.Flush() // like standard output, errors are ignored
 }
 
 // show replays, waits, checks and prints.
@@ -218,10 +218,10 @@ type show struct {
 	process  *allinone.Process
 	registry prometheus.Gatherer
 	out      io.Writer
-	checked  chan struct{} // closed when the stores were compared
+	checked  chan struct{} // closed once the stores are compared
 }
 
-// watched plays to those who look at /flow. Until the stores are compared they see the replay.
+// watched runs the crowd for viewers of /flow. Before the comparison they see the replay.
 func (s *show) watched(ctx context.Context) {
 	select {
 	case <-s.checked:
@@ -268,7 +268,7 @@ func (s *show) run(ctx context.Context) error {
 	return s.finish(ctx, s.figures(plan, m, report), report)
 }
 
-// announce says where to look on, to somebody who is there to do it.
+// announce prints the address of /flow for a human.
 func (s *show) announce() error {
 	if s.flags.Exit {
 		return nil
@@ -293,7 +293,7 @@ func (s *show) replay(ctx context.Context, plan *replay.Plan) error {
 	return d.Run(ctx, plan)
 }
 
-// clean waits until no record is newer than the archive: no dirty mark is left.
+// clean waits until no dirty mark is left.
 func (s *show) clean(ctx context.Context) error {
 	t := time.NewTicker(50 * time.Millisecond)
 	defer t.Stop()

@@ -9,7 +9,7 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// TestViewer has the invented viewer stored as it was meant: what is half seen invites to go on, the rest is completed.
+// TestViewer: the viewer's half-watched items are offered to continue; the rest is completed.
 func TestViewer(t *testing.T) {
 	p, err := allinone.Open(t.Context(), allinone.Config{Dir: t.TempDir(), HTTP: "127.0.0.1:0", RPC: "127.0.0.1:0", Admin: "127.0.0.1:0"})
 	if err != nil {

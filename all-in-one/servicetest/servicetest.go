@@ -1,4 +1,4 @@
-// Package servicetest makes history-services for tests: on an embedded store, with a queue in memory.
+// Package servicetest makes history-services for tests, with an embedded store and an in-memory queue.
 package servicetest
 
 import (
@@ -10,7 +10,7 @@ import (
 	"github.com/playhead/playhead/history/pebble"
 )
 
-// Store opens an embedded store, which is closed when the test has ended.
+// Store opens an embedded store and closes it after the test.
 func Store(tb testing.TB) *pebble.DB {
 	tb.Helper()
 	db, err := pebble.Open(tb.TempDir(), pebble.Config{})
@@ -21,8 +21,7 @@ func Store(tb testing.TB) *pebble.DB {
 	return db
 }
 
-// New returns a service with an aggregator and, where cfg has none, a queue of its own. It does nothing in the
-// background until it is run.
+// New returns a service with an aggregator and, unless cfg has one, a queue. Background work needs Run.
 func New(tb testing.TB, cfg rpc.Config) *rpc.Server {
 	tb.Helper()
 	queue := memqueue.New(memqueue.Config{})

@@ -65,7 +65,7 @@ func (l *lines) take(idle chan struct{}) []byte {
 	defer l.mu.Unlock()
 	text := bytes.NewBuffer(l.text)
 	if l.lost > 0 {
-		slog.New(l.handler(text)).Error("log stood still", "lost_lines", l.lost)
+		slog.New(l.handler(text)).Error("log output was blocked", "lost_lines", l.lost)
 	}
 	l.text, l.lost = nil, 0
 	if text.Len() == 0 {
