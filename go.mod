@@ -9,6 +9,7 @@ require (
 	github.com/klauspost/compress v1.20.3
 	github.com/sirupsen/logrus v1.9.0
 	github.com/tsuna/gohbase v0.0.0-20240425232423-fa78846cafc9
+	github.com/yuin/goldmark v1.7.13
 	golang.org/x/sync v0.24.0
 )
 

@@ -1,4 +1,5 @@
-// Package docs serves the page "/docs": an OpenAPI viewer with a menu, a search, a token field and live requests.
+// Package docs serves the page "/docs", an OpenAPI viewer with a menu, a search, a token field and live requests, and the
+// guides below it.
 // The viewer is swagger-ui-dist from npm, compressed in viewer/; "make viewer" refreshes it.
 package docs
 
@@ -8,7 +9,9 @@ import (
 	"crypto/sha256"
 	"embed"
 	"fmt"
+	"html"
 	"io"
+	"maps"
 	"net/http"
 	"path"
 	"strings"
@@ -16,7 +19,7 @@ import (
 	"time"
 )
 
-//go:embed docs.html docs.css docs.js icon.svg viewer/*.gz
+//go:embed docs.html guide.html docs.css docs.js icon.svg viewer/*.gz
 var files embed.FS
 
 // policy allows our own scripts and styles, and data: images of the viewer's style sheet. Strings never become markup.
@@ -28,32 +31,42 @@ func Routes(pages map[string]http.Handler) map[string]http.Handler {
 	var absent []string
 	for path, link := range links {
 		if pages[path] == nil {
-			absent = append(absent, link, "")
+			absent = append(absent, fmt.Sprintf(link, "./"), "", fmt.Sprintf(link, "../"), "")
 		}
 	}
-	return map[string]http.Handler{
-		"/docs":                serve("docs.html", "text/html; charset=utf-8", absent...),
-		"/docs/docs.css":       serve("docs.css", "text/css; charset=utf-8"),
-		"/docs/icon.svg":       serve("icon.svg", "image/svg+xml"),
-		"/docs/docs.js":        serve("docs.js", "text/javascript; charset=utf-8"),
-		"/docs/swagger-ui.css": serve("viewer/swagger-ui.css.gz", "text/css; charset=utf-8"),
-		"/docs/swagger-ui.js":  serve("viewer/swagger-ui-bundle.js.gz", "text/javascript; charset=utf-8"),
+	var menu strings.Builder
+	all := make(map[string]http.Handler)
+	for _, g := range guides() {
+		fmt.Fprintf(&menu, `<a href="docs/%s">%s</a>`+"\n", g.Name, html.EscapeString(g.Title))
+		all["/docs/"+g.Name] = serve(func() (string, error) { return render(g.Name) }, "text/html; charset=utf-8", absent...)
 	}
+	file := func(name, contentType string, replace ...string) http.Handler {
+		return serve(func() (string, error) { return read(name) }, contentType, replace...)
+	}
+	maps.Copy(all, map[string]http.Handler{
+		"/docs":                file("docs.html", "text/html; charset=utf-8", append(absent, "<!-- guides -->", menu.String())...),
+		"/docs/docs.css":       file("docs.css", "text/css; charset=utf-8"),
+		"/docs/icon.svg":       file("icon.svg", "image/svg+xml"),
+		"/docs/docs.js":        file("docs.js", "text/javascript; charset=utf-8"),
+		"/docs/swagger-ui.css": file("viewer/swagger-ui.css.gz", "text/css; charset=utf-8"),
+		"/docs/swagger-ui.js":  file("viewer/swagger-ui-bundle.js.gz", "text/javascript; charset=utf-8"),
+	})
+	return all
 }
 
-// links are the links of docs.html to other pages, by path.
+// links are the links to other pages, by path, with room for the way up.
 var links = map[string]string{
-	"/":       `<a href="./">History</a>`,
-	"/player": `<a href="player">Player</a>`,
-	"/flow":   `<a href="flow">How it works</a>`,
+	"/":       `<a href="%s">History</a>`,
+	"/player": `<a href="%splayer">Player</a>`,
+	"/flow":   `<a href="%sflow">How it works</a>`,
 }
 
-// serve reads a file at its first request and applies pairs of old and new text. Browsers revalidate it by ETag,
+// serve makes a page at its first request and applies pairs of old and new text. Browsers revalidate it by ETag,
 // which is weak because answers may be compressed.
-func serve(name, contentType string, replace ...string) http.Handler {
+func serve(make func() (string, error), contentType string, replace ...string) http.Handler {
 	load := sync.OnceValues(func() (string, error) {
-		content, err := read(name)
-		return strings.NewReplacer(replace...).Replace(string(content)), err
+		content, err := make()
+		return strings.NewReplacer(replace...).Replace(content), err
 	})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		content, err := load()
@@ -70,14 +83,15 @@ func serve(name, contentType string, replace ...string) http.Handler {
 	})
 }
 
-func read(name string) ([]byte, error) {
+func read(name string) (string, error) {
 	content, err := files.ReadFile(name)
 	if err != nil || path.Ext(name) != ".gz" {
-		return content, err
+		return string(content), err
 	}
 	z, err := gzip.NewReader(bytes.NewReader(content))
 	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", name, err)
+		return "", fmt.Errorf("read %s: %w", name, err)
 	}
-	return io.ReadAll(z)
+	content, err = io.ReadAll(z)
+	return string(content), err
 }

@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"path"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -50,6 +52,41 @@ func TestLinks(t *testing.T) {
 		if got != test.want {
 			t.Errorf("%d pages: %d links", test.want, got)
 		}
+	}
+}
+
+// TestGuides follows every link of every guide: to a page, a heading of it, or the source.
+func TestGuides(t *testing.T) {
+	routes := docs.Routes(nil)
+	routes["/openapi.json"], routes["/asyncapi.json"] = nil, nil
+	links, pages := regexp.MustCompile(`href="([^"]*)"`), make(map[string]string)
+	for route := range routes {
+		if routes[route] != nil && path.Ext(route) == "" {
+			pages[route] = get(t, routes, route).Body.String()
+		}
+	}
+	if len(pages) < 10 {
+		t.Fatalf("%d pages", len(pages))
+	}
+	for route, page := range pages {
+		for _, m := range links.FindAllStringSubmatch(page, -1) {
+			to, fragment, _ := strings.Cut(m[1], "#")
+			if strings.HasPrefix(to, "https://") {
+				continue
+			}
+			if to = path.Join(path.Dir(route), to); m[1][0] == '#' {
+				to = route
+			}
+			if _, found := routes[to]; !found && to != "/" {
+				t.Errorf("%s links %s, which does not exist", route, m[1])
+			}
+			if fragment != "" && !strings.Contains(pages[to], `id="`+fragment+`"`) {
+				t.Errorf("%s links %s, a heading that does not exist", route, m[1])
+			}
+		}
+	}
+	if page := pages["/docs/tokens"]; !strings.Contains(page, "<h1") || !strings.Contains(page, "<table>") || strings.Contains(page, "style=") {
+		t.Errorf("tokens: %.300s", page)
 	}
 }
 

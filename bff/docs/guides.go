@@ -1,0 +1,99 @@
+package docs
+
+import (
+	"bytes"
+	"fmt"
+	"html/template"
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/yuin/goldmark"
+	"github.com/yuin/goldmark/ast"
+	"github.com/yuin/goldmark/extension"
+	"github.com/yuin/goldmark/parser"
+	"github.com/yuin/goldmark/text"
+
+	"github.com/playhead/playhead/docs"
+)
+
+// source is where links to files outside the guides lead.
+const source = "https://github.com/playhead/playhead/blob/main/"
+
+// order lists the guides that come first in the menu. The others follow by name.
+var order = []string{"getting-started", "players", "clients", "tokens", "pages", "webhooks", "compare", "limits", "retention", "operate", "performance"}
+
+type guide struct{ Name, Title string }
+
+// guides returns all guides in the order of the menu.
+func guides() []guide {
+	names, _ := fs.Glob(docs.Guides, "*.md")
+	var all []guide
+	for _, file := range names {
+		content, _ := docs.Guides.ReadFile(file)
+		title, _, _ := strings.Cut(strings.TrimPrefix(string(content), "# "), "\n")
+		all = append(all, guide{strings.TrimSuffix(file, ".md"), title})
+	}
+	rank := func(g guide) int {
+		if i := slices.Index(order, g.Name); i >= 0 {
+			return i
+		}
+		return len(order)
+	}
+	slices.SortStableFunc(all, func(a, b guide) int { return rank(a) - rank(b) })
+	return all
+}
+
+var markdown = goldmark.New(
+	goldmark.WithExtensions(extension.NewTable(extension.WithTableCellAlignMethod(extension.TableCellAlignAttribute))),
+	goldmark.WithParserOptions(parser.WithAutoHeadingID()),
+)
+
+// render returns the page of a guide.
+func render(name string) (string, error) {
+	content, err := docs.Guides.ReadFile(name + ".md")
+	if err != nil {
+		return "", err
+	}
+	root := markdown.Parser().Parse(text.NewReader(content))
+	err = ast.Walk(root, func(n ast.Node, entering bool) (ast.WalkStatus, error) {
+		if link, ok := n.(*ast.Link); ok && entering {
+			link.Destination = []byte(resolve(string(link.Destination)))
+		}
+		return ast.WalkContinue, nil
+	})
+	if err != nil {
+		return "", fmt.Errorf("render guide %s: %w", name, err)
+	}
+	var body, page bytes.Buffer
+	if err := markdown.Renderer().Render(&body, content, root); err != nil {
+		return "", fmt.Errorf("render guide %s: %w", name, err)
+	}
+	title, _, _ := strings.Cut(strings.TrimPrefix(string(content), "# "), "\n")
+	err = layout.ExecuteTemplate(&page, "guide.html", map[string]any{
+		"Name": name, "Title": title, "Guides": guides(), "Body": template.HTML(body.String()), //nolint:gosec // of our own files
+	})
+	return page.String(), err
+}
+
+// resolve returns the address of a link between files, seen from a guide's page.
+func resolve(to string) string {
+	file, fragment, found := strings.Cut(to, "#")
+	switch {
+	case file == "" || strings.Contains(file, "://"):
+		return to
+	case strings.HasPrefix(file, "api/"):
+		return "../" + strings.TrimPrefix(file, "api/")
+	case path.Ext(file) == ".md" && !strings.Contains(file, "/"):
+		file = strings.TrimSuffix(file, ".md")
+	default:
+		file = source + path.Join("docs", file)
+	}
+	if found {
+		file += "#" + fragment
+	}
+	return file
+}
+
+var layout = template.Must(template.ParseFS(files, "guide.html"))
