@@ -1,12 +1,10 @@
-// Package hbase keeps the archive in HBase: one row per user, one column per
-// object, the record as its value under [history.Record.CellTime].
+// Package hbase stores the archive in HBase: one row per user, one column per object, one cell per record.
 //
-// The row is [history.RowKey], the family "info", the column [history.Object.String].
-// HBase itself then keeps the newest of the cells that race for a column, and drops
-// a cell when its TTL is over. Some columns are no object's, as they do not end with _ and a type: the
-// clear marks "#cleared" and "#cleared:<type>", "#paused", and "#compacted" and "#cut" of users who
-// have segments in a second table. While there is compacting, what is old when it is put goes into the
-// family "late". DESIGN.md says why.
+// The row key is [history.RowKey], the family "info", the qualifier [history.Object.String], the cell time
+// [history.Record.CellTime]. HBase itself keeps the newest of racing cells and drops expired ones. Object columns
+// end with _ and a type. The other columns hold user state: "#cleared", "#cleared:<type>", "#paused", "#compacted"
+// and "#cut". Compaction moves old records into segments in a second table. While it is enabled, records that are
+// old when put go to the family "late". DESIGN.md has the proof.
 package hbase
 
 import (
@@ -28,51 +26,47 @@ import (
 	"github.com/playhead/playhead/internal/breaker"
 )
 
-// Config says where the archive is and what its table is like when it must be made.
+// Config locates the archive and describes tables that it creates.
 type Config struct {
-	// ZooKeeper is the quorum that knows the cluster, "host:port" or several of
-	// them with commas between.
+	// ZooKeeper is the quorum: comma-separated host:port.
 	ZooKeeper string
-	// Table is the name of the table, "history" by default, in the namespace
-	// "default".
+	// Table is the table name in the namespace "default"; default "history".
 	Table string
-	// Existing refuses a table that is missing, which else is made.
+	// Existing refuses to create a missing table.
 	Existing bool
-	// Regions is into how many regions a new table is split, 1 to 256, 16 by default.
+	// Regions is the number of regions of a new table, 1 to 256; default 16.
 	Regions int
-	// Compression of a new table: "none", the default, or what the cluster has
-	// ("gz", "snappy", "lz4", "zstd").
+	// Compression of a new table: "none" (default) or a codec of the cluster, such as "gz", "snappy", "lz4" or
+	// "zstd".
 	Compression string
-	// Puts is how many batches of cells are under way to one region server at once, 3 by
-	// default. It takes most cells from about as many: with more it works longer on each.
+	// Puts limits concurrent put batches per region server; default 3. A server gains little throughput from more.
 	Puts int
-	// Deadline bounds each call of the archive, 10 s by default. A write that HBase
-	// has received before may still be applied a little after it.
+	// Deadline bounds each call; default 10 s. HBase may still apply a write shortly after its deadline.
 	Deadline time.Duration
-	// CompactAbove is how many records of a user stay as they are put. With more, [Archive.Compact] moves
-	// what is older than CompactAfter, beyond the newest half of that, into segments. With 0 nothing is
-	// compacted; what is in segments is read all the same.
+	// CompactAbove is the number of live records that triggers [Archive.Compact]; 0 disables compaction. The newest
+	// half of that number stays live. Existing segments are readable in any case.
 	CompactAbove int
-	// CompactAfter is the age that is old, a day by default, and CompactMargin more than two clocks may differ or a put
-	// may take, an hour by default. They are those of the process that is the first to compact in the table.
+	// CompactAfter is the age of an old record, default one day. CompactMargin exceeds clock skew and the duration
+	// of a put, default one hour. The first process that compacts a table fixes both for the table.
 	CompactAfter, CompactMargin time.Duration
-	compactStep                 int // records in one go
-	// Summary is for how long summaries are kept, see [history.Summary]; 0 is for as long as the table of them
-	// says, or, where there is none, not at all.
+	compactStep                 int // records per compaction
+	// Summary is how long summaries are kept, see [history.Summary]. 0 keeps the table's setting, or disables
+	// summaries if the table is missing.
 	Summary time.Duration
-	// Rules say what is finished in summaries, and how long records of classes live: a cell of one ends by itself (default the standard ones).
+	// Rules decide what counts as finished in summaries, and set the TTL of records by class; default the standard
+	// rules.
 	Rules *history.Rulebook
-	// Long is told of users of whom a page has found more live records than are to stay.
+	// Long is called for users with too many live records, as found by a page.
 	Long func(ctx context.Context, uid string) error
-	// Registry gets the metrics of segments, unless it is nil.
+	// Registry receives the segment metrics; nil disables them.
 	Registry prometheus.Registerer
-	// Now is the clock, the system's by default. Where ClockErr is set and fails, it is not to be relied on.
+	// Now is the clock; default the system's. A non-nil ClockErr that fails marks it as unreliable.
 	Now      func() time.Time
 	ClockErr func() error
-	// Horizon is the time by which a compaction or a summary lets anything expire, never later than Now; nil means Now. Where it fails, none is made.
+	// Horizon is the time by which compactions and summaries expire records, at most Now; nil means Now. While it
+	// fails, neither runs.
 	Horizon func() (time.Time, error)
-	// Logger gets one line when a region server stops answering and one when it is back,
-	// and one for each cell of a row that cannot be read.
+	// Logger gets one line when a region server stops answering, one when it recovers, and one per unreadable cell.
 	Logger *slog.Logger
 }
 
@@ -90,8 +84,8 @@ type Archive struct {
 	summaries *summaries
 }
 
-// New returns an archive that answers [history.ErrUnavailable] until it is prepared.
-// The caller closes it.
+// New returns an archive that fails with [history.ErrUnavailable] until [Archive.Prepare] succeeds. The caller
+// closes it.
 func New(c Config) (*Archive, error) {
 	if err := c.normalize(); err != nil {
 		return nil, fmt.Errorf("open archive: %w", err)
@@ -100,7 +94,7 @@ func New(c Config) (*Archive, error) {
 	return newArchive(c, d, gohbase.NewClient(c.ZooKeeper, d.options()...)), nil
 }
 
-// Over returns an archive over a client that somebody else has made, of tables that are as they should be.
+// Over returns an archive over the caller's client. Its tables must exist.
 func Over(client gohbase.Client, c Config) *Archive {
 	c.ZooKeeper = cmp.Or(c.ZooKeeper, "another's")
 	if err := c.normalize(); err != nil {
@@ -155,7 +149,7 @@ func newArchive(c Config, d *dialer, client gohbase.Client) *Archive {
 	}
 }
 
-// Close ends the connections. Calls that are under way fail, later ones too.
+// Close closes the connections. Calls in flight fail, and so do later calls.
 func (a *Archive) Close() error {
 	a.close()
 	return nil
@@ -170,33 +164,30 @@ func (a *Archive) bound(ctx context.Context) (context.Context, context.CancelFun
 	return context.WithTimeout(ctx, a.deadline)
 }
 
-// slowAfter is how long a call must have waited before it counts against the server.
+// slowAfter is the least duration of an unanswered call that counts as a failure of its server.
 const slowAfter = time.Second
 
-// inFlight bounds the batches that are under way to a region server: it gains nothing
-// from more, and each waits longer.
+// inFlight limits concurrent batches per region server: more only queue on the server.
 const inFlight = 8
 
-// server bounds the calls to one region server. One that does not answer holds up only
-// its own calls. A batch must not mix servers: the client waits for all of them, and
-// sends nothing to any while it looks for one that is gone.
+// server limits the calls to one region server, so a silent server delays only its own calls. Batches must not mix
+// servers: the client waits for all of them, and sends nothing while it looks up a lost region.
 type server struct {
 	name    string
 	breaker *breaker.Breaker
-	slots   chan struct{} // of all calls
-	puts    chan struct{} // of batches of cells
+	slots   chan struct{} // all calls
+	puts    chan struct{} // put batches only
 }
 
-// servers finds the server of a row: the one that had the rows with the same two digits
-// the last time. Until one is known, rows with the same first digit share bounds. The
-// answer may be out of date, or two servers share the digits: then a batch goes to
-// several servers, and all is well as long as they answer.
+// servers maps a row to the server that last served rows with the same two digits. Rows of unknown servers share
+// limits by their first digit. A stale or ambiguous mapping spreads a batch over several servers, which is harmless
+// as long as they answer.
 type servers struct {
 	config Config
 	rows   *rowBreakers
 
 	mu     sync.Mutex
-	addrs  [maxRegions]string // their addresses, by the digits
+	addrs  [maxRegions]string // addresses by digits
 	byName map[string]*server
 }
 
@@ -221,14 +212,14 @@ func (l *servers) of(row []byte) *server {
 	return l.byName[name]
 }
 
-// learn remembers which servers the calls went to.
+// learn records the servers that the calls went to.
 func (l *servers) learn(calls []hrpc.Call) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, c := range calls {
 		region := c.Region()
 		if region == nil {
-			continue // no server was found
+			continue // region lookup failed
 		}
 		if server := region.Client(); server != nil {
 			l.addrs[digits(c.Key())] = server.Addr()
@@ -236,14 +227,14 @@ func (l *servers) learn(calls []hrpc.Call) {
 	}
 }
 
-// digits returns the number that begins every row of a user, see [history.RowKey].
+// digits returns the number at the beginning of a user's row key, see [history.RowKey].
 func digits(row []byte) uint8 {
 	n, _ := strconv.ParseUint(string(row[:2]), 16, 8)
 	return uint8(n)
 }
 
-// rowBreakers are breakers to the rows with the same two digits, which mostly are in one region: one that is away, on a
-// server that answers for others, takes neither turns nor time from those.
+// rowBreakers has one breaker per two digits, which roughly means per region. An unavailable region must not take
+// slots or time from other regions of its server.
 type rowBreakers [maxRegions]*breaker.Breaker
 
 func newRowBreakers(c Config) *rowBreakers {
@@ -254,7 +245,7 @@ func newRowBreakers(c Config) *rowBreakers {
 	return all
 }
 
-// enter returns by digits why calls are not to be made.
+// enter returns the errors of open breakers by digits.
 func (g *rowBreakers) enter(calls []hrpc.Call) (shut map[uint8]error) {
 	var asked [maxRegions]bool
 	for _, c := range calls {
@@ -273,7 +264,7 @@ func (g *rowBreakers) enter(calls []hrpc.Call) (shut map[uint8]error) {
 	return shut
 }
 
-// leave notes for which rows there was an answer.
+// leave records for each breaker whether any of its calls was answered.
 func (g *rowBreakers) leave(start time.Time, calls []hrpc.Call, results []hrpc.RPCResult) {
 	var made, heard [maxRegions]bool
 	for i, c := range calls {
@@ -288,7 +279,7 @@ func (g *rowBreakers) leave(start time.Time, calls []hrpc.Call, results []hrpc.R
 	}
 }
 
-// answered reports whether anything in the results came from HBase.
+// answered reports whether any result came from HBase, exceptions included.
 func answered(results []hrpc.RPCResult) bool {
 	for _, r := range results {
 		if r.Error == nil || javaClass(r.Error) != "" {
@@ -298,24 +289,24 @@ func answered(results []hrpc.RPCResult) bool {
 	return false
 }
 
-// segments are those of all users, in a table beside the first one. The metadata is under the row key of the
-// user, a chunk under that, NUL and its name. NUL is in no uid, so that the prefix is one user's.
+// segments accesses the table of all users' segments. Metadata is in the user's row; a chunk is in the row user,
+// NUL, chunk name. No uid contains NUL, so that prefix belongs to one user.
 type segments struct {
 	table   []byte
 	servers *servers
 	cache   *segment.Cache
 	metrics *segment.Metrics
 
-	readers     atomic.Bool          // the table says that every process can read segments
-	warned      atomic.Bool          // of a table that does not
-	mark        atomic.Pointer[mark] // nil until one is known
-	tried, read atomic.Int64         // when it was last looked for, and looked for and answered
+	readers     atomic.Bool          // The table's TTL says that every process can read segments.
+	warned      atomic.Bool          // The missing permission was logged.
+	mark        atomic.Pointer[mark] // Nil until known.
+	tried, read atomic.Int64         // Times of the last attempt and success to read the mark.
 }
 
 const (
 	segmentFamily = "part"
 	segmentColumn = "v"
-	markRow       = "##" // no user's
+	markRow       = "##" // belongs to no user
 	markName      = "#compacting"
 )
 
@@ -326,25 +317,25 @@ func newSegments(c Config) *segments {
 	return p
 }
 
-// known reports whether any user may have segments, or columns of old records.
+// known reports whether any user may have segments or late columns.
 func (p *segments) known() bool { return p.mark.Load() != nil }
 
-// mark says in the table since when there is compacting, of users with how many live records, and of what age. From
-// then on every process reads what a compaction leaves; a margin later every put of something old goes where no compact
-// deletes; and another two later, when the puts before that have been applied, compacts begin.
+// mark is the table's record that compaction is enabled. From since on, every process reads segments. One margin
+// later, every process puts old records into the late family. After two more margins all earlier puts have been
+// applied, and compaction begins.
 type mark struct {
 	since         int64 // Unix milliseconds
 	above         int
-	after, margin int64 // milliseconds, for good: jobs that went by different ones would hide each other's puts
+	after, margin int64 // ms, never changed: jobs with different values would hide each other's puts
 }
 
-// summaries is the table of all summaries. Its rows are like those of the table of segments, and one row says for how long summaries
-// are kept. The first process with [Config.Summary] makes the table. Without the table there are no summaries.
+// summaries accesses the table of summaries, laid out like the table of segments. One row holds the TTL. The first
+// process with [Config.Summary] creates the table; without it there are no summaries.
 type summaries struct {
 	table   []byte
 	servers *servers
-	ttl     atomic.Int64 // in milliseconds, 0 for none
-	asked   atomic.Int64 // when the TTL was read, in Unix milliseconds
+	ttl     atomic.Int64 // ms; 0 means disabled
+	asked   atomic.Int64 // Unix ms of the last TTL read
 }
 
 func newSummaries(c Config) *summaries {

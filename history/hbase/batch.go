@@ -15,12 +15,11 @@ import (
 )
 
 const (
-	chunkCalls  = 500     // calls of one batch
-	chunkWeight = 4 << 20 // bytes of one batch
+	chunkCalls  = 500     // calls per batch
+	chunkWeight = 4 << 20 // bytes per batch
 )
 
-// batch sends the calls, all to one server, together once a slot is free, and returns
-// one result for each. ctx is that of the calls.
+// batch sends calls to one server when a slot is free, and returns one result per call. ctx must be the calls' own.
 func (a *Archive) batch(ctx context.Context, server *server, calls []hrpc.Call) []hrpc.RPCResult {
 	if len(calls) == 0 {
 		return nil
@@ -51,7 +50,7 @@ func (a *Archive) batch(ctx context.Context, server *server, calls []hrpc.Call) 
 	return all
 }
 
-// exchange sends calls whose breakers are open.
+// exchange sends calls that passed their breakers.
 func (a *Archive) exchange(ctx context.Context, server *server, calls []hrpc.Call) []hrpc.RPCResult {
 	if len(calls) == 0 {
 		return nil
@@ -78,7 +77,7 @@ func same(calls []hrpc.Call, err error) []hrpc.RPCResult {
 	return results
 }
 
-// all sends the calls about one row in one batch, all of which must succeed.
+// all sends calls for one row in one batch and returns the first error.
 func (a *Archive) all(ctx context.Context, calls []hrpc.Call) error {
 	if len(calls) == 0 {
 		return nil
@@ -95,7 +94,7 @@ func (a *Archive) allTo(ctx context.Context, server *server, calls []hrpc.Call) 
 	return nil
 }
 
-// cellsOf returns the cells that answer a get.
+// cellsOf returns the cells of a get's response.
 func cellsOf(r hrpc.RPCResult) ([]*hrpc.Cell, error) {
 	if r.Error != nil {
 		return nil, classify(r.Error)
@@ -107,14 +106,14 @@ func cellsOf(r hrpc.RPCResult) ([]*hrpc.Cell, error) {
 	return hrpc.ToLocalResult(answer.Result).Cells, nil
 }
 
-// batched is something that goes in a batch with others to the same server.
+// batched is an item for a batch to one server.
 type batched interface {
 	destination() *server
 	weight() int // bytes
 }
 
-// parallel divides things into batches and calls do for all of them at once. It returns
-// the first error.
+// parallel groups items into batches by server and runs do for all batches concurrently. It returns the first
+// error.
 func parallel[T batched](all []T, do func(*server, []T) error) error {
 	slices.SortStableFunc(all, func(a, b T) int { return strings.Compare(a.destination().name, b.destination().name) })
 	var wg sync.WaitGroup
@@ -139,7 +138,7 @@ func parallel[T batched](all []T, do func(*server, []T) error) error {
 	return first
 }
 
-// chunks divides n things into ranges, each of a bounded number and weight.
+// chunks splits n items into ranges within chunkCalls and chunkWeight.
 func chunks(n int, weight func(i int) int) [][2]int {
 	var ranges [][2]int
 	from, sum := 0, 0
@@ -157,30 +156,30 @@ func chunks(n int, weight func(i int) int) [][2]int {
 	return ranges
 }
 
-// The constructors of the client fail only for options that are not theirs.
+// The client's constructors fail only for options that do not fit the call.
 
-// put stores columns of a user's row.
+// put stores columns in the family "info" of a user's row.
 func (a *Archive) put(ctx context.Context, uid string, columns map[string][]byte, at uint64) *hrpc.Mutate {
 	return a.putIn(ctx, uid, map[string]map[string][]byte{family: columns}, at)
 }
 
-// putIn is put for columns by family.
+// putIn is put with a family per column.
 func (a *Archive) putIn(ctx context.Context, uid string, columns map[string]map[string][]byte, at uint64) *hrpc.Mutate {
 	call, _ := hrpc.NewPut(ctx, a.table, []byte(history.RowKey(uid)), columns, hrpc.TimestampUint64(at))
 	return call
 }
 
-// putRecord is putIn for a record, which in a namespace of a class may live shorter than the table's other cells.
+// putRecord is putIn for a record. Its TTL is shorter than the table's if its namespace has a class with a shorter
+// one.
 func (a *Archive) putRecord(ctx context.Context, uid string, columns map[string]map[string][]byte, at uint64) *hrpc.Mutate {
 	call := a.putIn(ctx, uid, columns, at)
 	if ms := a.config.Rules.NamespaceTTL(uid); ms < history.ArchiveTTL {
-		_ = hrpc.TTL(time.Duration(ms) * time.Millisecond)(call) // it fails for what is no put
+		_ = hrpc.TTL(time.Duration(ms) * time.Millisecond)(call) // fails only for calls other than puts
 	}
 	return call
 }
 
-// del deletes what the columns of a user's row, or of a family without any all of them, held up
-// to a time.
+// del deletes columns of a user's row up to a time; a family without columns is deleted completely.
 func (a *Archive) del(ctx context.Context, uid string, columns map[string]map[string][]byte, at uint64) hrpc.Call {
 	call, _ := hrpc.NewDel(ctx, a.table, []byte(history.RowKey(uid)), columns, hrpc.TimestampUint64(at))
 	return call

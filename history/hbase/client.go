@@ -16,7 +16,8 @@ import (
 	"github.com/playhead/playhead/history"
 )
 
-// dialer makes the connections of one client. It remembers why the last one failed, which the client only logs, and it ends the client's efforts.
+// dialer makes the connections of one client. It remembers the last error, which the client only logs, and stops
+// the client's endless retries on close.
 type dialer struct {
 	net net.Dialer
 
@@ -25,11 +26,10 @@ type dialer struct {
 	err    error
 }
 
-// patience is how long a server may be silent before it has answered.
+// patience is how long a server may be silent while calls are pending.
 const patience = 10 * time.Second
 
-// options of a client that uses d. Nothing waits to be sent together with later
-// calls: many calls are sent as a batch.
+// options returns the options of a client that uses d. Flushing is immediate because calls are already batched.
 func (d *dialer) options() []gohbase.Option {
 	return []gohbase.Option{
 		gohbase.FlushInterval(0),
@@ -50,8 +50,7 @@ func (d *dialer) dial(ctx context.Context, network, addr string) (net.Conn, erro
 	return conn, err
 }
 
-// dialRegion runs in a goroutine of the client that goes on trying until it has a
-// connection, even when the client was closed. There is no other way to end it.
+// dialRegion runs in a goroutine of the client that retries forever, even after Close. Only Goexit stops it.
 func (d *dialer) dialRegion(ctx context.Context, network, addr string) (net.Conn, error) {
 	d.mu.Lock()
 	closed := d.closed
@@ -72,7 +71,7 @@ func (d *dialer) close() {
 	d.closed = true
 }
 
-// reason says in a few words which connection last did not come about, and why.
+// reason describes the last failed connection, for error texts.
 func (d *dialer) reason() string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -82,8 +81,7 @@ func (d *dialer) reason() string {
 	return fmt.Sprintf(" (last failed connection: %v)", d.err)
 }
 
-// reach fails when none of the ZooKeeper hosts takes a connection. The client
-// itself would go on trying in silence.
+// reach fails if no ZooKeeper host accepts a connection; the client would retry silently.
 func (d *dialer) reach(ctx context.Context, quorum string) error {
 	for host := range strings.SplitSeq(quorum, ",") {
 		conn, err := d.dial(ctx, "tcp", strings.TrimSpace(host))
@@ -94,18 +92,15 @@ func (d *dialer) reach(ctx context.Context, quorum string) error {
 	return d.err
 }
 
-// silence quiets the log that the client shares with the whole process: a line per
-// row of a failed batch says nothing that the errors do not say. A message that it calls fatal
-// ends a goroutine of the client, not the process; its callers have their deadlines.
+// silence mutes the client's process-wide logger, which prints one line per row of a failed batch. Its fatal
+// messages end only a goroutine of the client; callers have deadlines.
 var silence = sync.OnceFunc(func() {
 	logrus.SetLevel(logrus.PanicLevel)
 	logrus.StandardLogger().ExitFunc = func(int) { runtime.Goexit() }
 })
 
-// conn gives up on a server that is silent for too long while something is awaited.
-// The client would: but it begins to count anew with each call that it sends, so
-// that under load a server which vanished without a word is never given up. It
-// embeds the concrete type because only that writes a whole batch at once.
+// conn times out a server that stays silent while answers are pending. The client's own timeout restarts with each
+// call, so it never fires under load. conn embeds the concrete type, which writes a batch with one writev.
 type conn struct {
 	*net.TCPConn
 	patience time.Duration
@@ -114,8 +109,7 @@ type conn struct {
 	awaiting bool
 }
 
-// SetReadDeadline lets the client say that it waits, and with the zero time that it
-// no longer does. While it waits it cannot put the end off.
+// SetReadDeadline starts the wait, or ends it with the zero time. A later call does not extend a running wait.
 func (c *conn) SetReadDeadline(t time.Time) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -127,7 +121,7 @@ func (c *conn) SetReadDeadline(t time.Time) error {
 	return c.TCPConn.SetReadDeadline(t)
 }
 
-// Read counts the silence from what was read.
+// Read restarts the timeout after each read.
 func (c *conn) Read(b []byte) (int, error) {
 	n, err := c.TCPConn.Read(b)
 	c.mu.Lock()
@@ -138,8 +132,7 @@ func (c *conn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// javaPrefix begins the client's errors that are answers of HBase. There is no type
-// for them: the class of the exception is in the text.
+// javaPrefix begins errors that are answers of HBase. They have no Go type; the text names the exception.
 const javaPrefix = "HBase Java exception "
 
 const (
@@ -147,15 +140,14 @@ const (
 	noFamily   = "org.apache.hadoop.hbase.regionserver.NoSuchColumnFamilyException"
 )
 
-// javaClass returns the class of the exception that HBase answered with, "" for
-// any other error.
+// javaClass returns the class of HBase's exception, or "" for other errors.
 func javaClass(err error) string {
 	_, rest, _ := strings.Cut(err.Error(), javaPrefix)
 	class, _, _ := strings.Cut(rest, ":")
 	return class
 }
 
-// permanent reports whether HBase refused for good what was sent.
+// permanent reports whether HBase refused the call for good.
 func permanent(err error) bool {
 	switch javaClass(err) {
 	case noFamily,
@@ -166,10 +158,10 @@ func permanent(err error) bool {
 	return false
 }
 
-// mayBeOthers reports whether a call of a batch may have failed for what another one was.
+// mayBeOthers reports whether another call of the batch may have caused this failure.
 func mayBeOthers(err error) bool { return err != nil && javaClass(err) == doNotRetry }
 
-// classify wraps err in the sentinel that says whether trying again is of use.
+// classify wraps err in [history.ErrPermanent] or [history.ErrUnavailable].
 func classify(err error) error {
 	switch {
 	case err == nil:
@@ -186,7 +178,7 @@ func classify(err error) error {
 	return fmt.Errorf("%w: %s", history.ErrUnavailable, brief(err))
 }
 
-// brief cuts the Java stack off.
+// brief strips the Java stack trace.
 func brief(err error) string {
 	text, _, _ := strings.Cut(err.Error(), "\n\tat ")
 	return strings.ReplaceAll(text, "\n", " ")

@@ -12,11 +12,12 @@ import (
 	"github.com/playhead/playhead/internal/clock"
 )
 
-// clockRow follows the two digits of a row that has the time of a region server. NUL is in no uid.
+// clockRow follows the two digits in the row key of a server's clock cell. No uid contains NUL.
 const clockRow = "\x00clock"
 
-// ClockAhead returns how far the clock of a region server is ahead of this process's, of all known ones the furthest off. It puts a cell
-// without a time, which ends after a minute, and reads which time it got. HBase drops cells by that clock.
+// ClockAhead returns the largest difference between a region server's clock and this process's; positive if the
+// server is ahead. It puts a cell without a time, with a TTL of one minute, and reads back the assigned time. HBase
+// expires cells by that clock.
 func (a *Archive) ClockAhead(ctx context.Context) (furthest time.Duration, err error) {
 	if err := a.config.ClockErr(); err != nil {
 		return 0, err
@@ -39,7 +40,7 @@ func (a *Archive) ClockAhead(ctx context.Context) (furthest time.Duration, err e
 func (a *Archive) clockAhead(ctx context.Context, row []byte) (time.Duration, error) {
 	ctx, cancel := a.bound(ctx)
 	defer cancel()
-	column := "clock." + rand.Text() // a cell from before the clock was set back would hide the new one
+	column := "clock." + rand.Text() // a fresh column: after a clock step back, an older cell would hide the new one
 	put, err := hrpc.NewPut(ctx, a.table, row, map[string]map[string][]byte{family: {column: nil}}, hrpc.TTL(time.Minute), hrpc.SkipBatch())
 	if err != nil {
 		return 0, err
@@ -64,7 +65,7 @@ func (a *Archive) clockAhead(ctx context.Context, row []byte) (time.Duration, er
 	return clock.Outside(at, began, ended), nil
 }
 
-// oneOfEach returns a row of no user on each server that is known.
+// oneOfEach returns a clock row on each known server.
 func (l *servers) oneOfEach() (rows [][]byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

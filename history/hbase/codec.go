@@ -18,17 +18,16 @@ import (
 
 const (
 	family          = "info"
-	lateFamily      = "late" // of records that were old when they were put
+	lateFamily      = "late" // records that were old when put
 	markAll         = "#cleared"
 	markPrefix      = markAll + ":"
 	pauseColumn     = "#paused"
-	compactedColumn = "#compacted" // its cell time is the version of the segments, in the future as that of marks
-	cutColumn       = "#cut"       // its cell time is the cut time of what segments had, in the future too
+	compactedColumn = "#compacted" // cell time: version of the segments, plus [future]
+	cutColumn       = "#cut"       // cell time: cut time of removed segments, plus [future]
 	maxRegions      = 256
 )
 
-// splitKeys returns the n-1 keys that divide the two hexadecimal digits which begin
-// every row into n even regions.
+// splitKeys returns the n-1 keys that split the two-digit prefixes of rows into n even regions.
 func splitKeys(n int) [][]byte {
 	var keys [][]byte
 	for i := 1; i < n; i++ {
@@ -37,7 +36,7 @@ func splitKeys(n int) [][]byte {
 	return keys
 }
 
-// markColumn returns the column of the clear mark of a type, 0 for all.
+// markColumn returns the column of the clear mark of a type; 0 means all types.
 func markColumn(typ uint32) string {
 	if typ == 0 {
 		return markAll
@@ -45,15 +44,14 @@ func markColumn(typ uint32) string {
 	return markPrefix + strconv.FormatUint(uint64(typ), 10)
 }
 
-// future is how far in the future the cells of marks and pauses are, in milliseconds: a
-// hundred years. However long the user stays away, the table does not forget them, and
-// the delete of everything up to a mark's time leaves the mark.
+// future is added to the cell times of marks and pauses, 100 years in milliseconds. The TTL never expires them, and
+// the delete up to a mark's time spares the mark.
 const future = 100 * 365 * 24 * 3600 * 1000
 
-// markTime is the cell time of a clear mark: of two marks the later one stays.
+// markTime returns the cell time of a clear mark; the later mark wins.
 func markTime(at int64) uint64 { return uint64(at + future) }
 
-// pauseTime is the cell time of a pause: of two that were not changed at one moment the one that was changed last stays.
+// pauseTime returns the cell time of a pause; the last change wins, unless two changes have the same time.
 func pauseTime(p history.Pause) uint64 { return uint64(p.Changed() + future) }
 
 func pauseValue(p history.Pause) []byte {
@@ -77,7 +75,7 @@ func parsePause(value []byte) (p history.Pause, err error) {
 	return p, err
 }
 
-// columnOf returns the column of damage: an object's, or that of the pause.
+// columnOf returns the column of a damaged cell: the object's, or the pause's.
 func columnOf(o history.Object) string {
 	if o == (history.Object{}) {
 		return pauseColumn
@@ -98,42 +96,40 @@ func parseMark(column string) (typ uint32, ok bool) {
 	return uint32(n), err == nil && markColumn(uint32(n)) == column
 }
 
-// lateColumn returns the column of an object in the late family: it also names the period of the put,
-// so that nothing more is put into it once the period is over. NUL is in no object.
+// lateColumn returns an object's column in the late family. It includes the period of the put, so no put reaches it
+// after the period. No object contains NUL.
 func lateColumn(o history.Object, period int64) string {
 	return o.String() + "\x00" + strconv.FormatInt(period, 10)
 }
 
-// contents is what the cells of a user's row hold, before the clear marks are applied.
+// contents holds the cells of a user's row before clear marks are applied.
 type contents struct {
 	uid       string
-	peeks     bool // a cell is decoded when it is needed
+	peeks     bool // decode records lazily
 	cleared   map[uint32]int64
 	pause     history.Pause
-	compacted uint64 // the version of the segments, or an earlier one, 0 for none
-	index     []byte // of the segments of that version, see [segment.ParseIndex]; nil from processes of before
-	cut       int64  // the latest cell time of what was cleared in segments
+	compacted uint64 // a lower bound of the segments' version, 0 without segments.
+	index     []byte // Chunk index of that version, see [segment.ParseIndex]; nil from older processes.
+	cut       int64  // Latest cell time of cleared records in segments.
 	late      bool   // an object may have several columns
 	objects   []content
-	damaged   []history.Damage // of the user's own
+	damaged   []history.Damage // the user's own cells
 }
 
-// content is the cell of an object: a record, or damage. A record that is only to be ordered is not
-// decoded yet, and has its version.
+// content is the cell of an object: a record or damage. An undecoded record has only its version and value.
 type content struct {
 	object  history.Object
-	late    string // the column, where it is in the late family
+	late    string // column in the late family, if any
 	record  *history.Record
 	at      int64
 	damage  *history.DamageError
-	lost    int64                // the cell time of a damaged cell of the object, beside this one
-	beside  *history.DamageError // and what it holds
-	value   []byte               // where it is not decoded
+	lost    int64                // cell time of another, damaged cell of the object
+	beside  *history.DamageError // damage of that cell
+	value   []byte               // undecoded record
 	version history.Version
 }
 
-// add adds what the cells say. Columns that are neither objects nor marks are someone
-// else's and left out.
+// add parses cells. It ignores foreign columns.
 func (c *contents) add(cells []*hrpc.Cell) {
 	c.objects = slices.Grow(c.objects, len(cells))
 	for _, cell := range cells {
@@ -172,8 +168,7 @@ func (c *contents) addLate(column string, value []byte, at int64) {
 	}
 }
 
-// resolve leaves of each object the content that counts. A cell that cannot be read counts where
-// there is no other, and is named in any case.
+// resolve keeps one content per object. Damaged cells are always reported, and win only without a readable cell.
 func (c *contents) resolve() {
 	if !c.late {
 		return
@@ -192,13 +187,13 @@ func (c *contents) resolve() {
 	c.objects = kept
 }
 
-// later returns which of two contents of an object counts, see [segment.Resolve].
+// later returns the winner of two contents of an object, see [segment.Resolve].
 func (c *contents) later(a, b content) content {
 	if a.at == b.at {
 		a, b = c.decoded(a), c.decoded(b)
 	}
 	if a.damage != nil || b.damage == nil && b.at > a.at {
-		a, b = b, a // b gives way
+		a, b = b, a // b loses
 	}
 	if b.damage != nil {
 		c.damaged = append(c.damaged, b.damaged())
@@ -211,7 +206,7 @@ func (c *contents) later(a, b content) content {
 	return a
 }
 
-// decoded decodes what is not.
+// decoded decodes a record unless that is done.
 func (c *contents) decoded(o content) content {
 	if o.record != nil || o.damage != nil {
 		return o
@@ -221,7 +216,7 @@ func (c *contents) decoded(o content) content {
 	return d
 }
 
-// content returns the cell of an object, not decoded where that is not needed yet.
+// content returns the cell of an object, undecoded if c.peeks.
 func (c *contents) content(o history.Object, value []byte, at int64) content {
 	if c.peeks {
 		if v := wire.Peek(value).Version; v.Time() > 0 {
@@ -231,8 +226,7 @@ func (c *contents) content(o history.Object, value []byte, at int64) content {
 	return decode(history.Key{UID: c.uid, Object: o}, value, at)
 }
 
-// addPause takes a pause that cannot be read for one that still lasts: nothing is recorded
-// of the user until the pause is switched again.
+// addPause treats an unreadable pause as still on: nothing is recorded until the next switch.
 func (c *contents) addPause(value []byte, at int64) {
 	var err error
 	if c.pause, err = parsePause(value); err == nil {
@@ -247,8 +241,7 @@ var errNoPauses = errors.New("want since and until of each earlier pause")
 
 var errNoRecord = errors.New("no record with an event time")
 
-// decode reads the cell of an object. It is ordered by the time of the cell, also
-// where its value has another one.
+// decode decodes the cell of an object. The cell's own time wins over the one in the value.
 func decode(k history.Key, value []byte, at int64) content {
 	r, err := wire.Record(value)
 	if err == nil && (r == nil || r.Version.Time() <= 0) {
@@ -261,8 +254,8 @@ func decode(k history.Key, value []byte, at int64) content {
 	return content{object: k.Object, record: r, at: at, version: r.Version}
 }
 
-// after returns what the clear marks leave of the record, and the cell time of what
-// they hide of the object, 0 without such.
+// after applies the clear marks. It returns the remaining record, and the cell time if nothing remains, otherwise
+// 0.
 func (c *content) after(u *history.User) (r *history.Record, cut int64) {
 	if r = c.record.After(u.ClearedAt(c.object.Type)); r == nil {
 		cut = c.at
@@ -270,8 +263,7 @@ func (c *content) after(u *history.User) (r *history.Record, cut int64) {
 	return r, cut
 }
 
-// page applies the marks to all that there is, and decodes what the query asks for. The segments are nil
-// for a user who has none.
+// page applies the clear marks and decodes the records of the query. segments is nil for a user without segments.
 func (c *contents) page(q history.Query, segments *segment.Reader) (history.Page, error) {
 	c.resolve()
 	u := history.User{Cleared: c.cleared, Pause: c.pause, CutTime: max(c.cut, cutIn(segments, c.cleared))}
@@ -314,7 +306,7 @@ func (c *contents) page(q history.Query, segments *segment.Reader) (history.Page
 	return p, nil
 }
 
-// items yields contents, decoded. Those that cannot be read are left out and named.
+// items decodes contents. Damaged ones are reported in p and skipped.
 func (c *contents) items(asked []content, p *history.Page) iter.Seq2[history.Item, error] {
 	return func(yield func(history.Item, error) bool) {
 		for _, o := range asked {
@@ -328,7 +320,7 @@ func (c *contents) items(asked []content, p *history.Page) iter.Seq2[history.Ite
 	}
 }
 
-// stitch yields live items together with those of segments.
+// stitch merges live items with segments.
 func (c *contents) stitch(live iter.Seq2[history.Item, error], q history.Query, segments *segment.Reader) iter.Seq2[history.Item, error] {
 	if segments == nil {
 		return live
@@ -347,7 +339,7 @@ func (c *contents) stitch(live iter.Seq2[history.Item, error], q history.Query, 
 	return segment.Stitch(segment.Live{Items: live, Get: get}, segments, q)
 }
 
-// hidden returns how many records of a query in segments the live segment may hide: those of which it has the object.
+// hidden returns an upper bound of the segment records that live records may hide from a query.
 func (c *contents) hidden(q history.Query) (n int) {
 	for i := range c.objects {
 		if q.Type == 0 || q.Type == c.objects[i].object.Type {
@@ -357,8 +349,8 @@ func (c *contents) hidden(q history.Query) (n int) {
 	return n
 }
 
-// cutIn returns the cut time of what clear marks hide in segments, or a little more: that of all in each
-// chunk where they may hide something.
+// cutIn returns an upper bound of the cell times of cleared records in segments. It takes the latest cell time
+// of every chunk with a record before a clear mark.
 func cutIn(segments *segment.Reader, cleared map[uint32]int64) (cut int64) {
 	if segments == nil {
 		return 0
@@ -375,7 +367,7 @@ func cutIn(segments *segment.Reader, cleared map[uint32]int64) (cut int64) {
 	return cut
 }
 
-// addSegments adds what segments have of objects. They are nil where all that they had has expired.
+// addSegments adds the objects' records from segments. segments is nil if all have expired.
 func (c *contents) addSegments(objects []history.Object, segments *segment.Reader) error {
 	c.resolve()
 	if segments == nil {
@@ -420,7 +412,7 @@ func (c *content) damaged() history.Damage {
 	return history.Damage{Object: c.object, Bytes: c.damage.Bytes, Err: c.damage}
 }
 
-// entries returns by object what there is, with the marks that apply to it.
+// entries returns each object's record with the clear marks that apply to it.
 func (c *contents) entries() map[history.Object]history.Entry {
 	c.resolve()
 	found := make(map[history.Object]history.Entry, len(c.objects))
@@ -436,7 +428,7 @@ func (c *contents) entries() map[history.Object]history.Entry {
 	return found
 }
 
-// entry returns that there is nothing of an object of the type.
+// entry returns an entry without a record for an object of the type.
 func (c *contents) entry(typ uint32) (e history.Entry) {
 	e.User.CutTime = c.cut
 	for _, t := range []uint32{0, typ} {

@@ -20,13 +20,12 @@ import (
 	"github.com/playhead/playhead/history/wire"
 )
 
-// Compact moves what is old of a user into segments, a bounded number of records, if the live segment has more
-// than [Config.CompactAbove], and removes from the segments what was deleted, cleared, or has expired. It says
-// after how long the user is to be compacted again, 0 for not at all: while the live segment is longer, when enough of it will be old.
-// Readers see no difference, wherever it ends.
-// It fails with [history.ErrConflict] when another compaction came first.
+// Compact moves old records of a user into segments if more than [Config.CompactAbove] are live, and removes
+// deleted, cleared and expired records from segments. One call moves a bounded number of records. It returns the
+// delay until the next useful call, or 0. Readers see no difference, even if Compact stops halfway. It fails with
+// [history.ErrConflict] if another compaction came first.
 //
-// DESIGN.md numbers the steps, and says what they rest on.
+// DESIGN.md numbers the steps and proves them.
 func (a *Archive) Compact(ctx context.Context, uid string) (again time.Duration, err error) {
 	if a.config.CompactAbove == 0 {
 		return 0, nil
@@ -48,14 +47,13 @@ func (a *Archive) Compact(ctx context.Context, uid string) (again time.Duration,
 	return again, nil
 }
 
-// mostLag is how far the horizon may be behind the present for a compaction. After a stop, or a step of the clock, compacts wait until it has
-// caught up: they rest on processes that agree about the time.
+// mostLag is the largest lag of the horizon for a compaction. After downtime or a clock step, compactions wait for
+// the horizon to catch up: they need processes that agree on the time.
 const mostLag = 30 * time.Minute
 
-// Tidy is Roll for a user of whom something was deleted or cleared. It costs little where there are no
-// segments.
+// Tidy is [Archive.Compact] after a delete or clear. It is cheap for a user without segments.
 func (a *Archive) Tidy(ctx context.Context, uid string) (again time.Duration, err error) {
-	if a.config.CompactAbove == 0 || a.compactionsIn() > 0 { // there are no segments
+	if a.config.CompactAbove == 0 || a.compactionsIn() > 0 { // no segments exist
 		return 0, nil
 	}
 	var cells []*hrpc.Cell
@@ -70,24 +68,24 @@ func (a *Archive) Tidy(ctx context.Context, uid string) (again time.Duration, er
 	return a.Compact(ctx, uid)
 }
 
-// compact is one run over a user.
+// compact is one compaction of a user. The numbers are the steps of DESIGN.md.
 type compact struct {
 	*Archive
 	uid   string
 	began int64
 
-	live *contents // 1
-	more bool      // is left for the next run
-	due  int64     // when the live segment can be short, 0 where it is now or cannot be
+	live *contents // step 1
+	more bool      // a next run has more to move
+	due  int64     // Unix ms when enough live records will be old; 0 if not needed or unknown
 
-	bytes    []byte // 2, nil for none
+	bytes    []byte // step 2; nil without segments
 	segments *segment.Reader
 
-	items, staying []history.Item // these of objects that were deleted
-	leaving        []content      // the columns that the items are of
+	items, staying []history.Item // staying: live records of deleted objects
+	leaving        []content      // columns of items
 
 	plan   segment.Plan
-	chunks map[string]uint64 // that are there and not listed by the plan, where it removes something, with their cell times
+	chunks map[string]uint64 // unlisted chunks with their cell times, if the plan removes records
 }
 
 func (r *compact) run(ctx context.Context) (again time.Duration, err error) {
@@ -102,7 +100,7 @@ func (r *compact) run(ctx context.Context) (again time.Duration, err error) {
 	switch {
 	case r.more:
 		return time.Millisecond, nil
-	case r.plan.Changed && !r.plan.Removed: // to clean
+	case r.plan.Changed && !r.plan.Removed: // a later run cleans up
 		again = r.horizon() + r.horizon()/12
 		if r.due > 0 {
 			again = min(again, r.wait())
@@ -112,16 +110,16 @@ func (r *compact) run(ctx context.Context) (again time.Duration, err error) {
 	return r.wait(), nil
 }
 
-// wait is how long it is until the live segment can be short, 0 where nothing is to be waited for.
+// wait returns the delay until enough live records are old, or 0.
 func (r *compact) wait() time.Duration {
 	return time.Duration(max(r.due-r.began, 0)) * time.Millisecond
 }
 
-// horizon is how long a chunk stays that is not listed: another compaction may be about to list it, or a reader
-// may have the list before. It is longer than two clocks differ.
+// horizon is the least age of an unlisted chunk before deletion. Another compaction may be about to list it, or a
+// reader may use an older list. It exceeds clock skew.
 func (r *compact) horizon() time.Duration { return time.Duration(r.margin()) * time.Millisecond }
 
-// read does the steps 1 and 2, and finds what leaves the live segment.
+// read does steps 1 and 2, and chooses the records to move.
 func (r *compact) read(ctx context.Context) (err error) {
 	if r.live, err = r.liveWithin(ctx, r.uid); err != nil {
 		return err
@@ -137,7 +135,7 @@ func (r *compact) read(ctx context.Context) (err error) {
 		return err
 	}
 	for typ, until := range m.Cleared {
-		if r.live.cleared[typ] < until { // the live segment is from before a clear, and has what was erased since
+		if r.live.cleared[typ] < until { // the row was read before a clear and holds records erased since
 			return fmt.Errorf("%w: the user was cleared meanwhile", history.ErrConflict)
 		}
 	}
@@ -146,14 +144,13 @@ func (r *compact) read(ctx context.Context) (err error) {
 	return nil
 }
 
-// choose finds the columns that leave the live segment: those into which nothing more can be put that is not
-// later than what they have.
+// choose selects the columns to move: old enough that no put can still write an earlier cell.
 func (r *compact) choose() {
 	live := slices.Clone(r.live.objects)
 	slices.SortStableFunc(live, func(a, b content) int { return cmp.Compare(b.version, a.version) })
 	keep, long := r.config.CompactAbove/2, len(live) > r.config.CompactAbove
 	var old []content
-	var later []int64 // when others will be old
+	var later []int64 // times when other records become old
 	for i, o := range live {
 		at, may := r.marksClean(o)
 		if may = may && long && i >= keep; may && at <= r.began {
@@ -179,7 +176,7 @@ func (r *compact) choose() {
 	r.take(old)
 }
 
-// marksClean returns from when on a column may leave the live segment, if at all. A column under a clear mark stays, and HBase drops it.
+// marksClean returns when a column may move, if ever. Cleared and expired columns never move; HBase drops them.
 func (r *compact) marksClean(o content) (at int64, may bool) {
 	u := history.User{Cleared: r.live.cleared}
 	if o.damage != nil || o.version.Time() <= u.ClearedAt(o.object.Type) || o.version.Time() < r.oldestOf(r.uid) {
@@ -193,12 +190,12 @@ func (r *compact) marksClean(o content) (at int64, may bool) {
 	return max(o.version.Time(), o.at) + r.began - r.cleanBefore() + 1, true
 }
 
-// cleanBefore returns the time before which nothing more is put into the family of recent records.
+// cleanBefore returns the time before which no put reaches the family of recent records.
 func (r *compact) cleanBefore() int64 {
 	return r.began - r.Archive.segments.mark.Load().after - r.margin()
 }
 
-// take decodes what leaves the live segment. A column that cannot be read stays.
+// take decodes the columns to move. Unreadable ones stay.
 func (r *compact) take(old []content) {
 	at := make(map[history.Object]int, len(old))
 	for _, o := range old {
@@ -217,8 +214,8 @@ func (r *compact) take(old []content) {
 	slices.SortFunc(r.items, history.NewestFirst)
 }
 
-// clean does step 8 for the compacts before: it removes chunks that have not been listed for so long that nobody
-// reads them, and nobody is about to list them.
+// clean does step 8 for earlier compactions: it deletes chunks that have been unlisted for longer than any reader
+// or writer may use them.
 func (r *compact) clean(ctx context.Context) error {
 	before := r.began - r.horizon().Milliseconds()
 	if r.bytes == nil || int64(r.segments.Version) >= before { //nolint:gosec // a time
@@ -248,7 +245,7 @@ func (r *compact) deleteChunks(ctx context.Context, chunks map[string]uint64) er
 	return r.allTo(ctx, r.Archive.segments.servers.of(segmentRow(r.uid, "")), dels)
 }
 
-// write does the steps 3 to 6. Then the records are in both forms.
+// write does steps 3 to 6. Afterwards the records are both live and in segments.
 func (r *compact) write(ctx context.Context) (err error) {
 	r.plan, err = r.segments.Compact(r.planned())
 	if errors.Is(err, errReplaced) {
@@ -270,7 +267,7 @@ func (r *compact) write(ctx context.Context) (err error) {
 	return r.announce(ctx, m)
 }
 
-// planned is what is to be done to the segments.
+// planned returns the changes to the segments.
 func (r *compact) planned() segment.Compact {
 	run := strconv.FormatInt(r.began, 10) + "." + rand.Text()[:13]
 	return segment.Compact{
@@ -280,7 +277,8 @@ func (r *compact) planned() segment.Compact {
 	}
 }
 
-// announce does step 6: readers of the live segment take no metadata before this version, and know which chunks it lists.
+// announce does step 6: it writes the metadata version and the chunk index into the row. Readers of the row then
+// require that version or a later one.
 func (r *compact) announce(ctx context.Context, m *segment.Metadata) error {
 	if r.live.compacted >= m.Version {
 		return nil
@@ -306,7 +304,7 @@ func (r *compact) store(ctx context.Context) error {
 	}
 	won := false
 	err = r.within(ctx, func(ctx context.Context) (err error) {
-		if err := r.inTime(); err != nil { // the switch that follows has the deadline of the call
+		if err := r.inTime(); err != nil { // the switch has the call's deadline
 			return err
 		}
 		put := r.segmentPut(ctx, segmentRow(r.uid, ""), b, int64(r.plan.Metadata.Version)+r.margin()) //nolint:gosec // a time
@@ -320,8 +318,8 @@ func (r *compact) store(ctx context.Context) error {
 	return err
 }
 
-// discard deletes the chunks of a compaction that has lost, which is an error, unless they are listed all the same: the client may have made
-// the switch twice, and lost to itself.
+// discard handles a lost switch: it deletes the run's unlisted chunks and returns [history.ErrConflict]. Listed
+// chunks stay, because the client may send the switch twice and lose to itself.
 func (r *compact) discard(ctx context.Context) error {
 	m, _, err := r.listed(ctx, r.uid)
 	if err == nil {
@@ -333,10 +331,10 @@ func (r *compact) discard(ctx context.Context) error {
 		}
 		err = r.deleteChunks(ctx, chunks)
 	}
-	return errors.Join(fmt.Errorf("%w: another compaction or an erasure came first", history.ErrConflict), err) // a later compact finds what is left
+	return errors.Join(fmt.Errorf("%w: another compaction or an erasure came first", history.ErrConflict), err) // a later compaction deletes the rest
 }
 
-// inTime fails when the chunks of the compaction may be taken for left behind.
+// inTime fails once another compaction may delete this one's chunks as abandoned.
 func (r *compact) inTime() error {
 	if r.now()-r.began > r.horizon().Milliseconds()/2 {
 		return fmt.Errorf("%w: the compaction took too long", history.ErrConflict)
@@ -362,7 +360,7 @@ func (r *compact) storeChunks(ctx context.Context, chunks []segment.Encoded) err
 			if err != nil {
 				return err
 			}
-			if len(cells) == 0 { // the user was erased meanwhile
+			if len(cells) == 0 { // the user was erased concurrently
 				return cmp.Or(r.inTime(), r.discard(ctx))
 			}
 			if len(cells) != 1 || !bytes.Equal(cells[0].Value, chunks[i].Data) {
@@ -373,8 +371,8 @@ func (r *compact) storeChunks(ctx context.Context, chunks []segment.Encoded) err
 	})
 }
 
-// rememberCut keeps the cut time of what new clear marks remove from the segments, where it is later than the
-// marks: what comes next must come after it.
+// rememberCut stores the cut time of records cleared from segments if it is later than the clear marks. Later
+// records must get later cell times.
 func (r *compact) rememberCut(ctx context.Context) error {
 	cut, least := cutIn(r.segments, r.live.cleared), int64(0)
 	for _, at := range r.live.cleared {
@@ -390,17 +388,17 @@ func (r *compact) rememberCut(ctx context.Context) error {
 	})
 }
 
-// drop does step 7: the columns that were compacted go, up to where nothing more is put into them.
+// drop does step 7: it deletes the moved columns, up to the time before which no put reaches them.
 func (r *compact) drop(ctx context.Context) error {
 	return r.deleteLive(ctx, r.cleanBefore()-1, func(n int) { r.Archive.segments.metrics.Compacted.Add(float64(n)) })
 }
 
-// remove does step 8 at once where something was deleted or cleared. A process that has written one of the chunks has read the
-// metadata before the switch, and cannot list it any more. Readers find the chunk gone, and read the metadata again.
+// remove does step 8 immediately if records were deleted or cleared. The writer of an unlisted chunk has read older
+// metadata and loses its switch. A reader that misses a chunk reads the metadata again.
 func (r *compact) remove(ctx context.Context) error { return r.deleteChunks(ctx, r.chunks) }
 
-// deleteLive deletes the columns that leave the live segment, each up to what it had. Those that had nothing after a time go up to
-// that, in one call for them all: it takes HBase a tenth.
+// deleteLive deletes the moved columns, each up to its cell time. Columns without a cell after until share one call
+// up to until, which costs HBase a tenth.
 func (r *compact) deleteLive(ctx context.Context, until int64, done func(columns int)) error {
 	for columns := range slices.Chunk(r.leaving, chunkCalls) {
 		err := r.within(ctx, func(ctx context.Context) error {

@@ -20,7 +20,7 @@ import (
 
 var _ history.Eraser = (*Archive)(nil)
 
-// Held implements [history.Eraser]. It counts columns, of which a record may have several.
+// Held implements [history.Eraser]. It counts columns; a record may have several.
 func (a *Archive) Held(ctx context.Context, uid string, until int64) (map[string]int, error) {
 	counts := func(at int64) bool { return until == 0 || at <= until }
 	c, err := a.liveWithin(ctx, uid)
@@ -63,7 +63,7 @@ func (a *Archive) Held(ctx context.Context, uid string, until int64) (map[string
 
 var _ history.Sectioner = (*Archive)(nil)
 
-// Namespaces implements [history.Sectioner]. Those of a user stand together, behind the user.
+// Namespaces implements [history.Sectioner]. The rows of a user's namespaces follow the user's row.
 func (a *Archive) Namespaces(ctx context.Context, uid string) (all []string, err error) {
 	tables := [][]byte{a.table}
 	if a.segments.known() {
@@ -115,16 +115,16 @@ func (a *Archive) namespacesIn(ctx context.Context, table []byte, uid string) (a
 	}
 }
 
-// digitsEnd is where the uid begins in a row.
+// digitsEnd is the offset of the uid in a row key.
 const digitsEnd = 2
 
-// Erase implements [history.Eraser]. DESIGN.md says why it is safe.
+// Erase implements [history.Eraser]. DESIGN.md proves it safe.
 func (a *Archive) Erase(ctx context.Context, uid string, until int64) error {
 	err := cmp.Or(a.config.ClockErr(), a.PutUser(ctx, uid, history.User{Cleared: map[uint32]int64{0: until}}))
 	if err == nil {
 		err = a.erase(ctx, uid, until)
 	}
-	for errors.Is(err, history.ErrConflict) && ctx.Err() == nil { // a compaction came between
+	for errors.Is(err, history.ErrConflict) && ctx.Err() == nil { // a compaction interfered
 		err = a.erase(ctx, uid, until)
 	}
 	for again := err == nil; again; again = errors.Is(err, history.ErrConflict) && ctx.Err() == nil {
@@ -136,8 +136,8 @@ func (a *Archive) Erase(ctx context.Context, uid string, until int64) error {
 	return nil
 }
 
-// erase removes what the delete of a clear has left: cells whose time is after the clear mark although their records
-// are not, and the segments. Their cell times are remembered first, so that nothing new is put behind the markers.
+// erase removes data that survives a clear's delete: segments, and cells with a time after the clear mark but an
+// earlier record. It stores their cell times first, so no later put falls behind the delete markers.
 func (a *Archive) erase(ctx context.Context, uid string, until int64) error {
 	r := &compact{Archive: a, uid: uid, began: a.now()}
 	var err error
@@ -168,8 +168,8 @@ func (a *Archive) erase(ctx context.Context, uid string, until int64) error {
 	return r.replaceSegments(ctx, chunks)
 }
 
-// planErasure plans the segments without what was cleared, and returns the chunks that there are. A process that has written
-// one of them has read the metadata before, and cannot list it any more once the metadata is replaced.
+// planErasure plans segments without cleared records and returns all stored chunks. A concurrent writer of one of
+// them has read the old metadata and loses its switch.
 func (r *compact) planErasure(ctx context.Context) (chunks map[string]uint64, err error) {
 	if chunks, err = r.unlisted(ctx, r.uid, new(segment.Metadata)); err != nil {
 		return nil, err
@@ -183,7 +183,7 @@ func (r *compact) planErasure(ctx context.Context) (chunks map[string]uint64, er
 	return chunks, err
 }
 
-// putCut remembers a cut time that is later than the others.
+// putCut stores a cut time if it is later than others.
 func (a *Archive) putCut(ctx context.Context, uid string, cut, others int64) error {
 	if cut <= others {
 		return nil
@@ -193,9 +193,9 @@ func (a *Archive) putCut(ctx context.Context, uid string, cut, others int64) err
 	})
 }
 
-// replaceSegments switches to the plan, and deletes the chunks that it does not list.
+// replaceSegments switches to the plan and deletes the chunks it does not list.
 func (r *compact) replaceSegments(ctx context.Context, chunks map[string]uint64) error {
-	if err := r.store(ctx); err != nil { // also where it lists the same: a compaction under way must lose
+	if err := r.store(ctx); err != nil { // even without changes: a concurrent compaction must lose
 		return err
 	}
 	if r.live.compacted > 0 {

@@ -15,11 +15,10 @@ import (
 	"github.com/playhead/playhead/history/segment"
 )
 
-// columnWeight is what a column may add to a reply, generously, in bytes.
+// columnWeight is a generous size of a column in a reply, in bytes.
 const columnWeight = 4 << 10
 
-// Get implements [history.Archive]: one read for each user, columns by name, many
-// reads in one batch.
+// Get implements [history.Archive] with one read per user, columns by name, and one batch per server.
 func (a *Archive) Get(ctx context.Context, keys []history.Key) ([]history.Entry, error) {
 	ctx, cancel := a.bound(ctx)
 	defer cancel()
@@ -36,21 +35,20 @@ func (a *Archive) Get(ctx context.Context, keys []history.Key) ([]history.Entry,
 	return entries, nil
 }
 
-// rowGet asks for columns of one row.
+// rowGet is a read of columns of one row.
 type rowGet struct {
 	uid     string
 	server  *server
 	columns []string
-	types   map[uint32]bool        // whose clear marks are asked for too
-	keys    map[int]history.Object // by place among the keys
+	types   map[uint32]bool        // types whose clear marks are read too
+	keys    map[int]history.Object // objects by index of their keys
 }
 
 func (q *rowGet) destination() *server { return q.server }
 
 func (q *rowGet) weight() int { return len(q.columns) * columnWeight }
 
-// options ask for the columns, and, where old records may have columns of their own, for those too:
-// the filter passes the columns that begin as one that is asked for.
+// options select the columns. With late columns a prefix filter also matches the late family.
 func (q *rowGet) options(late bool) []func(hrpc.Call) error {
 	if !late {
 		return []func(hrpc.Call) error{hrpc.Families(map[string][]string{family: q.columns})}
@@ -66,7 +64,7 @@ func (q *rowGet) options(late bool) []func(hrpc.Call) error {
 	}
 }
 
-// rowGets turns keys into gets, one for each user, or more where they are many.
+// rowGets groups keys into gets, at least one per user.
 func (a *Archive) rowGets(keys []history.Key) []*rowGet {
 	var all []*rowGet
 	open := map[string]*rowGet{}
@@ -86,14 +84,14 @@ func (a *Archive) rowGets(keys []history.Key) []*rowGet {
 	return all
 }
 
-// fetch makes the gets in one batch, and answers by the places of the keys, each place once. The segments of several users
-// are read at once: one whose segments do not answer takes nobody's time but his own.
+// fetch sends the gets in one batch and calls answer once per key index. Segments are read concurrently per user,
+// so unavailable segments delay only their own user.
 func (a *Archive) fetch(ctx context.Context, server *server, gets []*rowGet, answer func(key int, e history.Entry)) error {
 	calls := make([]hrpc.Call, len(gets))
 	for i, q := range gets {
 		calls[i] = a.get(ctx, q.uid, q.options(a.segments.known())...)
 	}
-	var segments errgroup.Group // of users who have some
+	var segments errgroup.Group // of users who have segments
 	segments.SetLimit(usersAtOnce)
 	var failed error
 	for i, r := range a.batch(ctx, server, calls) {
@@ -113,11 +111,11 @@ func (a *Archive) fetch(ctx context.Context, server *server, gets []*rowGet, ans
 		}
 		gets[i].answer(&c, answer)
 	}
-	_ = segments.Wait() // a user whose segments fail is answered so, and no other
+	_ = segments.Wait() // errors are answered per user
 	return failed
 }
 
-// getSegments answers with what the live segment and the segments of a user have.
+// getSegments answers keys of a user from live records and segments.
 func (a *Archive) getSegments(ctx context.Context, q *rowGet, c *contents, answer func(key int, e history.Entry)) {
 	objects := slices.Collect(maps.Values(q.keys))
 	err := a.reading(ctx, c, history.Query{}, func(segments *segment.Reader) error { return c.addSegments(objects, segments) })
@@ -130,7 +128,7 @@ func (a *Archive) getSegments(ctx context.Context, q *rowGet, c *contents, answe
 	}
 }
 
-// answer answers by the places of the keys.
+// answer answers the get's keys by their index.
 func (q *rowGet) answer(c *contents, answer func(key int, e history.Entry)) {
 	found := c.entries()
 	for key, o := range q.keys {
@@ -143,14 +141,14 @@ func (q *rowGet) answer(c *contents, answer func(key int, e history.Entry)) {
 }
 
 const (
-	usersAtOnce = 64   // whose segments one get reads
-	getColumns  = 1000 // of one get by name
-	rowColumns  = 2500 // of one reply of a row: more than stay live at the usual bound, so that such a row is one
+	usersAtOnce = 64   // Users whose segments one get reads concurrently.
+	getColumns  = 1000 // Columns per get by name.
+	rowColumns  = 2500 // Columns per page of a row; one page holds a row below the default compaction threshold.
 )
 
-// Page implements [history.Archive]. A row cannot be read by time: all of it is read, piece by piece, of
-// which what is put meanwhile may be in one or not, and of each cell the version. Only the records
-// of the page are decoded. Of a user who has segments, the row is short.
+// Page implements [history.Archive]. HBase cannot read a row by time, so Page reads the whole row in pages and
+// decodes only the requested records. Concurrent puts may or may not appear, without a torn cell. Rows of users
+// with segments are short.
 func (a *Archive) Page(ctx context.Context, uid string, q history.Query) (history.Page, error) {
 	ctx, cancel := a.bound(ctx)
 	defer cancel()
@@ -164,7 +162,7 @@ func (a *Archive) Page(ctx context.Context, uid string, q history.Query) (histor
 	return a.pageOf(ctx, c, q)
 }
 
-// pageOf returns a page of a user's row and segments.
+// pageOf returns a page from a user's row and segments.
 func (a *Archive) pageOf(ctx context.Context, c *contents, q history.Query) (history.Page, error) {
 	uid := c.uid
 	a.noteLong(ctx, uid, len(c.objects))
@@ -183,7 +181,7 @@ func (a *Archive) pageOf(ctx context.Context, c *contents, q history.Query) (his
 	return page, nil
 }
 
-// Pages implements [history.Pager]: the beginnings of the rows in one batch for each server, which is all of most.
+// Pages implements [history.Pager]. One batch per server reads the first page of each row, usually the whole row.
 func (a *Archive) Pages(ctx context.Context, uids []string, q history.Query) ([]history.Page, []error) {
 	pages, errs := make([]history.Page, len(uids)), make([]error, len(uids))
 	rows := make([]*rowPage, len(uids))
@@ -219,7 +217,7 @@ func (a *Archive) Pages(ctx context.Context, uids []string, q history.Query) ([]
 	return pages, errs
 }
 
-// rowPage asks for the page of a row.
+// rowPage is the read of one row's page.
 type rowPage struct {
 	uid    string
 	server *server
@@ -229,7 +227,7 @@ type rowPage struct {
 
 func (r *rowPage) destination() *server { return r.server }
 
-func (r *rowPage) weight() int { return rowColumns * columnWeight / 100 } // few have as many
+func (r *rowPage) weight() int { return rowColumns * columnWeight / 100 } // long rows are rare
 
 // live reads a user's row.
 func (a *Archive) live(ctx context.Context, uid string) (*contents, error) {
@@ -251,9 +249,8 @@ func (a *Archive) liveWithin(ctx context.Context, uid string) (c *contents, err 
 	return c, err
 }
 
-// pages yields the cells of a row, each family in the order of its columns. Each
-// page begins at a column: HBase would walk through whatever an offset skips. The first one is one get.
-// Those after it ask for #compacted again, at last: it must be as young as the cells that are found gone.
+// pages yields the cells of a row, sorted by column within each family. Pages start at a column because HBase scans
+// what an offset skips. Later pages read #compacted again, last: it must be as new as any deleted cells.
 func (a *Archive) pages(ctx context.Context, uid string) iter.Seq2[[]*hrpc.Cell, error] {
 	return func(yield func([]*hrpc.Cell, error) bool) {
 		families := a.families()
@@ -272,7 +269,7 @@ func (a *Archive) pages(ctx context.Context, uid string) iter.Seq2[[]*hrpc.Cell,
 					continue
 				}
 				last := some[len(some)-1]
-				start := append(append([]byte(nil), last.Qualifier...), 0) // the least column after the last
+				start := append(append([]byte(nil), last.Qualifier...), 0) // the next possible column
 				next = append(next, a.pageGet(ctx, uid, start, string(last.Family)))
 				if len(families) > 1 && string(last.Family) == family {
 					next = append(next, a.pageGet(ctx, uid, nil, lateFamily))
@@ -289,7 +286,7 @@ func (a *Archive) pages(ctx context.Context, uid string) iter.Seq2[[]*hrpc.Cell,
 	}
 }
 
-// families are those that a user's row may have cells in.
+// families returns the families of user rows.
 func (a *Archive) families() []string {
 	families := []string{family}
 	if a.segments.known() {
@@ -298,7 +295,7 @@ func (a *Archive) families() []string {
 	return families
 }
 
-// pageGet reads columns of a row from one on.
+// pageGet reads one page of a row, from a start column on.
 func (a *Archive) pageGet(ctx context.Context, uid string, start []byte, families ...string) hrpc.Call {
 	columns := make(map[string][]string, len(families))
 	for _, f := range families {
@@ -307,8 +304,8 @@ func (a *Archive) pageGet(ctx context.Context, uid string, start []byte, familie
 	return a.get(ctx, uid, hrpc.Families(columns), hrpc.Filters(filter.NewColumnPaginationFilter(rowColumns, 0, start)))
 }
 
-// Inspect says what the archive has of a user. To verify it reads all chunks, and compares them with their
-// checksums and with what is listed of them.
+// Inspect describes a user's data. With verify it also reads all chunks and compares them with checksums and
+// metadata.
 func (a *Archive) Inspect(ctx context.Context, uid string, verify bool) (i segment.Inspection, err error) {
 	c, err := a.liveWithin(ctx, uid)
 	if err != nil {

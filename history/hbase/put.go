@@ -14,8 +14,8 @@ import (
 	"github.com/playhead/playhead/history/wire"
 )
 
-// Put implements [history.Archive]. Cells travel in batches of 500 to a region server,
-// several at a time. A cell that is not legal or has no record is refused for good.
+// Put implements [history.Archive]. It sends concurrent batches of 500 cells per region server. Invalid cells fail
+// with [history.ErrPermanent].
 func (a *Archive) Put(ctx context.Context, cells []history.Cell) []error {
 	ctx, cancel := a.bound(ctx)
 	defer cancel()
@@ -35,7 +35,7 @@ func (a *Archive) Put(ctx context.Context, cells []history.Cell) []error {
 		select {
 		case server.puts <- struct{}{}:
 			defer func() { <-server.puts }()
-		case <-ctx.Done(): // the batch will say so
+		case <-ctx.Done(): // the batch returns the error
 		}
 		a.send(ctx, server, some)
 		return nil
@@ -54,10 +54,9 @@ func (a *Archive) Put(ctx context.Context, cells []history.Cell) []error {
 	return errs
 }
 
-// choose refuses cells that are not legal and picks, of several cells of one key,
-// the one that would remain: batches overtake each other. The others share its fate:
-// for each cell it says which one stands for it, itself or one that may in turn have
-// given way to another.
+// choose rejects invalid cells and picks the winner among cells of one key, because batches overtake each other.
+// chosen[i] is the index of the cell that replaces i, itself or one that may be replaced in turn. All share its
+// result.
 func choose(cells []history.Cell) (errs []error, chosen []int) {
 	errs, chosen = make([]error, len(cells)), make([]int, len(cells))
 	last := make(map[history.Key]int, len(cells))
@@ -90,14 +89,14 @@ func check(c history.Cell) error {
 	return c.Key.Object.Validate()
 }
 
-// cellTime returns the time of a record's cell. It is not before the event, however the
-// record came about: the delete that goes with a clear must not cover it.
+// cellTime returns the time of a record's cell. It is at least the event's time, so a clear's delete never covers a
+// later event.
 func cellTime(r *history.Record) int64 { return max(r.CellTime, r.Version.Time()) }
 
-// usualSize is what most records fit into, in bytes.
+// usualSize fits most records, in bytes.
 const usualSize = 192
 
-// outgoing is a cell on its way.
+// outgoing is a cell to put.
 type outgoing struct {
 	key    history.Key
 	values map[string]map[string][]byte
@@ -118,9 +117,8 @@ func (o outgoing) failed(err error) {
 	}
 }
 
-// outgoing chooses the family of a cell. A compact moves old records into segments and deletes their
-// cells, and its delete marker would hide one that is put later with such a time: so a record that is old goes to the
-// late family.
+// outgoing encodes a cell and chooses its family. Compaction leaves a delete marker in "info" that would hide a
+// late put, so old records go to the late family.
 func (a *Archive) outgoing(ctx context.Context, c history.Cell, late lateness, err *error) outgoing {
 	value := wire.AppendRecord(make([]byte, 0, usualSize), c.Record)
 	o := outgoing{key: c.Key, size: len(value), at: uint64(cellTime(c.Record)), err: err}
@@ -134,8 +132,8 @@ func (a *Archive) outgoing(ctx context.Context, c history.Cell, late lateness, e
 	return o
 }
 
-// send puts cells in one batch. For one oversize cell HBase refuses all cells of a
-// request that are in its region; halves of them find out which one it was.
+// send puts cells in one batch. HBase refuses all cells of a region in a request with one oversize cell; send then
+// bisects the refused cells.
 func (a *Archive) send(ctx context.Context, server *server, cells []outgoing) {
 	if len(cells) == 0 {
 		return
@@ -161,8 +159,8 @@ func (a *Archive) send(ctx context.Context, server *server, cells []outgoing) {
 	a.send(ctx, server, refused[half:])
 }
 
-// putAlone puts one cell in a request of its own. The client sends batches of several
-// callers together, so that a cell may be refused for one that it has never met.
+// putAlone puts one cell in a request of its own: the client merges batches of several callers, so another caller's
+// cell may cause the refusal.
 func (a *Archive) putAlone(ctx context.Context, o outgoing) {
 	call := a.putRecord(ctx, o.key.UID, o.values, o.at)
 	err := hrpc.SkipBatch()(call)
@@ -172,9 +170,8 @@ func (a *Archive) putAlone(ctx context.Context, o outgoing) {
 	o.failed(err)
 }
 
-// PutUser implements [history.Archive]. The marks are stored first: from then on
-// nothing that they cover is visible, also what is put late, and also once HBase has
-// forgotten the deletes, which a major compaction makes it do.
+// PutUser implements [history.Archive]. It stores the marks before the deletes: marks also hide late puts, and they
+// outlive the deletes, which a major compaction forgets.
 func (a *Archive) PutUser(ctx context.Context, uid string, u history.User) error {
 	ctx, cancel := a.bound(ctx)
 	defer cancel()
@@ -187,9 +184,8 @@ func (a *Archive) PutUser(ctx context.Context, uid string, u history.User) error
 	return nil
 }
 
-// putPause stores a pause unless a newer one stands. Of two that were changed at one moment
-// [history.Pause.Newer] says which one that is, and the time of a cell does not: so the pause takes the place
-// of the very one that it was compared with.
+// putPause stores a pause unless a newer one exists. Cell times do not order pauses changed at the same time;
+// [history.Pause.Newer] does. So the put compares and replaces the current value.
 func (a *Archive) putPause(ctx context.Context, uid string, p history.Pause) error {
 	for p.Since > 0 {
 		cells, err := cellsOf(a.batch(ctx, a.servers.of([]byte(history.RowKey(uid))), []hrpc.Call{
@@ -216,7 +212,7 @@ func (a *Archive) putPause(ctx context.Context, uid string, p history.Pause) err
 	return nil
 }
 
-// compareAndPut puts a pause where a value stands, nil for none, and reports whether it did.
+// compareAndPut replaces a pause's value, nil for none, and reports whether it did.
 func (a *Archive) compareAndPut(put *hrpc.Mutate, stands []byte) (done bool, err error) {
 	server := a.servers.of(put.Key())
 	if err := server.breaker.Enter(); err != nil {
@@ -232,7 +228,7 @@ func (a *Archive) putUser(ctx context.Context, uid string, cleared map[uint32]in
 	var marks []hrpc.Call
 	byType := false
 	for typ, at := range cleared {
-		if at > 0 { // the mark is the time of the cell, its value is empty
+		if at > 0 { // the cell time is the mark; the value is empty
 			marks = append(marks, a.put(ctx, uid, map[string][]byte{markColumn(typ): nil}, markTime(at)))
 		}
 		byType = byType || at > cleared[0]
@@ -255,8 +251,7 @@ func (a *Archive) putUser(ctx context.Context, uid string, cleared map[uint32]in
 	return a.dropTypes(ctx, uid, cleared)
 }
 
-// dropTypes deletes the columns of cleared types. They are spread over the row,
-// because the type stands at the end of the column.
+// dropTypes deletes the columns of cleared types. They are scattered, because the type ends the column's name.
 func (a *Archive) dropTypes(ctx context.Context, uid string, cleared map[uint32]int64) error {
 	for page, err := range a.pages(ctx, uid) {
 		if err != nil {
@@ -273,7 +268,7 @@ func (a *Archive) dropTypes(ctx context.Context, uid string, cleared map[uint32]
 	return nil
 }
 
-// covered returns by type the columns that the marks of their types cover.
+// covered returns the columns under the clear marks of their types, by type.
 func covered(cells []*hrpc.Cell, cleared map[uint32]int64) map[uint32]map[string]map[string][]byte {
 	columns := map[uint32]map[string]map[string][]byte{}
 	for _, c := range cells {

@@ -33,7 +33,7 @@ func parseMarkValue(b []byte) (*mark, error) {
 
 func (a *Archive) now() int64 { return a.config.Now().UnixMilli() }
 
-// margin is more than two clocks may differ, or a put may take.
+// margin returns the compaction margin in milliseconds; see [Config.CompactMargin].
 func (a *Archive) margin() int64 {
 	if m := a.segments.mark.Load(); m != nil {
 		return m.margin
@@ -41,8 +41,8 @@ func (a *Archive) margin() int64 {
 	return a.config.CompactMargin.Milliseconds()
 }
 
-// follow makes sure that it is known well enough that there is no compacting: what was true half a margin ago.
-// It asks more often, and goes on without an answer.
+// follow fails unless the mark was read within the last half margin, or is known. It tries to read the mark more
+// often than that and ignores failures in between.
 func (a *Archive) follow(ctx context.Context) error {
 	if a.segments.known() || !a.prepared.Load() {
 		return nil
@@ -80,7 +80,8 @@ func (a *Archive) readMark(ctx context.Context) error {
 	return nil
 }
 
-// BeginCompacting says in the table that there is compacting, as [Archive.Prepare] does. The first one to say so says since when.
+// BeginCompacting writes the mark that enables compaction, as [Archive.Prepare] does. The first writer fixes the
+// start.
 func (a *Archive) BeginCompacting(ctx context.Context) error {
 	for above := a.config.CompactAbove; ; {
 		if err := a.readMark(ctx); err != nil {
@@ -106,7 +107,7 @@ func (a *Archive) BeginCompacting(ctx context.Context) error {
 	}
 }
 
-// lateness says which records are old when they are put, and in which period that is.
+// lateness is the time before which records are old, and the current period of late columns.
 type lateness struct{ before, period int64 }
 
 func (a *Archive) lateBefore() (l lateness, err error) {
@@ -117,16 +118,16 @@ func (a *Archive) lateBefore() (l lateness, err error) {
 	return lateness{before: now - m.after, period: now / m.margin}, a.config.ClockErr()
 }
 
-// compactionsIn is how long it is until all that was put by processes that knew of no compacting has been applied, 0 when it has.
+// compactionsIn returns the delay until all puts of processes without the mark have been applied.
 func (a *Archive) compactionsIn() time.Duration {
 	m := a.segments.mark.Load()
-	if m == nil { // the table does not allow it yet
+	if m == nil { // the table does not allow compaction yet
 		return a.config.CompactMargin
 	}
 	return time.Duration(max(m.since+3*m.margin-a.now(), 0)) * time.Millisecond
 }
 
-// noteLong tells of a user by the number of live records.
+// noteLong reports a user with too many live records to [Config.Long].
 func (a *Archive) noteLong(ctx context.Context, uid string, records int) {
 	a.segments.metrics.Live.Observe(float64(records))
 	if m := a.segments.mark.Load(); m == nil || a.config.Long == nil || records <= m.above {
@@ -134,21 +135,20 @@ func (a *Archive) noteLong(ctx context.Context, uid string, records int) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, slowAfter)
 	defer cancel()
-	if err := a.config.Long(ctx, uid); err != nil { // the next reader tells again
+	if err := a.config.Long(ctx, uid); err != nil { // the next reader tries again
 		a.config.Logger.Debug("long row not told of", "error", err)
 	}
 }
 
-// errReplaced means that a chunk is not there: another one may have taken its place.
+// errReplaced means that a chunk is missing, probably replaced by a later compaction.
 var errReplaced = errors.New("chunk is replaced")
 
-// errDropped means that HBase has dropped what it stores no longer by its own clock, though the trusted time has not come so far.
+// errDropped means that HBase expired a chunk by its own clock, ahead of the trusted time.
 var errDropped = errors.New("dropped by its age")
 
-// reading calls read with the user's segments of the version in a live segment or of a later one, nil for none, and again
-// with those that there are now if a chunk was replaced meanwhile. All of them have what the live segment lacks. The chunks that a page
-// most likely needs are read beside the metadata. Records expire by the trusted time. Where HBase has dropped some earlier, they expire by
-// the clock.
+// reading calls read with the user's segments, nil without any. They are at least as new as the row, so no record
+// is missing from both. If a chunk was replaced, reading calls read again with the current metadata. Records expire
+// by the trusted time, or by the clock if HBase already dropped some.
 func (a *Archive) reading(ctx context.Context, c *contents, q history.Query, read func(*segment.Reader) error) error {
 	err := a.readingSince(ctx, c, q, a.oldest(), read)
 	if errors.Is(err, errDropped) {
@@ -159,7 +159,7 @@ func (a *Archive) reading(ctx context.Context, c *contents, q history.Query, rea
 
 func (a *Archive) readingSince(ctx context.Context, c *contents, q history.Query, oldest int64, read func(*segment.Reader) error) error { //nolint:revive // as reading, and since when
 	if int64(c.compacted) < oldest { //nolint:gosec // a time
-		return read(nil) // all that segments had has expired
+		return read(nil) // all segments have expired
 	}
 	if err := a.readMetadataAndChunks(ctx, c, q); err != nil {
 		return unavailable(err)
@@ -176,19 +176,19 @@ func (a *Archive) readingSince(ctx context.Context, c *contents, q history.Query
 	}
 }
 
-// readMetadataAndChunks reads, in one exchange, the metadata and those chunks that the index of a live segment names for a
-// page, where the metadata is not in memory. It may be of a later version, and have other chunks.
+// readMetadataAndChunks prefetches the metadata and the page's likely chunks in one exchange, unless the metadata
+// is cached. The chunk names come from the row's index, so newer metadata may list others.
 func (a *Archive) readMetadataAndChunks(ctx context.Context, c *contents, q history.Query) error {
 	if a.segments.cache.Has(metadataName(c.uid, c.compacted)) {
 		return nil
 	}
 	chunks, err := segment.ParseIndex(c.index)
 	if err != nil {
-		return nil //nolint:nilerr // there is none, or another one: then the metadata is read, and the chunks after it
+		return nil //nolint:nilerr // no index, or an unknown format: read the metadata first
 	}
 	may, first := segment.Ahead(chunks, q, c.hidden(q))
 	if first > 0 && c.newerThan(may[0].Newest, q) {
-		first = 0 // the live segment has all of the page
+		first = 0 // live records fill the page
 	}
 	names := []string{""}
 	for _, i := range may[:first] {
@@ -210,13 +210,13 @@ func (a *Archive) readMetadataAndChunks(ctx context.Context, c *contents, q hist
 	return nil
 }
 
-// kept reports whether a chunk is in memory, or its bytes are, which were read ahead: many of those are not needed. Damage in
-// such bytes fails only the reader that needs them.
+// kept reports whether a chunk is cached, decoded or as prefetched bytes. Corrupt bytes fail only the reader that
+// decodes them.
 func (a *Archive) kept(uid, name string) bool {
 	return a.segments.cache.Has(chunkName(uid, name)) || a.segments.cache.Has(storedName(uid, name))
 }
 
-// newerThan reports whether the live segment has more records of a query after a version than it asks for.
+// newerThan reports whether more live records than the query's limit are newer than a version.
 func (c *contents) newerThan(v history.Version, q history.Query) bool {
 	n := 0
 	for _, o := range c.objects {
@@ -242,23 +242,24 @@ func unavailable(err error) error {
 	return fmt.Errorf("%w: %w", history.ErrUnavailable, err)
 }
 
-// oldest returns the time before which records have expired for readers. Where no clock is trusted, none have.
+// oldest returns the time before which records have expired for readers; without a trusted clock none have.
 func (a *Archive) oldest() int64 {
 	horizon, _ := a.config.Horizon()
 	return horizon.UnixMilli() - history.ArchiveTTL
 }
 
-// dropped returns the time before which HBase may have dropped cells.
+// dropped returns the time before which HBase may have expired cells.
 func (a *Archive) dropped() int64 { return a.now() - history.ArchiveTTL }
 
-// oldestOf returns the time before which a compaction drops records of a user, or of a user's namespace. Where no clock is trusted, none.
+// oldestOf returns the time before which a compaction drops records of a user or namespace; without a trusted clock
+// none.
 func (a *Archive) oldestOf(uid string) int64 {
 	horizon, _ := a.config.Horizon()
 	return horizon.UnixMilli() - a.config.Rules.NamespaceTTL(uid)
 }
 
-// segmentsOf returns a reader of a user's segments of a version or a later one. Where a chunk of a version before is gone, the metadata is what
-// there is now; if that is the same version, the chunk is damaged.
+// segmentsOf returns a reader of a user's segments, at least as new as the row. before is the version whose chunk
+// was missing, or 0. If the current version is the same, the chunk is damaged.
 func (a *Archive) segmentsOf(ctx context.Context, c *contents, oldest int64, before uint64) (*segment.Reader, error) {
 	uid, version := c.uid, c.compacted
 	look := segment.Cached[*segment.Metadata]
@@ -291,7 +292,7 @@ func (a *Archive) parseMetadata(b []byte, version uint64) (*segment.Metadata, in
 	return m, len(b), err
 }
 
-// living returns the metadata without the chunks that have expired.
+// living returns the metadata without expired chunks.
 func living(m *segment.Metadata, oldest int64) *segment.Metadata {
 	l := *m
 	l.Chunks = nil
@@ -318,12 +319,11 @@ func (a *Archive) reader(ctx context.Context, uid string, m *segment.Metadata, f
 	return r
 }
 
-// readAhead reads those of some chunks that are not in memory, in one exchange. A chunk that is missing is left to the
-// reader that needs it.
+// readAhead reads the uncached chunks in one exchange. It skips missing chunks; their reader fails later.
 func (a *Archive) readAhead(ctx context.Context, uid string, infos []*segment.Info) error {
 	infos = slices.DeleteFunc(slices.Clone(infos), func(i *segment.Info) bool { return a.kept(uid, i.Name) })
 	if len(infos) < 2 {
-		return nil // whoever needs it reads it
+		return nil // its reader reads it
 	}
 	names := make([]string, len(infos))
 	for n, i := range infos {
@@ -362,7 +362,7 @@ func openChunk(i *segment.Info, b []byte) (*segment.Chunk, int, error) {
 	return c, c.Size(), nil
 }
 
-// segmentRow returns the row of a chunk, or, without a name, of the metadata.
+// segmentRow returns the row of a chunk; without a name, the row of the metadata.
 func segmentRow(uid, name string) []byte {
 	row := []byte(history.RowKey(uid))
 	if name == "" {
@@ -371,7 +371,7 @@ func segmentRow(uid, name string) []byte {
 	return append(append(row, 0), name...)
 }
 
-// segmentBytes reads the metadata or a chunk, nil where it is not there.
+// segmentBytes reads the metadata or a chunk; nil if missing.
 func (a *Archive) segmentBytes(ctx context.Context, uid, name string) ([]byte, error) {
 	values, err := a.segmentsBytes(ctx, uid, []string{name})
 	if err != nil {
@@ -380,7 +380,7 @@ func (a *Archive) segmentBytes(ctx context.Context, uid, name string) ([]byte, e
 	return values[0], nil
 }
 
-// segmentsBytes reads several in one exchange.
+// segmentsBytes is segmentBytes for several names in one exchange.
 func (a *Archive) segmentsBytes(ctx context.Context, uid string, names []string) ([][]byte, error) {
 	ctx, cancel := a.bound(ctx)
 	defer cancel()
@@ -411,7 +411,7 @@ func (a *Archive) segmentPut(ctx context.Context, row, value []byte, at int64) *
 	return put
 }
 
-// listed returns the metadata of a user as it is, and as it is stored. Where that cannot be read nothing is listed.
+// listed returns a user's metadata, parsed and as stored. Corrupt metadata counts as empty.
 func (a *Archive) listed(ctx context.Context, uid string) (*segment.Metadata, []byte, error) {
 	stored, err := a.segmentBytes(ctx, uid, "")
 	if err != nil || stored == nil {
@@ -424,7 +424,7 @@ func (a *Archive) listed(ctx context.Context, uid string) (*segment.Metadata, []
 	return m, stored, err
 }
 
-// unlisted returns the chunks of a user that the metadata does not list, with their cell times.
+// unlisted returns a user's chunks that are missing from the metadata, with their cell times.
 func (a *Archive) unlisted(ctx context.Context, uid string, m *segment.Metadata) (chunks map[string]uint64, err error) {
 	return a.chunksIn(ctx, a.segments.table, uid, m)
 }
@@ -451,7 +451,7 @@ func (a *Archive) chunksIn(ctx context.Context, table []byte, uid string, m *seg
 	})
 }
 
-// scanRows goes through rows of a table.
+// scanRows calls use for each row of a scan.
 func (a *Archive) scanRows(scan *hrpc.Scan, use func(cells []*hrpc.Cell)) error {
 	rows := a.client.Scan(scan)
 	defer func() { _ = rows.Close() }()

@@ -22,16 +22,16 @@ import (
 
 var _ history.Summarizer = (*Archive)(nil)
 
-// ttlEvery is how often the TTL of summaries is read.
+// ttlEvery is the interval between reads of the summaries' TTL.
 const ttlEvery = time.Minute
 
-// SummaryTTL implements [history.Summarizer]. The answer may be a minute old, or older while HBase does not answer.
+// SummaryTTL implements [history.Summarizer]. The result may be a minute old, or older while HBase is unavailable.
 func (a *Archive) SummaryTTL(ctx context.Context) (int64, error) {
 	asked := a.summaries.asked.Load()
 	if asked > 0 && a.now()-asked < ttlEvery.Milliseconds() {
 		return a.summaries.ttl.Load(), nil
 	}
-	if asked > 0 { // an older answer is good enough to wait only shortly
+	if asked > 0 { // a cached value needs only a short wait
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, slowAfter)
 		defer cancel()
@@ -72,7 +72,7 @@ func (a *Archive) readSummaryTTL(ctx context.Context) (int64, error) {
 	return ttl, nil
 }
 
-// Summaries implements [history.Summarizer]: the marks, the metadata, the chunks of the page.
+// Summaries implements [history.Summarizer]. It reads the clear marks, the metadata, and the page's chunks.
 func (a *Archive) Summaries(ctx context.Context, uid string, q history.Query) (page history.SummaryPage, err error) {
 	ttl, err := a.SummaryTTL(ctx)
 	if err != nil || ttl == 0 {
@@ -95,7 +95,7 @@ func (a *Archive) Summaries(ctx context.Context, uid string, q history.Query) (p
 		switch {
 		case err == nil:
 			return page, nil
-		case !errors.Is(err, errReplaced): // a newer list replaces this one before the chunks go
+		case !errors.Is(err, errReplaced): // a newer list replaces this one before its chunks are deleted
 			return page, fmt.Errorf("summaries of %s: %w", uid, unavailable(err))
 		case tries == summaryTries:
 			a.segments.metrics.Damaged.Inc()
@@ -104,10 +104,10 @@ func (a *Archive) Summaries(ctx context.Context, uid string, q history.Query) (p
 	}
 }
 
-// summaryTries is how often a list is read again when a newer list has replaced its chunks.
+// summaryTries limits re-reads of a list after its chunks were replaced.
 const summaryTries = 3
 
-// summariesOf returns a reader of a user's summaries, and the stored bytes of their list, nil for none.
+// summariesOf returns a reader of a user's summaries and their stored list, nil for none.
 func (a *Archive) summariesOf(ctx context.Context, uid string) (p *segment.Reader, stored []byte, err error) {
 	p = &segment.Reader{Metadata: new(segment.Metadata)}
 	if stored, err = a.summaryBytes(ctx, uid, ""); err != nil {
@@ -141,7 +141,7 @@ func (a *Archive) summaryGet(ctx context.Context, row []byte) hrpc.Call {
 	return get
 }
 
-// summaryBytes reads a user's list, whose name is empty, or a chunk. It returns nil where there is none.
+// summaryBytes reads a chunk, or the list if name is empty; nil if missing.
 func (a *Archive) summaryBytes(ctx context.Context, uid, name string) ([]byte, error) {
 	ctx, cancel := a.bound(ctx)
 	defer cancel()
@@ -159,7 +159,7 @@ func (a *Archive) summaryPut(ctx context.Context, row, value []byte, at int64) *
 	return put
 }
 
-// Summarize implements [history.Summarizer]. DESIGN.md says why it may stop anywhere, and why two may do it at once.
+// Summarize implements [history.Summarizer]. DESIGN.md says why it may stop halfway and run concurrently.
 func (a *Archive) Summarize(ctx context.Context, uid string, all bool) error {
 	ttl, err := a.SummaryTTL(ctx)
 	if err == nil && ttl > 0 {
@@ -173,22 +173,22 @@ func (a *Archive) Summarize(ctx context.Context, uid string, all bool) error {
 	return nil
 }
 
-// summaryStep is how many records are read at once.
+// summaryStep is the page size of Summarize, in records.
 const summaryStep = 8192
 
-// look is how a user is summarized.
+// look selects the work of one summarize call.
 type look struct {
-	ttl int64 // for how long summaries are kept, in milliseconds
-	all bool  // every tombstone is looked at
-	// anew replaces the list also where nothing has changed, or where it cannot be read. So another process that has read
-	// the old list loses its switch, and chunks that are left behind are found.
+	ttl int64 // how long summaries are kept, in ms
+	all bool  // include every tombstone
+	// Replaces the list even if it is unchanged or corrupt. Concurrent writers then lose their switch, and
+	// abandoned chunks are found.
 	anew bool
 }
 
-// summarize reads the list before the records, so that a process with a later list has later records, too.
+// summarize reads the list before the records, so a later list never has earlier records.
 func (a *Archive) summarize(ctx context.Context, uid string, l look) error {
 	now := a.now()
-	horizon, _ := a.config.Horizon() // an erasure lets nothing expire where no clock is trusted
+	horizon, _ := a.config.Horizon() // without a trusted clock an erasure expires nothing
 	p, stored, err := a.summariesOf(ctx, uid)
 	if l.anew && errors.Is(err, segment.ErrCorrupt) {
 		p, err = &segment.Reader{Metadata: new(segment.Metadata)}, nil
@@ -216,7 +216,7 @@ func (a *Archive) summarize(ctx context.Context, uid string, l look) error {
 	return a.replaceSummaries(ctx, uid, stored, plan)
 }
 
-// replacedOrLost says why a listed chunk is missing: another process has replaced the list, or the chunk is lost.
+// replacedOrLost explains a missing chunk: the list was replaced, or the chunk is lost.
 func (a *Archive) replacedOrLost(ctx context.Context, uid string, stored []byte, missing error) error {
 	now, err := a.summaryBytes(ctx, uid, "")
 	switch {
@@ -229,7 +229,8 @@ func (a *Archive) replacedOrLost(ctx context.Context, uid string, stored []byte,
 	return fmt.Errorf("%w: %w", history.ErrUnavailable, missing)
 }
 
-// aging returns a user's records and tombstones from before a time, or all those of objects that were deleted, too, and the clear marks.
+// aging returns a user's records and tombstones before a time, and the clear marks. With all it adds later records
+// of deleted objects.
 func (a *Archive) aging(ctx context.Context, uid string, before int64, all bool) (items []history.Item, cleared map[uint32]int64, err error) {
 	q := history.Query{Limit: summaryStep}
 	if !all {
@@ -250,8 +251,8 @@ func (a *Archive) aging(ctx context.Context, uid string, before int64, all bool)
 	return items, cleared, nil
 }
 
-// replaceSummaries writes the chunks, switches the list, and deletes the chunks that were there before and are not listed.
-// A process that has written one of these has read an older list, so that its own switch fails.
+// replaceSummaries writes the chunks, switches the list, and deletes chunks stored before and no longer listed.
+// Their writers have read an older list and lose their switch.
 func (a *Archive) replaceSummaries(ctx context.Context, uid string, stored []byte, plan segment.Plan) error {
 	chunks, err := a.summaryChunks(ctx, uid)
 	if err != nil {
@@ -289,7 +290,7 @@ func (a *Archive) replaceSummaries(ctx context.Context, uid string, stored []byt
 		if err != nil {
 			return err
 		}
-		won = bytes.Equal(now, m) // the client may have sent the switch twice
+		won = bytes.Equal(now, m) // the client may send the switch twice
 	}
 	listed := plan.Metadata.Names()
 	if !won {
@@ -305,7 +306,7 @@ func (a *Archive) replaceSummaries(ctx context.Context, uid string, stored []byt
 	return a.deleteSummaries(ctx, uid, chunks)
 }
 
-// summaryChunks returns the names of a user's stored chunks, with their cell times.
+// summaryChunks returns a user's stored chunks with their cell times.
 func (a *Archive) summaryChunks(ctx context.Context, uid string) (map[string]uint64, error) {
 	return a.chunksIn(ctx, a.summaries.table, uid, new(segment.Metadata))
 }
@@ -321,7 +322,7 @@ func (a *Archive) deleteSummaries(ctx context.Context, uid string, chunks map[st
 	})
 }
 
-// eraseSummaries removes the summaries under clear marks, and all summaries if they cannot be read.
+// eraseSummaries removes summaries under clear marks, or all summaries if they are corrupt.
 func (a *Archive) eraseSummaries(ctx context.Context, uid string) error {
 	ttl, err := a.readSummaryTTL(ctx)
 	if err != nil || ttl == 0 {
@@ -330,7 +331,7 @@ func (a *Archive) eraseSummaries(ctx context.Context, uid string) error {
 	return a.summarize(ctx, uid, look{ttl: ttl, anew: true})
 }
 
-// heldSummaries counts the summaries in chunks whose oldest time counts, and these chunks together with those that no list has.
+// heldSummaries counts the summaries in chunks whose oldest time counts, and those chunks plus unlisted ones.
 func (a *Archive) heldSummaries(ctx context.Context, uid string, counts func(at int64) bool) (records, chunks int, err error) {
 	ttl, err := a.SummaryTTL(ctx)
 	if err != nil || ttl == 0 {
@@ -357,14 +358,14 @@ func (a *Archive) heldSummaries(ctx context.Context, uid string, counts func(at 
 	return records, chunks + len(stored), nil
 }
 
-// Shares is the number of shares into which [Archive.Aging] divides the users.
+// Shares is the number of shares of users for [Archive.Aging].
 const Shares = maxRegions
 
-// shareWithin bounds the search for the users of a share, which goes through 1/256 of each table.
+// shareWithin bounds the scan for one share, 1/256 of each table.
 const shareWithin = 10 * time.Minute
 
-// Aging returns the users of a share who may have something to be summarized or removed: users with segments, and, where summaries are
-// kept, those with summaries or with cells in the last week before they expire. It reads row keys only.
+// Aging returns the users of a share who may need summaries or removals. These are users with segments and, if summaries
+// are kept, users with summaries or with cells in the last week of their TTL. It reads row keys only.
 func (a *Archive) Aging(ctx context.Context, share int) (uids []string, err error) {
 	ttl, err := a.SummaryTTL(ctx)
 	if err == nil {
@@ -399,7 +400,7 @@ func (a *Archive) Aging(ctx context.Context, share int) (uids []string, err erro
 	return slices.Compact(uids), nil
 }
 
-// rowsOf returns the users of a share who have rows in a table.
+// rowsOf returns the users of a share with rows in a table.
 func (a *Archive) rowsOf(ctx context.Context, table []byte, share int, options ...func(hrpc.Call) error) (uids []string, err error) {
 	from, to := fmt.Appendf(nil, "%02x", share), fmt.Appendf(nil, "%02x", share+1)
 	if share+1 == Shares {

@@ -17,8 +17,8 @@ import (
 	"github.com/playhead/playhead/history"
 )
 
-// Open is [New] and [Archive.Prepare]: a cluster that does not answer is an error
-// within the deadline. The caller closes the archive.
+// Open is [New] followed by [Archive.Prepare]. An unresponsive cluster is an error within the deadline. The caller
+// closes the archive.
 func Open(ctx context.Context, c Config) (*Archive, error) {
 	a, err := New(c)
 	if err != nil {
@@ -31,9 +31,8 @@ func Open(ctx context.Context, c Config) (*Archive, error) {
 	return a, nil
 }
 
-// Prepare makes the table when it is missing and checks it when it is there: an
-// archive that keeps cells for another time than [history.ArchiveTTL] is refused.
-// It fails with [history.ErrUnavailable] when another try may succeed.
+// Prepare creates missing tables and checks existing ones. A table with a TTL other than [history.ArchiveTTL] is
+// refused. Prepare fails with [history.ErrUnavailable] if a retry may succeed.
 func (a *Archive) Prepare(ctx context.Context) error {
 	if err := a.prepare(ctx, a.config); err != nil {
 		return fmt.Errorf("open archive: %w", err)
@@ -44,22 +43,23 @@ func (a *Archive) Prepare(ctx context.Context) error {
 
 const (
 	ttl = history.ArchiveTTL / 1000 // seconds
-	// readersTTL is the TTL of a table of which every process can read segments: versions that cannot refuse it, as they want [ttl].
+	// readersTTL is the TTL of a table whose every process can read segments. Older versions insist on [ttl] and
+	// refuse it.
 	readersTTL   = ttl + 1
 	createWithin = 2 * time.Minute // 256 regions took 8 s on a small machine
 	appearEvery  = 100 * time.Millisecond
 )
 
-// shape is a table and its families, of which old tables have the first one only.
+// shape is a table's name and families. Tables of older versions have only the first family.
 type shape struct {
 	name     string
 	families []string
-	lives    []int // that cells may have, in seconds; a new table has the last one
+	lives    []int // accepted TTLs in seconds; new tables get the last
 }
 
 func (s shape) newLife() int { return s.lives[len(s.lives)-1] }
 
-// prepare makes or checks the tables.
+// prepare creates or checks the tables.
 func (a *Archive) prepare(ctx context.Context, c Config) error {
 	if err := a.within(ctx, func(ctx context.Context) error { return a.dialer.reach(ctx, c.ZooKeeper) }); err != nil {
 		return fmt.Errorf("%w: no ZooKeeper at %s: start HBase or correct the address: %w", history.ErrUnavailable, c.ZooKeeper, err)
@@ -83,7 +83,7 @@ func (a *Archive) prepare(ctx context.Context, c Config) error {
 	return a.answer(c, rows, a.within(ctx, a.BeginCompacting))
 }
 
-// prepareSummaries has summaries kept, for as long as is said.
+// prepareSummaries enables summaries with the configured TTL.
 func (a *Archive) prepareSummaries(ctx context.Context, c Config) error {
 	if c.Summary == 0 {
 		return nil
@@ -95,10 +95,10 @@ func (a *Archive) prepareSummaries(ctx context.Context, c Config) error {
 	return a.answer(c, t, a.within(ctx, a.BeginSummaries))
 }
 
-// summaryMargin is how much longer HBase keeps cells of summaries than they are shown, in seconds.
+// summaryMargin is how much longer HBase keeps summaries than readers see them, in seconds.
 const summaryMargin = 24 * 3600
 
-// BeginSummaries writes into the table for how long summaries are kept. [Archive.Prepare] does so, too.
+// BeginSummaries writes the TTL of summaries into their table. [Archive.Prepare] calls it.
 func (a *Archive) BeginSummaries(ctx context.Context) error {
 	value := strconv.AppendInt(nil, a.config.Summary.Milliseconds(), 10)
 	put, err := hrpc.NewPut(ctx, a.summaries.table, []byte(markRow), map[string]map[string][]byte{segmentFamily: {segmentColumn: value}},
@@ -121,8 +121,8 @@ func (a *Archive) prepareTable(ctx context.Context, c Config, t shape) error {
 	return a.within(ctx, func(ctx context.Context) error { return a.checkTable(ctx, c, t) })
 }
 
-// mayCompact reports whether the table says that every process can read segments, or there is compacting already. Where it does not say so, the
-// log says what to do.
+// mayCompact reports whether the table permits segments or already has some. Otherwise it logs the required change,
+// once.
 func (a *Archive) mayCompact() bool {
 	if a.segments.readers.Load() {
 		return true
@@ -134,7 +134,7 @@ func (a *Archive) mayCompact() bool {
 	return a.segments.known()
 }
 
-// answer says in an error what is wrong.
+// answer adds the cause and a remedy to an error.
 func (a *Archive) answer(c Config, t shape, err error) error {
 	switch {
 	case err == nil:
@@ -146,8 +146,8 @@ func (a *Archive) answer(c Config, t shape, err error) error {
 	return fmt.Errorf("table %s: %w", t.name, classify(err))
 }
 
-// checkTable refuses a table that forgets sooner or later than the archive should.
-// Reads and writes need no master: without one the table is taken as it is.
+// checkTable refuses a table with a wrong TTL. Without a master, which reads and writes do not need, the check is
+// skipped.
 func (a *Archive) checkTable(ctx context.Context, c Config, t shape) error {
 	families, err := describeTable(ctx, c, t.name)
 	if err == nil && len(families) == 0 {
@@ -176,7 +176,7 @@ func (a *Archive) within(ctx context.Context, do func(context.Context) error) er
 	return do(ctx)
 }
 
-// probe reads a row that no user has. It needs the region and the family.
+// probe reads an unused row. It fails if the region or the family is missing.
 func (a *Archive) probe(ctx context.Context, table, family string) error {
 	get, err := hrpc.NewGetStr(ctx, table, "#", hrpc.Families(map[string][]string{family: nil}), hrpc.SkipBatch())
 	if err == nil {
@@ -185,7 +185,7 @@ func (a *Archive) probe(ctx context.Context, table, family string) error {
 	return err
 }
 
-// create makes a table, or waits for it when another process was quicker.
+// create creates a table, or waits for it if another process creates it.
 func (a *Archive) create(ctx context.Context, c Config, t shape) error {
 	ctx, cancel := context.WithTimeout(ctx, createWithin)
 	defer cancel()
@@ -210,7 +210,7 @@ func attributesOf(c Config, ttl int) map[string]string {
 	}
 }
 
-// await waits until a family can be read.
+// await polls until a family is readable.
 func (a *Archive) await(ctx context.Context, table, family string, missing func(error) bool) error {
 	for {
 		err := a.probe(ctx, table, family)
@@ -225,8 +225,7 @@ func (a *Archive) await(ctx context.Context, table, family string, missing func(
 	}
 }
 
-// addFamily makes a family that a table of an earlier version lacks, or waits for it when another process was
-// quicker.
+// addFamily adds a family that older tables lack, or waits for it if another process adds it.
 func (a *Archive) addFamily(ctx context.Context, c Config, t shape, family string) error {
 	missing := func(err error) bool { return javaClass(err) == noFamily }
 	err := a.within(ctx, func(ctx context.Context) error { return a.probe(ctx, t.name, family) })
@@ -249,12 +248,12 @@ func (a *Archive) addFamily(ctx context.Context, c Config, t shape, family strin
 	return a.await(ctx, t.name, family, missing)
 }
 
-// anotherAdded are the answers when another process was quicker.
+// anotherAdded lists the exceptions when another process added the family first.
 var anotherAdded = []string{
 	"org.apache.hadoop.hbase.InvalidFamilyOperationException", "org.apache.hadoop.hbase.ConcurrentTableModificationException",
 }
 
-// addColumn asks the master for another family, which the client has no call for.
+// addColumn asks the master to add a family; the client has no such call.
 type addColumn struct {
 	*hrpc.ListTableNames
 	table, family string
@@ -279,7 +278,7 @@ func tableName(table string) *pb.TableName {
 	return &pb.TableName{Namespace: []byte("default"), Qualifier: []byte(table)}
 }
 
-// withAdmin lends a client of the master. do returns the call that it made.
+// withAdmin calls do with a client of the master. do returns the call that it made.
 func withAdmin(c Config, do func(gohbase.AdminClient) (hrpc.Call, error)) error {
 	d := &dialer{}
 	defer d.close()
@@ -288,8 +287,7 @@ func withAdmin(c Config, do func(gohbase.AdminClient) (hrpc.Call, error)) error 
 	return err
 }
 
-// closeMaster closes the connection to the master that carried the call. The client's own
-// Close panics.
+// closeMaster closes the connection to the master that carried the call. The client's own Close panics.
 func closeMaster(call hrpc.Call) {
 	if master := call.Region(); master != nil {
 		if conn := master.Client(); conn != nil {
@@ -298,8 +296,7 @@ func closeMaster(call hrpc.Call) {
 	}
 }
 
-// describe asks the master for the descriptor of one table, which the client has no
-// call for: it is another list call with another request.
+// describe asks the master for a table's descriptor. The client has no such call, so it wraps a list call.
 type describe struct {
 	*hrpc.ListTableNames
 	table string

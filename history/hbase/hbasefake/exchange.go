@@ -10,8 +10,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Exchange is calls that travel together. The receiver decides what becomes of each call: it is made, fails, or
-// both, and may be made again later.
+// Exchange is a set of calls sent together. The receiver decides for each whether it is made, fails, or both, and
+// may repeat it later.
 type Exchange struct {
 	Calls   []Call
 	store   *Store
@@ -19,19 +19,19 @@ type Exchange struct {
 	rows    *scanned
 }
 
-// Call is one of an exchange.
+// Call is one call of an exchange.
 type Call struct {
 	Table, Row     string
-	Family, Column string // the first one that is put or deleted, empty for a read
-	Value          []byte // that is put
+	Family, Column string // the first one put or deleted; empty for a read
+	Value          []byte // to put
 	Put, Delete    bool
-	Compares       bool // it is put only where another value stands
+	Compares       bool // a check-and-put
 
 	request proto.Message
 	scan    *hrpc.Scan
 }
 
-// Through returns a client that hands over its exchanges, and goes on when that has returned.
+// Through returns a client that passes each exchange to do and waits for do to return.
 func (s *Store) Through(do func(context.Context, *Exchange)) gohbase.Client {
 	return client{store: s, do: do}
 }
@@ -73,7 +73,7 @@ func (c client) exchange(ctx context.Context, calls ...hrpc.Call) *Exchange {
 	return x
 }
 
-// Make makes a call, and notes its answer.
+// Make executes a call and stores its response.
 func (x *Exchange) Make(i int) {
 	c := &x.Calls[i]
 	x.store.Lock()
@@ -85,14 +85,14 @@ func (x *Exchange) Make(i int) {
 	x.results[i].Msg = x.store.serve(c.Table, c.request)
 }
 
-// Repeat makes a call to which nobody listens any more.
+// Repeat executes a call again and discards the response.
 func (x *Exchange) Repeat(i int) {
 	x.store.Lock()
 	defer x.store.Unlock()
 	x.store.serve(x.Calls[i].Table, x.Calls[i].request)
 }
 
-// Fail leaves a call without an answer.
+// Fail makes a call return err.
 func (x *Exchange) Fail(i int, err error) {
 	x.results[i] = hrpc.RPCResult{Error: err}
 	x.rows = &scanned{err: err}

@@ -1,4 +1,4 @@
-// Package hbasefake is an HBase in memory, as far as [github.com/playhead/playhead/history/hbase] knows one.
+// Package hbasefake is an in-memory HBase for tests of [github.com/playhead/playhead/history/hbase].
 package hbasefake
 
 import (
@@ -24,30 +24,30 @@ import (
 	"github.com/playhead/playhead/history"
 )
 
-// Store keeps of a column the newest cell that is not older than the table keeps cells, and the markers of deletes,
-// which hide what they cover also when it is put later, until a major compaction.
+// Store keeps the newest unexpired cell of each column, and delete markers. A marker also hides later puts that it
+// covers, until a major compaction.
 type Store struct {
 	gohbase.Client
 	now    func() time.Time
 	region hrpc.RegionInfo
 
-	// The fields below are for tests that look inside, or spoil something.
+	// The exported fields let tests inspect and corrupt the store.
 	sync.Mutex
 	Tables map[string]map[string]*Row
-	TTLs   map[string]int64 // of cells by table, in milliseconds; of others as long as an archive keeps them
-	Calls  map[string]int   // by kind and table
+	TTLs   map[string]int64 // TTLs of cells by table in ms; default [history.ArchiveTTL]
+	Calls  map[string]int   // counts by kind and table
 }
 
-// Column is where a row has cells.
+// Column identifies a column of a row.
 type Column struct{ Family, Qualifier string }
 
-// Row has of each column the newest cell by its time, and the markers.
+// Row holds the newest cell of each column, and delete markers.
 type Row struct {
 	Cells    map[Column]map[uint64][]byte
 	ttl      int64
 	columns  map[Column]uint64
 	families map[string]uint64
-	ttls     map[Column]int64 // of cells that end before the table's, in milliseconds
+	ttls     map[Column]int64 // cell TTLs shorter than the table's, in ms
 }
 
 // New returns an empty store with a clock.
@@ -67,7 +67,7 @@ func (s *Store) row(table, row string) *Row {
 	return r
 }
 
-// Compact makes the store forget what markers cover, and the markers.
+// Compact is a major compaction: it drops delete markers and the cells they cover.
 func (s *Store) Compact() {
 	s.Lock()
 	defer s.Unlock()
@@ -119,7 +119,6 @@ func (s *Store) do(call hrpc.Call) proto.Message {
 	return s.serve(string(call.Table()), call.ToProto())
 }
 
-// serve answers a request.
 func (s *Store) serve(table string, request proto.Message) proto.Message {
 	switch m := request.(type) {
 	case *pb.GetRequest:
@@ -149,7 +148,7 @@ func (s *Store) get(table string, g *pb.Get) (cells []*pb.Cell) {
 	f := new(pb.ColumnPaginationFilter)
 	must(proto.Unmarshal(g.Filter.SerializedFilter, f))
 	for _, c := range all {
-		// As HBase does it: only before the first cell is the start looked at.
+		// HBase compares the start only before the first returned cell.
 		if len(cells) < int(f.GetLimit()) && (len(cells) > 0 || bytes.Compare(c.Qualifier, f.ColumnOffset) >= 0) {
 			cells = append(cells, c)
 		}
@@ -163,7 +162,7 @@ func must(err error) {
 	}
 }
 
-// cellsOf returns what is visible of the columns of a row.
+// cellsOf returns the visible cells of the requested columns of a row.
 func (s *Store) cellsOf(table, row string, asked []*pb.Column) (cells []*pb.Cell) {
 	r := s.Tables[table][row]
 	if r == nil {
@@ -223,8 +222,7 @@ func (s *Store) mutate(table string, m *pb.MutateRequest) proto.Message {
 	return &pb.MutateResponse{Processed: &processed, Result: &pb.Result{}}
 }
 
-// put keeps of two cells the newer one, and of one time that which came last.
-// put reports whether no later cell stands.
+// put keeps the newer of two cells; for equal times, the last one. It reports whether no later cell exists.
 func (r *Row) put(c Column, at uint64, value []byte) bool {
 	for had := range r.Cells[c] {
 		if had > at {
@@ -262,7 +260,7 @@ func (s *Store) Scan(scan *hrpc.Scan) hrpc.Scanner {
 	return s.scan(scan)
 }
 
-// scan goes through rows. Of filters it knows those that leave less of a row.
+// scan returns the matching rows. It ignores filters, which only trim rows.
 func (s *Store) scan(scan *hrpc.Scan) *scanned {
 	scan.SetRegion(s.region)
 	asked := scan.ToProto().(*pb.ScanRequest).Scan
