@@ -16,9 +16,8 @@ import (
 	"github.com/playhead/playhead/internal/run"
 )
 
-// split divides indices 0 to n-1 into portions that one command may take: in a
-// cluster those of one bucket, on one server any. Within a portion the indices for
-// which first holds come first; first may be nil.
+// split divides indices 0 to n-1 into parts for one command each: in a cluster of one bucket, on one server of any.
+// Within a part, indices for which first holds come first; first may be nil.
 func (c *Cache) split(buckets []history.Bucket, first func(i int) bool) [][]int {
 	order := make([]int, len(buckets))
 	for i := range order {
@@ -46,7 +45,7 @@ func (c *Cache) split(buckets []history.Bucket, first func(i int) bool) [][]int 
 	return parts
 }
 
-// forward moves indices to the front, in any order.
+// forward moves matching indices to the front, in any order.
 func forward(part []int, first func(i int) bool) {
 	n := 0
 	for i, v := range part {
@@ -57,12 +56,11 @@ func forward(part []int, first func(i int) bool) {
 	}
 }
 
-// portion is how many keys one script or MGET takes. More gain nothing, and other
-// clients wait meanwhile.
+// portion is the maximum number of keys of a script or MGET. Larger calls gain nothing and block other clients.
 const portion = 32
 
-// inSegments makes one call for each part, all in one exchange per node, and has the answers
-// read. Parts whose keys are not together are made again, one index at a time.
+// inSegments makes one call per part, all in one exchange per node, and passes the results to read. Calls that hit
+// a moving slot are retried with one index each.
 func (c *Cache) inSegments(ctx context.Context, parts [][]int, calls func(parts [][]int) []*goredis.Cmd, read func(call *goredis.Cmd, part []int)) {
 	end := c.retryUntil(ctx)
 	for backoff := (run.Backoff{First: firstWait, Longest: longestWait}); len(parts) > 0; {
@@ -95,7 +93,7 @@ func (c *Cache) run(ctx context.Context, cmd *goredis.Cmd) error {
 	return c.runAll(ctx, []*goredis.Cmd{cmd})
 }
 
-// runAll calls scripts, which cannot be divided, and returns the first error.
+// runAll calls indivisible scripts and returns the first error.
 func (c *Cache) runAll(ctx context.Context, cmds []*goredis.Cmd) error {
 	all := make([]int, len(cmds))
 	for i := range cmds {
@@ -120,11 +118,9 @@ func firstErr[C goredis.Cmder](calls []C) error {
 	return nil
 }
 
-// exec sends commands in one pipeline, one exchange per node. Each command then has
-// its own answer or error. Scripts that a server no longer has, because it was
-// restarted or flushed, are handed over again, and their calls alone repeated. A server that
-// is not known yet, because its first slot is on the way to it, gets them in full.
-// It reports whether any were repeated: those came after all others then.
+// exec sends commands in one pipeline per node; each gets its own result. Calls of scripts that a server forgot are
+// repeated after a reload. A server that is not yet known, because its first slot is moving there, gets the
+// script's text. exec reports whether any call was repeated, and hence ran after the others.
 func exec[C goredis.Cmder](ctx context.Context, c *Cache, cmds []C) (repeated bool) {
 	pipeline(ctx, c, cmds)
 	for try := range 3 {
@@ -132,7 +128,7 @@ func exec[C goredis.Cmder](ctx context.Context, c *Cache, cmds []C) (repeated bo
 			return try > 0
 		}
 		if try == 0 {
-			_ = c.loadScripts(ctx) // a node that it did not reach answers the same again
+			_ = c.loadScripts(ctx) // unreachable nodes fail again below
 		} else {
 			for _, cmd := range cmds {
 				c.inlineScript(cmd)
@@ -143,7 +139,7 @@ func exec[C goredis.Cmder](ctx context.Context, c *Cache, cmds []C) (repeated bo
 	return true
 }
 
-// failing returns the commands that failed in one way.
+// failing returns the commands whose errors match.
 func failing[C goredis.Cmder](cmds []C, so func(error) bool) (some []C) {
 	for _, cmd := range cmds {
 		if so(cmd.Err()) {
@@ -155,7 +151,7 @@ func failing[C goredis.Cmder](cmds []C, so func(error) bool) (some []C) {
 
 func withoutScript(err error) bool { return goredis.HasErrorPrefix(err, "NOSCRIPT") }
 
-// inlineScript has a call carry its script instead of the digest.
+// inlineScript replaces a call's digest with the script's text.
 func (c *Cache) inlineScript(cmd goredis.Cmder) {
 	args := cmd.Args()
 	digest, ok := args[1].(string)
@@ -169,37 +165,35 @@ func (c *Cache) inlineScript(cmd goredis.Cmder) {
 	}
 }
 
-// pipeline sends commands once. Those whose connection turns out to have ended, as a pooled one may have
-// unnoticed, are sent once more.
+// pipeline sends commands. Those on a connection that turns out to be closed are sent once more.
 func pipeline[C goredis.Cmder](ctx context.Context, c *Cache, cmds []C) {
 	for range 2 {
 		pipe := c.client.Pipeline()
 		for _, cmd := range cmds {
 			_ = pipe.Process(ctx, once{cmd}) // only queues it
 		}
-		_, _ = pipe.Exec(ctx) // the first of the errors that the commands have
+		_, _ = pipe.Exec(ctx) // the commands carry the errors
 		if cmds = failing(cmds, cutOff); len(cmds) == 0 {
 			return
 		}
 	}
 }
 
-// cutOff reports whether a command was not answered because its connection has ended.
+// cutOff reports whether the connection closed before the answer.
 func cutOff(err error) bool {
 	op, ok := errors.AsType[*net.OpError](err)
 	return ok && !op.Timeout() || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
 }
 
-// once is a command that the client does not send again by itself but where the server says so. After an answer
-// that is late it would send all of a pipeline again, to a server that has too much to do as it is. And where the
-// first is answered TRYAGAIN, it would repeat also those that it has just sent to another server, and read two
-// answers into one at once.
+// once disables the client's own retries, except redirects. After a timeout the client would resend the whole
+// pipeline to a server that is already slow. After TRYAGAIN it would also resend commands already sent elsewhere,
+// and read two answers into one command concurrently.
 type once struct{ goredis.Cmder }
 
-// NoRetry holds for the pipeline that the command is in.
+// NoRetry applies to the whole pipeline.
 func (o once) NoRetry() bool { return true }
 
-// SetErr hides the error from the client.
+// SetErr hides TRYAGAIN from the client.
 func (o once) SetErr(err error) {
 	if goredis.HasErrorPrefix(err, "TRYAGAIN") {
 		err = fmt.Errorf("%w: %s", errSlotMoving, err.Error())
@@ -207,25 +201,22 @@ func (o once) SetErr(err error) {
 	o.Cmder.SetErr(err)
 }
 
-// keysApart reports whether the keys of a call are not together, or were not found where the
-// client has been sent: it has done nothing.
+// keysApart reports whether a call did nothing because its slot is moving.
 func keysApart(err error) bool {
 	return errors.Is(err, errSlotMoving) || goredis.HasErrorPrefix(err, "ASK") || goredis.HasErrorPrefix(err, "MOVED")
 }
 
 var errSlotMoving = errors.New("the slot is on the move")
 
-// While a slot moves from one server of a cluster to another, some of its keys are here and
-// some there. Every key that a script touches is among its KEYS, so that a script whose keys
-// are not together does nothing, and the answer is TRYAGAIN: also where one of them exists
-// nowhere yet. Such calls are made again for a while, with as few keys as possible.
+// While a slot moves, its keys are split between two servers. Scripts declare every key, so Redis refuses such a
+// call with TRYAGAIN, even for a key that does not exist yet. These calls are retried with as few keys as possible.
 const (
 	firstWait   = 5 * time.Millisecond
 	longestWait = 100 * time.Millisecond
 )
 
-// retryUntil returns until when a call whose keys are apart is made again. Half of the caller's
-// time is left for the others of its batch.
+// retryUntil returns the retry deadline for a call whose slot is moving. It leaves half of the caller's time to the
+// rest of the batch.
 func (c *Cache) retryUntil(ctx context.Context) time.Time {
 	wait := c.config.Timeout
 	if end, ok := ctx.Deadline(); ok {
@@ -234,8 +225,8 @@ func (c *Cache) retryUntil(ctx context.Context) time.Time {
 	return time.Now().Add(wait)
 }
 
-// overList calls a script that goes through all of a user's records, whose contents must be
-// among its keys: the list is read first, and again when it had one more in the script.
+// overList calls a script that declares the contents of all of a user's records. It reads the list first, and again
+// if the list has grown by the time the script runs.
 func (c *Cache) overList(ctx context.Context, uid string, call func(contents []string) *goredis.Cmd) (*goredis.Cmd, error) {
 	for range 100 {
 		contents, err := c.contents(ctx, uid)
@@ -252,7 +243,7 @@ func (c *Cache) overList(ctx context.Context, uid string, call func(contents []s
 
 var errListChanging = errors.New("the list of the user changes too often")
 
-// contents returns the keys of the contents of all records in a user's list.
+// contents returns the content keys of all records in a user's list.
 func (c *Cache) contents(ctx context.Context, uid string) ([]string, error) {
 	list := goredis.NewStringSliceCmd(ctx, "zrange", listKey(uid), 0, -1)
 	pipeline(ctx, c, []goredis.Cmder{list})
@@ -263,7 +254,7 @@ func (c *Cache) contents(ctx context.Context, uid string) ([]string, error) {
 	return keys, list.Err()
 }
 
-// unavailable wraps the error of an operation, nil stays nil.
+// unavailable wraps an operation's error; nil stays nil.
 func unavailable(op string, err error) error {
 	switch {
 	case err == nil:
@@ -274,7 +265,7 @@ func unavailable(op string, err error) error {
 	return fmt.Errorf("%s: %w: %w", op, history.ErrUnavailable, err)
 }
 
-// loadScripts loads all scripts into all servers that take writes.
+// loadScripts loads all scripts into all masters.
 func (c *Cache) loadScripts(ctx context.Context) error { return c.each(ctx, c.loadScriptsInto) }
 
 func (c *Cache) loadScriptsInto(ctx context.Context, node *goredis.Client) error {
@@ -286,7 +277,7 @@ func (c *Cache) loadScriptsInto(ctx context.Context, node *goredis.Client) error
 	return err
 }
 
-// each visits every server that takes writes.
+// each visits every master.
 func (c *Cache) each(ctx context.Context, visit func(context.Context, *goredis.Client) error) error {
 	switch client := c.client.(type) {
 	case *goredis.Client:
@@ -294,10 +285,10 @@ func (c *Cache) each(ctx context.Context, visit func(context.Context, *goredis.C
 	case *goredis.ClusterClient:
 		return client.ForEachMaster(ctx, visit)
 	}
-	panic("redis: a client of another kind") // Config.client makes these two
+	panic("redis: a client of another kind") // Config.client makes only these two
 }
 
-// master returns the server that has a bucket.
+// master returns the server of a bucket.
 func (c *Cache) master(ctx context.Context, b history.Bucket) (*goredis.Client, error) {
 	switch client := c.client.(type) {
 	case *goredis.Client:
@@ -305,25 +296,24 @@ func (c *Cache) master(ctx context.Context, b history.Bucket) (*goredis.Client, 
 	case *goredis.ClusterClient:
 		return client.MasterForKey(ctx, channel(b))
 	}
-	panic("redis: a client of another kind") // Config.client makes these two
+	panic("redis: a client of another kind") // Config.client makes only these two
 }
 
-// forget has the client ask again which server has what.
+// forget reloads the client's slot map.
 func (c *Cache) forget(ctx context.Context) {
 	if cluster, ok := c.client.(*goredis.ClusterClient); ok {
 		cluster.ReloadState(ctx)
 	}
 }
 
-// texts holds the arguments of many commands in one piece of memory, because there
-// are several for each key.
+// texts holds the arguments of many commands in one buffer, to save allocations.
 type texts struct {
 	buf   []byte
-	ends  []int // of the arguments in buf
-	first []int // arguments of the commands
+	ends  []int // ends of arguments in buf
+	first []int // index of each command's first argument
 }
 
-// newTexts expects so many commands, bytes and arguments.
+// newTexts allocates room for a number of commands, bytes and arguments.
 func newTexts(commands, bytes, args int) *texts {
 	return &texts{buf: make([]byte, 0, bytes), ends: make([]int, 0, args), first: make([]int, 0, commands+1)}
 }
@@ -331,14 +321,13 @@ func newTexts(commands, bytes, args int) *texts {
 // next begins a command.
 func (t *texts) next() { t.first = append(t.first, len(t.ends)) }
 
-// end takes the buffer with one more argument.
+// end accepts the buffer with one more argument appended.
 func (t *texts) end(buf []byte) {
 	t.buf = buf
 	t.ends = append(t.ends, len(buf))
 }
 
-// args returns the arguments as pointers to strings, which take no memory of their
-// own as interface values.
+// args returns the arguments as string pointers, which need no allocation in an interface.
 func (t *texts) args() []any {
 	all, strs, args := string(t.buf), make([]string, len(t.ends)), make([]any, len(t.ends))
 	from := 0
@@ -350,7 +339,7 @@ func (t *texts) args() []any {
 	return args
 }
 
-// commands returns what was begun.
+// commands returns the commands.
 func (t *texts) commands(ctx context.Context) []*goredis.Cmd {
 	args := t.args()
 	t.next()

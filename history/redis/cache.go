@@ -1,39 +1,35 @@
-// Package redis keeps records in Redis 7.0 or later, one server or a cluster. It
-// is a [history.Cache].
+// Package redis is a [history.Cache] in Redis 7.0 or later, on one server or a cluster.
 //
-// A user's keys share the hash tag of the user's bucket, so that one script may
-// touch all of them in a cluster too. Of a uid, unlike of a member, [history.AppendUID] has what is no plain letter:
+// A user's keys share the hash tag of the user's bucket, so one script can touch all of them, in a cluster too.
+// [history.AppendUID] escapes the uids in keys; object members are unescaped.
 //
-//	{b0007}:c:<uid>:100_1  string  the record, as package wire encodes it
+//	{b0007}:c:<uid>:100_1  string  the record, encoded by package wire
 //	{b0007}:h:<uid>        zset    the list: members "100_1", scores ms + rank/4
-//	{b0007}:u:<uid>        hash    low watermark, warmed (ms), cleared, cleared:<type>, cut, paused, resumed, pauses,
-//	                               rev (of the clear marks and the pause), seen, log; trimmed of a cold user
-//	{b0007}:l:<uid>        zset    the log of changes: members "100_1", scores their places; before them its name, a
-//	                               member without an underscore, whose score is the last place that was dropped;
-//	                               while the state names it too, there is a log
-//	{b0007}:dirty          zset    members "<uid>/100_1" and "<uid>/*", scores microseconds
-//	{b0007}:firsts         zset    members "<uid>/20261121" that are not announced, scores microseconds
-//	{b0007}:long           zset    users of whom the archive has a long live part, by when they are due, up to 1,000, for 90 days
-//	{b0007}:removed        zset    users of whom something was deleted or cleared, by when, for an hour, or a day without jobs
-//	{b0007}:life           string  random, in the first bucket of each server: it goes with its data,
-//	                               and expires before them when the clock goes far ahead
-//	playhead:trusted       string  the latest time that a process trusted, in Unix milliseconds, for ever
+//	{b0007}:u:<uid>        hash    the state: low_watermark, warmed (ms), cleared, cleared:<type>, cut, paused, resumed,
+//	                               pauses, rev (of clear marks and pause), seen, log; trimmed, of a cold user
+//	{b0007}:l:<uid>        zset    the change log: members "100_1", scores their places; first its name, a member
+//	                               without underscore, scored with the last dropped place. The log counts only
+//	                               while the state names it.
+//	{b0007}:dirty          zset    dirty marks: members "<uid>/100_1" and "<uid>/*", scores microseconds
+//	{b0007}:firsts         zset    unannounced first sightings: members "<uid>/20261121", scores microseconds
+//	{b0007}:long           zset    users with many live records in the archive, by due time; up to 1,000, for 90 days
+//	{b0007}:removed        zset    users with deleted or cleared records, by time; for an hour, or a day without jobs
+//	{b0007}:life           string  a nonce in the first bucket of each server. It is lost with the server's data, and
+//	                               expires before them if the clock jumps ahead.
+//	playhead:trusted       string  latest time that a process trusted, Unix ms; never expires
 //
-// Contents expire after the configured TTL, lists and users' states a day later:
-// a state only while recording is on:
-// every write starts the former anew, a new dirty mark the latter when half of that
-// day is over. A content that expired before its place in the list leaves a hole,
-// which readers skip. Where contents live shorter than in the archive, a user is cold again
-// after nine tenths of that, so that no record expires while its user is warm.
+// A write that sets a dirty mark restarts the content's TTL. Lists and states expire a day after their contents and
+// are renewed every half day; states do not expire while recording is off. Readers skip list members whose content
+// has expired. If the TTL is shorter than the archive's, a user is cold again after nine tenths of it. So no record
+// of a warm user expires.
 //
-// Byte 8 of a content has the highest bit set once the archive has it. Until then the key
-// has a dirty mark, which is written before the content and removed after the bit is set.
+// The highest bit of byte 8 of a content is the clean bit: the archive has the record. A dirty content has a dirty
+// mark, written before the content and removed after the bit is set.
 //
-// All writes are scripts, so that each is one step. Scripts travel by digest, in
-// pipelines; a server that forgot them gets them again. On one server a script
-// takes many writes, in a cluster those of one bucket. There all keys that a script may
-// touch are declared, so that none runs on a part of them while a slot moves; for what only
-// the list knows, the list is read first, and the script refuses when it has grown.
+// Every write is a script, hence atomic. Scripts are called by digest, in pipelines, and reloaded if a server
+// forgot them. A script takes many writes: any on one server, those of one bucket in a cluster. In a cluster it
+// declares every key it may touch, so it never runs while a moving slot splits its keys. Scripts over a user's list
+// get its keys from an earlier read, and refuse if the list has grown.
 package redis
 
 import (
@@ -64,14 +60,13 @@ type Cache struct {
 	scripts  scripts
 	ttl      string // seconds
 	stateTTL string // seconds
-	warmFor  string // milliseconds, 0 for ever
+	warmFor  string // ms; 0 means forever
 	nodes    atomic.Pointer[nodeMap]
 }
 
 var _ history.Cache = (*Cache)(nil)
 
-// New returns a cache in a server or a cluster, without any I/O. The
-// caller closes it.
+// New returns a cache in a server or a cluster, without any I/O. The caller closes it.
 func New(config Config) (*Cache, error) {
 	config, err := config.withDefaults()
 	if err != nil {
@@ -85,7 +80,7 @@ func New(config Config) (*Cache, error) {
 	}, nil
 }
 
-// ttls returns how long, in seconds, contents of a user or of a user's namespace live, and the list and the state.
+// ttls returns the TTL of contents, and of list and state, in seconds, for a user or namespace.
 func (c *Cache) ttls(uid string) (content, state string) {
 	ms := c.config.Rules.NamespaceTTL(uid)
 	if ms >= c.config.TTL.Milliseconds() || ms >= history.ArchiveTTL {
@@ -95,21 +90,20 @@ func (c *Cache) ttls(uid string) (content, state string) {
 	return strconv.FormatInt(seconds, 10), strconv.FormatInt(seconds+24*3600, 10)
 }
 
-// namespaceMargin is for how many seconds more than they are shown contents of a class live: one is as old as its mark, which may be a
-// hold older than its last write.
+// namespaceMargin is the extra TTL in seconds of a class's contents. The TTL starts with the dirty mark, which may
+// be a hold older than the last write.
 const namespaceMargin = 3600
 
-// keep is how many records of a user, or of a user's namespace, Trim leaves.
+// keep returns how many records of a user or namespace Trim keeps.
 func (c *Cache) keep(uid string) int { return c.config.Rules.NamespaceList(uid, c.config.Keep) }
 
-// logged is how many entries of their log of changes it leaves.
+// logged returns how many change log entries Trim keeps.
 func (c *Cache) logged(uid string) int { return c.config.Rules.NamespaceLog(uid, c.config.Keep) }
 
-// Close ends the connections. Calls after it fail with [history.ErrClosed].
+// Close closes the connections. Later calls fail with [history.ErrClosed].
 func (c *Cache) Close() error { return c.client.Close() }
 
-// Config says where the cache is and what it keeps. The zero value is a server
-// without password on this machine.
+// Config locates the cache and sets its limits. The zero value is a local server without password.
 type Config struct {
 	// Addrs are the server, or some nodes of the cluster. Default 127.0.0.1:6379.
 	Addrs   []string
@@ -119,22 +113,19 @@ type Config struct {
 	Password string
 	TLS      *tls.Config // nil for plain connections
 
-	// Keep is how many records of a user Trim leaves. Default 1,000.
+	// Keep is how many records per user Trim keeps. Default 1,000.
 	Keep int
-	// Rules say how many of a class it leaves, and for how long a record of one lives.
+	// Rules set limits and TTLs by class.
 	Rules *history.Rulebook
-	// TTL is how long a record lives after the write that set its last mark, which is
-	// its last write or at most a hold older. Below the longest outage of the archive,
-	// records get lost. Below [history.ArchiveTTL], users are warmed again after nine
+	// TTL of a record, from the write that set its dirty mark: the last write, or one at most a hold older. An
+	// archive outage longer than TTL loses records. Below [history.ArchiveTTL], users are warmed again after nine
 	// tenths of it. Default 90 days.
 	TTL time.Duration
 	// AllowVolatile accepts servers that may lose acknowledged writes, see [Cache.Fit].
 	AllowVolatile bool
-	// Timeout bounds the wait for one answer; a context may bound it further.
-	// Default 2 s.
+	// Timeout bounds the wait for one answer; a context may shorten it. Default 2 s.
 	Timeout time.Duration
-	// Log gets warnings about the server's configuration and about contents that
-	// cannot be read. Default none.
+	// Log gets warnings about server settings and unreadable contents. Default none.
 	Log *slog.Logger
 }
 
@@ -165,8 +156,8 @@ func (c Config) withDefaults() (Config, error) {
 	return c, nil
 }
 
-// warmFor returns how long a user is warm after a warm-up, 0 for ever. Where records expire
-// before the archive forgets them, a user must be cold again before the first one does.
+// warmFor returns how long a warm-up lasts, 0 for forever. If records expire before the archive's do, a user must
+// turn cold before the first one expires.
 func (c Config) warmFor() time.Duration {
 	if c.TTL >= history.ArchiveTTL*time.Millisecond {
 		return 0
@@ -174,9 +165,8 @@ func (c Config) warmFor() time.Duration {
 	return c.TTL * 9 / 10
 }
 
-// client does no I/O. go-redis would write a line to standard error for each dial
-// that fails; its errors reach the caller anyway. Single commands it tries again once, because a pooled connection may
-// have died unnoticed, and pipelines as [pipeline] says; the caller knows better than the client how long an outage may last.
+// client does no I/O. It mutes go-redis, which logs failed dials to standard error. Single commands are retried
+// once, because a pooled connection may be dead; [pipeline] retries pipelines. Longer retries are up to the caller.
 func (c Config) client() goredis.UniversalClient {
 	logging.Disable()
 	return goredis.NewUniversalClient(&goredis.UniversalOptions{
@@ -186,7 +176,7 @@ func (c Config) client() goredis.UniversalClient {
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 		MaxRetries:               1, DialerRetries: 1,
 		DialTimeout: c.Timeout, ReadTimeout: c.Timeout, WriteTimeout: c.Timeout, ContextTimeoutEnabled: true,
-		// One pool for all calls, so that the spare connections are for all.
+		// One pool for all calls shares the spare connections.
 		PoolSize: poolSize(), PipelinePoolSize: -1, ConnMaxIdleTime: -1,
 	})
 }
@@ -222,7 +212,7 @@ var (
 	trimLogLua string
 )
 
-// script is a Lua program and the digest that servers know it by.
+// script is a Lua program and its digest.
 type script struct{ text, digest string }
 
 func newScript(text string) script {
@@ -248,8 +238,7 @@ func (s scripts) all() []script {
 	return []script{s.apply, s.load, s.clear, s.pause, s.warm, s.excess, s.trim, s.markClean, s.overdue, s.see, s.changes, s.beginLog, s.trimLog}
 }
 
-// call is the call of a script. All of its keys belong to one slot, or the cache to
-// one server.
+// call returns a call of the script. In a cluster all keys must be in one slot.
 func (s script) call(ctx context.Context, keys []string, args ...any) *goredis.Cmd {
 	all := make([]any, 0, 3+len(keys)+len(args))
 	all = append(all, "evalsha", s.digest, len(keys))
@@ -259,19 +248,18 @@ func (s script) call(ctx context.Context, keys []string, args ...any) *goredis.C
 	return goredis.NewCmd(ctx, append(all, args...)...)
 }
 
-// nodeMap has the servers of the buckets at a time.
+// nodeMap maps buckets to servers at a time.
 type nodeMap struct {
 	at    time.Time
 	addrs [history.Buckets]string
 }
 
-// A call that finds no free connection opens one, which costs an exchange of its own. A
-// server that has become slow needs more of them, and takes as long over each. So some are
-// kept open while it is quick.
+// Opening a connection costs a round trip. A slow server needs more connections and opens them slowly, so some are
+// opened in advance.
 const (
-	spare     = 32 // at least, to each server
-	mostConns = 64 // at most on a small machine; more wait for each other
+	spare     = 32 // minimum per server
+	mostConns = 64 // maximum per server on a small machine
 )
 
-// poolSize is how many connections there may be to one server.
+// poolSize returns the maximum number of connections per server.
 func poolSize() int { return max(mostConns, 10*runtime.GOMAXPROCS(0)) }

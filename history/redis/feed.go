@@ -20,7 +20,7 @@ import (
 
 var _ history.Feed = (*Cache)(nil)
 
-// Announce implements [history.Feed], in one exchange per node.
+// Announce implements [history.Feed] in one exchange per node.
 func (c *Cache) Announce(ctx context.Context, changes []history.Change) error {
 	var cmds []*goredis.IntCmd
 	sorted, ends := grouped(changes)
@@ -38,7 +38,7 @@ func (c *Cache) Announce(ctx context.Context, changes []history.Change) error {
 	return unavailable("announce changes", firstErr(cmds))
 }
 
-// Interrupt implements [history.Feed], in one exchange per node.
+// Interrupt implements [history.Feed] in one exchange per node.
 func (c *Cache) Interrupt(ctx context.Context, buckets []history.Bucket) error {
 	cmds := make([]*goredis.IntCmd, len(buckets))
 	for i, b := range buckets {
@@ -50,8 +50,7 @@ func (c *Cache) Interrupt(ctx context.Context, buckets []history.Bucket) error {
 	return unavailable("announce an interruption", firstErr(cmds))
 }
 
-// grouped returns the changes by bucket, those of one user together, and where each
-// bucket ends.
+// grouped sorts the changes by bucket and user, and returns the end of each bucket.
 func grouped(changes []history.Change) (sorted []history.Change, ends []int) {
 	ends = make([]int, history.Buckets)
 	for _, c := range changes {
@@ -80,7 +79,7 @@ func byUser(a, b history.Change) int {
 	return cmp.Or(strings.Compare(a.Key.UID, b.Key.UID), cmp.Compare(a.Origin, b.Origin))
 }
 
-// Subscribe implements [history.Feed]. It does no I/O before a bucket is followed.
+// Subscribe implements [history.Feed]. It does no I/O until a bucket is followed.
 func (c *Cache) Subscribe(handle func(history.Notice)) history.Subscription {
 	s := &subscription{
 		cache: c, handler: handle, wake: make(chan struct{}, 1),
@@ -91,13 +90,12 @@ func (c *Cache) Subscribe(handle func(history.Notice)) history.Subscription {
 	return s
 }
 
-// subscription follows channels over one connection to each server. The client's own way
-// to subscribe again after a loss is of no use: it does so for all channels at once, which
-// a cluster refuses, and does not say that something may have been missed.
+// subscription follows channels over one connection per server. The client's own resubscription is unusable: it
+// subscribes to all channels in one command, which a cluster refuses. It also does not report gaps.
 type subscription struct {
 	cache   *Cache
 	handler func(history.Notice)
-	wake    chan struct{} // of capacity 1: some buckets are pending
+	wake    chan struct{} // capacity 1: some buckets are pending
 	ctx     context.Context
 	stop    context.CancelFunc
 	running sync.WaitGroup
@@ -105,13 +103,13 @@ type subscription struct {
 	mu       sync.Mutex
 	started  bool
 	want     map[history.Bucket]bool
-	pending  map[history.Bucket]struct{} // buckets that are to be reconciled
+	pending  map[history.Bucket]struct{} // to be reconciled
 	channels map[history.Bucket]*channelState
 	conns    map[string]*nodeConn // by the server's address
-	moved    bool                 // a bucket, to a server that is still to be found out
+	moved    bool                 // a bucket moved to a server not yet known
 }
 
-// channelState is how far a channel is on its connection, until the server confirms its end.
+// channelState is a channel's state on its connection.
 type channelState struct {
 	conn  *nodeConn
 	phase phase
@@ -145,7 +143,7 @@ func (s *subscription) setWanted(b history.Bucket, on bool) {
 	}
 }
 
-// schedule has a bucket reconciled soon. The caller holds s.mu.
+// schedule marks a bucket as pending. The caller holds s.mu.
 func (s *subscription) schedule(b history.Bucket) {
 	s.pending[b] = struct{}{}
 	run.Wake(s.wake)
@@ -163,8 +161,7 @@ func (s *subscription) Close() error {
 	return nil
 }
 
-// run reconciles pending buckets until the subscription is closed. While servers fail it
-// does so ever more rarely.
+// run reconciles pending buckets until the subscription is closed, with backoff while servers fail.
 func (s *subscription) run() {
 	for backoff := (run.Backoff{First: 50 * time.Millisecond, Longest: 2 * time.Second}); ; {
 		select {
@@ -182,8 +179,7 @@ func (s *subscription) run() {
 	}
 }
 
-// takePending returns the buckets to be reconciled, unless a bucket has moved: then all of
-// them stay pending.
+// takePending returns the pending buckets. If a bucket has moved, all stay pending.
 func (s *subscription) takePending() (pending map[history.Bucket]struct{}, moved bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -197,8 +193,8 @@ func (s *subscription) takePending() (pending map[history.Bucket]struct{}, moved
 	return pending, false
 }
 
-// reconcile brings each bucket to what is wanted of it, and reports false when a server
-// failed. Its buckets stay pending.
+// reconcile brings each bucket closer to its wanted state. It returns false if a server failed; that server's
+// buckets stay pending.
 func (s *subscription) reconcile(pending map[history.Bucket]struct{}) (ok bool) {
 	ok = true
 	var joined []history.Bucket
@@ -221,9 +217,8 @@ func (s *subscription) reconcile(pending map[history.Bucket]struct{}) (ok bool) 
 	return ok
 }
 
-// reconcileBucket brings one bucket a step further, unless its server has failed just now. It
-// reports whether the bucket was followed all the time and is wanted again, so that no
-// server will say from when on it is.
+// reconcileBucket takes the next step for a bucket, unless its server just failed. It reports whether an already
+// subscribed bucket is wanted again: no server will confirm that.
 func (s *subscription) reconcileBucket(b history.Bucket, down map[string]error) (joined bool, err error) {
 	s.mu.Lock()
 	at, want := s.channels[b], s.want[b]
@@ -241,23 +236,21 @@ func (s *subscription) reconcileBucket(b history.Bucket, down map[string]error) 
 	case inside && !want:
 		return false, s.leave(b, at.conn)
 	}
-	return inside, nil // any other state changes when the server answers
+	return inside, nil // other states change with the server's reply
 }
 
-// nodeConn is a connection to one server. After any error it is closed, and its buckets
-// are followed anew.
+// nodeConn is a connection to one server. After any error it is closed and its buckets are followed again.
 type nodeConn struct {
 	subscription *subscription
 	addr         string
 	pubsub       *goredis.PubSub
-	close        func() // closes the connection, once
+	close        func() // idempotent
 }
 
-// silence is how long a server may send nothing before it is pinged, and how long it may
-// then take to answer.
+// silence is how long a server may be silent before a ping, and then before the connection is given up.
 const silence = 3 * time.Second
 
-// join subscribes to a bucket at the server that has it, unless that one is down.
+// join subscribes to a bucket at its server, unless that server is down.
 func (s *subscription) join(b history.Bucket, down map[string]error) error {
 	ctx, cancel := context.WithTimeout(s.ctx, s.cache.config.Timeout)
 	defer cancel()
@@ -290,7 +283,7 @@ func (s *subscription) conn(node *goredis.Client) (l *nodeConn, listening bool) 
 		return l, true
 	}
 	l = &nodeConn{subscription: s, addr: addr, pubsub: node.SSubscribe(s.ctx)}
-	l.close = sync.OnceFunc(func() { _ = l.pubsub.Close() }) // it is given up
+	l.close = sync.OnceFunc(func() { _ = l.pubsub.Close() }) // given up
 	s.conns[addr] = l
 	return l, false
 }
@@ -301,7 +294,7 @@ func (s *subscription) setChannel(b history.Bucket, at *channelState) {
 	s.channels[b] = at
 }
 
-// leave ends the subscription to a bucket.
+// leave unsubscribes from a bucket.
 func (s *subscription) leave(b history.Bucket, l *nodeConn) error {
 	ctx, cancel := context.WithTimeout(s.ctx, s.cache.config.Timeout)
 	defer cancel()
@@ -312,7 +305,7 @@ func (s *subscription) leave(b history.Bucket, l *nodeConn) error {
 	return err
 }
 
-// lost closes a connection and has its buckets followed anew.
+// lost closes a connection and schedules its buckets.
 func (s *subscription) lost(l *nodeConn, err error) {
 	l.close()
 	s.mu.Lock()
@@ -337,7 +330,7 @@ func (s *subscription) lost(l *nodeConn, err error) {
 	}
 }
 
-// listen handles the messages of the server until the connection is lost.
+// listen handles the server's messages until the connection is lost.
 func (l *nodeConn) listen() {
 	for asked := false; ; {
 		message, err := l.pubsub.ReceiveTimeout(l.subscription.ctx, silence)
@@ -362,8 +355,8 @@ func (l *nodeConn) listen() {
 	}
 }
 
-// refused handles an error that says that the server does not have a bucket, but not
-// which. Those that it has and had not confirmed are joined once more, which does no harm.
+// refused handles a MOVED error, which does not name the bucket. All unconfirmed buckets of the connection join
+// again; that is harmless for those the server has.
 func (s *subscription) refused(l *nodeConn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -404,7 +397,7 @@ func (s *subscription) handle(l *nodeConn, message any) error {
 	return nil
 }
 
-// joined handles a confirmation: nothing of a bucket is missed from here on.
+// joined handles a confirmation: from now on no message of the bucket is missed.
 func (s *subscription) joined(b history.Bucket, l *nodeConn) {
 	s.mu.Lock()
 	at, want := s.channels[b], s.want[b]
@@ -421,8 +414,7 @@ func (s *subscription) joined(b history.Bucket, l *nodeConn) {
 	}
 }
 
-// left handles the end of a bucket's messages: it was asked for, or the bucket is another
-// server's now.
+// left handles the end of a bucket's messages: it was unsubscribed, or moved to another server.
 func (s *subscription) left(b history.Bucket, l *nodeConn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

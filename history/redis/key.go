@@ -7,8 +7,7 @@ import (
 	"github.com/playhead/playhead/history"
 )
 
-// appendBucket appends what the keys of a bucket begin with, "{b0007}:". It has
-// always eight bytes: the scripts count on it.
+// appendBucket appends the key prefix of a bucket, "{b0007}:". Scripts rely on its eight bytes.
 func appendBucket(dst []byte, b history.Bucket) []byte {
 	return append(dst, '{', 'b', '0'+byte(b/1000), '0'+byte(b/100%10), '0'+byte(b/10%10), '0'+byte(b%10), '}', ':')
 }
@@ -26,12 +25,12 @@ func appendState(dst []byte, b history.Bucket, uid string) []byte {
 	return history.AppendUID(append(appendBucket(dst, b), "u:"...), uid)
 }
 
-// appendObject appends the text of [history.Object.String].
+// appendObject appends [history.Object.String].
 func appendObject(dst []byte, o history.Object) []byte {
 	return strconv.AppendUint(append(append(dst, o.ID...), '_'), uint64(o.Type), 10)
 }
 
-// appendKey appends the text of [history.Key.String].
+// appendKey appends [history.Key.String].
 func appendKey(dst []byte, k history.Key) []byte {
 	dst = append(history.AppendUID(dst, k.UID), '/')
 	if k.IsUser() {
@@ -60,7 +59,7 @@ func contentKey(k history.Key) string {
 	return string(appendContent(nil, history.BucketOf(k.UID), k))
 }
 
-// memberKey is the content of a member of a user's list.
+// memberKey returns the content key of a list member.
 func memberKey(uid, member string) string {
 	return string(append(history.AppendUID(append(appendBucket(nil, history.BucketOf(uid)), "c:"...), uid), ":"+member...))
 }
@@ -75,8 +74,7 @@ func appendDirty(dst []byte, b history.Bucket) []byte {
 	return append(appendBucket(dst, b), "dirty"...)
 }
 
-// parseUser reads a user's state. A user without a low watermark is cold. Other fields
-// of the hash are left out.
+// parseUser parses a user's state. Without a low watermark the user is cold. Other fields are ignored.
 func parseUser(fields map[string]string) history.User {
 	var u history.User
 	u.Pause.Earlier = history.Pauses(fields["pauses"])
@@ -104,20 +102,20 @@ func parseUser(fields map[string]string) history.User {
 			u.Cleared[typ] = n
 		}
 	}
-	if fields["lapsed"] != "" { // only in answers of scripts
+	if fields["lapsed"] != "" { // set only in scripts' replies
 		u.Warm, u.LowWatermark = false, 0
 	}
 	return u
 }
 
-// certain combines a user's state before and after a read: only what both have is certain.
+// certain combines a user's state before and after a read into what holds for both.
 func certain(before, after history.User) history.User {
 	after.Warm = after.Warm && before.Warm
 	after.LowWatermark = max(after.LowWatermark, before.LowWatermark)
 	return after
 }
 
-// clearedType reads "cleared", for all types, or "cleared:7".
+// clearedType parses "cleared", for all types, or "cleared:7".
 func clearedType(field string) (uint32, bool) {
 	text, ok := strings.CutPrefix(field, "cleared")
 	if !ok || text == "" {
@@ -128,7 +126,7 @@ func clearedType(field string) (uint32, bool) {
 	return uint32(typ), ok && err == nil
 }
 
-// pairs makes a map of the flat list that a script returns for a hash.
+// pairs converts a script's flat list of fields and values to a map.
 func pairs(flat []any) map[string]string {
 	m := make(map[string]string, len(flat)/2)
 	for i := 0; i+1 < len(flat); i += 2 {
@@ -139,13 +137,12 @@ func pairs(flat []any) map[string]string {
 	return m
 }
 
-// Each bucket has a channel of its own, on the shard that has the bucket's keys: what is
-// published does not leave that shard.
+// Each bucket has a channel on the shard of its keys, so messages stay within that shard.
 const channelEnd = "feed"
 
 func channel(b history.Bucket) string { return string(append(appendBucket(nil, b), channelEnd...)) }
 
-// bucketOf is the inverse of channel, for those channels only.
+// bucketOf is the inverse of channel.
 func bucketOf(channel string) (b history.Bucket, ok bool) {
 	digits, ok := strings.CutSuffix(channel, "}:"+channelEnd)
 	digits, ok2 := strings.CutPrefix(digits, "{b")

@@ -14,7 +14,7 @@ import (
 	"github.com/playhead/playhead/history"
 )
 
-// Overdue finds old marks as [history.Ledger] says. Those that cannot be read hide no others.
+// Overdue implements [history.Ledger]. Unreadable marks do not hide others.
 func (c *Cache) Overdue(ctx context.Context, buckets []history.Bucket, age time.Duration, limit int) ([]history.Key, error) {
 	marks := search[history.Key]{c, query{dirtyKey, age, limit}, func(member string, _ int64) (history.Key, bool) {
 		key, err := history.ParseKey(member)
@@ -24,22 +24,22 @@ func (c *Cache) Overdue(ctx context.Context, buckets []history.Bucket, age time.
 	return found, unavailable("overdue", err)
 }
 
-// query asks the sorted set of each bucket for members that are at least as old as an age, 0 for all.
+// query selects members of each bucket's sorted set with a minimum age, 0 for all.
 type query struct {
 	key   func(history.Bucket) string
 	age   time.Duration
 	limit int
 }
 
-// search is a query for what members with their times, in microseconds, say.
+// search is a query with a parser of members and their times in microseconds.
 type search[T any] struct {
 	*Cache
 	query
 	parse func(member string, at int64) (T, bool)
 }
 
-// in asks for some buckets at a time, until it has enough. With an error it returns what is known: a server that
-// has not answered is not asked again.
+// in queries some buckets at a time until it has enough. With an error it returns partial results; it skips a
+// server that has failed.
 func (s search[T]) in(ctx context.Context, buckets []history.Bucket) (found []T, failed error) {
 	silent := make(map[string]bool)
 	for len(buckets) > 0 && s.limit > 0 {
@@ -60,7 +60,7 @@ func (s search[T]) in(ctx context.Context, buckets []history.Bucket) (found []T,
 	return found, failed
 }
 
-// some asks once more, for as many more, where some members cannot be read.
+// some queries again with a higher limit while unreadable members fill the reply.
 func (s search[T]) some(ctx context.Context, buckets []history.Bucket) (found []T, failed []bucketError) {
 	for q := s.query; ; {
 		replies, failed := s.ask(ctx, buckets, q)
@@ -86,13 +86,13 @@ func (s search[T]) some(ctx context.Context, buckets []history.Bucket) (found []
 	}
 }
 
-// bucketError says that the server of a bucket has not answered.
+// bucketError is the error of a bucket's server.
 type bucketError struct {
 	bucket history.Bucket
 	err    error
 }
 
-// ask returns members and times in turn, of the buckets whose servers answer.
+// ask returns alternating members and times of the buckets whose servers answer.
 func (c *Cache) ask(ctx context.Context, buckets []history.Bucket, q query) (replies []any, failed []bucketError) {
 	var calls []*goredis.Cmd
 	parts := c.split(buckets, nil)
@@ -114,8 +114,8 @@ func (c *Cache) ask(ctx context.Context, buckets []history.Bucket, q query) (rep
 	return replies, failed
 }
 
-// MarkClean sets the bits of contents and removes their marks as [history.Ledger] says. After
-// an error some may be clean. Keys of one bucket that stand together cost least.
+// MarkClean implements [history.Ledger]. After an error some contents may be clean. Adjacent keys of one bucket
+// cost least.
 func (c *Cache) MarkClean(ctx context.Context, contents []history.Content) error {
 	buckets := make([]history.Bucket, len(contents))
 	for i, content := range contents {
@@ -135,7 +135,7 @@ func (c *Cache) MarkClean(ctx context.Context, contents []history.Content) error
 	return unavailable("mark_clean", failed)
 }
 
-// byBucket divides a part into runs of one bucket.
+// byBucket splits a part into runs of one bucket.
 func byBucket(buckets []history.Bucket, part []int) (runs [][]int) {
 	for len(part) > 0 {
 		n := 1
@@ -147,7 +147,7 @@ func byBucket(buckets []history.Bucket, part []int) (runs [][]int) {
 	return runs
 }
 
-// appendMarkClean appends one call: see the script for the order of its arguments.
+// appendMarkClean appends one call; the script documents the arguments.
 func (c *Cache) appendMarkClean(t *texts, contents []history.Content, runs [][]int) {
 	n := len(runs)
 	for _, run := range runs {
@@ -186,10 +186,10 @@ func (c *Cache) appendMarkClean(t *texts, contents []history.Content, runs [][]i
 	}
 }
 
-// trimStep is how many records one call drops: other clients wait meanwhile.
+// trimStep is how many records one call drops; larger calls block other clients.
 const trimStep = 500
 
-// trim drops records of one user, given as members and scores in turn.
+// trim returns a call that drops records of one user, given as alternating members and scores.
 func (c *Cache) trim(ctx context.Context, uid string, old []string) *goredis.Cmd {
 	_, stateTTL := c.ttls(uid)
 	keys, args := []string{listKey(uid), stateKey(uid)}, []any{stateTTL}
@@ -199,7 +199,7 @@ func (c *Cache) trim(ctx context.Context, uid string, old []string) *goredis.Cmd
 	return c.scripts.trim.call(ctx, keys, args...)
 }
 
-// Backlog counts marks as [history.Ledger] says, in one exchange per node.
+// Backlog implements [history.Ledger] in one exchange per node.
 func (c *Cache) Backlog(ctx context.Context, buckets []history.Bucket) ([]history.Backlog, error) {
 	counts := make([]*goredis.IntCmd, len(buckets))
 	oldest := make([]*goredis.ZSliceCmd, len(buckets))
@@ -222,8 +222,7 @@ func (c *Cache) Backlog(ctx context.Context, buckets []history.Bucket) ([]histor
 
 var _ history.Days = (*Cache)(nil)
 
-// See records sightings as [history.Days] says, in one exchange per node. The days of a
-// user stand in the user's state.
+// See implements [history.Days] in one exchange per node. A user's days are in the user's state.
 func (c *Cache) See(ctx context.Context, sightings []history.Sighting) []history.Seen {
 	buckets := make([]history.Bucket, len(sightings))
 	for i, s := range sightings {
@@ -242,7 +241,7 @@ func (c *Cache) See(ctx context.Context, sightings []history.Sighting) []history
 	return seen
 }
 
-// see makes one call of the script.
+// see returns one call of the script.
 func (c *Cache) see(ctx context.Context, sightings []history.Sighting, runs [][]int) *goredis.Cmd {
 	var states, firsts []string
 	args := []any{c.stateTTL}
@@ -256,7 +255,7 @@ func (c *Cache) see(ctx context.Context, sightings []history.Sighting, runs [][]
 	return c.scripts.see.call(ctx, append(states, firsts...), args...)
 }
 
-// readSeen reads the answer to one call.
+// readSeen parses the reply of one call.
 func readSeen(call *goredis.Cmd, part []int, seen []history.Seen) {
 	numbers, err := call.Int64Slice()
 	for j, i := range part {
@@ -268,7 +267,7 @@ func readSeen(call *goredis.Cmd, part []int, seen []history.Seen) {
 	}
 }
 
-// PendingFirsts finds what is not announced as [history.Days] says.
+// PendingFirsts implements [history.Days].
 func (c *Cache) PendingFirsts(ctx context.Context, buckets []history.Bucket, age time.Duration, limit int) ([]history.First, error) {
 	pending := search[history.First]{c, query{firstsKey, age, limit}, func(member string, at int64) (history.First, bool) {
 		text, number, _ := strings.Cut(member, "/")
@@ -281,7 +280,7 @@ func (c *Cache) PendingFirsts(ctx context.Context, buckets []history.Bucket, age
 	return firsts, unavailable("pending firsts", err)
 }
 
-// Announced takes off what is pending as [history.Days] says, in one exchange per node.
+// Announced implements [history.Days] in one exchange per node.
 func (c *Cache) Announced(ctx context.Context, firsts []history.First) error {
 	members := map[history.Bucket][]any{}
 	for _, f := range firsts {

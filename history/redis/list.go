@@ -15,9 +15,8 @@ import (
 	"github.com/playhead/playhead/history"
 )
 
-// List reads a page as [history.Lister] says: the places in one exchange, the
-// contents in a second, with the user's state before and after. Holes, tombstones
-// and long ties may take further pairs of those.
+// List implements [history.Lister]. One exchange reads the places, a second the contents; the user's state is read
+// before and after. Holes, tombstones and long ties may take further pairs.
 func (c *Cache) List(ctx context.Context, uid string, q history.Query) (history.Page, error) {
 	w := walk{cache: c, uid: uid, query: q, at: place{version: history.MaxVersion}}
 	if q.After != (history.Cursor{}) {
@@ -30,7 +29,7 @@ func (c *Cache) List(ctx context.Context, uid string, q history.Query) (history.
 	return w.page(), nil
 }
 
-// place is where a record stands in a list.
+// place is a record's position in a list.
 type place struct {
 	version history.Version
 	member  string
@@ -40,8 +39,7 @@ func placeOf(item history.Item) place {
 	return place{version: item.Record.Version, member: item.Object.String()}
 }
 
-// compare is negative when p comes before q: newer, or of the same version and
-// with the greater text.
+// compare is negative if p comes before q: newer, or the same version and the greater text.
 func (p place) compare(q place) int {
 	switch {
 	case p.version > q.version:
@@ -52,20 +50,19 @@ func (p place) compare(q place) int {
 	return strings.Compare(q.member, p.member)
 }
 
-// walk goes down a list until it has a page and one item more, which proves that
-// there is more.
+// walk descends a list until it has a page and one more item.
 type walk struct {
 	cache *Cache
 	uid   string
 	query history.Query
-	start place          // of the cursor
-	at    place          // everything before it, and itself, was looked at
-	items []history.Item // may be visible
+	start place          // the cursor's place
+	at    place          // last place already examined
+	items []history.Item // possibly visible
 	user  history.User
 }
 
 func (w *walk) run(ctx context.Context) error {
-	n := w.query.Limit + 4 // the cursor's own item, and a hole or two
+	n := w.query.Limit + 4 // plus the cursor's own item and a few holes
 	if w.query.Type != 0 {
 		n *= 3
 	}
@@ -81,14 +78,14 @@ func (w *walk) run(ctx context.Context) error {
 			return nil
 		}
 		if last := places[len(places)-1]; last.compare(w.at) > 0 {
-			w.at = last // else all of them were ties that come before the cursor
+			w.at = last // otherwise all were ties before the cursor
 		}
 		n = min(2*n, math.MaxInt32)
 	}
 }
 
-// places reads n places from the walk's on, after the user's state when it is asked
-// for the first time. Places of the walk's own version come again.
+// places reads n places from the walk's place on. The first call also reads the user's state, before the list.
+// Places of the walk's own version repeat.
 func (w *walk) places(ctx context.Context, n int, first bool) ([]place, error) {
 	user := w.cache.state(ctx, w.uid)
 	ask := func() *goredis.ZSliceCmd {
@@ -99,7 +96,7 @@ func (w *walk) places(ctx context.Context, n int, first bool) ([]place, error) {
 	if first {
 		cmds = []goredis.Cmder{user, list}
 	}
-	if exec(ctx, w.cache, cmds) { // the state came after the list
+	if exec(ctx, w.cache, cmds) { // the state was read after the list
 		list = ask()
 		pipeline(ctx, w.cache, []goredis.Cmder{list})
 		cmds = []goredis.Cmder{user, list}
@@ -136,12 +133,12 @@ func (w *walk) oldest() string {
 	return string(appendScore(nil, versionOf(w.query.Since, history.RankProgress)))
 }
 
-// versionOf is that of any time, also one that no version has.
+// versionOf clamps ms to the valid range.
 func versionOf(ms int64, rank int) history.Version {
 	return history.VersionOf(max(0, min(ms, history.MaxVersion.Time())), rank)
 }
 
-// collect reads the contents of places, and the user's state after them.
+// collect reads the contents of places, and afterwards the user's state.
 func (w *walk) collect(ctx context.Context, places []place) error {
 	var listed []place
 	var keys []history.Key
@@ -166,14 +163,14 @@ func (w *walk) collect(ctx context.Context, places []place) error {
 	if keysApart(err) {
 		values, err = w.getSingly(ctx, args[1:])
 		user = w.cache.state(ctx, w.uid)
-		exec(ctx, w.cache, []goredis.Cmder{user}) // after the contents, as ever
+		exec(ctx, w.cache, []goredis.Cmder{user}) // after the contents, as always
 	}
 	if err := cmp.Or(err, user.Err()); err != nil {
 		return err
 	}
 	w.user = certain(w.user, readState(user))
 	for i, value := range values {
-		value, _ := value.(string) // nil where there is a hole
+		value, _ := value.(string) // nil for a hole
 		r := w.cache.record(keys[i], value)
 		if r != nil && r.State == 0 {
 			completeFromList(r, listed[i].version)
@@ -185,15 +182,14 @@ func (w *walk) collect(ctx context.Context, places []place) error {
 	return nil
 }
 
-// completeFromList takes from the list what a damaged content does not have: when its event
-// was, and whether that was a delete.
+// completeFromList restores a damaged content's time and deletion from its place in the list.
 func completeFromList(r *history.Record, v history.Version) {
 	if r.Version = v; v == history.VersionOf(v.Time(), history.RankDelete) {
 		r.State = history.StateDeleted
 	}
 }
 
-// getSingly reads contents one by one, while their slot moves.
+// getSingly reads contents one by one while their slot moves.
 func (w *walk) getSingly(ctx context.Context, keys []any) ([]any, error) {
 	cmds := make([]*goredis.Cmd, len(keys))
 	for i, key := range keys {
@@ -214,9 +210,8 @@ func (w *walk) wants(o history.Object, p place) bool {
 	return p.compare(w.at) > 0 && (w.query.Type == 0 || o.Type == w.query.Type)
 }
 
-// belongs reports whether a record belongs on the page. One that was written to
-// between the two exchanges has moved up: on a first page it is shown at its new
-// place, on others it is left out: a reader finds it at the top.
+// belongs reports whether a record belongs on the page. A record written between the two exchanges has moved up. A
+// first page shows it at its new place; later pages omit it, because it is on the first.
 func (w *walk) belongs(r *history.Record, listed place) bool {
 	now := place{version: r.Version, member: listed.member}
 	if now == listed {
@@ -226,7 +221,7 @@ func (w *walk) belongs(r *history.Record, listed place) bool {
 	return now.compare(w.start) > 0 && at >= q.Since && (q.Until == 0 || at <= q.Until)
 }
 
-// visible counts what a reader may see.
+// visible counts the visible items.
 func (w *walk) visible() int {
 	n := 0
 	for _, item := range w.items {
@@ -237,7 +232,7 @@ func (w *walk) visible() int {
 	return n
 }
 
-// page is what the walk found, up to the limit.
+// page returns the visible items, up to the limit.
 func (w *walk) page() history.Page {
 	page := history.Page{User: w.user}
 	for _, item := range w.items {
@@ -252,11 +247,11 @@ func (w *walk) page() history.Page {
 	return page
 }
 
-// logTTL is how many seconds a log of changes lives when nobody asks for it.
+// logTTL is the TTL of an unread change log, in seconds.
 const logTTL = int64(history.ChangeLogTTL / 1e9)
 
-// Changes reads a log as [history.ChangeLog] says, in one exchange. To begin one takes two more, and the server about 1 us for
-// each record of the user.
+// Changes implements [history.ChangeLog] in one exchange. Beginning a log takes two more, and blocks the server for
+// about 1 us per record.
 func (c *Cache) Changes(ctx context.Context, uid string, after uint64, limit int) (history.Changes, error) {
 	_, stateTTL := c.ttls(uid)
 	for range 3 {
@@ -279,11 +274,11 @@ func (c *Cache) Changes(ctx context.Context, uid string, after uint64, limit int
 
 var errLogEnds = fmt.Errorf("the log of the user ends too often")
 
-// logName is the member that names a log. It stands where the last entry was that was dropped. Members of objects
-// have an underscore.
+// logName returns the member that names a log and marks the last dropped place. Members of objects have an
+// underscore.
 func logName(name uint64) string { return strconv.FormatUint(name, 36) }
 
-// readChanges reads the answer of the script.
+// readChanges parses the script's reply.
 func readChanges(reply []string) (l history.Changes, err error) {
 	place := func(text string) (n uint64) {
 		if err == nil {
@@ -302,8 +297,7 @@ func readChanges(reply []string) (l history.Changes, err error) {
 	return l, unavailable("changes", err)
 }
 
-// Trim drops old records as [history.Ledger] says. After an error some users may
-// be trimmed.
+// Trim implements [history.Ledger]. After an error some users may be trimmed.
 func (c *Cache) Trim(ctx context.Context, uids []string) error {
 	asked := make([]*goredis.Cmd, len(uids))
 	for i, uid := range uids {

@@ -16,9 +16,8 @@ import (
 	"github.com/playhead/playhead/history/wire"
 )
 
-// Apply stores writes as [history.Applier] says, in one exchange per node. A write
-// that the server has already stored, because the client had to ask twice, counts
-// as applied.
+// Apply implements [history.Applier] in one exchange per node. A write already stored by an earlier attempt of the
+// client counts as applied.
 func (c *Cache) Apply(ctx context.Context, writes []history.Write) []history.Outcome {
 	buckets := make([]history.Bucket, len(writes))
 	for i := range writes {
@@ -39,7 +38,7 @@ func (c *Cache) Apply(ctx context.Context, writes []history.Write) []history.Out
 	return out
 }
 
-// byTTL divides parts into such as have one TTL.
+// byTTL splits parts so that each has one TTL.
 func (c *Cache) byTTL(parts [][]int, writes []history.Write) (all [][]int) {
 	if len(c.config.Rules.Classes()) == 0 {
 		return parts
@@ -57,21 +56,21 @@ func (c *Cache) byTTL(parts [][]int, writes []history.Write) (all [][]int) {
 	return all
 }
 
-// batch are the writes of a call. Logs is whether the keys of logs of changes are declared, too. A cluster would make no call
-// with the key of a log that is not there while the slot moves, and most users have none.
+// batch holds the writes of a call. logs declares change log keys too. A cluster refuses calls with a missing key
+// while its slot moves, and most users have no log.
 type batch struct {
 	writes  []history.Write
 	buckets []history.Bucket
 	logs    bool
 }
 
-// setsMark reports whether a write sets a dirty mark, unless an older one stands, and lets the content's TTL begin anew.
-// Only a content that is not clean has one already.
+// setsMark reports whether a write sets a dirty mark and restarts the content's TTL. Only dirty contents have a
+// mark already; an older mark stays.
 func setsMark(w *history.Write) bool {
 	return w.BeginsHold || w.Base == 0 || w.Base&history.CleanBit != 0
 }
 
-// calls makes one call of the script for each part.
+// calls returns one script call per part.
 func (c *Cache) calls(ctx context.Context, parts [][]int, b batch) []*goredis.Cmd {
 	t := newTexts(len(parts), 320*len(b.writes), 7*len(b.writes)+9*len(parts))
 	for _, part := range parts {
@@ -81,7 +80,7 @@ func (c *Cache) calls(ctx context.Context, parts [][]int, b batch) []*goredis.Cm
 	return t.commands(ctx)
 }
 
-// appendCall appends one call: see the script for the order of its arguments.
+// appendCall appends one call; the script documents the arguments.
 func (c *Cache) appendCall(t *texts, part []int, b batch) {
 	writes, buckets, marked := b.writes, b.buckets, 0
 	for _, i := range part {
@@ -98,7 +97,7 @@ func (c *Cache) appendCall(t *texts, part []int, b batch) {
 		t.end(appendList(t.buf, buckets[i], k.UID))
 	}
 	c.appendExtraKeys(t, part, b, marked)
-	ttl, stateTTL := c.ttls(writes[part[0]].Key.UID) // of all in the part
+	ttl, stateTTL := c.ttls(writes[part[0]].Key.UID) // the same for the whole part
 	t.end(append(t.buf, ttl...))
 	t.end(append(t.buf, stateTTL...))
 	t.end(append(t.buf, c.warmFor...))
@@ -113,7 +112,7 @@ func (c *Cache) appendCall(t *texts, part []int, b batch) {
 	}
 }
 
-// appendBase appends the base of a write, and without one what its writer knew of the user.
+// appendBase appends the base of a write; without a base, also the writer's view of the user.
 func appendBase(b []byte, w *history.Write) []byte {
 	if b = binary.LittleEndian.AppendUint64(b, w.Base); w.Base != 0 {
 		return b
@@ -127,8 +126,8 @@ func appendBase(b []byte, w *history.Write) []byte {
 	return append(b, '1')
 }
 
-// extraKeys counts the keys that the script derives itself. A cluster must be told of them,
-// because a slot may be on its way; one server has them all.
+// extraKeys counts the keys that the script derives itself. A cluster needs them declared, because a slot may be
+// moving.
 func (c *Cache) extraKeys(part []int, b batch, marked int) int {
 	if !c.config.Cluster {
 		return 0
@@ -154,7 +153,7 @@ func (c *Cache) appendExtraKeys(t *texts, part []int, all batch, marked int) {
 		return
 	}
 	writes := all.writes
-	b := history.BucketOf(writes[part[0]].Key.UID) // of all in the part
+	b := history.BucketOf(writes[part[0]].Key.UID) // the same for the whole part
 	for n, i := range part {
 		if n == 0 || writes[part[n-1]].Key.UID != writes[i].Key.UID {
 			t.end(appendState(t.buf, b, writes[i].Key.UID))
@@ -168,14 +167,13 @@ func (c *Cache) appendExtraKeys(t *texts, part []int, all batch, marked int) {
 	}
 }
 
-// failed is the status in an answer of the script of a write that failed, logs that of one that was not made
-// because it has to touch a log; 1 is a conflict.
+// Status codes in the script's reply, besides 1 for a conflict.
 const (
 	failed = 2
 	logs   = 3
 )
 
-// outcomes reads the answer to one call, and returns which writes have to touch a log.
+// outcomes parses the reply of one call. It returns the writes that need the change log's key.
 func (c *Cache) outcomes(call *goredis.Cmd, part []int, writes []history.Write, out []history.Outcome) (logged []int) {
 	others, err := call.Slice()
 	for _, i := range part {
@@ -201,15 +199,14 @@ func (c *Cache) outcome(k history.Key, other []any) history.Outcome {
 	if other[0].(int64) == failed {
 		return history.Outcome{Err: unavailable("apply", fmt.Errorf("%s: %w", k, errors.New(other[1].(string))))}
 	}
-	value, _ := other[1].(string) // nil when there is none
+	value, _ := other[1].(string) // nil if missing
 	return history.Outcome{Status: history.Conflict, Current: history.Entry{
 		Record: c.record(k, value), User: parseUser(pairs(other[2].([]any))),
 	}}
 }
 
-// Load reads records as [history.Loader] says, in one exchange per node. A content
-// that cannot be decoded is logged and counts as an empty, partial record: the next
-// write replaces it, and what the archive has of it is folded in again.
+// Load implements [history.Loader] in one exchange per node. An undecodable content is logged and returned as an
+// empty, partial record: the next write replaces it and folds in the archive's record.
 func (c *Cache) Load(ctx context.Context, keys []history.Key) []history.Entry {
 	buckets := make([]history.Bucket, len(keys))
 	for i, k := range keys {
@@ -224,7 +221,7 @@ func (c *Cache) Load(ctx context.Context, keys []history.Key) []history.Entry {
 	return entries
 }
 
-// loads makes one call of the script for each part.
+// loads returns one script call per part.
 func (c *Cache) loads(ctx context.Context, parts [][]int, keys []history.Key, buckets []history.Bucket) []*goredis.Cmd {
 	t := newTexts(len(parts), 100*len(keys), 2*len(keys)+5*len(parts))
 	for _, part := range parts {
@@ -234,8 +231,8 @@ func (c *Cache) loads(ctx context.Context, parts [][]int, keys []history.Key, bu
 	return t.commands(ctx)
 }
 
-// appendLoad asks for no content where the key is of a user's own state: in a cluster one
-// that is never there would keep the call from being made while its slot moves.
+// appendLoad declares no content for a key of a user's own state. A cluster refuses calls with a missing key while
+// its slot moves.
 func (c *Cache) appendLoad(t *texts, part []int, keys []history.Key, buckets []history.Bucket) {
 	contents, users := 0, 0
 	for _, i := range part {
@@ -261,8 +258,7 @@ func (c *Cache) appendLoad(t *texts, part []int, keys []history.Key, buckets []h
 	t.end(append(t.buf, c.warmFor...))
 }
 
-// usersOf yields the users of a part, those that stand together once: where each
-// begins in the part, and in the keys.
+// usersOf yields each run of keys with the same user: the run's start in the part and in keys.
 func usersOf(keys []history.Key, part []int) iter.Seq2[int, int] {
 	return func(yield func(n, i int) bool) {
 		for n, i := range part {
@@ -276,7 +272,7 @@ func usersOf(keys []history.Key, part []int) iter.Seq2[int, int] {
 	}
 }
 
-// loaded reads the answer to one call.
+// loaded parses the reply of one call.
 func (c *Cache) loaded(call *goredis.Cmd, keys []history.Key, part []int, entries []history.Entry) {
 	reply, err := call.Slice()
 	if err != nil {
@@ -297,18 +293,18 @@ func (c *Cache) loaded(call *goredis.Cmd, keys []history.Key, part []int, entrie
 		}
 		entries[i] = history.Entry{User: user}
 		if !keys[i].IsUser() {
-			value, _ := values[0].(string) // nil when there is none
+			value, _ := values[0].(string) // nil if missing
 			entries[i].Record, values = c.record(keys[i], value), values[1:]
 		}
 	}
 }
 
-// state asks for what is known of a user.
+// state reads a user's state.
 func (c *Cache) state(ctx context.Context, uid string) *goredis.Cmd {
 	return c.scripts.load.call(ctx, []string{stateKey(uid)}, 0, c.warmFor)
 }
 
-// readState reads the answer to state.
+// readState parses the reply of state.
 func readState(call *goredis.Cmd) history.User {
 	if reply, _ := call.Slice(); len(reply) > 2 {
 		return parseUser(pairs(reply[2].([]any)))
@@ -323,7 +319,7 @@ func (c *Cache) record(k history.Key, value string) *history.Record {
 	}
 	r, err := wire.Record([]byte(value))
 	if err == nil && r.State == 0 {
-		err = wire.ErrCorrupt // it has the form of a record without content
+		err = wire.ErrCorrupt // well-formed, but empty
 	}
 	if err != nil {
 		c.config.Log.Warn("redis holds a content that cannot be read", "key", k.String(), "error", err)

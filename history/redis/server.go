@@ -18,26 +18,24 @@ import (
 	"github.com/playhead/playhead/internal/clock"
 )
 
-// Open is [New] and [Cache.Prepare]. Its error is one line. The caller closes the
-// cache.
+// Open is [New] followed by [Cache.Prepare]. Its error is one line. The caller closes the cache.
 func Open(ctx context.Context, config Config) (*Cache, error) {
 	c, err := New(config)
 	if err != nil {
 		return nil, err
 	}
 	if err := c.Prepare(ctx); err != nil {
-		_ = c.client.Close() // the error of Prepare is the useful one
+		_ = c.client.Close() // Prepare's error matters more
 		return nil, err
 	}
 	return c, nil
 }
 
-// Prepare checks that the server or the cluster is fit, and hands over the scripts. A
-// cluster must have more than half of its masters answer. It
-// fails with [history.ErrUnavailable] when another try may succeed, as while a server loads its
-// file or is a replica. It is refused for good when it is too old, of the other kind, or refuses
-// this user, and with [ErrVolatile], of which only a warning is logged where the configuration
-// allows it.
+// Prepare checks the servers and loads the scripts. In a cluster more than half of the masters must answer.
+//
+// It fails with [history.ErrUnavailable] if a retry may succeed, such as while a server is loading or is a replica.
+// Other errors are final: an old version, a cluster node configured as a single server, refused credentials, or
+// [ErrVolatile]. With [Config.AllowVolatile] the last is only logged.
 func (c *Cache) Prepare(ctx context.Context) error {
 	err := c.check(ctx)
 	if err == nil {
@@ -49,20 +47,20 @@ func (c *Cache) Prepare(ctx context.Context) error {
 	return fmt.Errorf("open redis at %s: %w", strings.Join(c.config.Addrs, ","), err)
 }
 
-// refusals begin the answers that stay the same until somebody changes a setting. All others pass:
-// LOADING, MASTERDOWN, CLUSTERDOWN, TRYAGAIN, READONLY, NOREPLICAS, BUSY, MISCONF, OOM and what is to come.
+// refusals are prefixes of errors that persist until somebody changes a setting. All other errors are transient,
+// such as LOADING, MASTERDOWN, CLUSTERDOWN, TRYAGAIN, READONLY, NOREPLICAS, BUSY, MISCONF and OOM.
 var refusals = []string{
 	"NOAUTH", "WRONGPASS", "NOPERM", "DENIED",
-	"ERR AUTH",          // a password for a server that has none
-	"ERR This instance", // has cluster support disabled
+	"ERR AUTH",          // Password for a server without one.
+	"ERR This instance", // Cluster support is disabled.
 }
 
 func refused(answer string) bool {
 	return slices.ContainsFunc(refusals, func(r string) bool { return strings.HasPrefix(answer, r) })
 }
 
-// notYet returns why a server that answers INFO cannot serve now, if so. Such a server has its
-// append-only file switched off for that while, too.
+// notYet returns why a server that answers INFO cannot serve yet, if so. Such a server also reports its append-only
+// file as off.
 func notYet(about map[string]string) error {
 	switch {
 	case about["loading"] == "1":
@@ -73,15 +71,14 @@ func notYet(about map[string]string) error {
 	return nil
 }
 
-// Ping reports whether the server answers, in a cluster every master. It fails with
-// [history.ErrUnavailable].
+// Ping checks that every master answers. It fails with [history.ErrUnavailable].
 func (c *Cache) Ping(ctx context.Context) error {
 	err := c.each(ctx, func(ctx context.Context, node *goredis.Client) error { return node.Ping(ctx).Err() })
 	return unavailable("ping", err)
 }
 
-// check asks all masters at once. Fewer than half may leave it unanswered: [Cache.Fit] looks at
-// their settings later, and they get the scripts when a call finds them missing.
+// check inspects all masters concurrently. Fewer than half may be silent: [Cache.Fit] checks their settings later,
+// and a call that misses a script loads it.
 func (c *Cache) check(ctx context.Context) error {
 	nodes, err := c.masters(ctx)
 	if err != nil {
@@ -120,13 +117,13 @@ func (c *Cache) check(ctx context.Context) error {
 	return nil
 }
 
-// inspection is what a start finds out about a server.
+// inspection is the result of a server's check at start.
 type inspection struct {
 	faults []string
 	err    error
 }
 
-// inspect checks a server and loads the scripts into it.
+// inspect checks a server and loads the scripts.
 func (c *Cache) inspect(ctx context.Context, node *goredis.Client) (g inspection) {
 	ctx, cancel := context.WithTimeout(ctx, c.config.Timeout)
 	defer cancel()
@@ -158,7 +155,7 @@ func (c *Cache) checkNode(ctx context.Context, node *goredis.Client) error {
 	return nil
 }
 
-// fields parses an answer to INFO.
+// fields parses a reply to INFO.
 func fields(info string) map[string]string {
 	m := map[string]string{}
 	for line := range strings.Lines(info) {
@@ -169,33 +166,32 @@ func fields(info string) map[string]string {
 	return m
 }
 
-// major returns 0 for a server that does not say.
+// major returns the major version, or 0 if unknown.
 func major(version string) int {
 	text, _, _ := strings.Cut(version, ".")
 	n, _ := strconv.Atoi(text)
 	return n
 }
 
-// warnOfCoverage tells of a setting, which is the default of Redis, with which all masters
-// refuse writes while one of them is down.
+// warnOfCoverage warns of Redis's default that makes all masters refuse writes while one is down.
 func (c *Cache) warnOfCoverage(ctx context.Context, node *goredis.Client) {
 	const setting = "cluster-require-full-coverage"
 	if !c.config.Cluster {
 		return
 	}
 	if set, err := node.ConfigGet(ctx, setting).Result(); err == nil && set[setting] == "yes" {
-		c.config.Log.Warn("one master that is down stops the users of all", "node", node.Options().Addr, "setting", setting+" yes", "want", "no")
+		c.config.Log.Warn("one failed master blocks all users", "node", node.Options().Addr, "setting", setting+" yes", "want", "no")
 	}
 }
 
-// ErrVolatile means that a server is set up to lose acknowledged writes.
+// ErrVolatile means that a server's settings may lose acknowledged writes.
 var ErrVolatile = errors.New("redis may lose acknowledged writes")
 
-// Fit reports whether the servers, in a cluster every master, keep what they acknowledge:
-// they evict nothing, and write an append-only file and flush it. It fails with an
-// [ErrVolatile] that names each server and setting, whatever [Config.AllowVolatile] says,
-// or with [history.ErrUnavailable] when it finds none and one does not answer, loads or is a replica. Settings change while a server runs, so ask again. Of
-// a server that does not say how a thing is set nothing is known.
+// Fit checks that every master keeps acknowledged writes: no eviction, and an append-only file that is flushed.
+// Settings can change at runtime, so call it regularly. Servers that hide a setting pass.
+//
+// It fails with an [ErrVolatile] that names each server and setting, regardless of [Config.AllowVolatile].
+// Otherwise it fails with [history.ErrUnavailable] if a server does not answer, is loading or is a replica.
 func (c *Cache) Fit(ctx context.Context) error {
 	var mu sync.Mutex
 	var faults []string
@@ -215,7 +211,7 @@ func (c *Cache) Fit(ctx context.Context) error {
 	return unavailable("ask for its settings", err)
 }
 
-// volatile makes an error of what endangers records, nil of nothing.
+// volatile makes an error of faults; nil without any.
 func volatile(faults []string) error {
 	if len(faults) == 0 {
 		return nil
@@ -224,7 +220,7 @@ func volatile(faults []string) error {
 	return fmt.Errorf("%w: %s", ErrVolatile, strings.Join(faults, "; "))
 }
 
-// faultsOf returns the settings of a server that endanger records, with its address.
+// faultsOf returns a server's unsafe settings, with its address.
 func faultsOf(ctx context.Context, node *goredis.Client) ([]string, error) {
 	info, err := node.Info(ctx).Result()
 	if err != nil {
@@ -234,7 +230,7 @@ func faultsOf(ctx context.Context, node *goredis.Client) ([]string, error) {
 	if err := notYet(about); err != nil {
 		return nil, fmt.Errorf("%s: %w", node.Options().Addr, err)
 	}
-	// Some services that run Redis for others refuse CONFIG.
+	// Some hosted services refuse CONFIG.
 	flush, err := node.ConfigGet(ctx, "appendfsync").Result()
 	if _, refused := errors.AsType[goredis.Error](err); err != nil && !refused {
 		return nil, err
@@ -252,11 +248,10 @@ func faultsOf(ctx context.Context, node *goredis.Client) ([]string, error) {
 	return faults, nil
 }
 
-// Epoch names the epochs of the servers, of every master in a cluster: when one
-// was restarted or emptied, its replica took over, it followed another server for a while, or
-// its clock went far ahead, the name is another. It may also be another for no such reason when slots have moved or the
-// first replica has come. It fails with [history.ErrUnavailable] when one of them does not
-// answer, or is a replica.
+// Epoch identifies the data of all masters. It changes when a master restarts, loses its data, fails over, follows
+// another server for a while, or its clock jumps far ahead. It may also change without data loss, after a slot
+// migration or the first replica. It fails with [history.ErrUnavailable] if a master does not answer or is a
+// replica.
 func (c *Cache) Epoch(ctx context.Context) (string, error) {
 	first, err := c.firstBuckets(ctx)
 	if err != nil {
@@ -275,9 +270,9 @@ func (c *Cache) Epoch(ctx context.Context) (string, error) {
 	return strings.Join(epochs, " "), unavailable("ask for its epoch", err)
 }
 
-// epochOf returns the run id of a server, its replication id, which is drawn anew when a replica
-// becomes a master, and the nonce among its keys, which goes when it is emptied, or when its
-// clock has been so far ahead that records have expired. A slot that moves takes its nonce along.
+// epochOf returns a server's run id, replication id and nonce. The replication id changes when a replica becomes a
+// master. The nonce is lost with the data, and expires before the records if the clock jumps ahead. A moved slot
+// takes its nonce along.
 func (c *Cache) epochOf(ctx context.Context, node *goredis.Client, first map[string]history.Bucket) (string, error) {
 	info, err := node.Info(ctx, "server", "replication").Result()
 	if err != nil {
@@ -296,14 +291,13 @@ func (c *Cache) epochOf(ctx context.Context, node *goredis.Client, first map[str
 	return epoch + "/" + nonce, err
 }
 
-// nonce returns the value of a key that never changes, and that expires before most records do:
-// not as long as somebody asks, but when the server's clock goes far ahead. A key that is
-// missing is set.
+// nonce returns the value of a key with half the records' TTL, extended by each call. It expires only when the
+// server's clock jumps far ahead. A missing key is set.
 func (c *Cache) nonce(ctx context.Context, key string) (string, error) {
 	epoch := max(c.config.TTL/2, time.Minute)
 	text, err := c.client.GetEx(ctx, key, epoch).Result()
 	if _, refused := errors.AsType[goredis.Error](err); refused && !errors.Is(err, goredis.Nil) {
-		text, err = c.client.Get(ctx, key).Result() // a server that takes no writes has an epoch too
+		text, err = c.client.Get(ctx, key).Result() // read-only servers have an epoch too
 	}
 	if !errors.Is(err, goredis.Nil) {
 		return text, err
@@ -316,7 +310,7 @@ func (c *Cache) nonce(ctx context.Context, key string) (string, error) {
 	return text, err // another process was faster
 }
 
-// firstBuckets returns the first bucket of each server, by its address.
+// firstBuckets returns the first bucket of each server, by address.
 func (c *Cache) firstBuckets(ctx context.Context) (map[string]history.Bucket, error) {
 	first := map[string]history.Bucket{}
 	for b := range history.Bucket(history.Buckets) {
@@ -335,27 +329,24 @@ func (c *Cache) firstBuckets(ctx context.Context) (map[string]history.Bucket, er
 	return first, nil
 }
 
-// timeGrace is how long the other masters are waited for once more than half of all have
-// answered.
+// timeGrace is how long Time waits for the remaining masters after more than half have answered.
 const timeGrace = 50 * time.Millisecond
 
-// Time returns what time it is for the servers, at the end of the call: in a cluster the
-// median of the masters' clocks. Of an even number it is the earlier one, so that a clock
-// which is ahead is not believed. More than half of the masters must answer; the others are
-// waited for a little, so that neither a wrong clock nor a silent master matters. It fails
-// with [history.ErrUnavailable].
+// Time returns the servers' time: in a cluster the median of the masters' clocks, the earlier of two middle ones.
+// It needs more than half of the masters, so neither a wrong clock nor a silent master matters. It fails with
+// [history.ErrUnavailable].
 func (c *Cache) Time(ctx context.Context) (time.Time, error) {
 	nodes, err := c.masters(ctx)
 	if err != nil {
 		return time.Time{}, unavailable("ask for the time", err)
 	}
 	type answer struct {
-		ahead time.Duration // of this machine
+		ahead time.Duration // relative to this machine
 		err   error
 	}
 	answers := make(chan answer, len(nodes))
 	for _, node := range nodes {
-		go func() { // ends with the client's timeout, at the latest
+		go func() { // ends with the client's timeout at the latest
 			now, err := node.Time(ctx).Result()
 			answers <- answer{time.Until(now), err}
 		}()
@@ -383,8 +374,8 @@ func (c *Cache) Time(ctx context.Context) (time.Time, error) {
 	return time.Now().Add(ahead[(len(ahead)-1)/2]), nil
 }
 
-// ClockAhead returns how far the clock of a server is ahead of a process's, of several masters the furthest off. Redis lets keys expire by
-// that clock.
+// ClockAhead returns the largest difference between a master's clock and now; positive if the master is ahead.
+// Redis expires keys by that clock.
 func (c *Cache) ClockAhead(ctx context.Context, now func() time.Time) (furthest time.Duration, err error) {
 	var mu sync.Mutex
 	err = c.each(ctx, func(ctx context.Context, node *goredis.Client) error {
@@ -406,13 +397,14 @@ func (c *Cache) ClockAhead(ctx context.Context, now func() time.Time) (furthest 
 
 const trustedKey = "playhead:trusted"
 
-// saveTrusted keeps the later of two times. Only an operator sets an earlier one.
+// saveTrusted keeps the later of two times, unless forced.
 const saveTrusted = `if ARGV[2] == '1' or tonumber(ARGV[1]) > tonumber(redis.call('get', KEYS[1]) or '0') then
 	redis.call('set', KEYS[1], ARGV[1])
 end
 return 1`
 
-// SaveTrusted saves the latest time that a process trusted. An earlier one than is saved counts only where an operator has confirmed it.
+// SaveTrusted saves the latest time that a process trusted. An earlier time replaces a saved one only if an
+// operator confirmed it.
 func (c *Cache) SaveTrusted(ctx context.Context, at time.Time, confirmed bool) error {
 	force := 0
 	if confirmed {
@@ -421,7 +413,7 @@ func (c *Cache) SaveTrusted(ctx context.Context, at time.Time, confirmed bool) e
 	return unavailable("save the trusted time", c.client.Eval(ctx, saveTrusted, []string{trustedKey}, at.UnixMilli(), force).Err())
 }
 
-// LoadTrusted returns the time that was saved, zero if none was.
+// LoadTrusted returns the saved time, zero if none.
 func (c *Cache) LoadTrusted(ctx context.Context) (time.Time, error) {
 	ms, err := c.client.Get(ctx, trustedKey).Int64()
 	if errors.Is(err, goredis.Nil) {
@@ -430,8 +422,8 @@ func (c *Cache) LoadTrusted(ctx context.Context) (time.Time, error) {
 	return time.UnixMilli(ms), unavailable("load the trusted time", err)
 }
 
-// masters returns the servers that have buckets. Unlike [Cache.each] it does not ask the
-// cluster who they are, which may be a silent one's turn to say.
+// masters returns the servers with buckets. Unlike [Cache.each] it uses the known slot map, so a silent master
+// cannot block it.
 func (c *Cache) masters(ctx context.Context) (all []*goredis.Client, err error) {
 	for b := range history.Bucket(history.Buckets) {
 		node, err := c.master(ctx, b)
@@ -448,11 +440,11 @@ func (c *Cache) masters(ctx context.Context) (all []*goredis.Client, err error) 
 	return all, nil
 }
 
-// nodeMapEpoch is how long it is remembered which server has which bucket.
+// nodeMapEpoch is the maximum age of a nodeMap.
 const nodeMapEpoch = time.Second
 
-// Node names the master that has a bucket, as far as the client knows at the moment; it is
-// empty without a cluster. It waits for the servers only the first time.
+// Node returns the address of a bucket's master as the client knows it, or "" without a cluster. Only the first
+// call waits for the servers.
 func (c *Cache) Node(b history.Bucket) string {
 	cluster, ok := c.client.(*goredis.ClusterClient)
 	if !ok {
@@ -465,12 +457,12 @@ func (c *Cache) Node(b history.Bucket) string {
 	return p.addrs[b]
 }
 
-// lookUpNodes looks all buckets up. Of several callers at once one does.
+// lookUpNodes looks up all buckets. Of concurrent callers only one does.
 func (c *Cache) lookUpNodes(cluster *goredis.ClusterClient, old *nodeMap) *nodeMap {
 	known := &nodeMap{at: time.Now()}
 	if old != nil {
 		known.addrs = old.addrs
-		if !c.nodes.CompareAndSwap(old, known) { // another call does
+		if !c.nodes.CompareAndSwap(old, known) { // another call does it
 			return old
 		}
 	}
@@ -488,8 +480,7 @@ func (c *Cache) lookUpNodes(cluster *goredis.ClusterClient, old *nodeMap) *nodeM
 	return found
 }
 
-// reserve opens what is missing of the spare connections. One that cannot be opened now is
-// tried again the next time.
+// reserve opens missing spare connections. Failed ones are retried by the next call.
 func reserve(ctx context.Context, node *goredis.Client) {
 	if node.PoolStats().TotalConns >= spare {
 		return
@@ -502,6 +493,6 @@ func reserve(ctx context.Context, node *goredis.Client) {
 	}
 	opening.Wait()
 	for _, c := range conns {
-		_ = c.Close() // back to the others
+		_ = c.Close() // return it to the pool
 	}
 }

@@ -17,11 +17,11 @@ import (
 	"github.com/playhead/playhead/history/wire"
 )
 
-// maxScore is the last time that a score holds exactly.
+// maxScore is the latest time that a score stores exactly.
 const maxScore = 1 << 53
 
-// Clear sets a clear mark as [history.Applier] says. The server is busy for about
-// 3 us for each record that it removes, and 1 us for each other one.
+// Clear implements [history.Applier]. It blocks the server for about 3 us per removed record and 1 us per other
+// record.
 func (c *Cache) Clear(ctx context.Context, uid string, what history.Clear) (int64, error) {
 	_, stateTTL := c.ttls(uid)
 	cmd, err := c.overList(ctx, uid, func(contents []string) *goredis.Cmd {
@@ -35,13 +35,12 @@ func (c *Cache) Clear(ctx context.Context, uid string, what history.Clear) (int6
 	return until, unavailable("clear", err)
 }
 
-// userKeys are the list, the user's state, and the dirty marks.
+// userKeys returns the list, the state and the dirty marks.
 func userKeys(uid string) []string {
 	return []string{listKey(uid), stateKey(uid), dirtyKey(history.BucketOf(uid))}
 }
 
-// Pause replaces the user's pause as [history.Applier] says. The server is busy for about
-// 1 us for each record of the user.
+// Pause implements [history.Applier]. It blocks the server for about 1 us per record of the user.
 func (c *Cache) Pause(ctx context.Context, uid string, from, to history.Pause) error {
 	_, stateTTL := c.ttls(uid)
 	cmd, err := c.overList(ctx, uid, func(contents []string) *goredis.Cmd {
@@ -60,14 +59,13 @@ func (c *Cache) Pause(ctx context.Context, uid string, from, to history.Pause) e
 	return nil
 }
 
-// stateRevision returns a new one of a user's state, with room above it.
+// stateRevision returns a new revision of a user's state, with room for increments.
 func stateRevision() uint64 { return history.NewRevision() >> 1 }
 
 // revisionStep returns the eight bytes that a script adds to revisions.
 func revisionStep() []byte { return binary.LittleEndian.AppendUint64(nil, history.NewRevision()) }
 
-// Warm fills a cold user as [history.Applier] says. The server is busy for about
-// 4 us for each record.
+// Warm implements [history.Applier]. It blocks the server for about 4 us per record.
 func (c *Cache) Warm(ctx context.Context, uid string, w history.WarmSet) error {
 	args := make([]any, 0, 10+2*len(w.Cleared)+3*len(w.Items))
 	ttl, stateTTL := c.ttls(uid)
@@ -86,7 +84,7 @@ func (c *Cache) Warm(ctx context.Context, uid string, w history.WarmSet) error {
 	if w.Pause == (history.Pause{}) && len(w.Cleared) == 0 && c.warmFor == "0" {
 		return unavailable("warm", c.run(ctx, c.scripts.warm.call(ctx, keys, args...)))
 	}
-	// The records that are there get another revision, or a longer TTL.
+	// Existing records get a new revision, or a longer TTL.
 	_, err := c.overList(ctx, uid, func(contents []string) *goredis.Cmd {
 		return c.scripts.warm.call(ctx, slices.Concat(keys, contents), args...)
 	})
@@ -94,14 +92,14 @@ func (c *Cache) Warm(ctx context.Context, uid string, w history.WarmSet) error {
 }
 
 const (
-	mostNotes  = 1000 // of a bucket
+	mostNotes  = 1000 // per bucket
 	noteTTL    = history.ArchiveTTL * time.Millisecond
 	removedTTL = 24 * time.Hour
 )
 
 var _ history.Notes = (*Cache)(nil)
 
-// Note adds a note as [history.Notes] says. Of a bucket that has too many the last one due goes.
+// Note implements [history.Notes]. A full bucket drops the note that is due last.
 func (c *Cache) Note(ctx context.Context, uid string, due int64) error {
 	key := longKey(history.BucketOf(uid))
 	cmds := []goredis.Cmder{goredis.NewIntCmd(ctx, "zrem", key, uid)}
@@ -115,7 +113,7 @@ func (c *Cache) Note(ctx context.Context, uid string, due int64) error {
 	return unavailable("note", firstErr(cmds))
 }
 
-// TakeNotes takes notes as [history.Notes] says. It begins at any bucket, so that each has its turn.
+// TakeNotes implements [history.Notes]. It starts at a random bucket for fairness.
 func (c *Cache) TakeNotes(ctx context.Context, buckets []history.Bucket, now int64, limit int) (uids []string, err error) {
 	if len(buckets) == 0 {
 		return nil, nil
@@ -142,7 +140,7 @@ func (c *Cache) TakeNotes(ctx context.Context, buckets []history.Bucket, now int
 	return uids, unavailable("take notes", err)
 }
 
-// NoteRemoved adds notes as [history.Notes] says.
+// NoteRemoved implements [history.Notes].
 func (c *Cache) NoteRemoved(ctx context.Context, uids []string, at int64) error {
 	cmds := make([]goredis.Cmder, 0, 2*len(uids))
 	for _, uid := range uids {
@@ -153,7 +151,7 @@ func (c *Cache) NoteRemoved(ctx context.Context, uids []string, at int64) error 
 	return unavailable("note removals", firstErr(cmds))
 }
 
-// Removed returns notes as [history.Notes] says.
+// Removed implements [history.Notes].
 func (c *Cache) Removed(ctx context.Context, buckets []history.Bucket, until int64) (uids []string, err error) {
 	cmds := make([]*goredis.StringSliceCmd, len(buckets))
 	for i, b := range buckets {
@@ -166,7 +164,7 @@ func (c *Cache) Removed(ctx context.Context, buckets []history.Bucket, until int
 	return uids, unavailable("notes of removals", firstErr(cmds))
 }
 
-// ForgetRemoved forgets notes as [history.Notes] says.
+// ForgetRemoved implements [history.Notes].
 func (c *Cache) ForgetRemoved(ctx context.Context, buckets []history.Bucket, until int64) error {
 	cmds := make([]*goredis.IntCmd, len(buckets))
 	for i, b := range buckets {
@@ -214,7 +212,7 @@ func (c *Cache) Held(ctx context.Context, uid string, until int64) (map[string]i
 	if until == 0 {
 		places["cache: days"] = int(seen.Val())
 	} else if places["cache: notes"] = 0; len(entries) > 0 && entries[0] == named.Val() {
-		entries = nil // a clear ends the log: this one began after it
+		entries = nil // a clear ends the log, so this one began later
 	}
 	places["cache: changes"] = max(0, len(entries)-1) // the first is its name
 	return places, nil
@@ -222,7 +220,7 @@ func (c *Cache) Held(ctx context.Context, uid string, until int64) (map[string]i
 
 func counting(err error) error { return unavailable("count what there is of a user", err) }
 
-// marksOf counts the dirty marks of some members of a user's list.
+// marksOf counts the dirty marks of members of a user's list.
 func (c *Cache) marksOf(ctx context.Context, uid string, members []string) (n int, err error) {
 	cmds := make([]*goredis.FloatCmd, len(members))
 	for i, member := range members {
@@ -241,7 +239,7 @@ func (c *Cache) marksOf(ctx context.Context, uid string, members []string) (n in
 
 var _ history.Sectioner = (*Cache)(nil)
 
-// Namespaces implements [history.Sectioner]. It goes through all keys of the server that has the user.
+// Namespaces implements [history.Sectioner]. It scans all keys of the user's server.
 func (c *Cache) Namespaces(ctx context.Context, uid string) (all []string, err error) {
 	b := history.BucketOf(uid)
 	server, err := c.master(ctx, b)
@@ -267,11 +265,11 @@ func (c *Cache) Namespaces(ctx context.Context, uid string) (all []string, err e
 	return all, nil
 }
 
-// scanStep is how many keys of a server one call goes through: others wait meanwhile.
+// scanStep is the SCAN count per call; larger calls block other clients.
 const scanStep = 1000
 
-// Erase implements [history.Eraser]: it removes what a clear leaves. Where another log begins at this moment, its reader
-// finds that it is gone, and begins one more.
+// Erase implements [history.Eraser]: it removes what a clear keeps. If a log begins concurrently, its reader finds
+// it gone and begins another.
 func (c *Cache) Erase(ctx context.Context, uid string, _ int64) error {
 	cmds := []goredis.Cmder{
 		goredis.NewIntCmd(ctx, "del", logKey(uid)),

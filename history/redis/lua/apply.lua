@@ -1,17 +1,15 @@
--- Stores the records whose bases still stand, each with its place in the list and,
--- where asked for, a dirty mark, unless an older one stands.
+-- Stores each record if its base is current, with its place in the list and, if requested, a dirty mark unless an
+-- older one exists.
 --
--- KEYS: the content and the list of each write; in a cluster also what else may be
--- touched: the states of the users, the dirty marks, and perhaps the logs of changes.
--- ARGV: seconds that contents live; seconds that lists and users' states live; how many
--- milliseconds a user is warm, 0 for ever; how many of the writes get a mark, the first
--- ones; 1 where logs of changes may be touched; then for each write the eight bytes of its base, the value, the score and the
--- member. In place of a base that there is none there are zeros, behind them the user's pause
--- as it must be (since and until), up to when the type may have been cleared, and 1 where the user
--- must be complete. A write without a base, or on a clean one, is among the first.
+-- KEYS: content and list of each write. In a cluster also the users' states, the dirty marks and, if ARGV[5] is 1,
+-- the change logs.
+-- ARGV: TTL of contents (s); TTL of lists and states (s); warm period (ms), 0 for ever; number of leading writes
+-- that set a mark; 1 if change logs may be touched. Then for each write: base (8 bytes), value, score, member.
+-- Without a base the 8 bytes are zero, followed by the required pause (since, until), the latest permitted clear
+-- mark of the type, and 1 if the user must be complete. Writes without a base or on a clean one set a mark.
 --
--- Returns what came out differently: {n, 1, value, user's state} for a conflict,
--- {n, 2, error}, {n, 3} for a write that has to touch a log.
+-- Returns the other outcomes: {n, 1, value, state} for a conflict, {n, 2, error}, {n, 3} for a write that needs the
+-- change log.
 local KEYS, ARGV, call, try, sub, byte, type = KEYS, ARGV, redis.call, redis.pcall, string.sub, string.byte, type
 local ttl, life, warmth, marked = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
 local refresh = life - 43200
@@ -19,12 +17,12 @@ local none = '\0\0\0\0\0\0\0\0'
 local out, now = {}, nil
 if marked > 0 then now = text(micros()) end
 
--- The keys of a user differ in the letter after the bucket, "{b0007}:".
+-- Keys of a user differ in the letter after the bucket, "{b0007}:".
 local function state(list)
   return sub(list, 1, 8) .. 'u' .. sub(list, 10)
 end
 
--- The revision that a content begins with.
+-- Returns the revision at the start of a content.
 local function revision(content)
   if content and #content > 8 and sub(content, 1, 1) == '\t' then return sub(content, 2, 9) end
   return none
@@ -34,7 +32,7 @@ local function clean(revision)
   return sub(revision, 1, 7) .. string.char(byte(revision, 8) % 128 + 128)
 end
 
--- Whether what is known of a user refuses a write without a base.
+-- Reports whether the user's state forbids a write without a base.
 local function refuses(list, knew, member)
   local u = call('HMGET', state(list), 'cleared', 'cleared:' .. string.match(member, '%d+$'), 'paused', 'resumed', 'low_watermark', 'warmed')
   local since, till, cleared, complete = string.match(knew, '^(%d+) (%d+) (%d+) (%d)$')
@@ -43,8 +41,7 @@ local function refuses(list, knew, member)
   return complete == '1' and (u[5] ~= '0' or lapsed(u[6], warmth))
 end
 
--- Lists and states outlive contents by a day, so that starting their lives anew
--- twice a day is enough.
+-- Lists and states outlive contents by a day, so renewing them twice a day is enough.
 local function renew(list)
   if call('TTL', list) < refresh then
     call('EXPIRE', list, life)
@@ -52,18 +49,18 @@ local function renew(list)
   end
 end
 
--- Makes an entry in the log of the user's changes, if there is one, and reports whether it could.
+-- Adds an entry to the user's change log, if one exists. Returns false if the log may not be touched.
 local function begins(list, member)
   if not call('HGET', state(list), 'log') then return true end
   if ARGV[5] == '0' then return false end
   local log = sub(list, 1, 8) .. 'l' .. sub(list, 10)
   local last = call('ZREVRANGE', log, 0, 0, 'WITHSCORES')[2]
-  if last then call('ZADD', log, text(last + 1), member) end -- else it has expired
+  if last then call('ZADD', log, text(last + 1), member) end -- otherwise it has expired
   return true
 end
 
--- Looks first, and writes the mark before what it stands for: if the server stops in
--- between with an error, there is a mark too many and never one too few.
+-- Checks first, then writes the mark before the content: a script stopped by an error may leave an extra mark,
+-- never a missing one.
 local function first(n, content, list, j)
   local base, own = sub(ARGV[j + 1], 1, 8), sub(ARGV[j + 2], 2, 9)
   local old = try('GETRANGE', content, 0, 8)
@@ -72,7 +69,7 @@ local function first(n, content, list, j)
     return
   end
   local prior = revision(old)
-  if prior == clean(own) then return end -- the same call once more, and archived since
+  if prior == clean(own) then return end -- a repeated call, already archived
   local fits = prior == base and (base ~= none or not refuses(list, sub(ARGV[j + 1], 9), ARGV[j + 4]))
   if not fits and prior ~= own then
     out[#out + 1] = {n, 1, call('GET', content), known(state(list), warmth)}
@@ -88,14 +85,14 @@ local function first(n, content, list, j)
   renew(list)
 end
 
--- Decides about a value that was put in place of another than its base.
+-- Handles a value that replaced something other than its base. Returns whether the write was refused.
 local function refused(n, content, list, old)
-  if type(old) == 'table' then -- not a string, or no memory: nothing was written
+  if type(old) == 'table' then -- not a string, or out of memory: nothing was written
     out[#out + 1] = {n, 2, old.err}
     return true
   end
   local prior, own = revision(old), sub(ARGV[4 * n + 3], 2, 9)
-  if prior == own then return false end -- the same call once more
+  if prior == own then return false end -- a repeated call
   if old then call('SET', content, old, 'KEEPTTL') else call('DEL', content) end
   if prior ~= clean(own) then
     out[#out + 1] = {n, 1, old, known(state(list), warmth)}
@@ -108,9 +105,8 @@ for n = 1, (#ARGV - 5) / 4 do
   if n <= marked then
     first(n, content, list, j)
   else
-    -- The key has a mark, because its content is dirty. A content's life starts
-    -- anew with its mark: so much later than its last write as a hold is long, and the
-    -- server has less to do for each write.
+    -- The content is dirty, so the mark exists. Only marking writes restart the TTL: it saves the server work per
+    -- write, and the TTL may start one hold before the last write.
     local old = try('SET', content, ARGV[j + 2], 'KEEPTTL', 'GET')
     if type(old) == 'string' and sub(old, 2, 9) == ARGV[j + 1] or not refused(n, content, list, old) then
       call('ZADD', list, ARGV[j + 3], ARGV[j + 4])

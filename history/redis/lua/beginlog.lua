@@ -1,10 +1,10 @@
--- Begins the log of a user's changes, with an entry for each content that is dirty, unless
--- there is one. The user's state names it, so that it ends with the state.
+-- Begins a user's change log with an entry for each dirty content, unless a log exists. The user's state names the
+-- log, so it ends with the state.
 --
--- KEYS: the list, the user's state, the log, then the content of each record in the list.
--- ARGV: the name; seconds that a log lives when nobody asks for it; seconds that users' states live.
+-- KEYS: the list, the state, the log, then the content of each record in the list.
+-- ARGV: the log's name; TTL of an unread log (s); TTL of states (s).
 --
--- Returns nothing when the list has a record more than the keys say: then nothing was done.
+-- Returns nil, without effect, if the list has a record whose content is not among the keys.
 local call, try = redis.call, redis.pcall
 local list, state, log = KEYS[1], KEYS[2], KEYS[3]
 local stands = call('HGET', state, 'log')

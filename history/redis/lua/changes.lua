@@ -1,10 +1,10 @@
--- Reads the log of a user's changes.
+-- Reads a user's change log.
 --
--- KEYS: the log, the user's state.
--- ARGV: the place after which; how many entries; seconds that a log lives when nobody asks for it.
+-- KEYS: the log, the state.
+-- ARGV: the place to start after; maximum number of entries; TTL of an unread log (s).
 --
--- Returns the name of the log, the last place that was dropped, the last one there is, then
--- members and places in turn; nothing where there is no log.
+-- Returns the log's name, the last dropped place, the last place, then alternating members and places; nothing
+-- without a log.
 local log = KEYS[1]
 local head = redis.call('ZRANGE', log, 0, 0, 'WITHSCORES')
 if #head == 0 or redis.call('HGET', KEYS[2], 'log') ~= head[1] then return {} end

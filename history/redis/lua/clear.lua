@@ -1,20 +1,18 @@
--- Clears a user: sets the mark, removes what it covers with the dirty marks, has everyone who
--- holds a record of the user find out, and marks the user's own state dirty.
+-- Clears a user: sets the clear mark, removes the covered records and their dirty marks, gives the other records
+-- new revisions, and marks the user's own state dirty.
 --
--- KEYS: the list, the user's state, the dirty marks, then the content of each record in
--- the list.
--- ARGV: the type (0 for all); the time in milliseconds; the digits of a new revision of the
--- state; seconds that lists and users' states live; the eight bytes of a step to new ones of the
--- records.
+-- KEYS: the list, the state, the dirty marks, then the content of each record in the list.
+-- ARGV: the type, 0 for all; the time (ms); digits of a new revision of the state; TTL of lists and states (s);
+-- 8-byte step for new revisions of records.
 --
--- Returns up to when it cleared, nothing when the list has a record more than the keys say:
--- then nothing was done.
+-- Returns the time of the clear mark. Returns nil, without effect, if the list has a record whose content is not
+-- among the keys.
 local call, try, sub = redis.call, redis.pcall, string.sub
 local list, state, dirty = KEYS[1], KEYS[2], KEYS[3]
 local typ, at, life = ARGV[1], tonumber(ARGV[2]), ARGV[4]
 local prefix, uid = sub(list, 1, 8) .. 'c:' .. sub(list, 11) .. ':', sub(list, 11)
 
--- The records of the type and their times, oldest first.
+-- Records of the type and their times, oldest first.
 local found, times = {}, {}
 local suffix, all = '_' .. typ, call('ZRANGE', list, 0, -1, 'WITHSCORES')
 for i = 1, #all, 2 do
@@ -40,11 +38,11 @@ end
 markuser(dirty, list, state, ARGV[3])
 call('HSET', state, field, text(at))
 if cut > 0 then call('HSET', state, 'cut', text(cut)) end
-call('HDEL', state, 'log') -- it ends
+call('HDEL', state, 'log') -- a clear ends the change log
 call('EXPIRE', list, life)
 keep(state, life)
 
--- Removes in portions: a call takes some thousand arguments.
+-- Removes in portions: the number of arguments of a call is limited.
 for from = 1, last, 1000 do
   local members, marks, contents = {}, {}, {}
   for i = from, math.min(from + 999, last) do

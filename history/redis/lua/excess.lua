@@ -1,10 +1,10 @@
--- Finds the records of a user beyond the newest ones, and the tombstones beyond the newest
--- ones, whose scores end in .5. Ties stay together.
+-- Finds a user's records beyond the newest ones. Tombstones, whose scores end in .5, are counted separately. Ties
+-- stay together.
 --
 -- KEYS: the list.
 -- ARGV: how many to keep of each.
 --
--- Returns members and scores in turn, newest first.
+-- Returns alternating members and scores, newest first.
 local list, most = KEYS[1], tonumber(ARGV[1])
 local old = {}
 if redis.call('ZCARD', list) <= most then return old end

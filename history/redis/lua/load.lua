@@ -1,10 +1,9 @@
--- Reads contents and the states of users at one moment.
+-- Reads contents and users' states atomically.
 --
--- KEYS: the contents, then the users' states.
--- ARGV: how many contents; how many milliseconds a user is warm, 0 for ever.
+-- KEYS: contents, then users' states.
+-- ARGV: number of contents; warm period (ms), 0 for ever.
 --
--- Returns the contents, then the place of each state that is there among the
--- states, and what it holds.
+-- Returns the contents, then for each existing state its index among the states and its fields.
 local n = tonumber(ARGV[1])
 local out = {n > 0 and redis.call('MGET', unpack(KEYS, 1, n)) or {}}
 for i = n + 1, #KEYS do

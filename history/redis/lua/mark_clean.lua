@@ -1,9 +1,8 @@
--- Notes what the archive has: sets the bit of each content that still stands as given,
--- and removes its dirty mark.
+-- Marks contents clean: sets the clean bit of each content with the given revision and removes its dirty mark.
 --
--- KEYS: the dirty marks of buckets; then the content of each key, or the state of a user.
--- ARGV: how many buckets; for each how many keys are given; then for each key its member
--- among the marks and its revision, eight bytes without the bit, or the digits of a user's.
+-- KEYS: dirty marks of the buckets, then each key's content, or the user's state.
+-- ARGV: number of buckets; number of keys of each; then for each key its dirty mark's member and its revision: 8
+-- bytes with the bit unset, or digits for a user's state.
 local call, try, sub, byte = redis.call, redis.pcall, string.sub, string.byte
 local buckets = tonumber(ARGV[1])
 
@@ -11,8 +10,7 @@ local function user(state, revision)
   return (call('HGET', state, 'rev') or '0') == revision
 end
 
--- The revision of a content ends with the byte that has the bit, the ninth. One that cannot
--- be read has none, and so has a key without a content.
+-- The clean bit is in byte 9, the last of the revision. Unreadable and missing contents have revision zero.
 local function content(key, revision)
   local head = try('GETRANGE', key, 0, 8)
   if type(head) == 'table' or #head < 9 or sub(head, 1, 1) ~= '\t' then

@@ -1,11 +1,10 @@
--- Finds members that are at least as old as an age by the server's clock: dirty marks, or
--- what is pending. Once the clock was set back there are some of a time to come, whose age
--- nobody knows. They are found too.
+-- Finds members of a minimum age by the server's clock: dirty marks, or pending firsts. Members in the future, left
+-- by a clock that was set back, are found too: their age is unknown.
 --
 -- KEYS: the sorted set of each bucket.
--- ARGV: the age in microseconds, 0 for all members; how many to find at most.
+-- ARGV: the age in microseconds, 0 for all members; maximum number of members.
 --
--- Returns members and their times in turn.
+-- Returns alternating members and times.
 local t = redis.call('TIME')
 local now = t[1] * 1000000 + t[2]
 local limit, out = tonumber(ARGV[2]), {}

@@ -1,14 +1,11 @@
--- Replaces the pause of a user, has everyone who holds a record of the user find out,
--- and marks the user's own state dirty.
+-- Replaces a user's pause, gives each of the user's records a new revision, and marks the user's own state dirty.
 --
--- KEYS: the list, the user's state, the dirty marks, then the content of each record in
--- the list.
--- ARGV: since and until when nothing is recorded, zeros for never, as it must be; the same
--- as it is to be; the eight bytes of a step to new revisions; the digits of one of the state; seconds
--- that users' states live; the earlier pauses, empty for none.
+-- KEYS: the list, the state, the dirty marks, then the content of each record in the list.
+-- ARGV: the expected pause (since, until; zeros for never); the new one; 8-byte step for new revisions; digits of a
+-- new revision of the state; TTL of states (s); the earlier pauses, empty for none.
 --
--- Returns 1, 0 when another pause is in force, nothing when the list has a record more than
--- the keys say: then nothing was done.
+-- Returns 1, or 0 if another pause is in force. Returns nil, without effect, if the list has a record whose content
+-- is not among the keys.
 local list, state, dirty = KEYS[1], KEYS[2], KEYS[3]
 local since, till = pause(state)
 if since ~= tonumber(ARGV[1]) or till ~= tonumber(ARGV[2]) then return 0 end

@@ -1,16 +1,14 @@
--- Notes on which days users were seen, and tells who is seen for the first time.
+-- Records the days on which users were seen, and finds first sightings.
 --
--- KEYS: the state of each user, then what is pending of each bucket.
--- ARGV: seconds that users' states live; then for each user the day, counted from 1970,
--- and as it stands in the list of what is pending.
+-- KEYS: each user's state, then the pending firsts of each bucket.
+-- ARGV: TTL of states (s); then for each user the day as days since 1970 and as in pending members.
 --
--- A user's field is the newest day times eight, plus a bit for it and each of the two
--- before it.
+-- The field "seen" is the newest day times eight, plus a bit for it and for each of the two days before.
 --
--- Returns the time in microseconds, then 1 for each who is first, 0 for the others.
+-- Returns the time in microseconds, then for each user 1 if first, otherwise 0.
 local call, sub, floor = redis.call, string.sub, math.floor
 
--- Returns what the field is to be, nil when nothing is new.
+-- Returns the new value of the field, or nil if the day is known.
 local function with(seen, day)
   local newest, bits = floor(seen / 8), seen % 8
   if day > newest then

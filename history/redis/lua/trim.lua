@@ -1,18 +1,17 @@
--- Drops records of a user that are clean and still where they were seen, and raises the
--- low watermark above them.
+-- Drops records of a user that are clean and still at the given place, and raises the low watermark above them.
 --
--- KEYS: the list, the user's state, then the contents.
--- ARGV: seconds that users' states live; then for each content its member and score.
+-- KEYS: the list, the state, then the contents.
+-- ARGV: TTL of states (s); then for each content its member and score.
 local call, try = redis.call, redis.pcall
 local list, state, life = KEYS[1], KEYS[2], ARGV[1]
 
--- The ninth byte has the bit. A place without a content is of one that expired.
+-- Byte 9 has the clean bit. A missing content has expired.
 local function droppable(content)
   local last = try('GETRANGE', content, 8, 8)
   return type(last) == 'string' and (last == '' or string.byte(last) >= 128)
 end
 
--- A cold user has no low watermark yet: it is remembered for the day there is one.
+-- A cold user has no low watermark: "trimmed" stores the value until the warm-up.
 local function raise(watermark)
   local field = call('HEXISTS', state, 'low_watermark') == 1 and 'low_watermark' or 'trimmed'
   local stands = call('HGET', state, field)

@@ -1,10 +1,10 @@
--- Drops the oldest entries of the log of a user's changes, up to the first of a content that is not
--- clean. One that has moved up since it was seen is none of the oldest any more.
+-- Drops the oldest entries of a user's change log, up to the first dirty content. Entries that have moved since are
+-- skipped.
 --
 -- KEYS: the log, then the content of each entry.
--- ARGV: the name of the log; then of each entry its member and its place, oldest first.
+-- ARGV: the log's name; then for each entry its member and place, oldest first.
 --
--- Returns how many it dropped.
+-- Returns the number of dropped entries.
 local call, try = redis.call, redis.pcall
 local log, dropped = KEYS[1], {}
 local head = call('ZRANGE', log, 0, 0)[1]

@@ -1,4 +1,4 @@
--- Functions for a user's state. They stand before each script.
+-- Functions for a user's state, prepended to the scripts.
 
 -- The server's clock in microseconds.
 local function micros()
@@ -6,30 +6,30 @@ local function micros()
   return t[1] * 1000000 + t[2]
 end
 
--- Numbers as Redis is to store them: Lua would write large ones as 1.7e+12.
+-- Formats a number for Redis; Lua would write large ones as 1.7e+12.
 local function text(n)
   return string.format('%.0f', n)
 end
 
--- Between when nothing is recorded, zeros for never. It lasts while the first is later.
+-- Returns since and until of the pause, zeros for never. Recording is off while since is later.
 local function pause(state)
   local p = redis.call('HMGET', state, 'paused', 'resumed')
   return tonumber(p[1] or 0), tonumber(p[2] or 0)
 end
 
--- A state has a life unless recording is off: nothing would renew it then.
+-- Sets a state's TTL. While recording is off it never expires, because nothing would renew it.
 local function keep(state, life)
   local since, till = pause(state)
   if since > till then redis.call('PERSIST', state) else redis.call('EXPIRE', state, life) end
 end
 
--- Whether a user is cold again because some of the records may have expired. Warmth is how
--- many milliseconds that takes after a warm-up, 0 when the archive forgets no later.
+-- Reports whether a user is cold again because records may have expired. warmth is the warm period in ms, 0 for
+-- ever.
 local function lapsed(warmed, warmth)
   return warmth ~= '0' and micros() >= (tonumber(warmed or 0) + warmth) * 1000
 end
 
--- All that is known of a user, for those who ask.
+-- Returns a user's state as a flat list, with "lapsed" if the warm period is over.
 local function known(state, warmth)
   local all = redis.call('HGETALL', state)
   if warmth == '0' or #all == 0 then return all end
@@ -44,15 +44,14 @@ local function known(state, warmth)
   return all
 end
 
--- The keys of a script from the given one on, as a set.
+-- Returns the script's keys from the given index on, as a set.
 local function set(first)
   local keys = {}
   for i = first, #KEYS do keys[KEYS[i]] = true end
   return keys
 end
 
--- Whether the contents of all members of a list are in a set. The caller has
--- read the list before.
+-- Reports whether the contents of all members of a list are in a set.
 local function complete(list, keys)
   local contents = string.sub(list, 1, 8) .. 'c:' .. string.sub(list, 11) .. ':'
   for _, member in ipairs(redis.call('ZRANGE', list, 0, -1)) do
@@ -61,9 +60,8 @@ local function complete(list, keys)
   return true
 end
 
--- A content under another revision, whose eight bytes stand after the first: the old one and a step
--- of eight bytes, so that a call that the client repeats makes another one again, whatever was written
--- in between. The highest bit of the last byte stays: it says whether the archive has the content.
+-- Returns a content with a new revision: the old one plus an 8-byte step. So a repeated call makes
+-- yet another revision, whatever was written in between. The highest bit, the clean bit, stays.
 local function renumbered(content, step)
   local bytes, carry = {string.byte(content, 2, 9)}, 0
   local bit = bytes[8] >= 128 and 128 or 0
@@ -75,7 +73,7 @@ local function renumbered(content, step)
   return string.sub(content, 1, 1) .. string.char(unpack(bytes)) .. string.sub(content, 10)
 end
 
--- Gives each record of a list another revision.
+-- Gives each record of a list a new revision.
 local function renumber(list, step)
   local contents = string.sub(list, 1, 8) .. 'c:' .. string.sub(list, 11) .. ':'
   for _, member in ipairs(redis.call('ZRANGE', list, 0, -1)) do
@@ -86,8 +84,8 @@ local function renumber(list, step)
   end
 end
 
--- The cell time of a content is that of its version and a drift, which stands after the
--- revision, if any: the tag 0x10, then seven bits in each byte, the lowest first.
+-- Returns how much later a content's cell time is than its version. The value follows the revision, if any: tag
+-- 0x10, then a varint.
 local function drift(bytes)
   local sum, scale = 0, 1
   if string.byte(bytes, 1) ~= 16 then return 0 end
@@ -99,8 +97,8 @@ local function drift(bytes)
   return sum
 end
 
--- Marks a user's own state dirty, unless an older mark stands, under another revision: the given one, or a part of it more than
--- the old one, so that a call that the client repeats makes another one again.
+-- Marks a user's own state dirty, unless an older mark exists, and gives it a new revision: the given one, or the
+-- old one plus a part of it. So a repeated call makes yet another revision.
 local function markuser(dirty, list, state, revision)
   redis.call('ZADD', dirty, 'LT', text(micros()), string.sub(list, 11) .. '/*')
   if redis.call('HSETNX', state, 'rev', revision) == 0 then
