@@ -19,29 +19,28 @@ import (
 
 var errOver = errors.New("generation is over")
 
-// assignment is one generation of this member. Offsets are committed in its name
-// alone, which the broker refuses once it is over: a group Reader would
-// commit for partitions that another job owns by then.
+// assignment is one generation of this member. Commits name the generation, so the broker refuses them once it is
+// over. A kafka-go group Reader would commit for partitions that another job owns by then.
 type assignment struct {
 	q       *Queue
 	gen     *kafka.Generation
 	buckets []history.Bucket
 
-	arrived chan message   // from the readers of the partitions
-	readers sync.WaitGroup // which stop with the context of handle
-	failing atomic.Int32   // how many of them get no answer
-	over    chan struct{}  // closed once handle has returned
-	broken  chan struct{}  // closed when this member gives the generation up
+	arrived chan message   // From the partitions' readers.
+	readers sync.WaitGroup // They stop with the context of handle.
+	failing atomic.Int32   // Number of readers without an answer.
+	over    chan struct{}  // Closed once handle has returned.
+	broken  chan struct{}  // Closed when this member gives up the generation.
 	failed  sync.Once
 
-	mu        sync.Mutex    // held during a commit, so that offsets only go up
-	committed map[int]int64 // by owned partition; below zero when there is none
+	mu        sync.Mutex    // held during a commit, so offsets only increase
+	committed map[int]int64 // by owned partition; negative without a commit
 
 	fetching sync.Mutex
 	next     map[int]int64 // by fetched partition
 }
 
-// assignment starts reading the partitions of a generation, until ctx is done.
+// assignment starts readers for the partitions of a generation, until ctx is done.
 func (q *Queue) assignment(ctx context.Context, gen *kafka.Generation) (*assignment, error) {
 	n, err := q.countPartitions(ctx)
 	if err != nil {
@@ -63,12 +62,11 @@ func (q *Queue) assignment(ctx context.Context, gen *kafka.Generation) (*assignm
 	return c, nil
 }
 
-// watchEvery is how often a member looks for partitions that were added.
+// watchEvery is the interval between checks for added partitions.
 const watchEvery = 5 * time.Second
 
-// checkAssignment ends the generation when the group has divided fewer partitions than there are.
-// That happens when the topic was made, or grew, between the moment in which they were
-// divided and the first look of the watch for changes.
+// checkAssignment ends the generation if the group has assigned fewer partitions than exist. That happens if the
+// topic was created or grew between the assignment and the first check for changes.
 func (q *Queue) checkAssignment(ctx context.Context, c *assignment) {
 	for run.Sleep(ctx, watchEvery) {
 		n, err := q.countPartitions(ctx)
@@ -86,7 +84,7 @@ func (q *Queue) checkAssignment(ctx context.Context, c *assignment) {
 
 var errRebalancing = errors.New("group is being divided")
 
-// assignedPartitions returns how many partitions the members of the group own.
+// assignedPartitions returns how many partitions the group's members own.
 func (q *Queue) assignedPartitions(ctx context.Context) (n int, err error) {
 	res, err := q.client.DescribeGroups(ctx, &kafka.DescribeGroupsRequest{GroupIDs: []string{q.cfg.Group}})
 	if err != nil {
@@ -107,7 +105,7 @@ func (q *Queue) assignedPartitions(ctx context.Context) (n int, err error) {
 	return n, nil
 }
 
-// setOwned keeps the assigned ones of n partitions, and their buckets.
+// setOwned records the assigned ones of n partitions and their buckets.
 func (c *assignment) setOwned(assigned []kafka.PartitionAssignment, n int) {
 	for _, p := range assigned {
 		c.committed[p.ID] = p.Offset
@@ -119,10 +117,10 @@ func (c *assignment) setOwned(assigned []kafka.PartitionAssignment, n int) {
 	}
 }
 
-// fail ends the generation: what was not committed comes again in the next one.
+// fail ends the generation; uncommitted messages come again in the next one.
 func (c *assignment) fail() { c.failed.Do(func() { close(c.broken) }) }
 
-// givenUp reports whether this member has given the generation up.
+// givenUp reports whether this member gave up the generation.
 func (c *assignment) givenUp() bool {
 	select {
 	case <-c.broken:
@@ -132,8 +130,7 @@ func (c *assignment) givenUp() bool {
 	}
 }
 
-// end waits for the readers, whose context is done, and lets nothing more be done
-// under the assignment.
+// end waits for the readers, whose context is done, and disables the assignment.
 func (c *assignment) end() {
 	c.readers.Wait()
 	close(c.over)
@@ -142,13 +139,13 @@ func (c *assignment) end() {
 // Buckets implements [history.Assignment].
 func (c *assignment) Buckets() []history.Bucket { return c.buckets }
 
-// A delivery ends at so many keys or bytes, give or take a message.
+// A delivery ends at these bounds, plus at most one message.
 const (
 	maxFetchKeys  = 32_768
 	maxFetchBytes = 4 << 20
 )
 
-// message is what a reader hands over: decoded keys, or poison.
+// message is a message from a reader: decoded keys, or poison.
 type message struct {
 	partition int
 	offset    int64
@@ -157,7 +154,7 @@ type message struct {
 	err       error
 }
 
-// commitTimeout is how long a broker may take to commit.
+// commitTimeout bounds a commit.
 const commitTimeout = 10 * time.Second
 
 // Fetch implements [history.Assignment].
@@ -179,7 +176,7 @@ func (c *assignment) Fetch(ctx context.Context) (history.Delivery, error) {
 	return d, nil
 }
 
-// addMore adds what is at hand, up to the bound.
+// addMore adds an available message, up to the bounds.
 func (c *assignment) addMore(d *history.Delivery) bool {
 	if len(d.Keys) >= maxFetchKeys || d.Bytes >= maxFetchBytes {
 		return false
@@ -203,8 +200,8 @@ func (c *assignment) add(d *history.Delivery, m message) {
 	c.next[m.partition] = m.offset + 1
 }
 
-// Commit implements [history.Assignment]. A commit that failed ends the generation: what
-// it was about comes again in the next one.
+// Commit implements [history.Assignment]. A failed commit ends the generation; its messages come again in the next
+// one.
 func (c *assignment) Commit(ctx context.Context, d history.Delivery) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -223,8 +220,8 @@ func (c *assignment) Commit(ctx context.Context, d history.Delivery) error {
 	return nil
 }
 
-// commit commits as the member of a generation, which the broker refuses once it is over. The generation itself could
-// commit no commit metadata. A commit that has begun goes on when the generation ends.
+// commit commits as a member of the generation; the broker refuses once the generation is over. kafka-go's
+// Generation cannot commit metadata. A commit in flight outlives the generation.
 func (c *assignment) commit(ctx context.Context, offsets map[int]int64, commitMetadata string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitTimeout)
 	defer cancel()
@@ -245,7 +242,7 @@ func (c *assignment) commit(ctx context.Context, offsets map[int]int64, commitMe
 	return err
 }
 
-// ended returns why nothing can be committed any more, if so.
+// ended returns errOver if nothing can be committed any more.
 func (c *assignment) ended() error {
 	select {
 	case <-c.over:
@@ -256,7 +253,7 @@ func (c *assignment) ended() error {
 	return errOver
 }
 
-// newOffsets returns the offsets that the group does not have yet. The caller holds the lock.
+// newOffsets returns the offsets beyond the committed ones. The caller holds c.mu.
 func (c *assignment) newOffsets(offsets map[int]int64) map[int]int64 {
 	fresh := map[int]int64{}
 	for p, o := range offsets {
@@ -272,12 +269,12 @@ type reader struct {
 	q          *Queue
 	assignment *assignment
 	partition  int
-	offset     int64 // of the next message; below zero for the first that there is
-	delivered  bool  // some were handed over
+	offset     int64 // next message; negative for the first existing one
+	delivered  bool  // some messages were handed over
 }
 
-// run reads until ctx is done. A broker that does not answer is asked again: the
-// partition may have another leader by then, or the group another owner for it.
+// run reads until ctx is done. It retries silent brokers: the partition may get another leader, or the group
+// another owner.
 func (r *reader) run(ctx context.Context) {
 	for failing := false; ; {
 		err := r.poll(ctx)
@@ -291,7 +288,7 @@ func (r *reader) run(ctx context.Context) {
 		if errors.Is(err, kafka.OffsetOutOfRange) {
 			err = r.restart(ctx)
 		}
-		if topicMissing(err) || errors.Is(err, errOver) { // another log has other offsets, also in the group
+		if topicMissing(err) || errors.Is(err, errOver) { // a new log has new offsets, in the group too
 			r.assignment.fail()
 			return
 		}
@@ -301,8 +298,7 @@ func (r *reader) run(ctx context.Context) {
 	}
 }
 
-// report logs when the first partition of the assignment cannot be read, and when all can
-// be read again.
+// report logs when the first partition of the assignment fails, and when all work again.
 func (r *reader) report(failed bool, err error) {
 	log := r.q.cfg.Logger.With("topic", r.q.cfg.Topic, "partition", r.partition, "offset", r.offset)
 	switch {
@@ -313,7 +309,7 @@ func (r *reader) report(failed bool, err error) {
 	}
 }
 
-// poll hands over what one request brings.
+// poll hands over the messages of one fetch.
 func (r *reader) poll(ctx context.Context) error {
 	records, err := r.q.fetch(ctx, r.partition, r.offset)
 	if err != nil {
@@ -325,7 +321,7 @@ func (r *reader) poll(ctx context.Context) error {
 func (r *reader) deliver(ctx context.Context, records kafka.RecordReader) error {
 	return each(records, r.offset, func(offset int64, payload []byte) error {
 		m := message{partition: r.partition, offset: offset, payload: payload}
-		m.keys, m.err = r.q.decode(payload) // here, so that partitions are decoded side by side
+		m.keys, m.err = r.q.decode(payload) // decoded here, so partitions decode concurrently
 		select {
 		case r.assignment.arrived <- m:
 			r.offset, r.delivered = m.offset+1, true
@@ -336,10 +332,9 @@ func (r *reader) deliver(ctx context.Context, records kafka.RecordReader) error 
 	})
 }
 
-// restart goes on with the first message that there is, after retention or the loss of a
-// leader took the one that was to come, or the group's offset was moved. The keys of the messages
-// that are gone are still marked dirty. An offset beyond the end is of another log, and so are those of
-// what was delivered: that ends the generation.
+// restart continues at the first existing message after retention or a leader's loss took the next one, or after
+// the group's offset was moved. The keys of lost messages are still dirty. An offset beyond the end means a new
+// log, which invalidates all offsets: if messages were delivered, the generation ends.
 func (r *reader) restart(ctx context.Context) error {
 	first, err := r.q.offset(ctx, kafka.FirstOffsetOf(r.partition))
 	if err != nil {

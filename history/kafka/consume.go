@@ -16,9 +16,8 @@ import (
 	"github.com/playhead/playhead/internal/run"
 )
 
-// Consume implements [history.Consumer]. It logs and tries again for as long as no
-// group can be formed. A handle whose context is done may finish and commit what it
-// has: its generation lasts until it returns, unless the group has moved on.
+// Consume implements [history.Consumer]. While no group can be formed, it logs and retries. A handle whose context
+// is done may still commit: its generation lasts until it returns, unless the group has moved on.
 func (q *Queue) Consume(ctx context.Context, handle func(context.Context, history.Assignment) error) error {
 	group, err := kafka.NewConsumerGroup(q.group())
 	if err != nil {
@@ -58,14 +57,12 @@ func (q *Queue) group() kafka.ConsumerGroupConfig {
 	}
 }
 
-// generation runs handle and reports whether the group moves on to another one, with
-// the reason when it did not come to handle. Otherwise it returns what Consume is to
-// return. A topic that was deleted is made again: without one there is no
-// generation, and nothing is archived.
+// generation runs handle. It reports whether the group moves on to another generation, with the reason if handle
+// did not run. Otherwise it returns Consume's result. A deleted topic is recreated: without it there is no
+// generation.
 //
-// kafka-go takes a generation for ended when any function started in it returns, and
-// for left behind when all have. The one started here returns when the generation is
-// taken away or cannot commit any more, and not before handle has returned.
+// kafka-go ends a generation when any function started in it returns, and leaves it when all have. The one function
+// started here returns when the generation is taken away or can no longer commit, but not before handle returns.
 func (q *Queue) generation(ctx context.Context, gen *kafka.Generation, handle func(context.Context, history.Assignment) error) (over bool, err error) {
 	hctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -73,8 +70,8 @@ func (q *Queue) generation(ctx context.Context, gen *kafka.Generation, handle fu
 	if topicMissing(err) {
 		err = cmp.Or(q.recreateTopic(ctx), err)
 	}
-	if err != nil { // or the brokers that formed the group are gone again
-		gen.Start(func(context.Context) {}) // ends it
+	if err != nil { // the topic is missing, or the brokers are gone again
+		gen.Start(func(context.Context) {}) // ends the generation
 		run.Sleep(ctx, rejoinPause)
 		return true, err
 	}
@@ -101,11 +98,10 @@ func (q *Queue) generation(ctx context.Context, gen *kafka.Generation, handle fu
 // rejoinPause is the pause after a failure to join the group.
 const rejoinPause = 500 * time.Millisecond
 
-// rereadPartitions is how many partitions are read again at once.
+// rereadPartitions is the number of partitions that Reread reads concurrently.
 const rereadPartitions = 8
 
-// rereadPatience is how long a partition may bring nothing before it is given up: the
-// others do not wait for it.
+// rereadPatience is how long a partition may bring nothing before Reread gives it up.
 const rereadPatience = 30 * time.Second
 
 // rereading is one call of Reread.
@@ -115,11 +111,11 @@ type rereading struct {
 	buckets map[history.Bucket]bool
 	use     func(context.Context, []history.Announcement) error
 
-	using  sync.Mutex // during use
-	failed error      // of use, guarded by using
+	using  sync.Mutex // held during use
+	failed error      // error of use; guarded by using
 }
 
-// Reread implements [history.Rereader]. A topic that is missing has nothing.
+// Reread implements [history.Rereader]. A missing topic is empty.
 func (q *Queue) Reread(ctx context.Context, buckets []history.Bucket, since time.Time, use func(context.Context, []history.Announcement) error) error {
 	n, err := q.partitions(ctx)
 	if topicMissing(err) {
@@ -184,14 +180,14 @@ func (q *Queue) CommitMetadata(ctx context.Context) ([]string, error) {
 	return commitMetadata, nil
 }
 
-// partition reads one partition from the time on, up to where it ends now.
+// partition reads one partition from r.since to its current end.
 func (r *rereading) partition(ctx context.Context, partition int) error {
 	end, err := r.offset(ctx, kafka.LastOffsetOf(partition))
 	if err != nil {
 		return fmt.Errorf("end of partition %d: %w", partition, err)
 	}
 	next, err := r.offset(ctx, kafka.TimeOffsetOf(partition, r.since))
-	if err != nil || next < 0 { // nothing is as late
+	if err != nil || next < 0 { // no message is that recent
 		return err
 	}
 	for next < end {
@@ -215,7 +211,7 @@ func (r *rereading) offset(ctx context.Context, request kafka.OffsetRequest) (of
 
 var errEmpty = errors.New("the broker has nothing where it said there was")
 
-// readSome hands over the messages that one request brings, and returns the next offset.
+// readSome hands over the messages of one fetch and returns the next offset.
 func (r *rereading) readSome(ctx context.Context, partition int, offset int64) (next int64, err error) {
 	pctx, cancel := context.WithTimeout(ctx, rereadPatience)
 	defer cancel()
@@ -224,7 +220,7 @@ func (r *rereading) readSome(ctx context.Context, partition int, offset int64) (
 		records, err = r.q.fetch(pctx, partition, offset)
 		return err
 	})
-	if errors.Is(err, kafka.OffsetOutOfRange) { // retention was quicker
+	if errors.Is(err, kafka.OffsetOutOfRange) { // retention removed it meanwhile
 		return r.offset(ctx, kafka.FirstOffsetOf(partition))
 	}
 	if err != nil {
@@ -233,7 +229,7 @@ func (r *rereading) readSome(ctx context.Context, partition int, offset int64) (
 	next = offset
 	var all []history.Announcement
 	err = each(records, offset, func(o int64, payload []byte) error {
-		keys, _ := r.q.decode(payload) // what is poison was delivered as such
+		keys, _ := r.q.decode(payload) // poison was delivered as such
 		for _, k := range keys {
 			if r.buckets[history.BucketOf(k.Key.UID)] {
 				all = append(all, k)

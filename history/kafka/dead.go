@@ -12,14 +12,14 @@ import (
 	"github.com/playhead/playhead/history/wire"
 )
 
-// DeadLetters keeps what could not be archived in a topic of its own, one message
-// each. It implements [history.DeadLetters].
+// DeadLetters stores failed records and messages in a topic of its own, one message each. It implements
+// [history.DeadLetters].
 type DeadLetters struct{ q *Queue }
 
-// errLetter makes every message of the topic arrive as it is.
+// errLetter is the decode error of every letter, so letters arrive undecoded.
 var errLetter = errors.New("a dead letter is no batch of keys")
 
-// OpenDead is [NewDead] and [DeadLetters.Prepare].
+// OpenDead is [NewDead] followed by [DeadLetters.Prepare].
 func OpenDead(ctx context.Context, cfg Config) (*DeadLetters, error) {
 	d, err := NewDead(cfg)
 	if err != nil {
@@ -32,9 +32,8 @@ func OpenDead(ctx context.Context, cfg Config) (*DeadLetters, error) {
 	return d, nil
 }
 
-// NewDead is [New] for dead letters: the topic is history.dead and the group, of
-// processes that drive letters again, history-redrive, unless the configuration has
-// others. A topic that must be created gets one partition.
+// NewDead is [New] for dead letters. Defaults: topic history.dead; group history-redrive, for processes that
+// redrive letters. A created topic has one partition.
 func NewDead(cfg Config) (*DeadLetters, error) {
 	cfg.Topic = cmp.Or(cfg.Topic, "history.dead")
 	cfg.Group = cmp.Or(cfg.Group, "history-redrive")
@@ -50,8 +49,8 @@ func NewDead(cfg Config) (*DeadLetters, error) {
 // Prepare is [Queue.Prepare].
 func (d *DeadLetters) Prepare(ctx context.Context) error { return d.q.Prepare(ctx) }
 
-// keptPayload is how much is kept of a message with which a letter is too large for its topic: nobody can decode the
-// message, and the queue would stand still before it.
+// keptPayload is the number of payload bytes to keep of a letter that is too large for the topic. The payload is
+// undecodable anyway, and a refused letter would block the queue.
 const keptPayload = 512 << 10
 
 // Add implements [history.DeadLetters].
@@ -75,8 +74,8 @@ func (d *DeadLetters) add(ctx context.Context, l history.Dead) error {
 	return d.q.produce(ctx, d.q.broker(0), wire.Message{Payload: wire.AppendDead(nil, l), Keys: []history.Announcement{{Key: l.Key}}})
 }
 
-// Redrive hands over all letters that are there and were not handed over before, in
-// order, and returns how many. One whose handling fails stays, with those after it.
+// Redrive passes all existing, not yet redriven letters to use, in order, and returns their number. A letter that
+// fails stays, with those after it.
 func (d *DeadLetters) Redrive(ctx context.Context, use func(context.Context, history.Dead) error) (n int, err error) {
 	extents, err := d.extents(ctx)
 	if err != nil {
@@ -114,10 +113,10 @@ func (d *DeadLetters) redriveDelivery(ctx context.Context, assignment history.As
 	return len(delivery.Poison), assignment.Commit(ctx, delivery)
 }
 
-// extent is where the letters of a partition begin and end. Retention may have taken some before the first.
+// extent is the range of a partition's letters. Retention may have removed some before first.
 type extent struct{ first, end int64 }
 
-// extents returns those of all partitions.
+// extents returns the extents of all partitions.
 func (d *DeadLetters) extents(ctx context.Context) (map[int]extent, error) {
 	leaders, err := d.q.ensuredLeaders(ctx)
 	if err != nil {
@@ -141,12 +140,12 @@ func (d *DeadLetters) extents(ctx context.Context) (map[int]extent, error) {
 	return extents, nil
 }
 
-// Close gives the connections back.
+// Close closes idle connections.
 func (d *DeadLetters) Close() error { return d.q.Close() }
 
-// unread returns how many letters the group has not seen.
+// unread returns how many letters the group has not consumed.
 func unread(c history.Assignment, extents map[int]extent) (n int64) {
-	mine, _ := c.(*assignment) // what Consume hands to its function
+	mine, _ := c.(*assignment) // Consume passes this type
 	for p, from := range mine.committed {
 		n += extents[p].end - max(from, extents[p].first, 0)
 	}

@@ -17,9 +17,8 @@ import (
 	"github.com/playhead/playhead/history/wire"
 )
 
-// Publish implements [history.Publisher]. A message counts as sent once all replicas
-// in sync hold it. After a timeout that is not known: its keys count as unsent. A call lasts
-// ten seconds at most; nothing is queued here.
+// Publish implements [history.Publisher]. A message counts as sent once all in-sync replicas have it. After a
+// timeout its keys count as unsent. A call takes at most ten seconds; nothing is buffered.
 func (q *Queue) Publish(ctx context.Context, keys []history.Announcement) ([]history.Announcement, error) {
 	if len(keys) == 0 {
 		return nil, nil
@@ -34,8 +33,7 @@ func (q *Queue) Publish(ctx context.Context, keys []history.Announcement) ([]his
 	return unsent(messages, q.send(ctx, messages, leaders))
 }
 
-// send returns one error per message. It sends partitions side by side and the
-// messages of a partition in order.
+// send returns one error per message. Partitions run concurrently, the messages of a partition in order.
 func (q *Queue) send(ctx context.Context, messages []wire.Message, leaders []int) []error {
 	errs := make([]error, len(messages))
 	var wg sync.WaitGroup
@@ -53,8 +51,7 @@ func (q *Queue) send(ctx context.Context, messages []wire.Message, leaders []int
 	return errs
 }
 
-// produce sends one message, again and again while its partition moves between
-// brokers and ctx lasts.
+// produce sends one message, with retries while its partition moves between brokers.
 func (q *Queue) produce(ctx context.Context, broker *broker, m wire.Message) error {
 	if err := broker.breaker.Enter(); err != nil {
 		return err
@@ -89,14 +86,12 @@ func (q *Queue) request(ctx context.Context, partition int, records ...kafka.Rec
 	return res.Error
 }
 
-// key is the first bucket of a message. It is for people who read the log; the
-// partition was chosen without it.
+// key returns the first bucket of a message, for people who read the log. It does not affect the partition.
 func key(m wire.Message) []byte {
 	return strconv.AppendUint(nil, uint64(history.BucketOf(m.Keys[0].Key.UID)), 10)
 }
 
-// unsent returns the keys of the messages that failed, with the first reason: one
-// sentence, however many there are.
+// unsent returns the keys of failed messages and one error with the first reason.
 func unsent(messages []wire.Message, errs []error) ([]history.Announcement, error) {
 	var keys []history.Announcement
 	var first error
@@ -117,12 +112,11 @@ func unsent(messages []wire.Message, errs []error) ([]history.Announcement, erro
 	return keys, fmt.Errorf("publish: %d of %d keys unsent: %w: %w", len(keys), total, history.ErrUnavailable, first)
 }
 
-// FirstOfDay announces first sightings of users on a day on a topic of its own, one
-// message for each, with the user as its key. It implements [history.Announcer].
+// FirstOfDay publishes users' first sightings of a day to a topic of its own, one message each, keyed by user. It
+// implements [history.Announcer].
 type FirstOfDay struct{ q *Queue }
 
-// NewFirstOfDay is [New] for first sightings: the topic is history.first-of-day unless
-// the configuration has another.
+// NewFirstOfDay is [New] for first sightings; default topic history.first-of-day.
 func NewFirstOfDay(cfg Config) (*FirstOfDay, error) {
 	cfg.Topic = cmp.Or(cfg.Topic, "history.first-of-day")
 	q, err := New(cfg)
@@ -135,11 +129,11 @@ func NewFirstOfDay(cfg Config) (*FirstOfDay, error) {
 // Prepare is [Queue.Prepare].
 func (f *FirstOfDay) Prepare(ctx context.Context) error { return f.q.Prepare(ctx) }
 
-// firstsPerRequest keeps a request far below what brokers take.
+// firstsPerRequest keeps requests far below brokers' limits.
 const firstsPerRequest = 1000
 
-// Announce implements [history.Announcer]. A user's messages are in one partition. A call
-// lasts ten seconds at most; nothing is queued here.
+// Announce implements [history.Announcer]. A user's messages share a partition. A call takes at most ten seconds;
+// nothing is buffered.
 func (f *FirstOfDay) Announce(ctx context.Context, firsts []history.First) error {
 	if len(firsts) == 0 {
 		return nil
@@ -176,5 +170,5 @@ func (f *FirstOfDay) send(ctx context.Context, partition int, firsts []history.F
 	return f.q.request(ctx, partition, records...)
 }
 
-// Close gives the connections back. No other method may be running or called.
+// Close closes idle connections. No other method may be running or called.
 func (f *FirstOfDay) Close() error { return f.q.Close() }

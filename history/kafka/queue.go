@@ -1,10 +1,8 @@
-// Package kafka is the queue between services and jobs over Kafka: one topic whose
-// messages are batches of announced keys, and one group of jobs that divide its
-// partitions.
+// Package kafka is the queue between services and jobs: one topic of batches of announced keys, consumed by one
+// group of jobs.
 //
-// A message is never one key: a flush becomes one message per partition. Keys are
-// hints that may come twice, so that every doubt ends in sending again: a publish
-// that timed out is unsent, a delivery that was not committed is delivered anew.
+// A flush becomes one message per partition, never one per key. Keys are hints and may repeat. Any doubt ends in
+// a retry: a publish that timed out counts as unsent, and an uncommitted delivery is delivered again.
 package kafka
 
 import (
@@ -29,40 +27,37 @@ import (
 	"github.com/playhead/playhead/internal/breaker"
 )
 
-// Queue is a [history.Publisher] and a [history.Consumer]. Its methods may be
-// called from many goroutines; each Consume is one member of the group.
+// Queue is a [history.Publisher] and a [history.Consumer]. Its methods may be called from many goroutines; each
+// Consume is one member of the group.
 type Queue struct {
 	cfg       Config
 	mechanism sasl.Mechanism
 	transport *kafka.Transport
 	client    *kafka.Client
-	brokers   map[int]*broker // by broker
+	brokers   map[int]*broker // by broker id
 	brokersMu sync.Mutex      // guards brokers
 	decode    func([]byte) ([]history.Announcement, error)
 
 	messages, bytes atomic.Int64 // published
-	skipped         atomic.Int64 // messages that were gone before they could be read
+	skipped         atomic.Int64 // gone before they could be read
 
-	recreating  chan struct{} // holds a token while the topic is made again
-	recreatedAt time.Time     // when that was last tried, guarded by restoring
+	recreating  chan struct{} // holds a token while the topic is recreated
+	recreatedAt time.Time     // time of the last attempt; guarded by recreating
 }
 
-// clientID is the name under which brokers log and throttle.
+// clientID identifies this client in brokers' logs and quotas.
 const clientID = "playhead"
 
-// dialTimeout bounds one attempt to connect, with TLS and authentication.
+// dialTimeout bounds one connection attempt, with TLS and authentication.
 const dialTimeout = 5 * time.Second
 
-// metadataTTL is after how long at most the transport asks who leads the partitions,
-// and within what time it wants the answer.
+// metadataTTL is the maximum age of the transport's partition metadata, and the timeout of its refresh.
 const metadataTTL = 3 * time.Second
 
-// maxInFlight bounds the produce requests that wait for one broker, and with them the
-// connections: each waits on a connection of its own.
+// maxInFlight limits concurrent produce requests per broker, and hence connections: each request occupies one.
 const maxInFlight = 16
 
-// New returns a queue without asking the brokers anything. The caller
-// closes it.
+// New returns a queue without any I/O. The caller closes it.
 func New(cfg Config) (*Queue, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
@@ -77,7 +72,7 @@ func New(cfg Config) (*Queue, error) {
 
 // Ping reports whether a broker answers. It fails with [history.ErrUnavailable].
 func (q *Queue) Ping(ctx context.Context) error {
-	// Metadata of the topic is answered from memory, this is not.
+	// A metadata request would be served from the transport's cache.
 	if _, err := q.client.ApiVersions(ctx, &kafka.ApiVersionsRequest{}); err != nil {
 		return fmt.Errorf("ping: %w: %w", history.ErrUnavailable, err)
 	}
@@ -104,46 +99,43 @@ func newQueue(cfg Config, mechanism sasl.Mechanism) *Queue {
 	}
 }
 
-// Close gives the connections back. No other method may be running or called.
+// Close closes idle connections. No other method may be running or called.
 func (q *Queue) Close() error {
 	q.transport.CloseIdleConnections()
 	return nil
 }
 
-// Stats returns how many messages were published and acknowledged, and their bytes
-// before compression.
+// Stats returns the number of acknowledged messages, and their bytes before compression.
 func (q *Queue) Stats() (messages, bytes int64) {
 	return q.messages.Load(), q.bytes.Load()
 }
 
-// Skipped returns how many messages this process was to read and could not, because
-// retention or a loss of the brokers had taken them. Their keys are still marked dirty.
+// Skipped returns how many messages were lost to retention or brokers before this process read them. Their keys are
+// still dirty.
 func (q *Queue) Skipped() int64 { return q.skipped.Load() }
 
 func (q *Queue) addrs() string { return strings.Join(q.cfg.Brokers, ",") }
 
-// Config says where the queue is and what it is called. Only Brokers is required.
+// Config locates and names the queue. Only Brokers is required.
 type Config struct {
-	Brokers []string // host:port of some brokers; the others are found through them
+	Brokers []string // host:port of some brokers
 	Topic   string   // default history.flush
 	Group   string   // default history-job
-	// Partitions and Replication are those of a topic that Open creates; default 16
-	// partitions and the brokers' own replication.
+	// Partitions and Replication apply to a topic that Open creates. Defaults: 16 partitions, the brokers'
+	// replication factor.
 	Partitions  int
 	Replication int
 	// MaxBytes bounds a message before compression; default [wire.MaxMessage].
 	MaxBytes int
-	// SessionTimeout is how long the group waits for a job that has gone silent
-	// before others take over its partitions; default 10 s.
+	// SessionTimeout is how long a job may be silent before others take over its partitions; default 10 s.
 	SessionTimeout time.Duration
 
-	TLS *tls.Config // nil is plain text
-	// Username and Password authenticate with Mechanism: plain, which is the
-	// default and wants TLS, scram-sha-256 or scram-sha-512. Without a username
-	// nothing is authenticated.
+	TLS *tls.Config // nil for plain text
+	// Username and Password authenticate with Mechanism: plain (default; use it with TLS), scram-sha-256 or
+	// scram-sha-512. Without Username there is no authentication.
 	Username, Password, Mechanism string
 
-	Logger *slog.Logger // nil is silent
+	Logger *slog.Logger // nil discards
 }
 
 func (c Config) withDefaults() Config {
@@ -172,7 +164,7 @@ func (c Config) validate() error {
 	return nil
 }
 
-// mechanism returns nil when nothing is to be authenticated.
+// mechanism returns nil without a username.
 func (c Config) mechanism() (sasl.Mechanism, error) {
 	if c.Username == "" {
 		return nil, nil
@@ -189,14 +181,14 @@ func (c Config) mechanism() (sasl.Mechanism, error) {
 	}
 }
 
-// broker bounds the requests to one broker: one that does not answer takes no slots from
-// the others, and its requests soon fail at once.
+// broker limits the requests to one broker. A silent broker takes no slots from others, and its requests soon fail
+// fast.
 type broker struct {
-	slots   chan struct{} // holds a token per produce request in flight
+	slots   chan struct{} // one token per produce request in flight
 	breaker *breaker.Breaker
 }
 
-// broker returns the bounds of a broker.
+// broker returns the limits of a broker.
 func (q *Queue) broker(id int) *broker {
 	q.brokersMu.Lock()
 	defer q.brokersMu.Unlock()
@@ -207,8 +199,8 @@ func (q *Queue) broker(id int) *broker {
 	return q.brokers[id]
 }
 
-// slowAfter is how long a request must have waited before it counts against the broker.
+// slowAfter is the least duration of an unanswered request that counts as a failure of its broker.
 const slowAfter = time.Second
 
-// publishTimeout bounds a call whose context is more patient.
+// publishTimeout bounds calls with a longer deadline.
 const publishTimeout = 10 * time.Second

@@ -17,7 +17,7 @@ import (
 	"github.com/playhead/playhead/internal/run"
 )
 
-// Open is [New] and [Queue.Prepare]. The caller closes the queue.
+// Open is [New] followed by [Queue.Prepare]. The caller closes the queue.
 func Open(ctx context.Context, cfg Config) (*Queue, error) {
 	q, err := New(cfg)
 	if err != nil {
@@ -30,9 +30,8 @@ func Open(ctx context.Context, cfg Config) (*Queue, error) {
 	return q, nil
 }
 
-// Prepare makes sure that the brokers answer, and creates the topic when it is
-// missing. It fails with [history.ErrUnavailable] when another try may succeed: not
-// for brokers that refuse this user or the topic.
+// Prepare checks that the brokers answer, and creates a missing topic. It fails with [history.ErrUnavailable] if a
+// retry may succeed, and otherwise if brokers refuse this user or the topic.
 func (q *Queue) Prepare(ctx context.Context) error {
 	err := q.prepare(ctx)
 	switch e := kafka.Error(0); {
@@ -45,8 +44,8 @@ func (q *Queue) Prepare(ctx context.Context) error {
 	}
 }
 
-// refusals are the answers that stay the same until somebody changes a setting. All others pass: there
-// is no controller or leader, a coordinator loads, a topic is being made, brokers are still to come.
+// refusals are errors that persist until somebody changes a setting. All others are transient, such as a missing
+// controller or leader, a loading coordinator, a topic in creation, or brokers still starting.
 var refusals = []kafka.Error{
 	kafka.SASLAuthenticationFailed, kafka.UnsupportedSASLMechanism, kafka.IllegalSASLState, kafka.SecurityDisabled,
 	kafka.ClusterAuthorizationFailed, kafka.TopicAuthorizationFailed, kafka.GroupAuthorizationFailed,
@@ -54,10 +53,10 @@ var refusals = []kafka.Error{
 	kafka.InvalidRequest, kafka.PolicyViolation,
 }
 
-// openTimeout bounds how long Open waits for brokers and for a new topic.
+// openTimeout bounds Open's wait for brokers and a new topic.
 const openTimeout = 30 * time.Second
 
-// prepare makes sure that the brokers answer and that there is a topic.
+// prepare checks that the brokers answer and that the topic exists.
 func (q *Queue) prepare(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
@@ -71,17 +70,16 @@ func (q *Queue) prepare(ctx context.Context) error {
 	return err
 }
 
-// topicMissing reports whether the brokers do not know the topic. Of one that moves between
-// brokers they may say so for a moment, too.
+// topicMissing reports whether the brokers do not know the topic. That may be transient while partitions move.
 func topicMissing(err error) bool {
 	return errors.Is(err, kafka.UnknownTopicOrPartition) || errors.Is(err, protocol.ErrNoTopic)
 }
 
-// recreatePause is the least time between two attempts to make a missing topic again.
+// recreatePause is the minimum interval between attempts to recreate a topic.
 const recreatePause = time.Second
 
-// recreateTopic makes the topic again after it was deleted, once for all callers, so that
-// no restart is needed. A topic that is there stays as it is.
+// recreateTopic recreates a deleted topic, one caller at a time, so no restart is needed. An existing topic is
+// unchanged.
 func (q *Queue) recreateTopic(ctx context.Context) error {
 	select {
 	case q.recreating <- struct{}{}:
@@ -98,7 +96,7 @@ func (q *Queue) recreateTopic(ctx context.Context) error {
 	return q.create(ctx)
 }
 
-// ensuredLeaders is leaders, and makes a missing topic again.
+// ensuredLeaders is leaders, but recreates a missing topic.
 func (q *Queue) ensuredLeaders(ctx context.Context) (leaders []int, err error) {
 	leaders, err = q.leaders(ctx)
 	if !topicMissing(err) {
@@ -116,9 +114,8 @@ func (q *Queue) partitions(ctx context.Context) (int, error) {
 	return len(leaders), err
 }
 
-// leaders returns the brokers that lead the partitions of the topic. The transport
-// answers from what it asked the brokers within the last seconds, so that this costs
-// nothing and follows a topic that grows.
+// leaders returns the partitions' leaders. The transport answers from metadata a few seconds old, so calls are
+// cheap and follow a growing topic.
 func (q *Queue) leaders(ctx context.Context) ([]int, error) {
 	res, err := q.client.Metadata(ctx, &kafka.MetadataRequest{Topics: []string{q.cfg.Topic}})
 	if err != nil {
@@ -142,7 +139,7 @@ func (q *Queue) leaders(ctx context.Context) ([]int, error) {
 	return leaders, nil
 }
 
-// countPartitions asks the brokers themselves, over a connection of its own.
+// countPartitions asks a broker over a connection of its own, without cached metadata.
 func (q *Queue) countPartitions(ctx context.Context) (n int, err error) {
 	for _, broker := range q.cfg.Brokers {
 		var all []kafka.Partition
@@ -172,8 +169,7 @@ func (q *Queue) create(ctx context.Context) error {
 	return retry(ctx, func() error { return q.checkLeaders(ctx) })
 }
 
-// checkLeaders reports whether the leaders of all partitions answer: they are named a moment
-// before they know.
+// checkLeaders reports whether all partitions' leaders answer; metadata names them slightly earlier.
 func (q *Queue) checkLeaders(ctx context.Context) error {
 	n, err := q.partitions(ctx)
 	if err != nil {
@@ -193,8 +189,7 @@ func (q *Queue) checkLeaders(ctx context.Context) error {
 	return err
 }
 
-// topic is what Open creates. Where there are three replicas, an acknowledgement of
-// all of them means two at least.
+// topic returns the configuration for a new topic. With three replicas an acknowledged message is on at least two.
 func (q *Queue) topic() kafka.TopicConfig {
 	t := kafka.TopicConfig{Topic: q.cfg.Topic, NumPartitions: q.cfg.Partitions, ReplicationFactor: q.cfg.Replication}
 	if q.cfg.Replication >= 3 {
@@ -204,16 +199,15 @@ func (q *Queue) topic() kafka.TopicConfig {
 }
 
 const (
-	// pollWait is how long a broker waits for something to come before it answers
-	// that there is nothing.
+	// pollWait is how long a broker waits for messages before an empty answer.
 	pollWait = 2 * time.Second
-	// pollTimeout is after how long without an answer the broker is taken for gone.
+	// pollTimeout is when an unanswered poll fails.
 	pollTimeout = pollWait + 10*time.Second
 	// pollBytes bounds the answer, unless a single batch is larger.
 	pollBytes = 1 << 20
 )
 
-// fetch asks once for the messages of a partition from an offset on.
+// fetch fetches messages of a partition from an offset on, once.
 func (q *Queue) fetch(ctx context.Context, partition int, offset int64) (kafka.RecordReader, error) {
 	ctx, cancel := context.WithTimeout(ctx, pollTimeout)
 	defer cancel()
@@ -227,8 +221,7 @@ func (q *Queue) fetch(ctx context.Context, partition int, offset int64) (kafka.R
 	return res.Records, res.Error
 }
 
-// each calls do for each message from an offset on: a batch comes whole, even if only
-// its end was asked for.
+// each calls do for each message from an offset on. Brokers return whole batches, which may begin earlier.
 func each(records kafka.RecordReader, from int64, do func(offset int64, payload []byte) error) error {
 	for {
 		rec, err := records.ReadRecord()
@@ -251,7 +244,7 @@ func each(records kafka.RecordReader, from int64, do func(offset int64, payload 
 	}
 }
 
-// offset returns the offset that is asked for, below zero where no message is as late.
+// offset returns the requested offset, or a negative one if no message is that recent.
 func (q *Queue) offset(ctx context.Context, r kafka.OffsetRequest) (int64, error) {
 	res, err := q.client.ListOffsets(ctx, &kafka.ListOffsetsRequest{Topics: map[string][]kafka.OffsetRequest{q.cfg.Topic: {r}}})
 	if err != nil {
@@ -264,17 +257,17 @@ func (q *Queue) offset(ctx context.Context, r kafka.OffsetRequest) (int64, error
 		case kafka.LastOffset:
 			return p.LastOffset, p.Error
 		}
-		for o := range p.Offsets { // the one
+		for o := range p.Offsets { // the only one
 			return o, p.Error
 		}
 	}
 	return 0, protocol.ErrNoPartition
 }
 
-// retryPause is the pause before a cluster that is changing is asked again.
+// retryPause is the pause between attempts while the cluster changes.
 const retryPause = 100 * time.Millisecond
 
-// retry tries until the answer is final or ctx is done, and returns the last error.
+// retry calls try until the error is not temporary or ctx is done, and returns the last error.
 func retry(ctx context.Context, try func() error) error {
 	err := try()
 	for isTemporary(err) && run.Sleep(ctx, retryPause) {
@@ -283,7 +276,7 @@ func retry(ctx context.Context, try func() error) error {
 	return err
 }
 
-// retryWithTopic is retry, and makes a missing topic again.
+// retryWithTopic is retry, but recreates a missing topic.
 func (q *Queue) retryWithTopic(ctx context.Context, try func() error) error {
 	return retry(ctx, func() error {
 		err := try()
@@ -294,15 +287,14 @@ func (q *Queue) retryWithTopic(ctx context.Context, try func() error) error {
 	})
 }
 
-// isTemporary reports whether brokers or the layout of the cluster may answer
-// otherwise in a moment, as while a partition gets another leader.
+// isTemporary reports whether a retry may succeed, such as while a partition changes its leader.
 func isTemporary(err error) bool {
 	var e kafka.Error
 	return errors.As(err, &e) && e.Temporary() ||
 		errors.Is(err, protocol.ErrNoTopic) || errors.Is(err, protocol.ErrNoPartition) || errors.Is(err, protocol.ErrNoLeader)
 }
 
-// Topics are topics that name users. A message cannot be taken out of one: it goes when its time is over.
+// Topics are topics that contain uids. Single messages cannot be removed; they expire by the topic's retention.
 type Topics struct {
 	queue *Queue
 	names []string
@@ -310,10 +302,10 @@ type Topics struct {
 
 var _ history.Eraser = (*Topics)(nil)
 
-// Topics returns the named topics of the brokers of a queue.
+// Topics returns the named topics of the queue's brokers.
 func (q *Queue) Topics(names ...string) *Topics { return &Topics{q, names} }
 
-// Held implements [history.Eraser]. Nobody knows which messages are of whom.
+// Held implements [history.Eraser]. Messages cannot be found by user.
 func (t *Topics) Held(context.Context, string, int64) (map[string]int, error) { return nil, nil }
 
 // Erase implements [history.Eraser].
@@ -328,7 +320,7 @@ func (t *Topics) Remains(ctx context.Context) []string {
 	return remains
 }
 
-// retention says how long a topic keeps messages.
+// retention describes how long a topic keeps messages.
 func (t *Topics) retention(ctx context.Context, topic string) string {
 	const setting = "retention.ms"
 	res, err := t.queue.client.DescribeConfigs(ctx, &kafka.DescribeConfigsRequest{Resources: []kafka.DescribeConfigRequestResource{
