@@ -58,7 +58,7 @@ func TestConsumeGoesOnAfterAGap(t *testing.T) {
 	q := open(t, cfg)
 	keys := announced(5)
 	publish(t, q, keys[:1])
-	receive(t, q, 1) // committed: offset 1
+	receive(t, q, 1) // commits offset 1
 	for i := range keys[1:] {
 		publish(t, q, keys[i+1:i+2])
 	}
@@ -70,8 +70,8 @@ func TestConsumeGoesOnAfterAGap(t *testing.T) {
 	}
 }
 
-// TestConsumeFromANewLog has the topic deleted and made anew under a job: that ends the generation, and the next one
-// reads and commits the new log.
+// TestConsumeFromANewLog recreates the topic under a job. The generation ends, and the next one reads and commits
+// the new log.
 func TestConsumeFromANewLog(t *testing.T) {
 	c := cluster(t)
 	cfg := fresh(t, c.ListenAddrs())
@@ -111,8 +111,8 @@ func TestConsumeFromANewLog(t *testing.T) {
 	}
 }
 
-// TestConsumeFromAShorterLog has a log end before what the group has committed, as after the loss of a leader: its first message is
-// next, and is committed, though the offset is less.
+// TestConsumeFromAShorterLog has a log that ends before the committed offset, as after the loss of a leader. The
+// job reads and commits its first message, despite the lower offset.
 func TestConsumeFromAShorterLog(t *testing.T) {
 	c := cluster(t)
 	cfg := fresh(t, c.ListenAddrs())
@@ -145,8 +145,7 @@ func TestConsumeTriesUntilThereIsAGroup(t *testing.T) {
 	}
 }
 
-// TestConsumeTriesUntilThePartitionsAreCounted has the brokers not say how many
-// partitions there are when a generation begins.
+// TestConsumeTriesUntilThePartitionsAreCounted hides the number of partitions when a generation begins.
 func TestConsumeTriesUntilThePartitionsAreCounted(t *testing.T) {
 	c := cluster(t)
 	q := open(t, fresh(t, c.ListenAddrs()))
@@ -166,8 +165,8 @@ func TestConsumeTriesUntilThePartitionsAreCounted(t *testing.T) {
 	}
 }
 
-// TestConsumeAfterAFailedCommit has the broker refuse a commit: the generation ends,
-// and the next one delivers again, whether handle waits for that or returns the error.
+// TestConsumeAfterAFailedCommit refuses a commit. The generation ends, and the next one delivers again, whether
+// handle waits or returns the error.
 func TestConsumeAfterAFailedCommit(t *testing.T) {
 	for name, wait := range map[string]bool{"wait": true, "return": false} {
 		t.Run(name, func(t *testing.T) { consumeAfterAFailedCommit(t, wait) })
@@ -241,8 +240,7 @@ func publish(tb testing.TB, q *kafka.Queue, keys []history.Announcement) {
 	}
 }
 
-// memberOf names, for a process of its own, the brokers, topic, group and session
-// timeout that it is to be a member with.
+// memberOf passes brokers, topic, group and session timeout to a child process.
 const memberOf = "PLAYHEAD_TEST_MEMBER_OF"
 
 func TestMain(m *testing.M) {
@@ -253,7 +251,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// hold fetches ten keys, says so, and holds them until it is killed.
+// hold fetches ten keys, reports them, and holds them until it is killed.
 func hold(cfg kafka.Config) {
 	ctx := context.Background()
 	q, err := kafka.Open(ctx, cfg)
@@ -277,8 +275,7 @@ func TestKilledMember(t *testing.T) {
 	killMember(t, cfg)
 }
 
-// killMember has a process fetch keys and die without a word: another gets them once
-// the session of the dead one is over.
+// killMember kills a process that has fetched keys: another gets them after the session timeout.
 func killMember(t *testing.T, cfg kafka.Config) {
 	q := open(t, cfg)
 	publish(t, q, announced(10))

@@ -20,8 +20,8 @@ import (
 	"github.com/playhead/playhead/history/wire"
 )
 
-// TestDeadLetters buries letters and drives them again: each comes once, in order,
-// and one that cannot be handled stays, with those after it.
+// TestDeadLetters adds letters and redrives them: each comes once, in order. One that fails stays, with those after
+// it.
 func TestDeadLetters(t *testing.T) {
 	cfg := fresh(t, cluster(t).ListenAddrs())
 	dead, err := kafka.OpenDead(t.Context(), cfg)
@@ -58,8 +58,8 @@ func TestDeadLetters(t *testing.T) {
 	}
 }
 
-// TestRedriveWhatRetentionLeft drives what is left of letters of which retention has taken the first, and does not wait for
-// those: at first by a group that has driven none yet, and then by one that had come less far.
+// TestRedriveWhatRetentionLeft redrives letters after retention has removed the first ones, with a new group and
+// with a group that is behind. Neither waits for the removed ones.
 func TestRedriveWhatRetentionLeft(t *testing.T) {
 	c := cluster(t)
 	cfg := fresh(t, c.ListenAddrs())
@@ -97,8 +97,7 @@ func TestRedriveWhatRetentionLeft(t *testing.T) {
 	}
 }
 
-// redriven returns when the letters that are left were added. Their handling fails
-// with the given error.
+// redriven returns the times of redriven letters. Their handling fails with the given error.
 func redriven(t *testing.T, dead *kafka.DeadLetters, fail error) (at []int64) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
@@ -113,7 +112,7 @@ func redriven(t *testing.T, dead *kafka.DeadLetters, fail error) (at []int64) {
 	return at
 }
 
-// TestDeadLettersAreWhole buries one letter of each kind.
+// TestDeadLettersAreWhole adds one letter of each kind.
 func TestDeadLettersAreWhole(t *testing.T) {
 	dead, err := kafka.OpenDead(t.Context(), fresh(t, cluster(t).ListenAddrs()))
 	if err != nil {
@@ -139,8 +138,7 @@ func TestDeadLettersAreWhole(t *testing.T) {
 	}
 }
 
-// TestLetterTooLarge keeps the beginning of a message that is too large for the topic with what a letter adds; a damaged cell
-// stays where it is.
+// TestLetterTooLarge cuts a payload that is too large for the topic. A damaged cell is not cut.
 func TestLetterTooLarge(t *testing.T) {
 	dead, err := kafka.OpenDead(t.Context(), fresh(t, cluster(t).ListenAddrs()))
 	if err != nil {
@@ -167,7 +165,7 @@ func TestLetterTooLarge(t *testing.T) {
 
 func TestFirstOfDay(t *testing.T) { announceFirsts(t, fresh(t, cluster(t).ListenAddrs())) }
 
-// announceFirsts announces more than fits into one request and reads it as others do.
+// announceFirsts announces more than one request takes, and reads the topic with another client.
 func announceFirsts(t *testing.T, cfg kafka.Config) {
 	const n = 2500
 	cfg.Partitions = 2

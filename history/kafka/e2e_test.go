@@ -34,8 +34,8 @@ func TestBrokersFirstOfDay(t *testing.T) { announceFirsts(t, fresh(t, brokers(t)
 
 func TestBrokersTopicGrows(t *testing.T) { growTopic(t, fresh(t, brokers(t))) }
 
-// TestBrokersConsumeGoesOnInTheNewTopic deletes the topic under a job and publishes at once: the first messages of the
-// new topic have offsets that the job has passed in the old one.
+// TestBrokersConsumeGoesOnInTheNewTopic deletes the topic under a job and publishes at once. The first offsets of
+// the new topic are below the job's.
 func TestBrokersConsumeGoesOnInTheNewTopic(t *testing.T) {
 	cfg := fresh(t, brokers(t))
 	cfg.Partitions = 1

@@ -7,7 +7,7 @@ import (
 	"github.com/playhead/playhead/history/kafka"
 )
 
-// TestTopicsRemain says for how long topics name a user, also one that is not there.
+// TestTopicsRemain reports retention, also of a missing topic.
 func TestTopicsRemain(t *testing.T) { topicsRemain(t, fresh(t, cluster(t).ListenAddrs())) }
 
 func topicsRemain(t *testing.T, cfg kafka.Config) {

@@ -57,7 +57,7 @@ func TestPublishWhilePartitionsMove(t *testing.T) {
 	receive(t, q, len(keys))
 }
 
-// TestPublishUnanswered has the broker take messages and lose its answers.
+// TestPublishUnanswered has a broker that takes messages and loses its answers.
 func TestPublishUnanswered(t *testing.T) {
 	c := cluster(t)
 	q := open(t, kafka.Config{Brokers: c.ListenAddrs(), Partitions: 4})
@@ -74,8 +74,8 @@ func TestPublishUnanswered(t *testing.T) {
 	}
 }
 
-// TestPublishBesideAStalledBroker has one of two brokers not answer while many publish: what
-// is for the other one is sent in time, and soon nobody waits for the first.
+// TestPublishBesideAStalledBroker stalls one of two brokers. Messages for the other arrive in time, and soon calls
+// to the stalled one fail fast.
 func TestPublishBesideAStalledBroker(t *testing.T) {
 	c := cluster(t, kfake.NumBrokers(2), kfake.SeedTopics(4, "history.flush"))
 	for p := range int32(4) {

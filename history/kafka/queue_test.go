@@ -50,8 +50,7 @@ func topics(brokers []string) historytest.OpenQueue {
 	}
 }
 
-// fresh names a topic and a group that nobody has used. The topic goes at the end
-// of the test.
+// fresh returns an unused topic and group. The topic is deleted after the test.
 func fresh(tb testing.TB, brokers []string) kafka.Config {
 	tb.Helper()
 	topic := "flush-" + rand.Text()
@@ -65,7 +64,7 @@ func fresh(tb testing.TB, brokers []string) kafka.Config {
 	}
 }
 
-// open opens a queue and closes it at the end of the test.
+// open opens a queue and closes it after the test.
 func open(tb testing.TB, cfg kafka.Config) *kafka.Queue {
 	tb.Helper()
 	q, err := kafka.Open(tb.Context(), cfg)
@@ -76,7 +75,7 @@ func open(tb testing.TB, cfg kafka.Config) *kafka.Queue {
 	return q
 }
 
-// announced returns n keys, two of each user.
+// announced returns n keys, two per user.
 func announced(n int) []history.Announcement {
 	keys := make([]history.Announcement, n)
 	for i := range keys {
@@ -99,7 +98,7 @@ func fetch(ctx context.Context, assignment history.Assignment, n int) (history.D
 	return all, nil
 }
 
-// receive returns the next n keys and poisoned messages, committed.
+// receive returns and commits the next n keys and poisoned messages.
 func receive(t *testing.T, q *kafka.Queue, n int) history.Delivery {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -130,7 +129,7 @@ func listen(t *testing.T) net.Listener {
 func TestOpenUnreachable(t *testing.T) {
 	l := listen(t)
 	addr := l.Addr().String()
-	_ = l.Close() // nobody listens there any more
+	_ = l.Close() // nobody listens
 	_, err := kafka.Open(t.Context(), kafka.Config{Brokers: []string{addr}})
 	if !errors.Is(err, history.ErrUnavailable) || !strings.Contains(err.Error(), addr) || !strings.Contains(err.Error(), "is Kafka running") || strings.Contains(err.Error(), "\n") {
 		t.Errorf("got %v, want one line with %s and what to look at", err, addr)
@@ -138,7 +137,7 @@ func TestOpenUnreachable(t *testing.T) {
 }
 
 func TestOpenSilent(t *testing.T) {
-	l := listen(t) // accepts, and never answers
+	l := listen(t) // accepts, but never answers
 	defer l.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
@@ -204,7 +203,7 @@ func TestOpenMayNotCreate(t *testing.T) {
 	}
 }
 
-// TestAnswersAtStart says of each answer of the brokers whether it passes by itself.
+// TestAnswersAtStart checks which errors are final.
 func TestAnswersAtStart(t *testing.T) {
 	for _, test := range []struct {
 		to      kmsg.Key
@@ -218,7 +217,7 @@ func TestAnswersAtStart(t *testing.T) {
 		{to: kmsg.CreateTopics, answer: kerr.RequestTimedOut},
 		{to: kmsg.CreateTopics, answer: kerr.StaleControllerEpoch},
 		{to: kmsg.CreateTopics, answer: kerr.UnknownServerError},
-		{to: kmsg.CreateTopics, answer: kerr.InvalidReplicationFactor}, // the other brokers start, too
+		{to: kmsg.CreateTopics, answer: kerr.InvalidReplicationFactor}, // other brokers may still start
 		{to: kmsg.CreateTopics, answer: kerr.ThrottlingQuotaExceeded},
 		{to: kmsg.ListOffsets, answer: kerr.NotLeaderForPartition},
 		{to: kmsg.ListOffsets, answer: kerr.ReplicaNotAvailable},
@@ -252,7 +251,7 @@ func TestAnswersAtStart(t *testing.T) {
 		fault.Remove()
 		if !test.refused {
 			for err = q.Prepare(t.Context()); errors.Is(err, history.ErrUnavailable) && t.Context().Err() == nil; err = q.Prepare(t.Context()) {
-				time.Sleep(50 * time.Millisecond) // metadata stays in memory for a moment
+				time.Sleep(50 * time.Millisecond) // metadata is cached briefly
 			}
 			if err != nil {
 				t.Errorf("after %v: %v: Prepare = %v", test.to, test.answer, err)

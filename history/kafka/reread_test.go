@@ -17,7 +17,7 @@ import (
 	"github.com/playhead/playhead/history/wire"
 )
 
-// reread returns what comes again of all buckets, by key.
+// reread counts all reread keys.
 func reread(ctx context.Context, q *kafka.Queue) (got map[history.Key]int, err error) {
 	got = map[history.Key]int{}
 	err = q.Reread(ctx, history.AllBuckets(), time.Now().Add(-time.Hour), func(_ context.Context, keys []history.Announcement) error {
@@ -65,8 +65,7 @@ func TestRereadWhatRetentionLeft(t *testing.T) {
 	}
 }
 
-// TestRereadBesideABrokenPartition has one partition fail: the others are read, and the
-// caller is told that it is not all.
+// TestRereadBesideABrokenPartition fails one partition. The others are read, and the error reports the gap.
 func TestRereadBesideABrokenPartition(t *testing.T) {
 	c := cluster(t)
 	cfg := fresh(t, c.ListenAddrs())

@@ -33,8 +33,8 @@ func deleteTopic(t *testing.T, cfg kafka.Config) {
 	if err != nil || res.Errors[cfg.Topic] != nil {
 		t.Fatalf("delete %s: %v, %v", cfg.Topic, err, res)
 	}
-	// The brokers hear of it a little later, and take messages for the old topic until then.
-	// A job may have made the topic again by now: a new one begins at 0.
+	// The brokers learn of it later and take messages for the old topic until then. A job may have recreated the
+	// topic by now; a new one begins at 0.
 	late := time.Now().Add(time.Minute)
 	for p, n := range before {
 		for n > 0 && lastOffset(t, client, cfg.Topic, p) >= n {
@@ -46,7 +46,7 @@ func deleteTopic(t *testing.T, cfg kafka.Config) {
 	}
 }
 
-// lastOffset returns the end of the partition, -1 where there is none.
+// lastOffset returns the end of the partition, -1 if missing.
 func lastOffset(t *testing.T, client driver.Client, topic string, p int) int64 {
 	t.Helper()
 	requests := map[string][]driver.OffsetRequest{topic: {driver.LastOffsetOf(p)}}
@@ -66,8 +66,8 @@ func partitionsOf(t *testing.T, cfg kafka.Config) int {
 	return len(all)
 }
 
-// publishAgain has the topic deleted under services: all that they announce on it, at
-// once or one after the other, is on the new one.
+// publishAgain deletes the topic under services. Everything they then announce, concurrently or not, is on the new
+// one.
 func publishAgain(t *testing.T, cfg kafka.Config) {
 	cfg.Partitions = 3
 	services := []*kafka.Queue{open(t, cfg), open(t, cfg)}
@@ -86,7 +86,7 @@ func publishAgain(t *testing.T, cfg kafka.Config) {
 	receive(t, services[0], 200)
 }
 
-// follow runs a job that commits all it gets, and returns what it gets and what it owns.
+// follow runs a job that commits everything. It returns channels of received keys and owned buckets.
 func follow(t *testing.T, q *kafka.Queue) (keys chan history.Key, owned chan int) {
 	keys, owned = make(chan history.Key, 100_000), make(chan int, 1000)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -117,7 +117,7 @@ func follow(t *testing.T, q *kafka.Queue) (keys chan history.Key, owned chan int
 	return keys, owned
 }
 
-// await waits until all of the announced keys have come.
+// await waits for all announced keys.
 func await(t *testing.T, keys chan history.Key, announced []history.Announcement) {
 	t.Helper()
 	missing := map[history.Key]bool{}
@@ -135,8 +135,7 @@ func await(t *testing.T, keys chan history.Key, announced []history.Announcement
 	}
 }
 
-// consumeAgain has the topic deleted under a job while nobody publishes: the job has all
-// buckets again, to sweep them.
+// consumeAgain deletes the topic under a job while nobody publishes. The job owns all buckets again, for its sweep.
 func consumeAgain(t *testing.T, cfg kafka.Config) {
 	t.Parallel()
 	cfg.Partitions = 3
@@ -150,7 +149,7 @@ func consumeAgain(t *testing.T, cfg kafka.Config) {
 	deleteTopic(t, cfg)
 	for n, late := 0, time.After(time.Minute); n != history.Buckets; {
 		select {
-		case n = <-owned: // none as long as the topic is not there again
+		case n = <-owned: // zero while the topic is missing
 		case <-late:
 			t.Fatalf("%d buckets after the topic was deleted, want all", n)
 		}
@@ -162,7 +161,7 @@ func consumeAgain(t *testing.T, cfg kafka.Config) {
 	await(t, keys, announced(50))
 }
 
-// moveOffset sets the offset of the group where there is no message, ahead and behind.
+// moveOffset moves the group's offset to where there is no message, ahead and behind.
 func moveOffset(t *testing.T, cfg kafka.Config) {
 	t.Parallel()
 	cfg.Partitions = 1
@@ -178,7 +177,7 @@ func moveOffset(t *testing.T, cfg kafka.Config) {
 		if err != nil || res.Topics[cfg.Topic][0].Error != nil {
 			t.Fatalf("move to %d: %v, %+v", offset, err, res)
 		}
-		receive(t, q, 10) // from the first message that there is
+		receive(t, q, 10) // from the first existing message
 	}
 	if n := q.Skipped(); n != 0 {
 		t.Errorf("%d messages counted as gone, want none", n)
@@ -204,8 +203,7 @@ func TestSkippedIsCounted(t *testing.T) {
 	}
 }
 
-// TestGroupDividedTooEarly has the leader of the group see no topic when it divides the
-// partitions, and all look at it after it was made.
+// TestGroupDividedTooEarly assigns partitions before the topic exists; the members look after its creation.
 func TestGroupDividedTooEarly(t *testing.T) {
 	t.Parallel()
 	c := cluster(t)
@@ -262,7 +260,7 @@ func TestLettersAndFirstsMakeTheirTopicsAgain(t *testing.T) {
 
 func TestTopicGrows(t *testing.T) { growTopic(t, fresh(t, cluster(t).ListenAddrs())) }
 
-// growTopic adds partitions under a job: it goes on with all of them.
+// growTopic adds partitions under a job, which then reads all of them.
 func growTopic(t *testing.T, cfg kafka.Config) {
 	t.Parallel()
 	cfg.Partitions = 2
