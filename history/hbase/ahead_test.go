@@ -11,7 +11,7 @@ import (
 	"github.com/playhead/playhead/history/hbase"
 )
 
-// exchanges counts those of one call of an archive that knows nothing yet.
+// exchanges counts the exchanges of a call with empty caches.
 func (t *compactTest) exchanges(do func(a *hbase.Archive)) (n int) {
 	t.Helper()
 	s := t.client.(*store)
@@ -25,13 +25,13 @@ func (t *compactTest) exchanges(do func(a *hbase.Archive)) (n int) {
 	return count() - before
 }
 
-// long makes a user of some eight chunks and more.
+// long makes a user with at least eight chunks.
 func (t *compactTest) long() []history.Cell {
 	t.Helper()
 	return t.longOf(func(int) uint32 { return 1 })
 }
 
-// longOf does so with records of several types.
+// longOf is long with records of several types.
 func (t *compactTest) longOf(typ func(i int) uint32) (cells []history.Cell) {
 	t.Helper()
 	t.config.CompactAbove = 200
@@ -40,7 +40,7 @@ func (t *compactTest) longOf(typ func(i int) uint32) (cells []history.Cell) {
 		k := t.key(i)
 		k.Object.Type = typ(i)
 		c := t.play(k, nil, time.Duration(9000-i)*time.Second, int64(i))
-		c.Record.Session = rand.Text() + rand.Text() // so that a chunk has some 900
+		c.Record.Session = rand.Text() + rand.Text() // a chunk then has about 900 records
 		cells = append(cells, c)
 	}
 	t.store(cells...)
@@ -55,7 +55,7 @@ func (t *compactTest) longOf(typ func(i int) uint32) (cells []history.Cell) {
 	return cells
 }
 
-// TestPagesTakeTwoExchanges reads pages at any depth, by archives that have nothing in memory, and by one that has.
+// TestPagesTakeTwoExchanges reads pages at any depth, with empty and with warm caches.
 func TestPagesTakeTwoExchanges(t *testing.T) {
 	r := newCompactTest(t)
 	cells := r.long()
@@ -94,8 +94,8 @@ func TestPagesTakeTwoExchanges(t *testing.T) {
 	}
 }
 
-// TestPagesOfATypeTakeTwoExchanges reads pages of types that are often, rare, and only in what is old. Some of what segments have was
-// watched again, and is live.
+// TestPagesOfATypeTakeTwoExchanges reads pages of frequent, rare and old types. Some segment records were watched
+// again and are live.
 func TestPagesOfATypeTakeTwoExchanges(t *testing.T) {
 	r := newCompactTest(t)
 	cells := r.longOf(func(i int) uint32 {
@@ -144,8 +144,8 @@ func TestPagesOfATypeTakeTwoExchanges(t *testing.T) {
 	}
 }
 
-// TestPageOfAClearedType reads what there is of a type after a clear, before a compaction has removed the rest: nothing before the clear is
-// looked into.
+// TestPageOfAClearedType reads a type after a clear and before the next compaction. It reads no chunk from before
+// the clear.
 func TestPageOfAClearedType(t *testing.T) {
 	r := newCompactTest(t)
 	cells := r.longOf(func(i int) uint32 { return uint32(1 + i%2) })
@@ -162,7 +162,7 @@ func TestPageOfAClearedType(t *testing.T) {
 	}
 }
 
-// TestWholeHistoryInParallel reads all at once, and what is far between.
+// TestWholeHistoryInParallel reads everything at once, and sparse results.
 func TestWholeHistoryInParallel(t *testing.T) {
 	r := newCompactTest(t)
 	cells := r.long()
@@ -196,7 +196,7 @@ func TestWholeHistoryInParallel(t *testing.T) {
 	}
 }
 
-// TestExport walks through all pages of a long history: eight chunks at once are read beside the live part of a page.
+// TestExport walks all pages of a long history. Each exchange reads up to eight chunks ahead.
 func TestExport(t *testing.T) {
 	r := newCompactTest(t)
 	cells := r.long()
@@ -221,7 +221,7 @@ func TestExport(t *testing.T) {
 	}
 }
 
-// TestPageBesideADamagedChunk reads a page whose chunk is whole, beside one that is not and was read ahead.
+// TestPageBesideADamagedChunk reads an intact chunk next to a damaged one that was prefetched.
 func TestPageBesideADamagedChunk(t *testing.T) {
 	r := newCompactTest(t)
 	cells := r.long()

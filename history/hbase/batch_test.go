@@ -20,7 +20,7 @@ import (
 	"github.com/playhead/playhead/history/hbase"
 )
 
-// servers are region servers behind the client: which one a row is on says its first digit.
+// servers simulates region servers behind the client. A row's first digit selects its server.
 type servers struct {
 	fake
 	mu   sync.Mutex
@@ -28,7 +28,7 @@ type servers struct {
 	dead map[string]bool
 }
 
-// server is a region server as far as a call knows it.
+// server is a stub region server for a call.
 type server struct {
 	hrpc.RegionClient
 	addr string
@@ -36,7 +36,7 @@ type server struct {
 
 func (s server) Addr() string { return s.addr }
 
-// newServers has two servers for even and odd digits.
+// newServers returns two servers, for even and odd digits.
 func newServers() *servers {
 	s := &servers{dead: map[string]bool{}, home: func(row string) string {
 		if strings.ContainsAny(row[:1], "02468ace") {
@@ -48,8 +48,7 @@ func newServers() *servers {
 	return s
 }
 
-// batch answers as the client does: nothing is sent to anybody while the server of one
-// row is gone.
+// batch behaves like the client: it sends nothing while any row's server is dead.
 func (s *servers) batch(ctx context.Context, batch []hrpc.Call) []error {
 	errs, waits := make([]error, len(batch)), false
 	s.mu.Lock()
@@ -79,8 +78,7 @@ func (s *servers) change(change func()) {
 	change()
 }
 
-// put returns how many cells were stored, by the server of their rows, and how long
-// the put took.
+// put returns how many cells each server stored, and how long the put took.
 func (s *servers) put(t *testing.T, a *hbase.Archive) (stored map[string]int, took time.Duration) {
 	t.Helper()
 	start, all := time.Now(), cells(1000)
@@ -96,8 +94,8 @@ func (s *servers) put(t *testing.T, a *hbase.Archive) (stored map[string]int, to
 	return stored, time.Since(start)
 }
 
-// TestDeadServerHoldsUpOnlyItsOwn has one of two servers go away and its regions come to
-// the other one: what belongs to the other is stored all the time.
+// TestDeadServerHoldsUpOnlyItsOwn kills one of two servers and moves its regions to the other. The other's own rows
+// are stored throughout.
 func TestDeadServerHoldsUpOnlyItsOwn(t *testing.T) {
 	for name, known := range map[string]bool{"known": true, "from the start": false} {
 		t.Run(name, func(t *testing.T) {
@@ -132,8 +130,7 @@ func TestDeadServerHoldsUpOnlyItsOwn(t *testing.T) {
 	}
 }
 
-// TestDeadServerTakesNoTurns has readers of rows on a server that is gone: those of other
-// rows do not wait for them.
+// TestDeadServerTakesNoTurns reads rows of a dead server. Reads of other rows do not wait.
 func TestDeadServerTakesNoTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServers()
@@ -160,7 +157,7 @@ func TestDeadServerTakesNoTurns(t *testing.T) {
 	})
 }
 
-// silent answers nothing, as the client does while it cannot reach a server.
+// silent never answers, as the client while it cannot reach a server.
 func silent(ctx context.Context, batch []hrpc.Call) []error {
 	<-ctx.Done()
 	errs := make([]error, len(batch))
@@ -170,7 +167,7 @@ func silent(ctx context.Context, batch []hrpc.Call) []error {
 	return errs
 }
 
-// gated is an archive over a fake; put returns how long a Put took.
+// gated is an archive over a fake. put returns the duration of a Put.
 type gated struct {
 	*fake
 	a   *hbase.Archive
@@ -253,7 +250,7 @@ func TestRefusalsAreAnswers(t *testing.T) {
 	}
 }
 
-// TestTurns has more batches than may be under way at once.
+// TestTurns puts more batches than may be in flight.
 func TestTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		now, most := 0, 0
@@ -274,15 +271,15 @@ func TestTurns(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second+time.Millisecond)
 		defer cancel()
-		errs := g.a.Put(ctx, cells(20*500)) // the third round has no turn before the deadline
+		errs := g.a.Put(ctx, cells(20*500)) // the third round misses the deadline
 		if !slices.ContainsFunc(errs, func(err error) bool { return errors.Is(err, context.DeadlineExceeded) }) {
 			t.Error("no deadline exceeded")
 		}
 	})
 }
 
-// TestRegionIsAway has a server that answers for all regions but one: what belongs to the others is stored, and soon without a
-// wait for that one. When it is back it is called again.
+// TestRegionIsAway has a server with one region offline. The other regions' cells are stored, soon without waiting.
+// Once the region is back, it is used again.
 func TestRegionIsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var back atomic.Bool

@@ -35,11 +35,11 @@ import (
 const (
 	benchCallers = 4
 	benchCells   = 500
-	benchBatches = 20 // of each caller and turn
+	benchBatches = 20 // per caller and turn
 )
 
-// BenchmarkPut puts the same load through the archive and through the bare client,
-// in turns, and reports the cells per second of both and their ratio.
+// BenchmarkPut puts the same load through the archive and the bare client in turns. It reports both rates in cells
+// per second and their ratio.
 func BenchmarkPut(b *testing.B) {
 	c := hbase.Config{Table: tableOf(b)}
 	a := open(b, c)
@@ -54,7 +54,7 @@ func BenchmarkPut(b *testing.B) {
 		}
 		return nil
 	}
-	turn(b, ours) // a new table and a cold server
+	turn(b, ours) // warms up a new table and a cold server
 	turn(b, bare)
 	var spent, bareSpent time.Duration
 	turns := 0
@@ -69,7 +69,7 @@ func BenchmarkPut(b *testing.B) {
 	b.ReportMetric(bareSpent.Seconds()/spent.Seconds(), "ratio")
 }
 
-// turn has every caller put its batches and returns how long all of them took.
+// turn makes every caller put its batches, and returns the total time.
 func turn(b *testing.B, put func(context.Context, []history.Cell) error) time.Duration {
 	b.Helper()
 	load := make([][]history.Cell, benchCallers*benchBatches)
@@ -91,7 +91,7 @@ func turn(b *testing.B, put func(context.Context, []history.Cell) error) time.Du
 	return time.Since(start)
 }
 
-// benchLoad returns cells of as many users, of about 200 bytes each.
+// benchLoad returns one cell of about 200 bytes for each of many users.
 func benchLoad() []history.Cell {
 	cells, now := make([]history.Cell, benchCells), time.Now().UnixMilli()
 	for i := range cells {
@@ -109,7 +109,7 @@ func benchLoad() []history.Cell {
 	return cells
 }
 
-// sendBatch is what a program without this package would do.
+// sendBatch puts cells without this package.
 func sendBatch(ctx context.Context, client gohbase.Client, table string, cells []history.Cell) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
@@ -131,8 +131,8 @@ func sendBatch(ctx context.Context, client gohbase.Client, table string, cells [
 	return nil
 }
 
-// BenchmarkLongHistory reads pages of 20 of users who have ever more records, all but the newest in segments: at the front, in the
-// middle and at the end, by one who has read others of the user and by one who has not. One whose row is just not compacted is the measure.
+// BenchmarkLongHistory reads pages of 20 of ever longer histories, all but the newest records in segments. It reads
+// front, middle and end, with warm and cold caches. The baseline is a row just below the compaction threshold.
 func BenchmarkLongHistory(b *testing.B) {
 	client, table := longTable(b)
 	for _, n := range []int{2_000, 10_000, 100_000} {
@@ -143,7 +143,7 @@ func BenchmarkLongHistory(b *testing.B) {
 					u.page(b, u.query(at))
 				}
 			})
-			b.Run(fmt.Sprintf("%d/%s/cold", n, name), func(b *testing.B) { // nothing of the user is in memory
+			b.Run(fmt.Sprintf("%d/%s/cold", n, name), func(b *testing.B) { // with empty caches
 				for b.Loop() {
 					cold := u
 					cold.Archive = u.another()
@@ -154,8 +154,8 @@ func BenchmarkLongHistory(b *testing.B) {
 	}
 }
 
-// BenchmarkLongHistoryRatios compares, in turns, pages of 20 of a user of 100,000 records, all but the newest in segments, with that of one of 2,000, who
-// is just not compacted, all pages of 100 of 100,000 with those of 10,000, and what a warm-up reads of the two. Its rounds are -benchtime 7x.
+// BenchmarkLongHistoryRatios compares a user of 100,000 records with shorter ones, in turns. Pages of 20 compare
+// with 2,000 uncompacted records; full exports and warm-ups with 10,000. Run with -benchtime 7x for seven rounds.
 func BenchmarkLongHistoryRatios(b *testing.B) {
 	client, table := longTable(b)
 	var variants []historytest.Variant
@@ -198,7 +198,8 @@ func longTable(b *testing.B) (client gohbase.Client, table string) {
 	return client, table
 }
 
-// longUser is a user of many records, by age, of whom all that can be is in segments, and HBase has forgotten what was live.
+// longUser is a user with as many records as possible in segments, after HBase forgot the live cells. cells is
+// sorted by age.
 type longUser struct {
 	*hbase.Archive
 	uid     string
@@ -233,7 +234,7 @@ func longUserOf(b *testing.B, client gohbase.Client, table string, n int) longUs
 	return u
 }
 
-// query is of 20 records before one.
+// query asks for the 20 records before a given one.
 func (u longUser) query(at int) history.Query {
 	return history.Query{Limit: 20, After: history.Cursor{Version: u.cells[at].Record.Version, Object: u.cells[at].Key.Object}}
 }
@@ -246,9 +247,8 @@ func (u longUser) page(b *testing.B, q history.Query) history.Page {
 	return page
 }
 
-// BenchmarkCompact grows a user by a thousand records a round, of which a fifth was watched before, until there are 20,000. It reports
-// the CPU of a put, ours and HBase's, that of a compacted record, and how many bytes of chunks and lists are
-// written for one that stays.
+// BenchmarkCompact grows a user to 20,000 records, a thousand per round, a fifth of them rewatched. It reports the
+// CPU of a put and of a compacted record, ours and HBase's, and the bytes written per remaining record.
 func BenchmarkCompact(b *testing.B) {
 	table := compactingTableOf(b)
 	open(b, hbase.Config{Table: table, Regions: 1, CompactAbove: 2})
@@ -275,7 +275,7 @@ func BenchmarkCompact(b *testing.B) {
 				}
 			})
 			records += len(cells)
-			compactUser(b, client, table, uid) // between two rounds of a user are days
+			compactUser(b, client, table, uid) // rounds of a real user are days apart
 		}
 		i, err := a.Inspect(b.Context(), uid, false)
 		if err != nil || i.Live > 1000 {
@@ -297,8 +297,8 @@ func BenchmarkCompact(b *testing.B) {
 	}
 }
 
-// BenchmarkDisk has the trace's records, as those of users of so many each, on disk after a major compaction, all of them live, and then
-// all but one in segments, both under the same compression of blocks.
+// BenchmarkDisk compares the trace's disk size after a major compaction, all live against all but one in segments.
+// Both use the same block compression.
 func BenchmarkDisk(b *testing.B) {
 	for _, codec := range []string{"none", "snappy", "gz"} {
 		for _, each := range []int{1000, 4000} {
@@ -320,7 +320,7 @@ func onceOnDisk(b *testing.B, codec string, each int) {
 	b.Cleanup(client.Close)
 	a := hbase.NewCompacting(client, hbase.Config{Table: table, CompactAbove: 2, CompactAfter: time.Minute, CompactMargin: time.Minute, Now: clock.now, Deadline: time.Minute})
 	cells := traced(b, diskRecords/each, each, clock.now().Add(-time.Hour))
-	recent := hbase.Over(client, hbase.Config{Table: table, Now: func() time.Time { return time.Unix(1, 0) }}) // to which nothing is old
+	recent := hbase.Over(client, hbase.Config{Table: table, Now: func() time.Time { return time.Unix(1, 0) }}) // nothing is old for it
 	for some := range slices.Chunk(cells, 1000) {
 		if errs := recent.Put(b.Context(), some); errs != nil {
 			b.Fatal(errs)
@@ -345,8 +345,8 @@ func onceOnDisk(b *testing.B, codec string, each int) {
 	b.ReportMetric(float64(segments)/float64(live), "ratio")
 }
 
-// traced returns the records of the trace, as if the last ended at a time, and as those of users who have so many each. Sessions
-// have 16 random digits.
+// traced returns the trace's records, spread over users and shifted to end at a time. Sessions have 16 random
+// digits.
 func traced(b *testing.B, users, each int, end time.Time) (cells []history.Cell) {
 	b.Helper()
 	viewings, err := replay.ReadFile("../../testdata/kuairand/watch_events.csv.gz")
@@ -380,7 +380,7 @@ func traced(b *testing.B, users, each int, end time.Time) (cells []history.Cell)
 	return cells
 }
 
-// onDisk returns the bytes of a table's files, of which a major compaction has left one in each family. It waits until it is done.
+// onDisk returns the size of a table's files once a major compaction has left one per family.
 func onDisk(b *testing.B, table string) (size int64) {
 	b.Helper()
 	for begun, before := time.Now(), int64(-1); size == 0 || size != before || time.Since(begun) < 5*time.Second; time.Sleep(time.Second) {
@@ -415,7 +415,7 @@ func onDisk(b *testing.B, table string) (size int64) {
 	return size
 }
 
-// growth is a round of a user who watches a fifth again.
+// growth returns a round of records; a fifth are of known objects.
 func growth(uid string, round int, at int64) (cells []history.Cell) {
 	for i := range 1000 {
 		n := round*800 + i
@@ -429,7 +429,7 @@ func growth(uid string, round int, at int64) (cells []history.Cell) {
 	return cells
 }
 
-// cpu returns what this process has used, and what HBase on this machine has.
+// cpu returns the CPU time of this process and of HBase on this machine.
 func cpu(b *testing.B) (ours, engine time.Duration) {
 	b.Helper()
 	var u syscall.Rusage
@@ -456,7 +456,7 @@ func cpu(b *testing.B) (ours, engine time.Duration) {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano()), engine
 }
 
-// commands returns the stat files of the processes whose command line has a text.
+// commands returns the stat files of processes whose command line contains text.
 func commands(b *testing.B, text string) (found []string) {
 	b.Helper()
 	stats, err := filepath.Glob("/proc/[0-9]*/stat")
@@ -471,7 +471,7 @@ func commands(b *testing.B, text string) (found []string) {
 	return found
 }
 
-// spent is what was used for something.
+// spent is CPU time used.
 type spent struct{ ours, engine time.Duration }
 
 func (s *spent) measure(b *testing.B, what func()) {
@@ -482,7 +482,7 @@ func (s *spent) measure(b *testing.B, what func()) {
 	s.ours, s.engine = s.ours+o-ours, s.engine+e-engine
 }
 
-// compacted has HBase forget what a user's row had.
+// compactUser major-compacts the table until the user's deleted cells are gone.
 func compactUser(b *testing.B, client gohbase.Client, table, uid string) {
 	b.Helper()
 	compact(b, table)

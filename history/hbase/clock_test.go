@@ -11,7 +11,7 @@ import (
 
 const day = 24 * time.Hour
 
-// TestCompactWaitsForTheHorizon: records that have expired by a clock that is not trusted stay in segments.
+// TestCompactWaitsForTheHorizon: records that only an untrusted clock has expired stay in segments.
 func TestCompactWaitsForTheHorizon(t *testing.T) {
 	r := newCompactTest(t)
 	cells := r.plays(8)
@@ -35,7 +35,7 @@ func TestCompactWaitsForTheHorizon(t *testing.T) {
 	r.want(cells...)
 }
 
-// TestSummariesByTheHorizon: a clock far ahead makes no summary, and drops none.
+// TestSummariesByTheHorizon: a clock far ahead neither makes nor drops summaries.
 func TestSummariesByTheHorizon(t *testing.T) {
 	store, clock, c, want := summed(t)
 	horizon, refused := clock.now(), error(nil)
@@ -50,7 +50,7 @@ func TestSummariesByTheHorizon(t *testing.T) {
 	wantSummed(t, "not trusted", a, want)
 }
 
-// TestClockOfHBase: the clock of HBase is compared also after it was set back.
+// TestClockOfHBase compares HBase's clock, also after it was set back.
 func TestClockOfHBase(t *testing.T) {
 	ahead := time.Duration(0)
 	a := hbase.NewWith(newStore(func() time.Time { return time.Now().Add(ahead) }), nil)
@@ -62,10 +62,10 @@ func TestClockOfHBase(t *testing.T) {
 	}
 }
 
-// TestReadersGoByTheHorizon: records that have expired by a clock that is ahead are read as long as HBase has them.
+// TestReadersGoByTheHorizon: records expired by a clock that is ahead remain readable until HBase drops them.
 func TestReadersGoByTheHorizon(t *testing.T) {
 	for name, c := range map[string]struct {
-		dropped, followed bool // HBase's clock is ahead as well; the clock is followed
+		dropped, followed bool // dropped: HBase's clock is ahead too; followed: the clock is trusted
 	}{
 		"the clock is ahead":              {false, true},
 		"the clock is not followed":       {false, false},

@@ -53,7 +53,7 @@ func TestMarkColumn(t *testing.T) {
 	}
 }
 
-// No column of a user's own is that of an object, whatever its id.
+// No user column can be an object's column.
 func TestColumnsDiffer(t *testing.T) {
 	for _, column := range []string{hbase.MarkColumn(0), hbase.MarkColumn(1), hbase.MarkColumn(4294967295), "#paused", "#compacted", "#cut"} {
 		if o, err := history.ParseObject(column); err == nil {
@@ -100,8 +100,7 @@ func TestDecode(t *testing.T) {
 	}
 }
 
-// TestDecodeCellTime has a cell under another time than its value says: what orders the
-// cells is what counts.
+// TestDecodeCellTime: the cell's own time wins over the value's.
 func TestDecodeCellTime(t *testing.T) {
 	e := hbase.DecodeKey(key("u", "a_1"), []*hrpc.Cell{cell("a_1", 17, wire.AppendRecord(nil, record(10)))})
 	if e.Record == nil || e.Record.CellTime != 17 {
@@ -136,7 +135,7 @@ func TestDecodeCorrupt(t *testing.T) {
 	}
 }
 
-// TestDecodeCorruptPause: a user who may not want to be recorded is not.
+// TestDecodeCorruptPause: an unreadable pause counts as on.
 func TestDecodeCorruptPause(t *testing.T) {
 	for _, value := range []string{"", "1", "1 2 3", "x 2", "9 10 x 2", "9 10 8 3", "9 10 3 5 4 6"} {
 		row := hbase.Decode("u", []*hrpc.Cell{cell("#paused", hbase.MarkTime(50), []byte(value)), cell("a_1", 10, wire.AppendRecord(nil, record(10)))}, history.Query{Limit: 9})
@@ -169,7 +168,7 @@ func TestChunks(t *testing.T) {
 	}
 }
 
-// FuzzDecode reads rows that somebody else may have written.
+// FuzzDecode decodes foreign rows.
 func FuzzDecode(f *testing.F) {
 	f.Add("#cleared:7", []byte(nil))
 	f.Add("a_1", wire.AppendRecord(nil, record(10)))

@@ -24,8 +24,8 @@ import (
 	"github.com/playhead/playhead/history/historytest"
 )
 
-// adminCall is a call of a region server's AdminService, of which the client knows
-// nothing: the region is field 1 of the request, major field 2.
+// adminCall is a call of a region server's AdminService, which the client lacks. The region is field 1 of the
+// request, major is field 2.
 type adminCall struct {
 	*hrpc.ListTableNames
 	name  string
@@ -76,14 +76,14 @@ func regionAdmin(t testing.TB, r hrpc.RegionInfo, addr string, calls ...adminCal
 	}
 }
 
-// raw looks at cells without the archive's rules.
+// raw reads cells without the archive.
 type raw struct {
 	t      *testing.T
 	client gohbase.Client
 	table  string
 }
 
-// visible reports whether HBase shows a cell of the user in that column.
+// visible reports whether HBase shows the user's cell in that column.
 func (r raw) visible(ctx context.Context, k history.Key) bool {
 	r.t.Helper()
 	columns := map[string][]string{"info": {k.Object.String()}}
@@ -98,8 +98,8 @@ func (r raw) visible(ctx context.Context, k history.Key) bool {
 	return len(result.Cells) > 0
 }
 
-// TestLatePutsAfterCompaction: a major compaction makes HBase forget deletes, so
-// that old cell times become visible again; the marks and tombstones must hold.
+// TestLatePutsAfterCompaction: a major compaction makes HBase forget deletes, so old cell times become visible
+// again. Marks and tombstones must still hold.
 func TestLatePutsAfterCompaction(t *testing.T) {
 	c := hbase.Config{Table: tableOf(t), Regions: 1}
 	a := open(t, c)
@@ -139,7 +139,7 @@ func TestLatePutsAfterCompaction(t *testing.T) {
 	}
 }
 
-// compact flushes and compacts the table's regions and returns when that has begun.
+// compact flushes and major-compacts the table's regions, without waiting for the end.
 func compact(t testing.TB, table string) {
 	t.Helper()
 	for _, r := range regionsOf(t, table) {
@@ -176,8 +176,8 @@ func records(t *testing.T, a *hbase.Archive, keys ...history.Key) []*history.Rec
 	return found
 }
 
-// TestCellTimesAfterCompaction puts contents of one millisecond, the older one late:
-// before and after the newer one was written to a file, and after the files became one.
+// TestCellTimesAfterCompaction puts two contents of one millisecond, the older one late. It does so before and
+// after a flush, and after a compaction.
 func TestCellTimesAfterCompaction(t *testing.T) {
 	c := hbase.Config{Table: tableOf(t), Regions: 1}
 	a := open(t, c)
@@ -207,8 +207,7 @@ func TestCellTimesAfterCompaction(t *testing.T) {
 	}
 }
 
-// TestClearLongAgoAfterCompaction has a mark that is older than the table keeps cells,
-// and a record that is the fold of what was before it.
+// TestClearLongAgoAfterCompaction has a clear mark older than the TTL, and a record folded from earlier events.
 func TestClearLongAgoAfterCompaction(t *testing.T) {
 	c := hbase.Config{Table: tableOf(t), Regions: 1}
 	a, k := open(t, c), key("u", "a_1")
@@ -228,7 +227,7 @@ func TestClearLongAgoAfterCompaction(t *testing.T) {
 	}
 }
 
-// TestDamage stores cells past the archive.
+// TestDamage stores corrupt cells directly.
 func TestDamage(t *testing.T) {
 	c := hbase.Config{Table: tableOf(t), Regions: 1}
 	var out bytes.Buffer

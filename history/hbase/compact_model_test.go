@@ -16,9 +16,8 @@ import (
 	"github.com/playhead/playhead/history/hbase"
 )
 
-// TestCompactionsInAnyOrder compacts a user at any moment, by up to two compactors that stop, go on and are killed between
-// any two calls, and with delayed puts, readers that pause and major compactions beside it. Readers see
-// every put, from whatever base, and every delete and clear.
+// TestCompactionsInAnyOrder interleaves two compactors, which may stall or die at any call, with delayed puts, slow
+// readers and major compactions. Readers see every put, delete and clear.
 func TestCompactionsInAnyOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := &compactModel{t: t, now: time.Now().Add(-time.Hour)}
@@ -34,21 +33,21 @@ type compactModel struct {
 	compactTable func()
 	table        string
 	uid          string
-	archive      *hbase.Archive // of a process that goes on all the time
+	archive      *hbase.Archive // of a process that never dies
 	keys         []history.Key
 	made         map[history.Key][]*history.Record
-	bases        map[history.Key]*history.Record             // of the last content
-	stored       map[history.Key]map[int64][]*history.Record // what was put, by cell time, in order
+	bases        map[history.Key]*history.Record             // the last content
+	stored       map[history.Key]map[int64][]*history.Record // puts by cell time, in order
 	cleared      history.User
 	compactors   []*process
-	stood        map[*process]time.Time // since when each stands before its call
+	stood        map[*process]time.Time // when each compactor stopped
 }
 
 const (
 	modelAfter  = 20 * time.Second
 	modelMargin = 10 * time.Second
-	modelPut    = 3 * time.Second // the longest delay of a put or a read
-	modelSkew   = 2 * time.Second // of a clock, to either side
+	modelPut    = 3 * time.Second // longest delay of a put or a read
+	modelSkew   = 2 * time.Second // clock error in either direction
 )
 
 func (m *compactModel) run(client gohbase.Client, compact func()) {
@@ -96,14 +95,14 @@ func (m *compactModel) must(err error) {
 	}
 }
 
-// process begins one whose clock is not quite right.
+// process starts a process with a skewed clock.
 func (m *compactModel) process(t *rapid.T, do func(a *hbase.Archive) error) *process {
 	skew := time.Duration(rapid.Int64Range(-int64(modelSkew), int64(modelSkew)).Draw(t, "skew"))
 	return begin(m.client, m.config(skew), do)
 }
 
-// cell makes a new content, of the newest one before, an older one, or none, as a cache does that came back
-// older. The event may be of any time.
+// cell makes a content from the newest base, an older one or none, like a cache that restored old data. The event
+// may have any time.
 func (m *compactModel) cell(t *rapid.T) (c history.Cell, ok bool) {
 	k := rapid.SampledFrom(m.keys).Draw(t, "key")
 	e := history.Event{
@@ -127,7 +126,7 @@ func (m *compactModel) cell(t *rapid.T) (c history.Cell, ok bool) {
 	return history.Cell{Key: k, Record: history.Merge(base, e.Record()).Successor(&u)}, true
 }
 
-// putTwin makes late plays of a record that is old, from one base: they have one cell time.
+// putTwin puts two late plays of an old record from one base, which gives them the same cell time.
 func (m *compactModel) putTwin(t *rapid.T) {
 	k := rapid.SampledFrom(m.keys).Draw(t, "key")
 	base := m.bases[k].After(m.cleared.ClearedAt(k.Object.Type))
@@ -144,7 +143,7 @@ func (m *compactModel) putCell(a *hbase.Archive, c history.Cell) error {
 	return errors.Join(a.Put(m.t.Context(), []history.Cell{c})...)
 }
 
-// applied notes what was put.
+// applied records a put.
 func (m *compactModel) applied(c history.Cell) {
 	if m.stored[c.Key] == nil {
 		m.stored[c.Key] = map[int64][]*history.Record{}
@@ -162,7 +161,7 @@ func (m *compactModel) put(t *rapid.T) {
 	}
 }
 
-// putOld puts a content again.
+// putOld repeats a put.
 func (m *compactModel) putOld(t *rapid.T) {
 	k := rapid.SampledFrom(m.keys).Draw(t, "key")
 	if made := m.made[k]; len(made) > 0 {
@@ -172,7 +171,7 @@ func (m *compactModel) putOld(t *rapid.T) {
 	}
 }
 
-// putBeside has a put take its time, with others beside it.
+// putBeside makes a slow put with concurrent actions.
 func (m *compactModel) putBeside(t *rapid.T) {
 	c, ok := m.cell(t)
 	if !ok {
@@ -211,7 +210,7 @@ func (m *compactModel) compact(t *rapid.T) {
 	m.must(err)
 }
 
-// start begins a compaction that goes on step by step.
+// start starts a step-by-step compaction.
 func (m *compactModel) start(t *rapid.T) {
 	if m.compactors = slices.DeleteFunc(m.compactors, func(p *process) bool { return p.ended }); len(m.compactors) < 2 {
 		p := m.process(t, func(a *hbase.Archive) error {
@@ -244,7 +243,7 @@ func (m *compactModel) advanceFar(t *rapid.T) {
 	}
 }
 
-// beside does something beside a process that stands.
+// beside takes one action while another process is stopped.
 func (m *compactModel) beside(t *rapid.T) {
 	rapid.SampledFrom([]func(*rapid.T){m.start, m.advance, m.advanceFar, m.advanceFar, m.compact, m.compactSeldom}).Draw(t, "beside")(t)
 }
@@ -255,7 +254,7 @@ func (m *compactModel) compactSeldom(t *rapid.T) {
 	}
 }
 
-// readBeside reads all pages, with compacts between any two calls.
+// readBeside reads all pages, with compactions between calls.
 func (m *compactModel) readBeside(t *rapid.T) {
 	var got history.Page
 	p := m.process(t, func(a *hbase.Archive) (err error) {
@@ -274,12 +273,12 @@ func (m *compactModel) readBeside(t *rapid.T) {
 	m.comparePage(t, got)
 }
 
-// pass lets time pass.
+// pass advances the clock.
 func (m *compactModel) pass(t *rapid.T, most int) {
 	m.now = m.now.Add(time.Duration(rapid.IntRange(1, most).Draw(t, "seconds")) * time.Second)
 }
 
-// check compares all that readers can ask for.
+// check compares everything that readers can see.
 func (m *compactModel) check(t *rapid.T) {
 	got, err := m.archive.Get(t.Context(), m.keys)
 	m.must(err)
@@ -312,7 +311,7 @@ func (m *compactModel) check(t *rapid.T) {
 	}
 }
 
-// comparePage compares a page of everything.
+// comparePage compares a page of all records.
 func (m *compactModel) comparePage(t *rapid.T, page history.Page) {
 	found := make(map[history.Object]*history.Record)
 	for i, it := range page.Items {
@@ -326,7 +325,7 @@ func (m *compactModel) comparePage(t *rapid.T, page history.Page) {
 	}
 }
 
-// compare reports a record that is none of those that readers may see.
+// compare rejects a record that no reader may see.
 func (m *compactModel) compare(k history.Key, got *history.Record, what string) {
 	m.t.Helper()
 	want := m.candidates(k)
@@ -341,9 +340,8 @@ func (m *compactModel) compare(k history.Key, got *history.Record, what string) 
 	}
 }
 
-// candidates returns what readers may see of a key: what was put last of the latest cell time, perhaps
-// folded with others of that time. Where the clear marks cover that, it may be forgotten beside
-// what was put with an earlier cell time.
+// candidates returns the permitted records of a key: the last put of the latest cell time, perhaps folded with
+// others of that time. If clear marks cover it, HBase may have forgotten it, and earlier cell times are permitted.
 func (m *compactModel) candidates(k history.Key) (all []*history.Record) {
 	byTime := m.stored[k]
 	for _, at := range slices.Backward(slices.Sorted(maps.Keys(byTime))) {
@@ -372,7 +370,7 @@ func (m *compactModel) candidates(k history.Key) (all []*history.Record) {
 	return append(all, nil)
 }
 
-// cut returns after which cell time the next content of a key must come, 0 for none.
+// cut returns the cell time that the key's next content must exceed, or 0.
 func (m *compactModel) cut(k history.Key) int64 {
 	if byTime := m.stored[k]; len(byTime) > 0 {
 		at := slices.Max(slices.Collect(maps.Keys(byTime)))

@@ -23,7 +23,7 @@ import (
 	"github.com/playhead/playhead/history/segment"
 )
 
-// testClock is a clock that tests set.
+// testClock is a clock set by tests.
 type testClock struct {
 	mu sync.Mutex
 	at time.Time
@@ -41,12 +41,12 @@ func (c *testClock) pass(d time.Duration) {
 	c.at = c.at.Add(d)
 }
 
-// compacted is an archive that compacts users as soon as they are written, with time that passes meanwhile.
+// compacted is an archive that compacts users after each write and advances the clock meanwhile.
 type compacted struct {
 	*hbase.Archive
 	t     *testing.T
 	clock *testClock
-	time  *sync.RWMutex // time stands still while it is held
+	time  *sync.RWMutex // blocks the clock while held
 }
 
 const compactMargin = time.Minute
@@ -62,7 +62,7 @@ func (r compacted) Put(ctx context.Context, cells []history.Cell) []error {
 	r.time.RUnlock()
 	uids := make(map[string]bool)
 	for _, c := range cells {
-		if !uids[c.Key.UID] && len(uids) < 10 { // of many users some
+		if !uids[c.Key.UID] && len(uids) < 10 { // only a few of many users
 			uids[c.Key.UID] = true
 			r.compact(ctx, c.Key.UID)
 		}
@@ -90,7 +90,7 @@ func (r compacted) Page(ctx context.Context, uid string, q history.Query) (histo
 	return r.Archive.Page(ctx, uid, q)
 }
 
-// compact compacts until nothing more leaves the live segment.
+// compact compacts until no more records move.
 func (r compacted) compact(ctx context.Context, uid string) {
 	r.time.Lock()
 	defer r.time.Unlock()
@@ -103,13 +103,13 @@ func (r compacted) compact(ctx context.Context, uid string) {
 	}
 }
 
-// TestArchiveInMemory has the contract of the archive kept over a store that is like HBase.
+// TestArchiveInMemory runs the archive's contract over the fake.
 func TestArchiveInMemory(t *testing.T) {
 	s := newStore(time.Now)
 	historytest.Archive(t, func(*testing.T) history.Archive { return hbase.NewWith(s, nil) })
 }
 
-// TestArchiveInSegments has it kept by users of whom nearly all is in segments.
+// TestArchiveInSegments runs the contract with nearly everything in segments.
 func TestArchiveInSegments(t *testing.T) {
 	for name, step := range map[string]int{"in one go": 100_000, "in steps": 700} {
 		if testing.Short() && step > 700 {
@@ -123,7 +123,7 @@ func TestArchiveInSegments(t *testing.T) {
 	}
 }
 
-// compactTest is a user of a store whose time the test has in hand.
+// compactTest is a user in a store whose clock the test controls.
 type compactTest struct {
 	*testing.T
 	clock        *testClock
@@ -161,7 +161,7 @@ func (t *compactTest) must(err error) {
 	}
 }
 
-// play makes a content from a base by an event.
+// play applies an event to a base.
 func (t *compactTest) play(k history.Key, base *history.Record, ago time.Duration, position int64) history.Cell {
 	e := history.Event{Key: k, Kind: history.KindProgress, At: t.clock.now().Add(-ago).UnixMilli(), Position: position}
 	return history.Cell{Key: k, Record: history.Merge(base, e.Record()).Successor(nil)}
@@ -172,7 +172,7 @@ func (t *compactTest) store(cells ...history.Cell) {
 	t.must(errors.Join(t.Put(t.Context(), cells)...))
 }
 
-// plays puts viewings of so many objects, a second apart, and lets them grow old.
+// plays puts records of n objects, a second apart, and lets them grow old.
 func (t *compactTest) plays(n int) (cells []history.Cell) {
 	t.Helper()
 	for i := range n {
@@ -244,7 +244,7 @@ func (t *compactTest) wantForms(live, inSegments int) {
 	}
 }
 
-// TestImportEndsInSegments puts a long old history and compacts it when the compaction before has said so, and not more often.
+// TestImportEndsInSegments imports a long old history and compacts only when the previous compaction asked for it.
 func TestImportEndsInSegments(t *testing.T) { importEndsInSegments(newCompactTest(t)) }
 
 func importEndsInSegments(t *compactTest) {
@@ -260,7 +260,7 @@ func importEndsInSegments(t *compactTest) {
 		t.store(cells...)
 		t.clock.pass(time.Second)
 	}
-	recent := t.play(t.key(records), nil, 0, 1) // is never old in this test
+	recent := t.play(t.key(records), nil, 0, 1) // never old in this test
 	t.store(recent)
 	began := t.clock.now()
 	for again := time.Millisecond; again > 0 && t.clock.now().Sub(began) < 5*compactMargin; t.clock.pass(again) {
@@ -275,10 +275,10 @@ func importEndsInSegments(t *compactTest) {
 	t.wantIn(recent)
 }
 
-// TestCompactOfWhatIsNotOldYet says when enough will be old for the live segment to be short.
+// TestCompactOfWhatIsNotOldYet checks the delay until enough records are old.
 func TestCompactOfWhatIsNotOldYet(t *testing.T) {
 	r := newCompactTest(t)
-	for i := range 6 { // three may stay
+	for i := range 6 { // the bound is three
 		r.store(r.play(r.key(i), nil, 0, 1))
 		r.clock.pass(10 * time.Minute)
 	}
@@ -294,8 +294,8 @@ func TestCompactOfWhatIsNotOldYet(t *testing.T) {
 	r.wantForms(3, 3)
 }
 
-// TestLatePutAfterCompact is trap (a): a cache that came back older makes a second content from a base that was
-// archived, under the cell time of the first, which was compacted and deleted. A late play leaves its version.
+// TestLatePutAfterCompact is trap (a): a restored cache makes a second content from an archived base, with the
+// first one's cell time. The first was compacted and deleted. A late play keeps its version.
 func TestLatePutAfterCompact(t *testing.T) { latePutAfterCompact(newCompactTest(t)) }
 
 func latePutAfterCompact(t *compactTest) {
@@ -328,7 +328,7 @@ func latePutAfterCompact(t *compactTest) {
 	}
 }
 
-// TestLatePutsOfOnePeriod is trap (a) where the first content was late too, and the second comes into its column.
+// TestLatePutsOfOnePeriod is trap (a) with two late contents in one column.
 func TestLatePutsOfOnePeriod(t *testing.T) {
 	r := newCompactTest(t)
 	cells := r.plays(10)
@@ -337,7 +337,7 @@ func TestLatePutsOfOnePeriod(t *testing.T) {
 		c := r.play(base.Key, base.Record, 3*time.Hour+time.Duration(i)*compactMargin/3, int64(50+i))
 		r.store(c)
 		cells[2].Record = c.Record
-		if i > 0 { // which of those of one period stand is not said
+		if i > 0 { // which put of one period wins is unspecified
 			r.wantIn(c)
 		}
 		r.compact()
@@ -346,7 +346,7 @@ func TestLatePutsOfOnePeriod(t *testing.T) {
 	}
 }
 
-// wantIn checks that what stands has all of a content.
+// wantIn checks that the stored record includes a content.
 func (t *compactTest) wantIn(c history.Cell) {
 	t.Helper()
 	got, err := t.Get(t.Context(), []history.Key{c.Key})
@@ -356,8 +356,8 @@ func (t *compactTest) wantIn(c history.Cell) {
 	}
 }
 
-// TestDelayedPut is trap (a) for a put that was decided when its record was just young enough, and is applied as
-// late as a put may be, after a compaction.
+// TestDelayedPut is trap (a) for a put whose record was barely recent, applied as late as possible, after a
+// compaction.
 func TestDelayedPut(t *testing.T) {
 	for age := time.Hour - compactMargin; age <= time.Hour+2*compactMargin; age += compactMargin / 4 {
 		r := newCompactTest(t)
@@ -369,7 +369,7 @@ func TestDelayedPut(t *testing.T) {
 		first := r.play(base.Key, base.Record, time.Hour, 50)
 		r.store(cells...)
 		r.store(first)
-		r.clock.pass(age - 5*time.Minute) // of the base
+		r.clock.pass(age - 5*time.Minute) // the base's age
 		second := r.play(base.Key, base.Record, age+time.Hour, 60)
 		slow := r.process(func(a *hbase.Archive) error {
 			return errors.Join(a.Put(t.Context(), []history.Cell{second})...)
@@ -384,7 +384,7 @@ func TestDelayedPut(t *testing.T) {
 	}
 }
 
-// TestTwoCompactors is trap (b): a compactor stands before each of its calls while another compacts.
+// TestTwoCompactors is trap (b): a compactor stops before each of its calls while another compacts.
 func TestTwoCompactors(t *testing.T) { twoCompactors(newCompactTest(t)) }
 
 func twoCompactors(t *compactTest) {
@@ -406,7 +406,7 @@ func twoCompactors(t *compactTest) {
 			}
 			ended = slow.ended
 			c := r.config
-			c.CompactAbove = 8 // which leaves more in the live segment
+			c.CompactAbove = 8 // keeps more records live
 			_, err := hbase.NewCompacting(r.client, c).Compact(t.Context(), r.uid)
 			r.must(err)
 			r.want(cells...)
@@ -426,7 +426,7 @@ func twoCompactors(t *compactTest) {
 	}
 }
 
-// TestSlowCompactorGivesUp has a compactor stand for so long that another one takes its chunks for left behind.
+// TestSlowCompactorGivesUp stalls a compactor until another one treats its chunks as abandoned.
 func TestSlowCompactorGivesUp(t *testing.T) {
 	r := newCompactTest(t)
 	cells := r.plays(10)
@@ -444,7 +444,7 @@ func TestSlowCompactorGivesUp(t *testing.T) {
 		r.clock.pass(2 * compactMargin)
 		if removed {
 			c := r.config
-			c.CompactAbove = 1000 // which leaves the live segment alone
+			c.CompactAbove = 1000 // moves nothing
 			_, err := hbase.NewCompacting(r.client, c).Compact(t.Context(), r.uid)
 			r.must(err)
 			if names := r.unlisted(); len(names) > 0 {
@@ -458,7 +458,7 @@ func TestSlowCompactorGivesUp(t *testing.T) {
 	}
 }
 
-// withReplacedChunk compacts ten records, plays six of them again, and compacts them again: one chunk is replaced.
+// withReplacedChunk compacts ten records, replays six, and compacts again. That replaces one chunk.
 func withReplacedChunk(t *testing.T) (*compactTest, []history.Cell) {
 	t.Helper()
 	r := newCompactTest(t)
@@ -473,7 +473,7 @@ func withReplacedChunk(t *testing.T) (*compactTest, []history.Cell) {
 	return r, cells
 }
 
-// TestOldChunksStayForReaders compacts a user again as soon as chunks are replaced.
+// TestOldChunksStayForReaders compacts again right after chunks were replaced.
 func TestOldChunksStayForReaders(t *testing.T) {
 	r, _ := withReplacedChunk(t)
 	replaced := r.unlisted()
@@ -488,7 +488,8 @@ func TestOldChunksStayForReaders(t *testing.T) {
 	}
 }
 
-// TestDeletedChunksGoAtOnce deletes what chunks have, also one that was replaced just before and has waited for its readers.
+// TestDeletedChunksGoAtOnce deletes chunk records, also in a chunk that was just replaced and still waits for
+// readers.
 func TestDeletedChunksGoAtOnce(t *testing.T) {
 	r, cells := withReplacedChunk(t)
 	if names := r.unlisted(); len(names) != 1 {
@@ -509,7 +510,7 @@ func TestDeletedChunksGoAtOnce(t *testing.T) {
 	}
 }
 
-// has reports whether a chunk that the store has in a row has a record of an object.
+// has reports whether a stored chunk contains an object.
 func (t *compactTest) has(row string, o history.Object) (found bool) {
 	t.Helper()
 	for _, versions := range t.client.(*store).Tables["history_parts"][row].Cells {
@@ -525,8 +526,8 @@ func (t *compactTest) has(row string, o history.Object) (found bool) {
 	return found
 }
 
-// TestClearOfSegments clears contents in all forms, whose cells are later than their events: what comes next must
-// come after them, also when nothing is left of them.
+// TestClearOfSegments clears contents in all forms with cells later than their events. The next content must get a
+// later cell time, even if nothing remains.
 func TestClearOfSegments(t *testing.T) {
 	for _, typ := range []uint32{0, 1} {
 		r := newCompactTest(t)
@@ -554,12 +555,12 @@ func TestClearOfSegments(t *testing.T) {
 			}
 			_, err = r.Tidy(t.Context(), r.uid)
 			r.must(err)
-			r.wantForms(1, 0) // of the live ones only that stays whose cell is later than the mark
+			r.wantForms(1, 0) // only the one live cell that is later than the mark remains
 		}
 	}
 }
 
-// TestClearOfEverything clears all that there is, and with it what HBase keeps of a row up to that time.
+// TestClearOfEverything clears everything, including cells that HBase keeps up to that time.
 func TestClearOfEverything(t *testing.T) {
 	r := newCompactTest(t)
 	r.plays(10)
@@ -579,13 +580,13 @@ func TestClearOfEverything(t *testing.T) {
 	r.want()
 }
 
-// TestReaderBetweenVersions is trap (c): a reader stands before each of its calls while a user is compacted, compacted
-// again, and the chunks of before are removed.
+// TestReaderBetweenVersions is trap (c): a reader stops before each of its calls while the user is compacted twice
+// and the old chunks are deleted.
 func TestReaderBetweenVersions(t *testing.T) { readerBetweenVersions(newCompactTest(t)) }
 
 func readerBetweenVersions(t *compactTest) {
-	for reads, n := range map[int]int{1: 10, 2: 2600} { // of these, more than one call
-		step := 1 // calls from one place where the reader stops to the next
+	for reads, n := range map[int]int{1: 10, 2: 2600} { // 2600 columns take more than one call
+		step := 1 // calls between the reader's stops
 		if testing.Short() && n > 1000 {
 			step = 3
 		}
@@ -603,7 +604,7 @@ func readerBetweenVersions(t *compactTest) {
 			again()
 			var page history.Page
 			reader := r.process(func(a *hbase.Archive) (err error) {
-				for range reads { // the first one makes the second know the list
+				for range reads { // the first read caches the metadata
 					if page, err = a.Page(t.Context(), r.uid, history.Query{Limit: 10_000}); err != nil {
 						break
 					}
@@ -616,7 +617,7 @@ func readerBetweenVersions(t *compactTest) {
 			ended = reader.ended
 			r.compact()
 			r.clock.pass(2 * compactMargin)
-			r.compact() // removes what is not listed
+			r.compact() // deletes unlisted chunks
 			if err := reader.finish(); err != nil {
 				t.Errorf("stopped after %d calls: %v", stop, err)
 			}
@@ -628,7 +629,7 @@ func readerBetweenVersions(t *compactTest) {
 	}
 }
 
-// TestReaderBesideRemovals has a reader stand before each of its calls, from one on, while ever more is deleted and its chunks go at once.
+// TestReaderBesideRemovals stops a reader before each of its later calls while deletions remove chunks.
 func TestReaderBesideRemovals(t *testing.T) {
 	for stop, ended := 0, false; !ended; stop++ {
 		r := newCompactTest(t)
@@ -669,7 +670,7 @@ func (t *compactTest) unlisted() []string {
 	return i.Unlisted
 }
 
-// TestNoLongHistory counts the calls for users who have no long history: with compacting they are as many as without.
+// TestNoLongHistory: for users with short histories, compaction costs no extra calls.
 func TestNoLongHistory(t *testing.T) {
 	counts := make(map[bool]map[string]int)
 	for _, compacting := range []bool{false, true} {
@@ -706,7 +707,7 @@ func mustPutIn(t *testing.T, a *hbase.Archive, k history.Key, at int64) {
 	}
 }
 
-// TestWithoutCompactingNothingIsLate puts old records into a table in which there is no compacting.
+// TestWithoutCompactingNothingIsLate puts old records into a table without compaction.
 func TestWithoutCompactingNothingIsLate(t *testing.T) {
 	s := newStore(time.Now)
 	a := hbase.NewWith(s, nil)
@@ -722,7 +723,7 @@ func TestWithoutCompactingNothingIsLate(t *testing.T) {
 	}
 }
 
-// TestCompactingBegins has one process begin to compact, in a table that others know as one without.
+// TestCompactingBegins enables compaction while other processes still believe it is disabled.
 func TestCompactingBegins(t *testing.T) {
 	r := newCompactTest(t)
 	other := hbase.Over(r.client, hbase.Config{Now: r.clock.now})
@@ -755,15 +756,15 @@ func TestCompactingBegins(t *testing.T) {
 	for range 2 {
 		r.must(compactor.BeginCompacting(t.Context()))
 	}
-	step(false, false) // who asked just now asks no more
+	step(false, false) // the mark was read just now
 	r.clock.pass(6 * time.Minute)
-	step(false, false) // it knows
+	step(false, false) // the mark is known
 	r.clock.pass(time.Hour - 6*time.Minute)
 	step(true, false)
 	r.clock.pass(2 * time.Hour)
 	step(true, true)
 
-	// A change of the bound leaves the rest as it is.
+	// A new threshold leaves the rest unchanged.
 	r.config.CompactAbove, r.config.CompactAfter = 50, time.Minute
 	changed := hbase.Over(r.client, r.config)
 	r.must(changed.BeginCompacting(t.Context()))
@@ -771,7 +772,7 @@ func TestCompactingBegins(t *testing.T) {
 		t.Errorf("got %+v, others know %+v", got, want)
 	}
 
-	// An archive that cannot know whether there is compacting does nothing.
+	// An archive that cannot read the mark refuses calls.
 	k := []history.Key{r.key(100)}
 	if _, err := blind.Get(t.Context(), k); !errors.Is(err, history.ErrUnavailable) {
 		t.Errorf("get: %v, want ErrUnavailable", err)
@@ -783,8 +784,8 @@ func TestCompactingBegins(t *testing.T) {
 	}
 }
 
-// TestMarkOfALaterVersion has a later version say in another form that there is compacting: an archive that cannot read the mark refuses
-// calls before compacts begin, also one that has found no mark before.
+// TestMarkOfALaterVersion has a mark in a newer format. An archive that cannot parse it refuses calls before
+// compaction begins, even if it found no mark earlier.
 func TestMarkOfALaterVersion(t *testing.T) {
 	r := newCompactTest(t)
 	cells := r.plays(1)
@@ -816,8 +817,8 @@ type away struct{ gohbase.Client }
 // Get implements [gohbase.Client].
 func (away) Get(*hrpc.Get) (*hrpc.Result, error) { return nil, errKilled }
 
-// TestDamagedSegment reads beside a chunk or a list that is damaged or gone: what needs it fails and is counted,
-// and no page is short.
+// TestDamagedSegment damages or removes a chunk or a list. Reads that need it fail and are counted; no page is
+// short.
 func TestDamagedSegment(t *testing.T) {
 	for name, spoil := range map[string]func(b []byte) []byte{
 		"gone":    func([]byte) []byte { return nil },
@@ -862,7 +863,7 @@ func TestDamagedSegment(t *testing.T) {
 	}
 }
 
-// TestSilentSegment: a user whose segments do not answer takes nobody's time but his own.
+// TestSilentSegment: unavailable segments delay only their own user.
 func TestSilentSegment(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newCompactTest(t)
@@ -929,14 +930,14 @@ func TestExpiredSegmentsGo(t *testing.T) {
 	if live, inSegments, err := r.Forms(t.Context(), r.uid); live != 0 || inSegments != 0 || err != nil {
 		t.Errorf("%d live records and %d in parts, %v; want none", live, inSegments, err)
 	}
-	r.clock.pass(history.ArchiveTTL * time.Millisecond) // the last compact, too, was before what there may be
+	r.clock.pass(history.ArchiveTTL * time.Millisecond) // the last compaction has expired too
 	key := history.Key{UID: r.uid, Object: history.Object{ID: "1", Type: 1}}
 	if got, err := r.Get(t.Context(), []history.Key{key}); err != nil || got[0].Err != nil || got[0].Record != nil {
 		t.Errorf("got %v, %v, want no record", got, err)
 	}
 }
 
-// TestExpiredInASegment lets some records of a chunk expire, and a tombstone that had hidden one of them.
+// TestExpiredInASegment lets some records of a chunk expire, and a tombstone that hid one of them.
 func TestExpiredInASegment(t *testing.T) {
 	r := newCompactTest(t)
 	cells := r.plays(20)
@@ -973,8 +974,8 @@ func TestLongIsToldOf(t *testing.T) {
 	}
 }
 
-// TestDelayedLatePut is trap (a) for a put of something old that was decided just before the end of its period, and is applied
-// as late as a put may be, after a compaction.
+// TestDelayedLatePut is trap (a) for an old put at the end of its period, applied as late as possible, after a
+// compaction.
 func TestDelayedLatePut(t *testing.T) {
 	r := newCompactTest(t)
 	cells := r.plays(10)
@@ -996,7 +997,7 @@ func TestDelayedLatePut(t *testing.T) {
 	r.wantIn(second)
 }
 
-// TestCellTimeAhead has a cell whose time is later than its record's, and not old: it stays live, where a put under its time is seen.
+// TestCellTimeAhead has a cell far later than its record. It stays live, so a put with its cell time is visible.
 func TestCellTimeAhead(t *testing.T) {
 	r := newCompactTest(t)
 	at := r.clock.now().Add(4 * time.Hour).UnixMilli()
@@ -1014,7 +1015,7 @@ func TestCellTimeAhead(t *testing.T) {
 	r.wantIn(second)
 }
 
-// TestClockThatIsOff neither compacts nor puts once there is compacting.
+// TestClockThatIsOff refuses compactions and puts while the clock is wrong.
 func TestClockThatIsOff(t *testing.T) {
 	r := newCompactTest(t)
 	r.plays(10)
@@ -1032,7 +1033,7 @@ func TestClockThatIsOff(t *testing.T) {
 	r.wantForms(10, 0)
 }
 
-// TestChunkThatIsNotReadBack deletes nothing of what a chunk has that came to harm on its way.
+// TestChunkThatIsNotReadBack deletes no record of a chunk that was corrupted in transit.
 func TestChunkThatIsNotReadBack(t *testing.T) {
 	r := newCompactTest(t)
 	cells := r.plays(10)
@@ -1056,7 +1057,8 @@ func TestChunkThatIsNotReadBack(t *testing.T) {
 	r.want(cells...)
 }
 
-// TestDamageBesideAReadableCell: what comes next must come after a damaged cell of the object, also where another one of it is shown.
+// TestDamageBesideAReadableCell: the next content needs a later cell time than a damaged cell, even if another cell
+// is readable.
 func TestDamageBesideAReadableCell(t *testing.T) {
 	r := newCompactTest(t)
 	c := r.play(r.key(0), nil, 0, 10)
@@ -1076,7 +1078,7 @@ func TestDamageBesideAReadableCell(t *testing.T) {
 	}
 }
 
-// TestDamageBesideASegment: the bytes of a damaged cell are told of, also where a segment has the object.
+// TestDamageBesideASegment: a damaged cell is reported, even if a segment has the object.
 func TestDamageBesideASegment(t *testing.T) {
 	r := newCompactTest(t)
 	cells := r.plays(10)

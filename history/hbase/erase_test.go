@@ -12,10 +12,10 @@ import (
 	"github.com/playhead/playhead/history/hbase"
 )
 
-// secret is in each record that is to be erased, and in no other one.
+// secret is in every record to be erased, and in no other.
 const secret = "5ec2e75e55107e57"
 
-// secrets makes a user of whom some records are live, some in segments, some late, and one has a cell time of after now.
+// secrets makes a user with live, late and segment records, and one with a future cell time.
 func (t *compactTest) secrets() (until int64, ahead history.Cell) {
 	t.Helper()
 	var cells []history.Cell
@@ -36,7 +36,7 @@ func (t *compactTest) secrets() (until int64, ahead history.Cell) {
 	return t.clock.now().UnixMilli(), ahead
 }
 
-// left returns where the store has something of a user but times, of which it shows none.
+// left returns places with hidden remains of a user, other than timestamps.
 func left(s *store, uid string) (places []string) {
 	s.Lock()
 	defer s.Unlock()
@@ -76,8 +76,8 @@ func (t *compactTest) wantErased(until int64) {
 	t.want()
 }
 
-// TestErase erases a user who has records in all forms, and looks for the bytes. The user's reports from afterwards are kept,
-// also of an object whose erased content had a later cell time.
+// TestErase erases a user with records in all forms, and searches for the bytes. Later reports are kept, even of an
+// object whose erased content had a later cell time.
 func TestErase(t *testing.T) { eraseUser(newCompactTest(t)) }
 
 func eraseUser(r *compactTest) {
@@ -106,14 +106,14 @@ func eraseUser(r *compactTest) {
 	next := history.Event{Key: ahead.Key, Kind: history.KindProgress, At: r.clock.now().UnixMilli(), Position: 9}
 	again := history.Cell{Key: ahead.Key, Record: next.Record().Successor(&got[0].User)}
 	r.store(again)
-	r.store(ahead) // was on its way
+	r.store(ahead) // a delayed put
 	again.Record = again.Record.After(until)
 	r.want(again)
 	other.want(cells...)
 }
 
-// TestEraseBesideCompactor has a compactor stand before each of its calls while the user is erased. It brings nothing back,
-// and leaves nothing.
+// TestEraseBesideCompactor stops a compactor before each of its calls while the user is erased. It neither restores
+// nor leaves anything.
 func TestEraseBesideCompactor(t *testing.T) {
 	for _, before := range []bool{false, true} {
 		for stop, ended := 0, false; !ended; stop++ {
@@ -148,7 +148,7 @@ func TestEraseBesideCompactor(t *testing.T) {
 	}
 }
 
-// TestEraseStops has it stop before and after each of its calls, and be called again.
+// TestEraseStops stops an erasure before and after each of its calls, and repeats it.
 func TestEraseStops(t *testing.T) {
 	for _, how := range []fate{lost, forgotten} {
 		for stop, ended := 0, false; !ended; stop++ {
@@ -160,7 +160,7 @@ func TestEraseStops(t *testing.T) {
 			}
 			ended = p.ended
 			p.next(how)
-			_ = p.finish() // it was stopped
+			_ = p.finish() // it was killed
 			r.must(r.Erase(t.Context(), r.uid, until))
 			r.wantErased(until)
 			if t.Failed() {
@@ -170,7 +170,7 @@ func TestEraseStops(t *testing.T) {
 	}
 }
 
-// TestEraseDamaged erases a user whose list of segments cannot be read, and one of whom a chunk cannot.
+// TestEraseDamaged erases a user with a corrupt list of segments, and one with a corrupt chunk.
 func TestEraseDamaged(t *testing.T) {
 	for name, chunk := range map[string]bool{"list": false, "chunk": true} {
 		t.Run(name, func(t *testing.T) {
@@ -194,7 +194,7 @@ func TestEraseDamaged(t *testing.T) {
 	}
 }
 
-// TestEraseWithoutSegments erases in a table in which nobody compacts.
+// TestEraseWithoutSegments erases in a table without compaction.
 func TestEraseWithoutSegments(t *testing.T) {
 	r := newCompactTest(t)
 	r.Archive = hbase.NewWith(r.client, nil)

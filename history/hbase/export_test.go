@@ -16,7 +16,7 @@ import (
 	"github.com/playhead/playhead/history"
 )
 
-// For the tests.
+// Internals for the tests.
 var (
 	SplitKeys  = splitKeys
 	MarkColumn = markColumn
@@ -28,8 +28,7 @@ var (
 	Chunks     = chunks
 )
 
-// NewWith returns an archive over another client, which takes all rows to be on one
-// server.
+// NewWith returns an archive over another client, with all rows on one server.
 func NewWith(client gohbase.Client, log *slog.Logger) *Archive {
 	a := NewUnknowing(client, log)
 	for i := range a.servers.addrs {
@@ -38,7 +37,7 @@ func NewWith(client gohbase.Client, log *slog.Logger) *Archive {
 	return a
 }
 
-// NewUnknowing returns an archive over another client that knows no server yet.
+// NewUnknowing returns an archive over another client, with unknown servers.
 func NewUnknowing(client gohbase.Client, log *slog.Logger) *Archive {
 	a := Over(client, Config{Logger: log})
 	a.segments.tried.Store(a.now())
@@ -46,16 +45,16 @@ func NewUnknowing(client gohbase.Client, log *slog.Logger) *Archive {
 	return a
 }
 
-// Stepping returns c with compacts of so many records in one go.
+// Stepping returns c with a number of records per compaction.
 func (c Config) Stepping(records int) Config {
 	c.compactStep = records
 	return c
 }
 
-// UsersAtOnce are those whose segments one get reads at once.
+// UsersAtOnce is usersAtOnce.
 const UsersAtOnce = usersAtOnce
 
-// NewCompacting is [Over] for a table in which there has been compacting for long.
+// NewCompacting is [Over] for a table that has been compacting for long.
 func NewCompacting(client gohbase.Client, c Config) *Archive {
 	a := Over(client, c)
 	c = a.config
@@ -63,19 +62,19 @@ func NewCompacting(client gohbase.Client, c Config) *Archive {
 	return a
 }
 
-// Mark is what a process knows of compacting in the table.
+// Mark is an archive's view of the compaction mark.
 type Mark struct {
 	Since, After int64
 	Above        int
 }
 
-// Mark returns it.
+// Mark returns the archive's mark.
 func (a *Archive) Mark() Mark {
 	m := a.segments.mark.Load()
 	return Mark{m.since, m.after, m.above}
 }
 
-// Forms returns how many columns of objects a user's row has, and how many records that count the segments have.
+// Forms returns the number of columns in a user's row, and of valid records in segments.
 func (a *Archive) Forms(ctx context.Context, uid string) (live, inSegments int, err error) {
 	c, err := a.live(ctx, uid)
 	if err != nil {
@@ -88,7 +87,7 @@ func (a *Archive) Forms(ctx context.Context, uid string) (live, inSegments int, 
 	return len(c.objects), inSegments, errors.Join(append(i.Wrong, err)...)
 }
 
-// WrittenSegments returns how many bytes of chunks and lists were written.
+// WrittenSegments returns the bytes of written chunks and lists.
 func (a *Archive) WrittenSegments() float64 {
 	var m dto.Metric
 	if err := a.segments.metrics.Written.Write(&m); err != nil {
@@ -103,7 +102,7 @@ func DescribeTable(ctx context.Context, c Config, table, family string) (map[str
 	return families[family], err
 }
 
-// Decode returns what the cells of a row say.
+// Decode returns a page of a row's cells.
 func Decode(uid string, cells []*hrpc.Cell, q history.Query) history.Page {
 	c := contents{uid: uid, peeks: true}
 	c.add(cells)
@@ -114,7 +113,7 @@ func Decode(uid string, cells []*hrpc.Cell, q history.Query) history.Page {
 	return page
 }
 
-// DecodeKey returns what the cells of a row say of one object.
+// DecodeKey returns one object's entry of a row's cells.
 func DecodeKey(k history.Key, cells []*hrpc.Cell) history.Entry {
 	c := contents{uid: k.UID}
 	c.add(cells)
@@ -129,7 +128,7 @@ func NewConn(c *net.TCPConn, patience time.Duration) net.Conn {
 	return &conn{TCPConn: c, patience: patience}
 }
 
-// SummaryChunks returns how many chunks a user's list of summaries has.
+// SummaryChunks returns the number of chunks in a user's list of summaries.
 func (a *Archive) SummaryChunks(ctx context.Context, uid string) (int, error) {
 	p, _, err := a.summariesOf(ctx, uid)
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/playhead/playhead/history/hbase"
 )
 
-// TestNamespaces: a cell of a class ends when the class keeps it no more, in either family, and another one does not. An erasure finds all namespaces
-// of a user, and none of a user whose id begins alike.
+// TestNamespaces: a class's cells expire by its own TTL in both families, other cells do not. An erasure finds all
+// namespaces of a user, and none of a user with the same prefix.
 func TestNamespaces(t *testing.T) {
 	rules, err := history.ParseRules([]string{"a: types=7 keep=2d"})
 	if err != nil {
@@ -49,7 +49,7 @@ func TestNamespaces(t *testing.T) {
 	}
 }
 
-// TestNamespaceSummaries: a class that keeps what it has for less than others has no summaries. Those that it had are removed.
+// TestNamespaceSummaries: a class with a shorter TTL has no summaries. Existing ones are removed.
 func TestNamespaceSummaries(t *testing.T) {
 	store, clock, a := summarizing(t)
 	rules, err := history.ParseRules([]string{"a: types=7 keep=14d"})

@@ -33,8 +33,7 @@ func TestOpenInvalid(t *testing.T) {
 	}
 }
 
-// listen returns a listener on loopback that nobody accepts from: connections are
-// made and stay silent.
+// listen returns a loopback listener that never accepts: connections succeed and stay silent.
 func listen(t *testing.T) net.Listener {
 	t.Helper()
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -45,7 +44,7 @@ func listen(t *testing.T) net.Listener {
 	return l
 }
 
-// TestOpenNobodyThere finds a port where nothing listens, at once.
+// TestOpenNobodyThere fails at once on a closed port.
 func TestOpenNobodyThere(t *testing.T) {
 	l := listen(t)
 	addr := l.Addr().String()
@@ -58,7 +57,7 @@ func TestOpenNobodyThere(t *testing.T) {
 	}
 }
 
-// TestNotPrepared uses an archive that has not answered yet: it is unavailable, at once.
+// TestNotPrepared: an unprepared archive is unavailable at once.
 func TestNotPrepared(t *testing.T) {
 	a, err := hbase.New(hbase.Config{ZooKeeper: listen(t).Addr().String(), Deadline: time.Hour})
 	if err != nil {
@@ -75,7 +74,7 @@ func TestNotPrepared(t *testing.T) {
 	}
 }
 
-// TestOpenSilence finds a ZooKeeper that says nothing: the deadline ends it.
+// TestOpenSilence: a silent ZooKeeper fails at the deadline.
 func TestOpenSilence(t *testing.T) {
 	addr := listen(t).Addr().String()
 	start := time.Now()
@@ -86,7 +85,7 @@ func TestOpenSilence(t *testing.T) {
 	}
 }
 
-// wantUnreachable wants one line that names the address.
+// wantUnreachable wants a one-line error that names the address.
 func wantUnreachable(t *testing.T, err error, addr string) {
 	t.Helper()
 	if !errors.Is(err, history.ErrUnavailable) {
@@ -98,7 +97,7 @@ func wantUnreachable(t *testing.T, err error, addr string) {
 	t.Log(err)
 }
 
-// connect returns both ends of a connection, the first of them wrapped.
+// connect returns both ends of a connection; the client's is wrapped.
 func connect(t *testing.T, patience time.Duration) (client, server net.Conn) {
 	t.Helper()
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -118,8 +117,7 @@ func connect(t *testing.T, patience time.Duration) (client, server net.Conn) {
 	return client, server
 }
 
-// TestSilenceIsNotPutOff sends on and on, as a busy client does, to a server that
-// never answers.
+// TestSilenceIsNotPutOff keeps sending, as a busy client, to a server that never answers.
 func TestSilenceIsNotPutOff(t *testing.T) {
 	client, _ := connect(t, time.Hour)
 	if err := client.SetReadDeadline(time.Now().Add(time.Millisecond)); err != nil {
@@ -135,7 +133,7 @@ func TestSilenceIsNotPutOff(t *testing.T) {
 	}
 }
 
-// TestSilenceCountsFromTheLastByte has a server that answers in time and then no more.
+// TestSilenceCountsFromTheLastByte has a server that answers once and then falls silent.
 func TestSilenceCountsFromTheLastByte(t *testing.T) {
 	client, server := connect(t, time.Millisecond)
 	if err := client.SetReadDeadline(time.Now().Add(time.Hour)); err != nil {
@@ -152,7 +150,7 @@ func TestSilenceCountsFromTheLastByte(t *testing.T) {
 	}
 }
 
-// TestIdleConnectionStays waits for nothing: then silence is no fault.
+// TestIdleConnectionStays: silence without pending answers is no failure.
 func TestIdleConnectionStays(t *testing.T) {
 	client, server := connect(t, time.Nanosecond)
 	for _, deadline := range []time.Time{time.Now().Add(time.Nanosecond), {}} {
@@ -170,7 +168,7 @@ func TestIdleConnectionStays(t *testing.T) {
 	}
 }
 
-// java returns the client's error for an exception of HBase.
+// java returns the client's error for an HBase exception.
 func java(class, text string) error { return exception{class, text} }
 
 type exception struct{ class, text string }

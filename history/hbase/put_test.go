@@ -17,7 +17,7 @@ import (
 	"github.com/playhead/playhead/history/hbase"
 )
 
-// fake answers batches with what answer says.
+// fake answers batches with its answer function.
 type fake struct {
 	gohbase.Client
 	answer func(ctx context.Context, batch []hrpc.Call) []error
@@ -38,14 +38,14 @@ func (f *fake) SendBatch(ctx context.Context, batch []hrpc.Call) ([]hrpc.RPCResu
 	return results, ok
 }
 
-// Put is a batch of one that nobody else's calls are sent with.
+// Put is a batch of one.
 func (f *fake) Put(call *hrpc.Mutate) (*hrpc.Result, error) {
 	return nil, f.answer(call.Context(), []hrpc.Call{call})[0]
 }
 
 func (f *fake) Close() {}
 
-// calls returns how many calls there were in all batches.
+// calls returns the number of calls in all batches.
 func (f *fake) calls() int {
 	n := 0
 	for _, b := range f.batches {
@@ -56,7 +56,7 @@ func (f *fake) calls() int {
 
 func stored(_ context.Context, batch []hrpc.Call) []error { return make([]error, len(batch)) }
 
-// row returns the row of a call, and value what it puts.
+// row returns the row of a call, value the put value.
 func row(call hrpc.Call) string { return string(call.Key()) }
 
 func value(call hrpc.Call) []byte {
@@ -75,7 +75,7 @@ func cells(n int) []history.Cell {
 	return all
 }
 
-// TestPutOversize has HBase refuse all of a region's share for one cell of it.
+// TestPutOversize refuses all cells of a region that has one oversize cell.
 func TestPutOversize(t *testing.T) {
 	const limit = 1000
 	f := &fake{answer: func(_ context.Context, batch []hrpc.Call) []error {
@@ -106,8 +106,7 @@ func TestPutOversize(t *testing.T) {
 	}
 }
 
-// TestPutRefusedForAStranger has the client send each batch with an oversize cell of
-// another caller: alone, each cell is stored.
+// TestPutRefusedForAStranger sends each batch with another caller's oversize cell. Alone, each cell is stored.
 func TestPutRefusedForAStranger(t *testing.T) {
 	f := &fake{answer: func(_ context.Context, batch []hrpc.Call) []error {
 		errs := make([]error, len(batch))
@@ -160,7 +159,7 @@ func TestPutOneKeyOnce(t *testing.T) {
 	for _, err := range errs {
 		failed = append(failed, errors.Is(err, history.ErrUnavailable))
 	}
-	// Calls go in the order of the cells that remain: u1, then u0 of time 3000.
+	// The remaining cells' order: u1, then u0 of time 3000.
 	if want := "[false true false false]"; fmt.Sprint(failed) != want {
 		t.Errorf("failed %v, want %s", failed, want)
 	}
@@ -196,7 +195,7 @@ func TestPutInBatches(t *testing.T) {
 	}
 }
 
-// pauses is a server with the pause of one user, which another archive may write to before a put.
+// pauses is a server with one user's pause. Another archive may write it before a put.
 type pauses struct {
 	fake
 	value  []byte
@@ -228,7 +227,8 @@ func (f *pauses) CheckAndPut(put *hrpc.Mutate, _, column string, expected []byte
 	return true, nil
 }
 
-// TestPauseBesideAnother has another job put a pause of the same moment in between: the same one stays as in any order.
+// TestPauseBesideAnother has another job put a pause of the same time in between. The winner does not depend on the
+// order.
 func TestPauseBesideAnother(t *testing.T) {
 	on, off, longer := history.Pause{Since: 500}, history.Pause{Since: 200, Until: 500}, history.Pause{Since: 100, Until: 500}
 	for _, tt := range []struct {

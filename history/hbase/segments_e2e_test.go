@@ -23,7 +23,7 @@ import (
 	"github.com/playhead/playhead/history/historytest"
 )
 
-// compactingTable makes the tables of a test, and returns a client and what compacts them.
+// compactingTable creates the tables of a test. It returns a client and a function that major-compacts them.
 func compactingTable(t *testing.T) (client gohbase.Client, table string, compacts func()) {
 	t.Helper()
 	table = compactingTableOf(t)
@@ -36,7 +36,7 @@ func compactingTable(t *testing.T) (client gohbase.Client, table string, compact
 	}
 }
 
-// TestArchiveInSegmentsOfHBase has the contract kept by users of whom nearly all is in segments.
+// TestArchiveInSegmentsOfHBase runs the contract with nearly everything in segments.
 func TestArchiveInSegmentsOfHBase(t *testing.T) {
 	client, table, _ := compactingTable(t)
 	clock := &testClock{at: time.Now().Add(-time.Hour)}
@@ -54,7 +54,7 @@ func TestCompactionsInAnyOrderInHBase(t *testing.T) {
 	})
 }
 
-// TestTrapsInHBase is that of the traps, with forced flushes and major compactions.
+// TestTrapsInHBase runs the traps with forced flushes and major compactions.
 func TestTrapsInHBase(t *testing.T) {
 	client, table, compacts := compactingTable(t)
 	for name, test := range map[string]func(*compactTest){"late put": latePutAfterCompact, "two rollers": twoCompactors, "reader": readerBetweenVersions} {
@@ -64,13 +64,13 @@ func TestTrapsInHBase(t *testing.T) {
 	}
 }
 
-// TestImportEndsInSegmentsOfHBase is TestImportEndsInSegments.
+// TestImportEndsInSegmentsOfHBase is TestImportEndsInSegments in HBase.
 func TestImportEndsInSegmentsOfHBase(t *testing.T) {
 	client, table, compacts := compactingTable(t)
 	importEndsInSegments(compactTestOver(t, &testClock{at: time.Now().Add(-6 * time.Hour)}, client, compacts, table))
 }
 
-// TestEraseInHBase is TestErase, and goes through all cells that the files have afterwards, also those behind markers.
+// TestEraseInHBase is TestErase, and also searches all cells in the files, including those behind delete markers.
 func TestEraseInHBase(t *testing.T) {
 	client, table, compacts := compactingTable(t)
 	clock := &testClock{at: time.Now().Add(-6 * time.Hour)}
@@ -82,7 +82,7 @@ func TestEraseInHBase(t *testing.T) {
 	}
 	r.must(r.Erase(t.Context(), r.uid, until))
 	late := time.Now().Add(time.Minute)
-	for left := []string{""}; len(left) > 0; { // compactions go on after the call
+	for left := []string{""}; len(left) > 0; { // compactions continue after the call
 		compacts()
 		if left = r.raw(); time.Now().After(late) {
 			t.Fatalf("after compactions there are %q", left)
@@ -90,7 +90,7 @@ func TestEraseInHBase(t *testing.T) {
 	}
 }
 
-// raw returns the cells and markers of a user in the files and memory of both tables, but the user's own.
+// raw returns a user's cells and markers in both tables' files and memory, without the user's own columns.
 func (t *compactTest) raw() (cells []string) {
 	t.Helper()
 	row := history.RowKey(t.uid)
@@ -114,8 +114,7 @@ func (t *compactTest) raw() (cells []string) {
 	return cells
 }
 
-// TestLongRowOfBothFamilies reads a row that has more columns than a call takes, in one family, the other, and
-// both.
+// TestLongRowOfBothFamilies reads a row with more columns than one call returns, in either family and in both.
 func TestLongRowOfBothFamilies(t *testing.T) {
 	client, table, _ := compactingTable(t)
 	for name, counts := range map[string][2]int{"info": {5300, 5}, "late": {5, 5300}, "both": {2700, 2700}, "short": {2499, 0}, "full": {2500, 1}, "over": {1400, 1400}} {
@@ -136,8 +135,8 @@ func TestLongRowOfBothFamilies(t *testing.T) {
 	}
 }
 
-// TestCompactingWaitsForTheTable has a job that compacts find a table that processes of earlier versions may have open: those know
-// no segments. Nothing is compacted before the table says that there are none. It says so by a TTL that they refuse.
+// TestCompactingWaitsForTheTable starts compaction on a table that older processes, which cannot read segments, may
+// use. Nothing is compacted before the table's TTL excludes them.
 func TestCompactingWaitsForTheTable(t *testing.T) {
 	var log bytes.Buffer
 	c := hbase.Config{Table: compactingTableOf(t), ZooKeeper: zooKeeper(t), Regions: 1, CompactAbove: 2000, Logger: slog.New(slog.NewTextHandler(&log, nil))}
@@ -167,7 +166,8 @@ func TestCompactingWaitsForTheTable(t *testing.T) {
 	}
 }
 
-// TestNewTableKeepsEarlierVersionsOut has a process that does not compact make the table: no process that cannot read segments opens it afterwards.
+// TestNewTableKeepsEarlierVersionsOut creates a table without compaction. Processes that cannot read segments
+// cannot open it.
 func TestNewTableKeepsEarlierVersionsOut(t *testing.T) {
 	c := hbase.Config{Table: compactingTableOf(t), ZooKeeper: zooKeeper(t), Regions: 1}
 	open(t, c)
@@ -182,10 +182,10 @@ func TestNewTableKeepsEarlierVersionsOut(t *testing.T) {
 	}
 }
 
-// earlierTTL is the TTL of a table that versions want which cannot read segments, in seconds.
+// earlierTTL is the table TTL that versions without segments require, in seconds.
 const earlierTTL = "7776000"
 
-// begun reports whether there is compacting in a table.
+// begun reports whether a table has the compaction mark.
 func begun(t *testing.T, table string) bool {
 	t.Helper()
 	client := gohbase.NewClient(zooKeeper(t), gohbase.FlushInterval(0))
@@ -201,7 +201,7 @@ func begun(t *testing.T, table string) bool {
 	return len(r.Cells) > 0
 }
 
-// alterTTL changes the TTL of a table, as an operator does.
+// alterTTL changes a table's TTL, as an operator does.
 func alterTTL(t *testing.T, table, seconds string) {
 	t.Helper()
 	if err := hbase.AlterFamily(t.Context(), hbase.Config{ZooKeeper: zooKeeper(t), Table: table}, "info", map[string]string{"TTL": seconds, "VERSIONS": "1"}); err != nil {
@@ -209,7 +209,7 @@ func alterTTL(t *testing.T, table, seconds string) {
 	}
 }
 
-// TestOpenAddsTheFamily has several processes find a table of an earlier version, which is open in none any more.
+// TestOpenAddsTheFamily has several processes open a table of an older version concurrently.
 func TestOpenAddsTheFamily(t *testing.T) {
 	c := hbase.Config{Table: compactingTableOf(t), ZooKeeper: zooKeeper(t), Regions: 2, CompactAbove: 2000}
 	createTable(t, c.Table, map[string]map[string]string{"info": {"TTL": "7776001", "VERSIONS": "1"}}, hrpc.SplitKeys(hbase.SplitKeys(2)))

@@ -18,7 +18,7 @@ type (
 
 var newStore = hbasefake.New
 
-// process does one thing with an archive of its own, and stops before each of its calls of HBase.
+// process runs one action with its own archive, and stops before each HBase call.
 type process struct {
 	gohbase.Client
 	at       chan struct{}
@@ -26,7 +26,7 @@ type process struct {
 	done     chan error
 	ended    bool
 	killed   bool
-	switches bool // stands before a check-and-put
+	switches bool // stopped before a check-and-put
 	result   error
 }
 
@@ -47,7 +47,7 @@ func (p *process) wait() {
 	}
 }
 
-// next decides about the call before which a process stands, and waits for the next one.
+// next decides the fate of the pending call, and waits for the next one.
 func (p *process) next(f fate) {
 	if !p.ended {
 		p.resume <- f
@@ -55,7 +55,7 @@ func (p *process) next(f fate) {
 	}
 }
 
-// finish lets a process go on to its end.
+// finish runs a process to its end.
 func (p *process) finish() error {
 	for !p.ended {
 		p.next(made)
@@ -63,13 +63,13 @@ func (p *process) finish() error {
 	return p.result
 }
 
-// fate is what becomes of a call.
+// fate is the result of a call.
 type fate int
 
 const (
 	made      fate = iota
-	lost           // it is not made, as is none after it
-	forgotten      // it is made and not answered, and none after it is made
+	lost           // neither this call nor any later one is made
+	forgotten      // made but unanswered; no later call is made
 )
 
 var errKilled = errors.New("killed")

@@ -15,7 +15,7 @@ import (
 	"github.com/playhead/playhead/history/historytest"
 )
 
-// summarizingTable makes the tables of a test, of which the third keeps summaries.
+// summarizingTable creates three tables; the third is for summaries.
 func summarizingTable(t *testing.T, c hbase.Config) (table string, a *hbase.Archive) {
 	t.Helper()
 	c.Table, c.Regions, c.Summary = compactingTableOf(t), 2, historytest.SummaryTTL
@@ -23,8 +23,8 @@ func summarizingTable(t *testing.T, c hbase.Config) (table string, a *hbase.Arch
 	return c.Table, open(t, c)
 }
 
-// TestSummariesInHBase has the contract kept, as far as no time need pass, by a process that was told of summaries, and looked after by
-// one that was not.
+// TestSummariesInHBase runs the contract, except expiry. One process configures summaries, another one without that
+// setting maintains them.
 func TestSummariesInHBase(t *testing.T) {
 	table, a := summarizingTable(t, hbase.Config{})
 	other := open(t, hbase.Config{Table: table, Existing: true})
@@ -33,7 +33,7 @@ func TestSummariesInHBase(t *testing.T) {
 	})
 }
 
-// TestAgingInHBase finds whose records grow old by the time of their cells, before and after a major compaction.
+// TestAgingInHBase finds users with aging records by cell time, before and after a major compaction.
 func TestAgingInHBase(t *testing.T) {
 	table, a := summarizingTable(t, hbase.Config{CompactAbove: 1000})
 	for i, days := range []int{0, 50, 82, 84, 86, 89} {
@@ -76,7 +76,7 @@ func TestAgingInHBase(t *testing.T) {
 	}
 }
 
-// TestSummaryTable refuses a table whose TTL is another one, and a table that nobody has made is none.
+// TestSummaryTable refuses a table with another TTL. A missing table means no summaries.
 func TestSummaryTable(t *testing.T) {
 	table, _ := summarizingTable(t, hbase.Config{})
 	_, err := hbase.Open(t.Context(), hbase.Config{ZooKeeper: zooKeeper(t), Table: table, Summary: historytest.SummaryTTL + time.Hour})

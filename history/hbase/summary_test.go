@@ -16,7 +16,7 @@ import (
 	"github.com/playhead/playhead/history/historytest"
 )
 
-// summarizing returns archives over a store in memory, whose clock tests set, of which one keeps summaries.
+// summarizing returns a store with a test clock, and an archive that keeps summaries.
 func summarizing(t *testing.T) (*hbasefake.Store, *testClock, *hbase.Archive) {
 	t.Helper()
 	clock := &testClock{at: time.Now()}
@@ -45,7 +45,7 @@ func TestSummaries(t *testing.T) {
 	})
 }
 
-// summed is a user of whom some have been summarized, and more has grown old.
+// summed returns a user with some summaries and more aged records.
 func summed(t *testing.T) (store *hbasefake.Store, clock *testClock, c hbase.Config, want int) {
 	t.Helper()
 	store, clock, a := summarizing(t)
@@ -79,7 +79,7 @@ func summarizeNow(t *testing.T, a *hbase.Archive) {
 	}
 }
 
-// wantSummed checks that there is one summary of each object.
+// wantSummed checks that each object has one summary.
 func wantSummed(t *testing.T, what string, a *hbase.Archive, want int) {
 	t.Helper()
 	page, err := a.Summaries(t.Context(), "ann", history.Query{Limit: 100})
@@ -95,7 +95,7 @@ func wantSummed(t *testing.T, what string, a *hbase.Archive, want int) {
 	}
 }
 
-// wantTidy checks that there is no chunk that is not listed.
+// wantTidy checks that no unlisted chunk exists.
 func wantTidy(t *testing.T, what string, a *hbase.Archive) {
 	t.Helper()
 	held, err := a.Held(t.Context(), "ann", 0)
@@ -105,7 +105,8 @@ func wantTidy(t *testing.T, what string, a *hbase.Archive) {
 	}
 }
 
-// TestSummarizeStopsAnywhere kills who summarizes before and behind each call. Readers see what there was, or all; the next one puts it right.
+// TestSummarizeStopsAnywhere kills a process before and after each call of Summarize. Readers see the old or the
+// new state; the next run repairs the rest.
 func TestSummarizeStopsAnywhere(t *testing.T) {
 	for _, f := range []fate{lost, forgotten} {
 		for calls := 0; ; calls++ {
@@ -124,7 +125,7 @@ func TestSummarizeStopsAnywhere(t *testing.T) {
 				t.Errorf("%s: %d summaries, %v", what, len(page.Items), err)
 			}
 			clock.pass(time.Minute)
-			a := hbase.Over(store, c) // something more, or nothing would be written
+			a := hbase.Over(store, c) // a new record, otherwise nothing would be written
 			if errs := a.Put(t.Context(), []history.Cell{{Key: summedKey(9), Record: summedRecord(9, clock.now().Add(-85*24*time.Hour))}}); errs != nil {
 				t.Fatal(errs)
 			}
@@ -138,7 +139,7 @@ func TestSummarizeStopsAnywhere(t *testing.T) {
 	}
 }
 
-// TestTwoSummarize has another one summarize at each call of the first, with more to count.
+// TestTwoSummarize runs a second Summarize at each call of the first, with another record.
 func TestTwoSummarize(t *testing.T) {
 	for calls := 0; ; calls++ {
 		store, clock, c, want := summed(t)
@@ -165,7 +166,7 @@ func TestTwoSummarize(t *testing.T) {
 	}
 }
 
-// TestEraseWhileSummarizing erases at each call of one who summarizes, a user who has summaries and one who has none yet.
+// TestEraseWhileSummarizing erases at each call of a Summarize, with and without existing summaries.
 func TestEraseWhileSummarizing(t *testing.T) {
 	for _, uid := range []string{"ann", "bob"} {
 		for calls, ended := 0, false; !ended; calls++ {
@@ -193,7 +194,7 @@ func TestEraseWhileSummarizing(t *testing.T) {
 	}
 }
 
-// TestAging finds whose records grow old, in both forms, and who has summaries, each in one share.
+// TestAging finds users with aging records in both forms, and users with summaries, each in one share.
 func TestAging(t *testing.T) {
 	store, clock, a := summarizing(t)
 	compactions := newCompacted(t, store, clock, hbase.Config{})
@@ -240,7 +241,7 @@ func TestAging(t *testing.T) {
 	}
 }
 
-// TestNoSummaries costs nothing where none are kept.
+// TestNoSummaries costs nothing without summaries.
 func TestNoSummaries(t *testing.T) {
 	clock := &testClock{at: time.Now()}
 	store := newStore(clock.now)
@@ -265,7 +266,7 @@ func TestNoSummaries(t *testing.T) {
 	}
 }
 
-// TestSummaryChunkIsLost fails what needs a chunk that is not there, also the next summarizing that does, and nobody else, until the user is erased.
+// TestSummaryChunkIsLost fails calls that need a missing chunk, and no others, until the user is erased.
 func TestSummaryChunkIsLost(t *testing.T) {
 	store, clock, c, _ := summed(t)
 	registry := prometheus.NewRegistry()

@@ -37,7 +37,7 @@ func zooKeeper(t testing.TB) string {
 	return addr
 }
 
-// tableOf returns a name for a table of the test, which is dropped afterwards.
+// tableOf returns a table name; the table is dropped after the test.
 func tableOf(t testing.TB) string {
 	t.Helper()
 	name := "playhead_test_" + rand.Text()
@@ -119,7 +119,7 @@ func regionsOf(t testing.TB, table string) map[string]served {
 	}
 }
 
-// TestOpenMakesTheTable has several processes find no table at the same time.
+// TestOpenMakesTheTable has several processes create a missing table concurrently.
 func TestOpenMakesTheTable(t *testing.T) {
 	c := hbase.Config{Table: tableOf(t), Regions: 5, Compression: "gz", ZooKeeper: zooKeeper(t)}
 	var wg sync.WaitGroup
@@ -184,7 +184,7 @@ func TestOpenRefusesAnotherTable(t *testing.T) {
 	}
 }
 
-// TestOversizeCells puts cells that HBase refuses among those that it takes.
+// TestOversizeCells puts cells that HBase refuses among others.
 func TestOversizeCells(t *testing.T) {
 	c := hbase.Config{Table: tableOf(t)}
 	createTable(t, c.Table, map[string]map[string]string{"info": {"TTL": "7776000", "VERSIONS": "1"}},
@@ -211,7 +211,7 @@ func TestOversizeCells(t *testing.T) {
 	}
 }
 
-// TestOpenExisting finds no table, and makes none.
+// TestOpenExisting finds no table and creates none.
 func TestOpenExisting(t *testing.T) {
 	c := hbase.Config{Table: "playhead_test_" + rand.Text(), ZooKeeper: zooKeeper(t), Existing: true}
 	for range 2 {
