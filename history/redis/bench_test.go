@@ -21,10 +21,9 @@ import (
 	"github.com/playhead/playhead/history/redis"
 )
 
-// BenchmarkApply stores heartbeats of 20,000 viewers, a thousand per call, each on
-// the base that the viewer's last one left. Every eighth asks for a dirty mark, as
-// a heartbeat every 15 s does under a hold of 120 s. Where redis-benchmark is
-// installed, the rate on one server is compared with the commands alone.
+// BenchmarkApply stores heartbeats of 20,000 viewers, a thousand per call, each on the viewer's previous one. Every
+// eighth sets a dirty mark, like heartbeats every 15 s under a hold of 120 s. If redis-benchmark is installed, the
+// rate on one server is compared with the bare commands.
 func BenchmarkApply(b *testing.B) {
 	for _, share := range []int{0, 8, 1} {
 		b.Run(fmt.Sprintf("Single/marks=%d", share), func(b *testing.B) {
@@ -44,11 +43,10 @@ func BenchmarkApply(b *testing.B) {
 
 const viewers = 20_000
 
-// cost is what was measured: writes per second, and microseconds of the servers'
-// processor time for each.
+// cost is writes per second, and microseconds of server CPU time per write.
 type cost struct{ rate, server float64 }
 
-// beat has four callers store heartbeats at once.
+// beat has four callers store heartbeats concurrently.
 func beat(b *testing.B, config redis.Config, share int) cost {
 	c, all := open(b, config), firstBeats()
 	b.Cleanup(func() { leave(b, config, all) })
@@ -75,7 +73,7 @@ func beat(b *testing.B, config redis.Config, share int) cost {
 	return cost{rate: rate, server: server}
 }
 
-// next makes the following heartbeats of some viewers.
+// next makes the viewers' next heartbeats.
 func next(writes []history.Write, n, share int) {
 	now := time.Now().UnixMilli()
 	for i := range writes {
@@ -100,7 +98,7 @@ func firstBeats() []history.Write {
 	return all
 }
 
-// heartbeat is a record of some 110 bytes.
+// heartbeat is a record of about 110 bytes.
 func heartbeat(at int64, i int) *history.Record {
 	e := history.Event{
 		Kind: history.KindProgress, At: at, Position: int64(i) * 100, Duration: 7_200_000,
@@ -122,7 +120,7 @@ func apply(b *testing.B, c *redis.Cache, writes []history.Write) {
 	}
 }
 
-// leave takes the viewers out again.
+// leave removes the viewers.
 func leave(b *testing.B, config redis.Config, all []history.Write) {
 	client, ctx := raw(b, config), context.WithoutCancel(b.Context())
 	_, err := client.Pipelined(ctx, func(pipe goredis.Pipeliner) error {
@@ -138,8 +136,7 @@ func leave(b *testing.B, config redis.Config, all []history.Write) {
 	}
 }
 
-// serverTime returns the seconds of processor time that the servers' main threads
-// have used.
+// serverTime returns the CPU seconds used by the servers' main threads.
 func serverTime(b *testing.B, config redis.Config) float64 {
 	total := 0.0
 	for _, addr := range config.Addrs {
@@ -159,8 +156,7 @@ func serverTime(b *testing.B, config redis.Config) float64 {
 	return total
 }
 
-// plainly has redis-benchmark do ZADD and SET EX alone. It returns nothing where
-// that is not installed.
+// plainly runs ZADD and SET EX with redis-benchmark. It returns zero without that program.
 func plainly(b *testing.B, config redis.Config) cost {
 	if _, err := exec.LookPath("redis-benchmark"); err != nil {
 		return cost{}
@@ -209,8 +205,7 @@ func leavePlain(b *testing.B, config redis.Config) {
 	}
 }
 
-// BenchmarkList reads the newest twenty of a thousand records, and twenty out of
-// the middle.
+// BenchmarkList reads twenty of a thousand records, at the top and in the middle.
 func BenchmarkList(b *testing.B) {
 	both(b, func(b *testing.B, config redis.Config) {
 		c := open(b, config)
@@ -251,8 +246,8 @@ func BenchmarkLoad(b *testing.B) {
 	})
 }
 
-// BenchmarkLongUser warms, trims and clears users of two thousand records. It measures
-// how long the server does nothing else.
+// BenchmarkLongUser warms, trims and clears users of two thousand records. It measures how long the server is
+// blocked.
 func BenchmarkLongUser(b *testing.B) {
 	both(b, func(b *testing.B, config redis.Config) {
 		c, at := open(b, config), hourAgo()

@@ -19,10 +19,10 @@ import (
 
 func TestCache(t *testing.T) {
 	everywhere(t, func(t *testing.T, config redis.Config) {
-		if testing.Short() && strings.HasSuffix(t.Name(), "/Fake") { // the cluster does all that it does
+		if testing.Short() && strings.HasSuffix(t.Name(), "/Fake") { // the cluster covers it
 			return
 		}
-		var cache *redis.Cache // one for all: each would load the scripts again
+		var cache *redis.Cache // shared: each cache would load the scripts again
 		historytest.Cache(t, func(_ *testing.T, keep int) history.Cache {
 			if config.Keep = keep; cache == nil {
 				cache = open(t, config)
@@ -38,9 +38,8 @@ func TestDays(t *testing.T) {
 	})
 }
 
-// TestSeenInTheHash looks at what is kept of a user who was seen, and for how long: a
-// TTL of its own only where there was none, so that the state does not outlive what it
-// says of the records.
+// TestSeenInTheHash checks a seen user's state. Seeing sets a TTL only on a state without one, so the state does
+// not outlive the records it describes.
 func TestSeenInTheHash(t *testing.T) {
 	everywhere(t, func(t *testing.T, config redis.Config) {
 		config.TTL = time.Hour
@@ -58,7 +57,7 @@ func TestSeenInTheHash(t *testing.T) {
 		see(20_776)
 		see(20_778)
 		wantTTL(t, client.TTL(ctx, state).Val(), time.Minute)
-		if got := client.HGetAll(ctx, state).Val(); len(got) != 1 || got["seen"] != "166229" { // 20,778 times 8, and 5
+		if got := client.HGetAll(ctx, state).Val(); len(got) != 1 || got["seen"] != "166229" { // 20,778 * 8 + 5
 			t.Errorf("%s: got %v, want seen", state, got)
 		}
 		firsts := "{" + bucket(uid) + "}:firsts"
@@ -78,12 +77,10 @@ func TestSeenInTheHash(t *testing.T) {
 	})
 }
 
-// patience is a timeout for servers in this process, which a busy machine may keep
-// waiting.
+// patience is a timeout for in-process servers on a busy machine.
 const patience = time.Minute
 
-// everywhere runs a test against fakes in this process and, under the build tag
-// e2e, against real servers, which others may use at the same time.
+// everywhere runs a test against in-process fakes and, with the build tag e2e, against shared real servers.
 func everywhere(t *testing.T, test func(t *testing.T, config redis.Config)) {
 	engines := map[string]func(testing.TB) redis.Config{
 		"Fake": func(t testing.TB) redis.Config {
@@ -105,7 +102,7 @@ func everywhere(t *testing.T, test func(t *testing.T, config redis.Config)) {
 // fakeCluster starts two nodes with half of the slots each.
 func fakeCluster(t testing.TB) (redis.Config, []*miniredis.Miniredis) { return fakeNodes(t, 2) }
 
-// fakeNodes starts so many nodes with as many slots each. Hooks may take commands before they do.
+// fakeNodes starts n nodes with equal shares of the slots. Hooks see commands first.
 func fakeNodes(t testing.TB, n int, hooks ...server.Hook) (redis.Config, []*miniredis.Miniredis) {
 	var nodes []*miniredis.Miniredis
 	for range n {
@@ -142,7 +139,7 @@ func fakeNodes(t testing.TB, n int, hooks ...server.Hook) (redis.Config, []*mini
 	return redis.Config{Addrs: addrs, Cluster: true, Timeout: patience}, nodes
 }
 
-// open returns a cache that is closed at the end of the test.
+// open returns a cache that is closed after the test.
 func open(t testing.TB, config redis.Config) *redis.Cache {
 	t.Helper()
 	c, err := redis.Open(t.Context(), config)
@@ -153,7 +150,7 @@ func open(t testing.TB, config redis.Config) *redis.Cache {
 	return c
 }
 
-// raw returns a client that goes around the cache.
+// raw returns a client that bypasses the cache.
 func raw(t testing.TB, config redis.Config) goredis.UniversalClient {
 	t.Helper()
 	client := goredis.NewUniversalClient(&goredis.UniversalOptions{Addrs: config.Addrs, IsClusterMode: config.Cluster, Protocol: 2})
@@ -161,7 +158,7 @@ func raw(t testing.TB, config redis.Config) goredis.UniversalClient {
 	return client
 }
 
-// user returns a user nobody knows, whose records and marks go after the test.
+// user returns a new user, whose records and marks are removed after the test.
 func user(t testing.TB, c *redis.Cache) string {
 	uid := "t" + rand.Text()
 	ctx := context.WithoutCancel(t.Context())
@@ -178,15 +175,15 @@ func user(t testing.TB, c *redis.Cache) string {
 	return uid
 }
 
-// key is some object of a user.
+// key returns the key of a user's object.
 func key(uid, id string) history.Key {
 	return history.Key{UID: uid, Object: history.Object{ID: id, Type: 1}}
 }
 
-// hourAgo is the time that records are counted from.
+// hourAgo is the base time of records.
 func hourAgo() int64 { return time.Now().Add(-time.Hour).UnixMilli() }
 
-// record returns what a player said at the given time.
+// record returns a player's report at a time.
 func record(at int64, revision uint64) *history.Record {
 	e := history.Event{Kind: history.KindProgress, At: at, Position: 5000, Session: "s"}
 	r := e.Record()
@@ -204,7 +201,7 @@ func put(t testing.TB, c *redis.Cache, writes ...history.Write) {
 	}
 }
 
-// markClean says that the archive has the content of a key under a revision.
+// markClean marks a key's content clean.
 func markClean(t testing.TB, c *redis.Cache, k history.Key, revision uint64) {
 	t.Helper()
 	if err := c.MarkClean(t.Context(), []history.Content{{Key: k, Revision: revision}}); err != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/playhead/playhead/history/redis"
 )
 
-// BenchmarkApplyAfterMarkClean stores heartbeats as BenchmarkApply does. Before each eighth the job marks clean what the viewer has, so
-// that it begins a hold and, where somebody follows the user's log of changes, makes an entry there.
+// BenchmarkApplyAfterMarkClean stores heartbeats as BenchmarkApply does. Before every eighth the job marks the
+// viewer's record clean. The heartbeat then begins a hold, and adds a change log entry if there is a follower.
 func BenchmarkApplyAfterMarkClean(b *testing.B) {
 	for name, engine := range map[string]func(testing.TB) redis.Config{"Single": noRetry, "Cluster": cluster} {
 		for _, followed := range []bool{false, true} {

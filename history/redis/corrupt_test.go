@@ -16,7 +16,7 @@ import (
 	"github.com/playhead/playhead/history/redis"
 )
 
-// TestDamage has the contract's rules about records that cannot be read.
+// TestDamage runs the contract's rules for unreadable records.
 func TestDamage(t *testing.T) {
 	everywhere(t, func(t *testing.T, config redis.Config) {
 		c, client := open(t, config), raw(t, config)
@@ -29,7 +29,7 @@ func TestDamage(t *testing.T) {
 	})
 }
 
-// TestDamagedTombstone is not listed: its place in the list says what it is.
+// TestDamagedTombstone: an unreadable tombstone is not listed, because its place in the list identifies it.
 func TestDamagedTombstone(t *testing.T) {
 	everywhere(t, func(t *testing.T, config redis.Config) {
 		c, client := open(t, config), raw(t, config)
@@ -45,8 +45,7 @@ func TestDamagedTombstone(t *testing.T) {
 	})
 }
 
-// TestCorruptContent has contents that nobody but a person could have written. A
-// reader sees no record, the next writer puts one in its place.
+// TestCorruptContent has contents edited by hand. Readers see no record, and the next write replaces them.
 func TestCorruptContent(t *testing.T) {
 	everywhere(t, func(t *testing.T, config redis.Config) {
 		var log bytes.Buffer
@@ -70,8 +69,8 @@ func TestCorruptContent(t *testing.T) {
 	})
 }
 
-// heals checks that Load knows no visible record, and that a write on what it says
-// replaces the content. The write is older than anything else.
+// heals checks that Load finds no visible record, and that a write on its result replaces the content. The write is
+// older than everything else.
 func heals(t *testing.T, c *redis.Cache, k history.Key, at int64) {
 	t.Helper()
 	e := c.Load(t.Context(), []history.Key{k})[0]
@@ -89,8 +88,7 @@ func heals(t *testing.T, c *redis.Cache, k history.Key, at int64) {
 	put(t, c, w)
 }
 
-// TestWrongType has a content that is not even a string. It spoils its own write
-// only.
+// TestWrongType has a content that is not a string. Only its own write fails.
 func TestWrongType(t *testing.T) {
 	everywhere(t, func(t *testing.T, config redis.Config) {
 		c, client, ctx := open(t, config), raw(t, config), t.Context()

@@ -34,7 +34,7 @@ func TestOpenUnreachable(t *testing.T) {
 	}
 }
 
-// TestOpenRefused is told apart from a server that is away: no waiting cures it.
+// TestOpenRefused: refused credentials are final, unlike a server that is down.
 func TestOpenRefused(t *testing.T) {
 	locked := miniredis.RunT(t)
 	locked.RequireAuth("secret")
@@ -46,10 +46,10 @@ func TestOpenRefused(t *testing.T) {
 	}
 }
 
-// TestAnswersAtStart says of each answer of a server whether it passes by itself.
+// TestAnswersAtStart checks which replies are final.
 func TestAnswersAtStart(t *testing.T) {
 	for _, test := range []struct {
-		to, answer string // an error where it begins with -
+		to, answer string // an error if it begins with -
 		refused    bool
 	}{
 		{to: "INFO", answer: "-LOADING Redis is loading the dataset in memory"},
@@ -124,7 +124,7 @@ func TestOpenChecksConfig(t *testing.T) {
 	}
 }
 
-// TestOpenChecksServer has servers that say of themselves what they are.
+// TestOpenChecksServer has servers that describe themselves.
 func TestOpenChecksServer(t *testing.T) {
 	for _, test := range []struct{ info, fsync, err string }{
 		{info: "redis_version:7.0.15\r\nmaxmemory_policy:noeviction\r\naof_enabled:1\r\n", fsync: "everysec"},
@@ -142,8 +142,8 @@ func TestOpenChecksServer(t *testing.T) {
 	}
 }
 
-// TestVolatile has servers that may lose what they acknowledge: they are refused, for good
-// and by name, unless the configuration allows it.
+// TestVolatile has servers that may lose acknowledged writes. They are refused by name, unless the configuration
+// allows them.
 func TestVolatile(t *testing.T) {
 	for _, test := range []struct{ info, fsync, want string }{
 		{info: "maxmemory_policy:allkeys-lru\r\naof_enabled:1\r\n", fsync: "always", want: "maxmemory-policy allkeys-lru, want noeviction"},
@@ -176,8 +176,8 @@ func TestVolatile(t *testing.T) {
 	}
 }
 
-// TestOpenBesideAMasterThatIsAway needs more than half of the masters. The silence of one that is
-// away hides nothing that another one says.
+// TestOpenBesideAMasterThatIsAway needs more than half of the masters. A missing master does not hide another's
+// fault.
 func TestOpenBesideAMasterThatIsAway(t *testing.T) {
 	config, nodes := fakeNodes(t, 4)
 	var log bytes.Buffer
@@ -208,7 +208,7 @@ func TestOpenBesideAMasterThatIsAway(t *testing.T) {
 	}
 }
 
-// TestOpenWarnsOfCoverage, with which one lost master stops the users of all.
+// TestOpenWarnsOfCoverage: with that setting one lost master blocks all users.
 func TestOpenWarnsOfCoverage(t *testing.T) {
 	for _, set := range []string{"yes", "no"} {
 		var log bytes.Buffer
@@ -228,8 +228,8 @@ func TestOpenWarnsOfCoverage(t *testing.T) {
 	}
 }
 
-// TestEpoch tells a restart, after which a server has another run id, and a server that was
-// emptied, or had another one's contents for a while, which has the same one.
+// TestEpoch detects a restart by the run id. It detects an emptied server, and one that followed another, despite
+// the same run id.
 func TestEpoch(t *testing.T) {
 	var run, promoted atomic.Int64
 	fake := miniredis.RunT(t)
@@ -261,8 +261,8 @@ func TestEpoch(t *testing.T) {
 	}
 }
 
-// TestEpochOfAWrongClock ends when the server's clock goes so far ahead that records expire which
-// nobody has archived yet, and not because time passes.
+// TestEpochOfAWrongClock: the epoch changes when the server's clock jumps so far ahead that unarchived records
+// expire. Passing time does not change it.
 func TestEpochOfAWrongClock(t *testing.T) {
 	fake := miniredis.RunT(t)
 	fake.Server().SetPreHook(func(c *server.Peer, cmd string, _ ...string) bool {
@@ -293,7 +293,7 @@ func TestEpochOfAWrongClock(t *testing.T) {
 	}
 }
 
-// TestEpochWithoutWrites goes on while a server refuses them, so that what it has can be archived.
+// TestEpochWithoutWrites: the epoch stays while a server refuses writes, so its records can be archived.
 func TestEpochWithoutWrites(t *testing.T) {
 	fake := miniredis.RunT(t)
 	var refuses atomic.Bool
@@ -323,7 +323,7 @@ func TestEpochWithoutWrites(t *testing.T) {
 	}
 }
 
-// TestEpochOfAReplica is not known: it has the contents of another server, perhaps older ones.
+// TestEpochOfAReplica is unknown: its data is another server's, perhaps older.
 func TestEpochOfAReplica(t *testing.T) {
 	c, err := redis.New(redis.Config{Addrs: []string{saying(t, "run_id:1\r\nrole:slave\r\nmaster_replid:2\r\n", "")}, Timeout: patience})
 	if err != nil {
@@ -335,7 +335,7 @@ func TestEpochOfAReplica(t *testing.T) {
 	}
 }
 
-// TestBacklogBesideASilentServer is that of the other servers.
+// TestBacklogBesideASilentServer returns the other servers' backlog.
 func TestBacklogBesideASilentServer(t *testing.T) {
 	config, nodes := fakeNodes(t, 4)
 	config.Timeout = patience
@@ -362,7 +362,7 @@ func TestBacklogBesideASilentServer(t *testing.T) {
 	}
 }
 
-// TestFirstsBesideASilentServer are those of the other servers, and not after a wait for each of its buckets.
+// TestFirstsBesideASilentServer returns the other servers' firsts without waiting once per bucket.
 func TestFirstsBesideASilentServer(t *testing.T) {
 	config, nodes := fakeNodes(t, 4)
 	c, silent := open(t, config), make(chan struct{})
@@ -386,8 +386,7 @@ func TestFirstsBesideASilentServer(t *testing.T) {
 	}
 }
 
-// TestTime is the median of the servers' clocks, whatever the own one says, and whatever one
-// of them says, or does not.
+// TestTime is the median of the servers' clocks, whatever the own clock or any single server says.
 func TestTime(t *testing.T) {
 	config, nodes := fakeNodes(t, 4)
 	at := time.UnixMicro(1_700_000_000_123_456)
@@ -424,7 +423,7 @@ func TestTime(t *testing.T) {
 	}
 }
 
-// saying returns the address of a server with such answers to INFO and CONFIG.
+// saying returns the address of a server with the given replies to INFO and CONFIG.
 func saying(t *testing.T, info, fsync string) string {
 	fake := miniredis.RunT(t)
 	fake.Server().SetPreHook(func(c *server.Peer, cmd string, _ ...string) bool {
@@ -443,7 +442,7 @@ func saying(t *testing.T, info, fsync string) string {
 	return fake.Addr()
 }
 
-// TestNodeDown has one of two nodes die: its own keys alone are unknown.
+// TestNodeDown stops one of two nodes: only its own keys are unknown.
 func TestNodeDown(t *testing.T) {
 	config, nodes := fakeCluster(t)
 	c, at := open(t, config), hourAgo()
@@ -473,7 +472,7 @@ func TestNodeDown(t *testing.T) {
 	}
 }
 
-// TestClosed calls everything after Close.
+// TestClosed calls every method after Close.
 func TestClosed(t *testing.T) {
 	everywhere(t, func(t *testing.T, config redis.Config) {
 		c, ctx := open(t, config), t.Context()
@@ -503,7 +502,7 @@ func TestClosed(t *testing.T) {
 	})
 }
 
-// One of three masters is ten minutes ahead, and all answer: it is never believed.
+// TestTimeOfThreeMasters sets one of three clocks ten minutes ahead. All answer, and that clock is never used.
 func TestTimeOfThreeMasters(t *testing.T) {
 	config, nodes := fakeNodes(t, 3)
 	at := time.Unix(1_790_000_000, 0)

@@ -12,8 +12,7 @@ import (
 	"github.com/playhead/playhead/history/redis"
 )
 
-// TestEpochOfServers names every master by its run id and its replication id, and the same ones
-// each time.
+// TestEpochOfServers names every master by run id and replication id, and is stable.
 func TestEpochOfServers(t *testing.T) {
 	for name, tt := range map[string]struct {
 		config  redis.Config
@@ -33,7 +32,7 @@ func TestEpochOfServers(t *testing.T) {
 	}
 }
 
-// TestFitServers are set up to keep what they acknowledge, until one is not any more.
+// TestFitServers passes until one server becomes unsafe.
 func TestFitServers(t *testing.T) {
 	for name, config := range map[string]redis.Config{"single": noRetry(t), "cluster": cluster(t)} {
 		c := open(t, config)
@@ -53,7 +52,7 @@ func TestFitServers(t *testing.T) {
 	}
 }
 
-// TestTimeOfServers is about the time of this machine, where they run.
+// TestTimeOfServers is close to this machine's time.
 func TestTimeOfServers(t *testing.T) {
 	for name, config := range map[string]redis.Config{"single": noRetry(t), "cluster": cluster(t)} {
 		before := time.Now().Truncate(time.Microsecond)
@@ -64,7 +63,7 @@ func TestTimeOfServers(t *testing.T) {
 	}
 }
 
-// TestEpochOfEmptied takes away what an emptied master of a cluster would lack.
+// TestEpochOfEmptied deletes what an emptied master would lack.
 func TestEpochOfEmptied(t *testing.T) {
 	config := cluster(t)
 	c := open(t, config)

@@ -11,7 +11,7 @@ import (
 	"github.com/playhead/playhead/history/redis"
 )
 
-// TestErase erases a user, and goes through the keys: what is left is the user's state, with the clear mark and the pause.
+// TestErase erases a user and scans the keys. Only the state with the clear mark and the pause remains.
 func TestErase(t *testing.T) {
 	everywhere(t, func(t *testing.T, config redis.Config) {
 		c, client, ctx := open(t, config), raw(t, config), t.Context()
@@ -85,7 +85,7 @@ func TestErase(t *testing.T) {
 			t.Errorf("marks %q, %v", dirty, err)
 		}
 
-		// All that comes later is counted as such, also a log that begins then.
+		// Later records count again, and so does a log that begins later.
 		if _, err := c.Changes(ctx, uid, 0, 10); err != nil {
 			t.Fatal(err)
 		}

@@ -16,8 +16,8 @@ import (
 	"github.com/playhead/playhead/history/redis"
 )
 
-// TestFeedConnectionLost kills the connections under a subscription to every bucket, again
-// and again: each time all buckets are followed anew, and it says so.
+// TestFeedConnectionLost repeatedly kills the connections of a subscription to every bucket. Each time all buckets
+// join again and are reported.
 func TestFeedConnectionLost(t *testing.T) {
 	for name, engine := range map[string]func(testing.TB) redis.Config{"Single": noRetry, "Cluster": cluster} {
 		t.Run(name, func(t *testing.T) {
@@ -39,7 +39,7 @@ func TestFeedConnectionLost(t *testing.T) {
 	}
 }
 
-// killListeners closes every connection that listens, on each master.
+// killListeners closes every subscriber connection of each master.
 func killListeners(t *testing.T, config redis.Config) {
 	t.Helper()
 	for _, addr := range config.Addrs {
@@ -50,8 +50,7 @@ func killListeners(t *testing.T, config redis.Config) {
 	}
 }
 
-// TestFeedSlotMoves gives a slot to another master, and back. Its bucket is
-// followed at the new one, and the others do not notice.
+// TestFeedSlotMoves moves a slot to another master and back. Its bucket joins there; the others are unaffected.
 func TestFeedSlotMoves(t *testing.T) {
 	config := cluster(t)
 	nodes := masters(t, config)
@@ -85,7 +84,7 @@ func TestFeedSlotMoves(t *testing.T) {
 	}
 }
 
-// master is one of a cluster.
+// master is a master of the cluster.
 type master struct {
 	*goredis.Client
 	id string
@@ -105,7 +104,7 @@ func masters(t *testing.T, config redis.Config) (all []master) {
 	return all
 }
 
-// owner is the index of the master that has a slot.
+// owner returns the index of a slot's master.
 func owner(t *testing.T, nodes []master, slot int) int {
 	t.Helper()
 	shards, err := nodes[0].ClusterShards(context.WithoutCancel(t.Context())).Result()
@@ -133,7 +132,7 @@ func smallest(t *testing.T, nodes []master) (bucket history.Bucket, slot int) {
 			t.Fatal(err)
 		}
 		n := int64(0)
-		for _, m := range nodes { // but one of them has none
+		for _, m := range nodes { // only one of them has any
 			n += m.ClusterCountKeysInSlot(t.Context(), int(at)).Val()
 		}
 		if n < fewest {
@@ -143,7 +142,7 @@ func smallest(t *testing.T, nodes []master) (bucket history.Bucket, slot int) {
 	return bucket, slot
 }
 
-// give makes another master the owner of a slot and its keys.
+// give moves a slot and its keys to another master.
 func give(t *testing.T, nodes []master, slot, to int) {
 	t.Helper()
 	ctx := context.WithoutCancel(t.Context())

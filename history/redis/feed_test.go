@@ -24,8 +24,7 @@ func TestFeed(t *testing.T) {
 	})
 }
 
-// count is a listener that counts, by bucket, how often nothing is missed from there on,
-// and hears changes of one user.
+// count is a listener that counts joins per bucket and changes per user.
 type count struct {
 	mu      sync.Mutex
 	since   map[history.Bucket]int
@@ -62,8 +61,8 @@ func (c *count) await(t *testing.T, what string, done func() bool) {
 	}
 }
 
-// reach announces a change of a user until it is heard: again after each start, before
-// which it may have been missed.
+// reach announces a user's change until it is heard, and again after each join, before which it may have been
+// missed.
 func (c *count) reach(t *testing.T, f history.Feed, uid string) {
 	t.Helper()
 	b := history.BucketOf(uid)
@@ -81,7 +80,7 @@ func (c *count) reach(t *testing.T, f history.Feed, uid string) {
 	}
 }
 
-// all reports whether nothing is missed of any bucket, for the n-th time.
+// all reports whether every bucket has joined at least n times.
 func (c *count) all(n int) func() bool {
 	return func() bool {
 		for b := range history.Bucket(history.Buckets) {
@@ -93,8 +92,7 @@ func (c *count) all(n int) func() bool {
 	}
 }
 
-// TestFeedInterrupted loses what a subscription has in several ways. Each time it follows
-// anew, and says so.
+// TestFeedInterrupted breaks a subscription in several ways. Each time it joins again and reports that.
 func TestFeedInterrupted(t *testing.T) {
 	for name, interrupt := range map[string]func(*shard){
 		"connection lost": func(s *shard) { s.every(func(_ string, c *server.Peer) { c.Close() }) },
@@ -122,7 +120,7 @@ func TestFeedInterrupted(t *testing.T) {
 	}
 }
 
-// TestFeedIgnoresWhatItCannotRead goes on after a payload that is none.
+// TestFeedIgnoresWhatItCannotRead continues after an undecodable payload.
 func TestFeedIgnoresWhatItCannotRead(t *testing.T) {
 	everywhere(t, func(t *testing.T, config redis.Config) {
 		f, c := open(t, config), newCount()
@@ -141,7 +139,7 @@ func TestFeedIgnoresWhatItCannotRead(t *testing.T) {
 	})
 }
 
-// TestFeedWithoutServer says that nothing was announced, and follows once there is one.
+// TestFeedWithoutServer fails to announce, and follows once the server is back.
 func TestFeedWithoutServer(t *testing.T) {
 	fake := miniredis.RunT(t)
 	sharded(fake, nil)
@@ -164,7 +162,7 @@ func TestFeedWithoutServer(t *testing.T) {
 	c.await(t, "the start", c.all(1))
 }
 
-// refuse hangs up on who connects, so often, and then leaves the address.
+// refuse drops a number of connections, then frees the address.
 func refuse(t *testing.T, addr string, times int) {
 	t.Helper()
 	lis, err := new(net.ListenConfig).Listen(t.Context(), "tcp", addr)

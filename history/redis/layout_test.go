@@ -15,8 +15,8 @@ import (
 	"github.com/playhead/playhead/history/redis"
 )
 
-// TestLayout checks names and forms of the keys, which never change: other
-// versions of the service, and people with redis-cli, read them.
+// TestLayout checks names and formats of keys. They never change: other versions and people with redis-cli read
+// them.
 func TestLayout(t *testing.T) {
 	everywhere(t, func(t *testing.T, config redis.Config) {
 		config.TTL = time.Hour
@@ -81,7 +81,7 @@ func wantTTL(t *testing.T, got, want time.Duration) {
 	}
 }
 
-// TestStatesExpire checks that no way to make a user's keys makes them for ever.
+// TestStatesExpire checks that every way to create a user's keys sets a TTL.
 func TestStatesExpire(t *testing.T) {
 	everywhere(t, func(t *testing.T, config redis.Config) {
 		config.TTL, config.Keep = time.Hour, 1
@@ -106,8 +106,7 @@ func TestStatesExpire(t *testing.T) {
 	})
 }
 
-// TestPausedStatesStay checks that nothing gives the state of a user a TTL again while
-// recording is off, and that the first that happens after that does.
+// TestPausedStatesStay checks that a state gets no TTL while recording is off, and gets one afterwards.
 func TestPausedStatesStay(t *testing.T) {
 	everywhere(t, func(t *testing.T, config redis.Config) {
 		config.TTL, config.Keep = time.Hour, 1
@@ -126,7 +125,7 @@ func TestPausedStatesStay(t *testing.T) {
 		} {
 			uid = user(t, c)
 			fill(t, c, uid, 2)
-			client.Expire(ctx, "{"+bucket(uid)+"}:h:"+uid, time.Minute) // so that it is time to renew it
+			client.Expire(ctx, "{"+bucket(uid)+"}:h:"+uid, time.Minute) // due for renewal
 			if err := errors.Join(cleared(), switched(false), call()); err != nil {
 				t.Fatalf("%s: %v", name, err)
 			}
@@ -148,7 +147,7 @@ func switchTo(c *redis.Cache, uid string, recording bool, at int64) error {
 	return c.Pause(ctx, uid, p, p.Switched(recording, at, 0))
 }
 
-// TestPauseInTheHash looks at what is kept under which names.
+// TestPauseInTheHash checks the pause's fields.
 func TestPauseInTheHash(t *testing.T) {
 	everywhere(t, func(t *testing.T, config redis.Config) {
 		c, client, uid, at := open(t, config), raw(t, config), "", hourAgo()
@@ -175,8 +174,7 @@ func TestPauseInTheHash(t *testing.T) {
 	})
 }
 
-// TestContentsExpire checks that no way to write a content makes it for ever, and
-// that its TTL starts anew with its mark.
+// TestContentsExpire checks that every write sets a TTL, and that it restarts with the dirty mark.
 func TestContentsExpire(t *testing.T) {
 	everywhere(t, func(t *testing.T, config redis.Config) {
 		config.TTL = time.Hour
@@ -205,8 +203,7 @@ func TestContentsExpire(t *testing.T) {
 	})
 }
 
-// TestTTLIsRenewed writes now and then: lists and states must not end before
-// the contents do.
+// TestTTLIsRenewed writes occasionally: lists and states must outlive contents.
 func TestTTLIsRenewed(t *testing.T) {
 	const day = 24 * time.Hour
 	fake := miniredis.RunT(t)

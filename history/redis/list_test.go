@@ -13,7 +13,7 @@ import (
 
 func bucket(uid string) string { return fmt.Sprintf("b%04d", history.BucketOf(uid)) }
 
-// fill stores n clean records, the n-th at the n-th millisecond.
+// fill stores n clean records, one per millisecond.
 func fill(t testing.TB, c *redis.Cache, uid string, n int) int64 {
 	t.Helper()
 	at := hourAgo()
@@ -30,7 +30,7 @@ func fill(t testing.TB, c *redis.Cache, uid string, n int) int64 {
 	return at
 }
 
-// TestListOverExpired takes contents away under a list: no page is short for that.
+// TestListOverExpired removes contents under a list: no page is short.
 func TestListOverExpired(t *testing.T) {
 	everywhere(t, func(t *testing.T, config redis.Config) {
 		c, client, ctx := open(t, config), raw(t, config), t.Context()
@@ -60,7 +60,7 @@ func TestListOverExpired(t *testing.T) {
 	})
 }
 
-// TestListWhileWritten writes to a record between the two exchanges of a list.
+// TestListWhileWritten writes a record between a list's two exchanges.
 func TestListWhileWritten(t *testing.T) {
 	for _, test := range []struct {
 		name  string
@@ -106,12 +106,12 @@ func TestListWhileWritten(t *testing.T) {
 	}
 }
 
-// cursorOf is the place of the n-th record, from the first one's time.
+// cursorOf returns the cursor of the n-th record, relative to the first one's time.
 func cursorOf(n int64) history.Cursor {
 	return history.Cursor{Version: history.VersionOf(n, 0), Object: history.Object{ID: fmt.Sprint(n), Type: 1}}
 }
 
-// TestListExchanges counts: two exchanges for the newest twenty of a thousand.
+// TestListExchanges: the newest twenty of a thousand take two exchanges.
 func TestListExchanges(t *testing.T) {
 	fake := miniredis.RunT(t)
 	c := open(t, redis.Config{Addrs: []string{fake.Addr()}, Timeout: patience})
@@ -122,7 +122,7 @@ func TestListExchanges(t *testing.T) {
 	if err != nil || len(page.Items) != 20 || !page.More {
 		t.Fatalf("List: got %d items, more %t, error %v", len(page.Items), page.More, err)
 	}
-	if got := fake.CommandCount() - before; got != 6 { // a script and what it does are two
+	if got := fake.CommandCount() - before; got != 6 { // a script and its command count as two
 		t.Errorf("commands: got %d, want the state and ZREVRANGEBYSCORE, then MGET and the state", got)
 	}
 }

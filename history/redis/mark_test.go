@@ -14,8 +14,8 @@ import (
 	"github.com/playhead/playhead/history/redis"
 )
 
-// TestRepeatedCall makes a call twice, as the client does when an answer gets
-// lost. The second time finds its own record, and does not take it for another's.
+// TestRepeatedCall repeats a call, as the client does after a lost answer. The repetition finds its own record and
+// is no conflict.
 func TestRepeatedCall(t *testing.T) {
 	everywhere(t, func(t *testing.T, config redis.Config) {
 		c := open(t, config)
@@ -35,8 +35,8 @@ func TestRepeatedCall(t *testing.T) {
 	})
 }
 
-// TestRepeatedCallClean has the archive take the record before the call is repeated: it
-// stays clean, whether the call asks for a mark or not.
+// TestRepeatedCallClean archives the record before the call is repeated. It stays clean, whether or not the call
+// sets a mark.
 func TestRepeatedCallClean(t *testing.T) {
 	everywhere(t, func(t *testing.T, config redis.Config) {
 		c := open(t, config)
@@ -55,8 +55,7 @@ func TestRepeatedCallClean(t *testing.T) {
 	})
 }
 
-// TestConflictKeepsContent looks at the bytes and the TTL of a content that a
-// write was refused for, and that none is left where there was none.
+// TestConflictKeepsContent checks that a refused write changes neither content nor TTL, and creates no content.
 func TestConflictKeepsContent(t *testing.T) {
 	everywhere(t, func(t *testing.T, config redis.Config) {
 		c, client, ctx := open(t, config), raw(t, config), t.Context()
@@ -79,7 +78,7 @@ func TestConflictKeepsContent(t *testing.T) {
 	})
 }
 
-// TestMarkStays has a mark stay as it is however long its content is written on.
+// TestMarkStays: a mark keeps its time while its content is overwritten.
 func TestMarkStays(t *testing.T) {
 	everywhere(t, func(t *testing.T, config redis.Config) {
 		c, client, ctx := open(t, config), raw(t, config), t.Context()
@@ -99,8 +98,7 @@ func TestMarkStays(t *testing.T) {
 	})
 }
 
-// TestClockGoesBack marks a key under a clock that goes back, and then finds it all the
-// same: a mark never has to be new for its key.
+// TestClockGoesBack marks a key while the clock steps back. Any existing mark suffices to find it.
 func TestClockGoesBack(t *testing.T) {
 	fake := miniredis.RunT(t)
 	c := open(t, redis.Config{Addrs: []string{fake.Addr()}, Timeout: patience})
@@ -121,8 +119,8 @@ func TestClockGoesBack(t *testing.T) {
 	}
 }
 
-// TestOverdueByServersClock plants a mark of ten minutes ago, and one of a time to come, as
-// there are once the server's clock has been set back: of that one nobody knows the age.
+// TestOverdueByServersClock adds a mark from ten minutes ago and one from the future, as after a clock step. The
+// age of the latter is unknown.
 func TestOverdueByServersClock(t *testing.T) {
 	everywhere(t, func(t *testing.T, config redis.Config) {
 		c, client, ctx := open(t, config), raw(t, config), t.Context()
@@ -155,7 +153,7 @@ func TestOverdueByServersClock(t *testing.T) {
 	})
 }
 
-// alone returns a user in whose bucket, and the next one, nothing waits that another test has left.
+// alone returns a user in an empty bucket whose next bucket is empty too.
 func alone(t *testing.T, c *redis.Cache) string {
 	t.Helper()
 	for {
@@ -176,7 +174,7 @@ func alone(t *testing.T, c *redis.Cache) string {
 	}
 }
 
-// TestUnreadableMembersHideNothing has more members that nobody can read than are asked for, older than all others.
+// TestUnreadableMembersHideNothing has more unreadable members than the limit, older than all others.
 func TestUnreadableMembersHideNothing(t *testing.T) {
 	everywhere(t, func(t *testing.T, config redis.Config) {
 		c, client, ctx := open(t, config), raw(t, config), t.Context()

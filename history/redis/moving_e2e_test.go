@@ -19,9 +19,8 @@ import (
 	"github.com/playhead/playhead/history/redis"
 )
 
-// TestSlotMoves moves the slot of a bucket from server to server, key by key in any order,
-// while its users are written to, archived, trimmed and cleared. All that was acknowledged
-// must be in the cache, marked where it is not in the archive, or in the archive.
+// TestSlotMoves moves a bucket's slot between servers, key by key in any order. Meanwhile its users are written,
+// archived, trimmed and cleared. Every acknowledged record must end up in the archive, or in the cache with a mark.
 func TestSlotMoves(t *testing.T) {
 	config := cluster(t)
 	config.Keep, config.Timeout = 20, 2*time.Second
@@ -73,14 +72,14 @@ func TestSlotMoves(t *testing.T) {
 	}
 }
 
-// world is what goes on around a slot, and what was said of it.
+// world is the activity around a slot, and its results.
 type world struct {
 	*testing.T
 	*redis.Cache
 	masters []*goredis.Client
 	bucket  history.Bucket
 	stop    atomic.Bool
-	pace    *time.Ticker // of those who move keys
+	pace    *time.Ticker // slows down key migration
 
 	acks, clears, marksClean, trims atomic.Int64
 
@@ -88,8 +87,8 @@ type world struct {
 	archive map[history.Key]*archived
 }
 
-// archived is what is known of a key: the contents that the archive has, the latest version
-// among them, and the latest that the cache acknowledged after the last clear.
+// archived is the test's knowledge of a key: archived contents, the latest archived version, and the latest version
+// acknowledged since the last clear.
 type archived struct {
 	contents      map[uint64]bool
 	latest, acked history.Version
@@ -102,7 +101,7 @@ func (w *world) known(k history.Key) *archived {
 	return w.archive[k]
 }
 
-// follower is a client that reads the log of a user's changes.
+// follower is a client that reads a user's change log.
 type follower struct {
 	uid        string
 	log        uint64
@@ -112,7 +111,7 @@ type follower struct {
 	entries    int
 }
 
-// follow reads some of the log, and reports whether there is no more.
+// follow reads a part of the log, and reports whether it reached the end.
 func (w *world) follow(f *follower) bool {
 	ctx, cancel := context.WithTimeout(w.Context(), time.Second)
 	defer cancel()
@@ -141,7 +140,7 @@ func (w *world) follow(f *follower) bool {
 	}
 	for i, e := range entries {
 		if e.Record == nil {
-			continue // archived and trimmed, or cleared: then the log is another one
+			continue // archived and trimmed, or cleared, which begins a new log
 		}
 		if !again && !e.Record.Clean() && !f.dirty {
 			f.low, f.dirty = got.Entries[i].Place-1, true
@@ -162,7 +161,7 @@ func (w *world) follow(f *follower) bool {
 	return true
 }
 
-// checkFollower has a follower know what the cache has, and returns how much that is.
+// checkFollower checks that a follower knows the cache's records, and returns their number.
 func (w *world) checkFollower(f *follower) (known int) {
 	keys := objectsOf(f.uid)
 	for i, e := range w.Load(w.Context(), keys) {
@@ -178,7 +177,7 @@ func (w *world) checkFollower(f *follower) (known int) {
 	return known
 }
 
-// objectsOf are the keys that use writes to.
+// objectsOf returns the keys that use writes.
 func objectsOf(uid string) (keys []history.Key) {
 	for n := range 60 {
 		keys = append(keys, key(uid, fmt.Sprint(n)))
@@ -196,7 +195,7 @@ func nodesOf(t *testing.T, config redis.Config) []*goredis.Client {
 	return nodes
 }
 
-// sharers returns users of one bucket, whose slot the first master has in the end.
+// sharers returns users of one bucket, whose slot ends up on the first master.
 func (w *world) sharers(n int) []string {
 	var uids []string
 	for i := 0; len(uids) < n; i++ {
@@ -233,8 +232,7 @@ func (w *world) until(do func()) {
 	}
 }
 
-// use writes to sixty objects of a user and clears now and then. A call without an answer may
-// have happened or not.
+// use writes sixty objects of a user, with occasional clears. Calls without an answer may or may not have happened.
 func (w *world) use(uid string) {
 	bases, start := map[history.Key]uint64{}, time.Now().UnixMilli()-3_600_000
 	var known history.User
@@ -282,7 +280,7 @@ func (w *world) clear(uid string, at int64) {
 	if _, err := w.Clear(ctx, uid, history.Clear{Until: at}); err == nil {
 		w.clears.Add(1)
 	}
-	w.mu.Lock() // it may happen all the same
+	w.mu.Lock() // it may still happen
 	defer w.mu.Unlock()
 	for k, a := range w.archive {
 		if k.UID == uid {
@@ -291,7 +289,7 @@ func (w *world) clear(uid string, at int64) {
 	}
 }
 
-// markClean is a job: it reads what is marked, archives and marks clean it.
+// markClean acts as a job: it loads marked keys, archives them, and marks them clean.
 func (w *world) markClean() {
 	ctx := w.Context()
 	keys, err := w.Overdue(ctx, []history.Bucket{w.bucket}, 0, 200)
@@ -330,8 +328,7 @@ func (w *world) put(k history.Key, r *history.Record) uint64 {
 	return r.Revision
 }
 
-// move moves the slot, or does nothing where the source does not have it. A server that
-// has just been given its first key of the slot does not know the scripts.
+// move moves the slot, unless source does not own it. A server with its first key of the slot lacks the scripts.
 func (w *world) move(from, to *goredis.Client) {
 	w.Helper()
 	ctx := w.Context()
@@ -363,7 +360,7 @@ func (w *world) move(from, to *goredis.Client) {
 	for _, node := range append([]*goredis.Client{to, from}, w.masters...) {
 		must(w, node.Do(ctx, "cluster", "setslot", slot, "node", target))
 	}
-	for range 50 { // for those who write, with all keys in one place
+	for range 50 { // time for writers with all keys together
 		<-w.pace.C
 	}
 }
@@ -382,7 +379,7 @@ func must[T any](t testing.TB, cmd interface{ Result() (T, error) }) T {
 	return v
 }
 
-// check looks at every key once nothing moves any more.
+// check checks every key after the moves.
 func (w *world) check() {
 	keys, err := w.Overdue(w.Context(), []history.Bucket{w.bucket}, 0, 1<<30)
 	if err != nil {

@@ -16,12 +16,12 @@ import (
 	"github.com/playhead/playhead/history/redis"
 )
 
-// TestPartedKeys has a server without the keys of large calls, for a while: they are made
-// again with fewer keys, and after that the answer is that nothing is known.
+// TestPartedKeys has a server that temporarily refuses large calls. They are retried with fewer keys, and finally
+// fail as unavailable.
 func TestPartedKeys(t *testing.T) {
 	fake := miniredis.RunT(t)
 	var refused atomic.Int64
-	var most atomic.Int64 // keys of a call that has them together
+	var most atomic.Int64 // maximum number of keys in a call
 	most.Store(1 << 30)
 	fake.Server().SetPreHook(func(c *server.Peer, cmd string, args ...string) bool {
 		keys := 0
@@ -73,8 +73,7 @@ func TestPartedKeys(t *testing.T) {
 	most.Store(1 << 30)
 }
 
-// TestStrangeServer never knows a script by its digest, as one that the client is sent to
-// before it has a slot of its own.
+// TestStrangeServer never knows a script by its digest, like a redirect's target without a slot of its own.
 func TestStrangeServer(t *testing.T) {
 	fake := miniredis.RunT(t)
 	fake.Server().SetPreHook(func(c *server.Peer, cmd string, _ ...string) bool {
@@ -96,8 +95,8 @@ func TestStrangeServer(t *testing.T) {
 	}
 }
 
-// TestListGrows has a record come between the look at a list and the script that goes
-// through it: the script finds out, and nothing is left out.
+// TestListGrows adds a record between reading the list and running the script. The script notices, and no record is
+// skipped.
 func TestListGrows(t *testing.T) {
 	for name, call := range map[string]int64{"Clear": 1, "Pause": 1, "Warm": 1, "Changes": 2} {
 		t.Run(name, func(t *testing.T) {

@@ -9,8 +9,8 @@ import (
 	"github.com/playhead/playhead/history/redis"
 )
 
-// TestNamespaces writes records of a user and of the user's namespaces in one call: those of a class live for as long as it keeps them, and an
-// hour, and have a list of their own, and a log of changes as long as any. An erasure finds them, also those of a class that nobody knows.
+// TestNamespaces writes records of a user and its namespaces in one call. A class's records live an hour longer
+// than it keeps them. They have their own list and change log. An erasure finds all, even of unknown classes.
 func TestNamespaces(t *testing.T) {
 	rules, err := history.ParseRules([]string{"a: types=7 keep=2h list=1", "b: types=8 keep=90d"})
 	if err != nil {

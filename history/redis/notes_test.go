@@ -11,7 +11,7 @@ import (
 	"github.com/playhead/playhead/history/redis"
 )
 
-// TestNotes leaves notes and takes them, each once, of the buckets that are asked for.
+// TestNotes adds notes and takes each once, from the given buckets.
 func TestNotes(t *testing.T) {
 	everywhere(t, func(t *testing.T, config redis.Config) {
 		c, ctx := open(t, config), t.Context()
@@ -66,7 +66,7 @@ func TestNotes(t *testing.T) {
 		if uids, err := c.TakeNotes(ctx, all, 6+history.NoteLease.Milliseconds()-1, 10); err != nil || !slices.Equal(uids, []string{later}) {
 			t.Errorf("again: %q, %v, want the later one", uids, err)
 		}
-		// Whoever has taken a note may die. One who does not notes the user anew, or no more.
+		// A job that took a note may die. A living one notes the user again, or removes the note.
 		again := slices.Collect(maps.Keys(taken))[0]
 		for uid := range taken {
 			if uid != again {
@@ -86,7 +86,7 @@ func TestNotes(t *testing.T) {
 	})
 }
 
-// TestNotesAreBounded leaves more notes in a bucket than it keeps.
+// TestNotesAreBounded adds more notes to a bucket than it keeps.
 func TestNotesAreBounded(t *testing.T) {
 	everywhere(t, func(t *testing.T, config redis.Config) {
 		c, client, ctx := open(t, config), raw(t, config), t.Context()
@@ -113,7 +113,8 @@ func TestNotesAreBounded(t *testing.T) {
 	})
 }
 
-// TestNotesOfRemovals notes users, again and up to a time, of the buckets that are asked for, and forgets those who were not noted again.
+// TestNotesOfRemovals notes users, some of them twice, reads by bucket and time, and forgets users without a later
+// note.
 func TestNotesOfRemovals(t *testing.T) {
 	everywhere(t, func(t *testing.T, config redis.Config) {
 		c, client, ctx := open(t, config), raw(t, config), t.Context()

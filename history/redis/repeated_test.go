@@ -18,8 +18,7 @@ import (
 	"github.com/playhead/playhead/history/redis"
 )
 
-// losing is a proxy before a server. Once it is told to, it swallows the answer to a script, calls a
-// function, and closes the connection.
+// losing is a proxy. On demand it swallows the next script's answer, calls a function, and closes the connection.
 type losing struct {
 	net.Listener
 	server string
@@ -86,8 +85,8 @@ func (p *losing) serve(ctx context.Context, client net.Conn) {
 	}
 }
 
-// TestRepeatedRenumbering loses the answer to what gives records another revision, so that the client
-// calls again. In between a record is written: it does not get a revision again that it had before.
+// TestRepeatedRenumbering loses the answer to a call that renumbers records, so the client repeats it. A record
+// written in between never gets an earlier revision back.
 func TestRepeatedRenumbering(t *testing.T) {
 	for name, call := range map[string]func(c *redis.Cache, uid string, at int64) error{
 		"clear": func(c *redis.Cache, uid string, at int64) error {
@@ -119,7 +118,7 @@ func TestRepeatedRenumbering(t *testing.T) {
 					t.Fatal("no answer was lost")
 				}
 				if marksClean {
-					markClean(t, direct, k, loaded) // of a job that had put the content before
+					markClean(t, direct, k, loaded) // a job had archived the earlier content
 					if r := direct.Load(t.Context(), []history.Key{k})[0].Record; r.Clean() || !dirty(t, direct, k) {
 						t.Errorf("what was acknowledged and not archived is clean, with a mark: %t", dirty(t, direct, k))
 					}
@@ -134,8 +133,8 @@ func TestRepeatedRenumbering(t *testing.T) {
 	}
 }
 
-// TestRepeatedStateRevision loses the answer to a clear, and the user pauses before the client calls again: a job that
-// had loaded the state before the pause does not mark clean the pause.
+// TestRepeatedStateRevision loses the answer to a clear, and the user pauses before the repetition. A job that
+// loaded the state before the pause must not mark the pause clean.
 func TestRepeatedStateRevision(t *testing.T) {
 	fake := miniredis.RunT(t)
 	direct := open(t, redis.Config{Addrs: []string{fake.Addr()}, Timeout: patience})
@@ -160,7 +159,7 @@ func TestRepeatedStateRevision(t *testing.T) {
 	}
 }
 
-// TestLateAnswerIsNotAskedForAgain calls a server that is late: it has too much to do as it is.
+// TestLateAnswerIsNotAskedForAgain: calls to a slow server are not repeated.
 func TestLateAnswerIsNotAskedForAgain(t *testing.T) {
 	for _, nodes := range []int{1, 2} {
 		t.Run(fmt.Sprint(nodes, " nodes"), func(t *testing.T) {

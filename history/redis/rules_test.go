@@ -10,8 +10,8 @@ import (
 	"github.com/playhead/playhead/history/redis"
 )
 
-// TestTrimOfWhatHasMovedUp: a record is found to be too old, and written and clean again before it is
-// dropped. It stays, since the low watermark is raised above what was found alone.
+// TestTrimOfWhatHasMovedUp finds an old record, which is then written and marked clean before the trim. It stays:
+// the low watermark rises only above the old place.
 func TestTrimOfWhatHasMovedUp(t *testing.T) {
 	fake := miniredis.RunT(t)
 	var between func()

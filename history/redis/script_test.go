@@ -14,7 +14,7 @@ import (
 	"github.com/playhead/playhead/history/redis"
 )
 
-// TestScriptFlush takes the scripts away before every method that needs one.
+// TestScriptFlush flushes the scripts before every method that needs one.
 func TestScriptFlush(t *testing.T) {
 	everywhere(t, func(t *testing.T, config redis.Config) {
 		c, client, ctx := open(t, config), raw(t, config), t.Context()
@@ -49,8 +49,8 @@ func TestScriptFlush(t *testing.T) {
 	})
 }
 
-// TestScriptFlushWhileWriting flushes in the middle of pipelines, three times while
-// four writers make ten calls each: all writes must be applied.
+// TestScriptFlushWhileWriting flushes three times while four writers make ten calls each: all writes must be
+// applied.
 func TestScriptFlushWhileWriting(t *testing.T) {
 	everywhere(t, func(t *testing.T, config redis.Config) {
 		c, client := open(t, config), raw(t, config)
@@ -71,7 +71,7 @@ func TestScriptFlushWhileWriting(t *testing.T) {
 	})
 }
 
-// writeMany writes a record to 200 keys, on the revision before its own.
+// writeMany writes a record to 200 keys, each on the previous revision.
 func writeMany(t *testing.T, c *redis.Cache, uid string, r *history.Record) {
 	var writes []history.Write
 	for n := range 200 {
@@ -84,14 +84,14 @@ func writeMany(t *testing.T, c *redis.Cache, uid string, r *history.Record) {
 	}
 }
 
-// shard adds to a fake what it lacks: sharded channels.
+// shard adds sharded channels to a fake.
 type shard struct {
 	mu    sync.Mutex
 	peers map[string][]*server.Peer // by channel
-	moved bool                      // it has no channels any more
+	moved bool                      // the channels are gone
 }
 
-// sharded adds them to a fake whose other commands next may take.
+// sharded adds a shard to a fake; next may handle other commands.
 func sharded(fake *miniredis.Miniredis, next server.Hook) *shard {
 	s := &shard{peers: make(map[string][]*server.Peer)}
 	fake.Server().SetPreHook(func(c *server.Peer, cmd string, args ...string) bool {
@@ -129,7 +129,7 @@ func (s *shard) command(c *server.Peer, cmd string, args []string) bool {
 	return true
 }
 
-// tell writes a message, or without a payload the word that a subscription has changed.
+// tell sends a message, or a subscription change.
 func tell(c *server.Peer, kind, channel, payload string) {
 	c.Block(func(w *server.Writer) {
 		w.WriteLen(3)
@@ -144,7 +144,7 @@ func tell(c *server.Peer, kind, channel, payload string) {
 	})
 }
 
-// every calls fn with everyone who listens, once.
+// every calls fn once per subscriber.
 func (s *shard) every(fn func(channel string, c *server.Peer)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -155,8 +155,7 @@ func (s *shard) every(fn func(channel string, c *server.Peer)) {
 	}
 }
 
-// move has the channels leave, as when their slots are another server's, or come back: all
-// in one step, so that nobody who comes back at once is forgotten.
+// move moves the channels away, as with their slots, or back. It is atomic, so immediate resubscribers are kept.
 func (s *shard) move(away bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -168,8 +167,8 @@ func (s *shard) move(away bool) {
 	s.peers, s.moved = make(map[string][]*server.Peer), away
 }
 
-// TestListOfAServerWithoutScripts has a cold user warmed while the scripts are handed over to a server that was
-// restarted: a page that says that it has all there is has all.
+// TestListOfAServerWithoutScripts warms a cold user while scripts are reloaded after a restart. A page that claims
+// to be complete must be.
 func TestListOfAServerWithoutScripts(t *testing.T) {
 	fake := miniredis.RunT(t)
 	c := open(t, redis.Config{Addrs: []string{fake.Addr()}, Timeout: patience})

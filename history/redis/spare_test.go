@@ -14,8 +14,8 @@ import (
 	"github.com/playhead/playhead/history/redis"
 )
 
-// TestSpareConnections has servers greet no new connection any more: as many calls as a slow
-// server has under way go on, after the start and after a restart of the server.
+// TestSpareConnections has servers that do not greet new connections. Existing spare connections suffice for a slow
+// server's calls, also after a restart.
 func TestSpareConnections(t *testing.T) {
 	for _, n := range []int{1, 2} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
@@ -39,8 +39,8 @@ func TestSpareConnections(t *testing.T) {
 	}
 }
 
-// atOnce makes calls that have a connection each, of servers that leave the first command of
-// each new connection unanswered.
+// atOnce makes concurrent calls, one per connection. The servers leave the first command of new connections
+// unanswered.
 func atOnce(t *testing.T, c *redis.Cache, nodes []*miniredis.Miniredis) {
 	t.Helper()
 	const calls, soon = 12, 3 * time.Second // an edge waits for less

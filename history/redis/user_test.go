@@ -11,8 +11,8 @@ import (
 	"github.com/playhead/playhead/history/redis"
 )
 
-// TestTrimmedWhileCold warms a user from an archive that was read before the
-// dropped records reached it: the low watermark must not deny them.
+// TestTrimmedWhileCold warms a user from an archive read before trimmed records reached it. The low watermark must
+// not deny them.
 func TestTrimmedWhileCold(t *testing.T) {
 	everywhere(t, func(t *testing.T, config redis.Config) {
 		config.Keep = 1
@@ -41,7 +41,7 @@ func TestTrimmedWhileCold(t *testing.T) {
 	})
 }
 
-// TestLowWatermarkAboveAll has an archive of which nothing is certain.
+// TestLowWatermarkAboveAll warms with nothing certain.
 func TestLowWatermarkAboveAll(t *testing.T) {
 	everywhere(t, func(t *testing.T, config redis.Config) {
 		c, ctx := open(t, config), t.Context()
@@ -56,10 +56,8 @@ func TestLowWatermarkAboveAll(t *testing.T) {
 	})
 }
 
-// TestWarmthEnds keeps records for ten days, a part of what the archive does. A user who
-// goes on using the service is cold again before a record expires that nobody wrote to,
-// also one that was there before the warm-up. A record of an event that came late expires
-// after its write, not its event.
+// TestWarmthEnds keeps records for ten days, less than the archive. An active user turns cold before an unwritten
+// record expires, even one from before the warm-up. A late event's record expires by its write time.
 func TestWarmthEnds(t *testing.T) {
 	const day = 24 * time.Hour
 	for _, paused := range []bool{false, true} {
