@@ -12,7 +12,7 @@ import (
 	"github.com/playhead/playhead/history/segment"
 )
 
-// chunksOf returns so many chunks of 100 records, a second apart.
+// chunksOf returns n chunks of 100 records, a second apart.
 func chunksOf(n int) *segment.Metadata {
 	m := &segment.Metadata{Version: 1}
 	for i := range n {
@@ -67,7 +67,7 @@ func FuzzIndex(f *testing.F) {
 	})
 }
 
-// TestAhead finds the chunks that a page is in.
+// TestAhead finds the chunks of a page.
 func TestAhead(t *testing.T) {
 	chunks := chunksOf(20).Chunks
 	in := func(chunk, second int) int64 { return chunks[chunk].Newest.Time() - int64(second)*1000 }
@@ -94,8 +94,8 @@ func TestAhead(t *testing.T) {
 	}
 }
 
-// TestAheadOfAType finds the chunks of a type that is often, rare, in a few chunks only, or not listed, and more of them where
-// live records may hide some.
+// TestAheadOfAType finds the chunks of a frequent, rare, clustered or unlisted type, and more if live records
+// may hide some.
 func TestAheadOfAType(t *testing.T) {
 	chunks := chunksOf(300).Chunks
 	for i := range chunks {
@@ -106,7 +106,7 @@ func TestAheadOfAType(t *testing.T) {
 		case 50, 100:
 			c.Types = append(c.Types, segment.TypeCount{Type: 4, Count: 5})
 		case 150:
-			c.Types = c.Types[:2] // there is another type
+			c.Types = c.Types[:2] // another type exists
 		default:
 			c.Types[0].Count += 5
 		}
@@ -137,8 +137,7 @@ func TestAheadOfAType(t *testing.T) {
 	}
 }
 
-// TestTypesOfChunks counts the records of each type: of all, when some were watched again, and where a chunk has more types than
-// are listed.
+// TestTypesOfChunks counts records by type: at first, after repeated viewings, and with more types than listed.
 func TestTypesOfChunks(t *testing.T) {
 	s, items := newStored(), viewings(200)
 	for i := range items {

@@ -10,8 +10,7 @@ import (
 	"github.com/playhead/playhead/internal/lru"
 )
 
-// Cache has the metadata and the chunks that were read lately, in two halves. Neither ever
-// changes under its name.
+// Cache holds recently read metadata and chunks in two generations. The value of a name never changes.
 type Cache struct {
 	mu      sync.Mutex
 	all     *lru.Map[string, cached]
@@ -23,16 +22,16 @@ type cached struct {
 	size  int
 }
 
-// CacheBytes is the usual size of a half.
+// CacheBytes is the default size of a generation.
 const CacheBytes = 16 << 20
 
-// NewCache returns an empty cache of a size, in bytes of a half.
+// NewCache returns an empty cache with half bytes per generation.
 func NewCache(m *Metrics, half int) *Cache {
 	return &Cache{all: lru.New[string](half, func(c cached) int { return c.size }), metrics: m}
 }
 
-// Cached returns what is known under a name, or else calls read, which also returns how many bytes the value takes.
-// [ErrCorrupt] is counted.
+// Cached returns the cached value of a name, or calls read, which also returns the value's size in bytes. It
+// counts [ErrCorrupt].
 func Cached[T any](c *Cache, name string, read func() (T, int, error)) (T, error) {
 	if known, ok := c.get(name); ok {
 		c.metrics.Hits.Inc()
@@ -42,7 +41,7 @@ func Cached[T any](c *Cache, name string, read func() (T, int, error)) (T, error
 	return Fresh(c, name, read)
 }
 
-// Fresh calls read whatever is known under the name, and remembers what it returns.
+// Fresh calls read and replaces the cached value.
 func Fresh[T any](c *Cache, name string, read func() (T, int, error)) (T, error) {
 	v, size, err := read()
 	if errors.Is(err, ErrCorrupt) {
@@ -55,16 +54,16 @@ func Fresh[T any](c *Cache, name string, read func() (T, int, error)) (T, error)
 	return v, err
 }
 
-// Has reports whether something is known under a name.
+// Has reports whether a name is cached.
 func (c *Cache) Has(name string) bool {
 	_, ok := c.get(name)
 	return ok
 }
 
-// Keep remembers bytes under a name until [Cache.Take] returns them.
+// Keep caches bytes under a name until [Cache.Take].
 func (c *Cache) Keep(name string, b []byte) { c.put(name, cached{b, len(b)}) }
 
-// Take returns bytes that were kept under a name, nil for none, and forgets them.
+// Take returns and removes the bytes kept under a name, nil if absent.
 func (c *Cache) Take(name string) (b []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -91,14 +90,14 @@ func (c *Cache) put(name string, p cached) {
 	c.all.Put(name, p)
 }
 
-// Metrics are of segments. The names of users are nowhere in them.
+// Metrics are metrics of segments, without user names.
 type Metrics struct {
 	Hits, Misses, Damaged, Compacted, Written, Read prometheus.Counter
 	Summarized, SummaryBytes                        prometheus.Counter
 	Live                                            prometheus.Histogram
 }
 
-// NewMetrics returns metrics, registered unless the registry is nil.
+// NewMetrics returns metrics, registered unless reg is nil.
 func NewMetrics(reg prometheus.Registerer) *Metrics {
 	auto := promauto.With(reg)
 	counter := func(name, help string) prometheus.Counter {
@@ -121,16 +120,16 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	}
 }
 
-// Notes are users whose segments are to be looked after, and from when on, in Unix milliseconds. They may
-// be lost. The zero value has none.
+// Notes are users with pending maintenance of segments, and their due times in Unix milliseconds. They may be
+// lost. The zero value is empty.
 type Notes struct {
 	mu   sync.Mutex
 	uids map[string]int64
 }
 
-const maxNotes = 10_000 // users; a note that finds no room comes again
+const maxNotes = 10_000 // users; a note without room will recur
 
-// Add notes a user. Of two times the earlier one counts.
+// Add notes a user. The earlier of two due times counts.
 func (n *Notes) Add(uid string, due int64) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -144,7 +143,7 @@ func (n *Notes) Add(uid string, due int64) {
 	}
 }
 
-// RegisterNotes registers gauges of the users in notes, by a clock in Unix milliseconds, unless the registry is nil.
+// RegisterNotes registers gauges of waiting users, unless reg is nil. now returns Unix milliseconds.
 func RegisterNotes(reg prometheus.Registerer, now func() int64, all ...*Notes) {
 	auto := promauto.With(reg)
 	auto.NewGaugeFunc(prometheus.GaugeOpts{Name: "playhead_parts_waiting_users", Help: "Users who wait to be compacted."}, func() float64 {
@@ -169,7 +168,7 @@ func RegisterNotes(reg prometheus.Registerer, now func() int64, all ...*Notes) {
 	})
 }
 
-// waiting returns how many users there are, and when the first of them is due.
+// waiting returns the number of users and the earliest due time.
 func (n *Notes) waiting() (users int, due int64) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -186,7 +185,7 @@ func (n *Notes) first() (uid string, due int64) {
 	return uid, due
 }
 
-// Take takes the user who has been due for longest.
+// Take removes and returns the user due the longest.
 func (n *Notes) Take(now int64) (uid string, ok bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

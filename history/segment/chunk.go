@@ -17,22 +17,20 @@ import (
 )
 
 const (
-	// maxNamespace bounds what a namespace takes when it is decompressed. One record more than
-	// ChunkSize fits with room to spare.
+	// maxNamespace bounds a decompressed block. One record beyond ChunkSize fits easily.
 	maxNamespace = 1 << 20
-	// minNamespace is from how many bytes on a namespace is compressed.
+	// minNamespace is the least size of a compressed block.
 	minNamespace = 512
 )
 
-// Encoded is a chunk to be stored, and what the metadata says of it. The name is the caller's.
+// Encoded is a chunk to store, with its metadata. The caller sets the name.
 type Encoded struct {
 	Info
 	Data []byte
 }
 
-// Encode divides records of one user into chunks. They are in the order of
-// [history.NewestFirst], one for each object. It fails with [history.ErrInvalid] when they are
-// not, or when one of them is nothing that a store could hold.
+// Encode divides one user's records into chunks. The records must be in the order of [history.NewestFirst], one
+// per object. It fails with [history.ErrInvalid] for another order or an invalid record.
 func Encode(items []history.Item) ([]Encoded, error) {
 	for i, it := range items {
 		if err := valid(it.Object, it.Record); err != nil {
@@ -55,7 +53,7 @@ func Encode(items []history.Item) ([]Encoded, error) {
 	return chunks, nil
 }
 
-// records encodes as many records as fit into a chunk, and returns how many.
+// records encodes as many records as fit into a chunk and returns their number.
 func (c *coder) records(items []history.Item) (n int) {
 	for n < len(items) && !c.full(n) {
 		o, r := items[n].Object, *items[n].Record // records are shared
@@ -67,7 +65,7 @@ func (c *coder) records(items []history.Item) (n int) {
 	return n
 }
 
-// full reports whether a chunk of n records takes no more.
+// full reports whether a chunk of n records is full.
 func (c *coder) full(n int) bool { return n >= MaxRecords || c.bits >= 8*ChunkSize }
 
 func rangeOf(items []history.Item) Info {
@@ -83,7 +81,7 @@ func rangeOf(items []history.Item) Info {
 	return i
 }
 
-// finish returns the chunk of what was encoded.
+// finish returns the encoded chunk.
 func (c *coder) finish(kind Kind, info Info) Encoded {
 	var symbols, texts []byte
 	var packed bitWriter
@@ -107,7 +105,7 @@ func (c *coder) finish(kind Kind, info Info) Encoded {
 	return Encoded{Info: info, Data: b}
 }
 
-// Chunk is a chunk whose checksum is right. Its methods may be called from many goroutines.
+// Chunk is a chunk with a valid checksum. It is safe for concurrent use.
 type Chunk struct {
 	kind    Kind
 	count   int
@@ -116,14 +114,14 @@ type Chunk struct {
 	texts   []byte
 	packed  []byte
 
-	// The index, which the first reader who needs it makes.
+	// The index, built by its first user.
 	once     sync.Once
 	restarts []restart
-	objects  []uint64 // by hash: the upper bits of the hash, and the place
+	objects  []uint64 // by hash: upper bits of the hash, and the place
 	err      error
 }
 
-// Open reads a chunk. It fails with [ErrCorrupt] or [ErrNewer]. The chunk refers to b.
+// Open parses a chunk, which refers to b. It fails with [ErrCorrupt] or [ErrNewer].
 func Open(b []byte) (*Chunk, error) {
 	c, err := open(b)
 	if err != nil {
@@ -152,18 +150,17 @@ func open(b []byte) (*Chunk, error) {
 	return c, nil
 }
 
-// Kind returns what the chunk holds.
+// Kind returns the content of the chunk.
 func (c *Chunk) Kind() Kind { return c.kind }
 
-// Len returns how many records the chunk has.
+// Len returns the number of records.
 func (c *Chunk) Len() int { return c.count }
 
-// Wanted says of a record, by its place in the chunk, its version and its type, whether it is
-// asked for.
+// Wanted selects a record by its place in the chunk, its version and its type.
 type Wanted func(i int, v history.Version, typ uint32) bool
 
-// Items yields the wanted ones of the records, newest first; nil wants all. The others
-// take no memory. After an error, which wraps [ErrCorrupt], there is nothing more.
+// Items yields the wanted records, newest first; nil selects all. Others are not allocated. It ends after an
+// error, which wraps [ErrCorrupt].
 func (c *Chunk) Items(wanted Wanted) iter.Seq2[history.Item, error] {
 	return func(yield func(history.Item, error) bool) {
 		d := recordCoder()
@@ -175,8 +172,7 @@ func (c *Chunk) Items(wanted Wanted) iter.Seq2[history.Item, error] {
 	}
 }
 
-// ItemsFrom does what Items does for the records of a version and of those before it. The way to the
-// first one is short, but for the first call.
+// ItemsFrom is Items from version v back. The first call builds an index; later ones start near v.
 func (c *Chunk) ItemsFrom(v history.Version, wanted Wanted) iter.Seq2[history.Item, error] {
 	return func(yield func(history.Item, error) bool) {
 		if err := c.index(); err != nil {
@@ -196,7 +192,7 @@ func (c *Chunk) ItemsFrom(v history.Version, wanted Wanted) iter.Seq2[history.It
 	}
 }
 
-// items goes on with the record at a place.
+// items continues with the record at a place.
 func (c *Chunk) items(d *coder, place int, wanted Wanted, yield func(history.Item, error) bool) {
 	var spare history.Record
 	for i := place; i < c.count; i++ {
@@ -211,8 +207,8 @@ func (c *Chunk) items(d *coder, place int, wanted Wanted, yield func(history.Ite
 	}
 }
 
-// Places returns where the records of objects may be in the chunk, in ascending order: an object of
-// which the chunk has a record is at one of them. It fails with [ErrCorrupt] or [ErrNewer].
+// Places returns the possible places of the objects' records, ascending. An object's record, if any, is at one
+// of them. It fails with [ErrCorrupt] or [ErrNewer].
 func (c *Chunk) Places(objects iter.Seq[history.Object]) (places []int, err error) {
 	if err := c.index(); err != nil {
 		return nil, err
@@ -228,8 +224,7 @@ func (c *Chunk) Places(objects iter.Seq[history.Object]) (places []int, err erro
 	return slices.Compact(places), nil
 }
 
-// At calls use with the records at places, which are in ascending order. It fails with [ErrCorrupt]
-// or [ErrNewer].
+// At calls use with the records at ascending places. It fails with [ErrCorrupt] or [ErrNewer].
 func (c *Chunk) At(places []int, use func(place int, it history.Item)) error {
 	if err := c.index(); err != nil {
 		return err
@@ -247,7 +242,7 @@ func (c *Chunk) At(places []int, use func(place int, it history.Item)) error {
 	return nil
 }
 
-// between reads records that are behind one restart, and before the next.
+// between reads records between restart n and the next.
 func (c *Chunk) between(n int, places []int, use func(place int, it history.Item)) (err error) {
 	wanted := func(i int, _ history.Version, _ uint32) bool { return i == places[0] }
 	c.items(c.restarts[n].coder.clone(), n*restartEvery, wanted, func(it history.Item, failed error) bool {
@@ -261,7 +256,7 @@ func (c *Chunk) between(n int, places []int, use func(place int, it history.Item
 	return err
 }
 
-// restart is a place at which reading can begin: a decoder that has come there, and the version of the record before.
+// restart is a place where reading can start: a decoder at that place, and the version of the record before.
 type restart struct {
 	before history.Version
 	coder  *coder
@@ -269,11 +264,11 @@ type restart struct {
 
 const (
 	restartEvery = 64                      // records
-	placeBits    = 1<<16 - 1               // of a place, below the bits of the hash of an object
-	restartSize  = recordColumns*64 + 1024 // bytes of memory, about
+	placeBits    = 1<<16 - 1               // of a place, below the bits of an object's hash
+	restartSize  = recordColumns*64 + 1024 // approximate bytes of memory
 )
 
-// index goes through the chunk once.
+// index builds the index once.
 func (c *Chunk) index() error {
 	c.once.Do(func() { c.err = c.makeIndex() })
 	return c.err
@@ -310,7 +305,7 @@ func (c *Chunk) makeIndex() error {
 	return nil
 }
 
-// item decodes the next record: into the spare one, and returns none, unless it is wanted.
+// item decodes the next record. It decodes an unwanted one into spare and returns no record.
 func (c *coder) item(i int, wanted Wanted, spare *history.Record) (it history.Item, err error) {
 	if c.fresh == nil {
 		c.fresh = new(history.Record)
@@ -335,14 +330,14 @@ func (c *coder) item(i int, wanted Wanted, spare *history.Record) (it history.It
 	return it, nil
 }
 
-// begin has a coder decode the chunk.
+// begin prepares a coder to decode the chunk.
 func (c *Chunk) begin(d *coder, kind Kind) error {
 	if c.kind != kind {
 		return fmt.Errorf("chunk: %w: of kind %d, want %d", ErrCorrupt, c.kind, kind)
 	}
 	d.decodes, d.packed, d.time = true, c.packed, c.time
 	r, at := &reader{rest: c.symbols}, 0
-	for i := 0; i < len(d.columns) && len(r.rest) > 0; i++ { // an older chunk has fewer
+	for i := 0; i < len(d.columns) && len(r.rest) > 0; i++ { // older chunks have fewer
 		at = d.columns[i].parse(r, at)
 	}
 	if at > 8*len(c.packed) {
@@ -353,13 +348,13 @@ func (c *Chunk) begin(d *coder, kind Kind) error {
 	switch err := cmp.Or(r.err, t.err); {
 	case err != nil:
 		return fmt.Errorf("chunk: %w", err)
-	case len(r.rest) > 0: // what they have would be lost when the records are written again
+	case len(r.rest) > 0: // rewriting the records would lose them
 		return fmt.Errorf("chunk: columns that are not known: %w", ErrNewer)
 	}
 	return nil
 }
 
-// texts takes the texts of all columns, which an older chunk has fewer of.
+// texts parses the texts of all columns; older chunks have fewer.
 func (r *reader) texts(all []texts) {
 	n := r.uvarint()
 	if n > uint64(len(all)) {
@@ -377,7 +372,7 @@ func (r *reader) texts(all []texts) {
 	}
 }
 
-// appendNamespace appends bytes with their length, compressed if that is shorter.
+// appendNamespace appends a block with its length, compressed if that is shorter.
 func appendNamespace(dst, b []byte) []byte {
 	if len(b) >= minNamespace {
 		if z := compressor().EncodeAll(b, nil); len(z) < len(b) {
@@ -401,12 +396,12 @@ func (r *reader) namespace() []byte {
 	return plain
 }
 
-// Both work for many goroutines at once, and take memory when they are made.
+// Both are safe for concurrent use, and allocated at first use.
 var (
 	compressor = sync.OnceValue(func() *zstd.Encoder {
 		w, err := zstd.NewWriter(nil, zstd.WithEncoderCRC(false), zstd.WithEncoderLevel(zstd.SpeedBetterCompression), zstd.WithWindowSize(maxNamespace), zstd.WithLowerEncoderMem(true))
 		if err != nil {
-			panic(err) // the options are not what they have to be
+			panic(err) // invalid options
 		}
 		return w
 	})
@@ -419,13 +414,12 @@ var (
 	})
 )
 
-// Size is about how many bytes of memory the chunk takes, with its index.
+// Size returns the approximate memory of the chunk and its index, in bytes.
 func (c *Chunk) Size() int {
-	return len(c.symbols) + len(c.texts) + len(c.packed) + 48*c.count + (c.count/restartEvery+1)*restartSize // a hash and a text for each record
+	return len(c.symbols) + len(c.texts) + len(c.packed) + 48*c.count + (c.count/restartEvery+1)*restartSize // a hash and a text per record
 }
 
-// Open reads the chunk, as [Open] does, and makes sure that it is the one that is listed. It
-// fails with [ErrCorrupt] or [ErrNewer].
+// Open parses the chunk and checks that the metadata lists it. It fails with [ErrCorrupt] or [ErrNewer].
 func (i *Info) Open(b []byte) (*Chunk, error) {
 	c, err := open(b)
 	switch {

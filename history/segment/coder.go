@@ -12,22 +12,22 @@ import (
 	"github.com/playhead/playhead/history"
 )
 
-// coder goes through the fields of records, one record after the other, to encode them or to
-// decode them. Both ways are written once, so that no field goes one way only.
+// coder encodes or decodes the fields of consecutive records. One code path for both directions keeps them in
+// step.
 type coder struct {
 	columns []column
 	texts   []texts
 	err     error
 	decodes bool
 
-	bits int // about how many what is encoded takes
+	bits int // approximate encoded size
 
-	packed []byte          // the bits of all columns
-	skips  bool            // the record at hand is decoded for the sake of those after it
-	fresh  *history.Record // for the next record that is wanted
+	packed []byte          // bits of all columns
+	skips  bool            // the current record is decoded only to reach later ones
+	fresh  *history.Record // for the next wanted record
 
-	time     int64    // of the record before
-	viewings []uint64 // of the record at hand
+	time     int64    // of the previous record
+	viewings []uint64 // of the current record
 }
 
 func newCoder(columns int, textColumn ...int) *coder {
@@ -38,7 +38,7 @@ func newCoder(columns int, textColumn ...int) *coder {
 	return c
 }
 
-// clone returns a decoder that goes on from the same place.
+// clone returns a decoder at the same place.
 func (c *coder) clone() *coder {
 	d := *c
 	d.columns, d.texts = slices.Clone(c.columns), slices.Clone(c.texts)
@@ -54,12 +54,12 @@ func (c *coder) fail(format string, args ...any) {
 
 func (c *coder) put(col int, v uint64) {
 	c.columns[col].values = append(c.columns[col].values, v)
-	c.bits += bits.Len64(v) + 2 // a symbol takes about two
+	c.bits += bits.Len64(v) + 2 // about two bits per symbol
 }
 
 func (c *coder) get(col int) uint64 { return c.columns[col].next(c.packed) }
 
-// unsigned goes through a number.
+// unsigned codes a number.
 func (c *coder) unsigned(col int, p *uint64) {
 	if c.decodes {
 		*p = c.get(col)
@@ -68,7 +68,7 @@ func (c *coder) unsigned(col int, p *uint64) {
 	}
 }
 
-// number goes through a number that is mostly near another one, which is known.
+// number codes a number near a known one.
 func (c *coder) number(col int, p *int64, near int64) {
 	if c.decodes {
 		*p = near + unzigzag(c.get(col))
@@ -77,7 +77,7 @@ func (c *coder) number(col int, p *int64, near int64) {
 	}
 }
 
-// rare goes through a number that is mostly 0, and otherwise near another one.
+// rare codes a number that is usually 0, else near another one.
 func (c *coder) rare(col int, p *int64, near int64) {
 	if c.decodes {
 		*p = near + unzigzag(unswap(c.get(col), zigzag(-near)))
@@ -86,7 +86,7 @@ func (c *coder) rare(col int, p *int64, near int64) {
 	}
 }
 
-// like goes through a number that is often the same as another one, and else as large as it is.
+// like codes a number that often equals another one, else in full.
 func (c *coder) like(col int, p *int64, other int64) {
 	if c.decodes {
 		*p = unzigzag(unswap(c.get(col), zigzag(other)))
@@ -95,13 +95,13 @@ func (c *coder) like(col int, p *int64, other int64) {
 	}
 }
 
-// chain goes through a time that is near the one before, and returns it.
+// chain codes a time near the previous one and returns it.
 func (c *coder) chain(col int, p *int64, before int64) int64 {
 	c.number(col, p, before)
 	return *p
 }
 
-// text goes through a text, and reports whether there is one.
+// text codes a text and reports whether it is non-empty.
 func (c *coder) text(i int, p *string) bool {
 	t := &c.texts[i]
 	if !c.decodes {
@@ -115,25 +115,25 @@ func (c *coder) text(i int, p *string) bool {
 	return v.how > textEmpty
 }
 
-// column is the numbers that one field has in the records of a chunk, in their order. Zeros at
-// its end are left out, so that a field which no record has takes one byte.
+// column has the values of one field in record order. Trailing zeros are omitted: an unused field takes one
+// byte.
 //
-// A number is stored as how many bits it has, in a symbol of one byte, and as those bits but the
-// highest. Of a column of numbers below 256 the symbols are the numbers.
+// A number is stored as its bit length, a symbol of one byte, and its bits below the highest. If all numbers of
+// a column are below 256, the symbols are the numbers.
 type column struct {
-	values []uint64 // to be encoded
+	values []uint64 // to encode
 
-	symbols []byte // to be decoded
-	small   bool   // a symbol is the number
-	at      int    // the bit where those of the next number begin
+	symbols []byte // to decode
+	small   bool   // symbols are the numbers
+	at      int    // bit position of the next number
 }
 
-// empty reports whether a column has nothing but zeros to be encoded.
+// empty reports whether a column to encode is all zeros.
 func (c *column) empty() bool {
 	return !slices.ContainsFunc(c.values, func(v uint64) bool { return v != 0 })
 }
 
-// appendTo appends the length and the symbols of a column, and its bits to those of the others.
+// appendTo appends a column's length and symbols, and packs its bits.
 func (c *column) appendTo(symbols []byte, packed *bitWriter) []byte {
 	values := c.values
 	for len(values) > 0 && values[len(values)-1] == 0 {
@@ -156,8 +156,7 @@ func (c *column) appendTo(symbols []byte, packed *bitWriter) []byte {
 	return symbols
 }
 
-// parse takes a column off the front of the symbols. Its bits begin at the given one; it returns
-// where they end.
+// parse reads a column from the front of the symbols. Its bits start at at; it returns their end.
 func (c *column) parse(r *reader, at int) (end int) {
 	head := r.uvarint()
 	c.symbols, c.small, c.at = r.bytes(head>>1), head&1 == 0, at
@@ -173,7 +172,7 @@ func (c *column) parse(r *reader, at int) (end int) {
 	return at
 }
 
-// next returns the next number. The bits are as many as parse has said.
+// next returns the next number. parse has checked the number of bits.
 func (c *column) next(packed []byte) uint64 {
 	if len(c.symbols) == 0 {
 		return 0
@@ -189,13 +188,13 @@ func (c *column) next(packed []byte) uint64 {
 	return v
 }
 
-// bitWriter packs bits, the lowest of a byte first.
+// bitWriter packs bits, lowest first.
 type bitWriter struct {
 	bytes []byte
-	room  int // bits free in the last byte
+	room  int // free bits in the last byte
 }
 
-// put appends the bits of a number below its highest, and returns how many it has with that.
+// put appends a number's bits below the highest, and returns its bit length.
 func (w *bitWriter) put(v uint64) byte {
 	size := bits.Len64(v)
 	for n := size - 1; n > 0; {
@@ -209,7 +208,7 @@ func (w *bitWriter) put(v uint64) byte {
 	return byte(size)
 }
 
-// bitsAt returns n bits from a place on, which are there.
+// bitsAt returns n bits at a position, which must exist.
 func bitsAt(packed []byte, at, n int) (v uint64) {
 	if i := at / 8; n+at%8 <= 64 && i+8 <= len(packed) {
 		return binary.LittleEndian.Uint64(packed[i:]) >> (at % 8) & (1<<n - 1)
@@ -222,7 +221,7 @@ func bitsAt(packed []byte, at, n int) (v uint64) {
 	return v
 }
 
-// swap makes 0 of the number that is expected, and makes room for that.
+// swap maps the expected number to 0 and shifts smaller ones up.
 func swap(v, expected uint64) uint64 {
 	switch {
 	case v == expected:
@@ -243,7 +242,7 @@ func unswap(v, expected uint64) uint64 {
 	return v
 }
 
-// The columns of a text, from its first one on.
+// Columns of a text, relative to its first.
 const (
 	textHow = iota
 	textNumber
@@ -251,31 +250,31 @@ const (
 	textColumns
 )
 
-// How a text is stored. A larger number names a text that the column had before: the first one that
-// was new is textSeen, the next one textSeen+1, and so on.
+// How a text is stored. Numbers from textSeen refer to earlier texts of the column: textSeen is the first new
+// one, textSeen+1 the second, and so on.
 const (
-	textSame = iota // as that of the record before
+	textSame = iota // as in the previous record
 	textEmpty
-	textDigits // a number below 2^64 without zeros in front, in textNumber
-	textHex    // 16 digits from 0 to f, in textNumber
-	textNew    // as it is, so many bytes
+	textDigits // a number below 2^64 without leading zeros, in textNumber
+	textHex    // 16 lowercase hexadecimal digits, in textNumber
+	textNew    // in full, with its length
 	textSeen
 )
 
-// texts is a column of texts, and what of it has passed.
+// texts is a column of texts with its state.
 type texts struct {
-	first int    // of its columns
-	rest  []byte // what is encoded, or not yet decoded
+	first int    // first of its columns
+	rest  []byte // encoded, or not yet decoded
 
-	last value   // to decode
-	seen []value // those that were new
-	all  []value // and those that will be, where the chunk was gone through before
+	last value   // last decoded
+	seen []value // decoded new texts
+	all  []value // all new texts, if the chunk is indexed
 
-	text  string         // the last one, to encode
-	index map[string]int // those that were new
+	text  string         // last encoded
+	index map[string]int // places of new texts
 }
 
-// value is a text as it is stored.
+// value is a stored text.
 type value struct {
 	how    uint64
 	number uint64
@@ -380,7 +379,7 @@ func (t *texts) decode(c *coder) value {
 	return t.last
 }
 
-// see keeps the last text for those that name it.
+// see keeps the last text for later references.
 func (t *texts) see() {
 	if n := len(t.seen); n < len(t.all) {
 		t.seen = t.all[:n+1]

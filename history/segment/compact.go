@@ -10,43 +10,43 @@ import (
 	"github.com/playhead/playhead/history"
 )
 
-// Compact is what is to be done to a user's segments.
+// Compact is the input of [Reader.Compact].
 type Compact struct {
-	// Items are the records to be compacted, newest first, each object once.
+	// Items are the records to compact, newest first, one per object.
 	Items []history.Item
-	// Staying are live records that stay, of objects that were deleted: tombstones, and records from after that.
-	// Earlier records of these objects are removed from the segments.
+	// Staying are live records of deleted objects, tombstones and later records, that stay live. Earlier
+	// records of these objects are removed from the segments.
 	Staying []history.Item
-	// Cleared are the user's clear marks. Records that they cover are removed.
+	// Cleared are the user's clear marks. Covered records are removed.
 	Cleared map[uint32]int64
-	// Oldest is the time before which records have expired, in Unix milliseconds.
+	// Oldest is the expiry horizon, in Unix milliseconds.
 	Oldest int64
-	// Version is that of the new metadata, after the version of the old.
+	// Version is the version of the new metadata, above the old one.
 	Version uint64
-	// Name returns a name for the n-th new chunk that no chunk ever had.
+	// Name returns a never used name for the n-th new chunk.
 	Name func(n int) string
 }
 
-// Plan is what takes the place of a user's segments.
+// Plan is the replacement of a user's segments.
 type Plan struct {
-	Metadata *Metadata // has no chunks where nothing is left
-	New      []Encoded // those of its chunks that are to be written
-	Gone     []string  // the names of those that are no longer listed
-	Changed  bool      // false where all is as it was
-	Removed  bool      // something was deleted or cleared, and its bytes are in chunks that are gone
-	Counted  int       // summaries that are new or have changed
+	Metadata *Metadata // without chunks if nothing is left
+	New      []Encoded // chunks to write
+	Gone     []string  // names of chunks no longer listed
+	Changed  bool      // false if nothing changed
+	Removed  bool      // deletes or clears removed records, whose bytes are in Gone chunks
+	Counted  int       // new or changed summaries
 }
 
-// longRun is how many records are written again in one go: more would take memory.
+// longRun bounds the records rewritten at once, to save memory.
 const longRun = 4 * MaxRecords
 
-// fewChunks is how many chunks that are not full stand in a row until they are written again as
-// one: so a record is written twice on its way into a full chunk.
+// fewChunks is the number of consecutive partial chunks that are joined into one: a record is written about
+// twice before its chunk is full.
 const fewChunks = 4
 
-// Compact plans the segments with what is to be compacted. Of two records of an object [Resolve] says which
-// one stays. Chunks of which nothing changes are listed again. A superseded record is only marked
-// as such until half of its chunk is superseded, unless the user has deleted it. Each new chunk is read back and compared.
+// Compact plans new segments with the given records. [Resolve] chooses between two records of an object.
+// Unchanged chunks are kept. A superseded record is only marked until half of its chunk is superseded, unless
+// the user deleted it. Each new chunk is read back and compared.
 func (p *Reader) Compact(r Compact) (Plan, error) {
 	w := compactor{old: p, Compact: r, chunks: make([]compacting, len(p.Chunks))}
 	for i := range p.Chunks {
@@ -75,13 +75,13 @@ type compactor struct {
 	new     []Encoded
 }
 
-// compacting is a chunk and what is to become of it.
+// compacting is an old chunk and its fate.
 type compacting struct {
 	info       Info
 	superseded []uint16
 	types      []TypeCount
-	rewrite    bool // it is written again, without what is superseded, cleared or expired
-	gone       bool // it is no longer listed
+	rewrite    bool // rewritten without superseded, cleared and expired records
+	gone       bool // no longer listed
 }
 
 func (c *compacting) remove(place int, typ uint32) {
@@ -98,7 +98,7 @@ func (c *compacting) remove(place int, typ uint32) {
 	c.types = slices.DeleteFunc(c.types, func(t TypeCount) bool { return t.Count == 0 })
 }
 
-// supersede finds what segments have of the objects at hand. A chunk with something that was deleted since is written again.
+// supersede marks the objects' records in segments. A chunk with a record deleted since is rewritten.
 func (w *compactor) supersede() error {
 	items, staying, removals := byText(w.Items), byText(w.Staying), w.removals()
 	for i := range w.chunks {
@@ -122,7 +122,7 @@ func (w *compactor) supersede() error {
 			if n := items[text]; n != nil {
 				left := Resolve(n.Record, it.Record)
 				if n.Record = left; left == it.Record || history.Same(left, it.Record) && left.CellTime == it.Record.CellTime {
-					n.Record = nil // it is in the segment
+					n.Record = nil // the segment has it
 				} else {
 					c.remove(place, it.Object.Type)
 					if left.RemovedAt > it.Record.RemovedAt {
@@ -143,7 +143,7 @@ func (w *compactor) supersede() error {
 	return nil
 }
 
-// removals returns when those of the objects at hand that were deleted last were.
+// removals returns the deletion times of the given objects, if deleted.
 func (w *compactor) removals() map[history.Object]int64 {
 	removals := make(map[history.Object]int64)
 	for _, it := range slices.Concat(w.Items, w.Staying) {
@@ -154,8 +154,8 @@ func (w *compactor) removals() map[history.Object]int64 {
 	return removals
 }
 
-// copies has a chunk written again where it has a superseded record of an object from before the object was deleted: the
-// bytes must go, too.
+// copies rewrites a chunk if it has superseded records of an object from before its deletion: their bytes must
+// go too.
 func (w *compactor) copies(c *compacting, removals map[history.Object]int64) error {
 	if c.rewrite || len(c.info.Superseded) == 0 || len(removals) == 0 {
 		return nil
@@ -182,10 +182,10 @@ func (w *compactor) copies(c *compacting, removals map[history.Object]int64) err
 	})
 }
 
-// rewrite has a chunk written again without what was deleted or cleared.
+// rewrite rewrites a chunk without deleted or cleared records.
 func (w *compactor) rewrite(c *compacting) { c.rewrite, w.removed = true, true }
 
-// byText returns the items by the text of their object. They refer to the given ones.
+// byText indexes the items by their objects' text. It refers to the given items.
 func byText(items []history.Item) map[string]*history.Item {
 	all := make(map[string]*history.Item, len(items))
 	for i := range items {
@@ -194,7 +194,7 @@ func byText(items []history.Item) map[string]*history.Item {
 	return all
 }
 
-// each goes through the records of a chunk.
+// each visits the records of a chunk.
 func (w *compactor) each(c *compacting, use func(place int, it history.Item)) error {
 	chunk, err := w.old.Chunk(&c.info)
 	if err != nil {
@@ -211,7 +211,7 @@ func (w *compactor) each(c *compacting, use func(place int, it history.Item)) er
 	return nil
 }
 
-// clear finds what new clear marks cover.
+// clear rewrites chunks with records that new clear marks cover.
 func (w *compactor) clear() error {
 	if maps.Equal(w.Cleared, w.old.Cleared) {
 		return nil
@@ -234,7 +234,7 @@ func (w *compactor) clear() error {
 	return nil
 }
 
-// cuts reports whether clear marks take anything of a record away.
+// cuts reports whether clear marks remove any content of a record.
 func cuts(u *history.User, it history.Item) bool {
 	left := it.Record.After(u.ClearedAt(it.Object.Type))
 	if left == nil {
@@ -245,8 +245,7 @@ func cuts(u *history.User, it history.Item) bool {
 	return !history.Same(&r, it.Record)
 }
 
-// markRewrites marks the chunks that are written again: those among whose times new records are, those of which half is
-// superseded, and small ones that stand in a row.
+// markRewrites marks the chunks to rewrite: overlapping new records, half superseded, or small and consecutive.
 func (w *compactor) markRewrites() error {
 	for i := range w.chunks {
 		c := &w.chunks[i]
@@ -256,7 +255,7 @@ func (w *compactor) markRewrites() error {
 		if 2*len(c.superseded) > c.info.Count {
 			c.rewrite = true
 		}
-		// The records before are newer than the chunk.
+		// The records before n are newer than the chunk.
 		n, _ := slices.BinarySearchFunc(w.Items, c.info.Newest, func(it history.Item, v history.Version) int {
 			if it.Record.Version > v {
 				return -1
@@ -271,8 +270,7 @@ func (w *compactor) markRewrites() error {
 	return nil
 }
 
-// joinSmall has small chunks that stand in a row written again as one. New records that come
-// between them, or before, are one more.
+// joinSmall rewrites consecutive small chunks as one. New records before or between them count as one more.
 func (w *compactor) joinSmall() {
 	from, small, items := 0, 0, w.Items
 	for i := range w.chunks {
@@ -302,7 +300,7 @@ func (w *compactor) joinSmall() {
 	}
 }
 
-// write makes the new list. Records to be written again, and new records beside them, are a run.
+// write builds the new list. A run consists of rewritten records and new ones among them.
 func (w *compactor) write() error {
 	var run []history.Item
 	items := w.Items
@@ -346,7 +344,7 @@ func (w *compactor) write() error {
 	return w.finish(append(run, items...))
 }
 
-// shorten encodes the records of a long run that are newer than all to come, and returns the rest.
+// shorten encodes the records of a long run that precede all later ones, and returns the rest.
 func (w *compactor) shorten(run []history.Item) (rest []history.Item, err error) {
 	if len(run) < longRun {
 		return run, nil
@@ -387,7 +385,7 @@ func (w *compactor) finish(run []history.Item) error {
 	return nil
 }
 
-// compare reads a chunk and reports the first record that has not come back as it was.
+// compare reads a chunk back and reports the first differing record.
 func (e *Encoded) compare(items []history.Item) error {
 	c, err := e.Open(e.Data)
 	if err != nil {
@@ -415,7 +413,7 @@ func (w *compactor) plan() Plan {
 	return p
 }
 
-// planOf returns what has changed.
+// planOf compares old and new segments.
 func planOf(old *Reader, chunks []compacting, m *Metadata, written []Encoded) Plan {
 	p := Plan{Metadata: m, New: written}
 	for i := range chunks {

@@ -15,7 +15,7 @@ import (
 	"github.com/playhead/playhead/history/segment"
 )
 
-// golden reads bytes that stores already hold: they never change.
+// golden reads stored bytes, which never change.
 func golden(t *testing.T, name string) []byte {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("testdata", name+".golden"))
@@ -29,7 +29,7 @@ func golden(t *testing.T, name string) []byte {
 	return b
 }
 
-// everything are three records that have all that a record can have, and a tombstone.
+// everything returns three records with all fields set, and a tombstone.
 func everything() []history.Item {
 	items := viewings(4)
 	r := *items[1].Record
@@ -59,7 +59,7 @@ func everything() []history.Item {
 	return items
 }
 
-// TestGoldenChunk holds the form of a chunk. The first one is so small that nothing is compressed.
+// TestGoldenChunk pins the format of a chunk. The first one is too small for compression.
 func TestGoldenChunk(t *testing.T) {
 	items := everything()
 	want := golden(t, "chunk")
@@ -125,7 +125,7 @@ func listed(t testing.TB) segment.Metadata {
 	return m
 }
 
-// TestDamagedChunk cuts a chunk off at every byte, and changes every byte.
+// TestDamagedChunk truncates a chunk at every byte and changes every byte.
 func TestDamagedChunk(t *testing.T) {
 	for _, b := range [][]byte{encode(t, everything())[0].Data, encode(t, viewings(100))[0].Data} {
 		for n := range b {
@@ -141,7 +141,7 @@ func TestDamagedChunk(t *testing.T) {
 	}
 }
 
-// TestForeignChunk opens chunks under what is listed of another one.
+// TestForeignChunk opens chunks with another one's metadata.
 func TestForeignChunk(t *testing.T) {
 	own, foreign := encode(t, viewings(100))[0], encode(t, viewings(101)[1:])[0]
 	if _, err := own.Open(foreign.Data); !errors.Is(err, segment.ErrCorrupt) {
@@ -168,11 +168,11 @@ func TestForeignChunk(t *testing.T) {
 	}
 }
 
-// TestOtherColumns reads a chunk of an older version, which has fewer columns, and one of a newer
-// version, of which records would lose what they have.
+// TestOtherColumns reads a chunk of an older version, with fewer columns, and refuses one of a newer version,
+// whose extra columns would be lost.
 func TestOtherColumns(t *testing.T) {
 	items := viewings(3)
-	c, err := segment.Open(segment.WithColumns(items, -3)) // those of unknown fields
+	c, err := segment.Open(segment.WithColumns(items, -3)) // without the columns of unknown fields
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -194,7 +194,7 @@ func TestOtherColumns(t *testing.T) {
 	}
 }
 
-// TestDamagedMetadata has lists that are not as they have to be: they are neither written nor read.
+// TestDamagedMetadata: invalid lists are neither written nor read.
 func TestDamagedMetadata(t *testing.T) {
 	tests := map[string]struct {
 		change func(m *segment.Metadata)
@@ -242,7 +242,7 @@ func TestDamagedMetadata(t *testing.T) {
 	}
 }
 
-// TestHostileLengths has bytes that assignment more than they have: nobody makes room for it.
+// TestHostileLengths: lengths beyond the input cause no allocation.
 func TestHostileLengths(t *testing.T) {
 	huge := []byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f}
 	full := encode(t, viewings(2000))[0].Data
@@ -260,7 +260,7 @@ func TestHostileLengths(t *testing.T) {
 	}
 }
 
-// read reads whatever it may be.
+// read opens and reads any bytes.
 func read(b []byte) error {
 	c, err := segment.Open(b)
 	if err != nil {
@@ -274,7 +274,7 @@ func read(b []byte) error {
 	return nil
 }
 
-// FuzzChunk reads any bytes with a checksum that is right. Items that it reads can be written again.
+// FuzzChunk reads any bytes with a valid checksum. Decoded items can be encoded again.
 func FuzzChunk(f *testing.F) {
 	f.Add(encode(f, everything())[0].Data)
 	f.Add(encode(f, viewings(50))[0].Data)

@@ -2,7 +2,7 @@ package segment
 
 import "github.com/playhead/playhead/history"
 
-// Seal gives changed bytes of a chunk or of metadata the checksum that they need.
+// Seal corrects the checksum of changed bytes.
 func Seal(b []byte) []byte {
 	if len(b) < sumSize {
 		return b
@@ -10,8 +10,7 @@ func Seal(b []byte) []byte {
 	return seal(b[: len(b)-sumSize : len(b)-sumSize])
 }
 
-// WithColumns encodes records as a version does that knows so many columns more, which have
-// numbers, or fewer.
+// WithColumns encodes records like a version with more number columns, or fewer.
 func WithColumns(items []history.Item, more int) []byte {
 	c := recordCoder()
 	c.time = items[0].Record.Version.Time()
@@ -23,5 +22,5 @@ func WithColumns(items []history.Item, more int) []byte {
 	return c.finish(Records, rangeOf(items[:n])).Data
 }
 
-// Unchecked encodes metadata as it is.
+// Unchecked encodes metadata without checks.
 func Unchecked(m *Metadata) []byte { return m.encode(nil) }

@@ -13,36 +13,35 @@ import (
 	"github.com/playhead/playhead/internal/bloom"
 )
 
-// Metadata lists the chunks that a user's segments consist of.
+// Metadata lists the chunks of a user's segments.
 type Metadata struct {
-	// Version grows with every change of the list.
+	// Version grows with every change.
 	Version uint64
-	// Cleared are the clear marks, by type, of which the chunks have nothing that they cover.
+	// Cleared are the clear marks applied to the chunks, by type.
 	Cleared map[uint32]int64
-	// Chunks are the chunks of records, newest first, and then those of summaries. Those of one
-	// kind do not overlap: none has a record newer than the oldest of the one before.
+	// Chunks are the chunks of records, newest first, then those of summaries. Chunks of one kind do not
+	// overlap: none has a record newer than the oldest of the chunk before.
 	Chunks []Info
 }
 
-// Info is what the metadata says of a chunk.
+// Info is the metadata of a chunk.
 type Info struct {
-	Name           string // where it is stored, 1 to 128 bytes
+	Name           string // storage name, 1 to 128 bytes
 	Kind           Kind
 	Count, Bytes   int
 	Newest, Oldest history.Version
-	Sum            uint64       // the chunk ends with it
+	Sum            uint64       // checksum at the chunk's end
 	Filter         bloom.Filter // of its objects
-	CellTime       int64        // the latest of its records, see [history.Record.CellTime]
-	Full           bool         // nothing more fitted in
-	// Superseded are the places of the records that count no more, because a newer segment has their
-	// object, in ascending order.
+	CellTime       int64        // latest of its records, see [history.Record.CellTime]
+	Full           bool         // no further record fits
+	// Superseded are the places of superseded records, ascending: a newer chunk has their objects.
 	Superseded []uint16
-	// Types says how many records of each type count, in ascending order of the types. If the chunk has more types than
-	// maxTypes, it has the most frequent ones.
+	// Types counts the valid records per type, ascending by type. Beyond maxTypes it has the most frequent
+	// types.
 	Types []TypeCount
 }
 
-// TypeCount is how many records there are of a type.
+// TypeCount is the number of records of a type.
 type TypeCount struct {
 	Type  uint32
 	Count int
@@ -50,10 +49,10 @@ type TypeCount struct {
 
 const (
 	maxName  = 128
-	maxTypes = 32 // listed of a chunk
+	maxTypes = 32 // per chunk
 )
 
-// ofType returns how many records of a type, 0 for all, surely count in the chunk, and whether there may be any.
+// ofType returns the least number of valid records of a type, 0 for all types, and whether there may be any.
 func (i *Info) ofType(typ uint32) (sure int, may bool) {
 	left := i.Count - len(i.Superseded)
 	if typ == 0 {
@@ -68,7 +67,7 @@ func (i *Info) ofType(typ uint32) (sure int, may bool) {
 	return 0, left > 0
 }
 
-// countTypes returns the counts to be listed.
+// countTypes returns the counts to list.
 func countTypes(counts map[uint32]int) (types []TypeCount) {
 	for typ, n := range counts {
 		types = append(types, TypeCount{typ, n})
@@ -88,12 +87,10 @@ func (m *Metadata) Names() map[string]bool {
 	return names
 }
 
-// MayHave reports whether the chunk may have a record of an object: it surely has none where
-// that is false.
+// MayHave reports whether the chunk may have a record of an object; it has no false negatives.
 func (i *Info) MayHave(o history.Object) bool { return i.Filter.Has(hashOf(o)) }
 
-// Append appends the encoded metadata. It fails with [history.ErrInvalid] when the list is not
-// as it has to be.
+// Append appends the encoded metadata. It fails with [history.ErrInvalid] for an invalid list.
 func (m *Metadata) Append(dst []byte) ([]byte, error) {
 	if err := m.check(); err != nil {
 		return dst, fmt.Errorf("metadata of segments: %w: %w", history.ErrInvalid, err)
@@ -136,7 +133,7 @@ func appendTypes(dst []byte, types []TypeCount) []byte {
 	return dst
 }
 
-// appendPlaces appends places in ascending order, with a flag beside their number.
+// appendPlaces appends ascending places, with a flag in their count.
 func appendPlaces(dst []byte, places []uint16, flag bool) []byte {
 	head := uint64(len(places)) << 1
 	if flag {
@@ -155,8 +152,8 @@ func appendBytes[T ~string | ~[]byte](dst []byte, b T) []byte {
 	return append(binary.AppendUvarint(dst, uint64(len(b))), b...)
 }
 
-// ParseMetadata is the inverse of [Metadata.Append]. It fails with [ErrCorrupt] or [ErrNewer]. The
-// filters refer to b.
+// ParseMetadata is the inverse of [Metadata.Append]. It fails with [ErrCorrupt] or [ErrNewer]. Filters refer to
+// b.
 func ParseMetadata(b []byte) (*Metadata, error) {
 	b, err := unseal(b)
 	if err != nil {
@@ -237,7 +234,7 @@ func (r *reader) places() (places []uint16, flag bool) {
 	return places, head&1 != 0
 }
 
-// size takes a number that is no larger than a file may be.
+// size parses a number up to the largest file size.
 func (r *reader) size() int {
 	v := r.uvarint()
 	if v > 1<<31 {
@@ -247,7 +244,7 @@ func (r *reader) size() int {
 	return int(v) //nolint:gosec // bounded
 }
 
-// check reports the first chunk that is not as it has to be.
+// check reports the first invalid chunk.
 func (m *Metadata) check() error {
 	names := make(map[string]bool, len(m.Chunks))
 	for i := range m.Chunks {
@@ -294,7 +291,7 @@ func (i *Info) check() error {
 	return nil
 }
 
-// supersedes reports whether the superseded records are some of the chunk's, in order, and not all.
+// supersedes reports whether the superseded places are ascending, in the chunk, and not all of it.
 func (i *Info) supersedes() bool {
 	for n, p := range i.Superseded {
 		if int(p) >= i.Count || n > 0 && p <= i.Superseded[n-1] {
@@ -304,7 +301,7 @@ func (i *Info) supersedes() bool {
 	return len(i.Superseded) < i.Count
 }
 
-// listsTypes reports whether the types are in order, and have no more records than count.
+// listsTypes reports whether the types are ascending and their counts within the chunk's.
 func (i *Info) listsTypes() bool {
 	left := i.Count - len(i.Superseded)
 	for n, t := range i.Types {
@@ -316,12 +313,12 @@ func (i *Info) listsTypes() bool {
 }
 
 const (
-	maxAhead = 8   // chunks that are read at once where nobody knows how much is needed: a mebibyte, decompressed
-	maxPage  = 128 // where it is: a page of 100 is in no more, however rare its type is
+	maxAhead = 8   // chunks read at once if the need is unknown: 1 MiB decompressed
+	maxPage  = 128 // if it is known: a page of 100 spans no more, however rare its type
 )
 
-// AppendIndex appends what of the metadata a reader needs to ask for the chunks of a page beside the metadata: names,
-// times, and how many records count, of each type.
+// AppendIndex appends what a reader needs to fetch a page's chunks along with the metadata: names, times, and
+// counts of records by type.
 func (m *Metadata) AppendIndex(dst []byte) []byte {
 	b, before := []byte{format}, ""
 	for i := range m.Chunks {
@@ -344,7 +341,7 @@ func (m *Metadata) AppendIndex(dst []byte) []byte {
 	return append(dst, seal(b)...)
 }
 
-// ParseIndex is the inverse of [Metadata.AppendIndex]: of the chunks only that is known. It fails with [ErrCorrupt] or
+// ParseIndex is the inverse of [Metadata.AppendIndex]; other fields are unset. It fails with [ErrCorrupt] or
 // [ErrNewer].
 func ParseIndex(b []byte) (chunks []Info, err error) {
 	b, err = unseal(b)
@@ -369,10 +366,10 @@ func ParseIndex(b []byte) (chunks []Info, err error) {
 	return chunks, nil
 }
 
-// Ahead returns the chunks that a query may find something in, newest first, and how many of them the first page is in. So
-// many more are among these, but no more than maxAhead, as may be needed where live records hide some of what segments have.
+// Ahead returns the chunks that may have records for a query, newest first, and the number needed for the first
+// page. It adds up to maxAhead for records that live ones may hide.
 func Ahead(chunks []Info, q history.Query, hidden int) (may []*Info, first int) {
-	top, sure, needed := topOf(q), 0, 0 // so many records the page has of the chunks so far
+	top, sure, needed := topOf(q), 0, 0 // sure: records certain for the page so far
 	for i := range chunks {
 		c := &chunks[i]
 		if c.Kind != Records || c.Newest.Time() < q.Since {
@@ -396,7 +393,7 @@ func Ahead(chunks []Info, q history.Query, hidden int) (may []*Info, first int) 
 	return may, first
 }
 
-// topOf returns the latest version that a query asks for.
+// topOf returns the latest version that a query selects.
 func topOf(q history.Query) history.Version {
 	top := history.MaxVersion
 	if q.Until > 0 {

@@ -10,7 +10,7 @@ import (
 	"github.com/playhead/playhead/history/segment"
 )
 
-// TestNotes takes users in the order in which they are due, and tells for how long the first has waited.
+// TestNotes takes users by due time, and reports the longest wait.
 func TestNotes(t *testing.T) {
 	var compactions, removals segment.Notes
 	now, registry := int64(100_000), prometheus.NewPedanticRegistry()
@@ -55,7 +55,7 @@ playhead_parts_waiting_users `+users+"\n"))
 	want("0", "0")
 }
 
-// TestKeptBytes keeps bytes until they are taken, once, also after much else was kept.
+// TestKeptBytes: kept bytes are taken once, also after others were kept.
 func TestKeptBytes(t *testing.T) {
 	c := segment.NewCache(segment.NewMetrics(nil), segment.CacheBytes)
 	if b := c.Take("a"); b != nil {
@@ -63,13 +63,13 @@ func TestKeptBytes(t *testing.T) {
 	}
 	c.Keep("a", []byte("first"))
 	c.Keep("b", make([]byte, 10<<20))
-	c.Keep("c", make([]byte, 10<<20)) // begins a half
+	c.Keep("c", make([]byte, 10<<20)) // starts a generation
 	for _, name := range []string{"a", "b", "c"} {
 		if !c.Has(name) || c.Take(name) == nil || c.Has(name) || c.Take(name) != nil {
 			t.Errorf("%s is not there once", name)
 		}
 	}
-	for range 100 { // what is taken takes no room
+	for range 100 { // taken bytes use no room
 		c.Keep("d", make([]byte, 10<<20))
 		c.Keep("e", []byte("e"))
 		c.Take("d")

@@ -11,21 +11,19 @@ import (
 // Reader reads a user's segments.
 type Reader struct {
 	*Metadata
-	// Oldest is the time before which records have expired, in Unix milliseconds. With 0 none have.
+	// Oldest is the expiry horizon, in Unix milliseconds; 0 disables expiry.
 	Oldest int64
-	// Chunk reads a chunk that the metadata lists, as [Info.Open] does.
+	// Chunk reads a listed chunk, as [Info.Open] does.
 	Chunk func(i *Info) (*Chunk, error)
-	// Hidden is how many records of a query live ones may hide, at most.
+	// Hidden bounds a query's records hidden by live ones.
 	Hidden int
-	// Ahead, if set, reads at once some chunks that Chunk will be asked for soon. Has reports whether a chunk is in memory
-	// already.
+	// Ahead, if set, prefetches chunks that Chunk will read soon. Has reports whether a chunk is in memory.
 	Ahead func(infos []*Info) error
 	Has   func(i *Info) bool
 }
 
-// Resolve returns what an archive has of an object whose live record and whose record in a segment are
-// given, nil where there is none: as among cells, the one with the later cell time, and of two
-// contents with one cell time what both are folds of.
+// Resolve returns an object's archived record, given its live and compacted ones, either nil. The later cell
+// time wins, as among cells; equal ones with different contents are merged.
 func Resolve(live, compacted *history.Record) *history.Record {
 	switch {
 	case compacted == nil || live != nil && live.CellTime > compacted.CellTime:
@@ -40,9 +38,8 @@ func Resolve(live, compacted *history.Record) *history.Record {
 	return &both
 }
 
-// Find returns the records of objects, nil where there is none. Their live records are given, nil
-// for none: a chunk that has only earlier cell times than that is not looked into. The revisions are
-// new ones.
+// Find returns the objects' records, nil if missing, with new revisions. live has their live records, nil if
+// missing: it skips chunks with only earlier cell times.
 func (p *Reader) Find(objects []history.Object, live []*history.Record) ([]*history.Record, error) {
 	found, hashes := make([]*history.Record, len(objects)), make([]uint64, len(objects))
 	for n, o := range objects {
@@ -85,7 +82,7 @@ func (p *Reader) Find(objects []history.Object, live []*history.Record) ([]*hist
 	return found, nil
 }
 
-// readCandidates reads the newest of the chunks that may have objects.
+// readCandidates prefetches the newest chunks that may have the objects.
 func (p *Reader) readCandidates(hashes []uint64, live []*history.Record) error {
 	if p.Ahead == nil {
 		return nil
@@ -103,7 +100,7 @@ func (p *Reader) readCandidates(hashes []uint64, live []*history.Record) error {
 	return p.Ahead(infos[:min(len(infos), maxAhead)])
 }
 
-// at reads the records of a chunk that are of some objects and not superseded, and perhaps others.
+// at reads a chunk's valid records of the objects, and possibly others.
 func (p *Reader) at(info *Info, objects iter.Seq[history.Object], use func(place int, it history.Item)) error {
 	c, err := p.Chunk(info)
 	if err != nil {
@@ -116,13 +113,13 @@ func (p *Reader) at(info *Info, objects iter.Seq[history.Object], use func(place
 	return c.At(slices.DeleteFunc(places, info.superseded), use)
 }
 
-// superseded reports whether the record at a place counts no more.
+// superseded reports whether the record at a place is superseded.
 func (i *Info) superseded(place int) bool {
 	_, found := slices.BinarySearch(i.Superseded, uint16(place)) //nolint:gosec // a chunk has few
 	return found
 }
 
-// renewed gives a record that has left a chunk, and is nobody else's, a revision.
+// renewed sets a new revision on a record fresh from a chunk.
 func renewed(r *history.Record) *history.Record {
 	if r != nil {
 		r.Revision = history.NewRevision()
@@ -130,18 +127,18 @@ func renewed(r *history.Record) *history.Record {
 	return r
 }
 
-// Items yields the records that a query asks for, newest first, whatever its limit is. Their
-// revisions are new ones. After an error there is nothing more.
+// Items yields the records that a query selects, newest first, ignoring its limit. They have new revisions. It
+// ends after an error.
 func (p *Reader) Items(q history.Query) iter.Seq2[history.Item, error] {
 	q.Since = max(q.Since, p.Oldest)
 	top := topOf(q)
 	return func(yield func(history.Item, error) bool) {
 		chunks, first := Ahead(p.Chunks, q, p.Hidden)
-		// A query that begins in a chunk that is there most likely walks through the whole history, as an export does.
+		// A query that continues in a cached chunk probably reads the whole history, as an export does.
 		walks := p.Ahead != nil && q.After != (history.Cursor{}) && len(chunks) > 0 && p.Has(chunks[0])
 		for i, end, more := 0, 0, max(1, first); i < len(chunks); i++ {
 			if i >= end && (!walks || !p.Has(chunks[i])) {
-				if end, more = i+more, min(2*more, maxAhead); walks { // ever more, since much seems to be wanted
+				if end, more = i+more, min(2*more, maxAhead); walks { // ever more, since much is probably wanted
 					end = max(first, i+maxAhead)
 				}
 				if err := p.readAhead(chunks[i:min(end, len(chunks))]); err != nil {
@@ -156,7 +153,7 @@ func (p *Reader) Items(q history.Query) iter.Seq2[history.Item, error] {
 	}
 }
 
-// readAhead reads chunks that are needed soon, where the reader does that.
+// readAhead prefetches chunks, if the reader can.
 func (p *Reader) readAhead(infos []*Info) error {
 	if p.Ahead == nil {
 		return nil
@@ -164,7 +161,7 @@ func (p *Reader) readAhead(infos []*Info) error {
 	return p.Ahead(infos)
 }
 
-// itemsOf yields those of a chunk, and reports whether to go on.
+// itemsOf yields a chunk's records and reports whether to continue.
 func (p *Reader) itemsOf(info *Info, q history.Query, top history.Version, yield func(history.Item, error) bool) bool {
 	c, err := p.Chunk(info)
 	if err != nil {
@@ -191,14 +188,14 @@ func (p *Reader) itemsOf(info *Info, q history.Query, top history.Version, yield
 
 // Live is the live part of a user's row.
 type Live struct {
-	// Items yields the records that a query asks for, newest first.
+	// Items yields the live records of a query, newest first.
 	Items iter.Seq2[history.Item, error]
-	// Get returns the live record of an object, nil where there is none.
+	// Get returns an object's live record, nil if missing.
 	Get func(o history.Object) (*history.Record, error)
 }
 
-// Stitch yields what a query asks for of the live segment and of the segments together, newest first, each
-// object once. After an error there is nothing more.
+// Stitch yields a query's records of the live part and the segments, newest first, one per object. It ends
+// after an error.
 func Stitch(live Live, segments *Reader, q history.Query) iter.Seq2[history.Item, error] {
 	return func(yield func(history.Item, error) bool) {
 		next, stop := iter.Pull2(segments.Items(q))
@@ -226,10 +223,10 @@ type stitcher struct {
 	live     Live
 	segments *Reader
 	next     func() (history.Item, error, bool)
-	newest   history.Version // that the segments may have
-	begun    bool            // to read them
-	item     history.Item    // the next one of the segments, without a record at their end
-	err      error           // in place of it
+	newest   history.Version // latest version in the segments
+	begun    bool            // the segments are being read
+	item     history.Item    // next of the segments; no record at their end
+	err      error           // error instead of item
 	stopped  bool
 }
 
@@ -240,7 +237,7 @@ func (s *stitcher) step() {
 	}
 }
 
-// end reports whether nothing more is to come.
+// end reports whether iteration has ended.
 func (s *stitcher) end(err error, yield func(history.Item, error) bool) bool {
 	if err != nil && !s.stopped {
 		s.stopped = true
@@ -249,8 +246,8 @@ func (s *stitcher) end(err error, yield func(history.Item, error) bool) bool {
 	return s.stopped
 }
 
-// until yields the items of the segments that come before a place, or, of the zero place, all. Where
-// the live record of an object stands at the same place, that one comes.
+// until yields the segments' items before a place; the zero place means all. A live record at the same place
+// takes precedence.
 func (s *stitcher) until(at history.Cursor, yield func(history.Item, error) bool) error {
 	if !s.begun {
 		if at != (history.Cursor{}) && at.Version > s.newest {
@@ -272,7 +269,7 @@ func (s *stitcher) until(at history.Cursor, yield func(history.Item, error) bool
 		}
 		left := Resolve(r, s.item.Record)
 		if left.Version != s.item.Record.Version || r != nil && left.Version == r.Version {
-			continue // it stands at the place of the live one
+			continue // it comes at the live record's place
 		}
 		if !yield(history.Item{Object: s.item.Object, Record: left}, nil) {
 			s.stopped = true
@@ -281,7 +278,7 @@ func (s *stitcher) until(at history.Cursor, yield func(history.Item, error) bool
 	}
 }
 
-// liveItem yields a live record, unless one in a segment takes its place.
+// liveItem yields a live record, unless a compacted one takes its place.
 func (s *stitcher) liveItem(it history.Item, yield func(history.Item, error) bool) error {
 	compacted, err := s.segments.Find([]history.Object{it.Object}, []*history.Record{it.Record})
 	if err != nil {
@@ -289,24 +286,24 @@ func (s *stitcher) liveItem(it history.Item, yield func(history.Item, error) boo
 	}
 	left := Resolve(it.Record, compacted[0])
 	if left.Version != it.Record.Version {
-		return nil // it stands at the place of the other
+		return nil // it comes at the compacted record's place
 	}
 	it.Record = left
 	s.stopped = !yield(it, nil)
 	return nil
 }
 
-// Inspection is what the archive has of a user, by its form.
+// Inspection describes a user's archived history.
 type Inspection struct {
 	Live     int // records
-	Both     int // of them, those of whose object there is one in segments
+	Both     int // live records whose object also has a compacted one
 	Segments *Metadata
-	Unlisted []string // chunks that no metadata lists
-	Wrong    []error  // what is wrong, if it was looked for
+	Unlisted []string // chunks missing from the metadata
+	Wrong    []error  // faults found, if verified
 }
 
-// Verify reads all chunks of records and compares them with what the metadata says of them. It
-// returns how many records count, by the texts of their objects, and what is wrong, nothing twice.
+// Verify compares all chunks of records with the metadata. It returns the numbers of valid records by object
+// text, and each fault once.
 func (p *Reader) Verify() (objects map[string]int, wrong []error) {
 	objects = make(map[string]int)
 	for i := range p.Chunks {

@@ -11,8 +11,7 @@ import (
 	"github.com/playhead/playhead/history/segment"
 )
 
-// TestItemsFrom begins in the middle of a chunk, at each version and between any two, with several
-// records of one version.
+// TestItemsFrom starts at each version of a chunk and between any two, with several records of one version.
 func TestItemsFrom(t *testing.T) {
 	items := viewings(1000)
 	for i := range items {
@@ -44,7 +43,7 @@ func TestItemsFrom(t *testing.T) {
 	})
 }
 
-// TestPlaces finds the records of objects.
+// TestPlaces finds records of objects.
 func TestPlaces(t *testing.T) {
 	chunk := encode(t, everything())[0]
 	c, err := chunk.Open(chunk.Data)
@@ -59,7 +58,7 @@ func TestPlaces(t *testing.T) {
 	}
 }
 
-// stored are a user's segments, in memory.
+// stored has a user's segments in memory.
 type stored struct {
 	segment.Reader
 	chunks  map[string][]byte
@@ -75,7 +74,7 @@ func newStored() *stored {
 	return s
 }
 
-// compact compacts, and makes sure that the metadata is one that can be stored and lists all there is.
+// compact compacts, and checks that the metadata is valid and lists all chunks.
 func (s *stored) compact(t testing.TB, r segment.Compact) segment.Plan {
 	t.Helper()
 	s.version++
@@ -116,8 +115,8 @@ func (s *stored) all(t testing.TB) (items []history.Item) {
 	return items
 }
 
-// TestCompactInSteps compacts a long history in steps, the oldest first: a record is written about twice,
-// and most chunks are full.
+// TestCompactInSteps compacts a long history in steps, oldest first: a record is written about twice, and most
+// chunks are full.
 func TestCompactInSteps(t *testing.T) {
 	const size, step = 15_000, 500
 	s, items := newStored(), viewings(size)
@@ -134,7 +133,7 @@ func TestCompactInSteps(t *testing.T) {
 	}
 }
 
-// TestCompactAllOver compacts records of all times: every chunk is written again.
+// TestCompactAllOver compacts records of all times: every chunk is rewritten.
 func TestCompactAllOver(t *testing.T) {
 	s, items := newStored(), viewings(20_000)
 	var old, late []history.Item
@@ -153,7 +152,7 @@ func TestCompactAllOver(t *testing.T) {
 	same(t, s.all(t), items)
 }
 
-// TestCompactNothing changes nothing where nothing is new.
+// TestCompactNothing: without new records nothing changes.
 func TestCompactNothing(t *testing.T) {
 	s, items := newStored(), viewings(5000)
 	s.compact(t, segment.Compact{Items: append([]history.Item(nil), items...)})
@@ -164,7 +163,7 @@ func TestCompactNothing(t *testing.T) {
 	}
 }
 
-// TestCompactRewritesHalves supersedes records of a full chunk. It is listed again until half of it is.
+// TestCompactRewritesHalves supersedes records of a full chunk, which is kept until half is superseded.
 func TestCompactRewritesHalves(t *testing.T) {
 	s, items := newStored(), viewings(5000)
 	s.compact(t, segment.Compact{Items: append([]history.Item(nil), items...)})
@@ -192,8 +191,8 @@ func TestCompactRewritesHalves(t *testing.T) {
 	}
 }
 
-// TestCompactRemoves deletes objects of which segments have several records: the delete stays live, is compacted, or was followed by a viewing.
-// Nothing from before it is left in any chunk.
+// TestCompactRemoves deletes objects with several records in segments: the delete stays live, is compacted, or
+// precedes another viewing. No chunk keeps anything from before it.
 func TestCompactRemoves(t *testing.T) {
 	gone := func(it history.Item, after bool) history.Item {
 		e := history.Event{Kind: history.KindDelete, At: epoch + 10_000_000}
@@ -210,7 +209,7 @@ func TestCompactRemoves(t *testing.T) {
 			s.compact(t, segment.Compact{Items: append([]history.Item(nil), items...)})
 			again := viewed(-10_000)
 			again.Object = items[7].Object
-			s.compact(t, segment.Compact{Items: []history.Item{again}}) // the first chunk has a superseded record of it now
+			s.compact(t, segment.Compact{Items: []history.Item{again}}) // the first chunk now has a superseded record of it
 			deleted := []history.Item{gone(again, after), gone(items[9], after)}
 			slices.SortFunc(deleted, history.NewestFirst)
 			r := segment.Compact{Items: deleted}
@@ -267,10 +266,10 @@ func TestCompactOfOneMillisecond(t *testing.T) {
 	}
 }
 
-// TestStitch has an object live and in a segment, in every order of the cell times and of the versions:
-// it comes once, at its place, and Find says the same.
+// TestStitch has an object both live and compacted, with every order of cell times and versions: it comes once,
+// at its place, and Find agrees.
 func TestStitch(t *testing.T) {
-	around := viewings(9) // places 0 to 8, of which 2 and 6 are taken
+	around := viewings(9) // places 0 to 8, without 2 and 6
 	at := func(place int, cellTime int64, position int64) *history.Record {
 		r := *around[place].Record
 		r.CellTime, r.Position = epoch+cellTime, position
@@ -338,7 +337,7 @@ func TestStitch(t *testing.T) {
 					t.Fatalf("place %d: got %v %+v, %v; want %v %+v", n, it.Object, it.Record, err, expect.Object, expect.Record)
 				}
 				if n++; around[min(n, 8)].Object.ID == fmt.Sprint(8-tt.place) {
-					n++ // it has the other place nowhere
+					n++ // it appears at no other place
 				}
 			}
 			if n != len(around) {

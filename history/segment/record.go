@@ -10,9 +10,9 @@ import (
 	"github.com/playhead/playhead/history/wire"
 )
 
-// The columns of records. Their order is part of the format: it is only added to.
+// Columns of records. The order is part of the format: only append.
 const (
-	colTime = iota // how much earlier than the record before
+	colTime = iota // decrease from the previous record
 	colState
 	colType
 	colCellTime
@@ -48,7 +48,7 @@ const (
 	colDismissed = colUnknown + textColumns
 )
 
-// The columns that were added since.
+// Columns added later.
 const (
 	colStartAt = colDismissed + 1 + iota
 	colStartPosition
@@ -82,18 +82,17 @@ const (
 	recordColumns
 )
 
-// maxList bounds the lists of a record. The fold keeps fewer.
+// maxList bounds a record's lists. The fold keeps fewer.
 const maxList = 1024
 
-// head goes through what tells whether a record is wanted.
+// head codes the fields that select a record.
 func (c *coder) head(o *history.Object, r *history.Record) {
 	c.version(&r.Version)
 	c.flags(r)
 	c.typ(o)
 }
 
-// body goes through the rest of a record but for the id. Of one that is passed over it leaves the
-// texts out.
+// body codes the other fields except the id. It omits the texts of skipped records.
 func (c *coder) body(r *history.Record) {
 	at := r.Version.Time()
 	c.text(1, &r.Session)
@@ -117,7 +116,7 @@ func (c *coder) body(r *history.Record) {
 	c.lists(r)
 }
 
-// lists goes through what a record has several of, newest first.
+// lists codes a record's lists, newest first.
 func (c *coder) lists(r *history.Record) {
 	c.viewings = append(c.viewings[:0], 0)
 	if !c.skips {
@@ -150,7 +149,7 @@ func (c *coder) lists(r *history.Record) {
 	c.starts(r)
 }
 
-// lows goes through when viewings were below their ends.
+// lows codes the times at which viewings were below their ends.
 func (c *coder) lows(r *history.Record) {
 	at := r.Version.Time()
 	r.Lows = list(c, colLows, r.Lows)
@@ -163,7 +162,7 @@ func (c *coder) lows(r *history.Record) {
 	}
 }
 
-// starts goes through when viewings began.
+// starts codes the starts of viewings.
 func (c *coder) starts(r *history.Record) {
 	at := r.Version.Time()
 	r.Starts = list(c, colStarts, r.Starts)
@@ -176,7 +175,7 @@ func (c *coder) starts(r *history.Record) {
 	}
 }
 
-// flag goes through a flag that is mostly not set.
+// flag codes a flag that is usually unset.
 func (c *coder) flag(col int, p *bool) {
 	n := uint64(0)
 	if *p {
@@ -186,7 +185,7 @@ func (c *coder) flag(col int, p *bool) {
 	*p = n != 0
 }
 
-// watches goes through how much the viewings have played.
+// watches codes the watched times of viewings.
 func (c *coder) watches(r *history.Record) {
 	at := r.Version.Time()
 	r.Watches = list(c, colWatches, r.Watches)
@@ -200,7 +199,7 @@ func (c *coder) watches(r *history.Record) {
 	}
 }
 
-// sessions goes through where the viewings began, and the others than that of the record.
+// sessions codes the start of the record's viewing, and its other viewings.
 func (c *coder) sessions(r *history.Record) {
 	c.rare(colStartAt, &r.Start.At, r.Version.Time())
 	c.number(colStartPosition, &r.Start.Position, 0)
@@ -223,8 +222,7 @@ func (c *coder) sessions(r *history.Record) {
 	}
 }
 
-// list goes through the length of a list, and returns the list to go through. That of a record
-// which is passed over is used again.
+// list codes a list's length and returns the list to code. A skipped record's list is reused.
 func list[T any](c *coder, col int, all []T) []T {
 	n := uint64(len(all))
 	c.unsigned(col, &n)
@@ -242,8 +240,7 @@ func list[T any](c *coder, col int, all []T) []T {
 	return make([]T, n)
 }
 
-// version goes through the time of a version, which is that of the record before or earlier. The
-// rank is added later.
+// version codes a version's time, which is at most the previous record's. flags adds the rank.
 func (c *coder) version(p *history.Version) {
 	if c.decodes {
 		c.time -= int64(c.get(colTime)) //nolint:gosec // bits
@@ -254,8 +251,7 @@ func (c *coder) version(p *history.Version) {
 	c.time = p.Time()
 }
 
-// versionOf goes through the version of a part of the record: where it is there, mostly the
-// record's own.
+// versionOf codes the version of an optional field: if present, usually the record's own.
 func (c *coder) versionOf(col int, p *history.Version, present bool, own history.Version) {
 	if !present {
 		own = 0
@@ -263,7 +259,7 @@ func (c *coder) versionOf(col int, p *history.Version, present bool, own history
 	c.number(col, (*int64)(p), int64(own))
 }
 
-// typ goes through the type of an object.
+// typ codes an object's type.
 func (c *coder) typ(o *history.Object) {
 	t := uint64(o.Type)
 	c.unsigned(colType, &t)
@@ -272,7 +268,7 @@ func (c *coder) typ(o *history.Object) {
 	}
 }
 
-// flags goes through the state, what the record is, and the rank of its version.
+// flags codes the state, the record's flags and its version's rank.
 func (c *coder) flags(r *history.Record) {
 	flags := uint64(r.Version)&3 | uint64(r.State)<<5
 	all := [...]*bool{&r.Partial, &r.Early, &r.Restored}
@@ -295,8 +291,7 @@ func (c *coder) flags(r *history.Record) {
 	}
 }
 
-// viewing goes through the viewing of a completion or a watch: mostly the record's own, or one
-// that the record has named already.
+// viewing codes a viewing's id: usually the record's own or one that the record has named before.
 func (c *coder) viewing(col int, p *uint64) {
 	if c.decodes {
 		c.decodeViewing(col, p)
@@ -327,7 +322,7 @@ func (c *coder) decodeViewing(col int, p *uint64) {
 	c.viewings = append(c.viewings, *p)
 }
 
-// valid reports what is wrong with a record that no store could hold.
+// valid reports why no store can hold a record.
 func valid(o history.Object, r *history.Record) error {
 	if err := o.Validate(); err != nil {
 		return err

@@ -1,16 +1,15 @@
-// Package segment has the form of what is old in a user's history: chunks of some thousand records
-// each, newest first, and the metadata that lists them. A chunk is never changed.
+// Package segment is the format of a user's older history: chunks of some thousand records each, newest first,
+// and metadata that lists them. Chunks are immutable.
 //
-// A chunk holds its records by columns, one field of all records behind the other, because
-// the values of one field are alike. A record comes back exactly, but for its
-// revision, which names a content of the cache: what leaves a chunk has none.
+// A chunk stores its records by column, since the values of one field are alike. Records survive exactly,
+// except for their revision, which identifies a cached content: a record from a chunk has none.
 //
 //	format  kind  count  time of the newest  symbols  texts  bits  checksum
-//	1 byte  1     varint varint              namespace  namespace      8 bytes
+//	1 byte  1     varint varint              block    block        8 bytes
 //
-// The symbols say how many bits each number has, and compress well, as the texts do; the bits
-// are those numbers, and do not. A namespace is compressed with zstd where that makes it smaller.
-// Every format of a chunk and of the metadata ends with the checksum, the xxHash64 of all before.
+// Symbols hold the bit lengths of numbers and compress well, like texts; bits are the numbers themselves and do
+// not. A block is compressed with zstd if that makes it smaller. Every format of chunks and metadata ends with
+// a checksum, the xxHash64 of everything before.
 package segment
 
 import (
@@ -24,10 +23,9 @@ import (
 )
 
 var (
-	// ErrCorrupt means that bytes are not what this package writes.
+	// ErrCorrupt means that this package did not write these bytes.
 	ErrCorrupt = errors.New("corrupt")
-	// ErrNewer means that bytes are whole, and of a format that only a newer version of
-	// Playhead can read.
+	// ErrNewer means that intact bytes have a format of a newer version of Playhead.
 	ErrNewer = errors.New("written by a newer version of Playhead")
 )
 
@@ -36,7 +34,7 @@ const (
 	sumSize = 8
 )
 
-// Kind is what a chunk holds.
+// Kind is the content of a chunk.
 type Kind uint8
 
 // The kinds of chunks.
@@ -48,7 +46,7 @@ const (
 // seal appends the checksum.
 func seal(b []byte) []byte { return binary.LittleEndian.AppendUint64(b, xxhash.Sum64(b)) }
 
-// unseal returns what stands between the format and the checksum.
+// unseal checks the format and the checksum and returns the content between them.
 func unseal(b []byte) (content []byte, err error) {
 	if len(b) < 1+sumSize {
 		return nil, fmt.Errorf("%w: %d bytes", ErrCorrupt, len(b))
@@ -65,10 +63,10 @@ func unseal(b []byte) (content []byte, err error) {
 	return b[1:], nil
 }
 
-// hashOf is the hash of an object in the filter of a chunk.
+// hashOf returns an object's hash for the filter of a chunk.
 func hashOf(o history.Object) uint64 { return xxhash.Sum64String(o.String()) }
 
-// reader takes fields off the front of bytes.
+// reader parses fields from the front of rest.
 type reader struct {
 	rest []byte
 	err  error
@@ -93,7 +91,7 @@ func (r *reader) uvarint() uint64 {
 
 func (r *reader) varint() int64 { return unzigzag(r.uvarint()) }
 
-// bytes takes so many bytes, which alias the input.
+// bytes returns the next n bytes, which alias the input.
 func (r *reader) bytes(n uint64) []byte {
 	if n > uint64(len(r.rest)) {
 		r.fail("%d of %d bytes are there", len(r.rest), n)
@@ -104,17 +102,15 @@ func (r *reader) bytes(n uint64) []byte {
 	return b
 }
 
-// zigzag makes small numbers of those near zero.
+// zigzag maps numbers near zero to small ones.
 func zigzag(v int64) uint64 { return uint64(v<<1 ^ v>>63) } //nolint:gosec // bits
 
 func unzigzag(u uint64) int64 { return int64(u>>1) ^ -int64(u&1) } //nolint:gosec // bits
 
-// Bounds of a chunk.
+// Limits of a chunk.
 const (
-	// ChunkSize is about how many bytes the columns of a chunk take before they are
-	// compressed.
+	// ChunkSize is the approximate size of a chunk's columns before compression, in bytes.
 	ChunkSize = 64 << 10
-	// MaxRecords is how many records a chunk has at most, so that to find one among them
-	// costs little.
+	// MaxRecords bounds the records of a chunk, and thus the cost of finding one.
 	MaxRecords = 4096
 )

@@ -17,7 +17,7 @@ import (
 
 const epoch = 1_760_000_000_000
 
-// viewed is a record of so many seconds before the epoch.
+// viewed returns a record n seconds before the epoch.
 func viewed(n int) history.Item {
 	e := history.Event{
 		Kind: history.KindStop, At: epoch - int64(n)*1000, Position: 61_000, Duration: 5_400_000,
@@ -62,7 +62,7 @@ func decode(t testing.TB, chunks []segment.Encoded, wanted segment.Wanted) (item
 	return items
 }
 
-// same compares records one by one, without their revisions.
+// same compares records without their revisions.
 func same(t testing.TB, got, want []history.Item) {
 	t.Helper()
 	if len(got) != len(want) {
@@ -77,9 +77,8 @@ func same(t testing.TB, got, want []history.Item) {
 	}
 }
 
-// TestEveryField has one field after the other of a record differ from that of the records
-// around it, all the way down: it comes back, and so do theirs. Fields that were added to a record
-// and not to a chunk fail here.
+// TestEveryField varies one field of a record at a time, recursively: all records survive. A field missing from
+// chunks fails here.
 func TestEveryField(t *testing.T) {
 	for _, f := range reflect.VisibleFields(reflect.TypeFor[history.Record]()) {
 		for _, size := range []int{1, 3} {
@@ -87,7 +86,7 @@ func TestEveryField(t *testing.T) {
 			r := *items[1].Record
 			field := reflect.ValueOf(&r).Elem().FieldByIndex(f.Index)
 			switch f.Name {
-			case "Version": // in the order of the records
+			case "Version": // given by the order of records
 				r.Version--
 			case "Meta":
 				r.Meta = history.NewMeta(map[string]string{"title": "Ä"})
@@ -105,12 +104,12 @@ func TestEveryField(t *testing.T) {
 	}
 }
 
-// fill gives every field of a value, all the way down, something of its own.
+// fill sets every field, recursively, to a distinct value.
 func fill(v reflect.Value, n int) {
 	switch v.Kind() {
 	case reflect.Struct:
 		for i := range v.NumField() {
-			fill(v.Field(i), n+i+1) // each another value
+			fill(v.Field(i), n+i+1) // each a distinct value
 		}
 	case reflect.Slice:
 		v.Set(reflect.MakeSlice(v.Type(), n, n))
@@ -130,7 +129,7 @@ func fill(v reflect.Value, n int) {
 	}
 }
 
-// TestAnyRecords writes records with anything in their fields.
+// TestAnyRecords encodes records with arbitrary fields.
 func TestAnyRecords(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		all := rapid.SliceOfNDistinct(rapid.Custom(anyItem), 1, 40, func(it history.Item) string {
@@ -211,7 +210,7 @@ func anyValue(t *rapid.T, v reflect.Value) {
 	}
 }
 
-// TestBounds has records as large as they may be, and what stands at the bounds of texts.
+// TestBounds has records of maximal size, and texts at their bounds.
 func TestBounds(t *testing.T) {
 	meta := make(map[string]string)
 	for i := range history.MaxMetaKeys {
@@ -241,8 +240,7 @@ func TestBounds(t *testing.T) {
 	same(t, decode(t, encode(t, items), nil), items)
 }
 
-// TestChunks divides a history into chunks of about the size that they are to have, and finds what
-// is wanted in them.
+// TestChunks divides a history into chunks of about the intended size, and finds records in them.
 func TestChunks(t *testing.T) {
 	items := viewings(20_000)
 	chunks := encode(t, items)
@@ -280,7 +278,7 @@ func TestChunks(t *testing.T) {
 	}
 }
 
-// TestOneMillisecond has more records of one millisecond than fit into a chunk.
+// TestOneMillisecond has more records of one millisecond than a chunk holds.
 func TestOneMillisecond(t *testing.T) {
 	items := viewings(5000)
 	for i := range items {
@@ -296,7 +294,7 @@ func TestOneMillisecond(t *testing.T) {
 	same(t, decode(t, chunks, nil), items)
 }
 
-// TestInvalid has what nobody could read back, or find.
+// TestInvalid has records that could not be read back or found.
 func TestInvalid(t *testing.T) {
 	change := func(fn func(items []history.Item, r *history.Record)) []history.Item {
 		items := viewings(3)
@@ -331,7 +329,7 @@ func TestInvalid(t *testing.T) {
 	}
 }
 
-// TestSummaries has what remains of records.
+// TestSummaries encodes the summaries of records.
 func TestSummaries(t *testing.T) {
 	var all []history.Summary
 	for _, it := range viewings(10_000) {

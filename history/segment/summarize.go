@@ -10,27 +10,27 @@ import (
 
 // Summing is the input of [Reader.Summarize].
 type Summing struct {
-	// Items are the records that are old enough to be summarized, tombstones, and records of objects that were deleted before, each
-	// object once, in any order.
+	// Items are the records to summarize, tombstones, and records of previously deleted objects, one per
+	// object, in any order.
 	Items []history.Item
-	// Before is the time from which on records are too young to be counted, in Unix milliseconds: they only tell when their object
-	// was deleted. With 0 no record is too young.
+	// Before is the time from which records are too young to count, in Unix milliseconds; 0 counts all. A
+	// younger record only conveys its object's deletion.
 	Before int64
-	// Cleared are the user's clear marks. Summaries under them are removed.
+	// Cleared are the user's clear marks. Covered summaries are removed.
 	Cleared map[uint32]int64
-	// Oldest is the time before which summaries have expired, in Unix milliseconds.
+	// Oldest is the expiry horizon of summaries, in Unix milliseconds.
 	Oldest int64
 	Rules  *history.Rulebook
-	// Version is that of the new metadata, after the version of the old.
+	// Version is the version of the new metadata, above the old one.
 	Version uint64
-	// Name returns a name for the n-th new chunk that no chunk ever had.
+	// Name returns a never used name for the n-th new chunk.
 	Name func(n int) string
 }
 
-// Summarize plans a user's summaries, one for each object. A chunk with a deleted or cleared summary is written again
-// without it. A summary that has merely grown is listed as superseded in its old chunk, until half of that chunk is. A few new
-// summaries get a chunk of their own, which is later written again together with others about as large. So a summary is written
-// as often as the number of its user's summaries doubles. Each new chunk is read back and compared.
+// Summarize plans a user's summaries, one per object. It rewrites chunks with deleted or cleared summaries. A
+// grown summary is marked superseded in its old chunk until half of that chunk is. New summaries start in small
+// chunks, which are joined with chunks of similar size: a summary is rewritten each time their number doubles.
+// Each new chunk is read back and compared.
 func (p *Reader) Summarize(s Summing) (Plan, error) {
 	w := summer{Summing: s, old: p, user: history.User{Cleared: s.Cleared}, items: byText(s.Items), removals: make(map[history.Object]int64), chunks: make([]compacting, len(p.Chunks))}
 	for _, it := range w.items {
@@ -67,21 +67,21 @@ func (p *Reader) Summarize(s Summing) (Plan, error) {
 	return plan, nil
 }
 
-// summer makes a plan of summaries.
+// summer plans summaries.
 type summer struct {
 	Summing
 	old      *Reader
 	user     history.User
-	items    map[string]*history.Item // not counted yet, by object
-	hashes   []uint64                 // of the objects of all items
-	removals map[history.Object]int64 // when these were deleted, of those that were
-	chunks   []compacting             // the old ones
-	fresh    []history.Summary        // in no chunk yet
-	listed   []Info                   // the new list
+	items    map[string]*history.Item // not yet counted, by object
+	hashes   []uint64                 // of all items' objects
+	removals map[history.Object]int64 // deletion times, if deleted
+	chunks   []compacting             // old chunks
+	fresh    []history.Summary        // not yet in a chunk
+	listed   []Info                   // new list
 	new      []Encoded
 }
 
-// add adds the summary of an object to the new ones, with its record counted.
+// add adds an object's summary with its record counted.
 func (w *summer) add(o history.Object, s history.Summary, r *history.Record) {
 	if r = r.After(w.user.ClearedAt(o.Type)); r == nil {
 		return
@@ -91,13 +91,13 @@ func (w *summer) add(o history.Object, s history.Summary, r *history.Record) {
 	}
 }
 
-// count counts the items whose objects are in a chunk, and removes from the chunk the summaries that this changes.
+// count counts the items whose objects the chunk has, and removes the summaries that change.
 func (w *summer) count(c *compacting) error {
 	if maps.Equal(w.Cleared, w.old.Cleared) && !slices.ContainsFunc(w.hashes, c.info.Filter.Has) {
 		return nil
 	}
 	return w.old.summaries(&c.info, func(place int, had history.Summary) bool {
-		if c.info.superseded(place) { // its bytes must go, too
+		if c.info.superseded(place) { // its bytes must go too
 			s, left := had.After(max(w.user.ClearedAt(had.Object.Type), w.removals[had.Object]))
 			c.rewrite = c.rewrite || !left || s != had
 			return true
@@ -120,13 +120,13 @@ func (w *summer) count(c *compacting) error {
 		if left {
 			w.fresh = append(w.fresh, n)
 		}
-		// The bytes of a removed summary must go.
+		// A removed summary's bytes must go.
 		c.rewrite = c.rewrite || !left || s != had || it != nil && it.Record.RemovedAt > 0
 		return true
 	})
 }
 
-// summaries calls use with the summaries of a chunk, and their places.
+// summaries calls use with a chunk's summaries and their places.
 func (p *Reader) summaries(info *Info, use func(place int, s history.Summary) bool) error {
 	c, err := p.Chunk(info)
 	if err != nil {
@@ -145,10 +145,10 @@ func (p *Reader) summaries(info *Info, use func(place int, s history.Summary) bo
 	return nil
 }
 
-// markRewrites marks the chunks that are written again: those among whose times new summaries are, those of which half is
-// superseded, and, from the latest on, those that are not much larger than all that is written before them.
+// markRewrites marks the chunks to rewrite: overlapping new summaries, half superseded, or, from the latest on,
+// at most twice as large as everything rewritten before.
 func (w *summer) markRewrites() {
-	before, small := 0, true // new and written again, so far
+	before, small := 0, true // new and rewritten so far
 	for i := range w.chunks {
 		c := &w.chunks[i]
 		if c.gone {
@@ -170,7 +170,7 @@ func (w *summer) markRewrites() {
 	}
 }
 
-// newerThan returns how many of the new summaries are later than a version.
+// newerThan returns the number of new summaries later than a version.
 func (w *summer) newerThan(v history.Version) int {
 	n, _ := slices.BinarySearchFunc(w.fresh, v, func(s history.Summary, v history.Version) int {
 		if s.Version > v {
@@ -181,7 +181,7 @@ func (w *summer) newerThan(v history.Version) int {
 	return n
 }
 
-// write encodes the new chunks, and makes the new list.
+// write encodes the new chunks and builds the new list.
 func (w *summer) write() error {
 	var run []history.Summary
 	for i := range w.chunks {
@@ -214,7 +214,7 @@ func (w *summer) write() error {
 	return w.finish(append(run, w.fresh...))
 }
 
-// finish encodes a run of summaries, and reads it back.
+// finish encodes a run of summaries and reads it back.
 func (w *summer) finish(run []history.Summary) error {
 	slices.SortFunc(run, history.LatestFirst)
 	chunks, err := EncodeSummaries(run)
@@ -242,8 +242,7 @@ func (w *summer) finish(run []history.Summary) error {
 	return nil
 }
 
-// Summaries returns the page of a user's summaries that a query asks for. Clear marks are applied, and summaries from before
-// the oldest time are left out.
+// Summaries returns a page of a user's summaries. It applies clear marks and omits summaries before oldest.
 func (p *Reader) Summaries(u history.User, oldest int64, q history.Query) (page history.SummaryPage, err error) {
 	page.User = history.User{Cleared: u.Cleared}
 	top := topOf(q)

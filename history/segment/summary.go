@@ -8,9 +8,9 @@ import (
 	"github.com/playhead/playhead/internal/bloom"
 )
 
-// The columns of summaries. Their order is part of the format: it is only added to.
+// Columns of summaries. The order is part of the format: only append.
 const (
-	sumTime = iota // as colTime
+	sumTime = iota // like colTime
 	sumState
 	sumType
 	sumFirst
@@ -22,7 +22,7 @@ const (
 	sumLast = sumID + textColumns
 )
 
-// These columns are mostly empty. Empty ones at the end of a chunk are left out.
+// Usually empty columns. Empty ones at a chunk's end are omitted.
 const (
 	sumBeforeUntil = sumLast + 1 + iota
 	sumBeforeFirst
@@ -34,7 +34,7 @@ const (
 
 func summaryCoder() *coder { return newCoder(summaryColumns, sumID) }
 
-// summary encodes or decodes a summary.
+// summary codes a summary.
 func (c *coder) summary(s *history.Summary) {
 	c.version(&s.Version)
 	c.state(s)
@@ -53,7 +53,7 @@ func (c *coder) summary(s *history.Summary) {
 	c.number(sumBeforeFurthest, &s.Before.Furthest, 0)
 }
 
-// state encodes or decodes whether the summary is finished, and the rank of its version.
+// state codes the finished flag and the version's rank.
 func (c *coder) state(s *history.Summary) {
 	state := uint64(s.Version) & 3 << 1
 	if s.Finished {
@@ -66,8 +66,8 @@ func (c *coder) state(s *history.Summary) {
 	}
 }
 
-// EncodeSummaries divides summaries of one user into chunks. It fails with [history.ErrInvalid] unless they are in the
-// order of [history.LatestFirst].
+// EncodeSummaries divides one user's summaries into chunks. It fails with [history.ErrInvalid] unless they are
+// in the order of [history.LatestFirst].
 func EncodeSummaries(all []history.Summary) ([]Encoded, error) {
 	var chunks []Encoded
 	for len(all) > 0 {

@@ -14,9 +14,8 @@ import (
 
 const trace = "../../testdata/kuairand/watch_events.csv.gz"
 
-// histories are the trace's records as those of users who have so many each: as many of its users
-// together as it takes, each object once. With hexadecimal sessions every viewing has one of 16
-// random digits in place of the short one that the replay gives it.
+// histories groups the trace's records into users of size records, each object once. With hexadecimal sessions,
+// a random one of 16 digits replaces the replay's short one.
 func histories(t testing.TB, size int, hexadecimal bool) (all [][]history.Item) {
 	t.Helper()
 	viewings, err := replay.ReadFile(trace)
@@ -70,16 +69,15 @@ func histories(t testing.TB, size int, hexadecimal bool) (all [][]history.Item) 
 	return all
 }
 
-// TestTrace has all records of the trace come back.
+// TestTrace: all records of the trace survive.
 func TestTrace(t *testing.T) {
 	for _, items := range histories(t, 1000, true) {
 		same(t, decode(t, encode(t, items), nil), items)
 	}
 }
 
-// BenchmarkSegment writes and reads the trace's records as segments. Its ratio is all bytes of the
-// segments, with ids, filters and metadata, over the bytes of the same records as the values of the
-// archive, without their ids.
+// BenchmarkSegment encodes and decodes the trace's records. Its ratio is the bytes of the segments, with ids,
+// filters and metadata, over those of the archive's values without ids.
 func BenchmarkSegment(b *testing.B) {
 	for _, size := range []int{1000, 100} {
 		for _, hexadecimal := range []bool{false, true} {
