@@ -13,8 +13,9 @@ import (
 
 const aDay = int64(24 * 3600 * 1000)
 
-// TestRemovalsWhileTheClockIsAhead: they remove all that their user sees, and refuse nothing that is played once the clock is right,
-// but for objects that were played while it was ahead, until those are rebased.
+// TestRemovalsWhileTheClockIsAhead: removals made while the clock is ahead remove everything visible. After the
+// clock is corrected, new reports are stored. The exceptions are objects played while it was ahead, until they are
+// rebased.
 func TestRemovalsWhileTheClockIsAhead(t *testing.T) {
 	const ahead, cleared, stale = 20 * aDay, historyv1.Status_STATUS_CLEARED, historyv1.Status_STATUS_STALE
 	objects := []*historyv1.Object{{Id: "1", Type: 1}, {Id: "2", Type: 1}, {Id: "3", Type: 1}}
@@ -34,8 +35,8 @@ func TestRemovalsWhileTheClockIsAhead(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		remove func(*testing.T, *rpc.Server)
-		at     int64            // of the clock when it is asked
-		late   historyv1.Status // of a report from before
+		at     int64            // clock at the removal
+		late   historyv1.Status // status of an earlier report
 	}{
 		"clear":                                 {clearUp(0), start + ahead, cleared},
 		"clear up to a time":                    {clearUp(start + ahead), start + ahead, cleared},
@@ -69,7 +70,7 @@ func TestRemovalsWhileTheClockIsAhead(t *testing.T) {
 	}
 }
 
-// TestEraseWhileTheClockIsAhead: it would leave names of objects, so it is refused.
+// TestEraseWhileTheClockIsAhead: an erasure is refused, because it would leave object names behind.
 func TestEraseWhileTheClockIsAhead(t *testing.T) {
 	h := newHouse(t)
 	s := h.service(t, func(c *rpc.Config) { c.Horizon = func() time.Time { return time.UnixMilli(start) } })

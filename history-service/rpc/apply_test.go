@@ -62,8 +62,8 @@ func TestStatuses(t *testing.T) {
 	}
 }
 
-// TestBadInput sends one bad heartbeat of each kind between two good ones: it is
-// refused by name, and the good ones are stored.
+// TestBadInput sends one invalid heartbeat of each kind between two valid ones. It is refused with its field, and
+// the valid ones are stored.
 func TestBadInput(t *testing.T) {
 	s := newHouse(t).service(t)
 	cases := []struct {
@@ -127,7 +127,7 @@ func TestBatchBound(t *testing.T) {
 	}
 }
 
-// TestClocksThatAgree: what the two clocks differ by then is no matter of the device.
+// TestClocksThatAgree: a small difference between the clocks is not corrected.
 func TestClocksThatAgree(t *testing.T) {
 	s := newHouse(t).service(t)
 	hb := beat("ann/7", stop, 800, 5)
@@ -138,7 +138,7 @@ func TestClocksThatAgree(t *testing.T) {
 	}
 }
 
-// TestClockCorrection takes an hour off the times of a device that is an hour ahead.
+// TestClockCorrection: the times of a device that is an hour ahead are corrected by an hour.
 func TestClockCorrection(t *testing.T) {
 	s := newHouse(t).service(t)
 	const hour = 3600 * 1000
@@ -150,8 +150,7 @@ func TestClockCorrection(t *testing.T) {
 	}
 }
 
-// TestALittleAhead has reports of one message in their order also where the device's clock
-// shows a time to come.
+// TestALittleAhead: the reports of one message keep their order even if the device's clock is ahead.
 func TestALittleAhead(t *testing.T) {
 	for _, ahead := range []int64{500, 1000, 4000, 6000} {
 		s := newHouse(t).service(t)
@@ -168,7 +167,7 @@ func TestALittleAhead(t *testing.T) {
 	}
 }
 
-// TestClocksOfAnyDate corrects what a device says that takes the year for another one.
+// TestClocksOfAnyDate: clocks in the wrong year are corrected.
 func TestClocksOfAnyDate(t *testing.T) {
 	for _, date := range []string{"1900-01-01", "1969-12-31", "1970-01-02", "1980-01-01", "2084-01-01", "2106-02-07"} {
 		shown, err := time.Parse(time.DateOnly, date)
@@ -185,8 +184,8 @@ func TestClocksOfAnyDate(t *testing.T) {
 	}
 }
 
-// TestLongOnItsWayFromTheEdge has a report of a device whose clock is wrong stand still behind the
-// edge. It is no later for that than what was reported meanwhile.
+// TestLongOnItsWayFromTheEdge: a report with a wrong clock is delayed behind the edge. The correction does not date
+// it after reports sent meanwhile.
 func TestLongOnItsWayFromTheEdge(t *testing.T) {
 	for _, ahead := range []int64{3000, 3_600_000, -3_600_000} {
 		s := newHouse(t).service(t)
@@ -203,8 +202,8 @@ func TestLongOnItsWayFromTheEdge(t *testing.T) {
 	}
 }
 
-// TestEdgesThatCannotBeRight has edges say when they received a report that no edge keeps for as
-// long, or that it is yet to come: the service's own clock counts.
+// TestEdgesThatCannotBeRight: a receiving time in the future or too far in the past is ignored, and the service's
+// clock counts.
 func TestEdgesThatCannotBeRight(t *testing.T) {
 	for _, received := range []int64{0, start + 1, start - 120_001, 1} {
 		s := newHouse(t).service(t)
@@ -217,8 +216,8 @@ func TestEdgesThatCannotBeRight(t *testing.T) {
 	}
 }
 
-// TestLongOnItsWay has a device with a right clock in a tunnel: what left before it and
-// comes after it is no later for that than what was reported inside.
+// TestLongOnItsWay: a device with a correct clock sends a report that arrives late, as in a tunnel. It does not
+// count as later than newer reports.
 func TestLongOnItsWay(t *testing.T) {
 	s := newHouse(t).service(t)
 	first, last := beat("ann/7", progress, 100_000, 20), beat("ann/7", stop, 10_000, 50)
@@ -232,8 +231,8 @@ func TestLongOnItsWay(t *testing.T) {
 	}
 }
 
-// TestTwoServices sends one user's events alternately through two services, which
-// both hold the key: the fold is exact all the same.
+// TestTwoServices sends one user's events alternately through two services that both hold the key. The result is
+// still exact.
 func TestTwoServices(t *testing.T) {
 	h := newHouse(t)
 	services := []*rpc.Server{h.service(t), h.service(t)}
@@ -241,7 +240,7 @@ func TestTwoServices(t *testing.T) {
 	for v := range int64(viewings) {
 		for i, seconds := range []int64{0, 50, 95, 30} {
 			hb := beat("ann/7", progress, (viewings-v)*10_000-int64(i)*1000, seconds+v%5)
-			if seconds == 95 { // no scrub
+			if seconds == 95 { // no seek
 				hb.Kind = stop
 			}
 			hb.Session = fmt.Sprint("s", v)
@@ -255,7 +254,7 @@ func TestTwoServices(t *testing.T) {
 	}
 }
 
-// TestConcurrentBatches races batches of one user through two services.
+// TestConcurrentBatches sends concurrent batches of one user through two services.
 func TestConcurrentBatches(t *testing.T) {
 	h := newHouse(t)
 	services := []*rpc.Server{h.service(t), h.service(t)}
@@ -277,7 +276,7 @@ func TestConcurrentBatches(t *testing.T) {
 	}
 }
 
-// TestOneBatch has every case of one object in one request: they fold in order.
+// TestOneBatch: several reports of one object in one batch are merged in order.
 func TestOneBatch(t *testing.T) {
 	s := newHouse(t).service(t)
 	got := apply(t, s, beat("ann/7", begin, 3000, 0), beat("bob/7", begin, 3000, 5), beat("ann/7", progress, 2000, 50),
@@ -290,7 +289,7 @@ func TestOneBatch(t *testing.T) {
 	}
 }
 
-// lost answers nothing to writes, though it may have applied them.
+// lost is a cache whose writes return no answer; applied decides whether they happen.
 type lost struct {
 	stores.Cache
 	applied bool
@@ -307,8 +306,7 @@ func (l *lost) Apply(ctx context.Context, ws []history.Write) []history.Outcome 
 	return outs
 }
 
-// TestLostAnswer: whether or not the write happened, the caller is told that it did
-// not, and sending it again ends well.
+// TestLostAnswer: a write without an answer is unavailable whether or not it happened, and a retry succeeds.
 func TestLostAnswer(t *testing.T) {
 	for _, applied := range []bool{false, true} {
 		h := newHouse(t)
@@ -324,8 +322,8 @@ func TestLostAnswer(t *testing.T) {
 	}
 }
 
-// TestLongHistoryNewestFirst: of one upload every completed viewing counts, in
-// whatever order they come, also beyond what a record remembers one by one.
+// TestLongHistoryNewestFirst: every completed viewing of an upload counts, in any order, even beyond the plays that
+// a record stores one by one.
 func TestLongHistoryNewestFirst(t *testing.T) {
 	const viewings = 2*history.MaxCompletions + 1
 	s := newHouse(t).service(t)
@@ -341,8 +339,8 @@ func TestLongHistoryNewestFirst(t *testing.T) {
 	}
 }
 
-// TestClockOf1970 is a device that does not know the year: what it sends says so, and its
-// times are judged as they are once corrected.
+// TestClockOf1970: a device without the current year sends that time too, so its times are corrected before
+// validation.
 func TestClockOf1970(t *testing.T) {
 	s := newHouse(t).service(t)
 	hb := beat("ann/7", progress, 0, 20)
@@ -355,7 +353,7 @@ func TestClockOf1970(t *testing.T) {
 	}
 }
 
-// notebook is a queue that notes what it takes, or takes nothing.
+// notebook is a queue that records its keys, or fails.
 type notebook struct {
 	down bool
 	keys []history.Announcement
@@ -375,8 +373,8 @@ func queued(t *testing.T, s *rpc.Server, hbs ...*historyv1.Heartbeat) ([]history
 	return resp.GetStatuses(), err
 }
 
-// TestQueued: what is acknowledged as queued is in the queue with its content, also
-// when the cache had it before; what cannot be is not acknowledged.
+// TestQueued: a report acknowledged as queued is in the queue with its record, even if the cache had it before. A
+// queue failure is not acknowledged.
 func TestQueued(t *testing.T) {
 	q := &notebook{}
 	s := newHouse(t).service(t, func(c *rpc.Config) { c.Queue = q })
@@ -406,7 +404,7 @@ func TestQueued(t *testing.T) {
 	}
 }
 
-// TestAnswersTellTheTime: a player that goes by it need not say what its own clock shows.
+// TestAnswersTellTheTime: the response has the server's time, so that a player can use it instead of its own clock.
 func TestAnswersTellTheTime(t *testing.T) {
 	s := newHouse(t).service(t)
 	for _, hbs := range [][]*historyv1.Heartbeat{nil, {beat("ann/7", progress, 0, 20)}} {

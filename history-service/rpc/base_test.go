@@ -23,19 +23,19 @@ func (g *gone) Get(ctx context.Context, keys []history.Key) ([]history.Entry, er
 
 const finish = historyv1.Kind_KIND_FINISH
 
-// viewing is a heartbeat of a viewing of its own.
+// viewing is a finish heartbeat of its own session.
 func viewing(session, key string, ago, seconds int64) *historyv1.Heartbeat {
 	hb := beat(key, finish, ago, seconds)
 	hb.Session = session
 	return hb
 }
 
-// exact is what the fold of all events says, in seconds.
+// exact is the expected result of all events, in seconds.
 type exact struct {
 	position, furthest, plays int64
 }
 
-// want compares what a reader sees of ann's object with what is exact.
+// want compares a visible object of ann with the exact result.
 func want(t *testing.T, s *rpc.Server, id string, e exact) {
 	t.Helper()
 	it := point(t, s, "ann", id)
@@ -44,8 +44,8 @@ func want(t *testing.T, s *rpc.Server, id string, e exact) {
 	}
 }
 
-// trimmed is a service that holds nothing, with a thousand newer objects of ann in the cache, and
-// "old", at two places with a play each, only in the archive.
+// trimmed returns a service without held keys. The cache has a thousand newer objects of ann; "old", with two
+// sessions and a play each, is only in the archive.
 func trimmed(t *testing.T) (*rpc.Server, *gone) {
 	t.Helper()
 	h := newHouse(t)
@@ -88,7 +88,7 @@ func TestOldUploadsAreBasedOnTheArchive(t *testing.T) {
 	}
 }
 
-// A report that the archive has already is no change, and is not written.
+// A report that the archive already includes is not written.
 func TestOldUploadThatSaysNothingNew(t *testing.T) {
 	s, a := trimmed(t)
 	if got := apply(t, s, viewing("s1", "ann/old", 3_000_000, 100)); got[0] != stale {
@@ -99,7 +99,7 @@ func TestOldUploadThatSaysNothingNew(t *testing.T) {
 	wantCode(t, "a point of what was not written, without the archive", err, codes.Unavailable)
 }
 
-// Without the archive an old upload is refused and comes again; recent reports go on.
+// Without the archive an old upload is refused and retried; recent reports are stored.
 func TestOldUploadsWithoutTheArchive(t *testing.T) {
 	s, a := trimmed(t)
 	a.down.Store(true)
@@ -114,8 +114,7 @@ func TestOldUploadsWithoutTheArchive(t *testing.T) {
 	want(t, s, "old", exact{20, 100, 3})
 }
 
-// An old upload of a user whom the cache does not know is folded with the row that
-// warms him.
+// An old upload of a cold user is merged with the row that warms the user up.
 func TestOldUploadOfAColdUser(t *testing.T) {
 	h := newHouse(t)
 	key := history.Key{UID: "ann", Object: history.Object{ID: "7", Type: 1}}
@@ -138,14 +137,14 @@ func TestOldUploadOfAColdUser(t *testing.T) {
 	want(t, s, "7", exact{30, 99, 1})
 }
 
-// whole is a record as the job archives it.
+// whole makes a record complete, as the job archives it.
 func whole(r *history.Record) *history.Record {
 	r.Partial, r.Revision = false, 1
 	return r
 }
 
-// A service that held a key while another one wrote it, and the cache dropped it, knows
-// less than the archive: what it writes then is partial.
+// A service holds a key that another service writes and the cache drops. Its next write is partial, because the
+// archive has more.
 func TestHeldOverATrimIsPartial(t *testing.T) {
 	h := newHouse(t)
 	one, other := h.service(t), h.service(t)
@@ -165,8 +164,8 @@ func TestHeldOverATrimIsPartial(t *testing.T) {
 	}
 }
 
-// overtaken is a service that holds "old" of ann, which another one has deleted since. The
-// tombstone was archived and has left the cache.
+// overtaken returns a service that holds "old" of ann after another service deleted it. The tombstone is archived
+// and no longer cached.
 func overtaken(t *testing.T) (holder *rpc.Server, a *gone) {
 	t.Helper()
 	h := newHouse(t)
@@ -187,7 +186,7 @@ func overtaken(t *testing.T) (holder *rpc.Server, a *gone) {
 	return holder, a
 }
 
-// deleteMany leaves so many tombstones of ann, of which the cache keeps no more.
+// deleteMany writes n tombstones for ann, the cache's limit.
 func deleteMany(t *testing.T, s *rpc.Server, n int) {
 	t.Helper()
 	objects := make([]*historyv1.Object, n)
@@ -199,8 +198,8 @@ func deleteMany(t *testing.T, s *rpc.Server, n int) {
 	}
 }
 
-// A record that was deleted elsewhere does not come back from what a service still holds: not with
-// an event from before, and not as a part of what a later one tells.
+// A held record that another service deleted does not come back. An earlier event is stale, and a later one starts
+// a new record.
 func TestWhatIsHeldAndWasDeletedElsewhere(t *testing.T) {
 	s, _ := overtaken(t)
 	if got := apply(t, s, beat("ann/old", progress, 2_900_000, 85)); got[0] != stale {
@@ -215,7 +214,7 @@ func TestWhatIsHeldAndWasDeletedElsewhere(t *testing.T) {
 	want(t, s, "old", exact{20, 20, 0})
 }
 
-// Without the archive nobody knows whether it was.
+// Without the archive the delete is unknown, so the report is unavailable.
 func TestWhatIsHeldAndGoneWithoutTheArchive(t *testing.T) {
 	s, a := overtaken(t)
 	a.down.Store(true)
@@ -229,7 +228,7 @@ func TestWhatIsHeldAndGoneWithoutTheArchive(t *testing.T) {
 	want(t, s, "old", exact{20, 20, 0})
 }
 
-// stairs is a record of eight stops, each less far than the one before, from 80 s ago on, every second.
+// stairs is a record of eight stops from 80 s ago, one per second, each at an earlier position.
 func stairs(k history.Key) *history.Record {
 	var r *history.Record
 	for i := range int64(8) {
@@ -239,8 +238,8 @@ func stairs(k history.Key) *history.Record {
 	return whole(r).Successor(nil)
 }
 
-// TestHiddenPeakBesideTheArchives: what a clear hides of a record that the cache has takes no room from the positions
-// of the archive, whoever folds the two.
+// TestHiddenPeakBesideTheArchives: a cleared position in the cached record takes no room from the archived
+// positions, whoever merges them.
 func TestHiddenPeakBesideTheArchives(t *testing.T) {
 	k := history.Key{UID: "ann", Object: history.Object{ID: "7", Type: 1}}
 	for name, lowWatermark := range map[string]history.Version{"warmed up": 0, "read below the low watermark": history.VersionOf(start-500, 0)} {
@@ -250,7 +249,7 @@ func TestHiddenPeakBesideTheArchives(t *testing.T) {
 				t.Fatal(errs)
 			}
 			cold := h.idle(t)
-			apply(t, cold, beat("ann/7", stop, 100_000, 95)) // late, of before the clear
+			apply(t, cold, beat("ann/7", stop, 100_000, 95)) // late, from before the clear
 			apply(t, cold, beat("ann/7", progress, 1000, 10))
 			if _, err := cold.Clear(t.Context(), &historyv1.ClearRequest{Uid: "ann", UntilMs: start - 95_000}); err != nil {
 				t.Fatal(err)

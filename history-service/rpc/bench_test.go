@@ -16,8 +16,7 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// BenchmarkApply is what the server itself costs: a hundred heartbeats of as many viewings
-// that are held, without a store.
+// BenchmarkApply measures the server itself: a hundred heartbeats of held viewings, without a store.
 func BenchmarkApply(b *testing.B) {
 	s := servicetest.New(b, rpc.Config{Cache: quick{}, Archive: void{}, Now: func() time.Time { return time.UnixMilli(start) }})
 	req := &historyv1.ApplyRequest{}
@@ -37,8 +36,8 @@ func BenchmarkApply(b *testing.B) {
 
 type void struct{ history.Archive }
 
-// BenchmarkPoint reads where a user stopped in an object, of which the cache has all or
-// lacks what only the archive has: that is folded in with each read, until the job has.
+// BenchmarkPoint reads the resume point of an object, either complete in the cache or incomplete. An incomplete
+// record is merged with the archive at each read.
 func BenchmarkPoint(b *testing.B) {
 	for _, lacking := range []bool{false, true} {
 		b.Run(fmt.Sprint("incomplete=", lacking), func(b *testing.B) {
@@ -63,7 +62,7 @@ func BenchmarkPoint(b *testing.B) {
 	}
 }
 
-// BenchmarkPageBelow reads a page of which the archive has all.
+// BenchmarkPageBelow reads a page that is only in the archive.
 func BenchmarkPageBelow(b *testing.B) {
 	h := smallHouse(b, 100)
 	put(b, h, 1000, 10_000)
@@ -78,7 +77,7 @@ func BenchmarkPageBelow(b *testing.B) {
 	}
 }
 
-// quick is a cache that takes everything at once.
+// quick is a cache that accepts every write at once.
 type quick struct{ stores.Cache }
 
 func (quick) Load(_ context.Context, keys []history.Key) []history.Entry {
@@ -97,7 +96,7 @@ func (quick) Apply(_ context.Context, writes []history.Write) []history.Outcome 
 	return out
 }
 
-// encoding is a feed that writes down what it is told.
+// encoding is a feed that only encodes the changes.
 type encoding struct{ history.Feed }
 
 func (*encoding) Announce(_ context.Context, changes []history.Change) error {
@@ -105,8 +104,8 @@ func (*encoding) Announce(_ context.Context, changes []history.Change) error {
 	return nil
 }
 
-// BenchmarkAnnounce is a heartbeat in batches of 100, of so many users, without a feed and
-// with one that nobody follows. The cache costs nothing. The CPU is the process's.
+// BenchmarkAnnounce measures batches of 100 heartbeats, without a feed and with one that nobody follows. The cache
+// is free; the CPU time is the process's.
 func BenchmarkAnnounce(b *testing.B) {
 	for _, users := range []int{1000, 100_000} {
 		for name, feed := range map[string]history.Feed{"off": nil, "on": &encoding{new(memfeed.Feed)}} {
@@ -144,7 +143,7 @@ func announcing(b *testing.B, feed history.Feed, users int) {
 	b.ReportMetric(float64((cpu(b)-before).Nanoseconds())/float64(n), "cpu-ns/beat")
 }
 
-// cpu is what the process has used.
+// cpu returns the CPU time of the process.
 func cpu(b *testing.B) time.Duration {
 	b.Helper()
 	var u syscall.Rusage

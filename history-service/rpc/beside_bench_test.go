@@ -15,9 +15,9 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// BenchmarkBesideCompactions compares, in turns, heartbeats on all processors and puts into the archive with the same while a backlog of long
-// users is compacted beside them, as the store does it. Its rounds are -benchtime 7x, up to 20. A turn takes some 15 s, so that it has more than
-// the compaction that Run begins with: one of these takes a third of a second, and the next one comes after 19 times that.
+// BenchmarkBesideCompactions compares heartbeats and archive puts on all processors, with and without concurrent
+// compaction of long users. Use -benchtime 7x, up to 20x. A turn takes about 15 s, to include several compactions.
+// Each takes a third of a second, then pauses 19 times as long.
 func BenchmarkBesideCompactions(b *testing.B) {
 	const long, records, callers, batches = 40, 10_000, 4, 8000
 	registry := prometheus.NewRegistry()
@@ -34,7 +34,7 @@ func BenchmarkBesideCompactions(b *testing.B) {
 		if errs := h.db.Archive().Put(b.Context(), cells); errs != nil {
 			b.Fatal(errs)
 		}
-		if _, err := h.db.Archive().Page(b.Context(), uids[i], history.Query{Limit: 1}); err != nil { // which notes the user
+		if _, err := h.db.Archive().Page(b.Context(), uids[i], history.Query{Limit: 1}); err != nil { // registers the user for compaction
 			b.Fatal(err)
 		}
 	}
@@ -52,7 +52,7 @@ func BenchmarkBesideCompactions(b *testing.B) {
 				for n := range int64(batches) {
 					var cells []history.Cell
 					for i, hb := range req.GetHeartbeats() {
-						if hb.EventTimeMs++; i < 4 { // a viewing is some 26 heartbeats
+						if hb.EventTimeMs++; i < 4 { // a viewing has about 26 heartbeats
 							k := history.Key{UID: hb.GetUid(), Object: history.Object{ID: fmt.Sprint(at + n), Type: 1}}
 							e := history.Event{Key: k, Kind: history.KindStop, At: hb.GetEventTimeMs(), Position: 200_000, Session: "s1"}
 							cells = append(cells, history.Cell{Key: k, Record: whole(e.Record()).Successor(nil)})
@@ -90,7 +90,7 @@ func BenchmarkBesideCompactions(b *testing.B) {
 	}
 }
 
-// figureOf returns a counter or gauge.
+// figureOf returns the value of a counter or gauge.
 func figureOf(b *testing.B, registry *prometheus.Registry, name string) float64 {
 	b.Helper()
 	families, err := registry.Gather()

@@ -9,8 +9,8 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// BenchmarkChanges asks what has changed since a token, of users with short and long histories of whom some
-// objects have changed, and for a first token.
+// BenchmarkChanges reads the changes since a token, for short and long histories with some changed objects, and a
+// first token.
 func BenchmarkChanges(b *testing.B) {
 	for _, size := range []int{100, 1000, 10_000} {
 		h := houseOf(b, pebble.Config{Keep: 1000})

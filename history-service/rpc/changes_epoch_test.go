@@ -13,13 +13,13 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// TestChangesWhileEpochIsUnknown has the cache take long to not say its epoch, because one of its servers is
-// silent: the first reader of what has changed waits for that, and no other one does, until the cache says it again.
+// TestChangesWhileEpochIsUnknown: one silent server delays the epoch lookup. The first reader waits for it; later
+// ones do not, until the lookup succeeds again.
 func TestChangesWhileEpochIsUnknown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const silence = 4 * time.Second
 		var silent atomic.Bool
-		var later atomic.Bool // another epoch has begun
+		var later atomic.Bool // a new epoch has started
 		s := newHouse(t).service(t, func(c *rpc.Config) {
 			c.Epoch = func(context.Context) (string, error) {
 				if !silent.Load() {
@@ -55,7 +55,7 @@ func TestChangesWhileEpochIsUnknown(t *testing.T) {
 		silent.Store(false)
 		later.Store(true)
 		time.Sleep(silence + time.Second)
-		ask(false) // asks
+		ask(false) // starts the lookup
 		time.Sleep(time.Second)
 		ask(true)
 	})

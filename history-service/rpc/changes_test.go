@@ -20,7 +20,7 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// app is an app of ann's that reads everything once, and from then on what has changed.
+// app is a client of ann that reads everything once, then follows the changes.
 type app struct {
 	*testing.T
 	s       *rpc.Server
@@ -30,10 +30,10 @@ type app struct {
 	told    int
 }
 
-// name is how an app names an object.
+// name returns the app's key of an object.
 func name(o *historyv1.Object) string { return fmt.Sprintf("%s_%d", o.GetId(), o.GetType()) }
 
-// sync reads what has changed until there is no more, and has something happen before each call.
+// sync reads all changes and calls meanwhile before each call.
 func (a *app) sync(limit uint32, meanwhile func()) {
 	a.Helper()
 	for {
@@ -65,7 +65,7 @@ func (a *app) sync(limit uint32, meanwhile func()) {
 	}
 }
 
-// shows reads all of ann's history.
+// shows reads the whole history of ann.
 func shows(t *testing.T, s *rpc.Server) map[string]*historyv1.Item {
 	t.Helper()
 	all, req := make(map[string]*historyv1.Item), &historyv1.ListRequest{Uid: "ann", Limit: 100}
@@ -83,7 +83,7 @@ func shows(t *testing.T, s *rpc.Server) map[string]*historyv1.Item {
 	}
 }
 
-// knows checks that an app knows what the history shows.
+// knows checks that the app's state equals the history.
 func (a *app) knows(what string) {
 	a.Helper()
 	want := shows(a.T, a.s)
@@ -97,7 +97,7 @@ func (a *app) knows(what string) {
 	}
 }
 
-// archiving does what the job does with some of what is marked, and trims.
+// archiving archives some dirty keys like the job, then trims.
 func archiving(t *testing.T, c history.Cache, a history.Archive, some func() bool) {
 	t.Helper()
 	keys, err := c.Overdue(t.Context(), history.AllBuckets(), 0, math.MaxInt32)
@@ -111,7 +111,7 @@ func archiving(t *testing.T, c history.Cache, a history.Archive, some func() boo
 	}
 }
 
-// archiveKeys loads, completes, puts and marks clean. A content that another writer has changed meanwhile stays marked.
+// archiveKeys loads, completes, puts and marks clean. A record changed by a concurrent update stays dirty.
 func archiveKeys(t *testing.T, c history.Cache, a history.Archive, keys []history.Key) {
 	t.Helper()
 	ctx := t.Context()
@@ -137,7 +137,7 @@ func archiveKeys(t *testing.T, c history.Cache, a history.Archive, keys []histor
 			cells, contents = append(cells, history.Cell{Key: k, Record: e.Record}), append(contents, history.Content{Key: k, Revision: e.Record.Revision})
 		default:
 			m := history.Merge(e.Record.After(cleared), kept[i].Record.After(cleared))
-			if m == nil { // the archive's clear covers it
+			if m == nil { // covered by the archive's clear
 				contents = append(contents, history.Content{Key: k, Revision: e.Record.Revision})
 				continue
 			}
@@ -161,7 +161,7 @@ func archiveKeys(t *testing.T, c history.Cache, a history.Archive, keys []histor
 	}
 }
 
-// TestChanges goes through what an app meets.
+// TestChanges covers the usual cases of an app.
 func TestChanges(t *testing.T) {
 	h := newHouse(t)
 	s := h.service(t)
@@ -179,7 +179,7 @@ func TestChanges(t *testing.T) {
 	if a.sync(0, func() {}); a.told != 0 {
 		t.Errorf("%d objects told where nothing has changed, want none", a.told)
 	}
-	apply(t, s, beat("ann/1", stop, 9500, 90)) // late: it changes what was furthest, and not the place
+	apply(t, s, beat("ann/1", stop, 9500, 90)) // late: changes the furthest position, not the resume point
 	deleteIDs(t, s, "2")
 	a.sync(1, func() {})
 	if a.knows("after a late report and a delete"); a.told != 2 {
@@ -211,7 +211,7 @@ func deleteIDs(t *testing.T, s *rpc.Server, ids ...string) {
 	}
 }
 
-// TestChangesRefused has requests that are wrong, tokens of others, and an archive that is away.
+// TestChangesRefused covers invalid requests, other users' tokens and an unavailable archive.
 func TestChangesRefused(t *testing.T) {
 	h := smallHouse(t, 10)
 	a := &gone{Archive: h.db.Archive()}
@@ -249,13 +249,13 @@ func TestChangesRefused(t *testing.T) {
 	if _, err = s.Changes(t.Context(), &historyv1.ChangesRequest{Uid: "ann", Since: mine.token}); err != nil {
 		t.Errorf("without the archive, where nothing has changed: %v", err)
 	}
-	apply(t, s, beat("ann/new", stop, 0, 10)) // below the low watermark there may be another part of it
+	apply(t, s, beat("ann/new", stop, 0, 10)) // the archive may have a part of it below the low watermark
 	_, err = s.Changes(t.Context(), &historyv1.ChangesRequest{Uid: "ann", Since: mine.token})
 	wantCode(t, "without the archive, which may have a part", err, codes.Unavailable)
 }
 
-// TestChangesOfAnImport has an app follow an import of more records than the 1,000 that the cache keeps: while they wait
-// for the archive none is dropped from the log, and who has followed need not read everything.
+// TestChangesOfAnImport: an app follows an import of more records than the cache keeps. Dirty records stay in the
+// log, so the app needs no resync.
 func TestChangesOfAnImport(t *testing.T) {
 	h := newHouse(t)
 	s := h.service(t)
@@ -302,12 +302,12 @@ func TestChangesOfAnImport(t *testing.T) {
 	}
 }
 
-// changing is a history with an app that follows it, while everything happens that changes it.
+// changing is a history and a following app, under random operations.
 type changing struct {
 	*app
 	random *rand.Rand
 	dir    string
-	cache  *pebble.DB // has an epoch of its own
+	cache  *pebble.DB // the cache, with its own epoch
 	epochs int
 	h      *house
 	stop   context.CancelFunc
@@ -330,7 +330,7 @@ func (w *changing) open() {
 	w.stop = func() { cancel(); <-done; _ = db.Close() }
 }
 
-// restart has the store and the service begin again, with another cache where that is lost.
+// restart reopens the store and the service, with an empty cache if lost.
 func (w *changing) restart(lost bool) {
 	if lost {
 		archiving(w.T, w.cache.Cache(), w.h.db.Archive(), func() bool { return true })
@@ -346,7 +346,7 @@ func (w *changing) act() {
 	w.Helper()
 	id, ago := fmt.Sprint(w.random.IntN(20)), w.random.Int64N(60_000)
 	w.h.clock.Add(w.random.Int64N(2000))
-	past := start - w.h.clock.Load() + ago // of events
+	past := start - w.h.clock.Load() + ago // of the events
 	switch n := w.random.IntN(200); {
 	case n < 90:
 		apply(w.T, w.s, beat("ann/"+id, []historyv1.Kind{stop, progress}[n%2], past, w.random.Int64N(100)))
@@ -381,15 +381,15 @@ func (w *changing) act() {
 		w.restart(false)
 	case n < 198:
 		w.restart(true)
-	default: // many
+	default: // many reports
 		for i := range 40 {
 			apply(w.T, w.s, beat(fmt.Sprintf("ann/m%d", i), stop, past+int64(i)*100, 5))
 		}
 	}
 }
 
-// TestChangesFollowed has an app that follows the changes know what the history shows, whatever has happened: reports,
-// late ones, deletes, clears, switches, backups that come back, archiving, trims, restarts, and lost caches.
+// TestChangesFollowed: an app that follows the changes always matches the history. The operations are reports, late
+// reports, deletes, clears, settings, restored backups, archiving, trims, restarts and lost caches.
 func TestChangesFollowed(t *testing.T) {
 	rounds := 4
 	if testing.Short() {

@@ -13,8 +13,8 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// BenchmarkClasses is what classes cost a server itself, as [BenchmarkApply] has it: without any, with one that the heartbeats are not
-// of, and with one that they are of; and a film's resume point after 100,000 previews of its user.
+// BenchmarkClasses measures [BenchmarkApply] without classes, with an unrelated class, and with the heartbeats' own
+// class. It also reads a film's resume point after 100,000 previews.
 func BenchmarkClasses(b *testing.B) {
 	for name, texts := range map[string][]string{"none": nil, "others": {previews}, "own": {"films: types=1"}} {
 		b.Run("apply="+name, func(b *testing.B) {
@@ -54,7 +54,7 @@ func BenchmarkClasses(b *testing.B) {
 	})
 }
 
-// countedArchive counts what is read of it.
+// countedArchive counts reads.
 type countedArchive struct {
 	history.Archive
 	calls int
@@ -70,8 +70,8 @@ func (a *countedArchive) Page(ctx context.Context, uid string, q history.Query) 
 	return a.Archive.Page(ctx, uid, q)
 }
 
-// afterPreviews is a service after a film of a user, and so many previews that were reported after it and are archived; they are of a class
-// or of none. The archive counts what is read from then on.
+// afterPreviews returns a service with a user's film, followed by n archived previews, with or without a class. The
+// archive counts later reads.
 func afterPreviews(t testing.TB, n, keep int, class bool) (*rpc.Server, *countedArchive) {
 	t.Helper()
 	rules := rulesOf(t)
@@ -108,7 +108,8 @@ func afterPreviews(t testing.TB, n, keep int, class bool) (*rpc.Server, *counted
 	return s, archive
 }
 
-// TestClassResumes: previews of a class push no film out of the cache, and those of none do: then the archive is read.
+// TestClassResumes: previews in a class do not push a film out of the cache. Without a class they do, and the film
+// is read from the archive.
 func TestClassResumes(t *testing.T) {
 	for _, class := range []bool{true, false} {
 		s, archive := afterPreviews(t, 600, 30, class)

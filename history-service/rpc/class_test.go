@@ -34,20 +34,20 @@ func rulesOf(t testing.TB, texts ...string) *history.Rulebook {
 	return book
 }
 
-// classHouse is a house whose store and services have rules.
+// classHouse is a house with rules in its store and services.
 func classHouse(t testing.TB, keep int, texts ...string) (*house, func(*rpc.Config)) {
 	book := rulesOf(t, texts...)
 	return houseOf(t, pebble.Config{Keep: keep, Rules: book, Alone: true}), func(c *rpc.Config) { c.Rules, c.Keep = book, keep }
 }
 
-// typed is a heartbeat of a session that is ten seconds old, about "user/id_type".
+// typed is a heartbeat on "user/id_type" in a session that started ten seconds earlier.
 func typed(key string, kind historyv1.Kind, ago, seconds int64) *historyv1.Heartbeat {
 	hb, k := beat(key, kind, ago, seconds), keyOf(key)
 	hb.ObjectId, hb.ObjectType, hb.StartedAtMs = k.Object.ID, k.Object.Type, hb.EventTimeMs-10_000
 	return hb
 }
 
-// keyOf reads "user/id_type".
+// keyOf parses "user/id_type".
 func keyOf(text string) history.Key {
 	k, err := history.ParseKey(text)
 	if err != nil {
@@ -56,7 +56,7 @@ func keyOf(text string) history.Key {
 	return k
 }
 
-// archives does what a job does: it puts what is marked, marks clean it, and trims.
+// archives does the job's work: it puts dirty records, marks them clean and trims.
 func archives(t testing.TB, h *house) {
 	t.Helper()
 	ctx := t.Context()
@@ -81,7 +81,7 @@ func archives(t testing.TB, h *house) {
 			continue
 		}
 		r := e.Record
-		if r.Partial { // the whole one is a content of the cache, later than what the archive has
+		if r.Partial { // the complete record must be newer than the archived one
 			old, err := h.db.Archive().Get(ctx, []history.Key{k})
 			if err != nil {
 				t.Fatal(err)
@@ -91,7 +91,7 @@ func archives(t testing.TB, h *house) {
 			r = history.Merge(r, u.Cut(old[0].Record, k.Object.Type)).Successor(&u)
 			r.Partial = false
 			if out := h.db.Cache().Apply(ctx, []history.Write{history.WriteOn(e.Record, k, r, &u)}); out[0].Status != history.Applied {
-				continue // another one wrote it meanwhile: it comes again
+				continue // concurrent update; still dirty
 			}
 		}
 		if errs := h.db.Archive().Put(ctx, []history.Cell{{Key: k, Record: r}}); errs != nil {
@@ -107,7 +107,7 @@ func archives(t testing.TB, h *house) {
 	}
 }
 
-// all reads all pages of "user/type", 0 for all types, as "id_type" in order.
+// all reads all pages of "user/type", 0 for all types, and returns "id_type" in order.
 func all(t testing.TB, s *rpc.Server, list string, limit uint32) (names []string) {
 	t.Helper()
 	uid, text, _ := strings.Cut(list, "/")
@@ -140,7 +140,7 @@ func wantNames(t testing.TB, what string, got []string, want ...string) {
 	}
 }
 
-// countingArchive counts what is asked of namespaces.
+// countingArchive counts pages and gets.
 type countingArchive struct {
 	history.Archive
 	pages, gets atomic.Int64
@@ -156,10 +156,10 @@ func (a *countingArchive) Get(ctx context.Context, keys []history.Key) ([]histor
 	return a.Archive.Get(ctx, keys)
 }
 
-// namespaceCache fails, or counts, what is asked of some namespaces.
+// namespaceCache fails in one namespace, and records the listed namespaces.
 type namespaceCache struct {
 	stores.Cache
-	down  atomic.Pointer[string] // the namespace whose clears and pauses fail
+	down  atomic.Pointer[string] // namespace with failing clears and pauses
 	lists atomic.Pointer[[]string]
 }
 
@@ -187,8 +187,8 @@ func (c *namespaceCache) List(ctx context.Context, uid string, q history.Query) 
 	return c.Cache.List(ctx, uid, q)
 }
 
-// TestClassFilm floods a user with previews: they push no film out of the cache, where the point, the page of its type and what there is
-// to go on with are found without the archive, and none of their own pages reads the films.
+// TestClassFilm: previews do not push a film out of the cache. Its point, its type's page and "continue watching"
+// need no archive read, and pages of previews do not read films.
 func TestClassFilm(t *testing.T) {
 	h, rules := classHouse(t, 10, previews)
 	archive, cache := &countingArchive{Archive: h.db.Archive()}, &namespaceCache{Cache: h.db.Cache()}
@@ -231,7 +231,7 @@ func TestClassFilm(t *testing.T) {
 	}
 }
 
-// TestClassBrief leaves nothing of viewings that are too short, and keeps all of longer ones.
+// TestClassBrief: viewings that are too short leave no record, longer ones do.
 func TestClassBrief(t *testing.T) {
 	h, rules := classHouse(t, 0, previews)
 	s := h.service(t, rules)
@@ -255,7 +255,7 @@ func TestClassBrief(t *testing.T) {
 	}
 }
 
-// TestClassChangesOnly stores a report only where it says something new, or half of the record's life is over.
+// TestClassChangesOnly stores a report only if it has new information, or after half of the record's TTL.
 func TestClassChangesOnly(t *testing.T) {
 	h, rules := classHouse(t, 0, "preferences: types=9 keep=10d changes=only")
 	cache := &countedCache{Cache: h.db.Cache()}
@@ -295,7 +295,7 @@ func (c *countedCache) Apply(ctx context.Context, writes []history.Write) []hist
 	return c.Cache.Apply(ctx, writes)
 }
 
-// TestClassKeep: what is older than its class keeps is refused, seen by no reader, and swept.
+// TestClassKeep: records older than their class's TTL are refused, hidden and swept.
 func TestClassKeep(t *testing.T) {
 	h, rules := classHouse(t, 0, previews)
 	s := h.service(t, rules)
@@ -319,13 +319,13 @@ func TestClassKeep(t *testing.T) {
 		t.Errorf("points: got %v, %v", points, err)
 	}
 	h.clock.Add(1000)
-	if n, err := h.db.Sweep(t.Context()); err != nil || n == 0 { // what is in memory is swept once it is in a file
+	if n, err := h.db.Sweep(t.Context()); err != nil || n == 0 { // memory is swept only after a flush to a file
 		t.Errorf("swept %d, %v; want that of the archive", n, err)
 	}
 }
 
-// TestClassClear clears all, and one type, over namespaces. A call that was broken off is in force for all readers, and the
-// next one does the rest; also reports that come before it find what is cleared.
+// TestClassClear clears all types, then one type, across namespaces. An interrupted clear applies to all readers at
+// once, and the next one completes it. Late reports from before it are refused.
 func TestClassClear(t *testing.T) {
 	h, rules := classHouse(t, 0, previews)
 	cache := &namespaceCache{Cache: h.db.Cache()}
@@ -347,7 +347,7 @@ func TestClassClear(t *testing.T) {
 	if got := cache.Load(t.Context(), []history.Key{{UID: namespace, Object: history.Object{ID: "3", Type: 8}}}); got[0].Record == nil {
 		t.Error("the namespace was cleared after all: the test shows nothing")
 	}
-	other := h.service(t, rules) // it holds nothing
+	other := h.service(t, rules) // without held keys
 	wantStatuses(t, "late, of before", apply(t, other, typed("ann/4_8", stop, 1500, 9)), historyv1.Status_STATUS_CLEARED)
 	cache.down.Store(nil)
 	if _, err := s.Clear(t.Context(), &historyv1.ClearRequest{Uid: "ann", UntilMs: start - 1000}); err != nil {
@@ -359,8 +359,8 @@ func TestClassClear(t *testing.T) {
 	wantNames(t, "at last", all(t, s, "ann/0", 1), "5_7")
 }
 
-// TestClassClearAndChanges has a clear that was broken off, and a viewing that goes on in a namespace that was not cleared. Its
-// change is told as pages show the record: without anything from before the clear.
+// TestClassClearAndChanges: a viewing continues in a namespace that an interrupted clear did not reach. Its change
+// has nothing from before the clear, as on pages.
 func TestClassClearAndChanges(t *testing.T) {
 	h, rules := classHouse(t, 0, previews)
 	cache := &namespaceCache{Cache: h.db.Cache()}
@@ -391,7 +391,7 @@ func TestClassClearAndChanges(t *testing.T) {
 	}
 }
 
-// TestClassPause switches recording off and on over namespaces, with a namespace that does not answer.
+// TestClassPause turns recording off and on while one namespace is unavailable.
 func TestClassPause(t *testing.T) {
 	h, rules := classHouse(t, 0, previews)
 	cache := &namespaceCache{Cache: h.db.Cache()}
@@ -412,7 +412,7 @@ func TestClassPause(t *testing.T) {
 	wantCode(t, "a report of a namespace that cannot be told of the pause", err, codes.Unavailable)
 	cache.down.Store(nil)
 	wantStatuses(t, "while recording is off", apply(t, s, typed("ann/1_7", stop, -500, 9), typed("ann/1_1", stop, -500, 9)), historyv1.Status_STATUS_PAUSED, historyv1.Status_STATUS_PAUSED)
-	if err := put(false); err != nil { // again
+	if err := put(false); err != nil { // a retry
 		t.Fatal(err)
 	}
 	if err := put(true); err != nil {
@@ -424,7 +424,7 @@ func TestClassPause(t *testing.T) {
 	wantStatuses(t, "of while it was off", apply(t, s, typed("ann/1_7", stop, -500, 9)), historyv1.Status_STATUS_PAUSED)
 }
 
-// TestClassUnknown: services with other rules. Decisions through one without the class hold in the class, too.
+// TestClassUnknown: settings and clears through a service without the class also apply in the class.
 func TestClassUnknown(t *testing.T) {
 	h, rules := classHouse(t, 0, previews)
 	old := h.service(t)
@@ -443,8 +443,8 @@ func TestClassUnknown(t *testing.T) {
 	wantNames(t, "with it", all(t, s, "bob/0", 9), "2_7")
 }
 
-// TestClassMoved moves a type into a class, into another one, and out again. While the rules say when types were moved, what there was
-// is seen as it was, once, in pages of all and of the type, by points and by their sessions, and goes on where it was.
+// TestClassMoved moves a type into a class, into another one and out again. While the rules say when types moved,
+// every object appears once, with its full state, in pages, points and sessions.
 func TestClassMoved(t *testing.T) {
 	moved := "moved=" + time.UnixMilli(start).UTC().Format(time.DateOnly)
 	h := houseOf(t, pebble.Config{Alone: true})
@@ -496,8 +496,8 @@ func TestClassMoved(t *testing.T) {
 	}
 }
 
-// TestClassMovedAndImported: an import puts a record of a type that was moved into the class that the type has now, whether it still is where it
-// was before or comes back after a clear.
+// TestClassMovedAndImported: an import puts a moved type's record into its current class, whether it is still in
+// the old one or restored after a clear.
 func TestClassMovedAndImported(t *testing.T) {
 	for name, want := range map[string]historyv1.Status{"still there": unchanged, "restored": stored} {
 		t.Run(name, func(t *testing.T) {
@@ -525,7 +525,8 @@ func TestClassMovedAndImported(t *testing.T) {
 	}
 }
 
-// TestClassMovedAndExpired has a type be moved out of a class: its record ends when the class keeps it no more, for points as for pages.
+// TestClassMovedAndExpired: a record of a type moved out of a class expires with the class's TTL, for points as for
+// pages.
 func TestClassMovedAndExpired(t *testing.T) {
 	moved := "moved=" + time.UnixMilli(start).UTC().Format(time.DateOnly)
 	h := houseOf(t, pebble.Config{Alone: true})
@@ -545,8 +546,8 @@ func TestClassMovedAndExpired(t *testing.T) {
 	}
 }
 
-// TestClassMovedAndTrimmed has an object be played after its type was moved, while only the archive has it in the namespace of before.
-// A point shows all of it, and fails without the archive; an answer says that there is more.
+// TestClassMovedAndTrimmed: an object is played after its type moved, while its old record is only in the archive.
+// A point has both and fails without the archive; the answer to a report is incomplete.
 func TestClassMovedAndTrimmed(t *testing.T) {
 	moved := "moved=" + time.UnixMilli(start).UTC().Format(time.DateOnly)
 	h := houseOf(t, pebble.Config{Keep: 1, Alone: true})
@@ -554,7 +555,7 @@ func TestClassMovedAndTrimmed(t *testing.T) {
 	archives(t, h)
 	a := &gone{Archive: h.db.Archive()}
 	s := h.service(t, func(c *rpc.Config) { c.Archive, c.Rules, c.Keep = a, rulesOf(t, "a: types=7", moved), 1 })
-	all(t, s, "ann/0", 9) // all namespaces are warm
+	all(t, s, "ann/0", 9) // warms up all namespaces
 	again := typed("ann/1_7", stop, 10_000, 10)
 	again.Session = "s2"
 	resp, err := s.Apply(t.Context(), &historyv1.ApplyRequest{Heartbeats: []*historyv1.Heartbeat{again}, ReturnRecords: true})
@@ -573,7 +574,7 @@ func TestClassMovedAndTrimmed(t *testing.T) {
 	wantCode(t, "a point, archived, without the archive", err, codes.Unavailable)
 }
 
-// TestClassMovedAndSearched has a search go by the metadata that readers see, where the namespaces of before and of now have others.
+// TestClassMovedAndSearched: a search uses the merged metadata if two namespaces have different titles.
 func TestClassMovedAndSearched(t *testing.T) {
 	moved := "moved=" + time.UnixMilli(start).UTC().Format(time.DateOnly)
 	h := houseOf(t, pebble.Config{Keep: 1, Alone: true})
@@ -585,7 +586,7 @@ func TestClassMovedAndSearched(t *testing.T) {
 	apply(t, h.service(t), titled("1", "Low Tide", 60_000), titled("2", "Harbour", 50_000), titled("3", "Fog", 40_000))
 	archives(t, h)
 	s := h.service(t, func(c *rpc.Config) { c.Rules, c.Keep = rulesOf(t, "a: types=7", moved), 1 })
-	all(t, s, "ann/0", 9) // all namespaces are warm
+	all(t, s, "ann/0", 9) // warms up all namespaces
 	untitled, late := typed("ann/1_7", stop, 10_000, 10), titled("3", "Mist", 30_000)
 	latest := typed("ann/3_7", stop, 20_000, 10)
 	for _, hb := range []*historyv1.Heartbeat{untitled, titled("2", "Pier", 45_000), latest, late} {
@@ -599,7 +600,7 @@ func TestClassMovedAndSearched(t *testing.T) {
 		}
 		archives(t, h)
 	}
-	// A report of before the latest one, which brings another title.
+	// A report earlier than the latest one, with another title.
 	h = houseOf(t, pebble.Config{Alone: true})
 	old := typed("ann/1_7", stop, 10_000, 10)
 	apply(t, h.service(t), titled("1", "Low Tide", 60_000), old)
@@ -612,8 +613,7 @@ func TestClassMovedAndSearched(t *testing.T) {
 	}
 }
 
-// TestClassMovedAfterADelete has a report of before a delete come in after the type was moved to a class that there was not when
-// the object was deleted.
+// TestClassMovedAfterADelete: a report from before a delete arrives after the type moved to a new class.
 func TestClassMovedAfterADelete(t *testing.T) {
 	moved := "moved=" + time.UnixMilli(start).UTC().Format(time.DateOnly)
 	h := houseOf(t, pebble.Config{Alone: true})
@@ -629,7 +629,7 @@ func TestClassMovedAfterADelete(t *testing.T) {
 	}
 }
 
-// pointOf reads "user/id_type".
+// pointOf reads the point of "user/id_type".
 func pointOf(t testing.TB, s *rpc.Server, key string) *historyv1.Item {
 	t.Helper()
 	k := keyOf(key)
@@ -640,7 +640,7 @@ func pointOf(t testing.TB, s *rpc.Server, key string) *historyv1.Item {
 	return resp.GetItems()[0]
 }
 
-// TestClassErase erases a user with everything of all classes, also of one that there is no more.
+// TestClassErase erases a user's records of all classes, including a removed class.
 func TestClassErase(t *testing.T) {
 	h, rules := classHouse(t, 0, previews, "gone: types=9")
 	all := h.service(t, rules)
@@ -666,7 +666,7 @@ func TestClassErase(t *testing.T) {
 	}
 }
 
-// TestClassImport takes a history with classes out and in.
+// TestClassImport exports and imports a history with classes.
 func TestClassImport(t *testing.T) {
 	h, rules := classHouse(t, 0, previews)
 	s := h.service(t, rules)
@@ -686,8 +686,8 @@ func TestClassImport(t *testing.T) {
 	wantNames(t, "imported, of a type", all(t, s, "bob/7", 2), "2_7")
 }
 
-// TestClassChangesAfterDeletes has an app that follows the changes know what the history shows, over classes, while types are being moved and while
-// none are. A delete leaves a tombstone in each namespace: what is reported again after that is there, whatever other namespaces say.
+// TestClassChangesAfterDeletes: an app that follows the changes matches the history across classes, with and
+// without moving types. A delete leaves tombstones in every namespace; a later report brings the object back.
 func TestClassChangesAfterDeletes(t *testing.T) {
 	moved := "moved=" + time.UnixMilli(start).UTC().Format(time.DateOnly)
 	for _, texts := range [][]string{{"a: types=2,3 keep=30d", "b: types=4"}, {"a: types=2,3", "b: types=4", moved}} {
@@ -724,9 +724,9 @@ func TestClassChangesAfterDeletes(t *testing.T) {
 	}
 }
 
-// TestClassPages is a model of pages over classes: with any limit, with ties of one millisecond, while reports, deletes, clears, archiving
-// and trims go on between the pages. A record that stands from the first page to the last is on exactly one of them, in order; one that
-// was removed before the first is on none. What has changed meanwhile may come behind the oldest.
+// TestClassPages is a model of pages across classes, with any limit, equal times, and concurrent writes and
+// archiving. An unchanged record is on exactly one page, in order; one removed before the first page is on none.
+// Changed records may appear again after the oldest.
 func TestClassPages(t *testing.T) {
 	texts := []string{"a: types=2,3 list=3 keep=30d", "b: types=4 list=2"}
 	types := []uint32{1, 2, 3, 4}
@@ -736,7 +736,7 @@ func TestClassPages(t *testing.T) {
 		h, rules := classHouse(t, 4, texts...)
 		s := h.service(t, rules)
 		uid := "u" + strconv.Itoa(runs)
-		shown := map[string]int64{} // by name: when
+		shown := map[string]int64{} // time by name
 		at := func() int64 { return start - 20 + rapid.Int64Range(0, 19).Draw(rt, "at") }
 		changed := map[string]bool{}
 		act := func() {
@@ -808,7 +808,7 @@ func TestClassPages(t *testing.T) {
 			if count[n]++; count[n] > 1 && !changed[n] {
 				rt.Errorf("%s is there twice: %v", n, got)
 			}
-			if !changed[n] { // what has changed may come behind the oldest
+			if !changed[n] { // changed records may follow the oldest
 				if times[i] > oldest {
 					rt.Errorf("not in order: %v, %v", got, times)
 				}
@@ -827,8 +827,8 @@ func TestClassPages(t *testing.T) {
 	})
 }
 
-// TestClassChanges has an app follow what changes over classes, by whatever limit, while reports, deletes, clears, archiving and switches of
-// the settings go on. It knows what the history shows; and rules that change have it read all again.
+// TestClassChanges: an app that follows the changes across classes, with any limit, matches the history. Changed
+// rules cause a resync.
 func TestClassChanges(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		h, rules := classHouse(t, 5, "a: types=2,3 list=3", "b: types=4 list=50")
@@ -863,7 +863,7 @@ func TestClassChanges(t *testing.T) {
 	})
 }
 
-// TestClassChangesOfManyPreviews: previews of which the cache keeps few do not make an app that follows read everything again.
+// TestClassChangesOfManyPreviews: many previews, few of them cached, cause no resync.
 func TestClassChangesOfManyPreviews(t *testing.T) {
 	h, rules := classHouse(t, 100, previews)
 	s := h.service(t, rules)
@@ -883,7 +883,7 @@ func TestClassChangesOfManyPreviews(t *testing.T) {
 	}
 }
 
-// TestClassTokens: a token of other classes, or of none, says that all is to be read again; one that is none is refused.
+// TestClassTokens: a token of other classes causes a resync; an invalid one is refused.
 func TestClassTokens(t *testing.T) {
 	h, rules := classHouse(t, 0, previews)
 	with, without := h.service(t, rules), h.service(t)
@@ -907,8 +907,8 @@ func TestClassTokens(t *testing.T) {
 	token(with, strings.Replace(of, "previews", "others", 1), true)
 }
 
-// TestClassMoves is a model of pages while types are being moved: services with different rules take reports and deletes of the same
-// objects. Each of them shows every object once, as it is after all of that, in order.
+// TestClassMoves is a model of pages while types are moving. Services with different rules take reports and deletes
+// of the same objects; each shows every object once, in order.
 func TestClassMoves(t *testing.T) {
 	moved := "moved=" + time.UnixMilli(start).UTC().Format(time.DateOnly)
 	rapid.Check(t, func(rt *rapid.T) {
@@ -978,8 +978,8 @@ func TestClassMoves(t *testing.T) {
 	})
 }
 
-// TestClassSummaries: what has ended of a class is in summaries with the rest, in one order, and hidden by records and deletes of its objects, and by
-// what the user clears. Of a class that lives for less there are none.
+// TestClassSummaries: expired records of a class appear as summaries with the others, in one order. Records,
+// deletes and clears of their objects hide them. A class with a shorter TTL has no summaries.
 func TestClassSummaries(t *testing.T) {
 	rules := rulesOf(t, "a: types=2,3", "short: types=4 keep=14d")
 	h := houseOf(t, pebble.Config{Rules: rules, Summary: 43800 * time.Hour})
@@ -999,7 +999,7 @@ func TestClassSummaries(t *testing.T) {
 		ended("", fmt.Sprint("plain", i), 1, 85*24+3*i)
 		ended("a", fmt.Sprint("a", i), 2+uint32(i%2), 85*24+1+3*i)
 		ended("short", fmt.Sprint("short", i), 4, 85*24+2+3*i)
-		ended("", fmt.Sprint("moved", i), 4, 85*24+2+3*i) // of before the class
+		ended("", fmt.Sprint("moved", i), 4, 85*24+2+3*i) // from before the class
 	}
 	summarizes(false)
 	h.clock.Add(10 * dayMs)
@@ -1031,7 +1031,7 @@ func TestClassSummaries(t *testing.T) {
 	archives(t, h)
 	summarizes(true)
 	want("and removed", 0, 4, "a2", "plain0", "a0", "plain2", "plain3")
-	if held := heldBy(t, h, history.NamespaceUID("ann", "a")); held != 2 { // also that which its record hides
+	if held := heldBy(t, h, history.NamespaceUID("ann", "a")); held != 2 { // including the one hidden by its record
 		t.Errorf("the class has %d summaries, want 2", held)
 	}
 	if _, err := s.Clear(t.Context(), &historyv1.ClearRequest{Uid: "ann"}); err != nil {
@@ -1047,7 +1047,7 @@ func TestClassSummaries(t *testing.T) {
 	}
 }
 
-// heldBy returns how many summaries the archive has of a namespace.
+// heldBy returns the number of archived summaries of a namespace.
 func heldBy(t *testing.T, h *house, namespace string) int {
 	t.Helper()
 	held, err := h.db.Held(t.Context(), namespace, 0)
@@ -1057,7 +1057,7 @@ func heldBy(t *testing.T, h *house, namespace string) int {
 	return held["archive: summaries"]
 }
 
-// TestClassSummariesErased removes the summaries of all classes, also of one that nobody knows any more, and that has nothing but these.
+// TestClassSummariesErased erases the summaries of all classes, including a removed class with only summaries.
 func TestClassSummariesErased(t *testing.T) {
 	h := houseOf(t, pebble.Config{Rules: rulesOf(t, "a: types=2"), Summary: 43800 * time.Hour})
 	namespaces := []string{"ann", history.NamespaceUID("ann", "a"), history.NamespaceUID("ann", "gone")}
@@ -1069,7 +1069,7 @@ func TestClassSummariesErased(t *testing.T) {
 	}
 	h.clock.Add(10 * dayMs)
 	for range 2 {
-		if _, err := h.db.Sweep(t.Context()); err != nil { // what has ended is in summaries alone
+		if _, err := h.db.Sweep(t.Context()); err != nil { // leaves expired records only in summaries
 			t.Fatal(err)
 		}
 	}
@@ -1088,8 +1088,8 @@ func TestClassSummariesErased(t *testing.T) {
 	}
 }
 
-// TestClassSummariesMoved: long after a type was moved, what had ended before is in pages of all and of the type, also of an object that
-// was played in both namespaces: once for each.
+// TestClassSummariesMoved: long after a type moved, old summaries appear in pages of all types and of the type. An
+// object played in both namespaces has one from each.
 func TestClassSummariesMoved(t *testing.T) {
 	rules := rulesOf(t, "a: types=2")
 	h := houseOf(t, pebble.Config{Rules: rules, Summary: 43800 * time.Hour})

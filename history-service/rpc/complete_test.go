@@ -15,7 +15,7 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// item finds an object of ann's on a page, nil when it is not there.
+// item returns an object of the page, nil if absent.
 func item(items []*historyv1.Item, id string) *historyv1.Item {
 	for _, it := range items {
 		if it.GetObject().GetId() == id {
@@ -25,7 +25,7 @@ func item(items []*historyv1.Item, id string) *historyv1.Item {
 	return nil
 }
 
-// views are the ways to see "old" of ann.
+// views are the ways to read "old" of ann.
 var views = map[string]func(t *testing.T, s *rpc.Server) *historyv1.Item{
 	"point": func(t *testing.T, s *rpc.Server) *historyv1.Item {
 		t.Helper()
@@ -49,8 +49,8 @@ var views = map[string]func(t *testing.T, s *rpc.Server) *historyv1.Item{
 	},
 }
 
-// comingBack is a service that stores the first report of "old" since it left the cache. The
-// archive has two plays and the place of 100 s of it.
+// comingBack returns a service that stores the first report of "old" after it left the cache. The archive has two
+// plays and a position of 95 s.
 func comingBack(t *testing.T) (*rpc.Server, *gone) {
 	t.Helper()
 	h := smallHouse(t, 10)
@@ -73,8 +73,8 @@ func comingBack(t *testing.T) (*rpc.Server, *gone) {
 	return s, a
 }
 
-// TestReadersSeeAllOfWhatComesBack: the first report of an object that only the archive has
-// takes nothing away.
+// TestReadersSeeAllOfWhatComesBack: a new report of an object that is only in the archive hides none of its
+// history.
 func TestReadersSeeAllOfWhatComesBack(t *testing.T) {
 	s, a := comingBack(t)
 	for name, view := range views {
@@ -88,7 +88,7 @@ func TestReadersSeeAllOfWhatComesBack(t *testing.T) {
 	}
 }
 
-// TestToGoOnWithWhatComesBack: a start by mistake leaves where to go on in the archive.
+// TestToGoOnWithWhatComesBack: an accidental start keeps the archived resume point.
 func TestToGoOnWithWhatComesBack(t *testing.T) {
 	h := smallHouse(t, 10)
 	ids := put(t, h, 30, 10_000)
@@ -130,7 +130,7 @@ func TestReadersDoNotWaitLongForTheArchive(t *testing.T) {
 	})
 }
 
-// TestAnswersTellThatTheyAreIncomplete: a heartbeat waits for no archive.
+// TestAnswersTellThatTheyAreIncomplete: a heartbeat does not wait for the archive.
 func TestAnswersTellThatTheyAreIncomplete(t *testing.T) {
 	s, a := comingBack(t)
 	a.asked.Store(0)
@@ -140,8 +140,7 @@ func TestAnswersTellThatTheyAreIncomplete(t *testing.T) {
 	}
 }
 
-// TestEtagsOfWhatComesBack: whether the archive's part is there makes no conflict, another
-// report does.
+// TestEtagsOfWhatComesBack: reading with or without the archive causes no conflict; another report does.
 func TestEtagsOfWhatComesBack(t *testing.T) {
 	for _, before := range []bool{true, false} {
 		s, a := comingBack(t)
@@ -161,7 +160,7 @@ func TestEtagsOfWhatComesBack(t *testing.T) {
 	}
 }
 
-// forgetful is a cache that is emptied whenever a user of it was warmed.
+// forgetful is a cache that loses its users right after a warm-up.
 type forgetful struct {
 	stores.Cache
 	times int
@@ -176,8 +175,7 @@ func (l *forgetful) Load(ctx context.Context, keys []history.Key) []history.Entr
 	return entries
 }
 
-// TestColdAgain: a user whom the cache has forgotten since the warm-up is not one without a
-// history.
+// TestColdAgain: a user lost from the cache after the warm-up is warmed up again, not shown as empty.
 func TestColdAgain(t *testing.T) {
 	h := newHouse(t)
 	ids := put(t, h, 3, 1000)

@@ -15,22 +15,21 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// film is a heartbeat about an object of an hour, so many milliseconds before start, at a
-// position in seconds.
+// film is a heartbeat on an object of one hour, ago milliseconds before start, at a position in seconds.
 func film(key string, kind historyv1.Kind, ago, seconds int64) *historyv1.Heartbeat {
 	hb := beat(key, kind, ago, seconds)
 	hb.DurationMs = 3_600_000
 	return hb
 }
 
-// episode is a film of a series.
+// episode is a film in a series.
 func episode(series, key string, kind historyv1.Kind, ago, seconds int64) *historyv1.Heartbeat { //nolint:revive // a film and its series
 	hb := film(key, kind, ago, seconds)
 	hb.Meta = map[string]string{"series": series, "show": "all"}
 	return hb
 }
 
-// goOn returns the ids of what is to be continued, in order.
+// goOn returns the ids of "continue watching", in order.
 func goOn(t *testing.T, s *rpc.Server, req *historyv1.ContinueRequest) string {
 	t.Helper()
 	req.Uid = "ann"
@@ -86,15 +85,14 @@ func TestContinue(t *testing.T) {
 	}
 }
 
-// numbered is a part of the series a, named by its season and its episode, such as 1-2.
+// numbered is an episode of series a, named by season and episode, such as 1-2.
 func numbered(name string, kind historyv1.Kind, ago, seconds int64) *historyv1.Heartbeat {
 	hb := episode("a", "ann/a"+name, kind, ago, seconds)
 	hb.Meta["season"], hb.Meta["episode"], _ = strings.Cut(name, "-")
 	return hb
 }
 
-// scene returns reports on parts of a series, such as "1-1 done, 1-2 half": each ten minutes after the one before, or with = instead of the
-// comma at the same time. A part is named by its season and its episode, as the metadata has them.
+// scene parses reports such as "1-1 done, 1-2 half". They are ten minutes apart, or at the same time after =.
 func scene(t *testing.T, uid, text string) (hbs []*historyv1.Heartbeat) {
 	t.Helper()
 	at := start - 10*86_400_000
@@ -121,8 +119,8 @@ func scene(t *testing.T, uid, text string) (hbs []*historyv1.Heartbeat) {
 	return hbs
 }
 
-// TestContinueNext: of a series there is the part that was left in the middle last, or the one after what was completed last. The reports
-// of a scene come in any order.
+// TestContinueNext: a series shows the episode last left in the middle, or the one after the last completed. The
+// order of the reports does not matter.
 func TestContinueNext(t *testing.T) {
 	s := newHouse(t).service(t)
 	for i, test := range []struct{ name, reports, want string }{
@@ -214,7 +212,7 @@ func TestContinueNext(t *testing.T) {
 	}
 }
 
-// TestContinueNextOfSeveral: a series is of one type, and stands where something of it was last played.
+// TestContinueNextOfSeveral: a series has one type, and its place is its last activity.
 func TestContinueNextOfSeveral(t *testing.T) {
 	podcast := numbered("1-1", stop, 8000, 1000)
 	podcast.ObjectType = 3
@@ -235,7 +233,7 @@ func TestContinueNextOfSeveral(t *testing.T) {
 	}
 }
 
-// TestContinueNextLooksFurther: the part that was completed last, and the next one, may be far back.
+// TestContinueNextLooksFurther: the last completed episode and the next one may be far back.
 func TestContinueNextLooksFurther(t *testing.T) {
 	for _, test := range []struct {
 		recent, old *historyv1.Heartbeat
@@ -256,7 +254,7 @@ func TestContinueNextLooksFurther(t *testing.T) {
 	}
 }
 
-// TestContinueSeries: one of each series, the newest if it goes on.
+// TestContinueSeries: each series appears once.
 func TestContinueSeries(t *testing.T) {
 	s := newHouse(t).service(t)
 	apply(
@@ -280,7 +278,7 @@ func TestContinueSeries(t *testing.T) {
 	}
 }
 
-// TestContinueLooksAtTheNewest: among a thousand records, and no more.
+// TestContinueLooksAtTheNewest: only the newest thousand records are searched.
 func TestContinueLooksAtTheNewest(t *testing.T) {
 	s := newHouse(t).service(t)
 	var hbs []*historyv1.Heartbeat
@@ -302,7 +300,7 @@ func TestContinueLooksAtTheNewest(t *testing.T) {
 	}
 }
 
-// TestContinueByRules has a type of which less than a minute is short.
+// TestContinueByRules has a type whose short limit is one minute.
 func TestContinueByRules(t *testing.T) {
 	book, err := history.ParseRules([]string{"1:short=1m,done=50"})
 	if err != nil {
@@ -323,7 +321,7 @@ func TestContinueRefuses(t *testing.T) {
 	wantCode(t, "a large limit", err, codes.InvalidArgument)
 }
 
-// TestContinueWithoutAStore: an error, never an empty list.
+// TestContinueWithoutAStore: the result is an error, never an empty list.
 func TestContinueWithoutAStore(t *testing.T) {
 	h := newHouse(t)
 	a := &gone{Archive: h.db.Archive()}

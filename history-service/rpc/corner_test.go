@@ -12,12 +12,12 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// belowLowWatermark is a service of which the cache has an older, partial record of "0003" than the archive:
-// it was uploaded while the user was cold, and the archive's lies below what the warm-up brought.
+// belowLowWatermark returns a service with an older, partial record of "0003" in the cache. It was uploaded while
+// the user was cold, and the archived record is below the warm set.
 func belowLowWatermark(t *testing.T) (*house, *rpc.Server) {
 	t.Helper()
 	h := smallHouse(t, 2)
-	put(t, h, 6, 100_000) // "0003" is of 103 s ago, at 200 s
+	put(t, h, 6, 100_000) // "0003" is 103 s old, at 200 s
 	s := h.idle(t)
 	upload := beat("ann/0003", stop, 500_000, 20)
 	upload.DurationMs = 600_000
@@ -30,7 +30,7 @@ func belowLowWatermark(t *testing.T) (*house, *rpc.Server) {
 	return h, s
 }
 
-// TestMatchOfAPartialRecord: a device names the record that it was shown, and it is no conflict.
+// TestMatchOfAPartialRecord: a device with the etag that it was shown causes no conflict.
 func TestMatchOfAPartialRecord(t *testing.T) {
 	for _, held := range []bool{true, false} {
 		h, s := belowLowWatermark(t)
@@ -50,11 +50,11 @@ func TestMatchOfAPartialRecord(t *testing.T) {
 	}
 }
 
-// TestMatchOfAnOlderRecord: a device names a record that is not the user's latest, and it is a conflict.
+// TestMatchOfAnOlderRecord: a device with an older etag causes a conflict.
 func TestMatchOfAnOlderRecord(t *testing.T) {
 	for _, held := range []bool{true, false} {
 		h, s := belowLowWatermark(t)
-		upload := beat("ann/0003", stop, 500_000, 20) // of which the device knows the etag: it is its own
+		upload := beat("ann/0003", stop, 500_000, 20) // the device knows the etag of its own upload
 		upload.DurationMs = 600_000
 		own, err := h.idle(t, func(c *rpc.Config) { db := h.older(t); c.Cache, c.Archive = db.Cache(), db.Archive() }).
 			Apply(t.Context(), &historyv1.ApplyRequest{Heartbeats: []*historyv1.Heartbeat{upload}, ReturnRecords: true})
@@ -75,7 +75,7 @@ func TestMatchOfAnOlderRecord(t *testing.T) {
 	}
 }
 
-// TestDeleteOfAnOlderRecord: the same for a delete with a time of its own.
+// TestDeleteOfAnOlderRecord: the same for a delete with its own time.
 func TestDeleteOfAnOlderRecord(t *testing.T) {
 	h, s := belowLowWatermark(t)
 	upload := beat("ann/0003", stop, 500_000, 20)
@@ -93,8 +93,8 @@ func TestDeleteOfAnOlderRecord(t *testing.T) {
 	}
 }
 
-// TestDismissIsRelied: a decision whose write is not confirmed to anybody is repeated at a
-// service whose clock is a little behind; that one is told of it, and remembers it.
+// TestDismissIsRelied: an unconfirmed dismissal is retried at a service with a slower clock. That service sees it
+// and can restore it.
 func TestDismissIsRelied(t *testing.T) {
 	h := newHouse(t)
 	older := h.older(t)
@@ -102,9 +102,9 @@ func TestDismissIsRelied(t *testing.T) {
 	for _, db := range []func(*rpc.Config){func(*rpc.Config) {}, func(c *rpc.Config) { c.Cache, c.Archive = older.Cache(), older.Archive() }} {
 		s := h.service(t, db)
 		apply(t, s, hb)
-		point(t, s, "ann", "none") // warm
+		point(t, s, "ann", "none") // warms up the user
 	}
-	h.clock.Add(20) // the clock of the first is 20 ms ahead of that of the second
+	h.clock.Add(20) // the first clock is 20 ms ahead of the second
 	silent := &lost{Cache: h.db.Cache(), applied: true}
 	first := h.idle(t, func(c *rpc.Config) { c.Cache = silent })
 	req := &historyv1.DismissRequest{Uid: "ann", Objects: []*historyv1.Object{{Id: "1", Type: 1}}}
@@ -116,7 +116,7 @@ func TestDismissIsRelied(t *testing.T) {
 	if n := dismiss(t, second, false, "1"); n != 1 || point(t, second, "ann", "1").GetDismissedMs() == 0 {
 		t.Fatalf("got %d objects", n)
 	}
-	cache.Cache = older.Cache() // which comes back without it
+	cache.Cache = older.Cache() // restarts without the dismissal
 	if err := second.Reclaim(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -125,8 +125,8 @@ func TestDismissIsRelied(t *testing.T) {
 	}
 }
 
-// playLowTide has ann play "7", of which only the archive knows that it is Low Tide: the cache's record is
-// partial, and has no metadata.
+// playLowTide plays "7" of ann. Only the archive has its title, Low Tide: the cached record is partial and has no
+// metadata.
 func playLowTide(t *testing.T, h *house, s *rpc.Server) {
 	t.Helper()
 	k := history.Key{UID: "ann", Object: history.Object{ID: "7", Type: 1}}
@@ -139,7 +139,7 @@ func playLowTide(t *testing.T, h *house, s *rpc.Server) {
 	apply(t, s, beat("ann/7", progress, 1000, 30))
 }
 
-// TestSearchWithoutTheArchive: nothing found is an answer of its own.
+// TestSearchWithoutTheArchive: an empty result must not hide an unavailable archive.
 func TestSearchWithoutTheArchive(t *testing.T) {
 	h := newHouse(t)
 	s := h.idle(t)
@@ -159,12 +159,12 @@ func TestSearchWithoutTheArchive(t *testing.T) {
 	}
 }
 
-// TestSearchOfAWarmUser: the same of a user who is complete but for a partial record.
+// TestSearchOfAWarmUser: the same for a user who is complete except for one partial record.
 func TestSearchOfAWarmUser(t *testing.T) {
 	h := newHouse(t)
 	s := h.idle(t)
 	playLowTide(t, h, s)
-	warmUp(t, h, 10) // its record is not folded yet, as between the two steps of a warm-up
+	warmUp(t, h, 10) // not folded yet, as between the two steps of a warm-up
 	for _, down := range []bool{false, true} {
 		a := &gone{Archive: h.db.Archive()}
 		a.down.Store(down)
@@ -175,11 +175,11 @@ func TestSearchOfAWarmUser(t *testing.T) {
 	}
 }
 
-// TestClearOfAColdUser: a clear without a time of its own covers what the user was shown, also by
-// a service whose clock is behind that of who recorded it.
+// TestClearOfAColdUser: a clear without a time covers everything shown, even if the recording service's clock is
+// ahead.
 func TestClearOfAColdUser(t *testing.T) {
 	h := newHouse(t)
-	put(t, h, 3, -300) // the newest is 300 ms ahead of the clock of who clears
+	put(t, h, 3, -300) // the newest is 300 ms ahead of this clock
 	s := h.idle(t)
 	before := strings.Join(list(t, s, &historyv1.ListRequest{Uid: "ann"}), " ")
 	if _, err := s.Clear(t.Context(), &historyv1.ClearRequest{Uid: "ann"}); err != nil {
@@ -190,8 +190,8 @@ func TestClearOfAColdUser(t *testing.T) {
 	}
 }
 
-// TestContinueWithoutTheArchive: nothing to go on with is an answer of its own. A user opens an old film
-// again, of which only the archive knows where to go on.
+// TestContinueWithoutTheArchive: an empty list must not hide an unavailable archive. A user reopens an old film
+// whose resume point is only in the archive.
 func TestContinueWithoutTheArchive(t *testing.T) {
 	for _, down := range []bool{false, true} {
 		h := smallHouse(t, 200)
@@ -210,7 +210,7 @@ func TestContinueWithoutTheArchive(t *testing.T) {
 	}
 }
 
-// TestExportOfAnIncompletePage: an export is all there is, or it fails.
+// TestExportOfAnIncompletePage: an export is complete or fails.
 func TestExportOfAnIncompletePage(t *testing.T) {
 	h := smallHouse(t, 2)
 	ids := put(t, h, 6, 100_000)
@@ -230,13 +230,13 @@ func TestExportOfAnIncompletePage(t *testing.T) {
 	}
 }
 
-// TestAnswerAfterAClear: an answer that has the record shows nothing that was cleared, also where the
-// service held the record when it happened.
+// TestAnswerAfterAClear: an answer with the record has nothing cleared, even if the service held the record during
+// the clear.
 func TestAnswerAfterAClear(t *testing.T) {
 	for _, held := range []bool{true, false} {
 		h := newHouse(t)
 		s := h.service(t)
-		point(t, s, "ann", "none") // warm
+		point(t, s, "ann", "none") // warms up the user
 		apply(t, s, viewing("s1", "ann/7", 100_000, 95), beat("ann/7", progress, 1000, 30))
 		if _, err := h.idle(t).Clear(t.Context(), &historyv1.ClearRequest{Uid: "ann", UntilMs: start - 50_000}); err != nil {
 			t.Fatal(err)
@@ -266,13 +266,13 @@ func TestAnswerAfterAClear(t *testing.T) {
 	}
 }
 
-// TestPlaysBeforeAClear: a song is played often, what was before a time is cleared, and it is played on. Everything
-// comes in the order of its time. The plays from before the clear do not come back, however many follow.
+// TestPlaysBeforeAClear: a song is played often, cleared up to a time, and played again, all in order. The cleared
+// plays never come back, however many follow.
 func TestPlaysBeforeAClear(t *testing.T) {
 	for _, held := range []bool{true, false} {
 		h := newHouse(t)
 		s := h.service(t)
-		point(t, s, "ann", "none") // warm
+		point(t, s, "ann", "none") // warms up the user
 		play := func(n int, ago int64) {
 			t.Helper()
 			hb := viewing(fmt.Sprint("s", ago), "ann/song", ago, 100)
@@ -284,7 +284,7 @@ func TestPlaysBeforeAClear(t *testing.T) {
 		for i := range 100 {
 			play(i, 1_000_000-int64(i)*1000)
 		}
-		play(100, 800_000) // so that the record stays
+		play(100, 800_000) // keeps the record after the clear
 		if _, err := h.idle(t).Clear(t.Context(), &historyv1.ClearRequest{Uid: "ann", UntilMs: start - 850_000}); err != nil {
 			t.Fatal(err)
 		}
@@ -303,16 +303,16 @@ func TestPlaysBeforeAClear(t *testing.T) {
 	}
 }
 
-// TestFurthestAfterAClear: a furthest position from before a clear takes the place of one from after it, and is hidden.
+// TestFurthestAfterAClear: a cleared furthest position must not replace a later one.
 func TestFurthestAfterAClear(t *testing.T) {
 	h := newHouse(t)
 	s := h.service(t)
-	point(t, s, "ann", "none") // warm
+	point(t, s, "ann", "none") // warms up the user
 	apply(t, s, beat("ann/7", stop, 900_000, 100), beat("ann/7", stop, 840_000, 95))
 	if _, err := s.Clear(t.Context(), &historyv1.ClearRequest{Uid: "ann", UntilMs: start - 850_000}); err != nil {
 		t.Fatal(err)
 	}
-	for i := range int64(9) { // and back, step by step
+	for i := range int64(9) { // back, step by step
 		apply(t, s, beat("ann/7", progress, 800_000-i*1000, 90-10*i))
 	}
 	if it := point(t, h.idle(t), "ann", "7"); it.GetFurthestMs() != 95_000 {
@@ -320,12 +320,12 @@ func TestFurthestAfterAClear(t *testing.T) {
 	}
 }
 
-// TestLateReportsAfterAClear: a report from before a clear is refused also where the service holds a
-// record that was written after it.
+// TestLateReportsAfterAClear: a report from before a clear is refused even if the service holds a record written
+// after it.
 func TestLateReportsAfterAClear(t *testing.T) {
 	h := newHouse(t)
 	s := h.service(t)
-	point(t, s, "ann", "none") // warm
+	point(t, s, "ann", "none") // warms up the user
 	if _, err := s.Clear(t.Context(), &historyv1.ClearRequest{Uid: "ann", UntilMs: start - 50_000}); err != nil {
 		t.Fatal(err)
 	}
