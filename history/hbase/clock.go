@@ -65,7 +65,7 @@ func (a *Archive) clockAhead(ctx context.Context, row []byte) (time.Duration, er
 	return clock.Outside(at, began, ended), nil
 }
 
-// oneOfEach returns a clock row on each known server.
+// oneOfEach returns one clock row per known server, and one for all rows without a known server.
 func (l *servers) oneOfEach() (rows [][]byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -147,8 +147,8 @@ const (
 )
 
 // Page implements [history.Archive]. HBase cannot read a row by time, so Page reads the whole row in pages and
-// decodes only the requested records. Concurrent puts may or may not appear, without a torn cell. Rows of users
-// with segments are short.
+// decodes only the requested records. Concurrent puts may or may not appear. Rows of users with segments
+// are short.
 func (a *Archive) Page(ctx context.Context, uid string, q history.Query) (history.Page, error) {
 	ctx, cancel := a.bound(ctx)
 	defer cancel()
