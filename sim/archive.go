@@ -10,8 +10,8 @@ import (
 
 // Archive is a [history.Archive] in memory, written from the contract alone.
 type Archive struct {
-	mu sync.Mutex // for who calls it from many goroutines; the simulator does not
-	// Now is the clock of what expires, in Unix milliseconds.
+	mu sync.Mutex // for concurrent callers; the simulator has none
+	// Now is the clock for expiry, in Unix milliseconds.
 	Now  func() int64
 	rows map[string]*row
 }
@@ -45,7 +45,7 @@ func (a *Archive) Put(_ context.Context, cells []history.Cell) []error {
 	return nil
 }
 
-// put keeps, of two cells of one time, the one that came last.
+// put stores a cell; the last of equal cell times wins.
 func (a *Archive) put(c history.Cell) {
 	r := a.row(c.Key.UID)
 	if old := r.cells[c.Key.Object]; old != nil && old.CellTime > c.Record.CellTime {
@@ -54,7 +54,7 @@ func (a *Archive) put(c history.Cell) {
 	r.cells[c.Key.Object] = c.Record
 }
 
-// live returns a cell that has not outlived its time.
+// live returns r, or nil once it has expired.
 func (a *Archive) live(r *history.Record) *history.Record {
 	if r == nil || r.CellTime <= a.Now()-history.ArchiveTTL {
 		return nil
@@ -119,8 +119,7 @@ func (a *Archive) PutUser(_ context.Context, uid string, u history.User) error {
 	r := a.row(uid)
 	r.user.Cleared, r.user.Pause = later(r.user.Cleared, u.Cleared), r.user.Pause.Newer(u.Pause)
 	for o, c := range r.cells {
-		// A cell that a clear mark covers and whose time is later stays, hidden: the
-		// next content of its key has to come after it.
+		// A covered cell with a later cell time stays, hidden: the key's next content must come after it.
 		if c.CellTime <= r.user.ClearedAt(o.Type) {
 			delete(r.cells, o)
 		}

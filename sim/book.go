@@ -19,29 +19,29 @@ type userBook struct {
 	pause  pauseBook
 }
 
-// book is what was said of one key.
+// book is everything reported about one key.
 type book struct {
 	facts   []*known
 	by      map[fact]*known
 	deletes []*cut
-	// dismissals are about whether the object is offered to go on with, in the order in which they were sent.
+	// dismissals, in the order sent
 	dismissals []*dismissal
-	restored   []*known // what was brought back from a backup, perhaps
+	restored   []*known // records that a backup may have restored
 }
 
-// known is a fact with what is known of its fate.
+// known is a fact and what is known of its fate.
 type known struct {
 	fact
 	sent  int64
-	acked int64 // 0 while nobody was told that it is in
-	// safe means that the answer says that it outlives the cache.
+	acked int64 // 0 while unacknowledged
+	// safe means that the answer promised survival of a cache loss.
 	safe    bool
-	open    int // attempts on their way
-	unknown int // attempts of which nobody knows
-	// late means that a pause has made it too late for it, until recording is switched again.
+	open    int // attempts in flight
+	unknown int // attempts without an answer
+	// late means that a pause excludes the fact until recording is switched again.
 	late bool
-	// began is how many switches of recording had been sent when it was first sent, and unsure that what was known of them was
-	// not certain then, or not to the cache. Pauses are those that it was judged by, where exact says that this is certain.
+	// began is the number of switches sent before the fact. unsure means that the pauses were uncertain then, or
+	// unknown to the cache. pauses are the ones that the service applied, if exact.
 	began  int
 	unsure bool
 	pauses []interval
@@ -49,12 +49,12 @@ type known struct {
 	witnesses
 }
 
-// interval is a time in which recording was off: after since, and up to until.
+// interval is a pause: recording was off for since < time ≤ until.
 type interval struct{ since, until int64 }
 
-const lasting = int64(1) << 62 // until nobody knows when
+const lasting = int64(1) << 62 // end of an open pause
 
-// recorded returns for how many milliseconds of a time recording was on.
+// recorded returns the milliseconds of recording between two times.
 func recorded(pauses []interval, from, to int64) int64 {
 	on := to - from
 	for _, p := range pauses {
@@ -63,18 +63,18 @@ func recorded(pauses []interval, from, to int64) int64 {
 	return on
 }
 
-// witnesses are the services that said of something that it is in.
+// witnesses are the services that acknowledged a fact or a decision.
 type witnesses struct {
 	by   []int
-	told time.Time // when one said so last
-	// promised means that it is to be there again when nothing is under way any more: the
-	// cache was lost, and it is in the queue, or in the archive, or those who remember it live.
+	told time.Time // time of the latest acknowledgement
+	// promised means that it must return at the next rest: the cache was lost, and the queue, the archive or a
+	// live service still has it.
 	promised bool
 	archived bool
 	remember []int
 }
 
-// memory reports whether a service remembers what it has said of a key at a time.
+// memory reports whether a service remembers what it acknowledged about a key at a time.
 type memory func(service int, k history.Key, at time.Time) bool
 
 func (s *witnesses) said(service int) {
@@ -84,7 +84,7 @@ func (s *witnesses) said(service int) {
 	}
 }
 
-// saidBeside notes that a service said so of what the cache may have lost before: it brings that back.
+// saidBeside notes an acknowledgement of something the cache may have lost before. The service restores it.
 func (s *witnesses) saidBeside(service int) {
 	if s.said(service); !slices.Contains(s.remember, service) {
 		s.remember = append(s.remember, service)
@@ -92,7 +92,7 @@ func (s *witnesses) saidBeside(service int) {
 	s.promised = true
 }
 
-// lost notes that the cache was lost. Safe is what needs no witness, as what is archived.
+// lost notes a cache loss. Something safe, such as an archived fact, needs no witness.
 func (s *witnesses) lost(k history.Key, safe bool, remembers memory) {
 	s.remember = s.remember[:0]
 	for _, service := range s.by {
@@ -103,7 +103,7 @@ func (s *witnesses) lost(k history.Key, safe bool, remembers memory) {
 	s.promised = safe || s.archived || len(s.remember) > 0
 }
 
-// died notes that a service takes with it what it remembers.
+// died notes the death of a service, and with it the loss of its memory.
 func (s *witnesses) died(service int, safe bool) {
 	s.remember = slices.DeleteFunc(s.remember, func(o int) bool { return o == service })
 	s.promised = s.promised && (safe || s.archived || len(s.remember) > 0)
@@ -111,20 +111,20 @@ func (s *witnesses) died(service int, safe bool) {
 
 func (k *known) may() bool { return k.acked > 0 || !k.late && (k.open > 0 || k.unknown > 0) }
 
-// cut is a delete or a clear: nothing at or before a time exists.
+// cut is a delete or a clear: it removes everything up to a time.
 type cut struct {
 	typ    uint32 // of a clear
 	at     int64
-	own    int64 // what it covers whatever the service has found
-	raised bool  // the time may be that of any report that there was, if that is later
+	own    int64 // time it covers whatever the service found
+	raised bool  // may extend to the time of any existing report
 	sent   int64
 	acked  int64
-	closed bool    // it was answered, or nothing is under way any more
-	times  []int64 // of a raised one that is closed, those of the reports by then
+	closed bool    // answered, or nothing is in flight any more
+	times  []int64 // of a closed raised cut: the times of the reports by then
 	witnesses
 }
 
-// close notes the reports that there are: what comes later raises the cut no more.
+// close fixes the reports that may raise the cut.
 func (c *cut) close(books ...*book) {
 	if c.closed || !c.raised {
 		return
@@ -136,7 +136,7 @@ func (c *cut) close(books ...*book) {
 	c.closed, c.times = true, times
 }
 
-// raisedBy returns the times of a key's reports, of what was restored and of tombstones that may be the cut's.
+// raisedBy returns the times in a book that may have raised the cut: reports, restored records and tombstones.
 func (c *cut) raisedBy(b *book) (times []int64) {
 	if c.closed || !c.raised {
 		return c.times
@@ -146,7 +146,7 @@ func (c *cut) raisedBy(b *book) (times []int64) {
 			times = append(times, k.at)
 		}
 	}
-	for _, d := range b.deletes { // a tombstone counts as what it removed does
+	for _, d := range b.deletes { // a tombstone counts like the report it removed
 		if d != c && d.at > c.at {
 			times = append(times, d.at)
 		}
@@ -161,17 +161,16 @@ func (c *cut) may(at int64) bool {
 	return at <= c.at || c.raised && !c.closed || slices.ContainsFunc(c.times, func(t int64) bool { return at <= t })
 }
 
-// covers reports whether it may cover a report of an object of a type.
+// covers reports whether the cut may cover a report of that type.
 func (c *cut) covers(typ uint32, at int64) bool {
 	return (c.typ == 0 || c.typ == typ) && c.may(at)
 }
 
-// dismissal is a decision about whether an object is offered, with what is known of its fate. Its time is the
-// earliest that it may have.
+// dismissal is a decision about an object's offer and its known fate. Its time is the earliest possible one.
 type dismissal struct {
 	known
 	offer  bool
-	latest int64 // of the reports that were acknowledged before it
+	latest int64 // latest report acknowledged before it
 }
 
 func (u *userBook) book(obj history.Object) *book {
@@ -202,36 +201,36 @@ func (b *book) deleted(at int64) bool {
 	return slices.ContainsFunc(b.deletes, func(c *cut) bool { return c.may(at) })
 }
 
-// revoked reports whether a later decision took an acknowledged one back.
+// revoked reports whether an acknowledged decision was later taken back.
 func (b *book) revoked(d *dismissal, begun int64) bool {
 	return d.acked > 0 && slices.ContainsFunc(b.dismissals, func(o *dismissal) bool {
 		return o.offer && o.sent > d.acked && o.acked > 0 && o.acked < begun
 	})
 }
 
-// pauseBook is what is known of whether a user wants to be recorded.
+// pauseBook is what is known of a user's recording setting.
 type pauseBook struct {
-	cold      bool  // the cache may not know of it, until somebody has asked
-	first     int64 // no switch is of an earlier time, 0 without any
-	latest    int64 // no switch is of a later time
-	changes   int   // switches that were sent
-	open      int   // of them on their way
-	unknown   int   // of them without an answer, which may still come
-	sure      bool  // what follows is known for certain
+	cold      bool  // the cache may not know it until the next request
+	first     int64 // earliest possible time of a switch; 0 without one
+	latest    int64 // latest possible time of a switch
+	changes   int   // switches sent
+	open      int   // switches in flight
+	unknown   int   // unanswered switches, which may still land
+	sure      bool  // the fields below are certain
 	isOff     bool
-	since     int64 // when it was switched off, as far as that is known
-	until     int64 // and on again
-	divided   bool  // there are namespaces, to which a switch comes one after the other
-	halfway   bool  // it may have come to some of them only: those may go on until it is switched once more
-	beside    bool  // switches are under way side by side, whose answers come in any order
-	forgotten bool  // the cache has forgotten the user, and perhaps nobody has asked since
-	// pauses are those that services remember, oldest first, where exact says that this is certain.
+	since     int64 // time it was switched off, if known
+	until     int64 // time it was switched on again
+	divided   bool  // the user has namespaces; a switch reaches them one after the other
+	halfway   bool  // the switch may have reached some namespaces only, until the next one
+	beside    bool  // concurrent switches: their answers come in any order
+	forgotten bool  // the cache forgot the user; perhaps no request since
+	// pauses that services remember, oldest first; certain if exact
 	pauses    []interval
 	exact     bool
 	witnesses // of the last switch
 }
 
-// pauseState is what was known at a time.
+// pauseState is a snapshot of what is known.
 type pauseState struct {
 	changes int
 	sure    bool
@@ -239,36 +238,34 @@ type pauseState struct {
 
 func (p *pauseBook) state() pauseState { return pauseState{p.changes, p.sure && p.open == 0} }
 
-// off reports whether a report of a time must not be recorded: nothing has changed since
-// a state in which recording was off.
+// off reports whether recording was certainly off at a time, without a switch since then.
 func (p *pauseBook) off(then pauseState, at int64) bool {
 	return then.sure && p.sure && then.changes == p.changes && p.isOff && at > p.since && !p.cold
 }
 
-// on reports whether it must be.
+// on reports whether recording was certainly on.
 func (p *pauseBook) on(then pauseState, at int64) bool {
 	return then.sure && p.sure && then.changes == p.changes && !p.isOff && at > max(p.until, p.latest) && p.until > 0 && !p.cold
 }
 
-// gone reports whether a report that was sent after so many switches must not be recorded, because recording was off at its
-// time, in whichever pause.
+// gone reports whether a known pause excludes the attempt's report.
 func (p *pauseBook) gone(a *attempt) bool {
 	return a.exact && p.certain() && a.pauses.changes == p.changes &&
 		slices.ContainsFunc(p.pauses, func(s interval) bool { return a.k.at > s.since && a.k.at <= s.until })
 }
 
-// certain reports whether a report is judged by just the pauses that are known.
+// certain reports whether services apply exactly the known pauses.
 func (p *pauseBook) certain() bool { return p.exact && p.open == 0 && !p.cold && !p.forgotten }
 
-// judged notes by which pauses a report was judged that is acknowledged for the first time.
+// judged notes the pauses that applied to a report at its first acknowledgement.
 func (k *known) judged(p *pauseBook) {
 	if k.exact = p.certain() && !k.unsure && k.began == p.changes; k.exact {
 		k.pauses = slices.Clone(p.pauses)
 	}
 }
 
-// remember notes what a switch has made of the pauses: stored is what the cache has then, which alone says when
-// recording was switched on again.
+// remember adds a switch to the known pauses. stored is the cache's pause, the only source of the time of a
+// switch-on.
 func (p *pauseBook) remember(stored history.Pause) {
 	last := interval{since: p.since}
 	n := len(p.pauses) - 1
@@ -286,7 +283,7 @@ func (p *pauseBook) remember(stored history.Pause) {
 	}
 }
 
-// learn takes over the stored pauses as exact. The caller calls it when no switch is under way: all services know the same then.
+// learn adopts the stored pauses as exact. The caller calls it at rest, when all services agree.
 func (p *pauseBook) learn(stored history.Pause) {
 	times := append([]string{fmt.Sprint(stored.Since), fmt.Sprint(stored.Until)}, strings.Fields(string(stored.Earlier))...)
 	p.pauses, p.exact = nil, true
@@ -301,7 +298,7 @@ func (p *pauseBook) learn(stored history.Pause) {
 	slices.Reverse(p.pauses)
 }
 
-// switching notes that a switch was sent to a service whose clock shows now.
+// switching notes a switch sent to a service whose clock shows now.
 func (u *userBook) switching(now int64) {
 	p := &u.pause
 	p.changes++
@@ -319,8 +316,7 @@ func (u *userBook) switching(now int64) {
 	}
 }
 
-// answered takes what became of a switch: at is when recording was switched off as the
-// answer has it, known whether there was an answer.
+// answered notes the answer to a switch; s is nil without one.
 func (p *pauseBook) answered(s *historyv1.Settings, service int, now int64) {
 	p.exact = p.exact && s != nil
 	p.open--
@@ -328,7 +324,7 @@ func (p *pauseBook) answered(s *historyv1.Settings, service int, now int64) {
 	if s == nil {
 		p.unknown, p.halfway = p.unknown+1, p.divided
 	} else {
-		if p.said(service); !p.divided { // and has warmed the user up
+		if p.said(service); !p.divided { // the service has warmed the user up
 			p.cold, p.forgotten = false, false
 		}
 	}
@@ -346,7 +342,7 @@ func (p *pauseBook) answered(s *historyv1.Settings, service int, now int64) {
 	}
 }
 
-// read takes what somebody was shown once nothing is under way any more.
+// read notes the settings shown at rest.
 func (p *pauseBook) read(s *historyv1.Settings) {
 	if p.unknown, p.cold = 0, false; p.halfway {
 		return
@@ -356,11 +352,10 @@ func (p *pauseBook) read(s *historyv1.Settings) {
 	}
 }
 
-// oracle knows what clients sent and what they were told, and nothing else. Its times
-// are the order in which clients did and heard things.
+// oracle knows what clients sent and received, and nothing else. Its times number these events in order.
 type oracle struct {
 	time   int64
-	rested int64 // when everything was archived last
-	lost   int64 // when the cache lost something last
+	rested int64 // when everything was last archived
+	lost   int64 // when the cache last lost data
 	users  map[string]*userBook
 }

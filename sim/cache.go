@@ -13,37 +13,37 @@ import (
 
 // Cache is a [history.Cache] in memory, written from the contract alone.
 type Cache struct {
-	mu sync.Mutex // for who calls it from many goroutines; the simulator does not
-	// Keep is how many records of a user a trim leaves.
+	mu sync.Mutex // for concurrent callers; the simulator has none
+	// Keep is the number of records that a trim leaves a user.
 	Keep int
-	// Rules say how many that is of a namespace; nil for no classes.
+	// Rules bound the records of a namespace; nil without classes.
 	Rules *history.Rulebook
-	// Now is the clock of the marks.
+	// Now is the clock for dirty marks.
 	Now func() time.Time
 
 	users map[string]*account
 	marks map[history.Key]history.Mark
 	last  history.Mark
-	made  map[uint64]bool // the revisions of what was written to it
-	had   map[uint64]bool // and of what had been written to the one that it came back from
+	made  map[uint64]bool // revisions ever written here
+	had   map[uint64]bool // revisions from before Clone
 }
 
-// account is what the cache holds of one user.
+// account is the cached state of one user.
 type account struct {
 	user    history.User
 	records map[history.Object]*history.Record
-	damaged map[history.Object]bool // of which nobody can read more than the revision, and in a list the version
-	asked   time.Time               // when anybody asked for it last
+	damaged map[history.Object]bool // readable: only the revision, and in a list the version
+	asked   time.Time               // time of the latest request
 	log     changeLog
 }
 
-// changeLog is the log of a user's changes.
+// changeLog is a user's change log.
 type changeLog struct {
-	name, dropped, last uint64 // without a name there is none
+	name, dropped, last uint64 // name is 0 without a log
 	entries             map[history.Object]uint64
 }
 
-// add makes an entry.
+// add appends an entry, and drops the object's older one.
 func (l *changeLog) add(o history.Object) {
 	if l.name != 0 {
 		l.last++
@@ -79,7 +79,7 @@ func (c *Cache) account(uid string) *account {
 	return a
 }
 
-// mark marks a key, unless it has an older mark.
+// mark marks a key dirty, unless it has an older mark.
 func (c *Cache) mark(k history.Key) {
 	c.last = max(c.last+1, history.Mark(c.Now().UnixMicro()))
 	if old, marked := c.marks[k]; !marked || c.last < old {
@@ -111,7 +111,7 @@ func (c *Cache) load(k history.Key) history.Entry {
 	return e
 }
 
-// read returns what a reader gets of a record: of a damaged one its revision.
+// read returns the record as a reader gets it: only the revision of a damaged one.
 func (a *account) read(o history.Object) *history.Record {
 	r := a.records[o]
 	if r != nil && a.damaged[o] {
@@ -120,7 +120,7 @@ func (a *account) read(o history.Object) *history.Record {
 	return r
 }
 
-// list returns what a list has of a record: of a damaged one also its version.
+// list returns the record as a list has it: revision and version of a damaged one.
 func (a *account) list(o history.Object) *history.Record {
 	r := a.read(o)
 	if a.damaged[o] {
@@ -131,7 +131,7 @@ func (a *account) list(o history.Object) *history.Record {
 	return r
 }
 
-// Damage makes a record unreadable that the archive has, and reports whether there is one.
+// Damage makes an archived record unreadable. It reports whether there is one.
 func (c *Cache) Damage(k history.Key) bool {
 	a := c.users[k.UID]
 	if a == nil || !a.records[k.Object].Clean() || c.marks[k] != 0 {
@@ -169,7 +169,7 @@ func (c *Cache) apply(w history.Write) history.Outcome {
 	return history.Outcome{Status: history.Applied}
 }
 
-// admits reports whether the base of a write still stands.
+// admits reports whether the base of a write is current.
 func (a *account) admits(w history.Write) bool {
 	current := a.records[w.Key.Object]
 	if w.Base != 0 {
@@ -192,7 +192,7 @@ func (c *Cache) Clear(_ context.Context, uid string, cl history.Clear) (int64, e
 	return a.user.Cleared[cl.Type], nil
 }
 
-// cut removes what the clear marks cover.
+// cut removes the records that the clear marks cover.
 func (c *Cache) cut(uid string) {
 	a := c.users[uid]
 	for o, r := range a.records {
@@ -209,7 +209,7 @@ func (c *Cache) drop(k history.Key) {
 	delete(c.marks, k)
 }
 
-// later joins clear marks. It makes a new map: entries share theirs.
+// later merges clear marks into a new map, because entries share theirs.
 func later(a, b map[uint32]int64) map[uint32]int64 {
 	joined := maps.Clone(a)
 	if joined == nil {
@@ -239,15 +239,15 @@ func (c *Cache) pause(uid string, p history.Pause) {
 	c.renumber(a)
 }
 
-// renumber gives a user's state and records other revisions, so that whoever holds one finds out.
+// renumber gives the user's state and records new revisions, which fails concurrent compares.
 func (c *Cache) renumber(a *account) {
 	a.user.Revision = history.NewRevision()
 	c.made[a.user.Revision] = true
 	c.renumberRecords(a)
 }
 
-// renumberRecords does so where what is new of the state comes from the archive: a process that puts the older state there,
-// and marks clean it, leaves nothing out.
+// renumberRecords renumbers only the records, where a change of the state comes from the archive. A process that
+// puts the older state there and marks it clean loses nothing.
 func (c *Cache) renumberRecords(a *account) {
 	for o, r := range a.records {
 		m := *r
@@ -416,7 +416,7 @@ func (c *Cache) Trim(_ context.Context, uids []string) error {
 	return nil
 }
 
-// trim bounds the records that are tombstones, or those that are none.
+// trim bounds the number of tombstones, or of other records.
 func (c *Cache) trim(uid string, tombstones bool) {
 	a := c.users[uid]
 	var items []history.Item
@@ -430,7 +430,7 @@ func (c *Cache) trim(uid string, tombstones bool) {
 		return
 	}
 	slices.SortFunc(items, history.NewestFirst)
-	bound := items[keep-1].Record.Version // records of one version stay together
+	bound := items[keep-1].Record.Version // equal versions stay together
 	for _, it := range items[keep:] {
 		if it.Record.Version < bound && it.Record.Clean() {
 			c.drop(history.Key{UID: uid, Object: it.Object})
@@ -439,7 +439,7 @@ func (c *Cache) trim(uid string, tombstones bool) {
 	}
 }
 
-// trimLog drops the oldest entries of a log, up to the first of a content that is not clean.
+// trimLog drops the oldest entries, up to the first dirty record.
 func (c *Cache) trimLog(uid string) {
 	a := c.users[uid]
 	entries := a.log.after(0)
@@ -452,9 +452,8 @@ func (c *Cache) trimLog(uid string) {
 	}
 }
 
-// Expire forgets a user, as a store does whose keys have a bounded life. It leaves
-// alone whoever has marks, does not want to be recorded, or was asked for in the time of a
-// request, and reports whether it forgot.
+// Expire forgets a user, like a store whose keys expire. It keeps a user with dirty marks, with recording off, or
+// with a recent request. It reports whether it forgot the user.
 func (c *Cache) Expire(uid string) bool {
 	a := c.users[uid]
 	if a == nil || a.user.Pause.On() || time.Since(a.asked) < 3*requestLimit {
@@ -469,7 +468,7 @@ func (c *Cache) Expire(uid string) bool {
 	return true
 }
 
-// Clone returns the cache as it is now, for an epoch of its own.
+// Clone returns a copy of the cache, for another epoch.
 func (c *Cache) Clone() *Cache {
 	m := &Cache{Keep: c.Keep, Rules: c.Rules, Now: c.Now, users: make(map[string]*account, len(c.users)), marks: maps.Clone(c.marks), last: c.last, made: make(map[uint64]bool), had: maps.Clone(c.made)}
 	maps.Copy(m.had, c.had)
@@ -480,5 +479,5 @@ func (c *Cache) Clone() *Cache {
 	return m
 }
 
-// knows reports whether a content was written to it, ever.
+// knows reports whether a revision was ever written to the cache.
 func (c *Cache) knows(revision uint64) bool { return c.made[revision] || c.had[revision] }

@@ -8,10 +8,10 @@ import (
 	"github.com/playhead/playhead/history"
 )
 
-// Some seeds have classes of types: see [history.Class]. To the stores a namespace is a user of its own, so that the cache may forget one
-// and know the other. The judge knows nothing of namespaces, but how what the stores have of them is read as one history.
+// Some seeds have classes of types: see [history.Class]. To the stores a namespace is a user of its own: the
+// cache may forget one and keep the other. The judge reads a user's namespaces as one history.
 
-// classSets are the classes that there may be. Types are moved from one set to another. A class stays, though nothing comes into it.
+// classSets are the possible sets of classes; types move between them. A class stays even without types.
 var classSets = [...][]string{
 	{"b: types=2", "c: types=none"},
 	{"b: types=none", "c: types=none"},
@@ -21,7 +21,7 @@ var classSets = [...][]string{
 	{"b: types=2", "c: types=1"},
 }
 
-// rulebook returns the rules of processes that start from now on.
+// rulebook returns the rules for processes that start from now on.
 func (w *World) rulebook() *history.Rulebook {
 	if !w.traits.classes {
 		return nil
@@ -37,7 +37,7 @@ func (w *World) rulebook() *history.Rulebook {
 	return b
 }
 
-// namespacesOf returns the uids of all namespaces that a user may ever have had.
+// namespacesOf returns the uids of all namespaces a user may ever have had.
 func (w *World) namespacesOf(uid string) []string {
 	if !w.traits.classes {
 		return []string{uid}
@@ -45,13 +45,13 @@ func (w *World) namespacesOf(uid string) []string {
 	return []string{uid, history.NamespaceUID(uid, "b"), history.NamespaceUID(uid, "c")}
 }
 
-// userOf is the user whose namespace it is.
+// userOf returns the user of a namespace.
 func userOf(namespace string) string {
 	uid, _ := history.UserOf(namespace)
 	return uid
 }
 
-// keysOf returns under which keys the stores may have what readers see under one. The first is that of the user's own state.
+// keysOf returns the stores' keys for one reader's key. The first is the key of the user's own state.
 func (w *World) keysOf(k history.Key) (keys []history.Key) {
 	keys = []history.Key{history.UserKey(k.UID)}
 	switch {
@@ -67,7 +67,7 @@ func (w *World) keysOf(k history.Key) (keys []history.Key) {
 	return keys
 }
 
-// together is what a store has under all these keys, as one entry.
+// together merges a store's entries for all those keys.
 func (w *World) together(k history.Key, load func(history.Key) history.Entry) history.Entry {
 	if !w.traits.classes {
 		return load(k)
@@ -80,23 +80,23 @@ func (w *World) together(k history.Key, load func(history.Key) history.Entry) hi
 			return e
 		}
 		all.Record = history.Merge(all.Record, e.Record.After(e.User.ClearedAt(k.Object.Type)))
-		all.User.Warm = all.User.Warm && e.User.Warm && (e.Record != nil || e.User.Complete()) // else nobody knows from the cache alone
+		all.User.Warm = all.User.Warm && e.User.Warm && (e.Record != nil || e.User.Complete()) // the cache alone suffices
 		all.Err = cmp.Or(all.Err, e.Err)
 	}
 	all.Record = all.Record.After(all.User.ClearedAt(k.Object.Type))
 	return all
 }
 
-// inCache is what the cache has of a key.
+// inCache returns the cache's entry for a key.
 func (w *World) inCache(k history.Key) history.Entry { return w.together(k, w.cache.load) }
 
-// inArchive is what the archive has of a key.
+// inArchive returns the archive's entry for a key.
 func (w *World) inArchive(k history.Key) history.Entry { return w.together(k, w.archivedAt) }
 
-// anyNamespace is a namespace of any user.
+// anyNamespace draws a namespace of any user.
 func (w *World) anyNamespace(d *dice) string { return w.namespaceOf(w.uids[d.n(len(w.uids))], d) }
 
-// namespaceOf is any namespace of a user.
+// namespaceOf draws a namespace of a user.
 func (w *World) namespaceOf(uid string, d *dice) string {
 	if !w.traits.classes {
 		return uid
@@ -105,14 +105,14 @@ func (w *World) namespaceOf(uid string, d *dice) string {
 	return all[d.n(len(all))]
 }
 
-// newCache is an empty one.
+// newCache returns an empty cache.
 func (w *World) newCache() *Cache {
 	c := NewCache(w.cfg.Keep, w.cacheClock.now)
 	c.Rules = w.rules
 	return c
 }
 
-// keepsAll reports whether the cache has room for all that there is.
+// keepsAll reports whether the cache has room for every record.
 func (w *World) keepsAll() bool {
 	list := func(c history.Class) bool { return c.List > 0 }
 	return w.cfg.Keep >= w.cfg.Objects && !slices.ContainsFunc(w.rules.Classes(), list)

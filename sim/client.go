@@ -10,7 +10,7 @@ import (
 )
 
 func (c *client) nowMS() int64 {
-	return time.Now().Add(c.offset).UnixMilli() / c.w.traits.grain * c.w.traits.grain // many events of one millisecond
+	return time.Now().Add(c.offset).UnixMilli() / c.w.traits.grain * c.w.traits.grain // many events share a millisecond
 }
 
 func (c *client) anyObject(d *dice) history.Object {
@@ -61,7 +61,7 @@ func (c *client) act(d *dice) {
 	}
 }
 
-// indulge does what the storm is about.
+// indulge acts in the mood of the storm.
 func (c *client) indulge(m mood, d *dice) {
 	switch m {
 	case deciding:
@@ -90,7 +90,7 @@ func (c *client) indulge(m mood, d *dice) {
 func (c *client) wake(d *dice) {
 	switch d.n(4) {
 	case 0:
-		c.importOld(d) // of the night
+		c.importOld(d) // from the night
 		c.send(d)
 	case 1:
 		c.begin(d)
@@ -99,7 +99,7 @@ func (c *client) wake(d *dice) {
 	}
 }
 
-// begin clears all that it has reported, and reports what is hardly later.
+// begin clears everything the client has reported, and reports a millisecond later.
 func (c *client) begin(d *dice) {
 	if c.last == 0 {
 		return
@@ -111,7 +111,7 @@ func (c *client) begin(d *dice) {
 	c.w.clear(c, cleared)
 }
 
-// report adds one or a few reports of what it plays.
+// report adds one or two reports of the current viewing.
 func (c *client) report(d *dice) {
 	if c.session == "" || d.one(c.w.traits.session) {
 		c.sessions++
@@ -128,7 +128,7 @@ func (c *client) report(d *dice) {
 
 func (c *client) heartbeat(d *dice) *historyv1.Heartbeat {
 	now := c.nowMS()
-	if c.last > 0 && d.one(3) { // hardly later than the last one
+	if c.last > 0 && d.one(3) { // a millisecond after the last one
 		now = c.last + 1
 	}
 	c.last = now
@@ -177,7 +177,7 @@ func (c *client) heartbeat(d *dice) *historyv1.Heartbeat {
 	return hb
 }
 
-// describe has a report name some keys: apps of different devices name different ones.
+// describe adds metadata. Apps of different devices name different keys.
 func (c *client) describe(d *dice, hb *historyv1.Heartbeat) {
 	hb.Meta = make(map[string]string)
 	for _, key := range metaKeys {
@@ -190,14 +190,14 @@ func (c *client) describe(d *dice, hb *historyv1.Heartbeat) {
 	}
 }
 
-// repeat sends again what was answered, as a device does whose disk lacks the answer.
+// repeat resends an answered report, like a device that lost the answer in a crash.
 func (c *client) repeat(d *dice) {
 	if len(c.done) > 0 {
 		c.outbox = append(c.outbox, c.done[d.n(len(c.done))])
 	}
 }
 
-// importOld adds reports of long ago, or of another player's last minute.
+// importOld adds reports from long ago, or from another player's last minute.
 func (c *client) importOld(d *dice) {
 	unit := [...]int64{10, 100, 100_000}[d.n(3)]
 	for range 1 + d.n(3) {
@@ -211,17 +211,17 @@ func (c *client) importOld(d *dice) {
 	}
 }
 
-// send gives some of what it keeps to its edge.
+// send gives some of the outbox to the client's edge.
 func (c *client) send(d *dice) {
 	if c.busy > 0 || c.offline || len(c.outbox) == 0 || time.Now().Before(c.after) {
 		return
 	}
 	n := min(len(c.outbox), 1+d.n(5))
 	some := slices.Clone(c.outbox[:n])
-	if d.one(4) { // the newest first, as of a closing tab
+	if d.one(4) { // the newest first, as from a closing tab
 		some = slices.Clone(c.outbox[len(c.outbox)-n:])
 	}
-	if d.one(10) { // the same twice in a message
+	if d.one(10) { // twice in one message
 		some = append(some, some[0])
 	}
 	s := &submission{client: c, heartbeats: some, received: time.Now().UnixMilli()}
@@ -250,7 +250,7 @@ func (c *client) remove(d *dice) {
 	c.w.remove(c, o, req)
 }
 
-// mark says of an object that it was watched or not, now or some time ago.
+// mark marks an object as watched or unwatched, now or up to a second ago.
 func (c *client) mark(d *dice) {
 	at := c.nowMS() - [...]int64{0, 1, 1000}[d.n(3)]
 	req := &historyv1.MarkRequest{Mark: historyv1.Mark(1 + d.n(3)), AtMs: at, OnlyRecorded: d.one(3)} //nolint:gosec // small
@@ -264,7 +264,7 @@ func (c *client) clear(d *dice) {
 	case 0:
 		req.UntilMs = c.nowMS() - int64(d.n(60))*1000
 	case 1:
-		req.UntilMs = c.last // and what is reported next is hardly later
+		req.UntilMs = c.last // the next report is a millisecond later
 	}
 	c.w.clear(c, req)
 }

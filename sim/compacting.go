@@ -16,14 +16,14 @@ import (
 	"github.com/playhead/playhead/history/wire"
 )
 
-// In a part of the seeds the archive is the one for HBase, over an HBase in memory. Users' records are compacted into parts
-// at any moment, by both jobs, and each call of HBase is an exchange as all others.
+// In some seeds the archive is the HBase adapter over an in-memory HBase. Both jobs compact users at any moment,
+// and each HBase call is an exchange.
 
 const (
 	compactAbove  = 1
 	compactMargin = 5 * time.Second
-	compactSkew   = 100 * time.Millisecond // of a clock, to either side
-	// A put or a switch that HBase has received before its caller gave it up is applied so soon, or never.
+	compactSkew   = 100 * time.Millisecond // of a clock, either way
+	// A put or a switch that reached HBase before its caller gave up lands within this time, or never.
 	landsWithin = 2 * time.Second
 )
 
@@ -33,12 +33,12 @@ type compacting struct {
 	store  *hbasefake.Store
 	after  time.Duration
 	begun  bool
-	long   map[string]int64 // when users with many live records are due, guarded by w.mu
+	long   map[string]int64 // when users with many live records are due; guarded by w.mu
 	reader *hbase.Archive   // of the judge
-	erased map[string]int64 // users of whom all up to a time was removed, guarded by w.mu
+	erased map[string]int64 // time up to which a user was erased; guarded by w.mu
 }
 
-// compressed has the compression of chunks made, which keeps channels: made in a bubble they would be of that one alone.
+// compressed initializes the compression of chunks outside any bubble: it keeps channels.
 var compressed = func() (all []parts.Encoded) {
 	items := make([]history.Item, 100)
 	for i := range items {
@@ -69,7 +69,7 @@ func newCompacting(w *World) *compacting {
 	return r
 }
 
-// begin has there be compacting since a time.
+// begin enables compaction from a time on.
 func (r *compacting) begin(since time.Time) {
 	r.begun = true
 	a := hbase.Over(r.store, r.config(func() time.Time { return since }))
@@ -82,7 +82,7 @@ func (r *compacting) config(now func() time.Time) hbase.Config {
 	return hbase.Config{CompactAbove: compactAbove, CompactAfter: r.after, CompactMargin: compactMargin, Deadline: 2 * time.Second, Now: now, Rules: r.w.rules}
 }
 
-// look makes a reader for the judge, which knows nothing yet and has its answers at once.
+// look makes a reader for the judge, without cached state, whose calls end at once.
 func (r *compacting) look() { r.reader = hbase.Over(r.store, r.config(time.Now)) }
 
 // compactedDoor is the archive as a process reaches it.
@@ -105,12 +105,12 @@ func (r *compacting) open(p *process) compactedDoor {
 	return d
 }
 
-// operation is what exchanges with HBase are made for.
+// operation is the purpose of an exchange with HBase.
 type operation struct {
 	what  string
 	began time.Time
 	about string // the user, or the keys
-	user  uint64 // the revision of the state that is put
+	user  uint64 // revision of the state being put
 }
 
 type operationKey struct{}
@@ -119,16 +119,16 @@ func within(ctx context.Context, what, about string, user uint64) context.Contex
 	return context.WithValue(ctx, operationKey{}, &operation{what, time.Now(), about, user})
 }
 
-// hbaseCall is one of an exchange.
+// hbaseCall is one call of an exchange.
 type hbaseCall struct {
 	*hbasefake.Call
 	op     *operation
 	began  time.Time
 	key    history.Key
-	record *history.Record // that is put, nil for anything else
+	record *history.Record // being put; nil for anything else
 }
 
-// exchange has calls of HBase be one of the exchanges.
+// exchange runs HBase calls as an exchange.
 func (d compactedDoor) exchange(ctx context.Context, all *hbasefake.Exchange) {
 	op := ctx.Value(operationKey{}).(*operation)
 	calls := make([]hbaseCall, len(all.Calls))
@@ -147,7 +147,7 @@ func (d compactedDoor) exchange(ctx context.Context, all *hbasefake.Exchange) {
 	if x.late != nil {
 		x.run = func(i int) {
 			if _, twice := d.w.src.chance(streamFate, d.w.faults()/4); twice && calls[i].Compares {
-				all.Repeat(i) // the client has had no answer, and made it once more
+				all.Repeat(i) // retried by the client after a lost answer
 			}
 			all.Make(i)
 			d.done(&calls[i])
@@ -160,7 +160,7 @@ func callOf(op *operation, c *hbasefake.Call) hbaseCall {
 	uid, name, chunk := strings.Cut(c.Row[2:], "\x00")
 	call := hbaseCall{Call: c, op: op, began: time.Now(), key: history.Key{UID: uid, Object: history.Object{ID: c.Column}}}
 	switch {
-	case chunk: // but for what is random in its name
+	case chunk: // the random part of the name is left out
 		parts := strings.Split(name, ".")
 		call.key.Object.ID = parts[0] + "." + parts[len(parts)-1]
 	case op.what == "put" && c.Put:
@@ -177,7 +177,7 @@ func callOf(op *operation, c *hbasefake.Call) hbaseCall {
 	return call
 }
 
-// lands reports whether a write lands whose caller has gone on, as [archiveDoor] does for the same reasons.
+// lands reports whether an abandoned write lands, by the same rules as [archiveDoor].
 func (d compactedDoor) lands(c *hbaseCall) bool {
 	w := d.w
 	switch {
@@ -191,7 +191,7 @@ func (d compactedDoor) lands(c *hbaseCall) bool {
 	return true
 }
 
-// done notes what was written.
+// done notes a write.
 func (d compactedDoor) done(c *hbaseCall) {
 	w := d.w
 	if c.record != nil && w.cache.made[c.record.Revision] {
@@ -260,8 +260,8 @@ func (d compactedDoor) TakeNotes(ctx context.Context, buckets []history.Bucket, 
 	return uids, err
 }
 
-// NoteRemoved keeps nothing: no reader sees whether such a note is lost, but the bytes of what was removed stay for longer. It is left
-// to the tests of the job and of the adapter.
+// NoteRemoved does nothing: a lost note only delays the physical removal, which readers cannot see. Tests of the
+// job and the adapter cover it.
 func (d compactedDoor) NoteRemoved(context.Context, []string, int64) error { return nil }
 
 func (d compactedDoor) Removed(context.Context, []history.Bucket, int64) ([]string, error) {
@@ -270,7 +270,7 @@ func (d compactedDoor) Removed(context.Context, []history.Bucket, int64) ([]stri
 
 func (d compactedDoor) ForgetRemoved(context.Context, []history.Bucket, int64) error { return nil }
 
-// archiveOf is the archive as a process reaches it.
+// archiveOf returns the archive as a process reaches it.
 func (w *World) archiveOf(p *process) history.Archive {
 	if w.compacting != nil {
 		return w.compacting.open(p)
@@ -278,7 +278,7 @@ func (w *World) archiveOf(p *process) history.Archive {
 	return archiveDoor{p}
 }
 
-// archivedAt is what the archive has under a key.
+// archivedAt returns the archive's entry for a key.
 func (w *World) archivedAt(k history.Key) history.Entry {
 	if w.compacting == nil {
 		return w.archive.get(k)
@@ -301,7 +301,7 @@ func (w *World) archivedAt(k history.Key) history.Entry {
 	return entries[0]
 }
 
-// event is something that happens to parts.
+// event changes something about the segments.
 func (r *compacting) event(d *dice) {
 	w, uid := r.w, r.w.anyNamespace(d)
 	switch d.n(12) {
@@ -320,7 +320,7 @@ func (r *compacting) event(d *dice) {
 	}
 }
 
-// compact has a job compact a user.
+// compact starts the compaction of a user in a job.
 func (r *compacting) compact(n int, uid string) {
 	j := r.w.jobs[n]
 	if j.dead.Load() {
@@ -331,7 +331,7 @@ func (r *compacting) compact(n int, uid string) {
 	r.w.gather()
 }
 
-// erase removes of a user all that was cleared and is known to be so by the archive.
+// erase starts an erasure up to the archived clear mark.
 func (r *compacting) erase(n int, uid string) {
 	j, until := r.w.jobs[n], r.w.archivedAt(history.UserKey(uid)).User.Cleared[0]
 	if j.dead.Load() || until == 0 {
@@ -350,7 +350,7 @@ func (r *compacting) erase(n int, uid string) {
 	r.w.gather()
 }
 
-// judge looks whether the parts are whole.
+// judge checks the segments' integrity.
 func (r *compacting) judge(uid string) {
 	a, w := r.reader, r.w
 	i, err := a.Inspect(context.Background(), uid, true)
@@ -370,19 +370,19 @@ func (r *compacting) judge(uid string) {
 	}
 }
 
-// compactUp has what is old of a user compacted into parts, and held up after any exchange, while others put, remove, compact and
-// read beside it.
+// compactUp compacts a user's old records. The compaction is held up after any exchange, while others put,
+// remove, compact and read.
 func (s *sequence) compactUp(d *dice) {
 	w := s.w
 	clear(w.delayed)
 	if s.objects = w.objects(); !w.compacting.begun && d.one(4) {
 		w.compacting.begin(time.Now())
 	}
-	for range 1 + d.n(3) { // so that there may be parts already
+	for range 1 + d.n(3) { // earlier segments, perhaps
 		for first, n := d.n(len(s.objects)), 0; n < 2+d.n(3); n++ {
 			s.focus = (first + n) % len(s.objects)
 			if s.maybe([...]action{reportNow, reportNow, reportNow, reportLate, removeOne, markOne}[d.n(6)]); d.one(3) {
-				w.pass(time.Duration(d.n(1500)) * time.Millisecond) // they grow old one after the other
+				w.pass(time.Duration(d.n(1500)) * time.Millisecond) // they age one after the other
 			}
 		}
 		s.maybe(archiveAll)
@@ -418,7 +418,7 @@ func (s *sequence) compactUp(d *dice) {
 	}
 }
 
-// compactSome has a job begin to compact the user, and make so many exchanges of that.
+// compactSome starts a compaction of the user and completes a number of its exchanges.
 func (s *sequence) compactSome(d *dice, exchanges int) {
 	w, slow := s.w, d.one(4)
 	w.compacting.compact(d.n(len(w.jobs)), w.namespaceOf(s.uid, d))
@@ -442,7 +442,7 @@ func (s *sequence) compactSome(d *dice, exchanges int) {
 	}
 }
 
-// besideCompact is something that happens while a compaction is held up.
+// besideCompact does something while a compaction is held up.
 func (s *sequence) besideCompact(d *dice) {
 	w := s.w
 	switch d.n(14) {

@@ -1,31 +1,30 @@
 package sim
 
-// Every decision of a run is drawn from the seed, by what it is about and how often that
-// was asked before. So a run with some of its decisions taken away is otherwise the same,
-// which is what makes a failure shrink.
+// Every decision is drawn from the seed, its stream, and its number in that stream. Without some of its decisions
+// a run is otherwise the same: this lets a failure shrink.
 
-// stream is what a decision is about.
+// stream is the subject of a decision.
 type stream uint8
 
 const (
-	streamPick  stream = iota // which exchange goes on, where not the oldest
-	streamAct                 // a client does something
+	streamPick  stream = iota // which exchange goes on, if not the oldest
+	streamAct                 // a client acts
 	streamFault               // an exchange goes wrong
-	streamEvent               // something happens to a process, a store or a clock
-	streamTime                // a while passes
-	streamGhost               // an exchange that was given up lands
+	streamEvent               // a process, a store or a clock changes
+	streamTime                // time passes
+	streamGhost               // an abandoned exchange lands
 	streamWire                // a call to a service goes wrong
-	streamFate                // what was under way lands when its process dies
+	streamFate                // an exchange lands after its process died
 	streamNanos
 	streamEdge
 	streamOther
-	streamSeed     // what a seed is like
+	streamSeed     // the seed's traits
 	streamSequence // an action of a sequence
-	streamCompact  // something happens to parts
+	streamCompact  // segments change
 	streams
 )
 
-// decision names one that was taken.
+// decision identifies a decision.
 type decision struct {
 	stream stream
 	n      uint64
@@ -35,7 +34,7 @@ type decision struct {
 type source struct {
 	seed  uint64
 	count [streams]uint64
-	only  map[decision]bool // the decisions that may be taken, nil for all
+	only  map[decision]bool // allowed decisions; nil for all
 	taken []decision
 }
 
@@ -49,8 +48,7 @@ func (s *source) draw(st stream) uint64 {
 // below returns a number below n.
 func (s *source) below(st stream, n int) int { return int(s.draw(st) % uint64(n)) } //nolint:gosec // both are small
 
-// chance decides whether something happens, so many times in ten thousand, and returns
-// dice for how.
+// chance decides with a probability of often in ten thousand. It returns dice for the details.
 func (s *source) chance(st stream, often int) (*dice, bool) {
 	d := decision{st, s.count[st]}
 	x := s.draw(st)

@@ -17,8 +17,8 @@ import (
 	"github.com/playhead/playhead/sim"
 )
 
-// TestCachesAlike makes the same calls of the three caches, and compares what they answer: the simulator judges the
-// service and the job by its own one.
+// TestCachesAlike makes the same calls to all three caches and compares the answers. The simulator relies on its
+// own cache to behave like the others.
 func TestCachesAlike(t *testing.T) {
 	fake := miniredis.RunT(t)
 	db, err := pebble.Open(t.TempDir(), pebble.Config{Keep: alikeKeep})
@@ -58,11 +58,11 @@ type alike struct {
 	keys   []history.Key
 	start  int64
 	said   int
-	// noted is what the caches had of the keys at earlier moments.
+	// noted is the caches' entries at earlier moments.
 	noted []map[history.Key][]history.Entry
 }
 
-// newAlike takes two users whom nobody knows.
+// newAlike starts with two unknown users.
 func newAlike(t *rapid.T, name string, others ...history.Cache) *alike {
 	m := &alike{
 		caches: append([]history.Cache{sim.NewCache(alikeKeep, time.Now)}, others...), names: []string{"sim", "pebble", "redis"},
@@ -95,7 +95,7 @@ func (m *alike) all() []history.Key {
 	return append(slices.Clone(m.keys), history.UserKey(m.uids[0]), history.UserKey(m.uids[1]))
 }
 
-// seen is what the caches had at the last moment, mostly, or at an earlier one.
+// seen returns the caches' entries: usually the current ones, sometimes older.
 func (m *alike) seen(t *rapid.T, k history.Key) []history.Entry {
 	if rapid.IntRange(0, 4).Draw(t, "stale") > 0 {
 		m.note(t)
@@ -126,7 +126,7 @@ func (m *alike) apply(t *rapid.T) {
 		entries := m.seen(t, k)
 		said, mark, blind := m.event(t, k), rapid.Bool().Draw(t, "mark"), rapid.IntRange(0, 5).Draw(t, "blind") == 0
 		if said.Version.Time() <= entries[0].User.ClearedAt(k.Object.Type) {
-			continue // nobody writes that
+			continue // no caller writes this
 		}
 		whole, revision := rapid.Bool().Draw(t, "whole"), history.NewRevision()
 		made = append(made, k)
@@ -240,8 +240,8 @@ func (m *alike) warm(t *rapid.T) {
 	}
 }
 
-// hides reports whether clear marks of the archive, which the caches do not have yet, hide anything that they have: the one of
-// the simulator drops it, the others keep it.
+// hides reports whether an archive's clear mark, new to the caches, covers a cached record. The simulator's cache
+// drops such a record, the others keep it.
 func (m *alike) hides(t *rapid.T, uid string, u *history.User) bool {
 	m.note(t)
 	return slices.ContainsFunc(m.keys, func(k history.Key) bool {
@@ -259,7 +259,8 @@ func (m *alike) trim(t *rapid.T) {
 	}
 }
 
-// changes looks for every content that changes on: the order of the others, and when they are dropped, is each cache's own.
+// changes checks that every record with further changes is in the log. The order of the others, and when they are
+// dropped, differs between caches.
 func (m *alike) changes(t *rapid.T) {
 	uid := m.uid(t)
 	for i, c := range m.caches {
@@ -277,7 +278,7 @@ func (m *alike) changes(t *rapid.T) {
 	}
 }
 
-// check compares what readers, writers and the sweep are told.
+// check compares the caches' answers to readers, writers and the sweep.
 func (m *alike) check(t *rapid.T) {
 	var want []told
 	for i := range m.caches {
@@ -301,8 +302,8 @@ type told struct {
 
 func (s told) String() string { return fmt.Sprintf("%+v", s.says) }
 
-// lowWatermarkOf returns the low watermark of a warm user. That of a cold one, of whom something was trimmed, says nothing: a cache may keep it
-// elsewhere until the warm-up, after which it has to be the same.
+// lowWatermarkOf returns the low watermark of a warm user. A cold user's is undefined: a cache may keep it
+// elsewhere until the warm-up.
 func lowWatermarkOf(u *history.User) history.Version {
 	if !u.Warm {
 		return 0

@@ -8,15 +8,15 @@ import (
 	"github.com/playhead/playhead/history"
 )
 
-// Embedded is an archive inside of the process, with parts of its own, in the place of the model. Its calls end at once.
+// Embedded is an embedded archive with segments, in place of the model. Its calls end at once.
 type Embedded struct {
 	history.Archive
-	// Compact moves what is old of a user into parts. It calls between at moments in which others go on.
+	// Compact moves a user's old records into segments. It calls between wherever others may run.
 	Compact func(uid string, between func()) error
 	Close   func() error
 }
 
-// store is the archive of those seeds that have none with parts for HBase.
+// store is the archive of a seed without HBase.
 type store interface {
 	put(c history.Cell)
 	get(k history.Key) history.Entry
@@ -28,8 +28,8 @@ type store interface {
 type embedded struct {
 	Embedded
 	w     *World
-	busy  atomic.Bool           // somebody compacts
-	wrong atomic.Pointer[error] // a compaction has failed
+	busy  atomic.Bool           // a compaction is running
+	wrong atomic.Pointer[error] // a compaction failed
 }
 
 func (e *embedded) put(c history.Cell) {
@@ -50,7 +50,8 @@ func (e *embedded) get(k history.Key) history.Entry {
 	return entries[0]
 }
 
-// event has a job compact a user. At the moments in which others may go on it waits like any exchange, and may be killed.
+// event compacts a user in a job. Between the steps of the compaction it waits like any exchange, and may be
+// killed.
 func (e *embedded) event(d *dice) {
 	w := e.w
 	uid, j := w.anyNamespace(d), w.jobs[d.n(len(w.jobs))]
@@ -68,7 +69,7 @@ func (e *embedded) event(d *dice) {
 	w.gather()
 }
 
-// judge looks whether all compacts have been made, or begun once more.
+// judge fails after a failed compaction.
 func (e *embedded) judge() {
 	if err := e.wrong.Load(); err != nil {
 		e.w.fail("a roll: %v", *err)

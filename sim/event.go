@@ -7,7 +7,7 @@ import (
 	"github.com/playhead/playhead/history"
 )
 
-// event is something that happens to a process, a store or a clock.
+// event changes a process, a store or a clock.
 func (w *World) event(d *dice) {
 	if w.traits.moves && d.one(20) {
 		w.moveTypes(d)
@@ -27,7 +27,7 @@ func (w *World) event(d *dice) {
 			w.resetCache(d)
 		}
 	case 14:
-		if store := d.n(stores); store == archiveStore && w.traits.older && d.one(4) { // for longer than two sweep ages
+		if store := d.n(stores); store == archiveStore && w.traits.older && d.one(4) { // longer than two sweep ages
 			w.leaveFor(store, 2*sweepAge+time.Duration(d.n(20))*time.Second)
 		} else {
 			w.leave(store, d)
@@ -35,7 +35,7 @@ func (w *World) event(d *dice) {
 	case 15:
 		w.damage(d)
 	case 16:
-		store, uid := d.n(queueStore), w.uids[d.n(len(w.uids))] // also for longer than jobs try again
+		store, uid := d.n(queueStore), w.uids[d.n(len(w.uids))] // possibly longer than jobs retry
 		w.leavePart(store, uid, [...]time.Duration{5 * time.Second, time.Minute, 5 * time.Minute}[d.n(3)])
 	case 0, 1:
 		w.kill(w.services[d.n(len(w.services))].process, "is killed")
@@ -72,8 +72,8 @@ func (w *World) event(d *dice) {
 	}
 }
 
-// forget has the cache forget a user whose time is up, if it may. A warm-up or a write that has not landed by then
-// never does: it would be months old.
+// forget lets the cache forget a user whose keys expire. Pending warm-ups and writes of that user never land:
+// they would be months old.
 func (w *World) forget(uid string) {
 	for _, namespace := range w.namespacesOf(uid) {
 		if !w.cache.Expire(namespace) {
@@ -88,7 +88,7 @@ func (w *World) forget(uid string) {
 	}
 }
 
-// damage makes a record of the cache unreadable.
+// damage makes a cached record unreadable.
 func (w *World) damage(d *dice) {
 	objects := w.objects()
 	k := history.Key{UID: w.uids[d.n(len(w.uids))], Object: objects[d.n(len(objects))]}
@@ -100,7 +100,7 @@ func (w *World) damage(d *dice) {
 	}
 }
 
-// leave has a store answer nobody for a while.
+// leave makes a store unavailable for a while.
 func (w *World) leave(store int, d *dice) {
 	w.leaveFor(store, time.Duration(d.n(8000))*time.Millisecond)
 }
@@ -111,14 +111,14 @@ func (w *World) leaveFor(store int, d time.Duration) {
 	w.tracef("%-7s answers nobody until %s", storeNames[store], moment(until.UnixMilli()))
 }
 
-// leavePart has a store not answer for one user for a while.
+// leavePart makes a store unavailable for one user for a while.
 func (w *World) leavePart(store int, uid string, d time.Duration) {
 	until := time.Now().Add(d)
 	w.parts[store] = awayPart{uid, until}
 	w.tracef("%-7s does not answer for %s until %s", storeNames[store], uid, moment(until.UnixMilli()))
 }
 
-// moveTypes has types be in other classes from now on. All services start anew with that.
+// moveTypes moves types between classes and restarts all services.
 func (w *World) moveTypes(d *dice) {
 	w.classes, w.moved = d.n(len(classSets)), true
 	w.rules = w.rulebook()
@@ -130,15 +130,14 @@ func (w *World) moveTypes(d *dice) {
 	w.gather()
 }
 
-// resetCache has the cache come back older, or empty. A write that a process has given up, or gives
-// up from now on, does not land any more: one from before that lands in a cache that began anew is
-// outside of what is promised, unless its caller still waits for it.
+// resetCache empties the cache or brings it back older. An abandoned write then never lands, because Playhead
+// promises nothing about writes from an earlier epoch. A write whose caller still waits may land.
 func (w *World) resetCache(d *dice) {
 	if w.traits.older && w.snapshot != nil && !d.one(4) {
 		w.tracef("cache   comes back older")
 		w.cache = w.snapshot.Clone()
 		w.cache.Rules = w.rules
-		for _, j := range w.jobs { // it starts in the midst of it
+		for _, j := range w.jobs { // the next epoch starts in the middle of it
 			j.absent = false
 		}
 	} else {
@@ -151,31 +150,30 @@ func (w *World) resetCache(d *dice) {
 		return slices.Contains([]string{"apply", "clear", "pause", "warm", "mark_clean", "trim"}, x.what)
 	}
 	w.ghosts = slices.DeleteFunc(w.ghosts, func(g *ghost) bool { return writes(g.x) })
-	for _, x := range w.pending { // it lands as long as its caller waits for it
+	for _, x := range w.pending { // lands while its caller waits
 		if writes(x) {
 			x.late = nil
 		}
 	}
 	w.oracle.lose(w.inArchive, w.remembers, w.remembersDelete)
-	for _, c := range w.clients { // they may have what nobody was told of for certain
+	for _, c := range w.clients { // may contain unacknowledged records
 		c.backup = nil
 	}
-	if d.one(2) { // it takes a while to start
+	if d.one(2) { // a slow start
 		w.leave(cacheStore, d)
 	}
-	if d.one(4) { // whatever it was, the archive felt it too
+	if d.one(4) { // the archive failed too
 		w.leave(archiveStore, d)
 	}
-	if d.one(2) { // with all who could bring anything back
+	if d.one(2) { // with every service that could restore anything
 		for _, s := range w.services {
 			w.kill(s.process, "is killed")
 		}
 	}
 }
 
-// remembers reports whether a service lives that has a key in memory, or has told a client of
-// it so lately that it must have, or, of a user's own state, what was decided not too long
-// ago: it brings that back.
+// remembers reports whether a live service restores a key: it holds the key, or acknowledged it within the
+// retention. For the user's own state the retention is nine minutes.
 func (w *World) remembers(number int, k history.Key, at time.Time) bool {
 	s := w.living(number)
 	switch {
@@ -187,15 +185,15 @@ func (w *World) remembers(number int, k history.Key, at time.Time) bool {
 	return time.Since(at) < w.traits.retain-requestLimit || slices.ContainsFunc(w.namespacesOf(k.UID), s.holds(k.Object))
 }
 
-// remembersDelete reports whether a service does so of a delete: it remembers the tombstones in other
-// namespaces longer than the one of the object's own namespace, which is written first.
+// remembersDelete is remembers for a delete. Tombstones in other namespaces are remembered longer than the one in
+// the object's own namespace, which is written first.
 func (w *World) remembersDelete(number int, k history.Key, at time.Time) bool {
 	s := w.living(number)
 	lacks := func(namespace string) bool { return !s.holds(k.Object)(namespace) }
 	return s != nil && (time.Since(at) < w.traits.retain-requestLimit || !slices.ContainsFunc(w.namespacesOf(k.UID), lacks))
 }
 
-// living returns the service of a number, nil where it is dead.
+// living returns the live service with a number, or nil.
 func (w *World) living(number int) *service {
 	for _, s := range w.services {
 		if s.number == number && !s.dead.Load() {
@@ -205,7 +203,7 @@ func (w *World) living(number int) *service {
 	return nil
 }
 
-// holds returns a function that reports whether a service has an object of a namespace in memory.
+// holds returns a function that reports whether the service holds an object of a namespace.
 func (s *service) holds(o history.Object) func(namespace string) bool {
 	return func(namespace string) bool {
 		_, _, held := s.held.Get(history.Key{UID: namespace, Object: o})
@@ -219,12 +217,12 @@ func (w *World) allCold() {
 	}
 }
 
-// isCold notes that the cache knows nothing of a user, until somebody asks.
+// isCold notes that the cache knows nothing of a user until the next request.
 func (w *World) isCold(uid string) {
 	w.cold[uid], w.oracle.users[uid].pause.forgotten = true, true
 }
 
-// disturbed says that what is known of switches on their way is not certain any more.
+// disturbed makes switches in flight uncertain.
 func (w *World) disturbed() {
 	for _, u := range w.oracle.users {
 		if u.pause.open > 0 {

@@ -12,20 +12,20 @@ import (
 	"github.com/playhead/playhead/history"
 )
 
-// Every exchange of a process with a store or the queue waits here until the simulator
-// lets it go on, whole or in part, now or later, well or badly. Its effect is made by the
-// simulator, so that one thing happens at a time, whatever goroutines there are.
+// Every exchange of a process with a store or the queue waits here until the simulator resumes it: whole or in
+// part, now or later, with or without a fault. The simulator makes its effect, one at a time, whatever the
+// goroutines.
 
 var (
 	errNoAnswer = fmt.Errorf("simulated: %w", history.ErrUnavailable)
 	errTimeout  = fmt.Errorf("simulated: %w: %w", history.ErrUnavailable, context.DeadlineExceeded)
 )
 
-// callKey is the key of a context's value: the number of the client's call.
+// callKey is the context key of the client's call number.
 type callKey struct{}
 
-// do waits until an exchange is over. It does not return in a process that died. One whose
-// caller has no time left is not made.
+// do waits until an exchange is over. It does not return in a dead process, and skips an exchange whose deadline
+// has passed.
 func (w *World) do(ctx context.Context, x *exchange) {
 	if x.proc.dead.Load() {
 		runtime.Goexit()
@@ -34,7 +34,7 @@ func (w *World) do(ctx context.Context, x *exchange) {
 	for i := range x.left {
 		x.left[i] = i
 	}
-	if len(x.left) > 1 { // callers that take keys from a map have them in any order
+	if len(x.left) > 1 { // callers that range over a map have random order
 		slices.SortStableFunc(x.left, func(i, j int) int { return compareKeys(x.keys[i], x.keys[j]) })
 	}
 	if ctx.Err() != nil {
@@ -57,9 +57,8 @@ func (w *World) do(ctx context.Context, x *exchange) {
 	}
 }
 
-// abandon says that a caller's time is up, and waits for the simulator to let it go on
-// without an answer: of several callers one after the other, in an order that the scheduler
-// has no part in.
+// abandon gives up an exchange at its deadline, and waits for the simulator to resume the caller. The simulator
+// resumes several callers one after the other, in an order independent of the scheduler.
 func (w *World) abandon(x *exchange) {
 	if x.proc.dead.Load() {
 		return
@@ -75,7 +74,7 @@ func compareKeys(a, b history.Key) int {
 	return cmp.Or(strings.Compare(a.UID, b.UID), strings.Compare(a.Object.ID, b.Object.ID), cmp.Compare(a.Object.Type, b.Object.Type))
 }
 
-// compareExchanges is an order that does not depend on which goroutine was first.
+// compareExchanges is an order independent of the scheduler.
 func compareExchanges(a, b *exchange) int {
 	if c := cmp.Or(cmp.Compare(a.proc.number, b.proc.number), cmp.Compare(a.call, b.call), strings.Compare(a.what, b.what), strings.Compare(a.about, b.about), cmp.Compare(len(a.keys), len(b.keys))); c != 0 {
 		return c
@@ -104,7 +103,7 @@ func (x *exchange) String() string {
 	return b.String()
 }
 
-// some runs a part of what is left, at least one.
+// some runs at least one of the remaining keys.
 func (x *exchange) some(d *dice) {
 	n := 0
 	for k, i := range x.left {
@@ -132,7 +131,7 @@ func (x *exchange) failAll(err error) {
 	x.left = nil
 }
 
-// land makes the effect of an exchange whose caller has gone on.
+// land makes the effect of an abandoned exchange.
 func (w *World) land(g *ghost) {
 	if w.traced() {
 		w.tracef("late    %s %s %v lands", g.x.proc.name, g.x.what, g.keys())
@@ -149,7 +148,7 @@ func (g *ghost) keys() (keys []string) {
 	return keys
 }
 
-// haunt has parts of an exchange land later.
+// haunt schedules keys of an abandoned exchange to land later.
 func (w *World) haunt(x *exchange, parts []int) {
 	if x.late != nil && len(parts) > 0 {
 		w.ghosts = append(w.ghosts, &ghost{x: x, parts: slices.Clone(parts), since: time.Now()})
@@ -166,7 +165,7 @@ func (x *exchange) store() int {
 	return cacheStore
 }
 
-// proceed lets an exchange go on, in the way that is drawn.
+// proceed resumes an exchange with a drawn outcome.
 func (w *World) proceed(x *exchange) {
 	if len(x.left) == 0 && len(x.keys) > 0 {
 		w.trace(x, "is answered")
@@ -200,7 +199,7 @@ func (w *World) proceed(x *exchange) {
 	w.goWrong(x, d)
 }
 
-// leaveOut has what is away of a store not answer.
+// leaveOut fails the keys of a user for whom the store is unavailable.
 func (w *World) leaveOut(x *exchange) {
 	p := w.parts[x.store()]
 	if !time.Now().Before(p.until) {
@@ -266,7 +265,7 @@ func (w *World) goWrong(x *exchange, d *dice) {
 	w.finish(x)
 }
 
-// mixed has a store refuse some of a batch.
+// mixed fails some of a batch.
 func (x *exchange) mixed(d *dice) {
 	for _, i := range x.left {
 		switch d.n(4) {
@@ -287,7 +286,7 @@ func (w *World) finish(x *exchange) {
 	x.end()
 }
 
-// end lets the caller of an exchange go on.
+// end resumes the caller of an exchange.
 func (x *exchange) end() {
 	if !x.over {
 		x.over = true
@@ -301,12 +300,12 @@ func (w *World) trace(x *exchange, how string) {
 	}
 }
 
-// writes reports whether an exchange writes to the cache for a client.
+// writes reports whether an exchange writes a client's change to the cache.
 func (x *exchange) writes() bool {
 	return slices.Contains([]string{"apply", "clear", "pause"}, x.what)
 }
 
-// slow has the caller of an exchange wait, for its answer alone where it is done.
+// slow delays the answer to an exchange, and the exchange itself unless done.
 func (w *World) slow(x *exchange, done bool) {
 	if !done {
 		w.trace(x, "slow")
@@ -316,7 +315,7 @@ func (w *World) slow(x *exchange, done bool) {
 	x.all()
 }
 
-// follow has the write of the last call take the course that was drawn, and reports whether it did.
+// follow applies the drawn course to the write of the last call. It reports whether it did.
 func (w *World) follow(x *exchange) bool {
 	if w.course == goesWell || x.call != w.calls || !x.writes() {
 		return false

@@ -11,10 +11,10 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// This file computes what readers are to see, from a list of facts, each time anew and without
-// any of the product's code: a fold that is wrong is to be noticed too.
+// This file computes the expected view from a list of facts, from scratch and without the product's code. It
+// catches a wrong merge too.
 
-// fact is a report as a service took it in: with the time that it gave it.
+// fact is a report as a service accepted it, with the accepted time.
 type fact struct {
 	at       int64
 	kind     historyv1.Kind
@@ -25,10 +25,10 @@ type fact struct {
 	meta     named
 	started  int64
 	watched  int64
-	mark     historyv1.Mark // what it says of the object instead, unspecified for a report
+	mark     historyv1.Mark // mark, unspecified for a report
 }
 
-// factOf returns what a service whose clock shows now makes of a report.
+// factOf returns the fact that a service makes of a report when its clock shows now.
 func factOf(hb *historyv1.Heartbeat, now int64) fact {
 	f := fact{
 		at: hb.EventTimeMs, kind: hb.Kind, position: hb.PositionMs, duration: hb.DurationMs,
@@ -82,7 +82,7 @@ func (f *fact) state() historyv1.State {
 	return historyv1.State_STATE_PLAYING
 }
 
-// early is about the first ten seconds of a session.
+// early reports whether a fact is from the first ten seconds of its session.
 func (f *fact) early() bool {
 	if f.mark != 0 {
 		return false
@@ -99,7 +99,7 @@ func (f *fact) early() bool {
 	return f.position < 10_000
 }
 
-// completes is about 90 % of the duration.
+// completes reports whether a fact has reached 90 % of the duration.
 func (f *fact) completes() bool {
 	return f.mark == historyv1.Mark_MARK_WATCHED || f.kind == historyv1.Kind_KIND_FINISH || f.duration > 0 && f.position*10 >= f.duration*9
 }
@@ -111,7 +111,7 @@ func (f *fact) viewing() string {
 	return cmp.Or(f.session, "device "+f.device)
 }
 
-// compareFacts orders facts as the latest of them is chosen.
+// compareFacts orders facts; the greatest is the latest report.
 func compareFacts(a, b *fact) int {
 	early := func(f *fact) int {
 		if f.early() {
@@ -133,10 +133,10 @@ func (f *fact) String() string {
 		strings.ToLower(strings.TrimPrefix(f.kind.String(), "KIND_")), moment(f.at), f.position, f.session, f.device, f.watched, f.meta)
 }
 
-// moment is a time as traces show it: seconds and milliseconds of the simulated day.
+// moment formats a time for traces: seconds and milliseconds since simulated time began.
 func moment(ms int64) string { return fmt.Sprintf("%.3f", float64(ms-dayZero)/1000) }
 
-const dayZero = 946684800000 // when simulated time begins
+const dayZero = 946684800000 // start of simulated time
 
 // view is what a reader sees of a key.
 type view struct {
@@ -146,7 +146,7 @@ type view struct {
 	plays                        uint64
 	state                        historyv1.State
 	session, device              string
-	meta                         named // without removed ones
+	meta                         named // without removed keys
 	dismissed                    int64
 }
 
@@ -161,7 +161,7 @@ func viewOf(it *historyv1.Item) view {
 	}
 }
 
-// recordView is what readers would see of a visible record.
+// recordView returns the view of a visible record.
 func recordView(r *history.Record) view {
 	if r == nil {
 		return view{}
@@ -186,15 +186,15 @@ func (v view) String() string {
 	return text
 }
 
-// bounds are facts that must be in what a reader sees, and those that may be.
+// bounds are the facts that a view must show, and those that it may show.
 type bounds struct {
 	must, may []*known
-	removed   bool  // the cut took a report
-	cut       int64 // everything up to it was deleted, and nothing of what there may be; 0 for no cut
-	off       int64 // recording may have been off since then, and what is played meanwhile does not count; 0 where it was not
+	removed   bool  // the cut removed a report
+	cut       int64 // every report up to it was deleted, uncertain ones too; 0 for no cut
+	off       int64 // recording may have been off since, which excludes watched time; 0 if it never was
 }
 
-// judge reports what is wrong with a view, empty when nothing is.
+// judge returns what is wrong with a view, empty if nothing is.
 func (b *bounds) judge(v view) string {
 	if !v.found {
 		if len(b.must) > 0 {
@@ -227,7 +227,7 @@ func any1(*fact) bool { return true }
 
 func nonEarly(f *fact) bool { return !f.early() }
 
-// judgeLatest is about the latest report, and the place to go on.
+// judgeLatest checks the latest report and the resume point.
 func (b *bounds) judgeLatest(v view) string {
 	least := latest(b.must, any1)
 	found := false
@@ -249,7 +249,7 @@ func (b *bounds) judgeLatest(v view) string {
 	return "the position to go on from is wrong"
 }
 
-// resumes reports whether one goes on from a position when a report is the latest.
+// resumes reports whether position is a possible resume point when f is the latest report.
 func (b *bounds) resumes(f *fact, position int64) bool {
 	if !f.early() {
 		return position == f.position
@@ -269,7 +269,7 @@ func (b *bounds) resumes(f *fact, position int64) bool {
 
 func (b *bounds) judgeFurthest(v view) string {
 	for _, f := range b.must {
-		if f.position > v.furthest && (f.sure() || !f.completes()) { // otherwise it may be a scrub
+		if f.position > v.furthest && (f.sure() || !f.completes()) { // otherwise possibly a scrub
 			return fmt.Sprintf("the furthest position is %d and must be %d", v.furthest, f.position)
 		}
 	}
@@ -281,23 +281,24 @@ func (b *bounds) judgeFurthest(v view) string {
 	return "nobody reported the furthest position"
 }
 
-// The gaps up to which reports at the end of a viewing, or below it, are one stay, and how long a stay at the end is no scrub.
+// endGap and lowGap bound the gaps within one stay at the end, or below it. A stay of minStay at the end is no
+// scrub.
 const (
 	endGap  = 20_000
 	lowGap  = 15 * 60_000
 	minStay = 10_000
 )
 
-// sure reports whether a report at the end is none of a scrub.
+// sure reports whether a report at the end cannot be a scrub.
 func (f *fact) sure() bool {
 	return f.mark != 0 || f.kind == historyv1.Kind_KIND_STOP || f.kind == historyv1.Kind_KIND_FINISH
 }
 
-// plays counts the plays after a time, and returns when the latest was. Of a viewing of which it is not known which reports there
-// are, least counts a report that is sure, and most each report at the end.
+// plays counts the plays after a time and returns the time of the latest. If a viewing's reports are uncertain,
+// least counts one for a sure report, and most each report at the end.
 type plays struct {
 	least, most uint64
-	first, last int64 // the latest of the least, and of the most
+	first, last int64 // latest play of least, and of most
 }
 
 func (b *bounds) plays() (p plays) {
@@ -329,7 +330,7 @@ func (b *bounds) plays() (p plays) {
 	return p
 }
 
-// surely returns when a viewing reached its end for sure at last, 0 where it did not.
+// surely returns the last time a viewing surely reached its end, or 0.
 func surely(must []*known, viewing string, after int64) (at int64) {
 	for _, f := range must {
 		if f.viewing() == viewing && f.completes() && f.sure() && f.at > after {
@@ -339,20 +340,21 @@ func surely(must []*known, viewing string, after int64) (at int64) {
 	return at
 }
 
-// blurred reports whether a viewing may have been at its end or below it over a cut: how long is not known then.
+// blurred reports whether a viewing may have stayed at its end, or below it, across a cut. The length of the stay
+// is then unknown.
 func (b *bounds) blurred(fs []*known, unwatched int64) bool {
 	return slices.ContainsFunc(fs, func(f *known) bool {
 		return b.cut > 0 && f.at <= b.cut+lowGap || b.removed || unwatched > 0 && f.at <= unwatched+endGap
 	})
 }
 
-// playsOf counts the plays of one viewing by all of its reports in their order.
+// playsOf counts the plays of one viewing from all of its reports, in order.
 func playsOf(fs []*known, after int64) (n uint64, last int64) {
 	var ends, lows []*known
 	for _, f := range fs {
 		switch {
 		case f.mark == historyv1.Mark_MARK_WATCHED && f.at > after:
-			n, last = 1, f.at // all of them are one
+			n, last = 1, f.at // all marks count as one play
 		case f.mark != 0:
 		case !f.completes():
 			lows = append(lows, f)
@@ -369,7 +371,7 @@ func playsOf(fs []*known, after int64) (n uint64, last int64) {
 		_, from := stayOf(ends, i, endGap)
 		segment := before(starts, f.at)
 		seen[segment] = max(seen[segment], f.at)
-		for segment > 0 && starts[segment-1].at > from { // the stay goes over a start
+		for segment > 0 && starts[segment-1].at > from { // the stay spans a start
 			at := starts[segment-1].at
 			segment = before(starts, at)
 			seen[segment] = max(seen[segment], at)
@@ -381,13 +383,13 @@ func playsOf(fs []*known, after int64) (n uint64, last int64) {
 	return n, last
 }
 
-// began is a start of a viewing, and whether the object began.
+// began is a start of a viewing. fresh means at the beginning of the object.
 type began struct {
 	at    int64
 	fresh bool
 }
 
-// startsOf returns the starts that are reported, and those that reports at the end tell of.
+// startsOf returns the reported starts and the starts implied by reports at the end.
 func startsOf(ends, lows []*known) (starts []began) {
 	for _, f := range lows {
 		if f.kind == historyv1.Kind_KIND_START {
@@ -420,7 +422,7 @@ func before(starts []began, at int64) (n int) {
 	return n
 }
 
-// stayOf returns when the stay ends, and begins, that a report belongs to.
+// stayOf returns the end and the beginning of the stay of report i.
 func stayOf(fs []*known, i int, gap int64) (until, from int64) {
 	until, from = fs[i].at, fs[i].at
 	for j := i; j < len(fs) && fs[j].at <= until+gap; j++ {
@@ -432,7 +434,7 @@ func stayOf(fs []*known, i int, gap int64) (until, from int64) {
 	return until, from
 }
 
-// isLast reports whether no later report of the stay at the end knew as much.
+// isLast reports whether report i is the last of its stay at the end with as much information.
 func isLast(ends []*known, i int) bool {
 	f := ends[i]
 	until, _ := stayOf(ends, i, endGap)
@@ -456,7 +458,7 @@ func isLast(ends []*known, i int) bool {
 	})
 }
 
-// isScrub reports whether a viewing was at its end for a moment, and below it before it began again.
+// isScrub reports whether report i is a scrub: a moment at the end, then below it before the next start.
 func isScrub(ends, lows []*known, starts []began, i int) bool {
 	f := ends[i]
 	if _, from := stayOf(ends, i, endGap); f.sure() || f.at-from >= minStay {
@@ -486,7 +488,7 @@ func (b *bounds) judgePlays(v view) string {
 	p := b.plays()
 	least, first, most, last := p.least, p.first, p.most, p.last
 	switch {
-	case most > history.MaxCompletions: // a record counts those before, and no more that come of their time
+	case most > history.MaxCompletions: // a record counts older plays together, and drops late ones among them
 		return ""
 	case v.plays < least || v.plays > most:
 		return fmt.Sprintf("there are %d plays and must be %d to %d", v.plays, least, most)
@@ -496,7 +498,7 @@ func (b *bounds) judgePlays(v view) string {
 	return ""
 }
 
-// unwatched returns up to when no play counts.
+// unwatched returns the time up to which no play counts.
 func unwatched(fs []*known) (at int64) {
 	for _, f := range fs {
 		if f.mark == historyv1.Mark_MARK_UNWATCHED {
@@ -506,15 +508,15 @@ func unwatched(fs []*known) (at int64) {
 	return at
 }
 
-// counts returns what a report adds to the watched time of its session behind a cut.
+// counts returns the watched time that a report adds to its session after a cut.
 func (k *known) counts(cut int64) int64 { return max(min(k.watched, k.at-max(k.started, cut)), 0) }
 
-// met reports whether recording was, or may have been, off in the session of a report before it.
+// met reports whether recording was, or may have been, off during the report's session.
 func (k *known) met() bool {
 	return recorded(k.pauses, k.started, k.at) < k.at-k.started || len(k.pauses) > history.MaxPauses && k.started < k.pauses[0].since
 }
 
-// watchedBy sums up the sessions, each by the report that counts most. It returns how many there are.
+// watchedBy sums the sessions' watched time, each by its largest report. It returns the number of sessions.
 func watchedBy(fs []*known, counts func(*known) int64) (total int64, sessions int) {
 	most := make(map[string]int64)
 	for _, f := range fs {
@@ -528,10 +530,10 @@ func watchedBy(fs []*known, counts func(*known) int64) (total int64, sessions in
 	return total, len(most)
 }
 
-// leastWatched is what readers see at least: nothing of reports that may have met a pause.
+// leastWatched returns the least watched time, without reports that may have met a pause.
 func (b *bounds) leastWatched() int64 {
 	last := b.cut
-	if last > 0 && len(b.may) > 0 { // that is how late the cut may be
+	if last > 0 && len(b.may) > 0 { // the latest possible time of the cut
 		last = slices.MinFunc(b.may, func(a, b *known) int { return cmp.Compare(a.at, b.at) }).at - 1
 	}
 	least, _ := watchedBy(b.must, func(f *known) int64 {
@@ -543,7 +545,7 @@ func (b *bounds) leastWatched() int64 {
 	return least
 }
 
-// judgeWatched is about the watched time. A report that met a pause for certain counts nothing.
+// judgeWatched checks the watched time. A report that surely met a pause counts nothing.
 func (b *bounds) judgeWatched(v view) string {
 	most, sessions := watchedBy(b.may, func(f *known) int64 {
 		if f.exact && f.met() {
@@ -557,7 +559,7 @@ func (b *bounds) judgeWatched(v view) string {
 	return ""
 }
 
-// judgeDetails is about the duration and the metadata.
+// judgeDetails checks the duration and the metadata.
 func (b *bounds) judgeDetails(v view) string {
 	if !b.said(v.duration == 0, func(f *known) bool { return f.duration > 0 }, func(f *known) bool { return f.duration == v.duration }) {
 		return "the duration is not the one that was last reported"
@@ -572,13 +574,13 @@ func (b *bounds) judgeDetails(v view) string {
 	return ""
 }
 
-// metaKeys are what players name. A record never has too many of them.
+// metaKeys are the metadata keys of players: too few for a record to drop any.
 var metaKeys = [...]string{"title", "series", "season"}
 
-// named is what a report, or a reader, says of these keys: "" is nothing.
+// named has a value per metadata key: "" for none.
 type named [len(metaKeys)]string
 
-// removed stands for a key that a report removes.
+// removed marks a removed key.
 const removed = "-"
 
 func namedBy(values map[string]string, gone []string) (n named) {
@@ -590,8 +592,7 @@ func namedBy(values map[string]string, gone []string) (n named) {
 	return n
 }
 
-// said reports whether what is shown was said by the latest report that said anything of
-// the kind; none reports whether nothing is shown.
+// said reports whether the shown value is the latest reported one. none means that no value is shown.
 func (b *bounds) said(none bool, says, this func(*known) bool) bool {
 	least := int64(0)
 	for _, f := range b.must {
@@ -610,7 +611,7 @@ func (b *bounds) said(none bool, says, this func(*known) bool) bool {
 	return false
 }
 
-// Positions are few, so that a record never forgets one.
+// positions are few enough that a record never drops one.
 var positions = [...]int64{1_000, 30_000, 120_000, 300_000, 450_000, 541_000, 600_000}
 
 const duration = 600_000

@@ -7,16 +7,16 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// follower is an app of a user's that reads everything once, and from then on what has changed. At every
-// rest it must know what there is.
+// follower is an app that reads a user's history once and then its changes. At every rest it must know the
+// current history.
 type follower struct {
 	token   string
 	known   map[history.Object]*historyv1.Item
 	busy    bool
-	resumed bool // it goes on with pages that it began to read before something failed: what they told may have changed on
+	resumed bool // its pages are from before a failure, and may have changed since
 }
 
-// sync has a user's app read what has changed, until there is no more.
+// sync reads changes until there are none.
 func (w *World) sync(c *client) {
 	f := w.followers[c.uid]
 	if f.busy {
@@ -77,8 +77,8 @@ func (w *World) changes(c *client, f *follower) {
 	})
 }
 
-// readAll reads the page after a cursor and all further ones into f.known, and then the changes since f.token, which is from
-// before the first page. Where a page is not answered, the app begins anew.
+// readAll reads the page after a cursor and all further ones into f.known, then the changes since f.token. The
+// token is older than the first page. After a failed page the app starts over.
 func (w *World) readAll(c *client, f *follower, cursor string) {
 	s, calm := w.serving(c.uid), w.calm
 	again := func(err error) {
@@ -109,7 +109,7 @@ func (w *World) readAll(c *client, f *follower, cursor string) {
 	})
 }
 
-// followed judges what a user's app knows.
+// followed judges the app's knowledge.
 func (w *World) followed(uid string, begun int64) {
 	for _, o := range w.objects() {
 		if wrong := w.oracle.check(history.Key{UID: uid, Object: o}, viewOf(w.followers[uid].known[o]), begun); wrong != "" {

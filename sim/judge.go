@@ -11,7 +11,7 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// rest has nothing go wrong until everything is done, and judges.
+// rest lets everything finish without faults, and judges.
 func (w *World) rest() {
 	if w.failure != "" {
 		return
@@ -29,7 +29,7 @@ func (w *World) rest() {
 	}
 }
 
-// comeToRest goes on until nothing is under way.
+// comeToRest runs until nothing is in flight.
 func (w *World) comeToRest() {
 	for n := 0; w.failure == "" && !w.quiet(); n++ {
 		if w.calmStep(); n > 20_000 {
@@ -38,7 +38,7 @@ func (w *World) comeToRest() {
 	}
 }
 
-// calmStep makes everything happen that can, and lets time pass where nothing can.
+// calmStep does everything that is possible, and lets time pass if nothing is.
 func (w *World) calmStep() {
 	w.revive()
 	for len(w.ghosts) > 0 {
@@ -63,11 +63,10 @@ func (w *World) calmStep() {
 	}
 }
 
-// noticed is how long it takes at most until services and jobs have asked for the cache's
-// epoch once more.
+// noticed is the longest time until every service and job has asked for the cache's epoch again.
 func (w *World) noticed() time.Duration { return w.traits.watch + time.Second }
 
-// quiet reports whether nothing is under way and nothing left to be done.
+// quiet reports whether nothing is in flight and nothing left to do.
 func (w *World) quiet() bool { return w.unrest() == "" }
 
 func (w *World) unrest() string {
@@ -85,7 +84,7 @@ func (w *World) unrest() string {
 	switch {
 	case len(w.ghosts) > 0:
 		return "something lands late"
-	case w.lived.After(w.judged) && now.Sub(w.calmed) < w.noticed(): // who looked before may have found a store away
+	case w.lived.After(w.judged) && now.Sub(w.calmed) < w.noticed(): // an earlier poll may have failed
 		return "not everybody has noticed that the cache is another one"
 	case now.Sub(w.calmed) < longestPause:
 		return "somebody may be about to try again"
@@ -102,7 +101,7 @@ func (w *World) unrest() string {
 	return ""
 }
 
-// judge compares both stores with what clients were told, and has every user read.
+// judge compares both stores with the acknowledgements, and has every user read.
 func (w *World) judge() {
 	w.tracef("judge")
 	w.oracle.rest()
@@ -145,7 +144,7 @@ func (w *World) judge() {
 		w.beginAnew(d)
 	}
 	if dead := func(j *jobProcess) bool { return j.dead.Load() }; w.failure == "" && w.traits.older && d.one(3) && !slices.ContainsFunc(w.jobs, dead) {
-		// All that a job has archived by now stays.
+		// The job's archived records stay.
 		j := w.jobs[d.n(len(w.jobs))]
 		w.kill(j.process, "is stopped until the cache comes back older")
 		j.absent = true
@@ -156,8 +155,8 @@ func (w *World) judge() {
 	}
 }
 
-// beginAnew has users clear all they have, or all of a type, and the cache forget them: a user
-// with little history is complete in the cache until more is trimmed.
+// beginAnew clears each user's history, or a type of it, and makes the cache forget the user. A user with little
+// history stays complete in the cache until the next trim.
 func (w *World) beginAnew(d *dice) {
 	for _, c := range w.clients[:len(w.uids)] {
 		w.clear(c, &historyv1.ClearRequest{Uid: c.uid, Type: [...]uint32{0, 0, 1, 2}[d.n(4)]})
@@ -167,8 +166,8 @@ func (w *World) beginAnew(d *dice) {
 	}
 }
 
-// answerReads goes on until the reads of the judge are answered. A service that has found a
-// store standing still may refuse some for a while.
+// answerReads runs until the judge's reads are answered. A service with a stopped store may refuse some for a
+// while.
 func (w *World) answerReads() {
 	for n := 0; w.failure == ""; n++ {
 		busy := false
@@ -192,7 +191,7 @@ func (w *World) answerReads() {
 	}
 }
 
-// empty loses the whole cache at a time when everything is archived.
+// empty loses the whole cache while everything is archived.
 func (w *World) empty() {
 	w.tracef("cache   is lost with all it has")
 	w.cache = w.newCache()
@@ -203,7 +202,7 @@ func (w *World) empty() {
 	}
 }
 
-// judgeUser compares what both stores have of what a user has decided.
+// judgeUser compares both stores' clear marks and pause of a user.
 func (w *World) judgeUser(uid string) {
 	for _, namespace := range w.namespacesOf(uid) {
 		k := history.UserKey(namespace)
@@ -216,7 +215,7 @@ func (w *World) judgeUser(uid string) {
 	}
 }
 
-// judgeKey compares both stores of a key.
+// judgeKey compares both stores' record of a key.
 func (w *World) judgeKey(k history.Key, begun int64) {
 	inCache, inArchive := w.inCache(k), w.inArchive(k)
 	kept := inArchive.Record.Visible(k.Object, &inArchive.User)
@@ -241,7 +240,7 @@ func (w *World) judgeKey(k history.Key, begun int64) {
 	}
 }
 
-// removeRestored has users clear all they have, where something was brought back: none of it is left then.
+// removeRestored clears the history of users with restored records. None of it may remain.
 func (w *World) removeRestored() {
 	for i, uid := range w.uids {
 		u := w.oracle.users[uid]

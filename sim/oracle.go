@@ -24,20 +24,20 @@ func (o *oracle) now() int64 {
 	return o.time
 }
 
-// attempt is one report on its way to a service.
+// attempt is one report in flight to a service.
 type attempt struct {
 	k      *known
 	object history.Object
 	uid    string
-	pauses pauseState // what was known when it was sent
+	pauses pauseState // as known when it was sent
 	ack    historyv1.Ack
 	sent   int64
-	knows  int64 // the time of the record that it names by an etag, 0 for none
-	exact  bool  // the pauses were known for certain when it was sent
-	makes  bool  // of a mark: it makes a record where there is none
+	knows  int64 // time of the record that its etag names; 0 without one
+	exact  bool  // the pauses were certain when it was sent
+	makes  bool  // a mark that creates a missing record
 }
 
-// report notes that a report was sent, as the service takes it in.
+// report notes a report on its way, as the service accepts it.
 func (o *oracle) report(key history.Key, f fact, ack historyv1.Ack) *attempt {
 	u := o.users[key.UID]
 	b := u.book(key.Object)
@@ -50,8 +50,8 @@ func (o *oracle) report(key history.Key, f fact, ack historyv1.Ack) *attempt {
 	return &attempt{k: k, object: key.Object, uid: key.UID, pauses: u.pause.state(), ack: ack, sent: o.now(), exact: u.pause.certain()}
 }
 
-// answer notes what became of an attempt; unspecified when nobody knows. It reports what
-// is wrong with the answer.
+// answer notes the answer to an attempt: an unspecified status for none. It returns what is wrong with the
+// answer.
 func (o *oracle) answer(a *attempt, status historyv1.Status, service int) string {
 	a.k.open--
 	u := o.users[a.uid]
@@ -62,7 +62,7 @@ func (o *oracle) answer(a *attempt, status historyv1.Status, service int) string
 	case historyv1.Status_STATUS_STORED, historyv1.Status_STATUS_UNCHANGED, historyv1.Status_STATUS_STALE:
 		queued := a.ack == historyv1.Ack_ACK_QUEUED
 		switch a.k.safe = a.k.safe || queued; {
-		case a.sent < o.lost: // it was stored, perhaps, in what is lost
+		case a.sent < o.lost: // the cache may have lost it since
 			a.k.unknown++
 			a.k.promised = a.k.promised || queued
 			if !o.torn(u, a.object, a.k) {
@@ -96,8 +96,8 @@ func (o *oracle) answer(a *attempt, status historyv1.Status, service int) string
 	return ""
 }
 
-// namesGone reports whether the record that an attempt names was deleted or cleared before it was
-// sent. A later report of the same viewing may have taken the place of that record.
+// namesGone reports whether the record named by an attempt was deleted or cleared before the attempt. A later
+// report of the same viewing may have replaced that record.
 func (o *oracle) namesGone(a *attempt) bool {
 	if a.knows == 0 || a.sent < o.lost || o.restored(history.Key{UID: a.uid, Object: a.object}) {
 		return false
@@ -112,9 +112,8 @@ func (o *oracle) namesGone(a *attempt) bool {
 	})
 }
 
-// lose notes that the cache has lost, perhaps, everything since all was archived. All that was
-// acknowledged as queued comes back, until everything is done that there is to do, and so
-// does what is archived, and what a service remembers, if it lives until then.
+// lose notes that the cache may have lost everything since the last rest. Three things return by the next rest:
+// queued acknowledgements, archived records, and the memory of services that live until then.
 func (o *oracle) lose(archived func(history.Key) history.Entry, remembers, remembersDelete memory) {
 	begun := o.now()
 	for uid, u := range o.users {
@@ -122,7 +121,7 @@ func (o *oracle) lose(archived func(history.Key) history.Entry, remembers, remem
 			key := history.Key{UID: uid, Object: obj}
 			o.archived(key, archived(key))
 			for _, k := range b.all() {
-				k.late = false // the pause is lost, too
+				k.late = false // the pause is lost too
 				k.unsure = k.unsure || k.acked == 0
 				switch was := k.acked > o.rested; {
 				case was:
@@ -150,21 +149,21 @@ func (o *oracle) lose(archived func(history.Key) history.Entry, remembers, remem
 	o.lost = begun
 }
 
-// reported tells whether a report of an object may have been stored since a time.
+// reported reports whether a report of an object may have been stored since a time.
 func (o *oracle) reported(uid string, obj history.Object, since int64) bool {
 	return slices.ContainsFunc(o.users[uid].book(obj).facts, func(k *known) bool { return k.acked == 0 || k.acked >= since })
 }
 
-// torn reports whether a delete or a clear may cover a report that is lost together with it: it may have
-// had whoever held the report forget it.
+// torn reports whether a lost delete or clear may cover a lost report: the service that held the report may have
+// dropped it.
 func (o *oracle) torn(u *userBook, obj history.Object, k *known) bool {
 	covers := func(c *cut) bool { return c.sent > o.rested && c.covers(obj.Type, k.at) }
 	return slices.ContainsFunc(u.book(obj).deletes, covers) || slices.ContainsFunc(u.clears, covers)
 }
 
-// archived notes what the archive has of a key: what it shows is all that anybody was told of,
-// or else nothing is sure. Where somebody was not told what became of a report nothing is sure
-// either: one play may stand for another.
+// archived notes the archive's entry for a key. If the entry shows every acknowledged report, all of it survives,
+// otherwise nothing certain does. With an unanswered report nothing certain survives either: one play may replace
+// another.
 func (o *oracle) archived(k history.Key, e history.Entry) {
 	b, removed := o.users[k.UID].book(k.Object), int64(0)
 	if len(b.restored) > 0 {
@@ -190,8 +189,8 @@ func (o *oracle) archived(k history.Key, e history.Entry) {
 	}
 }
 
-// shows reports whether the archive shows all that it had before and that was acknowledged since. Two reports may have left off at
-// one position: which of them the archive has, the time tells.
+// shows reports whether the archive shows its earlier facts and all facts acknowledged since. The event time
+// tells apart two reports with equal positions.
 func (o *oracle) shows(b *book, k history.Key, least int64, e history.Entry) bool {
 	for _, f := range b.facts {
 		if f.archived && f.acked == 0 {
@@ -216,7 +215,7 @@ func forget(cuts []*cut, since int64, k history.Key, remembers memory) {
 	}
 }
 
-// died notes that a service is dead.
+// died notes the death of a service.
 func (o *oracle) died(service int) {
 	for _, u := range o.users {
 		for _, b := range u.keys {
@@ -234,7 +233,7 @@ func (o *oracle) died(service int) {
 	}
 }
 
-// rest notes that everything is done that there was to do.
+// rest notes that all work is done.
 func (o *oracle) rest() {
 	for _, u := range o.users {
 		for _, b := range u.keys {
@@ -264,9 +263,9 @@ func (o *oracle) restCuts(cuts []*cut, books ...*book) {
 	}
 }
 
-// done notes that a delete or a clear was acknowledged.
+// done notes the acknowledgement of a delete or a clear.
 func (o *oracle) done(c *cut, service int) bool {
-	if c.sent < o.lost { // the service may have found nothing any more
+	if c.sent < o.lost { // the service may have found an empty cache
 		c.at = c.own
 		c.saidBeside(service)
 		return false
@@ -276,9 +275,8 @@ func (o *oracle) done(c *cut, service int) bool {
 	return true
 }
 
-// remove notes that a delete was sent. Without a time of its own it is of everything that
-// was acknowledged, as far as the cache is sure to have it: the clock of the service may be
-// behind, and it does not wait for an archive that is away.
+// remove notes a delete on its way. Without a time of its own it covers all acknowledged reports, if the cache
+// surely has them. Otherwise the service's clock may be behind, and it does not wait for an unavailable archive.
 func (o *oracle) remove(k history.Key, at, now int64, sure bool) *cut {
 	b := o.users[k.UID].book(k.Object)
 	c := &cut{at: now, raised: at == 0, sent: o.now()}
@@ -307,8 +305,7 @@ func (o *oracle) clear(req *historyv1.ClearRequest, now int64) *cut {
 	return c
 }
 
-// leaves returns a report that was acknowledged before a clear was sent, and that it leaves;
-// nil when there is none.
+// leaves returns a report acknowledged before a clear was sent that the clear does not cover, or nil.
 func (o *oracle) leaves(uid string, c *cut) *known {
 	u := o.users[uid]
 	for obj, b := range u.keys {
@@ -321,8 +318,7 @@ func (o *oracle) leaves(uid string, c *cut) *known {
 	return nil
 }
 
-// span is what may be cut off a key: at least up to least, perhaps up to one of the
-// others.
+// span returns the possible cuts of a key: at least least, perhaps one of the others.
 func (o *oracle) span(u *userBook, obj history.Object, begun int64) (least int64, others []int64) {
 	b := u.book(obj)
 	each := func(c *cut) {
@@ -344,7 +340,7 @@ func (o *oracle) span(u *userBook, obj history.Object, begun int64) (least int64
 	return least, others
 }
 
-// bounds are the facts behind a cut.
+// bounds returns the facts behind a cut.
 func (o *oracle) bounds(key history.Key, behind, begun int64) bounds {
 	u := o.users[key.UID]
 	b := u.book(key.Object)
@@ -365,7 +361,7 @@ func (o *oracle) bounds(key history.Key, behind, begun int64) bounds {
 	return bs
 }
 
-// check judges what a read, begun at a time, shows of a key.
+// check judges the view from a read of a key that began at a time.
 func (o *oracle) check(k history.Key, v view, begun int64) string {
 	if o.restored(k) {
 		return o.checkRestored(k, v, begun)
@@ -387,17 +383,17 @@ func (o *oracle) check(k history.Key, v view, begun int64) string {
 	return text.String()
 }
 
-// cuts are what the span of a key is, the least first.
+// cuts returns the possible cuts of a key, the least first.
 func (o *oracle) cuts(k history.Key, begun int64) []int64 {
 	least, others := o.span(o.users[k.UID], k.Object, begun)
 	return append([]int64{least}, others...)
 }
 
-// fits returns the first of the cuts with which a key is shown like that.
+// fits returns the first cut that explains the view.
 func (o *oracle) fits(k history.Key, v view, begun int64, cuts []int64) (int64, bool) {
 	for _, at := range cuts {
 		if v.found && at >= v.at {
-			break // it would be gone
+			break // it would be hidden
 		}
 		if bs := o.bounds(k, at, begun); bs.judge(v) == "" {
 			return at, true
@@ -416,8 +412,8 @@ func (k *known) fate(begun int64) string {
 	return "perhaps"
 }
 
-// paused takes what a read shows of a key that was begun while recording was off: a report of
-// that time which is not in by then never gets in, however late a write lands.
+// paused judges a view from a read that began while recording was off. A report from the pause that is not
+// visible by then can never land.
 func (o *oracle) paused(k history.Key, v view, then pauseState) {
 	u, cuts := o.users[k.UID], o.cutsFromNow(k)
 	for _, f := range u.book(k.Object).facts {
@@ -427,8 +423,8 @@ func (o *oracle) paused(k history.Key, v view, then pauseState) {
 	}
 }
 
-// sure returns the latest fact of a key that every read since a time shows, nil when there
-// may be none, or a later one.
+// sure returns the latest fact of a key that every read since a time shows. It returns nil if there may be none,
+// or a later one.
 func (o *oracle) sure(k history.Key, begun int64) *fact {
 	bs := o.leastBounds(k, begun)
 	first, last := latest(bs.must, any1), latest(bs.may, any1)
@@ -438,8 +434,8 @@ func (o *oracle) sure(k history.Key, begun int64) *fact {
 	return first
 }
 
-// stays returns a fact by which a key has a record from one time on, nil where it may have none. Of a key of which a report came late
-// since, with a time from before top, it says nothing: that is not listed again.
+// stays returns a fact that keeps a key listed at one place, or nil if it may move or be absent. A late report
+// from before top may move the key to a part of the list that was already read.
 func (o *oracle) stays(k history.Key, begun, top int64) *fact {
 	bs := o.leastBounds(k, begun)
 	first := latest(bs.must, any1)
@@ -449,7 +445,7 @@ func (o *oracle) stays(k history.Key, begun, top int64) *fact {
 	return first
 }
 
-// leastBounds are the facts behind every cut that a read since a time may show.
+// leastBounds returns the facts behind every possible cut of a read since a time.
 func (o *oracle) leastBounds(k history.Key, begun int64) bounds {
 	least, others := o.span(o.users[k.UID], k.Object, begun)
 	for _, at := range others {
@@ -458,15 +454,14 @@ func (o *oracle) leastBounds(k history.Key, begun int64) bounds {
 	return o.bounds(k, least, begun)
 }
 
-// completed reports whether every read since a time shows a play, and no mark may take that away.
+// completed reports whether every read since a time shows a play, and no mark can remove it.
 func (o *oracle) completed(k history.Key, begun int64) bool {
 	bs := o.leastBounds(k, begun)
 	unwatched := func(f *fact) bool { return f.mark == historyv1.Mark_MARK_UNWATCHED }
 	return !o.restored(k) && latest(bs.must, (*fact).completes) != nil && latest(bs.may, unwatched) == nil
 }
 
-// resolve is told what everybody sees of a key once nothing is under way any more. An
-// unknown report is in or out by then, and where that shows it is known from now on.
+// resolve fixes unanswered reports of a key to the view at rest, where the view tells.
 func (o *oracle) resolve(k history.Key, v view) {
 	cuts := o.cutsFromNow(k)
 	for _, f := range o.users[k.UID].book(k.Object).facts {
@@ -477,14 +472,14 @@ func (o *oracle) resolve(k history.Key, v view) {
 		case in:
 			f.acked = o.now()
 		case out:
-			if f.sent > o.lost { // what was lost may still be held somewhere
+			if f.sent > o.lost { // a lost report may still be held somewhere
 				f.unknown = 0
 			}
 		}
 	}
 }
 
-// fate is what a view says of a fact.
+// fate is what a view tells about a fact.
 type fate int
 
 const (
@@ -493,7 +488,7 @@ const (
 	out
 )
 
-// cutsFromNow returns the cuts that a key may have from now on, found once where none can still rise with a report.
+// cutsFromNow returns the possible cuts from now on. It computes them once if no report can raise one.
 func (o *oracle) cutsFromNow(k history.Key) func() []int64 {
 	u := o.users[k.UID]
 	cuts := func() []int64 { return o.cuts(k, o.time+1) }
@@ -503,7 +498,7 @@ func (o *oracle) cutsFromNow(k history.Key) func() []int64 {
 	return sync.OnceValue(cuts)
 }
 
-// decide returns whether a view shows that a fact is in, or out.
+// decide returns the fate of a fact in a view.
 func (o *oracle) decide(k history.Key, v view, f *known, cuts func() []int64) fate {
 	was := *f
 	defer func() { *f = was }()
@@ -524,9 +519,9 @@ func (o *oracle) decide(k history.Key, v view, f *known, cuts func() []int64) fa
 	return undecided
 }
 
-// fixCuts fixes the cuts of a key to those that what is seen allows, and forgets what lies
-// before them. Where there are classes, a clear without an answer may have reached readers alone: until it is made once more, a
-// service goes on from what it holds, and says so to whoever reports.
+// fixCuts narrows the cuts of a key to those that the view allows, and drops the facts before them. With classes,
+// an unanswered clear may have reached readers only. Until the clear is repeated, a service merges into its held
+// record, and its answers show that record.
 func (o *oracle) fixCuts(k history.Key, v view) {
 	u := o.users[k.UID]
 	b, begun := u.book(k.Object), o.time+1
@@ -549,7 +544,7 @@ func (o *oracle) fixCuts(k history.Key, v view) {
 	})
 }
 
-// dismiss notes that a decision was sent to a service whose clock shows now.
+// dismiss notes a decision sent to a service whose clock shows now.
 func (o *oracle) dismiss(k history.Key, offer bool, now int64) *dismissal {
 	b := o.users[k.UID].book(k.Object)
 	d := &dismissal{known: known{sent: o.now(), open: 1}, offer: offer}
@@ -563,7 +558,7 @@ func (o *oracle) dismiss(k history.Key, offer bool, now int64) *dismissal {
 	return d
 }
 
-// checkDismissed judges what a read, begun at a time, shows of the decisions about a key.
+// checkDismissed judges the dismissal in a view from a read that began at a time.
 func (o *oracle) checkDismissed(k history.Key, v view, begun int64) string {
 	b := o.users[k.UID].book(k.Object)
 	may := slices.ContainsFunc(b.dismissals, func(d *dismissal) bool { return !d.offer && d.may() && !b.revoked(d, begun) })
@@ -582,7 +577,7 @@ func (o *oracle) checkDismissed(k history.Key, v view, begun int64) string {
 	return ""
 }
 
-// stands reports whether nothing that came after an acknowledged decision can have ended it.
+// stands reports whether nothing later can have ended an acknowledged decision.
 func (o *oracle) stands(k history.Key, d *dismissal) bool {
 	b := o.users[k.UID].book(k.Object)
 	before := func(k *known) bool { return k.acked > 0 && k.acked < d.sent }
@@ -590,7 +585,7 @@ func (o *oracle) stands(k history.Key, d *dismissal) bool {
 		!slices.ContainsFunc(b.facts, func(f *known) bool { return f.may() && f.at > d.at && !before(f) }) && !o.removed(k, d)
 }
 
-// removed reports whether what the decision is about may have been deleted or cleared since.
+// removed reports whether a delete or a clear may have removed the dismissed record since.
 func (o *oracle) removed(k history.Key, d *dismissal) bool {
 	u := o.users[k.UID]
 	since := func(c *cut) bool {
@@ -599,9 +594,8 @@ func (o *oracle) removed(k history.Key, d *dismissal) bool {
 	return slices.ContainsFunc(u.book(k.Object).deletes, since) || slices.ContainsFunc(u.clears, since)
 }
 
-// fixDismissals fixes the decisions about a key to what is seen once nothing is under way any more.
-// A decision that was lost may still be held somewhere. Where a clear is of the time between a record and
-// the decision about it, a report in between may bring the decision back.
+// fixDismissals fixes the decisions about a key to the view at rest. A lost decision may still be held somewhere.
+// If a clear falls between a record and its dismissal, a report in between may restore the dismissal.
 func (o *oracle) fixDismissals(k history.Key, v view) {
 	b := o.users[k.UID].book(k.Object)
 	b.dismissals = slices.DeleteFunc(b.dismissals, func(d *dismissal) bool { return (d.acked > 0 || d.sent > o.lost) && !o.removed(k, d) })

@@ -13,16 +13,16 @@ import (
 	"github.com/playhead/playhead/internal/run"
 )
 
-// ownSource is a process's own random numbers. Several goroutines may ask at one moment, in
-// any order: each has numbers of its own, by the functions that ask.
+// ownSource is a process's random numbers. Concurrent callers get numbers independent of their order, by the
+// functions on their stacks.
 type ownSource struct {
 	seed  uint64
 	mu    sync.Mutex
-	drawn map[uint64]uint64 // by functions, how many
+	drawn map[uint64]uint64 // numbers drawn, by calling functions
 }
 
-// Uint64 implements [rand.Source]. The number depends on the functions that ask for it, and on how many numbers the same
-// functions have asked for before.
+// Uint64 implements [rand.Source]. The number depends on the calling functions and on the count of their earlier
+// calls.
 func (s *ownSource) Uint64() uint64 {
 	who := uint64(0)
 	for f := range calledBy().names() {
@@ -47,8 +47,8 @@ func (w *World) newProcess(name string) *process {
 	return p
 }
 
-// epoch names the epoch of the cache. The caller waits until nobody else goes on at this moment: those who take turns in a job look at
-// what it has heard.
+// epoch returns the cache's epoch. The caller first waits for its turn: goroutines of a job read what it has
+// learned.
 func (p *process) epoch(ctx context.Context) (string, error) {
 	p.await("life")
 	if err := ctx.Err(); err != nil {
@@ -60,7 +60,7 @@ func (p *process) epoch(ctx context.Context) (string, error) {
 	return p.w.cacheEpoch(), nil
 }
 
-// epoch does not answer while that waits: a server of the cache may answer for keys and not for this.
+// epoch fails while epoch reads are held up: a cache server may answer for keys and not for its epoch.
 func (p *jobProcess) epoch(ctx context.Context) (string, error) {
 	name, err := p.process.epoch(ctx)
 	if err == nil && p.w.delayed["life"] && !p.w.calm {
@@ -136,7 +136,7 @@ func (w *World) kill(p *process, why string) {
 	w.pending = left
 }
 
-// revive starts what has been dead for a while.
+// revive starts processes that have been dead for a while.
 func (w *World) revive() {
 	for i, s := range w.services {
 		if s.dead.Load() && time.Since(s.down) > w.traits.down {

@@ -18,7 +18,7 @@ type publisher struct{ *process }
 
 var _ history.Publisher = publisher{}
 
-// Publish implements [history.Publisher], one message for each partition.
+// Publish implements [history.Publisher], with one message per partition.
 func (p publisher) Publish(ctx context.Context, all []history.Announcement) (unsent []history.Announcement, err error) {
 	var messages [partitions][]history.Announcement
 	var keys []history.Key
@@ -30,7 +30,7 @@ func (p publisher) Publish(ctx context.Context, all []history.Announcement) (uns
 		if len(messages[n]) == 0 {
 			continue
 		}
-		// They come in any order, from a map: but for this a run could not be made again.
+		// They come from a map. Sorting makes the run reproducible.
 		slices.SortStableFunc(messages[n], func(a, b history.Announcement) int { return compareKeys(a.Key, b.Key) })
 		keys, parts = append(keys, messages[n][0].Key), append(parts, n)
 	}
@@ -108,14 +108,14 @@ func (c consumer) CommitMetadata(ctx context.Context) (commitMetadata []string, 
 	return commitMetadata, err
 }
 
-// leave ends a membership. Its partitions stay with it until the next generation.
+// leave ends a membership. The member keeps its partitions until the next generation.
 func (q *queue) leave(m *member) {
 	q.w.mu.Lock()
 	defer q.w.mu.Unlock()
 	q.w.left = append(q.w.left, m)
 }
 
-// rebalance begins a generation: every partition goes to one of the members.
+// rebalance begins a generation and assigns every partition to a member.
 func (q *queue) rebalance(d *dice) {
 	q.generation++
 	for _, m := range q.members {
@@ -223,7 +223,7 @@ func (c *assignment) Commit(ctx context.Context, d history.Delivery) (err error)
 	return errors.Join(err, e)
 }
 
-// drained reports whether everything was committed.
+// drained reports whether every message is committed.
 func (q *queue) drained() bool {
 	for p := range partitions {
 		if q.committed[p] < len(q.messages[p]) {
@@ -233,15 +233,14 @@ func (q *queue) drained() bool {
 	return true
 }
 
-// rewind has the jobs of the next generation read again what was committed.
+// rewind moves the committed offsets back, by up to five messages.
 func (q *queue) rewind(d *dice) {
 	for p := range partitions {
 		q.committed[p] -= d.n(min(q.committed[p], 5) + 1)
 	}
 }
 
-// lose drops messages that no job has read yet, as when nobody came for them for too long.
-// Those that carry contents stay.
+// lose drops unread messages past their retention, except those with records.
 func (q *queue) lose() {
 	for p := range partitions {
 		for i := q.committed[p]; i < len(q.messages[p]); i++ {

@@ -10,8 +10,7 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// unread notes that a read was not answered, if it is one of the judge's, which are made at rest (calm). [World.answerReads]
-// makes these again until they are answered.
+// unread notes an unanswered read of the judge, made at rest (calm). [World.answerReads] repeats these reads.
 func (w *World) unread(c *client, calm bool, again func()) {
 	if calm && w.calm {
 		c.refused = append(c.refused, again)
@@ -74,7 +73,7 @@ func (w *World) points(c *client, objects []history.Object) {
 	})
 }
 
-// shown judges an item that a client was shown.
+// shown judges an item in a client's answer.
 func (w *World) shown(c *client, k history.Key, it *historyv1.Item, begun int64) {
 	v := viewOf(it)
 	if w.traced() {
@@ -83,7 +82,7 @@ func (w *World) shown(c *client, k history.Key, it *historyv1.Item, begun int64)
 	if v.found {
 		c.etags[k.Object] = it.Etag
 	}
-	if incomplete(it) { // it says of itself that it lacks what the archive has, deletes too
+	if incomplete(it) { // the item itself says that archived data, deletes included, is missing
 		return
 	}
 	if v.found {
@@ -94,16 +93,16 @@ func (w *World) shown(c *client, k history.Key, it *historyv1.Item, begun int64)
 	}
 }
 
-// listing is a client on its way through pages.
+// listing is a client's walk through pages.
 type listing struct {
 	client *client
 	req    *historyv1.ListRequest
 	begun  int64
 	seen   map[history.Object]*historyv1.Item
 	last   *historyv1.Item
-	pass   map[history.Object]bool // what was listed since the list last began at its top
-	top    int64                   // the time of the first item of all
-	// incomplete are objects that were shown so: their places are those of what was shown.
+	pass   map[history.Object]bool // listed since the walk last restarted at the top
+	top    int64                   // time of the very first item
+	// incomplete are objects listed as incomplete; their places follow the incomplete records.
 	incomplete map[history.Object]bool
 }
 
@@ -146,7 +145,8 @@ func (w *World) page(l *listing) {
 	})
 }
 
-// turn judges a page. What was played meanwhile may come again in a further pass, and so may what it passed.
+// turn judges a page. An object played meanwhile may be listed again in a further pass, and so may the objects it
+// passed.
 func (w *World) turn(l *listing, resp *historyv1.ListResponse, begun int64) {
 	if resp.HasMore && len(resp.Items) == 0 || len(resp.Items) > int(l.req.Limit) {
 		w.fail("list of %s: a page of %d items, more %t", l.client.uid, len(resp.Items), resp.HasMore)
@@ -201,7 +201,7 @@ func newer(a, b *historyv1.Item) bool {
 	return text(a) > text(b)
 }
 
-// listed judges what all pages together have left out.
+// listed judges what the walk left out.
 func (w *World) listed(l *listing) {
 	for _, o := range w.objects() {
 		k := history.Key{UID: l.client.uid, Object: o}

@@ -13,8 +13,7 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// ask has a service answer a request. done is called once, with an error when nobody
-// knows what became of it.
+// ask sends a request to a service. It calls done once, with an error if the outcome is unknown.
 func (w *World) ask(s *service, what string, request func(context.Context) (any, error), done func(any, error)) {
 	w.calls++
 	c := &call{number: w.calls, err: errNoAnswer, done: done}
@@ -29,7 +28,7 @@ func (w *World) ask(s *service, what string, request func(context.Context) (any,
 	}
 	go func() {
 		defer func() {
-			if v := recover(); v != nil && !s.dead.Load() { // where one of its goroutines has ended with its process
+			if v := recover(); v != nil && !s.dead.Load() { // one of its goroutines ended with its process
 				panic(v)
 			}
 			w.mu.Lock()
@@ -44,7 +43,7 @@ func (w *World) ask(s *service, what string, request func(context.Context) (any,
 	}()
 }
 
-// serving returns the service that a client's call goes to, nil when there is none.
+// serving returns the service for a client's call, or nil.
 func (w *World) serving(uid string) *service {
 	if w.through != anyService && !w.services[w.through].dead.Load() {
 		return w.services[w.through]
@@ -61,13 +60,13 @@ func (w *World) serving(uid string) *service {
 	return nil
 }
 
-// answered takes what became of reports; nil when nobody knows.
+// answered notes the statuses of reports; nil if unknown.
 func (c *client) answered(s *submission, statuses []historyv1.Status, items []*historyv1.Item) {
 	c.busy--
 	for i, hb := range s.heartbeats {
 		if statuses == nil || statuses[i] == historyv1.Status_STATUS_UNAVAILABLE {
 			c.after = time.Now().Add(50 * time.Millisecond)
-			continue // sent again later
+			continue // retried later
 		}
 		if i < len(items) && items[i].GetObject() != nil {
 			c.etags[history.Object{ID: hb.ObjectId, Type: hb.ObjectType}] = items[i].GetEtag()
@@ -82,8 +81,7 @@ func (c *client) answered(s *submission, statuses []historyv1.Status, items []*h
 	}
 }
 
-// flush sends one batch of what waits, to the service that the first user belongs to, or
-// to another.
+// flush sends one batch of waiting messages, usually to the first user's service.
 func (e *edge) flush(w *World) {
 	batch := []*submission{e.waiting[0]}
 	left := e.waiting[:0:0]
@@ -98,7 +96,7 @@ func (e *edge) flush(w *World) {
 	w.submit(batch, 3)
 }
 
-// stamped returns a heartbeat as the edge passes it on.
+// stamped returns a heartbeat as the edge forwards it.
 func (s *submission) stamped(hb *historyv1.Heartbeat) *historyv1.Heartbeat {
 	if hb.SentAtMs == 0 || s.received == 0 {
 		return hb
@@ -108,8 +106,7 @@ func (s *submission) stamped(hb *historyv1.Heartbeat) *historyv1.Heartbeat {
 	return hb
 }
 
-// submit sends a batch of messages to a service, and to another one when that does not
-// answer.
+// submit sends a batch of messages to a service, and retries at another if there is no answer.
 func (w *World) submit(batch []*submission, tries int) {
 	s := w.serving(batch[0].client.uid)
 	if s == nil || tries == 0 {
@@ -126,7 +123,7 @@ func (w *World) submit(batch []*submission, tries int) {
 			hb = b.stamped(hb)
 			req.Heartbeats = append(req.Heartbeats, hb)
 			a := w.oracle.report(history.Key{UID: hb.Uid, Object: history.Object{ID: hb.ObjectId, Type: hb.ObjectType}}, factOf(hb, now), b.ack)
-			if a.knows = b.client.named[hb.IfMatch]; w.cold[hb.Uid] { // nobody knows yet what the archive hides
+			if a.knows = b.client.named[hb.IfMatch]; w.cold[hb.Uid] { // the archive may hide that record
 				a.knows = 0
 			}
 			attempts = append(attempts, a)
@@ -165,7 +162,7 @@ func (w *World) applied(s *service, batch []*submission, attempts []*attempt, re
 	}
 }
 
-// told judges the record in an answer: it shows no more and no less than a read, and what it answers.
+// told judges the record in an answer: it must show exactly what a read would, including the answered report.
 func (w *World) told(a *attempt, status historyv1.Status, it *historyv1.Item) {
 	stored := status == historyv1.Status_STATUS_STORED
 	if it.GetObject() == nil && !stored || incomplete(it) || a.sent < w.oracle.lost {
@@ -194,7 +191,7 @@ func (w *World) remove(c *client, obj history.Object, req *historyv1.DeleteReque
 		if err == nil {
 			cut.close(w.oracle.users[c.uid].book(obj))
 		}
-		if err == nil && req.IfMatch == 0 { // a delete of what is deleted already changes nothing
+		if err == nil && req.IfMatch == 0 { // deleting a deleted object changes nothing
 			w.oracle.done(cut, s.number)
 		}
 	})
@@ -242,7 +239,7 @@ func (w *World) pause(c *client, req *historyv1.PutSettingsRequest) {
 	})
 }
 
-// mark sends a mark of an object, as of a time.
+// mark sends a mark of an object with a time.
 func (w *World) mark(c *client, obj history.Object, req *historyv1.MarkRequest) {
 	s := w.serving(c.uid)
 	if s == nil {
@@ -251,16 +248,16 @@ func (w *World) mark(c *client, obj history.Object, req *historyv1.MarkRequest) 
 	k, f := history.Key{UID: c.uid, Object: obj}, fact{at: min(req.AtMs, s.clock.nowMS()), mark: req.Mark}
 	b, begun := w.oracle.users[c.uid].book(obj), w.oracle.now()
 	again := slices.ContainsFunc(b.facts, func(k *known) bool { return k.mark != 0 && k.at == f.at })
-	sure, cold := w.oracle.sure(k, begun) != nil, w.cold[c.uid] // nobody knows what the archive hides
+	sure, cold := w.oracle.sure(k, begun) != nil, w.cold[c.uid] // the archive may hide the record
 	a := w.oracle.report(k, f, historyv1.Ack_ACK_UNSPECIFIED)
-	needs := req.Mark != historyv1.Mark_MARK_WATCHED || req.OnlyRecorded // a record
+	needs := req.Mark != historyv1.Mark_MARK_WATCHED || req.OnlyRecorded // an existing record
 	a.makes = !needs && !req.UnlessCompleted
 	done := w.oracle.completed(k, begun)
 	req.Uid, req.Objects = c.uid, []*historyv1.MarkedObject{{Object: &historyv1.Object{Id: obj.ID, Type: obj.Type}}}
 	c.busy++
 	w.ask(s, fmt.Sprintf("%s/%s %s", c.uid, obj, &f), func(ctx context.Context) (any, error) { return s.rpc.Mark(ctx, req) }, func(answer any, err error) {
 		c.busy--
-		var status historyv1.Status // nobody knows
+		var status historyv1.Status // unknown
 		if err == nil {
 			status = answer.(*historyv1.MarkResponse).Statuses[0]
 		}
@@ -282,7 +279,7 @@ func (w *World) mark(c *client, obj history.Object, req *historyv1.MarkRequest) 
 	})
 }
 
-// dismiss takes an object out of what is offered to go on with, or offers it again.
+// dismiss dismisses an object from Continue Watching, or offers it again.
 func (w *World) dismiss(c *client, obj history.Object, offer bool) {
 	s := w.serving(c.uid)
 	if s == nil {
@@ -299,7 +296,7 @@ func (w *World) dismiss(c *client, obj history.Object, offer bool) {
 		switch d.open--; {
 		case err != nil || d.sent < w.oracle.lost:
 			d.unknown++
-		case answer.(*historyv1.DismissResponse).Found == 0: // there was nothing to decide about
+		case answer.(*historyv1.DismissResponse).Found == 0: // no record to dismiss
 			b := w.oracle.users[c.uid].book(obj)
 			if b.dismissals = slices.DeleteFunc(b.dismissals, func(o *dismissal) bool { return o == d }); sure && w.oracle.sure(k, begun) != nil {
 				w.fail("%s: there was nothing to dismiss, or to offer again", k)
@@ -311,8 +308,8 @@ func (w *World) dismiss(c *client, obj history.Object, offer bool) {
 	})
 }
 
-// takeBackup takes whole records of all that a client's user has, or brings back those that it took
-// before. They count once: nothing is there twice after that, and nothing that was removed since.
+// takeBackup exports a user's records, or imports the records of the last backup. An import must not duplicate
+// anything, or restore anything removed since.
 func (w *World) takeBackup(c *client) {
 	s := w.serving(c.uid)
 	if s == nil {

@@ -9,11 +9,11 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// A user may bring back from a backup what was removed, as of the moment after the removal. The judge does
-// not compute what a reader sees of it. It must be there until it is removed again, what is acknowledged after it
-// counts as ever, and both stores have the same in the end. Then the user clears all, and none of it is left.
+// A user may restore removed records from a backup, as of the moment after the removal. The judge does not
+// compute the restored view. Instead, it checks the rest: the view exists until the next removal, later
+// acknowledgements count, and both stores agree at rest. Then the user clears everything, and nothing may remain.
 
-// restore brings back what was removed of a backup.
+// restore restores the removed records of a backup.
 func (w *World) restore(c *client, records []*historyv1.ImportedRecord) {
 	s := w.serving(c.uid)
 	if s == nil {
@@ -43,8 +43,8 @@ func (w *World) restore(c *client, records []*historyv1.ImportedRecord) {
 	})
 }
 
-// restore notes that a record is brought back by a service whose clock shows now. Its time is the latest that it may
-// have: what is reported up to then may be lost to it.
+// restore notes a restored record, from a service whose clock shows now. Its time is the latest possible one: the
+// restore may hide reports up to then.
 func (o *oracle) restore(key history.Key, now int64) *known {
 	u := o.users[key.UID]
 	b := u.book(key.Object)
@@ -55,7 +55,7 @@ func (o *oracle) restore(key history.Key, now int64) *known {
 	for _, c := range slices.Concat(b.deletes, u.clears) {
 		k.at = max(k.at, c.at)
 	}
-	for _, r := range b.restored { // which may have been deleted since, as of their times
+	for _, r := range b.restored { // possibly deleted since, as of their own times
 		k.at = max(k.at, r.at)
 	}
 	k.at += history.MaxLift + 1
@@ -63,10 +63,10 @@ func (o *oracle) restore(key history.Key, now int64) *known {
 	return k
 }
 
-// restored reports whether something of a key was perhaps brought back.
+// restored reports whether any of a key's records may have been restored.
 func (o *oracle) restored(k history.Key) bool { return len(o.users[k.UID].book(k.Object).restored) > 0 }
 
-// checkRestored judges what a read, begun at a time, shows of what was brought back.
+// checkRestored judges the view of a restored record from a read that began at a time.
 func (o *oracle) checkRestored(k history.Key, v view, begun int64) string {
 	u := o.users[k.UID]
 	b := u.book(k.Object)

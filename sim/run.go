@@ -8,16 +8,15 @@ import (
 	"github.com/playhead/playhead/history"
 )
 
-// Result is what became of a run.
+// Result is the outcome of a run.
 type Result struct {
 	Steps   int
-	Failure string // empty when nothing was wrong
+	Failure string // empty without a violation
 	turns   int
 	taken   []decision
 }
 
-// Run makes a world and lives in it. It is to be called in a bubble of
-// [testing/synctest].
+// Run makes a world and runs it. The caller must be in a bubble of [testing/synctest].
 func Run(cfg Config) Result {
 	w := newWorld(cfg.withDefaults())
 	for w.turns < w.cfg.Steps && w.failure == "" {
@@ -38,7 +37,7 @@ func newWorld(cfg Config) *World {
 	w := &World{cfg: cfg, src: source{seed: cfg.Seed, only: cfg.Only}, began: time.Now(), archived: make(map[history.Key]bool), cold: make(map[string]bool), revisions: make(map[uint64]int), delayed: make(map[string]bool), through: anyService, wake: make(chan struct{}, 1), followers: make(map[string]*follower)}
 	w.traits = w.src.traits()
 	if w.traits.compactions = (w.traits.compactions || cfg.Compactions) && cfg.Embed == nil; w.traits.compactions || cfg.Embed != nil {
-		w.traits.anew = 3 // so that there is something to compact
+		w.traits.anew = 3 // creates something to compact
 	}
 	w.cfg.Users, w.cfg.Keep = cmp.Or(cfg.Users, w.traits.users), cmp.Or(cfg.Keep, w.traits.keep)
 	w.cacheClock.origin = w.began
@@ -76,7 +75,7 @@ func newWorld(cfg Config) *World {
 	return w
 }
 
-// end lets every process stop.
+// end stops every process.
 func (w *World) end() {
 	for _, s := range w.services {
 		w.kill(s.process, "is stopped")
@@ -85,7 +84,7 @@ func (w *World) end() {
 		w.kill(j.process, "is stopped")
 	}
 	w.gather()
-	time.Sleep(time.Minute) // timers of whatever still waits
+	time.Sleep(time.Minute) // pending timers
 	w.gather()
 	if w.embedded != nil {
 		if err := w.embedded.Close(); err != nil {
@@ -94,7 +93,7 @@ func (w *World) end() {
 	}
 }
 
-// storm is a time in which everything happens.
+// storm is a time of many concurrent actions and faults.
 func (w *World) storm() {
 	d := &dice{w.src.draw(streamOther)}
 	w.rough = [...]int{0, 200, 800, 2500}[d.n(4)]
@@ -133,8 +132,8 @@ func (w *World) storm() {
 	}
 }
 
-// night is a while in which nobody asks for anything, and the cache forgets some users. It is
-// shorter than services remember what they wrote.
+// night is a while without requests, in which the cache forgets some users. It is shorter than the services'
+// retention.
 func (w *World) night(d *dice) {
 	w.pass(3*requestLimit + 100*time.Millisecond)
 	for _, uid := range w.uids {
@@ -147,7 +146,7 @@ func (w *World) night(d *dice) {
 	}
 }
 
-// morning is when devices come back: users that were forgotten stay cold for a while, perhaps.
+// morning brings the devices back. Forgotten users may stay cold for a while.
 func (w *World) morning(d *dice) {
 	if d.one(3) {
 		w.leave(archiveStore, d)
@@ -163,7 +162,7 @@ func (w *World) morning(d *dice) {
 	}
 }
 
-// step makes one thing happen.
+// step does one thing.
 func (w *World) step(acts, events int) {
 	w.steps++
 	if d, ok := w.src.chance(streamEvent, events); ok {
@@ -203,9 +202,8 @@ func (w *World) step(acts, events int) {
 	}
 }
 
-// Shrink looks for fewer decisions with which a run fails as well, in at most so many runs
-// more. It takes away decisions by halves, quarters and so on, as long as something is still
-// wrong, whatever that is.
+// Shrink searches for fewer decisions that still fail, in at most runs more runs. It removes halves, quarters and
+// so on, as long as any violation remains.
 func Shrink(cfg Config, run func(Config) Result, runs int) (Config, Result) {
 	best := run(cfg)
 	cfg.Steps = best.turns + 1
@@ -224,7 +222,7 @@ func Shrink(cfg Config, run func(Config) Result, runs int) (Config, Result) {
 	return cfg, best
 }
 
-// allBut returns the decisions but for some.
+// allBut returns the decisions outside from to to.
 func allBut(all []decision, from, to int) map[decision]bool {
 	left := make(map[decision]bool, len(all))
 	for i, d := range all {
@@ -235,5 +233,5 @@ func allBut(all []decision, from, to int) map[decision]bool {
 	return left
 }
 
-// Decisions returns how many there were.
+// Decisions returns the number of decisions taken.
 func (r Result) Decisions() int { return len(r.taken) }

@@ -10,14 +10,13 @@ import (
 	"time"
 )
 
-// gather waits until nobody can go on, and takes in what was told meanwhile. Two that run
-// at the same time have nothing to do with each other until both wait here: so what
-// happens does not depend on the scheduler.
+// gather waits until every goroutine is blocked, and collects their messages. Concurrent goroutines are
+// independent until both wait here: the run does not depend on the scheduler.
 func (w *World) gather() {
 	for again := true; again; {
 		synctest.Wait()
 		select {
-		case <-w.wake: // it is looked after now
+		case <-w.wake: // handled now
 		default:
 		}
 		w.mu.Lock()
@@ -52,10 +51,10 @@ func (w *World) gather() {
 	}
 }
 
-// callers say which of a process's goroutines one is.
+// callers is a stack, which identifies a goroutine of a process.
 type callers [16]uintptr
 
-// calledBy returns those of the caller's caller.
+// calledBy returns the stack of the caller's caller.
 func calledBy() (c callers) {
 	runtime.Callers(3, c[:])
 	return c
@@ -83,7 +82,7 @@ func (c callers) compare(d callers) int {
 	return cmp.Or(strings.Compare(strings.Join(slices.Collect(c.names()), " "), strings.Join(slices.Collect(d.names()), " ")), slices.Compare(c[:], d[:]))
 }
 
-// turn is somebody who waits to go on beside others of the same moment.
+// turn is a goroutine that waits to go on, among others at the same moment.
 type turn struct {
 	proc *process
 	name string
@@ -91,7 +90,7 @@ type turn struct {
 	goes chan struct{}
 }
 
-// await returns when it is the caller's turn. It does not return in a process that died.
+// await waits for the caller's turn. It does not return in a dead process.
 func (p *process) await(name string) {
 	t := &turn{proc: p, name: name, by: calledBy(), goes: make(chan struct{})}
 	p.w.mu.Lock()
@@ -104,7 +103,7 @@ func (p *process) await(name string) {
 	}
 }
 
-// takeTurns lets one after the other go on, each until nobody can.
+// takeTurns resumes one after the other, each until every goroutine is blocked.
 func (w *World) takeTurns(turns []*turn) {
 	slices.SortStableFunc(turns, func(a, b *turn) int {
 		return cmp.Or(cmp.Compare(a.proc.number, b.proc.number), strings.Compare(a.name, b.name), a.by.compare(b.by))
@@ -115,7 +114,7 @@ func (w *World) takeTurns(turns []*turn) {
 	}
 }
 
-// nudge has the simulator look after whoever waits while time passes.
+// nudge wakes the simulator while time passes.
 func (w *World) nudge() {
 	select {
 	case w.wake <- struct{}{}:
@@ -123,8 +122,7 @@ func (w *World) nudge() {
 	}
 }
 
-// giveUp has a caller whose time is up go on without an answer. Its exchange lands
-// later, or never.
+// giveUp resumes a caller at its deadline, without an answer. Its exchange lands later, or never.
 func (w *World) giveUp(x *exchange) {
 	if x.over {
 		return
@@ -133,7 +131,7 @@ func (w *World) giveUp(x *exchange) {
 	if _, lands := w.src.chance(streamFate, 5000); lands {
 		w.haunt(x, x.left)
 	}
-	if len(x.left) == 0 { // it is done, and its answer comes too late
+	if len(x.left) == 0 { // done, but its answer is late
 		for i := range x.keys {
 			x.fail(i, errTimeout)
 		}
@@ -173,7 +171,7 @@ func (w *World) pass(d time.Duration) {
 	}
 }
 
-// pick returns the exchange that goes on next, nil when none can.
+// pick returns the exchange that goes on next, or nil.
 func (w *World) pick() *exchange {
 	now := time.Now()
 	n := 0

@@ -10,10 +10,9 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// A storm has everything happen at once: what needs five steps in one order is rare in it. A sequence
-// is a dozen actions of one user with up to three objects, one after the other. Hardly anything goes
-// wrong by chance. Whether it is slow, is lost or lands late is drawn with each action, and so
-// are the exchanges that wait in the background.
+// A storm makes everything happen at once, and rarely five steps in one order. A sequence is a dozen actions of
+// one user with up to three objects, one after the other, almost without random faults. Each action draws whether
+// it is slow, is lost or lands late; the sequence draws which background exchanges wait.
 
 // action is a step of a sequence.
 type action int
@@ -23,53 +22,53 @@ const (
 	reportNext                    // a viewing begins a millisecond after the user's last report
 	reportLate                    // up to three reports from before the last one
 	reportAgain                   // a viewing goes on
-	repeatOne                     // what was answered is sent again
-	removeOne                     // an object is deleted
-	removeAll                     // each object is deleted
-	clearAll                      // of one type, or of all
-	clearLast                     // up to the last report
-	clearBefore                   // up to shortly before it
+	repeatOne                     // resend an answered report
+	removeOne                     // delete an object
+	removeAll                     // delete each object
+	clearAll                      // clear one type, or all
+	clearLast                     // clear up to the last report
+	clearBefore                   // clear up to shortly before it
 	switchRecording               // off, or on
-	markOne                       // as watched or not
+	markOne                       // watched or unwatched
 	dismissOne                    // or offer it again
-	backUp                        // or bring back what was taken before
+	backUp                        // or restore the earlier backup
 	readSome                      // points, or pages
 	turnPages
 	readChanges
-	archiveAll // goes on until nothing is marked, if that can be
+	archiveAll // run until nothing is dirty, if possible
 	forgetUser // the cache forgets the user
-	passTime   // goes on for up to three seconds
-	landAll    // what is held up goes on, and what was given up lands
-	holdBack   // other exchanges wait in the background from now on
+	passTime   // up to three seconds
+	landAll    // resume held exchanges, and land abandoned ones
+	holdBack   // hold up other background exchanges from now on
 	loseCache  // the cache is lost, or comes back older
-	storeAway  // a store answers nobody for a while
+	storeAway  // a store is unavailable for a while
 	killService
 	setClock // of a service, of its devices, or of both
 	actions
 )
 
-// frequency is how often each action is drawn.
+// frequency is the relative frequency of each action.
 var frequency = [actions]int{
 	reportNow: 8, reportNext: 4, reportLate: 4, reportAgain: 3, repeatOne: 2, removeOne: 4, removeAll: 2, clearAll: 2, clearLast: 2, clearBefore: 1, switchRecording: 2, markOne: 2, dismissOne: 2, backUp: 2, readSome: 6,
 	archiveAll: 8, forgetUser: 3, passTime: 3, landAll: 4, holdBack: 3, loseCache: 2, storeAway: 1, killService: 1, setClock: 2,
 }
 
-// sequence is one under way.
+// sequence is a running sequence.
 type sequence struct {
 	w       *World
 	clients []*client
 	uid     string
 	objects []history.Object
-	own     []int         // the service that each client's calls go to
-	weights [actions]int  // how often each action is drawn
-	focus   int           // the object that most actions are about, -1 for none
-	knowing int           // one report in so many names the record that its device knows
-	forced  course        // of the next write, goesWell for any
-	ack     historyv1.Ack // that uploads ask for
+	own     []int         // service for each client's calls
+	weights [actions]int  // relative frequency of each action
+	focus   int           // object of most actions; -1 for none
+	knowing int           // one report in so many names the record its device knows
+	forced  course        // outcome of the next write; goesWell for a drawn one
+	ack     historyv1.Ack // acknowledgement level of uploads
 }
 
-// sequence makes some actions, and has the user read the result. It reports whether a rest is to follow
-// at once: what comes next could hide what is wrong.
+// sequence makes some actions, and has the user read the result. It reports whether a rest must follow at once,
+// because later actions could hide a violation.
 func (w *World) sequence() (judge bool) {
 	d := &dice{w.src.draw(streamOther)}
 	w.rough, w.landing, w.weak, w.shaky = [...]int{0, 0, 0, 200}[d.n(4)], 0, "", false
@@ -81,10 +80,10 @@ func (w *World) sequence() (judge bool) {
 	}
 	some := min(len(s.clients), 2+d.n(2))
 	s.clients = s.clients[len(s.clients)-some:]
-	for a := range s.weights { // some actions are left out, and others frequent
+	for a := range s.weights { // omit some actions, favor others
 		s.weights[a] = frequency[a] * [...]int{0, 1, 1, 4}[d.n(4)]
 	}
-	if d.one(2) { // they all go to one
+	if d.one(2) { // one service for all
 		for i := range s.own {
 			s.own[i] = s.own[0]
 		}
@@ -165,8 +164,8 @@ func (w *World) sequence() (judge bool) {
 	return judge
 }
 
-// prepare sets the clocks, waits until the last clear is in the past, and has recording switched on.
-// Otherwise most reports would be refused. One sequence in four goes without.
+// prepare sets the clocks, passes the last clear and switches recording on, because services would refuse most
+// reports otherwise. One sequence in four skips it.
 func (s *sequence) prepare(d *dice) {
 	w := s.w
 	if d.one(4) {
@@ -189,12 +188,11 @@ func (s *sequence) prepare(d *dice) {
 	}
 }
 
-// interleave holds up the write of a client, or something in the background, while other actions come
-// in between.
+// interleave holds up a client's write, or a background exchange, during other actions.
 func (s *sequence) interleave(d *dice) {
 	w := s.w
 	s.focus = d.n(len(s.objects))
-	if d.one(2) { // so that what follows is the first of its object
+	if d.one(2) { // makes the next report the first of its object
 		s.maybe(clearAll)
 		w.pass(2 * time.Millisecond)
 	}
@@ -226,16 +224,16 @@ func (s *sequence) interleave(d *dice) {
 	s.maybe(landAll)
 }
 
-// comeBack has the cache forget a user. Reports that are old, and reads, come while parts of the
-// warm-up are held up.
+// comeBack makes the cache forget a user. Old reports and reads arrive while exchanges of the warm-up are held
+// up.
 func (s *sequence) comeBack(d *dice) {
 	clear(s.w.delayed)
 	first := d.n(len(s.objects))
-	for n := range s.objects { // each has something
+	for n := range s.objects { // each has a record
 		s.focus = (first + n) % len(s.objects)
 		s.maybe(reportNow)
 	}
-	covered := d.one(4) // what comes late is from before a clear, and the user decides about what came after it
+	covered := d.one(4) // late reports are from before a clear; the user decides about records after it
 	if s.focus = -1; covered {
 		s.focus = first
 		s.maybe(clearLast)
@@ -262,8 +260,8 @@ func (s *sequence) comeBack(d *dice) {
 	s.maybe(landAll)
 }
 
-// remember has a device go on with an object that others have deleted or played meanwhile, through
-// another service. The first service may still hold the older record.
+// remember has a device continue an object that others have deleted or played meanwhile through another service.
+// The first service may still hold the older record.
 func (s *sequence) remember(d *dice) {
 	clear(s.w.delayed)
 	s.knowing, s.focus = 2, d.n(len(s.objects))
@@ -286,8 +284,8 @@ func (s *sequence) remember(d *dice) {
 	s.maybe(landAll)
 }
 
-// browse has a user with many objects turn pages: some are archived and gone from the cache, the newest
-// are deleted, and others come late, from before them all.
+// browse has a user with many objects turn pages. Some are archived and gone from the cache, the newest are
+// deleted, and others arrive late with older times.
 func (s *sequence) browse(d *dice) {
 	clear(s.w.delayed)
 	s.objects = s.w.objects()
@@ -315,8 +313,8 @@ func (s *sequence) browse(d *dice) {
 	s.maybe(landAll)
 }
 
-// browseCold has a user whom the cache has forgotten turn pages. The newest that the archive lists are deleted in the
-// cache, or a clear that only the archive knows hides the newest that the cache lists: what comes late.
+// browseCold has a user turn pages after the cache forgot them. The cache deletes the newest records of the
+// archive's list, or a clear known only to the archive hides the newest cached ones, which arrived late.
 func (s *sequence) browseCold(d *dice) {
 	w, objects := s.w, s.w.objects()
 	first := d.n(len(objects))
@@ -347,8 +345,8 @@ func (s *sequence) browseCold(d *dice) {
 	s.maybe(landAll)
 }
 
-// keepUp has an app read what changes while several objects are played, archived and trimmed, and a few
-// removed. Some are written on before the archive has them.
+// keepUp has an app read changes while objects are played, archived, trimmed and removed. Some change again
+// before they are archived.
 func (s *sequence) keepUp(d *dice) {
 	clear(s.w.delayed)
 	s.objects = s.w.objects()
@@ -376,12 +374,12 @@ func (s *sequence) keepUp(d *dice) {
 	s.maybe(readChanges)
 }
 
-// outdate has the cache come back with contents that were archived, while the archive has later ones that
-// no service remembers. The user goes on and turns pages before anybody may have compared the two.
+// outdate brings the cache back with archived records, while the archive has later ones that no service
+// remembers. The user plays on and turns pages, perhaps before any process has compared the two.
 func (s *sequence) outdate(d *dice) {
 	clear(s.w.delayed)
 	s.focus = d.n(len(s.objects))
-	if d.one(2) { // so that they remember nothing of what is archived
+	if d.one(2) { // jobs lose their memory of archived records
 		for _, j := range s.w.jobs {
 			s.w.kill(j.process, "is killed")
 		}
@@ -403,7 +401,7 @@ func (s *sequence) outdate(d *dice) {
 	}
 	s.maybe(archiveAll)
 	s.w.pass(s.w.traits.hold + s.w.traits.retain)
-	if d.one(2) { // to the other job, perhaps, which does not know what was archived
+	if d.one(2) { // possibly to the other job, which does not know the archived records
 		s.w.queue.rebalance(d)
 	}
 	switch d.n(3) {
@@ -420,8 +418,7 @@ func (s *sequence) outdate(d *dice) {
 	s.maybe(turnPages)
 }
 
-// overlook has the cache come back with contents that were archived, while the archive has later ones that no
-// service remembers. The user goes on with them, and jobs hear late that the cache has begun another epoch.
+// overlook is like outdate, but jobs learn late of the cache's new epoch.
 func (s *sequence) overlook(d *dice) {
 	w := s.w
 	clear(w.delayed)
@@ -452,8 +449,8 @@ func (s *sequence) overlook(d *dice) {
 	s.maybe(archiveAll)
 }
 
-// runAhead has late reports bring the cell time of a record ahead of that of its last one. The record is
-// archived, and what is reported right after a clear of it has to come after that.
+// runAhead uses late reports to move a record's cell time ahead of its event time. The record is archived and
+// cleared: the next report must get a later cell time.
 func (s *sequence) runAhead(d *dice) {
 	clear(s.w.delayed)
 	s.focus = d.n(len(s.objects))
@@ -474,20 +471,19 @@ func (s *sequence) runAhead(d *dice) {
 	s.maybe(archiveAll)
 }
 
-// outlive has a service hold a whole record that another one has gone on with, and that only the archive
-// has by now: the other service dies, the cache forgets the user, and the record is born again without what
-// the archive has of it.
+// outlive has a service hold a whole record that another has continued. Only the archive has the latest version:
+// the other service dies, and the cache forgets the user. The record is born again without the archived version.
 func (s *sequence) outlive(d *dice) {
 	clear(s.w.delayed)
 	s.focus = d.n(len(s.objects))
 	s.spread()
-	if d.one(2) { // so that what is reported is whole: the cache has all of who has hardly anything
+	if d.one(2) { // the user has little history, so the cache is complete and the next report is whole
 		for _, a := range [...]action{clearAll, archiveAll, forgetUser, readSome} {
 			s.maybe(a)
 		}
 	}
 	s.actBy(0, reportNow)
-	for range 1 + d.n(3) { // one that ends is archived at once, while the other service still holds
+	for range 1 + d.n(3) { // a finished viewing is archived at once, while the other service still holds
 		s.actBy(1, reportNow)
 	}
 	s.maybe(archiveAll)
@@ -507,8 +503,8 @@ func (s *sequence) outlive(d *dice) {
 	s.maybe(archiveAll)
 }
 
-// switchBehind sets the clock of one service a second ahead, and that of another one a second behind. Recording is switched
-// off through the latter while the first report of an object is under way through the former.
+// switchBehind sets one service's clock a second ahead and another's a second behind. Recording is switched off
+// through the slow one while an object's first report is in flight through the fast one.
 func (s *sequence) switchBehind(d *dice) {
 	clear(s.w.delayed)
 	s.focus = d.n(len(s.objects))
@@ -530,8 +526,7 @@ func (s *sequence) switchBehind(d *dice) {
 	s.maybe(landAll)
 }
 
-// pauseWithin has sessions go on while recording is switched off and on, again and again. Reports of before come once more after the
-// next switch.
+// pauseWithin switches recording off and on during sessions. Earlier reports are resent after each switch.
 func (s *sequence) pauseWithin(d *dice) {
 	clear(s.w.delayed)
 	s.focus = d.n(len(s.objects))
@@ -546,7 +541,7 @@ func (s *sequence) pauseWithin(d *dice) {
 		}
 		for range 1 + d.n(4) {
 			for _, c := range s.clients {
-				c.watched = max(c.watched, 60_000) // all the time that has passed
+				c.watched = max(c.watched, 60_000) // all elapsed time
 			}
 			s.maybe([...]action{reportAgain, reportAgain, reportNow, repeatOne, repeatOne}[d.n(5)])
 		}
@@ -556,7 +551,7 @@ func (s *sequence) pauseWithin(d *dice) {
 	}
 }
 
-// bringBack has what was removed come back from a backup, while the write of that is held up, or others go on.
+// bringBack restores removed records from a backup while the restore is held up, or others play on.
 func (s *sequence) bringBack(d *dice) {
 	w := s.w
 	clear(w.delayed)
@@ -605,13 +600,13 @@ func (s *sequence) bringBack(d *dice) {
 	s.maybe(landAll)
 }
 
-// Stairs are positions that fall: the first is from before a clear, and the others are as many as a record
-// keeps. Only where nobody makes room for the first one are they all there.
+// stairs are falling positions: the first is from before a clear, the others fill a record. They only fit
+// together if nothing else takes the first one's place.
 var stairs = [...]int64{600_000, 541_000, 500_000, 450_000, 300_000, 200_000, 120_000, 60_000, 30_000, 1_000}
 
-// fill has a record be full when what a clear hides is taken out of it. The clear is in the archive alone
-// when what it hides is reported, or what was made without it lands once the record has come back. Or the queue has
-// what it hides, and is read again.
+// fill removes a cleared report from a full record. In one variant only the archive has the clear when the report
+// is sent. In another a write made without the clear lands after the record has returned. In the third the job
+// rereads the report from the queue.
 func (s *sequence) fill(d *dice) {
 	w := s.w
 	clear(w.delayed)
@@ -627,7 +622,7 @@ func (s *sequence) fill(d *dice) {
 	after := func(k *known) bool { return k.may() && k.at >= hidden }
 	waits := func(c *client) bool { return len(c.outbox) > 0 }
 	if slices.ContainsFunc(w.oracle.users[s.uid].book(s.objects[s.focus]).facts, after) || slices.ContainsFunc(w.clients, waits) {
-		return // there would be more than a record keeps
+		return // would exceed a record's capacity
 	}
 	cleared := &historyv1.ClearRequest{Uid: s.uid, Type: uint32(d.n(2)) * s.objects[s.focus].Type, UntilMs: hidden} //nolint:gosec // small
 	kind := d.n(3)
@@ -677,7 +672,7 @@ func (s *sequence) fill(d *dice) {
 	s.upload(0, hidden+2, d, stairs[2:]...)
 }
 
-// upload sends reports of positions, a millisecond one after the other, in one message.
+// upload sends reports of positions, a millisecond apart, in one message.
 func (s *sequence) upload(n int, at int64, d *dice, positions ...int64) {
 	c := s.clients[n%len(s.clients)]
 	if c.busy > 0 {
@@ -700,7 +695,7 @@ func (s *sequence) upload(n int, at int64, d *dice, positions ...int64) {
 	s.answered(c)
 }
 
-// spread has the calls of each device go to another service, as far as there are others.
+// spread assigns the devices to different services, as far as possible.
 func (s *sequence) spread() {
 	for i := range s.own {
 		s.own[i] = i % len(s.w.services)
@@ -716,7 +711,7 @@ func (s *sequence) actBy(n int, a action) {
 	s.clients, s.own = clients, own
 }
 
-// loseMeanwhile loses the cache while the write of a client is held up, or something in the background.
+// loseMeanwhile loses the cache while a client's write, or a background exchange, is held up.
 func (s *sequence) loseMeanwhile(d *dice) {
 	clear(s.w.delayed)
 	s.focus = d.n(len(s.objects))
@@ -740,7 +735,7 @@ func (s *sequence) loseMeanwhile(d *dice) {
 		for range 1 + d.n(2) {
 			s.maybe([...]action{reportNow, reportNow, removeOne, clearAll, switchRecording}[d.n(5)])
 		}
-		if d.one(4) { // the earlier one of two clears is made last
+		if d.one(4) { // the earlier of two clears comes last
 			s.maybe([...]action{clearAll, clearLast}[d.n(2)])
 			s.maybe(clearBefore)
 		}
@@ -750,13 +745,13 @@ func (s *sequence) loseMeanwhile(d *dice) {
 	s.maybe(landAll)
 }
 
-// landBehind has a put be broken off when the cache comes back older. It lands when what is stored since has been folded with what
-// the archive had before, and is perhaps compacted before the put of that comes, which may have the same cell time.
+// landBehind interrupts a put when the cache comes back older. The put lands after newer writes were merged with
+// the archived record. The merged record may have the same cell time, and may be compacted before its own put.
 func (s *sequence) landBehind(d *dice) {
 	w := s.w
 	clear(w.delayed)
 	w.rough, s.objects = 0, w.objects()[:2]
-	for n := range s.objects { // so that there is something to compact
+	for n := range s.objects { // something to compact
 		s.focus = n
 		s.maybe(reportNow)
 	}
@@ -776,7 +771,7 @@ func (s *sequence) landBehind(d *dice) {
 	for store := range w.away {
 		w.away[store].Store(0)
 	}
-	for _, p := range w.services { // so that nobody has it
+	for _, p := range w.services { // nobody holds the record
 		w.kill(p.process, "is killed")
 	}
 	w.queue.rebalance(d)
@@ -797,8 +792,8 @@ func (s *sequence) landBehind(d *dice) {
 	s.maybe(archiveAll)
 }
 
-// writeBeside loses the cache while two reports of one object are under way in one service. The one of the later time is
-// written when the cache has lost the other one, which was acknowledged.
+// writeBeside loses the cache while two reports of one object are in flight in one service. The later report is
+// written after the cache has lost the other one, which was acknowledged.
 func (s *sequence) writeBeside(d *dice) {
 	clear(s.w.delayed)
 	s.focus = d.n(len(s.objects))
@@ -823,8 +818,8 @@ func (s *sequence) writeBeside(d *dice) {
 	}
 }
 
-// answerBeside loses the cache while a write is done and not answered. The answer comes when the service has compared what it remembers
-// with the cache, perhaps.
+// answerBeside loses the cache between a write and its answer. The service may compare its memory with the cache
+// before the answer arrives.
 func (s *sequence) answerBeside(d *dice) {
 	if !s.w.traits.loses {
 		return
@@ -838,7 +833,7 @@ func (s *sequence) answerBeside(d *dice) {
 	s.maybe(landAll)
 }
 
-// repeatBeside loses the cache, and before the service has noticed a device sends again what it had sent before the last report.
+// repeatBeside loses the cache. Before the service notices, a device resends an older report.
 func (s *sequence) repeatBeside() {
 	s.actBy(0, reportNow)
 	s.actBy(1, reportNow)
@@ -847,8 +842,8 @@ func (s *sequence) repeatBeside() {
 	s.maybe(landAll)
 }
 
-// relyOn has a service rely on what another one has written, whose answer is lost: it deletes what was cleared, or a report is
-// sent to it again. Then the other service and the cache are lost.
+// relyOn has a service rely on another's write whose answer was lost: it deletes a cleared object, or receives
+// the report again. Then the other service and the cache are lost.
 func (s *sequence) relyOn(d *dice) {
 	clear(s.w.delayed)
 	s.spread()
@@ -873,7 +868,7 @@ func (s *sequence) relyOn(d *dice) {
 	s.maybe(loseCache)
 }
 
-// sendAgain has the first device send what it has no answer to, through another service.
+// sendAgain resends the first device's unanswered report through another service.
 func (s *sequence) sendAgain(d *dice) {
 	c := s.clients[0]
 	if c.busy > 0 || len(c.outbox) == 0 {
@@ -886,8 +881,8 @@ func (s *sequence) sendAgain(d *dice) {
 	s.post(c, hb, d)
 }
 
-// leaveBehind has the cache come back older while a part of a store is away, so that what the archive has of the user
-// cannot be given back. It is reported on until the part is there again.
+// leaveBehind brings the cache back older during a partial outage of a store, which prevents the restore of the
+// user's archived records. The user plays on until the outage ends.
 func (s *sequence) leaveBehind(d *dice) {
 	w := s.w
 	clear(w.delayed)
@@ -917,8 +912,8 @@ func (s *sequence) leaveBehind(d *dice) {
 	s.maybe(turnPages)
 }
 
-// outlast has the archive be away, or take nothing, for longer than two sweep ages, while the cache is lost again and again, jobs die,
-// and the user goes on. All that was acknowledged as queued before that comes back.
+// outlast keeps the archive unavailable, or without puts, for longer than two sweep ages. Meanwhile the cache is
+// lost again and again, jobs die, and the user plays on. Every queued acknowledgement from before must survive.
 func (s *sequence) outlast(d *dice) {
 	w := s.w
 	clear(w.delayed)
@@ -967,8 +962,8 @@ func (s *sequence) outlast(d *dice) {
 	s.maybe(archiveAll)
 }
 
-// startJobsAnew has jobs die. Where the cache may come back older they die only while nothing can be put, and all only where each
-// has given back to the cache what the queue has, if it was lost since a time.
+// startJobsAnew kills jobs. If the cache may come back older, they die only while nothing can be put. If the
+// cache was lost since a time, all die only after each has restored the queue's records.
 func (s *sequence) startJobsAnew(d *dice, since time.Time) {
 	w := s.w
 	if w.away[cacheStore].Store(0); w.delayed["put"] {
@@ -980,7 +975,7 @@ func (s *sequence) startJobsAnew(d *dice, since time.Time) {
 	end := time.Now().Add([...]time.Duration{0, 15 * time.Second, 15 * time.Second}[d.n(3)])
 	s.goOnUntil(1000, 200, func() bool { return compared() || !time.Now().Before(end) })
 	nothingPut := w.delayed["put"] || w.isAway(archiveStore) || time.Now().Before(w.parts[archiveStore].until)
-	if w.traits.older && !nothingPut { // nobody else would know of it
+	if w.traits.older && !nothingPut { // only they know what was put
 		return
 	}
 	all := !w.traits.older || compared() && (w.delayed["put"] || w.lived.Before(since))
@@ -995,23 +990,23 @@ func (s *sequence) startJobsAnew(d *dice, since time.Time) {
 	w.forgetPuts(0)
 }
 
-// forgetPuts has what was put, and given up so long ago, never land: it would be later than a put can.
+// forgetPuts drops puts abandoned that long ago: a put never lands so late.
 func (w *World) forgetPuts(ago time.Duration) {
 	w.ghosts = slices.DeleteFunc(w.ghosts, func(g *ghost) bool { return g.x.store() == archiveStore && time.Since(g.since) >= ago })
 }
 
-// waits reports whether an exchange in the background is held up.
+// waits reports whether a background exchange is held up.
 func (s *sequence) waits() bool {
 	return slices.ContainsFunc(s.w.pending, func(x *exchange) bool { return x.call == 0 && s.w.delayed[x.what] })
 }
 
-// meanwhile are the actions that may come while something is held up.
+// meanwhile are the actions during a held-up exchange.
 var meanwhile = [...]action{
 	reportNow, reportNow, reportNow, reportNext, reportLate, removeOne, clearAll, clearLast, switchRecording, switchRecording,
 	readSome, archiveAll, forgetUser, passTime, passTime, loseCache, loseCache,
 }
 
-// maybe makes an action, unless a shrunk run leaves it out.
+// maybe makes an action, unless a shrunk run omits it.
 func (s *sequence) maybe(a action) {
 	if d, ok := s.w.src.chance(streamSequence, 10_000); ok && s.w.failure == "" {
 		s.act(a, d)
@@ -1033,8 +1028,7 @@ func (s *sequence) draw(d *dice) action {
 	return reportNow
 }
 
-// idle returns a client without a call on its way, nil when there is none. Calls go to its service from
-// now on.
+// idle returns a client without a call in flight, or nil. It directs calls to that client's service.
 func (s *sequence) idle(d *dice) *client {
 	first := d.n(len(s.clients))
 	for i := range s.clients {
@@ -1046,7 +1040,7 @@ func (s *sequence) idle(d *dice) *client {
 	return nil
 }
 
-// act makes an action, and waits for its end or until it is held up.
+// act makes an action, and waits until it ends or is held up.
 func (s *sequence) act(a action, d *dice) {
 	w := s.w
 	c := s.idle(d)
@@ -1104,7 +1098,7 @@ func (s *sequence) act(a action, d *dice) {
 	}
 }
 
-// befall is what happens to stores, processes and clocks.
+// befall makes an action of stores, processes and clocks.
 func (s *sequence) befall(a action, d *dice) {
 	w := s.w
 	switch a {
@@ -1123,7 +1117,7 @@ func (s *sequence) befall(a action, d *dice) {
 	}
 }
 
-// shift sets the clock of a service, of the devices that it serves, or of both.
+// shift sets the clock of a service, of its devices, or of both.
 func (s *sequence) shift(offset time.Duration, d *dice) {
 	n, which := d.n(len(s.w.services)), d.n(3)
 	for i, c := range s.clients {
@@ -1138,7 +1132,7 @@ func (s *sequence) shift(offset time.Duration, d *dice) {
 	}
 }
 
-// lose loses the cache. Exchanges land at once, after everybody has noticed, or at any time.
+// lose loses the cache. Exchanges land at once, after every process has noticed, or at any time.
 func (s *sequence) lose(d *dice) {
 	w := s.w
 	w.resetCache(d)
@@ -1156,7 +1150,7 @@ func (s *sequence) lose(d *dice) {
 	}
 }
 
-// drawCourse draws what becomes of the next write.
+// drawCourse draws the outcome of the next write.
 func (s *sequence) drawCourse(d *dice) course {
 	if c := s.forced; c != goesWell {
 		s.forced = goesWell
@@ -1168,7 +1162,7 @@ func (s *sequence) drawCourse(d *dice) course {
 	return goesWell
 }
 
-// drawObject draws one, mostly the one in focus.
+// drawObject draws an object, usually the one in focus.
 func (s *sequence) drawObject(d *dice) history.Object {
 	if s.focus >= 0 && !d.one(5) {
 		return s.objects[s.focus]
@@ -1176,7 +1170,7 @@ func (s *sequence) drawObject(d *dice) history.Object {
 	return s.objects[d.n(len(s.objects))]
 }
 
-// report sends one or a few reports, each by itself.
+// report sends one or a few reports in separate messages.
 func (s *sequence) report(c *client, a action, d *dice) {
 	now, messages := c.nowMS(), 1
 	if a != reportAgain || c.session == "" {
@@ -1207,7 +1201,7 @@ func (s *sequence) report(c *client, a action, d *dice) {
 	}
 }
 
-// lastReport is the time of the latest report of the user.
+// lastReport returns the time of the user's latest report.
 func (s *sequence) lastReport() (at int64) {
 	for _, c := range s.clients {
 		at = max(at, c.last)
@@ -1215,7 +1209,7 @@ func (s *sequence) lastReport() (at int64) {
 	return at
 }
 
-// post sends one report by itself, past the edge.
+// post sends one report past the edge.
 func (s *sequence) post(c *client, hb *historyv1.Heartbeat, d *dice) {
 	m := &submission{client: c, heartbeats: []*historyv1.Heartbeat{hb}}
 	if s.ack != 0 || d.one(s.w.traits.queued*2) {
@@ -1281,7 +1275,7 @@ func (s *sequence) turnPages(c *client, d *dice) {
 	s.w.list(c, &historyv1.ListRequest{Uid: c.uid, Limit: [...]uint32{1, 1, 1, 2}[d.n(4)]})
 }
 
-// read has the user read all there is.
+// read has the user read everything.
 func (s *sequence) read(d *dice) {
 	for range 2 {
 		if c := s.idle(d); c != nil && s.w.failure == "" {
@@ -1291,7 +1285,7 @@ func (s *sequence) read(d *dice) {
 	}
 }
 
-// land has everything go on that is held up, and lands what was given up.
+// land resumes every held exchange and lands the abandoned ones.
 func (s *sequence) land() {
 	for _, x := range s.w.pending {
 		x.idle = time.Time{}
@@ -1303,14 +1297,13 @@ func (s *sequence) land() {
 	s.goOnUntil(20, 2, func() bool { return false })
 }
 
-// answered goes on until a client has its answer, or nothing happens.
+// answered runs until a client has its answer, or nothing happens.
 func (s *sequence) answered(c *client) {
 	s.goOnUntil(60, 3, func() bool { return c.busy == 0 })
 	s.w.course = goesWell
 }
 
-// goOnUntil goes on until done, for so many turns at most. It ends where nothing has happened for as many as
-// patience says.
+// goOnUntil runs until done, for at most turns turns. It stops after patience idle turns.
 func (s *sequence) goOnUntil(turns, patience int, done func() bool) {
 	w := s.w
 	w.gather()
@@ -1329,7 +1322,7 @@ func (s *sequence) goOnUntil(turns, patience int, done func() bool) {
 	}
 }
 
-// holdBack draws the kinds of exchanges that wait, where no client's call is made for them.
+// holdBack draws the background exchanges to hold up.
 func (w *World) holdBack(d *dice) {
 	clear(w.delayed)
 	for range 1 + d.n(2) {

@@ -19,8 +19,8 @@ var _ history.Cache = cacheDoor{}
 // serviceDoor is the cache as a service reaches it.
 type serviceDoor struct{ cacheDoor }
 
-// Node names the node that has a user: there is one. The workers that warm users up ask for it one after the other: each takes
-// along who waits at that moment.
+// Node returns the only node. Warm-up workers call it one after the other: each takes the users that wait at that
+// moment.
 func (d serviceDoor) Node(b history.Bucket) string {
 	var callers [5]uintptr
 	for _, pc := range callers[:runtime.Callers(3, callers[:])] {
@@ -46,8 +46,8 @@ func (d cacheDoor) Load(ctx context.Context, keys []history.Key) []history.Entry
 	return entries
 }
 
-// Apply lands late as it is, but for a partial birth that has landed before: it would bring its
-// revision back, and with it late writes that were made from it and count as whole.
+// Apply may land late, except for a partial birth that has already landed. Landing again would restore its
+// revision, and late writes based on it would count as whole.
 func (d cacheDoor) Apply(ctx context.Context, writes []history.Write) []history.Outcome {
 	if len(writes) == 0 {
 		return nil
@@ -80,7 +80,7 @@ func (d cacheDoor) Apply(ctx context.Context, writes []history.Write) []history.
 	return outcomes
 }
 
-// single is an exchange of one part.
+// single is an exchange of one key.
 func (p *process) single(ctx context.Context, what string, k history.Key, run func(late bool)) (err error) {
 	p.w.do(ctx, &exchange{
 		proc: p, what: what, keys: []history.Key{k},
@@ -91,7 +91,7 @@ func (p *process) single(ctx context.Context, what string, k history.Key, run fu
 	return err
 }
 
-// read is an exchange of one part that changes nothing.
+// read is a read-only exchange of one key.
 func (p *process) read(ctx context.Context, what string, k history.Key, run func()) (err error) {
 	p.w.do(ctx, &exchange{
 		proc: p, what: what, keys: []history.Key{k},
@@ -142,7 +142,7 @@ func (d cacheDoor) List(ctx context.Context, uid string, q history.Query) (page 
 	return page, err
 }
 
-// Changes begins a log where there is none, which is the same whenever it lands.
+// Changes creates a missing log, which is the same whenever it lands.
 func (d cacheDoor) Changes(ctx context.Context, uid string, after uint64, limit int) (changes history.Changes, err error) {
 	err = d.read(ctx, "changes", history.UserKey(uid), func() { changes, _ = d.w.cache.Changes(ctx, uid, after, limit) })
 	return changes, err
@@ -195,8 +195,8 @@ type archiveDoor struct{ *process }
 
 var _ history.Archive = archiveDoor{}
 
-// Put lands late also after the cache has lost what is put, but not after what was stored of the key
-// since is archived: that is outside of what is promised, and so it is with PutUser.
+// Put may land after the cache has lost the content. It does not land after later content of the key is archived:
+// Playhead promises nothing then. PutUser behaves alike.
 func (d archiveDoor) Put(ctx context.Context, cells []history.Cell) []error {
 	if len(cells) == 0 {
 		return nil
@@ -253,8 +253,8 @@ func (d archiveDoor) Page(ctx context.Context, uid string, q history.Query) (pag
 	return page, err
 }
 
-// userLands reports whether a put of a user's state whose caller has gone on lands. One from before the cache lost that state does not land
-// once the archive was read to make the user warm since, nor after what was stored of the state since is archived.
+// userLands reports whether an abandoned put of a user's state lands. A put from before a cache loss does not
+// land after a warm-up of the user, nor after later state is archived.
 func (w *World) userLands(uid string, revision uint64) bool {
 	k := history.UserKey(uid)
 	return w.cache.knows(revision) || !w.archived[k] && !w.cache.load(k).User.Warm

@@ -9,7 +9,7 @@ import (
 	"github.com/playhead/playhead/sim"
 )
 
-// The stores of the simulator keep the contracts that the adapters keep.
+// TestCache checks the simulator's cache against the adapters' contract.
 
 func TestCache(t *testing.T) {
 	historytest.Cache(t, func(_ *testing.T, keep int) history.Cache { return sim.NewCache(keep, time.Now) })

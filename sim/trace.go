@@ -17,7 +17,7 @@ func (w *World) tracef(format string, args ...any) {
 	}
 }
 
-// content is a record as traces show it.
+// content formats a record for traces.
 func (w *World) content(r *history.Record) string {
 	if r == nil {
 		return "nothing"
@@ -36,8 +36,7 @@ func (w *World) content(r *history.Record) string {
 		r.Position, r.Furthest(), r.Plays(), r.Watched(), moment(r.RemovedAt), w.revision(r.Revision), flags)
 }
 
-// revision numbers revisions in the order in which the trace comes across them: they are
-// random, and two traces of one run are to be the same.
+// revision numbers revisions by first appearance. They are random, and two traces of one run must be equal.
 func (w *World) revision(r uint64) string {
 	if r == 0 {
 		return "none"

@@ -1,6 +1,5 @@
-// Package sim runs the real service, aggregator and job against stores in memory, under
-// virtual time and one seed, with faults at every exchange, and judges what clients were
-// told and shown. See DESIGN.md beside it.
+// Package sim runs the real service, aggregator and job against in-memory stores, in virtual time and from one
+// seed. It injects faults at every exchange and judges what clients see. See DESIGN.md in this directory.
 package sim
 
 import (
@@ -17,21 +16,22 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// Config says what a world is like. Zero values take the defaults.
+// Config configures a world. Zero values take the defaults.
 type Config struct {
 	Seed  uint64
-	Steps int // how many to make at most (default 10,000)
-	// How many of each there are (defaults 2, 2, 2, 6, 6).
+	Steps int // maximum (default 10,000)
+	// Defaults: 2, 2, 2, 6, 6.
 	Services, Jobs, Edges, Clients, Objects int
-	// Users is how many there are, and Keep how many records of one the cache keeps (both are drawn by default).
+	// Users is the number of users. Keep is the number of records the cache keeps per user. Both are drawn by
+	// default.
 	Users, Keep int
-	// Compactions has the archive be that of HBase, with parts, as a seed in four decides by itself.
+	// Compactions forces the HBase adapter with segments as the archive. By default the seed decides.
 	Compactions bool
-	// Embed makes the archive of a world, nil for the model and that of HBase.
+	// Embed makes the world's archive; nil for the seed's choice.
 	Embed func() Embedded
-	// Trace is told what happens, in words; nil for nobody.
+	// Trace receives a description of the run; nil for none.
 	Trace io.Writer
-	// Only are the decisions that may be taken; nil for all.
+	// Only restricts the decisions; nil allows all.
 	Only map[decision]bool
 }
 
@@ -47,32 +47,32 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// traits are what a seed decides for all of its run. Things that have to come together to be
-// noticed have seeds of their own, where they are not rare.
+// traits are a seed's decisions for its whole run. Rare combinations that must coincide to fail have seeds of
+// their own.
 type traits struct {
 	users, keep int
-	// hold is how long services hold a key, retain how long they remember what they announced,
-	// watch how often jobs ask for the cache's epoch, and down how long a process is away that died.
+	// hold is the services' hold time and retain their retention of announced records. watch is the jobs' poll
+	// interval for the cache's epoch, down the time before a dead process restarts.
 	hold, retain, watch, down time.Duration
-	queued                    int     // one message in so many is to be acknowledged as queued
-	session                   int     // one report in so many begins a session: where each one does, each counts
-	knowing                   int     // one report in so many names the record that its device knows
-	grain                     int64   // milliseconds by which the clocks of devices go on
-	astray                    int     // how often, of ten thousand, a call goes to any service, and not to its user's
-	loses                     bool    // the cache loses something at times: of what is lost nobody is sure
-	shaky                     bool    // there are storms in which it does again and again
-	older                     bool    // it comes back older: then no job dies, since nobody else knows what that one archived
-	anew, nights              int     // one rest in so many has all users begin anew, one storm in so many a night
-	long                      int     // tenths of the usual length that its storms have
-	weak                      string  // what is weak in most storms, empty for anything
-	fault                     fault   // what goes wrong with half of that, 0 for anything
-	moods                     [2]mood // what clients do again and again in most storms, the same twice for anything
-	narrow                    int     // how many objects they have in most storms, 0 for any number
-	sequences                 bool    // it has sequences in the place of storms
-	between                   int     // and so many of them between two rests
-	compactions               bool    // the archive is that of HBase, with parts
-	classes                   bool    // there are classes of types
-	moves                     bool    // and types move between them
+	queued                    int     // one message in so many asks for a queued acknowledgement
+	session                   int     // one report in so many begins a session; with 1 every report counts by itself
+	knowing                   int     // one report in so many names the record its device knows
+	grain                     int64   // granularity of device clocks, milliseconds
+	astray                    int     // calls per ten thousand that may go to any service instead of the user's own
+	loses                     bool    // the cache sometimes loses data
+	shaky                     bool    // some storms lose it again and again
+	older                     bool    // the cache comes back older; no job dies then: only a job knows what it archived
+	anew, nights              int     // one rest in so many clears all users, one storm in so many is a night
+	long                      int     // length of storms, in tenths of the usual
+	weak                      string  // weak exchange in most storms; empty for any
+	fault                     fault   // outcome of half of its faults; 0 for any
+	moods                     [2]mood // repeated actions in most storms; both equal for any
+	narrow                    int     // number of objects in most storms; 0 for any
+	sequences                 bool    // sequences instead of storms
+	between                   int     // sequences between two rests
+	compactions               bool    // the archive is HBase with segments
+	classes                   bool    // classes of types
+	moves                     bool    // types move between classes
 }
 
 func (s *source) traits() traits {
@@ -91,18 +91,18 @@ func (s *source) traits() traits {
 		anew:  [...]int{4, 1}[d.n(2)], nights: [...]int{4, 1}[d.n(2)], long: [...]int{10, 10, 50}[d.n(3)],
 	}
 	switch d.n(8) {
-	case 0: // what is archived at once is lost with a cache that comes back older
+	case 0: // records archived at once are lost with an older cache
 		t.loses, t.shaky, t.older, t.long = true, true, true, 50
 		t.hold, t.retain, t.watch, t.down = 600*time.Millisecond, 2*time.Second, 10*time.Second, 300*time.Millisecond
-	case 1: // services remember what the cache has forgotten
+	case 1: // services remember records that the cache has forgotten
 		t.hold, t.retain, t.keep, t.nights, t.anew, t.astray, t.weak, t.loses = 20*time.Second, 2*time.Second, 100, 1, 4, 9000, "warm", false
-	case 2: // births of users with hardly any history come late
+	case 2: // births of users with little history land late
 		t.hold, t.keep, t.anew, t.weak, t.narrow, t.loses = 600*time.Millisecond, 1, 1, "apply", 2, false
 	case 3: // many devices of one user play one object
 		t.users, t.narrow, t.loses, t.shaky = 1, 1, true, true
-	case 4: // cell times run ahead of the times of reports
+	case 4: // cell times run ahead of event times
 		t.moods, t.grain, t.narrow, t.loses, t.long = [2]mood{beginning, uploading}, 1000, 2, false, 1
-	case 5: // births come late, and recording is switched off
+	case 5: // births land late while recording is switched off
 		t.moods, t.weak, t.fault, t.session, t.astray, t.narrow, t.loses = [2]mood{deciding, reading}, "apply", landsLater, 1, 9000, 2, false
 	}
 	if t.sequences, t.between = d.one(2), 1+d.n(4); t.sequences {
@@ -126,8 +126,8 @@ type World struct {
 	began      time.Time
 	cache      *Cache
 	archive    store
-	embedded   *embedded   // is it, or nil
-	compacting *compacting // in the place of it, or nil
+	embedded   *embedded   // the archive, if it is embedded
+	compacting *compacting // the archive, if it is HBase
 	queue      *queue
 	oracle     *oracle
 
@@ -140,54 +140,54 @@ type World struct {
 
 	followers map[string]*follower
 
-	rules   *history.Rulebook // of processes that start
-	classes int               // which of the sets of classes there are
-	moved   bool              // types have been in other classes before
+	rules   *history.Rulebook // rules for processes that start
+	classes int               // current set of classes
+	moved   bool              // types have moved between classes
 
 	cacheClock clock
-	epochs     atomic.Int64 // of the cache
-	lived      time.Time    // when the last one began
+	epochs     atomic.Int64 // epoch of the cache
+	lived      time.Time    // when the current epoch began
 
-	mu        sync.Mutex // guards what goroutines tell
+	mu        sync.Mutex // guards what goroutines hand over
 	arrived   []*exchange
 	abandoned []*exchange
 	atTurns   []*turn
 	left      []*member
 	completed []*call
-	wake      chan struct{} // of capacity 1: somebody was abandoned while time passes
+	wake      chan struct{} // capacity 1: an exchange was abandoned while time passes
 
-	archived map[history.Key]bool // keys of which something is archived that was stored in this epoch of the cache
-	cold     map[string]bool      // users of whom the cache may not know everything, as far as anybody can tell
-	snapshot *Cache               // what the cache may go back to
+	archived map[history.Key]bool // keys with a record archived in this epoch
+	cold     map[string]bool      // users the cache may not know completely
+	snapshot *Cache               // what the cache may return to
 	pending  []*exchange
 	ghosts   []*ghost
 	calls    int
 	steps    int
-	turns    int                  // steps of storms, and times at which nothing could be done
-	rough    int                  // how often exchanges go wrong, of ten thousand
-	landing  int                  // how often one lands that was given up, of ten thousand
-	calm     bool                 // nothing goes wrong any more
+	turns    int                  // steps of storms, and idle turns
+	rough    int                  // faults per ten thousand exchanges
+	landing  int                  // probability, in ten thousand, that an abandoned exchange lands
+	calm     bool                 // no more faults
 	calmed   time.Time            // since when
 	judged   time.Time            // when the last rest ended
-	moods    [2]mood              // what clients do again and again
-	narrow   int                  // how many objects they have
+	moods    [2]mood              // repeated client actions
+	narrow   int                  // number of objects in use
 	shaky    bool                 // the cache is lost again and again
-	weak     string               // what goes wrong more often than other exchanges, empty for none
-	away     [stores]atomic.Int64 // until when a store does not answer, in Unix nanoseconds
-	parts    [stores]awayPart     // which user of a store is away longer
-	through  int                  // the service that calls go to, or anyService
-	delayed  map[string]bool      // kinds of exchanges that wait, where no client's call is made for them
-	course   course               // what becomes of the write of the last call
+	weak     string               // exchange with more faults; empty for none
+	away     [stores]atomic.Int64 // end of a store's outage, Unix nanoseconds
+	parts    [stores]awayPart     // longer outages, for one user of a store
+	through  int                  // service for client calls, or anyService
+	delayed  map[string]bool      // exchanges held up unless made for a client's call
+	course   course               // outcome of the last call's write
 
 	failure string
 
-	revisions map[uint64]int // that a trace has shown, and their numbers
+	revisions map[uint64]int // numbers of the revisions in a trace
 }
 
-// anyService is where calls go that go to no certain one.
+// anyService leaves the choice of the service open.
 const anyService = -1
 
-// begin has the cache begin another epoch.
+// begin starts another epoch of the cache.
 func (w *World) begin() {
 	w.epochs.Add(1)
 	clear(w.archived)
@@ -210,7 +210,7 @@ func (w *World) faults() int {
 	return w.rough
 }
 
-// faultsOf are of one kind of exchange.
+// faultsOf returns the faults per ten thousand exchanges of a kind.
 func (w *World) faultsOf(what string) int {
 	if !w.calm && what == w.weak {
 		return max(w.rough, 6000)
@@ -226,7 +226,7 @@ func (w *World) objects() []history.Object {
 	return objects
 }
 
-// call is a request to a service on its way.
+// call is a request in flight to a service.
 type call struct {
 	number int
 	answer any
@@ -234,35 +234,35 @@ type call struct {
 	done   func(any, error)
 }
 
-// mood is what clients do again and again in a storm. One has two, one, or none.
+// mood is a repeated client action in a storm. A storm has two, one, or none.
 type mood int
 
 const (
-	deciding  mood = iota // they clear their histories, and switch recording
-	deleting              // each object at its own time
-	reading               // they turn pages, and look where they stopped
-	uploading             // what is old
-	beginning             // they clear what they have reported, and go on in its last millisecond but one
+	deciding  mood = iota // clear histories and switch recording
+	deleting              // delete objects, each at its own time
+	reading               // read pages and points
+	uploading             // upload old reports
+	beginning             // clear the reports and continue a millisecond later
 	moods
 )
 
-// fault is what goes wrong with an exchange. Those without a name are as frequent together.
+// fault is what goes wrong with an exchange. The unnamed faults together are as frequent as a named one.
 type fault int
 
-// course is what becomes of the write of a client's call.
+// course is the outcome of a client call's write.
 type course int
 
 const (
 	goesWell   course = iota
-	isSlow            // its caller waits for it
+	isSlow            // the caller waits for the write
 	isLost            // the caller gets no answer, and the write lands later
-	isRepeated        // it is done, and lands once more later
+	isRepeated        // done, and lands again later
 	losesAnswer
-	answersSlowly // it is done, and its caller waits for the answer
+	answersSlowly // done, but the caller waits for the answer
 	courses
 )
 
-// The stores, of which each may be away for a while.
+// The stores; each may be unavailable for a while.
 const (
 	cacheStore = iota
 	archiveStore
@@ -272,13 +272,13 @@ const (
 
 var storeNames = [stores]string{"cache", "archive", "queue"}
 
-// awayPart is what is away of a store that answers for the others: a region, or a slot.
+// awayPart is an outage of one region or slot, for one user.
 type awayPart struct {
 	uid   string
 	until time.Time
 }
 
-// process is one of the parts that live and die for themselves.
+// process is a process that starts and dies independently.
 type process struct {
 	w      *World
 	number int
@@ -287,8 +287,8 @@ type process struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	dead   atomic.Bool
-	reread atomic.Int64 // the epoch of the cache in which a job has read the queue again
-	down   time.Time    // when it died
+	reread atomic.Int64 // epoch of the cache in which a job last reread the queue
+	down   time.Time    // time of death
 }
 
 // service is a history-service.
@@ -301,44 +301,43 @@ type service struct {
 // jobProcess is a history-job.
 type jobProcess struct {
 	*process
-	compactions compactedDoor // where there is compacting
-	absent      bool          // it is dead until the cache comes back older
+	compactions compactedDoor // with compaction only
+	absent      bool          // dead until the cache comes back older
 }
 
-// exchange is one call of a process, in parts that are atomic by themselves: the keys.
+// exchange is one call of a process. Its keys are the atomic parts.
 type exchange struct {
 	proc  *process
 	what  string
-	about string // more of it than the keys say
+	about string // details beyond the keys
 	keys  []history.Key
-	// run makes the effect of a part and notes its answer, fail notes that there is
-	// none, and late makes the effect alone; nil for what only reads.
+	// run makes a part's effect and notes its answer. fail notes a missing answer. late makes only the effect;
+	// nil for reads.
 	run  func(part int)
 	fail func(part int, err error)
 	late func(part int)
-	// ready reports whether there is anything to answer yet; nil for always.
+	// ready reports whether there is an answer yet; nil means always.
 	ready func() bool
 
-	by   callers   // where it is for no client
-	call int       // the client's call that it is made for, 0 for none
-	left []int     // the parts without an answer
-	idle time.Time // until when nobody looks at it
+	by   callers   // origin, without a client's call
+	call int       // number of the client's call; 0 for none
+	left []int     // parts without an answer
+	idle time.Time // not considered before
 	over bool      // its caller has gone on, or may
 	done chan struct{}
 }
 
-// ghost is an exchange whose caller has gone on, and that lands later.
+// ghost is an abandoned exchange that lands later.
 type ghost struct {
 	x     *exchange
 	parts []int
 	since time.Time
 }
 
-// partitions is how many the queue has: users of one job are those of some.
+// partitions is the number of queue partitions.
 const partitions = 4
 
-// queue is the log between services and jobs: messages by partition, and a group of
-// jobs that share the partitions for a generation.
+// queue is the log between services and jobs: messages by partition, and the group of jobs that share them.
 type queue struct {
 	w              *World
 	messages       [partitions][]message
@@ -349,7 +348,7 @@ type queue struct {
 	joining        []*member // guarded by w.mu
 }
 
-// message is what one publish sent to a partition.
+// message is one published message of a partition.
 type message struct {
 	at   time.Time
 	keys []history.Announcement
@@ -358,58 +357,58 @@ type message struct {
 // member is a job in the group.
 type member struct {
 	proc        *process
-	assignments chan *assignment // of capacity 1
+	assignments chan *assignment // capacity 1
 	assignment  *assignment
 }
 
-// assignment is what a member owns in a generation.
+// assignment is a member's partitions in a generation.
 type assignment struct {
 	queue  *queue
 	proc   *process
-	number int // of the generation
+	number int // generation
 	owned  []int
 	next   [partitions]int
 	ctx    context.Context
 	end    context.CancelFunc
 }
 
-// client is a device of a user: it reports, keeps what was not answered, and reads.
+// client is a device of a user: it reports, keeps unanswered reports, and reads.
 type client struct {
 	w       *World
 	number  int
 	uid     string
 	device  string
 	offset  time.Duration // of its clock
-	busy    int           // calls on their way
+	busy    int           // calls in flight
 	offline bool
-	after   time.Time // when it tries again what was not answered
+	after   time.Time // time of the next retry
 	outbox  []*historyv1.Heartbeat
-	done    []*historyv1.Heartbeat // the last ones that were answered: a device that was restarted may send them again
-	refused []func()               // reads of the judge that were not answered
+	done    []*historyv1.Heartbeat // recently answered; a restarted device may resend them
+	refused []func()               // the judge's unanswered reads
 	backup  []*historyv1.ImportedRecord
 
 	sessions int
-	session  string // of what it plays, empty for none
+	session  string // current viewing; empty for none
 	object   history.Object
 	started  int64
 	position int
 	watched  int64
-	etags    map[history.Object]uint64 // as it was told last
-	named    map[uint64]int64          // by etags that it was shown, the times of the records
-	last     int64                     // the time of its last report
+	etags    map[history.Object]uint64 // latest known etags
+	named    map[uint64]int64          // time of each record shown, by etag
+	last     int64                     // time of the last report
 }
 
-// edge takes what clients send, and sends it on in batches.
+// edge batches clients' messages and forwards them.
 type edge struct {
 	waiting []*submission
 }
 
-// submission is a message of a client on its way.
+// submission is a client's message in flight.
 type submission struct {
 	client     *client
 	heartbeats []*historyv1.Heartbeat
 	ack        historyv1.Ack
-	received   int64 // by an edge that knows the time of the history, 0 for one that does not
+	received   int64 // time at an edge that stamps the receipt; 0 otherwise
 }
 
 func (w *World) isAway(store int) bool { return time.Now().UnixNano() < w.away[store].Load() }

@@ -1,6 +1,6 @@
-// Mutants breaks the rules of the product one at a time and has the simulator find out. It
-// prints a table, and fails when a mutant survives that is not known to be equivalent, or
-// when one can no longer be made. The working tree stays as it is: the broken files are laid over it.
+// Mutants breaks the product's rules one at a time and runs the simulator on each. It prints a table. It fails if
+// a mutant survives that is not known to be equivalent, or if an edit no longer applies. An overlay holds the
+// broken files: the working tree stays unchanged.
 package main
 
 import (
@@ -83,9 +83,9 @@ func run(steps, equivalent, workers int, only, known, out string) error { //noli
 	return report(results, steps, equivalent, out)
 }
 
-// result is what became of a mutant.
+// result is the outcome for a mutant.
 type result struct {
-	seed, steps int // of the run that found it; 0 when none did
+	seed, steps int // of the run that found it; 0 if none did
 	wrong       string
 	err         error
 	skipped     bool
@@ -105,7 +105,7 @@ func (r result) line(m mutant) string {
 
 var line = regexp.MustCompile(`(?m)^([a-z-]+) +(?:survived|seed (\d+), (\d+) steps: (.*))$`)
 
-// printed reads the lines of an earlier run, none without a file.
+// printed reads the results of an earlier run; none without a file.
 func printed(file string) (map[string]result, error) {
 	if file == "" {
 		return nil, nil
@@ -134,7 +134,7 @@ func try(dir string, m mutant, steps int) result {
 	}
 	test := filepath.Join(dir, "sim.test")
 	build := exec.Command("go", "test", "-c", "-ldflags=-s -w", "-overlay", overlay, "-o", test, cmp.Or(m.in, "./sim")) //nolint:gosec,noctx // our own
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")                                                                   // the linker of Go is the faster one
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")                                                                   // Go's own linker is faster
 	if text, err := build.CombinedOutput(); err != nil {
 		return result{err: fmt.Errorf("build: %w\n%s", err, text)}
 	}
@@ -151,7 +151,7 @@ func try(dir string, m mutant, steps int) result {
 	return read(string(text))
 }
 
-// runTest runs the test that finds a mutant.
+// runTest runs the test that finds the mutant.
 func (m mutant) runTest(binary string) result {
 	run := exec.Command(binary, "-test.run", "^"+m.test+"$", "-test.timeout", "10m") //nolint:gosec,noctx // our own
 	run.Dir = m.in
@@ -167,10 +167,10 @@ func (m mutant) runTest(binary string) result {
 
 var found = regexp.MustCompile(`seed (\d+), step \d+ of (\d+): (.*)`)
 
-// read finds what the simulator says.
+// read extracts the simulator's finding.
 func read(text string) result {
 	match := found.FindStringSubmatch(text)
-	if match == nil { // it crashed: that is found, too. That it ran out of time may be the machine's fault.
+	if match == nil { // A crash counts as found. A timeout may be the machine's fault.
 		if !strings.Contains(text, "test timed out") && (strings.Contains(text, "panic") || strings.Contains(text, "deadlock")) {
 			return result{seed: 1, steps: 1, wrong: "panics"}
 		}
@@ -181,10 +181,10 @@ func read(text string) result {
 	return result{seed: seed, steps: steps, wrong: match[3]}
 }
 
-// lay writes the broken files and where they are to lie.
+// lay writes the broken files and the overlay.
 func lay(dir string, m mutant) (string, error) {
 	replace, texts := make(map[string]string), make(map[string]string)
-	unneeded, err := filepath.Abs("sim/stores_test.go") // it would have all suites built again
+	unneeded, err := filepath.Abs("sim/stores_test.go") // it would rebuild every suite
 	if err != nil {
 		return "", err
 	}
@@ -267,10 +267,10 @@ func report(results []result, steps, equivalent int, out string) error {
 	return nil
 }
 
-// key is the user and object that a finding names.
+// key matches the user and object of a finding.
 var key = regexp.MustCompile(`\bu\d+(/[a-z]_\d)?:? ?|\b[a-z]_\d\b ?`)
 
-// short is a finding without what is different in each run.
+// short strips what differs between runs from a finding.
 func short(wrong string) string {
 	wrong = key.ReplaceAllString(wrong, "")
 	if i := strings.Index(wrong, ": pro"); i > 0 {

@@ -6,8 +6,7 @@ import (
 	"testing"
 )
 
-// TestMutants makes every mutant, but does not run it: a rule that was changed takes its
-// mutant along.
+// TestMutants builds the overlay of every mutant without running it: a changed rule must change its mutant.
 func TestMutants(t *testing.T) {
 	t.Chdir("../..")
 	names := make(map[string]bool)
@@ -26,7 +25,7 @@ func TestMutants(t *testing.T) {
 	}
 }
 
-// TestRead has the simulator find something, crash, run out of time, and be killed.
+// TestRead reads a finding, a crash, a timeout, and a killed run.
 func TestRead(t *testing.T) {
 	const found = "    simtest.go:37: seed 32, step 17 of 272683: u1/a_1 is lost\n"
 	if got := read(found); got.seed != 32 || got.steps != 272683 || got.wrong != "u1/a_1 is lost" || got.err != nil {

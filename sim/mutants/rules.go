@@ -6,13 +6,13 @@ type edit struct{ file, old, new string }
 // mutant is the product with one rule broken.
 type mutant struct {
 	name  string
-	rule  string // what is broken
+	rule  string // the broken rule, for the table
 	edits []edit
-	in    string // the package whose simulator finds it, that of sim without
-	test  string // the test of that package that finds it instead
-	// why it cannot be found, for one that is known to be no different
+	in    string // package whose simulator finds it; default sim
+	test  string // test that finds it instead of the simulator
+	// equivalent says why nothing can find the mutant
 	equivalent string
-	// shows is the sequence of steps that shows it, for one that is rarely found
+	// shows is the steps that expose a rarely found mutant
 	shows string
 }
 
@@ -66,7 +66,7 @@ const (
 	segmentRead    = "history/segment/read.go"
 )
 
-// Two mutants of which each is no different without the other.
+// Each of these two is equivalent without the other.
 var (
 	rereadSince = edit{jobRepair, "return j.waiting.since.Add(-2 * j.cfg.SweepAge)", "return j.waiting.since"}
 	markRenewed = []edit{
@@ -77,10 +77,10 @@ var (
 
 const eitherIsEnough = "marks say how long something has waited, and the queue is read again from two sweeps before that: either is enough without the other (`marks-forgotten` breaks both)."
 
-// The rules of the stores are broken in their models: the adapters are held to them by the
-// suite in history/historytest.
+// mutants break the stores' rules in their models; history/historytest holds the adapters to the models'
+// contract.
 var mutants = []mutant{
-	// The fold.
+	// The merge.
 	{name: "peaks", rule: "the fold forgets the furthest position", edits: []edit{{merge, "\tm.mergePeaks(other)\n", ""}}},
 	{name: "completions", rule: "the fold forgets plays", edits: []edit{{merge, "\tm.mergeCompletions(other)\n", ""}}},
 	{name: "watches", rule: "the fold forgets watched time", edits: []edit{{merge, "\tm.mergeWatches(other)\n", ""}}},
@@ -211,7 +211,7 @@ var mutants = []mutant{
 	{name: "held-beside", rule: "a service forgets what it held when somebody else has put a record meanwhile", shows: "two reports of one key are under way in one service when the cache is lost; the first was acknowledged before, the second is written after it, without the first: only what is kept beside has that.", edits: []edit{{flush, "h.Concurrent = history.Merge(was.Concurrent, was.Record)", "h.Concurrent = nil"}}},
 	{name: "announced", rule: "a service forgets what it has announced", shows: "a viewing ends and is announced; before a job has archived it, the cache is lost: the service that acknowledged it a second ago has forgotten it.", edits: []edit{{flush, "a.confirmed - a.cfg.Retain", "a.confirmed"}}},
 
-	// Rules between the parts.
+	// Rules across components.
 	{name: "unrelied", rule: "what is not archived is acknowledged again without a write", shows: "a write's answer is lost, and the report, sent again to another service, is answered as unchanged; the cache is lost before the record is archived: nobody holds it.", edits: []edit{{fold, "g.done && g.next != nil && !g.base.Clean() && g.relied()", "false && g.relied()"}}},
 	{name: "old-events", rule: "an event from below the low watermark does not ask the archive", equivalent: "the record stays partial and its place below the low watermark, so that readers and the job fold the archive's segment in; only the word of the answer is another one, stored for stale.", edits: []edit{{write, "history.VersionOf(e.At, 0) < g.user.LowWatermark", "false && history.VersionOf(e.At, 0) < g.user.LowWatermark"}}},
 	{name: "held-reset", rule: "what is held of a record that is gone is taken for the latest", equivalent: "the record stays partial, so that readers and the job fold the tombstone in; until then it says of itself that it is incomplete, which is not judged.", edits: []edit{{write, "if g.older != nil && g.next.RemovedAt < g.older.Version.Time() {", "if false {"}}},
@@ -225,7 +225,7 @@ var mutants = []mutant{
 	{name: "stretch-end", rule: "a page goes beyond the end of what is read of the archive", shows: "the first objects that the archive lists are deleted in the cache, and the cache lists some from further back: the page goes on behind those (TestPagesOfTwoLists).", edits: []edit{{page, "(!s.cached || end.Compare(s.end) < 0)", "!s.cached"}}},
 	{name: "join-ends", rule: "a page ends where the archive hides what the cache lists", shows: "a user is cold; the cache lists a late upload that the archive's clear of its type hides, and behind it a report of another type that is not archived; the archive has something older: the page goes on behind that.", edits: []edit{{page, "if s.cached || s.archived {\n\t\ti, _", "if s.archived && !s.cached {\n\t\ti, _"}}},
 
-	// Marks, and what is not offered any more.
+	// Marks and dismissals.
 	{name: "cleared-base", rule: "what only the archive hides is there to decide about", edits: []edit{{write, "g.user.MergeCleared(entries[i].User.Cleared)", "_ = 0"}}},
 	{name: "held-invisible", rule: "what only the service holds is not there to decide about", shows: "a record was cleared and played again, and the cache has forgotten the user; what comes late, from before the clear, is born without the rest, and the user decides about the object before the warm-up.", edits: []edit{{fold, "g.visible = g.next.Visible(", "g.visible = g.before().Visible("}}},
 	{name: "dismissed", rule: "the fold forgets what was dismissed", edits: []edit{{merge, "m.Dismissed = max(latest.Dismissed, other.Dismissed)", "m.Dismissed = latest.Dismissed"}}},
@@ -242,13 +242,13 @@ var mutants = []mutant{
 	{name: "marked-again", rule: "a mark of what has not been completed counts what has", edits: []edit{{fold, "case visible != nil && r.UnlessCompleted && (", "case false && ("}}},
 	{name: "marked-blind", rule: "marks are made without the archive", edits: []edit{{reports, "r.Decision != 0 || r.Kind.Marks()", "r.Decision != 0"}}},
 
-	// Records that come back from a backup.
+	// Restored backups.
 	{name: "restored-deleted", rule: "a delete leaves what was brought back before it", edits: []edit{{merge, "m.RemovedAt, m.Restored = removed, false\n\tm.forget()", "if m.RemovedAt = removed; !m.Restored {\n\t\tm.forget()\n\t}"}}},
 	{name: "restored-before", rule: "what was deleted comes back as of a clear alone", edits: []edit{{fold, "cut = max(cut, g.next.RemovedAt)", "_ = cut"}}},
 	{name: "restored-blind", rule: "what is brought back does not look into the archive", equivalent: "what was removed after it is in the cache, or the record is from below the low watermark: then the archive is asked as for any report.", edits: []edit{{write, "case g.matched() || g.batch.latest || g.batch.imported || g.needsRecord():", "case g.matched() || g.batch.latest || g.needsRecord():"}}},
 	{name: "restored-held", rule: "what is brought back is folded into what is held", equivalent: "the compare of the write finds out what has happened since, and where nothing is to be written the cache is asked.", edits: []edit{{write, "if g.batch.latest || g.batch.imported || g.batch.rebased {", "if g.batch.latest || g.batch.rebased {"}}},
 
-	// More of them.
+	// Memory of services and jobs.
 	{name: "reclaim-once", rule: "what a service could not bring back at once it does not bring back", edits: []edit{{reclaim, "\t\tw.compare.missed.Store(true)\n\t\treturn err\n", "\t\tw.epoch = epoch\n\t\treturn err\n"}}},
 	{name: "reclaim-beside", rule: "what is stored beside a comparison with the cache is not compared again", edits: []edit{{write, "\tw.compare.remembered(b.begun)\n", ""}}},
 	{name: "lost-held", rule: "that the cache lacks a held record is no conflict", equivalent: "what is written then has an earlier cell time than what is held, which stays held beside it, and is compared with the cache.", edits: []edit{{write, "(e.Record == nil || !history.SameContent(e.Record.Revision, held.Revision))", "e.Record != nil && !history.SameContent(e.Record.Revision, held.Revision)"}}},
@@ -262,7 +262,7 @@ var mutants = []mutant{
 	{name: "base-late", rule: "after a conflict the archive is not asked", shows: "one service holds a record that a device knows by its etag; another service deletes it, and the tombstone is archived and dropped; the device's next report, through the first service, is stored.", edits: []edit{{write, "\t\tw.loadDropped(ctx, late)\n", "\t\t_ = late\n"}}},
 	{name: "reclaim-blind", rule: "what is held of a record that is gone is brought back without the archive's part", equivalent: "the record stays partial, so that readers and the job fold the archive's segment in; the service does the same by itself where the archive does not answer.", edits: []edit{{reclaim, "_ = w.foldArchived(ctx, needArchive(b.groups))", "_ = needArchive(b.groups)"}}},
 
-	// Records that are compared and given back.
+	// Repairs after a cache loss.
 	{name: "repair-pause", rule: "a repair does not bring back a switch", edits: []edit{{jobRepair, "if e.User.Pause.Newer(page.User.Pause) == e.User.Pause {", "if e.Err == nil {"}}},
 	{name: "repair-clear", rule: "a repair does not bring back a clear", edits: []edit{{jobRepair, "if e.User.Cleared[typ] >= until {", "if until > 0 {"}}},
 	{name: "repair-trimmed", rule: "a repair takes for trimmed whatever a warm user lacks", edits: []edit{{jobRepair, "e.Record == nil && e.User.Warm && a.version < e.User.LowWatermark", "e.Record == nil && e.User.Warm"}}},
@@ -291,7 +291,7 @@ var mutants = []mutant{
 	{name: "deleted-meta", rule: "a delete leaves metadata", edits: []edit{{merge, "\tr.forgetMeta()\n", ""}}},
 	{name: "deleted-keys", rule: "a delete leaves older keys of metadata beside newer ones", edits: []edit{{meta, "{ return e.Version.Time() <= r.RemovedAt })", "{ return false })"}}},
 
-	// Trusted time and rebase, which tests find.
+	// Trusted time and rebase; tests find these.
 	{name: "horizon", in: "./internal/clock", test: "TestTrusted", rule: "expiry goes by the wall clock", edits: []edit{{trusted, "\tif now.Before(steady) {\n\t\treturn now\n\t}\n\treturn steady\n", "\t_ = steady\n\treturn now\n"}}},
 	{name: "horizon-roll", in: "./history/hbase", test: "TestRollWaitsForTheHorizon", rule: "records expire whatever time is trusted", edits: []edit{{compactGo, "; lag > mostLag {", "; lag < 0 {"}}},
 	{name: "rebase-peaks", in: "./history", test: "TestRebase", rule: "a rebase leaves positions in the future", edits: []edit{{rebase, "m.Peaks[i].At = times.at(m.Peaks[i].At)", "_ = times.at(m.Peaks[i].At)"}}},
@@ -311,7 +311,7 @@ var mutants = []mutant{
 	{name: "class-newest", rule: "a clear by a clock that is behind leaves what is in classes", edits: []edit{{points, "range r.namespaces(uid, q.Type) {", "range r.namespaces(uid, q.Type)[:1] {"}}},
 	{name: "class-changes", rule: "an app is not told what has changed in classes", edits: []edit{{changes, "n < len(since.namespaces) && since.known; n++ {", "n < 1 && since.known; n++ {"}}},
 
-	// Segments, and the archive that has them.
+	// Segments and their archive.
 	{name: "compact-late", rule: "what is old is put where rolls delete", edits: []edit{{hbPut, "if c.Record.Version.Time() < late.before {", "if false {"}}},
 	{name: "compact-margin", rule: "a roll takes what may still be put", edits: []edit{{compactGo, "return r.began - r.Archive.segments.mark.Load().after - r.margin()", "return r.began"}}},
 	{name: "compact-period", rule: "columns of what is late are compacted while they are put", edits: []edit{{compactGo, "return (period + 2) * r.margin()", "return period * r.margin()"}}},

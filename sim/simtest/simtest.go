@@ -1,4 +1,4 @@
-// Package simtest runs the simulator as a test. Its flags say which seeds.
+// Package simtest runs the simulator as a test. Its flags choose the seeds.
 package simtest
 
 import (
@@ -24,7 +24,7 @@ var (
 	trace       = flag.Bool("sim.trace", false, "print what happens")
 )
 
-// Sim looks for violations. Embed makes the archive of each world, nil for that of the seed.
+// Sim searches for violations. embed makes each world's archive; nil leaves the choice to the seed.
 func Sim(t *testing.T, embed func() sim.Embedded) {
 	began, done := time.Now(), 0
 	for s := *seed; s < *seed+uint64(*seeds) && (*total == 0 || done < *total); s++ {
@@ -42,7 +42,8 @@ func Sim(t *testing.T, embed func() sim.Embedded) {
 	t.Logf("%d steps, %.0f a second", done, float64(done)/time.Since(began).Seconds())
 }
 
-// Same has the same seed make the same run, to the last word of its trace. In a short run the seeds have a quarter of the steps.
+// Same checks that a seed reproduces its run, to the last word of the trace. With -short it takes a quarter of
+// the steps.
 func Same(t *testing.T, embed func() sim.Embedded) {
 	for s := *seed; s < *seed+uint64(*seeds); s++ {
 		cfg := config(s, embed)
@@ -64,7 +65,7 @@ func run(t *testing.T, cfg sim.Config) (r sim.Result) {
 	return r
 }
 
-// explain prints the shortest run that fails as well, as far as one is found.
+// explain prints the shortest failing run it can find.
 func explain(t *testing.T, cfg sim.Config) {
 	t.Helper()
 	if *runs == 0 || *trace {
@@ -84,7 +85,7 @@ func traced(t *testing.T, cfg sim.Config) string {
 	return text.String()
 }
 
-// difference shows where two traces part.
+// difference shows where two traces diverge.
 func difference(a, b string) string {
 	as, bs := strings.Split(a, "\n"), strings.Split(b, "\n")
 	n := 0
