@@ -1,9 +1,8 @@
-// Package engine starts real Redis, Redis Cluster, Kafka and HBase servers on
-// the loopback interface, for end-to-end tests and fault injection.
+// Package engine starts real Redis, Redis Cluster, Kafka and HBase servers on the loopback interface, for
+// end-to-end tests and fault injection.
 //
-// Everything lives in one folder: installed jars, data, logs and engines.json,
-// which tells other programs the addresses and process ids. Data stays between
-// starts. The package needs Linux, a Java 17 runtime and Maven.
+// One folder has the installed jars, data, logs and engines.json, which gives other programs the addresses and
+// process ids. Data survives restarts. The package needs Linux, a Java 17 runtime and Maven.
 package engine
 
 import (
@@ -18,9 +17,8 @@ import (
 	"time"
 )
 
-// Engine is one real engine: one process, or four for the Redis Cluster.
-// Its methods must not be called concurrently on the same value; two values
-// and two programs on the same folder exclude each other while starting.
+// Engine is one real engine: one process, or four for the Redis Cluster. An Engine is not safe for concurrent
+// use. Engines and programs on one folder exclude each other during starts.
 type Engine struct {
 	Nodes []Node // one per process, as last recorded
 
@@ -28,14 +26,14 @@ type Engine struct {
 	cfg  Config
 }
 
-// Name is the name Open was given.
+// Name returns the name given to Open.
 func (e *Engine) Name() string { return e.kind.name }
 
-// Addr is where clients connect: host:port, for the Redis Cluster four of
-// them with commas between, for HBase the ZooKeeper quorum.
+// Addr returns the client address, host:port. The Redis Cluster has four, separated by commas; HBase's is the
+// ZooKeeper quorum.
 func (e *Engine) Addr() string { return strings.Join(addrs(e.Nodes), ",") }
 
-// Running reports whether every process of the engine lives.
+// Running reports whether every process of the engine is alive.
 func (e *Engine) Running() bool {
 	for _, n := range e.Nodes {
 		if !n.Alive() {
@@ -45,7 +43,7 @@ func (e *Engine) Running() bool {
 	return true
 }
 
-// load takes over what engines.json records; a new folder gets fresh nodes.
+// load reads the nodes from engines.json, or initializes them in a new folder.
 func (e *Engine) load() error {
 	s, err := ReadState(e.cfg.Dir)
 	if err != nil {
@@ -70,26 +68,26 @@ func (e *Engine) lock(ctx context.Context) (unlock func(), err error) {
 	return lock(ctx, filepath.Join(e.cfg.Dir, "lock", e.kind.name))
 }
 
-// Names lists the engines of the product in the order they are printed.
+// Names returns the product's engines, in order of display.
 func Names() []string { return []string{"redis", "redis_cluster", "kafka", "hbase"} }
 
-// DefaultPortBase is the first port of a first start; all ports are within
-// 100 of it unless a foreign process holds one of them.
+// DefaultPortBase is the first port of a first start. All ports are within 100 of it unless another process holds
+// one.
 const DefaultPortBase = 17000
 
-// Config says where an engine lives and how it starts. Only Dir is required.
+// Config configures an engine. Only Dir is required.
 type Config struct {
 	Dir      string       // folder of jars, data, logs and engines.json
-	Lib      string       // folder of installed jars, to share them; empty means Dir/lib
+	Lib      string       // folder of shared jars; default Dir/lib
 	PortBase int          // 0 keeps the recorded ports, or takes DefaultPortBase
-	Detach   bool         // true: processes outlive this one; false: they die with it
+	Detach   bool         // processes outlive this one
 	Log      *slog.Logger // nil is silent
-	Redis    []string     // more arguments of redis-server, such as --appendfsync always
-	RedisEnv []string     // more of redis-server's environment, such as LD_PRELOAD=...
-	HBase    [][2]string  // more properties of hbase-site.xml, each a name and a value
+	Redis    []string     // extra arguments of redis-server, such as --appendfsync always
+	RedisEnv []string     // extra environment of redis-server, such as LD_PRELOAD=...
+	HBase    [][2]string  // extra properties of hbase-site.xml: name and value
 }
 
-// complete checks the settings and fills in what was left empty.
+// complete validates the settings and fills in the defaults.
 func (c Config) complete() (Config, error) {
 	if c.Dir == "" {
 		return c, errors.New("engine folder is empty")
@@ -101,7 +99,7 @@ func (c Config) complete() (Config, error) {
 	if c.Lib == "" {
 		c.Lib = filepath.Join(c.Dir, "lib")
 	}
-	var err, errLib error // an engine's working folder is its own
+	var err, errLib error // engines run in folders of their own
 	c.Dir, err = filepath.Abs(c.Dir)
 	c.Lib, errLib = filepath.Abs(c.Lib)
 	if err := errors.Join(err, errLib); err != nil {
@@ -110,7 +108,7 @@ func (c Config) complete() (Config, error) {
 	return c, nil
 }
 
-// kind is what differs between the engines.
+// kind is the specifics of an engine.
 type kind struct {
 	name  string
 	ports [][]int       // offsets from the port base, one row per process, the client port first
@@ -121,12 +119,11 @@ type kind struct {
 	prepare func(context.Context, Config, Node) error // writes the configuration before a launch
 	argv    func(Config, Node) []string
 	ready   func(context.Context, Node) error
-	join    func(context.Context, []Node) error // makes one cluster of ready processes; may be nil
-	user    func() (*syscall.Credential, error) // whom it runs as; nil is the caller
+	join    func(context.Context, []Node) error // forms a cluster of ready processes; may be nil
+	user    func() (*syscall.Credential, error) // user to run as; nil is the caller
 }
 
-// Postgres is the name of an engine that the product does not use: benchmarks compare with
-// it.
+// Postgres is the name of an engine that only benchmarks use.
 const Postgres = "postgres"
 
 // nodes returns the processes of an engine that never ran in dir.

@@ -67,8 +67,7 @@ func TestHBaseSite(t *testing.T) {
 	}
 }
 
-// The check that a process is ours reads its command line, so each engine's
-// own must pass it.
+// TestCommandLinesBelong checks that each engine's own command line passes as ours.
 func TestCommandLinesBelong(t *testing.T) {
 	cfg := engine.Config{Lib: "/d/lib"}
 	n := engine.Node{Ports: []int{1, 2, 3}, Dir: "/d/data/x"}
@@ -85,7 +84,7 @@ func TestCommandLinesBelong(t *testing.T) {
 	}
 }
 
-// TestRelativeFolders: an engine runs in a folder of its own, so that a relative path would lead elsewhere.
+// TestRelativeFolders resolves relative folders, because an engine runs in its own folder.
 func TestRelativeFolders(t *testing.T) {
 	cfg, err := engine.Complete(engine.Config{Dir: "data", Lib: "lib"})
 	if err != nil {
@@ -187,7 +186,7 @@ func TestReadStateMissingAndBroken(t *testing.T) {
 	}
 }
 
-// Engines start side by side and each records itself: none may be lost.
+// TestUpdateStateConcurrently starts engines concurrently: each must be recorded.
 func TestUpdateStateConcurrently(t *testing.T) {
 	dir := t.TempDir()
 	var wg sync.WaitGroup
@@ -242,7 +241,7 @@ func TestPlaceEndsAtLastPort(t *testing.T) {
 	}
 }
 
-// Place promises that engines are never moved to the same port.
+// TestPortsDifferModulo100 checks the offsets that keep concurrent starts from sharing a port.
 func TestPortsDifferModulo100(t *testing.T) {
 	seen := map[int]bool{}
 	for _, o := range engine.PortOffsets() {
@@ -253,8 +252,8 @@ func TestPortsDifferModulo100(t *testing.T) {
 	}
 }
 
-// TestPostgresKeepsWhatItAcknowledges has the server that benchmarks compare with flush every
-// commit, and its process be known by its folder.
+// TestPostgresKeepsWhatItAcknowledges checks that the comparison server flushes every commit, and that its folder
+// identifies it.
 func TestPostgresKeepsWhatItAcknowledges(t *testing.T) {
 	n := engine.Node{Ports: []int{40}, Dir: "/d/postgres"}
 	argv := engine.PostgresArgv(engine.Config{}, n)

@@ -2,7 +2,7 @@ package engine
 
 import "context"
 
-// The tests of the package need these beside its API.
+// Exports for the tests.
 var (
 	Complete        = Config.complete
 	Belongs         = belongs
@@ -29,10 +29,10 @@ func (n *Node) Spawn(argv []string, detach bool) error {
 	return n.spawn(context.Background(), argv, procAttr(detach))
 }
 
-// LogTail is what errors quote.
+// LogTail returns the log excerpt of errors.
 func (n Node) LogTail() string { return n.logTail() }
 
-// PortOffsets are all offsets from the port base of all engines.
+// PortOffsets returns all engines' offsets from the port base.
 func PortOffsets() []int {
 	var all []int
 	for _, name := range append(Names(), Postgres) {

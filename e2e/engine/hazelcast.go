@@ -12,15 +12,15 @@ import (
 //go:embed hazelcast/WriteBehind.java
 var writeBehind []byte
 
-// writeDelay is for how many seconds an entry waits for later ones of its key.
+// writeDelay is the time, in seconds, that an entry waits for later ones of its key.
 const writeDelay = 5
 
-// Table is one of HBase.
+// Table is an HBase table.
 type Table struct{ ZooKeeper, Name string }
 
-// WriteBehind returns the command of a service that keeps entries in a map of Hazelcast, which writes them into a table of HBase
-// some seconds later. It is not among the [Names], since the product does not use it. The service listens on the
-// first of two ports; its source says how to speak with it.
+// WriteBehind returns the command of a service that keeps entries in a Hazelcast map. The map writes them to an
+// HBase table some seconds later. Only benchmarks use it, so [Names] omits it. The service listens on the first
+// of two ports; its source documents the protocol.
 func WriteBehind(ctx context.Context, c Config, ports [2]int, to Table) (argv []string, err error) {
 	if c, err = c.complete(); err != nil {
 		return nil, err

@@ -30,8 +30,7 @@ func hbaseKind() kind {
 	}
 }
 
-// hbaseInstall also checks the name under which HBase tells clients where a
-// region is: it cannot be told to use an address.
+// hbaseInstall also checks the name localhost: HBase cannot give clients an address instead.
 func hbaseInstall(ctx context.Context, c Config) error {
 	ips, err := net.DefaultResolver.LookupNetIP(ctx, "ip4", "localhost")
 	if err != nil {
@@ -64,7 +63,7 @@ func hbasePrepare(_ context.Context, c Config, n Node) error {
 	)
 }
 
-// hbaseReady trusts the log: the ports open long before tables can be used.
+// hbaseReady relies on the log: the ports open long before tables work.
 func hbaseReady(_ context.Context, n Node) error {
 	ready, err := n.logged("Master has completed initialization")
 	if err == nil && !ready {
@@ -81,7 +80,7 @@ log4j.appender.console.layout=org.apache.log4j.PatternLayout
 log4j.appender.console.layout.ConversionPattern=%d{ISO8601} %-5p [%t] %c{2}: %m%n
 `
 
-// hbaseJavaOptions opens what HBase and Netty reach into since Java 17.
+// hbaseJavaOptions opens the packages that HBase and Netty access by reflection, closed since Java 17.
 func hbaseJavaOptions() string {
 	var b strings.Builder
 	for _, pkg := range []string{
@@ -98,22 +97,21 @@ func hbaseJavaOptions() string {
 	return b.String()
 }
 
-// hbaseSite renders hbase-site.xml, with more properties than the usual ones.
+// hbaseSite renders hbase-site.xml with extra properties.
 func hbaseSite(n Node, more ...[2]string) []byte {
 	var b bytes.Buffer
 	b.WriteString("<configuration>\n")
 	for _, p := range append(hbaseProperties(n), more...) {
 		fmt.Fprintf(&b, "  <property><name>%s</name><value>", p[0])
-		_ = xml.EscapeText(&b, []byte(p[1])) // a Buffer takes every write
+		_ = xml.EscapeText(&b, []byte(p[1])) // a Buffer never fails
 		b.WriteString("</value></property>\n")
 	}
 	b.WriteString("</configuration>\n")
 	return b.Bytes()
 }
 
-// hbaseProperties is one Java process that is ZooKeeper, master and region
-// server on local files. Without memstore chunks off, 256 regions of 2 MB
-// would fill the heap; the last three properties halve the time to start.
+// hbaseProperties configures one Java process as ZooKeeper, master and region server on local files. Memstore
+// chunks are off: 256 regions of 2 MB would fill the heap. The last three properties halve the start time.
 func hbaseProperties(n Node) [][2]string {
 	root := url.URL{Scheme: "file", Path: filepath.Join(n.Dir, "root")}
 	return [][2]string{

@@ -13,9 +13,8 @@ import (
 	"time"
 )
 
-// installRedis takes the server from the system or installs it. The package
-// redis-tools holds the server's program under the name redis-check-rdb; the
-// package redis-server would add little but a system service that starts.
+// installRedis uses the system's server, or installs it. The package redis-tools contains the server's program as
+// redis-check-rdb. The package redis-server would add little but a running system service.
 func installRedis(ctx context.Context, c Config) error {
 	unlock, err := lock(ctx, filepath.Join(c.Dir, "lock", "apt"))
 	if err != nil {
@@ -47,8 +46,7 @@ func redisProgram() (string, error) {
 	return exec.LookPath("redis-check-rdb")
 }
 
-// redisServer is the link to start: the program is a server only if that is
-// the name it is called by.
+// redisServer returns the link to start: the program is a server only under that name.
 func redisServer(c Config) string { return filepath.Join(c.Lib, "redis", "redis-server") }
 
 func linkRedis(c Config) error {
@@ -69,7 +67,7 @@ func linkRedis(c Config) error {
 	return os.Symlink(program, link)
 }
 
-// aptInstall installs a package, and asks for newer lists when that fails.
+// aptInstall installs a package, and updates the package lists if that fails.
 func aptInstall(ctx context.Context, name string) error {
 	install := []string{"install", "--no-install-recommends", name}
 	if aptGet(ctx, install...) == nil {
@@ -81,7 +79,7 @@ func aptInstall(ctx context.Context, name string) error {
 	return aptGet(ctx, install...)
 }
 
-// aptGet needs root, or sudo without a password.
+// aptGet runs apt-get. It needs root, or sudo without a password.
 func aptGet(ctx context.Context, args ...string) error {
 	if os.Geteuid() != 0 && exec.CommandContext(ctx, "sudo", "-n", "true").Run() != nil {
 		return fmt.Errorf("apt-get needs root: run `apt-get %s` as root, or put the programs on the PATH", strings.Join(args, " "))
@@ -97,7 +95,7 @@ func asRoot(argv ...string) []string {
 	return append([]string{"sudo", "-n"}, argv...)
 }
 
-// tool runs a command to its end and quotes the end of its output if it fails.
+// tool runs a command and quotes the end of its output if it fails.
 func tool(ctx context.Context, limit time.Duration, argv ...string) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("not done within %s", limit))
 	defer cancel()
@@ -113,14 +111,13 @@ func tool(ctx context.Context, limit time.Duration, argv ...string) error {
 	return fmt.Errorf("%s: %w\n%s", filepath.Base(argv[0]), err, tail(out))
 }
 
-// poms pins every artifact: some newer versions have a description in the
-// registries but no jars.
+// poms pins every artifact: some newer versions are in the registries without jars.
 //
 //go:embed pom/*.xml
 var poms embed.FS
 
-// installJars copies the jars of one embedded pom to the library folder. The
-// pom is put beside them last and tells later which versions are installed.
+// installJars copies the jars of one embedded pom to the library folder. It writes the pom last, as the marker of
+// the installed versions.
 func installJars(ctx context.Context, c Config, name string) error {
 	if _, err := exec.LookPath("java"); err != nil {
 		return errors.New("java is not on the PATH: install a Java 17 runtime")
@@ -129,7 +126,7 @@ func installJars(ctx context.Context, c Config, name string) error {
 	if err != nil {
 		return err
 	}
-	// Maven's local repository is not safe for two of its processes at once.
+	// Maven's local repository does not support concurrent processes.
 	unlock, err := lock(ctx, filepath.Join(c.Lib, "maven.lock"))
 	if err != nil {
 		return err
@@ -148,7 +145,7 @@ func installJars(ctx context.Context, c Config, name string) error {
 	return nil
 }
 
-// copyJars fills a folder beside lib and puts it in place when it is whole.
+// copyJars fills a temporary folder and renames it to lib when complete.
 func copyJars(ctx context.Context, lib string, pom []byte) error {
 	if _, err := exec.LookPath("mvn"); err != nil {
 		return errors.New("mvn is not on the PATH: install maven")
@@ -169,8 +166,8 @@ func copyJars(ctx context.Context, lib string, pom []byte) error {
 	return errors.Join(os.RemoveAll(lib), os.Rename(tmp, lib))
 }
 
-// javaArgv is a Java command with a fixed heap, in megabytes, that names the
-// data folder so that its process can be told from others.
+// javaArgv returns a Java command with a fixed heap, in megabytes. The command names the data folder, which
+// identifies its process.
 func javaArgv(n Node, heap int, rest ...string) []string {
 	return append([]string{
 		"java", "-Dplayhead.dir=" + n.Dir, fmt.Sprintf("-Xms%dm", heap), fmt.Sprintf("-Xmx%dm", heap),

@@ -27,8 +27,8 @@ func kafkaKind() kind {
 	}
 }
 
-// kafkaProperties is one process that is broker and controller. Every
-// replication factor is one, and a new group does not wait for more members.
+// kafkaProperties configures one process as broker and controller. Every replication factor is one, and a new
+// group does not wait for more members.
 func kafkaProperties(n Node) string {
 	return strings.NewReplacer(
 		"$BROKER", n.Addr(),
@@ -57,7 +57,7 @@ func kafkaFile(n Node) string { return filepath.Join(n.Dir, "server.properties")
 
 func kafkaClasspath(c Config) string { return filepath.Join(c.Lib, "kafka", "*") }
 
-// kafkaPrepare writes the configuration and, once per data folder, formats it.
+// kafkaPrepare writes the configuration, and formats a new data folder.
 func kafkaPrepare(ctx context.Context, c Config, n Node) error {
 	if err := os.WriteFile(kafkaFile(n), []byte(kafkaProperties(n)), 0o644); err != nil {
 		return err
@@ -69,8 +69,8 @@ func kafkaPrepare(ctx context.Context, c Config, n Node) error {
 		"format", "--ignore-formatted", "-t", clusterID(), "-c", kafkaFile(n))
 }
 
-// clusterID is 16 random bytes in Kafka's spelling. A leading dash would look
-// like an option on a command line.
+// clusterID returns 16 random bytes in Kafka's encoding. It never begins with a dash, which a command line would
+// take for an option.
 func clusterID() string {
 	var b [16]byte
 	rand.Read(b[:])
@@ -84,8 +84,7 @@ func kafkaArgv(c Config, n Node) []string {
 		"-cp", kafkaClasspath(c), "kafka.Kafka", kafkaFile(n))
 }
 
-// kafkaReady asks for the metadata: an open port is no proof, a broker in the
-// answer is, for it is listed only once the controller lets it serve.
+// kafkaReady requests the metadata. An open port proves nothing; the controller lists a broker once it serves.
 func kafkaReady(ctx context.Context, n Node) error {
 	conn, err := kafka.DialContext(ctx, "tcp", n.Addr())
 	if err != nil {

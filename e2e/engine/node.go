@@ -20,15 +20,15 @@ import (
 
 // Node is one process of an engine.
 type Node struct {
-	PID     int       `json:"pid"`      // 0 when it was stopped on purpose
-	Ports   []int     `json:"ports"`    // on 127.0.0.1, the one for clients first
-	Dir     string    `json:"dir"`      // its data; absolute, and part of its command line
-	Log     string    `json:"log"`      // its output, appended to by every start
-	LogFrom int64     `json:"log_from"` // where in Log the last start begins, in bytes
+	PID     int       `json:"pid"`      // 0 after a deliberate stop
+	Ports   []int     `json:"ports"`    // on 127.0.0.1, the client port first
+	Dir     string    `json:"dir"`      // absolute data folder, part of the command line
+	Log     string    `json:"log"`      // output; every start appends
+	LogFrom int64     `json:"log_from"` // offset of the last start in Log, bytes
 	Started time.Time `json:"started"`
 }
 
-// Addr is where clients reach the process, empty before its first start.
+// Addr returns the client address; empty before the first start.
 func (n Node) Addr() string {
 	if len(n.Ports) == 0 {
 		return ""
@@ -36,11 +36,10 @@ func (n Node) Addr() string {
 	return net.JoinHostPort("127.0.0.1", strconv.Itoa(n.Ports[0]))
 }
 
-// Alive reports whether the recorded process runs and is still ours: after a
-// reboot or a long time the number may belong to somebody else.
+// Alive reports whether the recorded process runs and is ours: another process may have reused the number.
 func (n Node) Alive() bool { return n.PID > 0 && belongs(cmdline(n.PID), n.Dir) }
 
-// spawn runs argv in the data folder with its output appended to the log.
+// spawn runs argv in the data folder and appends its output to the log.
 func (n *Node) spawn(ctx context.Context, argv []string, attr *syscall.SysProcAttr) error {
 	out, err := os.OpenFile(n.Log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
 	if err != nil {
@@ -51,7 +50,7 @@ func (n *Node) spawn(ctx context.Context, argv []string, attr *syscall.SysProcAt
 	if err != nil {
 		return err
 	}
-	// The engine must not end with the context that bounds its start.
+	// The engine outlives the context that bounds its start.
 	c := exec.CommandContext(context.WithoutCancel(ctx), argv[0], argv[1:]...)
 	c.Dir, c.Stdout, c.Stderr, c.SysProcAttr = n.Dir, out, out, attr
 	if err := run(c); err != nil {
@@ -62,16 +61,15 @@ func (n *Node) spawn(ctx context.Context, argv []string, attr *syscall.SysProcAt
 	return nil
 }
 
-// shown waits until the kernel shows the command line, which it does a moment after
-// the start has been reported: without one the process would pass for dead. One that
-// ended at once never gets one.
+// shown waits until the kernel shows the command line, shortly after the start. A process without one would count
+// as dead. One that ended at once never gets one.
 func (n *Node) shown(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	_ = until(ctx, func() (bool, error) { return cmdline(n.PID) != "", nil }) // too late is dead
+	_ = until(ctx, func() (bool, error) { return cmdline(n.PID) != "", nil }) // too late counts as dead
 }
 
-// signal goes to the whole process group, of which the process is the leader.
+// signal signals the whole process group.
 func (n Node) signal(sig syscall.Signal) error {
 	if !n.Alive() {
 		return nil
@@ -92,8 +90,8 @@ func (n Node) gone(ctx context.Context) error {
 	})
 }
 
-// logged reports whether the process has written mark in a line since its
-// last start. It reads no further than that, for logs grow large.
+// logged reports whether the process has logged mark since its last start. It stops reading at the first match,
+// because logs grow large.
 func (n Node) logged(mark string) (bool, error) {
 	f, err := os.Open(n.Log)
 	if err != nil {
@@ -113,7 +111,7 @@ func (n Node) logged(mark string) (bool, error) {
 	return false, lines.Err()
 }
 
-// logTail is the end of the output since the last start, to quote in an error.
+// logTail returns the end of the output since the last start, for an error.
 func (n Node) logTail() string {
 	f, err := os.Open(n.Log)
 	if err != nil {
@@ -131,14 +129,14 @@ func (n Node) logTail() string {
 	return "end of " + n.Log + ":\n" + tail(b)
 }
 
-// tail is the last lines of b.
+// tail returns the last 15 lines of b.
 func tail(b []byte) string {
 	lines := bytes.Split(bytes.TrimSpace(b), []byte("\n"))
 	return string(bytes.Join(lines[max(0, len(lines)-15):], []byte("\n")))
 }
 
-// until calls try every 50 ms until it is done, with or without an error, or
-// the context ends; the error then says both why and what try said last.
+// until calls try every 50 ms until it is done or the context ends. The error then has the cause and try's last
+// error.
 func until(ctx context.Context, try func() (done bool, err error)) error {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
@@ -155,8 +153,7 @@ func until(ctx context.Context, try func() (done bool, err error)) error {
 	}
 }
 
-// lock takes the exclusive lock on a file, which the kernel frees when this
-// process ends in any way.
+// lock takes an exclusive file lock. The kernel releases it when this process ends.
 func lock(ctx context.Context, path string) (unlock func(), err error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, err
@@ -175,8 +172,8 @@ func lock(ctx context.Context, path string) (unlock func(), err error) {
 	return func() { _ = f.Close() }, nil
 }
 
-// State is engines.json. An address is there from the start of an engine to
-// its stop, also while a killed process is down; all are on 127.0.0.1.
+// State is the content of engines.json. An engine has an address from its start to its stop, even while a killed
+// process is down. All addresses are on 127.0.0.1.
 type State struct {
 	Redis        string            `json:"redis,omitempty"`         // host:port
 	RedisCluster []string          `json:"redis_cluster,omitempty"` // host:port of every master
@@ -201,8 +198,8 @@ func ReadState(dir string) (State, error) {
 	return s, nil
 }
 
-// updateState changes engines.json. The lock is for engines that start side
-// by side, the rename for readers, who never see half a file.
+// updateState changes engines.json. The lock serializes concurrent starts. The rename protects readers from a
+// partial file.
 func updateState(ctx context.Context, dir string, change func(*State)) error {
 	unlock, err := lock(ctx, filepath.Join(dir, "lock", "engines.json"))
 	if err != nil {
@@ -230,7 +227,7 @@ func (s *State) address() {
 	s.RedisCluster = addrs(s.Processes["redis_cluster"])
 }
 
-// addrs lists the addresses of the processes that were not stopped.
+// addrs returns the addresses of all processes except the stopped ones.
 func addrs(nodes []Node) []string {
 	var out []string
 	for _, n := range nodes {

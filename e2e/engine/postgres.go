@@ -16,8 +16,7 @@ import (
 	"time"
 )
 
-// postgresKind is what benchmarks compare with. The product does not use it, so it is not
-// among the [Names].
+// postgresKind returns PostgreSQL, the benchmarks' comparison. The product does not use it, so [Names] omits it.
 func postgresKind() kind {
 	return kind{
 		name:    Postgres,
@@ -32,8 +31,8 @@ func postgresKind() kind {
 	}
 }
 
-// postgresArgv starts a server as its users tune one for many small writes: nothing that
-// is acknowledged may be lost, memory is not short, and no checkpoint comes in the middle.
+// postgresArgv starts a server tuned for many small writes: durable commits, ample memory, and no checkpoint
+// during a run.
 func postgresArgv(_ Config, n Node) []string {
 	argv := []string{postgresProgram("postgres"), "-D", n.Dir, "-p", strconv.Itoa(n.Ports[0])}
 	for _, setting := range []string{
@@ -47,8 +46,8 @@ func postgresArgv(_ Config, n Node) []string {
 	return argv
 }
 
-// postgresPrepare makes the cluster of a folder that has none. It trusts every caller:
-// the port is on the loopback interface only.
+// postgresPrepare initializes an empty data folder. The server trusts every caller: its port is on the loopback
+// interface only.
 func postgresPrepare(ctx context.Context, _ Config, n Node) error {
 	if _, err := os.Stat(filepath.Join(n.Dir, "PG_VERSION")); err == nil {
 		return nil
@@ -73,7 +72,7 @@ func postgresPrepare(ctx context.Context, _ Config, n Node) error {
 	return nil
 }
 
-// postgresReady trusts the log: the port opens before the server takes anybody.
+// postgresReady relies on the log: the port opens before the server accepts connections.
 func postgresReady(_ context.Context, n Node) error {
 	ready, err := n.logged("ready to accept connections")
 	if err == nil && !ready {
@@ -82,7 +81,7 @@ func postgresReady(_ context.Context, n Node) error {
 	return err
 }
 
-// postgresUser is whom the server runs as: it refuses to be root.
+// postgresUser returns the server's user: it refuses to run as root.
 func postgresUser() (*syscall.Credential, error) {
 	if os.Geteuid() != 0 {
 		return nil, nil
@@ -96,8 +95,8 @@ func postgresUser() (*syscall.Credential, error) {
 	return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}, errors.Join(errUID, errGID)
 }
 
-// postgresProgram is a program of the newest version that is installed. Debian keeps them
-// apart, and none on the PATH.
+// postgresProgram returns a program of the newest installed version. Debian keeps versions apart and off the
+// PATH.
 func postgresProgram(name string) string {
 	paths, _ := filepath.Glob("/usr/lib/postgresql/*/bin/" + name)
 	if len(paths) > 0 {
@@ -108,12 +107,12 @@ func postgresProgram(name string) string {
 }
 
 func postgresVersion(program string) int {
-	v, _ := strconv.Atoi(strings.Split(program, "/")[4]) // what is no number is the oldest
+	v, _ := strconv.Atoi(strings.Split(program, "/")[4]) // 0 if unparsable
 	return v
 }
 
-// installPostgres takes the server from the system or installs it. The package would also
-// make a cluster of its own and start it, unless told not to.
+// installPostgres uses the system's server, or installs it. It stops the package from creating and starting a
+// cluster.
 func installPostgres(ctx context.Context, c Config) error {
 	unlock, err := lock(ctx, filepath.Join(c.Dir, "lock", "apt"))
 	if err != nil {

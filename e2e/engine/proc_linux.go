@@ -12,10 +12,9 @@ import (
 	"time"
 )
 
-// procAttr makes the process the leader of its own group, so that a Ctrl-C
-// meant for the caller does not reach it. A detached one gets its own session
-// and stays; any other is killed by the kernel when its caller ends, even if
-// the caller is killed itself.
+// procAttr puts the process into its own group, which shields it from the caller's Ctrl-C. A detached process
+// gets its own session and survives. The kernel kills any other when its caller ends, even if the caller is
+// killed.
 func procAttr(detach bool) *syscall.SysProcAttr {
 	if detach {
 		return &syscall.SysProcAttr{Setsid: true}
@@ -23,8 +22,8 @@ func procAttr(detach bool) *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }
 
-// run starts c and reaps it when it ends. The kernel ties the death signal to
-// the thread that forked, so that thread is held until the process has ended.
+// run starts c and reaps it. The kernel ties the death signal to the thread that forked, so run keeps that thread
+// until the process ends.
 func run(c *exec.Cmd) error {
 	started := make(chan error, 1)
 	go func() {
@@ -33,14 +32,14 @@ func run(c *exec.Cmd) error {
 		err := c.Start()
 		started <- err
 		if err == nil {
-			_ = c.Wait() // how it ended is for the log and for Alive
+			_ = c.Wait() // the log and Alive report the end
 		}
 	}()
 	return <-started
 }
 
-// cmdline is the command line of a process, each argument followed by a zero
-// byte. It is empty for a process that does not exist or was not reaped yet.
+// cmdline returns a process's command line, each argument followed by a zero byte. It is empty for an absent or
+// unreaped process.
 func cmdline(pid int) string {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 	if err != nil {
@@ -49,15 +48,15 @@ func cmdline(pid int) string {
 	return string(b)
 }
 
-// belongs reports whether a command line is that of an engine working in dir.
+// belongs reports whether a command line is an engine's in dir.
 func belongs(cmdline, dir string) bool {
 	return strings.Contains(cmdline, "\x00--dir\x00"+dir+"\x00") ||
 		strings.Contains(cmdline, "\x00-D\x00"+dir+"\x00") ||
 		strings.Contains(cmdline, "\x00-Dplayhead.dir="+dir+"\x00")
 }
 
-// owner finds a process working in dir. Two servers on the same files would
-// destroy them, and engines.json may have been deleted under a running one.
+// owner finds a process that works in dir. Two servers on the same files would corrupt them, and engines.json may
+// be deleted under a running server.
 func owner(dir string) (pid int, ok bool) {
 	paths, _ := filepath.Glob("/proc/[0-9]*/cmdline")
 	for _, p := range paths {
@@ -72,15 +71,14 @@ func owner(dir string) (pid int, ok bool) {
 // jiffy is the unit of processor time in /proc, the same on every Linux.
 const jiffy = 10 * time.Millisecond
 
-// CPU returns the processor time that a running process has used, with that of its
-// children that have ended: a Redis that rewrites its log forks for it.
+// CPU returns the processor time of a running process and its ended children: Redis forks to rewrite its log.
 func CPU(pid int) (time.Duration, error) {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return 0, fmt.Errorf("read processor time: %w", err)
 	}
-	// The second field is the name in parentheses and may hold anything; user and
-	// system time of the process and of its children are fields 14 to 17.
+	// The second field is the name in parentheses, with any content. User and system time of the process and its
+	// children are fields 14 to 17.
 	text := string(b)
 	fields := strings.Fields(text[strings.LastIndexByte(text, ')')+1:])
 	if len(fields) < 15 {

@@ -15,7 +15,7 @@ import (
 	"github.com/playhead/playhead/e2e/engine"
 )
 
-// TestMain lets the test binary play a caller that dies without a goodbye.
+// TestMain lets the test binary play a caller that dies abruptly.
 func TestMain(m *testing.M) {
 	if dir := os.Getenv("ENGINE_TEST_CALLER"); dir != "" {
 		callerMain(dir, os.Getenv("ENGINE_TEST_DETACH") != "")
@@ -35,7 +35,7 @@ func callerMain(dir string, detach bool) {
 	select {}
 }
 
-// sleeper is a process whose command line names dir as Redis does.
+// sleeper returns a process whose command line names dir like Redis's.
 func sleeper(dir string) []string {
 	return []string{"sh", "-c", "echo hello; while :; do sleep 60; done", "sh", "--dir", dir, "last"}
 }
@@ -77,7 +77,7 @@ func TestBelongs(t *testing.T) {
 	}
 }
 
-// record puts a node into engines.json as the single Redis and opens it.
+// record writes a node to engines.json as the single Redis and opens it.
 func record(t *testing.T, n engine.Node) *engine.Engine {
 	t.Helper()
 	dir := t.TempDir()
@@ -118,7 +118,7 @@ func TestStopKillsStubbornProcess(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "trap is not set", func() bool { return strings.Contains(n.LogTail(), "hello") })
-	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond) // shorter than the grace
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond) // shorter than the grace period
 	defer cancel()
 	if err := record(t, n).Stop(ctx); err != nil {
 		t.Fatal(err)
@@ -148,7 +148,7 @@ func TestStopSparesForeignProcess(t *testing.T) {
 	}
 }
 
-// A caller that is killed takes its processes along unless they are detached.
+// TestProcessAndCallersDeath kills a caller: its processes die with it unless detached.
 func TestProcessAndCallersDeath(t *testing.T) {
 	for name, detach := range map[string]string{"attached": "", "detached": "1"} {
 		t.Run(name, func(t *testing.T) {
@@ -201,13 +201,13 @@ func TestLockExcludes(t *testing.T) {
 }
 
 func TestCPUIsWhatTheKernelCharges(t *testing.T) {
-	for engineTime(t) < 50*time.Millisecond { // until there is something to compare
+	for engineTime(t) < 50*time.Millisecond { // enough to compare
 		_ = time.Now()
 	}
 	before := charged(t)
 	got := engineTime(t)
 	after := charged(t)
-	if slack := 4 * 10 * time.Millisecond; got < before-slack || got > after+slack { // four counters, each cut to a tick
+	if slack := 4 * 10 * time.Millisecond; got < before-slack || got > after+slack { // four counters, each truncated to a tick
 		t.Errorf("CPU is %v, want between %v and %v", got, before, after)
 	}
 }
@@ -227,7 +227,7 @@ func engineTime(t *testing.T) time.Duration {
 	return d
 }
 
-// charged is the processor time of this process and its children.
+// charged returns the processor time of this process and its children.
 func charged(t *testing.T) time.Duration {
 	t.Helper()
 	var total time.Duration

@@ -11,7 +11,7 @@ import (
 	"github.com/playhead/playhead/e2e/engine"
 )
 
-// listen takes any port until the test ends.
+// listen listens on a free port until the test ends.
 func listen(t *testing.T) net.Listener {
 	t.Helper()
 	var lc net.ListenConfig
@@ -50,7 +50,7 @@ func TestKafkaReady(t *testing.T) {
 	}
 }
 
-// A line from an earlier start must not count: the log is appended to.
+// TestHBaseReady ignores lines from earlier starts, because every start appends to the log.
 func TestHBaseReady(t *testing.T) {
 	const mark = "x Master has completed initialization 7.1sec\n"
 	for name, c := range map[string]struct {

@@ -24,8 +24,8 @@ func redisKind() kind {
 	}
 }
 
-// redisClusterKind is four masters without replicas; each also has a port
-// for the bus between them. A master that is away takes its slots with it, and no more.
+// redisClusterKind returns a cluster of four masters without replicas, each with a bus port. A stopped master
+// takes only its own slots away.
 func redisClusterKind() kind {
 	k := redisKind()
 	k.name, k.ports = "redis_cluster", [][]int{{1, 11}, {2, 12}, {3, 13}, {4, 14}}
@@ -33,9 +33,8 @@ func redisClusterKind() kind {
 	return k
 }
 
-// redisArgv keeps the process title off, which would replace the command
-// line that tells the process is ours. The log file may lose what the last
-// second brought if the machine dies; the death of the process loses nothing.
+// redisArgv turns off the process title, which would replace the identifying command line. A machine crash may
+// lose the last second of the log; a process crash loses nothing.
 func redisArgv(c Config, n Node) []string {
 	argv := []string{redisServer(c)}
 	if len(c.RedisEnv) > 0 {
@@ -45,7 +44,7 @@ func redisArgv(c Config, n Node) []string {
 		"--dir", n.Dir, "--set-proc-title", "no",
 		"--port", strconv.Itoa(n.Ports[0]), "--bind", "127.0.0.1",
 		"--appendonly", "yes", "--appendfsync", "everysec", "--save", "",
-	), c.Redis...) // the later of two settings counts
+	), c.Redis...) // a later setting wins
 }
 
 func redisClusterArgv(c Config, n Node) []string {
@@ -54,14 +53,14 @@ func redisClusterArgv(c Config, n Node) []string {
 		"--cluster-require-full-coverage", "no")
 }
 
-// redisReady is false while the server loads its data.
+// redisReady fails while the server loads its data.
 func redisReady(ctx context.Context, n Node) error {
 	_, err := redisDo(ctx, n.Addr(), "PING")
 	return err
 }
 
-// redisJoin makes a cluster of empty servers, or reunites one whose servers
-// came back on other ports, and waits until every server calls it whole.
+// redisJoin forms a cluster of empty servers, or reunites servers on new ports. It waits until every server
+// reports a complete cluster.
 func redisJoin(ctx context.Context, nodes []Node) error {
 	info, err := redisDo(ctx, nodes[0].Addr(), "CLUSTER INFO")
 	if err != nil {
@@ -94,8 +93,7 @@ func redisCreate(ctx context.Context, nodes []Node) error {
 	return nil
 }
 
-// redisMeet tells every server where every other one is; meeting a known
-// server only corrects its address.
+// redisMeet introduces all servers to each other. Meeting a known server only updates its address.
 func redisMeet(ctx context.Context, nodes []Node) error {
 	for i, from := range nodes {
 		for j, to := range nodes {
@@ -124,7 +122,7 @@ func redisWhole(ctx context.Context, nodes []Node) error {
 	return nil
 }
 
-// redisDo sends one command, of words with spaces between, and returns its answer.
+// redisDo sends one command, its words separated by spaces, and returns the answer.
 func redisDo(ctx context.Context, addr, command string) (string, error) {
 	c := goredis.NewClient(&goredis.Options{Addr: addr, DisableIdentity: true, MaxRetries: -1})
 	defer c.Close()

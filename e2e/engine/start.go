@@ -13,8 +13,7 @@ import (
 	"time"
 )
 
-// Open returns the engine with that name, adopting the processes that an
-// earlier Start recorded in the folder. It starts nothing.
+// Open returns the named engine with the processes recorded in the folder. It starts nothing.
 func Open(name string, cfg Config) (*Engine, error) {
 	k, ok := kindOf(name)
 	if !ok {
@@ -44,10 +43,9 @@ func kindOf(name string) (kind, bool) {
 	return kind{}, false
 }
 
-// Start installs what is missing, launches the processes that do not run and
-// returns when all of them are ready. A process that ends early or is not
-// ready in time is an error that quotes the end of its log; what this call
-// launched is then killed again. Starting a running engine only waits for it.
+// Start installs missing software, launches the dead processes, and returns when all are ready. It fails if a
+// process ends early or misses its deadline; the error quotes the log. After a failure it kills the processes it
+// launched.
 func (e *Engine) Start(ctx context.Context) error {
 	if err := e.start(ctx); err != nil {
 		return fmt.Errorf("start %s: %w", e.kind.name, err)
@@ -73,7 +71,7 @@ func (e *Engine) start(ctx context.Context) error {
 	return e.launch(ctx)
 }
 
-// launch starts the dead processes and takes them back if they do not get ready.
+// launch starts the dead processes, and kills them if they do not get ready.
 func (e *Engine) launch(ctx context.Context) error {
 	began := time.Now()
 	launched, err := e.launchDead(ctx)
@@ -92,7 +90,7 @@ func (e *Engine) launchDead(ctx context.Context) (launched []int, err error) {
 		if n.Alive() {
 			continue
 		}
-		launched = append(launched, i) // even one that is not recorded must not stay
+		launched = append(launched, i) // also an unrecorded one
 		if err := e.launchNode(ctx, i); err != nil {
 			return launched, err
 		}
@@ -100,7 +98,7 @@ func (e *Engine) launchDead(ctx context.Context) (launched []int, err error) {
 	return launched, nil
 }
 
-// discard kills the given processes, if any, and records that they are gone.
+// discard kills the given processes and records their end.
 func (e *Engine) discard(ctx context.Context, nodes []int) error {
 	if len(nodes) == 0 {
 		return nil
@@ -158,7 +156,7 @@ func (e *Engine) await(ctx context.Context) error {
 	return e.kind.join(ctx, e.Nodes)
 }
 
-// probe asks one process once whether it is ready. A dead one never will be.
+// probe checks once whether a process is ready. A dead process is an error.
 func (e *Engine) probe(ctx context.Context, n Node) (done bool, err error) {
 	if !n.Alive() {
 		return true, fmt.Errorf("process %d ended before it was ready", n.PID)
@@ -169,8 +167,7 @@ func (e *Engine) probe(ctx context.Context, n Node) (done bool, err error) {
 	return err == nil, err
 }
 
-// wantPorts are the ports to try first: those of an explicit base, else those
-// of the last start, else those of the default base.
+// wantPorts returns the preferred ports: of an explicit base, of the last start, or of the default base.
 func wantPorts(base int, last, offsets []int) []int {
 	if base == 0 && len(last) == len(offsets) {
 		return last
@@ -185,9 +182,8 @@ func wantPorts(base int, last, offsets []int) []int {
 	return ports
 }
 
-// place moves every wanted port that somebody holds to the next free one a
-// multiple of 100 away. Engines differ modulo 100 (see their offsets), so two
-// of them starting side by side are never moved to the same port.
+// place replaces every occupied port by the next free one a multiple of 100 away. Offsets differ modulo 100, so
+// concurrent starts of engines never get the same port.
 func place(ctx context.Context, want []int) ([]int, error) {
 	ports := make([]int, len(want))
 	for i, first := range want {
@@ -203,9 +199,8 @@ func place(ctx context.Context, want []int) ([]int, error) {
 	return ports, nil
 }
 
-// released waits a moment for the ports of a process that was killed: the kernel
-// closes them after the process has ceased to be seen. A port that is held for longer is
-// another program's.
+// released waits up to 5 s for the ports of a killed process: the kernel closes them after the process
+// disappears. Another program may hold a port longer.
 func released(ctx context.Context, ports []int) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
@@ -228,9 +223,8 @@ func free(ctx context.Context, port int) bool {
 	return l.Close() == nil
 }
 
-// Stop ends the processes of the engine with SIGTERM, and with SIGKILL those
-// that outstay their grace or the context. Data stays. It never signals a
-// process whose command line does not name the engine's data folder.
+// Stop ends the engine's processes with SIGTERM, and with SIGKILL after their grace period or at the context's
+// end. Data stays. It signals only processes whose command line names the data folder.
 func (e *Engine) Stop(ctx context.Context) error {
 	if err := e.stop(ctx); err != nil {
 		return fmt.Errorf("stop %s: %w", e.kind.name, err)
@@ -256,10 +250,9 @@ func (e *Engine) stop(ctx context.Context) error {
 	return e.record(ctx)
 }
 
-// terminate asks the processes to end and waits. Those that are still there
-// after their grace are no error: Kill follows.
+// terminate sends SIGTERM and waits. A process that outlasts its grace period is no error: Kill follows.
 func (e *Engine) terminate(ctx context.Context) error {
-	// A process that was stopped by SIGSTOP hears SIGTERM only once it continues.
+	// A process in SIGSTOP handles SIGTERM only after SIGCONT.
 	if err := errors.Join(e.Signal(syscall.SIGTERM), e.Signal(syscall.SIGCONT)); err != nil {
 		return err
 	}
@@ -273,8 +266,8 @@ func (e *Engine) terminate(ctx context.Context) error {
 	return nil
 }
 
-// Kill ends the given processes, or all of them, with SIGKILL, as a crash
-// would, and returns when they are gone. Start brings them back with their data.
+// Kill ends the given processes, or all, with SIGKILL, like a crash, and returns when they are gone. Start
+// restarts them with their data.
 func (e *Engine) Kill(nodes ...int) error {
 	if err := e.Signal(syscall.SIGKILL, nodes...); err != nil {
 		return err
@@ -289,8 +282,8 @@ func (e *Engine) Kill(nodes ...int) error {
 	return nil
 }
 
-// Signal sends sig to the given processes, or to all of them; dead ones are
-// skipped. SIGSTOP and SIGCONT make a process hang for a while.
+// Signal sends sig to the given processes, or to all, and skips dead ones. SIGSTOP and SIGCONT suspend and resume
+// a process.
 func (e *Engine) Signal(sig syscall.Signal, nodes ...int) error {
 	for _, i := range e.pick(nodes) {
 		if err := e.Nodes[i].signal(sig); err != nil {

@@ -1,5 +1,4 @@
-// Package process starts commands of the product, watches them and ends them, for
-// tests and for fault runs. It needs Linux.
+// Package process starts, watches and ends the product's commands, for tests and fault runs. It needs Linux.
 package process
 
 import (
@@ -33,8 +32,7 @@ type Process struct {
 	done chan struct{}
 }
 
-// Start starts a command in a process group of its own, so that a Ctrl-C meant for
-// the caller does not reach it.
+// Start starts a command in its own process group, which shields it from the caller's Ctrl-C.
 func Start(path string, args ...string) (*Process, error) {
 	p := &Process{Path: path, done: make(chan struct{})}
 	p.cmd = exec.Command(path, args...) //nolint:noctx // who ends it, and how, is what its user is about
@@ -48,8 +46,7 @@ func Start(path string, args ...string) (*Process, error) {
 	return p, nil
 }
 
-// run holds the thread that forked until the process has ended: the kernel ties the
-// death signal to it.
+// run keeps the thread that forked until the process ends, because the kernel ties the death signal to it.
 func (p *Process) run(started chan<- error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -57,24 +54,23 @@ func (p *Process) run(started chan<- error) {
 	err := p.cmd.Start()
 	started <- err
 	if err == nil {
-		_ = p.cmd.Wait() // how it ended is in its state
+		_ = p.cmd.Wait() // the state has the result
 	}
 }
 
 // Done is closed once the process has ended.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
-// Signal sends a signal; to an ended process it does nothing.
+// Signal sends a signal; it ignores an ended process.
 func (p *Process) Signal(sig syscall.Signal) { _ = p.cmd.Process.Signal(sig) }
 
-// Kill ends the process with SIGKILL, as a crash would, and waits for it.
+// Kill ends the process with SIGKILL, like a crash, and waits for it.
 func (p *Process) Kill() {
 	p.Signal(syscall.SIGKILL)
 	<-p.done
 }
 
-// Stop ends the process with SIGTERM. It fails when that takes longer than the
-// deadline, or when the process says that something was left undone.
+// Stop ends the process with SIGTERM. It fails after the deadline, or if the process reports unfinished work.
 func (p *Process) Stop(deadline time.Duration) error {
 	p.Signal(syscall.SIGTERM)
 	late := time.NewTimer(deadline)
@@ -90,18 +86,18 @@ func (p *Process) Stop(deadline time.Duration) error {
 	return nil
 }
 
-// PID returns the number of the process.
+// PID returns the process id.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 
-// CPU returns the processor time that the process used; it must have ended.
+// CPU returns the processor time of an ended process.
 func (p *Process) CPU() time.Duration {
 	return p.cmd.ProcessState.UserTime() + p.cmd.ProcessState.SystemTime()
 }
 
-// Log returns the end of what the process wrote.
+// Log returns the end of the process's output.
 func (p *Process) Log() string { return p.log.String() }
 
-// Ready fails while the process does not say on its admin port that it is ready.
+// Ready fails until the process reports readiness on its admin port.
 func (p *Process) Ready(ctx context.Context, admin string) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+admin+"/readyz", nil)
 	if err != nil {
@@ -113,7 +109,7 @@ func (p *Process) Ready(ctx context.Context, admin string) error {
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		why, _ := io.ReadAll(io.LimitReader(resp.Body, 1000)) // the status says enough without
+		why, _ := io.ReadAll(io.LimitReader(resp.Body, 1000)) // best effort: the status suffices
 		return fmt.Errorf("status %d: %s", resp.StatusCode, bytes.TrimSpace(why))
 	}
 	return nil
@@ -127,7 +123,7 @@ type tail struct {
 
 const tailBytes = 64 << 10
 
-// Write keeps p, and lets the oldest go.
+// Write appends p, and drops the oldest bytes beyond the bound.
 func (t *tail) Write(p []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -137,14 +133,14 @@ func (t *tail) Write(p []byte) (int, error) {
 	return t.buf.Write(p)
 }
 
-// String returns what was kept.
+// String returns the kept output.
 func (t *tail) String() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.buf.String()
 }
 
-// Await tries a condition every 50 ms until it holds, for a bounded time.
+// Await tries a condition every 50 ms until it holds, or the limit passes.
 func Await(ctx context.Context, limit time.Duration, what string, condition func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -155,7 +151,7 @@ func Await(ctx context.Context, limit time.Duration, what string, condition func
 		if err == nil {
 			return nil
 		}
-		if ctx.Err() == nil || last == nil { // the answer that the end cut off says nothing
+		if ctx.Err() == nil || last == nil { // an error of the ended context says nothing
 			last = err
 		}
 		select {
@@ -166,14 +162,14 @@ func Await(ctx context.Context, limit time.Duration, what string, condition func
 	}
 }
 
-// Ports that the kernel gives to no outgoing connection: one of those could take the
-// address between here and the command that is to listen there, and keep it.
+// The kernel assigns no outgoing connection a port from this range. Otherwise one could take the address before
+// the command listens on it.
 const (
 	firstPort = 23000
 	lastPort  = 32000
 )
 
-// FreeAddr returns an address of the loopback interface where nobody listens.
+// FreeAddr returns an unused address of the loopback interface.
 func FreeAddr(ctx context.Context) (addr string, err error) {
 	for range 100 {
 		addr = fmt.Sprintf("127.0.0.1:%d", firstPort+rand.N(lastPort-firstPort))
@@ -185,22 +181,20 @@ func FreeAddr(ctx context.Context) (addr string, err error) {
 	return "", fmt.Errorf("find a free port: %w", err)
 }
 
-// Partitions is how many partitions the topics of a [Product] have.
+// Partitions is the number of partitions of a [Product]'s topics.
 const Partitions = 8
 
-// Product is the commands of the product on one set of engines, with topics, a consumer
-// group and a table of their own.
+// Product is the product's commands on one set of engines, with their own topics, consumer group and table.
 type Product struct {
 	Bin  string // folder of the built commands
-	Name string // of the group, the table and the topic of keys; the other topics' begin with it
+	Name string // of group, table and key topic; prefix of the other topics
 
-	Redis        string // addresses with commas between
-	Cluster      bool   // Redis is one
+	Redis        string // addresses, separated by commas
+	Cluster      bool   // Redis is a cluster
 	Kafka, HBase string
 }
 
-// Command returns the command line of a history-service or a history-job, with the address
-// of its admin port.
+// Command returns the command line of a history-service or history-job with an admin address.
 func (p Product) Command(name, admin string, more ...string) []string {
 	argv := []string{
 		filepath.Join(p.Bin, name), "--admin", admin, "--kafka", p.Kafka, "--hbase", p.HBase,
@@ -216,7 +210,7 @@ func (p Product) Command(name, admin string, more ...string) []string {
 	return append(argv, more...)
 }
 
-// Edge returns the command line of an edge in front of services, which limits no user.
+// Edge returns the command line of an edge without rate limits.
 func (p Product) Edge(listen, admin, secretFile string, services []string) []string {
 	return []string{
 		filepath.Join(p.Bin, "bff"), "--listen", listen, "--admin", admin, "--service", strings.Join(services, ","),
@@ -224,13 +218,13 @@ func (p Product) Edge(listen, admin, secretFile string, services []string) []str
 	}
 }
 
-// DeadTopic is the topic of keys that could not be archived.
+// DeadTopic returns the dead-letter topic.
 func (p Product) DeadTopic() string { return p.Name + ".dead" }
 
-// FirstTopic is the topic of users who were seen for the first time on a day.
+// FirstTopic returns the topic of first-of-day announcements.
 func (p Product) FirstTopic() string { return p.Name + ".first" }
 
-// Flush empties Redis servers, which are the tests' own.
+// Flush empties Redis servers, which belong to the tests.
 func Flush(ctx context.Context, addrs ...string) error {
 	for _, addr := range addrs {
 		c := goredis.NewClient(&goredis.Options{Addr: addr})
@@ -241,12 +235,12 @@ func Flush(ctx context.Context, addrs ...string) error {
 	return nil
 }
 
-// Marked returns all keys with a dirty mark, whose records may be newer than the archive.
+// Marked returns all dirty keys.
 func Marked(ctx context.Context, c history.Ledger) ([]history.Key, error) {
 	return c.Overdue(ctx, history.AllBuckets(), 0, 1_000_000)
 }
 
-// Clean fails while a key has a dirty mark.
+// Clean fails while a key is dirty.
 func Clean(ctx context.Context, c history.Ledger) error {
 	left, err := Marked(ctx, c)
 	if err == nil && len(left) > 0 {

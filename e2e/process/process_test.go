@@ -61,7 +61,7 @@ func TestKill(t *testing.T) {
 	default:
 		t.Error("Kill returned before the process had ended")
 	}
-	p.Signal(syscall.SIGTERM) // to an ended process: nothing happens
+	p.Signal(syscall.SIGTERM) // no effect on an ended process
 }
 
 func TestStartMissing(t *testing.T) {
@@ -85,7 +85,7 @@ func TestAwaitKeepsTheLastAnswer(t *testing.T) {
 			asked = true
 			return why
 		}
-		<-ctx.Done() // the end cuts this one off
+		<-ctx.Done() // cut off by the deadline
 		return ctx.Err()
 	})
 	if !errors.Is(err, why) {
