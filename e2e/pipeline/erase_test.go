@@ -14,8 +14,8 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// TestErase erases a user through one service while another holds the user's viewings, and some are archived. Nothing
-// comes back: not what is held or queued, and not what is uploaded again.
+// TestErase erases a user through one service while another holds some of the user's viewings and the archive has
+// others. Nothing returns: no held or queued record, and no repeated upload.
 func TestErase(t *testing.T) {
 	e := pipeline.FromEnv(t, false)
 	s := pipeline.NewStack(t, e, 2, 1)
@@ -31,9 +31,9 @@ func TestErase(t *testing.T) {
 		t.Helper()
 		req := &historyv1.ApplyRequest{}
 		for n := range int64(60) {
-			kind := historyv1.Kind_KIND_PROGRESS // is held
+			kind := historyv1.Kind_KIND_PROGRESS // held
 			if n < 40 {
-				kind = historyv1.Kind_KIND_STOP // is archived
+				kind = historyv1.Kind_KIND_STOP // archived
 			}
 			req.Heartbeats = append(req.Heartbeats, &historyv1.Heartbeat{
 				Uid: uid, ObjectId: fmt.Sprint(n), ObjectType: 1, Kind: kind, PositionMs: 1000, DurationMs: 1e6,

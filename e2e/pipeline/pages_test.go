@@ -19,10 +19,10 @@ import (
 	"github.com/playhead/playhead/history-job/replay"
 )
 
-// pagedUsers is how many users' whole histories are read through the edge.
+// pagedUsers is the number of users whose whole history is read through the edge.
 const pagedUsers = 300
 
-// page is what the edge answers, as far as the test looks at it.
+// page is the tested part of the edge's answer.
 type page struct {
 	Items []struct {
 		Object struct {
@@ -38,8 +38,7 @@ type page struct {
 	HasMore bool   `json:"has_more"`
 }
 
-// checkPages reads the histories of some users through a real edge, page by page,
-// and compares them with the model.
+// checkPages reads some users' histories through a real edge, page by page, and compares them with the model.
 func checkPages(t *testing.T, s *pipeline.Stack, model map[history.Key]*replay.Expected) {
 	t.Helper()
 	secret := strings.Repeat("s", token.MinSecret)
@@ -60,7 +59,7 @@ func checkPages(t *testing.T, s *pipeline.Stack, model map[history.Key]*replay.E
 	}
 }
 
-// checkUser reads all pages of one user and returns how many records they show.
+// checkUser reads all pages of one user and returns the number of records.
 func checkUser(t *testing.T, base, bearer, uid string, model map[history.Key]*replay.Expected) int { //nolint:revive // five things to tell one user from another
 	t.Helper()
 	seen, cursor := make(map[history.Key]bool), ""

@@ -1,5 +1,5 @@
-// Package pipeline runs the services as real processes between real engines, and
-// compares what the engines hold in the end with a plain merge of what was sent.
+// Package pipeline runs the services as real processes between real engines. It compares the engines' final
+// content with a plain merge of the sent heartbeats.
 package pipeline
 
 import (
@@ -24,14 +24,13 @@ import (
 
 // Engines are the addresses of the real engines.
 type Engines struct {
-	Redis   string // several with commas between are a cluster
+	Redis   string // several, separated by commas, form a cluster
 	Cluster bool
 	Kafka   string
 	HBase   string
 }
 
-// FromEnv reads the addresses that `engines env` prints. Redis is the single server
-// or the cluster.
+// FromEnv reads the addresses printed by `engines env`. Redis is the single server or the cluster.
 func FromEnv(t testing.TB, cluster bool) Engines {
 	t.Helper()
 	e := Engines{Cluster: cluster, Redis: address(t, "PLAYHEAD_TEST_REDIS")}
@@ -51,7 +50,7 @@ func address(t testing.TB, name string) string {
 	return v
 }
 
-// Flush empties Redis, which is the tests' own.
+// Flush empties Redis, which belongs to the tests.
 func Flush(t testing.TB, e Engines) {
 	t.Helper()
 	if err := process.Flush(t.Context(), strings.Split(e.Redis, ",")...); err != nil {
@@ -59,8 +58,7 @@ func Flush(t testing.TB, e Engines) {
 	}
 }
 
-// Stack is the services of the product as processes on one set of engines, with a
-// topic, a group and a table of their own.
+// Stack is the product's services as processes on one set of engines, with their own topic, group and table.
 type Stack struct {
 	Engines  Engines
 	Services []*Process
@@ -70,12 +68,11 @@ type Stack struct {
 	Name     string   // of topic, group and table
 
 	product process.Product
-	secret  string // the file with the edge's
-	listen  string // where the edge is
+	secret  string // file of the edge's secret
+	listen  string // address of the edge
 }
 
-// NewStack builds the commands, starts so many services and jobs, and waits until they are
-// ready.
+// NewStack builds the commands, starts services and jobs, and waits until they are ready.
 func NewStack(t testing.TB, e Engines, services, jobs int) *Stack {
 	t.Helper()
 	s := &Stack{Engines: e, Name: "e2e_" + strings.ToLower(rand.Text()[:10])}
@@ -89,7 +86,7 @@ func NewStack(t testing.TB, e Engines, services, jobs int) *Stack {
 	return s
 }
 
-// build builds the commands that a stack starts and returns the folder they are in.
+// build builds a stack's commands and returns their folder.
 func build(t testing.TB) string {
 	t.Helper()
 	const module = "github.com/playhead/playhead/"
@@ -137,7 +134,7 @@ func (s *Stack) StartBFF(t testing.TB, secret string) string {
 	return s.listen
 }
 
-// RestartBFF starts an edge as before, where the last one has ended.
+// RestartBFF starts an edge like the last one, which has ended.
 func (s *Stack) RestartBFF(t testing.TB) {
 	t.Helper()
 	admin := FreeAddr(t)
@@ -165,8 +162,7 @@ type Process struct {
 	Admin string // address of health, metrics and profiles, once it is ready
 }
 
-// Start starts a command. It is killed when the test ends, if it still runs; its
-// log is shown when the test has failed.
+// Start starts a command. At the end of the test it kills the process, and logs its output after a failure.
 func Start(t testing.TB, path string, args ...string) *Process {
 	t.Helper()
 	p, err := process.Start(path, args...)
@@ -182,8 +178,8 @@ func Start(t testing.TB, path string, args ...string) *Process {
 	return &Process{Process: p}
 }
 
-// Stop ends the process with SIGTERM. It fails the test when that takes longer than
-// the deadline or the process says that something was left undone.
+// Stop ends the process with SIGTERM. It fails the test after the deadline, or if the process reports unfinished
+// work.
 func (p *Process) Stop(t testing.TB, deadline time.Duration) {
 	t.Helper()
 	if err := p.Process.Stop(deadline); err != nil {
@@ -191,7 +187,7 @@ func (p *Process) Stop(t testing.TB, deadline time.Duration) {
 	}
 }
 
-// Ready waits until the process answers on its admin port.
+// Ready waits until the process is ready.
 func (p *Process) Ready(t testing.TB, admin string) {
 	t.Helper()
 	p.Admin = admin
@@ -205,7 +201,7 @@ func (p *Process) Ready(t testing.TB, admin string) {
 	})
 }
 
-// Await tries a condition until it holds, for a bounded time.
+// Await tries a condition until it holds, or the limit passes.
 func Await(t testing.TB, limit time.Duration, what string, condition func(context.Context) error) {
 	t.Helper()
 	if err := process.Await(t.Context(), limit, what, condition); err != nil {
@@ -216,7 +212,7 @@ func Await(t testing.TB, limit time.Duration, what string, condition func(contex
 // Clean fails while a record may be newer than the archive.
 func Clean(ctx context.Context, c history.Ledger) error { return process.Clean(ctx, c) }
 
-// FreeAddr returns a loopback address that nobody listens on.
+// FreeAddr returns an unused loopback address.
 func FreeAddr(t testing.TB) string {
 	t.Helper()
 	addr, err := process.FreeAddr(t.Context())

@@ -20,9 +20,9 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// TestPush has two devices of one user on two edges, each before a service of its own:
-// what one does reaches the other through Redis, within a second. If anything breaks in
-// between, a device that may have missed something is told so.
+// TestPush has two devices of one user on two edges, each with its own service. One device's change reaches the
+// other through Redis within a second. After an interruption, a device that may have missed something receives a
+// resync.
 func TestPush(t *testing.T) {
 	for name, cluster := range map[string]bool{"single": false, "cluster": true} {
 		t.Run(name, func(t *testing.T) {
@@ -67,7 +67,7 @@ func TestPush(t *testing.T) {
 	}
 }
 
-// listener is a device behind an edge of its own.
+// listener is a device behind its own edge.
 type listener struct {
 	*testing.T
 	player     *client.Client
@@ -75,7 +75,7 @@ type listener struct {
 	told       chan string
 }
 
-// device starts an edge before one service, and a device of a user that listens there.
+// device starts an edge in front of one service, and a listening device there.
 func device(t *testing.T, s *pipeline.Stack, service, uid string) *listener {
 	t.Helper()
 	s.RPC = []string{service}
@@ -138,7 +138,7 @@ func (d *listener) report(id string) {
 	}
 }
 
-// delete removes an object, or all of them.
+// delete removes an object, or all for an empty id.
 func (d *listener) delete(id string) {
 	d.Helper()
 	path := "/v1/history"
@@ -157,7 +157,7 @@ func (d *listener) delete(id string) {
 	_ = resp.Body.Close()
 }
 
-// killListeners cuts every connection that follows channels.
+// killListeners closes every connection with a subscription.
 func killListeners(t *testing.T, addrs string) {
 	t.Helper()
 	for addr := range strings.SplitSeq(addrs, ",") {

@@ -17,8 +17,8 @@ import (
 
 const trace = "../../testdata/kuairand/watch_events.csv.gz"
 
-// TestTrace sends the whole trace through two services and two jobs, and compares
-// every record in Redis and HBase with a plain merge of what was sent.
+// TestTrace sends the whole trace through two services and two jobs. It compares every record in Redis and HBase
+// with a plain merge of the heartbeats.
 func TestTrace(t *testing.T) {
 	for name, cluster := range map[string]bool{"single": false, "cluster": true} {
 		t.Run(name, func(t *testing.T) {
@@ -51,8 +51,7 @@ func send(t *testing.T, s *pipeline.Stack) *replay.Plan {
 	return plan
 }
 
-// check waits until no record is newer than the archive and compares both stores
-// with the model.
+// check waits until the archive has every record and compares both stores with the model.
 func check(t *testing.T, s *pipeline.Stack, model map[history.Key]*replay.Expected) {
 	t.Helper()
 	cache, err := redis.Open(t.Context(), redis.Config{Addrs: strings.Split(s.Engines.Redis, ","), Cluster: s.Engines.Cluster})

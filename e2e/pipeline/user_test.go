@@ -14,8 +14,8 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// TestUserAsAWhole has a user's devices come through two services: one switches
-// recording off while the other holds the viewing, and all ask what day it is.
+// TestUserAsAWhole spreads a user's devices over two services. One switches recording off while the other holds
+// the viewing, and all ask for first-of-day.
 func TestUserAsAWhole(t *testing.T) {
 	e := pipeline.FromEnv(t, false)
 	s := pipeline.NewStack(t, e, 2, 1)
@@ -27,7 +27,7 @@ func TestUserAsAWhole(t *testing.T) {
 	uid := fmt.Sprint("whole-", time.Now().UnixNano())
 	beat := func(c historyv1.HistoryServiceClient, position int64, want historyv1.Status) *historyv1.ApplyResponse {
 		t.Helper()
-		time.Sleep(5 * time.Millisecond) // so that it is later than what was before
+		time.Sleep(5 * time.Millisecond) // later than the previous one
 		resp, err := c.Apply(t.Context(), &historyv1.ApplyRequest{Heartbeats: []*historyv1.Heartbeat{{
 			Uid: uid, ObjectId: "1", ObjectType: 1, Kind: historyv1.Kind_KIND_PROGRESS, PositionMs: position, DurationMs: 1e6,
 			EventTimeMs: time.Now().UnixMilli(), Session: "s", Day: &historyv1.DayCheck{},
@@ -50,7 +50,7 @@ func TestUserAsAWhole(t *testing.T) {
 	if firsts != 1 {
 		t.Errorf("%d of four were told that it is the first time today, want one", firsts)
 	}
-	beat(a, 10_000, historyv1.Status_STATUS_STORED) // which a holds from now on
+	beat(a, 10_000, historyv1.Status_STATUS_STORED) // held by a from now on
 	if _, err := b.PutSettings(t.Context(), &historyv1.PutSettingsRequest{Uid: uid}); err != nil {
 		t.Fatal(err)
 	}
@@ -70,7 +70,7 @@ func TestUserAsAWhole(t *testing.T) {
 	}
 }
 
-// announced counts those of a user. It reads what is there.
+// announced counts a user's announcements in the topic.
 func announced(t *testing.T, brokers, topic, uid string) (n int) {
 	t.Helper()
 	client := &driver.Client{Addr: driver.TCP(brokers)}

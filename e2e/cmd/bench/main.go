@@ -1,13 +1,13 @@
-// Command bench measures Playhead beside PostgreSQL, in turns on the same heartbeats, and
-// prints each ratio beside what is wanted:
+// Command bench compares Playhead with PostgreSQL on the same heartbeats, in turns. It prints each ratio with its
+// target:
 //
 //	bench [--quick] [--json] [--html FILE]
 //	bench compare FILE FILE
 //	bench --pair BIN [--load trace] [--meta 110]
 //	bench --scale 10000000 [--meta 110]
 //
-// It starts servers and processes of its own on the loopback interface and ends them, also
-// after Ctrl-C. docs/performance.md says what is measured, and how.
+// It starts its own servers and processes on the loopback interface and ends them, also after Ctrl-C.
+// docs/performance.md describes the measurements.
 package main
 
 import (
@@ -36,7 +36,7 @@ func main() {
 	}
 }
 
-// run is the command as a function. The tables go to out, progress to errOut.
+// run is the testable command. The tables go to out, progress to errOut.
 func run(ctx context.Context, args []string, out, errOut io.Writer) (err error) {
 	if len(args) > 0 && args[0] == "compare" {
 		return compare(args[1:], out)
@@ -76,7 +76,7 @@ func compare(args []string, out io.Writer) error {
 	return bench.Compare(out, a, b)
 }
 
-// command is a run, as its flags say.
+// command is the parsed command line.
 type command struct {
 	options     bench.Options
 	parent      string
@@ -146,7 +146,7 @@ func (c *command) measure(ctx context.Context) error {
 	return err
 }
 
-// write writes a file, if there is to be one.
+// write writes a file; an empty path is none.
 func write(path string, r bench.Result, form func(io.Writer, bench.Result) error) error {
 	if path == "" {
 		return nil

@@ -1,12 +1,12 @@
-// Command engines starts and stops real Redis, Redis Cluster, Kafka and HBase
-// servers on the loopback interface. They stay when the command returns:
+// Command engines starts and stops real Redis, Redis Cluster, Kafka and HBase servers on the loopback interface.
+// They outlive the command:
 //
 //	engines up [--only redis,kafka] [--dir .engines] [--port-base 17000]
 //	engines status
 //	engines env
 //	engines down
 //
-// Addresses and process ids are in engines.json in the folder.
+// The folder's engines.json has the addresses and process ids.
 package main
 
 import (
@@ -35,14 +35,14 @@ type flags struct {
 	PortBase int      `help:"First port; 0 keeps the last ones, or takes the usual ones."`
 }
 
-// Help is what --help begins with.
+// Help returns the introduction to --help.
 func (*flags) Help() string {
 	return "Starts and stops real Redis, Redis Cluster, Kafka and HBase servers on the loopback interface; they stay when the command returns."
 }
 
 func main() { run.Main(engines) }
 
-// engines is the command as a function. Progress and the table both go to out.
+// engines is the testable command. Progress and the table go to out.
 func engines(ctx context.Context, args []string, getenv func(string) string, out io.Writer) error {
 	var f flags
 	if err := run.Parse("engines", &f, args, getenv, out); err != nil {
@@ -72,7 +72,7 @@ func engines(ctx context.Context, args []string, getenv func(string) string, out
 	return env(chosen, out)
 }
 
-// defaultDir is at the root of the repository, wherever the command runs.
+// defaultDir returns a folder at the repository root, wherever the command runs.
 func defaultDir(getenv func(string) string) string {
 	if dir := getenv("ENGINES_DIR"); dir != "" {
 		return dir
@@ -86,13 +86,13 @@ func defaultDir(getenv func(string) string) string {
 	return ".engines"
 }
 
-// row is one line of the table that every command prints.
+// row is one line of the table.
 type row struct {
-	note string // what the time column says
+	note string // time column
 	err  error
 }
 
-// up starts the engines side by side; one that fails does not stop the others.
+// up starts the engines concurrently. A failure does not stop the others.
 func up(ctx context.Context, engines []*engine.Engine, out io.Writer) error {
 	return each(engines, out, func(e *engine.Engine) row {
 		running, began := e.Running(), time.Now()
@@ -116,7 +116,7 @@ func down(ctx context.Context, engines []*engine.Engine, out io.Writer) error {
 	})
 }
 
-// status fails when an engine does not run, so that a script can ask.
+// status fails if an engine is down, for scripts.
 func status(engines []*engine.Engine, out io.Writer) error {
 	return each(engines, out, func(e *engine.Engine) row {
 		if !e.Running() {
@@ -126,7 +126,7 @@ func status(engines []*engine.Engine, out io.Writer) error {
 	})
 }
 
-// env prints the addresses as tests read them, PLAYHEAD_TEST_REDIS=host:port.
+// env prints the addresses in the tests' format: PLAYHEAD_TEST_REDIS=host:port.
 func env(engines []*engine.Engine, out io.Writer) error {
 	for _, e := range engines {
 		if _, err := fmt.Fprintf(out, "PLAYHEAD_TEST_%s=%s\n", strings.ToUpper(e.Name()), e.Addr()); err != nil {
@@ -136,7 +136,7 @@ func env(engines []*engine.Engine, out io.Writer) error {
 	return nil
 }
 
-// each acts on all engines at once, prints the table and joins the errors.
+// each acts on all engines concurrently, prints the table and joins the errors.
 func each(engines []*engine.Engine, out io.Writer, act func(*engine.Engine) row) error {
 	rows := make([]row, len(engines))
 	var wg sync.WaitGroup
@@ -154,7 +154,7 @@ func each(engines []*engine.Engine, out io.Writer, act func(*engine.Engine) row)
 	return errors.Join(append(errs, w.Flush())...)
 }
 
-// pids lists the processes that live.
+// pids returns the live processes.
 func pids(e *engine.Engine) string {
 	var alive []string
 	for _, n := range e.Nodes {

@@ -46,7 +46,7 @@ func TestStatusAndDownOfNothing(t *testing.T) {
 	}
 }
 
-// The command runs from any folder of the repository.
+// TestDefaultDirIsAtTheRoot checks the command's default folder from anywhere in the repository.
 func TestDefaultDirIsAtTheRoot(t *testing.T) {
 	root := t.TempDir()
 	if got, want := defaultDir(func(string) string { return root }), root; got != want {

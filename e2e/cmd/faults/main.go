@@ -1,10 +1,9 @@
-// Command faults breaks the product under load and counts what was lost:
+// Command faults breaks the product under load and counts the losses:
 //
 //	faults [--case kill,1,7] [--rounds 50] [--seed 1] [--json]
 //
-// It starts engines and processes of its own on the loopback interface and ends
-// them, also after Ctrl-C. The exit code is 1 when an acknowledged event is lost, a
-// deleted one comes back, or a case cannot run.
+// It starts its own engines and processes on the loopback interface and ends them, also after Ctrl-C. The exit
+// code is 1 if an acknowledged event is lost, a deleted one returns, or a case cannot run.
 package main
 
 import (
@@ -37,7 +36,7 @@ func main() {
 	}
 }
 
-// run is the command as a function. The table goes to out, progress to errOut.
+// run is the testable command. The table goes to out, progress to errOut.
 func run(ctx context.Context, args []string, out, errOut io.Writer) (err error) {
 	f := flag.NewFlagSet("faults", flag.ContinueOnError)
 	f.SetOutput(errOut)

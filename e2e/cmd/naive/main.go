@@ -1,6 +1,5 @@
-// Command naive is the path that most teams write first, to compare with: an HTTP
-// request for each heartbeat, an RPC for each request, and a pipeline of ZADD and SET
-// for each RPC, acknowledged when Redis has answered.
+// Command naive is the design that most teams build first, for comparison. Each heartbeat is an HTTP request and
+// an RPC, and each RPC a pipeline of ZADD and SET. Redis's answer is the acknowledgement.
 //
 //	naive --listen 127.0.0.1:9001 --redis 127.0.0.1:6379            the service
 //	naive --listen 127.0.0.1:9000 --service 127.0.0.1:9001          the edge
@@ -90,7 +89,7 @@ type body struct {
 	} `json:"heartbeats"`
 }
 
-// ServeHTTP takes one heartbeat.
+// ServeHTTP accepts one heartbeat.
 func (e *edge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	text, _ := token.Bearer(r.Header.Get("Authorization"))
 	uid, _, err := e.tokens.Verify(text)
@@ -114,7 +113,7 @@ func (e *edge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(map[string]any{"results": []map[string]string{{"status": "stored"}}}) // an error is the player's
+	_ = json.NewEncoder(w).Encode(map[string]any{"results": []map[string]string{{"status": "stored"}}}) // the client sees a failure
 }
 
 type service struct {
@@ -125,7 +124,7 @@ type service struct {
 
 const life = 90 * 24 * time.Hour
 
-// Apply stores one heartbeat, whatever was there before.
+// Apply stores one heartbeat, and overwrites any older one.
 func (s *service) Apply(ctx context.Context, req *historyv1.ApplyRequest) (*historyv1.ApplyResponse, error) {
 	h := req.GetHeartbeats()[0]
 	e := history.Event{
