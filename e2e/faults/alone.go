@@ -29,7 +29,7 @@ type alone struct {
 	wg   sync.WaitGroup
 }
 
-// startAlone starts the all-in-one and makes the load, which does not run yet.
+// startAlone starts the all-in-one and prepares the load.
 func startAlone(ctx context.Context, t *trial, dir string) (*alone, error) {
 	var addrs [3]string
 	for i := range addrs {
@@ -74,8 +74,8 @@ func (a *alone) close() error {
 	return errors.Join(append(errs, a.conn.Close())...)
 }
 
-// markClean stops the process, whose store only one may open, until nothing is marked,
-// and compares; then it starts it again and reads as users do.
+// markClean stops the process, because only one may open its store, until no mark is left, and compares. Then it
+// restarts the process and reads as users do.
 func (a *alone) markClean(ctx context.Context) error {
 	limit := time.Now().Add(60 * time.Second)
 	for clean := false; !clean; {
@@ -105,8 +105,7 @@ func (a *alone) announced(ctx context.Context) error {
 	return err
 }
 
-// compare opens the store of the stopped process. It reports false when marks are
-// left there.
+// compare opens the store of the stopped process. It returns false if dirty marks are left.
 func (a *alone) compare(ctx context.Context) (clean bool, err error) {
 	a.unit.setDown(true)
 	took, err := measureEnd(ctx, a.unit, 10*time.Second, syscall.SIGTERM)
@@ -133,8 +132,8 @@ func (a *alone) compare(ctx context.Context) (clean bool, err error) {
 	return true, errors.Join(a.unit.awaitReady(ctx, 30*time.Second), c.readers(ctx))
 }
 
-// twoProcesses starts a second process on the directory of the first: it must refuse and say
-// why, and the first one must not notice.
+// twoProcesses starts a second process on the directory of the first. It must refuse with a reason, and the first
+// must go on.
 func twoProcesses(ctx context.Context, t *trial) error {
 	a, err := startAlone(ctx, t, filepath.Join(t.Dir, "alone-two"))
 	if err != nil {
@@ -165,9 +164,8 @@ func (a *alone) run(ctx context.Context, steps ...step) error {
 	return errors.Join(a.underLoad(steps...)(ctx), a.markClean(ctx), a.close())
 }
 
-// diskFull fills the file system under the store: what cannot be written is not
-// acknowledged, and once there is room again the process takes up its work, or does
-// after a restart.
+// diskFull fills the store's file system. The process must not acknowledge failed writes, and must resume once
+// there is room, at the latest after a restart.
 func diskFull(ctx context.Context, t *trial) error {
 	dir := filepath.Join(t.Dir, "small")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -176,7 +174,7 @@ func diskFull(ctx context.Context, t *trial) error {
 	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=96m"); err != nil {
 		return fmt.Errorf("a small file system needs root: %w", err)
 	}
-	defer func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) }() // the folder goes with the run
+	defer func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) }() // the run's folder is removed later
 	a, err := startAlone(ctx, t, filepath.Join(dir, "data"))
 	if err != nil {
 		return err
@@ -184,8 +182,7 @@ func diskFull(ctx context.Context, t *trial) error {
 	return a.run(ctx, wait(2*time.Second), func(ctx context.Context) error { return a.fill(ctx, filepath.Join(dir, "ballast")) })
 }
 
-// fill takes all room, waits until nothing is acknowledged any more, and gives it
-// back.
+// fill takes all room, waits until acknowledgements stop, and frees the room.
 func (a *alone) fill(ctx context.Context, ballast string) error {
 	var st syscall.Statfs_t
 	if err := syscall.Statfs(filepath.Dir(ballast), &st); err != nil {
@@ -226,8 +223,8 @@ func (a *alone) fill(ctx context.Context, ballast string) error {
 	return nil
 }
 
-// killedAlone kills the all-in-one in a loop under load. With a torn tail, every file
-// of its log ends in half a write when it comes back.
+// killedAlone kills the all-in-one in a loop under load. If torn, the newest log ends in half a write at each
+// restart.
 func killedAlone(torn bool) func(context.Context, *trial) error {
 	return func(ctx context.Context, t *trial) error {
 		a, err := startAlone(ctx, t, filepath.Join(t.Dir, "alone-"+t.res.Case))

@@ -19,47 +19,46 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// The load of the cases with a slow part. It stays small: what is looked for is who waits
-// for whom.
+// The load of the slow cases. It stays small: the cases measure who waits for whom.
 const (
 	slowPlayers  = 200
 	viewerPeriod = 500 * time.Millisecond
 	calm         = 4 * time.Second // before and after each fault
-	backWithin   = 3 * time.Second // that those who were touched may have to wait at its end
+	backWithin   = 3 * time.Second // bound on the affected players' recovery
 	refusedIn    = 500 * time.Millisecond
-	mostInTime   = 0.95 // of the reports of those who are not touched, at least
+	mostInTime   = 0.95 // minimum share of unaffected reports
 )
 
 const slowObject = "film"
 
-// audience is players at one edge, and what they were answered.
+// audience is players at one edge, and their answers.
 type audience struct {
 	trial   *trial
 	players []*viewer
-	every   time.Duration // between two reports of a player
-	// late, where not 0, is from when on an answer counts as noticed. Then whoever notices is
-	// touched. It lasts while one in a hundred is late: a single one is the machine's.
+	every   time.Duration // period of a player's reports
+	// late, if not 0, is the latency from which a report counts as noticed, and its player as touched. The fault
+	// lasts until fewer than one report in a hundred is late: single ones are noise.
 	late time.Duration
 
-	mu sync.Mutex // guards what is counted of all
+	mu sync.Mutex // guards the shared counters
 }
 
-// viewer does the same again and again, one at a time.
+// viewer repeats one action, one at a time.
 type viewer struct {
 	uid     string
-	touched bool // by the fault
+	touched bool // affected by the fault
 	ack     historyv1.Ack
-	session *socket // nil for one who only reads
+	session *socket // nil for a reader
 	do      func(ctx context.Context) (ok bool, err error)
 	resyncs atomic.Int64
-	stored  atomic.Int64 // the latest position that was acknowledged
-	acked   atomic.Int64 // how many were
+	stored  atomic.Int64 // latest acknowledged position
+	acked   atomic.Int64 // number of acknowledgements
 
 	mu  sync.Mutex
 	did []exchange
 }
 
-// exchange is something that a player did, and whether it was done.
+// exchange is a player's action and its success.
 type exchange struct {
 	at   time.Time
 	took time.Duration
@@ -71,12 +70,11 @@ type socket struct {
 	conn     *websocket.Conn
 	sequence uint64
 	answers  chan *historyv1.StreamResponse
-	ended    chan struct{} // closed when it is over
-	err      error         // then, why
+	ended    chan struct{} // closed at the end
+	err      error         // cause of the end
 }
 
-// newAudience connects players who watch, has each report once, and waits until all are told that
-// nothing is missed any more.
+// newAudience connects players, has each report once, and waits until no player has a pending resync.
 func newAudience(ctx context.Context, t *trial, n int) (*audience, error) {
 	c, began := &audience{trial: t, every: viewerPeriod}, time.Now()
 	g, dial := errgroup.WithContext(ctx)
@@ -145,7 +143,7 @@ func (p *viewer) hear(ctx context.Context) {
 	}
 }
 
-// report sends where the player is and waits for the answer, of whatever kind.
+// report sends the player's position and waits for any answer.
 func (p *viewer) report(ctx context.Context) (ok bool, err error) {
 	s := p.session
 	s.sequence++
@@ -189,7 +187,7 @@ func stored(resp *historyv1.StreamResponse) bool {
 	return false
 }
 
-// stranger reads a page of somebody new each time, whose history only the archive knows.
+// stranger reads a page of a new user each time, whose history is only in the archive.
 func (c *audience) stranger(i int) *viewer {
 	edge, n := c.trial.stack.edge, 0
 	p := &viewer{uid: fmt.Sprintf("%s-reader-%d", c.trial.stack.name, i), touched: true}
@@ -214,7 +212,7 @@ func (c *audience) stranger(i int) *viewer {
 	return p
 }
 
-// try does it once and keeps what became of it.
+// try acts once and records the result.
 func (p *viewer) try(ctx context.Context) (ok bool, err error) {
 	began := time.Now()
 	if ok, err = p.do(ctx); err != nil {
@@ -262,7 +260,7 @@ func (p *viewer) play(ctx context.Context, every time.Duration, stopped <-chan s
 	}
 }
 
-// once has every player report once, at the same time.
+// once has every player report once, concurrently.
 func (c *audience) once(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for _, p := range c.players {
@@ -274,7 +272,7 @@ func (c *audience) once(ctx context.Context) error {
 	return g.Wait()
 }
 
-// untilStored has every player report until it is stored, and returns when the last was.
+// untilStored has every player report until the report is stored. It returns the time of the last one.
 func (c *audience) untilStored(ctx context.Context) (last time.Time, err error) {
 	g, ctx := errgroup.WithContext(ctx)
 	for _, p := range c.players {
@@ -293,7 +291,7 @@ func (c *audience) untilStored(ctx context.Context) (last time.Time, err error) 
 	return time.Now(), err
 }
 
-// touchAll says that all players are touched by what comes.
+// touchAll marks all players as affected.
 func (c *audience) touchAll() {
 	for _, p := range c.players {
 		p.touched = true
@@ -330,7 +328,7 @@ func (c *audience) fault(ctx context.Context, lasts time.Duration, signal func(s
 	return row, err
 }
 
-// row sums up what was sent from the beginning of a fault to its end, and what failed since.
+// row sums up the reports sent during a fault, and the failures since.
 func (c *audience) row(began, ended time.Time) SlowRow {
 	row := SlowRow{Services: len(c.trial.stack.services), Players: len(c.players), began: began, ended: ended}
 	by := make(seconds)
@@ -372,11 +370,10 @@ func (c *audience) row(began, ended time.Time) SlowRow {
 	return row
 }
 
-// seconds are those of a fault, by their number.
+// seconds are the seconds of a fault, by number.
 type seconds map[time.Duration]*second
 
-// second is how many reports were sent in one, how many of them were answered late, and until
-// when.
+// second counts the reports sent in one second, the late ones, and when the last of these was answered.
 type second struct {
 	sent, late int
 	until      time.Duration
@@ -394,7 +391,7 @@ func (by seconds) add(at, took time.Duration, late bool) {
 	}
 }
 
-// noticed returns when the last second was over in which one in a hundred was late.
+// noticed returns the end of the last second with at least one late report in a hundred.
 func (by seconds) noticed() (until time.Duration) {
 	for _, s := range by {
 		if 100*s.late >= s.sent {
@@ -404,7 +401,7 @@ func (by seconds) noticed() (until time.Duration) {
 	return until
 }
 
-// scale looks at the memory of the edge, again and again.
+// scale samples the edge's memory.
 type scale struct {
 	stopped, done chan struct{}
 	weight        Weight
@@ -413,7 +410,7 @@ type scale struct {
 func (c *audience) weigh() *scale {
 	s := &scale{stopped: make(chan struct{}), done: make(chan struct{})}
 	look := func() int64 {
-		bytes, _ := c.trial.stack.bff.resident() // an edge that ended fails the case anyway
+		bytes, _ := c.trial.stack.bff.resident() // the case fails anyway once the edge has ended
 		return bytes >> 20
 	}
 	s.weight.Before = look()
@@ -437,7 +434,7 @@ func (s *scale) stop() Weight {
 	return s.weight
 }
 
-// crowdSize is how many players there are, as far as all may have a connection.
+// crowdSize returns the number of players, bounded by the open-file limit.
 func (o Options) crowdSize() int {
 	var files syscall.Rlimit
 	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files) != nil {

@@ -17,9 +17,8 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// storm lets Redis refuse everything for a while, with one error and another, and
-// forget its scripts: what works on records must come back by itself and drain the
-// backlog.
+// storm makes Redis refuse every command for a while, with different errors, and forget its scripts. Services and
+// jobs must recover and drain the backlog.
 func storm(ctx context.Context, t *trial) error {
 	if err := t.start(ctx, spec{}); err != nil {
 		return err
@@ -47,9 +46,8 @@ func storm(ctx context.Context, t *trial) error {
 	return err
 }
 
-// panics has every tenth call of a job's workers panic and every other tenth fail,
-// under load. It must come back by itself each time, be counted, and take its part of
-// the backlog in the end.
+// panics makes every tenth call of a job's workers panic, and every other tenth fail, under load. The job must
+// recover and count each one, and archive its share of the backlog.
 func (t *trial) panics(ctx context.Context) error {
 	var calls, panicked atomic.Int64
 	var calm atomic.Bool
@@ -90,8 +88,8 @@ func (t *trial) panics(ctx context.Context) error {
 	return errors.Join(err, job.stop())
 }
 
-// stampede empties Redis and lets everybody come back at once, one user's readers in
-// hundreds: the archive is read once for each user.
+// stampede empties Redis and reads every user at once, one user hundreds of times. The archive must be read once
+// per user.
 func stampede(ctx context.Context, t *trial) error {
 	if err := t.start(ctx, spec{}); err != nil {
 		return err
@@ -132,7 +130,7 @@ func (t *trial) poll(ctx context.Context, users map[string][]*historyv1.Object) 
 		}
 		for range times {
 			g.Go(func() error {
-				target := t.stack.rpcs[history.BucketOf(uid)%2] // one service each, as the edge does
+				target := t.stack.rpcs[history.BucketOf(uid)%2] // one service per user, like the edge
 				_, err := untilAnswered(ctx, func(ctx context.Context) (*historyv1.PointsResponse, error) {
 					return target.Points(ctx, &historyv1.PointsRequest{Uid: uid, Objects: users[uid]})
 				})
@@ -143,8 +141,8 @@ func (t *trial) poll(ctx context.Context, users map[string][]*historyv1.Object) 
 	return g.Wait()
 }
 
-// eviction drops contents from Redis before a job reads them: counted, and the
-// archive keeps what it has.
+// eviction removes records from Redis before a job reads them. They must be counted, and the archive must keep
+// its own records.
 func eviction(ctx context.Context, t *trial) error {
 	if err := t.start(ctx, spec{gentle: true, blind: true, direct: true}); err != nil {
 		return err
@@ -173,8 +171,8 @@ func eviction(ctx context.Context, t *trial) error {
 	return errors.Join(err, t.kept(ctx, evicted))
 }
 
-// evict drops the contents of some marked keys, which the oracle then leaves out, and
-// returns what the archive holds of them.
+// evict removes the records of some dirty keys, which the oracle then ignores. It returns the archive's records
+// of these keys.
 func (t *trial) evict(ctx context.Context) (map[history.Key]*history.Record, error) {
 	dirty, err := t.stack.overdue(ctx)
 	if err != nil || len(dirty) == 0 {
@@ -198,12 +196,12 @@ func (t *trial) evict(ctx context.Context) (map[history.Key]*history.Record, err
 	return evicted, nil
 }
 
-// contentKey is where Redis has the record of a key.
+// contentKey returns the Redis key of a record.
 func contentKey(k history.Key) string {
 	return fmt.Sprintf("{b%04d}:c:%s:%s", history.BucketOf(k.UID), k.UID, k.Object)
 }
 
-// kept checks that the archive holds what it held.
+// kept checks that the archive has kept those records.
 func (t *trial) kept(ctx context.Context, want map[history.Key]*history.Record) error {
 	keys := slices.Collect(maps.Keys(want))
 	got, err := t.stack.archive.Get(ctx, keys)
@@ -218,16 +216,15 @@ func (t *trial) kept(ctx context.Context, want map[history.Key]*history.Record) 
 	return nil
 }
 
-// shortTTL is how long the cache keeps a record in the case of that name. It is longer than
-// anything waits for its archiving, and shorter than the case.
+// shortTTL is the cache's TTL in the case expiry: longer than any wait for the archive, and shorter than the
+// case.
 const shortTTL = 15 * time.Second
 
-// expiry has a cache that keeps records only for a while: what it forgets the archive has, and
-// readers see no difference.
+// expiry has a cache with a short TTL. The archive must have the expired records, and readers must see no
+// difference.
 func expiry(ctx context.Context, t *trial) error { return t.forget(ctx, spec{ttl: shortTTL}) }
 
-// dropping has a cache that keeps few records of each user besides. Points of the others are
-// not looked for in the archive, pages are.
+// dropping also bounds the cached records per user. Points skip the archive for dropped records; pages do not.
 func dropping(ctx context.Context, t *trial) error {
 	return t.forget(ctx, spec{ttl: shortTTL, keep: perUser / 2, pages: true})
 }
@@ -236,10 +233,10 @@ func (t *trial) forget(ctx context.Context, sp spec) error {
 	if err := t.run(ctx, sp, wait(shortTTL+10*time.Second)); err != nil {
 		return err
 	}
-	return inTurn(ctx, t.expired, t.markClean) // everybody is cold now
+	return inTurn(ctx, t.expired, t.markClean) // every user is cold now
 }
 
-// expired waits until the cache has no record any more.
+// expired waits until the cache has no record.
 func (t *trial) expired(ctx context.Context) error {
 	return process.Await(ctx, 2*shortTTL, "the cache to forget", func(ctx context.Context) error {
 		left := 0
@@ -255,8 +252,8 @@ func (t *trial) expired(ctx context.Context) error {
 	})
 }
 
-// volatile switches settings on with which Redis may lose what it acknowledged. Each process
-// must say so, by its readiness and its gauge, and start on such a Redis only when told to.
+// volatile configures Redis so that it may lose acknowledged writes. Each process must report this by its
+// readiness and its gauge, and start on such a Redis only with a flag.
 func volatile(ctx context.Context, t *trial) error {
 	if err := t.start(ctx, spec{}); err != nil {
 		return err
@@ -281,7 +278,7 @@ func volatile(ctx context.Context, t *trial) error {
 	return t.markClean(ctx)
 }
 
-// fit waits until every service and job says that Redis is fit, or is not.
+// fit waits until every service and job reports Redis as fit, or as unfit.
 func (t *trial) fit(want bool) step {
 	return func(ctx context.Context) error {
 		began := time.Now()
@@ -302,8 +299,7 @@ func (t *trial) fit(want bool) step {
 	}
 }
 
-// startsOn starts a service on a Redis that is not fit, which it refuses, and with the flag
-// that allows it.
+// startsOn starts a service on an unfit Redis: it must refuse without the flag and start with it.
 func (t *trial) startsOn(ctx context.Context) error {
 	admin, err := process.FreeAddr(ctx)
 	if err != nil {

@@ -13,20 +13,20 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// checker compares what the stores hold and readers see with the book.
+// checker compares stores and readers with the book.
 type checker struct {
 	book    *book
 	cache   history.Cache
 	archive history.Archive
 	rpcs    []rpcClient
 	res     *Result
-	// pagesOnly leaves points out: there are none of what the cache has dropped.
+	// pagesOnly skips points: they omit records that the cache has dropped.
 	pagesOnly bool
 
 	visible map[string]map[history.Object]*history.Record // by user
 }
 
-// checkBatch is how many keys are read at once.
+// checkBatch is the number of keys per read.
 const checkBatch = 500
 
 // check judges every key in both stores, and reads every user's pages and points.
@@ -63,8 +63,7 @@ func (c *checker) stores(ctx context.Context, keys []history.Key) error {
 	return nil
 }
 
-// key judges one key. A clear that was not acknowledged may have happened: the
-// user's own state tells.
+// key judges one key. The user's own state tells whether an unacknowledged clear happened.
 func (c *checker) key(k history.Key, e history.Entry, archived *history.Record) {
 	s := c.book.stories[k]
 	cleared := e.User.ClearedAt(k.Object.Type)
@@ -80,7 +79,7 @@ func (c *checker) key(k history.Key, e history.Entry, archived *history.Record) 
 	c.show(k, visible(cached))
 }
 
-// compare counts what is wrong with a key in one store, or between the two.
+// compare counts what is wrong with a key in a store, or between the two.
 func (c *checker) compare(k history.Key, inCache, inArchive *fault, cached, archived *history.Record) { //nolint:revive // both of both
 	switch {
 	case inCache != nil:
@@ -104,7 +103,7 @@ func visible(r *history.Record) *history.Record {
 	return r
 }
 
-// clears judges the time to which an object was cleared.
+// clears judges the time of an object's clear mark.
 func (c *checker) clears(k history.Key, got int64) *fault {
 	known := got == 0
 	for _, cl := range c.book.clears[k.UID] {
@@ -122,7 +121,7 @@ func (c *checker) clears(k history.Key, got int64) *fault {
 	return nil
 }
 
-// sameRecord compares contents; whether a record was once partial is no content.
+// sameRecord compares records, except for Partial.
 func sameRecord(a, b *history.Record) bool {
 	if a == nil || b == nil {
 		return a == b
@@ -148,11 +147,11 @@ func (c *checker) show(k history.Key, r *history.Record) {
 	c.visible[k.UID][k.Object] = r
 }
 
-// pageSize makes several pages of most users' lists.
+// pageSize splits most users' lists into several pages.
 const pageSize = 4
 
-// pages reads a user's whole list and points and compares them with the records. Nothing
-// changes any more: what is not listed is a gap, what is listed twice a repeat.
+// pages reads a user's whole list and points and compares them with the records. At rest an unlisted object is a
+// gap, and an object listed twice a repeat.
 func (c *checker) pages(ctx context.Context, uid string) error {
 	target := c.rpcs[len(uid)%len(c.rpcs)]
 	want, seen := c.visible[uid], make(map[history.Object]bool)
@@ -197,8 +196,7 @@ func (c *checker) points(ctx context.Context, target rpcClient, uid string) erro
 	return nil
 }
 
-// untilAnswered reads until there is an answer, as players do: on a busy machine the services'
-// short deadline may pass.
+// untilAnswered retries a read like a player, because a busy machine may exceed the services' short deadline.
 func untilAnswered[T any](ctx context.Context, read func(context.Context) (T, error)) (answer T, err error) {
 	err = process.Await(ctx, 20*time.Second, "an answer", func(ctx context.Context) (err error) {
 		answer, err = read(ctx)
@@ -207,7 +205,7 @@ func untilAnswered[T any](ctx context.Context, read func(context.Context) (T, er
 	return answer, err
 }
 
-// item judges what a reader was shown of a key.
+// item judges an item in an answer.
 func (c *checker) item(k history.Key, it *historyv1.Item, where string) {
 	want := c.visible[k.UID][k.Object]
 	switch {

@@ -21,12 +21,12 @@ import (
 // patience bounds one request of the client.
 const patience = 4 * time.Second
 
-// errRefused means that the product refused what the client knows to be right.
+// errRefused means that the product refused a valid request.
 var errRefused = errors.New("refused")
 
 // target is one way into the product: a service's gRPC client or the edge's HTTP.
 type target interface {
-	// apply sends heartbeats and says of each whether it was acknowledged.
+	// apply sends heartbeats and returns whether each was acknowledged.
 	apply(ctx context.Context, events []*event) ([]bool, error)
 }
 
@@ -67,7 +67,7 @@ func heartbeats(events []*event) []*historyv1.Heartbeat {
 	return hbs
 }
 
-// send passes events through a target and returns those that were not acknowledged.
+// send sends events through a target and returns the unacknowledged ones.
 func (b *book) send(ctx context.Context, d target, events []*event) (again []*event, err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -87,8 +87,7 @@ func (b *book) send(ctx context.Context, d target, events []*event) (again []*ev
 	return again, nil
 }
 
-// remove deletes objects of one user at a time. Without an acknowledgement they may have
-// been deleted.
+// remove deletes objects of one user. An unacknowledged delete may have happened.
 func (b *book) remove(ctx context.Context, d rpcClient, keys []history.Key, at int64) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -206,7 +205,7 @@ func (d edgeClient) post(ctx context.Context, uid string, body, answer any) erro
 	return json.NewDecoder(resp.Body).Decode(answer)
 }
 
-// beginning returns when the session of an event began, nil where nobody says.
+// beginning returns the start of an event's session, or nil if unknown.
 func beginning(e *event) *time.Time {
 	if e.StartedAt == 0 {
 		return nil
@@ -219,8 +218,7 @@ func kindName(k history.Kind) string {
 	return [...]string{"", "start", "progress", "pause", "seek", "stop", "finish"}[k]
 }
 
-// dial connects to a service that may come back at any moment: it is tried again at
-// once, not after gRPC's minutes.
+// dial connects to a service with short reconnect delays, because it may restart at any moment.
 func dial(addr string) (*grpc.ClientConn, error) {
 	retry := grpc.ConnectParams{
 		Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.5, MaxDelay: 500 * time.Millisecond},

@@ -23,10 +23,10 @@ import (
 //go:embed preload/skew.c
 var skewSource []byte
 
-// skew is a wall clock of Redis that can be set.
+// skew is an adjustable wall clock of Redis.
 type skew struct{ file, library string }
 
-// newSkew builds what Redis preloads. It needs a C compiler.
+// newSkew builds the library that Redis preloads. It needs a C compiler.
 func (t *trial) newSkew(ctx context.Context) (*skew, error) {
 	s := &skew{file: filepath.Join(t.Dir, "skew"), library: filepath.Join(t.Dir, "skew.so")}
 	source := filepath.Join(t.Dir, "skew.c")
@@ -40,9 +40,9 @@ func (t *trial) newSkew(ctx context.Context) (*skew, error) {
 	return s, nil
 }
 
-// set steps the clock by what it is off from now on.
+// set sets the clock's offset.
 func (s *skew) set(off time.Duration) error {
-	f, err := os.OpenFile(s.file, os.O_CREATE|os.O_WRONLY, 0o600) // its place stays: it is mapped
+	f, err := os.OpenFile(s.file, os.O_CREATE|os.O_WRONLY, 0o600) // the file is mapped: it must keep its inode
 	if err != nil {
 		return err
 	}
@@ -50,12 +50,12 @@ func (s *skew) set(off time.Duration) error {
 	return errors.Join(err, f.Close())
 }
 
-// clockStep is how far the clock of Redis jumps.
+// clockStep is the size of Redis's clock jumps.
 const clockStep = 10 * time.Minute
 
-// clockSteps lets the clock of Redis step forward, back, behind, and back again. Each time the
-// services die soon afterwards, and the jobs alone must archive what is marked: they wait for
-// no clock. A service that starts while the clocks differ stores nothing.
+// clockSteps steps Redis's clock forward, back, behind, and back again. After each step the services die, and the
+// jobs alone must archive the dirty records without regard to clocks. A service that starts with a different
+// clock must store nothing.
 func clockSteps(ctx context.Context, t *trial) error {
 	s, err := t.startSkewed(ctx, spec{})
 	if err != nil {
@@ -69,7 +69,7 @@ func clockSteps(ctx context.Context, t *trial) error {
 	return t.markClean(ctx)
 }
 
-// startSkewed starts the stack beside a Redis whose clock can be set.
+// startSkewed starts the stack with a Redis whose clock can be set.
 func (t *trial) startSkewed(ctx context.Context, sp spec) (*skew, error) {
 	s, err := t.newSkew(ctx)
 	if err != nil {
@@ -83,10 +83,10 @@ func (t *trial) startSkewed(ctx context.Context, sp spec) (*skew, error) {
 	return s, inTurn(ctx, kill(t.es["redis"]), skewed.Start, func(ctx context.Context) error { return t.start(ctx, sp) })
 }
 
-// far is how far ahead a clock must be for records to expire.
+// far is a clock offset at which records expire.
 const far = 100 * 24 * time.Hour
 
-// farAhead has the clock of Redis be so far ahead for a moment that everything expires.
+// farAhead moves Redis's clock so far ahead for a moment that every record expires.
 func farAhead(ctx context.Context, t *trial) error {
 	s, err := t.startSkewed(ctx, spec{blind: true})
 	if err != nil {
@@ -96,7 +96,7 @@ func farAhead(ctx context.Context, t *trial) error {
 	return inTurn(ctx, t.underLoad(wait(3*time.Second), set(far), t.anew, wait(3*time.Second), set(0), wait(4*time.Second)), t.markClean)
 }
 
-// jump begins with clocks that agree and services that are ready, and ends so.
+// jump begins and ends with equal clocks and ready services.
 func (t *trial) jump(ctx context.Context, s *skew, before, to time.Duration) error {
 	err := t.underLoad(wait(time.Second), func(ctx context.Context) (err error) {
 		if before != 0 {
@@ -123,8 +123,7 @@ func (t *trial) jump(ctx context.Context, s *skew, before, to time.Duration) err
 	return errors.Join(err, t.stack.awaitReady(ctx))
 }
 
-// storesNothing checks that a service whose clock is wrong says so, and neither stores nor
-// deletes.
+// storesNothing checks that a service with a wrong clock reports it, and neither stores nor deletes.
 func (t *trial) storesNothing(ctx context.Context, u *unit, d rpcClient) error {
 	k := history.Key{UID: "c24-nobody", Object: objectOf(0)}
 	err := process.Await(ctx, 20*time.Second, "a service to say that the clocks differ", func(ctx context.Context) error {
@@ -135,7 +134,7 @@ func (t *trial) storesNothing(ctx context.Context, u *unit, d rpcClient) error {
 		case err != nil && strings.Contains(status.Convert(err).Message(), "clock"):
 			return nil
 		case err != nil:
-			return err // it starts
+			return err // still starting
 		}
 		return fmt.Errorf("a report is %v", resp.GetStatuses()[0])
 	})
@@ -151,7 +150,7 @@ func (t *trial) storesNothing(ctx context.Context, u *unit, d rpcClient) error {
 	return nil
 }
 
-// apart lets the clocks of two services differ, by less and by more than can be borne.
+// apart lets two services' clocks differ, by less and by more than the tolerance.
 func apart(ctx context.Context, t *trial) error {
 	p, err := openProxy(ctx, t.es["redis"].Addr())
 	if err != nil {
@@ -174,15 +173,15 @@ func apart(ctx context.Context, t *trial) error {
 	return t.markClean(ctx)
 }
 
-// littleApart has a service start whose clock is off by what can be borne.
+// littleApart starts a service with a clock offset within the tolerance.
 func (t *trial) littleApart(ctx context.Context, p *proxy, by time.Duration) error {
 	p.clock(by)
 	t.stack.services[1].kill()
 	return inTurn(ctx, t.stack.awaitReady, t.underLoad(wait(3*time.Second), func(ctx context.Context) error { return t.coverEachOther(ctx, by) }))
 }
 
-// coverEachOther reports at one service and deletes at the other, without a time: what the
-// user saw is gone, whatever the clocks say.
+// coverEachOther reports at one service and deletes at the other, without a time. The delete must cover the
+// report despite the clocks.
 func (t *trial) coverEachOther(ctx context.Context, by time.Duration) error {
 	for n := range 40 {
 		uid, o := fmt.Sprintf("c24-%v-%d", by, n), objectOf(0)
@@ -218,8 +217,8 @@ func (t *trial) coverEachOther(ctx context.Context, by time.Duration) error {
 	return nil
 }
 
-// farApart moves the clock of a service while it works, which goes on, and then lets it start
-// so, when it must store nothing, while the other one goes on.
+// farApart moves a running service's clock, which must keep working. Then it restarts the service with that
+// clock: it must store nothing, and the other must go on.
 func (t *trial) farApart(ctx context.Context, p *proxy, by time.Duration) error {
 	off := t.stack.services[1]
 	return t.underLoad(wait(time.Second), func(ctx context.Context) error {

@@ -15,12 +15,11 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// garbage is no record.
+// garbage does not decode as a record.
 var garbage = []byte("\xff\xff by hand \xff")
 
-// damage spoils cells of the archive and some records of the cache, one of which no store
-// has in another form. All others are served, archived and deleted as ever, and a cell that
-// is written over goes to the dead letters before.
+// damage corrupts cells of the archive and some cached records, one of them unarchived. All other records must be
+// served, archived and deleted as usual. A corrupt cell must reach the dead letters before it is overwritten.
 func damage(ctx context.Context, t *trial) error {
 	if err := t.start(ctx, spec{}); err != nil {
 		return err
@@ -29,8 +28,8 @@ func damage(ctx context.Context, t *trial) error {
 	return inTurn(ctx, load, t.quiet, t.spoilRecords, t.anew, load, t.markClean, t.spoilCell)
 }
 
-// spoilRecords writes garbage over records of the cache that are archived, and over one that
-// is not: its event is lost, and no other.
+// spoilRecords corrupts archived records in the cache, and one unarchived record. Only that record's event may be
+// lost.
 func (t *trial) spoilRecords(ctx context.Context) error {
 	c := t.stack.redisClient()
 	defer c.Close()
@@ -62,13 +61,13 @@ func (t *trial) spoilRecords(ctx context.Context) error {
 	return overwrite(ctx, c, alone)
 }
 
-// overwrite writes garbage in the place of a record, whose life stays.
+// overwrite corrupts a cached record and keeps its TTL.
 func overwrite(ctx context.Context, c *goredis.Client, k history.Key) error {
 	return c.SetXX(ctx, contentKey(k), garbage, goredis.KeepTTL).Err()
 }
 
-// spoilCell writes garbage over one cell of a row, and has the user read from the archive
-// alone: the others are served, and whoever runs it is told.
+// spoilCell corrupts one cell of a row, and reads the row from the archive alone. The other cells must be served, and
+// the damage counted.
 func (t *trial) spoilCell(ctx context.Context) error {
 	uid, spoilt := t.richest()
 	if err := errors.Join(t.overwriteCell(ctx, history.Key{UID: uid, Object: spoilt}), t.stack.flush(ctx)); err != nil {
@@ -104,7 +103,7 @@ func (t *trial) spoilCell(ctx context.Context) error {
 	return t.buryCell(ctx, row.Items[0].Object, uid)
 }
 
-// overwriteCell writes garbage in the place of a cell of the archive.
+// overwriteCell corrupts a cell of the archive.
 func (t *trial) overwriteCell(ctx context.Context, k history.Key) error {
 	client := gohbase.NewClient(t.es["hbase"].Addr())
 	defer client.Close()
@@ -116,14 +115,14 @@ func (t *trial) overwriteCell(ctx context.Context, k history.Key) error {
 	return err
 }
 
-// buryCell has a report take the place of a spoilt cell of which the cache has nothing
-// either: the bytes lie with the dead letters before they are gone.
+// buryCell has a report overwrite a corrupt cell without a cached copy. The dead letters must have the bytes
+// first.
 func (t *trial) buryCell(ctx context.Context, o history.Object, uid string) error {
 	k := history.Key{UID: uid, Object: o}
 	if err := errors.Join(t.overwriteCell(ctx, k), t.forgetUser(ctx, uid)); err != nil {
 		return err
 	}
-	delete(t.book.stories, k) // both copies are spoilt by hand
+	delete(t.book.stories, k) // both copies are deliberately corrupt
 	at := time.Now().UnixMilli()
 	if err := errors.Join(t.put(ctx, t.stack.rpcs[0], k, history.KindStop, at, 80_000), t.stack.quiet(ctx, t.Limit)); err != nil {
 		return err
@@ -145,7 +144,7 @@ func (t *trial) buryCell(ctx context.Context, o history.Object, uid string) erro
 	return fmt.Errorf("the damaged cell of %s is gone, and is not among the %d dead letters", k, len(letters))
 }
 
-// forgetUser takes all that the cache has of a user, as its age would.
+// forgetUser removes a user from the cache, like expiry.
 func (t *trial) forgetUser(ctx context.Context, uid string) error {
 	c := t.stack.redisClient()
 	defer c.Close()
@@ -159,7 +158,7 @@ func (t *trial) forgetUser(ctx context.Context, uid string) error {
 	return c.Del(ctx, keys...).Err()
 }
 
-// healCell deletes the spoilt object, as its user may: it is gone, and the others stay.
+// healCell deletes the corrupt object, as its user may. It must be gone, and the others must stay.
 func (t *trial) healCell(ctx context.Context, k history.Key) error {
 	target := t.stack.rpcs[0]
 	_, err := untilAnswered(ctx, func(ctx context.Context) (*historyv1.DeleteResponse, error) {
@@ -175,7 +174,7 @@ func (t *trial) healCell(ctx context.Context, k history.Key) error {
 	return err
 }
 
-// richest returns the user with most objects that are there for certain, and one of them.
+// richest returns the user with the most certainly existing objects, and one of these.
 func (t *trial) richest() (uid string, o history.Object) {
 	count := make(map[string]int)
 	for k, s := range t.book.stories {

@@ -19,15 +19,14 @@ func Judge(sent []Sent, r *history.Record, cleared int64) (verdict string) {
 	return verdictOf(storyOf(sent).judge(r, cleared))
 }
 
-// JudgeRead judges what a reader is shown of a key when so many of the events had been
-// acknowledged, in their order.
+// JudgeRead judges a reader's item of a key after since acknowledgements, in order.
 func JudgeRead(sent []Sent, since int, r *history.Record) (verdict string) {
 	b, k := newBook(), history.Key{UID: "u", Object: history.Object{ID: "o", Type: 1}}
 	b.stories[k] = storyOf(sent)
 	return verdictOf(b.judgeRead(k, itemOf(r), since))
 }
 
-// Compare compares what the stores have of a key of which one event was acknowledged.
+// Compare compares the stores' records of a key with one acknowledged event.
 func Compare(e Sent, cached, archived *history.Record) Result {
 	c, s := &checker{res: &Result{}}, storyOf([]Sent{e})
 	c.compare(history.Key{}, s.judge(cached, 0), s.judge(archived, 0), cached, archived)
@@ -62,7 +61,7 @@ func verdictOf(f *fault) string {
 	return "lost"
 }
 
-// Proxy opens a proxy and returns its address and what cuts, stalls and closes it.
+// Proxy opens a proxy. It returns the address and functions that cut, stall and close it.
 func Proxy(ctx context.Context, to string) (addr string, cut func(), stall func() func(), end func() error, err error) {
 	p, err := openProxy(ctx, to)
 	if err != nil {
@@ -71,7 +70,7 @@ func Proxy(ctx context.Context, to string) (addr string, cut func(), stall func(
 	return p.addr(), p.cut, p.stall, p.close, nil
 }
 
-// Line opens a line, and returns its address, what makes it slow and narrow, and what closes it.
+// Line opens a line. It returns the address and functions that slow, narrow and close it.
 func Line(ctx context.Context, to string) (addr string, slow func(time.Duration), narrow func(int64), end func() error, err error) {
 	l, err := openLine(ctx, to)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 
 // fault is what is wrong with a record.
 type fault struct {
-	resurrected bool // shows what was deleted; otherwise something is missing or invented
+	resurrected bool // shows deleted content; otherwise content is missing or invented
 	why         string
 }
 
@@ -28,7 +28,7 @@ type view struct {
 	at              int64
 	state           history.State
 	session, device string
-	resume          int64 // where the user is to go on
+	resume          int64 // resume point
 	furthest        int64
 	watched         int64
 	plays           int
@@ -55,9 +55,8 @@ func (v view) equal(o view) bool {
 	return same && reflect.DeepEqual(v, o)
 }
 
-// judge compares what a store holds of a key, of a user cleared at the given time,
-// with the story. The record's own removal tells which of the unacknowledged deletes
-// were stored; everything else must agree with it.
+// judge compares a store's record of a key with the story, for a user cleared at the given time. The record's
+// RemovedAt tells which unacknowledged deletes were stored; the rest must agree with it.
 func (s *story) judge(r *history.Record, cleared int64) *fault {
 	_, acked := s.after(cleared)
 	if r == nil {
@@ -94,8 +93,8 @@ func (s *story) judge(r *history.Record, cleared int64) *fault {
 
 func (s *story) has(match func(*event) bool) bool { return slices.ContainsFunc(s.events, match) }
 
-// shown returns the event that a view shows as the latest; nothing at or before floor may be
-// it, and nothing older than what is wanted, nil for none.
+// shown returns the event that a view shows as the latest. It must be later than floor, and no older than want,
+// if any.
 func (s *story) shown(v view, floor int64, want *event) (got *event, f *fault) {
 	for _, e := range s.events {
 		if e.shows(v) && (got == nil || compare(e, got) > 0) {
@@ -113,13 +112,13 @@ func (s *story) shown(v view, floor int64, want *event) (got *event, f *fault) {
 	return got, nil
 }
 
-// shows reports whether the latest event of a view may be e.
+// shows reports whether e may be the latest event of a view.
 func (e *event) shows(v view) bool {
 	return e.At == v.at && e.state() == v.state && e.Session == v.session && e.Device == v.device
 }
 
-// sums judges the furthest position, the plays and the watched time: all that is sure is in
-// them, and nothing beyond what was sent since the floor.
+// sums checks the furthest position, the plays and the watched time. They must include everything certain, and
+// nothing beyond the events since the floor.
 func (v view) sums(low, high sum, floor int64) *fault {
 	switch {
 	case v.furthest < low.furthest:
@@ -138,10 +137,10 @@ func (v view) sums(low, high sum, floor int64) *fault {
 	return nil
 }
 
-// sum is what events after a floor add up to.
+// sum is the totals of the events after a floor.
 type sum struct {
 	furthest  int64
-	completed map[string]bool  // sessions
+	completed map[string]bool  // by session
 	played    map[string]int64 // milliseconds by session
 }
 
@@ -167,7 +166,7 @@ func (s sum) watched() (all int64) {
 	return all
 }
 
-// details judges the resume point and the metadata beside a latest event.
+// details checks the resume point and the metadata.
 func (v view) details(got *event, all, sure []*event) *fault {
 	if f := v.point(got, all, sure); f != nil {
 		return f
@@ -185,8 +184,7 @@ func (v view) details(got *event, all, sure []*event) *fault {
 	return nil
 }
 
-// point judges where the user is to go on: at the latest event, or, while that is early, at
-// the latest that was not.
+// point checks the resume point: the latest event, or the latest one that is not early.
 func (v view) point(got *event, all, sure []*event) *fault {
 	nonEarly := func(e *event) bool { return !e.early() && e.Kind != history.KindDelete }
 	want := latest(only(sure, nonEarly))
@@ -199,7 +197,7 @@ func (v view) point(got *event, all, sure []*event) *fault {
 	return lost("goes on at %d, want %s, or %s as long as it is early", v.resume, got, want)
 }
 
-// viewings judges which viewings a record counts as completed.
+// viewings checks the viewings that a record counts as completed.
 func viewings(r *history.Record, all, sure []*event, floor int64) *fault {
 	may, must := make(map[uint64]bool), make(map[uint64]bool)
 	for session := range totals(all, floor).completed {
@@ -229,7 +227,7 @@ func only(events []*event, match func(*event) bool) (some []*event) {
 	return some
 }
 
-// String tells of an event in one line.
+// String formats an event in one line.
 func (e *event) String() string {
 	if e == nil {
 		return "nothing"
@@ -237,9 +235,8 @@ func (e *event) String() string {
 	return fmt.Sprintf("{%s at %d, position %d, session %s}", e.state(), e.At, e.Position, e.Session)
 }
 
-// judgeRead compares what a reader was shown of a key with what had been acknowledged when
-// the read began: since is how many acknowledgements there were. Events that happened later, or
-// were not acknowledged, may be in it or not. Of an incomplete item a part may be missing.
+// judgeRead compares a reader's item with the acknowledgements before the read; since is their number. Later or
+// unacknowledged events may be visible. An incomplete item may lack a part.
 func (b *book) judgeRead(k history.Key, it *historyv1.Item, since int) *fault {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -259,7 +256,7 @@ func (b *book) judgeRead(k history.Key, it *historyv1.Item, since int) *fault {
 	if f != nil || it.GetIncomplete() {
 		return f
 	}
-	if maybe > floor { // what else is hidden nobody knows
+	if maybe > floor { // what else is hidden is unknown
 		sure = only(sure, func(e *event) bool { return e.At > maybe || e == got })
 	}
 	if f := v.sums(totals(sure, max(floor, maybe)), totals(all, floor), floor); f != nil {
@@ -268,8 +265,8 @@ func (b *book) judgeRead(k history.Key, it *historyv1.Item, since int) *fault {
 	return v.details(got, all, sure)
 }
 
-// floors returns up to when a key was certainly deleted or cleared when the read began, and
-// up to when it may have been since.
+// floors returns the time up to which a key was certainly deleted or cleared when the read began. It also returns
+// the time up to which it may have been since.
 func (b *book) floors(k history.Key, s *story, since int) (floor, maybe int64) {
 	note := func(at int64, acked bool, turn int) {
 		maybe = max(maybe, at)

@@ -17,7 +17,7 @@ func sent(kind history.Kind, at, position int64, acked bool) faults.Sent {
 	}
 }
 
-// fold is what the product makes of events.
+// fold merges events with the product's code.
 func fold(events ...faults.Sent) (r *history.Record) {
 	for _, e := range events {
 		r = history.Merge(r, e.Record())
@@ -25,7 +25,7 @@ func fold(events ...faults.Sent) (r *history.Record) {
 	return r
 }
 
-// TestJudge has the oracle look at right records and at each way to be wrong.
+// TestJudge judges correct records, and each kind of wrong one.
 func TestJudge(t *testing.T) {
 	first, second := sent(history.KindProgress, 1, 900, true), sent(history.KindProgress, 2, 100, true)
 	maybe := sent(history.KindProgress, 3, 300, false)
@@ -34,7 +34,7 @@ func TestJudge(t *testing.T) {
 	named, renamed := sent(history.KindProgress, 5, 300, true), sent(history.KindProgress, 6, 300, true)
 	named.Meta, renamed.Meta = history.NewMeta(map[string]string{"title": "one"}), history.NewMeta(map[string]string{"title": "two"})
 	played, nonEarly := sent(history.KindProgress, 7, 300, true), sent(history.KindProgress, 8, 20_000, true)
-	first.Duration, first.Session = 1000, "f" // it completes
+	first.Duration, first.Session = 1000, "f" // completes
 	played.StartedAt, played.Watched = base-60_000, 30_000
 	goesOn := played
 	goesOn.Watched = 60_000
@@ -102,8 +102,8 @@ func changed(r *history.Record, change func(*history.Record)) *history.Record {
 	return &c
 }
 
-// TestJudgeRead has a reader see what it may and may not, where the first two events were
-// acknowledged before it read and the others after or never.
+// TestJudgeRead judges possible and impossible views. The first two events were acknowledged before the read, the
+// others later or never.
 func TestJudgeRead(t *testing.T) {
 	first, second := sent(history.KindProgress, 1, 20_000, true), sent(history.KindProgress, 2, 30_000, true)
 	later, never := sent(history.KindProgress, 4, 40_000, true), sent(history.KindStop, 5, 50_000, false)
@@ -146,7 +146,7 @@ func TestJudgeRead(t *testing.T) {
 	}
 }
 
-// TestCompareStores has keys that one store lacks, which is a verdict.
+// TestCompareStores compares keys that one store lacks.
 func TestCompareStores(t *testing.T) {
 	e := sent(history.KindProgress, 1, 20_000, true)
 	r := fold(e)

@@ -14,9 +14,8 @@ import (
 	"github.com/playhead/playhead/e2e/process"
 )
 
-// randomKills ends processes of the product and of the engines by SIGKILL at random
-// moments of a random load, restarts them, and compares in the end. A killed process
-// comes back while the next one is being killed.
+// randomKills kills processes of the product and the engines with SIGKILL at random moments of a random load. It
+// restarts them, and compares at the end. A killed process restarts while the next one is killed.
 //
 // Redis is one server, or a cluster whose slots move meanwhile.
 func randomKills(rounds int, cluster bool) func(context.Context, *trial) error {
@@ -41,7 +40,7 @@ func randomKills(rounds int, cluster bool) func(context.Context, *trial) error {
 	}
 }
 
-// victim is something that can be killed, and comes back.
+// victim is something that can be killed, and restarts.
 type victim struct {
 	name   string
 	kill   func(context.Context) error
@@ -49,8 +48,8 @@ type victim struct {
 	killed int
 }
 
-// killer deals its rounds to the victims in turns, each turn in another order: all
-// are hit alike, and a seed gives the same ones at the same moments.
+// killer deals rounds to the victims in shuffled turns: each is killed equally often, and a seed reproduces
+// victims and moments.
 type killer struct {
 	*trial
 
@@ -59,7 +58,7 @@ type killer struct {
 
 	mu   sync.Mutex
 	err  error
-	busy map[*engine.Engine]bool // that is coming back
+	busy map[*engine.Engine]bool // restarting
 }
 
 func newKiller(t *trial) *killer {
@@ -86,8 +85,8 @@ func newKiller(t *trial) *killer {
 	return k
 }
 
-// rounds kills at random moments. Every other round has users of its own, so that the
-// last events of many are those around a kill.
+// rounds kills at random moments. Every other round has users of its own, whose last events are the ones around a
+// kill.
 func (k *killer) rounds(n int) step {
 	return func(ctx context.Context) error {
 		var deck []*victim
@@ -122,7 +121,7 @@ func (k *killer) one(ctx context.Context, v *victim) error {
 		if err := errors.Join(err, pause(ctx, moment)); err != nil {
 			return err
 		}
-		if v.alive() { // it may have died of another's absence
+		if v.alive() { // it may have died because another was absent
 			v.killed++
 			k.Log.Info("kill", "victim", v.name)
 			return v.kill(ctx)
@@ -136,8 +135,7 @@ func (k *killer) up(e *engine.Engine) bool {
 	return !k.busy[e]
 }
 
-// engine kills one process of an engine and starts it again, beside the next rounds, after
-// a while.
+// engine kills one process of an engine and restarts it after a while, concurrently with the next rounds.
 func (k *killer) engine(ctx context.Context, e *engine.Engine, node int) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -158,8 +156,8 @@ func (k *killer) engine(ctx context.Context, e *engine.Engine, node int) error {
 	return nil
 }
 
-// compacting restarts every process under load, one after the other, as an upgrade does.
-// Players come through the edge, and trying once more must be enough for each.
+// compacting restarts every process under load, one after the other, like an upgrade. Players use the edge, and
+// one retry must suffice for each.
 func compacting(ctx context.Context, t *trial) error {
 	if err := t.start(ctx, spec{gentle: true}); err != nil {
 		return err
@@ -180,8 +178,8 @@ func compacting(ctx context.Context, t *trial) error {
 	return t.markClean(ctx)
 }
 
-// restart ends the process by SIGTERM, within its drain deadline, and waits until the
-// supervisor has brought it back.
+// restart ends the process with SIGTERM, within its drain deadline, and waits until the supervisor has restarted
+// it.
 func (u *unit) restart(ctx context.Context, drain time.Duration) error {
 	p := u.signal(syscall.SIGTERM)
 	if p == nil {
@@ -197,10 +195,10 @@ func (u *unit) restart(ctx context.Context, drain time.Duration) error {
 	return u.awaitReady(ctx, 20*time.Second)
 }
 
-// secondTry is how long a player waits before it tries again.
+// secondTry is a player's delay before its retry.
 const secondTry = 2 * time.Second
 
-// retrier is a target at which everybody tries once more.
+// retrier is a target that retries once.
 type retrier struct {
 	target               target
 	all, second, refused atomic.Int64
@@ -208,7 +206,7 @@ type retrier struct {
 
 func (p *retrier) apply(ctx context.Context, events []*event) ([]bool, error) {
 	p.all.Add(1)
-	ctx = context.WithoutCancel(ctx) // whose deadline is that of one try
+	ctx = context.WithoutCancel(ctx) // the context's deadline covers one try
 	acked, err := p.try(ctx, events)
 	if complete(acked, err) || errors.Is(err, errRefused) {
 		return acked, err
@@ -233,7 +231,7 @@ func (p *retrier) try(ctx context.Context, events []*event) ([]bool, error) {
 // complete reports whether everything was acknowledged.
 func complete(acked []bool, err error) bool { return err == nil && !slices.Contains(acked, false) }
 
-// Compactions of jobs that move nearly all of everybody into parts, soon.
+// Settings under which jobs soon compact nearly every record of every user.
 const (
 	compactAbove  = 3
 	compactAfter  = 5 * time.Second
@@ -244,15 +242,14 @@ func compactFlags() []string {
 	return []string{"--compact-above", fmt.Sprint(compactAbove), "--compact-after", compactAfter.String(), "--compact-margin", compactMargin.String()}
 }
 
-// killedCompactions kills everything at random while what is old is moved into parts, and then the jobs
-// alone while they compact everybody. The cache keeps few of each user, so that pages are read from the
-// archive.
+// killedCompactions kills everything at random during compactions, and then only the jobs while they compact
+// every user. The cache keeps few records per user, which forces pages to read the archive.
 func killedCompactions(rounds int) func(context.Context, *trial) error {
 	return func(ctx context.Context, t *trial) error {
 		if err := t.start(ctx, spec{keep: perUser / 2, pages: true, jobFlags: compactFlags()}); err != nil {
 			return err
 		}
-		for _, u := range t.stack.services { // they have started before the first job, and know of no compacting yet
+		for _, u := range t.stack.services { // they started before the first job, without compaction
 			if err := u.restart(ctx, t.stack.drain); err != nil {
 				return err
 			}
@@ -267,7 +264,7 @@ func killedCompactions(rounds int) func(context.Context, *trial) error {
 	}
 }
 
-// compactEverybody leaves notes of all users again and again for a while, and kills jobs meanwhile.
+// compactEverybody notes all users for compaction again and again, and kills jobs meanwhile.
 func (t *trial) compactEverybody(ctx context.Context) error {
 	users := make(map[string]bool)
 	for k := range t.book.stories {
@@ -291,8 +288,8 @@ func (t *trial) compactEverybody(ctx context.Context) error {
 	return nil
 }
 
-// compacted returns how many records are in parts, and leaves a note of who has a long live part. Damage
-// in parts is an error.
+// compacted returns the number of records in segments, and notes users with many live records. Damaged segments
+// are an error.
 func (t *trial) compacted(ctx context.Context, users map[string]bool) (records int, err error) {
 	for uid := range users {
 		i, err := t.stack.archive.Inspect(ctx, uid, true)

@@ -28,10 +28,9 @@ import (
 	"github.com/playhead/playhead/internal/obs"
 )
 
-// latePuts holds back the puts of a job that has read records, deletes everything,
-// lets another job archive that, and then lets the puts land: on the tombstones, once
-// more after a major compaction has forgotten what they masked, and by a second
-// delivery of the whole queue.
+// latePuts holds a job's puts, deletes everything, and lets another job archive the deletes. Then the puts land:
+// on the tombstones, after a major compaction has dropped the masked cells, and after a second delivery of the
+// queue.
 func latePuts(ctx context.Context, t *trial) error {
 	if err := t.start(ctx, spec{jobs: noJobs}); err != nil {
 		return err
@@ -89,7 +88,7 @@ func (t *trial) removeAll(ctx context.Context) error {
 	return nil
 }
 
-// redeliver lets a job of another group work through the whole queue again.
+// redeliver has a job of another group process the whole queue again.
 func (t *trial) redeliver(ctx context.Context) error {
 	watch, end := context.WithCancel(ctx)
 	defer end()
@@ -113,8 +112,8 @@ func (t *trial) redeliver(ctx context.Context) error {
 	return process.Await(ctx, 30*time.Second, "the second delivery", atLeast(float64(all), []*unit{again}, "playhead_job_messages_total"))
 }
 
-// lateArchive is an archive whose puts get no answer while they are held; they can
-// land later, as a call does that was sent before its deadline.
+// lateArchive is an archive that holds puts without an answer and lands them later, like a call sent just before
+// its deadline.
 type lateArchive struct {
 	history.Archive
 
@@ -143,15 +142,15 @@ func (a *lateArchive) hold(held bool) {
 	a.held = held
 }
 
-// land brings the held puts in, and keeps them for another time.
+// land applies the held puts, and keeps them for another time.
 func (a *lateArchive) land(ctx context.Context) (n int, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return len(a.late), errors.Join(a.Archive.Put(ctx, a.late)...)
 }
 
-// regionCall is a call of a region server's AdminService, of which the client knows
-// nothing: the region is field 1 of the request, major field 2.
+// regionCall is a call of a region server's AdminService that the client lacks: the region is field 1 of the
+// request, major field 2.
 type regionCall struct {
 	*hrpc.ListTableNames
 	name  string
@@ -163,7 +162,7 @@ func (c regionCall) Name() string { return c.name }
 func (c regionCall) ToProto() proto.Message {
 	spec, err := proto.Marshal(&pb.RegionSpecifier{Type: hrpc.RegionSpecifierRegionName, Value: c.Region().Name()})
 	if err != nil {
-		return nil // a message of two fields that are set
+		return nil // both fields are set: Marshal cannot fail
 	}
 	b := protowire.AppendBytes(protowire.AppendTag(nil, 1, protowire.BytesType), spec)
 	if c.major {
@@ -176,8 +175,8 @@ func (c regionCall) ToProto() proto.Message {
 
 func (c regionCall) NewResponse() proto.Message { return &emptypb.Empty{} }
 
-// compact flushes all regions of the table and makes HBase forget, by a major
-// compaction, what deletes have masked. It returns when the log says that each is done.
+// compact flushes all regions of the table and runs a major compaction, which drops the cells masked by deletes.
+// It returns when the log reports each as done.
 func (s *stack) compact(ctx context.Context) error {
 	log := s.es["hbase"].Nodes[0].Log
 	before, err := os.Stat(log)
@@ -208,7 +207,7 @@ func (s *stack) compact(ctx context.Context) error {
 	})
 }
 
-// compactRegions begins it and returns the short names of the regions.
+// compactRegions starts the compaction and returns the short names of the regions.
 func (s *stack) compactRegions(ctx context.Context) (regions []string, err error) {
 	client := gohbase.NewClient(s.es["hbase"].Addr())
 	defer client.Close()
@@ -226,7 +225,7 @@ func (s *stack) compactRegions(ctx context.Context) (regions []string, err error
 		}
 		r, addr, err := region.ParseRegionInfo(row)
 		if err != nil {
-			continue // a row of meta that is no region
+			continue // a row of meta without a region
 		}
 		if err := compactRegion(ctx, r, addr); err != nil {
 			return nil, err
@@ -262,8 +261,7 @@ func compactRegion(ctx context.Context, r hrpc.RegionInfo, addr string) error {
 	return nil
 }
 
-// innerJob is a job in this process, over the real engines, so that every call it
-// makes of a store can be spoiled.
+// innerJob is a job in this process on the real engines, whose store calls can be spoiled.
 type innerJob struct {
 	counter func(name string) (float64, error)
 	end     context.CancelFunc
@@ -271,7 +269,7 @@ type innerJob struct {
 	closers []func() error
 }
 
-// startInner starts a job of a group. Its stores are closed with it, by stop.
+// startInner starts a job of a group. stop closes its stores.
 func (s *stack) startInner(ctx context.Context, group string, spoil spoiler, archive func(history.Archive) history.Archive) (*innerJob, error) {
 	cache, err := redis.Open(ctx, s.cacheConfig())
 	if err != nil {
@@ -313,7 +311,7 @@ func (s *stack) startInner(ctx context.Context, group string, spoil spoiler, arc
 	return in, nil
 }
 
-// stop ends the job and closes what it used.
+// stop ends the job and closes its resources.
 func (in *innerJob) stop() error {
 	in.end()
 	return errors.Join(<-in.done, in.close())
@@ -327,15 +325,14 @@ func (in *innerJob) close() error {
 	return errors.Join(errs...)
 }
 
-// spoiler is asked before a job's calls of the stores: it may return an error, which
-// is then the answer, or panic.
+// spoiler runs before a job's store calls. It may panic, or return an error, which becomes the answer.
 type spoiler func(ctx context.Context, call string) error
 
 func unspoiled(context.Context, string) error { return nil }
 
 func plain(a history.Archive) history.Archive { return a }
 
-// spoiledCache and spoiledArchive ask the spoiler first.
+// spoiledCache and spoiledArchive call the spoiler first.
 type spoiledCache struct {
 	history.Cache
 	spoil spoiler

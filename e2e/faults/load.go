@@ -15,40 +15,39 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// Sizes of the load. It stays small: what breaks is looked for, not the limit.
+// Sizes of the load. It stays small: the cases look for errors, not for the limit.
 const (
 	workers    = 4
 	batchSize  = 25
-	users      = 20     // of a worker
+	users      = 20     // per worker
 	perUser    = 6      // objects
 	length     = 600000 // of an object, milliseconds
 	sessions   = 5
 	loadPeriod = 25 * time.Millisecond // between two batches of a worker
-	// lag is how long ago the newest event is, in milliseconds. An event later than a
-	// service's clock, which follows the cache's, would get another time.
+	// lag is the age of the newest event, in milliseconds. Services adjust events later than their clock, which
+	// follows the cache's.
 	lag = 800
 )
 
-// load is viewers who watch, rewind, stop, delete and clear, until it is stopped.
+// load is viewers who watch, rewind, stop, delete and clear until it is stopped.
 type load struct {
 	book *book
-	rpcs []rpcClient // taken in turns: no user sticks to one
-	edge target      // nil for none; otherwise one worker's way, or everyone's
+	rpcs []rpcClient // used in turns: no user sticks to one
+	edge target      // nil for none; otherwise one worker uses it, or everyone
 	name string
 	seed uint64
-	// epoch is part of the uids: with a new one the users of the last are never
-	// heard of again, and their last events are the ones that matter.
+	// epoch is part of the uids. A new epoch abandons the earlier users: their last events are the critical ones.
 	epoch atomic.Int64
-	// gentle leaves deletes, clears and ends of viewings out.
+	// gentle omits deletes, clears and ends of viewings.
 	gentle bool
-	// everyone comes through the edge.
+	// everyone uses the edge.
 	everyone bool
-	// buckets are those that all users are of, nil for any.
+	// buckets are the buckets of all users; nil for any.
 	buckets []history.Bucket
-	// readers read meanwhile, and count what they are shown less of than was acknowledged.
-	// Where the cache itself is lost, they must wait until the end.
+	// blind turns off the concurrent readers, which count answers with less than was acknowledged. Cases that
+	// lose the cache itself read only at the end.
 	blind bool
-	pages bool // are all that is read
+	pages bool // read pages only
 	res   *Result
 
 	stopped chan struct{}
@@ -81,14 +80,14 @@ func (l *load) fail(err error) {
 	l.err = errors.Join(l.err, err)
 }
 
-// end stops the load and waits for what is on its way.
+// end stops the load and waits for pending requests.
 func (l *load) end() error {
 	close(l.stopped)
 	l.wg.Wait()
 	return l.err
 }
 
-// worker is one client. Its users are its own.
+// worker is one client with its own users.
 type worker struct {
 	load  *load
 	uids  map[string]string
@@ -96,10 +95,10 @@ type worker struct {
 	rand  *rand.Rand
 	edge  target // nil for the services' own rpcs
 	turn  int
-	again []*event // not acknowledged, to be sent once more
+	again []*event // unacknowledged, to be retried
 }
 
-// run ends with an error only when the product refused something.
+// run returns an error only if the product refused a valid request.
 func (w *worker) run(ctx context.Context) error {
 	t := time.NewTicker(loadPeriod)
 	defer t.Stop()
@@ -128,8 +127,8 @@ func (w *worker) step(ctx context.Context) error {
 	return w.heartbeats(ctx)
 }
 
-// heartbeats sends a batch, with most of what was not acknowledged before: some
-// clients never come back.
+// heartbeats sends a batch with the unacknowledged events of the last one. One time in five it drops those, like
+// a client that never returns.
 func (w *worker) heartbeats(ctx context.Context) (err error) {
 	batch := w.again
 	if w.rand.IntN(5) == 0 {
@@ -169,7 +168,7 @@ func (w *worker) uid() string {
 	return w.uids[name]
 }
 
-// inBuckets appends to a name what puts the user into one of the buckets.
+// inBuckets appends a suffix to a name that places the user in one of the buckets.
 func inBuckets(name string, buckets []history.Bucket) string {
 	for n := 0; ; n++ {
 		if uid := fmt.Sprintf("%s.%d", name, n); slices.Contains(buckets, history.BucketOf(uid)) {
@@ -182,7 +181,7 @@ func (w *worker) key(uid string) history.Key {
 	return history.Key{UID: uid, Object: objectOf(w.rand.IntN(perUser))}
 }
 
-// past is just now, and once in so many times up to five seconds ago.
+// past returns the present minus the lag, and one time in oneIn a moment up to five seconds earlier.
 func (w *worker) past(oneIn int) int64 {
 	now := time.Now().UnixMilli() - lag
 	if w.rand.IntN(oneIn) == 0 {
@@ -191,7 +190,7 @@ func (w *worker) past(oneIn int) int64 {
 	return now
 }
 
-// next makes up and notes what a viewer reports next.
+// next invents and notes a viewer's next report.
 func (b *book) next(r *rand.Rand, k history.Key, at int64, gentle bool) *event {
 	b.mu.Lock()
 	s := b.story(k)
@@ -223,8 +222,8 @@ const (
 	readPeriod = 25 * time.Millisecond
 )
 
-// read reads what the workers' users watch, points and pages in turns, at each service, and
-// judges that nothing acknowledged before a read began is missing in it.
+// read reads the workers' users, points and pages in turns, at each service. Nothing acknowledged before a read
+// may be missing from it.
 func (l *load) read(ctx context.Context, r *rand.Rand) {
 	t := time.NewTicker(readPeriod)
 	defer t.Stop()
@@ -242,7 +241,7 @@ func (l *load) read(ctx context.Context, r *rand.Rand) {
 	}
 }
 
-// readOne reads and judges. A read that fails shows nothing wrong.
+// readOne reads and judges. A failed read shows nothing wrong.
 func (l *load) readOne(ctx context.Context, d rpcClient, uid string, objects []history.Object, points bool) { //nolint:revive // one read, spelled out
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -283,7 +282,7 @@ func pointsOf(uid string, objects []history.Object) *historyv1.PointsRequest {
 	return req
 }
 
-// someone returns a user who was written to not long ago, with all objects.
+// someone returns a recently written user, with all objects.
 func (b *book) someone(r *rand.Rand) (uid string, objects []history.Object) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -305,7 +304,7 @@ func objectOf(n int) history.Object {
 	return history.Object{ID: fmt.Sprintf("o_%d", n), Type: uint32(1 + n%3)} //nolint:gosec // small
 }
 
-// pause lets the load go on for a while: time is the fault here, not a condition.
+// pause lets the load run for a while: time is the fault here, not a condition.
 func pause(ctx context.Context, d time.Duration) error {
 	if !run.Sleep(ctx, d) {
 		return context.Cause(ctx)

@@ -20,20 +20,20 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// A cache that loses what it acknowledged, while services and jobs live: what they hold, have
-// announced in the last seconds, or archived last must come back, deletes too.
+// In these cases the cache loses acknowledged writes while services and jobs live. Records that these hold,
+// announced in the last seconds, or archived last must return, deletes too.
 
-// emptied empties Redis under load: the server lives on, under the same run id.
+// emptied empties Redis under load. The server lives on, with the same run id.
 func emptied(ctx context.Context, t *trial) error {
 	again := func(ctx context.Context) error { return inTurn(ctx, wait(3*time.Second), t.stack.flush, t.anew) }
 	return t.run(ctx, spec{blind: true}, again, again, again, wait(3*time.Second))
 }
 
-// replicaLag is by how much a replica, or a file, is behind the server that dies.
+// replicaLag is the lag of a replica, or a file, behind the server that dies.
 const replicaLag = 1500 * time.Millisecond
 
-// failover lets a replica take over that has missed the last moments. Everybody reaches Redis
-// by one address, which is the replica's afterwards.
+// failover promotes a replica that has missed the last moments. Every process reaches Redis by one address, which
+// then leads to the replica.
 func failover(ctx context.Context, t *trial) error {
 	redis := t.es["redis"]
 	p, err := openProxy(ctx, redis.Addr())
@@ -80,7 +80,7 @@ func (r *replica) close() error {
 	return r.client.Close()
 }
 
-// following waits until it has the contents of the server that it follows.
+// following waits until the replica is in sync.
 func (r *replica) following(ctx context.Context) error {
 	return process.Await(ctx, 20*time.Second, "the replica to follow", func(ctx context.Context) error {
 		info, err := r.client.Info(ctx, "replication").Result()
@@ -91,12 +91,12 @@ func (r *replica) following(ctx context.Context) error {
 	})
 }
 
-// follow makes it follow a server, or no one.
+// follow makes the replica follow a server, or no one.
 func (r *replica) follow(host, port string) step {
 	return func(ctx context.Context) error { return r.client.ReplicaOf(ctx, host, port).Err() }
 }
 
-// lag has a replica miss the last moments of its master, which end with the next step.
+// lag makes a replica miss the last moments of its master, which end with the next step.
 func (t *trial) lag(r *replica) step {
 	return func(ctx context.Context) error {
 		err := inTurn(ctx, wait(3*time.Second), r.follow("127.0.0.1", "1"))
@@ -109,8 +109,8 @@ func (t *trial) lag(r *replica) step {
 	}
 }
 
-// failback has Redis follow a replica that has missed the last moments, and makes it the master
-// again: the same process, with older contents.
+// failback makes Redis follow a replica that has missed the last moments, and then the master again: the same
+// process with older content.
 func failback(ctx context.Context, t *trial) error {
 	addr := t.es["redis"].Addr()
 	r, err := t.startReplica(ctx, addr)
@@ -125,8 +125,8 @@ func failback(ctx context.Context, t *trial) error {
 
 func port(addr string) string { return addr[strings.LastIndexByte(addr, ':')+1:] }
 
-// tornFile kills Redis and cuts its append-only file in the middle of a record, where it was
-// some moments ago.
+// tornFile kills Redis and truncates its append-only file to its length some moments ago, in the middle of a
+// record.
 func tornFile(ctx context.Context, t *trial) error {
 	return t.run(ctx, spec{blind: true}, wait(3*time.Second), t.cutFile, wait(4*time.Second))
 }
@@ -149,7 +149,7 @@ func (t *trial) cutFile(ctx context.Context) error {
 	return inTurn(ctx, wait(time.Second), redis.Start)
 }
 
-// appendOnly returns the file that Redis writes to now, and its size in bytes.
+// appendOnly returns the file that Redis appends to, and its size in bytes.
 func (t *trial) appendOnly() (file string, size int64, err error) {
 	_, dir, _ := t.redisFiles()
 	files, err := filepath.Glob(filepath.Join(dir, "*.incr.aof"))
@@ -164,10 +164,10 @@ func (t *trial) appendOnly() (file string, size int64, err error) {
 	return file, st.Size(), nil
 }
 
-// number returns that of an append-only file, "appendonly.aof.7.incr.aof".
+// number returns the number in an append-only file's name, such as 7 in "appendonly.aof.7.incr.aof".
 func number(file string) int {
 	parts := strings.Split(filepath.Base(file), ".")
-	n, _ := strconv.Atoi(parts[len(parts)-3]) // Redis names them
+	n, _ := strconv.Atoi(parts[len(parts)-3]) // Redis names the files
 	return n
 }
 
@@ -192,7 +192,7 @@ func queuedLive(ctx context.Context, t *trial) error {
 
 const restoredRecords = "playhead_job_restored_records_total"
 
-// loseRedis empties Redis, its file included.
+// loseRedis empties Redis, including its file.
 func (t *trial) loseRedis(ctx context.Context) error {
 	redis, aof, _ := t.redisFiles()
 	if err := errors.Join(redis.Kill(), os.RemoveAll(aof), redis.Start(ctx)); err != nil {
@@ -201,14 +201,14 @@ func (t *trial) loseRedis(ctx context.Context) error {
 	return nil
 }
 
-// queued loses all of Redis, its file included, and all services, while none of what
-// was acknowledged as queued has been announced. The queue alone has it.
+// queued loses all of Redis, including its file, and all services. No queued record has been announced: only the
+// queue has them.
 func queued(ctx context.Context, t *trial) error {
 	sp := spec{hold: 20 * time.Second, sweep: 42 * time.Second, gentle: true, blind: true, direct: true, ack: historyv1.Ack_ACK_QUEUED}
 	if err := t.start(ctx, sp); err != nil {
 		return err
 	}
-	crash(t.stack.jobs) // nor has it been archived
+	crash(t.stack.jobs) // nothing is archived
 	if err := t.underLoad(wait(3 * time.Second))(ctx); err != nil {
 		return err
 	}
@@ -228,8 +228,8 @@ func queued(ctx context.Context, t *trial) error {
 	return err
 }
 
-// rollback brings Redis back with its file of a while ago, dirty marks included. All that
-// the archive has of the time since must stay, and readers must see it.
+// rollback restores an earlier file of Redis, dirty marks included. The archive must keep its later records, and
+// readers must see them.
 func rollback(ctx context.Context, t *trial) error {
 	if err := t.start(ctx, spec{blind: true, direct: true}); err != nil {
 		return err
@@ -257,8 +257,8 @@ func rollback(ctx context.Context, t *trial) error {
 	return errors.Join(err, t.markClean(ctx))
 }
 
-// rollbackHeld brings Redis back with its file of a while ago while nothing that was
-// written since has been archived: the services still hold all of it.
+// rollbackHeld restores an earlier file of Redis while no later write is archived: the services still hold all of
+// them.
 func rollbackHeld(ctx context.Context, t *trial) error {
 	if err := t.start(ctx, spec{hold: 10 * time.Second, sweep: 22 * time.Second, gentle: true, blind: true, direct: true}); err != nil {
 		return err
@@ -270,7 +270,7 @@ func rollbackHeld(ctx context.Context, t *trial) error {
 	const reclaimed = "compared with what is held"
 	for _, u := range t.stack.services {
 		err := process.Await(ctx, 20*time.Second, u.name+" to write again what it holds", func(context.Context) error {
-			if strings.Count(u.logTail(), reclaimed) < 2 { // the file was kept by a restart, too
+			if strings.Count(u.logTail(), reclaimed) < 2 { // keepFile's restart counts too
 				return errors.New("it has not")
 			}
 			return nil
@@ -284,7 +284,7 @@ func rollbackHeld(ctx context.Context, t *trial) error {
 	return t.markClean(ctx)
 }
 
-// keepFile keeps the file of Redis as it is now, by way of a restart.
+// keepFile copies the current file of Redis, during a restart.
 func (t *trial) keepFile(ctx context.Context) error {
 	redis, aof, old := t.redisFiles()
 	if err := errors.Join(redis.Kill(), os.RemoveAll(old), os.CopyFS(old, os.DirFS(aof)), redis.Start(ctx)); err != nil {
@@ -293,7 +293,7 @@ func (t *trial) keepFile(ctx context.Context) error {
 	return nil
 }
 
-// backToFile restarts Redis with the file that was kept.
+// backToFile restarts Redis with the copied file.
 func (t *trial) backToFile(ctx context.Context) error {
 	redis, aof, old := t.redisFiles()
 	if err := errors.Join(redis.Kill(), os.RemoveAll(aof), os.CopyFS(aof, os.DirFS(old)), redis.Start(ctx)); err != nil {
@@ -309,7 +309,7 @@ func (t *trial) redisFiles() (redis *engine.Engine, aof, old string) {
 
 const cacheRepairs = "playhead_job_cache_repairs_total"
 
-// older returns of how many records the cache and the archive say different things.
+// older returns the number of records that differ between the cache and the archive.
 func (t *trial) older(ctx context.Context) (older int, err error) {
 	for keys := range slices.Chunk(slices.Collect(maps.Keys(t.book.stories)), checkBatch) {
 		archived, err := t.stack.archive.Get(ctx, keys)
@@ -326,7 +326,7 @@ func (t *trial) older(ctx context.Context) (older int, err error) {
 	return older, nil
 }
 
-// clearedFor returns the time to which an object is certainly cleared.
+// clearedFor returns the time up to which an object is certainly cleared.
 func (b *book) clearedFor(k history.Key) (at int64) {
 	for _, c := range b.clears[k.UID] {
 		if c.acked && (c.typ == 0 || c.typ == k.Object.Type) {

@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// network puts a line between the services and Redis that is cut, stalls, and is
-// slow in one direction: writes without an answer, answers that come too late.
+// network puts a line between the services and Redis that is cut, stalls, or slows down one direction. Writes
+// lose their answers, or get them too late.
 func network(ctx context.Context, t *trial) error {
 	p, err := openProxy(ctx, t.es["redis"].Addr())
 	if err != nil {
@@ -33,7 +33,7 @@ func (t *trial) disturb(ctx context.Context, p *proxy) error {
 		switch n % 4 {
 		case 0:
 			p.cut()
-		case 1: // longer than a request may take, then the writes arrive all the same
+		case 1: // longer than a request may take; the writes arrive all the same
 			resume := p.stall()
 			err := pause(ctx, 2*time.Second)
 			resume()
@@ -52,19 +52,18 @@ func (t *trial) disturb(ctx context.Context, p *proxy) error {
 	return nil
 }
 
-// proxy passes TCP connections on to one address, and breaks them in ways that no
-// process can.
+// proxy forwards TCP connections to one address, and breaks them as no process can.
 type proxy struct {
-	ctx context.Context // the lines' own, done once the proxy is closed
+	ctx context.Context // done once the proxy is closed
 	end context.CancelFunc
 	lis net.Listener
 	to  string
 	wg  sync.WaitGroup
 
 	mu    sync.Mutex
-	shift time.Duration // of what Redis says to be the time
+	shift time.Duration // offset of Redis's reported time
 	conns map[net.Conn]struct{}
-	delay [2]time.Duration // of every piece, there and back
+	delay [2]time.Duration // per piece, there and back
 	gate  chan struct{}    // closed while bytes flow
 }
 
@@ -91,7 +90,7 @@ func (p *proxy) serve(ctx context.Context) {
 		}
 		out, err := new(net.Dialer).DialContext(ctx, "tcp", p.target())
 		if err != nil {
-			_ = in.Close() // as the far end would
+			_ = in.Close() // like the far end
 			continue
 		}
 		p.keep(in, out)
@@ -126,14 +125,14 @@ func (p *proxy) pass(to, from net.Conn, direction int) {
 	}
 }
 
-// wait holds a piece back as long as bytes are to wait.
+// wait delays a piece while the proxy stalls or is slow.
 func (p *proxy) wait(direction int) {
 	p.mu.Lock()
 	gate, delay := p.gate, p.delay[direction]
 	p.mu.Unlock()
 	<-gate
 	if delay > 0 {
-		_ = pause(p.ctx, delay) // slowness is the fault; a closed proxy is slow no more
+		_ = pause(p.ctx, delay) // a closed proxy does not delay
 	}
 }
 
@@ -141,21 +140,21 @@ func (p *proxy) drop(conns ...net.Conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, c := range conns {
-		_ = c.Close() // it may be closed already
+		_ = c.Close() // possibly closed already
 		delete(p.conns, c)
 	}
 }
 
-// cut closes every connection in the middle of whatever it carries.
+// cut closes every connection, in the middle of anything.
 func (p *proxy) cut() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for c := range p.conns {
-		_ = c.Close() // it may be closed already
+		_ = c.Close() // possibly closed already
 	}
 }
 
-// stall holds all bytes back until the returned function is called.
+// stall holds all bytes back until the caller calls resume.
 func (p *proxy) stall() (resume func()) {
 	gate := make(chan struct{})
 	p.mu.Lock()
@@ -164,7 +163,7 @@ func (p *proxy) stall() (resume func()) {
 	return sync.OnceFunc(func() { close(gate) })
 }
 
-// slow delays every piece of one direction, 0 there and 1 back.
+// slow delays every piece of one direction: 0 there, 1 back.
 func (p *proxy) slow(direction int, by time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -185,15 +184,15 @@ func (p *proxy) redirect(to string) {
 	p.cut()
 }
 
-// clock lets Redis say another time than it has: a process that asks through the proxy is as
-// far away from the others as a machine whose clock is wrong.
+// clock shifts the time that Redis reports. To a process behind the proxy, the other processes' clocks are off by
+// as much.
 func (p *proxy) clock(shift time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.shift = shift
 }
 
-// timeAnswer is what Redis answers to TIME: seconds and microseconds.
+// timeAnswer matches Redis's answer to TIME: seconds and microseconds.
 var timeAnswer = regexp.MustCompile(`^\*2\r\n\$10\r\n(\d{10})\r\n\$\d\r\n(\d{1,6})\r\n$`)
 
 func (p *proxy) shifted(direction int, piece []byte) []byte {
@@ -222,19 +221,19 @@ func (p *proxy) close() error {
 	return err
 }
 
-// slowLine passes connections on to one address. Each byte arrives a while later, and holds up
-// none behind it, unless the line is narrow.
+// slowLine forwards connections to one address. It delays each byte without delaying the ones behind it, unless
+// the line is narrow.
 type slowLine struct {
 	lis net.Listener
 	to  string
 	ctx context.Context
 	end context.CancelFunc
-	by  atomic.Int64 // nanoseconds, of the way there and back
+	by  atomic.Int64 // nanoseconds, each way
 	wg  sync.WaitGroup
 
 	mu   sync.Mutex
-	rate int64     // bytes a second that all connections take on the way there; 0 for any number
-	free time.Time // when the next one may leave
+	rate int64     // bytes per second of all connections together, on the way there; 0 is unlimited
+	free time.Time // when the next byte may leave
 }
 
 func openLine(ctx context.Context, to string) (*slowLine, error) {
@@ -252,15 +251,14 @@ func (l *slowLine) addr() string { return l.lis.Addr().String() }
 
 func (l *slowLine) set(by time.Duration) { l.by.Store(int64(by)) }
 
-// narrow bounds how many bytes a second all connections take on the way there; 0 is for any
-// number.
+// narrow bounds the bytes per second of all connections together, on the way there; 0 is unlimited.
 func (l *slowLine) narrow(rate int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.rate, l.free = rate, time.Now()
 }
 
-// due returns when so many bytes arrive that leave now.
+// due returns the arrival time of n bytes that leave now.
 func (l *slowLine) due(n int, there bool) time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -293,10 +291,10 @@ func (l *slowLine) serve() {
 		}
 		out, err := new(net.Dialer).DialContext(l.ctx, "tcp", l.to)
 		if err != nil {
-			_ = in.Close() // as the far end would
+			_ = in.Close() // like the far end
 			continue
 		}
-		cut := sync.OnceFunc(func() { _, _ = in.Close(), out.Close() }) // they may be closed already
+		cut := sync.OnceFunc(func() { _, _ = in.Close(), out.Close() }) // possibly closed already
 		stop := context.AfterFunc(l.ctx, cut)
 		for _, there := range []bool{true, false} {
 			from, to := out, in
@@ -312,7 +310,7 @@ func (l *slowLine) serve() {
 	}
 }
 
-// piece is what was read at once, and when it is to arrive.
+// piece is the bytes of one read and their arrival time.
 type piece struct {
 	bytes []byte
 	due   time.Time

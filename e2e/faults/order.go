@@ -18,8 +18,8 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// oneMoment puts, deletes and puts one object within a hold and a millisecond, in
-// every order, split over two services, one after the other and all at once.
+// oneMoment puts, deletes and puts one object within one hold and one millisecond. It covers every order over two
+// services, sequential and concurrent.
 func oneMoment(ctx context.Context, t *trial) error {
 	if err := t.start(ctx, spec{}); err != nil {
 		return err
@@ -40,8 +40,8 @@ func oneMoment(ctx context.Context, t *trial) error {
 	return inTurn(ctx, t.allAcked, t.markClean)
 }
 
-// moment does the three writes in an order; for every other user at once. The last
-// put is one millisecond later for every third user, and must then be seen.
+// moment makes the three writes in one order; concurrently for every other user. For every third user the last
+// put is a millisecond later, and must then be visible.
 func (t *trial) moment(ctx context.Context, k history.Key, at int64, order [3]int) error {
 	later := int64(len(k.UID)+int(k.UID[3])) % 3 / 2
 	writes := []func(rpcClient) error{
@@ -71,8 +71,8 @@ func (t *trial) put(ctx context.Context, d rpcClient, k history.Key, kind histor
 	return err
 }
 
-// latePhone clears whole histories, then uploads what a phone saw in a week without
-// a network: nothing of the time before may come back, what came after may.
+// latePhone clears whole histories, then uploads a phone's reports of a week offline. Nothing from before the
+// clear may return; later reports may.
 func latePhone(ctx context.Context, t *trial) error {
 	if err := t.start(ctx, spec{}); err != nil {
 		return err
@@ -94,7 +94,7 @@ func latePhone(ctx context.Context, t *trial) error {
 	return inTurn(ctx, t.allAcked, t.markClean)
 }
 
-// week reports events of all users at random moments of a time.
+// week reports events of all users at random moments of a time range.
 func (t *trial) week(ctx context.Context, users int, from, to int64) error {
 	for n := range users {
 		var events []*event
@@ -110,8 +110,7 @@ func (t *trial) week(ctx context.Context, users int, from, to int64) error {
 	return nil
 }
 
-// hundred puts 100 objects of one user in one batch, deletes half of them, and puts
-// some again.
+// hundred puts 100 objects of one user in one batch, deletes half of them, and puts some again.
 func hundred(ctx context.Context, t *trial) error {
 	if err := t.start(ctx, spec{}); err != nil {
 		return err
@@ -142,7 +141,7 @@ func hundred(ctx context.Context, t *trial) error {
 	return t.columns(ctx, "c6", 100)
 }
 
-// columns checks how many cells a user's row has and how many messages it took.
+// columns checks the number of cells in a user's row and notes the number of messages.
 func (t *trial) columns(ctx context.Context, uid string, want int) error {
 	row, err := t.stack.archive.Page(ctx, uid, history.Query{Limit: 10_000})
 	if err != nil {
@@ -159,8 +158,7 @@ func (t *trial) columns(ctx context.Context, uid string, want int) error {
 	return nil
 }
 
-// devices lets two devices report one viewing, rewinds on purpose, and sends clocks
-// that are wrong.
+// devices has two devices report one viewing, with deliberate rewinds, and sends reports with wrong clocks.
 func devices(ctx context.Context, t *trial) error {
 	if err := t.start(ctx, spec{}); err != nil {
 		return err
@@ -173,7 +171,7 @@ func devices(ctx context.Context, t *trial) error {
 	return inTurn(ctx, t.allAcked, t.markClean, t.wrongClocks)
 }
 
-// watch is one user: a phone plays, a paused television beats on, the phone rewinds.
+// watch plays one user: a phone plays, a paused television sends heartbeats, the phone rewinds.
 func (t *trial) watch(ctx context.Context, k history.Key) error {
 	at := time.Now().UnixMilli() - 60_000
 	type step struct {
@@ -202,8 +200,8 @@ func (t *trial) watch(ctx context.Context, k history.Key) error {
 	return nil
 }
 
-// wrongClocks sends a time in seconds, which is refused, and one of a clock that is
-// an hour ahead, which is corrected.
+// wrongClocks sends a time in seconds, which must be refused, and one from a clock an hour ahead, which must be
+// corrected.
 func (t *trial) wrongClocks(ctx context.Context) error {
 	now := time.Now()
 	ahead := now.Add(time.Hour).UnixMilli()
@@ -228,7 +226,7 @@ func (t *trial) wrongClocks(ctx context.Context) error {
 
 const day = 24 * 3600 * 1000 // milliseconds
 
-// oldRows replays viewings of 89, 90 and 91 days ago with the command.
+// oldRows replays viewings from 89, 90 and 91 days ago with the command.
 func oldRows(ctx context.Context, t *trial) error {
 	if err := t.start(ctx, spec{}); err != nil {
 		return err
@@ -263,7 +261,7 @@ func oldRows(ctx context.Context, t *trial) error {
 	return t.markClean(ctx)
 }
 
-// viewing notes the heartbeats that replay makes of a viewing of 20 s.
+// viewing notes the heartbeats that replay sends for a viewing of 20 s.
 func (t *trial) viewing(uid string, at int64) {
 	k := history.Key{UID: uid, Object: history.Object{ID: "v", Type: 1}}
 	session := replay.Session(&replay.Viewing{At: at})

@@ -21,8 +21,8 @@ import (
 
 const outageFor = 20 * time.Second
 
-// outage takes HBase away under load: acknowledgements must go on, memory stays
-// bounded, and afterwards the backlog is archived.
+// outage stops HBase under load. Acknowledgements must go on, memory must stay bounded, and the backlog must be
+// archived afterwards.
 func outage(ctx context.Context, t *trial) error {
 	if err := t.start(ctx, spec{}); err != nil {
 		return err
@@ -67,8 +67,8 @@ func outage(ctx context.Context, t *trial) error {
 	return nil
 }
 
-// catchUp brings HBase back, and says how long it took until a job archived something,
-// and from then on until nothing was left.
+// catchUp restarts HBase. It returns the time until a job archived something, and from then until the backlog was
+// gone.
 func (t *trial) catchUp(ctx context.Context, hbase *engine.Engine) (noticed, took time.Duration, err error) {
 	const puts = "playhead_job_puts_total"
 	before, err := total(ctx, t.stack.jobs, puts)
@@ -84,7 +84,7 @@ func (t *trial) catchUp(ctx context.Context, hbase *engine.Engine) (noticed, too
 	return noticed, time.Since(began) - noticed, err
 }
 
-// memory returns that of the largest process of the product, in bytes.
+// memory returns the memory of the product's largest process, in bytes.
 func (t *trial) memory() (most int64, err error) {
 	for _, u := range t.stack.units() {
 		m, err := u.resident()
@@ -96,8 +96,8 @@ func (t *trial) memory() (most int64, err error) {
 	return most, nil
 }
 
-// refusals disables the table under load, so that HBase answers every put with an
-// error, and enables it again. A region that opens is refused with others.
+// refusals disables the table under load, which makes HBase fail every put, and enables it again. Every call to
+// an opening region fails too.
 func refusals(ctx context.Context, t *trial) error {
 	if err := t.start(ctx, spec{}); err != nil {
 		return err
@@ -118,20 +118,19 @@ func refusals(ctx context.Context, t *trial) error {
 	return errors.Join(err, err2)
 }
 
-// The heartbeats of an hour at 2,000 a second, in parts that are sent one after the
-// other as fast as they are taken: 7,280,000 of 520,000 viewings.
+// The heartbeats of an hour at 2,000 per second: 7,280,000 of 520,000 viewings. The case sends them in parts, as
+// fast as the product accepts them.
 const (
 	hourRate     = 2000
 	hourParts    = 4
-	hourViewers  = 10_000 // of a part
-	hourViewings = 13     // of each viewer
-	hourBeats    = 14     // of each viewing
+	hourViewers  = 10_000 // per part
+	hourViewings = 13     // per viewer
+	hourBeats    = 14     // per viewing
 	hourMemory   = 1 << 30
 )
 
-// hour takes HBase away for as many heartbeats as an hour brings. No process may grow
-// beyond a gibibyte, and what waits must be archived at three times the rate at which
-// it came.
+// hour stops HBase for an hour's worth of heartbeats. No process may exceed a gibibyte, and the backlog must be
+// archived at three times the rate of its arrival.
 func hour(ctx context.Context, t *trial) error {
 	if err := t.start(ctx, spec{hold: 10 * time.Second, sweep: 30 * time.Second}); err != nil {
 		return err
@@ -171,8 +170,8 @@ func hourPlans() (plans []*replay.Plan) {
 	return plans
 }
 
-// introduce makes the viewers known to the cache, as most are when an hour begins: of
-// a stranger nothing is certain while the archive is away.
+// introduce warms the viewers in the cache, as most are at the start of such an hour. Without the archive a new
+// user would stay cold.
 func (t *trial) introduce(ctx context.Context, plans []*replay.Plan) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(8)
@@ -184,8 +183,7 @@ func (t *trial) introduce(ctx context.Context, plans []*replay.Plan) error {
 	return g.Wait()
 }
 
-// sent sends all plans, to one service after the other, and returns the memory of the
-// largest process meanwhile, in bytes.
+// sent sends all plans, to the services in turn. It returns the peak memory of the largest process, in bytes.
 func (t *trial) sent(ctx context.Context, plans []*replay.Plan) (most int64, err error) {
 	g, ctx := errgroup.WithContext(ctx)
 	done := make(chan struct{})
@@ -217,7 +215,7 @@ func (t *trial) sent(ctx context.Context, plans []*replay.Plan) (most int64, err
 	return most, g.Wait()
 }
 
-// compare counts what of the plans is missing or wrong in either store.
+// compare counts missing and wrong records of the plans in both stores.
 func (t *trial) compare(ctx context.Context, plans []*replay.Plan) error {
 	stores := map[string]replay.Reader{"redis": replay.FromCache(t.stack.cache), "hbase": replay.FromArchive(t.stack.archive)}
 	for _, p := range plans {
@@ -232,9 +230,8 @@ func (t *trial) compare(ctx context.Context, plans []*replay.Plan) error {
 	return nil
 }
 
-// away takes HBase away and then Kafka, and kills every service and job meanwhile:
-// they must come back without it and acknowledge heartbeats. Reads that need the
-// archive are answered with unavailable.
+// away stops HBase and then Kafka, and kills every service and job meanwhile. They must restart and acknowledge
+// heartbeats; reads that need the archive must fail with unavailable.
 func away(ctx context.Context, t *trial) error {
 	return t.run(ctx, spec{}, wait(time.Second), t.without("hbase"), t.anew, wait(time.Second), t.without("kafka"), t.anew)
 }

@@ -21,8 +21,8 @@ import (
 	"github.com/playhead/playhead/history/wire"
 )
 
-// topic does to the queue what its owners may: deletes the topic and makes it again, drops
-// messages before a job has read them, and moves the jobs' offsets by hand. The marks stand.
+// topic does to the queue what its operators may do: it deletes and recreates the topic, drops unread messages,
+// and moves the jobs' offsets. The dirty marks stay.
 func topic(ctx context.Context, t *trial) error {
 	var steps []step
 	for _, act := range []struct {
@@ -63,7 +63,7 @@ func (t *trial) retention(ctx context.Context) error {
 	return nil
 }
 
-// dropMessages asks for the removal of all messages, which the client cannot ask for.
+// dropMessages requests the removal of all messages; the client library lacks this call.
 func (s *stack) dropMessages(ctx context.Context) error {
 	const deleteRecords, version = 21, 1
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", s.es["kafka"].Addr())
@@ -80,7 +80,7 @@ func (s *stack) dropMessages(ctx context.Context) error {
 	b = text(binary.BigEndian.AppendUint32(b, 1), s.name)
 	b = binary.BigEndian.AppendUint32(b, 8)
 	for p := range uint32(8) {
-		b = binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint32(b, p), 1<<64-1) // to the end
+		b = binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint32(b, p), 1<<64-1) // up to the end
 	}
 	b = binary.BigEndian.AppendUint32(b, 5000)
 	binary.BigEndian.PutUint32(b, uint32(len(b)-4)) //nolint:gosec // short
@@ -94,7 +94,7 @@ func (s *stack) dropMessages(ctx context.Context) error {
 	return err
 }
 
-// moveOffsets stops the jobs, commits other offsets for their group, and starts them again.
+// moveOffsets stops the jobs, commits other offsets for their group, and restarts them.
 func (t *trial) moveOffsets(ctx context.Context, to int64) error {
 	for _, j := range t.stack.jobs {
 		j.setDown(true)
@@ -134,7 +134,7 @@ func (s *stack) commitOffsets(ctx context.Context, to int64) error {
 	return err
 }
 
-// deleteTopic deletes the topic and, a while later, makes it again.
+// deleteTopic deletes the topic and recreates it after a while.
 func (t *trial) deleteTopic(ctx context.Context) error {
 	c := t.stack.kafka()
 	del, err := c.DeleteTopics(ctx, &kafka.DeleteTopicsRequest{Topics: []string{t.stack.name}})
@@ -149,7 +149,7 @@ func (t *trial) deleteTopic(ctx context.Context) error {
 		if err == nil {
 			err = made.Errors[t.stack.name]
 		}
-		if errors.Is(err, kafka.TopicAlreadyExists) { // somebody else was faster
+		if errors.Is(err, kafka.TopicAlreadyExists) { // another process was faster
 			return nil
 		}
 		return err
@@ -157,31 +157,30 @@ func (t *trial) deleteTopic(ctx context.Context) error {
 }
 
 const (
-	poisonRounds = 3 // one undecodable message for every partition each
+	poisonRounds = 3 // one undecodable message per partition each
 	oversize     = 6 // records
-	// cellLimit is the largest cell that HBase takes in this case, in bytes: more than
-	// the load's, less than one with all the metadata that a record may have.
+	// cellLimit is the largest cell that HBase accepts in this case, in bytes: more than the load's, less than
+	// one with the maximum of metadata.
 	cellLimit = "1000"
 )
 
-// poison puts messages on the topic that no job understands, and writes records that
-// HBase refuses for good, because it takes no large cells. Others flow; what is refused
-// lies with the dead letters, whole and with its reason. Once HBase takes large cells
-// again, driving the letters again brings the records into the archive.
+// poison puts undecodable messages on the topic, and writes records that exceed HBase's cell limit. Other records
+// must flow; refused ones must be in the dead letters, whole and with a reason. Once the limit is lifted, a
+// redrive archives the records.
 func poison(ctx context.Context, t *trial) error {
 	strict, err := t.engine("hbase", [2]string{"hbase.server.keyvalue.maxsize", cellLimit})
 	if err != nil {
 		return err
 	}
 	usual := t.es["hbase"]
-	t.after = func() error { return strict.Kill() } // a failure must not leave it to the next case
+	t.after = func() error { return strict.Kill() } // also after a failure
 	if err := inTurn(ctx, kill(usual), strict.Start); err != nil {
 		return err
 	}
 	if err := t.start(ctx, spec{}); err != nil {
 		return err
 	}
-	// Nobody waits for what is refused: it is quiet all the same.
+	// Refused records must not keep the product busy.
 	if err := inTurn(ctx, t.underLoad(t.spoil), t.quiet, t.letters, kill(strict), usual.Start); err != nil {
 		return err
 	}
@@ -189,7 +188,7 @@ func poison(ctx context.Context, t *trial) error {
 	return inTurn(ctx, t.redrive, t.markClean)
 }
 
-// spoil sends both kinds of what cannot be archived.
+// spoil sends both kinds: undecodable messages and oversize records.
 func (t *trial) spoil(ctx context.Context) error {
 	for range poisonRounds {
 		if err := inTurn(ctx, t.publishPoison, wait(time.Second)); err != nil {
@@ -232,7 +231,7 @@ func (t *trial) publishPoison(ctx context.Context) error {
 	return nil
 }
 
-// letters checks that everything that was refused is in the dead letters, whole and with a reason.
+// letters checks that the dead letters have everything that was refused, whole and with a reason.
 func (t *trial) letters(ctx context.Context) error {
 	letters, err := t.stack.deadLetters(ctx)
 	if err != nil {
@@ -259,8 +258,7 @@ func (t *trial) letters(ctx context.Context) error {
 	return nil
 }
 
-// redrive drives the letters again with the command. Letters that still cannot be decoded must
-// not hold up the others.
+// redrive redrives the letters with the command. Undecodable letters must not block the others.
 func (t *trial) redrive(ctx context.Context) error {
 	if err := t.stack.awaitReady(ctx); err != nil {
 		return err
@@ -276,7 +274,7 @@ func (t *trial) redrive(ctx context.Context) error {
 	return nil
 }
 
-// deadLetters reads all dead letters and leaves them there.
+// deadLetters reads all dead letters and leaves them in the topic.
 func (s *stack) deadLetters(ctx context.Context) (letters []history.Dead, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()

@@ -12,7 +12,7 @@ import (
 	"github.com/playhead/playhead/history"
 )
 
-// Result is what one case cost.
+// Result is the outcome of one case.
 type Result struct {
 	Case         string    `json:"case"`
 	Load         string    `json:"load"`
@@ -21,23 +21,23 @@ type Result struct {
 	Keys         int       `json:"keys"`
 	Lost         int       `json:"lost"`
 	Resurrected  int       `json:"resurrected"`
-	Reads        int       `json:"reads"`    // while things broke, of one object each
-	Short        int       `json:"short"`    // of these, that showed less than was acknowledged before
-	QuietMS      int64     `json:"quiet_ms"` // from the last acknowledgement until all was archived
+	Reads        int       `json:"reads"`    // during the faults, of one object each
+	Short        int       `json:"short"`    // reads that showed less than was acknowledged before
+	QuietMS      int64     `json:"quiet_ms"` // from the last acknowledgement until everything was archived
 	Seed         uint64    `json:"seed"`
 	Slow         []SlowRow `json:"slow,omitempty"`
 	Notes        []string  `json:"notes,omitempty"`
-	Examples     []string  `json:"examples,omitempty"` // of what is wrong
-	Error        string    `json:"error,omitempty"`    // why the case could not run, or what it wanted else
+	Examples     []string  `json:"examples,omitempty"` // differences
+	Error        string    `json:"error,omitempty"`    // why the case could not run, or a missed expectation
 }
 
-// OK reports whether nothing was lost or came back and the case has run.
+// OK reports whether the case has run without a loss or a resurrection.
 func (r *Result) OK() bool { return r.Lost == 0 && r.Resurrected == 0 && r.Short == 0 && r.Error == "" }
 
-// maxExamples bounds how many differences are told.
+// maxExamples bounds the reported differences.
 const maxExamples = 5
 
-// count notes what is wrong with a key.
+// count counts a fault of a key.
 func (r *Result) count(k history.Key, where string, f *fault) {
 	if f.resurrected {
 		r.Resurrected++
@@ -53,8 +53,7 @@ func (r *Result) example(k history.Key, where string, f *fault) {
 	}
 }
 
-// read notes what a reader was shown while things broke; a nil fault is none. One goroutine
-// at a time may call it.
+// read counts a read during the faults; a nil fault is none. It is not safe for concurrent use.
 func (r *Result) read(k history.Key, where string, f *fault) {
 	r.Reads++
 	if f != nil {
@@ -67,7 +66,7 @@ func (r *Result) note(format string, args ...any) {
 	r.Notes = append(r.Notes, fmt.Sprintf(format, args...))
 }
 
-// Print writes the results as a table, and below it what is to be said of each.
+// Print writes the results as a table, and the notes of each below.
 func Print(out io.Writer, results []Result) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "CASE\tLOAD\tFAULT\tACKNOWLEDGED\tLOST\tRESURRECTED\tREADS\tSHORT\tQUIET AFTER")
@@ -100,7 +99,7 @@ func (r *Result) remarks(out io.Writer) {
 	}
 }
 
-// PrintJSON writes one JSON object per result, one line each.
+// PrintJSON writes one JSON object per result and line.
 func PrintJSON(out io.Writer, results []Result) error {
 	enc := json.NewEncoder(out)
 	for _, r := range results {
@@ -111,29 +110,28 @@ func PrintJSON(out io.Writer, results []Result) error {
 	return nil
 }
 
-// SlowRow is what something slow cost the players: those whom it touched, and the others.
+// SlowRow is the effect of something slow on the affected players, and on the others.
 type SlowRow struct {
 	What      string   `json:"what"`
 	Services  int      `json:"services"`
 	Players   int      `json:"players"`
 	Touched   Share    `json:"touched"`
 	Others    Share    `json:"others"`
-	RefusedMS int64    `json:"refused_ms"` // the latest answer without success to those touched
+	RefusedMS int64    `json:"refused_ms"` // latest failed answer to an affected player
 	LastedMS  int64    `json:"lasted_ms"`  // from the beginning until the last such answer
-	BackMS    int64    `json:"back_ms"`    // from the end until the last report that failed was sent, 0 if before
-	Resyncs   int      `json:"resyncs"`    // of the watcher that was told the most
+	BackMS    int64    `json:"back_ms"`    // from the end until the last failed report was sent; 0 if before
+	Resyncs   int      `json:"resyncs"`    // maximum per watcher
 	Edge      Weight   `json:"edge"`
-	Missed    []string `json:"missed,omitempty"` // the figures that were not held
+	Missed    []string `json:"missed,omitempty"` // missed targets
 
 	began, ended time.Time
 }
 
-// Share is how the reports of some players were answered while something was slow; of
-// several times the worst.
+// Share is the answers to some players' reports while something was slow; the worst of several times.
 type Share struct {
 	Players  int   `json:"players"`
 	Sent     int   `json:"sent"`
-	InTime   int   `json:"in_time"` // stored, within the time that the edge has
+	InTime   int   `json:"in_time"` // stored within the edge's deadline
 	LatestMS int64 `json:"latest_ms"`
 }
 
@@ -158,7 +156,7 @@ func (s *Share) worst(other Share) {
 	s.LatestMS, s.Players = latest, players
 }
 
-// worst takes over what of another time was worse.
+// worst merges another row, keeping the worse of each figure.
 func (r *SlowRow) worst(other SlowRow) {
 	r.Players = other.Players
 	r.Touched.worst(other.Touched)
@@ -168,24 +166,24 @@ func (r *SlowRow) worst(other SlowRow) {
 	r.Edge.Before, r.Edge.Most = cmp.Or(r.Edge.Before, other.Edge.Before), max(r.Edge.Most, other.Edge.Most)
 }
 
-// want notes a figure that is not held.
+// want notes a missed target.
 func (r *SlowRow) want(held bool, format string, args ...any) {
 	if !held {
 		r.Missed = append(r.Missed, fmt.Sprintf(format, args...))
 	}
 }
 
-// wantOthers notes when those who are not touched wait, too.
+// wantOthers notes a miss if unaffected players wait too.
 func (r *SlowRow) wantOthers() {
 	r.want(r.Others.share() >= mostInTime, "of the others' reports %.1f %% are answered in time", 100*r.Others.share())
 }
 
-// wantBack notes when it lasts for longer than the fault.
+// wantBack notes a miss if the effect outlasts the fault.
 func (r *SlowRow) wantBack() {
 	r.want(r.BackMS <= backWithin.Milliseconds(), "the last failure is %d ms after the return", r.BackMS)
 }
 
-// printSlow writes the rows of all results as a table that a document can take over.
+// printSlow writes the rows of all results as a table for a document.
 func printSlow(out io.Writer, results []Result) error {
 	var rows []SlowRow
 	for _, r := range results {

@@ -1,17 +1,14 @@
-// Package faults breaks things under load and counts what that cost: it starts real
-// engines and the real commands, kills, stops and cuts them off, and compares what
-// the stores hold afterwards with what was acknowledged.
+// Package faults breaks the product under load and counts the cost. It starts real engines and the real commands,
+// kills, suspends and disconnects them, and compares the stores with the acknowledgements.
 //
-// One oracle judges every case. A client notes each event before it is sent and each
-// acknowledgement when it comes. Once things are quiet (no dirty mark, no message
-// left in the queue) the cache and the archive must hold, for every key, a fold of
-// all acknowledged events and of any of the others, and nothing at or before a
-// delete: the latest event, the furthest position, plays, watched time, metadata and the
-// resume point. Pages must show all of it, without a gap or a repeat. The oracle computes
-// that without the product's merge.
+// One oracle judges every case. A client notes each event before sending it, and each acknowledgement. At rest
+// there is no dirty mark and no message in the queue. Then, for every key, the cache and the archive must have a
+// merge of all acknowledged events and any of the others, and nothing at or before a delete. This covers the
+// latest event, the furthest position, plays, watched time, metadata and the resume point. Pages must show all of
+// it without a gap or a repeat. The oracle computes this without the product's merge.
 //
-// Readers read while things break, too. Everything acknowledged before a read began must be
-// in it, unless it is marked as incomplete, or the case takes away the cache itself.
+// Readers also read during the faults. A read must show everything acknowledged before it began, unless the item
+// is incomplete or the case loses the cache itself.
 package faults
 
 import (
@@ -27,13 +24,13 @@ import (
 // scenario is one case.
 type scenario struct {
 	name, load, fault string
-	engines           bool          // needs them
-	asked             bool          // runs only when it is named, because it takes minutes
-	more              time.Duration // that it may take
+	engines           bool          // needs the engines
+	asked             bool          // runs only by name: it takes minutes
+	more              time.Duration // time beyond the limit
 	run               func(context.Context, *trial) error
 }
 
-// Names lists the cases in the order they run.
+// Names returns the cases in the order they run.
 func Names() []string {
 	var names []string
 	for _, s := range scenarios(Options{}) {
@@ -42,9 +39,8 @@ func Names() []string {
 	return names
 }
 
-// Run runs cases one after the other and tells of each when it is over. It fails
-// when a name is unknown or the engines do not start; what a case finds is in its
-// result. When ctx is done it ends what it started and returns.
+// Run runs cases one after the other and reports each result to tell. It fails if a name is unknown or the
+// engines do not start; findings are in the results. After ctx is done it ends its processes and returns.
 func Run(ctx context.Context, o Options, names []string, tell func(Result)) error {
 	chosen, err := choose(scenarios(o), names)
 	if err != nil {
@@ -73,7 +69,7 @@ func choose(all []scenario, names []string) ([]scenario, error) {
 	for _, n := range names {
 		i := slices.IndexFunc(all, func(s scenario) bool { return s.name == n })
 		family := slices.DeleteFunc(slices.Clone(all), func(s scenario) bool { return !strings.HasPrefix(s.name, n+"-") })
-		if i < 0 && len(family) > 0 { // as slow is all of slow-...
+		if i < 0 && len(family) > 0 { // slow stands for all of slow-...
 			chosen = append(chosen, family...)
 			continue
 		}
@@ -90,7 +86,7 @@ func (s scenario) try(ctx context.Context, o Options, es engines) Result {
 	t.res = &Result{Case: s.name, Load: s.load, Fault: s.fault, Seed: o.Seed}
 	var err error
 	if s.engines {
-		err = es.start(ctx) // has limits of its own
+		err = es.start(ctx) // has its own limits
 	}
 	limit, began := o.Limit+s.more, time.Now()
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("not done within %v", limit))
@@ -118,7 +114,7 @@ func (s scenario) try(ctx context.Context, o Options, es engines) Result {
 	return *t.res
 }
 
-// scenarios lists all cases; the numbers are those under which the cases are known.
+// scenarios returns all cases, with their established numbers.
 func scenarios(o Options) []scenario {
 	const mixed, gentle = "heartbeats, deletes, clears", "heartbeats of running viewings"
 	killed := fmt.Sprintf("kill -9 of a random process or engine, %d times", o.Rounds)
@@ -177,8 +173,8 @@ func scenarios(o Options) []scenario {
 	)
 }
 
-// slowCases take, without the start of the engines, about half a minute (silent, hbase), a
-// minute (kafka, service, edge, waiting), two (master-1, master-2, behind) and three (overload).
+// slowCases take, without the start of the engines, about half a minute (silent, hbase) or a minute (kafka,
+// service, edge, waiting). Others take two minutes (master-1, master-2, behind) or three (overload).
 func slowCases() []scenario {
 	const load = "players on WebSockets, watching"
 	return []scenario{

@@ -17,8 +17,8 @@ import (
 	"github.com/playhead/playhead/history"
 )
 
-// mover moves the slots of some buckets from master to master of the cluster, for as long
-// as it runs, key by key in any order, so that a slot has keys on both sides for a while.
+// mover moves the slots of some buckets between masters of the cluster as long as it runs. It moves them key by
+// key: for a while a slot has keys on both sides.
 type mover struct {
 	masters []*goredis.Client
 	ids     []string
@@ -28,11 +28,11 @@ type mover struct {
 	moves, keys atomic.Int64
 }
 
-// movedBuckets are those whose slots move: all users of the load are in them.
+// movedBuckets are the buckets whose slots move. All users of the load are in them.
 var movedBuckets = []history.Bucket{7, 130, 391, 502, 713, 944}
 
 const (
-	migrated  = 5 // keys of one exchange
+	migrated  = 5 // keys per exchange
 	movePause = 3 * time.Millisecond
 )
 
@@ -58,7 +58,7 @@ func (m *mover) close() error {
 	return errors.Join(errs...)
 }
 
-// run moves one slot after the other until stopped is closed. It ends with a whole move.
+// run moves one slot after the other until stopped is closed. It completes the last move.
 func (m *mover) run(ctx context.Context, stopped <-chan struct{}) error {
 	for {
 		select {
@@ -75,8 +75,7 @@ func (m *mover) run(ctx context.Context, stopped <-chan struct{}) error {
 	}
 }
 
-// move gives the slot of a bucket to another master. A server that dies meanwhile is waited
-// for, and the step is done again.
+// move moves the slot of a bucket to another master. If a server dies, it waits and retries the step.
 func (m *mover) move(ctx context.Context, b history.Bucket) error {
 	var from, to int
 	var slot int64
@@ -93,7 +92,7 @@ func (m *mover) move(ctx context.Context, b history.Bucket) error {
 		{"migrate", func(ctx context.Context) error { return m.setslot(ctx, from, slot, "migrating", m.ids[to]) }},
 		{"keys", func(ctx context.Context) error { return m.carry(ctx, slot, from, to) }},
 		{"give", func(ctx context.Context) error {
-			err := m.setslot(ctx, to, slot, "node", m.ids[to]) // first: the new owner makes the change known
+			err := m.setslot(ctx, to, slot, "node", m.ids[to]) // first: the new owner announces the change
 			for i := range m.masters {
 				if err == nil {
 					err = m.setslot(ctx, i, slot, "node", m.ids[to])
@@ -124,19 +123,19 @@ func (m *mover) owner(ctx context.Context, b history.Bucket) (slot int64, at int
 	return 0, 0, fmt.Errorf("nobody has the slot: %w", err)
 }
 
-// setslot tells master i what becomes of a slot.
+// setslot sets the state of a slot on master i.
 func (m *mover) setslot(ctx context.Context, i int, slot int64, what ...any) error {
 	return m.masters[i].Do(ctx, append([]any{"cluster", "setslot", slot}, what...)...).Err()
 }
 
-// carry migrates all keys of a slot. A key that a cut exchange left on both sides is the
-// source's, which has served it.
+// carry migrates all keys of a slot. If an interrupted exchange left a key on both sides, the source's copy wins:
+// the source has served it.
 func (m *mover) carry(ctx context.Context, slot int64, from, to int) error {
 	host, port, err := net.SplitHostPort(m.masters[to].Options().Addr)
 	if err != nil {
 		return err
 	}
-	if err := m.masters[to].ScriptFlush(ctx).Err(); err != nil { // as a server that has just joined
+	if err := m.masters[to].ScriptFlush(ctx).Err(); err != nil { // like a server that has just joined
 		return err
 	}
 	for {

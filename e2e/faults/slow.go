@@ -18,12 +18,12 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// silentMaster stops one master after the other for a while each: its users are refused
-// soon, and nobody else notices.
+// silentMaster suspends one master after the other. Its users must be refused soon, and other users must not
+// notice.
 func silentMaster(services, rounds int, silent time.Duration) func(context.Context, *trial) error {
 	return func(ctx context.Context, t *trial) error {
 		masters := t.es["redis_cluster"]
-		cache, err := redis.Open(ctx, redis.Config{Addrs: strings.Split(masters.Addr(), ","), Cluster: true}) // knows whose master is which
+		cache, err := redis.Open(ctx, redis.Config{Addrs: strings.Split(masters.Addr(), ","), Cluster: true}) // locates each user's master
 		if err != nil {
 			return err
 		}
@@ -54,8 +54,8 @@ func silentMaster(services, rounds int, silent time.Duration) func(context.Conte
 	}
 }
 
-// behindAll has Redis take 1.2 s for everybody: waiting is better than refusing, and
-// nowhere is it quicker.
+// behindAll makes Redis take 1.2 s for every call. Waiting is better than refusing then, because no other service
+// is faster.
 func behindAll(ctx context.Context, t *trial) error {
 	var one float64
 	var missed error
@@ -95,8 +95,7 @@ func (t *trial) behind(ctx context.Context, services int) (row SlowRow, err erro
 	return row, errors.Join(err, c.verify(ctx), t.endSlow(), line.close())
 }
 
-// stalledBroker stops Kafka: players that want an acknowledgement of the queue are touched, and
-// nobody else.
+// stalledBroker suspends Kafka. Only players that need a queued acknowledgement may notice.
 func stalledBroker(ctx context.Context, t *trial) error {
 	return t.stalled(ctx, "Kafka's broker", t.es["kafka"], 20*time.Second, func(c *audience) {
 		for i, p := range c.players {
@@ -107,8 +106,8 @@ func stalledBroker(ctx context.Context, t *trial) error {
 	})
 }
 
-// stalledRegions stops HBase: readers of what only the archive has are touched. HBase's own
-// sessions last for longer than that, or it would end itself afterwards.
+// stalledRegions suspends HBase. Only readers of archived records may notice. Its ZooKeeper session outlasts the
+// suspension: otherwise HBase would abort afterwards.
 func stalledRegions(ctx context.Context, t *trial) error {
 	patient, err := t.engine("hbase", [2]string{"zookeeper.session.timeout.localHBaseCluster", "40000"})
 	if err != nil {
@@ -138,8 +137,7 @@ func (t *trial) stalled(ctx context.Context, what string, e *engine.Engine, stil
 	return errors.Join(err, t.judgeSlow(ctx, c, row))
 }
 
-// standstill stops one of two services for a minute. Its users, who are those that notice,
-// move to the other one.
+// standstill suspends one of two services for a minute. Its users notice, and must move to the other one.
 func standstill(ctx context.Context, t *trial) error {
 	const still = time.Minute
 	c, err := t.gather(ctx, 2, slowPlayers, "--redis", t.es["redis"].Addr())
@@ -156,8 +154,8 @@ func standstill(ctx context.Context, t *trial) error {
 	return errors.Join(err, t.judgeSlow(ctx, c, row))
 }
 
-// stoppedEdge stops the edge for a while, as a machine is that moves to other hardware. When it goes on, all its timers are up and the
-// answers of the services are not read yet: it must blame nobody for that, and nobody moves.
+// stoppedEdge suspends the edge for a while, like a live migration. When it resumes, all its timers have expired
+// and the services' answers are unread. It must blame no service, and no player may move.
 func stoppedEdge(ctx context.Context, t *trial) error {
 	const rounds, still = 3, 10 * time.Second
 	c, err := t.gather(ctx, 2, slowPlayers, "--redis", t.es["redis"].Addr())
@@ -183,8 +181,8 @@ func stoppedEdge(ctx context.Context, t *trial) error {
 	return errors.Join(err, t.judgeSlow(ctx, c, row))
 }
 
-// waiting has all players send a message at once while the only service stands
-// still: an edge must refuse what it cannot keep, and not grow.
+// waiting has all players send a message at once while the only service is suspended. The edge must refuse what
+// it cannot keep, and must not grow.
 func waiting(ctx context.Context, t *trial) error {
 	const still = 5 * time.Second
 	const most = 200 // MiB
@@ -208,8 +206,8 @@ func waiting(ctx context.Context, t *trial) error {
 	return errors.Join(err, err2, t.judgeSlow(ctx, c, row))
 }
 
-// overload has players report three times as much as Redis takes: what it takes is done, and
-// the others are refused.
+// overload has players report three times as much as Redis can store. The product must store up to its capacity,
+// and refuse the rest.
 func overload(ctx context.Context, t *trial) error {
 	var missed error
 	for _, n := range []int{1, 2, 6} {
@@ -253,13 +251,13 @@ func (t *trial) overload(ctx context.Context, services int) (row SlowRow, err er
 	t.res.note("%d services: %.0f of %.0f a second are answered, %d of %d waited in vain, each player was answered %d times or more",
 		services, done, capacity, vain, row.Touched.Sent, least)
 	row.want(done >= 0.8*capacity, "%.0f a second are answered, of %.0f that can be", done, capacity)
-	// Nothing can know in the first two seconds how slow Redis has become. Two thirds of the calls of that time are too
-	// many, which is 4.4 % of those of thirty seconds; as many as leave before that is known wait in vain.
+	// Redis's slowness is unknown for the first two seconds. Two thirds of the calls in that time are excess,
+	// which is 4.4 % of thirty seconds' calls. As many wait in vain.
 	row.want(vain*25 <= row.Touched.Sent, "%d of %d waited in vain", vain, row.Touched.Sent)
 	return row, errors.Join(err, c.verify(ctx), t.endSlow(), line.close())
 }
 
-// answered counts the reports of a time that were stored, and those that had no answer.
+// answered counts the stored reports of a time, and the unanswered ones.
 func (p *viewer) answered(began, ended time.Time) (in, vain int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -268,15 +266,14 @@ func (p *viewer) answered(began, ended time.Time) (in, vain int) {
 		case e.at.Before(began) || e.at.After(ended):
 		case e.ok:
 			in++
-		case e.took > 1900*time.Millisecond: // the edge has two seconds
+		case e.took > 1900*time.Millisecond: // the edge's deadline is two seconds
 			vain++
 		}
 	}
 	return in, vain
 }
 
-// capacity returns how many reports a second are stored when there are always more, of users
-// who were there before.
+// capacity returns the stored reports per second of known users under constant excess load.
 func (t *trial) capacity(ctx context.Context, begin func()) (float64, error) {
 	const workers, size, lasts = 4, 100, 8 * time.Second
 	var stored atomic.Int64
@@ -309,8 +306,7 @@ func (t *trial) capacity(ctx context.Context, begin func()) (float64, error) {
 	return float64(stored.Load()) / time.Since(began).Seconds(), err
 }
 
-// judgeSlow keeps a row, looks whether what was acknowledged is there, and fails when a
-// figure is not held.
+// judgeSlow records a row and verifies the acknowledged reports. It fails after a missed target.
 func (t *trial) judgeSlow(ctx context.Context, c *audience, row SlowRow) error {
 	t.res.Slow = append(t.res.Slow, row)
 	if c != nil {
@@ -324,7 +320,7 @@ func (t *trial) judgeSlow(ctx context.Context, c *audience, row SlowRow) error {
 	return nil
 }
 
-// verify counts as lost what was acknowledged and is not there.
+// verify counts missing acknowledged reports as lost.
 func (c *audience) verify(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(16)

@@ -11,12 +11,13 @@ import (
 	"github.com/playhead/playhead/e2e/faults"
 )
 
-// Bytes that are sent at once arrive together, a while later; on a narrow line one after the other.
+// TestSlowLine sends bytes at once: they must arrive together after the delay, or one after the other on a narrow
+// line.
 func TestSlowLine(t *testing.T) {
 	const by, pieces, each = 200 * time.Millisecond, 20, 10
 	for name, tt := range map[string]struct {
 		slow        time.Duration
-		narrow      int64 // bytes a second
+		narrow      int64 // bytes per second
 		least, most time.Duration
 	}{
 		"slow":   {slow: by, least: by, most: pieces * by / 2},

@@ -27,30 +27,30 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// spec says what to start for a case. Zero values take the defaults.
+// spec configures the processes of a case. Zero values take the defaults.
 type spec struct {
 	services, jobs int // default 2 each; noJobs for jobs in this process
-	// hold and sweep are those of the services and jobs (default 2 s and 6 s). A
-	// request may take 1.5 s: hold + request + drift stay below the age of a sweep.
+	// hold and sweep configure the services and jobs (default 2 s and 6 s). A request may take 1.5 s: hold +
+	// request + drift must stay below the sweep age.
 	hold, sweep time.Duration
 	drain       time.Duration
-	// redis are the addresses of Redis for each service, where they are not the server's own.
+	// redis is the address of Redis for each service; default the server's own.
 	redis   []string
-	front   string        // the address of Redis for everybody, when it is not the server's own
-	cluster bool          // Redis is one
-	ttl     time.Duration // how long the cache keeps a record, 0 for the usual
-	keep    int           // how many of a user, 0 for the usual
-	// jobFlags are more of the jobs' flags.
+	front   string        // address of Redis for every process; default the server's own
+	cluster bool          // Redis is a cluster
+	ttl     time.Duration // TTL of cached records; 0 for the default
+	keep    int           // cached records per user; 0 for the default
+	// jobFlags are extra flags of the jobs.
 	jobFlags []string
-	// How the load is, see [load]. With direct nobody comes through the edge; ack is what the services are asked for.
+	// Settings of the [load]. direct bypasses the edge; ack is the requested acknowledgement level.
 	gentle, blind, pages, direct bool
 	ack                          historyv1.Ack
 }
 
-// noJobs leaves the jobs out.
+// noJobs starts no jobs.
 const noJobs = -1
 
-// withDefaults fills in what was left out.
+// withDefaults fills in the defaults.
 func (sp spec) withDefaults() spec {
 	sp.services, sp.jobs = cmp.Or(sp.services, 2), cmp.Or(sp.jobs, 2)
 	sp.hold, sp.sweep = cmp.Or(sp.hold, 2*time.Second), cmp.Or(sp.sweep, 6*time.Second)
@@ -58,8 +58,8 @@ func (sp spec) withDefaults() spec {
 	return sp
 }
 
-// stack is the product as processes, with a topic, a group and a table of its own,
-// and the stores as the oracle reads them.
+// stack is the product's processes with their own topic, group and table, and the stores as the oracle reads
+// them.
 type stack struct {
 	spec
 	name     string
@@ -114,7 +114,7 @@ func (s *stack) awaitReady(ctx context.Context) error {
 	return nil
 }
 
-// flush empties Redis, which is the run's own.
+// flush empties Redis, which belongs to the run.
 func (s *stack) flush(ctx context.Context) error {
 	var addrs []string
 	for _, n := range s.store().Nodes {
@@ -123,7 +123,7 @@ func (s *stack) flush(ctx context.Context) error {
 	return process.Flush(ctx, addrs...)
 }
 
-// store returns the engine that acknowledges: a server or a cluster.
+// store returns the engine of the cache: a server or a cluster.
 func (s *stack) store() *engine.Engine {
 	if s.cluster {
 		return s.es["redis_cluster"]
@@ -133,12 +133,12 @@ func (s *stack) store() *engine.Engine {
 
 func (s *stack) storeAddr() string { return cmp.Or(s.front, s.store().Addr()) }
 
-// product is the commands, which are told by [stack.cacheFlags] where Redis is.
+// product returns the commands without Redis; [stack.cacheFlags] adds its address.
 func (s *stack) product() process.Product {
 	return process.Product{Bin: s.opts.Bin, Name: s.name, Kafka: s.es["kafka"].Addr(), HBase: s.es["hbase"].Addr()}
 }
 
-// cacheFlags tell a command where Redis is.
+// cacheFlags returns a command's flags for Redis.
 func (s *stack) cacheFlags() []string {
 	flags := []string{"--redis", s.storeAddr()}
 	if s.cluster {
@@ -153,12 +153,12 @@ func (s *stack) cacheFlags() []string {
 	return flags
 }
 
-// cacheConfig is that of the oracle, and of jobs in this process.
+// cacheConfig configures the oracle's cache, and that of jobs in this process.
 func (s *stack) cacheConfig() redis.Config {
 	return redis.Config{Addrs: strings.Split(s.storeAddr(), ","), Cluster: s.cluster, TTL: s.ttl, Keep: s.keep}
 }
 
-// redisClient is for cases with one server.
+// redisClient returns a client for cases with one server.
 func (s *stack) redisClient() *goredis.Client {
 	return goredis.NewClient(&goredis.Options{Addr: s.es["redis"].Addr()})
 }
@@ -171,7 +171,7 @@ func (s *stack) openStores(ctx context.Context) (err error) {
 	return err
 }
 
-// backends are the services and the jobs.
+// backends returns the services and the jobs.
 func (s *stack) backends() []*unit { return slices.Concat(s.services, s.jobs) }
 
 func (s *stack) units() []*unit {
@@ -182,7 +182,7 @@ func (s *stack) units() []*unit {
 	return all
 }
 
-// surprises lists the processes that ended without having been killed.
+// surprises returns the unexpected ends of all processes.
 func (s *stack) surprises() (all []string) {
 	for _, u := range s.units() {
 		all = append(all, u.surprises()...)
@@ -284,11 +284,10 @@ func (s *stack) unit(ctx context.Context, name string, more ...string) (*unit, e
 	return newUnit(s.opts.Log, name, admin, argv...), nil
 }
 
-// dead is the topic of what could not be archived.
+// dead returns the dead-letter topic.
 func (s *stack) dead() string { return s.product().DeadTopic() }
 
-// quiet waits until nothing is left to do: no record is newer than the archive, and
-// no message waits in the queue.
+// quiet waits until no work is left: the archive has every record, and the queue no message.
 func (s *stack) quiet(ctx context.Context, limit time.Duration) error {
 	return process.Await(ctx, limit, "quiet", func(ctx context.Context) error {
 		if err := s.clean(ctx); err != nil {
@@ -298,15 +297,15 @@ func (s *stack) quiet(ctx context.Context, limit time.Duration) error {
 	})
 }
 
-// clean fails while a key has a dirty mark.
+// clean fails while a key is dirty.
 func (s *stack) clean(ctx context.Context) error { return process.Clean(ctx, s.cache) }
 
-// overdue returns all keys with a dirty mark.
+// overdue returns all dirty keys.
 func (s *stack) overdue(ctx context.Context) ([]history.Key, error) {
 	return process.Marked(ctx, s.cache)
 }
 
-// drained fails while a message is not committed.
+// drained fails while a message is uncommitted.
 func (s *stack) drained(ctx context.Context) error {
 	committed, ends, err := s.offsets(ctx)
 	if err != nil {
@@ -320,8 +319,7 @@ func (s *stack) drained(ctx context.Context) error {
 	return nil
 }
 
-// offsets returns by partition what the group has committed, below zero for nothing,
-// and where the log ends.
+// offsets returns the group's committed offsets by partition, below zero for none, and the ends of the log.
 func (s *stack) offsets(ctx context.Context) (committed, ends map[int]int64, err error) {
 	c := s.kafka()
 	var ask []kafka.OffsetRequest
@@ -350,25 +348,24 @@ func (s *stack) offsets(ctx context.Context) (committed, ends map[int]int64, err
 	return committed, ends, errors.Join(err, done.Error)
 }
 
-// Options say where and how to run. Bin, Lib and Dir are required.
+// Options configure a run. Bin, Lib and Dir are required.
 type Options struct {
 	Bin      string // folder of the built commands
-	Lib      string // folder of the engines' jars, installed when missing
-	Dir      string // folder for data, emptied by its owner
+	Lib      string // folder of the engines' jars; filled if empty
+	Dir      string // folder for data; the caller empties it
 	PortBase int    // first port of the engines
 	Seed     uint64
 	Rounds   int           // of the case "kill"
 	Players  int           // of the case "slow-waiting", each with a connection
-	Limit    time.Duration // of one case; "kill" has more for its rounds
+	Limit    time.Duration // per case; "kill" has more for its rounds
 	Log      *slog.Logger
 }
 
 // engines are the real servers of one run. They die with this process.
 type engines map[string]*engine.Engine
 
-// openEngines opens Redis, a cluster of it, Kafka and HBase in a folder of their own. Redis syncs its
-// file at every write: with everysec an acknowledged write may be lost with the
-// machine, and sometimes with the process.
+// openEngines opens Redis, a Redis Cluster, Kafka and HBase in their own folder. Redis syncs its file at every
+// write. With everysec a machine crash may lose acknowledged writes, and sometimes a process crash does.
 func openEngines(o Options) (engines, error) {
 	es := make(engines)
 	for _, name := range []string{"redis", "redis_cluster", "kafka", "hbase"} {
@@ -381,12 +378,12 @@ func openEngines(o Options) (engines, error) {
 	return es, nil
 }
 
-// engine opens one of the run's engines, HBase with more properties than the usual.
+// engine opens one of the run's engines; HBase accepts extra properties.
 func (o Options) engine(name string, hbase ...[2]string) (*engine.Engine, error) {
 	return o.engineWith(engineConfig{name: name, hbase: hbase})
 }
 
-// engineConfig is how an engine differs from the usual.
+// engineConfig is an engine's extra settings.
 type engineConfig struct {
 	name  string
 	env   []string    // of Redis
@@ -408,7 +405,7 @@ func (o Options) engineWith(c engineConfig) (*engine.Engine, error) {
 	return e, nil
 }
 
-// start starts those that do not run and lets those that hang go on.
+// start starts the dead engines and resumes the suspended ones.
 func (es engines) start(ctx context.Context) error {
 	errs := make(chan error, len(es))
 	for _, e := range es {
@@ -421,10 +418,10 @@ func (es engines) start(ctx context.Context) error {
 	return all
 }
 
-// kill ends an engine.
+// kill kills an engine.
 func kill(e *engine.Engine) step { return func(context.Context) error { return e.Kill() } }
 
-// kill ends all of them; their data is the run's own.
+// kill kills all engines; their data belongs to the run.
 func (es engines) kill() error {
 	var all error
 	for _, e := range es {

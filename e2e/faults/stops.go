@@ -13,7 +13,7 @@ import (
 	"github.com/playhead/playhead/e2e/process"
 )
 
-// forgetful kills every service while it holds keys whose users never report again.
+// forgetful kills every service while it holds keys of users who never report again.
 func forgetful(ctx context.Context, t *trial) error {
 	if err := t.start(ctx, spec{hold: 5 * time.Second, sweep: 12 * time.Second, gentle: true}); err != nil {
 		return err
@@ -37,8 +37,8 @@ func forgetful(ctx context.Context, t *trial) error {
 	return t.markClean(ctx)
 }
 
-// terminated stops services by SIGTERM under load while no broker answers: one may
-// drain, the other hears the signal twice.
+// terminated stops services with SIGTERM under load while no broker answers. One may drain, the other receives
+// the signal twice.
 func terminated(ctx context.Context, t *trial) error {
 	kafka := t.es["kafka"]
 	return t.run(ctx, spec{}, func(ctx context.Context) error {
@@ -55,8 +55,8 @@ func terminated(ctx context.Context, t *trial) error {
 	})
 }
 
-// measureEnd sends signals, the second once the first has had an effect, and says how long
-// the process took from the last one.
+// measureEnd sends signals, the second after the first took effect. It returns the time from the last signal to
+// the end.
 func measureEnd(ctx context.Context, u *unit, limit time.Duration, signals ...syscall.Signal) (time.Duration, error) {
 	var p *process.Process
 	for i, sig := range signals {
@@ -84,7 +84,7 @@ func measureEnd(ctx context.Context, u *unit, limit time.Duration, signals ...sy
 	}
 }
 
-// alternating lets two services take the events of each user in turns.
+// alternating sends each user's events to two services in turns.
 func alternating(ctx context.Context, t *trial) error {
 	if err := t.start(ctx, spec{gentle: true, direct: true}); err != nil {
 		return err
@@ -100,8 +100,8 @@ func alternating(ctx context.Context, t *trial) error {
 	return t.markClean(ctx)
 }
 
-// allAcked fails when an event was not acknowledged: without a fault every one is,
-// and then the oracle allows one outcome only.
+// allAcked fails after an unacknowledged event. Without a fault all are acknowledged, which leaves the oracle a
+// single outcome.
 func (t *trial) allAcked(context.Context) error {
 	t.book.mu.Lock()
 	defer t.book.mu.Unlock()
@@ -115,8 +115,8 @@ func (t *trial) allAcked(context.Context) error {
 	return nil
 }
 
-// rebalance kills, freezes and stops jobs under load, so that partitions move with
-// batches in flight, and watches the committed offsets: none may go back.
+// rebalance kills, suspends and stops jobs under load: partitions move with batches in flight. No committed
+// offset may go back.
 func rebalance(ctx context.Context, t *trial) error {
 	if err := t.start(ctx, spec{jobs: 3}); err != nil {
 		return err
@@ -129,13 +129,13 @@ func rebalance(ctx context.Context, t *trial) error {
 	return errors.Join(err, g.Wait())
 }
 
-// shuffleJobs does something to a random job every now and then.
+// shuffleJobs signals a random job every now and then.
 func (t *trial) shuffleJobs(ctx context.Context) error {
 	for n := range 12 {
 		u := t.stack.jobs[t.rand.IntN(len(t.stack.jobs))]
 		sig := []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM, syscall.SIGSTOP}[n%3]
 		u.signal(sig)
-		if sig == syscall.SIGSTOP { // for longer than its session lasts, once
+		if sig == syscall.SIGSTOP { // once longer than the job's session
 			if err := pause(ctx, time.Duration(n/11*11)*time.Second); err != nil {
 				return err
 			}

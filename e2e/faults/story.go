@@ -10,12 +10,11 @@ import (
 	"github.com/playhead/playhead/history"
 )
 
-// event is one report, delete included, and whether it was acknowledged. One that
-// was not may have been stored all the same.
+// event is one report or delete, and whether it was acknowledged. An unacknowledged one may have been stored.
 type event struct {
 	history.Event
 	acked bool
-	turn  int // of its acknowledgement among all
+	turn  int // number of its acknowledgement
 }
 
 // clearing is one clear of a user's history.
@@ -23,38 +22,38 @@ type clearing struct {
 	typ   uint32
 	until int64
 	acked bool
-	turn  int // of its acknowledgement among all
+	turn  int // number of its acknowledgement
 }
 
-// covers reports whether it clears objects of a type.
+// covers reports whether the clear covers objects of a type.
 func (c *clearing) covers(typ uint32) bool { return c.typ == 0 || c.typ == typ }
 
-// story is everything that was ever sent about one key.
+// story is everything ever sent about one key.
 type story struct {
 	events   []*event
-	position int64 // where the viewer is, milliseconds
+	position int64 // the viewer's position, milliseconds
 	session  int
-	started  int64 // when the session began, 0 if the player does not say
+	started  int64 // start of the session; 0 if not reported
 }
 
-// book holds all stories. Its methods may be called from many goroutines.
+// book is all stories. It is safe for concurrent use.
 type book struct {
 	mu      sync.Mutex
 	stories map[history.Key]*story
 	clears  map[string][]*clearing
-	recent  []string // users, the latest last, each once
+	recent  []string // distinct users, the latest last
 	acked   int
-	last    time.Time // of an acknowledgement
+	last    time.Time // time of the last acknowledgement
 }
 
-// recentUsers bounds how many users of late are remembered: twice those of a load.
+// recentUsers bounds the remembered users: twice the load's.
 const recentUsers = 160
 
 func newBook() *book {
 	return &book{stories: make(map[history.Key]*story), clears: make(map[string][]*clearing)}
 }
 
-// note adds an event that is about to be sent.
+// note adds an event before it is sent.
 func (b *book) note(e history.Event) *event {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -64,7 +63,7 @@ func (b *book) note(e history.Event) *event {
 	return n
 }
 
-// story returns that of a key. The caller holds b.mu.
+// story returns the story of a key. The caller holds b.mu.
 func (b *book) story(k history.Key) *story {
 	s := b.stories[k]
 	if s == nil {
@@ -95,7 +94,7 @@ func (b *book) ack(events ...*event) {
 	b.last = time.Now()
 }
 
-// add counts acknowledgements of what is judged elsewhere.
+// add counts acknowledgements that are judged elsewhere.
 func (b *book) add(n int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -117,7 +116,7 @@ func (b *book) count() int {
 	return b.acked
 }
 
-// rank orders events of one millisecond, as DESIGN.md has it.
+// rank orders events of one millisecond, as in DESIGN.md.
 func (e *event) rank() int {
 	switch e.Kind {
 	case history.KindDelete:
@@ -128,7 +127,7 @@ func (e *event) rank() int {
 	return 0
 }
 
-// state is what a reader sees while e is the latest event.
+// state returns the state that e shows as the latest event.
 func (e *event) state() history.State {
 	switch e.Kind {
 	case history.KindPause:
@@ -147,16 +146,16 @@ func (e *event) completes() bool {
 	return e.Kind == history.KindFinish || e.Kind != history.KindDelete && e.Duration > 0 && e.Position*10 >= e.Duration*9
 }
 
-// compare orders two events by which is the latest of them.
+// compare orders two events; the greater one is the latest.
 func compare(a, b *event) int {
 	return cmp.Or(cmp.Compare(a.At, b.At), cmp.Compare(a.rank(), b.rank()), cmp.Compare(a.Position, b.Position),
 		cmp.Compare(a.state(), b.state()), strings.Compare(a.Session, b.Session), strings.Compare(a.Device, b.Device))
 }
 
-// graceMS is for how long a session is too young to take a resume point away.
+// graceMS is the age, in milliseconds, from which a session may replace a resume point.
 const graceMS = 10_000
 
-// early reports whether an event may be of a session that was started by mistake.
+// early reports whether an event may be from a session started by mistake.
 func (e *event) early() bool {
 	switch {
 	case e.Kind == history.KindSeek || e.Kind == history.KindFinish || e.Kind == history.KindDelete:
@@ -169,13 +168,12 @@ func (e *event) early() bool {
 	return e.Position < graceMS
 }
 
-// compareVersion orders two events by time and rank, as far as folds look at more than the
-// latest event.
+// compareVersion orders two events by time and rank, as merges do beyond the latest event.
 func compareVersion(a, b *event) int {
 	return cmp.Or(cmp.Compare(a.At, b.At), cmp.Compare(a.rank(), b.rank()))
 }
 
-// after returns the events later than a time, and of those the acknowledged.
+// after returns the events later than a time, and the acknowledged ones of these.
 func (s *story) after(at int64) (all, acked []*event) {
 	for _, e := range s.events {
 		if e.At > at {
@@ -188,7 +186,7 @@ func (s *story) after(at int64) (all, acked []*event) {
 	return all, acked
 }
 
-// deleted returns when the key was last deleted for certain, 0 if never.
+// deleted returns the time of the last certain delete, or 0.
 func deleted(acked []*event) (at int64) {
 	for _, e := range acked {
 		if e.Kind == history.KindDelete {

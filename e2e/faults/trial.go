@@ -18,10 +18,10 @@ type trial struct {
 	res   *Result
 	stack *stack
 	load  *load
-	after func() error // once the processes have ended; may be nil
+	after func() error // after the processes have ended; may be nil
 }
 
-// step is a part of what a case does.
+// step is a step of a case.
 type step = func(context.Context) error
 
 // inTurn takes steps one after the other, until one fails.
@@ -34,10 +34,10 @@ func inTurn(ctx context.Context, steps ...step) error {
 	return nil
 }
 
-// wait lets a while pass.
+// wait waits for a duration.
 func wait(d time.Duration) step { return func(ctx context.Context) error { return pause(ctx, d) } }
 
-// run is what most cases do: it starts the processes, takes steps under load, and compares.
+// run starts the processes, takes steps under load, and compares, as most cases do.
 func (t *trial) run(ctx context.Context, sp spec, steps ...step) error {
 	if err := t.start(ctx, sp); err != nil {
 		return err
@@ -45,7 +45,7 @@ func (t *trial) run(ctx context.Context, sp spec, steps ...step) error {
 	return inTurn(ctx, t.underLoad(steps...), t.markClean)
 }
 
-// start starts the processes of a case and makes its load, which does not run yet.
+// start starts the processes of a case and prepares its load.
 func (t *trial) start(ctx context.Context, sp spec) error {
 	t.newStack(sp)
 	if err := t.stack.open(ctx); err != nil {
@@ -61,12 +61,12 @@ func (t *trial) start(ctx context.Context, sp spec) error {
 	return nil
 }
 
-// newStack makes the processes of a case, which are closed with the trial.
+// newStack makes the processes of a case; the trial closes them.
 func (t *trial) newStack(sp spec) {
 	t.stack = &stack{spec: sp, name: fmt.Sprintf("faults_%s_%d", t.res.Case, time.Now().UnixMilli()), opts: t.Options, es: t.es}
 }
 
-// markClean waits until things are quiet and compares.
+// markClean waits until the product is at rest and compares.
 func (t *trial) markClean(ctx context.Context) error {
 	if err := inTurn(ctx, t.stack.awaitReady, t.quiet); err != nil {
 		return err
@@ -76,7 +76,7 @@ func (t *trial) markClean(ctx context.Context) error {
 	return c.check(ctx)
 }
 
-// quiet waits until nothing is left to do.
+// quiet waits until no work is left.
 func (t *trial) quiet(ctx context.Context) error { return t.stack.quiet(ctx, t.Limit) }
 
 // underLoad takes steps while the load runs.
@@ -88,14 +88,14 @@ func (t *trial) underLoad(steps ...step) step {
 	}
 }
 
-// anew has the load go on with new users: of those so far nobody hears again.
+// anew continues the load with new users; the earlier ones never report again.
 func (t *trial) anew(context.Context) error {
 	t.load.epoch.Add(1)
 	return nil
 }
 
-// gather starts services, a job and an edge with the deadlines that they have by default, since how long somebody waits
-// is what is measured, and players at the edge. The flags say where Redis is.
+// gather starts services, a job, an edge and players. Deadlines are the product's defaults, because the cases
+// measure waits. The flags give the address of Redis.
 func (t *trial) gather(ctx context.Context, services, players int, flags ...string) (*audience, error) {
 	t.newStack(spec{drain: 8 * time.Second})
 	s := t.stack
@@ -115,7 +115,7 @@ func (t *trial) gather(ctx context.Context, services, players int, flags ...stri
 	return newAudience(ctx, t, players)
 }
 
-// endSlow ends what gather started, for a case that starts more than once.
+// endSlow ends the processes of gather, for a case that starts more than once.
 func (t *trial) endSlow() (err error) {
 	for _, end := range t.stack.surprises() {
 		err = errors.Join(err, errors.New(end))

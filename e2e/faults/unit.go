@@ -19,11 +19,10 @@ import (
 	"github.com/playhead/playhead/internal/run"
 )
 
-// restartPause is what a supervisor waits before it starts a process again.
+// restartPause is the supervisor's delay before a restart.
 const restartPause = 200 * time.Millisecond
 
-// unit is one process of the product under a supervisor: when it ends, it is started
-// again, as systemd or a cluster would, until it is put down.
+// unit is one process of the product under a supervisor, which restarts it like systemd unless it is set down.
 type unit struct {
 	name, admin string
 	argv        []string
@@ -31,7 +30,7 @@ type unit struct {
 
 	mu     sync.Mutex
 	p      *process.Process
-	killed bool // by us: its end is no surprise
+	killed bool // deliberate: no surprise
 	down   bool
 	wake   chan struct{} // capacity 1: no longer down
 	ready  bool
@@ -53,7 +52,7 @@ func (u *unit) watch(ctx context.Context) {
 	}
 }
 
-// launch starts the process unless it is to be down.
+// launch starts the process unless it is set down.
 func (u *unit) launch() *process.Process {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -94,14 +93,14 @@ func lastLine(s string) string {
 	return lines[len(lines)-1]
 }
 
-// kill ends the process by SIGKILL; the supervisor brings it back.
+// kill ends the process with SIGKILL; the supervisor restarts it.
 func (u *unit) kill() {
 	if p := u.signal(syscall.SIGKILL); p != nil {
 		<-p.Done()
 	}
 }
 
-// logTail returns the end of what the process wrote.
+// logTail returns the end of the process's output.
 func (u *unit) logTail() string {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -126,7 +125,7 @@ func (u *unit) alive() bool {
 	}
 }
 
-// signal sends a signal to the process as it runs now.
+// signal sends a signal to the current process.
 func (u *unit) signal(sig syscall.Signal) *process.Process {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -138,7 +137,7 @@ func (u *unit) signal(sig syscall.Signal) *process.Process {
 	return u.p
 }
 
-// crash ends the process by SIGKILL for good, until up.
+// crash ends the process with SIGKILL until up.
 func (u *unit) crash() {
 	u.setDown(true)
 	if p := u.signal(syscall.SIGKILL); p != nil {
@@ -146,34 +145,34 @@ func (u *unit) crash() {
 	}
 }
 
-// setDown says whether the process is to stay down once it has ended.
+// setDown sets whether the process stays down once it has ended.
 func (u *unit) setDown(down bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.down = down
 }
 
-// up takes a crash back.
+// up lets the supervisor restart a crashed process.
 func (u *unit) up() {
 	u.setDown(false)
 	run.Wake(u.wake)
 }
 
-// crash ends processes for good, until up.
+// crash ends processes until up.
 func crash(units []*unit) {
 	for _, u := range units {
 		u.crash()
 	}
 }
 
-// up takes a crash back.
+// up lets the supervisors restart crashed processes.
 func up(units []*unit) {
 	for _, u := range units {
 		u.up()
 	}
 }
 
-// awaitReady waits until the process says that it is ready.
+// awaitReady waits until the process is ready.
 func (u *unit) awaitReady(ctx context.Context, limit time.Duration) error {
 	return process.Await(ctx, limit, u.name+" to be ready", func(ctx context.Context) error {
 		u.mu.Lock()
@@ -197,7 +196,7 @@ func (u *unit) awaitReady(ctx context.Context, limit time.Duration) error {
 	})
 }
 
-// readyNow asks once whether the process is ready.
+// readyNow checks once whether the process is ready.
 func (u *unit) readyNow(ctx context.Context) error {
 	u.mu.Lock()
 	p := u.p
@@ -208,7 +207,7 @@ func (u *unit) readyNow(ctx context.Context) error {
 	return p.Ready(ctx, u.admin)
 }
 
-// surprises returns how the process ended when nobody had killed it.
+// surprises returns the unexpected ends of the process.
 func (u *unit) surprises() []string {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -220,7 +219,7 @@ func newUnit(log *slog.Logger, name, admin string, argv ...string) *unit {
 	return &unit{name: name, admin: admin, argv: argv, log: log, wake: make(chan struct{}, 1)}
 }
 
-// metric returns a metric of the process as it runs now, summed over its labels.
+// metric returns a metric of the current process, summed over its labels.
 func (u *unit) metric(ctx context.Context, name string) (sum float64, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+u.admin+"/metrics", nil)
 	if err != nil {
@@ -262,7 +261,7 @@ func total(ctx context.Context, units []*unit, name string) (sum float64, err er
 	return sum, nil
 }
 
-// atLeast fails while a metric of processes, summed, is less.
+// atLeast fails while a metric, summed over processes, is below a minimum.
 func atLeast(least float64, units []*unit, name string) step {
 	return func(ctx context.Context) error {
 		got, err := total(ctx, units, name)
@@ -273,7 +272,7 @@ func atLeast(least float64, units []*unit, name string) step {
 	}
 }
 
-// resident returns the memory that the process holds, in bytes.
+// resident returns the process's resident memory, in bytes.
 func (u *unit) resident() (int64, error) {
 	u.mu.Lock()
 	p := u.p
