@@ -1,4 +1,4 @@
-// Package memfeed is the feed of changes within one process.
+// Package memfeed is an in-process feed of changes.
 package memfeed
 
 import (
@@ -9,15 +9,15 @@ import (
 	"github.com/playhead/playhead/history"
 )
 
-// Feed is a [history.Feed]. Its zero value is ready, and needs no closing.
+// Feed implements [history.Feed]. The zero value is ready and needs no closing.
 type Feed struct {
 	mu   sync.Mutex
 	subs map[*subscription]struct{}
 
-	follow [history.Buckets]atomic.Int32 // how many subscriptions each bucket has
+	follow [history.Buckets]atomic.Int32 // subscriptions per bucket
 }
 
-// Followed reports whether anybody follows a bucket. A follower who begins later is told so.
+// Followed reports whether a bucket has followers. Later followers get a notice when they join.
 func (f *Feed) Followed(b history.Bucket) bool { return f.follow[b].Load() > 0 }
 
 // Announce implements [history.Feed]. It never fails.
@@ -72,8 +72,8 @@ type subscription struct {
 	handling sync.WaitGroup
 }
 
-// Follow implements [history.Subscription]: it is in force when it returns. The notice of
-// that comes from another goroutine, as it does from a feed over a network.
+// Follow implements [history.Subscription]: it takes effect before it returns. Its notice comes from another
+// goroutine, as from a networked feed.
 func (s *subscription) Follow(b history.Bucket) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -91,7 +91,7 @@ func (s *subscription) Unfollow(b history.Bucket) {
 	s.drop(b)
 }
 
-// drop ends that a bucket is followed. The caller holds s.mu.
+// drop stops following a bucket. The caller holds s.mu.
 func (s *subscription) drop(b history.Bucket) {
 	if s.buckets[b] {
 		delete(s.buckets, b)
@@ -136,8 +136,7 @@ func (s *subscription) followed(buckets []history.Bucket) (own []history.Bucket)
 	return own
 }
 
-// notify calls handle without the lock, so that it may follow other buckets, and keeps
-// Close waiting meanwhile.
+// notify calls handle without the lock, which lets handle follow other buckets. Close waits for it.
 func (s *subscription) notify(n history.Notice) {
 	s.mu.Lock()
 	if s.closed {

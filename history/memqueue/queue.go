@@ -1,7 +1,5 @@
-// Package memqueue is the queue between service and job when both live in one
-// process. It keeps announced keys in memory, up to a bound: what it refuses or
-// loses with the process is still marked dirty in the cache, and the sweep
-// archives it.
+// Package memqueue is the in-process queue between service and job. It keeps a bounded number of announced keys
+// in memory. Refused or lost keys stay dirty in the cache, and the sweep archives them.
 package memqueue
 
 import (
@@ -16,13 +14,13 @@ import (
 	"github.com/playhead/playhead/internal/run"
 )
 
-// Config bounds a queue. Its zero values work.
+// Config configures a queue. Zero values select the defaults.
 type Config struct {
-	// Partitions is how many messages a large flush becomes; default 16.
+	// Partitions is the number of messages of a large flush (default 16).
 	Partitions int
-	// Capacity is how many keys wait at most, about 100 bytes each beside their text; default 1,048,576.
+	// Capacity bounds the waiting keys (default 1,048,576), at about 100 bytes each plus their text.
 	Capacity int
-	// MaxBytes bounds one message; default [wire.MaxMessage].
+	// MaxBytes bounds a message, in bytes (default [wire.MaxMessage]).
 	MaxBytes int
 }
 
@@ -34,20 +32,19 @@ func (c Config) withDefaults() Config {
 	}
 }
 
-// Queue is a [history.Publisher] and a [history.Consumer] in one. It needs no
-// closing.
+// Queue implements [history.Publisher] and [history.Consumer]. It needs no closing.
 type Queue struct {
 	cfg   Config
-	owner chan struct{} // holds a token while a Consume owns the queue
-	ready chan struct{} // holds a token while messages may be waiting
+	owner chan struct{} // has a token while a Consume owns the queue
+	ready chan struct{} // has a token while messages may be waiting
 
 	mu       sync.Mutex
-	messages []message // not committed, oldest first
-	fetched  int       // how many of them the present generation has seen
+	messages []message // uncommitted, oldest first
+	fetched  int       // messages seen by the current generation
 	keys     int       // in all messages
-	next     []int64   // offset of the next message, by partition
+	next     []int64   // next offset, by partition
 	sent     int64     // messages ever accepted
-	bytes    int64     // of those
+	bytes    int64     // of all accepted messages
 }
 
 type message struct {
@@ -67,8 +64,7 @@ func New(cfg Config) *Queue {
 	}
 }
 
-// Publish implements [history.Publisher]. Keys for which there is no room are
-// unsent, with [history.ErrUnavailable].
+// Publish implements [history.Publisher]. Keys beyond the capacity are unsent, with [history.ErrUnavailable].
 func (q *Queue) Publish(ctx context.Context, keys []history.Announcement) ([]history.Announcement, error) {
 	if err := ctx.Err(); err != nil {
 		return keys, fmt.Errorf("publish %d keys: %w", len(keys), err)
@@ -85,8 +81,7 @@ func (q *Queue) Publish(ctx context.Context, keys []history.Announcement) ([]his
 	return nil, nil
 }
 
-// add appends a message if there is room. It does not keep the payload, which is
-// never decoded in this process.
+// add appends a message if there is room. It drops the payload, which this process never decodes.
 func (q *Queue) add(m wire.Message) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -106,41 +101,40 @@ func (q *Queue) wake() {
 	run.Wake(q.ready)
 }
 
-// drop removes committed messages from the front: all that lie before the offsets.
-// The caller holds the lock.
+// drop removes committed messages, those below the offsets, from the front. The caller holds the lock.
 func (q *Queue) drop(offsets map[int]int64) {
 	n := 0
 	for n < q.fetched && q.messages[n].offset < offsets[q.messages[n].partition] {
 		q.keys -= len(q.messages[n].keys)
 		n++
 	}
-	clear(q.messages[:n]) // the slice still holds them
+	clear(q.messages[:n]) // the backing array still refers to them
 	q.messages = q.messages[n:]
 	q.fetched -= n
 }
 
-// Stats returns how many messages the queue has accepted, and their bytes: what a
-// broker would have been sent, before compression.
+// Stats returns the number of accepted messages and their bytes, as a broker would receive them before
+// compression.
 func (q *Queue) Stats() (messages, bytes int64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.sent, q.bytes
 }
 
-// Waiting returns how many keys are in messages that no job has committed.
+// Waiting returns the number of uncommitted keys.
 func (q *Queue) Waiting() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.keys
 }
 
-// maxFetch is at how many keys a delivery ends, give or take a message.
+// maxFetch is the approximate number of keys in a delivery.
 const maxFetch = 32_768
 
 var errOver = errors.New("generation is over")
 
-// Consume implements [history.Consumer]. One call at a time owns the whole queue,
-// in a generation that lasts until its handle returns; another call waits for that.
+// Consume implements [history.Consumer]. One call at a time owns the whole queue, in a generation that ends
+// when handle returns. Other calls wait for that.
 func (q *Queue) Consume(ctx context.Context, handle func(context.Context, history.Assignment) error) error {
 	select {
 	case q.owner <- struct{}{}:
@@ -158,7 +152,7 @@ func (q *Queue) Consume(ctx context.Context, handle func(context.Context, histor
 
 type assignment struct {
 	q       *Queue
-	over    chan struct{} // closed when the generation is over, under q.mu
+	over    chan struct{} // closed at the end of the generation, under q.mu
 	offsets map[int]int64 // next to fetch, by partition; guarded by q.mu
 }
 
@@ -176,7 +170,7 @@ func (c *assignment) end() {
 	close(c.over)
 }
 
-// err returns why nothing more can be done under the assignment, if so.
+// err returns an error once the generation is over.
 func (c *assignment) err() error {
 	select {
 	case <-c.over:
@@ -204,7 +198,7 @@ func (c *assignment) Fetch(ctx context.Context) (history.Delivery, error) {
 	}
 }
 
-// take returns what is at hand, which may be nothing.
+// take returns the waiting messages, possibly none.
 func (c *assignment) take() (history.Delivery, error) {
 	c.q.mu.Lock()
 	defer c.q.mu.Unlock()

@@ -60,7 +60,7 @@ func TestCommitMakesRoom(t *testing.T) {
 	}
 }
 
-// consume fetches and commits one delivery and returns it.
+// consume fetches, commits and returns one delivery.
 func consume(tb testing.TB, q *memqueue.Queue) history.Delivery {
 	tb.Helper()
 	var got history.Delivery

@@ -21,7 +21,7 @@ func TestChangesRoundTrip(t *testing.T) {
 		}
 		b := wire.AppendChanges(nil, want)
 		got, err := wire.Changes(b)
-		want = slices.CompactFunc(want, func(a, b history.Change) bool { return a == b && a.Key.IsUser() }) // said once
+		want = slices.CompactFunc(want, func(a, b history.Change) bool { return a == b && a.Key.IsUser() }) // encoded once
 		if err != nil || !slices.Equal(got, want) {
 			t.Fatalf("%x:\ngot  %v, %v\nwant %v", b, got, err, want)
 		}

@@ -1,4 +1,4 @@
 package wire
 
-// LastField is the highest number of a field of a record that this version knows.
+// LastField is the highest known field number of a record.
 const LastField = lastField

@@ -17,7 +17,7 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// everything is a record with all that a record can hold.
+// everything returns a record with all fields.
 func everything() *history.Record {
 	v := history.VersionOf(1_760_000_000_123, history.RankStop)
 	return &history.Record{
@@ -33,7 +33,7 @@ func everything() *history.Record {
 	}
 }
 
-// watched is a record of viewings that say how much they have played, after a start.
+// watched returns a record with watched times, after a start.
 func watched() *history.Record {
 	v := history.VersionOf(1_760_000_000_123, history.RankProgress)
 	return &history.Record{
@@ -47,7 +47,7 @@ func watched() *history.Record {
 	}
 }
 
-// paused is a record of sessions with pauses.
+// paused returns a record of sessions with pauses.
 func paused() *history.Record {
 	r := watched()
 	r.Revision, r.Device = 5, "tv"
@@ -58,7 +58,7 @@ func paused() *history.Record {
 	return r
 }
 
-// dismissed is a record that was brought back, and taken out of what to go on with since.
+// dismissed returns a record that was restored, then dismissed from continue watching.
 func dismissed() *history.Record {
 	v := history.VersionOf(1_760_000_000_124, history.RankProgress)
 	return &history.Record{
@@ -67,7 +67,7 @@ func dismissed() *history.Record {
 	}
 }
 
-// viewed is a record of several sessions.
+// viewed returns a record of several sessions.
 func viewed() *history.Record {
 	v := history.VersionOf(1_760_000_000_125, history.RankProgress)
 	return &history.Record{
@@ -83,7 +83,7 @@ func viewed() *history.Record {
 	}
 }
 
-// named is a record of which one report named a title alone, and another one removed a key.
+// named returns a record with one report's title alone and another's removed key.
 func named() *history.Record {
 	r := heartbeat()
 	r.Revision = 6
@@ -93,7 +93,7 @@ func named() *history.Record {
 	return r
 }
 
-// golden reads bytes that stores and queues already hold: they never change.
+// golden reads bytes of stores and queues, which never change.
 func golden(t *testing.T, name string) []byte {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("testdata", name+".golden"))
@@ -141,16 +141,16 @@ func TestGoldenBatch(t *testing.T) {
 	}
 }
 
-// FuzzRecord holds the decoder against the generated one, and against the encoder.
+// FuzzRecord compares the decoder with the generated one and with the encoder.
 func FuzzRecord(f *testing.F) {
 	r := heartbeat()
 	f.Add(wire.AppendRecord(nil, r))
 	f.Add(wire.AppendRecord(nil, everything()))
 	f.Add(wire.AppendRecord(nil, watched()))
-	f.Add([]byte{2 << 3, 7, 6 << 3, 7})  // the version of a duration that is not there
-	f.Add([]byte{3<<3 | 2, 1, 7})        // a number sent as text
+	f.Add([]byte{2 << 3, 7, 6 << 3, 7})  // version of an absent duration
+	f.Add([]byte{3<<3 | 2, 1, 7})        // number sent as text
 	f.Add([]byte{10<<3 | 5, 0, 0, 0, 0}) // metadata sent as a number
-	f.Add([]byte{0x8b, 1, 0x8c, 1})      // a group that nobody knows
+	f.Add([]byte{0x8b, 1, 0x8c, 1})      // unknown group
 	f.Fuzz(func(t *testing.T, b []byte) {
 		got, err := wire.Record(b)
 		if len(b) == 0 {
@@ -176,7 +176,7 @@ func FuzzRecord(f *testing.F) {
 	})
 }
 
-// FuzzBatch does the same for batches, of which only legal keys are accepted.
+// FuzzBatch does the same for batches, which accept only valid keys.
 func FuzzBatch(f *testing.F) {
 	f.Add([]byte{})
 	f.Add(wire.AppendBatch(nil, flush(5)))

@@ -14,24 +14,22 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// MaxMessage is the usual bound of a queue's message in bytes, well under what
-// brokers accept before they are configured.
+// MaxMessage is the default bound of a queue's message, in bytes, well below the default limits of brokers.
 const MaxMessage = 512 << 10
 
-// Message is one message of the queue: a batch of announced keys of one partition.
+// Message is a message of the queue: a batch of announced keys of one partition.
 type Message struct {
 	Partition int
 	Payload   []byte
-	Keys      []history.Announcement // what the payload holds
+	Keys      []history.Announcement // in the payload
 }
 
-// PartitionOf returns the partition of a bucket. All that is announced of a user is
-// in one partition, in the order in which it was announced.
+// PartitionOf returns the partition of a bucket. A user's announcements share a partition, which keeps their
+// order.
 func PartitionOf(b history.Bucket, partitions int) int { return int(b) % partitions }
 
-// Messages divides keys into one message per partition, or several where one would
-// be larger than maxBytes; only a single key may exceed it. Keys of one user stand
-// together. The given slice is left as it is; the messages share one copy of it.
+// Messages divides keys into one message per partition, or more if maxBytes requires; a single key may exceed
+// it. A user's keys are adjacent. The input is unchanged; the messages share one copy of it.
 func Messages(keys []history.Announcement, partitions, maxBytes int) []Message {
 	sorted, ends := divide(keys, partitions)
 	var messages []Message
@@ -56,11 +54,10 @@ func appendMessages(dst []Message, partition int, keys []history.Announcement, m
 	return appendMessages(dst, partition, keys[half:], maxBytes)
 }
 
-// divide returns the keys ordered by partition, bucket and user, and where each
-// partition ends. It counts before it sorts,
-// because what is left to sort within a bucket is next to nothing.
+// divide sorts keys by partition, bucket and user, and returns the end of each partition. A counting sort
+// leaves almost nothing to sort within a bucket.
 func divide(keys []history.Announcement, partitions int) (sorted []history.Announcement, ends []int) {
-	each := (history.Buckets + partitions - 1) / partitions // buckets of a partition
+	each := (history.Buckets + partitions - 1) / partitions // buckets per partition
 	slots := make([]int, len(keys))
 	next := make([]int, each*partitions+1)
 	for i, k := range keys {
@@ -88,8 +85,7 @@ func divide(keys []history.Announcement, partitions int) (sorted []history.Annou
 
 func byUser(a, b history.Announcement) int { return strings.Compare(a.Key.UID, b.Key.UID) }
 
-// AppendBatch appends an encoded batch of announced keys to dst. Keys of one user
-// that stand together share the uid.
+// AppendBatch appends an encoded batch of announced keys. Adjacent keys of one user share the uid.
 func AppendBatch(dst []byte, keys []history.Announcement) []byte {
 	for len(keys) > 0 {
 		start, uid := len(dst), keys[0].Key.UID
@@ -114,13 +110,13 @@ func appendObject(dst []byte, d history.Announcement) []byte {
 	return framed(dst, start, tagObject)
 }
 
-// Batch decodes a batch of announced keys. It fails with [ErrCorrupt], also when a
-// key in it is not legal: nothing that comes from a queue is trusted further.
+// Batch decodes a batch of announced keys. It fails with [ErrCorrupt], also for an invalid key: input from a
+// queue is not trusted.
 func Batch(b []byte) ([]history.Announcement, error) {
 	return users("batch", b, make([]history.Announcement, 0, len(b)/32), appendUser)
 }
 
-// users appends what a message says of each user. It fails with [ErrCorrupt].
+// users decodes a message's users and appends the results to all. It fails with [ErrCorrupt].
 func users[T any](what string, b []byte, all []T, user func([]T, []byte) ([]T, error)) ([]T, error) {
 	s := scanner{rest: b}
 	for s.next() {
@@ -134,7 +130,7 @@ func users[T any](what string, b []byte, all []T, user func([]T, []byte) ([]T, e
 	return all, nil
 }
 
-// appendUser decodes the keys of one user.
+// appendUser decodes one user's keys.
 func appendUser(keys []history.Announcement, b []byte) ([]history.Announcement, error) {
 	uid, first := "", len(keys)
 	s := scanner{rest: b}
@@ -157,7 +153,7 @@ func appendUser(keys []history.Announcement, b []byte) ([]history.Announcement, 
 	return keys, s.err
 }
 
-// object decodes one announced object.
+// object decodes an announced object.
 func object(b []byte) (history.Announcement, error) {
 	var d history.Announcement
 	var record []byte
@@ -182,7 +178,7 @@ func object(b []byte) (history.Announcement, error) {
 	return d, s.err
 }
 
-// AppendDead appends an encoded dead letter to dst.
+// AppendDead appends an encoded dead letter.
 func AppendDead(dst []byte, d history.Dead) []byte {
 	m := &historyv1.DeadLetter{Uid: d.Key.UID, Payload: d.Payload, Cell: d.Cell, Origin: d.Origin, Reason: strings.ToValidUTF8(d.Reason, "?"), TimeMs: d.At}
 	if !d.Key.IsUser() {
@@ -215,7 +211,7 @@ func Dead(b []byte) (history.Dead, error) {
 	return d, err
 }
 
-// AppendFirst appends the encoded first sighting of a user on a day to dst.
+// AppendFirst appends an encoded first sighting of a user's day.
 func AppendFirst(dst []byte, f history.First) []byte {
 	dst, err := proto.MarshalOptions{}.MarshalAppend(dst, &historyv1.FirstOfDay{Uid: f.UID, Date: f.Day.Number(), TimeMs: f.At})
 	if err != nil { // only for invalid UTF-8, which validation has refused in the uid
@@ -237,8 +233,7 @@ func First(b []byte) (history.First, error) {
 	return history.First{Sighting: history.Sighting{UID: m.GetUid(), Day: day}, At: m.GetTimeMs()}, nil
 }
 
-// AppendChanges appends encoded names of changes to dst. Those of one user and origin
-// that stand together share both.
+// AppendChanges appends encoded changes. Adjacent changes of one user and origin share both.
 func AppendChanges(dst []byte, changes []history.Change) []byte {
 	for len(changes) > 0 {
 		start, first := len(dst), changes[0]
@@ -255,10 +250,10 @@ func AppendChanges(dst []byte, changes []history.Change) []byte {
 	return dst
 }
 
-// AppendMissed appends the word that changes were missed to dst.
+// AppendMissed appends a marker for missed changes.
 func AppendMissed(dst []byte) []byte { return append(dst, 2<<3, 1) }
 
-// Missed reports whether encoded names of changes say that others were missed.
+// Missed reports whether encoded changes have the marker for missed changes.
 func Missed(b []byte) (missed bool) {
 	s := scanner{rest: b}
 	for s.next() {
@@ -271,13 +266,12 @@ func together(a, b history.Change) bool {
 	return a.Key.UID == b.Key.UID && a.Origin == b.Origin && a.Key.IsUser() == b.Key.IsUser()
 }
 
-// Changes decodes names of changes. It fails with [ErrCorrupt], also when a key in it is
-// not legal.
+// Changes decodes changes. It fails with [ErrCorrupt], also for an invalid key.
 func Changes(b []byte) ([]history.Change, error) {
 	return users("changes", b, nil, appendChanged)
 }
 
-// appendChanged decodes what has changed of one user: all of it where no object is named.
+// appendChanged decodes one user's changes; without an object, the whole user changed.
 func appendChanged(changes []history.Change, b []byte) ([]history.Change, error) {
 	uid, origin, first := "", uint64(0), len(changes)
 	s := scanner{rest: b}
@@ -321,10 +315,9 @@ func changed(b []byte) (o history.Object, err error) {
 	return o, s.err
 }
 
-// RequestCodec returns the codec of whoever sends heartbeats to a service. It encodes the batches of a
-// stream by code that knows their fields, at a sixth of the CPU of the usual codec, which goes through them by reflection
-// (BenchmarkRequestCodec), and all else as usual. Whether texts are UTF-8 only the receiver looks: it refuses all of
-// a batch for one that is not.
+// RequestCodec returns the codec for senders of heartbeats. It encodes a stream's batches with generated code,
+// at a sixth of the CPU of the reflective default codec (BenchmarkRequestCodec), and delegates other messages.
+// Only the receiver checks UTF-8: it refuses a whole batch for one invalid text.
 func RequestCodec() encoding.CodecV2 { return requestCodec{encoding.GetCodecV2(grpcproto.Name)} }
 
 type requestCodec struct{ encoding.CodecV2 }

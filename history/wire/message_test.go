@@ -65,7 +65,7 @@ func TestMessages(t *testing.T) {
 	}
 }
 
-// check returns the keys of one message after a look at its form.
+// check checks a message's form and returns its keys.
 func check(t *testing.T, m wire.Message, partitions, maxBytes int) []history.Announcement {
 	t.Helper()
 	keys, err := wire.Batch(m.Payload)
@@ -89,7 +89,7 @@ func check(t *testing.T, m wire.Message, partitions, maxBytes int) []history.Ann
 	return keys
 }
 
-// The contents of one key stay in the order in which they were announced.
+// TestMessagesKeepTheOrderOfContents: contents of one key stay in the order of their announcements.
 func TestMessagesKeepTheOrderOfContents(t *testing.T) {
 	k := history.Key{UID: "u", Object: history.Object{ID: "1", Type: 1}}
 	keys := []history.Announcement{{Key: k, Record: heartbeat()}, {Key: history.UserKey("a")}, {Key: k}, {Key: k, Record: described()}}
@@ -108,7 +108,7 @@ func BenchmarkMessages(b *testing.B) {
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*len(keys)), "ns/key")
 }
 
-// batches draws legal keys of few users, so that some stand together.
+// batches draws valid keys of few users, some adjacent.
 func batches() *rapid.Generator[[]history.Announcement] {
 	return rapid.SliceOf(rapid.Custom(func(t *rapid.T) history.Announcement {
 		d := history.Announcement{
@@ -198,7 +198,7 @@ func TestFirst(t *testing.T) {
 	}
 }
 
-// TestDead encodes letters, and decodes them again.
+// TestDead encodes and decodes letters.
 func TestDead(t *testing.T) {
 	user := history.User{Cleared: map[uint32]int64{0: 7, 3: 9}, Pause: history.Pause{Since: 11, Until: 13, Earlier: "4 5"}}
 	for _, want := range []history.Dead{

@@ -17,8 +17,8 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// TestEveryFieldIsKept sets one field after the other of a full record to something else:
-// the bytes differ, and decode to the same record. A field that nobody encodes is found.
+// TestEveryFieldIsKept varies one field of a full record at a time: the bytes differ and decode to the same
+// record. A field missing from the encoder fails here.
 func TestEveryFieldIsKept(t *testing.T) {
 	for _, f := range reflect.VisibleFields(reflect.TypeFor[history.Record]()) {
 		t.Run(f.Name, func(t *testing.T) {
@@ -39,7 +39,7 @@ func TestEveryFieldIsKept(t *testing.T) {
 	}
 }
 
-// TestLastField: what the protocol has of a record is known, what is beyond is not.
+// TestLastField: all fields of the protocol's record are known, and later ones unknown.
 func TestLastField(t *testing.T) {
 	fields, last := new(historyv1.Record).ProtoReflect().Descriptor().Fields(), 0
 	for i := range fields.Len() {
@@ -50,7 +50,7 @@ func TestLastField(t *testing.T) {
 	}
 }
 
-// full is everything with what everything leaves out.
+// full returns everything with the fields that it lacks.
 func full() *history.Record {
 	r, w := everything(), watched()
 	r.Early, r.ResumePoint, r.Watches, r.WatchedBefore, r.WatchedBeforeAt = w.Early, w.ResumePoint, w.Watches, w.WatchedBefore, w.WatchedBeforeAt
@@ -60,7 +60,7 @@ func full() *history.Record {
 	return r
 }
 
-// change makes another value of one that is not zero.
+// change changes a non-zero value.
 func change(t *testing.T, v reflect.Value) {
 	if meta, ok := reflect.TypeAssert[*history.Meta](v.Addr()); ok {
 		*meta = history.NewMeta(map[string]string{"another": "entry"})
@@ -88,8 +88,7 @@ func change(t *testing.T, v reflect.Value) {
 	}
 }
 
-// TestUnknownFieldsAreKept: a process of an older version keeps, over folds and stores,
-// what a newer one has written.
+// TestUnknownFieldsAreKept: an older version preserves a newer one's fields through folds and stores.
 func TestUnknownFieldsAreKept(t *testing.T) {
 	later := protowire.AppendString(protowire.AppendTag(nil, 77, protowire.BytesType), "from a later version")
 	b := append(wire.AppendRecord(nil, heartbeat()), later...)
@@ -109,7 +108,7 @@ func TestUnknownFieldsAreKept(t *testing.T) {
 	}
 }
 
-// message is the record as the generated code knows it.
+// message converts a record to the generated type.
 func message(r *history.Record) *historyv1.Record {
 	m := &historyv1.Record{
 		Revision: r.Revision, CellDriftMs: max(r.CellTime-r.Version.Time(), 0), Version: int64(r.Version), State: historyv1.State(r.State),
@@ -177,7 +176,7 @@ func metaMessage(m history.Meta) (all []*historyv1.MetaEntry) {
 	return all
 }
 
-// metaOf is the inverse. Of two entries of one key the later one stands.
+// metaOf is the inverse. Of two entries with one key the later wins.
 func metaOf(all []*historyv1.MetaEntry) history.Meta {
 	entries := make(map[string]history.MetaEntry[string])
 	for _, e := range all {
@@ -225,7 +224,7 @@ func fromMessage(m *historyv1.Record) *history.Record {
 	}
 	for b := m.ProtoReflect().GetUnknown(); len(b) > 0; {
 		number, _, n := protowire.ConsumeField(b)
-		if number > wire.LastField { // what is of a known number and another type is damage
+		if number > wire.LastField { // a known number with another wire type is damage
 			r.Unknown += string(b[:n])
 		}
 		b = b[n:]
@@ -281,7 +280,7 @@ func absolute(v, own int64, present bool) history.Version {
 	return history.Version(v)
 }
 
-// flushBatch is the batch as the generated code knows it.
+// flushBatch converts a batch to the generated type.
 func flushBatch(keys []history.Announcement) *historyv1.FlushBatch {
 	m := &historyv1.FlushBatch{}
 	for i, d := range keys {
@@ -298,8 +297,7 @@ func flushBatch(keys []history.Announcement) *historyv1.FlushBatch {
 	return m
 }
 
-// fromFlushBatch is the inverse of flushBatch. It fails where a record does not
-// decode.
+// fromFlushBatch is the inverse of flushBatch. It fails if a record does not decode.
 func fromFlushBatch(m *historyv1.FlushBatch) (keys []history.Announcement, err error) {
 	for _, u := range m.Users {
 		for _, o := range u.Objects {
@@ -316,7 +314,7 @@ func fromFlushBatch(m *historyv1.FlushBatch) (keys []history.Announcement, err e
 	return keys, err
 }
 
-// marshal encodes with the generated code, maps in the order of their keys.
+// marshal encodes with the generated code, maps in key order.
 func marshal(m proto.Message) []byte {
 	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
 	if err != nil {
@@ -325,7 +323,7 @@ func marshal(m proto.Message) []byte {
 	return b
 }
 
-// records draws records of every shape, also such as no fold leaves behind.
+// records draws records of every shape, including ones that no fold produces.
 func records() *rapid.Generator[*history.Record] {
 	return rapid.Custom(func(t *rapid.T) *history.Record {
 		r := &history.Record{
@@ -383,7 +381,7 @@ func records() *rapid.Generator[*history.Record] {
 	})
 }
 
-// versions leaves out 0, which no event has.
+// versions draws versions except 0, which no event has.
 func versions() *rapid.Generator[history.Version] {
 	return rapid.Map(rapid.Int64Min(1), func(v int64) history.Version { return history.Version(v) })
 }

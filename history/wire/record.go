@@ -1,9 +1,8 @@
-// Package wire turns the domain's types into the bytes that the stores and the
-// queue hold, and back. Every adapter uses it, so that a record has one form
-// everywhere. The form is defined in proto/history/v1/record.proto.
+// Package wire encodes the domain's types for stores and queues. All adapters share it, and thus one form of a
+// record. The form is defined in proto/history/v1/record.proto.
 //
-// Every heartbeat encodes a record, so the code is written by hand: encoding takes a
-// fifth of the CPU of the generated code, which the tests hold both directions against.
+// Every heartbeat encodes a record. This hand-written code takes a fifth of the CPU of the generated code;
+// tests compare both.
 package wire
 
 import (
@@ -20,22 +19,21 @@ import (
 	"github.com/playhead/playhead/history"
 )
 
-// ErrCorrupt means that the bytes are not what this package writes.
+// ErrCorrupt means that this package did not write these bytes.
 var ErrCorrupt = errors.New("corrupt")
 
-// RevisionEnd is where the encoded revision of a record ends: bytes 1 to 8 hold it,
-// little endian, after its tag. A script that compares revisions reads no more. The
-// highest bit, in byte 8, is [history.CleanBit].
+// RevisionEnd is the end of the encoded revision of a record: a tag, then bytes 1 to 8, little endian. A script
+// that compares revisions reads only these. The highest bit, in byte 8, is [history.CleanBit].
 const RevisionEnd = 9
 
-// Wire types, as the three lowest bits of a tag.
+// Wire types, the three lowest bits of a tag.
 const (
 	wireInt   = 0
 	wireFixed = 1
 	wireBytes = 2
 )
 
-// The tags of a record, as the messages number the fields.
+// Tags of a record, numbered as in the messages.
 const (
 	tagRevision            = 1<<3 | wireFixed
 	tagCellDrift           = 2<<3 | wireInt
@@ -70,13 +68,13 @@ const (
 	tagAtEnd               = 40<<3 | wireInt
 	tagLow                 = 41<<3 | wireBytes
 	tagStarts              = 42<<3 | wireBytes
-	lastField              = 42 // of a record; what is beyond is unknown
+	lastField              = 42 // of a record; later fields are unknown
 
 	tagMetaKey        = 1<<3 | wireBytes
 	tagMetaValue      = 2<<3 | wireBytes
 	tagMetaKeyVersion = 3<<3 | wireInt
 
-	tagTime         = 1<<3 | wireInt // of a peak, a completion, a start or a watch
+	tagTime         = 1<<3 | wireInt // of a peak, completion, start or watch
 	tagPeakPosition = 2<<3 | wireInt
 	tagViewing      = 2<<3 | wireFixed
 	tagWatched      = 3<<3 | wireInt
@@ -107,7 +105,7 @@ const (
 	tagBeginDuration = 4<<3 | wireInt
 )
 
-// The tags of a batch.
+// Tags of a batch.
 const (
 	tagUser   = 1<<3 | wireBytes
 	tagUID    = 1<<3 | wireBytes
@@ -115,11 +113,11 @@ const (
 	tagID     = 1<<3 | wireBytes
 	tagType   = 2<<3 | wireInt
 	tagRecord = 3<<3 | wireBytes
-	tagOrigin = 3<<3 | wireFixed // of a changed user, otherwise as one of a batch
+	tagOrigin = 3<<3 | wireFixed // of a changed user, which otherwise resembles a batch's
 )
 
-// AppendRecord appends the encoded record to dst. The fields stand in the order of
-// their numbers, the revision first and always, and those that are unknown last.
+// AppendRecord appends the encoded record. Fields are in the order of their numbers: the revision is first and
+// always present, unknown fields are last.
 func AppendRecord(dst []byte, r *history.Record) []byte {
 	dst = append(dst, tagRevision)
 	dst = protowire.AppendFixed64(dst, r.Revision)
@@ -172,7 +170,7 @@ func AppendRecord(dst []byte, r *history.Record) []byte {
 	return append(dst, r.Unknown...)
 }
 
-// relative writes a version that equals the record's own as 0, the usual case.
+// relative encodes a version equal to the record's own, the usual case, as 0.
 func relative(v, own history.Version) int64 {
 	if v == own {
 		return 0
@@ -208,11 +206,10 @@ func appendFixed(dst []byte, tag byte, v uint64) []byte {
 	return protowire.AppendFixed64(append(dst, tag), v)
 }
 
-// framed makes one field of what was appended since start: it moves that aside for
-// a tag and a length. The messages are short, and so their sizes need not be known
-// before.
+// framed turns the bytes since start into a field: it moves them behind a tag and a length. Messages are short,
+// so this costs less than computing sizes first.
 func framed(dst []byte, start int, tag uint64) []byte {
-	var head [2 * 10]byte // two varints of the longest
+	var head [2 * 10]byte // two varints of maximal length
 	return slices.Insert(dst, start, protowire.AppendVarint(protowire.AppendVarint(head[:0], tag), uint64(len(dst)-start))...)
 }
 
@@ -222,7 +219,7 @@ func appendPeak(dst []byte, p history.Peak) []byte {
 	return framed(dst, start, tagPeak)
 }
 
-// appendOther leaves out a number that is the usual one.
+// appendOther omits the usual value.
 func appendOther(dst []byte, tag byte, v, usual int64) []byte {
 	if v == usual {
 		return dst
@@ -258,7 +255,7 @@ func appendStart(dst []byte, s history.Start) []byte {
 	return framed(dst, start, tagStarts)
 }
 
-// appendWatch leaves out the length of a session without pauses.
+// appendWatch omits the length of a session without pauses.
 func appendWatch(dst []byte, w *history.WatchedTime) []byte {
 	start := len(dst)
 	dst = appendFixed(appendInt(dst, tagTime, w.At), tagViewing, w.Viewing)
@@ -270,7 +267,7 @@ func appendWatch(dst []byte, w *history.WatchedTime) []byte {
 	return framed(dst, start, tagWatch)
 }
 
-// appendViewing leaves out the device where it is that of the record.
+// appendViewing omits the record's own device.
 func appendViewing(dst []byte, v *history.Viewing, device string) []byte {
 	start := len(dst)
 	dst = appendFixed(appendInt(dst, tagViewingVersion, int64(v.Version)), tagViewing, v.Viewing)
@@ -283,7 +280,7 @@ func appendViewing(dst []byte, v *history.Viewing, device string) []byte {
 	return framed(dst, start, tagViewings)
 }
 
-// Revision returns the revision of an encoded record, 0 when there is none.
+// Revision returns the revision of an encoded record, 0 without one.
 func Revision(b []byte) uint64 {
 	if len(b) < RevisionEnd || b[0] != tagRevision {
 		return 0
@@ -291,15 +288,15 @@ func Revision(b []byte) uint64 {
 	return binary.LittleEndian.Uint64(b[1:RevisionEnd])
 }
 
-// Head is what tells where a record belongs, without what decoding it costs.
+// Head has the fields that place a record, readable without decoding it.
 type Head struct {
 	Version  history.Version
 	State    history.State
 	CellTime int64 // see [history.Record.CellTime]
 }
 
-// Peek reads the head of a record that [AppendRecord] has encoded. Of other bytes it returns
-// anything, and decoding them says more.
+// Peek reads the head of a record encoded by [AppendRecord]. For other bytes the result is arbitrary; decoding
+// reports the damage.
 func Peek(record []byte) (h Head) {
 	if len(record) < RevisionEnd {
 		return h
@@ -316,7 +313,7 @@ func Peek(record []byte) (h Head) {
 	return h
 }
 
-// Whole reports whether an encoded record is one, and not partial. It costs a tenth of decoding.
+// Whole reports whether the bytes are a valid record that is not partial. It costs a tenth of decoding.
 func Whole(record []byte) bool {
 	version := uint64(0)
 	s := scanner{rest: record}
@@ -333,7 +330,7 @@ func Whole(record []byte) bool {
 	return s.err == nil && version != 0
 }
 
-// RemovedAt returns the time of the latest delete of an encoded record, 0 where it has none. It costs a tenth of decoding.
+// RemovedAt returns the latest delete time of an encoded record, 0 without one. It costs a tenth of decoding.
 func RemovedAt(record []byte) int64 {
 	for s := (scanner{rest: record}); s.next(); {
 		if s.tag == tagRemoved {
@@ -343,8 +340,7 @@ func RemovedAt(record []byte) int64 {
 	return 0
 }
 
-// intField returns the number that b begins with under a tag, and how long it is: 0 where it
-// does not.
+// intField returns the number at the front of b under a tag, and its length; 0 if the tag differs.
 func intField(b []byte, tag byte) (v uint64, n int) {
 	if len(b) == 0 || b[0] != tag {
 		return 0, 0
@@ -355,7 +351,7 @@ func intField(b []byte, tag byte) (v uint64, n int) {
 	return v, n + 1
 }
 
-// Record decodes a record. It fails with [ErrCorrupt]; no bytes are nil.
+// Record decodes a record, nil for no bytes. It fails with [ErrCorrupt].
 func Record(b []byte) (*history.Record, error) {
 	if len(b) == 0 {
 		return nil, nil
@@ -391,7 +387,7 @@ func decode(r *history.Record, b []byte) error {
 		case tagRevision:
 			r.Revision = s.num
 		case tagState:
-			r.State = history.State(min(uint32(s.num), math.MaxUint8)) // one too large is as unknown as 255
+			r.State = history.State(min(uint32(s.num), math.MaxUint8)) // larger values are as unknown as 255
 		case tagSession:
 			r.Session = s.text()
 		case tagDevice:
@@ -434,8 +430,7 @@ func decode(r *history.Record, b []byte) error {
 	return s.err
 }
 
-// numberOf returns where a field of r belongs that is a plain integer, nil for
-// others.
+// numberOf returns the integer field of r for a tag, nil for other tags.
 func numberOf(r *history.Record, tag uint64) *int64 {
 	switch tag {
 	case tagCellDrift:
@@ -476,7 +471,7 @@ func numberOf(r *history.Record, tag uint64) *int64 {
 	return nil
 }
 
-// numbers reads a message of up to two numbers, in the order of the given tags.
+// numbers decodes a message of up to two numbers, in the order of the given tags.
 func (s *scanner) numbers(tags ...uint64) (values [2]uint64) {
 	in := scanner{rest: s.bytes}
 	for in.next() {
@@ -488,7 +483,7 @@ func (s *scanner) numbers(tags ...uint64) (values [2]uint64) {
 	return values
 }
 
-// completion reads a stay at the end of a record with a duration.
+// completion decodes a stay at the end of a record with the given duration.
 func (s *scanner) completion(duration int64) history.Stay {
 	c := history.Stay{Duration: duration}
 	reach, age := int64(0), int64(0)
@@ -524,7 +519,7 @@ func (s *scanner) completion(duration int64) history.Stay {
 	return c
 }
 
-// low reads a stay below the end of a record, of which what stands before it is read.
+// low decodes a stay below the end. Preceding fields of r are already decoded.
 func (s *scanner) low(r *history.Record) history.Low {
 	l := history.Low{At: r.Version.Time(), Duration: r.Duration}
 	of, named := uint64(0), false
@@ -567,7 +562,7 @@ func (s *scanner) start() (b history.Start) {
 	return b
 }
 
-// watch reads the watched time of a session.
+// watch decodes the watched time of a session.
 func (s *scanner) watch() (w history.WatchedTime) {
 	paused := false
 	in := scanner{rest: s.bytes}
@@ -593,7 +588,7 @@ func (s *scanner) watch() (w history.WatchedTime) {
 	return w
 }
 
-// viewing reads a viewing of a record with a device.
+// viewing decodes a viewing of a record with the given device.
 func (s *scanner) viewing(device string) history.Viewing {
 	v := history.Viewing{Device: device}
 	in := scanner{rest: s.bytes}
@@ -621,7 +616,7 @@ func (s *scanner) viewing(device string) history.Viewing {
 	return v
 }
 
-// entry reads one entry of the metadata.
+// entry decodes a metadata entry.
 func (s *scanner) entry() (e history.MetaEntry[[]byte]) {
 	e.Removed = true
 	in := scanner{rest: s.bytes}
@@ -639,9 +634,8 @@ func (s *scanner) entry() (e history.MetaEntry[[]byte]) {
 	return e
 }
 
-// addEntry adds an entry to encoded metadata, whose greatest key is the last one. Entries stand
-// in the order of their keys, unless somebody else has written the record. Of two with one key
-// the later one stands.
+// addEntry adds an entry to encoded metadata with the greatest key last. Entries are in key order, unless
+// another writer encoded them. Of two entries with one key the later wins.
 func addEntry(meta, last []byte, e history.MetaEntry[[]byte]) (added, greatest []byte) {
 	if len(meta) == 0 || bytes.Compare(e.Key, last) > 0 {
 		return history.AppendMetaEntry(meta, e), e.Key

@@ -35,7 +35,7 @@ func TestRecordRoundTrip(t *testing.T) {
 func TestRecordIsWhatTheGeneratedCodeWrites(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := records().Draw(t, "record")
-		r.Revision = max(r.Revision, 1) // without one the generated code leaves the field out
+		r.Revision = max(r.Revision, 1) // the generated code omits a zero field
 		want := marshal(message(r))
 		if got := wire.AppendRecord(nil, r); !bytes.Equal(got, want) {
 			t.Fatalf("%+v:\ngot  %x\nwant %x", r, got, want)
@@ -56,7 +56,7 @@ func TestRecordIsWhatTheGeneratedCodeReads(t *testing.T) {
 	})
 }
 
-// TestWhole has it without decoding what a record says, and of no other bytes.
+// TestWhole checks Whole against decoding, and with invalid bytes.
 func TestWhole(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := records().Draw(t, "record")
@@ -71,8 +71,7 @@ func TestWhole(t *testing.T) {
 	})
 }
 
-// A script compares bytes 1 to 8 with a base, so they must hold the revision in
-// every record, and nothing else may be taken for one.
+// TestRevision: bytes 1 to 8 must hold the revision in every record, since a script compares them with a base.
 func TestRevision(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := records().Draw(t, "record")
@@ -107,7 +106,7 @@ func TestRecordOfNothing(t *testing.T) {
 	}
 }
 
-// A state that a later release may write must not be taken for another.
+// TestRecordOfAnUnknownState: a later release's state must not decode as a known one.
 func TestRecordOfAnUnknownState(t *testing.T) {
 	b := protowire.AppendVarint([]byte{3 << 3}, 256+uint64(history.StateDeleted))
 	r, err := wire.Record(b)
@@ -139,7 +138,7 @@ func TestRecordCorrupt(t *testing.T) {
 	}
 }
 
-// heartbeat is the record that a running viewing leaves behind.
+// heartbeat returns the record of a running viewing.
 func heartbeat() *history.Record {
 	v := history.VersionOf(1_760_000_000_000, history.RankProgress)
 	return &history.Record{
@@ -148,10 +147,10 @@ func heartbeat() *history.Record {
 	}
 }
 
-// described110 is about 110 bytes of metadata.
+// described110 has about 110 bytes of metadata.
 var described110 = map[string]string{"title": "A title of ordinary length", "series": "A series of ordinary length", "poster": "/images/0123456789abcdef/large.jpg"}
 
-// described is one whose player says more of the object.
+// described returns a record with more metadata.
 func described() *history.Record {
 	r := heartbeat()
 	r.Meta, r.MetaVersion = history.NewMeta(described110), r.Version
@@ -177,7 +176,7 @@ func BenchmarkRecord(b *testing.B) {
 	}
 }
 
-// flush is what a tick announces: keys of many users, one or two each.
+// flush returns a tick's announcements: one or two keys each of many users.
 func flush(n int) []history.Announcement {
 	keys := make([]history.Announcement, n)
 	for i := range keys {

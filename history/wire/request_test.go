@@ -13,7 +13,7 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// TestRequestCodec sends what the usual codec sends, also what this version does not know.
+// TestRequestCodec encodes like the default codec, including unknown fields.
 func TestRequestCodec(t *testing.T) {
 	all := new(historyv1.ApplyStreamRequest)
 	fillMessage(all.ProtoReflect())
@@ -31,7 +31,7 @@ func TestRequestCodec(t *testing.T) {
 	}
 }
 
-// fillMessage gives each field a value, and lists and maps two of them.
+// fillMessage sets each field, with two elements in lists and maps.
 func fillMessage(m protoreflect.Message) {
 	fields := m.Descriptor().Fields()
 	for i := range fields.Len() {

@@ -7,18 +7,17 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// scanner reads the fields of an encoded message one after another. Fields that
-// nobody knows, or that have another wire type than expected, are passed over, as
-// protobuf wants it.
+// scanner reads the fields of an encoded message in order. Like protobuf it skips unknown fields and unexpected
+// wire types.
 type scanner struct {
 	rest  []byte
-	tag   uint64 // number and wire type of the field at hand
-	num   uint64 // its value when that is a number
-	bytes []byte // its value when that is anything else
+	tag   uint64 // number and wire type of the current field
+	num   uint64 // value of a number
+	bytes []byte // value of bytes
 	err   error
 }
 
-// next moves to the next field. It returns false at the end and after an error.
+// next moves to the next field. It returns false at the end or after an error.
 func (s *scanner) next() bool {
 	if len(s.rest) == 0 || s.err != nil {
 		return false
@@ -58,10 +57,10 @@ func (s *scanner) fail(err error) bool {
 	return false
 }
 
-// text returns the bytes of the field as a string, which must be UTF-8.
+// text returns the field as a string, which must be UTF-8.
 func (s *scanner) text() string { return string(s.valid()) }
 
-// valid returns the bytes of the field, which must be UTF-8.
+// valid returns the field's bytes, which must be UTF-8.
 func (s *scanner) valid() []byte {
 	if !utf8.Valid(s.bytes) {
 		s.err = errUTF8
