@@ -15,15 +15,15 @@ import (
 	"github.com/playhead/playhead/history"
 )
 
-// archive is a store under test; its methods fail the test instead of returning
-// errors. Only put may be called from goroutines.
+// archive is a store under test. Its methods fail the test instead of returning errors. Only put is safe in
+// goroutines.
 type archive struct {
 	t      *testing.T
 	store  history.Archive
-	renews bool // gives records other revisions
+	renews bool // changes revisions
 }
 
-// same reports whether a record is what it has to be.
+// same reports whether a record is as expected.
 func (a archive) same(got, want *history.Record) bool {
 	if a.renews && got != nil && want != nil && got.Revision != 0 {
 		r := *got
@@ -68,7 +68,7 @@ func (a archive) get(keys ...history.Key) []*history.Record {
 	return records
 }
 
-// row returns all that the archive holds of a user, read page by page.
+// row reads a user's whole archive page by page.
 func (a archive) row(uid string) history.Page {
 	a.t.Helper()
 	row, err := Row(a.t.Context(), a.store, uid)
@@ -78,7 +78,7 @@ func (a archive) row(uid string) history.Page {
 	return row
 }
 
-// Row returns all that an archive holds of a user, newest first.
+// Row returns a user's whole archive, newest first.
 func Row(ctx context.Context, store history.Archive, uid string) (row history.Page, err error) {
 	for q := (history.Query{Limit: 700}); ; q.After = row.End() {
 		page, err := store.Page(ctx, uid, q)
@@ -99,7 +99,7 @@ func (a archive) clear(uid string, cleared map[uint32]int64) {
 	}
 }
 
-// want checks what Get and Page say of one key.
+// want checks Get and Page for one key.
 func (a archive) want(k history.Key, want *history.Record) {
 	a.t.Helper()
 	if got := a.get(k)[0]; !a.same(got, want) {
@@ -116,8 +116,7 @@ func (a archive) want(k history.Key, want *history.Record) {
 	}
 }
 
-// wantMarks checks the marks that Page returns. A mark that a later one of all
-// types covers says nothing more, so that it may be absent.
+// wantMarks checks the marks of Page. A mark covered by a later one of all types may be absent.
 func (a archive) wantMarks(uid string, want map[uint32]int64) {
 	a.t.Helper()
 	got, u := a.row(uid).User.Cleared, history.User{Cleared: want}
@@ -159,8 +158,8 @@ func (a archive) newestWins() {
 	}
 }
 
-// equalTime puts different contents under one cell time, which writers do not do: the
-// one that was put last is in what stands.
+// equalTime puts different contents with one cell time, which writers do not do. The result includes the last
+// one.
 func (a archive) equalTime() {
 	k, now := freshKey(), hourAgo()
 	for _, c := range []history.Cell{cellAt(k, now, 1), deletedAt(k, now), cellAt(k, now, 3), cellAt(k, now, 2)} {
@@ -169,7 +168,7 @@ func (a archive) equalTime() {
 	}
 }
 
-// has checks that a cell or the fold of it and others stands.
+// has checks that the archive includes a cell, alone or folded with others.
 func (a archive) has(c history.Cell) {
 	a.t.Helper()
 	if got := a.get(c.Key)[0]; got == nil || !a.same(got, c.Record) && !history.Same(got, history.Merge(got, c.Record)) {
@@ -236,7 +235,7 @@ func (a archive) wantCells(cells []history.Cell) {
 	}
 }
 
-// legalNames puts every letter of Latin-1 into names, and names of the greatest length.
+// legalNames uses names with every Latin-1 letter and of maximal length.
 func (a archive) legalNames() {
 	now, uid := hourAgo(), freshUID()+" ._~@-AZaz09"
 	uid += strings.Repeat("~", history.MaxID-len(uid))
@@ -256,10 +255,10 @@ func (a archive) legalNames() {
 	a.wantRow(uid, cells)
 }
 
-// freshUID returns a user that no earlier run has written.
+// freshUID returns a user unknown to earlier runs.
 func freshUID() string { return "é/%:*?[#|" + rand.Text() }
 
-// keyOf returns the key of a user and an object as text, "100_1".
+// keyOf returns the key of a user and an object such as "100_1".
 func keyOf(uid, object string) history.Key {
 	o, err := history.ParseObject(object)
 	if err != nil {
@@ -271,10 +270,10 @@ func keyOf(uid, object string) history.Key {
 // freshKey returns a key of a new user.
 func freshKey() history.Key { return keyOf(freshUID(), "100_1") }
 
-// hourAgo is the time that the suite counts from: neither expired nor to come.
+// hourAgo is the suite's reference time, neither expired nor in the future.
 func hourAgo() int64 { return time.Now().Add(-time.Hour).UnixMilli() }
 
-// cellAt returns what a viewing leaves that was at position at the given time.
+// cellAt returns the cell of a viewing at a position and time.
 func cellAt(k history.Key, at, position int64) history.Cell {
 	return history.Cell{Key: k, Record: &history.Record{
 		Revision: uint64(at)<<8 | uint64(position), CellTime: at, Version: history.VersionOf(at, history.RankProgress),
@@ -282,20 +281,19 @@ func cellAt(k history.Key, at, position int64) history.Cell {
 	}}
 }
 
-// deletedAt returns what a delete leaves.
+// deletedAt returns the cell of a delete.
 func deletedAt(k history.Key, at int64) history.Cell {
 	return history.Cell{Key: k, Record: &history.Record{
 		Revision: uint64(at), CellTime: at, Version: history.VersionOf(at, history.RankDelete), State: history.StateDeleted, RemovedAt: at,
 	}}
 }
 
-// next returns what a later event makes of the first of the cells.
+// next returns the successor of a cell after a later event.
 func next(before, event history.Cell) history.Cell {
 	return history.Cell{Key: event.Key, Record: history.Merge(before.Record, event.Record).Successor(nil)}
 }
 
-// cellsOf returns n cells of one user, one object each, in the order of their
-// objects' text.
+// cellsOf returns n cells of one user, one object each, in the order of their objects' text.
 func cellsOf(uid string, n int, at int64) []history.Cell {
 	cells := make([]history.Cell, n)
 	for i := range cells {
@@ -304,7 +302,7 @@ func cellsOf(uid string, n int, at int64) []history.Cell {
 	return cells
 }
 
-// wantRow checks that the user's row holds exactly the given cells, in order.
+// wantRow checks that the user's row has exactly the given cells, in order.
 func (a archive) wantRow(uid string, cells []history.Cell) {
 	a.t.Helper()
 	want := slices.Clone(cells)

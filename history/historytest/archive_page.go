@@ -10,8 +10,7 @@ import (
 	"github.com/playhead/playhead/history"
 )
 
-// pages asks for parts of a row in every way that a query knows, and compares them with what the
-// query says of each record.
+// pages reads parts of a row with every kind of query and compares them with the query's predicate.
 func (a archive) pages() {
 	uid, now := freshUID(), hourAgo()
 	cells := tied(uid, 1500, now)
@@ -26,8 +25,8 @@ func (a archive) pages() {
 	a.wantPages(uid, cells, cleared)
 }
 
-// changingPages reads pages of a row of which something changes before each: what is in it moves up,
-// is deleted or cleared, and something new comes, also of long ago.
+// changingPages reads pages of a row that changes before each: records move up, are deleted or cleared, and new
+// or very old ones arrive.
 func (a archive) changingPages() {
 	uid, now := freshUID(), hourAgo()
 	var cells []history.Cell
@@ -63,8 +62,7 @@ func (a archive) changingPages() {
 	}
 }
 
-// pagesOfMany reads pages of several users at once: of one with few records, with many, without any, and
-// with clear marks.
+// pagesOfMany reads pages of several users at once: with few records, many, none, and with clear marks.
 func (a archive) pagesOfMany() {
 	uids := []string{freshUID(), freshUID(), freshUID(), freshUID()}
 	now := hourAgo()
@@ -89,7 +87,7 @@ func (a archive) pagesOfMany() {
 	}
 }
 
-// uncleared returns what clear marks leave of items, newest first.
+// uncleared returns the items that survive clear marks, newest first.
 func uncleared(items map[history.Object]history.Item, u *history.User) (all []history.Item) {
 	for o, it := range items {
 		if it.Record = it.Record.After(u.ClearedAt(o.Type)); it.Record != nil {
@@ -100,7 +98,7 @@ func uncleared(items map[history.Object]history.Item, u *history.User) (all []hi
 	return all
 }
 
-// tied returns cells of three types, five of each millisecond, and some tombstones.
+// tied returns cells of three types, five per millisecond, and some tombstones.
 func tied(uid string, n int, at int64) (cells []history.Cell) {
 	for i := range n {
 		k := keyOf(uid, fmt.Sprintf("%d_%d", i*7919%n, 1+i%3))
@@ -147,7 +145,7 @@ func (a archive) wantPages(uid string, cells []history.Cell, u history.User) {
 	}
 }
 
-// wantPage compares a page with what the query wants of all items, newest first.
+// wantPage compares a page with the query's selection of all items, newest first.
 func (a archive) wantPage(uid string, q history.Query, items []history.Item) {
 	a.t.Helper()
 	page, err := a.store.Page(a.t.Context(), uid, q)
@@ -172,8 +170,7 @@ func (a archive) wantPage(uid string, q history.Query, items []history.Item) {
 	}
 }
 
-// chains returns contents of a key, each made from the one before, whose events are all
-// of the same millisecond.
+// chains returns successive contents of a key with events of one millisecond.
 func chains(k history.Key, now int64) map[string][]history.Cell {
 	play, stop, grave := cellAt(k, now, 5), cellAt(k, now, 3), deletedAt(k, now)
 	stop.Record.Version, stop.Record.State = history.VersionOf(now, history.RankStop), history.StateStopped
@@ -192,8 +189,7 @@ func chains(k history.Key, now int64) map[string][]history.Cell {
 	}
 }
 
-// lateContents puts contents of one millisecond late: the one that was made from the
-// others stays.
+// lateContents puts contents of one millisecond late: the last successor stays.
 func (a archive) lateContents() {
 	for name, chain := range chains(freshKey(), hourAgo()) {
 		for i, newer := range chain {
@@ -204,7 +200,7 @@ func (a archive) lateContents() {
 	}
 }
 
-// late puts two contents in every order, one after the other and in one call.
+// late puts two contents in every order, separately and in one call.
 func (a archive) late(name string, older, newer *history.Record) {
 	a.t.Helper()
 	for _, order := range [][]*history.Record{{older, newer}, {newer, older}, {newer, older, older}, {older, newer, older}} {
@@ -224,8 +220,7 @@ func (a archive) late(name string, older, newer *history.Record) {
 	}
 }
 
-// cellTimeFirst has a content whose event is older than that of a late one: the time of
-// the cell decides.
+// cellTimeFirst has a content with an older event than a late one's: the cell time decides.
 func (a archive) cellTimeFirst() {
 	now := hourAgo()
 	for i, order := range [][]int64{{50, 20}, {20, 50}} {
@@ -242,8 +237,7 @@ func (a archive) cellTimeFirst() {
 	}
 }
 
-// clearLongAgo clears up to a time that the archive no longer keeps records of: those
-// that it keeps are the fold of what was before.
+// clearLongAgo clears up to a time before the retention: kept records are folds of earlier events.
 func (a archive) clearLongAgo() {
 	const day = 24 * 3600 * 1000
 	for _, typ := range []uint32{0, 1} {
@@ -258,8 +252,8 @@ func (a archive) clearLongAgo() {
 	}
 }
 
-// clearHidesLateCells clears contents whose cells are later than their events, and so
-// than the mark: what comes next is told after what it must come.
+// clearHidesLateCells clears contents whose cell times exceed their events' times and the mark. Get reports the
+// cell time that the next content must exceed.
 func (a archive) clearHidesLateCells() {
 	for _, typ := range []uint32{0, 1} {
 		k, now := freshKey(), hourAgo()
@@ -281,8 +275,7 @@ func (a archive) clearHidesLateCells() {
 	}
 }
 
-// wantCut checks the cut times of a key and of its user's row. A store may remember a
-// later one than that of the very key.
+// wantCut checks the cut times of a key and of its row. A store may return a later one than the key's own.
 func (a archive) wantCut(k history.Key, key, row int64) {
 	a.t.Helper()
 	if got := a.entries(k)[0].User.CutTime; got < key || row == 0 && got != 0 {
@@ -293,7 +286,7 @@ func (a archive) wantCut(k history.Key, key, row int64) {
 	}
 }
 
-// clearMarksOfAKey asks for keys, of which some do not exist, with the marks that apply.
+// clearMarksOfAKey gets keys, some missing, with their clear marks.
 func (a archive) clearMarksOfAKey() {
 	uid, now := freshUID(), hourAgo()
 	a.put(cellAt(keyOf(uid, "a_1"), now, 1))
@@ -310,8 +303,7 @@ func (a archive) clearMarksOfAKey() {
 	}
 }
 
-// concurrent has writers race for the same cells in opposite orders while readers
-// look on: the content that a reader sees of a cell never gets older.
+// concurrent has writers put the same cells in opposite orders: a reader never sees a cell's content get older.
 func (a archive) concurrent() {
 	const writers, rounds = 8, 20
 	uid, now := freshUID(), hourAgo()
@@ -356,7 +348,7 @@ func (a archive) neverOlder(uid string, now int64, rounds int) {
 	}
 }
 
-// concurrentClear clears while puts from before and after the mark arrive.
+// concurrentClear clears during puts from before and after the mark.
 func (a archive) concurrentClear() {
 	const rounds = 20
 	uid, now := freshUID(), hourAgo()

@@ -30,7 +30,7 @@ func (a archive) empty() {
 	a.wantMarks(uid, nil)
 }
 
-// neighbouringNames has users, namespaces and objects that begin like others.
+// neighbouringNames has users, namespaces and objects with common prefixes.
 func (a archive) neighbouringNames() {
 	uid, now := freshUID(), hourAgo()
 	users := []string{uid, uid + "0", uid + "-", uid + ".", uid + "100_1"[:3], uid[:len(uid)-1], uid + "\x01a", uid + "\x01ab"}
@@ -55,8 +55,8 @@ func neighbours(uid string, at int64) []history.Cell {
 	return cells
 }
 
-// longRow is longer than any page of an adapter, with tombstones and puts that
-// lost, so that pages which count what they do not return are found out.
+// longRow exceeds every adapter's page and has tombstones and superseded puts. It detects pages that count
+// hidden records.
 func (a archive) longRow() {
 	uid, now := freshUID(), hourAgo()
 	cells := cellsOf(uid, 3000, now)
@@ -79,7 +79,7 @@ func (a archive) expired() {
 	a.wantCells(append(kept, history.Cell{Key: keyOf(uid, "90_1")}, history.Cell{Key: keyOf(uid, "91_1")}))
 }
 
-// cuts are clear marks by type, 0 for all, relative to the time of a test.
+// cuts are clear marks by type, 0 for all, relative to the test's time.
 type cuts map[uint32]int64
 
 func (a archive) clearAll() { a.clearing(cuts{0: 0}) }
@@ -105,7 +105,7 @@ func (a archive) clearInAnyOrder() {
 	a.clearing(cuts{2: 10}, cuts{0: 0}, cuts{2: 0, 1: 10}, cuts{0: -1})
 }
 
-// clearing sets marks one after the other over a row, and then puts the row again.
+// clearing sets marks one by one over a row, then puts the row again.
 func (a archive) clearing(steps ...cuts) {
 	a.t.Helper()
 	uid, now := freshUID(), hourAgo()
@@ -124,8 +124,7 @@ func (a archive) clearing(steps ...cuts) {
 	a.wantCleared(uid, cells, cleared)
 }
 
-// around returns cells of three types before, at and after the time and ten
-// milliseconds later.
+// around returns cells of three types before, at and after the time, and ten milliseconds later.
 func around(uid string, now int64) []history.Cell {
 	var cells []history.Cell
 	for i, at := range []int64{now - 1, now, now + 1, now + 9, now + 10, now + 11} {
@@ -141,7 +140,7 @@ func around(uid string, now int64) []history.Cell {
 	return cells
 }
 
-// wantCleared checks that what is left of the cells under the marks is all there is.
+// wantCleared checks that exactly the uncovered cells are left.
 func (a archive) wantCleared(uid string, cells []history.Cell, cleared map[uint32]int64) {
 	a.t.Helper()
 	u := history.User{Cleared: cleared}
@@ -167,7 +166,7 @@ func (a archive) clearBeforeAnything() {
 	a.wantCleared(uid, cells, cleared)
 }
 
-// clearThenLatePut puts an object again and again, late and in time.
+// clearThenLatePut repeatedly puts an object, late and in time.
 func (a archive) clearThenLatePut() {
 	k, now := freshKey(), hourAgo()
 	a.put(cellAt(k, now+5, 1))
@@ -183,7 +182,7 @@ func (a archive) clearThenLatePut() {
 	a.want(k, next.Record.After(now+10))
 }
 
-// clearCutsTheFold clears between the events that one record is the fold of.
+// clearCutsTheFold clears between the events of one record.
 func (a archive) clearCutsTheFold() {
 	k, now := freshKey(), hourAgo()
 	c := cellAt(k, now+20, 5)
@@ -208,8 +207,7 @@ func (a archive) clearLongRow() {
 	a.wantCleared(uid, cells, cleared)
 }
 
-// pauses stores pauses in any order: the one that was changed last stays, beside the
-// clear marks and the records of the time.
+// pauses stores pauses in any order: the latest change stays, alongside clear marks and records.
 func (a archive) pauses() {
 	uid, now := freshUID(), hourAgo()
 	c := cellAt(keyOf(uid, "1_1"), now+500, 1)
@@ -241,7 +239,7 @@ func (a archive) pauses() {
 	a.want(c.Key, c.Record.After(now+int64(len(all)-1)))
 }
 
-// pausesOfOneMoment stores pauses that were changed at one moment, in every order: the same one stays.
+// pausesOfOneMoment stores pauses of one change time in every order: the same one stays.
 func (a archive) pausesOfOneMoment() {
 	now := hourAgo()
 	all := []history.Pause{{Since: now + 500}, {Since: now + 100, Until: now + 500}, {Since: now + 200, Until: now + 500}}
@@ -259,7 +257,7 @@ func (a archive) pausesOfOneMoment() {
 	}
 }
 
-// pauseForever stores a pause that is older than what the archive keeps of records.
+// pauseForever stores a pause older than the retention of records.
 func (a archive) pauseForever() {
 	uid := freshUID()
 	p := history.Pause{Since: hourAgo() - 2*history.ArchiveTTL}

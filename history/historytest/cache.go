@@ -12,17 +12,17 @@ import (
 	"github.com/playhead/playhead/history"
 )
 
-// kept is how many records per user the caches under test keep.
+// kept is the number of records per user in caches under test.
 const kept = 10
 
 // cacheCase is one test of the suite.
 type cacheCase struct {
 	*testing.T
 	history.Cache
-	start int64 // Unix milliseconds; the tests' times are relative to it
+	start int64 // Unix milliseconds; reference for the tests' times
 }
 
-// apply makes one write that must get an answer.
+// apply makes one write, which must get an answer.
 func (c *cacheCase) apply(w history.Write) history.Outcome {
 	c.Helper()
 	out := c.Apply(c.Context(), []history.Write{w})
@@ -35,7 +35,7 @@ func (c *cacheCase) apply(w history.Write) history.Outcome {
 	return out[0]
 }
 
-// applied makes one write that must succeed.
+// applied makes one write, which must succeed.
 func (c *cacheCase) applied(w history.Write) history.Outcome {
 	c.Helper()
 	out := c.apply(w)
@@ -45,7 +45,7 @@ func (c *cacheCase) applied(w history.Write) history.Outcome {
 	return out
 }
 
-// conflicts makes one write that must find other content.
+// conflicts makes one write, which must conflict.
 func (c *cacheCase) conflicts(w history.Write) history.Entry {
 	c.Helper()
 	out := c.apply(w)
@@ -63,7 +63,7 @@ func (c *cacheCase) put(k history.Key, r *history.Record) *history.Record {
 	return r
 }
 
-// archive stores a first record, marks clean it, and returns it as the cache has it then.
+// archive stores a first record, marks it clean, and returns the cached form.
 func (c *cacheCase) archive(k history.Key, r *history.Record) *history.Record {
 	c.Helper()
 	c.markClean(content(k, c.put(k, r)))
@@ -83,27 +83,26 @@ func (c *cacheCase) load(k history.Key) history.Entry {
 	return got[0]
 }
 
-// holds checks the record that the cache has of a key.
+// holds checks the cached record of a key.
 func (c *cacheCase) holds(k history.Key, want *history.Record) {
 	c.Helper()
 	c.same("Load("+k.String()+")", c.load(k).Record, want)
 }
 
-// user returns a user nobody knows yet. After the test the user has no records and
-// no marks.
+// user returns a new user, whose records and marks are removed after the test.
 func (c *cacheCase) user() string {
 	uid := fmt.Sprintf("é/%%:*?[{|%016x", rand.Uint64())
 	c.forget(uid)
 	return uid
 }
 
-// forget takes everything of the user out of the cache at the end of the test.
+// forget removes the user's data from the cache.
 func (c *cacheCase) forget(uid string) {
 	ctx := context.WithoutCancel(c.Context())
 	c.Cleanup(func() {
 		own := history.UserKey(uid)
 		p := c.Load(ctx, []history.Key{own})[0].User.Pause
-		if p != (history.Pause{}) { // it does not expire
+		if p != (history.Pause{}) { // a pause does not expire
 			if err := c.Pause(ctx, uid, p, p.Switched(true, 1<<43, 0)); err != nil {
 				c.Errorf("Pause(%s) after the test: %v", uid, err)
 			}
@@ -117,7 +116,7 @@ func (c *cacheCase) forget(uid string) {
 	})
 }
 
-// key names the n-th object of a type.
+// key returns the n-th object of a type.
 func key(uid string, typ uint32, n int) history.Key {
 	return history.Key{UID: uid, Object: history.Object{ID: fmt.Sprintf("/é#%03d:%%", n), Type: typ}}
 }
@@ -127,22 +126,21 @@ func (c *cacheCase) record(ms int64) *history.Record {
 	return c.event(history.Event{Kind: history.KindProgress, At: c.start + ms, Position: 1000 + ms, Duration: 7_200_000, Session: "s"})
 }
 
-// tombstone returns new content that says "deleted".
+// tombstone returns a new tombstone.
 func (c *cacheCase) tombstone(ms int64) *history.Record {
 	return c.event(history.Event{Kind: history.KindDelete, At: c.start + ms})
 }
 
 func (c *cacheCase) event(e history.Event) *history.Record { return revise(e.Record()) }
 
-// revise returns the same content under a new revision.
+// revise returns the same content with a new revision.
 func revise(r *history.Record) *history.Record {
 	m := *r
 	m.Revision = history.NewRevision()
 	return &m
 }
 
-// fill stores n clean records of a user, one millisecond apart from ms 0 on, and
-// returns them, oldest first.
+// fill stores n clean records of a user, one per millisecond from ms 0, and returns them, oldest first.
 func (c *cacheCase) fill(uid string, n int) []history.Item {
 	c.Helper()
 	items, writes := make([]history.Item, n), make([]history.Write, n)
@@ -162,19 +160,19 @@ func (c *cacheCase) fill(uid string, n int) []history.Item {
 	return items
 }
 
-// content names a record of a key.
+// content identifies a record of a key.
 func content(k history.Key, r *history.Record) history.Content {
 	return history.Content{Key: k, Revision: r.Revision}
 }
 
-// clean returns a record as the cache has it once the archive does.
+// clean returns the clean form of a record.
 func clean(r *history.Record) *history.Record {
 	m := *r
 	m.Revision |= history.CleanBit
 	return &m
 }
 
-// same checks a record with its revision.
+// same compares records and their revisions.
 func (c *cacheCase) same(what string, got, want *history.Record) {
 	c.Helper()
 	if !history.Same(got, want) || got != nil && got.Revision != want.Revision {
@@ -182,7 +180,7 @@ func (c *cacheCase) same(what string, got, want *history.Record) {
 	}
 }
 
-// cleared checks the clear marks of a user.
+// cleared checks a user's clear marks.
 func (c *cacheCase) cleared(u history.User, want map[uint32]int64) {
 	c.Helper()
 	if !maps.Equal(u.Cleared, want) {
@@ -190,7 +188,7 @@ func (c *cacheCase) cleared(u history.User, want map[uint32]int64) {
 	}
 }
 
-// marks returns the keys of a user that have a dirty mark.
+// marks returns a user's dirty keys.
 func (c *cacheCase) marks(uid string) map[history.Key]bool {
 	c.Helper()
 	marks := map[history.Key]bool{}
@@ -205,7 +203,7 @@ func (c *cacheCase) marks(uid string) map[history.Key]bool {
 	return marks
 }
 
-// marked checks which keys of the user have a dirty mark.
+// marked checks a user's dirty keys.
 func (c *cacheCase) marked(uid string, want ...history.Key) {
 	c.Helper()
 	keys := map[history.Key]bool{}
@@ -240,8 +238,8 @@ func (c *cacheCase) trim(uids ...string) {
 	}
 }
 
-// clear sets a clear mark, ms milliseconds after the start of the test, under a new
-// revision of the user's state.
+// clear sets a clear mark, ms milliseconds after the start of the test, with a new revision of the user's
+// state.
 func (c *cacheCase) clear(uid string, typ uint32, ms int64) {
 	c.Helper()
 	before := c.load(history.UserKey(uid)).User
@@ -257,8 +255,8 @@ func (c *cacheCase) clear(uid string, typ uint32, ms int64) {
 	}
 }
 
-// renumbered checks that the cache holds what the clear marks leave of a record under another revision,
-// which is clean if the one before was, so that whoever holds that finds out. It returns the record.
+// renumbered checks that the remainder of a cleared record has a new revision, clean if the old one was. A
+// writer with the old revision then conflicts. It returns the record.
 func (c *cacheCase) renumbered(k history.Key, was *history.Record) *history.Record {
 	c.Helper()
 	e := c.load(k)
@@ -269,7 +267,7 @@ func (c *cacheCase) renumbered(k history.Key, was *history.Record) *history.Reco
 	return now
 }
 
-// archived returns an item as the archive would. A warm-up makes it a clean one.
+// archived returns an item of the archive. A warm-up makes it clean.
 func (c *cacheCase) archived(n int, r *history.Record) history.Item {
 	return history.Item{Object: key("", 1, n).Object, Record: clean(r)}
 }

@@ -97,8 +97,8 @@ func applyCleared(c *cacheCase) {
 	}
 }
 
-// applyWhole has writes without a base come late that were made when their user was
-// complete: since then records were dropped, and one of them may be of their key.
+// applyWhole makes late writes without a base, from when the user was complete. Records dropped since may
+// include their key's.
 func applyWhole(c *cacheCase) {
 	whole := func(r *history.Record) *history.Record {
 		r.Partial = false
@@ -126,14 +126,13 @@ func applyWhole(c *cacheCase) {
 				c.Errorf("whole write of a %s user: got %+v", name, now)
 			}
 			partial := c.put(k, c.record(20))
-			c.applied(history.Write{Key: k, Record: r, Base: partial.Revision}) // who has a base knows
+			c.applied(history.Write{Key: k, Record: r, Base: partial.Revision}) // a base proves the content
 			c.holds(k, r)
 		}
 	}
 }
 
-// applyLate folds an event that does not become the latest: the content changes,
-// the place in the list does not.
+// applyLate folds an event that is not the latest: the content changes, the place in the list does not.
 func applyLate(c *cacheCase) {
 	uid := c.user()
 	first := c.put(key(uid, 1, 1), c.record(50))
@@ -145,8 +144,7 @@ func applyLate(c *cacheCase) {
 		history.Item{Object: key(uid, 1, 2).Object, Record: newer}, history.Item{Object: key(uid, 1, 1).Object, Record: late})
 }
 
-// applyMany writes a thousand keys of many users in one call; every third write
-// has a base that never was.
+// applyMany writes a thousand keys of many users in one call, every third with a wrong base.
 func applyMany(c *cacheCase) {
 	const users, objects = 200, 5
 	writes := make([]history.Write, 0, users*objects)
@@ -183,8 +181,7 @@ func applyMany(c *cacheCase) {
 	}
 }
 
-// applyConcurrently has several writers fold their events into one key, each from
-// what it last saw. Nothing may be lost.
+// applyConcurrently has several writers fold events into one key, each from its last read. No event is lost.
 func applyConcurrently(c *cacheCase) {
 	const writers, events = 8, 25
 	k := key(c.user(), 1, 1)
@@ -230,8 +227,8 @@ func (c *cacheCase) foldAll(k history.Key, deltas []*history.Record) {
 	}
 }
 
-// markForced writes without asking for a mark where there is none: a first record, and one
-// that is made from a clean one.
+// markForced writes without requesting a mark where one is needed: a first record, and one based on a clean
+// one.
 func markForced(c *cacheCase) {
 	k := key(c.user(), 1, 1)
 	first := c.put(k, c.record(0))
@@ -242,7 +239,7 @@ func markForced(c *cacheCase) {
 	c.marked(k.UID, k)
 }
 
-// markKept checks that whoever goes on from an dirty record leaves its mark.
+// markKept checks that a write based on a dirty record keeps its mark.
 func markKept(c *cacheCase) {
 	k := key(c.user(), 1, 1)
 	base := c.put(k, c.record(0))
@@ -256,8 +253,8 @@ func markKept(c *cacheCase) {
 	c.marked(k.UID)
 }
 
-// markConflict marks clean a record that another writer holds: the writer finds out, and what
-// it makes of the clean one has a mark.
+// markConflict marks clean a record that a writer uses as its base: the write conflicts, and the retry has a
+// mark.
 func markConflict(c *cacheCase) {
 	k := key(c.user(), 1, 1)
 	held := c.put(k, c.record(0))
@@ -271,8 +268,7 @@ func markConflict(c *cacheCase) {
 	c.marked(k.UID, k)
 }
 
-// markStands writes on what has a mark. It says since when the archive may lack something, so that the key comes
-// before another one that was marked in between.
+// markStands writes over a marked record. Its mark keeps its time, before that of a key marked in between.
 func markStands(c *cacheCase) {
 	uid := c.user()
 	k, other := key(uid, 1, 1), key(uid, 1, 2)
@@ -287,7 +283,7 @@ func markStands(c *cacheCase) {
 	c.ordered(uid, other, k)
 }
 
-// ordered checks that the marks of a user come in an order.
+// ordered checks the order of a user's marks.
 func (c *cacheCase) ordered(uid string, want ...history.Key) {
 	c.Helper()
 	n := 0
@@ -341,7 +337,7 @@ func loadUser(c *cacheCase) {
 	}
 }
 
-// emptyInput calls everything with nothing to do.
+// emptyInput makes all calls with empty input.
 func emptyInput(c *cacheCase) {
 	ctx, uid := c.Context(), c.user()
 	if got := c.Load(ctx, nil); len(got) != 0 {
@@ -366,8 +362,7 @@ func emptyInput(c *cacheCase) {
 
 const letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._~@-"
 
-// legalObjects uses objects of every legal letter, of full length, and such as could
-// be taken apart wrongly.
+// legalObjects uses ids with every valid letter, of maximal length, or easily split wrongly.
 func legalObjects(c *cacheCase) {
 	uid := c.user()
 	want := map[history.Object]*history.Record{}
@@ -390,7 +385,7 @@ func legalObjects(c *cacheCase) {
 	}
 }
 
-// neighbouringNames uses users and namespaces whose names begin alike: none may see the other's.
+// neighbouringNames uses users and namespaces with common prefixes, which stay separate.
 func neighbouringNames(c *cacheCase) {
 	prefix := c.user()
 	var uids []string
@@ -416,7 +411,7 @@ func neighbouringNames(c *cacheCase) {
 	}
 }
 
-// roundTrip takes a key through a write, a read and the ledger.
+// roundTrip writes, reads and marks clean a key.
 func (c *cacheCase) roundTrip(k history.Key) *history.Record {
 	c.Helper()
 	r := c.record(0)

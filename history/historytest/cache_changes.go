@@ -30,7 +30,7 @@ func (c *cacheCase) changes(uid string, after uint64, limit int) history.Changes
 	return got
 }
 
-// tells checks which objects a log tells of after a place, each where it stands last.
+// tells checks a log's objects after a place, each at its last entry.
 func (c *cacheCase) tells(uid string, after uint64, want ...history.Key) history.Changes {
 	c.Helper()
 	got := c.changes(uid, after, 1000)
@@ -52,7 +52,7 @@ func (c *cacheCase) tells(uid string, after uint64, want ...history.Key) history
 	return got
 }
 
-// changesBegin has a log begin with what is not clean.
+// changesBegin starts a log with the dirty records.
 func changesBegin(c *cacheCase) {
 	uid := c.user()
 	c.archive(key(uid, 1, 1), c.record(1))
@@ -70,7 +70,7 @@ func changesBegin(c *cacheCase) {
 	}
 }
 
-// changesWritten has each write with no base, or a clean one, make an entry, and no other write.
+// changesWritten: only a write with no base, or with a clean one, adds an entry.
 func changesWritten(c *cacheCase) {
 	uid := c.user()
 	a, b := key(uid, 1, 1), key(uid, 1, 2)
@@ -94,7 +94,7 @@ func changesWritten(c *cacheCase) {
 	}
 }
 
-// changesMany has one call write some of two users' records.
+// changesMany writes records of two users in one call.
 func changesMany(c *cacheCase) {
 	one, two := c.user(), c.user()
 	c.tells(one, 0)
@@ -134,7 +134,7 @@ func partial(r *history.Record) *history.Record {
 	return &m
 }
 
-// changesEnd has a clear end a log, and a switch and a warm-up leave it.
+// changesEnd: a clear ends a log; a switch of recording and a warm-up do not.
 func changesEnd(c *cacheCase) {
 	uid := c.user()
 	name := c.tells(uid, 0).Log
@@ -158,7 +158,7 @@ func changesEnd(c *cacheCase) {
 	}
 }
 
-// changesTrim has a trim drop the oldest entries, and none from the first of a content that is not clean on.
+// changesTrim drops the oldest entries, up to the first entry of dirty content.
 func changesTrim(c *cacheCase) {
 	uid := c.user()
 	c.warm(uid, history.WarmSet{})
@@ -208,18 +208,18 @@ func tellsOf(l history.Changes, o history.Object) bool {
 	return slices.ContainsFunc(l.Entries, func(e history.LogEntry) bool { return e.Object == o })
 }
 
-// follower is a client that knows of a user what the log has told it.
+// follower is a client that knows a user only through the log.
 type follower struct {
 	*cacheCase
 	uid        string
 	log        uint64
-	place, low uint64 // low is the place before the first entry of a content that was not clean
-	dirty      bool   // there was one
+	place, low uint64 // low is the place before the first entry of dirty content
+	dirty      bool   // dirty content exists
 	known      map[history.Object]*history.Record
-	inArchive  map[history.Object]*history.Record // what the archive has
+	inArchive  map[history.Object]*history.Record // the archive's records
 }
 
-// follow reads on until there is no more, so many entries at a time.
+// follow reads to the end, limit entries at a time.
 func (f *follower) follow(limit int, meanwhile func()) {
 	f.Helper()
 	for {
@@ -290,8 +290,8 @@ func (f *follower) learn(o history.Object, archived *history.Record, e history.E
 	}
 }
 
-// changesFollowed has a client that follows the log show what there is, whatever is written, clean, cleared, switched
-// and trimmed meanwhile.
+// changesFollowed has a client follow the log through writes, marks clean, clears, switches and trims. It ends
+// with the actual records.
 func changesFollowed(c *cacheCase) {
 	rounds := 6
 	if testing.Short() {
@@ -316,7 +316,7 @@ func changesFollowed(c *cacheCase) {
 	}
 }
 
-// changing does at random what changes a user.
+// changing makes random changes of a user.
 type changing struct {
 	*follower
 	random *rand.Rand
@@ -356,7 +356,7 @@ func (w *changing) act() {
 	}
 }
 
-// compare checks what the client knows.
+// compare checks the client's knowledge.
 func (w *changing) compare() {
 	w.Helper()
 	u := w.load(history.UserKey(w.uid)).User
@@ -371,7 +371,7 @@ func (w *changing) compare() {
 	}
 }
 
-// changesRaced has a client follow while another goroutine writes and marks clean.
+// changesRaced has a client follow while a goroutine writes and marks clean.
 func changesRaced(c *cacheCase) {
 	f := &follower{cacheCase: c, uid: c.user(), inArchive: map[history.Object]*history.Record{}}
 	ctx, done := c.Context(), make(chan error, 1)
@@ -416,7 +416,7 @@ func changesRaced(c *cacheCase) {
 	}
 }
 
-// changesCleared has a log read while another goroutine ends it again and again.
+// changesCleared reads a log while a goroutine repeatedly ends it.
 func changesCleared(c *cacheCase) {
 	uid, done := c.user(), make(chan error, 1)
 	ctx, running := context.WithCancel(c.Context())

@@ -11,7 +11,7 @@ import (
 	"github.com/playhead/playhead/history"
 )
 
-// markCleanStanding marks clean a content that the cache holds: nothing of it changes but the bit.
+// markCleanStanding marks the cached content clean: only the clean bit changes.
 func markCleanStanding(c *cacheCase) {
 	uid := c.user()
 	k, other := key(uid, 1, 1), key(uid, 1, 2)
@@ -24,8 +24,7 @@ func markCleanStanding(c *cacheCase) {
 		history.Item{Object: other.Object, Record: stays}, history.Item{Object: k.Object, Record: clean(r)})
 }
 
-// markCleanOther marks clean contents that the cache does not hold: an older one, one that never
-// was, and none at all.
+// markCleanOther marks contents clean that are not cached: an older one, an invented one, and none.
 func markCleanOther(c *cacheCase) {
 	uid := c.user()
 	k := key(uid, 1, 1)
@@ -43,8 +42,8 @@ func markCleanOther(c *cacheCase) {
 	c.applied(history.Write{Key: k, Record: c.record(2), Base: r.Revision})
 }
 
-// markCleanAbsent marks clean keys without a record under the revision 0, which says that the
-// archive need not have anything. Any other revision says nothing about them.
+// markCleanAbsent marks missing keys clean with revision 0: the archive need not have them. Other revisions
+// have no effect.
 func markCleanAbsent(c *cacheCase) {
 	uid := c.user()
 	k := key(uid, 1, 1)
@@ -57,7 +56,7 @@ func markCleanAbsent(c *cacheCase) {
 	c.holds(k, r)
 }
 
-// markCleanAgain marks clean a content twice, under either revision, and after it was written over.
+// markCleanAgain marks a content clean twice, with both revisions, and after another write.
 func markCleanAgain(c *cacheCase) {
 	k := key(c.user(), 1, 1)
 	r := c.archive(k, c.record(0))
@@ -72,7 +71,7 @@ func markCleanAgain(c *cacheCase) {
 	c.marked(k.UID, k)
 }
 
-// markCleanUser marks clean the user's own state, which has a revision of its own.
+// markCleanUser marks the user's own state clean, which has its own revision.
 func markCleanUser(c *cacheCase) {
 	uid := c.user()
 	own := history.UserKey(uid)
@@ -95,9 +94,8 @@ func markCleanUser(c *cacheCase) {
 	c.markClean(history.Content{Key: own, Revision: before.Revision})
 }
 
-// markCleanBesideWrites marks clean what it has just read while others write, some of them without
-// ever asking for a mark. At every moment a record is clean or its key has a mark, and
-// what is clean was read as it is.
+// markCleanBesideWrites marks what it has read clean during writes, some of which never request a mark. A
+// record is always clean or marked, and clean records are current.
 func markCleanBesideWrites(c *cacheCase) {
 	k := key(c.user(), 1, 1)
 	c.put(k, c.record(0))
@@ -127,7 +125,7 @@ func markCleanBesideWrites(c *cacheCase) {
 	c.marked(k.UID)
 }
 
-// writeOn writes on what is there, n times.
+// writeOn updates the current content n times.
 func (c *cacheCase) writeOn(k history.Key, n int, mark bool) {
 	base := c.load(k).Record
 	for i := 0; i < n; {
@@ -179,7 +177,7 @@ func markCleanBesidePause(c *cacheCase) {
 	}
 }
 
-// markCleanMany marks clean every other of a thousand records in one call.
+// markCleanMany marks every other of a thousand records clean in one call.
 func markCleanMany(c *cacheCase) {
 	var writes []history.Write
 	for range 100 {
@@ -213,8 +211,7 @@ func markCleanMany(c *cacheCase) {
 	}
 }
 
-// overdueAge asks for marks older than an hour, of which the test has none, and
-// for all.
+// overdueAge asks for marks older than an hour, which do not exist, and for all.
 func overdueAge(c *cacheCase) {
 	k := key(c.user(), 1, 1)
 	c.put(k, c.record(0))
@@ -227,8 +224,7 @@ func overdueAge(c *cacheCase) {
 	}
 }
 
-// backlog counts the marks of two buckets, one of them again after a mark clean. The store
-// may hold marks of others.
+// backlog counts the marks of two buckets, again after a mark clean. The store may have other users' marks.
 func backlog(c *cacheCase) {
 	one, other := c.user(), c.user()
 	for history.BucketOf(other) == history.BucketOf(one) {
@@ -257,8 +253,8 @@ func backlog(c *cacheCase) {
 	}
 }
 
-// overdueOrder marks keys of several users, asks for the buckets of some, and
-// expects theirs alone, oldest first in each bucket.
+// overdueOrder marks keys of several users and asks for some buckets: it gets only theirs, oldest first in
+// each.
 func overdueOrder(c *cacheCase) {
 	const users = 20
 	asked := map[history.Bucket]bool{}
@@ -296,7 +292,7 @@ func overdueOrder(c *cacheCase) {
 	}
 }
 
-// overdueLimit compares bounded answers with the whole: the oldest come.
+// overdueLimit compares limited answers with the whole: the oldest come first.
 func overdueLimit(c *cacheCase) {
 	uid := c.user()
 	for n := range 10 {

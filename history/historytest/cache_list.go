@@ -20,7 +20,7 @@ func (c *cacheCase) list(uid string, q history.Query) history.Page {
 	return page
 }
 
-// lists checks a page that must hold all there is.
+// lists checks a page that must be complete.
 func (c *cacheCase) lists(uid string, q history.Query, want ...history.Item) {
 	c.Helper()
 	page := c.list(uid, q)
@@ -53,14 +53,13 @@ func objects(items []history.Item) []string {
 	return names
 }
 
-// item stores a record and returns it as a list shows it.
+// item stores a record and returns it as a list item.
 func (c *cacheCase) item(k history.Key, r *history.Record) history.Item {
 	c.Helper()
 	return history.Item{Object: k.Object, Record: c.put(k, r)}
 }
 
-// listOrder has records of one time and several ranks: 9_1 comes before 10_1,
-// because texts are compared, not numbers.
+// listOrder has records of one time and several ranks. 9_1 comes before 10_1: ids are compared as text.
 func listOrder(c *cacheCase) {
 	uid := c.user()
 	at := func(id string, typ uint32, kind history.Kind, ms int64) history.Item {
@@ -116,13 +115,13 @@ func listFilters(c *cacheCase) {
 	}
 }
 
-// cursor is the place of an item.
+// cursor returns the place of an item.
 func cursor(item history.Item) history.Cursor {
 	return history.Cursor{Version: item.Record.Version, Object: item.Object}
 }
 
-// walk reads all pages. Every page but the last must be full and say that there
-// are more, and all must go down the list; between calls step runs, if any.
+// walk reads all pages, calling step, if any, between calls. Every page but the last is full and announces
+// more, and all go down the list.
 func (c *cacheCase) walk(uid string, q history.Query, step func(page int)) []history.Item {
 	c.Helper()
 	var all []history.Item
@@ -152,7 +151,7 @@ func (c *cacheCase) pages(uid string, q history.Query, want []history.Item) {
 	c.Helper()
 	for _, q.Limit = range []int{1, 7, 20, 100} {
 		if q.Limit == 1 && len(want) > 50 {
-			continue // as good, and slow
+			continue // equivalent, but slow
 		}
 		c.items(fmt.Sprintf("pages of %d, %+v", q.Limit, q), c.walk(uid, q, nil), want)
 	}
@@ -192,8 +191,8 @@ func pageFiltered(c *cacheCase) {
 	}
 }
 
-// pageHoles leaves every tenth of many records visible: no page may be short for
-// that, and none after the last visible one may be promised.
+// pageHoles hides nine in ten of many records: pages are still full, and none is announced after the last
+// visible record.
 func pageHoles(c *cacheCase) {
 	uid := c.user()
 	var want []history.Item
@@ -209,8 +208,8 @@ func pageHoles(c *cacheCase) {
 	c.pages(uid, history.Query{Since: c.start + 2, Until: c.start + 4}, matching(want, history.Query{Since: c.start + 2, Until: c.start + 4}))
 }
 
-// pageWhileWriting inserts newer records and deletes items already given between
-// the pages: what is left is neither skipped nor repeated.
+// pageWhileWriting inserts newer records and deletes returned items between pages: the rest is neither skipped
+// nor repeated.
 func pageWhileWriting(c *cacheCase) {
 	uid := c.user()
 	all := c.ties(uid, 60)
@@ -231,8 +230,7 @@ func newestFirst(a, b history.Item) int {
 	)
 }
 
-// matching says, from the contract, which of the items a query without bound
-// asks for.
+// matching returns the items that a query without limit selects, by the contract.
 func matching(all []history.Item, q history.Query) []history.Item {
 	var got []history.Item
 	for _, item := range all {
@@ -250,7 +248,7 @@ func matching(all []history.Item, q history.Query) []history.Item {
 	return got
 }
 
-// listHidden has tombstones newer than, among and older than what is visible.
+// listHidden has tombstones newer than, among and older than the visible records.
 func listHidden(c *cacheCase) {
 	uid := c.user()
 	var want []history.Item
@@ -270,8 +268,7 @@ func listHidden(c *cacheCase) {
 	}
 }
 
-// listCleared has a fold that reaches back before the clear: of that nothing may
-// show.
+// listCleared has a fold from before the clear, of which nothing may show.
 func listCleared(c *cacheCase) {
 	uid := c.user()
 	early := history.Event{Kind: history.KindFinish, At: c.start, Position: 9000, Duration: 9000, Session: "a", Meta: history.NewMeta(map[string]string{"a": "b"})}

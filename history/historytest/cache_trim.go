@@ -6,8 +6,8 @@ import (
 	"github.com/playhead/playhead/history"
 )
 
-// keeps checks which of the items are left, and that the low watermark says so: above
-// every dropped record, not above any other that is clean.
+// keeps checks the remaining items and the low watermark: above every dropped record, not above any other clean
+// one.
 func (c *cacheCase) keeps(uid string, items []history.Item, kept func(n int) bool) {
 	c.Helper()
 	lowWatermark := c.load(history.UserKey(uid)).User.LowWatermark
@@ -43,8 +43,8 @@ func trimOldest(c *cacheCase) {
 	c.keeps(other, others, func(n int) bool { return n >= 12-kept })
 }
 
-// trimDirty has some of the oldest and some of the newest written again: the newest are
-// counted with them, the oldest stay beside those.
+// trimDirty rewrites some of the oldest and newest records: the newest count among the kept ones, the oldest
+// stay in addition.
 func trimDirty(c *cacheCase) {
 	uid := c.user()
 	c.warm(uid, history.WarmSet{})
@@ -66,7 +66,7 @@ func trimDirty(c *cacheCase) {
 	c.keeps(uid, items, func(n int) bool { return n >= 25-kept })
 }
 
-// trimAllDirty drops nothing that is not clean, however much there is.
+// trimAllDirty drops no dirty record, however many there are.
 func trimAllDirty(c *cacheCase) {
 	uid := c.user()
 	c.warm(uid, history.WarmSet{})
@@ -81,8 +81,8 @@ func trimAllDirty(c *cacheCase) {
 	}
 }
 
-// trimTombstones has tombstones newer than the records, and fewer of either than are kept:
-// together they are too many, and all stay.
+// trimTombstones has tombstones newer than the records, each fewer than the limit. All stay, although their sum
+// exceeds it.
 func trimTombstones(c *cacheCase) {
 	uid := c.user()
 	c.warm(uid, history.WarmSet{})
@@ -102,8 +102,8 @@ func trimTombstones(c *cacheCase) {
 	}
 }
 
-// trimManyTombstones deletes more objects at once than are kept. The oldest tombstones go,
-// with a low watermark above them, and no record does; nor does one go for another's sake later.
+// trimManyTombstones deletes more objects than the limit. The oldest tombstones are dropped below the low
+// watermark, and no record is, then or later.
 func trimManyTombstones(c *cacheCase) {
 	uid := c.user()
 	c.warm(uid, history.WarmSet{})
@@ -136,8 +136,8 @@ func trimManyTombstones(c *cacheCase) {
 	c.holds(key(uid, 2, kept+5), tombs[kept+5])
 }
 
-// trimTies has records of one version on both sides of the bound. A low watermark cannot
-// part them, so they stay together.
+// trimTies has records of one version on both sides of the bound. A low watermark cannot separate them, so all
+// stay.
 func trimTies(c *cacheCase) {
 	uid := c.user()
 	c.warm(uid, history.WarmSet{})
@@ -161,13 +161,13 @@ func trimFew(c *cacheCase) {
 	}
 }
 
-// trimAgain trims twice with writes between, and never lowers a low watermark.
+// trimAgain trims twice with writes between, and never lowers the low watermark.
 func trimAgain(c *cacheCase) {
 	uid := c.user()
 	high := history.VersionOf(c.start-1, 0)
 	c.warm(uid, history.WarmSet{LowWatermark: high})
 	items := c.fill(uid, kept+1)
-	below := key(uid, 1, 900) // the low watermark, already
+	below := key(uid, 1, 900) // already below the low watermark
 	old := history.Item{Object: below.Object, Record: c.archive(below, c.record(-100))}
 	c.trim(uid)
 	all := append([]history.Item{old}, items...)
@@ -182,7 +182,7 @@ func trimAgain(c *cacheCase) {
 	}
 }
 
-// trimCold trims a user of whom the cache knows nothing but some records.
+// trimCold trims a cold user with some cached records.
 func trimCold(c *cacheCase) {
 	uid := c.user()
 	items := c.fill(uid, 25)

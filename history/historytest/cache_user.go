@@ -8,8 +8,8 @@ import (
 	"github.com/playhead/playhead/history"
 )
 
-// clearAll has records on both sides of the mark, of every rank: a stop or delete
-// of the very millisecond goes too.
+// clearAll has records of every rank on both sides of the mark. A stop or delete of its very millisecond is
+// covered.
 func clearAll(c *cacheCase) {
 	uid := c.user()
 	c.put(key(uid, 1, 1), c.record(99))
@@ -69,8 +69,7 @@ func clearHeldBase(c *cacheCase) {
 	c.renumbered(k, stays)
 }
 
-// clearTwice has a clear come once more, after what was written since, and after a later
-// one: it removes nothing.
+// clearTwice repeats a clear after later writes and after a later clear: it removes nothing.
 func clearTwice(c *cacheCase) {
 	uid := c.user()
 	c.put(key(uid, 1, 1), c.record(50))
@@ -85,8 +84,8 @@ func clearTwice(c *cacheCase) {
 	c.cleared(c.load(history.UserKey(uid)).User, map[uint32]int64{0: c.start + 200})
 }
 
-// clearMarks checks that the marks of removed records go, that the others stay and
-// that the user's own state gets one.
+// clearMarks checks that removed records lose their dirty marks, others keep them, and the user's state gets
+// one.
 func clearMarks(c *cacheCase) {
 	uid := c.user()
 	gone, stays, other, own := key(uid, 1, 1), key(uid, 1, 2), key(uid, 2, 3), history.UserKey(uid)
@@ -100,11 +99,11 @@ func clearMarks(c *cacheCase) {
 	c.clear(uid, 0, 100)
 	c.marked(uid, stays, own)
 	c.markClean(history.Content{Key: own, Revision: c.load(own).User.Revision})
-	c.clear(uid, 0, 10) // an older one, also marks
+	c.clear(uid, 0, 10) // an older clear also marks
 	c.marked(uid, stays, own)
 }
 
-// clearCutTime keeps the latest cell time of what clears removed, and of nothing else.
+// clearCutTime keeps the latest cell time of cleared records, and of no others.
 func clearCutTime(c *cacheCase) {
 	uid := c.user()
 	later := func(ms, drift int64) *history.Record {
@@ -156,8 +155,8 @@ func clearLong(c *cacheCase) {
 	}
 }
 
-// pause switches recording, ms milliseconds after the start of the test, under a new
-// revision of the user's state.
+// pause switches recording, ms milliseconds after the start of the test, with a new revision of the user's
+// state.
 func (c *cacheCase) pause(uid string, recording bool, ms int64) history.Pause {
 	c.Helper()
 	u := c.load(history.UserKey(uid)).User
@@ -183,8 +182,7 @@ func pauseSwitched(c *cacheCase) {
 	c.marked(uid, history.UserKey(uid))
 }
 
-// pauseTwice has a switch come once more, after the next one and the one after that: it does
-// nothing, to nobody.
+// pauseTwice repeats a switch after the next ones: it has no effect.
 func pauseTwice(c *cacheCase) {
 	uid := c.user()
 	var all []history.Pause
@@ -207,8 +205,8 @@ func pauseTwice(c *cacheCase) {
 	c.marked(uid, key(uid, 1, 1))
 }
 
-// pauseHeldBase checks that whoever holds a record finds out, whether it is clean or
-// not, that it stays so, and that nothing else of it changes.
+// pauseHeldBase: a writer based on any record conflicts after a pause. The record stays clean or dirty, and
+// only its revision changes.
 func pauseHeldBase(c *cacheCase) {
 	uid := c.user()
 	dirty, clean := key(uid, 1, 1), key(uid, 2, 2)
@@ -224,14 +222,14 @@ func pauseHeldBase(c *cacheCase) {
 		}
 		one, two = c.load(dirty).Record, c.load(clean).Record
 	}
-	c.applied(history.Write{Key: clean, Record: c.record(150), Base: two.Revision}) // who knows decides alone
+	c.applied(history.Write{Key: clean, Record: c.record(150), Base: two.Revision}) // with knowledge of the pause the writer decides
 	c.marked(uid, dirty, clean, history.UserKey(uid))
 	c.lists(uid, history.Query{Limit: 10},
 		history.Item{Object: clean.Object, Record: c.load(clean).Record}, history.Item{Object: dirty.Object, Record: one})
 }
 
-// pauseLate marks clean a content that has another revision since the pause: the mark stays,
-// until the one that is there is clean.
+// pauseLate marks a content clean whose revision the pause changed: the mark stays until the current revision
+// is clean.
 func pauseLate(c *cacheCase) {
 	uid := c.user()
 	k := key(uid, 1, 1)
@@ -245,8 +243,7 @@ func pauseLate(c *cacheCase) {
 	c.holds(k, clean(now))
 }
 
-// pauseUnbased writes without a base, which nobody could hold: the writer has to know of
-// the pause, and decides alone what it covers.
+// pauseUnbased writes without a base. The writer has to know of the pause and decides what it covers.
 func pauseUnbased(c *cacheCase) {
 	uid := c.user()
 	known := []history.Pause{{}, c.pause(uid, false, 100), c.pause(uid, true, 200), c.pause(uid, false, 300)}
@@ -264,11 +261,10 @@ func pauseUnbased(c *cacheCase) {
 	}
 }
 
-// pauseRaced pauses while others write. A writer that has read before the
-// pause and writes after it must find out.
+// pauseRaced pauses during writes. A writer with a read before the pause and a write after it conflicts.
 func pauseRaced(c *cacheCase) {
 	uid := c.user()
-	for n := range 3 { // what is new when the pause begins may be as old as the newest there is
+	for n := range 3 { // new records at the pause may be as old as the newest
 		c.put(key(uid, 1, n), c.record(0))
 	}
 	var paused atomic.Bool
@@ -293,7 +289,7 @@ func pauseRaced(c *cacheCase) {
 			}
 		})
 	}
-	for n := range 20 { // so that nobody waits for the first write
+	for n := range 20 { // do not wait for the first write
 		c.put(key(uid, 2, n), c.record(0))
 	}
 	c.pause(uid, false, 500)
@@ -301,7 +297,7 @@ func pauseRaced(c *cacheCase) {
 	writers.Wait()
 }
 
-// pauseCleared switches recording off of a user who clears: each leaves the other alone.
+// pauseCleared switches recording off for a user who clears: neither affects the other.
 func pauseCleared(c *cacheCase) {
 	uid := c.user()
 	c.put(key(uid, 1, 1), c.record(50))
@@ -313,7 +309,7 @@ func pauseCleared(c *cacheCase) {
 	}
 }
 
-// pauseWarm warms a user who wrote while nobody knew of the pause that the archive has.
+// pauseWarm warms a user who wrote before the archived pause was known.
 func pauseWarm(c *cacheCase) {
 	uid := c.user()
 	held := c.put(key(uid, 1, 1), c.record(200))
@@ -325,7 +321,7 @@ func pauseWarm(c *cacheCase) {
 	}
 }
 
-// pauseWarmClean does so to a user with a clean record and another.
+// pauseWarmClean does so for a user with a clean record and a dirty one.
 func pauseWarmClean(c *cacheCase) {
 	uid := c.user()
 	c.put(key(uid, 1, 1), c.record(20))
@@ -339,7 +335,7 @@ func pauseWarmClean(c *cacheCase) {
 	c.marked(uid, key(uid, 1, 1))
 }
 
-// pauseWarmOlder warms a user who switched recording on meanwhile.
+// pauseWarmOlder warms a user who has since switched recording on.
 func pauseWarmOlder(c *cacheCase) {
 	uid := c.user()
 	c.pause(uid, false, 100)
@@ -354,8 +350,8 @@ func pauseWarmOlder(c *cacheCase) {
 	c.applied(history.Write{Key: key(uid, 1, 1), Record: c.record(350), Base: held.Revision})
 }
 
-// pauseWarmAlike warms users of whom cache and archive know different pauses of one moment: the same one stays, whoever
-// knows which.
+// pauseWarmAlike warms users with different pauses of one time in cache and archive: the same one wins on
+// either side.
 func pauseWarmAlike(c *cacheCase) {
 	all := []history.Pause{
 		{Since: c.start + 9},

@@ -47,8 +47,7 @@ func warmTwice(c *cacheCase) {
 	c.cleared(u, map[uint32]int64{2: 7})
 }
 
-// warmWritten warms a user who was written to meanwhile: what the cache has stays,
-// with its mark.
+// warmWritten warms a user after a concurrent write: the cached record stays, with its mark.
 func warmWritten(c *cacheCase) {
 	uid := c.user()
 	k := key(uid, 1, 1)
@@ -59,7 +58,7 @@ func warmWritten(c *cacheCase) {
 	c.marked(uid, k)
 }
 
-// warmClean adds records under revisions without the bit, as archives may keep them.
+// warmClean adds records without the clean bit, as archives may store them.
 func warmClean(c *cacheCase) {
 	uid := c.user()
 	k, r := key(uid, 1, 1), c.record(10)
@@ -74,7 +73,7 @@ func warmClean(c *cacheCase) {
 	c.marked(uid, k)
 }
 
-// warmCutTime merges cut times: the later one stays.
+// warmCutTime merges cut times: the later one wins.
 func warmCutTime(c *cacheCase) {
 	for _, test := range []struct{ cache, archive, want int64 }{{0, 0, 0}, {0, 700, 700}, {300, 700, 700}, {800, 700, 800}} {
 		uid := c.user()
@@ -97,8 +96,8 @@ func warmCutTime(c *cacheCase) {
 	}
 }
 
-// warmHidden warms a user who was cleared meanwhile with a record that the clear hides: what
-// comes next of its key has to come after its cell time.
+// warmHidden warms a user, after a concurrent clear, with a covered record. The key's next record must exceed
+// its cell time.
 func warmHidden(c *cacheCase) {
 	uid := c.user()
 	c.clear(uid, 1, 100)
@@ -110,8 +109,8 @@ func warmHidden(c *cacheCase) {
 	}
 }
 
-// warmCleared warms a user who was cleared meanwhile: of two marks the later one
-// holds, and what it covers does not come back.
+// warmCleared warms a user after a concurrent clear: the later of two marks wins, and covered records do not
+// return.
 func warmCleared(c *cacheCase) {
 	uid := c.user()
 	c.clear(uid, 0, 100)
@@ -130,8 +129,8 @@ func warmCleared(c *cacheCase) {
 	}
 }
 
-// warmHeld brings clear marks that whoever holds a record of the user cannot know: neither of what is
-// there, nor of what comes back from the archive. Of another type everything stays as it was.
+// warmHeld adds clear marks unknown to writers: those based on cached or returning records conflict. Other
+// types are unaffected.
 func warmHeld(c *cacheCase) {
 	uid := c.user()
 	dirty, archived := c.put(key(uid, 1, 1), c.record(150)), c.archive(key(uid, 1, 2), c.record(160))
@@ -146,7 +145,7 @@ func warmHeld(c *cacheCase) {
 	c.applied(history.Write{Key: key(uid, 2, 4), Record: c.record(200), Base: other.Record.Revision})
 }
 
-// warmKnown brings clear marks that the cache has already, or older ones: a service that holds a record goes on writing it.
+// warmKnown adds known or older clear marks: a writer's base stays valid.
 func warmKnown(c *cacheCase) {
 	uid := c.user()
 	c.clear(uid, 1, 100)
@@ -155,8 +154,8 @@ func warmKnown(c *cacheCase) {
 	c.applied(history.Write{Key: key(uid, 1, 1), Record: c.record(200), Base: held.Revision})
 }
 
-// warmTrimmed warms a user who was trimmed meanwhile. A record that was dropped then may
-// be newer than the one that the archive held when it was read, which does not come back.
+// warmTrimmed warms a user after a concurrent trim. The archive's copy of a dropped record may be outdated and
+// does not return.
 func warmTrimmed(c *cacheCase) {
 	uid := c.user()
 	items := c.fill(uid, 25)
@@ -183,8 +182,8 @@ func warmLong(c *cacheCase) {
 	c.items("in the middle", page.Items, items[n/2+1:n/2+101])
 }
 
-// warmOlder warms a user who uploaded, while cold, what is older than the archive's: nobody
-// can be sure of a list down to where the archive has it.
+// warmOlder warms a user whose cold uploads are older than the archive's records. A list is certain only down
+// to the archive's.
 func warmOlder(c *cacheCase) {
 	uid := c.user()
 	older, newer, same := c.record(10), c.record(90), c.record(40)
@@ -208,11 +207,10 @@ func warmOlder(c *cacheCase) {
 	}
 }
 
-// moments is how often a change is raced against reads of it.
+// moments is the number of races of a change with reads.
 const moments = 50
 
-// loadWhileWarming: an entry is of one moment. A record that the archive brings must
-// not be missing from an entry that says that the user is warm.
+// loadWhileWarming: an entry is consistent. If it says that the user is warm, it has the archive's record.
 func loadWhileWarming(c *cacheCase) {
 	for range moments {
 		k := key(c.user(), 1, 1)
@@ -228,7 +226,7 @@ func loadWhileWarming(c *cacheCase) {
 	}
 }
 
-// loadWhileTrimming: nor may a record be gone while the low watermark is still below it.
+// loadWhileTrimming: a record is missing only below the low watermark.
 func loadWhileTrimming(c *cacheCase) {
 	for range moments {
 		k, oldest := c.trimmable()
@@ -239,7 +237,7 @@ func loadWhileTrimming(c *cacheCase) {
 	}
 }
 
-// listWhileWarming: the same of a page.
+// listWhileWarming: the same for a page.
 func listWhileWarming(c *cacheCase) {
 	for range moments {
 		uid := c.user()
@@ -255,8 +253,7 @@ func listWhileWarming(c *cacheCase) {
 	}
 }
 
-// listWhileTrimming: a page that lacks a record says that there is more, here or
-// below the low watermark.
+// listWhileTrimming: a page without a record announces more, here or below the low watermark.
 func listWhileTrimming(c *cacheCase) {
 	for range moments {
 		k, oldest := c.trimmable()
@@ -267,7 +264,7 @@ func listWhileTrimming(c *cacheCase) {
 	}
 }
 
-// trimmable makes a warm user with one record too many and returns the oldest.
+// trimmable returns the oldest record of a warm user with one too many.
 func (c *cacheCase) trimmable() (history.Key, *history.Record) {
 	c.Helper()
 	uid := c.user()
@@ -284,7 +281,7 @@ func (c *cacheCase) trims(uid string) func() {
 	}
 }
 
-// was fails the test when an answer is of no moment that ever was.
+// was fails the test for an answer that was never true.
 func (c *cacheCase) was(what string, got any, ok bool) bool {
 	c.Helper()
 	if !ok {
@@ -293,7 +290,7 @@ func (c *cacheCase) was(what string, got any, ok bool) bool {
 	return ok
 }
 
-// race looks over and over while change happens, until a look says no.
+// race repeats look during change, until it returns false.
 func (c *cacheCase) race(change func(), look func() bool) {
 	var wg sync.WaitGroup
 	defer wg.Wait()

@@ -13,9 +13,8 @@ import (
 	"github.com/playhead/playhead/history"
 )
 
-// Days tests every sentence of the contract of [history.Days]. The function open returns
-// a store and closes it in a cleanup of its own t. The stores may share their data: the
-// suite makes its own users and leaves nothing pending behind.
+// Days tests the contract of [history.Days]. open returns a store and closes it in a cleanup of its own t.
+// Stores may share data: the suite uses new users and leaves nothing pending.
 func Days(t *testing.T, open func(t *testing.T) history.Days) {
 	for _, part := range []struct {
 		name string
@@ -42,7 +41,7 @@ type daysCase struct {
 	today history.Day
 }
 
-// user returns a user nobody has seen, of whom nothing is pending after the test.
+// user returns a new user, without pending sightings after the test.
 func (c *daysCase) user() string {
 	uid := "é/%:|" + rand.Text()
 	ctx := context.WithoutCancel(c.Context())
@@ -54,7 +53,7 @@ func (c *daysCase) user() string {
 	return uid
 }
 
-// see notes days of a user and checks which of them come out as first.
+// see records days of a user and checks which are first.
 func (c *daysCase) see(uid string, want []bool, days ...history.Day) []history.First {
 	c.Helper()
 	sightings := make([]history.Sighting, len(days))
@@ -80,7 +79,7 @@ func (c *daysCase) see(uid string, want []bool, days ...history.Day) []history.F
 	return firsts
 }
 
-// pending returns the pending first sightings of a user. The age is below zero to take in this very moment.
+// pending returns a user's pending first sightings. A negative age includes the current moment.
 func (c *daysCase) pending(ctx context.Context, uid string) []history.First {
 	c.Helper()
 	all, err := c.PendingFirsts(ctx, []history.Bucket{history.BucketOf(uid)}, -time.Hour, math.MaxInt32)
@@ -97,14 +96,13 @@ func firstOnce(c *daysCase) {
 	c.see(c.user(), []bool{true, false}, c.today, c.today)
 }
 
-// firstOfDays has devices in zones where it is another day, and a user who comes back
-// after a while.
+// firstOfDays has devices in zones with other dates, and a user who returns after a while.
 func firstOfDays(c *daysCase) {
 	uid, d := c.user(), c.today
 	c.see(uid, []bool{true, true, true}, d, d+1, d-1)
 	c.see(uid, []bool{false, false, false}, d-1, d, d+1)
 	c.see(uid, []bool{true, false, true, false}, d+2, d+1, d+3, d+2)
-	c.see(uid, []bool{false}, d) // long over
+	c.see(uid, []bool{false}, d) // long past
 	c.see(uid, []bool{true, true, false, false}, d+90, d+89, d+90, d+3)
 }
 
@@ -149,7 +147,7 @@ func firstOfCallers(c *daysCase) {
 	}
 }
 
-// pendingFirsts goes through what happens to pending first sightings.
+// pendingFirsts tests the cycle of pending first sightings.
 func pendingFirsts(c *daysCase) {
 	uid := c.user()
 	firsts := c.see(uid, []bool{true, true, false}, c.today, c.today+1, c.today)

@@ -12,11 +12,11 @@ import (
 	"github.com/playhead/playhead/history"
 )
 
-// OpenFeed opens a feed. The function that it returns opens an end of it for one
-// process; the feed and its ends are closed by t.Cleanup. Others may use the feed too.
+// OpenFeed opens a feed, possibly shared with others. end opens one process's end of it. t.Cleanup closes the
+// feed and its ends.
 type OpenFeed func(t *testing.T) (end func(t *testing.T) history.Feed)
 
-// Feed is what every [history.Feed] does.
+// Feed tests the contract of [history.Feed].
 func Feed(t *testing.T, open OpenFeed) {
 	tests := map[string]func(feedCase){
 		"everyone who follows hears":           feedCase.everyone,
@@ -40,7 +40,7 @@ type feedCase struct {
 	end func(*testing.T) history.Feed
 }
 
-// listener is a subscription and what it has received of one test's users.
+// listener is a subscription with the notices received for one test's users.
 type listener struct {
 	*testing.T
 	history.Subscription
@@ -87,7 +87,7 @@ func (e *listener) await(what string, done func() bool) {
 	}
 }
 
-// awaitAll waits for all of the changes.
+// awaitAll waits for all changes.
 func (e *listener) awaitAll(changes ...history.Change) {
 	e.Helper()
 	e.await(fmt.Sprint(changes), func() bool {
@@ -95,7 +95,7 @@ func (e *listener) awaitAll(changes ...history.Change) {
 	})
 }
 
-// starts is how often nothing was missed of a bucket from there on.
+// starts returns the number of joins of a bucket.
 func (e *listener) starts(b history.Bucket) int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -108,7 +108,7 @@ func (e *listener) has(c history.Change) bool {
 	return slices.Contains(e.changes, c)
 }
 
-// received reports whether anything came of a user.
+// received reports whether a user's change was received.
 func (e *listener) received(uid string) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -122,8 +122,8 @@ func (c feedCase) announce(f history.Feed, changes ...history.Change) {
 	}
 }
 
-// reach announces a change until it is received: again after each start, before which it may
-// have been missed. Of several calls of Follow the first start need not be the last one's.
+// reach announces a change until it is received, again after each join, before which it may be lost. The first
+// of several joins need not belong to the last Follow.
 func (c feedCase) reach(e *listener, f history.Feed, change history.Change) {
 	c.Helper()
 	b := bucketOf(change)
@@ -134,7 +134,7 @@ func (c feedCase) reach(e *listener, f history.Feed, change history.Change) {
 	}
 }
 
-// someone is a change of a new user.
+// someone returns a change of a new user.
 func someone() history.Change {
 	return history.Change{Key: history.Key{UID: fmt.Sprintf("é/%%:|%x", rand.Uint64()), Object: history.Object{ID: "1", Type: 1}}}
 }
@@ -182,7 +182,7 @@ func (c feedCase) unfollowed() {
 	}
 	e.Follow(bucketOf(last))
 	e.await("the start of another bucket", func() bool { return e.since[bucketOf(last)] > 0 })
-	for began := time.Now(); ; { // the end has no order with the start: some news may still come
+	for began := time.Now(); ; { // Unfollow is not ordered with Follow: some changes may still arrive
 		change.Origin, last.Origin = change.Origin+1, last.Origin+1
 		c.announce(f, change, last)
 		e.awaitAll(last)
@@ -253,7 +253,7 @@ func (c feedCase) interruption() {
 	}
 }
 
-// times is how often nothing was missed any more of a bucket.
+// times returns the number of joins of a bucket.
 func (e *listener) times(b history.Bucket) int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -272,14 +272,14 @@ func (c feedCase) concurrent() {
 			}
 			for range 50 {
 				e.Follow(b)
-				_ = f.Announce(c.Context(), []history.Change{someone(), change}) // the one below tells of errors
+				_ = f.Announce(c.Context(), []history.Change{someone(), change}) // the one below reports errors
 				e.Unfollow(b)
 			}
 		})
 	}
 	all.Wait()
 	last := change
-	last.Origin = 1 // another one than those that came before
+	last.Origin = 1 // distinct from earlier ones
 	c.announce(f, last)
 	e.awaitAll(last)
 }

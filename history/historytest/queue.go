@@ -13,9 +13,8 @@ import (
 	"github.com/playhead/playhead/history"
 )
 
-// OpenQueue opens a fresh queue with one group of jobs. The function that it
-// returns opens a member of that group; it is called once by [Queue] and several
-// times by [QueueGroup]. All that was opened is closed by t.Cleanup.
+// OpenQueue opens a fresh queue with one group of jobs. member opens a member of the group: [Queue] calls it
+// once, [QueueGroup] several times. t.Cleanup closes everything.
 type OpenQueue func(t *testing.T) (p history.Publisher, member func(t *testing.T) history.Consumer)
 
 // queueCase is one test of the suite.
@@ -121,8 +120,7 @@ func (q queueCase) commitLast() {
 	q.nothingElse()
 }
 
-// patience is how long a test waits for a queue that may have to form a group
-// first, and for a feed. It only ends tests that have failed.
+// patience bounds the wait for a queue, which may first form a group, or a feed. Only failed tests reach it.
 const patience = time.Minute
 
 // announced returns the announcement of an object.
@@ -130,8 +128,8 @@ func announced(uid, id string) history.Announcement {
 	return history.Announcement{Key: history.Key{UID: uid, Object: history.Object{ID: id, Type: 1}}}
 }
 
-// everyBucket returns two keys of one user in every bucket, and so some in every
-// partition: an object's and the user's own. Other rounds have other users.
+// everyBucket returns two keys of one user in every bucket, and thus some in every partition: an object's and
+// the user's. Each round has its own users.
 func everyBucket(round int) []history.Announcement {
 	var keys []history.Announcement
 	seen := make([]bool, history.Buckets)
@@ -154,8 +152,7 @@ func (q queueCase) publish(keys []history.Announcement) {
 	}
 }
 
-// generation runs handle as a job that leaves the group when handle returns. It
-// runs again when the group was divided anew under it.
+// generation runs handle as a job that leaves the group when handle returns. A rebalance runs it again.
 func (q queueCase) generation(handle func(context.Context, history.Assignment) error) {
 	q.Helper()
 	ctx, cancel := context.WithTimeout(q.Context(), patience)
@@ -168,7 +165,7 @@ func (q queueCase) generation(handle func(context.Context, history.Assignment) e
 	}
 }
 
-// fetchKeys fetches until n keys have come.
+// fetchKeys fetches n keys.
 func fetchKeys(ctx context.Context, assignment history.Assignment, n int) ([]history.Delivery, error) {
 	var got []history.Delivery
 	for n > 0 {
@@ -182,7 +179,7 @@ func fetchKeys(ctx context.Context, assignment history.Assignment, n int) ([]his
 	return got, nil
 }
 
-// receive returns the next n keys, in one generation that commits them or does not.
+// receive returns the next n keys in one generation, which commits them if commit is set.
 func (q queueCase) receive(n int, commit bool) []history.Announcement {
 	q.Helper()
 	var got []history.Delivery
@@ -211,7 +208,7 @@ func deliveredKeys(deliveries []history.Delivery) []history.Announcement {
 	return keys
 }
 
-// same compares keys without their order, which holds only within a partition.
+// same compares keys ignoring their order, which is defined only within a partition.
 func (q queueCase) same(got, want []history.Announcement) {
 	q.Helper()
 	got, want = slices.Clone(got), slices.Clone(want)

@@ -9,8 +9,8 @@ import (
 	"github.com/playhead/playhead/history"
 )
 
-// QueueGroup is what a group does that may have several members. It is for adapters
-// that pass [Queue] and divide the buckets between processes.
+// QueueGroup tests groups with several members. It is for adapters that pass [Queue] and divide the buckets
+// between processes.
 func QueueGroup(t *testing.T, open OpenQueue) {
 	tests := map[string]func(*queueGroup){
 		"members divide the buckets":                (*queueGroup).divide,
@@ -47,8 +47,8 @@ func (g *queueGroup) takeOver() {
 	g.until("all keys came to it", func() bool { return g.has(keys) })
 }
 
-// redeliver has one member fetch everything and hold it until the group is divided
-// anew: then its context is done, and everything comes again. Its assignment is void.
+// redeliver has one member fetch everything and keep it until a rebalance. Then its context is done, its
+// assignment is void, and everything is redelivered.
 func (g *queueGroup) redeliver() {
 	keys := everyBucket(1)
 	g.publish(keys)
@@ -75,7 +75,7 @@ func (g *queueGroup) redeliver() {
 	}
 }
 
-// rebalance publishes while the group is divided anew three times.
+// rebalance publishes during three rebalances.
 func (g *queueGroup) rebalance() {
 	var keys []history.Announcement
 	round := func() {
@@ -97,7 +97,7 @@ func (g *queueGroup) rebalance() {
 	g.until("all keys came", func() bool { return g.has(keys) })
 }
 
-// queueGroup is a group under test: what each member owns now, and what came to any.
+// queueGroup is a group under test, with its members' assignments and received keys.
 type queueGroup struct {
 	*testing.T
 	publisher history.Publisher
@@ -107,13 +107,13 @@ type queueGroup struct {
 	joined  int
 	owned   map[int][]history.Bucket // by member, during its generations
 	got     map[history.Announcement]bool
-	changed chan struct{} // closed, and made anew, when any of that changes
+	changed chan struct{} // closed and replaced at each change
 }
 
 // join adds a member that commits what it receives.
 func (g *queueGroup) join() (leave func()) { return g.run(g.receive) }
 
-// run adds a member with its own handle, until leave is called or the test ends.
+// run adds a member with its own handle, until leave or the end of the test.
 func (g *queueGroup) run(handle func(context.Context, history.Assignment) error) (leave func()) {
 	c := g.open(g.T)
 	ctx, cancel := context.WithTimeout(g.Context(), patience)
@@ -138,7 +138,7 @@ func (g *queueGroup) run(handle func(context.Context, history.Assignment) error)
 	return leave
 }
 
-// receive notes and commits everything until its context is done.
+// receive records and commits everything until its context is done.
 func (g *queueGroup) receive(ctx context.Context, assignment history.Assignment) error {
 	for {
 		d, err := assignment.Fetch(ctx)
@@ -169,7 +169,7 @@ func (g *queueGroup) note(change func()) {
 	g.changed = make(chan struct{})
 }
 
-// until waits for a condition, which is asked under the lock.
+// until waits for a condition, evaluated under the lock.
 func (g *queueGroup) until(what string, condition func() bool) {
 	g.Helper()
 	ctx, cancel := context.WithTimeout(g.Context(), patience)

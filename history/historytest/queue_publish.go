@@ -47,7 +47,7 @@ func (q queueCase) messages() {
 	}
 }
 
-// large publishes about 2 MiB for one partition, which no broker takes whole.
+// large publishes about 2 MiB to one partition, more than a broker accepts at once.
 func (q queueCase) large() {
 	keys := make([]history.Announcement, 15_000)
 	for i := range keys {
@@ -85,7 +85,7 @@ func (q queueCase) context() {
 	defer cancel()
 	err := q.Consume(ctx, func(ctx context.Context, assignment history.Assignment) error {
 		cancel()
-		d, err := assignment.Fetch(ctx) // of an empty queue
+		d, err := assignment.Fetch(ctx) // from an empty queue
 		if err == nil {
 			q.Errorf("fetch returned %d keys of an empty queue", len(d.Keys))
 		}
@@ -145,7 +145,7 @@ func (q queueCase) concurrent() {
 	q.nothingElse()
 }
 
-// records publishes keys with their contents among some without.
+// records publishes keys, some with their contents.
 func (q queueCase) records() {
 	now, keys := hourAgo(), everyBucket(1)
 	want := map[history.Key]*history.Record{}
@@ -163,8 +163,7 @@ func (q queueCase) records() {
 	}
 }
 
-// QueueReread is for adapters that pass [Queue] and whose members are a
-// [history.Rereader].
+// QueueReread is for adapters that pass [Queue] and whose members implement [history.Rereader].
 func QueueReread(t *testing.T, open OpenQueue) {
 	tests := map[string]func(queueCase){
 		"what was committed is read again": queueCase.rereadCommitted,
@@ -183,7 +182,7 @@ func QueueReread(t *testing.T, open OpenQueue) {
 	}
 }
 
-// reread returns what comes again of buckets since a time.
+// reread returns the reread announcements of buckets since a time.
 func (q queueCase) reread(buckets []history.Bucket, since time.Time) []history.Announcement {
 	q.Helper()
 	ctx, cancel := context.WithTimeout(q.Context(), patience)
@@ -210,7 +209,7 @@ func withRecords(round int) []history.Announcement {
 	return keys
 }
 
-// rereadCommitted reads twice, before and after a commit, and leaves the group alone.
+// rereadCommitted rereads before and after a commit, without affecting the group.
 func (q queueCase) rereadCommitted() {
 	start := time.Now()
 	keys, more := withRecords(1), everyBucket(2)
@@ -253,7 +252,7 @@ func (q queueCase) rereadSince() {
 	}
 }
 
-// rereadBesideAJob reads in a generation that fetches and commits.
+// rereadBesideAJob rereads in a generation that fetches and commits.
 func (q queueCase) rereadBesideAJob() {
 	keys := withRecords(1)
 	q.publish(keys)
@@ -290,7 +289,7 @@ func (q queueCase) rereadError() {
 	}
 }
 
-// commitMetadata commits some partitions with one commit metadata, and then with another one.
+// commitMetadata commits partitions with one commit metadata, then with another.
 func (q queueCase) commitMetadata() {
 	commitMetadata := func() []string {
 		all, err := q.Consumer.(history.Rereader).CommitMetadata(q.Context())

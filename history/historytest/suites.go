@@ -1,5 +1,5 @@
-// Package historytest holds the contract suites of package history: what every
-// adapter of a store or queue passes, whatever it is made of.
+// Package historytest has the contract suites of package history, which every adapter of a store or queue
+// passes.
 package historytest
 
 import (
@@ -11,10 +11,9 @@ import (
 	"github.com/playhead/playhead/history/wire"
 )
 
-// Cache tests every sentence of the contract of [history.Cache]. The function open
-// returns a cache that keeps so many records per user when it trims, and closes it
-// in a cleanup of its own t. The caches may share their data: the suite makes its
-// own users, and leaves no records and no marks of them behind.
+// Cache tests the contract of [history.Cache]. open returns a cache that trims to keep records per user, and
+// closes it in a cleanup of its own t. Caches may share data: the suite uses new users and removes their
+// records and marks.
 func Cache(t *testing.T, open func(t *testing.T, keep int) history.Cache) {
 	for _, part := range []struct {
 		name string
@@ -120,15 +119,14 @@ func Cache(t *testing.T, open func(t *testing.T, keep int) history.Cache) {
 	}
 }
 
-// Archive tests every promise of [history.Archive]. It opens a store for each of
-// its parts; open closes what it opened in a cleanup of its own t. The stores may
-// share their data: every user of the suite has a name that was never used before.
+// Archive tests the contract of [history.Archive]. Each part opens a store; open closes it in a cleanup of its
+// own t. Stores may share data: the suite uses new users.
 func Archive(t *testing.T, open func(t *testing.T) history.Archive) {
 	testArchive(t, archive{}, open)
 }
 
-// ArchiveWithSegments does what Archive does for a store that moves records to parts as it is used, and
-// gives them revisions of their own when it does.
+// ArchiveWithSegments is Archive for a store that compacts records into segments during use, which changes
+// their revisions.
 func ArchiveWithSegments(t *testing.T, open func(t *testing.T) history.Archive) {
 	testArchive(t, archive{renews: true}, open)
 }
@@ -177,9 +175,8 @@ func testArchive(t *testing.T, a archive, open func(t *testing.T) history.Archiv
 	}
 }
 
-// Queue is what every [history.Publisher] and [history.Consumer] does, with one
-// member in the group. An adapter whose groups have several members also passes
-// [QueueGroup].
+// Queue tests the contracts of [history.Publisher] and [history.Consumer] with one member. Adapters with larger
+// groups also pass [QueueGroup].
 func Queue(t *testing.T, open OpenQueue) {
 	tests := map[string]func(queueCase){
 		"what is committed does not come again":        queueCase.committed,
@@ -207,8 +204,8 @@ func Queue(t *testing.T, open OpenQueue) {
 	}
 }
 
-// CacheDamage tests that a record which cannot be read takes nothing else away, and is not
-// taken for absent. spoil stores bytes as the record of a key that has one, past the cache.
+// CacheDamage tests that a damaged record affects no other and does not count as absent. spoil stores bytes as
+// the record of an existing key, bypassing the cache.
 func CacheDamage(t *testing.T, store history.Cache, spoil func(k history.Key, value []byte)) {
 	for name, value := range map[string][]byte{
 		"garbage": []byte("\xff\xff"), "no event": {0x09, 1, 2, 3, 4, 5, 6, 7, 8}, "torn": {0x09, 1, 2, 3, 4, 5, 6, 7, 8, 0x42, 100},
@@ -243,7 +240,7 @@ func (c *cacheCase) damage(spoil func(k history.Key, value []byte), value []byte
 	c.lists(uid, history.Query{Limit: 3}, newest, history.Item{Object: spoiled.Object, Record: w.Record}, oldest)
 }
 
-// damagedPages goes through all pages: each object is on one of them, the damaged one too.
+// damagedPages reads all pages: each object is on one, including the damaged one.
 func (c *cacheCase) damagedPages(uid string, limit int, spoiled history.Object, others ...history.Item) {
 	c.Helper()
 	var all []history.Item
@@ -269,10 +266,10 @@ func (c *cacheCase) damagedPages(uid string, limit int, spoiled history.Object, 
 	}
 }
 
-// ArchiveDamage tests that a cell which cannot be read takes nothing else away. spoil
-// stores bytes as the cell of a key, under a cell time, past the archive.
+// ArchiveDamage tests that a damaged cell affects no other. spoil stores bytes as a key's cell with a cell
+// time, bypassing the archive.
 func ArchiveDamage(t *testing.T, store history.Archive, spoil func(k history.Key, at int64, value []byte)) {
-	torn := append(wire.AppendRecord(nil, cellAt(freshKey(), hourAgo()-1000, 1).Record), 0x42, 100) // the head can be read
+	torn := append(wire.AppendRecord(nil, cellAt(freshKey(), hourAgo()-1000, 1).Record), 0x42, 100) // with a readable head
 	for name, value := range map[string][]byte{"garbage": []byte("\xff\xff"), "no record": {0x09, 1, 2, 3, 4, 5, 6, 7, 8}, "torn": torn} {
 		t.Run(name, func(t *testing.T) { archive{t: t, store: store}.damage(spoil, value) })
 	}
@@ -301,7 +298,7 @@ func (a archive) damage(spoil func(k history.Key, at int64, value []byte), value
 		a.t.Errorf("damage: got %v, want the key %s and its bytes", got[1].Err, spoiled)
 	}
 
-	// Even an event of before takes the place of what nobody can read, whatever its user was warmed with.
+	// Even an earlier event replaces a damaged cell, whatever its user was warmed with.
 	row := a.row(uid)
 	for at, u := range []*history.User{&row.User, &got[1].User} {
 		spoil(spoiled, now+int64(at)*10, value)

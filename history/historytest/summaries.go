@@ -20,20 +20,20 @@ type SummaryStore struct {
 	history.Archive
 	history.Summarizer
 	history.Eraser
-	// Now is the clock that the archive goes by.
+	// Now is the archive's clock.
 	Now func() time.Time
-	// Pass lets time pass for the archive, which removes what has expired by then. It is nil where that cannot be done.
+	// Pass advances the archive's clock and removes expired data. It is nil if unsupported.
 	Pass func(time.Duration)
 }
 
-// SummaryTTL is for how long the stores under test are to keep summaries.
+// SummaryTTL is the retention of summaries in stores under test.
 const SummaryTTL = 4000 * 24 * time.Hour
 
-// Summaries tests every sentence of the contract of [history.Summarizer].
+// Summaries tests the contract of [history.Summarizer].
 func Summaries(t *testing.T, open func(t *testing.T) SummaryStore) {
 	for _, part := range []struct {
 		name  string
-		waits bool // for time to pass
+		waits bool // needs Pass
 		test  func(*summaries)
 	}{
 		{"None", false, noSummaries},
@@ -74,7 +74,7 @@ func (s *summaries) now() int64 { return s.Now().UnixMilli() }
 
 const day = 24 * 3600 * 1000
 
-// aged is what a viewing of so many days ago leaves, which ended at a position; with finished it reached the end.
+// aged returns the cell of a viewing of some days ago, which ended at a position or, if finished, at the end.
 func (s *summaries) aged(object string, days float64, position int64, finished bool) history.Cell {
 	return s.viewed(object, s.now()-int64(days*day), position, finished)
 }
@@ -100,7 +100,7 @@ func (s *summaries) put(cells ...history.Cell) {
 	}
 }
 
-// fold puts what an event makes of what the archive has.
+// fold merges an event into the archived record and puts it.
 func (s *summaries) fold(c history.Cell) *history.Record {
 	s.Helper()
 	got, err := s.Get(s.Context(), []history.Key{c.Key})
@@ -131,7 +131,7 @@ func (s *summaries) clear(marks map[uint32]int64) {
 	}
 }
 
-// all reads all that a query asks for, page by page, of that many.
+// all reads all pages of a query, with its limit as page size.
 func (s *summaries) all(q history.Query) (all []history.Summary) {
 	s.Helper()
 	for {
@@ -150,7 +150,7 @@ func (s *summaries) all(q history.Query) (all []history.Summary) {
 	}
 }
 
-// want compares all that there is.
+// want compares all summaries.
 func (s *summaries) want(what string, want ...history.Summary) {
 	s.Helper()
 	slices.SortFunc(want, history.LatestFirst)
@@ -197,7 +197,7 @@ func summarizedAgain(s *summaries) {
 	s.want("another one", summaryOf(old), summaryOf(other))
 }
 
-// latePlays has an old record change, by late uploads and when it is watched again.
+// latePlays changes an old record by late uploads and another viewing.
 func latePlays(s *summaries) {
 	s.put(s.aged("1_1", 85, 1000, true))
 	s.summarize(false)
@@ -211,7 +211,7 @@ func latePlays(s *summaries) {
 	s.fold(s.aged("1_1", 10, 20_000, true))
 	s.summarize(false)
 	s.want("watched again, and young", want)
-	last := s.fold(s.aged("1_1", 83.5, 20_000, true)) // of before that
+	last := s.fold(s.aged("1_1", 83.5, 20_000, true)) // from before that
 	if last.Plays() != 4 {
 		s.Fatalf("%d plays", last.Plays())
 	}
@@ -226,7 +226,7 @@ func deletedSummaries(s *summaries) {
 	s.put(deletedAt(keyOf(s.uid, "1_1"), s.now()-day))
 	s.summarize(true)
 	s.want("deleted", summaryOf(stays))
-	s.fold(s.aged("1_1", 86.5, 1000, true)) // comes late, of before the delete
+	s.fold(s.aged("1_1", 86.5, 1000, true)) // late, from before the delete
 	s.summarize(false)
 	s.summarize(true)
 	s.want("late, of before the delete", summaryOf(stays))
@@ -245,7 +245,7 @@ func clearedSummaries(s *summaries) {
 	s.want("one type", summaryOf(a), summaryOf(c))
 	s.summarize(false)
 	s.want("one type, removed", summaryOf(a), summaryOf(c))
-	s.put(b) // comes late
+	s.put(b) // late
 	s.summarize(false)
 	s.want("comes late", summaryOf(a), summaryOf(c))
 	s.clear(map[uint32]int64{0: c.Record.Version.Time() - 5000})
@@ -260,7 +260,7 @@ func clearedSummaries(s *summaries) {
 	}
 }
 
-// clearedMeanwhile has a clear at any moment beside a summarizing.
+// clearedMeanwhile clears at any moment of a summarizing.
 func clearedMeanwhile(s *summaries) {
 	for range 20 {
 		s.uid = freshUID()
@@ -277,7 +277,7 @@ func clearedMeanwhile(s *summaries) {
 	}
 }
 
-// summaryPages reads parts of many in every way that a query knows.
+// summaryPages reads parts of many summaries with every kind of query.
 func summaryPages(s *summaries) {
 	var all []history.Summary
 	var cells []history.Cell
@@ -308,7 +308,7 @@ func summaryPages(s *summaries) {
 	}
 }
 
-// summaryTies has many of one millisecond.
+// summaryTies has many summaries of one millisecond.
 func summaryTies(s *summaries) {
 	at := s.now() - 85*day
 	var all []history.Summary
@@ -328,7 +328,7 @@ func summaryTies(s *summaries) {
 	}
 }
 
-// summaryNeighbours has users whose names begin like others.
+// summaryNeighbours has users with common prefixes.
 func summaryNeighbours(s *summaries) {
 	uid := s.uid
 	for i, u := range []string{uid, uid + "0", uid + "-", uid + ".", uid[:len(uid)-1]} {
@@ -381,7 +381,7 @@ func erasedSummaries(s *summaries) {
 	s.want("erased")
 }
 
-// namespaceSummaries has namespaces of classes, which are users of their own, and are found by their summaries alone.
+// namespaceSummaries has namespaces of classes, which are separate users and found by their summaries alone.
 func namespaceSummaries(s *summaries) {
 	user := s.uid
 	s.uid = history.NamespaceUID(user, "a")
@@ -411,7 +411,7 @@ func namespaceSummaries(s *summaries) {
 	s.want("of no namespace")
 }
 
-// summarizedConcurrently has two do the same at once, while something is put.
+// summarizedConcurrently summarizes twice concurrently, during a put.
 func summarizedConcurrently(s *summaries) {
 	var want []history.Summary
 	for round := range 10 {
@@ -434,7 +434,7 @@ func summarizedConcurrently(s *summaries) {
 	s.want("all of them", want...)
 }
 
-// rebornSummaries has an object watched again when its record has ended.
+// rebornSummaries repeats a viewing of an object whose record has expired.
 func rebornSummaries(s *summaries) {
 	s.put(s.aged("1_1", 85, 60_000, true))
 	s.summarize(false)
@@ -458,7 +458,7 @@ func rebornSummaries(s *summaries) {
 	s.want("deleted")
 }
 
-// endedSummaries has summaries past their TTL, some of them in a chunk with others.
+// endedSummaries has expired summaries, some sharing a chunk with others.
 func endedSummaries(s *summaries) {
 	s.put(s.aged("1_1", 85, 1000, true), s.aged("2_1", 84, 1000, true))
 	s.summarize(false)
@@ -475,12 +475,12 @@ func endedSummaries(s *summaries) {
 	}
 }
 
-// summaryModel compares summaries with all that was ever played: it is played, late too, deleted, cleared, and summarized at
-// random, while time passes.
+// summaryModel compares summaries with everything ever played. Random steps play, also late, delete, clear and
+// summarize while time passes.
 func summaryModel(s *summaries) {
 	checks := 0
 	rapid.Check(s.T, func(t *rapid.T) {
-		if checks++; checks%10 == 0 { // a year or two pass in each, and stores have more to go through
+		if checks++; checks%10 == 0 { // a year or two pass in each, and stores accumulate data
 			s.SummaryStore = s.open(s.T)
 		}
 		m := &model{summaries: s, t: t, played: make(map[history.Object][]history.Event), cut: make(map[history.Object]int64)}
@@ -488,7 +488,7 @@ func summaryModel(s *summaries) {
 		for range rapid.IntRange(10, 40).Draw(t, "steps") {
 			m.step()
 		}
-		for range 14 { // a week at a time, or less
+		for range 14 { // at most a week at a time
 			s.Pass(156 * time.Hour)
 			s.summarize(false)
 		}
@@ -504,7 +504,7 @@ type model struct {
 }
 
 func (m *model) step() {
-	now := m.now() // it may pass with every call
+	now := m.now() // it may advance with every call
 	switch rapid.IntRange(0, 9).Draw(m.t, "what") {
 	case 0:
 		o := m.object()
@@ -552,12 +552,12 @@ func (m *model) play(o history.Object, at int64) {
 	c := m.viewed(o.String(), at, rapid.Int64Range(1000, 50_000).Draw(m.t, "position"), rapid.Bool().Draw(m.t, "finished"))
 	m.fold(c)
 	m.played[o] = append(m.played[o], history.Event{At: at, Position: c.Record.Position, Kind: history.Kind(c.Record.Plays())})
-	if at < m.now()-history.SummaryAge { // as the job does with what is put late
+	if at < m.now()-history.SummaryAge { // like the job with late records
 		m.summarize(false)
 	}
 }
 
-// days lets days pass, on each of which the user is summarized once.
+// days lets days pass, with one summarizing each.
 func (m *model) days(n int) {
 	for range n {
 		m.Pass(24 * time.Hour)
@@ -568,7 +568,7 @@ func (m *model) days(n int) {
 	}
 }
 
-// compare looks at the objects whose records have ended. Those of which there are some may have any summary: it is not shown.
+// compare checks the objects with expired records. Others may have any summary, which is not shown.
 func (m *model) compare() {
 	m.Helper()
 	found := make(map[history.Object]history.Summary)

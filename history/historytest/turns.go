@@ -7,17 +7,17 @@ import (
 	"time"
 )
 
-// Variant is something to be measured in turns with others.
+// Variant is a contender of [Turns].
 type Variant struct {
 	Name  string
-	Of    string // the variant whose times are the measure, one before this one; empty for a measure
-	Times int    // that it is done in a turn
+	Of    string // an earlier variant as the baseline; empty for a baseline
+	Times int    // runs per turn
 	Do    func()
 }
 
-// Turns measures variants in turns, each second round backwards, a round for each loop of the benchmark. It reports the
-// medians over the rounds: of each variant the median time in ms and how many KiB it allocates, and the ratios of its median
-// and of its 99th percentile to those of its measure in the same round.
+// Turns measures variants in turns, every second round in reverse, one round per benchmark loop. It reports
+// medians over the rounds: each variant's median time in ms, KiB allocated, and ratios of its median and 99th
+// percentile to its baseline's in the same round.
 func Turns(b *testing.B, variants []Variant) {
 	figures := make(map[string][]float64)
 	for rounds := 0; b.Loop(); rounds++ {
@@ -45,7 +45,7 @@ func Turns(b *testing.B, variants []Variant) {
 	}
 }
 
-// figure is what a turn was like.
+// figure is the measurement of a turn.
 type figure struct {
 	p50, p99 time.Duration
 	bytes    float64
@@ -53,7 +53,7 @@ type figure struct {
 
 func (v *Variant) turn() figure {
 	var before, after runtime.MemStats
-	runtime.GC() // of what the turn before has left
+	runtime.GC() // the previous turn's garbage
 	runtime.ReadMemStats(&before)
 	times := make([]time.Duration, v.Times)
 	for i := range times {
