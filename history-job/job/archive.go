@@ -13,9 +13,8 @@ import (
 	"github.com/playhead/playhead/internal/run"
 )
 
-// archive brings keys into the archive and marks clean what it put. It returns only when all are dealt
-// with, or ctx is done. While the cache has to be compared first, it waits, with a jitter, since the
-// queue and the sweep often begin to wait at one moment.
+// archive puts keys into the archive and marks them clean. It returns when every key is handled or ctx is done.
+// While the cache awaits a comparison, it waits with jitter, because queue and sweep often start waiting together.
 func (j *Job) archive(ctx context.Context, keys []history.Key) error {
 	for {
 		err := j.archiveOnce(ctx, keys)
@@ -29,8 +28,8 @@ func (j *Job) archive(ctx context.Context, keys []history.Key) error {
 	}
 }
 
-// archiveOnce fails with [errEpoch] where the cache has to be compared first. The queue, the
-// sweep and the comparison take turns, so that a comparison finds no put under way.
+// archiveOnce returns [errEpoch] if the cache must be compared first. The queue, the sweep and the comparison take
+// turns, so no put of this job runs during a comparison.
 func (j *Job) archiveOnce(ctx context.Context, keys []history.Key) error {
 	select {
 	case j.archiving <- struct{}{}:
@@ -54,15 +53,14 @@ func (j *Job) archiveOnce(ctx context.Context, keys []history.Key) error {
 	return g.Wait()
 }
 
-// maxRounds bounds how often a batch is begun again with the partial records that
-// others wrote to meanwhile. The rest keep their marks.
+// maxRounds limits the rounds for partial records under concurrent writes. The remaining keys keep their marks.
 const maxRounds = 3
 
-// archiveBatch archives some keys: one bulk read, one bulk put, one mark clean of what was put. It
-// fails with [errEpoch] unless the cache is in the epoch that is named.
+// archiveBatch archives some keys with one bulk read, one bulk put and one mark clean. It returns [errEpoch] if
+// the cache has left the given epoch.
 func (j *Job) archiveBatch(ctx context.Context, epoch string, keys []history.Key) (err error) {
 	all := len(keys)
-	if keys = j.unverified.without(keys); len(keys) < all { // the others are still to be compared after a loss of the cache
+	if keys = j.unverified.without(keys); len(keys) < all { // unverified users wait for their comparison
 		j.leave(all - len(keys))
 	}
 	if j.cfg.Promoter != nil {
@@ -78,7 +76,7 @@ func (j *Job) archiveBatch(ctx context.Context, epoch string, keys []history.Key
 	return nil
 }
 
-// round archives keys once, and returns those that have to come again.
+// round archives keys once and returns those to try again.
 func (j *Job) round(ctx context.Context, epoch string, keys []history.Key) (again []history.Key, err error) {
 	loaded, err := j.load(ctx, keys)
 	if err != nil {
@@ -91,7 +89,7 @@ func (j *Job) round(ctx context.Context, epoch string, keys []history.Key) (agai
 	if err := j.sameEpoch(ctx, epoch); err != nil {
 		return nil, err
 	}
-	j.lastPut.add(&b) // before the put: a cache that is lost meanwhile is compared with them
+	j.lastPut.add(&b) // before the put: a cache lost during the put is compared with these
 	if err := j.putUsers(ctx, &b); err != nil {
 		return nil, err
 	}
@@ -107,8 +105,7 @@ func (j *Job) round(ctx context.Context, epoch string, keys []history.Key) (agai
 	return again, nil
 }
 
-// load reads the records of keys. Those that the cache does not answer for, again and
-// again, are left out: they keep their marks, and must not hold up the others.
+// load reads the records of keys. After repeated failures it drops unanswered keys, which keep their marks.
 func (j *Job) load(ctx context.Context, keys []history.Key) (loaded batch, err error) {
 	entries, err := j.loadUntil(ctx, keys, func(tries, failed int) bool {
 		return enough(ctx, tries, failed, len(keys))
@@ -125,8 +122,8 @@ func (j *Job) load(ctx context.Context, keys []history.Key) (loaded batch, err e
 	return loaded, nil
 }
 
-// loadUntil asks for keys until enough returns true. It is called with the tries so far, and
-// with how many keys the cache did not answer for in the last one.
+// loadUntil loads keys until enough returns true. enough receives the number of tries and of keys that failed in
+// the last one.
 func (j *Job) loadUntil(ctx context.Context, keys []history.Key, enough func(tries, failed int) bool) (entries []history.Entry, err error) {
 	tries := 0
 	err = j.retry(ctx, "load", func(ctx context.Context) error {
@@ -146,9 +143,8 @@ func (j *Job) loadUntil(ctx context.Context, keys []history.Key, enough func(tri
 	return entries, err
 }
 
-// putUsers brings the clear marks and pauses of users into the archive. A user whom it
-// refuses for good goes to the dead letters; one for whom it does not answer is left out. Neither holds
-// anybody up.
+// putUsers archives the clear marks and pauses of users. Permanently refused users become dead letters. Unanswered
+// users are left to a sweep. Neither blocks the others.
 func (j *Job) putUsers(ctx context.Context, b *batch) error {
 	var users batch
 	for i, k := range b.keys {
@@ -192,9 +188,8 @@ func (j *Job) putUsers(ctx context.Context, b *batch) error {
 	return j.without(ctx, b, users.keys, dead)
 }
 
-// put stores the records of a batch. Only those that failed are tried again. Those that the archive
-// refuses for good go to the dead letters, and those for which it does not answer are left out: neither
-// hold anybody up.
+// put archives the records of a batch and retries only the failed ones. Permanently refused records become dead
+// letters. Unanswered records are left to a sweep. Neither blocks the others.
 func (j *Job) put(ctx context.Context, b *batch) error {
 	cells := j.cells(b)
 	if len(cells) == 0 {
@@ -220,8 +215,8 @@ func (j *Job) put(ctx context.Context, b *batch) error {
 	return j.without(ctx, b, unanswered, dead)
 }
 
-// cells returns what is to be put. A record that the cache no longer has is counted
-// and otherwise left alone: that it is absent does not mean that it was deleted.
+// cells returns the cells to put. A record that the cache lacks is only counted: its absence does not imply a
+// delete.
 func (j *Job) cells(b *batch) []history.Cell {
 	cells := make([]history.Cell, 0, len(b.keys))
 	for i, e := range b.entries {
@@ -242,8 +237,7 @@ func (j *Job) cells(b *batch) []history.Cell {
 	return cells
 }
 
-// retryable returns the cells that are worth another try, and why. It appends to dead
-// those that are not.
+// retryable returns the cells to retry and the last error. It appends permanently refused cells to dead.
 func (j *Job) retryable(cells []history.Cell, errs []error, dead *[]history.Dead) (again []history.Cell, last error) {
 	stored := len(cells)
 	for i, err := range errs {
@@ -261,8 +255,8 @@ func (j *Job) retryable(cells []history.Cell, errs []error, dead *[]history.Dead
 	return again, last
 }
 
-// without takes out of a batch the keys that the archive does not answer for, and those whose letters the dead
-// letters do not take: they are not clean, and come again with a sweep.
+// without removes from a batch the unanswered keys, and the dead letters' keys if those could not be stored. They
+// stay dirty for a sweep.
 func (j *Job) without(ctx context.Context, b *batch, unanswered []history.Key, dead []history.Dead) error {
 	left := make(map[history.Key]bool, len(unanswered))
 	for _, k := range unanswered {
@@ -291,18 +285,18 @@ func (j *Job) without(ctx context.Context, b *batch, unanswered []history.Key, d
 	return nil
 }
 
-// leave counts keys that are left to a later sweep. A put of them may land all the same.
+// leave counts keys left to a later sweep. An abandoned put of them may still take effect.
 func (j *Job) leave(keys int) {
 	j.metrics.leftOut.Add(float64(keys))
 	j.left.Add(int64(keys))
 	j.givenUp()
 }
 
-// givenUp says that a put may be under way of which nobody awaits the answer, for as long as a try lasts.
+// givenUp records that an abandoned put may be in flight, for up to one deadline.
 func (j *Job) givenUp() { j.inFlightUntil.Store(time.Now().Add(j.cfg.Deadline).UnixMilli()) }
 
-// markClean notes in the cache what was put. Where some of it cannot be clean, as while a slot has stopped on its way from one server
-// to another, the buckets are clean one by one, and what is left keeps its marks.
+// markClean marks the archived contents clean. On the last try it proceeds bucket by bucket, because a migrating
+// slot may fail a part of them. The failed ones keep their marks.
 func (j *Job) markClean(ctx context.Context, put []history.Content) error {
 	tries := 0
 	return j.retry(ctx, "mark_clean", func(ctx context.Context) error {
@@ -319,7 +313,7 @@ func (j *Job) markClean(ctx context.Context, put []history.Content) error {
 	})
 }
 
-// markCleanEach returns what could not be clean, and why.
+// markCleanEach marks clean bucket by bucket. It returns the failed contents and the last error.
 func (j *Job) markCleanEach(ctx context.Context, put []history.Content) (left []history.Content, last error) {
 	byBucket := make(map[history.Bucket][]history.Content)
 	for _, c := range put {
@@ -335,8 +329,7 @@ func (j *Job) markCleanEach(ctx context.Context, put []history.Content) (left []
 	return left, last
 }
 
-// trim shortens the lists of some of the users, each once, however many of the keys are
-// theirs. It is housekeeping: what fails is tried another time.
+// trim trims the lists of a random sample of users. A failure is only counted: a later put tries again.
 func (j *Job) trim(ctx context.Context, keys []history.Key) {
 	var uids []string
 	for _, k := range keys {
@@ -356,7 +349,7 @@ func (j *Job) trim(ctx context.Context, keys []history.Key) {
 	}
 }
 
-// promote has the store archive what it can by itself, and returns the keys that it leaves.
+// promote archives whole records inside the store and returns the skipped keys.
 func (j *Job) promote(ctx context.Context, keys []history.Key) (left []history.Key, err error) {
 	err = j.retry(ctx, "carry", func(ctx context.Context) error {
 		put, others, err := j.cfg.Promoter.Promote(ctx, keys)

@@ -2,18 +2,18 @@ package job
 
 import "github.com/playhead/playhead/history"
 
-// batch is keys with what was loaded of them.
+// batch holds keys with their loaded entries.
 type batch struct {
 	keys    []history.Key
 	entries []history.Entry
-	clean   []history.Content // are not put: the archive has them; marking clean them removes a mark that is left over
+	clean   []history.Content // not put: already archived; mark clean removes a leftover mark
 }
 
 func (b *batch) add(k history.Key, e history.Entry) {
 	b.keys, b.entries = append(b.keys, k), append(b.entries, e)
 }
 
-// contents names what is put of a batch.
+// contents returns the contents of the batch for mark clean.
 func (b *batch) contents() []history.Content {
 	put := make([]history.Content, len(b.keys))
 	for i, k := range b.keys {
@@ -27,7 +27,7 @@ func (b *batch) contents() []history.Content {
 	return put
 }
 
-// unique returns each key once.
+// unique removes duplicate keys.
 func unique(keys []history.Key) []history.Key {
 	seen := make(map[history.Key]struct{}, len(keys))
 	out := make([]history.Key, 0, len(keys))
@@ -40,10 +40,9 @@ func unique(keys []history.Key) []history.Key {
 	return out
 }
 
-// byBucket orders keys by their buckets, because the cache marks clean keys of one bucket
-// together.
+// byBucket groups keys by bucket, because the cache marks keys of one bucket clean together.
 func byBucket(keys []history.Key) []history.Key {
-	var next [history.Buckets + 1]int // where the next key of a bucket goes
+	var next [history.Buckets + 1]int // the next position of each bucket
 	for _, k := range keys {
 		next[history.BucketOf(k.UID)+1]++
 	}

@@ -10,26 +10,26 @@ import (
 )
 
 const (
-	tidyAfter     = time.Minute      // more is often removed then
-	deletedLately = time.Hour        // of what was played again, and may have been archived with that
-	notesEvery    = 10 * time.Second // that those of others are taken
+	tidyAfter     = time.Minute      // more removals often follow
+	deletedLately = time.Hour        // an object deleted and replayed within it may have been archived before
+	notesEvery    = 10 * time.Second // interval for taking other jobs' notes
 	notesAtOnce   = 100
 	conflictWait  = time.Minute
 	failureWait   = 30 * time.Minute
-	recallAfter   = 5 * time.Minute // more than clocks differ, or the owner of a note takes
+	recallAfter   = 5 * time.Minute // exceeds clock differences and the handling of a note
 	recallEvery   = 30 * time.Minute
-	compactPauses = 3 // times as long as a compaction took nothing is compacted: the job and HBase have other things to do
+	compactPauses = 3 // pause after a compaction, as a multiple of its duration, to spare the job and HBase
 )
 
-// noteRemovals notes the users of whom a batch has deletes or clears: their parts and summaries are to be written again soon. It notes
-// them in the cache as well, before what was put is clean: this job may be killed.
+// noteRemovals notes users with deletes or clears, so their segments and summaries are rewritten soon. It also
+// notes them in the cache before mark clean, in case this job is killed.
 func (j *Job) noteRemovals(ctx context.Context, b *batch) {
 	var uids []string
 	now := time.Now()
 	lately := now.Add(-deletedLately).UnixMilli()
 	for i, k := range b.keys {
 		r, cleared := b.entries[i].Record, b.entries[i].User.ClearedAt(k.Object.Type)
-		left := r != nil && r.Version.Time() > cleared // as [history.Record.After] has it, which would copy the record
+		left := r != nil && r.Version.Time() > cleared // like [history.Record.After], without its copy
 		if !k.IsUser() && (!left || !r.Deleted() && max(r.RemovedAt, cleared) <= lately) {
 			continue
 		}
@@ -44,13 +44,13 @@ func (j *Job) noteRemovals(ctx context.Context, b *batch) {
 		return
 	}
 	err := j.try(ctx, func(ctx context.Context) error { return j.cfg.Notes.NoteRemoved(ctx, uids, now.UnixMilli()) })
-	if err != nil && ctx.Err() == nil { // the walk of a day finds what is lost with this job
+	if err != nil && ctx.Err() == nil { // the daily pass handles lost notes
 		j.metrics.retries.WithLabelValues("notes").Inc()
 	}
 }
 
-// recallRemovals looks after users with deletes or clears whom a job that was killed has forgotten. Those whom this one has looked
-// after already come once more.
+// recallRemovals handles users with deletes or clears that a killed job forgot. Users that this job already
+// handled are repeated once.
 func (j *Job) recallRemovals(ctx context.Context, buckets []history.Bucket) error {
 	for j.cfg.Notes != nil && ctx.Err() == nil {
 		until := time.Now().Add(-recallAfter).UnixMilli()
@@ -80,7 +80,7 @@ func (j *Job) recallUntil(ctx context.Context, buckets []history.Bucket, until i
 		if failed {
 			left = append(left, uid)
 		}
-		if !run.Sleep(ctx, compactPauses*time.Since(began)) { // as between compacts
+		if !run.Sleep(ctx, compactPauses*time.Since(began)) { // as between compactions
 			return ctx.Err()
 		}
 	}
@@ -95,10 +95,10 @@ func (j *Job) recallUntil(ctx context.Context, buckets []history.Bucket, until i
 	})
 }
 
-// putsOfLong is after about how many puts for a user the live part may be long. To look costs one read of it.
+// putsOfLong is the number of puts after which a user's live segment may be long. A check reads the segment once.
 const putsOfLong = 1000
 
-// noteLong notes users for whom the job has put much: of one who only writes no reader tells. Each of them stands for
+// noteLong notes users with many puts, because readers never note a user who only writes. Each uid stands for
 // [Config.TrimOneIn] puts.
 func (j *Job) noteLong(ctx context.Context, uids []string) {
 	if j.cfg.Compactor == nil {
@@ -109,7 +109,7 @@ func (j *Job) noteLong(ctx context.Context, uids []string) {
 	}
 }
 
-// countPuts returns those of the users who may be long now.
+// countPuts returns the users who may be long now.
 func (j *Job) countPuts(uids []string) (long []string) {
 	j.puts.mu.Lock()
 	defer j.puts.mu.Unlock()
@@ -124,8 +124,8 @@ func (j *Job) countPuts(uids []string) (long []string) {
 	return long
 }
 
-// note notes a user in the cache, so that no killed job forgets who is to be compacted. Where the cache does not answer, this job
-// remembers it.
+// note notes a user in the cache, where the note survives this job. If the cache does not answer, this job keeps
+// the note in memory.
 func (j *Job) note(ctx context.Context, uid string, due int64) {
 	err := j.try(ctx, func(ctx context.Context) error { return j.cfg.Notes.Note(ctx, uid, due) })
 	if err == nil || ctx.Err() != nil {
@@ -137,8 +137,7 @@ func (j *Job) note(ctx context.Context, uid string, due int64) {
 	}
 }
 
-// compact compacts users one after the other, so that it is never in the way of what is archived. A user whom it cannot
-// compact now is noted again.
+// compact compacts users one by one, not to delay archiving. It notes a failed user again.
 func (j *Job) compact(ctx context.Context, buckets []history.Bucket) error {
 	if j.cfg.Compactor == nil {
 		return nil
@@ -182,7 +181,8 @@ func (j *Job) takeNotes(ctx context.Context, buckets []history.Bucket) {
 	}
 }
 
-// tidyUser has what was deleted or cleared removed from a user's parts, again later where that fails: no reader tells of it.
+// tidyUser removes deleted and cleared records from a user's segments. It retries a failure later, because readers
+// do not note such users.
 func (j *Job) tidyUser(ctx context.Context, uid string) {
 	if j.tidy(ctx, uid) != nil {
 		j.needsTrim.Add(uid, time.Now().Add(conflictWait).UnixMilli())
@@ -197,23 +197,23 @@ func (j *Job) tidy(ctx context.Context, uid string) error {
 	return err
 }
 
-// compactNoted compacts a user whose note was taken, and notes the user for the next time, or no more.
+// compactNoted compacts a noted user, then reschedules or removes the note.
 func (j *Job) compactNoted(ctx context.Context, uid string) {
-	again, _ := j.compactUser(ctx, uid, j.cfg.Compactor.Compact) // it is logged
+	again, _ := j.compactUser(ctx, uid, j.cfg.Compactor.Compact) // compactUser logs the error
 	due := time.Now().Add(again).UnixMilli()
 	switch {
 	case ctx.Err() != nil:
 	case again == 0:
 		j.note(ctx, uid, 0)
-	case again < notesEvery: // the note that was taken stands until then
+	case again < notesEvery: // the taken note stays until then
 		j.toCompact.Add(uid, due)
 	default:
 		j.note(ctx, uid, due)
 	}
 }
 
-// compactUser compacts a user, and returns after how long the user is to be compacted again, 0 for not at all. The exchanges of a compaction have
-// their own deadlines, and what is wrong with it ends nothing else.
+// compactUser compacts a user and returns the delay until the next compaction, 0 for none. Compactions set their
+// own deadlines. A failure or panic affects only this user.
 func (j *Job) compactUser(ctx context.Context, uid string, compact func(context.Context, string) (time.Duration, error)) (again time.Duration, err error) {
 	err = guard(func() (err error) {
 		again, err = compact(ctx, uid)

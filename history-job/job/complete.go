@@ -8,20 +8,19 @@ import (
 	"github.com/playhead/playhead/history"
 )
 
-// complete turns what was loaded into what is to be put. Most records are put as they are. Into each partial one it
-// folds the archive's record, and writes the result back to the cache: see fold. Only what the cache has
-// taken is put, so that all that is ever put are contents of the cache, whose cell times grow one after the other. The
-// others are returned as keys that have to come again.
+// complete turns loaded records into a batch to put. Most records are put as they are. fold merges each partial
+// record with the archive's record and writes the result back to the cache. Only written-back results are put, so
+// every put is a content of the cache with a growing cell time. Other keys are returned for another round.
 //
-// Every record counts as partial for a while after the cache has begun another epoch, or while this job does not know
-// when that was: another job may have archived a newer content, and may not have given it back to the cache yet.
+// After a change of epochs, or while its time is unknown, every record counts as partial. Another job may have
+// archived a newer content that the cache does not have yet.
 func (j *Job) complete(ctx context.Context, epoch string, loaded batch) (b batch, again []history.Key, err error) {
 	var partial batch
 	suspect := !j.tookOver() || j.epoch.young(j.cfg.Suspect)
 	for i, e := range loaded.entries {
 		k := loaded.keys[i]
 		switch {
-		case e.Record.Clean(): // the archive has it already
+		case e.Record.Clean(): // already archived
 			b.clean = append(b.clean, history.Content{Key: k, Revision: e.Record.Revision})
 		case e.Record != nil && (e.Record.Partial || suspect):
 			partial.add(k, e)
@@ -37,8 +36,8 @@ func (j *Job) complete(ctx context.Context, epoch string, loaded batch) (b batch
 	return b, again, nil
 }
 
-// fold completes partial records and adds to b those that the cache has taken. One that
-// it has taken as partial comes again: it has a revision now.
+// fold completes partial records and adds to b those that the cache accepted. A record accepted as partial is
+// returned for another round, with a revision.
 func (j *Job) fold(ctx context.Context, epoch string, b *batch, partial batch) (again []history.Key, err error) {
 	old, err := j.archivedOf(ctx, &partial)
 	if err != nil {
@@ -51,8 +50,7 @@ func (j *Job) fold(ctx context.Context, epoch string, b *batch, partial batch) (
 	for i, k := range partial.keys {
 		e := &partial.entries[i]
 		w := history.WriteOn(e.Record, k, mergeArchived(e, &old[i], k.Object), &e.User)
-		// Without a base, because not even the revision can be read, it is as a first write:
-		// it stays partial unless the user is complete.
+		// Without a base (unreadable revision) this is a first write: partial unless the user is complete.
 		w.Record.Partial = w.Base == 0 && !e.User.Complete()
 		writes[i] = w
 		j.metrics.completed.WithLabelValues(strconv.FormatUint(uint64(k.Object.Type), 10)).Inc()
@@ -71,9 +69,9 @@ func (j *Job) fold(ctx context.Context, epoch string, b *batch, partial batch) (
 	return again, nil
 }
 
-// archivedOf returns what the archive holds of a batch. It takes out of the batch what the archive does not
-// answer for, and damaged cells that the dead letters do not take: the next put replaces them. Those that
-// they take count as absent.
+// archivedOf returns the archive's entries of a batch. It removes unanswered keys from the batch. Damaged cells
+// count as absent once they are dead letters; otherwise their keys are removed too, because the next put
+// overwrites the cell.
 func (j *Job) archivedOf(ctx context.Context, b *batch) (old []history.Entry, err error) {
 	if old, err = j.askArchive(ctx, b.keys); err != nil {
 		return nil, err
@@ -96,7 +94,7 @@ func (j *Job) archivedOf(ctx context.Context, b *batch) (old []history.Entry, er
 	return only(b.keys, all, old), nil
 }
 
-// only returns the entries of some of all keys, which are in the same order.
+// only returns the entries of some keys. some is a subsequence of all.
 func only(some, all []history.Key, entries []history.Entry) []history.Entry {
 	left := entries[:0:0]
 	for i, k := range all {
@@ -107,8 +105,7 @@ func only(some, all []history.Key, entries []history.Entry) []history.Entry {
 	return left
 }
 
-// askArchive returns what the archive has of keys, with an error in those that are damaged, and in those for which
-// it does not answer, however often it is asked.
+// askArchive returns the archive's entries of keys. Damaged and repeatedly unanswered keys have an error.
 func (j *Job) askArchive(ctx context.Context, keys []history.Key) (old []history.Entry, err error) {
 	tries := 0
 	err = j.retry(ctx, "get", func(ctx context.Context) (err error) {
@@ -126,8 +123,8 @@ func (j *Job) askArchive(ctx context.Context, keys []history.Key) (old []history
 	return old, err
 }
 
-// getEach asks the archive for keys one by one: for one that a silent part of it has, all would fail. It returns
-// the errors of those that it does not answer for.
+// getEach reads keys one by one, because one silent region would fail all of them. It returns the errors of the
+// unanswered keys.
 func (j *Job) getEach(ctx context.Context, keys []history.Key) (old []history.Entry, failed []error) {
 	old = make([]history.Entry, len(keys))
 	errs := j.each(len(keys), func(i int) error {
@@ -146,8 +143,8 @@ func (j *Job) getEach(ctx context.Context, keys []history.Key) (old []history.En
 	return old, failed
 }
 
-// getArchived is askArchive for callers that put nothing in its place: a damaged cell counts as absent, also where the
-// dead letters do not take it.
+// getArchived is askArchive for callers that do not overwrite the cell. A damaged cell counts as absent even if
+// the dead letters fail.
 func (j *Job) getArchived(ctx context.Context, keys []history.Key) (old []history.Entry, err error) {
 	if old, err = j.askArchive(ctx, keys); err != nil {
 		return nil, err
@@ -162,8 +159,8 @@ func (j *Job) getArchived(ctx context.Context, keys []history.Key) (old []histor
 	return old, err
 }
 
-// mergeArchived returns the fold of a partial record and what the archive holds of the key. Its cell
-// time is later than that of what stands there, also where a clear mark hides it.
+// mergeArchived merges a partial record with the archive's record of the key. Its cell time is later than the
+// archived cell's, even if a clear mark hides that cell.
 func mergeArchived(e, old *history.Entry, o history.Object) *history.Record {
 	u := e.User
 	u.CutTime = max(u.CutTime, old.User.CutTime)
@@ -172,9 +169,8 @@ func mergeArchived(e, old *history.Entry, o history.Object) *history.Record {
 	return m
 }
 
-// writeBack writes completed records to the cache, so that readers see all of them
-// and the next job need not ask again. It returns of each whether the cache has taken it:
-// one may have lost against another writer, or got no answer.
+// writeBack writes completed records to the cache, for readers and for the next job. It returns which writes were
+// accepted. A write fails on a conflict or without an answer.
 func (j *Job) writeBack(ctx context.Context, writes []history.Write) (taken []bool) {
 	ctx, cancel := context.WithTimeout(ctx, j.cfg.Deadline)
 	defer cancel()

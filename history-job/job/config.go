@@ -20,33 +20,34 @@ import (
 	"github.com/playhead/playhead/internal/run"
 )
 
-// Cache is what the job needs of a [history.Cache].
+// Cache lists the [history.Cache] interfaces that the job needs.
 type Cache interface {
 	history.Loader
 	history.Applier
 	history.Ledger
 }
 
-// Promoter is a store that is the cache and the archive.
+// Promoter is a store that is both cache and archive.
 type Promoter interface {
-	// Promote loads, puts and marks clean what it can in one step. It returns how many records it has
-	// put, and the keys that it leaves.
+	// Promote loads, puts and marks clean whole records in one step. It returns the number of records put and the
+	// keys that it skipped.
 	Promote(ctx context.Context, keys []history.Key) (put int, left []history.Key, err error)
 }
 
-// Compactor is an archive that moves what is old of long histories into parts.
+// Compactor is an archive that moves old records of long histories into segments.
 type Compactor interface {
-	// Compact compacts a user whose live part is long, and says after how long to compact again, 0 for not at all.
+	// Compact compacts a user with a long live segment. It returns the delay until the next compaction, 0 for
+	// none.
 	Compact(ctx context.Context, uid string) (again time.Duration, err error)
-	// Tidy does so for a user who has parts, of which something was deleted or cleared.
+	// Tidy removes deleted and cleared records from a user's segments. It returns the same delay as Compact.
 	Tidy(ctx context.Context, uid string) (again time.Duration, err error)
 }
 
-// Summarizer is an archive that keeps summaries of expired records, and knows which users have old records.
+// Summarizer is an archive that keeps summaries of expired records and lists users with old records.
 type Summarizer interface {
-	// Summarize is that of [history.Summarizer].
+	// Summarize implements [history.Summarizer].
 	Summarize(ctx context.Context, uid string, all bool) error
-	// Aging returns the users of a share, 0 to 255, who may have something to be summarized, or to be removed from parts.
+	// Aging returns the users of a share, 0 to 255, who may have records to summarize or to remove from segments.
 	Aging(ctx context.Context, share int) ([]string, error)
 }
 
@@ -55,85 +56,88 @@ type Config struct {
 	Cache    Cache
 	Archive  history.Archive
 	Consumer history.Consumer
-	// Promoter is asked first, where the cache and the archive are one store.
+	// Promoter is tried first. Set it only if cache and archive are one store.
 	Promoter Promoter
-	// Dead keeps what can never be archived. Without it that is only logged.
+	// Dead keeps records that can never be archived. Without it they are only logged.
 	Dead history.DeadLetters
-	// Days and Announcer announce first sightings of users on a day that no service has
-	// announced. They are given both or not at all.
+	// Days and Announcer announce first sightings that no service announced. Set both or neither.
 	Days      history.Days
 	Announcer history.Announcer
-	// With a Roller the job compacts the users of its buckets who are noted, one every CompactEvery (default 200 ms), and a minute
-	// after something of them was deleted or cleared. A Roller needs Notes. With Notes the users of whom something was deleted
-	// or cleared are looked after within the hour even where a job is killed.
+	// With a Compactor, the job compacts noted users of its buckets, one every CompactEvery (default 200 ms). It
+	// also compacts a user a minute after a delete or clear.
+	//
+	// A Compactor needs Notes. Notes preserve deletes and clears when a job is killed: another job handles them
+	// within the hour.
 	Compactor    Compactor
 	Notes        history.Notes
 	CompactEvery time.Duration
-	// Summarizer keeps summaries of expired records. The job summarizes each user once in SummarizeEvery (default a day).
+	// Summarizer keeps summaries of expired records. Each user is summarized once per SummarizeEvery (default a
+	// day).
 	Summarizer     Summarizer
 	SummarizeEvery time.Duration
-	// ClockErr says why no clock is trusted; nil means that one always is. Meanwhile nobody is summarized or compacted: that drops what has expired.
+	// ClockErr returns why no clock is trusted, nil if one is. The default trusts the clock. Until a clock is
+	// trusted the job neither summarizes nor compacts, because both drop expired records.
 	ClockErr func() error
-	// Workers is how many batches are under way at once (default 16), Batch how many
-	// keys each has (default 500).
+	// Workers limits concurrent batches (default 16). Batch is the number of keys in each (default 500).
 	Workers, Batch int
-	// SweepEvery is how often overdue marks are looked for (default 30 s), SweepAge
-	// how old they are then (default 240 s). A mark that belongs to a living hold may be
-	// swept, but for nothing: it should be at least twice the hold of the services.
+	// SweepEvery is the interval between sweeps (default 30 s). SweepAge is the age of an overdue mark (default
+	// 240 s). Set SweepAge to at least twice the services' hold. A shorter age sweeps held records in vain.
 	SweepEvery, SweepAge time.Duration
-	// SweepAll has the first sweep take every mark, where the services live in this
-	// process and begin with it.
+	// SweepAll makes the first sweep take every mark. Set it if the services run in this process.
 	SweepAll bool
-	// Epoch names the epochs of the cache servers: another name means
-	// that one was restarted or replaced. Without it the cache is taken to be as
-	// durable as this process. EpochEvery is how often it is asked (default 1 s),
-	// Remember how many of the last archived keys are compared after a change (default
-	// 100,000, about 15 MB), Doubt for how long after it nothing is put without what the archive
-	// has: other jobs may not have compared what they archived (default 10 min).
+	// Epoch names the epochs of the cache servers. A new name means that a server was restarted or replaced.
+	// Without Epoch the job assumes a cache as durable as this process.
+	//
+	// EpochEvery is the polling interval (default 1 s). Remember is the number of recently archived keys that the
+	// job compares after a change (default 100,000, about 15 MB).
+	//
+	// Suspect is how long after a change every put first consults the archive (default 10 min). Other jobs may
+	// still be comparing.
 	Epoch      func(context.Context) (string, error)
 	EpochEvery time.Duration
 	Remember   int
 	Suspect    time.Duration
-	// Reread is the queue as it was read before: when the cache has begun another epoch, and
-	// when the job starts, what was queued with its content since two sweep ages before anything began to wait
-	// for the archive is compared with the cache once more. Nil is for a queue that is as durable as the cache.
+	// Reread reads the queue again at the start of the job and of each cache epoch. It returns queued contents
+	// from two sweep ages before the oldest unarchived change. The job restores those that the cache lost.
+	//
+	// Leave it nil if the queue is only as durable as the cache.
 	Reread history.Rereader
-	// TrimOneIn is how seldom a user's list is trimmed, once in so many puts
-	// (default 16): a list may outgrow its bound by that much.
+	// TrimOneIn is the number of puts per trim of a user's list (default 16). A list may exceed its bound by as
+	// much.
 	TrimOneIn int
-	// Deadline bounds each exchange with a store (default 10 s), Pause the wait
-	// before a failed one is tried again (default 200 ms, doubled up to 5 s).
+	// Deadline bounds each exchange with a store (default 10 s). Pause is the first backoff (default 200 ms,
+	// doubled up to 5 s).
 	Deadline, Pause time.Duration
 	Logger          *slog.Logger
 	Registry        prometheus.Registerer
 }
 
-// Job archives. One process runs one.
+// Job archives records. Run one per process.
 type Job struct {
 	cfg        Config
 	metrics    *metrics
-	archiving  chan struct{} // held while keys are archived, see archive
+	archiving  chan struct{} // held while archiving, see archiveOnce
 	lastPut    *lastArchived // nil without Config.Epoch
 	epoch      epoch
 	unverified unverified
-	owned      atomic.Bool   // a generation lasts
-	needsTrim  segment.Notes // users of whom something was deleted or cleared
-	toCompact  segment.Notes // users to be compacted
-	puts       struct {      // about how many, of users who were written to lately
+	owned      atomic.Bool   // a generation is running
+	needsTrim  segment.Notes // users with deletes or clears, for segments
+	toCompact  segment.Notes // users due for compaction
+	puts       struct {      // approximate puts per recently written user
 		mu sync.Mutex
 		of *lru.Map[string, int]
 	}
-	removals       segment.Notes // users with deletes or clears, to be removed from their summaries
-	old            segment.Notes // users for whom an old record was put
+	removals       segment.Notes // users with deletes or clears, for summaries
+	old            segment.Notes // users with a late put of an old record
 	waiting        waiting
-	begun          chan struct{}          // closed once it goes on with what the jobs before have left
-	commitMetadata atomic.Pointer[string] // of the next commits, nil for none
-	marks          atomic.Pointer[marks]  // as they were seen last
-	left           atomic.Int64           // keys left out because the archive did not answer, or the dead letters
-	inFlightUntil  atomic.Int64           // from when on no put of keys that were left out may land any more, in Unix milliseconds
+	begun          chan struct{}          // closed after takeOver
+	commitMetadata atomic.Pointer[string] // nil for none
+	marks          atomic.Pointer[marks]  // at the last measurement
+	left           atomic.Int64           // unanswered keys left to a sweep
+	inFlightUntil  atomic.Int64           // end of abandoned puts, Unix ms
 }
 
-// New checks the configuration.
+// New validates the configuration.
 func New(cfg Config) (*Job, error) {
 	if cfg.Cache == nil || cfg.Archive == nil || cfg.Consumer == nil {
 		return nil, errors.New("job: cache, archive and consumer are needed")
@@ -178,7 +182,7 @@ func New(cfg Config) (*Job, error) {
 	return j, nil
 }
 
-// guard turns a panic into an error: in a goroutine it would end the process.
+// guard turns a panic into an error. An uncaught panic in a goroutine would end the process.
 func guard(f func() error) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -188,7 +192,7 @@ func guard(f func() error) (err error) {
 	return f()
 }
 
-// poison adds messages that cannot be decoded to the dead letters. The others go on.
+// poison adds undecodable messages to the dead letters.
 func (j *Job) poison(ctx context.Context, ps []history.Poison) error {
 	letters := make([]history.Dead, len(ps))
 	for i, p := range ps {
@@ -202,15 +206,14 @@ func (j *Job) poison(ctx context.Context, ps []history.Poison) error {
 	return j.retry(ctx, "dead_letter", func(ctx context.Context) error { return j.addDead(ctx, letters) })
 }
 
-// refused tells of a key that can never be archived as it is, and returns the letter
-// to add.
+// refused logs a key that the archive permanently refuses and returns its dead letter.
 func (j *Job) refused(k history.Key, r *history.Record, err error) history.Dead {
 	j.metrics.refused.Inc()
 	j.cfg.Logger.Error("archive refuses a key for good", "key", k.String(), "error", err)
 	return history.Dead{Key: k, Record: r, Origin: "archive", Reason: err.Error()}
 }
 
-// damaged is refused for a cell of the archive.
+// damaged returns the dead letter of a damaged archive cell.
 func (j *Job) damaged(k history.Key, err error) history.Dead {
 	letter := j.refused(k, nil, err)
 	if damage, ok := errors.AsType[*history.DamageError](err); ok {
@@ -219,9 +222,8 @@ func (j *Job) damaged(k history.Key, err error) history.Dead {
 	return letter
 }
 
-// keepDead adds letters to the dead letters, which keep them until their cause is mended and they are driven again. It comes
-// before the marks are clean, so that what is refused is never lost. It reports whether they are kept, and does not wait
-// for long: all archiving waits meanwhile, and the keys come again.
+// keepDead adds letters to the dead letters and reports success. It runs before mark clean, so no refused record
+// is lost. Its retries are few, because all archiving waits and the keys come back.
 func (j *Job) keepDead(ctx context.Context, letters []history.Dead) (kept bool, err error) {
 	tries := 0
 	err = j.retry(ctx, "dead_letter", func(ctx context.Context) error {
@@ -245,16 +247,15 @@ func (j *Job) addDead(ctx context.Context, letters []history.Dead) error {
 	return j.cfg.Dead.Add(ctx, letters)
 }
 
-// How often a store is asked about keys that it does not answer for: while it answers for
-// others, and while it answers for none, for about a minute. Then they are left to their marks. A sweep
-// asks no more often: it comes again.
+// maxTries limits tries for some unanswered keys while others are answered, and for all keys of a sweep.
+// maxTriesOfNone applies if the store answers for none, about a minute. The keys then keep their marks for a
+// sweep.
 const maxTries, maxTriesOfNone = 3, 20
 
-// sweeping is the key of a context in which keys are swept.
+// sweeping is the context key of a sweep.
 type sweeping struct{}
 
-// enough reports whether to go on after so many tries: all keys were answered for, or those that failed are left
-// out.
+// enough reports whether to stop after these tries: every key is answered, or the failed keys are given up.
 func enough(ctx context.Context, tries, failed, all int) bool {
 	most := maxTriesOfNone
 	if failed < all || ctx.Value(sweeping{}) != nil {
@@ -263,13 +264,13 @@ func enough(ctx context.Context, tries, failed, all int) bool {
 	return failed == 0 || tries >= most
 }
 
-// retry repeats an exchange with a store, each try under its own deadline, with
-// growing, jittered pauses, until it succeeds or ctx is done.
+// retry repeats an exchange with a store until it succeeds or ctx is done. Each try has its own deadline. The
+// backoff grows and has jitter.
 func (j *Job) retry(ctx context.Context, what string, exchange func(context.Context) error) error {
 	return j.again(ctx, what, func(ctx context.Context) error { return j.try(ctx, exchange) })
 }
 
-// again is retry without a deadline for each try, for what is made of many exchanges.
+// again is retry without a deadline per try, for an operation of many exchanges.
 func (j *Job) again(ctx context.Context, what string, do func(context.Context) error) error {
 	for backoff := (run.Backoff{First: j.cfg.Pause, Longest: longestPause}); ; {
 		err := do(ctx)
@@ -298,8 +299,8 @@ func (j *Job) try(ctx context.Context, exchange func(context.Context) error) err
 	return exchange(ctx)
 }
 
-// each calls do n times side by side, and returns the errors: a call to a silent part of a store does not hold up
-// the others. It panics when one of them does.
+// each calls do n times concurrently and returns the errors. A silent shard of a store does not block the other
+// calls. A panic in do panics here.
 func (j *Job) each(n int, do func(i int) error) []error {
 	errs := make([]error, n)
 	var g errgroup.Group
@@ -318,5 +319,5 @@ func (j *Job) each(n int, do func(i int) error) []error {
 	return errs
 }
 
-// longestPause bounds the wait between two tries of one exchange.
+// longestPause bounds the backoff between two tries.
 const longestPause = 5 * time.Second

@@ -8,15 +8,14 @@ import (
 	"github.com/playhead/playhead/history"
 )
 
-// errEpoch means that nothing may be archived: the cache may have restarted since it was compared with
-// what this job has archived.
+// errEpoch means that nothing may be archived: the cache may have restarted since the last comparison.
 var errEpoch = fmt.Errorf("%w: the cache is not known to be the one that was compared", history.ErrUnavailable)
 
-// sameEpoch fails with [errEpoch] unless the cache is still in the given life. It is asked after
-// contents were loaded and before they are put: contents of a cache that came back older, and
-// those made from them since, must not overwrite what the archive has. It is also asked before partial records are
-// completed in the cache. A clear has taken its part out of the archive, and an older cache may not know of that clear. A record
-// that is completed then would count as whole without that part, in a cache that lacks the clear.
+// sameEpoch returns [errEpoch] unless the cache is still in the given epoch. Call it after a load and before the
+// put. Contents of a cache that came back older must not overwrite the archive.
+//
+// Call it also before completing partial records in the cache. A clear removes records from the archive, and an
+// older cache may lack that clear. A record completed there would count as whole without its cleared part.
 func (j *Job) sameEpoch(ctx context.Context, epoch string) error {
 	if j.cfg.Epoch == nil {
 		return nil
@@ -35,8 +34,8 @@ func (j *Job) askEpoch(ctx context.Context) (name string, err error) {
 	return name, err
 }
 
-// takeOver reads the commit metadata of the jobs before, once, and goes on from there. A cache in an epoch that none of them knew may be older
-// than what they have archived.
+// takeOver reads the commit metadata of earlier jobs, once. If none of them knew the current epoch, the cache may
+// be older than the archive, so the epoch is suspect.
 func (j *Job) takeOver(ctx context.Context, epoch string) error {
 	if j.tookOver() {
 		return nil
@@ -50,7 +49,7 @@ func (j *Job) takeOver(ctx context.Context, epoch string) error {
 		return err
 	}
 	var since, began time.Time
-	known := len(commitMetadata) == 0 // nothing was ever committed
+	known := len(commitMetadata) == 0 // nothing was committed yet
 	for _, text := range commitMetadata {
 		m, ok := parseMetadata(text)
 		if !ok {
@@ -88,7 +87,7 @@ func (j *Job) tookOver() bool {
 	}
 }
 
-// leaveMetadata has the next commits say what this job knows.
+// leaveMetadata sets the metadata of the next commits.
 func (j *Job) leaveMetadata() {
 	epoch, _ := j.epoch.get()
 	text := commitMetadata{j.waiting.since, hashOf(epoch), j.epoch.began()}.String()

@@ -1,11 +1,8 @@
-// Package job brings announced records into the archive: it fetches keys, re-reads
-// their records from the cache, puts them, marks clean what it put, and only then
-// commits. Beside that it sweeps: keys whose marks have grown too old are archived
-// the same way.
+// Package job writes announced records to the archive. It fetches keys, reads their records from the cache, puts
+// them, marks them clean and then commits. A sweep archives keys with overdue marks the same way.
 //
-// Keys travel, not values, so everything here may happen twice: a record put again
-// is the same record, and a mark is removed only if the cache still holds the content
-// that was put.
+// The queue transports keys, not values, so every step may be repeated. A second put writes the same record. A
+// mark is removed only if the cache still holds the archived content.
 package job
 
 import (
@@ -19,9 +16,8 @@ import (
 	"github.com/playhead/playhead/internal/run"
 )
 
-// Run works until ctx is done. Keys that are fetched and not committed by then come
-// again to the next owner. After an error or a panic the job counts it, waits a
-// moment and joins its group again.
+// Run works until ctx is done. The next owner fetches uncommitted keys again. After an error or a panic Run counts
+// it, backs off and rejoins its group.
 func (j *Job) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	part := func(name string, f func(context.Context) error) {
@@ -35,8 +31,7 @@ func (j *Job) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// generation works on what the job owns until ctx, which is the generation's, is
-// done. Then it returns nil, also when work was broken off: the end of a generation is no failure.
+// generation works on the assigned buckets until its ctx is done. It then returns nil, even for interrupted work.
 func (j *Job) generation(ctx context.Context, assignment history.Assignment) error {
 	buckets := assignment.Buckets()
 	j.metrics.buckets.Set(float64(len(buckets)))
@@ -60,12 +55,13 @@ func (j *Job) generation(ctx context.Context, assignment history.Assignment) err
 	return nil
 }
 
-// consume archives what the queue announces. It commits only what is archived and clean, or still has its mark.
-// Announcements with a content come from calls that were acknowledged as queued: restoreLost gives back to the cache what it
-// has lost of those. All other keys pass restoreLost as they are.
+// consume archives the announced keys. It commits only keys that are archived and clean, or still dirty.
+//
+// An announcement with a content comes from a call acknowledged as queued. restoreLost writes it back if the cache
+// lost it.
 func (j *Job) consume(ctx context.Context, assignment history.Assignment, u *pendingRestores) error {
 	select {
-	case <-j.begun: // the first commit replaces the commit metadata that takeOver has to read
+	case <-j.begun: // the first commit replaces the commit metadata that takeOver reads
 	case <-ctx.Done():
 		return ctx.Err()
 	}
@@ -90,15 +86,14 @@ func (j *Job) consume(ctx context.Context, assignment history.Assignment, u *pen
 		if err := j.archive(ctx, keys); err != nil {
 			return err
 		}
-		if err := u.add(ctx, d, left); err != nil { // commits, where nothing is left
+		if err := u.add(ctx, d, left); err != nil { // commits if left is empty
 			return err
 		}
 		j.metrics.messages.Add(float64(d.Messages))
 	}
 }
 
-// sweep archives what stayed marked too long, because its service died, the queue
-// lost it, or memory was short, the same way as announced keys.
+// sweep archives overdue keys like announced ones. Their service died, the queue lost them, or memory was short.
 func (j *Job) sweep(ctx context.Context, buckets []history.Bucket) error {
 	t := time.NewTicker(j.cfg.SweepEvery)
 	defer t.Stop()
@@ -118,9 +113,8 @@ func (j *Job) sweep(ctx context.Context, buckets []history.Bucket) error {
 	}
 }
 
-// sweepAlone sweeps all buckets as long as the queue gives this job none, because it is
-// away: the services then leave everything to the sweep. Other jobs may do the same, for
-// nothing is lost when a key is archived twice.
+// sweepAlone sweeps all buckets while the queue assigns none to this job, as in a queue outage. The services then
+// rely on the sweep. Several jobs may sweep the same bucket, because archiving a key twice is harmless.
 func (j *Job) sweepAlone(ctx context.Context) error {
 	t := time.NewTicker(j.cfg.SweepEvery)
 	defer t.Stop()
@@ -141,8 +135,8 @@ func (j *Job) sweepAlone(ctx context.Context) error {
 	}
 }
 
-// sweepOnce archives overdue keys until there are no more. A key that it meets again it leaves to the next sweep: some keys are
-// written to faster than they can be clean, and some can never be clean, such as those of a user whose state is damaged.
+// sweepOnce archives overdue keys until none remain. It leaves a repeated key to the next sweep. Some keys change
+// faster than they can be marked clean. Others, such as those of a damaged user, can never be clean.
 func (j *Job) sweepOnce(ctx context.Context, buckets []history.Bucket, age time.Duration) error {
 	seen := make(map[history.Key]bool)
 	for limit := sweepLimit; ; {
@@ -160,7 +154,7 @@ func (j *Job) sweepOnce(ctx context.Context, buckets []history.Bucket, age time.
 		if err := j.archive(context.WithValue(ctx, sweeping{}, true), keys); err != nil {
 			return err
 		}
-		if len(keys) > 0 && j.left.Load()-unanswered >= int64(len(keys)) { // the archive is away
+		if len(keys) > 0 && j.left.Load()-unanswered >= int64(len(keys)) { // the archive is unavailable
 			run.Sleep(ctx, longestPause)
 		}
 		if n < limit {
@@ -178,15 +172,13 @@ func (j *Job) overdue(ctx context.Context, buckets []history.Bucket, age time.Du
 	return keys, err
 }
 
-// sweepLimit is how many overdue keys are taken at once.
+// sweepLimit is the number of overdue keys per read.
 const sweepLimit = 4096
 
-// pendingAge is how long first sightings are left to the services that recorded them, which
-// give up sooner.
+// pendingAge is the age of a first sighting that the job announces. The recording service gives up sooner.
 const pendingAge = 30 * time.Second
 
-// announce announces first sightings on a day that the service which recorded them did
-// not announce: it died, or could not.
+// announce announces first sightings that the recording service did not announce.
 func (j *Job) announce(ctx context.Context, buckets []history.Bucket) error {
 	if j.cfg.Days == nil {
 		return nil
@@ -219,7 +211,7 @@ func (j *Job) announcePending(ctx context.Context, buckets []history.Bucket) err
 				return err
 			}
 			j.metrics.announced.Add(float64(len(pending)))
-			return silent // once what is known is announced
+			return silent // the known sightings are announced
 		})
 		if err != nil {
 			return err
@@ -228,9 +220,8 @@ func (j *Job) announcePending(ctx context.Context, buckets []history.Bucket) err
 	return nil
 }
 
-// measure sets the gauges of what is not archived yet. It runs beside the sweep, which waits
-// while an engine is away: the gauges matter most then. It looks at all buckets, because what waits in any of them says how far back
-// the queue may have to be read, whoever dies.
+// measure sets the backlog gauges. It runs concurrently with the sweep, which blocks during an outage. It reads
+// all buckets, because the oldest mark of any bucket bounds how far back the queue must be read.
 func (j *Job) measure(ctx context.Context, buckets []history.Bucket) error {
 	defer j.metrics.backlog.reset()
 	t := time.NewTicker(j.cfg.SweepEvery)
@@ -249,7 +240,7 @@ func (j *Job) measure(ctx context.Context, buckets []history.Bucket) error {
 				}
 			}
 			some := slices.ContainsFunc(found, func(b history.Backlog) bool { return b.Marks > 0 })
-			if err == nil || some { // a part that is silent hides nothing of the others
+			if err == nil || some { // a silent shard does not hide the others
 				j.metrics.backlog.set(buckets, found)
 			}
 			return err

@@ -68,15 +68,16 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	return m
 }
 
-// rangeSize is how many buckets share a gauge: enough to tell a stuck partition or a
-// skew from an outage, without a series for each of 1,024.
+// rangeSize is the number of buckets per gauge series. It tells a stuck partition from an outage without 1,024
+// series.
 const rangeSize = 64
 
-// backlog are the gauges of the dirty marks in the buckets that this job owns. A range
-// may belong to several jobs: their counts add up, of their ages the highest counts.
+// backlog has the gauges of the dirty marks in this job's buckets. Several jobs may share a range: sum the counts
+// and take the maximum age.
 type backlog struct{ dirty, age *prometheus.GaugeVec }
 
-// newBacklog registers the gauges. Each has a series for each range of rangeSize buckets, named by its first and last bucket.
+// newBacklog registers the gauges. Each range of rangeSize buckets has a series, labeled by its first and last
+// bucket.
 func newBacklog(auto promauto.Factory) backlog {
 	gauge := func(name, help string) *prometheus.GaugeVec {
 		return auto.NewGaugeVec(prometheus.GaugeOpts{Name: "playhead_job_" + name, Help: help}, []string{"buckets"})
@@ -87,7 +88,7 @@ func newBacklog(auto promauto.Factory) backlog {
 	}
 }
 
-// reset drops the series of buckets that another job owns from now on.
+// reset drops the series of buckets that this job no longer owns.
 func (b backlog) reset() { b.dirty.Reset(); b.age.Reset() }
 
 func (b backlog) set(buckets []history.Bucket, found []history.Backlog) {

@@ -13,17 +13,17 @@ import (
 	"github.com/playhead/playhead/internal/run"
 )
 
-// followEpoch asks the cache every now and then which lives its servers are in, and compares it
-// after each restart with what was archived: it may have come back without its last writes,
-// or as a replica that never had them, and nothing else would find what was clean by then.
-// Until that is done nothing is archived. A comparison that fails is tried again at the next tick.
+// followEpoch polls the epochs of the cache servers. After each restart it compares the cache with the recently
+// archived keys. The cache may have lost its last writes, and no mark remains for clean records.
+//
+// Until the comparison is done nothing is archived. A failed comparison is retried at the next tick.
 func (j *Job) followEpoch(ctx context.Context) error {
 	t := time.NewTicker(j.cfg.EpochEvery)
 	defer t.Stop()
 	first, done := true, false
 	var compared time.Time
 	for {
-		marks := j.marks.Load() // before the name: marks of the next life say nothing
+		marks := j.marks.Load() // before the name: marks of the next epoch prove nothing
 		name, err := j.askEpoch(ctx)
 		if last, _ := j.epoch.get(); err == nil && name != last {
 			j.epoch.set(name, false)
@@ -32,7 +32,7 @@ func (j *Job) followEpoch(ctx context.Context) error {
 		switch {
 		case err != nil:
 		case !done:
-			if done = j.compare(ctx, name) == nil; done { // what services have written again has a new mark
+			if done = j.compare(ctx, name) == nil; done { // rewritten records have new marks
 				compared = time.Now()
 				j.waiting.suspect(compared)
 				if !first {
@@ -42,11 +42,11 @@ func (j *Job) followEpoch(ctx context.Context) error {
 				j.leaveMetadata()
 			}
 		default:
-			// Only what was archived when the epoch was last seen unchanged counts.
+			// Marks count only if measured after the comparison, in the same epoch.
 			if marks != nil && marks.at.After(compared) {
 				j.waiting.look(marks, j.cfg.SweepAge)
 			}
-			_ = j.catchUp(ctx, name) // what fails comes again
+			_ = j.catchUp(ctx, name) // a failure is retried at the next tick
 			j.leaveMetadata()
 		}
 		select {
@@ -57,8 +57,7 @@ func (j *Job) followEpoch(ctx context.Context) error {
 	}
 }
 
-// compare brings back to a cache what it has lost: first what this job has archived, and
-// then what the queue has of it.
+// compare restores what the cache lost: first the contents archived by this job, then those of the queue.
 func (j *Job) compare(ctx context.Context, name string) error {
 	if err := j.repair(ctx, name); err != nil {
 		return err
@@ -66,18 +65,17 @@ func (j *Job) compare(ctx context.Context, name string) error {
 	return j.reread(ctx, name)
 }
 
-// archivedBefore returns a time before which everything that was acknowledged is archived,
-// as far as this job knows. Twice a sweep age leaves room for clocks and for what services hold.
+// archivedBefore returns a time before which every acknowledged change is archived. Two sweep ages allow for clock
+// differences and the services' hold.
 func (j *Job) archivedBefore() time.Time {
 	return j.waiting.since.Add(-2 * j.cfg.SweepAge)
 }
 
-// maxPendingRestores bounds the contents of the queue that could not be given back. Then the queue waits.
+// maxPendingRestores limits queued contents that could not be restored. At the limit, consumption pauses.
 const maxPendingRestores = 10_000
 
-// reread gives back to the cache what the queue has of it. A content that was acknowledged as
-// queued is in the queue also when a job has read and committed it, because the cache had
-// it then.
+// reread restores lost contents from the queue. The queue still has every content acknowledged as queued, even if
+// a job committed it because the cache had it then.
 func (j *Job) reread(ctx context.Context, name string) error {
 	if j.cfg.Reread == nil {
 		return nil
@@ -101,7 +99,7 @@ func (j *Job) reread(ctx context.Context, name string) error {
 		if err == nil && len(rest) > 0 {
 			err = fmt.Errorf("%w: for %d records of the queue", history.ErrUnavailable, len(rest))
 		}
-		if err != nil && !errors.Is(err, errEpoch) { // while the queue is away the cache may begin another epoch
+		if err != nil && !errors.Is(err, errEpoch) { // the cache may enter another epoch while the queue is unavailable
 			err = errors.Join(err, j.sameEpoch(ctx, name))
 		}
 		if errors.Is(err, errEpoch) { // only the caller can compare again
@@ -112,7 +110,7 @@ func (j *Job) reread(ctx context.Context, name string) error {
 	return cmp.Or(err, changed)
 }
 
-// readAgain returns the contents of the queue for which a store does not answer.
+// readAgain returns the queued contents that a store does not answer for.
 func (j *Job) readAgain(ctx context.Context, since time.Time) (rest []history.Announcement, err error) {
 	err = j.cfg.Reread.Reread(ctx, history.AllBuckets(), since, func(ctx context.Context, all []history.Announcement) error {
 		left, err := j.giveQueued(ctx, slices.DeleteFunc(all, func(a history.Announcement) bool { return a.Record == nil }))
@@ -122,7 +120,7 @@ func (j *Job) readAgain(ctx context.Context, since time.Time) (rest []history.An
 	return rest, err
 }
 
-// giveQueued gives back what the cache has lost of what was queued.
+// giveQueued restores the queued contents that the cache lost. It returns the unanswered ones.
 func (j *Job) giveQueued(ctx context.Context, contents []history.Announcement) (left []history.Announcement, err error) {
 	keys, left, err := j.restoreLost(context.WithValue(ctx, sweeping{}, true), contents)
 	if err != nil {
@@ -131,10 +129,9 @@ func (j *Job) giveQueued(ctx context.Context, contents []history.Announcement) (
 	return left, j.archiveOnce(ctx, keys)
 }
 
-// repair compares with the archive what the cache holds of the keys that were
-// archived last, and gives back to it what it lacks. Nothing is archived meanwhile:
-// records read before the restart have been put by then, and are among those keys. A round
-// that waits for its turn meanwhile finds the epoch compared.
+// repair compares the cache with the recently archived keys and restores what it lacks. It holds the archiving
+// turn, and every record read before the restart is among those keys. A round that waits for its turn finds the
+// epoch compared.
 func (j *Job) repair(ctx context.Context, epoch string) error {
 	select {
 	case j.archiving <- struct{}{}:
@@ -161,8 +158,8 @@ func (j *Job) repair(ctx context.Context, epoch string) error {
 	return nil
 }
 
-// catchUp compares what could not be compared when the cache began this epoch. Other jobs cannot either, so that
-// the time of doubt lasts until it is done.
+// catchUp compares the unverified contents. Other jobs may be blocked too, so the suspect time is extended until
+// it succeeds.
 func (j *Job) catchUp(ctx context.Context, epoch string) error {
 	if len(j.unverified.contents()) > 0 {
 		j.epoch.suspect()
@@ -178,8 +175,8 @@ func (j *Job) catchUp(ctx context.Context, epoch string) error {
 	return nil
 }
 
-// repairPart keeps as unverified what a store does not answer for: it is compared later, and its users' records are not archived
-// until then.
+// repairPart restores some contents. Unanswered ones stay unverified: they are compared later, and their users are
+// not archived until then.
 func (j *Job) repairPart(ctx context.Context, epoch string, part []archived) (restored int, err error) {
 	given, left, err := j.giveBack(context.WithValue(ctx, sweeping{}, true), part)
 	if err != nil {
@@ -189,10 +186,10 @@ func (j *Job) repairPart(ctx context.Context, epoch string, part []archived) (re
 	if len(given) == 0 {
 		return 0, nil
 	}
-	return len(given), j.archiveBatch(ctx, epoch, given) // clean at once
+	return len(given), j.archiveBatch(ctx, epoch, given) // marks them clean at once
 }
 
-// giveBack returns the keys that it has given back to the cache, and the contents for which a store does not answer.
+// giveBack returns the keys restored to the cache and the contents that a store does not answer for.
 func (j *Job) giveBack(ctx context.Context, part []archived) (given []history.Key, left []archived, err error) {
 	suspects, unanswered, err := j.suspects(ctx, part)
 	if err != nil {
@@ -232,8 +229,8 @@ func (j *Job) giveBack(ctx context.Context, part []archived) (given []history.Ke
 	return given, slices.DeleteFunc(slices.Clone(part), func(a archived) bool { return !unanswered[a.key] }), nil
 }
 
-// suspects returns the keys of which the cache does not hold what was archived, and those for which it does not
-// answer. One that lies below the user's low watermark was trimmed and is not missed.
+// suspects returns the keys whose cached content differs from the archived one, and the unanswered keys. A missing
+// record below the user's low watermark was trimmed and is no suspect.
 func (j *Job) suspects(ctx context.Context, part []archived) (keys []history.Key, unanswered map[history.Key]bool, err error) {
 	ask := make([]history.Key, len(part))
 	for i, a := range part {
@@ -254,8 +251,7 @@ func (j *Job) suspects(ctx context.Context, part []archived) (keys []history.Key
 	return keys, unanswered, err
 }
 
-// repairUser gives the clear marks and the pause back that the cache lacks of a user. It reports whether both stores
-// have answered.
+// repairUser restores a user's missing clear marks and pause. It reports whether both stores answered.
 func (j *Job) repairUser(ctx context.Context, k history.Key) (answered bool, err error) {
 	tries := 0
 	err = j.retry(ctx, "restore", func(ctx context.Context) error {
@@ -275,7 +271,7 @@ func (j *Job) tryRepairUser(ctx context.Context, k history.Key) error {
 		return err
 	}
 	e := j.cfg.Cache.Load(ctx, []history.Key{k})[0]
-	if e.Err != nil || !e.User.Warm { // the warm-up brings it
+	if e.Err != nil || !e.User.Warm { // the warm-up restores it
 		return e.Err
 	}
 	for _, typ := range slices.Sorted(maps.Keys(page.User.Cleared)) {
@@ -292,17 +288,17 @@ func (j *Job) tryRepairUser(ctx context.Context, k history.Key) error {
 		return nil
 	}
 	if err := j.cfg.Cache.Pause(ctx, k.UID, e.User.Pause, page.User.Pause); err != nil {
-		return err // also where the user has switched meanwhile: it is looked at again
+		return err // also if the user switched meanwhile: retry
 	}
 	j.metrics.restored.Inc()
 	return nil
 }
 
-// giving is contents on their way back to the cache.
+// giving is a set of contents to restore.
 type giving struct {
 	contents map[history.Key]*history.Record
 	given    []history.Key
-	left     []history.Announcement // for which a store does not answer
+	left     []history.Announcement // unanswered by a store
 }
 
 func (g *giving) leave(k history.Key) {
@@ -310,10 +306,8 @@ func (g *giving) leave(k history.Key) {
 	delete(g.contents, k)
 }
 
-// restoreLost deals with the keys of a delivery that promote their content: the cache
-// had it when it was announced, and someone else announces the key. Only what the cache
-// has lost is given back to it. It returns that and the other keys, and the contents for which a store does
-// not answer.
+// restoreLost handles announcements with a content. The cache had the content when it was announced, so only a
+// lost one is written back. It returns the keys to archive, and the contents that a store does not answer for.
 func (j *Job) restoreLost(ctx context.Context, keys []history.Announcement) (marked []history.Key, left []history.Announcement, err error) {
 	g := giving{contents: make(map[history.Key]*history.Record)}
 	marked = make([]history.Key, 0, len(keys))
@@ -332,8 +326,8 @@ func (j *Job) restoreLost(ctx context.Context, keys []history.Announcement) (mar
 	return append(marked, g.given...), g.left, nil
 }
 
-// writeBackLost writes what the cache lacks of the contents. It removes from contents what is dealt with; a write
-// that lost against another one stays.
+// writeBackLost writes the contents that the cache lacks and removes them from contents. A write that hits a
+// conflict stays.
 func (j *Job) writeBackLost(ctx context.Context, g *giving) error {
 	writes, err := j.lostWrites(ctx, g)
 	if err != nil || len(writes) == 0 {
@@ -372,8 +366,7 @@ func notWritten(writes []history.Write, errs []error) []history.Write {
 	return left
 }
 
-// lostWrites returns a write for every content that says more than what the cache holds,
-// and removes the others from contents.
+// lostWrites returns a write for each content that adds to the cached record. It removes the others from contents.
 func (j *Job) lostWrites(ctx context.Context, g *giving) ([]history.Write, error) {
 	keys := make([]history.Key, 0, len(g.contents))
 	for k := range g.contents {
@@ -403,15 +396,14 @@ func (j *Job) lostWrites(ctx context.Context, g *giving) ([]history.Write, error
 		}
 		w := history.WriteOn(e.Record, k, merged.Successor(&e.User), &e.User)
 		w.BeginsHold = true
-		w.Record.Partial = true // the content is from before the cache lost it: the archive may have more
+		w.Record.Partial = true // it predates the loss: the archive may have more
 		writes = append(writes, w)
 	}
 	return writes, nil
 }
 
-// laterCell reports whether another content has a later cell time than what the cache holds, which
-// includes it: after a cache came back older, a chain of contents began anew before the end
-// of the one that the archive has. Put as it is, what the cache holds would lose.
+// laterCell reports whether other has a later cell time than the cached record that includes it. A cache that came
+// back older restarts its cell times below the archive's. A put of the cached record as it is would lose.
 func laterCell(other, held *history.Record) bool {
 	if held == nil || other == nil {
 		return false
@@ -419,9 +411,8 @@ func laterCell(other, held *history.Record) bool {
 	return other.CellTime > held.CellTime || other.CellTime == held.CellTime && !history.Same(other, held)
 }
 
-// getDropped returns what the archive holds of the keys that the cache has not, but may have
-// dropped, or has only in part: a tombstone, perhaps, of what is to be given back. It notes in the entries of the others why
-// there is no answer.
+// getDropped returns the archive's records of keys that the cache may have dropped or holds only in part, such as
+// tombstones. It sets the error of unanswered entries.
 func (j *Job) getDropped(ctx context.Context, keys []history.Key, entries []history.Entry) (map[history.Key]*history.Record, error) {
 	var asked []history.Key
 	var at []int
@@ -441,7 +432,7 @@ func (j *Job) getDropped(ctx context.Context, keys []history.Key, entries []hist
 	for i, k := range asked {
 		if r := old[i].Record; r != nil {
 			m := *r
-			m.Partial = true // another one may be archived until this is written
+			m.Partial = true // another content may be archived before the write
 			dropped[k] = &m
 		} else if errors.Is(old[i].Err, history.ErrUnavailable) {
 			entries[at[i]].Err = old[i].Err

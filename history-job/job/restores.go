@@ -8,21 +8,21 @@ import (
 	"github.com/playhead/playhead/history"
 )
 
-// pendingRestores are contents of the queue that could not be given back to the cache, because a store does not answer for them. Others are
-// dealt with meanwhile, but nothing after them is committed: the next owner of the queue reads them again.
+// pendingRestores are queued contents that could not be restored to the cache, because a store does not answer.
+// Other messages are handled meanwhile but not committed, so the next owner reads them again.
 type pendingRestores struct {
 	assignment     history.Assignment
-	turn           chan struct{} // held while the rest is changed, or anything committed
+	turn           chan struct{} // held during a change or a commit
 	contents       []history.Announcement
-	since          map[history.Key]time.Time // when each could not be given back first
-	logged         time.Time                 // when it was last said that there are some
-	fetched        history.Delivery          // the last one
-	pending        bool                      // it is not committed
-	commitMetadata *atomic.Pointer[string]   // goes with each commit
+	since          map[history.Key]time.Time // first failed restore per content
+	logged         time.Time                 // last warning
+	fetched        history.Delivery          // the last delivery
+	pending        bool                      // fetched is uncommitted
+	commitMetadata *atomic.Pointer[string]   // for each commit
 }
 
-// pendingFor bounds for how long: a part of a user that is damaged in the archive never answers. After that a content goes
-// to the dead letters, well before the queue forgets its message.
+// pendingFor limits how long a content stays pending: a damaged shard never answers. It then becomes a dead
+// letter, well before the queue's retention ends.
 const pendingFor = 24 * time.Hour
 
 func newPendingRestores(assignment history.Assignment, commitMetadata *atomic.Pointer[string]) *pendingRestores {
@@ -35,7 +35,7 @@ func (u *pendingRestores) full() bool {
 	return len(u.contents) >= maxPendingRestores
 }
 
-// add takes a delivery that is dealt with, but for what is left of it, and commits it where nothing is not restored.
+// add takes a handled delivery with its unrestored contents. It commits unless a restore is pending.
 func (u *pendingRestores) add(ctx context.Context, d history.Delivery, left []history.Announcement) error {
 	u.turn <- struct{}{}
 	defer func() { <-u.turn }()
@@ -65,7 +65,7 @@ func (u *pendingRestores) all() []history.Announcement {
 	return u.contents
 }
 
-// replace puts what is left of the first n contents in their place.
+// replace replaces the first n contents by left.
 func (u *pendingRestores) replace(ctx context.Context, n int, left []history.Announcement) error {
 	u.turn <- struct{}{}
 	defer func() { <-u.turn }()
@@ -78,7 +78,7 @@ func (u *pendingRestores) replace(ctx context.Context, n int, left []history.Ann
 	return u.commit(ctx)
 }
 
-// overdue parts contents that could not be given back for too long from the others, and returns the oldest one.
+// overdue splits contents into those pending for too long and the others. It also returns the oldest key.
 func (u *pendingRestores) overdue(left []history.Announcement) (late, others []history.Announcement, oldest history.Key) {
 	u.turn <- struct{}{}
 	defer func() { <-u.turn }()
@@ -95,7 +95,7 @@ func (u *pendingRestores) overdue(left []history.Announcement) (late, others []h
 	return late, others, oldest
 }
 
-// writeOff says what is not restored, and has what was so for too long go to the dead letters. It returns the rest.
+// writeOff logs the pending restores and moves the overdue ones to the dead letters. It returns the others.
 func (j *Job) writeOff(ctx context.Context, u *pendingRestores, left []history.Announcement) ([]history.Announcement, error) {
 	late, others, oldest := u.overdue(left)
 	if len(left) > 0 && time.Since(u.logged) >= time.Minute {
@@ -118,7 +118,7 @@ func (j *Job) writeOff(ctx context.Context, u *pendingRestores, left []history.A
 	return others, nil
 }
 
-// restore tries again to give back what is not restored.
+// restore retries the pending restores.
 func (j *Job) restore(ctx context.Context, u *pendingRestores) error {
 	t := time.NewTicker(longestPause)
 	defer t.Stop()

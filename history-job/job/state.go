@@ -10,12 +10,12 @@ import (
 	"github.com/playhead/playhead/history"
 )
 
-// epoch is the one that the servers of the cache are in, as far as this job knows.
+// epoch is the current epoch of the cache servers, as known to this job.
 type epoch struct {
 	mu       sync.Mutex
 	name     string
-	compared bool      // with what this job has archived
-	changed  time.Time // when another one took the place of the last, zero before that
+	compared bool      // with the keys archived by this job
+	changed  time.Time // last change of epochs, zero for none
 }
 
 func (l *epoch) set(name string, compared bool) {
@@ -27,21 +27,21 @@ func (l *epoch) set(name string, compared bool) {
 	l.name, l.compared = name, compared
 }
 
-// suspect has the epoch before end now.
+// suspect treats the epoch as changed now.
 func (l *epoch) suspect() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.changed = time.Now()
 }
 
-// began returns when another epoch took the place of the last.
+// began returns the time of the last change of epochs.
 func (l *epoch) began() time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.changed
 }
 
-// beganAt says that it has, by a time, as far as others know.
+// beganAt records a change of epochs that another job noticed.
 func (l *epoch) beganAt(at time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -50,7 +50,7 @@ func (l *epoch) beganAt(at time.Time) {
 	}
 }
 
-// young reports whether the epoch before has ended less than so long ago.
+// young reports whether the epoch changed within the given age.
 func (l *epoch) young(age time.Duration) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -63,24 +63,23 @@ func (l *epoch) get() (name string, compared bool) {
 	return l.name, l.compared
 }
 
-// lastArchived is what a job archived last, a bounded number of keys, so that a cache which
-// comes back with older content can be told what it has lost.
+// lastArchived is a bounded ring of recently archived contents. They are compared with a cache that comes back
+// older.
 type lastArchived struct {
 	mu   sync.Mutex
-	all  []archived // a ring once it is full
+	all  []archived // a ring once full
 	next int
 	max  int
 }
 
-// archived is a content that the job has put, or is about to.
+// archived is a content that the job has put or is about to put.
 type archived struct {
 	key      history.Key
 	version  history.Version // 0 for a user's own state
 	revision uint64
 }
 
-// add remembers the contents of keys. It comes before the put: a restart of the cache
-// that is noticed while the put is under way must find them here.
+// add remembers the contents of a batch. Call it before the put, so a comparison during the put finds them.
 func (r *lastArchived) add(b *batch) {
 	if r == nil {
 		return
@@ -101,8 +100,8 @@ func (r *lastArchived) add(b *batch) {
 	}
 }
 
-// contents returns each key once, with its newest content. A key with several
-// contents of that version has no revision: which one is the latest is not known.
+// contents returns each key once, with its newest content. A key with several contents of that version gets
+// revision 0, because their order is unknown.
 func (r *lastArchived) contents() []archived {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -123,13 +122,12 @@ func (r *lastArchived) contents() []archived {
 	return out
 }
 
-// unverified are the contents that could not be compared with a cache which began another epoch, because a store did not
-// answer. The records of their users are not archived until they are: what the cache has of them may be older than what the
-// archive has.
+// unverified are the contents that could not be compared after a change of epochs, because a store did not answer.
+// Their users are not archived until the comparison succeeds, because the cache may be older than the archive.
 type unverified struct {
 	mu    sync.Mutex
 	all   []archived
-	users map[string]bool // whose they are
+	users map[string]bool // the users of all
 }
 
 func (u *unverified) forget() {
@@ -141,10 +139,10 @@ func (u *unverified) forget() {
 func (u *unverified) contents() []archived {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	return u.all // is replaced, never changed
+	return u.all // replaced, never modified
 }
 
-// replace puts what is left of a part in its place.
+// replace replaces the contents of part by left.
 func (u *unverified) replace(part, left []archived) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -167,7 +165,7 @@ func (u *unverified) replace(part, left []archived) {
 	}
 }
 
-// without returns the keys of the others.
+// without returns the keys whose users have no unverified content.
 func (u *unverified) without(keys []history.Key) []history.Key {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -177,19 +175,19 @@ func (u *unverified) without(keys []history.Key) []history.Key {
 	return slices.DeleteFunc(slices.Clone(keys), func(k history.Key) bool { return u.users[k.UID] })
 }
 
-// waiting knows since when something may wait to be archived. The start writes it, and then followEpoch alone.
+// waiting tracks the time from which a change may be unarchived. takeOver writes it first, then only followEpoch.
 type waiting struct {
-	since     time.Time // all that was acknowledged before is archived
-	uncertain time.Time // marks of up to then may be newer than what they are of
+	since     time.Time // every earlier acknowledged change is archived
+	uncertain time.Time // marks up to then may be newer than their changes
 }
 
-// marks are all that there were at a time, those in the buckets of other jobs too: they may die.
+// marks is the backlog of all buckets at one time. Other jobs' buckets count too: those jobs may die.
 type marks struct {
 	at    time.Time
 	found []history.Backlog
 }
 
-// oldest returns the time of the oldest one, zero where there is none.
+// oldest returns the time of the oldest mark, zero for none.
 func (m *marks) oldest() (oldest time.Time) {
 	for _, b := range m.found {
 		if at := time.UnixMicro(int64(b.Oldest)); b.Marks > 0 && (oldest.IsZero() || at.Before(oldest)) {
@@ -199,9 +197,8 @@ func (m *marks) oldest() (oldest time.Time) {
 	return oldest
 }
 
-// look takes what is marked. A mark stands until its key is archived, so that the oldest one says since
-// when something waits. One that may be newer than what it is of says nothing, as one of a clock that was ahead; an age leaves room
-// for small differences.
+// look moves since to the oldest mark, because a mark stays until its key is archived. It ignores uncertain marks,
+// such as those of a clock that ran ahead. The age allows for small clock differences.
 func (w *waiting) look(m *marks, age time.Duration) {
 	at := m.at
 	for _, b := range m.found {
@@ -217,19 +214,19 @@ func (w *waiting) look(m *marks, age time.Duration) {
 	}
 }
 
-// suspect says that marks of up to a time may be newer than what they are of.
+// suspect distrusts marks up to the given time: they may be newer than their changes.
 func (w *waiting) suspect(until time.Time) {
 	if until.After(w.uncertain) {
 		w.uncertain = until
 	}
 }
 
-// commitMetadata is what a job leaves with its commits to the jobs that come after it: by then the cache with its marks may be lost, and all
-// jobs dead. A commit metadata never becomes false, so that the latest of all partitions counts.
+// commitMetadata is committed with the offsets and read by later jobs, after a loss of the cache and of all jobs.
+// It never becomes false, so the latest over all partitions counts.
 type commitMetadata struct {
-	since time.Time // all that was acknowledged before is archived
-	epoch uint64    // the cache's epoch, as a hash of its name
-	began time.Time // when a job noticed that this epoch had taken the place of another one, zero for never
+	since time.Time // every earlier acknowledged change is archived
+	epoch uint64    // hash of the cache epoch's name
+	began time.Time // when a job noticed the change to this epoch, zero for never
 }
 
 func (m commitMetadata) String() string {

@@ -11,12 +11,13 @@ import (
 	"github.com/playhead/playhead/internal/run"
 )
 
-// shares is the number of shares into which users are divided for summaries. The owner of every fourth bucket has a share.
+// shares is the number of user shares for summaries. The owner of every fourth bucket has a share.
 const shares = 256
 
-// summarize goes through one share of the archive in each 256th of a day. The share depends on the time of day alone, so that
-// each user is summarized once a day, however often jobs start and end. A record is counted seven times before it expires.
-// Deleted and cleared records that are still in parts are removed then, too.
+// summarize handles one share of the archive per 256th of a day. The share depends only on the time of day, so
+// restarts do not shift it. Each user is summarized daily, and a record is counted seven times before it expires.
+//
+// It also removes deleted and cleared records from segments.
 func (j *Job) summarize(ctx context.Context, buckets []history.Bucket) error {
 	if j.cfg.Summarizer == nil {
 		return nil
@@ -24,7 +25,7 @@ func (j *Job) summarize(ctx context.Context, buckets []history.Bucket) error {
 	turn := j.cfg.SummarizeEvery / shares
 	for next := time.Now().UnixNano() / int64(turn); ; next++ {
 		now := time.Now()
-		next = max(next, now.UnixNano()/int64(turn)-shares+1) // a turn that is a day late is left to the next day
+		next = max(next, now.UnixNano()/int64(turn)-shares+1) // a turn missed by a day is skipped
 		due := time.Unix(0, next*int64(turn))
 		j.metrics.summaryDelay.Set(max(0, now.Sub(due).Seconds()))
 		if wait := due.Sub(now); wait > 0 && !run.Sleep(ctx, wait) {
@@ -32,7 +33,7 @@ func (j *Job) summarize(ctx context.Context, buckets []history.Bucket) error {
 		}
 		share := history.Bucket(next % shares) //nolint:gosec // a small one
 		if slices.Contains(buckets, share*(history.Buckets/shares)) {
-			if err := j.awaitClock(ctx); err != nil { // a share of this day is made up for
+			if err := j.awaitClock(ctx); err != nil { // the turns of this day are made up for
 				return err
 			}
 			if err := j.summarizeShare(ctx, int(share)); err != nil {
@@ -42,14 +43,14 @@ func (j *Job) summarize(ctx context.Context, buckets []history.Bucket) error {
 	}
 }
 
-// awaitClock returns once a clock is trusted. It fails only where ctx is done.
+// awaitClock waits for a trusted clock. It fails only if ctx is done.
 func (j *Job) awaitClock(ctx context.Context) error {
 	for j.cfg.ClockErr() != nil && run.Sleep(ctx, longestPause) {
 	}
 	return ctx.Err()
 }
 
-// summarizeShare summarizes the users of a share one after the other, so that archiving is not delayed.
+// summarizeShare summarizes the users of a share one by one, not to delay archiving.
 func (j *Job) summarizeShare(ctx context.Context, share int) error {
 	var uids []string
 	err := guard(func() (err error) {
@@ -65,14 +66,14 @@ func (j *Job) summarizeShare(ctx context.Context, share int) error {
 			break
 		}
 		j.summarizeUser(ctx, uid, false)
-		if j.cfg.Compactor != nil { // a job that was killed has forgotten what was to be removed
+		if j.cfg.Compactor != nil { // a killed job forgot its removals
 			j.tidyUser(ctx, uid)
 		}
 	}
 	return ctx.Err()
 }
 
-// summarizeUser summarizes a user. A failure is logged, so that it holds up no other user, and is tried again the next day.
+// summarizeUser summarizes a user. A failure is logged and retried the next day, so it blocks no other user.
 func (j *Job) summarizeUser(ctx context.Context, uid string, all bool) (again bool) {
 	err := guard(func() error { return j.cfg.Summarizer.Summarize(ctx, uid, all) })
 	switch {
@@ -85,14 +86,15 @@ func (j *Job) summarizeUser(ctx context.Context, uid string, all bool) (again bo
 	return err != nil
 }
 
-// noteOld notes a user for whom a record is put that is so old that it may expire before the next turn.
+// noteOld notes the user of a put record that may expire before the next turn.
 func (j *Job) noteOld(uid string, r *history.Record) {
 	if now := time.Now(); j.cfg.Summarizer != nil && r.Version.Time() < now.UnixMilli()-history.SummaryAge {
 		j.old.Add(uid, now.Add(tidyAfter).UnixMilli())
 	}
 }
 
-// summarizeWaiting summarizes one noted user every CompactEvery: those with deletes or clears, and those with late records.
+// summarizeWaiting summarizes up to two noted users every CompactEvery: one with deletes or clears, one with late
+// records.
 func (j *Job) summarizeWaiting(ctx context.Context) error {
 	if j.cfg.Summarizer == nil {
 		return nil
