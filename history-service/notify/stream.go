@@ -22,7 +22,7 @@ const (
 	// gather is how long pending changes of a stream wait for more, to share one load and one message.
 	gather = 10 * time.Millisecond
 	// maxUsers limits the users per message, maxRecords the records, approximately. A record has at most 10 KiB and
-	// an edge accepts 16 MiB.
+	// an edge accepts 20 MiB.
 	maxUsers, maxRecords = 128, 1000
 )
 

@@ -19,7 +19,7 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// rotten is an archive that cannot read one object's cells any more.
+// rotten is an archive with unreadable cells of one object.
 type rotten struct {
 	history.Archive
 	object history.Object
@@ -47,7 +47,7 @@ func (r rotten) Get(ctx context.Context, keys []history.Key) ([]history.Entry, e
 
 func (r rotten) err() error { return fmt.Errorf("decode: %w", history.ErrPermanent) }
 
-// TestDamagedCell: what nobody can read of one object hides no other one, and is told.
+// TestDamagedCell: an unreadable cell hides no other object, and is counted and logged.
 func TestDamagedCell(t *testing.T) {
 	for name, wait := range map[string]bool{"cold": false, "warm": true} {
 		h, reg, log := smallHouse(t, 10), prometheus.NewRegistry(), &bytes.Buffer{}
@@ -79,8 +79,8 @@ func TestDamagedCell(t *testing.T) {
 	}
 }
 
-// TestDamagedCellOfAColdUser: warm-ups, settings, points and heartbeats go around it, and a
-// report of the object itself is kept.
+// TestDamagedCellOfAColdUser: warm-ups, settings, points and heartbeats work despite the cell, and a new report of
+// its object is stored.
 func TestDamagedCellOfAColdUser(t *testing.T) {
 	h := smallHouse(t, 10)
 	ids := put(t, h, 30, 10_000)
@@ -103,7 +103,7 @@ func TestDamagedCellOfAColdUser(t *testing.T) {
 	}
 }
 
-// smudged is a cache that cannot read its record of one object any more.
+// smudged is a cache with an unreadable record of one object.
 type smudged struct {
 	stores.Cache
 	object history.Object
@@ -129,8 +129,8 @@ func (s smudged) List(ctx context.Context, uid string, q history.Query) (history
 	return page, err
 }
 
-// TestDamagedRecord: readers get the archive's in its place, the only one or not, also where
-// the cache has all there is. Without the archive nobody is told that there is less.
+// TestDamagedRecord: readers get the archived record instead, even if the cache should be complete. Without the
+// archive, reads fail.
 func TestDamagedRecord(t *testing.T) {
 	for name, keep := range map[string]int{"complete": 100, "with a low watermark": 10} {
 		h := smallHouse(t, keep)
@@ -156,8 +156,8 @@ func TestDamagedRecord(t *testing.T) {
 	}
 }
 
-// TestReportOnADamagedRecord: what is written in its place says that the archive may have more, also of a user of whom the
-// cache has all there is.
+// TestReportOnADamagedRecord: a report that replaces an unreadable record is partial, even if the cache is complete
+// for the user.
 func TestReportOnADamagedRecord(t *testing.T) {
 	for _, cleared := range []int64{0, start - 100_000_000} {
 		h := smallHouse(t, 100)
@@ -177,8 +177,8 @@ func TestReportOnADamagedRecord(t *testing.T) {
 	}
 }
 
-// TestDeleteOfADamagedRecord has a service whose clock is behind delete what nobody can read in the cache: only the archive knows
-// what time it is to cover.
+// TestDeleteOfADamagedRecord: a service with a slow clock deletes an unreadable record. Only the archive knows
+// which time the delete must cover.
 func TestDeleteOfADamagedRecord(t *testing.T) {
 	h := smallHouse(t, 100)
 	ids := put(t, h, 3, 10_000)
@@ -204,8 +204,7 @@ func TestDeleteOfADamagedRecord(t *testing.T) {
 	}
 }
 
-// TestOldDeleteOfADamagedRecord has what nobody can read in the cache be deleted as of a time before its last event: the user goes on
-// seeing it.
+// TestOldDeleteOfADamagedRecord: a delete earlier than the last event of an unreadable record leaves it visible.
 func TestOldDeleteOfADamagedRecord(t *testing.T) {
 	h := smallHouse(t, 100)
 	ids := put(t, h, 3, 10_000)
@@ -231,8 +230,8 @@ func TestOldDeleteOfADamagedRecord(t *testing.T) {
 	}
 }
 
-// TestOldReportOverADamagedRecord has an old report come for a record that nobody can read in the cache. The newer report that the archive
-// has is not forgotten: a clear by a clock that is behind covers it. Without the archive the old report is stored all the same.
+// TestOldReportOverADamagedRecord: an old report for an unreadable record does not hide the newer archived one: a
+// later clear still covers it. Without the archive the old report is stored.
 func TestOldReportOverADamagedRecord(t *testing.T) {
 	for down, want := range map[bool]historyv1.Status{false: stale, true: stored} {
 		h := smallHouse(t, 100)
@@ -252,8 +251,7 @@ func TestOldReportOverADamagedRecord(t *testing.T) {
 	}
 }
 
-// unreadable is a cache that can read nothing of its record of one object, not even the
-// revision, until it is written again.
+// unreadable is a cache that cannot read one object, not even its revision, until the next write.
 type unreadable struct {
 	stores.Cache
 	object history.Object
@@ -283,8 +281,8 @@ func (u *unreadable) Apply(ctx context.Context, writes []history.Write) []histor
 	return outcomes
 }
 
-// TestWarmUpOverADamagedRecord: a record without a revision is replaced by what the archive
-// has, also of a user who once switched recording off.
+// TestWarmUpOverADamagedRecord: a record without a revision is replaced by the archived one, even if the user has
+// once paused recording.
 func TestWarmUpOverADamagedRecord(t *testing.T) {
 	for name, pause := range map[string]history.Pause{"never paused": {}, "paused once": {Since: start - 9000, Until: start - 8000}} {
 		h := newHouse(t)
@@ -306,7 +304,7 @@ func TestWarmUpOverADamagedRecord(t *testing.T) {
 	}
 }
 
-// TestDamagedRecordIsNotToldAsRemoved: a device that follows is told to read again.
+// TestDamagedRecordIsNotToldAsRemoved: a following device gets a resync.
 func TestDamagedRecordIsNotToldAsRemoved(t *testing.T) {
 	bubble(t, func(f *fed) {
 		other := f.another(func(c *rpc.Config) { c.Cache = smudged{c.Cache, history.Object{ID: "film", Type: 1}} })
@@ -316,7 +314,7 @@ func TestDamagedRecordIsNotToldAsRemoved(t *testing.T) {
 	})
 }
 
-// alone is an archive that does not answer for what one user has in parts.
+// alone is an archive that fails for one user only.
 type alone struct {
 	history.Archive
 	uid string
@@ -332,7 +330,7 @@ func (a alone) Get(ctx context.Context, keys []history.Key) ([]history.Entry, er
 	return entries, err
 }
 
-// TestArchiveWithoutOneUser: reports of others that need the archive are stored beside those of a user for whom it does not answer.
+// TestArchiveWithoutOneUser: if the archive fails for one user, other users' reports in the batch are stored.
 func TestArchiveWithoutOneUser(t *testing.T) {
 	h, reg := newHouse(t), prometheus.NewRegistry()
 	s := h.service(t, func(c *rpc.Config) { c.Archive, c.Registry = alone{c.Archive, "bob"}, reg })

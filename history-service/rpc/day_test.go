@@ -15,7 +15,7 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// almanac counts the look-ups of days, and may fail; it hears what is announced.
+// almanac counts the lookups of days and may fail; it receives the announcements.
 type almanac struct {
 	history.Days
 	looked, failing atomic.Int64
@@ -42,13 +42,13 @@ func (a *almanac) Announce(_ context.Context, firsts []history.First) error {
 	return nil
 }
 
-// almanac is that of the house, and what wires a service to it.
+// almanac returns the house's almanac and its service option.
 func (h *house) almanac() (*almanac, func(*rpc.Config)) {
 	a := &almanac{Days: h.db.Days(), heard: make(chan history.First, 100)}
 	return a, func(c *rpc.Config) { c.Days, c.Announcer = a, a }
 }
 
-// pending returns the users of whom nobody was told.
+// pending returns the users with an unannounced sighting.
 func (a *almanac) pending(t *testing.T, uids ...string) (pending []string) {
 	t.Helper()
 	for _, uid := range uids {
@@ -63,13 +63,13 @@ func (a *almanac) pending(t *testing.T, uids ...string) (pending []string) {
 	return pending
 }
 
-// asking is a heartbeat that asks what day it is.
+// asking adds a first-of-day check to a heartbeat.
 func asking(hb *historyv1.Heartbeat, known uint32, zone string) *historyv1.Heartbeat {
 	hb.Day = &historyv1.DayCheck{Known: known, Zone: zone}
 	return hb
 }
 
-// answer is one of those to a batch.
+// answer is one answer of a batch.
 type answer struct {
 	index, date uint32
 	first       bool
@@ -94,7 +94,7 @@ func watching(uid string) *historyv1.Heartbeat {
 	return beat(uid+"/1", historyv1.Kind_KIND_PROGRESS, 0, 1)
 }
 
-// day is that of start, in UTC.
+// day is the date of start in UTC.
 const day = 20260921
 
 func TestFirstOfDay(t *testing.T) {
@@ -111,13 +111,13 @@ func TestFirstOfDay(t *testing.T) {
 	if f := <-a.heard; f.UID != "ann" || f.Day.Number() != day || f.At != start {
 		t.Errorf("announced: %+v", f)
 	}
-	wantDays(t, s, one(asking(watching("ann"), 0, "")), answer{0, day, false})             // again
-	wantDays(t, s, one(asking(watching("ann"), 29991231, "")), answer{0, day, false})      // a day to come
-	wantDays(t, s, one(asking(watching("ann"), 4_000_000_000, "")), answer{0, day, false}) // no day
+	wantDays(t, s, one(asking(watching("ann"), 0, "")), answer{0, day, false})
+	wantDays(t, s, one(asking(watching("ann"), 29991231, "")), answer{0, day, false})      // a future day
+	wantDays(t, s, one(asking(watching("ann"), 4_000_000_000, "")), answer{0, day, false}) // not a day
 	if n := a.looked.Load(); n != 1 {
 		t.Errorf("%d look-ups of one service, want 1", n)
 	}
-	wantDays(t, other, one(asking(watching("ann"), 0, "")), answer{0, day, false}) // through another
+	wantDays(t, other, one(asking(watching("ann"), 0, "")), answer{0, day, false}) // through another service
 	wantDays(t, other, []*historyv1.Heartbeat{
 		watching("bob"), asking(watching("bob"), 0, ""), asking(watching("ann"), day, ""), asking(watching("cid"), day-1, ""), asking(watching("bob"), 0, ""),
 	}, answer{1, day, true}, answer{3, day, true}, answer{4, day, false})
@@ -125,7 +125,7 @@ func TestFirstOfDay(t *testing.T) {
 	wantDays(t, s, one(asking(watching("ann"), day, "")), answer{0, day + 1, true}) // the day after
 }
 
-// TestDayOfZones asks half an hour before midnight in UTC, and half an hour after.
+// TestDayOfZones asks half an hour before and after midnight UTC.
 func TestDayOfZones(t *testing.T) {
 	h := newHouse(t)
 	_, with := h.almanac()
@@ -165,7 +165,7 @@ func TestDayOfZones(t *testing.T) {
 	}
 }
 
-// TestFirstOfDayOfTheAbsent counts nobody of whom nothing may be kept.
+// TestFirstOfDayOfTheAbsent: reports that may not be stored do not count as activity.
 func TestFirstOfDayOfTheAbsent(t *testing.T) {
 	h := newHouse(t)
 	a, with := h.almanac()
@@ -187,7 +187,7 @@ func TestFirstOfDayOfTheAbsent(t *testing.T) {
 	wantDays(t, s, []*historyv1.Heartbeat{asking(invalid, 0, ""), watching("cid")}, answer{0, day, true}) // one that counts
 }
 
-// TestFirstOfDayAtOnce has many devices come at once, through two services.
+// TestFirstOfDayAtOnce: of many concurrent devices, through two services, one is first.
 func TestFirstOfDayAtOnce(t *testing.T) {
 	h := newHouse(t)
 	a, with := h.almanac()
@@ -216,14 +216,14 @@ func TestFirstOfDayAtOnce(t *testing.T) {
 	}
 }
 
-// TestFirstOfDayInOutage fails no heartbeat when nobody can tell what day it is.
+// TestFirstOfDayInOutage: heartbeats are stored even if the lookup fails or panics.
 func TestFirstOfDayInOutage(t *testing.T) {
 	h := newHouse(t)
 	a, with := h.almanac()
 	s := h.service(t, with)
 	a.failing.Store(1)
 	hb := asking(watching("ann"), 0, "")
-	wantDays(t, s, []*historyv1.Heartbeat{hb}) // in an outage
+	wantDays(t, s, []*historyv1.Heartbeat{hb}) // during the outage
 	a.failing.Store(0)
 	wantDays(t, s, []*historyv1.Heartbeat{hb}, answer{0, day, true}) // after it
 	broken := h.service(t, func(c *rpc.Config) { c.Days, c.Announcer = panics{a}, a })
@@ -234,8 +234,7 @@ type panics struct{ history.Days }
 
 func (panics) See(context.Context, []history.Sighting) []history.Seen { panic("no calendar") }
 
-// TestAnnouncedRightAway has nothing pending that was announced, and everything that could
-// not be.
+// TestAnnouncedRightAway: announced sightings are not pending, failed ones are.
 func TestAnnouncedRightAway(t *testing.T) {
 	h := newHouse(t)
 	a, with := h.almanac()
@@ -246,7 +245,7 @@ func TestAnnouncedRightAway(t *testing.T) {
 	a.deaf.Store(false)
 	apply(t, s, asking(watching("bob"), 0, ""))
 	<-a.heard
-	apply(t, s, asking(watching("cid"), 0, "")) // then the one before is dealt with
+	apply(t, s, asking(watching("cid"), 0, "")) // the previous announcement is then complete
 	<-a.heard
 	if pending := a.pending(t, "ann", "bob"); !slices.Equal(pending, []string{"ann"}) {
 		t.Errorf("pending: got %v, want ann alone", pending)

@@ -12,7 +12,7 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// dismiss takes ann's objects out of what to go on with, and returns how many there were.
+// dismiss dismisses ann's objects, or offers them again, and returns the number found.
 func dismiss(t *testing.T, s *rpc.Server, offer bool, ids ...string) uint32 {
 	t.Helper()
 	resp, err := s.Dismiss(t.Context(), &historyv1.DismissRequest{Uid: "ann", Offer: offer, Objects: videos(ids...)})
@@ -37,8 +37,8 @@ func wantGoOn(t *testing.T, what string, s *rpc.Server, want string) {
 	}
 }
 
-// TestDismiss: an object is gone from what to go on with, and nothing else of it, until it is
-// played again or offered again.
+// TestDismiss: a dismissed object leaves "continue watching", otherwise unchanged, until it is played or offered
+// again.
 func TestDismiss(t *testing.T) {
 	h := newHouse(t)
 	s, other := h.service(t), h.service(t)
@@ -60,14 +60,14 @@ func TestDismiss(t *testing.T) {
 	}
 	wantGoOn(t, "offered again in the same millisecond", s, "3 1")
 	dismiss(t, s, false, "1")
-	apply(t, s, film("ann/1", progress, 500, 1100)) // on its way when the user dismissed it
+	apply(t, s, film("ann/1", progress, 500, 1100)) // in transit during the dismissal
 	wantGoOn(t, "a report of before", s, "3")
 	h.clock.Add(1000)
 	apply(t, other, film("ann/1", progress, -1000, 1200))
 	wantGoOn(t, "played again", s, "1 3")
 }
 
-// TestDismissedTwice: a decision may be taken again, and holds as of the last time.
+// TestDismissedTwice: a repeated dismissal is stored with its own time.
 func TestDismissedTwice(t *testing.T) {
 	h := newHouse(t)
 	s := h.service(t)
@@ -86,7 +86,7 @@ func TestDismissedTwice(t *testing.T) {
 	}
 }
 
-// TestDismissedSeries: a part takes its series along, until any of its parts is played again.
+// TestDismissedSeries: dismissing a part hides the series until any part is played again.
 func TestDismissedSeries(t *testing.T) {
 	h := newHouse(t)
 	s := h.service(t)
@@ -118,7 +118,7 @@ func TestDismissedSeries(t *testing.T) {
 	wantGoOn(t, "played again", s, "a1-6 film")
 }
 
-// TestDismissedAndMarked: a mark plays nothing, so that what was dismissed stays so, and its series.
+// TestDismissedAndMarked: a mark is not a play, so dismissed objects and series stay hidden.
 func TestDismissedAndMarked(t *testing.T) {
 	h := newHouse(t)
 	s := h.service(t)
@@ -137,8 +137,8 @@ func TestDismissedAndMarked(t *testing.T) {
 	wantGoOn(t, "played again", s, "film a1-2")
 }
 
-// TestContinueBesideARestore: what is brought back stands first in the list, though others of its series were played after it. To go on
-// with there is what there was, and a dismissal that is over stays so.
+// TestContinueBesideARestore: a restored episode is first in the list, although a later episode was played after
+// it. "Continue watching" is unchanged, and an ended dismissal stays ended.
 func TestContinueBesideARestore(t *testing.T) {
 	h := newHouse(t)
 	s := h.service(t)
@@ -155,7 +155,7 @@ func TestContinueBesideARestore(t *testing.T) {
 	wantGoOn(t, "with an older part that was brought back", s, "a1-2")
 }
 
-// TestContinueBehindARestore: what was brought back does not hide what was played later and never removed.
+// TestContinueBehindARestore: restored records do not hide records that were played later.
 func TestContinueBehindARestore(t *testing.T) {
 	h := newHouse(t)
 	s := h.service(t)
@@ -185,8 +185,8 @@ func TestContinueBehindARestore(t *testing.T) {
 	}
 }
 
-// TestDismissWhatTheArchiveHas: a decision about a record that the cache has no more is
-// archived with it. While nobody knows whether there is a record, nothing is decided.
+// TestDismissWhatTheArchiveHas: a dismissal of a record that is only in the archive is stored with the whole
+// record. It fails without the archive.
 func TestDismissWhatTheArchiveHas(t *testing.T) {
 	s, a := trimmed(t)
 	a.down.Store(true)
@@ -202,8 +202,8 @@ func TestDismissWhatTheArchiveHas(t *testing.T) {
 	}
 }
 
-// TestDecideWhatTheArchiveClears: the cache knows nothing of a cold user's clears, and may have records
-// that the archive hides. They are no records to decide about.
+// TestDecideWhatTheArchiveClears: the cache may have a cold user's records that the archive's clear marks hide.
+// They cannot be dismissed or marked.
 func TestDecideWhatTheArchiveClears(t *testing.T) {
 	h, emptied := newHouse(t), newHouse(t)
 	if err := h.db.Archive().PutUser(t.Context(), "ann", history.User{Cleared: map[uint32]int64{0: start - 5000}, Revision: 1}); err != nil {
@@ -217,7 +217,7 @@ func TestDecideWhatTheArchiveClears(t *testing.T) {
 	wantStatuses(t, "reset", mark(t, s, resetMark, 0, "1", "2").GetStatuses(), unchanged, stored)
 }
 
-// TestDismissAfterTheCacheIsLost: what the service still holds is there, and is dismissed.
+// TestDismissAfterTheCacheIsLost: a held record can be dismissed after the cache has lost it.
 func TestDismissAfterTheCacheIsLost(t *testing.T) {
 	h, emptied := newHouse(t), newHouse(t)
 	cache := &outrun{Cache: h.db.Cache()}
@@ -229,8 +229,7 @@ func TestDismissAfterTheCacheIsLost(t *testing.T) {
 	}
 }
 
-// TestDismissIsArchived: what a job archives has the decision, and who reads it from there, or
-// is warmed up from there, has it too.
+// TestDismissIsArchived: the archived record has the dismissal, and so do readers and warm-ups of another cache.
 func TestDismissIsArchived(t *testing.T) {
 	h := newHouse(t)
 	s := h.service(t)
@@ -250,7 +249,7 @@ func TestDismissIsArchived(t *testing.T) {
 	}
 }
 
-// TestDismissOfWhatIsCleared: a decision brings nothing back.
+// TestDismissOfWhatIsCleared: a dismissal does not restore a cleared record.
 func TestDismissOfWhatIsCleared(t *testing.T) {
 	h := newHouse(t)
 	holder, s := h.service(t), h.service(t)
@@ -279,8 +278,8 @@ func TestDismissRefusals(t *testing.T) {
 	}
 }
 
-// TestOfferOfAPartialRecord takes a dismissal back that only the archive has: an upload of what was
-// played before it has come to the cache since.
+// TestOfferOfAPartialRecord offers an object whose dismissal is only in the archive, while a later upload is in the
+// cache.
 func TestOfferOfAPartialRecord(t *testing.T) {
 	h := smallHouse(t, 3)
 	first := h.service(t)
@@ -295,10 +294,10 @@ func TestOfferOfAPartialRecord(t *testing.T) {
 	}
 	waitWarm(t, h)
 	archive(t, h, ids...)
-	markClean(t, h) // trims: "old" is only in the archive
+	markClean(t, h) // the trim leaves "old" only in the archive
 	s := h.service(t)
 	h.clock.Add(1000)
-	apply(t, s, film("ann/old", progress, 500, 1100)) // an upload of what was played before it was dismissed
+	apply(t, s, film("ann/old", progress, 500, 1100)) // played before the dismissal, uploaded after it
 	h.clock.Add(1000)
 	n := dismiss(t, s, true, "old")
 	if got := goOn(t, s, &historyv1.ContinueRequest{}); !strings.Contains(got, "old") {
@@ -306,13 +305,12 @@ func TestOfferOfAPartialRecord(t *testing.T) {
 	}
 }
 
-// TestDecisionsOnAPartialTombstone dismisses and marks what readers see, though the cache has a
-// tombstone of before.
+// TestDecisionsOnAPartialTombstone dismisses and marks a visible object although the cache has an older tombstone.
 func TestDecisionsOnAPartialTombstone(t *testing.T) {
 	h := newHouse(t)
 	put(t, h, 3, 1000)
 	s := h.idle(t)
-	if err := deleteAt(t, s, []string{"0000"}, start-50_000); err != nil { // of before it was played
+	if err := deleteAt(t, s, []string{"0000"}, start-50_000); err != nil { // before it was played
 		t.Fatal(err)
 	}
 	if n := dismiss(t, s, false, "0000"); n != 1 {

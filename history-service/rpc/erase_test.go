@@ -15,7 +15,7 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// downEraser does not answer.
+// downEraser is an unavailable store.
 type downEraser struct{ history.Eraser }
 
 func (downEraser) Held(context.Context, string, int64) (map[string]int, error) {
@@ -28,8 +28,8 @@ func erasers(all ...history.Eraser) func(*rpc.Config) {
 	return func(c *rpc.Config) { c.Erasers = all }
 }
 
-// TestErase erases a user whom another service holds. A record from before that comes afterwards, by a report, an archiving that
-// was under way or a dead letter, is not kept; one from after is. A pause stays.
+// TestErase erases a user whose records another service holds. Earlier records that arrive later, by a report,
+// archiving or a dead letter, are dropped; later ones are stored. A pause stays.
 func TestErase(t *testing.T) {
 	h := newHouse(t)
 	s, other := h.service(t, erasers(h.db)), h.service(t)
@@ -84,11 +84,11 @@ func TestErase(t *testing.T) {
 	}
 }
 
-// markedEraser says that the clear mark waits for a job, for so many looks.
+// markedEraser reports a waiting clear mark for the given number of looks.
 type markedEraser struct {
 	history.Eraser
 	looks  int
-	happen func(look int) // at each
+	happen func(look int) // called at each look
 }
 
 func (e *markedEraser) Held(_ context.Context, _ string, until int64) (map[string]int, error) {
@@ -104,8 +104,8 @@ func (e *markedEraser) Held(_ context.Context, _ string, until int64) (map[strin
 
 func (*markedEraser) Erase(context.Context, string, int64) error { return nil }
 
-// TestEraseWaitsForAJob answers when a job has archived the clear mark, and has not answered before when the user was cleared once more
-// in that moment, or when the cache had come back without the mark.
+// TestEraseWaitsForAJob: the answer waits until a job has archived the clear mark. It starts over after a
+// concurrent clear, or if the cache restarts without the mark.
 func TestEraseWaitsForAJob(t *testing.T) {
 	for name, tt := range map[string]struct {
 		looks int
@@ -144,7 +144,7 @@ func TestEraseWaitsForAJob(t *testing.T) {
 	}
 }
 
-// TestEraseBesideAStoreThatIsAway erases what the others have, and says that it is not all.
+// TestEraseBesideAStoreThatIsAway: the other stores are erased, and the call reports that one is unavailable.
 func TestEraseBesideAStoreThatIsAway(t *testing.T) {
 	h := newHouse(t)
 	s := h.service(t, erasers(downEraser{}, h.db))

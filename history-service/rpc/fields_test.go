@@ -15,7 +15,7 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// notOfTheEvent are the fields of a heartbeat that do not reach the record, and why.
+// notOfTheEvent lists the heartbeat fields that do not reach the record, with the reason.
 var notOfTheEvent = map[protoreflect.Name]string{
 	"failed":    "nothing is stored",
 	"incognito": "nothing is stored",
@@ -24,8 +24,8 @@ var notOfTheEvent = map[protoreflect.Name]string{
 	"day":       "it asks for another answer",
 }
 
-// TestEveryFieldOfAHeartbeat changes one field after the other of a heartbeat. Each of them
-// makes a difference, and all but those listed make one to what is stored under its key.
+// TestEveryFieldOfAHeartbeat changes each field of a heartbeat. Every field has an effect, and all except the
+// listed ones change the record.
 func TestEveryFieldOfAHeartbeat(t *testing.T) {
 	base := effectOf(t, func(*historyv1.Heartbeat) {})
 	fields := new(historyv1.Heartbeat).ProtoReflect().Descriptor().Fields()
@@ -42,21 +42,21 @@ func TestEveryFieldOfAHeartbeat(t *testing.T) {
 	}
 }
 
-// kept is a record under its key.
+// kept is a record and its key.
 type kept struct {
 	Key history.Key
 	*history.Record
 }
 
-// effect is all that a heartbeat does.
+// effect is everything that a heartbeat causes.
 type effect struct {
 	kept
 	statuses []historyv1.Status
-	days     int // answers
+	days     int // number of answers
 	told     []history.Change
 }
 
-// effectOf sends a heartbeat whose every field may have its say, with a change.
+// effectOf sends a heartbeat with every field set, after change.
 func effectOf(t *testing.T, change func(*historyv1.Heartbeat)) (e effect) {
 	t.Helper()
 	bubble(t, func(f *fed) {
@@ -91,7 +91,7 @@ func effectOf(t *testing.T, change func(*historyv1.Heartbeat)) (e effect) {
 	return e
 }
 
-// alter gives a field another value: times are an hour earlier, other numbers half.
+// alter changes a field: times by an hour, other numbers by half.
 func alter(m protoreflect.Message, field protoreflect.FieldDescriptor) {
 	if field.IsList() {
 		m.Mutable(field).List().Append(protoreflect.ValueOfString("k2"))
@@ -129,7 +129,7 @@ func lower(n int64) int64 {
 	return n / 2
 }
 
-// unseen are the fields of a record that readers do not see, and why.
+// unseen lists the record fields that are invisible to readers, with the reason.
 var unseen = map[string]string{
 	"Revision":        "it names the content",
 	"CellTime":        "it orders contents",
@@ -149,10 +149,10 @@ var unseen = map[string]string{
 	"UnknownVersion":  "it orders unknown fields",
 }
 
-// ofWhereItWasLeft are the fields that the upper half of an etag names, of a record whose latest event is early, and of others.
+// ofWhereItWasLeft lists the fields in the upper half of an etag, by whether the record's latest event is early.
 var ofWhereItWasLeft = map[bool][]string{true: {"Early", "ResumePoint"}, false: {"Early", "Original", "Position"}}
 
-// notHashed are the fields of an item that its etag does not name, and why.
+// notHashed lists the item fields that are not in the etag, with the reason.
 var notHashed = map[protoreflect.Name]string{
 	"object":     "an etag is that of one object",
 	"etag":       "it is the etag",
@@ -161,20 +161,19 @@ var notHashed = map[protoreflect.Name]string{
 	"next":       "it is about another one",
 }
 
-// TestReadersSeeEveryField changes one field after the other of a record. Readers get
-// another item, but for the fields listed, under another etag. Every field of an item is
-// the only one to differ once, so that none is forgotten by the etag.
+// TestReadersSeeEveryField changes each field of a record. The item and its etag change, except for the listed
+// fields. Each item field is once the only difference, so the etag misses none.
 func TestReadersSeeEveryField(t *testing.T) {
 	h := newHouse(t)
 	a := &gone{Archive: h.db.Archive()}
 	s := h.service(t, func(c *rpc.Config) { c.Archive = a })
 	point(t, s, "ann", "warm")
-	a.down.Store(true) // a partial record stays one
+	a.down.Store(true) // keeps a partial record partial
 	base := h.shown(t, s, "base", everything())
 	sure := make(map[protoreflect.Name]bool)
 	for _, f := range reflect.VisibleFields(reflect.TypeFor[history.Record]()) {
 		r := everything()
-		if f.Name == "Unknown" { // it has to be a field
+		if f.Name == "Unknown" { // must be a valid field
 			r.Unknown = string(protowire.AppendVarint(protowire.AppendTag(nil, 3001, protowire.VarintType), 5))
 		} else {
 			revise(reflect.ValueOf(r).Elem().FieldByIndex(f.Index))
@@ -211,7 +210,7 @@ func TestReadersSeeEveryField(t *testing.T) {
 	}
 }
 
-// everything is a record in which every field has its say.
+// everything is a record with every field set.
 func everything() *history.Record {
 	v := func(ago int64) history.Version { return history.VersionOf(start-ago, history.RankStop) }
 	return &history.Record{
@@ -232,7 +231,7 @@ func everything() *history.Record {
 	}
 }
 
-// revise is to records what alter is to messages.
+// revise is alter for records.
 func revise(v reflect.Value) {
 	if meta, ok := reflect.TypeAssert[*history.Meta](v.Addr()); ok {
 		*meta = history.NewMeta(map[string]string{"k2": "v2"})
@@ -262,7 +261,7 @@ func revise(v reflect.Value) {
 	}
 }
 
-// shown is what a reader gets of a record in the cache.
+// shown returns the item of a cached record.
 func (h *house) shown(t *testing.T, s *rpc.Server, id string, r *history.Record) *historyv1.Item {
 	t.Helper()
 	key := history.Key{UID: "ann", Object: history.Object{ID: id, Type: 1}}
@@ -272,7 +271,7 @@ func (h *house) shown(t *testing.T, s *rpc.Server, id string, r *history.Record)
 	return cmp.Or(point(t, s, "ann", id), new(historyv1.Item))
 }
 
-// differing are the fields that two items differ in, but for the object.
+// differing returns the fields in which two items differ, except the object.
 func differing(a, b *historyv1.Item) (names []protoreflect.Name) {
 	fields := a.ProtoReflect().Descriptor().Fields()
 	for i := range fields.Len() {

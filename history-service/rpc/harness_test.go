@@ -19,23 +19,23 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// house is a store that several services may share, as Redis is shared.
+// house is a store shared by several services, like Redis.
 type house struct {
 	db    *pebble.DB
-	clock atomic.Int64 // Unix milliseconds
+	clock atomic.Int64 // Unix ms
 }
 
 func (h *house) now() time.Time { return time.UnixMilli(h.clock.Load()) }
 
-// start is the clock's time in the tests, in Unix milliseconds.
+// start is the clock's initial time, Unix ms.
 const start = int64(1_790_000_000_000)
 
 func newHouse(t *testing.T) *house { return smallHouse(t, 0) }
 
-// smallHouse keeps so many records of a user in the cache, 0 for the default.
+// smallHouse caches keep records per user, 0 for the default.
 func smallHouse(t testing.TB, keep int) *house { return houseOf(t, pebble.Config{Keep: keep}) }
 
-// houseOf is a house with a store of its own kind.
+// houseOf is a house with a custom store.
 func houseOf(t testing.TB, config pebble.Config) *house {
 	t.Helper()
 	h := &house{}
@@ -50,7 +50,7 @@ func houseOf(t testing.TB, config pebble.Config) *house {
 	return h
 }
 
-// service starts one service on the house's store, which a test may wrap.
+// service starts a service on the house's store; wrap may change its config.
 func (h *house) service(t *testing.T, wrap ...func(*rpc.Config)) *rpc.Server {
 	t.Helper()
 	s := h.idle(t, wrap...)
@@ -58,7 +58,7 @@ func (h *house) service(t *testing.T, wrap ...func(*rpc.Config)) *rpc.Server {
 	return s
 }
 
-// running has a service do what it does in the background, until it is stopped.
+// running runs the service's background work until stop.
 func running(t *testing.T, s *rpc.Server) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -67,7 +67,7 @@ func running(t *testing.T, s *rpc.Server) (stop func()) {
 	return func() { cancel(); <-done }
 }
 
-// idle is a service that does nothing in the background: it warms nobody up.
+// idle returns a service without background work, so without warm-ups.
 func (h *house) idle(t testing.TB, wrap ...func(*rpc.Config)) *rpc.Server {
 	t.Helper()
 	cfg := rpc.Config{Cache: h.db.Cache(), Archive: h.db.Archive(), Now: h.now}
@@ -77,8 +77,7 @@ func (h *house) idle(t testing.TB, wrap ...func(*rpc.Config)) *rpc.Server {
 	return servicetest.New(t, cfg)
 }
 
-// beat is a heartbeat about "user/id", an object of type 1, at a position in seconds, so
-// many milliseconds before start.
+// beat is a heartbeat on "user/id" of type 1, ago milliseconds before start, at a position in seconds.
 func beat(key string, kind historyv1.Kind, ago, seconds int64) *historyv1.Heartbeat {
 	uid, id, _ := strings.Cut(key, "/")
 	return &historyv1.Heartbeat{
@@ -96,7 +95,7 @@ func apply(t *testing.T, s *rpc.Server, hbs ...*historyv1.Heartbeat) []historyv1
 	return resp.GetStatuses()
 }
 
-// point reads one object of type 1; nil when there is none.
+// point reads one object of type 1; nil if absent.
 func point(t *testing.T, s *rpc.Server, uid, id string) *historyv1.Item {
 	t.Helper()
 	resp, err := s.Points(t.Context(), &historyv1.PointsRequest{Uid: uid, Objects: []*historyv1.Object{{Id: id, Type: 1}}})
@@ -132,7 +131,7 @@ func list(t *testing.T, s *rpc.Server, req *historyv1.ListRequest) (ids []string
 	return nil
 }
 
-// field returns the field that an error names.
+// field returns the invalid field of an error.
 func field(err error) string {
 	for _, d := range grpcstatus.Convert(err).Details() {
 		if bad, ok := d.(*errdetails.BadRequest); ok {

@@ -18,7 +18,7 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// export reads all of a user's history, newest first.
+// export reads the user's whole history, newest first.
 func export(t *testing.T, s *rpc.Server, uid string) (all []*historyv1.ImportedRecord) {
 	t.Helper()
 	req := &historyv1.ListRequest{Uid: uid, Limit: 100, Records: true}
@@ -36,7 +36,7 @@ func export(t *testing.T, s *rpc.Server, uid string) (all []*historyv1.ImportedR
 	}
 }
 
-// counts are how many records have which status.
+// counts is the number of records per status.
 type counts map[historyv1.Status]int
 
 func backupOf(uid string, records ...*historyv1.ImportedRecord) *historyv1.ImportRequest {
@@ -67,8 +67,8 @@ func wantCounts(t *testing.T, what string, got, want counts) {
 	}
 }
 
-// played tells ann's service of a varied history: sessions that reach the end, watched times,
-// a start by mistake, jumps back, and a delete before it all.
+// played reports a varied history of ann: completed sessions, watched times, accidental starts, seeks back, and an
+// earlier delete.
 func played(t *testing.T, s *rpc.Server, objects int) {
 	t.Helper()
 	for n := range objects {
@@ -84,7 +84,7 @@ func played(t *testing.T, s *rpc.Server, objects int) {
 	}
 }
 
-// items reads all of a user's items. Those that came back show another time and etag.
+// items reads the user's items, without the time and etag changes of a restore.
 func items(t *testing.T, s *rpc.Server, uid string) (all []*historyv1.Item) {
 	t.Helper()
 	resp, err := s.List(t.Context(), &historyv1.ListRequest{Uid: uid, Limit: 100})
@@ -108,15 +108,14 @@ func wantItems(t *testing.T, what string, got, want []*historyv1.Item) {
 	}
 }
 
-// ofTheStore are the fields of a record that no export carries, and why.
+// ofTheStore lists the record fields that are not exported, with the reason.
 var ofTheStore = map[string]string{
 	"Revision": "it names the content in one cache",
 	"CellTime": "it orders the contents in one archive",
 	"Partial":  "it says what one archive may have beside it",
 }
 
-// TestEveryFieldIsExported: all of a record that readers may ever see comes into another
-// history, whichever field of it is another one.
+// TestEveryFieldIsExported: every visible field of a record survives an export and import, whichever field differs.
 func TestEveryFieldIsExported(t *testing.T) {
 	h := newHouse(t)
 	s := h.service(t)
@@ -126,13 +125,13 @@ func TestEveryFieldIsExported(t *testing.T) {
 		switch value := reflect.ValueOf(r).Elem().FieldByIndex(f.Index); f.Name {
 		case "Unknown":
 			r.Unknown += r.Unknown
-		case "Restored": // beside it there is an original, and things from before the reset
+		case "Restored": // also changes the fields that conflict with a restore
 			r.Restored, r.Original, r.Start, r.Version = false, 0, history.Peak{}, history.VersionOf(r.Version.Time(), history.RankStop)
 		case "Original", "Version", "ResumePoint": // versions
 			r.Original, r.Version, r.ResumePoint.Version = r.Original-4000, r.Version+4, r.ResumePoint.Version-4
 		case "RemovedAt":
 			r.RemovedAt++
-		case "Completions", "Watches": // not before those that are not listed
+		case "Completions", "Watches": // not older than the unlisted ones
 			r.Completions[0].Viewing++
 			r.Watches[0].Watched++
 		case "Viewings":
@@ -141,7 +140,7 @@ func TestEveryFieldIsExported(t *testing.T) {
 			r.Early, r.ResumePoint = false, history.ResumePoint{}
 		case "State":
 			r.State = history.StateFinished
-		case "Partial": // as a write without a base has to be
+		case "Partial": // must stay partial without a base
 		default:
 			revise(value)
 		}
@@ -167,8 +166,8 @@ func TestEveryFieldIsExported(t *testing.T) {
 	}
 }
 
-// TestExportUnderAShortDuration: positions beyond a duration that was wrong at the time of the export are in it, as they are stored, so that
-// they are there once the right one is known.
+// TestExportUnderAShortDuration: positions beyond a wrong, short duration are exported as stored. They reappear
+// once the duration is correct.
 func TestExportUnderAShortDuration(t *testing.T) {
 	h := newHouse(t)
 	s := h.service(t)
@@ -191,9 +190,8 @@ func TestExportUnderAShortDuration(t *testing.T) {
 	want(t, s, "film", exact{70, 80, 0})
 }
 
-// TestRestore: a cleared or deleted history stays removed when its backup is imported, and
-// comes back as it was, in its order, when it is restored: over another service too, which
-// holds what it had written before, and any number of times.
+// TestRestore: an import does not bring back a cleared or deleted history; a restore does, in the old order. It
+// works repeatedly, and through a service that held the old records.
 func TestRestore(t *testing.T) {
 	for name, remove := range map[string]func(*testing.T, *rpc.Server){
 		"clear": func(t *testing.T, s *rpc.Server) {
@@ -236,7 +234,7 @@ func TestRestore(t *testing.T) {
 	}
 }
 
-// deleteAll deletes what played has told of.
+// deleteAll deletes the objects of played.
 func deleteAll(t *testing.T, s *rpc.Server, n int) {
 	t.Helper()
 	req := &historyv1.DeleteRequest{Uid: "ann"}
@@ -248,8 +246,7 @@ func deleteAll(t *testing.T, s *rpc.Server, n int) {
 	}
 }
 
-// TestRestoreIntoWhatWentOn: what was reported after the clear is the latest, and what is
-// restored counts beside it, once.
+// TestRestoreIntoWhatWentOn: reports after a clear stay the latest, and restored plays are added once.
 func TestRestoreIntoWhatWentOn(t *testing.T) {
 	h := newHouse(t)
 	s := h.service(t)
@@ -270,8 +267,7 @@ func TestRestoreIntoWhatWentOn(t *testing.T) {
 	}
 }
 
-// TestImportIntoWhatWentOn folds a backup into what the history has become since, and into
-// another one: it is what [history.Merge] makes of both.
+// TestImportIntoWhatWentOn: importing an old backup changes nothing.
 func TestImportIntoWhatWentOn(t *testing.T) {
 	h := newHouse(t)
 	s := h.service(t)
@@ -285,7 +281,7 @@ func TestImportIntoWhatWentOn(t *testing.T) {
 	}
 }
 
-// TestRestoreWhereTheCacheForgot: deletes and clears that only the archive knows count too.
+// TestRestoreWhereTheCacheForgot: deletes and clears that are only in the archive also count.
 func TestRestoreWhereTheCacheForgot(t *testing.T) {
 	h := smallHouse(t, 10)
 	s := h.service(t)
@@ -296,7 +292,7 @@ func TestRestoreWhereTheCacheForgot(t *testing.T) {
 	waitWarm(t, h)
 	archive(t, h, "000", "001", "002")
 	h.clock.Add(1000)
-	deleteMany(t, s, 20) // tombstones are bounded
+	deleteMany(t, s, 20) // exceeds the cache's limit of tombstones
 	for i := range 20 {
 		archive(t, h, fmt.Sprint("never-", i))
 	}
@@ -312,7 +308,7 @@ func TestRestoreWhereTheCacheForgot(t *testing.T) {
 	wantItems(t, "restored", items(t, other, "ann"), before)
 }
 
-// TestRestoreOfAColdUser: the archive's clears and deletes are known before anything comes back.
+// TestRestoreOfAColdUser: the archive's clears and deletes are loaded before a restore.
 func TestRestoreOfAColdUser(t *testing.T) {
 	from := newHouse(t)
 	played(t, from.service(t), 3)
@@ -332,7 +328,7 @@ func TestRestoreOfAColdUser(t *testing.T) {
 	wantItems(t, "restored", items(t, h.service(t), "ann"), before)
 }
 
-// between does something before the next write that a cache is asked for.
+// between calls next before the next write.
 type between struct {
 	stores.Cache
 	next func()
@@ -346,8 +342,7 @@ func (b *between) Apply(ctx context.Context, writes []history.Write) []history.O
 	return b.Cache.Apply(ctx, writes)
 }
 
-// TestRestoreBesideAClear: a clear in the middle of a restore is before it or after it, never
-// half of both.
+// TestRestoreBesideAClear: a concurrent clear comes before or after the whole restore.
 func TestRestoreBesideAClear(t *testing.T) {
 	h := newHouse(t)
 	b := &between{Cache: h.db.Cache()}
@@ -371,7 +366,7 @@ func TestRestoreBesideAClear(t *testing.T) {
 	}
 }
 
-// TestImportIsJudged: each wrong record is refused by itself, with the field that is wrong.
+// TestImportIsJudged: each invalid record is refused by itself, with its field.
 func TestImportIsJudged(t *testing.T) {
 	h := newHouse(t)
 	s := h.service(t)
@@ -427,7 +422,7 @@ func TestImportIsJudged(t *testing.T) {
 	wantCode(t, "too many", err, codes.InvalidArgument)
 }
 
-// TestImportWhilePaused takes what happened while recording was on.
+// TestImportWhilePaused imports records from before and during a pause.
 func TestImportWhilePaused(t *testing.T) {
 	h := newHouse(t)
 	s := h.service(t)
@@ -443,14 +438,14 @@ func TestImportWhilePaused(t *testing.T) {
 	}
 	wantCounts(t, "from before the pause", imports(t, s, restored("ann", backup[0])), counts{stored: 1})
 
-	backup = export(t, s, "ann") // of what was brought back during the next pause
+	backup = export(t, s, "ann") // records restored at a time within the next pause
 	h.clock.Add(-500)
 	record(t, s, "eve", start-500)
 	h.clock.Store(start + 10_000)
 	wantCounts(t, "restored during the pause, played before it", imports(t, s, backupOf("eve", backup...)), counts{stored: 1})
 }
 
-// TestImportInOutage: nothing is decided about what a store did not answer for.
+// TestImportInOutage: an import fails if a store is unavailable.
 func TestImportInOutage(t *testing.T) {
 	h := newHouse(t)
 	s := h.service(t)
@@ -464,15 +459,15 @@ func TestImportInOutage(t *testing.T) {
 	wantCode(t, fmt.Sprint(resp), err, codes.Unavailable)
 }
 
-// deaf is a cache that does not answer.
+// deaf is a cache whose reads fail.
 type deaf struct{ stores.Cache }
 
 func (deaf) Load(_ context.Context, keys []history.Key) []history.Entry {
 	return slices.Repeat([]history.Entry{{Err: errDown}}, len(keys))
 }
 
-// TestImportTakesNothingAway: of two histories of an object each has watched it, and one of them has deleted it before that. The other one
-// loses nothing by the import, and what was deleted does not come with it.
+// TestImportTakesNothingAway: both histories have watched an object, and one has deleted it before. The import
+// takes nothing from the other history, and brings back nothing deleted.
 func TestImportTakesNothingAway(t *testing.T) {
 	for _, restore := range []bool{false, true} {
 		t.Run(fmt.Sprint("restore ", restore), func(t *testing.T) {
@@ -514,8 +509,8 @@ func TestImportTakesNothingAway(t *testing.T) {
 	}
 }
 
-// TestImportAcrossAForeignDelete: a session that goes on over the moment at which another history has deleted the object keeps all that
-// it has played, however often that history is imported and whatever of it is from before by then.
+// TestImportAcrossAForeignDelete: a session spans the time of a delete in the imported history. It keeps its full
+// watched time, however often the import is repeated.
 func TestImportAcrossAForeignDelete(t *testing.T) {
 	h := newHouse(t)
 	s := h.service(t)
@@ -547,8 +542,8 @@ func TestImportAcrossAForeignDelete(t *testing.T) {
 	}
 }
 
-// TestImportAcrossDeletes: an object was deleted here, and later in the history that is imported. What comes late from between the two
-// was deleted in neither of the histories that have it.
+// TestImportAcrossDeletes: an object was deleted here, and later in the imported history. A late report from
+// between the deletes still counts.
 func TestImportAcrossDeletes(t *testing.T) {
 	for _, restore := range []bool{false, true} {
 		h := newHouse(t)
@@ -571,8 +566,8 @@ func TestImportAcrossDeletes(t *testing.T) {
 	}
 }
 
-// TestRestoreOfWhatIsLeft: of a record that goes on after a clear only what is from before it is brought back. So what comes late from
-// the moment after the clear still counts.
+// TestRestoreOfWhatIsLeft: restoring a record that continues after a clear only restores the time before it. A late
+// report from just after the clear still counts.
 func TestRestoreOfWhatIsLeft(t *testing.T) {
 	h := newHouse(t)
 	s := h.service(t)
@@ -586,8 +581,8 @@ func TestRestoreOfWhatIsLeft(t *testing.T) {
 	want(t, s, "film", exact{20, 100, 2})
 }
 
-// TestImportOfWhatWasRestoredElsewhere: what another history has removed and brought back is as old here as when it was played. So it is
-// no newer than what was reported here since, and what was removed here stays removed.
+// TestImportOfWhatWasRestoredElsewhere: a record restored in another history keeps its original age in an import.
+// It is not newer than later local reports, and a local removal stays.
 func TestImportOfWhatWasRestoredElsewhere(t *testing.T) {
 	clearUntil := func(t *testing.T, s *rpc.Server, uid string, ago int64) {
 		t.Helper()
@@ -598,7 +593,7 @@ func TestImportOfWhatWasRestoredElsewhere(t *testing.T) {
 	for name, tt := range map[string]struct {
 		act  func(*testing.T, *rpc.Server)
 		want counts
-		at   int64 // the position afterwards, 0 for no record
+		at   int64 // final position, 0 for no record
 	}{
 		"newer here":   {func(t *testing.T, s *rpc.Server) { apply(t, s, beat("bob/film", stop, 2_000_000, 40)) }, counts{stored: 1}, 40_000},
 		"cleared here": {func(t *testing.T, s *rpc.Server) { clearUntil(t, s, "bob", 3_000_000) }, counts{cleared: 1}, 0},
@@ -631,7 +626,8 @@ func TestImportOfWhatWasRestoredElsewhere(t *testing.T) {
 	}
 }
 
-// TestRestoreOfAViewingThatGoesOn: a session goes on over a delete and a restore. It adds nothing after a pause of recording.
+// TestRestoreOfAViewingThatGoesOn: a session spans a delete and a restore. It adds nothing after a pause of
+// recording.
 func TestRestoreOfAViewingThatGoesOn(t *testing.T) {
 	for _, off := range []bool{false, true} {
 		h := newHouse(t)
@@ -682,7 +678,7 @@ func TestRestoreOfAViewingThatGoesOn(t *testing.T) {
 	}
 }
 
-// TestRestoreOfWhatWasCutInTwo brings back what a clear in the middle of a session took of it, also where that goes on.
+// TestRestoreOfWhatWasCutInTwo: a restore brings back a session's cleared part, even while the session continues.
 func TestRestoreOfWhatWasCutInTwo(t *testing.T) {
 	h := newHouse(t)
 	s := h.service(t)
@@ -710,7 +706,8 @@ func TestRestoreOfWhatWasCutInTwo(t *testing.T) {
 	wants(60_000)
 }
 
-// TestImportOfWhatWasRestored: what came back in one history comes whole into another one, whatever that has removed and played itself.
+// TestImportOfWhatWasRestored: a restored record is imported whole, whatever the other history has removed and
+// played.
 func TestImportOfWhatWasRestored(t *testing.T) {
 	for _, own := range []int64{0, 4_000_000, 2_000_000} { // ago, after the own delete
 		h := newHouse(t)

@@ -12,7 +12,7 @@ import (
 	"github.com/playhead/playhead/history/redis"
 )
 
-// TestLinearRedis checks histories over a real server and a real cluster.
+// TestLinearRedis checks linearizability with a real server and a real cluster.
 func TestLinearRedis(t *testing.T) {
 	for name, cluster := range map[string]bool{"PLAYHEAD_TEST_REDIS": false, "PLAYHEAD_TEST_REDIS_CLUSTER": true} {
 		t.Run(name, func(t *testing.T) {

@@ -15,20 +15,19 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// linearOp is what a client asked: to store an event, or to read one object.
+// linearOp is a client's call: store an event, or read one object.
 type linearOp struct {
 	key   history.Key
 	event *history.Event // nil for a read
 }
 
-// linearAnswer is what it was told: that something changed, or what there is.
+// linearAnswer is the status of a write, or the item of a read.
 type linearAnswer struct {
 	status historyv1.Status
 	item   *historyv1.Item
 }
 
-// fold is an object that has no concurrency: every write folds into it, every read
-// sees all writes before.
+// fold is the sequential model of an object: a write merges, a read sees all earlier writes.
 var fold = porcupine.Model{
 	Partition: func(ops []porcupine.Operation) (parts [][]porcupine.Operation) {
 		byKey := map[history.Key][]porcupine.Operation{}
@@ -65,8 +64,8 @@ func sees(r *history.Record, it *historyv1.Item) bool {
 		it.GetFurthestMs() == r.Furthest() && int64(it.GetPlays()) == int64(r.Plays())
 }
 
-// linear has clients write and read two objects of one user at once, through two
-// services over one store, and looks for one order that explains every answer.
+// linear runs concurrent reads and writes of two objects through two services, and checks that one order explains
+// every answer.
 func linear(t *testing.T, uid string, cache history.Cache, archive history.Archive) {
 	t.Helper()
 	const clients, each = 6, 60
@@ -103,7 +102,7 @@ func linear(t *testing.T, uid string, cache history.Cache, archive history.Archi
 	}
 }
 
-// drawn is a read, or an event of a few places, times and viewings.
+// drawn returns a random read or event.
 func drawn(random *rand.Rand, uid string, began time.Time) linearOp {
 	k := history.Key{UID: uid, Object: history.Object{ID: fmt.Sprint(random.IntN(2)), Type: 1}}
 	if random.IntN(2) == 0 {
@@ -138,7 +137,7 @@ func ask(t *testing.T, s *rpc.Server, op linearOp) linearAnswer {
 	return linearAnswer{status: resp.Statuses[0]}
 }
 
-// TestLinear checks histories over the embedded store.
+// TestLinear checks linearizability with the embedded store.
 func TestLinear(t *testing.T) {
 	h := newHouse(t)
 	for n := range 5 {

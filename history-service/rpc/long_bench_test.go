@@ -12,10 +12,9 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// BenchmarkLongHistory reads users of whom the archive has many records and the cache the newest
-// thousand: a page of 20 from below the low watermark, in the middle and at the end, the same just after
-// something else of the user was archived, all of it in pages of 100, and what a warm-up reads. All of it is
-// live, or what is beyond the newest thousand is in parts.
+// BenchmarkLongHistory reads long histories with a thousand cached records, with and without segments. It reads
+// pages of 20 below the low watermark, in the middle and at the end, and just after a put. It also exports in pages
+// of 100 and reads a warm-up page.
 func BenchmarkLongHistory(b *testing.B) {
 	for _, compacted := range []bool{false, true} {
 		for _, size := range []int{2000, 10_000, 100_000} {
@@ -74,8 +73,8 @@ func longHistory(b *testing.B, size int, compacted bool) {
 	})
 }
 
-// BenchmarkLongHistoryRatios compares, in turns, pages of 20 of a user of 100,000 records, all but the newest in parts, with the page below the low watermark
-// of one of 2,000, an export of 100,000 with one of 10,000, and what a warm-up reads of the two. Its rounds are -benchtime 7x.
+// BenchmarkLongHistoryRatios compares a compacted history of 100,000 records with shorter ones, in turns: pages of
+// 20, an export and a warm-up read. Use -benchtime 7x.
 func BenchmarkLongHistoryRatios(b *testing.B) {
 	var variants []historytest.Variant
 	add := func(name, of string, times int, do func()) {
@@ -119,7 +118,7 @@ func BenchmarkLongHistoryRatios(b *testing.B) {
 	historytest.Turns(b, variants)
 }
 
-// compact compacts all that is to be compacted.
+// compact compacts everything that is due.
 func compact(b *testing.B, h *house) {
 	began, all := time.Now(), 0
 	for {

@@ -16,7 +16,7 @@ const (
 	resetMark     = historyv1.Mark_MARK_RESET
 )
 
-// toMark are objects to mark, without metadata.
+// toMark returns objects to mark, without metadata.
 func toMark(objects ...*historyv1.Object) (all []*historyv1.MarkedObject) {
 	for _, o := range objects {
 		all = append(all, &historyv1.MarkedObject{Object: o})
@@ -24,13 +24,13 @@ func toMark(objects ...*historyv1.Object) (all []*historyv1.MarkedObject) {
 	return all
 }
 
-// mark marks ann's objects and returns what became of each.
+// mark marks ann's objects.
 func mark(t *testing.T, s *rpc.Server, m historyv1.Mark, at int64, ids ...string) *historyv1.MarkResponse { //nolint:revive // as the call has it
 	t.Helper()
 	return marking(t, s, &historyv1.MarkRequest{Mark: m, AtMs: at}, ids)
 }
 
-// marking is mark as a request says.
+// marking marks ann's objects with the options of req.
 func marking(t *testing.T, s *rpc.Server, req *historyv1.MarkRequest, ids []string) *historyv1.MarkResponse {
 	t.Helper()
 	req.Uid, req.Objects = "ann", toMark(videos(ids...)...)
@@ -41,7 +41,7 @@ func marking(t *testing.T, s *rpc.Server, req *historyv1.MarkRequest, ids []stri
 	return resp
 }
 
-// TestMark: what readers see of an object after each mark, through whichever service.
+// TestMark: the visible state of an object after each mark, through any service.
 func TestMark(t *testing.T) {
 	h := newHouse(t)
 	s, other := h.service(t), h.service(t)
@@ -81,7 +81,7 @@ func TestMark(t *testing.T) {
 	wantStatuses(t, "reset again", mark(t, other, resetMark, 0, "1").GetStatuses(), unchanged)
 }
 
-// TestMarkAsOfATime: a mark with a time of its own has its place among the reports.
+// TestMarkAsOfATime: a mark with a time is ordered among the reports.
 func TestMarkAsOfATime(t *testing.T) {
 	s := newHouse(t).service(t)
 	apply(t, s, film("ann/1", stop, 9000, 1000), viewing("seen", "ann/2", 9000, 3600), film("ann/2", progress, 3000, 500))
@@ -98,7 +98,7 @@ func TestMarkAsOfATime(t *testing.T) {
 	wantStatuses(t, "of long ago", mark(t, s, watchedMark, start-91*86_400_000, "2").GetStatuses(), historyv1.Status_STATUS_EXPIRED)
 }
 
-// TestMarkWhatTheArchiveHas: a mark is about all of the record, wherever it is.
+// TestMarkWhatTheArchiveHas: a mark applies to the whole record, cached or archived.
 func TestMarkWhatTheArchiveHas(t *testing.T) {
 	s, a := trimmed(t)
 	a.down.Store(true)
@@ -113,7 +113,7 @@ func TestMarkWhatTheArchiveHas(t *testing.T) {
 	want(t, s, "old", exact{0, 100, 0})
 }
 
-// TestMarkUnderDecisions: what was cleared stays so, and while recording is paused nothing is marked.
+// TestMarkUnderDecisions: a mark does not restore cleared records, and marks nothing while recording is paused.
 func TestMarkUnderDecisions(t *testing.T) {
 	h := newHouse(t)
 	holder, s := h.service(t), h.service(t)
@@ -135,8 +135,8 @@ func TestMarkUnderDecisions(t *testing.T) {
 	wantStatuses(t, "while recording is paused", mark(t, s, unwatchedMark, 0, "1").GetStatuses(), paused)
 }
 
-// TestMarkOnlyRecorded: a mark that is to make no record makes none of what was never there, deleted or cleared, and waits for the
-// archive where that may have one.
+// TestMarkOnlyRecorded: such a mark creates no record for unknown, deleted or cleared objects. It fails if only the
+// unavailable archive may have a record.
 func TestMarkOnlyRecorded(t *testing.T) {
 	only := func(s *rpc.Server, at int64, ids ...string) []historyv1.Status {
 		t.Helper()
@@ -163,7 +163,7 @@ func TestMarkOnlyRecorded(t *testing.T) {
 	wantStatuses(t, "with it", only(cold, 0, "old", "never"), stored, unchanged)
 }
 
-// TestMarksOfOneMoment: of two marks of one millisecond one stands, and the other is told so.
+// TestMarksOfOneMoment: of two marks in one millisecond one wins, and the other is stale.
 func TestMarksOfOneMoment(t *testing.T) {
 	s := newHouse(t).service(t)
 	wantStatuses(t, "watched", mark(t, s, watchedMark, start-1000, "1").GetStatuses(), stored)
@@ -189,7 +189,7 @@ func TestMarkRefusals(t *testing.T) {
 	}
 }
 
-// season are the episodes of a season, with what an app knows of them.
+// season returns a season's episodes with metadata.
 func season(number, episodes int) (all []*historyv1.MarkedObject) {
 	for i := range episodes {
 		meta := map[string]string{"series": "a", "season": fmt.Sprint(number), "episode": fmt.Sprint(i + 1), "title": fmt.Sprint("Part ", i+1)}
@@ -198,7 +198,7 @@ func season(number, episodes int) (all []*historyv1.MarkedObject) {
 	return all
 }
 
-// TestMarkSeason: marked episodes have titles, and what comes next is known, whatever of the season was played before.
+// TestMarkSeason: marked episodes have titles, and the next episode is known, whatever was played before.
 func TestMarkSeason(t *testing.T) {
 	for name, test := range map[string]struct {
 		beats []*historyv1.Heartbeat
@@ -239,7 +239,8 @@ func TestMarkSeason(t *testing.T) {
 	}
 }
 
-// TestMarkUnlessCompleted: a bridge that marks the same at each sync changes nothing of what has been completed, played again or not.
+// TestMarkUnlessCompleted: repeated marks by a syncing bridge do not change completed records, even if they are
+// being watched again.
 func TestMarkUnlessCompleted(t *testing.T) {
 	h := newHouse(t)
 	s := h.service(t)

@@ -18,7 +18,7 @@ import (
 
 const conflict = historyv1.Status_STATUS_CONFLICT
 
-// knowing is a heartbeat of a session that knows a record by its etag.
+// knowing is a heartbeat of a session that knows a record's etag.
 func knowing(hb *historyv1.Heartbeat, session string, etag uint64) *historyv1.Heartbeat {
 	hb.Session, hb.IfMatch = session, etag
 	return hb
@@ -29,8 +29,8 @@ func tag(t *testing.T, s *rpc.Server, id string) uint64 {
 	return point(t, s, "ann", id).GetEtag()
 }
 
-// TestWakingDevice: a device that slept while another one went on does not overwrite
-// anything, and is told where the user is.
+// TestWakingDevice: a device that slept while another one continued overwrites nothing, and gets the current
+// record.
 func TestWakingDevice(t *testing.T) {
 	s := newHouse(t).service(t)
 	apply(t, s, beat("ann/7", pause, 90_000, 20))
@@ -62,8 +62,8 @@ func TestWakingDevice(t *testing.T) {
 	}
 }
 
-// TestGlanceElsewhere: somebody who has only just begun on another device has gone on from nothing. What the device that slept
-// has played counts, and so does where it is; once the other one goes on, it does not.
+// TestGlanceElsewhere: starting playback on another device causes no conflict. The sleeping device's watched time
+// and position count until the other one continues.
 func TestGlanceElsewhere(t *testing.T) {
 	s := newHouse(t).service(t)
 	apply(t, s, beat("ann/7", pause, 90_000, 20))
@@ -89,18 +89,18 @@ func TestGlanceElsewhere(t *testing.T) {
 		t.Errorf("sent again with more in it: got %v", got)
 	}
 	it = point(t, s, "ann", "7")
-	glance.EventTimeMs += 1000 // its first seconds are over
+	glance.EventTimeMs += 1000 // the grace period is over
 	apply(t, s, glance)
 	if got := apply(t, s, knowing(beat("ann/7", stop, 1000, 70), "tv", it.Etag)); got[0] != conflict {
 		t.Errorf("once it has gone on: got %v, want %v", got, conflict)
 	}
 }
 
-// TestMatchAgainstTheFold has devices report, in any order of times, what goes on from the record that they were shown some time before. It is
-// stored as long as the user has not left off elsewhere since, by a list of all reports, and in conflict otherwise.
+// TestMatchAgainstTheFold: devices report in random order, with the etag of an earlier record. A report is stored
+// if the resume point has not changed since, and a conflict otherwise.
 func TestMatchAgainstTheFold(t *testing.T) {
 	type left struct {
-		at      int64 // of the latest report that is not early, or of the latest; 0 where there is none
+		at      int64 // of the latest report that is not early, else of the latest; 0 if none
 		seconds int64
 	}
 	outcomes := make(map[string]int)
@@ -161,7 +161,7 @@ func TestMatchAgainstTheFold(t *testing.T) {
 	}
 }
 
-// TestMatchesInABatch tells what becomes of the later events of one batch.
+// TestMatchesInABatch covers later events of one batch.
 func TestMatchesInABatch(t *testing.T) {
 	const right, wrong = 0, 1
 	h := newHouse(t)
@@ -202,7 +202,7 @@ func TestMatchesInABatch(t *testing.T) {
 	}
 }
 
-// TestUploadThatGrew is sent again, after an answer that was lost, with one more.
+// TestUploadThatGrew retries an upload with one more report after a lost answer.
 func TestUploadThatGrew(t *testing.T) {
 	h := newHouse(t)
 	s := h.service(t)
@@ -218,8 +218,7 @@ func TestUploadThatGrew(t *testing.T) {
 	}
 }
 
-// TestMatchOfWhatIsGone: a record that was deleted or cleared is another one, and there
-// is none to be told.
+// TestMatchOfWhatIsGone: a deleted or cleared record causes a conflict without a record.
 func TestMatchOfWhatIsGone(t *testing.T) {
 	for id, remove := range map[string]func(other *rpc.Server) error{
 		"deleted": func(other *rpc.Server) error {
@@ -255,8 +254,7 @@ func TestMatchOfWhatIsGone(t *testing.T) {
 	}
 }
 
-// TestMatchOverTwoServices: what a service holds may be older than what another one has
-// written, and is not what an etag is compared with.
+// TestMatchOverTwoServices: an etag is compared with the current record, not with an older held one.
 func TestMatchOverTwoServices(t *testing.T) {
 	h := newHouse(t)
 	one, other := h.service(t), h.service(t)
@@ -271,8 +269,7 @@ func TestMatchOverTwoServices(t *testing.T) {
 	}
 }
 
-// TestMatchOfOne has many devices that know the same record write at once through two
-// services: one of them does.
+// TestMatchOfOne: of many concurrent writes with one etag, through two services, one is stored.
 func TestMatchOfOne(t *testing.T) {
 	h := newHouse(t)
 	services := []*rpc.Server{h.service(t), h.service(t)}
@@ -303,7 +300,7 @@ func TestMatchOfOne(t *testing.T) {
 	}
 }
 
-// TestMatchOfAColdUser: the record that a device knows may be in the archive alone.
+// TestMatchOfAColdUser: the matching record may be only in the archive.
 func TestMatchOfAColdUser(t *testing.T) {
 	s, a := trimmed(t)
 	known := uint64(7)
@@ -361,8 +358,8 @@ func TestDeleteOfWhatIsKnown(t *testing.T) {
 	}
 }
 
-// TestWakingDeviceWithAWrongClock sends again what was stored and not answered. Its times
-// are corrected by when it comes, so that they are others.
+// TestWakingDeviceWithAWrongClock retries a stored report after a lost answer. Its times are corrected by its
+// arrival, so they differ.
 func TestWakingDeviceWithAWrongClock(t *testing.T) {
 	h := newHouse(t)
 	s := h.service(t)
@@ -384,8 +381,7 @@ func TestWakingDeviceWithAWrongClock(t *testing.T) {
 	}
 }
 
-// TestTwoDevicesAtOnce: of two devices that report in one millisecond one stands. The other is told that it does not, and
-// not that this is known already.
+// TestTwoDevicesAtOnce: of two reports in one millisecond one wins. The other is stale, not unchanged.
 func TestTwoDevicesAtOnce(t *testing.T) {
 	s := newHouse(t).service(t)
 	first, second := knowing(beat("ann/7", stop, 60_000, 70), "phone", 0), knowing(beat("ann/7", stop, 60_000, 40), "tv", 0)

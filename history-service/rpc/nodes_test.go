@@ -18,8 +18,8 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// cluster is a cache of four nodes, each as slow as it is told. A silent one fails after
-// two seconds, unless it is back by then.
+// cluster is a cache of four nodes with settable delays. A call to a silent node fails after two seconds, unless
+// the node returns first.
 type cluster struct {
 	stores.Cache
 
@@ -31,16 +31,16 @@ type cluster struct {
 
 func nodeOf(uid string) int { return int(history.BucketOf(uid)) % 4 }
 
-// Node names the node of a bucket.
+// Node returns the node of a bucket.
 func (c *cluster) Node(b history.Bucket) string { return fmt.Sprint("node", b%4) }
 
-// wait returns false when the node did not answer.
+// wait returns false if the node did not answer.
 func (c *cluster) wait(ctx context.Context, node int) bool {
 	c.mu.Lock()
 	c.calls[node]++
 	delay, back := c.delay[node], c.silent[node]
 	c.mu.Unlock()
-	time.Sleep(delay) // of the bubble
+	time.Sleep(delay) // virtual time
 	if back == nil {
 		return true
 	}
@@ -55,7 +55,7 @@ func (c *cluster) wait(ctx context.Context, node int) bool {
 	return false
 }
 
-// waits asks all the nodes at once, as a client of a real one does.
+// waits calls all nodes concurrently, like a real client.
 func (c *cluster) waits(ctx context.Context, uids []string) (ok [4]bool) {
 	var wg sync.WaitGroup
 	for n := range ok {
@@ -118,7 +118,7 @@ func (c *cluster) silence(nodes ...int) (end func()) {
 	}
 }
 
-// pipe is one stream of batches, without a network.
+// pipe is a stream of batches without a network.
 type pipe struct {
 	grpc.BidiStreamingServer[historyv1.ApplyStreamRequest, historyv1.ApplyStreamResponse]
 	ctx     context.Context
@@ -131,7 +131,7 @@ type pipe struct {
 
 type answered struct {
 	*historyv1.ApplyStreamResponse
-	after time.Duration // since the last batch was sent
+	after time.Duration // since the last batch
 }
 
 func (p *pipe) Context() context.Context { return p.ctx }
@@ -151,7 +151,6 @@ func (p *pipe) Send(resp *historyv1.ApplyStreamResponse) error {
 	return nil
 }
 
-// send sends a batch.
 func (p *pipe) send(sequence uint64, concurrent bool, hbs ...*historyv1.Heartbeat) {
 	p.mu.Lock()
 	p.began = time.Now()
@@ -168,8 +167,7 @@ func (p *pipe) take() []answered {
 	return all
 }
 
-// onCluster runs fn with a stream to a service whose cache has four nodes, on each of
-// which there is a user, who is known already.
+// onCluster runs fn with a stream to a service over four nodes, with one warm user each.
 func onCluster(t *testing.T, fn func(t *testing.T, c *cluster, p *pipe, s *rpc.Server, uids [4]string)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -188,16 +186,16 @@ func onCluster(t *testing.T, fn func(t *testing.T, c *cluster, p *pipe, s *rpc.S
 			if err := <-ended; err != nil {
 				t.Errorf("the stream ended with %v", err)
 			}
-			time.Sleep(time.Minute) // of the bubble: what was given up ends
+			time.Sleep(time.Minute) // lets canceled calls end
 		}()
 		p.send(1, true, at(uids, 1)...)
-		time.Sleep(time.Second) // of the bubble
+		time.Sleep(time.Second)
 		p.take()
 		fn(t, c, p, s, uids)
 	})
 }
 
-// at is a heartbeat of each of the users, at a position in seconds.
+// at is a heartbeat of each user, at a position in seconds.
 func at(uids [4]string, seconds int64) (hbs []*historyv1.Heartbeat) {
 	for _, uid := range uids {
 		hbs = append(hbs, beat(uid+"/film", historyv1.Kind_KIND_PROGRESS, 10_000-seconds, seconds))
@@ -205,7 +203,7 @@ func at(uids [4]string, seconds int64) (hbs []*historyv1.Heartbeat) {
 	return hbs
 }
 
-// ways returns what became of the users' heartbeats and when, by node.
+// ways returns the status and time of each user's heartbeat, by node.
 func ways(t *testing.T, all []answered) (statuses [4]historyv1.Status, after [4]time.Duration) {
 	t.Helper()
 	for _, a := range all {
@@ -232,7 +230,7 @@ func TestABatchIsAnsweredAtOnceWhenItsPartsAreDone(t *testing.T) {
 	onCluster(t, func(t *testing.T, c *cluster, p *pipe, _ *rpc.Server, uids [4]string) {
 		c.slow(2, 5*time.Millisecond)
 		p.send(2, true, at(uids, 2)...)
-		time.Sleep(time.Second) // of the bubble
+		time.Sleep(time.Second)
 		all := p.take()
 		if len(all) != 1 || len(all[0].Indexes) > 0 || all[0].after > 10*time.Millisecond {
 			t.Fatalf("got %v, want one answer within 10ms", all)
@@ -243,12 +241,12 @@ func TestABatchIsAnsweredAtOnceWhenItsPartsAreDone(t *testing.T) {
 	})
 }
 
-// A node that is slow is waited for by its own users alone.
+// A slow node delays only its own users.
 func TestPartsAreAnsweredWhenTheyAreDone(t *testing.T) {
 	onCluster(t, func(t *testing.T, c *cluster, p *pipe, _ *rpc.Server, uids [4]string) {
 		c.slow(2, 250*time.Millisecond)
 		p.send(2, true, at(uids, 2)...)
-		time.Sleep(time.Second) // of the bubble
+		time.Sleep(time.Second)
 		got, after := ways(t, p.take())
 		if got != [4]historyv1.Status{stored, stored, stored, stored} {
 			t.Errorf("got %v", got)
@@ -261,14 +259,14 @@ func TestPartsAreAnsweredWhenTheyAreDone(t *testing.T) {
 	})
 }
 
-// One silent node of four: the users of the others are answered, its own are refused, at
-// first within half a second and then at once, and all is well soon after it is back.
+// With one silent node of four, the other users are served. Its own users are refused, within half a second at
+// first, then at once. They are served again soon after it returns.
 func TestASilentNodeStopsItsOwnUsersOnly(t *testing.T) {
 	onCluster(t, func(t *testing.T, c *cluster, p *pipe, _ *rpc.Server, uids [4]string) {
 		end := c.silence(3)
 		for n := range int64(120) {
 			p.send(uint64(2+n), true, at(uids, 2+n)...)
-			time.Sleep(100 * time.Millisecond) // of the bubble
+			time.Sleep(100 * time.Millisecond)
 		}
 		all := p.take()
 		answers := map[uint64][]answered{}
@@ -296,37 +294,37 @@ func TestASilentNodeStopsItsOwnUsersOnly(t *testing.T) {
 			t.Errorf("the silent node was asked %d times in 12 s", asked)
 		}
 		end()
-		time.Sleep(time.Second) // of the bubble
+		time.Sleep(time.Second)
 		p.send(500, true, at(uids, 500)...)
-		time.Sleep(time.Second) // of the bubble
+		time.Sleep(time.Second)
 		if got, _ := ways(t, p.take()); got != [4]historyv1.Status{stored, stored, stored, stored} {
 			t.Errorf("a second after its return: %v", got)
 		}
 	})
 }
 
-// A node that takes longer than one may be silent, and answers, is waited for. Once it is quick
-// again, and has been for a while, it is as soon taken for silent as any.
+// A slow node that answers is waited for. After a while without slow answers, its silence is again detected as fast
+// as any.
 func TestASlowNodeIsWaitedFor(t *testing.T) {
 	onCluster(t, func(t *testing.T, c *cluster, p *pipe, _ *rpc.Server, uids [4]string) {
 		sequence := uint64(2)
 		send := func(lasts time.Duration) {
 			for range lasts / (250 * time.Millisecond) {
 				hbs := at(uids, 2)
-				for _, h := range hbs { // nobody waits for the answer before
+				for _, h := range hbs { // avoids waiting for the previous answer
 					h.ObjectId = fmt.Sprint("film", sequence)
 				}
 				p.send(sequence, true, hbs...)
 				sequence++
-				time.Sleep(250 * time.Millisecond) // of the bubble
+				time.Sleep(250 * time.Millisecond)
 			}
 		}
 		c.slow(3, 700*time.Millisecond)
 		send(5 * time.Second)
-		time.Sleep(2 * time.Second) // of the bubble
+		time.Sleep(2 * time.Second)
 		p.take()
 		send(10 * time.Second)
-		time.Sleep(2 * time.Second) // of the bubble
+		time.Sleep(2 * time.Second)
 		refusals := 0
 		for _, a := range p.take() {
 			for _, s := range a.Result.Statuses {
@@ -343,34 +341,32 @@ func TestASlowNodeIsWaitedFor(t *testing.T) {
 		p.take()
 		defer c.silence(3)()
 		p.send(sequence, true, at(uids, 3)...)
-		time.Sleep(500 * time.Millisecond) // of the bubble
+		time.Sleep(500 * time.Millisecond)
 		if got, _ := ways(t, p.take()); got != [4]historyv1.Status{stored, stored, stored, refused} {
 			t.Errorf("half a second after the silence began: %v", got)
 		}
 	})
 }
 
-// The first ones to find a node silent are refused within half a second, also where
-// nobody calls the other nodes.
+// The first calls to a silent node are refused within half a second, even without calls to other nodes.
 func TestTheFirstToFindANodeSilent(t *testing.T) {
 	onCluster(t, func(t *testing.T, c *cluster, p *pipe, s *rpc.Server, uids [4]string) {
 		defer c.silence(3)()
-		time.Sleep(time.Minute) // of the bubble
+		time.Sleep(time.Minute)
 		began := time.Now()
 		_, err := s.Points(t.Context(), &historyv1.PointsRequest{Uid: uids[3], Objects: []*historyv1.Object{{Id: "film", Type: 1}}})
 		if took := time.Since(began); err == nil || took > 500*time.Millisecond {
 			t.Errorf("a read: %v after %v", err, took)
 		}
 		p.send(2, true, at(uids, 2)...)
-		time.Sleep(50 * time.Millisecond) // of the bubble
+		time.Sleep(50 * time.Millisecond)
 		if got, _ := ways(t, p.take()); got != [4]historyv1.Status{stored, stored, stored, refused} {
 			t.Errorf("got %v", got)
 		}
 	})
 }
 
-// Where all nodes are late none is given up, also where they were quick a moment ago. To see that they
-// are all late takes few probes: they have enough to do.
+// If all nodes are slow, none is given up, even right after fast answers. Few probes are needed to detect it.
 func TestNobodyIsRefusedWhenAllAreLate(t *testing.T) {
 	for _, late := range []time.Duration{600 * time.Millisecond, 1200 * time.Millisecond} {
 		onCluster(t, func(t *testing.T, c *cluster, p *pipe, _ *rpc.Server, uids [4]string) {
@@ -382,13 +378,13 @@ func TestNobodyIsRefusedWhenAllAreLate(t *testing.T) {
 					}
 				}
 				hbs := at(uids, 2)
-				for _, h := range hbs { // nobody waits for the answer before
+				for _, h := range hbs { // avoids waiting for the previous answer
 					h.ObjectId = fmt.Sprint("film", n)
 				}
 				p.send(uint64(2+n), true, hbs...)
-				time.Sleep(100 * time.Millisecond) // of the bubble
+				time.Sleep(100 * time.Millisecond)
 			}
-			time.Sleep(20 * time.Second) // of the bubble
+			time.Sleep(20 * time.Second)
 			for _, a := range p.take() {
 				for _, s := range a.Result.Statuses {
 					if s == refused {
@@ -405,28 +401,28 @@ func TestNobodyIsRefusedWhenAllAreLate(t *testing.T) {
 	}
 }
 
-// A batch does not wait long for the one before it, unless its caller wants them in order.
+// A concurrent batch does not wait long for the previous one; an ordered batch does.
 func TestBatchesAreStoredSideBySide(t *testing.T) {
 	onCluster(t, func(t *testing.T, c *cluster, p *pipe, _ *rpc.Server, uids [4]string) {
 		c.slow(0, 200*time.Millisecond)
 		mine, others := at(uids, 2)[:1], at(uids, 2)[1:]
 		p.send(2, true, mine...)
 		p.send(3, true, others...)
-		time.Sleep(time.Second) // of the bubble
+		time.Sleep(time.Second)
 		if all := p.take(); len(all) != 2 || all[0].Sequence != 3 || all[0].after != 20*time.Millisecond {
 			t.Errorf("side by side: %v", all)
 		}
 		mine, others = at(uids, 3)[:1], at(uids, 3)[1:]
 		p.send(4, false, mine...)
 		p.send(5, false, others...)
-		time.Sleep(time.Second) // of the bubble
+		time.Sleep(time.Second)
 		if all := p.take(); len(all) != 2 || all[0].Sequence != 4 {
 			t.Errorf("in order: %v", all)
 		}
 	})
 }
 
-// Cold users of a slow node do not have those of the others wait to be warmed.
+// Cold users of a slow node do not delay the warm-ups of other nodes.
 func TestASlowNodeDelaysItsOwnColdUsersOnly(t *testing.T) {
 	onCluster(t, func(t *testing.T, c *cluster, _ *pipe, s *rpc.Server, _ [4]string) {
 		c.slow(3, 200*time.Millisecond)
@@ -446,7 +442,7 @@ func TestASlowNodeDelaysItsOwnColdUsersOnly(t *testing.T) {
 			}
 		}
 		for k := range 40 {
-			time.Sleep(50 * time.Millisecond) // of the bubble
+			time.Sleep(50 * time.Millisecond)
 			if uid := fmt.Sprint("other", k); nodeOf(uid) != 3 {
 				read(uid, 50*time.Millisecond)
 			}
@@ -455,7 +451,7 @@ func TestASlowNodeDelaysItsOwnColdUsersOnly(t *testing.T) {
 	})
 }
 
-// Changes of a slow node's users come late, and in order; the others do not wait for them.
+// Changes of a slow node's users arrive late and in order; other users do not wait.
 func TestASlowNodeDelaysItsOwnNewsOnly(t *testing.T) {
 	c := &cluster{}
 	bubble(t, func(f *fed) {
@@ -478,7 +474,7 @@ func TestASlowNodeDelaysItsOwnNewsOnly(t *testing.T) {
 			if err := f.feed.Announce(t.Context(), changes); err != nil {
 				t.Fatal(err)
 			}
-			time.Sleep(20 * time.Millisecond) // of the bubble
+			time.Sleep(20 * time.Millisecond)
 			synctest.Wait()
 			if got := v.take(); len(got) != 3 || slices.Contains(got, uids[3]+": resync") {
 				t.Errorf("at once told %q, want it of all but %s", got, uids[3])

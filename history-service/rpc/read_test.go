@@ -21,7 +21,7 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// archive puts what the cache has of ann's objects into the archive, as the job does.
+// archive puts the cached records of ann's objects into the archive, like the job.
 func archive(t *testing.T, h *house, ids ...string) {
 	t.Helper()
 	keys := make([]history.Key, len(ids))
@@ -39,7 +39,7 @@ func archive(t *testing.T, h *house, ids ...string) {
 	}
 }
 
-// markClean removes all dirty marks, as the job does in the end.
+// markClean removes all dirty marks and trims, like the job.
 func markClean(t *testing.T, h *house) {
 	t.Helper()
 	keys, err := h.db.Cache().Overdue(t.Context(), []history.Bucket{history.BucketOf("ann")}, 0, 10_000)
@@ -61,7 +61,7 @@ func markClean(t *testing.T, h *house) {
 	}
 }
 
-// fill stores n objects of ann, newest first "0" to n-1, in steps of so many milliseconds.
+// fill stores n objects of ann, newest first, step milliseconds apart.
 func fill(t *testing.T, s *rpc.Server, n int, step int64) (ids []string) {
 	t.Helper()
 	var hbs []*historyv1.Heartbeat
@@ -75,7 +75,7 @@ func fill(t *testing.T, s *rpc.Server, n int, step int64) (ids []string) {
 	return ids
 }
 
-// TestSeam pages through a history of which the cache has only the newest part.
+// TestSeam pages through a history that is only partly cached.
 func TestSeam(t *testing.T) {
 	const n = 1100 // the cache keeps 1,000
 	for _, step := range []int64{0, 1, 1000} {
@@ -103,7 +103,7 @@ func difference(a, b []string) int {
 	return min(len(a), len(b))
 }
 
-// waitWarm waits until the service has warmed ann.
+// waitWarm waits until ann is warm.
 func waitWarm(t *testing.T, h *house) {
 	t.Helper()
 	for range 2000 {
@@ -117,7 +117,7 @@ func waitWarm(t *testing.T, h *house) {
 	t.Fatal("ann stays cold")
 }
 
-// gone is an archive that does not answer, or counts who asks.
+// gone is an archive that can be down, and counts calls.
 type gone struct {
 	history.Archive
 	down  atomic.Bool
@@ -132,8 +132,7 @@ func (g *gone) Page(ctx context.Context, uid string, q history.Query) (history.P
 	return g.Archive.Page(ctx, uid, q)
 }
 
-// TestArchiveAway: what the cache is sure of is answered, the rest is an error and
-// never an end.
+// TestArchiveAway: without the archive, cached pages are served, and all other reads fail.
 func TestArchiveAway(t *testing.T) {
 	h := newHouse(t)
 	a := &gone{Archive: h.db.Archive()}
@@ -155,8 +154,7 @@ func TestArchiveAway(t *testing.T) {
 	wantCode(t, "a point of a cold user", err, codes.Unavailable)
 }
 
-// TestWarmOnce: of a user whom the cache does not know, many readers at once cost
-// one row, and then see what the archive has.
+// TestWarmOnce: many concurrent readers of a cold user cost one row, and see the archived records.
 func TestWarmOnce(t *testing.T) {
 	h := newHouse(t)
 	cell := history.Cell{Key: history.Key{UID: "ann", Object: history.Object{ID: "7", Type: 1}}}
@@ -207,7 +205,7 @@ func TestReadRefusals(t *testing.T) {
 	}
 }
 
-// TestCursorsAreOfOneList: a page goes on where its own list was, never where another one was.
+// TestCursorsAreOfOneList: a cursor is valid only for its own list.
 func TestCursorsAreOfOneList(t *testing.T) {
 	s := newHouse(t).service(t)
 	for i := range int64(3) {
@@ -249,7 +247,7 @@ func TestFilters(t *testing.T) {
 	}
 }
 
-// TestFarBounds: a bound may be any time.
+// TestFarBounds: time bounds may have any value.
 func TestFarBounds(t *testing.T) {
 	s := newHouse(t).service(t)
 	apply(t, s, beat("ann/1", begin, 1000, 1), beat("ann/2", begin, 2000, 1))
@@ -263,8 +261,8 @@ func TestFarBounds(t *testing.T) {
 	}
 }
 
-// TestListOfWhatTheArchiveHasCleared: the cache has records of a cold user from before a
-// clear that only the archive knows, more of them than a page has.
+// TestListOfWhatTheArchiveHasCleared: a cold user has more than a page of cached records that a clear in the
+// archive hides.
 func TestListOfWhatTheArchiveHasCleared(t *testing.T) {
 	h := newHouse(t)
 	uncertain := func(uid string, typ uint32, n int) {
@@ -298,8 +296,8 @@ func TestListOfWhatTheArchiveHasCleared(t *testing.T) {
 	}
 }
 
-// TestPointOfADroppedObject: what a player asks for alone is found wherever it is, such as what is the newest after later records were
-// removed. Without the archive a read fails: the object may have a record.
+// TestPointOfADroppedObject: an object dropped from the cache is found in the archive. Without the archive the read
+// fails, because the object may have a record.
 func TestPointOfADroppedObject(t *testing.T) {
 	h := smallHouse(t, 2)
 	putNamed(t, h, 5)

@@ -16,8 +16,8 @@ func rebase(t *testing.T, s *rpc.Server, want int) {
 	}
 }
 
-// TestRebaseBesideAHold: another service that holds a record from before the rebase brings its time back with its next report.
-// The next rebase finds it.
+// TestRebaseBesideAHold: another service holds a record from before the rebase, and its next report restores the
+// wrong time. The next rebase fixes it.
 func TestRebaseBesideAHold(t *testing.T) {
 	h := newHouse(t)
 	s, other := h.service(t), h.service(t)

@@ -12,10 +12,10 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// reborn is a cache that can come back as another one.
+// reborn is a cache that can be replaced, as after a restart.
 type reborn struct{ stores.Cache }
 
-// older opens a store for a cache to come back as.
+// older opens a second store to replace a cache with.
 func (h *house) older(t *testing.T) *pebble.DB {
 	t.Helper()
 	db, err := pebble.Open(t.TempDir(), pebble.Config{Now: h.now})
@@ -26,7 +26,7 @@ func (h *house) older(t *testing.T) *pebble.DB {
 	return db
 }
 
-// marked returns the objects that have a dirty mark.
+// marked returns the ids of dirty objects.
 func marked(t *testing.T, c history.Ledger) map[string]bool {
 	t.Helper()
 	dirty, err := c.Overdue(t.Context(), history.AllBuckets(), 0, 1000)
@@ -40,8 +40,8 @@ func marked(t *testing.T, c history.Ledger) map[string]bool {
 	return ids
 }
 
-// TestReclaimDecisions has the cache come back without a clear and a pause: what was cleared
-// is not written again although it is held, and nothing is recorded.
+// TestReclaimDecisions: the cache restarts without a clear and a pause. Cleared records that are still held stay
+// cleared, and the pause is restored.
 func TestReclaimDecisions(t *testing.T) {
 	h := newHouse(t)
 	cache := &reborn{h.db.Cache()}
@@ -49,7 +49,7 @@ func TestReclaimDecisions(t *testing.T) {
 	older := h.older(t)
 	progress := historyv1.Kind_KIND_PROGRESS
 	apply(t, s, beat("u/cleared", progress, 0, 10), beat("w/before", progress, 0, 10))
-	for _, until := range []int64{0, start - 9000} { // the second one says nothing more
+	for _, until := range []int64{0, start - 9000} { // the second changes nothing
 		if _, err := s.Clear(t.Context(), &historyv1.ClearRequest{Uid: "u", UntilMs: until}); err != nil {
 			t.Fatal(err)
 		}
@@ -57,10 +57,10 @@ func TestReclaimDecisions(t *testing.T) {
 	if _, err := s.PutSettings(t.Context(), &historyv1.PutSettingsRequest{Uid: "w"}); err != nil {
 		t.Fatal(err)
 	}
-	point(t, s, "u", "none") // waits until the users are warm, so that nobody reads meanwhile
+	point(t, s, "u", "none") // wait until the users are warm, so no warm-up runs meanwhile
 	point(t, s, "w", "none")
 	cache.Cache = older.Cache()
-	for range 2 { // once more does no harm
+	for range 2 { // a repeat is harmless
 		if err := s.Reclaim(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -77,8 +77,8 @@ func TestReclaimDecisions(t *testing.T) {
 	}
 }
 
-// TestReclaim has the cache come back without some of what the service holds: it is
-// there again, under a mark; what the cache has newer or has cleared stays.
+// TestReclaim: the cache restarts without some held records. They are restored and dirty; newer and cleared ones
+// stay.
 func TestReclaim(t *testing.T) {
 	h := newHouse(t)
 	cache := &reborn{h.db.Cache()}
@@ -91,7 +91,7 @@ func TestReclaim(t *testing.T) {
 	if _, err := another.Clear(t.Context(), &historyv1.ClearRequest{Uid: "v", UntilMs: start - 5000}); err != nil {
 		t.Fatal(err)
 	}
-	point(t, s, "u", "none") // waits until the user is warm, so that nobody reads meanwhile
+	point(t, s, "u", "none") // waits until the user is warm, so no warm-up runs meanwhile
 	point(t, s, "v", "none")
 	cache.Cache = older.Cache()
 	if err := s.Reclaim(t.Context()); err != nil {
@@ -114,8 +114,8 @@ func TestReclaim(t *testing.T) {
 	}
 }
 
-// TestReclaimOfAClearThatADeleteReliesOn has a clear land that nobody was told of, and a delete
-// that finds nothing left: the cache comes back without the clear, and the delete holds.
+// TestReclaimOfAClearThatADeleteReliesOn: a delete finds nothing because of an unacknowledged clear. The cache
+// restarts without the clear, and the delete still holds.
 func TestReclaimOfAClearThatADeleteReliesOn(t *testing.T) {
 	h := newHouse(t)
 	cache := &reborn{h.db.Cache()}
@@ -132,7 +132,7 @@ func TestReclaimOfAClearThatADeleteReliesOn(t *testing.T) {
 	if _, err := s.Delete(t.Context(), req); err != nil {
 		t.Fatal(err)
 	}
-	point(t, s, "u", "none") // waits until the user is warm, so that nobody reads meanwhile
+	point(t, s, "u", "none") // waits until the user is warm, so no warm-up runs meanwhile
 	point(t, another, "u", "none")
 	cache.Cache = older.Cache()
 	if err := s.Reclaim(t.Context()); err != nil {
@@ -143,8 +143,8 @@ func TestReclaimOfAClearThatADeleteReliesOn(t *testing.T) {
 	}
 }
 
-// TestReclaimOfAClearOfAnotherNamespace: so it is where the object's type was moved to a class since: the delete relies on the clear
-// of the namespace that had its record.
+// TestReclaimOfAClearOfAnotherNamespace: the same after the object's type moved to a class. The delete relies on
+// the clear in the old namespace.
 func TestReclaimOfAClearOfAnotherNamespace(t *testing.T) {
 	h, classes := classHouse(t, 0, "a: types=1")
 	cache := &reborn{h.db.Cache()}
@@ -167,8 +167,8 @@ func TestReclaimOfAClearOfAnotherNamespace(t *testing.T) {
 	}
 }
 
-// TestReclaimOfWhatWasCopied has a clear and a switch land that nobody was told of, and a report of a class, to whose namespace they are copied first. The cache
-// comes back without them, and gets them for all of the history.
+// TestReclaimOfWhatWasCopied: a report copies an unacknowledged clear and pause to its class's namespace. The cache
+// restarts without them, and gets them back in both namespaces.
 func TestReclaimOfWhatWasCopied(t *testing.T) {
 	h, classes := classHouse(t, 0, "a: types=1")
 	cache := &reborn{h.db.Cache()}
@@ -194,8 +194,8 @@ func TestReclaimOfWhatWasCopied(t *testing.T) {
 	}
 }
 
-// TestReclaimOfAnErasedClass has the cache come back as it was before a user was erased, who had records of a class that there is no more:
-// that is cleared again, too.
+// TestReclaimOfAnErasedClass: the cache restarts with the state before an erasure, including a removed class. The
+// class is cleared again too.
 func TestReclaimOfAnErasedClass(t *testing.T) {
 	h, classes := classHouse(t, 0, "gone: types=9")
 	apply(t, h.service(t, classes), typed("u/old_9", stop, 2000, 10))
@@ -215,8 +215,8 @@ func TestReclaimOfAnErasedClass(t *testing.T) {
 	}
 }
 
-// TestReclaimOfAMovedType has an object be played after its type was moved, while only the archive has it in the namespace of before. The
-// answers go on saying so after the record was brought back to a cache that had lost it.
+// TestReclaimOfAMovedType: an object is played after its type moved, while its old record is only in the archive.
+// Answers stay incomplete after the record is restored to a cache that lost it.
 func TestReclaimOfAMovedType(t *testing.T) {
 	moved := "moved=" + time.UnixMilli(start).UTC().Format(time.DateOnly)
 	h, empty := houseOf(t, pebble.Config{Keep: 1, Alone: true}), houseOf(t, pebble.Config{Keep: 1, Alone: true})
@@ -226,7 +226,7 @@ func TestReclaimOfAMovedType(t *testing.T) {
 	s := h.idle(t, func(c *rpc.Config) { c.Cache, c.Rules, c.Keep = cache, rulesOf(t, "a: types=7", moved), 1 })
 	stop := running(t, s)
 	defer func() { stop() }()
-	all(t, s, "ann/0", 9) // all namespaces are warm
+	all(t, s, "ann/0", 9) // warms up all namespaces
 	for i, when := range []string{"first", "held", "brought back"} {
 		again := typed("ann/1_7", progress, int64(10_000-i), int64(10+i))
 		again.Session = "s2"
@@ -235,7 +235,7 @@ func TestReclaimOfAMovedType(t *testing.T) {
 			t.Errorf("%s: got %v, %v; want an incomplete record", when, resp, err)
 		}
 		if i == 1 {
-			stop() // nobody warms up while the caches are exchanged
+			stop() // no warm-up during the switch
 			cache.Cache = empty.db.Cache()
 			stop = running(t, s)
 			if err := s.Reclaim(t.Context()); err != nil {
@@ -247,7 +247,7 @@ func TestReclaimOfAMovedType(t *testing.T) {
 	}
 }
 
-// outrun has something happen before its next load.
+// outrun calls first before its next load.
 type outrun struct {
 	stores.Cache
 	first func()
@@ -261,8 +261,8 @@ func (c *outrun) Load(ctx context.Context, keys []history.Key) []history.Entry {
 	return c.Cache.Load(ctx, keys)
 }
 
-// TestReclaimOfADeleteThatCameMeanwhile has a record deleted, and the cache come back as it was
-// before, between a report's look at what is held and its load: the delete is not forgotten.
+// TestReclaimOfADeleteThatCameMeanwhile: between a report's Get and its load, the record is deleted and the cache
+// restarts with the older state. The delete is kept.
 func TestReclaimOfADeleteThatCameMeanwhile(t *testing.T) {
 	h := newHouse(t)
 	cache, older := &outrun{Cache: h.db.Cache()}, h.older(t)
@@ -287,7 +287,7 @@ func TestReclaimOfADeleteThatCameMeanwhile(t *testing.T) {
 	}
 }
 
-// TestReclaimLosesNothing finds everything as it was: nothing is written.
+// TestReclaimLosesNothing: if the cache lost nothing, nothing is written.
 func TestReclaimLosesNothing(t *testing.T) {
 	h := newHouse(t)
 	cache := &counting{Cache: h.db.Cache()}
@@ -300,7 +300,7 @@ func TestReclaimLosesNothing(t *testing.T) {
 	}
 }
 
-// counting counts writes, and may be down.
+// counting counts writes and can be down.
 type counting struct {
 	stores.Cache
 	writes int
@@ -323,14 +323,13 @@ func (c *counting) Load(ctx context.Context, keys []history.Key) []history.Entry
 	return entries
 }
 
-// TestReclaimInOutage fails, holds everything all the same, and works when it is
-// called again.
+// TestReclaimInOutage: Reclaim fails, keeps everything held, and succeeds on a retry.
 func TestReclaimInOutage(t *testing.T) {
 	h := newHouse(t)
 	cache := &counting{Cache: h.db.Cache()}
 	s := h.service(t, func(c *rpc.Config) { c.Cache = cache })
 	apply(t, s, beat("u/a", historyv1.Kind_KIND_PROGRESS, 0, 10))
-	point(t, s, "u", "none") // waits until the user is warm, so that nobody reads meanwhile
+	point(t, s, "u", "none") // waits until the user is warm, so no warm-up runs meanwhile
 	cache.Cache, cache.down = h.older(t).Cache(), true
 	if err := s.Reclaim(t.Context()); err == nil {
 		t.Error("Reclaim = nil, want an error")
@@ -344,7 +343,7 @@ func TestReclaimInOutage(t *testing.T) {
 	}
 }
 
-// TestFirstEpoch: what was stored before the cache could name its epoch is compared once it can.
+// TestFirstEpoch: writes from before the first known epoch are compared once the epoch is known.
 func TestFirstEpoch(t *testing.T) {
 	h := newHouse(t)
 	cache, epoch, fails := &reborn{h.db.Cache()}, "a", true
@@ -362,7 +361,7 @@ func TestFirstEpoch(t *testing.T) {
 	if s.Confirm(t.Context()) == nil {
 		t.Fatal("confirmed without an answer")
 	}
-	cache.Cache, epoch, fails = h.older(t).Cache(), "b", false // one master was restarted without its end
+	cache.Cache, epoch, fails = h.older(t).Cache(), "b", false // one master has restarted
 	if err := s.Confirm(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -371,7 +370,7 @@ func TestFirstEpoch(t *testing.T) {
 	}
 }
 
-// TestFirstEpochOfADecision: so is what a user decided, without any record that is held.
+// TestFirstEpochOfADecision: the same for settings, without a held record.
 func TestFirstEpochOfADecision(t *testing.T) {
 	h := newHouse(t)
 	cache := &reborn{h.db.Cache()}
@@ -391,8 +390,8 @@ func TestFirstEpochOfADecision(t *testing.T) {
 	}
 }
 
-// A user has switched recording off and on many times, and the cache comes back without it:
-// one Confirm brings back the last switch, and what is held of others.
+// A user has changed the settings many times, and the cache restarts without them. One Confirm restores the last
+// setting, and other users' held records.
 func TestManySwitchesAreOne(t *testing.T) {
 	h := newHouse(t)
 	cache, epoch := &reborn{h.db.Cache()}, "a"
@@ -410,7 +409,7 @@ func TestManySwitchesAreOne(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	point(t, s, "u", "none") // waits until the users are warm, so that nobody reads meanwhile
+	point(t, s, "u", "none") // wait until the users are warm, so no warm-up runs meanwhile
 	point(t, s, "w", "none")
 	cache.Cache, epoch = h.older(t).Cache(), "b"
 	if err := s.Confirm(t.Context()); err != nil {
@@ -425,9 +424,9 @@ func TestManySwitchesAreOne(t *testing.T) {
 	}
 }
 
-// TestReclaimBesideABatch has the cache come back older while a batch is stored, of which one record was written before
-// that and the other one has lost a race: what the first epoch had acknowledged is in the second one, under a mark. So it is
-// with the first batch of a service, which had not asked for the name of the first epoch.
+// TestReclaimBesideABatch: the cache restarts with an older state during a batch. One record was written before,
+// and another one met a concurrent update. All acknowledged writes are in the second epoch and dirty. This also
+// holds for a service's first batch, before it knows the epoch.
 func TestReclaimBesideABatch(t *testing.T) {
 	for _, first := range []bool{false, true} {
 		h := newHouse(t)
@@ -442,7 +441,7 @@ func TestReclaimBesideABatch(t *testing.T) {
 			apply(t, s, beat("u/before", progress, -1000, 10))
 			held["before"] = 10
 		}
-		point(t, s, "u", "none") // waits until the user is warm, so that nobody reads meanwhile
+		point(t, s, "u", "none") // waits until the user is warm, so no warm-up runs meanwhile
 		if !first {
 			if err := s.Confirm(t.Context()); err != nil {
 				t.Fatal(err)
@@ -468,7 +467,7 @@ func TestReclaimBesideABatch(t *testing.T) {
 	}
 }
 
-// rebornWithin is a cache in which the last record of the next batch loses a race, and that is another one from then on.
+// rebornWithin calls within during the next batch, after a conflict for its last record.
 type rebornWithin struct {
 	reborn
 	within func()

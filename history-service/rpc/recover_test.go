@@ -35,9 +35,8 @@ func (b *broken) Load(ctx context.Context, keys []history.Key) []history.Entry {
 	return b.Cache.Load(ctx, keys)
 }
 
-// TestPanicsEndTheirRequestAlone has handlers panic, unary and of a stream: that is an
-// internal error without details, counted and logged with its stack, and the service
-// goes on.
+// TestPanicsEndTheirRequestAlone: a panic in a unary or stream handler is an internal error without details. It is
+// counted and logged with its stack, and the service continues.
 func TestPanicsEndTheirRequestAlone(t *testing.T) {
 	h, registry := newHouse(t), prometheus.NewRegistry()
 	var log bytes.Buffer
@@ -71,7 +70,7 @@ func TestPanicsEndTheirRequestAlone(t *testing.T) {
 	}
 }
 
-// fragile is an archive whose first rows panic.
+// fragile is an archive whose first reads panic.
 type fragile struct {
 	history.Archive
 	panics atomic.Int64
@@ -84,8 +83,7 @@ func (f *fragile) Page(ctx context.Context, uid string, q history.Query) (histor
 	return f.Archive.Page(ctx, uid, q)
 }
 
-// TestWarmerComesBack has warm-ups panic: a caller that waits for one is told that it failed,
-// and the next try works.
+// TestWarmerComesBack: a panic fails the waiting callers, and the next try succeeds.
 func TestWarmerComesBack(t *testing.T) {
 	h := newHouse(t)
 	s := h.service(t, func(c *rpc.Config) {

@@ -14,7 +14,7 @@ func TestDelete(t *testing.T) {
 	h := newHouse(t)
 	s, other := h.service(t), h.service(t)
 	apply(t, s, beat("ann/7", progress, 5000, 20), beat("ann/8", progress, 5000, 20))
-	apply(t, other, beat("ann/7", progress, 4000, 30)) // so that both hold it
+	apply(t, other, beat("ann/7", progress, 4000, 30)) // both services hold it
 	resp, err := s.Delete(t.Context(), &historyv1.DeleteRequest{Uid: "ann", Objects: []*historyv1.Object{{Id: "7", Type: 1}, {Id: "9", Type: 1}}})
 	if err != nil || resp.GetDeleted() != 1 {
 		t.Fatalf("delete: got %v, %v; want 1 deleted: there never was a 9", resp, err)
@@ -38,8 +38,8 @@ func TestDelete(t *testing.T) {
 	}
 }
 
-// TestDeletedOfTheArchive counts what only the archive has, cold or below the low watermark. A
-// delete as of a time waits for nobody.
+// TestDeletedOfTheArchive counts deleted objects that are only in the archive. A delete with a time does not need
+// the archive.
 func TestDeletedOfTheArchive(t *testing.T) {
 	for name, warm := range map[string]bool{"cold": false, "warm": true} {
 		for _, at := range []int64{0, start} {
@@ -69,8 +69,8 @@ func TestDeletedOfTheArchive(t *testing.T) {
 	}
 }
 
-// TestSameMillisecond puts, deletes and puts one object in one millisecond through
-// two services, in every order: the delete wins.
+// TestSameMillisecond puts, deletes and puts one object in one millisecond, in every order, through two services:
+// the delete wins.
 func TestSameMillisecond(t *testing.T) {
 	orders := [][]int{{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}}
 	for _, order := range orders {
@@ -87,7 +87,7 @@ func TestSameMillisecond(t *testing.T) {
 	}
 }
 
-// putOrDelete does one of three things in the same millisecond.
+// putOrDelete does one of the three steps.
 func putOrDelete(t *testing.T, s *rpc.Server, step int) {
 	t.Helper()
 	if step != 1 {
@@ -139,8 +139,7 @@ func TestRemoveRefusals(t *testing.T) {
 	wantCode(t, "clear until before 1970", err, codes.InvalidArgument)
 }
 
-// TestHeldOverAClear: a service that still holds what was cleared does not show it to who
-// sends an old heartbeat again.
+// TestHeldOverAClear: a service that holds a cleared record does not return it for a repeated old heartbeat.
 func TestHeldOverAClear(t *testing.T) {
 	h := newHouse(t)
 	for name, clearer := range map[string]*rpc.Server{"another": h.service(t), "the same": nil} {

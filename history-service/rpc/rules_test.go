@@ -11,7 +11,7 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// jobArchives does to objects of ann what the job does: it completes the record, puts, marks clean and trims.
+// jobArchives completes, puts, marks clean and trims objects of ann, like the job.
 func jobArchives(t *testing.T, h *house, objects ...history.Object) {
 	t.Helper()
 	for _, o := range objects {
@@ -40,9 +40,8 @@ func jobArchives(t *testing.T, h *house, objects ...history.Object) {
 	}
 }
 
-// TestRowOfBefore: a row of the archive is read to warm a user up; meanwhile one of its records is played,
-// archived and dropped, and played again. The record that is made of the row and the new report lacks the play
-// between the two, and does not count as whole.
+// TestRowOfBefore: after a warm-up has read a row, one of its records is played, archived, dropped and played
+// again. The record merged from the row and the new report lacks the play in between, so it is partial.
 func TestRowOfBefore(t *testing.T) {
 	h := smallHouse(t, 1)
 	ids := put(t, h, 1, 1_000_000)
@@ -66,20 +65,20 @@ func TestRowOfBefore(t *testing.T) {
 	}
 }
 
-// TestRowThatIsNewerThanTheCache: the cache came back with an older content of an object than the archive has. A page
-// since a time between the two has it.
+// TestRowThatIsNewerThanTheCache: a restarted cache has older content than the archive. A page since a time between
+// the two has the object.
 func TestRowThatIsNewerThanTheCache(t *testing.T) {
 	h := smallHouse(t, 3)
 	s := h.service(t)
-	point(t, s, "ann", "none") // warm
+	point(t, s, "ann", "none") // warms up the user
 	ids, _ := newerInArchive(t, h, s)
 	if got := list(t, s, &historyv1.ListRequest{Uid: "ann", SinceMs: start - 40_000}); !slices.Equal(got, append(ids, "old")) {
 		t.Errorf("since 40 s ago: got %q, want %q", got, append(ids, "old"))
 	}
 }
 
-// TestRelyAfterAClear: a delete relies on a clear, while a later clear is acknowledged. The cache comes back
-// without either: the later one holds.
+// TestRelyAfterAClear: a delete relies on a clear while a later clear is acknowledged. The cache restarts without
+// either, and the later one is restored.
 func TestRelyAfterAClear(t *testing.T) {
 	h := newHouse(t)
 	cache, older := &outrun{Cache: h.db.Cache()}, h.older(t)
@@ -106,7 +105,7 @@ func TestRelyAfterAClear(t *testing.T) {
 	}
 }
 
-// loadedThen has something happen after its next load.
+// loadedThen calls then after its next load.
 type loadedThen struct {
 	stores.Cache
 	then func()
@@ -121,7 +120,7 @@ func (c *loadedThen) Load(ctx context.Context, keys []history.Key) []history.Ent
 	return all
 }
 
-// deafNow is a cache that answers no reads.
+// deafNow is a cache whose reads fail.
 type deafNow struct{ stores.Cache }
 
 func (deafNow) Load(_ context.Context, keys []history.Key) []history.Entry {
@@ -132,7 +131,7 @@ func (deafNow) Load(_ context.Context, keys []history.Key) []history.Entry {
 	return all
 }
 
-// TestConfirm: an answer that relies on what a conflict showed alone waits until that is on disk.
+// TestConfirm: an answer based only on a conflict's content fails until that content is confirmed.
 func TestConfirm(t *testing.T) {
 	h := newHouse(t)
 	cache := &reborn{h.db.Cache()}
@@ -141,14 +140,14 @@ func TestConfirm(t *testing.T) {
 	if _, err := h.idle(t).Clear(t.Context(), &historyv1.ClearRequest{Uid: "u", UntilMs: start - 1000}); err != nil {
 		t.Fatal(err)
 	}
-	cache.Cache = deafNow{h.db.Cache()} // what the conflict shows cannot be confirmed
+	cache.Cache = deafNow{h.db.Cache()} // prevents the confirmation
 	resp, err := s.Apply(t.Context(), &historyv1.ApplyRequest{Heartbeats: []*historyv1.Heartbeat{beat("u/a", progress, 4000, 11)}})
 	if err == nil {
 		t.Errorf("got %v, want it unavailable", resp.GetStatuses())
 	}
 }
 
-// TestOthersWinEveryTime: a report that never got written is not acknowledged.
+// TestOthersWinEveryTime: a report that never wins against concurrent updates is not acknowledged.
 func TestOthersWinEveryTime(t *testing.T) {
 	h := newHouse(t)
 	other, at := h.idle(t), int64(900_000)

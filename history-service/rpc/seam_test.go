@@ -14,7 +14,7 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// eventful is an archive whose next page is read just before something happens.
+// eventful calls next right after the next page read.
 type eventful struct {
 	history.Archive
 	next func()
@@ -29,8 +29,7 @@ func (e *eventful) Page(ctx context.Context, uid string, q history.Query) (histo
 	return page, err
 }
 
-// put puts n viewings of ann into the archive, newest first "0000" to n-1, in steps of a
-// second, the newest so many milliseconds ago.
+// put archives n viewings of ann, newest first, a second apart, the newest ago milliseconds before start.
 func put(t testing.TB, h *house, n int, ago int64) (ids []string) {
 	t.Helper()
 	var cells []history.Cell
@@ -48,7 +47,7 @@ func put(t testing.TB, h *house, n int, ago int64) (ids []string) {
 	return ids
 }
 
-// warmUp does to ann what a service does.
+// warmUp warms up ann like a service.
 func warmUp(t testing.TB, h *house, keep int) {
 	t.Helper()
 	p, err := h.db.Archive().Page(t.Context(), "ann", history.Query{Limit: keep + 1})
@@ -64,8 +63,8 @@ func warmUp(t testing.TB, h *house, keep int) {
 	}
 }
 
-// TestReadOfAColdUserWhileItIsWarmed: the page is listed when the cache has nothing, and
-// the rest of it is read when the cache has all.
+// TestReadOfAColdUserWhileItIsWarmed: a page is listed from an empty cache, and completed after the cache is
+// filled.
 func TestReadOfAColdUserWhileItIsWarmed(t *testing.T) {
 	for _, keep := range []int{30, 1000} {
 		for name, read := range reads {
@@ -79,10 +78,9 @@ func TestReadOfAColdUserWhileItIsWarmed(t *testing.T) {
 	}
 }
 
-// TestPagesOfTwoLists pages through what the cache and the archive have of a cold user. The one may
-// be far sparser than the other, so that its pages reach much further back. Four in eight of
-// the archive's are deleted in the cache, and the cache's first pages are hidden by a clear mark of
-// the archive, so that a page needs more of either.
+// TestPagesOfTwoLists pages through a cold user's cached and archived records, with very different densities. Half
+// of the archived ones are deleted in the cache, and an archived clear hides the first cached pages. A page then
+// needs several reads of both.
 func TestPagesOfTwoLists(t *testing.T) {
 	for name, step := range map[string]int64{"sparse cache": 3000, "even": 1000, "dense cache": 100} {
 		h := newHouse(t)
@@ -117,9 +115,8 @@ func TestPagesOfTwoLists(t *testing.T) {
 	}
 }
 
-// TestOlderThanTheArchive lists a record from below the low watermark of which the archive has a newer
-// one, as after a cache came back older: it is not shown as it was, whatever part of the list is
-// asked for.
+// TestOlderThanTheArchive: a cached record below the low watermark is older than the archived one, as after a
+// restart. No page shows the older one.
 func TestOlderThanTheArchive(t *testing.T) {
 	h := smallHouse(t, 3)
 	s := h.service(t)
@@ -136,7 +133,7 @@ func TestOlderThanTheArchive(t *testing.T) {
 	}
 }
 
-// markCleanAll marks clean the given records, and trims.
+// markCleanAll marks records clean and trims.
 func markCleanAll(t *testing.T, h *house, ids []string) {
 	t.Helper()
 	var contents []history.Content
@@ -168,15 +165,14 @@ var reads = map[string]func(t *testing.T, s *rpc.Server) []string{
 	},
 	"search": func(t *testing.T, s *rpc.Server) []string {
 		t.Helper()
-		return search(t, s, &historyv1.SearchRequest{Text: "0", Limit: 7}) // which all ids have
+		return search(t, s, &historyv1.SearchRequest{Text: "0", Limit: 7}) // in every id
 	},
 }
 
-// TestPageBesideTheJob has objects from below the low watermark touched or deleted after a page's
-// row was read, and archived and dropped before the cache is asked for them. The page shows
-// none as it was, and what was deleted not at all.
+// TestPageBesideTheJob: objects below the low watermark change after a page has read its row, and are archived and
+// dropped again. The page shows no old state and no deleted object.
 func TestPageBesideTheJob(t *testing.T) {
-	const keep, touched = 10, 12 // more than is kept, so that some are dropped again
+	const keep, touched = 10, 12 // above keep, so some are dropped again
 	for name, test := range map[string]struct {
 		touch func(s *rpc.Server, ids []string) error
 		shown bool
@@ -221,7 +217,7 @@ func TestPageBesideTheJob(t *testing.T) {
 	}
 }
 
-// stopAgo has ann stop at 300 s of the objects, so many milliseconds ago.
+// stopAgo stops the objects at 300 s, ago milliseconds before start.
 func stopAgo(t *testing.T, s *rpc.Server, ids []string, ago int64) error {
 	t.Helper()
 	for i, id := range ids {
@@ -236,7 +232,7 @@ func deleteAt(t *testing.T, s *rpc.Server, ids []string, at int64) error {
 	return err
 }
 
-// archiveWhole is archive of what the job has made whole.
+// archiveWhole archives complete records, like the job.
 func archiveWhole(t *testing.T, h *house, ids ...string) {
 	t.Helper()
 	for _, id := range ids {
@@ -251,9 +247,8 @@ func archiveWhole(t *testing.T, h *house, ids ...string) {
 	}
 }
 
-// The archive hides, by a clear of type 1, what fills the first page of the cache of a cold
-// user. The records that the cache would list next are archived and trimmed after the row was read: the
-// row is read again.
+// A clear in the archive hides the first cached page of a cold user. The next cached records are archived and
+// trimmed after the row was read, so the row is read again.
 func TestPageBehindAHiddenOne(t *testing.T) {
 	h := smallHouse(t, 1)
 	if err := h.db.Archive().PutUser(t.Context(), "ann", history.User{Cleared: map[uint32]int64{1: start - 55_000}}); err != nil {
@@ -275,7 +270,7 @@ func TestPageBehindAHiddenOne(t *testing.T) {
 	}
 }
 
-// countedPages counts the pages that an archive is asked for.
+// countedPages counts page reads.
 type countedPages struct {
 	history.Archive
 	n atomic.Int64
@@ -286,7 +281,7 @@ func (c *countedPages) Page(ctx context.Context, uid string, q history.Query) (h
 	return c.Archive.Page(ctx, uid, q)
 }
 
-// TestPageBehindManyDeletes asks the archive a few times, not once for every twenty of them.
+// TestPageBehindManyDeletes: skipping many deletes takes few archive reads, not one per twenty.
 func TestPageBehindManyDeletes(t *testing.T) {
 	const deleted = 2000
 	h := newHouse(t)
@@ -308,8 +303,8 @@ func TestPageBehindManyDeletes(t *testing.T) {
 	}
 }
 
-// newerInArchive reports ten objects and one more, which the cache drops below its low watermark. Of that one the
-// archive has newer content than the cache, as after the cache came back older.
+// newerInArchive reports ten objects and "old", which the cache drops below its low watermark. The archive has
+// newer content of "old", as after a restart of the cache.
 func newerInArchive(t *testing.T, h *house, s *rpc.Server) (ids []string, old history.Key) {
 	t.Helper()
 	ids = fill(t, s, 10, 1000)

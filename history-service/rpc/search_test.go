@@ -16,7 +16,7 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// search reads all that ann has with some words, and returns the ids in order.
+// search reads all results for ann and returns the ids in order.
 func search(t *testing.T, s *rpc.Server, req *historyv1.SearchRequest) (ids []string) {
 	t.Helper()
 	req.Uid = "ann"
@@ -36,7 +36,7 @@ func search(t *testing.T, s *rpc.Server, req *historyv1.SearchRequest) (ids []st
 	return nil
 }
 
-// named is a stop at a record with metadata, "title/series".
+// named is a stop with the metadata "title/series".
 func named(id, meta string, ago int64) *historyv1.Heartbeat {
 	hb := beat("ann/"+id, stop, ago, 20)
 	title, series, _ := strings.Cut(meta, "/")
@@ -97,7 +97,7 @@ func TestSearchRefuses(t *testing.T) {
 	}
 }
 
-// putNamed archives n records with titles, of which every 997th is a tide, and returns its ids.
+// putNamed archives n records with titles, every 997th a tide, and returns the tides' ids.
 func putNamed(t testing.TB, h *house, n int) (tides []string) {
 	t.Helper()
 	var cells []history.Cell
@@ -119,8 +119,7 @@ func putNamed(t testing.TB, h *house, n int) (tides []string) {
 	return tides
 }
 
-// TestSearchAll finds what only the archive has, whatever the cache knows of the user, and newer
-// titles than the archive's.
+// TestSearchAll finds archived records, whatever is cached, and uses newer cached titles.
 func TestSearchAll(t *testing.T) {
 	for _, keep := range []int{0, 30, 1000} {
 		h := smallHouse(t, 1000)
@@ -146,12 +145,11 @@ func TestSearchAll(t *testing.T) {
 	}
 }
 
-// TestSearchOfAnOlderCache: the cache came back with an older content of an object than the archive has. A search
-// finds all that a list shows.
+// TestSearchOfAnOlderCache: a restarted cache has older content than the archive. A search finds the listed title.
 func TestSearchOfAnOlderCache(t *testing.T) {
 	h := smallHouse(t, 3)
 	s := h.service(t)
-	point(t, s, "ann", "none") // warm
+	point(t, s, "ann", "none") // warms up the user
 	ids := fill(t, s, 10, 1000)
 	apply(t, s, named("old", "Working Title", 50_000))
 	archive(t, h, ids...)
@@ -172,8 +170,8 @@ func TestSearchOfAnOlderCache(t *testing.T) {
 	}
 }
 
-// BenchmarkSearch looks for what is nowhere among ten thousand records, of which the cache has a thousand, and
-// for what many have. Beside other work the CPU's time tells more than that of the clock.
+// BenchmarkSearch searches ten thousand records, a thousand of them cached, for absent and for frequent words. On a
+// busy machine, compare the CPU time.
 func BenchmarkSearch(b *testing.B) {
 	h := smallHouse(b, 1000)
 	putNamed(b, h, 10_000)
@@ -199,7 +197,7 @@ func BenchmarkSearch(b *testing.B) {
 	}
 }
 
-// cpuTime is what all of the process has used.
+// cpuTime returns the CPU time of the process.
 func cpuTime(b *testing.B) time.Duration {
 	b.Helper()
 	var u syscall.Rusage

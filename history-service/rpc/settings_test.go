@@ -14,8 +14,7 @@ import (
 
 const paused = historyv1.Status_STATUS_PAUSED
 
-// record switches recording and checks the answer, and what is read then: paused since a
-// time, or recording for 0.
+// record turns recording on (since 0) or off, and checks the settings.
 func record(t *testing.T, s *rpc.Server, uid string, since int64) {
 	t.Helper()
 	recording := since == 0
@@ -44,8 +43,8 @@ func wantStatuses(t *testing.T, what string, got []historyv1.Status, want ...his
 	}
 }
 
-// TestPausedThroughAnother switches recording off through one service while another one
-// holds the viewing, and has reports come late.
+// TestPausedThroughAnother pauses recording through one service while another one holds the viewing, with late
+// reports.
 func TestPausedThroughAnother(t *testing.T) {
 	h := newHouse(t)
 	a, b := h.service(t), h.service(t)
@@ -71,7 +70,7 @@ func TestPausedThroughAnother(t *testing.T) {
 	h.clock.Store(start + 60_000)
 	record(t, b, "ann", 0)
 	h.clock.Store(start + 61_000)
-	apply(t, a, beat("ann/4", historyv1.Kind_KIND_PROGRESS, -60_500, 16)) // which is held from then on
+	apply(t, a, beat("ann/4", historyv1.Kind_KIND_PROGRESS, -60_500, 16)) // held from here on
 	wantStatuses(t, "late, from the pause, of what is held", apply(t, a, beat("ann/4", historyv1.Kind_KIND_STOP, -30_000, 17)), paused)
 	wantStatuses(t, "late, from the pause, the end of it, and since", apply(t, a,
 		beat("ann/1", historyv1.Kind_KIND_PROGRESS, -30_000, 30), beat("ann/3", historyv1.Kind_KIND_STOP, -60_000, 30), beat("ann/1", historyv1.Kind_KIND_PROGRESS, -60_001, 40),
@@ -81,7 +80,8 @@ func TestPausedThroughAnother(t *testing.T) {
 	}
 }
 
-// TestPausedWithinASession: a session counts as reported before recording was switched off. One that begins afterwards counts.
+// TestPausedWithinASession: a session that spans a pause keeps only its earlier watched time. A session after the
+// pause counts.
 func TestPausedWithinASession(t *testing.T) {
 	h := newHouse(t)
 	a, b := h.service(t), h.service(t)
@@ -110,8 +110,8 @@ func TestPausedWithinASession(t *testing.T) {
 	watched("begun after it", "3", 50)
 }
 
-// TestSentAgainAfterTheNextSwitch has reports come once more when recording was off and on again, also more often than is remembered: what a
-// pause took stays away, in another service too.
+// TestSentAgainAfterTheNextSwitch: reports are retried after further pauses, even more than are remembered. Paused
+// time never counts, through any service.
 func TestSentAgainAfterTheNextSwitch(t *testing.T) {
 	h := newHouse(t)
 	a, b := h.service(t), h.service(t)
@@ -147,7 +147,7 @@ func TestSentAgainAfterTheNextSwitch(t *testing.T) {
 			}
 		}
 	}
-	at(3_000_000) // one more than are remembered
+	at(3_000_000) // one more than the remembered pauses
 	record(t, b, "ann", start+3_000_000)
 	at(3_001_000)
 	record(t, b, "ann", 0)
@@ -159,7 +159,7 @@ func TestSentAgainAfterTheNextSwitch(t *testing.T) {
 	}
 }
 
-// TestPausedDeletes deletes and clears while nothing is recorded.
+// TestPausedDeletes deletes and clears while recording is paused.
 func TestPausedDeletes(t *testing.T) {
 	h := newHouse(t)
 	a, b := h.service(t), h.service(t)
@@ -177,8 +177,7 @@ func TestPausedDeletes(t *testing.T) {
 	record(t, a, "ann", start)
 }
 
-// TestSettingsOfAColdUser keeps what the archive knows: a user who is paused there stays
-// paused, until a later switch, which has the last word.
+// TestSettingsOfAColdUser: an archived pause stays in force until a later change.
 func TestSettingsOfAColdUser(t *testing.T) {
 	h := newHouse(t)
 	s := h.service(t)
@@ -196,7 +195,7 @@ func TestSettingsOfAColdUser(t *testing.T) {
 	}
 }
 
-// TestSettingsInOutage never takes silence for "recording".
+// TestSettingsInOutage: a failed read never means "recording".
 func TestSettingsInOutage(t *testing.T) {
 	for name, wrap := range map[string]func(*rpc.Config){
 		"archive": func(c *rpc.Config) { c.Archive = noArchive{c.Archive} },
@@ -225,9 +224,8 @@ func (noArchive) Page(context.Context, string, history.Query) (history.Page, err
 
 func (noPause) Pause(context.Context, string, history.Pause, history.Pause) error { return errDown }
 
-// TestRecordFromInsideAPause has an event from before a pause meet a record of the archive
-// that is newer than its beginning, because a clock was ahead or nobody knew of the pause
-// yet: the event is stored.
+// TestRecordFromInsideAPause: an archived record is later than the start of a pause, due to a fast clock or a late
+// pause. An event from before the pause is still stored.
 func TestRecordFromInsideAPause(t *testing.T) {
 	h := newHouse(t)
 	s := h.service(t)
@@ -246,7 +244,8 @@ func TestRecordFromInsideAPause(t *testing.T) {
 	}
 }
 
-// TestSwitchAfterARestore switches in the same moment: what was brought back has versions that are ahead, and was played before.
+// TestSwitchAfterARestore: a pause right after a restore takes effect at once, although restored versions are
+// ahead.
 func TestSwitchAfterARestore(t *testing.T) {
 	h := newHouse(t)
 	s := h.service(t)
@@ -267,8 +266,8 @@ func TestSwitchAfterARestore(t *testing.T) {
 	record(t, s, "ann", start+3000)
 }
 
-// TestDecisionsCoverClocksAhead has records of a clock that is ahead: a clear
-// without a time of its own is not earlier. One of a single type looks at that alone.
+// TestDecisionsCoverClocksAhead: a clear without a time covers records of a clock that was ahead. A clear of one
+// type considers only that type.
 func TestDecisionsCoverClocksAhead(t *testing.T) {
 	h := newHouse(t)
 	s := h.service(t)
@@ -289,13 +288,12 @@ func TestDecisionsCoverClocksAhead(t *testing.T) {
 	h.clock.Store(start + 100_000)
 	apply(t, s, beat("bob/1", historyv1.Kind_KIND_PROGRESS, -60_000, 10))
 	h.clock.Store(start)
-	record(t, s, "bob", start) // and yet a switch is not: what is played from now on is later
+	record(t, s, "bob", start) // a pause is not moved: later plays are after it
 	h.clock.Store(start + 10)
 	wantStatuses(t, "after the switch", apply(t, s, beat("bob/2", historyv1.Kind_KIND_PROGRESS, -1, 10)), paused)
 }
 
-// TestSwitchesRace has another switch come between the look at a user and the switch: the
-// last one decides.
+// TestSwitchesRace: with concurrent changes of the settings, the last one wins.
 func TestSwitchesRace(t *testing.T) {
 	h := newHouse(t)
 	s := h.service(t, func(c *rpc.Config) { c.Cache = &racedPause{Cache: c.Cache, others: 3} })
@@ -303,7 +301,7 @@ func TestSwitchesRace(t *testing.T) {
 	record(t, s, "ann", 0)
 }
 
-// racedPause is a cache in which others switch first, so many times.
+// racedPause is a cache in which other changes come first.
 type racedPause struct {
 	stores.Cache
 	others int

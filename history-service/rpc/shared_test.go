@@ -14,7 +14,7 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// slowList is a cache of one record, whose page takes a second, and is as it was when it began.
+// slowList is a cache of one record. A page takes a second and has the state of its start.
 type slowList struct {
 	quick
 	mu     sync.Mutex
@@ -48,8 +48,8 @@ func (c *slowList) play(position int64) {
 	c.item = history.Item{Object: history.Object{ID: "film", Type: 1}, Record: r}
 }
 
-// TestEqualReads: equal reads that are asked for while one is under way are one more, which sees what was written before they were asked for.
-// Each may be given up by itself, and a panic ends none but their own.
+// TestEqualReads: equal reads during a running one share one further read, which sees earlier writes. Each caller
+// can leave, and a panic fails only its own callers.
 func TestEqualReads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cache := &slowList{}
@@ -72,11 +72,11 @@ func TestEqualReads(t *testing.T) {
 		cache.play(200_000)
 		impatient, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
-		list(impatient, 1, 0) // the first one that waits
+		list(impatient, 1, 0) // the first waiter
 		for range 9 {
 			list(t.Context(), 1, 200_000)
 		}
-		list(t.Context(), 2, 200_000) // another one
+		list(t.Context(), 2, 200_000) // a different read
 		all.Wait()
 		if cache.reads != 3 {
 			t.Errorf("%d reads of the cache, want 3", cache.reads)
@@ -97,7 +97,7 @@ func TestEqualReads(t *testing.T) {
 	})
 }
 
-// hanging is a cache that answers no page until it is well again. A call from before that waits in vain until its time is up.
+// hanging is a cache that hangs until well is closed. Earlier calls hang until their deadline.
 type hanging struct {
 	quick
 	well chan struct{}
@@ -113,8 +113,7 @@ func (c *hanging) List(ctx context.Context, _ string, _ history.Query) (history.
 	}
 }
 
-// TestEqualReadsAfterAHang has readers leave a cache that hangs: a reader that comes when it is well again does not wait for a read
-// that nobody waits for.
+// TestEqualReadsAfterAHang: readers leave a hung cache. A later reader does not wait for their abandoned read.
 func TestEqualReadsAfterAHang(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cache := &hanging{well: make(chan struct{})}
@@ -126,7 +125,7 @@ func TestEqualReadsAfterAHang(t *testing.T) {
 			return err
 		}
 		var all sync.WaitGroup
-		for range 2 { // the second one waits for the first
+		for range 2 { // the second waits for the first
 			all.Go(func() {
 				if err := list(time.Second); err == nil {
 					t.Error("an answer from a cache that hangs")
@@ -134,7 +133,7 @@ func TestEqualReadsAfterAHang(t *testing.T) {
 			})
 			time.Sleep(500 * time.Millisecond)
 		}
-		all.Go(func() { // and this one, which gives up before its read begins
+		all.Go(func() { // leaves before its read starts
 			if err := list(time.Millisecond); err == nil {
 				t.Error("an answer from a cache that hangs")
 			}

@@ -20,11 +20,11 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// lagging is an archive that answers after a while, or not at all while it stands still.
+// lagging is an archive with a delay, or a standstill.
 type lagging struct {
 	history.Archive
 	still atomic.Bool
-	row   time.Duration // that a row takes
+	row   time.Duration // delay of a row
 	asked atomic.Int64
 }
 
@@ -49,7 +49,7 @@ func (l *lagging) Get(ctx context.Context, keys []history.Key) ([]history.Entry,
 	return make([]history.Entry, len(keys)), l.wait(ctx, time.Millisecond)
 }
 
-// coldCache has nobody, and everybody is cold.
+// coldCache is an empty cache with cold users.
 type coldCache struct{ stores.Cache }
 
 func (coldCache) List(context.Context, string, history.Query) (history.Page, error) {
@@ -60,7 +60,7 @@ func (coldCache) Load(_ context.Context, keys []history.Key) []history.Entry {
 	return make([]history.Entry, len(keys))
 }
 
-// readingOf has fn read pages that need the archive.
+// readingOf runs fn with a reader of pages that need the archive.
 func readingOf(t *testing.T, a *lagging, fn func(read func(uid string) (time.Duration, error))) {
 	h := newHouse(t)
 	a.Archive = h.db.Archive()
@@ -72,8 +72,7 @@ func readingOf(t *testing.T, a *lagging, fn func(read func(uid string) (time.Dur
 	})
 }
 
-// While the archive stands still readers are refused at once, but for some who find out
-// when that is over.
+// During a standstill of the archive, readers are refused at once, except for the retries.
 func TestReadersDoNotWaitForAnArchiveThatStandsStill(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &lagging{}
@@ -83,7 +82,7 @@ func TestReadersDoNotWaitForAnArchiveThatStandsStill(t *testing.T) {
 			}
 			a.still.Store(true)
 			var wg sync.WaitGroup
-			var waited [3]atomic.Int64 // not at all, for a second, and for longer
+			var waited [3]atomic.Int64 // at once, up to 1.5 s, longer
 			for i := range 400 {
 				wg.Go(func() {
 					took, err := read(fmt.Sprint("user", i))
@@ -102,14 +101,14 @@ func TestReadersDoNotWaitForAnArchiveThatStandsStill(t *testing.T) {
 						waited[2].Add(1)
 					}
 				})
-				time.Sleep(25 * time.Millisecond) // of the bubble
+				time.Sleep(25 * time.Millisecond)
 			}
 			wg.Wait()
 			if none, some, long := waited[0].Load(), waited[1].Load(), waited[2].Load(); none < 300 || some < 40 || long > 0 {
 				t.Errorf("%d were refused at once, %d waited up to 1.5 s, %d for longer", none, some, long)
 			}
 			a.still.Store(false)
-			time.Sleep(time.Second) // of the bubble
+			time.Sleep(time.Second)
 			for range 10 {
 				if took, err := read("ann"); err != nil || took > 10*time.Millisecond {
 					t.Errorf("after its return: %v after %v", err, took)
@@ -128,7 +127,7 @@ func retryAfter(err error) bool {
 	return false
 }
 
-// A row that takes long is no standstill: others are answered, or would be.
+// A slow row is no standstill while probes are answered.
 func TestALargeRowIsWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &lagging{row: 3 * time.Second}
@@ -142,7 +141,7 @@ func TestALargeRowIsWaitedFor(t *testing.T) {
 	})
 }
 
-// partialCache has of everything a record that the archive may complete.
+// partialCache has a partial record of every object.
 type partialCache struct{ stores.Cache }
 
 func (partialCache) Load(_ context.Context, keys []history.Key) []history.Entry {
@@ -156,7 +155,7 @@ func (partialCache) Load(_ context.Context, keys []history.Key) []history.Entry 
 	return entries
 }
 
-// Calls that nobody waits for as long are known to be in vain all the same.
+// Calls with short deadlines detect a standstill too.
 func TestShortCallsFindOutToo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, a := newHouse(t), &lagging{}
@@ -178,14 +177,14 @@ func TestShortCallsFindOutToo(t *testing.T) {
 	})
 }
 
-// Of a batch one old event needs the archive. The others in it do not wait for long.
+// A batch with one old event that needs the archive does not delay the others for long.
 func TestABatchDoesNotWaitForTheArchive(t *testing.T) {
 	s, a := trimmed(t)
 	slow := &lagging{Archive: a}
 	slow.still.Store(true)
 	a.Archive = slow
 	got := apply(t, s, viewing("s9", "ann/old", 2_500_000, 30), beat("bob/new", progress, 1000, 10))
-	if got[0] != historyv1.Status_STATUS_UNAVAILABLE || got[1] != stored { // which needs an answer in time
+	if got[0] != historyv1.Status_STATUS_UNAVAILABLE || got[1] != stored { // in time for the caller's deadline
 		t.Errorf("got %v", got)
 	}
 }

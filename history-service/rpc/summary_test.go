@@ -16,13 +16,13 @@ import (
 
 const dayMs = 24 * 3600 * 1000
 
-// summing is a house whose archive keeps summaries.
+// summing is a house with summaries in its archive.
 func summing(t *testing.T, keep int) (*house, *rpc.Server) {
 	h := houseOf(t, pebble.Config{Keep: keep, Summary: 43800 * time.Hour})
 	return h, h.service(t, func(c *rpc.Config) { c.Summaries = h.db.Archive() })
 }
 
-// archived puts what a viewing of so many hours ago has left into the archive.
+// archived archives a completed viewing of the given hours ago.
 func (h *house) archived(t *testing.T, uid, id string, hours int64) {
 	t.Helper()
 	h.archivedOf(t, uid, history.Object{ID: id, Type: 1}, hours)
@@ -48,7 +48,7 @@ func (h *house) summarize(t *testing.T) {
 	}
 }
 
-// stitched reads a user's whole history page by page, and calls between two of them.
+// stitched reads the whole history page by page, and calls between after each page.
 func stitched(t *testing.T, s *rpc.Server, req *historyv1.ListRequest, between func()) (ids []string, summaries int) {
 	t.Helper()
 	req.Summaries = true
@@ -83,7 +83,7 @@ func stitched(t *testing.T, s *rpc.Server, req *historyv1.ListRequest, between f
 	}
 }
 
-// TestSummariesBehindRecords reads across the border with pages of every size, while records grow old from page to page.
+// TestSummariesBehindRecords reads across the border with pages of every size, while records expire.
 func TestSummariesBehindRecords(t *testing.T) {
 	for _, cold := range []bool{true, false} {
 		h, s := summing(t, 5)
@@ -115,7 +115,7 @@ func TestSummariesBehindRecords(t *testing.T) {
 	}
 }
 
-// TestSummaryQueries has times and types that are of records, of summaries, or of both.
+// TestSummaryQueries filters by time and type, for records, summaries and both.
 func TestSummaryQueries(t *testing.T) {
 	h, s := summing(t, 0)
 	for i := range int64(10) {
@@ -157,8 +157,8 @@ func TestSummaryQueries(t *testing.T) {
 	}
 }
 
-// TestSummaryOfWhatComesBack hides a summary while there is a record of its object, in the cache alone or in the archive, and when
-// it is deleted or cleared, before anything is archived.
+// TestSummaryOfWhatComesBack: a record of the object, cached or archived, hides a summary, and so do deletes and
+// clears before archiving.
 func TestSummaryOfWhatComesBack(t *testing.T) {
 	h, s := summing(t, 0)
 	for i := range 6 {
@@ -189,7 +189,7 @@ func TestSummaryOfWhatComesBack(t *testing.T) {
 	want("cleared", 0)
 }
 
-// TestSummaryBesideTheArchive has the newer record in the archive, of a user whom the cache does not know.
+// TestSummaryBesideTheArchive: the newer record of a cold user is in the archive.
 func TestSummaryBesideTheArchive(t *testing.T) {
 	h, s := summing(t, 1)
 	for i := range 4 {
@@ -209,8 +209,8 @@ func TestSummaryBesideTheArchive(t *testing.T) {
 	}
 }
 
-// TestSummariesInAnyOrder reads pages of any size while time passes and the history changes. An object that stays as it is
-// is listed once, in order; one that is watched again at least once; a deleted or cleared one not after that.
+// TestSummariesInAnyOrder reads pages of any size while time passes and the history changes. An unchanged object is
+// listed once, in order; one watched again at least once. A deleted or cleared one is not listed afterwards.
 func TestSummariesInAnyOrder(t *testing.T) {
 	t.Run("one list", func(t *testing.T) { summariesInAnyOrder(t) })
 	t.Run("classes", func(t *testing.T) { summariesInAnyOrder(t, "a: types=2,4", "b: types=3 list=2") })
@@ -254,7 +254,7 @@ func summariesInAnyOrder(t *testing.T, texts ...string) {
 				rt.Fatalf("%d on a page of %d, more %v", n, req.Limit, resp.HasMore)
 			}
 			note := func(id string, at int64) {
-				if seen[id]++; gone[id] || stays[id] && (seen[id] > 1 || at > last) { // another may come in a further pass
+				if seen[id]++; gone[id] || stays[id] && (seen[id] > 1 || at > last) { // changed ones may appear in a later pass
 					rt.Fatalf("%s: listed %d times, gone %v, at %d behind %d", id, seen[id], gone[id], at, last)
 				}
 				last = at
@@ -272,7 +272,7 @@ func summariesInAnyOrder(t *testing.T, texts ...string) {
 			switch rapid.IntRange(0, 9).Draw(rt, "what") {
 			case 0:
 				again := typed(fmt.Sprintf("%s/%s_%d", uid, id, object.Type), stop, 0, 50)
-				again.EventTimeMs = h.clock.Add(1) // the same report once more would change nothing
+				again.EventTimeMs = h.clock.Add(1) // an identical report would change nothing
 				if !gone[id] {
 					wantStatuses(t, "watched again", apply(t, s, again), stored)
 					stays[id] = false

@@ -13,7 +13,7 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// told is what one of the histories that are united was told of the film, and up to when it was removed there, in Unix milliseconds.
+// told is a history's reports and removals, in Unix ms.
 type told struct {
 	uid     string
 	beats   []*historyv1.Heartbeat
@@ -22,25 +22,25 @@ type told struct {
 	cleared int64
 }
 
-// forget leaves what is later than the removals.
+// forget drops everything up to the removals.
 func (h *told) forget() {
 	until := max(h.deleted, h.cleared)
 	h.beats = slices.DeleteFunc(h.beats, func(hb *historyv1.Heartbeat) bool { return hb.EventTimeMs <= until })
 	h.marks = slices.DeleteFunc(h.marks, func(m *historyv1.MarkRequest) bool { return m.AtMs <= until })
 }
 
-const longAgo = 2_000_000 // milliseconds before start, and before all that is reported
+const longAgo = 2_000_000 // milliseconds before start, earlier than all reports
 
-// union is histories that are united.
+// union is a set of histories with mutual imports.
 type union struct {
 	*rapid.T
-	t    *testing.T // of the calls
+	t    *testing.T // for the calls
 	s    *rpc.Server
-	n    int64 // so that no two times are the same
+	n    int64 // makes every time unique
 	film []*historyv1.Object
 }
 
-// moment draws one that removals may have: no session goes on over it.
+// moment draws a time for a removal, between sessions.
 func (u *union) moment() int64 { return start - 100_000*rapid.Int64Range(1, 12).Draw(u.T, "moment") }
 
 func (u *union) report(h *told) {
@@ -82,7 +82,7 @@ func (u *union) clear(h *told, until int64) {
 	h.cleared = max(h.cleared, until)
 }
 
-// take imports another history twice, which is as good as once.
+// take imports another history twice; the second import changes nothing.
 func (u *union) take(h, from *told) {
 	lines := export(u.t, u.s, from.uid)
 	imports(u.t, u.s, backupOf(h.uid, lines...))
@@ -90,12 +90,13 @@ func (u *union) take(h, from *told) {
 		u.Fatalf("%s into %s, again: %v", from.uid, h.uid, again)
 	}
 	if empty := len(h.beats)+len(h.marks) == 0 && h.deleted+h.cleared == 0; empty && len(lines) > 0 {
-		h.deleted = lines[0].Record.RemovedMs // it comes along where there was never anything
+		h.deleted = lines[0].Record.RemovedMs // imported into an empty history
 	}
 	h.beats, h.marks = append(h.beats, from.beats...), append(h.marks, from.marks...)
 }
 
-// judge compares a history with a new one that is told the same in another order. Marks come last, and need something to mark.
+// judge compares a history with a new one that gets the same reports in another order. Marks come last, since they
+// need a record.
 func (u *union) judge(h *told) {
 	u.n++
 	other := &told{uid: fmt.Sprintf("%s-%d", h.uid, u.n)}
@@ -119,15 +120,15 @@ func (u *union) judge(h *told) {
 	got, want := point(u.t, u.s, h.uid, "film"), point(u.t, u.s, other.uid, "film")
 	if got != nil && want != nil {
 		got.Etag, want.Etag = 0, 0
-		got.Incomplete, want.Incomplete = false, false // the archive may have been slow
+		got.Incomplete, want.Incomplete = false, false // the archive may have been late
 	}
 	if !proto.Equal(got, want) {
 		u.Fatalf("%s:\ngot  %v\nwant %v", h.uid, got, want)
 	}
 }
 
-// TestUnited: histories that are imported into one another, between reports in any order, marks, deletes and clears, are what a new
-// history is that is told the same: all of it without what was removed here, or there before the export.
+// TestUnited: histories with mutual imports, between reports, marks, deletes and clears, equal a new history with
+// the same reports. Removals before an export, and in the history itself, apply.
 func TestUnited(t *testing.T) {
 	s := newHouse(t).service(t)
 	round := 0

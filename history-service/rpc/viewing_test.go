@@ -8,14 +8,13 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// session is a heartbeat of a session so many milliseconds old, which has played so many.
+// session sets a heartbeat's session, its age and watched time in milliseconds.
 func session(hb *historyv1.Heartbeat, name string, age, watched int64) *historyv1.Heartbeat {
 	hb.Session, hb.StartedAtMs, hb.WatchedMs = name, hb.EventTimeMs-age, watched
 	return hb
 }
 
-// TestStartGrace starts what was watched before, and follows the position that readers
-// see.
+// TestStartGrace restarts a watched object and checks the visible position.
 func TestStartGrace(t *testing.T) {
 	s := newHouse(t).service(t)
 	steps := []struct {
@@ -42,7 +41,7 @@ func TestStartGrace(t *testing.T) {
 	}
 }
 
-// TestGraceAfterADelete: where a deleted viewing stopped is gone, also for a start.
+// TestGraceAfterADelete: a deleted or cleared position does not survive a new start.
 func TestGraceAfterADelete(t *testing.T) {
 	h := newHouse(t)
 	s := h.service(t)
@@ -65,7 +64,7 @@ func TestGraceAfterADelete(t *testing.T) {
 	}
 }
 
-// TestSessionOfAWrongClock corrects when a session began as it does the events.
+// TestSessionOfAWrongClock: the start of a session is corrected like its events.
 func TestSessionOfAWrongClock(t *testing.T) {
 	s := newHouse(t).service(t)
 	apply(t, s, beat("ann/7", stop, 100_000, 50))
@@ -83,14 +82,14 @@ func TestSessionOfAWrongClock(t *testing.T) {
 	}
 }
 
-// TestWatched adds up sessions, none of which can have played more than has passed.
+// TestWatched adds up sessions, each limited to its elapsed time.
 func TestWatched(t *testing.T) {
 	s := newHouse(t).service(t)
 	fast := session(beat("ann/7", progress, 50_000, 60), "s3", 10_000, 90_000)
 	fast.SpeedPercent = 200
 	silent := beat("ann/7", progress, 45_000, 60)
 	silent.WatchedMs = 99_000
-	wrong := session(beat("ann/7", progress, 5000, 60), "s5", -60_000, 5000) // it began later
+	wrong := session(beat("ann/7", progress, 5000, 60), "s5", -60_000, 5000) // starts in the future
 	steps := []struct {
 		name string
 		hb   *historyv1.Heartbeat
@@ -114,7 +113,7 @@ func TestWatched(t *testing.T) {
 	}
 }
 
-// TestRulesByType has an audio done later and a shorter grace than a video.
+// TestRulesByType has an audio type with a later done limit and a shorter grace than video.
 func TestRulesByType(t *testing.T) {
 	book, err := history.ParseRules([]string{"3:done=98,grace=2s"})
 	if err != nil {
@@ -136,7 +135,7 @@ func TestRulesByType(t *testing.T) {
 	}
 }
 
-// TestIncognito keeps nothing, but says what is wrong.
+// TestIncognito: incognito reports are validated but not stored.
 func TestIncognito(t *testing.T) {
 	s := newHouse(t).service(t)
 	hb, wrong := beat("ann/7", finish, 0, 100), beat("ann/8", progress, 0, -1)
@@ -150,7 +149,7 @@ func TestIncognito(t *testing.T) {
 	}
 }
 
-// TestETag: another one when anything that a reader sees is, and only then.
+// TestETag: the etag changes exactly when the visible record changes.
 func TestETag(t *testing.T) {
 	h := newHouse(t)
 	s := h.service(t)

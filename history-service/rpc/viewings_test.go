@@ -21,7 +21,7 @@ func viewings(t *testing.T, s *rpc.Server, id string) *historyv1.ViewingsRespons
 	return resp
 }
 
-// sessionsOf are the sessions of an object as "from to device", in seconds.
+// sessionsOf returns an object's sessions as "from-to device", in seconds.
 func sessionsOf(t *testing.T, s *rpc.Server, id string) string {
 	t.Helper()
 	var all []string
@@ -38,13 +38,13 @@ func sessionsOf(t *testing.T, s *rpc.Server, id string) string {
 	return strings.Join(all, ", ")
 }
 
-// on is a heartbeat of a session of a device.
+// on sets the device and session of a heartbeat.
 func on(device string, hb *historyv1.Heartbeat) *historyv1.Heartbeat {
 	hb.Device, hb.Session = device, "s-"+device
 	return hb
 }
 
-// TestViewings: a slip at the end of a film can be gone back from, and what was removed is not told.
+// TestViewings: the viewings list earlier positions, without removed ones.
 func TestViewings(t *testing.T) {
 	s := newHouse(t).service(t)
 	if resp := viewings(t, s, "7"); resp.GetFound() || len(resp.GetSessions()) > 0 {
@@ -76,8 +76,8 @@ func TestViewings(t *testing.T) {
 	}
 }
 
-// TestViewingsOfTheArchive: they are there of what the cache has dropped, and where it has only
-// what came since; without the archive they are unavailable.
+// TestViewingsOfTheArchive: viewings include archived ones, if the cached record is missing or partial. Without the
+// archive they are unavailable.
 func TestViewingsOfTheArchive(t *testing.T) {
 	h := smallHouse(t, 10)
 	a := &gone{Archive: h.db.Archive()}
@@ -99,8 +99,8 @@ func TestViewingsOfTheArchive(t *testing.T) {
 	}
 }
 
-// TestSessionsOfAnOldRecord: of a record that was stored before sessions were kept the latest is
-// known, and of the others what they have played.
+// TestSessionsOfAnOldRecord: a record from before sessions were stored has its latest session, and the watched
+// times of others.
 func TestSessionsOfAnOldRecord(t *testing.T) {
 	h := newHouse(t)
 	s := h.service(t)

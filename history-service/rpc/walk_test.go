@@ -12,8 +12,8 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// TestWalksMissNothing walks through pages while a player moves random records to the top, others are deleted, and a job archives: each record
-// that was there when the walk began, and is not deleted, comes, and comes again only where it was played meanwhile.
+// TestWalksMissNothing pages through a history while records are played, deleted and archived. Every record from
+// the start of the walk that is not deleted appears, and repeats only if played meanwhile.
 func TestWalksMissNothing(t *testing.T) {
 	for name, config := range map[string]pebble.Config{
 		"all in the cache": {}, "mostly in the archive": {Keep: 5}, "in parts": {Keep: 5, CompactAbove: 19},
@@ -74,7 +74,7 @@ func walksMissNothing(t *testing.T, config pebble.Config) {
 	})
 }
 
-// walker is a client on its way through pages, beside a player.
+// walker is a client paging through a list during changes.
 type walker struct {
 	h                 *house
 	s                 *rpc.Server
@@ -83,7 +83,7 @@ type walker struct {
 	since, until      int64
 	search, summaries bool
 	began             int64
-	seen, played      map[string]int64 // by object, the time of the record that was shown and played last
+	seen, played      map[string]int64 // last shown and last played time, by object
 	gone              map[string]bool
 }
 
@@ -121,7 +121,7 @@ func (w *walker) turn(rt *rapid.T, limit uint32) (more bool) {
 	return more
 }
 
-// change plays or deletes an object, at the same moment as before or later.
+// change plays or deletes an object, in the same millisecond or later.
 func (w *walker) change(t *testing.T, rt *rapid.T, walking bool) {
 	if !walking {
 		return
@@ -145,7 +145,7 @@ func (w *walker) change(t *testing.T, rt *rapid.T, walking bool) {
 	}
 }
 
-// archive does to a user what a job does.
+// archive archives a user's records, like the job.
 func (h *house) archive(t *testing.T, uid string) {
 	t.Helper()
 	keys, err := h.db.Cache().Overdue(t.Context(), []history.Bucket{history.BucketOf(uid)}, 0, 1000)
@@ -173,7 +173,7 @@ func (h *house) archive(t *testing.T, uid string) {
 	}
 }
 
-// TestAWalkEnds: of one page, and of a history in which nothing happens, there is nothing to look for again, also where all of it is of one moment.
+// TestAWalkEnds: a walk through an unchanged history ends, even if all records have one time.
 func TestAWalkEnds(t *testing.T) {
 	s := newHouse(t).service(t)
 	var hbs []*historyv1.Heartbeat

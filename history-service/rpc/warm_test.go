@@ -17,8 +17,8 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// TestWarmUpBesideADelete: what is deleted, archived and dropped after the row of a warm-up
-// was read does not come back with it.
+// TestWarmUpBesideADelete: a record deleted, archived and dropped after a warm-up has read its row does not come
+// back.
 func TestWarmUpBesideADelete(t *testing.T) {
 	const keep = 3
 	for name, remove := range map[string]func(s *rpc.Server, ids []string) error{
@@ -32,7 +32,7 @@ func TestWarmUpBesideADelete(t *testing.T) {
 		h := smallHouse(t, keep)
 		ids := put(t, h, 20, 1000)
 		a := &eventful{Archive: h.db.Archive()}
-		a.next = func() { // of a cold user
+		a.next = func() { // while the user is cold
 			if err := remove(h.idle(t), ids); err != nil {
 				t.Fatal(err)
 			}
@@ -53,7 +53,7 @@ func TestWarmUpBesideADelete(t *testing.T) {
 	}
 }
 
-// busy is a cache in which others write first, so many times.
+// busy is a cache in which other writers come first.
 type busy struct {
 	stores.Cache
 	first func()
@@ -68,8 +68,7 @@ func (b *busy) Apply(ctx context.Context, writes []history.Write) []history.Outc
 	return b.Cache.Apply(ctx, writes)
 }
 
-// TestWarmUpBesideAWriter: the row is folded into what was reported of a cold user, also
-// where the user goes on meanwhile.
+// TestWarmUpBesideAWriter: the row is merged into a cold user's reports, even with concurrent updates.
 func TestWarmUpBesideAWriter(t *testing.T) {
 	h := newHouse(t)
 	k := history.Key{UID: "ann", Object: history.Object{ID: "7", Type: 1}}
@@ -94,7 +93,7 @@ func TestWarmUpBesideAWriter(t *testing.T) {
 	}
 }
 
-// TestWarmUpOfManyTombstones: they take no room from records.
+// TestWarmUpOfManyTombstones: tombstones do not displace records.
 func TestWarmUpOfManyTombstones(t *testing.T) {
 	h := newHouse(t)
 	ids := put(t, h, 5, 100_000)
@@ -117,7 +116,7 @@ func TestWarmUpOfManyTombstones(t *testing.T) {
 	}
 }
 
-// rows notes when each row was asked for.
+// rows records the time of each row read.
 type rows struct {
 	history.Archive
 	mu sync.Mutex
@@ -131,9 +130,8 @@ func (r *rows) Page(ctx context.Context, uid string, q history.Query) (history.P
 	return r.Archive.Page(ctx, uid, q)
 }
 
-// After the loss of the cache many cold users come back at once: the archive is asked
-// at an even rate, once for each, however many readers wait; those who would wait too
-// long are told so.
+// After the loss of the cache, many cold users return at once. The archive is read at an even rate, once per user.
+// Readers who would wait too long fail.
 func TestWarmRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const users, rate, readers = 100, 10, 3
@@ -157,7 +155,7 @@ func TestWarmRate(t *testing.T) {
 		if took := time.Since(began); took > 6*time.Second {
 			t.Errorf("a reader waited %v", took)
 		}
-		time.Sleep(10 * time.Second) // of the bubble
+		time.Sleep(10 * time.Second)
 		asked.mu.Lock()
 		defer asked.mu.Unlock()
 		if n := len(asked.at); n != users {

@@ -24,10 +24,9 @@ import (
 
 const second = time.Second
 
-func pass(d time.Duration) { time.Sleep(d) } // of the bubble
+func pass(d time.Duration) { time.Sleep(d) } // virtual time
 
-// TestEveryWriteIsTold: every way of writing reaches the user's other devices within a second,
-// whichever service does it.
+// TestEveryWriteIsTold: every kind of write reaches the user's other devices within a second, through any service.
 func TestEveryWriteIsTold(t *testing.T) {
 	bubble(t, func(f *fed) {
 		other := f.another()
@@ -63,7 +62,7 @@ func TestWhatChangesNothingIsNotTold(t *testing.T) {
 	})
 }
 
-// Most users have one device, which needs not be told what it does.
+// Most users have one device, which does not receive its own changes.
 func TestTheOnlyWatcherIsNotToldOfItsOwn(t *testing.T) {
 	bubble(t, func(f *fed) {
 		alone := watch(f.T, f.Server, "u#1")
@@ -93,7 +92,7 @@ func TestChangesOfAWindow(t *testing.T) {
 	})
 }
 
-// A stream that is not read keeps what is due to it small, and is told in the end.
+// A stream that is not read keeps few pending changes, and receives them in the end.
 func TestASlowStream(t *testing.T) {
 	bubble(t, func(f *fed) {
 		v := watch(f.T, f.Server, "u#1", "v#1")
@@ -116,7 +115,7 @@ func TestASlowStream(t *testing.T) {
 	})
 }
 
-// A new watcher is told as soon as nothing is missed any more.
+// A new watcher is notified as soon as its bucket is live.
 func TestTheBeginning(t *testing.T) {
 	bubble(t, func(f *fed) {
 		v := watch(f.T, f.Server)
@@ -140,7 +139,7 @@ func TestTheBeginning(t *testing.T) {
 	})
 }
 
-// interrupted is a feed whose subscriptions can be made to say that they were.
+// interrupted is a feed whose subscriptions can report an interruption.
 type interrupted struct {
 	history.Feed
 	hear func(history.Notice)
@@ -151,7 +150,7 @@ func (i *interrupted) Subscribe(hear func(history.Notice)) history.Subscription 
 	return i.Feed.Subscribe(hear)
 }
 
-// After an interruption all read again, not all at once.
+// After an interruption all users get a resync, spread over time.
 func TestAnInterruption(t *testing.T) {
 	gap := &interrupted{}
 	bubble(t, func(f *fed) {
@@ -189,7 +188,7 @@ func TestAnAnnouncementThatFails(t *testing.T) {
 	}, func(cfg *rpc.Config) { cfg.Feed = &failing{cfg.Feed, 3} })
 }
 
-// With more changes than can wait, those who are not told of theirs read again.
+// With too many waiting changes, the affected users get a resync.
 func TestTooManyChanges(t *testing.T) {
 	bubble(t, func(f *fed) {
 		first, last := watch(f.T, f.Server, "first#1"), watch(f.T, f.Server, "last#1")
@@ -205,16 +204,15 @@ func TestTooManyChanges(t *testing.T) {
 		}
 		apply(f.T, f.Server, by(0, "last/film", 5000, 30))
 		pass(3 * second)
-		first.hears("first: resync") // who has a bucket with others that were not told of
+		first.hears("first: resync") // shares a bucket with dropped changes
 		last.hears("last: resync")
 	}, func(cfg *rpc.Config) { cfg.Cache, cfg.Feed = &careless{Cache: cfg.Cache}, far{cfg.Feed} })
 }
 
-// far is a feed over a network, which does not know who follows what.
+// far is a feed over a network, without knowledge of followers.
 type far struct{ history.Feed }
 
-// Where the feed knows that nobody follows a bucket, nothing of its users is announced. A device that watches
-// one of them later is told to read.
+// Changes in a bucket without followers are not announced. A device that watches later reads everything.
 func TestNobodyFollows(t *testing.T) {
 	count := &announced{}
 	bubble(t, func(f *fed) {
@@ -237,7 +235,7 @@ func TestNobodyFollows(t *testing.T) {
 	}
 }
 
-// announced counts what it is told.
+// announced counts announced changes.
 type announced struct {
 	*memfeed.Feed
 
@@ -249,7 +247,7 @@ func (c *announced) Announce(ctx context.Context, changes []history.Change) erro
 	return c.Feed.Announce(ctx, changes)
 }
 
-// careless is a cache that stores little of what it takes.
+// careless is a cache that drops large batches.
 type careless struct{ stores.Cache }
 
 func (c *careless) Load(ctx context.Context, keys []history.Key) []history.Entry {
@@ -266,7 +264,7 @@ func (c *careless) Apply(ctx context.Context, writes []history.Write) []history.
 	return quick{}.Apply(ctx, writes)
 }
 
-// mute is a cache that may be away.
+// mute is a cache whose reads can fail.
 type mute struct {
 	stores.Cache
 	away atomic.Bool
@@ -282,7 +280,7 @@ func (l *mute) Load(ctx context.Context, keys []history.Key) []history.Entry {
 	return entries
 }
 
-// A cache that does not answer has the user read again.
+// If the cache does not answer, the user gets a resync.
 func TestARecordThatCannotBeRead(t *testing.T) {
 	var cache *mute
 	bubble(t, func(f *fed) {
@@ -320,7 +318,7 @@ func TestTheServiceStops(t *testing.T) {
 	})
 }
 
-// Streams come and go while others write, and what is left of the hub is nothing.
+// Streams come and go during writes, and leave nothing behind.
 func TestManyWatchersAtOnce(t *testing.T) {
 	f := &fed{T: t, house: newHouse(t), feed: new(memfeed.Feed)}
 	f.Server = f.another()
@@ -351,8 +349,7 @@ func (f *fed) visit() {
 
 func someone() string { return fmt.Sprintf("u%d#%d", rand.IntN(5), 1+rand.IntN(3)) }
 
-// A message must not be larger than what edges take, which is 4 MiB, or it would end the
-// stream that all of an edge's users are watched over.
+// A message must stay below the edge's limit of 20 MiB; otherwise it would end the stream of all users of an edge.
 func TestManyLargeRecords(t *testing.T) {
 	bubble(t, func(f *fed) {
 		const users, objects = 128, 32
@@ -380,8 +377,7 @@ func TestManyLargeRecords(t *testing.T) {
 	})
 }
 
-// scattered is a feed over the nodes of a cluster, of which one may be silent. It notes of
-// whom it was told, and when.
+// scattered is a feed over a cluster with a node that may be silent. It records who was notified, and when.
 type scattered struct {
 	history.Feed
 
@@ -430,7 +426,7 @@ func (f *scattered) take() map[string][]time.Time {
 	return all
 }
 
-// A silent node holds up the news of its own users only. They are told when it is back.
+// A silent node delays only its own users' changes. They are sent when it is back.
 func TestASilentNodeHoldsUpItsOwnNewsOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		feed := &scattered{Feed: new(memfeed.Feed), told: make(map[string][]time.Time)}
@@ -447,7 +443,7 @@ func TestASilentNodeHoldsUpItsOwnNewsOnly(t *testing.T) {
 			for _, uid := range uids[:3] {
 				apply(t, s, beat(uid+"/film", progress, 90-n, 61+n))
 			}
-			time.Sleep(time.Second) // of the bubble
+			time.Sleep(time.Second)
 			told := feed.take()
 			for node, uid := range uids[:3] {
 				if times := told[uid]; len(times) != 1 || times[0].Sub(began) > 250*time.Millisecond {
@@ -456,7 +452,7 @@ func TestASilentNodeHoldsUpItsOwnNewsOnly(t *testing.T) {
 			}
 		}
 		end()
-		time.Sleep(3 * time.Second) // of the bubble
+		time.Sleep(3 * time.Second)
 		if times := feed.take()[uids[3]]; len(times) != 1 {
 			t.Errorf("node 3 is told %v after its return, want once", times)
 		}

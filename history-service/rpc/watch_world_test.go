@@ -19,7 +19,7 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// fed is a service with a feed, in a bubble of its own time.
+// fed is a service with a feed, in virtual time.
 type fed struct {
 	*testing.T
 	*house
@@ -36,14 +36,14 @@ func bubble(t *testing.T, fn func(f *fed), wrap ...func(*rpc.Config)) {
 	})
 }
 
-// another starts one more service on the same stores and feed.
+// another starts another service on the same stores and feed.
 func (f *fed) another(wrap ...func(*rpc.Config)) *rpc.Server {
 	f.Helper()
 	with := func(cfg *rpc.Config) { cfg.Feed = f.feed }
 	return f.service(f.T, append([]func(*rpc.Config){with}, wrap...)...)
 }
 
-// viewer is a stream of Watch, as a bff has one.
+// viewer is a Watch stream, like a bff's.
 type viewer struct {
 	grpc.ServerStream
 	*testing.T
@@ -54,13 +54,12 @@ type viewer struct {
 	stop  context.CancelFunc
 
 	mu    sync.Mutex
-	slow  chan struct{} // when set, nothing is taken until it is closed
+	slow  chan struct{} // if set, Send blocks until it is closed
 	heard []string
-	most  int // bytes of a message
+	most  int // largest message in bytes
 }
 
-// watch opens a stream that watches "user#connection" each, and forgets what it is told
-// at the beginning.
+// watch opens a stream that watches each "user#connection", and discards the first notices.
 func watch(t *testing.T, s *rpc.Server, who ...string) *viewer {
 	t.Helper()
 	v := &viewer{T: t, asks: make(chan *historyv1.WatchRequest), ended: make(chan error, 1)}
@@ -87,14 +86,14 @@ func watchers(who []string) (all []*historyv1.Watcher) {
 	return all
 }
 
-// rest lets a second of the bubble pass, within which everything arrives.
+// rest waits a second of virtual time for everything to arrive.
 func (v *viewer) rest() {
 	synctest.Wait()
 	pass(second)
 	synctest.Wait()
 }
 
-// take returns what was told since the last call, in order.
+// take returns the changes since the last call, in order.
 func (v *viewer) take() []string {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -144,7 +143,7 @@ func (v *viewer) Send(resp *historyv1.WatchResponse) error {
 	return nil
 }
 
-// say puts a change into words: "u: film@30 -book +7 resync by 5".
+// say formats a change as text: "u: film@30 -book +7 resync by 5".
 func say(c *historyv1.Change) string {
 	text := c.GetUid() + ":"
 	for _, it := range c.GetItems() {
@@ -165,14 +164,14 @@ func say(c *historyv1.Change) string {
 	return text
 }
 
-// by is a heartbeat that came over a connection.
+// by is a heartbeat from a connection.
 func by(origin uint64, key string, ago, seconds int64) *historyv1.Heartbeat {
 	hb := beat(key, historyv1.Kind_KIND_PROGRESS, ago, seconds)
 	hb.Origin = origin
 	return hb
 }
 
-// failing is a feed that takes nothing for a while.
+// failing is a feed whose first announcements fail.
 type failing struct {
 	history.Feed
 	left int

@@ -15,7 +15,7 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// hooked hands out what a webhook is told, a text for each event.
+// hooked passes on a webhook's events, as text.
 type hooked chan string
 
 func (h hooked) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -33,7 +33,7 @@ func (h hooked) RoundTrip(r *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: http.StatusNoContent, Body: io.NopCloser(strings.NewReader(""))}, nil
 }
 
-// want awaits as many events as are wanted, in any order.
+// want waits for the wanted events, in any order.
 func (h hooked) want(t *testing.T, what string, want ...string) {
 	t.Helper()
 	var got []string
@@ -51,7 +51,7 @@ func (h hooked) want(t *testing.T, what string, want ...string) {
 	}
 }
 
-// webhooked has a service tell a webhook.
+// webhooked returns a webhook's events and its service option.
 func webhooked(t *testing.T) (hooked, func(*rpc.Config)) {
 	t.Helper()
 	told := make(hooked, 100)
@@ -62,14 +62,14 @@ func webhooked(t *testing.T) (hooked, func(*rpc.Config)) {
 	return told, func(c *rpc.Config) { c.Webhook = hook }
 }
 
-// TestWebhook: a backend is told what was begun, completed and removed, and nothing else.
+// TestWebhook: a backend receives exactly the started, completed and removed events.
 func TestWebhook(t *testing.T) {
 	told, telling := webhooked(t)
 	s := newHouse(t).service(t, telling)
 	const now, before = "2026-09-21T14:13:20.000Z", "2026-09-21T14:13:11.000Z"
 	apply(t, s, film("ann/1", progress, 9000, 10), film("ann/2", finish, 9000, 3600))
 	told.want(t, "at first", "started 1 of ann at "+before, "started 2 of ann at "+before, "completed 2 of ann at "+before)
-	apply(t, s, film("ann/1", progress, 8000, 20), film("ann/2", finish, 9000, 3600), film("ann/2", progress, 7000, 3500)) // nothing new of them
+	apply(t, s, film("ann/1", progress, 8000, 20), film("ann/2", finish, 9000, 3600), film("ann/2", progress, 7000, 3500)) // no new events
 	mark(t, s, watchedMark, 0, "1")
 	told.want(t, "marked", "completed 1 of ann at "+now)
 	mark(t, s, resetMark, 0, "1")
@@ -95,7 +95,7 @@ func TestWebhook(t *testing.T) {
 	}
 }
 
-// TestWebhookOfAMarkOnceMore: all marks are one play, and each tells that what was gone on with is watched again.
+// TestWebhookOfAMarkOnceMore: several marks count as one play, but each mark after a new report sends an event.
 func TestWebhookOfAMarkOnceMore(t *testing.T) {
 	told, telling := webhooked(t)
 	h := newHouse(t)
@@ -105,7 +105,7 @@ func TestWebhookOfAMarkOnceMore(t *testing.T) {
 	mark(t, s, watchedMark, 0, "1")
 	told.want(t, "marked", "completed 1 of ann at 2026-09-21T14:13:20.000Z")
 	h.clock.Add(60_000)
-	mark(t, s, watchedMark, 0, "1") // nothing new
+	mark(t, s, watchedMark, 0, "1") // no new event
 	apply(t, s, film("ann/1", progress, -50_000, 20))
 	h.clock.Add(60_000)
 	mark(t, s, watchedMark, 0, "1")
@@ -115,7 +115,8 @@ func TestWebhookOfAMarkOnceMore(t *testing.T) {
 	}
 }
 
-// TestWebhookOfMovedTypes: what was known of an object before its type was moved is no news, and its delete is.
+// TestWebhookOfMovedTypes: an object known before its type moved causes no started event, but its delete causes an
+// event.
 func TestWebhookOfMovedTypes(t *testing.T) {
 	moved := "moved=" + time.UnixMilli(start).UTC().Format(time.DateOnly)
 	h := newHouse(t)
