@@ -21,8 +21,8 @@ import (
 const (
 	// gather is how long pending changes of a stream wait for more, to share one load and one message.
 	gather = 10 * time.Millisecond
-	// maxUsers limits the users per message, maxRecords the records, approximately. A record has at most 10 KiB and
-	// an edge accepts 20 MiB.
+	// maxUsers limits the users per message, maxRecords the records, approximately. A record has at most 16 KiB of
+	// metadata, and an edge accepts 20 MiB.
 	maxUsers, maxRecords = 128, 1000
 )
 
