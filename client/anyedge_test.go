@@ -20,7 +20,7 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// anyEdge is an edge that follows a script, then accepts everything except "poison", on which it closes with
+// anyEdge is an edge that follows a script. Then it accepts everything except "poison", on which it closes with
 // 1007, and "cursed", on which it always fails. It keeps the records of some films and matches guards like the
 // service.
 type anyEdge struct {
@@ -30,22 +30,22 @@ type anyEdge struct {
 	mu         sync.Mutex
 	fates      []fate
 	handshakes []int
-	open       time.Time     // WebSockets get through from then on
-	there      time.Time     // requests get through from then on
-	barrier    int           // status before that
-	silent     bool          // does not tell the time
-	rough      time.Duration // spread of readings of the player's clock
-	telling    time.Duration // delay of changes on a new connection
-	again      time.Duration // interval between resyncs
+	open       time.Time     // WebSockets get through from then on.
+	there      time.Time     // requests get through from then on.
+	barrier    int           // status before that.
+	silent     bool          // does not tell the time.
+	rough      time.Duration // spread of readings of the player's clock.
+	telling    time.Duration // delay of changes on a new connection.
+	again      time.Duration // interval between resyncs.
 	watchers   int
-	busy       []*historyv1.Heartbeat       // about to be answered
-	statuses   map[int64][]historyv1.Status // by position, like the next two
-	blamed     map[int64]bool               // refused alone in a message
-	times      map[int64][]time.Time        // event times as corrected by the service
-	records    map[string]*filed            // by object
-	snapshots  map[uint64]snapshot          // by etag
-	gone       map[string]time.Time         // time of reporting no record
-	removed    map[string]time.Time         // time of removal
+	busy       []*historyv1.Heartbeat       // about to be answered.
+	statuses   map[int64][]historyv1.Status // by position, like the next two.
+	blamed     map[int64]bool               // refused alone in a message.
+	times      map[int64][]time.Time        // event times as corrected by the service.
+	records    map[string]*filed            // by object.
+	snapshots  map[uint64]snapshot          // by etag.
+	gone       map[string]time.Time         // time of reporting no record.
+	removed    map[string]time.Time         // time of removal.
 	etags      uint64
 }
 

@@ -92,12 +92,12 @@ type Client struct {
 	running chan struct{} // capacity 1: full during Run
 
 	// Owned by Run's goroutine.
-	token   chan tokenAnswer // result of a pending call of Token; nil without one
-	refused string           // last token that the edge refused
-	mute    int              // consecutive WebSockets without a sign of the edge or an expected response
-	rest    time.Time        // nothing is sent before, on any connection
-	idle    int              // consecutive messages without an outcome
-	day     uint32           // today in the user's zone, such as 20261121; 0 if unknown
+	token   chan tokenAnswer // result of a pending call of Token; nil without one.
+	refused string           // last token that the edge refused.
+	mute    int              // consecutive WebSockets without a sign of the edge or an expected response.
+	rest    time.Time        // nothing is sent before, on any connection.
+	idle    int              // consecutive messages without an outcome.
+	day     uint32           // today in the user's zone, such as 20261121; 0 if unknown.
 
 	mu     sync.Mutex
 	outbox *outbox

@@ -39,10 +39,10 @@ func steadily(began time.Time) (time.Time, time.Duration) {
 // ahead, and lags by at most the fastest response's way back. Overestimated elapsed time could put it ahead;
 // the next round trip corrects that.
 type serviceClock struct {
-	known  bool          // a response told the time since the last possible sleep
-	silent bool          // a response on this connection had no time, and none will
-	since  time.Duration // responses to earlier messages do not count
-	offset time.Duration // from elapsed time to the time since 1970
+	known  bool          // a response told the time since the last possible sleep.
+	silent bool          // a response on this connection had no time, and none will.
+	since  time.Duration // responses to earlier messages do not count.
+	offset time.Duration // from elapsed time to the time since 1970.
 
 	last   moment // last dated report
 	newest moment // latest dated report; others of the device may be older
@@ -67,7 +67,7 @@ func (m moment) compare(other moment) int {
 	return cmp.Compare(m.at, other.at)
 }
 
-// apart bounds the gap between two readings of an unset clock: the two clocks are read one after the other, and
+// apart bounds the gap between two readings of an unset clock. The two clocks are read one after the other, and
 // the reader may be interrupted.
 const apart = time.Second
 

@@ -46,14 +46,14 @@ type script struct {
 	rate       int // bytes per second of the link
 	queue      int
 	watching   bool
-	silent     bool          // the edge does not tell the time
-	ahead      int           // initial lead of the clock, seconds
-	rough      time.Duration // spread of clock readings
-	telling    time.Duration // delay of changes on a new connection
-	again      time.Duration // interval between resyncs
-	blocked    time.Duration // time in which a proxy blocks WebSockets
-	absent     time.Duration // time in which it blocks everything
-	barrier    int           // its HTTP status
+	silent     bool          // the edge does not tell the time.
+	ahead      int           // initial lead of the clock, seconds.
+	rough      time.Duration // spread of clock readings.
+	telling    time.Duration // delay of changes on a new connection.
+	again      time.Duration // interval between resyncs.
+	blocked    time.Duration // time in which a proxy blocks WebSockets.
+	absent     time.Duration // time in which it blocks everything.
+	barrier    int           // its HTTP status.
 	steps      []step
 	fates      []fate
 	handshakes []int // HTTP statuses; 101 connects, 0 drops the connection

@@ -38,11 +38,11 @@ type Answer struct {
 // item is an unanswered heartbeat.
 type item struct {
 	*historyv1.Heartbeat
-	size  int       // bytes
-	zero  time.Time // displayed time at elapsed time 0, by the clock of its times; zero if dated
-	guard uint64    // IfMatch as sent
-	asked bool      // was sent
-	tries int       // unanswered messages with it alone
+	size  int       // bytes.
+	zero  time.Time // displayed time at elapsed time 0, by the clock of its times; zero if dated.
+	guard uint64    // IfMatch as sent.
+	asked bool      // was sent.
+	tries int       // unanswered messages with it alone.
 }
 
 // dated reports whether the times are by the history's clock.
@@ -104,10 +104,10 @@ type outbox struct {
 	guarding bool          // also guards reports without the caller's IfMatch or Seen
 
 	items   []*item
-	sent    int              // number of sent items, the first ones
-	size    int              // bytes of the sent items
-	losses  int              // value of lost when they were sent
-	seenAt  map[object]int64 // event times of records seen since, Unix milliseconds
+	sent    int              // number of sent items, the first ones.
+	size    int              // bytes of the sent items.
+	losses  int              // value of lost when they were sent.
+	seenAt  map[object]int64 // event times of records seen since, Unix milliseconds.
 	dropped int
 	room    int // byte limit of a message
 	ceiling int // upper limit of room

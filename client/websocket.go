@@ -27,11 +27,11 @@ type stream struct {
 	conn    *websocket.Conn
 	answers chan *historyv1.StreamResponse
 	heard   atomic.Int32
-	born    time.Time    // with its monotonic reading
-	last    atomic.Int64 // last sign of the edge, nanoseconds since born
-	watch   *time.Timer  // calls look
-	asked   bool         // a message was sent; owned by Run's goroutine
-	replied bool         // a message was answered; the same
+	born    time.Time    // with its monotonic reading.
+	last    atomic.Int64 // last sign of the edge, nanoseconds since born.
+	watch   *time.Timer  // calls look.
+	asked   bool         // a message was sent; owned by Run's goroutine.
+	replied bool         // a message was answered; the same.
 	end     context.CancelCauseFunc
 }
 

@@ -38,14 +38,14 @@ type world struct {
 	status   int              // of handshakes; 0 for the edge's own
 	front    http.HandlerFunc // answers everything; nil for the edge
 	wrap     func(net.Conn) net.Conn
-	dials    []time.Time            // handshakes
-	stored   []*historyv1.Heartbeat // heartbeats received by the service
-	ahead    atomic.Int64           // lead of the device's clock, nanoseconds
-	apart    time.Duration          // lead of the service's clock over the bubble's
-	silent   bool                   // nobody tells the service's time
-	asleep   atomic.Int64           // sleep of the device so far, nanoseconds
-	stalled  atomic.Int64           // nothing sent arrives before, Unix nanoseconds
-	answered []string               // answers, "id status"
+	dials    []time.Time            // handshakes.
+	stored   []*historyv1.Heartbeat // heartbeats received by the service.
+	ahead    atomic.Int64           // lead of the device's clock, nanoseconds.
+	apart    time.Duration          // lead of the service's clock over the bubble's.
+	silent   bool                   // nobody tells the service's time.
+	asleep   atomic.Int64           // sleep of the device so far, nanoseconds.
+	stalled  atomic.Int64           // nothing sent arrives before, Unix nanoseconds.
+	answered []string               // answers, "id status".
 	answers  []client.Answer
 	told     func(client.Answer) // called for the next answer, if set
 	tells    map[uint64]func(*historyv1.Change)

@@ -40,9 +40,8 @@ func (h *here) stops(ctx context.Context, ids ...string) {
 	}
 }
 
-// TestChangesOfAnOlderCopy: after a restore of the data directory, an app ahead of the copy gets a resync, even
-// once others have written as much as was lost. An app with an older token continues, over any number of
-// starts.
+// TestChangesOfAnOlderCopy restores an older data directory. An app ahead of the copy gets a resync, even once
+// others have written as much as was lost. An app with an older token continues, over any number of starts.
 func TestChangesOfAnOlderCopy(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 4*patience)
 	defer cancel()

@@ -16,7 +16,7 @@ type Variant struct {
 }
 
 // Turns measures variants in turns, every second round in reverse, one round per benchmark loop. It reports
-// medians over the rounds: each variant's median time in ms, KiB allocated, and ratios of its median and 99th
+// each variant's median time in ms and KiB allocated. It also reports the median ratios of its median and 99th
 // percentile to its baseline's in the same round.
 func Turns(b *testing.B, variants []Variant) {
 	figures := make(map[string][]float64)

@@ -29,12 +29,12 @@ type Compact struct {
 
 // Plan is the replacement of a user's segments.
 type Plan struct {
-	Metadata *Metadata // without chunks if nothing is left
-	New      []Encoded // chunks to write
-	Gone     []string  // names of chunks no longer listed
-	Changed  bool      // false if nothing changed
-	Removed  bool      // deletes or clears removed records, whose bytes are in Gone chunks
-	Counted  int       // new or changed summaries
+	Metadata *Metadata // without chunks if nothing is left.
+	New      []Encoded // chunks to write.
+	Gone     []string  // names of chunks no longer listed.
+	Changed  bool      // false if nothing changed.
+	Removed  bool      // deletes or clears removed records, whose bytes are in Gone chunks.
+	Counted  int       // new or changed summaries.
 }
 
 // longRun bounds the records rewritten at once, to save memory.

@@ -313,8 +313,8 @@ func (i *Info) listsTypes() bool {
 }
 
 const (
-	maxAhead = 8   // chunks read at once if the need is unknown: 1 MiB decompressed
-	maxPage  = 128 // if it is known: a page of 100 spans no more, however rare its type
+	maxAhead = 8   // chunks read at once if the need is unknown: 1 MiB decompressed.
+	maxPage  = 128 // if it is known: a page of 100 spans no more, however rare its type.
 )
 
 // AppendIndex appends what a reader needs to fetch a page's chunks along with the metadata: names, times, and

@@ -41,11 +41,11 @@ type Clock struct {
 	jumps *prometheus.CounterVec // labelled by clock
 
 	mu     sync.Mutex
-	anchor time.Time     // time at the last measurement; zero before the clocks first agree
-	since  time.Time     // monotonic time of anchor
-	within time.Duration // uncertainty of anchor
-	wall   time.Duration // lead of the machine's clock over the reference
-	err    error         // disagreement of the clocks, if any
+	anchor time.Time     // time at the last measurement; zero before the clocks first agree.
+	since  time.Time     // monotonic time of anchor.
+	within time.Duration // uncertainty of anchor.
+	wall   time.Duration // lead of the machine's clock over the reference.
+	err    error         // disagreement of the clocks, if any.
 }
 
 var errNotAsked = errors.New("the cache was not asked for its time yet")

@@ -102,7 +102,7 @@ func TestMachineJumps(t *testing.T) {
 	})
 }
 
-// TestBothJump models a suspended machine, whose monotonic clock stood still.
+// TestBothJump models a suspended machine, whose monotonic clock stops.
 func TestBothJump(t *testing.T) {
 	inBubble(t, 0, func(t *testing.T, w *world) {
 		w.cache, w.machine = time.Hour, time.Hour

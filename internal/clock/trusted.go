@@ -52,12 +52,12 @@ type Trusted struct {
 	saving sync.Mutex // serializes advance and Confirm
 
 	mu    sync.Mutex
-	at    time.Time     // trusted time; zero before it is loaded
-	since time.Time     // monotonic time of at
-	ahead time.Duration // lead of the wall clock at since
-	seen  time.Duration // lead at the last look
-	held  bool          // the wall clock was beyond the bound at the last look
-	drift int           // consecutive minutes in which wall and monotonic clock differed
+	at    time.Time     // trusted time; zero before it is loaded.
+	since time.Time     // monotonic time of at.
+	ahead time.Duration // lead of the wall clock at since.
+	seen  time.Duration // lead at the last look.
+	held  bool          // the wall clock was beyond the bound at the last look.
+	drift int           // consecutive minutes in which wall and monotonic clock differed.
 }
 
 // NewTrusted returns a clock without a trusted time; [Trusted.Begin] loads it.

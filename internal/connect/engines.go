@@ -49,11 +49,11 @@ type engine struct {
 	last          atomic.Pointer[error]
 
 	mu            sync.Mutex
-	late          map[string]int64 // timed-out reads since the last look, of two users at most
-	err           error            // nil while the engine answers
-	part          bool             // err concerns only some servers
-	ready         bool             // has answered once
-	misconfigured error            // last settings error
+	late          map[string]int64 // timed-out reads since the last look, of two users at most.
+	err           error            // nil while the engine answers.
+	part          bool             // err concerns only some servers.
+	ready         bool             // has answered once.
+	misconfigured error            // last settings error.
 }
 
 // Add registers an engine. flag is its address flag, for errors; prepare connects it and checks its schema.
