@@ -14,7 +14,7 @@ import (
 
 const (
 	bareCallers = 4
-	bareCells   = 500 // of a batch
+	bareCells   = 500 // per batch
 )
 
 // bare puts into HBase with the client alone.

@@ -8,7 +8,7 @@ import (
 	"github.com/playhead/playhead/e2e/bench"
 )
 
-// TestBytes has a turn say what a process has read and written since it began, for each heartbeat.
+// TestBytes checks the bytes that a process has read and written in a turn, per heartbeat.
 func TestBytes(t *testing.T) {
 	const size, beats = 1 << 20, 64
 	path, m, f := filepath.Join(t.TempDir(), "file"), bench.NewMeter(nil), make(bench.Figures)

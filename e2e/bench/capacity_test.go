@@ -24,12 +24,12 @@ import (
 	"github.com/playhead/playhead/internal/run"
 )
 
-// The figures that docs/performance.md assumes and measures. Times are in seconds, CPU in microseconds.
+// The figures of docs/performance.md, assumed and measured. Times are in seconds, CPU in microseconds.
 const (
 	period, viewing, hold = 15., 1200., 120.
-	usersADay             = 5.   // for each viewer at the peak
-	viewingsADay          = 5.   // of a user
-	cachedRecords         = 100. // of a user
+	usersADay             = 5.   // per viewer at the peak
+	viewingsADay          = 5.   // per user
+	cachedRecords         = 100. // per user
 	serviceCPU, redisCPU  = 13., 15.
 	redisFullCPU          = 8.
 	recordMemory          = 420 + 110. // with metadata
@@ -38,11 +38,11 @@ const (
 	jobCPU, putCPU        = 40., 150.
 	archivedBytes         = 250.
 	region                = 10e9 // bytes
-	busy                  = 0.6  // of a core, at most
+	busy                  = 0.6  // maximum share of a core
 	outage                = 3600.
 )
 
-// needs are the rows of the table of docs/performance.md.
+// needs are the rows of the table in docs/performance.md.
 var needs = []struct {
 	what  string
 	value func(viewers float64) float64
@@ -66,18 +66,18 @@ func heartbeatsASecond(viewers float64) float64 { return viewers / period }
 
 func announcedKeys(viewers float64) float64 { return viewers / viewing * holds }
 
-// holds are how many times a viewing is held: between two of them a heartbeat has to come.
+// holds is the number of holds of a viewing: between two of them a heartbeat must arrive.
 var holds = math.Ceil(viewing / (hold + period))
 
-// waiting is how many keys wait after an outage of so many seconds.
+// waiting returns the keys that wait after an outage of that many seconds.
 func waiting(viewers, seconds float64) float64 { return viewers * (1 + seconds/viewing) }
 
-// catchUp is in how many seconds they are archived, by so many times what the load needs.
+// catchUp returns the seconds until the waiting keys are archived, at a multiple of the normal throughput.
 func catchUp(viewers, seconds, times float64) float64 {
 	return waiting(viewers, seconds) / (announcedKeys(viewers) * (times - 1))
 }
 
-// TestCapacityTable has the page say what its formulae give.
+// TestCapacityTable compares the page's table with its formulae.
 func TestCapacityTable(t *testing.T) {
 	page, err := os.ReadFile("../../docs/performance.md")
 	if err != nil {
@@ -94,7 +94,7 @@ func TestCapacityTable(t *testing.T) {
 	}
 }
 
-// amount writes a number with about three digits.
+// amount formats a number with about three digits.
 func amount(x float64) string {
 	switch {
 	case x >= 1e6:
@@ -110,9 +110,9 @@ func amount(x float64) string {
 	return text
 }
 
-// TestCapacity lives through hours in virtual time: the real service, aggregator and job, between a cache and a queue in
-// memory and an archive whose puts take time, half of all that there is, and which is away for an hour. The results
-// must be those of the formulae of docs/performance.md.
+// TestCapacity simulates hours in virtual time: the real service, aggregator and job between an in-memory cache
+// and queue. The archive's puts take half of the time, and it is unavailable for an hour. The results must match
+// the formulae of docs/performance.md.
 func TestCapacity(t *testing.T) {
 	viewers := 2000
 	if testing.Short() {
@@ -140,7 +140,7 @@ func TestCapacity(t *testing.T) {
 	}
 }
 
-// lived is some hours of viewers, and what was seen.
+// lived is some hours of viewers, and the observations.
 type lived struct {
 	viewers int
 	plan    *replay.Plan
@@ -162,7 +162,7 @@ func (l *lived) run(t *testing.T) {
 	}
 	held, errHeld := aggregate.New(aggregate.Config{Publisher: queue})
 	server, errServer := rpc.New(rpc.Config{Cache: cache, Archive: archive, Aggregate: held, Queue: queue})
-	second := int(time.Second / archive.each) // puts; a content that changes before its batch is put is not clean
+	second := int(time.Second / archive.each) // puts per batch; a record that changes before its batch is put stays dirty
 	j, errJob := job.New(job.Config{Cache: cache, Archive: archive, Consumer: queue.queue, Workers: 2, Batch: second, Deadline: time.Hour})
 	if err := cmp.Or(errHeld, errServer, errJob); err != nil {
 		t.Fatal(err)
@@ -195,9 +195,9 @@ func isClosed(c <-chan struct{}) bool {
 	}
 }
 
-// story takes the archive away for an hour, and waits until everything is archived again but what is held.
+// story stops the archive for an hour, and waits until everything except held keys is archived again.
 func (l *lived) story(cache *marked, archive *slowly, queue *counted) {
-	time.Sleep(viewing * time.Second) // until all have begun
+	time.Sleep(viewing * time.Second) // until every viewing has begun
 	keys, bytes := queue.so()
 	time.Sleep(viewing * time.Second)
 	more, longer := queue.so()
@@ -233,7 +233,7 @@ func (c *counted) so() (keys, bytes int) {
 	return c.keys, c.bytes
 }
 
-// marked is a cache in memory that knows what the archive lacks.
+// marked is an in-memory cache with dirty marks.
 type marked struct {
 	mu sync.Mutex
 	memory
@@ -275,7 +275,7 @@ func (m *marked) MarkClean(_ context.Context, contents []history.Content) error 
 	return nil
 }
 
-// Overdue implements [history.Ledger] for one job, which has all buckets.
+// Overdue implements [history.Ledger] for one job with all buckets.
 func (m *marked) Overdue(_ context.Context, _ []history.Bucket, age time.Duration, limit int) (keys []history.Key, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -298,7 +298,7 @@ func (m *marked) Backlog(_ context.Context, buckets []history.Bucket) ([]history
 // Trim implements [history.Ledger].
 func (m *marked) Trim(context.Context, []string) error { return nil }
 
-// waiting returns how many marks have at least that age.
+// waiting returns the number of marks of at least that age.
 func (m *marked) waiting(age time.Duration) (n int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -310,7 +310,7 @@ func (m *marked) waiting(age time.Duration) (n int) {
 	return n
 }
 
-// slowly is an archive whose puts take turns and time, and that may be away.
+// slowly is an archive with sequential puts that take time, and with outages.
 type slowly struct {
 	history.Archive // nil
 

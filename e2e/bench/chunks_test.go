@@ -19,8 +19,8 @@ import (
 	"github.com/playhead/playhead/history/historytest"
 )
 
-// BenchmarkChunks reads chunks of 60 KiB that are not in memory, from HBase, where they are, and from Redis, where they could be too, in turns:
-// one, and eight in one exchange. Its rounds are -benchtime 7x.
+// BenchmarkChunks reads uncached chunks of 60 KiB in turns from HBase, their store, and from Redis, a possible
+// one. It reads one, and eight per exchange. Run it with -benchtime 7x.
 func BenchmarkChunks(b *testing.B) {
 	const chunks, size, atOnce = 200, 60 << 10, 8
 	e := pipeline.FromEnv(b, false)

@@ -23,8 +23,7 @@ const Secret = "an edge's secret of 32 bytes or more"
 // Bearer returns a token of a user.
 func Bearer(uid string) (string, error) { return token.Mint([]byte(Secret), uid, "", time.Hour) }
 
-// Conn is a player's connection. It is written to cost the machine next to nothing: what
-// stands in both ends' figures should be the server's.
+// Conn is a player's connection. It costs next to nothing: the figures should show the server's cost.
 type Conn struct {
 	net.Conn
 
@@ -40,7 +39,7 @@ func Dial(ctx context.Context, addr string) (*Conn, error) {
 	return &Conn{Conn: c, in: bufio.NewReader(c)}, nil
 }
 
-// Upgrade makes a WebSocket of the connection, of a user who speaks a protocol of ours.
+// Upgrade turns the connection into a user's WebSocket with one of our protocols.
 func (c *Conn) Upgrade(uid, protocol string) error {
 	bearer, err := Bearer(uid)
 	if err != nil {
@@ -70,8 +69,7 @@ const (
 	pong        = 0x8a
 )
 
-// AppendFrame appends the head of a masked frame of so many bytes. The mask is zeros, so
-// that what follows is not changed.
+// AppendFrame appends the head of a masked frame. The mask is zero and leaves the payload unchanged.
 func AppendFrame(dst []byte, kind byte, size int) []byte {
 	switch {
 	case size < 126:
@@ -84,8 +82,7 @@ func AppendFrame(dst []byte, kind byte, size int) []byte {
 	return append(dst, 0, 0, 0, 0)
 }
 
-// ReadFrame hands the next message to a function, which must not keep it, and answers pings
-// before it.
+// ReadFrame passes the next message to read, which must not keep it. It answers pings on the way.
 func (c *Conn) ReadFrame(read func([]byte) error) error {
 	head, err := c.in.Peek(2)
 	if err != nil {
@@ -118,7 +115,7 @@ func (c *Conn) ReadFrame(read func([]byte) error) error {
 	return c.ReadFrame(read)
 }
 
-// ReadResponse hands the body of the next response to a function, which must not keep it.
+// ReadResponse passes the body of the next response to read, which must not keep it.
 func (c *Conn) ReadResponse(read func([]byte) error) error {
 	length, err := c.length()
 	if err != nil {
@@ -147,7 +144,7 @@ func (c *Conn) ReadResponse(read func([]byte) error) error {
 
 const chunked = -1
 
-// length reads the head of a response and returns how long its body is.
+// length reads the head of a response and returns the length of its body.
 func (c *Conn) length() (n int, err error) {
 	for {
 		line, err := c.in.ReadSlice('\n')

@@ -12,8 +12,7 @@ import (
 	"github.com/playhead/playhead/e2e/bench"
 )
 
-// TestResponses reads answers of a known length and in chunks, one after the other over a
-// connection.
+// TestResponses reads answers of known length and chunked ones over one connection.
 func TestResponses(t *testing.T) {
 	long := strings.Repeat("x", 10_000)
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

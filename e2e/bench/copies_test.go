@@ -16,12 +16,12 @@ import (
 
 const (
 	copiedUsers = 200
-	copiedReads = 100 // of each in a turn
+	copiedReads = 100 // reads of each per turn
 )
 
-// BenchmarkCopies is what copies of the newest page of hot users in a service would spare Redis, by its processor time. A page of 20 is read; and
-// instead of it one field is asked for, by which a copy would be known to be still right. Each write would have to change
-// that field, in the script that stores it: that is the cost of a mark.
+// BenchmarkCopies measures the processor time that Redis would save if services cached hot users' newest pages.
+// It reads a page of 20, and alternatively one field that would validate a cached page. Each write would have to
+// change that field in the script that stores it, which costs as much as a mark.
 func BenchmarkCopies(b *testing.B) {
 	e := pipeline.FromEnv(b, false)
 	pipeline.Flush(b, e)

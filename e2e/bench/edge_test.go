@@ -17,16 +17,14 @@ import (
 
 const (
 	players   = 500
-	perPlayer = 200 // heartbeats of a round
-	paced     = 60  // heartbeats at a pace: not so many that others seem to have left
+	perPlayer = 200 // heartbeats per round
+	paced     = 60  // paced heartbeats: few enough that others do not seem to have left
 )
 
-// BenchmarkEdge is one heartbeat at a time from each of 500 players, acknowledged after
-// Redis: over streams and in batches upward, in either format; with a request and an RPC
-// each to the same service ("unary"); and as most teams write it first, where Redis takes
-// what comes and nothing is compared, marked or archived ("naive"). Edge and service are
-// processes on all sides. The CPU is that of edge, service and Redis; that of the players
-// is told apart.
+// BenchmarkEdge sends one heartbeat at a time from each of 500 players, acknowledged after Redis. The sides are
+// streams in JSON and in protobuf with batches to the service, and "unary": a request and an RPC per heartbeat.
+// "naive" is the usual first design, which stores blindly in Redis. Edge and service are processes on all sides.
+// The CPU is that of edge, service and Redis; the players' is separate.
 func BenchmarkEdge(b *testing.B) {
 	e := pipeline.FromEnv(b, false)
 	pipeline.Flush(b, e)
@@ -59,16 +57,16 @@ func (f figures) tell(b *testing.B, name string) {
 	}
 }
 
-// path is the processor time of all but the players.
+// path returns the processor time of everything except the players.
 func (f figures) path() float64 { return f.cpu["all"] - f.cpu["driver"] }
 
-// side is one way from players to Redis.
+// side is one path from players to Redis.
 type side struct {
 	meter meter
 	all   []*player
 }
 
-// sides returns the ways: over streams in JSON and in protobuf, unary, and naive.
+// sides returns the paths: streams in JSON and in protobuf, unary, and naive.
 func sides(b *testing.B, e pipeline.Engines) []*side {
 	b.Setenv("PLAYHEAD_TOKEN_SECRET", bench.Secret)
 	stack := pipeline.NewStack(b, e, 1, 0)
@@ -93,7 +91,7 @@ func meterOf(b *testing.B, e pipeline.Engines, edge, service int) meter {
 	return m
 }
 
-// command builds what most teams write first.
+// command builds the naive design.
 func command(b *testing.B) string {
 	path := filepath.Join(b.TempDir(), "naive")
 	out, err := exec.CommandContext(b.Context(), "go", "build", "-o", path, "github.com/playhead/playhead/e2e/cmd/naive").CombinedOutput()
@@ -103,7 +101,7 @@ func command(b *testing.B) string {
 	return path
 }
 
-// round has every player report so often.
+// round has every player report perPlayer times.
 func (s *side) round(b *testing.B) func() figures {
 	return func() figures {
 		return s.meter.measure(b, players*perPlayer, func() time.Duration {
@@ -121,8 +119,7 @@ func (s *side) round(b *testing.B) func() figures {
 	}
 }
 
-// BenchmarkEdgeDelay is the time to an answer at 4,000 heartbeats a second, in the same
-// ways.
+// BenchmarkEdgeDelay measures the latency at 4,000 heartbeats per second, on the same paths.
 func BenchmarkEdgeDelay(b *testing.B) {
 	e := pipeline.FromEnv(b, false)
 	pipeline.Flush(b, e)
@@ -137,8 +134,7 @@ func BenchmarkEdgeDelay(b *testing.B) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// pace has the players report 4,000 times a second together, and returns how long each
-// answer took, in milliseconds and sorted.
+// pace has the players report 4,000 times per second together. It returns the latencies, sorted, in milliseconds.
 func (s *side) pace(b *testing.B) []float64 {
 	const period = players * time.Second / 4000
 	took := make([][]float64, len(s.all))
@@ -157,7 +153,7 @@ func (s *side) pace(b *testing.B) []float64 {
 	return slices.Sorted(slices.Values(slices.Concat(took...)))
 }
 
-// listening reports that somebody answers at each address.
+// listening checks that a server listens at each address.
 func listening(addrs ...string) func(context.Context) error {
 	return func(ctx context.Context) error {
 		for _, addr := range addrs {

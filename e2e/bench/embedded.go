@@ -12,13 +12,13 @@ import (
 	"github.com/playhead/playhead/internal/run"
 )
 
-// Embedded is the all-in-one: a process with an empty data directory for each turn.
+// Embedded measures the all-in-one: each turn has a new process with an empty data directory.
 type Embedded struct {
 	Bin string // folder of the built commands
 	Dir string // folder for data
 }
 
-// allInOne is one that runs.
+// allInOne is a running all-in-one.
 type allInOne struct {
 	*process.Process
 	bin              string // folder of the built commands
@@ -26,7 +26,7 @@ type allInOne struct {
 	rpc, http, admin string
 }
 
-// start tries three times: somebody else may take a port before the process has it.
+// start tries three times: another program may take a port before the process does.
 func (e *Embedded) start(ctx context.Context) (a *allInOne, err error) {
 	for range 3 {
 		if a, err = e.startOnce(ctx); err == nil || ctx.Err() != nil {
@@ -47,7 +47,7 @@ func (e *Embedded) startOnce(ctx context.Context) (_ *allInOne, err error) {
 	return a, nil
 }
 
-// run starts the process on the folder, at addresses that are free.
+// run starts the process on its folder, at free addresses.
 func (a *allInOne) run(ctx context.Context) (err error) {
 	for _, addr := range []*string{&a.rpc, &a.http, &a.admin} {
 		if *addr, err = process.FreeAddr(ctx); err != nil {
@@ -75,14 +75,13 @@ func (a *allInOne) end() error {
 	return os.RemoveAll(a.dir)
 }
 
-// Measure sends a load until everything is archived; one that comes at a rate, until it is
-// acknowledged.
+// Measure sends a load until everything is archived. A load with a rate is measured until it is acknowledged.
 func (e *Embedded) Measure(ctx context.Context, l *Load, d Door, s Shape) (Figures, error) {
 	return e.turn(ctx, func(a *allInOne) (Figures, error) { return a.measure(ctx, l, d, s) })
 }
 
-// MeasureDisk is Measure with what is on the disk in the end, once that does not change any
-// more: in bytes a record, and in multiples of the record's own bytes.
+// MeasureDisk is Measure with the final disk usage, once it is stable: bytes per record, and multiples of a
+// record's own bytes.
 func (e *Embedded) MeasureDisk(ctx context.Context, l *Load, s Shape) (Figures, error) {
 	return e.turn(ctx, func(a *allInOne) (Figures, error) {
 		f, err := a.measure(ctx, l, GRPC, s)
@@ -96,7 +95,7 @@ func (e *Embedded) MeasureDisk(ctx context.Context, l *Load, s Shape) (Figures, 
 	})
 }
 
-// turn has a process of its own.
+// turn runs do with a process of its own.
 func (e *Embedded) turn(ctx context.Context, do func(*allInOne) (Figures, error)) (f Figures, err error) {
 	a, err := e.start(ctx)
 	if err != nil {
@@ -124,8 +123,7 @@ func (a *allInOne) measure(ctx context.Context, l *Load, d Door, s Shape) (Figur
 	return f, err
 }
 
-// quiet waits until the size of the data has not changed for eight seconds, at most half a
-// minute, and returns it.
+// quiet waits until the data size has not changed for eight seconds, at most half a minute, and returns it.
 func (a *allInOne) quiet(ctx context.Context) int64 {
 	size, since := diskUse(a.dir), time.Now()
 	for until := since.Add(30 * time.Second); time.Since(since) < 8*time.Second && time.Now().Before(until); {

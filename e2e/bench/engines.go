@@ -23,21 +23,21 @@ import (
 	"github.com/playhead/playhead/history/wire"
 )
 
-// Engines is the product between real Redis, Kafka and HBase: one service and one job, new
-// ones in each turn, with a table and topics of their own.
+// Engines measures the product between real Redis, Kafka and HBase. Each turn has a new service and job with
+// their own table and topics.
 type Engines struct {
 	Bin    string         // folder of the built commands
 	Dir    string         // folder for data
 	Addr   [3]string      // of Redis, Kafka and HBase
 	PIDs   map[string]int // of the servers
-	Config engine.Config  // for what else is installed
+	Config engine.Config  // for further installations
 }
 
 // engineNames are the engines in the order of their addresses.
 var engineNames = [3]string{"redis", "kafka", "hbase"}
 
-// startEngines starts the servers side by side and returns what ends them. Redis flushes
-// its file before it answers, as PostgreSQL does, and does not rewrite it meanwhile.
+// startEngines starts the servers concurrently, and returns them even after a failure. Redis flushes its file before
+// it answers, like PostgreSQL, and never rewrites it.
 func startEngines(ctx context.Context, cfg engine.Config) (all []*engine.Engine, err error) {
 	cfg.Redis = []string{"--appendfsync", "always", "--auto-aof-rewrite-percentage", "0"}
 	started := make(chan error, len(engineNames))
@@ -57,11 +57,11 @@ func startEngines(ctx context.Context, cfg engine.Config) (all []*engine.Engine,
 	return all, err
 }
 
-// stack is a running service and job, and an edge where players have connections.
+// stack is a running service and job, and an edge for players' connections.
 type stack struct {
 	service, job, edge        *process.Process
-	rpc, http                 string // addresses that heartbeats are sent to
-	serving, archives, edging string // of the admin ports
+	rpc, http                 string // addresses for heartbeats
+	serving, archives, edging string // admin addresses
 }
 
 func (e *Engines) start(ctx context.Context, d Door, name string) (s *stack, err error) {
@@ -86,13 +86,13 @@ func (e *Engines) start(ctx context.Context, d Door, name string) (s *stack, err
 	return s, err
 }
 
-// writeSecret writes the key that signs tokens to a file in a folder.
+// writeSecret writes the token secret to a file in dir.
 func writeSecret(dir string) (path string, err error) {
 	path = filepath.Join(dir, "secret")
 	return path, os.WriteFile(path, []byte(Secret), 0o600)
 }
 
-// processes are those that run, by name.
+// processes returns the running processes by name.
 func (s *stack) processes() map[string]*process.Process {
 	all := map[string]*process.Process{"service": s.service, "job": s.job, "edge": s.edge}
 	maps.DeleteFunc(all, func(_ string, p *process.Process) bool { return p == nil })
@@ -121,7 +121,7 @@ func begin(ctx context.Context, admin string, argv []string) (*process.Process, 
 	return p, ready(ctx, p, admin)
 }
 
-// ready waits until a process says that it is, at most a minute, or has ended.
+// ready waits until a process is ready, at most a minute, or has ended.
 func ready(ctx context.Context, p *process.Process, admin string) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -139,13 +139,12 @@ func ready(ctx context.Context, p *process.Process, admin string) error {
 	return nil
 }
 
-// Measure sends a load of users whom an empty Redis does not know, until everything is
-// archived.
+// Measure sends a load of users unknown to an empty Redis, until everything is archived.
 func (e *Engines) Measure(ctx context.Context, l *Load, d Door, shape Shape) (Figures, error) {
 	return e.turn(ctx, d, newName(), func(s *stack) (Figures, error) { return s.measure(ctx, e, l, d, shape) })
 }
 
-// MeasureWarm is Measure for users who were there before, of whom Redis knows everything.
+// MeasureWarm is Measure for returning users, whom Redis knows completely.
 func (e *Engines) MeasureWarm(ctx context.Context, before, l *Load, shape Shape) (Figures, error) {
 	return e.turn(ctx, GRPC, newName(), func(s *stack) (Figures, error) {
 		if _, err := s.measure(ctx, e, before, GRPC, shape); err != nil {
@@ -155,10 +154,10 @@ func (e *Engines) MeasureWarm(ctx context.Context, before, l *Load, shape Shape)
 	})
 }
 
-// newName is that of a table and of topics that nobody has used.
+// newName returns an unused name for a table and topics.
 func newName() string { return "bench_" + strings.ToLower(rand.Text()[:10]) }
 
-// turn has processes of its own, and an empty Redis.
+// turn runs do with its own processes and an empty Redis.
 func (e *Engines) turn(ctx context.Context, d Door, name string, do func(*stack) (Figures, error)) (Figures, error) {
 	if err := process.Flush(ctx, e.Addr[0]); err != nil {
 		return nil, err
@@ -204,7 +203,7 @@ func (s *stack) measure(ctx context.Context, e *Engines, l *Load, d Door, shape 
 	return f, err
 }
 
-// counted reads what a stack has counted so far.
+// counted reads the stack's counters.
 func (s *stack) counted(ctx context.Context) (Figures, error) {
 	f := make(Figures)
 	var errs []error
@@ -220,7 +219,7 @@ func (s *stack) counted(ctx context.Context) (Figures, error) {
 	return f, errors.Join(errs...)
 }
 
-// since tells how far the archive is with what came after some counts.
+// since returns a function that reports the archive's progress since some counts.
 func (s *stack) since(before Figures) func(context.Context) (backlog, error) {
 	return func(ctx context.Context) (backlog, error) {
 		now, err := s.counted(ctx)
@@ -235,14 +234,14 @@ func because(ctx context.Context, err error) error {
 	return err
 }
 
-// Cell is what a put into HBase needs.
+// Cell is the content of an HBase put.
 type Cell struct {
 	Row, Column string
 	At          uint64
 	Value       []byte
 }
 
-// CellOf encodes a record as the archive has it.
+// CellOf encodes a record in the archive's format.
 func CellOf(k history.Key, r *history.Record) Cell {
 	return Cell{
 		Row: history.RowKey(k.UID), Column: k.Object.String(),
@@ -250,7 +249,7 @@ func CellOf(k history.Key, r *history.Record) Cell {
 	}
 }
 
-// Put sends a batch with the client alone. It gives up after 10 s.
+// Put sends a batch with the HBase client alone. Its deadline is 10 s.
 func Put(ctx context.Context, c gohbase.Client, table string, cells []Cell) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
@@ -271,10 +270,10 @@ func Put(ctx context.Context, c gohbase.Client, table string, cells []Cell) erro
 	return nil
 }
 
-// lastOf takes the last heartbeat of each key of a batch.
+// lastOf selects the last heartbeat of each key of a batch.
 type lastOf struct {
 	load  *Load
-	cells []Cell // are used again
+	cells []Cell // reused
 	seen  map[history.Key]struct{}
 }
 
@@ -293,7 +292,7 @@ func (l *lastOf) of(beats []int32) []Cell {
 	return l.cells
 }
 
-// hbaseSession writes every heartbeat through to HBase: the last of each key of a batch.
+// hbaseSession writes the last heartbeat of each key of a batch through to HBase.
 type hbaseSession struct {
 	client gohbase.Client
 	table  string
@@ -309,10 +308,10 @@ func (s *hbaseSession) Close() error {
 	return nil
 }
 
-// newTable makes a table of HBase.
+// newTable creates an HBase table.
 func (e *Engines) newTable(ctx context.Context) (name string, err error) {
 	name = newName()
-	a, err := hbase.Open(ctx, hbase.Config{ZooKeeper: e.Addr[2], Table: name}) // which makes it
+	a, err := hbase.Open(ctx, hbase.Config{ZooKeeper: e.Addr[2], Table: name}) // creates it
 	if err != nil {
 		return "", err
 	}
@@ -369,8 +368,8 @@ func (e *Engines) publish(ctx context.Context, l *Load, s Shape) (*work, error) 
 	})
 }
 
-// MeasureOther sends a load to what stands beside the product: HBase, written through, or
-// Kafka, with a message for each heartbeat. Readers of the topic are not measured.
+// MeasureOther sends a load to an alternative: HBase, written through, or Kafka, with a message per heartbeat. It
+// does not measure readers of the topic.
 func (e *Engines) MeasureOther(ctx context.Context, l *Load, v Variant) (f Figures, err error) {
 	l.EndAt(time.Now().UnixMilli())
 	to, server := e.writeThrough, "hbase"
@@ -389,9 +388,8 @@ func (e *Engines) MeasureOther(ctx context.Context, l *Load, v Variant) (f Figur
 	return f, nil
 }
 
-// MeasureNaive sends a load to what most teams write first: an HTTP request for each
-// heartbeat, an RPC for each request, and a write into Redis for each RPC. It compares and
-// archives nothing.
+// MeasureNaive sends a load to the design that most teams build first. Each heartbeat is an HTTP request, an RPC
+// and a write into Redis. It compares and archives nothing.
 func (e *Engines) MeasureNaive(ctx context.Context, l *Load, s Shape) (f Figures, err error) {
 	if err := process.Flush(ctx, e.Addr[0]); err != nil {
 		return nil, err

@@ -8,7 +8,7 @@ import (
 	"github.com/playhead/playhead/history"
 )
 
-// Fold returns what the client of PostgreSQL sends of a batch.
+// Fold returns the heartbeats of a batch that PostgreSQL's client sends.
 func Fold(l *Load, beats []int32) (keys []history.Key, at []int64) {
 	s := &pgSession{load: l, seen: make(map[history.Key]struct{})}
 	s.fold(beats)
@@ -28,13 +28,13 @@ func Send(ctx context.Context, l *Load, shape Shape, session Session) (time.Dura
 	return w.run(ctx)
 }
 
-// AllStored is for the tests.
+// AllStored exports allStored.
 var AllStored = allStored
 
-// JSON returns heartbeat i as a player says it.
+// JSON returns heartbeat i in a player's JSON.
 func (l *Load) JSON(i int) string { return string(l.appendJSON(nil, i)) }
 
-// Text returns the metadata of heartbeat i as a table has it.
+// Text returns the metadata of heartbeat i in a table's format.
 func (l *Load) Text(i int) string { return l.metadata[l.Event(i).Key.Object].text }
 
 // Planned returns the names of all variants of a run.
@@ -45,5 +45,5 @@ func Planned(o Options) (names []string) {
 	return names
 }
 
-// Per is per of a meter.
+// Per exports per.
 func (m *Meter) Per(f Figures, name string, n int) error { return m.per(f, name, n) }

@@ -12,9 +12,8 @@ import (
 	"time"
 )
 
-// Figures are what one turn of a variant measured, by name: "rate" in heartbeats a
-// second, "acked" and "archived" in microseconds of processor time a heartbeat, of all
-// processes or, as in "acked.driver", of one.
+// Figures are one turn's measurements of a variant, by name. "rate" is heartbeats per second. "acked" and
+// "archived" are microseconds of processor time per heartbeat, of all processes or, as in "acked.driver", of one.
 type Figures map[string]float64
 
 // Spread is the median of several measurements, and the lowest and the highest.
@@ -31,8 +30,7 @@ func SpreadOf(values []float64) Spread {
 	return Spread{Median: (sorted[(n-1)/2] + sorted[n/2]) / 2, Low: sorted[0], High: sorted[n-1]}
 }
 
-// Turns are the figures of each variant, by name, a round after the other: nil where it
-// failed.
+// Turns are the figures of each variant by name, in rounds: nil for a failed turn.
 type Turns map[string][]Figures
 
 // names returns the variants that have figures, sorted.
@@ -45,7 +43,7 @@ func (t Turns) names() (names []string) {
 	return names
 }
 
-// failures returns how many turns of a variant have no figures.
+// failures returns the number of a variant's turns without figures.
 func (t Turns) failures(variant string) (n int) {
 	for _, f := range t[variant] {
 		if f == nil {
@@ -55,7 +53,7 @@ func (t Turns) failures(variant string) (n int) {
 	return n
 }
 
-// Of returns the spread of a figure of a variant, and false where it was not measured.
+// Of returns the spread of a variant's figure, and false if it was not measured.
 func (t Turns) Of(variant, figure string) (Spread, bool) {
 	var values []float64
 	for _, f := range t[variant] {
@@ -69,8 +67,8 @@ func (t Turns) Of(variant, figure string) (Spread, bool) {
 	return SpreadOf(values), true
 }
 
-// Ratio divides a figure of one variant by one of another round by round, since the speed
-// of a machine drifts, and returns the spread of the quotients.
+// Ratio divides one variant's figure by another's, round by round, because the machine's speed drifts. It returns
+// the spread of the quotients.
 func (t Turns) Ratio(a, figureA, b, figureB string) (Spread, bool) {
 	var values []float64
 	for i := range min(len(t[a]), len(t[b])) {
@@ -95,7 +93,7 @@ func Percentile(sorted []time.Duration, p float64) time.Duration {
 	return sorted[min(max(rank, 1), len(sorted))-1]
 }
 
-// latencies adds the percentiles of acknowledgements, in milliseconds.
+// latencies adds the percentiles of the acknowledgement latency, in milliseconds.
 func (f Figures) latencies(took []time.Duration) {
 	slices.Sort(took)
 	for name, p := range map[string]float64{"p50": 0.5, "p99": 0.99, "p99.9": 0.999} {
@@ -103,15 +101,14 @@ func (f Figures) latencies(took []time.Duration) {
 	}
 }
 
-// Result is what a run has measured.
+// Result is the measurements of a run.
 type Result struct {
 	Turns Turns `json:"turns"`
-	// Failed says why a variant has no figures, or fewer.
+	// Failed has the reason for a variant's missing figures.
 	Failed map[string]string `json:"failed"`
 }
 
-// Ratios are the figures by which two runs are compared. A ratio that could not be
-// measured is null.
+// Ratios are the figures for the comparison of two runs. An unmeasured ratio is null.
 type Ratios struct {
 	EmbeddedRate *float64 `json:"embedded_rate_vs_postgres"`
 	EmbeddedCPU  *float64 `json:"embedded_cpu_vs_postgres"`
@@ -124,16 +121,16 @@ type Ratios struct {
 	Disk         *float64 `json:"disk_vs_record"`
 }
 
-// Ratio is a figure of a run beside what is wanted.
+// Ratio is a figure of a run and its target.
 type Ratio struct {
-	Name   string  // of a field of [Ratios], or words
-	Target float64 // that is wanted
+	Name   string  // name of a field of [Ratios], or words
+	Target float64 // wanted value
 	Spread Spread
 	Known  bool
-	Why    string // it is not known
+	Why    string // reason if unknown
 }
 
-// Required tells whether a run owes the ratio: it is a field of [Ratios].
+// Required reports whether a run must measure the ratio: it is a field of [Ratios].
 func (q Ratio) Required() bool {
 	return slices.ContainsFunc(fieldsOf(Ratios{}), func(f field) bool { return f.name == q.Name })
 }
@@ -156,7 +153,7 @@ func (r Result) figure(name string, target float64, q quantity) Ratio {
 	return Ratio{Name: name, Target: target, Spread: s, Known: ok, Why: r.why(q.variant)}
 }
 
-// why some variants have no figures.
+// why returns the reasons for the variants' missing figures.
 func (r Result) why(variants ...Variant) string {
 	var all []string
 	for _, v := range variants {
@@ -170,8 +167,7 @@ func (r Result) why(variants ...Variant) string {
 	return strings.Join(all, "; ")
 }
 
-// Ratios returns what the turns say about everything that is wanted. Those whose names are
-// fields of [Ratios] are there whether known or not.
+// Ratios returns all ratios with targets. The fields of [Ratios] are always included, known or not.
 func (r Result) Ratios() []Ratio {
 	var (
 		pgLong, inLong   = pairOf(long, small)
@@ -220,7 +216,7 @@ func pairOf(load string, s Shape) (pg, ours Variant) {
 	return all[0], all[1]
 }
 
-// ReadRatios reads the last line of a file, which is what a run prints with --json.
+// ReadRatios reads the last line of a file: the output of a run with --json.
 func ReadRatios(path string) (r Ratios, err error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -240,7 +236,7 @@ type field struct {
 	value *float64
 }
 
-// fieldsOf returns the fields as JSON names them.
+// fieldsOf returns the fields by their JSON names.
 func fieldsOf(r Ratios) (all []field) {
 	v := reflect.ValueOf(r)
 	for i := range v.NumField() {

@@ -28,7 +28,7 @@ func TestSpread(t *testing.T) {
 	}
 }
 
-// TestRatio has ratios be of the same round.
+// TestRatio divides figures of the same round.
 func TestRatio(t *testing.T) {
 	turns := bench.Turns{ // b failed in the third
 		"a": {{"rate": 10}, {"rate": 40}, {"rate": 30}},
@@ -63,7 +63,7 @@ var fields = []string{
 	"ws_one_cpu_us", "p99_20k_vs_postgres", "puts_per_viewing", "disk_vs_record",
 }
 
-// TestLine has the line have the fields, and no others, whatever was measured.
+// TestLine checks that the line has exactly the fields, whatever was measured.
 func TestLine(t *testing.T) {
 	for _, ratios := range [][]bench.Ratio{
 		nil,
@@ -92,7 +92,7 @@ func TestLine(t *testing.T) {
 	}
 }
 
-// TestEveryField has a ratio for each field, and says why where there is none.
+// TestEveryField checks that each field has a ratio, with a reason if it is unknown.
 func TestEveryField(t *testing.T) {
 	ratios := bench.Result{}.Ratios()
 	for _, name := range fields {
@@ -103,7 +103,7 @@ func TestEveryField(t *testing.T) {
 	}
 }
 
-// TestPlan has a run measure what its ratios need: a quick one those of the line.
+// TestPlan checks that a run measures the figures of its ratios; a quick run those of the line.
 func TestPlan(t *testing.T) {
 	all := make(bench.Figures)
 	for _, figure := range []string{

@@ -8,9 +8,8 @@ import (
 	"github.com/playhead/playhead/e2e/pipeline"
 )
 
-// BenchmarkFold archives records that were born without knowing what the archive
-// holds, and in turns with that records that lack nothing. The difference is a get for each record, and what is
-// given back to the cache.
+// BenchmarkFold archives records born without the archive's content, in turns with complete records. The
+// difference is a get per record, and the restores to the cache.
 func BenchmarkFold(b *testing.B) {
 	e := pipeline.FromEnv(b, false)
 	pipeline.Flush(b, e)

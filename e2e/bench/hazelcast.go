@@ -14,9 +14,9 @@ import (
 	"github.com/playhead/playhead/e2e/process"
 )
 
-// MeasureHazelcast sends a load to a service that keeps the last heartbeat of each key in a map of Hazelcast, of which it is the
-// only member, until the map has written it into HBase. An entry is acknowledged once it is in the
-// memory of one process. The service has had the same load before, so that its virtual machine has compiled the code.
+// MeasureHazelcast sends a load to a service with a write-behind Hazelcast map of a single member, until HBase
+// has every entry. An entry is acknowledged once it is in the memory of one process. An earlier run of the same
+// load warms up the virtual machine.
 func (e *Engines) MeasureHazelcast(ctx context.Context, l *Load, s Shape) (f Figures, err error) {
 	m, err := e.startMap(ctx)
 	if err != nil {
@@ -75,7 +75,7 @@ func (m *mapService) measure(ctx context.Context, e *Engines, l *Load, s Shape) 
 	if _, err := m.send(ctx, e, l, s, asks.look(0)); err != nil {
 		return nil, err
 	}
-	_, taken, err := asks.ask(math.MaxUint32) // less than none
+	_, taken, err := asks.ask(math.MaxUint32) // -1 empties the map
 	if err != nil {
 		return nil, err
 	}
@@ -136,7 +136,7 @@ func (s *mapSession) exchange() (waiting, taken uint64, err error) {
 	return binary.BigEndian.Uint64(answer[:]), binary.BigEndian.Uint64(answer[8:]), err
 }
 
-// look tells how far HBase is with what came after so many entries.
+// look returns a function that reports HBase's progress after a number of entries.
 func (s *mapSession) look(before uint64) func(context.Context) (backlog, error) {
 	return func(context.Context) (backlog, error) {
 		waiting, taken, err := s.ask(0)

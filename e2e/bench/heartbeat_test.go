@@ -12,8 +12,8 @@ import (
 	"github.com/playhead/playhead/history-job/replay"
 )
 
-// audience is viewers in front of running viewings, each as the write of the last
-// heartbeat. Parts of it may be used side by side.
+// audience is viewers of running viewings, each as the write of the last heartbeat. Its parts may be used
+// concurrently.
 type audience []history.Write
 
 func newAudience(n int, name string) audience {
@@ -36,9 +36,8 @@ func (a audience) uids() iter.Seq[string] {
 	}
 }
 
-// beat turns each write into that of the viewer's next heartbeat. One in 14 viewers
-// starts another object: without a base and with a mark, as the first write of a
-// hold. That mark covers the thirteen that follow.
+// beat turns each write into the viewer's next heartbeat. One in 14 viewers starts another object: without a base
+// and with a mark, like the first write of a hold. That mark covers the next thirteen.
 func (a audience) beat(turn int) {
 	version := history.VersionOf(time.Now().UnixMilli(), history.RankProgress)
 	for i := range a {
@@ -53,7 +52,7 @@ func (a audience) beat(turn int) {
 	}
 }
 
-// record is what a first heartbeat leaves behind.
+// record returns the record of a first heartbeat.
 func record(at int64) *history.Record {
 	e := history.Event{
 		Kind: history.KindStart, At: at, Position: 61_000, Duration: 7_200_000,

@@ -20,11 +20,9 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// BenchmarkIdle connects 20,000 devices to one edge, or as many as a process may have
-// files open, lets them be silent, and tells what each costs the edge in memory. Then the
-// edge is killed and started again, and all of them come back at once, each with a
-// heartbeat: it tells how long after the kill the last one was answered, and how many were
-// refused.
+// BenchmarkIdle connects 20,000 idle devices to one edge, or as many as the open-file limit allows, and reports
+// the edge's memory per device. Then the edge is killed and restarted, and all devices reconnect at once with a
+// heartbeat each. It reports the time from the kill to the last answer, and the refused handshakes.
 func BenchmarkIdle(b *testing.B) {
 	e := pipeline.FromEnv(b, false)
 	pipeline.Flush(b, e)
@@ -47,7 +45,7 @@ func BenchmarkIdle(b *testing.B) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// devices is how many: both processes need some files besides.
+// devices returns their number: both processes need some other files.
 func devices(b *testing.B) int {
 	var files syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files); err != nil {
@@ -77,11 +75,11 @@ func connectAll(b *testing.B, url string, n int) *flock {
 		go func() { _ = device.Run(ctx) }() // ends with the context
 	}
 	c.report(b)
-	time.Sleep(5 * time.Second) // what the handshakes left behind is collected
+	time.Sleep(5 * time.Second) // collects the garbage of the handshakes
 	return c
 }
 
-// report sends a heartbeat of each and waits until all are answered.
+// report sends a heartbeat of each device and waits until all are answered.
 func (c *flock) report(b *testing.B) {
 	b.Helper()
 	ctx, cancel := context.WithTimeout(b.Context(), 90*time.Second)
@@ -103,7 +101,7 @@ func (c *flock) report(b *testing.B) {
 	wg.Wait()
 }
 
-// resident is the memory of a process in bytes.
+// resident returns the memory of a process, in bytes.
 func resident(b *testing.B, pid int) int64 {
 	b.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
@@ -117,7 +115,7 @@ func resident(b *testing.B, pid int) int64 {
 	return pages * int64(os.Getpagesize())
 }
 
-// refused is how many handshakes the edge has not let in.
+// refused returns the number of handshakes that the edge refused.
 func refused(b *testing.B, edge *pipeline.Process) float64 {
 	const requests, streams = "playhead_api_requests_total", `route="GET /v1/stream"`
 	return metric(b, edge, requests, streams) - metric(b, edge, requests, streams, `status="101"`)

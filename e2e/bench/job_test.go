@@ -21,12 +21,12 @@ import (
 	"github.com/playhead/playhead/history/redis"
 )
 
-// announcements is how many keys are archived in a round.
+// announcements is the number of keys per round.
 const announcements = 100_000
 
-// BenchmarkJob archives announced keys: it loads, puts, marks clean and commits. In turns
-// with that, the same values go to HBase over the bare client, in batches of as many
-// as the job's, from four callers, which is what one region server takes best.
+// BenchmarkJob archives announced keys: it loads, puts, marks clean and commits. In turns with that, the bare
+// client puts the same values to HBase: batches of the job's size from four callers, the best load for one region
+// server.
 func BenchmarkJob(b *testing.B) {
 	e := pipeline.FromEnv(b, false)
 	pipeline.Flush(b, e)
@@ -54,8 +54,8 @@ func BenchmarkJob(b *testing.B) {
 	pipeline.Flush(b, e)
 }
 
-// openTable opens the archive with a table of its own, and drops that in the end:
-// HBase would go on compacting it under what is measured next.
+// openTable opens an archive on its own table and drops the table at the end: HBase would continue to compact it
+// during later measurements.
 func openTable(b *testing.B, zk, table string) *hbase.Archive {
 	a, err := hbase.Open(b.Context(), hbase.Config{ZooKeeper: zk, Table: table})
 	if err != nil {
@@ -87,17 +87,17 @@ type line struct {
 	cache   *redis.Cache
 	archive *hbase.Archive
 	rounds  int
-	cells   []bench.Cell // what the last round put
+	cells   []bench.Cell // puts of the last round
 
-	partial bool // the records know nothing of the archive's
+	partial bool // the records lack the archive's content
 }
 
-// round writes first heartbeats of new viewers, announces all keys and has a job
-// archive them. Only the last counts.
+// round writes first heartbeats of new viewers, announces all keys and has a job archive them. It measures only
+// the job.
 func (l *line) round() figures {
 	l.rounds++
 	writes := newAudience(announcements, fmt.Sprintf("j%d.", l.rounds))
-	rand.Shuffle(len(writes), func(i, j int) { writes[i], writes[j] = writes[j], writes[i] }) // viewers come in no order
+	rand.Shuffle(len(writes), func(i, j int) { writes[i], writes[j] = writes[j], writes[i] }) // viewers come in random order
 	queue := memqueue.New(memqueue.Config{})
 	l.mark(writes)
 	if _, err := queue.Publish(l.b.Context(), announce(writes)); err != nil {
@@ -123,7 +123,7 @@ func (l *line) round() figures {
 	return f
 }
 
-// announce names the keys of all heartbeats.
+// announce returns announcements of all heartbeats' keys.
 func announce(all audience) []history.Announcement {
 	keys := make([]history.Announcement, len(all))
 	for i := range all {
@@ -132,7 +132,7 @@ func announce(all audience) []history.Announcement {
 	return keys
 }
 
-// mark stores all heartbeats, each under a mark.
+// mark stores all heartbeats, each with a dirty mark.
 func (l *line) mark(all audience) {
 	if !l.partial {
 		introduce(l.b, l.cache, all.uids())
@@ -150,7 +150,7 @@ func (l *line) mark(all audience) {
 	}
 }
 
-// until is a consumer that stops the job when so many keys are committed.
+// until is a consumer that stops the job once that many keys are committed.
 type until struct {
 	history.Consumer
 

@@ -16,9 +16,8 @@ import (
 	"github.com/playhead/playhead/history"
 )
 
-// BenchmarkLedger does what a job asks of Redis, and nothing else: it loads announced
-// records and marks clean them, in chunks of 500 keys of neighbouring buckets. The rest
-// of BenchmarkJob is the archive's and the job's own.
+// BenchmarkLedger makes only a job's calls of Redis: it loads announced records and marks them clean, in chunks
+// of 500 keys of neighbouring buckets. The rest of BenchmarkJob is the cost of the archive and the job.
 func BenchmarkLedger(b *testing.B) {
 	e := pipeline.FromEnv(b, false)
 	keepLog(b, e.Redis)
@@ -52,7 +51,7 @@ func BenchmarkLedger(b *testing.B) {
 	pipeline.Flush(b, e)
 }
 
-// each does something with all keys, chunk by chunk, eight at once.
+// each processes all keys in chunks, eight concurrently.
 func (l *line) each(keys []history.Content, do func(context.Context, []history.Content) error) figures {
 	return l.meter.measure(l.b, len(keys), func() time.Duration {
 		began := time.Now()

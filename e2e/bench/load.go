@@ -13,8 +13,7 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// Load is heartbeats in the order in which they arrive. Every side of a comparison is
-// sent the same ones.
+// Load is heartbeats in order of arrival. Every side of a comparison receives the same ones.
 type Load struct {
 	Name string
 
@@ -22,16 +21,14 @@ type Load struct {
 	metadata map[history.Object]metadata
 }
 
-// metadata is carried by each heartbeat of an object: as our services take it, and as the JSON text
-// that a table stores.
+// metadata is the metadata of an object's heartbeats: as our services accept it, and as JSON text for a table.
 type metadata struct {
 	entries map[string]string
-	record  history.Meta // as a record has it
+	record  history.Meta // in a record's format
 	text    string
 }
 
-// NewLoad expands viewings into heartbeats with so many bytes of metadata each, keys and
-// values counted.
+// NewLoad expands viewings into heartbeats with a number of bytes of metadata each, keys and values counted.
 func NewLoad(viewings []replay.Viewing, bytes int) *Load {
 	l := &Load{plan: replay.Expand(viewings, 0), metadata: make(map[history.Object]metadata)}
 	for _, v := range viewings {
@@ -42,14 +39,13 @@ func NewLoad(viewings []replay.Viewing, bytes int) *Load {
 	return l
 }
 
-// EndAt moves the heartbeats in time so that the last one is at the given Unix
-// millisecond.
+// EndAt moves the heartbeats in time: the last one is at the given Unix millisecond.
 func (l *Load) EndAt(ms int64) { l.plan.EndAt(ms) }
 
-// Len returns the number of heartbeats, Viewings how many viewings they belong to.
+// Len returns the number of heartbeats.
 func (l *Load) Len() int { return l.plan.Len() }
 
-// Viewings returns how many viewings report something.
+// Viewings returns the number of viewings with heartbeats.
 func (l *Load) Viewings() int { return l.plan.Reported() }
 
 // Event returns heartbeat i.
@@ -59,13 +55,13 @@ func (l *Load) Event(i int) history.Event {
 	return e
 }
 
-// fill fills in hb as heartbeat i.
+// fill sets hb to heartbeat i.
 func (l *Load) fill(i int, hb *historyv1.Heartbeat) {
 	e := l.plan.Event(i)
 	replay.Fill(hb, &e, l.metadata[e.Key.Object].entries)
 }
 
-// Share divides the heartbeats among workers. Those of one user go to one worker, in order.
+// Share divides the heartbeats among workers. One worker has all heartbeats of a user, in order.
 func (l *Load) Share(workers int) [][]int32 {
 	parts := make([][]int32, workers)
 	for i := range l.Len() {
@@ -93,8 +89,8 @@ func (l *Load) ByUser() [][]int32 {
 
 func (l *Load) user(beat int32) string { return l.plan.Event(int(beat)).Key.UID }
 
-// Records returns how many records the heartbeats leave behind, and how many bytes each
-// has on average as our archive keeps it, its key not counted.
+// Records returns the number of resulting records, and their average size in the archive, in bytes without the
+// key.
 func (l *Load) Records() (n int, bytes float64) {
 	last := make(map[history.Key]int)
 	for i := range l.Len() {
@@ -108,16 +104,16 @@ func (l *Load) Records() (n int, bytes float64) {
 	return len(last), float64(sum) / float64(max(len(last), 1))
 }
 
-// Of long viewings.
+// Long viewings.
 const (
 	perViewer = 2      // viewings, one after the other
-	catalogue = 10_000 // objects that they are of
+	catalogue = 10_000 // number of objects
 	start     = 1_700_000_000_000
 )
 
-// LongViewings returns viewings of 13 or 14 heartbeats, 13.6 on average, which together
-// have about so many. All viewers are there at once, their phases spread evenly: between
-// two heartbeats of one there is one of each other.
+// LongViewings returns viewings of 13 or 14 heartbeats, 13.6 on average, for about that many heartbeats. All
+// viewers are present at once with evenly spread phases: between two heartbeats of one there is one of each
+// other.
 func LongViewings(heartbeats int) []replay.Viewing { return viewingsOf(heartbeats, perViewer) }
 
 func viewingsOf(heartbeats, perViewer int) []replay.Viewing {
@@ -141,9 +137,8 @@ func viewingsOf(heartbeats, perViewer int) []replay.Viewing {
 	return vs
 }
 
-// Dense moves the viewings of a trace, in their order, so close together that so many
-// heartbeats come in a second, each still 15 s after the one before. Then one of a
-// viewing is hardly ever in a batch with another one.
+// Dense moves a trace's viewings together, in order, to reach a number of heartbeats per second. A viewing's
+// heartbeats stay 15 s apart, so a batch rarely has two of one viewing.
 func Dense(viewings []replay.Viewing, perSecond int) []replay.Viewing {
 	vs := slices.Clone(viewings)
 	slices.SortStableFunc(vs, func(a, b replay.Viewing) int { return cmp.Compare(a.At, b.At) })
@@ -155,7 +150,7 @@ func Dense(viewings []replay.Viewing, perSecond int) []replay.Viewing {
 	return vs
 }
 
-// newMetadata describes an object in so many bytes, at most 1,024.
+// newMetadata describes an object in a number of bytes, at most 1,024.
 func newMetadata(o history.Object, bytes int) metadata {
 	if bytes == 0 {
 		return metadata{text: "{}"}
@@ -189,7 +184,7 @@ func entriesOf(entries []struct{ key, value string }) metadata {
 	return m
 }
 
-// filler is n letters that differ from object to object.
+// filler returns n letters that differ between objects.
 func filler(id string, n int) string {
 	const letters = "abcdefghijklmnopqrstuvwxyz012345"
 	b, state := make([]byte, max(n, 0)), uint64(14695981039346656037)

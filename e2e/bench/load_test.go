@@ -28,7 +28,7 @@ func TestLongViewings(t *testing.T) {
 	}
 }
 
-// TestNothingToFold has viewings so interleaved that no batch has two heartbeats of one.
+// TestNothingToFold checks that viewings are so interleaved that no batch has two heartbeats of one.
 func TestNothingToFold(t *testing.T) {
 	vs := []replay.Viewing{}
 	for i := range int64(2000) {
@@ -40,7 +40,7 @@ func TestNothingToFold(t *testing.T) {
 		all := l.Share(1)[0]
 		for from := 0; from+100 <= len(all); from += 100 {
 			keys, _ := bench.Fold(l, all[from:from+100])
-			if len(keys) < 97 { // but for starts and stops
+			if len(keys) < 97 { // starts and stops may repeat
 				t.Fatalf("%s: %d keys in heartbeats %d to %d", name, len(keys), from, from+100)
 			}
 		}
@@ -66,8 +66,8 @@ func TestMetadata(t *testing.T) {
 	}
 }
 
-// TestSame has all sides sent the same heartbeats: what the edge and PostgreSQL are sent as
-// text is what gRPC is sent.
+// TestSame checks that all sides receive the same heartbeats: the JSON and SQL texts must equal the gRPC
+// messages.
 func TestSame(t *testing.T) {
 	l := bench.NewLoad(bench.LongViewings(2000), 110)
 	for i := range l.Len() {
@@ -95,7 +95,7 @@ func TestSame(t *testing.T) {
 	}
 }
 
-// TestShare has every heartbeat go to one worker, those of a user to one and in order.
+// TestShare checks that every heartbeat goes to one worker, and a user's heartbeats to one worker in order.
 func TestShare(t *testing.T) {
 	l := bench.NewLoad(bench.LongViewings(5000), 0)
 	for name, parts := range map[string][][]int32{"share": l.Share(4), "by user": l.ByUser()} {
@@ -137,7 +137,7 @@ func TestFold(t *testing.T) {
 	}
 }
 
-// stalling acknowledges at once, but one batch a second late.
+// stalling acknowledges at once, except one batch that takes a second.
 type stalling struct{ at time.Time }
 
 func (s *stalling) Send(context.Context, []int32) error {
@@ -149,8 +149,8 @@ func (s *stalling) Send(context.Context, []int32) error {
 
 func (*stalling) Close() error { return nil }
 
-// TestOmission has heartbeats that come while nothing is acknowledged count with the time
-// that they wait: not one of them is late, but all of a second.
+// TestOmission checks coordinated omission: heartbeats that arrive during a stall count with their wait. One slow
+// batch delays all heartbeats of a second.
 func TestOmission(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := bench.NewLoad(bench.LongViewings(500), 0)
@@ -170,13 +170,13 @@ func TestOmission(t *testing.T) {
 		if got := latencies[len(latencies)-1]; got > time.Second || got < 990*time.Millisecond {
 			t.Errorf("the longest wait is %v, want a second", got)
 		}
-		if len(latencies) != l.Len()-rate { // of the first second
+		if len(latencies) != l.Len()-rate { // the first second's
 			t.Errorf("%d latencies of %d heartbeats", len(latencies), l.Len())
 		}
 	})
 }
 
-// refusing asks for everything to be sent again once.
+// refusing asks for one retry of every batch.
 type refusing struct{ asked bool }
 
 func (s *refusing) Send(context.Context, []int32) error {
@@ -188,7 +188,7 @@ func (s *refusing) Send(context.Context, []int32) error {
 
 func (*refusing) Close() error { return nil }
 
-// TestAgain has what is unavailable sent again after a second, which counts.
+// TestAgain retries unavailable batches after a second, which counts.
 func TestAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := bench.NewLoad(bench.LongViewings(30), 0)

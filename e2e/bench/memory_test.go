@@ -14,8 +14,8 @@ import (
 	"github.com/playhead/playhead/history"
 )
 
-// BenchmarkRedisMemory stores a first record of each of many warm users, and then further ones, and
-// reports what Redis holds in memory for each: of a user with one record, and of each other record.
+// BenchmarkRedisMemory stores first records of many warm users, then further ones. It reports the memory of Redis
+// per user with one record, and per further record.
 func BenchmarkRedisMemory(b *testing.B) {
 	e := pipeline.FromEnv(b, false)
 	pipeline.Flush(b, e)
@@ -42,7 +42,7 @@ func BenchmarkRedisMemory(b *testing.B) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// usedMemory is what Redis has allocated for its data, in bytes.
+// usedMemory returns the memory that Redis has allocated for its data, in bytes.
 func usedMemory(b *testing.B, client *goredis.Client) float64 {
 	b.Helper()
 	info, err := client.Info(b.Context(), "memory").Result()

@@ -20,7 +20,7 @@ import (
 	"github.com/playhead/playhead/internal/run"
 )
 
-// Meter takes the processor time of processes, and of what they have started, by name, and the bytes that they move.
+// Meter measures processes and their children by name: processor time, and bytes read and written.
 type Meter struct {
 	PIDs   map[string]int
 	before map[string]time.Duration
@@ -34,7 +34,7 @@ func NewMeter(pids map[string]int) *Meter {
 	return m
 }
 
-// Start forgets what was used before.
+// Start resets the measurement.
 func (m *Meter) Start() (err error) {
 	m.moved = m.bytes()
 	m.before, err = m.read()
@@ -50,7 +50,8 @@ func (m *Meter) Used() (map[string]time.Duration, error) {
 	return used, err
 }
 
-// per adds the processor time since Start to f under a name, in microseconds for each of n, and the bytes since then.
+// per adds the processor time since Start to f under a name, in microseconds per item of n, and the bytes since
+// then.
 func (m *Meter) per(f Figures, name string, n int) error {
 	for process, now := range m.bytes() {
 		before := m.moved[process]
@@ -71,13 +72,13 @@ func (m *Meter) read() (map[string]time.Duration, error) {
 	used := make(map[string]time.Duration)
 	for name, pid := range m.PIDs {
 		all := []int{pid}
-		if pid != os.Getpid() { // whose children have names of their own
+		if pid != os.Getpid() { // its children have names of their own
 			all = append(all, children(pid)...)
 		}
 		for _, p := range all {
 			d, err := engine.CPU(p)
 			if err != nil && p != pid {
-				continue // it has ended, and its parent has its time
+				continue // ended; its time is in the parent's
 			}
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", name, err)
@@ -88,14 +89,15 @@ func (m *Meter) read() (map[string]time.Duration, error) {
 	return used, nil
 }
 
-// moved are bytes that a process has read and written, files and connections.
+// moved is the bytes that a process has read and written, files and connections.
 type moved [len(moves)]int64
 
-// moves are the figures of moved. The kernel's count of bytes written to the disk is left out: a page there may be 256 KiB.
+// moves names the figures of moved. It omits the kernel's count of bytes written to disk: a page there may be 256
+// KiB.
 var moves = [...]string{"read", "written"}
 
-// bytes returns what the processes have moved so far. One that sends and receives by other calls than read and write, as those
-// of PostgreSQL do, moves more.
+// bytes returns the bytes that the processes have moved so far. It misses calls other than read and write, such
+// as PostgreSQL's sends and receives.
 func (m *Meter) bytes() map[string]moved {
 	all := make(map[string]moved)
 	for name, pid := range m.PIDs {
@@ -113,7 +115,7 @@ func (m *Meter) bytes() map[string]moved {
 }
 
 func movedBy(pid int) (all moved) {
-	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/io", pid)) // one that has ended has none
+	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/io", pid)) // empty for an ended process
 	for line := range strings.Lines(string(text)) {
 		name, value, _ := strings.Cut(strings.TrimSpace(line), ": ")
 		if i := slices.Index([]string{"rchar", "wchar"}, name); i >= 0 {
@@ -123,11 +125,11 @@ func movedBy(pid int) (all moved) {
 	return all
 }
 
-// children are the processes that a process has started and that still run.
+// children returns the running child processes of a process.
 func children(pid int) (all []int) {
 	paths, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
 	for _, path := range paths {
-		text, _ := os.ReadFile(path) // a thread that has ended has none
+		text, _ := os.ReadFile(path) // empty for an ended thread
 		for f := range strings.FieldsSeq(string(text)) {
 			if child, err := strconv.Atoi(f); err == nil {
 				all = append(all, child)
@@ -137,8 +139,7 @@ func children(pid int) (all []int) {
 	return all
 }
 
-// memory adds what the processes hold in memory, in MiB. Pages that several share count
-// once.
+// memory adds the processes' memory, in MiB. Shared pages count once.
 func (m *Meter) memory(f Figures) {
 	for name, pid := range m.PIDs {
 		if name == "driver" {
@@ -150,9 +151,9 @@ func (m *Meter) memory(f Figures) {
 	}
 }
 
-// resident returns a process's share of memory, in bytes.
+// resident returns a process's proportional share of memory, in bytes.
 func resident(pid int) int64 {
-	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid)) // one that has ended has none
+	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid)) // empty for an ended process
 	for line := range strings.Lines(string(text)) {
 		if rest, ok := strings.CutPrefix(line, "Pss:"); ok {
 			kib, _ := strconv.ParseInt(strings.Fields(rest)[0], 10, 64)
@@ -186,16 +187,15 @@ func (t *turn) acked(ctx context.Context) (Figures, error) {
 	return f, t.meter.per(f, "acked", t.load.Len())
 }
 
-// backlog is how far a product is with the archive.
+// backlog is a product's progress with the archive.
 type backlog struct {
-	held float64 // keys that wait in memory
-	puts float64 // records that were put
+	held float64 // keys held in memory
+	puts float64 // records put
 }
 
 const poll = 200 * time.Millisecond
 
-// archived waits until so many records are in the archive and nothing happens any more,
-// and measures until then.
+// archived measures until the archive has all records and nothing happens any more.
 func (t *turn) archived(ctx context.Context, f Figures, look func(context.Context) (backlog, error)) error {
 	records, _ := t.load.Records()
 	ctx, cancel := context.WithTimeoutCause(ctx, 5*time.Minute, errors.New("not everything was archived within 5 minutes"))
@@ -216,8 +216,7 @@ func (t *turn) archived(ctx context.Context, f Figures, look func(context.Contex
 	}
 }
 
-// Metric reads a metric of a process with that admin address, the sum of its series that
-// have the labels.
+// Metric reads a metric from an admin address: the sum of the series with the labels.
 func Metric(ctx context.Context, admin, name string, labels ...string) (float64, error) {
 	resp, err := Get(ctx, "http://"+admin+"/metrics")
 	if err != nil {
@@ -252,7 +251,7 @@ func has(series string, labels []string) bool {
 	return true
 }
 
-// Get asks for a page. One that is not there is an error.
+// Get requests a page. A status other than 200 is an error.
 func Get(ctx context.Context, url string) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
@@ -266,7 +265,7 @@ func Get(ctx context.Context, url string) (*http.Response, error) {
 	return resp, err
 }
 
-// diskUse returns the bytes that a folder takes of its disk.
+// diskUse returns the disk space of a folder, in bytes.
 func diskUse(dir string) (sum int64) {
 	_ = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
 		if err != nil {

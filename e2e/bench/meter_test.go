@@ -14,11 +14,11 @@ import (
 	"github.com/playhead/playhead/e2e/pipeline"
 )
 
-// meter takes the processor time of processes by name.
+// meter measures the processor time of processes by name.
 type meter struct{ *bench.Meter }
 
-// newMeter watches this process as "driver" and engines, given by name with their
-// addresses. Their process ids are in the folder that they were started from.
+// newMeter watches this process as "driver", and engines given by name and address. Their process ids are in the
+// folder of their start.
 func newMeter(b *testing.B, engines map[string]string) meter {
 	b.Helper()
 	dir := cmp.Or(os.Getenv("ENGINES_DIR"), "../../.engines")
@@ -54,7 +54,7 @@ func (m meter) stop(b *testing.B) map[string]time.Duration {
 	return used
 }
 
-// metric reads a counter of a process, the sum of its series that have the labels.
+// metric reads a counter of a process: the sum of the series with the labels.
 func metric(b *testing.B, p *pipeline.Process, name string, labels ...string) float64 {
 	b.Helper()
 	v, err := bench.Metric(b.Context(), p.Admin, name, labels...)

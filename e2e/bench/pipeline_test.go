@@ -14,18 +14,17 @@ import (
 	"github.com/playhead/playhead/history/redis"
 )
 
-// 560,000 heartbeats, one every 15 s of each viewer.
+// 560,000 heartbeats, one every 15 s per viewer.
 const (
 	viewers  = 20_000
-	viewings = 2  // of each viewer
-	beats    = 14 // of each viewing
+	viewings = 2  // per viewer
+	beats    = 14 // per viewing
 )
 
-// BenchmarkPipeline sends long viewings as fast as they are acknowledged through one
-// service and one job, each a process of its own, between real engines, until all is
-// archived. Cold viewers are those whom an empty cache does not know: each costs a
-// row of the archive, and each of their records a look into it. The cold come first
-// and warm up the virtual machines of the engines.
+// BenchmarkPipeline sends long viewings as fast as they are acknowledged, until all are archived. One service and
+// one job run as processes between real engines. Cold viewers are unknown to the cache: each costs a read of the
+// archive's row, and each of their records a get. The cold run comes first and warms up the engines' virtual
+// machines.
 func BenchmarkPipeline(b *testing.B) {
 	b.Run("viewers=cold", func(b *testing.B) { benchPipeline(b, false) })
 	b.Run("viewers=warm", func(b *testing.B) { benchPipeline(b, true) })
@@ -63,7 +62,7 @@ func newCourse(b *testing.B, e pipeline.Engines) *course {
 	return c
 }
 
-// run sends the plan, waits until everything is archived and reports what it took.
+// run sends the plan, waits until everything is archived and reports the cost.
 func (c *course) run(b *testing.B) {
 	d := &replay.Driver{Conn: pipeline.Dial(b, c.stack.RPC)}
 	c.plan.EndAt(time.Now().UnixMilli())
@@ -84,8 +83,7 @@ func (c *course) run(b *testing.B) {
 	b.ReportMetric(archived.Sub(acked).Seconds(), "archived-after-s")
 }
 
-// report tells the processor time of each process and of all, per heartbeat, and
-// what reached queue and archive.
+// report reports the processor time per heartbeat, by process and in total, and the traffic to queue and archive.
 func (c *course) report(b *testing.B, spent map[string]time.Duration) {
 	var all time.Duration
 	for name, d := range spent {
@@ -99,7 +97,7 @@ func (c *course) report(b *testing.B, spent map[string]time.Duration) {
 	b.ReportMetric(metric(b, service, "playhead_kafka_published_bytes_total"), "kafka-bytes")
 }
 
-// verify compares every record in both stores with a plain merge of what was sent.
+// verify compares every record in both stores with a plain merge of the heartbeats.
 func (c *course) verify(b *testing.B) {
 	archive, err := hbase.Open(b.Context(), hbase.Config{ZooKeeper: c.stack.Engines.HBase, Table: c.stack.Name})
 	if err != nil {

@@ -19,11 +19,10 @@ import (
 	"github.com/playhead/playhead/history/wire"
 )
 
-// life of what plain writes, as long as the adapter's.
+// life is the TTL of plain writes, equal to the adapter's.
 const life = 90 * 24 * time.Hour
 
-// plain stores heartbeats as a service without guarantees does: list and record, in
-// a pipeline, whatever was there before.
+// plain stores heartbeats like a service without guarantees: list and record, in a pipeline, unconditionally.
 type plain struct {
 	client *goredis.Client
 	tags   [history.Buckets]string
@@ -38,7 +37,7 @@ func openPlain(b *testing.B, addr string) *plain {
 	return p
 }
 
-// Apply is as [history.Applier] has it, but for the guarantees.
+// Apply implements [history.Applier] without its guarantees.
 func (p *plain) Apply(ctx context.Context, writes []history.Write) []history.Outcome {
 	pipe := p.client.Pipeline()
 	for i := range writes {
@@ -58,17 +57,17 @@ func (p *plain) Apply(ctx context.Context, writes []history.Write) []history.Out
 	return outcomes
 }
 
-// floorCommands is how many of each command redis-benchmark sends.
+// floorCommands is the number of each command that redis-benchmark sends.
 const floorCommands = 400_000
 
-// floor is what a server does at most.
+// floor is a server's maximum throughput.
 type floor struct {
 	b    *testing.B
 	addr string
 }
 
-// pairs sends the commands of plain with redis-benchmark and returns how long the
-// server took. It sends one command only, so first all of one, then of the other.
+// pairs sends the commands of plain with redis-benchmark and returns the server's time. The tool sends a single
+// command, so first all of one, then of the other.
 func (f floor) pairs() time.Duration {
 	zadd := f.run("ZADD", "{b0000}:h:c__rand_int__", "__rand_int__", "1000000_1")
 	set := f.run("SET", "{b0000}:c:c__rand_int__:1000000_1", strings.Repeat("x", 120), "EX", "7776000")

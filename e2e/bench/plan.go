@@ -9,17 +9,17 @@ import (
 	"github.com/playhead/playhead/history-job/replay"
 )
 
-// Options say what to measure. Bin, Lib, Dir and Trace are required.
+// Options configure a run. Bin, Lib, Dir and Trace are required.
 type Options struct {
 	Bin      string // folder of the built commands
-	Lib      string // folder of the engines' jars, filled when it lacks them
-	Dir      string // folder for data: on the disk that is measured
+	Lib      string // folder of the engines' jars; filled if empty
+	Dir      string // folder for data, on the disk to measure
 	Trace    string // file of viewings
 	PortBase int
 	Quick    bool
-	Only     string // what the names of the variants to measure have in them
+	Only     string // substring of the variants' names
 	Rounds   int
-	Began    time.Time // from which a quick run counts its time
+	Began    time.Time // start of a quick run's time limit
 	Log      *slog.Logger
 }
 
@@ -31,16 +31,14 @@ type Variant struct {
 	Shape Shape
 }
 
-// Shape is how heartbeats are sent: by so many workers, or one for each user when 0, each
-// with one batch under way.
+// Shape is the sending pattern: a number of workers, or one per user if 0, each with one batch in flight.
 type Shape struct {
 	Workers, Batch int
-	// Rate is at how many a second the heartbeats come, whatever the store does; 0 is as
-	// fast as it takes them.
+	// Rate is the heartbeats per second, independent of the store; 0 is as fast as the store accepts them.
 	Rate int
 }
 
-// String returns the shape as the tables name it.
+// String returns the shape's name in tables.
 func (s Shape) String() string {
 	text := fmt.Sprintf("%d x %d", s.Workers, s.Batch)
 	if s.Workers == 0 {
@@ -52,16 +50,16 @@ func (s Shape) String() string {
 	return text
 }
 
-// String returns the variant as the tables name it.
+// String returns the variant's name in tables.
 func (v Variant) String() string {
 	return fmt.Sprintf("%s, %s, %s %s", v.Side, v.Load, v.Door, v.Shape)
 }
 
-// Side is a system that is measured.
+// Side is a measured system.
 type Side string
 
-// The sides: PostgreSQL, the product in one process, the product between real engines; and other
-// uses of those engines that a team may consider.
+// The sides: PostgreSQL, the all-in-one, and the product between real engines. The others are alternative uses of
+// those engines.
 const (
 	OnPostgres  Side = "PostgreSQL"
 	AllInOne    Side = "all-in-one"
@@ -81,11 +79,11 @@ func (v Variant) needs() Side {
 	return v.Side
 }
 
-// Door is how heartbeats come in.
+// Door is the interface that receives the heartbeats.
 type Door string
 
-// The doors. Over a WebSocket or HTTP each user has a connection. With Indexed the table of
-// PostgreSQL has an index by which it finds the newest of a user.
+// The doors. WebSocket and HTTP have a connection per user. Indexed adds a time index to PostgreSQL's table, for
+// the newest records of a user.
 const (
 	GRPC      Door = "gRPC"
 	WebSocket Door = "WebSocket"
@@ -100,27 +98,27 @@ const (
 	long    = "long" // long viewings, interleaved
 	long0   = "long, no metadata"
 	long900 = "long, 900 bytes"
-	trace   = "trace" // in the order in which it arrived
+	trace   = "trace" // in order of arrival
 	trace0  = "trace, no metadata"
 	dense   = "trace at viewers' pace"
 	paced   = "paced" // long viewings at a rate
 	players = "players"
-	late    = "late" // of a few players with many heartbeats
+	late    = "late" // few players with many heartbeats each
 	few     = "few"  // for small batches
 	lasting = "lasting"
-	cold    = "cold" // of users whom Redis does not know
+	cold    = "cold" // users unknown to Redis
 	cold0   = "cold, no metadata"
 	cold900 = "cold, 900 bytes"
-	warm    = "warm" // of the users of cold, later
+	warm    = "warm" // the users of cold, later
 
 	histories = "newest 20 of 1,000" // read
-	newcomers = "newcomers"          // beside them
+	newcomers = "newcomers"          // sent meanwhile
 	more      = "more newcomers"
 )
 
-const payload = 110 // bytes of metadata of a heartbeat, where nothing else is said
+const payload = 110 // default metadata of a heartbeat, bytes
 
-// sizes are how many heartbeats a turn has.
+// sizes are the heartbeats per turn.
 type sizes struct{ long, trace, paced, players, few, lasting, engines, newcomers int }
 
 func (o Options) sizes() sizes {
@@ -130,7 +128,7 @@ func (o Options) sizes() sizes {
 	return sizes{long: 1_000_000, paced: 200_000, players: 60_000, few: 40_000, lasting: 1_000_000, engines: 300_000, newcomers: 272_000}
 }
 
-// first returns the first viewings, of about so many heartbeats; 0 is all.
+// first returns the first viewings, up to a number of heartbeats; 0 returns all.
 func first(vs []replay.Viewing, heartbeats int) []replay.Viewing {
 	n := 0
 	for i, v := range vs {
@@ -156,7 +154,7 @@ var (
 	each99 = Shape{Batch: 100}
 )
 
-// alone are the comparisons of one process with PostgreSQL.
+// alone returns the comparisons of one process with PostgreSQL.
 func (o Options) alone() []Variant {
 	all := slices.Concat(
 		both(long, small), []Variant{{OnPostgres, long, Indexed, small}},
@@ -178,16 +176,16 @@ func both(load string, s Shape) []Variant {
 	return []Variant{{OnPostgres, load, SQL, s}, {AllInOne, load, GRPC, s}}
 }
 
-// onDisk has what is left on the disk when nothing is written any more.
+// onDisk measures the disk usage after the last write.
 var onDisk = Variant{AllInOne, lasting, GRPC, small}
 
-// onWarm is sent by users whom Redis knows.
+// onWarm is sent by users known to Redis.
 var onWarm = Variant{OnEngines, warm, GRPC, small}
 
-// onCold has the newest of users whom Redis does not know read beside 20,000 new users.
+// onCold reads the newest records of users unknown to Redis, during writes of 20,000 new users.
 var onCold = Variant{OnEngines, histories, GRPC, small}
 
-// together are the comparisons of the product on real engines with PostgreSQL.
+// together returns the comparisons of the product on real engines with PostgreSQL.
 func (o Options) together() []Variant {
 	all := []Variant{{OnPostgres, cold, SQL, small}, {OnEngines, cold, GRPC, small}}
 	if o.Quick {

@@ -14,26 +14,26 @@ import (
 	"github.com/playhead/playhead/e2e/bench"
 )
 
-// player reports one heartbeat at a time over a connection that stays, each a
-// millisecond after the one before. It is written to cost the machine next to nothing.
+// player reports one heartbeat at a time over a persistent connection, each a millisecond later. It costs the
+// machine next to nothing.
 type player struct {
 	conn   *bench.Conn
-	text   []byte // a message, in which next changes what changes
+	text   []byte // a message; next changes it in place
 	next   func(text []byte, beat int)
 	beat   int
 	answer func(*player) error
 }
 
 const (
-	positions = 10_000_000 // so that all have eight digits
+	positions = 10_000_000 // all positions have eight digits
 	timeForm  = "2006-01-02T15:04:05.000Z"
 	session   = "5f2b7c1e-9d0a-4f6b-8e3c-1a2b3c4d5e6f"
 )
 
-// stored is what an answer has to say.
+// stored is the expected answer.
 const stored = `"results":[{"status":"stored"`
 
-// heartbeat is the body of an upload up to its end, behind its beginning.
+// heartbeat is the end of an upload's body.
 var heartbeat = fmt.Sprintf(`"heartbeats":[{"object":{"id":"1000000","type":1},"kind":"progress","position_ms":%d,"event_time":"%s","session":"%s"}]}`,
 	positions, timeForm, session)
 
@@ -57,7 +57,7 @@ func (p *player) report() error {
 	return p.answer(p)
 }
 
-// say is what a player says in JSON behind a beginning.
+// say sets the player's JSON message after a prefix.
 func (p *player) say(before []byte) {
 	p.text = append(before, heartbeat...)
 	position, at := bytes.Index(p.text, strconv.AppendInt(nil, positions, 10)), bytes.Index(p.text, []byte(timeForm))
@@ -68,7 +68,7 @@ func (p *player) say(before []byte) {
 	}
 }
 
-// overRequests is a player who comes with a request each time.
+// overRequests returns a player that sends one request per heartbeat.
 func overRequests(b *testing.B, addr, uid string) *player {
 	b.Helper()
 	p := newPlayer(b, addr)
@@ -80,7 +80,7 @@ func overRequests(b *testing.B, addr, uid string) *player {
 
 func readResponse(p *player) error { return p.conn.ReadResponse(good) }
 
-// good takes the answer to one heartbeat.
+// good checks the answer to one heartbeat.
 func good(text []byte) error {
 	if !bytes.Contains(text, []byte(stored)) {
 		return fmt.Errorf("answer %q", text)
@@ -97,7 +97,7 @@ func bearer(b *testing.B, uid string) string {
 	return text
 }
 
-// crowd is players side by side, each of another user.
+// crowd returns concurrent players, each of another user.
 func crowd(b *testing.B, join func(b *testing.B, addr, uid string) *player, addr, name string) []*player {
 	b.Helper()
 	all := make([]*player, players)
@@ -107,7 +107,7 @@ func crowd(b *testing.B, join func(b *testing.B, addr, uid string) *player, addr
 	return all
 }
 
-// each has every player do something.
+// each runs do for every player concurrently.
 func each(b *testing.B, all []*player, do func(i int, p *player) error) {
 	b.Helper()
 	var g errgroup.Group

@@ -10,17 +10,15 @@ import (
 	"github.com/playhead/playhead/history"
 )
 
-// Postgres is what a team takes that does not take Playhead: a table with a row for each
-// user and object, and an upsert that lets the newest heartbeat stand. It is
-// driven as well as we know how:
+// Postgres measures the usual alternative to Playhead: a table with a row per user and object, and an upsert that
+// keeps the newest heartbeat. We drive it as well as we know how:
 //
-//   - a batch is one statement over arrays, prepared once and planned once;
-//   - the client leaves out of a batch what a later heartbeat of it replaces;
-//   - all heartbeats of a user go over one connection, so that no two wait for a row;
-//   - a user's newest are found by when their viewings began, which no heartbeat of a
-//     viewing changes, and there is room in each page: updates stay on their page ("HOT")
-//     and touch no index;
-//   - text is compared byte by byte, and metadata is kept as the text that came.
+//	a batch is one statement over arrays, prepared and planned once;
+//	the client drops heartbeats that a later one of the batch replaces;
+//	all heartbeats of a user use one connection: no two wait for a row;
+//	a user's newest are indexed by the start of the viewing, which no heartbeat changes;
+//	each page has spare room: updates stay on their page ("HOT") and touch no index;
+//	text is compared byte by byte, and metadata is stored as received.
 type Postgres struct {
 	Addr string // host:port
 	PID  int
@@ -35,8 +33,8 @@ CREATE TABLE history (
 	PRIMARY KEY (uid, object_id, object_type)
 ) WITH (fillfactor = 50)`
 
-// The index by which a page of a user's newest is found: by the beginning of the viewing, or
-// by the time of the last heartbeat. With the second one every update is one of the index too.
+// The index for a page of a user's newest records: by the start of the viewing, or by the time of the last
+// heartbeat. With the second, every update also updates the index.
 const (
 	byBeginning = `; CREATE INDEX ON history (uid, began DESC)`
 	byTime      = `; CREATE INDEX ON history (uid, at DESC)`
@@ -48,7 +46,7 @@ const upsert = `INSERT INTO history AS h (began, at, position, duration, object_
 	session = excluded.session, device = excluded.device, meta = excluded.meta
 WHERE excluded.at >= h.at`
 
-// The rows of a batch, and of a heartbeat alone.
+// The rows of a batch, and of a single heartbeat.
 var (
 	upsertMany = fmt.Sprintf(upsert, `SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::integer[],
 	$6::smallint[], $7::text[], $8::text[], $9::text[], $10::text[], $11::text[])`)
@@ -99,8 +97,7 @@ func (p *Postgres) size(ctx context.Context, c *pgx.Conn, l *Load, f Figures) er
 	return nil
 }
 
-// pgSession is a connection with its statement, and the columns of a batch, which are
-// used again.
+// pgSession is a connection with its statement, and the reusable columns of a batch.
 type pgSession struct {
 	conn *pgx.Conn
 	load *Load
@@ -125,7 +122,7 @@ func (p *Postgres) open(ctx context.Context, l *Load) (Session, error) {
 	return &pgSession{conn: c, load: l, seen: make(map[history.Key]struct{})}, nil
 }
 
-// Send stores a batch in a transaction of its own.
+// Send stores a batch in its own transaction.
 func (s *pgSession) Send(ctx context.Context, beats []int32) error {
 	s.fold(beats)
 	if len(s.at) == 1 {
@@ -148,7 +145,7 @@ func (s *pgSession) fold(beats []int32) {
 			continue
 		}
 		s.seen[e.Key] = struct{}{}
-		s.began = append(s.began, e.At-e.Position) // players name a viewing by its beginning
+		s.began = append(s.began, e.At-e.Position) // players name a viewing by its start
 		s.at, s.position, s.duration = append(s.at, e.At), append(s.position, e.Position), append(s.duration, e.Duration)
 		s.typ, s.kind = append(s.typ, int32(e.Key.Object.Type)), append(s.kind, int16(e.Kind)) //nolint:gosec // small
 		s.uid, s.object = append(s.uid, e.Key.UID), append(s.object, e.Key.Object.ID)

@@ -15,9 +15,8 @@ import (
 	"github.com/playhead/playhead/e2e/pipeline"
 )
 
-// profile takes CPU profiles of the services' first ten seconds into the folder
-// that PLAYHEAD_BENCH_PROFILES names, if it does, and what Redis says of its
-// commands. It returns what waits for them; -cpuprofile is for the driver.
+// profile writes CPU profiles of the services' first ten seconds, and Redis's command statistics, to the folder
+// PLAYHEAD_BENCH_PROFILES, if set. finish waits for them; -cpuprofile is for the driver.
 func profile(b *testing.B, s *pipeline.Stack) (finish func()) {
 	dir := os.Getenv("PLAYHEAD_BENCH_PROFILES")
 	if dir == "" {

@@ -18,10 +18,9 @@ import (
 
 const trace = "../../testdata/kuairand/watch_events.csv.gz"
 
-// TestPutsPerViewing lives through the trace in virtual time, every heartbeat as long
-// after the one before as it was: a trace that is squeezed flatters whatever
-// coalesces. Quarters of days run side by side, because a fortnight has too many
-// ticks. A short run ends after the first day or so.
+// TestPutsPerViewing replays the trace in virtual time with its original intervals: a compressed trace flatters
+// coalescing. Quarters of days run concurrently, because a fortnight has too many ticks. A short run ends after
+// about the first day.
 func TestPutsPerViewing(t *testing.T) {
 	vs, err := replay.ReadFile(trace)
 	if err != nil {
@@ -45,8 +44,8 @@ func TestPutsPerViewing(t *testing.T) {
 	}
 }
 
-// sideBySide moves every viewing to the first six hours. Those of different quarters
-// are made different objects, so that nothing is held together that was apart.
+// sideBySide moves every viewing to the first six hours. Viewings of different quarters get different objects,
+// which keeps separate holds separate.
 func sideBySide(vs []replay.Viewing) {
 	const quarter = 6 * 3600 * 1000
 	for i := range vs {
@@ -56,7 +55,7 @@ func sideBySide(vs []replay.Viewing) {
 	}
 }
 
-// TestPutsOfLongViewings has viewers who stay: a start, twelve heartbeats, a stop.
+// TestPutsOfLongViewings has complete viewings: a start, twelve heartbeats, a stop.
 func TestPutsOfLongViewings(t *testing.T) {
 	plan := replay.Expand(replay.Synthetic(1000, 3, 14), 0)
 	q := live(t, plan)
@@ -67,12 +66,11 @@ func TestPutsOfLongViewings(t *testing.T) {
 	}
 }
 
-// gather is how long heartbeats wait for others to come along. They are sent in the
-// middle of such a span, never together with a tick.
+// gather is the time over which heartbeats are batched. They are sent in the middle of it, never at a tick.
 const gather = 100 * time.Millisecond
 
-// live sends a plan through the real server and the real aggregator, each heartbeat
-// at its time, and returns what was announced. Every record is in memory.
+// live sends a plan through the real server and the real aggregator, each heartbeat at its time, and returns the
+// announcements. All records are in memory.
 func live(t *testing.T, plan *replay.Plan) *announced {
 	q := &announced{t: t}
 	synctest.Test(t, func(t *testing.T) {
@@ -94,12 +92,12 @@ func live(t *testing.T, plan *replay.Plan) *announced {
 			from += beat(t, server, plan, from)
 		}
 		cancel()
-		synctest.Wait() // what is held is announced
+		synctest.Wait() // held keys are announced
 	})
 	return q
 }
 
-// beat sends the heartbeats that are due and returns how many.
+// beat sends the heartbeats that are due and returns their number.
 func beat(t *testing.T, server *rpc.Server, plan *replay.Plan, from int) int {
 	req := &historyv1.ApplyRequest{}
 	now := time.Now().UnixMilli()
@@ -120,7 +118,7 @@ func beat(t *testing.T, server *rpc.Server, plan *replay.Plan, from int) int {
 	return len(req.Heartbeats)
 }
 
-// announced counts what a queue of 16 partitions would be sent.
+// announced counts the messages to a queue of 16 partitions.
 type announced struct {
 	t                     *testing.T
 	keys, messages, bytes int
@@ -141,8 +139,7 @@ func (a *announced) Publish(_ context.Context, keys []history.Announcement) ([]h
 	return nil, nil
 }
 
-// memory is a cache of users who are all warm and complete. One goroutine uses it,
-// and only to read and write records.
+// memory is a cache of warm and complete users, for records only. It is not safe for concurrent use.
 type memory struct {
 	history.Cache // nil
 

@@ -17,16 +17,16 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// Of histories that are read.
+// The histories to read.
 const (
 	readers = 200   // users
-	records = 1_000 // of each
+	records = 1_000 // per user
 	newestN = 20
-	pages   = 400 // that are read
-	perS    = 100 // pages a second
+	pages   = 400 // reads
+	perS    = 100 // pages per second
 )
 
-// manyHistories returns viewings of two heartbeats, 1,000 of each of 200 users.
+// manyHistories returns viewings of two heartbeats: 1,000 for each of 200 users.
 func manyHistories() []replay.Viewing {
 	vs := make([]replay.Viewing, 0, readers*records)
 	for i := range records {
@@ -42,10 +42,10 @@ func manyHistories() []replay.Viewing {
 
 func reader(i int) string { return "reader" + strconv.Itoa(i%readers) }
 
-// newest reads a page of a user and returns how many records it has.
+// newest reads a user's page and returns the number of its records.
 type newest func(ctx context.Context, uid string) (int, error)
 
-// newestOver reads through the service at the other end.
+// newestOver reads through a service.
 func newestOver(conn grpc.ClientConnInterface) newest {
 	c := historyv1.NewHistoryServiceClient(conn)
 	return func(ctx context.Context, uid string) (int, error) {
@@ -54,13 +54,13 @@ func newestOver(conn grpc.ClientConnInterface) newest {
 	}
 }
 
-// read reads so many pages, 100 a second, whatever the store does, and adds the percentiles
-// of how long each took from the moment when it was to be read.
+// read reads 400 pages, 100 per second whatever the store does. It adds the percentiles of the latency, counted
+// from the time each read was due.
 func (n newest) read(ctx context.Context, f Figures, name string) error {
 	return n.readOf(ctx, f, name, reader)
 }
 
-// readOf is read of the users that are named.
+// readOf is read for other users.
 func (n newest) readOf(ctx context.Context, f Figures, name string, user func(i int) string) error {
 	began, took := time.Now(), make([]time.Duration, pages)
 	g, ctx := errgroup.WithContext(ctx)
@@ -98,8 +98,7 @@ func (n newest) beside(ctx context.Context, w *work, f Figures, name string) err
 	return g.Wait()
 }
 
-// MeasureReads reads the newest of users with long histories: first alone, then beside a
-// load.
+// MeasureReads reads the newest records of users with long histories: first idle, then during a load.
 func (e *Embedded) MeasureReads(ctx context.Context, histories, beside *Load, s Shape) (Figures, error) {
 	return e.turn(ctx, func(a *allInOne) (Figures, error) {
 		f, err := a.measure(ctx, histories, GRPC, small)
@@ -117,7 +116,7 @@ func (e *Embedded) MeasureReads(ctx context.Context, histories, beside *Load, s 
 	})
 }
 
-// MeasureReads is as that of [Embedded].
+// MeasureReads is like [Embedded.MeasureReads].
 func (p *Postgres) MeasureReads(ctx context.Context, histories, beside *Load, v Variant) (Figures, error) {
 	f, err := p.Measure(ctx, histories, v.Door, small)
 	if err != nil {
@@ -174,8 +173,8 @@ func (p *Postgres) newest(ctx context.Context, d Door) (n newest, end func(), er
 	}, end, nil
 }
 
-// MeasureCold reads the newest of users whom Redis does not know, beside new users who all
-// come at once; and then, when it knows them, beside as many new ones.
+// MeasureCold reads the newest records of users unknown to Redis while new users arrive at once. Then it reads
+// again, with the users known, during as many new ones.
 func (e *Engines) MeasureCold(ctx context.Context, histories *Load, newcomers [2]*Load) (Figures, error) {
 	name := newName()
 	f, err := e.turn(ctx, GRPC, name, func(s *stack) (Figures, error) { return s.measure(ctx, e, histories, GRPC, small) })
@@ -192,7 +191,7 @@ func (e *Engines) MeasureCold(ctx context.Context, histories *Load, newcomers [2
 	})
 }
 
-// meet sends newcomers while something is done, and waits until they are archived.
+// meet sends newcomers while do runs, and waits until they are archived.
 func (s *stack) meet(ctx context.Context, e *Engines, l *Load, do func(*work) error) error {
 	before, err := s.counted(ctx)
 	if err != nil {

@@ -15,15 +15,14 @@ import (
 )
 
 const (
-	writers    = 4   // that call side by side
-	batch      = 200 // heartbeats of a call
-	stageTurns = 10  // heartbeats of each viewer in a round
+	writers    = 4   // concurrent callers
+	batch      = 200 // heartbeats per call
+	stageTurns = 10  // heartbeats of each viewer per round
 )
 
-// BenchmarkRedisStage stores heartbeats with every guarantee (list, compare and set,
-// a mark for each viewing) and, in turns with that, the two commands that no
-// heartbeat can do without, ZADD and SET EX: in batches of the same size, and by
-// redis-benchmark -P 256, which gets out of a server what there is in it.
+// BenchmarkRedisStage stores heartbeats with every guarantee (list, compare and set, a mark per viewing). In
+// turns with that, it sends the two indispensable commands, ZADD and SET EX: in batches of the same size, and by
+// redis-benchmark -P 256, which saturates the server.
 func BenchmarkRedisStage(b *testing.B) {
 	e := pipeline.FromEnv(b, false)
 	pipeline.Flush(b, e)

@@ -24,7 +24,7 @@ func Line(all []Ratio) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("print ratios: %w", err)
 	}
-	var ratios Ratios // in which every field is, and no other
+	var ratios Ratios // has every field, and no other
 	if err := json.Unmarshal(text, &ratios); err != nil {
 		return "", fmt.Errorf("print ratios: %w", err)
 	}
@@ -32,8 +32,7 @@ func Line(all []Ratio) (string, error) {
 	return string(text), err
 }
 
-// WriteTurns writes the figures of each turn as JSON, by variant and round, and why others
-// have none.
+// WriteTurns writes all figures as JSON, by variant and round, and the reasons for missing ones.
 func WriteTurns(out io.Writer, r Result) error {
 	enc := json.NewEncoder(out)
 	enc.SetIndent("", "\t")
@@ -43,7 +42,7 @@ func WriteTurns(out io.Writer, r Result) error {
 	return nil
 }
 
-// Print writes a row for each variant, and one for each ratio beside what is wanted.
+// Print writes a row for each variant, and one for each ratio with its target.
 func Print(out io.Writer, r Result) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "VARIANT\tACKED/S\tACKED US\tARCHIVED US\tP50/P99/P99.9 MS\tDISK B\tPUTS\tMIB\tROUNDS")
@@ -75,7 +74,7 @@ func Print(out io.Writer, r Result) error {
 	return w.Flush()
 }
 
-// queued writes what went through Kafka, where something did.
+// queued writes the traffic through Kafka, if any.
 func (r Result) queued(w io.Writer) {
 	head := "\nKAFKA, A VIEWING\tMESSAGES\tBYTES\n"
 	for _, v := range r.Turns.names() {
@@ -86,7 +85,7 @@ func (r Result) queued(w io.Writer) {
 	}
 }
 
-// reads writes how long a page takes, where pages were read.
+// reads writes the read latencies, if any.
 func (r Result) reads(w io.Writer) {
 	head := "\nNEWEST 20, P50/P99 MS\tIDLE\tBUSY\tWARM, BESIDE NEWCOMERS\tCOLD\n"
 	for _, v := range r.Turns.names() {
@@ -112,7 +111,7 @@ func (q Ratio) row() string {
 	return fmt.Sprintf("%s\t%s\t%s\t%s\t%s", q.Name, number(q.Spread.Median), number(q.Spread.Low), number(q.Spread.High), want)
 }
 
-// cell is a median, and how far the rounds are apart.
+// cell formats a median and its range.
 func (r Result) cell(variant, figure string) string {
 	s, ok := r.Turns.Of(variant, figure)
 	if !ok {
@@ -129,10 +128,10 @@ func (r Result) median(variant, figure string) string {
 	return number(s.Median)
 }
 
-// parts are the medians of all figures that begin so.
+// parts formats the medians of all figures with a prefix.
 func (r Result) parts(variant, prefix string) string {
 	var all []string
-	one := slices.MaxFunc(r.Turns[variant], func(a, b Figures) int { return len(a) - len(b) }) // any that has figures
+	one := slices.MaxFunc(r.Turns[variant], func(a, b Figures) int { return len(a) - len(b) }) // any with figures
 	for _, figure := range slices.Sorted(maps.Keys(one)) {
 		if process, ok := strings.CutPrefix(figure, prefix); ok {
 			all = append(all, process+" "+r.median(variant, figure))
@@ -148,7 +147,7 @@ func number(v float64) string {
 	return fmt.Sprintf("%.3g", v)
 }
 
-// Compare prints each ratio of two runs, and how much the second is of the first.
+// Compare prints each ratio of two runs, and the second divided by the first.
 func Compare(out io.Writer, a, b Ratios) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "RATIO\tA\tB\tB/A")
@@ -170,8 +169,7 @@ func numberOr(v *float64) string {
 	return number(*v)
 }
 
-// WriteHTML writes one page with a chart for each figure, and the ratios. It needs nothing
-// from elsewhere.
+// WriteHTML writes a self-contained page with the ratios, and a chart per figure.
 func WriteHTML(out io.Writer, r Result) error {
 	p := page{At: time.Now().UTC().Format(time.DateTime), Ratios: slices.DeleteFunc(r.Ratios(), func(q Ratio) bool {
 		return !q.Known && !q.Required()
@@ -217,7 +215,7 @@ type bar struct {
 	Ours                bool
 }
 
-// Of a chart, in pixels.
+// Dimensions of a chart, in pixels.
 const (
 	barsFrom = 380 // the names are left of it
 	barsWide = 460

@@ -1,8 +1,7 @@
-// Package bench measures the product. [Run] sends the same heartbeats to it and to
-// PostgreSQL, in turns. The package's benchmarks measure its parts between real engines:
-// what the heartbeats cost, what the archive is spared, and what it costs that none is ever
-// lost. Each figure is compared with another of the same run, because
-// absolute figures move with the machine.
+// Package bench measures the product. [Run] sends the same heartbeats to it and to PostgreSQL, in turns. The
+// package's benchmarks measure its components between real engines. They measure the cost of heartbeats, the
+// savings of the archive, and the cost of durability. Each figure is compared with another of the same run,
+// because absolute figures vary with the machine.
 package bench
 
 import (
@@ -21,8 +20,8 @@ import (
 	"github.com/playhead/playhead/history-job/replay"
 )
 
-// quick is when the last turn of a quick run is to end, and what the rounds before leave for
-// those that follow.
+// quick is the time limit of a quick run's last turn. The others are the times that earlier rounds leave for
+// later ones.
 const (
 	quick       = 170 * time.Second
 	forEngines  = 55 * time.Second
@@ -39,13 +38,13 @@ type bench struct {
 	postgres *Postgres
 	engines  *Engines
 	viewings []replay.Viewing
-	missing  map[Side]error // why there is none
+	missing  map[Side]error // reasons
 
-	namespace time.Time // began when the rounds that are under way did
+	namespace time.Time // start of the current rounds
 }
 
-// Run measures everything. A server that cannot be had is named as missing in the result; only
-// a canceled run, or one that finds no trace, is an error.
+// Run measures everything. The result names unavailable servers as missing. Run fails only if it is canceled or
+// the trace is unreadable.
 func Run(ctx context.Context, o Options) (Result, error) {
 	b := &bench{
 		Options: o, embedded: &Embedded{Bin: o.Bin, Dir: o.Dir}, loads: make(map[string]*Load), missing: make(map[Side]error),
@@ -76,8 +75,8 @@ func Run(ctx context.Context, o Options) (Result, error) {
 	return b.result, context.Cause(ctx)
 }
 
-// warmUp gives the engines a turn that does not count, in which their virtual machines
-// compile what they run. A failure comes again in a turn that counts.
+// warmUp gives the engines an uncounted turn, in which their virtual machines compile. A failure recurs in a
+// counted turn.
 func (b *bench) warmUp(ctx context.Context) {
 	ctx, cancel := b.installing(ctx, quick-forEngines/2)
 	defer cancel()
@@ -91,7 +90,7 @@ func (o Options) chosen(all []Variant) []Variant {
 	return slices.DeleteFunc(all, func(v Variant) bool { return !strings.Contains(v.String(), o.Only) })
 }
 
-// startPostgres returns what ends it.
+// startPostgres starts PostgreSQL and returns a function that stops it.
 func (b *bench) startPostgres(ctx context.Context) (stop func(), err error) {
 	ctx, cancel := b.installing(ctx, quick/2)
 	defer cancel()
@@ -106,7 +105,7 @@ func (b *bench) startPostgres(ctx context.Context) (stop func(), err error) {
 	return func() { b.end(e) }, nil
 }
 
-// installing bounds what a quick run waits for servers, which it may have to install.
+// installing bounds the time that a quick run waits for servers, including their installation.
 func (b *bench) installing(ctx context.Context, until time.Duration) (context.Context, context.CancelFunc) {
 	if !b.Quick {
 		return ctx, func() {}
@@ -118,7 +117,7 @@ func (b *bench) engine() engine.Config {
 	return engine.Config{Dir: b.Dir, Lib: b.Lib, PortBase: b.PortBase, Log: b.Log}
 }
 
-// startEngines returns what ends them.
+// startEngines starts the engines and returns a function that stops them.
 func (b *bench) startEngines(ctx context.Context) (stop func(), err error) {
 	ctx, cancel := b.installing(ctx, quick-forEngines/2)
 	defer cancel()
@@ -137,8 +136,8 @@ func (b *bench) startEngines(ctx context.Context) (stop func(), err error) {
 	return stop, nil
 }
 
-// end ends engines side by side. The data of most is thrown away, and they need not write it:
-// only the children of PostgreSQL would live for a moment without it.
+// end ends engines concurrently. It kills most of them, because their data is discarded. PostgreSQL stops
+// cleanly: its children would outlive it for a moment.
 func (b *bench) end(all ...*engine.Engine) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -184,7 +183,7 @@ func (b *bench) measure(ctx context.Context, v Variant) (Figures, error) {
 	return b.embedded.Measure(ctx, l, v.Door, v.Shape)
 }
 
-// reads gives a variant that reads its turn.
+// reads gives a variant with reads its turn.
 func (b *bench) reads(ctx context.Context, l *Load, v Variant) (Figures, error) {
 	switch v.Side {
 	case OnPostgres:
@@ -195,8 +194,8 @@ func (b *bench) reads(ctx context.Context, l *Load, v Variant) (Figures, error) 
 	return b.embedded.MeasureReads(ctx, l, b.load(paced), v.Shape)
 }
 
-// rounds gives each variant its turn, round by round, every second round in reverse: what
-// slows the machine down for a while strikes all of them. A quick run that is late has fewer.
+// rounds gives each variant a turn per round, every second round in reverse: a temporary slowdown affects all. A
+// late quick run has fewer rounds.
 func (b *bench) rounds(ctx context.Context, reserve time.Duration, variants []Variant) {
 	b.namespace = time.Now()
 	for round := range b.Rounds {
@@ -210,8 +209,8 @@ func (b *bench) rounds(ctx context.Context, reserve time.Duration, variants []Va
 	}
 }
 
-// turn measures a variant once, unless the run is over or the variant has failed twice. A
-// turn that fails has no figures, so that the later ones are still of their rounds.
+// turn measures a variant once, unless the run is over or the variant has failed twice. A failed turn counts as
+// nil figures, which keeps the rounds aligned.
 func (b *bench) turn(ctx context.Context, round int, v Variant) {
 	name := v.String()
 	if ctx.Err() != nil || b.result.Turns.failures(name) > 1 {
@@ -233,8 +232,7 @@ func (b *bench) turn(ctx context.Context, round int, v Variant) {
 		"archived_us", f["archived"], "took", time.Since(began).Round(time.Millisecond))
 }
 
-// MakeDir makes a folder for data that other users' servers can reach, and returns what
-// removes it.
+// MakeDir creates a data folder that servers of other users can reach, and returns a function that removes it.
 func MakeDir(parent string) (dir string, remove func() error, err error) {
 	if dir, err = os.MkdirTemp(parent, "playhead-bench-"); err != nil {
 		return "", nil, fmt.Errorf("folder for data: %w", err)
@@ -245,13 +243,13 @@ func MakeDir(parent string) (dir string, remove func() error, err error) {
 	return dir, func() error { return os.RemoveAll(dir) }, nil
 }
 
-// late tells whether a quick run has no time for another round like those before.
+// late reports whether a quick run lacks the time for another round.
 func (b *bench) late(rounds int, reserve time.Duration) bool {
 	took := time.Since(b.namespace) / time.Duration(rounds)
 	return b.Quick && time.Since(b.Began)+took+reserve > quick
 }
 
-// load builds a load, at its first use.
+// load builds a load at its first use.
 func (b *bench) load(name string) *Load {
 	if l := b.loads[name]; l != nil {
 		return l
@@ -302,13 +300,12 @@ func (b *bench) build(name string) *Load {
 	}
 }
 
-// pairSize is how many heartbeats a turn of a pair has.
+// pairSize is the number of heartbeats of a pair's turn.
 const pairSize = 300_000
 
-// Pair measures the all-in-ones of two folders of built commands in turns on a load, long or trace,
-// with so many bytes of metadata, and prints how much each figure of the second is of the first's:
-// the median of the rounds, the lowest and the highest. Bin is the first folder. A change that costs
-// some percent shows in no other way on a machine that has other work.
+// Pair measures two all-in-ones, of o.Bin and p.Bin, in turns on one load. It prints the ratio of each figure,
+// second to first: median, lowest and highest round. On a busy machine nothing else shows a change of some
+// percent.
 func Pair(ctx context.Context, out io.Writer, o Options, p Paired) error {
 	l, err := p.load(o)
 	if err != nil {
@@ -337,7 +334,7 @@ func Pair(ctx context.Context, out io.Writer, o Options, p Paired) error {
 	return w.Flush()
 }
 
-// Paired is what a pair compares with, and on what.
+// Paired is the second side of a pair, and the load.
 type Paired struct {
 	Bin  string // the second folder
 	Load string // long or trace

@@ -19,13 +19,12 @@ import (
 	"github.com/playhead/playhead/history/redis"
 )
 
-// safetyViewers each watch one thing to the end in a round.
+// safetyViewers each finish one viewing per round.
 const safetyViewers = 10_000
 
-// BenchmarkPriceOfSafety sends viewings through a service over Redis, in turns as the
-// product stores them, and without comparing and marking. The service and who sends are
-// this process. Announced keys are read and clean, as a job does it, so that the whole
-// life of a mark is paid for.
+// BenchmarkPriceOfSafety sends viewings through a service over Redis, in turns with and without compares and
+// marks. Driver and service are this process. Announced keys are read and marked clean, like in a job, which pays
+// for a mark's whole life.
 func BenchmarkPriceOfSafety(b *testing.B) {
 	e := pipeline.FromEnv(b, false)
 	m := newMeter(b, map[string]string{"redis": e.Redis})
@@ -87,8 +86,7 @@ func serve(b *testing.B, c stores.Cache, q history.Publisher) *replay.Driver {
 	return &replay.Driver{Conn: pipeline.Dial(b, []string{lis.Addr().String()})}
 }
 
-// settler is a queue whose job has archived everything before it is asked: it reads what
-// the cache holds of the keys, and marks clean that.
+// settler is a queue whose job archives instantly: it reads the cached records and marks them clean.
 type settler struct{ *redis.Cache }
 
 // Publish implements [history.Publisher].
@@ -103,7 +101,7 @@ func (s settler) Publish(ctx context.Context, announced []history.Announcement) 
 	return nil, nil
 }
 
-// contents names what the cache holds of keys.
+// contents returns the cached content of keys.
 func contents(keys []history.Key, entries []history.Entry) []history.Content {
 	held := make([]history.Content, len(keys))
 	for i, e := range entries {
@@ -115,7 +113,7 @@ func contents(keys []history.Key, entries []history.Entry) []history.Content {
 	return held
 }
 
-// nobody is a queue that takes everything.
+// nobody is a queue that drops everything.
 type nobody struct{}
 
 // Publish implements [history.Publisher].
@@ -123,7 +121,7 @@ func (nobody) Publish(context.Context, []history.Announcement) ([]history.Announ
 	return nil, nil
 }
 
-// unguarded writes as [plain] does, and reads as ever.
+// unguarded writes like [plain], and reads as usual.
 type unguarded struct {
 	*redis.Cache
 

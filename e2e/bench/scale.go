@@ -16,16 +16,16 @@ import (
 	"github.com/playhead/playhead/history-job/replay"
 )
 
-// Of the records of a share.
+// The records of a share.
 const (
 	shareUsers = 5_000
 	ofUser     = 100 // records, of two heartbeats each
 	share      = shareUsers * ofUser
 )
 
-// Scale fills an all-in-one with so many records, a share at a time, and prints after each what it
-// cost, how long the newest 20 of users take whom nobody has read yet, and what it has on disk and
-// in memory. Then it kills the process, starts it again, and reads once more.
+// Scale fills an all-in-one with records, one share at a time, and prints a row after each. The row has the cost,
+// the read latency of unread users, the disk usage and the memory. Finally it kills the process, restarts it, and
+// reads again.
 func Scale(ctx context.Context, out io.Writer, o Options, by Scaled) (err error) {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	defer func() { err = errors.Join(err, w.Flush()) }()
@@ -44,7 +44,7 @@ func Scale(ctx context.Context, out io.Writer, o Options, by Scaled) (err error)
 	return err
 }
 
-// Scaled is how much an all-in-one is filled with.
+// Scaled is the size of a Scale run.
 type Scaled struct {
 	Records int
 	Meta    int // bytes of metadata of a heartbeat
@@ -57,7 +57,7 @@ type scale struct {
 	meta, shares int
 }
 
-// fill brings a share of users who are all new.
+// fill adds a share of new users.
 func (s *scale) fill(ctx context.Context) (f Figures, err error) {
 	l := NewLoad(shareOf(s.shares), s.meta)
 	l.EndAt(time.Now().UnixMilli())
@@ -83,7 +83,7 @@ func (s *scale) fill(ctx context.Context) (f Figures, err error) {
 	return f, s.row(ctx, f, w.conn, strconv.Itoa(s.shares*share))
 }
 
-// shareOf returns the viewings of a share, in an order in which no user comes twice in a batch.
+// shareOf returns the viewings of a share, in an order without two of one user in a batch.
 func shareOf(n int) []replay.Viewing {
 	vs := make([]replay.Viewing, 0, share)
 	for i := range ofUser {
@@ -113,7 +113,7 @@ func (s *scale) row(ctx context.Context, f Figures, conn grpc.ClientConnInterfac
 	return err
 }
 
-// restart kills the process and prints how long it takes to be ready again, and what it reads then.
+// restart kills the process, restarts it, and prints the time until it is ready and its read latencies.
 func (s *scale) restart(ctx context.Context) error {
 	s.a.Kill()
 	began := time.Now()

@@ -20,8 +20,8 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// Session is one worker's way to a store. Send returns when the heartbeats with these
-// numbers are acknowledged.
+// Session is one worker's connection to a store. Send returns when the heartbeats with these numbers are
+// acknowledged.
 type Session interface {
 	Send(ctx context.Context, beats []int32) error
 	Close() error
@@ -32,7 +32,7 @@ type work struct {
 	shape    Shape
 	sessions []Session
 	parts    [][]int32
-	conn     *grpc.ClientConn // that the sessions share; nil is none
+	conn     *grpc.ClientConn // shared by the sessions; may be nil
 }
 
 // prepare opens a session for each part of the heartbeats.
@@ -46,22 +46,21 @@ func prepare(s Shape, parts [][]int32, open func(part []int32) (Session, error))
 		}
 		w.sessions = append(w.sessions, session)
 	}
-	runtime.GC() // of what the preparation left
+	runtime.GC() // leftovers of the preparation
 	return w, nil
 }
 
 func (w *work) close() {
 	for _, s := range w.sessions {
-		_ = s.Close() // what counts is acknowledged
+		_ = s.Close() // everything that counts is acknowledged
 	}
 	if w.conn != nil {
 		_ = w.conn.Close()
 	}
 }
 
-// run sends everything. It returns how long that took, and, of heartbeats that come at a
-// rate, how long each took from the moment when it came until it was acknowledged: a wait
-// for a worker that a slow answer keeps busy counts.
+// run sends everything and returns the time it took. With a rate, it also returns each heartbeat's latency from
+// its arrival to its acknowledgement, including the wait for a busy worker.
 func (w *work) run(ctx context.Context) (took time.Duration, latencies []time.Duration, err error) {
 	began := time.Now()
 	all := make([][]time.Duration, len(w.parts))
@@ -96,14 +95,14 @@ func (w *work) send(ctx context.Context, s Session, beats []int32, began time.Ti
 	return latencies, nil
 }
 
-// errUnavailable is what a session returns when the store asks to be sent the same later.
+// errUnavailable means that the store asks for a retry.
 var errUnavailable = errors.New("unavailable")
 
-// tries are how often the same is sent.
+// tries bounds the attempts per batch.
 const tries = 20
 
-// sendAgain sends a batch, and again after a pause where the store asks for it, as players
-// do. All of that counts.
+// sendAgain sends a batch, and retries it after a pause if the store asks for that, like players. All attempts
+// count.
 func sendAgain(ctx context.Context, s Session, beats []int32) (err error) {
 	for range tries {
 		if err = s.Send(ctx, beats); !errors.Is(err, errUnavailable) || !run.Sleep(ctx, time.Second) {
@@ -113,12 +112,12 @@ func sendAgain(ctx context.Context, s Session, beats []int32) (err error) {
 	return err
 }
 
-// due is when a heartbeat comes, after the beginning.
+// due returns a heartbeat's time of arrival since the beginning.
 func due(beat int32, rate int) time.Duration {
 	return time.Duration(beat) * time.Second / time.Duration(rate)
 }
 
-// arrived waits for the first heartbeat and returns how many have come.
+// arrived waits for the first heartbeat and returns the number of arrived ones.
 func arrived(beats []int32, rate int, began time.Time) int {
 	time.Sleep(time.Until(began.Add(due(beats[0], rate))))
 	now, n := time.Since(began), 1
@@ -128,7 +127,7 @@ func arrived(beats []int32, rate int, began time.Time) int {
 	return n
 }
 
-// warmUp is for how long the latencies of a load that comes at a rate do not count.
+// warmUp is the initial time whose latencies do not count.
 const warmUp = time.Second
 
 func appendLatencies(all []time.Duration, beats []int32, rate int, now time.Duration) []time.Duration {
@@ -140,12 +139,11 @@ func appendLatencies(all []time.Duration, beats []int32, rate int, now time.Dura
 	return all
 }
 
-// doorSession is one player at an edge, who says everything in JSON: over a WebSocket, or
-// with a request each time.
+// doorSession is one player at an edge that speaks JSON: over a WebSocket, or one request per message.
 type doorSession struct {
 	conn *Conn
 	load *Load
-	head []byte // of a request; a WebSocket has none
+	head []byte // of a request; nil for a WebSocket
 	body []byte
 	text []byte
 }
@@ -173,10 +171,10 @@ func openDoor(ctx context.Context, addr string, l *Load) (*doorSession, error) {
 	return &doorSession{conn: c, load: l}, err
 }
 
-// Send says heartbeats of the session's user in one message.
+// Send sends heartbeats of the session's user in one message.
 func (s *doorSession) Send(_ context.Context, beats []int32) error {
 	s.body = append(s.body[:0], '{')
-	if s.head == nil { // as a player who was here today
+	if s.head == nil { // like a player that was here today
 		s.body = append(s.body, `"seq":1,"first_flag":"`...)
 		s.body = append(time.Now().UTC().AppendFormat(s.body, time.DateOnly), `",`...)
 	}
@@ -198,7 +196,7 @@ func (s *doorSession) Send(_ context.Context, beats []int32) error {
 	return s.conn.ReadResponse(answered)
 }
 
-// message puts what belongs before the body there.
+// message prepends the frame or request head to the body.
 func (s *doorSession) message() []byte {
 	if s.head == nil {
 		s.text = AppendFrame(s.text[:0], TextFrame, len(s.body))
@@ -211,11 +209,10 @@ func (s *doorSession) message() []byte {
 
 var (
 	status      = []byte(`"status":"`)
-	unavailable = []byte("unavailable") // as code, as status of a heartbeat, or in words
+	unavailable = []byte("unavailable") // as code, as a heartbeat's status, or in text
 )
 
-// allStored fails when an answer does not say of each of n heartbeats that it is stored, or
-// was before.
+// allStored fails unless the answer reports each of n heartbeats as stored, or already stored.
 func allStored(text []byte, n int) error {
 	if bytes.Contains(text, unavailable) {
 		return fmt.Errorf("%w: %q", errUnavailable, text)
@@ -237,12 +234,12 @@ func allStored(text []byte, n int) error {
 	return nil
 }
 
-// kinds as players say them.
+// kinds maps kinds to their API names.
 var kinds = map[history.Kind]string{
 	history.KindStart: "start", history.KindProgress: "progress", history.KindStop: "stop",
 }
 
-// appendJSON appends heartbeat i as a player says it.
+// appendJSON appends heartbeat i in a player's JSON.
 func (l *Load) appendJSON(b []byte, i int) []byte {
 	e := l.plan.Event(i)
 	b = append(append(b, `{"object":{"id":"`...), e.Key.Object.ID...)
@@ -273,8 +270,8 @@ func open(ctx context.Context, at doors, l *Load, d Door, s Shape) (*work, error
 	return streams(ctx, at.rpc, l, s)
 }
 
-// rpcSession is a stream of history-service. Its messages are used again: gRPC has
-// encoded them when Send returns.
+// rpcSession is a stream of history-service. It reuses its messages: gRPC has encoded them by the time Send
+// returns.
 type rpcSession struct {
 	stream grpc.BidiStreamingClient[historyv1.ApplyStreamRequest, historyv1.ApplyStreamResponse]
 	cancel context.CancelFunc
@@ -300,7 +297,7 @@ func streams(ctx context.Context, addr string, l *Load, s Shape) (*work, error) 
 
 func openStream(ctx context.Context, conn grpc.ClientConnInterface, l *Load, batch int) (Session, error) {
 	ctx, cancel := context.WithCancel(ctx)
-	s, err := historyv1.NewHistoryServiceClient(conn).ApplyStream(ctx, grpc.ForceCodecV2(wire.RequestCodec())) // as an edge does
+	s, err := historyv1.NewHistoryServiceClient(conn).ApplyStream(ctx, grpc.ForceCodecV2(wire.RequestCodec())) // like an edge
 	if err != nil {
 		cancel()
 		return nil, err
@@ -313,7 +310,7 @@ func openStream(ctx context.Context, conn grpc.ClientConnInterface, l *Load, bat
 	return r, nil
 }
 
-// Send stores a batch. A heartbeat that is not stored, or was not before, is an error.
+// Send stores a batch. A heartbeat that is neither stored nor already stored is an error.
 func (r *rpcSession) Send(_ context.Context, beats []int32) error {
 	for i, b := range beats {
 		r.load.fill(int(b), &r.beats[i])
@@ -321,7 +318,7 @@ func (r *rpcSession) Send(_ context.Context, beats []int32) error {
 	r.req.Sequence++
 	r.req.Batch.Heartbeats = r.all[:len(beats)]
 	if err := r.stream.Send(&r.req); err != nil {
-		_, err := r.stream.Recv() // which has the reason
+		_, err := r.stream.Recv() // has the reason
 		return err
 	}
 	resp, err := r.stream.Recv()

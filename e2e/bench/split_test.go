@@ -15,9 +15,9 @@ import (
 	"github.com/playhead/playhead/e2e/pipeline"
 )
 
-// The scripts store a heartbeat of a viewing that has begun: compare the revision, replace, move
-// in the list. The first one is that of the product. The second one replaces the first bytes of
-// the content, where all that changes within a viewing would be.
+// The scripts store a heartbeat of a running viewing: compare the revision, replace, move in the list. The first
+// is the product's. The second replaces only the front of the content, which would have everything that changes
+// within a viewing.
 const (
 	storeWhole = `for n = 1, #KEYS / 2 do
   local old = redis.pcall('SET', KEYS[2 * n - 1], ARGV[4 * n - 2], 'KEEPTTL', 'GET')
@@ -32,14 +32,14 @@ end`
 end`
 )
 
-// Bytes of a content that change within a viewing, and in a call of a script so many contents.
+// Bytes that change within a viewing, and contents per script call.
 const (
 	front   = 96
 	portion = 32
 )
 
-// BenchmarkRedisSplit stores heartbeats of viewings that have begun as whole contents and, in
-// turns with that, as the front of them, of contents with 110 and 900 bytes of metadata.
+// BenchmarkRedisSplit stores heartbeats of running viewings as whole contents and, in turns with that, as their
+// front. The contents have 110 and 900 bytes of metadata.
 func BenchmarkRedisSplit(b *testing.B) {
 	e := pipeline.FromEnv(b, false)
 	keepLog(b, e.Redis)
@@ -69,7 +69,7 @@ func BenchmarkRedisSplit(b *testing.B) {
 type split struct {
 	b        *testing.B
 	client   *goredis.Client
-	revision uint64 // of all of them
+	revision uint64 // of every content
 }
 
 func newSplit(b *testing.B, addr string, size int) *split {
@@ -87,7 +87,7 @@ func newSplit(b *testing.B, addr string, size int) *split {
 
 func contentOf(i int) string { return fmt.Sprintf("{b0001}:c:%d:1000000_1", 1_000_000+i) }
 
-// value returns so many bytes that begin with the revision, as a content does.
+// value returns a content of that many bytes with the current revision.
 func (s *split) value(size int) string {
 	return "\t" + string(binary.LittleEndian.AppendUint64(nil, s.revision)) + strings.Repeat("x", size-9)
 }

@@ -15,7 +15,7 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// stay makes a WebSocket of a player's connection.
+// stay upgrades a player's connection to a WebSocket.
 func (p *player) stay(b *testing.B, uid, protocol string) {
 	b.Helper()
 	if err := p.conn.Upgrade(uid, protocol); err != nil {
@@ -23,19 +23,19 @@ func (p *player) stay(b *testing.B, uid, protocol string) {
 	}
 }
 
-// overStream is a player who stays.
+// overStream returns a player on a WebSocket that speaks JSON.
 func overStream(b *testing.B, addr, uid string) *player {
 	b.Helper()
 	p := newPlayer(b, addr)
 	p.stay(b, uid, "playhead.v1.json")
-	begin := fmt.Sprintf(`{"seq":1,"first_flag":%q,`, time.Now().UTC().Format(time.DateOnly)) // as a player who was here today
+	begin := fmt.Sprintf(`{"seq":1,"first_flag":%q,`, time.Now().UTC().Format(time.DateOnly)) // like a player that was here today
 	body := len(begin) + len(heartbeat)
 	p.say(append(bench.AppendFrame(nil, bench.TextFrame, body), begin...))
 	p.answer = readText
 	return p
 }
 
-// overBinary is a player who stays and speaks protobuf.
+// overBinary returns a player on a WebSocket that speaks protobuf.
 func overBinary(b *testing.B, addr, uid string) *player {
 	b.Helper()
 	p := newPlayer(b, addr)
@@ -49,7 +49,7 @@ func overBinary(b *testing.B, addr, uid string) *player {
 	}
 	p.text = append(bench.AppendFrame(nil, bench.BinaryFrame, len(body)), body...)
 	position, at := varint(p.text, positions), varint(p.text, began)
-	p.next = func(text []byte, beat int) { // as many bytes as before
+	p.next = func(text []byte, beat int) { // keeps the length
 		protowire.AppendVarint(text[:position], uint64(positions+beat))
 		protowire.AppendVarint(text[:at], uint64(began+int64(beat)))
 	}

@@ -18,18 +18,17 @@ import (
 	"github.com/playhead/playhead/history/redis"
 )
 
-// rounds is how often each side of a comparison has its turn.
+// rounds is the number of turns of each side.
 const rounds = 5
 
-// figures are what one side of a comparison measures in its turn.
+// figures are one side's measurements in a turn.
 type figures struct {
 	rate float64            // per second
-	cpu  map[string]float64 // microseconds for each, by process
+	cpu  map[string]float64 // microseconds per item, by process
 }
 
-// turns runs the sides of a comparison one after the other, several rounds, and
-// returns the median figures of each: the machine's mood changes slowly enough to
-// strike all of a round.
+// turns runs the sides of a comparison in turns, for several rounds, and returns each side's median figures. The
+// machine's speed changes slowly and affects all of a round.
 func turns(sides ...func() figures) []figures {
 	measured := make([][]figures, len(sides))
 	for range rounds {
@@ -56,8 +55,7 @@ func median(all []figures, of func(figures) float64) float64 {
 	return bench.SpreadOf(values).Median
 }
 
-// measure does n things in the time that do returns. The garbage of the preparation
-// is collected before.
+// measure measures n items in the time that do returns. It collects the preparation's garbage first.
 func (m meter) measure(b *testing.B, n int, do func() time.Duration) figures {
 	runtime.GC()
 	m.start(b)
@@ -69,7 +67,7 @@ func (m meter) measure(b *testing.B, n int, do func() time.Duration) figures {
 	return f
 }
 
-// introduce makes viewers known to the cache, as users whom the archive knows nothing of.
+// introduce makes viewers known to the cache as users without archived history.
 func introduce(b *testing.B, cache *redis.Cache, uids iter.Seq[string]) {
 	b.Helper()
 	known := make(map[string]bool)
@@ -108,9 +106,8 @@ func openCache(b *testing.B, addr string) *redis.Cache {
 	return c
 }
 
-// keepLog has a server not rewrite its append-only file until the end of the
-// benchmark: it would after each doubling, which for an empty server is often, and
-// strike one side of a comparison and not the other.
+// keepLog stops a server's rewrites of its append-only file until the end of the benchmark. An almost empty
+// server rewrites often, which would affect a single side of a comparison.
 func keepLog(b *testing.B, addr string) {
 	b.Helper()
 	const growth = "auto-aof-rewrite-percentage"
