@@ -21,8 +21,7 @@ import (
 )
 
 // anyEdge is an edge that follows a script. Then it accepts everything except "poison", on which it closes with
-// 1007, and "cursed", on which it always fails. It keeps the records of some films and matches guards like the
-// service.
+// 1007, and "cursed", on which it always fails. It keeps the records of some films and matches guards like the service.
 type anyEdge struct {
 	door   *memnet.Listener
 	player *player
@@ -192,8 +191,7 @@ func (e *anyEdge) serve(conn *websocket.Conn, push bool) {
 
 var errOver = errors.New("over")
 
-// message handles a message by the script. It calls end shortly before the player notices the end of the
-// connection.
+// message handles a message by the script. It calls end shortly before the player notices the end of the connection.
 func (e *anyEdge) message(conn *websocket.Conn, req *historyv1.StreamRequest, end func()) error {
 	f := e.next(req)
 	answer := e.answer(f, req)

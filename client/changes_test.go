@@ -14,8 +14,7 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// TestChangesSince: pages are joined, with the latest version of each object; a resync on any page replaces
-// all.
+// TestChangesSince: pages are joined, with the latest version of each object; a resync on any page replaces all.
 func TestChangesSince(t *testing.T) {
 	record := func(id, etag string) string {
 		return fmt.Sprintf(`{"object":{"id":%q,"type":1},"etag":%q,"state":"stopped","position_ms":5,"event_time":"2026-03-01T20:15:00Z"}`, id, etag)

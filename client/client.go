@@ -37,8 +37,7 @@ type Config struct {
 	// Unauthorized, if set, receives each refusal of a token once, on Run's goroutine. After a backoff of at
 	// least 5 s the client calls Token again, which may return the same token.
 	Unauthorized func(error)
-	// Answered receives each heartbeat's outcome once, on the goroutine of Run, or of Report if the queue is
-	// full.
+	// Answered receives each heartbeat's outcome once, on the goroutine of Run, or of Report if the queue is full.
 	Answered func(Answer)
 	// Changed, if set, receives changes made elsewhere to the user's history, on a goroutine of Run that also
 	// reads responses. The first change of a connection is a resync: records read before it may be stale.

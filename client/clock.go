@@ -55,8 +55,7 @@ type moment struct {
 	ms    int64         // corrected time, Unix milliseconds; 0 for no report
 }
 
-// compare orders two reports as [cmp.Compare] does. It uses the displayed times, unless the clock was set in
-// between.
+// compare orders two reports as [cmp.Compare] does. It uses the displayed times, unless the clock was set in between.
 func (m moment) compare(other moment) int {
 	switch {
 	case other.ms == 0:

@@ -26,8 +26,7 @@ type filmService struct {
 	delay  time.Duration
 	today  uint32
 	met    bool // the user was seen today
-	// glanced makes another device start after each report, which only changes the record's event time and
-	// etag.
+	// glanced makes another device start after each report, which only changes the record's event time and etag.
 	glanced bool
 }
 
@@ -606,8 +605,7 @@ func TestTheFirstReportIsPutBack(t *testing.T) {
 	})
 }
 
-// TestTheFirstReportIsGivenUp: reports made offline overwrite an older record, even if the queue dropped the
-// first.
+// TestTheFirstReportIsGivenUp: reports made offline overwrite an older record, even if the queue dropped the first.
 func TestTheFirstReportIsGivenUp(t *testing.T) {
 	bubble(t, client.Config{Queue: 200}, func(w *world) {
 		w.films = &filmService{}

@@ -9,8 +9,7 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// Limits of a message. The edge accepts 1 MiB. Failures on a slow link halve the limit, but one heartbeat
-// always fits.
+// Limits of a message. The edge accepts 1 MiB. Failures on a slow link halve the limit, but one heartbeat always fits.
 const (
 	maxBatch  = 100      // heartbeats
 	maxRoom   = 64 << 10 // bytes
@@ -237,8 +236,7 @@ func (o *outbox) set(zero time.Time) {
 }
 
 // clash reports whether a heartbeat must wait for the answer to its object's previous one. The edge checks all
-// guards against the record before the message. So a message has, per object, one viewing with one guard, or no
-// guards.
+// guards against the record before the message. So a message has, per object, one viewing with one guard, or no guards.
 func clash(before, it *item) bool {
 	return before != nil && (before.IfMatch != it.IfMatch || it.IfMatch != 0 && before.viewing() != it.viewing())
 }
@@ -299,8 +297,7 @@ func answer(it *item, resp *historyv1.ApplyResponse, i int) Answer {
 }
 
 // done reports whether a heartbeat is finished. A conflict with a record of its own viewing means a lost
-// answer: the heartbeat is retried with that record as its guard. If the record is gone, it is retried without
-// a guard.
+// answer: the heartbeat is retried with that record as its guard. If the record is gone, it is retried without a guard.
 func (o *outbox) done(it *item, a Answer) bool {
 	own := o.own(it, a.Record) || glanced(it, a)
 	if own {

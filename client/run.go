@@ -47,8 +47,7 @@ func (c *Client) Run(ctx context.Context) error {
 	}
 }
 
-// attempt connects and sends until the connection ends. It returns the strongest sign of the edge, and the
-// cause.
+// attempt connects and sends until the connection ends. It returns the strongest sign of the edge, and the cause.
 func (c *Client) attempt(ctx context.Context) (heard int, err error) {
 	token, err := c.grant(ctx)
 	if err != nil {

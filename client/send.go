@@ -23,8 +23,7 @@ const (
 
 // link is a connection to the edge.
 type link interface {
-	// exchange sends a message within Patience and returns its response: the message's number and a result or
-	// error.
+	// exchange sends a message within Patience and returns its response: the message's number and a result or error.
 	exchange(context.Context, *historyv1.StreamRequest) (*historyv1.StreamResponse, error)
 }
 

@@ -143,8 +143,7 @@ func TestClockStepsWhileItRuns(t *testing.T) {
 	}
 }
 
-// TestConfirmClock: a directory unused for months is served, and works normally once an operator confirms the
-// clock.
+// TestConfirmClock: a directory unused for months is served, and works normally once an operator confirms the clock.
 func TestConfirmClock(t *testing.T) {
 	w := &wrong{dir: t.TempDir()}
 	w.set(-60 * 24 * time.Hour)

@@ -96,8 +96,7 @@ func (v *viewer) stream(ctx context.Context, c historyv1.HistoryServiceClient, a
 	}
 }
 
-// events returns events of running viewings, which are not announced before the process dies, and of a few that
-// end.
+// events returns events of running viewings, which are not announced before the process dies, and of a few that end.
 func (v *viewer) events() []history.Event {
 	events := make([]history.Event, 20)
 	for i := range events {

@@ -21,8 +21,7 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// machine drives services and jobs over one store with random steps, and keeps the folds that the store must
-// reach.
+// machine drives services and jobs over one store with random steps, and keeps the folds that the store must reach.
 type machine struct {
 	*stores
 	t        *rapid.T
@@ -44,8 +43,7 @@ const modelSteps = 130
 // - repeated announcements, and time past holds and sweeps;
 // - failing engines, lost answers, and dying services and jobs.
 //
-// Finally the archive has everything acknowledged and nothing unsent, deleted records stay away, and no mark is
-// left.
+// Finally the archive has everything acknowledged and nothing unsent, deleted records stay away, and no mark is left.
 func TestRandomSteps(t *testing.T) {
 	t.Parallel()
 	steps, want := 0, 10_000

@@ -135,8 +135,7 @@ func (p *player) latestAndFurthest() {
 	}
 }
 
-// clocks an hour ahead are corrected by sent_at or cut to now. A time without an offset, or a number, is
-// refused.
+// clocks an hour ahead are corrected by sent_at or cut to now. A time without an offset, or a number, is refused.
 func (p *player) clocks() {
 	ahead := at(-time.Hour+time.Minute, "stop", minutes(20))
 	text := `{"heartbeats":[{"object":{"id":"7","type":1},"kind":"stop","position_ms":1200000,"event_time":"` + ahead.EventTime + `"}],"sent_at":"` + stamp(time.Now().Add(time.Hour)) + `"}`

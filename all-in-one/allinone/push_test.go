@@ -92,8 +92,7 @@ func (h *here) send(ctx context.Context, call, body string) string {
 }
 
 // TestPush: every write reaches the user's other devices. A device receives no changes of its own, which would
-// otherwise precede the other device's change. TestEveryWriteIsTold of package rpc and BenchmarkPush cover the
-// delay.
+// otherwise precede the other device's change. TestEveryWriteIsTold of package rpc and BenchmarkPush cover the delay.
 func TestPush(t *testing.T) {
 	h := open(t, t.TempDir())
 	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)

@@ -22,8 +22,7 @@ import (
 // crowd is the number of simulated players while /flow has viewers.
 const crowd = 12
 
-// every is the report interval of each, in seconds: short enough to show activity, long enough to cost next to
-// nothing.
+// every is the report interval of each, in seconds: short enough to show activity, long enough to cost next to nothing.
 const every = 4
 
 // play runs the crowd until ctx is done. Its players connect through the edge and play briefly.
@@ -57,8 +56,7 @@ func playOne(ctx context.Context, p *allinone.Process, uid string) {
 	}
 }
 
-// view plays something for some seconds. One in eight players leaves without a stop, and its key's hold
-// expires.
+// view plays something for some seconds. One in eight players leaves without a stop, and its key's hold expires.
 func view(ctx context.Context, c *client.Client) bool {
 	length := every * (2 + rand.N(5))
 	beat := &historyv1.Heartbeat{

@@ -15,8 +15,7 @@ import (
 	"github.com/playhead/playhead/history"
 )
 
-// archive is a store under test. Its methods fail the test instead of returning errors. Only put is safe in
-// goroutines.
+// archive is a store under test. Its methods fail the test instead of returning errors. Only put is safe in goroutines.
 type archive struct {
 	t      *testing.T
 	store  history.Archive
@@ -158,8 +157,7 @@ func (a archive) newestWins() {
 	}
 }
 
-// equalTime puts different contents with one cell time, which writers do not do. The result includes the last
-// one.
+// equalTime puts different contents with one cell time, which writers do not do. The result includes the last one.
 func (a archive) equalTime() {
 	k, now := freshKey(), hourAgo()
 	for _, c := range []history.Cell{cellAt(k, now, 1), deletedAt(k, now), cellAt(k, now, 3), cellAt(k, now, 2)} {

@@ -238,8 +238,7 @@ func (c *cacheCase) trim(uids ...string) {
 	}
 }
 
-// clear sets a clear mark, ms milliseconds after the start of the test, with a new revision of the user's
-// state.
+// clear sets a clear mark, ms milliseconds after the start of the test, with a new revision of the user's state.
 func (c *cacheCase) clear(uid string, typ uint32, ms int64) {
 	c.Helper()
 	before := c.load(history.UserKey(uid)).User

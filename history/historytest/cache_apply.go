@@ -227,8 +227,7 @@ func (c *cacheCase) foldAll(k history.Key, deltas []*history.Record) {
 	}
 }
 
-// markForced writes without requesting a mark where one is needed: a first record, and one based on a clean
-// one.
+// markForced writes without requesting a mark where one is needed: a first record, and one based on a clean one.
 func markForced(c *cacheCase) {
 	k := key(c.user(), 1, 1)
 	first := c.put(k, c.record(0))
@@ -253,8 +252,7 @@ func markKept(c *cacheCase) {
 	c.marked(k.UID)
 }
 
-// markConflict marks clean a record that a writer uses as its base: the write conflicts, and the retry has a
-// mark.
+// markConflict marks clean a record that a writer uses as its base: the write conflicts, and the retry has a mark.
 func markConflict(c *cacheCase) {
 	k := key(c.user(), 1, 1)
 	held := c.put(k, c.record(0))

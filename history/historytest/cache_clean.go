@@ -253,8 +253,7 @@ func backlog(c *cacheCase) {
 	}
 }
 
-// overdueOrder marks keys of several users and asks for some buckets: it gets only theirs, oldest first in
-// each.
+// overdueOrder marks keys of several users and asks for some buckets: it gets only theirs, oldest first in each.
 func overdueOrder(c *cacheCase) {
 	const users = 20
 	asked := map[history.Bucket]bool{}

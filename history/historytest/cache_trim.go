@@ -6,8 +6,7 @@ import (
 	"github.com/playhead/playhead/history"
 )
 
-// keeps checks the remaining items and the low watermark: above every dropped record, not above any other clean
-// one.
+// keeps checks the remaining items and the low watermark: above every dropped record, not above any other clean one.
 func (c *cacheCase) keeps(uid string, items []history.Item, kept func(n int) bool) {
 	c.Helper()
 	lowWatermark := c.load(history.UserKey(uid)).User.LowWatermark
@@ -136,8 +135,7 @@ func trimManyTombstones(c *cacheCase) {
 	c.holds(key(uid, 2, kept+5), tombs[kept+5])
 }
 
-// trimTies has records of one version on both sides of the bound. A low watermark cannot separate them, so all
-// stay.
+// trimTies has records of one version on both sides of the bound. A low watermark cannot separate them, so all stay.
 func trimTies(c *cacheCase) {
 	uid := c.user()
 	c.warm(uid, history.WarmSet{})

@@ -8,8 +8,7 @@ import (
 	"github.com/playhead/playhead/history"
 )
 
-// clearAll has records of every rank on both sides of the mark. A stop or delete of its very millisecond is
-// covered.
+// clearAll has records of every rank on both sides of the mark. A stop or delete of its very millisecond is covered.
 func clearAll(c *cacheCase) {
 	uid := c.user()
 	c.put(key(uid, 1, 1), c.record(99))
@@ -84,8 +83,7 @@ func clearTwice(c *cacheCase) {
 	c.cleared(c.load(history.UserKey(uid)).User, map[uint32]int64{0: c.start + 200})
 }
 
-// clearMarks checks that removed records lose their dirty marks, others keep them, and the user's state gets
-// one.
+// clearMarks checks that removed records lose their dirty marks, others keep them, and the user's state gets one.
 func clearMarks(c *cacheCase) {
 	uid := c.user()
 	gone, stays, other, own := key(uid, 1, 1), key(uid, 1, 2), key(uid, 2, 3), history.UserKey(uid)
@@ -155,8 +153,7 @@ func clearLong(c *cacheCase) {
 	}
 }
 
-// pause switches recording, ms milliseconds after the start of the test, with a new revision of the user's
-// state.
+// pause switches recording, ms milliseconds after the start of the test, with a new revision of the user's state.
 func (c *cacheCase) pause(uid string, recording bool, ms int64) history.Pause {
 	c.Helper()
 	u := c.load(history.UserKey(uid)).User
@@ -228,8 +225,7 @@ func pauseHeldBase(c *cacheCase) {
 		history.Item{Object: clean.Object, Record: c.load(clean).Record}, history.Item{Object: dirty.Object, Record: one})
 }
 
-// pauseLate marks a content clean whose revision the pause changed: the mark stays until the current revision
-// is clean.
+// pauseLate marks a content clean whose revision the pause changed: the mark stays until the current revision is clean.
 func pauseLate(c *cacheCase) {
 	uid := c.user()
 	k := key(uid, 1, 1)
@@ -350,8 +346,7 @@ func pauseWarmOlder(c *cacheCase) {
 	c.applied(history.Write{Key: key(uid, 1, 1), Record: c.record(350), Base: held.Revision})
 }
 
-// pauseWarmAlike warms users with different pauses of one time in cache and archive: the same one wins on
-// either side.
+// pauseWarmAlike warms users with different pauses of one time in cache and archive: the same one wins on either side.
 func pauseWarmAlike(c *cacheCase) {
 	all := []history.Pause{
 		{Since: c.start + 9},

@@ -109,8 +109,7 @@ func warmHidden(c *cacheCase) {
 	}
 }
 
-// warmCleared warms a user after a concurrent clear: the later of two marks wins, and covered records do not
-// return.
+// warmCleared warms a user after a concurrent clear: the later of two marks wins, and covered records do not return.
 func warmCleared(c *cacheCase) {
 	uid := c.user()
 	c.clear(uid, 0, 100)

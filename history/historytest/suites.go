@@ -1,5 +1,4 @@
-// Package historytest has the contract suites of package history, which every adapter of a store or queue
-// passes.
+// Package historytest has the contract suites of package history, which every adapter of a store or queue passes.
 package historytest
 
 import (

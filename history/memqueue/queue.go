@@ -113,8 +113,7 @@ func (q *Queue) drop(offsets map[int]int64) {
 	q.fetched -= n
 }
 
-// Stats returns the number of accepted messages and their bytes, as a broker would receive them before
-// compression.
+// Stats returns the number of accepted messages and their bytes, as a broker would receive them before compression.
 func (q *Queue) Stats() (messages, bytes int64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

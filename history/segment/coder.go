@@ -12,8 +12,7 @@ import (
 	"github.com/playhead/playhead/history"
 )
 
-// coder encodes or decodes the fields of consecutive records. One code path for both directions keeps them in
-// step.
+// coder encodes or decodes the fields of consecutive records. One code path for both directions keeps them in step.
 type coder struct {
 	columns []column
 	texts   []texts

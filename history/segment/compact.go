@@ -154,8 +154,7 @@ func (w *compactor) removals() map[history.Object]int64 {
 	return removals
 }
 
-// copies rewrites a chunk if it has superseded records of an object from before its deletion: their bytes must
-// go too.
+// copies rewrites a chunk if it has superseded records of an object from before its deletion: their bytes must go too.
 func (w *compactor) copies(c *compacting, removals map[history.Object]int64) error {
 	if c.rewrite || len(c.info.Superseded) == 0 || len(removals) == 0 {
 		return nil

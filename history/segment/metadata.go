@@ -36,8 +36,7 @@ type Info struct {
 	Full           bool         // no further record fits
 	// Superseded are the places of superseded records, ascending: a newer chunk has their objects.
 	Superseded []uint16
-	// Types counts the valid records per type, ascending by type. Beyond maxTypes it has the most frequent
-	// types.
+	// Types counts the valid records per type, ascending by type. Beyond maxTypes it has the most frequent types.
 	Types []TypeCount
 }
 
@@ -152,8 +151,7 @@ func appendBytes[T ~string | ~[]byte](dst []byte, b T) []byte {
 	return append(binary.AppendUvarint(dst, uint64(len(b))), b...)
 }
 
-// ParseMetadata is the inverse of [Metadata.Append]. It fails with [ErrCorrupt] or [ErrNewer]. Filters refer to
-// b.
+// ParseMetadata is the inverse of [Metadata.Append]. It fails with [ErrCorrupt] or [ErrNewer]. Filters refer to b.
 func ParseMetadata(b []byte) (*Metadata, error) {
 	b, err := unseal(b)
 	if err != nil {

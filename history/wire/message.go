@@ -24,8 +24,7 @@ type Message struct {
 	Keys      []history.Announcement // in the payload
 }
 
-// PartitionOf returns the partition of a bucket. A user's announcements share a partition, which keeps their
-// order.
+// PartitionOf returns the partition of a bucket. A user's announcements share a partition, which keeps their order.
 func PartitionOf(b history.Bucket, partitions int) int { return int(b) % partitions }
 
 // Messages divides keys into one message per partition, or more if maxBytes requires; a single key may exceed

@@ -11,8 +11,7 @@ import (
 )
 
 // Breaker fails calls at once while a server does not answer. It opens after a few unanswered calls
-// in a row, lets one call through each second, and closes with the first answer. It is safe for
-// concurrent use.
+// in a row, lets one call through each second, and closes with the first answer. It is safe for concurrent use.
 type Breaker struct {
 	name     string
 	log      *slog.Logger

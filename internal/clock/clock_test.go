@@ -142,8 +142,7 @@ func TestSlowAnswer(t *testing.T) {
 	})
 }
 
-// TestSlowWayBack: half the round trip is a bad estimate for a slow answer. The earlier quick one was more
-// precise.
+// TestSlowWayBack: half the round trip is a bad estimate for a slow answer. The earlier quick one was more precise.
 func TestSlowWayBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var back time.Duration

@@ -153,8 +153,7 @@ func TestTrustedDrift(t *testing.T) {
 	})
 }
 
-// TestTrustedRestarts: a clock with six more days of lead at each start advances the horizon by the run time at
-// most.
+// TestTrustedRestarts: a clock with six more days of lead at each start advances the horizon by the run time at most.
 func TestTrustedRestarts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := new(saved)

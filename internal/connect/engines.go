@@ -111,8 +111,7 @@ func (e *Engines) Checks(names ...string) map[string]func(context.Context) error
 	return checks
 }
 
-// Part returns a check that fails while some servers of an engine fail, but not all of them (see
-// [Engines.Whole]).
+// Part returns a check that fails while some servers of an engine fail, but not all of them (see [Engines.Whole]).
 func (e *Engines) Part(name string) func(context.Context) error {
 	one := e.named(name)
 	return func(context.Context) error { return one.partial() }

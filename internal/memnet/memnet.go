@@ -1,5 +1,4 @@
-// Package memnet is an in-memory network for testing/synctest, where waits on real sockets are not durably
-// blocked.
+// Package memnet is an in-memory network for testing/synctest, where waits on real sockets are not durably blocked.
 package memnet
 
 import (

@@ -36,8 +36,7 @@ func limitMemory(getenv func(string) string, files fs.FS) {
 	}
 }
 
-// containerMemory returns the lowest limit of the control group and its parents, of both versions, or 0 without
-// one.
+// containerMemory returns the lowest limit of the control group and its parents, of both versions, or 0 without one.
 func containerMemory(files fs.FS) (most int64) {
 	groups, _ := fs.ReadFile(files, "proc/self/cgroup") // exists on Linux only
 	for line := range strings.Lines(string(groups)) {

@@ -15,8 +15,7 @@ type T interface {
 	Fatalf(format string, args ...any)
 }
 
-// Sum adds up the counters and gauges of a name with all given label values. It fails the test if the name is
-// unknown.
+// Sum adds up the counters and gauges of a name with all given label values. It fails the test if the name is unknown.
 func Sum(t T, from prometheus.Gatherer, name string, labels ...string) (sum float64) {
 	t.Helper()
 	families, err := from.Gather()
