@@ -13,7 +13,7 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// TestAccessibility has axe-core check every page: light on a desk, dark on a telephone.
+// TestAccessibility checks every page with axe-core: light on a desktop, dark on a phone.
 func TestAccessibility(t *testing.T) {
 	axe, err := os.ReadFile("../../.tools/npm/node_modules/axe-core/axe.min.js")
 	if err != nil {
@@ -54,7 +54,7 @@ func TestAccessibility(t *testing.T) {
 	pages["clear"].click("#clear")
 	pages["backup"].click("#backup")
 	pages["undo"].click("#list li:nth-child(1) .delete")
-	pages["undo"].do(chromedp.Evaluate[chromedp.Void]("document.querySelector('#undo').focus()")) // the message stays as long
+	pages["undo"].do(chromedp.Evaluate[chromedp.Void]("document.querySelector('#undo').focus()")) // the focus keeps the message open
 	pages["history"].do(chromedp.Evaluate[chromedp.Void]("document.querySelector('#list .title').focus()"))
 	for name, v := range pages {
 		for scheme, width := range map[string]int64{"light": 1280, "dark": 360} {
@@ -64,7 +64,7 @@ func TestAccessibility(t *testing.T) {
 	}
 }
 
-// looks shows the page in a scheme of colours and in a width.
+// looks shows the page in a color scheme and a width.
 func (v *window) looks(scheme string, width int64) {
 	v.Helper()
 	media := emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{
@@ -76,8 +76,8 @@ func (v *window) looks(scheme string, width int64) {
 	v.until(fmt.Sprintf("innerWidth === %d && matchMedia('(prefers-color-scheme: %s)').matches", width, scheme))
 }
 
-// isAccessible wants nothing wrong outside the viewer from npm, and nothing wider than the screen. Where SCREENSHOTS names a folder
-// the picture is left there.
+// isAccessible fails on violations outside the viewer from npm, and on content wider than the screen. It saves a
+// screenshot to the folder SCREENSHOTS, if set.
 func (v *window) isAccessible(name string) {
 	v.Helper()
 	found, err := value[[]string](v, `axe.run({exclude: ['.swagger-ui']}, {resultTypes: ['violations']}).then(({violations}) =>

@@ -36,8 +36,7 @@ func TestClear(t *testing.T) {
 	}
 }
 
-// A history that was cleared comes back from the file that the page saved, and the page says
-// what became of it.
+// TestBackup restores a cleared history from the file that the page saved. The page reports the result.
 func TestBackup(t *testing.T) {
 	w := newWorld(t)
 	v := w.openLibrary()
@@ -70,7 +69,7 @@ func TestBackup(t *testing.T) {
 	v.click("#backup-close")
 	v.click("#list li:nth-child(1) .delete")
 	v.click("#backup")
-	v.click("#backup-go") // while the delete waits
+	v.click("#backup-go") // the delete is still pending
 	v.says("#backup-result", "1 entry was taken in. 3 entries were here already.")
 	v.lists("Low Tide", "Winter Roads", "On Maps", "plain.id")
 	broken := filepath.Join(dir, "broken.ndjson")
@@ -85,5 +84,5 @@ func TestBackup(t *testing.T) {
 	v.says("#list li:nth-child(1)", "Restored")
 	v.says("#list li:nth-child(2)", "Completed")
 	v.click("#list li:nth-child(1) .title")
-	v.until("/You stopped at 4:00, \\d+ minutes? ago/.test(document.querySelector('#resumed').innerText)") // and not just now, when it came back
+	v.until("/You stopped at 4:00, \\d+ minutes? ago/.test(document.querySelector('#resumed').innerText)") // not "just now", the time of the restore
 }

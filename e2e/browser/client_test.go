@@ -20,7 +20,7 @@ import (
 	"github.com/playhead/playhead/all-in-one/allinone"
 )
 
-// TestPackage: a page of another site uses the package client/javascript as its readers are told to.
+// TestPackage uses the package client/javascript on another site's page, as documented.
 func TestPackage(t *testing.T) {
 	folder := filepath.Join(t.TempDir(), "playhead")
 	if out, err := exec.CommandContext(t.Context(), "node", "../../client/javascript/assemble.mjs", folder).CombinedOutput(); err != nil {
@@ -54,7 +54,7 @@ func TestPackage(t *testing.T) {
 	}
 }
 
-// TestSleep reads again what is shown, and asks whether the connection lives.
+// TestSleep wakes the page: it must reload the list and check the connection.
 func TestSleep(t *testing.T) {
 	w := newWorld(t)
 	v := w.openLibrary()
@@ -74,7 +74,7 @@ func TestSleep(t *testing.T) {
 	}
 }
 
-// TestTabs has two tabs share a storage, of which one goes away.
+// TestTabs closes one of two tabs with a common storage.
 func TestTabs(t *testing.T) {
 	w := newWorld(t)
 	first := w.open(w.at("/"))
@@ -84,15 +84,15 @@ func TestTabs(t *testing.T) {
 	}
 	second.until("client.waiting === 5")
 	first.do(chromedp.Navigate("about:blank"))
-	second.until("client.waiting === 6") // when it looks the next time
+	second.until("client.waiting === 6") // at its next look
 	second.until("(client.connect(), client.waiting === 0)")
 	if got := w.ids(); len(got) != 6 {
 		t.Errorf("the history has %q", got)
 	}
 }
 
-// TestClosingTab sends the newest of what waits when the page goes away, as much as a browser
-// lets it, and the rest from the next page.
+// TestClosingTab closes a tab: it sends the newest waiting reports, as many as the browser allows, and the next
+// page sends the rest.
 func TestClosingTab(t *testing.T) {
 	w := newWorld(t)
 	v := w.open(w.at("/"))
@@ -113,7 +113,7 @@ func TestClosingTab(t *testing.T) {
 	}
 }
 
-// TestBack goes to another page and back, which the browser has kept as it was.
+// TestBack returns to a page from the browser's back-forward cache.
 func TestBack(t *testing.T) {
 	w := newWorld(t)
 	v := w.playing()
@@ -129,7 +129,7 @@ func TestBack(t *testing.T) {
 	w.reaches("100", "playing", 100*time.Second)
 }
 
-// client makes one in the page, under the name client, and acts with it.
+// client creates a client in the page, named client, and runs a script with it.
 func (v *window) client(w *world, act string) {
 	v.Helper()
 	script := fmt.Sprintf(`(async () => {
@@ -145,7 +145,7 @@ func (v *window) client(w *world, act string) {
 	}
 }
 
-// TestBelowAPath: the pages and the client work where a proxy has the edge below a path of its site.
+// TestBelowAPath serves the pages and the client behind a proxy, under a path.
 func TestBelowAPath(t *testing.T) {
 	w := newWorld(t)
 	w.report(library...)

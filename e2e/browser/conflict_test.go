@@ -10,7 +10,7 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// TestConflict asks somebody who heard nothing for a while where to go on, and overwrites nothing until then.
+// TestConflict asks a user who was offline where to continue, and overwrites nothing until the answer.
 func TestConflict(t *testing.T) {
 	w := newWorld(t)
 	v := w.paused()
@@ -27,7 +27,8 @@ func TestConflict(t *testing.T) {
 	})
 }
 
-// TestConflictWhileTheOtherGoesOn asks about where the other device is by now: to go there takes nothing from it.
+// TestConflictWhileTheOtherGoesOn asks about the other device's current position. Going there changes nothing for
+// the other device.
 func TestConflictWhileTheOtherGoesOn(t *testing.T) {
 	w := newWorld(t)
 	v := w.paused()
@@ -41,8 +42,8 @@ func TestConflictWhileTheOtherGoesOn(t *testing.T) {
 	w.reaches("100", "playing", 360*time.Second)
 }
 
-// TestConflictBeforeAnyAnswer asks as well where the connection ended before the first answer,
-// so that the page knows no record.
+// TestConflictBeforeAnyAnswer also asks if the connection ended before the first answer, when the page has no
+// record.
 func TestConflictBeforeAnyAnswer(t *testing.T) {
 	w := newWorld(t)
 	v := w.open(w.signedIn(clip))
@@ -55,7 +56,7 @@ func TestConflictBeforeAnyAnswer(t *testing.T) {
 	v.conflicts(w)
 }
 
-// TestRemovedMeanwhile goes on without a question: there is nowhere else to go to.
+// TestRemovedMeanwhile goes on without a question: the other position is deleted.
 func TestRemovedMeanwhile(t *testing.T) {
 	w := newWorld(t)
 	v := w.paused()
@@ -67,7 +68,7 @@ func TestRemovedMeanwhile(t *testing.T) {
 	v.until("!document.querySelector('#conflict').checkVisibility()")
 }
 
-// TestRemovedWhileAsked ends the question where to go on when that is deleted.
+// TestRemovedWhileAsked ends the question when the record is deleted.
 func TestRemovedWhileAsked(t *testing.T) {
 	w := newWorld(t)
 	v := w.paused()
@@ -78,7 +79,7 @@ func TestRemovedWhileAsked(t *testing.T) {
 	w.reaches("100", "playing", 100*time.Second)
 }
 
-// TestClearedWhileAsked ends the question, and takes a note back, when everything is cleared, which no push names.
+// TestClearedWhileAsked ends the question, and withdraws a note, after a clear, whose push names no object.
 func TestClearedWhileAsked(t *testing.T) {
 	w := newWorld(t)
 	v := w.paused()
@@ -94,7 +95,7 @@ func TestClearedWhileAsked(t *testing.T) {
 	v.deaf()
 	v.conflicts(w)
 	v.click("#play")
-	v.until(`Object.entries(sessionStorage).some(([name, text]) => name.includes('conflicts') && text.includes('"kind":"pause"'))`) // before it is cleared
+	v.until(`Object.entries(sessionStorage).some(([name, text]) => name.includes('conflicts') && text.includes('"kind":"pause"'))`) // before the clear
 	w.ask(http.MethodDelete, "/v1/history", nil, &struct{}{})
 	v.until("!document.querySelector('#conflict').checkVisibility()")
 	v.do(chromedp.Navigate(w.at("/")))
@@ -104,7 +105,7 @@ func TestClearedWhileAsked(t *testing.T) {
 	}
 }
 
-// TestConflictCounts: what was played to its end while the network was away is a play, wherever the user goes on. The player of
+// TestConflictCounts finishes a viewing offline: it counts as a play, wherever the user continues. The player of
 // another object, opened in between, asks nothing.
 func TestConflictCounts(t *testing.T) {
 	w := newWorld(t)
@@ -115,7 +116,7 @@ func TestConflictCounts(t *testing.T) {
 	w.report(entry{id: "100", title: "Low Tide", position: 8 * time.Minute})
 	v.seek(598)
 	v.until("document.querySelector('#clip').ended")
-	v.click("#play") // and once more
+	v.click("#play") // once more
 	v.until("((at) => at > 1 && at < 500)(document.querySelector('#clip').currentTime)")
 	v.seek(50)
 	v.until("document.querySelector('#clip').currentTime > 50.5")
@@ -138,7 +139,7 @@ func TestConflictCounts(t *testing.T) {
 	}
 }
 
-// TestConflictUnanswered asks again after a reload, and knows where the user was by then.
+// TestConflictUnanswered asks again after a reload, and remembers the user's position.
 func TestConflictUnanswered(t *testing.T) {
 	w := newWorld(t)
 	v := w.paused()
@@ -159,13 +160,14 @@ func TestConflictUnanswered(t *testing.T) {
 	})
 }
 
-// TestCloseAfterAnotherWentOn closes a paused player after another device went on: the position stays there.
+// TestCloseAfterAnotherWentOn closes a paused player after another device went on: the other device's position
+// stays.
 func TestCloseAfterAnotherWentOn(t *testing.T) {
 	w := newWorld(t)
 	v := w.open(w.signedIn(clip))
 	v.live()
 	v.click("#play")
-	v.until("document.querySelector('#watched').textContent >= '0:11'") // the session is old enough to take a place away
+	v.until("document.querySelector('#watched').textContent >= '0:11'") // old enough to move the resume point
 	v.click("#play")
 	w.reaches("100", "paused", 10*time.Second)
 	v.until("document.querySelector('#waiting').textContent === '0'")
@@ -178,7 +180,7 @@ func TestCloseAfterAnotherWentOn(t *testing.T) {
 	}
 }
 
-// conflicts has another device go on while the page hears nothing, and the player go on then.
+// conflicts has another device go on while the page is offline, and then connects the page.
 func (v *window) conflicts(w *world) {
 	v.Helper()
 	w.report(entry{id: "100", title: "Low Tide", position: 480 * time.Second})
@@ -187,7 +189,7 @@ func (v *window) conflicts(w *world) {
 	v.says("#conflict", "You went on to 8:00 on Living room")
 }
 
-// deaf takes the page's connections to the edge away, as a network does.
+// deaf disconnects the page from the edge, like a network failure.
 func (v *window) deaf() {
 	v.Helper()
 	v.expects("/v1/nowhere")
@@ -207,7 +209,7 @@ func (v *window) deaf() {
 	v.says("#connection", "Reconnecting")
 }
 
-// hears gives it back.
+// hears reconnects the page.
 func (v *window) hears() {
 	v.Helper()
 	v.do(chromedp.Evaluate[chromedp.Void]("window.deaf = false; dispatchEvent(new Event('online'))"))

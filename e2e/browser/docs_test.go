@@ -9,7 +9,7 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// TestDocs finds an operation by search and calls it with the token of the address.
+// TestDocs finds an operation by search and calls it with the token from the address.
 func TestDocs(t *testing.T) {
 	w := newWorld(t)
 	w.report(library...)

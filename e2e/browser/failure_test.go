@@ -8,12 +8,13 @@ import (
 	"testing"
 )
 
-// failing has the requests to a path find no edge as long as window.failing is true.
+// failing makes the requests to a path fail as long as window.failing is true.
 const failing = `const edge = window.fetch;
 	window.failing = true;
 	window.fetch = (address, request) => (window.failing && (request?.method + ' ' + address).includes(%q) ? Promise.reject(new TypeError('failing')) : edge(address, request));`
 
-// TestClearOfATypeIsOfThatType asks anew before it tries again, whatever is listed by then.
+// TestClearOfATypeIsOfThatType retries a failed clear only after another question, even if the filter changes
+// meanwhile.
 func TestClearOfATypeIsOfThatType(t *testing.T) {
 	w := newWorld(t)
 	w.report(library...)
@@ -36,11 +37,11 @@ func TestClearOfATypeIsOfThatType(t *testing.T) {
 	}
 }
 
-// TestMarkedWithoutPushes marks what another device has deleted: it is gone, and stays so.
+// TestMarkedWithoutPushes marks an object that another device has deleted: it stays deleted.
 func TestMarkedWithoutPushes(t *testing.T) {
 	w := newWorld(t)
 	v := w.openWithoutPushes("")
-	v.expects("/viewings") // of what is gone
+	v.expects("/viewings") // the object is gone
 	v.lists("Low Tide", "Winter Roads", "On Maps", "plain.id")
 	w.ask(http.MethodDelete, "/v1/history/1/100", nil, new(any))
 	v.click("#list li:nth-child(1) .mark")

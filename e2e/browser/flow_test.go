@@ -17,7 +17,7 @@ import (
 	"github.com/playhead/playhead/e2e/process"
 )
 
-// demo starts the demo as a visitor does, and returns the address of /flow that it prints in the end.
+// demo starts the demo as a visitor does, and returns the address of /flow that it prints last.
 func demo(t *testing.T) (w *world, flow string) {
 	t.Helper()
 	t.Parallel()
@@ -45,19 +45,19 @@ func demo(t *testing.T) (w *world, flow string) {
 	return w, found[0]
 }
 
-// enter presses a button by the keyboard. In a picture that moves a click would wait for ever.
+// enter presses a button by the keyboard. A click would wait forever for an animated picture.
 func (v *window) enter(selector string) {
 	v.Helper()
 	v.until(fmt.Sprintf("document.querySelector(%q)?.checkVisibility() && (document.querySelector(%[1]q).focus(), document.activeElement.matches(%[1]q))", selector))
 	v.press(kb.Enter)
 }
 
-// number is what an element shows.
+// number returns the script that reads an element's number.
 func number(selector string) string {
 	return fmt.Sprintf("Number(document.querySelector(%q).textContent)", selector)
 }
 
-// sayings keeps what the page says one after the other, for those who look and for those who listen.
+// sayings records the page's messages, visible and for screen readers.
 const sayings = `globalThis.sayings = [];
 	new MutationObserver(() => {
 		for (const id of ['news', 'said']) {
@@ -66,8 +66,8 @@ const sayings = `globalThis.sayings = [];
 		}
 	}).observe(document, { subtree: true, childList: true, characterData: true });`
 
-// TestFlow watches the demo as a visitor does: stops the job while something plays, sees what waits grow, lets the
-// job return, and sees all of it archived, the viewer's own record too.
+// TestFlow uses the demo as a visitor does. It stops the job during a viewing, sees the backlog grow, starts the
+// job, and sees everything archived, the viewer's own record too.
 func TestFlow(t *testing.T) {
 	w, flow := demo(t)
 	v := w.open(flow)
@@ -90,7 +90,7 @@ func TestFlow(t *testing.T) {
 		t.Fatal(err)
 	}
 	v.until(fmt.Sprintf("%s > %d && document.querySelector('#cache').classList.contains('piling')", late, before))
-	v.until(fmt.Sprintf("Number(/(\\d+) records? wait/.exec(document.querySelector('#said').textContent)?.[1]) > %d", before)) // for those who listen, too
+	v.until(fmt.Sprintf("Number(/(\\d+) records? wait/.exec(document.querySelector('#said').textContent)?.[1]) > %d", before)) // for screen readers too
 
 	other := v.beside(w, w.at("/docs"))
 	other.beforePages(sayings)
@@ -115,8 +115,8 @@ func TestFlow(t *testing.T) {
 	}
 }
 
-// TestFlowLooks: the page can be read in light and dark, fits a small telephone, stands still for who wants that, and
-// has nothing to break in the all-in-one.
+// TestFlowLooks checks the page in light and dark, on a small phone, and with reduced motion. In the all-in-one
+// it offers nothing to stop.
 func TestFlowLooks(t *testing.T) {
 	w := newWorld(t)
 	v := w.openLibrary()
@@ -151,7 +151,7 @@ func TestFlowLooks(t *testing.T) {
 	v.live()
 }
 
-// TestFlowRestart: what was counted since somebody looks is kept over a restart of the server, whose counters begin anew.
+// TestFlowRestart keeps the page's counts over a restart of the server, whose counters restart at zero.
 func TestFlowRestart(t *testing.T) {
 	w := newWorld(t)
 	w.report(library...)
@@ -171,7 +171,7 @@ func TestFlowRestart(t *testing.T) {
 	v.until("!/\\b0\\.\\d go on/.test(document.querySelector('#batch').textContent)")
 }
 
-// streams counts what the page asks for, from before it does, and which of that has not ended.
+// streams records the page's stream requests, from before its scripts run, and which of them are open.
 const streams = `globalThis.asked = []; {
 	const real = fetch;
 	window.fetch = (address, of) => {
@@ -182,14 +182,15 @@ const streams = `globalThis.asked = []; {
 
 const openStreams = "asked.filter((signal) => !signal.aborted).length"
 
-// hide lets the page believe that nobody sees it, or that somebody does again.
+// hide sets whether the page believes it is hidden.
 func (v *window) hide(hidden bool) {
 	v.Helper()
 	v.do(chromedp.Evaluate[chromedp.Void](fmt.Sprintf(
 		"Object.defineProperty(document, 'hidden', { value: %v, configurable: true }), document.dispatchEvent(new Event('visibilitychange'))", hidden)))
 }
 
-// TestFlowHidden: a window that nobody sees does not look, also when nobody saw it from the beginning; one that is seen does once.
+// TestFlowHidden opens no stream in a hidden window, even one hidden from the start, and exactly one in a visible
+// window.
 func TestFlowHidden(t *testing.T) {
 	w := newWorld(t)
 	v := w.openAfter(streams+"Object.defineProperty(document, 'hidden', { value: true, configurable: true });", w.signedIn("/flow"))
@@ -198,7 +199,7 @@ func TestFlowHidden(t *testing.T) {
 	v.hide(false)
 	v.live()
 	v.until(openStreams + " === 1")
-	v.hide(false) // which browsers tell of when a page is shown for the first time
+	v.hide(false) // browsers send this event when a page is first shown
 	v.live()
 	v.until(openStreams + " === 1")
 	v.hide(true)

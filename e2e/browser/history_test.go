@@ -23,7 +23,7 @@ var library = []entry{
 	{id: "plain.id", position: 30 * time.Second, age: 100 * 24 * time.Hour / 2},
 }
 
-// openLibrary opens the history page of somebody who has the library.
+// openLibrary opens the history page of a user with the library.
 func (w *world) openLibrary() *window {
 	w.Helper()
 	w.report(library...)
@@ -32,7 +32,7 @@ func (w *world) openLibrary() *window {
 	return v
 }
 
-// TestNextPart shows of a series what comes next, also when the history does not know it.
+// TestNextPart shows the next part of a series, even without a record of it.
 func TestNextPart(t *testing.T) {
 	w := newWorld(t)
 	w.report(entry{id: "h1", title: "Fog", position: length, age: 2 * time.Minute, episode: 1}, entry{id: "h2", title: "The Pilot Boat", position: length, age: time.Minute, episode: 2})
@@ -46,7 +46,7 @@ func TestNextPart(t *testing.T) {
 	v.until("document.querySelector('#cards a[href]') !== null && document.querySelector('#cards progress').checkVisibility()")
 }
 
-// TestGoOnFollows shows what to go on with in the order in which others play it, and no more once they have reached the end.
+// TestGoOnFollows orders Continue Watching by other devices' plays, and drops finished entries.
 func TestGoOnFollows(t *testing.T) {
 	w := newWorld(t)
 	w.report(library...)
@@ -80,7 +80,7 @@ func TestTypeFilter(t *testing.T) {
 	v.until("[...document.querySelectorAll('#type option')].at(-1).textContent === 'Type 77'")
 }
 
-// TestLongHistory is read on as somebody scrolls.
+// TestLongHistory loads more as the user scrolls.
 func TestLongHistory(t *testing.T) {
 	w := newWorld(t)
 	var entries []entry
@@ -97,8 +97,8 @@ func TestLongHistory(t *testing.T) {
 	v.until("!document.querySelector('#more').checkVisibility()")
 }
 
-// TestManyEntries are shown, selected and deleted, by a user who may not ask often, and a page that does not do with each entry
-// what it has to do once.
+// TestManyEntries shows, selects and deletes many entries within a low rate limit. The page must do once-only
+// work once, not per entry.
 func TestManyEntries(t *testing.T) {
 	const many = 300
 	w := newWorld(t, func(c *allinone.Config) { c.UserRate, c.UserBurst = 20, 10 })
@@ -149,7 +149,7 @@ func TestManyEntries(t *testing.T) {
 	v.says("#empty", "Nothing here yet")
 }
 
-// TestOldEntry is played from where it stopped, with all that is known of it, though the cache does not have it any more.
+// TestOldEntry plays an entry that the cache has dropped from its resume point, with all its metadata.
 func TestOldEntry(t *testing.T) {
 	w := newWorld(t, func(c *allinone.Config) { c.Keep = 20 })
 	var entries []entry
@@ -158,7 +158,7 @@ func TestOldEntry(t *testing.T) {
 	}
 	w.report(entry{id: "old", title: "Fog", position: 4 * time.Minute, age: 30 * 24 * time.Hour, episode: 7})
 	w.report(entries...)
-	for range 48 { // every sixteenth put has the cache drop what is beyond its bound
+	for range 48 { // every sixteenth put trims the cache
 		w.report(entry{id: "new", position: time.Minute})
 	}
 	v := w.open(w.signedIn("/"))
@@ -173,8 +173,7 @@ func TestOldEntry(t *testing.T) {
 	v.says("#list li:nth-child(1)", "Harbour Lights")
 }
 
-// lateNews is a browser that is so busy that it tells what an observer saw at first only together
-// with what it saw next.
+// lateNews simulates a busy browser: it reports an observer's first entry only together with the next.
 const lateNews = `
 	const Observer = IntersectionObserver;
 	window.IntersectionObserver = class extends Observer {
@@ -197,7 +196,7 @@ func openSeries(t *testing.T) (*world, *window) {
 	return w, v
 }
 
-// TestSeries puts the parts of a series together, and opens it.
+// TestSeries groups the parts of a series, and opens the group.
 func TestSeries(t *testing.T) {
 	w, v := openSeries(t)
 	v.says(".series", "1 of 2 completed")
@@ -206,7 +205,7 @@ func TestSeries(t *testing.T) {
 	v.lists("Low Tide", "Harbour Lights", "The Pilot Boat", "Fog", "Winter Roads", "On Maps", "plain.id")
 	v.says("#list li:nth-child(3)", "Season 1, episode 2")
 	v.until("document.querySelector('.series .title').ariaExpanded === 'true'")
-	v.press(kb.Delete) // is for the parts
+	v.press(kb.Delete) // applies to the parts
 	v.until("document.activeElement === document.querySelector('.series .title')")
 	v.lists("Low Tide", "Harbour Lights", "The Pilot Boat", "Fog", "Winter Roads", "On Maps", "plain.id")
 	w.report(entry{id: "h3", title: "Night Tide", typ: 2, position: time.Minute, episode: 3})
@@ -222,7 +221,7 @@ func TestSeries(t *testing.T) {
 	v.lists("Harbour Lights", "Lamps", "Keepers", "Harbour Lights", "Low Tide", "Winter Roads", "On Maps", "plain.id")
 }
 
-// TestSelect deletes several entries at once, a series as a whole, and takes that back.
+// TestSelect deletes several entries at once, a series as a whole, and undoes that.
 func TestSelect(t *testing.T) {
 	w, v := openSeries(t)
 	v.until("!document.querySelector('#list .pick').checkVisibility()")
@@ -245,11 +244,11 @@ func TestSelect(t *testing.T) {
 	v.click("#list li:nth-child(1) .pick")
 	v.click("#select-delete")
 	v.lists("Harbour Lights", "Winter Roads", "On Maps", "plain.id")
-	v.do(chromedp.Navigate(w.at("/docs"))) // which does not wait for a second thought
+	v.do(chromedp.Navigate(w.at("/docs"))) // leaving ends the undo time
 	w.eventually("it is deleted", func() bool { return w.point("100") == nil })
 }
 
-// TestJumpToADay lists from the end of a day on.
+// TestJumpToADay lists from the end of a day.
 func TestJumpToADay(t *testing.T) {
 	w := newWorld(t)
 	v := w.openLibrary()
@@ -277,14 +276,14 @@ func TestJumpToADay(t *testing.T) {
 	v.press(kb.Escape)
 	v.click("#newest")
 	v.lists("Low Tide", "Winter Roads", "On Maps", "plain.id")
-	yesterday := time.Now().Add(-24 * time.Hour).Format("01022006") // as an American browser has it typed
+	yesterday := time.Now().Add(-24 * time.Hour).Format("01022006") // the input format of an American browser
 	v.press(yesterday)
 	v.until(fmt.Sprintf("document.querySelector('#date').value === %q", time.Now().Add(-24*time.Hour).Format(time.DateOnly)))
 	v.until("!document.querySelector('#list').textContent.includes('Low Tide') && document.querySelector('#problem').hidden")
 }
 
-// TestPictures are shown from the sites that the operator lists; of others, and of what cannot be loaded, the
-// initial is shown.
+// TestPictures shows pictures from the operator's listed sites. For other sites and failed pictures it shows the
+// initial.
 func TestPictures(t *testing.T) {
 	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/tide.svg" || r.Header.Get("Referer") != "" {
@@ -312,7 +311,7 @@ func TestPictures(t *testing.T) {
 	v.until("document.querySelectorAll('#list img').length === 2 && document.querySelectorAll('#cards img').length === 2")
 }
 
-// TestGoBack: a user who has slipped to the end of something goes back to where an earlier session stopped.
+// TestGoBack returns to an earlier session's position after the user skipped to the end.
 func TestGoBack(t *testing.T) {
 	w := newWorld(t)
 	v := w.openLibrary()
@@ -330,7 +329,7 @@ func TestGoBack(t *testing.T) {
 	v.until("document.querySelector('#clip').currentTime === 240")
 	v.click("#play")
 	v.until("document.querySelector('#clip').currentTime > 241")
-	v.do(chromedp.Reload()) // within what moves nothing otherwise
+	v.do(chromedp.Reload()) // within the grace period
 	v.says("#resumed", "You stopped at 4:0")
 	v.click("#play")
 	v.seek(300)
@@ -356,7 +355,7 @@ func TestMark(t *testing.T) {
 	v.says("#list li:nth-child(1)", "Completed")
 	v.until("[...document.querySelectorAll('#cards .title')].map((a) => a.textContent).join('|') === 'Low Tide|plain.id'")
 	v.do(chromedp.Evaluate[chromedp.Void]("document.querySelector('#list li:nth-child(1) a').focus()"))
-	v.press("M") // as with the caps lock
+	v.press("M") // as with caps lock
 	v.click("#mark-dialog [value=unwatched]")
 	v.says("#list li:nth-child(1)", "0:00 of 10:00")
 	v.click("#list li:nth-child(2) .mark")
@@ -372,7 +371,7 @@ func TestMark(t *testing.T) {
 	v.until("[...document.querySelectorAll('#cards .title')].map((a) => a.textContent).join('|') === 'plain.id'")
 }
 
-// TestErrorsAreNoEmptyHistory says what is wrong, and tries again.
+// TestErrorsAreNoEmptyHistory shows the error, and retries.
 func TestErrorsAreNoEmptyHistory(t *testing.T) {
 	w := newWorld(t)
 	v := w.openLibrary()
@@ -386,12 +385,12 @@ func TestErrorsAreNoEmptyHistory(t *testing.T) {
 		t.Errorf("it says %q besides", note)
 	}
 	w.start()
-	v.clickIfVisible("#again") // or the page was quicker, because it is connected again
+	v.clickIfVisible("#again") // unless the page has already reconnected
 	v.lists("Low Tide", "plain.id")
 	v.until("!document.querySelector('#problem').checkVisibility()")
 }
 
-// TestNoPushes says so where something keeps WebSockets out, and reads again by itself what nobody tells.
+// TestNoPushes reports blocked WebSockets, and polls instead.
 func TestNoPushes(t *testing.T) {
 	w := newWorld(t)
 	w.report(entry{id: "100", title: "Low Tide", position: 4 * time.Minute, age: time.Hour})
@@ -404,7 +403,7 @@ func TestNoPushes(t *testing.T) {
 	v.lists("Winter Roads", "Low Tide")
 }
 
-// clickIfVisible clicks at something that may be gone.
+// clickIfVisible clicks an element unless it is gone.
 func (v *window) clickIfVisible(selector string) {
 	v.Helper()
 	v.do(chromedp.Evaluate[chromedp.Void](fmt.Sprintf(

@@ -16,7 +16,7 @@ import (
 	"github.com/chromedp/chromedp/kb"
 )
 
-// TestKeyboard does everything without a mouse, and sees where it is.
+// TestKeyboard does everything by the keyboard, with a visible focus.
 func TestKeyboard(t *testing.T) {
 	w := newWorld(t)
 	v := w.openLibrary()
@@ -53,7 +53,7 @@ func TestKeyboard(t *testing.T) {
 	v.until("document.activeElement.matches('#cards li:nth-child(2) a')")
 	v.press("/")
 	v.until("document.activeElement.id === 'search'")
-	v.press(kb.Escape) // a browser in a test types the key that was dealt with
+	v.press(kb.Escape) // browsers under test also type a handled key
 	v.walk("#list li:nth-child(1) .title")
 	v.press(kb.Enter)
 	v.until("location.pathname === '/player' && !document.querySelector('#play').disabled")
@@ -62,7 +62,7 @@ func TestKeyboard(t *testing.T) {
 	v.until("!document.querySelector('#clip').paused")
 }
 
-// walk presses Tab until the focus is on an element, and returns where it was.
+// walk presses Tab until the focus is on an element, and returns the path.
 func (v *window) walk(selector string) (stops []string) {
 	v.Helper()
 	for range 60 {
@@ -85,11 +85,11 @@ func (v *window) walk(selector string) (stops []string) {
 	return nil
 }
 
-// TestNames looks at what a screen reader is told.
+// TestNames checks the accessibility tree.
 func TestNames(t *testing.T) {
 	w := newWorld(t)
 	v := w.openLibrary()
-	v.says("#cards", "Low Tide") // which is read beside the list, as is the switch
+	v.says("#cards", "Low Tide") // loaded concurrently with the list, like the switch
 	v.until("document.querySelector('#recording').checkVisibility()")
 	v.live()
 	v.hasNames(
@@ -102,7 +102,7 @@ func TestNames(t *testing.T) {
 		"heading Low Tide", "slider Position", "button Play", "button Back 10 seconds", "button Ahead 10 seconds", "combobox Speed", "checkbox Mute",
 		"image The time of the clip, drawn large",
 	)
-	v.click("#play") // what changes every second is not read out
+	v.click("#play") // screen readers must not announce changes every second
 	v.until("document.querySelector('#clip').currentTime > 241 && document.querySelector('#at').closest('output, [role=status], [role=alert], [aria-live]') === null")
 	v.until("/^4 minutes \\d+ seconds? of 10 minutes$/.test(document.querySelector('#position').getAttribute('aria-valuetext'))")
 }
@@ -134,11 +134,11 @@ func (v *window) hasNames(want ...string) {
 }
 
 func text(value *accessibility.Value) (s string) {
-	_ = json.Unmarshal(value.Value, &s) // it is a text or of no interest
+	_ = json.Unmarshal(value.Value, &s) // other values do not matter
 	return s
 }
 
-// TestForcedColors shows what is on also where the system chooses all colours.
+// TestForcedColors shows active states even if the system sets all colors.
 func TestForcedColors(t *testing.T) {
 	w := newWorld(t)
 	v := w.openLibrary()
@@ -163,7 +163,7 @@ func TestForcedColors(t *testing.T) {
 	v.until(`['nav a[aria-current]', '.card', '#toast'].every((name) => getComputedStyle(document.querySelector(name)).borderTopStyle === 'solid')`)
 }
 
-// contrast is that of a text with the page (WCAG 2, namespace 1.4.3).
+// contrast returns a text's contrast with the page (WCAG 2, section 1.4.3).
 const contrast = `{
 	const light = (color) => {
 		const [r, g, b] = color.match(/[\d.]+/g).map(Number).map((n) => n / 255).map((n) => n <= 0.04045 ? n / 12.92 : ((n + 0.055) / 1.055) ** 2.4);
@@ -173,7 +173,7 @@ const contrast = `{
 	Math.max(...pair) / Math.min(...pair);
 }`
 
-// TestNarrow fits both pages into the width of a small telephone.
+// TestNarrow fits both pages into the width of a small phone.
 func TestNarrow(t *testing.T) {
 	w := newWorld(t)
 	w.report(library...)
@@ -198,8 +198,8 @@ func TestNarrow(t *testing.T) {
 	v.until("document.documentElement.scrollWidth <= 360")
 }
 
-// TestNothingOverTheFocus goes through more entries than a phone shows: nothing that stays in sight lies over the one
-// that has the focus, or over another thing that stays in sight.
+// TestNothingOverTheFocus walks through more entries than a phone shows. No sticky element may cover the focused
+// entry or another sticky element.
 func TestNothingOverTheFocus(t *testing.T) {
 	w := newWorld(t)
 	for i := range 30 {
@@ -228,7 +228,7 @@ func TestNothingOverTheFocus(t *testing.T) {
 	}
 }
 
-// TestCardsByKeyboard has each card that the tabulator reaches on a phone be seen as a whole.
+// TestCardsByKeyboard scrolls each card fully into view when it gets the focus on a phone.
 func TestCardsByKeyboard(t *testing.T) {
 	w := newWorld(t)
 	w.report(library...)
@@ -246,7 +246,7 @@ func TestCardsByKeyboard(t *testing.T) {
 	}
 }
 
-// TestExpired closes what was open when the token is not taken any more: the form is asked for instead.
+// TestExpired closes open dialogs and shows the sign-in form once the token is refused.
 func TestExpired(t *testing.T) {
 	w := newWorld(t)
 	w.report(library...)
@@ -261,7 +261,7 @@ func TestExpired(t *testing.T) {
 	v.until("document.querySelector('#sign-in').checkVisibility() && !document.querySelector('dialog[open]') && document.activeElement.id === 'token'")
 }
 
-// TestScriptMissing says that a page lacks one of its scripts, in the language of the user, and loads it again.
+// TestScriptMissing reports a failed script in the user's language, and reloads the page.
 func TestScriptMissing(t *testing.T) {
 	w := newWorld(t)
 	w.report(library...)
@@ -274,7 +274,7 @@ func TestScriptMissing(t *testing.T) {
 		v.says("#problem", "Die Seite konnte nicht ganz geladen werden.")
 		v.until("!document.querySelector('#connection').textContent.includes('Verbinde')")
 	}
-	v.do(chromedp.Navigate(w.signedIn("/flow"))) // which is in English alone
+	v.do(chromedp.Navigate(w.signedIn("/flow"))) // only in English
 	v.says("#problem", "The page could not be loaded as a whole.")
 	v.do(chromedp.Navigate(w.signedIn("/")))
 	v.says("#problem", "Die Seite konnte nicht ganz geladen werden.")

@@ -45,7 +45,7 @@ func TestIncognito(t *testing.T) {
 	}
 }
 
-// TestPauseElsewhere shows how the switch stands that was turned in another window, also where it could not be read at first.
+// TestPauseElsewhere follows the switch of another window, even if the first read of the setting failed.
 func TestPauseElsewhere(t *testing.T) {
 	w := newWorld(t)
 	w.report(library...)

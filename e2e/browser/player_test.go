@@ -17,8 +17,7 @@ import (
 
 const clip = "/player?id=100&type=1&title=Low%20Tide"
 
-// TestPlayer starts where the user stopped, and reports what is played, paused, sought
-// and stopped.
+// TestPlayer starts at the resume point, and reports play, pause, seek and stop.
 func TestPlayer(t *testing.T) {
 	w := newWorld(t)
 	w.report(entry{id: "100", title: "Low Tide", position: 4 * time.Minute, age: time.Hour})
@@ -30,13 +29,13 @@ func TestPlayer(t *testing.T) {
 	v.until("document.querySelector('#clip').currentTime > 241")
 	w.reaches("100", "playing", 4*time.Minute)
 	v.click("#play")
-	w.reaches("100", "paused", 4*time.Minute) // the first seconds of a viewing move nothing
+	w.reaches("100", "paused", 4*time.Minute) // the first seconds of a viewing keep the resume point
 	v.says("#safe", "(paused)")
 	v.seek(500)
 	w.reaches("100", "paused", 500*time.Second)
 	v.click("#play")
 	v.until("document.querySelector('#clip').currentTime > 501")
-	v.do(chromedp.Navigate(w.at("/docs"))) // who goes away stops
+	v.do(chromedp.Navigate(w.at("/docs"))) // leaving stops
 	w.reaches("100", "stopped", 500*time.Second)
 }
 
@@ -53,7 +52,7 @@ func TestFinish(t *testing.T) {
 	v.says("#list li", "Completed")
 }
 
-// TestPlayAgain plays on after the end for a moment: it stays completed, as after any other look at it.
+// TestPlayAgain replays a moment after the end: the record stays completed.
 func TestPlayAgain(t *testing.T) {
 	w := newWorld(t)
 	v := w.open(w.signedIn(clip))
@@ -70,7 +69,7 @@ func TestPlayAgain(t *testing.T) {
 	}
 }
 
-// TestKeepsMetadata plays a part of a series, which stays one, under the title that it has.
+// TestKeepsMetadata plays a part of a series, which keeps its series and its title.
 func TestKeepsMetadata(t *testing.T) {
 	w := newWorld(t)
 	w.report(
@@ -88,7 +87,7 @@ func TestKeepsMetadata(t *testing.T) {
 	v.says("#cards", "After The Pilot Boat")
 }
 
-// TestReload goes on where the page was when it was loaded again, in the middle of it.
+// TestReload continues at the position of the reload.
 func TestReload(t *testing.T) {
 	w := newWorld(t)
 	v := w.open(w.signedIn(clip))
@@ -106,7 +105,7 @@ func TestReload(t *testing.T) {
 	}
 }
 
-// TestStartOver begins elsewhere than where the user stopped: that counts at once, and not after the first seconds only.
+// TestStartOver starts elsewhere than at the resume point, which counts at once despite the grace period.
 func TestStartOver(t *testing.T) {
 	w := newWorld(t)
 	w.report(entry{id: "100", title: "Low Tide", position: 4 * time.Minute, age: time.Hour})
@@ -120,7 +119,7 @@ func TestStartOver(t *testing.T) {
 	v.until("!document.querySelector('#play').disabled && document.querySelector('#clip').currentTime < 60")
 }
 
-// TestUnreadablePoint never takes an error for the beginning.
+// TestUnreadablePoint never takes an error for an unplayed object.
 func TestUnreadablePoint(t *testing.T) {
 	w := newWorld(t)
 	w.report(entry{id: "100", position: 4 * time.Minute, age: time.Hour})
@@ -139,7 +138,7 @@ func TestUnreadablePoint(t *testing.T) {
 	v.until("document.querySelector('#clip').currentTime === 240")
 }
 
-// seek moves the slider as a hand does.
+// seek moves the slider like a user.
 func (v *window) seek(seconds int) {
 	v.Helper()
 	v.until("!document.querySelector('#position').disabled")
@@ -147,7 +146,7 @@ func (v *window) seek(seconds int) {
 		"{const s = document.querySelector('#position'); s.value = %d; s.dispatchEvent(new Event('change'))}", seconds)))
 }
 
-// TestDrag moves the slider by the mouse while the clip plays, as slowly as a hand that looks for a place.
+// TestDrag drags the slider slowly with the mouse while the clip plays.
 func TestDrag(t *testing.T) {
 	w := newWorld(t)
 	v := w.playing()
@@ -179,7 +178,8 @@ func TestDrag(t *testing.T) {
 	w.reaches("100", "playing", 280*time.Second)
 }
 
-// TestScrollOverTheSlider begins to scroll with a finger on the slider: it goes nowhere, while a finger that moves along it does.
+// TestScrollOverTheSlider scrolls with a finger on the slider, which must not move it; a finger along the slider
+// must.
 func TestScrollOverTheSlider(t *testing.T) {
 	w := newWorld(t)
 	v := w.playing()
@@ -216,7 +216,7 @@ func TestScrollOverTheSlider(t *testing.T) {
 	}
 }
 
-// box is where the middle of an element begins, and how wide it is.
+// box is an element's left edge, vertical middle and width.
 type box struct{ Left, Top, Width float64 }
 
 func (v *window) slider() box {
@@ -228,28 +228,28 @@ func (v *window) slider() box {
 	return b
 }
 
-// playing opens the clip and plays it from second 100 on.
+// playing opens the clip and plays it from second 100.
 func (w *world) playing() *window {
 	w.Helper()
 	v := w.open(w.signedIn(clip))
 	v.live()
 	v.click("#play")
-	v.until("document.querySelector('#clip').currentTime > 0") // so that what is reported at 1:40 is the jump, and not the beginning
+	v.until("document.querySelector('#clip').currentTime > 0") // the report at 1:40 must be the jump, not the start
 	v.seek(100)
 	return v
 }
 
-// paused does so, and has it pause there.
+// paused is playing followed by a pause.
 func (w *world) paused() *window {
 	w.Helper()
 	v := w.playing()
 	v.click("#play")
 	w.reaches("100", "paused", 100*time.Second)
-	v.says("#safe", "(paused)") // what waits is shown twice a second only
+	v.says("#safe", "(paused)") // the page updates it twice a second
 	return v
 }
 
-// reaches waits until the record of an object is in a state, at a position or behind it.
+// reaches waits until an object's record is in a state, at or after a position.
 func (w *world) reaches(id, state string, position time.Duration) {
 	w.Helper()
 	var r *record
@@ -264,8 +264,8 @@ func (w *world) reaches(id, state string, position time.Duration) {
 	})
 }
 
-// TestRestart takes the edge away from under a player. Reports that it could not send wait, and
-// arrive when the edge is back on the same port.
+// TestRestart stops the edge during a viewing. Unsent reports wait, and arrive when the edge is back on the same
+// port.
 func TestRestart(t *testing.T) {
 	w := newWorld(t)
 	v := w.playing()
@@ -285,8 +285,8 @@ func TestRestart(t *testing.T) {
 	v.says("#safe", "(paused)")
 }
 
-// TestReportsSurviveReload loads the page again while the edge is away... which it is only
-// for reports, or there would be no page.
+// TestReportsSurviveReload reloads the page during an outage, which covers only reports: otherwise there would be
+// no page.
 func TestReportsSurviveReload(t *testing.T) {
 	w := newWorld(t)
 	v := w.open(w.signedIn(clip))
@@ -308,14 +308,13 @@ func TestReportsSurviveReload(t *testing.T) {
 	w.reaches("100", "stopped", 20*time.Second)
 }
 
-// stores waits until the browser has the clip up to a time, so that it can go there without
-// the edge.
+// stores waits until the browser has buffered the clip up to a time and can seek there without the edge.
 func (v *window) stores(seconds int) {
 	v.Helper()
 	v.until(fmt.Sprintf("((b) => b.length > 0 && b.end(b.length - 1) > %d)(document.querySelector('#clip').buffered)", seconds+1))
 }
 
-// TestNoToken asks for one, and shows nothing until it is right.
+// TestNoToken asks for a token, and shows nothing until it is valid.
 func TestNoToken(t *testing.T) {
 	w := newWorld(t)
 	w.report(library...)
@@ -332,14 +331,13 @@ func TestNoToken(t *testing.T) {
 	v.paste(" " + w.token + " ")
 	v.lists("Low Tide", "Winter Roads", "On Maps", "plain.id")
 	v.says("#user", "demo")
-	other := v.beside(w, w.at("/")) // the other window tells it
+	other := v.beside(w, w.at("/")) // the first window shares its token
 	other.lists("Low Tide", "Winter Roads", "On Maps", "plain.id")
 	stranger := w.open(w.at("/"))
 	stranger.says("#sign-in", "Whose history?")
 }
 
-// TestExpiredToken says so: one that had expired before, and one that does while the page
-// is open.
+// TestExpiredToken reports an expired token, at the start and while the page is open.
 func TestExpiredToken(t *testing.T) {
 	w := newWorld(t)
 	secret := []byte("0123456789abcdef0123456789abcdef")
@@ -359,12 +357,12 @@ func TestExpiredToken(t *testing.T) {
 	v.do(chromedp.Navigate(w.at("/") + "#token=" + mint(-time.Minute)))
 	v.says("#sign-in-problem", "The token was refused")
 	v.do(chromedp.Navigate(w.at("/docs")), chromedp.Navigate(w.at("/")+"#token="+mint(3*time.Second-token.Leeway)))
-	v.until("/refused|expired/.test(document.querySelector('#sign-in-problem')?.textContent)") // on a slow machine it had before
+	v.until("/refused|expired/.test(document.querySelector('#sign-in-problem')?.textContent)") // on a slow machine it expired earlier
 	v.do(chromedp.Navigate(w.at("/docs")), chromedp.Navigate(w.signedIn("/")))
 	v.says("#empty", "Nothing here yet")
 }
 
-// TestNothingKept is a browser that stores nothing: the pages work while they are open, and each asks for the token.
+// TestNothingKept works without browser storage; each page asks for the token.
 func TestNothingKept(t *testing.T) {
 	w := newWorld(t)
 	w.report(library...)
@@ -383,7 +381,7 @@ func TestNothingKept(t *testing.T) {
 	w.reaches("100", "playing", 300*time.Second)
 }
 
-// TestLongAndLive goes on where the user was in a book of twelve hours, and in a stream of no length.
+// TestLongAndLive resumes a book of twelve hours, and a stream without a length.
 func TestLongAndLive(t *testing.T) {
 	w := newWorld(t)
 	beat := `{"object":{"id":%q,"type":1},"kind":"stop","position_ms":%d,"duration_ms":%d,"event_time":%q}`
@@ -398,7 +396,7 @@ func TestLongAndLive(t *testing.T) {
 	}
 }
 
-// TestOpenedWindow: one that another one opens begins with what that keeps, and yet is another device, so that each tells of the other.
+// TestOpenedWindow opens a window from another one: it copies the storage, and yet must be another device.
 func TestOpenedWindow(t *testing.T) {
 	w := newWorld(t)
 	v := w.playing()
@@ -422,7 +420,7 @@ func TestOpenedWindow(t *testing.T) {
 	v.do(chromedp.Evaluate[chromedp.Void]("other.close(), 0"))
 }
 
-// paste puts a token into the form, and sends it.
+// paste submits a token in the form.
 func (v *window) paste(text string) {
 	v.Helper()
 	v.until("document.activeElement.id === 'token'")

@@ -11,7 +11,7 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// TestTwoWindows plays in one and watches in the other, and then the other way round.
+// TestTwoWindows plays in one window and watches in the other, both ways.
 func TestTwoWindows(t *testing.T) {
 	w := newWorld(t)
 	w.report(library[1:]...)
@@ -31,13 +31,13 @@ func TestTwoWindows(t *testing.T) {
 	third.lists("Low Tide", "Winter Roads", "On Maps", "plain.id")
 	third.live()
 	history.click("#list li:nth-child(2) .delete")
-	third.lists("Low Tide", "On Maps", "plain.id") // as soon as nobody took it back
+	third.lists("Low Tide", "On Maps", "plain.id") // after the undo time
 	third.click("#clear")
 	third.click("#clear-yes")
 	history.says("#empty", "Nothing here yet")
 }
 
-// TestTwoPlayers tells each of them where the other one is.
+// TestTwoPlayers shows each player the other's position.
 func TestTwoPlayers(t *testing.T) {
 	w := newWorld(t)
 	first := w.open(w.signedIn(clip))
@@ -53,8 +53,7 @@ func TestTwoPlayers(t *testing.T) {
 	first.says("#elsewhere", "is playing this at 3:2")
 }
 
-// TestOneNotice: a device that goes on from where another one left is told of that once, also when it asks
-// again what it missed.
+// TestOneNotice notifies a device once that continues another's viewing, even after a resync.
 func TestOneNotice(t *testing.T) {
 	w := newWorld(t)
 	w.report(entry{id: "100", title: "Low Tide", position: 4 * time.Minute, age: time.Minute})
@@ -86,7 +85,7 @@ func TestOneNotice(t *testing.T) {
 	v.until("!window.notices.includes('4:00')")
 }
 
-// glances tells of a device that has only just begun: where the user stopped stays.
+// glances reports a device in its first seconds, which keeps the resume point.
 func (w *world) glances(kind string) {
 	w.Helper()
 	now := time.Now().UTC()
@@ -95,7 +94,7 @@ func (w *world) glances(kind string) {
 	w.ask(http.MethodPost, "/v1/heartbeats", body, &struct{}{})
 }
 
-// TestBegunElsewhere does not say that a device is where the user was before.
+// TestBegunElsewhere does not attribute the user's old position to a device in its first seconds.
 func TestBegunElsewhere(t *testing.T) {
 	w := newWorld(t)
 	w.report(entry{id: "100", title: "Low Tide", position: 5 * time.Minute, age: time.Hour})
@@ -113,7 +112,7 @@ func TestBegunElsewhere(t *testing.T) {
 	v.says("#resumed", "You stopped at 6:00")
 }
 
-// TestBegunElsewhereWhileAway asks about where the user was, and not about a device that has only just begun since.
+// TestBegunElsewhereWhileAway asks about the user's own position, not about a device in its first seconds.
 func TestBegunElsewhereWhileAway(t *testing.T) {
 	w := newWorld(t)
 	v := w.playing()
@@ -127,7 +126,7 @@ func TestBegunElsewhereWhileAway(t *testing.T) {
 	v.says("#conflict", "This was left at 8:00 elsewhere.")
 }
 
-// TestMarkedElsewhere names no device where it was the user who marked it.
+// TestMarkedElsewhere names no device after a mark.
 func TestMarkedElsewhere(t *testing.T) {
 	w := newWorld(t)
 	v := w.paused()
@@ -135,7 +134,7 @@ func TestMarkedElsewhere(t *testing.T) {
 	v.says("#elsewhere", "This was left at 0:00 elsewhere.")
 }
 
-// TestFollowBeyondTheClip goes to another device's position behind the end of the clip that this one began with.
+// TestFollowBeyondTheClip follows another device past the end of this player's first clip.
 func TestFollowBeyondTheClip(t *testing.T) {
 	const film = 2 * time.Hour
 	w := newWorld(t)
@@ -152,7 +151,7 @@ func TestFollowBeyondTheClip(t *testing.T) {
 	}
 }
 
-// TestFollowThenPlay goes on from where the other device was, and is not asked once more whether to go there.
+// TestFollowThenPlay continues from the other device's position without another question.
 func TestFollowThenPlay(t *testing.T) {
 	w := newWorld(t)
 	w.report(entry{id: "100", title: "Low Tide", position: 2 * time.Minute, age: time.Hour, length: 2 * time.Hour})
@@ -167,7 +166,7 @@ func TestFollowThenPlay(t *testing.T) {
 	v.until("!document.querySelector('#conflict').checkVisibility() && document.querySelector('#clip').currentTime > 5401")
 }
 
-// TestUnknownLength: the clip of something whose length nobody knows ends somewhere, which says nothing of that.
+// TestUnknownLength plays an object of unknown length: the end of the clip is not the object's end.
 func TestUnknownLength(t *testing.T) {
 	w := newWorld(t)
 	w.report(entry{id: "100", title: "Low Tide", position: 20 * time.Minute, age: time.Hour, length: -1})
@@ -182,7 +181,8 @@ func TestUnknownLength(t *testing.T) {
 	}
 }
 
-// TestCompletedElsewhere sends nobody to the end of what another device has completed, which would count as one more play.
+// TestCompletedElsewhere does not seek to the end of an object that another device has completed: it would count
+// as another play.
 func TestCompletedElsewhere(t *testing.T) {
 	w := newWorld(t)
 	v := w.paused()

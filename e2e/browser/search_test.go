@@ -23,7 +23,7 @@ func TestListAndSearch(t *testing.T) {
 	v.until("[...document.querySelectorAll('#cards .title')].map((a) => a.textContent).join('|') === 'Low Tide|On Maps|plain.id'")
 	v.press("/")
 	v.until("document.activeElement.id === 'search'")
-	v.press(kb.Escape) // a browser in a test types the key that was dealt with
+	v.press(kb.Escape) // browsers under test also type a handled key
 	v.press("ROADS")
 	v.lists("Winter Roads")
 	v.says("#note", "1 entry found")
@@ -36,7 +36,7 @@ func TestListAndSearch(t *testing.T) {
 	v.lists("plain.id")
 }
 
-// TestSearchLetters shows what the edge finds, in whatever case and with or without accents, and takes as many as fit into the box.
+// TestSearchLetters searches regardless of case and accents, with as long a text as the box takes.
 func TestSearchLetters(t *testing.T) {
 	w := newWorld(t)
 	long := strings.Repeat("ü", 100)
@@ -60,7 +60,7 @@ func TestSearchLetters(t *testing.T) {
 	v.rightToLeft("#title")
 }
 
-// rightToLeft waits until an element has the title "שלום!" with the mark at its end, which is on the left.
+// rightToLeft waits until an element shows "שלום!" with the mark at its end, on the left.
 func (v *window) rightToLeft(selector string) {
 	v.Helper()
 	v.until(fmt.Sprintf(`(() => {
@@ -75,7 +75,7 @@ func (v *window) rightToLeft(selector string) {
 	})()`, selector))
 }
 
-// TestSearchAll finds what the page has not loaded, and goes on to what is found below that.
+// TestSearchAll finds entries that the page has not loaded, and loads more results on demand.
 func TestSearchAll(t *testing.T) {
 	w := newWorld(t)
 	var entries []entry
@@ -102,7 +102,7 @@ func TestSearchAll(t *testing.T) {
 	v.until("document.querySelector('#list .title').textContent === 'Neap'")
 }
 
-// TestSearchFarBack goes on with a search that has found nothing among the newest.
+// TestSearchFarBack continues a search without results among the newest entries.
 func TestSearchFarBack(t *testing.T) {
 	w := newWorld(t)
 	w.report(library...)
@@ -115,7 +115,7 @@ func TestSearchFarBack(t *testing.T) {
 	v.press("maps")
 	v.says("#note", "None of the 10,000 newest entries.")
 	v.until("!(window.far = false)")
-	v.clickIfVisible("#more") // or a resync was quicker
+	v.clickIfVisible("#more") // unless a resync was quicker
 	v.lists("On Maps")
 	v.says("#note", "1 entry found")
 }

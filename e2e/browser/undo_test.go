@@ -34,7 +34,7 @@ func TestDeleteAndUndo(t *testing.T) {
 	v.lists("On Maps", "plain.id")
 }
 
-// TestLeavingSends: a page that is left sends what could still be taken back, in one request.
+// TestLeavingSends sends all pending deletes in one request when the page is left.
 func TestLeavingSends(t *testing.T) {
 	w := newWorld(t)
 	v := w.openLibrary()
@@ -55,7 +55,7 @@ func TestLeavingSends(t *testing.T) {
 	v.until("document.querySelectorAll('#list li').length === 2 && !document.querySelector('#continue').checkVisibility()")
 }
 
-// TestDeleteFails shows the row again, and says why in its place.
+// TestDeleteFails restores the row with the error in its place.
 func TestDeleteFails(t *testing.T) {
 	w := newWorld(t)
 	w.report(library...)
@@ -78,7 +78,7 @@ func TestDeleteFails(t *testing.T) {
 	w.eventually("it is deleted", func() bool { return len(w.ids()) == 3 })
 }
 
-// TestUndoByKey takes back a delete and a dismissal that left nothing else to put the focus on.
+// TestUndoByKey undoes a delete and a dismissal that left nothing else to focus.
 func TestUndoByKey(t *testing.T) {
 	w := newWorld(t)
 	w.report(library[0])
@@ -99,7 +99,7 @@ func TestUndoByKey(t *testing.T) {
 	v.until("document.activeElement.textContent === 'Low Tide'")
 }
 
-// TestDismissAndUndo takes a card away, on every page of the user, and back.
+// TestDismissAndUndo dismisses a card on every page of the user, and undoes that.
 func TestDismissAndUndo(t *testing.T) {
 	w := newWorld(t)
 	v := w.openLibrary()
@@ -114,18 +114,18 @@ func TestDismissAndUndo(t *testing.T) {
 	v.click("#cards li:nth-child(1) .dismiss")
 	v.cards("On Maps", "plain.id")
 	v.lists("Low Tide", "Winter Roads", "On Maps", "plain.id")
-	other.cards("On Maps", "plain.id") // when its time is up
+	other.cards("On Maps", "plain.id") // after the undo time
 	w.report(entry{id: "100", title: "Low Tide", position: 5 * time.Minute})
 	v.cards("Low Tide", "On Maps", "plain.id")
 }
 
-// cards waits until "continue watching" shows these titles.
+// cards waits until Continue Watching shows these titles.
 func (v *window) cards(titles ...string) {
 	v.Helper()
 	v.until(fmt.Sprintf("[...document.querySelectorAll('#cards .title')].map((a) => a.textContent).join('|') === %q", strings.Join(titles, "|")))
 }
 
-// noSocket has pages told of nothing: what lies before the edge keeps WebSockets out.
+// noSocket blocks WebSockets, and with them all pushes.
 const noSocket = `window.WebSocket = class extends WebSocket {
 		constructor(address, protocols) {
 			address.pathname = '/v1/nowhere';
@@ -133,7 +133,7 @@ const noSocket = `window.WebSocket = class extends WebSocket {
 		}
 	};`
 
-// openWithoutPushes opens the history where pages are told of nothing, and run a script first.
+// openWithoutPushes opens the history without pushes, after a script.
 func (w *world) openWithoutPushes(script string) *window {
 	w.Helper()
 	w.report(library...)

@@ -41,27 +41,26 @@ func run(m *testing.M) int {
 	return m.Run()
 }
 
-// window is a tab. A request of its page to another site, and an error on its console, fail
-// the test.
+// window is a tab. It fails the test if its page requests another site or logs an error.
 type window struct {
 	*testing.T
 	ctx  context.Context
 	home string
-	// others is what other addresses begin with that the page may ask for, when there are any.
+	// others is the prefix of other allowed addresses, if any.
 	others string
 
 	mu       sync.Mutex
-	expected []string // in complaints
+	expected []string // substrings of expected complaints
 	said     []string // messages of the page's WebSockets
 }
 
-// open opens a window on a page of the world, as somebody whom the browser does not know.
+// open opens a window on a page of the world, in a fresh browser profile.
 func (w *world) open(address string) *window {
 	w.Helper()
 	return w.window(chromium, chromedp.WithNewBrowserContext(), address)
 }
 
-// beside opens another window of the same person.
+// beside opens another window in the same profile.
 func (v *window) beside(w *world, address string) *window {
 	w.Helper()
 	id := chromedp.FromContext(v.ctx).BrowserContextID
@@ -74,7 +73,7 @@ func (w *world) window(parent context.Context, option chromedp.ContextOption, ad
 	ctx, cancel := chromedp.NewContext(parent, option, chromedp.WithListener(v.hear))
 	w.Cleanup(cancel)
 	v.ctx = ctx
-	if err := chromedp.Do(ctx); err != nil { // the tab is there as long as this context is
+	if err := chromedp.Do(ctx); err != nil { // the tab lives as long as this context
 		w.Fatal(err)
 	}
 	if _, err := chromedp.Call(ctx, log.Enable, cdp.Empty{}); err != nil {
@@ -84,7 +83,7 @@ func (w *world) window(parent context.Context, option chromedp.ContextOption, ad
 	return v
 }
 
-// expects lets the page complain about something that the test brings about.
+// expects allows a complaint of the page that the test provokes.
 func (v *window) expects(complaint string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -128,7 +127,7 @@ func (v *window) complaint(text string) {
 	v.Errorf("the page complained: %s", text)
 }
 
-// do acts, with patience.
+// do runs actions within the patience.
 func (v *window) do(steps ...chromedp.Action[chromedp.Void]) {
 	v.Helper()
 	ctx, cancel := context.WithTimeout(v.ctx, patience)
@@ -138,14 +137,14 @@ func (v *window) do(steps ...chromedp.Action[chromedp.Void]) {
 	}
 }
 
-// value is that of an expression in the page.
+// value returns the value of an expression in the page.
 func value[T any](v *window, expression string) (T, error) {
 	ctx, cancel := context.WithTimeout(v.ctx, patience)
 	defer cancel()
 	return chromedp.Run(ctx, chromedp.Evaluate[T](expression, chromedp.EvalAwaitPromise))
 }
 
-// until waits for an expression to be true; while the page is loading it is not.
+// until waits for an expression to be true. It is false while the page is loading.
 func (v *window) until(expression string) {
 	v.Helper()
 	var last error
@@ -158,7 +157,7 @@ func (v *window) until(expression string) {
 	v.Fatalf("not within %v: %s (%v); the page says: %s", patience, expression, last, v.page())
 }
 
-// text is what an element shows.
+// text returns the text of an element.
 func (v *window) text(selector string) string {
 	text, err := value[string](v, fmt.Sprintf("document.querySelector(%q)?.innerText ?? ''", selector))
 	if err != nil {
@@ -167,7 +166,7 @@ func (v *window) text(selector string) string {
 	return text
 }
 
-// page is what all of it shows, a long one its first and last lines.
+// page returns the page's text; of a long one its first and last lines.
 func (v *window) page() string {
 	lines := strings.Split(v.text("body"), "\n")
 	if some := 30; len(lines) > 2*some {
@@ -188,7 +187,7 @@ func (v *window) lists(titles ...string) {
 	v.until(fmt.Sprintf("[...document.querySelectorAll('#list .title')].map((a) => a.textContent).join('|') === %q", strings.Join(titles, "|")))
 }
 
-// click clicks with the mouse as soon as the element can be seen, and stands still.
+// click clicks with the mouse once the element is visible and does not move.
 func (v *window) click(selector string) {
 	v.Helper()
 	v.until(fmt.Sprintf("document.querySelector(%q)?.checkVisibility() && !document.querySelector(%[1]q).disabled && document.getAnimations().length === 0", selector))
@@ -207,7 +206,7 @@ func (v *window) chooses(selector, file string) {
 	v.do(chromedp.SetUploadFiles(chromedp.CSS(selector), []string{file}))
 }
 
-// downloads keeps in a folder what pages save.
+// downloads saves the pages' downloads in a folder.
 func (v *window) downloads(dir string) {
 	v.Helper()
 	c := chromedp.FromContext(v.ctx)
@@ -225,7 +224,7 @@ func (v *window) live() {
 	v.says("#connection", "Live")
 }
 
-// openAfter opens an address of the edge in a window whose pages run a script before their own.
+// openAfter opens an address in a window that runs a script before the page's own.
 func (w *world) openAfter(script, address string) *window {
 	w.Helper()
 	v := w.open(w.at("/docs"))
@@ -234,7 +233,7 @@ func (w *world) openAfter(script, address string) *window {
 	return v
 }
 
-// beforePages runs a script before those of each page that is opened from now on.
+// beforePages runs a script before those of each page opened later.
 func (v *window) beforePages(script string) {
 	v.Helper()
 	params := page.AddScriptToEvaluateOnNewDocumentParams{Source: script}
@@ -243,7 +242,7 @@ func (v *window) beforePages(script string) {
 	}
 }
 
-// blocked keeps the page from these paths, and from no others.
+// blocked blocks exactly these paths.
 func (v *window) blocked(paths ...string) {
 	v.Helper()
 	var patterns []*network.BlockPattern
@@ -255,7 +254,7 @@ func (v *window) blocked(paths ...string) {
 	}
 }
 
-// call has the browser do something to a window.
+// call sends the browser a command for a window.
 func call[P, R any](v *window, command cdp.Command[P, R], params P) {
 	v.Helper()
 	if _, err := chromedp.Call(v.ctx, command, params); err != nil {

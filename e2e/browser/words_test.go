@@ -13,7 +13,7 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// TestGerman speaks the language of the browser.
+// TestGerman uses the browser's language.
 func TestGerman(t *testing.T) {
 	w := newWorld(t)
 	w.report(library...)
@@ -37,7 +37,7 @@ func TestGerman(t *testing.T) {
 	v.until("[...document.querySelectorAll('#backup-dialog .choice button')].every((b) => b.clientHeight > 0 && b.clientHeight < 60)") // no word is broken
 }
 
-// TestGermanErrors says what is wrong in the language of the page, also where the edge said it.
+// TestGermanErrors shows errors in the page's language, even the edge's.
 func TestGermanErrors(t *testing.T) {
 	w := newWorld(t)
 	w.report(library...)
@@ -64,7 +64,7 @@ nothing
 	v.says("#safe", "die Aufzeichnung ruht: nichts wurde festgehalten")
 }
 
-// TestHostileTitles are shown and never run.
+// TestHostileTitles shows hostile titles and never runs them.
 func TestHostileTitles(t *testing.T) {
 	titles := []string{
 		`<script>document.title="run"</script>`, `"><img src=x onerror='document.title="run"'>`, `</a></li><h1>big</h1>`,

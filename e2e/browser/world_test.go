@@ -15,7 +15,7 @@ import (
 	"github.com/playhead/playhead/all-in-one/allinone"
 )
 
-// world is an all-in-one, which may be restarted where it was.
+// world is an all-in-one that can restart at its address.
 type world struct {
 	*testing.T
 	cfg   allinone.Config
@@ -26,10 +26,10 @@ type world struct {
 
 func newWorld(t *testing.T, settings ...func(*allinone.Config)) *world {
 	t.Helper()
-	t.Parallel() // most of a test is waiting
+	t.Parallel() // tests mostly wait
 	w := &world{T: t, cfg: allinone.Config{
 		Dir: t.TempDir(), HTTP: "127.0.0.1:0", RPC: "127.0.0.1:0", Admin: "127.0.0.1:0", Drain: 8 * time.Second,
-		UserRate: 1000, UserBurst: 1000, // the test asks much
+		UserRate: 1000, UserBurst: 1000, // tests send many requests
 	}}
 	for _, set := range settings {
 		set(&w.cfg)
@@ -45,7 +45,7 @@ func (w *world) start() {
 	if err != nil {
 		w.Fatal(err)
 	}
-	w.cfg.HTTP = p.HTTP() // also the next time
+	w.cfg.HTTP = p.HTTP() // also after a restart
 	if w.token, err = p.Token("demo", time.Hour); err != nil {
 		w.Fatal(err)
 	}
@@ -54,7 +54,7 @@ func (w *world) start() {
 	go func() { w.done <- p.Run(ctx) }()
 }
 
-// stop ends it as a signal does. A second call does nothing.
+// stop ends it like a signal. A second call does nothing.
 func (w *world) stop() {
 	w.Helper()
 	if w.end == nil {
@@ -67,13 +67,13 @@ func (w *world) stop() {
 	}
 }
 
-// at is an address of the edge's.
+// at returns an address at the edge.
 func (w *world) at(path string) string { return "http://" + w.cfg.HTTP + path }
 
-// signedIn is the address of a page with the token.
+// signedIn returns the address of a page with the token.
 func (w *world) signedIn(path string) string { return w.at(path) + "#token=" + w.token }
 
-// entry is a heartbeat to begin with.
+// entry is an initial heartbeat.
 type entry struct {
 	id, title string
 	typ       int
@@ -82,7 +82,7 @@ type entry struct {
 	episode   int // of the first season of a series
 	image     string
 	session   string
-	length    time.Duration // 10 minutes by default, below 0 for one that nobody knows
+	length    time.Duration // default 10 minutes; below 0 for unknown
 }
 
 const length = 10 * time.Minute
@@ -119,7 +119,7 @@ func (e entry) beat() map[string]any {
 	return beat
 }
 
-// report stores entries as another device would.
+// report stores entries like another device.
 func (w *world) report(entries ...entry) {
 	w.Helper()
 	beats := make([]map[string]any, len(entries))
@@ -139,7 +139,7 @@ func (w *world) report(entries ...entry) {
 	}
 }
 
-// record is what the API says of an object.
+// record is an object in the API.
 type record struct {
 	PositionMS int64 `json:"position_ms"`
 	DurationMS int64 `json:"duration_ms"`
@@ -152,7 +152,7 @@ type record struct {
 	Device     string
 }
 
-// ids are those of the whole history, newest first.
+// ids returns the ids of the whole history, newest first.
 func (w *world) ids() (ids []string) {
 	w.Helper()
 	var page struct {
@@ -165,7 +165,7 @@ func (w *world) ids() (ids []string) {
 	return ids
 }
 
-// point returns nil where there is no record.
+// point returns an object's record, or nil.
 func (w *world) point(id string) *record {
 	w.Helper()
 	var found struct{ Items []*record }
@@ -191,7 +191,7 @@ func (w *world) ask(method, path string, body []byte, answer any) {
 	}
 }
 
-// eventually waits until it holds; without an end to that it says what it waited for.
+// eventually waits for a condition, and fails with its name.
 func (w *world) eventually(what string, holds func() bool) {
 	w.Helper()
 	ctx, cancel := context.WithTimeout(w.Context(), patience)
@@ -205,5 +205,5 @@ func (w *world) eventually(what string, holds func() bool) {
 	}
 }
 
-// patience is for a machine that has other things to do.
+// patience allows for a busy machine.
 const patience = 40 * time.Second
