@@ -10,9 +10,8 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// DecodeObjects reads {"objects":[{"id","type"}]}, 1 to limit of them. It fails with
-// [scan.ErrSyntax], with [ErrTooLarge], and with [history.ErrInvalid] for any field
-// that is unknown or wrong.
+// DecodeObjects reads {"objects":[{"id","type"}]} with 1 to limit objects. It fails with [scan.ErrSyntax],
+// [ErrTooLarge], or [history.ErrInvalid] for an unknown or invalid field.
 func DecodeObjects(body []byte, limit int) ([]*historyv1.Object, error) {
 	d := newDecoder(body, "objects")
 	var objects []*historyv1.Object
@@ -42,20 +41,19 @@ func (d *decoder) objects(limit int) (objects []*historyv1.Object) {
 	return objects
 }
 
-// Deletion is what a body asks to remove: objects, or else what was last reported in a
-// range of times.
+// Deletion is a request to delete either objects or a time range of last reports.
 type Deletion struct {
 	Objects []*historyv1.Object
-	// Type is 0 for all types, SinceMs and UntilMs, both inclusive, are 0 for no bound.
+	// Type 0 means all types. SinceMs and UntilMs are inclusive; 0 means unbounded.
 	Type             uint32
 	SinceMs, UntilMs int64
-	// Cursor is how far a range has been removed.
+	// Cursor continues a range delete.
 	Cursor string
 }
 
-// DecodeDeletion reads {"objects"}, at most limit of them, or {"type","since","until","cursor"}
-// with at least one of these. It fails as [DecodeObjects] does, and for null too: where a
-// bound is missing more is removed, and that must not be a slip.
+// DecodeDeletion reads {"objects"} with at most limit objects, or {"type","since","until","cursor"} with at
+// least one of them. It fails as [DecodeObjects] does. It also refuses null: a bound omitted by mistake would
+// delete more.
 func DecodeDeletion(body []byte, limit int) (*Deletion, error) {
 	d, deletion := newDecoder(body, "objects"), &Deletion{}
 	if !d.bodyIsObject() {
@@ -114,8 +112,8 @@ func (d *Deletion) check() error {
 	return nil
 }
 
-// DecodeDismissal reads {"objects","dismissed"}, 1 to limit objects; dismissed, true where it is
-// not given, is false to take the decision back. It fails as [DecodeObjects] does, and for null.
+// DecodeDismissal reads {"objects","dismissed"} with 1 to limit objects. dismissed defaults to true; false
+// undoes a dismissal. It fails as [DecodeObjects] does, and for null.
 func DecodeDismissal(body []byte, limit int) (objects []*historyv1.Object, dismissed bool, err error) {
 	d := newDecoder(body, "objects")
 	if dismissed = true; !d.bodyIsObject() {
@@ -138,13 +136,13 @@ func DecodeDismissal(body []byte, limit int) (objects []*historyv1.Object, dismi
 	return objects, dismissed, d.in.End()
 }
 
-// marks are the names of what a user may say of an object.
+// marks are the marks by name.
 var marks = map[string]historyv1.Mark{
 	"watched": historyv1.Mark_MARK_WATCHED, "unwatched": historyv1.Mark_MARK_UNWATCHED, "reset": historyv1.Mark_MARK_RESET,
 }
 
-// DecodeMark reads {"objects":[{"id","type","meta"}],"mark","event_time","only_recorded","unless_completed"}, 1 to limit
-// objects. It fails as [DecodeObjects] does, and for null.
+// DecodeMark reads {"objects":[{"id","type","meta"}],"mark","event_time","only_recorded","unless_completed"}
+// with 1 to limit objects. It fails as [DecodeObjects] does, and for null.
 func DecodeMark(uid string, body []byte, limit int) (*historyv1.MarkRequest, error) {
 	d, req := newDecoder(body, "objects"), &historyv1.MarkRequest{Uid: uid}
 	if !d.bodyIsObject() {
@@ -160,7 +158,7 @@ func DecodeMark(uid string, body []byte, limit int) (*historyv1.MarkRequest, err
 				d.refuse("mark", wantMark)
 			}
 		case "event_time":
-			req.AtMs = max(d.bound("event_time"), history.MinTime) // and so expired
+			req.AtMs = max(d.bound("event_time"), history.MinTime) // clamped; just as expired
 		case "only_recorded":
 			req.OnlyRecorded = d.given("only_recorded")
 		case "unless_completed":
@@ -197,8 +195,8 @@ func (d *decoder) markedObjects(limit int) (objects []*historyv1.MarkedObject) {
 
 const wantMark = "want watched, unwatched or reset"
 
-// DecodeSettings reads {"recording"}, which must be given: to switch by a slip what a
-// user has decided is worse than to refuse. It fails as [DecodeObjects] does.
+// DecodeSettings reads {"recording"}, which is required: a default could overwrite the user's choice by
+// mistake. It fails as [DecodeObjects] does.
 func DecodeSettings(body []byte) (recording bool, err error) {
 	d, given := newDecoder(body, ""), false
 	if !d.bodyIsObject() {
@@ -219,21 +217,21 @@ func DecodeSettings(body []byte) (recording bool, err error) {
 	return recording, d.in.End()
 }
 
-// Reply is the answer to a message of a stream, or a push, which answers none.
+// Reply is a stream's answer to a message, or a push.
 type Reply struct {
 	Seq     uint64   `json:"seq,omitzero"`
 	Results []Result `json:"results,omitzero"`
 	Error   *Failure `json:"error,omitzero"`
 	Push    *Push    `json:"push,omitzero"`
-	// FirstFlag is today, to be sent back, and FirstOfDay says that the user comes for the
-	// first time on it.
+	// FirstFlag is today's date, for the player to return. FirstOfDay marks the user's first report of that
+	// day.
 	FirstFlag  string `json:"first_flag,omitzero"`
 	FirstOfDay bool   `json:"first_of_day,omitzero"`
-	// NowMS is the time by which events are judged, Unix milliseconds; 0 when not known.
+	// NowMS is the time that events are compared with, in Unix milliseconds, 0 if unknown.
 	NowMS int64 `json:"now_ms,omitzero"`
 }
 
-// Failure says why a message was not stored.
+// Failure is the reason why a message was not stored.
 type Failure struct {
 	Code         string `json:"code" enum:"invalid,too_large,rate_limited,unavailable,timeout,internal"`
 	Detail       string `json:"detail" doc:"For people."`
@@ -241,25 +239,24 @@ type Failure struct {
 	RetryAfterMS int64  `json:"retry_after_ms,omitempty" doc:"In how many milliseconds to send the same again: nobody knows whether it is stored."`
 }
 
-// Result is what became of one heartbeat.
+// Result is the outcome of one heartbeat.
 type Result struct {
 	Status string      `json:"status" enum:"stored,unchanged,stale,conflict,expired,cleared,paused,brief,invalid,unavailable,unknown" doc:"Send it again only if it is unavailable."`
 	Record *Record     `json:"record,omitempty" doc:"The record as it now stands."`
 	Error  *FieldError `json:"error,omitempty"`
-	// Of a stale report: when it happened, as it was judged, and when the record's latest event did.
+	// Both only for stale reports.
 	EventTime  string `json:"event_time,omitempty" format:"date-time" doc:"Only of a stale report: when it happened, by the clock of the history."`
 	RecordTime string `json:"record_time,omitempty" format:"date-time" doc:"Only of a stale report: when the record's latest event happened, or its delete. A time that is yet to come is of a clock that was wrong."`
 }
 
-// FieldError says what is wrong with a field.
+// FieldError names an invalid field and the reason.
 type FieldError struct {
 	Field  string `json:"field" example:"position_ms"`
 	Reason string `json:"reason"`
 }
 
-// Results returns one result for each heartbeat of the body: what the service
-// answered to those that it was sent, and a refusal for the others. Without any
-// sent, the answer may be nil.
+// Results returns one result per heartbeat of the body: the service's answer, or the decoder's refusal. resp
+// may be nil if nothing was sent.
 func (b *Batch) Results(resp *historyv1.ApplyResponse) ([]Result, error) {
 	answers, err := b.answers(resp)
 	if err != nil {
@@ -276,7 +273,7 @@ func (b *Batch) Results(resp *historyv1.ApplyResponse) ([]Result, error) {
 	return results, nil
 }
 
-// Refused is how many heartbeats of the body could not be read.
+// Refused returns the number of malformed heartbeats.
 func (b *Batch) Refused() (n int) {
 	for _, e := range b.refused {
 		if e != nil {
@@ -286,7 +283,7 @@ func (b *Batch) Refused() (n int) {
 	return n
 }
 
-// answers returns one result for each heartbeat sent.
+// answers returns one result per heartbeat sent.
 func (b *Batch) answers(resp *historyv1.ApplyResponse) ([]Result, error) {
 	sent, statuses, records := len(b.Heartbeats), resp.GetStatuses(), resp.GetRecords()
 	if len(statuses) != sent || len(records) != 0 && len(records) != sent {
@@ -312,7 +309,7 @@ func (b *Batch) answers(resp *historyv1.ApplyResponse) ([]Result, error) {
 	return results, nil
 }
 
-// NewMarked returns one result for each object of a request to mark.
+// NewMarked returns one result per object of a mark request.
 func NewMarked(req *historyv1.MarkRequest, resp *historyv1.MarkResponse) ([]Result, error) {
 	n, statuses, records := len(req.GetObjects()), resp.GetStatuses(), resp.GetRecords()
 	if len(statuses) != n || len(records) != n {
@@ -325,9 +322,8 @@ func NewMarked(req *historyv1.MarkRequest, resp *historyv1.MarkResponse) ([]Resu
 	return results, nil
 }
 
-// StatusName is the protocol's own name in small letters. One that a newer service
-// sends, and this edge has no name for, is "unknown": to call it unavailable would
-// have the player send it for ever.
+// StatusName returns the protocol's name in lower case. A newer service's status is "unknown"; "unavailable"
+// would make the player retry forever.
 func StatusName(s historyv1.Status) string {
 	name, ok := historyv1.Status_name[int32(s)]
 	if !ok || s == historyv1.Status_STATUS_UNSPECIFIED {
@@ -336,7 +332,7 @@ func StatusName(s historyv1.Status) string {
 	return strings.ToLower(strings.TrimPrefix(name, "STATUS_"))
 }
 
-// Statuses returns every status that [Batch.Results] may give.
+// Statuses returns every status of [Batch.Results].
 func Statuses() []string {
 	names := make([]string, 0, len(historyv1.Status_name))
 	for n := range historyv1.Status_name {
@@ -345,9 +341,8 @@ func Statuses() []string {
 	return names
 }
 
-// Today returns what day it is for the player, "" where that is not known, and whether
-// this is the first report of the user on it. Where the service says nothing, the day is
-// the one that the player said.
+// Today returns the player's current date, "" if unknown, and whether this is the user's first report of that
+// day. Without an answer from the service, the player's own date stands.
 func (b *Batch) Today(resp *historyv1.ApplyResponse) (flag string, first bool) {
 	known := b.Day.GetKnown()
 	for _, d := range resp.GetDays() {
@@ -360,14 +355,14 @@ func (b *Batch) Today(resp *historyv1.ApplyResponse) (flag string, first bool) {
 	return t.Format(time.DateOnly), first
 }
 
-// Push is what others have changed in the user's history.
+// Push is a change of the user's history by another device.
 type Push struct {
 	Items   []*Record `json:"items,omitempty" nullable:"false" doc:"Records as they now stand."`
 	Removed []Object  `json:"removed,omitempty" nullable:"false" doc:"Objects that have none any more."`
 	Resync  bool      `json:"resync,omitempty" doc:"More has changed than is told, or may have: read again."`
 }
 
-// NewPush returns a change of the service's.
+// NewPush converts a change.
 func NewPush(c *historyv1.Change) *Push {
 	return &Push{Items: NewRecords(c.GetItems()), Removed: NewObjects(c.GetRemoved()), Resync: c.GetResync()}
 }

@@ -114,7 +114,7 @@ func TestDecodeDeletionRefuses(t *testing.T) {
 	}
 }
 
-// A body that is read names objects, or at least one bound.
+// FuzzDecodeDeletion checks that a valid body has objects or at least one bound.
 func FuzzDecodeDeletion(f *testing.F) {
 	f.Add([]byte(objects(`{"id":"a","type":1}`)))
 	f.Add([]byte(`{"type":1,"since":"1970-01-01T00:00:02Z","until":"1970-01-01T00:00:03Z"}`))
@@ -126,7 +126,7 @@ func FuzzDecodeDeletion(f *testing.F) {
 	})
 }
 
-// A record that was written can be read: all of it is known, and plays, the furthest position and what was watched come along.
+// TestDecodeRow checks that an encoded record decodes, with its plays, furthest position and watched time.
 func TestDecodeRow(t *testing.T) {
 	const at = 1772396100000
 	line, err := json.Marshal(codec.NewRecord(&historyv1.Item{
@@ -147,7 +147,7 @@ func TestDecodeRow(t *testing.T) {
 	}
 }
 
-// TestDecodeRowByHand has what somebody writes who knows a part.
+// TestDecodeRowByHand decodes partial, hand-written rows.
 func TestDecodeRowByHand(t *testing.T) {
 	for more, want := range map[string]struct {
 		state    historyv1.State
@@ -181,7 +181,7 @@ func TestDecodeRowByHand(t *testing.T) {
 	}
 }
 
-// TestDecodeRowOfLongAgo has a time that the service takes for an expired one, not for seconds.
+// TestDecodeRowOfLongAgo checks that old times are clamped to expired ones, not taken for seconds.
 func TestDecodeRowOfLongAgo(t *testing.T) {
 	for _, at := range []string{"1970-01-01T00:00:05Z", "1969-12-31T23:00:00Z"} {
 		line := `{"object":{"id":"a","type":1},"state":"paused","position_ms":1,"event_time":"` + at + `"}`

@@ -39,7 +39,7 @@ func TestDayCheck(t *testing.T) {
 	}
 }
 
-// TestDayCheckOnce asks once for a batch, with the first heartbeat that can be read.
+// TestDayCheckOnce checks that a batch has one day check, on its first well-formed heartbeat.
 func TestDayCheckOnce(t *testing.T) {
 	beats := strings.TrimSuffix(oneBeat, "]") + "," + strings.TrimPrefix(oneBeat, `"heartbeats":[`)
 	b, err := codec.DecodeBatch("ann", []byte(`{`+strings.Replace(beats, `[`, `[{},`, 1)+`}`))
@@ -77,7 +77,7 @@ func TestDayCheckRefused(t *testing.T) {
 	}
 }
 
-// TestSentAt is what the device's clock says, which may begin before all that there is.
+// TestSentAt decodes the device's time, including times before the epoch.
 func TestSentAt(t *testing.T) {
 	for text, want := range map[string]int64{
 		"2026-11-21T20:00:00Z": 1795291200000, "1970-01-01T00:10:00Z": 600_000, "1970-01-01T00:00:00Z": 1, "1969-12-31T21:00:00Z": 1,
@@ -89,8 +89,8 @@ func TestSentAt(t *testing.T) {
 	}
 }
 
-// TestLongAgo is a time that is read as one, however long ago, since a clock that began in 1970 says so of
-// both times. Beside a sending time of today, or none, it is one that no service takes for seconds.
+// TestLongAgo decodes event times near 1970 and earlier. With an equally old sent_at they stay as they are;
+// otherwise they are clamped to what no service takes for seconds.
 func TestLongAgo(t *testing.T) {
 	beat := func(at string) string { return strings.Replace(oneBeat, "2026-11-21T20:00:00Z", at, 1) }
 	for _, tt := range []struct {

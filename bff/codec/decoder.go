@@ -1,6 +1,5 @@
-// Package codec turns the JSON that players send into the service's messages, and
-// the service's answers into the JSON that players get. It judges form only: types,
-// names and times. The service judges the values.
+// Package codec converts between the players' JSON and the service's messages. It checks form: types, names and
+// times. The service checks values.
 package codec
 
 import (
@@ -17,39 +16,38 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// MaxBody bounds a body in bytes, whichever way it comes.
+// MaxBody limits a body, in bytes, over HTTP and WebSocket.
 const MaxBody = 1 << 20
 
 // Batch is one upload of heartbeats.
 type Batch struct {
-	// Seq is the number that the player gave a message of a stream.
+	// Seq is the player's number of a stream message.
 	Seq uint64
-	// Heartbeats are those of the body that could be read, in order.
+	// Heartbeats are the well-formed heartbeats of the body, in order.
 	Heartbeats []*historyv1.Heartbeat
-	// Records is whether the answer shall carry them.
+	// Records asks for records in the response.
 	Records bool
-	// Ack is what the answer promises.
+	// Ack is the requested durability.
 	Ack historyv1.Ack
-	// Day is what the player knows of the day, nil when it does not ask.
+	// Day is the player's day check, nil without one.
 	Day *historyv1.DayCheck
 
-	refused []*history.FieldError // one for each heartbeat of the body, nil if it was read
+	refused []*history.FieldError // one per heartbeat in the body, nil if well-formed
 }
 
-// decoder reads the list of one body, entry by entry.
+// decoder reads a body and the entries of its list.
 type decoder struct {
 	in    *scan.Input
 	list  string // the name of the list
-	place int    // in the list, -1 outside
-	// wrong is the first field of a wrong form, since it was last looked at; the
-	// fields behind it are read all the same, because the text goes on there.
+	place int    // index in the list, -1 outside
+	// wrong is the first malformed field since the last check. Decoding continues after it to stay in sync.
 	wrong *history.FieldError
 }
 
 type batchDecoder struct {
 	*decoder
 	uid   string
-	seq   bool // the body has a number
+	seq   bool // the body has a sequence number
 	batch *Batch
 	slab  []historyv1.Heartbeat
 	last  *historyv1.Heartbeat
@@ -60,7 +58,7 @@ func newDecoder(body []byte, list string) *decoder {
 	return &decoder{in: scan.New(body), list: list, place: -1}
 }
 
-// bodyIsObject refuses a body that is none.
+// bodyIsObject refuses other bodies.
 func (d *decoder) bodyIsObject() bool {
 	if d.in.Kind() == scan.Object {
 		return true
@@ -70,7 +68,7 @@ func (d *decoder) bodyIsObject() bool {
 	return false
 }
 
-// entries returns the indexes of the list, at most limit of them.
+// entries yields the indexes of the list and fails beyond limit.
 func (d *decoder) entries(limit int) iter.Seq[int] {
 	return func(yield func(int) bool) {
 		if d.in.Kind() != scan.Array {
@@ -92,7 +90,7 @@ func (d *decoder) entries(limit int) iter.Seq[int] {
 	}
 }
 
-// path tells where in the body a field is.
+// path returns the full path of a field.
 func (d *decoder) path(field string) string {
 	path := "body"
 	if d.place >= 0 {
@@ -101,8 +99,7 @@ func (d *decoder) path(field string) string {
 	return strings.TrimSuffix(path+"."+field, ".")
 }
 
-// unknown refuses the whole body: an unknown name is a mistake, or an attempt to be
-// another user.
+// unknown refuses the whole body: an unknown name is a mistake, or an attempt to set the uid.
 func (d *decoder) unknown(parent string, name []byte) {
 	d.in.Fail(history.Invalid(d.path(fmt.Sprintf("%s%.64s", parent, name)), "unknown field"))
 }
@@ -113,7 +110,7 @@ func (d *decoder) refuse(field, reason string) {
 	}
 }
 
-// strict refuses the whole body for a field that was refused.
+// strict refuses the whole body if a field was refused.
 func (d *decoder) strict() {
 	if d.wrong != nil {
 		d.in.Fail(history.Invalid(d.path(d.wrong.Field), d.wrong.Reason))
@@ -122,7 +119,7 @@ func (d *decoder) strict() {
 
 const wantText = "want a string of whole characters"
 
-// text returns "" for null, like all readers of fields: not given.
+// text returns "" for null: all field readers treat null as absent.
 func (d *decoder) text(field, known string) string {
 	if d.in.Null() {
 		return ""
@@ -132,7 +129,7 @@ func (d *decoder) text(field, known string) string {
 		d.refuse(field, wantText)
 		return known
 	}
-	if string(text) == known { // most entries of a body share it, and then its memory
+	if string(text) == known { // most entries repeat it; this saves an allocation
 		return known
 	}
 	return string(text)
@@ -172,12 +169,12 @@ func (d *decoder) flag(field string) bool {
 	return b
 }
 
-// given is flag where null is no answer: it would be one of the two.
+// given is flag for fields in which null is ambiguous and therefore refused.
 func (d *decoder) given(field string) bool {
 	return !d.refuseNull(field, wantFlag) && d.flag(field)
 }
 
-// refuseNull reports whether the value is null, which is refused.
+// refuseNull refuses null and reports whether the value was null.
 func (d *decoder) refuseNull(field, want string) bool {
 	if d.in.Kind() != scan.Null {
 		return false
@@ -187,7 +184,7 @@ func (d *decoder) refuseNull(field, want string) bool {
 	return true
 }
 
-// etag reads the text that formatETag writes.
+// etag parses the text written by formatETag.
 func (d *decoder) etag(field string) uint64 {
 	if d.in.Null() {
 		return 0
@@ -200,22 +197,22 @@ func (d *decoder) etag(field string) uint64 {
 	return tag
 }
 
-// formatETag returns an etag as records show it.
+// formatETag returns the text of an etag.
 func formatETag(tag uint64) string { return strconv.FormatUint(tag, 16) }
 
-// ParseETag is the inverse.
+// ParseETag parses the text of an etag.
 func ParseETag(text string) (tag uint64, ok bool) {
 	tag, err := strconv.ParseUint(text, 16, 64)
 	return tag, err == nil && tag != 0
 }
 
-// ErrTooLarge means that a body has more bytes, or entries, than one request may.
+// ErrTooLarge is returned for a body with too many bytes or entries.
 var ErrTooLarge = errors.New("too large")
 
-// object reads {"id","type"}. A missing member stays zero, which is not legal.
+// object reads {"id","type"}. A missing member stays zero, which is invalid.
 func (d *decoder) object(prefix string) (id string, typ uint32) { return d.objectWith(prefix, nil) }
 
-// objectWith reads an object that may have metadata, unless meta is nil.
+// objectWith reads an object. A nil meta refuses metadata.
 func (d *decoder) objectWith(prefix string, meta func()) (id string, typ uint32) {
 	if d.in.Kind() != scan.Object {
 		d.in.Skip()
@@ -254,8 +251,8 @@ const wantFlag = "want true or false"
 
 const wantTime = "want RFC 3339 with an offset, such as 2026-03-01T20:15:00.000+01:00"
 
-// ParseTime returns the Unix milliseconds of a time in RFC 3339 with an offset, at least 1: a service takes 0 for
-// "not given". The error is [history.ErrInvalid] and names the field.
+// ParseTime parses RFC 3339 with an offset and returns Unix milliseconds. The result is at least 1, since the
+// service takes 0 for unset. Errors are [history.ErrInvalid] with the field.
 func ParseTime(field string, text []byte) (int64, error) {
 	var t time.Time
 	if err := t.UnmarshalText(text); err != nil {
@@ -264,7 +261,7 @@ func ParseTime(field string, text []byte) (int64, error) {
 	return max(t.UnixMilli(), 1), nil
 }
 
-// FormatTime returns Unix milliseconds as RFC 3339 in UTC, "" for 0.
+// FormatTime formats Unix milliseconds as RFC 3339 in UTC, or "" for 0.
 func FormatTime(ms int64) string {
 	if ms == 0 {
 		return ""

@@ -18,13 +18,12 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// exportVersion is the version of the lines of an export. Another one has other fields, or
-// other meanings of them.
+// exportVersion is the format version of export lines. Any change of fields or meanings needs a new one.
 const exportVersion = 1
 
-// ExportLine is one record of an export with all that there is of it: what lists show, and in
-// Details what that is made of. An import reads the details and, of the rest, the object,
-// duration_ms, state, event_time, played_at, session, device and meta.
+// ExportLine is a complete record: the listed fields, and the details that they derive from. An import reads
+// the details. Of the rest it reads object, duration_ms, state, event_time, played_at, session, device and
+// meta.
 type ExportLine struct {
 	Version int    `json:"version" minimum:"1" maximum:"1" doc:"Of the format of the line."`
 	User    string `json:"user,omitempty" doc:"The user whose record it is. An import by somebody else refuses the line, unless it has no user."`
@@ -32,7 +31,7 @@ type ExportLine struct {
 	Details Details `json:"details" doc:"The parts of which the other fields are made."`
 }
 
-// Details are what the figures of a record are made of.
+// Details are the data behind a record's listed fields.
 type Details struct {
 	PositionMS  int64    `json:"position_ms,omitempty" minimum:"0" maximum:"2592000000" doc:"Where the latest report left off, also where it is early."`
 	Early       bool     `json:"early,omitempty" doc:"The latest report is of the first seconds of its session, and does not take away where the user stopped before."`
@@ -61,38 +60,38 @@ type Details struct {
 	Unknown *Unknown `json:"unknown,omitempty" doc:"Fields that a newer version of Playhead has written."`
 }
 
-// Report names one report by its time and its rank among those of one millisecond.
+// Report identifies a report by its time, and by its rank among reports of the same millisecond.
 type Report struct {
 	Time string `json:"time" format:"date-time"`
 	Rank string `json:"rank,omitempty" enum:"progress,stop" doc:"Of reports of one millisecond, stop and finish are later than others, which are progress, the default."`
 }
 
-// MetaReports names the reports that said something of the metadata: the newest one, and of which key another one did.
+// MetaReports identifies the reports behind the metadata: the newest one, and the older ones by key.
 type MetaReports struct {
 	Report
 	Keys map[string]KeyReport `json:"keys,omitempty" maxProperties:"16" doc:"Those that an earlier report named, or that have no value any more."`
 }
 
-// KeyReport names the report that last said something of a key.
+// KeyReport identifies the last report of a key.
 type KeyReport struct {
 	Time    string `json:"time,omitempty" format:"date-time" doc:"Absent where it is the newest report."`
 	Rank    string `json:"rank,omitempty" enum:"progress,stop"`
 	Removed bool   `json:"removed,omitempty" doc:"The key was removed: an older report does not bring it back."`
 }
 
-// Earlier is an earlier report and where it left off.
+// Earlier is an earlier report and its position.
 type Earlier struct {
 	Report
 	PositionMS int64 `json:"position_ms" minimum:"0" maximum:"2592000000"`
 }
 
-// Peak is a position and when it was reported.
+// Peak is a position and its report time.
 type Peak struct {
 	Time       string `json:"time" format:"date-time"`
 	PositionMS int64  `json:"position_ms" minimum:"0" maximum:"2592000000"`
 }
 
-// Completion is a stay of a viewing at its end, and when it last said so.
+// Completion is a viewing's stay at its end, with the time of its last report there.
 type Completion struct {
 	Time       string `json:"time" format:"date-time"`
 	Viewing    string `json:"viewing" pattern:"^[0-9A-Fa-f]{1,16}$" doc:"A hash of the session, or of the device where there is none."`
@@ -104,7 +103,7 @@ type Completion struct {
 	Sure       bool   `json:"sure,omitempty" doc:"It stopped or finished."`
 }
 
-// Low is a stay of a session below its end.
+// Low is a session's stay below its end.
 type Low struct {
 	Time       string `json:"time" format:"date-time"`
 	Viewing    string `json:"viewing" pattern:"^[0-9A-Fa-f]{1,16}$"`
@@ -112,7 +111,7 @@ type Low struct {
 	DurationMS *int64 `json:"duration_ms,omitempty" minimum:"0" maximum:"2592000000" doc:"Absent where it is that of the record."`
 }
 
-// Start is when a session began.
+// Start is the start of a session.
 type Start struct {
 	Time       string `json:"time" format:"date-time"`
 	Viewing    string `json:"viewing" pattern:"^[0-9A-Fa-f]{1,16}$"`
@@ -143,14 +142,14 @@ func newLow(l *historyv1.Low, r *historyv1.Record) Low {
 	return one
 }
 
-// PlaysBefore counts plays that are not listed, and says when the last of them ended, or up
-// to when the user says that none counts.
+// PlaysBefore counts unlisted plays. Its time is the end of the last one, or the time up to which the user
+// discounted plays.
 type PlaysBefore struct {
 	Plays uint64 `json:"plays" minimum:"0" maximum:"1125899906842624"`
 	Time  string `json:"time" format:"date-time"`
 }
 
-// Watch is how much a viewing has played, and when it last said so.
+// Watch is a viewing's watched time, with the time of its last report.
 type Watch struct {
 	Time      string  `json:"time" format:"date-time"`
 	Viewing   string  `json:"viewing" pattern:"^[0-9A-Fa-f]{1,16}$"`
@@ -167,14 +166,13 @@ func newWatch(m *historyv1.Watched) Watch {
 	return w
 }
 
-// WatchedBefore is the sum over viewings that are not listed, and when the last of them
-// reported.
+// WatchedBefore is the watched time of unlisted viewings, with the time of the last report.
 type WatchedBefore struct {
 	WatchedMS int64  `json:"watched_ms" minimum:"1" maximum:"1125899906842624"`
 	Time      string `json:"time" format:"date-time"`
 }
 
-// ListedViewing is the latest report of a session, and where that began.
+// ListedViewing is a session's last report and start.
 type ListedViewing struct {
 	Time       string  `json:"time" format:"date-time"`
 	Viewing    string  `json:"viewing" pattern:"^[0-9A-Fa-f]{1,16}$"`
@@ -185,19 +183,19 @@ type ListedViewing struct {
 	AtEnd      bool    `json:"at_end,omitempty"`
 }
 
-// Decision is one about whether an object is offered to go on with.
+// Decision is a dismissal or its undo.
 type Decision struct {
 	Time      string `json:"time" format:"date-time"`
 	TakenBack bool   `json:"taken_back,omitempty" doc:"It is to be offered again."`
 }
 
-// Unknown are fields of the protocol that this version does not know.
+// Unknown holds protocol fields unknown to this version.
 type Unknown struct {
 	Report
 	Bytes string `json:"bytes" contentEncoding:"base64" maxLength:"5464" doc:"At most 4,096 bytes, in base64."`
 }
 
-// NewExportLine returns the line of a record of a user.
+// NewExportLine returns the export line of a user's record.
 func NewExportLine(uid string, it *historyv1.Item, r *historyv1.Record) *ExportLine {
 	return &ExportLine{Version: exportVersion, User: uid, Record: *NewRecord(it), Details: newDetails(r)}
 }
@@ -254,7 +252,7 @@ func newStart(at, position int64) *Peak {
 	return &Peak{FormatTime(at), position}
 }
 
-// newReport names the report of a version, which is 0 for the record's own.
+// newReport returns the report of a version; 0 is the record's own.
 func newReport(version int64, r *historyv1.Record, present bool) *Report {
 	if !present {
 		return nil
@@ -294,15 +292,14 @@ func newMetaReports(r *historyv1.Record) *MetaReports {
 
 const rankStop = "stop"
 
-// IsExportLine reports whether a line says of which version it is. Others are the plain rows
-// that [DecodeRow] reads.
+// IsExportLine reports whether the line has a version. [DecodeRow] reads the others.
 func IsExportLine(line []byte) bool {
 	var in struct{ Version json.RawMessage }
 	return json.Unmarshal(line, &in) == nil && in.Version != nil
 }
 
-// DecodeExportLine reads a line of an export that uid imports. The error is one of
-// [FieldError], for the line alone. The service judges the values.
+// DecodeExportLine decodes a line imported by uid. The error refuses the line only. The service validates the
+// values.
 func DecodeExportLine(uid string, line []byte) (*historyv1.ImportedRecord, *FieldError) {
 	d := lineDecoder{}
 	d.read(uid, line)
@@ -313,7 +310,7 @@ func DecodeExportLine(uid string, line []byte) (*historyv1.ImportedRecord, *Fiel
 	return &historyv1.ImportedRecord{Object: &historyv1.Object{Id: d.line.Object.ID, Type: d.line.Object.Type}, Record: r}, d.wrong
 }
 
-// lineDecoder remembers the first thing that is wrong.
+// lineDecoder keeps the first error.
 type lineDecoder struct {
 	line  ExportLine
 	wrong *FieldError
@@ -326,7 +323,7 @@ func (d *lineDecoder) refuse(field, reason string) {
 }
 
 func (d *lineDecoder) read(uid string, line []byte) {
-	var given struct { // what is needed to say anything of the rest
+	var given struct { // needed to validate the rest
 		Version int              `json:"version"`
 		Details *json.RawMessage `json:"details"`
 	}
@@ -355,7 +352,7 @@ func (d *lineDecoder) read(uid string, line []byte) {
 	}
 }
 
-// fieldOf names the field that a decoder of JSON is not content with, and why.
+// fieldOf returns the field and reason of a JSON error.
 func fieldOf(err error) (field, reason string) {
 	if typed, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 		return cmp.Or(strings.TrimPrefix(typed.Field, "Record."), "body"), fmt.Sprintf("want another type than %s, as the document of the API says", typed.Value)
@@ -397,7 +394,7 @@ func (d *lineDecoder) state(field, name string) historyv1.State {
 	return 0
 }
 
-// rankOf is that of the reports that leave a record in a state.
+// rankOf returns the rank of reports that lead to a state.
 func rankOf(s historyv1.State) int {
 	if s == historyv1.State_STATE_STOPPED || s == historyv1.State_STATE_FINISHED {
 		return history.RankStop
@@ -457,7 +454,7 @@ func (d *lineDecoder) watch(i int, w *Watch) *historyv1.Watched {
 	return m
 }
 
-// sessions reads where the sessions began, and the others than that of the latest report.
+// sessions reads the starts, and the sessions other than the latest.
 func (d *lineDecoder) sessions(r *historyv1.Record) {
 	r.StartMs, r.StartPositionMs = d.start("details.start", d.line.Details.Start)
 	r.AtEnd = d.line.Details.AtEnd
@@ -501,7 +498,7 @@ func (d *lineDecoder) rest(r *historyv1.Record) {
 	}
 }
 
-// meta is the inverse of newMetaReports. The service judges keys and values.
+// meta is the inverse of newMetaReports. The service validates keys and values.
 func (d *lineDecoder) meta(r *historyv1.Record) {
 	in := d.line.Details.Meta
 	if in == nil {
@@ -527,7 +524,7 @@ func (d *lineDecoder) meta(r *historyv1.Record) {
 	r.MetaVersion = d.version("details.meta", &in.Report, len(r.Meta) > 0)
 }
 
-// versionOf returns 0 for a key that the newest report named.
+// versionOf returns 0 for a key of the newest report.
 func (d *lineDecoder) versionOf(key string, k KeyReport) int64 {
 	if k.Time == "" && k.Rank == "" {
 		return 0
@@ -577,7 +574,7 @@ func (d *lineDecoder) required(field, text string) int64 {
 	return d.time(field, text)
 }
 
-// time returns 0 for no text.
+// time returns 0 for an empty text.
 func (d *lineDecoder) time(field, text string) int64 {
 	if text == "" {
 		return 0

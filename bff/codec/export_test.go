@@ -16,10 +16,10 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// ofTheStore are the fields of a record that no export carries.
+// ofTheStore are the record fields outside exports.
 var ofTheStore = map[protoreflect.Name]bool{"revision": true, "cell_drift_ms": true, "partial": true}
 
-// fullRecord has every field that an export carries, and goes with fullItem.
+// fullRecord has every exported field and matches fullItem.
 func fullRecord(t *testing.T) *historyv1.Record {
 	t.Helper()
 	v := func(ms int64, rank int) int64 { return int64(history.VersionOf(1772396100000+ms, rank)) }
@@ -71,10 +71,9 @@ func exported(t *testing.T, r *historyv1.Record) []byte {
 	return line
 }
 
-// TestEveryFieldOfAnExport leaves one field after the other of a record out: what a line of an
-// export is read as is what was written.
+// TestEveryFieldOfAnExport clears one record field at a time and checks the round trip.
 func TestEveryFieldOfAnExport(t *testing.T) {
-	parts := map[protoreflect.Name][]protoreflect.Name{ // which are there or not together
+	parts := map[protoreflect.Name][]protoreflect.Name{ // fields that are set together
 		"duration_ms": {"duration_version"}, "meta": {"meta_version"}, "plays_before": {"plays_before_ms"},
 		"watched_before_ms": {"watched_before_time_ms"}, "resume_version": {"resume_position_ms"}, "start_ms": {"start_position_ms"},
 	}
@@ -85,7 +84,7 @@ func TestEveryFieldOfAnExport(t *testing.T) {
 		r.ProtoReflect().Clear(field)
 		switch name {
 		case "version", "state", "duration_version", "meta_version", "plays_before_ms", "watched_before_time_ms", "unknown_version":
-			continue // never without
+			continue // always set
 		}
 		for _, part := range parts[name] {
 			r.ProtoReflect().Clear(fields.ByName(part))
@@ -105,13 +104,13 @@ func TestEveryFieldOfAnExport(t *testing.T) {
 	}
 	own := &historyv1.Record{State: 3, Version: int64(history.VersionOf(1772396100000, 1)), DurationMs: 5, Meta: []*historyv1.MetaEntry{{Key: "a", Value: new("b")}}}
 	got, wrong := codec.DecodeExportLine("u1", exported(t, own))
-	own.DurationVersion, own.MetaVersion = own.Version, own.Version // which may be left out
+	own.DurationVersion, own.MetaVersion = own.Version, own.Version // equal versions are omitted
 	if wrong != nil || !proto.Equal(got.GetRecord(), own) {
 		t.Errorf("got %v, %v, want %v", got, wrong, own)
 	}
 }
 
-// TestBadLines: each fault is named, with its field.
+// TestBadLines checks that each error names its field.
 func TestBadLines(t *testing.T) {
 	line := string(exported(t, fullRecord(t)))
 	if strings.Contains(line, "\n") {
@@ -173,7 +172,7 @@ func TestBadLines(t *testing.T) {
 	}
 }
 
-// TestLargestLine: whatever a record has, an import takes its line.
+// TestLargestLine checks that the largest possible record can be imported.
 func TestLargestLine(t *testing.T) {
 	r := fullRecord(t)
 	r.Meta = nil
@@ -197,8 +196,7 @@ func TestLargestLine(t *testing.T) {
 	}
 }
 
-// FuzzExportLine: whatever a line is, it is refused with a field, or read as something that is
-// written and read again as the same.
+// FuzzExportLine checks that a line is refused with a field, or survives a round trip.
 func FuzzExportLine(f *testing.F) {
 	t := &testing.T{}
 	f.Add(exported(t, fullRecord(t)))

@@ -9,20 +9,19 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// Object is what was watched, read or heard.
+// Object identifies what is played.
 type Object struct {
 	ID   string `json:"id" minLength:"1" maxLength:"256" doc:"1 to 256 bytes of UTF-8 without control characters and U+FFFD; compared byte by byte." example:"100"`
 	Type uint32 `json:"type" minimum:"1" maximum:"4294967295" format:"int64" doc:"Business type: 1 video, 2 episode, 3 audio, 4 article; others are free." example:"1"`
 }
 
-// Texts are the texts of a report, but for metadata.
+// Texts returns the texts of a report, except metadata.
 func Texts(h *historyv1.Heartbeat) [5]string {
 	return [...]string{h.GetUid(), h.GetObjectId(), h.GetSession(), h.GetDevice(), h.GetDay().GetZone()}
 }
 
-// Heartbeat is a report of a player, as the document of the API shows it. The decoder reads it
-// field by field. Defaults are told in words: generators take a field that has one for one that
-// is always there.
+// Heartbeat documents a report; the decoder reads its fields one by one. Defaults are described in prose:
+// generators treat fields with a default as always present.
 type Heartbeat struct {
 	Object     Object  `json:"object"`
 	Kind       string  `json:"kind" enum:"start,progress,pause,seek,stop,finish"`
@@ -40,7 +39,7 @@ type Heartbeat struct {
 	Meta       Meta    `json:"meta,omitempty" maxProperties:"16" doc:"Texts by key. They take the place of what the record has of these keys; null removes a key. At most 1 KiB in all."`
 }
 
-// Meta is the metadata of a report: null removes a key.
+// Meta is the metadata of a report. Null removes a key.
 type Meta map[string]*string
 
 const wantKind = "want start, progress, pause, seek, stop or finish"
@@ -100,7 +99,7 @@ func (d *batchDecoder) kind() historyv1.Kind {
 	return historyv1.Kind_KIND_UNSPECIFIED
 }
 
-// speed returns percents, 0 for null.
+// speed returns a percentage, 0 for null.
 func (d *batchDecoder) speed() uint32 {
 	if d.in.Null() {
 		return 0
@@ -116,7 +115,7 @@ func (d *batchDecoder) speed() uint32 {
 
 const wantSpeed = "want a number from 0.25 to 4"
 
-// speedOf returns a speed in percent, and whether it is a legal one.
+// speedOf converts a speed to percent and reports whether it is valid.
 func speedOf(f float64) (percent uint32, ok bool) {
 	if f*100 < history.MinSpeed || f*100 > history.MaxSpeed {
 		return 0, false
@@ -124,8 +123,7 @@ func speedOf(f float64) (percent uint32, ok bool) {
 	return uint32(math.Round(f * 100)), true
 }
 
-// meta returns the values by key, and the keys that are null. It keeps one entry more than is legal: enough for the
-// service to refuse it.
+// meta returns values and removed keys. It keeps one entry over the limit, enough for the service to refuse it.
 func (d *decoder) meta() (values map[string]string, removed []string) {
 	if d.in.Null() {
 		return nil, nil
@@ -158,7 +156,7 @@ func (d *decoder) meta() (values map[string]string, removed []string) {
 	return values, removed
 }
 
-// Record is where a user stopped in an object.
+// Record is the resume point and the statistics of an object.
 type Record struct {
 	Object      Object            `json:"object"`
 	PositionMS  int64             `json:"position_ms" doc:"Where the user stopped, in milliseconds from the start."`
@@ -182,14 +180,13 @@ type Record struct {
 	Next        *NextPart         `json:"next,omitempty" doc:"In /v1/continue, of the part of a series that was completed last: the part that comes next, of which the history knows nothing."`
 }
 
-// NextPart is a part of a series by its numbers.
+// NextPart is the season and episode of the next part of a series.
 type NextPart struct {
 	Season  *uint32 `json:"season,omitempty" doc:"Absent where the part before has none."`
 	Episode *uint32 `json:"episode,omitempty" doc:"Where there is no such part, the first of the next season comes next. Absent where the number of the part before cannot be read."`
 }
 
-// NewRecord returns an item of the service's, nil for one without an object: there
-// is no record.
+// NewRecord converts an item. It returns nil for one without an object, which means no record.
 func NewRecord(it *historyv1.Item) *Record {
 	if it.GetObject() == nil {
 		return nil
@@ -221,7 +218,7 @@ func NewRecord(it *historyv1.Item) *Record {
 	return r
 }
 
-// Summary is what is kept of an object after its record has expired.
+// Summary is what remains of an object after its record has expired.
 type Summary struct {
 	Object     Object `json:"object"`
 	First      string `json:"first" format:"date-time" doc:"When it was first played, as far as is known."`
@@ -233,9 +230,9 @@ type Summary struct {
 	Completed  bool   `json:"completed" doc:"The user left it at its end."`
 }
 
-// NewSummaries returns one summary for each of the service's.
+// NewSummaries converts summaries.
 func NewSummaries(all []*historyv1.Summary) []Summary {
-	var summaries []Summary // nil where none were asked for
+	var summaries []Summary // nil if not requested
 	for _, s := range all {
 		summaries = append(summaries, Summary{
 			Object: Object{ID: s.Object.GetId(), Type: s.Object.GetType()}, First: FormatTime(s.FirstMs), Last: FormatTime(s.LastMs),
@@ -245,7 +242,7 @@ func NewSummaries(all []*historyv1.Summary) []Summary {
 	return summaries
 }
 
-// Viewing is what readers see of one viewing of an object.
+// Viewing is one viewing of an object.
 type Viewing struct {
 	Begin       string `json:"begin,omitempty" format:"date-time" doc:"When it began; absent where the player reported no start, or it is not known any more."`
 	End         string `json:"end" format:"date-time" doc:"When it last reported."`
@@ -257,7 +254,7 @@ type Viewing struct {
 	CompletedAt string `json:"completed_at,omitempty" format:"date-time" doc:"When it last reached the end."`
 }
 
-// NewViewing returns a session of the service's.
+// NewViewing converts a session.
 func NewViewing(s *historyv1.Session) Viewing {
 	v := Viewing{
 		Begin: FormatTime(s.BeginMs), End: FormatTime(s.EndMs), FromMS: s.FromMs, ToMS: s.ToMs,
@@ -269,13 +266,12 @@ func NewViewing(s *historyv1.Session) Viewing {
 	return v
 }
 
-// fill gives m the fields that the two have alike: an import reads them from the record, not
-// from its details.
+// fill sets the fields of m that an import reads from the record, not from its details.
 func (r *Record) fill(m *historyv1.Record) {
 	m.DurationMs, m.Session, m.Device = r.DurationMS, r.Session, r.Device
 }
 
-// NewRecords returns one record for each item.
+// NewRecords returns one record per item.
 func NewRecords(items []*historyv1.Item) []*Record {
 	records := make([]*Record, len(items)) // not nil: an empty page is an array
 	for i, it := range items {
@@ -284,7 +280,7 @@ func NewRecords(items []*historyv1.Item) []*Record {
 	return records
 }
 
-// NewObjects returns objects as readers name them.
+// NewObjects converts objects.
 func NewObjects(objects []*historyv1.Object) []Object {
 	named := make([]Object, len(objects)) // not nil, as above
 	for i, o := range objects {

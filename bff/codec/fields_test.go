@@ -14,7 +14,7 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// fieldsOf returns the names of a message's fields.
+// fieldsOf yields a message's fields by name.
 func fieldsOf(m proto.Message) iter.Seq2[protoreflect.Name, protoreflect.FieldDescriptor] {
 	return func(yield func(protoreflect.Name, protoreflect.FieldDescriptor) bool) {
 		fields := m.ProtoReflect().Descriptor().Fields()
@@ -43,8 +43,7 @@ func fullItem(t *testing.T) *historyv1.Item {
 	return it
 }
 
-// TestEveryFieldIsRead writes all that a player may say. Only the origin and the time of receipt are
-// left, which the edge says.
+// TestEveryFieldIsRead sets every field of a player. The edge sets origin and receipt time.
 func TestEveryFieldIsRead(t *testing.T) {
 	const heartbeat = `{"object":{"id":"a","type":2},"kind":"stop","position_ms":1,"duration_ms":2,"event_time":"2026-03-01T20:15:00Z",
 		 "session":"s","device":"d","meta":{"a":"b","gone":null},"failed":true,"incognito":true,
@@ -66,8 +65,7 @@ func TestEveryFieldIsRead(t *testing.T) {
 	}
 }
 
-// TestEveryFieldIsWritten leaves one field after the other out of an item. The JSON is
-// another one.
+// TestEveryFieldIsWritten clears one item field at a time; the JSON must change.
 func TestEveryFieldIsWritten(t *testing.T) {
 	written := func(it *historyv1.Item) string {
 		text, err := json.Marshal(codec.NewRecord(it))
@@ -86,13 +84,13 @@ func TestEveryFieldIsWritten(t *testing.T) {
 	}
 }
 
-// notCarried are the fields of an item that a report cannot carry over.
+// notCarried are the item fields that an import ignores.
 var notCarried = map[protoreflect.Name]bool{
 	"resume_ms": true, "completed": true, "early": true, "incomplete": true, "next": true, "etag": true, "played_ms": true, "dismissed_ms": true,
 }
 
-// TestEveryFieldOfARow leaves one field after the other out of an exported row. The report
-// that it is read as is another one, or none, but for what a report cannot carry over.
+// TestEveryFieldOfARow clears one field of an exported row at a time. The decoded record must change or be
+// refused, except for notCarried.
 func TestEveryFieldOfARow(t *testing.T) {
 	read := func(it *historyv1.Item) (*historyv1.ImportedRecord, *codec.FieldError) {
 		line, err := json.Marshal(codec.NewRecord(it))
@@ -116,8 +114,7 @@ func TestEveryFieldOfARow(t *testing.T) {
 	}
 }
 
-// TestEveryFieldOfAPush leaves one field after the other out of a change, but for those that
-// are between the services.
+// TestEveryFieldOfAPush clears one field of a change at a time, except internal ones.
 func TestEveryFieldOfAPush(t *testing.T) {
 	full := &historyv1.Change{Items: []*historyv1.Item{fullItem(t)}, Removed: []*historyv1.Object{{Id: "7", Type: 1}}, Resync: true}
 	for name, field := range fieldsOf(full) {

@@ -9,21 +9,19 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// MaxHeartbeats is how many heartbeats one body may hold.
+// MaxHeartbeats limits the heartbeats of one body.
 const MaxHeartbeats = 1000
 
-// DecodeBatch reads the body of an upload by uid. A heartbeat that cannot be read is
-// refused in [Batch.Results], beside the others. The whole body fails with
-// [scan.ErrSyntax], with [ErrTooLarge], and with [history.ErrInvalid] for an unknown
-// field anywhere or a wrong one outside the heartbeats.
+// DecodeBatch decodes an upload by uid. A malformed heartbeat is refused alone, in [Batch.Results]. The whole
+// body fails with [scan.ErrSyntax] or [ErrTooLarge]. It fails with [history.ErrInvalid] for an unknown field
+// anywhere, or an invalid one outside the heartbeats.
 func DecodeBatch(uid string, body []byte) (*Batch, error) {
 	d := batchDecoder{decoder: newDecoder(body, "heartbeats"), uid: uid, batch: &Batch{Records: true}}
 	return d.batch, d.decode()
 }
 
-// DecodeMessage reads a message of a stream: the body of an upload and its number,
-// "seq", from 1 on. Records are only in the answer where the message says so. It
-// fails as [DecodeBatch] does; the batch then has its number, if that came first.
+// DecodeMessage decodes a stream message: an upload with a positive sequence number "seq". Records are opt-in.
+// It fails as [DecodeBatch] does; the batch then has its sequence number if that came first.
 func DecodeMessage(uid string, body []byte) (*Batch, error) {
 	d := batchDecoder{decoder: newDecoder(body, "heartbeats"), uid: uid, seq: true, batch: &Batch{}}
 	err := d.decode()
@@ -33,7 +31,7 @@ func DecodeMessage(uid string, body []byte) (*Batch, error) {
 	return d.batch, err
 }
 
-// Request is what the service is asked for the batch.
+// Request returns the request to the service.
 func (b *Batch) Request() *historyv1.ApplyRequest {
 	if len(b.Heartbeats) > 0 {
 		b.Heartbeats[0].Day = b.Day
@@ -86,8 +84,8 @@ func (d *batchDecoder) decode() error {
 	return d.in.End()
 }
 
-// raise brings what was written as a time long ago to the first that a service takes for milliseconds and
-// not for seconds: it is as much expired. Where the clock of sending is as far off, the service corrects both.
+// raise clamps old times to history.MinTime; the service would take smaller values for seconds. They stay
+// expired. The caller skips it if sent_at is just as old, since the service then corrects both.
 func raise(h *historyv1.Heartbeat) {
 	h.EventTimeMs = max(h.EventTimeMs, history.MinTime)
 	if h.StartedAtMs > 0 {
@@ -110,8 +108,8 @@ func (d *batchDecoder) heartbeats() {
 	}
 }
 
-// next returns the heartbeat to fill, which stays the next one until it is taken.
-// Allocating as many again as there are costs a single one nothing.
+// next returns the heartbeat to fill; it stays the next one until it is used. The slab doubles with the batch,
+// so a single heartbeat costs one allocation.
 func (d *batchDecoder) next() *historyv1.Heartbeat {
 	if len(d.slab) == 0 {
 		d.slab = make([]historyv1.Heartbeat, min(len(d.batch.Heartbeats)+1, 128))
@@ -140,7 +138,7 @@ func (d *batchDecoder) required(h *historyv1.Heartbeat) {
 		d.refuse("kind", wantKind)
 	case h.EventTimeMs == 0:
 		d.refuse("event_time", wantTime)
-	case !d.given: // taken for 0 it would erase where the user stopped
+	case !d.given: // a default of 0 would erase the resume point
 		d.refuse("position_ms", "required")
 	}
 }
@@ -178,8 +176,8 @@ const (
 	maxZone  = 64 // bytes
 )
 
-// sentAt returns the time and its offset, "" for none. A clock that starts in 1970 may say
-// an earlier time than the first that there is: then it is that one.
+// sentAt returns the time and its offset, "" for none. A clock that starts in 1970 may be before the epoch;
+// such times are clamped to 1 ms.
 func (d *decoder) sentAt() (ms int64, offset string) {
 	if d.in.Null() {
 		return 0, ""
@@ -196,7 +194,7 @@ func (d *decoder) sentAt() (ms int64, offset string) {
 	return max(t.UnixMilli(), 1), offset
 }
 
-// firstFlag reads what the player was told before, as 20261121; 0 when nothing.
+// firstFlag reads the last date that the player received, as 20261121, or 0.
 func (d *decoder) firstFlag() uint32 {
 	text := d.text("first_flag", "")
 	if text == "" {
@@ -210,7 +208,7 @@ func (d *decoder) firstFlag() uint32 {
 	return uint32(t.Year()*10_000 + int(t.Month())*100 + t.Day()) //nolint:gosec // four digits, and two times two
 }
 
-// timeZone returns the name of a zone. Whether there is such a one, the service knows.
+// timeZone returns the zone name. The service checks that it exists.
 func (d *decoder) timeZone() string {
 	zone := d.text("time_zone", "")
 	if len(zone) > maxZone || strings.Trim(zone, zoneLetters) != "" {

@@ -66,7 +66,7 @@ func TestDecodeBatchKinds(t *testing.T) {
 	}
 }
 
-// A heartbeat that cannot be read is refused beside the good ones around it.
+// TestDecodeBatchRefusesOne checks that a malformed heartbeat does not affect the others.
 func TestDecodeBatchRefusesOne(t *testing.T) {
 	with := func(from, to string) string { return strings.Replace(beat, from, to, 1) }
 	add := func(field string) string { return with("{", "{"+field+",") }
@@ -133,7 +133,7 @@ func TestDecodeBatchRefusesOne(t *testing.T) {
 			if err != nil {
 				t.Fatalf("%s: %v", tt.beat, err)
 			}
-			if tt.reason == "" { // of the right form: the service refuses it
+			if tt.reason == "" { // well-formed; the service refuses it
 				if len(b.Heartbeats) != 3 {
 					t.Errorf("%s: %d for the service, want 3", tt.beat, len(b.Heartbeats))
 				}
@@ -209,7 +209,7 @@ func TestDecodeBatchSizes(t *testing.T) {
 	}
 }
 
-// A batch must not change when the body's buffer is used again.
+// TestDecodeBatchKeepsNothingOfTheBody checks that a batch survives reuse of the body's buffer.
 func TestDecodeBatchKeepsNothingOfTheBody(t *testing.T) {
 	data := upload(3)
 	b, err := codec.DecodeBatch("u1", data)
@@ -317,7 +317,7 @@ func TestReply(t *testing.T) {
 	}
 }
 
-// The number of a frame is only believed when its message is.
+// FuzzDecodeMessage checks that valid messages have a sequence number.
 func FuzzDecodeMessage(f *testing.F) {
 	f.Add([]byte(`{"seq":1,"heartbeats":[` + beat + `,{}],"sent_at":"2026-03-01T20:15:00Z"}`))
 	f.Add([]byte(`{"heartbeats":[null],"seq":18446744073709551615}`))

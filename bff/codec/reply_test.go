@@ -92,7 +92,7 @@ func TestPush(t *testing.T) {
 	}
 }
 
-// inWords is the record at position 5 as in any other answer.
+// inWords is the JSON of the record at position 5.
 func inWords(t *testing.T, o *historyv1.Object) string {
 	t.Helper()
 	text, err := json.Marshal(codec.NewRecord(&historyv1.Item{Object: o, PositionMs: 5}))

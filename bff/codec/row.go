@@ -11,10 +11,10 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// rowFields are the fields of a row that somebody writes by hand.
+// rowFields are the fields of a hand-written row.
 const rowFields = "object, event_time, state, position_ms, duration_ms, furthest_ms, plays, completed_at, watched_ms, session, device and meta"
 
-// row is a line of an import without version.
+// row is an import line without a version.
 type row struct {
 	object    *historyv1.Object
 	state     historyv1.State
@@ -24,15 +24,16 @@ type row struct {
 	furthest  int64
 	watched   int64
 	plays     *int64
-	completed int64 // when
+	completed int64 // Unix milliseconds
 	session   string
 	device    string
 	meta      []*historyv1.MetaEntry
 }
 
-// DecodeRow reads a record, as [Record] writes it, or the part of it that somebody knows: the object and a time are enough.
-// Without plays a row that reached the end is one play of its own: two rows of different times are two. With plays, that many
-// were completed up to the time. The error is one of [FieldError], for the row alone. The service judges texts and the object.
+// DecodeRow reads a row: a full [Record] or any subset with an object and a time. Without plays, a completed
+// row is one play; rows with different times are separate plays. With plays, that many were completed by then.
+//
+// The error refuses the row only. The service validates texts and the object.
 func DecodeRow(line []byte) (*historyv1.ImportedRecord, *FieldError) {
 	d, in := batchDecoder{decoder: newDecoder(line, "rows"), batch: &Batch{}}, row{}
 	if d.bodyIsObject() {
@@ -72,7 +73,7 @@ func (d *batchDecoder) rowField(in *row, name string) {
 	case "state":
 		in.state = d.rowState()
 	case "event_time":
-		in.at = max(d.time(name), history.MinTime) // as much expired
+		in.at = max(d.time(name), history.MinTime) // clamped; just as expired
 	case "position_ms":
 		in.position = d.whole(name, history.MaxPosition)
 	case "duration_ms":
@@ -91,17 +92,17 @@ func (d *batchDecoder) rowField(in *row, name string) {
 		in.device = d.text(name, "")
 	case "meta":
 		in.meta = metaEntries(d.meta())
-	case "completed", "resume_ms", "early", "incomplete", "etag", "played_at", "dismissed_at", "next": // are made of the others
+	case "completed", "resume_ms", "early", "incomplete", "etag", "played_at", "dismissed_at", "next": // derived from the others
 		d.in.Skip()
 	default:
 		d.in.Fail(history.Invalid(d.path(name), "unknown field: a row has "+rowFields))
 	}
 }
 
-// maxSum is far beyond what anybody has played, and a number that readers in JavaScript have exactly.
+// maxSum limits sums. It exceeds any real history and is exact in JavaScript.
 const maxSum = 1 << 50
 
-// whole reads a whole number, nil for null.
+// whole reads an integer from 0 to most, nil for null.
 func (d *decoder) whole(field string, most int64) *int64 {
 	if d.in.Null() {
 		return nil
@@ -120,7 +121,7 @@ func value(n *int64) int64 {
 	return *n
 }
 
-// complete fills in what a row leaves out: it was finished, unless it says how far the user was, or that it was never completed.
+// complete fills in missing fields. A row was finished, unless it has a position before the end or zero plays.
 func (in *row) complete() {
 	ended := in.position == nil || in.duration > 0 && *in.position*100 >= in.duration*doneAt
 	if in.state == 0 {
@@ -134,7 +135,7 @@ func (in *row) complete() {
 	}
 }
 
-// metaEntries returns metadata as records have it, in the order of the keys.
+// metaEntries returns metadata as in records, sorted by key.
 func metaEntries(values map[string]string, removed []string) (entries []*historyv1.MetaEntry) {
 	for key, value := range values {
 		entries = append(entries, &historyv1.MetaEntry{Key: key, Value: &value})
@@ -146,7 +147,7 @@ func metaEntries(values map[string]string, removed []string) (entries []*history
 	return entries
 }
 
-// doneAt is from which percent of the duration on a row without state was completed.
+// doneAt is the percentage of the duration that completes a row without a state.
 const doneAt = 90
 
 func (in *row) record() *historyv1.Record {
@@ -172,7 +173,7 @@ func (in *row) record() *historyv1.Record {
 	case value(in.plays) > 0:
 		r.PlaysBefore, r.PlaysBeforeMs = uint64(*in.plays), completed //nolint:gosec // it was bounded
 	case in.plays == nil && (in.completed > 0 || in.state == historyv1.State_STATE_FINISHED || in.duration > 0 && r.PositionMs*100 >= in.duration*doneAt):
-		name := cmp.Or(in.session, "\xffrow "+FormatTime(completed)) // no session has such a name
+		name := cmp.Or(in.session, "\xffrow "+FormatTime(completed)) // not a valid session
 		r.Completions = []*historyv1.Completion{{TimeMs: completed, Viewing: history.ViewingOf(name)}}
 	}
 	return r
