@@ -1,5 +1,5 @@
-// Command bff is the edge: it speaks HTTP and WebSocket to players, knows them by their
-// tokens, and passes what they report and ask to history-service.
+// Command bff is the edge. It serves HTTP and WebSocket to players, authenticates them by token, and forwards
+// reports and reads to history-service.
 package main
 
 import (
@@ -49,7 +49,7 @@ type flags struct {
 	LogFormat       string        `help:"text or json." default:"text"`
 }
 
-// Help is what --help begins with.
+// Help is the introduction of --help.
 func (*flags) Help() string {
 	return `The edge: it speaks HTTP and WebSocket to players and apps, knows users by their tokens, and hands on to history-service.`
 }
@@ -86,7 +86,7 @@ func (f *flags) secret(getenv func(string) string) ([]byte, error) {
 		if s == "" && f.TokenKeysFile == "" {
 			return nil, errors.New("no token secret: set --token-secret-file or $" + secretVariable + ", or --token-keys-file")
 		}
-		return bytes.TrimSpace([]byte(s)), nil // as that of a file
+		return bytes.TrimSpace([]byte(s)), nil // as for a file
 	}
 	secret, err := token.ReadSecret(f.TokenSecretFile)
 	if err != nil {
@@ -95,7 +95,7 @@ func (f *flags) secret(getenv func(string) string) ([]byte, error) {
 	return secret, nil
 }
 
-// wire puts the parts together in the order in which they stop.
+// wire assembles the process in the order in which its parts stop.
 func (f *flags) wire(ctx context.Context, tokens *token.Verifier, log *slog.Logger) (*run.Group, error) {
 	files, err := run.Files()
 	if err != nil {

@@ -49,7 +49,7 @@ func TestEdgeRefusesToStart(t *testing.T) {
 	}
 }
 
-// TestTakenPort: before anything starts the edge says that it cannot have a port, in the one line that the error makes.
+// TestTakenPort checks that a taken port is a single-line error before anything starts.
 func TestTakenPort(t *testing.T) {
 	taken := listen(t)
 	defer taken.Close()
@@ -89,7 +89,7 @@ func listen(t *testing.T) net.Listener {
 	return l
 }
 
-// free returns an address that nobody listens on.
+// free returns an unused address.
 func free(t *testing.T) string {
 	t.Helper()
 	l := listen(t)
@@ -127,7 +127,7 @@ func TestEdge(t *testing.T) {
 	}
 }
 
-// TestFlow: the page that shows what the edge does is there only where it is wanted.
+// TestFlow checks that the page /flow is opt-in.
 func TestFlow(t *testing.T) {
 	for flag, want := range map[string]string{"--flow": "<title>How it works", "--log-level=warn": `"title":"Not Found"`} {
 		players := free(t)
@@ -145,7 +145,7 @@ func TestFlow(t *testing.T) {
 	}
 }
 
-// eventually asks until the answer has the wanted text.
+// eventually polls until the answer contains want.
 func eventually(t *testing.T, url, bearer, want string) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)

@@ -1,5 +1,5 @@
-// Package edge puts the parts that face players together: the server of HTTP requests and
-// the handler of WebSockets, which share tokens, origins and each user's budget.
+// Package edge assembles the player-facing HTTP server and WebSocket handler. They share tokens, origins and
+// rate limits.
 package edge
 
 import (
@@ -22,49 +22,49 @@ import (
 	"github.com/playhead/playhead/internal/trust"
 )
 
-// Config configures an [Edge]. Zero values take the defaults; Service and Tokens have none.
+// Config configures an [Edge]. Service and Tokens are required; other zero values take the defaults.
 type Config struct {
 	Service *uplink.Client
 	Tokens  *token.Verifier
-	// Listener is where players are served. The edge closes it.
+	// Listener accepts players. The edge closes it.
 	Listener net.Listener
-	// Hosts are the names under which players reach it, besides addresses and names without a dot.
+	// Hosts are the accepted host names, besides addresses and names without a dot.
 	Hosts trust.Hosts
-	// Pages says that the history and the player page are served.
+	// Pages enables the history and player pages.
 	Pages bool
-	// Images are the origins that the pages take pictures of titles from.
+	// Images are the allowed origins of the pages' pictures.
 	Images []string
-	// Flow is what the page "/flow" shows, which is one of the pages. Without it there is none.
+	// Flow is the data of the page "/flow". Nil disables that page.
 	Flow *flow.Flow
 	// Origins are the sites whose pages may use the edge, besides its own.
 	Origins []string
-	// UserRate is how many requests, messages and connections a user may come with in a
-	// second (default 10), UserBurst how many at once (default 60).
+	// UserRate is a user's rate limit for requests, messages and connections per second (default 10). UserBurst
+	// is the burst (default 60).
 	UserRate, UserBurst float64
-	// Memory is how many bytes the process may take; requests under way take an eighth of it. 0 is no limit.
+	// Memory is the process's memory limit in bytes, 0 for none. Pending requests get an eighth of it.
 	Memory int64
-	// MaxConnections bounds the connections served at once (default 10,000): see [server.Config]. PerAddress bounds
-	// those of one address (no bound by default).
+	// MaxConnections limits concurrent connections (default 10,000); see [server.Config]. PerAddress limits
+	// those of one address (default none).
 	MaxConnections, PerAddress int
-	// WriteDeadline bounds what a write takes (default 2 s), ReadDeadline a read (default 5 s).
+	// WriteDeadline limits a write (default 2 s), ReadDeadline a read (default 5 s).
 	WriteDeadline, ReadDeadline time.Duration
-	// Drain bounds the stop (default 15 s).
+	// Drain limits the shutdown (default 15 s).
 	Drain    time.Duration
 	Logger   *slog.Logger
 	Registry prometheus.Registerer
 }
 
-// Edge is a server of requests and a handler of WebSockets.
+// Edge is an HTTP server and a WebSocket handler.
 type Edge struct {
 	cfg     Config
 	players *server.Server
 	streams *ws.Handler
 }
 
-// New returns an edge that does nothing until its parts run.
+// New returns an edge. It does nothing before its parts run.
 func New(cfg Config) (*Edge, error) {
 	cfg.Drain = run.Default(cfg.Drain, 15*time.Second)
-	users, memory := limit.New(cfg.UserRate, cfg.UserBurst), limit.NewMemory(cfg.Memory) // one of each for both ways in
+	users, memory := limit.New(cfg.UserRate, cfg.UserBurst), limit.NewMemory(cfg.Memory) // shared by HTTP and WebSockets
 	streams, err := ws.New(ws.Config{
 		Service: cfg.Service, Changes: cfg.Service, Tokens: cfg.Tokens, Limit: users, Memory: memory, Origins: cfg.Origins,
 		WriteDeadline: cfg.WriteDeadline, Drain: cfg.Drain / 5, Logger: cfg.Logger, Registry: cfg.Registry,
@@ -96,7 +96,7 @@ func New(cfg Config) (*Edge, error) {
 	return &Edge{cfg, players, streams}, nil
 }
 
-// known reports whether a request has a token that is taken.
+// known reports whether a request has a valid token.
 func known(tokens *token.Verifier) func(*http.Request) bool {
 	return func(r *http.Request) bool {
 		text, err := token.Bearer(r.Header.Get("Authorization"))
@@ -107,10 +107,10 @@ func known(tokens *token.Verifier) func(*http.Request) bool {
 	}
 }
 
-// AddTo adds both parts to a process, in the order in which they stop.
+// AddTo adds the edge's parts to g, in the order in which they stop.
 func (e *Edge) AddTo(g *run.Group) {
 	if e.cfg.Flow != nil {
-		g.Add("flow", time.Second, e.cfg.Flow.Run) // or the players would wait for its streams
+		g.Add("flow", time.Second, e.cfg.Flow.Run) // first: its streams would delay the players' drain
 	}
 	g.Add("players", e.cfg.Drain*3/5, e.players.Run)
 	g.Add("streams", e.cfg.Drain*2/5, e.streams.Run)

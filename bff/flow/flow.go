@@ -1,5 +1,5 @@
-// Package flow serves the page /flow: a stream of the process's metrics, once a second, and of one
-// viewer's own records. While nobody looks at the page nothing runs.
+// Package flow serves the page /flow: a stream of the process's metrics, once a second, and of the viewer's own
+// records. It does nothing while nobody watches.
 package flow
 
 import (
@@ -20,42 +20,38 @@ import (
 	"github.com/playhead/playhead/internal/run"
 )
 
-// Config configures the page. Zero values take the defaults; Metrics has none.
+// Config configures the page. Metrics is required; other zero values take the defaults.
 type Config struct {
 	Metrics prometheus.Gatherer
-	// Inside returns figures of the stores that no metric has. Everybody sees them: they name no
-	// user. Viewer returns what the stores have of one user. Both results become JSON; both are
-	// nil in a process that is an edge alone.
+	// Inside returns figures from the stores, without user data, for all viewers. Viewer returns a user's data
+	// in the stores. Both results become JSON; both are nil in a standalone edge.
 	Inside func(context.Context) (any, error)
 	Viewer func(ctx context.Context, uid string) (any, error)
-	// Faults are the parts that any visitor of the page may stop, by name. Only the demo has any.
+	// Faults are the components that any viewer may stop, by name. Only the demo has them.
 	Faults map[string]*Fault
-	// While is called when the first visitor comes. Its context ends when the last one leaves,
-	// and then it returns.
+	// While is called when the first viewer comes. It returns once its context ends, when the last one leaves.
 	While func(context.Context)
-	// Every is the period of the stream (default 1 s), Max the number of visitors at once
-	// (default 16).
+	// Every is the period of the stream (default 1 s). Max limits concurrent viewers (default 16).
 	Every  time.Duration
 	Max    int
 	Logger *slog.Logger
 }
 
-// Fault is a part of the process that may be stopped, and may return. Its methods may be called
-// from many goroutines. The zero value is a part that works.
+// Fault stops and resumes a component. It is safe for concurrent use. The zero value is a running component.
 type Fault struct {
 	mu      sync.Mutex
 	stopped bool
-	changed chan struct{} // closed when stopped changes; nil while nobody waits
+	changed chan struct{} // closed when stopped changes; nil without a waiter
 }
 
-// Stopped reports whether the part is to do nothing.
+// Stopped reports whether the component must pause.
 func (f *Fault) Stopped() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.stopped
 }
 
-// Await waits until the part is stopped, or has returned, or ctx is done.
+// Await waits until the component's state equals stopped, or ctx is done.
 func (f *Fault) Await(ctx context.Context, stopped bool) {
 	for {
 		f.mu.Lock()
@@ -76,7 +72,7 @@ func (f *Fault) Await(ctx context.Context, stopped bool) {
 	}
 }
 
-// set stops the part or lets it return, and reports whether that is a change.
+// set stops or resumes the component and reports whether that is a change.
 func (f *Fault) set(stopped bool) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -89,18 +85,18 @@ func (f *Fault) set(stopped bool) bool {
 	return was != stopped
 }
 
-// Flow is a part of an edge. Its methods may be called from many goroutines.
+// Flow streams to the viewers. It is safe for concurrent use.
 type Flow struct {
 	cfg   Config
-	began int64         // Unix milliseconds, by which a looker tells this process from another one
-	wake  chan struct{} // capacity 1: somebody looks
+	began int64         // start, Unix milliseconds; tells processes apart
+	wake  chan struct{} // capacity 1; a viewer joined
 	over  chan struct{} // closed when Run ends
 
 	mu      sync.Mutex
-	lookers map[chan []byte]struct{} // each of capacity 1: one that is slow misses something
+	lookers map[chan []byte]struct{} // each of capacity 1: a slow viewer misses events
 }
 
-// New returns a flow that tells nothing until Run.
+// New returns a flow. It sends nothing before Run.
 func New(cfg Config) *Flow {
 	cfg.Every = cmp.Or(cfg.Every, time.Second)
 	cfg.Max = cmp.Or(cfg.Max, 16)
@@ -108,10 +104,10 @@ func New(cfg Config) *Flow {
 	return &Flow{cfg: cfg, began: time.Now().UnixMilli(), wake: make(chan struct{}, 1), over: make(chan struct{}), lookers: make(map[chan []byte]struct{})}
 }
 
-// Operation answers a request of the user whom its token names, or returns why it does not.
+// Operation answers a request of the token's user, or returns an error before the response.
 type Operation = func(w http.ResponseWriter, r *http.Request, uid string) error
 
-// Operations returns what the page asks for, by pattern.
+// Operations returns the page's endpoints by pattern.
 func (f *Flow) Operations() map[string]Operation {
 	all := map[string]Operation{"GET /flow/stream": f.stream}
 	if len(f.cfg.Faults) > 0 {
@@ -120,8 +116,7 @@ func (f *Flow) Operations() map[string]Operation {
 	return all
 }
 
-// Run tells those who look what happens until ctx is done, and then ends their streams. It may
-// be called once.
+// Run serves the viewers until ctx is done, and then ends their streams. It may be called once.
 func (f *Flow) Run(ctx context.Context) error {
 	defer close(f.over)
 	for {
@@ -134,7 +129,7 @@ func (f *Flow) Run(ctx context.Context) error {
 	}
 }
 
-// watched goes on while somebody looks.
+// watched sends totals while there are viewers.
 func (f *Flow) watched(ctx context.Context) {
 	ctx, end := context.WithCancel(ctx)
 	var beside sync.WaitGroup
@@ -172,14 +167,14 @@ func (f *Flow) tell(totals []byte) {
 	}
 }
 
-// totals is what everybody is told.
+// totals is the payload broadcast to every viewer.
 type totals struct {
 	At    int64 `json:"at"`    // Unix milliseconds
-	Began int64 `json:"began"` // when the process did, and its counters
-	// Metrics are sums over the labels, by name.
+	Began int64 `json:"began"` // start of the process and its counters
+	// Metrics are sums over all labels, by name.
 	Metrics map[string]float64 `json:"metrics"`
 	Inside  any                `json:"inside,omitempty"`
-	// Faults says which of the parts that may be stopped are.
+	// Faults reports which components are stopped.
 	Faults map[string]bool `json:"faults,omitempty"`
 }
 
@@ -199,7 +194,7 @@ func (f *Flow) totals(ctx context.Context) []byte {
 	return f.event(ctx, "totals", now)
 }
 
-// shown are the metrics that the page needs. A label never tells of a user.
+// shown are the metrics that the page needs. Their labels never identify a user.
 var shown = map[string]bool{
 	"playhead_ws_connections":                   true,
 	"playhead_ws_heartbeats_total":              true,
@@ -216,7 +211,7 @@ var shown = map[string]bool{
 }
 
 func (f *Flow) metrics(ctx context.Context) map[string]float64 {
-	families, err := f.cfg.Metrics.Gather() // what could be had is there beside an error
+	families, err := f.cfg.Metrics.Gather() // partial results come with an error
 	f.complain(ctx, err)
 	sums := make(map[string]float64, len(shown))
 	for _, family := range families {
@@ -234,7 +229,7 @@ func sum(family *dto.MetricFamily) (total float64) {
 	return total
 }
 
-// event is one of the stream's, nil where there is none.
+// event encodes a server-sent event, nil after an error.
 func (f *Flow) event(ctx context.Context, name string, content any) []byte {
 	text, err := json.Marshal(content)
 	if err != nil {
@@ -250,8 +245,8 @@ func (f *Flow) complain(ctx context.Context, err error) {
 	}
 }
 
-// stream answers with server-sent events: "totals" for everybody, and "viewer" with the user's
-// own records. The stream ends with the request, with the token, and with the process.
+// stream sends server-sent events: "totals" for everyone, and "viewer" with the user's own records. It ends
+// with the request, the token or the process.
 func (f *Flow) stream(w http.ResponseWriter, r *http.Request, uid string) error {
 	looker, err := f.join()
 	if err != nil {
@@ -259,9 +254,9 @@ func (f *Flow) stream(w http.ResponseWriter, r *http.Request, uid string) error 
 	}
 	defer f.leave(looker)
 	w.Header().Set("Content-Type", "text/event-stream")
-	w.Header().Set("X-Accel-Buffering", "no") // of a proxy
-	rc := http.NewResponseController(w)       // whose errors are the reader's
-	_ = rc.SetReadDeadline(time.Time{})       // which would end the request
+	w.Header().Set("X-Accel-Buffering", "no") // for proxies
+	rc := http.NewResponseController(w)       // errors only mean that the viewer is gone
+	_ = rc.SetReadDeadline(time.Time{})       // it would end the request
 	for more := f.send(rc, w, nil); more; {
 		select {
 		case totals := <-looker:
@@ -287,7 +282,7 @@ func (f *Flow) viewer(ctx context.Context, uid string) []byte {
 	return f.event(ctx, "viewer", records)
 }
 
-// patience is how long a looker may take to take an event.
+// patience is the deadline for sending an event.
 const patience = 5 * time.Second
 
 func (f *Flow) send(rc *http.ResponseController, w http.ResponseWriter, events ...[]byte) bool {
@@ -314,7 +309,7 @@ func (f *Flow) leave(looker chan []byte) {
 	delete(f.lookers, looker)
 }
 
-// fault stops a part, or lets it return.
+// fault stops or resumes a component.
 func (f *Flow) fault(w http.ResponseWriter, r *http.Request, _ string) error {
 	part := r.PathValue("part")
 	fault := f.cfg.Faults[part]

@@ -20,7 +20,7 @@ import (
 	"github.com/playhead/playhead/history"
 )
 
-// gathered counts how often the metrics are asked.
+// gathered counts the metric collections.
 type gathered struct {
 	*prometheus.Registry
 
@@ -41,7 +41,7 @@ func (g *gathered) count() int {
 	return g.n
 }
 
-// screen is what somebody sees.
+// screen collects a viewer's stream.
 type screen struct {
 	mu     sync.Mutex
 	header http.Header
@@ -66,7 +66,7 @@ func (s *screen) String() string {
 	return s.text.String()
 }
 
-// world is a flow that runs in a bubble of virtual time.
+// world is a flow in a synctest bubble.
 type world struct {
 	*flow.Flow
 	metrics *gathered
@@ -90,7 +90,7 @@ func inBubble(t *testing.T, cfg flow.Config, test func(*testing.T, *world)) {
 	})
 }
 
-// look opens a stream. Leave ends it and returns what it returned.
+// look opens a stream. leave ends it and returns its error.
 func (w *world) look(t *testing.T, uid string) (s *screen, leave func() error) {
 	t.Helper()
 	ctx, end := context.WithCancel(t.Context())
@@ -102,7 +102,7 @@ func (w *world) look(t *testing.T, uid string) (s *screen, leave func() error) {
 	return s, func() error { end(); return <-done }
 }
 
-// TestNobodyLooks: nothing runs before somebody looks, and after everybody has left.
+// TestNobodyLooks checks that nothing runs without viewers.
 func TestNobodyLooks(t *testing.T) {
 	var playing bool
 	cfg := flow.Config{While: func(ctx context.Context) {
@@ -113,27 +113,27 @@ func TestNobodyLooks(t *testing.T) {
 	inBubble(t, cfg, func(t *testing.T, w *world) {
 		for range 2 {
 			before := w.metrics.count()
-			time.Sleep(time.Hour) // of the bubble
+			time.Sleep(time.Hour) // bubble time
 			synctest.Wait()
 			if n := w.metrics.count(); n != before || playing {
 				t.Fatalf("nobody looks: metrics gathered %d times, playing %v", n-before, playing)
 			}
 			_, first := w.look(t, "ann")
 			_, second := w.look(t, "bob")
-			time.Sleep(9500 * time.Millisecond) // of the bubble
+			time.Sleep(9500 * time.Millisecond) // bubble time
 			if n := w.metrics.count() - before; n != 10 || !playing {
 				t.Errorf("two look for 9.5 s: metrics gathered %d times, want 10; playing %v", n, playing)
 			}
 			if err := errors.Join(first(), second()); err != nil {
 				t.Error(err)
 			}
-			time.Sleep(time.Second) // of the bubble
+			time.Sleep(time.Second) // bubble time
 			synctest.Wait()
 		}
 	})
 }
 
-// TestStream tells everybody the same totals, and each viewer's records to the viewer alone.
+// TestStream checks that viewers get the same totals, and only their own records.
 func TestStream(t *testing.T) {
 	cfg := flow.Config{
 		Inside: func(context.Context) (any, error) { return map[string]int{"marks": 7}, nil },
@@ -165,7 +165,7 @@ func TestStream(t *testing.T) {
 	})
 }
 
-// TestBound: so many may look, and no more; one that leaves makes room.
+// TestBound checks the limit of viewers, and that one who leaves makes room.
 func TestBound(t *testing.T) {
 	inBubble(t, flow.Config{Max: 2}, func(t *testing.T, w *world) {
 		_, first := w.look(t, "ann")
@@ -184,7 +184,7 @@ func TestBound(t *testing.T) {
 	})
 }
 
-// TestStop: the end of the process ends the streams.
+// TestStop checks that a shutdown ends the streams.
 func TestStop(t *testing.T) {
 	inBubble(t, flow.Config{}, func(t *testing.T, w *world) {
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/flow/stream", nil)
@@ -225,7 +225,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// TestAwait wakes who waits for a part, once.
+// TestAwait checks that a change wakes the waiters once.
 func TestAwait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		job := new(flow.Fault)
@@ -257,7 +257,7 @@ func TestAwait(t *testing.T) {
 	})
 }
 
-// BenchmarkStopped is what a call to a part that may be stopped pays for that.
+// BenchmarkStopped measures the cost of the check in a call.
 func BenchmarkStopped(b *testing.B) {
 	var f flow.Fault
 	for b.Loop() {

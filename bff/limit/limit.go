@@ -1,5 +1,4 @@
-// Package limit gives each user a budget of requests, so that one who sends without pause
-// is told to wait, and the others do not notice.
+// Package limit rate-limits users. One who sends without pause must wait; others are unaffected.
 package limit
 
 import (
@@ -11,50 +10,48 @@ import (
 	"github.com/playhead/playhead/internal/run"
 )
 
-// Users has a bucket for each user, which fills at a rate and is full at the start. Its
-// methods may be called from many goroutines.
+// Users has a token bucket per user, initially full. It is safe for concurrent use.
 type Users struct {
 	rate, burst float64
 
 	mu sync.Mutex
-	// A bucket that nobody touches is full after a time. So those that were not since
-	// the maps were swapped are forgotten at the next swap, that time later at the soonest.
+	// An untouched bucket refills within a known time. Buckets untouched since the last swap are dropped at the
+	// next one, which is at least that much later.
 	now, before map[string]bucket
 	swapped     time.Time
 }
 
-// bucket is what was left at a time. Less than nothing was lent.
+// bucket is a balance at a time. A negative one is debt.
 type bucket struct {
 	left float64
 	at   time.Time
 }
 
-// Budget is what a user has left.
+// Budget is a user's remaining rate limit.
 type Budget struct {
-	// Limit is how many requests may come at once, Left how many of them still may.
+	// Limit is the burst, Left the remaining requests.
 	Limit, Left int
-	// Reset is when all may again.
+	// Reset is the time until the bucket is full.
 	Reset time.Duration
 }
 
-// Exceeded is the error for a user with nothing left.
+// Exceeded is the error for a user over the limit.
 type Exceeded struct {
 	Budget
-	// Wait is after how long there is something again.
+	// Wait is the time until the next request.
 	Wait time.Duration
 }
 
-// Error says how long to wait.
+// Error includes the wait.
 func (e *Exceeded) Error() string { return fmt.Sprintf("too many requests, wait %v", e.Wait) }
 
-// New returns budgets that fill at a rate per second (default 10) up to a burst (default
-// 60, at least 1).
+// New returns buckets with a rate per second (default 10) and a burst (default 60, at least 1).
 func New(rate, burst float64) *Users {
 	return &Users{rate: run.Default(rate, 10), burst: max(run.Default(burst, 60), 1), now: make(map[string]bucket)}
 }
 
-// Take takes what a request costs, or fails with [Exceeded] when not even one is left. It
-// lends what an expensive one lacks, a burst at most, and those after it wait for that.
+// Take charges cost, or fails with [Exceeded] if less than one request remains. An expensive request may go up
+// to one burst into debt, which delays later ones.
 func (u *Users) Take(uid string, cost float64) (Budget, error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -65,15 +62,14 @@ func (u *Users) Take(uid string, cost float64) (Budget, error) {
 	return u.budget(u.spend(uid, b, cost)), nil
 }
 
-// Spend takes what a request turned out to cost beyond what was taken for it, and lends
-// what is lacking, as Take does.
+// Spend charges an additional cost of an admitted request. It may create debt, as in Take.
 func (u *Users) Spend(uid string, cost float64) Budget {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return u.budget(u.spend(uid, u.find(uid), cost))
 }
 
-// spend lends a burst at most, so that it is known when a bucket is full again.
+// spend limits debt to one burst, which bounds the time to refill.
 func (u *Users) spend(uid string, b bucket, cost float64) bucket {
 	b.left = max(b.left-cost, -u.burst)
 	u.now[uid] = b
@@ -95,7 +91,7 @@ func (u *Users) find(uid string) bucket {
 	return bucket{min(u.burst, b.left+now.Sub(b.at).Seconds()*u.rate), now}
 }
 
-// until is how long a bucket takes to fill up to a level.
+// until returns the time in which a bucket refills to level.
 func (u *Users) until(level float64, b bucket) time.Duration {
 	return time.Duration(max(level-b.left, 0) / u.rate * float64(time.Second))
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/playhead/playhead/bff/limit"
 )
 
-// TestWhoNeverWaits: a user who never waits is refused, and told how long to wait. Others are not refused.
+// TestWhoNeverWaits checks that a user over the limit is refused with a delay. Others are not.
 func TestWhoNeverWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		users := limit.New(2, 5)
@@ -28,7 +28,7 @@ func TestWhoNeverWaits(t *testing.T) {
 		if _, err := users.Take("u2", 1); err != nil {
 			t.Errorf("another user: %v", err)
 		}
-		time.Sleep(time.Second / 2) // of the bubble
+		time.Sleep(time.Second / 2) // bubble time
 		if _, err := users.Take("u1", 1); err != nil {
 			t.Errorf("after the wait: %v", err)
 		}
@@ -46,25 +46,25 @@ func TestWhatIsLent(t *testing.T) {
 		if e, ok := errors.AsType[*limit.Exceeded](err); !ok || e.Wait != 5*time.Second {
 			t.Errorf("got %v, want 5 s", err)
 		}
-		time.Sleep(time.Hour) // of the bubble: not fuller than full
+		time.Sleep(time.Hour) // bubble time; no more than full
 		if b, err := users.Take("u1", 1); err != nil || b.Left != 4 {
 			t.Errorf("after an hour: %+v, %v", b, err)
 		}
 	})
 }
 
-// A debt is not forgotten however many others come in between, until it is paid.
+// TestDebtsAreKept checks that debt is kept until paid, whatever other users do.
 func TestDebtsAreKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		users := limit.New(1, 10)
-		users.Spend("u1", 25) // of which ten are lent, and paid after 10 s
+		users.Spend("u1", 25) // ten are debt, paid after 10 s
 		for second := range 30 {
 			users.Spend(fmt.Sprint("other", second), 1)
 			_, err := users.Take("u1", 0)
 			if (err != nil) != (second < 11) {
 				t.Errorf("after %d s: %v", second, err)
 			}
-			time.Sleep(time.Second) // of the bubble
+			time.Sleep(time.Second) // bubble time
 		}
 	})
 }
@@ -76,9 +76,9 @@ func TestUsersAreForgotten(t *testing.T) {
 			for n := range 1000 {
 				_, _ = users.Take(fmt.Sprint(second, "-", n), 1)
 			}
-			time.Sleep(time.Second) // of the bubble
+			time.Sleep(time.Second) // bubble time
 		}
-		if grown := memory() - before; grown > 4<<20 { // 60,000 of them would be 8 MiB and more
+		if grown := memory() - before; grown > 4<<20 { // 60,000 buckets would take 8 MiB or more
 			t.Errorf("%d bytes for users of whom few are not full", grown)
 		}
 		runtime.KeepAlive(users)

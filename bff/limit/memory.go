@@ -11,24 +11,23 @@ import (
 	"github.com/playhead/playhead/history"
 )
 
-// Memory bounds the memory of requests under way, by the bytes of their bodies. Its methods may be called from many
-// goroutines.
+// Memory limits the memory of pending requests by the size of their bodies. It is safe for concurrent use.
 type Memory struct {
 	most  int64
 	bytes *semaphore.Weighted
 }
 
 const (
-	// expansion is how many bytes of memory a byte of a body takes: decoded, on its way to the service, and in its answer.
+	// expansion is the memory per byte of a body: decoded, sent to the service, and in the response.
 	expansion = 16
-	// leastMemory admits two of the largest bodies, and usualMemory bounds bodies where memory has no limit.
+	// leastMemory admits two of the largest bodies. usualMemory is the limit for a process without one.
 	leastMemory, usualMemory = 32 << 20, 1 << 30
-	// memoryPatience is how long a request waits for memory, and memoryStep how many bytes it asks for at once.
+	// memoryPatience limits a request's wait for memory. memoryStep is the granularity, in bytes of body.
 	memoryPatience = time.Second
 	memoryStep     = 16 << 10
 )
 
-// NewMemory returns a bound of an eighth of what the process may take, in bytes; 0 is no limit.
+// NewMemory returns a limit of an eighth of the process's memory, in bytes; 0 means no process limit.
 func NewMemory(process int64) *Memory {
 	most := int64(usualMemory)
 	if process > 0 {
@@ -44,11 +43,11 @@ type Held struct {
 	taken  int64
 }
 
-// Hold begins a request, which holds nothing so far. The caller releases it once the request is answered.
+// Hold starts a request without memory. The caller releases it after the response.
 func (m *Memory) Hold() *Held { return &Held{memory: m} }
 
-// Grow takes more bytes of a body. It fails with [history.ErrUnavailable] where there is no room for a second: two requests
-// may wait for each other.
+// Grow reserves memory for more bytes of a body. It fails with [history.ErrUnavailable] after a second without
+// room: requests may deadlock on each other.
 func (h *Held) Grow(ctx context.Context, bytes int) error {
 	h.bytes += int64(bytes)
 	want := min((h.bytes+memoryStep-1)/memoryStep*memoryStep*expansion, h.memory.most) - h.taken
@@ -66,13 +65,13 @@ func (h *Held) Grow(ctx context.Context, bytes int) error {
 	return nil
 }
 
-// Release gives back what the request holds.
+// Release returns the request's memory.
 func (h *Held) Release() {
 	h.memory.bytes.Release(h.taken)
 	h.bytes, h.taken = 0, 0
 }
 
-// Reader returns a body whose bytes are taken as they are read, so that a slow sender holds only what came.
+// Reader reserves memory as the body is read, so a slow sender holds only what has arrived.
 func (h *Held) Reader(ctx context.Context, body io.Reader) io.Reader {
 	return &heldReader{ctx, h, body}
 }

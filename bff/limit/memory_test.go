@@ -14,8 +14,8 @@ import (
 
 const body = 1 << 20
 
-// TestMemory has a process of 256 MiB: two large bodies fit in at once, a third one is refused after a second, and there is
-// room again when one is answered.
+// TestMemory limits a process of 256 MiB. Two large bodies fit, a third is refused after a second, and a
+// response makes room.
 func TestMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := limit.NewMemory(256 << 20)
@@ -44,7 +44,7 @@ func TestMemory(t *testing.T) {
 	})
 }
 
-// TestMemoryOfTheLargest has a body that alone takes more than there is: it waits for all, and is read.
+// TestMemoryOfTheLargest checks that a body over the limit waits for all memory and is then read.
 func TestMemoryOfTheLargest(t *testing.T) {
 	h := limit.NewMemory(1).Hold()
 	if err := h.Grow(t.Context(), 64<<20); err != nil {

@@ -7,9 +7,8 @@ import (
 	"testing"
 )
 
-// TestClient runs playhead.js in Node: what it does case by case, and a model that breaks
-// everything at random, from the same seeds every time; in a short run from the first six. SEED
-// and ROUNDS in the environment go on from others, and for longer.
+// TestClient runs the tests of playhead.js in Node: cases, and a model with random faults and fixed seeds. A
+// short run uses the first six. SEED and ROUNDS in the environment select more.
 func TestClient(t *testing.T) {
 	files, err := filepath.Glob("test/*.test.mjs")
 	if err != nil || len(files) < 2 {
@@ -20,7 +19,7 @@ func TestClient(t *testing.T) {
 			t.Parallel()
 			node := exec.CommandContext(t.Context(), "node", "--test", file)
 			if testing.Short() {
-				node.Env = append([]string{"ROUNDS=6"}, os.Environ()...) // of two the last one counts
+				node.Env = append([]string{"ROUNDS=6"}, os.Environ()...) // the last value of a variable wins
 			}
 			out, err := node.CombinedOutput()
 			t.Logf("%s", out)

@@ -1,5 +1,5 @@
-// Package pages serves the history page, a player and a view of the data flow. They are files
-// without a build step, use only the public API, and load nothing from elsewhere.
+// Package pages serves the history page, the player and the data flow page. They are static files without a
+// build step. They use only the public API and load nothing from other sites.
 package pages
 
 import (
@@ -24,16 +24,15 @@ import (
 //go:embed *.html assets
 var files embed.FS
 
-// Config holds the settings of the pages.
+// Config configures the pages.
 type Config struct {
-	// Flow serves "/flow".
+	// Flow enables "/flow".
 	Flow bool
 	// Images are the allowed origins of pictures, such as https://images.example.com.
 	Images []string
 }
 
-// policy allows the edge's own scripts and requests to the edge. Trusted Types keep text from
-// becoming markup.
+// policy allows only the edge's own scripts and requests. Trusted Types prevent text from becoming markup.
 func (c Config) policy() string {
 	return "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src " + strings.Join(append([]string{"'self'"}, c.Images...), " ") +
 		"; media-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
@@ -46,17 +45,17 @@ const (
 	assets   = `="assets/`
 )
 
-// Cache-Control of a page and of an asset whose address has its hash.
+// Cache-Control of a page, and of an asset whose URL has its hash.
 const (
 	revalidate = "no-cache"
 	immutable  = "public, max-age=31536000, immutable"
 )
 
-// Routes returns the handlers by path: "/", "/player", "/flow" if configured, and the assets twice.
-// "/assets/HASH/" is what the pages load; browsers keep it for a year. "/assets/" is for other
-// players that import the client; browsers revalidate it.
+// Routes returns the handlers by path: "/", "/player", "/flow" if enabled, and the assets under two prefixes.
+// The pages load "/assets/HASH/", which browsers cache for a year. Other players import the client from
+// "/assets/", which browsers revalidate.
 func Routes(cfg Config) (map[string]http.Handler, error) {
-	if err := trust.Origins(cfg.Images).Validate(); err != nil { // it could change the policy
+	if err := trust.Origins(cfg.Images).Validate(); err != nil { // an invalid one could alter the policy
 		return nil, fmt.Errorf("pages: pictures: %w", err)
 	}
 	hashed, err := hashedPath()
@@ -93,8 +92,8 @@ func Routes(cfg Config) (map[string]http.Handler, error) {
 	return routes, nil
 }
 
-// hashedPath returns the path of the assets with a hash of all of them, such as "assets/0123456789ab/".
-// One hash serves all: they import each other.
+// hashedPath returns the assets' path with a hash of all of them, such as "assets/0123456789ab/". They share
+// one hash because they import each other.
 func hashedPath() (string, error) {
 	hash := sha256.New()
 	err := fs.WalkDir(files, "assets", func(name string, d fs.DirEntry, err error) error {
@@ -108,7 +107,7 @@ func hashedPath() (string, error) {
 	return fmt.Sprintf("assets/%.6x/", hash.Sum(nil)), err
 }
 
-// address is the path of a file.
+// address returns the path of a file.
 func address(name string) string {
 	switch name {
 	case "history.html":
@@ -119,7 +118,7 @@ func address(name string) string {
 	return "/" + name
 }
 
-// kinds are the content types, independent of the machine.
+// kinds are the content types, independent of the host's MIME table.
 var kinds = map[string]string{
 	".html": "text/html; charset=utf-8",
 	".css":  "text/css; charset=utf-8",
@@ -127,7 +126,7 @@ var kinds = map[string]string{
 	".svg":  "image/svg+xml",
 }
 
-// file serves a file. Its tag is weak, since the edge compresses answers.
+// file serves a file. Its etag is weak because the edge compresses responses.
 func file(name string, content []byte, cache string) http.Handler {
 	kind, tag := kinds[path.Ext(name)], fmt.Sprintf(`W/"%.6x"`, sha256.Sum256(content))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -152,7 +151,7 @@ func (c Config) secured(next http.Handler) http.Handler {
 	})
 }
 
-// The sample clip has 8 bits and a low rate: an hour is 14 MB. Browsers take less than 2 GB.
+// The sample clip is 8-bit at a low rate: an hour is 14 MB. Browsers accept less than 2 GB.
 const (
 	sampleRate = 4000
 	maxSeconds = 144 * 60 * 60
@@ -160,7 +159,7 @@ const (
 	barSeconds = 12 // period of the sound
 )
 
-// clip generates a sound of ?seconds= (default 600), to play an object of any length.
+// clip serves a generated sound of ?seconds= (default 600), for objects of any length.
 func clip(w http.ResponseWriter, r *http.Request) {
 	seconds, err := strconv.Atoi(r.URL.Query().Get("seconds"))
 	if err != nil {
@@ -175,19 +174,19 @@ func clip(w http.ResponseWriter, r *http.Request) {
 	http.ServeContent(w, r, "", time.Time{}, sound)
 }
 
-// header returns the RIFF header of size bytes of mono sound.
+// header returns the RIFF header for size bytes of mono sound.
 func header(size uint32) []byte {
 	var b bytes.Buffer
 	for _, field := range []any{
 		[]byte("RIFF"), size + headerSize - 8, []byte("WAVEfmt "), uint32(16), uint16(1), uint16(1),
 		uint32(sampleRate), uint32(sampleRate), uint16(1), uint16(8), []byte("data"), size,
 	} {
-		_ = binary.Write(&b, binary.LittleEndian, field) // a buffer takes everything
+		_ = binary.Write(&b, binary.LittleEndian, field) // a buffer never fails
 	}
 	return b.Bytes()
 }
 
-// tape is the header and then the bar, repeated. It implements [io.ReaderAt].
+// tape is the header followed by the repeated bar. It implements [io.ReaderAt].
 type tape struct{ head, bar []byte }
 
 // ReadAt fills p.
@@ -209,7 +208,7 @@ var bar = sync.OnceValue(func() []byte {
 	length := len(samples) / len(chords)
 	for i := range samples {
 		at := float64(i%length) / float64(length)
-		loud := 12 * math.Sin(math.Pi*at) // no clicks between them
+		loud := 12 * math.Sin(math.Pi*at) // fades in and out to avoid clicks
 		var sum float64
 		for _, tone := range chords[i/length] {
 			sum += math.Sin(2 * math.Pi * tone * float64(i) / sampleRate)

@@ -37,7 +37,8 @@ var (
 
 var hashedAsset = regexp.MustCompile(`^/assets/[0-9a-f]{12}/`)
 
-// TestCaching: pages load their assets from addresses with a hash, which browsers keep for a year; they revalidate all else.
+// TestCaching checks that pages load hashed assets, which browsers cache for a year, and that everything else
+// is revalidated.
 func TestCaching(t *testing.T) {
 	routes, err := pages.Routes(pages.Config{Flow: true})
 	if err != nil {
@@ -62,8 +63,8 @@ func TestCaching(t *testing.T) {
 	}
 }
 
-// TestFiles looks into each file: it has a kind, what it names is there, and nothing is
-// inline or from elsewhere.
+// TestFiles checks that each file has a content type, refers only to existing files, and has nothing inline or
+// from other sites.
 func TestFiles(t *testing.T) {
 	routes, err := pages.Routes(pages.Config{Flow: true})
 	if err != nil {
@@ -93,7 +94,7 @@ func TestFiles(t *testing.T) {
 	}
 }
 
-// TestNoFlow: where nothing is shown there is no page for it, and no link to it.
+// TestNoFlow checks that a disabled /flow has neither page nor link.
 func TestNoFlow(t *testing.T) {
 	routes, err := pages.Routes(pages.Config{})
 	if err != nil {
@@ -111,7 +112,7 @@ func TestNoFlow(t *testing.T) {
 	}
 }
 
-// TestClip is as long as it is asked for, and the same wherever it is read from.
+// TestClip checks the clip's length and that ranges have the same content.
 func TestClip(t *testing.T) {
 	for query, seconds := range map[string]int{"": 600, "?seconds=3": 3, "?seconds=x": 600, "?seconds=-1": 1, "?seconds=30": 30} {
 		w := get(t, "/assets/clip.wav"+query, "")
@@ -135,7 +136,7 @@ func TestClip(t *testing.T) {
 	}
 }
 
-// TestImages come from the origins that are listed, and from nowhere else.
+// TestImages checks that the policy allows only the listed origins.
 func TestImages(t *testing.T) {
 	routes, err := pages.Routes(pages.Config{Images: []string{"https://images.example.com", "http://127.0.0.1:9000"}})
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/playhead/playhead/bff/scan"
 )
 
-// BenchmarkSkip reads a message of one heartbeat as tokens, beside jsontext alone.
+// BenchmarkSkip compares reading a message of one heartbeat with jsontext.
 func BenchmarkSkip(b *testing.B) {
 	message := []byte(`{"seq":7,"sent_at":"2026-03-01T20:16:00+01:00","heartbeats":[{"object":{"id":"1000","type":1},"kind":"progress",` +
 		`"position_ms":15000,"duration_ms":5400000,"event_time":"2026-03-01T20:15:15.250+01:00",` +

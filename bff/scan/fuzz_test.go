@@ -9,8 +9,7 @@ import (
 	"github.com/playhead/playhead/bff/scan"
 )
 
-// FuzzSkip holds the package against encoding/json: it accepts nothing that is not
-// JSON, and refuses JSON only for what it says it refuses.
+// FuzzSkip compares with encoding/json: only JSON is accepted, and JSON is refused only as documented.
 func FuzzSkip(f *testing.F) {
 	for _, seed := range []string{
 		`{"a":[1,-2.5e+3,0,true,false,null,"x\u00e9\n"],"b":{}}`, `"\ud83d\ude00"`, `[1,]`, `{"a":1,"a":2}`,
@@ -46,7 +45,7 @@ func FuzzText(f *testing.F) {
 		text, ok := scan.New([]byte(data)).Text()
 		var want string
 		if !ok || json.Unmarshal([]byte(data), &want) != nil {
-			return // refused, or with something behind it
+			return // refused, or followed by something
 		}
 		if string(text) != want {
 			t.Errorf("%q: got %q, want %q", data, text, want)

@@ -1,7 +1,8 @@
-// Package scan reads JSON from front to back without building values of its own, and leaves
-// what is rare in what players send to jsontext: escapes, and numbers that are more than digits. A lone
-// surrogate spoils its own string only, values of a wrong kind are skipped, and nesting is bounded. It
-// refuses invalid UTF-8 and repeated names, which encoding/json mends in silence.
+// Package scan is a streaming JSON reader that builds no values. It delegates escapes and unusual numbers, both
+// rare in reports, to jsontext.
+//
+// It skips values of the wrong kind, limits nesting, and refuses invalid UTF-8 and repeated names, which
+// encoding/json accepts silently. A lone surrogate invalidates only its own string.
 package scan
 
 import (
@@ -16,13 +17,13 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// ErrSyntax means that a text is not JSON.
+// ErrSyntax is returned for text that is not JSON.
 var ErrSyntax = errors.New("malformed JSON")
 
-// Kind is what a value is.
+// Kind is the kind of a value.
 type Kind byte
 
-// The kinds of values. None is the end of the text, or what is no value.
+// The kinds of values. None is the end of the text or an invalid value.
 const (
 	None   Kind = 0
 	Null   Kind = 'n'
@@ -33,20 +34,19 @@ const (
 	Object Kind = '{'
 )
 
-// maxDepth bounds how deep values nest, and with it the stack.
+// maxDepth limits the nesting of values, and so the stack.
 const maxDepth = 32
 
-// Input is a JSON text on its way through. The first error sticks: from then on
-// there are no more values, and [Input.End] returns it.
+// Input reads a JSON text. After the first error it returns no more values, and [Input.End] returns that error.
 type Input struct {
 	data  []byte
 	pos   int
 	depth int
-	buf   []byte // the last string that had escapes
+	buf   []byte // the last string with escapes
 	err   error
 }
 
-// New returns an input over data, which it reads and never changes.
+// New returns an input over data, which it never modifies.
 func New(data []byte) *Input {
 	in := &Input{data: data}
 	if !utf8.Valid(data) {
@@ -55,7 +55,7 @@ func New(data []byte) *Input {
 	return in
 }
 
-// Kind returns what the next value is.
+// Kind returns the kind of the next value.
 func (in *Input) Kind() Kind {
 	switch c := in.peek(); c {
 	case '{', '[', '"', 'n':
@@ -68,7 +68,7 @@ func (in *Input) Kind() Kind {
 	return None
 }
 
-// peek returns the first byte of the next token, 0 at the end and after an error.
+// peek returns the first byte of the next token, 0 at the end or after an error.
 func (in *Input) peek() byte {
 	if in.err != nil {
 		return 0
@@ -83,7 +83,7 @@ func (in *Input) peek() byte {
 	return 0
 }
 
-// Skip steps over the next value, which must be JSON all the same.
+// Skip skips the next value, which must be valid JSON.
 func (in *Input) Skip() {
 	switch in.Kind() {
 	case Object:
@@ -105,10 +105,8 @@ func (in *Input) Skip() {
 	}
 }
 
-// Object returns the names of the next value, which must be an object. The caller
-// reads or skips the value of each before asking for the next, and does not break
-// off. A name is valid until its value is read. One with half a pair of surrogates is
-// no UTF-8.
+// Object yields the names of the next value, which must be an object. The caller reads or skips each value and
+// does not break. A name is valid until its value is read. A name with a lone surrogate is not UTF-8.
 func (in *Input) Object() iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
 		var seen names
@@ -124,8 +122,8 @@ func (in *Input) Object() iter.Seq[[]byte] {
 	}
 }
 
-// Array returns the indexes of the next value, which must be an array. The caller
-// reads or skips each element before asking for the next, and does not break off.
+// Array yields the indexes of the next value, which must be an array. The caller reads or skips each element
+// and does not break.
 func (in *Input) Array() iter.Seq[int] {
 	return func(yield func(int) bool) {
 		i := 0
@@ -138,7 +136,7 @@ func (in *Input) Array() iter.Seq[int] {
 	}
 }
 
-// enter steps over an opening bracket and reports whether an element follows.
+// enter reads an opening bracket and reports whether an element follows.
 func (in *Input) enter(open, end byte) bool {
 	if in.peek() != open {
 		in.want(string(open))
@@ -154,7 +152,7 @@ func (in *Input) enter(open, end byte) bool {
 	return in.err == nil
 }
 
-// more reports whether another element follows, and steps over what is between.
+// more reads a separator or the closing bracket and reports whether an element follows.
 func (in *Input) more(end byte) bool {
 	switch in.peek() {
 	case ',':
@@ -173,7 +171,7 @@ func (in *Input) leave() bool {
 	return false
 }
 
-// name returns a name, and steps over what is between it and its value.
+// name reads a name and the colon.
 func (in *Input) name() []byte {
 	if in.peek() != '"' {
 		in.want("a name")
@@ -181,7 +179,7 @@ func (in *Input) name() []byte {
 	}
 	name, _ := in.text()
 	if len(in.buf) > 0 && len(name) > 0 && &name[0] == &in.buf[0] {
-		name = bytes.Clone(name) // the buffer is the next string's
+		name = bytes.Clone(name) // the next string reuses the buffer
 	}
 	if in.peek() != ':' {
 		in.want(":")
@@ -191,14 +189,14 @@ func (in *Input) name() []byte {
 	return name
 }
 
-// names are those of an object so far.
+// names are an object's names so far.
 type names struct {
 	few  [16][]byte
 	n    int
-	many map[string]bool // what is beyond few
+	many map[string]bool // names beyond few
 }
 
-// add reports whether a name is new.
+// add adds a name and reports whether it is new.
 func (s *names) add(name []byte) bool {
 	for _, other := range s.few[:s.n] {
 		if bytes.Equal(name, other) {
@@ -219,9 +217,8 @@ func (s *names) add(name []byte) bool {
 	return true
 }
 
-// Text returns the next value, a string without its quotes and escapes, valid until
-// the next one is read. Any other value is skipped and not ok, and so is a string with
-// half a pair of surrogates.
+// Text reads a string, unescaped. The result is valid until the next one. A string with a lone surrogate is not
+// ok; any other value is skipped and not ok.
 func (in *Input) Text() (text []byte, ok bool) {
 	if in.Kind() != Text {
 		in.Skip()
@@ -230,7 +227,7 @@ func (in *Input) Text() (text []byte, ok bool) {
 	return in.text()
 }
 
-// text reads a string. One without escapes is a part of the data.
+// text reads a string. Without escapes it is a slice of the data.
 func (in *Input) text() (text []byte, ok bool) {
 	escaped := false
 	for i := in.pos + 1; i < len(in.data); i++ {
@@ -255,7 +252,7 @@ func (in *Input) text() (text []byte, ok bool) {
 	return nil, false
 }
 
-// lone stands for a string with half a pair of surrogates.
+// lone replaces a string with a lone surrogate.
 var lone = []byte("\xff")
 
 func (in *Input) unquote(whole []byte) (text []byte, ok bool) {
@@ -270,8 +267,8 @@ func (in *Input) unquote(whole []byte) (text []byte, ok bool) {
 	return lone, false
 }
 
-// Int returns the next value, a whole number that fits, as JSON Schema has it: 1000.0 and 1e3 are one, too, up to 2^53.
-// Any other value is skipped and not ok.
+// Int reads an integer as JSON Schema defines it: 1000.0 and 1e3 count, up to 2^53. Any other value is skipped
+// and not ok.
 func (in *Input) Int() (n int64, ok bool) {
 	if in.Kind() != Number {
 		in.Skip()
@@ -286,7 +283,7 @@ func (in *Input) Int() (n int64, ok bool) {
 	return n, err == nil
 }
 
-// Float returns the next value, a number. Any other value is skipped and not ok.
+// Float reads a number. Any other value is skipped and not ok.
 func (in *Input) Float() (f float64, ok bool) {
 	if in.Kind() != Number {
 		in.Skip()
@@ -296,7 +293,7 @@ func (in *Input) Float() (f float64, ok bool) {
 	return f, err == nil
 }
 
-// number returns the text of a number.
+// number reads the text of a number.
 func (in *Input) number() []byte {
 	start, digits := in.pos, true
 	for ; in.pos < len(in.data); in.pos++ {
@@ -316,7 +313,7 @@ func (in *Input) number() []byte {
 	return text
 }
 
-// Bool returns the next value, true or false. Any other value is skipped and not ok.
+// Bool reads true or false. Any other value is skipped and not ok.
 func (in *Input) Bool() (b, ok bool) {
 	if in.Kind() != Bool {
 		in.Skip()
@@ -325,7 +322,7 @@ func (in *Input) Bool() (b, ok bool) {
 	return in.word() == 't', in.err == nil
 }
 
-// Null steps over the next value if it is null, and reports whether it was.
+// Null skips a null and reports whether there was one.
 func (in *Input) Null() bool {
 	if in.Kind() != Null {
 		return false
@@ -334,7 +331,7 @@ func (in *Input) Null() bool {
 	return in.err == nil
 }
 
-// word steps over true, false or null, and returns its first letter.
+// word reads true, false or null, and returns the first letter.
 func (in *Input) word() byte {
 	for _, word := range []string{"true", "false", "null"} {
 		if bytes.HasPrefix(in.data[in.pos:], []byte(word)) {
@@ -346,14 +343,14 @@ func (in *Input) word() byte {
 	return 0
 }
 
-// Fail makes err the input's error, unless it has one.
+// Fail sets the input's error unless it has one.
 func (in *Input) Fail(err error) {
 	if in.err == nil {
 		in.err = err
 	}
 }
 
-// End returns the first error. There must be nothing left but space.
+// End returns the first error. Only space may remain.
 func (in *Input) End() error {
 	if in.peek(); in.pos < len(in.data) {
 		in.syntax("want nothing more")

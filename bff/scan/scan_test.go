@@ -68,7 +68,7 @@ func TestSkip(t *testing.T) {
 	}
 }
 
-// TestHalfAPair refuses a string with half a pair of surrogates, and reads on behind it.
+// TestHalfAPair checks that a string with a lone surrogate is refused and reading continues.
 func TestHalfAPair(t *testing.T) {
 	for _, text := range []string{`"\ud83d"`, `"\ude00"`, `"\ud83d\ud83d"`, `"a\ude00\ud83d"`, `"\ud83d\u0061"`, `"\ud83dx"`} {
 		in := scan.New([]byte("[" + text + `,"whole \ud83d\ude00",{` + text + `:1}]`))
@@ -197,7 +197,7 @@ func TestTheFirstErrorSticks(t *testing.T) {
 	}
 }
 
-// TestManyNames finds a repeated name among any number of names.
+// TestManyNames checks repeated names among any number of names.
 func TestManyNames(t *testing.T) {
 	for _, n := range []int{2, 15, 16, 17, 18, 400} {
 		var text strings.Builder

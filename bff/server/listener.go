@@ -9,16 +9,15 @@ import (
 	"time"
 )
 
-// strangerGrace is how long a connection has to come with a token before it may be closed to make room.
+// strangerGrace is the time for a new connection to send a token before it may be evicted.
 const strangerGrace = time.Second
 
-// limitListener accepts connections: so many at most, and of one address. Where there is no room, the oldest stranger, a
-// connection on which no valid token came so far, is closed for the next one. So a flood without a token takes
-// nothing from those with one.
+// limitListener limits connections, in total and per address. At the limit it evicts the oldest stranger: a
+// connection without a valid token so far. A flood without tokens thus cannot displace clients with one.
 type limitListener struct {
 	net.Listener
 
-	most, perAddress int // perAddress is 0 for no bound
+	most, perAddress int // 0 perAddress means no limit
 	metrics          *metrics
 	freed            chan struct{} // capacity 1
 	closed           chan struct{}
@@ -26,7 +25,7 @@ type limitListener struct {
 
 	mu        sync.Mutex
 	all       int
-	strangers list.List      // of *trackedConn, the oldest first
+	strangers list.List      // of *trackedConn, oldest first
 	open      map[string]int // by address; empty without a limit
 }
 
@@ -37,7 +36,7 @@ func newLimitListener(l net.Listener, cfg Config, m *metrics) *limitListener {
 	}
 }
 
-// trackedConn is a connection that was accepted.
+// trackedConn is an accepted connection.
 type trackedConn struct {
 	net.Conn
 
@@ -45,16 +44,16 @@ type trackedConn struct {
 	addr     string
 	came     time.Time
 
-	// Of the server, which serves one request at a time.
-	served bool // a whole request has come
-	known  bool // one with a valid token
+	// Used only by the server, which serves one request at a time.
+	served bool // a complete request arrived
+	known  bool // a valid token arrived
 
-	// Under the lock of the listener.
-	stranger *list.Element // nil once a token came, or it is closed
+	// Guarded by the listener's mutex.
+	stranger *list.Element // nil after a token or Close
 	over     bool
 }
 
-// Accept refuses by closing: an answer to a flood would cost something.
+// Accept refuses by closing: responses to a flood would cost something.
 func (d *limitListener) Accept() (net.Conn, error) {
 	for {
 		conn, err := d.Listener.Accept()
@@ -63,18 +62,18 @@ func (d *limitListener) Accept() (net.Conn, error) {
 		}
 		c := &trackedConn{Conn: conn, listener: d, addr: host(conn)}
 		if !d.makeRoom() {
-			_ = conn.Close() // an error is the caller's
+			_ = conn.Close() // the connection is dropped anyway
 			return nil, net.ErrClosed
 		}
 		if d.enter(c) {
 			return c, nil
 		}
 		d.metrics.refused.Inc()
-		_ = conn.Close() // an error is the caller's
+		_ = conn.Close() // the connection is dropped anyway
 	}
 }
 
-// makeRoom waits for room for another connection. It reports false once the listener is closed.
+// makeRoom waits for room for another connection. It returns false once the listener is closed.
 func (d *limitListener) makeRoom() bool {
 	for {
 		wait := d.evict()
@@ -93,8 +92,8 @@ func (d *limitListener) makeRoom() bool {
 	}
 }
 
-// evict closes the oldest stranger where there is no room. It returns how long to wait for one that may be closed, less than
-// nothing where there is room.
+// evict closes the oldest stranger if there is no room. It returns the time until one may be evicted, negative
+// if there is room.
 func (d *limitListener) evict() (wait time.Duration) {
 	d.mu.Lock()
 	if d.all < d.most {
@@ -104,7 +103,7 @@ func (d *limitListener) evict() (wait time.Duration) {
 	oldest := d.strangers.Front()
 	if oldest == nil {
 		d.mu.Unlock()
-		return time.Hour // one that closes says so
+		return time.Hour // freed wakes the caller first
 	}
 	c := oldest.Value.(*trackedConn)
 	wait = strangerGrace - time.Since(c.came)
@@ -113,7 +112,7 @@ func (d *limitListener) evict() (wait time.Duration) {
 		return wait
 	}
 	d.metrics.evicted.Inc()
-	_ = c.Close() // an error is the caller's
+	_ = c.Close() // the connection is dropped anyway
 	return 0
 }
 
@@ -132,13 +131,13 @@ func (d *limitListener) enter(c *trackedConn) bool {
 	return true
 }
 
-// Close ends the listener, not its connections.
+// Close closes the listener, but not its connections.
 func (d *limitListener) Close() error {
 	d.close.Do(func() { close(d.closed) })
 	return d.Listener.Close()
 }
 
-// Close ends the connection.
+// Close closes the connection and frees its place.
 func (c *trackedConn) Close() error {
 	d := c.listener
 	d.mu.Lock()
@@ -160,14 +159,14 @@ func (c *trackedConn) Close() error {
 	return c.Conn.Close()
 }
 
-// know notes that a valid token came.
+// know records that a valid token arrived.
 func (c *trackedConn) know() {
 	c.listener.mu.Lock()
 	defer c.listener.mu.Unlock()
 	c.leaveStrangers()
 }
 
-// leaveStrangers is called under the lock of the listener.
+// leaveStrangers requires the listener's mutex.
 func (c *trackedConn) leaveStrangers() {
 	if c.stranger != nil {
 		c.listener.strangers.Remove(c.stranger)
@@ -181,7 +180,7 @@ func withConn(ctx context.Context, conn net.Conn) context.Context {
 	return context.WithValue(ctx, connKey{}, conn)
 }
 
-// markServed notes the connections on which a request arrives, and those on which one with a token does.
+// markServed marks connections with a complete request, and those with a valid token.
 func (s *Server) markServed(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c := r.Context().Value(connKey{}).(*trackedConn)

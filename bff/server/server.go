@@ -1,5 +1,5 @@
-// Package server runs the edge's HTTP listener: every wait has a limit, and a stop
-// answers what is under way.
+// Package server runs the edge's HTTP listener. All waits have a limit, and a shutdown completes pending
+// requests.
 package server
 
 import (
@@ -22,32 +22,31 @@ import (
 // Config configures a [Server]. Zero values take the defaults.
 type Config struct {
 	Handler http.Handler
-	// Addr is where Run listens (default 127.0.0.1:8080).
+	// Addr is the listen address (default 127.0.0.1:8080).
 	Addr string
-	// Listener is used in place of Addr. Run closes it.
+	// Listener replaces Addr. Run closes it.
 	Listener net.Listener
-	// MaxConnections bounds the connections served at once (default 10,000). A further one takes the place of the oldest
-	// without a token, or waits where all have one.
+	// MaxConnections limits concurrent connections (default 10,000). Above it, a new connection replaces the
+	// oldest without a token, or waits if all have one.
 	MaxConnections int
-	// Known reports whether a request has a valid token. Nil knows nobody.
+	// Known reports whether a request has a valid token. Nil means that none has.
 	Known func(*http.Request) bool
-	// PerAddress bounds those of one address; further ones are closed. 0 is no bound,
-	// which is right behind a proxy.
+	// PerAddress limits the connections of one address; further ones are closed. 0 means no limit, as is right
+	// behind a proxy.
 	PerAddress int
-	// Drain is how long a stop waits for requests under way (default 10 s). Then
-	// they are cut off.
+	// Drain is the deadline for pending requests at shutdown (default 10 s). Later ones are aborted.
 	Drain    time.Duration
 	Logger   *slog.Logger
 	Registry prometheus.Registerer
 }
 
-// Server is a part of a process.
+// Server is the edge's HTTP server.
 type Server struct {
 	cfg     Config
 	metrics *metrics
 }
 
-// New returns a server that does nothing until Run.
+// New returns a server. It does nothing before Run.
 func New(cfg Config) *Server {
 	if cfg.Addr == "" {
 		cfg.Addr = "127.0.0.1:8080"
@@ -58,8 +57,8 @@ func New(cfg Config) *Server {
 	return &Server{cfg: cfg, metrics: newMetrics(cfg.Registry)}
 }
 
-// Run serves until ctx is done, and then what is under way. Requests that had to be
-// cut off are an error: their callers do not know what became of them.
+// Run serves until ctx is done and then drains. Aborted requests are an error, because their outcome is
+// unknown.
 func (s *Server) Run(ctx context.Context) error {
 	l, err := s.listen(ctx)
 	if err != nil {
@@ -97,9 +96,8 @@ func (s *Server) listen(ctx context.Context) (net.Listener, error) {
 	return new(net.ListenConfig).Listen(ctx, "tcp", s.cfg.Addr)
 }
 
-// server bounds every wait for a client: a phone that lost its network in the
-// middle of a request must not keep a connection. A line that carries 1 KB/s gets a report of
-// 16 KiB through, the largest that a client sends.
+// server limits each wait for a client: a phone without network must not keep a connection. At 1 KB/s a 16 KiB
+// report, the largest that a client sends, still gets through.
 func (s *Server) server() *http.Server {
 	idle := &idleConns{conns: make(map[net.Conn]struct{})}
 	srv := &http.Server{
@@ -117,8 +115,8 @@ func (s *Server) server() *http.Server {
 	return srv
 }
 
-// idleConns are the connections without a request so far, such as browsers open ahead of
-// need. A stop closes them at once: [http.Server.Shutdown] waits five seconds for them.
+// idleConns are the connections without a request yet, such as a browser's preconnects. A shutdown closes them
+// at once; [http.Server.Shutdown] would wait five seconds for them.
 type idleConns struct {
 	mu     sync.Mutex
 	conns  map[net.Conn]struct{}
@@ -132,7 +130,7 @@ func (s *idleConns) state(conn net.Conn, state http.ConnState) {
 	case state != http.StateNew:
 		delete(s.conns, conn)
 	case s.closed:
-		_ = conn.Close() // there is nothing to lose
+		_ = conn.Close() // no request to lose
 	default:
 		s.conns[conn] = struct{}{}
 	}
@@ -143,11 +141,11 @@ func (s *idleConns) close() {
 	defer s.mu.Unlock()
 	s.closed = true
 	for conn := range s.conns {
-		_ = conn.Close() // there is nothing to lose
+		_ = conn.Close() // no request to lose
 	}
 }
 
-// host is the address without its port, which every connection has another of.
+// host returns the remote address without its port.
 func host(conn net.Conn) string {
 	name, _, err := net.SplitHostPort(conn.RemoteAddr().String())
 	if err != nil {
@@ -179,7 +177,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	}
 }
 
-// state follows a connection. One that became a WebSocket is another's.
+// state tracks a connection. A hijacked one belongs to the WebSocket handler.
 func (m *metrics) state(conn net.Conn, s http.ConnState) {
 	switch s {
 	case http.StateNew:

@@ -29,7 +29,7 @@ func listen(t *testing.T) net.Listener {
 	return l
 }
 
-// slow is a handler that says when it has begun, and answers when it is let go.
+// slow is a handler that signals begun and waits for letGo.
 type slow struct{ begun, letGo chan struct{} }
 
 func newSlow() slow { return slow{make(chan struct{}, 30), make(chan struct{})} }
@@ -53,7 +53,7 @@ func start(t *testing.T, cfg server.Config) (addr string, stop context.CancelFun
 	return cfg.Listener.Addr().String(), cancel, done
 }
 
-// get sends a request and returns the body of the answer, or the error, in time.
+// get sends a request and delivers the body or error.
 func get(t *testing.T, addr string) <-chan string {
 	t.Helper()
 	answer := make(chan string, 1)
@@ -110,8 +110,7 @@ func waitClosed(t *testing.T, addr string) {
 	}
 }
 
-// A browser opens connections ahead of need. One on which nothing was said is not under way,
-// and does not hold up the end.
+// TestStopDoesNotWaitForSilence checks that a browser's unused connections do not delay the shutdown.
 func TestStopDoesNotWaitForSilence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := memnet.Listen()
@@ -148,7 +147,7 @@ func TestStopCutsOffWhatTakesTooLong(t *testing.T) {
 	}
 }
 
-// counted is a listener that knows how many of its connections are open.
+// counted is a listener that counts its open connections.
 type counted struct {
 	net.Listener
 	mu        sync.Mutex
@@ -208,7 +207,7 @@ func TestHeadersAreBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	_, _ = fmt.Fprintf(conn, "GET / HTTP/1.1\r\nHost: edge\r\nX: %s\r\n\r\n", strings.Repeat("x", 32<<10)) // cut off half way
+	_, _ = fmt.Fprintf(conn, "GET / HTTP/1.1\r\nHost: edge\r\nX: %s\r\n\r\n", strings.Repeat("x", 32<<10)) // cut off halfway
 	line, err := bufio.NewReader(conn).ReadString('\n')
 	if err != nil || !strings.Contains(line, "431") {
 		t.Errorf("got %q, %v, want 431", line, err)
@@ -260,12 +259,13 @@ func TestAFloodFromOneAddress(t *testing.T) {
 		t.Errorf("%v connections refused, want 20", got)
 	}
 	_ = inside[0].Close()
-	for answer := ""; answer != "404 page not found\n"; { // once the server has seen it
+	for answer := ""; answer != "404 page not found\n"; { // the server has seen it
 		answer = <-get(t, addr)
 	}
 }
 
-// A connection that says nothing, or not in time, or no HTTP, is ended and counted; one that asks is not.
+// TestConnectionsThatAreNotHeard checks that silent, slow and non-HTTP connections are closed and counted; ones
+// with a request are not.
 func TestConnectionsThatAreNotHeard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reg, l := prometheus.NewRegistry(), memnet.Listen()
@@ -297,8 +297,8 @@ func TestConnectionsThatAreNotHeard(t *testing.T) {
 	})
 }
 
-// Connections without a token fill the server. Those with one stay, and others come in: a stranger that is a second old
-// makes room. Where all have a token, the next one waits.
+// TestStrangersMakeRoom fills the server without tokens. Connections with a token stay, and a new one evicts a
+// stranger after a second. If all have a token, the next one waits.
 func TestStrangersMakeRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reg, l := prometheus.NewRegistry(), memnet.Listen()
@@ -336,7 +336,7 @@ func TestStrangersMakeRoom(t *testing.T) {
 		for range 10 {
 			go func() {
 				conn, err := l.Dial(ctx, "", "")
-				for err == nil { // again as soon as it is closed
+				for err == nil { // reconnects after each close
 					_, _ = io.ReadAll(conn)
 					conn, err = l.Dial(ctx, "", "")
 				}

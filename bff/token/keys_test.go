@@ -25,7 +25,7 @@ import (
 	"github.com/playhead/playhead/bff/token"
 )
 
-// issuer is somebody who signs, and the entry of its key in a set.
+// issuer signs tokens and has an entry in a key set.
 type issuer struct {
 	name   string
 	method jwt.SigningMethod
@@ -74,7 +74,7 @@ func (i issuer) sign(t *testing.T) string {
 	return text
 }
 
-// publish writes the keys of some issuers, and returns the path.
+// publish writes the issuers' keys to path and returns it.
 func publish(t *testing.T, path string, at time.Time, issuers ...issuer) string {
 	t.Helper()
 	set := map[string][]map[string]string{"keys": {}}
@@ -119,10 +119,10 @@ func TestKeys(t *testing.T) {
 	wantUID(t, v, newIssuer(t, jwt.SigningMethodEdDSA, "three").sign(t), "")
 	wantUID(t, v, newIssuer(t, jwt.SigningMethodEdDSA, "four").sign(t), "")
 	wantUID(t, v, newIssuer(t, jwt.SigningMethodEdDSA, "").sign(t), "")
-	wantUID(t, v, newIssuer(t, jwt.SigningMethodEdDSA, "one").sign(t), "") // a key of another kind
+	wantUID(t, v, newIssuer(t, jwt.SigningMethodEdDSA, "one").sign(t), "") // another kind of key
 }
 
-// A public key is known to all: it is no secret to sign with.
+// TestAPublicKeyIsNoSecret checks that a public key cannot sign as a shared secret.
 func TestAPublicKeyIsNoSecret(t *testing.T) {
 	i := newIssuer(t, jwt.SigningMethodEdDSA, "one")
 	path := publish(t, filepath.Join(t.TempDir(), "keys"), time.Now(), i)
@@ -151,7 +151,7 @@ func TestTheOnlyKeyNeedsNoName(t *testing.T) {
 	wantUID(t, v, i.sign(t), "u1")
 }
 
-// Keys come and go without a restart, and a file that is broken meanwhile does no harm.
+// TestRotation checks that keys change without a restart, and that a broken file keeps the old ones.
 func TestRotation(t *testing.T) {
 	before, after := newIssuer(t, jwt.SigningMethodES256, "before"), newIssuer(t, jwt.SigningMethodES256, "after")
 	path := publish(t, filepath.Join(t.TempDir(), "keys"), time.Unix(1, 0), before)
@@ -164,17 +164,17 @@ func TestRotation(t *testing.T) {
 		wantUID(t, v, before.sign(t), "u1")
 		publish(t, path, time.Unix(2, 0), before, after)
 		wantUID(t, v, after.sign(t), "")
-		time.Sleep(10 * time.Second) // of the bubble
+		time.Sleep(10 * time.Second) // bubble time
 		wantUID(t, v, after.sign(t), "u1")
 		wantUID(t, v, before.sign(t), "u1")
 		write(t, path, []byte(`{"keys":[`), time.Unix(3, 0))
-		time.Sleep(10 * time.Second) // of the bubble
+		time.Sleep(10 * time.Second) // bubble time
 		wantUID(t, v, after.sign(t), "u1")
 		if !strings.Contains(log.String(), "token keys not read") {
 			t.Errorf("log %q", log.String())
 		}
 		publish(t, path, time.Unix(4, 0), after)
-		time.Sleep(10 * time.Second) // of the bubble
+		time.Sleep(10 * time.Second) // bubble time
 		wantUID(t, v, before.sign(t), "")
 		wantUID(t, v, after.sign(t), "u1")
 	})

@@ -1,5 +1,5 @@
-// Package token makes and verifies the bearer tokens of players: JSON web tokens whose
-// subject is the uid, signed with a shared secret or with a key of a set.
+// Package token mints and verifies players' bearer tokens: JSON web tokens with the uid as subject. They are
+// signed with a shared secret or a key of a key set.
 package token
 
 import (
@@ -27,48 +27,44 @@ import (
 	"github.com/playhead/playhead/internal/trust"
 )
 
-// MinSecret is the least length of a secret in bytes, that of the hash: a shorter
-// one is what guessing would look for (RFC 7518, section 3.2).
+// MinSecret is the minimum length of a secret, in bytes: the size of the hash (RFC 7518, section 3.2).
 const MinSecret = 32
 
-// Leeway is how far the clocks of those who sign tokens may be off: a token is valid so
-// much earlier and later than it says.
+// Leeway is the tolerated clock error of token issuers, before and after a token's validity.
 const Leeway = 30 * time.Second
 
-// ErrInvalid means that a token proves nothing.
+// ErrInvalid is returned for an invalid token.
 var ErrInvalid = errors.New("token not valid")
 
-// Config says which tokens are valid. One of Secret and KeysFile is needed; with both,
-// either will do.
+// Config selects the accepted tokens. One of Secret and KeysFile is required; with both, either suffices.
 type Config struct {
-	// Secret is what tokens are signed with by HS256.
+	// Secret verifies HS256.
 	Secret []byte
-	// KeysFile holds the public keys of those who sign by RS256, ES256 or EdDSA, as a JSON
-	// web key set. It is read again when it has changed, within 10 s.
+	// KeysFile is a JSON web key set of public keys for RS256, ES256 and EdDSA. It is reloaded within ten
+	// seconds of a change.
 	KeysFile string
-	// Audience is what tokens must be made out to; any by default.
+	// Audience is the required audience; empty accepts any.
 	Audience string
 	Logger   *slog.Logger
 }
 
-// Verifier tells who a token is for. Its methods may be called from many goroutines.
+// Verifier verifies tokens. It is safe for concurrent use.
 type Verifier struct {
 	secret []byte
 	keys   *keys
 	parser *jwt.Parser
 }
 
-// NewVerifier takes the secret that tokens are signed with. With an audience, only
-// tokens made out to it are valid; without one ("") the audience is not looked at.
+// NewVerifier returns a verifier for tokens signed with secret. An empty audience accepts any.
 func NewVerifier(secret []byte, audience string) (*Verifier, error) {
 	return Open(Config{Secret: secret, Audience: audience})
 }
 
-// Open reads the keys, if there are any.
+// Open returns a verifier and reads the key file, if any.
 func Open(cfg Config) (v *Verifier, err error) {
 	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	v = &Verifier{secret: cfg.Secret}
-	var methods []string // not what the token's header asks for
+	var methods []string // not chosen by the token's header
 	if len(cfg.Secret) > 0 || cfg.KeysFile == "" {
 		if err := checkSecret(cfg.Secret); err != nil {
 			return nil, err
@@ -89,10 +85,8 @@ func Open(cfg Config) (v *Verifier, err error) {
 	return v, nil
 }
 
-// Verify returns the uid of a token, and until when it is taken, which is [Leeway] after
-// its own end. It fails with
-// [ErrInvalid] unless the token is signed with the secret or a key, has not expired, and
-// its subject is a legal uid.
+// Verify returns a token's uid and the end of its validity, [Leeway] included. It fails with [ErrInvalid] for a
+// bad signature, an expired token or an invalid uid.
 func (v *Verifier) Verify(text string) (uid string, until time.Time, err error) {
 	var claims jwt.RegisteredClaims
 	if _, err := v.parser.ParseWithClaims(text, &claims, v.key); err != nil {
@@ -113,8 +107,8 @@ func Bearer(authorization string) (text string, err error) {
 	return strings.TrimSpace(text), nil
 }
 
-// key never gives a public key to HS256, which would take it for a secret that all know.
-// A token with extensions that must be understood (RFC 7515, section 4.1.11) gets none.
+// key returns the key for a token. It never uses a public key for HS256, which would make it a shared secret.
+// It refuses critical extensions (RFC 7515, section 4.1.11).
 func (v *Verifier) key(t *jwt.Token) (any, error) {
 	if _, critical := t.Header["crit"]; critical {
 		return nil, errors.New("crit: no extension is known")
@@ -126,7 +120,7 @@ func (v *Verifier) key(t *jwt.Token) (any, error) {
 	return v.keys.find(name)
 }
 
-// Mint returns a token for uid that expires after ttl, made out to the audience unless that is "".
+// Mint returns a token for uid that expires after ttl. An empty audience sets none.
 func Mint(secret []byte, uid, audience string, ttl time.Duration) (string, error) {
 	if err := checkSecret(secret); err != nil {
 		return "", err
@@ -142,8 +136,7 @@ func Mint(secret []byte, uid, audience string, ttl time.Duration) (string, error
 	return jwt.NewWithClaims(jwt.SigningMethodHS256, claims).SignedString(secret)
 }
 
-// ReadSecret returns the secret of a file. It fails unless the file can be read and holds at
-// least [MinSecret] bytes.
+// ReadSecret reads a secret from a file. It fails for an unreadable file or fewer than [MinSecret] bytes.
 func ReadSecret(path string) ([]byte, error) {
 	secret, err := trust.Secret(path)
 	if err != nil {
@@ -159,20 +152,19 @@ func checkSecret(secret []byte) error {
 	return nil
 }
 
-// recheck is how often the file is looked at: a key that is put there or taken away is
-// good or bad that much later, at the latest.
+// recheck is the poll interval of the key file, and so the maximum delay of a key rotation.
 const recheck = 10 * time.Second
 
 var errNoKey = errors.New("no key of that name")
 
-// keys are the public keys of a file, which is read again when it has changed.
+// keys are the public keys of a file. They are reloaded when it changes.
 type keys struct {
 	path string
 	log  *slog.Logger
 
 	mu      sync.Mutex
 	checked time.Time
-	size    int64 // of what was read last
+	size    int64 // as last read, like changed
 	changed time.Time
 	byName  map[string]crypto.PublicKey
 }
@@ -186,13 +178,13 @@ func openKeys(path string, log *slog.Logger) (*keys, error) {
 	return k, nil
 }
 
-// find returns a key by its name. The only key of a file needs none.
+// find returns a key by name. A single key needs no name.
 func (k *keys) find(name string) (crypto.PublicKey, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if now := time.Now(); now.Sub(k.checked) >= recheck {
 		k.checked = now
-		if err := k.refresh(); err != nil { // half a file, perhaps; the keys that are known stay good
+		if err := k.refresh(); err != nil { // perhaps half written; the previous keys stay
 			k.log.Error("token keys not read", "error", err)
 		}
 	}
@@ -207,7 +199,7 @@ func (k *keys) find(name string) (crypto.PublicKey, error) {
 	return nil, errNoKey
 }
 
-// refresh reads the file if it is another one than last time.
+// refresh reloads the file if its size or time changed.
 func (k *keys) refresh() error {
 	info, err := os.Stat(k.path)
 	if err != nil {
@@ -229,7 +221,7 @@ func (k *keys) refresh() error {
 	return nil
 }
 
-// jwk is a key of a set (RFC 7517).
+// jwk is a key of a key set (RFC 7517).
 type jwk struct {
 	Kty string  `json:"kty"`
 	Kid string  `json:"kid"`
@@ -242,18 +234,17 @@ type jwk struct {
 	D   encoded `json:"d"`
 }
 
-// encoded is what stands there in base64url.
+// encoded is a base64url value.
 type encoded []byte
 
-// UnmarshalText decodes it.
+// UnmarshalText decodes base64url.
 func (e *encoded) UnmarshalText(text []byte) (err error) {
 	*e, err = base64.RawURLEncoding.DecodeString(string(text))
 	return err
 }
 
-// parseKeys returns the public keys of a set by their names. Kinds of keys that it does
-// not know are left out, as sets may have them; none at all is an error, and so is a
-// private key, which has no business here.
+// parseKeys returns a set's public keys by name. It skips unknown kinds, which sets may contain. A set without
+// a usable key is an error, and so is a private key.
 func parseKeys(text []byte) (map[string]crypto.PublicKey, error) {
 	var set struct{ Keys []jwk }
 	if err := json.Unmarshal(text, &set); err != nil {
@@ -281,7 +272,7 @@ func parseKeys(text []byte) (map[string]crypto.PublicKey, error) {
 	return byName, nil
 }
 
-// public returns nil for a kind that it does not know.
+// public returns nil for an unknown kind.
 func (k *jwk) public() (crypto.PublicKey, error) {
 	switch k.Kty + " " + k.Crv {
 	case "RSA ":

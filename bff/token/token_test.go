@@ -83,7 +83,7 @@ func signed(t *testing.T, claims jwt.MapClaims) string {
 	return sign(t, jwt.SigningMethodHS256, []byte(secret), claims)
 }
 
-// change swaps the claims for others and keeps the signature.
+// change replaces the claims and keeps the signature.
 func change(text string) string {
 	part := strings.Split(text, ".")
 	part[1] = "eyJzdWIiOiJ1MiIsImV4cCI6OTk5OTk5OTk5OX0" // {"sub":"u2","exp":9999999999}
@@ -107,7 +107,7 @@ func TestMint(t *testing.T) {
 	})
 }
 
-// TestLeeway takes a token whose signer's clock is a little fast or slow.
+// TestLeeway checks tokens of an issuer whose clock is slightly off.
 func TestLeeway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v, now := verifier(t, ""), time.Now()
@@ -131,7 +131,7 @@ func TestLeeway(t *testing.T) {
 	})
 }
 
-// TestMintForAnAudience has a token for one audience taken where that is asked for, or none.
+// TestMintForAnAudience checks that a token for an audience is valid for it, or for a verifier without one.
 func TestMintForAnAudience(t *testing.T) {
 	text, err := token.Mint([]byte(secret), "u1", "players", time.Hour)
 	if err != nil {
@@ -144,7 +144,7 @@ func TestMintForAnAudience(t *testing.T) {
 	}
 }
 
-// TestCritical refuses a token with an extension, and takes the same one without.
+// TestCritical checks that critical extensions are refused.
 func TestCritical(t *testing.T) {
 	for header, want := range map[string]bool{"crit": false, "hint": true} {
 		tok := jwt.NewWithClaims(jwt.SigningMethodHS256, jwt.MapClaims{"sub": "u1", "exp": time.Now().Add(time.Hour).Unix()})
