@@ -3,8 +3,8 @@ import { below } from './browser.js';
 import { locale, t } from './language.js';
 import { key } from './outbox.js';
 
-const most = 1000; // objects of a request
-const parting = 60_000; // bytes that a browser sends for a page that goes away
+const most = 1000; // objects per request
+const parting = 60_000; // bytes that a browser sends for an unloading page
 const patience = 10; // retries after "too many requests"
 
 /** A failed request (application/problem+json). */
@@ -16,7 +16,7 @@ export class Problem extends Error {
   }
 }
 
-/** The edge that served the page; it may be below a path. */
+/** URL of the edge that served the page, with its path prefix. */
 export const home = () => new URL('.', location.href).href;
 
 /** The edge's HTTP API, as one user. */
@@ -43,13 +43,13 @@ export class Api {
     return this.#ask('PUT', path, { body });
   }
 
-  /** Deletes the history, or all of a type; also while the page goes away. @param {number} type 0 for all */
+  /** Clears the history or one type; also while the page unloads. @param {number} type 0 for all */
   clear(type) {
     return this.#ask('DELETE', '/v1/history', { query: { type }, keepalive: true });
   }
 
   /**
-   * Reads the record of an object, null for none. The lookup knows the newest records only; an older one is found where it was listed.
+   * Reads the record of an object, null if missing. The lookup covers only the newest records; older ones need their listed time.
    * @param {{id: string, type: number}} object @param {string | null} [at] event time of the listed record @returns {Promise<any>}
    */
   async point(object, at) {
@@ -68,18 +68,18 @@ export class Api {
     return (await this.get(`/v1/history/${type}/${encodeURIComponent(id)}/viewings`)).items;
   }
 
-  /** Deletes records; also while the page goes away, as far as the browser lets it. @param {any[]} records */
+  /** Deletes records; also while the page unloads, as far as the browser allows. @param {any[]} records */
   remove(records) {
     return this.#each('/v1/history/delete', records, (objects) => ({ objects }));
   }
 
-  /** Takes records out of "continue watching"; also while the page goes away. @param {any[]} records */
+  /** Dismisses records from "continue watching"; also while the page unloads. @param {any[]} records */
   dismiss(records) {
     return this.#each('/v1/continue/dismiss', records, (objects) => ({ objects, dismissed: true }));
   }
 
   /**
-   * Marks records; also while the page goes away. Deleted ones stay deleted. Of several, "watched" leaves completed ones as they are.
+   * Marks records; also while the page unloads. Deleted ones stay deleted. Marking several as "watched" skips completed ones.
    * @param {any[]} records @param {'watched' | 'unwatched' | 'reset'} mark
    * @returns {Promise<{status: string, record?: any}[]>} one result for each record
    */
@@ -89,7 +89,7 @@ export class Api {
     return answers.flatMap(({ results }) => results);
   }
 
-  /** Sends a request for each 1,000 records, and waits for all answers. @param {string} path @param {any[]} records @param {(objects: any[]) => any} bodyOf */
+  /** Sends one request per 1,000 records and waits for all responses. @param {string} path @param {any[]} records @param {(objects: any[]) => any} bodyOf */
   async #each(path, records, bodyOf) {
     const parts = [];
     for (let i = 0, bytes = 0; i < records.length; i += most) {
@@ -108,7 +108,7 @@ export class Api {
 
   /**
    * Restores a backup.
-   * @param {Blob} file @param {boolean} restore also what was deleted since
+   * @param {Blob} file @param {boolean} restore also restore deleted records
    * @returns {Promise<{rows: number, statuses: Record<string, number>, refused: any[]}>}
    */
   import(file, restore) {
@@ -121,7 +121,7 @@ export class Api {
   }
 
   /**
-   * Retries after 429, when the edge says so.
+   * Retries after 429, when Retry-After allows.
    * @param {string} method @param {string} path @param {{query?: any, body?: any, keepalive?: boolean, wanted?: () => boolean}} more
    */
   async #fetch(method, path, { query = {}, body, keepalive, wanted = () => true }) {
@@ -167,7 +167,7 @@ async function problem(answer) {
   return new Problem(answer.status, said(detail, meaning));
 }
 
-/** The edge's own text on an English page, else its meaning. @param {string | undefined} english @param {string} meaning */
+/** The edge's text on an English page, else its translation. @param {string | undefined} english @param {string} meaning */
 export function said(english, meaning) {
   return english && locale.startsWith('en') ? english : meaning;
 }

@@ -1,12 +1,12 @@
 // @ts-check
 
-/** The URL of an API path; the edge may be below a path. @param {string} edge @param {string} path */
+/** The URL of an API path below the edge's own. @param {string} edge @param {string} path */
 export const below = (edge, path) => new URL(edge.replace(/\/+$/, '') + path);
 
-/** What a client needs of the page. Tests replace it; in Node there are no page events. */
+/** The page's functions that a client needs. Tests replace them; Node has no page events. */
 export const browser = {
   now: () => Date.now(),
-  /** The steady clock, milliseconds. */
+  /** The steady clock, in milliseconds. */
   elapsed: () => performance.now(),
   random: () => Math.random(),
   /** @param {number} ms @param {() => void} act @param {boolean} [idle] keeps no process alive @returns {() => void} cancels it */

@@ -8,17 +8,17 @@ const apart = 1000; // milliseconds of jitter between two clock reads
  */
 
 /**
- * The history's time: that of an answer, plus the steady time since. It is never ahead, and behind by at most the way back of the
- * quickest answer. Times of the history are Unix milliseconds; all others are steady.
+ * The history's time: the time in an answer plus the steady time since. It is never ahead. It is behind by at most the latency of
+ * the fastest answer. The history's times are Unix milliseconds; all others are steady.
  */
 export class HistoryClock {
-  /** Whether an answer has told the time since the last sleep. */
+  /** Whether an answer contained the time since the last sleep. */
   known = false;
-  /** Whether answers on this connection tell no time. */
+  /** Whether answers on this connection lack the time. */
   silent = false;
   /** The newest report. @type {Moment} */
   #newest;
-  /** The report dated last. @type {Moment} */
+  /** The previously dated report. @type {Moment} */
   #before;
   #since; // answers to earlier messages do not count
   #offset = 0; // history's time minus steady time
@@ -36,14 +36,14 @@ export class HistoryClock {
     return this.#newest.time;
   }
 
-  /** The device slept, unnoticed by the steady clock. @param {number} ms */
+  /** Corrects for a sleep that the steady clock missed. @param {number} ms */
   slept(ms) {
     this.known = this.silent = false;
     this.#since = this.#elapsed();
     for (const moment of new Set([this.#newest, this.#before])) moment.at -= ms;
   }
 
-  /** An answer told the time. @param {number | undefined} now @param {number} sent steady time of its message */
+  /** Handles the time of an answer. @param {number | undefined} now @param {number} sent steady time of its message */
   answered(now, sent) {
     if (!now) this.silent = true;
     if (!now || sent < this.#since) return;
@@ -54,16 +54,16 @@ export class HistoryClock {
   }
 
   /**
-   * Another tab has used this event time: new reports are later. @param {number} last
+   * Dates new reports after another tab's event time. @param {number} last
    */
   follow(last) {
     if (last <= this.last) return;
-    const at = this.#elapsed() - 2; // before the report at hand; its clock shows whole milliseconds
+    const at = this.#elapsed() - 2; // before the current report; its clock has whole milliseconds
     this.#newest = { at, shown: Infinity, time: last };
   }
 
   /**
-   * The history's time of a report, never in the future. Reports keep their order, over a reload as well.
+   * Returns the history's time of a report, never in the future. Reports keep their order, even over a reload.
    * @param {number} shown device clock @param {number} zero device clock at steady time 0
    */
   date(shown, zero) {

@@ -6,13 +6,13 @@ import { key, viewing } from './outbox.js';
 const most = 500; // reports
 
 /**
- * Reports that were refused because another device went on, and those made since, until the user says where to go on. The window
- * keeps them over a reload, as far as there is room.
+ * Reports refused because another device continued, and later ones, until the user chooses a position. They survive a reload if
+ * the window's storage has room.
  */
 export class Conflicts {
   #storage;
   #name;
-  /** Reports that the storage did not take. @type {Heartbeat[] | null} */
+  /** Reports that did not fit into the storage. @type {Heartbeat[] | null} */
   #here = null;
 
   /** @param {Storage} storage @param {string} name */
@@ -26,7 +26,7 @@ export class Conflicts {
     this.#keep([...this.#all, ...beats.map((beat) => ({ ...beat, dated: true }))]);
   }
 
-  /** Adds a report made while the user is asked. A progress replaces the one before. @param {Heartbeat} beat */
+  /** Adds a report made while the question is open. A progress report replaces the previous one. @param {Heartbeat} beat */
   hold(beat) {
     const all = this.#all;
     const last = all.at(-1);
@@ -59,7 +59,7 @@ export class Conflicts {
       this.#storage.setItem(this.#name, JSON.stringify(this.#here));
       this.#here = null;
     } catch {
-      // full: kept as long as the page is open
+      // full: kept in memory
     }
   }
 }

@@ -3,7 +3,7 @@ import { el, find, write } from './dom.js';
 import { title, typeName } from './format.js';
 import { t } from './language.js';
 
-const pause = 250; // milliseconds from the last letter to the search
+const pause = 250; // milliseconds from the last keystroke to the search
 
 /**
  * Search, type filter, jump to a day, and the series switch.
@@ -63,13 +63,13 @@ export function filters(loaded, does) {
   });
 }
 
-/** A local day, as date inputs write it. @param {Date} time */
+/** A local day in the format of date inputs. @param {Date} time */
 function localDay(time) {
   const two = (/** @type {number} */ n) => String(n).padStart(2, '0');
   return `${time.getFullYear()}-${two(time.getMonth() + 1)}-${two(time.getDate())}`;
 }
 
-/** Adds every seen type to the filter. @param {any[]} records */
+/** Adds the records' types to the filter. @param {any[]} records */
 export function offerTypes(records) {
   const type = find('#type', HTMLSelectElement);
   const known = new Set([...type.options].map((option) => Number(option.value)));
@@ -79,7 +79,7 @@ export function offerTypes(records) {
 }
 
 /**
- * Keys of the entries: Delete, M to mark, arrows to move; and their buttons.
+ * Handles the entries' keys (Delete, M to mark, arrows to move) and buttons.
  * @param {HTMLElement} list @param {{remove(key: string): void, mark(key: string): void}} does
  */
 export function keys(list, { remove, mark }) {
@@ -103,7 +103,7 @@ export function keys(list, { remove, mark }) {
 }
 
 /**
- * The buttons that dismiss cards. The focus goes to the next card.
+ * Handles the buttons that dismiss cards. The focus moves to the next card.
  * @param {HTMLElement} cards @param {(key: string) => void} dismiss
  */
 export function dismissals(cards, dismiss) {
@@ -117,14 +117,14 @@ export function dismissals(cards, dismiss) {
   });
 }
 
-/** Puts the focus on an entry, or else on the list. @param {Element | null | undefined} row */
+/** Focuses an entry, or else the list. @param {Element | null | undefined} row */
 export function focus(row) {
   const link = /** @type {HTMLElement | null | undefined} */ (row?.querySelector('.title'));
   (link ?? find('#list', HTMLElement)).focus();
 }
 
 /**
- * Asks how to mark an entry.
+ * Opens the dialog to mark an entry.
  * @param {(record: any, mark: 'watched' | 'unwatched' | 'reset') => void} mark
  * @param {(record: any) => Promise<Node[]>} waysBack links to where earlier sessions stopped
  * @returns {(record: any) => void}
@@ -135,7 +135,7 @@ export function marking(mark, waysBack) {
   let record;
   find('#mark-no', HTMLButtonElement).onclick = () => dialog.close();
   dialog.addEventListener('click', (e) => {
-    if (e.target instanceof HTMLAnchorElement) dialog.close(); // or it would still be open after "back"
+    if (e.target instanceof HTMLAnchorElement) dialog.close(); // or it would be open again after "back"
     if (!(e.target instanceof HTMLButtonElement) || !e.target.value) return;
     dialog.close();
     mark(record, /** @type {any} */ (e.target.value));
@@ -155,7 +155,7 @@ export function marking(mark, waysBack) {
 }
 
 /**
- * Asks before clearing everything, or everything of the listed type.
+ * Confirms before clearing the history or one type.
  * @param {import('./loaded.js').LoadedHistory} loaded @param {(type: number) => void} clear
  * @returns {(type: number) => void} asks, as the button does
  */
@@ -181,7 +181,7 @@ export function clearing(loaded, clear) {
 }
 
 /**
- * The switch that pauses recording. It appears once its state is known, and is busy while it is being set.
+ * The switch that pauses recording. It is hidden until its state is known, and busy during a change.
  * @param {import('./api.js').Api} api @param {import('./problems.js').Problems} problems
  * @returns {() => Promise<boolean>} reads the state
  */

@@ -1,7 +1,7 @@
 // @ts-check
 
 /**
- * Makes an element. Strings become text, never markup.
+ * Creates an element. Strings become text, never markup.
  * @template {keyof HTMLElementTagNameMap} T
  * @param {T} tag
  * @param {Record<string, any>} [props] properties, or else attributes;
@@ -31,7 +31,7 @@ export function find(selector, kind, within = document) {
   return node;
 }
 
-/** Writes a changed text: screen readers repeat unchanged ones. @param {Element} node @param {string} text */
+/** Writes text only if it changed: screen readers would repeat it. @param {Element} node @param {string} text */
 export function write(node, text) {
   if (node.textContent !== text) node.textContent = text;
 }

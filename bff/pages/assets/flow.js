@@ -18,21 +18,21 @@ const boxes = /** @type {HTMLElement[]} */ ([...path.querySelectorAll('.box')]);
 const names = boxes.map((box) => box.id);
 const calm = matchMedia('(prefers-reduced-motion: reduce)');
 const step = 450; // milliseconds from box to box
-const pause = 10_000; // milliseconds between numbers read out
-const looks = 3; // updates until a waiting record counts as late: a tick of the hold and the job's work
+const pause = 10_000; // milliseconds between announcements of numbers
+const looks = 3; // updates after which a waiting record is late: one tick of the hold and the job's work
 
 /** @type {Totals | null} */
 let last = null;
-/** Start of viewing, by the server's clock. */
+/** Start of viewing by the server's clock. */
 let since = 0;
 /** The last counted totals. @type {Totals | null} */
 let counted = null;
-/** Growth of each metric since the start of viewing, over broken streams. @type {Record<string, number>} */
+/** Growth of each metric since the start of viewing, across reconnects. @type {Record<string, number>} */
 const sums = {};
-/** Waiting records at the last updates. @type {number[]} */
+/** Waiting records at the latest updates. @type {number[]} */
 const waited = [];
 let recovering = false;
-/** When a sentence was last read out, steady clock. */
+/** Time of the last announcement, steady clock. */
 let saidAt = 0;
 /** The viewer's records at the last update, by object. @type {Map<string, any> | null} */
 let mine = null;
@@ -62,8 +62,7 @@ function totals(now) {
 }
 
 /**
- * Adds the growth since the last update. A process started since counts from 0; an older one that is new here from its first
- * numbers.
+ * Adds the growth since the last update. A process started since then counts from 0, an older one from its first totals.
  * @param {Totals} now
  */
 function add(now) {
@@ -129,7 +128,7 @@ function holds(left, longest) {
   chart.setAttribute('aria-label', left.length > 0 ? `Countdowns; the next hold is over in ${clock(left[0])} at the latest` : 'No countdowns');
 }
 
-/** Records that have waited for the archive at all of the last updates; null until there were enough updates. */
+/** Number of records waiting for the archive at all latest updates; null before enough updates. */
 function late() {
   const least = Math.min(...waited);
   return waited.length < looks && least > 0 ? null : least;
@@ -157,7 +156,7 @@ function stop(part, stopped) {
   return problems.attempt(`The ${part} did not obey`, () => stop(part, stopped), () => api.put(`/flow/faults/${part}`, { stopped }));
 }
 
-/** Writes the state in a sentence. @param {Totals} now */
+/** Describes the state in a sentence. @param {Totals} now */
 function news({ inside, faults = {} }) {
   const stopped = Object.keys(faults).filter((part) => faults[part]);
   const n = inside ? late() : 0;
@@ -178,7 +177,7 @@ function news({ inside, faults = {} }) {
   tell(mood, text, mood + stopped + (n === null));
 }
 
-/** @param {string} mood @param {string} text @param {string} what is read out at once when it changes */
+/** @param {string} mood @param {string} text @param {string} what announced at once when it changes */
 function tell(mood, text, what) {
   const line = find('#news', HTMLElement);
   line.dataset.mood = mood;
@@ -186,7 +185,7 @@ function tell(mood, text, what) {
   say(what, text);
 }
 
-/** Has a screen reader say news at once, and new numbers from time to time. @param {string} what @param {string} text */
+/** Announces news at once, and new numbers from time to time. @param {string} what @param {string} text */
 function say(what, text) {
   const said = find('#said', HTMLElement);
   if (said.dataset.of === what && performance.now() - saidAt < pause) return;
@@ -221,13 +220,13 @@ function between(a, b, home) {
   return `M${ax} ${from}V${(from + to) / 2}H${bx}V${to}`;
 }
 
-/** Sends dots for what has moved since the last update. @param {Totals} now @param {Totals} before */
+/** Sends dots for the traffic since the last update. @param {Totals} now @param {Totals} before */
 function move(now, before) {
   const came = reported(now) - reported(before);
   const announced = grown(now, before, 'aggregate_announced_keys_total');
   send(came, 'player', now.inside ? 'cache' : 'service');
   if (!now.inside || !before.inside) return;
-  send(grown(now, before, 'write_heartbeats_total') - came, 'service', 'cache'); // over gRPC, past the edge
+  send(grown(now, before, 'write_heartbeats_total') - came, 'service', 'cache'); // over gRPC, bypassing the edge
   const held = (/** @type {any} */ { running, due }) => running + due;
   send(held(now.inside) - held(before.inside) + announced, 'cache', 'hold');
   send(announced, 'hold', 'queue');
@@ -240,7 +239,7 @@ function send(n, from, to) {
 }
 
 /**
- * Moves a dot. The viewer's own light the boxes.
+ * Moves a dot. The viewer's own dots highlight the boxes.
  * @param {string} from @param {string} to @param {number} delay in milliseconds @param {boolean} [own]
  */
 function dot(from, to, delay, own = false) {
@@ -258,7 +257,7 @@ function dot(from, to, delay, own = false) {
   });
 }
 
-calm.addEventListener('change', () => path.querySelectorAll('.dot').forEach((node) => node.remove())); // those on their way, too
+calm.addEventListener('change', () => path.querySelectorAll('.dot').forEach((node) => node.remove())); // also moving ones
 
 /** @param {string} name */
 function light(name) {
@@ -277,7 +276,7 @@ function viewer(records) {
   find('#records', HTMLElement).replaceChildren(...records.map(row));
 }
 
-/** Lights the way of a record since the last update. @param {any} now @param {any} before */
+/** Highlights a record's path since the last update. @param {any} now @param {any} before */
 function travel(now, before) {
   const later = now.cache && now.cache.at !== before?.cache?.at;
   let delay = 0;
@@ -380,12 +379,12 @@ async function watch() {
   const { signal } = (watching = new AbortController());
   while (!signal.aborted) {
     await listen(signal).catch(() => {}); // the connection broke
-    if (watching.signal === signal) connection(false); // else another one is open
+    if (watching.signal === signal) connection(false); // else another stream is open
     await new Promise((resolve) => setTimeout(resolve, 1000 + Math.random() * 2000));
   }
 }
 
-/** Stops until there is another token, which reloads the page. */
+/** Stops; a new token reloads the page. */
 function refused() {
   signedIn = false;
   watching.abort();

@@ -9,7 +9,7 @@ export function clock(ms) {
   return h > 0 ? `${h}:${two(m)}:${two(s)}` : `${m}:${two(s)}`;
 }
 
-// Formats are made once: that takes a hundred times as long as a use.
+// Formats are created once: creation takes a hundred times as long as use.
 const [hours, minutes, whole] = ['hour', 'minute', 'second'].map((unit) => new Intl.NumberFormat(locale, { style: 'unit', unit, unitDisplay: 'long' }));
 
 /** 75000 as "1 minute 15 seconds", for screen readers. @param {number} ms */
@@ -23,7 +23,7 @@ export function spoken(ms) {
   return parts.map(([n, unit]) => unit.format(n)).join(' ') || whole.format(0);
 }
 
-/** Writes local times; the device's zone may change while the page is open. @param {Intl.DateTimeFormatOptions} options */
+/** Formats local times; the device's zone may change while the page is open. @param {Intl.DateTimeFormatOptions} options */
 function dates(options) {
   const format = new Intl.DateTimeFormat(locale, { ...options, timeZone: 'UTC' });
   return (/** @type {Date} */ t) => format.format(Date.UTC(t.getFullYear(), t.getMonth(), t.getDate(), t.getHours(), t.getMinutes(), t.getSeconds()));
@@ -37,7 +37,7 @@ export const moment = dates({ year: 'numeric', month: 'numeric', day: 'numeric',
 const relative = new Intl.RelativeTimeFormat(locale, { numeric: 'auto' });
 const steps = /** @type {[number, Intl.RelativeTimeFormatUnit][]} */ ([[60, 'second'], [60, 'minute'], [24, 'hour']]);
 
-/** Midnights passed since a time. @param {Date} time @param {number} now */
+/** Number of midnights since a time. @param {Date} time @param {number} now */
 function midnights(time, now) {
   const midnight = (/** @type {Date} */ t) => new Date(t.getFullYear(), t.getMonth(), t.getDate()).getTime();
   return Math.round((midnight(new Date(now)) - midnight(time)) / 86_400_000);
@@ -74,7 +74,7 @@ const kinds = /** @type {Record<string, string>} */ ({
   start: t('begun'), progress: t('playing'), pause: t('paused'), seek: t('moved'), stop: t('stopped'), finish: t('finished'),
 });
 
-/** The kind of a report in words. @param {string} kind */
+/** A report's kind in words. @param {string} kind */
 export function kindName(kind) {
   return kinds[kind] ?? kind;
 }
@@ -99,7 +99,7 @@ export function title(record) {
   return record.meta?.title?.trim() || record.object.id;
 }
 
-/** When a record was last played, even if it was restored since. @param {any} record */
+/** When a record was last played; a restore does not change it. @param {any} record */
 export function played(record) {
   return new Date(record.played_at ?? record.event_time);
 }
@@ -121,9 +121,9 @@ export function part(record) {
   return record.duration_ms > 0 ? Math.min(1, record.position_ms / record.duration_ms) : 0;
 }
 
-const fresh = 60_000; // milliseconds after a report: players report every ten seconds or more often
+const fresh = 60_000; // milliseconds after a report: players report at least every ten seconds
 
-/** Whether a record is being played now, as far as its last report tells. @param {any} record */
+/** Whether a record is playing, according to its last report. @param {any} record */
 export function playing(record, now = Date.now()) {
   return record.state === 'playing' && !record.marked && Math.abs(now - Date.parse(record.event_time)) < fresh;
 }

@@ -37,7 +37,7 @@ const near = new IntersectionObserver((seen) => { // a busy browser reports seve
 function readerChanged() {
   render();
   near.disconnect();
-  if (!reader.busy) near.observe(end); // which looks at once
+  if (!reader.busy) near.observe(end); // it reports at once
 }
 
 function render() {
@@ -99,10 +99,10 @@ function toggle(head) {
 }
 
 let newest = 0; // number of the newest read of the cards
-/** Records pushed during that read, whose answer may be older. @type {Map<string, any>} */
+/** Records pushed during that read; its response may be older. @type {Map<string, any>} */
 const since = new Map();
 
-/** Reads what to continue with. @returns {Promise<boolean>} */
+/** Reads the cards. @returns {Promise<boolean>} */
 async function goOn() {
   const mine = ++newest;
   since.clear();
@@ -145,7 +145,7 @@ const undo = new Undo(render, (where, name) => {
   (there instanceof HTMLElement ? there : list).focus();
 });
 
-/** Takes sent records off the cards, which are read again. @param {any[]} records */
+/** Removes changed records from the cards and reloads these. @param {any[]} records */
 function offTheCards(records) {
   const gone = new Set(records.map(key));
   unfinished = unfinished.filter((record) => !gone.has(key(record)));
@@ -202,7 +202,7 @@ function mark(entry, as) {
   });
 }
 
-/** Links to where the last few sessions stopped. @param {any} record */
+/** Links to the end positions of the last few sessions. @param {any} record */
 async function waysBack(record) {
   if (record.parts) return [];
   const viewings = await api.viewings(record.object).catch(() => []); // optional
@@ -242,7 +242,7 @@ const selection = selecting(list, {
 /** @param {string} name */
 function removeRow(name) {
   const record = called(name);
-  if (!record) return; // a series: its parts are deleted, by themselves or selected
+  if (!record) return; // a series: only its parts can be deleted
   const row = list.querySelector(`[data-key="${CSS.escape(name)}"]`);
   const next = row?.nextElementSibling ?? row?.previousElementSibling;
   remove([record]);
@@ -259,10 +259,10 @@ dismissals(find('#cards', HTMLElement), (name) => {
   const record = unfinished.find((r) => key(r) === name);
   if (record) dismiss(record);
 });
-find('#cards', HTMLElement).addEventListener('focusin', ({ target }) => { // browsers leave a card alone that is partly visible
+find('#cards', HTMLElement).addEventListener('focusin', ({ target }) => { // browsers do not scroll to a partly visible card
   if (target instanceof Element && target.matches(':focus-visible')) target.closest('li')?.scrollIntoView({ block: 'nearest', inline: 'nearest' });
 });
-/** Measures what lies over the list, so that the browser scrolls the focus out from under it. */
+/** Measures the overlays, so the browser scrolls a focused entry clear of them. */
 const over = new ResizeObserver(() => {
   for (const [name, selector] of [['above', '.tools'], ['below', '#selection']]) {
     document.documentElement.style.setProperty(`--${name}`, `${find(selector, HTMLElement).offsetHeight}px`);
@@ -277,7 +277,7 @@ more.onclick = () => reader.older();
 write(find('#user', HTMLElement), user(token));
 follow(client);
 client.addEventListener('push', (e) => changed(/** @type {CustomEvent} */ (e).detail));
-client.addEventListener('resync', () => Promise.all([reader.refresh(), goOn(), settings()])); // the switch as well
+client.addEventListener('resync', () => Promise.all([reader.refresh(), goOn(), settings()])); // also the recording switch
 client.addEventListener('unauthorized', () => {
   client.leave();
   refuse(t('The token was refused, or has expired.'));

@@ -30,7 +30,7 @@ class Memory {
   }
 }
 
-/** Whether the browser denies storage, or has none left. */
+/** Whether storage is denied or full. */
 export const forgets = !keeps();
 
 /** The window's storage. */

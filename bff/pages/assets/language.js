@@ -2,7 +2,7 @@
 import de from './texts.de.js';
 
 /**
- * Translations by language. The texts in the code are English; a file like texts.de.js maps them to a text or to plural forms.
+ * Translations by language. The code's texts are English; a file such as texts.de.js maps them to a text or plural forms.
  * @type {Record<string, Record<string, string | Record<string, string>>>}
  */
 const languages = { de };
@@ -33,7 +33,7 @@ function fill(text, values) {
   return text.replace(/\{(\w+)\}/g, (_, name) => isolated(String(values[name])));
 }
 
-/** Isolates a right-to-left value with its punctuation. @param {string} text */
+/** Isolates a right-to-left value from the surrounding text. @param {string} text */
 function isolated(text) {
   return /[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]/.test(text) ? `\u2068${text}\u2069` : text;
 }

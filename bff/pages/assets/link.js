@@ -4,11 +4,11 @@ import { backoff, longest } from './outbox.js';
 
 const fits = /^[\w.~+-]+$/; // a subprotocol's name
 const refusedWait = 5_000; // milliseconds until a refused token is retried
-const blocks = 2; // dead connections in a row before reports go by POST
+const blocks = 2; // consecutive dead connections before the fallback to POST
 
 /**
- * A connection to the edge: one WebSocket that reconnects with backoff, or when the edge says. Where WebSockets are blocked,
- * messages go by POST.
+ * A connection to the edge: one WebSocket that reconnects with backoff, or at the edge's Retry-After. If WebSockets are blocked,
+ * messages are sent by POST.
  *
  * @typedef {{url: string, push: boolean, token: () => string | Promise<string>, patience: number, minWait: number, maxWait: number}} Config
  * @typedef {{opened(): void, heard(message: any): void, unauthorized(): void,
@@ -20,8 +20,8 @@ export class Link {
   #page;
   /** @type {WebSocket | null} */
   #socket = null;
-  #answers = false; // the edge answers on it
-  #mute = false; // asked, and no answer yet
+  #answers = false; // the edge has answered on it
+  #mute = false; // waiting for an answer
   /** Seen closing. @type {WebSocket | null} */
   #closing = null;
   #attempt = {}; // identifies the newest attempt
@@ -32,12 +32,12 @@ export class Link {
   #posted = null; // of the POST in flight
   #stop = () => {}; // cancels the timer
   #failures = 0;
-  #blocked = 0; // dead connections in a row
+  #blocked = 0; // consecutive dead connections
   #asked = 0; // end of the edge's Retry-After
   #refused = ''; // a token
   /** Token of the last connection. */
   token = '';
-  /** When the edge last said something, steady clock. */
+  /** Time of the edge's last message, steady clock. */
   heardAt = 0;
 
   /** @param {Config} config @param {Listener} listener @param {typeof import('./browser.js').browser} page */
@@ -56,7 +56,7 @@ export class Link {
     return this.#wanted;
   }
 
-  /** Whether there is a WebSocket. */
+  /** Whether the WebSocket is open. */
   get live() {
     return this.#socket?.readyState === 1;
   }
@@ -68,7 +68,7 @@ export class Link {
     this.#socket?.send(JSON.stringify(message));
   }
 
-  /** Connects like hurry(), and accepts a refused token again. */
+  /** Connects like hurry(), and retries a refused token. */
   connect() {
     this.#wanted = true;
     this.#refused = '';
@@ -90,7 +90,7 @@ export class Link {
     this.#lost({ code: 1006, reason });
   }
 
-  /** Gives up a message without an answer. */
+  /** Aborts a message without an answer in time. */
   late() {
     if (this.#posted) this.#posted.abort();
     else this.drop('no answer in time');
@@ -121,7 +121,7 @@ export class Link {
     socket?.close(1000);
   }
 
-  /** Connects after a wait. @param {number} ms */
+  /** Connects after a delay. @param {number} ms */
   #later(ms) {
     this.#stop();
     this.#stop = this.#page.after(ms, () => this.#connect());
@@ -191,7 +191,7 @@ export class Link {
     } catch {
       return this.drop('no JSON');
     }
-    if (!message.push || message.push.items || message.push.removed) this.#failures = 0; // other than the initial resync
+    if (!message.push || message.push.items || message.push.removed) this.#failures = 0; // not the initial resync
     if (message.seq) {
       this.#answers = true;
       this.#mute = false;
@@ -212,7 +212,7 @@ export class Link {
     else this.#whyNot(e, token);
   }
 
-  /** An open connection ended. @param {{code: number, reason: string}} e @param {number} [asked] milliseconds */
+  /** Handles the end of an open connection. @param {{code: number, reason: string}} e @param {number} [asked] milliseconds */
   #lost(e, asked) {
     const said = [1007, 1009, 4401].includes(e.code); // the edge's own codes
     if (this.#mute && !said && asked === undefined) this.#blocked++;
@@ -221,7 +221,7 @@ export class Link {
     this.#fallBack();
   }
 
-  /** Asks over HTTP why connecting failed: a WebSocket does not tell. @param {{code: number, reason: string}} e @param {string} token */
+  /** Asks over HTTP why connecting failed: a WebSocket hides the reason. @param {{code: number, reason: string}} e @param {string} token */
   async #whyNot(e, token) {
     const mine = this.#attempt;
     const abort = new AbortController();
@@ -270,12 +270,12 @@ export class Link {
     this.#posted = null;
   }
 
-  /** The edge refused the token. @param {string} token */
+  /** Handles a token refused by the edge. @param {string} token */
   #refuse(token) {
     const known = token === this.#refused;
     this.#refused = token;
     this.#retry({ code: 4401, reason: 'the token was refused' }, undefined, refusedWait);
-    if (!known) this.#listener.unauthorized(); // the page may leave, or connect with another
+    if (!known) this.#listener.unauthorized(); // the page may leave or connect with another token
   }
 
   /** @param {{code: number, reason: string}} why @param {number} [asked] milliseconds @param {number} [least] milliseconds */

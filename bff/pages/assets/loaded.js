@@ -1,10 +1,10 @@
 // @ts-check
 import { key } from './outbox.js';
 
-/** Letters that Unicode does not decompose, as the edge has them. */
+/** Letters that Unicode does not decompose; same as in the edge. */
 const unaccented = /** @type {Record<string, string>} */ ({ ς: 'σ', æ: 'ae', œ: 'oe', ø: 'o', ł: 'l', đ: 'd', ð: 'd', þ: 'th', ß: 'ss' });
 
-/** The loaded part of the history: the newest records down to a cursor. */
+/** The loaded records: the newest ones down to a cursor. */
 export class LoadedHistory {
   /** A record as the list shows it, null for hidden. @type {(record: any) => any} */
   shown = (record) => record;
@@ -13,14 +13,14 @@ export class LoadedHistory {
   until = 0; // upper bound of event times, Unix ms; 0 for none
   cursor = '';
   more = true;
-  /** Whether the shown list is outdated: another one is about to be read. */
+  /** Whether the shown list is outdated and about to be replaced. */
   fresh = true;
-  /** Records that a search has looked at. */
+  /** Number of records that the search has scanned. */
   searched = 0;
   /** Whether series are collapsed, and the keys of expanded ones. */
   grouped = true;
   open = new Set();
-  /** Pushes during a read, whose answer may be older. @type {{items: any[], removed: any[]}[] | undefined} */
+  /** Pushes during a read; its response may be older. @type {{items: any[], removed: any[]}[] | undefined} */
   pushes;
   #records = new Map();
   #read = 0; // event time of the oldest record read, Unix ms
@@ -49,14 +49,14 @@ export class LoadedHistory {
   /** @param {any[]} records @param {{cursor: string, has_more: boolean, searched?: number}} end */
   append(records, end) {
     for (const record of records) this.#put(record);
-    if (records.length > 0) this.#read = Math.min(this.#read || Infinity, time(records.at(-1))); // records played meanwhile come last
+    if (records.length > 0) this.#read = Math.min(this.#read || Infinity, time(records.at(-1))); // newly played records come last
     this.cursor = end.cursor;
     this.more = end.has_more;
     this.searched += end.searched ?? 0;
     for (const push of this.pushes ?? []) this.#take(push);
   }
 
-  /** Applies a change, unless it belongs below what was read or outside the filter. @param {{items: any[], removed: any[]}} push */
+  /** Applies a change, unless it is below the loaded records or outside the filter. @param {{items: any[], removed: any[]}} push */
   change(push) {
     this.pushes?.push(push);
     this.#take(push);
@@ -66,7 +66,7 @@ export class LoadedHistory {
   #take({ items, removed }) {
     for (const object of removed) this.#remove(key({ object }));
     for (const record of items) {
-      const below = this.more && !this.words && time(record) < this.#read; // a search has read past its matches
+      const below = this.more && !this.words && time(record) < this.#read; // a search reads beyond its matches
       const later = this.until && !this.words && time(record) > this.until;
       if ((this.type && record.object.type !== this.type) || later || !this.#matches(record)) this.#remove(key(record));
       else if (this.#records.has(key(record)) || !below) this.#put(record);
@@ -79,7 +79,7 @@ export class LoadedHistory {
     this.fresh = true;
   }
 
-  /** Keeps the shown list until another one is read. */
+  /** Keeps the shown list until the next one is loaded. */
   restart() {
     this.cursor = '';
     this.more = false;
@@ -87,7 +87,7 @@ export class LoadedHistory {
     this.fresh = true;
   }
 
-  /** The shown records, newest first. A mark that is not sent yet is the newest. */
+  /** The shown records, newest first. An unsent mark counts as newest. */
   visible() {
     const records = this.sorted().filter((record) => !this.fresh || this.#matches(record)).map(this.shown).filter(Boolean);
     return [...records.filter(({ marked }) => marked), ...records.filter(({ marked }) => !marked)];
@@ -98,7 +98,7 @@ export class LoadedHistory {
     return this.grouped && !this.words ? series(records, this.open) : records;
   }
 
-  /** All records in the edge's order: at equal times ended ones first, unless restored, then by name. */
+  /** All records in the edge's order. At equal times, ended ones come first unless restored; then the name decides. */
   sorted() {
     this.#sorted ??= [...this.#records.values()]
       .map((record) => ({ record, at: time(record), ended: !record.played_at && /stopped|finished/.test(record.state), name: `${record.object.id}_${record.object.type}` }))
@@ -127,8 +127,8 @@ export class LoadedHistory {
 }
 
 /**
- * Groups the parts of a series, which have one type, at the newest part. A series has its records in "parts"; they follow as
- * entries if it is open.
+ * Groups the parts of a series, all of one type, at the newest part. A series has its records in "parts"; if expanded, they
+ * follow as entries.
  * @param {any[]} records newest first @param {Set<string>} open keys of entries of series @returns {any[]}
  */
 function series(records, open) {

@@ -12,13 +12,13 @@
  *   `id` is unique among pages that share a storage; `zero` is the device's clock at elapsed time 0, or null if the times are the history's
  */
 
-export const longest = 3_600_000; // milliseconds of a Retry-After that are obeyed
+export const longest = 3_600_000; // longest accepted Retry-After, milliseconds
 const most = { reports: 100, bytes: 64 << 10, report: 16 << 10 };
 const beginning = 16 << 10; // bytes of the first message
 const envelope = 300; // bytes of a message without its reports
 const noRecord = 'ffffffffffffffff'; // etag of no record
 export const least = 5; // smallest clock step, milliseconds: less is jitter
-const patientTries = 3; // attempts of a single report before others go first
+const patientTries = 3; // attempts of a single report before others precede it
 
 /**
  * Exponential backoff in milliseconds, with full jitter.
@@ -30,8 +30,8 @@ export function backoff({ minWait, maxWait }, failures, part) {
 
 /**
  * The queue of unanswered reports, oldest first: a state machine without timers, connection or storage. Each event is a method
- * that returns outcomes to emit; next() returns what to send. `docs/clients.md` has the rules. Times are milliseconds of the
- * steady clock.
+ * that returns outcomes to emit; next() returns the reports to send. `docs/clients.md` has the rules. Times are milliseconds of
+ * the steady clock.
  */
 export class Outbox {
   /** Whether the queue differs from its stored copy. */
@@ -44,15 +44,15 @@ export class Outbox {
   #items = [];
   /** @type {{items: Item[], bytes: number, at: number, live: boolean, doubt: number} | null} */
   #sent = null;
-  /** Event times of records seen since the message left, by object. @type {Map<string, number>} */
+  /** Event times of records seen since the message was sent, by object. @type {Map<string, number>} */
   #seen = new Map();
   #open = false;
   #live = false; // pushes arrive
   #room = beginning;
   #ceiling = most.bytes;
-  #rest = 0; // nothing is sent before
-  #idle = 0; // messages in a row that answered no report
-  /** The etag from which the player goes on, by object. @type {Map<string, string>} */
+  #rest = 0; // earliest time of the next message
+  #idle = 0; // consecutive messages without an answered report
+  /** The etag that the player continues from, by object. @type {Map<string, string>} */
   #known = new Map();
   /** When the doubt about an object began. @type {Map<string, number>} */
   #doubted = new Map();
@@ -100,7 +100,7 @@ export class Outbox {
     return outcomes;
   }
 
-  /** Takes over the queue of another page, except what is here already. @param {Heartbeat[]} beats @param {number} [zero] of the device's clock @returns {Outcome[]} */
+  /** Adopts another page's queue, without duplicates. @param {Heartbeat[]} beats @param {number} [zero] of the device's clock @returns {Outcome[]} */
   adopt(beats, zero = 0) {
     const here = new Set(this.#items.flatMap(({ id, text }) => [id, text])); // times and guards may have changed
     const parsed = beats.map((beat) => this.#parse(beat, zero));
@@ -112,7 +112,7 @@ export class Outbox {
     return [...refused, ...this.#add([...items, ...this.#items])];
   }
 
-  /** Notes the record from which the player goes on. @param {any} record */
+  /** Remembers the record that the player continues from. @param {any} record */
   seen(record) {
     this.#know(key(record), record.etag);
     this.#seen.set(key(record), Date.parse(record.event_time));
@@ -122,7 +122,7 @@ export class Outbox {
 
   // Events of the clocks.
 
-  /** The history's time is known: gives it to all reports. @param {Clock} clock */
+  /** Dates all reports once the history's time is known. @param {Clock} clock */
   date(clock) {
     for (const item of this.#items) if (item.zero !== null) {
       date(item, clock);
@@ -130,13 +130,13 @@ export class Outbox {
     }
   }
 
-  /** The device slept, unnoticed by the steady clock. @param {number} ms */
+  /** Corrects for a sleep that the steady clock missed. @param {number} ms */
   slept(ms) {
     for (const item of this.#items) if (item.zero !== null) item.zero += ms;
     for (const begun of this.#begun.values()) begun.zero += ms;
   }
 
-  /** The device's clock was set: shifts the times that it gave. @param {number} zero */
+  /** Shifts the device's times after its clock was set. @param {number} zero */
   set(zero) {
     for (const item of this.#items) if (item.zero !== null && Math.abs(zero - item.zero) >= least) {
       shift(item, zero - item.zero);
@@ -156,14 +156,14 @@ export class Outbox {
     this.#live = false;
   }
 
-  /** Pushes begin. Earlier changes may have been missed. */
+  /** Handles the start of pushes. Earlier changes may have been missed. */
   resync() {
     this.#live = true;
     this.doubt();
   }
 
   /**
-   * The connection ended, with a close code. A message in flight may have arrived.
+   * Handles a closed connection. A message in flight may have arrived.
    * @param {number} code @param {string} reason @param {number} now @returns {Outcome[]}
    */
   closed(code, reason, now) {
@@ -173,13 +173,13 @@ export class Outbox {
     return outcomes;
   }
 
-  /** The page ended the connection. Doubt begins with doubt(). */
+  /** Handles a connection closed by the page. Doubt begins with doubt(). */
   left() {
     this.#open = this.#live = false;
     this.#sent = null;
   }
 
-  /** Changes may have been missed. */
+  /** Doubts all objects: changes may have been missed. */
   doubt() {
     this.#doubts++;
     for (const { object } of this.#items) this.#unknown(object);
@@ -205,7 +205,7 @@ export class Outbox {
     return this.#open && this.#items.length > 0 ? this.#rest : Infinity;
   }
 
-  /** Whether the answer is late: give up the connection. @param {number} now */
+  /** Whether the answer is late and the connection must be replaced. @param {number} now */
   late(now) {
     return this.#sent !== null && now >= this.wake();
   }
@@ -223,7 +223,7 @@ export class Outbox {
     return outcomes;
   }
 
-  /** No answer, or a temporary error. @param {number} now @param {boolean} [gone] the connection ended @returns {Outcome[]} */
+  /** Handles a missing answer or a temporary error. @param {number} now @param {boolean} [gone] the connection ended @returns {Outcome[]} */
   failed(now, gone = false) {
     const items = this.#halve();
     if (items.length === 1 && ++items[0].tries >= patientTries) this.#putBack(items[0]);
@@ -231,7 +231,7 @@ export class Outbox {
     return [];
   }
 
-  /** The edge refused the message for good. @param {boolean} large @param {string} reason @param {number} now @param {string} [where] field of the message @returns {Outcome[]} */
+  /** Handles a permanent refusal of the message. @param {boolean} large @param {string} reason @param {number} now @param {string} [where] field of the message @returns {Outcome[]} */
   refused(large, reason, now, where = '') {
     const items = this.#halve();
     if (large) this.#ceiling = this.#room;
@@ -243,7 +243,7 @@ export class Outbox {
     return items.flatMap((item) => this.#giveUp(item, { status: 'invalid', error: { field, reason } }));
   }
 
-  /** The edge asks to wait. @param {number} ms @param {number} now @returns {Outcome[]} */
+  /** Handles the edge's retry delay. @param {number} ms @param {number} now @returns {Outcome[]} */
   postponed(ms, now) {
     this.#sent = null;
     this.#rest = now + Math.min(ms, longest) + this.#config.random() * this.#config.minWait;
@@ -253,7 +253,7 @@ export class Outbox {
   // Queries.
 
   /**
-   * The newest reports that fit, for a page that goes away.
+   * The newest reports that fit, for an unloading page.
    * @param {number} bytes @param {(beat: Heartbeat) => boolean} wanted
    */
   newest(bytes, wanted) {
@@ -309,20 +309,20 @@ export class Outbox {
     return before || this.#doubted.has(object) ? (this.#known.get(object) ?? before) : undefined;
   }
 
-  /** Unanswered reports go on from the record of their guard, or from none. @param {string} object @param {string} [etag] */
+  /** Sets the record that unanswered reports continue from: their guard's, or none. @param {string} object @param {string} [etag] */
   #unknown(object, etag = noRecord) {
     if (this.#known.has(object)) return;
     this.#know(object, etag);
     this.#doubted.set(object, this.#doubts);
   }
 
-  /** Notes an etag, and forgets the oldest of too many. @param {string} object @param {string} etag */
+  /** Remembers an etag, and evicts the oldest beyond the limit. @param {string} object @param {string} etag */
   #know(object, etag) {
     const forgotten = keepLast(this.#known, object, etag, this.#config.queue);
     if (forgotten !== undefined) this.#doubted.delete(forgotten);
   }
 
-  /** Drops a report of a full queue. @returns {Outcome[]} */
+  /** Drops a report from a full queue. @returns {Outcome[]} */
   #shed() {
     const furthest = new Map(); // later positions, by viewing
     const sent = new Set(this.#sent?.items);
@@ -371,7 +371,7 @@ export class Outbox {
   #putBack(item) {
     item.tries = 0;
     if (!this.#items.includes(item)) return;
-    const mates = this.#items.filter(({ object }) => object === item.object); // their guard may be the record that it makes
+    const mates = this.#items.filter(({ object }) => object === item.object); // their guard may be the record that it creates
     this.#items = [...this.#items.filter(({ object }) => object !== item.object), ...mates];
   }
 
@@ -393,19 +393,19 @@ export class Outbox {
     return outcomes;
   }
 
-  /** Whether this device made a record, in any page or window. @param {any} record @param {Heartbeat} beat */
+  /** Whether this device created a record, in any page or window. @param {any} record @param {Heartbeat} beat */
   #makes({ device, session = '' }, beat) {
     return (device === beat.device || device === this.#device) && this.#config.sessions.has(session);
   }
 
-  /** Renews the guards of the viewing, and of reports guarded by the record before. @param {Item} item @param {any} record */
+  /** Renews the guards of the viewing, and those with the previous record's etag. @param {Item} item @param {any} record */
   #follow(item, record) {
     const before = [item.beat.if_match ?? noRecord, this.#known.get(item.object)];
     const last = [item.viewing, viewing(record)];
     this.#renew(item.object, record, (other) => last.includes(other.viewing) || before.includes(other.beat.if_match));
   }
 
-  /** This device made the record. @param {Item} item @param {any} record @param {{live: boolean, doubt: number}} sent */
+  /** Handles a record created by this device. @param {Item} item @param {any} record @param {{live: boolean, doubt: number}} sent */
   #goesOn(item, record, sent) {
     this.#follow(item, record);
     if (this.#overtaken(item.object, record)) return;
@@ -421,7 +421,7 @@ export class Outbox {
       this.#follow(item, record);
       return [];
     }
-    if (!record) { // removed: nowhere else to go
+    if (!record) { // removed: no other position
       this.#renew(item.object, null, () => true);
       return [];
     }
@@ -430,7 +430,7 @@ export class Outbox {
     return mates.flatMap((mate) => this.#tell(mate, result));
   }
 
-  /** Renews the guards of an object with the record of an answer. @param {string} object @param {any} record @param {(item: Item) => boolean} which */
+  /** Renews the guards of an object with an answer's record. @param {string} object @param {any} record @param {(item: Item) => boolean} which */
   #renew(object, record, which) {
     for (const item of this.#items) if (item.object === object && item.beat.if_match && which(item) && !this.#stands(item, record)) {
       if (record) item.beat.if_match = record.etag;
@@ -441,18 +441,18 @@ export class Outbox {
     if (!this.#overtaken(object, record)) this.#know(object, record?.etag ?? noRecord);
   }
 
-  /** Whether a report goes on from a record seen since the message left, which the answer lacks. @param {Item} item @param {any} record */
+  /** Whether a report continues from a record seen since the message was sent, which the answer lacks. @param {Item} item @param {any} record */
   #stands({ object, beat }, record) {
     return beat.if_match === this.#known.get(object) && this.#overtaken(object, record);
   }
 
-  /** Whether a record newer than the answer's was seen since the message left. @param {string} object @param {any} record */
+  /** Whether a record newer than the answer's was seen since the message was sent. @param {string} object @param {any} record */
   #overtaken(object, record) {
     const seen = this.#seen.get(object);
     return seen !== undefined && !(record && Date.parse(record.event_time) >= seen);
   }
 
-  /** Drops a report. If it was sent it may be stored. @param {Item} item @param {Result} result @returns {Outcome[]} */
+  /** Drops a report. If already sent, it may be stored. @param {Item} item @param {Result} result @returns {Outcome[]} */
   #giveUp(item, result) {
     const outcomes = this.#tell(item, result);
     if (!item.sent) this.#passOn(item);
@@ -469,7 +469,7 @@ export class Outbox {
     write(next);
   }
 
-  /** Removes a report, and returns its outcome, once. @param {Item} item @param {Result} result @returns {Outcome[]} */
+  /** Removes a report and returns its outcome, once. @param {Item} item @param {Result} result @returns {Outcome[]} */
   #tell(item, result) {
     const left = this.#items.filter((other) => other !== item);
     if (left.length === this.#items.length) return []; // already removed
@@ -489,7 +489,7 @@ export function viewing(of) {
   return `${key(of)} ${of.session ?? ''}`;
 }
 
-/** Whether a report may join a message: one guard and one viewing for each object. @param {Map<string, string>} tags @param {Item} item */
+/** Whether a report may join a message: one guard and one viewing per object. @param {Map<string, string>} tags @param {Item} item */
 function joins(tags, { object, viewing, beat }) {
   const tag = beat.if_match ? `${viewing} ${beat.if_match}` : '';
   if (!tags.has(object)) tags.set(object, tag);
@@ -501,7 +501,7 @@ function alike(a, b) {
   return !a || (a.zero === null) === (b.zero === null);
 }
 
-/** Gives a report the history's times. @param {Item} item @param {Clock} clock */
+/** Converts a report to the history's times. @param {Item} item @param {Clock} clock */
 function date(item, clock) {
   const shown = Date.parse(item.beat.event_time);
   if (Math.abs(shown) < 8.64e15) shift(item, clock.date(shown, item.zero ?? 0) - shown); // a valid date
@@ -532,7 +532,7 @@ function move(beat, name, ms) {
 }
 
 /**
- * Makes an entry the last one, and removes the first of too many.
+ * Moves an entry to the end, and removes the first beyond the limit.
  * @template T @param {Map<string, T>} map @param {string} name @param {T} value @param {number} most
  * @returns {string | undefined} the removed name
  */
@@ -574,7 +574,7 @@ function parse(beat, device, zero = 0) {
     const text = JSON.stringify(beat).replace(/\\(?:u(d[89a-f]..)|.)/g, (all, half) => (half ? '\ufffd' : all));
     const copy = JSON.parse(text);
     if (typeof copy.object !== 'object' || copy.object === null) return { wrong: 'want an object' };
-    copy.device ||= device(); // or nameless devices would be one
+    copy.device ||= device(); // or unnamed devices would share a name
     const { dated, report_id: id = '' } = copy; // stored by an earlier page
     delete copy.dated;
     delete copy.report_id;

@@ -19,16 +19,16 @@ const object = { id: query.get('id') ?? '100', type: Number(query.get('type') ??
 const about = { object, device: deviceName(), duration_ms: 0, excerpt: false, meta: { title: query.get('title') ?? (query.has('id') ? object.id : t('Sample clip')) } };
 
 const sample = 600_000; // milliseconds of clip behind the furthest position, if the length is unknown
-let asked = /** @type {any} */ (null); // the record of the open question where to go on
-let answer = { of: '', here: true }; // the last answer, and the time of its record
+let asked = /** @type {any} */ (null); // record of the open question
+let answer = { of: '', here: true }; // the last answer, and its record's time
 let stopped = 0; // seconds, the user's position before the next viewing
 let counted = ''; // the viewing whose start was handled
 let beginning = 0; // milliseconds, the position once the clip is loaded
 let known = 0; // event time of the record where this page began, Unix ms
-let before = 0; // reports before this do not move the asked position, Unix ms
+let before = 0; // earlier reports do not move the position in question, Unix ms
 let from = ''; // event time of the stored record where this page began
-let place = ''; // the position this page knows: its last report, or its start
-let told = ''; // the place in the note about another device
+let place = ''; // this page's position: its last report, or its start
+let told = ''; // the position in the note about another device
 const token = await signIn();
 const uid = user(token);
 const api = new Api(token);
@@ -52,7 +52,7 @@ function showTitle() {
   document.title = `${name} · Playhead`;
 }
 
-/** Begins where the user stopped. Until that is known, playing is disabled. */
+/** Starts at the user's position. Playing is disabled until it is known. */
 async function begin() {
   const point = { record: /** @type {any} */ (null) };
   const read = await problems.attempt(t('Where you stopped could not be read'), begin, async () => {
@@ -60,7 +60,7 @@ async function begin() {
   });
   if (!read) return;
   if (point.record) client.seen(point.record);
-  for (const beat of conflicts.take(object)) client.report(beat); // of an earlier page with an open question
+  for (const beat of conflicts.take(object)) client.report(beat); // from an earlier page with an open question
   const record = client.newest(point.record, object);
   from = record === point.record ? record?.event_time : '';
   load(record);
@@ -95,7 +95,7 @@ function clip(record) {
   return `assets/clip.wav?seconds=${seconds(record)}`;
 }
 
-/** A viewing that begins elsewhere than the user stopped is a jump, which counts at once. */
+/** Seeks if a viewing starts away from the user's position: a jump counts at once. */
 function begun() {
   if (reporter.session === counted) return;
   counted = reporter.session;
@@ -115,11 +115,11 @@ function loaded() {
   return media.readyState !== HTMLMediaElement.HAVE_NOTHING;
 }
 
-/** Goes to another device's position, in a longer clip if necessary. @param {any} record */
+/** Seeks to another device's position, in a longer clip if necessary. @param {any} record */
 function join(record) {
   client.seen(record);
   const playing = !media.paused;
-  if (!(seconds(record) <= media.duration)) { // or unknown
+  if (!(seconds(record) <= media.duration)) { // or NaN
     media.src = clip(record);
     if (playing) media.addEventListener('loadedmetadata', () => media.play(), { once: true });
   }
@@ -127,7 +127,7 @@ function join(record) {
   go(record.position_ms);
 }
 
-/** Learns the object's length from another device. @param {any} record */
+/** Takes the object's length from another device's record. @param {any} record */
 function learn(record) {
   about.duration_ms = Math.max(about.duration_ms, record.duration_ms ?? 0);
   about.excerpt ||= !record.duration_ms && record.furthest_ms > media.duration * 1000;
@@ -139,7 +139,7 @@ function offer(place, text) {
   write(find(`${place}-text`, HTMLElement), text);
 }
 
-/** Offers to follow another device, unless this one has gone on since. @param {any} record */
+/** Offers to follow another device, unless this one has continued since. @param {any} record */
 function elsewhere(record) {
   learn(record);
   if (asked) {
@@ -174,20 +174,20 @@ function placeOf({ position_ms, completed }) {
   return `${position_ms} ${Boolean(completed)}`;
 }
 
-/** Whether a report is of the first seconds of its session, which do not move the position. @param {any} heartbeat */
+/** Whether a report is from the first seconds of its session, which do not move the position. @param {any} heartbeat */
 function early({ kind, event_time, started_at }) {
   return kind !== 'seek' && kind !== 'finish' && Date.parse(event_time) - Date.parse(started_at) < 10_000;
 }
 
-/** Whether a record has the position this page knows. At 0 that may be chance, as after a mark. @param {any} record */
+/** Whether a record has this page's position. At 0 that may be a coincidence, as after a mark. @param {any} record */
 function unmoved(record) {
   return record.position_ms > 0 && placeOf(record) === place;
 }
 
-/** Asks where to go on: another device went on unknown to this one, and may do so again. @param {any} record */
+/** Asks where to continue: another device continued unnoticed, and may do so again. @param {any} record */
 function conflict(record) {
   learn(record);
-  if (!asked && record.event_time === answer.of) return sent(answer.here); // of an earlier viewing, sent apart
+  if (!asked && record.event_time === answer.of) return sent(answer.here); // from an earlier viewing, sent separately
   const begunThere = !asked && !reporter.session && record.event_time === from;
   if (begunThere && conflicts.of(object).every((beat) => Date.parse(beat.event_time) < Date.parse(record.event_time))) return conflicts.take(object).forEach(count);
   if (!asked || !record.early) before = record.early ? 0 : Date.parse(record.event_time); // unknown for an early record
@@ -211,7 +211,7 @@ function conflict(record) {
   find('#stay', HTMLButtonElement).onclick = () => decide(true);
 }
 
-/** Ends the question. Refused reports count, unless they would move the position the user goes to. @param {boolean} here whether to stay here */
+/** Closes the question. Refused reports count unless they would move the chosen position. @param {boolean} here whether to stay here */
 function decided(here) {
   known = Math.max(known, Date.parse(asked.event_time));
   answer = { of: asked.event_time, here };
@@ -220,7 +220,7 @@ function decided(here) {
   reporter.release(here, sent(here).at(-1));
 }
 
-/** Reports refused reports that count, and returns all. @param {boolean} here whether to stay here */
+/** Reports the refused reports that count, and returns all. @param {boolean} here whether to stay here */
 function sent(here) {
   const beats = conflicts.take(object);
   for (const beat of beats) if (here || Date.parse(beat.event_time) < before) count(beat);
@@ -232,11 +232,11 @@ function count({ if_match: _, ...heartbeat }) {
   client.report(heartbeat);
 }
 
-/** The record was deleted: there is nowhere else to go. */
+/** Handles a deleted record: no other position is left. */
 function forgotten() {
   offer('#resumed', '');
   offer('#elsewhere', '');
-  if (asked) decided(!media.paused); // a paused player reports no place that is gone
+  if (asked) decided(!media.paused); // a paused player must not report a deleted position
 }
 
 /** The name of this window, kept over reloads. */
@@ -248,7 +248,7 @@ function deviceName() {
   return made;
 }
 
-/** Takes another name if another window has this one: an opened or duplicated window begins with a copy of the storage. */
+/** Takes a new name if another window has this one: an opened or duplicated window starts with a copy of the storage. */
 function nameApart() {
   const windows = new BroadcastChannel('playhead.device');
   const me = crypto.getRandomValues(new Uint32Array(1))[0];
@@ -260,7 +260,7 @@ function nameApart() {
     kept.removeItem('playhead.device');
     about.device = deviceName();
     write(find('#device', HTMLElement), about.device);
-    ask(); // it may be taken, too
+    ask(); // it may be taken too
   });
   ask();
 }
@@ -289,9 +289,9 @@ function pushed({ items, removed }) {
   if (here && here.device !== about.device) elsewhere(here);
 }
 
-/** Reads what was missed. */
+/** Reads the missed changes. */
 async function missed() {
-  const record = await api.point(object).catch(() => undefined); // the next report finds out
+  const record = await api.point(object).catch(() => undefined); // the next report detects it
   if (record === null) forgotten();
   if (record && record.device !== about.device) elsewhere(record);
 }
@@ -299,7 +299,7 @@ async function missed() {
 on('answered', answered);
 on('conflict', ({ heartbeats, record }) => {
   conflicts.add(heartbeats);
-  if (key(record) === key({ object })) conflict(record); // others are asked about in their own player
+  if (key(record) === key({ object })) conflict(record); // other objects have their own player
 });
 on('push', pushed);
 on('resync', missed);

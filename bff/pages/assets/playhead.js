@@ -10,27 +10,27 @@ import { Store } from './store.js';
 const every = 15_000; // milliseconds between clock checks
 const settling = 20_000; // milliseconds after a sleep, until all tabs have renewed their lease
 const slept = 90_000; // milliseconds without a tick: the device slept
-const silence = 30_000; // milliseconds until an empty message asks whether the edge is there
+const silence = 30_000; // milliseconds until an empty message probes the edge
 const setBack = 5_000; // milliseconds
 const unseen = 1_000; // milliseconds of sleep that are ignored
 const setForward = 90 * 86_400_000; // milliseconds: the clock was set
 const lastWords = 1_000; // milliseconds after leaving until doubt begins
-const parting = 60 << 10; // bytes that a browser sends for a page that goes away
+const parting = 60 << 10; // bytes that a browser sends for an unloading page
 
 /**
- * A client of Playhead's stream. It keeps each report until the edge has answered it, and sends unanswered ones again; they count
- * once. The [Outbox] decides what to send; this class joins it to a connection, a storage and the clocks.
+ * A client of Playhead's stream. It keeps each report until the edge has answered it, and retries unanswered ones; retries count
+ * once. The [Outbox] decides what to send; this class connects it to the edge, a storage and the clocks.
  *
  * Events, with their `detail`:
  * - `open`; `close` {code, reason, wait}: reconnects after `wait` milliseconds
  * - `answered` {heartbeat, result}: the outcome of a report, once; `superseded` or `dropped` if the queue was full
- * - `conflict` {heartbeats, record}: reports of a viewing were refused, since another device went on unknown to this one. Ask the
- *   user where to go on. If here, report them again without `if_match`, and `dated`
+ * - `conflict` {heartbeats, record}: reports of a viewing were refused, since another device continued unnoticed. Ask the user
+ *   where to continue. If here, report them again without `if_match`, and `dated`
  * - `push` {items, removed}: changes by other devices
- * - `resync`: changes may have been missed; read again what you show
+ * - `resync`: changes may have been missed; reload the shown data
  * - `day` {date, first}: today in the user's zone, and whether it is the user's first report of the day
  * - `unauthorized`: the token was refused; it is retried, by connect() at once
- * - `away`: the page goes away; reports made now go with all that wait in one request
+ * - `away`: the page unloads; reports made now are sent with the queue in one request
  */
 export class Playhead extends EventTarget {
   #config;
@@ -85,7 +85,7 @@ export class Playhead extends EventTarget {
     this.#follow();
   }
 
-  /** Whether there is a WebSocket, and so pushes. */
+  /** Whether a WebSocket is open, and so pushes arrive. */
   get live() {
     return this.#link.live;
   }
@@ -96,26 +96,26 @@ export class Playhead extends EventTarget {
   }
 
   /**
-   * Returns the given record, or a newer one made from this device's own waiting report, which a reload may have left.
+   * Returns the given record, or a newer one made from this device's own queued report, for instance after a reload.
    * @param {any} record null for none @param {{id: string, type: number}} object
    */
   newest(record, object) {
     const beat = this.#outbox.last(object);
     if (!beat) return record;
-    const glanced = record?.early && beat.if_match; // the time is of a device that has just begun
+    const glanced = record?.early && beat.if_match; // the time of a device that has just started
     if (!glanced && Date.parse(beat.event_time) <= Date.parse(record?.event_time ?? '')) return record;
     const completed = beat.kind === 'finish'; // as far as this page knows
     return { ...record, ...beat, state: completed ? 'finished' : 'stopped', completed, resume_ms: completed ? 0 : beat.position_ms };
   }
 
   /**
-   * Reads the newest 128 sessions of an object, newest first. It asks once; the Error of a failure has the `status` of the answer,
-   * 0 for none.
+   * Reads the newest 128 sessions of an object, newest first. It does not retry; a thrown Error has the `status` of the
+   * response, 0 for none.
    * @param {{id: string, type: number}} object
    * @returns {Promise<{begin?: string, end: string, from_ms?: number, to_ms?: number, state?: any, device?: string, watched_ms?: number, completed_at?: string}[]>}
    */
   async viewings({ id, type }) {
-    if (id === '.' || id === '..') return []; // no object; steps in a URL
+    if (id === '.' || id === '..') return []; // not an object: dot segments of a URL
     const found = await this.#read(`/v1/history/${type}/${encodeURIComponent(id)}/viewings`, 404);
     return found ? found.items : [];
   }
@@ -140,7 +140,7 @@ export class Playhead extends EventTarget {
   }
 
   /**
-   * Marks objects, such as a season. It fails like viewings(), and may be done then.
+   * Marks objects, such as a season. It fails like viewings(), but may have succeeded then.
    * @param {{id: string, type: number, meta?: Record<string, string>}[]} objects at most 1,000 @param {'watched' | 'unwatched' | 'reset'} mark
    * @param {{event_time?: string, only_recorded?: boolean, unless_completed?: boolean}} [options]
    * @returns {Promise<{status: any, record?: any}[]>} one result for each object
@@ -150,7 +150,7 @@ export class Playhead extends EventTarget {
   }
 
   /**
-   * Asks once, with the timeout of a message.
+   * Sends a request without retries, with the timeout of a message.
    * @param {string} path @param {number} [nothing] status that means undefined @param {string} [body] JSON
    */
   async #read(path, nothing, body) {
@@ -180,7 +180,7 @@ export class Playhead extends EventTarget {
     this.#left = false;
     this.#parted.clear();
     this.#spent = 0;
-    this.#keep(); // others may have adopted the stored queue
+    this.#keep(); // another tab may have adopted the stored queue
   }
 
   /** Queues a report, and sends it as soon as possible. @param {Heartbeat} beat */
@@ -191,7 +191,7 @@ export class Playhead extends EventTarget {
     this.#send();
   }
 
-  /** A report for later, with the times that it would have now. @template {Heartbeat} B @param {B} beat @returns {B & {dated?: boolean}} */
+  /** Dates a report for later use. @template {Heartbeat} B @param {B} beat @returns {B & {dated?: boolean}} */
   dated(beat) {
     this.#look();
     this.#clock.follow(this.#store.last);
@@ -199,14 +199,15 @@ export class Playhead extends EventTarget {
   }
 
   /**
-   * Notes the record from which the player goes on, to detect conflicts. Pushed records are not noted: the player may be elsewhere.
+   * Remembers the record that the player continues from, to detect conflicts. Do not pass pushed records: the player may be
+   * elsewhere.
    * @param {any} record
    */
   seen(record) {
     this.#outbox.seen(record);
   }
 
-  /** Ends the connection, and sends as much of the queue as a page that goes away can. */
+  /** Ends the connection, and sends as much of the queue as an unloading page can. */
   leave() {
     this.#watchClock();
     const beats = this.#outbox.newest(parting - this.#spent, (beat) => !this.#parted.has(beat));
@@ -226,7 +227,7 @@ export class Playhead extends EventTarget {
     const body = JSON.stringify(this.#message(beats));
     for (const beat of beats) this.#parted.add(beat);
     this.#spent += new TextEncoder().encode(body).length;
-    this.#page.fetch(below(this.#config.url, '/v1/heartbeats'), { method: 'POST', keepalive: true, headers, body }).catch(() => {}); // they are stored
+    this.#page.fetch(below(this.#config.url, '/v1/heartbeats'), { method: 'POST', keepalive: true, headers, body }).catch(() => {}); // they are in the storage
   }
 
   #follow() {
@@ -253,12 +254,12 @@ export class Playhead extends EventTarget {
     this.#page.after(every, tick, true);
   }
 
-  /** Detects that the device's clock was set, or that the steady clock stood still. */
+  /** Detects a set device clock and a stopped steady clock. */
   #watchClock() {
     const elapsed = this.#page.elapsed();
     const jump = this.#page.now() - elapsed - this.#offset;
     if (Math.abs(jump) < least) return;
-    if (jump > unseen && jump <= setForward) { // it slept, presumably
+    if (jump > unseen && jump <= setForward) { // presumably a sleep
       this.#clock.slept(jump);
       this.#outbox.slept(jump);
     }
@@ -289,7 +290,7 @@ export class Playhead extends EventTarget {
     const outcomes = this.#outbox.adopt(found, this.#offset);
     if (this.#clock.known) this.#outbox.date(this.#clock);
     this.#keep();
-    if (outcomes.length > 0) this.#page.after(0, () => this.#tell(outcomes)); // once listeners are there
+    if (outcomes.length > 0) this.#page.after(0, () => this.#tell(outcomes)); // after listeners are added
     this.#send();
   }
 
@@ -364,7 +365,7 @@ export class Playhead extends EventTarget {
     this.#send();
   }
 
-  /** Learns the history's time from an answer. @param {number} [now] */
+  /** Takes the history's time from an answer. @param {number} [now] */
   #learnTime(now) {
     this.#watchClock();
     this.#clock.answered(now, this.#sentAt);

@@ -4,9 +4,9 @@ import { find, write } from './dom.js';
 import { t } from './language.js';
 import { refuse } from './session.js';
 
-/** Shows what failed and has not worked since, with a button to try again. An error is never taken for an empty history. */
+/** Shows unresolved failures with a retry button. An error never looks like an empty history. */
 export class Problems {
-  /** Failures, by what failed. @type {Map<string, {text: string, again: () => any}>} */
+  /** Failures by action. @type {Map<string, {text: string, again: () => any}>} */
   #open = new Map();
 
   constructor() {
@@ -20,7 +20,7 @@ export class Problems {
     return this.#open.has(what);
   }
 
-  /** Returns whether act() worked. @param {string} what failed, if it does @param {() => any} again @param {() => Promise<any>} act */
+  /** Runs act() and returns whether it succeeded. @param {string} what failed, if it does @param {() => any} again @param {() => Promise<any>} act */
   async attempt(what, again, act) {
     let text = '';
     try {
@@ -46,7 +46,7 @@ export class Problems {
   }
 }
 
-/** The reason of a failure, in words. A refused token brings up the sign-in form instead. @param {any} e @returns {Promise<string>} */
+/** The reason of a failure, in words. A refused token shows the sign-in form instead. @param {any} e @returns {Promise<string>} */
 export async function reason(e) {
   if (!(e instanceof Problem)) throw e;
   return e.status === 401 ? refuse(t('The token was refused.')) : e.message;

@@ -4,7 +4,7 @@ import { t } from './language.js';
 const pageSize = 40;
 const what = t('The history could not be read');
 
-/** Reads the history a page at a time. */
+/** Reads the history by pages. */
 export class Reader {
   busy = false;
   #asked = false; // the next page is wanted
@@ -29,10 +29,10 @@ export class Reader {
     return this.#problems.has(what);
   }
 
-  /** Reads the loaded entries again, or the first page. The old ones stay until then. */
+  /** Reloads the loaded entries, or the first page. The old ones stay meanwhile. */
   refresh() {
     const { fresh, words, size } = this.#loaded;
-    const first = fresh && words !== ''; // a search goes on on request
+    const first = fresh && words !== ''; // a search continues on request
     const wanted = Math.max(fresh ? 0 : size, words ? 1 : pageSize);
     if (fresh) this.#asked = false;
     ++this.#newest;
@@ -64,7 +64,7 @@ export class Reader {
 
   /**
    * @param {(page: (cursor: string, limit: number) => Promise<any>, current: () => boolean) => Promise<void>} act reads pages
-   * of the list as it was when the read began; it keeps nothing once that is not current
+   * of the list as it was at the start; it must discard them once current() is false
    */
   async #read(act) {
     const mine = this.#newest;

@@ -5,8 +5,8 @@ const longest = 30 * 86_400_000; // milliseconds, the edge's limit
 const [slowest, fastest] = [0.25, 4]; // the edge's limits
 
 /**
- * Reports what a media element does: start, progress, pause, seek, stop and finish. A viewing begins with the first play, and ends
- * at the end of the media or of the page.
+ * Reports the events of a media element: start, progress, pause, seek, stop and finish. A viewing starts with the first play. It
+ * ends with the media or the page.
  */
 export class Reporter {
   /** Milliseconds played in this viewing, without pauses and incognito. */
@@ -14,7 +14,7 @@ export class Reporter {
   #incognito = false;
   /** Receives the reports while they are held. @type {((beat: any) => void) | null} */
   #held = null;
-  /** The end of a viewing while held. @type {'stop' | 'finish' | ''} */
+  /** The unreported end of a viewing while held. @type {'stop' | 'finish' | ''} */
   #unsaid = '';
   #client;
   #media;
@@ -24,9 +24,9 @@ export class Reporter {
   #fastest = 1;
   #at = 0; // time of the last report
   #rested = 0; // start of the pause, Unix ms; 0 while playing
-  #atEnd = false; // ended and not moved since: the next play rewinds
-  #rewinds = false; // that play began
-  #loaded = false; // the media was, in this viewing
+  #atEnd = false; // at the end: the next play rewinds
+  #rewinds = false; // that play has started
+  #loaded = false; // the media was loaded in this viewing
   /** The last report. @type {any} */
   #said = null;
   /** Last position in seconds while playing. @type {number | null} */
@@ -37,8 +37,8 @@ export class Reporter {
   /**
    * @param {import('./playhead.js').Playhead} client @param {HTMLMediaElement} media
    * @param {{object: {id: string, type: number}, device?: string, duration_ms?: number, excerpt?: boolean, meta?: Record<string, string | null>}} about
-   *   `duration_ms` of the object, if the media is only its beginning. The length of an `excerpt` says nothing of the object's: it is
-   *   stopped at its end, not finished.
+   *   `duration_ms` of the object, if the media is only its beginning. The length of an `excerpt` is not the object's: its end is
+   *   a stop, not a finish.
    */
   constructor(client, media, about) {
     this.#client = client;
@@ -63,7 +63,7 @@ export class Reporter {
     addEventListener('pageshow', (e) => e.persisted && !media.paused && this.#goOn(), { signal });
   }
 
-  /** Stops the viewing and all reports. Call it before the element plays something else. */
+  /** Stops the viewing and all reports. Call it before the element plays another object. */
   end() {
     this.#end('stop');
     this.#over.abort();
@@ -87,7 +87,7 @@ export class Reporter {
 
   set incognito(on) {
     this.#watch();
-    if (on && !this.#incognito && !this.#media.paused) this.#report('stop'); // for others
+    if (on && !this.#incognito && !this.#media.paused) this.#report('stop'); // for other devices
     this.#incognito = on;
   }
 
@@ -104,27 +104,27 @@ export class Reporter {
     const ended = this.#unsaid;
     this.#held = null;
     this.#unsaid = '';
-    if (here) this.#rested = 0; // it is here as of now
+    if (here) this.#rested = 0; // the position counts from now
     const before = this.#said ?? last;
     if (here && this.#session) this.#sought(ended);
     else if (here && before) this.#standIn(before);
     if (ended) this.#session = '';
   }
 
-  /** Reports the position for a viewing that is over; its start and watched time were reported. @param {any} last */
+  /** Reports the position of an ended viewing; its start and watched time were reported. @param {any} last */
   #standIn({ started_at: _, watched_ms: __, if_match: ___, dated: ____, incognito: _____, ...last }) {
     const { readyState, currentTime } = this.#media;
     const { device = last.device } = this.#about;
-    const session = device === last.device ? last.session : newSession(); // else another window's, which this one duplicates
+    const session = device === last.device ? last.session : newSession(); // else it is another window's, duplicated
     const position = readyState > 0 ? Math.round(currentTime * 1000) : last.position_ms;
-    const ended = last.kind === 'finish' && (position < 1000 || Math.abs(position - last.position_ms) < 1000); // at the end, or to begin anew
+    const ended = last.kind === 'finish' && (position < 1000 || Math.abs(position - last.position_ms) < 1000); // at the end, or rewound
     for (const kind of ended ? ['finish'] : ['seek', 'stop']) {
       const position_ms = ended ? last.position_ms : position;
       this.#client.report({ ...last, ...(device && { device }), session, kind, position_ms, event_time: this.#time(Date.now()), ...(this.#incognito && { incognito: true }) });
     }
   }
 
-  /** Reports a seek, and the state after it. @param {'stop' | 'finish' | ''} [ended] how the viewing ended */
+  /** Reports a seek and the state after it. @param {'stop' | 'finish' | ''} [ended] how the viewing ended */
   #sought(ended = '') {
     const kind = ended === 'finish' && !this.#atEnd ? 'stop' : ended; // moved since
     if (kind !== 'finish') this.#report('seek');
@@ -189,9 +189,9 @@ export class Reporter {
     const said = {
       ...about,
       kind,
-      position_ms: position <= longest ? position : 0, // a stream that counts from long ago
-      duration_ms: length <= longest ? length : 0, // infinite or huge if live
-      event_time: this.#time(kind === 'stop' && this.#rested || now), // changes by others since the pause are later
+      position_ms: position <= longest ? position : 0, // a live stream may count from long ago
+      duration_ms: length <= longest ? length : 0, // infinite or huge for a live stream
+      event_time: this.#time(kind === 'stop' && this.#rested || now), // other devices' changes since the pause must win
       session: this.#session,
       started_at: this.#began,
       watched_ms: Math.round(this.watched),

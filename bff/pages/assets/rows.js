@@ -6,7 +6,7 @@ import { key } from './outbox.js';
 
 /** @typedef {{node: HTMLElement, update(record: any): void}} Row */
 
-/** Shows records as the children of a list. A record keeps its element, and so the focus. */
+/** Renders records as children of a list. A record keeps its element, and thus the focus. */
 export class Rows {
   /** @type {Map<string, Row>} */
   #rows = new Map();
@@ -135,7 +135,7 @@ function writeTime(when, record) {
   when.title = moment(at);
 }
 
-/** A link to where an earlier session stopped. @param {any} record @param {any} viewing */
+/** A link to the end position of an earlier session. @param {any} record @param {any} viewing */
 export function wayBack(record, { end, to_ms, device }) {
   const link = el('a', { href: playerOf(record, to_ms) }, t('Go on at {at}', { at: clock(to_ms) }));
   return el('li', {}, link, ' ', el('span', { className: 'about' }, [ago(new Date(end)), device].filter(Boolean).join(' · ')));
@@ -161,13 +161,13 @@ export function card() {
       if (playing(record)) write(at, t('Playing now'));
       if (record.next) write(at, t('After {title}', { title: title(record) }));
       meter.hidden = Boolean(record.next);
-      if (record.next) link.removeAttribute('href'); // only a catalogue knows its id
+      if (record.next) link.removeAttribute('href'); // its id is unknown here
       else link.href = playerOf(record);
     },
   };
 }
 
-/** The progress of a record, seen and read out. */
+/** A record's progress, visible and for screen readers. */
 function gauge() {
   const meter = el('progress', { max: 1, value: 0 });
   const at = el('span', { className: 'at' });
@@ -194,7 +194,7 @@ function gauge() {
 /** Allowed origins of pictures (--image-origin). */
 const sites = document.querySelector('meta[name=images]')?.getAttribute('content')?.split(' ') ?? [];
 
-/** Shows a picture in a tile, or leaves its initial. @param {HTMLElement} tile @param {string | undefined} address */
+/** Shows a picture in a tile, or keeps its initial. @param {HTMLElement} tile @param {string | undefined} address */
 function picture(tile, address) {
   const shown = tile.querySelector('img');
   if (shown?.dataset.of === address || (!shown && !address)) return;
@@ -207,7 +207,7 @@ function picture(tile, address) {
   tile.append(image);
 }
 
-/** @param {any} record @param {number} [at] where to begin, in milliseconds; by default where the user stopped */
+/** @param {any} record @param {number} [at] start position in milliseconds; by default the resume point */
 function playerOf({ object, meta, event_time: seen }, at) {
   const query = new URLSearchParams({ id: object.id, type: String(object.type), seen });
   if (meta?.title) query.set('title', meta.title);
@@ -219,5 +219,5 @@ function playerOf({ object, meta, event_time: seen }, at) {
 function hue(text) {
   let n = 7;
   for (const c of text) n = (n * 31 + c.charCodeAt(0)) % 997;
-  return Math.round(n * 137.5) % 360; // spread out
+  return Math.round(n * 137.5) % 360; // spreads similar values
 }

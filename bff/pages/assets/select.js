@@ -3,11 +3,11 @@ import { find, write } from './dom.js';
 import { counted } from './language.js';
 
 /**
- * Lets the user select several entries and delete them. A series stands for its parts.
+ * Selects several entries for deletion. A series includes its parts.
  * @param {HTMLElement} list
  * @param {{members(): Map<string, string[]>, remove(keys: string[]): void, changed(): void}} does `members`: record keys by
  * entry key
- * @returns {{show(): void}} shows the choice
+ * @returns {{show(): void}} shows the selection
  */
 export function selecting(list, { members, remove, changed }) {
   /** @type {Set<string>} */

@@ -7,8 +7,8 @@ const place = 'playhead.token';
 const channel = new BroadcastChannel('playhead.token');
 
 /**
- * Returns the token: from the address after #, from the window's storage, or from another window. Without one it shows the form,
- * which reloads the page, and never resolves. The edge validates tokens: the device's clock may be wrong.
+ * Returns the token from the URL fragment, the window's storage, or another window. Without one it shows the form, which reloads
+ * the page, and never resolves. Only the edge validates tokens: the device's clock may be wrong.
  * @returns {Promise<string>}
  */
 export async function signIn() {
@@ -28,7 +28,7 @@ export async function signIn() {
 }
 
 /**
- * Forgets the token and shows the form.
+ * Discards the token and shows the form.
  * @param {string} why @returns {Promise<never>}
  */
 export function refuse(why) {
@@ -55,7 +55,7 @@ export function user(token) {
   return String(claims(token).sub ?? '');
 }
 
-/** Moves a token out of the address. */
+/** Moves the token from the URL to the storage. */
 function take() {
   const token = new URLSearchParams(location.hash.slice(1)).get('token');
   if (!token) return false;

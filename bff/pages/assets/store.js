@@ -6,8 +6,8 @@ const lease = 180_000; // milliseconds after which a silent tab counts as closed
 /** @typedef {import('./outbox.js').Heartbeat} Heartbeat */
 
 /**
- * Keeps the queue of a tab over a reload. Tabs share the storage, each under its own key. Another tab, or the next page, adopts
- * the queue of a closed tab. A storage whose keys cannot be listed serves one tab.
+ * Stores a tab's queue over a reload. Tabs share the storage, each with its own key. Another tab, or the next page, adopts the
+ * queue of a closed tab. A storage whose keys cannot be listed supports one tab.
  */
 export class Store {
   #storage;
@@ -18,7 +18,7 @@ export class Store {
   #sessions = new Set();
   /** Sessions not stored yet. @type {string[]} */
   #added = [];
-  /** Queues adopted, and not stored under the own key yet. @type {{name: string, text: string, damaged: boolean}[]} */
+  /** Adopted queues, not yet stored under the own key. @type {{name: string, text: string, damaged: boolean}[]} */
   #adopted = [];
 
   /** @param {Storage | undefined} storage @param {string} key @param {string} tab unique name */
@@ -28,7 +28,7 @@ export class Store {
     this.#slot = storage && 'length' in storage ? `${key}#${tab}` : key;
   }
 
-  /** Takes the queues of closed tabs. @param {number} now Unix milliseconds @returns {Heartbeat[]} */
+  /** Adopts the queues of closed tabs. @param {number} now Unix milliseconds @returns {Heartbeat[]} */
   adopt(now) {
     try {
       return this.#names().flatMap((name) => this.#take(name, now));
@@ -49,7 +49,7 @@ export class Store {
   }
 
   /**
-   * Stores the queue. Others may adopt that of a tab that left at once.
+   * Stores the queue. Other tabs may adopt it at once if this tab left.
    * @param {string} heartbeats as JSON, '' for none @param {number} now @param {boolean} left
    * @param {number} last newest event time
    * @returns {boolean} false if the storage is full or forbidden
@@ -70,7 +70,7 @@ export class Store {
     return kept;
   }
 
-  /** Removes adopted queues, now that they are stored. That makes room to keep a damaged one. */
+  /** Removes adopted queues once stored. That makes room for a damaged one. */
   #clear() {
     for (const { name, text } of this.#adopted) {
       if (name !== this.#slot && this.#storage?.getItem(name) === text) this.#remove(name);
@@ -92,7 +92,7 @@ export class Store {
     }
   }
 
-  /** Remembers a session of this page. The next save shares it. @param {string} session */
+  /** Adds a session of this page. The next save shares it. @param {string} session */
   add(session) {
     if (this.#sessions.has(session)) return;
     this.#sessions.add(session);

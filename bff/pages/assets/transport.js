@@ -9,8 +9,8 @@ export function transport(media) {
   const slider = find('#position', HTMLInputElement);
   const speed = find('#speed', HTMLSelectElement);
   const muted = find('#muted', HTMLInputElement);
-  let held = false; // the user holds the slider: playback does not move it
-  let scrolled = false; // a finger on the slider scrolled the page: no seek
+  let held = false; // the user drags the slider: playback must not move it
+  let scrolled = false; // a touch on the slider scrolled the page: no seek
   const show = () => {
     if (!held) slider.value = String(Math.round(media.currentTime));
     const ms = (held ? Number(slider.value) : media.currentTime) * 1000;
@@ -34,10 +34,10 @@ export function transport(media) {
     if (!scrolled) media.currentTime = Number(slider.value);
     scrolled = false;
   };
-  addEventListener('pointerup', () => (held = false)); // no change event without a move
+  addEventListener('pointerup', () => (held = false)); // a click without a move fires no change event
   addEventListener('pointercancel', () => {
     if (!held) return;
-    [held, scrolled] = [false, true]; // a change may follow
+    [held, scrolled] = [false, true]; // a change event may follow
     show();
   });
   speed.onchange = () => (media.playbackRate = Number(speed.value));

@@ -4,23 +4,23 @@ import { t } from './language.js';
 import { key } from './outbox.js';
 import { reason } from './problems.js';
 
-const grace = 6000; // milliseconds to take a change back
+const grace = 6000; // milliseconds to undo a change
 
 /**
  * A change to some records: a delete, a dismissal or a mark.
  * @typedef {object} Change
- * @property {string} [kind] open changes of one kind are taken back together
+ * @property {string} [kind] open changes of one kind are undone together
  * @property {any[]} records
- * @property {(records: any[]) => string} text what the message says
- * @property {string} failed what it says when the edge refuses
+ * @property {(records: any[]) => string} text text of the message
+ * @property {string} failed text after a refusal by the edge
  * @property {'list' | 'cards'} where the user made it
  * @property {(record: any) => any} list the record as the list shows it; null hides it
  * @property {(records: any[]) => Promise<any>} send also returns after it has updated the page
  */
 
 /**
- * Shows a change at once and sends it after six seconds, unless the user takes it back. Leaving the page sends it. A change that
- * fails is shown no more, and its first row says why. The clock stops while the pointer or the focus is on the message.
+ * Shows a change at once and sends it after six seconds, unless the user undoes it. Leaving the page sends it. A failed change is
+ * reverted, and its first row shows the reason. The timer pauses while the message has the pointer or the focus.
  */
 export class Undo {
   /** @type {Change | null} */
@@ -79,12 +79,12 @@ export class Undo {
     return Promise.all(this.#sent.values());
   }
 
-  /** Drops what is said of a failure: the record has changed since. @param {string} name */
+  /** Drops the failure of a record that has changed since. @param {string} name */
   forget(name) {
     for (const where of ['list', 'cards']) this.#failures.delete(`${where} ${name}`);
   }
 
-  /** A lookup of records as a list or the cards show them, null for hidden ones. @param {'list' | 'cards'} where @returns {(record: any) => any} */
+  /** A function from a record to its shown version, null if hidden. @param {'list' | 'cards'} where @returns {(record: any) => any} */
   shown(where) {
     /** @type {Map<string, (record: any) => any>} */
     const views = new Map();
@@ -113,7 +113,7 @@ export class Undo {
     }
   }
 
-  /** @param {string} text @param {boolean} offers whether it can be taken back */
+  /** @param {string} text @param {boolean} offers whether it can be undone */
   #say(text, offers) {
     write(find('#toast-text', HTMLElement), text);
     this.#button.hidden = !offers;

@@ -1,6 +1,6 @@
 // @ts-check
 
-// Reports a script that could not be loaded. It depends on no other script, except for the language.
+// Reports scripts that fail to load. It depends only on the language script.
 addEventListener('error', async ({ target }) => {
   if (!(target instanceof HTMLScriptElement)) return;
   const [problem, text, again, connection] = ['#problem', '#problem-text', '#again', '#connection'].map((name) => document.querySelector(name));
