@@ -106,7 +106,6 @@ func (e *anyEdge) handshake() int {
 	return status
 }
 
-// watched reports whether the player receives changes.
 func (e *anyEdge) watched() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -139,7 +138,6 @@ func (e *anyEdge) tellLater(conn *websocket.Conn) (stop func()) {
 	}
 }
 
-// pass waits for d. It reports false if ctx is done first.
 func pass(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-time.After(d):
@@ -256,7 +254,6 @@ func (e *anyEdge) expect(beats []*historyv1.Heartbeat) {
 	e.busy = beats
 }
 
-// busyWith reports whether a report is about to be answered.
 func (e *anyEdge) busyWith(r *reported) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -434,7 +431,6 @@ func (e *anyEdge) file(h *historyv1.Heartbeat, at time.Time) {
 	}, time.Now()}
 }
 
-// other acts as another device.
 func (e *anyEdge) other(object string, remove bool, session string) {
 	time.Sleep(2 * time.Millisecond)
 	defer time.Sleep(2 * time.Millisecond)

@@ -69,7 +69,6 @@ func (c *Client) Changes(ctx context.Context, since string) (*historyv1.ChangesR
 	}
 }
 
-// changesPage is a response to GET /v1/changes.
 type changesPage struct {
 	Items    []map[string]any    `json:"items"`
 	Removed  []*historyv1.Object `json:"removed"`

@@ -105,7 +105,6 @@ type Client struct {
 	clock  serviceClock
 }
 
-// tokenAnswer is the result of a call of Token.
 type tokenAnswer struct {
 	token string
 	err   error

@@ -48,7 +48,6 @@ type serviceClock struct {
 	newest moment // latest dated report; others of the device may be older
 }
 
-// moment is the time of a report.
 type moment struct {
 	at    time.Duration // elapsed time
 	shown int64         // by the device's clock, Unix milliseconds

@@ -76,7 +76,6 @@ func (s *filmService) shown() *historyv1.Item {
 	return r
 }
 
-// maker identifies a record's viewing.
 type maker struct{ session, device string }
 
 func (s *filmService) put(h *historyv1.Heartbeat, granted *maker) historyv1.Status {
@@ -101,7 +100,6 @@ func (s *filmService) put(h *historyv1.Heartbeat, granted *maker) historyv1.Stat
 	return historyv1.Status_STATUS_STORED
 }
 
-// other stores a report of another device.
 func (s *filmService) other(position int64) *historyv1.Item { return s.another("there", position) }
 
 func (s *filmService) another(session string, position int64) *historyv1.Item {

@@ -316,7 +316,6 @@ func (p *player) see(object string) {
 	p.Seen(record)
 }
 
-// hear records a report's outcome.
 func (p *player) hear(a client.Answer) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -364,7 +363,6 @@ func (p *player) settle(rate int) {
 	}
 }
 
-// unsettled reports whether any report waits except cursed ones.
 func (p *player) unsettled() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -34,7 +34,6 @@ type Answer struct {
 	Refusal *historyv1.Refusal
 }
 
-// item is an unanswered heartbeat.
 type item struct {
 	*historyv1.Heartbeat
 	size  int       // bytes.

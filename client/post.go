@@ -147,7 +147,6 @@ func detail(text []byte) string {
 	return problem.Detail
 }
 
-// upload is the body of POST /v1/heartbeats.
 type upload struct {
 	SentAt     string           `json:"sent_at,omitzero"`
 	FirstFlag  string           `json:"first_flag,omitzero"`
@@ -214,7 +213,6 @@ func metaOf(h *historyv1.Heartbeat) map[string]*string {
 
 func rfc3339(ms int64) string { return time.UnixMilli(ms).UTC().Format("2006-01-02T15:04:05.000Z") }
 
-// reply is the response to an upload.
 type reply struct {
 	Results    []result
 	FirstFlag  string `json:"first_flag"`

@@ -21,7 +21,6 @@ const (
 	headers = 1 << 10   // bound of a request's bytes besides token and body
 )
 
-// link is a connection to the edge.
 type link interface {
 	// exchange sends a message within Patience and returns its response: the message's number and a result or error.
 	exchange(context.Context, *historyv1.StreamRequest) (*historyv1.StreamResponse, error)
@@ -87,7 +86,6 @@ func (c *Client) zone(now time.Time) string {
 	return now.Format("-07:00")
 }
 
-// exchange sends a message and processes the response.
 func (c *Client) exchange(life context.Context, l link, req *historyv1.StreamRequest) error {
 	began := time.Now()
 	_, sent := c.cfg.Clock()
@@ -122,7 +120,6 @@ func (c *Client) learnTime(ms int64, sent time.Duration) {
 	}
 }
 
-// failed processes an error response.
 func (c *Client) failed(e *historyv1.StreamError) {
 	c.mu.Lock()
 	var answers []Answer
@@ -186,7 +183,6 @@ func (c *Client) today(days []*historyv1.DaySeen) {
 	}
 }
 
-// closed handles the end of a connection.
 func (c *Client) closed(err error) {
 	bye := websocket.CloseStatus(err)
 	c.mu.Lock()

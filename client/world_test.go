@@ -158,7 +158,6 @@ func (w *world) dialled(r *http.Request) (*ws.Handler, int, http.HandlerFunc) {
 	return w.edge, w.status, w.front
 }
 
-// connections returns the times of all handshakes.
 func (w *world) connections() []time.Time {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -224,7 +223,6 @@ func all(beats []*historyv1.Heartbeat, status historyv1.Status) []historyv1.Stat
 	return slices.Repeat([]historyv1.Status{status}, len(beats))
 }
 
-// run runs the client until stop.
 func (w *world) run() (stop func() error) {
 	ctx, cancel := context.WithCancel(w.Context())
 	ended := make(chan error, 1)

@@ -166,7 +166,6 @@ func next(x *abused, conn *websocket.Conn) string {
 	return fmt.Sprint(string(text), err)
 }
 
-// flood ignores the edge's retry times.
 func flood(x *abused) (last string) {
 	conn, refused := x.stream(x.eve(), nil)
 	for range 1000 {
@@ -273,7 +272,6 @@ func (x *abused) await(series string, before float64) {
 	}
 }
 
-// innocent checks that another user is served.
 func (x *abused) innocent() {
 	x.Helper()
 	token := x.token(jwt.MapClaims{"sub": "alice", "aud": abusedFor})
@@ -282,7 +280,6 @@ func (x *abused) innocent() {
 	}
 }
 
-// token signs claims, valid for an hour unless they set exp.
 func (x *abused) token(claims jwt.MapClaims) string {
 	x.Helper()
 	if exp, said := claims["exp"]; !said {
@@ -297,7 +294,6 @@ func (x *abused) token(claims jwt.MapClaims) string {
 	return text
 }
 
-// eve is the attacker's token.
 func (x *abused) eve() string { return x.token(jwt.MapClaims{"sub": "eve", "aud": abusedFor}) }
 
 // say sends raw text and returns the first answer.

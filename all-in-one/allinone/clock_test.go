@@ -64,7 +64,6 @@ func (h *here) wantBeat(what, status string, position int, at time.Time) {
 	}
 }
 
-// admin calls the admin port.
 func (h *here) admin(method, path, origin string) (status int, text string) {
 	h.Helper()
 	req, err := http.NewRequestWithContext(h.Context(), method, "http://"+h.Admin()+path, nil)

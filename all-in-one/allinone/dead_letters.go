@@ -101,7 +101,6 @@ func (l *deadLine) of(uid string) bool {
 	return err == nil && user == uid
 }
 
-// replaceFile replaces a file atomically.
 func replaceFile(path string, content []byte) error {
 	next := path + ".next"
 	f, err := os.OpenFile(next, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)

@@ -11,7 +11,6 @@ import (
 	"github.com/playhead/playhead/history-job/job"
 )
 
-// flow serves the page /flow.
 func (p *Process) flow() *flow.Flow {
 	marks := new(marks)
 	return flow.New(flow.Config{
@@ -173,7 +172,6 @@ func (p *Process) newest(ctx context.Context, uid string) (keys []history.Key, r
 	return keys, records, nil
 }
 
-// stopped is the error of a stopped part.
 func stopped(part string) error {
 	return fmt.Errorf("%s: %w: stopped on the page", part, history.ErrUnavailable)
 }
@@ -224,7 +222,6 @@ func (a archive) PutUser(ctx context.Context, uid string, u history.User) error 
 	return a.Archive.PutUser(ctx, uid, u)
 }
 
-// promoter returns the promoter of the job.
 func (p *Process) promoter() job.Promoter {
 	if f := p.faults["archive"]; f != nil {
 		return promoter{p.db, f}
@@ -246,7 +243,6 @@ func (c promoter) Promote(ctx context.Context, keys []history.Key) (int, []histo
 	return c.Promoter.Promote(ctx, keys)
 }
 
-// publisher returns the queue's publisher.
 func (p *Process) publisher() history.Publisher {
 	if f := p.faults["queue"]; f != nil {
 		return publisher{p.queue, f}

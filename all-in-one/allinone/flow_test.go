@@ -32,7 +32,6 @@ type looked struct {
 	}
 }
 
-// signed returns a request with the token.
 func (h *here) signed(ctx context.Context, method, path, body string) *http.Request {
 	h.Helper()
 	r, err := http.NewRequestWithContext(ctx, method, "http://"+h.HTTP()+path, strings.NewReader(body))

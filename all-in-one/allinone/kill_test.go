@@ -104,10 +104,8 @@ func config(dir string) allinone.Config {
 	return allinone.Config{Dir: dir, HTTP: "127.0.0.1:0", RPC: "127.0.0.1:0", Admin: "127.0.0.1:0", Drain: drain}
 }
 
-// drain bounds the shutdown of tested processes.
 const drain = 8 * time.Second
 
-// process is a running child.
 type process struct {
 	*testing.T
 	cmd              *exec.Cmd
@@ -143,7 +141,6 @@ func start(t *testing.T, dir string) *process {
 	return p
 }
 
-// read parses a line of the greeting.
 func (p *process) read(line string) {
 	if value, ok := strings.CutPrefix(strings.TrimSpace(line), "export TOKEN="); ok {
 		p.token = value
@@ -156,7 +153,6 @@ func (p *process) read(line string) {
 	}
 }
 
-// kill sends SIGKILL.
 func (p *process) kill() {
 	if !p.ended {
 		_ = p.cmd.Process.Kill() // it may have ended by itself

@@ -150,7 +150,6 @@ func (l *load) held(c history.Cache) {
 	}
 }
 
-// archived checks that the archive equals the cache.
 func (l *load) archived(c history.Cache, a history.Archive) {
 	l.Helper()
 	l.each(c, func(k history.Key, _, cached *history.Record) {

@@ -208,7 +208,6 @@ func (m *machine) events() {
 	}
 }
 
-// note adds an event to the folds.
 func (m *machine) note(e *history.Event, acked bool) {
 	m.sent[e.Key] = history.Merge(m.sent[e.Key], e.Record())
 	if acked {
@@ -258,7 +257,6 @@ func (m *machine) read() {
 	}
 }
 
-// compact compacts old records into segments.
 func (m *machine) compact() {
 	uid := m.uid()
 	if _, err := m.db.Archive().Compact(m.t.Context(), uid); err != nil && !errors.Is(err, history.ErrConflict) {
@@ -367,7 +365,6 @@ func (m *machine) switched() {
 	m.paused[uid] = m.pause(uid)
 }
 
-// pause returns the cached pause.
 func (m *machine) pause(uid string) history.Pause {
 	e := m.db.Cache().Load(m.t.Context(), []history.Key{history.UserKey(uid)})[0]
 	if e.Err != nil {

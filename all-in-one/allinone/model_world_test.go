@@ -43,7 +43,6 @@ func (t *trouble) set(engine string, share float64) {
 	t.share[engine] = share
 }
 
-// fault returns the error of a failing call.
 func (t *trouble) fault(engine string) error {
 	if t.strikes(engine) {
 		return errModelled
@@ -187,7 +186,6 @@ type stores struct {
 	*trouble
 }
 
-// serve starts a service.
 func (w *stores) serve(t *rapid.T) *modelService {
 	s := &modelService{trouble: w.trouble, queue: w.queue}
 	held, err := aggregate.New(aggregate.Config{Publisher: s, Hold: modelHold})
@@ -215,7 +213,6 @@ func (w *stores) serve(t *rapid.T) *modelService {
 	return s
 }
 
-// archive starts a job.
 func (w *stores) archive(t *rapid.T) (kill func()) {
 	cfg := job.Config{
 		Cache: flakyCache{w.db.Cache(), w.trouble}, Archive: flakyArchive{w.db.Archive(), w.trouble}, Consumer: w.queue,

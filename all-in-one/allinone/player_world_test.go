@@ -103,7 +103,6 @@ type failure struct {
 
 func stamp(at time.Time) string { return at.UTC().Format("2006-01-02T15:04:05.000Z") }
 
-// minutes converts minutes to milliseconds.
 func minutes(n float64) int64 { return int64(n * 60_000) }
 
 // at is a report of film 7, an hour long, made ago before now.
@@ -145,13 +144,11 @@ func (p *player) send(want string, beats ...beat) []result {
 	return a.Results
 }
 
-// busy reports whether the edge or service was overloaded.
 func (a answer) busy() bool {
 	status := string(a.Status)
 	return status == "503" || status == "504" || a.Error != nil && a.Error.Code == "unavailable"
 }
 
-// post sends a body through the player's transport.
 func (p *player) post(body string) (a answer) {
 	p.Helper()
 	text := ""

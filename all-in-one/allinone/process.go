@@ -139,7 +139,6 @@ func (p *Process) Queued() (messages, bytes int64) { return p.queue.Stats() }
 // the changes that apps have seen in them: see [rpc.Config].
 const epochsFile = "epochs"
 
-// maxEpochs bounds the remembered starts.
 const maxEpochs = 1000
 
 // beginEpoch adds an epoch to the directory and returns all epochs.
@@ -239,7 +238,6 @@ func (p *Process) Token(uid string, ttl time.Duration) (string, error) {
 	return token.Mint(p.secret, uid, p.cfg.Audience, ttl)
 }
 
-// tokenTTL is the validity of the printed token.
 const tokenTTL = 30 * 24 * time.Hour
 
 // Greet prints all addresses and a token for trials.

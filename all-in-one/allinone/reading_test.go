@@ -32,7 +32,6 @@ func (p *player) fill(from, to int, when func(n int) time.Time) {
 	}
 }
 
-// page reads one page.
 func (p *player) page(query string) (ids []string, cursor string) {
 	p.Helper()
 	status, text := p.ask("GET /v1/history?"+query, "")
@@ -50,7 +49,6 @@ func (p *player) page(query string) (ids []string, cursor string) {
 	return ids, page.Cursor
 }
 
-// walk reads all pages.
 func (p *player) walk(limit int, between func(page int, ids []string)) (all []string) {
 	p.Helper()
 	for n, cursor := 0, ""; n == 0 || cursor != ""; n++ {
@@ -143,7 +141,6 @@ func TestManyRows(t *testing.T) {
 	}
 }
 
-// allocations returns the process's number of allocations so far.
 func allocations() uint64 {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)

@@ -166,7 +166,6 @@ func (a archive) equalTime() {
 	}
 }
 
-// has checks that the archive includes a cell, alone or folded with others.
 func (a archive) has(c history.Cell) {
 	a.t.Helper()
 	if got := a.get(c.Key)[0]; got == nil || !a.same(got, c.Record) && !history.Same(got, history.Merge(got, c.Record)) {
@@ -265,7 +264,6 @@ func keyOf(uid, object string) history.Key {
 	return history.Key{UID: uid, Object: o}
 }
 
-// freshKey returns a key of a new user.
 func freshKey() history.Key { return keyOf(freshUID(), "100_1") }
 
 // hourAgo is the suite's reference time, neither expired nor in the future.
@@ -300,7 +298,6 @@ func cellsOf(uid string, n int, at int64) []history.Cell {
 	return cells
 }
 
-// wantRow checks that the user's row has exactly the given cells, in order.
 func (a archive) wantRow(uid string, cells []history.Cell) {
 	a.t.Helper()
 	want := slices.Clone(cells)

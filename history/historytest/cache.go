@@ -15,7 +15,6 @@ import (
 // kept is the number of records per user in caches under test.
 const kept = 10
 
-// cacheCase is one test of the suite.
 type cacheCase struct {
 	*testing.T
 	history.Cache
@@ -70,7 +69,6 @@ func (c *cacheCase) archive(k history.Key, r *history.Record) *history.Record {
 	return clean(r)
 }
 
-// load reads one key.
 func (c *cacheCase) load(k history.Key) history.Entry {
 	c.Helper()
 	got := c.Load(c.Context(), []history.Key{k})
@@ -83,7 +81,6 @@ func (c *cacheCase) load(k history.Key) history.Entry {
 	return got[0]
 }
 
-// holds checks the cached record of a key.
 func (c *cacheCase) holds(k history.Key, want *history.Record) {
 	c.Helper()
 	c.same("Load("+k.String()+")", c.load(k).Record, want)
@@ -116,7 +113,6 @@ func (c *cacheCase) forget(uid string) {
 	})
 }
 
-// key returns the n-th object of a type.
 func key(uid string, typ uint32, n int) history.Key {
 	return history.Key{UID: uid, Object: history.Object{ID: fmt.Sprintf("/é#%03d:%%", n), Type: typ}}
 }
@@ -160,7 +156,6 @@ func (c *cacheCase) fill(uid string, n int) []history.Item {
 	return items
 }
 
-// content identifies a record of a key.
 func content(k history.Key, r *history.Record) history.Content {
 	return history.Content{Key: k, Revision: r.Revision}
 }
@@ -172,7 +167,6 @@ func clean(r *history.Record) *history.Record {
 	return &m
 }
 
-// same compares records and their revisions.
 func (c *cacheCase) same(what string, got, want *history.Record) {
 	c.Helper()
 	if !history.Same(got, want) || got != nil && got.Revision != want.Revision {
@@ -180,7 +174,6 @@ func (c *cacheCase) same(what string, got, want *history.Record) {
 	}
 }
 
-// cleared checks a user's clear marks.
 func (c *cacheCase) cleared(u history.User, want map[uint32]int64) {
 	c.Helper()
 	if !maps.Equal(u.Cleared, want) {
@@ -203,7 +196,6 @@ func (c *cacheCase) marks(uid string) map[history.Key]bool {
 	return marks
 }
 
-// marked checks a user's dirty keys.
 func (c *cacheCase) marked(uid string, want ...history.Key) {
 	c.Helper()
 	keys := map[history.Key]bool{}

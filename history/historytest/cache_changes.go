@@ -12,7 +12,6 @@ import (
 	"github.com/playhead/playhead/history"
 )
 
-// changes reads a log.
 func (c *cacheCase) changes(uid string, after uint64, limit int) history.Changes {
 	c.Helper()
 	got, err := c.Changes(c.Context(), uid, after, limit)
@@ -356,7 +355,6 @@ func (w *changing) act() {
 	}
 }
 
-// compare checks the client's knowledge.
 func (w *changing) compare() {
 	w.Helper()
 	u := w.load(history.UserKey(w.uid)).User

@@ -10,7 +10,6 @@ import (
 	"github.com/playhead/playhead/history"
 )
 
-// list reads one page.
 func (c *cacheCase) list(uid string, q history.Query) history.Page {
 	c.Helper()
 	page, err := c.List(c.Context(), uid, q)
@@ -115,7 +114,6 @@ func listFilters(c *cacheCase) {
 	}
 }
 
-// cursor returns the place of an item.
 func cursor(item history.Item) history.Cursor {
 	return history.Cursor{Version: item.Record.Version, Object: item.Object}
 }
@@ -157,7 +155,6 @@ func (c *cacheCase) pages(uid string, q history.Query, want []history.Item) {
 	}
 }
 
-// ties stores records of one millisecond.
 func (c *cacheCase) ties(uid string, n int) []history.Item {
 	c.Helper()
 	var all []history.Item
@@ -222,7 +219,6 @@ func pageWhileWriting(c *cacheCase) {
 	c.items("pages", got, all)
 }
 
-// newestFirst is the order of a list.
 func newestFirst(a, b history.Item) int {
 	return cmp.Or(
 		cmp.Compare(b.Record.Version, a.Record.Version),

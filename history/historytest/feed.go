@@ -87,7 +87,6 @@ func (e *listener) await(what string, done func() bool) {
 	}
 }
 
-// awaitAll waits for all changes.
 func (e *listener) awaitAll(changes ...history.Change) {
 	e.Helper()
 	e.await(fmt.Sprint(changes), func() bool {
@@ -108,7 +107,6 @@ func (e *listener) has(c history.Change) bool {
 	return slices.Contains(e.changes, c)
 }
 
-// received reports whether a user's change was received.
 func (e *listener) received(uid string) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()

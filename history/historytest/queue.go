@@ -17,7 +17,6 @@ import (
 // once, [QueueGroup] several times. t.Cleanup closes everything.
 type OpenQueue func(t *testing.T) (p history.Publisher, member func(t *testing.T) history.Consumer)
 
-// queueCase is one test of the suite.
 type queueCase struct {
 	*testing.T
 	history.Publisher

@@ -58,7 +58,6 @@ func (c *coder) put(col int, v uint64) {
 
 func (c *coder) get(col int) uint64 { return c.columns[col].next(c.packed) }
 
-// unsigned codes a number.
 func (c *coder) unsigned(col int, p *uint64) {
 	if c.decodes {
 		*p = c.get(col)

@@ -193,7 +193,6 @@ func byText(items []history.Item) map[string]*history.Item {
 	return all
 }
 
-// each visits the records of a chunk.
 func (w *compactor) each(c *compacting, use func(place int, it history.Item)) error {
 	chunk, err := w.old.Chunk(&c.info)
 	if err != nil {
@@ -357,7 +356,6 @@ func (w *compactor) shorten(run []history.Item) (rest []history.Item, err error)
 	return rest, w.finish(run[:n])
 }
 
-// finish encodes a run.
 func (w *compactor) finish(run []history.Item) error {
 	u := &history.User{Cleared: w.Cleared}
 	left := run[:0]

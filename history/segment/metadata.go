@@ -201,7 +201,6 @@ func (r *reader) info() (i Info) {
 	return i
 }
 
-// types is the inverse of appendTypes.
 func (r *reader) types() (types []TypeCount) {
 	n, typ := r.bytes(1), uint64(0)
 	for len(n) > 0 && len(types) < int(n[0]) && r.err == nil {
@@ -213,7 +212,6 @@ func (r *reader) types() (types []TypeCount) {
 	return types
 }
 
-// places is the inverse of appendPlaces.
 func (r *reader) places() (places []uint16, flag bool) {
 	head := r.uvarint()
 	if head>>1 > MaxRecords {

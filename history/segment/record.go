@@ -259,7 +259,6 @@ func (c *coder) versionOf(col int, p *history.Version, present bool, own history
 	c.number(col, (*int64)(p), int64(own))
 }
 
-// typ codes an object's type.
 func (c *coder) typ(o *history.Object) {
 	t := uint64(o.Type)
 	c.unsigned(colType, &t)

@@ -66,7 +66,6 @@ func unseal(b []byte) (content []byte, err error) {
 // hashOf returns an object's hash for the filter of a chunk.
 func hashOf(o history.Object) uint64 { return xxhash.Sum64String(o.String()) }
 
-// reader parses fields from the front of rest.
 type reader struct {
 	rest []byte
 	err  error

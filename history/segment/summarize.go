@@ -67,7 +67,6 @@ func (p *Reader) Summarize(s Summing) (Plan, error) {
 	return plan, nil
 }
 
-// summer plans summaries.
 type summer struct {
 	Summing
 	old      *Reader
@@ -181,7 +180,6 @@ func (w *summer) newerThan(v history.Version) int {
 	return n
 }
 
-// write encodes the new chunks and builds the new list.
 func (w *summer) write() error {
 	var run []history.Summary
 	for i := range w.chunks {

@@ -34,7 +34,6 @@ const (
 
 func summaryCoder() *coder { return newCoder(summaryColumns, sumID) }
 
-// summary codes a summary.
 func (c *coder) summary(s *history.Summary) {
 	c.version(&s.Version)
 	c.state(s)

@@ -33,7 +33,6 @@ func everything() *history.Record {
 	}
 }
 
-// watched returns a record with watched times, after a start.
 func watched() *history.Record {
 	v := history.VersionOf(1_760_000_000_123, history.RankProgress)
 	return &history.Record{
@@ -47,7 +46,6 @@ func watched() *history.Record {
 	}
 }
 
-// paused returns a record of sessions with pauses.
 func paused() *history.Record {
 	r := watched()
 	r.Revision, r.Device = 5, "tv"
@@ -67,7 +65,6 @@ func dismissed() *history.Record {
 	}
 }
 
-// viewed returns a record of several sessions.
 func viewed() *history.Record {
 	v := history.VersionOf(1_760_000_000_125, history.RankProgress)
 	return &history.Record{

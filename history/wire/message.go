@@ -129,7 +129,6 @@ func users[T any](what string, b []byte, all []T, user func([]T, []byte) ([]T, e
 	return all, nil
 }
 
-// appendUser decodes one user's keys.
 func appendUser(keys []history.Announcement, b []byte) ([]history.Announcement, error) {
 	uid, first := "", len(keys)
 	s := scanner{rest: b}
@@ -152,7 +151,6 @@ func appendUser(keys []history.Announcement, b []byte) ([]history.Announcement, 
 	return keys, s.err
 }
 
-// object decodes an announced object.
 func object(b []byte) (history.Announcement, error) {
 	var d history.Announcement
 	var record []byte

@@ -108,7 +108,6 @@ func TestUnknownFieldsAreKept(t *testing.T) {
 	}
 }
 
-// message converts a record to the generated type.
 func message(r *history.Record) *historyv1.Record {
 	m := &historyv1.Record{
 		Revision: r.Revision, CellDriftMs: max(r.CellTime-r.Version.Time(), 0), Version: int64(r.Version), State: historyv1.State(r.State),
@@ -210,7 +209,6 @@ func relative(v, own history.Version) int64 {
 	return int64(v)
 }
 
-// fromMessage is the inverse of message.
 func fromMessage(m *historyv1.Record) *history.Record {
 	r := &history.Record{
 		Revision: m.Revision, CellTime: m.CellDriftMs + history.Version(m.Version).Time(), Version: history.Version(m.Version), State: history.State(min(uint32(m.State), math.MaxUint8)),
@@ -280,7 +278,6 @@ func absolute(v, own int64, present bool) history.Version {
 	return history.Version(v)
 }
 
-// flushBatch converts a batch to the generated type.
 func flushBatch(keys []history.Announcement) *historyv1.FlushBatch {
 	m := &historyv1.FlushBatch{}
 	for i, d := range keys {

@@ -562,7 +562,6 @@ func (s *scanner) start() (b history.Start) {
 	return b
 }
 
-// watch decodes the watched time of a session.
 func (s *scanner) watch() (w history.WatchedTime) {
 	paused := false
 	in := scanner{rest: s.bytes}
@@ -616,7 +615,6 @@ func (s *scanner) viewing(device string) history.Viewing {
 	return v
 }
 
-// entry decodes a metadata entry.
 func (s *scanner) entry() (e history.MetaEntry[[]byte]) {
 	e.Removed = true
 	in := scanner{rest: s.bytes}

@@ -146,7 +146,6 @@ func (e *engine) try(ctx context.Context, limit time.Duration) error {
 	return err
 }
 
-// answered reports whether the engine has answered once.
 func (e *engine) answered() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -159,7 +158,6 @@ func (e *engine) state() error {
 	return e.err
 }
 
-// health is the readiness check.
 func (e *engine) health() error {
 	e.mu.Lock()
 	err := e.err
@@ -173,7 +171,6 @@ func (e *engine) health() error {
 	return err
 }
 
-// partial returns the error of a partial outage.
 func (e *engine) partial() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -416,7 +413,6 @@ func (e *engine) lookFit(ctx context.Context, all *Engines) {
 	}
 }
 
-// settings returns the last settings error.
 func (e *engine) settings() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -253,7 +253,6 @@ func pass(d time.Duration) {
 	synctest.Wait()
 }
 
-// want checks one engine's health, metrics and log.
 func (w *watched) want(name string, up bool, lines int) {
 	w.Helper()
 	if err := w.Checks(name)[name](w.Context()); (err == nil) != up {

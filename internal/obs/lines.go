@@ -53,7 +53,6 @@ func (l *lines) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// drain writes until the buffer is empty.
 func (l *lines) drain(idle chan struct{}) {
 	for text := l.take(idle); text != nil; text = l.take(idle) {
 		_, _ = l.out.Write(text) // a failure has nowhere to be logged

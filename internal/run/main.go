@@ -157,7 +157,6 @@ func ListenBoth(ctx context.Context, listen, admin string) (front, back net.List
 	return front, back, nil
 }
 
-// version is the type of the flag --version.
 type version bool
 
 // BeforeReset prints the version and exits. kong calls it even if other arguments are invalid.
@@ -170,7 +169,6 @@ func (version) BeforeReset(app *kong.Kong) error {
 // Version is the output of --version.
 func Version(name string) string { return name + " " + built() }
 
-// built returns the versions of the module and of Go.
 func built() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
