@@ -265,7 +265,7 @@ func (a *api) pages(ctx context.Context, req *historyv1.ListRequest) iter.Seq2[*
 		for {
 			resp, err := a.page(ctx, req)
 			if err == nil && resp.HasMore && resp.Cursor == req.Cursor {
-				err = errors.New("list: the cursor stands still")
+				err = errors.New("list: cursor did not advance")
 			}
 			if err != nil {
 				yield(nil, err)

@@ -102,7 +102,7 @@ func (a *api) deleteRange(ctx context.Context, what *codec.Deletion) (*deleted, 
 		switch {
 		case err != nil && *out.Deleted == 0:
 			return nil, err
-		case err != nil, req.Cursor != "": // what is done is done
+		case err != nil, req.Cursor != "": // keeps the partial result
 			out.Next = &deleteBody{Type: req.Type, Since: codec.FormatTime(req.SinceMs), Until: codec.FormatTime(req.UntilMs), Cursor: req.Cursor}
 			return out, nil
 		case gone == 0 || !whole:
@@ -121,7 +121,7 @@ func (a *api) deletePages(ctx context.Context, req *historyv1.ListRequest, end t
 		case err != nil:
 			return n, err
 		case page.GetHasMore() && page.GetCursor() == req.Cursor:
-			return n, errors.New("list: the cursor stands still")
+			return n, errors.New("list: cursor did not advance")
 		case req.UntilMs == 0 && len(page.GetItems()) > 0:
 			req.UntilMs = page.GetItems()[0].GetEventTimeMs()
 			continue

@@ -1,5 +1,6 @@
-// Package docs serves the page "/docs", an OpenAPI viewer with a menu, a search, a token field and live requests, and the
-// guides below it.
+// Package docs serves the page "/docs" and the guides below it. The page is an OpenAPI viewer with a menu, a
+// search, a token field and live requests.
+//
 // The viewer is swagger-ui-dist from npm, compressed in viewer/; "make viewer" refreshes it.
 package docs
 
@@ -22,11 +23,12 @@ import (
 //go:embed docs.html guide.html docs.css docs.js icon.svg viewer/*.gz
 var files embed.FS
 
-// policy allows our own scripts and styles, and data: images of the viewer's style sheet. Strings never become markup.
+// policy allows only our own scripts and styles, and the data: images of the viewer's style sheet. Strings
+// never become markup.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types dompurify"
 
-// Routes returns the handler of each path. The header of the page links those of the pages that exist.
+// Routes returns the handlers by path. Page headers link only existing pages.
 func Routes(pages map[string]http.Handler) map[string]http.Handler {
 	var absent []string
 	for path, link := range links {
@@ -54,15 +56,15 @@ func Routes(pages map[string]http.Handler) map[string]http.Handler {
 	return all
 }
 
-// links are the links to other pages, by path, with room for the way up.
+// links are the header's links to other pages, by path. %s is the relative prefix.
 var links = map[string]string{
 	"/":       `<a href="%s">History</a>`,
 	"/player": `<a href="%splayer">Player</a>`,
 	"/flow":   `<a href="%sflow">How it works</a>`,
 }
 
-// serve makes a page at its first request and applies pairs of old and new text. Browsers revalidate it by ETag,
-// which is weak because answers may be compressed.
+// serve renders a page on first use and applies pairs of old and new text. Its etag is weak because responses
+// may be compressed.
 func serve(make func() (string, error), contentType string, replace ...string) http.Handler {
 	load := sync.OnceValues(func() (string, error) {
 		content, err := make()
@@ -71,7 +73,7 @@ func serve(make func() (string, error), contentType string, replace ...string) h
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		content, err := load()
 		if err != nil {
-			panic(err) // the build embedded a damaged file
+			panic(err) // damaged at build time
 		}
 		h := w.Header()
 		h.Set("Cache-Control", "no-cache")

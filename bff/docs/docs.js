@@ -1,10 +1,10 @@
 // @ts-check
-// Shows openapi.json in Swagger UI, with a menu, a search and the token of the other pages.
+// Shows openapi.json in Swagger UI with a menu, a search and the shared token.
 const { SwaggerUIBundle } = /** @type {any} */ (window);
 const spec = await (await fetch('openapi.json')).json();
-spec.servers = [{ url: new URL('.', location.href).href.replace(/\/$/, '') }]; // also below a path of a proxy
+spec.servers = [{ url: new URL('.', location.href).href.replace(/\/$/, '') }]; // also below a proxy path
 
-/** Descriptions are plain text: markup from strings is refused by the page's policy. @param {any} system */
+/** Renders descriptions as plain text: the policy refuses markup from strings. @param {any} system */
 const plain = ({ React }) => ({ components: { Markdown: (/** @type {any} */ { source }) => React.createElement('div', { className: 'markdown' }, source) } });
 const token = /** @type {HTMLInputElement} */ (find('#token'));
 token.value = new URLSearchParams(location.hash.slice(1)).get('token') ?? stored() ?? '';
@@ -55,7 +55,7 @@ function show(tag, id) {
   requestAnimationFrame(() => document.getElementById(`operations-${tag}-${id}`)?.scrollIntoView());
 }
 
-/** The token of the other pages, unless storage is blocked. */
+/** The token shared by the pages, unless storage is blocked. */
 function stored() {
   try {
     return sessionStorage.getItem('playhead.token');

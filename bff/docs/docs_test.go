@@ -33,7 +33,7 @@ func TestRoutes(t *testing.T) {
 	}
 }
 
-// TestLinks links only pages that exist.
+// TestLinks checks that only existing pages are linked.
 func TestLinks(t *testing.T) {
 	page := http.NotFoundHandler()
 	for _, test := range []struct {
@@ -55,7 +55,7 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// TestGuides follows every link of every guide: to a page, a heading of it, or the source.
+// TestGuides checks that each link in a guide leads to a page, a heading, or the source.
 func TestGuides(t *testing.T) {
 	routes := docs.Routes(nil)
 	routes["/openapi.json"], routes["/asyncapi.json"] = nil, nil
@@ -90,7 +90,7 @@ func TestGuides(t *testing.T) {
 	}
 }
 
-// TestViewer compares the files from npm with their checksums.
+// TestViewer compares the npm files with their checksums.
 func TestViewer(t *testing.T) {
 	sums, err := os.ReadFile("viewer/SHA256SUMS")
 	if err != nil {

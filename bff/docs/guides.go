@@ -18,15 +18,15 @@ import (
 	"github.com/playhead/playhead/docs"
 )
 
-// source is where links to files outside the guides lead.
+// source is the base URL of links to files outside the guides.
 const source = "https://github.com/playhead/playhead/blob/main/"
 
-// order lists the guides that come first in the menu. The others follow by name.
+// order lists the first guides of the menu. The others follow by name.
 var order = []string{"getting-started", "players", "clients", "tokens", "pages", "webhooks", "compare", "limits", "retention", "operate", "performance"}
 
 type guide struct{ Name, Title string }
 
-// guides returns all guides in the order of the menu.
+// guides returns all guides in menu order.
 func guides() []guide {
 	names, _ := fs.Glob(docs.Guides, "*.md")
 	var all []guide
@@ -77,7 +77,7 @@ func render(name string) (string, error) {
 	return page.String(), err
 }
 
-// resolve returns the address of a link between files, seen from a guide's page.
+// resolve returns the URL of a link between files, relative to a guide's page.
 func resolve(to string) string {
 	file, fragment, found := strings.Cut(to, "#")
 	switch {

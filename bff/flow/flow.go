@@ -241,7 +241,7 @@ func (f *Flow) event(ctx context.Context, name string, content any) []byte {
 
 func (f *Flow) complain(ctx context.Context, err error) {
 	if err != nil && ctx.Err() == nil {
-		f.cfg.Logger.WarnContext(ctx, "what happens cannot be shown", "error", err)
+		f.cfg.Logger.WarnContext(ctx, "flow data unavailable", "error", err)
 	}
 }
 
@@ -323,7 +323,7 @@ func (f *Flow) fault(w http.ResponseWriter, r *http.Request, _ string) error {
 		return history.Invalid("body", `want {"stopped":true} or {"stopped":false}`)
 	}
 	if fault.set(*body.Stopped) {
-		f.cfg.Logger.InfoContext(r.Context(), "part was stopped or let return on the page", "part", part, "stopped", *body.Stopped)
+		f.cfg.Logger.InfoContext(r.Context(), "component stopped or resumed", "part", part, "stopped", *body.Stopped)
 	}
 	w.Header().Set("Content-Type", "application/json")
 	return json.NewEncoder(w).Encode(body)
