@@ -89,7 +89,6 @@ func listen(t *testing.T) net.Listener {
 	return l
 }
 
-// free returns an unused address.
 func free(t *testing.T) string {
 	t.Helper()
 	l := listen(t)

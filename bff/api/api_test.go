@@ -202,7 +202,6 @@ func wantProblem(t *testing.T, w *httptest.ResponseRecorder, status int) problem
 	return p
 }
 
-// teapot is an error with its own status.
 type teapot struct{}
 
 func (teapot) Error() string { return "short and stout" }

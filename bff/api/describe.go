@@ -68,7 +68,6 @@ type streamPush struct {
 	Push codec.Push `json:"push"`
 }
 
-// closeCodes are the edge's close statuses.
 var closeCodes = map[string]string{
 	"1000": "No message for 30 minutes.",
 	"1001": "The edge stops; the reason ends in retry_after_ms=, when to come back.",
@@ -172,7 +171,6 @@ func includeBody(schemas huma.Registry) {
 	delete(schemas.Map(), "HeartbeatsBody")
 }
 
-// streamBinding describes the handshake.
 func streamBinding() asyncObject {
 	return asyncObject{
 		"bindingVersion": "0.1.0", "method": "GET",

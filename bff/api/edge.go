@@ -109,7 +109,6 @@ func (e *edge) notRouted(w http.ResponseWriter, r *http.Request) {
 	e.problem(r.Context(), err).serve(w)
 }
 
-// recorder records the response status.
 type recorder struct {
 	http.ResponseWriter
 	status int // 0 before the response

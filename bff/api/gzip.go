@@ -21,7 +21,6 @@ var compressors = sync.Pool{New: func() any {
 	return z
 }}
 
-// compressed compresses large responses.
 type compressed struct {
 	http.ResponseWriter
 	status  int // not written yet, 0 if unset
@@ -108,7 +107,6 @@ func (s *compressed) end() {
 // Unwrap supports http.ResponseController.
 func (s *compressed) Unwrap() http.ResponseWriter { return s.ResponseWriter }
 
-// packed reports whether the body is gzip.
 func packed(r *http.Request) bool {
 	coding := r.Header.Get("Content-Encoding")
 	return strings.EqualFold(coding, "gzip") || strings.EqualFold(coding, "x-gzip")
@@ -133,7 +131,6 @@ type unpackedBody struct {
 	read   int64
 }
 
-// counter counts the bytes read from the connection.
 type counter struct {
 	io.Reader
 	n int64

@@ -115,7 +115,6 @@ func (im *importer) send(w http.ResponseWriter) bool {
 	return err == nil && im.rc.Flush() == nil
 }
 
-// importer imports rows in batches.
 type importer struct {
 	*api
 	rc     *http.ResponseController
@@ -172,7 +171,6 @@ func (im *importer) read(uid string, body *bufio.Reader) (more bool, err error) 
 	return false, broken(err, maxImport)
 }
 
-// skip reads to the end of a line.
 func skip(body *bufio.Reader) (more bool, err error) {
 	for {
 		switch _, err := body.ReadSlice('\n'); {

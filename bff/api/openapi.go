@@ -124,7 +124,6 @@ var tags = []*huma.Tag{
 	{Name: "settings", Description: "What a user decides about the history."},
 }
 
-// tagOf returns the tag of an operation.
 func tagOf(op *huma.Operation) string {
 	switch {
 	case op.Path == "/v1/heartbeats" || op.Path == streamPath:
@@ -155,13 +154,11 @@ var (
 	budgets     = []string{"X-Request-Id", "RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset"}
 )
 
-// failure describes an error response.
 type failure struct {
 	name, text string
 	headers    []string
 }
 
-// failures are the error responses by status.
 var failures = map[int]failure{
 	http.StatusBadRequest:            {"BadRequest", "The body is no JSON, or cut off.", nil},
 	http.StatusUnauthorized:          {"Unauthorized", "There is no token, or it is not valid.", []string{"WWW-Authenticate"}},
@@ -177,7 +174,6 @@ var failures = map[int]failure{
 	http.StatusGatewayTimeout:        {"Timeout", "There was no answer in time; what was sent may or may not be stored.", nil},
 }
 
-// share adds the shared parts to the document.
 func share(oapi *huma.OpenAPI) {
 	oapi.Tags = tags
 	oapi.Servers = []*huma.Server{{URL: "/", Description: "The edge that serves this document."}}
@@ -221,7 +217,6 @@ func refer(r *huma.Response, names []string) {
 	}
 }
 
-// mayFail returns the error statuses of an operation.
 func mayFail(op *huma.Operation) []int {
 	all := []int{http.StatusUnauthorized, http.StatusTooManyRequests, http.StatusServiceUnavailable, http.StatusGatewayTimeout}
 	if op.RequestBody != nil {
@@ -241,7 +236,6 @@ func mayFail(op *huma.Operation) []int {
 	return all
 }
 
-// failedResponse describes an error response.
 func failedResponse() *huma.Response {
 	return &huma.Response{Description: "Error", Content: map[string]*huma.MediaType{
 		"application/problem+json": {Schema: &huma.Schema{Ref: "#/components/schemas/Problem"}},
@@ -310,7 +304,6 @@ type dismissBody struct {
 	Dismissed bool           `json:"dismissed,omitempty" doc:"False takes it back: they are offered again. True by default."`
 }
 
-// markedObject is an object to mark.
 type markedObject struct {
 	codec.Object
 

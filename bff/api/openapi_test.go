@@ -139,7 +139,6 @@ func TestOpenAPIForGenerators(t *testing.T) {
 	}
 }
 
-// numbers finds the number schemas.
 func numbers(t *testing.T, path string, v any) {
 	t.Helper()
 	switch v := v.(type) {
@@ -157,7 +156,6 @@ func numbers(t *testing.T, path string, v any) {
 	}
 }
 
-// TestOpenAPIAnswers checks error responses against the document.
 func TestOpenAPIAnswers(t *testing.T) {
 	w := newEdge(t, &service{}).send(request(t, "u1", "GET /openapi.json", nil))
 	var d map[string]any

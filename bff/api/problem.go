@@ -137,7 +137,6 @@ func (a *api) problem(ctx context.Context, err error) *problem {
 	return p
 }
 
-// fields returns the fields named by an error.
 func fields(err error) []codec.FieldError {
 	if field, ok := errors.AsType[*history.FieldError](err); ok {
 		return []codec.FieldError{codec.FieldError(*field)}

@@ -250,7 +250,6 @@ func (a *api) continueWatching(ctx context.Context, in *continueInput) (*continu
 	return &continueList{Items: codec.NewRecords(resp.GetItems())}, nil
 }
 
-// pageSize is the page size of operations that read many pages.
 const pageSize = 100
 
 func (a *api) page(ctx context.Context, req *historyv1.ListRequest) (*historyv1.ListResponse, error) {
@@ -289,7 +288,6 @@ type exportInput struct {
 	Until string `query:"until" format:"date-time" doc:"Nothing after it."`
 }
 
-// exports registers the export, which is a stream.
 func (a *api) exports(h huma.API) {
 	op := operation(http.MethodGet, "/v1/export", "All of a user's history, newest first, a record in each line", nil)
 	op.Description = "Each line has all of a record, so that POST /v1/import can bring it back; summaries have none. It has each record that was there when it began, once, as it was then or later, but for what is deleted meanwhile. A late report, of a time before it began, may move a record past it: GET /v1/changes has what changed meanwhile. An answer that is cut off is not whole."
@@ -333,7 +331,6 @@ func (a *api) export(ctx context.Context, in *exportInput) (func(huma.Context), 
 	}, nil
 }
 
-// rest returns the pages after the first one.
 func (a *api) rest(ctx context.Context, req *historyv1.ListRequest, first *historyv1.ListResponse) iter.Seq2[*historyv1.ListResponse, error] {
 	if !first.HasMore {
 		return func(func(*historyv1.ListResponse, error) bool) {}

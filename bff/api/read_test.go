@@ -36,7 +36,6 @@ const itemJSON = `{"object":{"id":"100","type":1},"position_ms":61000,"resume_ms
 // lineJSON is the start of the record's export line.
 var lineJSON = `{"version":1,"user":"u1",` + strings.TrimSuffix(itemJSON[1:], "}")
 
-// TestOperations checks each operation's request to the service and its response.
 func TestOperations(t *testing.T) {
 	objects := []*historyv1.Object{{Id: "100", Type: 1}}
 	two := []*historyv1.Object{{Id: "100", Type: 1}, {Id: "a:b_c~@-.", Type: 4294967295}}
@@ -465,7 +464,6 @@ func TestACursorThatStandsStill(t *testing.T) {
 	wantProblem(t, newEdge(t, s).do(t, "POST /v1/history/delete", `{"since":"2026-03-01T20:15:00Z"}`), 500)
 }
 
-// toMark returns objects to mark, without metadata.
 func toMark(objects ...*historyv1.Object) (all []*historyv1.MarkedObject) {
 	for _, o := range objects {
 		all = append(all, &historyv1.MarkedObject{Object: o})

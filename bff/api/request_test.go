@@ -98,7 +98,6 @@ func upload(beats ...string) string {
 	return `{"heartbeats":[` + strings.Join(beats, ",") + `]}`
 }
 
-// storing stores every heartbeat.
 func storing() *service {
 	return &service{answer: func(_ context.Context, req any) (any, error) {
 		if in, ok := req.(*historyv1.ImportRequest); ok {
@@ -189,7 +188,6 @@ func TestHeartbeatsRefusesTheRequest(t *testing.T) {
 	}
 }
 
-// media are the content types by path.
 var media = map[string]string{"heartbeats": "application/json", "import": "application/x-ndjson"}
 
 func compressed(t *testing.T, path, coding string, body io.Reader) *http.Request {
@@ -272,7 +270,6 @@ func TestCompressedUploads(t *testing.T) {
 	}
 }
 
-// counted counts the bytes read.
 type counted struct {
 	from io.Reader
 	n    int

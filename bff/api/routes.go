@@ -59,7 +59,6 @@ func exactPath(path string) string {
 	return path
 }
 
-// register registers the operations.
 func (a *api) register(h huma.API) {
 	handle(a, h, operation(http.MethodPost, "/v1/heartbeats", "Report what a player does", exampleBeats), a.heartbeats)
 	handle(a, h, operation(http.MethodGet, "/v1/history", "List a user's history, newest first", nil), a.list)

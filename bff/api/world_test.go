@@ -49,7 +49,6 @@ func newService(t *testing.T) *rpc.Server {
 	return servicetest.New(t, rpc.Config{Cache: db.Cache(), Archive: db.Archive(), Days: db.Days(), Announcer: nobody{}})
 }
 
-// nobody drops announcements.
 type nobody struct{}
 
 func (nobody) Announce(context.Context, []history.First) error { return nil }
@@ -440,7 +439,6 @@ func TestContinueWatching(t *testing.T) {
 	}
 }
 
-// TestSearch pages through the real service.
 func TestSearch(t *testing.T) {
 	w := newWorld(t)
 	w.do(t, "u1", "POST /v1/heartbeats", upload(episode("e1", 3*time.Hour), at("film", "stop", 2*time.Hour, 1000), episode("E2", time.Hour)))

@@ -10,7 +10,6 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// upload returns a player's body of n heartbeats.
 func upload(n int) []byte {
 	beats := make([]string, n)
 	for i := range beats {

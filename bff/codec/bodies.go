@@ -136,7 +136,6 @@ func DecodeDismissal(body []byte, limit int) (objects []*historyv1.Object, dismi
 	return objects, dismissed, d.in.End()
 }
 
-// marks are the marks by name.
 var marks = map[string]historyv1.Mark{
 	"watched": historyv1.Mark_MARK_WATCHED, "unwatched": historyv1.Mark_MARK_UNWATCHED, "reset": historyv1.Mark_MARK_RESET,
 }

@@ -147,7 +147,6 @@ func TestDecodeRow(t *testing.T) {
 	}
 }
 
-// TestDecodeRowByHand decodes partial, hand-written rows.
 func TestDecodeRowByHand(t *testing.T) {
 	for more, want := range map[string]struct {
 		state    historyv1.State

@@ -35,7 +35,6 @@ type Batch struct {
 	refused []*history.FieldError // one per heartbeat in the body, nil if well-formed
 }
 
-// decoder reads a body and the entries of its list.
 type decoder struct {
 	in    *scan.Input
 	list  string // the name of the list
@@ -58,7 +57,6 @@ func newDecoder(body []byte, list string) *decoder {
 	return &decoder{in: scan.New(body), list: list, place: -1}
 }
 
-// bodyIsObject refuses other bodies.
 func (d *decoder) bodyIsObject() bool {
 	if d.in.Kind() == scan.Object {
 		return true
@@ -90,7 +88,6 @@ func (d *decoder) entries(limit int) iter.Seq[int] {
 	}
 }
 
-// path returns the full path of a field.
 func (d *decoder) path(field string) string {
 	path := "body"
 	if d.place >= 0 {
@@ -184,7 +181,6 @@ func (d *decoder) refuseNull(field, want string) bool {
 	return true
 }
 
-// etag parses the text written by formatETag.
 func (d *decoder) etag(field string) uint64 {
 	if d.in.Null() {
 		return 0
@@ -197,7 +193,6 @@ func (d *decoder) etag(field string) uint64 {
 	return tag
 }
 
-// formatETag returns the text of an etag.
 func formatETag(tag uint64) string { return strconv.FormatUint(tag, 16) }
 
 // ParseETag parses the text of an etag.

@@ -310,7 +310,6 @@ func DecodeExportLine(uid string, line []byte) (*historyv1.ImportedRecord, *Fiel
 	return &historyv1.ImportedRecord{Object: &historyv1.Object{Id: d.line.Object.ID, Type: d.line.Object.Type}, Record: r}, d.wrong
 }
 
-// lineDecoder keeps the first error.
 type lineDecoder struct {
 	line  ExportLine
 	wrong *FieldError

@@ -14,7 +14,6 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// fieldsOf yields a message's fields by name.
 func fieldsOf(m proto.Message) iter.Seq2[protoreflect.Name, protoreflect.FieldDescriptor] {
 	return func(yield func(protoreflect.Name, protoreflect.FieldDescriptor) bool) {
 		fields := m.ProtoReflect().Descriptor().Fields()
@@ -26,7 +25,6 @@ func fieldsOf(m proto.Message) iter.Seq2[protoreflect.Name, protoreflect.FieldDe
 	}
 }
 
-// fullItem has every field.
 func fullItem(t *testing.T) *historyv1.Item {
 	t.Helper()
 	it := &historyv1.Item{

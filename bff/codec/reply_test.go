@@ -92,7 +92,6 @@ func TestPush(t *testing.T) {
 	}
 }
 
-// inWords is the JSON of the record at position 5.
 func inWords(t *testing.T, o *historyv1.Object) string {
 	t.Helper()
 	text, err := json.Marshal(codec.NewRecord(&historyv1.Item{Object: o, PositionMs: 5}))

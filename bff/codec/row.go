@@ -11,10 +11,8 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// rowFields are the fields of a hand-written row.
 const rowFields = "object, event_time, state, position_ms, duration_ms, furthest_ms, plays, completed_at, watched_ms, session, device and meta"
 
-// row is an import line without a version.
 type row struct {
 	object    *historyv1.Object
 	state     historyv1.State

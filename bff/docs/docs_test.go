@@ -90,7 +90,6 @@ func TestGuides(t *testing.T) {
 	}
 }
 
-// TestViewer compares the npm files with their checksums.
 func TestViewer(t *testing.T) {
 	sums, err := os.ReadFile("viewer/SHA256SUMS")
 	if err != nil {

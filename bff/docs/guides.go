@@ -26,7 +26,6 @@ var order = []string{"getting-started", "players", "clients", "tokens", "pages",
 
 type guide struct{ Name, Title string }
 
-// guides returns all guides in menu order.
 func guides() []guide {
 	names, _ := fs.Glob(docs.Guides, "*.md")
 	var all []guide
@@ -50,7 +49,6 @@ var markdown = goldmark.New(
 	goldmark.WithParserOptions(parser.WithAutoHeadingID()),
 )
 
-// render returns the page of a guide.
 func render(name string) (string, error) {
 	content, err := docs.Guides.ReadFile(name + ".md")
 	if err != nil {

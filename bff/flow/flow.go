@@ -282,7 +282,6 @@ func (f *Flow) viewer(ctx context.Context, uid string) []byte {
 	return f.event(ctx, "viewer", records)
 }
 
-// patience is the deadline for sending an event.
 const patience = 5 * time.Second
 
 func (f *Flow) send(rc *http.ResponseController, w http.ResponseWriter, events ...[]byte) bool {
@@ -309,7 +308,6 @@ func (f *Flow) leave(looker chan []byte) {
 	delete(f.lookers, looker)
 }
 
-// fault stops or resumes a component.
 func (f *Flow) fault(w http.ResponseWriter, r *http.Request, _ string) error {
 	part := r.PathValue("part")
 	fault := f.cfg.Faults[part]

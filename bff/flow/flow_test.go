@@ -20,7 +20,6 @@ import (
 	"github.com/playhead/playhead/history"
 )
 
-// gathered counts the metric collections.
 type gathered struct {
 	*prometheus.Registry
 
@@ -41,7 +40,6 @@ func (g *gathered) count() int {
 	return g.n
 }
 
-// screen collects a viewer's stream.
 type screen struct {
 	mu     sync.Mutex
 	header http.Header
@@ -66,7 +64,6 @@ func (s *screen) String() string {
 	return s.text.String()
 }
 
-// world is a flow in a synctest bubble.
 type world struct {
 	*flow.Flow
 	metrics *gathered
@@ -184,7 +181,6 @@ func TestBound(t *testing.T) {
 	})
 }
 
-// TestStop checks that a shutdown ends the streams.
 func TestStop(t *testing.T) {
 	inBubble(t, flow.Config{}, func(t *testing.T, w *world) {
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/flow/stream", nil)

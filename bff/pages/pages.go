@@ -107,7 +107,6 @@ func hashedPath() (string, error) {
 	return fmt.Sprintf("assets/%.6x/", hash.Sum(nil)), err
 }
 
-// address returns the path of a file.
 func address(name string) string {
 	switch name {
 	case "history.html":

@@ -189,14 +189,12 @@ func (in *Input) name() []byte {
 	return name
 }
 
-// names are an object's names so far.
 type names struct {
 	few  [16][]byte
 	n    int
 	many map[string]bool // names beyond few
 }
 
-// add adds a name and reports whether it is new.
 func (s *names) add(name []byte) bool {
 	for _, other := range s.few[:s.n] {
 		if bytes.Equal(name, other) {
@@ -293,7 +291,6 @@ func (in *Input) Float() (f float64, ok bool) {
 	return f, err == nil
 }
 
-// number reads the text of a number.
 func (in *Input) number() []byte {
 	start, digits := in.pos, true
 	for ; in.pos < len(in.data); in.pos++ {

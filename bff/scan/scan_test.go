@@ -197,7 +197,6 @@ func TestTheFirstErrorSticks(t *testing.T) {
 	}
 }
 
-// TestManyNames checks repeated names among any number of names.
 func TestManyNames(t *testing.T) {
 	for _, n := range []int{2, 15, 16, 17, 18, 400} {
 		var text strings.Builder

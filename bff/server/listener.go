@@ -36,7 +36,6 @@ func newLimitListener(l net.Listener, cfg Config, m *metrics) *limitListener {
 	}
 }
 
-// trackedConn is an accepted connection.
 type trackedConn struct {
 	net.Conn
 

@@ -145,7 +145,6 @@ func (s *idleConns) close() {
 	}
 }
 
-// host returns the remote address without its port.
 func host(conn net.Conn) string {
 	name, _, err := net.SplitHostPort(conn.RemoteAddr().String())
 	if err != nil {

@@ -53,7 +53,6 @@ func start(t *testing.T, cfg server.Config) (addr string, stop context.CancelFun
 	return cfg.Listener.Addr().String(), cancel, done
 }
 
-// get sends a request and delivers the body or error.
 func get(t *testing.T, addr string) <-chan string {
 	t.Helper()
 	answer := make(chan string, 1)
@@ -147,7 +146,6 @@ func TestStopCutsOffWhatTakesTooLong(t *testing.T) {
 	}
 }
 
-// counted is a listener that counts its open connections.
 type counted struct {
 	net.Listener
 	mu        sync.Mutex

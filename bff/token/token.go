@@ -157,7 +157,6 @@ const recheck = 10 * time.Second
 
 var errNoKey = errors.New("no key of that name")
 
-// keys are the public keys of a file. They are reloaded when it changes.
 type keys struct {
 	path string
 	log  *slog.Logger
@@ -234,7 +233,6 @@ type jwk struct {
 	D   encoded `json:"d"`
 }
 
-// encoded is a base64url value.
 type encoded []byte
 
 // UnmarshalText decodes base64url.

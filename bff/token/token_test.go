@@ -107,7 +107,6 @@ func TestMint(t *testing.T) {
 	})
 }
 
-// TestLeeway checks tokens of an issuer whose clock is slightly off.
 func TestLeeway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v, now := verifier(t, ""), time.Now()
@@ -144,7 +143,6 @@ func TestMintForAnAudience(t *testing.T) {
 	}
 }
 
-// TestCritical checks that critical extensions are refused.
 func TestCritical(t *testing.T) {
 	for header, want := range map[string]bool{"crit": false, "hint": true} {
 		tok := jwt.NewWithClaims(jwt.SigningMethodHS256, jwt.MapClaims{"sub": "u1", "exp": time.Now().Add(time.Hour).Unix()})

@@ -36,7 +36,6 @@ type schema struct {
 	Examples             []any
 }
 
-// asyncAPI is the stream's document.
 type asyncAPI struct {
 	Channels   struct{ Stream struct{ Address string } }
 	Operations map[string]struct {

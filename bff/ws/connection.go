@@ -219,7 +219,6 @@ func (s *connection) failure(err error) *codec.Failure {
 	return &codec.Failure{Code: internal, Detail: "internal error"}
 }
 
-// codeOf returns the gRPC code of an error.
 func codeOf(err error) codes.Code {
 	switch {
 	case errors.Is(err, codec.ErrTooLarge):
@@ -255,7 +254,6 @@ func (s *connection) skip(buf *bytes.Buffer, rest io.Reader, why error) (batch *
 	return batch, nil, why
 }
 
-// end releases the connection's resources.
 func (s *connection) end(err error, panicked any) {
 	if panicked != nil {
 		s.handler.cfg.Logger.Error("connection panicked", "panic", panicked, "stack", string(debug.Stack()))

@@ -45,5 +45,4 @@ func (h *Handler) Monotonic() bool {
 	return true
 }
 
-// monotonic reports whether t has a monotonic reading.
 func monotonic(t *time.Time) bool { return *(*uint64)(unsafe.Pointer(t))&(1<<63) != 0 }

@@ -172,7 +172,6 @@ func (h *Handler) enter(uid string) (*user, error) {
 	return u, nil
 }
 
-// leave removes a closed connection.
 func (h *Handler) leave(s *connection) {
 	defer h.running.Done()
 	h.mu.Lock()
@@ -183,7 +182,6 @@ func (h *Handler) leave(s *connection) {
 	}
 }
 
-// connection is one player's WebSocket.
 type connection struct {
 	handler *Handler
 	conn    *websocket.Conn
@@ -207,7 +205,6 @@ type connection struct {
 	telling bool              // push is running
 }
 
-// buffer is a reusable buffer for reading messages.
 type buffer struct {
 	bytes.Buffer
 	part io.LimitedReader // reader for the current message; embedded to save an allocation

@@ -57,14 +57,12 @@ func listen(t testing.TB) (addr string) {
 	return server.Listener.Addr().String()
 }
 
-// storing acknowledges everything and keeps nothing.
 type storing struct{}
 
 func (storing) Apply(_ context.Context, req *historyv1.ApplyRequest) (*historyv1.ApplyResponse, error) {
 	return &historyv1.ApplyResponse{Statuses: slices.Repeat([]historyv1.Status{historyv1.Status_STATUS_STORED}, len(req.Heartbeats))}, nil
 }
 
-// memory returns the bytes in heap and stacks.
 func memory() int {
 	runtime.GC()
 	runtime.GC() // the first one only empties pools
@@ -93,7 +91,6 @@ func bare(t testing.TB, addr, bearer string) net.Conn {
 	return ask(t, addr, "", bearer)
 }
 
-// ask is bare with a query.
 func ask(t testing.TB, addr, query, bearer string) net.Conn {
 	t.Helper()
 	conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", addr)

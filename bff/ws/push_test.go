@@ -18,7 +18,6 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// board records the watching connections.
 type board struct {
 	mu   sync.Mutex
 	tell map[uint64]func(*historyv1.Change)
@@ -42,7 +41,6 @@ func (b *board) Unwatch(_ string, id uint64) {
 	delete(b.uids, id)
 }
 
-// all notifies every connection.
 func (b *board) all(c *historyv1.Change) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -51,7 +49,6 @@ func (b *board) all(c *historyv1.Change) {
 	}
 }
 
-// listen connects as u1 with push.
 func (w *world) listen(t *testing.T, protocol string) *websocket.Conn {
 	t.Helper()
 	w.query = "?push=true"
@@ -69,7 +66,6 @@ func gone(id string) *historyv1.Change {
 	return &historyv1.Change{Removed: []*historyv1.Object{{Id: id, Type: 1}}}
 }
 
-// pushed reads one push and summarizes it.
 func pushed(t *testing.T, conn *websocket.Conn) string {
 	t.Helper()
 	var r codec.Reply
@@ -255,7 +251,6 @@ func TestPushesBetweenAnswers(t *testing.T) {
 	})
 }
 
-// TestNoPush checks that connections without push=true get none.
 func TestNoPush(t *testing.T) {
 	b := newBoard()
 	bubble(t, ws.Config{Changes: b}, func(t *testing.T, w *world) {

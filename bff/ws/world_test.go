@@ -57,7 +57,6 @@ func (s *service) Apply(ctx context.Context, req *historyv1.ApplyRequest) (*hist
 	return resp, nil
 }
 
-// world is an edge inside a synctest bubble.
 type world struct {
 	service  service
 	log      strings.Builder
@@ -133,7 +132,6 @@ func exceeded(err error) bool {
 	return ok
 }
 
-// mint returns a token for the audience players.
 func mint(t testing.TB, uid string, life time.Duration) string {
 	t.Helper()
 	return sign(t, jwt.SigningMethodHS256, []byte(secret), jwt.MapClaims{"sub": uid, "aud": audience, "exp": time.Now().Add(life).Unix()})
@@ -148,7 +146,6 @@ func sign(t testing.TB, method jwt.SigningMethod, key any, claims jwt.MapClaims)
 	return text
 }
 
-// answer is the response to a handshake.
 type answer struct {
 	status int
 	header http.Header
@@ -224,7 +221,6 @@ func read(t *testing.T, conn *websocket.Conn) string {
 	return string(body)
 }
 
-// say sends a JSON message and returns the answer.
 func say(t *testing.T, conn *websocket.Conn, body string) string {
 	t.Helper()
 	write(t, conn, websocket.MessageText, body)

@@ -134,7 +134,6 @@ func (s *connection) start(conn *websocket.Conn, wire net.Conn) {
 	go s.run() // not in the request's goroutine: it has a grown stack and keeps the request alive
 }
 
-// identity returns a random ID for a connection with push.
 func identity() uint64 { return rand.Uint64()>>1 + 1 }
 
 // welcome reports whether the Origin is absent, the edge's own host, or in Config.Origins.

@@ -58,7 +58,6 @@ func TestHeartbeatsInJSON(t *testing.T) {
 	})
 }
 
-// exchange sends a protobuf message and returns the answer.
 func exchange(t *testing.T, conn *websocket.Conn, req *historyv1.StreamRequest) *historyv1.StreamResponse {
 	t.Helper()
 	body, err := proto.Marshal(req)
