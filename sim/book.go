@@ -29,7 +29,7 @@ type book struct {
 	restored   []*known // records that a backup may have restored
 }
 
-// known is a fact and what is known of its fate.
+// known is a fact with its fate.
 type known struct {
 	fact
 	sent  int64
@@ -67,8 +67,8 @@ func recorded(pauses []interval, from, to int64) int64 {
 type witnesses struct {
 	by   []int
 	told time.Time // time of the latest acknowledgement
-	// promised means that it must return at the next rest: the cache was lost, and the queue, the archive or a
-	// live service still has it.
+	// promised means that it must return at the next rest: the cache was lost, but the queue, the archive or a
+	// live service has it.
 	promised bool
 	archived bool
 	remember []int
@@ -208,29 +208,29 @@ func (b *book) revoked(d *dismissal, begun int64) bool {
 	})
 }
 
-// pauseBook is what is known of a user's recording setting.
+// pauseBook is the judge's knowledge of a user's recording setting.
 type pauseBook struct {
-	cold      bool  // the cache may not know it until the next request
-	first     int64 // earliest possible time of a switch; 0 without one
-	latest    int64 // latest possible time of a switch
-	changes   int   // switches sent
-	open      int   // switches in flight
-	unknown   int   // unanswered switches, which may still land
-	sure      bool  // the fields below are certain
+	cold      bool  // The cache may not know it until the next request.
+	first     int64 // Earliest possible time of a switch; 0 without one.
+	latest    int64 // Latest possible time of a switch.
+	changes   int   // Switches sent.
+	open      int   // Switches in flight.
+	unknown   int   // Unanswered switches, which may still land.
+	sure      bool  // The fields below are certain.
 	isOff     bool
-	since     int64 // time it was switched off, if known
-	until     int64 // time it was switched on again
-	divided   bool  // the user has namespaces; a switch reaches them one after the other
-	halfway   bool  // the switch may have reached some namespaces only, until the next one
-	beside    bool  // concurrent switches: their answers come in any order
-	forgotten bool  // the cache forgot the user; perhaps no request since
+	since     int64 // Time it was switched off, if known.
+	until     int64 // Time it was switched on again.
+	divided   bool  // The user has namespaces; a switch reaches them one after the other.
+	halfway   bool  // The switch may have reached some namespaces only, until the next one.
+	beside    bool  // Concurrent switches: their answers come in any order.
+	forgotten bool  // The cache forgot the user; perhaps no request since.
 	// pauses that services remember, oldest first; certain if exact
 	pauses    []interval
 	exact     bool
 	witnesses // of the last switch
 }
 
-// pauseState is a snapshot of what is known.
+// pauseState is a snapshot of a pauseBook.
 type pauseState struct {
 	changes int
 	sure    bool

@@ -7,20 +7,20 @@ package sim
 type stream uint8
 
 const (
-	streamPick  stream = iota // which exchange goes on, if not the oldest
-	streamAct                 // a client acts
-	streamFault               // an exchange goes wrong
-	streamEvent               // a process, a store or a clock changes
-	streamTime                // time passes
-	streamGhost               // an abandoned exchange lands
-	streamWire                // a call to a service goes wrong
-	streamFate                // an exchange lands after its process died
+	streamPick  stream = iota // Which exchange goes on, if not the oldest.
+	streamAct                 // A client acts.
+	streamFault               // An exchange goes wrong.
+	streamEvent               // A process, a store or a clock changes.
+	streamTime                // Time passes.
+	streamGhost               // An abandoned exchange lands.
+	streamWire                // A call to a service goes wrong.
+	streamFate                // An exchange lands after its process died.
 	streamNanos
 	streamEdge
 	streamOther
-	streamSeed     // the seed's traits
-	streamSequence // an action of a sequence
-	streamCompact  // segments change
+	streamSeed     // The seed's traits.
+	streamSequence // An action of a sequence.
+	streamCompact  // Segments change.
 	streams
 )
 

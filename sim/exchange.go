@@ -12,9 +12,9 @@ import (
 	"github.com/playhead/playhead/history"
 )
 
-// Every exchange of a process with a store or the queue waits here until the simulator resumes it: whole or in
-// part, now or later, with or without a fault. The simulator makes its effect, one at a time, whatever the
-// goroutines.
+// Every exchange of a process with a store or the queue waits here until the simulator resumes it. The simulator
+// decides how: whole or in part, now or later, with or without a fault. It makes the effect itself, one at a
+// time, whatever the goroutines.
 
 var (
 	errNoAnswer = fmt.Errorf("simulated: %w", history.ErrUnavailable)

@@ -189,9 +189,9 @@ func (v view) String() string {
 // bounds are the facts that a view must show, and those that it may show.
 type bounds struct {
 	must, may []*known
-	removed   bool  // the cut removed a report
-	cut       int64 // every report up to it was deleted, uncertain ones too; 0 for no cut
-	off       int64 // recording may have been off since, which excludes watched time; 0 if it never was
+	removed   bool  // The cut removed a report.
+	cut       int64 // Every report up to it was deleted, uncertain ones too; 0 for no cut.
+	off       int64 // Recording may have been off since, which excludes watched time; 0 if it never was.
 }
 
 // judge returns what is wrong with a view, empty if nothing is.

@@ -16,7 +16,7 @@ type follower struct {
 	resumed bool // its pages are from before a failure, and may have changed since
 }
 
-// sync reads changes until there are none.
+// sync reads all pending changes.
 func (w *World) sync(c *client) {
 	f := w.followers[c.uid]
 	if f.busy {

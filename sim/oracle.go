@@ -32,9 +32,9 @@ type attempt struct {
 	pauses pauseState // as known when it was sent
 	ack    historyv1.Ack
 	sent   int64
-	knows  int64 // time of the record that its etag names; 0 without one
-	exact  bool  // the pauses were certain when it was sent
-	makes  bool  // a mark that creates a missing record
+	knows  int64 // Time of the record that its etag names; 0 without one.
+	exact  bool  // The pauses were certain when it was sent.
+	makes  bool  // A mark that creates a missing record.
 }
 
 // report notes a report on its way, as the service accepts it.
@@ -161,9 +161,8 @@ func (o *oracle) torn(u *userBook, obj history.Object, k *known) bool {
 	return slices.ContainsFunc(u.book(obj).deletes, covers) || slices.ContainsFunc(u.clears, covers)
 }
 
-// archived notes the archive's entry for a key. If the entry shows every acknowledged report, all of it survives,
-// otherwise nothing certain does. With an unanswered report nothing certain survives either: one play may replace
-// another.
+// archived notes which acknowledged facts of a key the archive has. It notes none unless the archive shows them
+// all. It notes none while an unacknowledged report may exist: one play may replace another.
 func (o *oracle) archived(k history.Key, e history.Entry) {
 	b, removed := o.users[k.UID].book(k.Object), int64(0)
 	if len(b.restored) > 0 {

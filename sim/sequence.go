@@ -18,30 +18,30 @@ import (
 type action int
 
 const (
-	reportNow       action = iota // a viewing begins
-	reportNext                    // a viewing begins a millisecond after the user's last report
-	reportLate                    // up to three reports from before the last one
-	reportAgain                   // a viewing goes on
-	repeatOne                     // resend an answered report
-	removeOne                     // delete an object
-	removeAll                     // delete each object
-	clearAll                      // clear one type, or all
-	clearLast                     // clear up to the last report
-	clearBefore                   // clear up to shortly before it
-	switchRecording               // off, or on
-	markOne                       // watched or unwatched
-	dismissOne                    // or offer it again
-	backUp                        // or restore the earlier backup
-	readSome                      // points, or pages
+	reportNow       action = iota // A viewing begins.
+	reportNext                    // A viewing begins a millisecond after the user's last report.
+	reportLate                    // Up to three reports from before the last one.
+	reportAgain                   // A viewing goes on.
+	repeatOne                     // Resend an answered report.
+	removeOne                     // Delete an object.
+	removeAll                     // Delete each object.
+	clearAll                      // Clear one type, or all.
+	clearLast                     // Clear up to the last report.
+	clearBefore                   // Clear up to shortly before it.
+	switchRecording               // Off, or on.
+	markOne                       // Watched or unwatched.
+	dismissOne                    // Or offer it again.
+	backUp                        // Or restore the earlier backup.
+	readSome                      // Points, or pages.
 	turnPages
 	readChanges
-	archiveAll // run until nothing is dirty, if possible
-	forgetUser // the cache forgets the user
-	passTime   // up to three seconds
-	landAll    // resume held exchanges, and land abandoned ones
-	holdBack   // hold up other background exchanges from now on
-	loseCache  // the cache is lost, or comes back older
-	storeAway  // a store is unavailable for a while
+	archiveAll // Run until nothing is dirty, if possible.
+	forgetUser // The cache forgets the user.
+	passTime   // Up to three seconds.
+	landAll    // Resume held exchanges, and land abandoned ones.
+	holdBack   // Hold up other background exchanges from now on.
+	loseCache  // The cache is lost, or comes back older.
+	storeAway  // A store is unavailable for a while.
 	killService
 	setClock // of a service, of its devices, or of both
 	actions
@@ -59,12 +59,12 @@ type sequence struct {
 	clients []*client
 	uid     string
 	objects []history.Object
-	own     []int         // service for each client's calls
-	weights [actions]int  // relative frequency of each action
-	focus   int           // object of most actions; -1 for none
-	knowing int           // one report in so many names the record its device knows
-	forced  course        // outcome of the next write; goesWell for a drawn one
-	ack     historyv1.Ack // acknowledgement level of uploads
+	own     []int         // Service for each client's calls.
+	weights [actions]int  // Relative frequency of each action.
+	focus   int           // Object of most actions; -1 for none.
+	knowing int           // One report in so many names the record its device knows.
+	forced  course        // Outcome of the next write; goesWell for a drawn one.
+	ack     historyv1.Ack // Acknowledgement level of uploads.
 }
 
 // sequence makes some actions, and has the user read the result. It reports whether a rest must follow at once,
@@ -314,7 +314,7 @@ func (s *sequence) browse(d *dice) {
 }
 
 // browseCold has a user turn pages after the cache forgot them. The cache deletes the newest records of the
-// archive's list, or a clear known only to the archive hides the newest cached ones, which arrived late.
+// archive's list. Or a clear known only to the archive hides the newest cached ones, which arrived late.
 func (s *sequence) browseCold(d *dice) {
 	w, objects := s.w, s.w.objects()
 	first := d.n(len(objects))
@@ -962,8 +962,8 @@ func (s *sequence) outlast(d *dice) {
 	s.maybe(archiveAll)
 }
 
-// startJobsAnew kills jobs. If the cache may come back older, they die only while nothing can be put. If the
-// cache was lost since a time, all die only after each has restored the queue's records.
+// startJobsAnew kills one job or all. If the cache may come back older, jobs die only while nothing can be put.
+// All die then only after each has reread the queue, if the cache was lost since a time.
 func (s *sequence) startJobsAnew(d *dice, since time.Time) {
 	w := s.w
 	if w.away[cacheStore].Store(0); w.delayed["put"] {

@@ -54,25 +54,25 @@ type traits struct {
 	// hold is the services' hold time and retain their retention of announced records. watch is the jobs' poll
 	// interval for the cache's epoch, down the time before a dead process restarts.
 	hold, retain, watch, down time.Duration
-	queued                    int     // one message in so many asks for a queued acknowledgement
-	session                   int     // one report in so many begins a session; with 1 every report counts by itself
-	knowing                   int     // one report in so many names the record its device knows
-	grain                     int64   // granularity of device clocks, milliseconds
-	astray                    int     // calls per ten thousand that may go to any service instead of the user's own
-	loses                     bool    // the cache sometimes loses data
-	shaky                     bool    // some storms lose it again and again
-	older                     bool    // the cache comes back older; no job dies then: only a job knows what it archived
-	anew, nights              int     // one rest in so many clears all users, one storm in so many is a night
-	long                      int     // length of storms, in tenths of the usual
-	weak                      string  // weak exchange in most storms; empty for any
-	fault                     fault   // outcome of half of its faults; 0 for any
-	moods                     [2]mood // repeated actions in most storms; both equal for any
-	narrow                    int     // number of objects in most storms; 0 for any
-	sequences                 bool    // sequences instead of storms
-	between                   int     // sequences between two rests
-	compactions               bool    // the archive is HBase with segments
-	classes                   bool    // classes of types
-	moves                     bool    // types move between classes
+	queued                    int     // One message in so many asks for a queued acknowledgement.
+	session                   int     // One report in so many begins a session; with 1 every report counts by itself.
+	knowing                   int     // One report in so many names the record its device knows.
+	grain                     int64   // Granularity of device clocks, milliseconds.
+	astray                    int     // Calls per ten thousand that may go to any service instead of the user's own.
+	loses                     bool    // The cache sometimes loses data.
+	shaky                     bool    // Some storms lose data again and again.
+	older                     bool    // The cache comes back older; no job dies then: only a job knows what it archived.
+	anew, nights              int     // One rest in so many clears all users, one storm in so many is a night.
+	long                      int     // Length of storms, in tenths of the usual.
+	weak                      string  // Weak exchange in most storms; empty for any.
+	fault                     fault   // Outcome of half of its faults; 0 for any.
+	moods                     [2]mood // Repeated actions in most storms; both equal for any.
+	narrow                    int     // Number of objects in most storms; 0 for any.
+	sequences                 bool    // Sequences instead of storms.
+	between                   int     // Sequences between two rests.
+	compactions               bool    // The archive is HBase with segments.
+	classes                   bool    // Classes of types.
+	moves                     bool    // Types move between classes.
 }
 
 func (s *source) traits() traits {
@@ -163,21 +163,21 @@ type World struct {
 	ghosts   []*ghost
 	calls    int
 	steps    int
-	turns    int                  // steps of storms, and idle turns
-	rough    int                  // faults per ten thousand exchanges
-	landing  int                  // probability, in ten thousand, that an abandoned exchange lands
-	calm     bool                 // no more faults
-	calmed   time.Time            // since when
-	judged   time.Time            // when the last rest ended
-	moods    [2]mood              // repeated client actions
-	narrow   int                  // number of objects in use
-	shaky    bool                 // the cache is lost again and again
-	weak     string               // exchange with more faults; empty for none
-	away     [stores]atomic.Int64 // end of a store's outage, Unix nanoseconds
-	parts    [stores]awayPart     // longer outages, for one user of a store
-	through  int                  // service for client calls, or anyService
-	delayed  map[string]bool      // exchanges held up unless made for a client's call
-	course   course               // outcome of the last call's write
+	turns    int                  // Steps of storms, and idle turns.
+	rough    int                  // Faults per ten thousand exchanges.
+	landing  int                  // Probability, in ten thousand, that an abandoned exchange lands.
+	calm     bool                 // No more faults.
+	calmed   time.Time            // Since when.
+	judged   time.Time            // When the last rest ended.
+	moods    [2]mood              // Repeated client actions.
+	narrow   int                  // Number of objects in use.
+	shaky    bool                 // The cache is lost again and again.
+	weak     string               // Exchange with more faults; empty for none.
+	away     [stores]atomic.Int64 // End of a store's outage, Unix nanoseconds.
+	parts    [stores]awayPart     // Longer outages, for one user of a store.
+	through  int                  // Service for client calls, or anyService.
+	delayed  map[string]bool      // Exchanges held up unless made for a client's call.
+	course   course               // Outcome of the last call's write.
 
 	failure string
 
@@ -238,11 +238,11 @@ type call struct {
 type mood int
 
 const (
-	deciding  mood = iota // clear histories and switch recording
-	deleting              // delete objects, each at its own time
-	reading               // read pages and points
-	uploading             // upload old reports
-	beginning             // clear the reports and continue a millisecond later
+	deciding  mood = iota // Clear histories and switch recording.
+	deleting              // Delete objects, each at its own time.
+	reading               // Read pages and points.
+	uploading             // Upload old reports.
+	beginning             // Clear the reports and continue a millisecond later.
 	moods
 )
 
@@ -319,11 +319,11 @@ type exchange struct {
 	// ready reports whether there is an answer yet; nil means always.
 	ready func() bool
 
-	by   callers   // origin, without a client's call
-	call int       // number of the client's call; 0 for none
-	left []int     // parts without an answer
-	idle time.Time // not considered before
-	over bool      // its caller has gone on, or may
+	by   callers   // Origin, without a client's call.
+	call int       // Number of the client's call; 0 for none.
+	left []int     // Parts without an answer.
+	idle time.Time // Not considered before.
+	over bool      // Its caller has gone on, or may.
 	done chan struct{}
 }
 

@@ -25,8 +25,8 @@ import (
 const announcements = 100_000
 
 // BenchmarkJob archives announced keys: it loads, puts, marks clean and commits. In turns with that, the bare
-// client puts the same values to HBase: batches of the job's size from four callers, the best load for one region
-// server.
+// client puts the same values to HBase. It uses batches of the job's size from four callers, the best load for
+// one region server.
 func BenchmarkJob(b *testing.B) {
 	e := pipeline.FromEnv(b, false)
 	pipeline.Flush(b, e)

@@ -21,8 +21,8 @@ const (
 )
 
 // BenchmarkRedisStage stores heartbeats with every guarantee (list, compare and set, a mark per viewing). In
-// turns with that, it sends the two indispensable commands, ZADD and SET EX: in batches of the same size, and by
-// redis-benchmark -P 256, which saturates the server.
+// turns with that, it sends only the two indispensable commands, ZADD and SET EX. It sends these in batches of
+// the same size, and by redis-benchmark -P 256, which saturates the server.
 func BenchmarkRedisStage(b *testing.B) {
 	e := pipeline.FromEnv(b, false)
 	pipeline.Flush(b, e)

@@ -77,14 +77,14 @@ const DefaultPortBase = 17000
 
 // Config configures an engine. Only Dir is required.
 type Config struct {
-	Dir      string       // folder of jars, data, logs and engines.json
-	Lib      string       // folder of shared jars; default Dir/lib
-	PortBase int          // 0 keeps the recorded ports, or takes DefaultPortBase
-	Detach   bool         // processes outlive this one
-	Log      *slog.Logger // nil is silent
-	Redis    []string     // extra arguments of redis-server, such as --appendfsync always
-	RedisEnv []string     // extra environment of redis-server, such as LD_PRELOAD=...
-	HBase    [][2]string  // extra properties of hbase-site.xml: name and value
+	Dir      string       // Folder of jars, data, logs and engines.json.
+	Lib      string       // Folder of shared jars; default Dir/lib.
+	PortBase int          // 0 keeps the recorded ports, or takes DefaultPortBase.
+	Detach   bool         // Processes outlive this one.
+	Log      *slog.Logger // Nil is silent.
+	Redis    []string     // Extra arguments of redis-server, such as --appendfsync always.
+	RedisEnv []string     // Extra environment of redis-server, such as LD_PRELOAD=...
+	HBase    [][2]string  // Extra properties of hbase-site.xml: name and value.
 }
 
 // complete validates the settings and fills in the defaults.

@@ -20,11 +20,11 @@ import (
 
 // Node is one process of an engine.
 type Node struct {
-	PID     int       `json:"pid"`      // 0 after a deliberate stop
-	Ports   []int     `json:"ports"`    // on 127.0.0.1, the client port first
-	Dir     string    `json:"dir"`      // absolute data folder, part of the command line
-	Log     string    `json:"log"`      // output; every start appends
-	LogFrom int64     `json:"log_from"` // offset of the last start in Log, bytes
+	PID     int       `json:"pid"`      // 0 after a deliberate stop.
+	Ports   []int     `json:"ports"`    // On 127.0.0.1, the client port first.
+	Dir     string    `json:"dir"`      // Absolute data folder, part of the command line.
+	Log     string    `json:"log"`      // Output; every start appends.
+	LogFrom int64     `json:"log_from"` // Offset of the last start in Log, bytes.
 	Started time.Time `json:"started"`
 }
 

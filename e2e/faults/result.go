@@ -117,10 +117,10 @@ type SlowRow struct {
 	Players   int      `json:"players"`
 	Touched   Share    `json:"touched"`
 	Others    Share    `json:"others"`
-	RefusedMS int64    `json:"refused_ms"` // latest failed answer to an affected player
-	LastedMS  int64    `json:"lasted_ms"`  // from the beginning until the last such answer
-	BackMS    int64    `json:"back_ms"`    // from the end until the last failed report was sent; 0 if before
-	Resyncs   int      `json:"resyncs"`    // maximum per watcher
+	RefusedMS int64    `json:"refused_ms"` // Latest failed answer to an affected player.
+	LastedMS  int64    `json:"lasted_ms"`  // From the beginning until the last such answer.
+	BackMS    int64    `json:"back_ms"`    // From the end until the last failed report was sent; 0 if before.
+	Resyncs   int      `json:"resyncs"`    // Maximum per watcher.
 	Edge      Weight   `json:"edge"`
 	Missed    []string `json:"missed,omitempty"` // missed targets
 

@@ -2,10 +2,10 @@
 // kills, suspends and disconnects them, and compares the stores with the acknowledgements.
 //
 // One oracle judges every case. A client notes each event before sending it, and each acknowledgement. At rest
-// there is no dirty mark and no message in the queue. Then, for every key, the cache and the archive must have a
-// merge of all acknowledged events and any of the others, and nothing at or before a delete. This covers the
-// latest event, the furthest position, plays, watched time, metadata and the resume point. Pages must show all of
-// it without a gap or a repeat. The oracle computes this without the product's merge.
+// there is no dirty mark and no message in the queue. Then the cache and the archive must have, for every key, a
+// merge of all acknowledged events and any of the others. They must have nothing at or before a delete. This
+// covers the latest event, the furthest position, plays, watched time, metadata and the resume point. Pages must
+// show all of it without a gap or a repeat. The oracle computes this without the product's merge.
 //
 // Readers also read during the faults. A read must show everything acknowledged before it began, unless the item
 // is incomplete or the case loses the cache itself.

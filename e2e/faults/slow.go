@@ -124,7 +124,7 @@ func stalledRegions(ctx context.Context, t *trial) error {
 	})
 }
 
-func (t *trial) stalled(ctx context.Context, what string, e *engine.Engine, still time.Duration, touch func(*audience)) error { //nolint:revive // what stands still, and for whom
+func (t *trial) stalled(ctx context.Context, what string, e *engine.Engine, still time.Duration, touch func(*audience)) error { //nolint:revive // a fault, spelled out
 	c, err := t.gather(ctx, 2, slowPlayers, "--redis", t.es["redis"].Addr())
 	if err != nil {
 		return err

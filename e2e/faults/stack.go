@@ -36,10 +36,10 @@ type spec struct {
 	drain       time.Duration
 	// redis is the address of Redis for each service; default the server's own.
 	redis   []string
-	front   string        // address of Redis for every process; default the server's own
-	cluster bool          // Redis is a cluster
-	ttl     time.Duration // TTL of cached records; 0 for the default
-	keep    int           // cached records per user; 0 for the default
+	front   string        // Address of Redis for every process; default the server's own.
+	cluster bool          // Redis is a cluster.
+	ttl     time.Duration // TTL of cached records; 0 for the default.
+	keep    int           // Cached records per user; 0 for the default.
 	// jobFlags are extra flags of the jobs.
 	jobFlags []string
 	// Settings of the [load]. direct bypasses the edge; ack is the requested acknowledgement level.

@@ -88,9 +88,8 @@ func (t *trial) underLoad(steps ...step) step {
 	}
 }
 
-// anew continues the load with new users; the earlier ones never report again.
 func (t *trial) anew(context.Context) error {
-	t.load.epoch.Add(1)
+	t.load.epoch.Add(1) // new users; the earlier ones never report again
 	return nil
 }
 

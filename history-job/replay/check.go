@@ -105,8 +105,8 @@ func users(keys []history.Key) int {
 	return len(seen)
 }
 
-// Expected is the expected state of one record. It is computed without the product's merge: the latest event by
-// time and rank, the last known duration, the maximum of the positions, and the sessions that reached the end.
+// Expected is the expected state of one record. It is computed without the product's merge. It has the latest
+// event by time and rank, the last known duration, the maximum of the positions, and the finished sessions.
 type Expected struct {
 	At       int64
 	Kind     history.Kind
