@@ -10,9 +10,8 @@ import (
 	"github.com/playhead/playhead/history/wire"
 )
 
-// Apply implements [history.Applier]. All writes of a call whose base stands become
-// visible together, and it returns when they are on disk: calls that come while the
-// disk is busy share the next fsync.
+// Apply implements [history.Applier]. All applied writes of a call become visible together. It returns when they
+// are on disk. Calls during a disk sync share the next fsync.
 func (c *Cache) Apply(ctx context.Context, writes []history.Write) []history.Outcome {
 	outcomes := make([]history.Outcome, len(writes))
 	if err := c.apply(ctx, writes, outcomes); err != nil {
@@ -33,7 +32,7 @@ func (c *Cache) apply(ctx context.Context, writes []history.Write, outcomes []hi
 	return c.db.wait(t)
 }
 
-// unknown takes all back, conflicts too: the call as a whole has not been answered.
+// unknown replaces every outcome, including conflicts, by err.
 func unknown(outcomes []history.Outcome, err error) []history.Outcome {
 	for i := range outcomes {
 		outcomes[i] = history.Outcome{Err: err}
@@ -41,20 +40,19 @@ func unknown(outcomes []history.Outcome, err error) []history.Outcome {
 	return outcomes
 }
 
-// encoded are keys and values of writes, made before any lock is taken.
+// encoded holds keys and values of writes, encoded before locking.
 type encoded struct {
 	bytes   []byte
 	entries []entry
 }
 
-// entry says where a key and a value end in the bytes; they follow each other.
+// entry has the end positions of a key and its value in bytes.
 type entry struct {
 	key, value int
 	hash       uint64
 }
 
-// encode leaves room for the mark in front of each record. No new content is clean,
-// whatever the caller says.
+// encode leaves space for the mark before each record. It clears the clean bit: new content is dirty.
 func (c *Cache) encode(writes []history.Write) *encoded {
 	e := &encoded{bytes: make([]byte, 0, recordSize*len(writes)), entries: make([]entry, len(writes))}
 	for i := range writes {
@@ -71,7 +69,7 @@ func (c *Cache) encode(writes []history.Write) *encoded {
 	return e
 }
 
-// at returns a write of a user as an item of the memtable.
+// at returns a write as a memtable item.
 func (e *encoded) at(i int, uid string) item {
 	start := 0
 	if i > 0 {
@@ -81,9 +79,8 @@ func (e *encoded) at(i int, uid string) item {
 	return item{uid: uid, hash: x.hash, key: e.bytes[start:x.key], value: e.bytes[x.key:x.value]}
 }
 
-// swap compares every base and makes the writes whose base stands visible. The lock
-// of the cache makes the two one step; it is not held for the fsync. The waiter is nil
-// when nothing was written.
+// swap compares all bases and makes the matching writes visible, under one cache lock. The fsync happens after
+// unlock. The waiter is nil if nothing was written.
 func (c *Cache) swap(writes []history.Write, e *encoded, outcomes []history.Outcome) (*syncWaiter, error) {
 	c.lock.Lock()
 	defer c.lock.Unlock()
@@ -104,7 +101,7 @@ func (c *Cache) swap(writes []history.Write, e *encoded, outcomes []history.Outc
 	if err := s.all.Apply(s.segment, nil); err != nil {
 		return nil, unavailable(err)
 	}
-	t := new(syncWaiter) // done after whatever the call has seen
+	t := new(syncWaiter) // finishes after every change seen by the call
 	return t, c.db.commit(storeChange{all: s.all, segment: s.segment, waiter: t, updateMemory: func() error {
 		for i := range writes {
 			if outcomes[i].Status != history.Applied {
@@ -121,13 +118,13 @@ func (c *Cache) swap(writes []history.Write, e *encoded, outcomes []history.Outc
 	}})
 }
 
-// swapper collects the writes of a call whose base stands.
+// swapper collects the writes with matching bases.
 type swapper struct {
 	*Cache
-	all, segment *pebble.Batch // as in a change; all gets the segment at the end
+	all, segment *pebble.Batch // see storeChange; all receives segment at the end
 	oldest       int64
 	moves        []move
-	users        []userState // who are warm from now on
+	users        []userState // newly warm users
 }
 
 func (s *swapper) swap(w *history.Write, x item) history.Outcome {
@@ -156,7 +153,7 @@ func (s *swapper) swap(w *history.Write, x item) history.Outcome {
 	return s.set(w, x, was)
 }
 
-// markOfBase returns the mark of the record that w is based on, if the memory has it.
+// markOfBase returns the mark of w's base if memory has that record.
 func (s *swapper) markOfBase(w *history.Write, x item) (history.Mark, bool) {
 	if w.Base == 0 {
 		return 0, false
@@ -169,13 +166,13 @@ func (s *swapper) markOfBase(w *history.Write, x item) (history.Mark, bool) {
 	return was.mark, ok && was.revision == w.Base
 }
 
-// baseMatches reports whether the base of w is what the cache holds. An expired record
-// counts as absent, or a write without a base would never succeed.
+// baseMatches reports whether w's base is the cached record. An expired record counts as absent. Otherwise a write
+// without a base would never succeed.
 func (s *swapper) baseMatches(w *history.Write, record []byte) (bool, error) {
 	if w.Base != 0 {
 		return wire.Revision(record) == w.Base, nil
 	}
-	// A record that is damaged beyond its revision may be replaced.
+	// A record with an unreadable revision may be replaced.
 	if wire.Revision(record) != 0 && !s.expired(record, s.oldest) {
 		return false, nil
 	}
@@ -187,7 +184,7 @@ func (s *swapper) baseMatches(w *history.Write, record []byte) (bool, error) {
 		(w.Record.Partial || u.Complete()), err
 }
 
-// set adds a write. A mark stays; a clean or absent record has none, and gets one.
+// set adds a write. It keeps an existing mark, and gives one to a clean or absent record.
 func (s *swapper) set(w *history.Write, x item, was history.Mark) history.Outcome {
 	mark := was
 	if was == 0 {
@@ -217,7 +214,7 @@ func (s *swapper) conflict(w *history.Write, current *history.Record) history.Ou
 	return history.Outcome{Status: history.Conflict, Current: history.Entry{Record: current, User: u}}
 }
 
-// warm makes a user warm of whom the archive has nothing, with the call.
+// warm marks a user warm who has no archive row.
 func (s *swapper) warm(uid string) (history.User, error) {
 	u, mark, err := s.stored(uid)
 	if err != nil {
@@ -229,7 +226,7 @@ func (s *swapper) warm(uid string) (history.User, error) {
 	return s.aged(u, s.oldest), set(s.segment, appendUser(nil, s.space, uid), value)
 }
 
-// userOf returns a user's state, which most first writes of a record ask for.
+// userOf returns a user's state, as needed by most first writes of a record.
 func (s *swapper) userOf(uid string) (history.User, error) {
 	u, err := s.keyspace.userOf(uid)
 	return s.aged(u, s.oldest), err

@@ -29,8 +29,8 @@ func (a *Archive) Get(ctx context.Context, keys []history.Key) ([]history.Entry,
 	return entries, nil
 }
 
-// Put implements [history.Archive]. The cells of a call become visible together
-// and are on disk when it returns; they fail together too.
+// Put implements [history.Archive]. The cells of a call become visible together, are on disk when it returns, and
+// fail together.
 func (a *Archive) Put(ctx context.Context, cells []history.Cell) []error {
 	err := a.put(ctx, cells)
 	if err == nil {
@@ -55,8 +55,8 @@ func (a *Archive) put(ctx context.Context, cells []history.Cell) error {
 	return a.db.wait(t)
 }
 
-// setNewer makes those cells visible than which no newer ones stand, in the archive
-// or in the call itself. The remaining ones are on disk when the waiter is done.
+// setNewer makes the cells visible that replace the archive's cell or an earlier one of the call. The waiter
+// covers these and the cells that stay.
 func (a *Archive) setNewer(cells []history.Cell) (*syncWaiter, error) {
 	a.lock.Lock()
 	defer a.lock.Unlock()
@@ -80,15 +80,14 @@ func (a *Archive) setNewer(cells []history.Cell) (*syncWaiter, error) {
 	}})
 }
 
-// putter collects the cells of a call. The own ones are those of the call, which the
-// store does not show yet.
+// putter collects the cells of a call. own has its cells so far, which the store does not show yet.
 type putter struct {
 	archive *Archive
 	batch   *pebble.Batch
 	own     map[history.Key][]byte
 	key     []byte
-	values  []byte      // one behind the other
-	waitFor *syncWaiter // what the cells rely on that stay
+	values  []byte      // concatenated
+	waitFor *syncWaiter // for the stored cells that stay
 }
 
 func (p *putter) put(cell history.Cell) error {
@@ -107,7 +106,7 @@ func (p *putter) put(cell history.Cell) error {
 	})
 }
 
-// set adds a cell, nil for the one that stands.
+// set adds a cell. A nil value keeps the stored one.
 func (p *putter) set(k history.Key, value []byte) error {
 	if value == nil {
 		p.waitFor = later(p.waitFor, p.archive.unsynced.of(p.key))
@@ -118,9 +117,8 @@ func (p *putter) set(k history.Key, value []byte) error {
 	return set(p.batch, p.key, value)
 }
 
-// newer returns what takes the place of a cell that stands, nil when that stays: the
-// cell with the later cell time, and of two contents with one cell time what both are
-// folds of. A cell that cannot be read is always replaced.
+// newer returns the replacement of a stored cell, nil to keep it. The later cell time wins. Different contents
+// with one cell time are merged. An unreadable cell is always replaced.
 func newer(current, put []byte) []byte {
 	if peek(put).cellTime > peek(current).cellTime {
 		return put
@@ -157,8 +155,8 @@ func (a *Archive) PutUser(ctx context.Context, uid string, put history.User) err
 	})
 }
 
-// cutSegments raises the cut time of a user to what new clear marks hide in segments, or to a little more:
-// that of all in each chunk where they may hide something. The lock is held.
+// cutSegments raises a user's cut time to that of segment records hidden by clear marks. It counts every record of
+// a possibly affected chunk, so the result may be slightly high. The lock is held.
 func (a *Archive) cutSegments(uid string, u *history.User) error {
 	if u.Segments == 0 {
 		return nil

@@ -13,7 +13,7 @@ import (
 	"github.com/playhead/playhead/history/wire"
 )
 
-// logHeadSize is how many bytes the head of a log has: name, dropped and asked.
+// logHeadSize is the size of a log head in bytes: name, dropped and asked.
 const logHeadSize = 3 * 8
 
 func appendLogHead(dst []byte, l *changeLog) []byte {
@@ -22,7 +22,7 @@ func appendLogHead(dst []byte, l *changeLog) []byte {
 	return binary.BigEndian.AppendUint64(dst, uint64(l.asked)) //nolint:gosec // a day
 }
 
-// logEntry is an entry as it stands in Pebble.
+// logEntry is an entry as stored in Pebble.
 type logEntry struct {
 	place  uint64
 	object []byte
@@ -69,7 +69,7 @@ func (c *Cache) changes(uid string, after uint64, limit int) (found history.Chan
 	return found, c.unsynced.of(prefix), err
 }
 
-// touchLog notes, once a day, that somebody asks for a log.
+// touchLog records the use of a log, once a day.
 func (c *Cache) touchLog(ctx context.Context, uid string) error {
 	c.lock.Lock()
 	l, ok := c.memory.logs.Get(uid)
@@ -94,7 +94,7 @@ func (e *edit) setLog(uid string, l *changeLog) error {
 	return set(e.batch, appendUser(nil, spaceLogHead, uid), appendLogHead(nil, l))
 }
 
-// dropUnasked ends the logs that nobody has asked for.
+// dropUnasked ends unused logs.
 func dropUnasked(e *edit, key, value []byte) (bool, error) {
 	if len(value) != logHeadSize {
 		return false, nil
@@ -106,7 +106,7 @@ func dropUnasked(e *edit, key, value []byte) (bool, error) {
 	return true, e.endLog(string(key[keyPrefix : len(key)-1]))
 }
 
-// openLogs learns who has a log.
+// openLogs learns which users have a log.
 func (d *DB) openLogs() (err error) {
 	for head := range d.each([]byte{spaceLogHead}, []byte{spaceLogHead + 1}, &err) {
 		d.memory.logged[d.memory.hash(head)] = struct{}{}
@@ -114,7 +114,7 @@ func (d *DB) openLogs() (err error) {
 	return err
 }
 
-// log returns a user's log, nil where there is none. The lock is held.
+// log returns a user's log, nil without one. The lock is held.
 func (s *keyspace) log(uid string) (*changeLog, error) {
 	if len(s.memory.logged) == 0 {
 		return nil, nil
@@ -150,7 +150,7 @@ func (s *keyspace) log(uid string) (*changeLog, error) {
 	return l, err
 }
 
-// logEntries goes through a log from a place on. The bytes are good until the next step.
+// logEntries reads a log from a place on. The bytes are valid until the next step.
 func (s *keyspace) logEntries(prefix []byte, from uint64, use func(logEntry) (more bool, err error)) (err error) {
 	lower := binary.BigEndian.AppendUint64(bytes.Clone(prefix), from)
 	for key, object := range s.db.each(lower, after(prefix), &err) {
@@ -162,7 +162,7 @@ func (s *keyspace) logEntries(prefix []byte, from uint64, use func(logEntry) (mo
 	return err
 }
 
-// addChange adds an entry to the user's log, if there is one.
+// addChange adds an entry to the user's log, if any.
 func (s *keyspace) addChange(b *pebble.Batch, uid string, object []byte) error {
 	l, err := s.log(uid)
 	if err != nil || l == nil {
@@ -173,7 +173,7 @@ func (s *keyspace) addChange(b *pebble.Batch, uid string, object []byte) error {
 	return set(b, binary.BigEndian.AppendUint64(appendUser(nil, spaceLog, uid), l.last), object)
 }
 
-// beginLog begins a log, unless there is one by now.
+// beginLog begins a log unless one exists.
 func (e *edit) beginLog(uid string) error {
 	if l, err := e.log(uid); err != nil || l != nil {
 		return err
@@ -210,8 +210,7 @@ func (e *edit) endLog(uid string) error {
 	return nil
 }
 
-// trimLog drops the entries of a log that others of their objects follow, and the oldest of the rest, up to
-// the first of a content that is not clean.
+// trimLog drops superseded entries, and then the oldest excess ones up to the first dirty record.
 func (e *edit) trimLog(uid string) error {
 	l, err := e.log(uid)
 	if err != nil || l == nil || l.entries <= e.db.logged(uid) {
@@ -263,5 +262,5 @@ func (e *edit) cleanOrGone(uid string, object []byte) (clean bool, err error) {
 
 func (s *keyspace) today() int64 { return s.db.now() / (24 * time.Hour).Milliseconds() }
 
-// logged is how many entries their log of changes keeps.
+// logged returns the limit of a user's change log.
 func (d *DB) logged(uid string) int { return d.config.Rules.NamespaceLog(uid, d.config.Keep) }

@@ -11,8 +11,8 @@ import (
 	"github.com/cockroachdb/pebble/v2/wal"
 )
 
-// checkpoints makes a checkpoint whenever the journal is full, and one that gives back its
-// room on the disk when the store has become quiet, or somebody asks for it, until stop.
+// checkpoints makes a checkpoint when the journal is full, until stop. A quiet store or a caller triggers a lean
+// one, which frees disk space.
 func (d *DB) checkpoints() {
 	defer close(d.done)
 	look := time.NewTicker(d.config.quietAfter)
@@ -44,8 +44,8 @@ func (d *DB) checkpoints() {
 	}
 }
 
-// checkpoint begins a new journal file, moves the records of the old ones from memory
-// to Pebble, and deletes those files. A lean one leaves as little on the disk as it can.
+// checkpoint begins a new journal file, flushes the older files' records from memory to Pebble, and deletes those
+// files. A lean one minimizes disk usage.
 func (d *DB) checkpoint(lean bool) error {
 	flushing, err := d.rotate(lean)
 	if err != nil {
@@ -63,8 +63,8 @@ func (d *DB) checkpoint(lean bool) error {
 	return nil
 }
 
-// rotate ends a file of the journal and the active memtable at one moment: a record in
-// the file is in Pebble or in that memtable.
+// rotate switches the journal file and the active memtable atomically: every record of the old file is in Pebble
+// or in that memtable.
 func (d *DB) rotate(lean bool) (*memtable, error) {
 	d.cache.Lock()
 	defer d.cache.Unlock()
@@ -75,8 +75,7 @@ func (d *DB) rotate(lean bool) (*memtable, error) {
 
 const moveStep = 500 // records under one lock
 
-// moveToPebble writes a memtable to Pebble, in the order of the keys, which is how Pebble takes
-// them fastest.
+// moveToPebble writes a memtable to Pebble in key order, which is fastest.
 func (d *DB) moveToPebble(t *memtable) error {
 	if err := d.moveMarks(&t.marks); err != nil {
 		return err
@@ -94,8 +93,7 @@ func (d *DB) moveToPebble(t *memtable) error {
 	return nil
 }
 
-// moveSome writes under the lock of the cache, or a record that is dropped at this
-// moment would come back.
+// moveSome writes under the cache lock. Otherwise a record dropped meanwhile would come back.
 func (d *DB) moveSome(items []*item) error {
 	d.cache.Lock()
 	defer d.cache.Unlock()
@@ -114,8 +112,8 @@ func (d *DB) moveSome(items []*item) error {
 	return d.pebble.Apply(b, pebble.NoSync)
 }
 
-// moveMarks brings the marks of a memtable to Pebble, some under one lock, or one that is
-// dropped at this moment would come back.
+// moveMarks writes a memtable's marks to Pebble in steps under the lock. Otherwise a mark dropped meanwhile would
+// come back.
 func (d *DB) moveMarks(m *marks) error {
 	for some := range slices.Chunk(m.all, moveStep) {
 		if err := d.moveSomeMarks(some); err != nil {
@@ -142,8 +140,7 @@ func (d *DB) moveSomeMarks(some []dirty) error {
 	return d.pebble.Apply(b, pebble.NoSync)
 }
 
-// persist makes everything in Pebble durable together with the number of the first
-// file of the journal that is still needed.
+// persist makes everything in Pebble durable, with the number of the first needed journal file.
 func (d *DB) persist(needed wal.NumWAL) error {
 	if err := d.pebble.Set([]byte{spaceJournal}, binary.BigEndian.AppendUint64(nil, uint64(needed)), pebble.NoSync); err != nil {
 		return fmt.Errorf("checkpoint: %w", err)
@@ -154,8 +151,8 @@ func (d *DB) persist(needed wal.NumWAL) error {
 	return nil
 }
 
-// flush makes everything in Pebble durable. A fault may have ended the goroutine
-// that does it.
+// flush makes everything in Pebble durable. It returns on a fault too, which may have ended the flushing
+// goroutine.
 func (d *DB) flush() error {
 	flushed, err := d.pebble.AsyncFlush()
 	if err != nil {

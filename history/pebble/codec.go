@@ -14,22 +14,21 @@ import (
 	"github.com/playhead/playhead/history/wire"
 )
 
-// The keyspaces. A user's records stand together, in the order of the objects'
-// text, and the user's own state, whose object is empty, stands before them: one
-// scan sees both at one moment.
+// The keyspaces. A user's records are in order of the object texts. The user's own state, with an empty object,
+// precedes them, so one scan sees both at one time.
 //
 //	a bucket uid 0 object   archive: record; without object: clear marks
 //	c bucket uid 0 object   cache: mark and record; without object: mark and state
 //	d mark uid 0 object     dirty mark, no value
-//	j                       the first file of the journal that is needed
-//	k bucket uid 0          head of a log of changes: name, last place dropped, day it was asked for
-//	l bucket uid 0 place    log of changes: object
-//	m                       the bound below which every mark lies
-//	o time number uid       a first sighting that is not announced, no value
-//	p bucket uid 0 name     chunk of a user's segments; without name: the metadata that lists them
-//	s bucket uid 0          the days on which a user was seen
-//	u                       for how long summaries are kept, and before when all that has expired is in them
-//	u bucket uid 0 name     chunk of a user's summaries; without name: the metadata that lists them
+//	j                       first needed journal file
+//	k bucket uid 0          head of a change log: name, last dropped place, day of last use
+//	l bucket uid 0 place    change log entry: object
+//	m                       upper bound of all marks
+//	o time number uid       unannounced first sighting, no value
+//	p bucket uid 0 name     chunk of a user's segments; without name: their metadata
+//	s bucket uid 0          days on which a user was seen
+//	u                       TTL of summaries, and the time before which all expired records are summarized
+//	u bucket uid 0 name     chunk of a user's summaries; without name: their metadata
 const (
 	spaceArchive       = 'a'
 	spaceCache         = 'c'
@@ -44,7 +43,7 @@ const (
 	spaceSummaries     = 'u'
 )
 
-// The end of a uid, which sorts before every legal byte.
+// endOfUID terminates a uid and sorts before every legal byte.
 const endOfUID = 0
 
 func appendKey(dst []byte, space byte, k history.Key) []byte {
@@ -77,16 +76,16 @@ func parseKey(key []byte) (history.Key, error) {
 	return history.Key{UID: string(uid), Object: o}, err
 }
 
-// appendDirty appends the key of the dirty mark of a record or a user of the cache. They stand in order of time, not by
-// bucket, because a store writes fastest at the end of a keyspace.
+// appendDirty appends the key of a cache key's dirty mark. Marks are in order of time, not by bucket, because a
+// store writes fastest at the end of a keyspace.
 func appendDirty(dst []byte, key []byte, m history.Mark) []byte {
 	return append(appendMark(dst, m), key[keyPrefix:]...)
 }
 
-// objectAt returns where the text of the object begins in a key of a record or a user.
+// objectAt returns the start of the object text in a record's or user's key.
 func objectAt(key []byte) int { return keyPrefix + bytes.IndexByte(key[keyPrefix:], endOfUID) + 1 }
 
-// appendMark appends the key before which all older marks are.
+// appendMark appends the key that follows all older marks.
 func appendMark(dst []byte, m history.Mark) []byte {
 	return binary.BigEndian.AppendUint64(append(dst, spaceDirty), uint64(max(m, 0)))
 }
@@ -114,7 +113,7 @@ func parseDirty(key []byte) (history.Key, history.Mark, error) {
 	return k, mark, err
 }
 
-// after returns the first key that does not have the given prefix.
+// after returns the first key after all keys with the prefix.
 func after(prefix []byte) []byte {
 	end := bytes.Clone(prefix)
 	for i := len(end) - 1; ; i-- {
@@ -124,13 +123,12 @@ func after(prefix []byte) []byte {
 	}
 }
 
-// rangeOf is the range of the keys that have a prefix.
+// rangeOf returns the range of the keys with a prefix.
 func rangeOf(prefix []byte) *pebble.IterOptions {
 	return &pebble.IterOptions{LowerBound: prefix, UpperBound: after(prefix)}
 }
 
-// parseObject fails with [history.ErrUnavailable]: only a damaged store has an
-// object that is not one.
+// parseObject fails with [history.ErrUnavailable]: an invalid object means a damaged store.
 func parseObject(text []byte) (history.Object, error) {
 	o, err := history.ParseObject(string(text))
 	if err != nil {
@@ -141,18 +139,19 @@ func parseObject(text []byte) (history.Object, error) {
 
 // The flags in the first byte of a state.
 const (
-	stateWarm     = 1 << iota // the cache knows the user
-	statePaused               // there is a pause
-	stateCut                  // there is a cut time
-	stateRevision             // there is a revision
-	stateSegments             // there are segments; a process that cannot read them refuses such a state
-	statePauses               // there are earlier pauses
+	stateWarm     = 1 << iota // known to the cache
+	statePaused               // has a pause
+	stateCut                  // has a cut time
+	stateRevision             // has a revision
+	stateSegments             // has segments; older versions reject it
+	statePauses               // has earlier pauses
 	stateEnd
 )
 
-// appendState appends a user's state: the earlier pauses if there are any, the low watermark, the pause, the cut time and
-// the revision and the version of the segments if there are any, and the clear marks. The archive
-// has no low watermarks and no revisions, the cache no segments.
+// appendState appends a user's state: flags, earlier pauses, low watermark, pause, cut time, revision, version of the
+// segments, and clear marks. The flags tell which optional fields are present.
+//
+// The archive has no low watermarks or revisions; the cache has no segments.
 func appendState(dst []byte, u history.User) []byte {
 	at := len(dst)
 	dst = append(dst, 0)
@@ -194,8 +193,7 @@ func appendTimes(dst []byte, times ...int64) []byte {
 	return dst
 }
 
-// parseState is the inverse of appendState. It fails with [wire.ErrCorrupt]; no
-// bytes are a cold user.
+// parseState is the inverse of appendState. It fails with [wire.ErrCorrupt]. Empty input is a cold user.
 func parseState(b []byte) (u history.User, err error) {
 	if len(b) == 0 {
 		return u, nil
@@ -250,23 +248,21 @@ func uvarints(b []byte) (numbers []uint64, err error) {
 	return numbers, nil
 }
 
-// summary is what the store itself has to know of an encoded record, a small part of
-// what decoding it costs.
+// summary is the part of an encoded record that the store needs. Reading it costs a fraction of decoding.
 type summary struct {
 	version  history.Version
 	state    history.State
 	cellTime int64 // see [history.Record.CellTime]
 }
 
-// peek reads the summary of an encoded record; of bytes that are not a record it
-// returns anything, and decoding will say so.
+// peek reads the summary of an encoded record. For invalid bytes the result is arbitrary; decoding reports the
+// error.
 func peek(record []byte) summary {
 	h := wire.Peek(record)
 	return summary{version: h.Version, state: h.State, cellTime: h.CellTime}
 }
 
-// get calls use with the value of a key, nil when the key is absent. The value is
-// good until use returns.
+// get calls use with the value of a key, nil if absent. The value is valid until use returns.
 func get(r pebble.Reader, key []byte, use func(value []byte) error) error {
 	v, closer, err := r.Get(key)
 	if errors.Is(err, pebble.ErrNotFound) {
@@ -275,7 +271,7 @@ func get(r pebble.Reader, key []byte, use func(value []byte) error) error {
 	if err != nil {
 		return unavailable(err)
 	}
-	if v == nil { // an empty value is one
+	if v == nil { // an empty value is present
 		v = []byte{}
 	}
 	err = use(v)
@@ -292,7 +288,7 @@ func set(b *pebble.Batch, key, value []byte) error {
 	return nil
 }
 
-// steps goes through an iterator, nil for none, and closes it.
+// steps iterates and closes an iterator, nil for an empty one.
 func steps(it *pebble.Iterator, failed *error) iter.Seq2[[]byte, []byte] {
 	return func(yield func(key, value []byte) bool) {
 		if it == nil {
@@ -304,7 +300,7 @@ func steps(it *pebble.Iterator, failed *error) iter.Seq2[[]byte, []byte] {
 				break
 			}
 		}
-		if err := it.Close(); err != nil { // with the error of any step before
+		if err := it.Close(); err != nil { // includes the error of any step
 			*failed = unavailable(err)
 		}
 	}
@@ -312,5 +308,5 @@ func steps(it *pebble.Iterator, failed *error) iter.Seq2[[]byte, []byte] {
 
 const markSize = 8
 
-// recordSize is a guess, to have room for most.
+// recordSize is the estimated size of most records.
 const recordSize = 256

@@ -18,12 +18,12 @@ import (
 	"github.com/playhead/playhead/history/wire"
 )
 
-// Compact moves what is old of a user into segments, a bounded number of records, if the live segment has
-// more than [Config.CompactAbove], and removes from the segments what was deleted, cleared, or has expired.
-// It returns how many records have left the live segment, and fails with [history.ErrConflict] when the
-// user was cleared or paused meanwhile. Readers see no difference, also when it ends in between: of a
-// record that is in both forms [segment.Resolve] says what it is. It is not synced: what a crash takes
-// is done again.
+// Compact moves a bounded number of a user's old records into segments if the live segment exceeds
+// [Config.CompactAbove]. It removes deleted, cleared and expired records from segments. It returns the number of
+// records moved.
+//
+// It fails with [history.ErrConflict] if the user is cleared or paused meanwhile. Readers see no difference at any
+// point: [segment.Resolve] handles records in both forms. It is not synced: work lost in a crash is repeated.
 func (a *Archive) Compact(ctx context.Context, uid string) (compacted int, err error) {
 	if err := a.db.enterWriting(ctx); err != nil {
 		return 0, err
@@ -32,7 +32,7 @@ func (a *Archive) Compact(ctx context.Context, uid string) (compacted int, err e
 	a.db.compactions.Lock()
 	defer a.db.compactions.Unlock()
 	oldest := a.oldestOf(uid)
-	if a.db.summaryTTL > 0 { // what has expired goes
+	if a.db.summaryTTL > 0 { // expired records are removed
 		if err := a.summarize(uid, false); err != nil {
 			return 0, fmt.Errorf("compact %s: %w", uid, err)
 		}
@@ -52,22 +52,22 @@ func (a *Archive) Compact(ctx context.Context, uid string) (compacted int, err e
 	return r.drop(ctx)
 }
 
-// compact is one run over a user.
+// compact is one compaction of a user.
 type compact struct {
 	*Archive
 	uid      string
 	snapshot *pebble.Snapshot
 	user     history.User
-	cutTime  int64 // of the user before
+	cutTime  int64 // of the user, before the compaction
 	oldest   int64
-	more     bool // is left for the next run
+	more     bool // records remain for the next compaction
 
 	items   []history.Item
-	staying []history.Item // of objects that were deleted
-	leaving []string       // texts of the objects whose records leave the live segment
+	staying []history.Item // of deleted objects
+	leaving []string       // object texts of the records that leave the live segment
 }
 
-// beginCompact has changes of the user noted from the moment of the snapshot on.
+// beginCompact tracks the user's changes from the snapshot on.
 func (a *Archive) beginCompact(uid string) *compact {
 	a.lock.Lock()
 	defer a.lock.Unlock()
@@ -79,10 +79,10 @@ func (a *Archive) endCompact(r *compact) {
 	a.lock.Lock()
 	defer a.lock.Unlock()
 	a.db.compacting = compacting{}
-	_ = r.snapshot.Close() // it was only read
+	_ = r.snapshot.Close() // read only
 }
 
-// read finds what leaves the live segment.
+// read selects the records that leave the live segment.
 func (r *compact) read() error {
 	live, err := r.live()
 	if err != nil {
@@ -107,7 +107,7 @@ func (r *compact) read() error {
 	return r.take(old)
 }
 
-// take decodes what leaves the live segment, but for what the clear marks cover.
+// take decodes the leaving records, except those under clear marks.
 func (r *compact) take(old []liveCell) error {
 	for _, c := range old {
 		r.leaving = append(r.leaving, c.text)
@@ -128,7 +128,7 @@ type liveCell struct {
 	removed int64
 }
 
-// live returns the records of the live segment that can be read, and reads the user's state.
+// live reads the user's state and returns the readable records of the live segment.
 func (r *compact) live() (cells []liveCell, err error) {
 	prefix := appendUser(nil, r.space, r.uid)
 	it, err := r.snapshot.NewIter(rangeOf(prefix))
@@ -149,7 +149,7 @@ func (r *compact) live() (cells []liveCell, err error) {
 	return cells, err
 }
 
-// decode adds a live record. One that cannot be read stays where it is.
+// decode adds a live record. An unreadable one stays in place.
 func (r *compact) decode(text string, to *[]history.Item) error {
 	key := append(appendUser(nil, r.space, r.uid), text...)
 	return get(r.snapshot, key, func(v []byte) error {
@@ -166,7 +166,7 @@ func (r *compact) decode(text string, to *[]history.Item) error {
 	})
 }
 
-// write makes the new segments visible. The records are in both forms then.
+// write makes the new segments visible. The records are then in both forms.
 func (r *compact) write() error {
 	segments := &segment.Reader{Metadata: new(segment.Metadata)}
 	if r.user.Segments > 0 {
@@ -193,8 +193,8 @@ func (r *compact) write() error {
 	return r.commit(plan)
 }
 
-// version returns one for the list that no list of the user had before: readers remember lists by it,
-// also where the user has no segments for a while.
+// version returns a new version for the user's metadata, never used before. Readers cache metadata by version,
+// even after the user had no segments for a while.
 func (r *compact) version() uint64 {
 	r.db.listed = max(r.db.listed+1, r.user.Segments+1, uint64(r.db.now())) //nolint:gosec // never before 1970
 	return r.db.listed
@@ -216,7 +216,7 @@ func (r *compact) commit(plan segment.Plan) error {
 	if err := e.commit(nil); err != nil {
 		return err
 	}
-	r.db.compacting.all = false // that was this change
+	r.db.compacting.all = false // set by this change
 	return nil
 }
 
@@ -248,7 +248,7 @@ func (r *compact) replace(b *pebble.Batch, prefix []byte, plan segment.Plan) err
 	return set(b, prefix, m)
 }
 
-// drop takes out of the live segment what is in segments and has not changed since it was read.
+// drop removes unchanged records from the live segment that are now in segments.
 func (r *compact) drop(ctx context.Context) (dropped int, err error) {
 	for texts := range slices.Chunk(r.leaving, dropStep) {
 		if err := ctx.Err(); err != nil {
@@ -277,7 +277,7 @@ func (r *compact) drop(ctx context.Context) (dropped int, err error) {
 	return dropped, nil
 }
 
-// unlisted finds chunks that nobody reads.
+// unlisted returns the chunks missing from the metadata.
 func (r *compact) unlisted(m *segment.Metadata, prefix []byte) (names []string, err error) {
 	listed := m.Names()
 	it, err := r.snapshot.NewIter(rangeOf(prefix))
@@ -292,15 +292,15 @@ func (r *compact) unlisted(m *segment.Metadata, prefix []byte) (names []string, 
 	return names, err
 }
 
-// Inspect says what the archive has of a user. To verify it reads all chunks as they are on disk, and
-// compares them with their checksums and with what is listed of them.
+// Inspect describes a user's archived data. With verify it reads all chunks from disk and compares them with their
+// checksums and metadata.
 func (a *Archive) Inspect(ctx context.Context, uid string, verify bool) (i segment.Inspection, err error) {
 	if err := a.db.enter(ctx); err != nil {
 		return i, err
 	}
 	defer a.db.leave()
 	r := &compact{Archive: a, uid: uid, snapshot: a.db.pebble.NewSnapshot(), oldest: a.oldest()}
-	defer func() { _ = r.snapshot.Close() }() // it was only read
+	defer func() { _ = r.snapshot.Close() }() // read only
 	live, err := r.live()
 	if err != nil {
 		return i, err
@@ -329,7 +329,7 @@ func (a *Archive) Inspect(ctx context.Context, uid string, verify bool) (i segme
 	return i, nil
 }
 
-// compactNext compacts a user who was noted.
+// compactNext compacts a noted user.
 func (d *DB) compactNext(ctx context.Context) {
 	uid, ok := d.notes.Take(d.now())
 	if !ok {
@@ -340,26 +340,26 @@ func (d *DB) compactNext(ctx context.Context) {
 	}
 }
 
-// noteLong notes a user by the number of records in the live segment.
+// noteLong notes a user if the live segment has too many records.
 func (a *Archive) noteLong(uid string, records int) {
 	if above := a.db.config.CompactAbove; above > 0 && records > above {
 		a.db.notes.Add(uid, a.db.now())
 	}
 }
 
-// noteRemoval notes a user of whose segments something is to be removed: soon, since more is often
-// removed then.
+// noteRemoval notes a user for a removal from segments, after a delay, because more removals often follow.
 func (a *Archive) noteRemoval(uid string) {
 	if a.db.config.CompactAbove > 0 {
 		a.db.notes.Add(uid, a.db.now()+removeAfter.Milliseconds())
 	}
 }
 
-// deletedLately is how long ago an object was deleted, at most, that was played again and may have been archived with that.
+// deletedLately is the maximum age of a delete before a replay. The replayed record may have been archived with
+// it.
 const deletedLately = time.Hour
 
-// notePut notes a user when a tombstone is put, or a record of an object that was deleted lately: what segments and summaries
-// have of the object is to be removed; and when something old is, which is to be counted before it ends. The lock is held.
+// notePut notes a user after a put of a tombstone, of a recently deleted object, or of an old record. Segments and
+// summaries drop the deleted object. An old record must be summarized before it expires. The lock is held.
 func (a *Archive) notePut(uid string, value []byte) {
 	summaries, segments := a.db.summaryTTL > 0, a.db.anySegments && a.db.config.CompactAbove > 0
 	if segments {
@@ -382,8 +382,7 @@ func (a *Archive) notePut(uid string, value []byte) {
 	}
 }
 
-// noteSegments notes all users who have segments: of some there may be records that have expired, or whose
-// note was lost.
+// noteSegments notes all users with segments: some records may have expired, and notes may be lost.
 func (a *Archive) noteSegments() (err error) {
 	if a.db.config.CompactAbove == 0 {
 		return nil

@@ -10,12 +10,12 @@ import (
 	"github.com/playhead/playhead/history"
 )
 
-// Days implements [history.Days] beside the cache, under its lock.
+// Days implements [history.Days] in the cache's store, under its lock.
 type Days struct{ keyspace }
 
 var _ history.Days = (*Days)(nil)
 
-// Days returns what remembers who was seen on which days.
+// Days returns the store of the days on which users were seen.
 func (d *DB) Days() *Days {
 	return &Days{keyspace{db: d, space: spaceSeen, lock: &d.cache, unsynced: &d.daysUnsynced}}
 }
@@ -43,11 +43,11 @@ func (d *Days) see(ctx context.Context, sightings []history.Sighting, seen []his
 	return d.db.wait(t)
 }
 
-// record adds the sightings that are the first, and returns what the answers wait for.
+// record adds the first sightings and returns the waiter of the answers.
 func (d *Days) record(sightings []history.Sighting, seen []history.Seen) (*syncWaiter, error) {
 	d.lock.Lock()
 	defer d.lock.Unlock()
-	b := d.db.pebble.NewIndexedBatch() // users may come twice
+	b := d.db.pebble.NewIndexedBatch() // a user may appear twice
 	defer b.Close()
 	at := d.db.config.Now()
 	var relied *syncWaiter
@@ -83,7 +83,7 @@ func (d *Days) record(sightings []history.Sighting, seen []history.Seen) (*syncW
 	}})
 }
 
-// seenDays reads the days of a user, none when the value is not one.
+// seenDays reads a user's days. An invalid value counts as none.
 func seenDays(r pebble.Reader, key []byte) (days history.SeenDays, err error) {
 	err = get(r, key, func(v []byte) error {
 		if len(v) == markSize {
@@ -94,8 +94,7 @@ func seenDays(r pebble.Reader, key []byte) (days history.SeenDays, err error) {
 	return days, err
 }
 
-// PendingFirsts implements [history.Days], oldest first. It reads no more than it returns when
-// all buckets are asked for.
+// PendingFirsts implements [history.Days], oldest first. A call for all buckets reads only its result.
 func (d *Days) PendingFirsts(ctx context.Context, buckets []history.Bucket, age time.Duration, limit int) (firsts []history.First, err error) {
 	if err := d.db.enter(ctx); err != nil {
 		return nil, err
@@ -117,7 +116,7 @@ func (d *Days) PendingFirsts(ctx context.Context, buckets []history.Bucket, age 
 	return firsts, err
 }
 
-// Announced implements [history.Days]. It is not synced: what comes back is announced
+// Announced implements [history.Days]. It is not synced: first sightings that a crash restores are announced
 // again.
 func (d *Days) Announced(ctx context.Context, firsts []history.First) error {
 	if err := d.db.enterWriting(ctx); err != nil {
@@ -134,18 +133,18 @@ func (d *Days) Announced(ctx context.Context, firsts []history.First) error {
 	return d.db.commit(storeChange{all: b, segment: b})
 }
 
-// appendPending appends the key of what is pending.
+// appendPending appends the key of a pending first sighting.
 func appendPending(dst []byte, f history.First) []byte {
 	dst = binary.BigEndian.AppendUint32(appendPendingTime(dst, f.At), f.Day.Number())
 	return append(dst, f.UID...)
 }
 
-// appendPendingTime appends the key before which all that is older stands.
+// appendPendingTime appends the key that follows all older ones.
 func appendPendingTime(dst []byte, at int64) []byte {
 	return binary.BigEndian.AppendUint64(append(dst, spacePendingFirsts), uint64(max(at, 0)))
 }
 
-// pendingPrefix is how many bytes stand before the uid.
+// pendingPrefix is the number of bytes before the uid.
 const pendingPrefix = 1 + 8 + 4
 
 func parsePending(key []byte) (history.First, bool) {

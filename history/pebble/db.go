@@ -1,13 +1,11 @@
-// Package pebble keeps the cache and the archive in one directory on one machine,
-// over one Pebble store.
+// Package pebble keeps the cache and the archive of one machine in one directory, on one Pebble store.
 //
-// It is the store of the all-in-one binary: an acknowledged write has reached the
-// disk, kill -9 loses nothing, and a directory belongs to one process.
+// The all-in-one binary uses it. An acknowledged write is on disk, kill -9 loses nothing, and one process owns the
+// directory.
 //
-// A journal makes every change durable. Records of the cache stay in memory until a
-// checkpoint moves the last of each to Pebble; all else goes to Pebble at once. A start
-// replays the journal since the last checkpoint. DESIGN.md argues why nothing that was
-// acknowledged is lost.
+// A journal makes every change durable. Cached records stay in memory until a checkpoint writes their latest
+// version to Pebble. Other changes go to Pebble at once. A start replays the journal from the last checkpoint.
+// DESIGN.md proves that no acknowledged write is lost.
 package pebble
 
 import (
@@ -34,48 +32,48 @@ import (
 
 // Config tunes a store. The zero value works.
 type Config struct {
-	// Keep is how many records per user Trim leaves in the cache. 0 means 1,000.
+	// Keep is the number of records per user that Trim leaves in the cache. 0 means 1,000.
 	Keep int
-	// CompactAbove is how many records of a user the archive keeps as they are put. With more, what is
-	// older than CompactAfter, beyond the newest half of that, goes into segments: compressed chunks, of
-	// which a page reads one or two however many there are. 0 means that nothing does; what is in
-	// segments is read all the same. A version that cannot read segments refuses to read such a user.
+	// CompactAbove is the number of live records above which a user is compacted. The newest half, and records
+	// younger than CompactAfter, stay live. Older ones move to segments: compressed chunks, of which a page reads
+	// one or two.
+	//
+	// 0 disables compaction; existing segments are still read. A version without segment support refuses such
+	// users.
 	CompactAbove int
-	// CompactAfter is the age that is old. 0 means a day.
+	// CompactAfter is the minimum age of a compacted record. 0 means a day.
 	CompactAfter time.Duration
-	// Summary is for how long what remains of records is kept in summaries: see [history.Summary]. 0 is for as long
-	// as was said before, or not at all.
+	// Summary is the retention of [history.Summary]. 0 keeps the stored setting, or keeps no summaries.
 	Summary time.Duration
-	// TTL is how long the cache keeps a record after its event, once it is clean: before,
-	// it is kept for as long as the archive would. 0 means that of the archive.
+	// TTL is how long the cache keeps a clean record after its event. A dirty record is kept for the archive's
+	// TTL. 0 means the archive's TTL.
 	TTL time.Duration
-	// Rules say what is finished in summaries, how many records of classes the cache keeps, and for how long both keep
-	// them (default the standard ones).
+	// Rules set completion in summaries, the cached records per class, and TTLs. nil means the standard rules.
 	Rules *history.Rulebook
-	// Alone says that all that users have is in this store. Then a user of whom the archive has no
-	// row is warm and complete without a warm-up: what the cache has is all there is.
+	// Alone means that no other archive has data of these users. A user without an archive row is then warm and
+	// complete without a warm-up.
 	Alone bool
-	// Memory is how many bytes the whole process may take, by which the store sizes what it keeps in memory. 0 means
-	// 2 GiB or more.
+	// Memory is the memory limit of the process in bytes. In-memory structures are sized by it. 0 means at least 2
+	// GiB.
 	Memory int64
-	// Files is how many files the store may have open at once. 0 means 1,000, which is the most.
+	// Files limits open files. 0 means 1,000, the maximum.
 	Files int
-	// SweepEvery is how often [DB.Run] removes what has expired. 0 means an hour.
+	// SweepEvery is the interval at which [DB.Run] removes expired records. 0 means an hour.
 	SweepEvery time.Duration
-	// Now is the clock. nil means [time.Now]. Horizon is the time by which records expire, never later than Now; nil means Now.
+	// Now is the clock. nil means [time.Now]. Horizon is the time for expiry, never later than Now. nil means Now.
 	Now, Horizon func() time.Time
-	// Logger gets changes of state and failures. nil discards them.
+	// Logger receives state changes and failures. nil discards them.
 	Logger *slog.Logger
-	// Registry takes the metrics. nil means they are not exported.
+	// Registry receives the metrics. nil exports none.
 	Registry prometheus.Registerer
-	// VirtualTime is for tests in which hours pass at once. Pebble then begins compactions only when it has written a file;
-	// that it also looks for them ten times a second is most of what such an hour costs.
+	// VirtualTime is for tests that simulate hours. Pebble then checks for compactions only after writing a file,
+	// not ten times a second.
 	VirtualTime bool
 
-	// Of the tests.
+	// For tests.
 	fs          vfs.FS
 	hash        func(key []byte) uint64
-	blind       bool // does not learn which keys there are
+	blind       bool // does not scan the keys
 	quietAfter  time.Duration
 	compactStep int
 }
@@ -118,7 +116,7 @@ func (c Config) withDefaults() Config {
 
 const archiveTTL = history.ArchiveTTL * time.Millisecond
 
-// DB is an open store. Its methods may be called from many goroutines.
+// DB is an open store. Its methods are safe for concurrent use.
 type DB struct {
 	config  Config
 	sizes   sizes
@@ -131,53 +129,50 @@ type DB struct {
 	fault   *fault
 	damage  *damage
 
-	// gate is held for reading by every call and for writing by Close, so that no
-	// call meets a closed Pebble, which would panic.
+	// gate is read-locked by every call and write-locked by Close: a closed Pebble panics on use.
 	gate   sync.RWMutex
 	closed bool
 
-	// cache makes compare and set of the cache one step, archive that of the
-	// archive. A call that needs both takes that of the cache first. order is that of the journal and
-	// of Pebble, the innermost lock. None of them is held over the fsync of a call.
+	// cache and archive make compare-and-set atomic in their keyspaces. A call that needs both locks cache first.
+	// order serializes the journal and Pebble, and is the innermost lock. No call holds a lock during its fsync.
 	cache, archive, order sync.Mutex
 
-	// Under the lock of the cache.
+	// Guarded by cache.
 	marks  clock
 	memory *memory
 
-	archiveMemory  *memory    // users and keys alone, under the lock of the archive
-	orders         orders     // under the lock of the archive
-	compacting     compacting // under the lock of the archive
-	anySegments    bool       // there are or were some, under the lock of the archive
+	archiveMemory  *memory    // only users and keys; guarded by archive
+	orders         orders     // guarded by archive
+	compacting     compacting // guarded by archive
+	anySegments    bool       // some user has or had segments; guarded by archive
 	compactions    sync.Mutex
-	listed         uint64 // the latest version of a list of segments, under compacts
+	listed         uint64 // latest version of any segment metadata, guarded by compactions
 	notes          segment.Notes
 	segments       *segment.Cache
 	segmentMetrics *segment.Metrics
 
-	summaryTTL int64           // in milliseconds, 0 for none
-	removals   segment.Notes   // users of whom something is to be removed from summaries
-	old        segment.Notes   // users of whom something old was put
-	counted    atomic.Int64    // the time of which all that is older has expired and is in summaries
-	uncounted  map[string]bool // users whose records could not be counted; of the sweep alone
+	summaryTTL int64           // ms, 0 for none
+	removals   segment.Notes   // users with deletes or clears
+	old        segment.Notes   // users with late old records
+	counted    atomic.Int64    // earlier records are expired and summarized
+	uncounted  map[string]bool // failed users; sweep only
 
-	// Changes that are not on disk yet, each under the lock of its keyspace; the days
-	// have that of the cache.
+	// Changes not yet on disk, guarded by their keyspace's lock (daysUnsynced by cache).
 	cacheUnsynced, archiveUnsynced, daysUnsynced unsynced
 
 	due, stop, done chan struct{}      // of checkpoints
-	lean            chan chan struct{} // takes what is closed after a lean one
-	learned         chan struct{}      // closed once the keys were gone through
+	lean            chan chan struct{} // each channel is closed after a lean checkpoint
+	learned         chan struct{}      // closed after the initial key scan
 }
 
-// compacting notes what changes of a user while a compaction is under way.
+// compacting tracks a user's changes during a compaction.
 type compacting struct {
 	uid     string
 	all     bool // the user's own state
 	changed map[string]bool
 }
 
-// change is called before Pebble has a key.
+// change must be called before Pebble has the key.
 func (r *compacting) change(key []byte) {
 	if r.changed == nil {
 		return
@@ -192,8 +187,7 @@ func (r *compacting) change(key []byte) {
 	}
 }
 
-// Ready reports why the store takes no writes at this moment, nil when it does. A full
-// disk is a reason for as long as there is no room.
+// Ready returns why the store rejects writes now, nil if it accepts them. A full disk is a reason while it lasts.
 func (d *DB) Ready(ctx context.Context) error {
 	err := d.enterWriting(ctx)
 	if err == nil {
@@ -202,7 +196,7 @@ func (d *DB) Ready(ctx context.Context) error {
 	return err
 }
 
-// enter starts a call that reads; a call that was let in ends with leave.
+// enter starts a reading call. After success the caller calls leave.
 func (d *DB) enter(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return unavailable(err)
@@ -215,7 +209,7 @@ func (d *DB) enter(ctx context.Context) error {
 	return nil
 }
 
-// enterWriting starts a call that writes.
+// enterWriting starts a writing call.
 func (d *DB) enterWriting(ctx context.Context) error {
 	if err := d.enter(ctx); err != nil {
 		return err
@@ -227,7 +221,7 @@ func (d *DB) enterWriting(ctx context.Context) error {
 	return nil
 }
 
-// writable fails while writing is of no use. It comes before anything changes.
+// writable fails if a write cannot succeed. Call it before any change.
 func (d *DB) writable() error {
 	if err := d.fault.err(); err != nil {
 		return err
@@ -235,19 +229,18 @@ func (d *DB) writable() error {
 	if d.journal.size.Load() > maxBacklog*d.sizes.journal {
 		return unavailable(errors.New("the disk is too slow"))
 	}
-	u, err := d.fs.GetDiskUsage(d.dir) // a microsecond, once for all writes of a call
+	u, err := d.fs.GetDiskUsage(d.dir) // takes a microsecond, once per call
 	if err == nil && u.AvailBytes < min(reserve, u.TotalBytes/reserveShare) {
 		return unavailable(fmt.Errorf("only %d MiB are free on the disk", u.AvailBytes>>20))
 	}
 	return nil
 }
 
-// maxBacklog is how much journal may wait for a checkpoint that is late, in full files.
+// maxBacklog limits the journal waiting for a late checkpoint, in full files.
 const maxBacklog = 4
 
-// reserve is how many bytes of disk, or which share of it if that is less, are left
-// to Pebble, which needs room to make room. A full disk would end all writing until
-// the next start; one that is nearly full only until something else is deleted.
+// reserve is the disk space left to Pebble, in bytes or as a share of a small disk. Pebble needs space to free
+// space. A full disk stops all writes until a restart; a nearly full one only until space is freed.
 const (
 	reserve      = 256 << 20
 	reserveShare = 16
@@ -255,22 +248,21 @@ const (
 
 func (d *DB) leave() { d.gate.RUnlock() }
 
-// now is the present for everything but dirty marks and sightings.
+// now is the current time, except for dirty marks and sightings.
 func (d *DB) now() int64 { return d.config.Horizon().UnixMilli() }
 
-// storeChange is what a call changes. The journal gets all of it, Pebble at once only a
-// segment: records of the cache stay in memory until the next checkpoint.
+// storeChange is the change of one call. The journal gets all of it, Pebble only segment: cached records stay in
+// memory until the next checkpoint.
 type storeChange struct {
 	all, segment *pebble.Batch
-	waiter       *syncWaiter // nil for a change that need not be durable by itself
-	// updateMemory brings memory up to the change once the journal has it, and may add
-	// to the segment. It is nil where memory has nothing of it.
+	waiter       *syncWaiter // nil if the change need not be durable by itself
+	// updateMemory applies the change to memory after the journal write, and may add to segment. nil means no
+	// change of memory.
 	updateMemory func() error
 }
 
-// commit makes a change visible and puts it in the journal, in one order for both.
-// The caller then waits for the disk outside of its locks, so that callers share
-// an fsync. After an error the change may be made all the same.
+// commit writes a change to the journal and makes it visible, in one order. Callers wait for the disk after
+// releasing their locks, so they share an fsync. After an error the change may still take effect.
 func (d *DB) commit(c storeChange) error {
 	if c.all.Empty() {
 		return nil
@@ -303,7 +295,7 @@ func (d *DB) commit(c storeChange) error {
 	return d.fault.err() // Pebble logs a fatal error and returns nil
 }
 
-// addKeys adds what a batch brings to Pebble. The lock of its keyspace is held.
+// addKeys records the keys that a batch adds to Pebble. The keyspace lock is held.
 func (d *DB) addKeys(b *pebble.Batch) error {
 	for r := b.Reader(); ; {
 		kind, key, _, ok, err := r.Next()
@@ -322,8 +314,7 @@ func (d *DB) addKeys(b *pebble.Batch) error {
 	}
 }
 
-// wait returns when a change and all before it are on disk. It costs nothing when they
-// are.
+// wait waits until a change and all earlier ones are on disk. It is free if they already are.
 func (d *DB) wait(t *syncWaiter) error {
 	if t == nil {
 		return nil
@@ -335,17 +326,16 @@ func (d *DB) wait(t *syncWaiter) error {
 	return nil
 }
 
-// clock gives out dirty marks: microseconds that never repeat, also when the wall
-// clock goes back, also over a restart. For that a bound is on disk before any mark
-// at or above the last bound is given out; a start goes on from the bound. It is
-// guarded by the lock of the cache.
+// clock issues dirty marks: microseconds that never repeat, even if the wall clock steps back or the store
+// restarts.
+//
+// A mark is issued only below a durable bound, and a restart continues from that bound. Guarded by the cache lock.
 type clock struct {
 	last, bound history.Mark
-	opened      history.Mark // the first that may be given out since the start
+	opened      history.Mark // first mark that this start may issue
 }
 
-// markLease is how far the bound runs ahead, and so how far the first marks after a
-// quick restart may be ahead of the wall clock.
+// markLease is how far the bound runs ahead. After a quick restart, marks may be that far ahead of the wall clock.
 const markLease = history.Mark(time.Second / time.Microsecond)
 
 func (d *DB) openMarks() error {
@@ -364,8 +354,7 @@ func (d *DB) openMarks() error {
 	return err
 }
 
-// Opened returns the time of the start by the clock of the dirty marks: all that were
-// given out before are older, all since are not.
+// Opened returns the start time by the dirty-mark clock. Marks of earlier starts are older; later marks are not.
 func (d *DB) Opened() time.Time { return time.UnixMicro(int64(d.marks.opened)) }
 
 // nextMark returns a mark that is durable no later than the batch.
@@ -383,9 +372,8 @@ func (d *DB) nextMark(b *pebble.Batch) (history.Mark, error) {
 	return c.last, nil
 }
 
-// each returns the keys in Pebble from lower to below upper with their values, in
-// order and all of one moment. Both are good until the next step. When reading
-// fails the sequence ends and *failed says why.
+// each yields the keys in [lower, upper) with their values, in order and from one point in time. They are valid
+// until the next step. On a read error the sequence ends and sets *failed.
 func (d *DB) each(lower, upper []byte, failed *error) iter.Seq2[[]byte, []byte] {
 	return func(yield func(key, value []byte) bool) {
 		it, err := d.pebble.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
@@ -398,11 +386,11 @@ func (d *DB) each(lower, upper []byte, failed *error) iter.Seq2[[]byte, []byte] 
 }
 
 const (
-	compactStep   = 8192 // records in one go, which are in memory
-	dropStep      = 500  // records that leave the live segment under one lock
+	compactStep   = 8192 // records per compaction, held in memory
+	dropStep      = 500  // records removed from the live segment under one lock
 	removeAfter   = time.Minute
-	compactEvery  = 200 * time.Millisecond // a user at a time, at most
-	compactPauses = 19                     // times as long as a compaction took nothing is compacted: heartbeats need the processor
+	compactEvery  = 200 * time.Millisecond // at most one user each
+	compactPauses = 19                     // pause as a multiple of a compaction: heartbeats need the CPU
 )
 
 func (d *DB) checkpointSoon() {

@@ -10,36 +10,33 @@ import (
 	"github.com/playhead/playhead/history"
 )
 
-// edit collects what a call changes in one keyspace. Memory is brought up to it when
-// the journal has the change: a call that fails before leaves memory as it is. The lock
-// of the keyspace is held from the first read to the commit.
+// edit collects the changes of a call in one keyspace. Memory changes only after the journal has them, so a failed
+// call leaves it unchanged. The keyspace lock is held from the first read to the commit.
 type edit struct {
 	*keyspace
 	batch      *pebble.Batch
-	puts       []item      // records that stay in memory until the next checkpoint
-	marksClean []item      // and such as are clean, which the journal has without
-	drops      []item      // records that are gone
+	puts       []item      // in memory until the next checkpoint
+	marksClean []item      // clean, not in the journal
+	drops      []item      // deleted records
 	moves      []move      // of dirty marks
-	users      []userState // users whose own state is another
-	logs       []logOf     // of changes, that are others
-	tell       bool        // readers wait until the change is on disk
+	users      []userState // changed states
+	logs       []logOf     // changed logs
+	tell       bool        // readers wait for the disk
 }
 
-// logOf is a user's log as it is to be, nil for none.
+// logOf is a user's new log, nil for none.
 type logOf struct {
 	uid string
 	log *changeLog
 }
 
-// Whether a change is on disk when the call that makes it returns, or together with
-// a later one.
+// durable changes are on disk when their call returns. Lazy ones reach the disk with a later change.
 const (
 	durable = true
 	lazily  = false
 )
 
-// update makes a change of the keyspace: it collects it in an edit and commits that in
-// one step, under the lock.
+// update collects a change in an edit and commits it, under the lock.
 func (s *keyspace) update(ctx context.Context, sync bool, collect func(e *edit) error) error {
 	if err := s.db.enterWriting(ctx); err != nil {
 		return err
@@ -70,8 +67,7 @@ func (s *keyspace) changeLocked(t *syncWaiter, collect func(e *edit) error) erro
 	return e.commit(t)
 }
 
-// commit makes the edit visible. It is on disk when the waiter is done; without one,
-// when a later change is.
+// commit makes the edit visible. It is on disk when the waiter is done or, without one, with a later change.
 func (e *edit) commit(t *syncWaiter) error {
 	if t == nil && e.tell {
 		t = new(syncWaiter)
@@ -130,19 +126,20 @@ func (e *edit) store(uid string, u history.User, mark history.Mark) error {
 	return set(e.batch, appendUser(nil, e.space, uid), appendState(v, u))
 }
 
-// put replaces a record of the cache by a value that the edit owns.
+// put replaces a cached record by a value owned by the edit.
 func (e *edit) put(k history.Key, value []byte) {
 	key := appendKey(nil, e.space, k)
 	e.puts = append(e.puts, item{uid: k.UID, hash: e.memory.hash(key), key: key, value: value})
 }
 
-// markClean replaces a record by itself, clean. Its mark goes in the same edit, and a start
-// that finds in the journal that the mark of a record has gone marks clean it: see [DB.redo]. It
-// must find the record: one that is on its way to Pebble, from a file of the journal that
-// goes once it is there, is written again.
+// markClean replaces a record by its clean copy. The same edit removes its mark, and a replay of that removal
+// marks the record clean: see [DB.redo].
 //
-// After a mark clean those who follow the log of changes are told nothing more until the key is written again. A crash
-// must not take the mark clean back.
+// The replay must find the record. One that is being flushed is written again, because its journal file is about
+// to be deleted.
+//
+// A crash must not undo a mark clean of a user with a change log. Its readers learn nothing more until the next
+// write.
 func (e *edit) markClean(k history.Key, key, value []byte) {
 	if l, err := e.log(k.UID); l != nil || err != nil {
 		e.tell = true
@@ -171,8 +168,7 @@ func (e *edit) dropAt(uid string, key []byte) error {
 	return nil
 }
 
-// dropCleared deletes every record of a user that a clear mark covers, and keeps the
-// latest cell time among them.
+// dropCleared deletes all cleared records of a user and keeps their latest cell time.
 func (e *edit) dropCleared(uid string, u *history.User) (err error) {
 	for o, v := range e.records(uid, &err) {
 		_, record := e.split(v)
@@ -188,7 +184,7 @@ func (e *edit) dropCleared(uid string, u *history.User) (err error) {
 	return err
 }
 
-// unmark removes the dirty mark of a key of the cache, if it has one.
+// unmark removes the dirty mark of a cache key, if any.
 func (e *edit) unmark(key []byte, m history.Mark) {
 	if m != 0 {
 		e.moves = append(e.moves, move{key: key, from: m})

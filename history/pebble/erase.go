@@ -28,7 +28,7 @@ func (d *DB) Held(ctx context.Context, uid string, until int64) (map[string]int,
 	return h.places, nil
 }
 
-// holding counts what there is of a user.
+// holding counts a user's data.
 type holding struct {
 	db     *DB
 	uid    string
@@ -45,7 +45,7 @@ func (h *holding) cached() (err error) {
 	return err
 }
 
-// count goes through a row as it is at one moment, and holds nobody up meanwhile.
+// count counts a row at one point in time. It holds no lock meanwhile.
 func (h *holding) count(s *keyspace) (records, marks int, err error) {
 	s.lock.Lock()
 	row, err := s.rowOf(h.uid)
@@ -65,7 +65,7 @@ func (h *holding) count(s *keyspace) (records, marks int, err error) {
 	return records, marks, err
 }
 
-// logged counts what has no time of its own, and so only where all times are asked for.
+// logged counts data without a time, so only for an erasure of all times.
 func (h *holding) logged() (err error) {
 	entries, days := 0, 0
 	if h.until == 0 {
@@ -97,11 +97,11 @@ func (h *holding) inSummaries() (err error) {
 	return err
 }
 
-// inChunks counts also what is not listed, as of a list that is damaged.
+// inChunks also counts chunks that the metadata lacks, as with damaged metadata.
 func (h *holding) inChunks(space byte) (records, chunks int, err error) {
 	prefix := appendUser(nil, space, h.uid)
 	snapshot := h.db.pebble.NewSnapshot()
-	defer func() { _ = snapshot.Close() }() // it was only read
+	defer func() { _ = snapshot.Close() }() // read only
 	m := new(segment.Metadata)
 	err = get(snapshot, prefix, func(v []byte) error {
 		if v != nil {
@@ -132,8 +132,8 @@ func (h *holding) inChunks(space byte) (records, chunks int, err error) {
 
 var _ history.Sectioner = (*DB)(nil)
 
-// Namespaces implements [history.Sectioner]. It has a checkpoint made: a namespace may be in memory alone, also of a class that is not known,
-// as by the rules that the process was started with before.
+// Namespaces implements [history.Sectioner]. It makes a checkpoint, because a namespace may exist only in memory.
+// That includes namespaces of classes that the current rules no longer have.
 func (d *DB) Namespaces(ctx context.Context, uid string) (all []string, err error) {
 	if err := d.enter(ctx); err != nil {
 		return nil, err
@@ -163,7 +163,7 @@ func (d *DB) Namespaces(ctx context.Context, uid string) (all []string, err erro
 	return all, nil
 }
 
-// Erase implements [history.Eraser]. It has the files written again where they have something of the user.
+// Erase implements [history.Eraser]. It rewrites the files with data of the user.
 func (d *DB) Erase(ctx context.Context, uid string, until int64) error {
 	if err := d.Archive().erase(ctx, uid, until); err != nil {
 		return fmt.Errorf("erase %s: %w", uid, err)
@@ -177,8 +177,8 @@ func (d *DB) Erase(ctx context.Context, uid string, until int64) error {
 	return nil
 }
 
-// erase removes what there is in both forms. From the clear mark on a compaction that is under way has another state of the user
-// than it has read, and gives up.
+// erase removes live records, segments and summaries. The clear mark changes the user's state, so a concurrent
+// compaction gives up.
 func (a *Archive) erase(ctx context.Context, uid string, until int64) error {
 	if err := a.dropDamaged(ctx, uid, until); err != nil {
 		return err
@@ -203,7 +203,7 @@ func (a *Archive) erase(ctx context.Context, uid string, until int64) error {
 	}
 }
 
-// eraseSegments writes the segments again without what the clear marks cover.
+// eraseSegments rewrites the segments without cleared records.
 func (a *Archive) eraseSegments(uid string) error {
 	r := a.beginCompact(uid)
 	defer a.endCompact(r)
@@ -214,7 +214,7 @@ func (a *Archive) eraseSegments(uid string) error {
 	return r.write()
 }
 
-// dropDamaged removes segments whose list cannot be read.
+// dropDamaged removes segments with unreadable metadata.
 func (a *Archive) dropDamaged(ctx context.Context, uid string, until int64) error {
 	prefix := appendUser(nil, spaceSegments, uid)
 	return a.update(ctx, durable, func(e *edit) error {
@@ -233,7 +233,7 @@ func (a *Archive) dropDamaged(ctx context.Context, uid string, until int64) erro
 	})
 }
 
-// erase forgets on which days a user was seen.
+// erase forgets the days on which a user was seen.
 func (d *Days) erase(ctx context.Context, uid string) error {
 	if err := d.db.enterWriting(ctx); err != nil {
 		return err
@@ -262,8 +262,7 @@ func (d *Days) forget(uid string) (*syncWaiter, error) {
 	}})
 }
 
-// rewrite has all files that hold a user's keys written again: those of the journal by a checkpoint, those of
-// Pebble by compactions.
+// rewrite rewrites all files with keys of a user: a checkpoint for the journal, compactions for Pebble.
 func (d *DB) rewrite(ctx context.Context, uid string) error {
 	if err := d.enterWriting(ctx); err != nil {
 		return err
@@ -278,10 +277,10 @@ func (d *DB) rewrite(ctx context.Context, uid string) error {
 			return err
 		}
 	}
-	return d.compact(ctx, []byte{spaceDirty}, []byte{spaceDirty + 1}) // these stand in the order of time
+	return d.compact(ctx, []byte{spaceDirty}, []byte{spaceDirty + 1}) // ordered by time
 }
 
-// checkpointNow returns when everything that was in memory is in Pebble.
+// checkpointNow flushes everything from memory to Pebble.
 func (d *DB) checkpointNow(ctx context.Context) error {
 	done := make(chan struct{})
 	select {

@@ -18,24 +18,23 @@ import (
 	"github.com/playhead/playhead/history"
 )
 
-// fault keeps what ends all writing: the journal or Pebble could not write, and
-// how much of it is on disk is not known. The journal says so at the next start, which goes
-// on from there. It is Pebble's logger, because that is where Pebble says so.
+// fault holds the error that ended all writing: the journal or Pebble failed to write, with an unknown part on
+// disk. The next start recovers from the journal. It is Pebble's logger, because Pebble reports such errors there.
 type fault struct {
 	log         *slog.Logger
-	syncJournal func() error // of a flush; set before opened
+	syncJournal func() error // before each flush; set before opened
 	opened      atomic.Bool  // Open has returned
 	troubled    atomic.Bool  // the last flush or compaction failed
 	failed      chan struct{}
 	once        sync.Once
-	cause       error // written before failed is closed
+	cause       error // set before failed is closed
 }
 
 func newFault(log *slog.Logger) *fault {
 	return &fault{log: log, failed: make(chan struct{})}
 }
 
-// err returns the fault, nil when there was none.
+// err returns the fault, nil without one.
 func (f *fault) err() error {
 	select {
 	case <-f.failed:
@@ -45,10 +44,10 @@ func (f *fault) err() error {
 	}
 }
 
-// fail keeps the first fault and returns it.
+// fail stores the first fault and returns it.
 func (f *fault) fail(err error) error {
 	f.once.Do(func() {
-		if f.opened.Load() { // or Open says so
+		if f.opened.Load() { // before that, Open returns the error
 			f.log.Error("store failed, no more writes until it is opened again", "error", err)
 		}
 		f.cause = unavailable(fmt.Errorf("store failed: %w", err))
@@ -57,17 +56,16 @@ func (f *fault) fail(err error) error {
 	return f.err()
 }
 
-// Infof implements [pebble.Logger]. Pebble logs too much of this kind to keep it.
+// Infof implements [pebble.Logger]. It discards messages, which are too many.
 func (f *fault) Infof(string, ...any) {}
 
-// Errorf implements [pebble.Logger]. The listener reports what matters.
+// Errorf implements [pebble.Logger]. The listener reports the relevant errors.
 func (f *fault) Errorf(format string, args ...any) {
 	f.log.Debug("store reports an error", "error", fmt.Sprintf(format, args...))
 }
 
-// Fatalf implements [pebble.Logger]. Pebble expects the process to end here. A
-// goroutine of Pebble's own ends instead, and leaves its files as they are, which
-// is what a crash would do; readers go on. Open and commit look at the fault next.
+// Fatalf implements [pebble.Logger]. Pebble expects the process to exit. Instead the calling Pebble goroutine ends
+// and leaves its files as a crash would. Readers continue. Open and commit then see the fault.
 func (f *fault) Fatalf(format string, args ...any) {
 	_ = f.fail(reason(format, args))
 	if f.opened.Load() && !strings.HasPrefix(format, "pebble: fatal commit error") {
@@ -75,7 +73,7 @@ func (f *fault) Fatalf(format string, args ...any) {
 	}
 }
 
-// reason keeps the error that a message is about.
+// reason returns the error among a message's arguments.
 func reason(format string, args []any) error {
 	for _, arg := range args {
 		if err, ok := arg.(error); ok {
@@ -88,14 +86,13 @@ func reason(format string, args []any) error {
 // LogCreated implements [wal.EventListener].
 func (f *fault) LogCreated(wal.CreateInfo) {}
 
-// listener reports what Pebble does not treat as fatal. A full disk makes flushes
-// fail, again and again, until there is room; a corrupt block makes its readers
-// fail.
+// listener reports errors that Pebble considers nonfatal. A full disk fails flushes until space is freed. A
+// corrupt block fails its readers.
 func (f *fault) listener() *pebble.EventListener {
 	return &pebble.EventListener{
 		BackgroundError: func(err error) {
 			if !f.opened.Load() && !pebble.IsCorruptionError(err) {
-				_ = f.fail(err) // a start must not wait until it can write
+				_ = f.fail(err) // do not block a start until writes succeed
 			} else if !f.troubled.Swap(true) {
 				f.log.Error("store cannot write in the background", "error", err)
 			}
@@ -114,13 +111,13 @@ func (f *fault) listener() *pebble.EventListener {
 	}
 }
 
-// beforeFlush keeps Pebble from being ahead of the journal: a change that a crash took from
-// the end of the journal must not be in a table, perhaps without its other part that
-// was in memory. If the journal cannot be written, the flush ends as by a crash. So does
-// every flush after a fault: Pebble would try again for ever, as fast as it can.
+// beforeFlush syncs the journal before each flush. Otherwise a table could keep a part of a change that a crash
+// removed from the journal's end.
+//
+// If the journal fails, or after a fault, the flush ends as in a crash. Pebble would retry it in a busy loop.
 func (f *fault) beforeFlush() {
 	err := f.err()
-	if err == nil && f.opened.Load() { // before, all of it is from the journal
+	if err == nil && f.opened.Load() { // before that, everything comes from the journal
 		err = f.syncJournal()
 	}
 	if err != nil {
@@ -129,8 +126,7 @@ func (f *fault) beforeFlush() {
 	}
 }
 
-// tableFS makes Pebble wait before it tries again to write a table, which it otherwise
-// does at once, as fast as it can.
+// tableFS delays retries of table writes. Pebble would retry in a busy loop.
 type tableFS struct {
 	vfs.FS
 	fault *fault
@@ -149,7 +145,7 @@ func unavailable(err error) error {
 	return fmt.Errorf("%w: %w", history.ErrUnavailable, err)
 }
 
-// damage reports cells that can never be read again, each once.
+// damage reports each permanently unreadable cell once.
 type damage struct {
 	log      *slog.Logger
 	cells    prometheus.Counter

@@ -18,41 +18,38 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// A file of the journal is filled with zeros ahead of what is written, this much at a time. An fsync
-// of what lies within the file writes none of the file system's metadata, and takes half the CPU.
+// journalStep is how far a journal file is filled with zeros ahead of its writes. An fsync within the file's size
+// writes no file-system metadata and takes half the CPU.
 const journalStep = 256 << 10
 
-// journal is the log that makes calls durable: every change, in the order in which
-// it became visible, as an encoded batch. It is written by Pebble's own log writer,
-// which lets calls that wait at the same time share an fsync.
+// journal is the write-ahead log: every change, in order of visibility, as an encoded batch. Pebble's log writer
+// writes it and lets concurrent calls share an fsync.
 //
-// Its changes are absolute: set this, delete that. To apply it again, over a store that
-// has all of it or a segment, gives the same result. Of a mark clean it has only that the mark
-// goes; the replay marks clean the record that had the mark, see [DB.redo].
+// Changes are absolute sets and deletes, so replaying them over a store that has some of them is safe. For a mark
+// clean it has only the removal of the mark; the replay marks the record clean, see [DB.redo].
 type journal struct {
 	synced *synced
 	files  wal.Manager
 	writer wal.Writer
-	number wal.NumWAL   // of the file that is written
-	size   atomic.Int64 // of it, in bytes
-	lean   bool         // the next file does not reuse the room of an old one
-	seen   int64        // the size when quiet was asked last
+	number wal.NumWAL   // of the current file
+	size   atomic.Int64 // its bytes
+	lean   bool         // the next file is fresh
+	seen   int64        // size at the last call of quiet
 	queue  chan struct{}
 
-	mu    sync.Mutex  // of the writer
+	mu    sync.Mutex  // guards the writer
 	place uint64      // of the last change
-	last  *syncWaiter // of the last change, nil if it has none
+	last  *syncWaiter // of the last change, nil without one
 }
 
-// openJournal prepares a directory for files after those that are there; begin
-// makes the first one.
+// openJournal prepares a directory for files after the existing ones. begin creates the first one.
 func openJournal(dir wal.Dir, old wal.Logs, s *synced, syncs prometheus.Histogram, log *fault) (*journal, error) { //nolint:revive // what it is made of
 	j := &journal{synced: s, queue: make(chan struct{}, record.SyncConcurrency-1)}
 	dir.FS = journalFS{dir.FS, j}
 	var err error
 	j.files, err = wal.Init(wal.Options{
 		Primary:              dir,
-		MaxNumRecyclableLogs: 1, // what the next checkpoint needs
+		MaxNumRecyclableLogs: 1, // for the next checkpoint
 		BytesPerSync:         1 << 20,
 		PreallocateSize:      func() int { return 0 }, // see [journalFile.fill]
 		FsyncLatency:         syncs,
@@ -64,8 +61,8 @@ func openJournal(dir wal.Dir, old wal.Logs, s *synced, syncs prometheus.Histogra
 	return j, err
 }
 
-// begin ends the file that is written, durably, and begins the next one. A lean one begins
-// small; others write over the file that forget kept, which is faster to sync.
+// begin durably closes the current file and begins the next one. A lean file begins small. Others overwrite the
+// file kept by forget, which syncs faster.
 func (j *journal) begin(lean bool) (err error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -92,8 +89,7 @@ func (j *journal) end() error {
 	return err
 }
 
-// append adds a change. It is on disk when the waiter is done; without one,
-// when a later change is.
+// append adds a change. It is on disk when the waiter is done or, without a waiter, with a later change.
 func (j *journal) append(change []byte, t *syncWaiter) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -115,7 +111,7 @@ func (j *journal) write(change []byte, t *syncWaiter) error {
 	return err
 }
 
-// sync returns when all that was appended is on disk.
+// sync waits until every appended change is on disk.
 func (j *journal) sync() error {
 	t, err := j.lastWaiter()
 	if err != nil {
@@ -125,8 +121,7 @@ func (j *journal) sync() error {
 	return t.err
 }
 
-// lastWaiter returns the waiter of the last change. If that has none, it appends an empty
-// change.
+// lastWaiter returns the waiter of the last change. Without one, it appends an empty change.
 func (j *journal) lastWaiter() (*syncWaiter, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -137,11 +132,10 @@ func (j *journal) lastWaiter() (*syncWaiter, error) {
 	return t, j.write(nothing, t)
 }
 
-// nothing is an encoded batch that changes nothing.
+// nothing is an empty encoded batch.
 var nothing = make([]byte, batchrepr.HeaderLen)
 
-// quiet reports whether little was appended since it was asked last, though the files hold
-// room on the disk that a checkpoint would give back.
+// quiet reports whether the journal hardly grew since the last call although a checkpoint would free disk space.
 func (j *journal) quiet() bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -150,7 +144,7 @@ func (j *journal) quiet() bool {
 	return grown < quietGrowth && (!j.lean || j.seen > quietSize)
 }
 
-// forget deletes the files before a number, or keeps one of them to write over.
+// forget deletes the files before a number, or keeps one of them for reuse.
 func (j *journal) forget(before wal.NumWAL, keep bool) error {
 	obsolete, err := j.files.Obsolete(before, !keep)
 	for _, f := range obsolete {
@@ -159,12 +153,12 @@ func (j *journal) forget(before wal.NumWAL, keep bool) error {
 	return err
 }
 
-// close closes the journal. Entries that were appended without a waiter are on disk too.
+// close syncs and closes the journal.
 func (j *journal) close() error {
 	return errors.Join(j.end(), j.files.Close(), j.synced.file.Close())
 }
 
-// makeDir makes a directory whose name is durable, and those above it.
+// makeDir durably creates a directory and its parents.
 func makeDir(fs vfs.FS, path string) error {
 	above := fs.PathDir(path)
 	if _, err := fs.Stat(above); err != nil && above != path {
@@ -187,27 +181,26 @@ func syncDir(fs vfs.FS, path string) error {
 	return errors.Join(dir.Sync(), dir.Close())
 }
 
-// synced says, in a file beside the journal, how far the journal is on disk. By that a
-// start tells a torn end, none of which was acknowledged, from damage.
+// synced records in a separate file how far the journal is on disk. A start uses it to tell a torn end, which was
+// never acknowledged, from damage.
 //
-// The first part, a rotation, is written and synced when a file of the journal begins. The
-// second, a syncPoint, is written after every fsync of the journal, before the calls of that
-// fsync return, and not synced: a process that is killed leaves it as it is, and a power
-// loss may leave an older one, which is true too. Both are there from the beginning, so that
-// one that cannot be read is damage.
+// A rotation is written and synced when a journal file begins. A syncPoint is written after every fsync of the
+// journal, before its calls return, and is not synced. It survives a kill. A power loss may leave an older one,
+// which is still true.
+//
+// Both exist from the beginning, so an unreadable one is damage.
 type synced struct {
 	file vfs.File
 	buf  [markRecord]byte
 }
 
-// rotation is the number of the file that began last, and the number and length of the
-// one before it.
+// rotation has the number of the newest file, and the number and length of its predecessor.
 type rotation struct {
 	number, before wal.NumWAL
 	length         int64
 }
 
-// syncPoint is how far a file of the journal is on disk, in bytes.
+// syncPoint is how far a journal file is on disk, in bytes.
 type syncPoint struct {
 	number wal.NumWAL
 	offset int64
@@ -223,8 +216,7 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// readSynced returns what a file says, and whether there is one. It fails with errUnknown
-// when the file is damaged.
+// readSynced reads a file and reports whether it exists. A damaged file fails with errUnknown.
 func readSynced(files vfs.FS, path string) (b rotation, r syncPoint, found bool, err error) {
 	f, err := files.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -260,19 +252,18 @@ func readNumbers(f vfs.File, path string, at int64) (numbers [3]uint64, err erro
 	return numbers, nil
 }
 
-// intact reports whether a checksum is that of the numbers before it.
+// intact reports whether the checksum matches the numbers.
 func intact(numbers []byte) bool {
 	return binary.BigEndian.Uint32(numbers[3*8:]) == crc32.Checksum(numbers[:3*8], castagnoli)
 }
 
-// errUnknown says that a start cannot tell whether the journal is whole.
+// errUnknown means that a start cannot tell whether the journal is complete.
 var errUnknown = errors.New("how far the journal was on disk is not known, its end may be missing")
 
-// without says how to go on when there is no backup.
+// without tells how to continue without a backup.
 func without(path string) string { return "to go on without it, remove " + path }
 
-// openSynced opens the file for writing. It makes it where there is none, of a journal
-// whose last file is the given one.
+// openSynced opens the file for writing. It creates a missing one for a journal whose last file is given.
 func openSynced(files vfs.FS, path string, last wal.NumWAL) (*synced, error) {
 	if _, err := files.Stat(path); errors.Is(err, fs.ErrNotExist) {
 		return createSynced(files, path, last)
@@ -284,7 +275,7 @@ func openSynced(files vfs.FS, path string, last wal.NumWAL) (*synced, error) {
 	return &synced{file: f}, nil
 }
 
-// createSynced makes a file that is durable and whole when it gets its name.
+// createSynced creates a file that is durable and complete before its final rename.
 func createSynced(files vfs.FS, path string, last wal.NumWAL) (*synced, error) {
 	f, err := files.Create(path+".new", syncedCategory)
 	if err != nil {
@@ -316,7 +307,7 @@ func (s *synced) write(at int64, numbers ...uint64) error {
 	return err
 }
 
-// journalFS tells of every fsync of the files that it creates.
+// journalFS records every fsync of the files that it creates.
 type journalFS struct {
 	vfs.FS
 	journal *journal
@@ -358,7 +349,7 @@ type journalFile struct {
 	number  wal.NumWAL
 	synced  *synced
 	written int64
-	filled  int64 // the size of the file
+	filled  int64 // file size
 }
 
 func (f *journalFile) Write(b []byte) (int, error) {
@@ -384,7 +375,7 @@ func (f *journalFile) SyncData() error {
 
 var zeros [journalStep]byte
 
-// fill makes the file longer where a write would end beyond it. If that fails, the write says so.
+// fill extends the file for a write beyond its end. Its errors recur in the write.
 func (f *journalFile) fill(end int64) {
 	if end <= f.filled {
 		return
@@ -394,10 +385,10 @@ func (f *journalFile) fill(end int64) {
 	f.filled = from + int64(n)
 }
 
-// A store is quiet when its journal grows by less than quietGrowth bytes in quietAfter: a few
-// hundred heartbeats a second.
+// A store is quiet if its journal grows by less than quietGrowth bytes in quietAfter: a few hundred heartbeats a
+// second.
 const (
 	quietAfter  = 3 * time.Second
 	quietGrowth = 256 << 10
-	quietSize   = 4 << 20 // what a journal may keep on the disk for long
+	quietSize   = 4 << 20 // journal size on disk that quiet tolerates
 )

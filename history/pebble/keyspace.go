@@ -16,28 +16,26 @@ import (
 	"github.com/playhead/playhead/history/wire"
 )
 
-// keyspace is what the cache and the archive have in common: users, each with a state
-// and records, under keys that begin with one byte.
+// keyspace is the common part of cache and archive: users with a state and records. All its keys start with one
+// byte.
 type keyspace struct {
 	db    *DB
 	space byte
-	// marked says that values begin with their dirty mark, 0 where there is none: of a
-	// clean content, and of a user's own state that the archive has. Pebble may still have
-	// the mark of what was clean in memory since.
+	// marked means that values start with their dirty mark, 0 for clean records and archived user states. Pebble
+	// may still have the mark of a record marked clean in memory.
 	marked   bool
 	ttl      time.Duration // of a record after its event
-	lock     *sync.Mutex   // makes compare and set one step
+	lock     *sync.Mutex   // makes compare-and-set atomic
 	memory   *memory
 	unsynced *unsynced
 }
 
-// Cache implements [history.Cache] with the keyspace of a [DB] that acknowledges
-// writes.
+// Cache implements [history.Cache] on a [DB]. Its writes are acknowledged.
 type Cache struct{ keyspace }
 
 var _ history.Cache = (*Cache)(nil)
 
-// Cache returns the keyspace that acknowledges writes.
+// Cache returns the cache of the store.
 func (d *DB) Cache() *Cache {
 	return &Cache{keyspace{
 		db: d, space: spaceCache, marked: true, ttl: d.config.TTL,
@@ -45,19 +43,18 @@ func (d *DB) Cache() *Cache {
 	}}
 }
 
-// Archive implements [history.Archive] with the keyspace of a [DB] that keeps records.
+// Archive implements [history.Archive] on a [DB].
 type Archive struct{ keyspace }
 
 var _ history.Archive = (*Archive)(nil)
 
-// Archive returns the keyspace that keeps records.
+// Archive returns the archive of the store.
 func (d *DB) Archive() *Archive {
 	return &Archive{keyspace{db: d, space: spaceArchive, ttl: archiveTTL, lock: &d.archive, memory: d.archiveMemory, unsynced: &d.archiveUnsynced}}
 }
 
-// Load implements [history.Loader]. An expired record counts as absent. A
-// damaged one counts as an empty, partial record: the next write replaces it, and what the
-// archive has of it is folded in again.
+// Load implements [history.Loader]. An expired record counts as absent. A damaged one counts as empty and partial:
+// the next write replaces it, and the archive's record is merged again.
 func (c *Cache) Load(ctx context.Context, keys []history.Key) []history.Entry {
 	entries, err := c.load(ctx, keys)
 	if err != nil {
@@ -76,8 +73,7 @@ func (c *Cache) Load(ctx context.Context, keys []history.Key) []history.Entry {
 	return entries
 }
 
-// empty is what a damaged record says: nothing but its revision, so that a write can
-// replace it.
+// empty returns a damaged record's revision alone, so that a write can replace it.
 func (c *Cache) empty(value []byte) *history.Record {
 	_, b := c.split(value)
 	return &history.Record{Revision: wire.Revision(b), Partial: true}
@@ -87,7 +83,7 @@ func damaged(k history.Key, value []byte, err error) *history.DamageError {
 	return &history.DamageError{Key: k, Bytes: bytes.Clone(value), Cause: err}
 }
 
-// split returns the mark of a value and the record or state.
+// split splits a value into its mark and its record or state.
 func (s *keyspace) split(value []byte) (history.Mark, []byte) {
 	if !s.marked || len(value) < markSize {
 		return 0, value
@@ -98,13 +94,12 @@ func (s *keyspace) split(value []byte) (history.Mark, []byte) {
 // oldest returns the time before which records have expired.
 func (s *keyspace) oldest() int64 { return s.db.now() - s.ttl.Milliseconds() }
 
-// oldestOf returns the time before which records of a user, or of a user's namespace, have expired.
+// oldestOf returns the expiry time for a user, or for a namespace of a user.
 func (s *keyspace) oldestOf(uid string) int64 {
 	return s.db.now() - min(s.ttl.Milliseconds(), s.db.config.Rules.NamespaceTTL(uid))
 }
 
-// record decodes a value, nil when it is from before the oldest time. It fails with
-// [wire.ErrCorrupt].
+// record decodes a value, nil if it is older than oldest. It fails with [wire.ErrCorrupt].
 func (s *keyspace) record(value []byte, oldest int64) (*history.Record, error) {
 	_, b := s.split(value)
 	if s.expired(b, oldest) {
@@ -117,9 +112,8 @@ func (s *keyspace) record(value []byte, oldest int64) (*history.Record, error) {
 	return r, err
 }
 
-// expired reports whether an encoded record is from before the oldest time. One that is
-// not clean, which the archive may lack, lives as long as it would there. Bytes without
-// a version are a damaged record, which does not expire.
+// expired reports whether an encoded record is older than oldest. A dirty record, which the archive may lack,
+// expires by the archive's TTL. Damaged bytes without a version never expire.
 func (s *keyspace) expired(record []byte, oldest int64) bool {
 	if wire.Revision(record)&history.CleanBit == 0 {
 		oldest -= max(0, archiveTTL-s.ttl).Milliseconds()
@@ -138,8 +132,8 @@ func (s *keyspace) state(value []byte, oldest int64) (history.User, error) {
 	return s.aged(u, oldest), nil
 }
 
-// aged raises the low watermark of a user where the cache forgets before the archive does:
-// it is sure of nothing older than its own memory.
+// aged raises a user's low watermark if the cache's TTL is shorter than the archive's: older records may be
+// missing.
 func (s *keyspace) aged(u history.User, oldest int64) history.User {
 	if u.Warm && s.ttl < archiveTTL {
 		u.LowWatermark = max(u.LowWatermark, history.VersionOf(oldest, 0))
@@ -147,7 +141,7 @@ func (s *keyspace) aged(u history.User, oldest int64) history.User {
 	return u
 }
 
-// stored reads a user's state as it stands, with its mark.
+// stored reads a user's state with its mark.
 func (s *keyspace) stored(uid string) (u history.User, mark history.Mark, err error) {
 	key := appendUser(nil, s.space, uid)
 	if s.memory.presence.lacks(s.memory.hash(key)) {
@@ -164,8 +158,7 @@ func (s *keyspace) stored(uid string) (u history.User, mark history.Mark, err er
 	return u, mark, err
 }
 
-// get calls use with the value of a key, nil when the key is absent. The lock is
-// held.
+// get calls use with the value of a key, nil if absent. The lock is held.
 func (s *keyspace) get(key []byte, use func(value []byte) error) error {
 	hash := s.memory.hash(key)
 	if v := s.memory.tables.get(hash, key); v != nil {
@@ -177,9 +170,8 @@ func (s *keyspace) get(key []byte, use func(value []byte) error) error {
 	return get(s.db.pebble, key, use)
 }
 
-// load returns one entry for each key, all of one moment: a record that was trimmed
-// must not be missing under the low watermark of before, nor a cleared one be there without
-// its mark.
+// load returns an entry per key, all from one point in time. Otherwise a trimmed record could be missing under the
+// old low watermark, or a cleared one could appear without its clear mark.
 func (s *keyspace) load(ctx context.Context, keys []history.Key) ([]history.Entry, error) {
 	if err := s.db.enter(ctx); err != nil {
 		return nil, err
@@ -209,17 +201,17 @@ func (s *keyspace) load(ctx context.Context, keys []history.Key) ([]history.Entr
 	return entries, nil
 }
 
-// known is what memory has of a key.
+// known is the in-memory state of a key.
 type known struct {
-	value   []byte // the record, nil when it does not wait
+	value   []byte // a record in a memtable, nil for none
 	user    history.User
 	hasUser bool
 	waitFor *syncWaiter
-	absent  bool // there is no record, not even an expired one
+	absent  bool // the key has no record, not even an expired one
 }
 
-// moments returns what memory has of the keys, and Pebble as it is at that moment, nil where
-// memory has all of it.
+// moments returns the in-memory state of the keys and a Pebble snapshot of the same time. The snapshot is nil if
+// memory suffices.
 func (s *keyspace) moments(keys []history.Key) (all []known, snapshot *pebble.Snapshot) {
 	all = make([]known, len(keys))
 	s.lock.Lock()
@@ -243,8 +235,8 @@ func (s *keyspace) moments(keys []history.Key) (all []known, snapshot *pebble.Sn
 	return all, s.db.pebble.NewSnapshot()
 }
 
-// userInMemory returns the state of a user if it need not be read. That of the archive is read
-// and kept, where the next read and put find it. The cache learns with the first write.
+// userInMemory returns a user's state if memory has it. For the archive it reads and caches the state. The cache
+// caches it with the first write.
 func (s *keyspace) userInMemory(uid string) (history.User, bool) {
 	u, ok := s.memory.users.Get(uid)
 	switch {
@@ -257,9 +249,8 @@ func (s *keyspace) userInMemory(uid string) (history.User, bool) {
 	return u, s.memory.presence.lacks(s.memory.hash(key))
 }
 
-// isNew reports whether the archive surely has nothing of a user of the cache, not even a clear mark. So
-// the cache has dropped nothing of the user, which it does only with what the archive has. The lock of
-// the cache is held.
+// isNew reports whether the archive certainly has nothing of a user, not even a clear mark. The cache then dropped
+// nothing either, because it drops only archived records. The cache lock is held.
 func (s *keyspace) isNew(uid string) bool {
 	if !s.db.config.Alone || !s.marked {
 		return false
@@ -274,7 +265,7 @@ func (s *keyspace) learn(uid string) (history.User, bool) {
 	return u, err == nil
 }
 
-// userOf returns a user's state as it stands, from memory if it is there.
+// userOf returns a user's state, from memory if cached there.
 func (s *keyspace) userOf(uid string) (u history.User, err error) {
 	u, ok := s.memory.users.Get(uid)
 	if ok {
@@ -286,8 +277,7 @@ func (s *keyspace) userOf(uid string) (u history.User, err error) {
 	return u, err
 }
 
-// loader reads entries. It remembers the last user, because keys of one user mostly
-// stand together.
+// loader reads entries. It caches the last user, because keys of one user are usually adjacent.
 type loader struct {
 	*keyspace
 	from   *pebble.Snapshot
@@ -309,7 +299,7 @@ func (l *loader) load(k history.Key, m *known) (e history.Entry) {
 	return e
 }
 
-// recordOf fails with a [history.DamageError] when the record cannot be decoded.
+// recordOf fails with [history.DamageError] if the record cannot be decoded.
 func (l *loader) recordOf(k history.Key, m *known) (r *history.Record, err error) {
 	decode := func(v []byte) error {
 		found, err := l.record(v, l.oldest)
@@ -347,15 +337,15 @@ func (l *loader) userOf(uid string) (history.User, error) {
 	return l.user, nil
 }
 
-// userRow is a user at one moment.
+// userRow is a user's row at one point in time.
 type userRow struct {
 	prefix    []byte // of the keys
 	unflushed []pair
 	stored    *pebble.Iterator // nil for nothing
 }
 
-// rowOf returns what memory and Pebble have of a user at one moment. The lock is held. Going
-// through the row needs no lock; it must be gone through, which closes it.
+// rowOf returns a user's row at one point in time. The lock is held. Iteration needs no lock. The caller must
+// iterate the row, which closes it.
 func (s *keyspace) rowOf(uid string) (*userRow, error) {
 	r := &userRow{prefix: appendUser(nil, s.space, uid), unflushed: s.memory.tables.of(uid)}
 	if s.memory.presence.lacksRow(r.prefix) {
@@ -369,8 +359,8 @@ func (s *keyspace) rowOf(uid string) (*userRow, error) {
 	return r, nil
 }
 
-// all returns the values by the text of the object, "" for the user's own state,
-// which comes first. A value in memory hides the stored one of the same key.
+// all yields the values by object text. The user's own state has the text "" and comes first. A value in memory
+// hides the stored one.
 func (r *userRow) all(failed *error) iter.Seq2[[]byte, []byte] {
 	return func(yield func(object, value []byte) bool) {
 		next := r.unflushed
@@ -397,7 +387,7 @@ func (r *userRow) all(failed *error) iter.Seq2[[]byte, []byte] {
 	}
 }
 
-// records returns a user's records without the user's own state. The lock is held.
+// records yields a user's records without the user's state. The lock is held.
 func (s *keyspace) records(uid string, failed *error) iter.Seq2[history.Object, []byte] {
 	return func(yield func(o history.Object, value []byte) bool) {
 		r, err := s.rowOf(uid)

@@ -16,8 +16,7 @@ import (
 	"github.com/playhead/playhead/history/wire"
 )
 
-// Overdue implements [history.Ledger]. Marks stand in the order of their age, so
-// that it reads no more than it returns when all buckets are asked for.
+// Overdue implements [history.Ledger]. Marks are in order of age, so a call for all buckets reads only its result.
 func (c *Cache) Overdue(ctx context.Context, buckets []history.Bucket, age time.Duration, limit int) ([]history.Key, error) {
 	if err := c.db.enter(ctx); err != nil {
 		return nil, err
@@ -57,9 +56,8 @@ func (c *Cache) overdue(asked *[history.Buckets]bool, before history.Mark, limit
 
 const markCleanStep = 100 // contents under one lock
 
-// MarkClean implements [history.Ledger]. It needs no fsync: a mark clean that is lost is made
-// again by the sweep, and one that is on disk has the archived record before it in the
-// same log.
+// MarkClean implements [history.Ledger]. It needs no fsync. The sweep repeats a lost mark clean, and a durable one
+// follows the archived record in the same log.
 func (c *Cache) MarkClean(ctx context.Context, contents []history.Content) error {
 	if err := c.db.enterWriting(ctx); err != nil {
 		return err
@@ -89,8 +87,8 @@ func (c *Cache) markClean(contents []history.Content) error {
 	})
 }
 
-// markCleanRecord sets the bit in the record that the archive has, and removes its mark.
-// A key without a record has no mark; an expired record goes with its mark.
+// markCleanRecord sets the clean bit of an archived record and removes its mark. A missing record has no mark. An
+// expired record is dropped with its mark.
 func (e *edit) markCleanRecord(x history.Content) error {
 	key := appendKey(nil, e.space, x.Key)
 	return e.get(key, func(v []byte) error {
@@ -109,7 +107,7 @@ func (e *edit) markCleanRecord(x history.Content) error {
 	})
 }
 
-// clean returns a copy of the value of a record, clean and without a mark.
+// clean returns a clean copy of a record's value, without a mark.
 func clean(value []byte) []byte {
 	value = bytes.Clone(value)
 	binary.BigEndian.PutUint64(value, 0)
@@ -126,8 +124,7 @@ func (e *edit) markCleanUser(x history.Content) error {
 	return e.store(x.Key.UID, u, 0)
 }
 
-// Backlog implements [history.Ledger]. It reads every mark, a million in about a
-// second.
+// Backlog implements [history.Ledger]. It reads every mark, about a million per second.
 func (c *Cache) Backlog(ctx context.Context, buckets []history.Bucket) ([]history.Backlog, error) {
 	if err := c.db.enter(ctx); err != nil {
 		return nil, err
@@ -148,18 +145,18 @@ func (c *Cache) backlog(all *[history.Buckets]history.Backlog) (err error) {
 	for key := range c.dirty(math.MaxInt64, &err) {
 		k, mark, err := parseDirty(key)
 		if err != nil {
-			continue // the sweep says so
+			continue // the sweep reports it
 		}
 		b := &all[history.BucketOf(k.UID)]
-		if b.Marks++; b.Marks == 1 { // marks stand in the order of their age
+		if b.Marks++; b.Marks == 1 { // marks are in order of age
 			b.Oldest = mark
 		}
 	}
 	return err
 }
 
-// dirty yields the keys of the dirty marks below a bound, those in Pebble and then those in
-// memory, which are later, all of one moment. They are good until the next step.
+// dirty yields the dirty-mark keys below a bound, from one point in time: first those in Pebble, then the later
+// ones in memory. A key is valid until the next step.
 func (c *Cache) dirty(bound history.Mark, failed *error) iter.Seq[[]byte] {
 	return func(yield func(dirty []byte) bool) {
 		stored, waiting, err := c.dirtyNow(bound)
@@ -181,8 +178,8 @@ func (c *Cache) dirty(bound history.Mark, failed *error) iter.Seq[[]byte] {
 	}
 }
 
-// dirtyNow returns the marks below a bound that are in Pebble, and the others. One that is on its
-// way to Pebble is not on it yet: all that is in memory is later than what was there before.
+// dirtyNow returns the marks below a bound in Pebble and in memory. Pebble is read only up to the first mark in
+// memory, so a mark being flushed is not seen twice.
 func (c *Cache) dirtyNow(bound history.Mark) (stored *pebble.Iterator, waiting []dirty, err error) {
 	c.lock.Lock()
 	defer c.lock.Unlock()

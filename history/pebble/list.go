@@ -8,9 +8,8 @@ import (
 	"github.com/playhead/playhead/history/wire"
 )
 
-// List implements [history.Lister]. There is no index to write on every heartbeat:
-// the first look at a user scans the records and remembers the newest, and writes
-// keep those up to date. Only the page is decoded.
+// List implements [history.Lister]. Heartbeats write no index. The first read of a user scans the records and
+// caches the newest, and writes update that cache. Only the page is decoded.
 func (c *Cache) List(ctx context.Context, uid string, q history.Query) (history.Page, error) {
 	if err := c.db.enter(ctx); err != nil {
 		return history.Page{}, err
@@ -34,7 +33,7 @@ func (c *Cache) List(ctx context.Context, uid string, q history.Query) (history.
 	return page, nil
 }
 
-// pageFromHead makes the page of the user's head and reports whether that was possible.
+// pageFromHead fills the page from the user's head, if possible.
 func (c *Cache) pageFromHead(uid string, p *pager) bool {
 	c.lock.Lock()
 	defer c.lock.Unlock()
@@ -47,7 +46,7 @@ func (c *Cache) pageFromHead(uid string, p *pager) bool {
 	return h.read(p)
 }
 
-// scan makes the page of all that there is, and remembers the head of it.
+// scan fills the page from the whole row and caches its head.
 func (c *Cache) scan(uid string, p *pager) error {
 	h := &head{}
 	r, err := c.begin(uid, h, p)
@@ -74,7 +73,7 @@ func (c *Cache) scan(uid string, p *pager) error {
 	return nil
 }
 
-// begin returns a user's row at one moment. From then on a head is told of every write.
+// begin returns a user's row at one point in time. From then on the head sees every write.
 func (c *Cache) begin(uid string, h *head, p *pager) (*userRow, error) {
 	c.lock.Lock()
 	defer c.lock.Unlock()
@@ -87,7 +86,7 @@ func (c *Cache) begin(uid string, h *head, p *pager) (*userRow, error) {
 	return r, nil
 }
 
-// remember fills the head, unless it is no longer of this moment.
+// remember fills the head unless the user has changed.
 func (c *Cache) remember(uid string, h *head, newest *pager) {
 	c.lock.Lock()
 	defer c.lock.Unlock()
@@ -101,7 +100,7 @@ func (c *Cache) remember(uid string, h *head, newest *pager) {
 	h.fill(newest)
 }
 
-// fill makes the head of what a first reader has found.
+// fill fills the head with the records found by the first reader.
 func (h *head) fill(p *pager) {
 	h.ready, h.user, h.newest, h.last = true, p.user, p.found, place{}
 	if p.cut {
@@ -109,21 +108,21 @@ func (h *head) fill(p *pager) {
 	}
 }
 
-// read makes a page and reports whether all of it is to be found here.
+// read fills a page and reports whether the head has all of it.
 func (h *head) read(p *pager) bool {
 	p.steady = true
 	for _, f := range h.newest {
 		if p.add(f.object, f.record) != nil {
 			return false
 		}
-		if len(p.found) > p.query.Limit { // and one more, to know that there is more
+		if len(p.found) > p.query.Limit { // one extra shows that there is more
 			return true
 		}
 	}
 	return h.last.object == nil
 }
 
-// pager keeps the newest visible records of a query, one more than the page holds.
+// pager collects the newest visible records of a query, up to one more than the page.
 type pager struct {
 	keyspace *keyspace
 	query    history.Query
@@ -131,9 +130,9 @@ type pager struct {
 	after    place
 	user     history.User
 	found    []found     // newest first
-	cut      bool        // there were more
-	steady   bool        // what it sees never changes
-	waitFor  *syncWaiter // what an answer by this page waits for
+	cut      bool        // more exist
+	steady   bool        // input bytes are immutable
+	waitFor  *syncWaiter // for answers from this page
 }
 
 func (s *keyspace) newPager(q history.Query, oldest int64) *pager {
@@ -144,8 +143,8 @@ func (s *keyspace) newPager(q history.Query, oldest int64) *pager {
 	return p
 }
 
-// add adds a record if the query asks for it. A damaged one whose time cannot be read
-// stands last. The bytes are copied if they are kept and not steady.
+// add adds a record that matches the query. A damaged record without a readable time sorts last. Bytes are copied
+// unless steady.
 func (p *pager) add(object, record []byte) error {
 	r := peek(record)
 	at := place{r.version, object}
@@ -166,8 +165,7 @@ func (p *pager) add(object, record []byte) error {
 	return nil
 }
 
-// visible applies what depends on the object's type, which is parsed only if
-// anything does.
+// visible applies the conditions on the object's type. It parses the object only if needed.
 func (p *pager) visible(object []byte, at int64) (bool, error) {
 	if p.query.Type == 0 && len(p.user.Cleared) == 0 {
 		return true, nil

@@ -15,42 +15,40 @@ import (
 	"github.com/playhead/playhead/internal/lru"
 )
 
-// memory is what the cache knows without asking Pebble, under the lock of the
-// cache. The archive has one of users and of its keys.
+// memory is the in-memory state of the cache, guarded by its lock. The archive has one for users and keys only.
 type memory struct {
 	hash   func(key []byte) uint64
 	tables *memtables
 	stamps *lru.Map[uint64, stamp]
-	users  *lru.Map[string, history.User] // as they are stored
+	users  *lru.Map[string, history.User] // as stored
 	heads  *lru.Map[string, *head]
-	// Of some users, as many records as they have at most: a trim need not count them.
+	// Upper bounds of some users' record counts, so a trim need not count.
 	lengths *lru.Map[string, *int]
-	logs    *lru.Map[string, *changeLog] // nil where there is none any more
-	logged  map[uint64]struct{}          // hashes of the heads of logs that there are or were
+	logs    *lru.Map[string, *changeLog] // nil if the user has no log now
+	logged  map[uint64]struct{}          // hashes of present and past log heads
 
 	presence presence
 }
 
-// userState is a user's own state as it is to be stored.
+// userState is a user's state to store.
 type userState struct {
 	uid  string
 	user history.User
 }
 
-// changeLog is what memory has of a user's log of changes: see [history.ChangeLog]. The keys are in the
-// codec. An entry that another one of its object follows stays until a trim: to delete it with the
-// write, the write would have to find it.
+// changeLog is the in-memory part of a user's [history.ChangeLog]. codec.go describes the keys. A superseded entry
+// stays until a trim, so a write need not find and delete it.
 type changeLog struct {
 	name, dropped, last uint64
-	asked               int64 // the day on which somebody asked for it, counted from 1970
+	asked               int64 // last day of use, counted from 1970
 	entries             int
 }
 
-// stamp is what a write has to know of the record before it. Stamps of records that
-// went to Pebble lately are kept by the hash of the key, so that most heartbeats
-// need not search Pebble. Of two keys of one hash the later takes the place of the
-// other, whose base, drawn at random, then does not match: a match is proof, a
-// mismatch is a reason to look.
+// stamp is the part of the previous record that a write needs. Recently flushed stamps are cached by key hash, so
+// most heartbeats skip Pebble.
+//
+// On a hash collision the later key replaces the other. The random base then does not match. A match is proof; a
+// mismatch needs a lookup.
 type stamp struct {
 	revision uint64
 	mark     history.Mark
@@ -68,7 +66,7 @@ func newMemory(hash func(key []byte) uint64, size sizes) *memory {
 	}
 }
 
-// stampOf reads the stamp of a value of the cache; that of a damaged one is no base.
+// stampOf reads the stamp of a cached value. A damaged value gives zero, which matches no base.
 func stampOf(value []byte) stamp {
 	if len(value) < markSize {
 		return stamp{}
@@ -79,8 +77,7 @@ func stampOf(value []byte) stamp {
 	}
 }
 
-// put adds a new record of a user. It goes to Pebble at once, by the batch, when
-// another one of the same hash is in its way.
+// put adds a new record of a user. On a hash collision it adds the record to the batch, for Pebble.
 func (m *memory) put(b *pebble.Batch, x item) error {
 	if h, ok := m.heads.Get(x.uid); ok {
 		h.write(x.object(), x.value[markSize:])
@@ -96,8 +93,7 @@ func (m *memory) put(b *pebble.Batch, x item) error {
 	return set(b, x.key, x.value)
 }
 
-// count counts what may be another record of a user, or the first one: an item that was added, or
-// nil for one that went to Pebble.
+// count counts a possibly new record of a user. x is the added item, nil for a record that went to Pebble.
 func (m *memory) count(uid string, x *item) {
 	if n, ok := m.lengths.Get(uid); ok {
 		*n++
@@ -116,7 +112,7 @@ func (m *memory) drop(x item) {
 	m.heads.Forget(x.uid)
 }
 
-// keepUsers remembers states that are stored.
+// keepUsers caches stored states.
 func (m *memory) keepUsers(states []userState) {
 	for _, x := range states {
 		m.users.Put(x.uid, x.user)
@@ -124,43 +120,40 @@ func (m *memory) keepUsers(states []userState) {
 	}
 }
 
-// memtables hold the records that the journal has and Pebble does not have yet. A
-// heartbeat replaces the one before it here, for the price of a map, and only the
-// last one of many goes through Pebble's memtable and compactions. The lock of the
-// cache guards it.
+// memtables hold records that are in the journal but not in Pebble. A heartbeat replaces its predecessor here at
+// the price of a map write. Only the last of many reaches Pebble. Guarded by the cache lock.
 type memtables struct {
 	active   *memtable // takes writes
-	flushing *memtable // goes to Pebble at this moment; empty if none does
+	flushing *memtable // is being written to Pebble; empty if none is
 }
 
 func newMemtables() *memtables { return &memtables{active: newMemtable(0), flushing: newMemtable(0)} }
 
-// memtable has the records that were written between two checkpoints.
+// memtable holds the records written between two checkpoints.
 type memtable struct {
-	byHash map[uint64]*item // by hash of the key
-	users  map[string]*item // the item of a user that came last
+	byHash map[uint64]*item // by key hash
+	users  map[string]*item // last item of each user
 	all    []*item
 	marks  marks
 }
 
-// newMemtable returns a table with room for about n items.
+// newMemtable returns a table with capacity for about n items.
 func newMemtable(n int) *memtable {
 	return &memtable{byHash: make(map[uint64]*item, n), users: make(map[string]*item)}
 }
 
-// item is a record on its way to Pebble. The bytes never change; an item without a value was
-// dropped.
+// item is a record on its way to Pebble. Its bytes are immutable. A dropped item has no value.
 type item struct {
 	hash       uint64
 	uid        string
 	key, value []byte
-	next       *item // of the user
+	next       *item // previous item of the user
 }
 
-// object returns the text of the object.
+// object returns the object's text.
 func (x *item) object() []byte { return x.key[keyPrefix+len(x.uid)+1:] }
 
-// get returns the value of a key, nil when it is not here.
+// get returns the value of a key, nil if absent.
 func (w *memtables) get(hash uint64, key []byte) []byte {
 	if v := w.active.get(hash, key); v != nil {
 		return v
@@ -175,13 +168,13 @@ func (t *memtable) get(hash uint64, key []byte) []byte {
 	return nil
 }
 
-// put adds a record to the active memtable, and returns the item where it had none of this key. Not
-// ok means that another key of the same hash is in the way; then the record has to go to Pebble at once.
+// put adds a record to the active memtable. It returns the item if the key had no record there. On a hash
+// collision ok is false, and the record must go to Pebble at once.
 func (w *memtables) put(x item) (added *item, ok bool) {
 	t := w.active
 	if was := t.byHash[x.hash]; was != nil {
 		if !bytes.Equal(was.key, x.key) {
-			w.flushing.drop(x.hash, x.key) // or the flush would write it over this one
+			w.flushing.drop(x.hash, x.key) // otherwise the flush would overwrite the new record
 			return nil, false
 		}
 		if was.value == nil {
@@ -197,7 +190,7 @@ func (w *memtables) put(x item) (added *item, ok bool) {
 	return n, true
 }
 
-// onlyFlushing reports whether a key is on its way to Pebble and nothing newer is active.
+// onlyFlushing reports whether a key is being flushed and has no newer active record.
 func (w *memtables) onlyFlushing(hash uint64, key []byte) bool {
 	return len(w.flushing.all) > 0 && w.active.get(hash, key) == nil && w.flushing.get(hash, key) != nil
 }
@@ -214,10 +207,10 @@ func (t *memtable) drop(hash uint64, key []byte) {
 	}
 }
 
-// pair is the text of an object with its value at one moment.
+// pair is an object's text and its value at one time.
 type pair struct{ object, value []byte }
 
-// of returns what the memtables have of a user, in the order of the objects.
+// of returns a user's records in the memtables, in object order.
 func (w *memtables) of(uid string) []pair {
 	var pairs []pair
 	for _, t := range []*memtable{w.active, w.flushing} {
@@ -231,25 +224,23 @@ func (w *memtables) of(uid string) []pair {
 	return pairs
 }
 
-// rotate makes the active memtable the flushing one, and returns it. The flushing one before it
-// must be done.
+// rotate makes the active memtable the flushing one and returns it. The previous flush must be done.
 func (w *memtables) rotate() *memtable {
 	w.active, w.flushing = newMemtable(len(w.active.all)), w.active
 	return w.flushing
 }
 
-// flushed drops the flushing memtable, whose records are all in Pebble.
+// flushed drops the flushing memtable after all its records are in Pebble.
 func (w *memtables) flushed() { w.flushing = newMemtable(0) }
 
-// head is the newest part of a user who was read lately, enough for the first
-// pages. Writes keep it up to date; any other change of a user makes it forgotten.
-// The lock of the cache guards it, not the bytes, which never change.
+// head caches the newest records of a recently read user, enough for the first pages. Writes update it; any other
+// change of the user drops it. Guarded by the cache lock, except for the immutable bytes.
 type head struct {
-	ready  bool         // or the first reader is still at work
-	stale  bool         // something was written meanwhile
-	user   history.User // as it is stored
+	ready  bool         // filled
+	stale  bool         // written during the fill
+	user   history.User // as stored
 	newest []found      // newest first
-	last   place        // every record down to here is in newest; zero for all
+	last   place        // newest is complete down to here; zero for all
 }
 
 const headSize = 64 // records
@@ -283,12 +274,12 @@ type found struct {
 	record []byte
 }
 
-// comparePlaces orders newest first, and of one version the greater text first.
+// comparePlaces orders newest first. Equal versions are in descending order of the text.
 func comparePlaces(a, b place) int {
 	return cmp.Or(cmp.Compare(b.version, a.version), bytes.Compare(b.object, a.object))
 }
 
-// insertFound inserts f where it belongs.
+// insertFound inserts f in order.
 func insertFound(newest []found, f found) []found {
 	i, _ := slices.BinarySearchFunc(newest, f, func(a, b found) int { return comparePlaces(a.place, b.place) })
 	return slices.Insert(newest, i, f)
@@ -298,38 +289,35 @@ func (f found) clone() found {
 	return found{place{f.version, bytes.Clone(f.object)}, bytes.Clone(f.record)}
 }
 
-// unsynced has, of each bucket, the last change of its users that a call waits for. A
-// change is visible before it is on disk, so that calls share an fsync. An answer that
-// relies on it waits for it too, or a crash would take back what was answered.
+// unsynced holds the last awaited change per bucket of users. A change is visible before it is on disk, so that
+// calls share an fsync. An answer that relies on it must wait too, or a crash would take back the answer.
 //
-// Changes without a waiter are not in here: each can be lost without any answer becoming
-// wrong. A mark clean, a trim, a warm-up and a sweep only say of what is in
-// the archive already that it is, or that it has expired.
+// Changes without a waiter are not tracked, because losing them makes no answer wrong. A mark clean, a trim, a
+// warm-up and a sweep only reflect archived or expired records.
 //
-// The lock of the keyspace guards it.
+// Guarded by the keyspace lock.
 type unsynced [history.Buckets]*syncWaiter
 
-// put says that a change of a user, given by any of the keys, is under way.
+// put registers a pending change of the user of a key.
 func (p *unsynced) put(key []byte, t *syncWaiter) {
 	if t != nil {
 		p[bucketOf(key)] = t
 	}
 }
 
-// of returns what an answer by a key waits for, nil for nothing.
+// of returns the waiter for answers about a key, nil for none.
 func (p *unsynced) of(key []byte) *syncWaiter { return p[bucketOf(key)] }
 
 func bucketOf(key []byte) uint16 { return binary.BigEndian.Uint16(key[1:]) }
 
-// syncWaiter is what a call waits with for a change to be on disk: the call that makes the
-// change, and calls that have seen it.
+// syncWaiter waits until a change is on disk. The changing call and the calls that saw the change share it.
 type syncWaiter struct {
 	done  sync.WaitGroup
-	err   error  // set before it is done
-	place uint64 // in the journal
+	err   error  // set before done
+	place uint64 // position in the journal
 }
 
-// later returns the waiter that is done last; nil is done.
+// later returns the waiter that finishes last. nil counts as finished.
 func later(a, b *syncWaiter) *syncWaiter {
 	if a == nil || b != nil && b.place > a.place {
 		return b
@@ -337,20 +325,20 @@ func later(a, b *syncWaiter) *syncWaiter {
 	return a
 }
 
-// dirty is a dirty mark with the key of its record or user in the cache, nil once it is gone.
+// dirty is a dirty mark with its cache key, nil once removed.
 type dirty struct {
 	mark history.Mark
 	key  []byte
 }
 
-// marks are dirty marks that the journal has and Pebble does not have yet, in their order. Most
-// are gone before a checkpoint, and never come to Pebble. The lock of the cache guards them.
+// marks are the dirty marks in the journal but not in Pebble, in order. Most are removed before a checkpoint and
+// never reach Pebble. Guarded by the cache lock.
 type marks struct {
 	all  []dirty
-	gone int // so many of the first
+	gone int // length of the removed prefix
 }
 
-// drop forgets a mark and reports whether it was here.
+// drop removes a mark and reports whether it was present.
 func (m *marks) drop(mark history.Mark) bool {
 	i, ok := slices.BinarySearchFunc(m.all, mark, func(d dirty, mark history.Mark) int { return cmp.Compare(d.mark, mark) })
 	if !ok {
@@ -374,8 +362,7 @@ func (m *marks) before(bound history.Mark) iter.Seq[dirty] {
 	}
 }
 
-// move is a key's change from one dirty mark to another one, 0 for none. The key is that of the
-// record or the user in the cache, and does not change.
+// move replaces a key's dirty mark by another, 0 for none. The key is the immutable cache key of a record or user.
 type move struct {
 	key      []byte
 	from, to history.Mark
@@ -401,7 +388,7 @@ func remark(b *pebble.Batch, moves []move) error {
 	return nil
 }
 
-// remark makes moves that the journal has. Keys that Pebble may have are deleted there, by the batch.
+// remark applies moves that are in the journal. The batch deletes marks that Pebble may have.
 func (m *memory) remark(b *pebble.Batch, moves []move) error {
 	for _, x := range moves {
 		if x.to != 0 {

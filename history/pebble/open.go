@@ -22,10 +22,8 @@ import (
 	"github.com/playhead/playhead/history/wire"
 )
 
-// Open opens the store in a directory, which it creates when it is missing. It
-// fails with [history.ErrLocked] when a store is open there already, in this
-// process or in another one, and has then changed nothing. The caller closes the
-// DB.
+// Open opens the store in a directory and creates a missing one. It fails with [history.ErrLocked], without
+// changes, if the store is already open in any process. The caller closes the DB.
 func Open(dir string, config Config) (*DB, error) {
 	config = config.withDefaults()
 	if err := history.ValidateSummaryTTL(config.Summary); err != nil {
@@ -62,9 +60,8 @@ func Open(dir string, config Config) (*DB, error) {
 	return d, nil
 }
 
-// openOrFail opens the store, unless Pebble cannot write: then it tries for as long as it
-// takes, and so might a caller who waits for it. The directory stays locked in that case,
-// until the process ends.
+// openOrFail opens the store, or fails if Pebble cannot write: Pebble would retry forever. The directory then
+// stays locked until the process ends.
 func (d *DB) openOrFail(dir string) error {
 	opened := make(chan error, 1)
 	go func() {
@@ -82,8 +79,7 @@ func (d *DB) openOrFail(dir string) error {
 	}
 }
 
-// open opens Pebble, brings it up to the end of the journal, and begins a new
-// journal.
+// open opens Pebble, replays the journal and begins a new one.
 func (d *DB) open(dir string) error {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
@@ -97,7 +93,7 @@ func (d *DB) open(dir string) error {
 	if err := checkForeign(d.fs, dir); err != nil {
 		return err
 	}
-	// The lock goes by the name of the directory, which must be the only one.
+	// The lock depends on the path, so resolve symlinks.
 	if target, err := filepath.EvalSymlinks(dir); err == nil {
 		dir = target
 	}
@@ -127,10 +123,10 @@ func (d *DB) open(dir string) error {
 	return d.openMarks()
 }
 
-// openedBy names the files by which a store is opened. Where one of them is damaged, Pebble names another file that is
-// missing then, or none.
+// openedBy adds the names of the manifest and options files to an error. If one is damaged, Pebble names a
+// different file or none.
 func (d *DB) openedBy(err error) error {
-	names, _ := d.fs.List(d.dir) // without them the error says less
+	names, _ := d.fs.List(d.dir) // on failure the error lacks the names
 	names = slices.DeleteFunc(names, func(name string) bool {
 		return !strings.HasPrefix(name, "MANIFEST-") && !strings.HasPrefix(name, "OPTIONS-")
 	})
@@ -138,8 +134,7 @@ func (d *DB) openedBy(err error) error {
 	return fmt.Errorf("%w (opened by %s)", err, strings.Join(names, " and "))
 }
 
-// checkForeign refuses a directory that somebody else keeps files in. Those of a store
-// have a lock, which is made first, or at least a marker of Pebble's.
+// checkForeign rejects a directory with other files. A store has a lock file, created first, or a Pebble marker.
 func checkForeign(files vfs.FS, dir string) error {
 	names, err := files.List(dir)
 	if err != nil {
@@ -160,9 +155,8 @@ func checkForeign(files vfs.FS, dir string) error {
 	return nil
 }
 
-// recover replays what the journal has and Pebble may lack, and begins a new file. All that
-// was replayed is in Pebble for good before that, so that no file with a torn end ever
-// has one behind it.
+// recover replays the journal into Pebble and begins a new file. It persists Pebble first, so no file follows one
+// with a torn end.
 func (d *DB) recover(dir wal.Dir, r *replay) error {
 	if err := makeDir(d.fs, dir.Dirname); err != nil {
 		return err
@@ -219,8 +213,8 @@ func (d *DB) redo(change []byte) error {
 	}
 }
 
-// resettle marks clean the record whose mark a change has taken away. Marks never repeat: a
-// record that was written since, or is gone, has another mark or none.
+// resettle marks clean the record of a removed mark. Marks never repeat: a record rewritten or deleted since has
+// another mark or none.
 func (d *DB) resettle(dirty []byte) error {
 	k, mark, err := parseDirty(dirty)
 	if err != nil || k.IsUser() {
@@ -235,8 +229,7 @@ func (d *DB) resettle(dirty []byte) error {
 	})
 }
 
-// neededJournal returns the number of the first file of the journal that Pebble
-// may not have all of.
+// neededJournal returns the first journal file that Pebble may lack in part.
 func (d *DB) neededJournal() (n wal.NumWAL, err error) {
 	err = get(d.pebble, []byte{spaceJournal}, func(v []byte) error {
 		if len(v) == 8 {
@@ -247,7 +240,7 @@ func (d *DB) neededJournal() (n wal.NumWAL, err error) {
 	return n, err
 }
 
-// openError says in one line why a store does not open, and what to do.
+// openError formats an open failure in one line, with the action to take.
 type openError struct{ cause error }
 
 func (e openError) Error() string {
@@ -263,8 +256,8 @@ func (e openError) Error() string {
 
 func (e openError) Unwrap() error { return e.cause }
 
-// lockDirectory tells a directory in use from one that cannot be written to:
-// where another process has the lock, locking fails and not opening the file.
+// lockDirectory tells a directory in use from an unwritable one. If another process holds the lock, locking fails
+// rather than opening the file.
 func lockDirectory(files vfs.FS, dir string) (*pebble.Lock, error) {
 	lock, err := pebble.LockDirectory(dir, files)
 	if err == nil {
@@ -281,9 +274,8 @@ func (d *DB) options() *pebble.Options {
 	o := &pebble.Options{
 		FS:                 d.fs,
 		FormatMajorVersion: pebble.FormatNewest,
-		DisableWAL:         true, // the journal is the log
-		// The block cache and the memtables bound the memory of the store, together
-		// with the memtables of the cache.
+		DisableWAL:         true, // the journal replaces it
+		// The block cache and both kinds of memtables bound the store's memory.
 		L0CompactionThreshold: 4,
 		L0StopWritesThreshold: 64,
 		LBaseMaxBytes:         128 << 20,
@@ -300,10 +292,11 @@ func (d *DB) options() *pebble.Options {
 	return o
 }
 
-// Close waits for the calls under way, moves the memtables to Pebble and gives the
-// directory free. Later calls fail with [history.ErrClosed]. After a fault the
-// directory stays locked until the process ends, because Pebble may still be at
-// work in it. Closing twice does no harm.
+// Close waits for running calls, flushes the memtables and unlocks the directory. Later calls fail with
+// [history.ErrClosed].
+//
+// After a fault the directory stays locked until the process ends, because Pebble may still work in it. Close is
+// idempotent.
 func (d *DB) Close() error {
 	d.gate.Lock()
 	defer d.gate.Unlock()
@@ -323,7 +316,7 @@ func (d *DB) Close() error {
 	return nil
 }
 
-// release closes what open has opened.
+// release closes everything that open opened.
 func (d *DB) release() error {
 	var errs []error
 	if d.journal != nil {
@@ -338,7 +331,7 @@ func (d *DB) release() error {
 	return errors.Join(errs...)
 }
 
-// learnKeys goes through the keys of the cache and of the archive.
+// learnKeys scans the keys of the cache and of the archive.
 func (d *DB) learnKeys() {
 	for _, s := range []*keyspace{&d.Cache().keyspace, &d.Archive().keyspace} {
 		if s.beginKeys() {
@@ -347,8 +340,8 @@ func (d *DB) learnKeys() {
 	}
 }
 
-// beginKeys begins a new filter, unless the one that there is has not grown much since it was
-// made. It has keys that are gone, and grows until then.
+// beginKeys begins a new filter unless the current one has grown little. A filter grows, because deleted keys stay
+// in it.
 func (s *keyspace) beginKeys() bool {
 	s.lock.Lock()
 	defer s.lock.Unlock()
@@ -360,8 +353,7 @@ func (s *keyspace) beginKeys() bool {
 	return true
 }
 
-// endKeys has the new filter take the place of the other one, unless reading failed: the
-// calls that need the keys which cannot be read report that.
+// endKeys installs the new filter, unless the scan failed. Calls that need the unreadable keys report the error.
 func (s *keyspace) endKeys(err error) {
 	s.lock.Lock()
 	defer s.lock.Unlock()
@@ -389,8 +381,7 @@ func (s *keyspace) goThroughKeys() error {
 	return nil
 }
 
-// keysFrom returns the hashes of the next keys in Pebble and the key to go on from, nil at the
-// end.
+// keysFrom returns the hashes of the next keys in Pebble and the key to continue from, nil at the end.
 func (s *keyspace) keysFrom(from []byte) (hashes []uint64, next []byte, err error) {
 	s.db.gate.RLock()
 	defer s.db.leave()

@@ -9,16 +9,15 @@ import (
 	"github.com/playhead/playhead/history"
 )
 
-// order is a user's row in the order of [history.NewestFirst], without what the clear marks hide.
-// It is never changed.
+// order is a user's row in [history.NewestFirst] order, without cleared records. It is immutable.
 type order struct {
-	user    history.User // the marks, the pause, and the cut time of what they hide
+	user    history.User // clear marks, pause, and the cut time of the cleared records
 	spots   []spot
-	texts   []byte // of the objects, one behind the other
+	texts   []byte // concatenated object texts
 	damaged []history.Damage
 }
 
-// spot is where a record stands, and where its object's text does.
+// spot is the position of a record, with its object's text in texts.
 type spot struct {
 	version  history.Version
 	from, to uint32
@@ -28,7 +27,7 @@ func (o *order) bytes(e spot) []byte { return o.texts[e.from:e.to] }
 
 func (o *order) place(e spot) place { return place{e.version, o.bytes(e)} }
 
-// size is about how many bytes an order takes.
+// size returns the approximate size in bytes.
 func (o *order) size() int { return 16*len(o.spots) + len(o.texts) }
 
 func (o *order) sort() {
@@ -37,7 +36,7 @@ func (o *order) sort() {
 	})
 }
 
-// typeOf returns the type of an object by its text, 0 where that is none.
+// typeOf returns the type in an object's text, 0 if invalid.
 func typeOf[T ~string | ~[]byte](text T) uint32 {
 	i := strings.LastIndexByte(string(text), '_')
 	typ, err := strconv.ParseUint(string(text[i+1:]), 10, 32)
@@ -47,22 +46,22 @@ func typeOf[T ~string | ~[]byte](text T) uint32 {
 	return uint32(typ)
 }
 
-// selection is what of an order, and of what has changed since, a query asks for.
+// selection is the part of an order, and of its later changes, that a query requests.
 type selection struct {
 	query   history.Query
 	orders  [2]*order
-	next    [2]int // spots of each
+	next    [2]int // next spot of each order
 	changed []string
 }
 
-// newSelection finds the place of a query's first record.
+// newSelection starts at a query's first record.
 func newSelection(q history.Query, o, since *order, changed []string) selection {
 	return selection{query: q, orders: [2]*order{o, since}, next: [2]int{o.after(q), since.after(q)}, changed: changed}
 }
 
-// after returns the first spot that is behind the cursor of a query and not after its time.
+// after returns the first spot after the query's cursor and not later than its Until.
 func (o *order) after(q history.Query) int {
-	top := place{version: history.MaxVersion} // of one version the empty text is the last
+	top := place{version: history.MaxVersion} // the empty text sorts last in a version
 	if q.Until > 0 {
 		top.version = history.VersionOf(q.Until+1, 0)
 	}
@@ -78,7 +77,7 @@ func (o *order) after(q history.Query) int {
 	return i
 }
 
-// all yields the texts of what the query asks for and has not expired.
+// all yields the texts of the requested, unexpired records.
 func (s selection) all(oldest int64) func(func(string) bool) {
 	since := max(s.query.Since, oldest)
 	return func(yield func(string) bool) {
@@ -94,7 +93,7 @@ func (s selection) all(oldest int64) func(func(string) bool) {
 	}
 }
 
-// pop takes the first of both orders. A changed record stands in the second one alone.
+// pop takes the first spot of both orders. Changed records count only in the second one.
 func (s *selection) pop() (text string, v history.Version, ok bool) {
 	for {
 		old, since := s.orders[0], s.orders[1]
@@ -113,28 +112,26 @@ func (s *selection) pop() (text string, v history.Version, ok bool) {
 	}
 }
 
-// orders remembers the orders of long rows that were asked for lately. The lock of the archive
-// guards it.
+// orders caches the orders of recently read long rows. The archive lock guards it.
 type orders struct {
 	byUser map[string]*remembered
 	size   int // of all orders, in bytes
-	most   int // that it may be
+	most   int // limit of size
 }
 
-// remembered is an order, nil while it is being made, and the texts of what has changed since.
-// The same object may be among them several times.
+// remembered is an order, nil during the scan, and the texts of later changes, possibly repeated.
 type remembered struct {
 	order   *order
 	changed []string
 }
 
-// Bounds of what is remembered.
+// Limits of the cache.
 const (
-	longRow    = 512 // records; shorter ones are gone through each time
-	maxChanged = 64  // objects; with more the keys are gone through again
+	longRow    = 512 // records; shorter rows are scanned each time
+	maxChanged = 64  // objects; with more, the keys are scanned again
 )
 
-// of returns what is known of the order of a user's row as it is now.
+// of returns the cached order of a user's row.
 func (s *orders) of(uid string) *remembered {
 	if s.byUser == nil {
 		s.byUser = make(map[string]*remembered)
@@ -147,8 +144,7 @@ func (s *orders) of(uid string) *remembered {
 	return r
 }
 
-// put remembers an order that was made, unless the row has changed since it was asked for, or
-// another call was first.
+// put caches an order unless the row has changed since the request or another call was faster.
 func (s *orders) put(uid string, asked *remembered, made *order) {
 	if s.byUser[uid] != asked || asked.order != nil {
 		return
@@ -157,7 +153,7 @@ func (s *orders) put(uid string, asked *remembered, made *order) {
 		delete(s.byUser, uid)
 		return
 	}
-	for other, r := range s.byUser { // any of them
+	for other, r := range s.byUser { // evict any
 		if s.size+made.size() <= s.most {
 			break
 		}
@@ -167,7 +163,7 @@ func (s *orders) put(uid string, asked *remembered, made *order) {
 	s.size += made.size()
 }
 
-// change is called before Pebble has a key.
+// change must be called before Pebble has the key.
 func (s *orders) change(key []byte) {
 	if len(s.byUser) == 0 {
 		return

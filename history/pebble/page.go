@@ -11,10 +11,8 @@ import (
 	"github.com/playhead/playhead/history/segment"
 )
 
-// Page implements [history.Archive]. A user's keys are in the order of the objects, and a page
-// is in that of the versions. So the keys are gone through once for the order of the versions, and
-// that of a long row is remembered, with what has changed since. Only the records of the page are
-// read then.
+// Page implements [history.Archive]. Keys are in object order, pages in version order. The order of versions needs
+// a scan of the keys. For long rows it is cached with later changes. Only the page's records are then read.
 func (a *Archive) Page(ctx context.Context, uid string, q history.Query) (history.Page, error) {
 	if err := a.db.enter(ctx); err != nil {
 		return history.Page{}, err
@@ -38,13 +36,13 @@ func (a *Archive) Page(ctx context.Context, uid string, q history.Query) (histor
 	return page, nil
 }
 
-// moment is a user's row at one moment, and what an answer by it waits for.
+// moment is a user's row at one point in time.
 type moment struct {
 	prefix   []byte           // of the keys
-	snapshot *pebble.Snapshot // nil for a row that has nothing
+	snapshot *pebble.Snapshot // nil for an empty row
 	asked    *remembered
-	order    *order   // nil where it has to be made
-	changed  []string // since
+	order    *order   // nil if not cached
+	changed  []string // objects changed since order
 	waitFor  *syncWaiter
 }
 
@@ -92,14 +90,14 @@ func (a *Archive) pageOf(uid string, m moment, q history.Query) (page history.Pa
 	return page, read(&page, uid, m, newSelection(q, o, since, m.changed))
 }
 
-// remember keeps an order that was made, nil for none, unless the row has changed since.
+// remember caches a new order, nil for none, unless the row has changed meanwhile.
 func (a *Archive) remember(uid string, asked *remembered, made *order) {
 	a.lock.Lock()
 	defer a.lock.Unlock()
 	a.db.orders.put(uid, asked, made)
 }
 
-// fill reads the records of a page, of those that may be in it.
+// fill reads the records of a page.
 func (a *Archive) fill(page *history.Page, uid string, m moment, s selection) error {
 	oldest := a.oldest()
 	key := bytes.Clone(m.prefix)
@@ -122,7 +120,7 @@ func (a *Archive) fill(page *history.Page, uid string, m moment, s selection) er
 	return nil
 }
 
-// stitch reads the records of a page of a user who has segments.
+// stitch reads the records of a page of a user with segments.
 func (a *Archive) stitch(page *history.Page, uid string, m moment, s selection) error {
 	segments, err := a.db.segmentsOf(m.snapshot, uid, page.User.Segments)
 	if err != nil {
@@ -147,16 +145,16 @@ func (a *Archive) stitch(page *history.Page, uid string, m moment, s selection) 
 	return nil
 }
 
-// liveRow reads the live part of a user's row.
+// liveRow reads the live segment of a user's row.
 type liveRow struct {
 	archive *Archive
-	page    *history.Page // gets what is damaged
+	page    *history.Page // receives damaged records
 	uid     string
 	moment  moment
 	oldest  int64
 }
 
-// items yields the records of a selection. Those that cannot be read are left out and named.
+// items yields the records of a selection. It skips unreadable ones and adds them to Damaged.
 func (l *liveRow) items(s selection) func(func(history.Item, error) bool) {
 	return func(yield func(history.Item, error) bool) {
 		for text := range s.all(l.oldest) {
@@ -175,7 +173,7 @@ func (l *liveRow) items(s selection) func(func(history.Item, error) bool) {
 	}
 }
 
-// get returns a live record that can be read, nil for none.
+// get returns a readable live record, nil for none.
 func (l *liveRow) get(o history.Object) (r *history.Record, err error) {
 	err = l.read(o.String(), func(v []byte) {
 		if found, damage := l.archive.record(v, l.oldest); damage == nil {
@@ -194,7 +192,7 @@ func (l *liveRow) read(text string, use func(value []byte)) error {
 	})
 }
 
-// add adds a cell to a page. One that cannot be read is left out and named.
+// add adds a cell to a page. An unreadable one is added to Damaged.
 func (a *Archive) add(page *history.Page, uid, text string, value []byte, oldest int64) { //nolint:revive // what a cell is, and where it goes
 	o, err := history.ParseObject(text)
 	var r *history.Record
@@ -212,7 +210,7 @@ func (a *Archive) add(page *history.Page, uid, text string, value []byte, oldest
 	}
 }
 
-// newOrder goes through a user's keys.
+// newOrder scans a user's keys.
 func (a *Archive) newOrder(uid string, m moment) (*order, error) {
 	it, err := m.snapshot.NewIter(rangeOf(m.prefix))
 	if err != nil {
@@ -241,7 +239,7 @@ func (a *Archive) newOrder(uid string, m moment) (*order, error) {
 	return o, nil
 }
 
-// changes returns the order of what has changed since another one was made.
+// changes returns the order of the records changed since o.
 func (a *Archive) changes(uid string, m moment, o *order) (*order, error) {
 	since, oldest, key := &order{user: o.user}, a.oldest(), bytes.Clone(m.prefix)
 	for i, text := range m.changed {
@@ -263,10 +261,10 @@ func (a *Archive) changes(uid string, m moment, o *order) (*order, error) {
 	return since, nil
 }
 
-// addTo adds what a cell's first bytes say of it.
+// addTo adds a cell to an order, by its first bytes.
 func (a *Archive) addTo(o *order, uid string, text, value []byte) {
 	head := peek(value)
-	if head.version == 0 { // to be named as damaged
+	if head.version == 0 { // report as damaged
 		page := history.Page{User: o.user}
 		a.add(&page, uid, string(text), value, 0)
 		o.damaged = append(o.damaged, page.Damaged...)

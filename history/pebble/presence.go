@@ -4,34 +4,32 @@ import (
 	"github.com/playhead/playhead/internal/bloom"
 )
 
-// presence says of most keys that Pebble does not have that it does not, and never so of one
-// that it has. Most keys that are asked for are new, and Pebble would look for each in all its
-// memtables and in the last level, where it uses no filters.
+// presence rules out most keys that Pebble does not have, and never a key that it has. Most requested keys are
+// new. Pebble would search all memtables and the last level, which has no filter, for each.
 //
-// It knows nothing until it has gone through all keys once, beside the first calls. The lock of
-// the keyspace guards it: each caller reads Pebble as it is at that moment, or later.
+// It is empty until the first scan of the keys completes. The keyspace lock guards it. Callers read Pebble at the
+// same time or later.
 type presence struct {
 	hash func(key []byte) uint64
-	keys *filter // nil until all of them are in it
-	next *filter // takes its place once all are in it; nil mostly
+	keys *filter // nil until complete
+	next *filter // replaces keys once complete; usually nil
 }
 
-// lacks reports whether a key of this hash is surely absent.
+// lacks reports whether a key with this hash is certainly absent.
 func (p *presence) lacks(hash uint64) bool { return p.keys != nil && !p.keys.has(hash) }
 
-// lacksRow reports whether a user surely has no key at all, who is given by the prefix of
-// their keys.
+// lacksRow reports whether the user with this key prefix certainly has no keys.
 func (p *presence) lacksRow(prefix []byte) bool { return p.lacks(p.hash(prefix) ^ ofRow) }
 
-// ofRow makes of the hash of a user's own key the one of all the user's keys.
+// ofRow turns the hash of a user's own key into that of the row.
 const ofRow = 0x9e3779b97f4a7c15
 
-// hashes are those by which a key is found: its own, and that of its row.
+// hashes returns the hashes of a key and of its row.
 func (p *presence) hashes(key []byte) (own, row uint64) {
 	return p.hash(key), p.hash(key[:objectAt(key)]) ^ ofRow
 }
 
-// add is called before Pebble has a key.
+// add must be called before Pebble has the key.
 func (p *presence) add(key []byte) {
 	own, row := p.hashes(key)
 	for _, f := range []*filter{p.keys, p.next} {
@@ -42,15 +40,14 @@ func (p *presence) add(key []byte) {
 	}
 }
 
-// filter is a Bloom filter that grows. A segment is four times as large as the one before, so that
-// there are few.
+// filter is a Bloom filter that grows. Each segment is four times as large as the previous one, so there are few.
 type filter struct {
 	segments []bloom.Filter
-	room     int // in the last part, in keys
-	n, made  int // keys by now, and when it was made
+	room     int // free keys in the last segment
+	n, made  int // keys now, and when it was installed
 }
 
-const firstKeys = 1 << 18 // of the first part
+const firstKeys = 1 << 18 // capacity of the first segment
 
 func (f *filter) has(hash uint64) bool {
 	for _, segment := range f.segments {

@@ -8,14 +8,14 @@ import (
 	"github.com/playhead/playhead/history/wire"
 )
 
-// Promote brings records of the cache into the archive and marks clean them, in one step and as the
-// bytes that they are. It returns how many it has put, and the keys that it leaves to whoever
-// loads, completes, puts and marks clean: those of users, and of records that are partial, gone,
-// under a clear mark, not later than what the archive has, or beside something damaged. A clean key needs nothing
-// more. It fails with [history.ErrUnavailable].
+// Promote archives cached records as encoded bytes and marks them clean, in one step. It returns the number put, and
+// the keys that it skips. It skips users, and records that are partial, gone, cleared, next to damage, or not later
+// than the archive's. Clean keys are done.
 //
-// It needs no fsync. A put that is lost with a crash is lost with the mark clean, and the mark
-// stands. Until what it has put is on disk, readers of the archive wait as those of the cache do.
+// It fails with [history.ErrUnavailable].
+//
+// It needs no fsync: a crash that loses the put also loses the mark clean, and the mark remains. Readers of both
+// keyspaces wait until the record is on disk.
 func (d *DB) Promote(ctx context.Context, keys []history.Key) (put int, left []history.Key, err error) {
 	if err := d.enterWriting(ctx); err != nil {
 		return 0, keys, err
@@ -41,7 +41,7 @@ func (d *DB) promote(keys []history.Key) (put int, left []history.Key, err error
 		c := promoter{edit: e, archive: archive, oldest: e.oldest()}
 		e.marksClean = make([]item, 0, len(keys))
 		for _, k := range keys {
-			if done, err := c.promote(k); err != nil || !done { // what is damaged of one user holds nobody up
+			if done, err := c.promote(k); err != nil || !done { // damage of one user does not block others
 				left = append(left, k)
 			}
 		}
@@ -51,7 +51,7 @@ func (d *DB) promote(keys []history.Key) (put int, left []history.Key, err error
 	return put, left, err
 }
 
-// promoter is an edit of the cache that brings records into the archive. The locks of both are held.
+// promoter is an edit of the cache that archives records. Both locks are held.
 type promoter struct {
 	*edit
 	archive *Archive
@@ -60,7 +60,7 @@ type promoter struct {
 	put     int
 }
 
-// promote reports whether a key is dealt with.
+// promote reports whether a key is done.
 func (c *promoter) promote(k history.Key) (done bool, err error) {
 	if k.IsUser() {
 		return false, nil
@@ -92,8 +92,7 @@ func (c *promoter) promote(k history.Key) (done bool, err error) {
 	return done, err
 }
 
-// isLater reports whether a record is later than what the archive has. Where segments may have as late
-// a one, it is not.
+// isLater reports whether a record is certainly later than the archive's, including any in segments.
 func (c *promoter) isLater(k history.Key, record []byte) (later bool, err error) {
 	if later, err = c.archive.laterThanSegments(k, peek(record).cellTime); err != nil || !later {
 		return false, err

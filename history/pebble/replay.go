@@ -14,29 +14,28 @@ import (
 	"github.com/cockroachdb/pebble/v2/wal"
 )
 
-// replay is a start's way through the journal.
+// replay reads the journal at a start.
 type replay struct {
 	dir        string
 	syncedPath string
 	log        *slog.Logger
-	found      bool // the file that says how far the journal is on disk
+	found      bool // the journal-synced file exists
 	rotation   rotation
 	reached    syncPoint
 	use        func(change []byte) error
 
-	path string // of the last file that was replayed
-	end  int64  // of its whole changes
+	path string // of the last replayed file
+	end  int64  // end of its complete changes
 }
 
-// errDamaged says that something of the store that was on disk is not there.
+// errDamaged means that durable data is missing from the store.
 var errDamaged = errors.New("what was acknowledged cannot be read")
 
-// all goes through the files from the first that is needed on, and returns the number
-// of the last there is. None of them may be missing.
+// all replays the files from the first needed one and returns the number of the last. No file may be missing.
 func (r *replay) all(logs wal.Logs, needed wal.NumWAL) (last wal.NumWAL, err error) {
 	last = max(needed, 1) - 1
 	for i, log := range logs {
-		if log.Num < needed { // kept to be written over
+		if log.Num < needed { // kept for reuse
 			continue
 		}
 		if log.Num != last+1 {
@@ -58,7 +57,7 @@ func (r *replay) missing(n wal.NumWAL) error {
 	return fmt.Errorf("file %d of the journal in %s is missing: %w; %s", n, r.dir, errDamaged, without(r.syncedPath))
 }
 
-// unverified logs that the end of the journal cannot be checked, unless the store is new.
+// unverified logs that the journal's end cannot be checked, unless the store is new.
 func (r *replay) unverified(last wal.NumWAL) {
 	if r.found || last == 0 {
 		return
@@ -68,7 +67,7 @@ func (r *replay) unverified(last wal.NumWAL) {
 		"missing", r.syncedPath, "file", r.path, "offset", r.end)
 }
 
-// synced returns how much of a file is known to be on disk.
+// synced returns the known durable length of a file.
 func (r *replay) synced(n wal.NumWAL) (length int64) {
 	if n == r.reached.number {
 		length = r.reached.offset
@@ -79,8 +78,7 @@ func (r *replay) synced(n wal.NumWAL) (length int64) {
 	return length
 }
 
-// file calls use with every change in a file. Only the last file may have a torn end:
-// nothing in it was acknowledged.
+// file calls use for every change of a file. Only the last file may have a torn end, which was never acknowledged.
 func (r *replay) file(log wal.LogicalLog, last bool) (err error) {
 	files, path := log.SegmentLocation(0)
 	f, err := files.Open(path)
@@ -88,7 +86,7 @@ func (r *replay) file(log wal.LogicalLog, last bool) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
-	// Changes of a killed process may not be on disk yet, and their effects will be.
+	// A killed process may leave unsynced changes. Sync them before their effects are persisted.
 	if err := f.Sync(); err != nil {
 		return err
 	}
@@ -117,7 +115,7 @@ func (r *replay) file(log wal.LogicalLog, last bool) (err error) {
 	return nil
 }
 
-// changes goes through the whole changes and returns where they end.
+// changes replays the complete changes and returns their end.
 func (r *replay) changes(f vfs.File, n wal.NumWAL) (end int64, err error) {
 	in := newReader(record.NewReader, io.NewSectionReader(f, 0, 1<<62), n)
 	for {
@@ -135,8 +133,7 @@ func (r *replay) changes(f vfs.File, n wal.NumWAL) (end int64, err error) {
 	}
 }
 
-// newReader calls open, whose second argument has a type that Pebble does not
-// export.
+// newReader calls open. The type of open's second argument is not exported by Pebble.
 func newReader[N ~uint64](open func(io.Reader, N) *record.Reader, r io.Reader, n wal.NumWAL) *record.Reader {
 	return open(r, N(n))
 }
@@ -151,17 +148,16 @@ func nextChange(r *record.Reader) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// extent is what a file of the journal holds, in bytes from its beginning.
+// extent describes a journal file, in bytes from its start.
 type extent struct {
-	whole   int64 // of whole changes
-	valid   int64 // of valid chunks, which may end with a part of a change
-	written int64 // with what was begun of the next chunk
-	closed  bool  // there is a trailer behind it all
+	whole   int64 // end of the complete changes
+	valid   int64 // end of the valid chunks, which may include a partial change
+	written int64 // end including a partial next chunk
+	closed  bool  // a trailer follows
 }
 
-// The form of a file of the journal, as package record of Pebble describes it: blocks
-// of chunks, each with a checksum, a length, what it is of a change, the number of the
-// file and an offset. A block ends with zeros where no chunk fits in.
+// The file format of Pebble's package record: blocks of chunks. A chunk has a checksum, a length, a kind, the file
+// number and an offset. Zeros fill the end of a block.
 const (
 	blockSize   = 32 << 10
 	chunkHeader = 4 + 2 + 1 + 4 + 8
@@ -173,7 +169,7 @@ const (
 	trailer     = 5
 )
 
-// measure walks through the chunks of a file.
+// measure scans the chunks of a file.
 func measure(f vfs.File, number uint32) (e extent, err error) {
 	in, block := io.NewSectionReader(f, 0, 1<<62), make([]byte, blockSize)
 	for {
@@ -187,7 +183,7 @@ func measure(f vfs.File, number uint32) (e extent, err error) {
 	}
 }
 
-// block takes in a block, and reports whether there may be another one behind it.
+// block scans a block and reports whether another may follow.
 func (e *extent) block(b []byte, number uint32) bool {
 	inBlock := len(b)
 	for {
@@ -213,7 +209,7 @@ func (e *extent) block(b []byte, number uint32) bool {
 		}
 		b = b[size:]
 	}
-	// The rest of a whole block is filled with zeros.
+	// Zeros fill the rest of a whole block.
 	if inBlock < blockSize {
 		if bytes.Trim(b, "\x00") != nil {
 			e.written = e.valid + int64(len(b))
@@ -224,12 +220,12 @@ func (e *extent) block(b []byte, number uint32) bool {
 	return true
 }
 
-// isTrailer reports whether a file was closed here.
+// isTrailer reports whether the file was closed here.
 func isTrailer(b []byte, number uint32) bool {
 	return len(b) >= trailerSize && b[6] == trailer && binary.LittleEndian.Uint32(b[7:]) == number+1
 }
 
-// sound reports whether the checksum of a chunk is that of its bytes.
+// sound reports whether a chunk's checksum matches.
 func sound(chunk []byte) bool {
 	c := crc32.Checksum(chunk[6:], castagnoli)
 	return binary.LittleEndian.Uint32(chunk) == (c>>15|c<<17)+0xa282ead8

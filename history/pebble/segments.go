@@ -13,7 +13,7 @@ import (
 	"github.com/playhead/playhead/history/segment"
 )
 
-// segmentsOf returns a reader of a user's segments of a version, as they are in a snapshot.
+// segmentsOf returns a reader of a version of a user's segments in a snapshot.
 func (d *DB) segmentsOf(from pebble.Reader, uid string, version uint64) (*segment.Reader, error) {
 	prefix := appendUser(nil, spaceSegments, uid)
 	r := &segment.Reader{Chunk: func(i *segment.Info) (*segment.Chunk, error) {
@@ -54,8 +54,7 @@ func readChunk(from pebble.Reader, prefix []byte, i *segment.Info) (c *segment.C
 	return c, size, err
 }
 
-// withSegments adds what segments have to entries of the live segment. A live record that cannot be read hides
-// nothing.
+// withSegments merges records from segments into live entries. An unreadable live record hides nothing.
 func (d *DB) withSegments(from pebble.Reader, keys []history.Key, entries []history.Entry) error {
 	byUser := make(map[string][]int)
 	for i := range entries {
@@ -87,8 +86,8 @@ func (d *DB) withSegments(from pebble.Reader, keys []history.Key, entries []hist
 	return nil
 }
 
-// laterThanSegments reports whether a record with a cell time is surely later than what segments have of
-// its object. The lock is held.
+// laterThanSegments reports whether a cell time is certainly later than those of the object in segments. The lock
+// is held.
 func (a *Archive) laterThanSegments(k history.Key, cellTime int64) (bool, error) {
 	if !a.db.anySegments {
 		return true, nil
@@ -109,7 +108,7 @@ func (a *Archive) laterThanSegments(k history.Key, cellTime int64) (bool, error)
 	}), nil
 }
 
-// openSegments finds out whether anybody has segments.
+// openSegments checks whether any user has segments.
 func (d *DB) openSegments() (err error) {
 	for range d.each([]byte{spaceSegments}, []byte{spaceSegments + 1}, &err) {
 		d.anySegments = true

@@ -2,26 +2,26 @@ package pebble
 
 import "github.com/cockroachdb/pebble/v2"
 
-// sizes bound what a store has in memory and open. Those of a store in little memory are as much smaller.
+// sizes bounds the memory and the open files of a store. They shrink with the memory of the process.
 type sizes struct {
-	// journal is how many bytes of journal make a checkpoint due: a start after a crash replays up to two files of that
-	// size, and that much may be in memory.
+	// journal is the journal size in bytes at which a checkpoint is due. A start after a crash replays up to twice
+	// that, and as much may be in memory.
 	journal int64
-	// cache is how many bytes of Pebble's blocks are kept, memtable the size of one of its four memtables. Both are not
-	// of the Go heap.
+	// cache is the size of Pebble's block cache, memtable that of each of its four memtables. Both are outside the
+	// Go heap.
 	cache    int64
 	memtable uint64
-	// Times two: how many stamps, at some 40 bytes each, users, and users with their newest records are kept.
+	// Half the numbers of cached stamps (some 40 bytes each), users, and users with their newest records.
 	stamps, users, heads int
 	orders               int // bytes of all orders
-	segments             int // bytes of a half of the segments that were read
-	files                int // that are open at once
+	segments             int // half the bytes of cached segments
+	files                int // open at once
 }
 
 const (
-	// roomy is how much memory a process has at least that needs no smaller sizes: the store takes some 700 MiB of it.
+	// roomy is the process memory that needs no reduction. The store takes some 700 MiB of it.
 	roomy = 2 << 30
-	// maxFiles bounds the files that are open at once, of which some are not tables.
+	// maxFiles limits open files, some of which are not tables.
 	maxFiles = 1000
 )
 
@@ -41,7 +41,7 @@ func sizesFor(memory int64, files int) sizes {
 	return s
 }
 
-// apply sets those of Pebble.
+// apply sets the sizes of Pebble.
 func (s sizes) apply(o *pebble.Options) {
 	o.CacheSize, o.MemTableSize, o.MaxOpenFiles = s.cache, s.memtable, s.files
 	o.MemTableStopWritesThreshold = 4

@@ -20,8 +20,8 @@ import (
 
 var _ history.Summarizer = (*Archive)(nil)
 
-// beginSummaries reads for how long summaries are kept, and changes that to [Config.Summary] if it is set. Without it a store
-// that has summaries still keeps them up to date. Otherwise deletes would not reach them.
+// beginSummaries reads the TTL of summaries and changes it to [Config.Summary] if set. A store with summaries
+// updates them even without that setting, so that deletes reach them.
 func (d *DB) beginSummaries() error {
 	err := get(d.pebble, []byte{spaceSummaries}, func(v []byte) error {
 		if len(v) == 16 {
@@ -34,7 +34,7 @@ func (d *DB) beginSummaries() error {
 	if err != nil || ttl == 0 || ttl == d.summaryTTL {
 		return err
 	}
-	if d.summaryTTL == 0 { // records that have expired by now are in no summary
+	if d.summaryTTL == 0 { // records already expired are in no summary
 		d.counted.Store(d.now() - history.ArchiveTTL)
 	}
 	d.summaryTTL = ttl
@@ -45,7 +45,7 @@ func (d *DB) beginSummaries() error {
 	return d.wait(t)
 }
 
-// storeCounted stores the TTL of summaries, and the time up to which all expired records are counted.
+// storeCounted stores the TTL of summaries and the time before which all expired records are summarized.
 func (d *DB) storeCounted(t *syncWaiter) error {
 	b := d.pebble.NewBatch()
 	defer b.Close()
@@ -82,7 +82,7 @@ func (a *Archive) Summaries(ctx context.Context, uid string, q history.Query) (p
 	return page, err
 }
 
-// summariesOf returns a reader of a user's summaries, as they are in a snapshot.
+// summariesOf returns a reader of a user's summaries in a snapshot.
 func (d *DB) summariesOf(from pebble.Reader, uid string) (*segment.Reader, error) {
 	prefix := appendUser(nil, spaceSummaries, uid)
 	r := &segment.Reader{Metadata: new(segment.Metadata), Chunk: func(i *segment.Info) (*segment.Chunk, error) {
@@ -105,8 +105,8 @@ func (d *DB) summariesOf(from pebble.Reader, uid string) (*segment.Reader, error
 	return r, err
 }
 
-// Summarize implements [history.Summarizer]. It is not synced. A crash that loses summaries also loses the later deletes of their
-// records, so that the records are summarized again.
+// Summarize implements [history.Summarizer]. It is not synced. A crash that loses summaries also loses the later
+// deletes of their records, so those are summarized again.
 func (a *Archive) Summarize(ctx context.Context, uid string, all bool) error {
 	if a.db.summaryTTL == 0 {
 		return nil
@@ -123,13 +123,13 @@ func (a *Archive) Summarize(ctx context.Context, uid string, all bool) error {
 	return nil
 }
 
-// summarize also counts records that have expired and are still there. The caller holds d.compacts.
+// summarize also counts expired records that still exist. The caller holds d.compactions.
 func (a *Archive) summarize(uid string, all bool) error {
 	snapshot := a.db.pebble.NewSnapshot()
 	defer snapshot.Close()
 	p, err := a.db.summariesOf(snapshot, uid)
 	kept, ttl := a.db.config.Rules.Summarized(uid), a.db.summaryTTL
-	if err != nil || len(p.Chunks) == 0 && (all || !kept) { // there is nothing that anything can be removed from
+	if err != nil || len(p.Chunks) == 0 && (all || !kept) { // nothing to remove from
 		return err
 	}
 	if !kept {
@@ -152,8 +152,10 @@ func (a *Archive) summarize(uid string, all bool) error {
 	return a.replaceSummaries(uid, plan)
 }
 
-// aging returns a user's records and tombstones from before a time, or all those of objects that were deleted, too. Expired records are among
-// them. Those that the sweep has counted are not: some of them may be gone, and a segment may still have an earlier copy of others.
+// aging returns a user's records and tombstones from before a time, expired ones included. With all it adds
+// deleted objects of any age.
+//
+// It omits records counted by the sweep: some may be gone, and a segment may have earlier copies of others.
 func (a *Archive) aging(uid string, snapshot *pebble.Snapshot, before int64, all bool) (history.Page, error) {
 	longer := *a
 	longer.ttl = time.Duration(a.db.now()-min(a.db.counted.Load(), a.oldest())) * time.Millisecond
@@ -204,16 +206,16 @@ func (a *Archive) replaceSummaries(uid string, plan segment.Plan) error {
 	return a.db.commit(storeChange{all: b, segment: b})
 }
 
-// summing is a sweep that summarizes users with old records, and drops an expired record only once it is counted.
+// summing is a sweep that summarizes users with old records. It drops an expired record only after counting it.
 type summing struct {
 	archive *Archive
-	failed  map[string]bool // users who could not be summarized
-	aging   []string        // users that the current step of the sweep has found
-	began   int64           // when the sweep began, in Unix milliseconds
-	before  int64           // records with a time before this one were counted by the sweep before
+	failed  map[string]bool // users whose summary failed
+	aging   []string        // users found by the current step
+	began   int64           // start of the sweep, Unix ms
+	before  int64           // the previous sweep counted records from before this time
 }
 
-// dropCounted notes users with old records, and drops the expired records that the sweep before has counted.
+// dropCounted notes users with old records and drops expired records counted by the previous sweep.
 func (s *summing) dropCounted(drop dropper) dropper {
 	last := ""
 	return func(e *edit, key, value []byte) (bool, error) {
@@ -236,7 +238,7 @@ func (s *summing) dropCounted(drop dropper) dropper {
 	}
 }
 
-// step summarizes the users that a step has found. The step has released its lock.
+// step summarizes the users found by a step, after the step has released its lock.
 func (s *summing) step(ctx context.Context) error {
 	for _, uid := range s.aging {
 		s.one(ctx, uid)
@@ -248,7 +250,7 @@ func (s *summing) step(ctx context.Context) error {
 	return nil
 }
 
-// one summarizes a user. A failure is logged, so that it holds up no other user.
+// one summarizes a user. A failure is only logged, so it blocks no other user.
 func (s *summing) one(ctx context.Context, uid string) {
 	delete(s.failed, uid)
 	if err := s.archive.Summarize(ctx, uid, false); err != nil {
@@ -259,7 +261,8 @@ func (s *summing) one(ctx context.Context, uid string) {
 	}
 }
 
-// sweepSummaries is a sweep of the archive that summarizes old records, also those in segments, and removes stale summaries.
+// sweepSummaries sweeps the archive. It summarizes old records, including those in segments, and removes stale
+// summaries.
 func (a *Archive) sweepSummaries(ctx context.Context) (swept int, err error) {
 	d := a.db
 	s := &summing{archive: a, failed: d.uncounted, began: d.now(), before: d.counted.Load()}
@@ -290,7 +293,7 @@ func (a *Archive) sweepSummaries(ctx context.Context) (swept int, err error) {
 	return swept, d.storeCounted(nil)
 }
 
-// isStale reports whether a user's summaries have something to be removed.
+// isStale reports whether a user's summaries need a removal.
 func (a *Archive) isStale(uid string, m *segment.Metadata) bool {
 	a.lock.Lock()
 	u, _, err := a.stored(uid)
@@ -299,7 +302,7 @@ func (a *Archive) isStale(uid string, m *segment.Metadata) bool {
 		m.Chunks[len(m.Chunks)-1].Newest.Time() < a.db.now()-a.db.summaryTTL
 }
 
-// usersOf returns the users for whose list of chunks in a keyspace asked is true, or whose list cannot be read.
+// usersOf returns the users of a keyspace whose metadata matches asked or is unreadable.
 func (d *DB) usersOf(space byte, asked func(uid string, m *segment.Metadata) bool) (uids []string, err error) {
 	it, err := d.pebble.NewIter(&pebble.IterOptions{LowerBound: []byte{space, 0}, UpperBound: []byte{space + 1}})
 	if err != nil {
@@ -324,15 +327,14 @@ func (d *DB) usersOf(space byte, asked func(uid string, m *segment.Metadata) boo
 	return uids, nil
 }
 
-// noteSummaries notes that something of a user was deleted or cleared. The user is summarized after a delay, since
-// deletes often come in numbers.
+// noteSummaries notes a user with deletes or clears. The delay lets deletes accumulate.
 func (a *Archive) noteSummaries(uid string) {
 	if a.db.summaryTTL > 0 {
 		a.db.removals.Add(uid, a.db.now()+removeAfter.Milliseconds())
 	}
 }
 
-// summarizeNext summarizes the next users that were last. After a failure the sweep comes to them again.
+// summarizeNext summarizes the next noted users. After a failure the sweep retries them.
 func (d *DB) summarizeNext(ctx context.Context) {
 	for notes, all := range map[*segment.Notes]bool{&d.removals: true, &d.old: false} {
 		uid, ok := notes.Take(d.now())
@@ -345,7 +347,8 @@ func (d *DB) summarizeNext(ctx context.Context) {
 	}
 }
 
-// eraseSummaries removes the summaries under clear marks, and all summaries if they cannot be read. The caller holds d.compacts.
+// eraseSummaries removes the summaries under clear marks, or all summaries if unreadable. The caller holds
+// d.compactions.
 func (a *Archive) eraseSummaries(uid string) error {
 	if a.db.summaryTTL == 0 {
 		return nil

@@ -13,8 +13,7 @@ import (
 	"github.com/playhead/playhead/history/wire"
 )
 
-// Trim implements [history.Ledger]. It is not synced: what comes back with a crash
-// is trimmed again.
+// Trim implements [history.Ledger]. It is not synced: records that a crash restores are trimmed again.
 func (c *Cache) Trim(ctx context.Context, uids []string) error {
 	for _, uid := range uids {
 		if err := c.trim(ctx, uid); err != nil {
@@ -41,7 +40,7 @@ func (c *Cache) trim(ctx context.Context, uid string) error {
 			return err
 		}
 		for _, d := range below {
-			u.LowWatermark = max(u.LowWatermark, d.version+1) // also of a cold user: see Warm
+			u.LowWatermark = max(u.LowWatermark, d.version+1) // also for a cold user, see Warm
 			if err := e.dropAt(uid, appendKey(nil, c.space, history.Key{UID: uid, Object: d.object})); err != nil {
 				return err
 			}
@@ -50,7 +49,7 @@ func (c *Cache) trim(ctx context.Context, uid string) error {
 	})
 }
 
-// keep is how many records of a user, or of a user's namespace, the cache keeps.
+// keep returns the cache's record limit for a user, or for a namespace of a user.
 func (d *DB) keep(uid string) int { return d.config.Rules.NamespaceList(uid, d.config.Keep) }
 
 // dropping is a record that may be dropped.
@@ -60,8 +59,8 @@ type dropping struct {
 	clean   bool
 }
 
-// beyond returns the clean records that are older than all that the cache keeps,
-// tombstones counted apart. It remembers how many records there are.
+// beyond returns the clean records beyond the cache's limit. Tombstones have the same limit of their own. It caches
+// the record count.
 func (c *Cache) beyond(uid string) (below []dropping, err error) {
 	var live, deleted []dropping
 	for o, v := range c.records(uid, &err) {
@@ -83,8 +82,8 @@ func (c *Cache) beyond(uid string) (below []dropping, err error) {
 	return append(beyondNewest(live, keep), beyondNewest(deleted, keep)...), nil
 }
 
-// beyondNewest returns the clean ones among those beyond the newest so many. Those of one
-// version stay or go together: a low watermark cannot part them.
+// beyondNewest returns the clean records after the newest keep ones. Records of the boundary version stay, because
+// a low watermark cannot separate them.
 func beyondNewest(all []dropping, keep int) []dropping {
 	if len(all) <= keep {
 		return nil
@@ -94,9 +93,8 @@ func beyondNewest(all []dropping, keep int) []dropping {
 	return slices.DeleteFunc(all[keep:], func(d dropping) bool { return d.version == bound || !d.clean })
 }
 
-// Run sweeps from time to time, until ctx is done; then it returns nil. It returns
-// an error when the store can no longer write: then the process should end and
-// start again, which loses nothing that was acknowledged.
+// Run sweeps, summarizes and compacts until ctx is done, then returns nil. It returns an error if the store can no
+// longer write. The process should then restart, which loses no acknowledged write.
 func (d *DB) Run(ctx context.Context) error {
 	t := time.NewTicker(d.config.SweepEvery)
 	defer t.Stop()
@@ -110,7 +108,7 @@ func (d *DB) Run(ctx context.Context) error {
 		r := time.NewTicker(compactEvery)
 		defer r.Stop()
 		remove = r.C
-		d.sweep(ctx) // what has grown old since the last one is in no summary yet
+		d.sweep(ctx) // records that have aged since the last sweep are not summarized yet
 	}
 	for {
 		select {
@@ -142,10 +140,10 @@ func (d *DB) sweep(ctx context.Context) {
 	}
 }
 
-// Sweep deletes what has expired in the cache and in the archive, which readers do not
-// see anyway, the days of users who were not seen lately, and logs of changes that nobody asks for. It returns how many
-// records it were. It looks at every record, a thousand under one lock, so that a
-// writer waits for a millisecond at most.
+// Sweep deletes expired records of the cache and the archive, days of users not seen lately, and unused change
+// logs. It returns the number of deleted records.
+//
+// It scans every record, a thousand under one lock, so it delays a writer by at most a millisecond.
 func (d *DB) Sweep(ctx context.Context) (int, error) {
 	cache, archive, days := d.Cache(), d.Archive(), d.Days()
 	inCache, err := cache.sweep(ctx, cache.dropExpired())
@@ -175,11 +173,11 @@ func (d *DB) Sweep(ctx context.Context) (int, error) {
 	return inCache + inArchive, nil
 }
 
-// A dropper deletes what a key holds, if that has expired, and reports whether it has.
+// dropper deletes an expired key and reports whether it did.
 type dropper func(e *edit, key, value []byte) (bool, error)
 
-// dropExpired drops records only: a user's state tells nothing of its age. Where a newer
-// record is in memory, the one in Pebble is about to be replaced.
+// dropExpired drops expired records but no user states, which have no age. It skips records with a newer version
+// in memory.
 func (s *keyspace) dropExpired() dropper {
 	others, classes := s.oldest(), len(s.db.config.Rules.Classes()) > 0
 	return func(e *edit, key, value []byte) (bool, error) {
@@ -199,7 +197,7 @@ func (s *keyspace) dropExpired() dropper {
 	}
 }
 
-// keptDays is for how long a day is remembered that may be today nowhere any more.
+// keptDays is how long a day is kept after it has ended in every time zone.
 const keptDays = 3
 
 func dropDaysBefore(day history.Day) dropper {
@@ -225,8 +223,8 @@ func (s *keyspace) sweep(ctx context.Context, drop dropper) (swept int, err erro
 	return swept, err
 }
 
-// sweepFrom goes through the next keys and returns the one to go on from, nil at the
-// end. It is not synced: what comes back is swept again.
+// sweepFrom sweeps the next keys and returns the key to continue from, nil at the end. It is not synced: restored
+// keys are swept again.
 func (s *keyspace) sweepFrom(ctx context.Context, from []byte, drop dropper) (swept int, next []byte, err error) {
 	err = s.update(ctx, lazily, func(e *edit) error {
 		var failed error
@@ -252,7 +250,7 @@ func (s *keyspace) sweepFrom(ctx context.Context, from []byte, drop dropper) (sw
 	return swept, next, nil
 }
 
-// noteLongRows notes users with long live segments, whose keys are gone through one behind the other.
+// noteLongRows notes users with long live segments. It counts consecutive keys.
 func (a *Archive) noteLongRows(drop dropper) dropper {
 	var row []byte
 	records := 0
@@ -261,7 +259,7 @@ func (a *Archive) noteLongRows(drop dropper) dropper {
 		if !bytes.Equal(row, key[:end]) {
 			row, records = append(row[:0], key[:end]...), 0
 		}
-		if records++; records == a.db.config.CompactAbove+2 { // with the state
+		if records++; records == a.db.config.CompactAbove+2 { // the state is one of them
 			a.noteLong(string(key[keyPrefix:end-1]), records)
 		}
 		return drop(e, key, value)

@@ -53,13 +53,13 @@ func (c *Cache) Pause(ctx context.Context, uid string, from, to history.Pause) e
 	})
 }
 
-// renumber gives each record of a user that the clear marks leave another revision, a clean one a
-// clean one: a service that holds one finds out.
+// renumber gives each record of a user not under marks a new revision and keeps its clean bit. Services with an
+// old revision then get a conflict.
 func (e *edit) renumber(uid string, marks *history.User) (err error) {
 	revision := history.NewRevision()
 	for o, v := range e.records(uid, &err) {
 		if len(v) < markSize+wire.RevisionEnd {
-			continue // it cannot be read, so that no write has it as its base
+			continue // unreadable: no write has it as its base
 		}
 		if cut := marks.ClearedAt(o.Type); cut > 0 && peek(v[markSize:]).version.Time() <= cut {
 			continue // dropped by the same change
@@ -72,8 +72,8 @@ func (e *edit) renumber(uid string, marks *history.User) (err error) {
 	return err
 }
 
-// Warm implements [history.Applier]. It is not synced: when it is lost, so is
-// everything that came after it, and the user is cold again.
+// Warm implements [history.Applier]. It is not synced. A crash that loses it also loses all later changes, and the
+// user is cold again.
 func (c *Cache) Warm(ctx context.Context, uid string, w history.WarmSet) error {
 	return c.update(ctx, lazily, func(e *edit) error {
 		u, mark, err := c.stored(uid)
@@ -81,10 +81,10 @@ func (c *Cache) Warm(ctx context.Context, uid string, w history.WarmSet) error {
 			return err
 		}
 		u.Warm = true
-		c.memory.lengths.Forget(uid) // which knows nothing of what is added here
+		c.memory.lengths.Forget(uid) // the count excludes the added records
 		trimmed := u.LowWatermark
-		// A cold user has a low watermark too if it was trimmed: what was dropped may be newer
-		// than what the archive held when w was read.
+		// A trimmed cold user has a low watermark too: a dropped record may be newer than the archive's records in
+		// w.
 		u.LowWatermark = max(u.LowWatermark, w.LowWatermark)
 		pause, cleared := u.Pause, u.Cleared
 		u.Pause = pause.Newer(w.Pause)
@@ -98,9 +98,9 @@ func (c *Cache) Warm(ctx context.Context, uid string, w history.WarmSet) error {
 		for _, item := range w.Items {
 			r := u.Cut(item.Record, item.Object.Type)
 			if r == nil || r.Version < trimmed {
-				continue // a newer one may have been archived and dropped since w was read
+				continue // a newer one may have been archived and dropped since the read of w
 			}
-			if u.ClearedAt(item.Object.Type) > 0 { // who holds it may not know of that
+			if u.ClearedAt(item.Object.Type) > 0 { // a service may hold it without knowing the clear
 				renumbered := *r
 				renumbered.Revision = history.NewRevision()
 				r = &renumbered
@@ -117,8 +117,8 @@ func (c *Cache) Warm(ctx context.Context, uid string, w history.WarmSet) error {
 	})
 }
 
-// addMissing adds a record, clean and without a dirty mark, unless there is one, and
-// reports whether that is older.
+// addMissing adds a clean record without a dirty mark if the key has none. It reports whether an existing one is
+// older.
 func (e *edit) addMissing(k history.Key, r *history.Record) (older bool, err error) {
 	clean := *r
 	clean.Revision |= history.CleanBit
@@ -134,7 +134,7 @@ func (e *edit) addMissing(k history.Key, r *history.Record) (older bool, err err
 	return older, err
 }
 
-// markUser gives a user's own state a new revision, and a mark where it has none, and stores it.
+// markUser stores a user's state with a new revision, and with a mark if it had none.
 func (e *edit) markUser(uid string, u history.User, mark history.Mark) (err error) {
 	if mark == 0 {
 		if mark, err = e.db.nextMark(e.batch); err != nil {
