@@ -143,13 +143,13 @@ func New(cfg Config) (*Job, error) {
 		return nil, errors.New("job: cache, archive and consumer are needed")
 	}
 	if cfg.Promoter != nil && cfg.Epoch != nil {
-		return nil, errors.New("job: a carrier puts contents of a cache that never loses any")
+		return nil, errors.New("job: a promoter requires a cache that never loses writes: unset Epoch")
 	}
 	if (cfg.Days == nil) != (cfg.Announcer == nil) {
 		return nil, errors.New("job: days and announcer are of no use without each other")
 	}
 	if cfg.Compactor != nil && cfg.Notes == nil {
-		return nil, errors.New("job: a roller needs notes")
+		return nil, errors.New("job: a compactor needs notes")
 	}
 	cfg.CompactEvery = run.Default(cfg.CompactEvery, 200*time.Millisecond)
 	cfg.SummarizeEvery = run.Default(cfg.SummarizeEvery, 24*time.Hour)
