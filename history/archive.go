@@ -6,48 +6,39 @@ import (
 	"time"
 )
 
-// ArchiveTTL is how long the archive keeps a record after its event.
+// ArchiveTTL is the lifetime of an archived record after its event.
 const ArchiveTTL = 90 * 24 * 3600 * 1000 // milliseconds
 
-// Archive is the store of record: a row per user, a cell per object under the record's
-// cell time, and a TTL of [ArchiveTTL]. Its methods may be called from many
-// goroutines.
+// Archive is the store of record: a row per user, a cell per object at the record's cell time, a TTL of
+// [ArchiveTTL]. Its methods are safe for concurrent use.
 type Archive interface {
-	// Put stores each cell unless a newer one stands: of two cells of one key the
-	// one with the later [Record.CellTime] remains, whenever they come. It returns one
-	// error for each cell, in order, or nil when all were stored. An error wraps
-	// [ErrPermanent] when trying again is no use, otherwise [ErrUnavailable]: then the
-	// cell may have been stored all the same.
+	// Put stores each cell unless a newer one exists: the later [Record.CellTime] wins in any order of calls. It
+	// returns nil, or one error per cell in order. [ErrPermanent] means that a retry is useless. After
+	// [ErrUnavailable] the cell may have been stored anyway.
 	Put(ctx context.Context, cells []Cell) []error
-	// Get returns one entry for each key, in order. Its record is what the archive holds
-	// of the key after the user's clear marks, nil where there is none; its user has the
-	// marks that apply to the key, and as [User.CutTime] the cell time of what they hide of
-	// it. A cell that can never be read again is an entry whose Err is a [DamageError],
-	// and its cell time the CutTime; it may have a record all the same, from elsewhere. The others are served. So they are where the archive does not
-	// answer for something of one user, whose entries have an Err that wraps [ErrUnavailable]. When it does not
-	// answer at all, all of Get fails.
+	// Get returns one entry per key, in order: the record after the user's clear marks, nil if none, and the
+	// user's marks for the key. [User.CutTime] is the cell time of the cleared content. An unreadable cell
+	// yields a [DamageError] and its cell time as CutTime; the entry may still have a record from another
+	// source. If only one user's data is unavailable, the errors of its entries wrap [ErrUnavailable]. Otherwise
+	// Get as a whole fails.
 	Get(ctx context.Context, keys []Key) ([]Entry, error)
-	// Page returns a part of what the archive holds of a user, tombstones included: what
-	// the query asks for, in the order of [NewestFirst]. Clear marks are applied, and
-	// returned, and so are the cut time of all that they hide and the pause; with a limit
-	// of 0 nothing else is. A page takes memory for its records alone. Cells that can never
-	// be read again have no place among them: they are left out, named in Damaged of a
-	// page without a cursor, and logged; the cut time takes them in.
+	// Page returns the user's records for the query, tombstones included, in the order of [NewestFirst] and
+	// after clear marks. It also returns the marks, the cut time of all cleared content, and the pause; a limit
+	// of 0 returns only these. Memory is bounded by the page. Unreadable cells are skipped and logged, count for
+	// the cut time, and are listed in Damaged if the query has no cursor.
 	Page(ctx context.Context, uid string, q Query) (Page, error)
-	// PutUser stores a user's clear marks and pause, each unless a later one stands,
-	// and drops what the marks cover. Marks and pause do not expire: a mark is
-	// needed for as long as a record holds something from before it, which may be one
-	// of much later.
+	// PutUser stores a user's clear marks and pause, each unless a later one exists, and drops the cleared
+	// records. Neither expires: a record from much later may still contain events from before a mark.
 	PutUser(ctx context.Context, uid string, u User) error
 }
 
-// Pager is an archive that reads a page of each of many users for less than one by one.
+// Pager is an archive that reads pages of many users at less cost than one by one.
 type Pager interface {
-	// Pages is [Archive.Page] for each of the users, with one error for each.
+	// Pages is [Archive.Page] for each user, with one error per user.
 	Pages(ctx context.Context, uids []string, q Query) ([]Page, []error)
 }
 
-// Pages returns a page of each of the users, with one error for each.
+// Pages returns a page per user, with one error per user.
 func Pages(ctx context.Context, a Archive, uids []string, q Query) ([]Page, []error) {
 	if p, ok := a.(Pager); ok && len(uids) > 1 {
 		return p.Pages(ctx, uids, q)
@@ -59,25 +50,25 @@ func Pages(ctx context.Context, a Archive, uids []string, q Query) ([]Page, []er
 	return pages, errs
 }
 
-// Notes are users of whom the archive has a long live part. They are for the owner of the user's bucket. Times are Unix
-// milliseconds.
+// Notes are reminders to compact users, read by the owner of the user's bucket. Times are Unix milliseconds.
 type Notes interface {
-	// Note notes a user from a time on, in place of an earlier note; with 0 the user is noted no more.
+	// Note sets the user's due time and replaces an earlier note; 0 removes the note.
 	Note(ctx context.Context, uid string, due int64) error
-	// TakeNotes returns users of the given buckets whose notes are due at a time, about as many as the limit, or fewer. They are due
-	// again [NoteLease] later, unless they are noted for another time: whoever takes them may die.
-	// With an error it returns those that it has put off.
+	// TakeNotes returns about limit users of the buckets, or fewer, with notes due at now. A taken note is due
+	// again after [NoteLease] unless it is set to another time, so a crash loses none. With an error it also
+	// returns the users already taken.
 	TakeNotes(ctx context.Context, buckets []Bucket, now int64, limit int) ([]string, error)
 
-	// NoteRemoved notes users of whom the archive may still have something that was deleted or cleared by a time, in Unix
-	// milliseconds. Such a note stays until it is forgotten, or for a day.
+	// NoteRemoved notes users with data deleted or cleared up to at, in Unix milliseconds, that the archive may
+	// still have. The note stays until ForgetRemoved, or for a day.
 	NoteRemoved(ctx context.Context, uids []string, at int64) error
-	// Removed returns the users of the given buckets who were noted so last by a time. ForgetRemoved forgets those.
+	// Removed returns the users of the buckets whose last such note is at or before until. ForgetRemoved removes
+	// those notes.
 	Removed(ctx context.Context, buckets []Bucket, until int64) ([]string, error)
 	ForgetRemoved(ctx context.Context, buckets []Bucket, until int64) error
 }
 
-// NoteLease is after how long a note that was taken is due again.
+// NoteLease is the delay until a taken note is due again.
 const NoteLease = time.Hour
 
 // Cell is a record with its key.
@@ -86,10 +77,10 @@ type Cell struct {
 	Record *Record
 }
 
-// DamageError is the [ErrPermanent] of a cell that can never be read again.
+// DamageError is the [ErrPermanent] of a cell that cannot be decoded.
 type DamageError struct {
 	Key   Key
-	Bytes []byte // what the cell holds
+	Bytes []byte // content of the cell
 	Cause error
 }
 

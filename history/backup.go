@@ -7,19 +7,17 @@ import (
 	"unicode/utf8"
 )
 
-// Restore returns r, of which a delete or a clear up to the given time has removed all or a
-// part, as it is after it was brought back: as reports of the moment after cut, which is the
-// time of the removal or, for a record that nothing is left of, a little later (see
-// [RestoredAt]). Its plays, peaks and other parts keep the times that they had. Of two records that
-// were brought back after one cut, the one that was played later is the later one. A record
-// of which nothing was removed is returned as it is.
+// Restore returns r with the content that a removal at cut hid, as reports of cut+1. For a record with nothing
+// left, cut is the result of [RestoredAt]. Plays, peaks and other details keep their times. Of two records
+// restored with one cut, the one played later stays the later one. A record that lost nothing is returned
+// unchanged.
 func (r *Record) Restore(cut int64) *Record {
-	goesOn := func(w WatchedTime) bool { return w.Began < cut } // since before it
+	goesOn := func(w WatchedTime) bool { return w.Began < cut } // began before the removal
 	if cut <= r.RemovedAt || r.Version.Time() > cut && r.Oldest() > cut && !slices.ContainsFunc(r.Watches, goesOn) {
 		return r
 	}
 	m := *r
-	m.Watches = r.counted() // what an earlier removal took stays away
+	m.Watches = r.counted() // content lost in an earlier removal stays lost
 	m.RemovedAt, m.Restored = cut, true
 	if r.Version.Time() <= cut {
 		m.Version, m.Original = VersionOf(cut+1, RankProgress), r.own()
@@ -29,7 +27,7 @@ func (r *Record) Restore(cut int64) *Record {
 	return &m
 }
 
-// staysBeside returns stays beside those that [staysAfter] leaves of others.
+// staysBeside moves the begin of stays to match stays cut by [staysAfter].
 func staysBeside(stays []Stay, at, gap int64) []Stay {
 	stays = slices.Clone(stays)
 	for i := range stays {
@@ -40,7 +38,7 @@ func staysBeside(stays []Stay, at, gap int64) []Stay {
 	return orNil(joinStays(stays, gap))
 }
 
-// counted returns the watches of r as they count, without those that add nothing to another one.
+// counted returns the watches of r as they count, without those that another one includes.
 func (r *Record) counted() []WatchedTime {
 	ws := r.watches()
 	return orNil(slices.DeleteFunc(slices.Clone(ws), func(w WatchedTime) bool {
@@ -48,8 +46,8 @@ func (r *Record) counted() []WatchedTime {
 	}))
 }
 
-// WithoutRemoval returns r as it is beside a history that does not know of the removal before it, nor of a restore after that: what
-// was brought back is as of when it was played. Nothing comes back that r had lost by the removal.
+// WithoutRemoval returns r for a history without the latest removal and without a restore after it. Restored
+// content is dated at its own time; removed content stays lost.
 func (r *Record) WithoutRemoval() *Record {
 	m := *r
 	m.Watches = r.counted()
@@ -60,7 +58,7 @@ func (r *Record) WithoutRemoval() *Record {
 	return &m
 }
 
-// Steps in which [RestoredAt] tells times apart, from that age on: milliseconds.
+// steps are the resolutions of [RestoredAt] by minimum age, in milliseconds.
 var steps = []struct{ age, step int64 }{
 	{0, 2 * minute}, {24 * hour, 15 * minute}, {7 * 24 * hour, 2 * hour},
 }
@@ -70,10 +68,9 @@ const (
 	hour   = 60 * minute
 )
 
-// RestoredAt returns the cut after which a record is brought back that was last played at
-// the given time, and of which a removal up to cut has left nothing: up to [MaxLift] later, so
-// that of a whole history what was played later comes back as later, to two minutes within a
-// day before the cut, a quarter of an hour within a week, and two hours before that.
+// RestoredAt returns the restore cut for a record last played at the given time, of which the removal at cut
+// left nothing. It is up to [MaxLift] after cut and preserves the order of play across a history. The
+// resolution is 2 minutes within a day before the cut, 15 minutes within a week, 2 hours before that.
 func RestoredAt(played, cut int64) int64 {
 	age, passed := min(max(cut-played, 0), ArchiveTTL), int64(0)
 	for i, s := range steps {
@@ -86,10 +83,10 @@ func RestoredAt(played, cut int64) int64 {
 	return cut + MaxLift - passed
 }
 
-// MaxLift is how many milliseconds [RestoredAt] is later than the cut at most.
+// MaxLift is the longest delay of [RestoredAt] after the cut, in milliseconds.
 const MaxLift = 24*30 + 6*24*4 + 83*12
 
-// Oldest returns the earliest of all times that the record has, in Unix milliseconds: those of its reports, viewings, sums and decision.
+// Oldest returns the earliest time in the record, in Unix milliseconds: of a report, viewing, sum or decision.
 func (r *Record) Oldest() int64 {
 	oldest := r.PlayedAt()
 	for _, at := range []int64{r.ResumePoint.Version.Time(), r.DurationVersion.Time(), r.oldestMeta().Time(), r.UnknownVersion.Time(), r.Dismissed.Time(), r.PlaysBeforeAt, r.WatchedBeforeAt, r.oldestViewing()} {
@@ -97,11 +94,11 @@ func (r *Record) Oldest() int64 {
 			oldest = min(oldest, at)
 		}
 	}
-	for _, p := range r.Peaks[:min(len(r.Peaks), 1)] { // oldest first, as the others
+	for _, p := range r.Peaks[:min(len(r.Peaks), 1)] { // oldest first, like the other lists
 		oldest = min(oldest, p.At)
 	}
 	reported := func(s Stay) int64 {
-		if s.from() == r.RemovedAt+1 { // see staysAfter: perhaps nothing was reported then
+		if s.from() == r.RemovedAt+1 { // moved by staysAfter: not a report's time
 			return s.At
 		}
 		return s.from()
@@ -121,19 +118,19 @@ func (r *Record) Oldest() int64 {
 	return oldest
 }
 
-// Bounds of a record from elsewhere, beyond those of an event.
+// Bounds of an imported record, in addition to those of an event.
 const (
-	// MaxUnknown bounds the fields of a newer version, in bytes.
+	// MaxUnknown limits the fields of a newer version, in bytes.
 	MaxUnknown = 4096
-	// maxBefore bounds the plays, and the milliseconds, of the viewings that are not listed.
+	// maxBefore limits the plays and the milliseconds of unlisted viewings.
 	maxBefore = 1 << 50
-	// MaxAhead is how far a time may be ahead, in milliseconds: clocks differ.
+	// MaxAhead is the clock skew allowed for future times, in milliseconds.
 	MaxAhead = 5000
 )
 
-// Validate reports the first thing in a record from elsewhere, such as a backup, that no fold
-// of legal events leaves behind, as a [FieldError] that names it as exports do. Now is in Unix
-// milliseconds; a record that was last played after it is not legal.
+// Validate checks a record from outside, such as a backup. It returns a [FieldError] with the export's field
+// name for the first value that no fold of legal events produces. now is in Unix milliseconds; a record last
+// played after it is invalid.
 func (r *Record) Validate(now int64) error {
 	switch {
 	case r.State < StatePlaying || r.State > StateFinished:
@@ -158,7 +155,7 @@ func (r *Record) Validate(now int64) error {
 	return cmp.Or(validateTime("event_time", r.Version.Time()), validateTime("details.dismissed", r.Dismissed.Time()), r.event().Validate(), r.validateMeta(), r.validateVersions(), r.validatePeaks(), r.validatePlays(), r.validateWatches(), r.validateViewings())
 }
 
-// rank is that of the reports that leave a record in this state.
+// rank returns the rank of the reports that lead to this state.
 func (s State) rank() int {
 	if s == StateStopped || s == StateFinished {
 		return RankStop
@@ -166,7 +163,7 @@ func (s State) rank() int {
 	return RankProgress
 }
 
-// validateVersions checks what came with earlier events.
+// validateVersions checks the fields with versions of their own.
 func (r *Record) validateVersions() error {
 	for _, v := range []struct {
 		field   string
@@ -190,7 +187,7 @@ func (r *Record) validateVersions() error {
 	return validatePosition("details.resume_point.position_ms", r.ResumePoint.Position)
 }
 
-// validateMeta checks each key as what an earlier event came with.
+// validateMeta checks each entry as part of an earlier event.
 func (r *Record) validateMeta() error {
 	if (r.Meta == "") != (r.MetaVersion == 0) {
 		return Invalid("details.meta", "want a time, and what is of it")
@@ -206,7 +203,7 @@ func (r *Record) validateMeta() error {
 	return nil
 }
 
-// validateAt checks a time of the past of a record.
+// validateAt checks a past time of the record.
 func (r *Record) validateAt(field string, at int64, present bool) error {
 	switch {
 	case !present:
@@ -221,7 +218,8 @@ func (r *Record) validateAt(field string, at int64, present bool) error {
 	return validateTime(field, at)
 }
 
-// validatePosition takes one beyond the duration, too: reports that did not know that may have left it, and readers see it bounded.
+// validatePosition allows positions beyond the duration: a report may not know the duration, and reads bound
+// the position.
 func validatePosition(field string, position int64) error {
 	if position < 0 || position > MaxPosition {
 		return Invalid(field, "want 0 to 2592000000 milliseconds (30 days)")
@@ -255,7 +253,7 @@ func (r *Record) validatePlays() error {
 		r.validateStays("details.completions", r.Completions, bounds{MaxCompletions, endGap}), r.validateLows(), r.validateStarts())
 }
 
-// bounds are how many stays there may be, and which gap there is between those of one viewing.
+// bounds are the maximum number of stays and the minimum gap between stays of one viewing.
 type bounds struct {
 	most int
 	gap  int64
@@ -382,7 +380,7 @@ func (w WatchedTime) before(o WatchedTime) bool {
 	return w.At < o.At || w.At == o.At && w.Viewing < o.Viewing
 }
 
-// validateReports checks that what viewings have played is as a fold leaves it.
+// validateReports checks that the watched times are a possible result of a fold.
 func (r *Record) validateReports() error {
 	if len(r.Watches) > MaxWatches {
 		return Invalid("details.watches", fmt.Sprintf("want at most %d", MaxWatches))

@@ -7,9 +7,8 @@ import (
 	"time"
 )
 
-// Cache is the store that acknowledges heartbeats and answers readers: records,
-// one list per user, the users' own state, and the ledger of dirty marks. Its
-// methods may be called from many goroutines.
+// Cache acknowledges heartbeats and serves reads: records, one list per user, the users' own state, and the
+// ledger of dirty marks. Its methods are safe for concurrent use.
 type Cache interface {
 	Loader
 	Applier
@@ -20,76 +19,62 @@ type Cache interface {
 
 // Loader reads records by key.
 type Loader interface {
-	// Load returns one entry for each key, in order. A key of a user's own state
-	// has no record, only the user.
+	// Load returns one entry per key, in order. The key of a user's own state has a user and no record.
 	Load(ctx context.Context, keys []Key) []Entry
 }
 
-// Entry is what the cache knows of a key.
+// Entry is the cache's content for a key.
 type Entry struct {
-	Record *Record // nil when there is none
+	Record *Record // nil if none
 	User   User
-	// Err wraps [ErrUnavailable] when the store did not answer for this key; then
-	// nothing else is known.
+	// Err wraps [ErrUnavailable] if the store did not answer; the other fields are then empty.
 	Err error
 }
 
-// Applier writes.
+// Applier writes to the cache.
 type Applier interface {
-	// Apply stores each write whose base still stands, with its place in the list
-	// and its dirty mark, in one atomic step per key. It returns one outcome for
-	// each write, in order. No two writes of one call may have the same key. A write
-	// that is [Applied] is as durable as the store is configured to be.
+	// Apply stores each write whose base is current, with its list entry and dirty mark, in one atomic step per
+	// key. It returns one outcome per write, in order. Keys must be distinct. An [Applied] write is as durable
+	// as the store's configuration.
 	//
-	// After each write the key has a dirty mark, whatever the write says: the older one of the one that it had and a new one. So a mark says
-	// since when the archive may lack something of the key, however long it is written on.
+	// A written key always has a dirty mark. An older mark stays, because a mark says since when the archive may
+	// lack content.
 	Apply(ctx context.Context, writes []Write) []Outcome
-	// Clear sets the user's clear mark for one type (0 for all) to c, unless a
-	// later one stands, removes the records at or before it with their dirty marks,
-	// keeps the latest of their cell times (see [User.CutTime]), and marks the user's
-	// own state dirty, under a new revision, in one atomic step. Records after it stay,
-	// under other revisions, so that whoever holds one finds out; readers and writers
-	// drop what they fold of the time before. It returns up to when it cleared.
-	// One that comes late, or twice, removes nothing that was written after the first.
+	// Clear removes the records of one type (0 for all) up to c.Until, and sets the clear mark unless a later
+	// one exists. The same atomic step removes their dirty marks, marks the user's state dirty under a new
+	// revision, and raises [User.CutTime]. Later records get new revisions, so concurrent writes conflict. until
+	// is the effective clear time. A late or repeated clear removes nothing written after the first.
 	Clear(ctx context.Context, uid string, c Clear) (until int64, err error)
-	// Pause replaces the user's pause, and marks the user's own state dirty, under a new
-	// revision, in one atomic step. Each of the user's records gets another revision in that
-	// step, and keeps its clean bit: a writer that holds one without looking at the
-	// user's state finds out with the next write. The state of a user does not expire while
-	// recording is off. Where another pause than from is in force it does nothing and fails
-	// with [ErrConflict]: so one that comes late, or twice, undoes no later one.
+	// Pause replaces the user's pause and marks the user's state dirty under a new revision, in one atomic step.
+	// Each record gets a new revision with the same clean bit, so concurrent writes conflict. The state of a
+	// paused user does not expire. It fails with [ErrConflict] unless from is the current pause, so a late or
+	// repeated call undoes nothing.
 	Pause(ctx context.Context, uid string, from, to Pause) error
-	// Warm fills a cold user with records from the archive: it adds those that the
-	// cache does not have, as clean ones, merges the clear marks, the cut time and the
-	// pause, and sets the low watermark. The records that the cache's own clear marks hide count for
-	// the cut time. Where the pause is news, it does as Pause does. The low watermark is
-	// raised above each record of which the cache has an older one: until the two are
-	// united, its place in the list is not known from the cache alone. A warm user is left
-	// alone. Of a user who was trimmed while cold it adds nothing from below that: a newer
-	// record may have been archived and dropped since w was read.
+	// Warm adds archived records to a cold user as clean, where the cache has none. It merges clear marks, cut
+	// time and pause, and sets the low watermark. A new pause has the effects of Pause; records hidden by the
+	// cache's own clear marks count for the cut time. The low watermark rises above each record that is newer in
+	// the archive: its place is unknown until the two are merged. A warm user stays unchanged. A user trimmed
+	// while cold gets nothing from below the trim, since w may be stale there.
 	Warm(ctx context.Context, uid string, w WarmSet) error
 }
 
 // Write is one compare-and-set.
 type Write struct {
 	Key    Key
-	Record *Record // its revision is new; never nil
-	// Base is the revision that Record was made from, 0 when there was none. A write
-	// without a base also fails when the user's type was cleared up to later than Cleared; when
-	// another pause is in force than Pause; and when the record is not partial and the user not
-	// complete: it was made when the user was, and the archive may have by now what it lacks.
+	Record *Record // new revision; never nil
+	// Base is the revision of the record's predecessor, 0 for none. A write without a base conflicts if the type
+	// was cleared after Cleared or another pause than Pause is current. A complete record also conflicts if the
+	// user no longer is: the archive may have content that it lacks.
 	Base uint64
-	// Pause is the user's pause when the record was made, and Cleared up to when its type was
-	// cleared by then. Only a write without a base needs them: a change of either changes every base.
+	// Pause and Cleared are the user's pause and the type's clear mark when the record was made. Only a write
+	// without a base needs them: a change of either changes every base.
 	Pause   Pause
 	Cleared int64
-	// BeginsHold says that a new hold begins, with which the content's TTL does. Whether the key has a dirty
-	// mark does not depend on it.
+	// BeginsHold starts a new hold and with it the content's TTL. The dirty mark does not depend on it.
 	BeginsHold bool
 }
 
-// WriteOn returns the write of a record that was made from another one, nil for none, and from what is
-// known of its user.
+// WriteOn returns the write of a record made from base (nil for none) and the user's state.
 func WriteOn(base *Record, k Key, r *Record, u *User) Write {
 	w := Write{Key: k, Record: r, Pause: u.Pause, Cleared: u.ClearedAt(k.Object.Type)}
 	if base != nil {
@@ -98,36 +83,34 @@ func WriteOn(base *Record, k Key, r *Record, u *User) Write {
 	return w
 }
 
-// Clear is what of a user's history is to be removed.
+// Clear selects the part of a user's history to remove.
 type Clear struct {
 	Type uint32 // 0 for all
-	// Until is the time up to which, inclusive, in Unix milliseconds.
+	// Until is inclusive, in Unix milliseconds.
 	Until int64
 }
 
-// Outcome is what became of a write.
+// Outcome is the result of a write.
 type Outcome struct {
 	Status WriteStatus
-	// Current is what the cache holds instead, after a conflict. It is for another try, and
-	// may not be on disk yet, so that writers of one key do not wait for each other: an
-	// answer that relies on it alone asks [Loader.Load].
+	// Current is the cache's content after a conflict, for a retry. It may not be durable yet, since writers of
+	// one key do not wait for each other. To answer a client from it, call [Loader.Load] first.
 	Current Entry
-	// Err wraps [ErrUnavailable] when the status is Unknown: the write may or may
-	// not have been, or may still be, applied.
+	// Err wraps [ErrUnavailable] if the status is Unknown: the write may have been applied, or may be later.
 	Err error
 }
 
-// WriteStatus says what became of a write.
+// WriteStatus is the status of a write.
 type WriteStatus uint8
 
-// The outcomes of a write.
+// Statuses of a write.
 const (
 	Unknown WriteStatus = iota
 	Applied
 	Conflict
 )
 
-// WarmSet is what the archive holds of a user.
+// WarmSet is the archive's content for a user.
 type WarmSet struct {
 	Items        []Item
 	LowWatermark Version
@@ -142,22 +125,20 @@ type Item struct {
 	Record *Record
 }
 
-// Place returns where the item stands in a user's list.
+// Place returns the item's place in the user's list.
 func (i Item) Place() Cursor { return Cursor{Version: i.Record.Version, Object: i.Object} }
 
 // Lister reads a user's records in order.
 type Lister interface {
-	// List returns the visible records that the query asks for, newest first; ties
-	// are ordered by the object's text, descending. It knows nothing of what lies
-	// below the user's low watermark. A record that is damaged is in it as Load has it, partial
-	// and without a state, at its place if that is known, or else last. It fails with
-	// [ErrUnavailable].
+	// List returns the visible records for the query, newest first; ties are in descending order of the object's
+	// text. It has nothing below the user's low watermark. A damaged record is partial, without a state, and
+	// last if its place is unknown. It fails with [ErrUnavailable].
 	List(ctx context.Context, uid string, q Query) (Page, error)
 }
 
-// Query asks for a page.
+// Query selects a page.
 type Query struct {
-	// After is the last item of the page before; the zero cursor starts at the newest.
+	// After is the last item of the previous page; the zero cursor starts at the newest.
 	After Cursor
 	Limit int
 	Type  uint32 // 0 for all
@@ -171,7 +152,7 @@ type Cursor struct {
 	Object  Object
 }
 
-// Compare is the order of a user's list: by version, ties by the object's text, both descending.
+// Compare orders a user's list: by version, then by the object's text, both descending.
 func (c Cursor) Compare(d Cursor) int {
 	if by := cmp.Compare(d.Version, c.Version); by != 0 {
 		return by
@@ -182,57 +163,57 @@ func (c Cursor) Compare(d Cursor) int {
 // Page is a part of a user's list.
 type Page struct {
 	Items []Item
-	// More means that the store has further items of the query.
+	// More reports further items for the query.
 	More bool
-	// User has of a page of the archive the clear marks, the cut time and the pause alone.
+	// User in a page of the archive has only the clear marks, the cut time and the pause.
 	User    User
-	Damaged []Damage // of a page of the archive
+	Damaged []Damage // archive pages only
 }
 
-// Damage is a cell that cannot be read. Without an object it is one of the user's own.
+// Damage is an unreadable cell. Without an object it belongs to the user's own state.
 type Damage struct {
 	Object Object
 	Bytes  []byte
 	Err    error // wraps [ErrPermanent]
 }
 
-// ChangeLog tells which contents of a user began to change, in the order of the writes. A content that is
-// not clean changes on without another entry.
+// ChangeLog lists changed contents of a user in the order of the writes. A dirty content changes again without
+// a new entry.
 type ChangeLog interface {
-	// Changes returns the entries of a user's log after a place, in order, at most limit of them, and what
-	// the log is at that moment. Where there is no log it begins one, with an entry for each content that is not clean.
-	// From then on each write with no base, or a clean one, makes an entry in its atomic step. It takes the place of
-	// the entry that the object had, or that one stays beside it until a trim. A [Applier.Clear] ends
-	// the log, and it goes with the user's state; an adapter may end it when nobody has asked for [ChangeLogTTL].
+	// Changes returns up to limit entries after a place, in order, and the current state of the log. If there is
+	// no log it starts one, with an entry for each dirty content. Then each write without a base, or on a clean
+	// base, adds an entry in its atomic step. It replaces the object's earlier entry, or both stay until a trim.
+	// [Applier.Clear] ends the log, and so does the expiry of the user's state. An adapter may end it after
+	// [ChangeLogTTL] without a call.
 	//
-	// A content that a later Load says is clean stays so until another write makes an entry, also when the store restarts,
-	// unless it has another TTL then. It fails with [ErrUnavailable].
+	// A content that a later Load reports as clean stays clean until a write adds an entry, also across a
+	// restart, unless its TTL changes. It fails with [ErrUnavailable].
 	Changes(ctx context.Context, uid string, after uint64, limit int) (Changes, error)
 }
 
-// ChangeLogTTL is for how long a user's log is kept when nobody asks for it.
+// ChangeLogTTL is how long a log lives without a read.
 const ChangeLogTTL = 30 * 24 * time.Hour
 
 // Changes is a part of a user's log.
 type Changes struct {
-	Log uint64 // its name, drawn at random when it began; never 0
-	// Dropped is the last place of which a trim has dropped the entry, 0 for none; Last is that of the newest entry.
+	Log uint64 // random id of the log; never 0
+	// Dropped is the last place dropped by a trim, 0 for none; Last is the place of the newest entry.
 	Dropped, Last uint64
 	Entries       []LogEntry
 }
 
-// LogEntry says that the content of an object began to change.
+// LogEntry marks the first change of a clean content.
 type LogEntry struct {
 	Object Object
-	Place  uint64 // from 1 on; later ones are greater
+	Place  uint64 // from 1, ascending
 }
 
-// Mark is when a dirty mark was set, in microseconds of the cache's clock. It says when
-// a key is to be archived at the latest, and how far to look back in the queue once the cache has lost something.
+// Mark is the time of a dirty mark, in microseconds of the cache's clock. It bounds the key's delay to the
+// archive, and how far to reread the queue after a loss of cache data.
 type Mark int64
 
-// Content names one content of a key in the cache: the revision of its record, or of the
-// user's own state; 0 for none.
+// Content names one content of a key in the cache by its revision: of the record, or of the user's own state; 0
+// for none.
 type Content struct {
 	Key      Key
 	Revision uint64
@@ -240,42 +221,37 @@ type Content struct {
 
 // Ledger keeps the dirty marks.
 type Ledger interface {
-	// Overdue returns keys of the given buckets whose marks are at least as old as age by
-	// the cache's clock, oldest first within a bucket, at most limit of them. An age of 0
-	// is every mark, also one that the clock has not reached. Nobody knows the age of such
-	// a mark, which is there once the clock was set back: any age may find it.
+	// Overdue returns up to limit keys of the buckets with marks at least age old by the cache's clock, oldest
+	// first within a bucket. Age 0 returns every mark, also future ones. After the clock steps back, any age may
+	// return future marks.
 	Overdue(ctx context.Context, buckets []Bucket, age time.Duration, limit int) ([]Key, error)
-	// Backlog returns how many marks each of the given buckets has, in order, and the
-	// oldest of them. It is for monitoring, and not exact while marks come and go. With an error
-	// it returns what is known: a bucket that did not answer has none.
+	// Backlog returns the number of marks and the oldest mark per bucket, in order. It is for monitoring and
+	// approximate under writes. With an error, buckets without an answer are empty.
 	Backlog(ctx context.Context, buckets []Bucket) ([]Backlog, error)
-	// MarkClean says that the archive has these contents. Where the cache still holds the
-	// content, it sets [CleanBit] in the revision of the record and removes the dirty
-	// mark, in one atomic step; otherwise it does nothing. So every write that was made from
-	// the content before it was clean fails its compare.
+	// MarkClean records that the archive has these contents. For a current content it sets [CleanBit] in the
+	// revision and removes the dirty mark in one atomic step. Writes based on the dirty revision then conflict.
+	// Other contents are ignored.
 	MarkClean(ctx context.Context, contents []Content) error
-	// Trim drops the oldest clean records of each user who has more
-	// than the cache keeps, and raises the low watermark above them. Tombstones are bounded
-	// apart from the others, by the same number. Of a log of changes that has more entries than that it drops
-	// the oldest, up to the first of a content that is not clean.
+	// Trim drops the oldest clean records of users above the cache's limit and raises the low watermark above
+	// them. Tombstones have a separate limit of the same size. It also trims a change log above that limit, up
+	// to the first dirty content.
 	Trim(ctx context.Context, uids []string) error
 }
 
-// Backlog is how much of a bucket may be newer than the archive.
+// Backlog is the number of dirty keys of a bucket.
 type Backlog struct {
 	Marks  int
-	Oldest Mark // 0 without any
+	Oldest Mark // 0 if none
 }
 
-// Wants reports whether a visible record at a place belongs to what the query asks for.
+// Wants reports whether the query includes a visible record at a place.
 func (q Query) Wants(c Cursor) bool {
 	at := c.Version.Time()
 	return (q.Type == 0 || q.Type == c.Object.Type) && at >= q.Since && (q.Until == 0 || at <= q.Until) &&
 		(q.After == Cursor{} || q.After.Compare(c) < 0)
 }
 
-// End returns the place after which the page that follows begins: that of the last item, or the
-// zero cursor where there is none.
+// End returns the cursor of the next page: the place of the last item, or the zero cursor.
 func (p *Page) End() Cursor {
 	if len(p.Items) == 0 {
 		return Cursor{}
@@ -283,5 +259,5 @@ func (p *Page) End() Cursor {
 	return p.Items[len(p.Items)-1].Place()
 }
 
-// NewestFirst is the order of items in a user's list, see [Cursor.Compare].
+// NewestFirst orders items of a user's list; see [Cursor.Compare].
 func NewestFirst(a, b Item) int { return a.Place().Compare(b.Place()) }

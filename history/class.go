@@ -9,22 +9,22 @@ import (
 	"time"
 )
 
-// Class is a set of types of objects whose records have a list, a low watermark and a TTL of their own. So however many
-// records of these types there are, they push no records of other types out of the cache.
+// Class is a set of object types with their own list, low watermark and TTL. Any number of its records evicts
+// no records of other types from the cache.
 type Class struct {
 	Name  string
 	Types []uint32
-	// Keep is how long a record lives after its event, in milliseconds, at most [ArchiveTTL].
+	// Keep is the lifetime of a record after its event, in milliseconds, at most [ArchiveTTL].
 	Keep int64
-	// List is how many records of a user the cache keeps, 0 for as many as it keeps without a class.
+	// List is the number of cached records per user; 0 is the limit without a class.
 	List int
-	// Least is how long a viewing must be to be recorded, in milliseconds.
+	// Least is the shortest viewing to record, in milliseconds.
 	Least int64
-	// ChangesOnly says that a report is stored only if it changes the record: see [Rulebook.Known].
+	// ChangesOnly stores a report only if it changes the record; see [Rulebook.Known].
 	ChangesOnly bool
 }
 
-// MaxClasses is how many classes there may be. The token of a change log has a part for each, and has to fit into a URL.
+// MaxClasses limits the classes: a change log token has a section for each and must fit into a URL.
 const MaxClasses = 32
 
 // Classes returns all classes.
@@ -35,7 +35,7 @@ func (b *Rulebook) Classes() []Class {
 	return b.classes
 }
 
-// ClassOf returns the class of a type, nil for none.
+// ClassOf returns the class of a type, nil if none.
 func (b *Rulebook) ClassOf(typ uint32) *Class {
 	if b == nil || len(b.classOf) == 0 {
 		return nil
@@ -46,7 +46,7 @@ func (b *Rulebook) ClassOf(typ uint32) *Class {
 	return nil
 }
 
-// ofNamespace returns the class of a namespace, nil for the namespace of no class and for a class that is not known.
+// ofNamespace returns the class of a namespace, nil for the default namespace and for an unknown class.
 func (b *Rulebook) ofNamespace(namespace string) *Class {
 	if b == nil || len(b.classes) == 0 {
 		return nil
@@ -58,7 +58,7 @@ func (b *Rulebook) ofNamespace(namespace string) *Class {
 	return nil
 }
 
-// NamespaceOf returns the uid of the namespace into which a user's reports of a type are written.
+// NamespaceOf returns the uid of the namespace for a user's reports of a type.
 func (b *Rulebook) NamespaceOf(uid string, typ uint32) string {
 	if c := b.ClassOf(typ); c != nil {
 		return NamespaceUID(uid, c.Name)
@@ -66,7 +66,7 @@ func (b *Rulebook) NamespaceOf(uid string, typ uint32) string {
 	return uid
 }
 
-// Namespaces returns the uids of all namespaces of a user. The namespace of no class is the first.
+// Namespaces returns the uids of all namespaces of a user, the default one first.
 func (b *Rulebook) Namespaces(uid string) []string {
 	all := []string{uid}
 	for _, c := range b.Classes() {
@@ -75,13 +75,13 @@ func (b *Rulebook) Namespaces(uid string) []string {
 	return all
 }
 
-// Moving reports whether at a time, in Unix milliseconds, records of a type may be in other namespaces than in the one into which
-// its reports are written now. That is so for as long as a record lives after the day on which types were last moved.
+// Moving reports whether records of a type may be outside its current namespace at now, in Unix milliseconds.
+// This lasts for a record's lifetime after the day of the latest move.
 func (b *Rulebook) Moving(now int64) bool {
 	return b != nil && b.moved > 0 && now < b.moved+ArchiveTTL+24*3600*1000
 }
 
-// TTL returns for how long a record of a type lives after its event, in milliseconds.
+// TTL returns the lifetime of a type's record after its event, in milliseconds.
 func (b *Rulebook) TTL(typ uint32) int64 {
 	if c := b.ClassOf(typ); c != nil {
 		return c.Keep
@@ -89,7 +89,7 @@ func (b *Rulebook) TTL(typ uint32) int64 {
 	return ArchiveTTL
 }
 
-// NamespaceTTL returns for how long the stores keep a record of a namespace after its event, in milliseconds.
+// NamespaceTTL returns the lifetime of a namespace's record after its event, in milliseconds.
 func (b *Rulebook) NamespaceTTL(namespace string) int64 {
 	if c := b.ofNamespace(namespace); c != nil {
 		return c.Keep
@@ -97,11 +97,11 @@ func (b *Rulebook) NamespaceTTL(namespace string) int64 {
 	return ArchiveTTL
 }
 
-// Summarized reports whether summaries are kept of a namespace. There are none of a class that keeps its records for a shorter
-// time than the archive can: nothing of them is kept for longer than that.
+// Summarized reports whether the namespace has summaries. A class with a TTL below the archive's has none:
+// nothing outlives its TTL.
 func (b *Rulebook) Summarized(namespace string) bool { return b.NamespaceTTL(namespace) == ArchiveTTL }
 
-// NamespaceList returns how many records of a namespace the cache keeps: usual, unless the class says another number.
+// NamespaceList returns the number of cached records of a namespace: usual, unless the class sets another.
 func (b *Rulebook) NamespaceList(namespace string, usual int) int {
 	if c := b.ofNamespace(namespace); c != nil {
 		return cmp.Or(c.List, usual)
@@ -109,14 +109,14 @@ func (b *Rulebook) NamespaceList(namespace string, usual int) int {
 	return usual
 }
 
-// NamespaceLog returns how many entries a namespace's change log keeps: as many as the cache keeps records of it, and no fewer than
-// without a class. With fewer entries apps would have to read again more often, and they read all namespaces then.
+// NamespaceLog returns the change log size of a namespace: its number of cached records, at least usual. A
+// shorter log forces apps to reread all namespaces more often.
 func (b *Rulebook) NamespaceLog(namespace string, usual int) int {
 	return max(b.NamespaceList(namespace, usual), usual)
 }
 
-// Brief reports whether an event is of a viewing that is still too short to be recorded. The length of a viewing is how much
-// it has played, or else the age of its session, or else its position. Deletes and marks of a user are never too short.
+// Brief reports whether an event's viewing is too short to record so far. Its length is the watched time, else
+// the age of the session, else the position. Deletes and marks are never too short.
 func (b *Rulebook) Brief(e *Event) bool {
 	c := b.ClassOf(e.Key.Object.Type)
 	switch {
@@ -130,9 +130,9 @@ func (b *Rulebook) Brief(e *Event) bool {
 	return e.Kind == KindStart || e.Position < c.Least
 }
 
-// Known reports whether an event of a class with ChangesOnly changes nothing in a record: it has the record's state and position, and
-// its duration and metadata or none. Another session or device is no change. An event that comes after half of the record's
-// TTL counts as a change, so that a record in use does not expire.
+// Known reports whether an event of a class with ChangesOnly repeats a record: same state and position, and the
+// same duration and metadata if given. Session and device do not count. An event after half of the TTL is a
+// change, so a record in use does not expire.
 func (b *Rulebook) Known(r *Record, e *Event) bool {
 	c := b.ClassOf(e.Key.Object.Type)
 	return c != nil && c.ChangesOnly && r != nil && e.Kind != KindDelete && !e.Kind.Marks() &&
@@ -141,7 +141,7 @@ func (b *Rulebook) Known(r *Record, e *Event) bool {
 		e.At >= r.Version.Time() && e.At < r.Version.Time()+c.Keep/2
 }
 
-// addClass reads a class such as "types=7,8 keep=14d list=200 least=2s".
+// addClass parses a class such as "types=7,8 keep=14d list=200 least=2s".
 func (b *Rulebook) addClass(name, values string) error {
 	if !legalClass(name) {
 		return fmt.Errorf("want the number of a type before the colon, or the name of a class (at most 32 of a-z, 0-9 and -, a letter first), got %q", name)
@@ -178,7 +178,6 @@ func (b *Rulebook) addClass(name, values string) error {
 	return nil
 }
 
-// Bounds of a class.
 const (
 	maxList  = 1_000_000
 	maxLeast = time.Hour
@@ -230,7 +229,7 @@ func types(text string) (all []uint32, err error) {
 	return all, nil
 }
 
-// days reads a time in milliseconds that may be in days, such as 14d.
+// days parses a duration with optional days, such as 14d, and returns milliseconds.
 func days(text string) (int64, error) {
 	if number, ok := strings.CutSuffix(text, "d"); ok {
 		n, err := strconv.ParseUint(number, 10, 16)
@@ -246,7 +245,7 @@ func days(text string) (int64, error) {
 	return n, nil
 }
 
-// setMoved reads the day on which types were last moved between classes.
+// setMoved parses the day of the latest move of types between classes.
 func (b *Rulebook) setMoved(text string) error {
 	day, err := time.Parse(time.DateOnly, text)
 	if err != nil {

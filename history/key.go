@@ -1,15 +1,12 @@
-// Package history is the domain of Playhead: who watched, read or heard what, how
-// far, and when.
+// Package history is the domain of Playhead: who watched, read or heard what, how far, and when.
 //
-// A player reports an [Event]. Events of one [Key] fold into a [Record], and the
-// fold is commutative and idempotent, so that reports may arrive late, twice, in
-// any order and through several services and still end in one state. The stores
-// that keep records are contracts here ([Cache], [Archive], [Publisher],
-// [Consumer]) and adapters in the packages below, all of which pass the suites of
-// package historytest.
+// A player reports an [Event]. The events of one [Key] fold into a [Record]. The fold is commutative and
+// idempotent: reports that arrive late, twice, in any order or through several services lead to one state. The
+// stores are interfaces here ([Cache], [Archive], [Publisher], [Consumer]) and adapters in the packages below.
+// All adapters pass the suites of package historytest.
 //
-// Times are Unix milliseconds, positions and durations are milliseconds, unless a
-// comment says otherwise. The package needs the standard library only.
+// Times are Unix milliseconds, positions and durations are milliseconds, unless stated otherwise. The package
+// imports only the standard library.
 package history
 
 import (
@@ -25,21 +22,21 @@ import (
 	"unicode/utf8"
 )
 
-// Object is what was watched, read or heard: an id and a numeric business type
-// (1 video, 2 episode, 3 audio, 4 article; an open set). Type 0 is not a type.
+// Object is a video, text or sound: an id and a numeric business type (1 video, 2 episode, 3 audio, 4 article;
+// an open set). Type 0 is invalid.
 type Object struct {
 	ID   string
 	Type uint32
 }
 
-// String returns the object as stores and interfaces write it, "100_1": id,
-// underscore, type. It is also the column of the object in the archive.
+// String returns the object's text in stores and APIs, such as "100_1": id, underscore, type. It is also the
+// object's column in the archive.
 func (o Object) String() string {
 	return o.ID + "_" + strconv.FormatUint(uint64(o.Type), 10)
 }
 
-// ParseObject is the inverse of [Object.String]. The type follows the last
-// underscore, because an id may hold underscores too. It fails with [ErrInvalid].
+// ParseObject is the inverse of [Object.String]. The last underscore separates the type, since an id may
+// contain underscores. It fails with [ErrInvalid].
 func ParseObject(s string) (Object, error) {
 	i := strings.LastIndexByte(s, '_')
 	if i < 0 {
@@ -53,12 +50,12 @@ func ParseObject(s string) (Object, error) {
 	return o, o.Validate()
 }
 
-// Validate reports the first field of o that is not legal, as [ErrInvalid].
+// Validate returns an [ErrInvalid] for the first illegal field of o.
 func (o Object) Validate() error {
 	switch {
 	case !legal(o.ID):
 		return Invalid("object.id", wantID)
-	case o.ID == "." || o.ID == ".." || o.ID == "/": // in a URL they are taken for steps
+	case o.ID == "." || o.ID == ".." || o.ID == "/": // path steps in a URL
 		return Invalid("object.id", "want another id than . and .. and /, which have no URL of their own")
 	case o.Type == 0:
 		return Invalid("object.type", "want a number from 1 to 4294967295")
@@ -66,13 +63,13 @@ func (o Object) Validate() error {
 	return nil
 }
 
-// MaxID is the length of the longest id of a user or an object, in bytes.
+// MaxID is the maximum length of a user or object id, in bytes.
 const MaxID = 256
 
 const wantID = "want 1 to 256 bytes of UTF-8 without control characters and U+FFFD"
 
-// legal reports whether s may be an id. Ids are compared by their bytes, without normalization. Decoders put U+FFFD where
-// text was lost: with it two ids could become one.
+// legal reports whether s is a valid id. Ids are compared by bytes, without normalization. Decoders put U+FFFD
+// in place of lost text, so it could make two ids equal.
 func legal(s string) bool {
 	for _, r := range s {
 		if r == utf8.RuneError || unicode.IsControl(r) {
@@ -82,21 +79,20 @@ func legal(s string) bool {
 	return len(s) > 0 && len(s) <= MaxID
 }
 
-// Key names one record: a user, or a user's namespace of a [Class], and an object. The key without an object
-// names the user's own state.
+// Key identifies a record: a user, or a user's namespace of a [Class], and an object. A key without an object
+// identifies the user's own state.
 type Key struct {
 	UID    string
 	Object Object
 }
 
-// UserKey is the key of a user's own state.
+// UserKey returns the key of a user's own state.
 func UserKey(uid string) Key { return Key{UID: uid} }
 
-// IsUser reports whether k names a user's own state.
+// IsUser reports whether k is the key of a user's own state.
 func (k Key) IsUser() bool { return k.Object == Object{} }
 
-// Member returns the object as the ledger of dirty marks writes it: "100_1", or
-// "*" for the user's own state.
+// Member returns the object's text in the ledger of dirty marks: "100_1", or "*" for the user's own state.
 func (k Key) Member() string {
 	if k.IsUser() {
 		return "*"
@@ -104,7 +100,7 @@ func (k Key) Member() string {
 	return k.Object.String()
 }
 
-// String returns "uid/100_1" or "uid/*", the uid as [AppendUID] writes it.
+// String returns "uid/100_1" or "uid/*", with the uid escaped by [AppendUID].
 func (k Key) String() string {
 	return string(append(append(AppendUID(nil, k.UID), '/'), k.Member()...))
 }
@@ -126,8 +122,8 @@ func ParseKey(s string) (Key, error) {
 	return Key{UID: uid, Object: o}, err
 }
 
-// AppendUID appends the uid of a user or a namespace as keys have it where something follows: each byte other than
-// A-Z a-z 0-9 . _ ~ @ - and the mark of a namespace as % and two hexadecimal digits.
+// AppendUID appends an escaped uid of a user or a namespace. Bytes other than A-Z a-z 0-9 . _ ~ @ - and the
+// namespace mark become % and two hexadecimal digits.
 func AppendUID(dst []byte, uid string) []byte {
 	for i := range len(uid) {
 		if c := uid[i]; plain(c) {
@@ -154,7 +150,7 @@ func ParseUID(text string) (uid string, err error) {
 	return uid, ValidateNamespace(uid)
 }
 
-// ValidateUID reports whether uid is a legal user id, as [ErrInvalid] if not.
+// ValidateUID returns an [ErrInvalid] unless uid is a legal user id.
 func ValidateUID(uid string) error {
 	if !legal(uid) {
 		return Invalid("uid", wantID)
@@ -162,8 +158,7 @@ func ValidateUID(uid string) error {
 	return nil
 }
 
-// Buckets is how many buckets users are divided into. It is part of the format of
-// every store and never changes.
+// Buckets is the number of user buckets. It is part of every store's format and never changes.
 const Buckets = 1024
 
 // AllBuckets returns every bucket.
@@ -175,20 +170,20 @@ func AllBuckets() []Bucket {
 	return all
 }
 
-// Bucket is a share of the users, 0 to [Buckets]-1.
+// Bucket is a partition of the users, 0 to [Buckets]-1.
 type Bucket uint16
 
-// BucketOf returns the bucket of a user, which is also that of the user's namespaces: the 64-bit FNV-1a hash of the uid,
-// modulo [Buckets].
+// BucketOf returns the bucket of a user and of the user's namespaces: the 64-bit FNV-1a hash of the uid, modulo
+// [Buckets].
 func BucketOf(uid string) Bucket {
 	user, _ := UserOf(uid)
 	return Bucket(hash(user) % Buckets)
 }
 
-// ViewingOf returns the hash that stands for a session in completed plays.
+// ViewingOf returns the hash of a session in completed plays.
 func ViewingOf(session string) uint64 { return hash(session) }
 
-// hash is FNV-1a, as hash/fnv has it, without an object for each call.
+// hash is the FNV-1a of hash/fnv without the allocation.
 func hash(s string) uint64 {
 	const offset, prime = 14695981039346656037, 1099511628211
 	h := uint64(offset)
@@ -198,32 +193,32 @@ func hash(s string) uint64 {
 	return h
 }
 
-// RowKey returns the user's row in the archive: the first two hexadecimal digits
-// of the MD5 of the uid, then the uid. The digits spread users over the regions. A user's namespaces stand behind the
-// user: their digits are the user's.
+// RowKey returns the user's row in the archive: the first two hexadecimal digits of the MD5 of the uid, then
+// the uid. The digits spread users over the regions. A namespace has its user's digits, so its row follows the
+// user's.
 func RowKey(uid string) string {
 	user, _ := UserOf(uid)
 	sum := md5.Sum([]byte(user))
 	return hex.EncodeToString(sum[:1]) + uid
 }
 
-// Version orders the writes of one key: time in milliseconds, then rank.
+// Version orders the writes of a key: time in milliseconds, then rank.
 type Version int64
 
-// Ranks order writes of one millisecond.
+// Ranks order writes of the same millisecond.
 const (
 	RankProgress = 0
 	RankStop     = 1
 	RankDelete   = 2
 )
 
-// Ranks of decisions about what is offered to go on with.
+// Ranks of decisions about "continue watching".
 const (
 	RankDismissed = 0
 	RankOffered   = 1
 )
 
-// MaxVersion is later than every version of an event.
+// MaxVersion is later than the version of any event.
 const MaxVersion Version = math.MaxInt64
 
 // VersionOf returns the version of a write at ms with the given rank.
@@ -232,28 +227,26 @@ func VersionOf(ms int64, rank int) Version { return Version(ms<<2 | int64(rank))
 // Time returns the version's time in Unix milliseconds.
 func (v Version) Time() int64 { return int64(v) >> 2 }
 
-// Score returns the version as ms + rank/4, which a double holds exactly for the
-// next 71,000 years.
+// Score returns the version as ms + rank/4, exact in a double for the next 71,000 years.
 func (v Version) Score() float64 { return float64(v) / 4 }
 
-// Sentinel errors. Adapters wrap them; one table maps them to gRPC codes and one
-// to HTTP.
+// Sentinel errors. Adapters wrap them; one table maps them to gRPC codes and one to HTTP.
 var (
-	// ErrInvalid means that the request can never succeed as it is.
+	// ErrInvalid means that the request can never succeed unchanged.
 	ErrInvalid = errors.New("invalid")
-	// ErrConflict means that a record is not the one that the caller knows.
+	// ErrConflict means that the caller's record is outdated.
 	ErrConflict = errors.New("conflict")
-	// ErrUnavailable means that a store did not answer: nothing is known, try again.
+	// ErrUnavailable means that a store did not answer: the result is unknown, retry.
 	ErrUnavailable = errors.New("unavailable")
-	// ErrPermanent means that a store refused one entry for good.
+	// ErrPermanent means that a store refuses an entry permanently.
 	ErrPermanent = errors.New("refused by the store")
 	// ErrLocked means that another process holds the data directory.
 	ErrLocked = errors.New("in use by another process")
-	// ErrClosed means that the adapter was closed.
+	// ErrClosed means that the adapter is closed.
 	ErrClosed = errors.New("closed")
 )
 
-// FieldError is an [ErrInvalid] that names the field.
+// FieldError is an [ErrInvalid] with the field's name.
 type FieldError struct {
 	Field  string
 	Reason string
@@ -268,11 +261,13 @@ func (e *FieldError) Error() string { return fmt.Sprintf("%s: %s", e.Field, e.Re
 // Unwrap returns [ErrInvalid].
 func (e *FieldError) Unwrap() error { return ErrInvalid }
 
-// A namespace is the part of a user's history that is of one class, or of no class. The stores treat the namespace of a class as
-// a user of its own, in the same bucket as the user. Its uid is the user's uid, a byte that no uid has, and the class's name.
+// namespaceMark separates user and class in the uid of a namespace: a byte that no uid contains. A namespace is
+// the history of a user in one class, or in none. Stores treat a class's namespace as a separate user in the
+// same bucket.
 const namespaceMark = '\x01'
 
-// NamespaceUID returns the uid of a user's namespace of a class. The namespace of no class has the user's own uid.
+// NamespaceUID returns the uid of a user's namespace of a class. The namespace without a class has the user's
+// own uid.
 func NamespaceUID(uid, class string) string {
 	if class == "" {
 		return uid
@@ -280,16 +275,16 @@ func NamespaceUID(uid, class string) string {
 	return uid + string(namespaceMark) + class
 }
 
-// NamespacePrefix returns the beginning that the uids of a user's namespaces of classes have, and no other uid.
+// NamespacePrefix returns the common prefix of the uids of a user's class namespaces. No other uid has it.
 func NamespacePrefix(uid string) string { return uid + string(namespaceMark) }
 
-// UserOf returns the user and the class of a namespace. The class is empty for the namespace of no class.
+// UserOf returns the user and the class of a namespace, with an empty class if it has none.
 func UserOf(namespace string) (uid, class string) {
 	uid, class, _ = strings.Cut(namespace, string(namespaceMark))
 	return uid, class
 }
 
-// ValidateNamespace fails with [ErrInvalid] unless uid is a legal id of a user or of a user's namespace.
+// ValidateNamespace fails with [ErrInvalid] unless uid is a legal id of a user or a namespace.
 func ValidateNamespace(uid string) error {
 	user, class := UserOf(uid)
 	if err := ValidateUID(user); err != nil {

@@ -5,9 +5,8 @@ import (
 	"slices"
 )
 
-// Merge returns the fold of everything that a and b are folds of. It is
-// commutative, associative and idempotent within the bounds of [Record]; nil is
-// the fold of nothing. The result has no revision unless the other was nil.
+// Merge returns the fold of all events in a and b. It is commutative, associative and idempotent within the
+// bounds of [Record]; nil is the empty fold. The result has no revision unless the other record is nil.
 func Merge(a, b *Record) *Record {
 	if a == nil {
 		return b
@@ -20,11 +19,10 @@ func Merge(a, b *Record) *Record {
 	return m
 }
 
-// MergeInto makes m what [Merge] returns of a and b. None of the three is nil, and m is neither of
-// the others.
+// MergeInto stores the result of [Merge] in m. No argument is nil, and m is neither a nor b.
 func MergeInto(m, a, b *Record) {
 	removed := max(a.RemovedAt, b.RemovedAt)
-	latest, other := a.since(removed), b.since(removed) // at first, so that nothing forgotten counts against a bound
+	latest, other := a.since(removed), b.since(removed) // first, so that removed content does not count against a bound
 	if compareLatest(a, b) < 0 {
 		latest, other = other, latest
 	}
@@ -56,7 +54,7 @@ func MergeInto(m, a, b *Record) {
 	m.boundPlays()
 }
 
-// longer returns one of two lists that are the same, or of which one is empty.
+// longer returns a, or b if a is empty. The lists are equal unless one is empty.
 func longer[T any](a, b []T) []T {
 	if len(a) == 0 {
 		return b
@@ -64,8 +62,8 @@ func longer[T any](a, b []T) []T {
 	return a
 }
 
-// After returns what is left of r when nothing at or before the given time exists,
-// nil when that is nothing. A nil record stays nil.
+// After returns r without everything at or before the given time, nil if nothing remains. A nil record stays
+// nil.
 func (r *Record) After(at int64) *Record {
 	if r == nil || r.Version.Time() <= at {
 		return nil
@@ -73,8 +71,7 @@ func (r *Record) After(at int64) *Record {
 	return r.since(at)
 }
 
-// since returns r without what happened at or before a removal, but for its latest
-// event.
+// since returns r without everything at or before a removal, except its latest event.
 func (r *Record) since(removed int64) *Record {
 	if removed <= r.RemovedAt {
 		return r
@@ -88,8 +85,8 @@ func (r *Record) since(removed int64) *Record {
 	return &m
 }
 
-// Visible returns r as a reader may see it under the user's clear marks: nil when
-// it is cleared, a tombstone, or absent.
+// Visible returns r after the user's clear marks, as readers see it: nil if it is cleared, a tombstone, or
+// absent.
 func (r *Record) Visible(o Object, u *User) *Record {
 	if r = r.After(u.ClearedAt(o.Type)); r == nil || r.Deleted() {
 		return nil
@@ -97,8 +94,8 @@ func (r *Record) Visible(o Object, u *User) *Record {
 	return r
 }
 
-// Cut returns what the clear marks leave of a record of a type. It keeps the cell time
-// of one that they remove in CutTime, so that what is made without it comes after it.
+// Cut returns r after the clear marks. If they remove all of it, CutTime rises to its cell time, so a new
+// content sorts after it.
 func (u *User) Cut(r *Record, typ uint32) *Record {
 	left := r.After(u.ClearedAt(typ))
 	if r != nil && left == nil {
@@ -107,18 +104,17 @@ func (u *User) Cut(r *Record, typ uint32) *Record {
 	return left
 }
 
-// mergeResumePoint keeps the latest event of both that is not early, beside an early one.
+// mergeResumePoint keeps the latest event that is not early, if r is early.
 func (r *Record) mergeResumePoint(o *Record) {
 	if !r.Early {
-		return // and has none
+		return // an event that is not early is its own resume point
 	}
 	if f := o.lastResumePoint(); f.Version > r.ResumePoint.Version || f.Version == r.ResumePoint.Version && f.Position > r.ResumePoint.Position {
 		r.ResumePoint = f
 	}
 }
 
-// lastResumePoint returns the latest event of r that was not early, the zero one when there is none
-// after the removal.
+// lastResumePoint returns the latest event of r that was not early, zero if none is after the removal.
 func (r *Record) lastResumePoint() ResumePoint {
 	switch {
 	case r.Early:
@@ -141,8 +137,8 @@ func (r *Record) mergeUnknown(o *Record) {
 	}
 }
 
-// mergePeaks keeps, of all positions of both, those that no later one reached. One at the end where the viewing did not stop
-// may be a scrub: it is in [Record.Completions] instead.
+// mergePeaks keeps the positions that no later one reaches. A position at the end without a stop may be a
+// scrub: it belongs to [Record.Completions].
 func (r *Record) mergePeaks(o *Record) {
 	if !r.weak() && o.Position <= r.Position && (len(o.Peaks) == 0 || slices.Equal(r.Peaks, o.Peaks)) {
 		return
@@ -161,14 +157,14 @@ func (r *Record) mergePeaks(o *Record) {
 			top, kept = p.Position, append(kept, p)
 		}
 	}
-	if n := len(kept); n > MaxPeaks { // the furthest and the newest stay
+	if n := len(kept); n > MaxPeaks { // keep the furthest and the newest
 		kept = append(kept[:MaxPeaks-1], kept[n-1])
 	}
 	slices.Reverse(kept)
 	r.Peaks = orNil(slices.Clip(kept))
 }
 
-// forget drops what happened at or before the removal.
+// forget drops everything at or before the removal.
 func (r *Record) forget() {
 	if r.DurationVersion.Time() <= r.RemovedAt {
 		r.Duration, r.DurationVersion = 0, 0
@@ -198,9 +194,8 @@ func (r *Record) forget() {
 	r.forgetViewings()
 }
 
-// unite returns the reports of both, oldest first. Of one viewing those stay that say
-// more than every later one: a single one, unless a player counts backwards. All of
-// these are kept for the sake of a late delete, as peaks are.
+// unite returns the reports of both, oldest first. Per viewing it keeps reports above every later one: a single
+// one unless a player counts backwards. A late delete needs them all, as with peaks.
 func unite(a, b []WatchedTime) []WatchedTime {
 	if len(a) < len(b) {
 		a, b = b, a
@@ -222,8 +217,7 @@ func unite(a, b []WatchedTime) []WatchedTime {
 	return a
 }
 
-// within reports whether a report says nothing beyond another one. Of two that say the same at the
-// same time one stays, whichever comes first.
+// within reports whether o includes w. Of several reports with one time and amount exactly one includes the others.
 func (w WatchedTime) within(o WatchedTime) bool {
 	if w.Viewing != o.Viewing || w.At > o.At || w.Watched > o.Watched {
 		return false
@@ -232,7 +226,7 @@ func (w WatchedTime) within(o WatchedTime) bool {
 		cmp.Or(cmp.Compare(o.Began, w.Began), cmp.Compare(tempo(w.Speed), tempo(o.Speed)), cmp.Compare(w.Speed, o.Speed)) <= 0
 }
 
-// after drops those at or before a time.
+// after drops the reports up to a time.
 func after(rs []WatchedTime, at int64) []WatchedTime {
 	i := 0
 	for i < len(rs) && rs[i].At <= at {
@@ -241,8 +235,8 @@ func after(rs []WatchedTime, at int64) []WatchedTime {
 	return orNil(rs[i:])
 }
 
-// beyond returns how many of the oldest are too many, with all of the newest time among
-// them: what is of one time could not be told apart later.
+// beyond returns the number of oldest entries to drop, including all of the newest dropped time: entries of one
+// time cannot be separated later.
 func beyond[R any](rs []R, most int, at func(R) int64) int {
 	n := len(rs) - most
 	if n <= 0 {
@@ -262,7 +256,7 @@ func (r *Record) mergeCompletions(o *Record) {
 	r.Completions = staysAfter(uniteStays(r.Completions, o.Completions, endGap), r.PlaysBeforeAt, endGap)
 }
 
-// boundPlays counts the plays of stays that are beyond the bound.
+// boundPlays moves the plays of stays beyond the bound into PlaysBefore.
 func (r *Record) boundPlays() {
 	n := beyond(r.Completions, MaxCompletions, func(s Stay) int64 { return s.At })
 	if n == 0 {
@@ -273,7 +267,7 @@ func (r *Record) boundPlays() {
 	r.PlaysBefore, r.PlaysBeforeAt = plays-min(plays, uint64(len(r.plays()))), at
 }
 
-// mergeWatches does the same for what the viewings have played.
+// mergeWatches unites the watched times and moves those beyond the bound into WatchedBefore.
 func (r *Record) mergeWatches(o *Record) {
 	if o.WatchedBeforeAt > r.WatchedBeforeAt || o.WatchedBeforeAt == r.WatchedBeforeAt && o.WatchedBefore > r.WatchedBefore {
 		r.WatchedBefore, r.WatchedBeforeAt = o.WatchedBefore, o.WatchedBeforeAt

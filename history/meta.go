@@ -9,31 +9,31 @@ import (
 	"unicode/utf8"
 )
 
-// Meta is the metadata of a report or a record: a few entries by key, encoded in the order of the keys as a stored
-// record has them (message Record in record.proto). So it is compared and stored as it is, and is
-// one pointer to the garbage collector. The zero value has no entries.
+// Meta is the metadata of a report or a record: entries sorted by key, encoded as in a stored record (message
+// Record in record.proto). It is compared and stored as is, and is one pointer to the garbage collector. The
+// zero value is empty.
 //
-// Each entry has the version of the report that it came with. Where that is the newest of the record, [Record.MetaVersion],
-// the entry does not repeat it: mostly all entries are of one report, and none has a version.
+// An entry of the record's newest version, [Record.MetaVersion], omits its version. Mostly all entries come
+// from one report, and none has a version.
 type Meta string
 
-// MetaEntry is what a report says of one key: its value, or that it has none any more.
+// MetaEntry is a report's value for a key, or the removal of the key.
 type MetaEntry[T ~string | ~[]byte] struct {
 	Key, Value T
 	Removed    bool
-	// Version is 0 where it is that of the metadata as a whole.
+	// Version is 0 if it equals the version of the whole metadata.
 	Version Version
 }
 
-// The tags of an entry in a record, and of its parts.
+// Tags of an entry in a record, and of its fields.
 const (
 	tagEntry        = 10<<3 | 2
 	tagKey          = 1<<3 | 2
-	tagValue        = 2<<3 | 2 // absent where the key is removed
+	tagValue        = 2<<3 | 2 // absent if the key is removed
 	tagEntryVersion = 3 << 3
 )
 
-// NewMeta returns the metadata of a report: values by key, and keys that are removed. A key that is in both has its value.
+// NewMeta returns a report's metadata: values by key, and removed keys. A key in both keeps its value.
 func NewMeta(values map[string]string, removed ...string) Meta {
 	var room [MaxMetaKeys]MetaEntry[string]
 	entries := room[:0]
@@ -50,14 +50,14 @@ func NewMeta(values map[string]string, removed ...string) Meta {
 	return encodeMeta(entries)
 }
 
-// MetaOf returns entries as metadata, and its version: the newest of theirs. Each entry has one, and a key of its own.
+// MetaOf encodes entries and returns their newest version. Each entry has a version, and keys are distinct.
 func MetaOf(entries []MetaEntry[string]) (Meta, Version) {
 	entries = slices.Clone(entries)
 	slices.SortFunc(entries, byMetaKey)
 	return versioned(entries)
 }
 
-// versioned takes sorted entries, which it changes. A text that is known already is used again.
+// versioned encodes sorted entries and changes them. It reuses an equal known text.
 func versioned(entries []MetaEntry[string], known ...Meta) (m Meta, newest Version) {
 	for i := range entries {
 		newest = max(newest, entries[i].Version)
@@ -86,7 +86,7 @@ func encodeMeta(entries []MetaEntry[string], known ...Meta) Meta {
 
 func byMetaKey(a, b MetaEntry[string]) int { return strings.Compare(a.Key, b.Key) }
 
-// AppendMetaEntry appends an entry to encoded metadata. Its key is greater than those before.
+// AppendMetaEntry appends an entry to encoded metadata. Its key must be greater than all before.
 func AppendMetaEntry[T ~string | ~[]byte](dst []byte, e MetaEntry[T]) []byte {
 	size := sizeOf(len(e.Key))
 	if !e.Removed {
@@ -119,7 +119,7 @@ func uvarintSize(n uint64) (size int) {
 	return size
 }
 
-// All returns the values in the order of their keys.
+// All returns the values in key order.
 func (m Meta) All() iter.Seq2[string, string] {
 	return func(yield func(key, value string) bool) {
 		for e := range m.Entries() {
@@ -130,7 +130,7 @@ func (m Meta) All() iter.Seq2[string, string] {
 	}
 }
 
-// Entries returns the entries in the order of their keys.
+// Entries returns the entries in key order.
 func (m Meta) Entries() iter.Seq[MetaEntry[string]] {
 	return func(yield func(MetaEntry[string]) bool) {
 		for m != "" {
@@ -142,7 +142,7 @@ func (m Meta) Entries() iter.Seq[MetaEntry[string]] {
 	}
 }
 
-// cut takes the first entry off.
+// cut splits off the first entry.
 func (m Meta) cut() (e MetaEntry[string], rest Meta) {
 	n, text := cutLength(string(m[1:]))
 	text, rest = text[:n], Meta(text[n:])
@@ -157,13 +157,13 @@ func (m Meta) cut() (e MetaEntry[string], rest Meta) {
 	return e, rest
 }
 
-// cutText takes a tagged text off the front.
+// cutText splits off a tagged text.
 func cutText(s string) (text, rest string) {
 	n, rest := cutLength(s[1:])
 	return rest[:n], rest[n:]
 }
 
-// cutLength takes a varint off the front.
+// cutLength splits off a varint.
 func cutLength(s string) (n int, rest string) {
 	for i := 0; ; i++ {
 		n |= int(s[i]&0x7f) << (7 * i)
@@ -173,7 +173,7 @@ func cutLength(s string) (n int, rest string) {
 	}
 }
 
-// validate takes the metadata of a report, and of a record with what several reports may leave behind.
+// validate checks the metadata of a report, or of a record with a larger limit in bytes.
 func (m Meta) validate(bytes int) error {
 	entries, size := 0, 0
 	for e := range m.Entries() {
@@ -196,7 +196,7 @@ func (m Meta) validate(bytes int) error {
 	return nil
 }
 
-// Map returns the values, nil where there are none.
+// Map returns the values, nil if there are no entries.
 func (m Meta) Map() (values map[string]string) {
 	for k, v := range m.All() {
 		if values == nil {
@@ -207,7 +207,7 @@ func (m Meta) Map() (values map[string]string) {
 	return values
 }
 
-// Get returns the value of a key, "" where there is none.
+// Get returns the value of a key, "" if it has none.
 func (m Meta) Get(key string) string {
 	for k, v := range m.All() {
 		if k == key {
@@ -217,7 +217,7 @@ func (m Meta) Get(key string) string {
 	return ""
 }
 
-// says reports whether the metadata of a report o is what m says of its keys.
+// says reports whether m agrees with a report's metadata o on the keys of o.
 func (m Meta) says(o Meta) bool {
 	if m == o {
 		return true
@@ -237,8 +237,8 @@ func (m Meta) says(o Meta) bool {
 	return true
 }
 
-// mergeMeta keeps the newest entry of each key, and the newest 16 keys by version, then key. A key beyond them is older than 16 others
-// in whatever the record is merged with. So this is a fold.
+// mergeMeta keeps the newest entry per key, and the newest 16 keys by version, then key. A dropped key is older
+// than 16 others in every later merge, so the result is a fold.
 func (r *Record) mergeMeta(o *Record) {
 	switch {
 	case o.Meta == "":
@@ -246,7 +246,7 @@ func (r *Record) mergeMeta(o *Record) {
 	case r.Meta == "":
 		r.Meta, r.MetaVersion = o.Meta, o.MetaVersion
 		return
-	case r.Meta == o.Meta: // as mostly: entries without a version have the newer one, others are the same
+	case r.Meta == o.Meta: // common case: entries without a version have the newer one, the others are equal
 		r.MetaVersion = max(r.MetaVersion, o.MetaVersion)
 		return
 	}
@@ -271,7 +271,7 @@ func (r *Record) mergeMeta(o *Record) {
 	r.Meta, r.MetaVersion = versioned(all, r.Meta, o.Meta)
 }
 
-// MetaEntries returns the entries in the order of their keys, each with its version.
+// MetaEntries returns the entries in key order, each with its version.
 func (r *Record) MetaEntries() []MetaEntry[string] { return r.metaEntries(nil) }
 
 func (r *Record) metaEntries(dst []MetaEntry[string]) []MetaEntry[string] {
@@ -282,12 +282,12 @@ func (r *Record) metaEntries(dst []MetaEntry[string]) []MetaEntry[string] {
 	return dst
 }
 
-// compareMetaEntries orders what two reports say of one key. Of two of one version a value is later than none, and the greater value is.
+// compareMetaEntries orders two entries of one key: by version, then a value above a removal, then by value.
 func compareMetaEntries(a, b MetaEntry[string]) int {
 	return cmp.Or(cmp.Compare(a.Version, b.Version), compareFlags(a.Removed, b.Removed), strings.Compare(a.Value, b.Value))
 }
 
-// forgetMeta drops the keys that are of the time up to the removal.
+// forgetMeta drops the keys from before the removal.
 func (r *Record) forgetMeta() {
 	if r.MetaVersion.Time() <= r.RemovedAt {
 		r.Meta, r.MetaVersion = "", 0
@@ -298,7 +298,7 @@ func (r *Record) forgetMeta() {
 	r.Meta, r.MetaVersion = versioned(left, r.Meta)
 }
 
-// oldestMeta returns the version of the oldest key, 0 where there is none.
+// oldestMeta returns the version of the oldest key, 0 without keys.
 func (r *Record) oldestMeta() Version {
 	oldest := r.MetaVersion
 	for e := range r.Meta.Entries() {

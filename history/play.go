@@ -6,44 +6,44 @@ import (
 	"slices"
 )
 
-// Plays are not counted as reports come. A record keeps, of each viewing, when it was at its end, when it was below it, and when
-// it began. Each is a union of times, so that no order matters. What is a play is read from the three.
+// A record does not count plays as reports arrive. Per viewing it keeps the times at the end, the times below
+// the end, and the starts. Each is a union of times and independent of order. Plays are derived from the three.
 
-// Bounds of what tells plays apart.
+// Bounds of the lists from which plays are derived.
 const (
-	// MaxLows and MaxStarts bound [Record.Lows] and [Record.Starts].
+	// MaxLows and MaxStarts limit [Record.Lows] and [Record.Starts].
 	MaxLows   = 64
 	MaxStarts = 128
-	// endGap and lowGap are up to which gap reports are one stay, in milliseconds. A heartbeat is shorter.
+	// endGap and lowGap are the maximum gaps within one stay, in milliseconds. Heartbeats are more frequent.
 	endGap = 20_000
 	lowGap = 15 * minute
-	// minStay is how long a viewing stays at its end at least, unless it stops there: less is a scrub.
+	// minStay is the shortest stay at the end without a stop, in milliseconds: less is a scrub.
 	minStay = 10_000
-	// standardDone is the percentage that [Stay.Reach] mostly comes from.
+	// standardDone is the usual percentage behind [Stay.Reach].
 	standardDone = 90
 )
 
-// Stay is a time that a viewing spent at its end, or below it.
+// Stay is an interval of a viewing at its end, or below it.
 type Stay struct {
-	At      int64 // the latest report, Unix milliseconds
+	At      int64 // latest report, Unix milliseconds
 	Viewing uint64
 	Length  int64 // milliseconds from the first report to the latest
-	// Duration is that of the latest report.
+	// Duration is from the latest report.
 	Duration int64
 
-	// The rest is of a stay at the end, and of its latest report.
+	// The other fields are of the latest report of a stay at the end.
 	Position int64
-	// Reach is the longest duration of the viewing that makes this an end, 0 for any.
+	// Reach is the longest duration that makes this position an end, 0 for any.
 	Reach int64
-	// Began is when the viewing had begun, 0 where the report did not say so or the viewing began at the end.
+	// Began is the begin of the viewing, 0 if the report lacks it or the viewing began at the end.
 	Began int64
-	// Sure says that it stopped or finished.
+	// Sure means that the viewing stopped or finished.
 	Sure bool
 }
 
 func (s Stay) from() int64 { return s.At - s.Length }
 
-// Low is a stay below the end, as a record lists it.
+// Low is a stay below the end in a record's list.
 type Low struct {
 	At       int64
 	Viewing  uint64
@@ -55,22 +55,23 @@ func (l Low) stay() Stay {
 	return Stay{At: l.At, Viewing: l.Viewing, Length: l.Length, Duration: l.Duration}
 }
 
-// Start is where a viewing began, below the end. A viewing may begin again.
+// Start is a start of a viewing below the end. A viewing may start again.
 type Start struct {
 	At       int64
 	Viewing  uint64
 	Position int64
-	// Duration is 0 of a reported start. Else the player reported none, but played near the beginning of an object of that duration: that is
-	// a start where the viewing had reached the end of as long an object.
+	// Duration is 0 for a reported start. Otherwise a player without start reports played near the beginning of
+	// an object of this duration. It counts as a start once the viewing had reached the end of an object this
+	// long.
 	Duration int64
 }
 
-// ReachOf returns the longest duration of which a position is the end under the standard rules, in milliseconds.
+// ReachOf returns the longest duration with its end at position under the standard rules, in milliseconds.
 func ReachOf(position int64) int64 { return reach(position, standardDone) }
 
 func reach(position, done int64) int64 { return min(position*100/max(done, 1), MaxPosition) }
 
-// end returns what an event at the end of its viewing leaves.
+// end returns the stay for an event at the end of its viewing.
 func (r Rules) end(e *Event) Stay {
 	s := Stay{At: e.At, Viewing: e.Viewing(), Sure: e.Kind >= KindStop}
 	if e.Kind.Marks() {
@@ -89,7 +90,7 @@ func (r Rules) end(e *Event) Stay {
 	return s
 }
 
-// beginsAgain reports whether a player without sessions, which reports no start, seems to begin with an event.
+// beginsAgain reports whether an event looks like a restart by a player without sessions and start reports.
 func (r Rules) beginsAgain(e *Event) bool {
 	return e.Kind == KindProgress && e.Session == "" && e.StartedAt == 0 && e.Duration > 0 && e.Position < r.Grace && e.Position*100 < e.Duration*r.Begun
 }
@@ -97,8 +98,8 @@ func (r Rules) beginsAgain(e *Event) bool {
 // weak reports whether the latest event is at the end and may be a scrub.
 func (r *Record) weak() bool { return r.AtEnd && r.State < StateStopped }
 
-// below returns the stay below the end that a viewing of r implies: up to its latest report, from its start. Most viewings have
-// no other one, and those are not listed.
+// below returns the stay below the end implied by a viewing of r: from its start to its latest report. Most
+// viewings have no other, and implied stays are not listed.
 func (r *Record) below(v *Viewing) (s Stay, ok bool) {
 	at := v.Version.Time()
 	if v.AtEnd || at <= r.RemovedAt && !r.Restored {
@@ -111,7 +112,7 @@ func (r *Record) below(v *Viewing) (s Stay, ok bool) {
 	return s, true
 }
 
-// all goes through the viewings that r lists, and that of its latest report.
+// all iterates over the listed viewings and the viewing of the latest report.
 func (r *Record) all(yield func(*Viewing) bool) {
 	for i := range r.Viewings {
 		if !yield(&r.Viewings[i]) {
@@ -124,7 +125,7 @@ func (r *Record) all(yield func(*Viewing) bool) {
 	}
 }
 
-// lows returns all stays below the end.
+// lows returns all stays below the end, including implied ones.
 func (r *Record) lows() []Stay {
 	lows := make([]Stay, 0, len(r.Lows)+len(r.Viewings)+1)
 	for _, l := range r.Lows {
@@ -139,7 +140,7 @@ func (r *Record) lows() []Stay {
 	return lows
 }
 
-// begun returns the starts by which plays are told apart.
+// begun returns the starts that separate plays.
 func (r *Record) begun() []Start {
 	return slices.DeleteFunc(r.starts(), func(s Start) bool {
 		return s.Duration > 0 && !slices.ContainsFunc(r.Completions, func(c Stay) bool {
@@ -148,7 +149,7 @@ func (r *Record) begun() []Start {
 	})
 }
 
-// starts returns all starts.
+// starts returns all starts, including implied ones.
 func (r *Record) starts() []Start {
 	starts := slices.Clone(r.Starts)
 	for v := range r.all {
@@ -159,8 +160,8 @@ func (r *Record) starts() []Start {
 	return starts
 }
 
-// setLows keeps stays below the end, but for those that are implied and those of viewings that are not listed any more. Of the
-// latter only the plays are kept.
+// setLows stores the stays below the end, except implied ones and those of unlisted viewings. Of unlisted
+// viewings it keeps only the plays.
 func (r *Record) setLows(lows []Stay) {
 	gone := make(map[uint64]bool)
 	for i := range lows {
@@ -189,7 +190,7 @@ func lowsOf(stays []Stay) (lows []Low) {
 	return lows
 }
 
-// setStarts keeps starts, but for those that are implied, and those of viewings that are not listed and have not reached the end.
+// setStarts stores the starts, except implied ones and those of unlisted viewings that never reached the end.
 func (r *Record) setStarts(starts []Start) {
 	needed := make(map[uint64]Peak)
 	for _, c := range r.Completions {
@@ -213,8 +214,9 @@ func compareStays(a, b Stay) int {
 	return cmp.Or(cmp.Compare(a.At, b.At), cmp.Compare(a.Viewing, b.Viewing), cmp.Compare(a.Duration, b.Duration), compareFlags(a.Sure, b.Sure))
 }
 
-// uniteStays returns the stays of both, oldest first. Those of one viewing with no more than a gap between them are one. It is listed by its
-// latest report, by each that knew a longer duration than all later ones, and by each that is sure and knew a longer one than all later of these.
+// uniteStays returns the stays of both, oldest first. It joins stays of one viewing with a gap up to the given
+// one. A joined stay is listed by its latest report and by each report with a longer duration than all later
+// ones. Sure reports count once more among themselves.
 func uniteStays(a, b []Stay, gap int64) []Stay {
 	switch {
 	case len(b) == 0 || slices.Equal(a, b):
@@ -257,7 +259,7 @@ func joinStays(all []Stay, gap int64) []Stay {
 	return slices.Clip(kept)
 }
 
-// limit is the reach of an end, which 0 does not limit.
+// limit is the reach of an end; 0 is unlimited.
 func limit(reach int64) int64 {
 	if reach == 0 {
 		return math.MaxInt64
@@ -265,8 +267,8 @@ func limit(reach int64) int64 {
 	return reach
 }
 
-// staysAfter drops what is of up to a time. A stay that began hardly later begins right after that time, since it may have gone on over it:
-// so it is the same whether the time is known before its reports or after them.
+// staysAfter drops everything up to a time. A stay from shortly after may have begun before, so its begin
+// becomes that time. The result is thus the same whether the time arrives before its reports or after.
 func staysAfter(stays []Stay, at, gap int64) []Stay {
 	if at == 0 || !slices.ContainsFunc(stays, func(s Stay) bool { return s.from() <= at+gap }) {
 		return stays
@@ -284,23 +286,24 @@ func staysAfter(stays []Stay, at, gap int64) []Stay {
 	return kept
 }
 
-// play is a viewing from a start to the next one that reached its end.
+// play is one pass of a viewing to its end: from a start to the next start.
 type play struct {
 	Viewing uint64
-	Began   int64 // 0 where nothing says so
-	At      int64 // when it last reported the end
+	Began   int64 // 0 if unknown
+	At      int64 // last report of the end
 }
 
-// segment is the time of a viewing from one start to the next. A report at its end that comes with a start is from before that.
+// segment is the time of a viewing from one start to the next. A report at the end at the time of a start
+// belongs to the segment before.
 type segment struct {
 	viewing     uint64
 	from, until int64 // until is the next start
-	fresh       bool  // that is at the beginning of the object
+	fresh       bool  // until is at the beginning of the object
 	longest     int64 // duration
-	removed     int64 // before which nothing is known, see staysAfter
+	removed     int64 // earlier times are unknown, see staysAfter
 }
 
-// segmentOf returns the segment of a viewing that a time belongs to.
+// segmentOf returns the segment of a viewing at a time.
 func (r *Record) segmentOf(viewing uint64, at int64, starts []Start, lows []Stay) segment {
 	g := segment{viewing: viewing, until: math.MaxInt64, removed: r.RemovedAt}
 	mark := func(t int64, fresh bool) {
@@ -336,11 +339,11 @@ func (r *Record) segmentOf(viewing uint64, at int64, starts []Start, lows []Stay
 	return g
 }
 
-// has reports whether a report at the end is of the segment.
+// has reports whether a report at the end belongs to the segment.
 func (g *segment) has(at int64) bool { return at > g.from && at <= g.until }
 
-// left returns how long the object is as far as the viewing knew that left at a time, 0 where it did not, and whether it left at an end
-// after it had been played to its end: a clip follows a film.
+// left returns the longest duration known to the viewing in its segment at a time, 0 if unknown. after reports
+// whether the viewing left at an end after a completed play, as in a clip after a film.
 func (r *Record) left(viewing uint64, at int64) (longest int64, after bool) {
 	ended := slices.ContainsFunc(r.Completions, func(s Stay) bool { return s.Viewing == viewing && s.At == at })
 	if !ended {
@@ -350,7 +353,7 @@ func (r *Record) left(viewing uint64, at int64) (longest int64, after bool) {
 	return g.longest, ended && slices.ContainsFunc(r.plays(), func(p play) bool { return p.Viewing == viewing && g.has(p.At) })
 }
 
-// longest returns the longest duration that any viewing knew.
+// longest returns the longest duration known to any viewing.
 func (r *Record) longest() (longest int64) {
 	longest = r.Duration
 	for i := range r.Lows {
@@ -362,7 +365,7 @@ func (r *Record) longest() (longest int64) {
 	return longest
 }
 
-// scrubbed reports whether a viewing was at its end for a moment only, and went back.
+// scrubbed reports whether a viewing only touched its end and went back.
 func (g *segment) scrubbed(end Stay, lows []Stay) bool {
 	return !end.Sure && end.Length < minStay && slices.ContainsFunc(lows, func(l Stay) bool {
 		switch {
@@ -372,18 +375,18 @@ func (g *segment) scrubbed(end Stay, lows []Stay) bool {
 			return true
 		}
 		unknown := g.fresh && g.until <= end.At+lowGap || l.from() == g.removed+1 && g.until <= g.removed+lowGap
-		return !unknown // otherwise what is below may all be of the next play
+		return !unknown // otherwise all stays below may belong to the next play
 	})
 }
 
-// counts reports whether a stay at the end is one, and no scrub.
+// counts reports whether a stay at the end completes a play and is no scrub.
 func (r *Record) counts(end Stay) bool {
 	lows := r.lows()
 	g := r.segmentOf(end.Viewing, end.At, r.begun(), lows)
 	return g.longest <= limit(end.Reach) && !g.scrubbed(end, lows)
 }
 
-// plays returns the plays that are listed, oldest first.
+// plays returns the listed plays, oldest first.
 func (r *Record) plays() (plays []play) {
 	if len(r.Completions) == 0 {
 		return nil
@@ -395,8 +398,8 @@ func (r *Record) plays() (plays []play) {
 			continue
 		}
 		plays = g.add(plays, c.At)
-		cut := c.from() == r.RemovedAt+1 || c.from() == r.PlaysBeforeAt+1 // see staysAfter: perhaps nothing was reported then
-		for !cut && g.from > c.from() {                                   // the stay goes on over a start
+		cut := c.from() == r.RemovedAt+1 || c.from() == r.PlaysBeforeAt+1 // moved by staysAfter: not a report's time
+		for !cut && g.from > c.from() {                                   // the stay continues across a start
 			at := g.from
 			g = r.segmentOf(c.Viewing, at, starts, lows)
 			plays = g.add(plays, at)
@@ -406,7 +409,7 @@ func (r *Record) plays() (plays []play) {
 	return plays
 }
 
-// add adds that the segment has reached the end, once.
+// add adds the segment to the plays, once.
 func (g *segment) add(plays []play, at int64) []play {
 	for i := range plays {
 		if p := &plays[i]; p.Viewing == g.viewing && g.has(p.At) {

@@ -5,9 +5,10 @@ import (
 	"slices"
 )
 
-// Rebase returns r without times after now, in Unix milliseconds: the latest of them becomes now, and the others stay as long before it.
-// A time up to now that would not be before them any more is a millisecond before. It is for a record of a clock that was ahead. Nothing
-// else changes, and a record without such times is returned as it is. [Merge] with a copy from before brings the later times back.
+// Rebase moves the times of r after now, in Unix milliseconds, for a record from a clock that was ahead. The
+// latest becomes now, and the other future times keep their distance to it. Earlier times move by milliseconds
+// if needed to stay before those. A record without future times is returned unchanged. [Merge] with an earlier
+// copy brings the future times back.
 func (r *Record) Rebase(now int64) *Record {
 	times := r.timesUpTo(now)
 	if times == nil {
@@ -48,7 +49,7 @@ func (r *Record) Rebase(now int64) *Record {
 	for i := range m.Watches {
 		w := &m.Watches[i]
 		at := times.at(w.At)
-		w.At, w.Began = at, w.Began-(w.At-at) // as long as it was
+		w.At, w.Began = at, w.Began-(w.At-at) // keeps its length
 	}
 	for i := range m.Viewings {
 		v := &m.Viewings[i]
@@ -57,7 +58,7 @@ func (r *Record) Rebase(now int64) *Record {
 	return &m
 }
 
-// moved are the times of a record that [Record.Rebase] moves, and where to.
+// moved maps the times that [Record.Rebase] moves to their new values.
 type moved map[int64]int64
 
 func (m moved) at(t int64) int64 {
@@ -69,7 +70,7 @@ func (m moved) at(t int64) int64 {
 
 func (m moved) version(v Version) Version { return VersionOf(m.at(v.Time()), int(v&3)) }
 
-// timesUpTo returns what becomes of the times of r so that none is after now, and two that differ still do. Nil is nothing.
+// timesUpTo maps the times of r to values up to now that stay distinct. Nil moves nothing.
 func (r *Record) timesUpTo(now int64) moved {
 	all := map[int64]bool{r.RemovedAt: true, r.Start.At: true, r.PlaysBeforeAt: true, r.WatchedBeforeAt: true}
 	for _, v := range []Version{r.Version, r.Original, r.ResumePoint.Version, r.DurationVersion, r.UnknownVersion, r.Dismissed} {
@@ -108,7 +109,7 @@ func (r *Record) timesUpTo(now int64) moved {
 		}
 		to = min(to, before-1)
 		if t == 0 || to == t {
-			break // and so are those before it
+			break // earlier times stay too
 		}
 		m[t], before = to, to
 	}

@@ -8,10 +8,10 @@ import (
 	"unicode/utf8"
 )
 
-// Kind is what a player reports.
+// Kind is the kind of a report.
 type Kind uint8
 
-// The kinds of events.
+// Kinds of events.
 const (
 	KindStart Kind = iota + 1
 	KindProgress
@@ -20,18 +20,17 @@ const (
 	KindStop
 	KindFinish
 	KindDelete
-	// The marks, which a user makes without playing anything.
+	// Marks, made by a user without playback.
 	KindWatched
 	KindUnwatched
 	KindReset
 )
 
-// Ends reports whether the viewing is over with an event of this kind, so that
-// there is no reason to wait for another one.
+// Ends reports whether the kind ends the viewing, so there is no point in waiting for another report.
 func (k Kind) Ends() bool { return k >= KindStop }
 
-// Marks reports whether an event of this kind is one that a user makes without playing
-// anything: it has no position, session or device.
+// Marks reports whether the kind is a mark, made by a user without playback: it has no position, session or
+// device.
 func (k Kind) Marks() bool { return k >= KindWatched }
 
 func (k Kind) rank() int {
@@ -60,21 +59,20 @@ func (k Kind) state() State {
 	}
 }
 
-// Event is one report about one key.
+// Event is one report for one key.
 type Event struct {
 	Key      Key
 	Kind     Kind
 	At       int64 // Unix milliseconds
 	Position int64 // milliseconds from the start
-	Duration int64 // milliseconds; 0 when the player does not know
+	Duration int64 // milliseconds; 0 if unknown to the player
 	Session  string
 	Device   string
 	Meta     Meta
-	// StartedAt is when the session began, 0 when the player does not say.
+	// StartedAt is the begin of the session, 0 if unknown.
 	StartedAt int64
-	// Watched is how much of the object the session has played, in milliseconds; it
-	// counts only with StartedAt. Speed is the fastest of the session in percent; 0
-	// means 100.
+	// Watched is the amount of the object that the session has played, in milliseconds; it counts only with
+	// StartedAt. Speed is the session's maximum in percent; 0 means 100.
 	Watched int64
 	Speed   int64
 }
@@ -83,16 +81,16 @@ type Event struct {
 const (
 	MaxPosition  = 30 * 24 * 3600 * 1000 // milliseconds: thirty days
 	MaxMetaKeys  = 16
-	MaxMetaBytes = 1024 // of all keys and values of a report, and of a key and its value in a record: 16 KiB at most
+	MaxMetaBytes = 1024 // all keys and values of a report, or one entry in a record: 16 KiB at most there
 	MaxLabel     = 128  // bytes of a session or device
 	MinSpeed     = 25   // percent
 	MaxSpeed     = 400
-	// MinTime, in 1973, tells Unix milliseconds from seconds, which mostly are less.
+	// MinTime, in 1973, separates Unix milliseconds from seconds.
 	MinTime = 100_000_000_000
 	maxTime = 1 << 43
 )
 
-// Validate reports the first field of e that is not legal, as a [FieldError].
+// Validate returns a [FieldError] for the first illegal field of e.
 func (e *Event) Validate() error {
 	if err := ValidateUID(e.Key.UID); err != nil {
 		return err
@@ -139,9 +137,9 @@ func (e *Event) validateWatched() error {
 	return nil
 }
 
-// Clamp brings what cannot be to the nearest that can: players report positions past a
-// known duration for loops and rounding, sessions cannot begin after they report, and
-// cannot have played more than has passed since, times the speed.
+// Clamp moves impossible values to the nearest possible ones. Players report positions past the duration
+// because of loops and rounding. A session cannot begin after its report, nor play more than the elapsed time
+// times the speed.
 func (e *Event) Clamp() {
 	if e.Duration > 0 {
 		e.Position = min(e.Position, e.Duration)
@@ -154,9 +152,9 @@ func (e *Event) Clamp() {
 	e.Watched = min(e.Watched, playable(e.At-e.StartedAt, e.Speed))
 }
 
-// BoundWatched drops the watched time of a report whose session met a pause of recording: the session counts as reported before that
-// pause. In a restored record r the session adds no more to an earlier report than fits in the time since: what it played before the
-// removal may not have come back.
+// BoundWatched drops the watched time of a report whose session overlaps a pause of recording: the session
+// counts as reported before the pause. In a restored record the session adds to an earlier report at most the
+// elapsed time since. Its playback before the removal may not have come back.
 func (e *Event) BoundWatched(p Pause, r *Record) {
 	if e.Watched > 0 && p.Meets(e.StartedAt, e.At) {
 		e.Watched = 0
@@ -171,14 +169,15 @@ func (e *Event) BoundWatched(p Pause, r *Record) {
 	}
 }
 
-// tempo returns a speed in percent, which 0 may stand for.
+// tempo returns a speed in percent, 100 for 0.
 func tempo(speed int64) int64 { return cmp.Or(speed, 100) }
 
-// playable returns how much of an object plays in so many milliseconds, at a speed in percent; 0 means 100.
+// playable returns the milliseconds of an object that play in ms milliseconds, at a speed in percent; 0 means
+// 100.
 func playable(ms, speed int64) int64 { return ms * tempo(speed) / 100 }
 
-// Viewing tells viewings apart by session; a player without sessions has one viewing
-// per device, and all marks of an object as watched are one.
+// Viewing identifies a viewing by session, or by device without a session. All marks of an object as watched
+// share one.
 func (e *Event) Viewing() uint64 {
 	if e.Kind.Marks() {
 		return markViewing
@@ -186,8 +185,7 @@ func (e *Event) Viewing() uint64 {
 	return viewing(e.Session, e.Device)
 }
 
-// markViewing stands for the marks of an object as watched: no session has such a name, since
-// it is no UTF-8.
+// markViewing stands for the marks of an object as watched. No session has this name: it is invalid UTF-8.
 var markViewing = ViewingOf("\xffmark")
 
 func viewing(session, device string) uint64 {
@@ -197,10 +195,10 @@ func viewing(session, device string) uint64 {
 	return ViewingOf("device/" + device)
 }
 
-// State is what the newest event left behind.
+// State is the state after the latest event.
 type State uint8
 
-// The states of a record.
+// States of a record.
 const (
 	StatePlaying State = iota + 1
 	StatePaused
@@ -209,7 +207,7 @@ const (
 	StateDeleted
 )
 
-// String returns the state as interfaces write it.
+// String returns the state as in APIs.
 func (s State) String() string {
 	switch s {
 	case StatePlaying:
@@ -226,102 +224,92 @@ func (s State) String() string {
 	return "unknown"
 }
 
-// Record is the fold of the events of one key. Records are shared between
-// goroutines and never changed: [Merge] and [Record.After] return new ones.
+// Record is the fold of the events of one key. Records are shared between goroutines and immutable: [Merge] and
+// [Record.After] return new ones.
 type Record struct {
-	// Revision names this content in the cache. The version cannot: a late event
-	// may add a completed play without becoming the latest. Its writer draws it with
-	// [NewRevision]; 0 is no content. The cache sets [CleanBit] in it once the
-	// archive has the content.
+	// Revision identifies this content in the cache. The version cannot: a late event may add a completed play
+	// without becoming the latest. The writer draws it with [NewRevision]; 0 is no content. The cache sets
+	// [CleanBit] once the archive has the content.
 	Revision uint64
-	// CellTime orders the contents of one key in the archive, in Unix milliseconds: of
-	// two puts the one with the later cell time stays, whatever their order. It is the
-	// event time, or later where that would not be later than the cell time of every
-	// content that this one was made from; see [Record.Successor].
+	// CellTime orders the contents of a key in the archive, in Unix milliseconds: the put with the latest one
+	// wins. It is the event time, or later if needed to exceed the cell times of all contents that this one
+	// includes; see [Record.Successor].
 	CellTime int64
 
-	// Partial means that the archive may hold something that this fold lacks.
+	// Partial means that the archive may have events outside this fold.
 	Partial bool
 
-	// The latest event. Early means that it is of the first seconds of its session: a
-	// start by mistake must not take away where the user stopped.
-	State    State // beside the flags, or every record would be larger
+	// The latest event. Early means that it is from the first seconds of its session: a start by mistake must
+	// not move the resume point.
+	State    State // next to the flags to keep records small
 	Early    bool
-	AtEnd    bool // of its viewing, by what it says itself
+	AtEnd    bool // at the end of its viewing, by its own content
 	Restored bool // see RemovedAt
 	Version  Version
-	// Original is the version that the latest event had before it was removed and brought
-	// back, 0 where it was not; see [Record.Restore].
+	// Original is the version of the latest event before its removal and restore, 0 if not restored; see
+	// [Record.Restore].
 	Original Version
 	Position int64 // milliseconds
 	Session  string
 	Device   string
-	// ResumePoint is the latest event that was not early, beside an early one. There may be
-	// none.
+	// ResumePoint is the latest event that was not early, if the latest event is early. It may be zero.
 	ResumePoint ResumePoint
 
-	// The latest event that knew the duration (milliseconds).
+	// The duration in milliseconds, from the latest event with one.
 	Duration        int64
 	DurationVersion Version
-	// What the newest event that named a key says of it, for the newest [MaxMetaKeys] keys, removed ones too.
-	// MetaVersion is the newest version among them.
+	// The newest entry per key, for the newest [MaxMetaKeys] keys including removed ones. MetaVersion is the
+	// newest version among them.
 	Meta        Meta
 	MetaVersion Version
 
-	// Peaks are earlier positions beyond those of every later event, furthest
-	// first. All of them are kept, not only the furthest, so that the right one is
-	// left when a late delete takes the older ones away.
+	// Peaks are earlier positions beyond those of every later event, furthest first. All are kept, so that the
+	// right one remains after a late delete of the older ones.
 	Peaks []Peak
 
-	// Completions are the newest stays of viewings at their ends, oldest first. PlaysBefore
-	// counts the plays before, the newest of them at PlaysBeforeAt. It is 0 where the user says
-	// that none up to then counts.
+	// Completions are the newest stays of viewings at their ends, oldest first. PlaysBefore counts the earlier
+	// plays, the last at PlaysBeforeAt. It is 0 if the user marked the object as unwatched at that time.
 	Completions   []Stay
 	PlaysBefore   uint64
 	PlaysBeforeAt int64
 
-	// Watches are the newest viewings that said how much they have played, oldest
-	// first. WatchedBefore is the sum of those before, the newest of them at
-	// WatchedBeforeAt, in milliseconds.
+	// Watches are the newest viewings with a watched time, oldest first. WatchedBefore is the sum of the earlier
+	// ones in milliseconds, the last at WatchedBeforeAt.
 	Watches         []WatchedTime
 	WatchedBefore   int64
 	WatchedBeforeAt int64
 
-	// Start is the latest start of the viewing of the latest event below its end, zero where it reported none.
-	// Viewings are the newest others, oldest first.
+	// Start is the latest start below the end in the latest event's viewing, zero without one. Viewings are the
+	// newest others, oldest first.
 	Start    Peak
 	Viewings []Viewing
-	// Lows are stays of these viewings below their ends, oldest first, but for those that [Record.below] implies. Starts are
-	// earlier starts of viewings, oldest first.
+	// Lows are stays of these viewings below their ends, oldest first, except those implied by [Record.below].
+	// Starts are earlier starts of viewings, oldest first.
 	Lows   []Low
 	Starts []Start
 
-	// RemovedAt is the time of the latest delete: nothing at or before it contributes, but for
-	// what was brought back after it, which is in the record where it is Restored, with
-	// the times that it always had.
+	// RemovedAt is the time of the latest delete: nothing at or before it contributes. The exception is content
+	// restored after it: the record is then Restored and keeps its original times.
 	RemovedAt int64
 
-	// Dismissed is the latest decision about whether the record is offered to go on with: its
-	// time, and as rank [RankDismissed] or [RankOffered]. 0 is none. It may be later than the
-	// latest event; see [Record.DismissedAt].
+	// Dismissed is the latest decision about "continue watching": its time, with the rank [RankDismissed] or
+	// [RankOffered]; 0 without one. It may be later than the latest event; see [Record.DismissedAt].
 	Dismissed Version
 
-	// Unknown are the encoded fields that a newer version of Playhead has written and this
-	// one does not know, and the version of the latest event when it did. They are kept as
-	// metadata is, so that a newer process finds them again.
+	// Unknown are encoded fields from a newer version of Playhead, and the version of the latest event at that
+	// time. They are kept like metadata for newer processes.
 	Unknown        string
 	UnknownVersion Version
 }
 
-// Record returns what the event alone says. It is partial: it knows nothing of
-// what came before.
+// Record returns the record of a single event. It is partial: it lacks all earlier events.
 func (r Rules) Record(e *Event) *Record {
 	rec := new(Record)
 	r.RecordInto(rec, e)
 	return rec
 }
 
-// RecordInto makes rec what [Rules.Record] returns of an event.
+// RecordInto stores the result of [Rules.Record] in rec.
 func (r Rules) RecordInto(rec *Record, e *Event) {
 	*rec = Record{Version: VersionOf(e.At, e.Kind.rank()), State: e.Kind.state(), Session: e.Session, Device: e.Device, Partial: true}
 	if e.Kind == KindDelete {
@@ -346,7 +334,7 @@ func (r Rules) RecordInto(rec *Record, e *Event) {
 	}
 	switch {
 	case e.Kind == KindUnwatched:
-		rec.PlaysBeforeAt = e.At // and none of them counts
+		rec.PlaysBeforeAt = e.At // all earlier plays stop counting
 	case r.Completes(e):
 		rec.Completions = []Stay{r.end(e)}
 	}
@@ -355,8 +343,7 @@ func (r Rules) RecordInto(rec *Record, e *Event) {
 	}
 }
 
-// event is the inverse, as far as the bounds of an event say something about the fields of a
-// record. The key and the kind are only legal ones.
+// event returns an event with the fields of r that share an event's bounds. Key and kind are placeholders.
 func (r *Record) event() *Event {
 	return &Event{
 		Key: Key{UID: "-", Object: Object{ID: "-", Type: 1}}, Kind: KindProgress, At: r.PlayedAt(),
@@ -364,15 +351,14 @@ func (r *Record) event() *Event {
 	}
 }
 
-// PlayedAt returns when the latest event happened, in Unix milliseconds: before the time of
-// the version where the event was removed and brought back.
+// PlayedAt returns the time of the latest event, in Unix milliseconds. In a restored record it is before the
+// version's time.
 func (r *Record) PlayedAt() int64 { return r.own().Time() }
 
-// own is the version that the latest event came with.
+// own is the latest event's version at its report.
 func (r *Record) own() Version { return cmp.Or(r.Original, r.Version) }
 
-// Same reports whether two records have the same content, whatever their
-// revisions and cell times.
+// Same reports whether two records have the same content, regardless of revision and cell time.
 func Same(a, b *Record) bool {
 	if a == nil || b == nil {
 		return a == b
@@ -387,8 +373,8 @@ func Same(a, b *Record) bool {
 		a.Dismissed == b.Dismissed && a.UnknownVersion == b.UnknownVersion && a.Unknown == b.Unknown
 }
 
-// compareLatest orders latest events by version. Two different events of one
-// version are ordered by content, so that every order of arrival picks the same.
+// compareLatest orders latest events by version, then by content, so that every order of arrival gives the same
+// result.
 func compareLatest(a, b *Record) int {
 	if c := cmp.Compare(a.Version, b.Version); c != 0 {
 		return c
@@ -404,7 +390,7 @@ func compareLatest(a, b *Record) int {
 	)
 }
 
-// compareFlags has what is set first.
+// compareFlags sorts true first.
 func compareFlags(a, b bool) int {
 	switch {
 	case a == b:
@@ -415,75 +401,72 @@ func compareFlags(a, b bool) int {
 	return 1
 }
 
-// Bounds of a record. Beyond them the fold is no longer exact: a late delete may
-// leave a furthest position too low or plays too high, and a late report of a viewing
-// older than those listed stays uncounted. Plays that come in the order of their times
-// are exact nevertheless, and so is the furthest position where nothing is deleted.
-// The watched times are bounded as plays are.
+// Bounds of a record. Beyond them the fold is inexact: after a late delete the furthest position may be too low
+// or plays too high. A late report of a viewing older than the listed ones is not counted. Plays in the order
+// of their times stay exact, and so does the furthest position without deletes. Watched times are bounded like
+// plays.
 const (
 	MaxPeaks       = 8
 	MaxCompletions = 128
 	MaxWatches     = 128
 )
 
-// Peak is a position and when it was reported.
+// Peak is a position and the time of its report.
 type Peak struct {
 	At       int64
 	Position int64
 }
 
-// ResumePoint is an event that takes away where the user stopped before: its version, and where it left the user.
+// ResumePoint is an event that sets the resume position.
 type ResumePoint struct {
 	Version  Version
 	Position int64
 }
 
-// WatchedTime is the watched time that a session reported, bounded by its wall time times its speed.
+// WatchedTime is a session's reported watched time, limited by its wall time times its speed.
 type WatchedTime struct {
-	At      int64 // the latest report of that much or less, Unix milliseconds
+	At      int64 // latest report of this amount or less, Unix milliseconds
 	Viewing uint64
 	Watched int64 // milliseconds of the object
 	Began   int64 // begin of the session, Unix milliseconds
-	Speed   int64 // the fastest, in percent; 0 means 100
+	Speed   int64 // maximum in percent; 0 means 100
 }
 
-// Viewing is one session of an object, as far as it is known.
+// Viewing is one session of an object.
 type Viewing struct {
-	Viewing uint64 // a hash of the session, or of the device where there is none
-	// The latest report of it.
+	Viewing uint64 // hash of the session, or of the device without a session
+	// The latest report.
 	Version  Version
 	Position int64 // milliseconds
 	State    State
 	AtEnd    bool
 	Device   string
-	// Start is its latest start, zero where it reported none.
+	// Start is its latest start, zero without a reported one.
 	Start Peak
 }
 
-// CleanBit is set in the revision of a content that the archive has. A content
-// without it has a dirty mark.
+// CleanBit is set in the revision of a content that the archive has. A content without it has a dirty mark.
 const CleanBit uint64 = 1 << 63
 
-// NewRevision returns 63 random bits: a repeat within one key is out of the question,
-// and nothing needs coordinating.
+// NewRevision returns 63 random bits. A repeat within one key is practically impossible, so no coordination is
+// needed.
 func NewRevision() uint64 { return max(rand.Uint64()>>1, 1) }
 
 // Clean reports whether the archive has this content.
 func (r *Record) Clean() bool { return r != nil && r.Revision&CleanBit != 0 }
 
-// SameContent reports whether two revisions name one content, clean or not.
+// SameContent reports whether two revisions identify one content, clean or not.
 func SameContent(a, b uint64) bool { return a&^CleanBit == b&^CleanBit }
 
-// Successor returns r as a new content of its key: under a revision of its own and
-// with a cell time after those of the contents that it is the fold of, and after what
-// the user's clear marks have removed (see [User.CutTime]).
+// Successor returns r as a new content of its key, with a new revision and a later cell time. The cell time
+// exceeds those of the contents in the fold and of content removed by clear marks (see [User.CutTime]).
 func (r *Record) Successor(u *User) *Record {
 	m := *r
 	m.Succeed(u)
 	return &m
 }
 
-// Succeed makes of r, which nobody else has yet, its own [Record.Successor].
+// Succeed turns r into its [Record.Successor]. The caller is the only user of r.
 func (r *Record) Succeed(u *User) {
 	r.Revision = NewRevision()
 	r.CellTime = max(r.Version.Time(), r.CellTime+1)
@@ -495,8 +478,8 @@ func (r *Record) Succeed(u *User) {
 // Deleted reports whether the record is a tombstone.
 func (r *Record) Deleted() bool { return r.State == StateDeleted }
 
-// Own copies the texts of the latest event out of the text that they are parts of, which would stay in memory as long as
-// they do, but for those that are the same in a record that has them already.
+// Own copies the latest event's texts so that they do not keep the request buffer in memory. It reuses equal
+// texts of the previous record.
 func (r *Record) Own(was *Record) {
 	r.Session, r.Device, r.Meta = own(r.Session, was.Session), own(r.Device, was.Device), own(r.Meta, was.Meta)
 }
@@ -508,7 +491,7 @@ func own[T ~string](text, was T) T {
 	return T(strings.Clone(string(text)))
 }
 
-// orNil makes sure that equal contents are equal to the last field.
+// orNil normalizes empty lists to nil, so that equal contents have equal fields.
 func orNil[T any](s []T) []T {
 	if len(s) == 0 {
 		return nil

@@ -8,35 +8,32 @@ import (
 	"time"
 )
 
-// Record returns what the event alone says under the standard [Rules]. It is partial: it
-// knows nothing of what came before.
+// Record returns the record of a single event under the standard [Rules]. It is partial: it lacks all earlier
+// events.
 func (e *Event) Record() *Record { return standard.Record(e) }
 
-// Rules say, for one type of objects, what of a viewing counts as what. A song is not
-// begun, done and short where a film is.
+// Rules are the thresholds for one object type: songs differ from films.
 type Rules struct {
-	// Begun and Done are percents of the duration: from the one on a viewing is worth
-	// going on with, from the other on it has reached the end.
+	// Begun and Done are percentages of the duration: the least progress to offer for resuming, and the end.
 	Begun, Done int64
-	// Short is the duration, in milliseconds, below which nobody goes on with an object.
+	// Short is the minimum duration to offer for resuming, in milliseconds.
 	Short int64
-	// Grace is for how many milliseconds a session is too young to take away where the
-	// user stopped before.
+	// Grace is the age below which a session does not move the resume point, in milliseconds.
 	Grace int64
 }
 
 var standard = Rules{Begun: 5, Done: 90, Short: 300_000, Grace: 10_000}
 
-// Completes reports whether the event says that the viewing reached the end: it
-// finished, or got that much of a known duration behind it, or the user says so.
+// Completes reports whether the event completes the viewing: by a finish, a position in the last part of a
+// known duration, or the user's mark.
 func (r Rules) Completes(e *Event) bool {
 	return e.Kind == KindFinish || e.Kind == KindWatched ||
 		e.Kind < KindDelete && e.Duration > 0 && e.Position*100 >= e.Duration*r.Done
 }
 
-// Completed reports whether the user left a visible record at its end, so that there is nothing to go on with: by a
-// finish, behind that much of a known duration, or where a viewing that had reached the end went no further. A start
-// by mistake after that changes nothing. A user who watches again and stops in the middle has not completed it.
+// Completed reports whether the user left a visible record at its end, with nothing to resume. That is a
+// finish, a position in the last part, or a completed viewing that went no further. An early start changes
+// nothing. A second viewing stopped in the middle is not completed.
 func (r Rules) Completed(rec *Record) bool {
 	at, when := rec.resume()
 	left, named, known := rec.leftBy()
@@ -55,12 +52,12 @@ func (r Rules) Completed(rec *Record) bool {
 	case named:
 		return true
 	}
-	// The viewing cannot be told from the one that reached the end: it is not listed, or one device has
-	// reported both. If the time since the end was enough to play this far, it counts as watched again.
+	// The viewing cannot be distinguished from the completed one: it is unlisted, or one device reported both.
+	// It counts as watched again if the time since the end suffices to play this far.
 	return (when-rec.CompletedAt())*MaxSpeed < at*100
 }
 
-// Resume returns where a player is to begin, in milliseconds: where the user left off, 0 once it is completed.
+// Resume returns the player's start position in milliseconds: where the user left off, 0 if completed.
 func (r Rules) Resume(rec *Record) int64 {
 	if r.Completed(rec) {
 		return 0
@@ -68,17 +65,17 @@ func (r Rules) Resume(rec *Record) int64 {
 	return rec.Resume()
 }
 
-// Unfinished reports whether a visible record invites to go on: it is from the middle
-// of something long enough, as far as that is known. Whether the user wants to be invited
-// is another matter: see [Record.DismissedAt].
+// Unfinished reports whether a visible record qualifies for "continue watching": its resume point is in the
+// middle of an object that is long enough or of unknown length. Dismissals are separate, see
+// [Record.DismissedAt].
 func (r Rules) Unfinished(rec *Record) bool {
 	at := r.Resume(rec)
 	return at > 0 && (rec.Duration == 0 ||
 		rec.Duration >= r.Short && at*100 >= rec.Duration*r.Begun && at*100 < rec.Duration*r.Done)
 }
 
-// early reports whether an event is of the first seconds of its session, as far as the event
-// tells. Such a start may be a mistake. A seek and a finish never are.
+// early reports whether an event is from the first seconds of its session, as far as it says. Such a start may
+// be a mistake. Seeks and finishes never are.
 func (r Rules) early(e *Event) bool {
 	switch {
 	case e.Kind == KindSeek || e.Kind >= KindFinish:
@@ -91,14 +88,14 @@ func (r Rules) early(e *Event) bool {
 	return e.Position < r.Grace
 }
 
-// Rulebook holds the rules of all types. The zero value, and nil, has the standard ones:
-// begun at 5 %, done at 90 %, short below 300 s, and a grace of 10 s.
+// Rulebook holds the rules of all types. Nil and the zero value have the standard rules: begun at 5 %, done at
+// 90 %, short below 300 s, a grace of 10 s.
 type Rulebook struct {
-	all     *Rules // those of the types without any of their own, nil for the standard
+	all     *Rules // for types without their own rules, nil for the standard
 	byType  map[uint32]Rules
 	classes []Class
-	classOf map[uint32]int // of a type, in classes
-	moved   int64          // when types were last moved between classes, in Unix milliseconds
+	classOf map[uint32]int // by type, index in classes
+	moved   int64          // latest move of types between classes, Unix milliseconds
 }
 
 // Of returns the rules of a type.
@@ -115,12 +112,12 @@ func (b *Rulebook) Of(typ uint32) Rules {
 	return standard
 }
 
-// ParseRules reads rules such as "grace=5s" for all types, "3:done=95,short=1m" for
-// one of them, which else has those for all, "previews: types=7,8 keep=14d" for a class, and
-// "moved=2026-11-24" for the day on which types were last moved between classes. The error says what is wrong with which.
+// ParseRules parses rules: "grace=5s" for all types, "3:done=95,short=1m" for one type on top of those,
+// "previews: types=7,8 keep=14d" for a class. "moved=2026-11-24" is the day of the latest move of types between
+// classes. The error quotes the faulty rule.
 func ParseRules(texts []string) (*Rulebook, error) {
 	b := &Rulebook{byType: make(map[uint32]Rules), classOf: make(map[uint32]int)}
-	for _, own := range []bool{false, true} { // those for all first: the others begin with them
+	for _, own := range []bool{false, true} { // rules for all types first: the others build on them
 		for _, text := range texts {
 			typ, values, found := strings.Cut(strings.TrimSpace(text), ":")
 			if found != own {

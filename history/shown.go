@@ -2,17 +2,17 @@ package history
 
 import "slices"
 
-// Resume returns where the user left off, in milliseconds: where the latest event did,
-// or, as long as that is early, the latest that was not. See also [Rules.Resume].
+// Resume returns where the user left off, in milliseconds: the position of the latest event that is not early,
+// or else of the latest. See also [Rules.Resume].
 func (r *Record) Resume() int64 {
 	at, _ := r.resume()
 	return at
 }
 
-// ResumesEarlier reports whether that is where an earlier event left off than the latest.
+// ResumesEarlier reports whether the resume point is from an event before the latest.
 func (r *Record) ResumesEarlier() bool { return r.Early && r.ResumePoint.Version != 0 }
 
-// LeftOff returns the event that says where that is.
+// LeftOff returns the event that sets the resume point.
 func (r *Record) LeftOff() ResumePoint {
 	if r.ResumesEarlier() {
 		return r.ResumePoint
@@ -20,14 +20,14 @@ func (r *Record) LeftOff() ResumePoint {
 	return ResumePoint{Version: r.own(), Position: r.Position}
 }
 
-// resume returns also when that was.
+// resume returns the resume position and its time.
 func (r *Record) resume() (position, at int64) {
 	e := r.LeftOff()
 	return r.within(e.Position), e.Version.Time()
 }
 
-// DismissedAt returns when the user took the record out of what to go on with, in Unix
-// milliseconds; 0 where that was taken back, or something was played after it. A mark plays nothing.
+// DismissedAt returns when the user removed the record from "continue watching", in Unix milliseconds. It is 0
+// after a revocation or a later viewing. Marks are no viewings.
 func (r *Record) DismissedAt() int64 {
 	if at := r.Dismissed.Time(); r.Dismissed == VersionOf(at, RankDismissed) && at >= r.ViewedAt() {
 		return at
@@ -35,8 +35,8 @@ func (r *Record) DismissedAt() int64 {
 	return 0
 }
 
-// ViewedAt returns the time of the latest report of a viewing, in Unix milliseconds, and 0 where there is none. A mark by the user is
-// no viewing: where the latest event is a mark, ViewedAt is before [Record.PlayedAt].
+// ViewedAt returns the time of the latest report of a viewing, in Unix milliseconds, 0 without one. Marks are
+// no viewings: if the latest event is a mark, ViewedAt is before [Record.PlayedAt].
 func (r *Record) ViewedAt() int64 {
 	if r.listed() {
 		return r.PlayedAt()
@@ -47,8 +47,8 @@ func (r *Record) ViewedAt() int64 {
 	return 0
 }
 
-// Dismiss returns r with a decision of the given time, or of a later one where that is needed
-// to come after the latest event and the decision before.
+// Dismiss returns r with a dismissal, or its revocation, at a time. The time moves after the latest event and
+// the previous decision if needed.
 func (r *Record) Dismiss(at int64, dismissed bool) *Record {
 	m, rank := *r, RankOffered
 	if dismissed {
@@ -61,8 +61,8 @@ func (r *Record) Dismiss(at int64, dismissed bool) *Record {
 	return &m
 }
 
-// within returns a position as far as the object goes. Reports that know the duration are
-// bounded by it as they come; the others are by what came with another report.
+// within limits a position to the longest known duration. A report with a duration is limited on arrival,
+// others only here.
 func (r *Record) within(position int64) int64 {
 	if longest := r.longest(); longest > 0 {
 		return min(position, longest)
@@ -70,7 +70,7 @@ func (r *Record) within(position int64) int64 {
 	return position
 }
 
-// Furthest returns the furthest position ever reported but for scrubs to the end, in milliseconds.
+// Furthest returns the furthest reported position, except scrubs to the end, in milliseconds.
 func (r *Record) Furthest() int64 {
 	furthest := r.solid()
 	if len(r.Peaks) > 0 {
@@ -87,7 +87,7 @@ func (r *Record) Furthest() int64 {
 	return r.within(furthest)
 }
 
-// solid returns the position of the latest event, 0 where that may be a scrub.
+// solid returns the position of the latest event, 0 if it may be a scrub.
 func (r *Record) solid() int64 {
 	if r.weak() {
 		return 0
@@ -95,10 +95,10 @@ func (r *Record) solid() int64 {
 	return r.Position
 }
 
-// Plays returns how often the object was played to its end.
+// Plays returns the number of completed plays.
 func (r *Record) Plays() uint64 { return r.PlaysBefore + uint64(len(r.plays())) }
 
-// CompletedAt returns when a viewing last reported its end, 0 if none did.
+// CompletedAt returns the time of the last report at an end, 0 without one.
 func (r *Record) CompletedAt() int64 {
 	if plays := r.plays(); len(plays) > 0 {
 		return plays[len(plays)-1].At
@@ -109,13 +109,13 @@ func (r *Record) CompletedAt() int64 {
 	return r.PlaysBeforeAt
 }
 
-// completedAt reports whether any viewing last reported its end at that time.
+// completedAt reports whether a play last reported its end at that time.
 func (r *Record) completedAt(at int64) bool {
 	return r.CompletedAt() == at || slices.ContainsFunc(r.plays(), func(p play) bool { return p.At == at })
 }
 
-// NewPlays returns when the viewings reached the end that are plays of a later content of a record and not of
-// the earlier one, oldest first. Either may be nil.
+// NewPlays returns the completion times of the plays that later has and earlier lacks, oldest first. Either
+// record may be nil.
 func NewPlays(earlier, later *Record) (at []int64) {
 	if earlier == nil {
 		earlier = new(Record)
@@ -129,13 +129,13 @@ func NewPlays(earlier, later *Record) (at []int64) {
 			at = append(at, p.At)
 		}
 	}
-	if len(at) == 0 { // older than those that are listed
+	if len(at) == 0 { // older than the listed plays
 		at = append(at, later.PlaysBeforeAt)
 	}
 	return at
 }
 
-// Marked reports whether the latest event of r is such a mark, or says the same.
+// Marked reports whether the latest event of r is the mark k or equivalent to it.
 func (r *Record) Marked(k Kind) bool {
 	at := r.own()
 	if r.Position != 0 || r.Session != "" || r.State != k.state() || at != VersionOf(at.Time(), RankStop) {
@@ -154,6 +154,5 @@ func (r *Record) completedBy(viewing uint64) bool {
 	return slices.ContainsFunc(r.plays(), func(p play) bool { return p.Viewing == viewing })
 }
 
-// Watched returns how much was played in all sessions that said so, in milliseconds of
-// the object.
+// Watched returns the watched time of all sessions, in milliseconds of the object.
 func (r *Record) Watched() int64 { return r.WatchedBefore + played(r.watches()) }

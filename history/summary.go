@@ -7,34 +7,35 @@ import (
 	"time"
 )
 
-// Summary is kept of an object after its record has expired. It sums up the object's latest record, and in Before those
-// that had expired before the latest one began.
+// Summary outlives an object's expired records. It sums up the latest record, and in Before the records that
+// expired before that one began.
 type Summary struct {
 	Object Object
-	// Version is that of the latest record, by which summaries stand in the order of records.
+	// Version is the latest record's version. Summaries sort by it, like records.
 	Version Version
-	// First and Last are when the object was played, in Unix milliseconds, in the time of the latest record.
+	// First and Last are the first and last playback in the latest record, in Unix milliseconds.
 	First, Last int64
 	Plays       uint64
-	Watched     int64 // milliseconds, as the other two
+	Watched     int64 // milliseconds, also Furthest and Duration
 	Furthest    int64
 	Duration    int64
-	Finished    bool // the user left the object at its end
+	Finished    bool // left at its end
 	Before      Ended
 }
 
-// Ended sums up the records of an object that had expired before its latest record began. The zero value stands for no record.
+// Ended sums up the records of an object that expired before its latest record began. The zero value is no
+// record.
 type Ended struct {
-	First, Until      int64 // Unix milliseconds; Until is the time of the latest of their versions
+	First, Until      int64 // Unix milliseconds; Until is the newest version's time
 	Plays             uint64
 	Watched, Furthest int64
 }
 
-// SummaryAge is the age from which on records are summarized, in milliseconds: a week before they expire. A record that changes
-// in that week is summarized again.
+// SummaryAge is the age of records at their first summary, in milliseconds: a week before expiry. A record that
+// changes in that week is summarized again.
 const SummaryAge = ArchiveTTL - 7*24*3600*1000
 
-// ValidateSummaryTTL fails unless summaries may be kept for so long: 0 is for as long as the store says.
+// ValidateSummaryTTL fails unless d is a valid lifetime of summaries; 0 is the store's default.
 func ValidateSummaryTTL(d time.Duration) error {
 	if d != 0 && d < ArchiveTTL*time.Millisecond {
 		return Invalid("summary", "want at least 2160h, for as long as there are records")
@@ -44,31 +45,32 @@ func ValidateSummaryTTL(d time.Duration) error {
 
 // Summarizer is an archive that keeps summaries.
 type Summarizer interface {
-	// SummaryTTL returns for how long summaries are kept, in milliseconds since their object was last played; 0 where there are none.
+	// SummaryTTL returns the lifetime of summaries after the last playback, in milliseconds; 0 if the store
+	// keeps none.
 	SummaryTTL(ctx context.Context) (int64, error)
-	// Summaries returns a page of a user's summaries, in the order of [Cursor.Compare]. They are of all times that the query
-	// asks for, also where the object still has a record. Clear marks are applied, and
-	// returned. Without summaries the page is empty, and there is no error.
+	// Summaries returns a page of a user's summaries in the order of [Cursor.Compare]. They cover all times of
+	// the query, even if the object still has a record. It applies and returns the clear marks. A store without
+	// summaries returns an empty page and no error.
 	Summaries(ctx context.Context, uid string, q Query) (SummaryPage, error)
-	// Summarize counts in the summaries of a user the records that are older than [SummaryAge]. It removes summaries that are deleted,
-	// cleared, past their TTL, or of a namespace of which none are kept ([Rulebook.Summarized]). With all it looks at every
-	// tombstone, otherwise only at those of that age. It may be repeated, and may be broken off anywhere. It fails with
-	// [ErrConflict] when another call came first.
+	// Summarize adds a user's records older than [SummaryAge] to the summaries. It removes summaries that are
+	// deleted, cleared, expired, or in a namespace without summaries ([Rulebook.Summarized]). With all it checks
+	// every tombstone, otherwise only those of that age. It is safe to repeat or interrupt. It fails with
+	// [ErrConflict] if a concurrent call came first.
 	Summarize(ctx context.Context, uid string, all bool) error
 }
 
-// SummaryPage is a part of a user's summaries.
+// SummaryPage is a page of a user's summaries.
 type SummaryPage struct {
 	Items []Summary
-	// More means that the query has further summaries.
+	// More reports further summaries for the query.
 	More bool
-	User User // has the clear marks alone
+	User User // clear marks only
 }
 
-// Place returns where the summary stands in a user's list.
+// Place returns the summary's place in the user's list.
 func (s *Summary) Place() Cursor { return Cursor{Version: s.Version, Object: s.Object} }
 
-// Total returns the summary with the sums of [Summary.Before] added, as readers see it.
+// Total returns the summary with Before added, as readers see it.
 func (s Summary) Total() Summary {
 	if b := s.Before; b.Until > 0 {
 		s.First = min(s.First, b.First)
@@ -80,7 +82,7 @@ func (s Summary) Total() Summary {
 	return s
 }
 
-// LatestFirst compares summaries in the order that records have in a list.
+// LatestFirst orders summaries like records in a list.
 func LatestFirst(a, b Summary) int {
 	return cmp.Or(cmp.Compare(b.Version, a.Version), strings.Compare(b.Object.String(), a.Object.String()))
 }
@@ -99,8 +101,8 @@ func Summarize(o Object, r *Record, rules Rules) Summary {
 	return s
 }
 
-// After returns what is left of a summary when everything up to a time is removed, and whether anything is left. Sums
-// that have parts from both sides of that time become 0, since the parts cannot be told apart.
+// After returns the summary without everything up to a time, and whether anything remains. Sums across that
+// time become 0, since they cannot be split.
 func (s Summary) After(at int64) (Summary, bool) {
 	if s.Version.Time() <= at {
 		return Summary{}, false
@@ -114,9 +116,8 @@ func (s Summary) After(at int64) (Summary, bool) {
 	return s, true
 }
 
-// With returns the summary of an object after its record r was counted in it, and whether there is one: all of it may have been
-// deleted. The zero Summary stands for no summary so far. A record counts once, also where With is called again with it, or with
-// a later content of it.
+// With returns the summary with record r counted, and whether one remains: a delete may remove all of it. The
+// zero Summary is an empty one. A record counts once, even if With is repeated with it or with later content.
 func (s Summary) With(o Object, r *Record, rules Rules) (Summary, bool) {
 	s, there := s.After(r.RemovedAt)
 	if r.Deleted() {
@@ -125,11 +126,11 @@ func (s Summary) With(o Object, r *Record, rules Rules) (Summary, bool) {
 	n := Summarize(o, r, rules)
 	switch {
 	case !there:
-	case r.Version < s.Version: // an older content: it is counted already
+	case r.Version < s.Version: // older content: already counted
 		return s, true
 	case s.isIn(r):
 		n.Before = s.Before
-		if r.Version == s.Version { // perhaps an older content
+		if r.Version == s.Version { // possibly older content
 			n.First, n.Watched, n.Furthest = min(n.First, s.First), max(n.Watched, s.Watched), max(n.Furthest, s.Furthest)
 			if !r.unwatched() {
 				n.Plays = max(n.Plays, s.Plays)
@@ -145,12 +146,12 @@ func (s Summary) With(o Object, r *Record, rules Rules) (Summary, bool) {
 	return n, true
 }
 
-// unwatched reports whether the user has marked the object as unwatched, so that no completed viewing up to a time counts.
+// unwatched reports whether the user marked the object as unwatched, which discards the completed plays before.
 func (r *Record) unwatched() bool { return r.PlaysBefore == 0 && r.PlaysBeforeAt > 0 }
 
-// isIn reports whether r is the summary's latest record, grown since, and not a record that began later: its oldest event
-// is not after the summary's last one. A record of sessions without names may not know its oldest event. Then an event
-// within the TTL of the summary's record was most probably folded into the same one.
+// isIn reports whether r continues the summary's latest record: its oldest event is not after Last. Otherwise r
+// began later. Without session names the oldest event may be unknown. An event within the TTL then most likely
+// belongs to the same record.
 func (s *Summary) isIn(r *Record) bool {
 	oldest := r.Oldest()
 	return oldest <= s.Last || r.Session == "" && oldest < s.Last+ArchiveTTL

@@ -11,32 +11,29 @@ import (
 	"strings"
 )
 
-// User is what holds for all of a user's records.
+// User is the state that applies to all of a user's records.
 type User struct {
-	// Warm means that the cache knows the user. Of a cold one it can say what it
-	// has, not what there is.
+	// Warm means that the cache is authoritative for the user above the low watermark. A cold user's list may be
+	// incomplete.
 	Warm bool
-	// LowWatermark bounds what the cache is sure of: every record of a warm user whose
-	// version is at or above it is in the cache. 0 means all of them.
+	// LowWatermark is the lower bound of the cache's complete range: it has every record of a warm user from
+	// this version on. 0 is the whole history.
 	LowWatermark Version
-	// Cleared holds the clear marks by object type, 0 for all types: nothing at or
-	// before that time exists.
+	// Cleared holds the clear marks by object type, 0 for all types: nothing at or before that time exists.
 	Cleared map[uint32]int64
-	// CutTime is the latest cell time among the contents that clear marks removed, 0
-	// without any: a content that is made from none of them must come after it.
+	// CutTime is the latest cell time of cleared content, 0 without any. A content made from none of it needs a
+	// later cell time.
 	CutTime int64
-	// Pause is when the user did not want to be recorded.
+	// Pause is the time without recording.
 	Pause Pause
-	// Revision names the clear marks and the pause in the cache, 0 where there never
-	// were any: [Applier.Clear] and [Applier.Pause] draw a new one.
+	// Revision identifies the clear marks and the pause in the cache, 0 if never set: [Applier.Clear] and
+	// [Applier.Pause] draw a new one.
 	Revision uint64
-	// Segments is the version of the segments that the archive has of the user, 0 for none. It is of no
-	// concern to anybody but the archive.
+	// Segments is the version of the user's segments in the archive, 0 for none. Only the archive uses it.
 	Segments uint64
 }
 
-// ClearedAt returns the time at or before which nothing of the given type exists,
-// 0 if it was never cleared.
+// ClearedAt returns the time up to which nothing of the type exists, 0 if never cleared.
 func (u *User) ClearedAt(typ uint32) int64 {
 	if u == nil || len(u.Cleared) == 0 {
 		return 0
@@ -44,7 +41,7 @@ func (u *User) ClearedAt(typ uint32) int64 {
 	return max(u.Cleared[0], u.Cleared[typ])
 }
 
-// MergeCleared adds the clear marks of another store. The map is a new one, since users are shared.
+// MergeCleared adds the clear marks of another store. It allocates a new map, since users are shared.
 func (u *User) MergeCleared(marks map[uint32]int64) {
 	if len(marks) == 0 {
 		return
@@ -56,26 +53,25 @@ func (u *User) MergeCleared(marks map[uint32]int64) {
 	u.Cleared = all
 }
 
-// Complete reports whether the cache holds everything that exists of the user, so
-// that an object it lacks is new.
+// Complete reports whether the cache has the user's whole history, so that a missing object is new.
 func (u *User) Complete() bool { return u.Warm && u.LowWatermark == 0 }
 
-// Pause says when a user did not want to be recorded: nothing is kept of what
-// happened after Since, and up to Until where that is later. The zero value is never.
+// Pause is a user's time without recording. Events after Since are dropped, up to Until if that is later. The
+// zero value is no pause.
 type Pause struct {
 	Since, Until int64 // Unix milliseconds
-	// Earlier are the pauses before, which are over.
+	// Earlier are the finished pauses before.
 	Earlier Pauses
 }
 
-// Pauses are the pauses of a user that are over, newest first: since when and until when nothing is recorded, in Unix
-// milliseconds, as decimal numbers with a space between two of them. No two of them overlap.
+// Pauses are a user's finished pauses, newest first and without overlap: pairs of begin and end. They are
+// decimal Unix milliseconds, separated by spaces.
 type Pauses string
 
-// MaxPauses is how many earlier pauses are remembered.
+// MaxPauses is the number of earlier pauses kept.
 const MaxPauses = 15
 
-// all returns the pauses, newest first.
+// all iterates over the pauses, newest first.
 func (ps Pauses) all() iter.Seq2[int64, int64] {
 	return func(yield func(since, until int64) bool) {
 		for rest := string(ps); rest != ""; {
@@ -90,14 +86,14 @@ func (ps Pauses) all() iter.Seq2[int64, int64] {
 	}
 }
 
-// nextTime returns the first of the numbers in a text, 0 where it is none, and the others.
+// nextTime splits off the first number, 0 if invalid.
 func nextTime(text string) (at int64, rest string) {
 	text, rest, _ = strings.Cut(text, " ")
 	at, _ = strconv.ParseInt(text, 10, 64)
 	return at, rest
 }
 
-// Valid reports whether the text is one that pauses have.
+// Valid reports whether the text is a canonical encoding.
 func (ps Pauses) Valid() bool {
 	var again Pauses
 	after := int64(math.MaxInt64)
@@ -111,7 +107,7 @@ func (ps Pauses) Valid() bool {
 	return ps == "" || again == " "+ps
 }
 
-// with adds a pause, and drops those that ended at or before a time or are too many.
+// with adds a pause and drops excess pauses and those that ended up to oldest.
 func (ps Pauses) with(since, until, oldest int64) Pauses {
 	all, n := fmt.Sprintf("%d %d", since, until), 1
 	for since, until := range ps.all() {
@@ -123,10 +119,10 @@ func (ps Pauses) with(since, until, oldest int64) Pauses {
 	return Pauses(all)
 }
 
-// On reports whether recording is switched off.
+// On reports whether recording is off.
 func (p Pause) On() bool { return p.Since > p.Until }
 
-// Covers reports whether nothing is kept of what happened at a time.
+// Covers reports whether an event at a time is dropped.
 func (p Pause) Covers(at int64) bool {
 	if at > p.Since {
 		return p.Since > 0 && (p.On() || at <= p.Until)
@@ -139,12 +135,12 @@ func (p Pause) Covers(at int64) bool {
 	return false
 }
 
-// ClockError is by how many milliseconds clocks of services may differ.
+// ClockError is the maximum clock skew between services, in milliseconds.
 const ClockError = 2000
 
-// Refuses reports whether what happened at a time, or up to late milliseconds after it, is not to be stored where it arrives now.
-// While recording is off, what may be later than the switch is refused: all, where the clock has stepped back behind the
-// switch.
+// Refuses reports whether a service must drop an event from at to at+late milliseconds that arrives at now.
+// While recording is off it drops all events that may be later than the switch. If the clock stepped back
+// behind the switch, it drops all events.
 func (p Pause) Refuses(at, late, now int64) bool {
 	if p.On() {
 		return at+late > p.Since || now < p.Since && (now < p.Since-ClockError || at > now-ClockError) || p.Covers(at)
@@ -152,7 +148,7 @@ func (p Pause) Refuses(at, late, now int64) bool {
 	return p.Covers(at)
 }
 
-// Within returns for how many milliseconds of a interval recording was switched off.
+// Within returns the paused time in an interval, in milliseconds.
 func (p Pause) Within(from, to int64) (ms int64) {
 	if p.Since == 0 {
 		return 0
@@ -171,8 +167,8 @@ func (p Pause) Within(from, to int64) (ms int64) {
 	return ms
 }
 
-// Meets reports whether recording was or may have been off at some time between. Before the oldest pause that is remembered, it may have
-// been if as many are remembered as can be.
+// Meets reports whether recording was off, or may have been, at some time in the interval. The time before the
+// oldest pause counts as paused if the list is full.
 func (p Pause) Meets(from, to int64) bool {
 	n, oldest := 0, p.Since
 	for since := range p.Earlier.all() {
@@ -181,11 +177,10 @@ func (p Pause) Meets(from, to int64) bool {
 	return p.Within(from, to) > 0 || n == MaxPauses && from < oldest
 }
 
-// Switched returns what is remembered after recording was switched on or off at a time.
-// Switching it to what it already is changes nothing. A pause begins after the newest record,
-// whose time is given: the clocks of services differ a little. A record further ahead is of a wrong clock, and does not count. Every change is
-// later than the one before, so that of two pauses of a user the newer one is known. Earlier pauses are remembered as long
-// as records are.
+// Switched returns the pause after a switch of recording at a time; a switch to the current state changes
+// nothing. A pause begins after the newest record, whose time is given, since clocks of services differ. A
+// record more than [ClockError] ahead does not count. Every change is later than the one before, which orders
+// the pauses of a user. Earlier pauses are kept for the lifetime of records.
 func (p Pause) Switched(recording bool, at, newest int64) Pause {
 	if newest > at+ClockError {
 		newest = 0
@@ -203,11 +198,11 @@ func (p Pause) Switched(recording bool, at, newest int64) Pause {
 	}
 }
 
-// Changed returns when recording was last switched on or off.
+// Changed returns the time of the last switch.
 func (p Pause) Changed() int64 { return max(p.Since, p.Until) }
 
-// Newer returns the newer of two pauses of a user. Of two that were changed at one moment it is the one that lasts, or else the
-// one that covers more, or else that which knows more earlier ones: in whatever order pauses are compared, the same one stays.
+// Newer returns the newer of two pauses of a user. For equal times it prefers an active pause, then the larger
+// one, then the longer history. The order is total: the result does not depend on the order of comparisons.
 func (p Pause) Newer(q Pause) Pause {
 	by := cmp.Compare(q.Changed(), p.Changed())
 	switch {
@@ -221,25 +216,26 @@ func (p Pause) Newer(q Pause) Pause {
 	return q
 }
 
-// StatePlace is where [Eraser.Held] counts the dirty mark of the user's own state: until that has gone, no job knows of the latest clear.
+// StatePlace is the place in [Eraser.Held] for the dirty mark of the user's own state. While it exists, the
+// latest clear may not have reached a job.
 const StatePlace = "cache: state to be archived"
 
-// Eraser is a store that can remove everything that it has of a user, at once and not in its own time.
+// Eraser is a store that can remove a user's data immediately, before its regular expiry.
 type Eraser interface {
-	// Held says by place how much the store has of a user of a time or before, in Unix milliseconds; 0 is of all
-	// times. Records that are no longer visible, but still stored, are counted.
+	// Held returns the number of the user's stored items by place, up to a time in Unix milliseconds, 0 for all.
+	// Invisible records still in storage count too.
 	Held(ctx context.Context, uid string, until int64) (map[string]int, error)
-	// Erase removes that. The user was cleared up to that time in the cache, and the store keeps the clear mark: what
-	// comes late of what was erased does not exist. It also keeps the pause. It may be called again, with the same
+	// Erase removes those items. The caller has cleared the user up to that time in the cache. The store keeps
+	// the clear mark, which hides late arrivals of erased data, and the pause. It may be repeated with the same
 	// time or a later one.
 	Erase(ctx context.Context, uid string, until int64) error
-	// Remains says in sentences where bytes of what was erased are until something else removes them.
+	// Remains describes, in sentences, where erased bytes stay until another process removes them.
 	Remains(ctx context.Context) []string
 }
 
-// Sectioner is an [Eraser] that has namespaces of users, see [Class].
+// Sectioner is an [Eraser] with namespaces of users, see [Class].
 type Sectioner interface {
-	// Namespaces returns the uids of all namespaces of classes that the store may have anything of, also of classes that
-	// nobody knows any more.
+	// Namespaces returns the uids of all class namespaces of a user with possible data, including those of
+	// unknown classes.
 	Namespaces(ctx context.Context, uid string) ([]string, error)
 }

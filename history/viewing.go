@@ -6,23 +6,22 @@ import (
 	"strings"
 )
 
-// MaxViewings is how many viewings a record lists beside that of its latest event. Beyond it the
-// oldest are dropped, and one of them that reports again is listed as of then.
+// MaxViewings limits the viewings listed in addition to the latest event's. The oldest are dropped. A dropped
+// viewing that reports again is listed as a new one.
 const MaxViewings = 16
 
-// listed reports whether the latest event of r belongs to a viewing. A delete does not, and
-// neither does a mark, or a report that says as little.
+// listed reports whether the latest event belongs to a viewing. Deletes, marks and equivalent reports do not.
 func (r *Record) listed() bool {
 	return r.State < StateStopped || r.State != StateDeleted && (r.Session != "" || r.Device != "" || r.Position != 0)
 }
 
-// current is the viewing of the latest event of a record that has one.
+// current returns the viewing of the latest event. r must be listed.
 func (r *Record) current() Viewing {
 	return Viewing{Viewing: viewing(r.Session, r.Device), Version: r.own(), Position: r.Position, State: r.State, AtEnd: r.AtEnd, Device: r.Device, Start: r.Start}
 }
 
-// leftBy returns the viewing that left the user where a reader resumes, if it is known, and whether it is that of a session
-// and not of a device.
+// leftBy returns the viewing that set the resume point, if known. named reports whether it has a session
+// instead of a device.
 func (r *Record) leftBy() (id uint64, named, known bool) {
 	if !r.ResumesEarlier() {
 		return viewing(r.Session, r.Device), r.Session != "", true
@@ -35,8 +34,8 @@ func (r *Record) leftBy() (id uint64, named, known bool) {
 	return 0, false, false
 }
 
-// goesOn reports whether r continues the session of an earlier record o, so that no list of starts changes. It returns the stays below the
-// end of both.
+// goesOn reports whether r continues the session of an earlier record o, so that starts do not change. It
+// returns the merged stays below the end.
 func (r *Record) goesOn(o *Record) (lows []Low, ok bool) {
 	same := r.Session == o.Session && (r.Session != "" || r.Device == o.Device) && r.listed() && o.listed()
 	if !same || o.Version.Time() <= r.RemovedAt || r.AtEnd != o.AtEnd || r.Duration != o.Duration || r.Start != o.Start && r.Start.At > 0 && o.Start.At > 0 ||
@@ -61,8 +60,8 @@ func (r *Record) goesOn(o *Record) (lows []Low, ok bool) {
 	return longer(r.Lows, o.Lows), b.At >= a.from()-lowGap && both.from() == min(a.from(), b.from())
 }
 
-// extend returns the stays of o, of which the one of its latest report goes on to that of r. Neither has a start, and r lists no stays. It
-// returns false in cases that are rare.
+// extend returns the stays of o with the latest one extended to r's report. Neither record has a start, and r
+// lists no stays. It returns false in rare cases, for the general merge.
 func (r *Record) extend(o *Record) (lows []Low, ok bool) {
 	at, from, n := r.PlayedAt(), o.PlayedAt(), len(o.Lows)
 	if at == from { // the same report, or one of the same time
@@ -98,13 +97,13 @@ func sameOrNone[T comparable](a, b []T) bool {
 	return len(a) == 0 || len(b) == 0 || slices.Equal(a, b)
 }
 
-// mergeViewings unites the viewings. That of the latest event is not in the list: so a session that
-// goes on costs a report no list.
+// mergeViewings unites the viewings. The latest event's viewing is not listed, so a continuing session
+// allocates no list.
 func (r *Record) mergeViewings(o *Record) {
 	listed, last := r.listed(), o.listed() && o.Version.Time() > r.RemovedAt
 	if same := r.Session == o.Session && (r.Session != "" || r.Device == o.Device); listed && last && same {
 		r.Start, last = later(r.Start, o.Start), false
-		if len(r.Viewings) == 0 { // a report of a session that goes on
+		if len(r.Viewings) == 0 { // a continuing session
 			r.Viewings = o.Viewings
 			return
 		}
@@ -132,7 +131,7 @@ func (r *Record) mergeViewings(o *Record) {
 	r.Viewings = orNil(slices.Clone(all[max(len(all)-r.mostViewings(), 0):]))
 }
 
-// mostViewings is one more where the latest event is a mark, which is no viewing.
+// mostViewings is one more if the latest event is a mark, which is no viewing.
 func (r *Record) mostViewings() int {
 	if r.listed() {
 		return MaxViewings
@@ -140,7 +139,7 @@ func (r *Record) mostViewings() int {
 	return MaxViewings + 1
 }
 
-// withViewing adds a viewing to a list, or what it says of one that is listed.
+// withViewing adds a viewing to a list, or merges it into its entry.
 func withViewing(all []Viewing, v Viewing) []Viewing {
 	i := slices.IndexFunc(all, func(o Viewing) bool { return o.Viewing == v.Viewing })
 	if i < 0 {
@@ -154,12 +153,12 @@ func withViewing(all []Viewing, v Viewing) []Viewing {
 	return all
 }
 
-// compareEnds orders the latest reports of one viewing as compareLatest does.
+// compareEnds orders the latest reports of one viewing like compareLatest.
 func compareEnds(a, b Viewing) int {
 	return cmp.Or(cmp.Compare(a.Version, b.Version), cmp.Compare(a.Position, b.Position), cmp.Compare(a.State, b.State), strings.Compare(a.Device, b.Device), compareFlags(b.AtEnd, a.AtEnd))
 }
 
-// IndexOf returns which of the viewings of r one is: 0 is that of the latest event, the others count from 1, and -1 is none.
+// IndexOf returns a viewing's index in r: 0 for the latest event's, from 1 for listed ones, -1 if unknown.
 func (r *Record) IndexOf(id uint64) int {
 	if id == viewing(r.Session, r.Device) {
 		return 0
@@ -170,7 +169,7 @@ func (r *Record) IndexOf(id uint64) int {
 	return -1
 }
 
-// ViewingAt is the inverse of IndexOf. It returns 0 where there is no such viewing.
+// ViewingAt is the inverse of IndexOf. It returns 0 for an unknown index.
 func (r *Record) ViewingAt(index uint64) uint64 {
 	switch {
 	case index == 0:
@@ -181,8 +180,8 @@ func (r *Record) ViewingAt(index uint64) uint64 {
 	return 0
 }
 
-// SameButViewings reports whether two records differ in their viewings alone, as a report leaves
-// them that is older than the latest, and says nothing beyond it but that there was another session.
+// SameButViewings reports whether two records differ only in their viewings. That is the effect of a report
+// older than the latest that adds nothing but another session.
 func SameButViewings(a, b *Record) bool {
 	if a == nil || b == nil || a.Version != b.Version {
 		return false
@@ -199,7 +198,7 @@ func later(a, b Peak) Peak {
 	return a
 }
 
-// forgetViewings drops what happened at or before the removal.
+// forgetViewings drops everything at or before the removal.
 func (r *Record) forgetViewings() {
 	if r.Start.At <= r.RemovedAt {
 		r.Start = Peak{}
@@ -212,7 +211,7 @@ func (r *Record) forgetViewings() {
 	}
 }
 
-// oldestViewing returns the time of the oldest thing that the viewings say, 0 without any.
+// oldestViewing returns the oldest time in the viewings, 0 without any.
 func (r *Record) oldestViewing() (at int64) {
 	at = r.Start.At
 	for _, v := range r.Viewings {
@@ -225,24 +224,24 @@ func (r *Record) oldestViewing() (at int64) {
 	return at
 }
 
-// Session is what readers see of a viewing. Of those that a record does not list any more only the
-// end, what was played and the completion are known.
+// Session is a viewing as readers see it. An unlisted viewing has only the end, the watched time and the
+// completion.
 type Session struct {
-	// Begin and End are when it began and last reported, in Unix milliseconds. Begin is 0 where
-	// the player reported no start.
+	// Begin and End are the times of the start and of the last report, in Unix milliseconds. Begin is 0 without
+	// a reported start.
 	Begin, End int64
-	// From and To are where that was, in milliseconds. Known says that there is a To.
+	// From and To are the positions at Begin and End, in milliseconds. Known means that To is set.
 	From, To int64
 	Known    bool
 	State    State
 	Device   string
-	// Watched is how many milliseconds of the object it has played, 0 where it did not say.
+	// Watched is the watched time in milliseconds of the object, 0 if not reported.
 	Watched int64
-	// CompletedAt is when it last reported the end, 0 where it did not.
+	// CompletedAt is the time of the last report at the end, 0 without one.
 	CompletedAt int64
 }
 
-// MaxSessions is how many sessions [Record.Sessions] returns.
+// MaxSessions limits the result of [Record.Sessions].
 const MaxSessions = 128
 
 // Sessions returns the newest viewings of a visible record, newest first.
@@ -255,7 +254,7 @@ func (r *Record) Sessions() []Session {
 		v := r.current()
 		all[v.Viewing] = r.session(v)
 	}
-	for _, w := range r.watches() { // the oldest of one viewing says most
+	for _, w := range r.watches() { // the oldest report of a viewing has the most
 		s := all[w.Viewing]
 		s.Watched, s.End = max(s.Watched, w.Watched), max(s.End, w.At)
 		all[w.Viewing] = s

@@ -2,8 +2,8 @@ package history
 
 import "slices"
 
-// watches returns the watched times of r as they count. Of a session that began before the object was deleted or cleared, no more counts
-// than fits in the time since then.
+// watches returns the effective watched times. A session from before a removal counts at most what fits in the
+// time since.
 func (r *Record) watches() []WatchedTime {
 	if r.Restored || !slices.ContainsFunc(r.Watches, func(w WatchedTime) bool { return w.Began < r.RemovedAt }) {
 		return r.Watches
@@ -17,7 +17,7 @@ func (r *Record) watches() []WatchedTime {
 	return ws
 }
 
-// played sums up the sessions. A session that is listed several times counts with its longest watched time.
+// played sums up the sessions. A session listed several times counts with its maximum.
 func played(ws []WatchedTime) (total int64) {
 	for i, w := range ws {
 		counted := int64(0)
