@@ -27,7 +27,6 @@ func (b *batch) contents() []history.Content {
 	return put
 }
 
-// unique removes duplicate keys.
 func unique(keys []history.Key) []history.Key {
 	seen := make(map[history.Key]struct{}, len(keys))
 	out := make([]history.Key, 0, len(keys))

@@ -192,7 +192,6 @@ func guard(f func() error) (err error) {
 	return f()
 }
 
-// poison adds undecodable messages to the dead letters.
 func (j *Job) poison(ctx context.Context, ps []history.Poison) error {
 	letters := make([]history.Dead, len(ps))
 	for i, p := range ps {

@@ -88,13 +88,11 @@ func (c *Cache) touchLog(ctx context.Context, uid string) error {
 	})
 }
 
-// setLog stores the head of a log.
 func (e *edit) setLog(uid string, l *changeLog) error {
 	e.logs = append(e.logs, logOf{uid, l})
 	return set(e.batch, appendUser(nil, spaceLogHead, uid), appendLogHead(nil, l))
 }
 
-// dropUnasked ends unused logs.
 func dropUnasked(e *edit, key, value []byte) (bool, error) {
 	if len(value) != logHeadSize {
 		return false, nil
@@ -197,7 +195,6 @@ func (e *edit) beginLog(uid string) error {
 	return e.setLog(uid, l)
 }
 
-// endLog ends a user's log.
 func (e *edit) endLog(uid string) error {
 	if l, err := e.log(uid); err != nil || l == nil {
 		return err

@@ -121,7 +121,6 @@ func (r *compact) take(old []liveCell) error {
 	return nil
 }
 
-// liveCell is a record of the live segment.
 type liveCell struct {
 	summary
 	text    string
@@ -200,7 +199,6 @@ func (r *compact) version() uint64 {
 	return r.db.listed
 }
 
-// commit replaces the segments in one step.
 func (r *compact) commit(plan segment.Plan) error {
 	e := &edit{keyspace: &r.keyspace, batch: r.db.pebble.NewBatch()}
 	defer func() { _ = e.batch.Close() }()
@@ -329,7 +327,6 @@ func (a *Archive) Inspect(ctx context.Context, uid string, verify bool) (i segme
 	return i, nil
 }
 
-// compactNext compacts a noted user.
 func (d *DB) compactNext(ctx context.Context) {
 	uid, ok := d.notes.Take(d.now())
 	if !ok {

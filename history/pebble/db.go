@@ -209,7 +209,6 @@ func (d *DB) enter(ctx context.Context) error {
 	return nil
 }
 
-// enterWriting starts a writing call.
 func (d *DB) enterWriting(ctx context.Context) error {
 	if err := d.enter(ctx); err != nil {
 		return err

@@ -116,7 +116,6 @@ func (e *edit) updateMemory(t *syncWaiter) error {
 	return e.memory.remark(e.batch, e.moves)
 }
 
-// store sets a user's own state.
 func (e *edit) store(uid string, u history.User, mark history.Mark) error {
 	e.users = append(e.users, userState{uid, u})
 	var v []byte
@@ -152,7 +151,6 @@ func (e *edit) markClean(k history.Key, key, value []byte) {
 	}
 }
 
-// drop deletes a record and its dirty mark.
 func (e *edit) drop(k history.Key, value []byte) error {
 	mark, _ := e.split(value)
 	key := appendKey(nil, e.space, k)

@@ -28,7 +28,6 @@ func (d *DB) Held(ctx context.Context, uid string, until int64) (map[string]int,
 	return h.places, nil
 }
 
-// holding counts a user's data.
 type holding struct {
 	db     *DB
 	uid    string

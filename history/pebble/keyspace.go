@@ -122,7 +122,6 @@ func (s *keyspace) expired(record []byte, oldest int64) bool {
 	return version != 0 && version.Time() < oldest
 }
 
-// state decodes a user's state.
 func (s *keyspace) state(value []byte, oldest int64) (history.User, error) {
 	_, b := s.split(value)
 	u, err := parseState(b)

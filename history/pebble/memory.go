@@ -30,7 +30,6 @@ type memory struct {
 	presence presence
 }
 
-// userState is a user's state to store.
 type userState struct {
 	uid  string
 	user history.User
@@ -105,14 +104,12 @@ func (m *memory) count(uid string, x *item) {
 	}
 }
 
-// drop forgets a record of a user.
 func (m *memory) drop(x item) {
 	m.tables.drop(x.hash, x.key)
 	m.stamps.Forget(x.hash)
 	m.heads.Forget(x.uid)
 }
 
-// keepUsers caches stored states.
 func (m *memory) keepUsers(states []userState) {
 	for _, x := range states {
 		m.users.Put(x.uid, x.user)
@@ -150,7 +147,6 @@ type item struct {
 	next       *item // previous item of the user
 }
 
-// object returns the object's text.
 func (x *item) object() []byte { return x.key[keyPrefix+len(x.uid)+1:] }
 
 // get returns the value of a key, nil if absent.
@@ -195,7 +191,6 @@ func (w *memtables) onlyFlushing(hash uint64, key []byte) bool {
 	return len(w.flushing.all) > 0 && w.active.get(hash, key) == nil && w.flushing.get(hash, key) != nil
 }
 
-// drop forgets a key.
 func (w *memtables) drop(hash uint64, key []byte) {
 	w.active.drop(hash, key)
 	w.flushing.drop(hash, key)
@@ -279,7 +274,6 @@ func comparePlaces(a, b place) int {
 	return cmp.Or(cmp.Compare(b.version, a.version), bytes.Compare(b.object, a.object))
 }
 
-// insertFound inserts f in order.
 func insertFound(newest []found, f found) []found {
 	i, _ := slices.BinarySearchFunc(newest, f, func(a, b found) int { return comparePlaces(a.place, b.place) })
 	return slices.Insert(newest, i, f)
@@ -351,7 +345,6 @@ func (m *marks) drop(mark history.Mark) bool {
 	return true
 }
 
-// before yields the marks below a bound.
 func (m *marks) before(bound history.Mark) iter.Seq[dirty] {
 	return func(yield func(dirty) bool) {
 		for _, d := range m.all[m.gone:] {
@@ -368,7 +361,6 @@ type move struct {
 	from, to history.Mark
 }
 
-// remark adds moves to a batch.
 func remark(b *pebble.Batch, moves []move) error {
 	var dirty []byte
 	for _, m := range moves {

@@ -190,7 +190,6 @@ func (d *DB) recover(dir wal.Dir, r *replay) error {
 	return d.journal.forget(last+1, false)
 }
 
-// redo applies a change again.
 func (d *DB) redo(change []byte) error {
 	b := d.pebble.NewBatch()
 	defer b.Close()
@@ -316,7 +315,6 @@ func (d *DB) Close() error {
 	return nil
 }
 
-// release closes everything that open opened.
 func (d *DB) release() error {
 	var errs []error
 	if d.journal != nil {
@@ -331,7 +329,6 @@ func (d *DB) release() error {
 	return errors.Join(errs...)
 }
 
-// learnKeys scans the keys of the cache and of the archive.
 func (d *DB) learnKeys() {
 	for _, s := range []*keyspace{&d.Cache().keyspace, &d.Archive().keyspace} {
 		if s.beginKeys() {

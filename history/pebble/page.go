@@ -210,7 +210,6 @@ func (a *Archive) add(page *history.Page, uid, text string, value []byte, oldest
 	}
 }
 
-// newOrder scans a user's keys.
 func (a *Archive) newOrder(uid string, m moment) (*order, error) {
 	it, err := m.snapshot.NewIter(rangeOf(m.prefix))
 	if err != nil {

@@ -169,7 +169,6 @@ const (
 	trailer     = 5
 )
 
-// measure scans the chunks of a file.
 func measure(f vfs.File, number uint32) (e extent, err error) {
 	in, block := io.NewSectionReader(f, 0, 1<<62), make([]byte, blockSize)
 	for {

@@ -41,7 +41,6 @@ func sizesFor(memory int64, files int) sizes {
 	return s
 }
 
-// apply sets the sizes of Pebble.
 func (s sizes) apply(o *pebble.Options) {
 	o.CacheSize, o.MemTableSize, o.MaxOpenFiles = s.cache, s.memtable, s.files
 	o.MemTableStopWritesThreshold = 4
