@@ -326,7 +326,7 @@ func (r *compacting) compact(n int, uid string) {
 	if j.dead.Load() {
 		return
 	}
-	r.w.tracef("%-7s begins to roll %s", j.name, uid)
+	r.w.tracef("%-7s begins to compact %s", j.name, uid)
 	go func() { _, _ = j.compactions.Compact(j.ctx, uid) }()
 	r.w.gather()
 }

@@ -58,7 +58,7 @@ func (e *embedded) event(d *dice) {
 	if j.dead.Load() || !e.busy.CompareAndSwap(false, true) {
 		return
 	}
-	w.tracef("%-7s begins to roll %s", j.name, uid)
+	w.tracef("%-7s begins to compact %s", j.name, uid)
 	go func() {
 		defer e.busy.Store(false)
 		err := e.Compact(uid, func() { _ = j.read(j.ctx, "compact", history.UserKey(uid), func() {}) })
@@ -72,6 +72,6 @@ func (e *embedded) event(d *dice) {
 // judge fails after a failed compaction.
 func (e *embedded) judge() {
 	if err := e.wrong.Load(); err != nil {
-		e.w.fail("a roll: %v", *err)
+		e.w.fail("compaction: %v", *err)
 	}
 }
