@@ -54,7 +54,6 @@ func (a *Archive) put(c history.Cell) {
 	r.cells[c.Key.Object] = c.Record
 }
 
-// live returns r, or nil once it has expired.
 func (a *Archive) live(r *history.Record) *history.Record {
 	if r == nil || r.CellTime <= a.Now()-history.ArchiveTTL {
 		return nil

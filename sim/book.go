@@ -184,7 +184,6 @@ func (u *userBook) book(obj history.Object) *book {
 
 func (u *userBook) all() iter.Seq[*book] { return maps.Values(u.keys) }
 
-// all returns reports and dismissals.
 func (b *book) all() []*known {
 	all := slices.Clone(b.facts)
 	for _, d := range b.dismissals {

@@ -28,7 +28,6 @@ type Cache struct {
 	had   map[uint64]bool // revisions from before Clone
 }
 
-// account is the cached state of one user.
 type account struct {
 	user    history.User
 	records map[history.Object]*history.Record
@@ -37,13 +36,11 @@ type account struct {
 	log     changeLog
 }
 
-// changeLog is a user's change log.
 type changeLog struct {
 	name, dropped, last uint64 // name is 0 without a log
 	entries             map[history.Object]uint64
 }
 
-// add appends an entry, and drops the object's older one.
 func (l *changeLog) add(o history.Object) {
 	if l.name != 0 {
 		l.last++
@@ -51,7 +48,6 @@ func (l *changeLog) add(o history.Object) {
 	}
 }
 
-// after returns the entries after a place, in order.
 func (l *changeLog) after(place uint64) (entries []history.LogEntry) {
 	for o, at := range l.entries {
 		if at > place {
@@ -192,7 +188,6 @@ func (c *Cache) Clear(_ context.Context, uid string, cl history.Clear) (int64, e
 	return a.user.Cleared[cl.Type], nil
 }
 
-// cut removes the records that the clear marks cover.
 func (c *Cache) cut(uid string) {
 	a := c.users[uid]
 	for o, r := range a.records {

@@ -45,7 +45,6 @@ func (w *World) namespacesOf(uid string) []string {
 	return []string{uid, history.NamespaceUID(uid, "b"), history.NamespaceUID(uid, "c")}
 }
 
-// userOf returns the user of a namespace.
 func userOf(namespace string) string {
 	uid, _ := history.UserOf(namespace)
 	return uid
@@ -87,16 +86,13 @@ func (w *World) together(k history.Key, load func(history.Key) history.Entry) hi
 	return all
 }
 
-// inCache returns the cache's entry for a key.
 func (w *World) inCache(k history.Key) history.Entry { return w.together(k, w.cache.load) }
 
-// inArchive returns the archive's entry for a key.
 func (w *World) inArchive(k history.Key) history.Entry { return w.together(k, w.archivedAt) }
 
 // anyNamespace draws a namespace of any user.
 func (w *World) anyNamespace(d *dice) string { return w.namespaceOf(w.uids[d.n(len(w.uids))], d) }
 
-// namespaceOf draws a namespace of a user.
 func (w *World) namespaceOf(uid string, d *dice) string {
 	if !w.traits.classes {
 		return uid
@@ -105,7 +101,6 @@ func (w *World) namespaceOf(uid string, d *dice) string {
 	return all[d.n(len(all))]
 }
 
-// newCache returns an empty cache.
 func (w *World) newCache() *Cache {
 	c := NewCache(w.cfg.Keep, w.cacheClock.now)
 	c.Rules = w.rules

@@ -18,7 +18,6 @@ func (c *client) anyObject(d *dice) history.Object {
 	return history.Object{ID: string(rune('a' + n)), Type: uint32(1 + n%2)} //nolint:gosec // small
 }
 
-// act does one of the things that clients do.
 func (c *client) act(d *dice) {
 	if m := c.w.moods[d.n(2)]; m < moods && d.one(3) {
 		c.indulge(m, d)
@@ -250,7 +249,6 @@ func (c *client) remove(d *dice) {
 	c.w.remove(c, o, req)
 }
 
-// mark marks an object as watched or unwatched, now or up to a second ago.
 func (c *client) mark(d *dice) {
 	at := c.nowMS() - [...]int64{0, 1, 1000}[d.n(3)]
 	req := &historyv1.MarkRequest{Mark: historyv1.Mark(1 + d.n(3)), AtMs: at, OnlyRecorded: d.one(3)} //nolint:gosec // small

@@ -119,7 +119,6 @@ func within(ctx context.Context, what, about string, user uint64) context.Contex
 	return context.WithValue(ctx, operationKey{}, &operation{what, time.Now(), about, user})
 }
 
-// hbaseCall is one call of an exchange.
 type hbaseCall struct {
 	*hbasefake.Call
 	op     *operation
@@ -270,7 +269,6 @@ func (d compactedDoor) Removed(context.Context, []history.Bucket, int64) ([]stri
 
 func (d compactedDoor) ForgetRemoved(context.Context, []history.Bucket, int64) error { return nil }
 
-// archiveOf returns the archive as a process reaches it.
 func (w *World) archiveOf(p *process) history.Archive {
 	if w.compacting != nil {
 		return w.compacting.open(p)
@@ -278,7 +276,6 @@ func (w *World) archiveOf(p *process) history.Archive {
 	return archiveDoor{p}
 }
 
-// archivedAt returns the archive's entry for a key.
 func (w *World) archivedAt(k history.Key) history.Entry {
 	if w.compacting == nil {
 		return w.archive.get(k)

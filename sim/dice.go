@@ -24,13 +24,11 @@ const (
 	streams
 )
 
-// decision identifies a decision.
 type decision struct {
 	stream stream
 	n      uint64
 }
 
-// source draws decisions.
 type source struct {
 	seed  uint64
 	count [streams]uint64
@@ -38,17 +36,15 @@ type source struct {
 	taken []decision
 }
 
-// draw returns the next random number of a stream.
 func (s *source) draw(st stream) uint64 {
 	n := s.count[st]
 	s.count[st]++
 	return mix(s.seed, st, n)
 }
 
-// below returns a number below n.
 func (s *source) below(st stream, n int) int { return int(s.draw(st) % uint64(n)) } //nolint:gosec // both are small
 
-// chance decides with a probability of often in ten thousand. It returns dice for the details.
+// chance draws an event with a probability in ten thousandths. It returns dice for the details.
 func (s *source) chance(st stream, often int) (*dice, bool) {
 	d := decision{st, s.count[st]}
 	x := s.draw(st)
@@ -67,10 +63,8 @@ func (d *dice) Uint64() uint64 {
 	return scramble(d.state)
 }
 
-// n returns a number below n.
 func (d *dice) n(n int) int { return int(d.Uint64() % uint64(n)) } //nolint:gosec // both are small
 
-// one reports true one time in n.
 func (d *dice) one(n int) bool { return d.n(n) == 0 }
 
 func mix(seed uint64, st stream, n uint64) uint64 {

@@ -69,7 +69,6 @@ func (e *embedded) event(d *dice) {
 	w.gather()
 }
 
-// judge fails after a failed compaction.
 func (e *embedded) judge() {
 	if err := e.wrong.Load(); err != nil {
 		e.w.fail("compaction: %v", *err)

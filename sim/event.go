@@ -7,7 +7,6 @@ import (
 	"github.com/playhead/playhead/history"
 )
 
-// event changes a process, a store or a clock.
 func (w *World) event(d *dice) {
 	if w.traits.moves && d.one(20) {
 		w.moveTypes(d)
@@ -88,7 +87,6 @@ func (w *World) forget(uid string) {
 	}
 }
 
-// damage makes a cached record unreadable.
 func (w *World) damage(d *dice) {
 	objects := w.objects()
 	k := history.Key{UID: w.uids[d.n(len(w.uids))], Object: objects[d.n(len(objects))]}
@@ -193,7 +191,6 @@ func (w *World) remembersDelete(number int, k history.Key, at time.Time) bool {
 	return s != nil && (time.Since(at) < w.traits.retain-requestLimit || !slices.ContainsFunc(w.namespacesOf(k.UID), lacks))
 }
 
-// living returns the live service with a number, or nil.
 func (w *World) living(number int) *service {
 	for _, s := range w.services {
 		if s.number == number && !s.dead.Load() {

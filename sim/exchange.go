@@ -103,7 +103,6 @@ func (x *exchange) String() string {
 	return b.String()
 }
 
-// some runs at least one of the remaining keys.
 func (x *exchange) some(d *dice) {
 	n := 0
 	for k, i := range x.left {
@@ -265,7 +264,6 @@ func (w *World) goWrong(x *exchange, d *dice) {
 	w.finish(x)
 }
 
-// mixed fails some of a batch.
 func (x *exchange) mixed(d *dice) {
 	for _, i := range x.left {
 		switch d.n(4) {

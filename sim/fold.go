@@ -161,7 +161,6 @@ func viewOf(it *historyv1.Item) view {
 	}
 }
 
-// recordView returns the view of a visible record.
 func recordView(r *history.Record) view {
 	if r == nil {
 		return view{}
@@ -414,7 +413,6 @@ func startsOf(ends, lows []*known) (starts []began) {
 	return slices.CompactFunc(starts, func(a, b began) bool { return a.at == b.at })
 }
 
-// before counts the starts before a time.
 func before(starts []began, at int64) (n int) {
 	for n < len(starts) && starts[n].at < at {
 		n++
@@ -580,7 +578,6 @@ var metaKeys = [...]string{"title", "series", "season"}
 // named has a value per metadata key: "" for none.
 type named [len(metaKeys)]string
 
-// removed marks a removed key.
 const removed = "-"
 
 func namedBy(values map[string]string, gone []string) (n named) {

@@ -191,7 +191,6 @@ func (w *World) answerReads() {
 	}
 }
 
-// empty loses the whole cache while everything is archived.
 func (w *World) empty() {
 	w.tracef("cache   is lost with all it has")
 	w.cache = w.newCache()

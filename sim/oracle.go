@@ -214,7 +214,6 @@ func forget(cuts []*cut, since int64, k history.Key, remembers memory) {
 	}
 }
 
-// died notes the death of a service.
 func (o *oracle) died(service int) {
 	for _, u := range o.users {
 		for _, b := range u.keys {
@@ -232,7 +231,6 @@ func (o *oracle) died(service int) {
 	}
 }
 
-// rest notes that all work is done.
 func (o *oracle) rest() {
 	for _, u := range o.users {
 		for _, b := range u.keys {
@@ -317,7 +315,7 @@ func (o *oracle) leaves(uid string, c *cut) *known {
 	return nil
 }
 
-// span returns the possible cuts of a key: at least least, perhaps one of the others.
+// span returns the possible cuts of a key: the certain one, and others that may be later.
 func (o *oracle) span(u *userBook, obj history.Object, begun int64) (least int64, others []int64) {
 	b := u.book(obj)
 	each := func(c *cut) {

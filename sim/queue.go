@@ -223,7 +223,6 @@ func (c *assignment) Commit(ctx context.Context, d history.Delivery) (err error)
 	return errors.Join(err, e)
 }
 
-// drained reports whether every message is committed.
 func (q *queue) drained() bool {
 	for p := range partitions {
 		if q.committed[p] < len(q.messages[p]) {

@@ -239,7 +239,6 @@ func (w *World) pause(c *client, req *historyv1.PutSettingsRequest) {
 	})
 }
 
-// mark sends a mark of an object with a time.
 func (w *World) mark(c *client, obj history.Object, req *historyv1.MarkRequest) {
 	s := w.serving(c.uid)
 	if s == nil {

@@ -75,7 +75,6 @@ func newWorld(cfg Config) *World {
 	return w
 }
 
-// end stops every process.
 func (w *World) end() {
 	for _, s := range w.services {
 		w.kill(s.process, "is stopped")
@@ -162,7 +161,6 @@ func (w *World) morning(d *dice) {
 	}
 }
 
-// step does one thing.
 func (w *World) step(acts, events int) {
 	w.steps++
 	if d, ok := w.src.chance(streamEvent, events); ok {
@@ -222,7 +220,7 @@ func Shrink(cfg Config, run func(Config) Result, runs int) (Config, Result) {
 	return cfg, best
 }
 
-// allBut returns the decisions outside from to to.
+// allBut returns the decisions except all[from:to].
 func allBut(all []decision, from, to int) map[decision]bool {
 	left := make(map[decision]bool, len(all))
 	for i, d := range all {

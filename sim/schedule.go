@@ -157,7 +157,6 @@ func (w *World) regroup(joining, left []*member) bool {
 	return true
 }
 
-// pass lets time go by.
 func (w *World) pass(d time.Duration) {
 	t := time.NewTimer(d + time.Duration(w.src.below(streamNanos, 100_000)))
 	for {

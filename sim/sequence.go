@@ -47,13 +47,11 @@ const (
 	actions
 )
 
-// frequency is the relative frequency of each action.
 var frequency = [actions]int{
 	reportNow: 8, reportNext: 4, reportLate: 4, reportAgain: 3, repeatOne: 2, removeOne: 4, removeAll: 2, clearAll: 2, clearLast: 2, clearBefore: 1, switchRecording: 2, markOne: 2, dismissOne: 2, backUp: 2, readSome: 6,
 	archiveAll: 8, forgetUser: 3, passTime: 3, landAll: 4, holdBack: 3, loseCache: 2, storeAway: 1, killService: 1, setClock: 2,
 }
 
-// sequence is a running sequence.
 type sequence struct {
 	w       *World
 	clients []*client
@@ -702,7 +700,6 @@ func (s *sequence) spread() {
 	}
 }
 
-// actBy has one of the user's devices make an action.
 func (s *sequence) actBy(n int, a action) {
 	clients, own := s.clients, s.own
 	n %= len(clients)
@@ -1013,7 +1010,6 @@ func (s *sequence) maybe(a action) {
 	}
 }
 
-// draw returns the next action.
 func (s *sequence) draw(d *dice) action {
 	sum := 0
 	for _, n := range s.weights {
@@ -1132,7 +1128,6 @@ func (s *sequence) shift(offset time.Duration, d *dice) {
 	}
 }
 
-// lose loses the cache. Exchanges land at once, after every process has noticed, or at any time.
 func (s *sequence) lose(d *dice) {
 	w := s.w
 	w.resetCache(d)
@@ -1150,7 +1145,6 @@ func (s *sequence) lose(d *dice) {
 	}
 }
 
-// drawCourse draws the outcome of the next write.
 func (s *sequence) drawCourse(d *dice) course {
 	if c := s.forced; c != goesWell {
 		s.forced = goesWell
@@ -1201,7 +1195,6 @@ func (s *sequence) report(c *client, a action, d *dice) {
 	}
 }
 
-// lastReport returns the time of the user's latest report.
 func (s *sequence) lastReport() (at int64) {
 	for _, c := range s.clients {
 		at = max(at, c.last)
@@ -1275,7 +1268,6 @@ func (s *sequence) turnPages(c *client, d *dice) {
 	s.w.list(c, &historyv1.ListRequest{Uid: c.uid, Limit: [...]uint32{1, 1, 1, 2}[d.n(4)]})
 }
 
-// read has the user read everything.
 func (s *sequence) read(d *dice) {
 	for range 2 {
 		if c := s.idle(d); c != nil && s.w.failure == "" {

@@ -291,14 +291,12 @@ type process struct {
 	down   time.Time    // time of death
 }
 
-// service is a history-service.
 type service struct {
 	*process
 	rpc  *rpc.Server
 	held *aggregate.Aggregator
 }
 
-// jobProcess is a history-job.
 type jobProcess struct {
 	*process
 	compactions compactedDoor // with compaction only
@@ -334,7 +332,6 @@ type ghost struct {
 	since time.Time
 }
 
-// partitions is the number of queue partitions.
 const partitions = 4
 
 // queue is the log between services and jobs: messages by partition, and the group of jobs that share them.
@@ -348,13 +345,11 @@ type queue struct {
 	joining        []*member // guarded by w.mu
 }
 
-// message is one published message of a partition.
 type message struct {
 	at   time.Time
 	keys []history.Announcement
 }
 
-// member is a job in the group.
 type member struct {
 	proc        *process
 	assignments chan *assignment // capacity 1
@@ -403,7 +398,6 @@ type edge struct {
 	waiting []*submission
 }
 
-// submission is a client's message in flight.
 type submission struct {
 	client     *client
 	heartbeats []*historyv1.Heartbeat

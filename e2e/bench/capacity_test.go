@@ -212,7 +212,6 @@ func (l *lived) story(cache *marked, archive *slowly, queue *counted) {
 	l.caughtUp = time.Since(back)
 }
 
-// counted is a queue that counts.
 type counted struct {
 	mu sync.Mutex
 	announced

@@ -153,7 +153,6 @@ func (s *side) pace(b *testing.B) []float64 {
 	return slices.Sorted(slices.Values(slices.Concat(took...)))
 }
 
-// listening checks that a server listens at each address.
 func listening(addrs ...string) func(context.Context) error {
 	return func(ctx context.Context) error {
 		for _, addr := range addrs {

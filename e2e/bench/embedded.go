@@ -18,7 +18,6 @@ type Embedded struct {
 	Dir string // folder for data
 }
 
-// allInOne is a running all-in-one.
 type allInOne struct {
 	*process.Process
 	bin              string // folder of the built commands

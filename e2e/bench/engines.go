@@ -86,7 +86,6 @@ func (e *Engines) start(ctx context.Context, d Door, name string) (s *stack, err
 	return s, err
 }
 
-// writeSecret writes the token secret to a file in dir.
 func writeSecret(dir string) (path string, err error) {
 	path = filepath.Join(dir, "secret")
 	return path, os.WriteFile(path, []byte(Secret), 0o600)
@@ -112,7 +111,6 @@ func (s *stack) log() (all string) {
 	return all
 }
 
-// begin starts a command and waits until it is ready.
 func begin(ctx context.Context, admin string, argv []string) (*process.Process, error) {
 	p, err := process.Start(argv[0], argv[1:]...)
 	if err != nil {
@@ -308,7 +306,6 @@ func (s *hbaseSession) Close() error {
 	return nil
 }
 
-// newTable creates an HBase table.
 func (e *Engines) newTable(ctx context.Context) (name string, err error) {
 	name = newName()
 	a, err := hbase.Open(ctx, hbase.Config{ZooKeeper: e.Addr[2], Table: name}) // creates it

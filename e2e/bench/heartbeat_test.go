@@ -25,7 +25,6 @@ func newAudience(n int, name string) audience {
 	return a
 }
 
-// uids returns the viewers.
 func (a audience) uids() iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for i := range a {
@@ -52,7 +51,6 @@ func (a audience) beat(turn int) {
 	}
 }
 
-// record returns the record of a first heartbeat.
 func record(at int64) *history.Record {
 	e := history.Event{
 		Kind: history.KindStart, At: at, Position: 61_000, Duration: 7_200_000,

@@ -115,7 +115,6 @@ func resident(b *testing.B, pid int) int64 {
 	return pages * int64(os.Getpagesize())
 }
 
-// refused returns the number of handshakes that the edge refused.
 func refused(b *testing.B, edge *pipeline.Process) float64 {
 	const requests, streams = "playhead_api_requests_total", `route="GET /v1/stream"`
 	return metric(b, edge, requests, streams) - metric(b, edge, requests, streams, `status="101"`)

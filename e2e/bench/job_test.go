@@ -21,7 +21,6 @@ import (
 	"github.com/playhead/playhead/history/redis"
 )
 
-// announcements is the number of keys per round.
 const announcements = 100_000
 
 // BenchmarkJob archives announced keys: it loads, puts, marks clean and commits. In turns with that, the bare

@@ -55,7 +55,6 @@ func (l *Load) Event(i int) history.Event {
 	return e
 }
 
-// fill sets hb to heartbeat i.
 func (l *Load) fill(i int, hb *historyv1.Heartbeat) {
 	e := l.plan.Event(i)
 	replay.Fill(hb, &e, l.metadata[e.Key.Object].entries)

@@ -42,7 +42,6 @@ func BenchmarkRedisMemory(b *testing.B) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// usedMemory returns the memory that Redis has allocated for its data, in bytes.
 func usedMemory(b *testing.B, client *goredis.Client) float64 {
 	b.Helper()
 	info, err := client.Info(b.Context(), "memory").Result()

@@ -265,7 +265,6 @@ func Get(ctx context.Context, url string) (*http.Response, error) {
 	return resp, err
 }
 
-// diskUse returns the disk space of a folder, in bytes.
 func diskUse(dir string) (sum int64) {
 	_ = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
 		if err != nil {

@@ -57,7 +57,6 @@ func (p *plain) Apply(ctx context.Context, writes []history.Write) []history.Out
 	return outcomes
 }
 
-// floorCommands is the number of each command that redis-benchmark sends.
 const floorCommands = 400_000
 
 // floor is a server's maximum throughput.

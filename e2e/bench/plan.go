@@ -118,7 +118,6 @@ const (
 
 const payload = 110 // default metadata of a heartbeat, bytes
 
-// sizes are the heartbeats per turn.
 type sizes struct{ long, trace, paced, players, few, lasting, engines, newcomers int }
 
 func (o Options) sizes() sizes {

@@ -30,7 +30,6 @@ const (
 	session   = "5f2b7c1e-9d0a-4f6b-8e3c-1a2b3c4d5e6f"
 )
 
-// stored is the expected answer.
 const stored = `"results":[{"status":"stored"`
 
 // heartbeat is the end of an upload's body.
@@ -80,7 +79,6 @@ func overRequests(b *testing.B, addr, uid string) *player {
 
 func readResponse(p *player) error { return p.conn.ReadResponse(good) }
 
-// good checks the answer to one heartbeat.
 func good(text []byte) error {
 	if !bytes.Contains(text, []byte(stored)) {
 		return fmt.Errorf("answer %q", text)
@@ -107,7 +105,6 @@ func crowd(b *testing.B, join func(b *testing.B, addr, uid string) *player, addr
 	return all
 }
 
-// each runs do for every player concurrently.
 func each(b *testing.B, all []*player, do func(i int, p *player) error) {
 	b.Helper()
 	var g errgroup.Group

@@ -50,7 +50,6 @@ func BenchmarkRedisStage(b *testing.B) {
 	pipeline.Flush(b, e)
 }
 
-// stage is where heartbeats are stored.
 type stage struct {
 	b     *testing.B
 	meter meter
@@ -59,7 +58,6 @@ type stage struct {
 
 type apply func(context.Context, []history.Write) []history.Outcome
 
-// round has every viewer send some heartbeats.
 func (s *stage) round(all audience, store apply) figures {
 	return s.meter.measure(s.b, stageTurns*len(all), func() time.Duration {
 		began := time.Now()

@@ -111,7 +111,6 @@ func (q Ratio) row() string {
 	return fmt.Sprintf("%s\t%s\t%s\t%s\t%s", q.Name, number(q.Spread.Median), number(q.Spread.Low), number(q.Spread.High), want)
 }
 
-// cell formats a median and its range.
 func (r Result) cell(variant, figure string) string {
 	s, ok := r.Turns.Of(variant, figure)
 	if !ok {

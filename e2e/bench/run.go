@@ -28,7 +28,6 @@ const (
 	forDiskAlso = 75 * time.Second
 )
 
-// bench is one run.
 type bench struct {
 	Options
 
@@ -90,7 +89,6 @@ func (o Options) chosen(all []Variant) []Variant {
 	return slices.DeleteFunc(all, func(v Variant) bool { return !strings.Contains(v.String(), o.Only) })
 }
 
-// startPostgres starts PostgreSQL and returns a function that stops it.
 func (b *bench) startPostgres(ctx context.Context) (stop func(), err error) {
 	ctx, cancel := b.installing(ctx, quick/2)
 	defer cancel()
@@ -117,7 +115,6 @@ func (b *bench) engine() engine.Config {
 	return engine.Config{Dir: b.Dir, Lib: b.Lib, PortBase: b.PortBase, Log: b.Log}
 }
 
-// startEngines starts the engines and returns a function that stops them.
 func (b *bench) startEngines(ctx context.Context) (stop func(), err error) {
 	ctx, cancel := b.installing(ctx, quick-forEngines/2)
 	defer cancel()
@@ -156,7 +153,6 @@ func (b *bench) end(all ...*engine.Engine) {
 	wg.Wait()
 }
 
-// measure gives a variant its turn.
 func (b *bench) measure(ctx context.Context, v Variant) (Figures, error) {
 	if err := b.missing[v.needs()]; err != nil {
 		return nil, err
@@ -249,7 +245,6 @@ func (b *bench) late(rounds int, reserve time.Duration) bool {
 	return b.Quick && time.Since(b.Began)+took+reserve > quick
 }
 
-// load builds a load at its first use.
 func (b *bench) load(name string) *Load {
 	if l := b.loads[name]; l != nil {
 		return l
@@ -300,7 +295,6 @@ func (b *bench) build(name string) *Load {
 	}
 }
 
-// pairSize is the number of heartbeats of a pair's turn.
 const pairSize = 300_000
 
 // Pair measures two all-in-ones, of o.Bin and p.Bin, in turns on one load. It prints the ratio of each figure,

@@ -35,7 +35,6 @@ type work struct {
 	conn     *grpc.ClientConn // shared by the sessions; may be nil
 }
 
-// prepare opens a session for each part of the heartbeats.
 func prepare(s Shape, parts [][]int32, open func(part []int32) (Session, error)) (*work, error) {
 	w := &work{shape: s, parts: parts}
 	for _, part := range parts {
@@ -95,10 +94,8 @@ func (w *work) send(ctx context.Context, s Session, beats []int32, began time.Ti
 	return latencies, nil
 }
 
-// errUnavailable means that the store asks for a retry.
 var errUnavailable = errors.New("unavailable")
 
-// tries bounds the attempts per batch.
 const tries = 20
 
 // sendAgain sends a batch, and retries it after a pause if the store asks for that, like players. All attempts
@@ -234,12 +231,10 @@ func allStored(text []byte, n int) error {
 	return nil
 }
 
-// kinds maps kinds to their API names.
 var kinds = map[history.Kind]string{
 	history.KindStart: "start", history.KindProgress: "progress", history.KindStop: "stop",
 }
 
-// appendJSON appends heartbeat i in a player's JSON.
 func (l *Load) appendJSON(b []byte, i int) []byte {
 	e := l.plan.Event(i)
 	b = append(append(b, `{"object":{"id":"`...), e.Key.Object.ID...)
@@ -257,7 +252,6 @@ func (l *Load) appendJSON(b []byte, i int) []byte {
 // Close ends the connection.
 func (s *doorSession) Close() error { return s.conn.Close() }
 
-// doors are the addresses of a product.
 type doors struct{ rpc, http string }
 
 func open(ctx context.Context, at doors, l *Load, d Door, s Shape) (*work, error) { //nolint:revive // all that a way in is
@@ -281,7 +275,6 @@ type rpcSession struct {
 	all    []*historyv1.Heartbeat
 }
 
-// streams opens a stream for each worker, all over one connection.
 func streams(ctx context.Context, addr string, l *Load, s Shape) (*work, error) {
 	conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {

@@ -15,7 +15,6 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// stay upgrades a player's connection to a WebSocket.
 func (p *player) stay(b *testing.B, uid, protocol string) {
 	b.Helper()
 	if err := p.conn.Upgrade(uid, protocol); err != nil {
@@ -23,7 +22,6 @@ func (p *player) stay(b *testing.B, uid, protocol string) {
 	}
 }
 
-// overStream returns a player on a WebSocket that speaks JSON.
 func overStream(b *testing.B, addr, uid string) *player {
 	b.Helper()
 	p := newPlayer(b, addr)
@@ -35,7 +33,6 @@ func overStream(b *testing.B, addr, uid string) *player {
 	return p
 }
 
-// overBinary returns a player on a WebSocket that speaks protobuf.
 func overBinary(b *testing.B, addr, uid string) *player {
 	b.Helper()
 	p := newPlayer(b, addr)

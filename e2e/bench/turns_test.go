@@ -18,7 +18,6 @@ import (
 	"github.com/playhead/playhead/history/redis"
 )
 
-// rounds is the number of turns of each side.
 const rounds = 5
 
 // figures are one side's measurements in a turn.
@@ -84,7 +83,6 @@ func introduce(b *testing.B, cache *redis.Cache, uids iter.Seq[string]) {
 	}
 }
 
-// uidsOf returns the viewers of a plan.
 func uidsOf(plan *replay.Plan) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for _, v := range plan.Viewings {
@@ -95,7 +93,6 @@ func uidsOf(plan *replay.Plan) iter.Seq[string] {
 	}
 }
 
-// openCache opens the adapter until the end of the benchmark.
 func openCache(b *testing.B, addr string) *redis.Cache {
 	b.Helper()
 	c, err := redis.Open(b.Context(), redis.Config{Addrs: []string{addr}})

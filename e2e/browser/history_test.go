@@ -23,7 +23,6 @@ var library = []entry{
 	{id: "plain.id", position: 30 * time.Second, age: 100 * 24 * time.Hour / 2},
 }
 
-// openLibrary opens the history page of a user with the library.
 func (w *world) openLibrary() *window {
 	w.Helper()
 	w.report(library...)
@@ -403,7 +402,6 @@ func TestNoPushes(t *testing.T) {
 	v.lists("Winter Roads", "Low Tide")
 }
 
-// clickIfVisible clicks an element unless it is gone.
 func (v *window) clickIfVisible(selector string) {
 	v.Helper()
 	v.do(chromedp.Evaluate[chromedp.Void](fmt.Sprintf(

@@ -138,7 +138,6 @@ func TestUnreadablePoint(t *testing.T) {
 	v.until("document.querySelector('#clip').currentTime === 240")
 }
 
-// seek moves the slider like a user.
 func (v *window) seek(seconds int) {
 	v.Helper()
 	v.until("!document.querySelector('#position').disabled")
@@ -420,7 +419,6 @@ func TestOpenedWindow(t *testing.T) {
 	v.do(chromedp.Evaluate[chromedp.Void]("other.close(), 0"))
 }
 
-// paste submits a token in the form.
 func (v *window) paste(text string) {
 	v.Helper()
 	v.until("document.activeElement.id === 'token'")

@@ -119,7 +119,6 @@ func TestDismissAndUndo(t *testing.T) {
 	v.cards("Low Tide", "On Maps", "plain.id")
 }
 
-// cards waits until Continue Watching shows these titles.
 func (v *window) cards(titles ...string) {
 	v.Helper()
 	v.until(fmt.Sprintf("[...document.querySelectorAll('#cards .title')].map((a) => a.textContent).join('|') === %q", strings.Join(titles, "|")))

@@ -21,7 +21,6 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// chromium is the browser of all tests.
 var chromium context.Context
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
@@ -157,7 +156,6 @@ func (v *window) until(expression string) {
 	v.Fatalf("not within %v: %s (%v); the page says: %s", patience, expression, last, v.page())
 }
 
-// text returns the text of an element.
 func (v *window) text(selector string) string {
 	text, err := value[string](v, fmt.Sprintf("document.querySelector(%q)?.innerText ?? ''", selector))
 	if err != nil {
@@ -175,13 +173,11 @@ func (v *window) page() string {
 	return strings.Join(lines, "\n")
 }
 
-// says waits until an element shows a text.
 func (v *window) says(selector, text string) {
 	v.Helper()
 	v.until(fmt.Sprintf("document.querySelector(%q)?.checkVisibility() && document.querySelector(%[1]q).innerText.includes(%q)", selector, text))
 }
 
-// lists waits until the list shows these titles.
 func (v *window) lists(titles ...string) {
 	v.Helper()
 	v.until(fmt.Sprintf("[...document.querySelectorAll('#list .title')].map((a) => a.textContent).join('|') === %q", strings.Join(titles, "|")))
@@ -194,13 +190,11 @@ func (v *window) click(selector string) {
 	v.do(chromedp.Click(chromedp.CSS(selector)))
 }
 
-// press presses keys, one by one.
 func (v *window) press(keys string) {
 	v.Helper()
 	v.do(chromedp.KeyEvent(keys))
 }
 
-// chooses gives a file to an input.
 func (v *window) chooses(selector, file string) {
 	v.Helper()
 	v.do(chromedp.SetUploadFiles(chromedp.CSS(selector), []string{file}))

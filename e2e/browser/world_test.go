@@ -67,10 +67,8 @@ func (w *world) stop() {
 	}
 }
 
-// at returns an address at the edge.
 func (w *world) at(path string) string { return "http://" + w.cfg.HTTP + path }
 
-// signedIn returns the address of a page with the token.
 func (w *world) signedIn(path string) string { return w.at(path) + "#token=" + w.token }
 
 // entry is an initial heartbeat.
@@ -139,7 +137,6 @@ func (w *world) report(entries ...entry) {
 	}
 }
 
-// record is an object in the API.
 type record struct {
 	PositionMS int64 `json:"position_ms"`
 	DurationMS int64 `json:"duration_ms"`
@@ -152,7 +149,6 @@ type record struct {
 	Device     string
 }
 
-// ids returns the ids of the whole history, newest first.
 func (w *world) ids() (ids []string) {
 	w.Helper()
 	var page struct {

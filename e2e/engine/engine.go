@@ -56,7 +56,6 @@ func (e *Engine) load() error {
 	return nil
 }
 
-// record writes the nodes to engines.json.
 func (e *Engine) record(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()

@@ -80,7 +80,6 @@ func (n Node) signal(sig syscall.Signal) error {
 	return nil
 }
 
-// gone waits until the process has ended.
 func (n Node) gone(ctx context.Context) error {
 	return until(ctx, func() (bool, error) {
 		if n.Alive() {
@@ -227,7 +226,6 @@ func (s *State) address() {
 	s.RedisCluster = addrs(s.Processes["redis_cluster"])
 }
 
-// addrs returns the addresses of all processes except the stopped ones.
 func addrs(nodes []Node) []string {
 	var out []string
 	for _, n := range nodes {

@@ -11,7 +11,6 @@ import (
 	"github.com/playhead/playhead/e2e/engine"
 )
 
-// listen listens on a free port until the test ends.
 func listen(t *testing.T) net.Listener {
 	t.Helper()
 	var lc net.ListenConfig

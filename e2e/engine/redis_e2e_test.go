@@ -11,7 +11,6 @@ import (
 	"github.com/playhead/playhead/e2e/engine"
 )
 
-// start starts an engine in its own folder until the test ends.
 func start(t *testing.T, name string) *engine.Engine {
 	t.Helper()
 	if _, err := exec.LookPath("redis-cli"); err != nil {

@@ -98,7 +98,6 @@ func (e *Engine) launchDead(ctx context.Context) (launched []int, err error) {
 	return launched, nil
 }
 
-// discard kills the given processes and records their end.
 func (e *Engine) discard(ctx context.Context, nodes []int) error {
 	if len(nodes) == 0 {
 		return nil

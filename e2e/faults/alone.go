@@ -29,7 +29,6 @@ type alone struct {
 	wg   sync.WaitGroup
 }
 
-// startAlone starts the all-in-one and prepares the load.
 func startAlone(ctx context.Context, t *trial, dir string) (*alone, error) {
 	var addrs [3]string
 	for i := range addrs {
@@ -159,7 +158,6 @@ func twoProcesses(ctx context.Context, t *trial) error {
 	})
 }
 
-// run takes steps under load, compares, and ends the process.
 func (a *alone) run(ctx context.Context, steps ...step) error {
 	return errors.Join(a.underLoad(steps...)(ctx), a.markClean(ctx), a.close())
 }

@@ -58,14 +58,12 @@ type viewer struct {
 	did []exchange
 }
 
-// exchange is a player's action and its success.
 type exchange struct {
 	at   time.Time
 	took time.Duration
 	ok   bool
 }
 
-// socket is a player's WebSocket.
 type socket struct {
 	conn     *websocket.Conn
 	sequence uint64
@@ -260,7 +258,6 @@ func (p *viewer) play(ctx context.Context, every time.Duration, stopped <-chan s
 	}
 }
 
-// once has every player report once, concurrently.
 func (c *audience) once(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for _, p := range c.players {
@@ -291,7 +288,6 @@ func (c *audience) untilStored(ctx context.Context) (last time.Time, err error) 
 	return time.Now(), err
 }
 
-// touchAll marks all players as affected.
 func (c *audience) touchAll() {
 	for _, p := range c.players {
 		p.touched = true

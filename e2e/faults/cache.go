@@ -196,12 +196,10 @@ func (t *trial) evict(ctx context.Context) (map[history.Key]*history.Record, err
 	return evicted, nil
 }
 
-// contentKey returns the Redis key of a record.
 func contentKey(k history.Key) string {
 	return fmt.Sprintf("{b%04d}:c:%s:%s", history.BucketOf(k.UID), k.UID, k.Object)
 }
 
-// kept checks that the archive has kept those records.
 func (t *trial) kept(ctx context.Context, want map[history.Key]*history.Record) error {
 	keys := slices.Collect(maps.Keys(want))
 	got, err := t.stack.archive.Get(ctx, keys)
@@ -236,7 +234,6 @@ func (t *trial) forget(ctx context.Context, sp spec) error {
 	return inTurn(ctx, t.expired, t.markClean) // every user is cold now
 }
 
-// expired waits until the cache has no record.
 func (t *trial) expired(ctx context.Context) error {
 	return process.Await(ctx, 2*shortTTL, "the cache to forget", func(ctx context.Context) error {
 		left := 0

@@ -26,7 +26,6 @@ type checker struct {
 	visible map[string]map[history.Object]*history.Record // by user
 }
 
-// checkBatch is the number of keys per read.
 const checkBatch = 500
 
 // check judges every key in both stores, and reads every user's pages and points.

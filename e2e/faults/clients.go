@@ -18,7 +18,6 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// patience bounds one request of the client.
 const patience = 4 * time.Second
 
 // errRefused means that the product refused a valid request.
@@ -30,7 +29,6 @@ type target interface {
 	apply(ctx context.Context, events []*event) ([]bool, error)
 }
 
-// rpcClient is the gRPC client of one service.
 type rpcClient struct {
 	historyv1.HistoryServiceClient
 

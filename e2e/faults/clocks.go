@@ -50,7 +50,6 @@ func (s *skew) set(off time.Duration) error {
 	return errors.Join(err, f.Close())
 }
 
-// clockStep is the size of Redis's clock jumps.
 const clockStep = 10 * time.Minute
 
 // clockSteps steps Redis's clock forward, back, behind, and back again. After each step the services die, and the

@@ -15,7 +15,6 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// garbage does not decode as a record.
 var garbage = []byte("\xff\xff by hand \xff")
 
 // damage corrupts cells of the archive and some cached records, one of them unarchived. All other records must be
@@ -103,7 +102,6 @@ func (t *trial) spoilCell(ctx context.Context) error {
 	return t.buryCell(ctx, row.Items[0].Object, uid)
 }
 
-// overwriteCell corrupts a cell of the archive.
 func (t *trial) overwriteCell(ctx context.Context, k history.Key) error {
 	client := gohbase.NewClient(t.es["hbase"].Addr())
 	defer client.Close()

@@ -11,7 +11,6 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// fault is what is wrong with a record.
 type fault struct {
 	resurrected bool // shows deleted content; otherwise content is missing or invented
 	why         string
@@ -197,7 +196,6 @@ func (v view) point(got *event, all, sure []*event) *fault {
 	return lost("goes on at %d, want %s, or %s as long as it is early", v.resume, got, want)
 }
 
-// viewings checks the viewings that a record counts as completed.
 func viewings(r *history.Record, all, sure []*event, floor int64) *fault {
 	may, must := make(map[uint64]bool), make(map[uint64]bool)
 	for session := range totals(all, floor).completed {

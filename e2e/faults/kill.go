@@ -40,7 +40,6 @@ func randomKills(rounds int, cluster bool) func(context.Context, *trial) error {
 	}
 }
 
-// victim is something that can be killed, and restarts.
 type victim struct {
 	name   string
 	kill   func(context.Context) error
@@ -198,7 +197,6 @@ func (u *unit) restart(ctx context.Context, drain time.Duration) error {
 // secondTry is a player's delay before its retry.
 const secondTry = 2 * time.Second
 
-// retrier is a target that retries once.
 type retrier struct {
 	target               target
 	all, second, refused atomic.Int64
@@ -228,7 +226,6 @@ func (p *retrier) try(ctx context.Context, events []*event) ([]bool, error) {
 	return p.target.apply(ctx, events)
 }
 
-// complete reports whether everything was acknowledged.
 func complete(acked []bool, err error) bool { return err == nil && !slices.Contains(acked, false) }
 
 // Settings under which jobs soon compact nearly every record of every user.

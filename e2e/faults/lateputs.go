@@ -74,7 +74,6 @@ func (t *trial) landLate(ctx context.Context, late *lateArchive) error {
 		hold(false), t.markClean, t.stack.compact, land("after a major compaction"), t.markClean, t.redeliver, t.markClean)
 }
 
-// removeAll deletes every key of the book.
 func (t *trial) removeAll(ctx context.Context) error {
 	byUser := make(map[string][]history.Key)
 	for k := range t.book.stories {
@@ -311,7 +310,6 @@ func (s *stack) startInner(ctx context.Context, group string, spoil spoiler, arc
 	return in, nil
 }
 
-// stop ends the job and closes its resources.
 func (in *innerJob) stop() error {
 	in.end()
 	return errors.Join(<-in.done, in.close())

@@ -56,7 +56,6 @@ type load struct {
 	err     error
 }
 
-// begin starts the workers.
 func (l *load) begin(ctx context.Context) {
 	l.stopped = make(chan struct{})
 	for i := range workers {
@@ -87,7 +86,6 @@ func (l *load) end() error {
 	return l.err
 }
 
-// worker is one client with its own users.
 type worker struct {
 	load  *load
 	uids  map[string]string
@@ -299,7 +297,6 @@ func (b *book) someone(r *rand.Rand) (uid string, objects []history.Object) {
 	return uid, objects
 }
 
-// objectOf returns one of the objects of the load.
 func objectOf(n int) history.Object {
 	return history.Object{ID: fmt.Sprintf("o_%d", n), Type: uint32(1 + n%3)} //nolint:gosec // small
 }

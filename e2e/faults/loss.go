@@ -50,7 +50,6 @@ func failover(ctx context.Context, t *trial) error {
 		func(context.Context) error { p.redirect(r.addr); return nil }, wait(4*time.Second))
 }
 
-// replica is a second server that follows the first.
 type replica struct {
 	process *process.Process
 	client  *goredis.Client
@@ -91,7 +90,6 @@ func (r *replica) following(ctx context.Context) error {
 	})
 }
 
-// follow makes the replica follow a server, or no one.
 func (r *replica) follow(host, port string) step {
 	return func(ctx context.Context) error { return r.client.ReplicaOf(ctx, host, port).Err() }
 }
@@ -164,7 +162,6 @@ func (t *trial) appendOnly() (file string, size int64, err error) {
 	return file, st.Size(), nil
 }
 
-// number returns the number in an append-only file's name, such as 7 in "appendonly.aof.7.incr.aof".
 func number(file string) int {
 	parts := strings.Split(filepath.Base(file), ".")
 	n, _ := strconv.Atoi(parts[len(parts)-3]) // Redis names the files
@@ -192,7 +189,6 @@ func queuedLive(ctx context.Context, t *trial) error {
 
 const restoredRecords = "playhead_job_restored_records_total"
 
-// loseRedis empties Redis, including its file.
 func (t *trial) loseRedis(ctx context.Context) error {
 	redis, aof, _ := t.redisFiles()
 	if err := errors.Join(redis.Kill(), os.RemoveAll(aof), redis.Start(ctx)); err != nil {
@@ -293,7 +289,6 @@ func (t *trial) keepFile(ctx context.Context) error {
 	return nil
 }
 
-// backToFile restarts Redis with the copied file.
 func (t *trial) backToFile(ctx context.Context) error {
 	redis, aof, old := t.redisFiles()
 	if err := errors.Join(redis.Kill(), os.RemoveAll(aof), os.CopyFS(aof, os.DirFS(old)), redis.Start(ctx)); err != nil {

@@ -107,7 +107,6 @@ func (p *proxy) keep(conns ...net.Conn) {
 	}
 }
 
-// pass copies one direction until either end is closed.
 func (p *proxy) pass(to, from net.Conn, direction int) {
 	defer p.drop(to, from)
 	buf := make([]byte, 16<<10)
@@ -145,7 +144,6 @@ func (p *proxy) drop(conns ...net.Conn) {
 	}
 }
 
-// cut closes every connection, in the middle of anything.
 func (p *proxy) cut() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -258,7 +256,6 @@ func (l *slowLine) narrow(rate int64) {
 	l.rate, l.free = rate, time.Now()
 }
 
-// due returns the arrival time of n bytes that leave now.
 func (l *slowLine) due(n int, there bool) time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -310,7 +307,6 @@ func (l *slowLine) serve() {
 	}
 }
 
-// piece is the bytes of one read and their arrival time.
 type piece struct {
 	bytes []byte
 	due   time.Time

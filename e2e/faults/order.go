@@ -64,7 +64,6 @@ func (t *trial) moment(ctx context.Context, k history.Key, at int64, order [3]in
 	return errors.Join(errs...)
 }
 
-// put sends one event.
 func (t *trial) put(ctx context.Context, d rpcClient, k history.Key, kind history.Kind, at, position int64) error { //nolint:revive // an event, spelled out
 	e := t.book.note(history.Event{Key: k, Kind: kind, At: at, Position: position, Duration: length, Session: "s", Device: "tv"})
 	_, err := t.book.send(ctx, d, []*event{e})

@@ -215,7 +215,6 @@ func (t *trial) sent(ctx context.Context, plans []*replay.Plan) (most int64, err
 	return most, g.Wait()
 }
 
-// compare counts missing and wrong records of the plans in both stores.
 func (t *trial) compare(ctx context.Context, plans []*replay.Plan) error {
 	stores := map[string]replay.Reader{"redis": replay.FromCache(t.stack.cache), "hbase": replay.FromArchive(t.stack.archive)}
 	for _, p := range plans {

@@ -9,7 +9,6 @@ import (
 	"github.com/playhead/playhead/e2e/faults"
 )
 
-// echo returns a server that echoes every connection.
 func echo(t *testing.T) string {
 	t.Helper()
 	lis, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")

@@ -34,10 +34,8 @@ type Result struct {
 // OK reports whether the case has run without a loss or a resurrection.
 func (r *Result) OK() bool { return r.Lost == 0 && r.Resurrected == 0 && r.Short == 0 && r.Error == "" }
 
-// maxExamples bounds the reported differences.
 const maxExamples = 5
 
-// count counts a fault of a key.
 func (r *Result) count(k history.Key, where string, f *fault) {
 	if f.resurrected {
 		r.Resurrected++
@@ -166,7 +164,6 @@ func (r *SlowRow) worst(other SlowRow) {
 	r.Edge.Before, r.Edge.Most = cmp.Or(r.Edge.Before, other.Edge.Before), max(r.Edge.Most, other.Edge.Most)
 }
 
-// want notes a missed target.
 func (r *SlowRow) want(held bool, format string, args ...any) {
 	if !held {
 		r.Missed = append(r.Missed, fmt.Sprintf(format, args...))
@@ -183,7 +180,6 @@ func (r *SlowRow) wantBack() {
 	r.want(r.BackMS <= backWithin.Milliseconds(), "the last failure is %d ms after the return", r.BackMS)
 }
 
-// printSlow writes the rows of all results as a table for a document.
 func printSlow(out io.Writer, results []Result) error {
 	var rows []SlowRow
 	for _, r := range results {

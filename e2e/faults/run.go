@@ -21,7 +21,6 @@ import (
 	"time"
 )
 
-// scenario is one case.
 type scenario struct {
 	name, load, fault string
 	engines           bool          // needs the engines

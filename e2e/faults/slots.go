@@ -109,7 +109,6 @@ func (m *mover) move(ctx context.Context, b history.Bucket) error {
 	return nil
 }
 
-// owner returns the slot of a bucket and the master that serves it.
 func (m *mover) owner(ctx context.Context, b history.Bucket) (slot int64, at int, err error) {
 	tag := fmt.Sprintf("{b%04d}", b)
 	for i, c := range m.masters {
@@ -123,7 +122,6 @@ func (m *mover) owner(ctx context.Context, b history.Bucket) (slot int64, at int
 	return 0, 0, fmt.Errorf("nobody has the slot: %w", err)
 }
 
-// setslot sets the state of a slot on master i.
 func (m *mover) setslot(ctx context.Context, i int, slot int64, what ...any) error {
 	return m.masters[i].Do(ctx, append([]any{"cluster", "setslot", slot}, what...)...).Err()
 }
@@ -181,7 +179,6 @@ func (t *trial) moving(steps ...step) step {
 	}
 }
 
-// slots moves slots under load for a while.
 func slots(ctx context.Context, t *trial) error {
 	if err := t.start(ctx, spec{cluster: true}); err != nil {
 		return err

@@ -47,10 +47,8 @@ type spec struct {
 	ack                          historyv1.Ack
 }
 
-// noJobs starts no jobs.
 const noJobs = -1
 
-// withDefaults fills in the defaults.
 func (sp spec) withDefaults() spec {
 	sp.services, sp.jobs = cmp.Or(sp.services, 2), cmp.Or(sp.jobs, 2)
 	sp.hold, sp.sweep = cmp.Or(sp.hold, 2*time.Second), cmp.Or(sp.sweep, 6*time.Second)
@@ -114,7 +112,6 @@ func (s *stack) awaitReady(ctx context.Context) error {
 	return nil
 }
 
-// flush empties Redis, which belongs to the run.
 func (s *stack) flush(ctx context.Context) error {
 	var addrs []string
 	for _, n := range s.store().Nodes {
@@ -138,7 +135,6 @@ func (s *stack) product() process.Product {
 	return process.Product{Bin: s.opts.Bin, Name: s.name, Kafka: s.es["kafka"].Addr(), HBase: s.es["hbase"].Addr()}
 }
 
-// cacheFlags returns a command's flags for Redis.
 func (s *stack) cacheFlags() []string {
 	flags := []string{"--redis", s.storeAddr()}
 	if s.cluster {
@@ -171,7 +167,6 @@ func (s *stack) openStores(ctx context.Context) (err error) {
 	return err
 }
 
-// backends returns the services and the jobs.
 func (s *stack) backends() []*unit { return slices.Concat(s.services, s.jobs) }
 
 func (s *stack) units() []*unit {
@@ -182,7 +177,6 @@ func (s *stack) units() []*unit {
 	return all
 }
 
-// surprises returns the unexpected ends of all processes.
 func (s *stack) surprises() (all []string) {
 	for _, u := range s.units() {
 		all = append(all, u.surprises()...)
@@ -284,7 +278,6 @@ func (s *stack) unit(ctx context.Context, name string, more ...string) (*unit, e
 	return newUnit(s.opts.Log, name, admin, argv...), nil
 }
 
-// dead returns the dead-letter topic.
 func (s *stack) dead() string { return s.product().DeadTopic() }
 
 // quiet waits until no work is left: the archive has every record, and the queue no message.
@@ -297,15 +290,12 @@ func (s *stack) quiet(ctx context.Context, limit time.Duration) error {
 	})
 }
 
-// clean fails while a key is dirty.
 func (s *stack) clean(ctx context.Context) error { return process.Clean(ctx, s.cache) }
 
-// overdue returns all dirty keys.
 func (s *stack) overdue(ctx context.Context) ([]history.Key, error) {
 	return process.Marked(ctx, s.cache)
 }
 
-// drained fails while a message is uncommitted.
 func (s *stack) drained(ctx context.Context) error {
 	committed, ends, err := s.offsets(ctx)
 	if err != nil {
@@ -383,7 +373,6 @@ func (o Options) engine(name string, hbase ...[2]string) (*engine.Engine, error)
 	return o.engineWith(engineConfig{name: name, hbase: hbase})
 }
 
-// engineConfig is an engine's extra settings.
 type engineConfig struct {
 	name  string
 	env   []string    // of Redis

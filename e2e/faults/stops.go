@@ -129,7 +129,6 @@ func rebalance(ctx context.Context, t *trial) error {
 	return errors.Join(err, g.Wait())
 }
 
-// shuffleJobs signals a random job every now and then.
 func (t *trial) shuffleJobs(ctx context.Context) error {
 	for n := range 12 {
 		u := t.stack.jobs[t.rand.IntN(len(t.stack.jobs))]
@@ -148,7 +147,6 @@ func (t *trial) shuffleJobs(ctx context.Context) error {
 	return nil
 }
 
-// watchOffsets fails when a committed offset goes back.
 func (t *trial) watchOffsets(ctx context.Context) error {
 	highest := make(map[int]int64)
 	samples := 0

@@ -17,7 +17,6 @@ type event struct {
 	turn  int // number of its acknowledgement
 }
 
-// clearing is one clear of a user's history.
 type clearing struct {
 	typ   uint32
 	until int64
@@ -25,7 +24,6 @@ type clearing struct {
 	turn  int // number of its acknowledgement
 }
 
-// covers reports whether the clear covers objects of a type.
 func (c *clearing) covers(typ uint32) bool { return c.typ == 0 || c.typ == typ }
 
 // story is everything ever sent about one key.

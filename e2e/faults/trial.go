@@ -8,7 +8,6 @@ import (
 	"time"
 )
 
-// trial is one run of a case.
 type trial struct {
 	Options
 
@@ -21,10 +20,8 @@ type trial struct {
 	after func() error // after the processes have ended; may be nil
 }
 
-// step is a step of a case.
 type step = func(context.Context) error
 
-// inTurn takes steps one after the other, until one fails.
 func inTurn(ctx context.Context, steps ...step) error {
 	for _, s := range steps {
 		if err := s(ctx); err != nil {
@@ -34,7 +31,6 @@ func inTurn(ctx context.Context, steps ...step) error {
 	return nil
 }
 
-// wait waits for a duration.
 func wait(d time.Duration) step { return func(ctx context.Context) error { return pause(ctx, d) } }
 
 // run starts the processes, takes steps under load, and compares, as most cases do.
@@ -76,10 +72,8 @@ func (t *trial) markClean(ctx context.Context) error {
 	return c.check(ctx)
 }
 
-// quiet waits until no work is left.
 func (t *trial) quiet(ctx context.Context) error { return t.stack.quiet(ctx, t.Limit) }
 
-// underLoad takes steps while the load runs.
 func (t *trial) underLoad(steps ...step) step {
 	return func(ctx context.Context) error {
 		t.load.begin(ctx)

@@ -37,7 +37,6 @@ type unit struct {
 	ends   []string // surprising ones
 }
 
-// watch keeps the process running until ctx is done.
 func (u *unit) watch(ctx context.Context) {
 	for ctx.Err() == nil {
 		p := u.launch()
@@ -52,7 +51,6 @@ func (u *unit) watch(ctx context.Context) {
 	}
 }
 
-// launch starts the process unless it is set down.
 func (u *unit) launch() *process.Process {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -100,7 +98,6 @@ func (u *unit) kill() {
 	}
 }
 
-// logTail returns the end of the process's output.
 func (u *unit) logTail() string {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -110,7 +107,6 @@ func (u *unit) logTail() string {
 	return u.p.Log()
 }
 
-// alive reports whether the process runs.
 func (u *unit) alive() bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -125,7 +121,6 @@ func (u *unit) alive() bool {
 	}
 }
 
-// signal sends a signal to the current process.
 func (u *unit) signal(sig syscall.Signal) *process.Process {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -172,7 +167,6 @@ func up(units []*unit) {
 	}
 }
 
-// awaitReady waits until the process is ready.
 func (u *unit) awaitReady(ctx context.Context, limit time.Duration) error {
 	return process.Await(ctx, limit, u.name+" to be ready", func(ctx context.Context) error {
 		u.mu.Lock()
@@ -196,7 +190,6 @@ func (u *unit) awaitReady(ctx context.Context, limit time.Duration) error {
 	})
 }
 
-// readyNow checks once whether the process is ready.
 func (u *unit) readyNow(ctx context.Context) error {
 	u.mu.Lock()
 	p := u.p
@@ -207,7 +200,6 @@ func (u *unit) readyNow(ctx context.Context) error {
 	return p.Ready(ctx, u.admin)
 }
 
-// surprises returns the unexpected ends of the process.
 func (u *unit) surprises() []string {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -249,7 +241,6 @@ func (u *unit) metric(ctx context.Context, name string) (sum float64, err error)
 	return sum, nil
 }
 
-// total sums a metric over processes.
 func total(ctx context.Context, units []*unit, name string) (sum float64, err error) {
 	for _, u := range units {
 		v, err := u.metric(ctx, name)
@@ -272,7 +263,6 @@ func atLeast(least float64, units []*unit, name string) step {
 	}
 }
 
-// resident returns the process's resident memory, in bytes.
 func (u *unit) resident() (int64, error) {
 	u.mu.Lock()
 	p := u.p

@@ -138,7 +138,6 @@ func (d *listener) report(id string) {
 	}
 }
 
-// delete removes an object, or all for an empty id.
 func (d *listener) delete(id string) {
 	d.Helper()
 	path := "/v1/history"

@@ -70,7 +70,6 @@ func TestUserAsAWhole(t *testing.T) {
 	}
 }
 
-// announced counts a user's announcements in the topic.
 func announced(t *testing.T, brokers, topic, uid string) (n int) {
 	t.Helper()
 	client := &driver.Client{Addr: driver.TCP(brokers)}

@@ -21,10 +21,8 @@ type Report struct {
 // OK reports whether every record matched.
 func (r Report) OK() bool { return r.Missing == 0 && r.Wrong == 0 }
 
-// maxExamples bounds the differences in a report.
 const maxExamples = 5
 
-// checkBatch is the number of keys per read.
 const checkBatch = 500
 
 // Reader reads records in bulk: nil for an absent record.
@@ -230,7 +228,6 @@ func (e *Expected) add(ev *history.Event) {
 	}
 }
 
-// note adds a report to its session.
 func (e *Expected) note(ev *history.Event) {
 	if e.sessions == nil {
 		e.sessions = make(map[string]*session)

@@ -112,7 +112,6 @@ var viewings = rapid.SliceOfN(rapid.Custom(func(t *rapid.T) replay.Viewing {
 	)
 }), 0, 12)
 
-// fold merges a plan with the product's code.
 func fold(p *replay.Plan) map[history.Key]*history.Record {
 	m := make(map[history.Key]*history.Record)
 	for i := range p.Len() {

@@ -111,7 +111,6 @@ func (l *sender) waitForFirst(ctx context.Context) bool {
 	return d > 0
 }
 
-// final reports whether a retry is useless.
 func final(err error) bool {
 	switch status.Code(err) {
 	case codes.InvalidArgument, codes.Unimplemented, codes.PermissionDenied, codes.Unauthenticated:
@@ -189,7 +188,6 @@ func (l *sender) nextBatch(ctx context.Context, beats []int32) (int, error) {
 	return n, ctx.Err()
 }
 
-// sendAt returns the time at which heartbeat i is due.
 func (l *sender) sendAt(i int32) time.Time {
 	ms := float64(l.plan.beats[i].at-l.plan.beats[0].at) / l.driver.Speed
 	return l.began.Add(time.Duration(ms * float64(time.Millisecond)))
@@ -281,10 +279,8 @@ func (a *answers) Statuses() map[historyv1.Status]int64 {
 	return m
 }
 
-// known reports whether s is a valid status.
 func (a *answers) known(s historyv1.Status) bool { return s > 0 && int(s) < len(a.statuses) }
 
-// count counts a heartbeat.
 func (a *answers) count(s historyv1.Status) {
 	a.statuses[s].Add(1)
 	a.acked.Add(1)

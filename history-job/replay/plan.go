@@ -110,7 +110,6 @@ func (p *Plan) Event(i int) history.Event {
 	return e
 }
 
-// event returns heartbeat i without its metadata.
 func (p *Plan) event(i int) history.Event {
 	b := &p.beats[i]
 	v := &p.Viewings[b.viewing]
@@ -240,7 +239,6 @@ func viewing(row []string, at []int) (Viewing, error) {
 	return v, v.validate()
 }
 
-// fields maps the fields of an event to columns.
 var fields = map[string]string{
 	"uid": "user_id", "object.id": "video_id", "event_time": "time_ms", "position_ms": "play_time_ms", "duration_ms": "duration_ms",
 }
@@ -282,7 +280,6 @@ func Synthetic(viewers, viewings, beats int) []Viewing {
 	return vs
 }
 
-// heartbeat fills hb with heartbeat i.
 func (p *Plan) heartbeat(i int, hb *historyv1.Heartbeat) {
 	e := p.event(i)
 	Fill(hb, &e, p.meta[e.Key.Object])

@@ -127,7 +127,6 @@ func TestSession(t *testing.T) {
 
 const header = "user_id,video_id,time_ms,play_time_ms,duration_ms\n"
 
-// viewing returns a viewing of "user/object".
 func viewing(key string, at, played, duration int64) replay.Viewing {
 	uid, id, _ := strings.Cut(key, "/")
 	return replay.Viewing{UID: uid, Object: history.Object{ID: id, Type: 1}, At: at, Played: played, Duration: duration}

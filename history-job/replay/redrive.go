@@ -52,7 +52,6 @@ func (r *Redriver) marked(ctx context.Context, l history.Dead) ([]history.Announ
 	}
 }
 
-// errBusy means that concurrent writers won every attempt.
 var errBusy = errors.New("the key is written all the time")
 
 // remark merges the letter's record into the cache's and marks the result dirty.

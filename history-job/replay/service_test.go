@@ -59,13 +59,11 @@ func (d *backend) service() *rpc.Server {
 	return d.serviceOver(d.cache)
 }
 
-// serviceOver returns the real service on another cache.
 func (d *backend) serviceOver(cache history.Cache) *rpc.Server {
 	d.Helper()
 	return servicetest.New(d, rpc.Config{Cache: cache, Archive: d.archive})
 }
 
-// driver returns a driver that sends small batches through the backend.
 func (d *backend) driver() *replay.Driver {
 	d.Helper()
 	conn, err := grpc.NewClient("passthrough:///backend", grpc.WithTransportCredentials(insecure.NewCredentials()),
@@ -91,7 +89,6 @@ func (l tracked) Accept() (net.Conn, error) {
 	return c, err
 }
 
-// cut closes all connections.
 func (d *backend) cut() {
 	d.mu.Lock()
 	defer d.mu.Unlock()

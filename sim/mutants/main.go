@@ -83,7 +83,6 @@ func run(steps, equivalent, workers int, only, known, out string) error { //noli
 	return report(results, steps, equivalent, out)
 }
 
-// result is the outcome for a mutant.
 type result struct {
 	seed, steps int // of the run that found it; 0 if none did
 	wrong       string
@@ -123,7 +122,6 @@ func printed(file string) (map[string]result, error) {
 	return results, nil
 }
 
-// try builds a mutant and runs it.
 func try(dir string, m mutant, steps int) result {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return result{err: err}
@@ -151,7 +149,6 @@ func try(dir string, m mutant, steps int) result {
 	return read(string(text))
 }
 
-// runTest runs the test that finds the mutant.
 func (m mutant) runTest(binary string) result {
 	run := exec.Command(binary, "-test.run", "^"+m.test+"$", "-test.timeout", "10m") //nolint:gosec,noctx // our own
 	run.Dir = m.in
@@ -221,7 +218,6 @@ func lay(dir string, m mutant) (string, error) {
 	return overlay, os.WriteFile(overlay, raw, 0o600)
 }
 
-// report writes the table.
 func report(results []result, steps, equivalent int, out string) error {
 	var b strings.Builder
 	var took []int

@@ -85,7 +85,6 @@ func traced(t *testing.T, cfg sim.Config) string {
 	return text.String()
 }
 
-// difference shows where two traces diverge.
 func difference(a, b string) string {
 	as, bs := strings.Split(a, "\n"), strings.Split(b, "\n")
 	n := 0

@@ -76,7 +76,6 @@ func compare(args []string, out io.Writer) error {
 	return bench.Compare(out, a, b)
 }
 
-// command is the parsed command line.
 type command struct {
 	options     bench.Options
 	parent      string

@@ -86,7 +86,6 @@ func defaultDir(getenv func(string) string) string {
 	return ".engines"
 }
 
-// row is one line of the table.
 type row struct {
 	note string // time column
 	err  error
@@ -154,7 +153,6 @@ func each(engines []*engine.Engine, out io.Writer, act func(*engine.Engine) row)
 	return errors.Join(append(errs, w.Flush())...)
 }
 
-// pids returns the live processes.
 func pids(e *engine.Engine) string {
 	var alive []string
 	for _, n := range e.Nodes {

@@ -32,7 +32,6 @@ func (*deadFlags) Help() string {
 	return `Drives again what could not be archived: every letter of the topic of dead letters is printed, and put once more.`
 }
 
-// dead redrives the dead-letter topic.
 func dead(ctx context.Context, args []string, getenv func(string) string, out io.Writer) error {
 	var f deadFlags
 	if err := run.Parse("replay dead", &f, args, getenv, out); err != nil {
@@ -113,7 +112,6 @@ func dialFor(uid, service string) (*grpc.ClientConn, error) {
 	return conn, nil
 }
 
-// erase removes all data of a user.
 func erase(ctx context.Context, args []string, getenv func(string) string, out io.Writer) error {
 	var f eraseFlags
 	if err := run.Parse("replay erase", &f, args, getenv, out); err != nil {

@@ -111,7 +111,6 @@ func send(ctx context.Context, args []string, getenv func(string) string, out io
 	return nil
 }
 
-// check validates the flags before anything is read.
 func (f *flags) check() error {
 	if f.Batch < 1 || f.Batch > 1000 {
 		return fmt.Errorf("--batch: want 1 to 1000, got %d", f.Batch)
@@ -122,7 +121,6 @@ func (f *flags) check() error {
 	return connect.Addresses("--service", f.Service)
 }
 
-// driver sends a plan to a service or through an edge.
 type driver interface {
 	Run(ctx context.Context, p *replay.Plan) error
 	Acked() int64
@@ -175,7 +173,6 @@ func (*segmentsFlags) Help() string {
 		`With --verify it ends with an error if anything is wrong.`
 }
 
-// segments prints a user's segments and archived records.
 func segments(ctx context.Context, args []string, getenv func(string) string, out io.Writer) error {
 	var f segmentsFlags
 	if err := run.Parse("replay segments", &f, args, getenv, out); err != nil {
@@ -224,7 +221,6 @@ type inspected struct {
 	found segment.Inspection
 }
 
-// inspector reads the archive's content for a uid.
 type inspector interface {
 	Inspect(ctx context.Context, uid string, verify bool) (segment.Inspection, error)
 }

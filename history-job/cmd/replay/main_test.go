@@ -25,7 +25,6 @@ import (
 
 const rows = "user_id,video_id,time_ms,play_time_ms,duration_ms\n7,100,1650812741436,16000,49866\n8,100,1650812741437,1,0\n"
 
-// file writes a trace and returns its path.
 func file(t *testing.T, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "trace.csv")
