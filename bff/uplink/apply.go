@@ -17,9 +17,9 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// Apply stores heartbeats of one user, in one message with those of other callers.
-// The caller must not change the request any more, not even after Apply has returned; Apply itself sets
-// when it was received. The answer to a request without heartbeats says what time it is.
+// Apply stores one user's heartbeats, in a message shared with other callers. The caller must never change the
+// request again, even after Apply returns; Apply sets the time of receipt. A request without heartbeats returns
+// the service's time.
 func (c *Client) Apply(ctx context.Context, req *historyv1.ApplyRequest) (*historyv1.ApplyResponse, error) {
 	bytes, err := size(req.GetHeartbeats())
 	switch {
@@ -37,9 +37,9 @@ func newPending(ctx context.Context, req *historyv1.ApplyRequest, bytes int) *pe
 	return &pending{ctx: ctx, req: req, bucket: history.BucketOf(req.Heartbeats[0].GetUid()), bytes: bytes, done: make(chan answer, 2)}
 }
 
-// stamp notes in heartbeats when the edge received them, by the service's clock, if their player says by its
-// own clock when it sent them. The service finds the error of the player's clock from these two times. So
-// neither the way from the edge to the service nor a second try adds to the error.
+// stamp sets the edge's time of receipt, by the service's clock, in heartbeats with a player's time of sending.
+// The service derives the error of the player's clock from the two times. The way from edge to service and
+// retries thus add nothing to the error.
 func (c *Client) stamp(p *pending) {
 	var now int64
 	hs := p.req.Heartbeats
@@ -49,20 +49,19 @@ func (c *Client) stamp(p *pending) {
 		}
 	}
 	for _, h := range hs {
-		if h.ReceivedAtMs != now { // most are 0, and stay as they are
+		if h.ReceivedAtMs != now { // most are 0 and stay 0
 			h.ReceivedAtMs = now
 		}
 	}
 }
 
-// batched sends a call in a batch with others. The call is sent again, to another instance if there is one, when
-// its instance died, or answered at once that it cannot reach the cache. After so quick an answer nothing was
-// tried, and the other instance may reach the cache. Events that were stored before the instance died do not
-// count twice.
+// batched sends a call in a shared batch. It retries, on another instance if possible, after the instance died
+// or immediately reported an unreachable cache. After such a quick answer nothing was stored, and another
+// instance may reach the cache. Events stored before the instance died count once.
 func (c *Client) batched(p *pending) (resp *historyv1.ApplyResponse, err error) {
 	sent, elsewhere := false, false
 	err = c.attempt(p.ctx, p.bucket, func(l *link) (again bool, err error) {
-		if sent { // another p: the first batcher may still use p.first for other calls of the user
+		if sent { // a new p: the first batcher may still use p.first for other calls of the user
 			p = newPending(p.ctx, p.req, p.bytes)
 		}
 		asked := time.Now()
@@ -86,8 +85,8 @@ func (c *Client) batched(p *pending) (resp *historyv1.ApplyResponse, err error) 
 	return resp, err
 }
 
-// batcher returns the batcher for requests with these options, so that records and queued
-// acknowledgements cost only the callers that ask for them.
+// batcher returns the batcher for the request's options, so that only callers with those options pay for
+// records and queued acknowledgements.
 func (l *link) batcher(req *historyv1.ApplyRequest) *batcher {
 	i := 0
 	if req.GetReturnRecords() {
@@ -99,9 +98,8 @@ func (l *link) batcher(req *historyv1.ApplyRequest) *batcher {
 	return l.batchers[i]
 }
 
-// pick returns the instance for a bucket: its owner, or the next one when that was
-// tried; one that was tried only when there is no other. It waits while the answer
-// may change soon.
+// pick returns the instance for a bucket: its owner, or the next one if the owner was tried; a tried instance
+// only without another. It waits while an instance may come up soon.
 func (c *Client) pick(ctx context.Context, b history.Bucket, tried []*peer) (*link, error) {
 	for {
 		t := c.table.Load()
@@ -127,7 +125,7 @@ func (c *Client) pick(ctx context.Context, b history.Bucket, tried []*peer) (*li
 	}
 }
 
-// attempt has fn try the instances for a bucket, best first, until it says not again.
+// attempt calls fn with the instances for a bucket, best first, until again is false.
 func (c *Client) attempt(ctx context.Context, b history.Bucket, fn func(*link) (again bool, err error)) error {
 	var tried []*peer
 	for {
@@ -139,7 +137,7 @@ func (c *Client) attempt(ctx context.Context, b history.Bucket, fn func(*link) (
 		switch {
 		case errors.Is(err, errRetired): // nothing was sent
 			continue
-		case err == nil && len(tried) > 0: // a failure that a second try mends is no outage of the stores
+		case err == nil && len(tried) > 0: // after a successful retry the stores are well
 			c.budget.refund()
 			return nil
 		case !again || len(tried) == maxAttempts-1:
@@ -153,19 +151,19 @@ func (c *Client) attempt(ctx context.Context, b history.Bucket, fn func(*link) (
 	}
 }
 
-// maxAttempts bounds how many instances one call is made to.
+// maxAttempts limits the instances tried per call.
 const maxAttempts = 3
 
-// owner returns the instance that has the calls of a bucket's users, nil when none is up.
+// owner returns the instance for a bucket's users, nil if none is up.
 func (c *Client) owner(b history.Bucket) *link { return c.table.Load().owners[b] }
 
-// ask waits for an instance's answer to p, until the caller's context is done. When it is
-// late, and another instance is not, that one is asked too, and the first answer counts.
+// ask waits for an instance's answer to p until the caller's context is done. If the instance is late and
+// another is not, it also asks that one; the first answer counts.
 func (c *Client) ask(l *link, p *pending) (*historyv1.ApplyResponse, error) {
 	if err := l.batcher(p.req).add(p); err != nil {
 		return nil, err
 	}
-	select { // nearly always this is all
+	select { // almost always enough
 	case a := <-p.done:
 		if a.err != errLate { //nolint:errorlint // nobody wraps it
 			return a.resp, a.err
@@ -178,7 +176,7 @@ func (c *Client) ask(l *link, p *pending) (*historyv1.ApplyResponse, error) {
 	return c.hedge(ctx, l, p)
 }
 
-// hedge waits for the answer of a late instance, and asks a second one.
+// hedge waits for a late instance and asks a second one.
 func (c *Client) hedge(ctx context.Context, l *link, p *pending) (*historyv1.ApplyResponse, error) {
 	first, second := p.done, c.second(ctx, l, p)
 	for {
@@ -205,8 +203,8 @@ func (c *Client) hedge(ctx context.Context, l *link, p *pending) (*historyv1.App
 	}
 }
 
-// second asks another instance as well, if there is one that is not late and the budget
-// allows. It returns where the answer will be, nil when it does not ask.
+// second sends the call to another instance that is not late, if the budget allows. It returns the channel for
+// the answer, nil if not sent.
 func (c *Client) second(ctx context.Context, l *link, p *pending) <-chan answer {
 	other := c.table.Load().next(p.bucket, []*peer{l.peer})
 	if other == nil || other.late(time.Now()) || !c.budget.spend() {
@@ -220,16 +218,16 @@ func (c *Client) second(ctx context.Context, l *link, p *pending) <-chan answer 
 	return again.done
 }
 
-// overtaken tells the link that another instance has answered a call first. If this one has
-// answered nothing since the call came, it stands still, and the link ends.
+// overtaken handles an earlier answer from another instance. If this instance has answered nothing since the
+// call arrived, it hangs, and the link ends.
 func (l *link) overtaken(p *pending) {
 	if l.quiet(time.Now()) >= time.Since(p.came) {
 		l.leave()
 	}
 }
 
-// size returns a bound for the bytes that heartbeats take on their way. A text that is no UTF-8 is
-// refused here, because protobuf would refuse the whole batch for it.
+// size returns an upper bound for the encoded size of heartbeats. It rejects invalid UTF-8, since protobuf
+// would reject the whole batch for it.
 func size(hs []*historyv1.Heartbeat) (bytes int, err error) {
 	const fixed = 64
 	for _, h := range hs {

@@ -12,20 +12,20 @@ import (
 
 // pending is one caller's share of a batch.
 type pending struct {
-	ctx    context.Context // the caller's
+	ctx    context.Context // the caller's.
 	req    *historyv1.ApplyRequest
 	bucket history.Bucket
 	bytes  int
-	came   time.Time   // when it came
-	ready  time.Time   // when it was free to leave
-	user   *user       // of the batcher that it waits in
-	first  user        // what user points to where the user has no other call there: it saves an allocation
-	done   chan answer // capacity 2, for a warning and the answer: callers that have left block nobody
+	came   time.Time   // arrival.
+	ready  time.Time   // ready to leave.
+	user   *user       // in its batcher.
+	first  user        // target of user for a user's only call there: saves an allocation.
+	done   chan answer // capacity 2, for a warning and the answer: departed callers block nothing.
 }
 
 func (p *pending) uid() string { return p.req.Heartbeats[0].GetUid() }
 
-// time is how long the caller waits at most.
+// time returns the caller's maximum wait.
 func (p *pending) time(patience time.Duration) time.Duration {
 	if deadline, ok := p.ctx.Deadline(); ok {
 		return deadline.Sub(p.came)
@@ -35,10 +35,10 @@ func (p *pending) time(patience time.Duration) time.Duration {
 
 type answer struct {
 	resp *historyv1.ApplyResponse
-	err  error // errLate: a warning, the answer is still to come
+	err  error // errLate: a warning before the answer
 }
 
-// errLate warns a caller that the instance has not answered for long.
+// errLate warns a caller of a late instance.
 var errLate = errors.New("late")
 
 func fail(calls []*pending, err error) {
@@ -47,31 +47,31 @@ func fail(calls []*pending, err error) {
 	}
 }
 
-// user is the calls of one user in a batcher. The batcher's mutex guards it.
+// user is a user's calls in a batcher, guarded by the batcher's mutex.
 type user struct {
 	uid       string
-	calls     int        // calls that wait or are on their way
-	flying    int        // of those, the ones on their way
-	batch     *batch     // the last one that has any of them
-	postponed []*pending // calls that wait for the answer to those on their way
+	calls     int        // waiting or sent.
+	flying    int        // sent.
+	batch     *batch     // the latest with any of them.
+	postponed []*pending // waiting for the answer to the sent ones.
 }
 
-// batch is the calls that leave together.
+// batch is the calls sent together.
 type batch struct {
-	calls         []*pending // nil once answered
-	starts        []int      // the index of the first heartbeat of each
+	calls         []*pending // nil once answered.
+	starts        []int      // index of each call's first heartbeat.
 	events, bytes int
 	oldest        *pending
 	sent          time.Time
-	among         int  // heartbeats that were on their way then, its own included
-	left          int  // calls that are not answered yet
-	heard         bool // some calls are answered, or nobody waits any more: its place is free
+	among         int  // heartbeats in flight at that time, including its own.
+	left          int  // unanswered calls.
+	heard         bool // has an answer, or no waiting callers: its place is free.
 	warned        bool
 }
 
 const (
-	// maxBatch and maxBytes bound a batch, by half of what the service takes in bytes. A
-	// single call that is larger does not travel on the stream, which the service would end.
+	// maxBatch and maxBytes limit a batch; in bytes to half of the service's limit. A larger single call
+	// bypasses the stream, which the service would end.
 	maxBatch = 1000
 	maxBytes = 512 << 10
 )
@@ -87,7 +87,7 @@ func (b *batch) add(p *pending) {
 	b.left++
 }
 
-// rest returns the calls that are not answered.
+// rest returns the unanswered calls.
 func (b *batch) rest() []*pending {
 	return slices.DeleteFunc(slices.Clone(b.calls), func(p *pending) bool { return p == nil })
 }

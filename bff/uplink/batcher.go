@@ -11,24 +11,24 @@ import (
 	"github.com/playhead/playhead/internal/run"
 )
 
-// batcher gathers calls and sends them in batches over one stream. A user's calls keep their
-// order: one leaves when those before it are answered, or together with them.
+// batcher collects calls and sends them in batches over one stream. A user's calls keep their order: a call
+// leaves together with the earlier ones or after their answers.
 type batcher struct {
 	link   *link
 	stream *stream
 
 	mu         sync.Mutex
-	waiting    []*pending           // may leave, oldest first
-	events     int                  // heartbeats in waiting
-	postponed  int                  // heartbeats that wait for the answer to their user's last ones
-	users      map[string]*user     // with calls that wait or are on their way
-	emptyAt    time.Time            // when waiting was empty last
-	served     map[string]time.Time // by user, when their last call was let in while others were refused
-	rejectedAt time.Time            // when a call was refused last
+	waiting    []*pending           // ready to leave, oldest first.
+	events     int                  // heartbeats in waiting.
+	postponed  int                  // heartbeats waiting for the answer to their user's last ones.
+	users      map[string]*user     // with calls waiting or sent.
+	emptyAt    time.Time            // last time that waiting was empty.
+	served     map[string]time.Time // by user, last admission while others were shed.
+	rejectedAt time.Time            // last shed call.
 	retired    bool
 
-	wake chan struct{} // capacity 1: something waits
-	full chan struct{} // capacity 1: a whole batch waits
+	wake chan struct{} // capacity 1: calls are waiting.
+	full chan struct{} // capacity 1: a full batch is waiting.
 }
 
 func newBatcher(l *link) *batcher {
@@ -39,7 +39,6 @@ func newBatcher(l *link) *batcher {
 
 var errFull = status.Error(codes.Unavailable, "too many heartbeats wait for history-service")
 
-// add queues a call, or refuses it.
 func (b *batcher) add(p *pending) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -67,7 +66,7 @@ func (b *batcher) add(p *pending) error {
 	return nil
 }
 
-// queue lets a call leave. The caller holds b.mu.
+// queue makes a call ready to leave. The caller holds b.mu.
 func (b *batcher) queue(p *pending, now time.Time) {
 	if p.ready = now; len(b.waiting) == 0 {
 		b.emptyAt = now
@@ -76,7 +75,7 @@ func (b *batcher) queue(p *pending, now time.Time) {
 	b.events += len(p.req.Heartbeats)
 }
 
-// postpone has a call wait for the answer to its user's last one. The caller holds b.mu.
+// postpone holds a call until its user's sent ones are answered. The caller holds b.mu.
 func (b *batcher) postpone(p *pending) {
 	p.user.postponed = append(p.user.postponed, p)
 	b.postponed += len(p.req.Heartbeats)
@@ -92,7 +91,7 @@ func (b *batcher) notify() {
 	}
 }
 
-// run sends until the batcher is retired. Calls that are left then go to another instance.
+// run sends until the batcher is retired. The remaining calls then go to another instance.
 func (b *batcher) run() {
 	for b.due() {
 		if out := b.take(b.stream.room()); out != nil {
@@ -111,8 +110,7 @@ func (b *batcher) run() {
 	b.stream.end()
 }
 
-// due waits until a batch is to leave and has a place on the stream. It reports false when the
-// batcher is retired.
+// due waits until a batch is due and the stream has room. It returns false once the batcher is retired.
 func (b *batcher) due() bool {
 	select {
 	case <-b.wake:
@@ -142,7 +140,7 @@ func (b *batcher) due() bool {
 	}
 }
 
-// left is how long the first call may go on waiting for others.
+// left returns how long the first call may still wait for others.
 func (b *batcher) left() time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -152,9 +150,9 @@ func (b *batcher) left() time.Duration {
 	return time.Until(b.waiting[0].ready.Add(b.link.cfg.Linger))
 }
 
-// take returns the next batch, nil when there is none. A batch has at most room heartbeats, or is one
-// call with more. Calls whose callers have given up are dropped. A call is refused if its caller would
-// have given up before the answer, which is expected to take as long as takes says.
+// take returns the next batch, nil without one. It has at most room heartbeats, or a single larger call. Calls
+// with departed callers are dropped. A call is shed if its deadline is before the expected answer, takes from
+// now.
 func (b *batcher) take(room int, takes time.Duration) *batch {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -189,7 +187,7 @@ func (b *batcher) take(room int, takes time.Duration) *batch {
 			clear(b.served)
 		}
 	}
-	select { // the signal was for the calls that are taken now
+	select { // the signal was for the calls just taken
 	case <-b.full:
 	default:
 	}
@@ -200,14 +198,14 @@ func (b *batcher) take(room int, takes time.Duration) *batch {
 	return out
 }
 
-// forget takes an ended call off its user's count. The caller holds b.mu.
+// forget removes a finished call from its user's count. The caller holds b.mu.
 func (b *batcher) forget(p *pending) {
 	if p.user.calls--; p.user.calls == 0 && b.users != nil {
 		delete(b.users, p.user.uid)
 	}
 }
 
-// arrived lets the next calls of the users leave whose calls are answered.
+// arrived releases the next calls of users with answered calls.
 func (b *batcher) arrived(calls []*pending, now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -227,30 +225,30 @@ func (b *batcher) arrived(calls []*pending, now time.Time) {
 	}
 }
 
-// maxServed bounds the users of whom a batcher remembers when they were served.
+// maxServed limits the users with a remembered admission.
 const maxServed = 1 << 16
 
-// fairWithin is for how long a user who was served comes after users who were not, in multiples of the
-// patience. Under lasting overload a call is let in if the queue is likely to leave within half of the
-// patience. For a user who was served just now it is a quarter, which grows to half during fairWithin.
+// fairWithin is the period, in multiples of the patience, with a lower priority for admitted users. Under
+// lasting overload a call is admitted if the queue should drain within half of the patience. Just after an
+// admission the limit is a quarter; it grows to half during fairWithin.
 const fairWithin = 8
 
-// shouldShed reports whether to refuse a call because its answer would come too late. The caller holds b.mu.
+// shouldShed reports whether to refuse a call because its answer would be late. The caller holds b.mu.
 //
-// A call is refused if the waiting heartbeats are likely to take longer than the patience to leave, or if the
-// first of them has waited for as long. Under lasting overload the queue would never empty with that limit. So
-// the limit is lower then, and lowest for users who were served lately, see fairWithin. How long the first call
-// has waited could not replace the estimate: it says how long the queue was when that call came. With it alone,
-// times in which every call is let in would take turns with times in which every call is refused.
+// A call is shed if the queue should take longer than the patience to drain, or if its first call has waited
+// that long. With that limit the queue would never empty under lasting overload. The limit is then lower, and
+// lowest for recently admitted users, see fairWithin. The wait of the first call cannot replace the estimate:
+// it shows the queue at that call's arrival. Alone it would alternate between admitting everything and shedding
+// everything.
 //
-// A user's calls are answered one after the other. So where answers take long, a call is also refused if the
-// user has too many calls before it. And no call is let in while nothing is answered, see [stream.stalled].
+// A user's calls are answered one after the other. If answers are slow, a call is also shed if too many of its
+// user's calls precede it. Nothing is admitted while nothing is answered, see [stream.stalled].
 func (b *batcher) shouldShed(p *pending, u *user) bool {
 	patience := b.link.cfg.Patience
 	if u != nil && b.link.slow() && time.Duration(u.calls+1)*b.link.lastTook() > p.time(patience)*7/10 || b.stream.stalled(p.came, p.time(patience)*9/10) {
 		return true
 	}
-	if !b.overloaded(p.came, patience/4) { // as nearly always
+	if !b.overloaded(p.came, patience/4) { // the normal case
 		return false
 	}
 	overloaded, limit := b.overloaded(p.came, patience), patience
@@ -270,8 +268,8 @@ func (b *batcher) shouldShed(p *pending, u *user) bool {
 	return false
 }
 
-// overloaded reports whether calls have waited all the time for longer than a while: more come than
-// can leave. The caller holds b.mu.
+// overloaded reports whether calls have waited without a break for longer than while: more arrive than leave.
+// The caller holds b.mu.
 func (b *batcher) overloaded(now time.Time, while time.Duration) bool {
 	return len(b.waiting) > 0 && now.Sub(b.emptyAt) > while
 }

@@ -25,30 +25,28 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// Config says where history-service is and how to share its attention. Zero values
-// take the defaults; Services has none.
+// Config describes the instances of history-service and the batching. Zero values take the defaults; Services
+// is required.
 type Config struct {
-	// Services are the instances: host:port each, or dns:///name:port for all the
-	// addresses that the name has at the time, and those that it had and that are still up, for a minute.
+	// Services are the instances: host:port, or dns:///name:port for all current addresses of a name. An address
+	// no longer resolved is kept for a minute while it is up.
 	Services []string
-	// Batch is how many waiting heartbeats make a batch leave at once (default 100),
-	// Linger how long one waits for others at most (default 2 ms).
+	// Batch is the number of waiting heartbeats that sends a batch immediately (default 100). Linger is the
+	// maximum wait for others (default 2 ms).
 	Batch  int
 	Linger time.Duration
-	// Queue bounds the heartbeats that wait for one instance (default 10,000). Those
-	// beyond are answered with Unavailable at once.
+	// Queue limits the waiting heartbeats per instance (default 10,000). More are refused as Unavailable.
 	Queue int
-	// Patience is how long an instance may answer nothing while there is another one
-	// (default 1 s). Then that one is asked as well, unless it takes long, too; and an
-	// instance that is overtaken so is left.
+	// Patience is how long an instance may be silent while another is up (default 1 s). Then the other is asked
+	// too, unless it is slow as well. An instance overtaken this way is left.
 	Patience time.Duration
-	// Refresh is how often names are looked up (default 5 s), and Lookup does it (by
-	// default the system's resolver).
+	// Refresh is the interval of name look-ups (default 5 s). Lookup resolves a name (default: the system's
+	// resolver).
 	Refresh time.Duration
 	Lookup  func(ctx context.Context, host string) ([]string, error)
-	// TLS is spoken with the instances, nil means plain text.
+	// TLS secures the connections; nil is plain text.
 	TLS *tls.Config
-	// Dial connects to an instance (by default by TCP).
+	// Dial connects to an instance (default: TCP).
 	Dial     func(ctx context.Context, addr string) (net.Conn, error)
 	Logger   *slog.Logger
 	Registry prometheus.Registerer
@@ -72,7 +70,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// parse tells addresses from names that must be looked up.
+// parse separates addresses and names to look up.
 func parse(services []string) (addrs, names []string, err error) {
 	for _, s := range services {
 		name, isName := strings.CutPrefix(s, "dns:///")
@@ -88,9 +86,8 @@ func parse(services []string) (addrs, names []string, err error) {
 	return addrs, names, nil
 }
 
-// Client calls the service. Its errors are those of gRPC, to be read with package
-// status. Its methods may be called from many goroutines; each is bounded by its
-// context alone.
+// Client calls the service. It returns gRPC errors, see package status. Its methods are safe for concurrent
+// use; each is limited only by its context.
 type Client struct {
 	cfg     Config
 	born    time.Time
@@ -100,12 +97,12 @@ type Client struct {
 
 	watching *watching
 
-	mu      sync.Mutex // guards what the table is made of
+	mu      sync.Mutex // guards the inputs of the table
 	sources map[string][]string
-	unknown map[string]bool // names that were never looked up
+	unknown map[string]bool // names not yet looked up
 	peers   map[string]*peer
 
-	ctx   context.Context // the client's life
+	ctx   context.Context // done once the client is closed
 	stop  context.CancelFunc
 	parts sync.WaitGroup
 }
@@ -136,15 +133,15 @@ func (m *metrics) batch(b *batch) {
 	m.events.Add(float64(b.events))
 }
 
-// table is who is up at a moment, and whose each bucket is. It never changes.
+// table is an immutable snapshot of the instances that are up and the owners of buckets.
 type table struct {
 	up      []*link
 	owners  [history.Buckets]*link
-	pending bool          // somebody may come up soon
-	changed chan struct{} // closed when there is another table
+	pending bool          // an instance may come up soon
+	changed chan struct{} // closed when a new table replaces this one
 }
 
-// rebuild makes the table of what is known now. The caller holds c.mu.
+// rebuild replaces the routing table. The caller holds c.mu.
 func (c *Client) rebuild() {
 	t := &table{pending: len(c.unknown) > 0, changed: make(chan struct{})}
 	for _, p := range c.peers {
@@ -159,8 +156,7 @@ func (c *Client) rebuild() {
 	close(c.table.Swap(t).changed)
 }
 
-// next returns the instance that is up, was not tried, and has the highest score for
-// a bucket, nil when there is none.
+// next returns the untried instance that is up with the highest score for a bucket, nil without one.
 func (t *table) next(b history.Bucket, tried []*peer) (best *link) {
 	var top uint64
 	for _, l := range t.up {
@@ -171,9 +167,8 @@ func (t *table) next(b history.Bucket, tried []*peer) (best *link) {
 	return best
 }
 
-// score is the weight of an instance for a bucket in the rendezvous: the instance with the
-// highest one owns it, so that when an instance comes or goes no bucket moves between
-// the others, and all edges agree without talking.
+// score is an instance's weight for a bucket in rendezvous hashing: the highest owns the bucket. When an
+// instance joins or leaves, no bucket moves between the others, and all edges agree without communication.
 func score(instance uint64, b history.Bucket) uint64 {
 	x := instance ^ uint64(b)*0x9e3779b97f4a7c15 // splitmix64
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
@@ -183,18 +178,18 @@ func score(instance uint64, b history.Bucket) uint64 {
 
 func hashOf(addr string) uint64 {
 	h := fnv.New64a()
-	_, _ = h.Write([]byte(addr)) // never fails, as hash.Hash documents
+	_, _ = h.Write([]byte(addr)) // never fails, as documented by hash.Hash
 	return h.Sum64()
 }
 
 var (
 	errClosed     = status.Error(codes.Canceled, "the client is closed")
 	errNoInstance = status.Error(codes.Unavailable, "no instance of history-service is ready")
-	// errRetired means that nothing was sent, and that there is a newer table.
-	errRetired = status.Error(codes.Unavailable, "the instance is not up any more")
+	// errRetired means that nothing was sent and a newer table exists.
+	errRetired = status.Error(codes.Unavailable, "the instance is no longer up")
 )
 
-// alone reports whether there is no instance but p to send anything to.
+// alone reports whether no other instance than p is up.
 func (c *Client) alone(p *peer) bool {
 	for _, l := range c.table.Load().up {
 		if l.peer != p {
@@ -211,61 +206,60 @@ type peer struct {
 	hash    uint64
 	conn    *grpc.ClientConn
 	rpc     historyv1.HistoryServiceClient
-	ctx     context.Context // done when the instance is no longer one of ours
+	ctx     context.Context // done when the instance is removed.
 	leave   context.CancelFunc
-	links   sync.WaitGroup // what runs on the connection, calls included
+	links   sync.WaitGroup // goroutines and calls on the connection.
 	clock   clock
-	dialled time.Time                // when it was dialled last; dial alone uses it, once at a time
-	wire    atomic.Pointer[net.Conn] // what that brought last
-	hungUp  atomic.Bool              // the last connection was given up, and there is no other one yet
-	ended   time.Time                // when its last link ended; run alone uses it, and
-	trial   time.Duration            // for how long it has to answer then before it is used again
+	dialled time.Time                // last dial; only dial uses it, one at a time.
+	wire    atomic.Pointer[net.Conn] // last connection.
+	hungUp  atomic.Bool              // the last connection was given up and not yet replaced.
+	ended   time.Time                // end of its last link; only run uses it.
+	trial   time.Duration            // how long it must then answer before it is used again; only run uses it.
 
 	// Guarded by the client's mutex.
-	link    *link // nil unless the instance is up
+	link    *link // nil unless the instance is up.
 	state   state
-	unnamed time.Time // since when no source names it, zero for one that is named
+	unnamed time.Time // since when no source lists it; zero if listed.
 }
 
-// learnTime notes what time it is for the instance.
+// learnTime updates the instance's clock from an answer.
 func (p *peer) learnTime(resp *historyv1.ApplyResponse, asked, came time.Time) {
 	p.clock.answered(resp.GetNowMs(), asked.Sub(p.client.born), came.Sub(p.client.born))
 }
 
-// state is what may be expected of an instance without a link.
+// state is the outlook for an instance without a link.
 type state uint8
 
 const (
-	connecting state = iota // it may be up soon
+	connecting state = iota // may be up soon
 	up
-	down // it was tried and is not
+	down // tried and failed
 )
 
-// pauses are those after an instance, or what watches at it, has failed.
+// pauses is the backoff after a failure of an instance or of its watch stream.
 var pauses = run.Backoff{First: 100 * time.Millisecond, Longest: 5 * time.Second}
 
-// link is an instance while it is up: from its connection's getting ready to its
-// getting lost, or to an answer that did not come.
+// link is an instance while it is up: from a ready connection to its loss or a missing answer.
 type link struct {
 	peer      *peer
 	cfg       *Config
-	batchers  [4]*batcher // by what is asked for
+	batchers  [4]*batcher // by request options.
 	opened    time.Time
 	worked    atomic.Bool
-	left      atomic.Bool  // for another one that answered first
-	stuck     atomic.Bool  // left because a stream answered nothing
-	last      atomic.Int64 // when it answered last, nanoseconds of the client's life
-	took      atomic.Int64 // how long that took
+	left      atomic.Bool  // for another instance that answered first.
+	stuck     atomic.Bool  // left because of a silent stream.
+	last      atomic.Int64 // last answer, nanoseconds since the client was made.
+	took      atomic.Int64 // duration of the last answer, nanoseconds.
 	reads     [kinds]usual
-	suspected atomic.Bool   // while it is asked whether it is well
-	mu        sync.Mutex    // lets calls of their own enter, or the link retire
-	retired   chan struct{} // closed when nothing is to be sent any more
-	failed    chan struct{} // closed when a stream broke
-	fail      func()        // closes it, once
+	suspected atomic.Bool   // while its health is checked.
+	mu        sync.Mutex    // orders calls that enter against retire.
+	retired   chan struct{} // closed when nothing more is sent.
+	failed    chan struct{} // closed when a stream broke.
+	fail      func()        // closes failed, once.
 }
 
-// enter keeps the connection open for a call that travels alone, until the caller says
-// that it is done, and reports false when nothing is to be sent any more.
+// enter keeps the connection open for a call outside the batches until the caller calls links.Done. It returns
+// false once the link is retired.
 func (l *link) enter() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -278,44 +272,41 @@ func (l *link) enter() bool {
 	}
 }
 
-// retire lets what is on its way arrive, and sends nothing more. The table without
-// the link stands by then.
+// retire stops new calls; those in flight finish. The current table no longer has the link.
 func (l *link) retire() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	close(l.retired)
 }
 
-// heard notes an answer, and how long it took.
+// heard records an answer and its duration.
 func (l *link) heard(now time.Time, took time.Duration) {
 	l.last.Store(int64(now.Sub(l.peer.client.born)))
 	l.took.Store(int64(took))
 }
 
-// alive notes an answer to a call that travelled alone.
+// alive records an answer to a call outside the batches.
 func (l *link) alive() { l.last.Store(int64(time.Since(l.peer.client.born))) }
 
-// share is how many heartbeats of a batcher are on their way to the instance as long as nothing says that there may be
-// more: all instances that are up have five batches together, because they share a store.
+// share is the initial number of a batcher's heartbeats in flight. All instances together have five batches,
+// since they share a store.
 func (l *link) share() int { return max(5*l.cfg.Batch/max(len(l.peer.client.table.Load().up), 1), 1) }
 
-// quiet is how long the instance has answered nothing.
+// quiet returns the time since the last answer.
 func (l *link) quiet(now time.Time) time.Duration {
 	return now.Sub(l.peer.client.born) - time.Duration(l.last.Load())
 }
 
-// slow reports whether the last answer took long.
+// slow reports whether the last answer was slow.
 func (l *link) slow() bool { return l.lastTook() > l.cfg.Patience/4 }
 
 func (l *link) lastTook() time.Duration { return time.Duration(l.took.Load()) }
 
-// budget bounds retries, so that an outage of the stores does not multiply the load of the
-// instances: a call is sent again, or to a second instance, only while fewer than one in ten have
-// failed lately. gRPC calls it retry throttling.
+// budget limits retries, so that an outage of the stores does not multiply the load. A call is retried or
+// hedged only while fewer than one in ten failed recently. gRPC calls this retry throttling.
 type budget struct{ debt atomic.Int64 } // tenths of a failure
 
-// maxDebt is two thousand failures. The first thousand are the calls that may be on their
-// way to an instance that dies.
+// maxDebt is two thousand failures. The first thousand are the calls possibly in flight to a dying instance.
 const maxDebt = 20_000
 
 func (b *budget) earn() {
@@ -324,11 +315,10 @@ func (b *budget) earn() {
 	}
 }
 
-// refund takes back what was spent on a call that a later try has answered. The stores are well then, and
-// the budget is to stop retries only while they are not.
+// refund returns the cost of a successful retry: the stores are well then, and the budget is for their outages.
 func (b *budget) refund() { b.debt.Add(-10) }
 
-// spend notes a failure and reports whether the call may be made again.
+// spend records a failure and reports whether a retry is allowed.
 func (b *budget) spend() bool {
 	if b.debt.Load() < maxDebt {
 		b.debt.Add(10)
@@ -336,20 +326,19 @@ func (b *budget) spend() bool {
 	return b.debt.Load() < maxDebt/2
 }
 
-// watching is who is told of changes in whose history. A user is watched at the instance
-// that has the user's calls.
+// watching is the registry of watched users. A user is watched at the instance that gets the user's calls.
 type watching struct {
 	client *Client
 
-	mu           sync.Mutex // guards everything below, and the edits of watchStreams
+	mu           sync.Mutex // guards the fields below, and the edits of watchStreams
 	users        map[string]*watched
 	watchStreams map[*link]*watchStream
 }
 
 // watched is one user.
 type watched struct {
-	watchStream *watchStream // nil while there is no instance
-	listeners   []listener   // replaced and never changed
+	watchStream *watchStream // nil without an instance
+	listeners   []listener   // replaced, never changed
 }
 
 type listener struct {
@@ -357,16 +346,16 @@ type listener struct {
 	tell func(*historyv1.Change)
 }
 
-// watchStream is a stream over which an instance tells of users, opened again as often as it
-// breaks while the instance is up.
+// watchStream is the stream of changes from an instance. It is reopened after a failure while the instance is
+// up.
 type watchStream struct {
 	watching *watching
 	link     *link
-	wake     chan struct{} // of capacity 1: there are edits
-	edits    []edit        // not sent, oldest first; guarded by watching.mu
+	wake     chan struct{} // capacity 1: edits are waiting
+	edits    []edit        // unsent, oldest first; guarded by watching.mu
 }
 
-// edit is the beginning or the end of a watch.
+// edit is the begin or end of a watch.
 type edit struct {
 	uid   string
 	id    uint64

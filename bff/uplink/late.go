@@ -5,11 +5,10 @@ import (
 	"time"
 )
 
-// checkLate looks after batches whose answers are late. It gives up those that were sent too long ago. It
-// leaves an instance on whose stream nothing is answered any more, if another instance is well. Where an
-// instance has answered nothing at all for as long as the patience, the callers of late batches are warned,
-// so that they ask another instance, too. If the batcher has stopped sending by then, the stream is
-// ended instead, and its calls fail. Without another instance they go on waiting.
+// checkLate handles late batches. It gives up batches that are too old, and leaves an instance with a stuck
+// stream if another instance is well. If an instance has answered nothing for the patience, it warns the
+// callers of late batches, which then also ask another instance. If the batcher has stopped sending by then, it
+// ends the stream and fails the calls instead. Without another instance the calls keep waiting.
 func (s *stream) checkLate() {
 	now := time.Now()
 	s.lost(now)
@@ -45,8 +44,8 @@ func (s *stream) checkLate() {
 	}
 }
 
-// warn tells the callers of all batches that are late, and returns when the next one will
-// be. The caller holds s.mu.
+// warn warns the callers of all late batches and returns the delay until the next is late. The caller holds
+// s.mu.
 func (s *stream) warn(now time.Time) (next time.Duration) {
 	next = s.link.cfg.Patience
 	for _, b := range s.flying {
@@ -59,7 +58,7 @@ func (s *stream) warn(now time.Time) (next time.Duration) {
 	return next
 }
 
-// warn tells the callers that the instance answers nothing.
+// warn warns the callers that the instance is silent.
 func (b *batch) warn() {
 	if b.warned || b.heard {
 		return
@@ -70,8 +69,8 @@ func (b *batch) warn() {
 	}
 }
 
-// lost gives up batches that are on their way for too long. It also frees the place of a batch all of whose
-// callers have left, if other batches were answered meanwhile.
+// lost gives up batches that are in flight for too long. It also frees the places of batches without waiting
+// callers if other batches were answered meanwhile.
 func (s *stream) lost(now time.Time) {
 	var lost []uint64
 	s.mu.Lock()
@@ -91,12 +90,12 @@ func (s *stream) lost(now time.Time) {
 	}
 }
 
-// deserted reports whether nobody waits for an answer any more.
+// deserted reports whether no caller is waiting.
 func (b *batch) deserted() bool {
 	return !slices.ContainsFunc(b.calls, func(p *pending) bool { return p != nil && p.ctx.Err() == nil })
 }
 
-// stuck reports whether the stream has answered nothing for longer than the service may take, whatever else the
+// stuck reports whether the stream has been silent for longer than the service's deadline, whatever else the
 // instance answers.
 func (s *stream) stuck(now time.Time) bool {
 	s.mu.Lock()

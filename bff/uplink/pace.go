@@ -8,29 +8,29 @@ import (
 )
 
 const (
-	// window is how many batches of a batcher are on their way without an answer while the
-	// instance is quick. The next one grows meanwhile.
+	// window is the number of unanswered batches per batcher with a quick instance. The next batch grows
+	// meanwhile.
 	window = 4
-	// slowWindow is how many there are when it is not.
+	// slowWindow is the number with a slow instance.
 	slowWindow = 64
-	// lostAfter is after how many times an instance's patience a batch without an answer is
-	// given up. The service answers each within its deadline, which is less.
+	// lostAfter is the age at which an unanswered batch is given up, in multiples of the patience. It exceeds
+	// the service's deadline.
 	lostAfter = 10
 )
 
-// pace bounds how many heartbeats of a batcher are on their way: as many as are answered in time.
-// With more, all would wait longer, until every caller gives up before its answer.
+// pace limits a batcher's heartbeats in flight to the number answered in time. With more, all would wait
+// longer, until every caller times out.
 type pace struct {
-	flying     int           // heartbeats on their way
-	quota      int           // how many there may be
-	former     int           // how many there were before the last cut
-	limited    bool          // something has waited because of the quota since the last answer
-	rejectedAt time.Time     // when an answer last came while limited was set
-	cut        time.Time     // when the quota was cut last
-	quick      time.Time     // when an answer took less than a quarter of its time last
-	took       time.Duration // how long the last ones were on their way, on average
-	before     time.Duration // how long the late answer took that led to the last cut; 0 once one was in time
-	usual      time.Duration // how long answers take where a cut did not make them quicker; otherwise 0
+	flying     int           // heartbeats in flight.
+	quota      int           // limit of flying.
+	former     int           // quota before the last cut.
+	limited    bool          // a call has waited for the quota since the last answer.
+	rejectedAt time.Time     // last answer with limited set.
+	cut        time.Time     // last cut of the quota.
+	quick      time.Time     // last answer in less than a quarter of its time.
+	took       time.Duration // moving average of answer times.
+	before     time.Duration // answer time before the last cut; 0 after an answer in time.
+	usual      time.Duration // answer time that a cut did not reduce; otherwise 0.
 
 	least, first, most int
 	patience           time.Duration
@@ -40,8 +40,8 @@ func newPace(first, batch, queue int, patience time.Duration) pace {
 	return pace{quota: first, least: max(batch/20, 1), first: first, most: max(queue, 2*maxBatch), patience: patience}
 }
 
-// room is how many more may leave. Where time is short they leave in small batches, because all of
-// a batch is answered at once.
+// room returns the free part of the quota. Under time pressure batches are small, since a batch is answered as
+// a whole.
 func (p *pace) room() int {
 	left := p.quota - p.flying
 	if p.cut.IsZero() || p.quota >= 2*maxBatch {
@@ -50,14 +50,14 @@ func (p *pace) room() int {
 	return min(left, max(p.quota/window, p.least))
 }
 
-// next is how long the next answer is likely to take: under overload longer than the last ones. Beyond 0.85 of a caller's
-// time that guess would refuse all of those whose answers take as long anyway.
+// next returns the expected time of the next answer: under overload longer than the last ones. Beyond 0.85 of a
+// caller's time the factor would refuse callers whose answers take that long anyway.
 func (p *pace) next() time.Duration { return max(p.took, min(p.took*5/4, p.patience*17/10)) }
 
-// answered takes the first answer to a batch. Where one takes more than 0.7 of the time of its oldest call,
-// there were too many: the quota is cut so that the next ones take half. The time that the call has waited at
-// the edge does not count: it would not get shorter with fewer. A late answer among quick ones comes from a slow part, and changes
-// nothing.
+// answered handles the first answer to a batch. If it took more than 0.7 of the time of its oldest call, too
+// many were in flight. The quota is then cut to halve the answer time. Waiting at the edge does not count:
+// fewer heartbeats would not shorten it. One late answer among quick ones comes from a slow partition and
+// changes nothing.
 func (p *pace) answered(b *batch, now time.Time) {
 	took, all := now.Sub(b.sent), b.oldest.time(p.patience)
 	p.took += (took - p.took) / 4
@@ -69,19 +69,19 @@ func (p *pace) answered(b *batch, now time.Time) {
 		p.quick = now
 	}
 	switch {
-	case late && b.sent.After(p.quick) && b.sent.After(p.cut): // what left before says nothing about the present quota
+	case late && b.sent.After(p.quick) && b.sent.After(p.cut): // batches sent earlier say nothing about the present quota
 		p.cut = now
 		p.lessen(b.among, took, all)
 	case late:
-	case p.limited && took < all/8: // there may be much more
+	case p.limited && took < all/8: // probably far below the limit
 		p.quota = min(p.quota+b.events, p.most)
-	case p.limited && took < all*9/20: // as after a cut that was too deep
+	case p.limited && took < all*9/20: // after too deep a cut
 		p.quota = min(p.quota+max(1, b.events/4), p.most)
-	case p.limited && took > all*5/8 && rand.IntN(8) > 0: // more would soon be late, and at all instances that share a store at once
+	case p.limited && took > all*5/8 && rand.IntN(8) > 0: // more would soon be late, at all instances of a shared store at once
 	case p.limited:
 		p.quota = min(p.quota+max(1, b.events*p.least/p.quota), p.most)
 	case p.quota > p.first && p.flying < p.quota/4 && now.Sub(p.rejectedAt) > p.patience:
-		p.quota = max(p.quota-p.quota/16, p.first) // after a burst, back to the usual
+		p.quota = max(p.quota-p.quota/16, p.first) // after a burst, back to the initial quota
 	}
 	if p.limited {
 		p.rejectedAt = now
@@ -89,9 +89,10 @@ func (p *pace) answered(b *batch, now time.Time) {
 	p.limited = false
 }
 
-// lessen cuts the quota to what is answered in half the time, as the batch shows that left among so many; where
-// far more left since then, these count by half. It takes the last cut back where answers take as long as before that cut:
-// they do with fewer, too. Of answers that took all of the callers' time that cannot be told.
+// lessen cuts the quota to the number answered in half the time, judging by the batch and its heartbeats in
+// flight. If far more were sent since, they count half. If answers are as slow as before the last cut, it
+// reverts that cut: fewer heartbeats did not help. Answers that took all of the callers' time do not allow that
+// conclusion.
 func (p *pace) lessen(among int, took, all time.Duration) {
 	if p.before > 0 && took > p.before*9/10 && took < all*19/20 {
 		p.usual, p.quota = took, p.former
@@ -101,7 +102,7 @@ func (p *pace) lessen(among int, took, all time.Duration) {
 	p.quota = max(int(int64(min(max(among, p.flying/2), p.quota))*int64(all/2)/int64(took)), p.least)
 }
 
-// kind is what is read. Some kinds usually take longer than others.
+// kind is a kind of read. Kinds differ in their usual duration.
 type kind uint8
 
 const (
@@ -114,9 +115,8 @@ const (
 	kinds
 )
 
-// usual is how long reads of a kind take at an instance: their mean and how far they are off it, in
-// nanoseconds, as TCP estimates its round trips. Two answers at one moment may count as one: that does
-// not matter.
+// usual is the usual duration of a kind of read at an instance: mean and deviation in nanoseconds, like TCP's
+// estimate of the round trip. Concurrent updates may lose one, which is harmless.
 type usual struct{ mean, deviation atomic.Int64 }
 
 func (u *usual) took(d time.Duration) {
@@ -131,7 +131,7 @@ func (u *usual) took(d time.Duration) {
 	u.deviation.Store(deviation + (max(took-mean, mean-took)-deviation)/4)
 }
 
-// long returns a time that hardly any read takes.
+// long returns a duration that hardly any read exceeds.
 func (u *usual) long(patience time.Duration) time.Duration {
 	mean := u.mean.Load()
 	if mean == 0 {
@@ -140,24 +140,22 @@ func (u *usual) long(patience time.Duration) time.Duration {
 	return min(max(time.Duration(mean+4*u.deviation.Load()), patience/4), 2*patience)
 }
 
-// clock is what an edge knows of an instance's time: by how much it is ahead of the time since the client was made. As
-// a player does, it takes the least offset that the answers prove, which is too small by what the
-// quickest answer took on its way.
+// clock is an instance's time, as an offset to the time since the client was made. Like a player, it takes the
+// least offset that the answers prove. That is too small by the latency of the quickest answer.
 type clock struct {
 	mu     sync.Mutex
-	offset time.Duration // from 1970
-	proved time.Duration // when an answer came last, since the client was made; 0 for never
+	offset time.Duration // to Unix time
+	proved time.Duration // last answer, since the client was made; 0 for never
 }
 
 const (
-	// suspect is how long the first answer may take, and so how far the offset may be behind then.
+	// suspect is the maximum duration of the first answer, and so the maximum initial error.
 	suspect = 500 * time.Millisecond
-	// provedFor is for how long an answer proves anything: clocks drift.
+	// provedFor is how long an answer is valid: clocks drift.
 	provedFor = time.Minute
 )
 
-// answered takes what an answer says of the time. Asked and came are when it was asked for and when it came, since the
-// client was made.
+// answered updates the offset. asked and came are the times of request and answer since the client was made.
 func (k *clock) answered(nowMS int64, asked, came time.Duration) {
 	if nowMS == 0 {
 		return
@@ -176,10 +174,10 @@ func (k *clock) answered(nowMS int64, asked, came time.Duration) {
 	k.proved = came
 }
 
-// known reports whether an answer has told the time lately. The caller holds k.mu.
+// known reports whether a recent answer told the time. The caller holds k.mu.
 func (k *clock) known(age time.Duration) bool { return k.proved > 0 && age-k.proved < provedFor }
 
-// at is the instance's time in milliseconds at a moment since the client was made, 0 when it is not known.
+// at returns the instance's time in Unix milliseconds at an age of the client, 0 if unknown.
 func (k *clock) at(age time.Duration) int64 {
 	k.mu.Lock()
 	defer k.mu.Unlock()

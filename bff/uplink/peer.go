@@ -15,7 +15,7 @@ import (
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
-	_ "google.golang.org/grpc/health" // connections ask instances how they are through it
+	_ "google.golang.org/grpc/health" // for the health checks of connections
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
@@ -24,9 +24,8 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// discover keeps the instances of one name up to date until the client is closed.
-// A look-up that fails or finds none changes nothing: instances that are gone show
-// that by themselves, and a resolver's trouble must not take away those that are not.
+// discover keeps the instances of a name up to date until the client is closed. A failed or empty look-up
+// changes nothing: dead instances show by themselves, and a resolver's failure must not remove live ones.
 func (c *Client) discover(name string) {
 	t := time.NewTicker(c.cfg.Refresh)
 	defer t.Stop()
@@ -39,7 +38,7 @@ func (c *Client) discover(name string) {
 			last = addrs
 		}
 		if err != nil && !failed {
-			c.cfg.Logger.Warn("look-up failed, keeping what is known", "name", name, "error", err)
+			c.cfg.Logger.Warn("look-up failed, known instances kept", "name", name, "error", err)
 		}
 		if failed = err != nil; failed {
 			c.known(name)
@@ -76,7 +75,7 @@ func (c *Client) lookup(name string) ([]string, error) {
 	return slices.Compact(addrs), nil
 }
 
-// known says that a name was looked up, if in vain: nobody waits for its instances.
+// known marks a name as looked up, even after a failure, so that calls stop waiting for its instances.
 func (c *Client) known(name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -113,12 +112,12 @@ func (c *Client) assign(source string, addrs []string) error {
 	return nil
 }
 
-// stays is for how long an instance that no source names any more is used while it is up. Some resolvers name only a
-// part of many each time.
+// stays is how long an instance is kept after no source lists it, while it is up. Some resolvers return only a
+// part of many addresses each time.
 const stays = time.Minute
 
-// letGo lets go of instances that no source names any more: of one that is not up at once, of another one after a
-// while. As long as none that is named is up, it is rather the resolver that is wrong.
+// letGo removes instances that no source lists: immediately if down, otherwise after stays. While no listed
+// instance is up, the resolver is more likely wrong, and all are kept.
 func (c *Client) letGo() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -142,15 +141,15 @@ func (c *Client) letGo() {
 	c.rebuild()
 }
 
-// maxMessage bounds what one call sends and receives, in bytes. The largest answers have 1,000 records with 16 KiB of
-// metadata each, or 100 of an export, of up to 24 KiB beside.
+// maxMessage limits a call's messages in both directions, in bytes. The largest answers have 1,000 records with
+// 16 KiB of metadata each, or 100 export records with up to 24 KiB more.
 const maxMessage = 20 << 20
 
-// policy makes a connection count as ready only while the instance says that it is
-// well. Of the policies only the round robin asks, here among one.
+// policy makes a connection ready only while the instance reports itself healthy. Only round robin does health
+// checks; here it has one address.
 const policy = `{"loadBalancingConfig": [{"round_robin": {}}], "healthCheckConfig": {"serviceName": ""}}`
 
-// join makes addr an instance, unless it is one. The caller holds c.mu.
+// join adds an instance unless it is known. The caller holds c.mu.
 func (c *Client) join(addr string) error {
 	if c.peers[addr] != nil {
 		return nil
@@ -167,8 +166,8 @@ func (c *Client) join(addr string) error {
 	return nil
 }
 
-// dial connects, a pause after the last time: gRPC itself makes none after a connection that was ready, however
-// short that was. It dials once at a time.
+// dial connects, after a pause since the last time: gRPC does not pause after a ready connection, however
+// short. gRPC dials one at a time.
 func (p *peer) dial(ctx context.Context, addr string) (net.Conn, error) {
 	if wait := time.Until(p.dialled.Add(pauses.First)); wait > 0 && !run.Sleep(ctx, wait) {
 		return nil, ctx.Err()
@@ -189,20 +188,19 @@ func options(conf *tls.Config) []grpc.DialOption {
 	return []grpc.DialOption{
 		grpc.WithTransportCredentials(creds),
 		grpc.WithDefaultServiceConfig(policy),
-		grpc.WithDisableRetry(), // who is asked again is decided here
+		grpc.WithDisableRetry(), // this package retries
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage), grpc.MaxCallSendMsgSize(maxMessage)),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 30 * time.Second, Timeout: 5 * time.Second, PermitWithoutStream: true}),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 5 * time.Second},
 			MinConnectTimeout: 3 * time.Second,
 		}),
-		grpc.WithIdleTimeout(0), // a quiet night must not make the first viewer of the morning wait
+		grpc.WithIdleTimeout(0), // keep connections through quiet periods
 	}
 }
 
-// run follows the connection until the instance is no longer one of ours, and what
-// is on its way has arrived: it has a link while the connection is ready. The end of
-// the client cuts off what is on its way.
+// run follows the connection until the instance is removed and calls in flight are answered. The instance has a
+// link while the connection is ready. Closing the client aborts calls in flight.
 func (p *peer) run() {
 	defer p.conn.Close()
 	defer context.AfterFunc(p.client.ctx, func() { _ = p.conn.Close() })()
@@ -211,7 +209,7 @@ func (p *peer) run() {
 		s := p.conn.GetState()
 		switch s {
 		case connectivity.Ready:
-			if failed && !p.passes() { // it is connected, and stands still
+			if failed && !p.passes() { // connected, but hangs
 				p.set(nil, down)
 				run.Sleep(p.ctx, pauses.First)
 				continue
@@ -221,12 +219,12 @@ func (p *peer) run() {
 			continue
 		case connectivity.TransientFailure:
 			if !told {
-				p.client.cfg.Logger.Warn("instance cannot be reached, it is waited for", "addr", p.addr)
+				p.client.cfg.Logger.Warn("instance unreachable, waiting for it", "addr", p.addr)
 			}
 			told = true
 			p.set(nil, down)
 		default:
-			p.conn.Connect() // when idle, otherwise nothing
+			p.conn.Connect() // no effect unless idle
 			p.set(nil, p.away())
 		}
 		p.conn.WaitForStateChange(p.ctx, s)
@@ -234,9 +232,8 @@ func (p *peer) run() {
 	p.links.Wait()
 }
 
-// serve has a link up until the connection is no longer ready, or an answer on it
-// failed. It returns whether an answer failed. Then it has paused: an instance that connects but does
-// not answer is given ever more time. One that stood still is given a trial instead.
+// serve keeps a link up until the connection is lost or an answer fails, and reports whether one failed. It
+// then has paused with growing backoff. An instance that hung gets a trial instead.
 func (p *peer) serve(wait *run.Backoff) (failed bool) {
 	ready, stop := context.WithCancel(p.ctx)
 	defer stop()
@@ -260,7 +257,7 @@ func (p *peer) serve(wait *run.Backoff) (failed bool) {
 		wait.Reset()
 	}
 	p.end(l)
-	if wait.Paused() || p.trial > pauses.First { // nobody shall wait for it
+	if wait.Paused() || p.trial > pauses.First { // callers must not wait for it
 		p.set(nil, down)
 	} else {
 		p.set(nil, p.away())
@@ -272,7 +269,7 @@ func (p *peer) serve(wait *run.Backoff) (failed bool) {
 	return true
 }
 
-// away is what the instance is while there is no connection: nobody waits for one that may stand still.
+// away returns the state without a connection: callers must not wait for an instance that may hang.
 func (p *peer) away() state {
 	if p.hungUp.Load() {
 		return down
@@ -280,13 +277,12 @@ func (p *peer) away() state {
 	return connecting
 }
 
-// end notes the end of a link, and for how long the instance has to answer until it is used again: not for long after
-// the first end in a minute, and then ever longer. Each time that it is used and left again all of its users move, and
-// read again.
+// end records the end of a link and sets the next trial: short after the first end in a minute, then growing.
+// Each time an instance is used and left again, all of its users move and reread.
 func (p *peer) end(l *link) {
 	p.ended = time.Now()
 	switch {
-	case l.stuck.Load(): // of which its health says nothing
+	case l.stuck.Load(): // its health check does not show this
 		p.trial = longestTrial
 	case p.trial == 0 || p.ended.Sub(l.opened) > forgotten:
 		p.trial = pauses.First
@@ -297,17 +293,18 @@ func (p *peer) end(l *link) {
 
 const (
 	firstTrial, longestTrial = 8 * time.Second, time.Minute
-	// forgotten is how long a link stays up until it does not matter how the last ones ended.
+	// forgotten is the uptime of a link after which earlier ends no longer count.
 	forgotten = time.Minute
-	// hangUpAfter is after how many times the patience without any answer a connection is given up, where all
-	// others are no better, and a stream, where another one is. It is more than most pauses of a process, and than the
-	// service may take.
+	// hangUpAfter is the silence, in multiples of the patience, after which a hung part is given up. That is a
+	// connection if no other instance is better, or a stream if another is. It exceeds most pauses of a process
+	// and the service's deadline.
 	hangUpAfter = 6
-	// checkEvery is how often an instance on trial is asked whether it is well.
+	// checkEvery is the interval of health checks on trial.
 	checkEvery = 250 * time.Millisecond
 )
 
-// passes reports whether the instance answers all of its trial, or now where no other has been well all the time.
+// passes reports whether the instance answers throughout its trial, or right now if no other has been well all
+// the time.
 func (p *peer) passes() bool {
 	for end := time.Now().Add(p.trial); p.answers(); {
 		left := time.Until(end)
@@ -319,7 +316,7 @@ func (p *peer) passes() bool {
 	return false
 }
 
-// answers asks the instance whether it is well.
+// answers checks the instance's health.
 func (p *peer) answers() bool {
 	ctx, cancel := context.WithTimeout(p.ctx, p.client.cfg.Patience)
 	defer cancel()
@@ -327,9 +324,9 @@ func (p *peer) answers() bool {
 	return err == nil || status.Code(err) == codes.Unimplemented
 }
 
-// suspect asks an instance that has answered nothing for as long as a call waits whether it is well.
-// When it does not say, and another one is well, it is the one that stands still, and is left. Where none is, the
-// connection itself may lead nowhere, such as after a failover of what is between: the instance is dialled again.
+// suspect checks the health of an instance that has been silent for as long as a call waits. If it does not
+// answer and another is well, it hangs and is left. If no other is well, the connection itself may be dead, for
+// instance after a network failover: it is closed and dialled again.
 func (l *link) suspect(waited time.Duration) {
 	if l.quiet(time.Now()) < waited || !l.suspected.CompareAndSwap(false, true) || !l.enter() {
 		return
@@ -337,7 +334,7 @@ func (l *link) suspect(waited time.Duration) {
 	go func() {
 		defer l.peer.links.Done()
 		defer l.suspected.Store(false)
-		ready := l.peer.conn.GetState() == connectivity.Ready // otherwise it shows by itself
+		ready := l.peer.conn.GetState() == connectivity.Ready // other states show by themselves
 		if !ready || l.peer.answers() {
 			return
 		}
@@ -347,19 +344,19 @@ func (l *link) suspect(waited time.Duration) {
 			l.leave()
 		case quiet >= hangUpAfter*l.cfg.Patience:
 			l.peer.hungUp.Store(true)
-			_ = (*l.peer.wire.Load()).Close() // gRPC finds out, and dials
+			_ = (*l.peer.wire.Load()).Close() // gRPC notices and dials
 		}
 	}()
 }
 
-// othersWell reports whether an instance other than p has been up since before a moment, and is not late.
+// othersWell reports whether another instance than p has been up since before a time and is not late.
 func (c *Client) othersWell(p *peer, since time.Time) bool {
 	return slices.ContainsFunc(c.table.Load().up, func(l *link) bool {
 		return l.peer != p && l.opened.Before(since) && !l.late(time.Now())
 	})
 }
 
-// leave ends a link to an instance that stands still.
+// leave ends the link to a hung instance.
 func (l *link) leave() {
 	l.left.Store(true)
 	for _, batcher := range l.batchers {
@@ -368,7 +365,7 @@ func (l *link) leave() {
 	l.fail()
 }
 
-// set publishes what the instance is now.
+// set publishes the instance's link and state.
 func (p *peer) set(l *link, s state) {
 	p.client.mu.Lock()
 	defer p.client.mu.Unlock()
@@ -378,7 +375,7 @@ func (p *peer) set(l *link, s state) {
 	}
 }
 
-// open returns a link with its batchers running.
+// open returns a link with running batchers.
 func (p *peer) open() *link {
 	l := &link{peer: p, cfg: &p.client.cfg, opened: time.Now(), retired: make(chan struct{}), failed: make(chan struct{})}
 	l.fail = sync.OnceFunc(func() { close(l.failed) })

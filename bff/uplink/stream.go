@@ -16,29 +16,29 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// errLost is the answer to the calls of a batch that was sent too long ago, see [stream.lost].
+// errLost is the answer to calls of a batch that is too old, see [stream.lost].
 var errLost = status.Error(codes.Unavailable, "the instance has not answered")
 
-// stream carries the batches of a batcher, several at a time. The service answers them in any
-// order, and in parts where a part of it is slow.
+// stream sends the batches of a batcher, several at a time. The service answers them in any order, and in
+// several responses if a partition is slow.
 type stream struct {
 	link    *link
-	arrived func(calls []*pending, now time.Time) // told of calls that are answered, before their callers
+	arrived func(calls []*pending, now time.Time) // called with answered calls, before their callers.
 	ctx     context.Context
 	cancel  context.CancelFunc
-	rpc     grpc.BidiStreamingClient[historyv1.ApplyStreamRequest, historyv1.ApplyStreamResponse] // nil until it is needed
-	freed   chan struct{}                                                                         // capacity 1: there is room
+	rpc     grpc.BidiStreamingClient[historyv1.ApplyStreamRequest, historyv1.ApplyStreamResponse] // nil until needed.
+	freed   chan struct{}                                                                         // capacity 1: there is room.
 
 	mu        sync.Mutex
-	sent      uint64            // how many batches were sent
-	last      time.Time         // when the last batch was sent
-	flying    map[uint64]*batch // batches of which a call is not answered yet
-	places    int               // how many batches have no answer at all
+	sent      uint64            // number of sent batches.
+	last      time.Time         // time of the last batch.
+	flying    map[uint64]*batch // batches with unanswered calls.
+	places    int               // batches without any answer.
 	pace      pace
-	broken    error       // the reason why no answer comes any more, nil before
-	answered  time.Time   // when the last answer came, to a batch or to a part of one
-	ended     time.Time   // when the batcher stopped sending, zero before
-	lateTimer *time.Timer // calls checkLate, in late.go; runs while an answer is due
+	broken    error       // why no more answers arrive, nil before.
+	answered  time.Time   // last answer, full or partial.
+	ended     time.Time   // when the batcher stopped sending, zero before.
+	lateTimer *time.Timer // calls checkLate, in late.go; runs while an answer is due.
 }
 
 func newStream(l *link, arrived func(calls []*pending, now time.Time)) *stream {
@@ -53,9 +53,9 @@ func newStream(l *link, arrived func(calls []*pending, now time.Time)) *stream {
 	return s
 }
 
-// wait returns how long the next batch has to wait for room, zero when there is some. A quick
-// instance gets a batch after each answer. A slow one also gets one every tenth of the patience, and
-// one that answers nothing gets a probe once per patience.
+// wait returns how long the next batch must wait for room, zero if there is some. A quick instance gets a batch
+// after each answer. A slow one also gets one per tenth of the patience. A silent one gets a probe once per
+// patience.
 func (s *stream) wait(now time.Time) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -69,19 +69,18 @@ func (s *stream) wait(now time.Time) time.Duration {
 	return s.probe().Sub(now)
 }
 
-// probe is when a batch leaves even if there is no room. The caller holds s.mu.
+// probe returns the time of the next batch without room. The caller holds s.mu.
 func (s *stream) probe() time.Time { return s.last.Add(s.link.cfg.Patience) }
 
-// takes estimates how long so many heartbeats take to leave: those that are on their way now take as long
-// as the last answers did.
+// takes estimates the time to send so many heartbeats: those in flight take as long as the last answers.
 func (s *stream) takes(heartbeats int) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.pace.took * time.Duration(heartbeats) / time.Duration(max(s.pace.flying, 1))
 }
 
-// stalled reports whether nothing was answered for longer than a limit, although a batch is on its
-// way, and the next probe is not due yet.
+// stalled reports whether a batch is in flight, nothing was answered for longer than limit, and no probe is
+// due.
 func (s *stream) stalled(now time.Time, limit time.Duration) bool {
 	if s.link.quiet(now) <= limit || s.age(now) <= limit {
 		return false
@@ -91,7 +90,7 @@ func (s *stream) stalled(now time.Time, limit time.Duration) bool {
 	return now.Before(s.probe())
 }
 
-// age is how long the oldest batch without any answer is on its way.
+// age returns the age of the oldest batch without any answer.
 func (s *stream) age(now time.Time) (oldest time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -103,8 +102,8 @@ func (s *stream) age(now time.Time) (oldest time.Duration) {
 	return oldest
 }
 
-// overloaded reports whether lately answers were late while heartbeats waited for them. One late
-// answer alone says nothing of how many the instance takes.
+// overloaded reports whether answers were recently late while heartbeats waited for them. A single late answer
+// says nothing about capacity.
 func (s *stream) overloaded(now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -115,7 +114,7 @@ func (s *stream) overloaded(now time.Time) bool {
 	return now.Sub(since) < 5*s.pace.patience
 }
 
-// late reports whether the instance takes too long to be sent what another one has not answered.
+// late reports whether the instance is too slow to take over calls from another one.
 func (l *link) late(now time.Time) bool {
 	limit := l.cfg.Patience / 2
 	if time.Duration(l.took.Load()) > limit {
@@ -129,7 +128,7 @@ func (l *link) late(now time.Time) bool {
 	return false
 }
 
-// room returns how many heartbeats the next batch may have, and how long its answer is likely to take.
+// room returns the maximum number of heartbeats in the next batch and the expected time of its answer.
 func (s *stream) room() (heartbeats int, takes time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -139,7 +138,7 @@ func (s *stream) room() (heartbeats int, takes time.Duration) {
 	return min(max(s.pace.room(), 1), maxBatch), takes
 }
 
-// send sends a batch. Its calls are answered also when that fails.
+// send sends a batch. Its calls are answered even if that fails.
 func (s *stream) send(b *batch) {
 	sequence, ok := s.depart(b)
 	if !ok {
@@ -160,11 +159,11 @@ func (s *stream) send(b *batch) {
 	}
 	s.link.peer.client.metrics.batch(b)
 	if err := s.rpc.Send(&historyv1.ApplyStreamRequest{Sequence: sequence, Batch: b.merge(), Concurrent: true}); err != nil {
-		s.cancel() // receive finds out why, and answers the calls
+		s.cancel() // receive finds the cause and answers the calls
 	}
 }
 
-// merge returns one request for all the calls, which have the same options.
+// merge returns one request for all calls, which have the same options.
 func (b *batch) merge() *historyv1.ApplyRequest {
 	if len(b.calls) == 1 {
 		return b.calls[0].req
@@ -179,7 +178,7 @@ func (b *batch) merge() *historyv1.ApplyRequest {
 	return all
 }
 
-// depart counts a batch as on its way. If the stream is broken, it answers the batch's calls instead.
+// depart registers a batch as in flight. If the stream is broken, it answers the calls with the error instead.
 func (s *stream) depart(b *batch) (sequence uint64, ok bool) {
 	s.mu.Lock()
 	broken := s.broken
@@ -212,10 +211,10 @@ func (s *stream) sendAlone(sequence uint64, p *pending) {
 		return
 	}
 	s.link.worked.Store(true)
-	_ = s.arrive(&historyv1.ApplyStreamResponse{Sequence: sequence, Result: resp}) // it was sent
+	_ = s.arrive(&historyv1.ApplyStreamResponse{Sequence: sequence, Result: resp}) // always known
 }
 
-// giveUp answers with an error those calls of a batch that have no answer yet.
+// giveUp answers the unanswered calls of a batch with an error.
 func (s *stream) giveUp(sequence uint64, err error) {
 	now := time.Now()
 	s.mu.Lock()
@@ -246,23 +245,23 @@ func (s *stream) receive() {
 	}
 }
 
-// arrive delivers an answer to a batch, or to a part of one.
+// arrive delivers a full or partial answer to a batch.
 func (s *stream) arrive(resp *historyv1.ApplyStreamResponse) error {
 	now := time.Now()
 	s.mu.Lock()
 	b := s.flying[resp.GetSequence()]
 	if b == nil {
-		known := resp.GetSequence() <= s.sent // it was given up
+		known := resp.GetSequence() <= s.sent // given up earlier
 		s.mu.Unlock()
 		if known {
 			return nil
 		}
-		return status.Errorf(codes.Internal, "an answer to batch %d, which was not sent", resp.GetSequence())
+		return status.Errorf(codes.Internal, "answer to unknown batch %d", resp.GetSequence())
 	}
 	s.link.heard(now, now.Sub(b.sent))
 	s.answered = now
 	s.link.peer.learnTime(resp.GetResult(), b.sent, now)
-	if b.left == len(b.calls) { // the first answer to the batch: those to its other parts say nothing of the pace
+	if b.left == len(b.calls) { // the first answer: later ones say nothing about the pace
 		s.pace.first = s.link.share()
 		s.pace.answered(b, now)
 	}
@@ -282,8 +281,7 @@ func (s *stream) arrive(resp *historyv1.ApplyStreamResponse) error {
 	return nil
 }
 
-// answered returns the calls that a response answers, and where in it the heartbeats of each
-// begin.
+// answered returns the calls in a response and the index of each call's first heartbeat in it.
 func (b *batch) answered(resp *historyv1.ApplyStreamResponse) (calls []*pending, starts []int) {
 	indexes := resp.GetIndexes()
 	if len(indexes) == 0 && b.left == len(b.calls) {
@@ -298,8 +296,7 @@ func (b *batch) answered(resp *historyv1.ApplyStreamResponse) (calls []*pending,
 	return b.partly(indexes)
 }
 
-// partly is answered for a response about some of the heartbeats. Those of one call are
-// always answered together.
+// partly is answered for a response to some heartbeats. A call's heartbeats are always answered together.
 func (b *batch) partly(indexes []uint32) (calls []*pending, starts []int) {
 	for at, index := range indexes {
 		i, ok := slices.BinarySearch(b.starts, int(index))
@@ -313,16 +310,16 @@ func (b *batch) partly(indexes []uint32) (calls []*pending, starts []int) {
 	return calls, starts
 }
 
-// own returns a call's part of a response, in which its heartbeats begin at index from.
+// own returns a call's part of a response; its heartbeats start at index from.
 func own(p *pending, resp *historyv1.ApplyResponse, from int) answer {
 	a := part(resp, from, from+len(p.req.Heartbeats))
 	if a.err == nil && !p.req.GetReturnRecords() && !slices.ContainsFunc(a.resp.GetRecords(), isThere) {
-		a.resp.Records = nil // the batch has records of conflicts of other calls only
+		a.resp.Records = nil // the batch has only records of other calls' conflicts
 	}
 	return a
 }
 
-// part returns the part of a response about the heartbeats from index from to before index to.
+// part returns the response for the heartbeats in [from, to).
 func part(resp *historyv1.ApplyResponse, from, to int) answer {
 	records := resp.GetRecords()
 	if len(resp.GetStatuses()) < to || len(records) > 0 && len(records) < to {
@@ -330,7 +327,7 @@ func part(resp *historyv1.ApplyResponse, from, to int) answer {
 			len(resp.GetStatuses()), len(records), to))}
 	}
 	own := &historyv1.ApplyResponse{Statuses: resp.Statuses[from:to:to], NowMs: resp.NowMs}
-	if unavailable(own.Statuses) { // the service answers the same to a unary call
+	if unavailable(own.Statuses) { // as the service answers a unary call
 		return answer{err: errCache}
 	}
 	if len(records) > 0 {
@@ -362,8 +359,8 @@ func unavailable(statuses []historyv1.Status) bool {
 
 func isThere(it *historyv1.Item) bool { return it.GetObject() != nil }
 
-// freePlace makes room for the next batch once this one has its first answer. The other parts need no place: the
-// service bounds how long they take. The caller holds s.mu.
+// freePlace makes room for the next batch at the first answer. Later partial answers need no place, since the
+// service bounds their time. The caller holds s.mu.
 func (s *stream) freePlace(b *batch) {
 	if b.heard {
 		return
@@ -374,7 +371,7 @@ func (s *stream) freePlace(b *batch) {
 	run.Wake(s.freed)
 }
 
-// end closes the sending side. It does not wait for answers.
+// end closes the sending side without waiting for answers.
 func (s *stream) end() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -385,7 +382,7 @@ func (s *stream) end() {
 	s.lateTimer.Reset(s.link.cfg.Patience)
 }
 
-// abort answers all calls on their way with what ended the stream.
+// abort answers all calls in flight with the stream's error.
 func (s *stream) abort(err error) {
 	s.cancel()
 	s.mu.Lock()
@@ -403,12 +400,12 @@ func (s *stream) abort(err error) {
 	s.link.fail()
 }
 
-// moved turns the error that ended a stream into the answer to its calls: Unavailable, which sends
-// them to the next instance, unless that one would refuse them as well.
+// moved converts a stream's error into the answer to its calls. It is Unavailable, which moves them to the next
+// instance, unless that would refuse them too.
 func moved(err error) error {
 	switch status.Code(err) {
 	case codes.InvalidArgument, codes.ResourceExhausted, codes.Unimplemented, codes.PermissionDenied, codes.Unauthenticated:
 		return err
 	}
-	return status.Errorf(codes.Unavailable, "the instance broke off: %v", err)
+	return status.Errorf(codes.Unavailable, "stream to the instance ended: %v", err)
 }

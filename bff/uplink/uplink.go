@@ -1,10 +1,8 @@
-// Package uplink is the edge's way to history-service: one client over all of its
-// instances.
+// Package uplink is the edge's client for all instances of history-service.
 //
-// A user's calls go to the instance that owns the user's bucket by rendezvous hash,
-// as long as it is up, and otherwise to the next one; which instance serves a user is
-// a matter of speed, never of what the answer is. Heartbeats of many callers travel in
-// one message. All calls are idempotent, so one whose instance died is made again.
+// A user's calls go to the instance that owns the user's bucket by rendezvous hashing, or to the next one if it
+// is down. The choice affects speed, never the answer. Heartbeats of many callers share a message. All calls
+// are idempotent, so calls to a dead instance are retried.
 package uplink
 
 import (
@@ -23,8 +21,8 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// Open starts to connect to the instances without waiting for them: they may start
-// later than the edge. The caller closes the client.
+// Open starts connecting to the instances and does not wait for them: they may start after the edge. The caller
+// closes the client.
 func Open(cfg Config) (*Client, error) {
 	cfg = cfg.withDefaults()
 	addrs, names, err := parse(cfg.Services)
@@ -52,7 +50,7 @@ func Open(cfg Config) (*Client, error) {
 	return c, nil
 }
 
-// Ready reports why no call can succeed at the moment, nil when one can.
+// Ready returns nil if a call can succeed now, otherwise the cause.
 func (c *Client) Ready(context.Context) error {
 	if t := c.table.Load(); len(t.up) == 0 {
 		return errors.New("no instance of history-service is ready")
@@ -60,7 +58,7 @@ func (c *Client) Ready(context.Context) error {
 	return nil
 }
 
-// Close ends the calls under way and the connections.
+// Close aborts running calls and closes the connections.
 func (c *Client) Close() error {
 	c.stop()
 	c.parts.Wait()
@@ -72,22 +70,22 @@ func (c *Client) List(ctx context.Context, req *historyv1.ListRequest) (*history
 	return read(c, lists, historyv1.HistoryServiceClient.List)(ctx, req)
 }
 
-// Points reads where a user stopped in some objects.
+// Points reads the resume points of some objects.
 func (c *Client) Points(ctx context.Context, req *historyv1.PointsRequest) (*historyv1.PointsResponse, error) {
 	return read(c, points, historyv1.HistoryServiceClient.Points)(ctx, req)
 }
 
-// Continue reads what a user has begun and not finished.
+// Continue reads a user's unfinished objects.
 func (c *Client) Continue(ctx context.Context, req *historyv1.ContinueRequest) (*historyv1.ContinueResponse, error) {
 	return read(c, offers, historyv1.HistoryServiceClient.Continue)(ctx, req)
 }
 
-// Search reads records by what their ids and metadata say.
+// Search reads records with matching ids or metadata.
 func (c *Client) Search(ctx context.Context, req *historyv1.SearchRequest) (*historyv1.SearchResponse, error) {
 	return read(c, searches, historyv1.HistoryServiceClient.Search)(ctx, req)
 }
 
-// Changes reads what has changed since a token.
+// Changes reads the changes since a token.
 func (c *Client) Changes(ctx context.Context, req *historyv1.ChangesRequest) (*historyv1.ChangesResponse, error) {
 	return read(c, lists, historyv1.HistoryServiceClient.Changes)(ctx, req)
 }
@@ -97,32 +95,32 @@ func (c *Client) Viewings(ctx context.Context, req *historyv1.ViewingsRequest) (
 	return read(c, lists, historyv1.HistoryServiceClient.Viewings)(ctx, req)
 }
 
-// GetSettings reads what a user has decided.
+// GetSettings reads a user's settings.
 func (c *Client) GetSettings(ctx context.Context, req *historyv1.GetSettingsRequest) (*historyv1.GetSettingsResponse, error) {
 	return read(c, settings, historyv1.HistoryServiceClient.GetSettings)(ctx, req)
 }
 
-// PutSettings changes it.
+// PutSettings changes a user's settings.
 func (c *Client) PutSettings(ctx context.Context, req *historyv1.PutSettingsRequest) (*historyv1.PutSettingsResponse, error) {
 	return call(ctx, c, req, historyv1.HistoryServiceClient.PutSettings)
 }
 
-// Dismiss takes objects out of what Continue reads, or offers them again.
+// Dismiss removes objects from the results of Continue, or offers them again.
 func (c *Client) Dismiss(ctx context.Context, req *historyv1.DismissRequest) (*historyv1.DismissResponse, error) {
 	return call(ctx, c, req, historyv1.HistoryServiceClient.Dismiss)
 }
 
-// Mark says of objects that they were watched or not, or puts them back to the start.
+// Mark marks objects as watched or unwatched, or resets them to the start.
 func (c *Client) Mark(ctx context.Context, req *historyv1.MarkRequest) (*historyv1.MarkResponse, error) {
 	return call(ctx, c, req, historyv1.HistoryServiceClient.Mark)
 }
 
-// Delete removes some objects from a user's history.
+// Delete removes objects from a user's history.
 func (c *Client) Delete(ctx context.Context, req *historyv1.DeleteRequest) (*historyv1.DeleteResponse, error) {
 	return call(ctx, c, req, historyv1.HistoryServiceClient.Delete)
 }
 
-// Clear removes all of a user's history up to a time.
+// Clear removes a user's history up to a time.
 func (c *Client) Clear(ctx context.Context, req *historyv1.ClearRequest) (*historyv1.ClearResponse, error) {
 	return call(ctx, c, req, historyv1.HistoryServiceClient.Clear)
 }
@@ -132,7 +130,6 @@ func (c *Client) Import(ctx context.Context, req *historyv1.ImportRequest) (*his
 	return call(ctx, c, req, historyv1.HistoryServiceClient.Import)
 }
 
-// call makes one RPC for one user.
 func call[Q interface{ GetUid() string }, A any](
 	ctx context.Context, c *Client, req Q, rpc func(historyv1.HistoryServiceClient, context.Context, Q, ...grpc.CallOption) (*A, error),
 ) (resp *A, err error) {
@@ -146,7 +143,7 @@ func call[Q interface{ GetUid() string }, A any](
 	})
 }
 
-// later reports whether an instance says when to try again: then another one is not asked at once.
+// later reports whether an instance set a retry delay: no immediate retry elsewhere then.
 func later(err error) bool {
 	return slices.ContainsFunc(status.Convert(err).Details(), func(d any) bool {
 		_, ok := d.(*errdetails.RetryInfo)
@@ -154,8 +151,8 @@ func later(err error) bool {
 	})
 }
 
-// read returns a call that reads. It is refused while heartbeats wait for long: devices that read again
-// after a missed change must not keep others from reporting.
+// read returns a hedged read. It is refused while heartbeats wait for long: rereads after missed changes must
+// not delay reports.
 func read[Q interface{ GetUid() string }, A any](
 	c *Client, k kind, rpc func(historyv1.HistoryServiceClient, context.Context, Q, ...grpc.CallOption) (*A, error),
 ) func(context.Context, Q) (*A, error) {
@@ -173,7 +170,7 @@ func read[Q interface{ GetUid() string }, A any](
 
 var errShed = status.Error(codes.Unavailable, "reads wait until the heartbeats before them are written")
 
-// overloaded reports whether more is to be written than the instance takes.
+// overloaded reports whether more is written than the instance can take.
 func (l *link) overloaded() bool {
 	now := time.Now()
 	for _, batcher := range l.batchers {
@@ -187,8 +184,7 @@ func (l *link) overloaded() bool {
 	return false
 }
 
-// hedged is a read that a second instance is asked for when the first one takes longer than it
-// usually does.
+// hedged is a read with a second request to another instance if the first takes longer than usual.
 type hedged[A any] struct {
 	client *Client
 	bucket history.Bucket
@@ -200,8 +196,8 @@ func (r *hedged[A]) answer(ctx context.Context) (*A, error) {
 	return askInstance(ctx, r.client, r.bucket, func(l *link) (*A, error) { return r.first(ctx, l) })
 }
 
-// first asks an instance, and waits for the first answer. A caller waits for the second instance only
-// when the first one has failed.
+// first asks an instance and returns the first answer. It waits for the second instance only if the first
+// failed.
 func (r *hedged[A]) first(ctx context.Context, l *link) (*A, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -212,7 +208,7 @@ func (r *hedged[A]) first(ctx context.Context, l *link) (*A, error) {
 		l.suspect(wait)
 		if resp := r.second(ctx, l); resp != nil {
 			second <- resp
-			cancel() // the first
+			cancel() // cancels the first request
 		}
 	})
 	resp, err := r.ask(ctx, l)
@@ -225,7 +221,7 @@ func (r *hedged[A]) first(ctx context.Context, l *link) (*A, error) {
 	return resp, err
 }
 
-// unanswered reports whether an error says nothing of what another instance would answer.
+// unanswered reports whether another instance may answer differently.
 func unanswered(err error) bool {
 	switch status.Code(err) {
 	case codes.Unavailable, codes.Canceled, codes.DeadlineExceeded:
@@ -234,8 +230,7 @@ func unanswered(err error) bool {
 	return false
 }
 
-// second asks another instance as well, if there is one that is not late and the budget allows. It
-// returns nil without an answer.
+// second asks another instance that is not late, if the budget allows. It returns nil without an answer.
 func (r *hedged[A]) second(ctx context.Context, l *link) *A {
 	c := r.client
 	other := c.table.Load().next(r.bucket, []*peer{l.peer})
@@ -251,7 +246,7 @@ func (r *hedged[A]) second(ctx context.Context, l *link) *A {
 	return resp
 }
 
-// ask asks one instance, and notes how long it took.
+// ask asks one instance and records the duration.
 func (r *hedged[A]) ask(ctx context.Context, l *link) (*A, error) {
 	began := time.Now()
 	resp, err := r.rpc(ctx, l)
@@ -262,8 +257,8 @@ func (r *hedged[A]) ask(ctx context.Context, l *link) (*A, error) {
 	return resp, err
 }
 
-// time asks a service what time it is, each time anew: the caller takes what its own request took as the bound
-// of the error.
+// time reads the service's time, never from a cache: the caller takes its own request's duration as the maximum
+// error.
 func (c *Client) time(ctx context.Context) (*historyv1.ApplyResponse, error) {
 	r := &hedged[historyv1.ApplyResponse]{client: c, kind: times}
 	r.rpc = func(ctx context.Context, l *link) (*historyv1.ApplyResponse, error) {
@@ -277,8 +272,7 @@ func (c *Client) time(ctx context.Context) (*historyv1.ApplyResponse, error) {
 	return r.answer(ctx)
 }
 
-// askInstance asks an instance. A call that reached nobody, or whose instance died or could not answer, goes
-// to the next instance.
+// askInstance calls an instance. If it is unreachable, dies or cannot answer, the call moves to the next one.
 func askInstance[A any](ctx context.Context, c *Client, b history.Bucket, ask func(*link) (*A, error)) (resp *A, err error) {
 	err = c.attempt(ctx, b, func(l *link) (again bool, err error) {
 		if !l.enter() {

@@ -26,12 +26,10 @@ func newWatching(c *Client, reg prometheus.Registerer) *watching {
 	return w
 }
 
-// Watch has tell called with what changes in a user's history, whoever changes it, but
-// for what came over the connection itself, which id names in heartbeats too. The first
-// call says resync, as soon as nothing can be missed any more, and so does one after
-// something may have been. tell is called from several goroutines, does not change what
-// it is given, and returns soon. It is called until [Client.Unwatch], and may be once
-// more.
+// Watch calls tell for changes of a user's history, except those made over the connection id. The first change
+// is a resync, once delivery is complete, and so is one after a possible loss. tell is called from several
+// goroutines, must return soon and not modify its argument. It is called until [Client.Unwatch], and possibly
+// once more.
 func (c *Client) Watch(uid string, id uint64, tell func(*historyv1.Change)) {
 	w := c.watching
 	w.mu.Lock()
@@ -45,7 +43,7 @@ func (c *Client) Watch(uid string, id uint64, tell func(*historyv1.Change)) {
 	u.watchStream.edit(edit{uid: uid, id: id, begin: true})
 }
 
-// Unwatch ends that.
+// Unwatch ends a watch.
 func (c *Client) Unwatch(uid string, id uint64) {
 	w := c.watching
 	w.mu.Lock()
@@ -61,7 +59,7 @@ func (c *Client) Unwatch(uid string, id uint64) {
 	}
 }
 
-// follow has the users move with their buckets, until the client is closed.
+// follow moves the users with their buckets until the client is closed.
 func (w *watching) follow() {
 	for {
 		t := w.client.table.Load()
@@ -74,8 +72,8 @@ func (w *watching) follow() {
 	}
 }
 
-// place has each user watched where the table says. A user whose bucket moves is watched
-// anew, and told to read again once the new watch is in force.
+// place assigns each user to the instance in the table. A user whose bucket moves gets a new watch, and a
+// resync once that is active.
 func (w *watching) place(t *table) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -93,8 +91,8 @@ func (w *watching) place(t *table) {
 	}
 }
 
-// streamOf returns where users of an instance are watched, nil for none and for one that
-// is not up any more: then there is another table soon. The caller holds w.mu.
+// streamOf returns the watch stream of an instance. It is nil for none and for a retired instance, which a new
+// table soon replaces. The caller holds w.mu.
 func (w *watching) streamOf(l *link) *watchStream {
 	if l == nil || w.watchStreams[l] != nil {
 		return w.watchStreams[l]
@@ -104,11 +102,11 @@ func (w *watching) streamOf(l *link) *watchStream {
 	}
 	h := &watchStream{watching: w, link: l, wake: make(chan struct{}, 1)}
 	w.watchStreams[l] = h
-	go h.run() // which leaves
+	go h.run() // calls leave
 	return h
 }
 
-// tell passes a change on to those whom it concerns.
+// tell passes a change to its listeners.
 func (w *watching) tell(c *historyv1.Change) {
 	w.mu.Lock()
 	var all []listener
@@ -123,7 +121,7 @@ func (w *watching) tell(c *historyv1.Change) {
 	}
 }
 
-// part is what a change means to one listener, nil for nothing.
+// part returns a listener's view of a change, nil if irrelevant.
 func (l listener) part(c *historyv1.Change) *historyv1.Change {
 	switch {
 	case c.GetResync(), slices.Contains(c.GetAdded(), l.id):
@@ -135,19 +133,17 @@ func (l listener) part(c *historyv1.Change) *historyv1.Change {
 }
 
 const (
-	// maxEdits bounds what one message adds and removes.
+	// maxEdits limits the edits per message.
 	maxEdits = 1000
-	// perEdit spreads those who are watched anew, and have all to read again, over some
-	// seconds: 10,000 in each.
+	// perEdit spreads new watches, which all reread, over some seconds: 10,000 per second.
 	perEdit = 100 * time.Microsecond
-	// maxMoves and perMove do so for those who come from another instance, which may be in
-	// trouble: 2,000 in each second.
+	// maxMoves and perMove do so for watches from another instance, which may be in trouble: 2,000 per second.
 	maxMoves, perMove = 100, 500 * time.Microsecond
 )
 
 type watchCall = grpc.BidiStreamingClient[historyv1.WatchRequest, historyv1.WatchResponse]
 
-// of reports whether it is the watchStream of a link, where no watchStream is that of none.
+// of reports whether w is the watch stream of a link; nil is the stream of no link.
 func (w *watchStream) of(l *link) bool {
 	if w == nil {
 		return l == nil
@@ -155,7 +151,7 @@ func (w *watchStream) of(l *link) bool {
 	return w.link == l
 }
 
-// edit has the instance told. The caller holds watching.mu.
+// edit queues an edit for the instance. The caller holds watching.mu.
 func (w *watchStream) edit(e edit) {
 	if w != nil {
 		w.edits = append(w.edits, e)
@@ -181,7 +177,7 @@ func (w *watchStream) run() {
 			backoff.Reset()
 		}
 		if ctx.Err() == nil && !backoff.Paused() {
-			w.link.cfg.Logger.Warn("watching broke off", "addr", w.link.peer.addr, "error", err)
+			w.link.cfg.Logger.Warn("watch stream ended", "addr", w.link.peer.addr, "error", err)
 		}
 	}
 }
@@ -193,8 +189,7 @@ func (w *watchStream) leave() {
 	w.link.peer.links.Done()
 }
 
-// serve opens the stream and tells the instance whom to watch, until it breaks. It says
-// whether anything was heard.
+// serve opens the stream and sends edits until it breaks. It reports whether anything was received.
 func (w *watchStream) serve(ctx context.Context) (worked bool, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -212,14 +207,14 @@ func (w *watchStream) serve(ctx context.Context) (worked bool, err error) {
 	for w.waits(ctx) {
 		req, pause := w.take()
 		if err := stream.Send(req); err != nil {
-			break // hear knows why
+			break // hear has the cause
 		}
 		run.Sleep(ctx, pause)
 	}
 	return <-heard, context.Cause(ctx)
 }
 
-// anew forgets what is not sent: all of the users are to be watched from the beginning.
+// A new stream starts without unsent edits and watches all its users again.
 func (w *watchStream) anew() {
 	w.watching.mu.Lock()
 	defer w.watching.mu.Unlock()
@@ -247,7 +242,7 @@ func (w *watchStream) hear(stream watchCall) (worked bool, err error) {
 	}
 }
 
-// waits until there is something to send, and reports false when the stream is over.
+// waits waits for edits and returns false when the stream is over.
 func (w *watchStream) waits(ctx context.Context) bool {
 	select {
 	case <-w.wake:
@@ -257,8 +252,7 @@ func (w *watchStream) waits(ctx context.Context) bool {
 	}
 }
 
-// take returns the next message, and how long to wait after it. Its new watches
-// begin before any ends.
+// take returns the next message and the pause after it. New watches come before ends.
 func (w *watchStream) take() (_ *historyv1.WatchRequest, pause time.Duration) {
 	w.watching.mu.Lock()
 	defer w.watching.mu.Unlock()
