@@ -77,12 +77,12 @@ type Poison struct {
 type Dead struct {
 	Key     Key     // zero for a message.
 	Record  *Record // nil for a message, for a user's own state, and if only the cell is known.
-	User    User    // clear marks and pause of a user's own state
-	Payload []byte  // of a message
+	User    User    // clear marks and pause of a user's own state.
+	Payload []byte  // of a message.
 	Cell    []byte  // of a damaged cell, see [DamageError].
-	Origin  string  // "archive", or partition and offset of the message
+	Origin  string  // "archive", or partition and offset of the message.
 	Reason  string
-	At      int64 // Unix milliseconds
+	At      int64 // Unix milliseconds.
 }
 
 // DeadLetters keeps dead letters until their cause is fixed.

@@ -66,7 +66,7 @@ func (r Rules) Resume(rec *Record) int64 {
 }
 
 // Unfinished reports whether a visible record qualifies for "continue watching": its resume point is in the
-// middle of an object that is long enough or of unknown length. Dismissals are separate, see
+// middle of a long enough object. An unknown duration qualifies too. Dismissals are separate, see
 // [Record.DismissedAt].
 func (r Rules) Unfinished(rec *Record) bool {
 	at := r.Resume(rec)

@@ -10,27 +10,28 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// batch is one call: its reports by key.
+// batch is the reports of one call, by key.
 type batch struct {
 	rules   *history.Rulebook
-	now     int64 // when it came, in Unix milliseconds
+	now     int64 // arrival time, Unix milliseconds
 	reports []report.Report
 	groups  []*group
-	// latest is for deletes without a time of their own, which cover what their user sees, whatever the clocks.
+	// latest marks deletes without a time: they cover what their user sees, whatever the clocks.
 	latest bool
-	// covers gives each delete the time of the record that it meets, if that is later than the delete, but no later than this time.
+	// covers moves each delete to the time of its record, if that is later than the delete and at most covers.
 	covers int64
-	// imported says that the reports are whole records, of an import. Their keys are always loaded
-	// from the cache: a hold does not know of clears.
+	// imported means that the reports are whole records of an import. Their keys are always loaded from the
+	// cache: a hold may miss clears.
 	imported bool
-	// rebased says that the reports are keys whose records are to be rebased, each to the time of its report: see [Writer.Rebase].
+	// rebased means that the reports are keys of records to rebase, each to its report's time: see
+	// [Writer.Rebase].
 	rebased bool
-	// namespace is the uid of the namespace that is written to, empty for the namespaces of the reports' types.
+	// namespace is the uid of the target namespace, empty for the namespaces of the reports' types.
 	namespace string
-	// begun is how many comparisons had begun before the batch was stored.
+	// begun is the number of comparisons started before the store.
 	begun uint64
 
-	// The memory of the groups. The next batch uses it again.
+	// Memory for the groups, reused by the next batch.
 	room    []group
 	indexes []int
 	byKey   map[history.Key]*group
@@ -40,37 +41,37 @@ type batch struct {
 	folds [2]history.Record
 }
 
-// group is the events of one key on their way into one record.
+// group is the reports of one key, to be written as one record.
 type group struct {
 	batch   *batch
 	key     history.Key
-	reports []int          // indexes into batch.reports
-	held    aggregate.Held // what the service last wrote of the key
+	reports []int          // indexes into batch.reports.
+	held    aggregate.Held // the service's last write of the key.
 
-	base       *history.Record // what the cache holds
-	archived   *history.Record // what the archive holds instead, where that was asked
-	older      *history.Record // what is folded in as well: the held record after a conflict, or what other namespaces have
+	base       *history.Record // record in the cache.
+	archived   *history.Record // record in the archive, if fetched.
+	older      *history.Record // folded in as well: the held record after a conflict, or records of other namespaces.
 	user       history.User
-	cold       bool            // the archive may have clear marks that the cache has not
-	moved      bool            // the archive may have more of the record in other namespaces
-	next       *history.Record // base and events, nil when there is nothing
-	beginsHold bool            // the next write begins a hold: history.Write.BeginsHold
-	done       bool            // stored, failed, or nothing to store
-	failed     bool            // a store did not answer
-	lost       bool            // a write lost against another writer
-	unshared   bool            // no cache, hold or reader has next: it may be changed
-	visible    bool            // the key had a record that readers saw
-	granted    grant           // the etag that an event of the batch has matched, in fold.go
+	cold       bool            // the archive may have clear marks that the cache lacks.
+	moved      bool            // the archive may have more of the record in other namespaces.
+	next       *history.Record // base and events, nil if empty.
+	beginsHold bool            // see history.Write.BeginsHold.
+	done       bool            // stored, failed, or nothing to store.
+	failed     bool            // a store did not answer.
+	lost       bool            // a write lost to another writer.
+	unshared   bool            // no cache, hold or reader has next, so it may be changed.
+	visible    bool            // the key had a visible record.
+	granted    grant           // the etag matched by an event of the batch, in fold.go.
 
-	written *history.Record // what the cache holds since; nil when nothing was written
-	ended   bool            // an event ended the viewing
+	written *history.Record // record now in the cache; nil if nothing was written.
+	ended   bool            // an event ended the viewing.
 }
 
-// group divides the reports that are not yet decided by key.
+// group groups the undecided reports by key.
 func (b *batch) group() {
 	n := len(b.reports)
 	b.groups, b.room = slices.Grow(b.groups, n), slices.Grow(b.room, n)
-	b.indexes = slices.Grow(b.indexes, n)[:n] // each group begins with one of them
+	b.indexes = slices.Grow(b.indexes, n)[:n] // each group begins with one index
 	if n > 1 && b.byKey == nil {
 		b.byKey = make(map[history.Key]*group, n)
 	}
@@ -93,7 +94,7 @@ func (b *batch) group() {
 	}
 }
 
-// inNamespace returns the key under which the stores have k: with the uid of the namespace of its type, or of the batch's namespace.
+// inNamespace returns the stored key of k: with the uid of its type's namespace, or of the batch's namespace.
 func (b *batch) inNamespace(k history.Key) history.Key {
 	if b.namespace != "" {
 		k.UID = b.namespace
@@ -103,7 +104,7 @@ func (b *batch) inNamespace(k history.Key) history.Key {
 	return k
 }
 
-// reset empties a batch and keeps its memory.
+// reset empties the batch and keeps its memory.
 func (b *batch) reset() {
 	clear(b.groups)
 	clear(b.room)
@@ -111,16 +112,15 @@ func (b *batch) reset() {
 	*b = batch{groups: b.groups[:0], room: b.room[:0], indexes: b.indexes[:0], byKey: b.byKey}
 }
 
-// sort orders the events by time. A record remembers a bounded number of completed
-// viewings and counts no older ones, so that a long history sent newest first would
-// lose plays.
+// sort orders the events by time. A record lists a bounded number of completed viewings and counts no older
+// ones, so a long history sent newest first would lose plays.
 func (g *group) sort() {
 	slices.SortStableFunc(g.reports, func(i, j int) int {
 		return cmp.Compare(g.batch.reports[i].At, g.batch.reports[j].At)
 	})
 }
 
-// before is the record as it stood before the batch.
+// before returns the record before the batch.
 func (g *group) before() *history.Record {
 	if g.base != nil {
 		return g.base
@@ -128,7 +128,7 @@ func (g *group) before() *history.Record {
 	return g.archived
 }
 
-// fail decides every event of the group that a store did not answer for.
+// fail marks all events of the group as unavailable.
 func (g *group) fail() {
 	g.done, g.failed = true, true
 	for _, i := range g.reports {

@@ -17,10 +17,8 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// Delete writes a tombstone for each object: a write like any other, that nothing
-// older can undo. An object without a record gets one too, since a device may
-// still upload what it saw of it. A caller that says which record it knows, and is wrong,
-// fails with [history.ErrConflict].
+// Delete writes a tombstone for each object, even without a record, since a device may still upload older
+// reports. Nothing older can undo it. A wrong etag fails with [history.ErrConflict].
 func (w *Writer) Delete(ctx context.Context, req *historyv1.DeleteRequest) (*historyv1.DeleteResponse, error) {
 	b, err := w.deletions(req)
 	if err != nil {
@@ -29,7 +27,7 @@ func (w *Writer) Delete(ctx context.Context, req *historyv1.DeleteRequest) (*his
 	return w.delete(ctx, b)
 }
 
-// delete carries out deletes of objects of one user.
+// delete deletes objects of one user.
 func (w *Writer) delete(ctx context.Context, b *batch) (*historyv1.DeleteResponse, error) {
 	uid := b.reports[0].Key.UID
 	ctx, cancel := w.bounded(ctx)
@@ -59,8 +57,8 @@ func (w *Writer) delete(ctx context.Context, b *batch) (*historyv1.DeleteRespons
 	return resp, nil
 }
 
-// deleteElsewhere deletes objects from the namespaces other than those of their types. A record that stayed there when its type was
-// moved would be seen again when the type is moved back. It returns the objects that had a visible record there.
+// deleteElsewhere deletes objects from the namespaces other than those of their types. A record left there by a
+// move of its type would reappear after a move back. It returns the objects with a visible record there.
 func (w *Writer) deleteElsewhere(ctx context.Context, uid string, home *batch) (seen map[history.Object]bool, err error) {
 	namespaces := w.cfg.Rules.Namespaces(uid)
 	if len(namespaces) == 1 {
@@ -92,17 +90,16 @@ func (w *Writer) deleteElsewhere(ctx context.Context, uid string, home *batch) (
 	return seen, nil
 }
 
-// relyOnClear remembers the clear that a delete relies on, if it does: then it wrote no tombstone, and nobody else may
-// have been told that the clear has happened.
+// relyOnClear remembers the clear that made a delete unnecessary: without a tombstone, this answer may be the
+// clear's only acknowledgement.
 func (w *Writer) relyOnClear(g *group) {
 	if typ := g.key.Object.Type; g.batch.reports[g.reports[0]].Status == historyv1.Status_STATUS_CLEARED {
 		w.remember(decision{uid: g.key.UID, clear: history.Clear{Type: typ, Until: g.user.ClearedAt(typ)}}, g.batch.begun)
 	}
 }
 
-// inArchive returns of which keys the archive alone has a record that readers see, where it
-// was not asked before. It is for the count of what was deleted: without an answer soon,
-// those are not counted.
+// inArchive returns the groups whose visible record is only in the archive, unless the archive was already
+// asked. It only improves the count of deleted objects, so it waits briefly and returns nil without an answer.
 func (w *Writer) inArchive(ctx context.Context, b *batch) map[*group]bool {
 	var keys []history.Key
 	var groups []*group
@@ -127,7 +124,7 @@ func (w *Writer) inArchive(ctx context.Context, b *batch) map[*group]bool {
 	return seen
 }
 
-// deleted returns why a key was not deleted.
+// deleted returns the error of a failed delete.
 func (g *group) deleted() error {
 	switch s := g.batch.reports[g.reports[0]].Status; {
 	case s == historyv1.Status_STATUS_UNAVAILABLE:
@@ -159,16 +156,17 @@ func (w *Writer) deletions(req *historyv1.DeleteRequest) (*batch, error) {
 	return b, err
 }
 
-// deletion returns a batch for deletes of what there is up to a time. Where that is later than a removal may be, each gets the time of its record.
+// deletion returns a batch of deletes up to a time. If that is beyond the latest time of a removal, each delete
+// gets the time of its record.
 func (w *Writer) deletion(until int64) *batch {
 	return &batch{latest: until > w.latestDecision(), covers: until}
 }
 
-// decisionAhead is how far a removal or a switch of recording may be ahead of the trusted time, in milliseconds. A clock that is further
-// ahead, though it is followed, would date it so that for weeks it refused what is played once the clock is right.
+// decisionAhead is how far a removal or a switch of recording may be ahead of the trusted time, in
+// milliseconds. A decision dated further ahead would refuse playback for weeks once the clock is right.
 const decisionAhead = 24 * 3600 * 1000
 
-// latestDecision returns the latest time of a removal or a switch, but for removals of records that are later.
+// latestDecision returns the latest time of a removal or a switch, except for removals of later records.
 func (w *Writer) latestDecision() int64 {
 	if trusted := w.cfg.Horizon().UnixMilli(); trusted > 0 {
 		return trusted + decisionAhead
@@ -176,7 +174,7 @@ func (w *Writer) latestDecision() int64 {
 	return math.MaxInt64
 }
 
-// countable fails when a call is about no objects, or too many.
+// countable fails unless a call has 1 to [MaxBatch] objects.
 func countable(objects []*historyv1.Object) error {
 	if n := len(objects); n == 0 || n > MaxBatch {
 		return history.Invalid("objects", fmt.Sprintf("%d of them; want 1 to %d", n, MaxBatch))
@@ -184,7 +182,7 @@ func countable(objects []*historyv1.Object) error {
 	return nil
 }
 
-// validate looks at the key alone of what is no event.
+// validate checks an event, or only the key of a decision.
 func validate(r *report.Report) error {
 	if r.Decision != 0 {
 		return cmp.Or(history.ValidateUID(r.Key.UID), r.Key.Object.Validate())
@@ -206,8 +204,8 @@ func reportsOn(uid string, objects []*historyv1.Object, same report.Report) ([]r
 	return reports, nil
 }
 
-// carryOut folds and stores a batch that is no player's: no clock is corrected, and no first of the day asked for. The user's
-// devices are told of what it changes.
+// carryOut folds and stores a batch from outside a player, without clock correction or first-of-day detection.
+// It notifies the user's devices.
 func (w *Writer) carryOut(ctx context.Context, b *batch) {
 	w.prepare(b)
 	w.load(ctx, b)
@@ -215,9 +213,8 @@ func (w *Writer) carryOut(ctx context.Context, b *batch) {
 	w.cfg.Notify.Changed(b.changes())
 }
 
-// Dismiss takes objects out of what is offered to go on with, or offers them again. The
-// decision is part of the record, and archived with it. Of an object without a visible record
-// there is nothing to decide.
+// Dismiss removes objects from "continue watching", or offers them again. The decision is part of the record
+// and archived with it. An object without a visible record is ignored.
 func (w *Writer) Dismiss(ctx context.Context, req *historyv1.DismissRequest) (*historyv1.DismissResponse, error) {
 	reports, err := w.decisions(req)
 	if err != nil {
@@ -254,8 +251,8 @@ func (w *Writer) decisions(req *historyv1.DismissRequest) ([]report.Report, erro
 	return reportsOn(req.GetUid(), req.GetObjects(), report.Report{Event: history.Event{At: now}, Decision: decision})
 }
 
-// Mark says of objects that they were watched or not, or puts them back to the start: an event
-// of each like any other, which an older report does not undo. It returns a status for each.
+// Mark marks objects as watched or unwatched, or resets them to the start: an event per object, which no older
+// report undoes. It returns a status per object.
 func (w *Writer) Mark(ctx context.Context, req *historyv1.MarkRequest) (*historyv1.MarkResponse, error) {
 	reports, err := w.marks(req)
 	if err != nil {
@@ -320,8 +317,8 @@ func (w *Writer) marks(req *historyv1.MarkRequest) ([]report.Report, error) {
 	return reports, nil
 }
 
-// past returns a given time, or now when there is none; nothing is later than now. It
-// fails with [history.ErrUnavailable] while nobody knows what time it is.
+// past returns the given time, or now for 0, and at most now. It fails with [history.ErrUnavailable] while the
+// clock is unreliable.
 func (w *Writer) past(field string, ms int64) (int64, error) {
 	if err := w.cfg.ClockErr(); err != nil {
 		return 0, err
@@ -336,8 +333,8 @@ func (w *Writer) past(field string, ms int64) (int64, error) {
 	return min(ms, now), nil
 }
 
-// Clear removes everything of one type, or of all, at or before a time. Where there are classes, all readers see so once the namespace
-// of none is cleared. An answer says that all of them are; without one a call that comes again does the rest.
+// Clear removes everything of one type, or of all, up to a time. All readers see it once the default namespace
+// is cleared. An answer means that all namespaces are; after an error a retry does the rest.
 func (w *Writer) Clear(ctx context.Context, req *historyv1.ClearRequest) (*historyv1.ClearResponse, error) {
 	if err := history.ValidateUID(req.GetUid()); err != nil {
 		return nil, err
@@ -349,7 +346,7 @@ func (w *Writer) Clear(ctx context.Context, req *historyv1.ClearRequest) (*histo
 	ctx, cancel := w.bounded(ctx)
 	defer cancel()
 	asked := until
-	if req.GetUntilMs() == 0 { // the time is fixed here, so that a clear that lands twice removes nothing more
+	if req.GetUntilMs() == 0 { // fixed here, so that a repeated clear removes nothing more
 		newest, err := w.cfg.Reader.Newest(ctx, req.GetUid(), req.GetType())
 		if err != nil {
 			return nil, fmt.Errorf("clear: %w", err)
@@ -379,7 +376,7 @@ func (w *Writer) Clear(ctx context.Context, req *historyv1.ClearRequest) (*histo
 	return &historyv1.ClearResponse{ClearedMs: until}, nil
 }
 
-// deleteLater deletes what a clear is to remove that is later than its mark may be.
+// deleteLater deletes the records in a clear that are later than its mark may be.
 func (w *Writer) deleteLater(ctx context.Context, req *historyv1.ClearRequest, q history.Query) error {
 	list := &historyv1.ListRequest{Uid: req.GetUid(), Type: req.GetType(), SinceMs: q.Since, UntilMs: q.Until, Limit: read.MaxPage}
 	for {
@@ -408,9 +405,9 @@ func (w *Writer) deleteLater(ctx context.Context, req *historyv1.ClearRequest, q
 	}
 }
 
-// PutSettings switches recording off or on, in the namespace of no class first, whose pause readers are shown; an answer says that it
-// is so in all. A cold user is warmed first, because what
-// the archive knows of a pause would otherwise come after this and undo it.
+// PutSettings switches recording off or on, first in the default namespace, which readers see. An answer means
+// that all namespaces have the pause. It warms a cold user first, since an archived pause could otherwise undo
+// the switch.
 func (w *Writer) PutSettings(ctx context.Context, req *historyv1.PutSettingsRequest) (*historyv1.PutSettingsResponse, error) {
 	ctx, cancel := w.bounded(ctx)
 	defer cancel()
@@ -431,7 +428,7 @@ func (w *Writer) PutSettings(ctx context.Context, req *historyv1.PutSettingsRequ
 	return &historyv1.PutSettingsResponse{Settings: read.Settings(pause)}, nil
 }
 
-// switched switches recording off or on, and again where somebody else did in between.
+// switched switches recording and retries after a concurrent switch.
 func (w *Writer) switched(ctx context.Context, uid string, recording bool) (history.Pause, error) {
 	for range read.MaxTries {
 		u, err := w.cfg.Reader.User(ctx, uid)
@@ -447,13 +444,12 @@ func (w *Writer) switched(ctx context.Context, uid string, recording bool) (hist
 			return pause, err
 		}
 	}
-	return history.Pause{}, fmt.Errorf("others are always first: %w", history.ErrUnavailable)
+	return history.Pause{}, fmt.Errorf("too many concurrent updates: %w", history.ErrUnavailable)
 }
 
-// Erase removes everything that the stores have of a user. It begins with a clear of all types as of now, by which
-// whatever is on its way, held or queued does not come back, as after any clear. Then each store removes at once what it
-// would have removed in its own time. Where one of them does not answer, the others are gone through all the same. In the end a
-// job has archived the clear mark.
+// Erase removes all data of a user from the stores. It first clears all types as of now, so that reports on
+// their way, held or queued do not come back. Then each store removes immediately what would otherwise expire;
+// an unavailable store does not stop the others. At the end a job has archived the clear mark.
 func (w *Writer) Erase(ctx context.Context, req *historyv1.EraseRequest) (*historyv1.EraseResponse, error) {
 	uid := req.GetUid()
 	if err := history.ValidateUID(uid); err != nil {
@@ -479,7 +475,7 @@ func (w *Writer) Erase(ctx context.Context, req *historyv1.EraseRequest) (*histo
 	}
 	var errs []error
 	for _, namespace := range namespaces {
-		if namespace != uid { // also of a class that there is no more
+		if namespace != uid { // includes removed classes
 			begun, c := w.compare.begun.Load(), history.Clear{Until: cleared.GetClearedMs()}
 			if _, err := w.cfg.Cache.Clear(ctx, namespace, c); err != nil {
 				errs = append(errs, err)
@@ -499,11 +495,11 @@ func (w *Writer) Erase(ctx context.Context, req *historyv1.EraseRequest) (*histo
 	return w.erased(ctx, cleared.GetClearedMs(), found, left), nil
 }
 
-// How long, and how often, an erasure looks whether a job has archived the clear marks.
+// Deadline and interval of the check that a job has archived the clear marks.
 const eraseWait, eraseLook = time.Minute, 100 * time.Millisecond
 
-// remaining returns what is left of an erasure. It waits until a job has archived the clear marks: a job gives them back to a cache that comes
-// back without them, and nobody else might.
+// remaining returns the data left after an erasure. It waits until a job has archived the clear marks: only the
+// archive can return them to a cache that lost them.
 func (w *Writer) remaining(ctx context.Context, namespaces []string, until int64) (left map[string]int, err error) {
 	for end := time.Now().Add(eraseWait); ; {
 		before := w.states(ctx, namespaces)
@@ -515,7 +511,7 @@ func (w *Writer) remaining(ctx context.Context, namespaces []string, until int64
 				return nil, after.Err
 			}
 			if after.User.ClearedAt(0) < until || after.User.Revision != before[i].User.Revision {
-				left[history.StatePlace]++ // it is not the cache, or the state, that was looked at
+				left[history.StatePlace]++ // the cache or the state changed during the check
 			}
 		}
 		if left[history.StatePlace] == 0 || !time.Now().Before(end) || !run.Sleep(ctx, eraseLook) {
@@ -532,7 +528,7 @@ func (w *Writer) states(ctx context.Context, namespaces []string) []history.Entr
 	return w.cfg.Cache.Load(ctx, keys)
 }
 
-// held returns what all stores have of a user's namespaces of a time or before, and what is known of it with an error.
+// held returns the stores' item counts of a user's namespaces up to a time, also with an error.
 func (w *Writer) held(ctx context.Context, namespaces []string, until int64) (map[string]int, error) {
 	all := make(map[string]int)
 	var errs []error

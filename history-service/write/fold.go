@@ -9,10 +9,9 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// fold adds the events to g.next and decides the status of each. A record that does not change is
-// not written, with one exception: an answer that says "the record has this event already" is an
-// acknowledgement. Where the record is not archived yet, it is written again, so that
-// the answer relies on a write of its own and not on one that another service never saw confirmed.
+// fold adds the events to g.next and decides their statuses. An unchanged record is not written, with one
+// exception: the answer "already stored" is an acknowledgement. If the record is not archived yet, it is
+// written again. The answer then relies on its own write, not on another service's unconfirmed one.
 func (g *group) fold() {
 	g.unshared = false
 	g.visible = g.next.Visible(g.key.Object, &g.user) != nil
@@ -28,8 +27,8 @@ func (g *group) fold() {
 	}
 }
 
-// relied reports whether an answer says that the record has an event. Of a class that keeps changes only, what this service
-// has written itself is enough, and need not be written again.
+// relied reports whether an answer says that the record already has an event. In a class with ChangesOnly the
+// service's own last write suffices and is not repeated.
 func (g *group) relied() bool {
 	c := g.batch.rules.ClassOf(g.key.Object.Type)
 	if c != nil && c.ChangesOnly && g.base != nil && g.held.Record != nil && history.SameContent(g.base.Revision, g.held.Record.Revision) {
@@ -41,7 +40,7 @@ func (g *group) relied() bool {
 	})
 }
 
-// add folds one report into g.next, and returns its status.
+// add folds one report into g.next and returns its status.
 func (g *group) add(i int, cleared int64) historyv1.Status {
 	if g.batch.imported {
 		return g.addWhole(i, cleared)
@@ -78,7 +77,7 @@ func (g *group) add(i int, cleared int64) historyv1.Status {
 		return historyv1.Status_STATUS_UNCHANGED
 	}
 	merged := g.merged(delta)
-	same, stands := history.SameButViewings(merged, g.next), false // readers see nothing of one more listed session
+	same, stands := history.SameButViewings(merged, g.next), false // one more listed session is invisible to readers
 	switch {
 	case same:
 		stands = g.again(i, delta)
@@ -89,7 +88,7 @@ func (g *group) add(i int, cleared int64) historyv1.Status {
 	g.next = merged
 	g.ended = g.ended || e.Kind.Ends()
 	switch {
-	case ahead && !same: // of a clock that was wrong: the place stands still
+	case ahead && !same: // from a clock that was ahead: the place does not change
 		return historyv1.Status_STATUS_STALE
 	case !same:
 		return historyv1.Status_STATUS_STORED
@@ -100,12 +99,12 @@ func (g *group) add(i int, cleared int64) historyv1.Status {
 	}
 }
 
-// lacks reports whether a record that is made of an event alone may lack something that the archive has of the key. That cannot be
-// when the user is complete, unless the cache's own record is partial.
+// lacks reports whether a record made from an event alone may lack archived content of the key. A complete user
+// rules that out, unless the cache's own record is partial.
 func (g *group) lacks() bool { return !g.user.Complete() || g.base != nil && g.base.Partial }
 
-// merged returns the fold of the record and an event in memory of the batch: it is mostly folded with another event
-// at once. See keep.
+// merged folds an event into the record, in memory of the batch: mostly another event follows immediately. See
+// keep.
 func (g *group) merged(delta *history.Record) *history.Record {
 	m := &g.batch.folds[0]
 	if g.next == m {
@@ -119,8 +118,7 @@ func (g *group) merged(delta *history.Record) *history.Record {
 	return m
 }
 
-// keep copies a record out of the memory of the batch, and its texts out of the batch's text, so that the
-// group owns it.
+// keep copies the record and its texts out of the batch's memory, so that the group owns them.
 func (g *group) keep() {
 	if g.next != &g.batch.folds[0] && g.next != &g.batch.folds[1] {
 		return
@@ -138,8 +136,8 @@ func (g *group) keep() {
 	g.next, g.unshared = &r, true
 }
 
-// decide adds a decision about the record to it. A repeated dismissal takes the later time: another part of
-// the series may have been played in between.
+// decide adds a dismissal or its revocation to the record. A repeated dismissal takes the later time, since
+// another episode may have been played in between.
 func (g *group) decide(i int) historyv1.Status {
 	r := &g.batch.reports[i]
 	visible := g.next.Visible(g.key.Object, &g.user)
@@ -147,17 +145,16 @@ func (g *group) decide(i int) historyv1.Status {
 		return historyv1.Status_STATUS_UNCHANGED
 	}
 	next := g.next.Dismiss(r.At, r.Decision == report.Dismiss)
-	if history.Same(next, g.next) { // the same decision is there, perhaps of a call whose answer was lost
+	if history.Same(next, g.next) { // already decided, possibly by a call with a lost answer
 		return historyv1.Status_STATUS_UNCHANGED
 	}
 	g.next = next
 	return historyv1.Status_STATUS_STORED
 }
 
-// markCounts reports whether a user's mark (watched, unwatched, reset) changes anything. A mark that is sent again changes
-// nothing. Nor does one of an object without a record, unless it is "watched" and may make one, or one that is to leave
-// what has been completed. A mark without a time of its own
-// gets that of the moment after the latest event.
+// markCounts reports whether a user's mark (watched, unwatched, reset) changes anything. A repeated mark does
+// not. A mark without a record counts only as "watched", unless OnlyRecorded. With UnlessCompleted it does not
+// change a completed object. A mark without a time is dated after the latest event.
 func (g *group) markCounts(e *history.Event, i int, cleared int64) bool {
 	r, visible := &g.batch.reports[i], g.next.Visible(g.key.Object, &g.user)
 	latest := r.Latest
@@ -175,7 +172,7 @@ func (g *group) markCounts(e *history.Event, i int, cleared int64) bool {
 	return true
 }
 
-// addWhole is to records what add is to events.
+// addWhole is add for whole records.
 func (g *group) addWhole(i int, cleared int64) historyv1.Status {
 	r := &g.batch.reports[i]
 	if g.user.Pause.Covers(r.Whole.PlayedAt()) {
@@ -204,15 +201,15 @@ func (g *group) addWhole(i int, cleared int64) historyv1.Status {
 	return historyv1.Status_STATUS_STORED
 }
 
-// restored reports whether a record that was removed is there again, all of it.
+// restored reports whether a removed record is already completely restored.
 func (g *group) restored(r *history.Record, cleared int64) bool {
 	return g.next != nil && g.next.Restored && g.next.RemovedAt >= cleared && history.Same(history.Merge(g.next, r.Restore(g.next.RemovedAt)), g.next)
 }
 
-// importable returns the part of an imported record that is folded in: without what was deleted or cleared here, or with all of it
-// where the record is to be restored. It returns nil where nothing is left. A delete that only the other history knows of
-// removes nothing here: it comes along only where nothing of the object was ever reported or removed. What was brought back there after
-// it is as of when it was played, so that what was removed here since stays removed.
+// importable returns the part of an imported record to fold in: without what was removed here, or all of it for
+// a restore. It returns nil if nothing remains. A delete from the other history applies only if the object has
+// no reports and no removal here. Without that delete, restored content gets its original times, so removals
+// here still apply.
 func (g *group) importable(r *report.Report, cleared int64) *history.Record {
 	cut, whole := cleared, r.Whole
 	if g.next != nil {
@@ -230,19 +227,19 @@ func (g *group) importable(r *report.Report, cleared int64) *history.Record {
 	return whole.Restore(cut)
 }
 
-// An event may say which record its device knows, by the etag, and then contributes only
-// to that one. In a batch, the events of a key are looked at one after another in the
-// order of their times. The later ones of a viewing that name the same etag follow the
-// first: what it has changed is no surprise to its own device. So do those behind an event
-// that is stored already and still the latest, so that an upload may be sent again with
-// more in it. An event that contributes nothing is never in conflict, and neither is what was done
-// already, if at another time: an answer may have been lost. A record is the same one as
-// long as the event is by which the user left off: who has only just begun elsewhere has gone on from nothing.
+// An event may name its device's record by etag and then contributes only to that record. A batch checks the
+// events of a key in time order. Later events of a viewing with the same etag follow the first: its own device
+// already knows that change. The same holds after an event that is stored already and still the latest, so an
+// upload may be repeated with more events.
+//
+// An event without effect never conflicts, nor does a repeated one at another time, since an answer may be
+// lost. A record keeps its etag as long as its resume point comes from the same event: starting playback
+// elsewhere never causes a conflict.
 
-// grant is an etag that was the record's, and the viewing that knew it.
+// grant is an etag that matched the record, and the viewing that sent it.
 type grant struct{ etag, viewing uint64 }
 
-// allows reports whether an event may change the record as it is by now.
+// allows reports whether an event may change the current record.
 func (g *group) allows(i int, delta *history.Record) bool {
 	want := g.batch.reports[i].IfMatch
 	own := grant{want, g.batch.reports[i].Viewing()}
@@ -257,22 +254,21 @@ func (g *group) allows(i int, delta *history.Record) bool {
 	return true
 }
 
-// repeats reports whether an event says again what its session has said. The times of a wrong clock are
-// corrected by the time of the upload, so that a repeated upload has other times.
+// repeats reports whether an event repeats the latest report of its session. Times of a wrong clock are
+// corrected by the time of the upload, so a repeated upload has different times.
 func repeats(r, delta *history.Record) bool {
 	return delta.Session != "" && r.Session == delta.Session && r.Device == delta.Device &&
 		r.State == delta.State && r.Position == delta.Position
 }
 
-// gone reports whether an event is to delete a record that is deleted already, most likely by the
-// same call, whose answer was lost. It must not delete again: that would take away the reports
-// that came in between.
+// gone reports whether an event deletes a record that is already deleted, probably a retry after a lost answer.
+// A second delete would remove the reports in between.
 func (g *group) gone(i int, delta *history.Record) bool {
 	return g.batch.reports[i].IfMatch != 0 && delta.Deleted() && g.next != nil && g.next.Deleted()
 }
 
-// again takes note of an event that the record had already, and reports whether it is the latest
-// one, or the one by which the user left off: the report of another device in the same millisecond may be that.
+// again handles an event that the record already has. It reports whether that is the latest event or sets the
+// resume point, which may differ if two devices report in one millisecond.
 func (g *group) again(i int, delta *history.Record) bool {
 	n := g.next
 	latest := n.Version == delta.Version && n.State == delta.State && n.Position == delta.Position && n.Session == delta.Session && n.Device == delta.Device
@@ -283,18 +279,16 @@ func (g *group) again(i int, delta *history.Record) bool {
 	return stands
 }
 
-// matched reports whether any of the events says which record it knows.
+// matched reports whether any event has an etag.
 func (g *group) matched() bool {
 	return slices.ContainsFunc(g.reports, func(i int) bool { return g.batch.reports[i].IfMatch != 0 })
 }
 
-// needsRecord reports whether any of the events is about the record, so that it has to be known
-// whether there is one.
+// needsRecord reports whether any event requires the existing record.
 func (g *group) needsRecord() bool {
 	return g.batch.rebased || slices.ContainsFunc(g.reports, func(i int) bool { return g.batch.reports[i].NeedsRecord() })
 }
 
-// deletes reports whether any of the events is a delete.
 func (g *group) deletes() bool {
 	return slices.ContainsFunc(g.reports, func(i int) bool { return g.batch.reports[i].Kind == history.KindDelete })
 }

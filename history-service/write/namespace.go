@@ -12,12 +12,13 @@ import (
 	"github.com/playhead/playhead/history-service/view"
 )
 
-// Where there are classes, a user has a namespace of each class and one of no class: see [history.Class]. Clears and the pause hold for
-// the whole history. They are stored in the namespace of no class first, and then copied to the other namespaces by the same call. If that
-// call ends half way, or the class is newer than the clear, they are copied when the namespace's state is loaded for its next report.
+// With classes a user has a namespace per class and a default one: see [history.Class]. Clears and the pause
+// apply to the whole history. A call stores them in the default namespace first and then copies them to the
+// others. If it stops half way, or the class is newer than the clear, the next report's load of the namespace
+// copies them.
 
-// entries loads keys from the cache. Where there are classes, it also copies to their namespaces the clears and pauses that these
-// lack. Copied says that there were some.
+// entries loads keys from the cache. It also copies missing clears and pauses to the keys' namespaces, and
+// reports whether it copied any.
 func (w *Writer) entries(ctx context.Context, keys []history.Key) (entries []history.Entry, copied bool) {
 	all, owners := slices.Clip(keys), map[string]int{}
 	for _, k := range keys {
@@ -59,9 +60,9 @@ func (w *Writer) entries(ctx context.Context, keys []history.Key) (entries []his
 	return entries, copied
 }
 
-// copyDecisions copies to a namespace the clears and the pause that the namespace of no class, owner, has and the namespace's own
-// state lacks. It reports whether there were any. It remembers them of both: a cache that comes back without them must not get
-// them in a part of the history alone. Begun is how many comparisons had begun before the owner was loaded.
+// copyDecisions copies the clears and the pause of the default namespace, owner, to a namespace that lacks
+// them, and reports whether it copied any. It remembers them for both: a cache that lost them must not regain
+// them in a part of the history alone. begun is the number of comparisons started before the load of owner.
 func (w *Writer) copyDecisions(ctx context.Context, namespace string, owner, own *history.User, begun uint64) (changed bool, err error) { //nolint:revive // two states, and what they were as of
 	user, _ := history.UserOf(namespace)
 	if p := own.Pause.Newer(owner.Pause); p != own.Pause {
@@ -91,7 +92,7 @@ func (w *Writer) copyDecisions(ctx context.Context, namespace string, owner, own
 	return changed, nil
 }
 
-// follow copies a user's clears and pause to all namespaces of classes.
+// follow copies a user's clears and pause to all class namespaces.
 func (w *Writer) follow(ctx context.Context, uid string) error {
 	var keys []history.Key
 	for _, namespace := range w.cfg.Rules.Namespaces(uid)[1:] {
@@ -111,12 +112,12 @@ func (w *Writer) follow(ctx context.Context, uid string) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("others are always first: %w", history.ErrUnavailable)
+	return fmt.Errorf("too many concurrent updates: %w", history.ErrUnavailable)
 }
 
-// otherNamespaces returns for each group the record that the user's other namespaces have of its object, nil for none, with the clears of each
-// namespace applied. It looks only while types are being moved between classes. A tombstone counts, too: a delete may have been
-// made before the group's namespace was there. Where a store does not answer, the group fails.
+// otherNamespaces returns for each group the object's record from the user's other namespaces, nil if none,
+// after their clears. It looks only while types are moving between classes. Tombstones count too: a delete may
+// be older than the group's namespace. If a store does not answer, the group fails.
 func (w *Writer) otherNamespaces(ctx context.Context, groups []*group) []*history.Record {
 	if len(groups) == 0 || groups[0].batch.namespace != "" || !w.cfg.Rules.Moving(w.nowMS()) {
 		return nil
@@ -149,8 +150,8 @@ func (w *Writer) otherNamespaces(ctx context.Context, groups []*group) []*histor
 	return all
 }
 
-// fromArchive folds the archive's records into entries that may lack them, for groups that cannot be decided without them. The
-// other groups' answers say that they are incomplete. The entry of keys[n] is for groups[of[n]].
+// fromArchive folds archived records into incomplete entries of groups that cannot be decided without them. The
+// other groups are marked as incomplete. The entry of keys[n] is for groups[of[n]].
 func (w *Writer) fromArchive(ctx context.Context, groups []*group, keys []history.Key, of []int, entries []history.Entry) { //nolint:revive // parallel slices
 	var asked []history.Key
 	var into []*history.Entry
@@ -183,7 +184,7 @@ func (w *Writer) fromArchive(ctx context.Context, groups []*group, keys []histor
 	}
 }
 
-// namespacesOf returns all namespaces that a user has in any store, also those of classes that no longer exist.
+// namespacesOf returns all namespaces of a user in any store, including those of removed classes.
 func (w *Writer) namespacesOf(ctx context.Context, uid string) ([]string, error) {
 	all := w.cfg.Rules.Namespaces(uid)
 	for _, store := range w.cfg.Erasers {

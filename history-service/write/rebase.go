@@ -10,9 +10,9 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// Rebase brings records whose latest event is later than now to the present, see [history.Record.Rebase]. Readers see them in the order
-// that they had. It is a write like any other, by compare-and-set. But a copy from before in another service, or one that a job
-// completes, is merged with it and brings the later times back: then another call finds them again.
+// Rebase moves records with a future latest event to the present, in their current order; see
+// [history.Record.Rebase]. It writes by compare-and-set. An earlier copy in another service or a job may be
+// merged later and bring the future times back; another call finds them again.
 func (w *Writer) Rebase(ctx context.Context, req *historyv1.RebaseRequest) (*historyv1.RebaseResponse, error) {
 	uid := req.GetUid()
 	if err := history.ValidateUID(uid); err != nil {
@@ -23,7 +23,7 @@ func (w *Writer) Rebase(ctx context.Context, req *historyv1.RebaseRequest) (*his
 	}
 	ctx, cancel := w.bounded(ctx)
 	defer cancel()
-	u, err := w.cfg.Reader.User(ctx, uid) // warms a cold one, as for an import
+	u, err := w.cfg.Reader.User(ctx, uid) // warms a cold user, as for an import
 	if err != nil {
 		return nil, fmt.Errorf("rebase: %w", err)
 	}
@@ -44,7 +44,7 @@ func (w *Writer) Rebase(ctx context.Context, req *historyv1.RebaseRequest) (*his
 	return resp, nil
 }
 
-// later returns a time that is later than clocks differ, otherwise 0.
+// later returns at if it is in the future beyond clock skew, otherwise 0.
 func later(at, now int64) int64 {
 	if at > now+history.ClockError {
 		return at
@@ -83,7 +83,7 @@ func (w *Writer) rebaseNamespace(ctx context.Context, namespace string, dry bool
 	return nil
 }
 
-// ahead returns where records stand that are later than now in the cache or in the archive, newest first, at most [MaxBatch].
+// ahead returns the places of future records in the cache or the archive, newest first, at most [MaxBatch].
 func (w *Writer) ahead(ctx context.Context, namespace string, now int64) ([]history.Cursor, error) {
 	q := history.Query{Limit: MaxBatch, Since: now + history.ClockError + 1}
 	cached, err := w.cfg.Cache.List(ctx, namespace, q)
@@ -108,7 +108,7 @@ func (w *Writer) ahead(ctx context.Context, namespace string, now int64) ([]hist
 	return found[:min(len(found), MaxBatch)], nil
 }
 
-// rebase brings the record to the time of the report, if it is later than now.
+// rebase moves a future record to the time of the report.
 func (g *group) rebase(i int) historyv1.Status {
 	if g.next == nil || later(g.next.Version.Time(), g.batch.now) == 0 {
 		return historyv1.Status_STATUS_UNCHANGED

@@ -11,10 +11,9 @@ import (
 	"github.com/playhead/playhead/history-service/stores"
 )
 
-// Confirm asks for the name of the cache's epoch. When it is another than the last one,
-// the cache may have come back without its last writes: Confirm then has [Writer.Reclaim]
-// bring them back, and fails until that is done. So it is with what was stored before the
-// cache could name its epoch.
+// Confirm fetches the cache's epoch. A new epoch means that the cache may have restarted without its last
+// writes: Confirm then runs [Writer.Reclaim] and fails until that succeeds. The first epoch also counts as new
+// if anything was stored before.
 func (w *Writer) Confirm(ctx context.Context) error {
 	if w.cfg.Epoch == nil {
 		return nil
@@ -24,7 +23,7 @@ func (w *Writer) Confirm(ctx context.Context) error {
 		return err
 	}
 	missed, another := w.compare.missed.Swap(false), epoch != w.epoch
-	if another { // also where nothing is remembered yet: what is being stored may be of an epoch before
+	if another { // even with nothing remembered: running writes may be from an earlier epoch
 		w.compare.begun.Add(1)
 	}
 	if missed || another && (w.epoch != "" || w.remembers()) {
@@ -38,16 +37,14 @@ func (w *Writer) Confirm(ctx context.Context) error {
 	return nil
 }
 
-// remembers reports whether there is anything that could be brought back.
+// remembers reports whether there is anything to restore to the cache.
 func (w *Writer) remembers() bool {
 	return len(w.cfg.Aggregate.Keys()) > 0 || len(w.decided.list()) > 0
 }
 
-// Reclaim compares the records that the service holds with those in the cache, and
-// writes again what the cache has lost of them, clears and pauses of late first. It is for a
-// cache that was restarted without its last writes: most of what was acknowledged shortly before belongs to
-// viewings that are still held. It fails with [history.ErrUnavailable]; then it may be
-// called again.
+// Reclaim compares held records with the cache and rewrites the lost ones, after recent clears and pauses. It
+// is for a cache restarted without its last writes: most recent acknowledgements belong to viewings still held.
+// It fails with [history.ErrUnavailable] and may be retried.
 func (w *Writer) Reclaim(ctx context.Context) error {
 	w.compare.begun.Add(1)
 	if err := w.decideAgain(ctx); err != nil {
@@ -65,8 +62,8 @@ func (w *Writer) Reclaim(ctx context.Context) error {
 	return nil
 }
 
-// reclaim returns how many records of the keys it wrote. It writes as heartbeats that
-// lost a race do: folded with what the cache has.
+// reclaim returns the number of records written. It writes like a heartbeat after a conflict: folded with the
+// cache's record.
 func (w *Writer) reclaim(ctx context.Context, keys []history.Key) (written int, err error) {
 	ctx, cancel := w.bounded(ctx)
 	defer cancel()
@@ -81,8 +78,8 @@ func (w *Writer) reclaim(ctx context.Context, keys []history.Key) (written int, 
 			b.groups[i].reclaim(e)
 		}
 	}
-	// Without an answer what is held is written as it is: better seen again although it was
-	// deleted, until the archive is back, than lost.
+	// Without the archive the held records are written unchanged: a temporarily restored delete is better than a
+	// loss.
 	_ = w.foldArchived(ctx, needArchive(b.groups))
 	for range read.MaxTries {
 		writes, groups := b.writes()
@@ -101,7 +98,7 @@ func (w *Writer) reclaim(ctx context.Context, keys []history.Key) (written int, 
 	return written, err
 }
 
-// heldBatch returns a batch without events of those keys that are still held.
+// heldBatch returns a batch without events for the keys still held.
 func (w *Writer) heldBatch(keys []history.Key) *batch {
 	b := &batch{groups: make([]*group, 0, len(keys)), begun: w.compare.begun.Load()}
 	for _, k := range keys {
@@ -112,16 +109,15 @@ func (w *Writer) heldBatch(keys []history.Key) *batch {
 	return b
 }
 
-// reclaim starts over from what the cache holds, unless that is what was written last, and has
-// all that was held.
+// reclaim starts over from the cache's record, unless that is the last write and includes everything held.
 func (g *group) reclaim(e history.Entry) {
 	if g.older != nil || e.Record == nil || !history.SameContent(e.Record.Revision, g.base.Revision) {
 		g.conflict(e)
 	}
 }
 
-// decideAgain brings back what the cache has lost of them. It comes before the records: one
-// that is held, and was cleared since, must not be written again.
+// decideAgain restores lost clears and pauses. It precedes the records, so that a held record cleared since is
+// not rewritten.
 func (w *Writer) decideAgain(ctx context.Context) error {
 	for part := range slices.Chunk(w.decided.list(), MaxBatch/2) {
 		if err := w.decidePart(ctx, part); err != nil {
@@ -149,7 +145,7 @@ func (w *Writer) decidePart(ctx context.Context, part []decision) error {
 	return nil
 }
 
-// bringBack looks once more where another decision of the user came in between.
+// bringBack restores a decision and retries after a concurrent decision of the user.
 func (w *Writer) bringBack(ctx context.Context, d decision, u *history.User) error {
 	for range read.MaxTries {
 		err := d.again(ctx, w.cfg.Cache, u)
@@ -162,10 +158,10 @@ func (w *Writer) bringBack(ctx context.Context, d decision, u *history.User) err
 		}
 		u = &e.User
 	}
-	return fmt.Errorf("others are always first: %w", history.ErrUnavailable)
+	return fmt.Errorf("too many concurrent updates: %w", history.ErrUnavailable)
 }
 
-// again does what the cache lacks.
+// again applies the decision if the cache lacks it.
 func (d decision) again(ctx context.Context, c stores.Cache, u *history.User) (err error) {
 	switch {
 	case d.clear.Until > u.ClearedAt(d.clear.Type):

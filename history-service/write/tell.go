@@ -8,8 +8,8 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// tellBackend tells the webhook what a batch has begun, completed and removed, of what it has written.
-// Removed are the groups of which something else than the cache had a record.
+// tellBackend sends the webhook the objects that the batch began, completed and removed. removed are the groups
+// with a record outside the cache.
 func (w *Writer) tellBackend(b *batch, removed map[*group]bool) {
 	if w.cfg.Webhook == nil {
 		return
@@ -23,7 +23,7 @@ func (w *Writer) tellBackend(b *batch, removed map[*group]bool) {
 	w.cfg.Webhook.Tell(events...)
 }
 
-// appendEvents appends what has become of the object of a group.
+// appendEvents appends the webhook events of a group.
 func (g *group) appendEvents(events []webhook.Event, known bool) []webhook.Event {
 	user, _ := history.UserOf(g.key.UID)
 	tell := func(kind webhook.Kind, at int64) {
@@ -42,18 +42,18 @@ func (g *group) appendEvents(events []webhook.Event, known bool) []webhook.Event
 	for _, at := range plays {
 		tell(webhook.Completed, at)
 	}
-	if len(plays) == 0 && before != nil && after != nil && after.Marked(history.KindWatched) && !before.Marked(history.KindWatched) { // once more
+	if len(plays) == 0 && before != nil && after != nil && after.Marked(history.KindWatched) && !before.Marked(history.KindWatched) { // marked again
 		tell(webhook.Completed, after.PlayedAt())
 	}
 	return events
 }
 
-// known is what was known of the record before the batch, also by the archive and in other namespaces.
+// known returns the record before the batch, including the archive and other namespaces.
 func (g *group) known() *history.Record {
 	return history.Merge(history.Merge(g.base, g.archived), g.older)
 }
 
-// begun is when the first report happened that has made the record.
+// begun returns the time of the first report in the new record.
 func (g *group) begun() int64 {
 	at := g.written.PlayedAt()
 	for _, i := range g.reports {
@@ -64,7 +64,7 @@ func (g *group) begun() int64 {
 	return at
 }
 
-// tellCleared tells that everything of a user, or of a type, up to a time is removed.
+// tellCleared sends the webhook the removal of everything of a user, or of a type, up to a time.
 func (w *Writer) tellCleared(uid string, c history.Clear) {
 	w.cfg.Webhook.Tell(webhook.Event{Kind: webhook.Removed, User: uid, Type: c.Type, Time: textOf(c.Until)})
 }

@@ -1,5 +1,5 @@
-// Package write stores what players report and users decide: it folds reports into the
-// records that the aggregator holds or the cache has, and writes them back by compare-and-set.
+// Package write stores players' reports and users' decisions. It folds them into records from the aggregator or
+// the cache and writes these by compare-and-set.
 package write
 
 import (
@@ -16,15 +16,15 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// Result is what became of a batch, beside the status of each report.
+// Result is the result of a batch, in addition to the reports' statuses.
 type Result struct {
-	// Days are the answers to the reports that ask whether their user is seen for the first time today.
+	// Days are the answers to reports with first-of-day detection.
 	Days  []*historyv1.DaySeen
 	batch *batch
 }
 
-// Apply stores the reports whose status is not decided yet, and decides it. Queued says that
-// they are to be in the queue as well. It fails when nothing can be stored at all.
+// Apply stores the undecided reports and decides their statuses. queued also requires them in the queue. It
+// fails only if nothing can be stored.
 func (w *Writer) Apply(ctx context.Context, reports []report.Report, queued bool) (Result, error) {
 	if err := w.cfg.ClockErr(); err != nil {
 		return Result{}, fmt.Errorf("apply: %w", err)
@@ -46,7 +46,7 @@ func (w *Writer) Apply(ctx context.Context, reports []report.Report, queued bool
 	return Result{days.Answers(), b}, nil
 }
 
-// prepare groups the reports that are not yet decided and folds them into what is held.
+// prepare groups the undecided reports and folds them into held records.
 func (w *Writer) prepare(b *batch) {
 	b.rules, b.now = w.cfg.Rules, w.nowMS()
 	b.group()
@@ -60,8 +60,8 @@ func (w *Writer) prepare(b *batch) {
 	}
 }
 
-// counts reports whether a held record says enough for what is asked of it. A hold does not know of clears, and a partial record
-// not of what the archive has.
+// counts reports whether a held record suffices for the reports. A hold may miss clears, and a partial record
+// may lack archived content.
 func (g *group) counts(held *history.Record) bool {
 	if g.batch.latest || g.batch.imported || g.batch.rebased {
 		return false
@@ -69,9 +69,8 @@ func (g *group) counts(held *history.Record) bool {
 	return !held.Partial || !g.needsRecord() && !g.matched()
 }
 
-// foldHeld folds the events into the held record. It may be outdated: the user may have cleared
-// or paused the history since, or another service may have written the record. The compare-and-set
-// finds that out. A group that has nothing to write is given no base, so that load asks the cache instead.
+// foldHeld folds the events into the held record. That may be outdated by a clear, a pause or another service's
+// write; the compare-and-set detects this. A group with nothing to write gets no base, so load reads the cache.
 func (g *group) foldHeld() {
 	g.base, g.next = g.held.Record, g.held.Record
 	g.user.Pause, g.user.Cleared, g.cold = g.held.Pause, g.held.Cleared, g.held.Cold
@@ -82,7 +81,7 @@ func (g *group) foldHeld() {
 	}
 }
 
-// load fills in what the aggregator does not hold.
+// load loads the groups without a base.
 func (w *Writer) load(ctx context.Context, b *batch) {
 	keys, groups := b.missing()
 	if len(keys) == 0 {
@@ -112,7 +111,7 @@ func (w *Writer) load(ctx context.Context, b *batch) {
 	w.loadDropped(ctx, groups)
 }
 
-// missing returns the keys, and their groups, that must be loaded.
+// missing returns the keys to load, and their groups.
 func (b *batch) missing() (keys []history.Key, groups []*group) {
 	for _, g := range b.groups {
 		if g.base == nil {
@@ -123,8 +122,8 @@ func (b *batch) missing() (keys []history.Key, groups []*group) {
 	return keys, groups
 }
 
-// foldLoaded takes the cache's answer for a key that was not held, or where nothing was to be written.
-// A cache that has another record than the held one, or none, counts as a conflict.
+// foldLoaded folds the events into the cache's record. If the cache has another record than the held one, or
+// none, it is a conflict.
 func (g *group) foldLoaded(e history.Entry) {
 	if held := g.held.Record; held != nil && (e.Record == nil || !history.SameContent(e.Record.Revision, held.Revision)) {
 		g.base = held
@@ -137,19 +136,18 @@ func (g *group) foldLoaded(e history.Entry) {
 	g.fold()
 }
 
-// loadDropped fetches from the archive the records that the cache has dropped, for groups that need them:
-//   - An event from below the low watermark must not look newer than the archive's record, nor count plays twice.
-//   - An event may name the record that its device knows, or be about a record, as marks and decisions are.
+// loadDropped fetches records dropped by the cache from the archive, for groups that need them:
+//   - An event below the low watermark must not replace a newer archived record, nor count plays twice.
+//   - An event may have an etag or require a record, like marks and decisions.
 //   - Another service may have deleted a held record that the cache lacks.
-//   - A record of an import has to meet all that there is of the object.
-//   - A delete without a time of its own (batch.latest) has to cover the archive's record, which may be of a clock that is ahead.
+//   - An imported record must be merged with the object's whole content.
+//   - A delete without a time (batch.latest) must cover the archived record, which may have a future time.
 //
-// When the archive does not answer, these groups fail, and no others. There are two exceptions. Reports of players
-// over a damaged record are stored all the same, see [group.doesWithout]. And a delete without a time of its own is done
-// without an answer, unless it names the record that its device knows, or the cache's record is damaged: then only the
-// archive can say what the delete has to cover.
+// Without an answer only these groups fail, with two exceptions. Plain reports over a damaged record are stored
+// anyway, see [group.doesWithout]. So is a delete without a time, unless it has an etag or the cached record is
+// damaged. Only the archive then knows what the delete must cover.
 //
-// The whole batch waits for the archive, so the time is short, and even shorter for such a delete.
+// The whole batch waits for the archive, so the deadline is short, and shorter still for such a delete.
 func (w *Writer) loadDropped(ctx context.Context, groups []*group) {
 	need := needArchive(groups)
 	if len(need) == 0 {
@@ -172,9 +170,8 @@ func (w *Writer) loadDropped(ctx context.Context, groups []*group) {
 	}
 }
 
-// doesWithout reports whether a group that has asked the archive can be stored without an answer. So it is where the archive was asked
-// only because nobody can read the record in the cache, and all are plain reports of players. They are stored as a partial record,
-// which a job completes.
+// doesWithout reports whether a group can be stored without the archive's answer. True if only the damaged
+// cached record requires it and all reports are plain. The result is a partial record, which a job completes.
 func (g *group) doesWithout() bool {
 	return view.Damaged(g.base) && !g.batch.latest && !g.batch.imported && !g.matched() && !g.needsRecord() && !g.deletes()
 }
@@ -189,10 +186,10 @@ func needArchive(groups []*group) (need []*group) {
 	return need
 }
 
-// needsArchive reports whether a group has to ask the archive. The archive may have a record, dropped by the cache,
-// that is newer than the oldest of the events, or a delete of the held record. Where nobody can read the record in the
-// cache, a record written in its place may hide a newer one in the archive. For a cold user the archive is asked only
-// where the group cannot be decided without it: the warm-up reads all of the user's row in any case.
+// needsArchive reports whether a group needs the archive. It may have a dropped record newer than the oldest
+// event, or a delete of the held record. With a damaged cached record, a new one could hide a newer one in the
+// archive. For a cold user it is asked only if the group cannot be decided otherwise, since the warm-up reads
+// the whole row anyway.
 func (g *group) needsArchive() bool {
 	switch {
 	case g.failed:
@@ -217,8 +214,8 @@ func (g *group) needsArchive() bool {
 	return false
 }
 
-// foldArchived folds what the archive holds into the groups. The records stay partial: until
-// they are written, others may be archived and dropped. It returns the groups for which there is no answer.
+// foldArchived folds archived records into the groups. The records stay partial: until they are written, others
+// may be archived and dropped. It returns the groups without an answer.
 func (w *Writer) foldArchived(ctx context.Context, groups []*group) (unanswered []*group) {
 	if len(groups) == 0 {
 		return nil
@@ -232,16 +229,16 @@ func (w *Writer) foldArchived(ctx context.Context, groups []*group) (unanswered 
 	if err != nil {
 		return groups
 	}
-	for i, g := range groups { // a damaged cell counts as none: the job moves it to the dead letters
+	for i, g := range groups { // a damaged cell counts as empty: the job makes it a dead letter
 		if errors.Is(entries[i].Err, history.ErrUnavailable) {
 			unanswered = append(unanswered, g)
 			continue
 		}
-		g.user.MergeCleared(entries[i].User.Cleared) // of a cold user the cache may have none
+		g.user.MergeCleared(entries[i].User.Cleared) // a cold user in the cache may have none
 		g.user.CutTime = max(g.user.CutTime, entries[i].User.CutTime)
 		g.cold = false
 		current := history.Entry{User: g.user}
-		if view.Damaged(g.base) { // its former content may be on its way into the archive: what comes of it is partial
+		if view.Damaged(g.base) { // its earlier content may be on its way into the archive, so the result is partial
 			current.Record = g.base
 		}
 		g.archived = asPartial(g.cut(entries[i].Record), &current)
@@ -252,12 +249,12 @@ func (w *Writer) foldArchived(ctx context.Context, groups []*group) (unanswered 
 	return unanswered
 }
 
-// cut returns what the user's clear marks leave of a record. Hidden plays and positions must
-// not take the room that a record has for them, nor be counted among those beyond it.
+// cut returns a record after the user's clear marks. Cleared plays and positions must not use up the record's
+// bounds, nor be counted beyond them.
 func (g *group) cut(r *history.Record) *history.Record { return g.user.Cut(r, g.key.Object.Type) }
 
-// store writes the groups to the cache. A write that loses against another writer of the same key is
-// made again from that writer's record, [read.MaxTries] times in all.
+// store writes the groups to the cache. A write that conflicts is retried from the other writer's record, up to
+// [read.MaxTries] times.
 func (w *Writer) store(ctx context.Context, b *batch) {
 	b.begun = w.compare.begun.Load()
 	for try := range read.MaxTries {
@@ -280,7 +277,7 @@ func (w *Writer) store(ctx context.Context, b *batch) {
 	w.release(b)
 }
 
-// writes returns what is still to be written, and the groups it belongs to.
+// writes returns the remaining writes and their groups.
 func (b *batch) writes() (writes []history.Write, groups []*group) {
 	left := 0
 	for _, g := range b.groups {
@@ -301,8 +298,8 @@ func (b *batch) writes() (writes []history.Write, groups []*group) {
 	return writes, groups
 }
 
-// successor returns g.next as a new content, see [history.Record.Successor]: in place where nobody else
-// has the record, and otherwise as a copy.
+// successor returns g.next as a new content, see [history.Record.Successor]: in place if unshared, otherwise a
+// copy.
 func (g *group) successor() *history.Record {
 	if !g.unshared {
 		return g.next.Successor(&g.user)
@@ -312,7 +309,7 @@ func (g *group) successor() *history.Record {
 	return g.next
 }
 
-// outcome takes the cache's answer to a write.
+// outcome handles the cache's answer to a write.
 func (g *group) outcome(w history.Write, out history.Outcome) {
 	switch out.Status {
 	case history.Applied:
@@ -325,8 +322,8 @@ func (g *group) outcome(w history.Write, out history.Outcome) {
 	}
 }
 
-// conflict starts over from the record that the cache has. The held record is folded in again, so
-// that a cache that came back older gets the newer content from the service that still has it.
+// conflict starts over from the cache's record. It folds in the held record again, so a cache restored to an
+// older state regains the newer content.
 func (g *group) conflict(current history.Entry) {
 	if current.Err != nil {
 		g.fail()
@@ -339,10 +336,9 @@ func (g *group) conflict(current history.Entry) {
 	g.fold()
 }
 
-// asPartial returns the held record after a conflict, as partial where the archive may have more:
-// the other writer's record may have been archived and dropped from the cache since. A user who is
-// complete proves that it was not, unless the cache's own record is partial: then the cache was
-// emptied, and the user became complete only after that.
+// asPartial returns the held record after a conflict, marked as partial if the archive may have more. The other
+// writer's record may have been archived and dropped since. A complete user rules that out, unless the cache's
+// own record is partial: then the user became complete after the cache lost its data.
 func asPartial(held *history.Record, current *history.Entry) *history.Record {
 	if held == nil || current.User.Complete() && (current.Record == nil || !current.Record.Partial) {
 		return held
@@ -352,8 +348,8 @@ func asPartial(held *history.Record, current *history.Entry) *history.Record {
 	return &r
 }
 
-// confirmConflicts asks the cache once more about keys whose answers rely on a conflict alone: the content
-// that the conflict showed may not be on disk yet.
+// confirmConflicts reloads keys whose answers rely only on a conflict: the content in its outcome may not be
+// durable yet.
 func (w *Writer) confirmConflicts(ctx context.Context, b *batch) {
 	var keys []history.Key
 	var groups []*group
@@ -372,10 +368,10 @@ func (w *Writer) confirmConflicts(ctx context.Context, b *batch) {
 	}
 }
 
-// release gives what was written to the aggregator.
+// release passes the written records to the aggregator.
 func (w *Writer) release(b *batch) {
 	for _, g := range b.groups {
-		if !g.done { // other writers won every time
+		if !g.done { // conflicts on every try
 			g.fail()
 		}
 		if g.written != nil {
@@ -387,9 +383,8 @@ func (w *Writer) release(b *batch) {
 	w.compare.remembered(b.begun)
 }
 
-// enqueue gives the queue the records of a batch as the cache now has them. The hold of each key
-// goes on, and announces it as always. Events whose record the queue may lack are decided as
-// unavailable.
+// enqueue publishes the current records of a batch to the queue. The keys stay held and are announced as usual.
+// Events of unsent records become unavailable.
 func (w *Writer) enqueue(ctx context.Context, b *batch) {
 	groups := make(map[history.Key]*group, len(b.groups))
 	keys := make([]history.Announcement, 0, len(b.groups))
@@ -411,7 +406,7 @@ func (w *Writer) enqueue(ctx context.Context, b *batch) {
 	}
 }
 
-// current is the record as it stands after the batch.
+// current returns the record after the batch.
 func (g *group) current() *history.Record {
 	if g.written != nil {
 		return g.written
@@ -419,7 +414,7 @@ func (g *group) current() *history.Record {
 	return g.before()
 }
 
-// changes are the records that a batch has changed.
+// changes returns the changed records.
 func (b *batch) changes() iter.Seq[history.Change] {
 	return func(yield func(history.Change) bool) {
 		for _, g := range b.groups {
@@ -434,8 +429,7 @@ func (b *batch) changes() iter.Seq[history.Change] {
 	}
 }
 
-// origin is the connection that all of the group's reports came over, 0 when there is no
-// such one.
+// origin returns the connection of all reports of the group, 0 if there are several.
 func (g *group) origin() (origin uint64) {
 	for n, i := range g.reports {
 		switch o := g.batch.reports[i].Origin; {
@@ -448,8 +442,7 @@ func (g *group) origin() (origin uint64) {
 	return origin
 }
 
-// Items returns the records as they now stand, one for each report that was decided, or only for
-// those in conflict; nil when none is wanted.
+// Items returns the current records, one per decided report, or only for conflicts; nil without any.
 func (r Result) Items(all bool) []*historyv1.Item {
 	b := r.batch
 	conflict := func(r report.Report) bool { return r.Status == historyv1.Status_STATUS_CONFLICT }
@@ -462,7 +455,7 @@ func (r Result) Items(all bool) []*historyv1.Item {
 	}
 	for _, g := range b.groups {
 		for _, i := range g.reports {
-			if g.failed || !all && !conflict(b.reports[i]) { // of one that failed nobody knows how it stands
+			if g.failed || !all && !conflict(b.reports[i]) { // a failed group's record is unknown
 				continue
 			}
 			if r := g.current().Visible(g.key.Object, &g.user); r != nil {
@@ -474,7 +467,7 @@ func (r Result) Items(all bool) []*historyv1.Item {
 	return items
 }
 
-// Stale says of each stale report when it happened, and when the latest event of its record did.
+// Stale returns the event times of each stale report and of its record.
 func (r Result) Stale() (all []*historyv1.Stale) {
 	for _, g := range r.batch.groups {
 		for _, i := range g.reports {
@@ -486,18 +479,18 @@ func (r Result) Stale() (all []*historyv1.Stale) {
 	return all
 }
 
-// Free gives the memory of a batch back, once its items were taken.
+// Free recycles the memory of a batch after its items were read.
 func (w *Writer) Free(r Result) {
 	r.batch.reset()
 	w.batches.Put(r.batch)
 }
 
-// Import folds whole records into a user's history and decides the status of each report that has none: reports
-// of invalid records come with theirs. A cold user is warmed first, because the archive may know of clears
-// that the cache does not.
+// Import folds whole records into a user's history and decides the statuses of undecided reports. It warms a
+// cold user first, since the archive may know clears that the cache lacks.
 //
-// A record that was removed after its latest event stays removed, unless it is to be restored. Then its version is of the moment after
-// the removal. A delete or clear that comes in between makes the write fail, and the next try takes the moment after that one.
+// A record removed after its latest event stays removed, unless it is to be restored. Its version is then just
+// after the removal. A concurrent delete or clear causes a conflict, and the retry moves the version after
+// that.
 func (w *Writer) Import(ctx context.Context, uid string, reports []report.Report) error {
 	if err := w.cfg.ClockErr(); err != nil {
 		return fmt.Errorf("import: %w", err)

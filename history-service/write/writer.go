@@ -24,50 +24,50 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// MaxBatch is how many reports one call may carry.
+// MaxBatch is the maximum number of reports per call.
 const MaxBatch = 1000
 
-// archiveWithin is how long a batch waits for the archive where a few of its reports need it. All
-// its other reports wait as well.
+// archiveWithin is how long a batch waits for the archive if some of its reports need it.
 const archiveWithin = time.Second
 
-// Config configures a [Writer]. Zero values take the defaults; Cache, Archive, Aggregate,
-// Queue, Reader, Notify and Days have none.
+// Config configures a [Writer]. Zero values take the defaults; Cache, Archive, Aggregate, Queue, Reader, Notify
+// and Days are required.
 type Config struct {
 	Cache     stores.Cache
 	Archive   history.Archive
 	Aggregate *aggregate.Aggregator
-	// Queue takes the records that are to be acknowledged as queued.
+	// Queue takes records acknowledged as queued.
 	Queue  history.Publisher
 	Reader *read.Reader
-	// Erasers are the stores that are gone through when a user is erased.
+	// Erasers are the stores covered by an erasure.
 	Erasers []history.Eraser
 	Notify  *notify.Notifier
 	Days    *firstday.Tracker
-	// Webhook tells a backend what was begun, completed and removed. Nil tells nobody.
+	// Webhook reports begun, completed and removed objects to a backend; nil disables it.
 	Webhook *webhook.Sender
-	// Epoch names the epochs of the cache servers, see [Writer.Confirm]. Nil
-	// is for a cache that never loses anything.
+	// Epoch returns the epoch of the cache servers, see [Writer.Confirm]. Nil is for a cache that never loses
+	// data.
 	Epoch func(context.Context) (string, error)
-	// Deadline bounds a request whose caller set no earlier one (default 5 s).
+	// Deadline limits a request without an earlier deadline (default 5 s).
 	Deadline time.Duration
-	// Rules say what counts as what, by type of object (default the standard ones).
+	// Rules are the rules by object type (default: standard).
 	Rules *history.Rulebook
-	// Now is the clock (default time.Now). ClockErr returns an error while the clock is not
-	// reliable: nothing is stored then. Nil means that it always is.
+	// Now is the clock (default time.Now). ClockErr returns an error while the clock is unreliable, which stops
+	// all writes; nil is a reliable clock.
 	Now      func() time.Time
 	ClockErr func() error
-	// Horizon is the trusted time, never later than Now (default Now), and 1970 while none is known. It bounds the times of removals.
+	// Horizon is the trusted time, at most Now (default Now), and 1970 while unknown. It bounds the times of
+	// removals.
 	Horizon  func() time.Time
 	Logger   *slog.Logger
 	Registry prometheus.Registerer
 }
 
-// Writer stores reports and decisions. Its methods may be called from many goroutines.
+// Writer stores reports and decisions. Its methods are safe for concurrent use.
 type Writer struct {
 	cfg     Config
 	metrics *metrics
-	epoch   string // of the cache, as it was last confirmed
+	epoch   string // the cache's last confirmed epoch
 	compare comparisons
 	decided decided
 	batches sync.Pool // of *batch
@@ -89,48 +89,49 @@ func New(cfg Config) *Writer {
 	return &Writer{cfg: cfg, metrics: newMetrics(cfg.Registry), batches: sync.Pool{New: func() any { return new(batch) }}}
 }
 
-// bounded gives a request its deadline.
+// bounded adds the request's deadline.
 func (w *Writer) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, w.cfg.Deadline)
 }
 
 func (w *Writer) nowMS() int64 { return w.cfg.Now().UnixMilli() }
 
-// comparisons tells whether a comparison of what the service remembers with the cache has missed something. The cache may store a part of
-// a batch, and lose its epoch, before the batch is remembered: a comparison that begins in between does not see it, so that another one has to follow.
+// comparisons detects a comparison with the cache that missed something. The cache may store a batch and lose
+// its epoch before the batch is remembered. A comparison started in between misses the batch, so another must
+// follow.
 type comparisons struct {
-	begun  atomic.Uint64 // how many have begun
-	missed atomic.Bool   // another one has to follow
+	begun  atomic.Uint64 // number started
+	missed atomic.Bool   // another must follow
 }
 
-// remembered is called once something is remembered. Since is how many comparisons had begun before the cache was asked to store it.
+// remembered is called after something is remembered. since is the number of comparisons started before its
+// write to the cache.
 func (c *comparisons) remembered(since uint64) {
 	if c.begun.Load() != since {
 		c.missed.Store(true)
 	}
 }
 
-// remember remembers a decision that the cache has acknowledged since so many comparisons had begun.
+// remember adds a decision acknowledged by the cache; begun is as in remembered.
 func (w *Writer) remember(d decision, begun uint64) {
 	w.decided.note(d)
 	w.compare.remembered(begun)
 }
 
-// Clears and pauses are remembered for a while, as records are held: until the archive has them
-// for certain, a cache that comes back older may lack them.
+// Recent clears and pauses are remembered until the archive certainly has them, since a cache restored to an
+// older state may lack them.
 const (
 	decidedFor  = 10 * time.Minute // longer than an announcement or a sweep takes
 	decidedMost = 65536
 )
 
-// decided are the clears and pauses of late, oldest first. Its methods may be called from
-// many goroutines.
+// decided is the list of recent clears and pauses, oldest first. Its methods are safe for concurrent use.
 type decided struct {
 	mu  sync.Mutex
 	all []decision
 }
 
-// decision is what a user has decided: a clear with its time, or else a pause.
+// decision is a user's clear, or else a pause.
 type decision struct {
 	uid   string
 	clear history.Clear
@@ -138,7 +139,7 @@ type decision struct {
 	at    time.Time
 }
 
-// note remembers a decision that the cache has acknowledged, and forgets old ones.
+// note adds an acknowledged decision and drops old ones.
 func (d *decided) note(one decision) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -150,8 +151,8 @@ func (d *decided) note(one decision) {
 	d.all = append(d.all[old:], one)
 }
 
-// list returns what is remembered: of each user the last pause and, for each type, the clear
-// that goes furthest, which need not be the last.
+// list returns per user the last pause and, for each type, the clear with the latest time, which need not be
+// the last one.
 func (d *decided) list() (all []decision) {
 	type subject struct {
 		uid   string
@@ -200,7 +201,6 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	return m
 }
 
-// count counts a batch by status.
 func (m *metrics) count(reports []report.Report) {
 	n := make([]int, len(m.byStatus))
 	for i := range reports {
