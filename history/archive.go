@@ -19,8 +19,8 @@ type Archive interface {
 	// Get returns one entry per key, in order: the record after the user's clear marks, nil if none, and the
 	// user's marks for the key. [User.CutTime] is the cell time of the cleared content. An unreadable cell
 	// yields a [DamageError] and its cell time as CutTime; the entry may still have a record from another
-	// source. If only one user's data is unavailable, the errors of its entries wrap [ErrUnavailable]. Otherwise
-	// Get as a whole fails.
+	// source. If only one user's data is unavailable, the errors of its entries wrap [ErrUnavailable]. If the
+	// archive does not answer at all, Get fails.
 	Get(ctx context.Context, keys []Key) ([]Entry, error)
 	// Page returns the user's records for the query, tombstones included, in the order of [NewestFirst] and
 	// after clear marks. It also returns the marks, the cut time of all cleared content, and the pause; a limit

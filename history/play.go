@@ -215,8 +215,8 @@ func compareStays(a, b Stay) int {
 }
 
 // uniteStays returns the stays of both, oldest first. It joins stays of one viewing with a gap up to the given
-// one. A joined stay is listed by its latest report and by each report with a longer duration than all later
-// ones. Sure reports count once more among themselves.
+// one. A joined stay is listed by its latest report, and by each report with a longer duration than all later
+// ones. It is also listed by each sure report with a longer duration than all later sure ones.
 func uniteStays(a, b []Stay, gap int64) []Stay {
 	switch {
 	case len(b) == 0 || slices.Equal(a, b):

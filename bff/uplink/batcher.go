@@ -151,8 +151,8 @@ func (b *batcher) left() time.Duration {
 }
 
 // take returns the next batch, nil without one. It has at most room heartbeats, or a single larger call. Calls
-// with departed callers are dropped. A call is shed if its deadline is before the expected answer, takes from
-// now.
+// with departed callers are dropped. A call is shed if its answer, expected after
+// takes, would miss its deadline.
 func (b *batcher) take(room int, takes time.Duration) *batch {
 	b.mu.Lock()
 	defer b.mu.Unlock()

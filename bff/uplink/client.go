@@ -252,7 +252,7 @@ type link struct {
 	took      atomic.Int64 // duration of the last answer, nanoseconds.
 	reads     [kinds]usual
 	suspected atomic.Bool   // while its health is checked.
-	mu        sync.Mutex    // orders calls that enter against retire.
+	mu        sync.Mutex    // serializes enter and retire.
 	retired   chan struct{} // closed when nothing more is sent.
 	failed    chan struct{} // closed when a stream broke.
 	fail      func()        // closes failed, once.

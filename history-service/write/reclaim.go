@@ -78,8 +78,8 @@ func (w *Writer) reclaim(ctx context.Context, keys []history.Key) (written int, 
 			b.groups[i].reclaim(e)
 		}
 	}
-	// Without the archive the held records are written unchanged: a temporarily restored delete is better than a
-	// loss.
+	// Without the archive the held records are written unchanged: a deleted record may reappear until the
+	// archive is back, which is better than a loss.
 	_ = w.foldArchived(ctx, needArchive(b.groups))
 	for range read.MaxTries {
 		writes, groups := b.writes()
