@@ -245,7 +245,6 @@ func days(text string) (int64, error) {
 	return n, nil
 }
 
-// setMoved parses the day of the latest move of types between classes.
 func (b *Rulebook) setMoved(text string) error {
 	day, err := time.Parse(time.DateOnly, text)
 	if err != nil {

@@ -248,7 +248,6 @@ func beyond[R any](rs []R, most int, at func(R) int64) int {
 	return n
 }
 
-// mergeCompletions unites the stays at the end.
 func (r *Record) mergeCompletions(o *Record) {
 	if o.PlaysBeforeAt > r.PlaysBeforeAt || o.PlaysBeforeAt == r.PlaysBeforeAt && o.PlaysBefore > r.PlaysBefore {
 		r.PlaysBefore, r.PlaysBeforeAt = o.PlaysBefore, o.PlaysBeforeAt

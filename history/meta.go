@@ -142,7 +142,6 @@ func (m Meta) Entries() iter.Seq[MetaEntry[string]] {
 	}
 }
 
-// cut splits off the first entry.
 func (m Meta) cut() (e MetaEntry[string], rest Meta) {
 	n, text := cutLength(string(m[1:]))
 	text, rest = text[:n], Meta(text[n:])
@@ -157,13 +156,11 @@ func (m Meta) cut() (e MetaEntry[string], rest Meta) {
 	return e, rest
 }
 
-// cutText splits off a tagged text.
 func cutText(s string) (text, rest string) {
 	n, rest := cutLength(s[1:])
 	return rest[:n], rest[n:]
 }
 
-// cutLength splits off a varint.
 func cutLength(s string) (n int, rest string) {
 	for i := 0; ; i++ {
 		n |= int(s[i]&0x7f) << (7 * i)

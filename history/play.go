@@ -409,7 +409,6 @@ func (r *Record) plays() (plays []play) {
 	return plays
 }
 
-// add adds the segment to the plays, once.
 func (g *segment) add(plays []play, at int64) []play {
 	for i := range plays {
 		if p := &plays[i]; p.Viewing == g.viewing && g.has(p.At) {

@@ -20,7 +20,6 @@ func (r *Record) LeftOff() ResumePoint {
 	return ResumePoint{Version: r.own(), Position: r.Position}
 }
 
-// resume returns the resume position and its time.
 func (r *Record) resume() (position, at int64) {
 	e := r.LeftOff()
 	return r.within(e.Position), e.Version.Time()

@@ -71,7 +71,6 @@ type Pauses string
 // MaxPauses is the number of earlier pauses kept.
 const MaxPauses = 15
 
-// all iterates over the pauses, newest first.
 func (ps Pauses) all() iter.Seq2[int64, int64] {
 	return func(yield func(since, until int64) bool) {
 		for rest := string(ps); rest != ""; {

@@ -211,7 +211,6 @@ func (r *Record) forgetViewings() {
 	}
 }
 
-// oldestViewing returns the oldest time in the viewings, 0 without any.
 func (r *Record) oldestViewing() (at int64) {
 	at = r.Start.At
 	for _, v := range r.Viewings {

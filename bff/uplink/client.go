@@ -70,7 +70,6 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// parse separates addresses and names to look up.
 func parse(services []string) (addrs, names []string, err error) {
 	for _, s := range services {
 		name, isName := strings.CutPrefix(s, "dns:///")
@@ -222,7 +221,6 @@ type peer struct {
 	unnamed time.Time // since when no source lists it; zero if listed.
 }
 
-// learnTime updates the instance's clock from an answer.
 func (p *peer) learnTime(resp *historyv1.ApplyResponse, asked, came time.Time) {
 	p.clock.answered(resp.GetNowMs(), asked.Sub(p.client.born), came.Sub(p.client.born))
 }
@@ -279,7 +277,6 @@ func (l *link) retire() {
 	close(l.retired)
 }
 
-// heard records an answer and its duration.
 func (l *link) heard(now time.Time, took time.Duration) {
 	l.last.Store(int64(now.Sub(l.peer.client.born)))
 	l.took.Store(int64(took))
@@ -297,7 +294,6 @@ func (l *link) quiet(now time.Time) time.Duration {
 	return now.Sub(l.peer.client.born) - time.Duration(l.last.Load())
 }
 
-// slow reports whether the last answer was slow.
 func (l *link) slow() bool { return l.lastTook() > l.cfg.Patience/4 }
 
 func (l *link) lastTook() time.Duration { return time.Duration(l.took.Load()) }
@@ -335,7 +331,6 @@ type watching struct {
 	watchStreams map[*link]*watchStream
 }
 
-// watched is one user.
 type watched struct {
 	watchStream *watchStream // nil without an instance
 	listeners   []listener   // replaced, never changed

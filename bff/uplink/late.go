@@ -90,7 +90,6 @@ func (s *stream) lost(now time.Time) {
 	}
 }
 
-// deserted reports whether no caller is waiting.
 func (b *batch) deserted() bool {
 	return !slices.ContainsFunc(b.calls, func(p *pending) bool { return p != nil && p.ctx.Err() == nil })
 }

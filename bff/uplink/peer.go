@@ -365,7 +365,6 @@ func (l *link) leave() {
 	l.fail()
 }
 
-// set publishes the instance's link and state.
 func (p *peer) set(l *link, s state) {
 	p.client.mu.Lock()
 	defer p.client.mu.Unlock()
@@ -375,7 +374,6 @@ func (p *peer) set(l *link, s state) {
 	}
 }
 
-// open returns a link with running batchers.
 func (p *peer) open() *link {
 	l := &link{peer: p, cfg: &p.client.cfg, opened: time.Now(), retired: make(chan struct{}), failed: make(chan struct{})}
 	l.fail = sync.OnceFunc(func() { close(l.failed) })

@@ -246,7 +246,6 @@ func (r *hedged[A]) second(ctx context.Context, l *link) *A {
 	return resp
 }
 
-// ask asks one instance and records the duration.
 func (r *hedged[A]) ask(ctx context.Context, l *link) (*A, error) {
 	began := time.Now()
 	resp, err := r.rpc(ctx, l)

@@ -106,7 +106,6 @@ func (w *watching) streamOf(l *link) *watchStream {
 	return h
 }
 
-// tell passes a change to its listeners.
 func (w *watching) tell(c *historyv1.Change) {
 	w.mu.Lock()
 	var all []listener
@@ -133,7 +132,6 @@ func (l listener) part(c *historyv1.Change) *historyv1.Change {
 }
 
 const (
-	// maxEdits limits the edits per message.
 	maxEdits = 1000
 	// perEdit spreads new watches, which all reread, over some seconds: 10,000 per second.
 	perEdit = 100 * time.Microsecond
@@ -159,7 +157,6 @@ func (w *watchStream) edit(e edit) {
 	}
 }
 
-// run serves until the link retires.
 func (w *watchStream) run() {
 	defer w.leave()
 	ctx, retire := context.WithCancel(w.link.peer.ctx)

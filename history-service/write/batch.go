@@ -104,7 +104,6 @@ func (b *batch) inNamespace(k history.Key) history.Key {
 	return k
 }
 
-// reset empties the batch and keeps its memory.
 func (b *batch) reset() {
 	clear(b.groups)
 	clear(b.room)
@@ -120,7 +119,6 @@ func (g *group) sort() {
 	})
 }
 
-// before returns the record before the batch.
 func (g *group) before() *history.Record {
 	if g.base != nil {
 		return g.base

@@ -124,7 +124,6 @@ func (w *Writer) inArchive(ctx context.Context, b *batch) map[*group]bool {
 	return seen
 }
 
-// deleted returns the error of a failed delete.
 func (g *group) deleted() error {
 	switch s := g.batch.reports[g.reports[0]].Status; {
 	case s == historyv1.Status_STATUS_UNAVAILABLE:

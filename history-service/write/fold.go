@@ -40,7 +40,6 @@ func (g *group) relied() bool {
 	})
 }
 
-// add folds one report into g.next and returns its status.
 func (g *group) add(i int, cleared int64) historyv1.Status {
 	if g.batch.imported {
 		return g.addWhole(i, cleared)
@@ -279,7 +278,6 @@ func (g *group) again(i int, delta *history.Record) bool {
 	return stands
 }
 
-// matched reports whether any event has an etag.
 func (g *group) matched() bool {
 	return slices.ContainsFunc(g.reports, func(i int) bool { return g.batch.reports[i].IfMatch != 0 })
 }

@@ -23,7 +23,6 @@ func (w *Writer) tellBackend(b *batch, removed map[*group]bool) {
 	w.cfg.Webhook.Tell(events...)
 }
 
-// appendEvents appends the webhook events of a group.
 func (g *group) appendEvents(events []webhook.Event, known bool) []webhook.Event {
 	user, _ := history.UserOf(g.key.UID)
 	tell := func(kind webhook.Kind, at int64) {

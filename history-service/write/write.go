@@ -111,7 +111,6 @@ func (w *Writer) load(ctx context.Context, b *batch) {
 	w.loadDropped(ctx, groups)
 }
 
-// missing returns the keys to load, and their groups.
 func (b *batch) missing() (keys []history.Key, groups []*group) {
 	for _, g := range b.groups {
 		if g.base == nil {
@@ -309,7 +308,6 @@ func (g *group) successor() *history.Record {
 	return g.next
 }
 
-// outcome handles the cache's answer to a write.
 func (g *group) outcome(w history.Write, out history.Outcome) {
 	switch out.Status {
 	case history.Applied:
@@ -414,7 +412,6 @@ func (g *group) current() *history.Record {
 	return g.before()
 }
 
-// changes returns the changed records.
 func (b *batch) changes() iter.Seq[history.Change] {
 	return func(yield func(history.Change) bool) {
 		for _, g := range b.groups {

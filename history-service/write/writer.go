@@ -89,7 +89,6 @@ func New(cfg Config) *Writer {
 	return &Writer{cfg: cfg, metrics: newMetrics(cfg.Registry), batches: sync.Pool{New: func() any { return new(batch) }}}
 }
 
-// bounded adds the request's deadline.
 func (w *Writer) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, w.cfg.Deadline)
 }
