@@ -37,11 +37,7 @@ func (r Rules) Completes(e *Event) bool {
 func (r Rules) Completed(rec *Record) bool {
 	at, when := rec.resume()
 	left, named, known := rec.leftBy()
-	duration, after := int64(0), false
-	if known {
-		duration, after = rec.left(left, when)
-	}
-	duration = cmp.Or(duration, rec.Duration)
+	duration, after := rec.length()
 	switch {
 	case duration > 0 && at*100 >= duration*r.Done, after:
 		return true
@@ -69,9 +65,21 @@ func (r Rules) Resume(rec *Record) int64 {
 // middle of a long enough object. An unknown duration qualifies too. Dismissals are separate, see
 // [Record.DismissedAt].
 func (r Rules) Unfinished(rec *Record) bool {
-	at := r.Resume(rec)
-	return at > 0 && (rec.Duration == 0 ||
-		rec.Duration >= r.Short && at*100 >= rec.Duration*r.Begun && at*100 < rec.Duration*r.Done)
+	at, duration := r.Resume(rec), rec.Duration
+	if rec.ResumesEarlier() { // an advertisement that has just begun says nothing about the film
+		duration, _ = rec.length()
+	}
+	return at > 0 && (duration == 0 || duration >= r.Short && at*100 >= duration*r.Begun && at*100 < duration*r.Done)
+}
+
+// length returns the duration of the viewing that sets the resume point, or the latest where that is unknown, in
+// milliseconds, and whether that viewing ended there.
+func (r *Record) length() (duration int64, ended bool) {
+	_, when := r.resume()
+	if viewing, _, known := r.leftBy(); known {
+		duration, ended = r.left(viewing, when)
+	}
+	return cmp.Or(duration, r.Duration), ended
 }
 
 // early reports whether an event is from the first seconds of its session, as far as it says. Such a start may

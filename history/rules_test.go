@@ -82,6 +82,21 @@ func TestParseRules(t *testing.T) {
 	}
 }
 
+// TestUnfinishedBehindAnAd: an early report with another duration leaves the film in "continue watching".
+func TestUnfinishedBehindAnAd(t *testing.T) {
+	standard := new(history.Rulebook).Of(1)
+	for _, session := range []string{"film", ""} {
+		for _, ad := range []int64{30_000, 400_000, 20_000_000} {
+			film := history.Event{Kind: history.KindStop, At: epoch, Position: 900_000, Duration: 5_400_000, Session: session, Device: "tv", StartedAt: epoch - 900_000}
+			next := history.Event{Kind: history.KindStop, At: epoch + 60_000, Position: 3000, Duration: ad, Session: "next", Device: "tv", StartedAt: epoch + 57_000}
+			r := history.Merge(film.Record(), next.Record())
+			if !r.ResumesEarlier() || !standard.Unfinished(r) || standard.Resume(r) != 900_000 {
+				t.Errorf("session %q, ad of %d ms: resumes at %d, unfinished %t", session, ad, standard.Resume(r), standard.Unfinished(r))
+			}
+		}
+	}
+}
+
 func TestUnfinished(t *testing.T) {
 	tests := []struct {
 		name               string

@@ -232,8 +232,8 @@ type Eraser interface {
 	Remains(ctx context.Context) []string
 }
 
-// Sectioner is an [Eraser] with namespaces of users, see [Class].
-type Sectioner interface {
+// NamespaceLister is an [Eraser] with namespaces of users, see [Class].
+type NamespaceLister interface {
 	// Namespaces returns the uids of all class namespaces of a user with possible data, including those of
 	// unknown classes.
 	Namespaces(ctx context.Context, uid string) ([]string, error)

@@ -50,7 +50,7 @@ func (w *World) newProcess(name string) *process {
 // epoch returns the cache's epoch. The caller first waits for its turn: goroutines of a job read what it has
 // learned.
 func (p *process) epoch(ctx context.Context) (string, error) {
-	p.await("life")
+	p.await("epoch")
 	if err := ctx.Err(); err != nil {
 		return "", err
 	}
@@ -63,7 +63,7 @@ func (p *process) epoch(ctx context.Context) (string, error) {
 // epoch fails while epoch reads are held up: a cache server may answer for keys and not for its epoch.
 func (p *jobProcess) epoch(ctx context.Context) (string, error) {
 	name, err := p.process.epoch(ctx)
-	if err == nil && p.w.delayed["life"] && !p.w.calm {
+	if err == nil && p.w.delayed["epoch"] && !p.w.calm {
 		err = errNoAnswer
 	}
 	return name, err

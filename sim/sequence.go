@@ -430,7 +430,7 @@ func (s *sequence) overlook(d *dice) {
 	s.maybe(archiveAll)
 	forgotten := time.Now().Add(w.traits.hold + w.traits.retain)
 	s.goOnUntil(1000, 500, func() bool { return !time.Now().Before(forgotten) })
-	w.delayed["life"] = true
+	w.delayed["epoch"] = true
 	if w.traits.older {
 		w.snapshot = before
 	}

@@ -114,7 +114,7 @@ type dayLog struct{ log *slog.Logger }
 
 // Announce logs the number of users.
 func (h dayLog) Announce(_ context.Context, firsts []history.First) error {
-	h.log.Debug("users were seen for the first time on a day", "users", len(firsts))
+	h.log.Debug("first sightings announced", "users", len(firsts))
 	return nil
 }
 

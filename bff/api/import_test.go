@@ -221,6 +221,19 @@ func TestImportByHand(t *testing.T) {
 	}
 }
 
+// TestImportedPlaysKeepTheResumePoint: a film that was played to its end before, and stopped in the middle since.
+func TestImportedPlaysKeepTheResumePoint(t *testing.T) {
+	w := newWorld(t)
+	at := time.Now().AddDate(0, 0, -3).UTC().Format(time.RFC3339)
+	for id, more := range map[string]string{"bare": "", "stopped": `,"state":"stopped"`, "dated": `,"completed_at":"` + time.Now().AddDate(0, 0, -9).UTC().Format(time.RFC3339) + `"`} {
+		w.raw(t, "u1", "POST /v1/import", fmt.Sprintf(`{"object":{"id":%q,"type":1},"event_time":%q,"plays":2,"position_ms":600000,"duration_ms":5400000%s}`, id, at, more))
+		_, got := w.do(t, "u1", "GET /v1/history/1/"+id, "")
+		if got["state"] != "stopped" || got["completed"] == true || got["resume_ms"] != 600_000.0 || got["plays"] != 2.0 {
+			t.Errorf("%s: %v", id, got)
+		}
+	}
+}
+
 // endless is a single line without end.
 type endless struct{}
 

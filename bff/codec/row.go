@@ -120,11 +120,12 @@ func value(n *int64) int64 {
 }
 
 // complete fills in missing fields. A row was finished, unless it has a position before the end or zero plays.
+// Plays without a duration were finished.
 func (in *row) complete() {
 	ended := in.position == nil || in.duration > 0 && *in.position*100 >= in.duration*doneAt
 	if in.state == 0 {
 		in.state = historyv1.State_STATE_STOPPED
-		if in.plays == nil && ended || value(in.plays) > 0 {
+		if in.plays == nil && ended || value(in.plays) > 0 && (ended || in.duration == 0) {
 			in.state = historyv1.State_STATE_FINISHED
 		}
 	}
@@ -169,6 +170,9 @@ func (in *row) record() *historyv1.Record {
 	completed := cmp.Or(in.completed, in.at)
 	switch {
 	case value(in.plays) > 0:
+		if in.completed == 0 && in.state != historyv1.State_STATE_FINISHED { // the plays ended before this viewing began
+			completed = max(in.at-r.PositionMs, history.MinTime)
+		}
 		r.PlaysBefore, r.PlaysBeforeMs = uint64(*in.plays), completed //nolint:gosec // it was bounded
 	case in.plays == nil && (in.completed > 0 || in.state == historyv1.State_STATE_FINISHED || in.duration > 0 && r.PositionMs*100 >= in.duration*doneAt):
 		name := cmp.Or(in.session, "\xffrow "+FormatTime(completed)) // not a valid session

@@ -38,7 +38,7 @@ func (c *Client) discover(name string) {
 			last = addrs
 		}
 		if err != nil && !failed {
-			c.cfg.Logger.Warn("look-up failed, known instances kept", "name", name, "error", err)
+			c.cfg.Logger.Warn("lookup failed; kept the last result", "name", name, "error", err)
 		}
 		if failed = err != nil; failed {
 			c.known(name)
@@ -219,7 +219,7 @@ func (p *peer) run() {
 			continue
 		case connectivity.TransientFailure:
 			if !told {
-				p.client.cfg.Logger.Warn("instance unreachable, waiting for it", "addr", p.addr)
+				p.client.cfg.Logger.Warn("instance unreachable; will retry", "addr", p.addr)
 			}
 			told = true
 			p.set(nil, down)

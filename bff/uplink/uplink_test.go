@@ -124,7 +124,7 @@ func TestErrorsKeepTheirCode(t *testing.T) {
 	if n := a.lists.Load() + b.lists.Load() - before; n != 3 {
 		t.Errorf("tried %d times, want 3", n)
 	}
-	told, err := status.New(codes.Unavailable, "the archive does not answer").WithDetails(&errdetails.RetryInfo{RetryDelay: durationpb.New(time.Second)})
+	told, err := status.New(codes.Unavailable, "archive unavailable").WithDetails(&errdetails.RetryInfo{RetryDelay: durationpb.New(time.Second)})
 	if err != nil {
 		t.Fatal(err)
 	}

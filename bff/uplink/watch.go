@@ -174,7 +174,7 @@ func (w *watchStream) run() {
 			backoff.Reset()
 		}
 		if ctx.Err() == nil && !backoff.Paused() {
-			w.link.cfg.Logger.Warn("watch stream ended", "addr", w.link.peer.addr, "error", err)
+			w.link.cfg.Logger.Warn("watch interrupted", "addr", w.link.peer.addr, "error", err)
 		}
 	}
 }

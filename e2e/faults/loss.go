@@ -263,7 +263,7 @@ func rollbackHeld(ctx context.Context, t *trial) error {
 	if err := inTurn(ctx, load, t.keepFile, t.anew, load, t.backToFile); err != nil {
 		return err
 	}
-	const reclaimed = "compared with what is held"
+	const reclaimed = "comparing it with held records"
 	for _, u := range t.stack.services {
 		err := process.Await(ctx, 20*time.Second, u.name+" to write again what it holds", func(context.Context) error {
 			if strings.Count(u.logTail(), reclaimed) < 2 { // keepFile's restart counts too

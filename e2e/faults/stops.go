@@ -62,7 +62,7 @@ func measureEnd(ctx context.Context, u *unit, limit time.Duration, signals ...sy
 	for i, sig := range signals {
 		if i > 0 {
 			stopping := func(context.Context) error {
-				if !strings.Contains(p.Log(), "part stopped") {
+				if !strings.Contains(p.Log(), "component stopped") {
 					return errors.New("no part has stopped")
 				}
 				return nil

@@ -21,7 +21,7 @@ func (j *Job) archive(ctx context.Context, keys []history.Key) error {
 		if !errors.Is(err, errEpoch) {
 			return err
 		}
-		j.metrics.retries.WithLabelValues("life").Inc()
+		j.metrics.retries.WithLabelValues("epoch").Inc()
 		if !run.Sleep(ctx, j.cfg.EpochEvery/4+run.N(ctx, j.cfg.EpochEvery/8)) {
 			return ctx.Err()
 		}
@@ -351,7 +351,7 @@ func (j *Job) trim(ctx context.Context, keys []history.Key) {
 
 // promote archives whole records inside the store and returns the skipped keys.
 func (j *Job) promote(ctx context.Context, keys []history.Key) (left []history.Key, err error) {
-	err = j.retry(ctx, "carry", func(ctx context.Context) error {
+	err = j.retry(ctx, "promote", func(ctx context.Context) error {
 		put, others, err := j.cfg.Promoter.Promote(ctx, keys)
 		j.metrics.puts.Add(float64(put))
 		left = others

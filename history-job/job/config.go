@@ -196,7 +196,7 @@ func (j *Job) poison(ctx context.Context, ps []history.Poison) error {
 	letters := make([]history.Dead, len(ps))
 	for i, p := range ps {
 		j.metrics.poison.Inc()
-		j.cfg.Logger.Error("message cannot be decoded and is passed over",
+		j.cfg.Logger.Error("message not decoded; skipped",
 			"partition", p.Partition, "offset", p.Offset, "bytes", len(p.Payload), "error", p.Err)
 		letters[i] = history.Dead{
 			Payload: p.Payload, Origin: fmt.Sprintf("partition %d offset %d", p.Partition, p.Offset), Reason: p.Err.Error(),
@@ -208,7 +208,7 @@ func (j *Job) poison(ctx context.Context, ps []history.Poison) error {
 // refused logs a key that the archive permanently refuses and returns its dead letter.
 func (j *Job) refused(k history.Key, r *history.Record, err error) history.Dead {
 	j.metrics.refused.Inc()
-	j.cfg.Logger.Error("archive refuses a key for good", "key", k.String(), "error", err)
+	j.cfg.Logger.Error("archive rejected a key permanently", "key", k.String(), "error", err)
 	return history.Dead{Key: k, Record: r, Origin: "archive", Reason: err.Error()}
 }
 
@@ -284,7 +284,7 @@ func (j *Job) again(ctx context.Context, what string, do func(context.Context) e
 		}
 		j.metrics.retries.WithLabelValues(what).Inc()
 		if !backoff.Paused() {
-			j.cfg.Logger.Warn("store does not answer, trying again", "operation", what, "error", err)
+			j.cfg.Logger.Warn("store unavailable; will retry", "operation", what, "error", err)
 		}
 		if !backoff.Sleep(ctx) {
 			return ctx.Err()

@@ -26,7 +26,7 @@ func (j *Job) Run(ctx context.Context) error {
 	part("job", func(ctx context.Context) error { return j.cfg.Consumer.Consume(ctx, j.generation) })
 	part("lone sweep", j.sweepAlone)
 	if j.cfg.Epoch != nil {
-		part("life", j.followEpoch)
+		part("epoch", j.followEpoch)
 	}
 	return g.Wait()
 }

@@ -152,7 +152,7 @@ func (j *Job) repair(ctx context.Context, epoch string) error {
 		}
 	}
 	if len(all) > 0 {
-		j.cfg.Logger.Info("cache was restarted and is compared with the archive", "compared", len(all), "restored", restored)
+		j.cfg.Logger.Info("cache restarted; comparing it with the archive", "compared", len(all), "restored", restored)
 	}
 	j.epoch.set(epoch, true)
 	return nil

@@ -100,7 +100,7 @@ func (j *Job) writeOff(ctx context.Context, u *pendingRestores, left []history.A
 	late, others, oldest := u.overdue(left)
 	if len(left) > 0 && time.Since(u.logged) >= time.Minute {
 		u.logged = time.Now()
-		j.cfg.Logger.Warn("contents of the queue cannot be given back to the cache, and hold up its commit: a store does not answer for their users",
+		j.cfg.Logger.Warn("queued records not restored to the cache: store unavailable; commits wait",
 			"contents", len(left), "oldest", oldest.String())
 	}
 	letters := make([]history.Dead, len(late))

@@ -296,9 +296,9 @@ func (a *Aggregator) logFailure(err error, unsent int) {
 	}
 	switch failing := err != nil; {
 	case failing && !a.failing:
-		a.cfg.Logger.Warn("queue does not take keys: they stay marked and are tried again", "keys", unsent, "error", err)
+		a.cfg.Logger.Warn("keys not published; still marked, will retry", "keys", unsent, "error", err)
 	case !failing && a.failing:
-		a.cfg.Logger.Info("queue takes keys again")
+		a.cfg.Logger.Info("queue recovered")
 	}
 	a.failing = err != nil
 }

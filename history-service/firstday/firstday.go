@@ -132,7 +132,7 @@ func (l *Lookup) run(ctx context.Context) {
 	defer close(l.done)
 	defer func() {
 		if v := recover(); v != nil { // a panic in this goroutine would end the process
-			l.tracker.cfg.Logger.Error("look-up of a day panicked", "panic", v, "stack", string(debug.Stack()))
+			l.tracker.cfg.Logger.Error("first-of-day lookup panicked", "panic", v, "stack", string(debug.Stack()))
 			l.fail(fmt.Errorf("panic: %v", v))
 		}
 	}()
@@ -348,7 +348,7 @@ func (t *Tracker) announce(ctx context.Context, firsts []history.First) {
 	}
 	if err != nil {
 		t.metrics.leftToJobs.Add(float64(len(firsts)))
-		t.cfg.Logger.Debug("first sightings are left to the jobs", "users", len(firsts), "error", err)
+		t.cfg.Logger.Debug("first sightings left to the jobs", "users", len(firsts), "error", err)
 		return
 	}
 	t.metrics.announced.Add(float64(len(firsts)))

@@ -239,7 +239,7 @@ func (a *announcer) send(ctx context.Context, o *outbox) {
 	defer cancel()
 	if err := a.publish(within, changes, missed); err != nil {
 		a.failed.Inc()
-		a.log.Debug("changes were not announced", "changes", len(changes), "buckets", len(missed), "error", err)
+		a.log.Debug("changes not announced", "changes", len(changes), "buckets", len(missed), "error", err)
 		a.putBack(o, changes, missed)
 		o.backoff.Sleep(ctx)
 	} else {

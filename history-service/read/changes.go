@@ -287,7 +287,7 @@ func (r *Reader) nameEpoch(ctx context.Context) {
 	l := &r.epoch
 	defer func() {
 		if v := recover(); v != nil { // a panic in this goroutine would end the process
-			r.cfg.Logger.Error("question for the cache's epoch panicked", "panic", v, "stack", string(debug.Stack()))
+			r.cfg.Logger.Error("lookup of the cache epoch panicked", "panic", v, "stack", string(debug.Stack()))
 		}
 		l.mu.Lock()
 		defer l.mu.Unlock()

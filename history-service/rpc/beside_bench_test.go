@@ -84,7 +84,7 @@ func BenchmarkBesideCompactions(b *testing.B) {
 		wg.Wait()
 	}
 	historytest.Turns(b, []historytest.Variant{{Name: "alone", Times: 1, Do: load}, {Name: "beside", Of: "alone", Times: 1, Do: beside}})
-	compacted, waiting := figureOf(b, registry, "playhead_parts_rolled_records_total"), figureOf(b, registry, "playhead_parts_waiting_users")
+	compacted, waiting := figureOf(b, registry, "playhead_segments_compacted_records_total"), figureOf(b, registry, "playhead_segments_waiting_users")
 	if b.ReportMetric(compacted/float64(b.N), "compacted/op"); compacted == 0 || waiting == 0 {
 		b.Fatalf("%v records compacted, %v users left: that is no backlog", compacted, waiting)
 	}

@@ -173,7 +173,7 @@ func (b *breaker) leave(c *archiveCall, err error) {
 	b.answered = time.Now()
 	if b.stalled {
 		b.stalled = false
-		b.log.Info("the archive answers again")
+		b.log.Info("archive recovered")
 	}
 }
 
@@ -213,7 +213,7 @@ func (b *breaker) ask(uid string) {
 		b.answered = time.Now()
 	case b.quiet() >= standstill:
 		b.stalled, b.retried = true, time.Now()
-		b.log.Warn("the archive does not answer")
+		b.log.Warn("archive unavailable")
 		for c := range b.calls {
 			c.cancel(errGivenUp)
 		}
@@ -284,7 +284,7 @@ func (a *damageReporter) found(k history.Key, err error) {
 			a.logged = make(map[history.Key]struct{})
 		}
 		a.logged[k] = struct{}{}
-		a.log.Error("archive has a cell that cannot be read, and is served without it",
+		a.log.Error("unreadable archive cell skipped",
 			"row", history.RowKey(k.UID), "column", k.Member(), "error", err)
 	}
 	a.mu.Unlock()

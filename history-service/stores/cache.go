@@ -278,7 +278,7 @@ func (n *Nodes) open(nd *node) {
 	if nd.silent {
 		return
 	}
-	n.log.Warn("a node of the cache does not answer", "node", nd.name)
+	n.log.Warn("cache node unavailable", "node", nd.name)
 	nd.silent, nd.wanted = true, time.Now()
 	close(nd.gone)
 	go n.await(nd, nd.uid) // ends with the silence
@@ -295,7 +295,7 @@ func (n *Nodes) await(nd *node, uid string) {
 		}
 		n.mu.Unlock()
 		if over {
-			n.log.Info("a node of the cache is called again", "node", nd.name, "error", err)
+			n.log.Info("cache node recovered", "node", nd.name, "error", err)
 			return
 		}
 		time.Sleep(probeEvery)

@@ -210,9 +210,9 @@ func (s *Sender) deliver(ctx, posting context.Context, batch []Event) {
 func (s *Sender) logFailure(err error) {
 	switch failing := err != nil; {
 	case failing && !s.failing:
-		s.cfg.Logger.Warn("the webhook does not take events: they are posted again", "error", err)
+		s.cfg.Logger.Warn("webhook refused events; will retry", "error", err)
 	case !failing && s.failing:
-		s.cfg.Logger.Info("the webhook takes events again")
+		s.cfg.Logger.Info("webhook recovered")
 	}
 	s.failing = err != nil
 }
@@ -225,7 +225,7 @@ func (s *Sender) countDelivered(batch []Event, err error) {
 	s.mu.Unlock()
 	if err != nil {
 		s.metrics.dead.Add(float64(len(batch)))
-		s.cfg.Logger.Warn("events are given up, the webhook does not take them", "events", len(batch), "error", err)
+		s.cfg.Logger.Warn("events dropped: webhook refused them", "events", len(batch), "error", err)
 		return
 	}
 	s.metrics.delivered.Add(float64(len(batch)))

@@ -188,7 +188,7 @@ func (w *Writer) fromArchive(ctx context.Context, groups []*group, keys []histor
 func (w *Writer) namespacesOf(ctx context.Context, uid string) ([]string, error) {
 	all := w.cfg.Rules.Namespaces(uid)
 	for _, store := range w.cfg.Erasers {
-		s, ok := store.(history.Sectioner)
+		s, ok := store.(history.NamespaceLister)
 		if !ok {
 			continue
 		}

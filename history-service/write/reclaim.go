@@ -58,7 +58,7 @@ func (w *Writer) Reclaim(ctx context.Context) error {
 		}
 		reclaimed += n
 	}
-	w.cfg.Logger.Info("cache was restarted and is compared with what is held", "compared", len(keys), "written", reclaimed)
+	w.cfg.Logger.Info("cache restarted; comparing it with held records", "compared", len(keys), "written", reclaimed)
 	return nil
 }
 

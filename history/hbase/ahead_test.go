@@ -18,7 +18,7 @@ func (t *compactTest) exchanges(do func(a *hbase.Archive)) (n int) {
 	count := func() int {
 		s.Lock()
 		defer s.Unlock()
-		return s.Calls["batch history"] + s.Calls["batch history_parts"]
+		return s.Calls["batch history"] + s.Calls["batch history_segments"]
 	}
 	before := count()
 	do(hbase.NewCompacting(t.client, t.config))
@@ -207,7 +207,7 @@ func TestExport(t *testing.T) {
 	count := func() int {
 		s.Lock()
 		defer s.Unlock()
-		return s.Calls["batch history_parts"]
+		return s.Calls["batch history_segments"]
 	}
 	before, a := count(), hbase.NewCompacting(r.client, r.config)
 	for q, more := (history.Query{Limit: 100}), true; more; pages++ {
@@ -230,7 +230,7 @@ func TestPageBesideADamagedChunk(t *testing.T) {
 	s := r.client.(*store)
 	spoilt := i.Segments.Chunks[3]
 	s.Lock()
-	for _, stored := range s.Tables["history_parts"][history.RowKey(r.uid)+"\x00"+spoilt.Name].Cells {
+	for _, stored := range s.Tables["history_segments"][history.RowKey(r.uid)+"\x00"+spoilt.Name].Cells {
 		for at := range stored {
 			stored[at] = []byte("spoilt")
 		}

@@ -304,14 +304,14 @@ type segments struct {
 }
 
 const (
-	segmentFamily = "part"
+	segmentFamily = "segment"
 	segmentColumn = "v"
 	markRow       = "##" // belongs to no user
 	markName      = "#compacting"
 )
 
 func newSegments(c Config) *segments {
-	p := &segments{table: []byte(c.Table + "_parts"), servers: newServers(c)}
+	p := &segments{table: []byte(c.Table + "_segments"), servers: newServers(c)}
 	p.metrics = segment.NewMetrics(c.Registry)
 	p.cache = segment.NewCache(p.metrics, segment.CacheBytes)
 	return p

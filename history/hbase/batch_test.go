@@ -122,7 +122,7 @@ func TestDeadServerHoldsUpOnlyItsOwn(t *testing.T) {
 				if got, took := s.put(t, a); got["even:1"] != 1000 || took != 0 {
 					t.Errorf("after the regions moved: stored %v in %v, want all at once", got, took)
 				}
-				if text := out.String(); known && strings.Count(text, "does not answer") != 1 || !strings.Contains(text, "answers again") {
+				if text := out.String(); known && strings.Count(text, "breaker opened") != 1 || !strings.Contains(text, "breaker closed") {
 					t.Errorf("log %q, want one line when the server goes and one when it is back", text)
 				}
 			})
@@ -211,7 +211,7 @@ func TestOutageCostsFewDeadlines(t *testing.T) {
 		for range 3 {
 			g.put(t.Context(), t, true)
 		}
-		want := []string{"server does not answer", "server answers again"}
+		want := []string{"server unavailable; breaker opened", "server recovered; breaker closed"}
 		if got := strings.Split(strings.TrimSpace(g.out.String()), "\n"); len(got) != 2 || !strings.Contains(got[0], want[0]) || !strings.Contains(got[1], want[1]) {
 			t.Errorf("log %q, want %q", got, want)
 		}

@@ -338,8 +338,8 @@ func onceOnDisk(b *testing.B, codec string, each int) {
 		}
 	}
 	compactUser(b, client, table, "u0")
-	compact(b, table+"_parts")
-	segments := onDisk(b, table) + onDisk(b, table+"_parts")
+	compact(b, table+"_segments")
+	segments := onDisk(b, table) + onDisk(b, table+"_segments")
 	b.ReportMetric(float64(live)/float64(len(cells)), "live-B/record")
 	b.ReportMetric(float64(segments)/float64(len(cells)), "parts-B/record")
 	b.ReportMetric(float64(segments)/float64(live), "ratio")

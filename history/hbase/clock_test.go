@@ -68,7 +68,7 @@ func TestReadersGoByTheHorizon(t *testing.T) {
 		dropped, followed bool // dropped: HBase's clock is ahead too; followed: the clock is trusted
 	}{
 		"the clock is ahead":              {false, true},
-		"the clock is not followed":       {false, false},
+		"clock not trusted":               {false, false},
 		"HBase's clock is ahead, too":     {true, true},
 		"HBase's, while none is followed": {true, false},
 	} {

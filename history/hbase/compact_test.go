@@ -503,7 +503,7 @@ func TestDeletedChunksGoAtOnce(t *testing.T) {
 		t.Errorf("chunks %q stay, again after %v", names, again)
 	}
 	r.compactTable()
-	for row := range r.client.(*store).Tables["history_parts"] {
+	for row := range r.client.(*store).Tables["history_segments"] {
 		if n := strings.Count(row, "\x00"); n > 0 && r.has(row, cells[4].Key.Object) {
 			t.Errorf("row %q has what was deleted", row)
 		}
@@ -513,7 +513,7 @@ func TestDeletedChunksGoAtOnce(t *testing.T) {
 // has reports whether a stored chunk contains an object.
 func (t *compactTest) has(row string, o history.Object) (found bool) {
 	t.Helper()
-	for _, versions := range t.client.(*store).Tables["history_parts"][row].Cells {
+	for _, versions := range t.client.(*store).Tables["history_segments"][row].Cells {
 		for _, b := range versions {
 			c, err := segment.Open(b)
 			t.must(err)
@@ -830,7 +830,7 @@ func TestDamagedSegment(t *testing.T) {
 				r := newCompactTest(t)
 				cells := r.plays(20)
 				r.compact()
-				for row, cells := range r.client.(*store).Tables["history_parts"] {
+				for row, cells := range r.client.(*store).Tables["history_segments"] {
 					if strings.Contains(row, "\x00") == list {
 						continue
 					}
@@ -855,7 +855,7 @@ func TestDamagedSegment(t *testing.T) {
 				if err != nil || !errors.Is(got[0].Err, history.ErrUnavailable) || errors.Is(got[0].Err, history.ErrPermanent) || got[1].Err != nil || !history.Same(got[1].Record, whole.Record) {
 					t.Errorf("get: got %+v, %v, want that another user is served", got, err)
 				}
-				if n := counted(t, registry, "playhead_parts_damaged_total"); n != 2 {
+				if n := counted(t, registry, "playhead_segments_damaged_total"); n != 2 {
 					t.Errorf("%v damaged chunks counted, want 2", n)
 				}
 			})
@@ -872,7 +872,7 @@ func TestSilentSegment(t *testing.T) {
 		a := hbase.NewCompacting(r.client.(*store).Through(func(ctx context.Context, x *hbasefake.Exchange) {
 			for i := range x.Calls {
 				row, _, _ := strings.Cut(x.Calls[i].Row, "\x00")
-				if x.Calls[i].Table == "history_parts" && row == history.RowKey(silent.UID) {
+				if x.Calls[i].Table == "history_segments" && row == history.RowKey(silent.UID) {
 					<-ctx.Done()
 					x.Fail(i, ctx.Err())
 					continue
@@ -1041,7 +1041,7 @@ func TestChunkThatIsNotReadBack(t *testing.T) {
 	for len(r.unlisted()) == 0 {
 		compactor.next(made)
 	}
-	for row, cells := range r.client.(*store).Tables["history_parts"] {
+	for row, cells := range r.client.(*store).Tables["history_segments"] {
 		for _, versions := range cells.Cells {
 			for at, b := range versions {
 				if strings.Contains(row, "\x00") {

@@ -61,9 +61,9 @@ func (a *Archive) Held(ctx context.Context, uid string, until int64) (map[string
 	}, nil
 }
 
-var _ history.Sectioner = (*Archive)(nil)
+var _ history.NamespaceLister = (*Archive)(nil)
 
-// Namespaces implements [history.Sectioner]. The rows of a user's namespaces follow the user's row.
+// Namespaces implements [history.NamespaceLister]. The rows of a user's namespaces follow the user's row.
 func (a *Archive) Namespaces(ctx context.Context, uid string) (all []string, err error) {
 	tables := [][]byte{a.table}
 	if a.segments.known() {

@@ -47,7 +47,7 @@ func left(s *store, uid string) (places []string) {
 			}
 			for c, cells := range r.Cells {
 				for _, value := range cells {
-					if bytes.Contains(value, []byte(secret)) || strings.Contains(row, "\x00") || !strings.HasPrefix(c.Qualifier, "#") && c.Family != "part" {
+					if bytes.Contains(value, []byte(secret)) || strings.Contains(row, "\x00") || !strings.HasPrefix(c.Qualifier, "#") && c.Family != "segment" {
 						places = append(places, fmt.Sprintf("%s %q %s:%q", table, row, c.Family, c.Qualifier))
 					}
 				}
@@ -178,7 +178,7 @@ func TestEraseDamaged(t *testing.T) {
 			until, _ := r.secrets()
 			s := r.client.(*store)
 			s.Lock()
-			for row, stored := range s.Tables["history_parts"] {
+			for row, stored := range s.Tables["history_segments"] {
 				for _, cells := range stored.Cells {
 					for at := range cells {
 						if strings.Contains(row, "\x00") == chunk {

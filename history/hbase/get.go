@@ -176,7 +176,7 @@ func (a *Archive) pageOf(ctx context.Context, c *contents, q history.Query) (his
 		return history.Page{}, fmt.Errorf("page of %s: %w", uid, err)
 	}
 	for _, d := range page.Damaged {
-		a.config.Logger.Error("cell cannot be read and is left out", "table", a.config.Table, "row", history.RowKey(uid), "column", columnOf(d.Object), "error", d.Err)
+		a.config.Logger.Error("unreadable cell skipped", "table", a.config.Table, "row", history.RowKey(uid), "column", columnOf(d.Object), "error", d.Err)
 	}
 	return page, nil
 }

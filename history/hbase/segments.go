@@ -136,7 +136,7 @@ func (a *Archive) noteLong(ctx context.Context, uid string, records int) {
 	ctx, cancel := context.WithTimeout(ctx, slowAfter)
 	defer cancel()
 	if err := a.config.Long(ctx, uid); err != nil { // the next reader tries again
-		a.config.Logger.Debug("long row not told of", "error", err)
+		a.config.Logger.Debug("long row not noted", "error", err)
 	}
 }
 

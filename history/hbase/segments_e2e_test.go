@@ -32,7 +32,7 @@ func compactingTable(t *testing.T) (client gohbase.Client, table string, compact
 	t.Cleanup(client.Close)
 	return client, table, func() {
 		compact(t, table)
-		compact(t, table+"_parts")
+		compact(t, table+"_segments")
 	}
 }
 
@@ -94,7 +94,7 @@ func TestEraseInHBase(t *testing.T) {
 func (t *compactTest) raw() (cells []string) {
 	t.Helper()
 	row := history.RowKey(t.uid)
-	for _, table := range []string{t.config.Table, t.config.Table + "_parts"} {
+	for _, table := range []string{t.config.Table, t.config.Table + "_segments"} {
 		scan, err := hrpc.NewScanRangeStr(t.Context(), table, row, row+"\x01", hrpc.Attribute("_raw_", []byte{0xff}), hrpc.MaxVersions(100))
 		t.must(err)
 		for rows := t.client.Scan(scan); ; {
@@ -104,7 +104,7 @@ func (t *compactTest) raw() (cells []string) {
 			}
 			t.must(err)
 			for _, c := range r.Cells {
-				own := string(c.Row) == row && (strings.HasPrefix(string(c.Qualifier), "#") || string(c.Family) == "part")
+				own := string(c.Row) == row && (strings.HasPrefix(string(c.Qualifier), "#") || string(c.Family) == "segment")
 				if !own || bytes.Contains(c.Value, []byte(secret)) {
 					cells = append(cells, fmt.Sprintf("%s %q %s:%q", table, c.Row, c.Family, c.Qualifier))
 				}
@@ -146,7 +146,7 @@ func TestCompactingWaitsForTheTable(t *testing.T) {
 	if begun(t, c.Table) || !strings.Contains(log.String(), "alter '"+c.Table+"', {NAME => 'info', TTL => 7776001}") {
 		t.Errorf("compacting has begun, or it is not said what to do:\n%s", log.String())
 	}
-	if got, err := hbase.DescribeTable(t.Context(), c, c.Table+"_parts", "part"); err != nil || len(got) > 0 {
+	if got, err := hbase.DescribeTable(t.Context(), c, c.Table+"_segments", "segment"); err != nil || len(got) > 0 {
 		t.Errorf("there is a table of segments already: %v, %v", got, err)
 	}
 	alterTTL(t, c.Table, "7776001")
@@ -232,7 +232,7 @@ func TestOpenAddsTheFamily(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	for table, family := range map[string]string{c.Table: "late", c.Table + "_parts": "part"} {
+	for table, family := range map[string]string{c.Table: "late", c.Table + "_segments": "segment"} {
 		got, err := hbase.DescribeTable(t.Context(), c, table, family)
 		if err != nil || !slices.Contains([]string{"7776000", "7776001"}, got["TTL"]) || got["VERSIONS"] != "1" || got["BLOOMFILTER"] != "ROW" {
 			t.Errorf("%s of %s: got %v, %v", family, table, got, err)

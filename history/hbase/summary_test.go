@@ -291,7 +291,7 @@ func TestSummaryChunkIsLost(t *testing.T) {
 			t.Errorf("summarize: %v, want ErrUnavailable", err)
 		}
 	}
-	if n := counted(t, registry, "playhead_parts_damaged_total"); n != 4 {
+	if n := counted(t, registry, "playhead_segments_damaged_total"); n != 4 {
 		t.Errorf("%v damaged, want 4", n)
 	}
 	if page, err := a.Summaries(t.Context(), "bob", history.Query{Limit: 10}); err != nil || len(page.Items) != 0 {

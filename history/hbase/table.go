@@ -154,7 +154,7 @@ func (a *Archive) checkTable(ctx context.Context, c Config, t shape) error {
 		err = errors.New("it knows no such table yet")
 	}
 	if err != nil {
-		c.Logger.Warn("table not checked, the master of hbase does not answer", "table", t.name, "error", brief(err))
+		c.Logger.Warn("table not checked: HBase master unavailable", "table", t.name, "error", brief(err))
 		return nil
 	}
 	for i, name := range t.families {

@@ -49,7 +49,7 @@ func tableOf(t testing.TB) string {
 func compactingTableOf(t testing.TB) string {
 	t.Helper()
 	name := tableOf(t)
-	dropAfter(t, name+"_parts")
+	dropAfter(t, name+"_segments")
 	return name
 }
 

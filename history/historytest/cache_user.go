@@ -26,7 +26,7 @@ func clearAll(c *cacheCase) {
 	page := c.list(uid, history.Query{Limit: 10})
 	c.items("after the clear", page.Items, []history.Item{{Object: later.Object, Record: left.After(c.start + 100)}})
 	if page.User.Warm {
-		c.Error("the user got warm by the clear")
+		c.Error("clear warmed the user unexpectedly")
 	}
 }
 

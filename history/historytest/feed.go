@@ -247,7 +247,7 @@ func (c feedCase) interruption() {
 	}
 	e.await("the interruption", func() bool { return e.since[bucketOf(change)] > before })
 	if e.times(bucketOf(other)) > 0 {
-		c.Error("received a change of a bucket that is not followed")
+		c.Error("received a change of an unwatched bucket")
 	}
 }
 

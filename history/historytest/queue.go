@@ -86,7 +86,7 @@ func (q queueCase) commitOver() {
 		return err
 	})
 	if err := old.Commit(q.Context(), got[len(got)-1]); err == nil {
-		q.Error("a commit succeeded after its generation")
+		q.Error("commit succeeded after its generation")
 	}
 	ctx, cancel := context.WithTimeout(q.Context(), patience)
 	defer cancel()

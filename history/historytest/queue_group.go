@@ -71,7 +71,7 @@ func (g *queueGroup) redeliver() {
 	g.join()
 	g.until("all keys came again", func() bool { return g.has(keys) })
 	if err := old.Commit(g.Context(), held[len(held)-1]); err == nil {
-		g.Error("a commit succeeded in a generation that is over")
+		g.Error("commit succeeded in an ended generation")
 	}
 }
 

@@ -122,7 +122,7 @@ func (q queueCase) noTime() {
 	keys := everyBucket(1)
 	unsent, err := q.Publish(ctx, keys)
 	if err == nil {
-		q.Error("no error from a publish without time")
+		q.Error("publish past its deadline returned no error")
 	}
 	q.same(unsent, keys)
 	q.nothingElse()

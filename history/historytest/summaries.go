@@ -391,7 +391,7 @@ func namespaceSummaries(s *summaries) {
 	s.want("of the namespace", summaryOf(old))
 	namespaces := func(what, uid string, want ...string) {
 		s.Helper()
-		if found, err := s.Eraser.(history.Sectioner).Namespaces(s.Context(), uid); err != nil || !slices.Equal(found, want) {
+		if found, err := s.Eraser.(history.NamespaceLister).Namespaces(s.Context(), uid); err != nil || !slices.Equal(found, want) {
 			s.Errorf("%s: namespaces %q, %v, want %q", what, found, err, want)
 		}
 	}

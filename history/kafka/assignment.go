@@ -75,7 +75,7 @@ func (q *Queue) checkAssignment(ctx context.Context, c *assignment) {
 			continue
 		}
 		if assigned < n {
-			q.cfg.Logger.Warn("the group has divided fewer partitions than there are, will join again", "topic", q.cfg.Topic, "divided", assigned, "partitions", n)
+			q.cfg.Logger.Warn("consumer group assigned too few partitions; will rejoin", "topic", q.cfg.Topic, "divided", assigned, "partitions", n)
 			c.fail()
 		}
 		return
@@ -303,7 +303,7 @@ func (r *reader) report(failed bool, err error) {
 	log := r.q.cfg.Logger.With("topic", r.q.cfg.Topic, "partition", r.partition, "offset", r.offset)
 	switch {
 	case failed && r.assignment.failing.Add(1) == 1:
-		log.Warn("cannot read, will go on trying", "error", err)
+		log.Warn("read failed; will retry", "error", err)
 	case !failed && r.assignment.failing.Add(-1) == 0:
 		log.Info("reading again")
 	}
@@ -342,7 +342,7 @@ func (r *reader) restart(ctx context.Context) error {
 	}
 	gone := max(first-max(r.offset, 0), 0)
 	r.q.skipped.Add(gone)
-	r.q.cfg.Logger.Warn("the next message is not there, going on with the first", "topic", r.q.cfg.Topic, "partition", r.partition,
+	r.q.cfg.Logger.Warn("next message missing; continued with the first available", "topic", r.q.cfg.Topic, "partition", r.partition,
 		"offset", r.offset, "first", first, "skipped", gone)
 	if gone == 0 && r.delivered {
 		return errOver

@@ -38,7 +38,7 @@ func (q *Queue) Consume(ctx context.Context, handle func(context.Context, histor
 		case err == nil:
 			failing = false
 		case !failing && !errors.Is(err, kafka.RebalanceInProgress):
-			q.cfg.Logger.Warn("cannot join the group yet, will go on trying", "topic", q.cfg.Topic, "group", q.cfg.Group, "error", err)
+			q.cfg.Logger.Warn("join of the consumer group failed; will retry", "topic", q.cfg.Topic, "group", q.cfg.Group, "error", err)
 			failing = true
 		}
 	}

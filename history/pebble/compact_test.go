@@ -268,7 +268,7 @@ func TestDamagedChunk(t *testing.T) {
 			if err != nil || len(page.Items) != 20 || page.More {
 				t.Errorf("page of another chunk: got %d items, %v, %v", len(page.Items), page.More, err)
 			}
-			if n := counted(t, registry, "playhead_parts_damaged_total"); n != 2 {
+			if n := counted(t, registry, "playhead_segments_damaged_total"); n != 2 {
 				t.Errorf("%v damaged chunks counted, want 2", n)
 			}
 

@@ -129,9 +129,9 @@ func (h *holding) inChunks(space byte) (records, chunks int, err error) {
 	return records, chunks, err
 }
 
-var _ history.Sectioner = (*DB)(nil)
+var _ history.NamespaceLister = (*DB)(nil)
 
-// Namespaces implements [history.Sectioner]. It makes a checkpoint, because a namespace may exist only in memory.
+// Namespaces implements [history.NamespaceLister]. It makes a checkpoint, because a namespace may exist only in memory.
 // That includes namespaces of classes that the current rules no longer have.
 func (d *DB) Namespaces(ctx context.Context, uid string) (all []string, err error) {
 	if err := d.enter(ctx); err != nil {

@@ -48,7 +48,7 @@ func (f *fault) err() error {
 func (f *fault) fail(err error) error {
 	f.once.Do(func() {
 		if f.opened.Load() { // before that, Open returns the error
-			f.log.Error("store failed, no more writes until it is opened again", "error", err)
+			f.log.Error("store failed; writes refused until restart", "error", err)
 		}
 		f.cause = unavailable(fmt.Errorf("store failed: %w", err))
 		close(f.failed)
@@ -94,20 +94,20 @@ func (f *fault) listener() *pebble.EventListener {
 			if !f.opened.Load() && !pebble.IsCorruptionError(err) {
 				_ = f.fail(err) // do not block a start until writes succeed
 			} else if !f.troubled.Swap(true) {
-				f.log.Error("store cannot write in the background", "error", err)
+				f.log.Error("background writes failed", "error", err)
 			}
 		},
 		FlushBegin: func(pebble.FlushInfo) { f.beforeFlush() },
 		FlushEnd: func(i pebble.FlushInfo) {
 			if i.Err == nil && f.troubled.Swap(false) {
-				f.log.Info("store writes in the background again")
+				f.log.Info("background writes recovered")
 			}
 		},
 		DataCorruption: func(i pebble.DataCorruptionInfo) {
 			f.log.Error("store is corrupt", "file", i.Path, "error", i.Details)
 		},
 		WriteStallBegin: func(i pebble.WriteStallBeginInfo) { f.log.Warn("store stalls writes", "reason", i.Reason) },
-		WriteStallEnd:   func() { f.log.Info("store goes on with writes") },
+		WriteStallEnd:   func() { f.log.Info("writes resumed") },
 	}
 }
 
@@ -169,6 +169,6 @@ func (d *damage) cell(row, column string, err error) {
 	if at := row + "/" + column; !d.reported[at] && len(d.reported) < maxReported {
 		d.reported[at] = true
 		d.cells.Inc()
-		d.log.Error("cell is damaged and left out", "row", row, "column", column, "error", err)
+		d.log.Error("damaged cell skipped", "row", row, "column", column, "error", err)
 	}
 }

@@ -205,16 +205,16 @@ func (d *DB) redo(change []byte) error {
 			return err
 		}
 		if kind == pebble.InternalKeyKindDelete && key[0] == spaceDirty {
-			if err := d.resettle(key); err != nil {
+			if err := d.cleanAgain(key); err != nil {
 				return err
 			}
 		}
 	}
 }
 
-// resettle marks clean the record of a removed mark. Marks never repeat: a record rewritten or deleted since has
+// cleanAgain marks clean the record of a removed mark. Marks never repeat: a record rewritten or deleted since has
 // another mark or none.
-func (d *DB) resettle(dirty []byte) error {
+func (d *DB) cleanAgain(dirty []byte) error {
 	k, mark, err := parseDirty(dirty)
 	if err != nil || k.IsUser() {
 		return nil //nolint:nilerr // what cannot be read is no mark of a record

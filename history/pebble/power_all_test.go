@@ -34,7 +34,7 @@ func TestPowerLossOfAll(t *testing.T) {
 			"changes":    m.changes,
 			"put":        m.put,
 			"put user":   m.putUser,
-			"carry":      m.promote,
+			"promote":    m.promote,
 			"compact":    m.compact,
 			"see":        m.see,
 			"announced":  m.announced,

@@ -25,7 +25,7 @@ func TestPowerLoss(t *testing.T) {
 			"mark_clean": m.markClean,
 			"clear":      m.clear,
 			"put":        m.put,
-			"carry":      m.promote,
+			"promote":    m.promote,
 			"compact":    m.compact,
 			"checkpoint": m.checkpoint,
 			"meanwhile":  m.meanwhile,

@@ -110,7 +110,7 @@ func (r *replay) file(log wal.LogicalLog, last bool) (err error) {
 	}
 	r.path, r.end = path, end
 	if torn := found.written - end; torn > 0 {
-		r.log.Warn("journal has a torn end, of which nothing was acknowledged", "file", path, "offset", end, "bytes", torn)
+		r.log.Warn("journal's torn end dropped; it held nothing acknowledged", "file", path, "offset", end, "bytes", torn)
 	}
 	return nil
 }

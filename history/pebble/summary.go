@@ -256,7 +256,7 @@ func (s *summing) one(ctx context.Context, uid string) {
 	if err := s.archive.Summarize(ctx, uid, false); err != nil {
 		s.failed[uid] = true
 		if ctx.Err() == nil {
-			s.archive.db.config.Logger.Error("summary failed, and what has expired of the user is kept", "error", err)
+			s.archive.db.config.Logger.Error("summary failed; expired records of the user kept", "error", err)
 		}
 	}
 }

@@ -14,7 +14,7 @@
 //	{b0007}:firsts         zset    unannounced first sightings: members "<uid>/20261121", scores microseconds
 //	{b0007}:long           zset    users with many live records in the archive, by due time; up to 1,000, for 90 days
 //	{b0007}:removed        zset    users with deleted or cleared records, by time; for an hour, or a day without jobs
-//	{b0007}:life           string  a nonce in the first bucket of each server. It is lost with the server's data, and
+//	{b0007}:epoch          string  a nonce in the first bucket of each server. It is lost with the server's data, and
 //	                               expires before them if the clock jumps ahead.
 //	playhead:trusted       string  latest time that a process trusted, Unix ms; never expires
 //

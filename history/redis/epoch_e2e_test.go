@@ -68,7 +68,7 @@ func TestEpochOfEmptied(t *testing.T) {
 	config := cluster(t)
 	c := open(t, config)
 	before := strings.Fields(epochOf(t, c))
-	must(t, raw(t, config).Del(t.Context(), "{b0000}:life"))
+	must(t, raw(t, config).Del(t.Context(), "{b0000}:epoch"))
 	after := strings.Fields(epochOf(t, c))
 	gone := slices.DeleteFunc(before, func(epoch string) bool { return slices.Contains(after, epoch) })
 	if len(gone) != 1 || len(after) != len(config.Addrs) {

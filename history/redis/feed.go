@@ -379,7 +379,7 @@ func (s *subscription) handle(l *nodeConn, message any) error {
 		}
 		changes, err := wire.Changes([]byte(what.Payload))
 		if err != nil {
-			s.cache.config.Log.Warn("unreadable changes", "channel", what.Channel, "error", err)
+			s.cache.config.Log.Warn("changes not decoded", "channel", what.Channel, "error", err)
 			return nil
 		}
 		s.handler(history.Notice{Changes: changes})

@@ -78,7 +78,7 @@ func (s search[T]) some(ctx context.Context, buckets []history.Bucket) (found []
 		unread := all - len(found)
 		if all < q.limit || len(found) >= s.limit {
 			if unread > 0 {
-				s.config.Log.Warn("redis holds members that cannot be read", "set", s.key(buckets[0]), "members", unread, "first", first)
+				s.config.Log.Warn("Redis members not decoded", "set", s.key(buckets[0]), "members", unread, "first", first)
 			}
 			return found[:min(len(found), s.limit)], failed
 		}

@@ -322,7 +322,7 @@ func (c *Cache) record(k history.Key, value string) *history.Record {
 		err = wire.ErrCorrupt // well-formed, but empty
 	}
 	if err != nil {
-		c.config.Log.Warn("redis holds a content that cannot be read", "key", k.String(), "error", err)
+		c.config.Log.Warn("Redis record not decoded", "key", k.String(), "error", err)
 		return &history.Record{Revision: wire.Revision([]byte(value)), Partial: true}
 	}
 	return r

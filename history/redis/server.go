@@ -105,7 +105,7 @@ func (c *Cache) check(ctx context.Context) error {
 		if !c.config.AllowVolatile {
 			return err
 		}
-		c.config.Log.Warn("redis may lose acknowledged writes", "error", err)
+		c.config.Log.Warn("Redis settings may lose acknowledged writes", "error", err)
 	}
 	if len(away) == 0 {
 		return nil
@@ -113,7 +113,7 @@ func (c *Cache) check(ctx context.Context) error {
 	if 2*len(away) >= len(nodes) {
 		return away[0]
 	}
-	c.config.Log.Warn("some masters do not answer, their users are refused", "masters", len(away), "error", away[0])
+	c.config.Log.Warn("masters unavailable; their users are refused", "masters", len(away), "error", away[0])
 	return nil
 }
 
@@ -185,7 +185,7 @@ func (c *Cache) warnOfCoverage(ctx context.Context, node *goredis.Client) {
 }
 
 // ErrVolatile means that a server's settings may lose acknowledged writes.
-var ErrVolatile = errors.New("redis may lose acknowledged writes")
+var ErrVolatile = errors.New("Redis settings may lose acknowledged writes")
 
 // Fit checks that every master keeps acknowledged writes: no eviction, and an append-only file that is flushed.
 // Settings can change at runtime, so call it regularly. Servers that hide a setting pass.
@@ -287,7 +287,7 @@ func (c *Cache) epochOf(ctx context.Context, node *goredis.Client, first map[str
 	if !has {
 		return epoch, nil
 	}
-	nonce, err := c.nonce(ctx, string(append(appendBucket(nil, b), "life"...)))
+	nonce, err := c.nonce(ctx, string(append(appendBucket(nil, b), "epoch"...)))
 	return epoch + "/" + nonce, err
 }
 

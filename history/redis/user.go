@@ -237,9 +237,9 @@ func (c *Cache) marksOf(ctx context.Context, uid string, members []string) (n in
 	return n, nil
 }
 
-var _ history.Sectioner = (*Cache)(nil)
+var _ history.NamespaceLister = (*Cache)(nil)
 
-// Namespaces implements [history.Sectioner]. It scans all keys of the user's server.
+// Namespaces implements [history.NamespaceLister]. It scans all keys of the user's server.
 func (c *Cache) Namespaces(ctx context.Context, uid string) (all []string, err error) {
 	b := history.BucketOf(uid)
 	server, err := c.master(ctx, b)

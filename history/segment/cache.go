@@ -104,17 +104,17 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		return auto.NewCounter(prometheus.CounterOpts{Name: "playhead_" + name, Help: help})
 	}
 	return &Metrics{
-		Hits:      counter("parts_cache_hits_total", "Chunks and lists of segments that were in memory."),
-		Misses:    counter("parts_cache_misses_total", "Chunks and lists of segments that were read."),
-		Damaged:   counter("parts_damaged_total", "Reads of chunks and lists of segments that are missing or damaged."),
-		Compacted: counter("parts_rolled_records_total", "Records that have left the live form for segments."),
-		Written:   counter("parts_written_bytes_total", "Bytes of chunks and lists that were written."),
-		Read:      counter("parts_read_bytes_total", "Bytes of chunks and lists that were read, as they are in memory."),
+		Hits:      counter("segments_cache_hits_total", "Chunks and lists of segments that were in memory."),
+		Misses:    counter("segments_cache_misses_total", "Chunks and lists of segments that were read."),
+		Damaged:   counter("segments_damaged_total", "Reads of chunks and lists of segments that are missing or damaged."),
+		Compacted: counter("segments_compacted_records_total", "Records that have left the live form for segments."),
+		Written:   counter("segments_written_bytes_total", "Bytes of chunks and lists that were written."),
+		Read:      counter("segments_read_bytes_total", "Bytes of chunks and lists that were read, as they are in memory."),
 
 		Summarized:   counter("summaries_counted_records_total", "Records that were counted in summaries, for the first time or after a change."),
 		SummaryBytes: counter("summaries_written_bytes_total", "Bytes of chunks and lists of summaries that were written."),
 		Live: auto.NewHistogram(prometheus.HistogramOpts{
-			Name: "playhead_parts_live_records", Help: "Live records of a user whose row was gone through.",
+			Name: "playhead_segments_live_records", Help: "Live records of a user whose row was gone through.",
 			Buckets: prometheus.ExponentialBuckets(16, 4, 8),
 		}),
 	}
@@ -146,7 +146,7 @@ func (n *Notes) Add(uid string, due int64) {
 // RegisterNotes registers gauges of waiting users, unless reg is nil. now returns Unix milliseconds.
 func RegisterNotes(reg prometheus.Registerer, now func() int64, all ...*Notes) {
 	auto := promauto.With(reg)
-	auto.NewGaugeFunc(prometheus.GaugeOpts{Name: "playhead_parts_waiting_users", Help: "Users who wait to be compacted."}, func() float64 {
+	auto.NewGaugeFunc(prometheus.GaugeOpts{Name: "playhead_segments_waiting_users", Help: "Users who wait to be compacted."}, func() float64 {
 		waiting := 0
 		for _, n := range all {
 			users, _ := n.waiting()
@@ -155,7 +155,7 @@ func RegisterNotes(reg prometheus.Registerer, now func() int64, all ...*Notes) {
 		return float64(waiting)
 	})
 	auto.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "playhead_parts_oldest_note_age_seconds", Help: "For how long the user who has waited longest could have been compacted.",
+		Name: "playhead_segments_oldest_note_age_seconds", Help: "For how long the user who has waited longest could have been compacted.",
 	}, func() float64 {
 		at := now()
 		oldest := at

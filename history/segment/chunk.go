@@ -17,10 +17,10 @@ import (
 )
 
 const (
-	// maxNamespace bounds a decompressed block. One record beyond ChunkSize fits easily.
-	maxNamespace = 1 << 20
-	// minNamespace is the least size of a compressed block.
-	minNamespace = 512
+	// maxBlock bounds a decompressed block. One record beyond ChunkSize fits easily.
+	maxBlock = 1 << 20
+	// minBlock is the least size of a compressed block.
+	minBlock = 512
 )
 
 // Encoded is a chunk to store, with its metadata. The caller sets the name.
@@ -98,7 +98,7 @@ func (c *coder) finish(kind Kind, info Info) Encoded {
 	b := []byte{format, byte(kind)}
 	b = binary.AppendUvarint(b, uint64(info.Count)) //nolint:gosec // never negative
 	b = binary.AppendUvarint(b, zigzag(info.Newest.Time()))
-	b = append(appendNamespace(appendNamespace(b, symbols), texts), packed.bytes...)
+	b = append(appendBlock(appendBlock(b, symbols), texts), packed.bytes...)
 	info.Kind, info.Sum = kind, xxhash.Sum64(b)
 	b = seal(b)
 	info.Bytes = len(b)
@@ -137,7 +137,7 @@ func open(b []byte) (*Chunk, error) {
 	}
 	r := &reader{rest: b}
 	kind, count := r.bytes(1), r.uvarint()
-	c := &Chunk{time: r.varint(), symbols: r.namespace(), texts: r.namespace(), packed: r.rest}
+	c := &Chunk{time: r.varint(), symbols: r.block(), texts: r.block(), packed: r.rest}
 	switch {
 	case r.err != nil:
 		return nil, r.err
@@ -372,9 +372,9 @@ func (r *reader) texts(all []texts) {
 	}
 }
 
-// appendNamespace appends a block with its length, compressed if that is shorter.
-func appendNamespace(dst, b []byte) []byte {
-	if len(b) >= minNamespace {
+// appendBlock appends a block with its length, compressed if that is shorter.
+func appendBlock(dst, b []byte) []byte {
+	if len(b) >= minBlock {
 		if z := compressor().EncodeAll(b, nil); len(z) < len(b) {
 			dst = binary.AppendUvarint(dst, uint64(len(z))<<1|1)
 			return append(dst, z...)
@@ -383,7 +383,7 @@ func appendNamespace(dst, b []byte) []byte {
 	return append(binary.AppendUvarint(dst, uint64(len(b))<<1), b...)
 }
 
-func (r *reader) namespace() []byte {
+func (r *reader) block() []byte {
 	head := r.uvarint()
 	b := r.bytes(head >> 1)
 	if head&1 == 0 || r.err != nil {
@@ -399,14 +399,14 @@ func (r *reader) namespace() []byte {
 // Both are safe for concurrent use, and allocated at first use.
 var (
 	compressor = sync.OnceValue(func() *zstd.Encoder {
-		w, err := zstd.NewWriter(nil, zstd.WithEncoderCRC(false), zstd.WithEncoderLevel(zstd.SpeedBetterCompression), zstd.WithWindowSize(maxNamespace), zstd.WithLowerEncoderMem(true))
+		w, err := zstd.NewWriter(nil, zstd.WithEncoderCRC(false), zstd.WithEncoderLevel(zstd.SpeedBetterCompression), zstd.WithWindowSize(maxBlock), zstd.WithLowerEncoderMem(true))
 		if err != nil {
 			panic(err) // invalid options
 		}
 		return w
 	})
 	decompressor = sync.OnceValue(func() *zstd.Decoder {
-		r, err := zstd.NewReader(nil, zstd.WithDecoderMaxMemory(maxNamespace), zstd.WithDecoderLowmem(true))
+		r, err := zstd.NewReader(nil, zstd.WithDecoderMaxMemory(maxBlock), zstd.WithDecoderLowmem(true))
 		if err != nil {
 			panic(err)
 		}

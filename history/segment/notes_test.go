@@ -18,12 +18,12 @@ func TestNotes(t *testing.T) {
 	want := func(users, age string) {
 		t.Helper()
 		err := testutil.GatherAndCompare(registry, strings.NewReader(`
-# HELP playhead_parts_oldest_note_age_seconds For how long the user who has waited longest could have been compacted.
-# TYPE playhead_parts_oldest_note_age_seconds gauge
-playhead_parts_oldest_note_age_seconds `+age+`
-# HELP playhead_parts_waiting_users Users who wait to be compacted.
-# TYPE playhead_parts_waiting_users gauge
-playhead_parts_waiting_users `+users+"\n"))
+# HELP playhead_segments_oldest_note_age_seconds For how long the user who has waited longest could have been compacted.
+# TYPE playhead_segments_oldest_note_age_seconds gauge
+playhead_segments_oldest_note_age_seconds `+age+`
+# HELP playhead_segments_waiting_users Users who wait to be compacted.
+# TYPE playhead_segments_waiting_users gauge
+playhead_segments_waiting_users `+users+"\n"))
 		if err != nil {
 			t.Error(err)
 		}

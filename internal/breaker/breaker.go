@@ -58,13 +58,13 @@ func (b *Breaker) Leave(start time.Time, answered bool) {
 	defer b.mu.Unlock()
 	if answered {
 		if b.misses >= limit {
-			b.log.Info("server answers again", "server", b.name)
+			b.log.Info("server recovered; breaker closed", "server", b.name)
 		}
 		b.misses = 0
 		return
 	}
 	if b.misses++; b.misses == limit {
 		b.next = now.Add(pause)
-		b.log.Warn("server does not answer", "server", b.name)
+		b.log.Warn("server unavailable; breaker opened", "server", b.name)
 	}
 }

@@ -165,7 +165,7 @@ func (c *Clock) take(reference time.Time, within time.Duration) {
 		}
 	case agree: // the process was asleep, or both clocks were corrected
 		c.jumps.WithLabelValues("machine").Inc()
-		c.cfg.Logger.Warn("the machine's clock and the cache's have jumped together and are followed", "by", reference.Sub(c.now()).Round(time.Millisecond))
+		c.cfg.Logger.Warn("machine and cache clocks jumped together; accepted", "by", reference.Sub(c.now()).Round(time.Millisecond))
 		c.anchor, c.since, c.within = reference, time.Now(), within
 		c.right()
 	default:
@@ -181,12 +181,12 @@ func (c *Clock) wrong(what, whose string, by time.Duration) {
 		return
 	}
 	c.jumps.WithLabelValues(whose).Inc()
-	c.cfg.Logger.Warn("a clock is wrong", "what", what, "by", by.Round(time.Millisecond))
+	c.cfg.Logger.Warn("clock out of bounds", "what", what, "by", by.Round(time.Millisecond))
 }
 
 func (c *Clock) right() {
 	if c.err != nil && !errors.Is(c.err, errNotAsked) {
-		c.cfg.Logger.Info("the clocks agree again")
+		c.cfg.Logger.Info("clocks agree again")
 	}
 	c.err = nil
 }

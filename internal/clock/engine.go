@@ -85,9 +85,9 @@ func (e *Engine) measure(ctx context.Context) {
 	e.mu.Unlock()
 	switch is := e.Check(ctx); {
 	case was == nil && is != nil:
-		e.cfg.Logger.Error("the clock of an engine is wrong", "engine", e.cfg.Name, "ahead", ahead)
+		e.cfg.Logger.Error("engine clock out of bounds", "engine", e.cfg.Name, "ahead", ahead)
 	case was != nil && is == nil:
-		e.cfg.Logger.Info("the clock of an engine is right again", "engine", e.cfg.Name)
+		e.cfg.Logger.Info("engine clock within bounds again", "engine", e.cfg.Name)
 	}
 }
 

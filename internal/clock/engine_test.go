@@ -3,6 +3,7 @@ package clock_test
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,9 +14,14 @@ import (
 // TestEngine: Check reports a wrong clock until it is right, also while the engine does not answer.
 func TestEngine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
 		var ahead time.Duration
 		var away error
-		e := clock.NewEngine(clock.EngineConfig{Name: "hbase", Ahead: func(context.Context) (time.Duration, error) { return ahead, away }})
+		e := clock.NewEngine(clock.EngineConfig{Name: "hbase", Ahead: func(context.Context) (time.Duration, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			return ahead, away
+		}})
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
 		go func() { done <- e.Run(ctx) }()
@@ -31,7 +37,9 @@ func TestEngine(t *testing.T) {
 			{"right", 0, nil, false},
 			{"behind", -time.Minute, nil, true},
 		} {
+			mu.Lock()
 			ahead, away = step.ahead, step.away
+			mu.Unlock()
 			time.Sleep(time.Minute)
 			synctest.Wait()
 			if err := e.Check(ctx); (err != nil) != step.wrong {

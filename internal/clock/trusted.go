@@ -203,13 +203,13 @@ func (t *Trusted) look() {
 	t.seen = gap
 	if by.Abs() > noticed {
 		t.steps.Inc()
-		t.cfg.Logger.Warn("the clock has stepped against the trusted time; nothing is destroyed by that", "by", by.Round(time.Millisecond), "ahead", gap.Round(time.Millisecond))
+		t.cfg.Logger.Warn("clock stepped against the trusted time; expiry stopped", "by", by.Round(time.Millisecond), "ahead", gap.Round(time.Millisecond))
 	}
 	switch held := err != nil; {
 	case held && !t.held:
-		t.cfg.Logger.Error("the clock is not followed", "error", err)
+		t.cfg.Logger.Error("clock not trusted", "error", err)
 	case t.held && !held:
-		t.cfg.Logger.Info("the clock is followed again")
+		t.cfg.Logger.Info("clock trusted again")
 	}
 	t.held = err != nil
 }
@@ -245,7 +245,7 @@ func (t *Trusted) move(saved time.Time) time.Time {
 		t.drift = 0
 	}
 	if t.drift == 3 {
-		t.cfg.Logger.Warn("the clock does not go as the monotonic clock does; nothing expires earlier by that", "by", (gap - t.ahead).Round(time.Millisecond), "in", elapsed.Round(time.Second))
+		t.cfg.Logger.Warn("clock drifted from the monotonic clock; expiry not affected", "by", (gap - t.ahead).Round(time.Millisecond), "in", elapsed.Round(time.Second))
 	}
 	if even && gap.Abs() <= t.cfg.Bound {
 		steady = steady.Add(max(-elapsed, min(gap, elapsed)))
@@ -273,7 +273,7 @@ func (t *Trusted) Confirm(ctx context.Context) error {
 	wall := t.cfg.Wall()
 	t.set(wall)
 	t.mu.Unlock()
-	t.cfg.Logger.Warn("the clock was confirmed", "time", wall.UTC().Format(time.RFC3339))
+	t.cfg.Logger.Warn("clock confirmed by the operator", "time", wall.UTC().Format(time.RFC3339))
 	t.look()
 	if err := t.cfg.Save(ctx, wall, true); err != nil {
 		return fmt.Errorf("save the trusted time: %w", err)

@@ -3,6 +3,7 @@ package clock_test
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,17 +13,34 @@ import (
 
 // saved stores the trusted time across restarts. ahead is the lead of the wall clock.
 type saved struct {
+	mu    sync.Mutex
 	at    time.Time
 	ahead time.Duration
 	away  error
 }
 
+// set changes the fields while a clock runs.
+func (s *saved) set(change func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	change()
+}
+
 func (s *saved) start(t *testing.T) *clock.Trusted {
 	t.Helper()
 	c := clock.NewTrusted(clock.TrustedConfig{
-		Load: func(context.Context) (time.Time, error) { return s.at, s.away },
-		Save: func(_ context.Context, at time.Time, _ bool) error { s.at = at; return s.away },
-		Wall: func() time.Time { return time.Now().Add(s.ahead).Round(0) },
+		Load: func(context.Context) (at time.Time, err error) {
+			s.set(func() { at, err = s.at, s.away })
+			return at, err
+		},
+		Save: func(_ context.Context, at time.Time, _ bool) (err error) {
+			s.set(func() { s.at, err = at, s.away })
+			return err
+		},
+		Wall: func() (at time.Time) {
+			s.set(func() { at = time.Now().Add(s.ahead).Round(0) })
+			return at
+		},
 	})
 	if err := c.Begin(t.Context()); err != nil && s.away == nil {
 		t.Fatal(err)
@@ -83,7 +101,7 @@ func TestTrusted(t *testing.T) {
 				s := new(saved)
 				s.run(t, time.Hour, nil)
 				time.Sleep(c.off)
-				s.ahead = c.ahead
+				s.set(func() { s.ahead = c.ahead })
 				s.run(t, 0, func(w *clock.Trusted) {
 					wantOff(t, "now", w.Now(), c.now, time.Second)
 					wantOff(t, "the horizon", w.Horizon(), c.horizon, time.Second)
@@ -94,7 +112,7 @@ func TestTrusted(t *testing.T) {
 				s.run(t, time.Hour, func(w *clock.Trusted) {
 					wantOff(t, "the horizon after an hour", w.Horizon(), c.afterAnHour, 2*time.Minute)
 				})
-				s.ahead = 0
+				s.set(func() { s.ahead = 0 })
 				s.run(t, 0, func(w *clock.Trusted) {
 					if c.off == 0 {
 						wantOff(t, "the time with the right clock", w.Now(), 0, time.Second)
@@ -114,11 +132,11 @@ func TestTrustedStep(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s := new(saved)
 			s.run(t, time.Hour, func(w *clock.Trusted) {
-				s.ahead = step
+				s.set(func() { s.ahead = step })
 				wantOff(t, "the stepped clock", w.Now(), 0, time.Second)
 				time.Sleep(3 * time.Hour)
 				wantOff(t, "the horizon after three hours", w.Horizon(), 0, time.Second)
-				s.ahead = 0
+				s.set(func() { s.ahead = 0 })
 				if err := w.Check(t.Context()); err != nil {
 					t.Errorf("the clock is back: %v", err)
 				}
@@ -163,7 +181,7 @@ func TestTrustedRestarts(t *testing.T) {
 					t.Fatalf("the horizon is %v ahead", off)
 				}
 			})
-			s.ahead += 6 * day
+			s.set(func() { s.ahead += 6 * day })
 		}
 	})
 }
@@ -180,7 +198,7 @@ func TestTrustedConfirm(t *testing.T) {
 			}
 			wantOff(t, "the time", w.Now(), 0, 0)
 			wantOff(t, "the horizon", w.Horizon(), 0, 0)
-			wantOff(t, "what is saved", s.at, 0, time.Second)
+			s.set(func() { wantOff(t, "what is saved", s.at, 0, time.Second) })
 		})
 	})
 }
@@ -194,7 +212,7 @@ func TestTrustedUnknown(t *testing.T) {
 				t.Errorf("horizon %d, want 0", h)
 			}
 			wantOff(t, "the time", w.Now(), 0, 0)
-			s.away = nil
+			s.set(func() { s.away = nil })
 			time.Sleep(2 * time.Minute)
 			wantOff(t, "the horizon", w.Horizon(), 0, 0)
 		})

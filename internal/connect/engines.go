@@ -70,7 +70,7 @@ func (e *Engines) First(ctx context.Context) error {
 			if err == nil || final(err) {
 				return err
 			}
-			e.Log.Warn("engine does not answer, will go on trying", "engine", one.name, "flag", one.flag, "error", err)
+			e.Log.Warn("engine unavailable; will retry", "engine", one.name, "flag", one.flag, "error", err)
 			return nil
 		})
 	}
@@ -124,7 +124,7 @@ func (e *engine) await(ctx context.Context, log *slog.Logger) error {
 		}
 		err := e.try(ctx, nextTry)
 		if err == nil {
-			log.Info("engine answers", "engine", e.name)
+			log.Info("engine reachable", "engine", e.name)
 			return nil
 		}
 		if final(err) {
@@ -311,13 +311,13 @@ func (e *engine) judge(ctx context.Context, all *Engines) {
 func (e *Engines) tell(one *engine, lasted time.Duration, err error) {
 	switch {
 	case one.partial() != nil:
-		e.Log.Warn("part of an engine is away", "engine", one.name, "effect", "the users of that part are refused", "error", err)
+		e.Log.Warn("engine partly unavailable", "engine", one.name, "effect", "the users of that part are refused", "error", err)
 		return
 	case err != nil:
-		e.Log.Warn("engine is away", "engine", one.name, "effect", effects[one.name], "error", err)
+		e.Log.Warn("engine unavailable", "engine", one.name, "effect", effects[one.name], "error", err)
 		return
 	}
-	e.Log.Info("engine is back", "engine", one.name, "away", lasted.Round(time.Second))
+	e.Log.Info("engine recovered", "engine", one.name, "away", lasted.Round(time.Second))
 }
 
 // ask probes the engine and reports whether there are calls to assess.
@@ -407,9 +407,9 @@ func (e *engine) lookFit(ctx context.Context, all *Engines) {
 	e.mu.Unlock()
 	switch {
 	case err != nil && was == nil:
-		all.Log.Error("engine may lose what it acknowledges", "engine", e.name, "error", err)
+		all.Log.Error("engine settings may lose acknowledged writes", "engine", e.name, "error", err)
 	case err == nil && was != nil:
-		all.Log.Info("engine keeps what it acknowledges again", "engine", e.name)
+		all.Log.Info("engine settings are safe again", "engine", e.name)
 	}
 }
 

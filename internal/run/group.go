@@ -85,7 +85,7 @@ func (g *Group) stop(i int, left time.Duration) error {
 		return fmt.Errorf("%s: still running %v after it was stopped", p.name, max(limit, 0))
 	}
 	if g.Log != nil {
-		g.Log.Info("part stopped", "part", p.name, "took", time.Since(began))
+		g.Log.Info("component stopped", "part", p.name, "took", time.Since(began))
 	}
 	return p.err
 }

@@ -248,7 +248,7 @@ func TestGroupLogsEachPartStopped(t *testing.T) {
 		if err := g.Run(ctx); err != nil {
 			t.Fatal(err)
 		}
-		if got, want := out.String(), `msg="part stopped" part=edge took=2s`; !strings.Contains(got, want) {
+		if got, want := out.String(), `msg="component stopped" part=edge took=2s`; !strings.Contains(got, want) {
 			t.Errorf("log %q, want %q in it", got, want)
 		}
 	})

@@ -192,7 +192,7 @@ var mutants = []mutant{
 	{name: "no-users", rule: "clear marks and pauses do not reach the archive", edits: []edit{{jobPut, "k.IsUser() && (len(u.Cleared) > 0", "false && (len(u.Cleared) > 0"}}},
 	{name: "no-fold", rule: "a partial record is archived unmerged", edits: []edit{{jobFold, "case e.Record != nil && (e.Record.Partial || suspect):", "case e.Record != nil && e.Record.State == 0 && suspect:"}}},
 	{name: "clean-now", rule: "the job marks clean the content it reads after the put", edits: []edit{{jobPut, "\tput := append(b.contents(), b.clean...)\n", "\tif loaded, err = j.load(ctx, b.keys); err != nil {\n\t\treturn nil, err\n\t}\n\tb.keys, b.entries = loaded.keys, loaded.entries\n\tput := append(b.contents(), b.clean...)\n"}}},
-	{name: "skip-unsettled", rule: "the job skips dirty records", edits: []edit{{jobFold, "case e.Record.Clean(): // the archive has it already", "case e.Record != nil && !e.Record.Clean():\n\t\tcase e.Record.Clean():"}}},
+	{name: "skip-dirty", rule: "the job skips dirty records", edits: []edit{{jobFold, "case e.Record.Clean(): // already archived", "case e.Record != nil && !e.Record.Clean():\n\t\tcase e.Record.Clean():"}}},
 	{name: "no-restore", rule: "queued records are not restored", edits: []edit{{jobRepair, "if merged == nil || history.Same(merged, held) && !laterCell(g.contents[k], e.Record) {", "if true {"}}},
 	{name: "left-behind", rule: "records that could not be compared with a new cache are not compared later", edits: []edit{{jobRepair, "j.unverified.replace(part, left)", "j.unverified.replace(part, left[:0])"}}},
 	{name: "restore-cleared", rule: "cleared records are restored", edits: []edit{{jobRepair, "return e.User.Cut(r, k.Object.Type)", "return r"}}},
@@ -235,7 +235,7 @@ var mutants = []mutant{
 	{name: "dismissed-played", rule: "a dismissed object is not offered after another play", edits: []edit{{shown, "VersionOf(at, RankDismissed) && at >= r.ViewedAt() {", "VersionOf(at, RankDismissed) {"}}},
 	{name: "offered", rule: "an object offered again is dismissed", edits: []edit{{fold, "g.next.Dismiss(r.At, r.Decision == report.Dismiss)", "g.next.Dismiss(r.At, true)"}}},
 	{name: "offered-partial", rule: "offering an object again does not read the archive", edits: []edit{{reports, "r.Decision != 0 || r.Kind.Marks()", "r.Decision == Dismiss || r.Kind.Marks()"}}},
-	{name: "unwatched", rule: "a mark as unwatched keeps plays", edits: []edit{{record, "rec.PlaysBeforeAt = e.At // and none of them counts", "_ = e.At"}}},
+	{name: "unwatched", rule: "a mark as unwatched keeps plays", edits: []edit{{record, "rec.PlaysBeforeAt = e.At // all earlier plays stop counting", "_ = e.At"}}},
 	{name: "unwatched-late", rule: "late plays from before a mark as unwatched count", edits: []edit{{merge, "staysAfter(uniteStays(r.Completions, o.Completions, endGap), r.PlaysBeforeAt, endGap)", "uniteStays(r.Completions, o.Completions, endGap)"}}},
 	{name: "marked-nothing", rule: "a mark as unwatched creates a record of an unplayed object", edits: []edit{{fold, "case visible == nil && (e.Kind != history.KindWatched || r.OnlyRecorded), visible != nil", "case visible != nil"}}},
 	{name: "marked-new", rule: "a mark restricted to recorded objects creates a record", edits: []edit{{fold, " || r.OnlyRecorded", ""}}},
@@ -293,7 +293,7 @@ var mutants = []mutant{
 
 	// Trusted time and rebase; tests find these.
 	{name: "horizon", in: "./internal/clock", test: "TestTrusted", rule: "expiry uses the wall clock", edits: []edit{{trusted, "\tif now.Before(steady) {\n\t\treturn now\n\t}\n\treturn steady\n", "\t_ = steady\n\treturn now\n"}}},
-	{name: "horizon-roll", in: "./history/hbase", test: "TestRollWaitsForTheHorizon", rule: "records expire although the clock is not trusted", edits: []edit{{compactGo, "; lag > mostLag {", "; lag < 0 {"}}},
+	{name: "horizon-compact", in: "./history/hbase", test: "TestCompactWaitsForTheHorizon", rule: "records expire although the clock is not trusted", edits: []edit{{compactGo, "; lag > mostLag {", "; lag < 0 {"}}},
 	{name: "rebase-peaks", in: "./history", test: "TestRebase", rule: "a rebase keeps positions in the future", edits: []edit{{rebase, "m.Peaks[i].At = times.at(m.Peaks[i].At)", "_ = times.at(m.Peaks[i].At)"}}},
 	{name: "rebase-order", in: "./history", test: "TestRebase", rule: "a rebase does not keep the order of times", edits: []edit{{rebase, "to = min(to, before-1)", "to = min(to, before)"}}},
 
@@ -342,7 +342,7 @@ var mutants = []mutant{
 	{name: "superseded", rule: "recompacted records stay in their old chunk", edits: []edit{{segmentCompact, "\t\t\t\t} else {\n\t\t\t\t\tc.remove(place, ", "\t\t\t\t} else if n.Record == nil {\n\t\t\t\t\tc.remove(place, "}}},
 	{name: "part-tombstone", rule: "records that a tombstone covers stay in segments", equivalent: "the live tombstone hides it, and replaces it in the segment when it is compacted.", edits: []edit{{segmentCompact, "s != nil && s.Record.CellTime > it.Record.CellTime &&", "s != nil && s.Record == nil &&"}}},
 	{name: "part-clear", rule: "records that clear marks cover stay in segments", edits: []edit{{segmentCompact, "if maps.Equal(w.Cleared, w.old.Cleared) {\n\t\treturn nil", "if w.old != nil {\n\t\treturn nil"}}},
-	{name: "erase-switch", rule: "an erasure deletes listed chunks", edits: []edit{{hbErase, "\tif err := r.store(ctx); err != nil { // also", "\tif err := ctx.Err(); err != nil { // also"}}},
+	{name: "erase-switch", rule: "an erasure deletes listed chunks", edits: []edit{{hbErase, "\tif err := r.store(ctx); err != nil { // even without changes", "\tif err := ctx.Err(); err != nil { // also"}}},
 
 	// The embedded store.
 	{name: "embedded-drop", in: "./history/pebble", rule: "the embedded store's compaction drops puts since its read", edits: []edit{{pbCompact, "if r.db.compacting.changed[text] {", "if false {"}}},

@@ -226,7 +226,7 @@ type inspector interface {
 }
 
 // namespaces inspects the user's own namespace and every class namespace.
-func (f *segmentsFlags) namespaces(ctx context.Context, s history.Sectioner, a inspector) (all []inspected, err error) {
+func (f *segmentsFlags) namespaces(ctx context.Context, s history.NamespaceLister, a inspector) (all []inspected, err error) {
 	classes, err := s.Namespaces(ctx, f.UID)
 	if err != nil {
 		return nil, err
