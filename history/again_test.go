@@ -8,9 +8,9 @@ import (
 	"github.com/playhead/playhead/history"
 )
 
-// TestSentAgain has reports come in any order, late and again, while recording is switched off and on, and the object is deleted: a
-// report that was taken adds nothing when it comes again, however often recording was switched since, and one that was
-// refused is refused as long as the pause is known.
+// TestSentAgain delivers reports in any order, late and repeated, while recording is paused and resumed and the
+// object is deleted. A repeat of an accepted report changes nothing, whatever pauses came since. A refused
+// report stays refused while the pause is remembered.
 func TestSentAgain(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var r *history.Record

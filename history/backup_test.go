@@ -12,19 +12,19 @@ import (
 	"github.com/playhead/playhead/history"
 )
 
-// kept is what readers see of a record that a removal and a return leave as it was.
+// kept is the view of a record without the fields that a removal and a restore change.
 func kept(r *history.Record) view {
 	v := viewOf(r)
 	v.Version, v.RemovedAt = 0, 0
 	return v
 }
 
-// cuts draws times of removals around the events.
+// cuts draws removal times around the events.
 func cuts() *rapid.Generator[int64] {
 	return rapid.Map(rapid.Int64Range(0, 12), func(ms int64) int64 { return epoch + ms })
 }
 
-// backups draws records as they were exported, or as they were brought back.
+// backups draws exported records, some of them restored once or twice.
 func backups() *rapid.Generator[*history.Record] {
 	return rapid.Custom(func(t *rapid.T) *history.Record {
 		r := folded(crowded()).Draw(t, "record")
@@ -37,8 +37,8 @@ func backups() *rapid.Generator[*history.Record] {
 	})
 }
 
-// TestRestore: after a removal nothing is left of a record, and brought back it is all there,
-// with the times that it had, however often it is brought back.
+// TestRestore: a removed record is empty, and a restore brings everything back with its original times, however
+// often it is repeated.
 func TestRestore(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r, cut := folded(undeleted()).Draw(t, "record"), epoch+int64(rapid.IntRange(1000, 2000).Draw(t, "cut"))
@@ -67,7 +67,7 @@ func TestRestore(t *testing.T) {
 	})
 }
 
-// TestMergeLawsOfBackups: the fold is one whatever was removed and brought back.
+// TestMergeLawsOfBackups: Merge keeps its laws for removed and restored records.
 func TestMergeLawsOfBackups(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a, b, c := backups().Draw(t, "a"), backups().Draw(t, "b"), backups().Draw(t, "c")
@@ -80,8 +80,7 @@ func TestMergeLawsOfBackups(t *testing.T) {
 	})
 }
 
-// TestMergeLawsOfDecisions: the fold is one also of what was decided about records, and of what
-// was deleted since.
+// TestMergeLawsOfDecisions: Merge keeps its laws for dismissed records and for later deletes.
 func TestMergeLawsOfDecisions(t *testing.T) {
 	decided := rapid.Custom(func(t *rapid.T) *history.Record {
 		r := backups().Draw(t, "record")
@@ -101,15 +100,14 @@ func TestMergeLawsOfDecisions(t *testing.T) {
 	})
 }
 
-// TestDismiss: a decision holds until the object is played after it, whatever the order in which
-// both are learnt of.
+// TestDismiss: a decision holds until the next play of the object, in any order of arrival.
 func TestDismiss(t *testing.T) {
 	report := func(at int64) *history.Record {
 		return (&history.Event{Kind: history.KindProgress, At: epoch + at, Position: at}).Record()
 	}
 	first := report(10)
 	dismissed := first.Dismiss(epoch+20, true)
-	offered := dismissed.Dismiss(epoch+15, false) // by a clock that is behind
+	offered := dismissed.Dismiss(epoch+15, false) // by a slow clock
 	for _, step := range []struct {
 		what string
 		r    *history.Record
@@ -132,8 +130,8 @@ func TestDismiss(t *testing.T) {
 	}
 }
 
-// TestRestoreIntoWhatWentOn: a history that went on after the removal keeps its latest report
-// and gets the rest back. The removal counts as a report of stays that begin hardly after it, which may tell plays otherwise.
+// TestRestoreIntoWhatWentOn restores into a history with reports after the removal: the latest report stays and
+// the rest comes back. Stays that begin just after the removal begin with it, so plays may differ.
 func TestRestoreIntoWhatWentOn(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		events := many(undeleted(), 2, 30).Draw(t, "events")
@@ -167,7 +165,7 @@ func TestRestoreIntoWhatWentOn(t *testing.T) {
 	})
 }
 
-// TestValidateRecord: whatever events leave behind is legal, also brought back.
+// TestValidateRecord: every fold of events is legal, also after a restore.
 func TestValidateRecord(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := backups().Draw(t, "record")
@@ -180,7 +178,7 @@ func TestValidateRecord(t *testing.T) {
 	})
 }
 
-// TestValidateMany: beyond the bounds of its lists a record is legal too.
+// TestValidateMany: a record beyond the bounds of its lists is legal too.
 func TestValidateMany(t *testing.T) {
 	r := history.Merge(viewings(0, 400), peaks(0, 100, 1000))
 	for i := range 400 {
@@ -192,7 +190,7 @@ func TestValidateMany(t *testing.T) {
 	}
 }
 
-// whole is a legal record in which every field has its say.
+// whole is a legal record with every field set.
 func whole() *history.Record {
 	v := func(at int64) history.Version { return history.VersionOf(epoch+at, history.RankStop) }
 	return &history.Record{
@@ -213,7 +211,7 @@ func whole() *history.Record {
 	}
 }
 
-// keyed are a value of the newest version, and a key that was removed at another one.
+// keyed has a value at the newest version and a removed key at an older one.
 func keyed(v history.Version) history.Meta {
 	newest := v + 400
 	m, _ := history.MetaOf([]history.MetaEntry[string]{{Key: "k", Value: "v", Version: newest}, {Key: "removed", Removed: true, Version: v}})
@@ -295,12 +293,12 @@ func TestValidateRefuses(t *testing.T) {
 	r := whole()
 	r.Restored, r.Original, r.Version = false, 0, r.Original
 	r.RemovedAt = epoch + 250
-	if err := r.Validate(epoch + 1000); err == nil { // peaks and others are from before it
+	if err := r.Validate(epoch + 1000); err == nil { // the record has peaks older than the removal
 		t.Error("what a delete has removed is legal")
 	}
 }
 
-// TestOldest: every time of a record counts.
+// TestOldest moves each time of a record back in turn: Oldest must follow.
 func TestOldest(t *testing.T) {
 	v := reflect.ValueOf(whole()).Elem()
 	for i := range v.NumField() {
@@ -334,7 +332,8 @@ func TestOldest(t *testing.T) {
 	}
 }
 
-// TestOldestAfterRemoval: a stay that begins hardly after a removal begins with it. But the object was played later.
+// TestOldestAfterRemoval: a stay that begins just after a removal begins with it, but Oldest is the first
+// report.
 func TestOldestAfterRemoval(t *testing.T) {
 	for name, position := range map[string]int64{"below the end": 10_000, "at the end": 99_000} {
 		report := history.Event{Kind: history.KindProgress, At: epoch + 3000, Position: position, Duration: 100_000, Session: "s"}

@@ -107,7 +107,8 @@ func TestBadClasses(t *testing.T) {
 	}
 }
 
-// TestNamespaces: a namespace is in the bucket of its user, behind the user in the archive, and no user has its id.
+// TestNamespaces: a namespace shares the bucket of its user, follows the user in the archive, and is no valid
+// uid.
 func TestNamespaces(t *testing.T) {
 	namespace := history.NamespaceUID("ann", "previews")
 	if history.BucketOf(namespace) != history.BucketOf("ann") {

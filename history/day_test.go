@@ -31,8 +31,7 @@ func TestNumberedDay(t *testing.T) {
 	}
 }
 
-// TestSeenDays compares with a set, over days that stay within two of the newest, as
-// those do that are today somewhere.
+// TestSeenDays compares with a set, over days within two of the newest: the range of "today" across time zones.
 func TestSeenDays(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		newest := history.Day(20_000)

@@ -20,7 +20,7 @@ func legal() history.Event {
 func TestValidate(t *testing.T) {
 	tests := []struct {
 		name  string
-		field string // none when the event is legal
+		field string // empty for a legal event
 		set   func(*history.Event)
 	}{
 		{"as it is", "", func(*history.Event) {}},
@@ -119,7 +119,7 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-// long has 1,024 bytes of each key, and of a text more.
+// long has 1,024 bytes in each entry, plus those of more.
 func long(more string, keys ...string) map[string]string {
 	m := make(map[string]string)
 	for _, k := range keys {
@@ -147,7 +147,7 @@ func TestClamp(t *testing.T) {
 	}
 }
 
-// TestClampWatched: no more than the time that has passed, times the speed.
+// TestClampWatched: watched time is at most the elapsed time multiplied by the speed.
 func TestClampWatched(t *testing.T) {
 	for _, test := range []struct{ ago, watched, speed, want int64 }{
 		{1000, 500, 0, 500},
@@ -224,8 +224,7 @@ func TestRecordOfEvent(t *testing.T) {
 	}
 }
 
-// TestViewings: a session is a viewing on whatever device; without sessions each
-// device has one.
+// TestViewings: a session is one viewing on any device. Without sessions, each device is one viewing.
 func TestViewings(t *testing.T) {
 	finish := func(session, device string) history.Event {
 		return history.Event{Kind: history.KindFinish, At: epoch, Session: session, Device: device}

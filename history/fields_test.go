@@ -10,7 +10,7 @@ import (
 	"github.com/playhead/playhead/history"
 )
 
-// fill gives every field of a value, all the way down, something that differs from zero.
+// fill sets every field of a value, recursively, to something other than zero.
 func fill(v reflect.Value, n int) {
 	switch v.Kind() {
 	case reflect.Struct:
@@ -39,12 +39,11 @@ func fill(v reflect.Value, n int) {
 	}
 }
 
-// notContent are the fields that tell two contents apart without being one.
+// notContent lists the bookkeeping fields: Same tells them apart, but Merge does not fold them.
 var notContent = map[string]bool{"Revision": true, "CellTime": true}
 
-// TestEveryFieldOfARecord fills one field after the other of a record: [history.Same] sees
-// it, the fold with a record that lacks it keeps it in either order, and a delete later
-// than everything takes it away.
+// TestEveryFieldOfARecord sets one field at a time. [history.Same] sees it, Merge with a record without it
+// keeps it in either order, and a later delete removes it.
 func TestEveryFieldOfARecord(t *testing.T) {
 	for _, f := range reflect.VisibleFields(reflect.TypeFor[history.Record]()) {
 		t.Run(f.Name, func(t *testing.T) {
@@ -53,7 +52,7 @@ func TestEveryFieldOfARecord(t *testing.T) {
 			if got := history.Same(with, without); got != notContent[f.Name] {
 				t.Errorf("Same of a record with and one without: %v", got)
 			}
-			if notContent[f.Name] || f.Name == "Partial" { // which needs both to be
+			if notContent[f.Name] || f.Name == "Partial" { // partial only if both are
 				return
 			}
 			one, other := history.Merge(with, without), history.Merge(without, with)
@@ -71,12 +70,12 @@ func TestEveryFieldOfARecord(t *testing.T) {
 	}
 }
 
-// base is a record in which every field may have its say.
+// base is a record that allows every field to be set.
 func base() *history.Record {
 	return &history.Record{Version: history.VersionOf(epoch, history.RankProgress), State: history.StatePlaying, Early: true}
 }
 
-// filled is base with one field more, and what belongs to it.
+// filled is base with one more field and the fields it requires.
 func filled(name string) *history.Record {
 	r := base()
 	fill(reflect.ValueOf(r).Elem().FieldByName(name), 40)
@@ -103,16 +102,15 @@ func filled(name string) *history.Record {
 		r.RemovedAt = at
 	case "Restored", "Original":
 		r.RemovedAt, r.Restored, r.Original = at, true, history.VersionOf(at-1000, history.RankStop)
-		r.Version += 4 // of one version what was not brought back would be the latest
+		r.Version += 4 // at an equal version the original report would win
 	case "State":
 		r.State = history.StateStopped
 	}
 	return r
 }
 
-// TestEveryFieldOfAnEvent changes one field after the other of an event: its record is
-// another one, and has the value where it has a field of that name. Of the key nothing is
-// in the record, which is stored under it.
+// TestEveryFieldOfAnEvent changes one field at a time: the record differs and has the value in its field of
+// that name. The key is not part of the record.
 func TestEveryFieldOfAnEvent(t *testing.T) {
 	event := func() *history.Event {
 		return &history.Event{
@@ -126,7 +124,7 @@ func TestEveryFieldOfAnEvent(t *testing.T) {
 		e := event()
 		value := reflect.ValueOf(e).Elem().FieldByIndex(f.Index)
 		other(value)
-		e.Clamp() // where the speed counts
+		e.Clamp() // the speed only matters here
 		r := e.Record()
 		if same, want := history.Same(r, base), f.Name == "Key"; same != want {
 			t.Errorf("%s: the same record: %v, want %v\n%+v", f.Name, same, want, r)
@@ -138,7 +136,7 @@ func TestEveryFieldOfAnEvent(t *testing.T) {
 	}
 }
 
-// TestEveryTextOfAnEventIsOwned has each text of a record be a part of another one, which is not kept in memory for it.
+// TestEveryTextOfAnEventIsOwned makes each text a substring of a larger one, which must not stay in memory.
 func TestEveryTextOfAnEventIsOwned(t *testing.T) {
 	batch := strings.Repeat("x", 1000)
 	for _, f := range reflect.VisibleFields(reflect.TypeFor[history.Event]()) {
@@ -161,8 +159,8 @@ func TestEveryTextOfAnEventIsOwned(t *testing.T) {
 	}
 }
 
-// TestEveryFieldOfAnEventIsBounded makes one field after the other of an event far too large or
-// too small. Of the key its own tests do.
+// TestEveryFieldOfAnEventIsBounded makes one field at a time far too large or too small. Other tests cover the
+// key.
 func TestEveryFieldOfAnEventIsBounded(t *testing.T) {
 	for _, f := range reflect.VisibleFields(reflect.TypeFor[history.Event]()) {
 		e := &history.Event{Key: history.Key{UID: "u", Object: history.Object{ID: "1", Type: 1}}, Kind: history.KindProgress, At: epoch}
@@ -186,8 +184,7 @@ func TestEveryFieldOfAnEventIsBounded(t *testing.T) {
 	}
 }
 
-// TestEveryTextOfARecordIsBounded makes one text after the other of a record from elsewhere far
-// too long.
+// TestEveryTextOfARecordIsBounded makes one text at a time of an imported record far too long.
 func TestEveryTextOfARecordIsBounded(t *testing.T) {
 	for _, f := range reflect.VisibleFields(reflect.TypeFor[history.Record]()) {
 		if f.Type != reflect.TypeFor[string]() {
@@ -201,7 +198,7 @@ func TestEveryTextOfARecordIsBounded(t *testing.T) {
 	}
 }
 
-// other makes a legal value another one: times are an hour earlier, other numbers half.
+// other changes a legal value: times move an hour back, other numbers are halved.
 func other(v reflect.Value) {
 	switch {
 	case v.Kind() == reflect.Int64 && v.Int() > epoch/2:

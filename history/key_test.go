@@ -15,7 +15,7 @@ import (
 	"github.com/playhead/playhead/history"
 )
 
-// golden reads what stores hold. Each line is given as its fields.
+// golden reads the keys that stores use, each line split into its fields.
 func golden(t *testing.T, name string) [][]string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("testdata", name+".golden"))
@@ -73,7 +73,7 @@ func TestUserKey(t *testing.T) {
 	}
 }
 
-// ids are of few letters, so that different ones are alike.
+// ids draws from few letters: different ids look alike.
 func ids() *rapid.Generator[string] {
 	return rapid.OneOf(rapid.StringMatching(`[a1_/:%2F*.é]{1,4}`), rapid.StringN(1, 64, history.MaxID)).
 		Filter(func(id string) bool { return history.ValidateUID(id) == nil && id != "." && id != ".." && id != "/" })
@@ -105,7 +105,7 @@ func TestKeyRoundTrip(t *testing.T) {
 	})
 }
 
-// TestKeysDiffer: keys that differ have texts that differ, and so do rows.
+// TestKeysDiffer: different keys have different texts, and different users have different rows.
 func TestKeysDiffer(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a, b := keys().Draw(t, "a"), keys().Draw(t, "b")
@@ -118,7 +118,7 @@ func TestKeysDiffer(t *testing.T) {
 	})
 }
 
-// badObjects are not what [history.Object.String] writes for a legal object.
+// badObjects are texts that [history.Object.String] never writes for a legal object.
 var badObjects = []struct{ text, field string }{
 	{"", "object"},
 	{"100", "object"},
@@ -174,7 +174,7 @@ func TestParseKeyRefuses(t *testing.T) {
 	}
 }
 
-// wantField checks that err is an [history.ErrInvalid] that names the field.
+// wantField checks that err is an [history.ErrInvalid] for the field.
 func wantField(t *testing.T, what string, err error, field string) {
 	t.Helper()
 	var invalid *history.FieldError
@@ -187,7 +187,7 @@ func wantField(t *testing.T, what string, err error, field string) {
 	}
 }
 
-// FuzzParseObject: what is accepted is legal and is written as it was read.
+// FuzzParseObject: an accepted text is a legal object and round-trips.
 func FuzzParseObject(f *testing.F) {
 	f.Add("100_1")
 	for _, bad := range badObjects {
@@ -207,7 +207,7 @@ func FuzzParseObject(f *testing.F) {
 	})
 }
 
-// FuzzParseKey does the same for keys.
+// FuzzParseKey: an accepted text is a legal key and round-trips.
 func FuzzParseKey(f *testing.F) {
 	f.Add("ann/*")
 	f.Add("ann@example.org/ep_7:de_4294967295")

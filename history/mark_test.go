@@ -7,15 +7,15 @@ import (
 	"github.com/playhead/playhead/history"
 )
 
-// seen is what a mark changes of a record.
+// seen is the part of a record that a mark changes.
 type seen struct {
 	completed               bool
 	resume, furthest, plays int64
-	completedAt             int64 // after the epoch
+	completedAt             int64 // minutes after the epoch
 	state                   history.State
 }
 
-// TestMarks: what a mark makes of a record, in whatever order it and the reports come.
+// TestMarks: the effect of a mark does not depend on the order of arrival.
 func TestMarks(t *testing.T) {
 	const minute = 60_000
 	report := func(at int64, k history.Kind, minutes int64, session string) history.Event {
@@ -49,7 +49,7 @@ func TestMarks(t *testing.T) {
 		{"watched before it was played", []history.Event{mark(0, history.KindWatched), middle}, seen{false, 20, 20, 1, 0, history.StateStopped}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			for range test.events { // in every rotation, and backwards
+			for range test.events { // every rotation, forwards and backwards
 				test.events = append(test.events[1:], test.events[0])
 				backwards := slices.Clone(test.events)
 				slices.Reverse(backwards)
@@ -68,7 +68,7 @@ func TestMarks(t *testing.T) {
 	}
 }
 
-// TestMarked: a record knows the mark that is its latest event, and no other.
+// TestMarked: Marked knows a mark only while it is the latest event. An unwatched mark also counts as a reset.
 func TestMarked(t *testing.T) {
 	marks := []history.Kind{history.KindWatched, history.KindUnwatched, history.KindReset}
 	played := (&history.Event{Kind: history.KindFinish, At: epoch, Position: 9, Session: "s"}).Record()

@@ -24,8 +24,7 @@ func TestMergeLaws(t *testing.T) {
 	})
 }
 
-// TestAnyOrder folds the events, some of them several times, in a random order and
-// in random groups.
+// TestAnyOrder folds the events, with some repeats, in a random order and grouping.
 func TestAnyOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		events := many(crowded(), 1, 30).Draw(t, "events")
@@ -56,8 +55,7 @@ func TestMergeShowsWhatTheModelSays(t *testing.T) {
 	})
 }
 
-// TestDeleteLeavesNoTrace: what a delete covers is as if it had never been, however
-// much it is and whichever of the two arrives first.
+// TestDeleteLeavesNoTrace: deleted events leave no trace, however many there are and whichever arrives first.
 func TestDeleteLeavesNoTrace(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		covered, live := folded(undeleted()).Draw(t, "covered"), folded(wide()).Draw(t, "live")
@@ -69,7 +67,7 @@ func TestDeleteLeavesNoTrace(t *testing.T) {
 	})
 }
 
-// TestAfter: what a clear leaves is what the events after it fold to, and a reset.
+// TestAfter: After equals the fold of the later events alone.
 func TestAfter(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		events := many(crowded(), 0, 30).Draw(t, "events")
@@ -79,7 +77,7 @@ func TestAfter(t *testing.T) {
 	})
 }
 
-// TestAfterOfMerge: clearing both parts or their fold is the same.
+// TestAfterOfMerge: After distributes over Merge.
 func TestAfterOfMerge(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a, b := folded(crowded()).Draw(t, "a"), folded(crowded()).Draw(t, "b")
@@ -88,8 +86,8 @@ func TestAfterOfMerge(t *testing.T) {
 	})
 }
 
-// TestRecordsNeverChange merges and clears records of a pool, puts the results into
-// the pool too, and compares all with copies that were made at once.
+// TestRecordsNeverChange merges and clears records of a growing pool and compares all of them with early
+// copies.
 func TestRecordsNeverChange(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var pool, copies []*history.Record
@@ -139,7 +137,7 @@ func TestMergeRevision(t *testing.T) {
 	}
 }
 
-// TestMergePartial: what one of the two knows of the past, their fold knows.
+// TestMergePartial: a fold is partial only if both records are.
 func TestMergePartial(t *testing.T) {
 	for _, partial := range [][2]bool{{true, true}, {true, false}, {false, true}, {false, false}} {
 		a, b := &history.Record{Version: 4, Partial: partial[0]}, &history.Record{Version: 8, Partial: partial[1]}
@@ -158,8 +156,8 @@ func TestBounds(t *testing.T) {
 	})
 }
 
-// TestFurthestBeyondTheBound: without deletes the furthest position is exact in any
-// order and grouping, however many peaks there were.
+// TestFurthestBeyondTheBound: without deletes the furthest position is exact in any order and grouping, even
+// with more peaks than the bound.
 func TestFurthestBeyondTheBound(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		events := many(undeleted(), 1, 100).Draw(t, "events")
@@ -169,8 +167,8 @@ func TestFurthestBeyondTheBound(t *testing.T) {
 	})
 }
 
-// TestPlaysBeyondTheBound reports more viewings than a record lists, in order, some
-// in one millisecond, and some of them again.
+// TestPlaysBeyondTheBound reports more viewings than a record lists, in order, with shared milliseconds and
+// some repeats.
 func TestPlaysBeyondTheBound(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		sizes := rapid.SliceOfN(rapid.IntRange(1, 6), 40, 60).Draw(t, "viewings of each millisecond")
@@ -192,8 +190,7 @@ func TestPlaysBeyondTheBound(t *testing.T) {
 	})
 }
 
-// TestWatchedBeyondTheBound has more sessions play than a record lists, in order, each
-// of them with several reports.
+// TestWatchedBeyondTheBound reports more sessions than a record lists, in order, each with several reports.
 func TestWatchedBeyondTheBound(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var r *history.Record
@@ -208,7 +205,7 @@ func TestWatchedBeyondTheBound(t *testing.T) {
 				e := history.Event{Kind: history.KindProgress, At: at, Session: fmt.Sprint(i), StartedAt: begin, Watched: total}
 				reported = append(reported, e)
 				r = history.Merge(r, e.Record())
-				if beside { // at the same time
+				if beside { // a concurrent session
 					e.Session, e.Watched = fmt.Sprint(i, "beside"), at-begin
 					reported = append(reported, e)
 					r = history.Merge(r, e.Record())
@@ -227,8 +224,7 @@ func TestWatchedBeyondTheBound(t *testing.T) {
 	})
 }
 
-// TestPlaysOfOneMillisecond: one upload may bring more viewings of one time than a
-// record lists.
+// TestPlaysOfOneMillisecond: one upload may have more viewings of one millisecond than a record lists.
 func TestPlaysOfOneMillisecond(t *testing.T) {
 	var r *history.Record
 	for i := range history.MaxCompletions + 1 {
@@ -247,7 +243,7 @@ func TestPlaysOfOneMillisecond(t *testing.T) {
 	}
 }
 
-// viewings are finished viewings, one in each of the given milliseconds.
+// viewings are finished viewings, one per millisecond.
 func viewings(from, to int) *history.Record {
 	var r *history.Record
 	for i := from; i < to; i++ {
@@ -257,8 +253,8 @@ func viewings(from, to int) *history.Record {
 	return r
 }
 
-// TestDeleteBetweenPlays merges two records that are within the bound, but not
-// together, and one of which knows of a delete: what is deleted takes no room.
+// TestDeleteBetweenPlays merges two records that exceed the bound only together, one of them with a delete.
+// Deleted plays take no room.
 func TestDeleteBetweenPlays(t *testing.T) {
 	for _, deleted := range []int{0, 50, 99, 150} {
 		tombstone := history.Event{Kind: history.KindDelete, At: epoch + int64(deleted)}
@@ -272,7 +268,7 @@ func TestDeleteBetweenPlays(t *testing.T) {
 	}
 }
 
-// peaks are reports that go further the older they are.
+// peaks are reports whose positions fall over time.
 func peaks(from, to int, top int64) *history.Record {
 	var events []history.Event
 	for i := from; i < to; i++ {
@@ -281,7 +277,7 @@ func peaks(from, to int, top int64) *history.Record {
 	return fold(events)
 }
 
-// TestDeleteBetweenPeaks: peaks that a delete covers push no others out.
+// TestDeleteBetweenPeaks: deleted peaks evict no others.
 func TestDeleteBetweenPeaks(t *testing.T) {
 	tombstone := history.Event{Kind: history.KindDelete, At: epoch + 10}
 	late := history.Merge(tombstone.Record(), peaks(11, 20, 1000))
@@ -296,7 +292,7 @@ func TestDeleteBetweenPeaks(t *testing.T) {
 	}
 }
 
-// sessions are what players tell of a session.
+// sessions are the ways in which players report a session.
 var sessions = map[string]func(e *history.Event, i int){
 	"nothing": func(*history.Event, int) {},
 	"watched": func(e *history.Event, i int) { e.StartedAt, e.Watched = epoch-10_000, int64(i) },
@@ -307,8 +303,7 @@ var sessions = map[string]func(e *history.Event, i int){
 	},
 }
 
-// BenchmarkMerge folds one heartbeat after another of a viewing into its record, which
-// has seen some others.
+// BenchmarkMerge folds the heartbeats of one viewing into a record with a few others.
 func BenchmarkMerge(b *testing.B) {
 	for name, session := range sessions {
 		b.Run(name, func(b *testing.B) {

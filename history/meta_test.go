@@ -12,7 +12,7 @@ import (
 	"github.com/playhead/playhead/history"
 )
 
-// TestMeta has metadata as it was given, in the order of the keys, whatever they are.
+// TestMeta: metadata round-trips in key order, for any keys and values.
 func TestMeta(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		long := rapid.Map(rapid.IntRange(0, 40_000), func(n int) string { return strings.Repeat("x", n) })
@@ -51,7 +51,7 @@ func described(at int64, kind history.Kind, m history.Meta) *history.Record {
 	return e.Record()
 }
 
-// TestMetaMergesByKey: what a report leaves out stays, null removes, and the order of arrival is nothing.
+// TestMetaMergesByKey: an omitted key stays, null removes it, and the order of arrival does not matter.
 func TestMetaMergesByKey(t *testing.T) {
 	values := func(kv ...string) map[string]string {
 		m := make(map[string]string)
@@ -108,10 +108,10 @@ func permutations[T any](all []T) [][]T {
 	return out
 }
 
-// TestMetaIsAFold has reports come in every order and in any groups, and each record keep the newest keys and nothing less of them,
-// however many and however long they are.
+// TestMetaIsAFold merges reports in every order and grouping: the record keeps the newest keys, however many
+// and however long.
 func TestMetaIsAFold(t *testing.T) {
-	long := strings.Repeat("x", 2*history.MaxMetaBytes) // that no door lets in
+	long := strings.Repeat("x", 2*history.MaxMetaBytes) // longer than the API accepts
 	rapid.Check(t, func(t *rapid.T) {
 		keys := rapid.SampledFrom([]int{2, 20, 40}).Draw(t, "keys")
 		report := rapid.Custom(func(t *rapid.T) history.Event {
@@ -158,8 +158,8 @@ func TestMetaIsAFold(t *testing.T) {
 	})
 }
 
-// TestMetaTakesNoRoomForVersions: a record whose keys came together is not larger than their texts, and one of a
-// report with fewer keys takes eight bytes for each of the others.
+// TestMetaTakesNoRoomForVersions: keys of one report take no room for versions. Each key left over from an
+// older report takes eight bytes more.
 func TestMetaTakesNoRoomForVersions(t *testing.T) {
 	all := history.NewMeta(map[string]string{"title": "Low Tide", "series": "Harbour"})
 	r := described(1, history.KindStop, all)

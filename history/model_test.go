@@ -11,7 +11,7 @@ import (
 	"github.com/playhead/playhead/history"
 )
 
-// view is what readers see of a record.
+// view is the visible part of a record.
 type view struct {
 	Version                                   history.Version
 	State                                     history.State
@@ -29,8 +29,7 @@ func viewOf(r *history.Record) view {
 	}
 }
 
-// model says from the plain list of events what their fold must show. It folds
-// nothing: each line of it looks at the whole list.
+// model derives the view from the plain list of events. It never merges: each step reads the whole list.
 func model(events []history.Event) view {
 	v := view{Meta: fmt.Sprint(map[string]string(nil))}
 	for _, e := range events {
@@ -48,15 +47,14 @@ func model(events []history.Event) view {
 	v.latest(slices.MaxFunc(latest, compareEvents))
 	v.rest(live)
 	v.resume(live)
-	if longest := longest(live, v.Duration); longest > 0 { // nothing goes beyond it
+	if longest := longest(live, v.Duration); longest > 0 { // the upper bound of positions
 		v.Furthest, v.Resume = min(v.Furthest, longest), min(v.Resume, longest)
 	}
 	v.watched(live)
 	return v
 }
 
-// resume is where the latest event that is not early left off, and of a record without
-// one the latest of all.
+// resume is the position of the latest event that is not early, or of the latest event if all are early.
 func (v *view) resume(live []history.Event) {
 	v.Resume = v.Position
 	nonEarly := slices.DeleteFunc(slices.Clone(live), early)
@@ -75,7 +73,7 @@ func early(e history.Event) bool {
 	return e.Kind == history.KindStart || e.At < e.StartedAt+10_000
 }
 
-// watched adds up the sessions, each by the report that says most.
+// watched adds up the sessions, each by its largest report.
 func (v *view) watched(live []history.Event) {
 	sessions := make(map[[2]string]int64)
 	for _, e := range live {
@@ -86,7 +84,7 @@ func (v *view) watched(live []history.Event) {
 	}
 }
 
-// since is e without what its session had played when the object was deleted.
+// since is e without the time its session had played before the delete.
 func since(e history.Event, deleted int64) history.Event {
 	e.StartedAt = max(e.StartedAt, deleted)
 	e.Watched = min(e.Watched, (e.At-e.StartedAt)*speedOf(e)/100)
@@ -95,18 +93,18 @@ func since(e history.Event, deleted int64) history.Event {
 
 func speedOf(e history.Event) int64 { return cmp.Or(e.Speed, 100) }
 
-// latest takes what the newest event alone decides.
+// latest sets the fields that the newest event alone decides.
 func (v *view) latest(e history.Event) {
 	v.Version = history.Version(e.At*4) + rankOf(e.Kind)
 	v.State, v.Session, v.Device, v.Position = stateOf(e.Kind), e.Session, e.Device, positionOf(e)
 }
 
-// marks reports whether a user said something without playing anything.
+// marks reports whether the event is a user's mark rather than playback.
 func marks(e history.Event) bool {
 	return e.Kind == history.KindWatched || e.Kind == history.KindUnwatched || e.Kind == history.KindReset
 }
 
-// rest takes what all events after the last delete decide together.
+// rest sets the fields that depend on all events after the last delete.
 func (v *view) rest(live []history.Event) {
 	unwatched := unwatchedAt(live)
 	for _, e := range live {
@@ -128,13 +126,13 @@ func (v *view) rest(live []history.Event) {
 	v.Meta = fmt.Sprint(metaOf(live))
 }
 
-// named is what an event says of a key.
+// named is one metadata entry and its event.
 type named struct {
 	event history.Event
 	entry history.MetaEntry[string]
 }
 
-// metaOf keeps of each key what its newest event says, and of the keys the newest 16.
+// metaOf keeps the newest entry of each key, and the newest 16 keys.
 func metaOf(live []history.Event) map[string]string {
 	var all []named
 	for _, e := range live {
@@ -161,7 +159,7 @@ func metaOf(live []history.Event) map[string]string {
 	return values
 }
 
-// longest is the longest duration that a viewing knew.
+// longest is the longest duration that a viewing reported.
 func longest(live []history.Event, duration int64) int64 {
 	unwatched := unwatchedAt(live)
 	for _, e := range live {
@@ -181,12 +179,12 @@ func unwatchedAt(live []history.Event) (at int64) {
 	return at
 }
 
-// ends reports whether an event is at the end of its viewing, by what it says itself.
+// ends reports whether the event by itself is at the end of its viewing.
 func ends(e history.Event) bool {
 	return e.Kind == history.KindFinish || e.Kind == history.KindWatched || !marks(e) && e.Duration > 0 && float64(e.Position) >= 0.9*float64(e.Duration)
 }
 
-func lastsTo(e history.Event) int64 { // the longest duration that makes it an end
+func lastsTo(e history.Event) int64 { // the longest duration for which e is at the end
 	switch reach := e.Position * 10 / 9; {
 	case e.Duration == 0 || marks(e):
 		return 1 << 62
@@ -201,8 +199,8 @@ func sure(e history.Event) bool {
 	return e.Kind == history.KindStop || e.Kind == history.KindFinish || marks(e)
 }
 
-// stay returns when the stay of a report began that is at the end, or that is below it: other reports of the kind are not
-// further apart than a gap. Nothing is from before a low watermark, and what began hardly after it began at it.
+// stay returns the begin of the stay, at the end or below it, that contains report e. Reports of one stay are
+// at most a gap apart. A stay never begins before lowWatermark, and one that begins just after it begins at it.
 func stay(live []history.Event, e history.Event, lowWatermark int64) (from int64) {
 	gap := int64(15 * 60_000)
 	if ends(e) {
@@ -223,12 +221,12 @@ func stay(live []history.Event, e history.Event, lowWatermark int64) (from int64
 	return from
 }
 
-// counted is not a report that says as little as a mark.
+// counted excludes reports that say no more than a mark.
 func counted(e history.Event) bool {
 	return e.Kind == history.KindWatched || ends(e) || e.Kind < history.KindStop || e.Session != "" || e.Device != "" || e.Position != 0
 }
 
-// listed reports whether no later report of the same stay knew as long a duration, and is as sure.
+// listed reports whether e is the last report of its stay with its duration and certainty.
 func listed(live []history.Event, e history.Event, lowWatermark int64) bool {
 	return !slices.ContainsFunc(live, func(o history.Event) bool {
 		switch {
@@ -259,7 +257,7 @@ func compareBools(a, b bool) int {
 	return -1
 }
 
-// began is when the viewing of an end had begun, where it says so and that was not at the end as well.
+// began is the begin of the viewing, if the end reports it and the viewing did not begin at the end.
 func began(e history.Event) int64 {
 	if marks(e) || e.StartedAt == 0 || e.Duration > 0 && float64(e.Position-(e.At-e.StartedAt)) >= 0.9*float64(e.Duration) {
 		return 0
@@ -267,7 +265,7 @@ func began(e history.Event) int64 {
 	return e.StartedAt
 }
 
-// startOf returns when a viewing begins with a report, 0 where it does not, and whether at the beginning of the object.
+// startOf returns when a viewing starts with this report, or 0, and whether it starts at position 0.
 func startOf(e history.Event) (at int64, fresh bool) {
 	switch {
 	case ends(e):
@@ -279,7 +277,8 @@ func startOf(e history.Event) (at int64, fresh bool) {
 	return 0, false
 }
 
-// between returns the starts of a viewing before and after a time, and whether the latter is at the beginning of the object.
+// between returns the viewing's last start before at and its first start after, and whether the latter is at
+// position 0.
 func between(live []history.Event, viewing [2]string, at, deleted, unwatched int64) (from, until int64, fresh bool) { //nolint:revive // three times of one kind
 	until = 1 << 62
 	add := func(t int64, isFresh bool) {
@@ -310,7 +309,7 @@ func between(live []history.Event, viewing [2]string, at, deleted, unwatched int
 	return from, until, fresh
 }
 
-// scrub reports whether a viewing was at its end for a moment only, and then below it before it began anew.
+// scrub reports whether a viewing touched its end only briefly, then went below it before its next start.
 func scrub(live []history.Event, e history.Event, deleted, unwatched int64) bool {
 	if sure(e) || e.At-stay(live, e, max(deleted, unwatched)) >= 10_000 {
 		return false
@@ -329,7 +328,7 @@ type playKey struct {
 	from    int64
 }
 
-// playsOf returns when each play of a list of events last reported its end, by viewing and start.
+// playsOf returns the last end report of each play, by viewing and start.
 func playsOf(live []history.Event, deleted int64) map[playKey]int64 {
 	plays, unwatched := make(map[playKey]int64), unwatchedAt(live)
 	lowWatermark := max(deleted, unwatched)
@@ -357,7 +356,7 @@ func playsOf(live []history.Event, deleted int64) map[playKey]int64 {
 		for {
 			key := playKey{viewingOf(e), from}
 			plays[key] = max(plays[key], at)
-			if from <= stayed || stayed == lowWatermark+1 { // of a stay that was cut nobody knows how long it was
+			if from <= stayed || stayed == lowWatermark+1 { // the length of a cut stay is unknown
 				break
 			}
 			at = from
@@ -367,7 +366,7 @@ func playsOf(live []history.Event, deleted int64) map[playKey]int64 {
 	return plays
 }
 
-// viewingOf tells viewings apart: by session, without one by device.
+// viewingOf identifies a viewing by session, or by device without one.
 func viewingOf(e history.Event) [2]string {
 	if marks(e) {
 		return [2]string{"mark", "mark"}
@@ -394,7 +393,7 @@ func nonEarlyFirst(e history.Event) int {
 	return 1
 }
 
-// positionOf is where an event leaves the viewer: a delete and a mark at the start.
+// positionOf is the position after an event: 0 for a delete or a mark.
 func positionOf(e history.Event) int64 {
 	if e.Kind == history.KindDelete || marks(e) {
 		return 0
@@ -414,17 +413,17 @@ func stateOf(k history.Kind) history.State {
 	}[k]
 }
 
-// epoch is where the times of the tests begin, in Unix milliseconds.
+// epoch is the first time of the tests, in Unix milliseconds.
 const epoch = int64(1_790_000_000_000)
 
-// crowded are events of one key that meet in a few milliseconds. They have nine
-// positions, which can leave no more than eight peaks.
+// crowded draws events of one key within a few milliseconds. Nine positions leave at most eight peaks, the
+// bound of a record.
 func crowded() *rapid.Generator[history.Event] { return events(9) }
 
-// wide are events whose peaks may outgrow the bound of a record.
+// wide draws events whose peaks may exceed the bound of a record.
 func wide() *rapid.Generator[history.Event] { return events(1000) }
 
-// undeleted are wide events without deletes.
+// undeleted draws wide events without deletes.
 func undeleted() *rapid.Generator[history.Event] {
 	return wide().Filter(func(e history.Event) bool { return e.Kind != history.KindDelete })
 }
@@ -461,7 +460,7 @@ func events(positions int64) *rapid.Generator[history.Event] {
 	})
 }
 
-// numbered are so many keys of metadata, every third of which is removed: a few reports have more than a record keeps.
+// numbered has the keys from..to-1, every third removed. A few of them exceed the keys of a record.
 func numbered(from, to int) history.Meta {
 	values, removed := make(map[string]string), []string(nil)
 	for i := from; i < to; i++ {
@@ -474,12 +473,12 @@ func numbered(from, to int) history.Meta {
 	return history.NewMeta(values, removed...)
 }
 
-// many draws lists of events.
+// many draws lists of least to most events.
 func many(e *rapid.Generator[history.Event], least, most int) *rapid.Generator[[]history.Event] {
 	return rapid.SliceOfN(e, least, most)
 }
 
-// fold merges the events in the order given; none is nil.
+// fold merges the events in the given order; the fold of no events is nil.
 func fold(events []history.Event) *history.Record {
 	var r *history.Record
 	for i := range events {
@@ -492,7 +491,7 @@ func inOrder(events []history.Event) []history.Event {
 	return slices.SortedStableFunc(slices.Values(events), compareEvents)
 }
 
-// folded draws a record: the fold of some events in the order drawn.
+// folded draws the fold of up to twelve events.
 func folded(e *rapid.Generator[history.Event]) *rapid.Generator[*history.Record] {
 	return rapid.Map(many(e, 0, 12), fold)
 }
@@ -504,7 +503,7 @@ func wantSame(t *rapid.T, what string, got, want *history.Record) {
 	}
 }
 
-// The model is code as well: hold it against a story told by hand.
+// TestModel checks the model itself against a story written by hand.
 func TestModel(t *testing.T) {
 	at := func(ms int64, k history.Kind, position int64, session string) history.Event {
 		return history.Event{Kind: k, At: epoch + ms, Position: position, Duration: 10, Session: session, StartedAt: epoch - 10_000, Watched: position}

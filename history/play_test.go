@@ -14,10 +14,10 @@ const (
 	second = int64(1000)
 	minute = 60 * second
 	hour   = 60 * minute
-	film   = 100 * minute // how long one is
+	film   = 100 * minute // its duration
 )
 
-// report is an event at so many milliseconds after the epoch.
+// report is an event at the given milliseconds after the epoch.
 func report(k history.Kind, at, position, duration int64, session string) history.Event { //nolint:revive // as many as a report has
 	return history.Event{Kind: k, At: epoch + at, Position: position, Duration: duration, Session: session, Device: "tv"}
 }
@@ -31,7 +31,7 @@ const (
 	finish   = history.KindFinish
 )
 
-// scene is what players report of one object, and what it is.
+// scene is a list of reports of one object with the expected result.
 type scene struct {
 	name      string
 	events    []history.Event
@@ -50,7 +50,7 @@ func scenes() (all []scene) {
 			for _, e := range of {
 				e.At += i * apart
 				if e.StartedAt > 0 {
-					e.StartedAt += i*apart + i%3*150 - 150 // clocks are corrected
+					e.StartedAt += i*apart + i%3*150 - 150 // the clock drifts
 				}
 				events = append(events, e)
 			}
@@ -127,7 +127,7 @@ func scenes() (all []scene) {
 	return all
 }
 
-// TestPlays tells each scene in 200 orders, some reports twice, and in two parts that are folded on their own.
+// TestPlays folds each scene in 200 orders, with some repeats, and as two halves folded separately.
 func TestPlays(t *testing.T) {
 	rules, random := new(history.Rulebook).Of(1), rand.New(rand.NewPCG(1, 1))
 	for _, s := range scenes() {
@@ -151,7 +151,7 @@ func TestPlays(t *testing.T) {
 	}
 }
 
-// slow are events of one key over some hours.
+// slow draws events of one key over some hours.
 func slow() *rapid.Generator[history.Event] {
 	kinds := []history.Kind{start, start, progress, progress, progress, paused, seek, stop, finish, history.KindDelete, history.KindWatched, history.KindUnwatched}
 	return rapid.Custom(func(t *rapid.T) history.Event {
@@ -195,7 +195,7 @@ func TestPlaysShowWhatTheModelSays(t *testing.T) {
 	})
 }
 
-// TestPlayLaws: the fold of what lies minutes apart is one.
+// TestPlayLaws: Merge keeps its laws for events minutes apart.
 func TestPlayLaws(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := folded(slow())

@@ -8,7 +8,7 @@ import (
 	"github.com/playhead/playhead/history"
 )
 
-// TestRebase: a rebased record is legal as of now, says what it said, and is moved on by a report of now.
+// TestRebase: a rebased record is legal now, has the same content, and accepts a later report.
 func TestRebase(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := folded(wide()).Draw(t, "record")

@@ -75,7 +75,7 @@ func items() *rapid.Generator[history.Item] {
 	})
 }
 
-// TestPages: pages cut at any item hold, together, each item once and in order.
+// TestPages: pages cut at any item have, together, each item once and in order.
 func TestPages(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		list := rapid.SliceOfNDistinct(items(), 1, 15, func(it history.Item) history.Object { return it.Object }).Draw(t, "list")
@@ -124,8 +124,7 @@ func TestInvalid(t *testing.T) {
 	}
 }
 
-// TestVersions: versions and their scores have one order, time before rank, and a
-// version can be taken apart again.
+// TestVersions: versions and their scores sort alike, by time and then by rank, and a version decodes to both.
 func TestVersions(t *testing.T) {
 	times := rapid.OneOf(rapid.Int64Range(1, 1<<43), rapid.Int64Range(epoch, epoch+2))
 	ranks := rapid.IntRange(history.RankProgress, history.RankDelete)
@@ -194,7 +193,7 @@ func TestPauseWithin(t *testing.T) {
 	}
 }
 
-// TestPausesOfOneMoment compares pauses in any order: the same one stays.
+// TestPausesOfOneMoment merges pauses in any order and grouping: the result is the same.
 func TestPausesOfOneMoment(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		pause := rapid.Custom(func(t *rapid.T) history.Pause {
@@ -210,9 +209,8 @@ func TestPausesOfOneMoment(t *testing.T) {
 	})
 }
 
-// TestPauseSwitched switches with clocks that go anywhere: the switch always does what
-// it says, each change is the newer one, whatever the order in which it is compared, and
-// what was recorded stays outside.
+// TestPauseSwitched switches with arbitrary clocks: each switch takes effect, each change is newer in any order
+// of comparison, and recorded events stay outside the pause.
 func TestPauseSwitched(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var p history.Pause
@@ -239,7 +237,8 @@ func TestPauseSwitched(t *testing.T) {
 	})
 }
 
-// TestPauseRefuses: in doubt nothing is stored while recording is off, and no wrong clock keeps a user from being recorded afterwards.
+// TestPauseRefuses: nothing uncertain is stored while recording is off, and a wrong clock never blocks
+// recording afterwards.
 func TestPauseRefuses(t *testing.T) {
 	const s, hour = 1000, 3_600_000
 	off, over := history.Pause{Since: 100 * hour}, history.Pause{Since: 100 * hour, Until: 101 * hour}
@@ -272,8 +271,8 @@ func TestPauseRefuses(t *testing.T) {
 	}
 }
 
-// TestPausesAreRemembered compares with a list of all: of the newest sixteen it is known what they cover, and how long they
-// were, unless they ended longer ago than records live.
+// TestPausesAreRemembered compares with a list of all pauses. The newest sixteen before the current one are
+// known exactly, until records that old have expired.
 func TestPausesAreRemembered(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		type interval struct{ since, until int64 }

@@ -7,12 +7,12 @@ import (
 	"github.com/playhead/playhead/history"
 )
 
-// TestEarly: what is of the first seconds of a session, and what is not.
+// TestEarly: events of the first seconds of a session are early.
 func TestEarly(t *testing.T) {
 	tests := []struct {
 		name          string
 		kind          history.Kind
-		age, position int64 // milliseconds; an age of -1 is not told
+		age, position int64 // milliseconds; an age of -1 is unreported
 		grace         string
 		want          bool
 	}{
@@ -133,7 +133,7 @@ func TestUnfinished(t *testing.T) {
 	}
 }
 
-// TestUnfinishedAfterAMistake: a start of one second leaves a film where it was.
+// TestUnfinishedAfterAMistake: a start of one second keeps the resume point of a film.
 func TestUnfinishedAfterAMistake(t *testing.T) {
 	for _, test := range []struct {
 		position int64
@@ -149,7 +149,7 @@ func TestUnfinishedAfterAMistake(t *testing.T) {
 	}
 }
 
-// TestCompleted is what a viewer meets who finishes, opens again, watches again and skips.
+// TestCompleted: a viewer finishes, opens again, watches again and skips.
 func TestCompleted(t *testing.T) {
 	const minute = 60_000
 	play := func(session string, kind history.Kind, minutes int64) history.Event {
@@ -211,8 +211,7 @@ func TestCompleted(t *testing.T) {
 	}
 }
 
-// TestBeyondTheDuration: a report that does not know the duration goes no further than one that does says,
-// in whatever order they come.
+// TestBeyondTheDuration: a known duration bounds the position of reports without one, in any order.
 func TestBeyondTheDuration(t *testing.T) {
 	knows := history.Event{Kind: history.KindStop, At: epoch, Position: 30_000, Duration: 3_600_000}
 	beyond := history.Event{Kind: history.KindProgress, At: epoch + 1, Position: 7_200_000}

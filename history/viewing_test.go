@@ -12,7 +12,7 @@ import (
 	"github.com/playhead/playhead/history"
 )
 
-// sessionsOf says from the plain list of events what [history.Record.Sessions] must show.
+// sessionsOf derives [history.Record.Sessions] from the plain list of events.
 func sessionsOf(events []history.Event) (all []history.Session) {
 	deleted := int64(0)
 	for _, e := range events {
@@ -27,7 +27,7 @@ func sessionsOf(events []history.Event) (all []history.Session) {
 	for _, e := range live {
 		viewings[viewingOf(e)] = append(viewings[viewingOf(e)], e)
 	}
-	known := make(map[uint64]history.Session) // two may be alike
+	known := make(map[uint64]history.Session) // keyed by hash: two names may share one
 	for name, v := range viewings {
 		completed := int64(0)
 		for key, at := range plays {
@@ -48,7 +48,7 @@ func sessionsOf(events []history.Event) (all []history.Session) {
 	return all
 }
 
-// sessionOf is one session of its events in their order.
+// sessionOf derives one session from its events in order.
 func sessionOf(events []history.Event, deleted, completed, duration int64) (s history.Session, ok bool) {
 	bound := func(position int64) int64 {
 		if duration > 0 {
@@ -60,14 +60,14 @@ func sessionOf(events []history.Event, deleted, completed, duration int64) (s hi
 	for _, e := range events {
 		s.Watched = max(s.Watched, since(e, deleted).Watched)
 		if e.Session == "" && e.Device == "" && e.Position == 0 && (e.Kind == history.KindStop || e.Kind == history.KindFinish) {
-			continue // says as little as a mark
+			continue // says no more than a mark
 		}
 		s.Known, s.End, s.To, s.State, s.Device = true, e.At, bound(e.Position), stateOf(e.Kind), e.Device
 		if e.Kind == history.KindStart && !ends(e) && (e.At > s.Begin || e.Position >= s.From) {
 			s.Begin, s.From = e.At, bound(e.Position)
 		}
 	}
-	for _, e := range events { // what it played and completed counts as well
+	for _, e := range events { // watched time and completion extend a session
 		if since(e, deleted).Watched > 0 || e.At == s.CompletedAt {
 			s.End = max(s.End, e.At)
 		}
@@ -75,7 +75,7 @@ func sessionOf(events []history.Event, deleted, completed, duration int64) (s hi
 	return s, s.End > 0
 }
 
-// TestSessions tells of a film that is begun, gone on with elsewhere, and watched again.
+// TestSessions begins a film, continues it elsewhere, and watches it again.
 func TestSessions(t *testing.T) {
 	at := func(ms int64, k history.Kind, position int64, session string) history.Event {
 		return history.Event{
@@ -102,13 +102,13 @@ func TestSessions(t *testing.T) {
 	}
 }
 
-// TestViewingsBeyondTheBound has more sessions than a record lists, in order: the newest are
-// listed, and of older ones it is known when they ended and what they played.
+// TestViewingsBeyondTheBound has more sessions than a record lists, in order. The newest are listed; older ones
+// keep their end and watched time.
 func TestViewingsBeyondTheBound(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var r *history.Record
 		n := rapid.IntRange(history.MaxViewings+2, 200).Draw(t, "sessions")
-		oldest := n - history.MaxViewings - 1 // of those that are known
+		oldest := n - history.MaxViewings - 1 // of the known sessions
 		var older *history.Event
 		for i := range n {
 			at := epoch + int64(i)*1000
@@ -122,7 +122,7 @@ func TestViewingsBeyondTheBound(t *testing.T) {
 			}
 		}
 		listed := history.MaxViewings
-		if rapid.Bool().Draw(t, "marked") { // which is no session
+		if rapid.Bool().Draw(t, "marked") { // a mark is no session
 			mark := &history.Event{Kind: history.KindWatched, At: epoch + int64(n)*1000}
 			r = history.Merge(r, mark.Record())
 			wantSame(t, "an older report", history.Merge(r, older.Record()), r)

@@ -8,7 +8,8 @@ import (
 	"github.com/playhead/playhead/history"
 )
 
-// TestWatchedAddsUp: sessions add up, also those of one device that overlap. Each has played no more than its own time at its own speed.
+// TestWatchedAddsUp: sessions add up, even overlapping ones of one device. Each counts at most its own time at
+// its own speed.
 func TestWatchedAddsUp(t *testing.T) {
 	const hour = int64(3_600_000)
 	type session struct{ began, ended, watched, speed int64 }
@@ -42,8 +43,8 @@ func TestWatchedAddsUp(t *testing.T) {
 	}
 }
 
-// TestWatchedOverAPause: a session counts as reported before recording was switched off, and so does a report that comes late. More
-// pauses than are remembered change nothing.
+// TestWatchedOverAPause: a session keeps the time reported before a pause, and so does a late report. Pauses
+// beyond the remembered ones change nothing.
 func TestWatchedOverAPause(t *testing.T) {
 	const minute = int64(60_000)
 	report := func(at, watched int64) history.Event {
@@ -78,8 +79,8 @@ func TestWatchedOverAPause(t *testing.T) {
 	}
 }
 
-// TestSessionThatGoesOnAfterADelete: what it had played before is gone with the rest, until that is
-// brought back.
+// TestSessionThatGoesOnAfterADelete: a delete removes the earlier time of a running session, and a restore
+// brings it back.
 func TestSessionThatGoesOnAfterADelete(t *testing.T) {
 	const minute = int64(60_000)
 	session := func(device string, at, began, watched int64) *history.Record {
@@ -109,14 +110,14 @@ func TestSessionThatGoesOnAfterADelete(t *testing.T) {
 	later := history.Event{Kind: history.KindProgress, At: epoch + 3*minute, Session: "tv", Device: "tv", StartedAt: begun, Watched: 13 * minute}
 	later.BoundWatched(history.Pause{}, back)
 	wants("and two minutes of it after that backup", history.Merge(back, later.Record()), 3*minute)
-	slow := history.Merge(left, session("tv", epoch+minute+1, epoch, minute)) // two reports of which neither holds the other, until what was deleted is taken off
+	slow := history.Merge(left, session("tv", epoch+minute+1, epoch, minute)) // neither report includes the other until the restore
 	if err := slow.Restore(epoch + 2*minute).Validate(epoch + 60*minute); err != nil {
 		t.Errorf("brought back from a backup with two reports of the session: %v", err)
 	}
 }
 
-// TestSpeedsOfOneMoment: of two reports of a session that differ in the speed alone the faster one stays, where none is said too, and
-// whichever comes first. After a delete it decides how much there was time for.
+// TestSpeedsOfOneMoment: between reports of a session that differ only in speed, the faster wins, in any order.
+// No speed counts as normal speed. The speed bounds the watched time after a delete.
 func TestSpeedsOfOneMoment(t *testing.T) {
 	said := func(speed int64) *history.Record {
 		e := history.Event{Kind: history.KindProgress, At: epoch + 2, Session: "s", StartedAt: epoch - 3, Watched: 2, Speed: speed}
@@ -134,7 +135,7 @@ func TestSpeedsOfOneMoment(t *testing.T) {
 	}
 }
 
-// BenchmarkWatched is what readers of a record with some sessions pay for it.
+// BenchmarkWatched is the cost of Watched by the number of sessions.
 func BenchmarkWatched(b *testing.B) {
 	for _, n := range []int{1, 4, 16, 128} {
 		var events []history.Event
