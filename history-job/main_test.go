@@ -15,7 +15,7 @@ import (
 	"github.com/alicebob/miniredis/v2"
 )
 
-// unused returns an address where nobody listens.
+// unused returns a TCP address without a listener.
 func unused(t *testing.T) string {
 	t.Helper()
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -26,8 +26,8 @@ func unused(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// TestStartsWithoutEngines starts while Kafka and HBase are away: the job is alive, not
-// ready, says what it waits for, and stops when it is told to.
+// TestStartsWithoutEngines starts the job without Kafka and HBase. The job is live but not ready, names the
+// missing engines, and stops on request.
 func TestStartsWithoutEngines(t *testing.T) {
 	admin := unused(t)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -47,7 +47,7 @@ func TestStartsWithoutEngines(t *testing.T) {
 	}
 }
 
-// TestShortSummary: a TTL of summaries that is refused is told by the name of its flag, before an engine is asked.
+// TestShortSummary rejects a short summary TTL by its flag's name, before connecting to an engine.
 func TestShortSummary(t *testing.T) {
 	err := archive(t.Context(), []string{"--summary", "5h"}, func(string) string { return "" }, io.Discard)
 	if err == nil || err.Error() != "--summary: want at least 2160h, for as long as there are records" {
@@ -55,7 +55,7 @@ func TestShortSummary(t *testing.T) {
 	}
 }
 
-// TestTakenPort: a job that cannot have its port says so before it asks an engine, which would say that it is away.
+// TestTakenPort reports a taken port before connecting to an engine, whose error would hide it.
 func TestTakenPort(t *testing.T) {
 	taken, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -70,7 +70,7 @@ func TestTakenPort(t *testing.T) {
 	}
 }
 
-// missing returns what readiness misses, once there is an answer.
+// missing waits for an answer and returns the engines that readiness reports missing.
 func missing(t *testing.T, admin string) []string {
 	t.Helper()
 	tick := time.NewTicker(20 * time.Millisecond)

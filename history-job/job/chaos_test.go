@@ -15,25 +15,24 @@ import (
 	"github.com/playhead/playhead/internal/run"
 )
 
-// holdTime is how long the services of TestChaos hold a key. The job sweeps at twice
-// that, and nobody relies on either.
+// holdTime is how long the services of TestChaos hold a key. The job sweeps at twice that age; correctness
+// depends on neither.
 const holdTime = 2 * time.Minute
 
-// service writes as a service does, and forgets all that it holds when it crashes.
+// service writes as a history service does, and loses its held keys in a crash.
 type service struct {
 	*world
 	mu    sync.Mutex
 	rand  *rand.Rand
-	holds map[history.Key]*history.Record // what it last wrote
-	past  []history.Key                   // announced before
-	want  map[history.Key]*history.Record // the fold of what was acknowledged
-	clear map[string]int64                // by user
+	holds map[history.Key]*history.Record // last written content
+	past  []history.Key                   // earlier announcements
+	want  map[history.Key]*history.Record // fold of the acknowledged events
+	clear map[string]int64                // by user, Unix ms
 }
 
-// TestChaos has stores and queue fail and panic at random, keys announced again at
-// any time, services and jobs crash, and other writes come at every step of the job.
-// Once all is quiet, cache and archive must equal the fold of what was written, and
-// no mark may be left.
+// TestChaos fails and panics stores and queue at random, redelivers keys, crashes services and jobs, and
+// writes at every step of the job. Once all is quiet, cache and archive must equal the fold of the
+// acknowledged events, without any dirty mark.
 func TestChaos(t *testing.T) {
 	for seed := range uint64(12) {
 		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
@@ -79,7 +78,7 @@ func (s *service) number(n int) int {
 	return s.rand.IntN(n)
 }
 
-// trouble fails now and then, and writes in the middle of what the job does.
+// trouble sometimes fails, and writes in the middle of the job's steps.
 func (s *service) trouble(share float64) error {
 	if s.number(10) == 0 {
 		s.report()
@@ -93,7 +92,7 @@ func (s *service) trouble(share float64) error {
 	return nil
 }
 
-// act is one thing that may happen.
+// act takes one random action.
 func (s *service) act() {
 	switch s.number(12) {
 	case 0:
@@ -109,7 +108,7 @@ func (s *service) act() {
 	}
 }
 
-// report writes one event, late or not, of one of few objects.
+// report writes one event, possibly late, for one of a few objects.
 func (s *service) report() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -123,8 +122,7 @@ func (s *service) report() {
 	}
 }
 
-// apply is the service's compare-and-set. It never asks for a mark: the cache sets one
-// where it is needed.
+// apply is the service's compare-and-set. It never requests a mark: the cache sets one where needed.
 func (s *service) apply(e history.Event) {
 	for held := s.holds[e.Key]; ; held = nil {
 		old := history.Entry{Record: held}
@@ -149,7 +147,7 @@ func (s *service) entry(k history.Key) history.Entry {
 	return e
 }
 
-// flush announces some of what is held.
+// flush announces some of the held keys.
 func (s *service) flush() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -162,7 +160,7 @@ func (s *service) flush() {
 	}
 }
 
-// again announces what was announced before.
+// again repeats an earlier announcement.
 func (s *service) again() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -177,7 +175,7 @@ func (s *service) crash() {
 	clear(s.holds)
 }
 
-// clearUser clears a user and sometimes dies before it has announced that.
+// clearUser clears a user, and sometimes crashes before announcing it.
 func (s *service) clearUser() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -189,7 +187,7 @@ func (s *service) clearUser() {
 	}
 }
 
-// quiet ends all trouble, waits for the sweep and compares.
+// quiet ends all trouble, waits for the sweep and compares the stores.
 func (s *service) quiet() {
 	s.crash()
 	clear(s.before)
@@ -210,7 +208,7 @@ func (s *service) quiet() {
 	}
 }
 
-// compare tells how a record differs from the fold that it should be.
+// compare describes how a record differs from its expected fold.
 func compare(got, want *history.Record) string {
 	if got == nil || want == nil {
 		if got == want {
@@ -220,7 +218,7 @@ func compare(got, want *history.Record) string {
 	}
 	g, w := *got, *want
 	g.Partial, w.Partial = false, false
-	g.RemovedAt, w.RemovedAt = 0, 0 // of a clear it says no more than the clear mark does
+	g.RemovedAt, w.RemovedAt = 0, 0 // a removal by a clear is also in the clear mark
 	if history.Same(&g, &w) {
 		return ""
 	}

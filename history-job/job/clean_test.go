@@ -11,8 +11,8 @@ import (
 	"github.com/playhead/playhead/history"
 )
 
-// TestWriteBeforeMarkClean writes at every step between the announcement of a key and
-// its mark clean. A content that the job has not read keeps its mark until it is archived itself.
+// TestWriteBeforeMarkClean writes at every step between a key's announcement and its mark clean. A content
+// that the job has not read keeps its mark until it is archived.
 func TestWriteBeforeMarkClean(t *testing.T) {
 	for _, step := range []string{"fetch", "load", "put", "mark_clean", "commit"} {
 		t.Run(step, func(t *testing.T) {
@@ -41,8 +41,8 @@ func TestWriteBeforeMarkClean(t *testing.T) {
 	}
 }
 
-// TestLateEventOfOneTime has the write of the test above leave the version as it
-// is: the archive may take the two contents for one.
+// TestLateEventOfOneTime repeats TestWriteBeforeMarkClean with a write that keeps the version. The archive
+// could take the two contents for one.
 func TestLateEventOfOneTime(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		var late history.Key
@@ -65,8 +65,7 @@ func TestLateEventOfOneTime(t *testing.T) {
 	})
 }
 
-// TestCoveredWrite writes without a mark before the announcement: it goes with the
-// record.
+// TestCoveredWrite writes without a mark before the announcement. The write is archived with the record.
 func TestCoveredWrite(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		hold := w.write(progress(1, -2000))
@@ -78,8 +77,8 @@ func TestCoveredWrite(t *testing.T) {
 	})
 }
 
-// TestRedelivered announces a key again, long after it was dealt with and in the
-// middle of the next hold, which is archived early then.
+// TestRedelivered redelivers a key long after it was archived, in the middle of its next hold. The held
+// record is then archived early.
 func TestRedelivered(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		w.runs(w.config())
@@ -101,8 +100,7 @@ func TestRedelivered(t *testing.T) {
 	})
 }
 
-// TestDeleteBeforePut deletes after the load: the put lands late and the tombstone
-// wins, whichever is put last.
+// TestDeleteBeforePut deletes after the load, so that the put is late. The tombstone wins in either order.
 func TestDeleteBeforePut(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		var gone history.Key
@@ -126,7 +124,7 @@ func TestDeleteBeforePut(t *testing.T) {
 	})
 }
 
-// TestDeletedIsArchivedFirst has the tombstone overtake the put of what it deletes.
+// TestDeletedIsArchivedFirst archives the tombstone before the put of the deleted record.
 func TestDeletedIsArchivedFirst(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		w.runs(w.config())
@@ -137,7 +135,7 @@ func TestDeletedIsArchivedFirst(t *testing.T) {
 	})
 }
 
-// all are the steps of a key on its way into the archive.
+// all lists the steps that archive a key.
 var all = []string{"fetch", "load", "put", "mark_clean", "commit"}
 
 func TestOrder(t *testing.T) {
@@ -160,8 +158,7 @@ func TestOrder(t *testing.T) {
 	})
 }
 
-// TestOrderInOutage has one store fail for a while: nothing that comes after it
-// happens before it is back.
+// TestOrderInOutage fails one store for a while. No later step runs until the store is back.
 func TestOrderInOutage(t *testing.T) {
 	for _, tt := range []struct {
 		step string
@@ -187,7 +184,7 @@ func TestOrderInOutage(t *testing.T) {
 	}
 }
 
-// TestChunks divides a delivery: none of it is committed before all of it is clean.
+// TestChunks splits a delivery into chunks. No chunk is committed before all are clean.
 func TestChunks(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		cfg := w.config()
@@ -214,8 +211,7 @@ func TestChunks(t *testing.T) {
 	})
 }
 
-// TestKeyTwice announces one key under two marks in one delivery: it is put once,
-// under the one that stands.
+// TestKeyTwice announces one key under two marks in one delivery. It is put once, under the current mark.
 func TestKeyTwice(t *testing.T) {
 	for name, late := range map[string]bool{"in order": false, "the older one late": true} {
 		t.Run(name, func(t *testing.T) {

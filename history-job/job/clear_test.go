@@ -36,8 +36,8 @@ func (w *world) archiveLacks(k history.Key) {
 	}
 }
 
-// TestClearBeforePut clears after the load: the put lands late, whether the clear
-// mark is archived before or after it.
+// TestClearBeforePut clears after the load, so that the put is late. The clear mark is archived before or
+// after that put.
 func TestClearBeforePut(t *testing.T) {
 	for name, first := range map[string]bool{"mark archived before": true, "mark archived after": false} {
 		t.Run(name, func(t *testing.T) {
@@ -78,8 +78,7 @@ func TestClearCutsTheFold(t *testing.T) {
 	})
 }
 
-// TestClearedPartial completes a record whose older half, and all that the archive
-// has, was cleared.
+// TestClearedPartial completes a record after a clear of its older half and of the archive's whole record.
 func TestClearedPartial(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		w.put(object(1), record(completed(1, -5000, "cleared")))
@@ -95,7 +94,7 @@ func TestClearedPartial(t *testing.T) {
 	})
 }
 
-// TestClearRefused has the archive refuse a user's clear marks for good.
+// TestClearRefused has the archive reject a user's clear marks permanently.
 func TestClearRefused(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		w.on("clear", func(context.Context) error { return fmt.Errorf("clear: %w", history.ErrPermanent) })
@@ -124,8 +123,7 @@ func TestClearInOutage(t *testing.T) {
 	})
 }
 
-// drifted is a record whose cell is later than its event, because so many late events came
-// one after the other.
+// drifted returns a record whose cell time is later than its event, after many late events in sequence.
 func drifted(late int, ms int64) *history.Record {
 	r := record(progress(1, ms))
 	for n := range late {
@@ -136,14 +134,14 @@ func drifted(late int, ms int64) *history.Record {
 	return r
 }
 
-// TestCellHiddenByTheCachesClear: of what only the archive has, a clear in the cache knows no
-// cell time. A content that is stored after it must come after that all the same, whether the clear
-// mark is archived before, with it, or later.
+// TestCellHiddenByTheCachesClear: the cache's clear hides the cell time of a record that only the archive
+// has. A later content must still get a later cell, whether the clear mark is archived before, with it, or
+// later.
 func TestCellHiddenByTheCachesClear(t *testing.T) {
 	for name, together := range map[string]bool{"the clear mark is archived later": false, "in the same batch": true} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, w *world) {
-				if together { // one that keeps what a mark covers and hides it, as HBase does
+				if together { // keeps and hides records under a clear mark, as HBase does
 					w.archive = sim.NewArchive(func() int64 { return time.Now().UnixMilli() })
 				}
 				w.put(object(1), drifted(50, -10_000)) // the cell is at -9,950
@@ -197,7 +195,7 @@ func TestPauseArchived(t *testing.T) {
 	})
 }
 
-// TestPauseRepaired has a cache come back without what a user decided.
+// TestPauseRepaired restarts a cache that has lost a user's pause.
 func TestPauseRepaired(t *testing.T) {
 	for name, tt := range map[string]struct{ has, archived, want history.Pause }{
 		"lost the pause":            {history.Pause{}, history.Pause{Since: 100}, history.Pause{Since: 100}},
@@ -218,7 +216,7 @@ func repairPause(t *testing.T, has, archived, want history.Pause) {
 	w := newWorld(t)
 	m, cfg := w.mortal()
 	w.runs(cfg)
-	w.announce(w.clear(uid, 7, 0)) // has the job remember the user
+	w.announce(w.clear(uid, 7, 0)) // makes the job remember the user
 	w.wait(time.Second)
 	if err := w.archive.PutUser(t.Context(), uid, history.User{Pause: archived}); err != nil {
 		t.Fatal(err)

@@ -10,7 +10,8 @@ import (
 	"github.com/playhead/playhead/internal/clock"
 )
 
-// TestClockAhead has the clock jump 100 days ahead, with that of the cache: nobody is summarized or compacted until an operator confirms it.
+// TestClockAhead moves the clocks of job and cache 100 days ahead. The job summarizes and compacts nobody
+// until an operator confirms the time.
 func TestClockAhead(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		var ahead atomic.Int64

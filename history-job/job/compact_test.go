@@ -15,18 +15,18 @@ import (
 	"github.com/playhead/playhead/history/segment"
 )
 
-// compactor notes who is compacted, and has notes for the job.
+// compactor records the compacted users, and keeps the job's notes.
 type compactor struct {
 	mu      sync.Mutex
-	notes   map[string]int64 // when due
-	removed map[string]int64 // when
+	notes   map[string]int64 // due times, Unix ms
+	removed map[string]int64 // removal times, Unix ms
 	did     []string
 	again   time.Duration
 	err     error
-	deaf    error // what notes are answered with
+	deaf    error // the answer to Note
 
 	panics bool
-	takes  time.Duration // each compaction
+	takes  time.Duration // of each compaction
 }
 
 func (r *compactor) Compact(_ context.Context, uid string) (time.Duration, error) {
@@ -102,7 +102,7 @@ func (r *compactor) ForgetRemoved(_ context.Context, buckets []history.Bucket, u
 	return r.err
 }
 
-// set changes how it answers from now on.
+// set changes later answers.
 func (r *compactor) set(change func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -129,7 +129,7 @@ func compacting(w *world) *compactor {
 	return r
 }
 
-// TestCompactNoted compacts those who are noted, one after the other, and again when there is more.
+// TestCompactNoted compacts the noted users one at a time, and again where records remain.
 func TestCompactNoted(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		r := compacting(w)
@@ -155,7 +155,7 @@ func TestCompactNoted(t *testing.T) {
 		r.want(t, "roll 1")
 		w.wait(2 * time.Hour)
 		r.want(t)
-		r.set(func() { r.again, r.deaf = time.Hour, errDown }) // then the job remembers
+		r.set(func() { r.again, r.deaf = time.Hour, errDown }) // from here the job keeps notes in memory
 		_ = r.Note(t.Context(), "1", 1)
 		w.wait(time.Minute)
 		r.set(func() { r.notes, r.deaf = nil, nil })
@@ -172,15 +172,15 @@ func TestCompactNoted(t *testing.T) {
 	})
 }
 
-// TestCompactOfAKilledJob has the notes that a job had taken, or made, when it ended be taken again by the next one.
+// TestCompactOfAKilledJob ends a job with taken and new notes. The next job takes them again.
 func TestCompactOfAKilledJob(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		r := &compactor{takes: time.Hour}
 		cfg := w.config()
 		cfg.Compactor, cfg.Notes = r, r
 		stop := w.start(cfg)
-		_ = r.Note(t.Context(), "0", 1) // under way
-		_ = r.Note(t.Context(), "1", 1) // waits
+		_ = r.Note(t.Context(), "0", 1) // running
+		_ = r.Note(t.Context(), "1", 1) // waiting
 		w.wait(time.Minute)
 		if err := stop(); err != nil {
 			t.Fatal(err)
@@ -195,7 +195,7 @@ func TestCompactOfAKilledJob(t *testing.T) {
 	})
 }
 
-// TestCompactionsLeaveTime has compacts that take long: they are under way for a quarter of the time.
+// TestCompactionsLeaveTime runs slow compactions for at most a quarter of the time.
 func TestCompactionsLeaveTime(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		r := &compactor{takes: 2 * time.Second}
@@ -210,7 +210,7 @@ func TestCompactionsLeaveTime(t *testing.T) {
 	})
 }
 
-// TestTidyAfterRemovals tidies users of whom something was deleted or cleared.
+// TestTidyAfterRemovals tidies users after deletes and clears.
 func TestTidyAfterRemovals(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		r := compacting(w)
@@ -226,11 +226,11 @@ func TestTidyAfterRemovals(t *testing.T) {
 		w.wait(5 * time.Minute)
 		r.want(t, "tidy "+k.UID)
 
-		// The delete may be archived together with what came after it.
+		// The delete may be archived together with the later record.
 		e := history.Event{Key: object(3), Kind: history.KindDelete, At: time.Now().UnixMilli()}
 		again := progress(3, 0)
 		again.At = e.At + 1
-		r.set(func() { r.err = errDown }) // no reader tells of it
+		r.set(func() { r.err = errDown }) // no reader notes the user
 		w.write(e)
 		w.write(again)
 		w.wait(150 * time.Second)
@@ -240,8 +240,9 @@ func TestTidyAfterRemovals(t *testing.T) {
 	})
 }
 
-// TestRemovalsOfAKilledJob ends a job within the minute after a delete, which it forgets. The next one looks after the user within the hour,
-// again where that fails, and then no more. Summaries are kept with and without parts.
+// TestRemovalsOfAKilledJob ends a job within the minute after a delete, and so loses it from memory. The
+// next job processes the user within the hour and retries after a failure. Summaries run with and without
+// compaction.
 func TestRemovalsOfAKilledJob(t *testing.T) {
 	for _, compactions := range []bool{true, false} {
 		bubble(t, func(t *testing.T, w *world) {
@@ -271,7 +272,7 @@ func TestRemovalsOfAKilledJob(t *testing.T) {
 			stop := start()
 			remove(1)
 			wait(2*time.Minute, 1)
-			wait(time.Hour, 1) // it may have been another job
+			wait(time.Hour, 1) // another job may have removed it
 			remove(2)
 			wait(30*time.Second, 0)
 			if err := stop(); err != nil {
@@ -302,7 +303,7 @@ func TestRemovalsOfAKilledJob(t *testing.T) {
 	}
 }
 
-// TestCompactAfterManyPuts looks at who only writes after about a thousand puts, and at nobody else.
+// TestCompactAfterManyPuts checks only the written users, after about a thousand puts.
 func TestCompactAfterManyPuts(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		r := new(compactor)
@@ -329,7 +330,8 @@ func TestCompactAfterManyPuts(t *testing.T) {
 	})
 }
 
-// compressed has the compression of chunks made: made in a bubble, its channels would be of that one alone.
+// compressed starts the compressor of segments outside any bubble: a bubble owns the channels made inside
+// it.
 var compressed = sync.OnceFunc(func() {
 	items := make([]history.Item, 100)
 	for i := range items {
@@ -347,8 +349,8 @@ var compressed = sync.OnceFunc(func() {
 	}
 })
 
-// TestImportIsCompacted has a job archive a long old history that nobody reads, before compacts begin and after, and also end in between: all
-// that is old gets into parts.
+// TestImportIsCompacted archives a long old history without readers, before and after compaction is
+// allowed, and with a killed job. All old records end up in segments.
 func TestImportIsCompacted(t *testing.T) {
 	compressed()
 	const records, above = 6000, 2000
@@ -379,7 +381,7 @@ func TestImportIsCompacted(t *testing.T) {
 					cfg.Registry = nil
 					stop = w.start(cfg)
 				}
-				w.wait(4 * time.Hour) // three until compacts begin, or about two until late puts are clean; and a lease
+				w.wait(4 * time.Hour) // three until compaction is allowed, or about two until late puts are clean, plus a lease
 				i, err := a.Inspect(t.Context(), uid, true)
 				if err != nil || len(i.Wrong) > 0 {
 					t.Fatal(err, i.Wrong)
@@ -400,7 +402,7 @@ func TestImportIsCompacted(t *testing.T) {
 	}
 }
 
-// TestTidyOnceADay tidies users with parts whom a job has forgotten that was killed.
+// TestTidyOnceADay tidies users with segments after a killed job forgot them.
 func TestTidyOnceADay(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		r := new(compactor)
@@ -408,7 +410,7 @@ func TestTidyOnceADay(t *testing.T) {
 		cfg.Compactor, cfg.Notes, cfg.Summarizer = r, r, new(summarizer)
 		w.runs(cfg)
 		w.wait(24 * time.Hour)
-		r.set(func() { slices.Sort(r.did); r.did = slices.Compact(r.did) }) // the turns of two days
+		r.set(func() { slices.Sort(r.did); r.did = slices.Compact(r.did) }) // the rounds of two days
 		r.want(t, "tidy other 0", "tidy other 128", "tidy user 0", "tidy user 128")
 	})
 }

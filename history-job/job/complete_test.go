@@ -11,8 +11,7 @@ import (
 	"github.com/playhead/playhead/sim"
 )
 
-// TestComplete announces a record that was born without knowing what the archive
-// holds of the object.
+// TestComplete announces a partial record: its writer did not know the archived content.
 func TestComplete(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
@@ -45,8 +44,8 @@ func TestComplete(t *testing.T) {
 	}
 }
 
-// TestCompleteLoses has another writer come between the load and the giving back: that
-// writer's record is partial, and completed in its turn at once.
+// TestCompleteLoses writes between the load and the write-back. That record is partial too, and is
+// completed at once.
 func TestCompleteLoses(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		old := completed(1, -9000, "a")
@@ -69,7 +68,7 @@ func TestCompleteLoses(t *testing.T) {
 	})
 }
 
-// TestCompleteUnanswered is a giving back without an answer: the key comes again at once.
+// TestCompleteUnanswered leaves a write-back unanswered. The key is retried at once.
 func TestCompleteUnanswered(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		old := completed(1, -9000, "a")
@@ -85,7 +84,7 @@ func TestCompleteUnanswered(t *testing.T) {
 	})
 }
 
-// TestCompleteOnlyPartial asks the archive for no record that is complete.
+// TestCompleteOnlyPartial reads no complete record from the archive.
 func TestCompleteOnlyPartial(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		w.runs(w.config())
@@ -100,8 +99,7 @@ func TestCompleteOnlyPartial(t *testing.T) {
 	})
 }
 
-// TestCompleteUnreadable has a cell in the archive that can no longer be read. It is
-// replaced, and holds nobody up.
+// TestCompleteUnreadable has a corrupt cell in the archive. The job replaces it and blocks nothing.
 func TestCompleteUnreadable(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		var keys []history.Key
@@ -127,9 +125,9 @@ func TestCompleteUnreadable(t *testing.T) {
 	})
 }
 
-// TestLostForkIsNotPut: a job folds a partial record with the archive's and loses the compare
-// against a service. Its fold never was a content of the cache, and the fold's cell time may
-// be that of a content that another job puts and marks clean meanwhile: it must not be put.
+// TestLostForkIsNotPut: a job folds a partial record with the archived one and loses the compare to a
+// service. That fold was never in the cache and must not be put. Its cell time may equal a content that
+// another job archives concurrently.
 func TestLostForkIsNotPut(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		w.archive = sim.NewArchive(func() int64 { return time.Now().UnixMilli() })
@@ -138,7 +136,7 @@ func TestLostForkIsNotPut(t *testing.T) {
 
 		written := false
 		w.on("apply", func(context.Context) error {
-			if !written { // a service writes before the first job gives its fold back
+			if !written { // a service writes before the first job writes its fold back
 				written = true
 				w.store(completed(1, -8000, "second"), false, true)
 			}
@@ -146,7 +144,7 @@ func TestLostForkIsNotPut(t *testing.T) {
 		})
 		archived := false
 		w.on("put", func(context.Context) error {
-			if !archived { // and another job archives that before the first one puts
+			if !archived { // another job archives that before the first job's put
 				archived = true
 				w.otherJobArchives(k)
 			}
@@ -166,7 +164,7 @@ func TestLostForkIsNotPut(t *testing.T) {
 	})
 }
 
-// otherJobArchives does what a second job does with a key, from the load to the mark clean.
+// otherJobArchives acts as a second job for a key, from the load to the mark clean.
 func (w *world) otherJobArchives(k history.Key) {
 	w.Helper()
 	ctx := w.Context()

@@ -11,7 +11,7 @@ import (
 	"github.com/playhead/playhead/history"
 )
 
-// deadLetters remembers the letters that are added to it, after some failures.
+// deadLetters records the added letters, after some failures.
 type deadLetters struct {
 	world *world
 
@@ -29,8 +29,8 @@ func (g *deadLetters) Add(ctx context.Context, letters []history.Dead) error {
 	return nil
 }
 
-// TestDead: what the archive refuses for good goes to the dead letters with its record, before its
-// mark is clean, and others flow.
+// TestDead: a permanently rejected cell goes to the dead letters with its record, before its mark is clean.
+// Other records are archived.
 func TestDead(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		g := &deadLetters{world: w}
@@ -58,7 +58,8 @@ func TestDead(t *testing.T) {
 	})
 }
 
-// TestDeadUser: what a user has decided, and the archive refuses for good, goes to the dead letters with all there is to decide it again.
+// TestDeadUser: a permanently rejected user setting goes to the dead letters with everything needed to
+// apply it again.
 func TestDeadUser(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		g := &deadLetters{world: w}
@@ -81,7 +82,7 @@ func TestDeadUser(t *testing.T) {
 	})
 }
 
-// TestDeadMessage buries a message that nobody can decode.
+// TestDeadMessage adds an undecodable message to the dead letters.
 func TestDeadMessage(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		g := &deadLetters{world: w}
@@ -98,7 +99,7 @@ func TestDeadMessage(t *testing.T) {
 	})
 }
 
-// poisoned puts a poisonous message beside every delivery.
+// poisoned adds an undecodable message to every delivery.
 type poisoned struct {
 	history.Consumer
 	payload []byte
@@ -121,8 +122,7 @@ func (c poisonedAssignment) Fetch(ctx context.Context) (history.Delivery, error)
 	return d, err
 }
 
-// damaged is a cache that can read nothing of one content, not even its revision, until it
-// is written again.
+// damaged is a cache with one unreadable content, without even a revision, until the next write.
 type damaged struct {
 	history.Cache
 	key    history.Key
@@ -147,8 +147,8 @@ func (d *damaged) Apply(ctx context.Context, writes []history.Write) []history.O
 	return outcomes
 }
 
-// TestDamagedWithoutARevision has the job replace a damaged content by what the archive has,
-// whatever the cache knows of the user.
+// TestDamagedWithoutARevision replaces a damaged content with the archived one, whether or not the cache
+// knows the user.
 func TestDamagedWithoutARevision(t *testing.T) {
 	for name, known := range map[string]struct {
 		cold   bool

@@ -14,7 +14,7 @@ import (
 	"github.com/playhead/playhead/history/pebble"
 )
 
-// announcer records what a job announces, and may fail.
+// announcer records the job's announcements, and may fail.
 type announcer struct {
 	mu    sync.Mutex
 	away  bool
@@ -49,7 +49,7 @@ func (h *announcer) wants(t *testing.T, what string, want ...string) {
 	}
 }
 
-// sees notes users as a service does that dies before it announces them.
+// sees notes users as a service does that crashes before it announces them.
 func sees(t *testing.T, d history.Days, uids ...string) {
 	t.Helper()
 	for _, uid := range uids {
@@ -59,7 +59,7 @@ func sees(t *testing.T, d history.Days, uids ...string) {
 	}
 }
 
-// withAnnouncer starts a job that announces what services did not.
+// withAnnouncer starts a job that announces users for crashed services.
 func withAnnouncer(t *testing.T) (*world, *announcer, history.Days) {
 	w, h := newWorld(t), &announcer{}
 	db, err := pebble.Open(t.TempDir(), pebble.Config{})
@@ -73,7 +73,7 @@ func withAnnouncer(t *testing.T) (*world, *announcer, history.Days) {
 	return w, h, db.Days()
 }
 
-// TestFirstsOfTheDead has services die between noting and announcing.
+// TestFirstsOfTheDead crashes services between noting and announcing.
 func TestFirstsOfTheDead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, h, days := withAnnouncer(t)
@@ -89,7 +89,7 @@ func TestFirstsOfTheDead(t *testing.T) {
 	})
 }
 
-// TestFirstsInOutage has nobody to tell for a while.
+// TestFirstsInOutage runs without a reachable announcer for a while.
 func TestFirstsInOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, h, days := withAnnouncer(t)
@@ -99,14 +99,14 @@ func TestFirstsInOutage(t *testing.T) {
 		mark := w.write(progress(1, 0))
 		w.announce(mark)
 		synctest.Wait()
-		w.clean(object(1)) // archiving goes on
+		w.clean(object(1)) // archiving continues
 		h.set(false)
 		w.wait(time.Minute)
 		h.wants(t, "after the outage", "ann")
 	})
 }
 
-// TestFirstsBesideASilentPart announces what is known while a part of the store does not answer.
+// TestFirstsBesideASilentPart announces the readable users while one shard of the store does not answer.
 func TestFirstsBesideASilentPart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, h := newWorld(t), &announcer{}
@@ -122,7 +122,7 @@ func TestFirstsBesideASilentPart(t *testing.T) {
 	})
 }
 
-// silentDays is a store of which one part never answers.
+// silentDays is a store with one unresponsive shard.
 type silentDays struct{ history.Days }
 
 func (d silentDays) PendingFirsts(ctx context.Context, buckets []history.Bucket, age time.Duration, limit int) ([]history.First, error) {

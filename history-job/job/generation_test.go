@@ -15,8 +15,8 @@ import (
 	"github.com/playhead/playhead/history/pebble"
 )
 
-// TestGenerationEnds ends the generation in the middle of every step: nothing is
-// committed, that is no error, and the next generation does it again.
+// TestGenerationEnds ends the generation in the middle of every step. Nothing is committed, no error is
+// reported, and the next generation retries.
 func TestGenerationEnds(t *testing.T) {
 	for _, step := range []string{"fetch", "load", "get", "apply", "clear", "put", "mark_clean", "commit"} {
 		t.Run(step, func(t *testing.T) {
@@ -51,7 +51,7 @@ func TestGenerationEnds(t *testing.T) {
 	}
 }
 
-// generations are a consumer whose generations end when told.
+// generations is a consumer whose generations the test ends.
 type generations struct {
 	history.Consumer
 	end chan struct{}
@@ -78,8 +78,8 @@ func (g generations) Consume(ctx context.Context, handle func(context.Context, h
 	return nil
 }
 
-// TestNextGeneration takes the queue away in an outage of the archive: the same job
-// goes on in its next generation.
+// TestNextGeneration revokes the assignment during an outage of the archive. The same job continues in its
+// next generation.
 func TestNextGeneration(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		cfg := w.config()
@@ -102,10 +102,9 @@ func TestNextGeneration(t *testing.T) {
 	})
 }
 
-// TestJobComesBack has the queue or a store fail for good, or panic, while the
-// generation lasts. The cancellation of something else is a failure too: a job that
-// ends in silence would leave everything to the sweep of nobody. The job counts it and
-// begins anew, and once the cause is gone it has lost nothing.
+// TestJobComesBack fails the queue or a store permanently, or panics, during a generation. A foreign
+// cancellation counts as a failure too: a job that ended silently would leave its keys unswept. The job
+// counts the failure, restarts, and loses nothing.
 func TestJobComesBack(t *testing.T) {
 	errBroken := errors.New("broken")
 	for _, tt := range []struct {
@@ -146,7 +145,7 @@ func TestJobComesBack(t *testing.T) {
 	}
 }
 
-// broken is a queue that has no group.
+// broken is a queue that cannot join a group.
 type broken struct {
 	history.Consumer
 	errs []error // nil for a panic
@@ -198,8 +197,7 @@ func TestNew(t *testing.T) {
 	}
 }
 
-// TestMetrics finds every series from the start, at zero: an alarm on a series that
-// is not there stays silent.
+// TestMetrics finds every series at zero from the start: an alert on a missing series never fires.
 func TestMetrics(t *testing.T) {
 	w := newWorld(t)
 	if _, err := job.New(w.config()); err != nil {

@@ -15,7 +15,7 @@ import (
 func TestPutAgainWhatFailed(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		tries := make(map[history.Key]int)
-		w.cell = func(c history.Cell) error { // 0 works at once, 1 at the second try, 2 at the third
+		w.cell = func(c history.Cell) error { // 0 succeeds on the first attempt, 1 on the second, 2 on the third
 			if tries[c.Key]++; object(tries[c.Key]-1) != c.Key {
 				return errDown
 			}
@@ -33,8 +33,8 @@ func TestPutAgainWhatFailed(t *testing.T) {
 	})
 }
 
-// TestPromoter has one store for both archive what it can, and the job what is left: here a partial
-// record.
+// TestPromoter lets one store for both archive what it can. The job archives the remaining records, here a
+// partial one.
 func TestPromoter(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		keys := append(w.writes(2), w.store(progress(2, 0), true, true))
@@ -70,8 +70,8 @@ func (c promoter) Promote(ctx context.Context, keys []history.Key) (int, []histo
 	return c.promote(ctx, keys)
 }
 
-// TestPutRefused has the archive refuse one cell for good: the others are not held
-// up, not even by a third one that fails for a while.
+// TestPutRefused rejects one cell permanently. The other cells are archived, even while a third one fails
+// for a while.
 func TestPutRefused(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		failures := 2
@@ -98,26 +98,26 @@ func TestPutRefused(t *testing.T) {
 	})
 }
 
-// TestPutPauses counts the tries of an outage: they grow apart, are not all at once,
-// and each ends at its deadline.
+// TestPutPauses counts the attempts in an outage. Pauses grow, are jittered, and each attempt ends at its
+// deadline.
 func TestPutPauses(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		cfg := w.config()
 		cfg.Deadline, cfg.Pause = 10*time.Second, time.Second
-		w.on("put", func(ctx context.Context) error { // an archive that never answers
+		w.on("put", func(ctx context.Context) error { // never answers
 			<-ctx.Done()
 			return errors.Join(history.ErrUnavailable, ctx.Err())
 		})
 		w.runs(cfg)
 		w.announce(w.writes(1)...)
-		w.wait(4 * time.Minute) // 10 s each, and pauses of 1, 2, 4 and then 5 s less up to half
+		w.wait(4 * time.Minute) // 10 s each, with pauses of 1, 2, 4 and then 5 s, less up to half
 		if n := len(w.did("put")); n < 240/15-1 || n > 240/12 {
 			t.Errorf("%d tries in four minutes, want 15 to 20", n)
 		}
 	})
 }
 
-// TestShortestPause is a pause that cannot be halved.
+// TestShortestPause tests a pause too short to halve.
 func TestShortestPause(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		cfg := w.config()
@@ -130,8 +130,7 @@ func TestShortestPause(t *testing.T) {
 	})
 }
 
-// TestMissing announces what the cache no longer has: it is counted, and says
-// nothing about what the archive has.
+// TestMissing announces a key missing from the cache. The job counts it, and leaves the archive as it is.
 func TestMissing(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		old := record(progress(1, -1000))
@@ -153,7 +152,7 @@ func TestMissing(t *testing.T) {
 	})
 }
 
-// TestLosesAgainstNewer puts what a cache that came back with older content holds.
+// TestLosesAgainstNewer puts a record from a cache that came back with older content.
 func TestLosesAgainstNewer(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		newer := record(progress(1, 0))
@@ -182,7 +181,7 @@ func (c unreadableCache) Load(ctx context.Context, keys []history.Key) []history
 	return entries
 }
 
-// TestOneUnansweredRecord: a record that the cache never answers for holds up nobody else.
+// TestOneUnansweredRecord: an unanswered record blocks no other.
 func TestOneUnansweredRecord(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		cfg := w.config()

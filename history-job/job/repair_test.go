@@ -17,7 +17,7 @@ import (
 	"github.com/playhead/playhead/history/pebble"
 )
 
-// mortal is a cache that can come back with the content of a while ago.
+// mortal is a cache that can come back with older content.
 type mortal struct {
 	older history.Cache
 
@@ -75,8 +75,7 @@ func (m *mortal) MarkClean(ctx context.Context, contents []history.Content) erro
 
 func (m *mortal) Trim(ctx context.Context, uids []string) error { return m.now().Trim(ctx, uids) }
 
-// mortal gives the world a cache that is kept for later with keep, and goes back to
-// that with restart.
+// mortal replaces the world's cache by one that remember copies and restart reverts.
 func (w *world) mortal() (m *mortal, cfg job.Config) {
 	w.Helper()
 	m = &mortal{current: w.cache, older: w.emptyCache()}
@@ -105,7 +104,7 @@ func (m *mortal) epoch(context.Context) (string, error) {
 	return string(rune('a' + m.epochs)), nil
 }
 
-// remember copies what the cache has of keys to the older one, which knows the user.
+// remember copies the cached records of keys to the older cache, and makes the user known there.
 func (m *mortal) remember(w *world, mark bool, keys ...history.Key) {
 	w.Helper()
 	if err := m.older.Warm(w.Context(), uid, history.WarmSet{}); err != nil {
@@ -129,7 +128,7 @@ func (m *mortal) remember(w *world, mark bool, keys ...history.Key) {
 	}
 }
 
-// restart brings the cache back, with the older content or what it had.
+// restart restarts the cache, with the older or the current content.
 func (m *mortal) restart(older bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -138,8 +137,8 @@ func (m *mortal) restart(older bool) {
 	}
 }
 
-// TestRepair restarts a cache that comes back with older content: what was archived
-// since is in it again, and nothing else has changed.
+// TestRepair restarts a cache that comes back with older content. The job restores what was archived since,
+// and changes nothing else.
 func TestRepair(t *testing.T) {
 	for _, tt := range []struct {
 		name          string
@@ -185,7 +184,7 @@ func TestRepair(t *testing.T) {
 	}
 }
 
-// TestRepairClear restarts a cache that has forgotten a clear.
+// TestRepairClear restarts a cache that has lost a clear.
 func TestRepairClear(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		m, cfg := w.mortal()
@@ -204,8 +203,7 @@ func TestRepairClear(t *testing.T) {
 	})
 }
 
-// TestRepairLeavesNewer restarts a cache that has lost nothing, or got newer content
-// since: neither is touched.
+// TestRepairLeavesNewer restarts a cache that lost nothing, or has newer content. The job changes neither.
 func TestRepairLeavesNewer(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		m, cfg := w.mortal()
@@ -221,8 +219,7 @@ func TestRepairLeavesNewer(t *testing.T) {
 	})
 }
 
-// TestRepairLeavesTrimmed restarts a cache whose lists were trimmed: what it dropped
-// on purpose is not missed.
+// TestRepairLeavesTrimmed restarts a cache with trimmed lists. The job restores no trimmed record.
 func TestRepairLeavesTrimmed(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		m, cfg := w.mortal()
@@ -240,8 +237,8 @@ func TestRepairLeavesTrimmed(t *testing.T) {
 	})
 }
 
-// TestRepairInOutage restarts the cache while the archive is away, and while the cache
-// does not answer at first: the repair comes when it can.
+// TestRepairInOutage restarts the cache while the archive is down and the cache does not answer at first.
+// The job repairs once both answer.
 func TestRepairInOutage(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		m, cfg := w.mortal()
@@ -272,8 +269,8 @@ func TestRepairInOutage(t *testing.T) {
 	})
 }
 
-// TestRepairWaitsForPuts restarts the cache while a put is under way that was read
-// before: it is among what is repaired.
+// TestRepairWaitsForPuts restarts the cache during a put of an already loaded record. The repair includes
+// that record.
 func TestRepairWaitsForPuts(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		m, cfg := w.mortal()
@@ -297,9 +294,9 @@ func TestRepairWaitsForPuts(t *testing.T) {
 	})
 }
 
-// TestRepairBesideAnotherJob gives a key to another job after it was archived. The cache comes back older, and
-// the other job, which has nothing to compare, archives what was made from that: it takes nothing away of what
-// the first job has archived, and has not brought back yet.
+// TestRepairBesideAnotherJob reassigns a key after its put, and brings the cache back older. The other job,
+// with nothing to compare, archives a record made from the older content. That must not remove what the
+// first job archived and has yet to restore.
 func TestRepairBesideAnotherJob(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		m, cfg := w.mortal()
@@ -334,8 +331,8 @@ func TestRepairBesideAnotherJob(t *testing.T) {
 	})
 }
 
-// TestNothingIsCompletedUnnoticed announces a partial record of a cache that came back older before the job has noticed:
-// it is completed in the cache after the comparison, which brings back what was decided, and not before.
+// TestNothingIsCompletedUnnoticed announces a partial record of an older cache before the job notices the
+// restart. The job completes it in the cache only after the comparison, which restores deletes and clears.
 func TestNothingIsCompletedUnnoticed(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		m, cfg := w.mortal()
@@ -356,7 +353,7 @@ func TestNothingIsCompletedUnnoticed(t *testing.T) {
 	})
 }
 
-// TestRepairBound remembers so many keys and no more.
+// TestRepairBound remembers a limited number of keys.
 func TestRepairBound(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		m, cfg := w.mortal()
@@ -381,7 +378,7 @@ func TestRepairBound(t *testing.T) {
 	})
 }
 
-// TestWatchPanics has asking for the cache's epoch panic: the job goes on.
+// TestWatchPanics panics in the read of the cache's epoch. The job continues.
 func TestWatchPanics(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		cfg := w.config()
@@ -398,10 +395,10 @@ func TestWatchPanics(t *testing.T) {
 	})
 }
 
-// TestRepairOfADeleteThatIsBehind deletes in a cache that came back older what the archive has
-// with a later cell time, from a chain of contents that the cache does not know. It is
-// announced after the job has noticed the restart, or before that as well: then it must not
-// be clean although the archive keeps what it has.
+// TestRepairOfADeleteThatIsBehind deletes in an older cache a record that the archive has with a later cell
+// time. The cache does not know the chain of contents behind that time. The key is announced after the job
+// notices the restart, or also before. An early announcement must not mark the delete clean while the
+// archive keeps its record.
 func TestRepairOfADeleteThatIsBehind(t *testing.T) {
 	for _, early := range []bool{false, true} {
 		t.Run(fmt.Sprintf("announced early %t", early), func(t *testing.T) { repairOfADeleteThatIsBehind(t, early) })
@@ -420,7 +417,7 @@ func repairOfADeleteThatIsBehind(t *testing.T, early bool) {
 		w.announce(object(1))
 		w.wait(time.Second)
 		gone := last.Record().Successor(nil)
-		gone.Partial = false // the cache believes to know everything
+		gone.Partial = false // the cache believes its record complete
 		if err := m.older.Warm(t.Context(), uid, history.WarmSet{}); err != nil {
 			t.Fatal(err)
 		}
@@ -440,8 +437,9 @@ func repairOfADeleteThatIsBehind(t *testing.T, early bool) {
 	})
 }
 
-// TestRepairAwaitsAPutThatWasBrokenOff ends a generation in the midst of a put, which lands some seconds after the cache has come back
-// older. The comparison must come after that: otherwise it finds nothing wrong, and the stores differ for good.
+// TestRepairAwaitsAPutThatWasBrokenOff ends a generation during a put, which completes seconds after the
+// cache came back older. The comparison must wait for that put. Otherwise it finds nothing wrong, and the
+// stores differ permanently.
 func TestRepairAwaitsAPutThatWasBrokenOff(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		m, cfg := w.mortal()

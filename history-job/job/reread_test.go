@@ -11,8 +11,8 @@ import (
 	"github.com/playhead/playhead/history-job/job"
 )
 
-// TestRereadAfterAnOutage loses the cache in an outage of the archive that is longer than two
-// sweep ages: what was queued is read again from before the outage.
+// TestRereadAfterAnOutage loses the cache in an archive outage longer than two sweep ages. The job rereads
+// the queue from before the outage.
 func TestRereadAfterAnOutage(t *testing.T) {
 	for name, tt := range map[string]struct{ before, after time.Duration }{
 		"lost at the end of the outage":         {15 * time.Minute, time.Minute},
@@ -37,12 +37,12 @@ func TestRereadAfterAnOutage(t *testing.T) {
 				down.Store(true)
 				w.acknowledges(queue)
 				w.wait(time.Second)
-				w.announce(w.write(progress(2, 0))) // of somebody else: the job is stuck with it
+				w.announce(w.write(progress(2, 0))) // of another user, and blocks the job
 				w.wait(tt.before)
 				if got := w.did("commit"); !slices.Contains(got, "commit 1") {
 					t.Fatalf("the job did %q, want the content committed", got)
 				}
-				m.restart(true) // as empty as on its first day
+				m.restart(true) // empty
 				w.wait(tt.after)
 				down.Store(false)
 				w.wait(10 * time.Minute)
@@ -54,13 +54,13 @@ func TestRereadAfterAnOutage(t *testing.T) {
 	}
 }
 
-// TestRereadAfterASecondLoss loses the cache twice in one outage of the archive, the second time before what it was given back is
-// overdue: sweeps between the two have found nothing, and prove nothing.
+// TestRereadAfterASecondLoss loses the cache twice in one archive outage, the second time before the
+// restored records are overdue. Sweeps between the two losses find nothing and prove nothing.
 func TestRereadAfterASecondLoss(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		m, cfg, queue := w.rereading()
 		var down atomic.Bool
-		w.on("put", func(context.Context) error { // as where memory for writes is short: reads are answered
+		w.on("put", func(context.Context) error { // as with low memory for writes: reads succeed
 			if down.Load() {
 				return errDown
 			}
@@ -85,7 +85,8 @@ func TestRereadAfterASecondLoss(t *testing.T) {
 	})
 }
 
-// rereading returns a cache that may begin another epoch, and the configuration of a job that then reads the queue again.
+// rereading returns a cache that can start a new epoch, and the configuration of a job that then rereads
+// the queue.
 func (w *world) rereading() (m *mortal, cfg job.Config, queue *sinceJournal) {
 	w.Helper()
 	m, cfg = w.mortal()
@@ -94,7 +95,7 @@ func (w *world) rereading() (m *mortal, cfg job.Config, queue *sinceJournal) {
 	return m, cfg, queue
 }
 
-// acknowledges has a completed play in the cache, and in the queue with its content.
+// acknowledges writes a completed play to the cache, and its content to the queue.
 func (w *world) acknowledges(queue *sinceJournal) {
 	w.Helper()
 	said := completed(1, 0, "a")
@@ -103,7 +104,7 @@ func (w *world) acknowledges(queue *sinceJournal) {
 	queue.add(object(1), said.Record())
 }
 
-// sinceJournal is a queue that can be read again from a time on.
+// sinceJournal is a queue that can be reread from a given time.
 type sinceJournal struct {
 	journal
 	at []time.Time
@@ -127,8 +128,9 @@ func (j *sinceJournal) Reread(ctx context.Context, _ []history.Bucket, since tim
 	return use(ctx, found)
 }
 
-// TestRereadAfterARestart loses the cache in an outage of the archive that is longer than two sweep ages, and all jobs with it: what was
-// queued before comes back to the next one, because the commits of the others say how far to look back.
+// TestRereadAfterARestart loses the cache, and then all jobs, in an archive outage longer than two sweep
+// ages. The next job rereads the earlier announcements: the last commit's metadata says how far back to
+// start.
 func TestRereadAfterARestart(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		m, cfg, queue := w.rereading()
@@ -154,7 +156,7 @@ func TestRereadAfterARestart(t *testing.T) {
 		w.wait(15 * time.Minute)
 		queue.commitMetadata = []string{"", w.commitMetadata, "of another version"}
 		cfg.Registry = nil
-		stop = w.start(cfg) // gives it back, and dies before it is archived
+		stop = w.start(cfg) // restores it, and crashes before archiving it
 		w.wait(15 * time.Minute)
 		if err := stop(); err != nil {
 			t.Fatal(err)
@@ -171,14 +173,15 @@ func TestRereadAfterARestart(t *testing.T) {
 	})
 }
 
-// TestStartWithAnOlderCache starts a job when the cache has just come back older, and before the job that has archived what it lacks
-// has given that back: what is made of the older content is not put without it. So it is for as long as that job may take, and not in a
-// epoch that the jobs before have known for longer, or of a queue of which nothing was ever committed.
+// TestStartWithAnOlderCache starts a job on a cache that has just come back older, before the previous job
+// restored the archived records. The job puts no record made from the older content before it is merged
+// with the archived one. This lasts as long as a repair may take. It does not apply in an epoch that
+// earlier jobs have known for longer, nor to a queue without commits.
 func TestStartWithAnOlderCache(t *testing.T) {
 	for name, tt := range map[string]struct {
-		epochs, noticed int // of the cache, the noticed ones before the last commit
+		epochs, noticed int // epochs of the cache, and those noticed before the last commit
 		commitMetadata  bool
-		after           time.Duration // from that to the start
+		after           time.Duration // from that commit to the start
 		want            uint64
 	}{
 		"at once":          {1, 0, true, 0, 1},
@@ -212,7 +215,7 @@ func TestStartWithAnOlderCache(t *testing.T) {
 				cfg.Registry = nil
 				w.runs(cfg)
 				w.wait(time.Second)
-				w.announce(w.write(progress(1, -5000))) // onto what the cache had before
+				w.announce(w.write(progress(1, -5000))) // onto the older content
 				w.wait(time.Second)
 				if got := w.archived(object(1)).Plays(); got != tt.want {
 					t.Errorf("archive: %d plays, want %d", got, tt.want)

@@ -11,13 +11,13 @@ import (
 	"github.com/playhead/playhead/history"
 )
 
-// TestRestore delivers contents beside their keys. Contents that the cache has lost come
-// back to it and to the archive; those that it still has are left to their own marks.
+// TestRestore delivers contents with their keys. Contents that the cache has lost return to cache and
+// archive. Cached ones are left to their own marks.
 func TestRestore(t *testing.T) {
 	said := completed(1, -5000, "a")
 	for _, tt := range []struct {
 		name     string
-		cache    []history.Event // still there
+		cache    []history.Event // remaining
 		archive  []history.Event
 		restored float64
 		want     []history.Event
@@ -59,7 +59,7 @@ func TestRestore(t *testing.T) {
 	}
 }
 
-// sameButPartial compares what records say.
+// sameButPartial compares records, ignoring Partial.
 func sameButPartial(a, b *history.Record) bool {
 	if a == nil || b == nil {
 		return a == b
@@ -69,8 +69,7 @@ func sameButPartial(a, b *history.Record) bool {
 	return history.Same(&x, &y)
 }
 
-// TestRestoreInOutage loses the answer of the cache: the content comes back all the
-// same, and nothing is committed before.
+// TestRestoreInOutage loses the cache's answer. The content still returns, and nothing is committed before.
 func TestRestoreInOutage(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		w.runs(w.config())
@@ -98,7 +97,7 @@ func TestRestoreInOutage(t *testing.T) {
 	})
 }
 
-// TestRestoreAfterClear: what was cleared does not come back with its content.
+// TestRestoreAfterClear: a cleared record does not return with its content.
 func TestRestoreAfterClear(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		e := completed(1, -5000, "a")
@@ -113,8 +112,8 @@ func TestRestoreAfterClear(t *testing.T) {
 	})
 }
 
-// A record that was deleted since, archived and dropped from the cache does not come back, not even
-// until the archive's tombstone is folded in.
+// A record that was deleted, archived and dropped from the cache does not return, not even until the
+// archive's tombstone is merged.
 func TestRestoreOfWhatTheCacheHasDropped(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		if err := w.cache.Warm(t.Context(), uid, history.WarmSet{LowWatermark: history.VersionOf(start, 0)}); err != nil {
@@ -135,7 +134,7 @@ func TestRestoreOfWhatTheCacheHasDropped(t *testing.T) {
 	})
 }
 
-// journal is a queue that can be read again.
+// journal is a queue that can be reread.
 type journal struct {
 	mu             sync.Mutex
 	all            []history.Announcement
@@ -156,8 +155,7 @@ func (j *journal) Reread(ctx context.Context, _ []history.Bucket, since time.Tim
 	return use(ctx, slices.Clone(j.all))
 }
 
-// TestReread has a job that committed a queued content find the cache emptied: the queue
-// still has the content, and gives it back.
+// TestReread empties the cache after a commit. The job restores the content from the queue.
 func TestReread(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		m, cfg := w.mortal()
@@ -186,7 +184,7 @@ func TestReread(t *testing.T) {
 	})
 }
 
-// TestRereadAtStart is a job that starts after the one before it died with the cache.
+// TestRereadAtStart starts a job after the previous one crashed together with the cache.
 func TestRereadAtStart(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		_, cfg := w.mortal()
@@ -200,8 +198,8 @@ func TestRereadAtStart(t *testing.T) {
 	})
 }
 
-// TestRereadAtStartOfWhatIsLost loses the cache when a job that starts has just found there what the queue
-// has: the job knows the epoch that it began with, and reads the queue once more.
+// TestRereadAtStartOfWhatIsLost loses the cache just after a starting job found the queued content there.
+// The job remembers the epoch of its start, and rereads the queue.
 func TestRereadAtStartOfWhatIsLost(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		m, cfg := w.mortal()
@@ -217,7 +215,7 @@ func TestRereadAtStartOfWhatIsLost(t *testing.T) {
 	})
 }
 
-// unique has something happen when the queue was read again for the first time.
+// unique calls a function after the first reread.
 type unique struct {
 	history.Rereader
 	did  sync.Once
@@ -230,8 +228,9 @@ func (o *unique) Reread(ctx context.Context, buckets []history.Bucket, since tim
 	return err
 }
 
-// TestRereadOfWhatAnotherJobHad has a job take over what another one could not archive for half an hour. When the cache
-// is lost then, the job reads the queue again from before that, although its own sweeps were all done.
+// TestRereadOfWhatAnotherJobHad: a job takes over keys that another job could not archive for half an hour,
+// and then the cache is lost. The job rereads the queue from before that time, although its own sweeps were
+// complete.
 func TestRereadOfWhatAnotherJobHad(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		m, cfg := w.mortal()
@@ -252,7 +251,7 @@ func TestRereadOfWhatAnotherJobHad(t *testing.T) {
 	})
 }
 
-// turns is a queue that gives a job no bucket at first, and then all of them.
+// turns is a queue that assigns a job no bucket at first, and then all.
 type turns struct{ next chan struct{} }
 
 func (c turns) Consume(ctx context.Context, handle func(context.Context, history.Assignment) error) error {
@@ -268,7 +267,7 @@ func (c turns) Consume(ctx context.Context, handle func(context.Context, history
 	return handle(ctx, nothing{buckets: history.AllBuckets()})
 }
 
-// nothing is an assignment of which nothing is ever fetched.
+// nothing is an assignment without any messages.
 type nothing struct{ buckets []history.Bucket }
 
 func (c nothing) Buckets() []history.Bucket { return c.buckets }
@@ -280,8 +279,7 @@ func (c nothing) Fetch(ctx context.Context) (history.Delivery, error) {
 
 func (c nothing) Commit(context.Context, history.Delivery) error { return nil }
 
-// TestRestoreFromInsideAPause gives back what was acknowledged before anybody knew of the
-// pause that covers it.
+// TestRestoreFromInsideAPause restores a write acknowledged before its covering pause was known.
 func TestRestoreFromInsideAPause(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		_, cfg := w.mortal()
@@ -296,8 +294,8 @@ func TestRestoreFromInsideAPause(t *testing.T) {
 	})
 }
 
-// One server of the cache is away, so that nobody can ask for the cache's epoch, and another
-// one comes back older. A heartbeat of then neither is lost nor takes away what the archive has.
+// One cache server is down, so the epoch is unreadable, and another one comes back older. A heartbeat at
+// that time is not lost, and removes nothing from the archive.
 func TestHeartbeatOnAnOlderCache(t *testing.T) {
 	for name, later := range map[string]int64{"an event one millisecond later": 1, "an event eight seconds later": 8000} {
 		t.Run(name, func(t *testing.T) { heartbeatOnAnOlderCache(t, later) })
@@ -311,8 +309,8 @@ func heartbeatOnAnOlderCache(t *testing.T, later int64) {
 		w.complete(uid)
 		before := progress(1, -9000)
 		w.write(before)
-		m.remember(w, false, object(1)) // the cache will come back with this
-		// Late reports since: three plays, each a new content of the same event time.
+		m.remember(w, false, object(1)) // older content
+		// Late reports: three plays, each a new content of the same event time.
 		last := before
 		for i, session := range []string{"a", "b", "c"} {
 			w.write(completed(1, -20_000-int64(i), session))
@@ -338,9 +336,9 @@ func heartbeatOnAnOlderCache(t *testing.T, later int64) {
 	})
 }
 
-// A service folds the next heartbeat onto the older content of a cache that came back. It is
-// announced before the job has noticed the restart, or found by the sweep while nobody can
-// ask for the cache's epoch: it must not overwrite the plays that are archived.
+// A service merges the next heartbeat onto the older content of a restarted cache. It is announced before
+// the job notices the restart, or swept while the epoch is unreadable. It must not overwrite the archived
+// plays.
 func TestPlaysOnAnOlderCache(t *testing.T) {
 	for _, name := range []string{"within the second", "by the sweep"} {
 		t.Run(name, func(t *testing.T) {
@@ -354,7 +352,7 @@ func TestPlaysOnAnOlderCache(t *testing.T) {
 				w.complete(uid)
 				before := progress(1, -9000)
 				w.write(before)
-				m.remember(w, false, object(1)) // the cache will come back with this
+				m.remember(w, false, object(1)) // older content
 				for i, session := range []string{"a", "b", "c"} {
 					w.write(completed(1, -20_000-int64(i), session))
 				}
@@ -369,7 +367,7 @@ func TestPlaysOnAnOlderCache(t *testing.T) {
 				m.restart(true)
 				last := before
 				last.At, last.Position = before.At+8000, 77_000
-				k := w.write(last) // by a service that did not hold the record
+				k := w.write(last) // by a service without the record in memory
 				if bySweep {
 					w.wait(10 * time.Minute)
 				} else {
@@ -389,8 +387,8 @@ func TestPlaysOnAnOlderCache(t *testing.T) {
 	}
 }
 
-// A cache comes back without a delete that is archived, and the object is seen again: plays
-// from before the delete stay away, in both stores.
+// A cache comes back without an archived delete, and the object is played again. Plays from before the
+// delete stay out of both stores.
 func TestPlaysFromBeforeADelete(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		m, cfg := w.mortal()
@@ -404,7 +402,7 @@ func TestPlaysFromBeforeADelete(t *testing.T) {
 			t.Fatalf("archive: %+v", got)
 		}
 		m.restart(true)
-		w.announce(w.write(progress(1, -5000))) // seen again after the delete
+		w.announce(w.write(progress(1, -5000))) // played again after the delete
 		w.wait(30 * time.Minute)
 		for where, r := range map[string]uint64{"cache": w.load(object(1)).Plays(), "archive": w.archived(object(1)).Plays()} {
 			if r != 0 {

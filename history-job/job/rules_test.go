@@ -6,8 +6,8 @@ import (
 	"github.com/playhead/playhead/history"
 )
 
-// TestContentsOfOneVersion: of two contents of one version nobody knows which one is the latest, since the
-// ring does not keep their order.
+// TestContentsOfOneVersion: the latest of two contents of one version is unknown, since the ring does not
+// keep their order.
 func TestContentsOfOneVersion(t *testing.T) {
 	k, other := history.Key{UID: "ann", Object: history.Object{ID: "1", Type: 1}}, history.Key{UID: "bob", Object: history.Object{ID: "1", Type: 1}}
 	r := &lastArchived{max: 3}
@@ -17,7 +17,7 @@ func TestContentsOfOneVersion(t *testing.T) {
 	add(other, 7)
 	add(k, 1)
 	add(other, 8)
-	add(k, 2) // takes the place of the first
+	add(k, 2) // replaces the first
 	for _, a := range r.contents() {
 		if a.key == k && a.revision == 1 {
 			t.Error("a cache that came back with the first content would count as whole")

@@ -16,7 +16,7 @@ func object(n int) history.Key {
 // start is when the clock of a bubble starts, in Unix milliseconds.
 const start = 946_684_800_000
 
-// progress is an event of an object, so many milliseconds from the start.
+// progress returns an event of object n, ms milliseconds from the start.
 func progress(n int, ms int64) history.Event {
 	return history.Event{
 		Key: object(n), Kind: history.KindProgress, At: start + ms,
@@ -24,27 +24,27 @@ func progress(n int, ms int64) history.Event {
 	}
 }
 
-// completed is an event that says that another viewing reached the end.
+// completed returns an event that ends another play.
 func completed(n int, ms int64, session string) history.Event {
 	e := progress(n, ms)
 	e.Kind, e.Position, e.Session = history.KindFinish, e.Duration, session
 	return e
 }
 
-// deleted is a delete of object 1, so many milliseconds from the start.
+// deleted returns a delete of object 1, ms milliseconds from the start.
 func deleted(ms int64) history.Event {
 	return history.Event{Key: object(1), Kind: history.KindDelete, At: start + ms}
 }
 
-// write folds an event into the cache with a new mark, as the service does for a
-// key that it does not hold. The record is complete.
+// write folds an event into the cache with a new mark, as a service does for a key that it does not hold.
+// The record is complete.
 func (w *world) write(e history.Event) history.Key {
 	w.Helper()
 	return w.store(e, true, false)
 }
 
-// store is write with or without a mark, and with a record that is partial or not: that
-// takes a complete user.
+// store is write with an optional mark and a partial or complete record. A complete record requires a
+// complete user.
 func (w *world) store(e history.Event, mark, partial bool) history.Key {
 	w.Helper()
 	if !partial {
@@ -63,7 +63,7 @@ func (w *world) store(e history.Event, mark, partial bool) history.Key {
 	return e.Key
 }
 
-// complete makes a user whom the cache does not know one of whom it has everything.
+// complete makes an unknown user complete in the cache.
 func (w *world) complete(uid string) {
 	w.Helper()
 	if err := w.cache.Warm(w.Context(), uid, history.WarmSet{}); err != nil {
@@ -71,7 +71,7 @@ func (w *world) complete(uid string) {
 	}
 }
 
-// writes stores n new objects with marks, from 0 on, and returns them.
+// writes stores objects 0 to n-1 with marks, and returns their keys.
 func (w *world) writes(n int) []history.Key {
 	w.Helper()
 	keys := make([]history.Key, n)
@@ -90,7 +90,7 @@ func (w *world) clear(uid string, typ uint32, ms int64) history.Key {
 	return history.UserKey(uid)
 }
 
-// announce publishes keys, as the service does when their holds are over.
+// announce publishes keys, as a service does when their holds end.
 func (w *world) announce(keys ...history.Key) {
 	w.Helper()
 	all := make([]history.Announcement, len(keys))
@@ -102,7 +102,7 @@ func (w *world) announce(keys ...history.Key) {
 	}
 }
 
-// queued publishes a content, as the service does for a write that the queue is to have.
+// queued publishes a content, as a service does for a queued write.
 func (w *world) queued(k history.Key, r *history.Record) {
 	w.Helper()
 	if _, err := w.queue.Publish(w.Context(), []history.Announcement{{Key: k, Record: r}}); err != nil {
@@ -110,7 +110,7 @@ func (w *world) queued(k history.Key, r *history.Record) {
 	}
 }
 
-// put stores a cell in the archive, past the job.
+// put stores a cell in the archive without the job.
 func (w *world) put(k history.Key, r *history.Record) {
 	w.Helper()
 	if r == nil {
@@ -121,7 +121,7 @@ func (w *world) put(k history.Key, r *history.Record) {
 	}
 }
 
-// record returns the fold of events as the archive holds it.
+// record returns the fold of events as archived.
 func record(events ...history.Event) *history.Record {
 	var r *history.Record
 	for _, e := range events {
@@ -163,7 +163,7 @@ func (w *world) marks() []history.Key {
 	return all
 }
 
-// clean expects no mark to be left and every key to be archived as it is cached.
+// clean expects no dirty mark, and every key archived as cached.
 func (w *world) clean(keys ...history.Key) {
 	w.Helper()
 	if left := w.marks(); len(left) > 0 {

@@ -15,9 +15,9 @@ import (
 	"github.com/playhead/playhead/history-job/job"
 )
 
-// A part of a store that does not answer, for however long, stops nobody else's archiving.
+// An unresponsive shard of a store stops the archiving of its own keys only, however long it lasts.
 
-// promoted expects every key to be archived as it is cached, whatever others are.
+// promoted expects every given key to be archived as cached.
 func (w *world) promoted(keys ...history.Key) {
 	w.Helper()
 	for _, k := range keys {
@@ -27,7 +27,7 @@ func (w *world) promoted(keys ...history.Key) {
 	}
 }
 
-// alone is a job that sweeps all buckets every 10 s because the queue is away.
+// alone runs a job that sweeps all buckets every 10 s because the queue is down.
 func (w *world) alone(dead history.DeadLetters) {
 	cfg := w.config()
 	cfg.SweepEvery, cfg.SweepAge = 10*time.Second, 4*time.Minute
@@ -35,8 +35,8 @@ func (w *world) alone(dead history.DeadLetters) {
 	w.runs(cfg)
 }
 
-// TestDeadLettersAreAway refuses one cell for good while nobody takes its letter: the sweep goes on with all others,
-// and marks clean that one once its letter is kept.
+// TestDeadLettersAreAway rejects one cell permanently while the dead letters are down. The sweep continues
+// with the others, and marks that one clean once its letter is stored.
 func TestDeadLettersAreAway(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		g := &deadLetters{world: w}
@@ -66,8 +66,8 @@ func TestDeadLettersAreAway(t *testing.T) {
 	})
 }
 
-// TestDamagedCellWithoutALetter has a partial record above a damaged cell while nobody takes its letter: it is not put in
-// the place of the bytes, and all others are.
+// TestDamagedCellWithoutALetter has a partial record over a damaged cell while the dead letters are down.
+// The job does not overwrite the damaged bytes, and archives all other keys.
 func TestDamagedCellWithoutALetter(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		g := &deadLetters{world: w}
@@ -93,7 +93,7 @@ func TestDamagedCellWithoutALetter(t *testing.T) {
 	})
 }
 
-// TestPutOfASilentPart has a part of the archive that takes no cells, beside others and alone in its message.
+// TestPutOfASilentPart has an archive shard that accepts no cells, with other keys or alone in its message.
 func TestPutOfASilentPart(t *testing.T) {
 	for name, at := range map[string]func(w *world, keys []history.Key){
 		"in one message": func(w *world, keys []history.Key) { w.announce(keys...) },
@@ -124,7 +124,7 @@ func TestPutOfASilentPart(t *testing.T) {
 	}
 }
 
-// comesBack has a part of the cache stay silent, while others are archived, until it is back and its key is clean.
+// comesBack keeps a cache shard silent while others are archived, until it is back and its key is clean.
 func (w *world) comesBack(back *atomic.Bool, silent history.Key) {
 	w.Helper()
 	w.wait(10 * time.Minute)
@@ -137,7 +137,7 @@ func (w *world) comesBack(back *atomic.Bool, silent history.Key) {
 	w.clean(silent)
 }
 
-// TestGetFromASilentPart has a part of the archive that is not read: one of its keys fails all that are asked for together.
+// TestGetFromASilentPart has an unreadable archive shard: one of its keys fails the whole batch.
 func TestGetFromASilentPart(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		var back atomic.Bool
@@ -166,7 +166,7 @@ func TestGetFromASilentPart(t *testing.T) {
 	})
 }
 
-// silentGet is an archive that cannot be read where one key is.
+// silentGet is an archive with one unreadable key.
 type silentGet struct {
 	spyArchive
 	key  history.Key
@@ -180,7 +180,7 @@ func (a silentGet) Get(ctx context.Context, keys []history.Key) ([]history.Entry
 	return a.spyArchive.Get(ctx, keys)
 }
 
-// TestUserOfASilentPart has a part of the archive that takes no clear marks of one user.
+// TestUserOfASilentPart has an archive shard that accepts no clear marks of one user.
 func TestUserOfASilentPart(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		var back atomic.Bool
@@ -190,7 +190,7 @@ func TestUserOfASilentPart(t *testing.T) {
 		w.runs(cfg)
 		silent, other := w.clear("silent", 0, 0), w.clear("other", 0, 0)
 		w.announce(append(w.writes(2), silent, other)...)
-		w.wait(8 * time.Minute) // more than twenty tries, where the job has the silent user's clear by itself
+		w.wait(8 * time.Minute) // more than twenty attempts; the job then puts the silent user's clear separately
 		w.promoted(object(0), object(1))
 		if got := w.marks(); !slices.Equal(got, []history.Key{silent}) {
 			t.Errorf("marks: got %v, want that of the silent user alone", got)
@@ -221,8 +221,8 @@ func (a silentUser) PutUser(ctx context.Context, uid string, u history.User) err
 	return a.spyArchive.PutUser(ctx, uid, u)
 }
 
-// TestMarkOfWhatIsClean has a mark of a clean content, as a server that has lost its very last step leaves it: it goes
-// with the sweep, and is not found for ever.
+// TestMarkOfWhatIsClean has a mark on a clean content, left by a server that lost its last step. The sweep
+// removes it.
 func TestMarkOfWhatIsClean(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		k := w.write(progress(1, 0))
@@ -239,7 +239,7 @@ func TestMarkOfWhatIsClean(t *testing.T) {
 	})
 }
 
-// markedOnce is a cache with a mark that goes when its clean content is clean.
+// markedOnce is a cache that reports a key overdue until a mark clean of its current content.
 type markedOnce struct {
 	history.Cache
 	key history.Key
@@ -269,8 +269,8 @@ func (m *markedOnce) MarkClean(ctx context.Context, contents []history.Content) 
 	return m.Cache.MarkClean(ctx, contents)
 }
 
-// TestSweepThatLeftOut does not count as one after which everything is archived: what was queued before it is read again when
-// the cache is lost.
+// TestSweepThatLeftOut: a sweep that skipped keys does not count as complete. When the cache is lost, the
+// job rereads the queue from before it.
 func TestSweepThatLeftOut(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		m, cfg, queue := w.rereading()
@@ -299,8 +299,8 @@ func TestSweepThatLeftOut(t *testing.T) {
 	})
 }
 
-// TestQueueIsAwayWhileTheCacheDiesTwice: the job cannot read the queue again after the first epoch, and notices the third one all
-// the same.
+// TestQueueIsAwayWhileTheCacheDiesTwice: the job cannot reread the queue after the first epoch, and still
+// notices the third.
 func TestQueueIsAwayWhileTheCacheDiesTwice(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		m, cfg := w.mortal()
@@ -326,7 +326,7 @@ func TestQueueIsAwayWhileTheCacheDiesTwice(t *testing.T) {
 	})
 }
 
-// absentJournal is a queue that may be away.
+// absentJournal is a queue that may be down.
 type absentJournal struct {
 	sinceJournal
 	away atomic.Bool
@@ -346,8 +346,8 @@ func (j *absentJournal) Reread(ctx context.Context, buckets []history.Bucket, si
 	return j.sinceJournal.Reread(ctx, buckets, since, use)
 }
 
-// TestRepairBesideADamagedCell compares a cache that came back older with an archive of which one cell is damaged, while nobody
-// takes its letter: the others are given back, and archiving goes on.
+// TestRepairBesideADamagedCell compares an older cache with an archive that has one damaged cell. Even
+// while the dead letters are down, the others are restored and archiving continues.
 func TestRepairBesideADamagedCell(t *testing.T) {
 	for name, away := range map[string]bool{"kept": false, "away": true} {
 		t.Run(name, func(t *testing.T) {
@@ -380,14 +380,14 @@ func TestRepairBesideADamagedCell(t *testing.T) {
 	}
 }
 
-// silentUsers is the part of the stores that users called silent are in, until it is back.
+// silentUsers is the shard of the users called silent, down until back is set.
 type silentUsers struct{ back atomic.Bool }
 
 func (s *silentUsers) among(keys []history.Key) bool {
 	return !s.back.Load() && slices.ContainsFunc(keys, func(k history.Key) bool { return strings.HasPrefix(k.UID, "silent") })
 }
 
-// silentCache is a cache whose part is read or not, and takes no writes.
+// silentCache is a cache with a shard that accepts no writes, and may be readable.
 type silentCache struct {
 	spyCache
 	part  *silentUsers
@@ -447,8 +447,8 @@ func (a silentArchive) Page(ctx context.Context, uid string, q history.Query) (h
 
 var silentObject = history.Key{UID: "silent", Object: object(1).Object}
 
-// TestQueuedForASilentPart has contents in the queue for a part of a store that does not answer: what is behind them is
-// archived, nothing of it is committed, and they are given back once it answers.
+// TestQueuedForASilentPart has queued contents for an unresponsive shard. Later messages are archived but
+// not committed. The contents are restored once the shard answers.
 func TestQueuedForASilentPart(t *testing.T) {
 	for name, store := range map[string]func(w *world, part *silentUsers, cfg *job.Config){
 		"cache": func(w *world, part *silentUsers, cfg *job.Config) {
@@ -509,8 +509,8 @@ func TestQueuedForASilentPart(t *testing.T) {
 	}
 }
 
-// TestRestorePendingForTooLong has a content in the queue for a part of the archive that never answers: after a day it is in the dead letters, and
-// what is behind it is committed. Until then it is said that it is there.
+// TestRestorePendingForTooLong has a queued content for an archive shard that never answers. After a day it
+// goes to the dead letters, and later messages are committed. Until then pending_restores counts it.
 func TestRestorePendingForTooLong(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		g := &deadLetters{world: w}
@@ -538,8 +538,9 @@ func TestRestorePendingForTooLong(t *testing.T) {
 	})
 }
 
-// TestRepairBesideASilentPart has the cache come back older while a part of a store does not answer: all others are compared and
-// archived. The archive's content of the user is not overwritten with one that was made from the older content.
+// TestRepairBesideASilentPart brings the cache back older while a shard does not answer. All other records
+// are compared and archived. No record made from the older content overwrites the silent user's archived
+// one.
 func TestRepairBesideASilentPart(t *testing.T) {
 	for name, store := range map[string]func(w *world, part *silentUsers, cfg *job.Config){
 		"cache": func(w *world, part *silentUsers, cfg *job.Config) {
@@ -571,7 +572,7 @@ func TestRepairBesideASilentPart(t *testing.T) {
 					if err := m.older.Warm(t.Context(), "silent", history.WarmSet{}); err != nil {
 						t.Fatal(err)
 					}
-					another := silentObject // was archived by another job, which has not compared it yet
+					another := silentObject // archived by another job, and not compared yet
 					another.UID = "silent2"
 					m.restart(true)
 					w.put(another, record(first, progress(1, -7000)))
@@ -612,8 +613,8 @@ func TestRepairBesideASilentPart(t *testing.T) {
 	}
 }
 
-// TestRereadForASilentPart has the queue be read again while a part of the cache does not answer: the rest comes back, another
-// epoch is noticed, and that part is given its own once it answers.
+// TestRereadForASilentPart rereads the queue while a cache shard does not answer. The rest is restored, a
+// new epoch is noticed, and the shard gets its records once it answers.
 func TestRereadForASilentPart(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		m, cfg := w.mortal()
@@ -640,8 +641,8 @@ func TestRereadForASilentPart(t *testing.T) {
 	})
 }
 
-// TestMarkCleanInASilentPart has a bucket of the cache that is read and cannot be clean, as when its slot has stopped on the way
-// between two servers: what else is put with it is clean.
+// TestMarkCleanInASilentPart has a readable cache bucket that rejects mark clean, as in a stalled slot
+// migration. The other keys of the same put are marked clean.
 func TestMarkCleanInASilentPart(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		var back atomic.Bool

@@ -12,7 +12,7 @@ import (
 	"github.com/playhead/playhead/history"
 )
 
-// summarizer notes which shares were looked at, and who was summarized.
+// summarizer records the listed shares and the summarized users.
 type summarizer struct {
 	mu     sync.Mutex
 	shares []int
@@ -41,7 +41,7 @@ func (s *summarizer) Summarize(_ context.Context, uid string, all bool) error {
 	return s.err
 }
 
-// take returns what was done, in the order of texts, and forgets it.
+// take returns and resets the recorded calls, sorted.
 func (s *summarizer) take() (did []string, shares []int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -50,14 +50,14 @@ func (s *summarizer) take() (did []string, shares []int) {
 	return did, shares
 }
 
-// set changes how it answers from now on.
+// set changes later answers.
 func (s *summarizer) set(change func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	change()
 }
 
-// want compares what was done beside the turns.
+// want compares the recorded calls, except the listed shares.
 func (s *summarizer) want(t *testing.T, want ...string) {
 	t.Helper()
 	did, _ := s.take()
@@ -67,9 +67,9 @@ func (s *summarizer) want(t *testing.T, want ...string) {
 	}
 }
 
-// TestSummarizeOnceADay looks at each share once in a day, whenever the job begins, and goes on behind errors and panics.
+// TestSummarizeOnceADay lists each share once a day, whenever the job starts, despite errors and panics.
 func TestSummarizeOnceADay(t *testing.T) {
-	const day = 2 * time.Hour // for this job: the stores look around themselves many times a second
+	const day = 2 * time.Hour // for this job: the stores' background loops run many times a second
 	bubble(t, func(t *testing.T, w *world) {
 		s := new(summarizer)
 		start := func() (stop func() error) {
@@ -80,7 +80,7 @@ func TestSummarizeOnceADay(t *testing.T) {
 		time.Sleep(day / 5)
 		var did []string
 		var shares []int
-		for range 4 { // a job begins four times a day
+		for range 4 { // a job starts four times a day
 			stop := start()
 			w.wait(day/4 - time.Second)
 			some, looked := s.take()
@@ -112,7 +112,8 @@ func TestSummarizeOnceADay(t *testing.T) {
 	})
 }
 
-// TestSummariesAfterRemoval looks at users of whom something was deleted or cleared, or put late, soon after that, and again where that fails.
+// TestSummariesAfterRemoval summarizes users soon after a delete, a clear or a late put, and retries
+// failures.
 func TestSummariesAfterRemoval(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		s := new(summarizer)

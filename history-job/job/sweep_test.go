@@ -13,7 +13,7 @@ import (
 	"github.com/playhead/playhead/history-job/job"
 )
 
-// sweeping is a job that looks every 10 s for marks older than four minutes.
+// sweeping runs a job that sweeps every 10 s for marks older than four minutes.
 func (w *world) sweeping() {
 	cfg := w.config()
 	cfg.SweepEvery, cfg.SweepAge = 10*time.Second, 4*time.Minute
@@ -41,8 +41,8 @@ func TestSweepByAge(t *testing.T) {
 	})
 }
 
-// TestSweepOfALivingHold sweeps a key that a service goes on to write: the write that it
-// makes from what was swept fails its compare, is made again, and is archived in its turn.
+// TestSweepOfALivingHold sweeps a key that a service keeps writing. The service's next write fails its
+// compare, is retried, and is archived in its turn.
 func TestSweepOfALivingHold(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		k := w.write(progress(1, 0))
@@ -61,8 +61,8 @@ func TestSweepOfALivingHold(t *testing.T) {
 	})
 }
 
-// TestSweepWrittenMeanwhile has a key written between the look for overdue marks and the mark clean: its mark stands,
-// and the next sweep finds it.
+// TestSweepWrittenMeanwhile writes a key between the search for overdue marks and the mark clean. The mark
+// remains, and the next sweep finds it.
 func TestSweepWrittenMeanwhile(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		w.write(progress(1, 0))
@@ -81,8 +81,7 @@ func TestSweepWrittenMeanwhile(t *testing.T) {
 	})
 }
 
-// TestSweepAll is a process that has just started: what was marked before belongs to no
-// living hold, also where the clock was set back since.
+// TestSweepAll starts a process: earlier marks belong to no live hold, even after the clock was set back.
 func TestSweepAll(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		w.write(progress(1, 0))
@@ -99,8 +98,8 @@ func TestSweepAll(t *testing.T) {
 	})
 }
 
-// TestSweepEnds has keys that are written to faster than they can be clean: the sweep
-// meets them once and goes on to wait.
+// TestSweepEnds has keys that are written faster than they can be marked clean. The sweep visits them once
+// and then waits.
 func TestSweepEnds(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		writes := make([]history.Write, 5000)
@@ -118,15 +117,15 @@ func TestSweepEnds(t *testing.T) {
 		cfg := w.config()
 		cfg.SweepAll, cfg.Workers, cfg.Batch = true, 1, 5000
 		w.runs(cfg)
-		synctest.Wait() // it would never return
+		synctest.Wait() // would never return
 		if n := len(w.did("overdue")); n > 3 {
 			t.Errorf("the sweep looked %d times for the same keys", n)
 		}
 	})
 }
 
-// TestSweepBehindWhatStays has more keys than are taken at once that can never be clean, and whose marks are the oldest:
-// what comes behind them is archived in the same sweep.
+// TestSweepBehindWhatStays has more than one batch of keys that can never be clean, with the oldest marks.
+// The keys behind them are archived in the same sweep.
 func TestSweepBehindWhatStays(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		stay := map[history.Key]bool{}
@@ -146,7 +145,7 @@ func TestSweepBehindWhatStays(t *testing.T) {
 	})
 }
 
-// mute is a cache that answers for all keys but some.
+// mute is a cache that never answers for some keys.
 type mute struct {
 	history.Cache
 	keys map[history.Key]bool
@@ -162,7 +161,7 @@ func (c mute) Load(ctx context.Context, keys []history.Key) []history.Entry {
 	return entries
 }
 
-// TestSweepMany sweeps more keys than are taken at once, of several users, in one go.
+// TestSweepMany sweeps more than one batch of keys, of several users, in one pass.
 func TestSweepMany(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		const n = 5000
@@ -207,8 +206,8 @@ func TestSweepInOutage(t *testing.T) {
 	}
 }
 
-// TestSweepBesideQueue holds a put of the sweep up until the queue has brought a
-// newer content of the same event time: the archive keeps that.
+// TestSweepBesideQueue delays a put of the sweep until the queue has delivered a newer content of the same
+// event time. The archive keeps the newer one.
 func TestSweepBesideQueue(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		w.write(progress(1, 0))
@@ -231,7 +230,7 @@ func TestSweepBesideQueue(t *testing.T) {
 	})
 }
 
-// The backlog is told also while the archive is away and the sweep waits for it.
+// The backlog is measured even while the sweep waits for the archive.
 func TestBacklogIsMeasured(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		w.write(progress(1, 0))
@@ -255,7 +254,7 @@ func TestBacklogIsMeasured(t *testing.T) {
 	})
 }
 
-// TestBacklogOfAPart tells what the cache says of its backlog while a part of it is silent.
+// TestBacklogOfAPart reports the known backlog while a cache shard is silent.
 func TestBacklogOfAPart(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		w.write(progress(1, 0))
@@ -270,7 +269,7 @@ func TestBacklogOfAPart(t *testing.T) {
 	})
 }
 
-// silentPart is a cache that says of its backlog what is known, and that a part did not answer.
+// silentPart is a cache that returns the rest of its backlog together with a shard's error.
 type silentPart struct{ history.Cache }
 
 func (c silentPart) Backlog(ctx context.Context, buckets []history.Bucket) ([]history.Backlog, error) {
@@ -278,7 +277,7 @@ func (c silentPart) Backlog(ctx context.Context, buckets []history.Bucket) ([]hi
 	return found, errors.Join(err, history.ErrUnavailable)
 }
 
-// TestSweepAlone has the queue give the job nothing: it sweeps all buckets all the same.
+// TestSweepAlone assigns the job no buckets. It sweeps all of them.
 func TestSweepAlone(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		w.write(progress(1, 0))
@@ -291,7 +290,7 @@ func TestSweepAlone(t *testing.T) {
 	})
 }
 
-// idle is a queue that is away.
+// idle is a queue that is down.
 type idle struct{}
 
 func (idle) Consume(ctx context.Context, _ func(context.Context, history.Assignment) error) error {
@@ -299,7 +298,7 @@ func (idle) Consume(ctx context.Context, _ func(context.Context, history.Assignm
 	return nil
 }
 
-// trimming is a job that trims after every put.
+// trimming configures a job that trims after every put.
 func (w *world) trimming() job.Config {
 	cfg := w.config()
 	cfg.TrimOneIn = 1
@@ -332,8 +331,7 @@ func TestTrim(t *testing.T) {
 	})
 }
 
-// TestTrimFails is no reason to hold anything up: neither an error, nor a store that
-// never answers.
+// TestTrimFails: neither a failed nor an unanswered trim delays a commit.
 func TestTrimFails(t *testing.T) {
 	for name, trim := range map[string]func(context.Context) error{
 		"error": func(context.Context) error { return errDown },
@@ -359,7 +357,7 @@ func TestTrimFails(t *testing.T) {
 	}
 }
 
-// TestTrimSeldom trims one user in so many puts.
+// TestTrimSeldom trims one user per TrimOneIn puts.
 func TestTrimSeldom(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		cfg := w.config()

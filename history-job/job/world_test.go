@@ -21,8 +21,8 @@ import (
 	"github.com/playhead/playhead/internal/obs/obstest"
 )
 
-// world is a job between the embedded stores and queue. Every call that the job
-// makes passes through it, is noted, and may be delayed or fail.
+// world is a job between the embedded stores and queue. It intercepts and records every call of the job,
+// and may delay or fail it.
 type world struct {
 	*testing.T
 	db       *pebble.DB
@@ -32,19 +32,18 @@ type world struct {
 	registry *prometheus.Registry
 
 	mu    sync.Mutex
-	steps []string // what the job did, in order: "put 1 2"
-	// before is called at the beginning of a step, "put" for one; its error is the
-	// answer to the whole call.
+	steps []string // the job's calls, in order: "put 1 2"
+	// before is called at the beginning of a step, such as "put". Its error is the answer to the whole call.
 	before map[string]func(context.Context) error
-	// cell is asked before a cell is put; its error is the cell's.
+	// cell is called before a cell is put. Its error is the cell's.
 	cell func(history.Cell) error
-	// commitMetadata went with the last commit.
+	// commitMetadata is the metadata of the last commit.
 	commitMetadata string
-	// unreadable is a key that the archive can never read.
+	// unreadable is a key with an unreadable archive cell.
 	unreadable history.Key
 }
 
-// keep is how many records of a user the cache of a world keeps.
+// keep is the number of records per user in the world's cache.
 const keep = 4
 
 var errDown = errors.Join(history.ErrUnavailable, errors.New("down"))
@@ -55,7 +54,7 @@ func bubble(t *testing.T, test func(t *testing.T, w *world)) {
 	synctest.Test(t, func(t *testing.T) { test(t, newWorld(t)) })
 }
 
-// newWorld opens the stores, inside of the bubble of the test.
+// newWorld opens the stores, inside the test's bubble.
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	db, err := pebble.Open(t.TempDir(), pebble.Config{Keep: keep, VirtualTime: true})
@@ -69,7 +68,7 @@ func newWorld(t *testing.T) *world {
 	}
 }
 
-// config is that of a job which sweeps nothing that a test does not want swept.
+// config disables sweeps that a test does not ask for.
 func (w *world) config() job.Config {
 	w.registry = prometheus.NewRegistry()
 	return job.Config{
@@ -78,7 +77,7 @@ func (w *world) config() job.Config {
 	}
 }
 
-// start runs a job and returns what ends it.
+// start runs a job, and returns the function that stops it.
 func (w *world) start(cfg job.Config) (stop func() error) {
 	w.Helper()
 	j, err := job.New(cfg)
@@ -88,7 +87,7 @@ func (w *world) start(cfg job.Config) (stop func() error) {
 	return w.running(j.Run)
 }
 
-// runs has a job run until the test ends.
+// runs runs a job until the test ends.
 func (w *world) runs(cfg job.Config) {
 	w.Helper()
 	stop := w.start(cfg)
@@ -109,7 +108,7 @@ func (w *world) running(run func(context.Context) error) (stop func() error) {
 	}
 }
 
-// step notes what the job does with which objects and lets the test interfere.
+// step records a step with its objects, and lets the test interfere.
 func (w *world) step(ctx context.Context, name string, keys []history.Key) error {
 	ids := []string{name}
 	for _, k := range keys {
@@ -126,7 +125,7 @@ func (w *world) step(ctx context.Context, name string, keys []history.Key) error
 	return before(ctx)
 }
 
-// did returns and forgets the steps so far, those of the given names only.
+// did returns the recorded steps of the given names, and resets all.
 func (w *world) did(names ...string) []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -138,7 +137,7 @@ func (w *world) did(names ...string) []string {
 	return steps
 }
 
-// on sets what happens at the beginning of a step.
+// on sets a function to call at the beginning of a step.
 func (w *world) on(name string, f func(context.Context) error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -156,7 +155,7 @@ func (w *world) fails(name string, n int64) {
 	})
 }
 
-// counter returns a counter of the job, all label values together.
+// counter returns a counter of the job, summed over its labels.
 func (w *world) counter(name string) float64 {
 	w.Helper()
 	return obstest.Sum(w, w.registry, "playhead_job_"+name)
@@ -169,14 +168,13 @@ func (w *world) counted(name string, want float64) {
 	}
 }
 
-// wait lets some time pass, and what falls due in it happen.
+// wait advances time and lets due timers run.
 func (w *world) wait(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
 }
 
-// spyCache, spyArchive and spyConsumer tell the world what the job asks of the
-// adapters below them.
+// spyCache, spyArchive and spyConsumer report the job's calls to the world.
 type (
 	spyCache struct {
 		history.Cache
