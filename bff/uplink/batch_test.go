@@ -19,7 +19,7 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// bubble runs fn with a client of one instance, in a time of its own.
+// bubble runs fn in virtual time, with a client of one instance.
 func bubble(t *testing.T, cfg uplink.Config, fn func(t *testing.T, i *instance, c *uplink.Client)) {
 	t.Helper()
 	bubbles(t, 1, cfg, func(t *testing.T, all []*instance, c *uplink.Client) { fn(t, all[0], c) })
@@ -43,7 +43,7 @@ func bubbles(t *testing.T, n int, cfg uplink.Config, fn func(t *testing.T, all [
 			if door := doors[addr]; door != nil {
 				return door.dial(ctx)
 			}
-			<-ctx.Done() // nobody is there, not even to refuse
+			<-ctx.Done() // unreachable, without a refusal
 			return nil, ctx.Err()
 		}
 		var served []*instance
@@ -62,7 +62,7 @@ func bubbles(t *testing.T, n int, cfg uplink.Config, fn func(t *testing.T, all [
 	})
 }
 
-// each calls Apply at once for all requests, in their order, and returns the answers.
+// each calls Apply concurrently for all requests, sent in order, and returns the responses.
 func each(t *testing.T, c *uplink.Client, reqs ...*historyv1.ApplyRequest) []*historyv1.ApplyResponse {
 	t.Helper()
 	answers := make([]*historyv1.ApplyResponse, len(reqs))
@@ -74,7 +74,7 @@ func each(t *testing.T, c *uplink.Client, reqs ...*historyv1.ApplyRequest) []*hi
 				t.Errorf("call %d: %v", n, err)
 			}
 		})
-		synctest.Wait() // it waits in the queue, or was answered
+		synctest.Wait() // it is queued or answered
 	}
 	wg.Wait()
 	return answers
@@ -120,7 +120,7 @@ func TestAFullBatchLeavesAtOnce(t *testing.T) {
 		if took := time.Since(began); took != 0 {
 			t.Errorf("a full batch left after %v", took)
 		}
-		each(t, c, beats("u1", 1)) // the signal of the batch before is no signal for this one
+		each(t, c, beats("u1", 1)) // the previous batch's signal does not send this one
 		if got := i.sizes(); !slices.Equal(got, []int{120, 1}) || time.Since(began) != 2*time.Millisecond {
 			t.Errorf("batches of %v after %v", got, time.Since(began))
 		}
@@ -178,8 +178,8 @@ func TestEachCallGetsItsOwn(t *testing.T) {
 	})
 }
 
-// TestAConflictIsItsOwnersAlone: a caller that shares a batch with a conflict of another one, and
-// asked for no records, gets none.
+// TestAConflictIsItsOwnersAlone: a caller without a request for records gets none, even in a batch with
+// another caller's conflict.
 func TestAConflictIsItsOwnersAlone(t *testing.T) {
 	bubble(t, uplink.Config{}, func(t *testing.T, i *instance, c *uplink.Client) {
 		i.answer = func(req *historyv1.ApplyRequest) *historyv1.ApplyResponse {
@@ -225,8 +225,7 @@ func TestOrderIsKept(t *testing.T) {
 	})
 }
 
-// keepBusy sends calls of 50 heartbeats, of a user each, to an instance that does not answer
-// until let go.
+// keepBusy sends calls of 50 heartbeats, one user each, to an instance that does not answer until letGo.
 func keepBusy(t *testing.T, i *instance, c *uplink.Client, calls int) (letGo func()) {
 	t.Helper()
 	i.hang = make(chan struct{})
@@ -237,7 +236,7 @@ func keepBusy(t *testing.T, i *instance, c *uplink.Client, calls int) (letGo fun
 				t.Error(err)
 			}
 		})
-		time.Sleep(3 * time.Millisecond) // of the bubble: it is on its way, if it can be
+		time.Sleep(3 * time.Millisecond) // virtual time; sent by then, if possible
 	}
 	return func() {
 		close(i.hang)
@@ -282,7 +281,7 @@ func TestWhoLeavesIsNotWaitedFor(t *testing.T) {
 	})
 }
 
-// A heartbeat that the service would refuse as a message of the stream does not end it for others.
+// A heartbeat too large for a stream message does not end the stream for others.
 func TestALargeCallTravelsAlone(t *testing.T) {
 	bubble(t, uplink.Config{}, func(t *testing.T, i *instance, c *uplink.Client) {
 		long := beats("u2", 1)
@@ -294,7 +293,7 @@ func TestALargeCallTravelsAlone(t *testing.T) {
 	})
 }
 
-// A large call waits for its user's last one, as all calls do, and so does the next one for it.
+// A large call waits for its user's previous call, and the next call for the large one.
 func TestALargeCallKeepsItsPlace(t *testing.T) {
 	bubble(t, uplink.Config{}, func(t *testing.T, i *instance, c *uplink.Client) {
 		i.hang = make(chan struct{})
@@ -305,7 +304,7 @@ func TestALargeCallKeepsItsPlace(t *testing.T) {
 					t.Error(err)
 				}
 			})
-			time.Sleep(3 * time.Millisecond) // of the bubble
+			time.Sleep(3 * time.Millisecond) // virtual time
 		}
 		if got := i.sizes(); !slices.Equal(got, []int{1}) || len(i.alone) > 0 {
 			t.Errorf("batches of %v, alone %v before the first answer", got, i.alone)
@@ -318,7 +317,7 @@ func TestALargeCallKeepsItsPlace(t *testing.T) {
 	})
 }
 
-// One caller's text that protobuf refuses would end the stream, and fail all others.
+// Text that protobuf rejects would end the stream and fail all its calls.
 func TestBadTextIsRefusedAlone(t *testing.T) {
 	bubble(t, uplink.Config{}, func(t *testing.T, i *instance, c *uplink.Client) {
 		bad := map[string]*historyv1.Heartbeat{
@@ -377,10 +376,10 @@ func TestAnAnswerThatDoesNotFit(t *testing.T) {
 	})
 }
 
-// TestTheTime is the service's, for each call of a batch and for one of nothing, which asks.
+// TestTheTime returns the service's time to each call of a batch and to an empty call.
 func TestTheTime(t *testing.T) {
 	bubble(t, uplink.Config{}, func(t *testing.T, i *instance, c *uplink.Client) {
-		const ahead = 5 * time.Hour // of the machine's clock
+		const ahead = 5 * time.Hour // of the local clock
 		i.answer = func(req *historyv1.ApplyRequest) *historyv1.ApplyResponse {
 			return &historyv1.ApplyResponse{
 				Statuses: make([]historyv1.Status, len(req.Heartbeats)), NowMs: time.Now().Add(ahead).UnixMilli(),
@@ -391,7 +390,7 @@ func TestTheTime(t *testing.T) {
 			if err != nil || resp.GetNowMs() != time.Now().Add(ahead).UnixMilli() {
 				t.Errorf("call %d: got %v, %v, want %d", n, resp, err, time.Now().Add(ahead).UnixMilli())
 			}
-			time.Sleep(1234 * time.Millisecond) // of the bubble
+			time.Sleep(1234 * time.Millisecond) // virtual time
 		}
 		if alone := i.alone; !slices.Equal(alone, []int{0, 0}) {
 			t.Errorf("calls of their own: %v", alone)

@@ -14,10 +14,9 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// BenchmarkApply is 500 callers with one heartbeat each at a time: in shared batches,
-// and with a call each. The service is the real one on the embedded store, or one that
-// stores nothing, so that only the way there is measured. The CPU is that of both
-// sides.
+// BenchmarkApply runs 500 callers with one heartbeat each at a time, in shared batches and in single calls.
+// The service runs on the embedded store, or stores nothing, to measure the transport only. CPU includes
+// both sides.
 func BenchmarkApply(b *testing.B) {
 	doors, _ := newWorld(b, 1)
 	for _, service := range []struct{ name, addr string }{{"nothing", start(b).addr}, {"embedded", doors[0].Addr().String()}} {
@@ -61,7 +60,7 @@ func bench(b *testing.B, apply func(context.Context, *historyv1.ApplyRequest) (*
 	b.ReportMetric(float64((cpu(b)-before).Nanoseconds())/1e3/float64(b.N), "cpu-us/op")
 }
 
-// cpu is what the process has used.
+// cpu is the CPU time used by the process.
 func cpu(b *testing.B) time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {

@@ -9,28 +9,28 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// timekeeper is an instance in a bubble whose answers tell the time, and which says when its requests
-// were received at the edge. Its ways to and from the edge take time.
+// timekeeper is an instance in a bubble that returns its time and records when the edge received a
+// heartbeat. Requests and responses take time.
 type timekeeper struct {
 	mu        sync.Mutex
-	there     time.Duration // on the way to it
+	there     time.Duration // request latency
 	back      time.Duration
 	ahead     time.Duration // of the edge's clock
 	received  int64
-	forwarded time.Duration // how long the last one was on its way, by what the edge says
+	forwarded time.Duration // the edge's forwarding time of the last one
 }
 
 func (k *timekeeper) serve(req *historyv1.ApplyStreamRequest, send func(*historyv1.ApplyStreamResponse)) {
 	k.mu.Lock()
 	there, back, ahead := k.there, k.back, k.ahead
 	k.mu.Unlock()
-	time.Sleep(there) // of the bubble
+	time.Sleep(there) // virtual time
 	now := time.Now().Add(ahead).UnixMilli()
 	k.mu.Lock()
 	k.received = req.Batch.Heartbeats[0].ReceivedAtMs
 	k.forwarded = time.Duration(now-k.received) * time.Millisecond
 	k.mu.Unlock()
-	time.Sleep(back) // of the bubble
+	time.Sleep(back) // virtual time
 	resp := whole(req)
 	resp.Result.NowMs = now
 	send(resp)
@@ -42,15 +42,15 @@ func (k *timekeeper) ways(there, back time.Duration) {
 	k.there, k.back = there, back
 }
 
-// last returns when the edge received the last heartbeat, and how long that was on its way.
+// last returns the last heartbeat's receipt time at the edge and its forwarding time.
 func (k *timekeeper) last() (receivedMS int64, forwarded time.Duration) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.received, k.forwarded
 }
 
-// TestWhenItWasReceived has the edge say when it received a heartbeat, in the instance's time, however long
-// the heartbeat is on its way from there.
+// TestWhenItWasReceived: the edge sends a heartbeat's receipt time in the instance's time, however slow the
+// request.
 func TestWhenItWasReceived(t *testing.T) {
 	const linger = 2 * time.Millisecond
 	for _, ahead := range []time.Duration{0, time.Hour, -time.Hour} {
@@ -61,22 +61,22 @@ func TestWhenItWasReceived(t *testing.T) {
 				there, back, pause time.Duration
 				sentAt             int64
 				known              bool
-				behind             time.Duration // the edge's idea of the instance's time
+				behind             time.Duration // lag of the edge's estimate of the instance's time
 			}{
-				{0, 700 * time.Millisecond, 0, 5, false, 0}, // nothing was answered yet
-				{0, 300 * time.Millisecond, 0, 5, false, 0}, // the first answer took too long to prove anything
+				{0, 700 * time.Millisecond, 0, 5, false, 0}, // no answer yet
+				{0, 300 * time.Millisecond, 0, 5, false, 0}, // the first answer was too slow to be evidence
 				{1600 * time.Millisecond, 5 * time.Millisecond, 0, 5, true, 300 * time.Millisecond},
 				{1600 * time.Millisecond, 800 * time.Millisecond, 0, 5, true, 5 * time.Millisecond},
 				{0, 800 * time.Millisecond, 0, 5, true, 5 * time.Millisecond},
-				{0, 0, 0, 0, false, 0},                                     // times that are to be trusted
+				{0, 0, 0, 0, false, 0},                                     // trusted times
 				{0, 0, 2 * time.Minute, 5, false, 0},                       // clocks drift
-				{1600 * time.Millisecond, 0, 0, 5, true, 0},                // and it is known again
+				{1600 * time.Millisecond, 0, 0, 5, true, 0},                // known again
 				{1600 * time.Millisecond, 0, 59 * time.Second, 5, true, 0}, // for a minute
 			} {
 				k.ways(step.there, step.back)
-				time.Sleep(step.pause) // of the bubble
+				time.Sleep(step.pause) // virtual time
 				req := beats("u1", 1)
-				req.Heartbeats[0].SentAtMs, req.Heartbeats[0].ReceivedAtMs = step.sentAt, 7 // which no player says
+				req.Heartbeats[0].SentAtMs, req.Heartbeats[0].ReceivedAtMs = step.sentAt, 7 // never set by players
 				if _, err := c.Apply(t.Context(), req); err != nil {
 					t.Fatal(err)
 				}
@@ -90,7 +90,7 @@ func TestWhenItWasReceived(t *testing.T) {
 	}
 }
 
-// TestTheTimeOfReceiptOfOneThatIsSentAgain is the same for each instance that is asked.
+// TestTheTimeOfReceiptOfOneThatIsSentAgain: a retry reports the same receipt time to each instance.
 func TestTheTimeOfReceiptOfOneThatIsSentAgain(t *testing.T) {
 	bubbles(t, 2, uplink.Config{}, func(t *testing.T, all []*instance, c *uplink.Client) {
 		keepers := []*timekeeper{{}, {}}
@@ -105,7 +105,7 @@ func TestTheTimeOfReceiptOfOneThatIsSentAgain(t *testing.T) {
 			}
 		}
 		send()
-		send() // its first answer has told the time
+		send() // the first answer synchronizes the clock
 		owner, other := keepers[0], keepers[1]
 		if at, _ := owner.last(); at == 0 {
 			owner, other = other, owner
@@ -116,7 +116,7 @@ func TestTheTimeOfReceiptOfOneThatIsSentAgain(t *testing.T) {
 		if ago := time.Since(time.UnixMilli(received)); ago.Round(100*time.Millisecond) != time.Second {
 			t.Errorf("received %v ago, want 1s", ago)
 		}
-		time.Sleep(3 * time.Second) // of the bubble
+		time.Sleep(3 * time.Second) // virtual time
 		if late, _ := owner.last(); late != received {
 			t.Errorf("received at %d and %d", late, received)
 		}

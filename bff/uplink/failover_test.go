@@ -21,7 +21,7 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// owned returns a user whom the first of all serves, and puts another one there.
+// owned returns a user of the given instance.
 func owned(t *testing.T, c *uplink.Client, by *instance) string {
 	t.Helper()
 	for _, uid := range users(1000) {
@@ -33,11 +33,11 @@ func owned(t *testing.T, c *uplink.Client, by *instance) string {
 	return ""
 }
 
-// apply1 starts a call and returns where its outcome will be.
+// apply1 starts a call and returns a channel for its outcome.
 func apply1(t *testing.T, c *uplink.Client, uid string) <-chan error {
 	t.Helper()
 	done := make(chan error, 1)
-	go func() { _, err := c.Apply(t.Context(), beats(uid, 1)); done <- err }() // ends with the client
+	go func() { _, err := c.Apply(t.Context(), beats(uid, 1)); done <- err }() // returns when the client closes
 	return done
 }
 
@@ -62,7 +62,7 @@ func TestWhatIsOnItsWayToTheDeadGoesToTheNext(t *testing.T) {
 	})
 }
 
-// An instance that takes its leave answers what it has, and is sent nothing more.
+// A draining instance answers pending calls and receives no new ones.
 func TestDrain(t *testing.T) {
 	bubbles(t, 2, uplink.Config{}, func(t *testing.T, all []*instance, c *uplink.Client) {
 		all[0].hang = make(chan struct{})
@@ -75,19 +75,19 @@ func TestDrain(t *testing.T) {
 			t.Errorf("while the owner takes its leave: %v", err)
 		}
 		stopped := make(chan struct{})
-		go func() { all[0].server.GracefulStop(); close(stopped) }() // ends with the answer
+		go func() { all[0].server.GracefulStop(); close(stopped) }() // returns with the answer
 		close(all[0].hang)
 		if err := <-before; err != nil {
 			t.Errorf("what it had: %v", err)
 		}
-		<-stopped // the stream was ended
+		<-stopped // the stream has ended
 		if a, b := all[0].sizes(), all[1].sizes(); !slices.Equal(a, []int{1}) || !slices.Equal(b, []int{1}) {
 			t.Errorf("batches of %v and %v, want one of 1 for each", a, b)
 		}
 	})
 }
 
-// A server that goes without a word of health says GOAWAY.
+// A server that stops without a health update sends GOAWAY.
 func TestGoAway(t *testing.T) {
 	bubbles(t, 2, uplink.Config{}, func(t *testing.T, all []*instance, c *uplink.Client) {
 		uid := owned(t, c, all[0])
@@ -109,14 +109,14 @@ func TestAnInstanceThatStallsIsLeft(t *testing.T) {
 		if err := <-apply1(t, c, uid); err != nil {
 			t.Error(err)
 		}
-		if took := time.Since(began); took != time.Second+4*time.Millisecond { // and twice the linger
+		if took := time.Since(began); took != time.Second+4*time.Millisecond { // plus twice the linger
 			t.Errorf("it took %v", took)
 		}
-		if err := <-apply1(t, c, uid); err != nil || len(all[1].sizes()) != 2 { // in the pause
+		if err := <-apply1(t, c, uid); err != nil || len(all[1].sizes()) != 2 { // during the pause
 			t.Errorf("the next call: %v, batches of %v", err, all[1].sizes())
 		}
 		close(all[0].hang)
-		time.Sleep(10 * time.Second) // of the bubble
+		time.Sleep(10 * time.Second) // virtual time
 		if got := owned(t, c, all[0]); got != uid {
 			t.Errorf("it serves %s and not %s any more", got, uid)
 		}
@@ -141,18 +141,18 @@ func TestAStreamThatBreaks(t *testing.T) {
 				if err := <-apply1(t, c, uid); status.Code(err) != tt.want {
 					t.Errorf("got %v, want %v", err, tt.want)
 				}
-				if _, err := list(t.Context(), c, uid); err != nil { // in the pause, elsewhere
+				if _, err := list(t.Context(), c, uid); err != nil { // during the pause, from another instance
 					t.Errorf("a read: %v", err)
 				}
 				all[0].broken, all[0].skew = nil, 0
-				time.Sleep(time.Second) // of the bubble
+				time.Sleep(time.Second) // virtual time
 				awaitUp(t, c, all[0])
 			})
 		})
 	}
 }
 
-// With nobody else to go to, slow is better than not at all.
+// A slow instance is used if it is the only one.
 func TestTheOnlyInstanceMayBeSlow(t *testing.T) {
 	bubble(t, uplink.Config{}, func(t *testing.T, i *instance, c *uplink.Client) {
 		i.hang = make(chan struct{})
@@ -163,7 +163,7 @@ func TestTheOnlyInstanceMayBeSlow(t *testing.T) {
 	})
 }
 
-// Connections may be lost so that neither end notices, as behind a proxy. New ones are good.
+// Connections can be lost without either end noticing, as behind a proxy. New ones work.
 func TestConnectionsThatAreLost(t *testing.T) {
 	for n := 1; n <= 2; n++ {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
@@ -177,7 +177,7 @@ func TestConnectionsThatAreLost(t *testing.T) {
 					_, err := c.Apply(ctx, beats("u", 1))
 					cancel()
 					ok = err == nil
-					time.Sleep(100 * time.Millisecond) // of the bubble
+					time.Sleep(100 * time.Millisecond) // virtual time
 				}
 				if took := time.Since(began); took > 10*time.Second {
 					t.Errorf("the next answer came after %v", took)
@@ -187,7 +187,7 @@ func TestConnectionsThatAreLost(t *testing.T) {
 	}
 }
 
-// resolver answers look-ups from a list.
+// resolver answers lookups from a list.
 type resolver struct {
 	mu    sync.Mutex
 	hosts []string
@@ -215,13 +215,13 @@ func TestNamesAreLookedUpAgain(t *testing.T) {
 	bubbles(t, 3, cfg, func(t *testing.T, all []*instance, c *uplink.Client) {
 		awaitUp(t, c, all[:2]...)
 		r.set(nil, "10.0.0.2", "10.0.0.1")
-		time.Sleep(70 * time.Second) // of the bubble: one that is up stays for a minute
+		time.Sleep(70 * time.Second) // virtual time; a working instance stays for a minute
 		awaitUp(t, c, all[1:]...)
 		before := all[0].lists.Load()
 		r.set(errors.New("resolver down"))
-		time.Sleep(5 * time.Second) // of the bubble
+		time.Sleep(5 * time.Second) // virtual time
 		r.set(nil)
-		time.Sleep(5 * time.Second) // of the bubble
+		time.Sleep(5 * time.Second) // virtual time
 		awaitUp(t, c, all[1:]...)
 		if all[0].lists.Load() != before {
 			t.Error("one that is gone was asked")
@@ -229,7 +229,8 @@ func TestNamesAreLookedUpAgain(t *testing.T) {
 	})
 }
 
-// TestANameOfManyInstances is told two of three at a time, as by resolvers that never name all: nobody moves.
+// TestANameOfManyInstances resolves two of three addresses at a time, as with partial DNS answers. No user
+// moves.
 func TestANameOfManyInstances(t *testing.T) {
 	var asked atomic.Int64
 	lookup := func(context.Context, string) ([]string, error) {
@@ -238,7 +239,7 @@ func TestANameOfManyInstances(t *testing.T) {
 	}
 	cfg := uplink.Config{Services: []string{"dns:///history:1"}, Lookup: lookup}
 	bubbles(t, 3, cfg, func(t *testing.T, all []*instance, c *uplink.Client) {
-		time.Sleep(30 * time.Second) // of the bubble: each was named by then
+		time.Sleep(30 * time.Second) // virtual time; each was resolved by then
 		owner := make(map[string]string)
 		for range 30 {
 			for _, uid := range users(20) {
@@ -248,13 +249,13 @@ func TestANameOfManyInstances(t *testing.T) {
 				}
 				owner[uid] = who
 			}
-			time.Sleep(9 * time.Second) // of the bubble
+			time.Sleep(9 * time.Second) // virtual time
 		}
 	})
 }
 
-// TestANameOfNobody has a resolver name an address that nobody listens at, for however long: those who are there
-// are kept, until one that is named is there as well.
+// TestANameOfNobody resolves to an address without a listener. The current instances stay until a resolved
+// one is up.
 func TestANameOfNobody(t *testing.T) {
 	r := &resolver{hosts: []string{"10.0.0.0", "10.0.0.1"}}
 	cfg := uplink.Config{Services: []string{"dns:///history:1"}, Lookup: r.lookup}
@@ -267,10 +268,10 @@ func TestANameOfNobody(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			time.Sleep(9 * time.Second) // of the bubble
+			time.Sleep(9 * time.Second) // virtual time
 		}
 		r.set(nil, "10.0.0.2")
-		time.Sleep(70 * time.Second) // of the bubble
+		time.Sleep(70 * time.Second) // virtual time
 		for _, uid := range users(50) {
 			if who, err := list(t.Context(), c, uid); err != nil || who != all[2].addr {
 				t.Fatalf("%s is served by %q, want the one that is named: %v", uid, who, err)
@@ -279,8 +280,8 @@ func TestANameOfNobody(t *testing.T) {
 	})
 }
 
-// A read that is with an instance when its name lets go of it is answered, and no
-// other is cut off on the way there.
+// A read in progress survives its instance's removal from DNS, and no other read is cut off before it is
+// answered.
 func TestAReadOutlivesTheName(t *testing.T) {
 	r := &resolver{hosts: []string{"10.0.0.0"}}
 	cfg := uplink.Config{Services: []string{"dns:///history:1"}, Lookup: r.lookup}
@@ -288,10 +289,10 @@ func TestAReadOutlivesTheName(t *testing.T) {
 		awaitUp(t, c, all[0])
 		all[0].hang = make(chan struct{})
 		done := make(chan error, 1)
-		go func() { _, err := c.Points(t.Context(), &historyv1.PointsRequest{}); done <- err }() // ends with hang
+		go func() { _, err := c.Points(t.Context(), &historyv1.PointsRequest{}); done <- err }() // returns when hang closes
 		<-all[0].asked
 		r.set(nil, "10.0.0.1")
-		time.Sleep(70 * time.Second) // of the bubble, until the first one is let go
+		time.Sleep(70 * time.Second) // virtual time, until the first one is dropped
 		awaitUp(t, c, all[1])
 		close(all[0].hang)
 		if err := <-done; err != nil {
@@ -312,7 +313,8 @@ func TestANameThatIsUnknown(t *testing.T) {
 	})
 }
 
-// One whose connections end as soon as they are ready is not dialled without a pause, and is used once they last.
+// An instance whose connections end as soon as they are ready is redialed with pauses, and is used once
+// they last.
 func TestConnectionsThatEndAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		doors := newPipes()
@@ -333,12 +335,12 @@ func TestConnectionsThatEndAtOnce(t *testing.T) {
 			}()
 			return here, nil
 		}}, i)
-		time.Sleep(10 * time.Second) // of the bubble
+		time.Sleep(10 * time.Second) // virtual time
 		if n := dialled.Load(); n < 5 || n > 110 {
 			t.Errorf("dialled %d times in 10 s", n)
 		}
 		well.Store(1)
-		time.Sleep(10 * time.Second) // of the bubble
+		time.Sleep(10 * time.Second) // virtual time
 		if err := apply(t.Context(), c, "user1"); err != nil {
 			t.Error(err)
 		}

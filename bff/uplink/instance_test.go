@@ -19,36 +19,36 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// instance is a history-service that remembers what it was sent.
+// instance is a history-service that records its requests.
 type instance struct {
 	historyv1.UnimplementedHistoryServiceServer
 
 	addr   string
 	server *grpc.Server
 	health *health.Server
-	lose   func() // has the connections to it carry nothing any more, of a bubble only
+	lose   func() // breaks its connections silently; in a bubble only
 
-	points, slow atomic.Int64 // reads of points, and how long each takes, nanoseconds
+	points, slow atomic.Int64 // point reads, and the duration of each in nanoseconds
 
 	lists   atomic.Int64
 	listErr error
 
-	asked chan struct{} // takes a token for each batch or read of points that arrives, up to its capacity
-	hang  chan struct{} // when set, answers to these wait until it is closed
+	asked chan struct{} // receives a token for each incoming batch or read of points, up to its capacity
+	hang  chan struct{} // if set, delays the answers to these until closed
 
-	broken error  // what streams end with once a batch has come
-	skew   uint64 // what is added to the numbers of answers
+	broken error  // ends streams after the next batch
+	skew   uint64 // added to answers' sequence numbers
 
-	desk    desk          // of those who watch
-	sending chan struct{} // holds one: a mutex would stop the time of a bubble
+	desk    desk          // for watchers
+	sending chan struct{} // a semaphore of one: a mutex would stop the time of a bubble
 
-	serve func(req *historyv1.ApplyStreamRequest, send func(*historyv1.ApplyStreamResponse)) // when set, answers batches side by side
+	serve func(req *historyv1.ApplyStreamRequest, send func(*historyv1.ApplyStreamResponse)) // if set, answers batches concurrently
 
 	mu      sync.Mutex
-	batches [][]*historyv1.Heartbeat // over streams
-	alone   []int                    // sizes of the others
-	queued  int                      // heartbeats to be acknowledged as queued
-	still   chan struct{}            // closed when the instance goes on; nil while it runs
+	batches [][]*historyv1.Heartbeat // from streams
+	alone   []int                    // sizes of unary calls
+	queued  int                      // heartbeats to acknowledge as queued
+	still   chan struct{}            // closed by resume; nil while the instance runs
 	answer  func(*historyv1.ApplyRequest) *historyv1.ApplyResponse
 }
 
@@ -71,8 +71,7 @@ func listen(tb testing.TB, addr string) net.Listener {
 	return l
 }
 
-// writeBuffer is small: gRPC clears one for every write, and the race detector notes each
-// of its bytes.
+// writeBuffer is small: gRPC clears a buffer for every write, and the race detector tracks each byte.
 const writeBuffer = 1 << 10
 
 func serveOn(tb testing.TB, l net.Listener) *instance {
@@ -81,7 +80,7 @@ func serveOn(tb testing.TB, l net.Listener) *instance {
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}))
 	historyv1.RegisterHistoryServiceServer(i.server, i)
 	healthv1.RegisterHealthServer(i.server, i.health)
-	go func() { _ = i.server.Serve(l) }() // ends with Stop
+	go func() { _ = i.server.Serve(l) }() // returns after Stop
 	tb.Cleanup(i.server.Stop)
 	return i
 }
@@ -99,7 +98,7 @@ func open(tb testing.TB, cfg uplink.Config, instances ...*instance) *uplink.Clie
 	return c
 }
 
-// stop has the instance answer nothing at all until resume, with its connections open.
+// stop blocks all answers until resume, and keeps connections open.
 func (i *instance) stop() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -113,7 +112,7 @@ func (i *instance) resume() {
 	i.still = nil
 }
 
-// runs waits until the instance does not stand still.
+// runs waits until the instance is not stopped.
 func (i *instance) runs(ctx context.Context) {
 	i.mu.Lock()
 	still := i.still
@@ -138,7 +137,7 @@ func (i *instance) stream(srv any, stream grpc.ServerStream, _ *grpc.StreamServe
 	return handle(srv, running{stream, i})
 }
 
-// running is a stream of an instance that may stand still.
+// running is a stream of an instance that may be stopped.
 type running struct {
 	grpc.ServerStream
 	instance *instance
@@ -149,7 +148,7 @@ func (r running) SendMsg(m any) error {
 	return r.ServerStream.SendMsg(m)
 }
 
-// awaitUp waits until each of the instances serves somebody.
+// awaitUp waits until each of the instances serves some user.
 func awaitUp(tb testing.TB, c *uplink.Client, instances ...*instance) {
 	tb.Helper()
 	began := time.Now()
@@ -179,7 +178,7 @@ func (i *instance) ApplyStream(stream grpc.BidiStreamingServer[historyv1.ApplySt
 		serve := i.serve
 		i.mu.Unlock()
 		if serve != nil {
-			go serve(req, func(resp *historyv1.ApplyStreamResponse) { i.send(stream, resp) }) // ends by itself
+			go serve(req, func(resp *historyv1.ApplyStreamResponse) { i.send(stream, resp) }) // returns by itself
 			continue
 		}
 		resp := i.store(stream.Context(), req.Batch)
@@ -192,7 +191,7 @@ func (i *instance) ApplyStream(stream grpc.BidiStreamingServer[historyv1.ApplySt
 	}
 }
 
-// breaking has streams end with an error from now on, once a batch has come.
+// breaking ends streams with an error after their next batch.
 func (i *instance) breaking(err error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -207,18 +206,18 @@ func (i *instance) breaks() error {
 
 func (i *instance) send(stream grpc.BidiStreamingServer[historyv1.ApplyStreamRequest, historyv1.ApplyStreamResponse], resp *historyv1.ApplyStreamResponse) {
 	i.sending <- struct{}{}
-	_ = stream.Send(resp) // the test misses it
+	_ = stream.Send(resp) // the test detects a missing message
 	<-i.sending
 }
 
-// serving has batches answered side by side from now on.
+// serving answers batches concurrently with fn.
 func (i *instance) serving(fn func(req *historyv1.ApplyStreamRequest, send func(*historyv1.ApplyStreamResponse))) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.serve = fn
 }
 
-// whole is the answer that all of a batch is stored.
+// whole is the answer for a completely stored batch.
 func whole(req *historyv1.ApplyStreamRequest) *historyv1.ApplyStreamResponse {
 	n := len(req.Batch.Heartbeats)
 	return &historyv1.ApplyStreamResponse{Sequence: req.Sequence, Result: &historyv1.ApplyResponse{
@@ -233,7 +232,7 @@ func (i *instance) Apply(ctx context.Context, req *historyv1.ApplyRequest) (*his
 	return i.store(ctx, req), nil
 }
 
-// wait says that a call has come, and holds it while the instance hangs.
+// wait reports a call, and delays it while the instance hangs.
 func (i *instance) wait(ctx context.Context) {
 	select {
 	case i.asked <- struct{}{}:
@@ -270,7 +269,7 @@ func (i *instance) List(context.Context, *historyv1.ListRequest) (*historyv1.Lis
 func (i *instance) Points(ctx context.Context, _ *historyv1.PointsRequest) (*historyv1.PointsResponse, error) {
 	i.points.Add(1)
 	if i.wait(ctx); i.slow.Load() > 0 {
-		time.Sleep(time.Duration(i.slow.Load())) // of the bubble
+		time.Sleep(time.Duration(i.slow.Load())) // virtual time
 	}
 	return &historyv1.PointsResponse{Items: []*historyv1.Item{{Session: "p"}}}, nil
 }
@@ -315,7 +314,7 @@ func (i *instance) PutSettings(_ context.Context, req *historyv1.PutSettingsRequ
 	return &historyv1.PutSettingsResponse{Settings: &historyv1.Settings{Recording: req.Recording}}, nil
 }
 
-// sizes returns how many heartbeats each batch had that came over a stream.
+// sizes returns the number of heartbeats of each batch from a stream.
 func (i *instance) sizes() (n []int) {
 	i.mu.Lock()
 	defer i.mu.Unlock()

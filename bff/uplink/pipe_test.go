@@ -6,8 +6,8 @@ import (
 	"sync"
 )
 
-// pipes is a listener in memory. That of gRPC sets timers that are due at once, and
-// several of these in one bubble crash the race detector of Go 1.26.
+// pipes is a listener in memory. gRPC's bufconn sets timers that are due at once. Several of these in one
+// bubble crash the race detector of Go 1.26.
 type pipes struct {
 	conns  chan net.Conn
 	closed chan struct{}
@@ -17,7 +17,7 @@ type pipes struct {
 	dialled []*lossy
 }
 
-// lossy is a connection that can be lost so that neither end notices.
+// lossy is a connection that can be lost without either end noticing.
 type lossy struct {
 	net.Conn
 	lost, closed chan struct{}
@@ -49,7 +49,7 @@ func (l *lossy) Close() error {
 	return l.Conn.Close()
 }
 
-// lose has all connections so far carry nothing any more.
+// lose silently breaks all current connections.
 func (p *pipes) lose() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -82,7 +82,7 @@ func (p *pipes) dial(ctx context.Context) (net.Conn, error) {
 	}
 }
 
-// Accept returns the other end of a connection that was dialled.
+// Accept returns the server's end of a dialed connection.
 func (p *pipes) Accept() (net.Conn, error) {
 	select {
 	case conn := <-p.conns:
@@ -92,8 +92,8 @@ func (p *pipes) Accept() (net.Conn, error) {
 	}
 }
 
-// Close refuses those who dial from now on.
+// Close refuses new connections.
 func (p *pipes) Close() error { p.shut(); return nil }
 
-// Addr names no place, since there is none.
+// Addr returns a placeholder address.
 func (p *pipes) Addr() net.Addr { return &net.UnixAddr{Name: "memory"} }

@@ -15,21 +15,21 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// reading is what became of the reads of some users.
+// reading collects the outcome of some users' reads.
 type reading struct {
 	mu     sync.Mutex
-	worst  map[int]time.Duration // by the second in which a read began
+	worst  map[int]time.Duration // by the second in which a read started
 	failed int
 }
 
-// readers has 100 users read every two seconds, and nobody report.
+// readers runs 100 users that read every two seconds, without reports.
 func readers(t *testing.T, c *uplink.Client, lasts time.Duration) *reading {
 	r := &reading{worst: make(map[int]time.Duration)}
 	began := time.Now()
 	var wg sync.WaitGroup
 	for k := range 100 {
 		wg.Go(func() {
-			for time.Sleep(rand.N(2 * time.Second)); time.Since(began) < lasts; time.Sleep(2 * time.Second) { // of the bubble
+			for time.Sleep(rand.N(2 * time.Second)); time.Since(began) < lasts; time.Sleep(2 * time.Second) { // virtual time
 				r.read(t.Context(), began, func(ctx context.Context) error {
 					_, err := c.Points(ctx, &historyv1.PointsRequest{Uid: fmt.Sprint("user", k)})
 					return err
@@ -55,7 +55,8 @@ func (r *reading) read(ctx context.Context, began time.Time, call func(context.C
 	}
 }
 
-// TestReadsOfAnInstanceThatStandsStill are answered by another one, soon, and then at once.
+// TestReadsOfAnInstanceThatStandsStill: reads of a blocked instance soon move to another one, then go there
+// at once.
 func TestReadsOfAnInstanceThatStandsStill(t *testing.T) {
 	bubbles(t, 2, uplink.Config{}, func(t *testing.T, all []*instance, c *uplink.Client) {
 		for _, i := range all {
@@ -83,7 +84,8 @@ func TestReadsOfAnInstanceThatStandsStill(t *testing.T) {
 	})
 }
 
-// TestReadsThatAreSlowEverywhere are not made twice for long, and no instance is left for them.
+// TestReadsThatAreSlowEverywhere: reads that are slow everywhere are soon sent only once, and no instance
+// is dropped.
 func TestReadsThatAreSlowEverywhere(t *testing.T) {
 	bubbles(t, 2, uplink.Config{}, func(t *testing.T, all []*instance, c *uplink.Client) {
 		var devices []*device
@@ -111,7 +113,7 @@ func TestReadsThatAreSlowEverywhere(t *testing.T) {
 	})
 }
 
-// TestAReadThatIsSlowAlone is answered by another instance, and the first one stays: it is well.
+// TestAReadThatIsSlowAlone: another instance answers a single slow read, and the first one stays in use.
 func TestAReadThatIsSlowAlone(t *testing.T) {
 	bubbles(t, 2, uplink.Config{}, func(t *testing.T, all []*instance, c *uplink.Client) {
 		uid := owned(t, c, all[0])
@@ -122,12 +124,13 @@ func TestAReadThatIsSlowAlone(t *testing.T) {
 		if _, err := c.Points(t.Context(), &historyv1.PointsRequest{Uid: uid}); err != nil || time.Since(began) != time.Second {
 			t.Errorf("%v after %v, want an answer after the patience", err, time.Since(began))
 		}
-		time.Sleep(5 * time.Second) // of the bubble
+		time.Sleep(5 * time.Second) // virtual time
 		d.hears(t)
 	})
 }
 
-// TestWhatIsNotReadIsNotAskedTwice, but finds that its instance stands still.
+// TestWhatIsNotReadIsNotAskedTwice: a delete is not sent twice, but its timeout marks the instance as
+// blocked.
 func TestWhatIsNotReadIsNotAskedTwice(t *testing.T) {
 	bubbles(t, 2, uplink.Config{}, func(t *testing.T, all []*instance, c *uplink.Client) {
 		uid := owned(t, c, all[0])
@@ -148,7 +151,7 @@ func TestWhatIsNotReadIsNotAskedTwice(t *testing.T) {
 	})
 }
 
-// TestTheTimeOfAnInstanceThatStandsStill is asked of another one.
+// TestTheTimeOfAnInstanceThatStandsStill reads the time from another instance.
 func TestTheTimeOfAnInstanceThatStandsStill(t *testing.T) {
 	bubbles(t, 2, uplink.Config{}, func(t *testing.T, all []*instance, c *uplink.Client) {
 		for _, i := range all {
@@ -159,7 +162,7 @@ func TestTheTimeOfAnInstanceThatStandsStill(t *testing.T) {
 			}
 			cancel()
 			i.resume()
-			time.Sleep(5 * time.Second) // of the bubble
+			time.Sleep(5 * time.Second) // virtual time
 		}
 	})
 }

@@ -27,20 +27,20 @@ func some[T any](first T, more ...T) []T {
 	return append([]T{first}, more...)
 }
 
-// slowly answers every batch after a while, however many there are.
+// slowly answers every batch after a fixed delay, at any concurrency.
 func slowly(by time.Duration) func(*historyv1.ApplyStreamRequest, func(*historyv1.ApplyStreamResponse)) {
 	return func(req *historyv1.ApplyStreamRequest, send func(*historyv1.ApplyStreamResponse)) {
-		time.Sleep(by) // of the bubble
+		time.Sleep(by) // virtual time
 		send(whole(req))
 	}
 }
 
-// tally is how many calls were answered, and how many not.
+// tally counts call outcomes.
 type tally struct{ answered, refused, gaveUp atomic.Int64 }
 
 func (c *tally) all() int64 { return c.answered.Load() + c.refused.Load() + c.gaveUp.Load() }
 
-// report makes a call as the edge does, with two seconds.
+// report calls Apply as the edge does, with a deadline of two seconds.
 func (c *tally) report(ctx context.Context, client *uplink.Client, uid string) error {
 	return c.reports(ctx, client, uid, 1)
 }
@@ -60,8 +60,8 @@ func (c *tally) reports(ctx context.Context, client *uplink.Client, uid string, 
 	return err
 }
 
-// A store behind all instances is slow from everywhere: nobody moves, nothing is sent
-// twice for long, and with several instances as many are answered as with one.
+// A store behind all instances is slow from everywhere. No user moves and few calls are sent twice. Several
+// instances answer as many calls as one.
 func TestSlowBehindAll(t *testing.T) {
 	for _, of := range []struct {
 		n     int
@@ -71,7 +71,7 @@ func TestSlowBehindAll(t *testing.T) {
 		{1, 1200 * time.Millisecond, 2000},
 		{2, 1200 * time.Millisecond, 2000},
 		{3, 1200 * time.Millisecond, 2000},
-		{1, 1700 * time.Millisecond, 1700}, // it takes one answer to see that fewer at a time are not quicker
+		{1, 1700 * time.Millisecond, 1700}, // one answer shows that less concurrency is not faster
 		{3, 1700 * time.Millisecond, 1700},
 	} {
 		n, takes := of.n, of.takes
@@ -81,7 +81,7 @@ func TestSlowBehindAll(t *testing.T) {
 				for k, uid := range users(200) {
 					devices = append(devices, listening(c, uid, uint64(k+1)))
 				}
-				time.Sleep(time.Second) // of the bubble
+				time.Sleep(time.Second) // virtual time
 				for _, i := range all {
 					i.serving(slowly(takes))
 				}
@@ -89,10 +89,10 @@ func TestSlowBehindAll(t *testing.T) {
 				var wg sync.WaitGroup
 				for k := range 200 {
 					wg.Go(func() {
-						time.Sleep(time.Duration(k) * 10 * time.Millisecond) // of the bubble
+						time.Sleep(time.Duration(k) * 10 * time.Millisecond) // virtual time
 						for range 10 {
 							_ = calls.report(t.Context(), c, fmt.Sprint("user", k))
-							time.Sleep(time.Second) // of the bubble
+							time.Sleep(time.Second) // virtual time
 						}
 					})
 				}
@@ -119,14 +119,14 @@ func TestSlowBehindAll(t *testing.T) {
 	}
 }
 
-// An instance that stands still while others answer is left after a second, and not before.
+// A blocked instance is dropped after one second, not before, while others answer.
 func TestAnInstanceThatStandsStill(t *testing.T) {
 	bubbles(t, 3, uplink.Config{}, func(t *testing.T, all []*instance, c *uplink.Client) {
 		var devices []*device
 		for k, uid := range users(300) {
 			devices = append(devices, listening(c, uid, uint64(k+1)))
 		}
-		time.Sleep(time.Second) // of the bubble
+		time.Sleep(time.Second) // virtual time
 		for _, i := range all {
 			i.serving(slowly(2 * time.Millisecond))
 		}
@@ -135,20 +135,20 @@ func TestAnInstanceThatStandsStill(t *testing.T) {
 		var wg sync.WaitGroup
 		for k := range 300 {
 			wg.Go(func() {
-				time.Sleep(time.Duration(k) * 10 * time.Millisecond) // of the bubble
+				time.Sleep(time.Duration(k) * 10 * time.Millisecond) // virtual time
 				for range 10 {
 					began := time.Now()
 					_ = calls.report(t.Context(), c, fmt.Sprint("user", k))
 					for took := int64(time.Since(began)); took > worst.Load(); {
 						worst.Store(took)
 					}
-					time.Sleep(3*time.Second - time.Since(began)) // of the bubble
+					time.Sleep(3*time.Second - time.Since(began)) // virtual time
 				}
 			})
 		}
-		time.Sleep(4 * time.Second) // of the bubble
+		time.Sleep(4 * time.Second) // virtual time
 		all[0].stop()
-		defer all[0].resume() // then users come back, and are told once more
+		defer all[0].resume() // then users return and get one more resync
 		wg.Wait()
 		if got := calls.answered.Load(); got != 3000 || time.Duration(worst.Load()) > 1100*time.Millisecond {
 			t.Errorf("%d of 3000 were answered, the last after %v", got, time.Duration(worst.Load()))
@@ -161,7 +161,7 @@ func TestAnInstanceThatStandsStill(t *testing.T) {
 	})
 }
 
-// It is left also when the budget for repeats is spent, and nobody reads.
+// A blocked instance is dropped even with an exhausted retry budget and without reads.
 func TestAnInstanceThatStandsStillWithoutABudget(t *testing.T) {
 	bubbles(t, 2, uplink.Config{}, func(t *testing.T, all []*instance, c *uplink.Client) {
 		for _, i := range all {
@@ -185,8 +185,8 @@ func TestAnInstanceThatStandsStillWithoutABudget(t *testing.T) {
 	})
 }
 
-// One that stands still again and again stays away until it has answered for a while, ever longer: each
-// time its users move, and read again. It is back soon after it is well.
+// An instance that blocks repeatedly stays out until it has answered for a while, for longer each time.
+// Each time its users move and resync. It returns soon after it works.
 func TestAnInstanceThatStandsStillAgainAndAgain(t *testing.T) {
 	for _, fine := range some(1500*time.Millisecond, 500*time.Millisecond, 4*time.Second) {
 		t.Run(fine.String(), func(t *testing.T) {
@@ -198,23 +198,23 @@ func TestAnInstanceThatStandsStillAgainAndAgain(t *testing.T) {
 				for _, i := range all {
 					i.serving(slowly(2 * time.Millisecond))
 				}
-				time.Sleep(time.Second) // of the bubble
+				time.Sleep(time.Second) // virtual time
 				for _, d := range devices {
 					d.take()
 				}
 				go func() {
 					for range int(time.Minute / (1500*time.Millisecond + fine)) {
 						all[0].stop()
-						time.Sleep(1500 * time.Millisecond) // of the bubble
+						time.Sleep(1500 * time.Millisecond) // virtual time
 						all[0].resume()
-						time.Sleep(fine) // of the bubble
+						time.Sleep(fine) // virtual time
 					}
 				}()
 				calls := players(t, c, make([]int, 200), 1, time.Minute)
 				if failed := calls.all() - calls.answered.Load(); failed > 0 {
 					t.Errorf("%d of %d were not answered", failed, calls.all())
 				}
-				time.Sleep(time.Minute) // of the bubble
+				time.Sleep(time.Minute) // virtual time
 				most := 0
 				for _, d := range devices {
 					most = max(most, len(d.take()))
@@ -236,18 +236,18 @@ func TestAnInstanceThatStandsStillAgainAndAgain(t *testing.T) {
 	}
 }
 
-// One whose connections or streams end again and again stays away in the same way.
+// An instance whose connections or streams end repeatedly stays out the same way.
 func TestAnInstanceThatComesAndGoes(t *testing.T) {
 	for name, flap := range map[string]func(*instance){
 		"connections": func(i *instance) {
 			i.health.Shutdown()
-			time.Sleep(time.Second) // of the bubble
+			time.Sleep(time.Second) // virtual time
 			i.health.Resume()
-			time.Sleep(2 * time.Second) // of the bubble
+			time.Sleep(2 * time.Second) // virtual time
 		},
 		"streams": func(i *instance) {
 			i.breaking(status.Error(codes.Internal, "bug"))
-			time.Sleep(3 * time.Second) // of the bubble
+			time.Sleep(3 * time.Second) // virtual time
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -256,7 +256,7 @@ func TestAnInstanceThatComesAndGoes(t *testing.T) {
 				for k, uid := range users(100) {
 					devices = append(devices, listening(c, uid, uint64(k+1)))
 				}
-				time.Sleep(time.Second) // of the bubble
+				time.Sleep(time.Second) // virtual time
 				for _, d := range devices {
 					d.take()
 				}
@@ -270,7 +270,7 @@ func TestAnInstanceThatComesAndGoes(t *testing.T) {
 				if failed := calls.all() - calls.answered.Load(); failed > 0 {
 					t.Errorf("%d of %d were not answered", failed, calls.all())
 				}
-				time.Sleep(time.Minute) // of the bubble
+				time.Sleep(time.Minute) // virtual time
 				most := 0
 				for _, d := range devices {
 					most = max(most, len(d.take()))
@@ -284,7 +284,7 @@ func TestAnInstanceThatComesAndGoes(t *testing.T) {
 	}
 }
 
-// TestTheLastInstance is used as soon as it answers, however often it stood still.
+// TestTheLastInstance: the last instance is used as soon as it answers, however often it blocked.
 func TestTheLastInstance(t *testing.T) {
 	bubbles(t, 2, uplink.Config{}, func(t *testing.T, all []*instance, c *uplink.Client) {
 		for _, i := range all {
@@ -293,9 +293,9 @@ func TestTheLastInstance(t *testing.T) {
 		go func() {
 			for range 5 {
 				all[0].stop()
-				time.Sleep(1500 * time.Millisecond) // of the bubble
+				time.Sleep(1500 * time.Millisecond) // virtual time
 				all[0].resume()
-				time.Sleep(1500 * time.Millisecond) // of the bubble
+				time.Sleep(1500 * time.Millisecond) // virtual time
 			}
 			all[1].server.Stop()
 		}()
@@ -308,7 +308,7 @@ func TestTheLastInstance(t *testing.T) {
 	})
 }
 
-// Where a part of a batch is not answered, the others of the stream do not wait for it.
+// A silent shard's part of a batch does not delay the rest of the stream.
 func TestPartsOfABatch(t *testing.T) {
 	bubble(t, uplink.Config{}, func(t *testing.T, i *instance, c *uplink.Client) {
 		slow := func(h *historyv1.Heartbeat) bool { return h.Uid == "slow" || h.Uid == "slow2" }
@@ -328,7 +328,7 @@ func TestPartsOfABatch(t *testing.T) {
 				p.Result.Statuses = append(p.Result.Statuses, historyv1.Status(1+h.PositionMs))
 			}
 			for k, p := range parts {
-				if time.Sleep(time.Duration(k) * time.Second); p != nil { // of the bubble
+				if time.Sleep(time.Duration(k) * time.Second); p != nil { // virtual time
 					send(p)
 				}
 			}
@@ -360,7 +360,7 @@ func TestPartsOfABatch(t *testing.T) {
 	})
 }
 
-// Calls of some users that are never answered take nobody else's place.
+// Unanswered calls of some users take no capacity from others.
 func TestUsersOfASilentPartStopNobodyElse(t *testing.T) {
 	bubble(t, uplink.Config{}, func(t *testing.T, i *instance, c *uplink.Client) {
 		i.serving(func(req *historyv1.ApplyStreamRequest, send func(*historyv1.ApplyStreamResponse)) {
@@ -371,7 +371,7 @@ func TestUsersOfASilentPartStopNobodyElse(t *testing.T) {
 					resp.Result.Statuses = append(resp.Result.Statuses, historyv1.Status_STATUS_STORED)
 				}
 			}
-			if time.Sleep(20 * time.Millisecond); len(resp.Indexes) > 0 { // of the bubble
+			if time.Sleep(20 * time.Millisecond); len(resp.Indexes) > 0 { // virtual time
 				send(resp)
 			}
 		})
@@ -380,7 +380,7 @@ func TestUsersOfASilentPartStopNobodyElse(t *testing.T) {
 		for k := range 400 {
 			wg.Go(func() {
 				for range 10 {
-					time.Sleep(rand.N(2 * time.Second)) // of the bubble
+					time.Sleep(rand.N(2 * time.Second)) // virtual time
 					if k%4 > 0 {
 						_ = well.report(t.Context(), c, fmt.Sprint("user", k))
 						continue
@@ -402,13 +402,13 @@ func TestUsersOfASilentPartStopNobodyElse(t *testing.T) {
 	})
 }
 
-// A user's next report does not overtake the one that is on its way. Others do.
+// A user's next report does not overtake the pending one. Other users' reports may.
 func TestNobodyOvertakesHimself(t *testing.T) {
 	bubble(t, uplink.Config{}, func(t *testing.T, i *instance, c *uplink.Client) {
 		var mu sync.Mutex
 		var order []int64
 		i.serving(func(req *historyv1.ApplyStreamRequest, send func(*historyv1.ApplyStreamResponse)) {
-			time.Sleep(rand.N(50 * time.Millisecond)) // of the bubble
+			time.Sleep(rand.N(50 * time.Millisecond)) // virtual time
 			mu.Lock()
 			for _, h := range req.Batch.Heartbeats {
 				if h.Uid == "u1" {
@@ -426,7 +426,7 @@ func TestNobodyOvertakesHimself(t *testing.T) {
 					req.Heartbeats[0].PositionMs = int64(n)
 					ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 					defer cancel()
-					if n%10 == 5 { // who gives up is in order all the same
+					if n%10 == 5 { // order holds after a timeout, too
 						ctx, cancel = context.WithTimeout(t.Context(), 3*time.Millisecond)
 						defer cancel()
 					}
@@ -434,17 +434,17 @@ func TestNobodyOvertakesHimself(t *testing.T) {
 				})
 				synctest.Wait()
 			}
-			time.Sleep(rand.N(10 * time.Millisecond)) // of the bubble
+			time.Sleep(rand.N(10 * time.Millisecond)) // virtual time
 		}
 		wg.Wait()
-		time.Sleep(time.Second) // of the bubble
+		time.Sleep(time.Second) // virtual time
 		if !slices.IsSorted(order) || len(order) < 90 {
 			t.Errorf("stored in the order %v", order)
 		}
 	})
 }
 
-// Two calls of a user that wait together, and do not fit into one batch, leave one after the other.
+// Two waiting calls of a user that do not fit into one batch leave in order.
 func TestNobodyOvertakesHimselfInTheNextBatch(t *testing.T) {
 	bubble(t, uplink.Config{}, func(t *testing.T, i *instance, c *uplink.Client) {
 		came, let := make(chan string, 10), make(chan struct{})
@@ -456,9 +456,9 @@ func TestNobodyOvertakesHimselfInTheNextBatch(t *testing.T) {
 		})
 		var wg sync.WaitGroup
 		for n, uid := range []string{"full", "u", "u"} {
-			req := beats(uid, 500) // no more are on their way at first
+			req := beats(uid, 500) // the initial limit of pending heartbeats
 			if uid == "u" {
-				req = beats(uid, 600) // of which two do not fit
+				req = beats(uid, 600) // two of these do not fit
 			}
 			req.Heartbeats[0].PositionMs = int64(n)
 			wg.Go(func() {
@@ -469,7 +469,7 @@ func TestNobodyOvertakesHimselfInTheNextBatch(t *testing.T) {
 			synctest.Wait()
 		}
 		let <- struct{}{}                  // the first
-		time.Sleep(500 * time.Millisecond) // of the bubble
+		time.Sleep(500 * time.Millisecond) // virtual time
 		if len(came) != 2 || <-came != "full0" || <-came != "u1" {
 			t.Error("the last one has left, too, or first")
 		}
@@ -478,19 +478,19 @@ func TestNobodyOvertakesHimselfInTheNextBatch(t *testing.T) {
 	})
 }
 
-// limited answers a heartbeat in each millisecond, batches in the order in which they came.
+// limited answers one heartbeat per millisecond, batches in order of arrival.
 func limited() func(*historyv1.ApplyStreamRequest, func(*historyv1.ApplyStreamResponse)) {
 	turn := make(chan struct{}, 1)
 	return func(req *historyv1.ApplyStreamRequest, send func(*historyv1.ApplyStreamResponse)) {
 		turn <- struct{}{}
-		time.Sleep(time.Duration(len(req.Batch.Heartbeats)) * time.Millisecond) // of the bubble
+		time.Sleep(time.Duration(len(req.Batch.Heartbeats)) * time.Millisecond) // virtual time
 		<-turn
 		send(whole(req))
 	}
 }
 
-// Three times as much as can be done, in messages of any size: what is answered in time stays
-// at 0.8 of what can be, the others are refused and not kept waiting, and no user is left out.
+// Load is three times the capacity, at any message size. At least 80% of the capacity is answered in time.
+// Other calls are refused instead of waiting, and no user starves.
 func TestOverload(t *testing.T) {
 	const capacity, seconds = 1000, 40
 	for _, size := range append(some(100, 1), 10, 99, 101) {
@@ -498,7 +498,7 @@ func TestOverload(t *testing.T) {
 			bubble(t, uplink.Config{}, func(t *testing.T, i *instance, c *uplink.Client) {
 				i.serving(limited())
 				byUser := make([]int, 3*capacity/size)
-				first := players(t, c, byUser, size, 10*time.Second) // until it is known what the store can do
+				first := players(t, c, byUser, size, 10*time.Second) // until the store's capacity is known
 				calls := players(t, c, byUser, size, (seconds-10)*time.Second)
 				answered, least := first.answered.Load()+calls.answered.Load(), slices.Min(byUser)
 				t.Logf("%d answered, %d and %d of %d and %d gave up; users from %d to %d", answered, first.gaveUp.Load(), calls.gaveUp.Load(),
@@ -512,15 +512,14 @@ func TestOverload(t *testing.T) {
 				if fair := int(answered) / len(byUser); least < fair/3 {
 					t.Errorf("one user was answered %d times, where %d would be fair", least, fair)
 				}
-				time.Sleep(5 * time.Second) // of the bubble, for what is under way
+				time.Sleep(5 * time.Second) // virtual time, for pending calls
 			})
 		})
 	}
 }
 
-// A store that is asked for too much goes on with what nobody waits for any more. The edge asks
-// for less before all that is done is in vain, also where many came at once before, when the
-// store was quick.
+// An overloaded store continues with abandoned requests. The edge reduces its load before all answers are
+// late, even after a large burst at a fast store.
 func TestOverloadOfAStoreThatForgetsNothing(t *testing.T) {
 	const capacity, seconds = 300, 30
 	for _, before := range []int{0, 3000} {
@@ -544,14 +543,13 @@ func TestOverloadOfAStoreThatForgetsNothing(t *testing.T) {
 				if gaveUp := calls.gaveUp.Load(); gaveUp > calls.all()/20 {
 					t.Errorf("%d of %d waited in vain", gaveUp, calls.all())
 				}
-				time.Sleep(5 * time.Second) // of the bubble, for what is under way
+				time.Sleep(5 * time.Second) // virtual time, for pending calls
 			})
 		})
 	}
 }
 
-// Several instances share what the store can do, and so do their users, also where they outnumber
-// what the store does in a tenth of a second.
+// Several instances and their users share the store's capacity fairly.
 func TestOverloadBehindSeveral(t *testing.T) {
 	const capacity, seconds = 300, 60
 	for _, n := range append(some(2, 1, 3, 6), 12) {
@@ -562,7 +560,7 @@ func TestOverloadBehindSeveral(t *testing.T) {
 					i.serving(serve)
 				}
 				byUser := make([]int, 3*capacity)
-				players(t, c, byUser, 1, 20*time.Second) // until it is known what the store can do
+				players(t, c, byUser, 1, 20*time.Second) // until the store's capacity is known
 				clear(byUser)
 				calls := players(t, c, byUser, 1, seconds*time.Second)
 				answered, least := calls.answered.Load(), slices.Min(byUser)
@@ -570,17 +568,17 @@ func TestOverloadBehindSeveral(t *testing.T) {
 				if answered < capacity*seconds*8/10 {
 					t.Errorf("%d were answered in time, want %d", answered, capacity*seconds*8/10)
 				}
-				if fair := int(answered) / len(byUser); n < 12 && least < fair/8 { // of twelve one may have little for a while
+				if fair := int(answered) / len(byUser); n < 12 && least < fair/8 { // one of twelve may get little for a while
 					t.Errorf("one user was answered %d times, where %d would be fair", least, fair)
 				}
-				time.Sleep(5 * time.Second) // of the bubble, for what is under way
+				time.Sleep(5 * time.Second) // virtual time, for pending calls
 			})
 		})
 	}
 }
 
-// A store that several instances share becomes slow of a sudden. Before the edge can know that, it has no more on its
-// way to all of them than it would have to one. Later calls are not late behind calls that nobody waits for any more.
+// A store shared by several instances suddenly slows down. Until the edge notices, it sends no more to all
+// instances than it would to one. Later calls are not delayed by abandoned ones.
 func TestOverloadOfASudden(t *testing.T) {
 	const capacity, seconds = 330, 30
 	for _, n := range append(some(6, 1, 2), 12) {
@@ -604,17 +602,17 @@ func TestOverloadOfASudden(t *testing.T) {
 				if gaveUp > calls.all()/30 {
 					t.Errorf("%d of %d waited in vain", gaveUp, calls.all())
 				}
-				time.Sleep(5 * time.Second) // of the bubble, for what is under way
+				time.Sleep(5 * time.Second) // virtual time, for pending calls
 			})
 		})
 	}
 }
 
-// remembering is a store that takes so many heartbeats a second, one after the other, also those
-// that nobody waits for any more.
+// remembering is a store with a fixed capacity in heartbeats per second. It processes them one at a time,
+// including abandoned ones.
 func remembering(capacity int) func(*historyv1.ApplyStreamRequest, func(*historyv1.ApplyStreamResponse)) {
 	var mu sync.Mutex
-	var free time.Time // when the store is done with all that it was asked for
+	var free time.Time // when all requests so far are processed
 	return func(req *historyv1.ApplyStreamRequest, send func(*historyv1.ApplyStreamResponse)) {
 		n := len(req.Batch.Heartbeats)
 		mu.Lock()
@@ -629,30 +627,29 @@ func remembering(capacity int) func(*historyv1.ApplyStreamRequest, func(*history
 			takes = 2 * time.Second
 			resp.Result.Statuses = slices.Repeat([]historyv1.Status{historyv1.Status_STATUS_UNAVAILABLE}, n)
 		}
-		time.Sleep(takes) // of the bubble
+		time.Sleep(takes) // virtual time
 		send(resp)
 	}
 }
 
-// players send a message of so many heartbeats each second, each of another user, and count
-// what is answered.
+// players send a message of size heartbeats each second, each for another user, and count the outcomes.
 func players(t *testing.T, c *uplink.Client, byUser []int, size int, lasts time.Duration) *tally { //nolint:revive // who they are and what they send
 	return playersEvery(t, c, time.Second, byUser, size, lasts)
 }
 
-// playersEvery is players who send their messages in another time than a second.
+// playersEvery is players with another interval.
 func playersEvery(t *testing.T, c *uplink.Client, every time.Duration, byUser []int, size int, lasts time.Duration) *tally { //nolint:revive // as players
 	var calls tally
 	var wg sync.WaitGroup
 	end := time.Now().Add(lasts)
 	for k := range byUser {
 		wg.Go(func() {
-			for time.Sleep(rand.N(every)); time.Now().Before(end); { // of the bubble
+			for time.Sleep(rand.N(every)); time.Now().Before(end); { // virtual time
 				began := time.Now()
 				if calls.reports(t.Context(), c, fmt.Sprint("user", k), size) == nil {
 					byUser[k]++
 				}
-				time.Sleep(every/2 + rand.N(every) - time.Since(began)) // of the bubble
+				time.Sleep(every/2 + rand.N(every) - time.Since(began)) // virtual time
 			}
 		})
 	}
@@ -660,16 +657,16 @@ func playersEvery(t *testing.T, c *uplink.Client, every time.Duration, byUser []
 	return &calls
 }
 
-// TestTwoDevices: where answers take 400 ms, one after the other is early enough for two devices of a user.
+// TestTwoDevices: with answers after 400 ms, sequential calls are fast enough for a user's two devices.
 func TestTwoDevices(t *testing.T) {
 	bubble(t, uplink.Config{}, func(t *testing.T, i *instance, c *uplink.Client) {
 		i.serving(slowly(400 * time.Millisecond))
 		var calls tally
 		var wg sync.WaitGroup
-		for k := range 200 { // two of each user
+		for k := range 200 { // two per user
 			wg.Go(func() {
 				for range 20 {
-					time.Sleep(rand.N(2 * time.Second)) // of the bubble
+					time.Sleep(rand.N(2 * time.Second)) // virtual time
 					_ = calls.report(t.Context(), c, fmt.Sprint("user", k/2))
 				}
 			})
@@ -681,8 +678,8 @@ func TestTwoDevices(t *testing.T) {
 	})
 }
 
-// A part that takes nearly all of its callers' time, or more, does not look like overload: nobody else is
-// refused.
+// A shard that takes nearly all of its callers' time, or more, does not look like overload. No other call
+// is refused.
 func TestASlowPartIsNoOverload(t *testing.T) {
 	for _, takes := range some(1900*time.Millisecond, 1400*time.Millisecond, 3*time.Second) {
 		t.Run(takes.String(), func(t *testing.T) {
@@ -699,11 +696,11 @@ func TestASlowPartIsNoOverload(t *testing.T) {
 						part.Result.Statuses = append(part.Result.Statuses, historyv1.Status_STATUS_STORED)
 					}
 					if len(quick.Indexes) > 0 {
-						time.Sleep(5 * time.Millisecond) // of the bubble
+						time.Sleep(5 * time.Millisecond) // virtual time
 						send(quick)
 					}
 					if len(late.Indexes) > 0 {
-						time.Sleep(takes) // of the bubble
+						time.Sleep(takes) // virtual time
 						send(late)
 					}
 				})
@@ -716,7 +713,7 @@ func TestASlowPartIsNoOverload(t *testing.T) {
 					}
 					wg.Go(func() {
 						for range 20 {
-							time.Sleep(time.Second/2 + rand.N(time.Second)) // of the bubble
+							time.Sleep(time.Second/2 + rand.N(time.Second)) // virtual time
 							_ = calls.report(t.Context(), c, uid)
 						}
 					})
@@ -725,13 +722,13 @@ func TestASlowPartIsNoOverload(t *testing.T) {
 				if others.answered.Load() != 800*20 {
 					t.Errorf("%d of %d of the others were answered; of the slow part's %d of %d", others.answered.Load(), others.all(), slow.answered.Load(), slow.all())
 				}
-				time.Sleep(5 * time.Second) // of the bubble, for what is under way
+				time.Sleep(5 * time.Second) // virtual time, for pending calls
 			})
 		})
 	}
 }
 
-// A user who sends more than others does not get more of what there is too little of.
+// A user with more calls than others gets no larger share under overload.
 func TestOverloadIsFair(t *testing.T) {
 	bubble(t, uplink.Config{}, func(t *testing.T, i *instance, c *uplink.Client) {
 		i.serving(limited())
@@ -741,13 +738,13 @@ func TestOverloadIsFair(t *testing.T) {
 		for k := range 1100 {
 			wg.Go(func() {
 				for time.Now().Before(end) {
-					if k < 100 { // each sends 20 a second
+					if k < 100 { // 20 calls a second each
 						wg.Go(func() { _ = loud.report(t.Context(), c, fmt.Sprint("user", k)) })
-						time.Sleep(50 * time.Millisecond) // of the bubble
+						time.Sleep(50 * time.Millisecond) // virtual time
 						continue
 					}
 					_ = quiet.report(t.Context(), c, fmt.Sprint("user", k))
-					time.Sleep(rand.N(2 * time.Second)) // of the bubble
+					time.Sleep(rand.N(2 * time.Second)) // virtual time
 				}
 			})
 		}
@@ -760,7 +757,7 @@ func TestOverloadIsFair(t *testing.T) {
 	})
 }
 
-// An instance that answers reads, and health checks, and nothing on its streams is left for another one.
+// An instance that answers reads and health checks but no stream is dropped for another one.
 func TestAStreamThatStandsStill(t *testing.T) {
 	bubbles(t, 2, uplink.Config{}, func(t *testing.T, all []*instance, c *uplink.Client) {
 		var uids []string
@@ -782,7 +779,7 @@ func TestAStreamThatStandsStill(t *testing.T) {
 						calls = &first
 					}
 					_ = calls.report(t.Context(), c, uid)
-					time.Sleep(time.Second) // of the bubble
+					time.Sleep(time.Second) // virtual time
 				}
 			})
 		}
@@ -791,19 +788,19 @@ func TestAStreamThatStandsStill(t *testing.T) {
 				if _, err := list(t.Context(), c, uids[0]); err != nil {
 					t.Error(err)
 				}
-				time.Sleep(100 * time.Millisecond) // of the bubble
+				time.Sleep(100 * time.Millisecond) // virtual time
 			}
 		})
 		wg.Wait()
 		if later.answered.Load() != later.all() || later.all() < 40*50 {
 			t.Errorf("%d of %d were answered; %d of %d in the first 8 s", later.answered.Load(), later.all(), first.answered.Load(), first.all())
 		}
-		time.Sleep(15 * time.Second) // of the bubble, for what is under way
+		time.Sleep(15 * time.Second) // virtual time, for pending calls
 	})
 }
 
-// A batch without an answer is given up after a while: its places are free again, its users'
-// next reports leave, and an answer that comes after all disturbs nobody.
+// A batch without an answer is abandoned after a while. Its capacity is free again, its users' next reports
+// leave, and a late answer is ignored.
 func TestABatchThatIsNeverAnswered(t *testing.T) {
 	for _, size := range []int{1, 100} {
 		t.Run(fmt.Sprint(size), func(t *testing.T) {
@@ -822,12 +819,12 @@ func TestABatchThatIsNeverAnswered(t *testing.T) {
 				})
 				var calls tally
 				var wg sync.WaitGroup
-				for k := range 100 { // more than there are places for
+				for k := range 100 { // more than fit
 					wg.Go(func() { _ = calls.reports(t.Context(), c, fmt.Sprint("user", k), size) })
-					time.Sleep(50 * time.Millisecond) // of the bubble
+					time.Sleep(50 * time.Millisecond) // virtual time
 				}
 				wg.Wait()
-				time.Sleep(11 * time.Second) // of the bubble
+				time.Sleep(11 * time.Second) // virtual time
 				mu.Lock()
 				answer = send
 				mu.Unlock()
@@ -851,7 +848,7 @@ func TestABatchThatIsNeverAnswered(t *testing.T) {
 	}
 }
 
-// Batches without an answer do not keep others waiting for longer than their callers wait.
+// Unanswered batches delay other calls no longer than their own callers wait.
 func TestALostBatchIsInNobodysWay(t *testing.T) {
 	bubble(t, uplink.Config{}, func(t *testing.T, i *instance, c *uplink.Client) {
 		i.serving(func(req *historyv1.ApplyStreamRequest, send func(*historyv1.ApplyStreamResponse)) {
@@ -862,11 +859,11 @@ func TestALostBatchIsInNobodysWay(t *testing.T) {
 		var wg sync.WaitGroup
 		for k := range 60 {
 			wg.Go(func() { _ = new(tally).reports(t.Context(), c, fmt.Sprint("lost", k), 100) })
-			time.Sleep(5 * time.Millisecond) // of the bubble
+			time.Sleep(5 * time.Millisecond) // virtual time
 		}
-		time.Sleep(4 * time.Second)        // of the bubble
-		_ = apply(t.Context(), c, "user1") // finds out
-		time.Sleep(time.Second)            // of the bubble
+		time.Sleep(4 * time.Second)        // virtual time
+		_ = apply(t.Context(), c, "user1") // detects the loss
+		time.Sleep(time.Second)            // virtual time
 		began := time.Now()
 		if err := apply(t.Context(), c, "user1"); err != nil || time.Since(began) > 10*time.Millisecond {
 			t.Errorf("%v after %v", err, time.Since(began))
@@ -875,8 +872,7 @@ func TestALostBatchIsInNobodysWay(t *testing.T) {
 	})
 }
 
-// Where an instance answers nothing at all and there is no other one, calls do not wait in
-// vain for long: they are refused at once.
+// With a single silent instance, calls are soon refused at once instead of waiting.
 func TestNobodyWaitsForASilentInstance(t *testing.T) {
 	bubble(t, uplink.Config{}, func(t *testing.T, i *instance, c *uplink.Client) {
 		_ = apply(t.Context(), c, "user0")
@@ -885,21 +881,21 @@ func TestNobodyWaitsForASilentInstance(t *testing.T) {
 		var wg sync.WaitGroup
 		for k := range 1000 {
 			wg.Go(func() { _ = calls.report(t.Context(), c, fmt.Sprint("user", k)) })
-			time.Sleep(10 * time.Millisecond) // of the bubble
+			time.Sleep(10 * time.Millisecond) // virtual time
 		}
 		wg.Wait()
 		if calls.gaveUp.Load() > 200 || calls.answered.Load() > 0 {
 			t.Errorf("%d refused, %d waited in vain", calls.refused.Load(), calls.gaveUp.Load())
 		}
 		i.resume()
-		time.Sleep(time.Second) // of the bubble
+		time.Sleep(time.Second) // virtual time
 		if err := apply(t.Context(), c, "user0"); err != nil {
 			t.Error(err)
 		}
 	})
 }
 
-// Reads wait until what is reported gets through again.
+// Reads are refused until reports are answered again.
 func TestReadsAreShedFirst(t *testing.T) {
 	bubble(t, uplink.Config{}, func(t *testing.T, i *instance, c *uplink.Client) {
 		i.serving(limited())
@@ -910,35 +906,35 @@ func TestReadsAreShedFirst(t *testing.T) {
 			wg.Go(func() {
 				for time.Now().Before(end) {
 					_ = calls.report(t.Context(), c, fmt.Sprint("user", k))
-					time.Sleep(rand.N(2 * time.Second)) // of the bubble
+					time.Sleep(rand.N(2 * time.Second)) // virtual time
 				}
 			})
 		}
-		time.Sleep(7 * time.Second) // of the bubble
+		time.Sleep(7 * time.Second) // virtual time
 		read := 0
-		for range 20 { // now and then one is asked for while everything is answered in time
+		for range 20 { // some reads happen while everything is answered in time
 			if _, err := list(t.Context(), c, "u1"); status.Code(err) != codes.Unavailable {
 				read++
 			}
-			time.Sleep(100 * time.Millisecond) // of the bubble
+			time.Sleep(100 * time.Millisecond) // virtual time
 		}
 		if read > 8 {
 			t.Errorf("%d of 20 reads go on in the rush", read)
 		}
 		wg.Wait()
-		time.Sleep(5 * time.Second) // of the bubble
+		time.Sleep(5 * time.Second) // virtual time
 		if _, err := list(t.Context(), c, "u1"); err != nil {
 			t.Errorf("a read after it: %v", err)
 		}
 	})
 }
 
-// TestReadsAfterALateAnswer: one report that was answered late keeps nobody from reading.
+// TestReadsAfterALateAnswer: one late report blocks no reads.
 func TestReadsAfterALateAnswer(t *testing.T) {
 	bubble(t, uplink.Config{}, func(t *testing.T, i *instance, c *uplink.Client) {
 		for range 3 {
 			i.answer = func(req *historyv1.ApplyRequest) *historyv1.ApplyResponse {
-				time.Sleep(1500 * time.Millisecond) // of the bubble
+				time.Sleep(1500 * time.Millisecond) // virtual time
 				return &historyv1.ApplyResponse{Statuses: make([]historyv1.Status, len(req.Heartbeats))}
 			}
 			var calls tally
@@ -948,13 +944,13 @@ func TestReadsAfterALateAnswer(t *testing.T) {
 					t.Fatalf("a read after a late answer: %v", err)
 				}
 			}
-			time.Sleep(4 * time.Second) // of the bubble
+			time.Sleep(4 * time.Second) // virtual time
 		}
 	})
 }
 
-// lost answers at once that what belongs to a node is unavailable, as an instance does that cannot reach it. Users whose name ends
-// in 0 or 5 belong to it.
+// lost returns unavailable for one node's users, as an instance does that cannot reach the node. Its users'
+// names end in 0 or 5.
 func lost(after time.Duration) func(*historyv1.ApplyStreamRequest, func(*historyv1.ApplyStreamResponse)) {
 	return func(req *historyv1.ApplyStreamRequest, send func(*historyv1.ApplyStreamResponse)) {
 		resp := whole(req)
@@ -963,25 +959,25 @@ func lost(after time.Duration) func(*historyv1.ApplyStreamRequest, func(*history
 				resp.Result.Statuses[n] = historyv1.Status_STATUS_UNAVAILABLE
 			}
 		}
-		time.Sleep(after) // of the bubble
+		time.Sleep(after) // virtual time
 		send(resp)
 	}
 }
 
 func onLost(uid string) bool { return strings.HasSuffix(uid, "0") || strings.HasSuffix(uid, "5") }
 
-// A node that one instance cannot reach, and the other one can, stops nobody.
+// A node that only one instance cannot reach blocks no user.
 func TestANodeThatOneInstanceCannotReach(t *testing.T) {
 	bubbles(t, 2, uplink.Config{}, func(t *testing.T, all []*instance, c *uplink.Client) {
 		all[0].serving(lost(5 * time.Millisecond))
 		all[1].serving(slowly(5 * time.Millisecond))
 		var calls tally
 		var wg sync.WaitGroup
-		for _, uid := range slices.Repeat(users(200), 2) { // each has two devices
+		for _, uid := range slices.Repeat(users(200), 2) { // two devices each
 			wg.Go(func() {
 				for range 60 {
 					_ = calls.report(t.Context(), c, uid)
-					time.Sleep(rand.N(20 * time.Millisecond)) // of the bubble
+					time.Sleep(rand.N(20 * time.Millisecond)) // virtual time
 				}
 			})
 		}
@@ -992,7 +988,7 @@ func TestANodeThatOneInstanceCannotReach(t *testing.T) {
 	})
 }
 
-// So does an instance that can read nothing.
+// An instance that cannot read anything blocks no user either.
 func TestAnInstanceThatReadsNothing(t *testing.T) {
 	bubbles(t, 2, uplink.Config{}, func(t *testing.T, all []*instance, c *uplink.Client) {
 		all[0].listErr = status.Error(codes.Unavailable, "the cache is unavailable")
@@ -1006,7 +1002,7 @@ func TestAnInstanceThatReadsNothing(t *testing.T) {
 	})
 }
 
-// A node that no instance reaches has little sent twice, and nobody wait for long.
+// For a node that no instance reaches, few calls are sent twice, and none waits long.
 func TestANodeThatNoInstanceReaches(t *testing.T) {
 	for _, after := range some(300*time.Millisecond, 0) {
 		t.Run(after.String(), func(t *testing.T) {
@@ -1025,9 +1021,9 @@ func TestANodeThatNoInstanceReaches(t *testing.T) {
 								t.Errorf("%s: %v", uid, err)
 							}
 							if took := time.Since(began); took > time.Duration(longest.Load()) {
-								longest.Store(int64(took)) // nearly: two may come at once
+								longest.Store(int64(took)) // approximate: two may race
 							}
-							time.Sleep(500*time.Millisecond + rand.N(time.Second)) // of the bubble
+							time.Sleep(500*time.Millisecond + rand.N(time.Second)) // virtual time
 						}
 					})
 				}
@@ -1046,7 +1042,7 @@ func TestANodeThatNoInstanceReaches(t *testing.T) {
 	}
 }
 
-// An instance that is asked as well, and cannot reach the node, does not answer for the one that is late.
+// A hedged call's refusal does not replace the late answer of the first instance.
 func TestARefusalDoesNotOvertakeAnAnswer(t *testing.T) {
 	bubbles(t, 2, uplink.Config{}, func(t *testing.T, all []*instance, c *uplink.Client) {
 		all[0].serving(slowly(1500 * time.Millisecond))
@@ -1059,7 +1055,7 @@ func TestARefusalDoesNotOvertakeAnAnswer(t *testing.T) {
 			if err := calls.report(t.Context(), c, uid); err != nil {
 				t.Errorf("%s: %v", uid, err)
 			}
-			time.Sleep(time.Second) // of the bubble
+			time.Sleep(time.Second) // virtual time
 			if who, err := list(t.Context(), c, uid); err != nil || who != all[0].addr {
 				t.Errorf("%s is served by %s, %v; want %s", uid, who, err, all[0].addr)
 			}
@@ -1069,7 +1065,7 @@ func TestARefusalDoesNotOvertakeAnAnswer(t *testing.T) {
 	})
 }
 
-// While nothing is answered anywhere little is sent twice.
+// Few calls are sent twice while no instance answers.
 func TestOneBudgetForAllRepeats(t *testing.T) {
 	bubbles(t, 2, uplink.Config{}, func(t *testing.T, all []*instance, c *uplink.Client) {
 		var calls tally
@@ -1089,7 +1085,7 @@ func TestOneBudgetForAllRepeats(t *testing.T) {
 			wg.Go(func() {
 				for range 40 {
 					_ = calls.report(t.Context(), c, fmt.Sprint("user", k))
-					time.Sleep(500 * time.Millisecond) // of the bubble
+					time.Sleep(500 * time.Millisecond) // virtual time
 				}
 			})
 		}
@@ -1102,7 +1098,7 @@ func TestOneBudgetForAllRepeats(t *testing.T) {
 			i.broken, i.listErr = nil, status.Error(codes.Unavailable, "down")
 			reads -= i.lists.Load()
 		}
-		time.Sleep(time.Minute) // of the bubble: both are up
+		time.Sleep(time.Minute) // virtual time; both are up
 		for n := range 5000 {
 			_, _ = list(t.Context(), c, fmt.Sprint("user", n))
 		}
@@ -1115,7 +1111,7 @@ func TestOneBudgetForAllRepeats(t *testing.T) {
 	})
 }
 
-// Those who move are watched anew one after the other: each of them reads again.
+// Moving watchers are registered over a while: each of them reads again.
 func TestAMoveIsSpread(t *testing.T) {
 	const n = 6000
 	bubbles(t, 2, uplink.Config{}, func(t *testing.T, all []*instance, c *uplink.Client) {
@@ -1123,12 +1119,12 @@ func TestAMoveIsSpread(t *testing.T) {
 		for k := range n {
 			c.Watch(fmt.Sprint("u", k), 1, func(*historyv1.Change) { heard.Add(1) })
 		}
-		time.Sleep(5 * time.Second) // of the bubble
+		time.Sleep(5 * time.Second) // virtual time
 		before := heard.Load()
 		all[0].health.Shutdown()
-		time.Sleep(500 * time.Millisecond) // of the bubble
+		time.Sleep(500 * time.Millisecond) // virtual time
 		early := heard.Load() - before
-		time.Sleep(5 * time.Second) // of the bubble
+		time.Sleep(5 * time.Second) // virtual time
 		if moved := heard.Load() - before; moved < n/3 || early > 1100 {
 			t.Errorf("%d of %d who moved were told in half a second", early, moved)
 		}

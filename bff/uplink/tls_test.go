@@ -27,7 +27,7 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// authority signs certificates for 127.0.0.1, into files.
+// authority signs certificates for 127.0.0.1 into files.
 type authority struct {
 	*testing.T
 	dir  string
@@ -41,7 +41,7 @@ func newAuthority(t *testing.T) *authority {
 	return a
 }
 
-// sign returns the file of a new certificate; its key's is beside it.
+// sign returns the file of a new certificate, with its key in the same directory.
 func (a *authority) sign(name string, isCA bool) (file string) {
 	a.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -90,7 +90,7 @@ func locked(t *testing.T, server trust.Server) (addr string) {
 	l := listen(t, "127.0.0.1:0")
 	ctx, cancel := context.WithCancel(t.Context())
 	var parts sync.WaitGroup
-	parts.Go(func() { _ = s.Serve(ctx, l, conf, time.Second) }) // ends with ctx
+	parts.Go(func() { _ = s.Serve(ctx, l, conf, time.Second) }) // returns when ctx ends
 	t.Cleanup(func() { cancel(); parts.Wait() })
 	return l.Addr().String()
 }
@@ -135,7 +135,7 @@ func TestTLS(t *testing.T) {
 	}
 }
 
-// A batch beyond what the service takes is refused, and the connection goes on.
+// A batch above the service's limit is refused, and the connection continues.
 func TestMessageTooLarge(t *testing.T) {
 	c, err := uplink.Open(uplink.Config{Services: []string{locked(t, trust.Server{})}})
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// list reads as uid, which is how tests see who serves whom.
+// list reads as uid. Tests use it to find a user's instance.
 func list(ctx context.Context, c *uplink.Client, uid string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
@@ -88,7 +88,7 @@ func TestNoInstance(t *testing.T) {
 		t.Errorf("Ready: %v", err)
 	}
 	a.server.Stop()
-	for c.Ready(t.Context()) == nil { // until the connection is seen to be gone
+	for c.Ready(t.Context()) == nil { // until the client notices the lost connection
 		_, _ = list(t.Context(), c, "u1")
 	}
 	if err := c.Ready(t.Context()); !strings.Contains(err.Error(), "no instance") {
@@ -110,8 +110,8 @@ func TestOpenRefuses(t *testing.T) {
 	}
 }
 
-// A store that is down looks the same from everywhere, but an instance may have lost
-// it alone: the read is tried on two more.
+// A failed store looks the same from everywhere, unless only one instance has lost it. The read is tried on
+// two more instances.
 func TestErrorsKeepTheirCode(t *testing.T) {
 	a, b := start(t), start(t)
 	c := open(t, uplink.Config{}, a, b)
@@ -190,7 +190,7 @@ func TestCloseEndsWhatIsUnderWay(t *testing.T) {
 	a.hang = make(chan struct{})
 	c := open(t, uplink.Config{}, a)
 	done := make(chan error, 1)
-	go func() { _, err := c.Apply(t.Context(), beats("u1", 1)); done <- err }() // ends with Close
+	go func() { _, err := c.Apply(t.Context(), beats("u1", 1)); done <- err }() // returns after Close
 	<-a.asked
 	if err := c.Close(); err != nil {
 		t.Fatal(err)

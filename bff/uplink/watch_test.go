@@ -41,7 +41,7 @@ func TestWatch(t *testing.T) {
 	})
 }
 
-// A stream that breaks is opened again, with everybody in it, who then read again.
+// A broken stream is reopened with all its watchers, who then resync.
 func TestAWatchThatBreaks(t *testing.T) {
 	bubble(t, uplink.Config{}, func(t *testing.T, i *instance, c *uplink.Client) {
 		tv := listening(c, "u1", 1)
@@ -50,7 +50,7 @@ func TestAWatchThatBreaks(t *testing.T) {
 		i.desk.deaf = true
 		close(i.desk.broken)
 		i.desk.mu.Unlock()
-		time.Sleep(time.Minute) // of the bubble
+		time.Sleep(time.Minute) // virtual time
 		tv.hears(t)
 		phone := listening(c, "u1", 2)
 		i.desk.mu.Lock()
@@ -59,7 +59,7 @@ func TestAWatchThatBreaks(t *testing.T) {
 		}
 		i.desk.deaf = false
 		i.desk.mu.Unlock()
-		time.Sleep(6 * time.Second) // of the bubble
+		time.Sleep(6 * time.Second) // virtual time
 		tv.hears(t, "resync")
 		phone.hears(t, "resync")
 		if got := i.desk.watched(); !reflect.DeepEqual(got, map[string][]uint64{"u1": {1, 2}}) {
@@ -68,7 +68,7 @@ func TestAWatchThatBreaks(t *testing.T) {
 	})
 }
 
-// Users are watched where their calls go, and move when that changes.
+// Watchers follow their users' calls to another instance.
 func TestWatchersMove(t *testing.T) {
 	const n = 100
 	bubbles(t, 2, uplink.Config{}, func(t *testing.T, all []*instance, c *uplink.Client) {
@@ -81,20 +81,20 @@ func TestWatchersMove(t *testing.T) {
 		if first < n/4 || second < n/4 || first+second != n {
 			t.Errorf("%d and %d users", first, second)
 		}
-		all[0].health.Shutdown() // as at a drain
-		time.Sleep(time.Second)  // of the bubble
+		all[0].health.Shutdown() // as in a drain
+		time.Sleep(time.Second)  // virtual time
 		if got := len(all[1].desk.watched()); got != n {
 			t.Errorf("%d users when the other one has left, want %d", got, n)
 		}
 		all[0].health.Resume()
-		time.Sleep(10 * time.Second) // of the bubble
+		time.Sleep(10 * time.Second) // virtual time
 		if got := len(all[0].desk.watched()); got != first || len(all[1].desk.watched()) != second {
 			t.Errorf("%d and %d users when it is back, want %d and %d", got, len(all[1].desk.watched()), first, second)
 		}
 		moved := 0
 		for _, d := range devices {
 			switch len(d.take()) {
-			case 1: // at the beginning
+			case 1: // initially
 			case 3:
 				moved++
 			default:
@@ -114,12 +114,12 @@ func TestWatchBeforeAnInstanceIsUp(t *testing.T) {
 		tv := listening(c, "u1", 1)
 		tv.hears(t)
 		i.health.Resume()
-		time.Sleep(time.Second) // of the bubble
+		time.Sleep(time.Second) // virtual time
 		tv.hears(t, "resync")
 	})
 }
 
-// Many who are watched anew come in parts, over a while.
+// Many watchers are registered in chunks, over a while.
 func TestManyWatchersComeInParts(t *testing.T) {
 	const n = 20_000
 	bubble(t, uplink.Config{}, func(t *testing.T, i *instance, c *uplink.Client) {
@@ -133,7 +133,7 @@ func TestManyWatchersComeInParts(t *testing.T) {
 			})
 		}
 		at := func(d time.Duration) int {
-			time.Sleep(d) // of the bubble
+			time.Sleep(d) // virtual time
 			synctest.Wait()
 			mu.Lock()
 			defer mu.Unlock()
@@ -145,7 +145,7 @@ func TestManyWatchersComeInParts(t *testing.T) {
 	})
 }
 
-// A device that is told of changes costs the edge a few hundred bytes more than another.
+// A watching device costs the edge a few hundred bytes.
 func TestWatchersAreSmall(t *testing.T) {
 	const n, limit = 20_000, 600
 	bubble(t, uplink.Config{}, func(t *testing.T, i *instance, c *uplink.Client) {
@@ -154,10 +154,10 @@ func TestWatchersAreSmall(t *testing.T) {
 		for k, uid := range uids {
 			c.Watch(uid, uint64(k+1), func(*historyv1.Change) {})
 		}
-		time.Sleep(5 * time.Second) // of the bubble
+		time.Sleep(5 * time.Second) // virtual time
 		i.desk.mu.Lock()
 		known := len(i.desk.users)
-		i.desk.users = nil // which are the instance's
+		i.desk.users = nil // owned by the instance
 		i.desk.mu.Unlock()
 		got := (memory() - before) / n
 		t.Logf("%d bytes for each of %d users who are watched", got, known)
@@ -190,7 +190,7 @@ func TestWatchersAtOnce(t *testing.T) {
 		}
 		devices.Wait()
 		synctest.Wait()
-		time.Sleep(time.Second) // of the bubble
+		time.Sleep(time.Second) // virtual time
 		if a, b := all[0].desk.watched(), all[1].desk.watched(); len(a)+len(b) > 0 {
 			t.Errorf("left over: %v and %v", a, b)
 		}

@@ -16,14 +16,14 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// desk is what an instance knows of those who watch.
+// desk is an instance's registry of watchers.
 type desk struct {
 	mu      sync.Mutex
 	streams int
 	stream  grpc.BidiStreamingServer[historyv1.WatchRequest, historyv1.WatchResponse]
 	largest int                 // request
-	users   map[string][]uint64 // of the present stream
-	broken  chan struct{}       // ends the present stream
+	users   map[string][]uint64 // of the current stream
+	broken  chan struct{}       // ends the current stream
 	deaf    bool                // streams end at once
 }
 
@@ -37,7 +37,7 @@ func (i *instance) Watch(stream grpc.BidiStreamingServer[historyv1.WatchRequest,
 	if deaf {
 		return status.Error(codes.Unavailable, "deaf")
 	}
-	go func() { // ends with the stream
+	go func() { // returns when the stream ends
 		for {
 			req, err := stream.Recv()
 			if err != nil {
@@ -60,7 +60,7 @@ func (d *desk) ask(req *historyv1.WatchRequest) {
 	d.largest = max(d.largest, len(req.Added)+len(req.Removed))
 	for _, a := range req.Added {
 		d.users[a.Uid] = append(d.users[a.Uid], a.Id)
-		_ = d.stream.Send(&historyv1.WatchResponse{Changes: []*historyv1.Change{{Uid: a.Uid, Added: []uint64{a.Id}}}}) // the test misses it
+		_ = d.stream.Send(&historyv1.WatchResponse{Changes: []*historyv1.Change{{Uid: a.Uid, Added: []uint64{a.Id}}}}) // the test detects a missing message
 	}
 	for _, r := range req.Removed {
 		if d.users[r.Uid] = slices.DeleteFunc(d.users[r.Uid], func(id uint64) bool { return id == r.Id }); len(d.users[r.Uid]) == 0 {
@@ -69,7 +69,7 @@ func (d *desk) ask(req *historyv1.WatchRequest) {
 	}
 }
 
-// tell has the instance tell something.
+// tell sends changes as the instance.
 func (d *desk) tell(t *testing.T, changes ...*historyv1.Change) {
 	t.Helper()
 	d.mu.Lock()
@@ -86,9 +86,9 @@ func (d *desk) watched() map[string][]uint64 {
 	return d.users
 }
 
-// rest lets arrive what is on its way.
+// rest waits until pending messages arrive.
 func rest() {
-	time.Sleep(100 * time.Millisecond) // of the bubble
+	time.Sleep(100 * time.Millisecond) // virtual time
 	synctest.Wait()
 }
 
@@ -123,7 +123,7 @@ func (d *device) tell(c *historyv1.Change) {
 	d.heard = append(d.heard, text)
 }
 
-// take returns what was told since the last call.
+// take returns and resets the received changes.
 func (d *device) take() []string {
 	d.mu.Lock()
 	defer d.mu.Unlock()

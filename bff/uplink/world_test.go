@@ -22,8 +22,7 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// door is a listener whose connections can be cut, which is what the death of a
-// process looks like from outside.
+// door is a listener with cuttable connections, which look like a killed process.
 type door struct {
 	net.Listener
 	mu    sync.Mutex
@@ -50,12 +49,12 @@ func (d *door) cut() {
 	}
 }
 
-// store is a cache that calls a function once it has stored so many batches.
+// store is a cache that calls a function after a number of stored batches.
 type store struct {
 	stores.Cache
 	left atomic.Int64
 	then func()
-	lost bool // nobody reaches it from here
+	lost bool // unreachable from here
 }
 
 func (s *store) Apply(ctx context.Context, writes []history.Write) []history.Outcome {
@@ -76,8 +75,8 @@ func (s *store) Load(ctx context.Context, keys []history.Key) []history.Entry {
 	return s.Cache.Load(ctx, keys)
 }
 
-// newWorld returns the doors of n real services over one embedded store. Each has a
-// store of its own to be tampered with.
+// newWorld returns the doors of n real services over one embedded store. A test can fail each service's
+// store separately.
 func newWorld(tb testing.TB, n int) (doors []*door, stores []*store) {
 	tb.Helper()
 	db := servicetest.Store(tb)
@@ -94,14 +93,13 @@ func serve(tb testing.TB, s *rpc.Server) *door {
 	d := &door{Listener: listen(tb, "127.0.0.1:0")}
 	ctx, cancel := context.WithCancel(tb.Context())
 	var parts sync.WaitGroup
-	parts.Go(func() { _ = s.Serve(ctx, d, nil, time.Second) }) // ends with ctx, or its listener
+	parts.Go(func() { _ = s.Serve(ctx, d, nil, time.Second) }) // returns when ctx or its listener ends
 	parts.Go(func() { _ = s.Run(ctx) })
 	tb.Cleanup(func() { cancel(); parts.Wait() })
 	return d
 }
 
-// watch reports the positions 1 to n of one user, one after the other, and fails if
-// one is not stored.
+// watch reports the positions 1 to n of one user in order, and fails on a rejected one.
 func watch(ctx context.Context, c *uplink.Client, uid string, n int64) error {
 	for position := range n {
 		req := beats(uid, 1)
@@ -116,9 +114,8 @@ func watch(ctx context.Context, c *uplink.Client, uid string, n int64) error {
 	return nil
 }
 
-// One of two services dies under load, with a batch stored and not yet acknowledged.
-// Every heartbeat is acknowledged, at most after going to the other one, and every
-// acknowledged one is there.
+// One of two services is killed under load, with a batch stored but not acknowledged. Every heartbeat is
+// acknowledged, at most after a failover, and every acknowledged one is stored.
 func TestAServiceIsKilledUnderLoad(t *testing.T) {
 	const beats = 40
 	doors, stores := newWorld(t, 2)
@@ -145,13 +142,13 @@ func TestAServiceIsKilledUnderLoad(t *testing.T) {
 	batches, events := obstest.Sum(t, registry, "playhead_uplink_batches_total"), obstest.Sum(t, registry, "playhead_uplink_batched_heartbeats_total")
 	again := obstest.Sum(t, registry, "playhead_uplink_retries_total")
 	all := float64(len(viewers) * beats)
-	// A call that waited for a batch when the service died is sent again.
+	// A call waiting for its batch when the service died is retried.
 	if again < 1 || events < all || events > all+again || events/batches < 4 {
 		t.Errorf("%v heartbeats in %v batches, %v of them sent again", events, batches, again)
 	}
 }
 
-// One of two services cannot reach the cache. Its users are served by the other one.
+// One of two services cannot reach the cache. The other one serves its users.
 func TestAServiceWithoutItsCache(t *testing.T) {
 	doors, stores := newWorld(t, 2)
 	stores[0].lost = true
