@@ -168,7 +168,7 @@ func (p *player) exchange(body string) string {
 	ctx, cancel := context.WithTimeout(p.Context(), patience)
 	defer cancel()
 	if p.conn == nil {
-		conn, _, err := websocket.Dial(ctx, "ws://"+p.stage.HTTP()+"/v1/stream", &websocket.DialOptions{ //nolint:bodyclose // there is none
+		conn, _, err := websocket.Dial(ctx, "ws://"+p.stage.HTTP()+"/v1/stream", &websocket.DialOptions{ //nolint:bodyclose // websocket needs no close
 			Subprotocols: []string{"playhead.v1.json", "bearer." + p.token},
 		})
 		if err != nil {

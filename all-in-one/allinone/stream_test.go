@@ -62,7 +62,7 @@ func (h *here) dial(ctx context.Context) *websocket.Conn { return h.dialQuery(ct
 
 func (h *here) dialQuery(ctx context.Context, query string) *websocket.Conn {
 	h.Helper()
-	conn, _, err := websocket.Dial(ctx, "ws://"+h.HTTP()+"/v1/stream"+query, &websocket.DialOptions{ //nolint:bodyclose // there is none
+	conn, _, err := websocket.Dial(ctx, "ws://"+h.HTTP()+"/v1/stream"+query, &websocket.DialOptions{ //nolint:bodyclose // websocket needs no close
 		Subprotocols: []string{"playhead.v1.json", "bearer." + h.token},
 	})
 	if err != nil {
