@@ -10,8 +10,8 @@ import (
 	"github.com/playhead/playhead/history/pebble"
 )
 
-// TestAlone has a user of whom the archive has nothing be complete, and stay so once it has
-// something, also after a crash. Any other user is cold.
+// TestAlone: a user absent from the archive is complete, and stays complete after archived records and a crash.
+// Any other user is cold.
 func TestAlone(t *testing.T) {
 	fs := vfs.NewCrashableMem()
 	db := open(t, "store", pebble.Config{Alone: true}.On(fs))
@@ -39,7 +39,7 @@ func TestAlone(t *testing.T) {
 	}
 }
 
-// TestAloneComesTooLate has the archive get something of a user between a load and a write.
+// TestAloneComesTooLate: the archive gets a record of the user between a load and a write.
 func TestAloneComesTooLate(t *testing.T) {
 	db := open(t, "store", pebble.Config{Alone: true}.On(vfs.NewMem()))
 	<-db.Learned()
@@ -63,7 +63,7 @@ func userOf(t *testing.T, db *pebble.DB, k history.Key) history.User {
 	return e.User
 }
 
-// bornWhole writes a record that is not partial, without a base.
+// bornWhole writes a record without a base and without the partial flag.
 func bornWhole(t *testing.T, db *pebble.DB, k history.Key, at int64) history.WriteStatus {
 	t.Helper()
 	r := beat(at)

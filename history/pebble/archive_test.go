@@ -19,8 +19,8 @@ import (
 	"github.com/playhead/playhead/history/wire"
 )
 
-// TestArchiveEqualCellTimes puts two contents with one cell time in both orders, in one
-// call and in two: nothing of either is lost, and what stands stays where they are equal.
+// TestArchiveEqualCellTimes puts two contents of one cell time in both orders, in one call and in two: the
+// result is their fold. An equal content changes nothing.
 func TestArchiveEqualCellTimes(t *testing.T) {
 	archive := open(t, t.TempDir(), pebble.Config{}).Archive()
 	at := now()
@@ -57,8 +57,8 @@ func TestArchiveEqualCellTimes(t *testing.T) {
 	}
 }
 
-// TestArchiveDamage leaves out what cannot be read, says so once, and serves the rest.
-// The next put mends it, whatever cell time the bytes seem to have.
+// TestArchiveDamage omits an unreadable cell, logs it once, and serves the rest. The next put repairs it at any
+// cell time.
 func TestArchiveDamage(t *testing.T) {
 	var log bytes.Buffer
 	registry := prometheus.NewPedanticRegistry()
@@ -144,8 +144,7 @@ func TestArchiveDamageBySuite(t *testing.T) {
 	historytest.ArchiveDamage(t, archive, func(k history.Key, _ int64, value []byte) { archive.Damage(k, "", value) })
 }
 
-// TestPutsBesideReads has cells of any times put beside reads of the same keys: the latest
-// stays.
+// TestPutsBesideReads puts cells of any time during reads of the same keys: the latest wins.
 func TestPutsBesideReads(t *testing.T) {
 	db := open(t, t.TempDir(), pebble.Config{})
 	const users, each = 4, 300

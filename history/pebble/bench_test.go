@@ -16,8 +16,8 @@ import (
 
 const window = 200 // writes per call
 
-// BenchmarkApply overwrites the records of 20,000 viewers in windows, one write in
-// three with a new mark. An operation is a write.
+// BenchmarkApply overwrites the records of 20,000 viewers in windows; every third write sets a new mark. An
+// operation is a write.
 func BenchmarkApply(b *testing.B) {
 	for _, callers := range []int{1, 16} {
 		b.Run(fmt.Sprintf("callers=%d", callers), func(b *testing.B) {
@@ -43,8 +43,7 @@ func BenchmarkApply(b *testing.B) {
 	}
 }
 
-// BenchmarkArchivePut puts cells of new viewings in calls of 500. An operation is a
-// cell.
+// BenchmarkArchivePut puts cells of new viewings in calls of 500. An operation is a cell.
 func BenchmarkArchivePut(b *testing.B) {
 	archive := open(b, b.TempDir(), pebble.Config{}).Archive()
 	start := now()
@@ -61,7 +60,7 @@ func BenchmarkArchivePut(b *testing.B) {
 	})
 }
 
-// BenchmarkList reads the newest 20 of users with 1,000 records each.
+// BenchmarkList reads the newest 20 records of users with 1,000 each.
 func BenchmarkList(b *testing.B) {
 	const users, objects = 50, 1000
 	cache := open(b, b.TempDir(), pebble.Config{}).Cache()
@@ -83,7 +82,7 @@ func BenchmarkList(b *testing.B) {
 	})
 }
 
-// measured reports what run costs, the background work of the store included.
+// measured reports the cost of run, including background work of the store.
 func measured(b *testing.B, unit string, run func()) {
 	b.ReportAllocs()
 	b.ResetTimer()
@@ -103,7 +102,7 @@ func cpu() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// viewings are the keys of one caller, who beats them in turn.
+// viewings are the keys of one caller, written in turn.
 type viewings struct {
 	keys      []history.Key
 	revisions []uint64
@@ -160,9 +159,8 @@ func beat(at int64) *history.Record {
 
 func now() int64 { return time.Now().UnixMilli() }
 
-// BenchmarkCompact grows a user by a thousand records a round, of which a fifth was watched before, until there
-// are 20,000: what putting a record takes and what compacting it does, and how many bytes of chunks and
-// lists are written for one that stays.
+// BenchmarkCompact grows a user to 20,000 records by 1,000 a round, a fifth of them repeats. It reports the CPU
+// time of a put and of a compacted record, and the bytes written per byte of segments.
 func BenchmarkCompact(b *testing.B) {
 	for b.Loop() {
 		a := open(b, b.TempDir(), pebble.Config{CompactAbove: 1, CompactAfter: time.Nanosecond}).Archive()

@@ -10,8 +10,8 @@ import (
 	"github.com/playhead/playhead/history/pebble"
 )
 
-// TestFollowedMarkCleanSurvives has a crash after a client of the log was told that a content is clean: it does not ask
-// for that entry again, so that the next write must make another one.
+// TestFollowedMarkCleanSurvives: a clean record in a followed change log is still clean after a crash. The
+// client never asks for that entry again, so the next write must add another.
 func TestFollowedMarkCleanSurvives(t *testing.T) {
 	fs := vfs.NewCrashableMem()
 	db := open(t, "store", pebble.Config{}.On(fs))
@@ -45,7 +45,7 @@ func TestFollowedMarkCleanSurvives(t *testing.T) {
 	}
 }
 
-// TestUnaskedLogEnds has the sweep end a log that nobody has asked for.
+// TestUnaskedLogEnds: the sweep ends a log without readers.
 func TestUnaskedLogEnds(t *testing.T) {
 	at := time.UnixMilli(now())
 	db := open(t, "store", pebble.Config{Now: func() time.Time { return at }}.On(vfs.NewMem()))

@@ -41,8 +41,8 @@ func TestKeys(t *testing.T) {
 	})
 }
 
-// TestKeyOrder keeps a user together, the user's state first, then the objects in
-// the order of their text, and marks in the order of time.
+// TestKeyOrder keeps a user's keys together: the user's state, then the objects in the order of their text.
+// Marks sort by time.
 func TestKeyOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a, b := anyKey().Draw(t, "a"), anyKey().Draw(t, "b")
@@ -115,8 +115,7 @@ func FuzzState(f *testing.F) {
 	})
 }
 
-// FuzzPeek reads the summary of whatever wire takes for a record as wire does, where
-// the fields are in the order in which wire writes them.
+// FuzzPeek: peek and wire agree on every record that has its fields in wire's order.
 func FuzzPeek(f *testing.F) {
 	for _, at := range []int64{1, 1 << 20, 1_760_000_000_000} {
 		f.Add(wire.AppendRecord(nil, beat(at)))

@@ -16,9 +16,8 @@ import (
 	"github.com/playhead/playhead/history/pebble"
 )
 
-// TestCompactionsInAnyOrder has two archives, of which one is compacted at any moment, stopped half way,
-// and opened again. Puts in any order from any base, deletes, clears and expiry: readers
-// see no difference but for the revisions.
+// TestCompactionsInAnyOrder compares two archives under puts from any base, deletes, clears and expiry. One of
+// them is compacted at any moment, interrupted and reopened. Readers see the same except for revisions.
 func TestCompactionsInAnyOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := newCompactModel(t)
@@ -86,7 +85,7 @@ func (m *compactModel) must(err error) {
 	}
 }
 
-// both does the same with both archives.
+// both makes the same call on both archives.
 func (m *compactModel) both(do func(a *pebble.Archive) error) {
 	m.t.Helper()
 	m.must(do(m.compacted.Archive()))
@@ -99,8 +98,7 @@ func (m *compactModel) putCell(c history.Cell) {
 	})
 }
 
-// put makes a new content, of the newest one before, an older one, or none, as a cache does that
-// came back older. The event may be of any time.
+// put puts a new content based on any earlier content or none, as an outdated cache does. The event may be old.
 func (m *compactModel) put(t *rapid.T) {
 	k := rapid.SampledFrom(m.keys).Draw(t, "key")
 	e := history.Event{
@@ -125,7 +123,7 @@ func (m *compactModel) put(t *rapid.T) {
 	m.putCell(history.Cell{Key: k, Record: r})
 }
 
-// putOld puts a content again.
+// putOld repeats an earlier content.
 func (m *compactModel) putOld(t *rapid.T) {
 	k := rapid.SampledFrom(m.keys).Draw(t, "key")
 	if made := m.made[k]; len(made) > 0 {
@@ -141,7 +139,7 @@ func (m *compactModel) clear(t *rapid.T) {
 	})
 }
 
-// pause switches recording off, or on again.
+// pause pauses or resumes recording.
 func (m *compactModel) pause(t *rapid.T) {
 	p := history.Pause{Since: m.now.UnixMilli()}
 	if rapid.Bool().Draw(t, "over") {
@@ -155,12 +153,12 @@ func (m *compactModel) compact(t *rapid.T) {
 	m.must(err)
 }
 
-// stop ends a compaction when the segments are written and nothing has left the live segment.
+// stop ends a compaction after the segments are written and before the live segment shrinks.
 func (m *compactModel) stop(*rapid.T) {
 	m.must(m.compacted.Archive().CompactWhile(modelUser, func() {}, func() {}, true))
 }
 
-// beside writes at the moments of a compaction where it holds no lock.
+// beside writes during a compaction, whenever it releases its locks.
 func (m *compactModel) beside(t *rapid.T) {
 	some := func() {
 		for range rapid.IntRange(0, 3).Draw(t, "writes") {
@@ -173,7 +171,7 @@ func (m *compactModel) beside(t *rapid.T) {
 	}
 }
 
-// pass lets time pass: some seconds, or until what there is begins to expire. Then both are swept, or not.
+// pass advances the clock by seconds, or until records begin to expire, with or without a sweep.
 func (m *compactModel) pass(t *rapid.T) {
 	d := time.Duration(rapid.IntRange(1, 30).Draw(t, "seconds")) * time.Second
 	if rapid.IntRange(0, 9).Draw(t, "long") == 0 {
@@ -188,7 +186,7 @@ func (m *compactModel) pass(t *rapid.T) {
 	}
 }
 
-// check compares all that readers can ask for.
+// check compares all reads.
 func (m *compactModel) check(t *rapid.T) {
 	got, err := m.compacted.Archive().Get(t.Context(), m.keys)
 	m.must(err)

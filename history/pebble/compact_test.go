@@ -19,7 +19,7 @@ import (
 	"github.com/playhead/playhead/history/segment"
 )
 
-// compacted is an archive that compacts users as soon as they are written.
+// compacted is an archive that compacts users after every write.
 type compacted struct {
 	*pebble.Archive
 	t testing.TB
@@ -29,7 +29,7 @@ func (r compacted) Put(ctx context.Context, cells []history.Cell) []error {
 	errs := r.Archive.Put(ctx, cells)
 	uids := make(map[string]bool)
 	for _, c := range cells {
-		if !uids[c.Key.UID] && len(uids) < 10 { // of many users some
+		if !uids[c.Key.UID] && len(uids) < 10 { // at most ten users
 			uids[c.Key.UID] = true
 			r.compact(ctx, c.Key.UID)
 		}
@@ -43,7 +43,7 @@ func (r compacted) PutUser(ctx context.Context, uid string, u history.User) erro
 	return err
 }
 
-// compact compacts until nothing more leaves the live segment. Another change may be in its way.
+// compact compacts until the live segment stops shrinking. Concurrent changes may cause conflicts.
 func (r compacted) compact(ctx context.Context, uid string) {
 	for range 100 {
 		n, err := r.Compact(ctx, uid)
@@ -56,7 +56,7 @@ func (r compacted) compact(ctx context.Context, uid string) {
 	}
 }
 
-// TestArchiveInSegments has the contract of the archive kept by users of whom nearly all is in segments.
+// TestArchiveInSegments runs the contract suite of the archive with nearly all records in segments.
 func TestArchiveInSegments(t *testing.T) {
 	for name, step := range map[string]int{"in one go": 100_000, "in steps": 700} {
 		if testing.Short() && step > 700 {
@@ -70,7 +70,7 @@ func TestArchiveInSegments(t *testing.T) {
 	}
 }
 
-// longUser puts so many viewings of a user, a second apart, and compacts them.
+// longUser puts n viewings of a user, a second apart, and compacts them.
 func longUser(t testing.TB, a *pebble.Archive, n int) (uid string, cells []history.Cell) {
 	t.Helper()
 	uid, start := viewing(1, 0).UID, now()
@@ -85,7 +85,7 @@ func longUser(t testing.TB, a *pebble.Archive, n int) (uid string, cells []histo
 	return uid, cells
 }
 
-// forms is how many records of a user are live, and in segments.
+// forms counts a user's live records and records in segments.
 type forms struct{ live, segments int }
 
 func wantForms(t *testing.T, a *pebble.Archive, uid string, want forms) {
@@ -95,7 +95,7 @@ func wantForms(t *testing.T, a *pebble.Archive, uid string, want forms) {
 	}
 }
 
-// TestCompactKeepsTheNewest compacts a user beyond the bound, and no other one.
+// TestCompactKeepsTheNewest compacts only a user beyond the bound.
 func TestCompactKeepsTheNewest(t *testing.T) {
 	db := open(t, t.TempDir(), pebble.Config{CompactAbove: 100, CompactAfter: time.Millisecond})
 	uid, cells := longUser(t, db.Archive(), 100)
@@ -105,8 +105,8 @@ func TestCompactKeepsTheNewest(t *testing.T) {
 	}
 	wantForms(t, db.Archive(), uid, forms{50, 51})
 
-	// A record that is watched again is read once. Of the 60, ten leave the live segment, and take the places of those
-	// that segments have of their objects.
+	// Readers see a rewatched record once. Ten of the 60 leave the live segment and replace their objects' older
+	// copies in segments.
 	again := []history.Cell{}
 	for i, c := range cells[:60] {
 		again = append(again, history.Cell{Key: c.Key, Record: beat(now() - 200 + int64(i))})
@@ -121,7 +121,7 @@ func TestCompactKeepsTheNewest(t *testing.T) {
 	}
 }
 
-// TestCompactLeavesTheYoung compacts nothing that is younger than the mark clean age, in either time.
+// TestCompactLeavesTheYoung compacts no record with an event time or a cell time younger than CompactAfter.
 func TestCompactLeavesTheYoung(t *testing.T) {
 	a := open(t, t.TempDir(), pebble.Config{CompactAbove: 2}).Archive()
 	old := now() - 25*time.Hour.Milliseconds()
@@ -138,7 +138,7 @@ func TestCompactLeavesTheYoung(t *testing.T) {
 	wantForms(t, a, viewing(1, 0).UID, forms{2, 3})
 }
 
-// TestDeletedBytesAreGone looks for what was deleted or cleared among the bytes of the segments.
+// TestDeletedBytesAreGone looks for deleted and cleared texts in the bytes of the segments.
 func TestDeletedBytesAreGone(t *testing.T) {
 	db := open(t, t.TempDir(), pebble.Config{}.Compacting(1000))
 	a := compacted{db.Archive(), t}
@@ -176,8 +176,8 @@ func TestDeletedBytesAreGone(t *testing.T) {
 	}
 }
 
-// TestDeletedCopiesAreGone deletes what was watched again, and compacted each time: no chunk has any of it, also where the delete itself was compacted, or
-// a viewing came after it.
+// TestDeletedCopiesAreGone deletes an object with several compacted copies: no chunk keeps any of them. The
+// delete itself may be compacted or followed by a viewing.
 func TestDeletedCopiesAreGone(t *testing.T) {
 	for name, after := range map[string]bool{"deleted": false, "watched after it": true} {
 		t.Run(name, func(t *testing.T) {
@@ -216,8 +216,8 @@ func TestDeletedCopiesAreGone(t *testing.T) {
 	}
 }
 
-// TestClearedBeforeTheCompact puts what is cleared already: when it leaves the live segment its cell time
-// is remembered.
+// TestClearedBeforeTheCompact puts records that are already cleared: compaction drops them and keeps their cell
+// time as the cut time.
 func TestClearedBeforeTheCompact(t *testing.T) {
 	db := open(t, t.TempDir(), pebble.Config{}.Compacting(1000))
 	at, uid := now()-100_000, viewing(1, 0).UID
@@ -238,8 +238,8 @@ func TestClearedBeforeTheCompact(t *testing.T) {
 	}
 }
 
-// TestDamagedChunk reads beside a chunk that is damaged or gone: what needs it fails, and is
-// counted, and no page is short.
+// TestDamagedChunk reads around a damaged or missing chunk. Reads of its records fail and are counted; no page
+// is silently short.
 func TestDamagedChunk(t *testing.T) {
 	for name, spoil := range map[string]func(b []byte) []byte{
 		"gone":    func([]byte) []byte { return nil },
@@ -285,10 +285,9 @@ func TestDamagedChunk(t *testing.T) {
 	}
 }
 
-// TestRun has long users compacted by themselves: a read of a long live segment, and the sweep, leave a
-// note.
+// TestRun: a page of a long live segment and the sweep each schedule a compaction.
 func TestRun(t *testing.T) {
-	// The compressor is the process's: it must not be of a bubble.
+	// The compressor is global to the process: start it outside the synctest bubble.
 	longUser(t, open(t, t.TempDir(), pebble.Config{}.Compacting(1000)).Archive(), 100)
 	for name, look := range map[string]func(db *pebble.DB, uid string){
 		"page": func(db *pebble.DB, uid string) {
@@ -325,7 +324,8 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// TestCompactOnAFullDisk compacts where there is no room for the journal, which ends the store, or little: all records are read after a start with room.
+// TestCompactOnAFullDisk compacts without room for the journal, which ends the store, or with little room. A
+// restart reads all records.
 func TestCompactOnAFullDisk(t *testing.T) {
 	for name, fill := range map[string]func(d *disk){
 		"no room": func(d *disk) { d.fill(".log") }, "little room": func(d *disk) { d.free.Store(20 << 20) },
@@ -344,7 +344,7 @@ func TestCompactOnAFullDisk(t *testing.T) {
 			}
 			fill(d)
 			_, err = db.Archive().Compact(t.Context(), uid)
-			if name == "no room" { // a compaction is not synced: who writes next learns of it
+			if name == "no room" { // a compaction is not synced: the next write reports the error
 				err = errors.Join(db.Archive().Put(t.Context(), cells[:1])...)
 			}
 			if !errors.Is(err, history.ErrUnavailable) {
@@ -382,8 +382,8 @@ func TestExpiredChunksGo(t *testing.T) {
 	}
 }
 
-// TestPromoteBesideSegments promotes contents of the cache whose objects are in segments: an earlier one is left
-// to whoever looks, a later one and one of another object are taken.
+// TestPromoteBesideSegments promotes records whose objects are in segments: later ones and new objects are
+// promoted, an earlier one is left to its readers.
 func TestPromoteBesideSegments(t *testing.T) {
 	for _, again := range []bool{false, true} {
 		t.Run(fmt.Sprintf("opened again %v", again), func(t *testing.T) { promoteBesideSegments(t, again) })

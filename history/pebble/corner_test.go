@@ -9,8 +9,8 @@ import (
 	"github.com/playhead/playhead/history/pebble"
 )
 
-// TestCollisionWhileFlushing: a record is on its way to Pebble; another key of its hash is written, and
-// then the record itself again. The content that was acknowledged last stays.
+// TestCollisionWhileFlushing: while a record is being flushed, a key with its hash is written, then the record
+// again. The last acknowledged content stays.
 func TestCollisionWhileFlushing(t *testing.T) {
 	db := open(t, "store", pebble.Config{}.On(vfs.NewMem()).Colliding())
 	cache := db.Cache()

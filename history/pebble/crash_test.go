@@ -16,14 +16,13 @@ import (
 
 const (
 	crashWriters = 8
-	crashKeys    = 25 // of a writer
+	crashKeys    = 25 // per writer
 )
 
-// TestKill9 kills a process that writes, again and again, and each time finds
-// every write that the process had been told is safe, with its mark.
+// TestKill9 kills a writing process repeatedly: every acknowledged write is found, with its mark.
 func TestKill9(t *testing.T) { killed9(t, "write") }
 
-// TestKill9WhileCompacting does the same while what is written goes into segments.
+// TestKill9WhileCompacting does the same during compactions.
 func TestKill9WhileCompacting(t *testing.T) { killed9(t, "compact") }
 
 func killed9(t *testing.T, what string) {
@@ -40,7 +39,7 @@ func killed9(t *testing.T, what string) {
 	}
 }
 
-// kill runs a writer until it has reported so many writes, and kills it.
+// kill kills a writer after the given number of acknowledged writes and records them in acked.
 func kill(t testing.TB, cmd *exec.Cmd, after int, acked map[history.Key]int64) {
 	t.Helper()
 	cmd.Stderr = os.Stderr
@@ -65,7 +64,7 @@ func kill(t testing.TB, cmd *exec.Cmd, after int, acked map[history.Key]int64) {
 			}
 		}
 	}
-	_ = cmd.Wait() // it was killed
+	_ = cmd.Wait() // always fails: the process was killed
 }
 
 func wantAcked(t *testing.T, db *pebble.DB, acked map[history.Key]int64) {
@@ -93,8 +92,7 @@ func wantAcked(t *testing.T, db *pebble.DB, acked map[history.Key]int64) {
 	}
 }
 
-// childWrites writes and reports what is safe, with something else going on all the time,
-// until it is killed.
+// childWrites writes and prints the acknowledged writes, with beside running concurrently, until it is killed.
 func childWrites(dir string, beside func(*pebble.DB)) int {
 	db, err := pebble.Open(dir, pebble.Config{}.Compacting(10))
 	if err != nil {
@@ -125,7 +123,7 @@ func childWriter(db *pebble.DB, w int) {
 	for position := now(); ; position++ {
 		writes, cells := childWindow(w, &bases, position)
 		for i, o := range db.Cache().Apply(ctx, writes) {
-			if o.Status == history.Conflict { // it is there from before
+			if o.Status == history.Conflict { // left by an earlier process
 				bases[i] = o.Current.Record.Revision
 			} else {
 				bases[i] = writes[i].Record.Revision
@@ -142,8 +140,7 @@ func childWriter(db *pebble.DB, w int) {
 	}
 }
 
-// childWindow moves every key of a writer on. It moves the position, so that
-// the time of the event can stay in the past.
+// childWindow writes every key of a writer. The position grows, so the event time may stay in the past.
 func childWindow(w int, bases *[crashKeys]uint64, position int64) ([]history.Write, []history.Cell) {
 	writes, cells := make([]history.Write, crashKeys), make([]history.Cell, crashKeys)
 	for i := range writes {

@@ -19,16 +19,14 @@ import (
 	"github.com/playhead/playhead/history/pebble"
 )
 
-// killed is what is left of a store whose process was killed, and what it had
-// acknowledged.
+// killed holds the files and the acknowledged records of a killed store.
 type killed struct {
 	files   map[string][]byte
 	names   []string
-	records map[history.Key]*history.Record // nil where it was cleared
+	records map[history.Key]*history.Record // nil if cleared
 }
 
-// newKilled has changes in tables, in a file of the journal with a table to come, and in
-// the newest file.
+// newKilled writes to tables, to a journal file waiting for its table, and to the newest journal file.
 func newKilled(t *testing.T) *killed {
 	fs := vfs.NewCrashableMem()
 	db := open(t, "store", pebble.Config{}.On(fs))
@@ -95,7 +93,7 @@ func (k *killed) take(t *testing.T, fs vfs.FS, dir string) {
 	}
 }
 
-// left returns the files on a disk, one of them damaged or, if it is nil, missing.
+// left returns a disk with the files, the one at path replaced by data, or missing if data is nil.
 func (k *killed) left(t fataler, path string, data []byte) vfs.FS {
 	fs := vfs.NewMem()
 	for name, whole := range k.files {
@@ -112,7 +110,7 @@ func (k *killed) left(t fataler, path string, data []byte) vfs.FS {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// With the race detector the file system spoils what it was given to write.
+		// Under the race detector, the file system overwrites the buffers it was given.
 		if _, err := f.Write(bytes.Clone(whole)); err != nil {
 			t.Fatal(err)
 		}
@@ -123,7 +121,7 @@ func (k *killed) left(t fataler, path string, data []byte) vfs.FS {
 	return fs
 }
 
-// TestKilledWhole opens what is left without complaint.
+// TestKilledWhole opens the undamaged files without a log line.
 func TestKilledWhole(t *testing.T) {
 	k := newKilled(t)
 	var log bytes.Buffer
@@ -136,9 +134,8 @@ func TestKilledWhole(t *testing.T) {
 	}
 }
 
-// TestDamageIsNoticed damages one file of a killed store anywhere, in any way. Either
-// the store says in one line what is wrong and does not open, or nothing that was
-// acknowledged is missing, nor back: what cannot be read is an error.
+// TestDamageIsNoticed damages one file of a killed store anywhere, in any way. Either the store refuses to open
+// with one line, or reads return every acknowledged change or an error.
 func TestDamageIsNoticed(t *testing.T) {
 	k := newKilled(t)
 	rapid.Check(t, func(t *rapid.T) {
@@ -164,8 +161,8 @@ func TestDamageIsNoticed(t *testing.T) {
 	})
 }
 
-// silent opens a store with a file as it is given, and returns what is not as it was
-// acknowledged without anybody saying so.
+// silent opens a store with one file replaced and returns the differences from the acknowledged state that no
+// error reports.
 func (k *killed) silent(t *rapid.T, path string, data []byte) (silent []string) {
 	db, err := pebble.Open("store", pebble.Config{}.On(k.left(t, path, data)))
 	if err != nil {
@@ -183,7 +180,7 @@ func (k *killed) silent(t *rapid.T, path string, data []byte) (silent []string) 
 	return silent
 }
 
-// read returns what is not as it was acknowledged, with the error that says so.
+// read returns the differences from the acknowledged state, each with its error, if any.
 func (k *killed) read(t fataler, db *pebble.DB) map[string]error {
 	wrong := map[string]error{}
 	dirty, err := db.Cache().Overdue(t.Context(), history.AllBuckets(), 0, 1<<30)
@@ -213,8 +210,8 @@ func (k *killed) read(t fataler, db *pebble.DB) map[string]error {
 	return wrong
 }
 
-// TestPromoteBesideDamage promotes records of two users, of whom one has a state that cannot be read: it is left to whoever
-// looks, and holds the other one up as little as that one's next records.
+// TestPromoteBesideDamage promotes records of several users, one with an unreadable state. That record is left
+// to its readers; the others are promoted.
 func TestPromoteBesideDamage(t *testing.T) {
 	dir := t.TempDir()
 	db := open(t, dir, pebble.Config{})

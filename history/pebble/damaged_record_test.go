@@ -11,7 +11,7 @@ import (
 	"github.com/playhead/playhead/history/wire"
 )
 
-// A record of the cache that is damaged counts as an empty, partial one: it fails neither its
+// TestDamagedCacheRecord: a damaged record of the cache counts as empty and partial. It fails neither the
 // user's list nor the job, and the next write replaces it.
 func TestDamagedCacheRecord(t *testing.T) {
 	db, err := Open(t.TempDir(), Config{})

@@ -17,11 +17,11 @@ import (
 	"github.com/playhead/playhead/history/pebble"
 )
 
-// device is in each record of a user, and nowhere else. It is random enough for no compression to hide it.
+// device is a text found only in the records of one user. It is too random for compression to hide it.
 func device(user int) string { return fmt.Sprintf("%d-q7Zk2xVw9LpT4mYs8RbN", user) }
 
-// lived makes a user of whom the cache has records with marks, clean ones, a log and a day, and the archive live
-// records and segments.
+// lived fills the cache with dirty and clean records, a log and a day, and the archive with live records and
+// segments.
 func lived(t *testing.T, db *pebble.DB, user int) (uid string) {
 	t.Helper()
 	ctx, uid := t.Context(), viewing(user, 0).UID
@@ -46,7 +46,7 @@ func lived(t *testing.T, db *pebble.DB, user int) (uid string) {
 	return uid
 }
 
-// eraseAll erases a user as a service does.
+// eraseAll erases a user as the service does.
 func eraseAll(t *testing.T, db *pebble.DB, uid string) (until int64) {
 	t.Helper()
 	until, err := db.Cache().Clear(t.Context(), uid, history.Clear{Until: now()})
@@ -66,7 +66,7 @@ func wantHeld(t *testing.T, db *pebble.DB, uid string, until int64, want map[str
 	}
 }
 
-// filesWith returns the files of a directory in which a text is.
+// filesWith returns the files of a directory that contain a text.
 func filesWith(t *testing.T, dir, text string) (names []string) {
 	t.Helper()
 	must(t, filepath.WalkDir(dir, func(path string, entry os.DirEntry, err error) error {
@@ -85,7 +85,7 @@ func filesWith(t *testing.T, dir, text string) (names []string) {
 	return names
 }
 
-// wantNoFile waits until no file has a text: Pebble removes those that it has written again a moment later.
+// wantNoFile waits until no file contains a text: Pebble removes obsolete files a moment later.
 func wantNoFile(t *testing.T, dir, text string) {
 	t.Helper()
 	for late := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
@@ -99,7 +99,7 @@ func wantNoFile(t *testing.T, dir, text string) {
 	}
 }
 
-// TestErase erases a user beside another one, and looks for the bytes in the files of the open store.
+// TestErase erases one of two users and searches the files of the open store.
 func TestErase(t *testing.T) {
 	dir := t.TempDir()
 	db := open(t, dir, pebble.Config{}.Compacting(100))
@@ -134,8 +134,8 @@ func TestErase(t *testing.T) {
 	}
 }
 
-// TestEraseBesideAll erases a user while others put, compact and read the same one, and everything is moved. Contents from
-// before are gone, later ones are there.
+// TestEraseBesideAll erases a user during puts, compactions, reads and checkpoints of the same user. Earlier
+// contents are gone, later ones stay.
 func TestEraseBesideAll(t *testing.T) {
 	for range 5 {
 		db := open(t, "store", pebble.Config{}.Compacting(100).On(vfs.NewMem()))
@@ -169,7 +169,7 @@ func TestEraseBesideAll(t *testing.T) {
 		if err != nil || len(page.Items) > 0 {
 			t.Errorf("%d records are seen, %v, want none", len(page.Items), err)
 		}
-		must(t, db.Erase(t.Context(), uid, until)) // what came late
+		must(t, db.Erase(t.Context(), uid, until)) // late puts
 		wantHeld(t, db, uid, until, nil)
 		later := history.Cell{Key: viewing(1, 1), Record: beat(until + 1)}
 		if errs := db.Archive().Put(t.Context(), []history.Cell{later}); errs != nil {
@@ -180,7 +180,7 @@ func TestEraseBesideAll(t *testing.T) {
 	}
 }
 
-// TestEraseDamaged erases a user of whose segments a chunk cannot be read, or the list.
+// TestEraseDamaged erases a user with a damaged chunk or list of chunks.
 func TestEraseDamaged(t *testing.T) {
 	spoilt := func(b []byte) []byte { return append(b[:len(b)-1], b[len(b)-1]^1) }
 	for name, spoil := range map[string]func(db *pebble.DB, uid string){
@@ -192,7 +192,7 @@ func TestEraseDamaged(t *testing.T) {
 			db := open(t, dir, pebble.Config{}.Compacting(100))
 			uid := lived(t, db, 1)
 			spoil(db, uid)
-			closed(t, db) // what was in memory
+			closed(t, db) // drops what is in memory
 			db = open(t, dir, pebble.Config{}.Compacting(100))
 			i, err := db.Archive().Inspect(t.Context(), uid, true)
 			if err == nil && len(i.Wrong) == 0 {
@@ -207,7 +207,7 @@ func TestEraseDamaged(t *testing.T) {
 	}
 }
 
-// TestEraseOfNobody erases a user of whom there is nothing.
+// TestEraseOfNobody erases an unknown user.
 func TestEraseOfNobody(t *testing.T) {
 	db := open(t, "store", pebble.Config{}.On(vfs.NewMem()))
 	eraseAll(t, db, "nobody")

@@ -20,32 +20,32 @@ func (c Config) On(fs vfs.FS) Config {
 	return c
 }
 
-// Colliding returns c with only a few hashes for all keys.
+// Colliding returns c with four hash values for all keys.
 func (c Config) Colliding() Config {
 	c.hash = func(key []byte) uint64 { return uint64(key[len(key)-1] % 4) }
 	return c
 }
 
-// Quiet returns c with a store that looks so often whether it is quiet.
+// Quiet returns c with the given interval between checks for a quiet store.
 func (c Config) Quiet(every time.Duration) Config {
 	c.quietAfter = every
 	return c
 }
 
-// Compacting returns c with a store that compacts all records of a user but the newest, so many in one go.
+// Compacting returns c with compaction of all but the newest records of a user, at most step at a time.
 func (c Config) Compacting(step int) Config {
 	c.CompactAbove, c.CompactAfter, c.compactStep = 3, 1, step
 	return c
 }
 
-// Blind returns c without what is known of the keys that there are.
+// Blind returns c without the filter of known keys.
 func (c Config) Blind() Config {
 	c.blind = true
 	return c
 }
 
-// Lacking returns a key that Pebble has and the store takes for absent, nil for none. It
-// waits until the store has learned its keys.
+// Lacking returns a stored key that the store takes for absent, or nil. It waits until the store has learned
+// its keys.
 func (d *DB) Lacking() (lacking []byte) {
 	if d.config.blind || d.fault.err() != nil || d.enter(context.Background()) != nil {
 		return nil
@@ -72,8 +72,8 @@ func (s *keyspace) lacks(hash uint64) bool {
 	return s.memory.presence.lacks(hash)
 }
 
-// LearnAgain goes through all keys as if many had been added, and returns how many hashes of
-// keys of the cache were known before and are now.
+// LearnAgain rescans all keys as after many additions. It returns the number of known hashes of the cache
+// before and after.
 func (d *DB) LearnAgain() (before, after int) {
 	<-d.learned
 	p := &d.memory.presence
@@ -87,23 +87,23 @@ func (d *DB) LearnAgain() (before, after int) {
 	return before, p.keys.n
 }
 
-// Absent reports whether the cache knows without looking that it has no record of a key.
+// Absent reports whether the cache knows, without a read, that a key has no record.
 func (c *Cache) Absent(k history.Key) bool {
 	<-c.db.learned
 	return c.lacks(c.memory.hash(appendKey(nil, c.space, k)))
 }
 
-// Filter is what presence is made of.
+// Filter exports the filter of presence.
 type Filter struct{ filter }
 
-// Add and Has are by the hash.
+// Add adds a hash.
 func (f *Filter) Add(hash uint64) { f.add(hash) }
 
-// Has reports whether a hash may be there.
+// Has reports whether a hash may have been added.
 func (f *Filter) Has(hash uint64) bool { return f.has(hash) }
 
-// Checkpoint returns when a checkpoint that began after the call is over: the third
-// request is taken when the first one has been dealt with.
+// Checkpoint returns after a checkpoint that began after the call: the third request is accepted once the first
+// is done.
 func (d *DB) Checkpoint() {
 	for range 3 {
 		select {
@@ -114,9 +114,8 @@ func (d *DB) Checkpoint() {
 	}
 }
 
-// CheckpointWhile makes a checkpoint, and calls meanwhile when records are on their way to
-// Pebble, when they are there, and when all of it is on disk but the journal still whole.
-// No other one is made at that time.
+// CheckpointWhile makes a checkpoint, excluding others, and calls meanwhile three times. The calls come before the
+// records move to Pebble, after it, and when they are on disk but the journal still exists.
 func (d *DB) CheckpointWhile(meanwhile func()) error {
 	close(d.stop)
 	<-d.done
@@ -138,18 +137,17 @@ func (d *DB) CheckpointWhile(meanwhile func()) error {
 	return err
 }
 
-// Flush writes what Pebble has in memory to tables, as it does by itself when that is
-// much. Writes that wait stay in memory.
+// Flush writes Pebble's memory to tables. Writes waiting for a checkpoint stay in memory.
 func (d *DB) Flush() {
 	if err := d.pebble.Flush(); err != nil {
 		panic(err)
 	}
 }
 
-// Journaled returns how many bytes of the journal's last file are written.
+// Journaled returns the size of the journal's last file in bytes.
 func (d *DB) Journaled() int64 { return d.journal.size.Load() }
 
-// Syncs returns how many fsyncs the journal has made.
+// Syncs returns the number of fsyncs of the journal.
 func (d *DB) Syncs() uint64 {
 	var m dto.Metric
 	if err := d.syncs.Write(&m); err != nil {
@@ -174,8 +172,7 @@ func Peek(record []byte) (history.Version, history.State, int64) {
 	return s.version, s.state, s.cellTime
 }
 
-// Damage replaces the cell of a key in the archive by bytes, under another text of the
-// object if one is given.
+// Damage replaces the cell of a key in the archive with raw bytes, under another object text if one is given.
 func (a *Archive) Damage(k history.Key, object string, value []byte) {
 	key := appendKey(nil, a.space, k)
 	if object != "" {
@@ -189,7 +186,7 @@ func (a *Archive) Damage(k history.Key, object string, value []byte) {
 	}
 }
 
-// Damage replaces the record of a key in the cache by bytes, under the mark that it has.
+// Damage replaces the record of a key in the cache with raw bytes and keeps its mark.
 func (c *Cache) Damage(k history.Key, record []byte) {
 	if err := c.db.checkpoint(false); err != nil {
 		panic(err)
@@ -211,11 +208,11 @@ func (c *Cache) Damage(k history.Key, record []byte) {
 	c.memory.drop(item{key: key, uid: k.UID, hash: c.memory.hash(key)})
 }
 
-// Learned is closed once the store knows which keys there are.
+// Learned is closed once the store knows its keys.
 func (d *DB) Learned() <-chan struct{} { return d.learned }
 
-// CompactWhile compacts a user, and calls what is given when the user was read, and when the segments are
-// written and the live segment is as it was. It stops there without dropping anything if told so.
+// CompactWhile compacts a user. It calls wasRead after reading the user and written after writing the segments,
+// before the live segment changes. With stop it returns then and drops nothing.
 func (a *Archive) CompactWhile(uid string, wasRead, written func(), stop bool) error {
 	a.db.compactions.Lock()
 	defer a.db.compactions.Unlock()
@@ -239,7 +236,7 @@ func (a *Archive) CompactWhile(uid string, wasRead, written func(), stop bool) e
 	return err
 }
 
-// Forms returns how many records of a user are live, and in segments.
+// Forms returns the number of a user's live records and of those in segments.
 func (a *Archive) Forms(uid string) (live, inSegments int) {
 	r := a.beginCompact(uid)
 	defer a.endCompact(r)
@@ -258,7 +255,7 @@ func (a *Archive) Forms(uid string) (live, inSegments int) {
 	return len(cells), inSegments
 }
 
-// SegmentBytes returns the metadata and the texts of the records that a user has in segments.
+// SegmentBytes returns the list of chunks of a user and the devices of the records in them.
 func (d *DB) SegmentBytes(uid string) (all []byte) {
 	var err error
 	prefix := appendUser(nil, spaceSegments, uid)
@@ -284,7 +281,7 @@ func (d *DB) SegmentBytes(uid string) (all []byte) {
 	return all
 }
 
-// SpoilChunk changes the bytes of a user's chunk, or takes it away.
+// SpoilChunk changes the bytes of a user's chunk; a nil result deletes it.
 func (d *DB) SpoilChunk(uid string, n int, spoil func(b []byte) []byte) {
 	u, _, err := d.Archive().stored(uid)
 	if err != nil {
@@ -306,7 +303,7 @@ func (d *DB) SpoilChunk(uid string, n int, spoil func(b []byte) []byte) {
 	}
 }
 
-// WrittenSegments returns how many bytes of chunks were written.
+// WrittenSegments returns the bytes of chunks written.
 func (a *Archive) WrittenSegments() float64 {
 	var m dto.Metric
 	if err := a.db.segmentMetrics.Written.Write(&m); err != nil {
@@ -315,7 +312,7 @@ func (a *Archive) WrittenSegments() float64 {
 	return m.GetCounter().GetValue()
 }
 
-// StoredMarks returns how many dirty marks Pebble has.
+// StoredMarks returns the number of dirty marks in Pebble.
 func (d *DB) StoredMarks() (n int) {
 	var err error
 	for range d.each([]byte{spaceDirty}, []byte{spaceDirty + 1}, &err) {

@@ -15,14 +15,14 @@ import (
 	"github.com/playhead/playhead/history/pebble"
 )
 
-// disk is a disk that can be full.
+// disk is a disk with injected faults.
 type disk struct {
 	vfs.FS
 	mem     *vfs.MemFS
-	full    atomic.Pointer[string] // no file whose name has this in it can be written
-	refused atomic.Int64           // writes for which there was no room
+	full    atomic.Pointer[string] // writes fail for file names that contain it
+	refused atomic.Int64           // writes that failed with ENOSPC
 	free    atomic.Uint64          // bytes, of a terabyte
-	sick    atomic.Bool            // tables cannot be read
+	sick    atomic.Bool            // reads of tables fail
 	stalled atomic.Pointer[stall]
 }
 
@@ -33,7 +33,7 @@ func newDisk() *disk {
 	return d
 }
 
-// use makes it the disk of other files.
+// use replaces the files of the disk.
 func (d *disk) use(mem *vfs.MemFS) {
 	d.mem = mem
 	d.FS = errorfs.Wrap(d.mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
@@ -59,11 +59,11 @@ func (d *disk) GetDiskUsage(string) (vfs.DiskUsage, error) {
 	return vfs.DiskUsage{AvailBytes: d.free.Load(), TotalBytes: 1 << 40}, nil
 }
 
-// stall is a disk whose syncs of the journal do not return.
+// stall blocks the syncs of the journal.
 type stall struct {
 	once    sync.Once
-	begun   chan struct{} // closed when a sync has begun
-	release chan error    // what a sync returns; closed for nil
+	begun   chan struct{} // closed at the first sync
+	release chan error    // the result of a sync; closed for nil
 }
 
 func (d *disk) stall() *stall {
@@ -80,7 +80,7 @@ func (s *stall) wait() error {
 func (d *disk) fill(name string) { d.full.Store(&name) }
 func (d *disk) clean()           { d.full.Store(nil) }
 
-// refuses checks that every way of writing fails and says why.
+// refuses checks that every write fails with the reason.
 func refuses(t *testing.T, db *pebble.DB, why string) {
 	t.Helper()
 	ctx, k := t.Context(), viewing(1, 77)
@@ -102,7 +102,7 @@ func refuses(t *testing.T, db *pebble.DB, why string) {
 	}
 }
 
-// reads checks that a record can be read.
+// reads checks that a record is readable.
 func reads(t *testing.T, db *pebble.DB, k history.Key, want *history.Record) {
 	t.Helper()
 	e := db.Cache().Load(t.Context(), []history.Key{k})[0]
@@ -115,7 +115,7 @@ func reads(t *testing.T, db *pebble.DB, k history.Key, want *history.Record) {
 	}
 }
 
-// TestDiskNearlyFull refuses writes while there is little room, and no longer.
+// TestDiskNearlyFull refuses writes only while there is little room.
 func TestDiskNearlyFull(t *testing.T) {
 	d := newDisk()
 	db := open(t, "store", pebble.Config{}.On(d))
@@ -127,8 +127,8 @@ func TestDiskNearlyFull(t *testing.T) {
 	put(t, db.Cache(), viewing(1, 2))
 }
 
-// TestDiskFull fails to write in every place that matters. All that was acknowledged
-// before can be read, now and after a start with room.
+// TestDiskFull fails writes to each kind of file. All acknowledged writes stay readable, also after a restart
+// with room.
 func TestDiskFull(t *testing.T) {
 	for _, test := range []struct {
 		name, file string
@@ -170,7 +170,7 @@ func TestDiskFull(t *testing.T) {
 	}
 }
 
-// TestDiskFullForAFlush goes on when there is room again: the journal has it all.
+// TestDiskFullForAFlush continues once there is room again: the journal has everything.
 func TestDiskFullForAFlush(t *testing.T) {
 	d := newDisk()
 	db := open(t, "store", pebble.Config{}.On(d))
@@ -190,8 +190,8 @@ func TestDiskFullForAFlush(t *testing.T) {
 	reads(t, db, viewing(1, 1), r)
 }
 
-// TestDiskSickWhileChanging fails to read in the middle of calls that change all of a
-// user. Writes that wait in memory are still there afterwards.
+// TestDiskSickWhileChanging fails reads during calls that change a whole user. Writes waiting in memory
+// survive.
 func TestDiskSickWhileChanging(t *testing.T) {
 	d, uid := newDisk(), viewing(1, 0).UID
 	db, err := pebble.Open("store", pebble.Config{}.On(d))
@@ -203,7 +203,7 @@ func TestDiskSickWhileChanging(t *testing.T) {
 		writes[i] = history.Write{Key: viewing(1, i), Record: beat(now())}
 	}
 	mustApply(t, db.Cache(), writes)
-	closed(t, db) // and with it what the store has read
+	closed(t, db) // drops the caches
 
 	db = open(t, "store", pebble.Config{Keep: 10}.On(d).Blind())
 	r := beat(now())
@@ -224,8 +224,8 @@ func TestDiskSickWhileChanging(t *testing.T) {
 	}
 }
 
-// TestOpenOnFullDisk ends with one line that says what to do, tries no more, and opens when
-// there is room again, with all that was there.
+// TestOpenOnFullDisk fails with one line that says what to do, stops trying, and opens with all records once
+// there is room.
 func TestOpenOnFullDisk(t *testing.T) {
 	disks := map[string]*disk{}
 	for _, file := range []string{".sst", "MANIFEST", ".log", "journal-synced", ""} {

@@ -13,8 +13,7 @@ import (
 	"github.com/playhead/playhead/history/pebble"
 )
 
-// TestList pages through one user between all kinds of changes and compares with
-// sorting everything.
+// TestList pages through one user between changes of all kinds and compares with a sorted list.
 func TestList(t *testing.T) {
 	db, user := open(t, "store", pebble.Config{Keep: 120}.On(vfs.NewMem())), 0
 	rapid.Check(t, func(t *rapid.T) {
@@ -32,7 +31,7 @@ func TestList(t *testing.T) {
 	})
 }
 
-// lister is one user and what is known of it.
+// lister is one user and its expected state.
 type lister struct {
 	db      *pebble.DB
 	user    int
@@ -79,13 +78,12 @@ func (l *lister) clear(t *rapid.T) {
 	maps.DeleteFunc(l.records, func(o history.Object, r *history.Record) bool {
 		return r.Version.Time() <= l.cleared.ClearedAt(o.Type)
 	})
-	for o := range l.records { // under other revisions; the contract suite says which
+	for o := range l.records { // revisions change; the contract suite checks them
 		l.records[o] = l.db.Cache().Load(t.Context(), []history.Key{{UID: viewing(l.user, 0).UID, Object: o}})[0].Record
 	}
 }
 
-// trim takes over from the store what it has dropped; the contract suite says what
-// that should be.
+// trim adopts what the store dropped; the contract suite checks that it is right.
 func (l *lister) trim(t *rapid.T) {
 	uid := viewing(l.user, 0).UID
 	if err := l.db.Cache().Trim(t.Context(), []string{uid}); err != nil {
@@ -104,7 +102,7 @@ func (l *lister) list(t *rapid.T) {
 	l.pages(t, q)
 }
 
-// want returns all that a query asks for, in order.
+// want returns all items that a query selects, in order.
 func (l *lister) want(q history.Query) []history.Item {
 	var want []history.Item
 	for o, r := range l.records {
@@ -131,7 +129,7 @@ func (l *lister) pages(t *rapid.T, q history.Query) {
 	}
 }
 
-// page reads a page that begins what is wanted.
+// page reads a page and checks that it is the beginning of want.
 func (l *lister) page(t *rapid.T, q history.Query, want []history.Item) history.Page {
 	page, err := l.db.Cache().List(t.Context(), viewing(l.user, 0).UID, q)
 	if err != nil || len(page.Items) != min(q.Limit, len(want)) || page.More != (len(want) > q.Limit) {

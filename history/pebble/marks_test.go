@@ -11,8 +11,8 @@ import (
 	"github.com/playhead/playhead/history/pebble"
 )
 
-// TestMarksInThreePlaces: one mark is in Pebble, one on its way there, and one was set since. They
-// are overdue in their order, each once, and go wherever they are.
+// TestMarksInThreePlaces: one mark is in Pebble, one is being flushed, and one is new. Overdue returns each
+// once and in order, and all can be marked clean.
 func TestMarksInThreePlaces(t *testing.T) {
 	db := open(t, "store", pebble.Config{}.On(vfs.NewMem()))
 	a, b, c := viewing(1, 1), viewing(2, 2), viewing(3, 3)
@@ -43,7 +43,7 @@ func TestMarksInThreePlaces(t *testing.T) {
 	}
 }
 
-// TestMarkIsGoneBeforeItMoves: a mark goes while it is on its way to Pebble, and never comes there.
+// TestMarkIsGoneBeforeItMoves: a record marked clean during its flush leaves no mark in Pebble.
 func TestMarkIsGoneBeforeItMoves(t *testing.T) {
 	db := open(t, "store", pebble.Config{}.On(vfs.NewMem()))
 	k := viewing(1, 1)
@@ -59,7 +59,7 @@ func TestMarkIsGoneBeforeItMoves(t *testing.T) {
 	}
 }
 
-// wantOverdue checks the dirty marks of a store in their order, and how many the backlog counts.
+// wantOverdue checks the dirty marks of a store in order, and the count of the backlog.
 func wantOverdue(t *testing.T, db *pebble.DB, want ...history.Key) {
 	t.Helper()
 	got, err := db.Cache().Overdue(t.Context(), history.AllBuckets(), 0, math.MaxInt)
@@ -77,8 +77,8 @@ func wantOverdue(t *testing.T, db *pebble.DB, want ...history.Key) {
 	}
 }
 
-// TestTrimOfKnownLength: a trim that counts no records drops what is beyond the bound all the same,
-// however the records came.
+// TestTrimOfKnownLength: a trim that relies on a known length still drops the records beyond the bound, whether
+// written or warmed.
 func TestTrimOfKnownLength(t *testing.T) {
 	for name, config := range map[string]pebble.Config{"": {}, "colliding hashes": pebble.Config{}.Colliding()} {
 		t.Run(name, func(t *testing.T) {
@@ -117,7 +117,7 @@ func TestTrimOfKnownLength(t *testing.T) {
 	}
 }
 
-// TestTrimOfKnownLengthAfterClear: records that were cleared, and counted as none, come back.
+// TestTrimOfKnownLengthAfterClear: cleared records, no longer counted, are written again.
 func TestTrimOfKnownLengthAfterClear(t *testing.T) {
 	const keep, records = 3, 5
 	db := open(t, "store", pebble.Config{Keep: keep}.On(vfs.NewMem()))

@@ -10,8 +10,8 @@ import (
 	"github.com/playhead/playhead/history/pebble"
 )
 
-// TestNamespaces: a namespace of a class has a list of its own, and the sweep takes what the class keeps no more, in the cache and in the archive. Sections
-// are found in memory and on the disk, also of a class that nobody knows.
+// TestNamespaces: a namespace has a list of its own, and the sweep applies its class's limits in cache and
+// archive. Namespaces of unknown classes are found too, in memory and on disk.
 func TestNamespaces(t *testing.T) {
 	rules, err := history.ParseRules([]string{"a: types=7 keep=2d list=1"})
 	if err != nil {
@@ -85,8 +85,8 @@ func TestNamespaces(t *testing.T) {
 	lists(db, 2, 0, 2, 0)
 }
 
-// TestNamespaceSummaries: a class that keeps what it has for less than others has no summaries. Those that it had are removed by the
-// sweep, which drops its records without counting them.
+// TestNamespaceSummaries: a class with a shorter retention has no summaries. The sweep removes existing ones
+// and drops expired records uncounted.
 func TestNamespaceSummaries(t *testing.T) {
 	now, dir := time.UnixMilli(1_790_000_000_000), t.TempDir()
 	held := func(db *pebble.DB) int {
@@ -122,7 +122,7 @@ func TestNamespaceSummaries(t *testing.T) {
 	}
 }
 
-// TestNamespaceCompactions: a compaction takes into segments what the class still keeps, and no more.
+// TestNamespaceCompactions: a compaction moves only the records that the class still keeps.
 func TestNamespaceCompactions(t *testing.T) {
 	rules, err := history.ParseRules([]string{"a: types=7 keep=4d"})
 	if err != nil {

@@ -14,21 +14,21 @@ import (
 	"github.com/playhead/playhead/history/pebble"
 )
 
-// childEnv tells the test binary to be a process of a test: what it does, and where.
+// childEnv makes the test binary a child process: an action and a directory, separated by a colon.
 const childEnv = "PLAYHEAD_PEBBLE_CHILD"
 
 func TestMain(m *testing.M) {
 	if what, dir, ok := strings.Cut(os.Getenv(childEnv), ":"); ok {
 		os.Exit(child(what, dir))
 	}
-	// A check of a model opens stores; the command line may ask for more of them.
+	// Each rapid check opens stores, so run fewer; the command line can ask for more.
 	if err := flag.Set("rapid.checks", "20"); err != nil {
 		panic(err)
 	}
 	os.Exit(m.Run())
 }
 
-// start runs the test binary as another process.
+// start returns a command that runs the test binary as a child process.
 func start(t testing.TB, what, dir string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), os.Args[0])
@@ -50,7 +50,7 @@ func child(what, dir string) int {
 	return 2
 }
 
-// childOpens prints why it cannot open the store.
+// childOpens prints the error of opening the store.
 func childOpens(dir string) int {
 	db, err := pebble.Open(dir, pebble.Config{})
 	if err == nil {
@@ -98,7 +98,7 @@ func TestOpenTwice(t *testing.T) {
 			t.Errorf("open %s again: got %v, want ErrLocked that names %s", path, err, dir)
 		}
 	}
-	put(t, db.Cache(), viewing(1, 1)) // it still works
+	put(t, db.Cache(), viewing(1, 1)) // the first store still works
 	closed(t, db)
 	open(t, dir, pebble.Config{})
 }
@@ -115,7 +115,7 @@ func TestOpenInTwoProcesses(t *testing.T) {
 	put(t, db.Cache(), viewing(1, 2))
 }
 
-// TestOpenImpossible fails for a reason that is not the lock.
+// TestOpenImpossible fails for a reason other than the lock.
 func TestOpenImpossible(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
@@ -127,8 +127,8 @@ func TestOpenImpossible(t *testing.T) {
 	}
 }
 
-// TestOpenForeign leaves a directory alone that somebody keeps other files in, and takes an empty one, a mounted
-// disk, and what a store left that was killed while it was made.
+// TestOpenForeign refuses a directory with foreign files and leaves it unchanged. It accepts an empty
+// directory, a mounted disk, and a store killed during its creation.
 func TestOpenForeign(t *testing.T) {
 	for name, want := range map[string]bool{"letter.txt": false, "journal": false, "lost+found": true, ".gitkeep": true, "LOCK": true} {
 		dir := t.TempDir()
@@ -190,7 +190,7 @@ func TestCanceled(t *testing.T) {
 	}
 }
 
-// put stores a first record under a mark.
+// put writes a new record with a mark.
 func put(tb testing.TB, cache history.Cache, k history.Key) *history.Record {
 	tb.Helper()
 	r := beat(now())

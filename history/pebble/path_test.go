@@ -18,7 +18,7 @@ import (
 
 var preloaded = flag.Int("records", 0, "records that BenchmarkPath, BenchmarkRestart and BenchmarkScale find in the store")
 
-// pathStore is what a heartbeat needs of a store on its way to the archive.
+// pathStore is the part of a store on the path of a heartbeat to the archive.
 type pathStore interface {
 	Load(ctx context.Context, keys []history.Key) []history.Entry
 	Apply(ctx context.Context, writes []history.Write) []history.Outcome
@@ -28,7 +28,7 @@ type pathStore interface {
 	Close() error
 }
 
-// journaled is the store as it is.
+// journaled is the product's store.
 type journaled struct {
 	*pebble.Cache
 	archive *pebble.Archive
@@ -45,7 +45,7 @@ func (j journaled) Put(ctx context.Context, cells []history.Cell) []error {
 
 func (j journaled) Close() error { return j.db.Close() }
 
-// variants are the store with its journal, and one that leaves the log to Pebble.
+// variants are the store with its journal and one with Pebble's own log.
 var variants = []struct {
 	name string
 	open func(dir string, files vfs.FS) (pathStore, error)
@@ -60,9 +60,9 @@ var variants = []struct {
 	{"plain", func(dir string, files vfs.FS) (pathStore, error) { return pebble.OpenPlain(dir, files) }},
 }
 
-// BenchmarkPath takes viewings of 3 or 4 heartbeats to the archive, as the demo does. Each
-// key is loaded, written without a base, written again with one, loaded by the job, put and
-// clean. 24,000 viewings run at a time, from 16 callers. An operation is a heartbeat.
+// BenchmarkPath takes viewings of 3 or 4 heartbeats to the archive, as the demo does. Each key is loaded, written
+// without a base, written with one, loaded by the job, put, and marked clean. 16 callers have 24,000 open
+// viewings. An operation is a heartbeat.
 //
 //	go test ./history/pebble -run '^$' -bench Path -benchtime 200000x
 //	go test ./history/pebble -run '^$' -bench Path -benchtime 200000x -timeout 1h -args -records 5000000
@@ -74,7 +74,7 @@ func BenchmarkPath(b *testing.B) {
 				b.Fatal(err)
 			}
 			defer func() { _ = s.Close() }()
-			if b.N > 1 { // the first run only finds out how to go on
+			if b.N > 1 { // the first run only calibrates
 				preload(b, s, *preloaded)
 			}
 			measured(b, "heartbeat", func() { sendHeartbeats(b, s, b.N) })
@@ -82,8 +82,8 @@ func BenchmarkPath(b *testing.B) {
 	}
 }
 
-// BenchmarkRestart opens a store in memory, as a crash has left it with about 55 MiB of log,
-// and as Close has. An operation is a start.
+// BenchmarkRestart opens a store in memory after a crash with about 55 MiB of log, and after Close. An
+// operation is a start.
 func BenchmarkRestart(b *testing.B) {
 	for _, v := range variants {
 		files := vfs.NewCrashableMem()
@@ -124,7 +124,7 @@ func restart(b *testing.B, open func(string, vfs.FS) (pathStore, error), files *
 	b.ReportMetric(used.Seconds()*1000/float64(b.N), "cpu-ms/start")
 }
 
-// preload makes n records, archived and clean, of users with 40 each.
+// preload writes n archived, clean records of users with 40 each.
 func preload(b *testing.B, s pathStore, n int) {
 	b.Helper()
 	if n > 0 {
@@ -141,11 +141,11 @@ func sendHeartbeats(b *testing.B, s pathStore, n int) {
 
 const (
 	pathCallers = 16
-	pathAtOnce  = 1500 // viewings of a caller
+	pathAtOnce  = 1500 // viewings per caller
 )
 
-// load is a kind of viewings. Half of them have so many beats, the others one more, unless it
-// is 1. Objects are counted from first.
+// load is a kind of viewing. Half of the viewings have the given beats, the others one more, unless beats is 1.
+// Objects are numbered from first.
 type load struct{ beats, users, first int }
 
 // runViewings sends n heartbeats from all callers.
@@ -175,7 +175,7 @@ func runViewings(b *testing.B, s pathStore, n int, l load) {
 	all.Wait()
 }
 
-// openViewing is a viewing with heartbeats to come.
+// openViewing is a viewing with heartbeats still to send.
 type openViewing struct {
 	key   history.Key
 	base  uint64
@@ -207,7 +207,7 @@ func beatAll(b *testing.B, s pathStore, some []*openViewing) {
 	}
 }
 
-// archiveDone does what the job does with the viewings that are over, and returns the others.
+// archiveDone archives the finished viewings as the job does and returns the others.
 func archiveDone(b *testing.B, s pathStore, all []*openViewing) (rest []*openViewing) {
 	var keys []history.Key
 	for _, v := range all {
@@ -224,7 +224,7 @@ func archiveDone(b *testing.B, s pathStore, all []*openViewing) (rest []*openVie
 }
 
 func archiveSome(b *testing.B, s pathStore, keys []history.Key) {
-	if _, err := s.Get(b.Context(), keys); err != nil { // what is partial is completed
+	if _, err := s.Get(b.Context(), keys); err != nil { // completes partial records
 		b.Fatal(err)
 	}
 	cells, contents := make([]history.Cell, len(keys)), make([]history.Content, len(keys))

@@ -27,8 +27,7 @@ func TestArchive(t *testing.T) {
 	})
 }
 
-// TestCacheAcrossCheckpoints moves everything to Pebble before every third call,
-// for a while.
+// TestCacheAcrossCheckpoints makes a checkpoint before every third call, up to a limit.
 func TestCacheAcrossCheckpoints(t *testing.T) {
 	until := int64(50)
 	if testing.Short() {
@@ -45,14 +44,14 @@ func TestCacheAcrossCheckpoints(t *testing.T) {
 	})
 }
 
-// TestCacheWithCollidingHashes has nearly all records in each other's way.
+// TestCacheWithCollidingHashes makes nearly all keys collide.
 func TestCacheWithCollidingHashes(t *testing.T) {
 	historytest.Cache(t, func(t *testing.T, keep int) history.Cache {
 		return open(t, "store", pebble.Config{Keep: keep}.On(vfs.NewMem()).Colliding()).Cache()
 	})
 }
 
-// before does something before every call of a cache.
+// before calls do before every call of a cache.
 type before struct {
 	do    func()
 	cache history.Cache
@@ -117,7 +116,7 @@ func TestDays(t *testing.T) {
 	historytest.Days(t, func(t *testing.T) history.Days { return open(t, t.TempDir(), pebble.Config{}).Days() })
 }
 
-// TestDaysSurvive opens the store again, and lets days pass until nobody asks for them.
+// TestDaysSurvive reopens the store on following days until the first day has expired.
 func TestDaysSurvive(t *testing.T) {
 	dir, now := t.TempDir(), time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	today := history.DayOf(now)
@@ -140,8 +139,7 @@ func TestDaysSurvive(t *testing.T) {
 	}
 }
 
-// TestCallsShareSyncs applies from many goroutines: calls that wait at the same
-// time are made durable together.
+// TestCallsShareSyncs applies from many goroutines: concurrent calls share an fsync.
 func TestCallsShareSyncs(t *testing.T) {
 	const callers, calls = 64, 50
 	db := open(t, t.TempDir(), pebble.Config{})
@@ -160,7 +158,7 @@ func TestCallsShareSyncs(t *testing.T) {
 	}
 }
 
-// TestMarkCleanNeedsNoSync leaves the disk alone.
+// TestMarkCleanNeedsNoSync: MarkClean and Trim do not sync.
 func TestMarkCleanNeedsNoSync(t *testing.T) {
 	db := open(t, t.TempDir(), pebble.Config{})
 	r := put(t, db.Cache(), viewing(1, 1))
@@ -175,9 +173,8 @@ func TestMarkCleanNeedsNoSync(t *testing.T) {
 	wantDirty(t, db)
 }
 
-// TestEverythingAtOnce lets all kinds of calls at a few users, with checkpoints and
-// sweeps. Afterwards readers see what a fresh start sees, and every record has the
-// mark that its last write set.
+// TestEverythingAtOnce makes all kinds of calls for a few users, with checkpoints and sweeps. Afterwards
+// readers see the same as after a restart, and every record has the mark of its last write.
 func TestEverythingAtOnce(t *testing.T) {
 	const users, objects, rounds = 3, 120, 20
 	dir := t.TempDir()
@@ -223,8 +220,8 @@ func TestEverythingAtOnce(t *testing.T) {
 	}
 }
 
-// TestBornOnce has a key that a read found absent written, warmed and moved to Pebble: memory
-// forgets that it was absent, and a second write without a base is in conflict.
+// TestBornOnce reads an absent key, then writes or warms it and moves it to Pebble. Memory forgets the absence,
+// so a second write without a base conflicts.
 func TestBornOnce(t *testing.T) {
 	for name, config := range map[string]pebble.Config{"hashes": {}, "collisions": pebble.Config{}.Colliding()} {
 		t.Run(name, func(t *testing.T) {
@@ -250,7 +247,7 @@ func TestBornOnce(t *testing.T) {
 				all.Go(func() {
 					for n := range applied {
 						k := viewing(2, n)
-						_ = cache.Load(t.Context(), []history.Key{k}) // whatever it finds
+						_ = cache.Load(t.Context(), []history.Key{k}) // may or may not find it
 						if write(t, cache, k) == history.Applied {
 							applied[n].Add(1)
 						}
@@ -288,7 +285,7 @@ func write(t *testing.T, cache history.Cache, k history.Key) history.WriteStatus
 	return out.Status
 }
 
-// fold writes until no conflict is left.
+// fold retries a write until it has no conflict.
 func fold(t *testing.T, cache history.Cache, k history.Key) {
 	w := history.Write{Key: k, Record: beat(now()), BeginsHold: true}
 	for {
@@ -311,7 +308,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// view is what readers see of a user.
+// view is the visible state of a user.
 type view struct {
 	page   history.Page
 	loaded []history.Entry

@@ -19,24 +19,22 @@ import (
 	"github.com/playhead/playhead/internal/lru"
 )
 
-// Plain is the write path of a store without a journal: every change is one batch with
-// Pebble's own log. It keeps the same keys and values as [DB], compares bases and cell times
-// as it does, and leaves out clears, pauses and damage. Benchmarks compare the two; see
-// docs/adr/0006.
+// Plain is the write path of a store without a journal: every change is one batch in Pebble's own log. Keys,
+// values and comparisons are those of [DB]; clears, pauses and damage are omitted. Benchmarks compare the two:
+// see docs/adr/0006.
 type Plain struct {
 	db             *pebble.DB
-	cache, archive sync.Mutex // each makes compare and set one step
+	cache, archive sync.Mutex // each makes compare-and-set atomic
 	seed           maphash.Seed
-	// Records that were written lately, so that most need no search in Pebble. Under the
-	// lock of the cache.
+	// recent caches recent records to avoid reads of Pebble; guarded by the cache lock.
 	recent *lru.Map[uint64, item]
 	last   history.Mark
 }
 
-// recentPlain values, times two, are about the memory of what waits in a [DB].
+// recentPlain is half the number of cached values: about as much memory as waiting writes take in a [DB].
 const recentPlain = 1 << 16
 
-// OpenPlain opens a store with the options that made this path the cheapest.
+// OpenPlain opens a store with the options that made this path cheapest.
 func OpenPlain(dir string, files vfs.FS) (*Plain, error) {
 	o := (&DB{fs: files, fault: newFault(slog.New(slog.DiscardHandler))}).options()
 	o.DisableWAL, o.WALBytesPerSync = false, 1<<20
@@ -84,7 +82,7 @@ func (p *Plain) moment(keys []history.Key) ([][]byte, *pebble.Snapshot) {
 	return recent, p.db.NewSnapshot()
 }
 
-// known returns what is remembered of a key, nil for nothing.
+// known returns the cached value of a key, or nil.
 func (p *Plain) known(key []byte) []byte {
 	if x, ok := p.recent.Get(maphash.Bytes(p.seed, key)); ok && bytes.Equal(x.key, key) {
 		return x.value
@@ -97,7 +95,7 @@ func (p *Plain) put(b *pebble.Batch, key, value []byte) error {
 	return set(b, key, value)
 }
 
-// Apply is like [Cache.Apply], but all writes must stand.
+// Apply is like [Cache.Apply], but conflicts are not allowed.
 func (p *Plain) Apply(_ context.Context, writes []history.Write) []history.Outcome {
 	outcomes := make([]history.Outcome, len(writes))
 	err := p.commit(&p.cache, func(b *pebble.Batch) error {
@@ -141,7 +139,7 @@ func (p *Plain) apply(b *pebble.Batch, w *history.Write) (move, error) {
 	return move{key, was.mark, mark}, p.put(b, key, wire.AppendRecord(value, w.Record))
 }
 
-// MarkClean is like [Cache.MarkClean]. Every content must be in the store.
+// MarkClean is like [Cache.MarkClean], but every content must be in the store.
 func (p *Plain) MarkClean(_ context.Context, contents []history.Content) error {
 	p.cache.Lock()
 	defer p.cache.Unlock()
@@ -207,8 +205,7 @@ func (p *Plain) Put(_ context.Context, cells []history.Cell) []error {
 	return nil
 }
 
-// commit makes what change adds to a batch visible under the lock, and waits for the disk
-// outside of it, so that callers share an fsync.
+// commit applies change under the lock and waits for the disk outside of it, so callers share an fsync.
 func (p *Plain) commit(lock *sync.Mutex, change func(b *pebble.Batch) error) error {
 	b := p.db.NewBatch()
 	apply := func() error {

@@ -16,8 +16,8 @@ import (
 	"github.com/playhead/playhead/history/pebble"
 )
 
-// TestPowerLossOfAll takes the power away in random histories of all calls there are. The state that comes back is that after one of
-// the calls, and not before the last durable one; and of a user with a log of changes, what was told to be clean is.
+// TestPowerLossOfAll cuts the power in random histories of all calls. The restored state is the one after some
+// call, not before the last durable one. Clean records of followed users stay clean.
 func TestPowerLossOfAll(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := &observed{fs: vfs.NewCrashableMem(), alone: rapid.Bool().Draw(t, "alone"), now: time.UnixMilli(1_760_000_000_000)}
@@ -53,10 +53,10 @@ type observed struct {
 	now   time.Time
 	db    *pebble.DB
 	said  int64
-	// possible is what was seen after the last durable call and after every call since.
+	// possible lists the states after the last durable call and after every call since.
 	possible []string
 	logged   map[string]bool
-	clean    map[history.Key]bool // of users with a log, as it was told last
+	clean    map[history.Key]bool // as last read, for users with a log
 }
 
 func (m *observed) open(t *rapid.T) {
@@ -84,7 +84,7 @@ func (m *observed) all() (keys []history.Key) {
 	return keys
 }
 
-// read is all that readers see.
+// read returns everything readers see.
 func (m *observed) read(t *rapid.T, note bool) string {
 	var b strings.Builder
 	keys := m.all()
@@ -96,7 +96,7 @@ func (m *observed) read(t *rapid.T, note bool) string {
 			t.Fatal(e.Err)
 		}
 		u := e.User
-		warm := u.Warm && !m.alone // the filter of keys may not be sure that the archive has nothing
+		warm := u.Warm && !m.alone // the key filter may be unsure that the archive is empty
 		fmt.Fprintln(&b, keys[i], warm, u.LowWatermark, u.CutTime, u.Pause, u.Revision, slices.Sorted(maps.Keys(u.Cleared)), u.Cleared)
 		if e.Record != nil {
 			fmt.Fprintln(&b, "  ", e.Record.Revision, e.Record.Partial, e.Record.Version, e.Record.Position, e.Record.CellTime)
@@ -299,7 +299,7 @@ func (m *observed) sweep(t *rapid.T) {
 	if _, err := m.db.Sweep(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	m.db.Checkpoint() // what has expired is seen no more, whatever is on disk
+	m.db.Checkpoint() // hides expired records, whatever is on disk
 	m.done(t, true)
 }
 
@@ -317,7 +317,7 @@ func (m *observed) restart(t *rapid.T) {
 func (m *observed) crash(t *rapid.T) {
 	seed := rapid.Uint64().Draw(t, "seed")
 	fs := m.fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: rapid.IntRange(0, 100).Draw(t, "percent"), RNG: rand.New(rand.NewPCG(seed, seed))})
-	_ = m.db.Close() // it is of another world
+	_ = m.db.Close() // the old store is abandoned
 	m.fs = fs
 	m.open(t)
 	told := m.clean
@@ -333,7 +333,7 @@ func (m *observed) crash(t *rapid.T) {
 	m.done(t, true)
 }
 
-// unlike returns in which lines a state differs from those that it may be.
+// unlike returns the lines in which a state differs from each possible state.
 func unlike(got string, possible []string) string {
 	var b strings.Builder
 	lines := strings.Split(got, "\n")

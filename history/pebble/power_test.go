@@ -12,9 +12,8 @@ import (
 	"github.com/playhead/playhead/history/pebble"
 )
 
-// TestPowerLoss takes the power away in random histories of calls and checkpoints,
-// with any part of what was not synced on disk. The state that comes back is that after
-// one of the calls, and not before the last durable one.
+// TestPowerLoss cuts the power in random histories of calls and checkpoints, with any part of unsynced data on
+// disk. The restored state is the one after some call, not before the last durable one.
 func TestPowerLoss(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := powered{fs: vfs.NewCrashableMem(), alone: rapid.Bool().Draw(t, "alone"), possible: []state{newState()}, start: now(), whole: make(map[uint64]bool)}
@@ -36,27 +35,25 @@ func TestPowerLoss(t *testing.T) {
 	})
 }
 
-// powered is a store and the states that it may come back with.
+// powered is a store and its possible states after a crash.
 type powered struct {
 	fs    *vfs.MemFS
 	alone bool // see pebble.Config
 	db    *pebble.DB
 	start int64           // Unix milliseconds
 	whole map[uint64]bool // revisions of records that are not partial
-	// made are the revisions of the records by their positions: what was in segments, or was there at a clear,
-	// has another one.
+	// made lists the original revisions of the records by position: segments and clears change revisions.
 	made []uint64
-	// possible are the states after the last durable call and after every call
-	// since; the last of them is the present one.
+	// possible lists the states after the last durable call and after every call since. The last one is current.
 	possible []state
 }
 
-// state is all that a store holds.
+// state is the content of a store.
 type state struct {
 	cache, archive map[history.Key]uint64 // revisions
 	dirty          map[history.Key]bool
 	cleared        map[string]int64
-	times          map[uint64]int64 // of revisions
+	times          map[uint64]int64 // by revision
 }
 
 func newState() state {
@@ -80,7 +77,7 @@ func (s state) equal(o state) bool {
 
 func (m *powered) present() state { return m.possible[len(m.possible)-1] }
 
-// next says what the present state is after a call.
+// next appends the state after a call; a durable call discards the earlier ones.
 func (m *powered) next(s state, durable bool) {
 	if durable {
 		m.possible = nil
@@ -130,7 +127,7 @@ func (m *powered) apply(t *rapid.T) {
 	m.next(s, true)
 }
 
-// revision is what the cache has of a key by now: a clear has given it another one than it was made with.
+// revision returns the current revision of a key in the cache, which a clear may have changed.
 func (m *powered) revision(t *rapid.T, k history.Key) uint64 {
 	e := m.db.Cache().Load(t.Context(), []history.Key{k})[0]
 	if e.Err != nil {
@@ -173,7 +170,7 @@ func (m *powered) clear(t *rapid.T) {
 func (m *powered) put(t *rapid.T) {
 	s, cell := m.present().clone(), history.Cell{Key: drawKey(t), Record: m.drawRecord(t)}
 	if cell.Record.Version.Time() == s.times[s.archive[cell.Key]] {
-		return // of both there would be the fold
+		return // equal cell times would be folded
 	}
 	if errs := m.db.Archive().Put(t.Context(), []history.Cell{cell}); errs != nil {
 		t.Fatal(errs[0])
@@ -184,8 +181,7 @@ func (m *powered) put(t *rapid.T) {
 	}
 }
 
-// promote leaves all but whole records of users without clear marks that are later than what the
-// archive has.
+// promote promotes only whole records, of users without clears, that are later than the archived ones.
 func (m *powered) promote(t *rapid.T) {
 	s, k := m.present().clone(), drawKey(t)
 	put, left, err := m.db.Promote(t.Context(), []history.Key{k})
@@ -205,7 +201,7 @@ func (m *powered) promote(t *rapid.T) {
 	}
 }
 
-// compact changes nothing of what a store holds.
+// compact leaves the state unchanged.
 func (m *powered) compact(t *rapid.T) {
 	uid := drawKey(t).UID
 	if rapid.Bool().Draw(t, "stop") {
@@ -232,7 +228,7 @@ func (m *powered) checkpoint(t *rapid.T) {
 	m.look(t)
 }
 
-// meanwhile marks clean and writes while a checkpoint is under way.
+// meanwhile makes calls during a checkpoint.
 func (m *powered) meanwhile(t *rapid.T) {
 	err := m.db.CheckpointWhile(func() {
 		for range rapid.IntRange(0, 3).Draw(t, "calls") {
@@ -259,7 +255,7 @@ func (m *powered) crash(t *rapid.T) {
 		UnsyncedDataPercent: rapid.IntRange(0, 100).Draw(t, "percent"),
 		RNG:                 rand.New(rand.NewPCG(seed, seed)),
 	})
-	_ = m.db.Close() // it is of another world
+	_ = m.db.Close() // the old store is abandoned
 	m.fs = fs
 	m.open(t)
 	got := m.read(t)
@@ -272,7 +268,7 @@ func (m *powered) crash(t *rapid.T) {
 	t.Fatalf("after a crash: got\n%v, want one of\n%v", got, m.possible)
 }
 
-// look compares the present state with what readers see.
+// look compares the current state with the reads.
 func (m *powered) look(t *rapid.T) {
 	if got, want := m.read(t), m.present(); !got.equal(want) {
 		t.Fatalf("got\n%v, want\n%v", got, want)

@@ -11,7 +11,7 @@ import (
 	"github.com/playhead/playhead/history/pebble"
 )
 
-// TestFilterOfManyKeys finds all that was added, and hardly anything else, over several segments.
+// TestFilterOfManyKeys finds every added hash and few others, across several segments.
 func TestFilterOfManyKeys(t *testing.T) {
 	var f pebble.Filter
 	const n = 1 << 20
@@ -36,8 +36,8 @@ func TestFilterOfManyKeys(t *testing.T) {
 	}
 }
 
-// TestAbsentIsKnown has a store learn its keys while they change: none that is there is ever
-// taken for absent, and what never was there is known to be absent.
+// TestAbsentIsKnown changes keys while a store learns them: no stored key is taken for absent, and missing keys
+// are known to be absent.
 func TestAbsentIsKnown(t *testing.T) {
 	files := vfs.NewMem()
 	db := open(t, "store", pebble.Config{}.On(files))
@@ -91,7 +91,7 @@ func changeUser(t *testing.T, db *pebble.DB, user int) {
 	reads(t, db, k, r)
 }
 
-// TestKeysThatAreGone are forgotten when the keys are gone through again.
+// TestKeysThatAreGone: a rescan forgets removed keys.
 func TestKeysThatAreGone(t *testing.T) {
 	db := open(t, "store", pebble.Config{}.On(vfs.NewMem()))
 	for n := range 100 {
@@ -103,7 +103,7 @@ func TestKeysThatAreGone(t *testing.T) {
 	}
 	db.Checkpoint()
 	before, after := db.LearnAgain()
-	if before < 100 || after != 2 { // the user's own, and the row's
+	if before < 100 || after != 2 { // the user's key and its row
 		t.Errorf("knows %d hashes, and %d when it has learned them again; want more than 100, and 2", before, after)
 	}
 	if key := db.Lacking(); key != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/playhead/playhead/history/pebble"
 )
 
-// TestReopen finds everything again: what waited, and what was in Pebble.
+// TestReopen finds everything again, whether it was waiting in memory or in Pebble.
 func TestReopen(t *testing.T) {
 	dir, ctx := t.TempDir(), t.Context()
 	db := open(t, dir, pebble.Config{})
@@ -59,7 +59,7 @@ func wantDirty(tb testing.TB, db *pebble.DB, keys ...history.Key) {
 	}
 }
 
-// fataler is what tests and model checks have in common.
+// fataler is the common part of tests and rapid checks.
 type fataler interface {
 	Helper()
 	Context() context.Context
@@ -82,7 +82,7 @@ func allDirty(t fataler, db *pebble.DB) map[history.Key]bool {
 	return dirty
 }
 
-// newestMark returns the mark of the only dirty key of its bucket.
+// newestMark returns the mark of the only dirty key in its bucket.
 func newestMark(tb testing.TB, db *pebble.DB, k history.Key) history.Mark {
 	tb.Helper()
 	backlog, err := db.Cache().Backlog(tb.Context(), []history.Bucket{history.BucketOf(k.UID)})
@@ -99,7 +99,7 @@ func markClean(tb testing.TB, cache history.Cache, k history.Key, r *history.Rec
 	}
 }
 
-// TestMarksNeverRepeat takes the clock back at every start.
+// TestMarksNeverRepeat sets the clock back before every start.
 func TestMarksNeverRepeat(t *testing.T) {
 	dir, last := t.TempDir(), history.Mark(0)
 	clock := time.Now()
@@ -116,7 +116,7 @@ func TestMarksNeverRepeat(t *testing.T) {
 				t.Errorf("start %d at %d by the marks: it is not between mark %d and mark %d", n, at, last, m)
 			}
 			last = m
-			// A clean mark is on no list that a start could read.
+			// A start cannot read the mark of a clean record.
 			markClean(t, db.Cache(), k, r)
 		}
 		closed(t, db)
@@ -124,7 +124,7 @@ func TestMarksNeverRepeat(t *testing.T) {
 	}
 }
 
-// TestMarksFollowTheClock keeps marks at the time of the clock while it goes on.
+// TestMarksFollowTheClock: marks equal the time of an advancing clock.
 func TestMarksFollowTheClock(t *testing.T) {
 	clock := time.Now()
 	db := open(t, t.TempDir(), pebble.Config{Now: func() time.Time { return clock }})

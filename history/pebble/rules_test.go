@@ -10,8 +10,8 @@ import (
 	"github.com/playhead/playhead/history/pebble"
 )
 
-// TestCleanWhileFlushing: a record is clean while it is on its way to Pebble from a file of
-// the journal that goes afterwards. A crash leaves it there.
+// TestCleanWhileFlushing: a record is marked clean during its flush, and its journal file is then removed. A
+// crash must not lose the record.
 func TestCleanWhileFlushing(t *testing.T) {
 	files := vfs.NewCrashableMem()
 	db := open(t, "store", pebble.Config{}.On(files))
@@ -25,7 +25,7 @@ func TestCleanWhileFlushing(t *testing.T) {
 		}
 	})
 	must(t, err)
-	mustApply(t, db.Cache(), []history.Write{{Key: other, Record: beat(now())}}) // the mark clean is on disk by then
+	mustApply(t, db.Cache(), []history.Write{{Key: other, Record: beat(now())}}) // also syncs the mark clean
 	left := files.CrashClone(vfs.CrashCloneCfg{})
 	e := open(t, "store", pebble.Config{}.On(left)).Cache().Load(t.Context(), []history.Key{k})[0]
 	if e.Record == nil || !history.SameContent(e.Record.Revision, w.Record.Revision) {
@@ -33,7 +33,7 @@ func TestCleanWhileFlushing(t *testing.T) {
 	}
 }
 
-// TestListWhileFlushing: a record is written again while it is on its way to Pebble. A list has it once, as it is.
+// TestListWhileFlushing: a record is written again during its flush. A list returns its new content once.
 func TestListWhileFlushing(t *testing.T) {
 	db := open(t, "store", pebble.Config{}.On(vfs.NewMem()))
 	k := viewing(1, 1)
@@ -56,7 +56,7 @@ func TestListWhileFlushing(t *testing.T) {
 	}))
 }
 
-// TestSweepOfWhatIsWrittenAgain: what has expired in Pebble is written again, and in memory when the sweep comes. It stays.
+// TestSweepOfWhatIsWrittenAgain: a record expired in Pebble but written again in memory survives the sweep.
 func TestSweepOfWhatIsWrittenAgain(t *testing.T) {
 	clock := time.Now()
 	db := open(t, "store", pebble.Config{Now: func() time.Time { return clock }}.On(vfs.NewMem()))

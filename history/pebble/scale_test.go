@@ -10,10 +10,8 @@ import (
 	"github.com/playhead/playhead/history/pebble"
 )
 
-// BenchmarkScale compares a store with so many records on the disk with a small one, each
-// with 40 records a user: the rate and the CPU time of heartbeats, in turns, the newest 20 of
-// users who were not read lately, a start after Close and one after a kill, the bytes on the
-// disk.
+// BenchmarkScale compares a large store with a small one, both with 40 records per user. It reports the rate
+// and CPU time of heartbeats, pages of rarely read users, starts after Close and after a kill, and disk usage.
 //
 //	go test ./history/pebble -run '^$' -bench Scale -benchtime 1x -timeout 1h -args -records 10000000
 func BenchmarkScale(b *testing.B) {
@@ -72,7 +70,7 @@ func (s *scaled) close(b *testing.B) {
 	}
 }
 
-// cost is heartbeats a second, and what one takes of the processors.
+// cost is the heartbeats per second and the CPU seconds per heartbeat.
 type cost struct{ rate, cpu float64 }
 
 func (s *scaled) heartbeats(b *testing.B) cost {
@@ -82,7 +80,7 @@ func (s *scaled) heartbeats(b *testing.B) cost {
 	return cost{n / time.Since(began).Seconds(), (cpu() - before).Seconds() / n}
 }
 
-// newest returns the 50th and the 99th percentile of the time that a page of 20 takes.
+// newest returns the 50th and 99th percentile of the time of a page of 20.
 func (s *scaled) newest(b *testing.B) [2]time.Duration {
 	took := make([]time.Duration, 5000)
 	for i := range took {
@@ -98,7 +96,7 @@ func (s *scaled) newest(b *testing.B) [2]time.Duration {
 	return [2]time.Duration{took[len(took)/2], took[len(took)*99/100]}
 }
 
-// starts opens the store as Close leaves it, and as a kill does with 50 MiB of journal.
+// starts measures starts after Close and after a kill with 50 MiB of journal.
 func (s *scaled) starts(b *testing.B) {
 	s.close(b)
 	b.ReportMetric(float64(taken(b, s.dir))/float64(s.n), "disk-bytes/record")
@@ -107,7 +105,7 @@ func (s *scaled) starts(b *testing.B) {
 	b.ReportMetric(s.start(b).Seconds(), "s/start-killed")
 }
 
-// start returns how long it takes until the store answers.
+// start returns the time until the store answers.
 func (s *scaled) start(b *testing.B) time.Duration {
 	began := time.Now()
 	s.open(b)

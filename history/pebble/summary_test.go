@@ -37,7 +37,7 @@ func TestSummaries(t *testing.T) {
 	}
 }
 
-// daysAgo returns times so many days before another one, a second apart.
+// daysAgo returns times the given days before now, a second apart.
 func daysAgo(now time.Time, days ...int) (times []time.Time) {
 	for i, d := range days {
 		times = append(times, now.Add(-time.Duration(d)*24*time.Hour+time.Duration(i)*time.Second))
@@ -45,7 +45,7 @@ func daysAgo(now time.Time, days ...int) (times []time.Time) {
 	return times
 }
 
-// oldOnes puts viewings of some times.
+// oldOnes puts viewings at the given times.
 func oldOnes(t *testing.T, a *pebble.Archive, uid string, times []time.Time) {
 	t.Helper()
 	for _, when := range times {
@@ -72,7 +72,8 @@ func wantSummaries(t *testing.T, a *pebble.Archive, uid string, want int) {
 	}
 }
 
-// TestSummariesAfterAPause counts what has expired while the process was off, in both forms, and drops it with the sweep after that.
+// TestSummariesAfterAPause counts the records that expired while the process was down, live and in segments.
+// The next sweep drops them.
 func TestSummariesAfterAPause(t *testing.T) {
 	clock, dir := time.Now(), t.TempDir()
 	c := pebble.Config{Summary: historytest.SummaryTTL, Now: func() time.Time { return clock }}.Compacting(100_000)
@@ -90,7 +91,7 @@ func TestSummariesAfterAPause(t *testing.T) {
 		t.Fatal(err)
 	}
 	clock = clock.Add(75 * 24 * time.Hour)
-	c.Summary = 0 // it goes on
+	c.Summary = 0 // a store with summaries continues them
 	db = open(t, dir, c)
 	for i := range 3 {
 		if _, err := db.Sweep(t.Context()); err != nil {
@@ -110,8 +111,8 @@ func TestSummariesAfterAPause(t *testing.T) {
 	}
 }
 
-// TestSummariesOfWhatIsLeftInSegments deletes what is in a segment that is not compacted again. When the delete has ended, nothing is
-// counted of what it had hidden.
+// TestSummariesOfWhatIsLeftInSegments deletes a record in a segment that is never compacted again. After the
+// delete has expired, the record is still not counted.
 func TestSummariesOfWhatIsLeftInSegments(t *testing.T) {
 	clock := time.Now()
 	db := open(t, t.TempDir(), pebble.Config{Summary: historytest.SummaryTTL, Now: func() time.Time { return clock }}.Compacting(100_000))
@@ -138,7 +139,7 @@ func TestSummariesOfWhatIsLeftInSegments(t *testing.T) {
 	wantSummaries(t, a, "ann", 9)
 }
 
-// TestSummariesAreOff keeps nothing, and drops what has expired at once, where nobody has asked for summaries.
+// TestSummariesAreOff: without Summary, nothing is counted and expired records are dropped at once.
 func TestSummariesAreOff(t *testing.T) {
 	clock := time.Now()
 	db := open(t, t.TempDir(), pebble.Config{Now: func() time.Time { return clock }})
@@ -159,7 +160,8 @@ func TestSummariesAreOff(t *testing.T) {
 	}
 }
 
-// TestDamagedSummaries fails what needs them, keeps what has expired of that user alone, and is over with an erasure.
+// TestDamagedSummaries: damaged summaries fail their reads, keep the expired records of that user only, and are
+// removed by an erasure.
 func TestDamagedSummaries(t *testing.T) {
 	clock := time.Now()
 	db := open(t, t.TempDir(), pebble.Config{Summary: historytest.SummaryTTL, Now: func() time.Time { return clock }})
@@ -195,7 +197,7 @@ func TestDamagedSummaries(t *testing.T) {
 	wantSummaries(t, a, "ann", 0)
 }
 
-// TestSummariesInRun has a process summarize at its start, and remove what is deleted soon after.
+// TestSummariesInRun: Run summarizes at its start and removes the summaries of deleted records soon after.
 func TestSummariesInRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := open(t, t.TempDir(), pebble.Config{Summary: historytest.SummaryTTL})

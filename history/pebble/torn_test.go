@@ -17,7 +17,7 @@ import (
 	"github.com/playhead/playhead/history/pebble"
 )
 
-// TestTornJournal opens what a crash may leave of the end of the journal.
+// TestTornJournal opens journals with ends that a crash may leave.
 func TestTornJournal(t *testing.T) {
 	garbage := make([]byte, 5000)
 	for i := range garbage {
@@ -26,7 +26,7 @@ func TestTornJournal(t *testing.T) {
 	for _, test := range []struct {
 		name string
 		tear func(whole []byte) []byte
-		lost int // of the last writes
+		lost int // number of last writes
 	}{
 		{"nothing", func(b []byte) []byte { return b }, 0},
 		{"three bytes short", func(b []byte) []byte { return b[:len(b)-3] }, 1},
@@ -51,8 +51,8 @@ func TestTornJournal(t *testing.T) {
 	}
 }
 
-// TestDamagedJournal refuses to open when the middle of the journal is damaged:
-// what comes after it had been acknowledged.
+// TestDamagedJournal refuses to open with damage in the middle of the journal, since the changes after it were
+// acknowledged.
 func TestDamagedJournal(t *testing.T) {
 	dir := t.TempDir()
 	crashed(t, dir)
@@ -71,8 +71,8 @@ func TestDamagedJournal(t *testing.T) {
 	}
 }
 
-// TestDamagedSynced refuses to open when the file that says how far the journal is on disk
-// is damaged: the cut end of the journal beside it would look like a torn one.
+// TestDamagedSynced refuses to open if the file with the synced length of the journal is damaged. Without it, a
+// truncated journal would look torn.
 func TestDamagedSynced(t *testing.T) {
 	for _, test := range []struct {
 		name   string
@@ -108,8 +108,8 @@ func TestDamagedSynced(t *testing.T) {
 	}
 }
 
-// TestMissingSynced opens without the file, and says that the end of the journal could not
-// be checked. The next start can check it again.
+// TestMissingSynced opens without the file and logs that the end of the journal was not checked. The next start
+// can check again.
 func TestMissingSynced(t *testing.T) {
 	dir := t.TempDir()
 	keys := crashed(t, dir)
@@ -135,7 +135,7 @@ func TestMissingSynced(t *testing.T) {
 	}
 }
 
-// TestNewStoreIsQuiet: where there is no store yet, nothing is missing.
+// TestNewStoreIsQuiet: a new store logs nothing as missing.
 func TestNewStoreIsQuiet(t *testing.T) {
 	var log bytes.Buffer
 	closed(t, open(t, t.TempDir(), pebble.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))}))
@@ -144,7 +144,7 @@ func TestNewStoreIsQuiet(t *testing.T) {
 	}
 }
 
-// cutJournal takes the last change away.
+// cutJournal removes the last change.
 func cutJournal(t *testing.T, dir string) {
 	t.Helper()
 	rewrite(t, lastJournal(t, dir), func(b []byte) []byte { return b[:len(b)-100] })
@@ -161,8 +161,8 @@ func rewrite(t *testing.T, path string, as func(whole []byte) []byte) {
 	}
 }
 
-// crashed leaves a directory as a crash after some writes does, without the zeros at the end
-// of the journal. They are of more than one block of it.
+// crashed leaves a directory as after a crash, without the zeros at the end of the journal. The writes span
+// several blocks.
 func crashed(t *testing.T, dir string) []history.Key {
 	t.Helper()
 	fs := vfs.NewCrashableMem()
@@ -201,7 +201,7 @@ func lastJournal(t *testing.T, dir string) string {
 	return files[len(files)-1]
 }
 
-// wantFirst checks that exactly the first n keys have records, and marks.
+// wantFirst checks that only the first n keys have records, and marks.
 func wantFirst(t *testing.T, db *pebble.DB, keys []history.Key, n int) {
 	t.Helper()
 	for i, e := range db.Cache().Load(t.Context(), keys) {

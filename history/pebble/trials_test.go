@@ -20,8 +20,8 @@ import (
 	"github.com/playhead/playhead/history/wire"
 )
 
-// TestOneFileDamaged flips one bit of one file of a store, or cuts the file off: of a store whose process was killed, and of
-// one that was closed. The store refuses to open and names the file, or reads fail and name it, or all is as it was.
+// TestOneFileDamaged flips one bit of one file, or truncates it, in a killed store and in a closed one. Either
+// the store refuses to open and names the file, or failed reads name it, or all reads are intact.
 func TestOneFileDamaged(t *testing.T) {
 	n := 500
 	if testing.Short() {
@@ -41,7 +41,7 @@ func TestOneFileDamaged(t *testing.T) {
 	}
 }
 
-// trials are two stores with something of every kind.
+// trials are two stores with data of every kind.
 type trials struct {
 	config pebble.Config
 	keys   []history.Key
@@ -50,7 +50,7 @@ type trials struct {
 	whole  map[string]map[string]answer
 }
 
-// answer is what a read returned.
+// answer is the result of a read.
 type answer struct {
 	value any
 	err   error
@@ -69,7 +69,8 @@ func newTrials(t *testing.T) *trials {
 	return x
 }
 
-// fill has records in tables of several levels, in segments, in summaries and in the journal alone, clears, logs and days.
+// fill writes records to tables of several levels, segments, summaries and the journal, and adds clears, logs
+// and days.
 func (x *trials) fill(t *testing.T, db *pebble.DB, clock time.Time) {
 	start, ctx := clock.UnixMilli()-100_000, t.Context()
 	for user := range 6 {
@@ -111,7 +112,7 @@ func (x *trials) fill(t *testing.T, db *pebble.DB, clock time.Time) {
 	}
 }
 
-// take keeps the files, and what the store answers when nothing is damaged.
+// take keeps the files and the answers of the undamaged store.
 func (x *trials) take(t *testing.T, name string, fs *vfs.MemFS) {
 	k := &killed{files: map[string][]byte{}}
 	k.take(t, fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: rand.New(rand.NewPCG(1, 1))}), abs(t, "store"))
@@ -173,7 +174,7 @@ func (x *trials) trial(t *testing.T, seed uint64) (kind, outcome string, wrong [
 	path := names[r.IntN(len(names))]
 	whole := k.files[path]
 	within := len(whole)
-	if r.IntN(2) == 0 { // not in the room behind what was written
+	if r.IntN(2) == 0 { // skip the preallocated zeros
 		within = max(1, len(bytes.TrimRight(whole, "\x00")))
 	}
 	at, damage := r.IntN(within), "cut"
@@ -207,7 +208,7 @@ func (x *trials) trial(t *testing.T, seed uint64) (kind, outcome string, wrong [
 }
 
 func (x *trials) outcome(t *testing.T, store string, fs vfs.FS, base string) (outcome string, wrong []string) {
-	stem := strings.TrimSuffix(base, ".sst") // of a table Pebble says the number
+	stem := strings.TrimSuffix(base, ".sst") // Pebble names a table by its number
 	names := func(err error) bool { return strings.Contains(err.Error(), stem) }
 	db, err := pebble.Open("store", x.config.On(fs))
 	if err != nil {

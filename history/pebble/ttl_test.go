@@ -15,7 +15,7 @@ import (
 	"github.com/playhead/playhead/history/pebble"
 )
 
-// aging is one store with a clock of its own.
+// aging is a store with its own clock.
 type aging struct {
 	*testing.T
 	db    *pebble.DB
@@ -29,7 +29,7 @@ func newAging(t *testing.T, ttl time.Duration) *aging {
 	return l
 }
 
-// write stores a record of this moment in the cache.
+// write writes a record of the current time to the cache.
 func (l *aging) write(k history.Key) *history.Record {
 	l.Helper()
 	r := beat(l.clock.UnixMilli())
@@ -37,7 +37,7 @@ func (l *aging) write(k history.Key) *history.Record {
 	return r
 }
 
-// archive puts a record and marks clean it, as the job does.
+// archive puts a record and marks it clean, as the job does.
 func (l *aging) archive(k history.Key, r *history.Record) {
 	l.Helper()
 	if errs := l.db.Archive().Put(l.Context(), []history.Cell{{Key: k, Record: r}}); errs != nil {
@@ -46,7 +46,7 @@ func (l *aging) archive(k history.Key, r *history.Record) {
 	markClean(l, l.db.Cache(), k, r)
 }
 
-// want checks where a record is to be seen.
+// want checks whether the cache and the archive show a record.
 func (l *aging) want(k history.Key, inCache, inArchive bool) {
 	l.Helper()
 	page, err := l.db.Cache().List(l.Context(), k.UID, history.Query{Limit: 10})
@@ -67,7 +67,7 @@ func (l *aging) want(k history.Key, inCache, inArchive bool) {
 	}
 }
 
-// swept sweeps and checks how many records that took away.
+// swept sweeps and checks the number of dropped records.
 func (l *aging) swept(want int) {
 	l.Helper()
 	l.db.Checkpoint()
@@ -93,8 +93,7 @@ func TestTTL(t *testing.T) {
 	l.swept(0)
 }
 
-// TestDirtyOutlivesItsTTL: what the archive may lack is not dropped for its age, nor
-// hidden, nor overwritten, before it is clean.
+// TestDirtyOutlivesItsTTL: a dirty record is not dropped, hidden or overwritten at its TTL until it is clean.
 func TestDirtyOutlivesItsTTL(t *testing.T) {
 	l, k := newAging(t, time.Hour), viewing(1, 1)
 	r := l.write(k)
@@ -103,7 +102,7 @@ func TestDirtyOutlivesItsTTL(t *testing.T) {
 		l.swept(0)
 		l.want(k, true, false)
 		wantDirty(t, l.db, k)
-		markClean(t, l.db.Cache(), k, &history.Record{}) // of a job that has found no record
+		markClean(t, l.db.Cache(), k, &history.Record{}) // from a job that found no record
 		wantDirty(t, l.db, k)
 	}
 	if out := l.db.Cache().Apply(t.Context(), []history.Write{{Key: k, Record: beat(l.clock.UnixMilli())}})[0]; out.Status != history.Conflict || out.Current.Record == nil {
@@ -115,7 +114,7 @@ func TestDirtyOutlivesItsTTL(t *testing.T) {
 	l.swept(1)
 }
 
-// TestDirtyOutlivesNoArchive: what the archive would not keep either goes, with its mark.
+// TestDirtyOutlivesNoArchive: a dirty record older than the archive's TTL is dropped with its mark.
 func TestDirtyOutlivesNoArchive(t *testing.T) {
 	l, k := newAging(t, time.Hour), viewing(1, 1)
 	l.write(k)
@@ -125,8 +124,8 @@ func TestDirtyOutlivesNoArchive(t *testing.T) {
 	wantDirty(t, l.db)
 }
 
-// TestSweepManyAndSpareTheLiving has more records than one step of the sweep, and
-// living ones among the dead.
+// TestSweepManyAndSpareTheLiving has more records than one step of the sweep, and live records among the
+// expired.
 func TestSweepManyAndSpareTheLiving(t *testing.T) {
 	l := newAging(t, time.Hour)
 	writes := make([]history.Write, 5000)
@@ -154,8 +153,8 @@ func TestSweepManyAndSpareTheLiving(t *testing.T) {
 	}
 }
 
-// TestExpiredIsNoBase takes writes for what has expired, before and after it was
-// swept: a conflict that shows no record would never end.
+// TestExpiredIsNoBase accepts a write without a base over an expired record, before and after a checkpoint. A
+// conflict without a visible record would never end.
 func TestExpiredIsNoBase(t *testing.T) {
 	for _, checkpoint := range []bool{false, true} {
 		l, k := newAging(t, time.Hour), viewing(1, 1)
@@ -165,7 +164,7 @@ func TestExpiredIsNoBase(t *testing.T) {
 		}
 		l.clock = l.clock.Add(2 * time.Hour)
 		r := l.write(k)
-		l.want(k, true, true) // the archive has the first one
+		l.want(k, true, true) // the archive has the first record
 		wantDirty(t, l.db, k)
 		l.swept(0)
 		if got := l.db.Cache().Load(t.Context(), []history.Key{k})[0].Record; got.Revision != r.Revision {
@@ -174,8 +173,8 @@ func TestExpiredIsNoBase(t *testing.T) {
 	}
 }
 
-// TestShortTTLHasALowWatermark never calls a user complete whose older records have
-// expired here and not in the archive.
+// TestShortTTLHasALowWatermark: a user is not complete if older records have expired in the cache but not in
+// the archive.
 func TestShortTTLHasALowWatermark(t *testing.T) {
 	l, k := newAging(t, time.Hour), viewing(1, 1)
 	if err := l.db.Cache().Warm(t.Context(), k.UID, history.WarmSet{}); err != nil {
@@ -195,7 +194,7 @@ func TestShortTTLHasALowWatermark(t *testing.T) {
 	}
 }
 
-// TestRunSweeps waits for the time of the sweep.
+// TestRunSweeps waits for the next sweep.
 func TestRunSweeps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		config := pebble.Config{TTL: time.Second, SweepEvery: 10 * time.Second}
@@ -217,8 +216,8 @@ func TestRunSweeps(t *testing.T) {
 	})
 }
 
-// TestQuietGivesRoomBack lets a store write two files of its journal, of which it keeps both,
-// and waits until no more is left on the disk than a quiet store may keep.
+// TestQuietGivesRoomBack writes two journal files, which the store keeps, and waits until the quiet store
+// shrinks them to its limit.
 func TestQuietGivesRoomBack(t *testing.T) {
 	dir := t.TempDir()
 	db := open(t, dir, pebble.Config{}.Quiet(20*time.Millisecond))
@@ -246,7 +245,7 @@ func TestQuietGivesRoomBack(t *testing.T) {
 	}
 }
 
-// taken returns how many bytes of the disk the files below a folder take.
+// taken returns the disk usage below a directory in bytes.
 func taken(t testing.TB, dir string) (sum int64) {
 	t.Helper()
 	err := filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {

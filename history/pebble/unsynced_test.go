@@ -15,14 +15,14 @@ import (
 	"github.com/playhead/playhead/history/pebble"
 )
 
-// answers are calls whose answers rely on a change that is not on disk yet.
+// answers are calls that rely on a change not yet on disk.
 type answers struct {
 	change  string
-	make    func(ctx context.Context, db *pebble.DB) error // of the users 1 and 2
+	make    func(ctx context.Context, db *pebble.DB) error // changes users 1 and 2
 	relying map[string]func(ctx context.Context, db *pebble.DB) error
 }
 
-// others reads all of a user whom no change concerns.
+// others reads everything of an unaffected user.
 func others(ctx context.Context, db *pebble.DB) error {
 	k := viewing(3, 1)
 	_, listing := db.Cache().List(ctx, k.UID, history.Query{Limit: 10})
@@ -94,9 +94,8 @@ func readers(at int64) []answers {
 	}
 }
 
-// TestAnswersWaitForTheDisk makes a change, of which the fsync does not return, and calls
-// whose answers rely on it: none returns before it is on disk. A caller that relies on nothing of
-// it does not wait.
+// TestAnswersWaitForTheDisk blocks the fsync of a change: calls that rely on it wait for the disk, other calls
+// do not.
 func TestAnswersWaitForTheDisk(t *testing.T) {
 	for _, test := range readers(now()) {
 		t.Run(test.change, func(t *testing.T) {
@@ -138,7 +137,7 @@ func waitsForTheDisk(t *testing.T, test answers) {
 	close(disk.release)
 	all.Wait()
 
-	if test.change == "apply" { // it would indeed have been lost
+	if test.change == "apply" { // it would have been lost
 		db := open(t, "store", pebble.Config{}.On(lost))
 		if e := db.Cache().Load(t.Context(), []history.Key{viewing(1, 1)})[0]; e.Record != nil || e.Err != nil {
 			t.Errorf("after a crash before the sync: got %+v, want nothing", e)
@@ -146,8 +145,7 @@ func waitsForTheDisk(t *testing.T, test answers) {
 	}
 }
 
-// TestAnswersFailWithTheDisk makes a change of which the fsync fails, and calls whose
-// answers rely on it, while it is under way and later: all fail.
+// TestAnswersFailWithTheDisk fails the fsync of a change: calls that rely on it fail, during it and later.
 func TestAnswersFailWithTheDisk(t *testing.T) {
 	for _, test := range readers(now()) {
 		t.Run(test.change, func(t *testing.T) {
