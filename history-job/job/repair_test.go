@@ -75,7 +75,7 @@ func (m *mortal) MarkClean(ctx context.Context, contents []history.Content) erro
 
 func (m *mortal) Trim(ctx context.Context, uids []string) error { return m.now().Trim(ctx, uids) }
 
-// mortal replaces the world's cache by one that remember copies and restart reverts.
+// mortal replaces the world's cache: remember fills its older content, and restart can return to it.
 func (w *world) mortal() (m *mortal, cfg job.Config) {
 	w.Helper()
 	m = &mortal{current: w.cache, older: w.emptyCache()}

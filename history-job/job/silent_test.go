@@ -124,7 +124,7 @@ func TestPutOfASilentPart(t *testing.T) {
 	}
 }
 
-// comesBack keeps a cache shard silent while others are archived, until it is back and its key is clean.
+// comesBack keeps a shard silent while others are archived, until it is back and its key is clean.
 func (w *world) comesBack(back *atomic.Bool, silent history.Key) {
 	w.Helper()
 	w.wait(10 * time.Minute)
