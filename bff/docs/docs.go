@@ -40,7 +40,7 @@ func Routes(pages map[string]http.Handler) map[string]http.Handler {
 	all := make(map[string]http.Handler)
 	for _, g := range guides() {
 		fmt.Fprintf(&menu, `<a href="docs/%s">%s</a>`+"\n", g.Name, html.EscapeString(g.Title))
-		all["/docs/"+g.Name] = serve(func() (string, error) { return render(g.Name) }, "text/html; charset=utf-8", absent...)
+		all["/docs/"+g.Name] = serve(func() (string, error) { return guidePage(g.Name) }, "text/html; charset=utf-8", absent...)
 	}
 	file := func(name, contentType string, replace ...string) http.Handler {
 		return serve(func() (string, error) { return read(name) }, contentType, replace...)
@@ -65,9 +65,9 @@ var links = map[string]string{
 
 // serve renders a page on first use and applies pairs of old and new text. Its etag is weak because responses
 // may be compressed.
-func serve(make func() (string, error), contentType string, replace ...string) http.Handler {
+func serve(render func() (string, error), contentType string, replace ...string) http.Handler {
 	load := sync.OnceValues(func() (string, error) {
-		content, err := make()
+		content, err := render()
 		return strings.NewReplacer(replace...).Replace(content), err
 	})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -49,7 +49,7 @@ var markdown = goldmark.New(
 	goldmark.WithParserOptions(parser.WithAutoHeadingID()),
 )
 
-func render(name string) (string, error) {
+func guidePage(name string) (string, error) {
 	content, err := docs.Guides.ReadFile(name + ".md")
 	if err != nil {
 		return "", err

@@ -185,7 +185,7 @@ func (c *Cache) warnOfCoverage(ctx context.Context, node *goredis.Client) {
 }
 
 // ErrVolatile means that a server's settings may lose acknowledged writes.
-var ErrVolatile = errors.New("Redis settings may lose acknowledged writes")
+var ErrVolatile = errors.New("redis may lose acknowledged writes")
 
 // Fit checks that every master keeps acknowledged writes: no eviction, and an append-only file that is flushed.
 // Settings can change at runtime, so call it regularly. Servers that hide a setting pass.
