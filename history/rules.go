@@ -72,8 +72,8 @@ func (r Rules) Unfinished(rec *Record) bool {
 	return at > 0 && (duration == 0 || duration >= r.Short && at*100 >= duration*r.Begun && at*100 < duration*r.Done)
 }
 
-// length returns the duration of the viewing that sets the resume point, or the latest where that is unknown, in
-// milliseconds, and whether that viewing ended there.
+// length returns the duration in milliseconds of the viewing that sets the resume point, by default the latest
+// duration. It also returns whether that viewing ended there.
 func (r *Record) length() (duration int64, ended bool) {
 	_, when := r.resume()
 	if viewing, _, known := r.leftBy(); known {

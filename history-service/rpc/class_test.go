@@ -803,6 +803,11 @@ func TestClassPages(t *testing.T) {
 				act()
 			}
 		}
+		for i, n := range got { // a further pass lists the millisecond in which the walk began again
+			if len(changed) > 0 && times[i] == times[0] {
+				changed[n] = true
+			}
+		}
 		count, oldest := map[string]int{}, int64(math.MaxInt64)
 		for i, n := range got {
 			if count[n]++; count[n] > 1 && !changed[n] {
