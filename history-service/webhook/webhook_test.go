@@ -149,7 +149,7 @@ func TestSentAgain(t *testing.T) {
 		s.Tell(events(1)...)
 		time.Sleep(time.Minute)
 	})
-	if len(b.asked) != 5 || counts["delivered"] != 1 || counts["failed_requests_total"] != 4 || strings.Count(log, "\n") != 2 || !strings.Contains(log, "does not take events") || !strings.Contains(log, "takes events again") {
+	if len(b.asked) != 5 || counts["delivered"] != 1 || counts["failed_requests_total"] != 4 || strings.Count(log, "\n") != 2 || !strings.Contains(log, "will retry") || !strings.Contains(log, "webhook recovered") {
 		t.Fatalf("%d requests, %v, log %q", len(b.asked), counts, log)
 	}
 	for i, longest := range []time.Duration{time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second} {
@@ -169,7 +169,7 @@ func TestGivenUp(t *testing.T) {
 		s.Tell(events(150)...)
 		time.Sleep(25 * time.Minute)
 	})
-	if counts["dead"] != 150 || counts["waiting_events"] != 0 || strings.Count(log, "given up") != 2 || strings.Count(log, "does not take events") != 1 {
+	if counts["dead"] != 150 || counts["waiting_events"] != 0 || strings.Count(log, "events dropped") != 2 || strings.Count(log, "will retry") != 1 {
 		t.Errorf("%v, log %s", counts, log)
 	}
 	for _, secret := range []string{"ann", "password", "backend.example.com"} {
@@ -220,7 +220,7 @@ func TestStop(t *testing.T) {
 		if counts["delivered"] != float64(want) || counts["dead"] != float64(2000-want) || counts["waiting_events"] != 0 {
 			t.Errorf("requests of %v: %v, want %d delivered", takes, counts, want)
 		}
-		if want < 2000 && !strings.Contains(log, "given up") {
+		if want < 2000 && !strings.Contains(log, "events dropped") {
 			t.Errorf("requests of %v: the log says nothing", takes)
 		}
 		sent := make(map[string]bool)

@@ -184,7 +184,7 @@ func TestOpenBesideAMasterThatIsAway(t *testing.T) {
 	config.Log = slog.New(slog.NewTextHandler(&log, nil))
 	nodes[2].Close()
 	c := open(t, config)
-	if !strings.Contains(log.String(), "some masters do not answer") || !strings.Contains(log.String(), "masters=1") {
+	if !strings.Contains(log.String(), "masters unavailable") || !strings.Contains(log.String(), "masters=1") {
 		t.Errorf("log %q, want what is missing", log.String())
 	}
 	if epoch, err := c.Epoch(t.Context()); !errors.Is(err, history.ErrUnavailable) {
