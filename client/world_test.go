@@ -42,7 +42,7 @@ type world struct {
 	stored   []*historyv1.Heartbeat // heartbeats received by the service.
 	ahead    atomic.Int64           // lead of the device's clock, nanoseconds.
 	apart    time.Duration          // lead of the service's clock over the bubble's.
-	silent   bool                   // nobody tells the service's time.
+	silent   bool                   // responses lack the service's time
 	asleep   atomic.Int64           // sleep of the device so far, nanoseconds.
 	stalled  atomic.Int64           // nothing sent arrives before, Unix nanoseconds.
 	answered []string               // answers, "id status".

@@ -73,10 +73,25 @@ func early(e history.Event) bool {
 	return e.Kind == history.KindStart || e.At < e.StartedAt+10_000
 }
 
+// saysMore reports whether o replaces e: it is of the same viewing, no earlier, and no less was watched. Of equal
+// ones the longer and faster session stays.
+func saysMore(o, e history.Event) bool {
+	switch {
+	case viewingOf(o) != viewingOf(e) || o.At < e.At || o.Watched < e.Watched:
+		return false
+	case o.At > e.At || o.Watched > e.Watched:
+		return true
+	}
+	return cmp.Or(cmp.Compare(e.StartedAt, o.StartedAt), cmp.Compare(speedOf(o), speedOf(e))) > 0
+}
+
 // watched adds up the sessions, each by its largest report.
 func (v *view) watched(live []history.Event) {
 	sessions := make(map[[2]string]int64)
 	for _, e := range live {
+		if e.Watched == 0 || slices.ContainsFunc(live, func(o history.Event) bool { return saysMore(o, e) }) {
+			continue
+		}
 		sessions[viewingOf(e)] = max(sessions[viewingOf(e)], since(e, v.RemovedAt).Watched)
 	}
 	for _, n := range sessions {

@@ -37,15 +37,14 @@ func (r *Record) leftBy() (id uint64, named, known bool) {
 // goesOn reports whether r continues the session of an earlier record o, so that starts do not change. It
 // returns the merged stays below the end.
 func (r *Record) goesOn(o *Record) (lows []Low, ok bool) {
-	same := r.Session == o.Session && (r.Session != "" || r.Device == o.Device) && r.listed() && o.listed()
-	if !same || o.Version.Time() <= r.RemovedAt || r.AtEnd != o.AtEnd || r.Duration != o.Duration || r.Start != o.Start && r.Start.At > 0 && o.Start.At > 0 ||
+	if !r.sameSession(o) || !r.listed() || !o.listed() || o.Version.Time() <= r.RemovedAt || r.AtEnd != o.AtEnd || r.Duration != o.Duration || r.Start != o.Start && r.Start.At > 0 && o.Start.At > 0 ||
 		!sameOrNone(r.Viewings, o.Viewings) || !sameOrNone(r.Lows, o.Lows) || !sameOrNone(r.Starts, o.Starts) {
 		return nil, false
 	}
 	switch {
 	case r.AtEnd:
 		return longer(r.Lows, o.Lows), true
-	case r.Start.At == 0 && o.Start.At == 0:
+	case r.Start.At == 0 && o.Start.At == 0 && r.PlayedAt() != o.PlayedAt():
 		return r.extend(o)
 	}
 	newer, older := r.current(), o.current()
@@ -64,9 +63,6 @@ func (r *Record) goesOn(o *Record) (lows []Low, ok bool) {
 // lists no stays. It returns false in rare cases, for the general merge.
 func (r *Record) extend(o *Record) (lows []Low, ok bool) {
 	at, from, n := r.PlayedAt(), o.PlayedAt(), len(o.Lows)
-	if at == from { // the same report, or one of the same time
-		return longer(r.Lows, o.Lows), true
-	}
 	if len(r.Lows) > 0 || r.Original != 0 || o.Original != 0 || at <= from || at-from > lowGap || n > 0 && o.Lows[n-1].At >= at {
 		return nil, false
 	}
@@ -93,6 +89,11 @@ func (r *Record) extend(o *Record) (lows []Low, ok bool) {
 	return append(lows, next), true
 }
 
+// sameSession reports whether the latest events belong to one session, or to one device without sessions.
+func (r *Record) sameSession(o *Record) bool {
+	return r.Session == o.Session && (r.Session != "" || r.Device == o.Device)
+}
+
 func sameOrNone[T comparable](a, b []T) bool {
 	return len(a) == 0 || len(b) == 0 || slices.Equal(a, b)
 }
@@ -101,7 +102,7 @@ func sameOrNone[T comparable](a, b []T) bool {
 // allocates no list.
 func (r *Record) mergeViewings(o *Record) {
 	listed, last := r.listed(), o.listed() && o.Version.Time() > r.RemovedAt
-	if same := r.Session == o.Session && (r.Session != "" || r.Device == o.Device); listed && last && same {
+	if listed && last && r.sameSession(o) {
 		r.Start, last = later(r.Start, o.Start), false
 		if len(r.Viewings) == 0 { // a continuing session
 			r.Viewings = o.Viewings

@@ -449,7 +449,7 @@ func TestExportCutOff(t *testing.T) {
 		}
 		text, err := io.ReadAll(resp.Body)
 		_ = resp.Body.Close()
-		server.Close() // nobody writes to the log afterwards
+		server.Close() // no log writes after this
 		if resp.StatusCode != http.StatusOK || err == nil || len(text) == 0 {
 			t.Errorf("%s: %d, %d bytes, %v; want an error after some", accept, resp.StatusCode, len(text), err)
 		}

@@ -38,9 +38,10 @@ func Routes(pages map[string]http.Handler) map[string]http.Handler {
 	}
 	var menu strings.Builder
 	all := make(map[string]http.Handler)
-	for _, g := range guides() {
+	guides := loadGuides()
+	for _, g := range guides {
 		fmt.Fprintf(&menu, `<a href="docs/%s">%s</a>`+"\n", g.Name, html.EscapeString(g.Title))
-		all["/docs/"+g.Name] = serve(func() (string, error) { return guidePage(g.Name) }, "text/html; charset=utf-8", absent...)
+		all["/docs/"+g.Name] = serve(func() (string, error) { return g.page(guides) }, "text/html; charset=utf-8", absent...)
 	}
 	file := func(name, contentType string, replace ...string) http.Handler {
 		return serve(func() (string, error) { return read(name) }, contentType, replace...)

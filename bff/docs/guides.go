@@ -24,15 +24,18 @@ const source = "https://github.com/playhead/playhead/blob/main/"
 // order lists the first guides of the menu. The others follow by name.
 var order = []string{"getting-started", "players", "clients", "tokens", "pages", "webhooks", "compare", "limits", "retention", "operate", "performance"}
 
-type guide struct{ Name, Title string }
+type guide struct {
+	Name, Title string
+	content     []byte
+}
 
-func guides() []guide {
+func loadGuides() []guide {
 	names, _ := fs.Glob(docs.Guides, "*.md")
 	var all []guide
 	for _, file := range names {
 		content, _ := docs.Guides.ReadFile(file)
 		title, _, _ := strings.Cut(strings.TrimPrefix(string(content), "# "), "\n")
-		all = append(all, guide{strings.TrimSuffix(file, ".md"), title})
+		all = append(all, guide{strings.TrimSuffix(file, ".md"), title, content})
 	}
 	rank := func(g guide) int {
 		if i := slices.Index(order, g.Name); i >= 0 {
@@ -49,28 +52,24 @@ var markdown = goldmark.New(
 	goldmark.WithParserOptions(parser.WithAutoHeadingID()),
 )
 
-func guidePage(name string) (string, error) {
-	content, err := docs.Guides.ReadFile(name + ".md")
-	if err != nil {
-		return "", err
-	}
-	root := markdown.Parser().Parse(text.NewReader(content))
-	err = ast.Walk(root, func(n ast.Node, entering bool) (ast.WalkStatus, error) {
+// page renders a guide, with a menu of all guides.
+func (g guide) page(all []guide) (string, error) {
+	root := markdown.Parser().Parse(text.NewReader(g.content))
+	err := ast.Walk(root, func(n ast.Node, entering bool) (ast.WalkStatus, error) {
 		if link, ok := n.(*ast.Link); ok && entering {
 			link.Destination = []byte(resolve(string(link.Destination)))
 		}
 		return ast.WalkContinue, nil
 	})
 	if err != nil {
-		return "", fmt.Errorf("render guide %s: %w", name, err)
+		return "", fmt.Errorf("render guide %s: %w", g.Name, err)
 	}
 	var body, page bytes.Buffer
-	if err := markdown.Renderer().Render(&body, content, root); err != nil {
-		return "", fmt.Errorf("render guide %s: %w", name, err)
+	if err := markdown.Renderer().Render(&body, g.content, root); err != nil {
+		return "", fmt.Errorf("render guide %s: %w", g.Name, err)
 	}
-	title, _, _ := strings.Cut(strings.TrimPrefix(string(content), "# "), "\n")
 	err = layout.ExecuteTemplate(&page, "guide.html", map[string]any{
-		"Name": name, "Title": title, "Guides": guides(), "Body": template.HTML(body.String()), //nolint:gosec // of our own files
+		"Name": g.Name, "Title": g.Title, "Guides": all, "Body": template.HTML(body.String()), //nolint:gosec // of our own files
 	})
 	return page.String(), err
 }

@@ -1,5 +1,5 @@
 // Package flow serves the page /flow: a stream of the process's metrics, once a second, and of the viewer's own
-// records. It does nothing while nobody watches.
+// records. It is idle without viewers.
 package flow
 
 import (

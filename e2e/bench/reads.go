@@ -87,7 +87,7 @@ func (n newest) readOf(ctx context.Context, f Figures, name string, user func(i 
 	return nil
 }
 
-// beside reads pages while work sends a load, and waits for both.
+// beside reads pages concurrently with the load of work, and waits for both.
 func (n newest) beside(ctx context.Context, w *work, f Figures, name string) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error {

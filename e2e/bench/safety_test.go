@@ -113,7 +113,7 @@ func contents(keys []history.Key, entries []history.Entry) []history.Content {
 	return held
 }
 
-// nobody is a queue that drops everything.
+// nobody is a queue without consumers: it drops all messages.
 type nobody struct{}
 
 // Publish implements [history.Publisher].
