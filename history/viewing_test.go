@@ -25,6 +25,9 @@ func sessionsOf(events []history.Event) (all []history.Session) {
 	plays, duration := playsOf(live, deleted), longest(live, model(events).Duration)
 	live = slices.DeleteFunc(live, marks)
 	for _, e := range live {
+		if slices.ContainsFunc(live, func(o history.Event) bool { return saysMore(o, e) }) {
+			e.Watched = 0
+		}
 		viewings[viewingOf(e)] = append(viewings[viewingOf(e)], e)
 	}
 	known := make(map[uint64]history.Session) // keyed by hash: two names may share one
