@@ -385,8 +385,8 @@ func compareLatest(a, b *Record) int {
 		cmp.Compare(a.State, b.State),
 		strings.Compare(a.Session, b.Session),
 		strings.Compare(a.Device, b.Device),
+		compareFlags(b.AtEnd, a.AtEnd), // before Early, as in compareEnds
 		compareFlags(a.Early, b.Early),
-		compareFlags(b.AtEnd, a.AtEnd),
 	)
 }
 
