@@ -19,8 +19,8 @@ demo: ## replay a sample through everything in one process: make demo ARGS=--hel
 	go build -o bin/ ./all-in-one/demo
 	bin/demo $(ARGS)
 run: ## start everything in one process, empty: make run ARGS=--help
-	go build -o bin/ ./all-in-one
-	bin/all-in-one $(ARGS)
+	go build -o bin/ ./playhead
+	bin/playhead serve $(ARGS)
 build: ## build every command into bin/
 	go build -o bin/ ./...
 
@@ -112,7 +112,7 @@ browser: $(BIN)/gotestsum $(NPM) ## run the pages in headless Chromium
 # A quick run counts from here the three minutes that it may take.
 bench: BEGAN := $(shell date +%s)
 bench: ## measure beside PostgreSQL: make bench ARGS="--quick --json --html bench.html"
-	go build -o bin/ ./all-in-one ./bff ./history-service ./history-job ./e2e/cmd/naive ./e2e/cmd/bench
+	go build -o bin/ ./playhead ./bff ./history-service ./history-job ./e2e/cmd/naive ./e2e/cmd/bench
 	bin/bench --began $(BEGAN) $(ARGS)
 bench-compare: ## compare what two runs with --json printed: make bench-compare A=before.txt B=after.txt
 	go run ./e2e/cmd/bench compare $(A) $(B)

@@ -90,7 +90,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// serve does the work of command all-in-one.
+// serve does the work of playhead serve.
 func serve(ctx context.Context, _ []string, getenv func(string) string, out io.Writer) error {
 	p, err := allinone.Open(ctx, config(getenv(child)))
 	if err != nil {

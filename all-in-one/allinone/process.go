@@ -203,12 +203,18 @@ func signingSecret(cfg Config) ([]byte, error) {
 	if len(cfg.Secret) > 0 {
 		return cfg.Secret, nil
 	}
-	path := filepath.Join(cfg.Dir, secretFile)
+	text, err := ReadSecret(cfg.Dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return makeSecret(filepath.Join(cfg.Dir, secretFile))
+	}
+	return text, err
+}
+
+// ReadSecret returns the secret that a process without [Config.Secret] generated in its data directory.
+func ReadSecret(dir string) ([]byte, error) {
+	path := filepath.Join(dir, secretFile)
 	text, err := token.ReadSecret(path)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return makeSecret(path)
-	case err == nil && !bytes.Equal(text, checked(text[:min(len(text), 2*token.MinSecret)])):
+	if err == nil && !bytes.Equal(text, checked(text[:min(len(text), 2*token.MinSecret)])) {
 		return nil, fmt.Errorf("token secret %s is damaged: restore it from a backup; without it, which ends all tokens, a start makes another", path)
 	}
 	return text, err

@@ -120,20 +120,41 @@ func (v *Verifier) key(t *jwt.Token) (any, error) {
 	return v.keys.find(name)
 }
 
-// Mint returns a token for uid that expires after ttl. An empty audience sets none.
-func Mint(secret []byte, uid, audience string, ttl time.Duration) (string, error) {
+// Claims are the content of a token that [Claims.Sign] makes.
+type Claims struct {
+	UID string
+	// Audience and Scope are omitted if empty. Scopes are separated by spaces (RFC 8693, section 4.2).
+	Audience, Scope string
+	// TTL is the time until the token expires.
+	TTL time.Duration
+}
+
+// Sign returns a token signed with secret.
+func (c Claims) Sign(secret []byte) (string, error) {
 	if err := checkSecret(secret); err != nil {
 		return "", err
 	}
-	if err := history.ValidateUID(uid); err != nil {
-		return "", fmt.Errorf("mint token: %w", err)
+	if err := history.ValidateUID(c.UID); err != nil {
+		return "", fmt.Errorf("sign token: %w", err)
 	}
 	now := time.Now()
-	claims := jwt.RegisteredClaims{Subject: uid, IssuedAt: jwt.NewNumericDate(now), ExpiresAt: jwt.NewNumericDate(now.Add(ttl))}
-	if audience != "" {
-		claims.Audience = jwt.ClaimStrings{audience}
+	signed := claims{Scope: c.Scope, RegisteredClaims: jwt.RegisteredClaims{Subject: c.UID, IssuedAt: jwt.NewNumericDate(now), ExpiresAt: jwt.NewNumericDate(now.Add(c.TTL))}}
+	if c.Audience != "" {
+		signed.Audience = jwt.ClaimStrings{c.Audience}
 	}
-	return jwt.NewWithClaims(jwt.SigningMethodHS256, claims).SignedString(secret)
+	return jwt.NewWithClaims(jwt.SigningMethodHS256, signed).SignedString(secret)
+}
+
+// claims is the payload of a token.
+type claims struct {
+	jwt.RegisteredClaims
+
+	Scope string `json:"scope,omitempty"`
+}
+
+// Mint returns a token for uid that expires after ttl. An empty audience sets none.
+func Mint(secret []byte, uid, audience string, ttl time.Duration) (string, error) {
+	return Claims{UID: uid, Audience: audience, TTL: ttl}.Sign(secret)
 }
 
 // ReadSecret reads a secret from a file. It fails for an unreadable file or fewer than [MinSecret] bytes.

@@ -57,7 +57,7 @@ func (a *allInOne) run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	a.Process, err = process.Start(filepath.Join(a.bin, "all-in-one"), "--data", filepath.Join(a.dir, "data"),
+	a.Process, err = process.Start(filepath.Join(a.bin, "playhead"), "serve", "--data", filepath.Join(a.dir, "data"),
 		"--rpc", a.rpc, "--listen", a.http, "--admin", a.admin,
 		"--token-secret-file", secret, "--user-rate", "1e6", "--user-burst", "1e6", "--log-level", "warn")
 	if err != nil {

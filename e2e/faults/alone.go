@@ -43,7 +43,7 @@ func startAlone(ctx context.Context, t *trial, dir string) (*alone, error) {
 	if err := os.WriteFile(file, []byte(secret), 0o600); err != nil {
 		return nil, err
 	}
-	a.unit = newUnit(t.Log, "all-in-one", addrs[2], filepath.Join(t.Bin, "all-in-one"), "--data", dir, "--hold", "2s", "--drain", "8s",
+	a.unit = newUnit(t.Log, "all-in-one", addrs[2], filepath.Join(t.Bin, "playhead"), "serve", "--data", dir, "--hold", "2s", "--drain", "8s",
 		"--listen", addrs[0], "--rpc", addrs[1], "--admin", addrs[2], "--token-secret-file", file, "--user-rate", "1e6", "--user-burst", "1e6")
 	conn, err := dial(addrs[1])
 	if err != nil {
@@ -139,7 +139,7 @@ func twoProcesses(ctx context.Context, t *trial) error {
 		return err
 	}
 	return a.run(ctx, func(ctx context.Context) error {
-		p, err := process.Start(filepath.Join(t.Bin, "all-in-one"), "--data", a.dir,
+		p, err := process.Start(filepath.Join(t.Bin, "playhead"), "serve", "--data", a.dir,
 			"--listen", "127.0.0.1:0", "--rpc", "127.0.0.1:0", "--admin", "127.0.0.1:0")
 		if err != nil {
 			return err

@@ -243,7 +243,7 @@ func oldRows(ctx context.Context, t *trial) error {
 	if err := os.WriteFile(file, []byte(csv.String()), 0o600); err != nil {
 		return err
 	}
-	cmd := exec.CommandContext(ctx, filepath.Join(t.Bin, "replay"), "--service", t.stack.conns[0].Target(), file) //nolint:gosec // our own command
+	cmd := exec.CommandContext(ctx, filepath.Join(t.Bin, "playhead"), "replay", "--service", t.stack.conns[0].Target(), file) //nolint:gosec // our own command
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("replay: %w: %s", err, out)

@@ -264,7 +264,7 @@ func (t *trial) redrive(ctx context.Context) error {
 		return err
 	}
 	s := t.stack
-	cmd := exec.CommandContext(ctx, filepath.Join(t.Bin, "replay"), "dead", "--redis", s.es["redis"].Addr(), //nolint:gosec // our own command
+	cmd := exec.CommandContext(ctx, filepath.Join(t.Bin, "playhead"), "replay", "dead", "--redis", s.es["redis"].Addr(), //nolint:gosec // our own command
 		"--kafka", s.es["kafka"].Addr(), "--kafka-topic", s.name, "--kafka-group", s.name, "--kafka-dead-topic", s.dead())
 	out, err := cmd.CombinedOutput()
 	if err != nil {

@@ -1,11 +1,3 @@
-// Command replay sends a trace of viewings as player heartbeats, to history-service or through an edge.
-//
-// Subcommands:
-//
-//	dead      redrives dead letters
-//	segments  inspects a user's segments in the archive
-//	erase     removes all data of a user
-//	rebase    moves records written by a fast clock back to the present
 package main
 
 import (
@@ -33,7 +25,7 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-type flags struct {
+type replayFlags struct {
 	Trace    string        `arg:"" help:"CSV file, gzip if it ends in .gz, with the columns user_id, video_id, time_ms, play_time_ms, duration_ms."`
 	Service  string        `help:"Address of history-service." default:"127.0.0.1:7070"`
 	Edge     string        `help:"Address of an edge, such as http://127.0.0.1:8080: go through it as the players would, over a WebSocket of each user. --speed, --streams and --batch are for the service only."`
@@ -49,21 +41,20 @@ type flags struct {
 }
 
 // Help returns the introduction to --help.
-func (*flags) Help() string {
+func (*replayFlags) Help() string {
 	return `Sends viewings of a trace as heartbeats, to a service or through an edge.
 
-` + "`replay dead`" + ` drives again what could not be archived, from the topic of dead letters; ` + "`replay dead --help`" + ` lists its flags.
+` + "`playhead replay dead`" + ` drives again what could not be archived, from the topic of dead letters; ` + "`playhead replay dead --help`" + ` lists its flags.
 
-` + "`replay segments UID`" + ` shows what of a user's history is in parts.
+` + "`playhead replay segments UID`" + ` shows what of a user's history is in parts.
 
-` + "`replay erase UID`" + ` removes everything of a user, through a service that runs.
+` + "`playhead replay erase UID`" + ` removes everything of a user, through a service that runs.
 
-` + "`replay rebase UID`" + ` brings records of a clock that was ahead to the present, through a service that runs.`
+` + "`playhead replay rebase UID`" + ` brings records of a clock that was ahead to the present, through a service that runs.`
 }
 
-func main() { run.Main(replayed) }
-
-func replayed(ctx context.Context, args []string, getenv func(string) string, out io.Writer) error {
+// replayCommand sends the viewings of a file, or runs one of the commands for a running server.
+func replayCommand(ctx context.Context, args []string, getenv func(string) string, out io.Writer) error {
 	if len(args) > 0 {
 		switch args[0] {
 		case "dead":
@@ -80,8 +71,8 @@ func replayed(ctx context.Context, args []string, getenv func(string) string, ou
 }
 
 func send(ctx context.Context, args []string, getenv func(string) string, out io.Writer) error {
-	var f flags
-	if err := run.Parse("replay", &f, args, getenv, out); err != nil {
+	var f replayFlags
+	if err := run.Parse("playhead replay", &f, args, getenv, out); err != nil {
 		return err
 	}
 	if err := f.check(); err != nil {
@@ -111,7 +102,7 @@ func send(ctx context.Context, args []string, getenv func(string) string, out io
 	return nil
 }
 
-func (f *flags) check() error {
+func (f *replayFlags) check() error {
 	if f.Batch < 1 || f.Batch > 1000 {
 		return fmt.Errorf("--batch: want 1 to 1000, got %d", f.Batch)
 	}
@@ -127,7 +118,7 @@ type driver interface {
 	Statuses() map[historyv1.Status]int64
 }
 
-func (f *flags) driver() (d driver, closing func(), err error) {
+func (f *replayFlags) driver() (d driver, closing func(), err error) {
 	if f.Edge != "" {
 		d, err = f.edge()
 		return d, func() {}, err
@@ -139,7 +130,7 @@ func (f *flags) driver() (d driver, closing func(), err error) {
 	return &replay.Driver{Conn: conn, Streams: f.Streams, Batch: f.Batch, Speed: f.Speed, Patience: f.Patience}, func() { _ = conn.Close() }, nil
 }
 
-func (f *flags) edge() (driver, error) {
+func (f *replayFlags) edge() (driver, error) {
 	if f.Secret == "" {
 		return nil, errors.New("--edge needs --token-secret-file")
 	}
@@ -175,7 +166,7 @@ func (*segmentsFlags) Help() string {
 
 func segments(ctx context.Context, args []string, getenv func(string) string, out io.Writer) error {
 	var f segmentsFlags
-	if err := run.Parse("replay segments", &f, args, getenv, out); err != nil {
+	if err := run.Parse("playhead replay segments", &f, args, getenv, out); err != nil {
 		return err
 	}
 	look := f.inspect

@@ -28,7 +28,7 @@ func TestErase(t *testing.T) {
 	run := func(args ...string) string {
 		t.Helper()
 		var out strings.Builder
-		if err := replayed(t.Context(), args, none, &out); err != nil {
+		if err := replayCommand(t.Context(), args, none, &out); err != nil {
 			t.Fatalf("replay %q: %v", args, err)
 		}
 		return out.String()
@@ -78,10 +78,10 @@ func TestEraseFails(t *testing.T) {
 	for _, tt := range []struct{ name, args, want string }{
 		{"no user", "erase", "<uid>"},
 		{"nobody listens", "erase 7 --service=127.0.0.1:1", "try again"},
-		{"a user who cannot be", "erase a\x01b --service=" + serve(t, service(t)), "uid"},
+		{"a user who cannot be", "erase a\x01b --service=" + serveRPC(t, service(t)), "uid"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			err := replayed(t.Context(), strings.Fields(tt.args), none, new(strings.Builder))
+			err := replayCommand(t.Context(), strings.Fields(tt.args), none, new(strings.Builder))
 			if err == nil || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("%s: %v, want %q", tt.args, err, tt.want)
 			}

@@ -39,7 +39,7 @@ func TestRebase(t *testing.T) {
 		{nil, []string{"0 records rebased"}},
 	} {
 		var out strings.Builder
-		if err := replayed(t.Context(), append([]string{"rebase", "7", addr, "--look=1ms"}, tt.args...), none, &out); err != nil {
+		if err := replayCommand(t.Context(), append([]string{"rebase", "7", addr, "--look=1ms"}, tt.args...), none, &out); err != nil {
 			t.Fatal(err)
 		}
 		for _, want := range tt.want {
@@ -49,7 +49,7 @@ func TestRebase(t *testing.T) {
 		}
 	}
 	var out strings.Builder
-	if err := replayed(t.Context(), []string{"rebase", "7", "--service=127.0.0.1:1"}, none, &out); err == nil {
+	if err := replayCommand(t.Context(), []string{"rebase", "7", "--service=127.0.0.1:1"}, none, &out); err == nil {
 		t.Error("nobody listens: want an error")
 	}
 	printRebased(&out, &historyv1.RebaseResponse{ClearedMs: 1_790_000_000_000}, false)

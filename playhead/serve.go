@@ -1,5 +1,3 @@
-// Command all-in-one is Playhead in one process with one data directory: HTTP API, gRPC server and job over an
-// embedded store. It needs no installation.
 package main
 
 import (
@@ -8,7 +6,6 @@ import (
 	"io"
 	"os"
 	"time"
-	_ "time/tzdata" // not every machine has a zone database
 
 	"github.com/playhead/playhead/all-in-one/allinone"
 	"github.com/playhead/playhead/bff/token"
@@ -19,7 +16,7 @@ import (
 	"github.com/playhead/playhead/internal/trust"
 )
 
-type flags struct {
+type serveFlags struct {
 	Data            string        `help:"Data directory, created when missing." default:"playhead-data"`
 	Listen          string        `help:"Address of the HTTP API." default:"127.0.0.1:8080"`
 	RPC             string        `name:"rpc" help:"Address of the gRPC server." default:"127.0.0.1:7070"`
@@ -47,16 +44,14 @@ type flags struct {
 }
 
 // Help is the introduction of --help.
-func (*flags) Help() string {
+func (*serveFlags) Help() string {
 	return `Playhead in one process: it keeps what users watched, read or heard, and where they stopped, in its data directory. ` +
 		`Players report over HTTP and WebSocket, services over gRPC; /docs of the HTTP address describes the API. Nothing else needs installing.`
 }
 
-func main() { run.Main(serve) }
-
 func serve(ctx context.Context, args []string, getenv func(string) string, out io.Writer) error {
-	var f flags
-	if err := run.Parse("all-in-one", &f, args, getenv, out); err != nil {
+	var f serveFlags
+	if err := run.Parse("playhead serve", &f, args, getenv, out); err != nil {
 		return err
 	}
 	log, err := obs.NewLogger(os.Stderr, f.LogLevel, f.LogFormat)
@@ -111,7 +106,7 @@ func terminal(out io.Writer) bool {
 	return err == nil && about.Mode()&os.ModeCharDevice != 0
 }
 
-func (f *flags) secret() ([]byte, error) {
+func (f *serveFlags) secret() ([]byte, error) {
 	if f.TokenSecretFile == "" {
 		return nil, nil
 	}

@@ -34,7 +34,7 @@ func (*deadFlags) Help() string {
 
 func dead(ctx context.Context, args []string, getenv func(string) string, out io.Writer) error {
 	var f deadFlags
-	if err := run.Parse("replay dead", &f, args, getenv, out); err != nil {
+	if err := run.Parse("playhead replay dead", &f, args, getenv, out); err != nil {
 		return err
 	}
 	log, err := obs.NewLogger(os.Stderr, f.LogLevel, "text")
@@ -114,7 +114,7 @@ func dialFor(uid, service string) (*grpc.ClientConn, error) {
 
 func erase(ctx context.Context, args []string, getenv func(string) string, out io.Writer) error {
 	var f eraseFlags
-	if err := run.Parse("replay erase", &f, args, getenv, out); err != nil {
+	if err := run.Parse("playhead replay erase", &f, args, getenv, out); err != nil {
 		return err
 	}
 	conn, err := dialFor(f.UID, f.Service)
@@ -177,7 +177,7 @@ func (*rebaseFlags) Help() string {
 // rebase moves records written by a fast clock back to the present.
 func rebase(ctx context.Context, args []string, getenv func(string) string, out io.Writer) error {
 	var f rebaseFlags
-	if err := run.Parse("replay rebase", &f, args, getenv, out); err != nil {
+	if err := run.Parse("playhead replay rebase", &f, args, getenv, out); err != nil {
 		return err
 	}
 	conn, err := dialFor(f.UID, f.Service)

@@ -36,8 +36,8 @@ func file(t *testing.T, text string) string {
 
 func none(string) string { return "" }
 
-// serve runs a service on loopback and returns its address.
-func serve(t *testing.T, service historyv1.HistoryServiceServer) string {
+// serveRPC runs a service on loopback and returns its address.
+func serveRPC(t *testing.T, service historyv1.HistoryServiceServer) string {
 	t.Helper()
 	lis, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -60,7 +60,7 @@ func service(t *testing.T) *rpc.Server {
 }
 
 func TestSend(t *testing.T) {
-	trace, addr := file(t, rows), serve(t, service(t))
+	trace, addr := file(t, rows), serveRPC(t, service(t))
 	for _, tt := range []struct {
 		args string
 		want []string
@@ -84,7 +84,7 @@ func TestSend(t *testing.T) {
 
 func TestSendFails(t *testing.T) {
 	good, cut := file(t, rows), file(t, rows+"9,100,165")
-	addr := serve(t, service(t))
+	addr := serveRPC(t, service(t))
 	for _, tt := range []struct{ name, args, want string }{
 		{"no trace", "", "<trace>"},
 		{"no such trace", "none.csv", "read trace: open none.csv: no such file"},
@@ -125,7 +125,7 @@ func (s silent) ApplyStream(stream grpc.BidiStreamingServer[historyv1.ApplyStrea
 // TestSendInterrupted cancels during the first batch, like Ctrl-C.
 func TestSendInterrupted(t *testing.T) {
 	s := silent{came: make(chan struct{}, 16)}
-	addr := serve(t, s)
+	addr := serveRPC(t, s)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	began := time.Now()

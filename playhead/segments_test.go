@@ -37,17 +37,17 @@ func TestSegments(t *testing.T) {
 	}
 	var out bytes.Buffer
 	missing := filepath.Join(dir, "missing")
-	if err := replayed(t.Context(), []string{"segments", "ann", "--data", missing}, none, &out); !errors.Is(err, fs.ErrNotExist) {
+	if err := replayCommand(t.Context(), []string{"segments", "ann", "--data", missing}, none, &out); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("without a directory: got %v, want that there is none", err)
 	}
 	empty := t.TempDir()
-	if err := replayed(t.Context(), []string{"segments", "ann", "--data", empty}, none, &out); err == nil || !strings.Contains(err.Error(), "is empty") {
+	if err := replayCommand(t.Context(), []string{"segments", "ann", "--data", empty}, none, &out); err == nil || !strings.Contains(err.Error(), "is empty") {
 		t.Errorf("of an empty folder: %v", err)
 	}
 	if made, err := os.ReadDir(empty); err != nil || len(made) > 0 {
 		t.Errorf("in an empty folder there is %v, %v", made, err)
 	}
-	if err := replayed(t.Context(), []string{"segments", "ann", "--data", dir}, none, &out); err == nil || !strings.Contains(err.Error(), "in use") {
+	if err := replayCommand(t.Context(), []string{"segments", "ann", "--data", dir}, none, &out); err == nil || !strings.Contains(err.Error(), "in use") {
 		t.Errorf("beside a process: got %v, want that the directory is in use", err)
 	}
 	if err := db.Close(); err != nil {
@@ -58,7 +58,7 @@ func TestSegments(t *testing.T) {
 		"bob": {"0 live records\n", "0 records in 0 chunks", "all chunks are whole"},
 	} {
 		out.Reset()
-		if err := replayed(t.Context(), []string{"segments", uid, "--data", dir, "--verify"}, none, &out); err != nil {
+		if err := replayCommand(t.Context(), []string{"segments", uid, "--data", dir, "--verify"}, none, &out); err != nil {
 			t.Fatal(err)
 		}
 		for _, text := range want {

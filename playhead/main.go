@@ -1,0 +1,55 @@
+// Command playhead has all that an operator needs, as subcommands: the server in one process, tokens, and the
+// tools for a running server.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	_ "time/tzdata" // not every machine has a zone database
+
+	"github.com/playhead/playhead/internal/run"
+)
+
+func main() { run.Main(playhead) }
+
+// command is a subcommand. It parses its own flags.
+type command struct {
+	name, about string
+	run         func(ctx context.Context, args []string, getenv func(string) string, out io.Writer) error
+}
+
+var commands = []command{
+	{"serve", "Run the server: API, gRPC server and job in one process with one data directory.", serve},
+	{"token", "Print a token for a user.", printToken},
+	{"replay", "Send the viewings of a file as heartbeats; or `replay dead`, `segments`, `erase`, `rebase`.", replayCommand},
+}
+
+func playhead(ctx context.Context, args []string, getenv func(string) string, out io.Writer) error {
+	if len(args) == 0 || args[0] == "--help" || args[0] == "-h" || args[0] == "help" {
+		usage(out)
+		return nil
+	}
+	for _, c := range commands {
+		if c.name == args[0] {
+			return c.run(ctx, args[1:], getenv, out)
+		}
+	}
+	if !strings.HasPrefix(args[0], "-") {
+		return fmt.Errorf("unknown command %s (playhead lists the commands)", args[0])
+	}
+	if err := run.Parse("playhead", &struct{}{}, args, getenv, out); err != nil { // --version
+		return err
+	}
+	return errors.New("no command (playhead lists them)")
+}
+
+func usage(out io.Writer) {
+	fmt.Fprint(out, "Usage: playhead <command>\n\n")
+	for _, c := range commands {
+		fmt.Fprintf(out, "  %-8s %s\n", c.name, c.about)
+	}
+	fmt.Fprint(out, "\nplayhead <command> --help lists the flags of a command; --version prints the version.\n")
+}
