@@ -7,6 +7,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history/pebble/wal"
 	"github.com/playhead/playhead/history/wire"
 )
 
@@ -70,18 +71,18 @@ func (c *Cache) encode(writes []history.Write) *encoded {
 }
 
 // at returns a write as a memtable item.
-func (e *encoded) at(i int, uid string) item {
+func (e *encoded) at(i int, uid string) wal.Item {
 	start := 0
 	if i > 0 {
 		start = e.entries[i-1].value
 	}
 	x := e.entries[i]
-	return item{uid: uid, hash: x.hash, key: e.bytes[start:x.key], value: e.bytes[x.key:x.value]}
+	return wal.Item{User: uid, Hash: x.hash, Key: e.bytes[start:x.key], Value: e.bytes[x.key:x.value]}
 }
 
 // swap compares all bases and makes the matching writes visible, under one cache lock. The fsync happens after
 // unlock. The waiter is nil if nothing was written.
-func (c *Cache) swap(writes []history.Write, e *encoded, outcomes []history.Outcome) (*syncWaiter, error) {
+func (c *Cache) swap(writes []history.Write, e *encoded, outcomes []history.Outcome) (*wal.Waiter, error) {
 	c.lock.Lock()
 	defer c.lock.Unlock()
 	s := swapper{Cache: c, oldest: c.oldest()}
@@ -101,14 +102,14 @@ func (c *Cache) swap(writes []history.Write, e *encoded, outcomes []history.Outc
 	if err := s.all.Apply(s.segment, nil); err != nil {
 		return nil, unavailable(err)
 	}
-	t := new(syncWaiter) // finishes after every change seen by the call
+	t := new(wal.Waiter) // finishes after every change seen by the call
 	return t, c.db.commit(storeChange{all: s.all, segment: s.segment, waiter: t, updateMemory: func() error {
 		for i := range writes {
 			if outcomes[i].Status != history.Applied {
 				continue
 			}
 			x := e.at(i, writes[i].Key.UID)
-			s.unsynced.put(x.key, t)
+			s.unsynced.put(x.Key, t)
 			if err := s.memory.put(s.segment, x); err != nil {
 				return err
 			}
@@ -127,14 +128,14 @@ type swapper struct {
 	users        []userState // newly warm users
 }
 
-func (s *swapper) swap(w *history.Write, x item) history.Outcome {
+func (s *swapper) swap(w *history.Write, x wal.Item) history.Outcome {
 	if was, ok := s.markOfBase(w, x); ok {
 		return s.set(w, x, was)
 	}
 	var was history.Mark
 	var current *history.Record
 	matches := false
-	err := s.get(x.key, func(v []byte) (err error) {
+	err := s.get(x.Key, func(v []byte) (err error) {
 		var record []byte
 		was, record = s.split(v)
 		if matches, err = s.baseMatches(w, record); err == nil && !matches {
@@ -154,15 +155,15 @@ func (s *swapper) swap(w *history.Write, x item) history.Outcome {
 }
 
 // markOfBase returns the mark of w's base if memory has that record.
-func (s *swapper) markOfBase(w *history.Write, x item) (history.Mark, bool) {
+func (s *swapper) markOfBase(w *history.Write, x wal.Item) (history.Mark, bool) {
 	if w.Base == 0 {
 		return 0, false
 	}
-	if v := s.memory.tables.get(x.hash, x.key); v != nil {
+	if v := s.memory.tables.Get(x.Hash, x.Key); v != nil {
 		was := stampOf(v)
 		return was.mark, was.revision == w.Base
 	}
-	was, ok := s.memory.stamps.Get(x.hash)
+	was, ok := s.memory.stamps.Get(x.Hash)
 	return was.mark, ok && was.revision == w.Base
 }
 
@@ -185,22 +186,22 @@ func (s *swapper) baseMatches(w *history.Write, record []byte) (bool, error) {
 }
 
 // set adds a write. It keeps an existing mark, and gives one to a clean or absent record.
-func (s *swapper) set(w *history.Write, x item, was history.Mark) history.Outcome {
+func (s *swapper) set(w *history.Write, x wal.Item, was history.Mark) history.Outcome {
 	mark := was
 	if was == 0 {
 		var err error
 		if mark, err = s.db.nextMark(s.segment); err != nil {
 			return history.Outcome{Err: err}
 		}
-		s.moves = append(s.moves, move{x.key, was, mark})
+		s.moves = append(s.moves, move{x.Key, was, mark})
 	}
 	if was == 0 || w.Base == 0 {
-		if err := s.addChange(s.segment, x.uid, x.object()); err != nil {
+		if err := s.addChange(s.segment, x.User, objectOf(x)); err != nil {
 			return history.Outcome{Err: err}
 		}
 	}
-	binary.BigEndian.PutUint64(x.value, uint64(mark))
-	if err := set(s.all, x.key, x.value); err != nil {
+	binary.BigEndian.PutUint64(x.Value, uint64(mark))
+	if err := set(s.all, x.Key, x.Value); err != nil {
 		return history.Outcome{Err: err}
 	}
 	return history.Outcome{Status: history.Applied}

@@ -7,6 +7,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history/pebble/wal"
 	"github.com/playhead/playhead/history/wire"
 )
 
@@ -57,7 +58,7 @@ func (a *Archive) put(ctx context.Context, cells []history.Cell) error {
 
 // setNewer makes the cells visible that replace the archive's cell or an earlier one of the call. The waiter
 // covers these and the cells that stay.
-func (a *Archive) setNewer(cells []history.Cell) (*syncWaiter, error) {
+func (a *Archive) setNewer(cells []history.Cell) (*wal.Waiter, error) {
 	a.lock.Lock()
 	defer a.lock.Unlock()
 	b := a.db.pebble.NewBatchWithSize(recordSize * len(cells))
@@ -71,7 +72,7 @@ func (a *Archive) setNewer(cells []history.Cell) (*syncWaiter, error) {
 	if b.Empty() {
 		return p.waitFor, nil
 	}
-	t := new(syncWaiter)
+	t := new(wal.Waiter)
 	return t, a.db.commit(storeChange{all: b, segment: b, waiter: t, updateMemory: func() error {
 		for k := range p.own {
 			a.unsynced.put(appendUser(p.key[:0], a.space, k.UID), t)
@@ -87,7 +88,7 @@ type putter struct {
 	own     map[history.Key][]byte
 	key     []byte
 	values  []byte      // concatenated
-	waitFor *syncWaiter // for the stored cells that stay
+	waitFor *wal.Waiter // for the stored cells that stay
 }
 
 func (p *putter) put(cell history.Cell) error {
@@ -109,7 +110,7 @@ func (p *putter) put(cell history.Cell) error {
 // set adds a cell. A nil value keeps the stored one.
 func (p *putter) set(k history.Key, value []byte) error {
 	if value == nil {
-		p.waitFor = later(p.waitFor, p.archive.unsynced.of(p.key))
+		p.waitFor = wal.Later(p.waitFor, p.archive.unsynced.of(p.key))
 		return nil
 	}
 	p.own[k] = value

@@ -10,6 +10,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history/pebble/wal"
 	"github.com/playhead/playhead/history/wire"
 )
 
@@ -49,7 +50,7 @@ func (c *Cache) Changes(ctx context.Context, uid string, after uint64, limit int
 	return found, nil
 }
 
-func (c *Cache) changes(uid string, after uint64, limit int) (found history.Changes, waitFor *syncWaiter, err error) {
+func (c *Cache) changes(uid string, after uint64, limit int) (found history.Changes, waitFor *wal.Waiter, err error) {
 	c.lock.Lock()
 	defer c.lock.Unlock()
 	l, err := c.log(uid)

@@ -1,14 +1,14 @@
 package pebble
 
 import (
-	"bytes"
 	"encoding/binary"
 	"fmt"
 	"slices"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
-	"github.com/cockroachdb/pebble/v2/wal"
+
+	"github.com/playhead/playhead/history/pebble/wal"
 )
 
 // checkpoints makes a checkpoint when the journal is full, until stop. A quiet store or a caller triggers a lean
@@ -25,7 +25,7 @@ func (d *DB) checkpoints() {
 		case asked = <-d.lean:
 			lean = true
 		case <-look.C:
-			if lean = d.journal.quiet() && d.writable() == nil; !lean {
+			if lean = d.journal.Quiet() && d.writable() == nil; !lean {
 				continue
 			}
 		case <-d.stop:
@@ -54,10 +54,10 @@ func (d *DB) checkpoint(lean bool) error {
 	if err := d.moveToPebble(flushing); err != nil {
 		return fmt.Errorf("checkpoint: %w", err)
 	}
-	if err := d.persist(d.journal.number); err != nil {
+	if err := d.persist(d.journal.Number()); err != nil {
 		return err
 	}
-	if err := d.journal.forget(d.journal.number, !lean); err != nil {
+	if err := d.journal.Forget(!lean); err != nil {
 		return fmt.Errorf("delete journal: %w", err)
 	}
 	return nil
@@ -65,73 +65,63 @@ func (d *DB) checkpoint(lean bool) error {
 
 // rotate switches the journal file and the active memtable atomically: every record of the old file is in Pebble
 // or in that memtable.
-func (d *DB) rotate(lean bool) (*memtable, error) {
+func (d *DB) rotate(lean bool) (*wal.Table, error) {
 	d.cache.Lock()
 	defer d.cache.Unlock()
 	d.order.Lock()
 	defer d.order.Unlock()
-	return d.memory.tables.rotate(), d.journal.begin(lean)
+	return d.memory.tables.Rotate(), d.journal.Rotate(lean)
 }
 
 const moveStep = 500 // records under one lock
 
-// moveToPebble writes a memtable to Pebble in key order, which is fastest.
-func (d *DB) moveToPebble(t *memtable) error {
-	if err := d.moveMarks(&t.marks); err != nil {
-		return err
+// moveToPebble writes a memtable to Pebble, in steps.
+func (d *DB) moveToPebble(t *wal.Table) error {
+	for some := range slices.Chunk(t.Marks(), moveStep) {
+		if err := d.moveMarks(some); err != nil {
+			return err
+		}
 	}
-	items := t.all
-	slices.SortFunc(items, func(a, b *item) int { return bytes.Compare(a.key, b.key) })
-	for some := range slices.Chunk(items, moveStep) {
+	for some := range slices.Chunk(t.Items(), moveStep) {
 		if err := d.moveSome(some); err != nil {
 			return err
 		}
 	}
 	d.cache.Lock()
 	defer d.cache.Unlock()
-	d.memory.tables.flushed()
+	d.memory.tables.Flushed()
 	return nil
 }
 
 // moveSome writes under the cache lock. Otherwise a record dropped meanwhile would come back.
-func (d *DB) moveSome(items []*item) error {
+func (d *DB) moveSome(items []*wal.Item) error {
 	d.cache.Lock()
 	defer d.cache.Unlock()
 	b := d.pebble.NewBatch()
 	defer b.Close()
 	for _, x := range items {
-		if x.value == nil {
+		if x.Value == nil {
 			continue
 		}
-		if err := set(b, x.key, x.value); err != nil {
+		if err := set(b, x.Key, x.Value); err != nil {
 			return err
 		}
-		d.memory.stamps.Put(x.hash, stampOf(x.value))
-		d.memory.presence.add(x.key)
+		d.memory.stamps.Put(x.Hash, stampOf(x.Value))
+		d.memory.presence.add(x.Key)
 	}
 	return d.pebble.Apply(b, pebble.NoSync)
 }
 
-// moveMarks writes a memtable's marks to Pebble in steps under the lock. Otherwise a mark dropped meanwhile would
-// come back.
-func (d *DB) moveMarks(m *marks) error {
-	for some := range slices.Chunk(m.all, moveStep) {
-		if err := d.moveSomeMarks(some); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (d *DB) moveSomeMarks(some []dirty) error {
+// moveMarks writes under the cache lock. Otherwise a mark dropped meanwhile would come back.
+func (d *DB) moveMarks(some []wal.Dirty) error {
 	d.cache.Lock()
 	defer d.cache.Unlock()
 	b := d.pebble.NewBatch()
 	defer b.Close()
 	var moves []move
 	for _, x := range some {
-		if x.key != nil {
-			moves = append(moves, move{key: x.key, to: x.mark})
+		if x.Key != nil {
+			moves = append(moves, move{key: x.Key, to: x.Mark})
 		}
 	}
 	if err := remark(b, moves); err != nil {
@@ -141,8 +131,8 @@ func (d *DB) moveSomeMarks(some []dirty) error {
 }
 
 // persist makes everything in Pebble durable, with the number of the first needed journal file.
-func (d *DB) persist(needed wal.NumWAL) error {
-	if err := d.pebble.Set([]byte{spaceJournal}, binary.BigEndian.AppendUint64(nil, uint64(needed)), pebble.NoSync); err != nil {
+func (d *DB) persist(needed uint64) error {
+	if err := d.pebble.Set([]byte{spaceJournal}, binary.BigEndian.AppendUint64(nil, needed), pebble.NoSync); err != nil {
 		return fmt.Errorf("checkpoint: %w", err)
 	}
 	if err := d.flush(); err != nil {

@@ -8,6 +8,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history/pebble/wal"
 )
 
 // Days implements [history.Days] in the cache's store, under its lock.
@@ -44,13 +45,13 @@ func (d *Days) see(ctx context.Context, sightings []history.Sighting, seen []his
 }
 
 // record adds the first sightings and returns the waiter of the answers.
-func (d *Days) record(sightings []history.Sighting, seen []history.Seen) (*syncWaiter, error) {
+func (d *Days) record(sightings []history.Sighting, seen []history.Seen) (*wal.Waiter, error) {
 	d.lock.Lock()
 	defer d.lock.Unlock()
 	b := d.db.pebble.NewIndexedBatch() // a user may appear twice
 	defer b.Close()
 	at := d.db.config.Now()
-	var relied *syncWaiter
+	var relied *wal.Waiter
 	for i, s := range sightings {
 		key := appendUser(nil, spaceSeen, s.UID)
 		days, err := seenDays(b, key)
@@ -59,7 +60,7 @@ func (d *Days) record(sightings []history.Sighting, seen []history.Seen) (*syncW
 		}
 		days, seen[i].First = days.With(s.Day)
 		if seen[i].At = at.UnixMilli(); !seen[i].First {
-			relied = later(relied, d.unsynced.of(key))
+			relied = wal.Later(relied, d.unsynced.of(key))
 			continue
 		}
 		if err := set(b, key, binary.BigEndian.AppendUint64(nil, uint64(days))); err != nil { //nolint:gosec // never negative
@@ -72,7 +73,7 @@ func (d *Days) record(sightings []history.Sighting, seen []history.Seen) (*syncW
 	if b.Empty() {
 		return relied, nil
 	}
-	t := new(syncWaiter)
+	t := new(wal.Waiter)
 	return t, d.db.commit(storeChange{all: b, segment: b, waiter: t, updateMemory: func() error {
 		for i, s := range sightings {
 			if seen[i].First {

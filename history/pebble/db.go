@@ -27,6 +27,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history/pebble/wal"
 	"github.com/playhead/playhead/history/segment"
 )
 
@@ -124,7 +125,7 @@ type DB struct {
 	dir     string
 	lock    *pebble.Lock
 	pebble  *pebble.DB
-	journal *journal
+	journal *wal.Log
 	syncs   prometheus.Histogram // of the journal, in seconds
 	fault   *fault
 	damage  *damage
@@ -225,7 +226,7 @@ func (d *DB) writable() error {
 	if err := d.fault.err(); err != nil {
 		return err
 	}
-	if d.journal.size.Load() > maxBacklog*d.sizes.journal {
+	if d.journal.Size() > maxBacklog*d.sizes.journal {
 		return unavailable(errors.New("the disk is too slow"))
 	}
 	u, err := d.fs.GetDiskUsage(d.dir) // takes a microsecond, once per call
@@ -254,7 +255,7 @@ func (d *DB) now() int64 { return d.config.Horizon().UnixMilli() }
 // memory until the next checkpoint.
 type storeChange struct {
 	all, segment *pebble.Batch
-	waiter       *syncWaiter // nil if the change need not be durable by itself
+	waiter       *wal.Waiter // nil if the change need not be durable by itself
 	// updateMemory applies the change to memory after the journal write, and may add to segment. nil means no
 	// change of memory.
 	updateMemory func() error
@@ -271,10 +272,10 @@ func (d *DB) commit(c storeChange) error {
 	if err := d.fault.err(); err != nil {
 		return err
 	}
-	if err := d.journal.append(c.all.Repr(), c.waiter); err != nil {
+	if err := d.journal.Append(c.all.Repr(), c.waiter); err != nil {
 		return d.fault.fail(err)
 	}
-	if d.journal.size.Load() > d.sizes.journal {
+	if d.journal.Size() > d.sizes.journal {
 		d.checkpointSoon()
 	}
 	if c.updateMemory != nil {
@@ -314,13 +315,12 @@ func (d *DB) addKeys(b *pebble.Batch) error {
 }
 
 // wait waits until a change and all earlier ones are on disk. It is free if they already are.
-func (d *DB) wait(t *syncWaiter) error {
+func (d *DB) wait(t *wal.Waiter) error {
 	if t == nil {
 		return nil
 	}
-	t.done.Wait()
-	if t.err != nil {
-		return d.fault.fail(t.err)
+	if err := t.Wait(); err != nil {
+		return d.fault.fail(err)
 	}
 	return nil
 }
@@ -391,6 +391,9 @@ const (
 	compactEvery  = 200 * time.Millisecond // at most one user each
 	compactPauses = 19                     // pause as a multiple of a compaction: heartbeats need the CPU
 )
+
+// quietAfter is the interval between checks for a quiet store. A few hundred heartbeats a second are not quiet.
+const quietAfter = 3 * time.Second
 
 func (d *DB) checkpointSoon() {
 	select {

@@ -8,6 +8,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history/pebble/wal"
 )
 
 // edit collects the changes of a call in one keyspace. Memory changes only after the journal has them, so a failed
@@ -15,9 +16,9 @@ import (
 type edit struct {
 	*keyspace
 	batch      *pebble.Batch
-	puts       []item      // in memory until the next checkpoint
-	marksClean []item      // clean, not in the journal
-	drops      []item      // deleted records
+	puts       []wal.Item  // in memory until the next checkpoint
+	marksClean []wal.Item  // clean, not in the journal
+	drops      []wal.Item  // deleted records
 	moves      []move      // of dirty marks
 	users      []userState // changed states
 	logs       []logOf     // changed logs
@@ -42,9 +43,9 @@ func (s *keyspace) update(ctx context.Context, sync bool, collect func(e *edit) 
 		return err
 	}
 	defer s.db.leave()
-	var t *syncWaiter
+	var t *wal.Waiter
 	if sync {
-		t = new(syncWaiter)
+		t = new(wal.Waiter)
 	}
 	if err := s.change(t, collect); err != nil {
 		return err
@@ -52,13 +53,13 @@ func (s *keyspace) update(ctx context.Context, sync bool, collect func(e *edit) 
 	return s.db.wait(t)
 }
 
-func (s *keyspace) change(t *syncWaiter, collect func(e *edit) error) error {
+func (s *keyspace) change(t *wal.Waiter, collect func(e *edit) error) error {
 	s.lock.Lock()
 	defer s.lock.Unlock()
 	return s.changeLocked(t, collect)
 }
 
-func (s *keyspace) changeLocked(t *syncWaiter, collect func(e *edit) error) error {
+func (s *keyspace) changeLocked(t *wal.Waiter, collect func(e *edit) error) error {
 	e := &edit{keyspace: s, batch: s.db.pebble.NewBatch()}
 	defer func() { _ = e.batch.Close() }()
 	if err := collect(e); err != nil {
@@ -68,9 +69,9 @@ func (s *keyspace) changeLocked(t *syncWaiter, collect func(e *edit) error) erro
 }
 
 // commit makes the edit visible. It is on disk when the waiter is done or, without one, with a later change.
-func (e *edit) commit(t *syncWaiter) error {
+func (e *edit) commit(t *wal.Waiter) error {
 	if t == nil && e.tell {
-		t = new(syncWaiter)
+		t = new(wal.Waiter)
 	}
 	if len(e.puts) == 0 && len(e.moves) == 0 {
 		return e.db.commit(storeChange{all: e.batch, segment: e.batch, waiter: t, updateMemory: func() error { return e.updateMemory(t) }})
@@ -81,7 +82,7 @@ func (e *edit) commit(t *syncWaiter) error {
 		return unavailable(err)
 	}
 	for _, x := range e.puts {
-		if err := set(all, x.key, x.value); err != nil {
+		if err := set(all, x.Key, x.Value); err != nil {
 			return err
 		}
 	}
@@ -91,7 +92,7 @@ func (e *edit) commit(t *syncWaiter) error {
 	return e.db.commit(storeChange{all: all, segment: e.batch, waiter: t, updateMemory: func() error { return e.updateMemory(t) }})
 }
 
-func (e *edit) updateMemory(t *syncWaiter) error {
+func (e *edit) updateMemory(t *wal.Waiter) error {
 	for _, x := range e.users {
 		e.unsynced.put(appendUser(nil, e.space, x.uid), t)
 	}
@@ -102,12 +103,12 @@ func (e *edit) updateMemory(t *syncWaiter) error {
 		e.memory.logged[e.memory.hash(appendUser(nil, spaceLogHead, x.uid))] = struct{}{}
 	}
 	for _, x := range e.drops {
-		e.unsynced.put(x.key, t)
+		e.unsynced.put(x.Key, t)
 		e.memory.drop(x)
 	}
-	for _, some := range [][]item{e.puts, e.marksClean} {
+	for _, some := range [][]wal.Item{e.puts, e.marksClean} {
 		for _, x := range some {
-			e.unsynced.put(x.key, t)
+			e.unsynced.put(x.Key, t)
 			if err := e.memory.put(e.batch, x); err != nil {
 				return err
 			}
@@ -128,7 +129,7 @@ func (e *edit) store(uid string, u history.User, mark history.Mark) error {
 // put replaces a cached record by a value owned by the edit.
 func (e *edit) put(k history.Key, value []byte) {
 	key := appendKey(nil, e.space, k)
-	e.puts = append(e.puts, item{uid: k.UID, hash: e.memory.hash(key), key: key, value: value})
+	e.puts = append(e.puts, wal.Item{User: k.UID, Hash: e.memory.hash(key), Key: key, Value: value})
 }
 
 // markClean replaces a record by its clean copy. The same edit removes its mark, and a replay of that removal
@@ -143,8 +144,8 @@ func (e *edit) markClean(k history.Key, key, value []byte) {
 	if l, err := e.log(k.UID); l != nil || err != nil {
 		e.tell = true
 	}
-	x := item{uid: k.UID, hash: e.memory.hash(key), key: key, value: value}
-	if e.memory.tables.onlyFlushing(x.hash, key) {
+	x := wal.Item{User: k.UID, Hash: e.memory.hash(key), Key: key, Value: value}
+	if e.memory.tables.OnlyFlushing(x.Hash, key) {
 		e.puts = append(e.puts, x)
 	} else {
 		e.marksClean = append(e.marksClean, x)
@@ -159,7 +160,7 @@ func (e *edit) drop(k history.Key, value []byte) error {
 }
 
 func (e *edit) dropAt(uid string, key []byte) error {
-	e.drops = append(e.drops, item{uid: uid, hash: e.memory.hash(key), key: bytes.Clone(key)})
+	e.drops = append(e.drops, wal.Item{User: uid, Hash: e.memory.hash(key), Key: bytes.Clone(key)})
 	if err := e.batch.Delete(key, nil); err != nil {
 		return unavailable(err)
 	}

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history/pebble/wal"
 	"github.com/playhead/playhead/history/segment"
 )
 
@@ -245,7 +246,7 @@ func (d *Days) erase(ctx context.Context, uid string) error {
 	return d.db.wait(t)
 }
 
-func (d *Days) forget(uid string) (*syncWaiter, error) {
+func (d *Days) forget(uid string) (*wal.Waiter, error) {
 	d.lock.Lock()
 	defer d.lock.Unlock()
 	b := d.db.pebble.NewBatch()
@@ -254,7 +255,7 @@ func (d *Days) forget(uid string) (*syncWaiter, error) {
 	if err := b.Delete(key, nil); err != nil {
 		return nil, unavailable(err)
 	}
-	t := new(syncWaiter)
+	t := new(wal.Waiter)
 	return t, d.db.commit(storeChange{all: b, segment: b, waiter: t, updateMemory: func() error {
 		d.unsynced.put(key, t)
 		return nil

@@ -11,6 +11,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 
 	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history/pebble/wal"
 	"github.com/playhead/playhead/history/segment"
 )
 
@@ -128,11 +129,11 @@ func (d *DB) CheckpointWhile(meanwhile func()) error {
 	}
 	meanwhile()
 	if err == nil {
-		err = d.persist(d.journal.number)
+		err = d.persist(d.journal.Number())
 	}
 	meanwhile()
 	if err == nil {
-		err = d.journal.forget(d.journal.number, true)
+		err = d.journal.Forget(true)
 	}
 	return err
 }
@@ -145,7 +146,7 @@ func (d *DB) Flush() {
 }
 
 // Journaled returns the size of the journal's last file in bytes.
-func (d *DB) Journaled() int64 { return d.journal.size.Load() }
+func (d *DB) Journaled() int64 { return d.journal.Size() }
 
 // Syncs returns the number of fsyncs of the journal.
 func (d *DB) Syncs() uint64 {
@@ -205,7 +206,7 @@ func (c *Cache) Damage(k history.Key, record []byte) {
 	if err != nil {
 		panic(err)
 	}
-	c.memory.drop(item{key: key, uid: k.UID, hash: c.memory.hash(key)})
+	c.memory.drop(wal.Item{Key: key, User: k.UID, Hash: c.memory.hash(key)})
 }
 
 // Learned is closed once the store knows its keys.

@@ -11,7 +11,6 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
-	"github.com/cockroachdb/pebble/v2/wal"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
@@ -82,9 +81,6 @@ func reason(format string, args []any) error {
 	}
 	return fmt.Errorf(format, args...)
 }
-
-// LogCreated implements [wal.EventListener].
-func (f *fault) LogCreated(wal.CreateInfo) {}
 
 // listener reports errors that Pebble considers nonfatal. A full disk fails flushes until space is freed. A
 // corrupt block fails its readers.

@@ -13,6 +13,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history/pebble/wal"
 	"github.com/playhead/playhead/history/wire"
 )
 
@@ -160,7 +161,7 @@ func (s *keyspace) stored(uid string) (u history.User, mark history.Mark, err er
 // get calls use with the value of a key, nil if absent. The lock is held.
 func (s *keyspace) get(key []byte, use func(value []byte) error) error {
 	hash := s.memory.hash(key)
-	if v := s.memory.tables.get(hash, key); v != nil {
+	if v := s.memory.tables.Get(hash, key); v != nil {
 		return use(v)
 	}
 	if s.memory.presence.lacks(hash) {
@@ -205,7 +206,7 @@ type known struct {
 	value   []byte // a record in a memtable, nil for none
 	user    history.User
 	hasUser bool
-	waitFor *syncWaiter
+	waitFor *wal.Waiter
 	absent  bool // the key has no record, not even an expired one
 }
 
@@ -221,7 +222,7 @@ func (s *keyspace) moments(keys []history.Key) (all []known, snapshot *pebble.Sn
 		m := &all[i]
 		key = appendKey(key[:0], s.space, k)
 		hash := s.memory.hash(key)
-		m.value, m.waitFor = s.memory.tables.get(hash, key), s.unsynced.of(key)
+		m.value, m.waitFor = s.memory.tables.Get(hash, key), s.unsynced.of(key)
 		m.absent = m.value == nil && (k.IsUser() || s.memory.presence.lacks(hash))
 		if m.user, m.hasUser = s.userInMemory(k.UID); m.hasUser && !m.user.Warm {
 			m.user.Warm = s.isNew(k.UID)
@@ -339,14 +340,14 @@ func (l *loader) userOf(uid string) (history.User, error) {
 // userRow is a user's row at one point in time.
 type userRow struct {
 	prefix    []byte // of the keys
-	unflushed []pair
+	unflushed []wal.Item
 	stored    *pebble.Iterator // nil for nothing
 }
 
 // rowOf returns a user's row at one point in time. The lock is held. Iteration needs no lock. The caller must
 // iterate the row, which closes it.
 func (s *keyspace) rowOf(uid string) (*userRow, error) {
-	r := &userRow{prefix: appendUser(nil, s.space, uid), unflushed: s.memory.tables.of(uid)}
+	r := &userRow{prefix: appendUser(nil, s.space, uid), unflushed: s.memory.tables.Of(uid)}
 	if s.memory.presence.lacksRow(r.prefix) {
 		return r, nil
 	}
@@ -365,21 +366,21 @@ func (r *userRow) all(failed *error) iter.Seq2[[]byte, []byte] {
 		next := r.unflushed
 		for key, value := range steps(r.stored, failed) {
 			object := key[len(r.prefix):]
-			for len(next) > 0 && bytes.Compare(next[0].object, object) < 0 {
-				if !yield(next[0].object, next[0].value) {
+			for len(next) > 0 && bytes.Compare(objectOf(next[0]), object) < 0 {
+				if !yield(objectOf(next[0]), next[0].Value) {
 					return
 				}
 				next = next[1:]
 			}
-			if len(next) > 0 && bytes.Equal(next[0].object, object) {
-				value, next = next[0].value, next[1:]
+			if len(next) > 0 && bytes.Equal(objectOf(next[0]), object) {
+				value, next = next[0].Value, next[1:]
 			}
 			if !yield(object, value) {
 				return
 			}
 		}
 		for _, w := range next {
-			if *failed != nil || !yield(w.object, w.value) {
+			if *failed != nil || !yield(objectOf(w), w.Value) {
 				return
 			}
 		}

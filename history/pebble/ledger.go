@@ -13,6 +13,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history/pebble/wal"
 	"github.com/playhead/playhead/history/wire"
 )
 
@@ -73,7 +74,7 @@ func (c *Cache) MarkClean(ctx context.Context, contents []history.Content) error
 
 func (c *Cache) markClean(contents []history.Content) error {
 	return c.change(nil, func(e *edit) error {
-		e.marksClean = make([]item, 0, len(contents))
+		e.marksClean = make([]wal.Item, 0, len(contents))
 		for _, x := range contents {
 			markClean := e.markCleanRecord
 			if x.Key.IsUser() {
@@ -171,7 +172,7 @@ func (c *Cache) dirty(bound history.Mark, failed *error) iter.Seq[[]byte] {
 		}
 		var key []byte
 		for _, d := range waiting {
-			if key = appendDirty(key[:0], d.key, d.mark); *failed != nil || !yield(key) {
+			if key = appendDirty(key[:0], d.Key, d.Mark); *failed != nil || !yield(key) {
 				return
 			}
 		}
@@ -180,16 +181,10 @@ func (c *Cache) dirty(bound history.Mark, failed *error) iter.Seq[[]byte] {
 
 // dirtyNow returns the marks below a bound in Pebble and in memory. Pebble is read only up to the first mark in
 // memory, so a mark being flushed is not seen twice.
-func (c *Cache) dirtyNow(bound history.Mark) (stored *pebble.Iterator, waiting []dirty, err error) {
+func (c *Cache) dirtyNow(bound history.Mark) (stored *pebble.Iterator, waiting []wal.Dirty, err error) {
 	c.lock.Lock()
 	defer c.lock.Unlock()
-	first := bound
-	for _, t := range []*memtable{c.memory.tables.flushing, c.memory.tables.active} {
-		if len(t.marks.all) > 0 {
-			first = min(first, t.marks.all[0].mark)
-		}
-		waiting = slices.AppendSeq(waiting, t.marks.before(bound))
-	}
+	waiting, first := c.memory.tables.Marks(bound)
 	upper := []byte{spaceDirty + 1}
 	if first < math.MaxInt64 {
 		upper = appendMark(nil, first)

@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history/pebble/wal"
 	"github.com/playhead/playhead/history/wire"
 )
 
@@ -132,7 +133,7 @@ type pager struct {
 	found    []found     // newest first
 	cut      bool        // more exist
 	steady   bool        // input bytes are immutable
-	waitFor  *syncWaiter // for answers from this page
+	waitFor  *wal.Waiter // for answers from this page
 }
 
 func (s *keyspace) newPager(q history.Query, oldest int64) *pager {

@@ -14,10 +14,10 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/bloom"
 	"github.com/cockroachdb/pebble/v2/vfs"
-	"github.com/cockroachdb/pebble/v2/wal"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history/pebble/wal"
 	"github.com/playhead/playhead/history/segment"
 	"github.com/playhead/playhead/history/wire"
 )
@@ -45,7 +45,7 @@ func Open(dir string, config Config) (*DB, error) {
 	if err := d.openOrFail(dir); err != nil {
 		return nil, openError{err}
 	}
-	d.fault.syncJournal = d.journal.sync
+	d.fault.syncJournal = d.journal.Sync
 	d.fault.opened.Store(true)
 	go d.checkpoints()
 	if err := d.beginSummaries(); err != nil {
@@ -85,7 +85,7 @@ func (d *DB) open(dir string) error {
 	if err != nil {
 		return err
 	}
-	if err := makeDir(d.fs, dir); errors.Is(err, fs.ErrNotExist) {
+	if err := wal.MakeDir(d.fs, dir); errors.Is(err, fs.ErrNotExist) {
 		return errors.New(err.Error() + ": choose another data directory") // nothing was lost
 	} else if err != nil {
 		return err
@@ -101,20 +101,17 @@ func (d *DB) open(dir string) error {
 	if d.lock, err = lockDirectory(d.fs, dir); err != nil {
 		return err
 	}
-	r := &replay{
-		dir: d.fs.PathJoin(dir, "journal"), syncedPath: d.fs.PathJoin(dir, syncedName),
-		log: d.config.Logger, use: d.redo,
-	}
-	if r.rotation, r.reached, r.found, err = readSynced(d.fs, r.syncedPath); err != nil {
+	d.journal, err = wal.Open(wal.Config{FS: d.fs, Dir: dir, Log: d.config.Logger, Failed: d.fault, Latency: d.syncs})
+	if err != nil {
 		return err
 	}
 	options := d.options()
 	options.Lock = d.lock
-	options.ErrorIfNotExists = r.rotation.number > 0 || r.reached.number > 0
+	options.ErrorIfNotExists = d.journal.Begun()
 	if d.pebble, err = pebble.Open(dir, options); err != nil {
 		return d.openedBy(err)
 	}
-	if err := d.recover(wal.Dir{FS: d.fs, Dirname: r.dir}, r); err != nil {
+	if err := d.recover(); err != nil {
 		return d.openedBy(err)
 	}
 	if err := errors.Join(d.openSegments(), d.openLogs()); err != nil {
@@ -157,37 +154,21 @@ func checkForeign(files vfs.FS, dir string) error {
 
 // recover replays the journal into Pebble and begins a new file. It persists Pebble first, so no file follows one
 // with a torn end.
-func (d *DB) recover(dir wal.Dir, r *replay) error {
-	if err := makeDir(d.fs, dir.Dirname); err != nil {
-		return err
-	}
-	logs, err := wal.Scan(dir)
-	if err != nil {
-		return err
-	}
+func (d *DB) recover() error {
 	needed, err := d.neededJournal()
 	if err != nil {
 		return err
 	}
-	last, err := r.all(logs, needed)
-	if err != nil {
+	if err := d.journal.Replay(needed, d.redo); err != nil {
 		return err
 	}
-	s, err := openSynced(d.fs, r.syncedPath, last)
-	if err != nil {
+	if err := d.persist(d.journal.Number() + 1); err != nil {
 		return err
 	}
-	if d.journal, err = openJournal(dir, logs, s, d.syncs, d.fault); err != nil {
+	if err := d.journal.Rotate(true); err != nil {
 		return err
 	}
-	d.journal.number = last
-	if err := d.persist(last + 1); err != nil {
-		return err
-	}
-	if err := d.journal.begin(true); err != nil {
-		return err
-	}
-	return d.journal.forget(last+1, false)
+	return d.journal.Forget(false)
 }
 
 func (d *DB) redo(change []byte) error {
@@ -229,10 +210,10 @@ func (d *DB) cleanAgain(dirty []byte) error {
 }
 
 // neededJournal returns the first journal file that Pebble may lack in part.
-func (d *DB) neededJournal() (n wal.NumWAL, err error) {
+func (d *DB) neededJournal() (n uint64, err error) {
 	err = get(d.pebble, []byte{spaceJournal}, func(v []byte) error {
 		if len(v) == 8 {
-			n = wal.NumWAL(binary.BigEndian.Uint64(v))
+			n = binary.BigEndian.Uint64(v)
 		}
 		return nil
 	})
@@ -247,7 +228,7 @@ func (e openError) Error() string {
 	switch {
 	case errors.Is(e.cause, syscall.ENOSPC):
 		return text + ": make room on the disk and start again"
-	case errors.Is(e.cause, errDamaged), errors.Is(e.cause, errUnknown), pebble.IsCorruptionError(e.cause), errors.Is(e.cause, fs.ErrNotExist), errors.Is(e.cause, pebble.ErrDBDoesNotExist):
+	case errors.Is(e.cause, wal.ErrDamaged), errors.Is(e.cause, wal.ErrUnknown), pebble.IsCorruptionError(e.cause), errors.Is(e.cause, fs.ErrNotExist), errors.Is(e.cause, pebble.ErrDBDoesNotExist):
 		return text + ": restore the data directory from a backup"
 	}
 	return text
@@ -318,7 +299,7 @@ func (d *DB) Close() error {
 func (d *DB) release() error {
 	var errs []error
 	if d.journal != nil {
-		errs = append(errs, d.journal.close())
+		errs = append(errs, d.journal.Close())
 	}
 	if d.pebble != nil {
 		errs = append(errs, d.pebble.Close())

@@ -8,6 +8,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history/pebble/wal"
 	"github.com/playhead/playhead/history/segment"
 )
 
@@ -43,7 +44,7 @@ type moment struct {
 	asked    *remembered
 	order    *order   // nil if not cached
 	changed  []string // objects changed since order
-	waitFor  *syncWaiter
+	waitFor  *wal.Waiter
 }
 
 func (a *Archive) moment(uid string) (m moment, err error) {

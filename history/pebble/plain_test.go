@@ -15,6 +15,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history/pebble/wal"
 	"github.com/playhead/playhead/history/wire"
 	"github.com/playhead/playhead/internal/lru"
 )
@@ -27,7 +28,7 @@ type Plain struct {
 	cache, archive sync.Mutex // each makes compare-and-set atomic
 	seed           maphash.Seed
 	// recent caches recent records to avoid reads of Pebble; guarded by the cache lock.
-	recent *lru.Map[uint64, item]
+	recent *lru.Map[uint64, wal.Item]
 	last   history.Mark
 }
 
@@ -44,7 +45,7 @@ func OpenPlain(dir string, files vfs.FS) (*Plain, error) {
 		o.Levels[i].Compression = func() *sstable.CompressionProfile { return sstable.NoCompression }
 	}
 	db, err := pebble.Open(dir, o)
-	return &Plain{db: db, seed: maphash.MakeSeed(), recent: lru.New[uint64, item](recentPlain, nil)}, err
+	return &Plain{db: db, seed: maphash.MakeSeed(), recent: lru.New[uint64, wal.Item](recentPlain, nil)}, err
 }
 
 // Close closes the store.
@@ -84,14 +85,14 @@ func (p *Plain) moment(keys []history.Key) ([][]byte, *pebble.Snapshot) {
 
 // known returns the cached value of a key, or nil.
 func (p *Plain) known(key []byte) []byte {
-	if x, ok := p.recent.Get(maphash.Bytes(p.seed, key)); ok && bytes.Equal(x.key, key) {
-		return x.value
+	if x, ok := p.recent.Get(maphash.Bytes(p.seed, key)); ok && bytes.Equal(x.Key, key) {
+		return x.Value
 	}
 	return nil
 }
 
 func (p *Plain) put(b *pebble.Batch, key, value []byte) error {
-	p.recent.Put(maphash.Bytes(p.seed, key), item{key: key, value: value})
+	p.recent.Put(maphash.Bytes(p.seed, key), wal.Item{Key: key, Value: value})
 	return set(b, key, value)
 }
 

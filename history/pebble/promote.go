@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history/pebble/wal"
 	"github.com/playhead/playhead/history/wire"
 )
 
@@ -39,7 +40,7 @@ func (d *DB) promote(keys []history.Key) (put int, left []history.Key, err error
 	defer archive.lock.Unlock()
 	err = cache.changeLocked(nil, func(e *edit) error {
 		c := promoter{edit: e, archive: archive, oldest: e.oldest()}
-		e.marksClean = make([]item, 0, len(keys))
+		e.marksClean = make([]wal.Item, 0, len(keys))
 		for _, k := range keys {
 			if done, err := c.promote(k); err != nil || !done { // damage of one user does not block others
 				left = append(left, k)
@@ -84,7 +85,7 @@ func (c *promoter) promote(k history.Key) (done bool, err error) {
 		}
 		c.archive.notePut(k.UID, record)
 		c.put++
-		c.archive.unsynced.put(key, later(c.archive.unsynced.of(key), c.unsynced.of(key)))
+		c.archive.unsynced.put(key, wal.Later(c.archive.unsynced.of(key), c.unsynced.of(key)))
 		c.markClean(k, key, clean(v))
 		c.unmark(key, mark)
 		return nil

@@ -15,6 +15,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history/pebble/wal"
 	"github.com/playhead/playhead/history/segment"
 )
 
@@ -38,7 +39,7 @@ func (d *DB) beginSummaries() error {
 		d.counted.Store(d.now() - history.ArchiveTTL)
 	}
 	d.summaryTTL = ttl
-	t := new(syncWaiter)
+	t := new(wal.Waiter)
 	if err := d.storeCounted(t); err != nil {
 		return err
 	}
@@ -46,7 +47,7 @@ func (d *DB) beginSummaries() error {
 }
 
 // storeCounted stores the TTL of summaries and the time before which all expired records are summarized.
-func (d *DB) storeCounted(t *syncWaiter) error {
+func (d *DB) storeCounted(t *wal.Waiter) error {
 	b := d.pebble.NewBatch()
 	defer b.Close()
 	v := binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, uint64(d.summaryTTL)), uint64(d.counted.Load())) //nolint:gosec // times

@@ -186,7 +186,7 @@ func (s *keyspace) dropExpired() dropper {
 		if end := bytes.IndexByte(key[keyPrefix:], endOfUID); classes && end > 0 {
 			oldest = s.oldestOf(string(key[keyPrefix : keyPrefix+end]))
 		}
-		if key[len(key)-1] == endOfUID || !s.expired(record, oldest) || s.memory.tables.get(s.memory.hash(key), key) != nil {
+		if key[len(key)-1] == endOfUID || !s.expired(record, oldest) || s.memory.tables.Get(s.memory.hash(key), key) != nil {
 			return false, nil
 		}
 		k, err := parseKey(key)

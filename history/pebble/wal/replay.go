@@ -1,4 +1,4 @@
-package pebble
+package wal
 
 import (
 	"bytes"
@@ -28,8 +28,8 @@ type replay struct {
 	end  int64  // end of its complete changes
 }
 
-// errDamaged means that durable data is missing from the store.
-var errDamaged = errors.New("what was acknowledged cannot be read")
+// ErrDamaged means that durable data is missing from the store.
+var ErrDamaged = errors.New("what was acknowledged cannot be read")
 
 // all replays the files from the first needed one and returns the number of the last. No file may be missing.
 func (r *replay) all(logs wal.Logs, needed wal.NumWAL) (last wal.NumWAL, err error) {
@@ -54,7 +54,7 @@ func (r *replay) all(logs wal.Logs, needed wal.NumWAL) (last wal.NumWAL, err err
 }
 
 func (r *replay) missing(n wal.NumWAL) error {
-	return fmt.Errorf("file %d of the journal in %s is missing: %w; %s", n, r.dir, errDamaged, without(r.syncedPath))
+	return fmt.Errorf("file %d of the journal in %s is missing: %w; %s", n, r.dir, ErrDamaged, without(r.syncedPath))
 }
 
 // unverified logs that the journal's end cannot be checked, unless the store is new.
@@ -96,14 +96,14 @@ func (r *replay) file(log wal.LogicalLog, last bool) (err error) {
 	}
 	if synced := r.synced(log.Num); found.valid < synced {
 		return fmt.Errorf("journal %s is damaged at byte %d, %d bytes before the end of what was synced: %w; %s",
-			path, found.valid, synced-found.valid, errDamaged, without(r.syncedPath))
+			path, found.valid, synced-found.valid, ErrDamaged, without(r.syncedPath))
 	}
 	end, err := r.changes(f, log.Num)
 	if err == nil && (end != found.whole || !last && !found.closed) {
-		err = errDamaged
+		err = ErrDamaged
 	}
 	switch {
-	case errors.Is(err, errDamaged):
+	case errors.Is(err, ErrDamaged):
 		return fmt.Errorf("journal %s is damaged at byte %d: %w", path, min(end, found.whole), err)
 	case err != nil:
 		return err
@@ -125,7 +125,7 @@ func (r *replay) changes(f vfs.File, n wal.NumWAL) (end int64, err error) {
 		case errors.Is(err, io.EOF), errors.Is(err, record.ErrUnexpectedEOF):
 			return end, nil
 		case err != nil:
-			return end, fmt.Errorf("%w: %w", errDamaged, err)
+			return end, fmt.Errorf("%w: %w", ErrDamaged, err)
 		}
 		if err := r.use(change); err != nil {
 			return end, fmt.Errorf("replay: %w", err)
