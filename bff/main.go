@@ -33,6 +33,7 @@ type flags struct {
 	Upstream        trust.Peer    `embed:"" prefix:"service-"`
 	TokenSecretFile string        `help:"File with the secret that tokens are signed with, 32 bytes or more. Without it the secret is taken from $PLAYHEAD_TOKEN_SECRET; there is no flag for it, since flags are for all to see."`
 	TokenKeysFile   string        `help:"File with the public keys of those who sign tokens, a JSON web key set; read again when it changes. The secret is not needed then."`
+	OIDCIssuer      string        `name:"oidc-issuer" help:"URL of an OpenID Connect issuer whose tokens are accepted, as in their claim iss; needs --audience. The secret is not needed then."`
 	Pages           bool          `help:"Serve the history and the player page." default:"true" negatable:""`
 	Flow            bool          `help:"Serve the page /flow too: what comes in at this edge, to all who have a token."`
 	Origins         trust.Origins `name:"origin" help:"Sites whose pages may use the edge, besides its own, such as https://app.example.com."`
@@ -69,7 +70,7 @@ func serve(ctx context.Context, args []string, getenv func(string) string, out i
 	if err != nil {
 		return err
 	}
-	tokens, err := token.Open(token.Config{Secret: secret, KeysFile: f.TokenKeysFile, Audience: f.Audience, Logger: log})
+	tokens, err := token.Open(token.Config{Secret: secret, KeysFile: f.TokenKeysFile, Issuer: f.OIDCIssuer, Audience: f.Audience, Logger: log})
 	if err != nil {
 		return err
 	}
@@ -83,8 +84,8 @@ func serve(ctx context.Context, args []string, getenv func(string) string, out i
 func (f *flags) secret(getenv func(string) string) ([]byte, error) {
 	if f.TokenSecretFile == "" {
 		s := getenv(secretVariable)
-		if s == "" && f.TokenKeysFile == "" {
-			return nil, errors.New("no token secret: set --token-secret-file or $" + secretVariable + ", or --token-keys-file")
+		if s == "" && f.TokenKeysFile == "" && f.OIDCIssuer == "" {
+			return nil, errors.New("no token secret: set --token-secret-file or $" + secretVariable + ", or --token-keys-file, or --oidc-issuer")
 		}
 		return bytes.TrimSpace([]byte(s)), nil // as for a file
 	}

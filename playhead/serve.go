@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -23,6 +24,8 @@ type serveFlags struct {
 	Admin           string        `help:"Address of health, metrics and profiles." default:"127.0.0.1:7071"`
 	Hosts           trust.Hosts   `name:"host" help:"Names under which it is asked, such as api.example.com; * is any. Addresses, localhost and names without a dot always are."`
 	TokenSecretFile string        `help:"File with the secret that tokens are signed with, 32 bytes or more; otherwise the process makes its own."`
+	TokenKeysFile   string        `help:"File with public keys whose tokens are accepted too, a JSON web key set; read again when it changes."`
+	OIDCIssuer      string        `name:"oidc-issuer" help:"URL of an OpenID Connect issuer whose tokens are accepted too, as in their claim iss; needs --audience. See docs/tokens.md."`
 	Audience        string        `help:"Audience that tokens must be made out to; any by default."`
 	Images          trust.Origins `name:"image-origin" help:"Sites that the history page takes pictures of titles from (image in the metadata), such as https://images.example.com."`
 	Origins         trust.Origins `name:"origin" help:"Sites whose pages may use the API, besides its own, such as https://app.example.com."`
@@ -62,6 +65,9 @@ func serve(ctx context.Context, args []string, getenv func(string) string, out i
 	if err != nil {
 		return err
 	}
+	if f.OIDCIssuer != "" && f.Audience == "" {
+		return errors.New("--oidc-issuer needs --audience: tokens of the issuer's other applications would be accepted too")
+	}
 	rules, err := history.ParseRules(f.Rules)
 	if err != nil {
 		return fmt.Errorf("--rules: %w", err)
@@ -82,7 +88,7 @@ func serve(ctx context.Context, args []string, getenv func(string) string, out i
 		return err
 	}
 	p, err := allinone.Open(ctx, allinone.Config{
-		Dir: f.Data, HTTP: f.Listen, RPC: f.RPC, Admin: f.Admin, Secret: secret, Audience: f.Audience, Memory: run.Memory(), Files: files, Hosts: f.Hosts, Origins: f.Origins, Images: f.Images, UserRate: f.UserRate, UserBurst: f.UserBurst,
+		Dir: f.Data, HTTP: f.Listen, RPC: f.RPC, Admin: f.Admin, Secret: secret, KeysFile: f.TokenKeysFile, Issuer: f.OIDCIssuer, Audience: f.Audience, Memory: run.Memory(), Files: files, Hosts: f.Hosts, Origins: f.Origins, Images: f.Images, UserRate: f.UserRate, UserBurst: f.UserBurst,
 		Hold: f.Hold, Keep: f.Keep, CompactAbove: f.CompactAbove, Summary: f.Summary, Rules: rules, Webhook: hook, MaxClockGap: f.MaxClockGap, Drain: f.Drain, Logger: log, Registry: registry,
 	})
 	if err != nil {

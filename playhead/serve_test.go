@@ -41,7 +41,7 @@ func TestRefusedFlags(t *testing.T) {
 	defer cancel()
 	for flag, value := range map[string]string{
 		"--summary": "5h", "--rules": "a: types=7 keep=91d", "--keep": "-1", "--hold": "25h", "--user": "a\nb", "--token-secret-file": short, "--origin": "x",
-		"--image-origin": "x", "--host": "a b", "--webhook-url": "http://127.0.0.1/", "--listen": "127.0.0.1:none", "--admin": "127.0.0.1:none",
+		"--image-origin": "x", "--host": "a b", "--webhook-url": "http://127.0.0.1/", "--oidc-issuer": "https://idp.example.com", "--listen": "127.0.0.1:none", "--admin": "127.0.0.1:none",
 		"--rpc": "127.0.0.1:none", "--nope": "1",
 	} {
 		dir := filepath.Join(t.TempDir(), "data")

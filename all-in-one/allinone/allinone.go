@@ -57,6 +57,10 @@ func (p *Process) open(ctx context.Context) (err error) {
 	if p.secret, err = signingSecret(p.cfg); err != nil {
 		return err
 	}
+	p.tokens, err = token.Open(token.Config{Secret: p.secret, KeysFile: p.cfg.KeysFile, Issuer: p.cfg.Issuer, Audience: p.cfg.Audience, Logger: p.cfg.Logger})
+	if err != nil {
+		return err
+	}
 	if p.up, err = uplink.Open(uplink.Config{Services: []string{p.RPC()}, Logger: p.cfg.Logger, Registry: p.cfg.Registry}); err != nil {
 		return err
 	}
@@ -146,12 +150,8 @@ func (p *Process) Run(ctx context.Context) error {
 }
 
 func (p *Process) edge() (*edge.Edge, error) {
-	tokens, err := token.NewVerifier(p.secret, p.cfg.Audience)
-	if err != nil {
-		return nil, err
-	}
 	return edge.New(edge.Config{
-		Service: p.up, Tokens: tokens, Listener: p.listeners["listen"], Pages: true, Images: p.cfg.Images, Flow: p.flow(), Hosts: p.cfg.Hosts, Origins: p.cfg.Origins,
+		Service: p.up, Tokens: p.tokens, Listener: p.listeners["listen"], Pages: true, Images: p.cfg.Images, Flow: p.flow(), Hosts: p.cfg.Hosts, Origins: p.cfg.Origins,
 		Memory: p.cfg.Memory, MaxConnections: p.files().players, UserRate: p.cfg.UserRate, UserBurst: p.cfg.UserBurst, Drain: p.cfg.Drain * 5 / 16, Logger: p.cfg.Logger, Registry: p.cfg.Registry,
 	})
 }

@@ -44,6 +44,8 @@ type Config struct {
 	HTTP, RPC, Admin string
 	// Secret signs tokens. The default is generated and kept in the data directory.
 	Secret []byte
+	// KeysFile and Issuer verify further tokens, see [token.Config].
+	KeysFile, Issuer string
 	// Audience is the required audience of tokens (default any).
 	Audience string
 	// Hosts are accepted Host names; IP addresses and names without a dot are always accepted.
@@ -107,6 +109,7 @@ type Process struct {
 	cfg       Config
 	clock     *clock.Trusted
 	secret    []byte
+	tokens    *token.Verifier
 	db        *pebble.DB
 	queue     *memqueue.Queue
 	listeners map[string]net.Listener

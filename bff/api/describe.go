@@ -85,7 +85,7 @@ func ref(parts ...string) asyncObject { return asyncObject{"$ref": "#/" + string
 
 // asyncAPI renders the AsyncAPI 3 document of the JSON stream.
 func asyncAPI() ([]byte, error) {
-	schemas := huma.NewMapRegistry("#/components/schemas/", huma.DefaultSchemaNamer)
+	schemas := huma.NewMapRegistry("#/components/schemas/", schemaName)
 	message := func(name, title string, payload any, examples ...any) asyncObject {
 		m := asyncObject{"name": name, "title": title, "contentType": "application/json", "payload": schemas.Schema(reflect.TypeOf(payload), true, "")}
 		var shown []asyncObject

@@ -134,7 +134,7 @@ func (w *recorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 // Methods and headers for pages of other sites (CORS).
 const (
 	allowMethods  = "GET, POST, PUT, DELETE"
-	allowHeaders  = "Authorization, Content-Encoding, Content-Type, If-Match, If-None-Match, X-Request-Id"
+	allowHeaders  = "Authorization, Content-Encoding, Content-Type, If-Match, If-None-Match, Playhead-User, X-Request-Id"
 	exposeHeaders = "ETag, Retry-After, X-Request-Id, RateLimit-Limit, RateLimit-Remaining, RateLimit-Reset"
 )
 

@@ -54,7 +54,11 @@ func TestWhoIsNobody(t *testing.T) {
 			r.Header.Set("Authorization", header)
 			w := newEdge(t, s).send(r)
 			wantProblem(t, w, 401)
-			if w.Header().Get("WWW-Authenticate") != "Bearer" || len(s.asked) > 0 {
+			want := `Bearer realm="playhead", error="invalid_token"`
+			if !strings.HasPrefix(header, "Bearer") {
+				want = `Bearer realm="playhead"`
+			}
+			if w.Header().Get("WWW-Authenticate") != want || len(s.asked) > 0 || !strings.Contains(w.Body.String(), `"type":"/docs/tokens"`) {
 				t.Errorf("%s, %s: challenge %q, asked %v", name, target, w.Header().Get("WWW-Authenticate"), s.asked)
 			}
 		}

@@ -18,7 +18,7 @@ import (
 // config disables huma's own documents: schemas, four renderings built without a lock, and pages that load
 // third-party scripts.
 func (a *api) config() huma.Config {
-	schemas := huma.NewMapRegistry("#/components/schemas/", huma.DefaultSchemaNamer)
+	schemas := huma.NewMapRegistry("#/components/schemas/", schemaName)
 	schemas.RegisterTypeAlias(reflect.TypeFor[huma.ErrorModel](), reflect.TypeFor[problem]())
 	return huma.Config{
 		OpenAPI: &huma.OpenAPI{
@@ -31,6 +31,10 @@ func (a *api) config() huma.Config {
 			},
 			Components: &huma.Components{
 				Schemas: schemas,
+				Parameters: map[string]*huma.Param{"user": {
+					Name: userHeader, In: "header", Schema: &huma.Schema{Type: huma.TypeString, MaxLength: new(256)},
+					Description: "Another user than the token's, for tokens with the scope history:read, history:import or admin.",
+				}},
 				SecuritySchemes: map[string]*huma.SecurityScheme{
 					"bearer": {Type: "http", Scheme: "bearer", BearerFormat: "JWT"},
 				},
@@ -45,11 +49,47 @@ func (a *api) config() huma.Config {
 	}
 }
 
+// operationIDs are the names of methods in generated clients.
+var operationIDs = map[string]string{
+	"POST /v1/heartbeats":                  "reportHeartbeats",
+	"GET /v1/history":                      "listHistory",
+	"GET /v1/history/search":               "searchHistory",
+	"GET /v1/changes":                      "listChanges",
+	"GET /v1/continue":                     "listContinueWatching",
+	"POST /v1/continue/dismiss":            "dismissObjects",
+	"GET /v1/history/{type}/{id}":          "getResumePoint",
+	"GET /v1/history/{type}/{id}/viewings": "listViewings",
+	"POST /v1/history/lookup":              "getResumePoints",
+	"POST /v1/history/mark":                "markObjects",
+	"DELETE /v1/history/{type}/{id}":       "deleteObject",
+	"POST /v1/history/delete":              "deleteObjects",
+	"DELETE /v1/history":                   "clearHistory",
+	"GET /v1/settings":                     "getSettings",
+	"PUT /v1/settings":                     "updateSettings",
+	"GET /v1/export":                       "exportHistory",
+	"POST /v1/import":                      "importHistory",
+	"GET " + streamPath:                    "openStream",
+}
+
+// schemaName avoids names that generated clients have for themselves.
+func schemaName(t reflect.Type, hint string) string {
+	name := huma.DefaultSchemaNamer(t, hint)
+	switch name {
+	case "Object":
+		return "MediaObject"
+	case "Record":
+		return "HistoryRecord"
+	case "Result", "Results":
+		return "Heartbeat" + name
+	}
+	return name
+}
+
 // operation describes an operation. body is an example of its request.
 func operation(method, path, summary string, body any) huma.Operation {
 	op := huma.Operation{
 		Method: method, Path: path, Summary: summary,
-		OperationID: strings.ToLower(method) + strings.NewReplacer("/v1", "", "/", "-", "{", "", "}", "").Replace(path),
+		OperationID: operationIDs[method+" "+path],
 	}
 	if body != nil {
 		op.Metadata = map[string]any{"body": body}
@@ -145,7 +185,7 @@ var headers = map[string]*huma.Header{
 	"RateLimit-Reset":     {Description: "In how many seconds all of them are there again.", Schema: countSchema},
 	"Retry-After":         {Description: "In how many seconds to try again at the earliest.", Schema: countSchema},
 	"X-Request-Id":        {Description: "Names the request in the logs.", Schema: &huma.Schema{Type: huma.TypeString}},
-	"WWW-Authenticate":    {Description: "Bearer.", Schema: &huma.Schema{Type: huma.TypeString}},
+	"WWW-Authenticate":    {Description: "Bearer, and error for a token that is not valid (RFC 6750).", Schema: &huma.Schema{Type: huma.TypeString}},
 	"Accept-Encoding":     {Description: "How a body may be packed.", Schema: &huma.Schema{Type: huma.TypeString}},
 }
 
@@ -162,6 +202,7 @@ type failure struct {
 var failures = map[int]failure{
 	http.StatusBadRequest:            {"BadRequest", "The body is no JSON, or cut off.", nil},
 	http.StatusUnauthorized:          {"Unauthorized", "There is no token, or it is not valid.", []string{"WWW-Authenticate"}},
+	http.StatusForbidden:             {"Forbidden", "The token's scopes do not allow it for another user.", nil},
 	http.StatusNotFound:              {"NotFound", "There is no such record.", nil},
 	http.StatusRequestTimeout:        {"RequestTimeout", "The body did not arrive, or not all of it: send the same again.", nil},
 	http.StatusPreconditionFailed:    {"PreconditionFailed", "The record is another one, or gone.", nil},
@@ -188,6 +229,9 @@ func share(oapi *huma.OpenAPI) {
 	}
 	for _, op := range operations(oapi) {
 		op.Tags = []string{tagOf(op)}
+		if op.Path != streamPath {
+			op.Parameters = append(op.Parameters, &huma.Param{Ref: "#/components/parameters/user"})
+		}
 		for status, r := range op.Responses {
 			if n, _ := strconv.Atoi(status); op.Path != streamPath {
 				refer(r, budgetHeaders(n))
@@ -202,7 +246,7 @@ func share(oapi *huma.OpenAPI) {
 // budgetHeaders returns the headers of all responses with a status. Unauthenticated responses have no rate
 // limit.
 func budgetHeaders(status int) []string {
-	if status == http.StatusUnauthorized || status == http.StatusUpgradeRequired {
+	if status == http.StatusUnauthorized || status == http.StatusForbidden || status == http.StatusUpgradeRequired {
 		return budgets[:1]
 	}
 	return budgets
@@ -218,19 +262,17 @@ func refer(r *huma.Response, names []string) {
 }
 
 func mayFail(op *huma.Operation) []int {
-	all := []int{http.StatusUnauthorized, http.StatusTooManyRequests, http.StatusServiceUnavailable, http.StatusGatewayTimeout}
+	all := []int{http.StatusUnauthorized, http.StatusForbidden, http.StatusTooManyRequests, http.StatusServiceUnavailable, http.StatusGatewayTimeout}
 	if op.RequestBody != nil {
 		all = append(all, http.StatusBadRequest, http.StatusRequestTimeout, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType)
 	}
-	if op.RequestBody != nil || len(op.Parameters) > 0 {
-		all = append(all, http.StatusUnprocessableEntity)
-	}
+	all = append(all, http.StatusUnprocessableEntity)
 	switch op.OperationID {
-	case "get-history-type-id", "get-history-type-id-viewings":
+	case "getResumePoint", "listViewings":
 		all = append(all, http.StatusNotFound)
-	case "delete-history-type-id":
+	case "deleteObject":
 		all = append(all, http.StatusPreconditionFailed)
-	case "get-stream":
+	case "openStream":
 		all = append(all, http.StatusUpgradeRequired)
 	}
 	return all

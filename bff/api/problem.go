@@ -25,6 +25,7 @@ import (
 
 var (
 	errHost      = errors.New("this server has other names")
+	errScope     = errors.New("the token may not act for another user")
 	errNotFound  = errors.New("no such record")
 	errNoRoute   = errors.New("no such resource")
 	errMethod    = errors.New("method not allowed")
@@ -41,6 +42,7 @@ func statusOf(err error) int {
 	}{
 		{scan.ErrSyntax, http.StatusBadRequest},
 		{token.ErrInvalid, http.StatusUnauthorized},
+		{errScope, http.StatusForbidden},
 		{errHost, http.StatusMisdirectedRequest},
 		{errNotFound, http.StatusNotFound},
 		{errNoRoute, http.StatusNotFound},
@@ -103,21 +105,26 @@ func violations(err error) (fields []codec.FieldError) {
 
 // problem is every error response (RFC 9457). It is an error that huma can send.
 type problem struct {
+	Type      string             `json:"type,omitempty" format:"uri-reference" example:"/docs/tokens" doc:"The page that explains it, if there is one."`
 	Title     string             `json:"title" example:"Unprocessable Entity"`
 	Status    int                `json:"status" example:"422"`
 	Detail    string             `json:"detail"`
 	RequestID string             `json:"request_id" doc:"Names the request in the logs; the one of X-Request-Id if it came with one."`
 	Errors    []codec.FieldError `json:"errors,omitempty" nullable:"false"`
 
-	wait time.Duration // until a retry may succeed, 0 if unknown
+	wait    time.Duration // until a retry may succeed, 0 if unknown
+	missing bool          // no token was sent
 }
 
 // problem turns an error into a response. Details of internal errors stay in the log.
 func (a *api) problem(ctx context.Context, err error) *problem {
-	p := &problem{Status: statusOf(err), RequestID: requestID(ctx), Errors: fields(err)}
+	p := &problem{Status: statusOf(err), RequestID: requestID(ctx), Errors: fields(err), missing: errors.Is(err, token.ErrMissing)}
 	p.Title, p.Detail = http.StatusText(p.Status), err.Error()
 	if e, ok := errors.AsType[*limit.Exceeded](err); ok {
 		p.wait, p.Detail = e.Wait, "too many requests"
+	}
+	if p.Status == http.StatusUnauthorized || errors.Is(err, errScope) {
+		p.Type = "/docs/tokens"
 	}
 	switch p.Status {
 	case http.StatusServiceUnavailable:
@@ -180,11 +187,19 @@ func (p *problem) GetHeaders() http.Header {
 	case http.StatusServiceUnavailable, http.StatusTooManyRequests:
 		return http.Header{"Retry-After": {strconv.Itoa(1 + rand.N(3))}}
 	case http.StatusUnauthorized:
-		return http.Header{"Www-Authenticate": {"Bearer"}}
+		return http.Header{"Www-Authenticate": {p.challenge()}}
 	case http.StatusUnsupportedMediaType:
 		return http.Header{"Accept-Encoding": {"gzip"}}
 	}
 	return nil
+}
+
+// challenge is the header WWW-Authenticate (RFC 6750, section 3): without an error if there was no token.
+func (p *problem) challenge() string {
+	if p.missing {
+		return `Bearer realm="playhead"`
+	}
+	return `Bearer realm="playhead", error="invalid_token"`
 }
 
 type requestIDKey struct{}

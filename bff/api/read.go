@@ -274,7 +274,7 @@ func (a *api) pages(ctx context.Context, req *historyv1.ListRequest) iter.Seq2[*
 				return
 			}
 			req.Cursor = resp.Cursor
-			a.cfg.Limit.Spend(uidOf(ctx), 1)
+			a.cfg.Limit.Spend(payerOf(ctx), 1)
 		}
 	}
 }

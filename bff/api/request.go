@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 	"unicode/utf8"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -31,27 +30,36 @@ const (
 
 type uidKey struct{}
 
-// authenticate takes the user from the token; no other field of a request names one.
+// authenticate takes the user from the token, or from the header [userHeader] if the token's scopes allow it.
 func (a *api) authenticate(ctx huma.Context, next func(huma.Context)) {
-	uid, _, err := a.caller(ctx.Header("Authorization"))
+	caller, err := a.caller(ctx.Header("Authorization"))
+	uid := caller.UID
+	if other := ctx.Header(userHeader); err == nil && other != "" && other != uid {
+		uid, err = other, a.mayAct(caller, other, ctx.Operation())
+	}
 	if err != nil {
 		_, w := humago.Unwrap(ctx)
 		a.problem(ctx.Context(), err).serve(w)
 		return
 	}
-	next(huma.WithValue(ctx, uidKey{}, uid))
+	next(huma.WithValue(huma.WithValue(ctx, uidKey{}, uid), payerKey{}, payer(caller.UID, uid)))
 }
 
-// caller returns the token's user and expiry.
-func (a *api) caller(authorization string) (uid string, until time.Time, err error) {
+// caller returns the content of the request's token.
+func (a *api) caller(authorization string) (token.Token, error) {
 	text, err := token.Bearer(authorization)
 	if err != nil {
-		return "", time.Time{}, err
+		return token.Token{}, err
 	}
-	return a.cfg.Tokens.Verify(text)
+	return a.cfg.Tokens.Read(text)
 }
 
 func uidOf(ctx context.Context) string { return ctx.Value(uidKey{}).(string) }
+
+type payerKey struct{}
+
+// payerOf is the key of the request's rate limit.
+func payerOf(ctx context.Context) string { return ctx.Value(payerKey{}).(string) }
 
 // checkURL refuses an ambiguous query. An empty parameter would count as absent, and an absent bound of a
 // delete means everything.
@@ -88,7 +96,7 @@ func checkQuery(raw string) error {
 // charge consumes one request from the user's rate limit and sets the RateLimit headers.
 func (a *api) charge(ctx huma.Context, next func(huma.Context)) {
 	_, w := humago.Unwrap(ctx)
-	budget, err := a.cfg.Limit.Take(uidOf(ctx.Context()), 1)
+	budget, err := a.cfg.Limit.Take(payerOf(ctx.Context()), 1)
 	setRateLimit(w.Header(), budget)
 	if err != nil {
 		a.problem(ctx.Context(), err).serve(w)
@@ -108,7 +116,7 @@ func (a *api) spend(ctx context.Context, entries int) {
 
 // pay charges more for a request and updates the RateLimit headers, if not yet sent.
 func (a *api) pay(ctx context.Context, more float64) {
-	budget := a.cfg.Limit.Spend(uidOf(ctx), more)
+	budget := a.cfg.Limit.Spend(payerOf(ctx), more)
 	if h, ok := ctx.Value(headerKey{}).(http.Header); ok {
 		setRateLimit(h, budget)
 	}

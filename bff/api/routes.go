@@ -37,18 +37,18 @@ func (a *api) routes() http.Handler {
 }
 
 func (a *api) private(w http.ResponseWriter, r *http.Request, serve func(http.ResponseWriter, *http.Request, string) error) error {
-	uid, until, err := a.caller(r.Header.Get("Authorization"))
+	caller, err := a.caller(r.Header.Get("Authorization"))
 	if err != nil {
 		return err
 	}
-	budget, err := a.cfg.Limit.Take(uid, 1)
+	budget, err := a.cfg.Limit.Take(caller.UID, 1)
 	setRateLimit(w.Header(), budget)
 	if err != nil {
 		return err
 	}
-	ctx, end := context.WithDeadline(r.Context(), until)
+	ctx, end := context.WithDeadline(r.Context(), caller.Until)
 	defer end()
-	return serve(w, r.WithContext(ctx), uid)
+	return serve(w, r.WithContext(ctx), caller.UID)
 }
 
 // exactPath is the pattern that matches a path but nothing below it.
@@ -117,6 +117,9 @@ func (a *api) streams(mux *http.ServeMux, oapi *huma.OpenAPI) {
 
 // stream refuses other queries: they would be tokens from browsers, and URLs end up in logs.
 func (a *api) stream(w http.ResponseWriter, r *http.Request) error {
+	if r.Header.Get(userHeader) != "" {
+		return history.Invalid("header."+userHeader, "want none: a WebSocket is for the token's own user")
+	}
 	switch r.URL.RawQuery {
 	case "", "push=true", "push=false":
 	default:

@@ -4,21 +4,10 @@ package token
 
 import (
 	"cmp"
-	"crypto"
-	"crypto/ecdsa"
-	"crypto/ed25519"
-	"crypto/elliptic"
-	"crypto/rsa"
-	"encoding/base64"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/big"
-	"os"
-	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/golang-jwt/jwt/v5"
@@ -33,16 +22,24 @@ const MinSecret = 32
 // Leeway is the tolerated clock error of token issuers, before and after a token's validity.
 const Leeway = 30 * time.Second
 
-// ErrInvalid is returned for an invalid token.
-var ErrInvalid = errors.New("token not valid")
+var (
+	// ErrInvalid is returned for an invalid token.
+	ErrInvalid = errors.New("token not valid")
+	// ErrMissing is the [ErrInvalid] of a request without a token.
+	ErrMissing = fmt.Errorf("%w: no token", ErrInvalid)
+)
 
-// Config selects the accepted tokens. One of Secret and KeysFile is required; with both, either suffices.
+// Config selects the accepted tokens. One of Secret, KeysFile and Issuer is required; with several, any suffices.
 type Config struct {
 	// Secret verifies HS256.
 	Secret []byte
 	// KeysFile is a JSON web key set of public keys for RS256, ES256 and EdDSA. It is reloaded within ten
 	// seconds of a change.
 	KeysFile string
+	// Issuer is the URL of an OpenID Connect issuer, whose tokens are accepted too. Its keys are read again for an
+	// unknown name, at most every ten seconds, and hourly. It needs an Audience, since issuers serve other
+	// applications too.
+	Issuer string
 	// Audience is the required audience; empty accepts any.
 	Audience string
 	Logger   *slog.Logger
@@ -51,7 +48,9 @@ type Config struct {
 // Verifier verifies tokens. It is safe for concurrent use.
 type Verifier struct {
 	secret []byte
-	keys   *keys
+	issuer string
+	keys   *keys // of the file, nil without one
+	issued *keys // of the issuer, nil without one
 	parser *jwt.Parser
 }
 
@@ -63,18 +62,18 @@ func NewVerifier(secret []byte, audience string) (*Verifier, error) {
 // Open returns a verifier and reads the key file, if any.
 func Open(cfg Config) (v *Verifier, err error) {
 	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
-	v = &Verifier{secret: cfg.Secret}
+	v = &Verifier{secret: cfg.Secret, issuer: cfg.Issuer}
 	var methods []string // not chosen by the token's header
-	if len(cfg.Secret) > 0 || cfg.KeysFile == "" {
+	if len(cfg.Secret) > 0 || cfg.KeysFile == "" && cfg.Issuer == "" {
 		if err := checkSecret(cfg.Secret); err != nil {
 			return nil, err
 		}
 		methods = append(methods, jwt.SigningMethodHS256.Alg())
 	}
-	if cfg.KeysFile != "" {
-		if v.keys, err = openKeys(cfg.KeysFile, cfg.Logger); err != nil {
-			return nil, err
-		}
+	if err := v.openKeys(cfg); err != nil {
+		return nil, err
+	}
+	if v.keys != nil || v.issued != nil {
 		methods = append(methods, jwt.SigningMethodRS256.Alg(), jwt.SigningMethodES256.Alg(), jwt.SigningMethodEdDSA.Alg())
 	}
 	options := []jwt.ParserOption{jwt.WithValidMethods(methods), jwt.WithExpirationRequired(), jwt.WithLeeway(Leeway)}
@@ -85,24 +84,58 @@ func Open(cfg Config) (v *Verifier, err error) {
 	return v, nil
 }
 
-// Verify returns a token's uid and the end of its validity, [Leeway] included. It fails with [ErrInvalid] for a
-// bad signature, an expired token or an invalid uid.
+func (v *Verifier) openKeys(cfg Config) (err error) {
+	if cfg.KeysFile != "" {
+		if v.keys, err = openKeys(cfg.KeysFile, cfg.Logger); err != nil {
+			return err
+		}
+	}
+	if cfg.Issuer == "" {
+		return nil
+	}
+	if cfg.Audience == "" {
+		return errors.New("--oidc-issuer needs --audience: tokens of the issuer's other applications would be accepted too")
+	}
+	v.issued, err = openIssuer(cfg.Issuer, cfg.Logger)
+	return err
+}
+
+// Token is the content of a valid token.
+type Token struct {
+	UID    string
+	Scopes []string
+	// Until is the end of the validity, [Leeway] included.
+	Until time.Time
+}
+
+// Read verifies a token. It fails with [ErrInvalid] for a bad signature, an expired token or an invalid uid.
+// [history.ErrUnavailable] means that the issuer's keys could not be read yet.
+func (v *Verifier) Read(text string) (Token, error) {
+	var got claims
+	_, err := v.parser.ParseWithClaims(text, &got, v.key)
+	switch {
+	case errors.Is(err, history.ErrUnavailable):
+		return Token{}, err
+	case err != nil:
+		return Token{}, fmt.Errorf("%w: %w", ErrInvalid, err)
+	}
+	if err := history.ValidateUID(got.Subject); err != nil {
+		return Token{}, fmt.Errorf("%w: subject: %s", ErrInvalid, err.Error())
+	}
+	return Token{UID: got.Subject, Scopes: strings.Fields(got.Scope), Until: got.ExpiresAt.Add(Leeway)}, nil
+}
+
+// Verify is [Verifier.Read] without scopes.
 func (v *Verifier) Verify(text string) (uid string, until time.Time, err error) {
-	var claims jwt.RegisteredClaims
-	if _, err := v.parser.ParseWithClaims(text, &claims, v.key); err != nil {
-		return "", time.Time{}, fmt.Errorf("%w: %w", ErrInvalid, err)
-	}
-	if err := history.ValidateUID(claims.Subject); err != nil {
-		return "", time.Time{}, fmt.Errorf("%w: subject: %s", ErrInvalid, err.Error())
-	}
-	return claims.Subject, claims.ExpiresAt.Add(Leeway), nil
+	t, err := v.Read(text)
+	return t.UID, t.Until, err
 }
 
 // Bearer returns the token of an Authorization header. It fails with [ErrInvalid].
 func Bearer(authorization string) (text string, err error) {
 	scheme, text, _ := strings.Cut(authorization, " ")
 	if !strings.EqualFold(scheme, "Bearer") {
-		return "", fmt.Errorf("%w: want Authorization: Bearer", ErrInvalid)
+		return "", fmt.Errorf("%w: want Authorization: Bearer", ErrMissing)
 	}
 	return strings.TrimSpace(text), nil
 }
@@ -117,6 +150,12 @@ func (v *Verifier) key(t *jwt.Token) (any, error) {
 		return v.secret, nil
 	}
 	name, _ := t.Header["kid"].(string)
+	if v.issued != nil && t.Claims.(*claims).Issuer == v.issuer { //nolint:forcetypeassert // as given to the parser
+		return v.issued.find(name)
+	}
+	if v.keys == nil {
+		return nil, fmt.Errorf("issuer %.100q is unknown", t.Claims.(*claims).Issuer) //nolint:forcetypeassert // as above
+	}
 	return v.keys.find(name)
 }
 
@@ -171,149 +210,4 @@ func checkSecret(secret []byte) error {
 		return fmt.Errorf("token secret: %d bytes; want at least %d", len(secret), MinSecret)
 	}
 	return nil
-}
-
-// recheck is the poll interval of the key file, and so the maximum delay of a key rotation.
-const recheck = 10 * time.Second
-
-var errNoKey = errors.New("no key of that name")
-
-type keys struct {
-	path string
-	log  *slog.Logger
-
-	mu      sync.Mutex
-	checked time.Time
-	size    int64 // as last read, like changed
-	changed time.Time
-	byName  map[string]crypto.PublicKey
-}
-
-func openKeys(path string, log *slog.Logger) (*keys, error) {
-	k := &keys{path: path, log: log}
-	if err := k.refresh(); err != nil {
-		return nil, fmt.Errorf("token keys: %w", err)
-	}
-	k.checked = time.Now()
-	return k, nil
-}
-
-// find returns a key by name. A single key needs no name.
-func (k *keys) find(name string) (crypto.PublicKey, error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if now := time.Now(); now.Sub(k.checked) >= recheck {
-		k.checked = now
-		if err := k.refresh(); err != nil { // perhaps half written; the previous keys stay
-			k.log.Error("token keys not read", "error", err)
-		}
-	}
-	if name == "" && len(k.byName) == 1 {
-		for _, key := range k.byName {
-			return key, nil
-		}
-	}
-	if key, ok := k.byName[name]; ok {
-		return key, nil
-	}
-	return nil, errNoKey
-}
-
-// refresh reloads the file if its size or time changed.
-func (k *keys) refresh() error {
-	info, err := os.Stat(k.path)
-	if err != nil {
-		return err
-	}
-	if info.Size() == k.size && info.ModTime().Equal(k.changed) {
-		return nil
-	}
-	text, err := os.ReadFile(k.path)
-	if err != nil {
-		return err
-	}
-	byName, err := parseKeys(text)
-	if err != nil {
-		return fmt.Errorf("%s: %w", k.path, err)
-	}
-	k.byName, k.size, k.changed = byName, info.Size(), info.ModTime()
-	k.log.Info("token keys read", "keys", len(byName))
-	return nil
-}
-
-// jwk is a key of a key set (RFC 7517).
-type jwk struct {
-	Kty string  `json:"kty"`
-	Kid string  `json:"kid"`
-	Use string  `json:"use"`
-	Crv string  `json:"crv"`
-	X   encoded `json:"x"`
-	Y   encoded `json:"y"`
-	N   encoded `json:"n"`
-	E   encoded `json:"e"`
-	D   encoded `json:"d"`
-}
-
-type encoded []byte
-
-// UnmarshalText decodes base64url.
-func (e *encoded) UnmarshalText(text []byte) (err error) {
-	*e, err = base64.RawURLEncoding.DecodeString(string(text))
-	return err
-}
-
-// parseKeys returns a set's public keys by name. It skips unknown kinds, which sets may contain. A set without
-// a usable key is an error, and so is a private key.
-func parseKeys(text []byte) (map[string]crypto.PublicKey, error) {
-	var set struct{ Keys []jwk }
-	if err := json.Unmarshal(text, &set); err != nil {
-		return nil, fmt.Errorf("key set: %w", err)
-	}
-	byName := make(map[string]crypto.PublicKey)
-	for i, k := range set.Keys {
-		if len(k.D) > 0 {
-			return nil, fmt.Errorf("keys[%d] is private", i)
-		}
-		key, err := k.public()
-		if err != nil {
-			return nil, fmt.Errorf("keys[%d]: %w", i, err)
-		}
-		if _, twice := byName[k.Kid]; twice {
-			return nil, fmt.Errorf("keys[%d]: there is another %q", i, k.Kid)
-		}
-		if key != nil && k.Use != "enc" {
-			byName[k.Kid] = key
-		}
-	}
-	if len(byName) == 0 {
-		return nil, errors.New("no key of RSA, P-256 or Ed25519 to verify with")
-	}
-	return byName, nil
-}
-
-// public returns nil for an unknown kind.
-func (k *jwk) public() (crypto.PublicKey, error) {
-	switch k.Kty + " " + k.Crv {
-	case "RSA ":
-		return k.rsa()
-	case "EC P-256":
-		if len(k.X) != 32 || len(k.Y) != 32 {
-			return nil, errors.New("x and y: want 32 bytes each")
-		}
-		return ecdsa.ParseUncompressedPublicKey(elliptic.P256(), slices.Concat([]byte{4}, k.X, k.Y))
-	case "OKP Ed25519":
-		if len(k.X) != ed25519.PublicKeySize {
-			return nil, errors.New("x: want 32 bytes")
-		}
-		return ed25519.PublicKey(k.X), nil
-	}
-	return nil, nil
-}
-
-func (k *jwk) rsa() (crypto.PublicKey, error) {
-	n, e := new(big.Int).SetBytes(k.N), new(big.Int).SetBytes(k.E)
-	if n.BitLen() < 2048 || !e.IsInt64() || e.Int64() < 3 || e.Int64() > 1<<31-1 {
-		return nil, errors.New("n and e: want 2048 bits or more, and an exponent that is usual")
-	}
-	return &rsa.PublicKey{N: n, E: int(e.Int64())}, nil
 }

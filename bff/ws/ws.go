@@ -164,7 +164,7 @@ func credentials(r *http.Request, offered []string) (string, error) {
 			return text, nil
 		}
 	}
-	return "", fmt.Errorf("%w: want Authorization: Bearer, or the subprotocol bearer.<token>", token.ErrInvalid)
+	return "", fmt.Errorf("%w: want Authorization: Bearer, or the subprotocol bearer.<token>", token.ErrMissing)
 }
 
 // bufferSize is the size of a connection's read and write buffers, in bytes. Most messages fit; larger ones

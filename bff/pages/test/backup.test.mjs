@@ -9,7 +9,7 @@ const api = JSON.parse(readFileSync(new URL('../../../docs/api/openapi.json', im
 const other = ['conflict', 'unavailable', 'unknown']; // no line has these: it names no etag, the whole import fails, the service is newer
 
 test('each status that a line may have is told', () => {
-  for (const status of api.components.schemas.Result.properties.status.enum.filter((name) => !other.includes(name))) {
+  for (const status of api.components.schemas.HeartbeatResult.properties.status.enum.filter((name) => !other.includes(name))) {
     const text = outcome({ rows: 2, statuses: { stored: 1, [status]: status === 'stored' ? 2 : 1 }, refused: [] }, false);
     assert.match(text, status === 'stored' ? /^2 entries were/ : /^1 entry was taken in\. 1 entry /, status);
   }

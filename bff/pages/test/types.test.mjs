@@ -18,7 +18,7 @@ const typesIn = (text) => text.match(/\d+ \w+/g);
 
 test('each object type that the API names has its name in the package', () => {
   const { comment } = fieldsOf('PlayheadObject').find(({ field }) => field === 'type');
-  const named = typesIn(schemas.Object.properties.type.description);
+  const named = typesIn(schemas.MediaObject.properties.type.description);
   assert.ok(named.includes('1 video'), `found ${named}`);
   assert.deepEqual(typesIn(comment), named);
 });

@@ -1,0 +1,124 @@
+package api_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/playhead/playhead/bff/api"
+	"github.com/playhead/playhead/bff/limit"
+	"github.com/playhead/playhead/bff/token"
+	historyv1 "github.com/playhead/playhead/proto/history/v1"
+)
+
+// forOthers are the scopes, besides admin, that allow an operation for another user.
+var forOthers = map[string]string{
+	"listHistory": "history:read", "searchHistory": "history:read", "listChanges": "history:read", "listContinueWatching": "history:read",
+	"getResumePoint": "history:read", "getResumePoints": "history:read", "listViewings": "history:read", "exportHistory": "history:read",
+	"getSettings": "history:read", "importHistory": "history:import",
+	"reportHeartbeats": "", "dismissObjects": "", "markObjects": "", "deleteObject": "", "deleteObjects": "", "clearHistory": "", "updateSettings": "",
+}
+
+func scoped(t *testing.T, scope, target, user string) *http.Request {
+	t.Helper()
+	text, err := token.Claims{UID: "support", Scope: scope, TTL: time.Hour}.Sign([]byte(secret))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := request(t, "support", target, strings.NewReader(bodies[target]))
+	r.Header.Set("Authorization", "Bearer "+text)
+	if user != "" {
+		r.Header.Set("Playhead-User", user)
+	}
+	return r
+}
+
+// bodies are those of operations that ask the service only with a valid body.
+var bodies = map[string]string{
+	"POST /v1/heartbeats":       `{"heartbeats":[{"object":{"id":"100","type":1},"kind":"stop","position_ms":9,"event_time":"2026-11-20T10:00:00Z"}]}`,
+	"POST /v1/continue/dismiss": `{"objects":[{"id":"100","type":1}]}`,
+	"POST /v1/history/lookup":   `{"objects":[{"id":"100","type":1}]}`,
+	"POST /v1/history/delete":   `{"objects":[{"id":"100","type":1}]}`,
+	"POST /v1/history/mark":     `{"objects":[{"id":"100","type":1}],"mark":"watched"}`,
+	"PUT /v1/settings":          `{"recording":false}`,
+	"POST /v1/import":           `{"object":{"id":"100","type":1},"event_time":"2026-11-20T10:00:00Z"}`,
+}
+
+// TestScopes tries each operation of the document with each scope, for another user and for the token's own.
+func TestScopes(t *testing.T) {
+	for path, operations := range fetchDocument(t).Paths {
+		for method, op := range operations {
+			target := strings.ToUpper(method) + " " + strings.NewReplacer("{type}", "1", "{id}", "100", "search", "search?q=low").Replace(path)
+			if op.OperationID == "openStream" {
+				target += "?push=true"
+			} else if _, listed := forOthers[op.OperationID]; !listed {
+				t.Errorf("%s (%q) has no entry in the test", target, op.OperationID)
+			}
+			for _, scope := range []string{"", "openid", "history", "history:read", "openid history:import", "admin"} {
+				wantScope(t, op.OperationID, scope, target)
+			}
+		}
+	}
+}
+
+func wantScope(t *testing.T, id, scope, target string) {
+	t.Helper()
+	for _, user := range []string{"", "support", "ann"} {
+		s := &service{}
+		w := newEdge(t, s).send(scoped(t, scope, target, user))
+		if id == "openStream" {
+			if refused := w.Code == http.StatusUnprocessableEntity; refused != (user != "") {
+				t.Errorf("%s for %q: %d", target, user, w.Code)
+			}
+			continue
+		}
+		special := forOthers[id]
+		may := user != "ann" || scope == "admin" || special != "" && strings.Contains(" "+scope+" ", " "+special+" ")
+		if refused := w.Code == http.StatusForbidden; refused == may || !may && len(s.asked) > 0 {
+			t.Errorf("%s with scope %q for %q: %d, asked %v, want it allowed: %v", target, scope, user, w.Code, s.asked, may)
+			continue
+		}
+		if !may {
+			wantProblem(t, w, http.StatusForbidden)
+			continue
+		}
+		if user == "" {
+			user = "support"
+		}
+		for _, asked := range s.asked {
+			if got := uidIn(asked); got != user {
+				t.Errorf("%s with scope %q: asked for %q, want %q", target, scope, got, user)
+			}
+		}
+		if len(s.asked) == 0 {
+			t.Errorf("%s: the service was not asked: %d %s", target, w.Code, w.Body)
+		}
+	}
+}
+
+func uidIn(req any) string {
+	if one, ok := req.(interface{ GetUid() string }); ok {
+		return one.GetUid()
+	}
+	return req.(*historyv1.ApplyRequest).GetHeartbeats()[0].GetUid()
+}
+
+// TestActingSparesTheUser: requests of support do not use up the budget of the user's players.
+func TestActingSparesTheUser(t *testing.T) {
+	e := configured(t, api.Config{Service: &service{}, Limit: limit.New(0.001, 1)})
+	for _, want := range []int{200, 429} {
+		if w := e.send(scoped(t, "history:read", "GET /v1/history", "u1")); w.Code != want {
+			t.Errorf("support: %d, want %d", w.Code, want)
+		}
+	}
+	if w := e.do(t, "GET /v1/history", ""); w.Code != 200 {
+		t.Errorf("the user: %d %s", w.Code, w.Body)
+	}
+	if w := e.send(scoped(t, "history:read", "GET /v1/history", "a\x01b")); w.Code != 422 {
+		t.Errorf("a user who cannot be: %d", w.Code)
+	}
+	if !strings.Contains(e.log.String(), "acted for another user") || !strings.Contains(e.log.String(), "caller=support user=u1 operation=listHistory") {
+		t.Errorf("log %q", e.log.String())
+	}
+}
