@@ -16,13 +16,11 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/internal/run"
-	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
 // Config describes the instances of history-service and the batching. Zero values take the defaults; Services
@@ -37,8 +35,8 @@ type Config struct {
 	Linger time.Duration
 	// Queue limits the waiting heartbeats per instance (default 10,000). More are refused as Unavailable.
 	Queue int
-	// Patience is how long an instance may be silent while another is up (default 1 s). Then the other is asked
-	// too, unless it is slow as well. An instance overtaken this way is left.
+	// Patience is how long an instance may be silent (default 1 s). Half of it passes before a health check, which
+	// takes the other half at most. The calls then move to another instance.
 	Patience time.Duration
 	// Refresh is the interval of name look-ups (default 5 s). Lookup resolves a name (default: the system's
 	// resolver).
@@ -107,7 +105,7 @@ type Client struct {
 }
 
 type metrics struct {
-	batches, events, retries, hedges, refused prometheus.Counter
+	batches, events, retries, refused prometheus.Counter
 }
 
 func newMetrics(reg prometheus.Registerer, c *Client) *metrics {
@@ -122,7 +120,6 @@ func newMetrics(reg prometheus.Registerer, c *Client) *metrics {
 		batches: counter("batches", "Batches of heartbeats sent over streams."),
 		events:  counter("batched_heartbeats", "Heartbeats sent in batches over streams."),
 		retries: counter("retries", "Calls made to another instance, or again."),
-		hedges:  counter("hedges", "Calls made to a second instance because the first one answered nothing."),
 		refused: counter("refused_calls", "Calls refused because too many heartbeats waited, or for too long."),
 	}
 }
@@ -190,170 +187,5 @@ var (
 
 // alone reports whether no other instance than p is up.
 func (c *Client) alone(p *peer) bool {
-	for _, l := range c.table.Load().up {
-		if l.peer != p {
-			return false
-		}
-	}
-	return true
-}
-
-// peer is one instance.
-type peer struct {
-	client  *Client
-	addr    string
-	hash    uint64
-	conn    *grpc.ClientConn
-	rpc     historyv1.HistoryServiceClient
-	ctx     context.Context // done when the instance is removed.
-	leave   context.CancelFunc
-	links   sync.WaitGroup // goroutines and calls on the connection.
-	clock   clock
-	dialled time.Time                // last dial; only dial uses it, one at a time.
-	wire    atomic.Pointer[net.Conn] // last connection.
-	hungUp  atomic.Bool              // the last connection was given up and not yet replaced.
-	ended   time.Time                // end of its last link; only run uses it.
-	trial   time.Duration            // how long it must then answer before it is used again; only run uses it.
-
-	// Guarded by the client's mutex.
-	link    *link // nil unless the instance is up.
-	state   state
-	unnamed time.Time // since when no source lists it; zero if listed.
-}
-
-func (p *peer) learnTime(resp *historyv1.ApplyResponse, asked, came time.Time) {
-	p.clock.answered(resp.GetNowMs(), asked.Sub(p.client.born), came.Sub(p.client.born))
-}
-
-// state is the outlook for an instance without a link.
-type state uint8
-
-const (
-	connecting state = iota // may be up soon
-	up
-	down // tried and failed
-)
-
-// pauses is the backoff after a failure of an instance or of its watch stream.
-var pauses = run.Backoff{First: 100 * time.Millisecond, Longest: 5 * time.Second}
-
-// link is an instance while it is up: from a ready connection to its loss or a missing answer.
-type link struct {
-	peer      *peer
-	cfg       *Config
-	batchers  [4]*batcher // by request options.
-	opened    time.Time
-	worked    atomic.Bool
-	left      atomic.Bool  // for another instance that answered first.
-	stuck     atomic.Bool  // left because of a silent stream.
-	last      atomic.Int64 // last answer, nanoseconds since the client was made.
-	took      atomic.Int64 // duration of the last answer, nanoseconds.
-	reads     [kinds]usual
-	suspected atomic.Bool   // while its health is checked.
-	mu        sync.Mutex    // serializes enter and retire.
-	retired   chan struct{} // closed when nothing more is sent.
-	failed    chan struct{} // closed when a stream broke.
-	fail      func()        // closes failed, once.
-}
-
-// enter keeps the connection open for a call outside the batches until the caller calls links.Done. It returns
-// false once the link is retired.
-func (l *link) enter() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	select {
-	case <-l.retired:
-		return false
-	default:
-		l.peer.links.Add(1)
-		return true
-	}
-}
-
-// retire stops new calls; those in flight finish. The current table no longer has the link.
-func (l *link) retire() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	close(l.retired)
-}
-
-func (l *link) heard(now time.Time, took time.Duration) {
-	l.last.Store(int64(now.Sub(l.peer.client.born)))
-	l.took.Store(int64(took))
-}
-
-// alive records an answer to a call outside the batches.
-func (l *link) alive() { l.last.Store(int64(time.Since(l.peer.client.born))) }
-
-// share is the initial number of a batcher's heartbeats in flight. All instances together have five batches,
-// since they share a store.
-func (l *link) share() int { return max(5*l.cfg.Batch/max(len(l.peer.client.table.Load().up), 1), 1) }
-
-// quiet returns the time since the last answer.
-func (l *link) quiet(now time.Time) time.Duration {
-	return now.Sub(l.peer.client.born) - time.Duration(l.last.Load())
-}
-
-func (l *link) slow() bool { return l.lastTook() > l.cfg.Patience/4 }
-
-func (l *link) lastTook() time.Duration { return time.Duration(l.took.Load()) }
-
-// budget limits retries, so that an outage of the stores does not multiply the load. A call is retried or
-// hedged only while fewer than one in ten failed recently. gRPC calls this retry throttling.
-type budget struct{ debt atomic.Int64 } // tenths of a failure
-
-// maxDebt is two thousand failures. The first thousand are the calls possibly in flight to a dying instance.
-const maxDebt = 20_000
-
-func (b *budget) earn() {
-	if b.debt.Load() > 0 {
-		b.debt.Add(-1)
-	}
-}
-
-// refund returns the cost of a successful retry: the stores are well then, and the budget is for their outages.
-func (b *budget) refund() { b.debt.Add(-10) }
-
-// spend records a failure and reports whether a retry is allowed.
-func (b *budget) spend() bool {
-	if b.debt.Load() < maxDebt {
-		b.debt.Add(10)
-	}
-	return b.debt.Load() < maxDebt/2
-}
-
-// watching is the registry of watched users. A user is watched at the instance that gets the user's calls.
-type watching struct {
-	client *Client
-
-	mu           sync.Mutex // guards the fields below, and the edits of watchStreams
-	users        map[string]*watched
-	watchStreams map[*link]*watchStream
-}
-
-type watched struct {
-	watchStream *watchStream // nil without an instance
-	listeners   []listener   // replaced, never changed
-}
-
-type listener struct {
-	id   uint64
-	tell func(*historyv1.Change)
-}
-
-// watchStream is the stream of changes from an instance. It is reopened after a failure while the instance is
-// up.
-type watchStream struct {
-	watching *watching
-	link     *link
-	wake     chan struct{} // capacity 1: edits are waiting
-	edits    []edit        // unsent, oldest first; guarded by watching.mu
-}
-
-// edit is the begin or end of a watch.
-type edit struct {
-	uid   string
-	id    uint64
-	begin bool
-	moved bool // from another instance
+	return !slices.ContainsFunc(c.table.Load().up, func(l *link) bool { return l.peer != p })
 }

@@ -103,8 +103,8 @@ func TestGoAway(t *testing.T) {
 
 func TestAnInstanceThatStallsIsLeft(t *testing.T) {
 	bubbles(t, 2, uplink.Config{}, func(t *testing.T, all []*instance, c *uplink.Client) {
-		all[0].hang = make(chan struct{})
 		uid := owned(t, c, all[0])
+		all[0].stop()
 		began := time.Now()
 		if err := <-apply1(t, c, uid); err != nil {
 			t.Error(err)
@@ -115,7 +115,7 @@ func TestAnInstanceThatStallsIsLeft(t *testing.T) {
 		if err := <-apply1(t, c, uid); err != nil || len(all[1].sizes()) != 2 { // during the pause
 			t.Errorf("the next call: %v, batches of %v", err, all[1].sizes())
 		}
-		close(all[0].hang)
+		all[0].resume()
 		time.Sleep(10 * time.Second) // virtual time
 		if got := owned(t, c, all[0]); got != uid {
 			t.Errorf("it serves %s and not %s any more", got, uid)
@@ -156,7 +156,7 @@ func TestAStreamThatBreaks(t *testing.T) {
 func TestTheOnlyInstanceMayBeSlow(t *testing.T) {
 	bubble(t, uplink.Config{}, func(t *testing.T, i *instance, c *uplink.Client) {
 		i.hang = make(chan struct{})
-		time.AfterFunc(7*time.Second, func() { close(i.hang) })
+		time.AfterFunc(5*time.Second, func() { close(i.hang) })
 		if _, err := c.Apply(t.Context(), beats("u1", 1)); err != nil || len(i.sizes()) != 1 {
 			t.Errorf("%v, batches of %v", err, i.sizes())
 		}

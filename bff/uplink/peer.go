@@ -7,6 +7,7 @@ import (
 	"net"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -20,125 +21,147 @@ import (
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
 
+	"github.com/playhead/playhead/internal/breaker"
 	"github.com/playhead/playhead/internal/run"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// discover keeps the instances of a name up to date until the client is closed. A failed or empty look-up
-// changes nothing: dead instances show by themselves, and a resolver's failure must not remove live ones.
-func (c *Client) discover(name string) {
-	t := time.NewTicker(c.cfg.Refresh)
-	defer t.Stop()
-	var last []string
-	for failed := false; ; {
-		addrs, err := c.lookup(name)
-		if err == nil && !slices.Equal(addrs, last) {
-			err = c.assign(name, addrs)
-			c.cfg.Logger.Info("instances looked up", "name", name, "addrs", addrs)
-			last = addrs
-		}
-		if err != nil && !failed {
-			c.cfg.Logger.Warn("lookup failed; kept the last result", "name", name, "error", err)
-		}
-		if failed = err != nil; failed {
-			c.known(name)
-		}
-		c.letGo()
-		select {
-		case <-t.C:
-		case <-c.ctx.Done():
-			return
-		}
+// peer is one instance.
+type peer struct {
+	client  *Client
+	addr    string
+	hash    uint64
+	conn    *grpc.ClientConn
+	rpc     historyv1.HistoryServiceClient
+	ctx     context.Context // done when the instance is removed.
+	leave   context.CancelFunc
+	links   sync.WaitGroup // goroutines and calls on the connection.
+	clock   clock
+	dialled time.Time                // last dial; only dial uses it, one at a time.
+	wire    atomic.Pointer[net.Conn] // last connection.
+	ended   time.Time                // end of its last link; only run uses it.
+	trial   time.Duration            // how long it must then answer before it is used again; only run uses it.
+	silent  bool                     // its last link ended silent; only run uses it.
+
+	// Guarded by the client's mutex.
+	link    *link // nil unless the instance is up.
+	state   state
+	unnamed time.Time // since when no source lists it; zero if listed.
+}
+
+func (p *peer) learnTime(resp *historyv1.ApplyResponse, asked, came time.Time) {
+	p.clock.answered(resp.GetNowMs(), asked.Sub(p.client.born), came.Sub(p.client.born))
+}
+
+// state is the outlook for an instance without a link.
+type state uint8
+
+const (
+	connecting state = iota // may be up soon
+	up
+	down // tried and failed
+)
+
+// link is an instance while it is up: from a ready connection to its loss or a missing answer.
+type link struct {
+	peer    *peer
+	cfg     *Config
+	queue   *queue
+	breaker *breaker.Breaker
+	opened  time.Time
+	worked  atomic.Bool
+	mu      sync.Mutex    // serializes enter and retire.
+	retired chan struct{} // closed when nothing more is sent.
+	failed  chan struct{} // closed when a stream broke, or the instance was left.
+	fail    func()        // closes failed, once.
+}
+
+func (p *peer) open() *link {
+	l := &link{peer: p, cfg: &p.client.cfg, opened: time.Now(), retired: make(chan struct{}), failed: make(chan struct{})}
+	l.fail = sync.OnceFunc(func() { close(l.failed) })
+	l.breaker = breaker.New(breaker.Config{
+		Name: "history-service " + p.addr, Log: l.cfg.Logger, Patience: l.cfg.Patience / 2,
+		Confirm: func() bool { return p.conn.GetState() == connectivity.Ready && !p.answers() },
+		Opened:  l.leave,
+		Probe:   l.probe,
+	})
+	l.queue = newQueue(l)
+	p.links.Go(l.queue.run)
+	return l
+}
+
+// hold keeps the connection open until the caller calls links.Done. It returns false once the link is retired.
+func (l *link) hold() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	select {
+	case <-l.retired:
+		return false
+	default:
+		l.peer.links.Add(1)
+		return true
 	}
 }
 
-// lookup returns the addresses of a name, sorted.
-func (c *Client) lookup(name string) ([]string, error) {
-	host, port, err := net.SplitHostPort(name)
-	if err != nil {
-		return nil, err
+// enter begins a call outside the batches, which ends with exit. The context is done when the instance falls silent.
+func (l *link) enter() (silent context.Context, err error) {
+	if !l.hold() {
+		return nil, errRetired
 	}
-	ctx, cancel := context.WithTimeout(c.ctx, c.cfg.Refresh)
-	defer cancel()
-	hosts, err := c.cfg.Lookup(ctx, host)
-	if err != nil {
-		return nil, fmt.Errorf("look up %s: %w", host, err)
+	if silent, err = l.breaker.Enter(); err != nil {
+		l.peer.links.Done()
+		return nil, errSilent
 	}
-	if len(hosts) == 0 {
-		return nil, fmt.Errorf("look up %s: no address", host)
-	}
-	addrs := make([]string, len(hosts))
-	for i, h := range hosts {
-		addrs[i] = net.JoinHostPort(h, port)
-	}
-	slices.Sort(addrs)
-	return slices.Compact(addrs), nil
+	return silent, nil
 }
 
-// known marks a name as looked up, even after a failure, so that calls stop waiting for its instances.
-func (c *Client) known(name string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.unknown[name] {
-		delete(c.unknown, name)
-		c.rebuild()
+func (l *link) exit(began time.Time, err error) {
+	switch status.Code(err) {
+	case codes.Unavailable, codes.Canceled, codes.DeadlineExceeded:
+		l.breaker.Leave(began, false)
+	default:
+		l.breaker.Leave(began, true)
+	}
+	l.peer.links.Done()
+}
+
+// retire stops new calls; those in flight finish. The current table no longer has the link.
+func (l *link) retire() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	close(l.retired)
+}
+
+// firstLimit is the initial number of heartbeats in flight of all instances together, in batches: they share a store.
+const firstLimit = 5
+
+// share is the instance's part of the initial limit.
+func (l *link) share() int {
+	return max(firstLimit*l.cfg.Batch/max(len(l.peer.client.table.Load().up), 1), 1)
+}
+
+// leave moves an instance's calls to another one that is well. Without one they wait.
+func (l *link) leave() {
+	if l.peer.client.othersWell(l.peer, time.Now()) {
+		l.queue.stream.cancel()
+		l.fail()
 	}
 }
 
-// assign makes addrs the instances of a source.
-func (c *Client) assign(source string, addrs []string) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.sources[source] = addrs
-	delete(c.unknown, source)
-	named := make(map[string]bool)
-	for _, addrs := range c.sources {
-		for _, addr := range addrs {
-			named[addr] = true
-			if err := c.join(addr); err != nil {
-				return err
-			}
-		}
+// probe asks a silent instance. If it stays silent the connection may be dead, as after a network failover: it is
+// closed and dialled again.
+func (l *link) probe() (answers bool) {
+	if !l.hold() { // another link follows
+		return true
 	}
-	for addr, p := range c.peers {
-		switch {
-		case named[addr]:
-			p.unnamed = time.Time{}
-		case p.unnamed.IsZero():
-			p.unnamed = time.Now()
-		}
+	defer l.peer.links.Done()
+	if l.peer.answers() {
+		return true
 	}
-	c.rebuild()
-	return nil
-}
-
-// stays is how long an instance is kept after no source lists it, while it is up. Some resolvers return only a
-// part of many addresses each time.
-const stays = time.Minute
-
-// letGo removes instances that no source lists: immediately if down, otherwise after stays. While no listed
-// instance is up, the resolver is more likely wrong, and all are kept.
-func (c *Client) letGo() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	gone := make(map[string]*peer)
-	named := false
-	for addr, p := range c.peers {
-		switch {
-		case p.unnamed.IsZero():
-			named = named || p.link != nil
-		case p.link == nil, time.Since(p.unnamed) >= stays:
-			gone[addr] = p
-		}
+	if l.leave(); l.breaker.Quiet() >= hangUpAfter*l.cfg.Patience {
+		_ = (*l.peer.wire.Load()).Close() // gRPC notices and dials
 	}
-	if !named || len(gone) == 0 {
-		return
-	}
-	for addr, p := range gone {
-		p.leave()
-		delete(c.peers, addr)
-	}
-	c.rebuild()
+	return false
 }
 
 // maxMessage limits a call's messages in both directions, in bytes. The largest answers have 1,000 records with
@@ -199,12 +222,15 @@ func options(conf *tls.Config) []grpc.DialOption {
 	}
 }
 
+// pauses is the backoff after a failure of an instance or of its watch stream.
+var pauses = run.Backoff{First: 100 * time.Millisecond, Longest: 5 * time.Second}
+
 // run follows the connection until the instance is removed and calls in flight are answered. The instance has a
 // link while the connection is ready. Closing the client aborts calls in flight.
 func (p *peer) run() {
 	defer p.conn.Close()
 	defer context.AfterFunc(p.client.ctx, func() { _ = p.conn.Close() })()
-	wait, failed, told := pauses, false, false
+	failures, failed, told := pauses, false, false
 	for p.ctx.Err() == nil {
 		s := p.conn.GetState()
 		switch s {
@@ -215,7 +241,7 @@ func (p *peer) run() {
 				continue
 			}
 			told = false
-			failed = p.serve(&wait)
+			failed = p.serve(&failures)
 			continue
 		case connectivity.TransientFailure:
 			if !told {
@@ -225,19 +251,26 @@ func (p *peer) run() {
 			p.set(nil, down)
 		default:
 			p.conn.Connect() // no effect unless idle
-			p.set(nil, p.away())
+			p.set(nil, p.outlook())
 		}
 		p.conn.WaitForStateChange(p.ctx, s)
 	}
 	p.links.Wait()
 }
 
-// serve keeps a link up until the connection is lost or an answer fails, and reports whether one failed. It
-// then has paused with growing backoff. An instance that hung gets a trial instead.
-func (p *peer) serve(wait *run.Backoff) (failed bool) {
+// outlook returns the state without a connection: callers must not wait for a silent instance or one on trial.
+func (p *peer) outlook() state {
+	if p.silent || p.trial > pauses.First {
+		return down
+	}
+	return connecting
+}
+
+// serve keeps a link up until the connection is lost or an answer fails. It then pauses, and reports whether the
+// instance is on trial.
+func (p *peer) serve(failures *run.Backoff) (failed bool) {
 	ready, stop := context.WithCancel(p.ctx)
 	defer stop()
-	p.hungUp.Store(false)
 	l := p.open()
 	p.set(l, up)
 	go func() {
@@ -246,62 +279,50 @@ func (p *peer) serve(wait *run.Backoff) (failed bool) {
 	}()
 	select {
 	case <-ready.Done():
-		p.end(l)
-		p.set(nil, p.away())
-		l.retire()
-		wait.Reset()
-		return p.trial > pauses.First
 	case <-l.failed:
-	}
-	if l.worked.Load() {
-		wait.Reset()
+		failed = true
 	}
 	p.end(l)
-	if wait.Paused() || p.trial > pauses.First { // callers must not wait for it
-		p.set(nil, down)
-	} else {
-		p.set(nil, p.away())
+	failed = failed || p.silent
+	if l.worked.Load() || !failed {
+		failures.Reset()
 	}
+	outlook := p.outlook()
+	if failures.Paused() {
+		outlook = down
+	}
+	p.set(nil, outlook)
 	l.retire()
-	pause := wait.Next(p.ctx)
-	p.client.cfg.Logger.Warn("instance failed", "addr", p.addr, "pause", pause, "trial", p.trial)
-	run.Sleep(p.ctx, pause)
-	return true
-}
-
-// away returns the state without a connection: callers must not wait for an instance that may hang.
-func (p *peer) away() state {
-	if p.hungUp.Load() {
-		return down
+	if failed {
+		pause := failures.Next(p.ctx)
+		p.client.cfg.Logger.Warn("instance failed", "addr", p.addr, "pause", pause, "trial", p.trial)
+		run.Sleep(p.ctx, pause)
 	}
-	return connecting
-}
-
-// end records the end of a link and sets the next trial: short after the first end in a minute, then growing.
-// Each time an instance is used and left again, all of its users move and reread.
-func (p *peer) end(l *link) {
-	p.ended = time.Now()
-	switch {
-	case l.stuck.Load(): // its health check does not show this
-		p.trial = longestTrial
-	case p.trial == 0 || p.ended.Sub(l.opened) > forgotten:
-		p.trial = pauses.First
-	default:
-		p.trial = min(max(2*p.trial, firstTrial), longestTrial)
-	}
+	return failed || p.trial > pauses.First
 }
 
 const (
+	// firstTrial and longestTrial bound the time for which an instance that failed twice in a minute must answer
+	// health checks. Each time an instance is used and left again, all of its users move and reread.
 	firstTrial, longestTrial = 8 * time.Second, time.Minute
 	// forgotten is the uptime of a link after which earlier ends no longer count.
 	forgotten = time.Minute
-	// hangUpAfter is the silence, in multiples of the patience, after which a hung part is given up. That is a
-	// connection if no other instance is better, or a stream if another is. It exceeds most pauses of a process
-	// and the service's deadline.
+	// hangUpAfter is the silence after which a connection is given up, in multiples of the patience. It exceeds most
+	// pauses of a process and the service's deadline.
 	hangUpAfter = 6
 	// checkEvery is the interval of health checks on trial.
 	checkEvery = 250 * time.Millisecond
 )
+
+// end records the end of a link and sets the next trial: short after the first end in a minute, then growing.
+func (p *peer) end(l *link) {
+	p.ended, p.silent = time.Now(), l.breaker.Open()
+	if p.trial == 0 || p.ended.Sub(l.opened) > forgotten {
+		p.trial = pauses.First
+		return
+	}
+	p.trial = min(max(2*p.trial, firstTrial), longestTrial)
+}
 
 // passes reports whether the instance answers throughout its trial, or right now if no other has been well all
 // the time.
@@ -318,51 +339,17 @@ func (p *peer) passes() bool {
 
 // answers checks the instance's health.
 func (p *peer) answers() bool {
-	ctx, cancel := context.WithTimeout(p.ctx, p.client.cfg.Patience)
+	ctx, cancel := context.WithTimeout(p.ctx, p.client.cfg.Patience/2)
 	defer cancel()
 	_, err := healthv1.NewHealthClient(p.conn).Check(ctx, &healthv1.HealthCheckRequest{})
 	return err == nil || status.Code(err) == codes.Unimplemented
 }
 
-// suspect checks the health of an instance that has been silent for as long as a call waits. If it does not
-// answer and another is well, it hangs and is left. If no other is well, the connection itself may be dead, for
-// instance after a network failover: it is closed and dialled again.
-func (l *link) suspect(waited time.Duration) {
-	if l.quiet(time.Now()) < waited || !l.suspected.CompareAndSwap(false, true) || !l.enter() {
-		return
-	}
-	go func() {
-		defer l.peer.links.Done()
-		defer l.suspected.Store(false)
-		ready := l.peer.conn.GetState() == connectivity.Ready // other states show by themselves
-		if !ready || l.peer.answers() {
-			return
-		}
-		switch quiet := l.quiet(time.Now()); {
-		case quiet < waited:
-		case l.peer.client.othersWell(l.peer, time.Now()):
-			l.leave()
-		case quiet >= hangUpAfter*l.cfg.Patience:
-			l.peer.hungUp.Store(true)
-			_ = (*l.peer.wire.Load()).Close() // gRPC notices and dials
-		}
-	}()
-}
-
-// othersWell reports whether another instance than p has been up since before a time and is not late.
+// othersWell reports whether another instance than p has been up since before a time and answers.
 func (c *Client) othersWell(p *peer, since time.Time) bool {
 	return slices.ContainsFunc(c.table.Load().up, func(l *link) bool {
-		return l.peer != p && l.opened.Before(since) && !l.late(time.Now())
+		return l.peer != p && l.opened.Before(since) && !l.breaker.Open() && l.peer.answers()
 	})
-}
-
-// leave ends the link to a hung instance.
-func (l *link) leave() {
-	l.left.Store(true)
-	for _, batcher := range l.batchers {
-		batcher.stream.cancel()
-	}
-	l.fail()
 }
 
 func (p *peer) set(l *link, s state) {
@@ -372,14 +359,4 @@ func (p *peer) set(l *link, s state) {
 		p.link, p.state = l, s
 		p.client.rebuild()
 	}
-}
-
-func (p *peer) open() *link {
-	l := &link{peer: p, cfg: &p.client.cfg, opened: time.Now(), retired: make(chan struct{}), failed: make(chan struct{})}
-	l.fail = sync.OnceFunc(func() { close(l.failed) })
-	for i := range l.batchers {
-		l.batchers[i] = newBatcher(l)
-		p.links.Go(l.batchers[i].run)
-	}
-	return l
 }

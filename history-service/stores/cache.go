@@ -17,20 +17,20 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/internal/breaker"
 	"github.com/playhead/playhead/internal/run"
 )
 
 const (
-	// silence is how long a node may leave all calls unanswered while another node answers. After it the node
-	// counts as silent, and its calls fail at once.
-	silence = 300 * time.Millisecond
-	// mostSilence is the longest patience with a slow node. A node that answers the first probe is slow, not
-	// silent, and its patience doubles. After slowFor without a slow answer, patience returns to silence.
-	mostSilence, slowFor = 4 * silence, 10 * time.Second
-	// probeEvery is the interval of probes to a silent node, probeWithin the limit of each.
-	probeEvery, probeWithin = 250 * time.Millisecond, mostSilence + silence
-	// probeIdle is how long probes continue without calls to the node.
-	probeIdle = 10 * time.Second
+	// silence is how long a node may leave all calls unanswered while another node answers, and mostSilence that of a
+	// node that has proved slow.
+	silence, mostSilence = 300 * time.Millisecond, 1200 * time.Millisecond
+	// quickly is the longest answer that proves a node well, and its greatest age.
+	quickly = silence / 2
+	// lookEvery is the interval of looking for another node's answer.
+	lookEvery = silence / 10
+	// probeWithin is the limit of a probe: a slow node, as patience allows, answers within it.
+	probeWithin = mostSilence + silence
 	// maxCalls limits the concurrent calls per node. Further calls fail at once.
 	maxCalls = 256
 )
@@ -65,22 +65,14 @@ type Nodes struct {
 	all map[string]*node
 }
 
-// node is one node's circuit breaker.
+// node is one node of the cache. Its fields are guarded by the mutex of Nodes.
 type node struct {
-	name     string
+	breaker  *breaker.Breaker
 	uid      string // for probes
 	calls    int
-	began    time.Time     // when calls became 1
 	answered time.Time     // last answer
 	took     time.Duration // its latency
-	patience time.Duration // limit without an answer
-	slow     time.Time     // last slow answer
-	asked    bool          // being probed
-	watch    *time.Timer   // runs check
-	watched  bool
-	gone     chan struct{} // closed while silent
-	silent   bool
-	wanted   time.Time // last refused call
+	asked    bool          // being probed by another node's breaker
 }
 
 // nodeError is a temporary failure of a node.
@@ -113,7 +105,7 @@ func (n *Nodes) silentNodes() (count float64) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, nd := range n.all {
-		if nd.silent {
+		if nd.breaker.Open() {
 			count++
 		}
 	}
@@ -141,7 +133,7 @@ func on[T any](n *Nodes, uid string, call func() (T, error)) (T, error) {
 	}
 	var none T
 	began := time.Now()
-	nd, gone, err := n.enter(name, uid, began)
+	nd, silent, err := n.enter(name, uid)
 	if err != nil {
 		return none, err
 	}
@@ -163,100 +155,87 @@ func on[T any](n *Nodes, uid string, call func() (T, error)) (T, error) {
 			panic(r.panicked)
 		}
 		return r.value, r.err
-	case <-gone:
+	case <-silent.Done():
 		return none, &nodeError{name, "does not answer"}
 	}
 }
 
-// enter registers a call, or fails if the node is silent or full. The channel is closed when the node turns silent.
-func (n *Nodes) enter(name, uid string, now time.Time) (*node, <-chan struct{}, error) {
+// enter begins a call, or fails if the node is silent or full. The context is done when the node turns silent.
+func (n *Nodes) enter(name, uid string) (*node, context.Context, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	nd := n.all[name]
 	if nd == nil {
-		nd = &node{name: name, patience: silence, gone: make(chan struct{})}
-		nd.watch = time.AfterFunc(time.Hour, func() { n.check(nd) })
-		nd.watch.Stop()
+		nd = n.open(name)
 		n.all[name] = nd
 	}
-	switch {
-	case nd.silent:
-		nd.wanted = now
-		n.refused.Inc()
-		return nil, nil, &nodeError{name, "does not answer"}
-	case nd.calls >= maxCalls:
+	if nd.calls >= maxCalls {
 		n.refused.Inc()
 		return nil, nil, &nodeError{name, "has too many calls under way"}
 	}
+	silent, err := nd.breaker.Enter()
+	if err != nil {
+		n.refused.Inc()
+		return nil, nil, &nodeError{name, "does not answer"}
+	}
 	nd.uid = uid
-	if nd.calls++; nd.calls == 1 {
-		nd.began = now
-	}
-	if !nd.watched { // the timer outlives the last call, which saves a reset per call
-		nd.watched = true
-		nd.watch.Reset(silence)
-	}
-	return nd, nd.gone, nil
+	nd.calls++
+	return nd, silent, nil
 }
 
-// leave records the result of a call.
+// open returns a node with a breaker. A node is silent only if another one answers.
+func (n *Nodes) open(name string) *node {
+	nd := &node{}
+	nd.breaker = breaker.New(breaker.Config{
+		Name: "cache node " + name, Log: n.log, Patience: silence, MaxPatience: mostSilence,
+		Confirm: func() bool { return n.othersAnswer(nd) },
+		Probe:   func() bool { return n.answers(nd) },
+	})
+	return nd
+}
+
+// leave ends a call.
 func (n *Nodes) leave(nd *node, began time.Time, err error) {
+	answered := !errors.Is(err, history.ErrUnavailable)
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	now := time.Now()
 	nd.calls--
-	if errors.Is(err, history.ErrUnavailable) {
-		return
-	}
-	nd.answered, nd.took = now, now.Sub(began)
-	if nd.took >= silence {
-		nd.slow = now
+	if nd.breaker.Leave(began, answered); answered {
+		now := time.Now()
+		nd.answered, nd.took = now, now.Sub(began)
 	}
 }
 
-// check opens a node's breaker if the node is silent while another one answers quickly. It probes nodes without
-// calls, one probe each, since they may be slow too.
-func (n *Nodes) check(nd *node) {
+// othersAnswer waits for another node's quick answer to a call that began during the silence. Earlier answers do not
+// exclude a failure of all nodes. It sends one probe to each other node, since they may be idle.
+func (n *Nodes) othersAnswer(nd *node) bool {
+	since := time.Now().Add(quickly - nd.breaker.Quiet())
+	for range silence / lookEvery {
+		if n.look(nd, since) {
+			return true
+		}
+		time.Sleep(lookEvery)
+	}
+	return false
+}
+
+func (n *Nodes) look(nd *node, since time.Time) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if nd.watched = nd.calls > 0 && !nd.silent; !nd.watched {
-		return
-	}
-	heard := nd.began
-	if nd.answered.After(heard) {
-		heard = nd.answered
-	}
-	now := time.Now()
-	if now.Sub(nd.slow) > slowFor {
-		nd.patience = silence
-	}
-	if quiet := now.Sub(heard); quiet < nd.patience {
-		nd.watch.Reset(nd.patience - quiet)
-		return
-	}
 	for _, other := range n.all {
-		if other == nd || other.silent {
-			continue
-		}
-		if other.quick(heard, now) {
-			n.open(nd)
-			nd.watched = false
-			return
-		}
-		if !other.asked {
+		switch {
+		case other == nd || other.breaker.Open():
+		case other.took < quickly && time.Since(other.answered) < quickly && !other.answered.Add(-other.took).Before(since):
+			return true
+		case !other.asked:
 			other.asked = true
 			go n.ask(other) // ends within probeWithin
 		}
 	}
-	nd.watch.Reset(silence / 10)
+	return false
 }
 
-// quick reports whether the node has recently answered a call quickly. The call must have started after
-// silentSince: earlier answers do not exclude a failure of all nodes.
-func (nd *node) quick(silentSince, now time.Time) bool {
-	return nd.took < silence/2 && now.Sub(nd.answered) < silence/2 && nd.answered.Add(-nd.took).Sub(silentSince) >= silence/2
-}
-
+// ask makes a probe of another node count like any call.
 func (n *Nodes) ask(nd *node) {
 	n.mu.Lock()
 	uid := nd.uid
@@ -267,52 +246,18 @@ func (n *Nodes) ask(nd *node) {
 	nd.asked = false
 }
 
+// answers reports whether a silent node is back.
+func (n *Nodes) answers(nd *node) bool {
+	n.mu.Lock()
+	uid := nd.uid
+	n.mu.Unlock()
+	return !errors.Is(n.probe(uid), history.ErrUnavailable)
+}
+
 func (n *Nodes) probe(uid string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), probeWithin)
 	defer cancel()
 	return n.Cache.Load(ctx, []history.Key{history.UserKey(uid)})[0].Err
-}
-
-// open makes calls to a node fail. The caller holds n.mu.
-func (n *Nodes) open(nd *node) {
-	if nd.silent {
-		return
-	}
-	n.log.Warn("cache node unavailable", "node", nd.name)
-	nd.silent, nd.wanted = true, time.Now()
-	close(nd.gone)
-	go n.await(nd, nd.uid) // ends with the silence
-}
-
-// await probes a silent node until it answers or has no callers.
-func (n *Nodes) await(nd *node, uid string) {
-	for first := true; ; first = false {
-		err := n.probe(uid)
-		n.mu.Lock()
-		over := !errors.Is(err, history.ErrUnavailable) || time.Since(nd.wanted) > probeIdle
-		if over {
-			nd.call(first)
-		}
-		n.mu.Unlock()
-		if over {
-			n.log.Info("cache node recovered", "node", nd.name, "error", err)
-			return
-		}
-		time.Sleep(probeEvery)
-	}
-}
-
-// call closes a node's breaker. slow means that the node answered the first probe, so its patience doubles. The
-// caller holds Nodes.mu.
-func (nd *node) call(slow bool) {
-	now := time.Now()
-	nd.silent, nd.gone = false, make(chan struct{})
-	nd.began, nd.answered = now, now // earlier calls no longer count
-	if !slow {
-		nd.patience = silence
-		return
-	}
-	nd.patience, nd.slow = min(2*nd.patience, mostSilence), now
 }
 
 // byNode groups indexes by their users' node, in order. It returns nil if all users are on one node.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/playhead/playhead/history"
@@ -16,17 +17,27 @@ func (panickingArchive) Page(context.Context, string, history.Query) (history.Pa
 	panic("boom")
 }
 
-// A panic is no answer, so it does not end a stall.
-func TestPanicDoesNotEndAStall(t *testing.T) {
-	b := NewArchive(panickingArchive{}, slog.New(slog.DiscardHandler), nil).(*breaker)
-	b.stalled, b.retried = true, time.Time{}
-	func() {
-		defer func() { _ = recover() }()
-		_, _ = b.Page(t.Context(), "ann", history.Query{Limit: 1})
-	}()
-	if !b.stalled {
-		t.Error("a panic has ended the stall: the archive counts as answering")
-	}
+// Get never answers.
+func (panickingArchive) Get(context.Context, []history.Key) ([]history.Entry, error) {
+	return nil, history.ErrUnavailable
+}
+
+// A panic is no answer, so it does not delay the detection of a standstill.
+func TestPanicIsNoAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := NewArchive(panickingArchive{}, slog.New(slog.DiscardHandler), nil)
+		refused := false
+		for range 20 {
+			func() {
+				defer func() { refused = refused || recover() == nil }()
+				_, _ = a.Page(t.Context(), "ann", history.Query{Limit: 1})
+			}()
+			time.Sleep(100 * time.Millisecond)
+		}
+		if !refused {
+			t.Error("panics for 2 s count as answers")
+		}
+	})
 }
 
 // panickingCache is a cache of three nodes; its loads panic.

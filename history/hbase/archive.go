@@ -205,7 +205,7 @@ func (l *servers) of(row []byte) *server {
 	}
 	if l.byName[name] == nil {
 		l.byName[name] = &server{
-			name: name, breaker: breaker.New("hbase "+name, l.config.Logger, min(slowAfter, l.config.Deadline)),
+			name: name, breaker: breaker.New(breaker.Config{Name: "hbase " + name, Log: l.config.Logger, Patience: min(slowAfter, l.config.Deadline)}),
 			slots: make(chan struct{}, inFlight), puts: make(chan struct{}, l.config.Puts),
 		}
 	}
@@ -240,7 +240,7 @@ type rowBreakers [maxRegions]*breaker.Breaker
 func newRowBreakers(c Config) *rowBreakers {
 	all := new(rowBreakers)
 	for i := range all {
-		all[i] = breaker.New(fmt.Sprintf("hbase rows %02x", i), slog.New(slog.DiscardHandler), min(slowAfter, c.Deadline))
+		all[i] = breaker.New(breaker.Config{Name: fmt.Sprintf("hbase rows %02x", i), Log: slog.New(slog.DiscardHandler), Patience: min(slowAfter, c.Deadline)})
 	}
 	return all
 }
@@ -254,7 +254,7 @@ func (g *rowBreakers) enter(calls []hrpc.Call) (shut map[uint8]error) {
 			continue
 		}
 		asked[d] = true
-		if err := g[d].Enter(); err != nil {
+		if _, err := g[d].Enter(); err != nil {
 			if shut == nil {
 				shut = make(map[uint8]error)
 			}

@@ -27,7 +27,7 @@ func (a *Archive) batch(ctx context.Context, server *server, calls []hrpc.Call) 
 	if !a.prepared.Load() {
 		return same(calls, fmt.Errorf("%w: hbase has not answered yet", history.ErrUnavailable))
 	}
-	if err := server.breaker.Enter(); err != nil {
+	if _, err := server.breaker.Enter(); err != nil {
 		return same(calls, err)
 	}
 	shut := a.servers.rows.enter(calls)

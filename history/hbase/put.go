@@ -215,7 +215,7 @@ func (a *Archive) putPause(ctx context.Context, uid string, p history.Pause) err
 // compareAndPut replaces a pause's value, nil for none, and reports whether it did.
 func (a *Archive) compareAndPut(put *hrpc.Mutate, stands []byte) (done bool, err error) {
 	server := a.servers.of(put.Key())
-	if err := server.breaker.Enter(); err != nil {
+	if _, err := server.breaker.Enter(); err != nil {
 		return false, err
 	}
 	start := time.Now()

@@ -53,7 +53,7 @@ func (q *Queue) send(ctx context.Context, messages []wire.Message, leaders []int
 
 // produce sends one message, with retries while its partition moves between brokers.
 func (q *Queue) produce(ctx context.Context, broker *broker, m wire.Message) error {
-	if err := broker.breaker.Enter(); err != nil {
+	if _, err := broker.breaker.Enter(); err != nil {
 		return err
 	}
 	select {

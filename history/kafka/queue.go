@@ -194,7 +194,7 @@ func (q *Queue) broker(id int) *broker {
 	defer q.brokersMu.Unlock()
 	if q.brokers[id] == nil {
 		name := fmt.Sprintf("kafka broker %d", id)
-		q.brokers[id] = &broker{make(chan struct{}, maxInFlight), breaker.New(name, q.cfg.Logger, slowAfter)}
+		q.brokers[id] = &broker{make(chan struct{}, maxInFlight), breaker.New(breaker.Config{Name: name, Log: q.cfg.Logger, Patience: slowAfter})}
 	}
 	return q.brokers[id]
 }
