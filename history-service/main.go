@@ -30,6 +30,7 @@ import (
 type flags struct {
 	Listen    string        `help:"Address of the gRPC server." default:"127.0.0.1:7070"`
 	MaxConns  int           `name:"max-connections" help:"Connections of the gRPC server at once; more wait." default:"1024"`
+	Insecure  bool          `name:"insecure-rpc" help:"Serve gRPC to other machines without asking for certificates (--tls-client-ca): who reaches the port may read and erase every user."`
 	Admin     string        `help:"Address of health, metrics and profiles." default:"127.0.0.1:7071"`
 	Hosts     trust.Hosts   `name:"host" help:"Names under which it is asked, such as api.example.com; * is any. Addresses, localhost and names without a dot always are."`
 	Hold      time.Duration `help:"Longest time a key waits for its viewing to end." default:"120s" positive:"" most:"24h"`
@@ -89,6 +90,13 @@ func (f *flags) wire(ctx context.Context, rules *history.Rulebook) (_ *run.Group
 			err = errors.Join(err, listen.Close(), admin.Close())
 		}
 	}()
+	conf, err := f.Config()
+	if err == nil && !f.Insecure {
+		err = trust.CheckOpen(listen, conf)
+	}
+	if err != nil {
+		return nil, err
+	}
 	files, err := run.Files()
 	if err != nil {
 		return nil, err
@@ -100,10 +108,6 @@ func (f *flags) wire(ctx context.Context, rules *history.Rulebook) (_ *run.Group
 	p.stores.Register(p.registry)
 	registerPublished(p.registry, p.stores.Kafka)
 	held, server, err := f.server(p)
-	if err != nil {
-		return nil, err
-	}
-	conf, err := f.Config()
 	if err != nil {
 		return nil, err
 	}

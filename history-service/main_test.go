@@ -160,6 +160,17 @@ func TestTakenPort(t *testing.T) {
 	}
 }
 
+// TestOpenToTheNetwork: a server that other machines reach asks for certificates, or is told that it need not.
+func TestOpenToTheNetwork(t *testing.T) {
+	for _, args := range [][]string{nil, {"--insecure-rpc"}} {
+		err := service(t.Context(), append(args, "--listen", "0.0.0.0:0", "--admin", "127.0.0.1:0", "--redis", "nowhere:99999", "--kafka", unused(t), "--hbase", unused(t), "--webhook-url", "x"),
+			func(string) string { return "" }, io.Discard)
+		if refused := err != nil && strings.Contains(err.Error(), "would be open to the network; set --tls-cert, --tls-key and --tls-client-ca, or --insecure-rpc"); refused != (args == nil) {
+			t.Errorf("%v: got %v", args, err)
+		}
+	}
+}
+
 // TestRefusedAtTheStart: a wrong Redis password ends the process with a one-line error, since waiting does not
 // help.
 func TestRefusedAtTheStart(t *testing.T) {

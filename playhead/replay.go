@@ -11,23 +11,18 @@ import (
 	"strings"
 	"time"
 
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
-
 	"github.com/playhead/playhead/bff/token"
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history-job/replay"
 	"github.com/playhead/playhead/history/hbase"
 	"github.com/playhead/playhead/history/pebble"
 	"github.com/playhead/playhead/history/segment"
-	"github.com/playhead/playhead/internal/connect"
 	"github.com/playhead/playhead/internal/run"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
 type replayFlags struct {
 	Trace    string        `arg:"" help:"CSV file, gzip if it ends in .gz, with the columns user_id, video_id, time_ms, play_time_ms, duration_ms."`
-	Service  string        `help:"Address of history-service." default:"127.0.0.1:7070"`
 	Edge     string        `help:"Address of an edge, such as http://127.0.0.1:8080: go through it as the players would, over a WebSocket of each user. --speed, --streams and --batch are for the service only."`
 	Secret   string        `name:"token-secret-file" help:"File with the secret that the edge's tokens are signed with." type:"existingfile"`
 	Audience string        `help:"Audience that the edge's tokens must be made out to."`
@@ -38,6 +33,8 @@ type replayFlags struct {
 	Streams  int           `help:"gRPC streams side by side." default:"16" positive:""`
 	Batch    int           `help:"Heartbeats of a batch, at most 1000." default:"200"`
 	Patience time.Duration `help:"How long to go on when nothing is answered." default:"60s"`
+
+	remote
 }
 
 // Help returns the introduction to --help.
@@ -109,7 +106,7 @@ func (f *replayFlags) check() error {
 	if f.Edge != "" {
 		return nil
 	}
-	return connect.Addresses("--service", f.Service)
+	return f.remote.check()
 }
 
 type driver interface {
@@ -123,9 +120,9 @@ func (f *replayFlags) driver() (d driver, closing func(), err error) {
 		d, err = f.edge()
 		return d, func() {}, err
 	}
-	conn, err := grpc.NewClient(f.Service, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := f.dial()
 	if err != nil {
-		return nil, nil, fmt.Errorf("connect to %s: %w", f.Service, err)
+		return nil, nil, err
 	}
 	return &replay.Driver{Conn: conn, Streams: f.Streams, Batch: f.Batch, Speed: f.Speed, Patience: f.Patience}, func() { _ = conn.Close() }, nil
 }

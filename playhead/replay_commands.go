@@ -8,9 +8,6 @@ import (
 	"os"
 	"time"
 
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
-
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history-job/replay"
 	"github.com/playhead/playhead/history/wire"
@@ -88,9 +85,10 @@ func printLetter(out io.Writer, d history.Dead) {
 
 type eraseFlags struct {
 	UID      string        `arg:"" help:"User of whom everything is removed."`
-	Service  string        `help:"Address of a history-service, or of the gRPC server of an all-in-one." default:"127.0.0.1:7070"`
 	DryRun   bool          `help:"Say what there is, and remove nothing."`
 	Patience time.Duration `help:"How long it may take." default:"5m"`
+
+	remote
 }
 
 // Help returns the introduction to --help.
@@ -100,24 +98,12 @@ func (*eraseFlags) Help() string {
 		`It ends with an error if anything is left.`
 }
 
-// dialFor validates uid and connects to the service. The caller closes the connection.
-func dialFor(uid, service string) (*grpc.ClientConn, error) {
-	if err := errors.Join(history.ValidateUID(uid), connect.Addresses("--service", service)); err != nil {
-		return nil, err
-	}
-	conn, err := grpc.NewClient(service, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		return nil, fmt.Errorf("connect to %s: %w", service, err)
-	}
-	return conn, nil
-}
-
 func erase(ctx context.Context, args []string, getenv func(string) string, out io.Writer) error {
 	var f eraseFlags
 	if err := run.Parse("playhead replay erase", &f, args, getenv, out); err != nil {
 		return err
 	}
-	conn, err := dialFor(f.UID, f.Service)
+	conn, err := f.dialFor(f.UID)
 	if err != nil {
 		return err
 	}
@@ -161,10 +147,11 @@ func printErased(out io.Writer, resp *historyv1.EraseResponse, dry bool) error {
 
 type rebaseFlags struct {
 	UID      string        `arg:"" help:"User whose records are brought to the present."`
-	Service  string        `help:"Address of a history-service, or of the gRPC server of an all-in-one." default:"127.0.0.1:7070"`
 	DryRun   bool          `help:"Say which records are ahead, and change nothing."`
 	Look     time.Duration `help:"How long to wait before looking whether they stay." default:"3s"`
 	Patience time.Duration `help:"How long it may take." default:"1m"`
+
+	remote
 }
 
 // Help returns the introduction to --help.
@@ -180,7 +167,7 @@ func rebase(ctx context.Context, args []string, getenv func(string) string, out 
 	if err := run.Parse("playhead replay rebase", &f, args, getenv, out); err != nil {
 		return err
 	}
-	conn, err := dialFor(f.UID, f.Service)
+	conn, err := f.dialFor(f.UID)
 	if err != nil {
 		return err
 	}

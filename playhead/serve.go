@@ -21,6 +21,7 @@ type serveFlags struct {
 	Data            string        `help:"Data directory, created when missing." default:"playhead-data"`
 	Listen          string        `help:"Address of the HTTP API." default:"127.0.0.1:8080"`
 	RPC             string        `name:"rpc" help:"Address of the gRPC server." default:"127.0.0.1:7070"`
+	InsecureRPC     bool          `name:"insecure-rpc" help:"Let other machines call the gRPC server without a token of the scope admin: who reaches the port may read and erase every user."`
 	Admin           string        `help:"Address of health, metrics and profiles." default:"127.0.0.1:7071"`
 	Hosts           trust.Hosts   `name:"host" help:"Names under which it is asked, such as api.example.com; * is any. Addresses, localhost and names without a dot always are."`
 	TokenSecretFile string        `help:"File with the secret that tokens are signed with, 32 bytes or more; otherwise the process makes its own."`
@@ -88,7 +89,7 @@ func serve(ctx context.Context, args []string, getenv func(string) string, out i
 		return err
 	}
 	p, err := allinone.Open(ctx, allinone.Config{
-		Dir: f.Data, HTTP: f.Listen, RPC: f.RPC, Admin: f.Admin, Secret: secret, KeysFile: f.TokenKeysFile, Issuer: f.OIDCIssuer, Audience: f.Audience, Memory: run.Memory(), Files: files, Hosts: f.Hosts, Origins: f.Origins, Images: f.Images, UserRate: f.UserRate, UserBurst: f.UserBurst,
+		Dir: f.Data, HTTP: f.Listen, RPC: f.RPC, InsecureRPC: f.InsecureRPC, Admin: f.Admin, Secret: secret, KeysFile: f.TokenKeysFile, Issuer: f.OIDCIssuer, Audience: f.Audience, Memory: run.Memory(), Files: files, Hosts: f.Hosts, Origins: f.Origins, Images: f.Images, UserRate: f.UserRate, UserBurst: f.UserBurst,
 		Hold: f.Hold, Keep: f.Keep, CompactAbove: f.CompactAbove, Summary: f.Summary, Rules: rules, Webhook: hook, MaxClockGap: f.MaxClockGap, Drain: f.Drain, Logger: log, Registry: registry,
 	})
 	if err != nil {

@@ -46,6 +46,8 @@ type Config struct {
 	Secret []byte
 	// KeysFile and Issuer verify further tokens, see [token.Config].
 	KeysFile, Issuer string
+	// InsecureRPC lets other machines call the gRPC server without a token of the scope admin.
+	InsecureRPC bool
 	// Audience is the required audience of tokens (default any).
 	Audience string
 	// Hosts are accepted Host names; IP addresses and names without a dot are always accepted.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"runtime/debug"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -26,7 +27,8 @@ import (
 // Serve serves gRPC on lis until ctx is done, then drains running requests for at most drain. A non-nil conf
 // enables TLS. It closes lis.
 func (s *Server) Serve(ctx context.Context, lis net.Listener, conf *tls.Config, drain time.Duration) error {
-	srv := grpc.NewServer(append(options(conf), append(newPanics(s).options(), grpc.ChainStreamInterceptor(s.decoded))...)...)
+	srv := grpc.NewServer(append(options(conf), append(newPanics(s).options(),
+		grpc.ChainUnaryInterceptor(s.authorizeUnary), grpc.ChainStreamInterceptor(s.authorizeStream, s.decoded))...)...)
 	healthy := health.NewServer()
 	healthv1.RegisterHealthServer(srv, healthy)
 	historyv1.RegisterHistoryServiceServer(srv, s)
@@ -63,6 +65,27 @@ func options(conf *tls.Config) []grpc.ServerOption {
 		opts = append(opts, grpc.Creds(credentials.NewTLS(conf)))
 	}
 	return opts
+}
+
+func (s *Server) authorize(ctx context.Context, method string) error {
+	if s.cfg.Authorize == nil || strings.HasPrefix(method, "/grpc.health.v1.") {
+		return nil
+	}
+	return s.cfg.Authorize(ctx)
+}
+
+func (s *Server) authorizeUnary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+	if err := s.authorize(ctx, info.FullMethod); err != nil {
+		return nil, err
+	}
+	return handle(ctx, req)
+}
+
+func (s *Server) authorizeStream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
+	if err := s.authorize(stream.Context(), info.FullMethod); err != nil {
+		return err
+	}
+	return handle(srv, stream)
 }
 
 // panics turns a handler's panic into an internal error, so one request does not end all others. The request's

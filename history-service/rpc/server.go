@@ -59,6 +59,9 @@ type Config struct {
 	// first-of-day detection.
 	Days      history.Days
 	Announcer history.Announcer
+	// Authorize refuses a call by an error with a gRPC status; health checks are not asked (default: all calls are
+	// allowed).
+	Authorize func(ctx context.Context) error
 	// Webhook notifies a backend of started, completed and removed objects. Nil disables it.
 	Webhook *webhook.Sender
 	// Epoch returns the epochs of the cache servers, see [write.Writer.Confirm]. Nil means that the cache never

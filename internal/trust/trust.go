@@ -68,6 +68,16 @@ func (d Server) Config() (*tls.Config, error) {
 	return conf, err
 }
 
+// CheckOpen fails for a listener that other machines reach, unless conf demands certificates of clients. The
+// callers of such a server may read and erase every user.
+func CheckOpen(lis net.Listener, conf *tls.Config) error {
+	tcp, ok := lis.Addr().(*net.TCPAddr)
+	if !ok || tcp.IP.IsLoopback() || conf != nil && conf.ClientAuth == tls.RequireAndVerifyClientCert {
+		return nil
+	}
+	return fmt.Errorf("--listen %s: the gRPC server would be open to the network; set --tls-cert, --tls-key and --tls-client-ca, or --insecure-rpc behind a firewall", tcp)
+}
+
 func pair(cert, key string) ([]tls.Certificate, error) {
 	c, err := tls.LoadX509KeyPair(cert, key)
 	if err != nil {
