@@ -31,6 +31,8 @@ type Report struct {
 	Decision Decision
 	// Latest means that the report has no time of its own and wins over the current record.
 	Latest bool
+	// Covers moves a delete to the time of its record if that is later and at most Covers.
+	Covers int64
 	// OnlyRecorded means that the report creates no new record.
 	OnlyRecorded bool
 	// UnlessCompleted means that the report leaves a completed record unchanged.
@@ -50,13 +52,15 @@ type Report struct {
 	Status historyv1.Status
 }
 
-// Decision is a user's decision about "continue watching".
+// Decision is a change of a record other than by an event.
 type Decision uint8
 
-// The decisions. 0 is none.
+// The decisions. 0 is none. Dismiss and Offer are about "continue watching". Rebase moves a record from the future to
+// the report's time.
 const (
 	Dismiss Decision = iota + 1
 	Offer
+	Rebase
 )
 
 // NeedsRecord reports whether the report has an effect only on an existing record.

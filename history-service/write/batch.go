@@ -16,16 +16,6 @@ type batch struct {
 	now     int64 // arrival time, Unix milliseconds
 	reports []report.Report
 	groups  []*group
-	// latest marks deletes without a time: they cover what their user sees, whatever the clocks.
-	latest bool
-	// covers moves each delete to the time of its record, if that is later than the delete and at most covers.
-	covers int64
-	// imported means that the reports are whole records of an import. Their keys are always loaded from the
-	// cache: a hold may miss clears.
-	imported bool
-	// rebased means that the reports are keys of records to rebase, each to its report's time: see
-	// [Writer.Rebase].
-	rebased bool
 	// namespace is the uid of the target namespace, empty for the namespaces of the reports' types.
 	namespace string
 	// begun is the number of comparisons started before the store.

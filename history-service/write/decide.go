@@ -20,24 +20,23 @@ import (
 // Delete writes a tombstone for each object, even without a record, since a device may still upload older
 // reports. Nothing older can undo it. A wrong etag fails with [history.ErrConflict].
 func (w *Writer) Delete(ctx context.Context, req *historyv1.DeleteRequest) (*historyv1.DeleteResponse, error) {
-	b, err := w.deletions(req)
+	reports, err := w.deletions(req)
 	if err != nil {
 		return nil, err
 	}
-	return w.delete(ctx, b)
+	return w.delete(ctx, reports)
 }
 
 // delete deletes objects of one user.
-func (w *Writer) delete(ctx context.Context, b *batch) (*historyv1.DeleteResponse, error) {
-	uid := b.reports[0].Key.UID
+func (w *Writer) delete(ctx context.Context, reports []report.Report) (*historyv1.DeleteResponse, error) {
+	b, uid := &batch{reports: reports}, reports[0].Key.UID
 	ctx, cancel := w.bounded(ctx)
 	defer cancel()
 	w.prepare(b)
 	w.load(ctx, b)
-	archived := w.inArchive(ctx, b)
 	w.store(ctx, b)
 	w.cfg.Notify.Changed(b.changes())
-	w.tellBackend(b, archived)
+	w.tellBackend(b)
 	resp := &historyv1.DeleteResponse{}
 	for _, g := range b.groups {
 		if err := g.deleted(); err != nil {
@@ -50,7 +49,7 @@ func (w *Writer) delete(ctx context.Context, b *batch) (*historyv1.DeleteRespons
 	}
 	for _, g := range b.groups {
 		w.relyOnClear(g)
-		if (g.visible || archived[g]) && g.written != nil || elsewhere[g.key.Object] {
+		if g.visible && g.written != nil || elsewhere[g.key.Object] {
 			resp.Deleted++
 		}
 	}
@@ -66,7 +65,7 @@ func (w *Writer) deleteElsewhere(ctx context.Context, uid string, home *batch) (
 	}
 	seen = make(map[history.Object]bool)
 	for _, namespace := range namespaces {
-		b := &batch{latest: home.latest, covers: home.covers, namespace: namespace}
+		b := &batch{namespace: namespace}
 		for _, r := range home.reports {
 			if r.IfMatch = 0; w.cfg.Rules.NamespaceOf(uid, r.Key.Object.Type) != namespace {
 				r.Status = 0
@@ -98,43 +97,18 @@ func (w *Writer) relyOnClear(g *group) {
 	}
 }
 
-// inArchive returns the groups whose visible record is only in the archive, unless the archive was already
-// asked. It only improves the count of deleted objects, so it waits briefly and returns nil without an answer.
-func (w *Writer) inArchive(ctx context.Context, b *batch) map[*group]bool {
-	var keys []history.Key
-	var groups []*group
-	for _, g := range b.groups {
-		if g.before() == nil && !b.latest && !g.failed && !g.user.Complete() {
-			keys, groups = append(keys, g.key), append(groups, g)
-		}
-	}
-	if len(keys) == 0 {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, read.ArchivePatience)
-	defer cancel()
-	entries, err := w.cfg.Archive.Get(ctx, keys)
-	if err != nil {
-		return nil
-	}
-	seen := make(map[*group]bool, len(groups))
-	for i, g := range groups {
-		seen[g] = entries[i].Record.Visible(g.key.Object, &g.user) != nil
-	}
-	return seen
-}
-
 func (g *group) deleted() error {
-	switch s := g.batch.reports[g.reports[0]].Status; {
+	r := &g.batch.reports[g.reports[0]]
+	switch s := r.Status; {
 	case s == historyv1.Status_STATUS_UNAVAILABLE:
 		return fmt.Errorf("cache: %w", history.ErrUnavailable)
-	case s == historyv1.Status_STATUS_CONFLICT, s == historyv1.Status_STATUS_CLEARED && g.matched():
+	case s == historyv1.Status_STATUS_CONFLICT, s == historyv1.Status_STATUS_CLEARED && r.IfMatch != 0:
 		return fmt.Errorf("%w: the record is another one", history.ErrConflict)
 	}
 	return nil
 }
 
-func (w *Writer) deletions(req *historyv1.DeleteRequest) (*batch, error) {
+func (w *Writer) deletions(req *historyv1.DeleteRequest) ([]report.Report, error) {
 	if err := countable(req.GetObjects()); err != nil {
 		return nil, err
 	}
@@ -145,20 +119,22 @@ func (w *Writer) deletions(req *historyv1.DeleteRequest) (*batch, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := w.deletion(asked)
+	covers := w.covers(asked)
 	if req.GetAtMs() == 0 {
-		b.latest, b.covers = true, math.MaxInt64
+		covers = math.MaxInt64
 	}
-	b.reports, err = reportsOn(req.GetUid(), req.GetObjects(), report.Report{
-		Event: history.Event{Kind: history.KindDelete, At: min(asked, w.latestDecision())}, IfMatch: req.GetIfMatch(),
+	return reportsOn(req.GetUid(), req.GetObjects(), report.Report{
+		Event: history.Event{Kind: history.KindDelete, At: min(asked, w.latestDecision())}, Covers: covers, IfMatch: req.GetIfMatch(),
 	})
-	return b, err
 }
 
-// deletion returns a batch of deletes up to a time. If that is beyond the latest time of a removal, each delete
+// covers returns the [report.Report.Covers] of deletes up to a time. Beyond the latest time of a removal each delete
 // gets the time of its record.
-func (w *Writer) deletion(until int64) *batch {
-	return &batch{latest: until > w.latestDecision(), covers: until}
+func (w *Writer) covers(until int64) int64 {
+	if until <= w.latestDecision() {
+		return 0
+	}
+	return until
 }
 
 // decisionAhead is how far a removal or a switch of recording may be ahead of the trusted time, in
@@ -261,7 +237,7 @@ func (w *Writer) Mark(ctx context.Context, req *historyv1.MarkRequest) (*history
 	defer cancel()
 	b := &batch{reports: reports}
 	w.carryOut(ctx, b)
-	w.tellBackend(b, nil)
+	w.tellBackend(b)
 	resp := &historyv1.MarkResponse{Records: Result{batch: b}.Items(true)}
 	for i := range reports {
 		resp.Statuses = append(resp.Statuses, reports[i].Status)
@@ -388,12 +364,11 @@ func (w *Writer) deleteLater(ctx context.Context, req *historyv1.ClearRequest, q
 			for i, it := range page.GetItems() {
 				objects[i] = it.GetObject()
 			}
-			b := w.deletion(q.Until)
-			b.reports, err = reportsOn(req.GetUid(), objects, report.Report{Event: history.Event{Kind: history.KindDelete, At: q.Since}})
+			reports, err := reportsOn(req.GetUid(), objects, report.Report{Event: history.Event{Kind: history.KindDelete, At: q.Since}, Covers: q.Until})
 			if err != nil {
 				return err
 			}
-			if _, err := w.delete(ctx, b); err != nil {
+			if _, err := w.delete(ctx, reports); err != nil {
 				return err
 			}
 		}

@@ -41,17 +41,16 @@ func (g *group) relied() bool {
 }
 
 func (g *group) add(i int, cleared int64) historyv1.Status {
-	if g.batch.imported {
+	switch r := &g.batch.reports[i]; {
+	case r.Whole != nil:
 		return g.addWhole(i, cleared)
-	}
-	if g.batch.rebased {
+	case r.Decision == report.Rebase:
 		return g.rebase(i)
-	}
-	if g.batch.reports[i].Decision != 0 {
+	case r.Decision != 0:
 		return g.decide(i)
 	}
 	e := g.batch.reports[i].Event
-	if at := g.next; at != nil && at.Version.Time() <= g.batch.covers {
+	if at := g.next; at != nil && at.Version.Time() <= g.batch.reports[i].Covers {
 		e.At = max(e.At, at.Version.Time())
 	}
 	if e.Kind.Marks() && !g.markCounts(&e, i, cleared) {
@@ -70,7 +69,7 @@ func (g *group) add(i int, cleared int64) historyv1.Status {
 	delta := &g.batch.delta
 	g.batch.rules.Of(g.key.Object.Type).RecordInto(delta, &e)
 	if g.next == nil {
-		delta.Partial = g.lacks()
+		delta.Partial = mayLack(&g.user, g.base)
 	}
 	if g.gone(i, delta) {
 		return historyv1.Status_STATUS_UNCHANGED
@@ -97,10 +96,6 @@ func (g *group) add(i int, cleared int64) historyv1.Status {
 		return historyv1.Status_STATUS_STALE
 	}
 }
-
-// lacks reports whether a record made from an event alone may lack archived content of the key. A complete user
-// rules that out, unless the cache's own record is partial.
-func (g *group) lacks() bool { return !g.user.Complete() || g.base != nil && g.base.Partial }
 
 // merged folds an event into the record, in memory of the batch: mostly another event follows immediately. See
 // keep.
@@ -186,7 +181,7 @@ func (g *group) addWhole(i int, cleared int64) historyv1.Status {
 	}
 	if g.next == nil {
 		alone := *whole
-		alone.Partial = g.lacks()
+		alone.Partial = mayLack(&g.user, g.base)
 		whole = &alone
 	}
 	merged := history.Merge(g.next, whole)
@@ -276,17 +271,4 @@ func (g *group) again(i int, delta *history.Record) bool {
 		g.granted = grant{g.batch.reports[i].IfMatch, g.batch.reports[i].Viewing()}
 	}
 	return stands
-}
-
-func (g *group) matched() bool {
-	return slices.ContainsFunc(g.reports, func(i int) bool { return g.batch.reports[i].IfMatch != 0 })
-}
-
-// needsRecord reports whether any event requires the existing record.
-func (g *group) needsRecord() bool {
-	return g.batch.rebased || slices.ContainsFunc(g.reports, func(i int) bool { return g.batch.reports[i].NeedsRecord() })
-}
-
-func (g *group) deletes() bool {
-	return slices.ContainsFunc(g.reports, func(i int) bool { return g.batch.reports[i].Kind == history.KindDelete })
 }

@@ -159,7 +159,7 @@ func (w *Writer) fromArchive(ctx context.Context, groups []*group, keys []histor
 		e, g := &entries[n], groups[of[n]]
 		switch lacks := e.Err == nil && (view.Incomplete(e.Record) || e.Record == nil && !e.User.Complete()); {
 		case !lacks:
-		case g.batch.imported || g.matched() || g.needsRecord():
+		case g.wants() >= compares:
 			asked, into = append(asked, keys[n]), append(into, e)
 		default:
 			g.moved = true

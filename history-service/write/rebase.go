@@ -57,10 +57,10 @@ func (w *Writer) rebaseNamespace(ctx context.Context, namespace string, dry bool
 	if err != nil || len(found) == 0 {
 		return err
 	}
-	b := &batch{namespace: namespace, rebased: true}
+	b := &batch{namespace: namespace}
 	for i, c := range found {
 		at := resp.NowMs - int64(len(resp.Records)+i)
-		b.reports = append(b.reports, report.Report{Event: history.Event{Key: history.Key{UID: namespace, Object: c.Object}, At: at}})
+		b.reports = append(b.reports, report.Report{Event: history.Event{Key: history.Key{UID: namespace, Object: c.Object}, At: at}, Decision: report.Rebase})
 	}
 	w.prepare(b)
 	w.load(ctx, b)

@@ -80,7 +80,8 @@ func (w *Writer) reclaim(ctx context.Context, keys []history.Key) (written int, 
 	}
 	// Without the archive the held records are written unchanged: a deleted record may reappear until the
 	// archive is back, which is better than a loss.
-	_ = w.foldArchived(ctx, needArchive(b.groups))
+	asked, _ := w.needArchive(b.groups)
+	_ = w.foldArchived(ctx, asked)
 	for range read.MaxTries {
 		writes, groups := b.writes()
 		if err != nil || len(writes) == 0 {

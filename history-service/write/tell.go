@@ -8,31 +8,30 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// tellBackend sends the webhook the objects that the batch began, completed and removed. removed are the groups
-// with a record outside the cache.
-func (w *Writer) tellBackend(b *batch, removed map[*group]bool) {
+// tellBackend sends the webhook the objects that the batch began, completed and removed.
+func (w *Writer) tellBackend(b *batch) {
 	if w.cfg.Webhook == nil {
 		return
 	}
 	var events []webhook.Event
 	for _, g := range b.groups {
 		if g.written != nil {
-			events = g.appendEvents(events, removed[g])
+			events = g.appendEvents(events)
 		}
 	}
 	w.cfg.Webhook.Tell(events...)
 }
 
-func (g *group) appendEvents(events []webhook.Event, known bool) []webhook.Event {
+func (g *group) appendEvents(events []webhook.Event) []webhook.Event {
 	user, _ := history.UserOf(g.key.UID)
 	tell := func(kind webhook.Kind, at int64) {
 		events = append(events, webhook.Event{
 			Kind: kind, User: user, Object: &webhook.Object{ID: g.key.Object.ID, Type: g.key.Object.Type}, Time: textOf(at),
 		})
 	}
-	before, after := g.known().Visible(g.key.Object, &g.user), g.written.Visible(g.key.Object, &g.user)
+	before, after := g.earlier().Visible(g.key.Object, &g.user), g.written.Visible(g.key.Object, &g.user)
 	switch {
-	case after == nil && (before != nil || known):
+	case after == nil && before != nil:
 		tell(webhook.Removed, g.written.PlayedAt())
 	case after != nil && before == nil:
 		tell(webhook.Started, g.begun())
@@ -47,8 +46,8 @@ func (g *group) appendEvents(events []webhook.Event, known bool) []webhook.Event
 	return events
 }
 
-// known returns the record before the batch, including the archive and other namespaces.
-func (g *group) known() *history.Record {
+// earlier returns the record before the batch, including the archive and other namespaces.
+func (g *group) earlier() *history.Record {
 	return history.Merge(history.Merge(g.base, g.archived), g.older)
 }
 

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"time"
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history-service/read"
@@ -38,7 +39,7 @@ func (w *Writer) Apply(ctx context.Context, reports []report.Report, queued bool
 	days := w.cfg.Days.Begin(ctx, reports)
 	w.store(ctx, b)
 	w.cfg.Notify.Changed(b.changes())
-	w.tellBackend(b, nil)
+	w.tellBackend(b)
 	if queued {
 		w.enqueue(ctx, b)
 	}
@@ -54,19 +55,10 @@ func (w *Writer) prepare(b *batch) {
 		g.sort()
 		held, open, ok := w.cfg.Aggregate.Get(g.key)
 		g.held, g.beginsHold = held, !open
-		if ok && g.counts(held.Record) {
+		if ok && g.ofHold(held.Record) == nothing {
 			g.foldHeld()
 		}
 	}
-}
-
-// counts reports whether a held record suffices for the reports. A hold may miss clears, and a partial record
-// may lack archived content.
-func (g *group) counts(held *history.Record) bool {
-	if g.batch.latest || g.batch.imported || g.batch.rebased {
-		return false
-	}
-	return !held.Partial || !g.needsRecord() && !g.matched()
 }
 
 // foldHeld folds the events into the held record. That may be outdated by a clear, a pause or another service's
@@ -108,7 +100,7 @@ func (w *Writer) load(ctx context.Context, b *batch) {
 			w.cfg.Reader.Warm(keys[i].UID)
 		}
 	}
-	w.loadDropped(ctx, groups)
+	w.askArchive(ctx, groups)
 }
 
 func (b *batch) missing() (keys []history.Key, groups []*group) {
@@ -135,82 +127,40 @@ func (g *group) foldLoaded(e history.Entry) {
 	g.fold()
 }
 
-// loadDropped fetches records dropped by the cache from the archive, for groups that need them:
-//   - An event below the low watermark must not replace a newer archived record, nor count plays twice.
-//   - An event may have an etag or require a record, like marks and decisions.
-//   - Another service may have deleted a held record that the cache lacks.
-//   - An imported record must be merged with the object's whole content.
-//   - A delete without a time (batch.latest) must cover the archived record, which may have a future time.
-//
-// Without an answer only these groups fail, with two exceptions. Plain reports over a damaged record are stored
-// anyway, see [group.doesWithout]. So is a delete without a time, unless it has an etag or the cached record is
-// damaged. Only the archive then knows what the delete must cover.
-//
-// The whole batch waits for the archive, so the deadline is short, and shorter still for such a delete.
-func (w *Writer) loadDropped(ctx context.Context, groups []*group) {
-	need := needArchive(groups)
-	if len(need) == 0 {
+// askArchive folds archived records into the groups that need them. The whole batch waits for the archive, so the
+// deadline is short, except for imports: no player waits.
+func (w *Writer) askArchive(ctx context.Context, groups []*group) {
+	asked, patience := w.needArchive(groups)
+	if len(asked) == 0 {
 		return
-	}
-	depends := !need[0].batch.latest || need[0].matched()
-	patience := archiveWithin
-	switch {
-	case !depends:
-		patience = read.ArchivePatience
-	case need[0].batch.imported: // no player waits
-		patience = w.cfg.Deadline
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	for _, g := range w.foldArchived(ctx, need) {
-		if (depends || view.Damaged(g.base)) && !g.doesWithout() {
+	for _, g := range w.foldArchived(ctx, asked) {
+		if g.need() == needArchive {
 			g.fail()
 		}
 	}
 }
 
-// doesWithout reports whether a group can be stored without the archive's answer. True if only the damaged
-// cached record requires it and all reports are plain. The result is a partial record, which a job completes.
-func (g *group) doesWithout() bool {
-	return view.Damaged(g.base) && !g.batch.latest && !g.batch.imported && !g.matched() && !g.needsRecord() && !g.deletes()
-}
-
-// needArchive returns the groups that cannot be decided without the archive.
-func needArchive(groups []*group) (need []*group) {
+// needArchive returns the groups for the archive, and how long they wait for it.
+func (w *Writer) needArchive(groups []*group) (asked []*group, patience time.Duration) {
+	patience = read.ArchivePatience
 	for _, g := range groups {
-		if g.needsArchive() {
-			need = append(need, g)
+		n := g.need()
+		if g.failed || n < tryArchive {
+			continue
+		}
+		asked = append(asked, g)
+		switch {
+		case n == tryArchive:
+		case g.wants() == rewrites:
+			patience = w.cfg.Deadline
+		default:
+			patience = max(patience, archiveWithin)
 		}
 	}
-	return need
-}
-
-// needsArchive reports whether a group needs the archive. It may have a dropped record newer than the oldest
-// event, or a delete of the held record. With a damaged cached record, a new one could hide a newer one in the
-// archive. For a cold user it is asked only if the group cannot be decided otherwise, since the warm-up reads
-// the whole row anyway.
-func (g *group) needsArchive() bool {
-	switch {
-	case g.failed:
-		return false
-	case g.base != nil:
-		return (g.batch.latest || g.batch.imported || g.matched() || g.needsRecord() || view.Damaged(g.base)) && g.base.Partial
-	case g.user.Complete():
-		return false
-	case g.matched() || g.batch.latest || g.batch.imported || g.needsRecord():
-		return true
-	case !g.user.Warm:
-		return false
-	}
-	if g.older != nil && g.next.RemovedAt < g.older.Version.Time() {
-		return true
-	}
-	for _, i := range g.reports {
-		if e := &g.batch.reports[i]; history.VersionOf(e.At, 0) < g.user.LowWatermark {
-			return true
-		}
-	}
-	return false
+	return asked, patience
 }
 
 // foldArchived folds archived records into the groups. The records stay partial: until they are written, others
@@ -267,7 +217,7 @@ func (w *Writer) store(ctx context.Context, b *batch) {
 				late = append(late, groups[i])
 			}
 		}
-		w.loadDropped(ctx, late)
+		w.askArchive(ctx, late)
 		if try > 0 {
 			w.metrics.conflicts.Add(float64(len(writes)))
 		}
@@ -335,10 +285,9 @@ func (g *group) conflict(current history.Entry) {
 }
 
 // asPartial returns the held record after a conflict, marked as partial if the archive may have more. The other
-// writer's record may have been archived and dropped since. A complete user rules that out, unless the cache's
-// own record is partial: then the user became complete after the cache lost its data.
+// writer's record may have been archived and dropped since.
 func asPartial(held *history.Record, current *history.Entry) *history.Record {
-	if held == nil || current.User.Complete() && (current.Record == nil || !current.Record.Partial) {
+	if held == nil || !mayLack(&current.User, current.Record) {
 		return held
 	}
 	r := *held
@@ -502,7 +451,7 @@ func (w *Writer) Import(ctx context.Context, uid string, reports []report.Report
 			return fmt.Errorf("import: %w", err)
 		}
 	}
-	w.carryOut(ctx, &batch{reports: reports, imported: true})
+	w.carryOut(ctx, &batch{reports: reports})
 	w.metrics.count(reports)
 	return nil
 }

@@ -31,6 +31,7 @@ const (
 	cache      = "sim/cache.go"
 	archive    = "sim/archive.go"
 	fold       = "history-service/write/fold.go"
+	need       = "history-service/write/need.go"
 	write      = "history-service/write/write.go"
 	writer     = "history-service/write/writer.go"
 	decide     = "history-service/write/decide.go"
@@ -104,8 +105,8 @@ var mutants = []mutant{
 	{name: "play-starts", rule: "a start after the end begins no new play", edits: []edit{{play, "		mark(s.At, s.Position == 0 && s.Duration == 0)\n", "		_ = s.At\n"}}},
 	{name: "play-lows", rule: "the merge drops stays below the end", edits: []edit{{merge, "\t\tm.setLows(lows)\n", "\t\t_ = lows\n\t\tm.setLows(nil)\n"}}},
 	{name: "early", rule: "the first seconds of a session replace the resume point", edits: []edit{{shown, "if r.ResumesEarlier() {", "if false {"}}},
-	{name: "whole", rule: "a record born without the archive counts as whole", edits: []edit{{fold, "delta.Partial = g.lacks()", "delta.Partial = false"}}},
-	{name: "whole-damaged", rule: "a record written over a damaged one counts as whole", edits: []edit{{fold, "return !g.user.Complete() || g.base != nil && g.base.Partial", "return !g.user.Complete()"}}},
+	{name: "whole", rule: "a record born without the archive counts as whole", edits: []edit{{fold, "delta.Partial = mayLack(&g.user, g.base)", "delta.Partial = false"}}},
+	{name: "whole-damaged", rule: "a record written over a damaged one counts as whole", edits: []edit{{fold, "delta.Partial = mayLack(&g.user, g.base)", "delta.Partial = !g.user.Complete()"}}},
 	{name: "whole-or", rule: "a partial input makes the merge partial", equivalent: "a record stays partial for longer; the job and readers merge the archive's record in again.", edits: []edit{{merge, "m.Partial = a.Partial && b.Partial", "m.Partial = a.Partial || b.Partial"}}},
 	{name: "cell-time", rule: "contents of equal event times get equal cell times", edits: []edit{{record, "r.CellTime = max(r.Version.Time(), r.CellTime+1)", "r.CellTime = r.Version.Time()"}}},
 	{name: "cut-time", rule: "new content gets no later cell time than cleared content", shows: "late reports move a record's cell time ahead of its event time; a clear removes it, and the next report is a millisecond later: its put loses.", edits: []edit{{record, "r.CellTime = max(r.CellTime, u.CutTime+1)", "_ = u.CutTime"}}},
@@ -160,12 +161,12 @@ var mutants = []mutant{
 	{name: "paused", rule: "a pause is ignored", edits: []edit{{fold, "g.user.Pause.Refuses(e.At, g.batch.reports[i].Late, g.batch.now)", "false"}}},
 	{name: "held-pause", rule: "a hold forgets the pause of its write", edits: []edit{{write, "g.held.Next(g.written, &g.user, g.cold)", "g.held.Next(g.written, &history.User{Cleared: g.user.Cleared}, g.cold)"}}},
 	{name: "cleared", rule: "a report from before a clear is acknowledged", edits: []edit{{fold, "if e.At <= cleared {", "if false {"}}},
-	{name: "delete-behind", rule: "a delete by a slow clock keeps the record", edits: []edit{{fold, "at := g.next; at != nil && at.Version.Time() <= g.batch.covers", "at := g.next; false && at != nil"}}},
+	{name: "delete-behind", rule: "a delete by a slow clock keeps the record", edits: []edit{{fold, "at := g.next; at != nil && at.Version.Time() <= g.batch.reports[i].Covers", "at := g.next; false && at != nil"}}},
 	{name: "clear-behind", rule: "a clear by a slow clock keeps records", edits: []edit{{decide, "asked = max(asked, newest)", "_ = newest"}}},
 	{name: "switch-behind", rule: "a switch by a slow clock covers recorded reports", equivalent: "recorded content stays; only a retried report of it is answered as paused.", edits: []edit{{decide, "w.latestDecision()), played)", "w.latestDecision()), 0*played)"}}},
 	{name: "not-queued", rule: "a queued acknowledgement has no queued record", shows: "the queue refuses a record acknowledged as queued, and all services and the cache are lost.", edits: []edit{{write, "\tfor _, d := range unsent {\n\t\tgroups[d.Key].fail()\n\t}\n", ""}}},
 	{name: "queued-keys", rule: "the queue has only keys", edits: []edit{{write, "history.Announcement{Key: g.key, Record: r}", "history.Announcement{Key: g.key}"}}},
-	{name: "held-whole", rule: "a held record makes a partial one whole", shows: "one service holds a whole record, another one's report of it is archived, and the cache forgets the user. A partial birth follows, and the warm-up cannot merge the row into it. The first service's next write counts as whole and lacks the other's report.", edits: []edit{{write, "current.User.Complete() && (current.Record == nil || !current.Record.Partial)", "current.User.Complete()"}}},
+	{name: "held-whole", rule: "a held record makes a partial one whole", shows: "one service holds a whole record, another one's report of it is archived, and the cache forgets the user. A partial birth follows, and the warm-up cannot merge the row into it. The first service's next write counts as whole and lacks the other's report.", edits: []edit{{write, "!mayLack(&current.User, current.Record)", "current.User.Complete()"}}},
 	{name: "cold-point", rule: "a point of a cold user reads only the cache", edits: []edit{{entries, "return !e.User.Warm })", "return false })"}}},
 	{name: "changes-on", rule: "changes list a dirty record only once", edits: []edit{{tokens, "t.place, t.changing = t.low, false", "t.place, t.changing = log.Last, false"}}},
 	{name: "changes-first", rule: "the first token skips dirty records", edits: []edit{{changes, "t.place = log.Entries[i].Place - 1\n", "t.place = log.Entries[i].Place\n"}}},
@@ -213,8 +214,8 @@ var mutants = []mutant{
 
 	// Rules across components.
 	{name: "unrelied", rule: "an unarchived report is acknowledged again without a write", shows: "a write's answer is lost, and the report, retried at another service, is answered as unchanged; the cache is lost before the record is archived: no service holds it.", edits: []edit{{fold, "g.done && g.next != nil && !g.base.Clean() && g.relied()", "false && g.relied()"}}},
-	{name: "old-events", rule: "an event below the low watermark does not read the archive", equivalent: "the record stays partial and below the low watermark, so readers and the job merge the archived record in; only the answer differs: stored instead of stale.", edits: []edit{{write, "history.VersionOf(e.At, 0) < g.user.LowWatermark", "false && history.VersionOf(e.At, 0) < g.user.LowWatermark"}}},
-	{name: "held-reset", rule: "a held version of a removed record counts as the latest", equivalent: "the record stays partial, so readers and the job merge the tombstone in; until then the item is incomplete, which is not judged.", edits: []edit{{write, "if g.older != nil && g.next.RemovedAt < g.older.Version.Time() {", "if false {"}}},
+	{name: "old-events", rule: "an event below the low watermark does not read the archive", equivalent: "the record stays partial and below the low watermark, so readers and the job merge the archived record in; only the answer differs: stored instead of stale.", edits: []edit{{need, "history.VersionOf(g.batch.reports[i].At, 0) < g.user.LowWatermark", "false && g.reports[i] > 0"}}},
+	{name: "held-reset", rule: "a held version of a removed record counts as the latest", equivalent: "the record stays partial, so readers and the job merge the tombstone in; until then the item is incomplete, which is not judged.", edits: []edit{{need, "if g.older != nil && g.next.RemovedAt < g.older.Version.Time() {", "if false {"}}},
 	{name: "row-decides", rule: "below the low watermark the archive's first page decides", edits: []edit{{page, "return r == nil || view.Incomplete(r) || r.Version < old[i].Record.Version", "entries[i].Record = old[i].Record\n\t\treturn r == nil && false"}}},
 	{name: "conflict-clears", rule: "a cleared held record is merged in", equivalent: "readers, the job and every restore drop content from before a clear, piece by piece; only the bounds of records (8 peaks, 128 plays) could tell.", edits: []edit{{write, "history.Merge(g.older, g.before()).After(current.User.ClearedAt(g.key.Object.Type))", "history.Merge(g.older, g.before())"}}},
 	{name: "no-suspects", rule: "a repair finds nothing wrong", edits: []edit{{jobRepair, "if a.key.IsUser() || !same && !trimmed {", "if a.key.IsUser() && !same && !trimmed && len(segment) < 0 {"}}},
@@ -245,8 +246,8 @@ var mutants = []mutant{
 	// Restored backups.
 	{name: "restored-deleted", rule: "a delete keeps earlier restored records", edits: []edit{{merge, "m.RemovedAt, m.Restored = removed, false\n\tm.forget()", "if m.RemovedAt = removed; !m.Restored {\n\t\tm.forget()\n\t}"}}},
 	{name: "restored-before", rule: "a deleted record is restored by the time of a clear only", edits: []edit{{fold, "cut = max(cut, g.next.RemovedAt)", "_ = cut"}}},
-	{name: "restored-blind", rule: "a restore does not read the archive", equivalent: "a later removal is in the cache, or the record is below the low watermark; then a restore reads the archive like any report.", edits: []edit{{write, "case g.matched() || g.batch.latest || g.batch.imported || g.needsRecord():", "case g.matched() || g.batch.latest || g.needsRecord():"}}},
-	{name: "restored-held", rule: "a restored record is merged into the held one", equivalent: "the write's compare detects any change, and an unneeded write still reads the cache.", edits: []edit{{write, "if g.batch.latest || g.batch.imported || g.batch.rebased {", "if g.batch.latest || g.batch.rebased {"}}},
+	{name: "restored-blind", rule: "a restore does not read the archive", equivalent: "a later removal is in the cache, or the record is below the low watermark; then a restore reads the archive like any report.", edits: []edit{{need, "case r.Whole != nil, r.Decision", "case r.Decision"}}},
+	{name: "restored-held", rule: "a restored record is merged into the held one", equivalent: "the write's compare detects any change, and an unneeded write still reads the cache.", edits: []edit{{need, "held:        {nothing, cache, nothing, cache},", "held:        {nothing, cache, nothing, nothing},"}}},
 
 	// Memory of services and jobs.
 	{name: "reclaim-once", rule: "a service does not retry a failed restore", edits: []edit{{reclaim, "\t\tw.compare.missed.Store(true)\n\t\treturn err\n", "\t\tw.epoch = epoch\n\t\treturn err\n"}}},
@@ -259,8 +260,8 @@ var mutants = []mutant{
 	{name: "since-watermark", rule: "a page since a time before the low watermark does not read the archive", edits: []edit{{page, "q.Since > 0 && history.VersionOf(q.Since, 0) >= listed.User.LowWatermark", "q.Since > 0"}}},
 	{name: "archived-whole", rule: "a record from the archive counts as whole", edits: []edit{{write, "asPartial(g.cut(entries[i].Record), &current)", "g.cut(entries[i].Record)"}}},
 	{name: "job-cell", rule: "the job's merge gets no later cell time than its inputs", edits: []edit{{jobFold, "\tm.Partial = false\n\treturn m", "\tm.Partial, m.CellTime = false, e.Record.CellTime\n\treturn m"}}},
-	{name: "base-late", rule: "after a conflict the archive is not read", shows: "one service holds a record that a device names by its etag; another service deletes it, and the tombstone is archived and dropped; the device's next report, through the first service, is stored.", edits: []edit{{write, "\t\tw.loadDropped(ctx, late)\n", "\t\t_ = late\n"}}},
-	{name: "reclaim-blind", rule: "a held version of a removed record is restored without the archived record", equivalent: "the record stays partial, so readers and the job merge the archived record in; the service itself does the same while the archive is unavailable.", edits: []edit{{reclaim, "_ = w.foldArchived(ctx, needArchive(b.groups))", "_ = needArchive(b.groups)"}}},
+	{name: "base-late", rule: "after a conflict the archive is not read", shows: "one service holds a record that a device names by its etag; another service deletes it, and the tombstone is archived and dropped; the device's next report, through the first service, is stored.", edits: []edit{{write, "\t\tw.askArchive(ctx, late)\n", "\t\t_ = late\n"}}},
+	{name: "reclaim-blind", rule: "a held version of a removed record is restored without the archived record", equivalent: "the record stays partial, so readers and the job merge the archived record in; the service itself does the same while the archive is unavailable.", edits: []edit{{reclaim, "_ = w.foldArchived(ctx, asked)", "_ = asked"}}},
 
 	// Repairs after a cache loss.
 	{name: "repair-pause", rule: "a repair does not restore a switch", edits: []edit{{jobRepair, "if e.User.Pause.Newer(page.User.Pause) == e.User.Pause {", "if e.Err == nil {"}}},
