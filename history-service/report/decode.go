@@ -52,17 +52,6 @@ type Report struct {
 	Status historyv1.Status
 }
 
-// Decision is a change of a record other than by an event.
-type Decision uint8
-
-// The decisions. 0 is none. Dismiss and Offer are about "continue watching". Rebase moves a record from the future to
-// the report's time.
-const (
-	Dismiss Decision = iota + 1
-	Offer
-	Rebase
-)
-
 // NeedsRecord reports whether the report has an effect only on an existing record.
 func (r *Report) NeedsRecord() bool { return r.Decision != 0 || r.Kind.Marks() }
 

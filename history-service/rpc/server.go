@@ -20,6 +20,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history-service/admin"
 	"github.com/playhead/playhead/history-service/aggregate"
 	"github.com/playhead/playhead/history-service/firstday"
 	"github.com/playhead/playhead/history-service/notify"
@@ -97,6 +98,7 @@ type Server struct {
 	cfg    Config
 	nodes  *stores.Nodes // nil for a single-node cache
 	write  *write.Writer
+	admin  *admin.Admin
 	read   *read.Reader
 	notify *notify.Notifier
 	days   *firstday.Tracker
@@ -129,10 +131,11 @@ func New(cfg Config) (*Server, error) {
 	})
 	s.notify = notify.New(notify.Config{Feed: cfg.Feed, Cache: cache, NodeOf: s.nodes.Of, Rules: cfg.Rules, Deadline: cfg.Deadline, Logger: log, Registry: reg})
 	s.write = write.New(write.Config{
-		Cache: cache, Archive: archive, Aggregate: cfg.Aggregate, Queue: cfg.Queue, Erasers: cfg.Erasers,
+		Cache: cache, Archive: archive, Aggregate: cfg.Aggregate, Queue: cfg.Queue,
 		Reader: s.read, Notify: s.notify, Days: s.days, Webhook: cfg.Webhook, Epoch: cfg.Epoch, Deadline: cfg.Deadline,
 		Rules: cfg.Rules, Now: cfg.Now, ClockErr: cfg.ClockErr, Horizon: cfg.Horizon, Logger: log, Registry: reg,
 	})
+	s.admin = admin.New(admin.Config{Cache: cache, Archive: archive, Writer: s.write, Rules: cfg.Rules, Erasers: cfg.Erasers})
 	return s, nil
 }
 
@@ -165,12 +168,12 @@ func (s *Server) Clear(ctx context.Context, req *historyv1.ClearRequest) (*histo
 
 // Erase removes a user from all stores.
 func (s *Server) Erase(ctx context.Context, req *historyv1.EraseRequest) (*historyv1.EraseResponse, error) {
-	return answered(s.write.Erase(ctx, req))
+	return answered(s.admin.Erase(ctx, req))
 }
 
 // Rebase moves records written by a clock that was ahead to the present.
 func (s *Server) Rebase(ctx context.Context, req *historyv1.RebaseRequest) (*historyv1.RebaseResponse, error) {
-	return answered(s.write.Rebase(ctx, req))
+	return answered(s.admin.Rebase(ctx, req))
 }
 
 // Dismiss hides objects from "continue watching", or shows them again.

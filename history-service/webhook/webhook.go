@@ -31,31 +31,6 @@ import (
 	"github.com/playhead/playhead/internal/trust"
 )
 
-// Kind is the kind of an event.
-type Kind string
-
-// The kinds of events.
-const (
-	Started   Kind = "started"   // first record of the object
-	Completed Kind = "completed" // another viewing reached the end, or was marked so
-	Removed   Kind = "removed"   // by the user: an object, or everything up to a time
-)
-
-// Event is one notification.
-type Event struct {
-	Kind   Kind    `json:"kind"`
-	User   string  `json:"user"`
-	Object *Object `json:"object,omitempty"` // nil for everything up to the time
-	Type   uint32  `json:"type,omitempty"`   // without an object: only objects of this type
-	Time   string  `json:"time"`             // RFC 3339
-}
-
-// Object is the object of an event.
-type Object struct {
-	ID   string `json:"id"`
-	Type uint32 `json:"type"`
-}
-
 // Config configures a [Sender]. Zero values take the defaults; URL and Secret are required.
 type Config struct {
 	// URL is the http or https address of the backend.

@@ -146,6 +146,15 @@ func (g *group) decide(i int) historyv1.Status {
 	return historyv1.Status_STATUS_STORED
 }
 
+// rebase moves a future record to the time of the report.
+func (g *group) rebase(i int) historyv1.Status {
+	if g.next == nil || g.next.Version.Time() <= g.batch.now+history.ClockError {
+		return historyv1.Status_STATUS_UNCHANGED
+	}
+	g.next, g.ended = g.next.Rebase(g.batch.reports[i].At), true
+	return historyv1.Status_STATUS_STORED
+}
+
 // markCounts reports whether a user's mark (watched, unwatched, reset) changes anything. A repeated mark does
 // not. A mark without a record counts only as "watched", unless OnlyRecorded. With UnlessCompleted it does not
 // change a completed object. A mark without a time is dated after the latest event.

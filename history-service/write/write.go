@@ -14,6 +14,7 @@ import (
 	"github.com/playhead/playhead/history-service/read"
 	"github.com/playhead/playhead/history-service/report"
 	"github.com/playhead/playhead/history-service/view"
+	"github.com/playhead/playhead/history-service/webhook"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
@@ -75,17 +76,18 @@ func (g *group) foldHeld() {
 
 // load loads the groups without a base.
 func (w *Writer) load(ctx context.Context, b *batch) {
-	keys, groups := b.missing()
-	if len(keys) == 0 {
+	groups := b.missing()
+	if len(groups) == 0 {
 		return
 	}
+	keys := keysOf(groups)
 	var entries []history.Entry
 	var others []*history.Record
 	if len(w.cfg.Rules.Classes()) == 0 && b.namespace == "" {
 		entries = w.cfg.Cache.Load(ctx, keys)
 	} else { // see namespace.go
 		others = w.otherNamespaces(ctx, groups)
-		entries, _ = w.entries(ctx, keys)
+		entries, _ = w.states.Load(ctx, keys)
 	}
 	for i, e := range entries {
 		if e.Err != nil || groups[i].failed {
@@ -103,14 +105,21 @@ func (w *Writer) load(ctx context.Context, b *batch) {
 	w.askArchive(ctx, groups)
 }
 
-func (b *batch) missing() (keys []history.Key, groups []*group) {
+func (b *batch) missing() (groups []*group) {
 	for _, g := range b.groups {
 		if g.base == nil {
-			keys = append(keys, g.key)
 			groups = append(groups, g)
 		}
 	}
-	return keys, groups
+	return groups
+}
+
+func keysOf(groups []*group) []history.Key {
+	keys := make([]history.Key, len(groups))
+	for i, g := range groups {
+		keys[i] = g.key
+	}
+	return keys
 }
 
 // foldLoaded folds the events into the cache's record. If the cache has another record than the held one, or
@@ -169,12 +178,8 @@ func (w *Writer) foldArchived(ctx context.Context, groups []*group) (unanswered 
 	if len(groups) == 0 {
 		return nil
 	}
-	keys := make([]history.Key, len(groups))
-	for i, g := range groups {
-		keys[i] = g.key
-	}
-	w.metrics.bases.Add(float64(len(keys)))
-	entries, err := w.cfg.Archive.Get(ctx, keys)
+	w.metrics.bases.Add(float64(len(groups)))
+	entries, err := w.cfg.Archive.Get(ctx, keysOf(groups))
 	if err != nil {
 		return groups
 	}
@@ -205,7 +210,7 @@ func (g *group) cut(r *history.Record) *history.Record { return g.user.Cut(r, g.
 // store writes the groups to the cache. A write that conflicts is retried from the other writer's record, up to
 // [read.MaxTries] times.
 func (w *Writer) store(ctx context.Context, b *batch) {
-	b.begun = w.compare.begun.Load()
+	b.begun = w.compare.Begun()
 	for try := range read.MaxTries {
 		writes, groups := b.writes()
 		if len(writes) == 0 {
@@ -298,17 +303,16 @@ func asPartial(held *history.Record, current *history.Entry) *history.Record {
 // confirmConflicts reloads keys whose answers rely only on a conflict: the content in its outcome may not be
 // durable yet.
 func (w *Writer) confirmConflicts(ctx context.Context, b *batch) {
-	var keys []history.Key
 	var groups []*group
 	for _, g := range b.groups {
 		if g.lost && g.done && !g.failed && g.written == nil {
-			keys, groups = append(keys, g.key), append(groups, g)
+			groups = append(groups, g)
 		}
 	}
-	if len(keys) == 0 {
+	if len(groups) == 0 {
 		return
 	}
-	for i, e := range w.cfg.Cache.Load(ctx, keys) {
+	for i, e := range w.cfg.Cache.Load(ctx, keysOf(groups)) {
 		if e.Err != nil {
 			groups[i].fail()
 		}
@@ -327,7 +331,7 @@ func (w *Writer) release(b *batch) {
 			w.cfg.Aggregate.Put(g.key, held, g.ended)
 		}
 	}
-	w.compare.remembered(b.begun)
+	w.compare.Remembered(b.begun)
 }
 
 // enqueue publishes the current records of a batch to the queue. The keys stay held and are announced as usual.
@@ -431,27 +435,26 @@ func (w *Writer) Free(r Result) {
 	w.batches.Put(r.batch)
 }
 
-// Import folds whole records into a user's history and decides the statuses of undecided reports. It warms a
-// cold user first, since the archive may know clears that the cache lacks.
-//
-// A record removed after its latest event stays removed, unless it is to be restored. Its version is then just
-// after the removal. A concurrent delete or clear causes a conflict, and the retry moves the version after
-// that.
-func (w *Writer) Import(ctx context.Context, uid string, reports []report.Report) error {
-	if err := w.cfg.ClockErr(); err != nil {
-		return fmt.Errorf("import: %w", err)
+// tellBackend sends the webhook the objects that the batch began, completed and removed.
+func (w *Writer) tellBackend(b *batch) {
+	if w.cfg.Webhook == nil {
+		return
 	}
-	ctx, cancel := w.bounded(ctx)
-	defer cancel()
-	if _, err := w.cfg.Reader.User(ctx, uid); err != nil {
-		return fmt.Errorf("import: %w", err)
-	}
-	for _, namespace := range w.cfg.Rules.Namespaces(uid)[1:] {
-		if _, err := w.cfg.Reader.Namespace(ctx, namespace); err != nil {
-			return fmt.Errorf("import: %w", err)
+	for _, g := range b.groups {
+		if g.written != nil {
+			before := history.Merge(history.Merge(g.base, g.archived), g.older).Visible(g.key.Object, &g.user)
+			w.cfg.Webhook.Tell(webhook.Changed(g.key, before, g.written.Visible(g.key.Object, &g.user), g.changedAt())...)
 		}
 	}
-	w.carryOut(ctx, &batch{reports: reports})
-	w.metrics.count(reports)
-	return nil
+}
+
+// changedAt returns the time of a removal, or of the first report in the new record.
+func (g *group) changedAt() int64 {
+	at := g.written.PlayedAt()
+	for _, i := range g.reports {
+		if r := &g.batch.reports[i]; r.Status == historyv1.Status_STATUS_STORED && !r.Latest && r.Kind != history.KindDelete {
+			at = min(at, r.At)
+		}
+	}
+	return at
 }

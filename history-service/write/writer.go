@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -18,6 +17,7 @@ import (
 	"github.com/playhead/playhead/history-service/notify"
 	"github.com/playhead/playhead/history-service/read"
 	"github.com/playhead/playhead/history-service/report"
+	"github.com/playhead/playhead/history-service/state"
 	"github.com/playhead/playhead/history-service/stores"
 	"github.com/playhead/playhead/history-service/webhook"
 	"github.com/playhead/playhead/internal/run"
@@ -25,7 +25,7 @@ import (
 )
 
 // MaxBatch is the maximum number of reports per call.
-const MaxBatch = 1000
+const MaxBatch = report.MaxBatch
 
 // archiveWithin is how long a batch waits for the archive if some of its reports need it.
 const archiveWithin = time.Second
@@ -39,10 +39,8 @@ type Config struct {
 	// Queue takes records acknowledged as queued.
 	Queue  history.Publisher
 	Reader *read.Reader
-	// Erasers are the stores covered by an erasure.
-	Erasers []history.Eraser
-	Notify  *notify.Notifier
-	Days    *firstday.Tracker
+	Notify *notify.Notifier
+	Days   *firstday.Tracker
 	// Webhook reports begun, completed and removed objects to a backend; nil disables it.
 	Webhook *webhook.Sender
 	// Epoch returns the epoch of the cache servers, see [Writer.Confirm]. Nil is for a cache that never loses
@@ -68,8 +66,8 @@ type Writer struct {
 	cfg     Config
 	metrics *metrics
 	epoch   string // the cache's last confirmed epoch
-	compare comparisons
-	decided decided
+	compare *state.Comparisons
+	states  *state.Store
 	batches sync.Pool // of *batch
 }
 
@@ -86,7 +84,11 @@ func New(cfg Config) *Writer {
 		cfg.Horizon = cfg.Now
 	}
 	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
-	return &Writer{cfg: cfg, metrics: newMetrics(cfg.Registry), batches: sync.Pool{New: func() any { return new(batch) }}}
+	compare := new(state.Comparisons)
+	return &Writer{
+		cfg: cfg, metrics: newMetrics(cfg.Registry), batches: sync.Pool{New: func() any { return new(batch) }}, compare: compare,
+		states: &state.Store{Cache: cfg.Cache, Aggregate: cfg.Aggregate, Reader: cfg.Reader, Rules: cfg.Rules, Compare: compare},
+	}
 }
 
 func (w *Writer) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
@@ -94,86 +96,6 @@ func (w *Writer) bounded(ctx context.Context) (context.Context, context.CancelFu
 }
 
 func (w *Writer) nowMS() int64 { return w.cfg.Now().UnixMilli() }
-
-// comparisons detects a comparison with the cache that missed something. The cache may store a batch and lose
-// its epoch before the batch is remembered. A comparison started in between misses the batch, so another must
-// follow.
-type comparisons struct {
-	begun  atomic.Uint64 // number started
-	missed atomic.Bool   // another must follow
-}
-
-// remembered is called after something is remembered. since is the number of comparisons started before its
-// write to the cache.
-func (c *comparisons) remembered(since uint64) {
-	if c.begun.Load() != since {
-		c.missed.Store(true)
-	}
-}
-
-// remember adds a decision acknowledged by the cache; begun is as in remembered.
-func (w *Writer) remember(d decision, begun uint64) {
-	w.decided.note(d)
-	w.compare.remembered(begun)
-}
-
-// Recent clears and pauses are remembered until the archive certainly has them, since a cache restored to an
-// older state may lack them.
-const (
-	decidedFor  = 10 * time.Minute // longer than an announcement or a sweep takes
-	decidedMost = 65536
-)
-
-// decided is the list of recent clears and pauses, oldest first. Its methods are safe for concurrent use.
-type decided struct {
-	mu  sync.Mutex
-	all []decision
-}
-
-// decision is a user's clear, or else a pause.
-type decision struct {
-	uid   string
-	clear history.Clear
-	pause history.Pause
-	at    time.Time
-}
-
-// note adds an acknowledged decision and drops old ones.
-func (d *decided) note(one decision) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	one.at = time.Now()
-	old := max(0, len(d.all)+1-decidedMost)
-	for old < len(d.all) && one.at.Sub(d.all[old].at) > decidedFor {
-		old++
-	}
-	d.all = append(d.all[old:], one)
-}
-
-// list returns per user the last pause and, for each type, the clear with the latest time, which need not be
-// the last one.
-func (d *decided) list() (all []decision) {
-	type subject struct {
-		uid   string
-		typ   uint32
-		clear bool
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	at := make(map[subject]int, len(d.all))
-	for _, one := range d.all {
-		of := subject{one.uid, one.clear.Type, one.clear.Until > 0}
-		i, known := at[of]
-		switch {
-		case !known:
-			at[of] = len(all)
-			all = append(all, one)
-		case one.clear.Until > all[i].clear.Until || one.pause.Changed() > all[i].pause.Changed():
-			all[i] = one
-		}
-	}
-	return all
-}
 
 type metrics struct {
 	byStatus                    []prometheus.Counter // by historyv1.Status

@@ -33,7 +33,8 @@ const (
 	fold       = "history-service/write/fold.go"
 	need       = "history-service/write/need.go"
 	write      = "history-service/write/write.go"
-	writer     = "history-service/write/writer.go"
+	recent     = "history-service/state/recent.go"
+	states     = "history-service/state/state.go"
 	decide     = "history-service/write/decide.go"
 	reclaim    = "history-service/write/reclaim.go"
 	namespace  = "history-service/write/namespace.go"
@@ -206,9 +207,9 @@ var mutants = []mutant{
 		{jobGo, "\t\tkeys, left, err := j.restoreLost(ctx, d.Keys)\n", "\t\tif err := assignment.Commit(ctx, d); err != nil {\n\t\t\treturn err\n\t\t}\n\t\tkeys, left, err := j.restoreLost(ctx, d.Keys)\n"},
 	}},
 	{name: "no-reclaim", rule: "a service does not restore held records", edits: []edit{{reclaim, "\t\terr = w.Reclaim(ctx)\n", "\t\terr = nil\n"}}},
-	{name: "no-decisions", rule: "a service does not restore decisions", edits: []edit{{reclaim, "if err := w.decideAgain(ctx); err != nil {", "if err := ctx.Err(); err != nil {"}}},
-	{name: "no-clears", rule: "a service does not restore clears", edits: []edit{{reclaim, "case d.clear.Until > u.ClearedAt(d.clear.Type):", "case d.clear.Until < 0:"}}},
-	{name: "old-pause", rule: "a service restores an older pause", edits: []edit{{reclaim, "case d.pause.Changed() > u.Pause.Changed():", "case d.pause.Since > 0:"}}},
+	{name: "no-decisions", rule: "a service does not restore decisions", edits: []edit{{reclaim, "if err := w.states.Restore(ctx, w.cfg.Deadline); err != nil {", "if err := ctx.Err(); err != nil {"}}},
+	{name: "no-clears", rule: "a service does not restore clears", edits: []edit{{recent, "!d.missing(&e.User)", "d.clear.Until > 0"}}},
+	{name: "old-pause", rule: "a service restores an older pause", edits: []edit{{recent, "!d.missing(&e.User)", "d.clear.Until > 0 && !d.missing(&e.User)"}}},
 	{name: "held-beside", rule: "a service forgets a held record when another writer has put one meanwhile", shows: "two reports of one key are in flight in one service when the cache is lost; the first was acknowledged before, and the second is written after it, without the first: only the held record has that.", edits: []edit{{flush, "h.Concurrent = history.Merge(was.Concurrent, was.Record)", "h.Concurrent = nil"}}},
 	{name: "announced", rule: "a service forgets announced records", shows: "a viewing ends and is announced; before a job has archived it, the cache is lost: the service that acknowledged it a second ago has forgotten it.", edits: []edit{{flush, "a.confirmed - a.cfg.Retain", "a.confirmed"}}},
 
@@ -250,10 +251,10 @@ var mutants = []mutant{
 	{name: "restored-held", rule: "a restored record is merged into the held one", equivalent: "the write's compare detects any change, and an unneeded write still reads the cache.", edits: []edit{{need, "held:        {nothing, cache, nothing, cache},", "held:        {nothing, cache, nothing, nothing},"}}},
 
 	// Memory of services and jobs.
-	{name: "reclaim-once", rule: "a service does not retry a failed restore", edits: []edit{{reclaim, "\t\tw.compare.missed.Store(true)\n\t\treturn err\n", "\t\tw.epoch = epoch\n\t\treturn err\n"}}},
-	{name: "reclaim-beside", rule: "records stored during a comparison with the cache are not compared again", edits: []edit{{write, "\tw.compare.remembered(b.begun)\n", ""}}},
+	{name: "reclaim-once", rule: "a service does not retry a failed restore", edits: []edit{{reclaim, "\t\tw.compare.Miss()\n\t\treturn err\n", "\t\tw.epoch = epoch\n\t\treturn err\n"}}},
+	{name: "reclaim-beside", rule: "records stored during a comparison with the cache are not compared again", edits: []edit{{write, "\tw.compare.Remembered(b.begun)\n", ""}}},
 	{name: "lost-held", rule: "a held record missing from the cache is no conflict", equivalent: "the written content gets an earlier cell time than the held record, which stays held and is compared with the cache.", edits: []edit{{write, "(e.Record == nil || !history.SameContent(e.Record.Revision, held.Revision))", "e.Record != nil && !history.SameContent(e.Record.Revision, held.Revision)"}}},
-	{name: "decided-last", rule: "of several clears a service remembers the last answer", equivalent: "the cache answers a clear with the latest one. It takes two answers that overtake each other, and a cache loss before either clear is archived.", edits: []edit{{writer, "one.clear.Until > all[i].clear.Until ||", "one.clear.Until > 0 ||"}}},
+	{name: "decided-last", rule: "of several clears a service remembers the last answer", equivalent: "the cache answers a clear with the latest one. It takes two answers that overtake each other, and a cache loss before either clear is archived.", edits: []edit{{recent, "one.clear.Until > all[i].clear.Until ||", "one.clear.Until > 0 ||"}}},
 	{name: "below-cached", rule: "below the low watermark a page shows the cache's record although the archive's is later", equivalent: "the archive is ahead only of a cache that came back older, until a job has compared the two. The oracle treats that content as uncertain until then. TestRowThatIsNewerThanTheCache finds it.", edits: []edit{{page, " || r.Version < old[i].Record.Version", ""}}},
 	{name: "pause-deletes", rule: "a pause ignores deletes", edits: []edit{{fold, "if e.Kind != history.KindDelete && g.user", "if g.user"}}},
 	{name: "switch-lost", rule: "a switch that lost to a concurrent one is acknowledged", edits: []edit{{decide, "!errors.Is(err, history.ErrConflict) {\n\t\t\treturn pause, err", "err == nil || errors.Is(err, history.ErrConflict) {\n\t\t\treturn pause, nil"}}},
@@ -281,8 +282,8 @@ var mutants = []mutant{
 	{name: "twins", rule: "of two contents of one version the job remembers the first", edits: []edit{{jobState, "\t\t\tout[i].revision = 0\n", "\t\t\tbreak\n"}}},
 	{name: "put-order", rule: "of two writes put in the wrong order the earlier one is held", equivalent: "the later one is held too, so the held records are complete, and the base of the next write fails the compare.", edits: []edit{{flush, "case e.held.Record.CellTime <= held.Record.CellTime:", "case true:"}}},
 	{name: "restore-cell", rule: "a restored record is put without a later cell time than the archive's", equivalent: "for a while after a new epoch every record is merged with the archive's before its put.", edits: []edit{{jobRepair, " && !laterCell(g.contents[k], e.Record)", ""}}},
-	{name: "relied-clear", rule: "a service does not remember a clear that a delete relies on", edits: []edit{{decide, "Status_STATUS_CLEARED {\n\t\tw.remember(", "Status_STATUS_CLEARED && w == nil {\n\t\tw.remember("}}},
-	{name: "no-switches", rule: "a service does not restore a switch", edits: []edit{{decide, "\tw.remember(decision{uid: req.GetUid(), pause: pause}, begun)\n", "\t_ = begun\n"}}},
+	{name: "relied-clear", rule: "a service does not remember a clear that a delete relies on", edits: []edit{{decide, "Status_STATUS_CLEARED {\n\t\tw.states.Relied(", "Status_STATUS_CLEARED && w == nil {\n\t\tw.states.Relied("}}},
+	{name: "no-switches", rule: "a service does not restore a switch", edits: []edit{{states, "\ts.remember(change{uid: uid, pause: to}, begun)\n", "\t_ = begun\n"}}},
 	{name: "pause-cold", rule: "a switch of a cold user ignores the archive", edits: []edit{{points, "return entries[0].User, nil", "return history.User{Cleared: entries[0].User.Cleared, Warm: true}, nil"}}},
 	{name: "put-cleared", rule: "the job puts cleared records", equivalent: "the archive hides records that its clear marks cover, and every reader applies the cache's.", edits: []edit{{jobPut, "r := e.Record.After(e.User.ClearedAt(k.Object.Type))", "r := e.Record"}}},
 	{name: "fold-cleared", rule: "the job merges cleared records in", equivalent: "the archive applies its own clear marks, and readers the cache's; only the bounds of records could tell.", edits: []edit{{jobFold, "history.Merge(e.Record, u.Cut(old.Record, o.Type))", "history.Merge(e.Record, old.Record)"}}},
@@ -299,8 +300,8 @@ var mutants = []mutant{
 	{name: "rebase-order", in: "./history", test: "TestRebase", rule: "a rebase does not keep the order of times", edits: []edit{{rebase, "to = min(to, before-1)", "to = min(to, before)"}}},
 
 	// Classes of types.
-	{name: "class-pause", rule: "a switch of recording does not reach the classes' namespaces", edits: []edit{{namespace, "p != own.Pause {", "p != own.Pause && namespace == \"\" {"}}},
-	{name: "class-clear", rule: "a clear is answered before it reaches the classes' namespaces", edits: []edit{{decide, "\tif err := w.follow(ctx, req.GetUid()); err != nil {\n\t\treturn nil, fmt.Errorf(\"clear", "\tif err := ctx.Err(); err != nil {\n\t\treturn nil, fmt.Errorf(\"clear"}}},
+	{name: "class-pause", rule: "a switch of recording does not reach the classes' namespaces", edits: []edit{{states, "if !d.missing(own) {", "if !d.missing(own) || d.clear.Until == 0 {"}}},
+	{name: "class-clear", rule: "a clear is answered before it reaches the classes' namespaces", edits: []edit{{decide, "\tif err := w.states.Follow(ctx, uid); err != nil {\n\t\treturn nil, fmt.Errorf(\"clear", "\tif err := ctx.Err(); err != nil {\n\t\treturn nil, fmt.Errorf(\"clear"}}},
 	{name: "class-owner", rule: "readers apply only a class's own clear marks to its records", edits: []edit{{namespaces, "\t\te.User.MergeCleared(cleared)\n", "\t\t_ = cleared\n"}}},
 	{name: "class-delete", rule: "a delete keeps the record in other classes", edits: []edit{{decide, "if len(namespaces) == 1 {", "if len(namespaces) > 0 {"}}},
 	{name: "class-report", rule: "a report ignores the record in other classes", edits: []edit{{namespace, "if len(groups) == 0 || groups[0].batch.namespace", "if len(groups) >= 0 || groups[0].batch.namespace"}}},
