@@ -6,29 +6,29 @@ import (
 	"github.com/playhead/playhead/history-service/view"
 )
 
-// A group is folded into what its service or the cache knows of the record. [needs] is the whole rule of what it
-// needs beyond that.
+// A group is folded into the held or the cached record. The table needs is the whole rule of what it needs before
+// its result can be stored.
 
-// known is what is known of a key's record.
+// known is the source of a group's record.
 type known uint8
 
 const (
-	held        known = iota // the service's last write; it may miss a clear or another service's write
-	heldPartial              // the same, without archived content
-	whole                    // the cache's record, or the certainty that there is none
-	partial                  // the archive may have more, or the whole record
-	damaged                  // partial; the cached record is unreadable
-	dropped                  // partial; the archive may have a record newer than the oldest report, or a later delete
+	held        known = iota // The service's last write. Clears and other services' writes may be missing.
+	heldPartial              // A held record without archived content.
+	whole                    // The cache's record, or certainly no record.
+	partial                  // The archive may have more, or the only record.
+	damaged                  // Partial; the cached record is unreadable.
+	dropped                  // Partial; the archive may have a record newer than the oldest report, or a later delete.
 )
 
 // want is how much of the record the reports of a group depend on.
 type want uint8
 
 const (
-	plays    want = iota // nothing: a late merge has the same result
-	deletes              // the latest event, for a delete without a time
-	compares             // the record: an etag, a mark, a decision
-	rewrites             // every content: an import, a rebase, a delete with an etag
+	plays    want = iota // Nothing: a late merge has the same result.
+	deletes              // The latest event, which a delete covers.
+	compares             // The record: an etag, a mark, a decision.
+	rewrites             // All content: an import, a rebase, a delete with an etag.
 )
 
 // need is what a group needs before its result can be stored.
@@ -36,9 +36,9 @@ type need uint8
 
 const (
 	nothing     need = iota
-	cache            // load the key from the cache
-	tryArchive       // ask the archive; without an answer store a partial record, which a job completes
-	needArchive      // ask the archive; without an answer the reports are unavailable
+	cache            // Load the key from the cache.
+	tryArchive       // Ask the archive. Without an answer store a partial record, which a job completes.
+	needArchive      // Ask the archive. Without an answer the reports are unavailable.
 )
 
 var needs = [...][4]need{
