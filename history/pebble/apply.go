@@ -4,8 +4,6 @@ import (
 	"context"
 	"encoding/binary"
 
-	"github.com/cockroachdb/pebble/v2"
-
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history/pebble/wal"
 	"github.com/playhead/playhead/history/wire"
@@ -22,15 +20,18 @@ func (c *Cache) Apply(ctx context.Context, writes []history.Write) []history.Out
 }
 
 func (c *Cache) apply(ctx context.Context, writes []history.Write, outcomes []history.Outcome) error {
-	if err := c.db.enterWriting(ctx); err != nil {
-		return err
-	}
-	defer c.db.leave()
-	t, err := c.swap(writes, c.encode(writes), outcomes)
-	if err != nil {
-		return err
-	}
-	return c.db.wait(t)
+	encoded := c.encode(writes)
+	return c.update(ctx, durable, func(e *edit) error {
+		s := swapper{edit: e, oldest: c.oldest()}
+		for i := range writes {
+			outcomes[i] = s.swap(&writes[i], encoded.at(i, writes[i].Key.UID))
+		}
+		if len(s.puts) == 0 {
+			s.batch.Reset() // a user is warm with the first record
+			s.users = nil
+		}
+		return nil
+	})
 }
 
 // unknown replaces every outcome, including conflicts, by err.
@@ -80,52 +81,10 @@ func (e *encoded) at(i int, uid string) wal.Item {
 	return wal.Item{User: uid, Hash: x.hash, Key: e.bytes[start:x.key], Value: e.bytes[x.key:x.value]}
 }
 
-// swap compares all bases and makes the matching writes visible, under one cache lock. The fsync happens after
-// unlock. The waiter is nil if nothing was written.
-func (c *Cache) swap(writes []history.Write, e *encoded, outcomes []history.Outcome) (*wal.Waiter, error) {
-	c.lock.Lock()
-	defer c.lock.Unlock()
-	s := swapper{Cache: c, oldest: c.oldest()}
-	s.all = c.db.pebble.NewBatchWithSize(len(e.bytes) + len(e.bytes)/2)
-	defer s.all.Close()
-	s.segment = c.db.pebble.NewBatch()
-	defer s.segment.Close()
-	for i := range writes {
-		outcomes[i] = s.swap(&writes[i], e.at(i, writes[i].Key.UID))
-	}
-	if s.all.Empty() {
-		return nil, nil
-	}
-	if err := remark(s.all, s.moves); err != nil {
-		return nil, err
-	}
-	if err := s.all.Apply(s.segment, nil); err != nil {
-		return nil, unavailable(err)
-	}
-	t := new(wal.Waiter) // finishes after every change seen by the call
-	return t, c.db.commit(storeChange{all: s.all, segment: s.segment, waiter: t, updateMemory: func() error {
-		for i := range writes {
-			if outcomes[i].Status != history.Applied {
-				continue
-			}
-			x := e.at(i, writes[i].Key.UID)
-			s.unsynced.put(x.Key, t)
-			if err := s.memory.put(s.segment, x); err != nil {
-				return err
-			}
-		}
-		s.memory.keepUsers(s.users)
-		return s.memory.remark(s.segment, s.moves)
-	}})
-}
-
 // swapper collects the writes with matching bases.
 type swapper struct {
-	*Cache
-	all, segment *pebble.Batch // see storeChange; all receives segment at the end
-	oldest       int64
-	moves        []move
-	users        []userState // newly warm users
+	*edit
+	oldest int64
 }
 
 func (s *swapper) swap(w *history.Write, x wal.Item) history.Outcome {
@@ -187,23 +146,21 @@ func (s *swapper) baseMatches(w *history.Write, record []byte) (bool, error) {
 
 // set adds a write. It keeps an existing mark, and gives one to a clean or absent record.
 func (s *swapper) set(w *history.Write, x wal.Item, was history.Mark) history.Outcome {
+	if was == 0 || w.Base == 0 {
+		if err := s.addChange(s.batch, x.User, objectOf(x)); err != nil {
+			return history.Outcome{Err: err}
+		}
+	}
 	mark := was
 	if was == 0 {
 		var err error
-		if mark, err = s.db.nextMark(s.segment); err != nil {
+		if mark, err = s.db.nextMark(s.batch); err != nil {
 			return history.Outcome{Err: err}
 		}
 		s.moves = append(s.moves, move{x.Key, was, mark})
 	}
-	if was == 0 || w.Base == 0 {
-		if err := s.addChange(s.segment, x.User, objectOf(x)); err != nil {
-			return history.Outcome{Err: err}
-		}
-	}
 	binary.BigEndian.PutUint64(x.Value, uint64(mark))
-	if err := set(s.all, x.Key, x.Value); err != nil {
-		return history.Outcome{Err: err}
-	}
+	s.puts = append(s.puts, x)
 	return history.Outcome{Status: history.Applied}
 }
 
@@ -224,7 +181,7 @@ func (s *swapper) warm(uid string) (history.User, error) {
 	u.Warm = true
 	s.users = append(s.users, userState{uid, u})
 	value := appendState(binary.BigEndian.AppendUint64(nil, uint64(mark)), u)
-	return s.aged(u, s.oldest), set(s.segment, appendUser(nil, s.space, uid), value)
+	return s.aged(u, s.oldest), set(s.batch, appendUser(nil, s.space, uid), value)
 }
 
 // userOf returns a user's state, as needed by most first writes of a record.

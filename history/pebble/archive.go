@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 
-	"github.com/cockroachdb/pebble/v2"
-
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history/pebble/wal"
 	"github.com/playhead/playhead/history/wire"
@@ -45,46 +43,26 @@ func (a *Archive) Put(ctx context.Context, cells []history.Cell) []error {
 }
 
 func (a *Archive) put(ctx context.Context, cells []history.Cell) error {
-	if err := a.db.enterWriting(ctx); err != nil {
-		return err
-	}
-	defer a.db.leave()
-	t, err := a.setNewer(cells)
+	p := putter{archive: a, own: make(map[history.Key][]byte, len(cells)), values: make([]byte, 0, recordSize*len(cells))}
+	err := a.update(ctx, durable, func(e *edit) error {
+		p.edit = e
+		for _, cell := range cells {
+			if err := p.put(cell); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 	if err != nil {
 		return err
 	}
-	return a.db.wait(t)
+	return a.db.wait(p.waitFor)
 }
 
-// setNewer makes the cells visible that replace the archive's cell or an earlier one of the call. The waiter
-// covers these and the cells that stay.
-func (a *Archive) setNewer(cells []history.Cell) (*wal.Waiter, error) {
-	a.lock.Lock()
-	defer a.lock.Unlock()
-	b := a.db.pebble.NewBatchWithSize(recordSize * len(cells))
-	defer b.Close()
-	p := putter{archive: a, batch: b, own: make(map[history.Key][]byte, len(cells)), values: make([]byte, 0, recordSize*len(cells))}
-	for _, cell := range cells {
-		if err := p.put(cell); err != nil {
-			return nil, err
-		}
-	}
-	if b.Empty() {
-		return p.waitFor, nil
-	}
-	t := new(wal.Waiter)
-	return t, a.db.commit(storeChange{all: b, segment: b, waiter: t, updateMemory: func() error {
-		for k := range p.own {
-			a.unsynced.put(appendUser(p.key[:0], a.space, k.UID), t)
-		}
-		return nil
-	}})
-}
-
-// putter collects the cells of a call. own has its cells so far, which the store does not show yet.
+// putter collects the cells that replace the archive's cell or an earlier one of the call. own has its cells so far, which the store does not show yet.
 type putter struct {
 	archive *Archive
-	batch   *pebble.Batch
+	edit    *edit
 	own     map[history.Key][]byte
 	key     []byte
 	values  []byte      // concatenated
@@ -115,7 +93,8 @@ func (p *putter) set(k history.Key, value []byte) error {
 	}
 	p.own[k] = value
 	p.archive.notePut(k.UID, value)
-	return set(p.batch, p.key, value)
+	p.edit.awaited = append(p.edit.awaited, bucketOf(p.key))
+	return set(p.edit.batch, p.key, value)
 }
 
 // newer returns the replacement of a stored cell, nil to keep it. The later cell time wins. Different contents

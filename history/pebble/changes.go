@@ -102,7 +102,7 @@ func dropUnasked(e *edit, key, value []byte) (bool, error) {
 	if e.today()-asked <= int64(history.ChangeLogTTL/(24*time.Hour)) {
 		return false, nil
 	}
-	return true, e.endLog(string(key[keyPrefix : len(key)-1]))
+	return true, e.endLog(uidOf(key))
 }
 
 // openLogs learns which users have a log.
@@ -202,10 +202,7 @@ func (e *edit) endLog(uid string) error {
 	}
 	e.logs = append(e.logs, logOf{uid, nil})
 	prefix := appendUser(nil, spaceLog, uid)
-	if err := errors.Join(e.batch.DeleteRange(prefix, after(prefix), nil), e.batch.Delete(appendUser(nil, spaceLogHead, uid), nil)); err != nil {
-		return unavailable(err)
-	}
-	return nil
+	return errors.Join(delRow(e.batch, prefix), del(e.batch, appendUser(nil, spaceLogHead, uid)))
 }
 
 // trimLog drops superseded entries, and then the oldest excess ones up to the first dirty record.
@@ -242,8 +239,8 @@ func (e *edit) trimLog(uid string) error {
 			m.dropped = x.place
 		}
 		m.entries--
-		if err := e.batch.Delete(binary.BigEndian.AppendUint64(bytes.Clone(prefix), x.place), nil); err != nil {
-			return unavailable(err)
+		if err := del(e.batch, binary.BigEndian.AppendUint64(bytes.Clone(prefix), x.place)); err != nil {
+			return err
 		}
 	}
 	return e.setLog(uid, &m)

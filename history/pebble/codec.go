@@ -288,6 +288,24 @@ func set(b *pebble.Batch, key, value []byte) error {
 	return nil
 }
 
+func del(b *pebble.Batch, key []byte) error {
+	if err := b.Delete(key, nil); err != nil {
+		return unavailable(err)
+	}
+	return nil
+}
+
+// delRow deletes all keys with a prefix.
+func delRow(b *pebble.Batch, prefix []byte) error {
+	if err := b.DeleteRange(prefix, after(prefix), nil); err != nil {
+		return unavailable(err)
+	}
+	return nil
+}
+
+// uidOf returns the user of a key.
+func uidOf(key []byte) string { return string(key[keyPrefix : objectAt(key)-1]) }
+
 // steps iterates and closes an iterator, nil for an empty one.
 func steps(it *pebble.Iterator, failed *error) iter.Seq2[[]byte, []byte] {
 	return func(yield func(key, value []byte) bool) {

@@ -219,31 +219,14 @@ func (r *compact) commit(plan segment.Plan) error {
 }
 
 func (r *compact) replace(b *pebble.Batch, prefix []byte, plan segment.Plan) error {
-	for _, c := range plan.New {
-		if err := set(b, append(slices.Clip(prefix), c.Name...), c.Data); err != nil {
-			return err
-		}
-		r.db.segmentMetrics.Written.Add(float64(len(c.Data)))
-	}
-	for _, name := range plan.Gone {
-		if err := b.Delete(append(slices.Clip(prefix), name...), nil); err != nil {
-			return unavailable(err)
-		}
-	}
 	if r.user.Segments = plan.Metadata.Version; len(plan.Metadata.Chunks) == 0 {
 		r.user.Segments = 0
-		if err := b.Delete(prefix, nil); err != nil {
-			return unavailable(err)
-		}
-		return nil
+	} else {
+		r.db.anySegments = true
 	}
-	m, err := plan.Metadata.Append(nil)
-	if err != nil {
-		return err
-	}
-	r.db.anySegments = true
-	r.db.segmentMetrics.Written.Add(float64(len(m)))
-	return set(b, prefix, m)
+	written, err := writeChunks(b, prefix, plan)
+	r.db.segmentMetrics.Written.Add(float64(written))
+	return err
 }
 
 // drop removes unchanged records from the live segment that are now in segments.
@@ -384,18 +367,8 @@ func (a *Archive) noteSegments() (err error) {
 	if a.db.config.CompactAbove == 0 {
 		return nil
 	}
-	it, err := a.db.pebble.NewIter(&pebble.IterOptions{LowerBound: []byte{spaceSegments}, UpperBound: []byte{spaceSegments + 1}})
-	if err != nil {
-		return unavailable(err)
+	for uid := range a.db.users([]byte{spaceSegments}, []byte{spaceSegments + 1}, &err) {
+		a.db.notes.Add(uid, a.db.now())
 	}
-	for ok := it.First(); ok; {
-		key := it.Key()
-		end := keyPrefix + bytes.IndexByte(key[keyPrefix:], endOfUID) + 1
-		a.db.notes.Add(string(key[keyPrefix:end-1]), a.db.now())
-		ok = it.SeekGE(after(bytes.Clone(key[:end])))
-	}
-	if err := it.Close(); err != nil {
-		return unavailable(err)
-	}
-	return nil
+	return err
 }

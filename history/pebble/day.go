@@ -33,55 +33,44 @@ func (d *Days) See(ctx context.Context, sightings []history.Sighting) []history.
 }
 
 func (d *Days) see(ctx context.Context, sightings []history.Sighting, seen []history.Seen) error {
-	if err := d.db.enterWriting(ctx); err != nil {
+	var relied *wal.Waiter
+	err := d.update(ctx, durable, func(e *edit) (err error) {
+		relied, err = d.record(e, sightings, seen)
 		return err
-	}
-	defer d.db.leave()
-	t, err := d.record(sightings, seen)
+	})
 	if err != nil {
 		return err
 	}
-	return d.db.wait(t)
+	return d.db.wait(relied)
 }
 
-// record adds the first sightings and returns the waiter of the answers.
-func (d *Days) record(sightings []history.Sighting, seen []history.Seen) (*wal.Waiter, error) {
-	d.lock.Lock()
-	defer d.lock.Unlock()
-	b := d.db.pebble.NewIndexedBatch() // a user may appear twice
-	defer b.Close()
+// record adds the first sightings and returns the waiter of the other answers.
+func (d *Days) record(e *edit, sightings []history.Sighting, seen []history.Seen) (relied *wal.Waiter, err error) {
 	at := d.db.config.Now()
-	var relied *wal.Waiter
+	own := make(map[string]history.SeenDays) // a user may appear twice
 	for i, s := range sightings {
 		key := appendUser(nil, spaceSeen, s.UID)
-		days, err := seenDays(b, key)
-		if err != nil {
-			return nil, err
+		days, ok := own[s.UID]
+		if !ok {
+			if days, err = seenDays(d.db.pebble, key); err != nil {
+				return nil, err
+			}
 		}
 		days, seen[i].First = days.With(s.Day)
 		if seen[i].At = at.UnixMilli(); !seen[i].First {
 			relied = wal.Later(relied, d.unsynced.of(key))
 			continue
 		}
-		if err := set(b, key, binary.BigEndian.AppendUint64(nil, uint64(days))); err != nil { //nolint:gosec // never negative
+		own[s.UID] = days
+		if err := set(e.batch, key, binary.BigEndian.AppendUint64(nil, uint64(days))); err != nil { //nolint:gosec // never negative
 			return nil, err
 		}
-		if err := set(b, appendPending(nil, history.First{Sighting: s, At: at.UnixMilli()}), nil); err != nil {
+		if err := set(e.batch, appendPending(nil, history.First{Sighting: s, At: at.UnixMilli()}), nil); err != nil {
 			return nil, err
 		}
+		e.awaited = append(e.awaited, bucketOf(key))
 	}
-	if b.Empty() {
-		return relied, nil
-	}
-	t := new(wal.Waiter)
-	return t, d.db.commit(storeChange{all: b, segment: b, waiter: t, updateMemory: func() error {
-		for i, s := range sightings {
-			if seen[i].First {
-				d.unsynced.put(appendUser(nil, spaceSeen, s.UID), t)
-			}
-		}
-		return nil
-	}})
+	return relied, nil
 }
 
 // seenDays reads a user's days. An invalid value counts as none.
@@ -120,18 +109,14 @@ func (d *Days) PendingFirsts(ctx context.Context, buckets []history.Bucket, age 
 // Announced implements [history.Days]. It is not synced: first sightings that a crash restores are announced
 // again.
 func (d *Days) Announced(ctx context.Context, firsts []history.First) error {
-	if err := d.db.enterWriting(ctx); err != nil {
-		return err
-	}
-	defer d.db.leave()
-	b := d.db.pebble.NewBatch()
-	defer b.Close()
-	for _, f := range firsts {
-		if err := b.Delete(appendPending(nil, f), nil); err != nil {
-			return unavailable(err)
+	return d.update(ctx, lazily, func(e *edit) error {
+		for _, f := range firsts {
+			if err := del(e.batch, appendPending(nil, f)); err != nil {
+				return err
+			}
 		}
-	}
-	return d.db.commit(storeChange{all: b, segment: b})
+		return nil
+	})
 }
 
 // appendPending appends the key of a pending first sighting.

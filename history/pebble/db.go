@@ -251,20 +251,13 @@ func (d *DB) leave() { d.gate.RUnlock() }
 // now is the current time, except for dirty marks and sightings.
 func (d *DB) now() int64 { return d.config.Horizon().UnixMilli() }
 
-// storeChange is the change of one call. The journal gets all of it, Pebble only segment: cached records stay in
-// memory until the next checkpoint.
-type storeChange struct {
-	all, segment *pebble.Batch
-	waiter       *wal.Waiter // nil if the change need not be durable by itself
-	// updateMemory applies the change to memory after the journal write, and may add to segment. nil means no
-	// change of memory.
-	updateMemory func() error
-}
-
-// commit writes a change to the journal and makes it visible, in one order. Callers wait for the disk after
-// releasing their locks, so they share an fsync. After an error the change may still take effect.
-func (d *DB) commit(c storeChange) error {
-	if c.all.Empty() {
+// commit writes an edit to the journal and makes it visible, in one order. The journal gets all of it, Pebble only its
+// batch: cached records stay in memory until the next checkpoint.
+//
+// Callers wait for the disk after releasing their locks, so they share an fsync. After an error the change may still
+// take effect.
+func (d *DB) commit(e *edit, all *pebble.Batch, t *wal.Waiter) error {
+	if all.Empty() {
 		return nil
 	}
 	d.order.Lock()
@@ -272,24 +265,22 @@ func (d *DB) commit(c storeChange) error {
 	if err := d.fault.err(); err != nil {
 		return err
 	}
-	if err := d.journal.Append(c.all.Repr(), c.waiter); err != nil {
+	if err := d.journal.Append(all.Repr(), t); err != nil {
 		return d.fault.fail(err)
 	}
 	if d.journal.Size() > d.sizes.journal {
 		d.checkpointSoon()
 	}
-	if c.updateMemory != nil {
-		if err := c.updateMemory(); err != nil {
-			return d.fault.fail(err)
-		}
-	}
-	if c.segment.Empty() {
-		return nil
-	}
-	if err := d.addKeys(c.segment); err != nil {
+	if err := e.updateMemory(t); err != nil {
 		return d.fault.fail(err)
 	}
-	if err := d.pebble.Apply(c.segment, pebble.NoSync); err != nil {
+	if e.batch.Empty() {
+		return nil
+	}
+	if err := d.addKeys(e.batch); err != nil {
+		return d.fault.fail(err)
+	}
+	if err := d.pebble.Apply(e.batch, pebble.NoSync); err != nil {
 		return d.fault.fail(err)
 	}
 	return d.fault.err() // Pebble logs a fatal error and returns nil
@@ -381,6 +372,28 @@ func (d *DB) each(lower, upper []byte, failed *error) iter.Seq2[[]byte, []byte] 
 			return
 		}
 		steps(it, failed)(yield)
+	}
+}
+
+// users yields the users with keys in [lower, upper), with the value of each one's first key.
+func (d *DB) users(lower, upper []byte, failed *error) iter.Seq2[string, []byte] {
+	return func(yield func(uid string, value []byte) bool) {
+		it, err := d.pebble.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
+		if err != nil {
+			*failed = unavailable(err)
+			return
+		}
+		for ok := it.First(); ok; {
+			v, err := it.ValueAndErr()
+			if err != nil || !yield(uidOf(it.Key()), v) {
+				break
+			}
+			key := it.Key()
+			ok = it.SeekGE(after(bytes.Clone(key[:objectAt(key)])))
+		}
+		if err := it.Close(); err != nil { // includes the error of any step
+			*failed = unavailable(err)
+		}
 	}
 }
 

@@ -22,7 +22,8 @@ type edit struct {
 	moves      []move      // of dirty marks
 	users      []userState // changed states
 	logs       []logOf     // changed logs
-	tell       bool        // readers wait for the disk
+	awaited    []uint16    // buckets of users whose readers wait for the disk
+	tell       bool        // all readers wait
 }
 
 // logOf is a user's new log, nil for none.
@@ -74,9 +75,13 @@ func (e *edit) commit(t *wal.Waiter) error {
 		t = new(wal.Waiter)
 	}
 	if len(e.puts) == 0 && len(e.moves) == 0 {
-		return e.db.commit(storeChange{all: e.batch, segment: e.batch, waiter: t, updateMemory: func() error { return e.updateMemory(t) }})
+		return e.db.commit(e, e.batch, t)
 	}
-	all := e.db.pebble.NewBatch()
+	size := e.batch.Len()
+	for _, x := range e.puts {
+		size += len(x.Key) + len(x.Value) + len(x.Key) + markSize // with a new mark
+	}
+	all := e.db.pebble.NewBatchWithSize(size)
 	defer func() { _ = all.Close() }()
 	if err := all.Apply(e.batch, nil); err != nil {
 		return unavailable(err)
@@ -89,10 +94,14 @@ func (e *edit) commit(t *wal.Waiter) error {
 	if err := remark(all, e.moves); err != nil {
 		return err
 	}
-	return e.db.commit(storeChange{all: all, segment: e.batch, waiter: t, updateMemory: func() error { return e.updateMemory(t) }})
+	return e.db.commit(e, all, t)
 }
 
+// updateMemory applies the edit to memory after the journal write. It may add to the batch.
 func (e *edit) updateMemory(t *wal.Waiter) error {
+	for _, bucket := range e.awaited {
+		e.unsynced[bucket] = wal.Later(e.unsynced[bucket], t)
+	}
 	for _, x := range e.users {
 		e.unsynced.put(appendUser(nil, e.space, x.uid), t)
 	}
@@ -161,10 +170,7 @@ func (e *edit) drop(k history.Key, value []byte) error {
 
 func (e *edit) dropAt(uid string, key []byte) error {
 	e.drops = append(e.drops, wal.Item{User: uid, Hash: e.memory.hash(key), Key: bytes.Clone(key)})
-	if err := e.batch.Delete(key, nil); err != nil {
-		return unavailable(err)
-	}
-	return nil
+	return del(e.batch, key)
 }
 
 // dropCleared deletes all cleared records of a user and keeps their latest cell time.

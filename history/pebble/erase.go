@@ -1,14 +1,12 @@
 package pebble
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
 
 	"github.com/playhead/playhead/history"
-	"github.com/playhead/playhead/history/pebble/wal"
 	"github.com/playhead/playhead/history/segment"
 )
 
@@ -144,17 +142,10 @@ func (d *DB) Namespaces(ctx context.Context, uid string) (all []string, err erro
 	}
 	for _, space := range []byte{spaceArchive, spaceCache, spaceLogHead, spaceSegments, spaceSummaries} {
 		prefix := append(appendBucket(nil, space, history.BucketOf(uid)), history.NamespacePrefix(uid)...)
-		for from := prefix; from != nil; {
-			next := []byte(nil)
-			for key := range d.each(from, after(prefix), &err) {
-				end := keyPrefix + bytes.IndexByte(key[keyPrefix:], endOfUID)
-				if namespace := string(key[keyPrefix:end]); !slices.Contains(all, namespace) {
-					all = append(all, namespace)
-				}
-				next = after(bytes.Clone(key[:end+1]))
-				break
+		for namespace := range d.users(prefix, after(prefix), &err) {
+			if !slices.Contains(all, namespace) {
+				all = append(all, namespace)
 			}
-			from = next
 		}
 		if err != nil {
 			return nil, fmt.Errorf("namespaces of %s: %w", uid, err)
@@ -226,8 +217,8 @@ func (a *Archive) dropDamaged(ctx context.Context, uid string, until int64) erro
 			return err
 		}
 		u.Segments, u.CutTime = 0, max(u.CutTime, until)
-		if err := e.batch.DeleteRange(prefix, after(prefix), nil); err != nil {
-			return unavailable(err)
+		if err := delRow(e.batch, prefix); err != nil {
+			return err
 		}
 		return e.store(uid, u, 0)
 	})
@@ -235,31 +226,7 @@ func (a *Archive) dropDamaged(ctx context.Context, uid string, until int64) erro
 
 // erase forgets the days on which a user was seen.
 func (d *Days) erase(ctx context.Context, uid string) error {
-	if err := d.db.enterWriting(ctx); err != nil {
-		return err
-	}
-	defer d.db.leave()
-	t, err := d.forget(uid)
-	if err != nil {
-		return err
-	}
-	return d.db.wait(t)
-}
-
-func (d *Days) forget(uid string) (*wal.Waiter, error) {
-	d.lock.Lock()
-	defer d.lock.Unlock()
-	b := d.db.pebble.NewBatch()
-	defer b.Close()
-	key := appendUser(nil, spaceSeen, uid)
-	if err := b.Delete(key, nil); err != nil {
-		return nil, unavailable(err)
-	}
-	t := new(wal.Waiter)
-	return t, d.db.commit(storeChange{all: b, segment: b, waiter: t, updateMemory: func() error {
-		d.unsynced.put(key, t)
-		return nil
-	}})
+	return d.update(ctx, durable, func(e *edit) error { return del(e.batch, appendUser(nil, spaceSeen, uid)) })
 }
 
 // rewrite rewrites all files with keys of a user: a checkpoint for the journal, compactions for Pebble.

@@ -3,7 +3,6 @@ package pebble
 import (
 	"bytes"
 	"context"
-	"errors"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -336,9 +335,10 @@ func (d *DB) SpoilList(uid string, spoil func(b []byte) []byte) {
 
 // SpoilSummaries damages the list of a user's summaries.
 func (d *DB) SpoilSummaries(uid string) {
-	b := d.pebble.NewBatch()
-	defer b.Close()
-	if err := errors.Join(b.Set(appendUser(nil, spaceSummaries, uid), []byte("spoilt, and long enough"), nil), d.commit(storeChange{all: b, segment: b})); err != nil {
+	err := d.Archive().change(nil, func(e *edit) error {
+		return set(e.batch, appendUser(nil, spaceSummaries, uid), []byte("spoilt, and long enough"))
+	})
+	if err != nil {
 		panic(err)
 	}
 }

@@ -75,8 +75,8 @@ func (c *Cache) Load(ctx context.Context, keys []history.Key) []history.Entry {
 }
 
 // empty returns a damaged record's revision alone, so that a write can replace it.
-func (c *Cache) empty(value []byte) *history.Record {
-	_, b := c.split(value)
+func (s *keyspace) empty(value []byte) *history.Record {
+	_, b := s.split(value)
 	return &history.Record{Revision: wire.Revision(b), Partial: true}
 }
 

@@ -212,8 +212,8 @@ func remark(b *pebble.Batch, moves []move) error {
 		}
 		if m.from != 0 {
 			dirty = appendDirty(dirty[:0], m.key, m.from)
-			if err := b.Delete(dirty, nil); err != nil {
-				return unavailable(err)
+			if err := del(b, dirty); err != nil {
+				return err
 			}
 		}
 	}

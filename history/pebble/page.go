@@ -84,11 +84,7 @@ func (a *Archive) pageOf(uid string, m moment, q history.Query) (page history.Pa
 	if q.Limit <= 0 {
 		return page, nil
 	}
-	read := a.fill
-	if page.User.Segments > 0 {
-		read = a.stitch
-	}
-	return page, read(&page, uid, m, newSelection(q, o, since, m.changed))
+	return page, a.fill(&page, uid, m, newSelection(q, o, since, m.changed))
 }
 
 // remember caches a new order, nil for none, unless the row has changed meanwhile.
@@ -98,34 +94,13 @@ func (a *Archive) remember(uid string, asked *remembered, made *order) {
 	a.db.orders.put(uid, asked, made)
 }
 
-// fill reads the records of a page.
-func (a *Archive) fill(page *history.Page, uid string, m moment, s selection) error {
-	oldest := a.oldest()
-	key := bytes.Clone(m.prefix)
-	for text := range s.all(oldest) {
-		if len(page.Items) == s.query.Limit {
-			page.More = true
-			return nil
-		}
-		key = append(key[:len(m.prefix)], text...)
-		err := get(m.snapshot, key, func(v []byte) error {
-			if v != nil {
-				a.add(page, uid, text, v, oldest)
-			}
-			return nil
-		})
-		if err != nil {
+// fill reads the records of a page, with those in segments.
+func (a *Archive) fill(page *history.Page, uid string, m moment, s selection) (err error) {
+	segments := &segment.Reader{Metadata: new(segment.Metadata)}
+	if page.User.Segments > 0 {
+		if segments, err = a.db.segmentsOf(m.snapshot, uid, page.User.Segments); err != nil {
 			return err
 		}
-	}
-	return nil
-}
-
-// stitch reads the records of a page of a user with segments.
-func (a *Archive) stitch(page *history.Page, uid string, m moment, s selection) error {
-	segments, err := a.db.segmentsOf(m.snapshot, uid, page.User.Segments)
-	if err != nil {
-		return err
 	}
 	l := &liveRow{archive: a, page: page, uid: uid, moment: m, oldest: a.oldest()}
 	q := s.query
@@ -161,10 +136,9 @@ func (l *liveRow) items(s selection) func(func(history.Item, error) bool) {
 		for text := range s.all(l.oldest) {
 			var it history.Item
 			err := l.read(text, func(v []byte) {
-				found := history.Page{Damaged: l.page.Damaged}
-				l.archive.add(&found, l.uid, text, v, l.oldest)
-				if l.page.Damaged = found.Damaged; len(found.Items) > 0 {
-					it = found.Items[0]
+				var damage *history.Damage
+				if it, damage = l.archive.item(l.uid, text, v, l.oldest); damage != nil {
+					l.page.Damaged = append(l.page.Damaged, *damage)
 				}
 			})
 			if (err != nil || it.Record != nil) && !yield(it, err) {
@@ -193,8 +167,8 @@ func (l *liveRow) read(text string, use func(value []byte)) error {
 	})
 }
 
-// add adds a cell to a page. An unreadable one is added to Damaged.
-func (a *Archive) add(page *history.Page, uid, text string, value []byte, oldest int64) { //nolint:revive // what a cell is, and where it goes
+// item decodes a cell. An expired one has no record. An unreadable one is damage.
+func (a *Archive) item(uid, text string, value []byte, oldest int64) (history.Item, *history.Damage) {
 	o, err := history.ParseObject(text)
 	var r *history.Record
 	if err == nil {
@@ -203,12 +177,9 @@ func (a *Archive) add(page *history.Page, uid, text string, value []byte, oldest
 	if err != nil {
 		damage := damaged(history.Key{UID: uid, Object: o}, value, err)
 		a.db.damage.cell(uid, text, damage)
-		page.Damaged = append(page.Damaged, history.Damage{Object: o, Bytes: damage.Bytes, Err: damage})
-		return
+		return history.Item{}, &history.Damage{Object: o, Bytes: damage.Bytes, Err: damage}
 	}
-	if r = r.After(page.User.ClearedAt(o.Type)); r != nil {
-		page.Items = append(page.Items, history.Item{Object: o, Record: r})
-	}
+	return history.Item{Object: o, Record: r}, nil
 }
 
 func (a *Archive) newOrder(uid string, m moment) (*order, error) {
@@ -265,9 +236,9 @@ func (a *Archive) changes(uid string, m moment, o *order) (*order, error) {
 func (a *Archive) addTo(o *order, uid string, text, value []byte) {
 	head := peek(value)
 	if head.version == 0 { // report as damaged
-		page := history.Page{User: o.user}
-		a.add(&page, uid, string(text), value, 0)
-		o.damaged = append(o.damaged, page.Damaged...)
+		if _, damage := a.item(uid, string(text), value, 0); damage != nil {
+			o.damaged = append(o.damaged, *damage)
+		}
 		return
 	}
 	if len(o.user.Cleared) > 0 && head.version.Time() <= o.user.ClearedAt(typeOf(text)) {

@@ -44,6 +44,30 @@ func readMetadata(from pebble.Reader, prefix []byte, version uint64) (m *segment
 	return m, size, err
 }
 
+// writeChunks adds the changes of a plan to a batch: chunks, and metadata unless no chunk is left. It returns the bytes
+// added.
+func writeChunks(b *pebble.Batch, prefix []byte, plan segment.Plan) (written int, err error) {
+	for _, name := range plan.Gone {
+		if err := del(b, append(slices.Clip(prefix), name...)); err != nil {
+			return written, err
+		}
+	}
+	for _, c := range plan.New {
+		written += len(c.Data)
+		if err := set(b, append(slices.Clip(prefix), c.Name...), c.Data); err != nil {
+			return written, err
+		}
+	}
+	if len(plan.Metadata.Chunks) == 0 {
+		return written, del(b, prefix)
+	}
+	m, err := plan.Metadata.Append(nil)
+	if err != nil {
+		return written, err
+	}
+	return written + len(m), set(b, prefix, m)
+}
+
 func readChunk(from pebble.Reader, prefix []byte, i *segment.Info) (c *segment.Chunk, size int, err error) {
 	err = get(from, append(slices.Clip(prefix), i.Name...), func(v []byte) (err error) {
 		if c, err = i.Open(bytes.Clone(v)); err == nil {

@@ -48,13 +48,10 @@ func (d *DB) beginSummaries() error {
 
 // storeCounted stores the TTL of summaries and the time before which all expired records are summarized.
 func (d *DB) storeCounted(t *wal.Waiter) error {
-	b := d.pebble.NewBatch()
-	defer b.Close()
-	v := binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, uint64(d.summaryTTL)), uint64(d.counted.Load())) //nolint:gosec // times
-	if err := set(b, []byte{spaceSummaries}, v); err != nil {
-		return err
-	}
-	return d.commit(storeChange{all: b, segment: b, waiter: t})
+	return d.Archive().change(t, func(e *edit) error {
+		v := binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, uint64(d.summaryTTL)), uint64(d.counted.Load())) //nolint:gosec // times
+		return set(e.batch, []byte{spaceSummaries}, v)
+	})
 }
 
 // SummaryTTL implements [history.Summarizer].
@@ -173,38 +170,15 @@ func (a *Archive) aging(uid string, snapshot *pebble.Snapshot, before int64, all
 }
 
 func (a *Archive) replaceSummaries(uid string, plan segment.Plan) error {
-	b := a.db.pebble.NewBatch()
-	defer b.Close()
-	prefix := appendUser(nil, spaceSummaries, uid)
-	for _, name := range plan.Gone {
-		if err := b.Delete(append(slices.Clip(prefix), name...), nil); err != nil {
-			return unavailable(err)
-		}
-	}
-	written := 0
-	for _, c := range plan.New {
-		written += len(c.Data)
-		if err := set(b, append(slices.Clip(prefix), c.Name...), c.Data); err != nil {
-			return err
-		}
-	}
-	if len(plan.Metadata.Chunks) == 0 {
-		if err := b.Delete(prefix, nil); err != nil {
-			return unavailable(err)
-		}
-	} else {
-		m, err := plan.Metadata.Append(nil)
+	return a.change(nil, func(e *edit) error {
+		written, err := writeChunks(e.batch, appendUser(nil, spaceSummaries, uid), plan)
 		if err != nil {
 			return err
 		}
-		written += len(m)
-		if err := set(b, prefix, m); err != nil {
-			return err
-		}
-	}
-	a.db.segmentMetrics.Summarized.Add(float64(plan.Counted))
-	a.db.segmentMetrics.SummaryBytes.Add(float64(written))
-	return a.db.commit(storeChange{all: b, segment: b})
+		a.db.segmentMetrics.Summarized.Add(float64(plan.Counted))
+		a.db.segmentMetrics.SummaryBytes.Add(float64(written))
+		return nil
+	})
 }
 
 // summing is a sweep that summarizes users with old records. It drops an expired record only after counting it.
@@ -224,7 +198,7 @@ func (s *summing) dropCounted(drop dropper) dropper {
 		if key[len(key)-1] == endOfUID || version == 0 || version.Time() >= s.began-history.SummaryAge {
 			return drop(e, key, value)
 		}
-		uid := string(key[keyPrefix : objectAt(key)-1])
+		uid := uidOf(key)
 		if !s.archive.db.config.Rules.Summarized(uid) {
 			return drop(e, key, value)
 		}
@@ -305,27 +279,12 @@ func (a *Archive) isStale(uid string, m *segment.Metadata) bool {
 
 // usersOf returns the users of a keyspace whose metadata matches asked or is unreadable.
 func (d *DB) usersOf(space byte, asked func(uid string, m *segment.Metadata) bool) (uids []string, err error) {
-	it, err := d.pebble.NewIter(&pebble.IterOptions{LowerBound: []byte{space, 0}, UpperBound: []byte{space + 1}})
-	if err != nil {
-		return nil, unavailable(err)
-	}
-	for ok := it.First(); ok; {
-		key := it.Key()
-		end := objectAt(key)
-		uid := string(key[keyPrefix : end-1])
-		v, err := it.ValueAndErr()
-		if err != nil {
-			break
-		}
+	for uid, v := range d.users([]byte{space, 0}, []byte{space + 1}, &err) {
 		if m, err := segment.ParseMetadata(v); err != nil || asked(uid, m) {
 			uids = append(uids, uid)
 		}
-		ok = it.SeekGE(after(bytes.Clone(key[:end])))
 	}
-	if err := it.Close(); err != nil {
-		return nil, unavailable(err)
-	}
-	return uids, nil
+	return uids, err
 }
 
 // noteSummaries notes a user with deletes or clears. The delay lets deletes accumulate.
@@ -358,11 +317,5 @@ func (a *Archive) eraseSummaries(uid string) error {
 	if !errors.Is(err, segment.ErrCorrupt) {
 		return err
 	}
-	prefix := appendUser(nil, spaceSummaries, uid)
-	b := a.db.pebble.NewBatch()
-	defer b.Close()
-	if err := b.DeleteRange(prefix, after(prefix), nil); err != nil {
-		return unavailable(err)
-	}
-	return a.db.commit(storeChange{all: b, segment: b})
+	return a.change(nil, func(e *edit) error { return delRow(e.batch, appendUser(nil, spaceSummaries, uid)) })
 }

@@ -183,8 +183,8 @@ func (s *keyspace) dropExpired() dropper {
 	return func(e *edit, key, value []byte) (bool, error) {
 		_, record := s.split(value)
 		oldest := others
-		if end := bytes.IndexByte(key[keyPrefix:], endOfUID); classes && end > 0 {
-			oldest = s.oldestOf(string(key[keyPrefix : keyPrefix+end]))
+		if classes {
+			oldest = s.oldestOf(uidOf(key))
 		}
 		if key[len(key)-1] == endOfUID || !s.expired(record, oldest) || s.memory.tables.Get(s.memory.hash(key), key) != nil {
 			return false, nil
@@ -205,10 +205,7 @@ func dropDaysBefore(day history.Day) dropper {
 		if len(value) == markSize && history.SeenDays(binary.BigEndian.Uint64(value)).Newest() >= day { //nolint:gosec // as it was written
 			return false, nil
 		}
-		if err := e.batch.Delete(key, nil); err != nil {
-			return false, unavailable(err)
-		}
-		return true, nil
+		return true, del(e.batch, key)
 	}
 }
 
@@ -255,12 +252,12 @@ func (a *Archive) noteLongRows(drop dropper) dropper {
 	var row []byte
 	records := 0
 	return func(e *edit, key, value []byte) (bool, error) {
-		end := keyPrefix + bytes.IndexByte(key[keyPrefix:], endOfUID) + 1
+		end := objectAt(key)
 		if !bytes.Equal(row, key[:end]) {
 			row, records = append(row[:0], key[:end]...), 0
 		}
 		if records++; records == a.db.config.CompactAbove+2 { // the state is one of them
-			a.noteLong(string(key[keyPrefix:end-1]), records)
+			a.noteLong(uidOf(key), records)
 		}
 		return drop(e, key, value)
 	}
