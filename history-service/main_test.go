@@ -160,7 +160,7 @@ func TestTakenPort(t *testing.T) {
 	}
 }
 
-// TestOpenToTheNetwork: a server that other machines reach asks for certificates, or is told that it need not.
+// TestOpenToTheNetwork: a server that other machines reach asks for certificates unless --insecure-rpc is set.
 func TestOpenToTheNetwork(t *testing.T) {
 	for _, args := range [][]string{nil, {"--insecure-rpc"}} {
 		err := service(t.Context(), append(args, "--listen", "0.0.0.0:0", "--admin", "127.0.0.1:0", "--redis", "nowhere:99999", "--kafka", unused(t), "--hbase", unused(t), "--webhook-url", "x"),
