@@ -58,13 +58,11 @@ func (a *Admin) rebase(ctx context.Context, namespace string, dry bool, resp *hi
 		at := resp.NowMs - int64(len(resp.Records)+i)
 		reports[i] = report.Report{Event: history.Event{Key: history.Key{UID: namespace, Object: it.Object}, At: at}, Decision: report.Rebase}
 	}
-	if !dry {
-		if err := a.cfg.Writer.Rebase(ctx, namespace, reports); err != nil {
-			return err
-		}
+	if err := a.cfg.Writer.Rebase(ctx, namespace, reports, dry); err != nil {
+		return err
 	}
 	for i, it := range found {
-		if dry || reports[i].Status == historyv1.Status_STATUS_STORED {
+		if reports[i].Status == historyv1.Status_STATUS_STORED {
 			resp.Records = append(resp.Records, &historyv1.RebasedRecord{
 				Object:      &historyv1.Object{Id: it.Object.ID, Type: it.Object.Type},
 				EventTimeMs: it.Record.Version.Time(), Deleted: it.Record.Deleted(),

@@ -199,12 +199,17 @@ func (w *Writer) Warmed(ctx context.Context, uid string) (now int64, u history.U
 	return w.nowMS(), u, err
 }
 
-// Rebase moves future records of a namespace to the times of the reports, and decides their statuses.
-func (w *Writer) Rebase(ctx context.Context, namespace string, reports []report.Report) error {
+// Rebase decides the statuses of reports to rebase records of a namespace. It moves the records unless dry.
+func (w *Writer) Rebase(ctx context.Context, namespace string, reports []report.Report, dry bool) error {
 	ctx, cancel := w.bounded(ctx)
 	defer cancel()
 	b := &batch{reports: reports, namespace: namespace}
-	w.carryOut(ctx, b)
+	w.prepare(b)
+	w.load(ctx, b)
+	if !dry {
+		w.store(ctx, b)
+		w.cfg.Notify.Changed(b.changes())
+	}
 	for _, g := range b.groups {
 		if g.failed {
 			return fmt.Errorf("%s: %w", g.key.Object, history.ErrUnavailable)
