@@ -41,6 +41,8 @@ type replayFlags struct {
 func (*replayFlags) Help() string {
 	return `Sends viewings of a trace as heartbeats, to a service or through an edge.
 
+` + "`playhead replay sniff FILE`" + ` shows how a file of old viewings would be read.
+
 ` + "`playhead replay dead`" + ` drives again what could not be archived, from the topic of dead letters; ` + "`playhead replay dead --help`" + ` lists its flags.
 
 ` + "`playhead replay segments UID`" + ` shows what of a user's history is in parts.
@@ -54,6 +56,8 @@ func (*replayFlags) Help() string {
 func replayCommand(ctx context.Context, args []string, getenv func(string) string, out io.Writer) error {
 	if len(args) > 0 {
 		switch args[0] {
+		case "sniff":
+			return sniff(ctx, args[1:], getenv, out)
 		case "dead":
 			return dead(ctx, args[1:], getenv, out)
 		case "segments":

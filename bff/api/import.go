@@ -10,6 +10,7 @@ import (
 	"io"
 	"net/http"
 	"reflect"
+	"strings"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/playhead/playhead/bff/codec"
 	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/internal/imports"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
@@ -28,6 +30,8 @@ const (
 	maxRecords = 1 << 20
 	// maxLines limits the lines. More would be mostly empty or invalid.
 	maxLines = 1 << 20
+	// maxRows limits the rows of a batch, of which few may be records.
+	maxRows = 20_000
 	// maxRefused limits the rows that a report names.
 	maxRefused = 1000
 )
@@ -36,7 +40,9 @@ const (
 func (a *api) imports(h huma.API) {
 	op := operation(http.MethodPost, "/v1/import", "Take over records, one in each line, such as an export has them", nil)
 	op.Metadata = map[string]any{"body": map[string]*huma.MediaType{octets: lines(h.OpenAPI(), codec.ExportLine{}, codec.Record{})[octets]}}
-	op.Description = "The body is " + ndjson + ", and may be called so; here it is " + octets + ", since generators take a type with json in its name for one object. A record is folded into the history as if its reports came again: what the history has newer stays, and what it has already counts once. " +
+	op.Description = "The body is " + ndjson + ", and may be called so; here it is " + octets + ", since generators take a type with json in its name for one object. " +
+		"As " + octets + " it may also be a file of another program, such as a Trakt zip or a Netflix CSV: " + strings.Join(imports.Forms(), ", ") + ". " +
+		"A record is folded into the history as if its reports came again: what the history has newer stays, and what it has already counts once. " +
 		"So an import that was cut off is sent again, whole, and a backup may be imported into a history that went on. " +
 		"A record that was deleted or cleared later is answered with cleared and stays removed, unless restore is true: then it comes back, as of the moment after the removal. " +
 		"A line without version has the fields of a record in a list, of which object and event_time are enough: without state it was finished, unless position_ms is below 90 % of duration_ms or plays is 0. Without plays each row that was completed is a play, two of different times are two. It restores nothing. " +
@@ -58,7 +64,12 @@ func (a *api) imports(h huma.API) {
 
 type importInput struct {
 	upload
-	Restore bool `query:"restore" doc:"Records that were deleted or cleared come back."`
+	Restore bool   `query:"restore" doc:"Records that were deleted or cleared come back."`
+	DryRun  bool   `query:"dry_run" doc:"Nothing is stored. Rows that can be read are readable, and the first ones are listed."`
+	Dates   string `query:"dates" enum:"dmy,mdy,ymd" doc:"The order of day, month and year in the dates of a file, where it asks for it."`
+	Zone    string `query:"zone" maxLength:"64" doc:"The time zone of a file's times without an offset, such as Europe/Berlin; UTC by default."`
+	Map     string `query:"map" maxLength:"1024" doc:"The columns of CSV or NDJSON of no known form, such as object=id,time=at:s."`
+	From    string `query:"from" maxLength:"256" doc:"The user of a file of several whose rows are imported; by default that of the first row."`
 }
 
 // begin imports the first batch, or everything if the client wants only a summary. Until it returns, an error
@@ -73,14 +84,29 @@ func (a *api) begin(ctx context.Context, in *importInput) (im *importer, more bo
 	im = &importer{
 		api: a, rc: http.NewResponseController(in.w), live: acceptsOnly(in.r, ndjson, "application/json"),
 		body:   bufio.NewReaderSize(unpack(in.w, in.r, maxImport), maxLine), // a gzip reader is left to the garbage collector
-		report: imported{Statuses: make(map[string]int), Refused: []refusedRow{}}, restore: in.Restore,
+		report: imported{Statuses: make(map[string]int), Refused: []refusedRow{}}, restore: in.Restore, dryRun: in.DryRun,
+	}
+	if head, _ := im.body.Peek(4 << 10); !isLines(in.r, head) {
+		if err := im.openFile(ctx, in); err != nil {
+			return nil, false, err
+		}
 	}
 	for more = true; more; {
 		if more, err = im.batch(ctx, im.body); err != nil || im.live {
 			break
 		}
 	}
+	if err != nil || !im.live {
+		im.close()
+	}
 	return im, more, err
+}
+
+// close ends the reading of a file.
+func (im *importer) close() {
+	if im.file != nil {
+		im.file.stop()
+	}
 }
 
 // importsOf is the key of a separate rate limit for imports, which spares the user's players. No uid contains
@@ -100,6 +126,7 @@ func (im *importer) tell(ctx context.Context, w http.ResponseWriter, more bool) 
 	for im.send(w) && more && err == nil {
 		more, err = im.batch(ctx, im.body)
 	}
+	im.close()
 	last := importRow{Rows: im.report.Rows, Statuses: im.report.Statuses}
 	if err != nil {
 		last.Problem = im.problem(ctx, err)
@@ -124,7 +151,11 @@ type importer struct {
 	live   bool         // one answer per row
 	rows   bytes.Buffer // answers not sent yet
 
-	restore bool // bring back removed records
+	restore bool        // bring back removed records
+	dryRun  bool        // store nothing
+	file    *importFile // nil for lines
+
+	oldest, newest int64 // of a dry run, Unix milliseconds
 
 	// Records not yet stored, and their line numbers.
 	records []*historyv1.ImportedRecord
@@ -138,9 +169,20 @@ func (im *importer) batch(ctx context.Context, body *bufio.Reader) (more bool, e
 	held := im.cfg.Memory.Hold()
 	defer held.Release()
 	im.records, im.lines, im.size = nil, im.lines[:0], 0 // new records: the service may keep the old ones
-	for more = true; more && len(im.records) < codec.MaxHeartbeats && im.size < maxRecords; {
+	if im.file != nil {
+		if err := held.Grow(ctx, fileMemory); err != nil {
+			return false, err
+		}
+	}
+	rows := im.report.Rows + maxRows
+	for more = true; more && len(im.records) < codec.MaxHeartbeats && im.size < maxRecords && im.report.Rows < rows; {
 		before := im.size
-		if more, err = im.read(uidOf(ctx), body); err != nil {
+		if im.file != nil {
+			more, err = im.readFile(uidOf(ctx))
+		} else {
+			more, err = im.read(uidOf(ctx), body)
+		}
+		if err != nil {
 			return false, err
 		}
 		if err := held.Grow(ctx, im.size-before); err != nil {
@@ -237,12 +279,16 @@ func (im *importer) count(line int, status string, wrong *codec.FieldError) {
 		_ = json.NewEncoder(&im.rows).Encode(importRow{Line: line, Status: status, Error: wrong}) // never fails
 		return
 	}
-	if (status == "invalid" || status == "expired") && len(im.report.Refused) < maxRefused {
+	if (status == "invalid" || status == "expired" || status == "skipped" && im.dryRun) && len(im.report.Refused) < maxRefused {
 		im.report.Refused = append(im.report.Refused, refusedRow{Line: line, Status: status, Error: wrong})
 	}
 }
 
 func (im *importer) store(ctx context.Context) error {
+	if im.dryRun {
+		im.preview()
+		return nil
+	}
 	if len(im.records) == 0 {
 		return nil
 	}

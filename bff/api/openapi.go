@@ -439,7 +439,12 @@ func newSettings(s *historyv1.Settings) *settings {
 type imported struct {
 	Rows     int            `json:"rows"`
 	Statuses map[string]int `json:"statuses" doc:"How many rows, by what became of them."`
-	Refused  []refusedRow   `json:"refused" nullable:"false" doc:"The rows that are wrong or too old, 1,000 at most."`
+	Refused  []refusedRow   `json:"refused" nullable:"false" doc:"The rows that are wrong or too old, 1,000 at most; of a dry run also those that are skipped."`
+	Form     string         `json:"form,omitempty" doc:"The form of a file of another program."`
+	Users    []string       `json:"users,omitempty" doc:"The users of such a file, 20 at most."`
+	First    []firstRow     `json:"first,omitempty" doc:"The first rows of a dry run, as they would be stored."`
+	Oldest   string         `json:"oldest,omitempty" format:"date-time" doc:"The earliest row of a dry run."`
+	Newest   string         `json:"newest,omitempty" format:"date-time" doc:"The latest row of a dry run."`
 }
 
 type importRow struct {
@@ -451,8 +456,19 @@ type importRow struct {
 	Problem  *problem          `json:"problem,omitempty" doc:"At the end, where it had to stop."`
 }
 
+// firstRow is a row of a dry run.
+type firstRow struct {
+	Line       int          `json:"line" minimum:"1"`
+	Object     codec.Object `json:"object"`
+	EventTime  string       `json:"event_time" format:"date-time"`
+	State      string       `json:"state" enum:"playing,paused,stopped,finished"`
+	PositionMS int64        `json:"position_ms"`
+	DurationMS int64        `json:"duration_ms,omitempty"`
+	Title      string       `json:"title,omitempty"`
+}
+
 type refusedRow struct {
 	Line   int               `json:"line" minimum:"1"`
-	Status string            `json:"status" enum:"invalid,expired"`
+	Status string            `json:"status" enum:"invalid,expired,skipped"`
 	Error  *codec.FieldError `json:"error,omitempty"`
 }

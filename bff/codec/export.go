@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history/wire"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
@@ -193,6 +194,15 @@ type Decision struct {
 type Unknown struct {
 	Report
 	Bytes string `json:"bytes" contentEncoding:"base64" maxLength:"5464" doc:"At most 4,096 bytes, in base64."`
+}
+
+// NewImported returns the record of one viewing, as its report would make it.
+func NewImported(e *history.Event) (*historyv1.ImportedRecord, error) {
+	r := new(historyv1.Record)
+	if err := proto.Unmarshal(wire.AppendRecord(nil, e.Record()), r); err != nil {
+		return nil, fmt.Errorf("record: %w", err)
+	}
+	return &historyv1.ImportedRecord{Object: &historyv1.Object{Id: e.Key.Object.ID, Type: e.Key.Object.Type}, Record: r}, nil
 }
 
 // NewExportLine returns the export line of a user's record.

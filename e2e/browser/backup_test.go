@@ -3,10 +3,13 @@
 package browser_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
+	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 )
 
@@ -85,4 +88,31 @@ func TestBackup(t *testing.T) {
 	v.says("#list li:nth-child(2)", "Completed")
 	v.click("#list li:nth-child(1) .title")
 	v.until("/You stopped at 4:00, \\d+ minutes? ago/.test(document.querySelector('#resumed').innerText)") // not "just now", the time of the restore
+}
+
+// TestImportFile previews a file of another program, which needs the order of its dates, and imports it.
+func TestImportFile(t *testing.T) {
+	w := newWorld(t)
+	v := w.openLibrary()
+	now := time.Now().UTC()
+	day := time.Date(now.Year(), now.Month(), 1, 0, 0, 0, 0, time.UTC) // a day that may be a month too
+	text := fmt.Sprintf("Title,Date\n\"The Lighthouse\",\"%s\"\n\"Half a date\",\"1/2\"\n", day.Format("1/2/06"))
+	file := filepath.Join(t.TempDir(), "history.csv")
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	v.click("#import")
+	v.until("document.querySelector('#import-go').disabled")
+	v.chooses("#import-file", file)
+	v.says("#import-result", "Which comes first")
+	v.do(chromedp.Evaluate[chromedp.Void]("{const s = document.querySelector('#import-dates'); s.value = 'mdy'; s.dispatchEvent(new Event('change'))}"))
+	v.says("#import-result", "1 entry can be taken in. 1 entry could not be read: line 3")
+	v.says("#import-first", "The Lighthouse")
+	v.click("#import-go")
+	v.says("#import-result", "1 entry was taken in.")
+	v.click("#import-close")
+	v.says("#list", "The Lighthouse")
+	if w.point("netflix:The Lighthouse") == nil {
+		t.Error("the film is not in the history")
+	}
 }

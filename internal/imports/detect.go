@@ -11,7 +11,7 @@ import (
 
 // Forms returns the names of the known forms, for errors and documents.
 func Forms() []string {
-	names := []string{youTubeHTML, scrobblerLog, jellyfin}
+	names := []string{youTubeHTML, scrobblerLog, jellyfin, newPipe}
 	for _, f := range tableForms {
 		names = append(names, f.name)
 	}
@@ -28,6 +28,9 @@ func wantForms() string {
 
 // file reads one unpacked file by its first bytes.
 func (s *Source) file(name string, r *bufio.Reader) error {
+	if first, _ := r.Peek(16); string(first) == "SQLite format 3\x00" {
+		return s.sqlite(name, r)
+	}
 	in := newText(name, r)
 	head := in.head()
 	start := bytes.TrimLeft(head, " \t\r\n")
@@ -108,7 +111,13 @@ func (s *Source) delimited(in *text, head []byte) error {
 			}
 		}
 	}
-	header := splitLine(first[0], s.delimiter(head))
+	delim := s.delimiter(head)
+	header := splitLine(first[0], delim)
+	var rows [][]string
+	for _, line := range firstLines(head, 50)[1:] {
+		rows = append(rows, splitLine(line, delim))
+	}
+	s.saw(header, rows)
 	s.problem = fmt.Errorf("its columns are %s; give a map, which `sniff` proposes. %s", strings.Join(header, ", "), wantForms())
 	return nil
 }

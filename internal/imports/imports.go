@@ -99,6 +99,10 @@ type Source struct {
 	n        int64
 	unpacked int64
 	problem  error // why the latest file was not recognised
+
+	// Columns of the latest file of no known form, and whether it lacks a header.
+	seen     []Column
+	headless bool
 }
 
 // Open returns the source of files, directories and "-" for standard input. Files open when their turn comes.

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/go-json-experiment/json"
@@ -122,8 +124,32 @@ func (s *Source) json(in *text, head []byte) error {
 	if s.options.Map != nil {
 		return s.jsonLines(in, nil)
 	}
+	s.sawLines(head)
 	s.problem = fmt.Errorf("its fields are %s. %s", strings.Join(sorted(keys), ", "), wantForms())
 	return nil
+}
+
+// sawLines notes the fields of the first objects.
+func (s *Source) sawLines(head []byte) {
+	var header []string
+	var rows [][]string
+	for _, line := range firstLines(head, 50) {
+		values, err := object[map[string]jsontext.Value](line)
+		if err != nil {
+			continue
+		}
+		if header == nil {
+			header = slices.Sorted(maps.Keys(values))
+		}
+		var r []string
+		for _, name := range header {
+			text, _ := valueAt(values, name)
+			r = append(r, text)
+		}
+		rows = append(rows, r)
+	}
+	s.saw(header, rows)
+	s.headless = false
 }
 
 func firstKeys(line []byte) map[string]bool {

@@ -100,7 +100,7 @@ var errLong = errors.New("longer than 1 MiB")
 // lines reads physical lines.
 type lines struct {
 	in   *text
-	line int64 // number of the latest line
+	line int64    // number of the latest line
 	back [][]byte // lines to read again, the next one first
 }
 

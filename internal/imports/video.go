@@ -13,6 +13,7 @@ const (
 	youTubeHTML  = "YouTube Takeout (HTML)"
 	scrobblerLog = ".scrobbler.log"
 	jellyfin     = "Jellyfin Playback Reporting"
+	newPipe      = "NewPipe"
 )
 
 // Object ids are "authority:rest", so a film has one id in all files that name its authority. Examples:

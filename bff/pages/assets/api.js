@@ -13,6 +13,7 @@ export class Problem extends Error {
   constructor(status, detail) {
     super(detail);
     this.status = status;
+    this.dates = false; // the order of a file's dates is asked for
   }
 }
 
@@ -113,6 +114,30 @@ export class Api {
    */
   import(file, restore) {
     return this.#ask('POST', '/v1/import', { query: { restore: restore ? 'true' : '' }, body: file });
+  }
+
+  /**
+   * Imports a file of another program, with the progress of its upload. A dates problem asks for the order of its dates.
+   * @param {Blob} file @param {Record<string, string>} query @param {{signal: AbortSignal, progress: (part: number) => void}} on
+   * @returns {Promise<any>}
+   */
+  async importFile(file, query, { signal, progress }) {
+    const address = below(this.#url, '/v1/import');
+    for (const [name, value] of Object.entries(query)) if (value) address.searchParams.set(name, value);
+    const request = new XMLHttpRequest(); // fetch does not tell of an upload's progress
+    const ended = new Promise((resolve) => { request.onloadend = resolve; });
+    request.upload.onprogress = ({ loaded, total }) => progress(total ? loaded / total : 0);
+    request.open('POST', address);
+    request.setRequestHeader('Authorization', `Bearer ${this.#token}`);
+    request.setRequestHeader('Content-Type', 'application/octet-stream');
+    signal.onabort = () => request.abort();
+    request.send(file);
+    await ended;
+    if (request.status === 200) return JSON.parse(request.responseText);
+    if (request.status === 0) lost();
+    const failed = await problem(new Response(request.responseText, { status: request.status }));
+    failed.dates = request.responseText.includes('query.dates');
+    throw failed;
   }
 
   /** @param {string} method @param {string} path @param {{query?: any, body?: any, keepalive?: boolean, wanted?: () => boolean}} [more] */

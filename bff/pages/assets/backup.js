@@ -64,12 +64,14 @@ export function outcome({ rows, statuses, refused }, restored) {
   if (rows === 0) return t('There is nothing in this file.');
   const n = (/** @type {string[]} */ ...names) => names.reduce((sum, name) => sum + (statuses[name] ?? 0), 0);
   const parts = [
+    some(n('readable'), '{n} entry can be taken in', '{n} entries can be taken in'),
     some(n('stored'), '{n} entry was taken in', '{n} entries were taken in'),
     some(n('unchanged', 'stale'), '{n} entry was here already', '{n} entries were here already'),
     some(n('cleared'), '{n} entry was deleted or cleared since, and stays so', '{n} entries were deleted or cleared since, and stay so'),
     some(n('expired'), '{n} entry is too old to be kept', '{n} entries are too old to be kept'),
     some(n('brief'), '{n} entry is too short to be kept', '{n} entries are too short to be kept'),
     some(n('paused'), '{n} entry is from while recording was paused', '{n} entries are from while recording was paused'),
+    some(n('skipped'), '{n} row is no entry', '{n} rows are no entries'),
   ].filter(Boolean);
   const bad = refused.filter(({ status }) => status === 'invalid');
   if (n('invalid') > 0) {
@@ -94,5 +96,5 @@ const wrong = /** @type {Record<string, string>} */ ({
 
 /** @param {{line: number, error?: {field: string, reason: string}}} row */
 function fault({ line, error }) {
-  return t('line {line}', { line }) + (error ? ` (${said(`${error.field}: ${error.reason}`, wrong[error.field] ?? error.field)})` : '');
+  return t('line {line}', { line }) + (error?.field === 'row' ? ` (${error.reason})` : error ? ` (${said(`${error.field}: ${error.reason}`, wrong[error.field] ?? error.field)})` : '');
 }

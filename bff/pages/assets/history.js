@@ -4,6 +4,7 @@ import { backups } from './backup.js';
 import { clearing, dismissals, filters, focus, keys, marking, offerTypes, recording } from './controls.js';
 import { find, write } from './dom.js';
 import { clock, title } from './format.js';
+import { importing } from './importing.js';
 import { counted, t } from './language.js';
 import { key } from './outbox.js';
 import { Playhead } from './playhead.js';
@@ -271,7 +272,9 @@ const over = new ResizeObserver(() => {
 for (const selector of ['.tools', '#selection']) over.observe(find(selector, HTMLElement));
 const askClear = clearing(loaded, clear);
 const settings = recording(api, problems);
-backups(api, { before: () => undo.send(), after: () => Promise.all([reader.refresh(), goOn()]) });
+const around = { before: () => undo.send(), after: () => Promise.all([reader.refresh(), goOn()]) };
+backups(api, around);
+importing(api, around);
 more.onclick = () => reader.older();
 
 write(find('#user', HTMLElement), user(token));

@@ -147,6 +147,25 @@ export default {
   '{n} entries are from while recording was paused': { one: '{n} Eintrag ist aus einer Zeit ohne Aufzeichnung', other: '{n} Einträge sind aus einer Zeit ohne Aufzeichnung' },
   '{n} entries could not be read': { one: '{n} Eintrag war nicht lesbar', other: '{n} Einträge waren nicht lesbar' },
 
+  // Imports.
+  'Import…': 'Importieren…',
+  'Import a file': 'Datei importieren',
+  'A history from Trakt, Netflix, YouTube, Spotify and others, as you downloaded it. What is here stays.':
+    'Ein Verlauf von Trakt, Netflix, YouTube, Spotify und anderen, so wie du ihn heruntergeladen hast. Was hier ist, bleibt.',
+  'A file of another program': 'Datei eines anderen Programms',
+  'Order of dates': 'Reihenfolge im Datum',
+  'Day, month, year': 'Tag, Monat, Jahr',
+  'Month, day, year': 'Monat, Tag, Jahr',
+  'Year, month, day': 'Jahr, Monat, Tag',
+  'Whose entries': 'Wessen Einträge',
+  'Progress of the import': 'Fortschritt des Imports',
+  Import: 'Importieren',
+  Cancel: 'Abbrechen',
+  'Which comes first in the dates of this file?': 'Was steht im Datum dieser Datei vorn?',
+  'The file was not taken in, or not all of it': 'Die Datei wurde nicht oder nicht ganz übernommen',
+  '{n} entries can be taken in': { one: '{n} Eintrag kann übernommen werden', other: '{n} Einträge können übernommen werden' },
+  '{n} rows are no entries': { one: '{n} Zeile ist kein Eintrag', other: '{n} Zeilen sind keine Einträge' },
+
   // The player.
   'Sample clip': 'Beispiel',
   Play: 'Abspielen',
