@@ -139,7 +139,9 @@ func (s *Source) event(form string, r *row) (history.Event, error) {
 	if len(r.meta) > 0 {
 		e.Meta = history.NewMeta(r.meta)
 	}
-	return e, s.check(&e)
+	err := s.check(&e)
+	e.Clamp() // after the check: a loop is longer than the object
+	return e, err
 }
 
 // brand returns the first word of a form's name.
