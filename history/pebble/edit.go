@@ -16,14 +16,14 @@ import (
 type edit struct {
 	*keyspace
 	batch      *pebble.Batch
-	puts       []wal.Item  // in memory until the next checkpoint
-	marksClean []wal.Item  // clean, not in the journal
-	drops      []wal.Item  // deleted records
-	moves      []move      // of dirty marks
-	users      []userState // changed states
-	logs       []logOf     // changed logs
-	awaited    []uint16    // buckets of users whose readers wait for the disk
-	tell       bool        // all readers wait
+	puts       []wal.Item // in memory until a checkpoint
+	marksClean []wal.Item // not in the journal
+	drops      []wal.Item
+	moves      []move // of dirty marks
+	users      []userState
+	logs       []logOf
+	awaited    []uint16 // buckets whose readers wait for the disk
+	tell       bool     // all readers wait
 }
 
 // logOf is a user's new log, nil for none.

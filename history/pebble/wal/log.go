@@ -1,5 +1,5 @@
-// Package wal holds the changes that Pebble does not have yet: a [Log] on disk, and in memory the latest [Memory] of
-// the records in it. Many heartbeats replace each other there, and only the last reaches Pebble.
+// Package wal holds what Pebble does not have yet: a [Log] of all changes on disk, and a [Memory] of their latest
+// records. Many heartbeats replace each other there, and only the last reaches Pebble.
 //
 // The log makes a change durable. A start replays it from the last checkpoint.
 package wal
