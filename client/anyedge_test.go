@@ -17,7 +17,7 @@ import (
 
 	"github.com/playhead/playhead/bff/codec"
 	"github.com/playhead/playhead/internal/memnet"
-	historyv1 "github.com/playhead/playhead/proto/history/v1"
+	messagev1 "github.com/playhead/playhead/proto/history/message/v1"
 )
 
 // anyEdge is an edge that follows a script. Then it accepts everything except "poison", on which it closes with
@@ -37,8 +37,8 @@ type anyEdge struct {
 	telling    time.Duration // delay of changes on a new connection.
 	again      time.Duration // interval between resyncs.
 	watchers   int
-	busy       []*historyv1.Heartbeat       // about to be answered.
-	statuses   map[int64][]historyv1.Status // by position, like the next two.
+	busy       []*messagev1.Heartbeat       // about to be answered.
+	statuses   map[int64][]messagev1.Status // by position, like the next two.
 	blamed     map[int64]bool               // refused alone in a message.
 	times      map[int64][]time.Time        // event times as corrected by the service.
 	records    map[string]*filed            // by object.
@@ -50,7 +50,7 @@ type anyEdge struct {
 
 // filed is a record and its arrival time.
 type filed struct {
-	*historyv1.Item
+	*messagev1.Item
 	came time.Time
 }
 
@@ -63,7 +63,7 @@ type snapshot struct {
 func newAnyEdge(p *player, s script) *anyEdge {
 	return &anyEdge{
 		door: memnet.Listen(), player: p, fates: s.fates, handshakes: s.handshakes, open: time.Now().Add(s.blocked), there: time.Now().Add(s.absent), barrier: s.barrier, telling: s.telling, again: s.again,
-		statuses: make(map[int64][]historyv1.Status), blamed: make(map[int64]bool), times: make(map[int64][]time.Time),
+		statuses: make(map[int64][]messagev1.Status), blamed: make(map[int64]bool), times: make(map[int64][]time.Time),
 		records: make(map[string]*filed), snapshots: make(map[uint64]snapshot), gone: make(map[string]time.Time), removed: make(map[string]time.Time),
 		silent: s.silent, rough: s.rough,
 	}
@@ -149,7 +149,7 @@ func pass(ctx context.Context, d time.Duration) bool {
 
 // resync tells the player that it may have missed changes.
 func (e *anyEdge) resync(conn *websocket.Conn) error {
-	text, err := proto.Marshal(&historyv1.StreamResponse{Push: &historyv1.Change{Resync: true}})
+	text, err := proto.Marshal(&messagev1.StreamResponse{Push: &messagev1.Change{Resync: true}})
 	if err != nil {
 		return err
 	}
@@ -176,7 +176,7 @@ func (e *anyEdge) serve(conn *websocket.Conn, push bool) {
 		if err != nil {
 			return
 		}
-		var req historyv1.StreamRequest
+		var req messagev1.StreamRequest
 		if err := proto.Unmarshal(text, &req); err != nil {
 			e.player.fault("message: %v", err)
 			return
@@ -190,7 +190,7 @@ func (e *anyEdge) serve(conn *websocket.Conn, push bool) {
 var errOver = errors.New("over")
 
 // message handles a message by the script. It calls end shortly before the player notices the end of the connection.
-func (e *anyEdge) message(conn *websocket.Conn, req *historyv1.StreamRequest, end func()) error {
+func (e *anyEdge) message(conn *websocket.Conn, req *messagev1.StreamRequest, end func()) error {
 	f := e.next(req)
 	answer := e.answer(f, req)
 	switch f.what {
@@ -221,8 +221,8 @@ func (e *anyEdge) message(conn *websocket.Conn, req *historyv1.StreamRequest, en
 }
 
 // answer returns the edge's response to a message, if any.
-func (e *anyEdge) answer(f fate, req *historyv1.StreamRequest) *historyv1.StreamResponse {
-	answer := &historyv1.StreamResponse{Sequence: req.Sequence, Result: &historyv1.ApplyResponse{}}
+func (e *anyEdge) answer(f fate, req *messagev1.StreamRequest) *messagev1.StreamResponse {
+	answer := &messagev1.StreamResponse{Sequence: req.Sequence, Result: &messagev1.ApplyResponse{}}
 	switch f.what {
 	case "stalled":
 		time.Sleep(9 * time.Second)
@@ -231,7 +231,7 @@ func (e *anyEdge) answer(f fate, req *historyv1.StreamRequest) *historyv1.Stream
 		answer.Result = e.take(req, f.what == "unavailable")
 	case "error", "busy":
 		e.blame(req, f.code <= 2)
-		answer.Result, answer.Error = nil, &historyv1.StreamError{Code: historyv1.StreamErrorCode(f.code)}
+		answer.Result, answer.Error = nil, &messagev1.StreamError{Code: messagev1.StreamErrorCode(f.code)}
 		if f.what == "busy" {
 			answer.Error.RetryAfterMs = 3000
 		}
@@ -248,7 +248,7 @@ func (e *anyEdge) answer(f fate, req *historyv1.StreamRequest) *historyv1.Stream
 	return answer
 }
 
-func (e *anyEdge) expect(beats []*historyv1.Heartbeat) {
+func (e *anyEdge) expect(beats []*messagev1.Heartbeat) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.busy = beats
@@ -257,7 +257,7 @@ func (e *anyEdge) expect(beats []*historyv1.Heartbeat) {
 func (e *anyEdge) busyWith(r *reported) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return slices.ContainsFunc(e.busy, func(h *historyv1.Heartbeat) bool { return h.PositionMs == r.PositionMs })
+	return slices.ContainsFunc(e.busy, func(h *messagev1.Heartbeat) bool { return h.PositionMs == r.PositionMs })
 }
 
 // post answers an HTTP request.
@@ -271,7 +271,7 @@ func (e *anyEdge) post(w http.ResponseWriter, r *http.Request) {
 		e.player.fault("request: %v", err)
 		return
 	}
-	req := &historyv1.StreamRequest{Heartbeats: batch.Heartbeats, ReturnRecords: batch.Records}
+	req := &messagev1.StreamRequest{Heartbeats: batch.Heartbeats, ReturnRecords: batch.Records}
 	for _, h := range batch.Heartbeats {
 		req.SentAtMs = h.SentAtMs
 	}
@@ -316,7 +316,7 @@ func (e *anyEdge) post(w http.ResponseWriter, r *http.Request) {
 }
 
 // next returns the fate of a message: a forced one, or the script's next.
-func (e *anyEdge) next(req *historyv1.StreamRequest) fate {
+func (e *anyEdge) next(req *messagev1.StreamRequest) fate {
 	e.player.sent(req)
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -337,7 +337,7 @@ func (e *anyEdge) next(req *historyv1.StreamRequest) fate {
 }
 
 // sent checks that a message has no report with a known outcome.
-func (p *player) sent(req *historyv1.StreamRequest) {
+func (p *player) sent(req *messagev1.StreamRequest) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, h := range req.Heartbeats {
@@ -348,21 +348,21 @@ func (p *player) sent(req *historyv1.StreamRequest) {
 }
 
 // take stores a message, but only every second heartbeat if the store is unavailable.
-func (e *anyEdge) take(req *historyv1.StreamRequest, unavailable bool) *historyv1.ApplyResponse {
+func (e *anyEdge) take(req *messagev1.StreamRequest, unavailable bool) *messagev1.ApplyResponse {
 	e.player.mu.Lock()
 	defer e.player.mu.Unlock()
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	resp := &historyv1.ApplyResponse{NowMs: e.now()}
+	resp := &messagev1.ApplyResponse{NowMs: e.now()}
 	granted := make(map[string]maker)
 	records := req.ReturnRecords
 	for i, h := range req.Heartbeats {
-		status := historyv1.Status_STATUS_UNAVAILABLE
+		status := messagev1.Status_STATUS_UNAVAILABLE
 		if !unavailable || i%2 == 0 {
 			status = e.put(h, e.date(h, req.SentAtMs), granted)
 			e.statuses[h.PositionMs] = append(e.statuses[h.PositionMs], status)
 		}
-		records = records || status == historyv1.Status_STATUS_CONFLICT
+		records = records || status == messagev1.Status_STATUS_CONFLICT
 		resp.Statuses = append(resp.Statuses, status)
 	}
 	for i, h := range req.Heartbeats {
@@ -372,8 +372,8 @@ func (e *anyEdge) take(req *historyv1.StreamRequest, unavailable bool) *historyv
 			resp.Records = append(resp.Records, r.Item)
 			e.snapshots[r.Etag] = snapshot{time.Now(), int(e.player.sleeps.Load())}
 		} else {
-			resp.Records = append(resp.Records, &historyv1.Item{})
-			if resp.Statuses[i] == historyv1.Status_STATUS_CONFLICT {
+			resp.Records = append(resp.Records, &messagev1.Item{})
+			if resp.Statuses[i] == messagev1.Status_STATUS_CONFLICT {
 				e.gone[h.ObjectId] = time.Now()
 			}
 		}
@@ -390,29 +390,29 @@ func (e *anyEdge) now() int64 {
 }
 
 // put stores the player's heartbeat, which happened at the given time. Only films have records.
-func (e *anyEdge) put(h *historyv1.Heartbeat, at time.Time, granted map[string]maker) historyv1.Status {
+func (e *anyEdge) put(h *messagev1.Heartbeat, at time.Time, granted map[string]maker) messagev1.Status {
 	r, by := e.records[h.ObjectId], maker{h.Session, h.Device}
 	switch {
 	case !strings.HasPrefix(h.ObjectId, "film"):
-		return historyv1.Status_STATUS_STORED
+		return messagev1.Status_STATUS_STORED
 	case r != nil && r.PositionMs == h.PositionMs && by == (maker{r.Session, r.Device}):
 		granted[h.ObjectId] = by
-		return historyv1.Status_STATUS_UNCHANGED
+		return messagev1.Status_STATUS_UNCHANGED
 	case r != nil && at.UnixMilli() <= r.EventTimeMs, at.UnixMilli() <= e.removed[h.ObjectId].UnixMilli():
 		e.overtaken(r, h)
-		return historyv1.Status_STATUS_STALE
+		return messagev1.Status_STATUS_STALE
 	case h.IfMatch != 0 && granted[h.ObjectId] != by && (r == nil || r.Etag != h.IfMatch):
-		return historyv1.Status_STATUS_CONFLICT
+		return messagev1.Status_STATUS_CONFLICT
 	case h.IfMatch != 0:
 		granted[h.ObjectId] = by
 	}
 	e.guarded(r, h)
 	e.file(h, at)
-	return historyv1.Status_STATUS_STORED
+	return messagev1.Status_STATUS_STORED
 }
 
 // guarded checks that a report overwrites only what its device could know.
-func (e *anyEdge) guarded(r *filed, h *historyv1.Heartbeat) {
+func (e *anyEdge) guarded(r *filed, h *messagev1.Heartbeat) {
 	p := e.player
 	report := p.reports[h.PositionMs]
 	if r == nil || r.Device == h.Device || report.blind.IsZero() || len(p.reports) > 200 {
@@ -423,10 +423,10 @@ func (e *anyEdge) guarded(r *filed, h *historyv1.Heartbeat) {
 	}
 }
 
-func (e *anyEdge) file(h *historyv1.Heartbeat, at time.Time) {
+func (e *anyEdge) file(h *messagev1.Heartbeat, at time.Time) {
 	e.etags++
-	e.records[h.ObjectId] = &filed{&historyv1.Item{
-		Object: &historyv1.Object{Id: h.ObjectId, Type: 1}, EventTimeMs: at.UnixMilli(), PositionMs: h.PositionMs, Session: h.Session, Device: h.Device,
+	e.records[h.ObjectId] = &filed{&messagev1.Item{
+		Object: &messagev1.Object{Id: h.ObjectId, Type: 1}, EventTimeMs: at.UnixMilli(), PositionMs: h.PositionMs, Session: h.Session, Device: h.Device,
 		Etag: e.etags,
 	}, time.Now()}
 }
@@ -440,11 +440,11 @@ func (e *anyEdge) other(object string, remove bool, session string) {
 	if remove {
 		e.removed[object] = time.Now()
 	} else {
-		e.file(&historyv1.Heartbeat{ObjectId: object, Session: session, Device: "tv", PositionMs: -1}, time.Now())
+		e.file(&messagev1.Heartbeat{ObjectId: object, Session: session, Device: "tv", PositionMs: -1}, time.Now())
 	}
 }
 
-func (e *anyEdge) read(object string) *historyv1.Item {
+func (e *anyEdge) read(object string) *messagev1.Item {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if r := e.records[object]; r != nil {
@@ -454,7 +454,7 @@ func (e *anyEdge) read(object string) *historyv1.Item {
 }
 
 // answered returns the last time a record was in a response, and the device's sleeps by then.
-func (e *anyEdge) answered(record *historyv1.Item) (time.Time, int) {
+func (e *anyEdge) answered(record *messagev1.Item) (time.Time, int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	s := e.snapshots[record.Etag]
@@ -462,14 +462,14 @@ func (e *anyEdge) answered(record *historyv1.Item) (time.Time, int) {
 }
 
 // said reports whether the edge gave a report this status.
-func (e *anyEdge) said(r *reported, status historyv1.Status) bool {
+func (e *anyEdge) said(r *reported, status messagev1.Status) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return slices.Contains(e.statuses[r.PositionMs], status)
 }
 
 // date returns an event's time by the service's rule.
-func (e *anyEdge) date(h *historyv1.Heartbeat, sentAt int64) time.Time {
+func (e *anyEdge) date(h *messagev1.Heartbeat, sentAt int64) time.Time {
 	at, skew := time.UnixMilli(h.EventTimeMs), time.Since(time.UnixMilli(sentAt))
 	if sentAt != 0 && (skew < 0 || skew > 2*time.Minute) {
 		at = at.Add(skew)
@@ -502,7 +502,7 @@ func (e *anyEdge) late(r *reported) string {
 const back = 3 * time.Second
 
 // overtaken checks that neither an earlier report of the device nor an earlier removal made a report stale.
-func (e *anyEdge) overtaken(r *filed, h *historyv1.Heartbeat) {
+func (e *anyEdge) overtaken(r *filed, h *messagev1.Heartbeat) {
 	p := e.player
 	report := p.reports[h.PositionMs]
 	switch {
@@ -514,7 +514,7 @@ func (e *anyEdge) overtaken(r *filed, h *historyv1.Heartbeat) {
 	}
 }
 
-func (e *anyEdge) blame(req *historyv1.StreamRequest, refused bool) {
+func (e *anyEdge) blame(req *messagev1.StreamRequest, refused bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if refused && len(req.Heartbeats) == 1 {

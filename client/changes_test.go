@@ -11,7 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/playhead/playhead/client"
-	historyv1 "github.com/playhead/playhead/proto/history/v1"
+	messagev1 "github.com/playhead/playhead/proto/history/message/v1"
 )
 
 // TestChangesSince: pages are joined, with the latest version of each object; a resync on any page replaces all.
@@ -46,13 +46,13 @@ func TestChangesSince(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	settings := &historyv1.Settings{PausedMs: 1772396100000}
-	item := func(id string, etag uint64) *historyv1.Item {
-		return &historyv1.Item{Object: &historyv1.Object{Id: id, Type: 1}, Etag: etag, State: historyv1.State_STATE_STOPPED, PositionMs: 5, EventTimeMs: 1772396100000}
+	settings := &messagev1.Settings{PausedMs: 1772396100000}
+	item := func(id string, etag uint64) *messagev1.Item {
+		return &messagev1.Item{Object: &messagev1.Object{Id: id, Type: 1}, Etag: etag, State: messagev1.State_STATE_STOPPED, PositionMs: 5, EventTimeMs: 1772396100000}
 	}
-	for since, want := range map[string]*historyv1.ChangesResponse{
+	for since, want := range map[string]*messagev1.ChangesResponse{
 		"":   {Resync: true, Token: "t0", Settings: settings},
-		"t0": {Items: []*historyv1.Item{item("a", 2), item("c", 3)}, Removed: []*historyv1.Object{{Id: "b", Type: 1}}, Token: "t2", Settings: settings},
+		"t0": {Items: []*messagev1.Item{item("a", 2), item("c", 3)}, Removed: []*messagev1.Object{{Id: "b", Type: 1}}, Token: "t2", Settings: settings},
 		"t2": {Resync: true, Token: "t4", Settings: settings},
 	} {
 		if got, err := c.Changes(t.Context(), since); err != nil || !proto.Equal(got, want) {

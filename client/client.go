@@ -22,8 +22,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	"github.com/playhead/playhead/internal/run"
-	historyv1 "github.com/playhead/playhead/proto/history/v1"
+	messagev1 "github.com/playhead/playhead/proto/history/message/v1"
 )
 
 // Config configures a [Client]. URL and Token are required; zero values of other fields select the defaults.
@@ -31,8 +30,8 @@ import (
 type Config struct {
 	// URL is the edge's address, such as https://edge.example.com.
 	URL string
-	// Token returns a currently valid token within Patience. Each connection and each read calls it; the calls
-	// of connections are serial.
+	// Token returns a currently valid token within Patience ([StaticToken] for a fixed one). Each connection and
+	// each read calls it; the calls of connections are serial.
 	Token func(context.Context) (string, error)
 	// Unauthorized, if set, receives each refusal of a token once, on Run's goroutine. After a backoff of at
 	// least 5 s the client calls Token again, which may return the same token.
@@ -42,10 +41,10 @@ type Config struct {
 	// Changed, if set, receives changes made elsewhere to the user's history, on a goroutine of Run that also
 	// reads responses. The first change of a connection is a resync: records read before it may be stale.
 	// Without Changed all reports are guarded.
-	Changed func(*historyv1.Change)
+	Changed func(*messagev1.Change)
 	// Day, if set, receives each change of the user's date, such as 20261121, and whether it is the user's
 	// first report of that day.
-	Day func(*historyv1.DaySeen)
+	Day func(*messagev1.DaySeen)
 	// Device is the default device name of reports: at most 128 bytes of UTF-8 (default random per client).
 	// Clients with the same name count as one device and never conflict.
 	Device string
@@ -65,7 +64,8 @@ type Config struct {
 	// time for a link of 1 KB/s.
 	Patience time.Duration
 	// MinWait and MaxWait bound the retry backoff, which doubles with each failure and is jittered (defaults
-	// 500 ms and 30 s). A retry time from the edge takes precedence, up to an hour.
+	// 500 ms and 30 s). A retry time from the edge takes precedence, up to an hour. An edge that is away is tried
+	// every 1.5 s at least.
 	MinWait, MaxWait time.Duration
 	// Clock, if set, replaces the device's clocks. It returns the displayed time, and the time since some
 	// moment: that includes sleep and ignores changes of the displayed time.
@@ -89,6 +89,7 @@ type Client struct {
 	cfg     Config
 	wake    chan struct{} // capacity 1: something to send
 	running chan struct{} // capacity 1: full during Run
+	hurry   chan struct{} // ends the wait before the next connection
 
 	// Owned by Run's goroutine.
 	token   chan tokenAnswer // result of a pending call of Token; nil without one.
@@ -110,6 +111,11 @@ type tokenAnswer struct {
 	err   error
 }
 
+// StaticToken is a [Config.Token] that does not change.
+func StaticToken(token string) func(context.Context) (string, error) {
+	return func(context.Context) (string, error) { return token, nil }
+}
+
 // New returns a client that queues reports until [Client.Run] sends them.
 func New(cfg Config) (*Client, error) {
 	if cfg.URL == "" || cfg.Token == nil {
@@ -125,7 +131,7 @@ func New(cfg Config) (*Client, error) {
 		return nil, fmt.Errorf("client: device %.64q: want at most %d bytes of UTF-8", cfg.Device, maxDevice)
 	}
 	cfg.defaults()
-	c := &Client{cfg: cfg, wake: make(chan struct{}, 1), running: make(chan struct{}, 1), empty: make(chan struct{})}
+	c := &Client{cfg: cfg, wake: make(chan struct{}, 1), running: make(chan struct{}, 1), hurry: make(chan struct{}), empty: make(chan struct{})}
 	close(c.empty)
 	c.outbox = newOutbox(max(cfg.Queue, 2*maxBatch), cfg.Patience, !cfg.NoRecords)
 	return c, nil
@@ -199,7 +205,7 @@ const maxHeartbeat = 4 << 10
 //   - always without Changed, or when sending by requests.
 //
 // A guarded report meets a conflict if the record is not the known one.
-func (c *Client) Report(h *historyv1.Heartbeat) error {
+func (c *Client) Report(h *messagev1.Heartbeat) error {
 	h = proto.CloneOf(h)
 	h.Uid, h.SentAtMs, h.ReceivedAtMs, h.Origin, h.Day = "", 0, 0, 0, nil
 	h.Device = cmp.Or(h.Device, c.cfg.Device)
@@ -214,12 +220,12 @@ func (c *Client) Report(h *historyv1.Heartbeat) error {
 		return fmt.Errorf("report: %d bytes, want at most %d", len(text), maxHeartbeat)
 	}
 	c.tell(c.push(h, len(text)))
-	run.Wake(c.wake)
+	wake(c.wake)
 	return nil
 }
 
 // push adds a heartbeat to the outbox and returns a dropped one's outcome.
-func (c *Client) push(h *historyv1.Heartbeat, size int) []Answer {
+func (c *Client) push(h *messagev1.Heartbeat, size int) []Answer {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	shown, elapsed := c.cfg.Clock()
@@ -262,7 +268,7 @@ func (c *Client) tell(answers []Answer) {
 // Seen sets the record that the player continues from: one read before the first report, or a conflict's after
 // the user's decision. It guards later reports of the object. The client tracks records of its own viewings
 // itself. Until Seen, a conflict repeats for every report of the object.
-func (c *Client) Seen(record *historyv1.Item) {
+func (c *Client) Seen(record *messagev1.Item) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.outbox.seen(record)

@@ -19,7 +19,7 @@ import (
 
 	"github.com/playhead/playhead/bff/codec"
 	"github.com/playhead/playhead/client"
-	historyv1 "github.com/playhead/playhead/proto/history/v1"
+	messagev1 "github.com/playhead/playhead/proto/history/message/v1"
 )
 
 func TestNewNeedsItsParts(t *testing.T) {
@@ -94,13 +94,13 @@ func TestReports(t *testing.T) {
 func TestACutConnection(t *testing.T) {
 	bubble(t, client.Config{}, func(w *world) {
 		cuts := 2
-		w.fate = func(beats []*historyv1.Heartbeat) ([]historyv1.Status, error) {
+		w.fate = func(beats []*messagev1.Heartbeat) ([]messagev1.Status, error) {
 			if cuts--; cuts >= 0 {
 				w.door.Cut()
 				w.report(fmt.Sprint("later", cuts))
-				return make([]historyv1.Status, len(beats)), nil
+				return make([]messagev1.Status, len(beats)), nil
 			}
-			return all(beats, historyv1.Status_STATUS_UNCHANGED), nil
+			return all(beats, messagev1.Status_STATUS_UNCHANGED), nil
 		}
 		stop := w.run()
 		w.report("1")
@@ -148,17 +148,44 @@ func TestTheEdgeRestarts(t *testing.T) {
 	})
 }
 
-// TestAnEdgeThatIsAway: the backoff doubles up to its limit, with jitter.
+// TestAnEdgeThatIsAway: a client is back within two seconds.
 func TestAnEdgeThatIsAway(t *testing.T) {
-	for _, status := range []int{500, 502, 504} {
-		t.Run(fmt.Sprint(status), func(t *testing.T) { testAnEdgeThatIsAway(t, status) })
+	for _, status := range []int{502, 504} {
+		t.Run(fmt.Sprint(status), func(t *testing.T) {
+			bubble(t, client.Config{}, func(w *world) {
+				w.refuse(status)
+				stop := w.run()
+				w.report("1")
+				time.Sleep(5 * time.Minute)
+				w.refuse(0)
+				w.flush(2 * time.Second)
+				_ = stop()
+			})
+		})
 	}
 }
 
-func testAnEdgeThatIsAway(t *testing.T, status int) {
-	t.Helper()
+// TestReconnect does not wait as long as the edge asked.
+func TestReconnect(t *testing.T) {
 	bubble(t, client.Config{}, func(w *world) {
-		w.refuse(status)
+		w.refuse(503)
+		stop := w.run()
+		time.Sleep(time.Minute)
+		w.refuse(0)
+		before := len(w.connections())
+		w.client.Reconnect()
+		synctest.Wait()
+		if got := len(w.connections()); got != before+1 {
+			w.Errorf("got %d attempts, want %d", got, before+1)
+		}
+		_ = stop()
+	})
+}
+
+// TestAnEdgeThatFails: the backoff doubles up to its limit, with jitter.
+func TestAnEdgeThatFails(t *testing.T) {
+	bubble(t, client.Config{}, func(w *world) {
+		w.refuse(500)
 		stop := w.run()
 		w.report("1")
 		time.Sleep(time.Hour)
@@ -210,11 +237,11 @@ func TestTokensExpire(t *testing.T) {
 func TestWaitsAsTold(t *testing.T) {
 	bubble(t, client.Config{}, func(w *world) {
 		refusals := 2
-		w.fate = func(beats []*historyv1.Heartbeat) ([]historyv1.Status, error) {
+		w.fate = func(beats []*messagev1.Heartbeat) ([]messagev1.Status, error) {
 			if refusals--; refusals >= 0 {
 				return nil, status.Error(codes.Unavailable, "away")
 			}
-			return all(beats, historyv1.Status_STATUS_STORED), nil
+			return all(beats, messagev1.Status_STATUS_STORED), nil
 		}
 		began, stop := time.Now(), w.run()
 		w.report("1")
@@ -228,11 +255,11 @@ func TestWaitsAsTold(t *testing.T) {
 
 func TestWhatIsUnavailableGoesAgain(t *testing.T) {
 	bubble(t, client.Config{}, func(w *world) {
-		w.fate = func(beats []*historyv1.Heartbeat) ([]historyv1.Status, error) {
+		w.fate = func(beats []*messagev1.Heartbeat) ([]messagev1.Status, error) {
 			if len(beats) == 3 {
-				return []historyv1.Status{historyv1.Status_STATUS_STORED, historyv1.Status_STATUS_UNAVAILABLE, historyv1.Status_STATUS_STALE}, nil
+				return []messagev1.Status{messagev1.Status_STATUS_STORED, messagev1.Status_STATUS_UNAVAILABLE, messagev1.Status_STATUS_STALE}, nil
 			}
-			return []historyv1.Status{historyv1.Status_STATUS_STORED}, nil
+			return []messagev1.Status{messagev1.Status_STATUS_STORED}, nil
 		}
 		w.report("1", "2", "3")
 		stop := w.run()
@@ -248,12 +275,12 @@ func TestWhatIsUnavailableGoesAgain(t *testing.T) {
 func TestWhatIsUnavailableForLong(t *testing.T) {
 	bubble(t, client.Config{}, func(w *world) {
 		var sent [][]string
-		w.fate = func(beats []*historyv1.Heartbeat) (statuses []historyv1.Status, err error) {
+		w.fate = func(beats []*messagev1.Heartbeat) (statuses []messagev1.Status, err error) {
 			var ids []string
 			for _, h := range beats {
-				status := historyv1.Status_STATUS_STORED
+				status := messagev1.Status_STATUS_STORED
 				if h.ObjectId == "0" && time.Since(time.UnixMilli(h.EventTimeMs)) < 5*time.Minute {
-					status = historyv1.Status_STATUS_UNAVAILABLE
+					status = messagev1.Status_STATUS_UNAVAILABLE
 				}
 				statuses, ids = append(statuses, status), append(ids, h.ObjectId)
 			}
@@ -272,9 +299,9 @@ func TestWhatIsUnavailableForLong(t *testing.T) {
 			w.Errorf("answered %v", w.answered)
 		}
 		again := true
-		w.fate = func(beats []*historyv1.Heartbeat) ([]historyv1.Status, error) {
+		w.fate = func(beats []*messagev1.Heartbeat) ([]messagev1.Status, error) {
 			defer func() { again = false }()
-			return all(beats, map[bool]historyv1.Status{true: historyv1.Status_STATUS_UNAVAILABLE, false: historyv1.Status_STATUS_STORED}[again]), nil
+			return all(beats, map[bool]messagev1.Status{true: messagev1.Status_STATUS_UNAVAILABLE, false: messagev1.Status_STATUS_STORED}[again]), nil
 		}
 		w.report("150")
 		w.flush(time.Second) // the backoff restarts
@@ -374,7 +401,7 @@ func TestTheQueueKeepsWhatIsNoProgress(t *testing.T) {
 		for n := range int64(202) {
 			h := filmed("here", n)
 			if n == 0 {
-				h.Kind = historyv1.Kind_KIND_PAUSE
+				h.Kind = messagev1.Kind_KIND_PAUSE
 			}
 			_ = w.client.Report(h) // never fails
 		}
@@ -386,7 +413,7 @@ func TestTheQueueIsBounded(t *testing.T) {
 	bubble(t, client.Config{Queue: 200}, func(w *world) {
 		progress := func(session string, position int64) {
 			h := beat("film")
-			h.Kind, h.Session, h.PositionMs = historyv1.Kind_KIND_PROGRESS, session, position
+			h.Kind, h.Session, h.PositionMs = messagev1.Kind_KIND_PROGRESS, session, position
 			if err := w.client.Report(h); err != nil {
 				w.Fatal(err)
 			}
@@ -454,13 +481,13 @@ func every(t *testing.T, m proto.Message, without ...string) {
 
 // TestEveryFieldIsPosted: a request conveys every field of a WebSocket message.
 func TestEveryFieldIsPosted(t *testing.T) {
-	hb := &historyv1.Heartbeat{
-		Uid: "u1", ObjectId: "a", ObjectType: 2, Kind: historyv1.Kind_KIND_STOP, EventTimeMs: 1772396100000, PositionMs: 2, DurationMs: 3,
+	hb := &messagev1.Heartbeat{
+		Uid: "u1", ObjectId: "a", ObjectType: 2, Kind: messagev1.Kind_KIND_STOP, EventTimeMs: 1772396100000, PositionMs: 2, DurationMs: 3,
 		Session: "s", Device: "d", Meta: map[string]string{"a": "b"}, RemovedMeta: []string{"c"}, Failed: true, SentAtMs: 1772396160000,
 		StartedAtMs: 1772396000000, WatchedMs: 5, SpeedPercent: 150, IfMatch: 31, Incognito: true,
 	}
 	every(t, hb, "origin", "received_at_ms", "day") // set by the edge, or part of the message
-	req := &historyv1.StreamRequest{SentAtMs: hb.SentAtMs, Heartbeats: []*historyv1.Heartbeat{hb}, ReturnRecords: true, Day: &historyv1.DayCheck{Known: 20260301}}
+	req := &messagev1.StreamRequest{SentAtMs: hb.SentAtMs, Heartbeats: []*messagev1.Heartbeat{hb}, ReturnRecords: true, Day: &messagev1.DayCheck{Known: 20260301}}
 	body, err := client.Upload(req)
 	if err != nil {
 		t.Fatal(err)
@@ -476,8 +503,8 @@ func TestEveryFieldIsPosted(t *testing.T) {
 
 // TestEveryFieldOfAnAnswerToAPost: a response in JSON has every field of a WebSocket response.
 func TestEveryFieldOfAnAnswerToAPost(t *testing.T) {
-	want := &historyv1.Item{
-		Object: &historyv1.Object{Id: "100", Type: 2}, State: historyv1.State_STATE_PAUSED, EventTimeMs: 1772396100000,
+	want := &messagev1.Item{
+		Object: &messagev1.Object{Id: "100", Type: 2}, State: messagev1.State_STATE_PAUSED, EventTimeMs: 1772396100000,
 		PositionMs: 61000, DurationMs: 90000, FurthestMs: 70000, Plays: 3, CompletedAtMs: 1772396000000,
 		Session: "s", Device: "d", Meta: map[string]string{"a": "b"}, WatchedMs: 9, Early: true, Incomplete: true, Etag: 31, ResumeMs: 61000, Completed: true,
 		PlayedMs: 1772396050000, DismissedMs: 1772396100001,
@@ -494,16 +521,16 @@ func TestEveryFieldOfAnAnswerToAPost(t *testing.T) {
 }
 
 // Watch tells a new connection to resync, like the service.
-func (w *world) Watch(_ string, id uint64, tell func(*historyv1.Change)) {
+func (w *world) Watch(_ string, id uint64, tell func(*messagev1.Change)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.tells == nil {
-		w.tells = make(map[uint64]func(*historyv1.Change))
+		w.tells = make(map[uint64]func(*messagev1.Change))
 	}
 	w.tells[id] = tell
 	go func(after time.Duration) {
 		time.Sleep(after)
-		tell(&historyv1.Change{Resync: true})
+		tell(&messagev1.Change{Resync: true})
 	}(w.telling)
 }
 
@@ -516,10 +543,10 @@ func (w *world) Unwatch(_ string, id uint64) {
 
 // change tells all connections of a removed object.
 func (w *world) change(id string) {
-	w.tell(&historyv1.Change{Removed: []*historyv1.Object{{Id: id, Type: 1}}})
+	w.tell(&messagev1.Change{Removed: []*messagev1.Object{{Id: id, Type: 1}}})
 }
 
-func (w *world) tell(c *historyv1.Change) {
+func (w *world) tell(c *messagev1.Change) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, tell := range w.tells {
@@ -531,7 +558,7 @@ func (w *world) tell(c *historyv1.Change) {
 func TestChanges(t *testing.T) {
 	var mu sync.Mutex
 	var heard []string
-	changed := func(c *historyv1.Change) {
+	changed := func(c *messagev1.Change) {
 		mu.Lock()
 		defer mu.Unlock()
 		if c.Resync {

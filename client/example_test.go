@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/playhead/playhead/client"
-	historyv1 "github.com/playhead/playhead/proto/history/v1"
+	messagev1 "github.com/playhead/playhead/proto/history/message/v1"
 )
 
 // A player continues from the record that it read and reports playback. After a conflict with another device it
@@ -19,14 +19,14 @@ func Example() {
 		Zone:  "Europe/Berlin",
 		Answered: func(a client.Answer) {
 			switch a.Status {
-			case historyv1.Status_STATUS_CONFLICT:
+			case messagev1.Status_STATUS_CONFLICT:
 				fmt.Println("go on at", a.Record.PositionMs, "ms?") // in fact the user decides
 				player.Seen(a.Record)
-			case historyv1.Status_STATUS_INVALID:
+			case messagev1.Status_STATUS_INVALID:
 				fmt.Println("mend the player:", a.Refusal)
 			}
 		},
-		Day: func(d *historyv1.DaySeen) {
+		Day: func(d *messagev1.DaySeen) {
 			if d.First {
 				fmt.Println("welcome today")
 			}
@@ -40,9 +40,9 @@ func Example() {
 	ended := make(chan error, 1)
 	go func() { ended <- player.Run(ctx) }()
 
-	player.Seen(&historyv1.Item{Object: &historyv1.Object{Id: "100", Type: 1}, Etag: 0x5eed}) // the record of an earlier read
-	if err := player.Report(&historyv1.Heartbeat{
-		ObjectId: "100", ObjectType: 1, Kind: historyv1.Kind_KIND_PROGRESS, PositionMs: 61_000,
+	player.Seen(&messagev1.Item{Object: &messagev1.Object{Id: "100", Type: 1}, Etag: 0x5eed}) // the record of an earlier read
+	if err := player.Report(&messagev1.Heartbeat{
+		ObjectId: "100", ObjectType: 1, Kind: messagev1.Kind_KIND_PROGRESS, PositionMs: 61_000,
 		EventTimeMs: time.Now().UnixMilli(), Session: "3f2c", Device: "tv",
 	}); err != nil {
 		fmt.Println(err)

@@ -4,19 +4,19 @@ import (
 	"encoding/json"
 	"time"
 
-	historyv1 "github.com/playhead/playhead/proto/history/v1"
+	messagev1 "github.com/playhead/playhead/proto/history/message/v1"
 )
 
 // Wakeful is wakeful.
 var Wakeful = wakeful
 
 // Upload returns the request body of a message.
-func Upload(req *historyv1.StreamRequest) ([]byte, error) {
+func Upload(req *messagev1.StreamRequest) ([]byte, error) {
 	return json.Marshal((&poster{Client: &Client{}}).upload(req))
 }
 
 // Reply parses a response to a request.
-func Reply(text []byte) (*historyv1.ApplyResponse, error) {
+func Reply(text []byte) (*messagev1.ApplyResponse, error) {
 	var r reply
 	if err := json.Unmarshal(text, &r); err != nil {
 		return nil, err
@@ -29,7 +29,7 @@ func Reply(text []byte) (*historyv1.ApplyResponse, error) {
 func Dates(reports ...[2]int64) (dates []int64) {
 	var s serviceClock
 	for _, r := range reports {
-		it := &item{Heartbeat: &historyv1.Heartbeat{EventTimeMs: r[0]}, zero: time.UnixMilli(r[1])}
+		it := &item{Heartbeat: &messagev1.Heartbeat{EventTimeMs: r[0]}, zero: time.UnixMilli(r[1])}
 		s.date(it)
 		dates = append(dates, it.EventTimeMs)
 	}

@@ -13,14 +13,14 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/playhead/playhead/client"
-	historyv1 "github.com/playhead/playhead/proto/history/v1"
+	messagev1 "github.com/playhead/playhead/proto/history/message/v1"
 )
 
 // filmService keeps one record, the latest report, and matches etags like the service.
 type filmService struct {
 	mu     sync.Mutex
-	record *historyv1.Item // nil without a record
-	reqs   []*historyv1.ApplyRequest
+	record *messagev1.Item // nil without a record
+	reqs   []*messagev1.ApplyRequest
 	lost   func() // called when the next message is stored
 	failed bool   // the next message finds the store unavailable
 	delay  time.Duration
@@ -32,31 +32,31 @@ type filmService struct {
 
 const glance = 1 << 62 // added to the etag
 
-func (s *filmService) apply(req *historyv1.ApplyRequest) *historyv1.ApplyResponse {
+func (s *filmService) apply(req *messagev1.ApplyRequest) *messagev1.ApplyResponse {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.reqs = append(s.reqs, req)
 	if s.failed {
 		s.failed = false
-		return &historyv1.ApplyResponse{Statuses: all(req.Heartbeats, historyv1.Status_STATUS_UNAVAILABLE)}
+		return &messagev1.ApplyResponse{Statuses: all(req.Heartbeats, messagev1.Status_STATUS_UNAVAILABLE)}
 	}
-	resp := &historyv1.ApplyResponse{}
+	resp := &messagev1.ApplyResponse{}
 	var granted maker // viewing that knew the record
 	for _, h := range req.Heartbeats {
 		resp.Statuses = append(resp.Statuses, s.put(h, &granted))
 		if h.Day != nil && h.Day.Known != s.today {
-			resp.Days = append(resp.Days, &historyv1.DaySeen{Date: s.today, First: !s.met})
+			resp.Days = append(resp.Days, &messagev1.DaySeen{Date: s.today, First: !s.met})
 			s.met = true
 		}
 	}
 	for _, status := range resp.Statuses {
-		if req.ReturnRecords || status == historyv1.Status_STATUS_CONFLICT {
-			resp.Records = slices.Repeat([]*historyv1.Item{s.shown()}, len(resp.Statuses))
+		if req.ReturnRecords || status == messagev1.Status_STATUS_CONFLICT {
+			resp.Records = slices.Repeat([]*messagev1.Item{s.shown()}, len(resp.Statuses))
 		}
 	}
 	for i, r := range resp.Records {
 		if r == nil {
-			resp.Records[i] = &historyv1.Item{}
+			resp.Records[i] = &messagev1.Item{}
 		}
 	}
 	if s.lost != nil {
@@ -67,7 +67,7 @@ func (s *filmService) apply(req *historyv1.ApplyRequest) *historyv1.ApplyRespons
 }
 
 // shown returns the record as read. The caller holds the lock.
-func (s *filmService) shown() *historyv1.Item {
+func (s *filmService) shown() *messagev1.Item {
 	if !s.glanced || s.record == nil {
 		return s.record
 	}
@@ -78,31 +78,31 @@ func (s *filmService) shown() *historyv1.Item {
 
 type maker struct{ session, device string }
 
-func (s *filmService) put(h *historyv1.Heartbeat, granted *maker) historyv1.Status {
+func (s *filmService) put(h *messagev1.Heartbeat, granted *maker) messagev1.Status {
 	r, by := s.record, maker{h.Session, h.Device}
 	switch {
 	case h.ObjectId != "film":
-		return historyv1.Status_STATUS_STORED
+		return messagev1.Status_STATUS_STORED
 	case r != nil && h.EventTimeMs == r.EventTimeMs && by == (maker{r.Session, r.Device}):
 		*granted = by
-		return historyv1.Status_STATUS_UNCHANGED
+		return messagev1.Status_STATUS_UNCHANGED
 	case r != nil && h.EventTimeMs <= r.EventTimeMs:
-		return historyv1.Status_STATUS_STALE
+		return messagev1.Status_STATUS_STALE
 	case h.IfMatch != 0 && *granted != by && (r == nil || r.Etag != h.IfMatch&^glance):
-		return historyv1.Status_STATUS_CONFLICT
+		return messagev1.Status_STATUS_CONFLICT
 	case h.IfMatch != 0:
 		*granted = by
 	}
-	s.record = &historyv1.Item{
-		Object: &historyv1.Object{Id: h.ObjectId, Type: h.ObjectType}, EventTimeMs: h.EventTimeMs, PositionMs: h.PositionMs,
+	s.record = &messagev1.Item{
+		Object: &messagev1.Object{Id: h.ObjectId, Type: h.ObjectType}, EventTimeMs: h.EventTimeMs, PositionMs: h.PositionMs,
 		Session: h.Session, Device: h.Device, Etag: uint64(h.EventTimeMs)<<8 + uint64(h.PositionMs), //nolint:gosec // neither is negative
 	}
-	return historyv1.Status_STATUS_STORED
+	return messagev1.Status_STATUS_STORED
 }
 
-func (s *filmService) other(position int64) *historyv1.Item { return s.another("there", position) }
+func (s *filmService) other(position int64) *messagev1.Item { return s.another("there", position) }
 
-func (s *filmService) another(session string, position int64) *historyv1.Item {
+func (s *filmService) another(session string, position int64) *messagev1.Item {
 	time.Sleep(time.Millisecond)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -113,7 +113,7 @@ func (s *filmService) another(session string, position int64) *historyv1.Item {
 // elsewhere stores a report of another device. The caller holds the lock.
 func (s *filmService) elsewhere(session string, position int64) {
 	var none maker
-	s.put(&historyv1.Heartbeat{ObjectId: "film", ObjectType: 1, Session: session, Device: "tv", PositionMs: position, EventTimeMs: time.Now().UnixMilli()}, &none)
+	s.put(&messagev1.Heartbeat{ObjectId: "film", ObjectType: 1, Session: session, Device: "tv", PositionMs: position, EventTimeMs: time.Now().UnixMilli()}, &none)
 }
 
 // film reports for the player's session, later than before.
@@ -129,7 +129,7 @@ func (w *world) film(session string, position int64) {
 func (w *world) untroubled() {
 	w.Helper()
 	for _, a := range w.answers {
-		if a.Status == historyv1.Status_STATUS_CONFLICT {
+		if a.Status == messagev1.Status_STATUS_CONFLICT {
 			w.Errorf("told %v", a)
 		}
 	}
@@ -143,9 +143,9 @@ func (w *world) guard(position int64, etag uint64) {
 	_ = w.client.Report(h) // never fails
 }
 
-func filmed(session string, position int64) *historyv1.Heartbeat {
-	return &historyv1.Heartbeat{
-		ObjectId: "film", ObjectType: 1, Kind: historyv1.Kind_KIND_PROGRESS, Session: session, PositionMs: position, EventTimeMs: time.Now().UnixMilli(),
+func filmed(session string, position int64) *messagev1.Heartbeat {
+	return &messagev1.Heartbeat{
+		ObjectId: "film", ObjectType: 1, Kind: messagev1.Kind_KIND_PROGRESS, Session: session, PositionMs: position, EventTimeMs: time.Now().UnixMilli(),
 	}
 }
 
@@ -362,12 +362,12 @@ func TestGuardsOfWhoIsToldOfOthers(t *testing.T) {
 		}, []string{"1 STORED", "2 STORED", "3 CONFLICT"}, 3000},
 		{"there, but the edge has lost sight", func(w *world) {
 			w.films.other(3000)
-			w.tell(&historyv1.Change{Resync: true})
+			w.tell(&messagev1.Change{Resync: true})
 			synctest.Wait()
 			w.film("here", 2)
 		}, []string{"1 STORED", "2 CONFLICT"}, 3000},
 		{"there, the edge has lost sight, and nobody was meanwhile", func(w *world) {
-			w.tell(&historyv1.Change{Resync: true})
+			w.tell(&messagev1.Change{Resync: true})
 			synctest.Wait()
 			w.film("here", 2)
 			w.flush(time.Minute)
@@ -427,7 +427,7 @@ func TestGuardsOfWhoIsToldOfOthers(t *testing.T) {
 		}, []string{"1 STORED", "2 STORED", "3 CONFLICT"}, 3000},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			bubble(t, client.Config{Changed: func(*historyv1.Change) {}}, func(w *world) {
+			bubble(t, client.Config{Changed: func(*messagev1.Change) {}}, func(w *world) {
 				w.films = &filmService{}
 				stop := w.run()
 				w.film("here", 1)
@@ -474,7 +474,7 @@ func TestNoRecordThatIsKnown(t *testing.T) {
 			w.film("here", 2)
 		}, []string{"1 STALE", "2 CONFLICT"}, 3000},
 	} {
-		for _, cfg := range []client.Config{{}, {Changed: func(*historyv1.Change) {}}} {
+		for _, cfg := range []client.Config{{}, {Changed: func(*messagev1.Change) {}}} {
 			t.Run(tt.name, func(t *testing.T) {
 				bubble(t, cfg, func(w *world) {
 					w.films = &filmService{}
@@ -527,11 +527,11 @@ func TestAConflictWithOneself(t *testing.T) {
 func TestAConflictWithWhatWasRefused(t *testing.T) {
 	for _, tt := range []struct {
 		refused int
-		want    historyv1.Status
+		want    messagev1.Status
 	}{
-		{1, historyv1.Status_STATUS_STORED},
-		{200, historyv1.Status_STATUS_STORED},
-		{201, historyv1.Status_STATUS_CONFLICT},
+		{1, messagev1.Status_STATUS_STORED},
+		{200, messagev1.Status_STATUS_STORED},
+		{201, messagev1.Status_STATUS_CONFLICT},
 	} {
 		t.Run(fmt.Sprint(tt.refused), func(t *testing.T) {
 			bubble(t, client.Config{Queue: 200}, func(w *world) {
@@ -552,15 +552,15 @@ func TestAConflictWithWhatWasRefused(t *testing.T) {
 }
 
 // refuseFirst refuses the given number of messages, but stores the first of them.
-func (w *world) refuseFirst(messages int) func(*historyv1.StreamRequest) *historyv1.StreamResponse {
+func (w *world) refuseFirst(messages int) func(*messagev1.StreamRequest) *messagev1.StreamResponse {
 	n := 0
-	return func(req *historyv1.StreamRequest) *historyv1.StreamResponse {
-		resp := &historyv1.StreamResponse{}
+	return func(req *messagev1.StreamRequest) *messagev1.StreamResponse {
+		resp := &messagev1.StreamResponse{}
 		if n++; n == 1 || n > messages {
-			resp.Result = w.films.apply(&historyv1.ApplyRequest{Heartbeats: req.Heartbeats, ReturnRecords: true})
+			resp.Result = w.films.apply(&messagev1.ApplyRequest{Heartbeats: req.Heartbeats, ReturnRecords: true})
 		}
 		if n <= messages {
-			return failed(historyv1.StreamErrorCode_STREAM_ERROR_CODE_TOO_LARGE, 0)
+			return failed(messagev1.StreamErrorCode_STREAM_ERROR_CODE_TOO_LARGE, 0)
 		}
 		return resp
 	}
@@ -644,7 +644,7 @@ func TestSeenBetweenConflicts(t *testing.T) {
 
 // TestGuardsOfRequests: requests receive no changes, so the guard stays.
 func TestGuardsOfRequests(t *testing.T) {
-	bubble(t, client.Config{Changed: func(*historyv1.Change) {}}, func(w *world) {
+	bubble(t, client.Config{Changed: func(*messagev1.Change) {}}, func(w *world) {
 		w.films, w.post = &filmService{}, w.upload
 		w.refuse(http.StatusUpgradeRequired)
 		stop := w.run()
@@ -672,7 +672,7 @@ func TestSeen(t *testing.T) {
 		w.film("here", 1002)
 		stop := w.run()
 		w.flush(time.Minute)
-		if last := w.answers[1]; last.Status != historyv1.Status_STATUS_CONFLICT || last.Record.GetPositionMs() != 3000 {
+		if last := w.answers[1]; last.Status != messagev1.Status_STATUS_CONFLICT || last.Record.GetPositionMs() != 3000 {
 			t.Errorf("told %v", last)
 		}
 		_ = stop()
@@ -730,7 +730,7 @@ func TestAnotherViewingOnTheSameDevice(t *testing.T) {
 func TestHowManyRecordsAreKnown(t *testing.T) {
 	bubble(t, client.Config{Queue: 200}, func(w *world) {
 		for n := range uint64(300) {
-			w.client.Seen(&historyv1.Item{Object: &historyv1.Object{Id: fmt.Sprint(n), Type: 1}, Etag: n + 1})
+			w.client.Seen(&messagev1.Item{Object: &messagev1.Object{Id: fmt.Sprint(n), Type: 1}, Etag: n + 1})
 		}
 		w.report("299", "101", "99")
 		stop := w.run()

@@ -22,7 +22,7 @@ import (
 
 	"github.com/playhead/playhead/bff/codec"
 	"github.com/playhead/playhead/client"
-	historyv1 "github.com/playhead/playhead/proto/history/v1"
+	messagev1 "github.com/playhead/playhead/proto/history/message/v1"
 )
 
 // TestATokenThatBecomesValid: a refused token is reported once and retried with backoff.
@@ -197,12 +197,12 @@ func TestWaitsForAnHourAtMost(t *testing.T) {
 }
 
 // served answers each message with answer; nil sends nothing.
-func served(answer func(*historyv1.StreamRequest) *historyv1.StreamResponse) http.HandlerFunc {
+func served(answer func(*messagev1.StreamRequest) *messagev1.StreamResponse) http.HandlerFunc {
 	return limited(32<<10, answer)
 }
 
 // limited closes with 1009 on longer messages.
-func limited(most int64, answer func(*historyv1.StreamRequest) *historyv1.StreamResponse) http.HandlerFunc {
+func limited(most int64, answer func(*messagev1.StreamRequest) *messagev1.StreamResponse) http.HandlerFunc {
 	return func(rw http.ResponseWriter, r *http.Request) {
 		conn, err := websocket.Accept(rw, r, &websocket.AcceptOptions{Subprotocols: []string{"playhead.v1.proto"}})
 		if err != nil {
@@ -218,11 +218,11 @@ func limited(most int64, answer func(*historyv1.StreamRequest) *historyv1.Stream
 			if err != nil {
 				return
 			}
-			var req historyv1.StreamRequest
+			var req messagev1.StreamRequest
 			if proto.Unmarshal(text, &req) != nil {
 				return
 			}
-			resp := &historyv1.StreamResponse{Result: &historyv1.ApplyResponse{NowMs: time.Now().UnixMilli()}}
+			resp := &messagev1.StreamResponse{Result: &messagev1.ApplyResponse{NowMs: time.Now().UnixMilli()}}
 			if len(req.Heartbeats) > 0 { // else it asks for the time
 				resp = answer(&req)
 			}
@@ -235,21 +235,21 @@ func limited(most int64, answer func(*historyv1.StreamRequest) *historyv1.Stream
 	}
 }
 
-func stored(req *historyv1.StreamRequest) *historyv1.StreamResponse {
-	return &historyv1.StreamResponse{Result: &historyv1.ApplyResponse{Statuses: all(req.Heartbeats, historyv1.Status_STATUS_STORED)}}
+func stored(req *messagev1.StreamRequest) *messagev1.StreamResponse {
+	return &messagev1.StreamResponse{Result: &messagev1.ApplyResponse{Statuses: all(req.Heartbeats, messagev1.Status_STATUS_STORED)}}
 }
 
-func failed(code historyv1.StreamErrorCode, after time.Duration) *historyv1.StreamResponse {
-	return &historyv1.StreamResponse{Error: &historyv1.StreamError{Code: code, RetryAfterMs: after.Milliseconds()}}
+func failed(code messagev1.StreamErrorCode, after time.Duration) *messagev1.StreamResponse {
+	return &messagev1.StreamResponse{Error: &messagev1.StreamError{Code: code, RetryAfterMs: after.Milliseconds()}}
 }
 
 // TestWaitsAsAskedOnTheNextConnection: the edge's retry time outlasts the connection.
 func TestWaitsAsAskedOnTheNextConnection(t *testing.T) {
 	bubble(t, client.Config{}, func(w *world) {
 		var times []time.Time
-		w.behind(served(func(req *historyv1.StreamRequest) *historyv1.StreamResponse {
+		w.behind(served(func(req *messagev1.StreamRequest) *messagev1.StreamResponse {
 			if times = append(times, time.Now()); len(times) == 1 {
-				return failed(historyv1.StreamErrorCode_STREAM_ERROR_CODE_UNAVAILABLE, 5*time.Minute)
+				return failed(messagev1.StreamErrorCode_STREAM_ERROR_CODE_UNAVAILABLE, 5*time.Minute)
 			}
 			return stored(req)
 		}), nil)
@@ -269,11 +269,11 @@ func TestWaitsAsAskedOnTheNextConnection(t *testing.T) {
 
 // TestErrorsThatDoNotSayWhen: an error without a retry time causes backoff and smaller messages.
 func TestErrorsThatDoNotSayWhen(t *testing.T) {
-	for _, code := range []historyv1.StreamErrorCode{3, 4, 5, 6} {
+	for _, code := range []messagev1.StreamErrorCode{3, 4, 5, 6} {
 		t.Run(code.String(), func(t *testing.T) {
 			bubble(t, client.Config{}, func(w *world) {
 				var sizes []int
-				w.behind(served(func(req *historyv1.StreamRequest) *historyv1.StreamResponse {
+				w.behind(served(func(req *messagev1.StreamRequest) *messagev1.StreamResponse {
 					if sizes = append(sizes, len(req.Heartbeats)); w.client.Dropped() == 0 && len(sizes) < 40 {
 						return failed(code, 0)
 					}
@@ -297,13 +297,13 @@ func TestErrorsThatDoNotSayWhen(t *testing.T) {
 
 // TestChangesEndTheBackOff: a connection that received changes counts as successful, however short.
 func TestChangesEndTheBackOff(t *testing.T) {
-	bubble(t, client.Config{Changed: func(*historyv1.Change) {}}, func(w *world) {
+	bubble(t, client.Config{Changed: func(*messagev1.Change) {}}, func(w *world) {
 		w.behind(func(rw http.ResponseWriter, r *http.Request) {
 			conn, err := websocket.Accept(rw, r, &websocket.AcceptOptions{Subprotocols: []string{"playhead.v1.proto"}})
 			if err != nil {
 				return
 			}
-			text, _ := proto.Marshal(&historyv1.StreamResponse{Push: &historyv1.Change{Removed: []*historyv1.Object{{Id: "a", Type: 1}}}}) // never fails
+			text, _ := proto.Marshal(&messagev1.StreamResponse{Push: &messagev1.Change{Removed: []*messagev1.Object{{Id: "a", Type: 1}}}}) // never fails
 			_ = conn.Write(r.Context(), websocket.MessageBinary, text)
 			time.Sleep(2 * time.Second)
 			_ = conn.CloseNow()
@@ -340,7 +340,7 @@ func (d deaf) Write(p []byte) (int, error) {
 
 // TestADeadConnection: a listening client detects a dead connection within a minute.
 func TestADeadConnection(t *testing.T) {
-	bubble(t, client.Config{Changed: func(*historyv1.Change) {}, Patience: time.Minute}, func(w *world) {
+	bubble(t, client.Config{Changed: func(*messagev1.Change) {}, Patience: time.Minute}, func(w *world) {
 		var dead atomic.Bool
 		w.behind(nil, func(conn net.Conn) net.Conn { return deaf{conn, &dead} })
 		stop := w.run()
@@ -397,7 +397,7 @@ func TestByRequests(t *testing.T) {
 		}},
 		{"swallowed on the way there", func(rw http.ResponseWriter, r *http.Request) {
 			if conn, err := websocket.Accept(rw, r, &websocket.AcceptOptions{Subprotocols: []string{"playhead.v1.proto"}}); err == nil {
-				resync, _ := proto.Marshal(&historyv1.StreamResponse{Push: &historyv1.Change{Resync: true}})
+				resync, _ := proto.Marshal(&messagev1.StreamResponse{Push: &messagev1.Change{Resync: true}})
 				_ = conn.Write(r.Context(), websocket.MessageBinary, resync)
 				_, _, _ = conn.Read(r.Context()) // the message
 				_, _, _ = conn.Read(r.Context()) // until it ends
@@ -414,15 +414,15 @@ func TestByRequests(t *testing.T) {
 					tt.front(rw, r)
 				}, nil)
 				fails := 1
-				w.fate = func(beats []*historyv1.Heartbeat) ([]historyv1.Status, error) {
+				w.fate = func(beats []*messagev1.Heartbeat) ([]messagev1.Status, error) {
 					if fails--; fails == 0 && len(beats) > 0 {
 						return nil, errors.New("away")
 					}
-					return all(beats, historyv1.Status_STATUS_STORED), nil
+					return all(beats, messagev1.Status_STATUS_STORED), nil
 				}
 				w.report("1")
 				invalid := beat("2")
-				invalid.Kind = historyv1.Kind_KIND_UNSPECIFIED
+				invalid.Kind = messagev1.Kind_KIND_UNSPECIFIED
 				if err := w.client.Report(invalid); err != nil {
 					w.Fatal(err)
 				}
@@ -523,10 +523,10 @@ func TestARequestThatIsRefused(t *testing.T) {
 
 // TestBothWaysSayTheSame: both transports convey whole heartbeats, records and the day.
 func TestBothWaysSayTheSame(t *testing.T) {
-	var beats []*historyv1.Heartbeat
+	var beats []*messagev1.Heartbeat
 	for _, post := range []bool{false, true} {
 		var days []string
-		cfg := client.Config{Zone: "Europe/Berlin", Day: func(d *historyv1.DaySeen) { days = append(days, fmt.Sprint(d.Date, d.First)) }}
+		cfg := client.Config{Zone: "Europe/Berlin", Day: func(d *messagev1.DaySeen) { days = append(days, fmt.Sprint(d.Date, d.First)) }}
 		bubble(t, cfg, func(w *world) {
 			w.films = &filmService{today: 20000101}
 			if post {
@@ -537,8 +537,8 @@ func TestBothWaysSayTheSame(t *testing.T) {
 			h := filmed("here", 7)
 			h.DurationMs, h.Device, h.StartedAtMs, h.WatchedMs, h.SpeedPercent = 9000, "tv", h.EventTimeMs-5, 4, 150
 			h.IfMatch, h.Meta = 0xfedcba9876543210, map[string]string{"title": "a \xff"}
-			record := &historyv1.Item{
-				Object: &historyv1.Object{Id: "film", Type: 1}, State: historyv1.State_STATE_FINISHED, EventTimeMs: h.EventTimeMs - 1000,
+			record := &messagev1.Item{
+				Object: &messagev1.Object{Id: "film", Type: 1}, State: messagev1.State_STATE_FINISHED, EventTimeMs: h.EventTimeMs - 1000,
 				PositionMs: 1, DurationMs: 2, FurthestMs: 3, Plays: 4, CompletedAtMs: h.EventTimeMs - 2000, Session: "there", Device: "d",
 				Meta: map[string]string{"k": "v"}, Etag: 1 << 63, WatchedMs: 5,
 			}
@@ -547,7 +547,7 @@ func TestBothWaysSayTheSame(t *testing.T) {
 				w.Fatal(err)
 			}
 			w.flush(time.Minute)
-			if a := w.answers[0]; a.Status != historyv1.Status_STATUS_CONFLICT || !proto.Equal(a.Record, record) {
+			if a := w.answers[0]; a.Status != messagev1.Status_STATUS_CONFLICT || !proto.Equal(a.Record, record) {
 				w.Errorf("by post %v: told %v", post, a)
 			}
 			w.client.Seen(record)
@@ -557,7 +557,7 @@ func TestBothWaysSayTheSame(t *testing.T) {
 			w.film("here", 9)
 			w.flush(time.Minute)
 			_ = stop()
-			var got []*historyv1.Heartbeat
+			var got []*messagev1.Heartbeat
 			for _, req := range w.films.reqs {
 				got = append(got, req.Heartbeats...)
 			}
@@ -601,9 +601,9 @@ func TestLinks(t *testing.T) {
 				var sent atomic.Int64
 				w.behind(nil, func(conn net.Conn) net.Conn { return slow(counted{conn, &sent}, tt.rate) })
 				messages, size := 0, 0
-				w.fate = func(beats []*historyv1.Heartbeat) ([]historyv1.Status, error) {
+				w.fate = func(beats []*messagev1.Heartbeat) ([]messagev1.Status, error) {
 					messages++
-					return all(beats, historyv1.Status_STATUS_STORED), nil
+					return all(beats, messagev1.Status_STATUS_STORED), nil
 				}
 				for i := range 300 {
 					h := beat(fmt.Sprint(i))
@@ -649,23 +649,23 @@ func TestWhatIsTooLarge(t *testing.T) {
 		name  string
 		limit int
 		large int // bytes of the first report
-		told  historyv1.Status
+		told  messagev1.Status
 		most  int // most refusals
 	}{
-		{"for messages", 10_000, 500, historyv1.Status_STATUS_STORED, 1},
-		{"for a report", 2_000, 3000, historyv1.Status_STATUS_INVALID, 12},
+		{"for messages", 10_000, 500, messagev1.Status_STATUS_STORED, 1},
+		{"for a report", 2_000, 3000, messagev1.Status_STATUS_INVALID, 12},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			bubble(t, client.Config{}, func(w *world) {
 				refusals, largest, messages := 0, 0, 0
 				limit := tt.limit
-				w.behind(served(func(req *historyv1.StreamRequest) *historyv1.StreamResponse {
+				w.behind(served(func(req *messagev1.StreamRequest) *messagev1.StreamResponse {
 					messages++
 					if proto.Size(req) > limit {
 						if refusals++; len(req.Heartbeats) == 1 {
 							limit = 1 << 20
 						}
-						return failed(historyv1.StreamErrorCode_STREAM_ERROR_CODE_TOO_LARGE, 0)
+						return failed(messagev1.StreamErrorCode_STREAM_ERROR_CODE_TOO_LARGE, 0)
 					}
 					largest = max(largest, proto.Size(req))
 					return stored(req)
@@ -680,7 +680,7 @@ func TestWhatIsTooLarge(t *testing.T) {
 				stop := w.run()
 				w.flush(time.Minute)
 				for _, a := range w.answers {
-					if want := map[bool]historyv1.Status{true: tt.told, false: historyv1.Status_STATUS_STORED}[a.Heartbeat.ObjectId == "0"]; a.Status != want {
+					if want := map[bool]messagev1.Status{true: tt.told, false: messagev1.Status_STATUS_STORED}[a.Heartbeat.ObjectId == "0"]; a.Status != want {
 						w.Errorf("told %v of %s, want %v", a.Status, a.Heartbeat.ObjectId, want)
 					}
 				}
@@ -704,7 +704,7 @@ func TestNoRequestsWhereWebSocketsWork(t *testing.T) {
 				w.upload(rw, r)
 				return
 			}
-			served(func(req *historyv1.StreamRequest) *historyv1.StreamResponse {
+			served(func(req *messagev1.StreamRequest) *messagev1.StreamResponse {
 				if silent.Load() {
 					return nil
 				}
@@ -734,7 +734,7 @@ func TestWhatIsOnItsWayIsNotGivenUp(t *testing.T) {
 		w.delay = 5 * time.Second
 		progress := func(n int) {
 			h := beat(fmt.Sprint(n % 50))
-			h.Kind, h.PositionMs = historyv1.Kind_KIND_PROGRESS, int64(n)
+			h.Kind, h.PositionMs = messagev1.Kind_KIND_PROGRESS, int64(n)
 			if err := w.client.Report(h); err != nil {
 				w.Fatal(err)
 			}
@@ -748,12 +748,12 @@ func TestWhatIsOnItsWayIsNotGivenUp(t *testing.T) {
 			progress(50 + n)
 		}
 		w.flush(time.Minute)
-		told := make(map[int64]historyv1.Status)
+		told := make(map[int64]messagev1.Status)
 		for _, a := range w.answers {
 			told[a.Heartbeat.PositionMs] = a.Status
 		}
 		for _, h := range w.stored {
-			if told[h.PositionMs] != historyv1.Status_STATUS_STORED {
+			if told[h.PositionMs] != messagev1.Status_STATUS_STORED {
 				w.Errorf("%d is stored, told %v", h.PositionMs, told[h.PositionMs])
 			}
 		}

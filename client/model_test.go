@@ -17,7 +17,7 @@ import (
 
 	"github.com/playhead/playhead/client"
 	"github.com/playhead/playhead/internal/run"
-	historyv1 "github.com/playhead/playhead/proto/history/v1"
+	messagev1 "github.com/playhead/playhead/proto/history/message/v1"
 )
 
 // The model: a client over a slow link to an arbitrary edge. It checks the promises of docs/clients.md:
@@ -138,7 +138,7 @@ func play(t *testing.T, s script) []string {
 		HTTP: &http.Client{Transport: &http.Transport{DialContext: p.edge.slowly(s.rate), DisableKeepAlives: true}},
 	}
 	if s.watching {
-		cfg.Changed = func(*historyv1.Change) {}
+		cfg.Changed = func(*messagev1.Change) {}
 	}
 	var err error
 	if p.Client, err = client.New(cfg); err != nil {
@@ -161,12 +161,12 @@ func play(t *testing.T, s script) []string {
 
 // reported is a report and its outcomes.
 type reported struct {
-	*historyv1.Heartbeat
+	*messagev1.Heartbeat
 	kind  string
 	made  time.Time
 	blind time.Time // since when the device could miss changes by others; zero if it could not
 	seen  uint64    // etag of the record that the player continued from
-	told  []historyv1.Status
+	told  []messagev1.Status
 }
 
 // sight is a device's possible knowledge of others' changes to an object.
@@ -255,14 +255,14 @@ func (p *player) step(t *testing.T, s step) {
 func (p *player) report(t *testing.T, kind string) {
 	p.mu.Lock()
 	n := len(p.reports)
-	h := &historyv1.Heartbeat{
-		ObjectId: fmt.Sprint(kind, n), ObjectType: 1, Kind: historyv1.Kind_KIND_STOP, PositionMs: int64(n + 1), Session: fmt.Sprint(n),
+	h := &messagev1.Heartbeat{
+		ObjectId: fmt.Sprint(kind, n), ObjectType: 1, Kind: messagev1.Kind_KIND_STOP, PositionMs: int64(n + 1), Session: fmt.Sprint(n),
 		EventTimeMs: time.Now().Add(time.Duration(p.ahead.Load())).UnixMilli(), Device: "phone",
 	}
 	r := &reported{Heartbeat: h, kind: kind, made: time.Now()}
 	switch kind {
 	case "film a", "film b":
-		h.ObjectId, h.Session, h.Kind = kind, fmt.Sprint("here ", n/7%2), historyv1.Kind_KIND_PROGRESS
+		h.ObjectId, h.Session, h.Kind = kind, fmt.Sprint("here ", n/7%2), messagev1.Kind_KIND_PROGRESS
 		r.blind, r.seen = p.blind(kind), p.sight[kind].seen
 	case "large":
 		h.Meta = map[string]string{"title": strings.Repeat("<", 1000)}
@@ -321,9 +321,9 @@ func (p *player) hear(a client.Answer) {
 	defer p.mu.Unlock()
 	r := p.reports[a.Heartbeat.PositionMs]
 	r.told = append(r.told, a.Status)
-	given := a.Status == historyv1.Status_STATUS_UNSPECIFIED || a.Status == historyv1.Status_STATUS_STALE && !p.edge.said(r, a.Status)
+	given := a.Status == messagev1.Status_STATUS_UNSPECIFIED || a.Status == messagev1.Status_STATUS_STALE && !p.edge.said(r, a.Status)
 	switch {
-	case a.Status == historyv1.Status_STATUS_CONFLICT && a.Record.GetEtag() <= r.seen && len(p.reports) <= 200: // etags only grow
+	case a.Status == messagev1.Status_STATUS_CONFLICT && a.Record.GetEtag() <= r.seen && len(p.reports) <= 200: // etags only grow
 		p.wrong = append(p.wrong, fmt.Sprintf("%v: in conflict with %v, which was seen before", r.Heartbeat, a.Record))
 	case given && p.edge.busyWith(r):
 		p.wrong = append(p.wrong, r.ObjectId+": given up on its way")
@@ -333,7 +333,7 @@ func (p *player) hear(a client.Answer) {
 }
 
 // regain notes a record of the player's own. The caller holds the lock.
-func (p *player) regain(object string, record *historyv1.Item) {
+func (p *player) regain(object string, record *messagev1.Item) {
 	s := p.sight[object]
 	answered, sleeps := p.edge.answered(record)
 	switch {
@@ -397,11 +397,11 @@ func (p *player) problem(r *reported) string {
 		return ""
 	case len(r.told) != 1:
 		return fmt.Sprintf("told %v", r.told)
-	case e.said(r, r.told[0]), r.told[0] == historyv1.Status_STATUS_INVALID && e.blamed[r.PositionMs]:
+	case e.said(r, r.told[0]), r.told[0] == messagev1.Status_STATUS_INVALID && e.blamed[r.PositionMs]:
 		return e.late(r)
-	case r.told[0] == historyv1.Status_STATUS_UNSPECIFIED && p.Dropped() > 0:
+	case r.told[0] == messagev1.Status_STATUS_UNSPECIFIED && p.Dropped() > 0:
 		return ""
-	case r.told[0] == historyv1.Status_STATUS_STALE && p.superseded(r):
+	case r.told[0] == messagev1.Status_STATUS_STALE && p.superseded(r):
 		return ""
 	}
 	return fmt.Sprintf("told %v, but the edge said %v", r.told, e.statuses[r.PositionMs])
@@ -409,7 +409,7 @@ func (p *player) problem(r *reported) string {
 
 func (p *player) superseded(r *reported) bool {
 	for _, other := range p.reports {
-		if r.Kind == historyv1.Kind_KIND_PROGRESS && other.PositionMs > r.PositionMs && other.ObjectId == r.ObjectId && other.Session == r.Session {
+		if r.Kind == messagev1.Kind_KIND_PROGRESS && other.PositionMs > r.PositionMs && other.ObjectId == r.ObjectId && other.Session == r.Session {
 			return true
 		}
 	}

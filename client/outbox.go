@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	historyv1 "github.com/playhead/playhead/proto/history/v1"
+	messagev1 "github.com/playhead/playhead/proto/history/message/v1"
 )
 
 // Limits of a message. The edge accepts 1 MiB. Failures on a slow link halve the limit, but one heartbeat always fits.
@@ -24,18 +24,18 @@ const noRecord = math.MaxUint64
 // Answer is the outcome of a heartbeat.
 type Answer struct {
 	// Heartbeat is the report, with its device, its IfMatch if guarded, and its times by the history's clock.
-	Heartbeat *historyv1.Heartbeat
+	Heartbeat *messagev1.Heartbeat
 	// Status is the edge's, except unavailable, which is retried. A full queue drops superseded progress as
 	// stale and other reports as unspecified.
-	Status historyv1.Status
+	Status messagev1.Status
 	// Record is the current record; nil if missing or unknown.
-	Record *historyv1.Item
+	Record *messagev1.Item
 	// Refusal explains an invalid heartbeat; else nil.
-	Refusal *historyv1.Refusal
+	Refusal *messagev1.Refusal
 }
 
 type item struct {
-	*historyv1.Heartbeat
+	*messagev1.Heartbeat
 	size  int       // bytes.
 	zero  time.Time // displayed time at elapsed time 0, by the clock of its times; zero if dated.
 	guard uint64    // IfMatch as sent.
@@ -142,10 +142,10 @@ func (o *outbox) report(it *item) (dropped []Answer) {
 	case k != nil && (k.doubt != 0 || o.guarded(obj)):
 		it.IfMatch = k.etag
 	}
-	if len(o.items) >= o.limit {
+	o.items = append(o.items, it)
+	if len(o.items) > o.limit {
 		dropped = o.shed()
 	}
-	o.items = append(o.items, it)
 	if !o.watching {
 		o.unknown(obj)
 	}
@@ -186,13 +186,13 @@ func (o *outbox) restate(it *item) {
 // shed drops one heartbeat. A progress is superseded by a later report of its viewing at the same position or
 // further, which has the same guard, if any.
 func (o *outbox) shed() []Answer {
-	victim, status := o.sent, historyv1.Status_STATUS_UNSPECIFIED
+	victim, status := o.sent, messagev1.Status_STATUS_UNSPECIFIED
 	later := make(map[viewing]int64) // furthest position
 	for i := len(o.items) - 1; i >= o.sent; i-- {
 		it := o.items[i]
 		furthest, followed := later[it.viewing()]
-		if followed && it.Kind == historyv1.Kind_KIND_PROGRESS && it.PositionMs <= furthest {
-			victim, status = i, historyv1.Status_STATUS_STALE
+		if followed && it.Kind == messagev1.Kind_KIND_PROGRESS && it.PositionMs <= furthest {
+			victim, status = i, messagev1.Status_STATUS_STALE
 		}
 		later[it.viewing()] = max(furthest, it.PositionMs)
 	}
@@ -202,14 +202,14 @@ func (o *outbox) shed() []Answer {
 	if !it.asked {
 		o.passOn(it)
 	}
-	if status == historyv1.Status_STATUS_UNSPECIFIED {
+	if status == messagev1.Status_STATUS_UNSPECIFIED {
 		o.dropped++
 	}
 	return []Answer{{Heartbeat: it.Heartbeat, Status: status}}
 }
 
 // next returns the heartbeats of the next message, and whether their times are by the history's clock.
-func (o *outbox) next() (beats []*historyv1.Heartbeat, dated bool) {
+func (o *outbox) next() (beats []*messagev1.Heartbeat, dated bool) {
 	o.size, o.losses, o.seenAt = 0, o.lost, make(map[object]int64)
 	last := make(map[object]*item)
 	for i, it := range o.items {
@@ -242,7 +242,7 @@ func clash(before, it *item) bool {
 
 // takeAnswer processes the answer to the sent message after took. It returns the outcomes and the number of
 // heartbeats to retry.
-func (o *outbox) takeAnswer(resp *historyv1.ApplyResponse, took time.Duration) (answers []Answer, again int) {
+func (o *outbox) takeAnswer(resp *messagev1.ApplyResponse, took time.Duration) (answers []Answer, again int) {
 	sent, rest := o.items[:o.sent], o.items[o.sent:]
 	var left, gone []*item
 	for i, it := range sent {
@@ -251,7 +251,7 @@ func (o *outbox) takeAnswer(resp *historyv1.ApplyResponse, took time.Duration) (
 			left = append(left, it)
 			continue
 		}
-		if answers = append(answers, a); a.Status != historyv1.Status_STATUS_STORED && a.Status != historyv1.Status_STATUS_STALE {
+		if answers = append(answers, a); a.Status != messagev1.Status_STATUS_STORED && a.Status != messagev1.Status_STATUS_STALE {
 			gone = append(gone, it)
 		}
 	}
@@ -282,7 +282,7 @@ func behind(rest, some []*item) []*item {
 	return append(others, last...)
 }
 
-func answer(it *item, resp *historyv1.ApplyResponse, i int) Answer {
+func answer(it *item, resp *messagev1.ApplyResponse, i int) Answer {
 	a := Answer{Heartbeat: it.Heartbeat, Status: resp.Statuses[i]}
 	if i < len(resp.Records) && resp.Records[i].GetObject() != nil {
 		a.Record = resp.Records[i]
@@ -303,9 +303,9 @@ func (o *outbox) done(it *item, a Answer) bool {
 		o.follow(it, a.Record)
 	}
 	switch {
-	case a.Status == historyv1.Status_STATUS_UNAVAILABLE:
+	case a.Status == messagev1.Status_STATUS_UNAVAILABLE:
 		return false
-	case a.Status != historyv1.Status_STATUS_CONFLICT || it.guard == 0:
+	case a.Status != messagev1.Status_STATUS_CONFLICT || it.guard == 0:
 		return true
 	case a.Record == nil:
 		o.removed(it.object())
@@ -321,13 +321,13 @@ func (o *outbox) done(it *item, a Answer) bool {
 
 // glanced reports whether another device has only just started at the heartbeat's position.
 func glanced(it *item, a Answer) bool {
-	kept := a.Status == historyv1.Status_STATUS_STORED || a.Status == historyv1.Status_STATUS_UNCHANGED
-	stored := a.Status == historyv1.Status_STATUS_STORED && it.guard != 0
+	kept := a.Status == messagev1.Status_STATUS_STORED || a.Status == messagev1.Status_STATUS_UNCHANGED
+	stored := a.Status == messagev1.Status_STATUS_STORED && it.guard != 0
 	return a.Record.GetEarly() && (stored || kept && a.Record.PositionMs == it.PositionMs)
 }
 
 // own reports whether the heartbeat's device made the record, with a waiting or unanswered viewing.
-func (o *outbox) own(it *item, r *historyv1.Item) bool {
+func (o *outbox) own(it *item, r *messagev1.Item) bool {
 	if r == nil || r.Device != it.Device {
 		return false
 	}
@@ -350,7 +350,7 @@ func (o *outbox) giveUp(it *item) {
 
 // follow notes the record that a heartbeat left. Its viewing continues from there, like every viewing guarded
 // by the previous record. A viewing guarded by a newer record, seen since, keeps that guard.
-func (o *outbox) follow(it *item, record *historyv1.Item) {
+func (o *outbox) follow(it *item, record *messagev1.Item) {
 	obj, k := it.object(), known{doubt: o.lost}
 	if before := o.known[obj]; before != nil {
 		k = *before
@@ -385,7 +385,7 @@ func (o *outbox) removed(obj object) {
 
 // overtaken reports whether the player has seen a newer record since the message left: newer than the answer's,
 // or any if that is nil.
-func (o *outbox) overtaken(obj object, record *historyv1.Item) bool {
+func (o *outbox) overtaken(obj object, record *messagev1.Item) bool {
 	at, seen := o.seenAt[obj]
 	return seen && (record == nil || record.EventTimeMs < at)
 }
@@ -440,7 +440,7 @@ func (o *outbox) refuse(field, reason string, tooLarge bool) []Answer {
 	o.giveUp(sent[0])
 	o.items, o.room, o.ceiling = o.items[1:], firstRoom, maxRoom
 	return []Answer{{
-		Heartbeat: sent[0].Heartbeat, Status: historyv1.Status_STATUS_INVALID, Refusal: &historyv1.Refusal{Field: field, Reason: reason},
+		Heartbeat: sent[0].Heartbeat, Status: messagev1.Status_STATUS_INVALID, Refusal: &messagev1.Refusal{Field: field, Reason: reason},
 	}}
 }
 
@@ -485,7 +485,7 @@ func (o *outbox) loseSight() {
 }
 
 // seen sets the record that the player continues from.
-func (o *outbox) seen(record *historyv1.Item) {
+func (o *outbox) seen(record *messagev1.Item) {
 	if record.GetEtag() == 0 {
 		return
 	}

@@ -17,7 +17,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
-	historyv1 "github.com/playhead/playhead/proto/history/v1"
+	messagev1 "github.com/playhead/playhead/proto/history/message/v1"
 )
 
 const byPost = 2 * time.Minute // duration of requests before the next WebSocket attempt
@@ -38,7 +38,9 @@ func (c *Client) overPost(ctx context.Context, token string, why error) (heard i
 	defer cancel()
 	p := &poster{Client: c, token: token}
 	if r, ok := errors.AsType[*refusal](why); ok {
-		if err := p.probe(life); err != nil {
+		if err := p.probe(life); errors.Is(why, errAway) && err != nil {
+			return noSign, why
+		} else if err != nil {
 			return noSign, joinRefusals(r, err)
 		}
 	}
@@ -52,10 +54,12 @@ func (c *Client) overPost(ctx context.Context, token string, why error) (heard i
 // probe checks whether requests get through, and learns the time.
 func (p *poster) probe(life context.Context) error {
 	_, sent := p.cfg.Clock()
-	resp, err := p.exchange(life, &historyv1.StreamRequest{})
+	resp, err := p.exchange(life, &messagev1.StreamRequest{})
 	p.learnTime(resp.GetResult().GetNowMs(), sent)
 	if e := resp.GetError(); e != nil {
-		p.failed(e)
+		if e.RetryAfterMs > 0 {
+			p.failed(e)
+		}
 		err = fmt.Errorf("post: %v: %s", e.Code, e.Detail)
 	}
 	return err
@@ -73,7 +77,7 @@ func joinRefusals(r *refusal, err error) error {
 	return err
 }
 
-func (p *poster) exchange(life context.Context, req *historyv1.StreamRequest) (*historyv1.StreamResponse, error) {
+func (p *poster) exchange(life context.Context, req *messagev1.StreamRequest) (*messagev1.StreamResponse, error) {
 	body, err := json.Marshal(p.upload(req))
 	if err != nil {
 		return nil, fmt.Errorf("post: %w", err)
@@ -88,7 +92,7 @@ func (p *poster) exchange(life context.Context, req *historyv1.StreamRequest) (*
 	r.Header.Set("Content-Type", "application/json")
 	resp, err := p.cfg.HTTP.Do(r)
 	if err != nil {
-		return nil, errors.Join(context.Cause(ctx), fmt.Errorf("post: %w", err))
+		return nil, errors.Join(context.Cause(ctx), fmt.Errorf("post: %w: %w", errAway, err))
 	}
 	defer resp.Body.Close()
 	text, err := io.ReadAll(io.LimitReader(resp.Body, 8<<20)) // more than any response
@@ -99,14 +103,14 @@ func (p *poster) exchange(life context.Context, req *historyv1.StreamRequest) (*
 }
 
 // response converts an HTTP response to a request of so many heartbeats into a stream's response.
-func (p *poster) response(resp *http.Response, text []byte, beats int) (*historyv1.StreamResponse, error) {
-	codes := map[int]historyv1.StreamErrorCode{
-		http.StatusRequestEntityTooLarge: historyv1.StreamErrorCode_STREAM_ERROR_CODE_TOO_LARGE,
-		http.StatusUnprocessableEntity:   historyv1.StreamErrorCode_STREAM_ERROR_CODE_INVALID,
-		http.StatusTooManyRequests:       historyv1.StreamErrorCode_STREAM_ERROR_CODE_RATE_LIMITED,
-		http.StatusInternalServerError:   historyv1.StreamErrorCode_STREAM_ERROR_CODE_INTERNAL,
-		http.StatusServiceUnavailable:    historyv1.StreamErrorCode_STREAM_ERROR_CODE_UNAVAILABLE,
-		http.StatusGatewayTimeout:        historyv1.StreamErrorCode_STREAM_ERROR_CODE_TIMEOUT,
+func (p *poster) response(resp *http.Response, text []byte, beats int) (*messagev1.StreamResponse, error) {
+	codes := map[int]messagev1.StreamErrorCode{
+		http.StatusRequestEntityTooLarge: messagev1.StreamErrorCode_STREAM_ERROR_CODE_TOO_LARGE,
+		http.StatusUnprocessableEntity:   messagev1.StreamErrorCode_STREAM_ERROR_CODE_INVALID,
+		http.StatusTooManyRequests:       messagev1.StreamErrorCode_STREAM_ERROR_CODE_RATE_LIMITED,
+		http.StatusInternalServerError:   messagev1.StreamErrorCode_STREAM_ERROR_CODE_INTERNAL,
+		http.StatusServiceUnavailable:    messagev1.StreamErrorCode_STREAM_ERROR_CODE_UNAVAILABLE,
+		http.StatusGatewayTimeout:        messagev1.StreamErrorCode_STREAM_ERROR_CODE_TIMEOUT,
 	}
 	if resp.StatusCode == http.StatusOK {
 		var reply reply
@@ -123,7 +127,7 @@ func (p *poster) response(resp *http.Response, text []byte, beats int) (*history
 		if p.heard = max(p.heard, anySign); beats > 0 {
 			p.heard = dataSign // an empty request does not prove that reports get through
 		}
-		return &historyv1.StreamResponse{Result: result}, nil
+		return &messagev1.StreamResponse{Result: result}, nil
 	}
 	why := detail(text)
 	refusal := newRefusal(resp, fmt.Errorf("post: %s: %s", resp.Status, why))
@@ -133,9 +137,9 @@ func (p *poster) response(resp *http.Response, text []byte, beats int) (*history
 		return nil, refusal
 	}
 	if !refusal.byEdge {
-		code = historyv1.StreamErrorCode_STREAM_ERROR_CODE_UNAVAILABLE // a proxy's refusal does not mean an invalid heartbeat
+		code = messagev1.StreamErrorCode_STREAM_ERROR_CODE_UNAVAILABLE // a proxy's refusal does not mean an invalid heartbeat
 	}
-	return &historyv1.StreamResponse{Error: &historyv1.StreamError{
+	return &messagev1.StreamResponse{Error: &messagev1.StreamError{
 		Code: code, Detail: why, RetryAfterMs: refusal.after.Milliseconds(),
 	}}, nil
 }
@@ -156,7 +160,7 @@ type upload struct {
 }
 
 // upload always sets the zone: the edge's default is UTC.
-func (p *poster) upload(req *historyv1.StreamRequest) upload {
+func (p *poster) upload(req *messagev1.StreamRequest) upload {
 	u := upload{TimeZone: p.zone(time.Now()), Records: req.ReturnRecords, Heartbeats: []map[string]any{}}
 	if req.SentAtMs != 0 {
 		u.SentAt = rfc3339(req.SentAtMs)
@@ -175,7 +179,7 @@ var unposted = []string{"uid", "object_id", "object_type", "sent_at_ms", "receiv
 
 // reportOf returns a heartbeat in the HTTP API's form. Most fields keep their names; times are text, without
 // the unit in the name.
-func reportOf(h *historyv1.Heartbeat) map[string]any {
+func reportOf(h *messagev1.Heartbeat) map[string]any {
 	r := map[string]any{"object": map[string]any{"id": h.ObjectId, "type": h.ObjectType}, "position_ms": h.PositionMs, "event_time": rfc3339(h.EventTimeMs)}
 	h.ProtoReflect().Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
 		name := string(f.Name())
@@ -200,7 +204,7 @@ func reportOf(h *historyv1.Heartbeat) map[string]any {
 }
 
 // metaOf returns the metadata as JSON; a removed key is null.
-func metaOf(h *historyv1.Heartbeat) map[string]*string {
+func metaOf(h *messagev1.Heartbeat) map[string]*string {
 	all := make(map[string]*string)
 	for _, k := range h.RemovedMeta {
 		all[k] = nil
@@ -226,25 +230,25 @@ type result struct {
 	Error  *struct{ Field, Reason string }
 }
 
-func (r *reply) result() (*historyv1.ApplyResponse, error) {
-	resp := &historyv1.ApplyResponse{NowMs: r.NowMS}
+func (r *reply) result() (*messagev1.ApplyResponse, error) {
+	resp := &messagev1.ApplyResponse{NowMs: r.NowMS}
 	for i, one := range r.Results {
-		status := historyv1.Status_value["STATUS_"+strings.ToUpper(one.Status)]
-		resp.Statuses = append(resp.Statuses, historyv1.Status(status))
+		status := messagev1.Status_value["STATUS_"+strings.ToUpper(one.Status)]
+		resp.Statuses = append(resp.Statuses, messagev1.Status(status))
 		it, err := itemOf(one.Record)
 		if err != nil {
 			return nil, err
 		}
 		resp.Records = append(resp.Records, it)
 		if one.Error != nil {
-			resp.Refusals = append(resp.Refusals, &historyv1.Refusal{
+			resp.Refusals = append(resp.Refusals, &messagev1.Refusal{
 				Index: uint32(i), Field: one.Error.Field, Reason: one.Error.Reason, //nolint:gosec // at most maxBatch
 			})
 		}
 	}
 	if date, err := time.Parse(time.DateOnly, r.FirstFlag); err == nil {
 		day := date.Year()*10_000 + int(date.Month())*100 + date.Day()
-		resp.Days = []*historyv1.DaySeen{{Date: uint32(day), First: r.FirstOfDay}} //nolint:gosec // eight digits
+		resp.Days = []*messagev1.DaySeen{{Date: uint32(day), First: r.FirstOfDay}} //nolint:gosec // eight digits
 	}
 	return resp, nil
 }
@@ -253,8 +257,8 @@ func (r *reply) result() (*historyv1.ApplyResponse, error) {
 var times = map[string]string{"event_time": "event_time_ms", "completed_at": "completed_at_ms", "played_at": "played_ms", "dismissed_at": "dismissed_ms"}
 
 // itemOf converts a record of the HTTP API to a stream's; an absent one has no object.
-func itemOf(record map[string]any) (*historyv1.Item, error) {
-	it := &historyv1.Item{}
+func itemOf(record map[string]any) (*messagev1.Item, error) {
+	it := &messagev1.Item{}
 	if record == nil {
 		return it, nil
 	}

@@ -14,7 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/playhead/playhead/client"
-	historyv1 "github.com/playhead/playhead/proto/history/v1"
+	messagev1 "github.com/playhead/playhead/proto/history/message/v1"
 )
 
 // TestMark marks a season in one request and checks the result.
@@ -35,11 +35,11 @@ func TestMark(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	objects := []*historyv1.MarkedObject{
-		{Object: &historyv1.Object{Id: "e1", Type: 2}, Meta: map[string]string{"title": "Fog"}}, {Object: &historyv1.Object{Id: "e2", Type: 2}},
+	objects := []*messagev1.MarkedObject{
+		{Object: &messagev1.Object{Id: "e1", Type: 2}, Meta: map[string]string{"title": "Fog"}}, {Object: &messagev1.Object{Id: "e2", Type: 2}},
 	}
-	resp, err := c.Mark(t.Context(), client.Marking{Objects: objects, Mark: historyv1.Mark_MARK_WATCHED, At: time.UnixMilli(1795341600000), UnlessCompleted: true})
-	if err != nil || !slices.Equal(resp.GetStatuses(), []historyv1.Status{historyv1.Status_STATUS_STORED, historyv1.Status_STATUS_UNCHANGED}) || resp.GetRecords()[0].GetPlays() != 1 {
+	resp, err := c.Mark(t.Context(), client.Marking{Objects: objects, Mark: messagev1.Mark_MARK_WATCHED, At: time.UnixMilli(1795341600000), UnlessCompleted: true})
+	if err != nil || !slices.Equal(resp.GetStatuses(), []messagev1.Status{messagev1.Status_STATUS_STORED, messagev1.Status_STATUS_UNCHANGED}) || resp.GetRecords()[0].GetPlays() != 1 {
 		t.Errorf("got %v, %v", resp, err)
 	}
 	want := map[string]any{
@@ -49,7 +49,7 @@ func TestMark(t *testing.T) {
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("sent %v, want %v", got, want)
 	}
-	if resp, err := c.Mark(t.Context(), client.Marking{Objects: objects[:1], Mark: historyv1.Mark_MARK_RESET}); err == nil {
+	if resp, err := c.Mark(t.Context(), client.Marking{Objects: objects[:1], Mark: messagev1.Mark_MARK_RESET}); err == nil {
 		t.Errorf("an answer for others: got %v, want an error", resp)
 	}
 }
@@ -73,10 +73,10 @@ func TestViewings(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := c.Viewings(t.Context(), &historyv1.Object{Type: 2, Id: "a/b"})
-	want := []*historyv1.Session{
+	got, err := c.Viewings(t.Context(), &messagev1.Object{Type: 2, Id: "a/b"})
+	want := []*messagev1.Session{
 		{
-			BeginMs: 1795341600500, EndMs: 1795345200000, FromMs: new(int64(0)), ToMs: new(int64(90_000)), State: historyv1.State_STATE_STOPPED,
+			BeginMs: 1795341600500, EndMs: 1795345200000, FromMs: new(int64(0)), ToMs: new(int64(90_000)), State: messagev1.State_STATE_STOPPED,
 			Device: "tv", WatchedMs: 80_000,
 		},
 		{EndMs: 1795255200000, CompletedAtMs: 1795251600000},
@@ -84,15 +84,15 @@ func TestViewings(t *testing.T) {
 	if err != nil || len(got) != len(want) || !proto.Equal(got[0], want[0]) || !proto.Equal(got[1], want[1]) {
 		t.Errorf("viewings %v, %v; want %v", got, err, want)
 	}
-	if got, err := c.Viewings(t.Context(), &historyv1.Object{Type: 1, Id: "none"}); err != nil || len(got) != 0 {
+	if got, err := c.Viewings(t.Context(), &messagev1.Object{Type: 1, Id: "none"}); err != nil || len(got) != 0 {
 		t.Errorf("viewings of what has no record: %v, %v; want none", got, err)
 	}
 	grant = "bad"
-	if got, err := c.Viewings(t.Context(), &historyv1.Object{Type: 2, Id: "a/b"}); !errors.Is(err, client.ErrUnauthorized) {
+	if got, err := c.Viewings(t.Context(), &messagev1.Object{Type: 2, Id: "a/b"}); !errors.Is(err, client.ErrUnauthorized) {
 		t.Errorf("viewings with a bad token: %v, %v; want %v", got, err, client.ErrUnauthorized)
 	}
 	edge.Close()
-	if got, err := c.Viewings(t.Context(), &historyv1.Object{Type: 1, Id: "none"}); err == nil {
+	if got, err := c.Viewings(t.Context(), &messagev1.Object{Type: 1, Id: "none"}); err == nil {
 		t.Errorf("viewings of an edge that is away: %v, want an error", got)
 	}
 }

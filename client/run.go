@@ -5,19 +5,19 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net/http"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/coder/websocket"
-
-	"github.com/playhead/playhead/internal/run"
 )
 
 const (
-	lasting  = 10 * time.Second // a connection of this age counts as successful
-	unproved = 5 * time.Second  // least wait after a refused token
-	muteMost = 2                // consecutive mute WebSockets before requests are tried
+	lasting  = 10 * time.Second        // a connection of this age counts as successful.
+	unproved = 5 * time.Second         // least wait after a refused token.
+	muteMost = 2                       // consecutive mute WebSockets before requests are tried.
+	soon     = 1500 * time.Millisecond // limit of the wait for an edge that is away.
 )
 
 // Run sends reports until ctx is done. Call [Client.Flush] before to have all answered. It fails only with
@@ -29,7 +29,8 @@ func (c *Client) Run(ctx context.Context) error {
 	case <-ctx.Done():
 		return nil
 	}
-	for failures := 0; ; failures++ {
+	failures := 0
+	for {
 		began := time.Now()
 		heard, err := c.attempt(ctx)
 		switch {
@@ -42,9 +43,43 @@ func (c *Client) Run(ctx context.Context) error {
 			failures = 0
 		}
 		wait := c.wait(err, failures)
+		if !errors.Is(err, errAway) {
+			failures++
+		}
 		c.cfg.Logger.Info("not connected", "error", err, "again_in", wait)
-		run.Sleep(ctx, wait)
+		c.pause(ctx, wait)
 	}
+}
+
+// pause waits for the next attempt, or for [Client.Reconnect].
+func (c *Client) pause(ctx context.Context, wait time.Duration) {
+	t := time.NewTimer(wait)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-c.hurry:
+	case <-ctx.Done():
+	}
+}
+
+// Reconnect ends the wait before the next attempt to connect, if Run waits; also the wait that the edge asked for.
+func (c *Client) Reconnect() {
+	select {
+	case c.hurry <- struct{}{}:
+	default:
+	}
+}
+
+// errAway means that there was no connection to the edge.
+var errAway = errors.New("no connection")
+
+// gone marks the refusal of a proxy that did not reach the edge.
+func gone(err error) error {
+	refused, ok := errors.AsType[*refusal](err)
+	if ok && refused.status >= http.StatusBadGateway {
+		return fmt.Errorf("%w: %w", errAway, err)
+	}
+	return err
 }
 
 // attempt connects and sends until the connection ends. It returns the strongest sign of the edge, and the cause.
@@ -86,6 +121,9 @@ func (c *Client) wait(err error, failures int) time.Duration {
 			return milliseconds(ms) + rand.N(c.cfg.MinWait)
 		}
 	}
+	if errors.Is(err, errAway) {
+		return rand.N(min(soon, c.cfg.MaxWait))
+	}
 	if errors.Is(err, ErrUnauthorized) {
 		return unproved + c.backoff(failures)
 	}
@@ -112,5 +150,28 @@ func (c *Client) grant(ctx context.Context) (string, error) {
 		return g.token, nil
 	case <-ctx.Done():
 		return "", fmt.Errorf("token: %w", context.Cause(ctx))
+	}
+}
+
+// sleep waits. It reports false if ctx is done first.
+func sleep(ctx context.Context, d time.Duration) bool {
+	if d <= 0 {
+		return ctx.Err() == nil
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// wake signals on a channel of capacity 1, unless a signal is pending.
+func wake(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
 	}
 }

@@ -11,8 +11,7 @@ import (
 
 	"github.com/coder/websocket"
 
-	"github.com/playhead/playhead/internal/run"
-	historyv1 "github.com/playhead/playhead/proto/history/v1"
+	messagev1 "github.com/playhead/playhead/proto/history/message/v1"
 )
 
 const (
@@ -23,7 +22,7 @@ const (
 
 type link interface {
 	// exchange sends a message within Patience and returns its response: the message's number and a result or error.
-	exchange(context.Context, *historyv1.StreamRequest) (*historyv1.StreamResponse, error)
+	exchange(context.Context, *messagev1.StreamRequest) (*messagev1.StreamResponse, error)
 }
 
 // send sends the queue over a link until life ends or an error occurs.
@@ -32,7 +31,7 @@ func (c *Client) send(life context.Context, l link) error {
 	c.clock.silent = false
 	c.mu.Unlock()
 	for seq := uint64(1); ; seq++ {
-		if !run.Sleep(life, time.Until(c.rest)) {
+		if !sleep(life, time.Until(c.rest)) {
 			return context.Cause(life)
 		}
 		req := c.next(seq)
@@ -52,7 +51,7 @@ func (c *Client) send(life context.Context, l link) error {
 
 // next returns the next message, nil if the queue is empty. While the time is unknown, the message asks for it
 // and has no heartbeats.
-func (c *Client) next(seq uint64) *historyv1.StreamRequest {
+func (c *Client) next(seq uint64) *messagev1.StreamRequest {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.outbox.items) == 0 {
@@ -61,11 +60,11 @@ func (c *Client) next(seq uint64) *historyv1.StreamRequest {
 	shown, elapsed := c.cfg.Clock()
 	c.slept(elapsed)
 	if !c.clock.known && !c.clock.silent && !c.cfg.Recorded {
-		return &historyv1.StreamRequest{Sequence: seq}
+		return &messagev1.StreamRequest{Sequence: seq}
 	}
 	c.outbox.set(shown.Add(-elapsed))
 	beats, dated := c.outbox.next()
-	req := &historyv1.StreamRequest{Sequence: seq, Heartbeats: beats, ReturnRecords: !c.cfg.NoRecords}
+	req := &messagev1.StreamRequest{Sequence: seq, Heartbeats: beats, ReturnRecords: !c.cfg.NoRecords}
 	if !dated {
 		req.SentAtMs = shown.UnixMilli()
 	}
@@ -73,7 +72,7 @@ func (c *Client) next(seq uint64) *historyv1.StreamRequest {
 		req.ReturnRecords = req.ReturnRecords || h.IfMatch != 0
 	}
 	if c.cfg.Day != nil {
-		req.Day = &historyv1.DayCheck{Known: c.day, Zone: c.zone(shown)}
+		req.Day = &messagev1.DayCheck{Known: c.day, Zone: c.zone(shown)}
 	}
 	return req
 }
@@ -86,7 +85,7 @@ func (c *Client) zone(now time.Time) string {
 	return now.Format("-07:00")
 }
 
-func (c *Client) exchange(life context.Context, l link, req *historyv1.StreamRequest) error {
+func (c *Client) exchange(life context.Context, l link, req *messagev1.StreamRequest) error {
 	began := time.Now()
 	_, sent := c.cfg.Clock()
 	resp, err := l.exchange(life, req)
@@ -120,15 +119,15 @@ func (c *Client) learnTime(ms int64, sent time.Duration) {
 	}
 }
 
-func (c *Client) failed(e *historyv1.StreamError) {
+func (c *Client) failed(e *messagev1.StreamError) {
 	c.mu.Lock()
 	var answers []Answer
-	tooLarge := e.Code == historyv1.StreamErrorCode_STREAM_ERROR_CODE_TOO_LARGE
+	tooLarge := e.Code == messagev1.StreamErrorCode_STREAM_ERROR_CODE_TOO_LARGE
 	switch {
 	case e.RetryAfterMs > 0:
 		c.outbox.postpone()
 		c.rest = time.Now().Add(milliseconds(uint64(e.RetryAfterMs)) + rand.N(c.cfg.MinWait))
-	case c.outbox.sent > 0 && (tooLarge || e.Code == historyv1.StreamErrorCode_STREAM_ERROR_CODE_INVALID):
+	case c.outbox.sent > 0 && (tooLarge || e.Code == messagev1.StreamErrorCode_STREAM_ERROR_CODE_INVALID):
 		answers = c.outbox.refuse(e.Field, e.Detail, tooLarge)
 	default:
 		c.outbox.fail()
@@ -139,7 +138,7 @@ func (c *Client) failed(e *historyv1.StreamError) {
 }
 
 // takeAnswer processes a result. Heartbeats that were not stored are retried after a backoff.
-func (c *Client) takeAnswer(resp *historyv1.ApplyResponse, took time.Duration) {
+func (c *Client) takeAnswer(resp *messagev1.ApplyResponse, took time.Duration) {
 	c.mu.Lock()
 	answers, again := c.outbox.takeAnswer(resp, took)
 	c.mu.Unlock()
@@ -174,7 +173,7 @@ func (c *Client) answered(answers []Answer) {
 	}
 }
 
-func (c *Client) today(days []*historyv1.DaySeen) {
+func (c *Client) today(days []*messagev1.DaySeen) {
 	for _, d := range days {
 		if c.cfg.Day != nil && (d.First || d.Date != c.day) {
 			c.day = d.Date

@@ -11,7 +11,7 @@ import (
 	"github.com/coder/websocket"
 	"google.golang.org/protobuf/proto"
 
-	historyv1 "github.com/playhead/playhead/proto/history/v1"
+	messagev1 "github.com/playhead/playhead/proto/history/message/v1"
 )
 
 // The edge pings after 30 s of silence. After a longer silence the client pings, which detects a dead
@@ -25,7 +25,7 @@ const (
 type stream struct {
 	*Client
 	conn    *websocket.Conn
-	answers chan *historyv1.StreamResponse
+	answers chan *messagev1.StreamResponse
 	heard   atomic.Int32
 	born    time.Time    // with its monotonic reading.
 	last    atomic.Int64 // last sign of the edge, nanoseconds since born.
@@ -39,7 +39,7 @@ type stream struct {
 func (c *Client) overWebSocket(ctx context.Context, token string) (heard int, err error) {
 	life, end := context.WithCancelCause(ctx)
 	defer end(nil)
-	s := &stream{Client: c, answers: make(chan *historyv1.StreamResponse), end: end}
+	s := &stream{Client: c, answers: make(chan *messagev1.StreamResponse), end: end}
 	if err := s.dial(ctx, token); err != nil {
 		return noSign, err
 	}
@@ -84,9 +84,9 @@ func (s *stream) dial(ctx context.Context, token string) error {
 	})
 	switch {
 	case err != nil && resp != nil:
-		return newRefusal(resp, fmt.Errorf("connect: %w", err))
+		return gone(newRefusal(resp, fmt.Errorf("connect: %w", err)))
 	case err != nil:
-		return fmt.Errorf("connect: %w", err)
+		return fmt.Errorf("connect: %w: %w", errAway, err)
 	}
 	conn.SetReadLimit(1 << 20) // more than any response
 	s.conn, s.born = conn, time.Now()
@@ -133,7 +133,7 @@ func (s *stream) read(life context.Context) error {
 		if err != nil {
 			return fmt.Errorf("read: %w", err)
 		}
-		answer := new(historyv1.StreamResponse)
+		answer := new(messagev1.StreamResponse)
 		if err := proto.Unmarshal(text, answer); err != nil {
 			return fmt.Errorf("read: %w", err)
 		}
@@ -151,7 +151,7 @@ func (s *stream) read(life context.Context) error {
 }
 
 // changed passes a change on. The first one of a connection is a resync: the edge sends changes from now on.
-func (s *stream) changed(c *historyv1.Change) {
+func (s *stream) changed(c *messagev1.Change) {
 	s.alive(anySign)
 	if len(c.Items)+len(c.Removed) > 0 {
 		s.alive(dataSign)
@@ -166,7 +166,7 @@ func (s *stream) changed(c *historyv1.Change) {
 	}
 }
 
-func (s *stream) exchange(life context.Context, req *historyv1.StreamRequest) (*historyv1.StreamResponse, error) {
+func (s *stream) exchange(life context.Context, req *messagev1.StreamRequest) (*messagev1.StreamResponse, error) {
 	text, err := proto.Marshal(req)
 	if err != nil {
 		return nil, fmt.Errorf("send: %w", err)

@@ -16,7 +16,7 @@ import (
 	"github.com/playhead/playhead/bff/ws"
 	"github.com/playhead/playhead/client"
 	"github.com/playhead/playhead/internal/memnet"
-	historyv1 "github.com/playhead/playhead/proto/history/v1"
+	messagev1 "github.com/playhead/playhead/proto/history/message/v1"
 )
 
 const secret = "0123456789abcdef0123456789abcdef"
@@ -31,7 +31,7 @@ type world struct {
 	delay  time.Duration      // of the service's next answer
 	post   http.HandlerFunc   // answers requests; nil treats them as handshakes
 	films  *filmService       // the service, if set
-	fate   func([]*historyv1.Heartbeat) ([]historyv1.Status, error)
+	fate   func([]*messagev1.Heartbeat) ([]messagev1.Status, error)
 
 	mu       sync.Mutex
 	edge     *ws.Handler
@@ -39,7 +39,7 @@ type world struct {
 	front    http.HandlerFunc // answers everything; nil for the edge
 	wrap     func(net.Conn) net.Conn
 	dials    []time.Time            // handshakes.
-	stored   []*historyv1.Heartbeat // heartbeats received by the service.
+	stored   []*messagev1.Heartbeat // heartbeats received by the service.
 	ahead    atomic.Int64           // lead of the device's clock, nanoseconds.
 	apart    time.Duration          // lead of the service's clock over the bubble's.
 	silent   bool                   // responses lack the service's time
@@ -48,7 +48,7 @@ type world struct {
 	answered []string               // answers, "id status".
 	answers  []client.Answer
 	told     func(client.Answer) // called for the next answer, if set
-	tells    map[uint64]func(*historyv1.Change)
+	tells    map[uint64]func(*messagev1.Change)
 	telling  time.Duration // delay of changes on a new connection
 }
 
@@ -184,10 +184,10 @@ func (w *world) hear(a client.Answer) {
 }
 
 // Apply is the service.
-func (w *world) Apply(_ context.Context, req *historyv1.ApplyRequest) (*historyv1.ApplyResponse, error) {
+func (w *world) Apply(_ context.Context, req *messagev1.ApplyRequest) (*messagev1.ApplyResponse, error) {
 	switch {
 	case len(req.Heartbeats) == 0:
-		return &historyv1.ApplyResponse{NowMs: w.now()}, nil
+		return &messagev1.ApplyResponse{NowMs: w.now()}, nil
 	case w.films != nil:
 		resp := w.films.apply(req)
 		time.Sleep(w.films.delay)
@@ -196,7 +196,7 @@ func (w *world) Apply(_ context.Context, req *historyv1.ApplyRequest) (*historyv
 	}
 	statuses, delay, err := w.apply(req.Heartbeats)
 	time.Sleep(delay)
-	return &historyv1.ApplyResponse{Statuses: statuses, NowMs: w.now()}, err
+	return &messagev1.ApplyResponse{Statuses: statuses, NowMs: w.now()}, err
 }
 
 // now returns the service's time, or 0 if silent.
@@ -207,7 +207,7 @@ func (w *world) now() int64 {
 	return time.Now().Add(w.apart).UnixMilli()
 }
 
-func (w *world) apply(beats []*historyv1.Heartbeat) ([]historyv1.Status, time.Duration, error) {
+func (w *world) apply(beats []*messagev1.Heartbeat) ([]messagev1.Status, time.Duration, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delay := w.delay
@@ -216,11 +216,11 @@ func (w *world) apply(beats []*historyv1.Heartbeat) ([]historyv1.Status, time.Du
 		statuses, err := w.fate(beats)
 		return statuses, delay, err
 	}
-	return all(beats, historyv1.Status_STATUS_STORED), delay, nil
+	return all(beats, messagev1.Status_STATUS_STORED), delay, nil
 }
 
-func all(beats []*historyv1.Heartbeat, status historyv1.Status) []historyv1.Status {
-	return slices.Repeat([]historyv1.Status{status}, len(beats))
+func all(beats []*messagev1.Heartbeat, status messagev1.Status) []messagev1.Status {
+	return slices.Repeat([]messagev1.Status{status}, len(beats))
 }
 
 func (w *world) run() (stop func() error) {
@@ -242,8 +242,8 @@ func (w *world) report(ids ...string) {
 	}
 }
 
-func beat(id string) *historyv1.Heartbeat {
-	return &historyv1.Heartbeat{ObjectId: id, ObjectType: 1, Kind: historyv1.Kind_KIND_STOP, EventTimeMs: time.Now().UnixMilli(), PositionMs: 1000}
+func beat(id string) *messagev1.Heartbeat {
+	return &messagev1.Heartbeat{ObjectId: id, ObjectType: 1, Kind: messagev1.Kind_KIND_STOP, EventTimeMs: time.Now().UnixMilli(), PositionMs: 1000}
 }
 
 // flush waits until all is answered, at most for limit.

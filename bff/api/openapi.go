@@ -286,7 +286,7 @@ func failedResponse() *huma.Response {
 
 const streamPath = "/v1/stream"
 
-const streamText = "Subprotocols: playhead.v1.json, in text frames, and playhead.v1.proto, in binary frames (history/v1/stream.proto). " +
+const streamText = "Subprotocols: playhead.v1.json, in text frames, and playhead.v1.proto, in binary frames (history/message/v1/stream.proto). " +
 	"A browser, which cannot set a header, offers its token as one more subprotocol, bearer.<token>. " +
 	`A message is the body of POST /v1/heartbeats and "seq", a number from 1 on; records are in the answer only where "records" is true. ` +
 	`The answer is {"seq","results"}, or {"seq","error":{"code","detail","field","retry_after_ms"}} ` +

@@ -1,5 +1,5 @@
 // Package wire encodes the domain's types for stores and queues. All adapters share it, and thus one form of a
-// record. The form is defined in proto/history/v1/record.proto.
+// record. The form is defined in proto/history/message/v1/record.proto.
 //
 // Every heartbeat encodes a record. This hand-written code takes a fifth of the CPU of the generated code;
 // tests compare both.

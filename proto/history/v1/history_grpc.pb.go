@@ -4,10 +4,13 @@
 // - protoc             (unknown)
 // source: history/v1/history.proto
 
+// Package history.v1 is the services. Their messages are apart, for clients that need no gRPC.
+
 package historyv1
 
 import (
 	context "context"
+	v1 "github.com/playhead/playhead/proto/history/message/v1"
 	grpc "google.golang.org/grpc"
 	codes "google.golang.org/grpc/codes"
 	status "google.golang.org/grpc/status"
@@ -46,41 +49,41 @@ const (
 // The caller is trusted: it has authenticated the user and says who it is.
 type HistoryServiceClient interface {
 	// Apply stores a batch of heartbeats and answers once the cache holds them.
-	Apply(ctx context.Context, in *ApplyRequest, opts ...grpc.CallOption) (*ApplyResponse, error)
+	Apply(ctx context.Context, in *v1.ApplyRequest, opts ...grpc.CallOption) (*v1.ApplyResponse, error)
 	// ApplyStream is Apply for a caller with many batches: every request is
 	// answered, in order, when the cache holds it.
-	ApplyStream(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[ApplyStreamRequest, ApplyStreamResponse], error)
+	ApplyStream(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[v1.ApplyStreamRequest, v1.ApplyStreamResponse], error)
 	// List reads a page of a user's records, newest first.
-	List(ctx context.Context, in *ListRequest, opts ...grpc.CallOption) (*ListResponse, error)
+	List(ctx context.Context, in *v1.ListRequest, opts ...grpc.CallOption) (*v1.ListResponse, error)
 	// Points reads where a user stopped in some objects.
-	Points(ctx context.Context, in *PointsRequest, opts ...grpc.CallOption) (*PointsResponse, error)
+	Points(ctx context.Context, in *v1.PointsRequest, opts ...grpc.CallOption) (*v1.PointsResponse, error)
 	// Viewings reads the sessions of one object, newest first.
-	Viewings(ctx context.Context, in *ViewingsRequest, opts ...grpc.CallOption) (*ViewingsResponse, error)
+	Viewings(ctx context.Context, in *v1.ViewingsRequest, opts ...grpc.CallOption) (*v1.ViewingsResponse, error)
 	// Changes reads what has changed and what was removed since a token.
-	Changes(ctx context.Context, in *ChangesRequest, opts ...grpc.CallOption) (*ChangesResponse, error)
+	Changes(ctx context.Context, in *v1.ChangesRequest, opts ...grpc.CallOption) (*v1.ChangesResponse, error)
 	// Delete removes some objects from a user's history.
-	Delete(ctx context.Context, in *DeleteRequest, opts ...grpc.CallOption) (*DeleteResponse, error)
+	Delete(ctx context.Context, in *v1.DeleteRequest, opts ...grpc.CallOption) (*v1.DeleteResponse, error)
 	// Mark says of objects that they were watched or not, or puts them back to the start.
-	Mark(ctx context.Context, in *MarkRequest, opts ...grpc.CallOption) (*MarkResponse, error)
+	Mark(ctx context.Context, in *v1.MarkRequest, opts ...grpc.CallOption) (*v1.MarkResponse, error)
 	// Clear removes everything at or before a time, of one type or of all.
-	Clear(ctx context.Context, in *ClearRequest, opts ...grpc.CallOption) (*ClearResponse, error)
+	Clear(ctx context.Context, in *v1.ClearRequest, opts ...grpc.CallOption) (*v1.ClearResponse, error)
 	// Import folds whole records into a user's history, such as List returns them. A record that
 	// the history has already counts once.
-	Import(ctx context.Context, in *ImportRequest, opts ...grpc.CallOption) (*ImportResponse, error)
+	Import(ctx context.Context, in *v1.ImportRequest, opts ...grpc.CallOption) (*v1.ImportResponse, error)
 	// Continue reads what a user has begun and not finished, newest first.
-	Continue(ctx context.Context, in *ContinueRequest, opts ...grpc.CallOption) (*ContinueResponse, error)
+	Continue(ctx context.Context, in *v1.ContinueRequest, opts ...grpc.CallOption) (*v1.ContinueResponse, error)
 	// Search reads records by what their ids and metadata say, newest first.
-	Search(ctx context.Context, in *SearchRequest, opts ...grpc.CallOption) (*SearchResponse, error)
+	Search(ctx context.Context, in *v1.SearchRequest, opts ...grpc.CallOption) (*v1.SearchResponse, error)
 	// Dismiss takes objects out of what Continue reads until they are played again, and offers
 	// them again.
-	Dismiss(ctx context.Context, in *DismissRequest, opts ...grpc.CallOption) (*DismissResponse, error)
+	Dismiss(ctx context.Context, in *v1.DismissRequest, opts ...grpc.CallOption) (*v1.DismissResponse, error)
 	// GetSettings reads what a user has decided about the history.
-	GetSettings(ctx context.Context, in *GetSettingsRequest, opts ...grpc.CallOption) (*GetSettingsResponse, error)
+	GetSettings(ctx context.Context, in *v1.GetSettingsRequest, opts ...grpc.CallOption) (*v1.GetSettingsResponse, error)
 	// PutSettings changes it.
-	PutSettings(ctx context.Context, in *PutSettingsRequest, opts ...grpc.CallOption) (*PutSettingsResponse, error)
+	PutSettings(ctx context.Context, in *v1.PutSettingsRequest, opts ...grpc.CallOption) (*v1.PutSettingsResponse, error)
 	// Watch tells what changes in the histories of some users, whoever changed it. The
 	// caller says which users, and may say others at any time.
-	Watch(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[WatchRequest, WatchResponse], error)
+	Watch(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[v1.WatchRequest, v1.WatchResponse], error)
 }
 
 type historyServiceClient struct {
@@ -91,9 +94,9 @@ func NewHistoryServiceClient(cc grpc.ClientConnInterface) HistoryServiceClient {
 	return &historyServiceClient{cc}
 }
 
-func (c *historyServiceClient) Apply(ctx context.Context, in *ApplyRequest, opts ...grpc.CallOption) (*ApplyResponse, error) {
+func (c *historyServiceClient) Apply(ctx context.Context, in *v1.ApplyRequest, opts ...grpc.CallOption) (*v1.ApplyResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(ApplyResponse)
+	out := new(v1.ApplyResponse)
 	err := c.cc.Invoke(ctx, HistoryService_Apply_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
@@ -101,22 +104,22 @@ func (c *historyServiceClient) Apply(ctx context.Context, in *ApplyRequest, opts
 	return out, nil
 }
 
-func (c *historyServiceClient) ApplyStream(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[ApplyStreamRequest, ApplyStreamResponse], error) {
+func (c *historyServiceClient) ApplyStream(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[v1.ApplyStreamRequest, v1.ApplyStreamResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	stream, err := c.cc.NewStream(ctx, &HistoryService_ServiceDesc.Streams[0], HistoryService_ApplyStream_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
-	x := &grpc.GenericClientStream[ApplyStreamRequest, ApplyStreamResponse]{ClientStream: stream}
+	x := &grpc.GenericClientStream[v1.ApplyStreamRequest, v1.ApplyStreamResponse]{ClientStream: stream}
 	return x, nil
 }
 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
-type HistoryService_ApplyStreamClient = grpc.BidiStreamingClient[ApplyStreamRequest, ApplyStreamResponse]
+type HistoryService_ApplyStreamClient = grpc.BidiStreamingClient[v1.ApplyStreamRequest, v1.ApplyStreamResponse]
 
-func (c *historyServiceClient) List(ctx context.Context, in *ListRequest, opts ...grpc.CallOption) (*ListResponse, error) {
+func (c *historyServiceClient) List(ctx context.Context, in *v1.ListRequest, opts ...grpc.CallOption) (*v1.ListResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(ListResponse)
+	out := new(v1.ListResponse)
 	err := c.cc.Invoke(ctx, HistoryService_List_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
@@ -124,9 +127,9 @@ func (c *historyServiceClient) List(ctx context.Context, in *ListRequest, opts .
 	return out, nil
 }
 
-func (c *historyServiceClient) Points(ctx context.Context, in *PointsRequest, opts ...grpc.CallOption) (*PointsResponse, error) {
+func (c *historyServiceClient) Points(ctx context.Context, in *v1.PointsRequest, opts ...grpc.CallOption) (*v1.PointsResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(PointsResponse)
+	out := new(v1.PointsResponse)
 	err := c.cc.Invoke(ctx, HistoryService_Points_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
@@ -134,9 +137,9 @@ func (c *historyServiceClient) Points(ctx context.Context, in *PointsRequest, op
 	return out, nil
 }
 
-func (c *historyServiceClient) Viewings(ctx context.Context, in *ViewingsRequest, opts ...grpc.CallOption) (*ViewingsResponse, error) {
+func (c *historyServiceClient) Viewings(ctx context.Context, in *v1.ViewingsRequest, opts ...grpc.CallOption) (*v1.ViewingsResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(ViewingsResponse)
+	out := new(v1.ViewingsResponse)
 	err := c.cc.Invoke(ctx, HistoryService_Viewings_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
@@ -144,9 +147,9 @@ func (c *historyServiceClient) Viewings(ctx context.Context, in *ViewingsRequest
 	return out, nil
 }
 
-func (c *historyServiceClient) Changes(ctx context.Context, in *ChangesRequest, opts ...grpc.CallOption) (*ChangesResponse, error) {
+func (c *historyServiceClient) Changes(ctx context.Context, in *v1.ChangesRequest, opts ...grpc.CallOption) (*v1.ChangesResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(ChangesResponse)
+	out := new(v1.ChangesResponse)
 	err := c.cc.Invoke(ctx, HistoryService_Changes_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
@@ -154,9 +157,9 @@ func (c *historyServiceClient) Changes(ctx context.Context, in *ChangesRequest, 
 	return out, nil
 }
 
-func (c *historyServiceClient) Delete(ctx context.Context, in *DeleteRequest, opts ...grpc.CallOption) (*DeleteResponse, error) {
+func (c *historyServiceClient) Delete(ctx context.Context, in *v1.DeleteRequest, opts ...grpc.CallOption) (*v1.DeleteResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(DeleteResponse)
+	out := new(v1.DeleteResponse)
 	err := c.cc.Invoke(ctx, HistoryService_Delete_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
@@ -164,9 +167,9 @@ func (c *historyServiceClient) Delete(ctx context.Context, in *DeleteRequest, op
 	return out, nil
 }
 
-func (c *historyServiceClient) Mark(ctx context.Context, in *MarkRequest, opts ...grpc.CallOption) (*MarkResponse, error) {
+func (c *historyServiceClient) Mark(ctx context.Context, in *v1.MarkRequest, opts ...grpc.CallOption) (*v1.MarkResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(MarkResponse)
+	out := new(v1.MarkResponse)
 	err := c.cc.Invoke(ctx, HistoryService_Mark_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
@@ -174,9 +177,9 @@ func (c *historyServiceClient) Mark(ctx context.Context, in *MarkRequest, opts .
 	return out, nil
 }
 
-func (c *historyServiceClient) Clear(ctx context.Context, in *ClearRequest, opts ...grpc.CallOption) (*ClearResponse, error) {
+func (c *historyServiceClient) Clear(ctx context.Context, in *v1.ClearRequest, opts ...grpc.CallOption) (*v1.ClearResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(ClearResponse)
+	out := new(v1.ClearResponse)
 	err := c.cc.Invoke(ctx, HistoryService_Clear_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
@@ -184,9 +187,9 @@ func (c *historyServiceClient) Clear(ctx context.Context, in *ClearRequest, opts
 	return out, nil
 }
 
-func (c *historyServiceClient) Import(ctx context.Context, in *ImportRequest, opts ...grpc.CallOption) (*ImportResponse, error) {
+func (c *historyServiceClient) Import(ctx context.Context, in *v1.ImportRequest, opts ...grpc.CallOption) (*v1.ImportResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(ImportResponse)
+	out := new(v1.ImportResponse)
 	err := c.cc.Invoke(ctx, HistoryService_Import_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
@@ -194,9 +197,9 @@ func (c *historyServiceClient) Import(ctx context.Context, in *ImportRequest, op
 	return out, nil
 }
 
-func (c *historyServiceClient) Continue(ctx context.Context, in *ContinueRequest, opts ...grpc.CallOption) (*ContinueResponse, error) {
+func (c *historyServiceClient) Continue(ctx context.Context, in *v1.ContinueRequest, opts ...grpc.CallOption) (*v1.ContinueResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(ContinueResponse)
+	out := new(v1.ContinueResponse)
 	err := c.cc.Invoke(ctx, HistoryService_Continue_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
@@ -204,9 +207,9 @@ func (c *historyServiceClient) Continue(ctx context.Context, in *ContinueRequest
 	return out, nil
 }
 
-func (c *historyServiceClient) Search(ctx context.Context, in *SearchRequest, opts ...grpc.CallOption) (*SearchResponse, error) {
+func (c *historyServiceClient) Search(ctx context.Context, in *v1.SearchRequest, opts ...grpc.CallOption) (*v1.SearchResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(SearchResponse)
+	out := new(v1.SearchResponse)
 	err := c.cc.Invoke(ctx, HistoryService_Search_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
@@ -214,9 +217,9 @@ func (c *historyServiceClient) Search(ctx context.Context, in *SearchRequest, op
 	return out, nil
 }
 
-func (c *historyServiceClient) Dismiss(ctx context.Context, in *DismissRequest, opts ...grpc.CallOption) (*DismissResponse, error) {
+func (c *historyServiceClient) Dismiss(ctx context.Context, in *v1.DismissRequest, opts ...grpc.CallOption) (*v1.DismissResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(DismissResponse)
+	out := new(v1.DismissResponse)
 	err := c.cc.Invoke(ctx, HistoryService_Dismiss_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
@@ -224,9 +227,9 @@ func (c *historyServiceClient) Dismiss(ctx context.Context, in *DismissRequest, 
 	return out, nil
 }
 
-func (c *historyServiceClient) GetSettings(ctx context.Context, in *GetSettingsRequest, opts ...grpc.CallOption) (*GetSettingsResponse, error) {
+func (c *historyServiceClient) GetSettings(ctx context.Context, in *v1.GetSettingsRequest, opts ...grpc.CallOption) (*v1.GetSettingsResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(GetSettingsResponse)
+	out := new(v1.GetSettingsResponse)
 	err := c.cc.Invoke(ctx, HistoryService_GetSettings_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
@@ -234,9 +237,9 @@ func (c *historyServiceClient) GetSettings(ctx context.Context, in *GetSettingsR
 	return out, nil
 }
 
-func (c *historyServiceClient) PutSettings(ctx context.Context, in *PutSettingsRequest, opts ...grpc.CallOption) (*PutSettingsResponse, error) {
+func (c *historyServiceClient) PutSettings(ctx context.Context, in *v1.PutSettingsRequest, opts ...grpc.CallOption) (*v1.PutSettingsResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(PutSettingsResponse)
+	out := new(v1.PutSettingsResponse)
 	err := c.cc.Invoke(ctx, HistoryService_PutSettings_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
@@ -244,18 +247,18 @@ func (c *historyServiceClient) PutSettings(ctx context.Context, in *PutSettingsR
 	return out, nil
 }
 
-func (c *historyServiceClient) Watch(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[WatchRequest, WatchResponse], error) {
+func (c *historyServiceClient) Watch(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[v1.WatchRequest, v1.WatchResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	stream, err := c.cc.NewStream(ctx, &HistoryService_ServiceDesc.Streams[1], HistoryService_Watch_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
-	x := &grpc.GenericClientStream[WatchRequest, WatchResponse]{ClientStream: stream}
+	x := &grpc.GenericClientStream[v1.WatchRequest, v1.WatchResponse]{ClientStream: stream}
 	return x, nil
 }
 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
-type HistoryService_WatchClient = grpc.BidiStreamingClient[WatchRequest, WatchResponse]
+type HistoryService_WatchClient = grpc.BidiStreamingClient[v1.WatchRequest, v1.WatchResponse]
 
 // HistoryServiceServer is the server API for HistoryService service.
 // All implementations must embed UnimplementedHistoryServiceServer
@@ -266,41 +269,41 @@ type HistoryService_WatchClient = grpc.BidiStreamingClient[WatchRequest, WatchRe
 // The caller is trusted: it has authenticated the user and says who it is.
 type HistoryServiceServer interface {
 	// Apply stores a batch of heartbeats and answers once the cache holds them.
-	Apply(context.Context, *ApplyRequest) (*ApplyResponse, error)
+	Apply(context.Context, *v1.ApplyRequest) (*v1.ApplyResponse, error)
 	// ApplyStream is Apply for a caller with many batches: every request is
 	// answered, in order, when the cache holds it.
-	ApplyStream(grpc.BidiStreamingServer[ApplyStreamRequest, ApplyStreamResponse]) error
+	ApplyStream(grpc.BidiStreamingServer[v1.ApplyStreamRequest, v1.ApplyStreamResponse]) error
 	// List reads a page of a user's records, newest first.
-	List(context.Context, *ListRequest) (*ListResponse, error)
+	List(context.Context, *v1.ListRequest) (*v1.ListResponse, error)
 	// Points reads where a user stopped in some objects.
-	Points(context.Context, *PointsRequest) (*PointsResponse, error)
+	Points(context.Context, *v1.PointsRequest) (*v1.PointsResponse, error)
 	// Viewings reads the sessions of one object, newest first.
-	Viewings(context.Context, *ViewingsRequest) (*ViewingsResponse, error)
+	Viewings(context.Context, *v1.ViewingsRequest) (*v1.ViewingsResponse, error)
 	// Changes reads what has changed and what was removed since a token.
-	Changes(context.Context, *ChangesRequest) (*ChangesResponse, error)
+	Changes(context.Context, *v1.ChangesRequest) (*v1.ChangesResponse, error)
 	// Delete removes some objects from a user's history.
-	Delete(context.Context, *DeleteRequest) (*DeleteResponse, error)
+	Delete(context.Context, *v1.DeleteRequest) (*v1.DeleteResponse, error)
 	// Mark says of objects that they were watched or not, or puts them back to the start.
-	Mark(context.Context, *MarkRequest) (*MarkResponse, error)
+	Mark(context.Context, *v1.MarkRequest) (*v1.MarkResponse, error)
 	// Clear removes everything at or before a time, of one type or of all.
-	Clear(context.Context, *ClearRequest) (*ClearResponse, error)
+	Clear(context.Context, *v1.ClearRequest) (*v1.ClearResponse, error)
 	// Import folds whole records into a user's history, such as List returns them. A record that
 	// the history has already counts once.
-	Import(context.Context, *ImportRequest) (*ImportResponse, error)
+	Import(context.Context, *v1.ImportRequest) (*v1.ImportResponse, error)
 	// Continue reads what a user has begun and not finished, newest first.
-	Continue(context.Context, *ContinueRequest) (*ContinueResponse, error)
+	Continue(context.Context, *v1.ContinueRequest) (*v1.ContinueResponse, error)
 	// Search reads records by what their ids and metadata say, newest first.
-	Search(context.Context, *SearchRequest) (*SearchResponse, error)
+	Search(context.Context, *v1.SearchRequest) (*v1.SearchResponse, error)
 	// Dismiss takes objects out of what Continue reads until they are played again, and offers
 	// them again.
-	Dismiss(context.Context, *DismissRequest) (*DismissResponse, error)
+	Dismiss(context.Context, *v1.DismissRequest) (*v1.DismissResponse, error)
 	// GetSettings reads what a user has decided about the history.
-	GetSettings(context.Context, *GetSettingsRequest) (*GetSettingsResponse, error)
+	GetSettings(context.Context, *v1.GetSettingsRequest) (*v1.GetSettingsResponse, error)
 	// PutSettings changes it.
-	PutSettings(context.Context, *PutSettingsRequest) (*PutSettingsResponse, error)
+	PutSettings(context.Context, *v1.PutSettingsRequest) (*v1.PutSettingsResponse, error)
 	// Watch tells what changes in the histories of some users, whoever changed it. The
 	// caller says which users, and may say others at any time.
-	Watch(grpc.BidiStreamingServer[WatchRequest, WatchResponse]) error
+	Watch(grpc.BidiStreamingServer[v1.WatchRequest, v1.WatchResponse]) error
 	mustEmbedUnimplementedHistoryServiceServer()
 }
 
@@ -311,52 +314,52 @@ type HistoryServiceServer interface {
 // pointer dereference when methods are called.
 type UnimplementedHistoryServiceServer struct{}
 
-func (UnimplementedHistoryServiceServer) Apply(context.Context, *ApplyRequest) (*ApplyResponse, error) {
+func (UnimplementedHistoryServiceServer) Apply(context.Context, *v1.ApplyRequest) (*v1.ApplyResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Apply not implemented")
 }
-func (UnimplementedHistoryServiceServer) ApplyStream(grpc.BidiStreamingServer[ApplyStreamRequest, ApplyStreamResponse]) error {
+func (UnimplementedHistoryServiceServer) ApplyStream(grpc.BidiStreamingServer[v1.ApplyStreamRequest, v1.ApplyStreamResponse]) error {
 	return status.Error(codes.Unimplemented, "method ApplyStream not implemented")
 }
-func (UnimplementedHistoryServiceServer) List(context.Context, *ListRequest) (*ListResponse, error) {
+func (UnimplementedHistoryServiceServer) List(context.Context, *v1.ListRequest) (*v1.ListResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method List not implemented")
 }
-func (UnimplementedHistoryServiceServer) Points(context.Context, *PointsRequest) (*PointsResponse, error) {
+func (UnimplementedHistoryServiceServer) Points(context.Context, *v1.PointsRequest) (*v1.PointsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Points not implemented")
 }
-func (UnimplementedHistoryServiceServer) Viewings(context.Context, *ViewingsRequest) (*ViewingsResponse, error) {
+func (UnimplementedHistoryServiceServer) Viewings(context.Context, *v1.ViewingsRequest) (*v1.ViewingsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Viewings not implemented")
 }
-func (UnimplementedHistoryServiceServer) Changes(context.Context, *ChangesRequest) (*ChangesResponse, error) {
+func (UnimplementedHistoryServiceServer) Changes(context.Context, *v1.ChangesRequest) (*v1.ChangesResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Changes not implemented")
 }
-func (UnimplementedHistoryServiceServer) Delete(context.Context, *DeleteRequest) (*DeleteResponse, error) {
+func (UnimplementedHistoryServiceServer) Delete(context.Context, *v1.DeleteRequest) (*v1.DeleteResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Delete not implemented")
 }
-func (UnimplementedHistoryServiceServer) Mark(context.Context, *MarkRequest) (*MarkResponse, error) {
+func (UnimplementedHistoryServiceServer) Mark(context.Context, *v1.MarkRequest) (*v1.MarkResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Mark not implemented")
 }
-func (UnimplementedHistoryServiceServer) Clear(context.Context, *ClearRequest) (*ClearResponse, error) {
+func (UnimplementedHistoryServiceServer) Clear(context.Context, *v1.ClearRequest) (*v1.ClearResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Clear not implemented")
 }
-func (UnimplementedHistoryServiceServer) Import(context.Context, *ImportRequest) (*ImportResponse, error) {
+func (UnimplementedHistoryServiceServer) Import(context.Context, *v1.ImportRequest) (*v1.ImportResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Import not implemented")
 }
-func (UnimplementedHistoryServiceServer) Continue(context.Context, *ContinueRequest) (*ContinueResponse, error) {
+func (UnimplementedHistoryServiceServer) Continue(context.Context, *v1.ContinueRequest) (*v1.ContinueResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Continue not implemented")
 }
-func (UnimplementedHistoryServiceServer) Search(context.Context, *SearchRequest) (*SearchResponse, error) {
+func (UnimplementedHistoryServiceServer) Search(context.Context, *v1.SearchRequest) (*v1.SearchResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Search not implemented")
 }
-func (UnimplementedHistoryServiceServer) Dismiss(context.Context, *DismissRequest) (*DismissResponse, error) {
+func (UnimplementedHistoryServiceServer) Dismiss(context.Context, *v1.DismissRequest) (*v1.DismissResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Dismiss not implemented")
 }
-func (UnimplementedHistoryServiceServer) GetSettings(context.Context, *GetSettingsRequest) (*GetSettingsResponse, error) {
+func (UnimplementedHistoryServiceServer) GetSettings(context.Context, *v1.GetSettingsRequest) (*v1.GetSettingsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetSettings not implemented")
 }
-func (UnimplementedHistoryServiceServer) PutSettings(context.Context, *PutSettingsRequest) (*PutSettingsResponse, error) {
+func (UnimplementedHistoryServiceServer) PutSettings(context.Context, *v1.PutSettingsRequest) (*v1.PutSettingsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method PutSettings not implemented")
 }
-func (UnimplementedHistoryServiceServer) Watch(grpc.BidiStreamingServer[WatchRequest, WatchResponse]) error {
+func (UnimplementedHistoryServiceServer) Watch(grpc.BidiStreamingServer[v1.WatchRequest, v1.WatchResponse]) error {
 	return status.Error(codes.Unimplemented, "method Watch not implemented")
 }
 func (UnimplementedHistoryServiceServer) mustEmbedUnimplementedHistoryServiceServer() {}
@@ -381,7 +384,7 @@ func RegisterHistoryServiceServer(s grpc.ServiceRegistrar, srv HistoryServiceSer
 }
 
 func _HistoryService_Apply_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(ApplyRequest)
+	in := new(v1.ApplyRequest)
 	if err := dec(in); err != nil {
 		return nil, err
 	}
@@ -393,20 +396,20 @@ func _HistoryService_Apply_Handler(srv interface{}, ctx context.Context, dec fun
 		FullMethod: HistoryService_Apply_FullMethodName,
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(HistoryServiceServer).Apply(ctx, req.(*ApplyRequest))
+		return srv.(HistoryServiceServer).Apply(ctx, req.(*v1.ApplyRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
 
 func _HistoryService_ApplyStream_Handler(srv interface{}, stream grpc.ServerStream) error {
-	return srv.(HistoryServiceServer).ApplyStream(&grpc.GenericServerStream[ApplyStreamRequest, ApplyStreamResponse]{ServerStream: stream})
+	return srv.(HistoryServiceServer).ApplyStream(&grpc.GenericServerStream[v1.ApplyStreamRequest, v1.ApplyStreamResponse]{ServerStream: stream})
 }
 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
-type HistoryService_ApplyStreamServer = grpc.BidiStreamingServer[ApplyStreamRequest, ApplyStreamResponse]
+type HistoryService_ApplyStreamServer = grpc.BidiStreamingServer[v1.ApplyStreamRequest, v1.ApplyStreamResponse]
 
 func _HistoryService_List_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(ListRequest)
+	in := new(v1.ListRequest)
 	if err := dec(in); err != nil {
 		return nil, err
 	}
@@ -418,13 +421,13 @@ func _HistoryService_List_Handler(srv interface{}, ctx context.Context, dec func
 		FullMethod: HistoryService_List_FullMethodName,
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(HistoryServiceServer).List(ctx, req.(*ListRequest))
+		return srv.(HistoryServiceServer).List(ctx, req.(*v1.ListRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
 
 func _HistoryService_Points_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(PointsRequest)
+	in := new(v1.PointsRequest)
 	if err := dec(in); err != nil {
 		return nil, err
 	}
@@ -436,13 +439,13 @@ func _HistoryService_Points_Handler(srv interface{}, ctx context.Context, dec fu
 		FullMethod: HistoryService_Points_FullMethodName,
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(HistoryServiceServer).Points(ctx, req.(*PointsRequest))
+		return srv.(HistoryServiceServer).Points(ctx, req.(*v1.PointsRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
 
 func _HistoryService_Viewings_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(ViewingsRequest)
+	in := new(v1.ViewingsRequest)
 	if err := dec(in); err != nil {
 		return nil, err
 	}
@@ -454,13 +457,13 @@ func _HistoryService_Viewings_Handler(srv interface{}, ctx context.Context, dec 
 		FullMethod: HistoryService_Viewings_FullMethodName,
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(HistoryServiceServer).Viewings(ctx, req.(*ViewingsRequest))
+		return srv.(HistoryServiceServer).Viewings(ctx, req.(*v1.ViewingsRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
 
 func _HistoryService_Changes_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(ChangesRequest)
+	in := new(v1.ChangesRequest)
 	if err := dec(in); err != nil {
 		return nil, err
 	}
@@ -472,13 +475,13 @@ func _HistoryService_Changes_Handler(srv interface{}, ctx context.Context, dec f
 		FullMethod: HistoryService_Changes_FullMethodName,
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(HistoryServiceServer).Changes(ctx, req.(*ChangesRequest))
+		return srv.(HistoryServiceServer).Changes(ctx, req.(*v1.ChangesRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
 
 func _HistoryService_Delete_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(DeleteRequest)
+	in := new(v1.DeleteRequest)
 	if err := dec(in); err != nil {
 		return nil, err
 	}
@@ -490,13 +493,13 @@ func _HistoryService_Delete_Handler(srv interface{}, ctx context.Context, dec fu
 		FullMethod: HistoryService_Delete_FullMethodName,
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(HistoryServiceServer).Delete(ctx, req.(*DeleteRequest))
+		return srv.(HistoryServiceServer).Delete(ctx, req.(*v1.DeleteRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
 
 func _HistoryService_Mark_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(MarkRequest)
+	in := new(v1.MarkRequest)
 	if err := dec(in); err != nil {
 		return nil, err
 	}
@@ -508,13 +511,13 @@ func _HistoryService_Mark_Handler(srv interface{}, ctx context.Context, dec func
 		FullMethod: HistoryService_Mark_FullMethodName,
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(HistoryServiceServer).Mark(ctx, req.(*MarkRequest))
+		return srv.(HistoryServiceServer).Mark(ctx, req.(*v1.MarkRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
 
 func _HistoryService_Clear_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(ClearRequest)
+	in := new(v1.ClearRequest)
 	if err := dec(in); err != nil {
 		return nil, err
 	}
@@ -526,13 +529,13 @@ func _HistoryService_Clear_Handler(srv interface{}, ctx context.Context, dec fun
 		FullMethod: HistoryService_Clear_FullMethodName,
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(HistoryServiceServer).Clear(ctx, req.(*ClearRequest))
+		return srv.(HistoryServiceServer).Clear(ctx, req.(*v1.ClearRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
 
 func _HistoryService_Import_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(ImportRequest)
+	in := new(v1.ImportRequest)
 	if err := dec(in); err != nil {
 		return nil, err
 	}
@@ -544,13 +547,13 @@ func _HistoryService_Import_Handler(srv interface{}, ctx context.Context, dec fu
 		FullMethod: HistoryService_Import_FullMethodName,
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(HistoryServiceServer).Import(ctx, req.(*ImportRequest))
+		return srv.(HistoryServiceServer).Import(ctx, req.(*v1.ImportRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
 
 func _HistoryService_Continue_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(ContinueRequest)
+	in := new(v1.ContinueRequest)
 	if err := dec(in); err != nil {
 		return nil, err
 	}
@@ -562,13 +565,13 @@ func _HistoryService_Continue_Handler(srv interface{}, ctx context.Context, dec 
 		FullMethod: HistoryService_Continue_FullMethodName,
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(HistoryServiceServer).Continue(ctx, req.(*ContinueRequest))
+		return srv.(HistoryServiceServer).Continue(ctx, req.(*v1.ContinueRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
 
 func _HistoryService_Search_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(SearchRequest)
+	in := new(v1.SearchRequest)
 	if err := dec(in); err != nil {
 		return nil, err
 	}
@@ -580,13 +583,13 @@ func _HistoryService_Search_Handler(srv interface{}, ctx context.Context, dec fu
 		FullMethod: HistoryService_Search_FullMethodName,
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(HistoryServiceServer).Search(ctx, req.(*SearchRequest))
+		return srv.(HistoryServiceServer).Search(ctx, req.(*v1.SearchRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
 
 func _HistoryService_Dismiss_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(DismissRequest)
+	in := new(v1.DismissRequest)
 	if err := dec(in); err != nil {
 		return nil, err
 	}
@@ -598,13 +601,13 @@ func _HistoryService_Dismiss_Handler(srv interface{}, ctx context.Context, dec f
 		FullMethod: HistoryService_Dismiss_FullMethodName,
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(HistoryServiceServer).Dismiss(ctx, req.(*DismissRequest))
+		return srv.(HistoryServiceServer).Dismiss(ctx, req.(*v1.DismissRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
 
 func _HistoryService_GetSettings_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(GetSettingsRequest)
+	in := new(v1.GetSettingsRequest)
 	if err := dec(in); err != nil {
 		return nil, err
 	}
@@ -616,13 +619,13 @@ func _HistoryService_GetSettings_Handler(srv interface{}, ctx context.Context, d
 		FullMethod: HistoryService_GetSettings_FullMethodName,
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(HistoryServiceServer).GetSettings(ctx, req.(*GetSettingsRequest))
+		return srv.(HistoryServiceServer).GetSettings(ctx, req.(*v1.GetSettingsRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
 
 func _HistoryService_PutSettings_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(PutSettingsRequest)
+	in := new(v1.PutSettingsRequest)
 	if err := dec(in); err != nil {
 		return nil, err
 	}
@@ -634,17 +637,17 @@ func _HistoryService_PutSettings_Handler(srv interface{}, ctx context.Context, d
 		FullMethod: HistoryService_PutSettings_FullMethodName,
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(HistoryServiceServer).PutSettings(ctx, req.(*PutSettingsRequest))
+		return srv.(HistoryServiceServer).PutSettings(ctx, req.(*v1.PutSettingsRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
 
 func _HistoryService_Watch_Handler(srv interface{}, stream grpc.ServerStream) error {
-	return srv.(HistoryServiceServer).Watch(&grpc.GenericServerStream[WatchRequest, WatchResponse]{ServerStream: stream})
+	return srv.(HistoryServiceServer).Watch(&grpc.GenericServerStream[v1.WatchRequest, v1.WatchResponse]{ServerStream: stream})
 }
 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
-type HistoryService_WatchServer = grpc.BidiStreamingServer[WatchRequest, WatchResponse]
+type HistoryService_WatchServer = grpc.BidiStreamingServer[v1.WatchRequest, v1.WatchResponse]
 
 // HistoryService_ServiceDesc is the grpc.ServiceDesc for HistoryService service.
 // It's only intended for direct use with grpc.RegisterService,

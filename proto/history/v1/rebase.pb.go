@@ -7,6 +7,7 @@
 package historyv1
 
 import (
+	v1 "github.com/playhead/playhead/proto/history/message/v1"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	reflect "reflect"
@@ -148,7 +149,7 @@ func (x *RebaseResponse) GetSwitchedMs() int64 {
 // RebasedRecord is a record with times later than now.
 type RebasedRecord struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
-	Object *Object                `protobuf:"bytes,1,opt,name=object,proto3" json:"object,omitempty"`
+	Object *v1.Object             `protobuf:"bytes,1,opt,name=object,proto3" json:"object,omitempty"`
 	// The time of its latest event as it was.
 	EventTimeMs int64 `protobuf:"varint,2,opt,name=event_time_ms,json=eventTimeMs,proto3" json:"event_time_ms,omitempty"`
 	// It was deleted at that time.
@@ -187,7 +188,7 @@ func (*RebasedRecord) Descriptor() ([]byte, []int) {
 	return file_history_v1_rebase_proto_rawDescGZIP(), []int{2}
 }
 
-func (x *RebasedRecord) GetObject() *Object {
+func (x *RebasedRecord) GetObject() *v1.Object {
 	if x != nil {
 		return x.Object
 	}
@@ -213,7 +214,7 @@ var File_history_v1_rebase_proto protoreflect.FileDescriptor
 const file_history_v1_rebase_proto_rawDesc = "" +
 	"\n" +
 	"\x17history/v1/rebase.proto\x12\n" +
-	"history.v1\x1a\x17history/v1/record.proto\":\n" +
+	"history.v1\x1a\x1fhistory/message/v1/record.proto\":\n" +
 	"\rRebaseRequest\x12\x10\n" +
 	"\x03uid\x18\x01 \x01(\tR\x03uid\x12\x17\n" +
 	"\adry_run\x18\x02 \x01(\bR\x06dryRun\"\x9c\x01\n" +
@@ -223,9 +224,9 @@ const file_history_v1_rebase_proto_rawDesc = "" +
 	"\n" +
 	"cleared_ms\x18\x03 \x01(\x03R\tclearedMs\x12\x1f\n" +
 	"\vswitched_ms\x18\x04 \x01(\x03R\n" +
-	"switchedMs\"y\n" +
-	"\rRebasedRecord\x12*\n" +
-	"\x06object\x18\x01 \x01(\v2\x12.history.v1.ObjectR\x06object\x12\"\n" +
+	"switchedMs\"\x81\x01\n" +
+	"\rRebasedRecord\x122\n" +
+	"\x06object\x18\x01 \x01(\v2\x1a.history.message.v1.ObjectR\x06object\x12\"\n" +
 	"\revent_time_ms\x18\x02 \x01(\x03R\veventTimeMs\x12\x18\n" +
 	"\adeleted\x18\x03 \x01(\bR\adeleted2P\n" +
 	"\rRebaseService\x12?\n" +
@@ -248,11 +249,11 @@ var file_history_v1_rebase_proto_goTypes = []any{
 	(*RebaseRequest)(nil),  // 0: history.v1.RebaseRequest
 	(*RebaseResponse)(nil), // 1: history.v1.RebaseResponse
 	(*RebasedRecord)(nil),  // 2: history.v1.RebasedRecord
-	(*Object)(nil),         // 3: history.v1.Object
+	(*v1.Object)(nil),      // 3: history.message.v1.Object
 }
 var file_history_v1_rebase_proto_depIdxs = []int32{
 	2, // 0: history.v1.RebaseResponse.records:type_name -> history.v1.RebasedRecord
-	3, // 1: history.v1.RebasedRecord.object:type_name -> history.v1.Object
+	3, // 1: history.v1.RebasedRecord.object:type_name -> history.message.v1.Object
 	0, // 2: history.v1.RebaseService.Rebase:input_type -> history.v1.RebaseRequest
 	1, // 3: history.v1.RebaseService.Rebase:output_type -> history.v1.RebaseResponse
 	3, // [3:4] is the sub-list for method output_type
@@ -267,7 +268,6 @@ func file_history_v1_rebase_proto_init() {
 	if File_history_v1_rebase_proto != nil {
 		return
 	}
-	file_history_v1_record_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{

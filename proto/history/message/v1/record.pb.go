@@ -2,13 +2,13 @@
 // versions:
 // 	protoc-gen-go v1.36.12
 // 	protoc        (unknown)
-// source: history/v1/record.proto
+// source: history/message/v1/record.proto
 
-// Package history.v1 is the protocol of Playhead: what the stores hold, what the
+// Package history.message.v1 is the protocol of Playhead: what the stores hold, what the
 // queue carries and what the services say to each other. Times are Unix
 // milliseconds, positions and durations milliseconds.
 
-package historyv1
+package messagev1
 
 import (
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
@@ -69,11 +69,11 @@ func (x State) String() string {
 }
 
 func (State) Descriptor() protoreflect.EnumDescriptor {
-	return file_history_v1_record_proto_enumTypes[0].Descriptor()
+	return file_history_message_v1_record_proto_enumTypes[0].Descriptor()
 }
 
 func (State) Type() protoreflect.EnumType {
-	return &file_history_v1_record_proto_enumTypes[0]
+	return &file_history_message_v1_record_proto_enumTypes[0]
 }
 
 func (x State) Number() protoreflect.EnumNumber {
@@ -82,7 +82,7 @@ func (x State) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use State.Descriptor instead.
 func (State) EnumDescriptor() ([]byte, []int) {
-	return file_history_v1_record_proto_rawDescGZIP(), []int{0}
+	return file_history_message_v1_record_proto_rawDescGZIP(), []int{0}
 }
 
 // Object is what was watched, read or heard.
@@ -96,7 +96,7 @@ type Object struct {
 
 func (x *Object) Reset() {
 	*x = Object{}
-	mi := &file_history_v1_record_proto_msgTypes[0]
+	mi := &file_history_message_v1_record_proto_msgTypes[0]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -108,7 +108,7 @@ func (x *Object) String() string {
 func (*Object) ProtoMessage() {}
 
 func (x *Object) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_record_proto_msgTypes[0]
+	mi := &file_history_message_v1_record_proto_msgTypes[0]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -121,7 +121,7 @@ func (x *Object) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Object.ProtoReflect.Descriptor instead.
 func (*Object) Descriptor() ([]byte, []int) {
-	return file_history_v1_record_proto_rawDescGZIP(), []int{0}
+	return file_history_message_v1_record_proto_rawDescGZIP(), []int{0}
 }
 
 func (x *Object) GetId() string {
@@ -151,7 +151,7 @@ type Record struct {
 	CellDriftMs int64 `protobuf:"varint,2,opt,name=cell_drift_ms,json=cellDriftMs,proto3" json:"cell_drift_ms,omitempty"`
 	// Milliseconds times four plus rank.
 	Version    int64 `protobuf:"varint,3,opt,name=version,proto3" json:"version,omitempty"`
-	State      State `protobuf:"varint,4,opt,name=state,proto3,enum=history.v1.State" json:"state,omitempty"`
+	State      State `protobuf:"varint,4,opt,name=state,proto3,enum=history.message.v1.State" json:"state,omitempty"`
 	PositionMs int64 `protobuf:"varint,5,opt,name=position_ms,json=positionMs,proto3" json:"position_ms,omitempty"`
 	DurationMs int64 `protobuf:"varint,6,opt,name=duration_ms,json=durationMs,proto3" json:"duration_ms,omitempty"`
 	// Version of the event that gave the duration; 0 means the record's own.
@@ -213,7 +213,7 @@ type Record struct {
 
 func (x *Record) Reset() {
 	*x = Record{}
-	mi := &file_history_v1_record_proto_msgTypes[1]
+	mi := &file_history_message_v1_record_proto_msgTypes[1]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -225,7 +225,7 @@ func (x *Record) String() string {
 func (*Record) ProtoMessage() {}
 
 func (x *Record) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_record_proto_msgTypes[1]
+	mi := &file_history_message_v1_record_proto_msgTypes[1]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -238,7 +238,7 @@ func (x *Record) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Record.ProtoReflect.Descriptor instead.
 func (*Record) Descriptor() ([]byte, []int) {
-	return file_history_v1_record_proto_rawDescGZIP(), []int{1}
+	return file_history_message_v1_record_proto_rawDescGZIP(), []int{1}
 }
 
 func (x *Record) GetRevision() uint64 {
@@ -486,7 +486,7 @@ type MetaEntry struct {
 
 func (x *MetaEntry) Reset() {
 	*x = MetaEntry{}
-	mi := &file_history_v1_record_proto_msgTypes[2]
+	mi := &file_history_message_v1_record_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -498,7 +498,7 @@ func (x *MetaEntry) String() string {
 func (*MetaEntry) ProtoMessage() {}
 
 func (x *MetaEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_record_proto_msgTypes[2]
+	mi := &file_history_message_v1_record_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -511,7 +511,7 @@ func (x *MetaEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MetaEntry.ProtoReflect.Descriptor instead.
 func (*MetaEntry) Descriptor() ([]byte, []int) {
-	return file_history_v1_record_proto_rawDescGZIP(), []int{2}
+	return file_history_message_v1_record_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *MetaEntry) GetKey() string {
@@ -542,7 +542,7 @@ type Viewing struct {
 	Version    int64  `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
 	Viewing    uint64 `protobuf:"fixed64,2,opt,name=viewing,proto3" json:"viewing,omitempty"`
 	PositionMs int64  `protobuf:"varint,3,opt,name=position_ms,json=positionMs,proto3" json:"position_ms,omitempty"`
-	State      State  `protobuf:"varint,4,opt,name=state,proto3,enum=history.v1.State" json:"state,omitempty"`
+	State      State  `protobuf:"varint,4,opt,name=state,proto3,enum=history.message.v1.State" json:"state,omitempty"`
 	// Absent where it is that of the record.
 	Device *string `protobuf:"bytes,5,opt,name=device,proto3,oneof" json:"device,omitempty"`
 	// 0 where it reported no start.
@@ -555,7 +555,7 @@ type Viewing struct {
 
 func (x *Viewing) Reset() {
 	*x = Viewing{}
-	mi := &file_history_v1_record_proto_msgTypes[3]
+	mi := &file_history_message_v1_record_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -567,7 +567,7 @@ func (x *Viewing) String() string {
 func (*Viewing) ProtoMessage() {}
 
 func (x *Viewing) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_record_proto_msgTypes[3]
+	mi := &file_history_message_v1_record_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -580,7 +580,7 @@ func (x *Viewing) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Viewing.ProtoReflect.Descriptor instead.
 func (*Viewing) Descriptor() ([]byte, []int) {
-	return file_history_v1_record_proto_rawDescGZIP(), []int{3}
+	return file_history_message_v1_record_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Viewing) GetVersion() int64 {
@@ -658,7 +658,7 @@ type Low struct {
 
 func (x *Low) Reset() {
 	*x = Low{}
-	mi := &file_history_v1_record_proto_msgTypes[4]
+	mi := &file_history_message_v1_record_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -670,7 +670,7 @@ func (x *Low) String() string {
 func (*Low) ProtoMessage() {}
 
 func (x *Low) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_record_proto_msgTypes[4]
+	mi := &file_history_message_v1_record_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -683,7 +683,7 @@ func (x *Low) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Low.ProtoReflect.Descriptor instead.
 func (*Low) Descriptor() ([]byte, []int) {
-	return file_history_v1_record_proto_rawDescGZIP(), []int{4}
+	return file_history_message_v1_record_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Low) GetBeforeMs() int64 {
@@ -735,7 +735,7 @@ type Start struct {
 
 func (x *Start) Reset() {
 	*x = Start{}
-	mi := &file_history_v1_record_proto_msgTypes[5]
+	mi := &file_history_message_v1_record_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -747,7 +747,7 @@ func (x *Start) String() string {
 func (*Start) ProtoMessage() {}
 
 func (x *Start) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_record_proto_msgTypes[5]
+	mi := &file_history_message_v1_record_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -760,7 +760,7 @@ func (x *Start) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Start.ProtoReflect.Descriptor instead.
 func (*Start) Descriptor() ([]byte, []int) {
-	return file_history_v1_record_proto_rawDescGZIP(), []int{5}
+	return file_history_message_v1_record_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Start) GetTimeMs() int64 {
@@ -807,7 +807,7 @@ type Watched struct {
 
 func (x *Watched) Reset() {
 	*x = Watched{}
-	mi := &file_history_v1_record_proto_msgTypes[6]
+	mi := &file_history_message_v1_record_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -819,7 +819,7 @@ func (x *Watched) String() string {
 func (*Watched) ProtoMessage() {}
 
 func (x *Watched) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_record_proto_msgTypes[6]
+	mi := &file_history_message_v1_record_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -832,7 +832,7 @@ func (x *Watched) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Watched.ProtoReflect.Descriptor instead.
 func (*Watched) Descriptor() ([]byte, []int) {
-	return file_history_v1_record_proto_rawDescGZIP(), []int{6}
+	return file_history_message_v1_record_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Watched) GetTimeMs() int64 {
@@ -881,7 +881,7 @@ type Peak struct {
 
 func (x *Peak) Reset() {
 	*x = Peak{}
-	mi := &file_history_v1_record_proto_msgTypes[7]
+	mi := &file_history_message_v1_record_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -893,7 +893,7 @@ func (x *Peak) String() string {
 func (*Peak) ProtoMessage() {}
 
 func (x *Peak) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_record_proto_msgTypes[7]
+	mi := &file_history_message_v1_record_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -906,7 +906,7 @@ func (x *Peak) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Peak.ProtoReflect.Descriptor instead.
 func (*Peak) Descriptor() ([]byte, []int) {
-	return file_history_v1_record_proto_rawDescGZIP(), []int{7}
+	return file_history_message_v1_record_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Peak) GetTimeMs() int64 {
@@ -946,7 +946,7 @@ type Completion struct {
 
 func (x *Completion) Reset() {
 	*x = Completion{}
-	mi := &file_history_v1_record_proto_msgTypes[8]
+	mi := &file_history_message_v1_record_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -958,7 +958,7 @@ func (x *Completion) String() string {
 func (*Completion) ProtoMessage() {}
 
 func (x *Completion) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_record_proto_msgTypes[8]
+	mi := &file_history_message_v1_record_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -971,7 +971,7 @@ func (x *Completion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Completion.ProtoReflect.Descriptor instead.
 func (*Completion) Descriptor() ([]byte, []int) {
-	return file_history_v1_record_proto_rawDescGZIP(), []int{8}
+	return file_history_message_v1_record_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Completion) GetTimeMs() int64 {
@@ -1045,7 +1045,7 @@ type UserState struct {
 
 func (x *UserState) Reset() {
 	*x = UserState{}
-	mi := &file_history_v1_record_proto_msgTypes[9]
+	mi := &file_history_message_v1_record_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1057,7 +1057,7 @@ func (x *UserState) String() string {
 func (*UserState) ProtoMessage() {}
 
 func (x *UserState) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_record_proto_msgTypes[9]
+	mi := &file_history_message_v1_record_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1070,7 +1070,7 @@ func (x *UserState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UserState.ProtoReflect.Descriptor instead.
 func (*UserState) Descriptor() ([]byte, []int) {
-	return file_history_v1_record_proto_rawDescGZIP(), []int{9}
+	return file_history_message_v1_record_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *UserState) GetClearedMs() map[uint32]int64 {
@@ -1104,7 +1104,7 @@ type FlushBatch struct {
 
 func (x *FlushBatch) Reset() {
 	*x = FlushBatch{}
-	mi := &file_history_v1_record_proto_msgTypes[10]
+	mi := &file_history_message_v1_record_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1116,7 +1116,7 @@ func (x *FlushBatch) String() string {
 func (*FlushBatch) ProtoMessage() {}
 
 func (x *FlushBatch) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_record_proto_msgTypes[10]
+	mi := &file_history_message_v1_record_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1129,7 +1129,7 @@ func (x *FlushBatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FlushBatch.ProtoReflect.Descriptor instead.
 func (*FlushBatch) Descriptor() ([]byte, []int) {
-	return file_history_v1_record_proto_rawDescGZIP(), []int{10}
+	return file_history_message_v1_record_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *FlushBatch) GetUsers() []*UserKeys {
@@ -1150,7 +1150,7 @@ type UserKeys struct {
 
 func (x *UserKeys) Reset() {
 	*x = UserKeys{}
-	mi := &file_history_v1_record_proto_msgTypes[11]
+	mi := &file_history_message_v1_record_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1162,7 +1162,7 @@ func (x *UserKeys) String() string {
 func (*UserKeys) ProtoMessage() {}
 
 func (x *UserKeys) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_record_proto_msgTypes[11]
+	mi := &file_history_message_v1_record_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1175,7 +1175,7 @@ func (x *UserKeys) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UserKeys.ProtoReflect.Descriptor instead.
 func (*UserKeys) Descriptor() ([]byte, []int) {
-	return file_history_v1_record_proto_rawDescGZIP(), []int{11}
+	return file_history_message_v1_record_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *UserKeys) GetUid() string {
@@ -1206,7 +1206,7 @@ type AnnouncedObject struct {
 
 func (x *AnnouncedObject) Reset() {
 	*x = AnnouncedObject{}
-	mi := &file_history_v1_record_proto_msgTypes[12]
+	mi := &file_history_message_v1_record_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1218,7 +1218,7 @@ func (x *AnnouncedObject) String() string {
 func (*AnnouncedObject) ProtoMessage() {}
 
 func (x *AnnouncedObject) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_record_proto_msgTypes[12]
+	mi := &file_history_message_v1_record_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1231,7 +1231,7 @@ func (x *AnnouncedObject) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AnnouncedObject.ProtoReflect.Descriptor instead.
 func (*AnnouncedObject) Descriptor() ([]byte, []int) {
-	return file_history_v1_record_proto_rawDescGZIP(), []int{12}
+	return file_history_message_v1_record_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *AnnouncedObject) GetId() string {
@@ -1283,7 +1283,7 @@ type DeadLetter struct {
 
 func (x *DeadLetter) Reset() {
 	*x = DeadLetter{}
-	mi := &file_history_v1_record_proto_msgTypes[13]
+	mi := &file_history_message_v1_record_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1295,7 +1295,7 @@ func (x *DeadLetter) String() string {
 func (*DeadLetter) ProtoMessage() {}
 
 func (x *DeadLetter) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_record_proto_msgTypes[13]
+	mi := &file_history_message_v1_record_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1308,7 +1308,7 @@ func (x *DeadLetter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeadLetter.ProtoReflect.Descriptor instead.
 func (*DeadLetter) Descriptor() ([]byte, []int) {
-	return file_history_v1_record_proto_rawDescGZIP(), []int{13}
+	return file_history_message_v1_record_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *DeadLetter) GetUid() string {
@@ -1410,7 +1410,7 @@ type FirstOfDay struct {
 
 func (x *FirstOfDay) Reset() {
 	*x = FirstOfDay{}
-	mi := &file_history_v1_record_proto_msgTypes[14]
+	mi := &file_history_message_v1_record_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1422,7 +1422,7 @@ func (x *FirstOfDay) String() string {
 func (*FirstOfDay) ProtoMessage() {}
 
 func (x *FirstOfDay) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_record_proto_msgTypes[14]
+	mi := &file_history_message_v1_record_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1435,7 +1435,7 @@ func (x *FirstOfDay) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FirstOfDay.ProtoReflect.Descriptor instead.
 func (*FirstOfDay) Descriptor() ([]byte, []int) {
-	return file_history_v1_record_proto_rawDescGZIP(), []int{14}
+	return file_history_message_v1_record_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *FirstOfDay) GetUid() string {
@@ -1471,7 +1471,7 @@ type Changes struct {
 
 func (x *Changes) Reset() {
 	*x = Changes{}
-	mi := &file_history_v1_record_proto_msgTypes[15]
+	mi := &file_history_message_v1_record_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1483,7 +1483,7 @@ func (x *Changes) String() string {
 func (*Changes) ProtoMessage() {}
 
 func (x *Changes) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_record_proto_msgTypes[15]
+	mi := &file_history_message_v1_record_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1496,7 +1496,7 @@ func (x *Changes) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Changes.ProtoReflect.Descriptor instead.
 func (*Changes) Descriptor() ([]byte, []int) {
-	return file_history_v1_record_proto_rawDescGZIP(), []int{15}
+	return file_history_message_v1_record_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Changes) GetUsers() []*ChangedUser {
@@ -1527,7 +1527,7 @@ type ChangedUser struct {
 
 func (x *ChangedUser) Reset() {
 	*x = ChangedUser{}
-	mi := &file_history_v1_record_proto_msgTypes[16]
+	mi := &file_history_message_v1_record_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1539,7 +1539,7 @@ func (x *ChangedUser) String() string {
 func (*ChangedUser) ProtoMessage() {}
 
 func (x *ChangedUser) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_record_proto_msgTypes[16]
+	mi := &file_history_message_v1_record_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1552,7 +1552,7 @@ func (x *ChangedUser) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangedUser.ProtoReflect.Descriptor instead.
 func (*ChangedUser) Descriptor() ([]byte, []int) {
-	return file_history_v1_record_proto_rawDescGZIP(), []int{16}
+	return file_history_message_v1_record_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ChangedUser) GetUid() string {
@@ -1576,32 +1576,32 @@ func (x *ChangedUser) GetOrigin() uint64 {
 	return 0
 }
 
-var File_history_v1_record_proto protoreflect.FileDescriptor
+var File_history_message_v1_record_proto protoreflect.FileDescriptor
 
-const file_history_v1_record_proto_rawDesc = "" +
+const file_history_message_v1_record_proto_rawDesc = "" +
 	"\n" +
-	"\x17history/v1/record.proto\x12\n" +
-	"history.v1\",\n" +
+	"\x1fhistory/message/v1/record.proto\x12\x12history.message.v1\",\n" +
 	"\x06Object\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
-	"\x04type\x18\x02 \x01(\rR\x04type\"\xd5\t\n" +
+	"\x04type\x18\x02 \x01(\rR\x04type\"\x95\n" +
+	"\n" +
 	"\x06Record\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x06R\brevision\x12\"\n" +
 	"\rcell_drift_ms\x18\x02 \x01(\x03R\vcellDriftMs\x12\x18\n" +
-	"\aversion\x18\x03 \x01(\x03R\aversion\x12'\n" +
-	"\x05state\x18\x04 \x01(\x0e2\x11.history.v1.StateR\x05state\x12\x1f\n" +
+	"\aversion\x18\x03 \x01(\x03R\aversion\x12/\n" +
+	"\x05state\x18\x04 \x01(\x0e2\x19.history.message.v1.StateR\x05state\x12\x1f\n" +
 	"\vposition_ms\x18\x05 \x01(\x03R\n" +
 	"positionMs\x12\x1f\n" +
 	"\vduration_ms\x18\x06 \x01(\x03R\n" +
 	"durationMs\x12)\n" +
 	"\x10duration_version\x18\a \x01(\x03R\x0fdurationVersion\x12\x18\n" +
 	"\asession\x18\b \x01(\tR\asession\x12\x16\n" +
-	"\x06device\x18\t \x01(\tR\x06device\x12)\n" +
+	"\x06device\x18\t \x01(\tR\x06device\x121\n" +
 	"\x04meta\x18\n" +
-	" \x03(\v2\x15.history.v1.MetaEntryR\x04meta\x12!\n" +
-	"\fmeta_version\x18\v \x01(\x03R\vmetaVersion\x12&\n" +
-	"\x05peaks\x18\f \x03(\v2\x10.history.v1.PeakR\x05peaks\x128\n" +
-	"\vcompletions\x18\r \x03(\v2\x16.history.v1.CompletionR\vcompletions\x12!\n" +
+	" \x03(\v2\x1d.history.message.v1.MetaEntryR\x04meta\x12!\n" +
+	"\fmeta_version\x18\v \x01(\x03R\vmetaVersion\x12.\n" +
+	"\x05peaks\x18\f \x03(\v2\x18.history.message.v1.PeakR\x05peaks\x12@\n" +
+	"\vcompletions\x18\r \x03(\v2\x1e.history.message.v1.CompletionR\vcompletions\x12!\n" +
 	"\fplays_before\x18\x0e \x01(\x04R\vplaysBefore\x12&\n" +
 	"\x0fplays_before_ms\x18\x0f \x01(\x03R\rplaysBeforeMs\x12\x1d\n" +
 	"\n" +
@@ -1609,8 +1609,8 @@ const file_history_v1_record_proto_rawDesc = "" +
 	"\apartial\x18\x11 \x01(\bR\apartial\x12\x14\n" +
 	"\x05early\x18\x12 \x01(\bR\x05early\x12%\n" +
 	"\x0eresume_version\x18\x13 \x01(\x03R\rresumeVersion\x12,\n" +
-	"\x12resume_position_ms\x18\x14 \x01(\x03R\x10resumePositionMs\x12-\n" +
-	"\awatched\x18\x15 \x03(\v2\x13.history.v1.WatchedR\awatched\x12*\n" +
+	"\x12resume_position_ms\x18\x14 \x01(\x03R\x10resumePositionMs\x125\n" +
+	"\awatched\x18\x15 \x03(\v2\x1b.history.message.v1.WatchedR\awatched\x12*\n" +
 	"\x11watched_before_ms\x18\x16 \x01(\x03R\x0fwatchedBeforeMs\x123\n" +
 	"\x16watched_before_time_ms\x18\x17 \x01(\x03R\x13watchedBeforeTimeMs\x12'\n" +
 	"\x0funknown_version\x18\x18 \x01(\x03R\x0eunknownVersion\x12\x1a\n" +
@@ -1618,22 +1618,22 @@ const file_history_v1_record_proto_rawDesc = "" +
 	"\x10original_version\x18\x1a \x01(\x03R\x0foriginalVersion\x12+\n" +
 	"\x11dismissed_version\x18\x1b \x01(\x03R\x10dismissedVersion\x12\x19\n" +
 	"\bstart_ms\x18\x1c \x01(\x03R\astartMs\x12*\n" +
-	"\x11start_position_ms\x18\x1d \x01(\x03R\x0fstartPositionMs\x12/\n" +
-	"\bviewings\x18\x1e \x03(\v2\x13.history.v1.ViewingR\bviewings\x12\x15\n" +
-	"\x06at_end\x18( \x01(\bR\x05atEnd\x12#\n" +
-	"\x04lows\x18) \x03(\v2\x0f.history.v1.LowR\x04lows\x12)\n" +
-	"\x06starts\x18* \x03(\v2\x11.history.v1.StartR\x06starts\"\\\n" +
+	"\x11start_position_ms\x18\x1d \x01(\x03R\x0fstartPositionMs\x127\n" +
+	"\bviewings\x18\x1e \x03(\v2\x1b.history.message.v1.ViewingR\bviewings\x12\x15\n" +
+	"\x06at_end\x18( \x01(\bR\x05atEnd\x12+\n" +
+	"\x04lows\x18) \x03(\v2\x17.history.message.v1.LowR\x04lows\x121\n" +
+	"\x06starts\x18* \x03(\v2\x19.history.message.v1.StartR\x06starts\"\\\n" +
 	"\tMetaEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x19\n" +
 	"\x05value\x18\x02 \x01(\tH\x00R\x05value\x88\x01\x01\x12\x18\n" +
 	"\aversion\x18\x03 \x01(\x03R\aversionB\b\n" +
-	"\x06_value\"\x8d\x02\n" +
+	"\x06_value\"\x95\x02\n" +
 	"\aViewing\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x03R\aversion\x12\x18\n" +
 	"\aviewing\x18\x02 \x01(\x06R\aviewing\x12\x1f\n" +
 	"\vposition_ms\x18\x03 \x01(\x03R\n" +
-	"positionMs\x12'\n" +
-	"\x05state\x18\x04 \x01(\x0e2\x11.history.v1.StateR\x05state\x12\x1b\n" +
+	"positionMs\x12/\n" +
+	"\x05state\x18\x04 \x01(\x0e2\x19.history.message.v1.StateR\x05state\x12\x1b\n" +
 	"\x06device\x18\x05 \x01(\tH\x00R\x06device\x88\x01\x01\x12\x19\n" +
 	"\bstart_ms\x18\x06 \x01(\x03R\astartMs\x12*\n" +
 	"\x11start_position_ms\x18\a \x01(\x03R\x0fstartPositionMs\x12\x15\n" +
@@ -1683,38 +1683,38 @@ const file_history_v1_record_proto_rawDesc = "" +
 	"\x04sure\x18\b \x01(\bR\x04sureB\x0e\n" +
 	"\f_duration_msB\v\n" +
 	"\t_reach_msB\t\n" +
-	"\a_age_ms\"\xca\x01\n" +
-	"\tUserState\x12C\n" +
+	"\a_age_ms\"\xd2\x01\n" +
+	"\tUserState\x12K\n" +
 	"\n" +
-	"cleared_ms\x18\x01 \x03(\v2$.history.v1.UserState.ClearedMsEntryR\tclearedMs\x12\x1b\n" +
+	"cleared_ms\x18\x01 \x03(\v2,.history.message.v1.UserState.ClearedMsEntryR\tclearedMs\x12\x1b\n" +
 	"\tpaused_ms\x18\x02 \x01(\x03R\bpausedMs\x12\x1d\n" +
 	"\n" +
 	"resumed_ms\x18\x03 \x01(\x03R\tresumedMs\x1a<\n" +
 	"\x0eClearedMsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\rR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"8\n" +
+	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"@\n" +
 	"\n" +
-	"FlushBatch\x12*\n" +
-	"\x05users\x18\x01 \x03(\v2\x14.history.v1.UserKeysR\x05users\"S\n" +
+	"FlushBatch\x122\n" +
+	"\x05users\x18\x01 \x03(\v2\x1c.history.message.v1.UserKeysR\x05users\"[\n" +
 	"\bUserKeys\x12\x10\n" +
-	"\x03uid\x18\x01 \x01(\tR\x03uid\x125\n" +
-	"\aobjects\x18\x02 \x03(\v2\x1b.history.v1.AnnouncedObjectR\aobjects\"M\n" +
+	"\x03uid\x18\x01 \x01(\tR\x03uid\x12=\n" +
+	"\aobjects\x18\x02 \x03(\v2#.history.message.v1.AnnouncedObjectR\aobjects\"M\n" +
 	"\x0fAnnouncedObject\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04type\x18\x02 \x01(\rR\x04type\x12\x16\n" +
-	"\x06record\x18\x03 \x01(\fR\x06record\"\xd4\x03\n" +
+	"\x06record\x18\x03 \x01(\fR\x06record\"\xe4\x03\n" +
 	"\n" +
 	"DeadLetter\x12\x10\n" +
-	"\x03uid\x18\x01 \x01(\tR\x03uid\x12*\n" +
-	"\x06object\x18\x02 \x01(\v2\x12.history.v1.ObjectR\x06object\x12\x16\n" +
+	"\x03uid\x18\x01 \x01(\tR\x03uid\x122\n" +
+	"\x06object\x18\x02 \x01(\v2\x1a.history.message.v1.ObjectR\x06object\x12\x16\n" +
 	"\x06record\x18\x03 \x01(\fR\x06record\x12\x18\n" +
 	"\apayload\x18\x04 \x01(\fR\apayload\x12\x16\n" +
 	"\x06origin\x18\x05 \x01(\tR\x06origin\x12\x16\n" +
 	"\x06reason\x18\x06 \x01(\tR\x06reason\x12\x17\n" +
 	"\atime_ms\x18\a \x01(\x03R\x06timeMs\x12\x12\n" +
-	"\x04cell\x18\b \x01(\fR\x04cell\x12D\n" +
+	"\x04cell\x18\b \x01(\fR\x04cell\x12L\n" +
 	"\n" +
-	"cleared_ms\x18\t \x03(\v2%.history.v1.DeadLetter.ClearedMsEntryR\tclearedMs\x12&\n" +
+	"cleared_ms\x18\t \x03(\v2-.history.message.v1.DeadLetter.ClearedMsEntryR\tclearedMs\x12&\n" +
 	"\x0fpaused_since_ms\x18\n" +
 	" \x01(\x03R\rpausedSinceMs\x12&\n" +
 	"\x0fpaused_until_ms\x18\v \x01(\x03R\rpausedUntilMs\x12%\n" +
@@ -1726,13 +1726,13 @@ const file_history_v1_record_proto_rawDesc = "" +
 	"FirstOfDay\x12\x10\n" +
 	"\x03uid\x18\x01 \x01(\tR\x03uid\x12\x12\n" +
 	"\x04date\x18\x02 \x01(\rR\x04date\x12\x17\n" +
-	"\atime_ms\x18\x03 \x01(\x03R\x06timeMs\"P\n" +
-	"\aChanges\x12-\n" +
-	"\x05users\x18\x01 \x03(\v2\x17.history.v1.ChangedUserR\x05users\x12\x16\n" +
-	"\x06missed\x18\x02 \x01(\bR\x06missed\"e\n" +
+	"\atime_ms\x18\x03 \x01(\x03R\x06timeMs\"X\n" +
+	"\aChanges\x125\n" +
+	"\x05users\x18\x01 \x03(\v2\x1f.history.message.v1.ChangedUserR\x05users\x12\x16\n" +
+	"\x06missed\x18\x02 \x01(\bR\x06missed\"m\n" +
 	"\vChangedUser\x12\x10\n" +
-	"\x03uid\x18\x01 \x01(\tR\x03uid\x12,\n" +
-	"\aobjects\x18\x02 \x03(\v2\x12.history.v1.ObjectR\aobjects\x12\x16\n" +
+	"\x03uid\x18\x01 \x01(\tR\x03uid\x124\n" +
+	"\aobjects\x18\x02 \x03(\v2\x1a.history.message.v1.ObjectR\aobjects\x12\x16\n" +
 	"\x06origin\x18\x03 \x01(\x06R\x06origin*}\n" +
 	"\x05State\x12\x15\n" +
 	"\x11STATE_UNSPECIFIED\x10\x00\x12\x11\n" +
@@ -1740,61 +1740,61 @@ const file_history_v1_record_proto_rawDesc = "" +
 	"\fSTATE_PAUSED\x10\x02\x12\x11\n" +
 	"\rSTATE_STOPPED\x10\x03\x12\x12\n" +
 	"\x0eSTATE_FINISHED\x10\x04\x12\x11\n" +
-	"\rSTATE_DELETED\x10\x05B9Z7github.com/playhead/playhead/proto/history/v1;historyv1b\x06proto3"
+	"\rSTATE_DELETED\x10\x05BAZ?github.com/playhead/playhead/proto/history/message/v1;messagev1b\x06proto3"
 
 var (
-	file_history_v1_record_proto_rawDescOnce sync.Once
-	file_history_v1_record_proto_rawDescData []byte
+	file_history_message_v1_record_proto_rawDescOnce sync.Once
+	file_history_message_v1_record_proto_rawDescData []byte
 )
 
-func file_history_v1_record_proto_rawDescGZIP() []byte {
-	file_history_v1_record_proto_rawDescOnce.Do(func() {
-		file_history_v1_record_proto_rawDescData = protoimpl.X.CompressGZIP(unsafe.Slice(unsafe.StringData(file_history_v1_record_proto_rawDesc), len(file_history_v1_record_proto_rawDesc)))
+func file_history_message_v1_record_proto_rawDescGZIP() []byte {
+	file_history_message_v1_record_proto_rawDescOnce.Do(func() {
+		file_history_message_v1_record_proto_rawDescData = protoimpl.X.CompressGZIP(unsafe.Slice(unsafe.StringData(file_history_message_v1_record_proto_rawDesc), len(file_history_message_v1_record_proto_rawDesc)))
 	})
-	return file_history_v1_record_proto_rawDescData
+	return file_history_message_v1_record_proto_rawDescData
 }
 
-var file_history_v1_record_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_history_v1_record_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
-var file_history_v1_record_proto_goTypes = []any{
-	(State)(0),              // 0: history.v1.State
-	(*Object)(nil),          // 1: history.v1.Object
-	(*Record)(nil),          // 2: history.v1.Record
-	(*MetaEntry)(nil),       // 3: history.v1.MetaEntry
-	(*Viewing)(nil),         // 4: history.v1.Viewing
-	(*Low)(nil),             // 5: history.v1.Low
-	(*Start)(nil),           // 6: history.v1.Start
-	(*Watched)(nil),         // 7: history.v1.Watched
-	(*Peak)(nil),            // 8: history.v1.Peak
-	(*Completion)(nil),      // 9: history.v1.Completion
-	(*UserState)(nil),       // 10: history.v1.UserState
-	(*FlushBatch)(nil),      // 11: history.v1.FlushBatch
-	(*UserKeys)(nil),        // 12: history.v1.UserKeys
-	(*AnnouncedObject)(nil), // 13: history.v1.AnnouncedObject
-	(*DeadLetter)(nil),      // 14: history.v1.DeadLetter
-	(*FirstOfDay)(nil),      // 15: history.v1.FirstOfDay
-	(*Changes)(nil),         // 16: history.v1.Changes
-	(*ChangedUser)(nil),     // 17: history.v1.ChangedUser
-	nil,                     // 18: history.v1.UserState.ClearedMsEntry
-	nil,                     // 19: history.v1.DeadLetter.ClearedMsEntry
+var file_history_message_v1_record_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
+var file_history_message_v1_record_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
+var file_history_message_v1_record_proto_goTypes = []any{
+	(State)(0),              // 0: history.message.v1.State
+	(*Object)(nil),          // 1: history.message.v1.Object
+	(*Record)(nil),          // 2: history.message.v1.Record
+	(*MetaEntry)(nil),       // 3: history.message.v1.MetaEntry
+	(*Viewing)(nil),         // 4: history.message.v1.Viewing
+	(*Low)(nil),             // 5: history.message.v1.Low
+	(*Start)(nil),           // 6: history.message.v1.Start
+	(*Watched)(nil),         // 7: history.message.v1.Watched
+	(*Peak)(nil),            // 8: history.message.v1.Peak
+	(*Completion)(nil),      // 9: history.message.v1.Completion
+	(*UserState)(nil),       // 10: history.message.v1.UserState
+	(*FlushBatch)(nil),      // 11: history.message.v1.FlushBatch
+	(*UserKeys)(nil),        // 12: history.message.v1.UserKeys
+	(*AnnouncedObject)(nil), // 13: history.message.v1.AnnouncedObject
+	(*DeadLetter)(nil),      // 14: history.message.v1.DeadLetter
+	(*FirstOfDay)(nil),      // 15: history.message.v1.FirstOfDay
+	(*Changes)(nil),         // 16: history.message.v1.Changes
+	(*ChangedUser)(nil),     // 17: history.message.v1.ChangedUser
+	nil,                     // 18: history.message.v1.UserState.ClearedMsEntry
+	nil,                     // 19: history.message.v1.DeadLetter.ClearedMsEntry
 }
-var file_history_v1_record_proto_depIdxs = []int32{
-	0,  // 0: history.v1.Record.state:type_name -> history.v1.State
-	3,  // 1: history.v1.Record.meta:type_name -> history.v1.MetaEntry
-	8,  // 2: history.v1.Record.peaks:type_name -> history.v1.Peak
-	9,  // 3: history.v1.Record.completions:type_name -> history.v1.Completion
-	7,  // 4: history.v1.Record.watched:type_name -> history.v1.Watched
-	4,  // 5: history.v1.Record.viewings:type_name -> history.v1.Viewing
-	5,  // 6: history.v1.Record.lows:type_name -> history.v1.Low
-	6,  // 7: history.v1.Record.starts:type_name -> history.v1.Start
-	0,  // 8: history.v1.Viewing.state:type_name -> history.v1.State
-	18, // 9: history.v1.UserState.cleared_ms:type_name -> history.v1.UserState.ClearedMsEntry
-	12, // 10: history.v1.FlushBatch.users:type_name -> history.v1.UserKeys
-	13, // 11: history.v1.UserKeys.objects:type_name -> history.v1.AnnouncedObject
-	1,  // 12: history.v1.DeadLetter.object:type_name -> history.v1.Object
-	19, // 13: history.v1.DeadLetter.cleared_ms:type_name -> history.v1.DeadLetter.ClearedMsEntry
-	17, // 14: history.v1.Changes.users:type_name -> history.v1.ChangedUser
-	1,  // 15: history.v1.ChangedUser.objects:type_name -> history.v1.Object
+var file_history_message_v1_record_proto_depIdxs = []int32{
+	0,  // 0: history.message.v1.Record.state:type_name -> history.message.v1.State
+	3,  // 1: history.message.v1.Record.meta:type_name -> history.message.v1.MetaEntry
+	8,  // 2: history.message.v1.Record.peaks:type_name -> history.message.v1.Peak
+	9,  // 3: history.message.v1.Record.completions:type_name -> history.message.v1.Completion
+	7,  // 4: history.message.v1.Record.watched:type_name -> history.message.v1.Watched
+	4,  // 5: history.message.v1.Record.viewings:type_name -> history.message.v1.Viewing
+	5,  // 6: history.message.v1.Record.lows:type_name -> history.message.v1.Low
+	6,  // 7: history.message.v1.Record.starts:type_name -> history.message.v1.Start
+	0,  // 8: history.message.v1.Viewing.state:type_name -> history.message.v1.State
+	18, // 9: history.message.v1.UserState.cleared_ms:type_name -> history.message.v1.UserState.ClearedMsEntry
+	12, // 10: history.message.v1.FlushBatch.users:type_name -> history.message.v1.UserKeys
+	13, // 11: history.message.v1.UserKeys.objects:type_name -> history.message.v1.AnnouncedObject
+	1,  // 12: history.message.v1.DeadLetter.object:type_name -> history.message.v1.Object
+	19, // 13: history.message.v1.DeadLetter.cleared_ms:type_name -> history.message.v1.DeadLetter.ClearedMsEntry
+	17, // 14: history.message.v1.Changes.users:type_name -> history.message.v1.ChangedUser
+	1,  // 15: history.message.v1.ChangedUser.objects:type_name -> history.message.v1.Object
 	16, // [16:16] is the sub-list for method output_type
 	16, // [16:16] is the sub-list for method input_type
 	16, // [16:16] is the sub-list for extension type_name
@@ -1802,32 +1802,32 @@ var file_history_v1_record_proto_depIdxs = []int32{
 	0,  // [0:16] is the sub-list for field type_name
 }
 
-func init() { file_history_v1_record_proto_init() }
-func file_history_v1_record_proto_init() {
-	if File_history_v1_record_proto != nil {
+func init() { file_history_message_v1_record_proto_init() }
+func file_history_message_v1_record_proto_init() {
+	if File_history_message_v1_record_proto != nil {
 		return
 	}
-	file_history_v1_record_proto_msgTypes[2].OneofWrappers = []any{}
-	file_history_v1_record_proto_msgTypes[3].OneofWrappers = []any{}
-	file_history_v1_record_proto_msgTypes[4].OneofWrappers = []any{}
-	file_history_v1_record_proto_msgTypes[6].OneofWrappers = []any{}
-	file_history_v1_record_proto_msgTypes[8].OneofWrappers = []any{}
+	file_history_message_v1_record_proto_msgTypes[2].OneofWrappers = []any{}
+	file_history_message_v1_record_proto_msgTypes[3].OneofWrappers = []any{}
+	file_history_message_v1_record_proto_msgTypes[4].OneofWrappers = []any{}
+	file_history_message_v1_record_proto_msgTypes[6].OneofWrappers = []any{}
+	file_history_message_v1_record_proto_msgTypes[8].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
-			RawDescriptor: unsafe.Slice(unsafe.StringData(file_history_v1_record_proto_rawDesc), len(file_history_v1_record_proto_rawDesc)),
+			RawDescriptor: unsafe.Slice(unsafe.StringData(file_history_message_v1_record_proto_rawDesc), len(file_history_message_v1_record_proto_rawDesc)),
 			NumEnums:      1,
 			NumMessages:   19,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
-		GoTypes:           file_history_v1_record_proto_goTypes,
-		DependencyIndexes: file_history_v1_record_proto_depIdxs,
-		EnumInfos:         file_history_v1_record_proto_enumTypes,
-		MessageInfos:      file_history_v1_record_proto_msgTypes,
+		GoTypes:           file_history_message_v1_record_proto_goTypes,
+		DependencyIndexes: file_history_message_v1_record_proto_depIdxs,
+		EnumInfos:         file_history_message_v1_record_proto_enumTypes,
+		MessageInfos:      file_history_message_v1_record_proto_msgTypes,
 	}.Build()
-	File_history_v1_record_proto = out.File
-	file_history_v1_record_proto_goTypes = nil
-	file_history_v1_record_proto_depIdxs = nil
+	File_history_message_v1_record_proto = out.File
+	file_history_message_v1_record_proto_goTypes = nil
+	file_history_message_v1_record_proto_depIdxs = nil
 }

@@ -2,9 +2,9 @@
 // versions:
 // 	protoc-gen-go v1.36.12
 // 	protoc        (unknown)
-// source: history/v1/stream.proto
+// source: history/message/v1/stream.proto
 
-package historyv1
+package messagev1
 
 import (
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
@@ -72,11 +72,11 @@ func (x StreamErrorCode) String() string {
 }
 
 func (StreamErrorCode) Descriptor() protoreflect.EnumDescriptor {
-	return file_history_v1_stream_proto_enumTypes[0].Descriptor()
+	return file_history_message_v1_stream_proto_enumTypes[0].Descriptor()
 }
 
 func (StreamErrorCode) Type() protoreflect.EnumType {
-	return &file_history_v1_stream_proto_enumTypes[0]
+	return &file_history_message_v1_stream_proto_enumTypes[0]
 }
 
 func (x StreamErrorCode) Number() protoreflect.EnumNumber {
@@ -85,7 +85,7 @@ func (x StreamErrorCode) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use StreamErrorCode.Descriptor instead.
 func (StreamErrorCode) EnumDescriptor() ([]byte, []int) {
-	return file_history_v1_stream_proto_rawDescGZIP(), []int{0}
+	return file_history_message_v1_stream_proto_rawDescGZIP(), []int{0}
 }
 
 // StreamRequest is a report of a player over the WebSocket /v1/stream in the
@@ -102,7 +102,7 @@ type StreamRequest struct {
 	Heartbeats []*Heartbeat `protobuf:"bytes,3,rep,name=heartbeats,proto3" json:"heartbeats,omitempty"`
 	// The answer carries the records as they now stand.
 	ReturnRecords bool `protobuf:"varint,4,opt,name=return_records,json=returnRecords,proto3" json:"return_records,omitempty"`
-	Ack           Ack  `protobuf:"varint,5,opt,name=ack,proto3,enum=history.v1.Ack" json:"ack,omitempty"`
+	Ack           Ack  `protobuf:"varint,5,opt,name=ack,proto3,enum=history.message.v1.Ack" json:"ack,omitempty"`
 	// Asks whether the user is seen for the first time on this day.
 	Day           *DayCheck `protobuf:"bytes,6,opt,name=day,proto3" json:"day,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -111,7 +111,7 @@ type StreamRequest struct {
 
 func (x *StreamRequest) Reset() {
 	*x = StreamRequest{}
-	mi := &file_history_v1_stream_proto_msgTypes[0]
+	mi := &file_history_message_v1_stream_proto_msgTypes[0]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -123,7 +123,7 @@ func (x *StreamRequest) String() string {
 func (*StreamRequest) ProtoMessage() {}
 
 func (x *StreamRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_stream_proto_msgTypes[0]
+	mi := &file_history_message_v1_stream_proto_msgTypes[0]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -136,7 +136,7 @@ func (x *StreamRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamRequest.ProtoReflect.Descriptor instead.
 func (*StreamRequest) Descriptor() ([]byte, []int) {
-	return file_history_v1_stream_proto_rawDescGZIP(), []int{0}
+	return file_history_message_v1_stream_proto_rawDescGZIP(), []int{0}
 }
 
 func (x *StreamRequest) GetSequence() uint64 {
@@ -201,7 +201,7 @@ type StreamResponse struct {
 
 func (x *StreamResponse) Reset() {
 	*x = StreamResponse{}
-	mi := &file_history_v1_stream_proto_msgTypes[1]
+	mi := &file_history_message_v1_stream_proto_msgTypes[1]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -213,7 +213,7 @@ func (x *StreamResponse) String() string {
 func (*StreamResponse) ProtoMessage() {}
 
 func (x *StreamResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_stream_proto_msgTypes[1]
+	mi := &file_history_message_v1_stream_proto_msgTypes[1]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -226,7 +226,7 @@ func (x *StreamResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamResponse.ProtoReflect.Descriptor instead.
 func (*StreamResponse) Descriptor() ([]byte, []int) {
-	return file_history_v1_stream_proto_rawDescGZIP(), []int{1}
+	return file_history_message_v1_stream_proto_rawDescGZIP(), []int{1}
 }
 
 func (x *StreamResponse) GetSequence() uint64 {
@@ -260,7 +260,7 @@ func (x *StreamResponse) GetPush() *Change {
 // StreamError says why a message was not stored.
 type StreamError struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
-	Code   StreamErrorCode        `protobuf:"varint,1,opt,name=code,proto3,enum=history.v1.StreamErrorCode" json:"code,omitempty"`
+	Code   StreamErrorCode        `protobuf:"varint,1,opt,name=code,proto3,enum=history.message.v1.StreamErrorCode" json:"code,omitempty"`
 	Detail string                 `protobuf:"bytes,2,opt,name=detail,proto3" json:"detail,omitempty"`
 	// The part of the message that was wrong, where that is known.
 	Field string `protobuf:"bytes,3,opt,name=field,proto3" json:"field,omitempty"`
@@ -272,7 +272,7 @@ type StreamError struct {
 
 func (x *StreamError) Reset() {
 	*x = StreamError{}
-	mi := &file_history_v1_stream_proto_msgTypes[2]
+	mi := &file_history_message_v1_stream_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -284,7 +284,7 @@ func (x *StreamError) String() string {
 func (*StreamError) ProtoMessage() {}
 
 func (x *StreamError) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_stream_proto_msgTypes[2]
+	mi := &file_history_message_v1_stream_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -297,7 +297,7 @@ func (x *StreamError) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamError.ProtoReflect.Descriptor instead.
 func (*StreamError) Descriptor() ([]byte, []int) {
-	return file_history_v1_stream_proto_rawDescGZIP(), []int{2}
+	return file_history_message_v1_stream_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *StreamError) GetCode() StreamErrorCode {
@@ -328,29 +328,28 @@ func (x *StreamError) GetRetryAfterMs() int64 {
 	return 0
 }
 
-var File_history_v1_stream_proto protoreflect.FileDescriptor
+var File_history_message_v1_stream_proto protoreflect.FileDescriptor
 
-const file_history_v1_stream_proto_rawDesc = "" +
+const file_history_message_v1_stream_proto_rawDesc = "" +
 	"\n" +
-	"\x17history/v1/stream.proto\x12\n" +
-	"history.v1\x1a\x18history/v1/history.proto\"\xf2\x01\n" +
+	"\x1fhistory/message/v1/stream.proto\x12\x12history.message.v1\x1a history/message/v1/history.proto\"\x8a\x02\n" +
 	"\rStreamRequest\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x04R\bsequence\x12\x1c\n" +
 	"\n" +
-	"sent_at_ms\x18\x02 \x01(\x03R\bsentAtMs\x125\n" +
+	"sent_at_ms\x18\x02 \x01(\x03R\bsentAtMs\x12=\n" +
 	"\n" +
-	"heartbeats\x18\x03 \x03(\v2\x15.history.v1.HeartbeatR\n" +
+	"heartbeats\x18\x03 \x03(\v2\x1d.history.message.v1.HeartbeatR\n" +
 	"heartbeats\x12%\n" +
-	"\x0ereturn_records\x18\x04 \x01(\bR\rreturnRecords\x12!\n" +
-	"\x03ack\x18\x05 \x01(\x0e2\x0f.history.v1.AckR\x03ack\x12&\n" +
-	"\x03day\x18\x06 \x01(\v2\x14.history.v1.DayCheckR\x03day\"\xb6\x01\n" +
+	"\x0ereturn_records\x18\x04 \x01(\bR\rreturnRecords\x12)\n" +
+	"\x03ack\x18\x05 \x01(\x0e2\x17.history.message.v1.AckR\x03ack\x12.\n" +
+	"\x03day\x18\x06 \x01(\v2\x1c.history.message.v1.DayCheckR\x03day\"\xce\x01\n" +
 	"\x0eStreamResponse\x12\x1a\n" +
-	"\bsequence\x18\x01 \x01(\x04R\bsequence\x121\n" +
-	"\x06result\x18\x02 \x01(\v2\x19.history.v1.ApplyResponseR\x06result\x12-\n" +
-	"\x05error\x18\x03 \x01(\v2\x17.history.v1.StreamErrorR\x05error\x12&\n" +
-	"\x04push\x18\x04 \x01(\v2\x12.history.v1.ChangeR\x04push\"\x92\x01\n" +
-	"\vStreamError\x12/\n" +
-	"\x04code\x18\x01 \x01(\x0e2\x1b.history.v1.StreamErrorCodeR\x04code\x12\x16\n" +
+	"\bsequence\x18\x01 \x01(\x04R\bsequence\x129\n" +
+	"\x06result\x18\x02 \x01(\v2!.history.message.v1.ApplyResponseR\x06result\x125\n" +
+	"\x05error\x18\x03 \x01(\v2\x1f.history.message.v1.StreamErrorR\x05error\x12.\n" +
+	"\x04push\x18\x04 \x01(\v2\x1a.history.message.v1.ChangeR\x04push\"\x9a\x01\n" +
+	"\vStreamError\x127\n" +
+	"\x04code\x18\x01 \x01(\x0e2#.history.message.v1.StreamErrorCodeR\x04code\x12\x16\n" +
 	"\x06detail\x18\x02 \x01(\tR\x06detail\x12\x14\n" +
 	"\x05field\x18\x03 \x01(\tR\x05field\x12$\n" +
 	"\x0eretry_after_ms\x18\x04 \x01(\x03R\fretryAfterMs*\xfa\x01\n" +
@@ -361,41 +360,41 @@ const file_history_v1_stream_proto_rawDesc = "" +
 	"\x1eSTREAM_ERROR_CODE_RATE_LIMITED\x10\x03\x12!\n" +
 	"\x1dSTREAM_ERROR_CODE_UNAVAILABLE\x10\x04\x12\x1d\n" +
 	"\x19STREAM_ERROR_CODE_TIMEOUT\x10\x05\x12\x1e\n" +
-	"\x1aSTREAM_ERROR_CODE_INTERNAL\x10\x06B9Z7github.com/playhead/playhead/proto/history/v1;historyv1b\x06proto3"
+	"\x1aSTREAM_ERROR_CODE_INTERNAL\x10\x06BAZ?github.com/playhead/playhead/proto/history/message/v1;messagev1b\x06proto3"
 
 var (
-	file_history_v1_stream_proto_rawDescOnce sync.Once
-	file_history_v1_stream_proto_rawDescData []byte
+	file_history_message_v1_stream_proto_rawDescOnce sync.Once
+	file_history_message_v1_stream_proto_rawDescData []byte
 )
 
-func file_history_v1_stream_proto_rawDescGZIP() []byte {
-	file_history_v1_stream_proto_rawDescOnce.Do(func() {
-		file_history_v1_stream_proto_rawDescData = protoimpl.X.CompressGZIP(unsafe.Slice(unsafe.StringData(file_history_v1_stream_proto_rawDesc), len(file_history_v1_stream_proto_rawDesc)))
+func file_history_message_v1_stream_proto_rawDescGZIP() []byte {
+	file_history_message_v1_stream_proto_rawDescOnce.Do(func() {
+		file_history_message_v1_stream_proto_rawDescData = protoimpl.X.CompressGZIP(unsafe.Slice(unsafe.StringData(file_history_message_v1_stream_proto_rawDesc), len(file_history_message_v1_stream_proto_rawDesc)))
 	})
-	return file_history_v1_stream_proto_rawDescData
+	return file_history_message_v1_stream_proto_rawDescData
 }
 
-var file_history_v1_stream_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_history_v1_stream_proto_msgTypes = make([]protoimpl.MessageInfo, 3)
-var file_history_v1_stream_proto_goTypes = []any{
-	(StreamErrorCode)(0),   // 0: history.v1.StreamErrorCode
-	(*StreamRequest)(nil),  // 1: history.v1.StreamRequest
-	(*StreamResponse)(nil), // 2: history.v1.StreamResponse
-	(*StreamError)(nil),    // 3: history.v1.StreamError
-	(*Heartbeat)(nil),      // 4: history.v1.Heartbeat
-	(Ack)(0),               // 5: history.v1.Ack
-	(*DayCheck)(nil),       // 6: history.v1.DayCheck
-	(*ApplyResponse)(nil),  // 7: history.v1.ApplyResponse
-	(*Change)(nil),         // 8: history.v1.Change
+var file_history_message_v1_stream_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
+var file_history_message_v1_stream_proto_msgTypes = make([]protoimpl.MessageInfo, 3)
+var file_history_message_v1_stream_proto_goTypes = []any{
+	(StreamErrorCode)(0),   // 0: history.message.v1.StreamErrorCode
+	(*StreamRequest)(nil),  // 1: history.message.v1.StreamRequest
+	(*StreamResponse)(nil), // 2: history.message.v1.StreamResponse
+	(*StreamError)(nil),    // 3: history.message.v1.StreamError
+	(*Heartbeat)(nil),      // 4: history.message.v1.Heartbeat
+	(Ack)(0),               // 5: history.message.v1.Ack
+	(*DayCheck)(nil),       // 6: history.message.v1.DayCheck
+	(*ApplyResponse)(nil),  // 7: history.message.v1.ApplyResponse
+	(*Change)(nil),         // 8: history.message.v1.Change
 }
-var file_history_v1_stream_proto_depIdxs = []int32{
-	4, // 0: history.v1.StreamRequest.heartbeats:type_name -> history.v1.Heartbeat
-	5, // 1: history.v1.StreamRequest.ack:type_name -> history.v1.Ack
-	6, // 2: history.v1.StreamRequest.day:type_name -> history.v1.DayCheck
-	7, // 3: history.v1.StreamResponse.result:type_name -> history.v1.ApplyResponse
-	3, // 4: history.v1.StreamResponse.error:type_name -> history.v1.StreamError
-	8, // 5: history.v1.StreamResponse.push:type_name -> history.v1.Change
-	0, // 6: history.v1.StreamError.code:type_name -> history.v1.StreamErrorCode
+var file_history_message_v1_stream_proto_depIdxs = []int32{
+	4, // 0: history.message.v1.StreamRequest.heartbeats:type_name -> history.message.v1.Heartbeat
+	5, // 1: history.message.v1.StreamRequest.ack:type_name -> history.message.v1.Ack
+	6, // 2: history.message.v1.StreamRequest.day:type_name -> history.message.v1.DayCheck
+	7, // 3: history.message.v1.StreamResponse.result:type_name -> history.message.v1.ApplyResponse
+	3, // 4: history.message.v1.StreamResponse.error:type_name -> history.message.v1.StreamError
+	8, // 5: history.message.v1.StreamResponse.push:type_name -> history.message.v1.Change
+	0, // 6: history.message.v1.StreamError.code:type_name -> history.message.v1.StreamErrorCode
 	7, // [7:7] is the sub-list for method output_type
 	7, // [7:7] is the sub-list for method input_type
 	7, // [7:7] is the sub-list for extension type_name
@@ -403,28 +402,28 @@ var file_history_v1_stream_proto_depIdxs = []int32{
 	0, // [0:7] is the sub-list for field type_name
 }
 
-func init() { file_history_v1_stream_proto_init() }
-func file_history_v1_stream_proto_init() {
-	if File_history_v1_stream_proto != nil {
+func init() { file_history_message_v1_stream_proto_init() }
+func file_history_message_v1_stream_proto_init() {
+	if File_history_message_v1_stream_proto != nil {
 		return
 	}
-	file_history_v1_history_proto_init()
+	file_history_message_v1_history_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
-			RawDescriptor: unsafe.Slice(unsafe.StringData(file_history_v1_stream_proto_rawDesc), len(file_history_v1_stream_proto_rawDesc)),
+			RawDescriptor: unsafe.Slice(unsafe.StringData(file_history_message_v1_stream_proto_rawDesc), len(file_history_message_v1_stream_proto_rawDesc)),
 			NumEnums:      1,
 			NumMessages:   3,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
-		GoTypes:           file_history_v1_stream_proto_goTypes,
-		DependencyIndexes: file_history_v1_stream_proto_depIdxs,
-		EnumInfos:         file_history_v1_stream_proto_enumTypes,
-		MessageInfos:      file_history_v1_stream_proto_msgTypes,
+		GoTypes:           file_history_message_v1_stream_proto_goTypes,
+		DependencyIndexes: file_history_message_v1_stream_proto_depIdxs,
+		EnumInfos:         file_history_message_v1_stream_proto_enumTypes,
+		MessageInfos:      file_history_message_v1_stream_proto_msgTypes,
 	}.Build()
-	File_history_v1_stream_proto = out.File
-	file_history_v1_stream_proto_goTypes = nil
-	file_history_v1_stream_proto_depIdxs = nil
+	File_history_message_v1_stream_proto = out.File
+	file_history_message_v1_stream_proto_goTypes = nil
+	file_history_message_v1_stream_proto_depIdxs = nil
 }
