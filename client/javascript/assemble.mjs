@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Assembles the package: node assemble.mjs FOLDER. Its scripts are those of bff/pages/assets.
 import { cpSync, mkdirSync, readdirSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
@@ -5,7 +6,7 @@ import { fileURLToPath } from 'node:url';
 
 const here = dirname(fileURLToPath(import.meta.url));
 const target = resolve(process.argv[2] ?? here);
-const scripts = ['browser.js', 'clock.js', 'link.js', 'outbox.js', 'playhead.js', 'reporter.js', 'store.js'];
+const scripts = ['browser.js', 'clock.js', 'link.js', 'outbox.js', 'playhead.js', 'reporter.js', 'requests.js', 'store.js'];
 
 mkdirSync(join(target, 'lib'), { recursive: true });
 for (const name of scripts) cpSync(join(here, '../../bff/pages/assets', name), join(target, 'lib', name));

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /** What a client needs of a page. */
 export interface Page {
   /** The device's clock, Unix milliseconds. */

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 import type { Page } from './browser.js';
 
 /** Something to watch, read or hear. */
@@ -95,8 +96,8 @@ export interface Changes {
 }
 
 export interface PlayheadConfig {
-  /** Returns a valid token; called for every connection. */
-  token: () => string | Promise<string>;
+  /** A valid token, or a function that returns one; called for every connection and request. */
+  token: string | (() => string | Promise<string>);
   /** The edge's URL, by default the page's origin. It may have a path. */
   url?: string;
   /** Whether to receive changes by other devices (default true). */
@@ -107,11 +108,11 @@ export interface PlayheadConfig {
   storage?: Storage;
   /** Key in the storage; name the user in it. */
   key?: string;
-  /** Timeout of an answer in milliseconds (default 10,000). */
-  patience?: number;
-  /** Bounds of the backoff in milliseconds (default 500 and 30,000). */
-  minWait?: number;
-  maxWait?: number;
+  /** Timeout of a connection attempt, an answer and a read (default 10,000). */
+  timeoutMs?: number;
+  /** Bounds of the backoff (default 500 and 30,000). An edge that is away is tried every 1,500 ms at least. */
+  minWaitMs?: number;
+  maxWaitMs?: number;
   /** Replacements for parts of the page, such as another WebSocket. */
   page?: Page;
 }
@@ -119,8 +120,8 @@ export interface PlayheadConfig {
 /** The `detail` of each event. */
 export interface PlayheadEvents {
   open: undefined;
-  /** Reconnects after `wait` milliseconds. */
-  close: { code: number; reason: string; wait: number };
+  /** Reconnects after `wait_ms`, or at once by reconnect(). */
+  close: { code: number; reason: string; wait_ms: number };
   /** The outcome of a report, once. */
   answered: { heartbeat: Heartbeat; result: Result };
   /** Reports were refused, since another device went on unknown to this one. Ask the user where to go on. */
@@ -137,7 +138,35 @@ export interface PlayheadEvents {
   away: undefined;
 }
 
-/** A client of Playhead, which keeps each report until the edge has answered it. It is an EventTarget. */
+/** A failed request. */
+export class PlayheadError extends Error {
+  constructor(request: string, status: number, detail: string, code?: string);
+  /** HTTP status, 0 without an answer. */
+  status: number;
+  /** unreachable, timeout, unauthorized, invalid, too_large, rate_limited, unavailable, internal or refused. */
+  code: string;
+}
+
+/** What other devices changed. */
+export interface Change {
+  items: HistoryRecord[];
+  removed: PlayheadObject[];
+  /** Changes may have been missed: read again what you show. */
+  resync: boolean;
+}
+
+/** What became of imported lines. */
+export interface Imported {
+  rows: number;
+  statuses: Record<string, number>;
+  /** The first of the refused lines. */
+  refused: { line: number; field: string; reason: string }[];
+}
+
+/**
+ * A client of Playhead, which keeps each report until the edge has answered it. It is an EventTarget. Requests are sent once, and
+ * fail with a PlayheadError. Wrong types throw a TypeError at once.
+ */
 export class Playhead {
   constructor(config: PlayheadConfig);
   /** Number of unanswered reports. */
@@ -145,19 +174,35 @@ export class Playhead {
   /** Whether there is a WebSocket. Without one, reports go by POST and nothing is pushed. */
   get live(): boolean;
   connect(): void;
-  /** All changes since a token; a resync without one. */
-  changes(since?: string): Promise<Changes>;
+  /** Connects at once if not connected, even before the edge's Retry-After. */
+  reconnect(): void;
+  /** Calls back with changes by other devices. The returned function stops it. */
+  follow(changed: (change: Change) => void): () => void;
   /** A report for later, with the times that it would have now. */
   dated(beat: Heartbeat): Heartbeat & { dated?: boolean };
-  /** Queues a report, and sends it as soon as possible. */
-  report(beat: Heartbeat & { /** The times are the history's. */ dated?: boolean }): void;
+  /** Queues a report, and sends it as soon as possible. `event_time` is now by default. */
+  report(beat: Omit<Heartbeat, 'event_time'> & { event_time?: string; /** The times are the history's. */ dated?: boolean }): void;
   /** Notes the record from which the player goes on. */
   seen(record: HistoryRecord): void;
   /** Returns the given record, or a newer one made from this device's waiting report. */
   newest(record: HistoryRecord | null, object: PlayheadObject): HistoryRecord | null;
-  /** Reads the newest 128 sessions of an object, newest first. The Error of a failure has the `status` of the answer. */
+  /** Where the user stopped in an object. */
+  point(object: PlayheadObject): Promise<HistoryRecord | null>;
+  /** Where the user stopped in objects. */
+  lookup(objects: PlayheadObject[]): Promise<(HistoryRecord | null)[]>;
+  /** All records, newest first. */
+  list(options?: { type?: number; since?: Date | string; until?: Date | string }): AsyncGenerator<HistoryRecord>;
+  /** Records with all words of a text in id or metadata, newest first. */
+  search(text: string, options?: { type?: number }): AsyncGenerator<HistoryRecord>;
+  /** What is begun and unfinished, newest first, one record per series. */
+  continueWatching(options?: { limit?: number; type?: number }): Promise<HistoryRecord[]>;
+  /** The newest 128 sessions of an object, newest first. */
   viewings(object: PlayheadObject): Promise<Viewing[]>;
-  /** Marks up to 1,000 objects, such as a season. It fails like viewings(), and may be done then. */
+  /** Removes objects. Resolves to how many had a record. */
+  delete(objects: PlayheadObject[]): Promise<number>;
+  /** Removes everything up to a time, by default now, of one type or of all. */
+  clear(options?: { until?: Date | string; type?: number }): Promise<void>;
+  /** Marks objects, such as a season. */
   mark(objects: (PlayheadObject & { meta?: Record<string, string> })[], mark: 'watched' | 'unwatched' | 'reset', options?: {
     /** Time of the mark; by default now. */
     event_time?: string;
@@ -166,6 +211,16 @@ export class Playhead {
     /** With `watched`: skips completed objects. */
     unless_completed?: boolean;
   }): Promise<Result[]>;
+  /** Takes objects out of continueWatching() until they are played again, or back. Resolves to how many had a record. */
+  dismiss(objects: PlayheadObject[], dismissed?: boolean): Promise<number>;
+  /** Whether what is played is kept; an argument switches it. */
+  recording(on?: boolean): Promise<boolean>;
+  /** All changes since a token; a resync without one. */
+  changes(since?: string): Promise<Changes>;
+  /** All of the history, as lines of NDJSON. An export that fails halfway is no backup. */
+  export(): AsyncGenerator<string>;
+  /** Folds exported lines in. They count once, however often that is done. `restore` brings removed records back. */
+  importLines(lines: Iterable<string> | AsyncIterable<string>, options?: { restore?: boolean }): Promise<Imported>;
   /** Ends the connection, and sends as much of the queue as a page that goes away can. */
   leave(): void;
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 import type { Heartbeat, Playhead, PlayheadObject } from './playhead.js';
 
 /** Reports what an <audio> or <video> does. A viewing begins with the first play, and ends at the end of the media or of the page. */
@@ -5,7 +6,7 @@ export class Reporter {
   /** `duration_ms` of the object, if the media is only its beginning. */
   constructor(client: Playhead, media: HTMLMediaElement, about: { object: PlayheadObject; device?: string; duration_ms?: number; excerpt?: boolean; meta?: Record<string, string | null> });
   /** Milliseconds played in this viewing, without pauses and incognito. */
-  watched: number;
+  watchedMs: number;
   /** Whether the viewing leaves no trace from now on. */
   incognito: boolean;
   get session(): string;

@@ -136,7 +136,7 @@ func (v *window) client(w *world, act string) {
 		const { Playhead } = await import('/assets/playhead.js');
 		const beat = (id, more) => ({ object: { id, type: 1 }, kind: 'stop', position_ms: 5000, duration_ms: 600000,
 			event_time: new Date().toISOString(), ...more });
-		const client = window.client = new Playhead({ token: () => %q, storage: localStorage, key: 'test', minWait: 10 });
+		const client = window.client = new Playhead({ token: () => %q, storage: localStorage, key: 'test', minWaitMs: 10 });
 		%s;
 		return true;
 	})()`, w.token, act)

@@ -1,4 +1,5 @@
 // @ts-check
+// SPDX-License-Identifier: Apache-2.0
 
 /** The URL of an API path below the edge's own. @param {string} edge @param {string} path */
 export const below = (edge, path) => new URL(edge.replace(/\/+$/, '') + path);

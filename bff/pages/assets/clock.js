@@ -1,4 +1,5 @@
 // @ts-check
+// SPDX-License-Identifier: Apache-2.0
 
 const apart = 1000; // milliseconds of jitter between two clock reads
 

@@ -1,18 +1,20 @@
 // @ts-check
+// SPDX-License-Identifier: Apache-2.0
 import { below } from './browser.js';
 import { backoff, longest } from './outbox.js';
 
 const fits = /^[\w.~+-]+$/; // a subprotocol's name
 const refusedWait = 5_000; // milliseconds until a refused token is retried
+export const soon = 1_500; // milliseconds between attempts to reach an edge that is away, at most
 const blocks = 2; // consecutive dead connections before the fallback to POST
 
 /**
  * A connection to the edge: one WebSocket that reconnects with backoff, or at the edge's Retry-After. If WebSockets are blocked,
  * messages are sent by POST.
  *
- * @typedef {{url: string, push: boolean, token: () => string | Promise<string>, patience: number, minWait: number, maxWait: number}} Config
+ * @typedef {{url: string, push: boolean, token: () => string | Promise<string>, timeoutMs: number, minWaitMs: number, maxWaitMs: number}} Config
  * @typedef {{opened(): void, heard(message: any): void, unauthorized(): void,
- *   closed(detail: {code: number, reason: string, wait: number}): void}} Listener
+ *   closed(detail: {code: number, reason: string, wait_ms: number}): void}} Listener
  */
 export class Link {
   #config;
@@ -83,6 +85,14 @@ export class Link {
     else this.#connect();
   }
 
+  /** Connects at once, unless connected: ignores waits, and replaces an attempt that takes long. */
+  reconnect() {
+    this.#asked = 0;
+    if (this.live) return;
+    this.#end();
+    this.connect();
+  }
+
   /** Replaces the connection. @param {string} reason */
   drop(reason) {
     if (!this.#wanted) return;
@@ -102,7 +112,7 @@ export class Link {
     if (!socket || socket.readyState < 2 || socket === this.#closing) return;
     this.#closing = socket;
     this.#stop();
-    this.#stop = this.#page.after(this.#config.patience, () => this.drop('not closed in time'));
+    this.#stop = this.#page.after(this.#config.timeoutMs, () => this.drop('not closed in time'));
   }
 
   /** Ends the connection and all attempts until connect(). */
@@ -143,7 +153,7 @@ export class Link {
   /** @returns {Promise<string>} '' for none in time */
   newToken() {
     return new Promise((resolve) => {
-      const stop = this.#page.after(this.#config.patience, () => resolve(''));
+      const stop = this.#page.after(this.#config.timeoutMs, () => resolve(''));
       Promise.resolve().then(() => this.#config.token()).catch(() => '').then(resolve).then(stop);
     });
   }
@@ -167,7 +177,7 @@ export class Link {
     };
     socket.onmessage = (e) => mine() && this.#hear(e.data); // an old one may still deliver
     socket.onclose = (e) => mine() && this.#ended(e, opened, token);
-    this.#stop = this.#page.after(this.#config.patience, () => {
+    this.#stop = this.#page.after(this.#config.timeoutMs, () => {
       this.#ended({ code: 1006, reason: 'no connection in time' }, 0, token);
       socket.close();
     });
@@ -217,7 +227,7 @@ export class Link {
     const said = [1007, 1009, 4401].includes(e.code); // the edge's own codes
     if (this.#mute && !said && asked === undefined) this.#blocked++;
     this.#mute = false;
-    this.#retry(e, asked, this.#blocked < blocks ? 0 : this.#config.maxWait);
+    this.#retry(e, asked, this.#blocked < blocks ? 0 : this.#config.maxWaitMs);
     this.#fallBack();
   }
 
@@ -225,13 +235,13 @@ export class Link {
   async #whyNot(e, token) {
     const mine = this.#attempt;
     const abort = new AbortController();
-    const stop = this.#page.after(this.#config.patience, () => abort.abort());
+    const stop = this.#page.after(this.#config.timeoutMs, () => abort.abort());
     const answer = await this.#ask(token, { heartbeats: [] }, abort.signal);
     stop();
     if (mine !== this.#attempt || this.#socket || this.#connecting) return;
     if (answer?.status === 401) return this.#refuse(token);
     this.#blocked = answer?.ok ? this.#blocked + 1 : 0;
-    this.#retry(e, wait(answer));
+    this.#retry(e, wait(answer), undefined, !answer || answer.status >= 500);
     this.#fallBack();
   }
 
@@ -278,16 +288,16 @@ export class Link {
     if (!known) this.#listener.unauthorized(); // the page may leave or connect with another token
   }
 
-  /** @param {{code: number, reason: string}} why @param {number} [asked] milliseconds @param {number} [least] milliseconds */
-  #retry({ code, reason }, asked, least = this.#posting ? this.#config.maxWait : 0) {
+  /** @param {{code: number, reason: string}} why @param {number} [asked] milliseconds @param {number} [least] milliseconds @param {boolean} [away] the edge did not answer */
+  #retry({ code, reason }, asked, least = this.#posting ? this.#config.maxWaitMs : 0, away = false) {
     if (this.#socket || this.#connecting) return;
     const now = this.#page.elapsed();
     const random = this.#page.random();
-    const pause = backoff(this.#config, this.#failures++, random);
-    if (asked !== undefined) this.#asked = now + Math.min(asked, longest) + random * this.#config.minWait;
+    const pause = away ? random * Math.min(soon, this.#config.maxWaitMs) : backoff(this.#config, this.#failures++, random);
+    if (asked !== undefined) this.#asked = now + Math.min(asked, longest) + random * this.#config.minWaitMs;
     const wait = Math.max(this.#asked - now, asked === undefined ? least + pause : 0);
     this.#later(wait);
-    if (!this.#posting) this.#listener.closed({ code, reason, wait });
+    if (!this.#posting) this.#listener.closed({ code, reason, wait_ms: wait });
   }
 }
 
@@ -306,6 +316,6 @@ function wait(answer) {
 
 /** Turns a failed POST into an error of the stream. @param {Response | null | undefined} answer @param {string} [detail] only the edge has one */
 function failure(answer, detail = '') {
-  const code = (detail && { 400: 'invalid', 413: 'too_large', 422: 'invalid' }[answer?.status ?? 0]) || 'unavailable';
+  const code = !answer ? 'unreachable' : (detail && { 400: 'invalid', 413: 'too_large', 422: 'invalid' }[answer?.status ?? 0]) || 'unavailable';
   return { code, detail, retry_after_ms: wait(answer) };
 }

@@ -1,4 +1,5 @@
 // @ts-check
+// SPDX-License-Identifier: Apache-2.0
 
 /**
  * @typedef {import('./clock.js').HistoryClock} Clock
@@ -22,10 +23,10 @@ const patientTries = 3; // attempts of a single report before others precede it
 
 /**
  * Exponential backoff in milliseconds, with full jitter.
- * @param {{minWait: number, maxWait: number}} config @param {number} failures so far @param {number} part random, 0 to 1
+ * @param {{minWaitMs: number, maxWaitMs: number}} config @param {number} failures so far @param {number} part random, 0 to 1
  */
-export function backoff({ minWait, maxWait }, failures, part) {
-  return part * Math.min(minWait * 2 ** Math.min(failures, 16), maxWait);
+export function backoff({ minWaitMs, maxWaitMs }, failures, part) {
+  return part * Math.min(minWaitMs * 2 ** Math.min(failures, 16), maxWaitMs);
 }
 
 /**
@@ -60,7 +61,7 @@ export class Outbox {
   /** Start of a viewing by the device's clock, and its zero then, by viewing. @type {Map<string, {shown: string, zero: number}>} */
   #begun = new Map();
 
-  /** @param {{queue: number, patience: number, minWait: number, maxWait: number, random: () => number,
+  /** @param {{queue: number, timeoutMs: number, minWaitMs: number, maxWaitMs: number, random: () => number,
    *   device: () => string, sessions: Sessions, name?: string}} config `device` is the default device name, `name` the page's */
   constructor(config) {
     this.#config = config;
@@ -216,18 +217,18 @@ export class Outbox {
     if (!sent) return [];
     if (results.length !== sent.items.length || !results.every((result) => result?.status)) return this.failed(now);
     this.#sent = null;
-    if (now - sent.at <= this.#config.patience / 4) this.#room = Math.min(this.#ceiling, Math.max(this.#room, 2 * sent.bytes));
+    if (now - sent.at <= this.#config.timeoutMs / 4) this.#room = Math.min(this.#ceiling, Math.max(this.#room, 2 * sent.bytes));
     const outcomes = sent.items.flatMap((item, i) => this.#takeAnswer(item, results[i], sent));
     if (sent.items.length > 0 && outcomes.length === 0) this.#pause(now);
     else this.#idle = 0;
     return outcomes;
   }
 
-  /** Handles a missing answer or a temporary error. @param {number} now @param {boolean} [gone] the connection ended @returns {Outcome[]} */
-  failed(now, gone = false) {
+  /** Handles a missing answer or a temporary error. @param {number} now @param {boolean} [gone] the connection ended @param {number} [most] milliseconds of the backoff @returns {Outcome[]} */
+  failed(now, gone = false, most = Infinity) {
     const items = this.#halve();
     if (items.length === 1 && ++items[0].tries >= patientTries) this.#putBack(items[0]);
-    if (!gone) this.#pause(now); // else reconnecting takes a while
+    if (!gone) this.#pause(now, most); // else reconnecting takes a while
     return [];
   }
 
@@ -246,7 +247,7 @@ export class Outbox {
   /** Handles the edge's retry delay. @param {number} ms @param {number} now @returns {Outcome[]} */
   postponed(ms, now) {
     this.#sent = null;
-    this.#rest = now + Math.min(ms, longest) + this.#config.random() * this.#config.minWait;
+    this.#rest = now + Math.min(ms, longest) + this.#config.random() * this.#config.minWaitMs;
     return [];
   }
 
@@ -351,7 +352,7 @@ export class Outbox {
 
   /** The timeout of a message. @param {{items: Item[], bytes: number}} message */
   #patience({ items, bytes }) {
-    return this.#config.patience + (items.length === 1 ? bytes : 0); // at 1 KB/s
+    return this.#config.timeoutMs + (items.length === 1 ? bytes : 0); // at 1 KB/s
   }
 
   /** Halves the next message. @returns {Item[]} the reports in flight */
@@ -362,9 +363,9 @@ export class Outbox {
     return items;
   }
 
-  /** Backs off. @param {number} now */
-  #pause(now) {
-    this.#rest = now + backoff(this.#config, this.#idle++, 0.5 + this.#config.random() / 2);
+  /** Backs off. @param {number} now @param {number} [most] milliseconds */
+  #pause(now, most = Infinity) {
+    this.#rest = now + backoff({ ...this.#config, maxWaitMs: Math.min(most, this.#config.maxWaitMs) }, this.#idle++, 0.5 + this.#config.random() / 2);
   }
 
   /** Moves a waiting report to the end. @param {Item} item */

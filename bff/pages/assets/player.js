@@ -328,7 +328,7 @@ media.addEventListener('error', () => problems.attempt(t('The clip cannot be pla
 }));
 setInterval(() => {
   write(find('#waiting', HTMLElement), String(client.waiting));
-  write(find('#watched', HTMLElement), clock(reporter.watched));
+  write(find('#watched', HTMLElement), clock(reporter.watchedMs));
 }, 500);
 draw(find('#stage', HTMLCanvasElement), media);
 transport(media);

@@ -1,11 +1,18 @@
 // @ts-check
+// SPDX-License-Identifier: Apache-2.0
 import { below, browser } from './browser.js';
 import { HistoryClock } from './clock.js';
-import { Link } from './link.js';
+import { Link, soon } from './link.js';
 import { dated, least, Outbox } from './outbox.js';
+import { PlayheadError, Requests, pathOf } from './requests.js';
 import { Store } from './store.js';
 
-/** @typedef {import('./outbox.js').Heartbeat} Heartbeat */
+export { PlayheadError };
+
+/**
+ * @typedef {import('./outbox.js').Heartbeat} Heartbeat
+ * @typedef {{object: {id: string, type: number}, kind: string, position_ms: number, event_time?: string, [more: string]: any}} Report
+ */
 
 const every = 15_000; // milliseconds between clock checks
 const settling = 20_000; // milliseconds after a sleep, until all tabs have renewed their lease
@@ -16,13 +23,14 @@ const unseen = 1_000; // milliseconds of sleep that are ignored
 const setForward = 90 * 86_400_000; // milliseconds: the clock was set
 const lastWords = 1_000; // milliseconds after leaving until doubt begins
 const parting = 60 << 10; // bytes that a browser sends for an unloading page
+const kinds = ['start', 'progress', 'pause', 'seek', 'stop', 'finish'];
 
 /**
  * A client of Playhead's stream. It keeps each report until the edge has answered it, and retries unanswered ones; retries count
  * once. The [Outbox] decides what to send; this class connects it to the edge, a storage and the clocks.
  *
  * Events, with their `detail`:
- * - `open`; `close` {code, reason, wait}: reconnects after `wait` milliseconds
+ * - `open`; `close` {code, reason, wait_ms}: reconnects after `wait_ms`, or at once by reconnect()
  * - `answered` {heartbeat, result}: the outcome of a report, once; `superseded` or `dropped` if the queue was full
  * - `conflict` {heartbeats, record}: reports of a viewing were refused, since another device continued unnoticed. Ask the user
  *   where to continue. If here, report them again without `if_match`, and `dated`
@@ -32,7 +40,7 @@ const parting = 60 << 10; // bytes that a browser sends for an unloading page
  * - `unauthorized`: the token was refused; it is retried, by connect() at once
  * - `away`: the page unloads; reports made now are sent with the queue in one request
  */
-export class Playhead extends EventTarget {
+export class Playhead extends Requests {
   #config;
   #page;
   #outbox;
@@ -56,19 +64,18 @@ export class Playhead extends EventTarget {
   #stopResync = () => {};
 
   /**
-   * @param {{token: () => string | Promise<string>, url?: string, push?: boolean, queue?: number,
-   *   storage?: Storage, key?: string, patience?: number, minWait?: number, maxWait?: number,
+   * @param {{token: string | (() => string | Promise<string>), url?: string, push?: boolean, queue?: number,
+   *   storage?: Storage, key?: string, timeoutMs?: number, minWaitMs?: number, maxWaitMs?: number,
    *   page?: typeof browser}} config
    *   `url` of the edge, by default the page's origin; `push` asks for changes by other devices; `storage` keeps the queue over a
-   *   reload, shared by tabs, under `key`, which names the user; times are milliseconds
+   *   reload, shared by tabs, under `key`, which names the user
    */
   constructor(config) {
-    super();
-    this.#page = config.page ?? browser;
-    const { random } = this.#page;
-    const defaults = { url: globalThis.location?.origin, push: true, queue: 500, patience: 10_000, minWait: 500, maxWait: 30_000 };
-    this.#config = { ...defaults, ...config, random };
-    if (!/^https?:\/\/[^/]/i.test(this.#config.url)) throw new TypeError(`url ${this.#config.url}: want an absolute address, of HTTP`);
+    const full = complete(config);
+    super({ ...full, token: () => this.#link.newToken() });
+    this.#page = full.page;
+    this.#config = full;
+    const { random } = full;
     const name = random().toString(36).slice(2);
     this.#store = new Store(config.storage, config.key ?? 'playhead.outbox', name);
     this.#outbox = new Outbox({ ...this.#config, name, device: () => this.#store.device(`device-${name}`), sessions: this.#store });
@@ -109,64 +116,27 @@ export class Playhead extends EventTarget {
   }
 
   /**
-   * Reads the newest 128 sessions of an object, newest first. It does not retry; a thrown Error has the `status` of the
-   * response, 0 for none.
-   * @param {{id: string, type: number}} object
-   * @returns {Promise<{begin?: string, end: string, from_ms?: number, to_ms?: number, state?: any, device?: string, watched_ms?: number, completed_at?: string}[]>}
+   * Calls back with what other devices change, and with `resync` when changes may have been missed: read again what is shown.
+   * @param {(change: {items: any[], removed: {id: string, type: number}[], resync: boolean}) => void} changed
+   * @returns {() => void} stops it
    */
-  async viewings({ id, type }) {
-    if (id === '.' || id === '..') return []; // not an object: dot segments of a URL
-    const found = await this.#read(`/v1/history/${type}/${encodeURIComponent(id)}/viewings`, 404);
-    return found ? found.items : [];
+  follow(changed) {
+    if (typeof changed !== 'function') throw new TypeError('follow: want a function');
+    const push = (/** @type {any} */ { detail }) => changed({ ...detail, resync: false });
+    const resync = () => changed({ items: [], removed: [], resync: true });
+    this.addEventListener('push', push);
+    this.addEventListener('resync', resync);
+    this.connect();
+    return () => {
+      this.removeEventListener('push', push);
+      this.removeEventListener('resync', resync);
+    };
   }
 
-  /**
-   * All changes and removals since a token, with the next token and the settings. On `resync`, as without a token: read
-   * everything, then the changes since the returned token. It fails like viewings().
-   * @param {string} [since] @returns {Promise<{items: any[], removed: {id: string, type: number}[], resync: boolean, token: string, settings: any}>}
-   */
-  async changes(since) {
-    /** @type {Map<string, {record?: any, removed?: any}>} */
-    const latest = new Map();
-    for (;;) {
-      const { items, removed, has_more: more, ...page } = await this.#read(`/v1/changes${since ? `?since=${encodeURIComponent(since)}` : ''}`);
-      for (const record of items) latest.set(`${record.object.type}/${record.object.id}`, { record });
-      for (const one of removed) latest.set(`${one.type}/${one.id}`, { removed: one });
-      if (page.resync) return { items: [], removed: [], ...page };
-      const all = [...latest.values()];
-      if (!more) return { items: all.flatMap(({ record }) => record ?? []), removed: all.flatMap(({ removed: one }) => one ?? []), ...page };
-      since = page.token;
-    }
-  }
-
-  /**
-   * Marks objects, such as a season. It fails like viewings(), but may have succeeded then.
-   * @param {{id: string, type: number, meta?: Record<string, string>}[]} objects at most 1,000 @param {'watched' | 'unwatched' | 'reset'} mark
-   * @param {{event_time?: string, only_recorded?: boolean, unless_completed?: boolean}} [options]
-   * @returns {Promise<{status: any, record?: any}[]>} one result for each object
-   */
-  async mark(objects, mark, options = {}) {
-    return (await this.#read('/v1/history/mark', undefined, JSON.stringify({ ...options, objects, mark }))).results;
-  }
-
-  /**
-   * Sends a request without retries, with the timeout of a message.
-   * @param {string} path @param {number} [nothing] status that means undefined @param {string} [body] JSON
-   */
-  async #read(path, nothing, body) {
-    const abort = new AbortController();
-    const stop = this.#page.after(this.#config.patience, () => abort.abort());
-    try {
-      const headers = { Authorization: `Bearer ${await this.#link.newToken()}`, ...(body ? { 'Content-Type': 'application/json' } : {}) };
-      const answer = await this.#page.fetch(below(this.#config.url, path), { method: body ? 'POST' : 'GET', body, headers, signal: abort.signal }).catch(() => null);
-      if (answer && answer.status === nothing) return undefined;
-      if (!answer?.ok) throw Object.assign(new Error(`status ${answer?.status ?? 0}`), { status: answer?.status ?? 0 });
-      return await answer.json().catch(() => {
-        throw Object.assign(new Error('the answer broke off'), { status: 0 });
-      });
-    } finally {
-      stop();
-    }
+  /** Connects at once if not connected, even before the edge's Retry-After. */
+  reconnect() {
+    this.#comeBack();
+    this.#link.reconnect();
   }
 
   connect() {
@@ -183,11 +153,17 @@ export class Playhead extends EventTarget {
     this.#keep(); // another tab may have adopted the stored queue
   }
 
-  /** Queues a report, and sends it as soon as possible. @param {Heartbeat} beat */
+  /**
+   * Queues a report, and sends it as soon as possible. `event_time` is now by default. Wrong types throw a TypeError.
+   * @param {Report} beat
+   */
   report(beat) {
+    pathOf(beat?.object);
+    if (!kinds.includes(beat.kind)) throw new TypeError(`kind ${beat.kind}: want one of ${kinds.join(', ')}`);
+    if (!Number.isFinite(beat.position_ms)) throw new TypeError(`position_ms ${beat.position_ms}: want a number`);
     this.#look();
     this.#clock.follow(this.#store.last);
-    this.#tell(this.#outbox.report(beat, this.#offset, this.#clock));
+    this.#tell(this.#outbox.report({ event_time: new Date(this.#page.now()).toISOString(), ...beat }, this.#offset, this.#clock));
     this.#send();
   }
 
@@ -318,7 +294,7 @@ export class Playhead extends EventTarget {
     this.#send();
   }
 
-  /** @param {{code: number, reason: string, wait: number}} detail */
+  /** @param {{code: number, reason: string, wait_ms: number}} detail */
   #closed(detail) {
     this.#tell(this.#outbox.closed(detail.code, detail.reason, this.#page.elapsed()));
     this.#wakeLater();
@@ -384,6 +360,7 @@ export class Playhead extends EventTarget {
   #failed({ code, detail, field, retry_after_ms: wait }) {
     const now = this.#page.elapsed();
     if (wait) return this.#outbox.postponed(wait, now);
+    if (code === 'unreachable') return this.#outbox.failed(now, false, soon);
     if (code === 'invalid' || code === 'too_large') return this.#outbox.refused(code === 'too_large', detail, now, field);
     return this.#outbox.failed(now);
   }
@@ -404,4 +381,17 @@ export class Playhead extends EventTarget {
   #emit(type, detail) {
     this.dispatchEvent(new CustomEvent(type, { detail }));
   }
+}
+
+/** The configuration with its defaults. Wrong types throw a TypeError. @param {ConstructorParameters<typeof Playhead>[0]} config */
+function complete(config) {
+  const page = config?.page ?? browser;
+  const defaults = { url: globalThis.location?.origin, push: true, queue: 500, timeoutMs: 10_000, minWaitMs: 500, maxWaitMs: 30_000 };
+  const { token, ...full } = { ...defaults, ...config, page, random: page.random };
+  if (!/^https?:\/\/[^/]/i.test(full.url)) throw new TypeError(`url ${full.url}: want an absolute address, of HTTP`);
+  if (!token || !['string', 'function'].includes(typeof token)) throw new TypeError('token: want a text, or a function that returns one');
+  for (const name of /** @type {const} */ (['queue', 'timeoutMs', 'minWaitMs', 'maxWaitMs'])) {
+    if (!(typeof full[name] === 'number' && full[name] > 0)) throw new TypeError(`${name} ${full[name]}: want a number above 0`);
+  }
+  return { ...full, token: typeof token === 'function' ? token : () => token };
 }

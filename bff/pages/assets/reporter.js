@@ -1,4 +1,5 @@
 // @ts-check
+// SPDX-License-Identifier: Apache-2.0
 
 const every = 10_000; // milliseconds between two reports of progress
 const longest = 30 * 86_400_000; // milliseconds, the edge's limit
@@ -10,7 +11,7 @@ const [slowest, fastest] = [0.25, 4]; // the edge's limits
  */
 export class Reporter {
   /** Milliseconds played in this viewing, without pauses and incognito. */
-  watched = 0;
+  watchedMs = 0;
   #incognito = false;
   /** Receives the reports while they are held. @type {((beat: any) => void) | null} */
   #held = null;
@@ -148,7 +149,7 @@ export class Reporter {
   #begin() {
     this.#session = newSession();
     this.#began = new Date().toISOString();
-    this.watched = 0;
+    this.watchedMs = 0;
     this.#fastest = this.#media.playbackRate;
     this.#loaded = false;
     this.#rewinds = this.#atEnd;
@@ -171,7 +172,7 @@ export class Reporter {
     const { currentTime, playbackRate, paused, seeking } = this.#media;
     this.#fastest = Math.max(this.#fastest, playbackRate);
     const played = this.#last === null ? 0 : (currentTime - this.#last) * 1000;
-    if (played > 0 && !this.#incognito) this.watched += played;
+    if (played > 0 && !this.#incognito) this.watchedMs += played;
     this.#last = seeking || (paused && !this.#media.ended) ? null : currentTime;
   }
 
@@ -194,7 +195,7 @@ export class Reporter {
       event_time: this.#time(kind === 'stop' && this.#rested || now), // other devices' changes since the pause must win
       session: this.#session,
       started_at: this.#began,
-      watched_ms: Math.round(this.watched),
+      watched_ms: Math.round(this.watchedMs),
       speed: Math.min(Math.max(this.#fastest, slowest), fastest),
       ...(this.#incognito && { incognito: true }),
     };

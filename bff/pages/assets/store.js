@@ -1,4 +1,5 @@
 // @ts-check
+// SPDX-License-Identifier: Apache-2.0
 
 const most = 500; // remembered sessions
 const lease = 180_000; // milliseconds after which a silent tab counts as closed; hidden tabs renew once a minute

@@ -16,6 +16,7 @@ export default {
   'Reconnecting…': 'Verbinde wieder…',
   Offline: 'Offline',
   'Try again': 'Noch einmal versuchen',
+  'Try now': 'Jetzt versuchen',
   Undo: 'Rückgängig',
   'Undo (Ctrl+Z)': 'Rückgängig (Strg+Z)',
 

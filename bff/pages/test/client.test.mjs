@@ -79,8 +79,11 @@ test('what is no report is refused at once', async () => {
   const { tab, client } = await page();
   const loop = beat(tab);
   loop.self = loop;
-  for (const wrong of [undefined, {}, { object: null }, loop, beat(tab, { at: 1n }), beat(tab, { meta: { a: 'x'.repeat(17000) } })]) client.report(wrong);
-  assert.deepEqual(tab.statuses(), Array(6).fill('invalid'));
+  for (const wrong of [undefined, {}, { object: null }, beat(tab, { object: { id: 1, type: 1 } }), beat(tab, { kind: 'watch' }), beat(tab, { position_ms: '5' })]) {
+    assert.throws(() => client.report(wrong), TypeError);
+  }
+  for (const wrong of [loop, beat(tab, { at: 1n }), beat(tab, { meta: { a: 'x'.repeat(17000) } })]) client.report(wrong);
+  assert.deepEqual(tab.statuses(), Array(3).fill('invalid'));
   assert.equal(client.waiting, 0);
 });
 
@@ -1364,16 +1367,66 @@ test('viewings() asks once, and tells what is wrong', async () => {
   assert.deepEqual(asked, [['/v1/history/2/a%2Fb/viewings', 'Bearer good']]);
   answer = { status: 404, ok: false };
   assert.deepEqual(await client.viewings({ id: 'none', type: 1 }), []);
-  answer = { status: 503, ok: false };
-  await assert.rejects(client.viewings({ id: 'none', type: 1 }), { message: 'status 503', status: 503 });
+  answer = { status: 503, ok: false, json: async () => ({ detail: 'the history is unavailable' }) };
+  const failed = 'GET /v1/history/1/none/viewings: ';
+  await assert.rejects(client.viewings({ id: 'none', type: 1 }), { name: 'PlayheadError', message: `${failed}503 the history is unavailable`, status: 503, code: 'unavailable' });
   answer = { status: 200, ok: true, json: () => Promise.reject(new SyntaxError('Unexpected end of JSON input')) };
-  await assert.rejects(client.viewings({ id: 'none', type: 1 }), { message: 'the answer broke off', status: 0 });
+  await assert.rejects(client.viewings({ id: 'none', type: 1 }), { message: `${failed}the answer broke off`, status: 0, code: 'unreachable' });
+  for (const wrong of [undefined, 'a/b', { id: 1, type: 1 }, { id: 'a', type: '1' }]) await assert.rejects(client.viewings(wrong), TypeError);
 });
 
-test('an address that is none is refused at once', () => {
+test('a read without an answer ends after 10 seconds', async () => {
+  const { client, world, edge } = await page();
+  edge.fetch = (_, address, { signal }) => new Promise((_, refuse) => signal.addEventListener('abort', () => refuse(new Error('aborted'))));
+  let failed;
+  client.point({ id: '1', type: 1 }).catch((e) => (failed = e));
+  await world.pass(9_999);
+  assert.equal(failed, undefined);
+  await world.pass(1);
+  assert.deepEqual([failed.code, failed.status], ['timeout', 0]);
+});
+
+for (const forbidden of [false, true]) test(`an edge that was away for an hour is back within two seconds, without WebSockets: ${forbidden}`, async () => {
+  const device = new Device(new World(), 'tv');
+  device.forbidden = forbidden;
+  const tab = new Tab(device);
+  const { world } = device;
+  tab.client.connect();
+  await world.pass(90_000);
+  device.sockets = false;
+  world.edge.fetch = () => Promise.reject(new Error('refused'));
+  tab.socket?.end(1006, '');
+  tab.client.report(beat(tab));
+  await world.pass(3_600_000);
+  device.sockets = true;
+  delete world.edge.fetch;
+  const began = world.now;
+  await world.pass(60_000, () => tab.told.length > 0);
+  assert.ok(world.now - began <= 2_000, `took ${world.now - began} ms`);
+});
+
+test('reconnect() waits for nothing', async () => {
+  const { tab, client, world, edge } = await page();
+  edge.fault = () => ({ close: [1001, 'stopping; retry_after_ms=600000'] });
+  client.report(beat(tab));
+  await world.pass(1000);
+  edge.fault = () => null;
+  client.connect();
+  await world.pass(10_000);
+  assert.equal(client.live, false);
+  client.reconnect();
+  await world.pass(1000);
+  assert.deepEqual(tab.statuses(), ['stored']);
+  client.reconnect();
+  assert.equal(client.live, true, 'a connection stays');
+});
+
+test('a configuration of wrong types is refused at once', () => {
   for (const url of ['edge.example.com', '127.0.0.1:8080', 'ftp://edge', 'http://', '']) {
     assert.throws(() => new Playhead({ url, token: () => 'good' }), { name: 'TypeError', message: /want an absolute address/ });
   }
+  for (const token of [undefined, '', 5, null]) assert.throws(() => new Playhead({ url: 'http://edge', token }), { name: 'TypeError', message: /token: want a text/ });
+  assert.throws(() => new Playhead({ url: 'http://edge', token: 'good', timeoutMs: '5' }), { name: 'TypeError', message: /timeoutMs 5: want a number/ });
 });
 
 test('a portal that sends requests elsewhere has them go nowhere', async (t) => {

@@ -10,7 +10,7 @@ const at = (n) => new Date(1.7e12 + n * 1000).toISOString();
 
 /** An outbox, open and live unless it shall not be. */
 function outbox({ open = true, ...config } = {}) {
-  const box = new Outbox({ queue: 500, patience: 10_000, minWait: 500, maxWait: 30_000, random: () => 1, device: () => 'tv', sessions: new Store(undefined, '', ''), ...config });
+  const box = new Outbox({ queue: 500, timeoutMs: 10_000, minWaitMs: 500, maxWaitMs: 30_000, random: () => 1, device: () => 'tv', sessions: new Store(undefined, '', ''), ...config });
   if (open) connect(box);
   return box;
 }

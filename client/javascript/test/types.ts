@@ -1,17 +1,18 @@
 // The types of the package are those of its code: tsc -p client/javascript/test
 import { browser } from 'playhead/browser';
 import type { Page } from 'playhead/browser';
-import { Playhead } from 'playhead';
+import { Playhead, PlayheadError } from 'playhead';
 import type { Heartbeat, HistoryRecord, PlayheadConfig } from 'playhead';
 import { Reporter } from 'playhead/reporter';
 import { browser as realBrowser } from '../../../bff/pages/assets/browser.js';
-import { Playhead as RealPlayhead } from '../../../bff/pages/assets/playhead.js';
+import { Playhead as RealPlayhead, PlayheadError as RealError } from '../../../bff/pages/assets/playhead.js';
 import { Reporter as RealReporter } from '../../../bff/pages/assets/reporter.js';
 
 // All that the package declares is there, and takes and returns the types that it declares.
 type Public<T> = { [K in Exclude<keyof T, keyof EventTarget>]: T[K] };
 export const target = (client: RealPlayhead): EventTarget => client;
 export const page: Page = realBrowser;
+export const failed: typeof PlayheadError = RealError;
 export const make = (config: PlayheadConfig): Public<Playhead> => new RealPlayhead(config);
 export const report = (client: RealPlayhead, media: HTMLMediaElement): Public<Reporter> => new RealReporter(client, media, { object: { id: '100', type: 1 } });
 // And the other way round: nothing is missing.
@@ -25,7 +26,7 @@ client.addEventListener('conflict', ({ detail: { record, heartbeats } }) => {
   for (const heartbeat of heartbeats) client.report({ ...heartbeat, if_match: undefined, dated: true });
 });
 client.addEventListener('push', ({ detail: { items, removed } }) => console.log(items.map((r: HistoryRecord) => r.etag), removed.map((o) => o.id)));
-client.addEventListener('close', ({ detail: { wait } }) => console.log(wait.toFixed()));
+client.addEventListener('close', ({ detail: { wait_ms } }) => console.log(wait_ms.toFixed()));
 client.addEventListener('resync', () => console.log(client.waiting));
 // @ts-expect-error there is no such event
 client.addEventListener('opened', () => {});
