@@ -11,7 +11,7 @@ gotest = mkdir -p .tools/tests && $(BIN)/gotestsum --format pkgname --junitfile 
 # The last release: what buf breaking compares with, once there is one.
 RELEASE = $(shell git describe --tags --abbrev=0 2>/dev/null)
 .DEFAULT_GOAL := help
-.PHONY: help demo run build test slowest stress bench bench-compare benchmarks lint fmt proto generate-check tidy-check tools viewer engines engines-stop e2e browser bench-engines faults sim mutants clean
+.PHONY: help demo run build test slowest stress bench bench-compare benchmarks lint fmt proto generate-check tidy-check tools viewer engines engines-stop e2e browser packages bench-engines faults sim mutants clean
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /  \1\t/' | expand -t 18
 
@@ -109,6 +109,8 @@ e2e: engines $(BIN)/gotestsum ## run the tests that need the engines
 browser: $(BIN)/gotestsum $(NPM) ## run the pages in headless Chromium
 	@.ci/install chromium chromium chromium-browser google-chrome
 	$(call gotest,-tags browser -count 1 -timeout 15m,./e2e/browser)
+packages: ## build the npm and Python packages of the clients into dist/, and try to install them
+	.ci/packages
 # A quick run counts from here the three minutes that it may take.
 bench: BEGAN := $(shell date +%s)
 bench: ## measure beside PostgreSQL: make bench ARGS="--quick --json --html bench.html"
@@ -130,4 +132,4 @@ sim: ## look for violations of the guarantee: make sim SEED=7 STEPS=1000000
 mutants: ## break one rule at a time and have the simulator find out: make mutants ARGS='-only peaks'
 	go run ./sim/mutants $(if $(findstring -only,$(ARGS)),,-out .tools/mutants.md) $(ARGS)
 clean: ## remove what was built; tools and engines stay
-	rm -rf bin .tools/gen .tools/tests
+	rm -rf bin dist .tools/gen .tools/tests

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Playhead for Python: say what users played, and read where they stopped.
 
 One file, nothing to install, Python 3.9 or later. Copy it, or put its folder on the path.
@@ -5,21 +6,24 @@ One file, nothing to install, Python 3.9 or later. Copy it, or put its folder on
     from playhead import Client, heartbeat
 
     ann = Client("http://127.0.0.1:8080", token)       # a token names its user
-    ann.report(heartbeat(1, "100", "stop", 61.0, duration=5400.0, session="3f2c"))
+    ann.report(heartbeat(1, "100", "stop", position_ms=61_000, duration_ms=5_400_000, session="3f2c"))
     ann.point(1, "100")["resume_ms"]                    # 61000
-    for record in ann.history():
+    for record in ann.list():
         print(record["object"]["id"], record["position_ms"])
 
-Times are datetimes with a zone, or RFC 3339 texts; positions and durations are seconds where
-they go in. Records come as the API writes them, in milliseconds: see docs/players.md.
+Times are datetimes with a zone, or RFC 3339 texts; positions and durations are milliseconds.
+Records come as the API writes them: see docs/players.md.
 """
 
 from __future__ import annotations
 
+import base64
+import contextlib
 import functools
 import http.client
 import io
 import json
+import os
 import random
 import re
 import selectors
@@ -30,10 +34,11 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from datetime import datetime, timedelta, timezone
-from typing import Any, Callable, Iterable, Iterator, Mapping, Optional, Sequence, Union
+from typing import Any, Callable, Iterable, Iterator, List, Mapping, Optional, Sequence, Union
 
 __all__ = ["Client", "Error", "Unsent", "heartbeat"]
 
+KINDS = ("start", "progress", "pause", "seek", "stop", "finish")
 MAX_HEARTBEATS = 1000  # of a request
 MAX_BYTES = (1 << 20) - 1024  # of a request's heartbeats
 MAX_IMPORT = 8 << 20  # bytes of lines that are sent at once
@@ -41,6 +46,13 @@ ROOM = 64 << 10  # bytes that a request begins with
 MAX_KEPT = 10_000  # times of heartbeats that were not sent
 SLOWEST = 1000  # bytes a second that get through
 PIECE = 16 << 10  # bytes that are sent at once
+SOON = 1.5  # seconds between attempts to reach an edge that is away, at most
+SILENCE = 75  # seconds; the edge pings after 30
+
+_CODES = {
+    0: "unreachable", 400: "invalid", 401: "unauthorized", 408: "timeout", 413: "too_large", 422: "invalid",
+    429: "rate_limited", 500: "internal", 502: "unavailable", 503: "unavailable", 504: "timeout",
+}
 
 Json = dict[str, Any]
 Time = Union[datetime, str]
@@ -48,36 +60,53 @@ Object = tuple[int, str]  # type and id
 
 
 class Error(Exception):
-    """The answer of the edge instead: its status, and its words."""
+    """A failed request: its HTTP ``status``, 0 without an answer; a ``code`` that names the kind
+    of failure, such as unreachable, timeout or invalid; and the ``problem`` of the edge."""
 
-    def __init__(self, status: int, problem: Json):
-        self.status, self.problem = status, problem
+    def __init__(self, status: int, problem: Json, code: str = ""):
+        self.status, self.problem, self.code = status, problem, code or _CODES.get(status, "refused")
         wrong = "; ".join(f"{e.get('field')}: {e.get('reason')}" for e in problem.get("errors") or [])
-        super().__init__(f"{status}: {problem.get('detail') or problem.get('title') or 'no answer'}" + (f" ({wrong})" if wrong else ""))
+        text = str(problem.get("detail") or problem.get("title") or "no answer")
+        super().__init__((f"{status}: " if status else "") + text + (f" ({wrong})" if wrong else ""))
 
 
-class Unsent(Exception):
+class Unsent(Error):
     """The edge has not answered in time. ``heartbeats`` are those without an answer, which may
     be reported again at any time: what is stored already counts once. ``results`` has the
     answers to the others, and None for these."""
 
     def __init__(self, heartbeats: list[Json], results: list[Optional[Json]], cause: object):
-        super().__init__(f"{len(heartbeats)} heartbeats without an answer: {cause}")
-        self.heartbeats, self.results = heartbeats, results
+        found = _failed(cause) if isinstance(cause, Exception) else Error(0, {}, "unavailable")
+        super().__init__(0, {"detail": f"{len(heartbeats)} heartbeats without an answer: {cause}"}, found.code)
+        self.status, self.heartbeats, self.results = found.status, heartbeats, results
+
+
+def _failed(error: Exception) -> Error:
+    """An error of the connection as an Error."""
+    if isinstance(error, Error):
+        return error
+    reason = error.reason if isinstance(error, urllib.error.URLError) else error
+    return Error(0, {"detail": str(error)}, "timeout" if isinstance(reason, TimeoutError) else "")
 
 
 def heartbeat(
-    type: int, id: str, kind: str, position: float, *, at: Optional[Time] = None, duration: Optional[float] = None,
+    type: int, id: str, kind: str, position_ms: int, *, at: Optional[Time] = None, duration_ms: Optional[int] = None,
     session: Optional[str] = None, device: Optional[str] = None, meta: Optional[dict[str, Optional[str]]] = None, **more: Any,
 ) -> Json:
-    """A report of a player. ``kind`` is start, progress, pause, seek, stop or finish; ``position``
-    and ``duration`` are seconds; ``at`` is when it happened, by default now. ``more`` are other
+    """A report of a player. ``kind`` is start, progress, pause, seek, stop or finish; ``at`` is when
+    it happened, by default now. ``more`` are other
     fields of the API, as it writes them: watched_ms, started_at, speed, if_match, incognito, failed.
     A key of ``meta`` that is None is removed from the record; keys that are left out stay."""
+    _object((type, id))
+    for name, value in (("position_ms", position_ms), ("duration_ms", duration_ms or 0)):
+        if not isinstance(value, (int, float)):
+            raise TypeError(f"{name} {value!r}: want a number")
+    if kind not in KINDS:
+        raise TypeError(f"kind {kind!r}: want one of {', '.join(KINDS)}")
     beat = {
-        "object": {"type": type, "id": id}, "kind": kind, "position_ms": round(position * 1000),
+        "object": {"type": type, "id": id}, "kind": kind, "position_ms": round(position_ms),
         "event_time": _time(at or datetime.now(timezone.utc), "microseconds"),
-        "duration_ms": None if duration is None else round(duration * 1000),
+        "duration_ms": None if duration_ms is None else round(duration_ms),
         "session": session, "device": device, "meta": meta, **more,
     }
     return {name: value for name, value in beat.items() if value is not None}
@@ -85,19 +114,23 @@ def heartbeat(
 
 class Client:
     """One user's history. ``token`` is the user's, or a function that returns one, which is asked
-    for each request. ``timeout`` bounds one request and its answer, in seconds (of an
-    export each part that is read), and ``patience`` how long a
-    report or a read goes on trying while the edge is away or busy. ``recorded`` says that
+    for each request. ``timeout_s`` bounds a read or a decision with its retries, one message of a
+    report, and of an export each part that is read; ``patience_s`` how long a report or an
+    import goes on trying while the edge is away or busy. ``recorded`` says that
     heartbeats come from a file or another history, whose times are right: they are sent as they
     are, so that what is sent again is known already. A Client may be used by one thread at a
     time."""
 
     def __init__(
         self, url: str, token: Union[str, Callable[[], str]], *,
-        timeout: float = 10.0, patience: float = 120.0, recorded: bool = False,
+        timeout_s: float = 10.0, patience_s: float = 120.0, recorded: bool = False,
     ):
+        if not isinstance(url, str) or not re.match(r"https?://[^/]", url):
+            raise TypeError(f"url {url!r}: want one such as https://edge.example.com")
+        if not token or not isinstance(token, str) and not callable(token):
+            raise TypeError("token: want a text, or a function that returns one")
         self._url, self._token = url.rstrip("/"), token
-        self._timeout, self._patience, self._recorded = timeout, patience, recorded
+        self._timeout, self._patience, self._recorded = timeout_s, patience_s, recorded
         self._room = ROOM
         self._offset: Optional[float] = None  # of the history's time to time.monotonic()
         self._zero = 0.0  # what this machine's clock showed when that was 0
@@ -106,7 +139,7 @@ class Client:
 
     # Reports.
 
-    def report(self, *heartbeats: Json, queued: bool = False) -> list[Json]:
+    def report(self, *heartbeats: Json, queued: bool = False) -> List[Json]:
         """Reports any number of heartbeats and returns what became of each, in order: a dict with
         ``status`` (stored, unchanged, stale, ...), for invalid ones ``error``, and for stale
         ones the report's ``event_time`` and the record's ``record_time``. Reports that the edge
@@ -115,7 +148,7 @@ class Client:
 
         Times are by this machine's clock as it is now. They are sent as those of the history, so
         that a clock which is wrong is no harm, unless it is set between heartbeat() and report()."""
-        results: list[Optional[Json]] = [None] * len(heartbeats)
+        results: List[Optional[Json]] = [None] * len(heartbeats)
         deadline, wait = time.monotonic() + self._patience, _Backoff()
         left = list(range(len(heartbeats)))
         dated: Optional[list[Json]] = None
@@ -153,7 +186,7 @@ class Client:
                 raise self._unsent(heartbeats, results, dated, "the history is unavailable")
         return results  # type: ignore[return-value] # each has one
 
-    def _unsent(self, heartbeats: tuple[Json, ...], results: list[Optional[Json]], dated: Optional[list[Json]], cause: object) -> Unsent:
+    def _unsent(self, heartbeats: tuple[Json, ...], results: List[Optional[Json]], dated: Optional[list[Json]], cause: object) -> Unsent:
         left = [i for i, result in enumerate(results) if result is None]
         for i in left if dated and not self._recorded else ():
             made, at = _moment(heartbeats[i].get("event_time")), _moment(dated[i].get("event_time"))
@@ -163,7 +196,7 @@ class Client:
             self._kept.pop(made, None)  # another thread may have
         return Unsent([heartbeats[i] for i in left], results, cause)
 
-    def _post(self, heartbeats: list[Json], *, queued: bool = False, more: float = 0) -> list[Json]:
+    def _post(self, heartbeats: List[Json], *, queued: bool = False, more: float = 0) -> List[Json]:
         """One message, which may take so many seconds more than others. Its answer tells the time."""
         body: Json = {"heartbeats": heartbeats}
         if self._offset is None and not self._recorded:
@@ -182,7 +215,7 @@ class Client:
             self._offset = min(max(self._offset, now - came), now - sent)
         return answer.get("results") or []
 
-    def _dated(self, heartbeats: tuple[Json, ...]) -> list[Json]:
+    def _dated(self, heartbeats: tuple[Json, ...]) -> List[Json]:
         """Gives heartbeats the times of the history. A request of nothing asks for that, also
         when the clock was set or the machine has slept. An edge that does not say corrects
         them by when they are sent."""
@@ -223,12 +256,15 @@ class Client:
         """The record of one object, or None."""
         return self._of(type, id)
 
-    def viewings(self, type: int, id: str) -> list[Json]:
+    def viewings(self, type: int, id: str) -> List[Json]:
         """The newest 128 sessions of one object, newest first; none where there is no record."""
         found = self._of(type, id, "/viewings")
         return found["items"] if found else []
 
     def _of(self, type: int, id: str, what: str = "") -> Optional[Json]:
+        _object((type, id))
+        if id in (".", ".."):  # steps of an address
+            return self.lookup((type, id))[0] if not what else None
         try:
             return self._read("GET", f"/v1/history/{type}/{urllib.parse.quote(id, safe='')}{what}")
         except Error as error:
@@ -236,19 +272,28 @@ class Client:
                 return None
             raise
 
-    def lookup(self, *objects: Object) -> list[Optional[Json]]:
+    def lookup(self, *objects: Object) -> List[Optional[Json]]:
         """The records of any number of objects, None where there is none, in order."""
-        found: list[Optional[Json]] = []
+        found: List[Optional[Json]] = []
         for at in range(0, len(objects), 100):
             found += self._read("POST", "/v1/history/lookup", {"objects": _objects(objects[at : at + 100])})["items"]
         return found
 
-    def history(self, *, type: Optional[int] = None, since: Optional[Time] = None, until: Optional[Time] = None) -> Iterator[Json]:
+    def list(self, *, type: Optional[int] = None, since: Optional[Time] = None, until: Optional[Time] = None) -> Iterator[Json]:
         """All records, newest first, read page by page. What is played meanwhile comes last, if it has not come before."""
+        return self._walk("/v1/history", type=type, since=_time(since), until=_time(until))
+
+    def search(self, text: str, *, type: Optional[int] = None) -> Iterator[Json]:
+        """Records with all words of ``text`` in id or metadata, newest first."""
+        if not isinstance(text, str):
+            raise TypeError(f"search {text!r}: want a text")
+        return self._walk("/v1/history/search", q=text, type=type)
+
+    def _walk(self, path: str, **query: Any) -> Iterator[Json]:
         cursor = None
         told = set()
         while True:
-            page = self._read("GET", "/v1/history", limit=100, cursor=cursor, type=type, since=_time(since), until=_time(until))
+            page = self._read("GET", path, limit=100, cursor=cursor, **query)
             for record in page["items"]:
                 name = (record["object"]["type"], record["object"]["id"])
                 if name not in told:
@@ -277,9 +322,53 @@ class Client:
         items, removed = ([one for one, gone in told.values() if gone is wanted] for wanted in (False, True))
         return {"items": items, "removed": removed, **{name: page[name] for name in ("resync", "token", "settings")}}
 
-    def continue_watching(self, *, limit: int = 20, type: Optional[int] = None) -> list[Json]:
+    def continue_watching(self, *, limit: int = 20, type: Optional[int] = None) -> List[Json]:
         """Records that are begun and not finished, newest first, and of each series one part."""
         return self._read("GET", "/v1/continue", limit=limit, type=type)["items"]
+
+    def follow(self) -> Iterator[Json]:
+        """What others change, as it happens: each a dict of ``items``, ``removed`` and ``resync``. At a
+        ``resync``, which comes first on each connection, read again what is shown. It connects
+        again after a lost connection, and raises Error where it is refused."""
+        wait = _Backoff()
+        while True:
+            try:
+                for change in self._pushes():
+                    wait.reset()
+                    yield change
+            except (Error, OSError, http.client.HTTPException, ValueError) as error:
+                if not wait.until(float("inf"), _failed(error) if isinstance(error, Error) else error):
+                    raise _failed(error) from error
+
+    def _pushes(self) -> Iterator[Json]:
+        """The changes of one WebSocket."""
+        where = urllib.parse.urlsplit(self._url)
+        make = http.client.HTTPSConnection if where.scheme == "https" else http.client.HTTPConnection
+        with contextlib.closing(make(where.hostname or "", where.port, timeout=self._timeout)) as connection:
+            connection.request("GET", where.path + "/v1/stream?push=true", headers={
+                **self._headers(), "Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13",
+                "Sec-WebSocket-Key": base64.b64encode(os.urandom(16)).decode(), "Sec-WebSocket-Protocol": "playhead.v1.json",
+            })
+            answer = connection.getresponse()
+            if answer.status != 101:
+                raise _problem(answer)
+            connection.sock.settimeout(SILENCE)
+            text, seq = b"", 0
+            while True:
+                last, kind, data = _frame(answer.fp)
+                if kind == _CLOSE:
+                    after = re.search(rb"retry_after_ms=(\d+)$", data)
+                    raise Error(503, {"detail": f"closed: {data[2:].decode()}", "retry_after": int(after[1]) / 1000 if after else 0})
+                if kind == _PING:
+                    seq += 1
+                    alive = json.dumps({"seq": seq, "heartbeats": []}).encode()  # or it would end after 30 minutes
+                    connection.sock.sendall(_masked(_PONG, data) + _masked(_TEXT, alive))
+                if kind in (_TEXT, _MORE):
+                    text += data
+                if kind in (_TEXT, _MORE) and last:
+                    push, text = json.loads(text).get("push"), b""
+                    if push:
+                        yield {"items": push.get("items", []), "removed": push.get("removed", []), "resync": push.get("resync", False)}
 
     # Decisions of the user.
 
@@ -313,7 +402,7 @@ class Client:
     def mark(
         self, mark: str, *objects: Object, at: Optional[Time] = None, only_recorded: bool = False, unless_completed: bool = False,
         meta: Sequence[Mapping[str, str]] = (),
-    ) -> list[Json]:
+    ) -> List[Json]:
         """Marks objects as ``watched`` or ``unwatched``, or puts them back to the start with ``reset``,
         which keeps their plays. Returns what became of each, as ``report`` does; ``at`` is when the
         user said so, by default now. ``only_recorded`` leaves out what is not in the history, of
@@ -321,7 +410,7 @@ class Client:
         it is. ``meta`` has the metadata of each object, or nothing."""
         if meta and len(meta) != len(objects):
             raise ValueError(f"meta of {len(meta)} objects, of {len(objects)}")
-        results: list[Json] = []
+        results: List[Json] = []
         for i in range(0, len(objects), 1000):
             part = _objects(objects[i : i + 1000])
             for one, own in zip(part, meta[i : i + 1000]):
@@ -342,7 +431,11 @@ class Client:
     def export(self) -> Iterator[bytes]:
         """All of the history as lines of NDJSON, each with all of a record: see docs/retention.md.
         Raises Error when it breaks off: then the lines so far are no backup."""
-        with self._open("GET", "/v1/export", send=_patient.open) as answer:
+        try:
+            found = self._open("GET", "/v1/export", send=_patient.open)
+        except (OSError, http.client.HTTPException) as error:
+            raise _failed(error) from error
+        with found as answer:
             rest = b""
             try:
                 while part := answer.read(1 << 16):  # its readline takes an answer that breaks off between two chunks for a whole one
@@ -378,7 +471,7 @@ class Client:
                     room = size // 2
                     most = room if large else most
                 if not large and not slow and not wait.until(deadline, error):
-                    raise
+                    raise _failed(error) from error
                 continue
             if time.monotonic() - began <= self._timeout / 4:
                 room = min(max(room, 2 * size), most)
@@ -395,29 +488,33 @@ class Client:
 
     def _read(self, method: str, path: str, body: Union[Json, bytes, None] = None, **query: Any) -> Json:
         """One request, sent again while the edge is away or busy: all of these may be repeated."""
-        deadline, wait = time.monotonic() + self._patience, _Backoff()
+        deadline, wait = time.monotonic() + self._timeout, _Backoff()
         while True:
             try:
-                return self._once(method, path, body, **query)
-            except Exception as error:
-                if isinstance(error, Error) and not _passing(error.status) or not wait.until(deadline, error):
-                    raise
+                return self._once(method, path, body, more=deadline - time.monotonic() - self._timeout, **query)
+            except (Error, OSError, http.client.HTTPException, ValueError) as error:
+                if not wait.until(deadline, error):
+                    raise _failed(error) from error
 
     def _decide(self, method: str, path: str, body: Optional[Json] = None, **query: Any) -> Json:
         """A decision as of now, sent again only where the edge has not taken it. One whose answer was lost may have been
         carried out: again it would be as of a later now, and take what other devices have reported since."""
-        deadline, wait = time.monotonic() + self._patience, _Backoff()
+        deadline, wait = time.monotonic() + self._timeout, _Backoff()
         while True:
             try:
-                return self._once(method, path, body, **query)
-            except (Error, OSError) as error:
+                return self._once(method, path, body, more=deadline - time.monotonic() - self._timeout, **query)
+            except (Error, OSError, http.client.HTTPException, ValueError) as error:
                 untaken = error.status == 429 if isinstance(error, Error) else _unreached(error)
                 if not untaken or not wait.until(deadline, error):
-                    raise
+                    raise _failed(error) from error
 
     def _once(self, method: str, path: str, body: Union[Json, bytes, None] = None, *, more: float = 0, **query: Any) -> Json:
         with self._open(method, path, body, more=more, **query) as answer:
             return json.load(answer)
+
+    def _headers(self) -> dict[str, str]:
+        token = self._token if isinstance(self._token, str) else self._token()
+        return {"Authorization": f"Bearer {token}", "Accept": "application/json"}
 
     def _open(
         self, method: str, path: str, body: Union[Json, bytes, None] = None, *,
@@ -425,8 +522,7 @@ class Client:
     ) -> Any:
         given = {name: value for name, value in query.items() if value is not None}
         url = self._url + path + ("?" + urllib.parse.urlencode(given) if given else "")
-        token = self._token if isinstance(self._token, str) else self._token()
-        headers = {"Authorization": f"Bearer {token}", "Accept": "application/json"}
+        headers = self._headers()
         data = body
         if isinstance(body, bytes):
             headers["Content-Type"] = "application/x-ndjson"
@@ -532,6 +628,30 @@ class _Reads(io.RawIOBase):
         super().close()
 
 
+_MORE, _TEXT, _CLOSE, _PING, _PONG = 0, 1, 8, 9, 10  # kinds of frames of a WebSocket
+
+
+def _frame(reader: Any) -> tuple[bool, int, bytes]:
+    """A frame: whether it is the last of its message, its kind and its data."""
+
+    def exactly(n: int) -> bytes:
+        data = reader.read(n)
+        if len(data) < n:
+            raise ConnectionResetError("the connection ended")
+        return data
+
+    first, size = exactly(2)
+    if size > 125:  # else the size itself
+        size = int.from_bytes(exactly(2 if size == 126 else 8), "big")
+    return bool(first & 128), first & 15, exactly(size)
+
+
+def _masked(kind: int, data: bytes) -> bytes:
+    """A short frame as clients send it."""
+    mask = os.urandom(4)
+    return bytes([128 | kind, 128 | len(data)]) + mask + bytes(byte ^ mask[i % 4] for i, byte in enumerate(data))
+
+
 class _Stays(urllib.request.HTTPRedirectHandler):
     """Goes nowhere else: the token is for the edge alone, and what another server answers is not about the history."""
 
@@ -553,7 +673,7 @@ _opener = urllib.request.build_opener(_HTTP, _HTTPS, _Stays)
 _patient = urllib.request.build_opener(_Stays)  # its timeout bounds each step
 
 
-def _problem(answer: urllib.error.HTTPError) -> Error:
+def _problem(answer: Any) -> Error:
     try:
         problem = json.load(answer)
     except ValueError:
@@ -569,7 +689,7 @@ def _passing(status: int) -> bool:
     return status in (408, 429, 500, 502, 503, 504)
 
 
-def _unreached(error: OSError) -> bool:
+def _unreached(error: Exception) -> bool:
     """Whether there was no connection over which a request could have been sent."""
     reason = error.reason if isinstance(error, urllib.error.URLError) else error
     return isinstance(reason, (ConnectionRefusedError, socket.gaierror))
@@ -590,7 +710,9 @@ class _Backoff:
             return False
         if isinstance(error, Error) and not _passing(error.status):
             return False
-        wait = random.uniform(0.5, 1) * self._next
+        away = not isinstance(error, Error) if error else False
+        away = away or isinstance(error, Error) and error.status in (502, 503, 504)
+        wait = random.uniform(0.5, 1) * (min(self._next, SOON) if away else self._next)
         if isinstance(error, Error):
             try:
                 wait = max(wait, float(error.problem.get("retry_after") or 0))
@@ -615,7 +737,13 @@ def _time(at: Optional[Time], digits: str = "milliseconds") -> Optional[str]:
 
 
 def _objects(objects: Iterable[Object]) -> list[Json]:
-    return [{"type": type, "id": id} for type, id in objects]
+    return [_object(one) for one in objects]
+
+
+def _object(one: Object) -> Json:
+    if not isinstance(one, (tuple, list)) or len(one) != 2 or not isinstance(one[0], int) or not isinstance(one[1], str):
+        raise TypeError(f"object {one!r}: want a type and an id, such as (1, '100')")
+    return {"type": one[0], "id": one[1]}
 
 
 def _moment(text: Any) -> Optional[datetime]:
