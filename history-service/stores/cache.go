@@ -59,6 +59,7 @@ type Nodes struct {
 
 	sharded Sharded
 	log     *slog.Logger
+	judge   func(node string, err error) // told of refused calls
 	refused prometheus.Counter
 
 	mu  sync.Mutex // guards all and the nodes
@@ -86,11 +87,16 @@ func (e *nodeError) Error() string {
 
 func (*nodeError) Unwrap() error { return history.ErrUnavailable }
 
-// NewNodes returns a cache with a circuit breaker per node of on.
+// NewNodes returns a cache with a circuit breaker per node of on. A method Refused of on gets the refused calls, since
+// the state of a node is what its users get.
 func NewNodes(cache Cache, on Sharded, log *slog.Logger, reg prometheus.Registerer) *Nodes {
 	auto := promauto.With(reg)
+	judge := func(string, error) {}
+	if judged, ok := on.(interface{ Refused(node string, err error) }); ok { // it logs changes of a node's health
+		judge, log = judged.Refused, slog.New(slog.DiscardHandler)
+	}
 	n := &Nodes{
-		Cache: cache, sharded: on, log: log, all: make(map[string]*node),
+		Cache: cache, sharded: on, log: log, judge: judge, all: make(map[string]*node),
 		refused: auto.NewCounter(prometheus.CounterOpts{
 			Name: "playhead_stores_refused_cache_calls_total", Help: "Calls to nodes of the cache that were refused because the node was silent or had too many.",
 		}),
@@ -176,7 +182,9 @@ func (n *Nodes) enter(name, uid string) (*node, context.Context, error) {
 	silent, err := nd.breaker.Enter()
 	if err != nil {
 		n.refused.Inc()
-		return nil, nil, &nodeError{name, "does not answer"}
+		refused := &nodeError{name, "does not answer"}
+		n.judge(name, refused)
+		return nil, nil, refused
 	}
 	nd.uid = uid
 	nd.calls++

@@ -36,73 +36,111 @@ func (c *cache) Node(b history.Bucket) string {
 	return ""
 }
 
+// Refused counts a call that was refused because the node is silent.
+func (c *cache) Refused(node string, err error) { c.redis.observeOn(node, reads, err) }
+
+// observe counts a call for a user.
+func (c *cache) observe(uid string, k kind, err error) {
+	c.redis.observeOn(c.Node(history.BucketOf(uid)), k, err)
+}
+
 // Load implements [history.Loader].
 func (c *cache) Load(ctx context.Context, keys []history.Key) []history.Entry {
 	entries := c.Cache.Load(ctx, keys)
-	c.redis.observe(firstError(entries, func(a *history.Entry) error { return a.Err }))
+	c.observeAll(reads, len(keys), func(i int) string { return keys[i].UID }, func(i int) error { return entries[i].Err })
 	return entries
 }
 
 // Apply implements [history.Applier].
-func (c *cache) Apply(ctx context.Context, writes []history.Write) []history.Outcome {
-	out := c.Cache.Apply(ctx, writes)
-	c.redis.observe(firstError(out, func(a *history.Outcome) error { return a.Err }))
+func (c *cache) Apply(ctx context.Context, changes []history.Write) []history.Outcome {
+	out := c.Cache.Apply(ctx, changes)
+	c.observeAll(writes, len(changes), func(i int) string { return changes[i].Key.UID }, func(i int) error { return out[i].Err })
 	return out
+}
+
+// observeAll counts a call's n answers as one call to each of their nodes, with the first error there.
+func (c *cache) observeAll(k kind, n int, uid func(int) string, errOf func(int) error) {
+	errs := make(map[string]error, 1)
+	for i := range n {
+		name := c.Node(history.BucketOf(uid(i)))
+		if err, known := errs[name]; !known || err == nil {
+			errs[name] = errOf(i)
+		}
+	}
+	for name, err := range errs {
+		c.redis.observeOn(name, k, err)
+	}
 }
 
 // Clear implements [history.Applier].
 func (c *cache) Clear(ctx context.Context, uid string, what history.Clear) (int64, error) {
 	until, err := c.Cache.Clear(ctx, uid, what)
-	c.redis.observe(err)
+	c.observe(uid, writes, err)
 	return until, err
 }
 
 // Pause implements [history.Applier].
 func (c *cache) Pause(ctx context.Context, uid string, from, to history.Pause) error {
 	err := c.Cache.Pause(ctx, uid, from, to)
-	c.redis.observe(err)
+	c.observe(uid, writes, err)
 	return err
 }
 
 // Warm implements [history.Applier].
 func (c *cache) Warm(ctx context.Context, uid string, w history.WarmSet) error {
 	err := c.Cache.Warm(ctx, uid, w)
-	c.redis.observe(err)
+	c.observe(uid, writes, err)
 	return err
 }
 
 // List implements [history.Lister].
 func (c *cache) List(ctx context.Context, uid string, q history.Query) (history.Page, error) {
 	page, err := c.Cache.List(ctx, uid, q)
-	c.redis.observe(err)
+	c.observe(uid, reads, err)
 	return page, err
 }
 
 // Changes implements [history.ChangeLog].
 func (c *cache) Changes(ctx context.Context, uid string, after uint64, limit int) (history.Changes, error) {
 	changes, err := c.Cache.Changes(ctx, uid, after, limit)
-	c.redis.observe(err)
+	c.observe(uid, reads, err)
 	return changes, err
 }
 
 // Overdue implements [history.Ledger].
 func (c *cache) Overdue(ctx context.Context, buckets []history.Bucket, age time.Duration, limit int) ([]history.Key, error) {
 	keys, err := c.Cache.Overdue(ctx, buckets, age, limit)
-	c.redis.observe(err)
+	c.observeBuckets(buckets, err)
 	return keys, err
 }
 
 // Backlog implements [history.Ledger].
 func (c *cache) Backlog(ctx context.Context, buckets []history.Bucket) ([]history.Backlog, error) {
 	found, err := c.Cache.Backlog(ctx, buckets)
-	c.redis.observe(err)
+	c.observeBuckets(buckets, err)
 	return found, err
+}
+
+// observeBuckets counts a call for some buckets. A failure on several nodes does not tell which one failed.
+func (c *cache) observeBuckets(buckets []history.Bucket, err error) {
+	nodes := make(map[string]bool, 1)
+	for _, b := range buckets {
+		nodes[c.Node(b)] = true
+	}
+	if err != nil && len(nodes) > 1 {
+		return
+	}
+	for name := range nodes {
+		c.redis.observeOn(name, reads, err)
+	}
 }
 
 // MarkClean implements [history.Ledger].
 func (c *cache) MarkClean(ctx context.Context, contents []history.Content) error {
 	err := c.Cache.MarkClean(ctx, contents)
-	c.redis.observe(err)
+	if c.Node(0) == "" || err == nil { // an error does not tell which node failed
+		c.observeAll(writes, len(contents), func(i int) string { return contents[i].Key.UID }, func(int) error { return err })
+	}
 	return err
 }
 

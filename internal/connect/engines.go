@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
+	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -34,7 +36,8 @@ type Engines struct {
 	Registry prometheus.Registerer // for metrics of the adapters; nil disables them
 	Rules    *history.Rulebook     // rules of classes; nil means none
 
-	all []*engine
+	all      []*engine
+	degraded *prometheus.GaugeVec // by engine and node; nil before Register
 }
 
 type engine struct {
@@ -45,10 +48,8 @@ type engine struct {
 	fit        func(context.Context) error // nil if no setting can lose data
 	allowed    bool                        // accept unsafe settings
 
-	calls, failed atomic.Int64 // since the last look
-	last          atomic.Pointer[error]
-
 	mu            sync.Mutex
+	nodes         map[string]*node // by address; of an engine with one server, a single one without a name.
 	late          map[string]int64 // timed-out reads since the last look, of two users at most.
 	err           error            // nil while the engine answers.
 	part          bool             // err concerns only some servers.
@@ -58,7 +59,7 @@ type engine struct {
 
 // Add registers an engine. flag is its address flag, for errors; prepare connects it and checks its schema.
 func (e *Engines) Add(name, flag string, prepare func(context.Context) error) {
-	e.all = append(e.all, &engine{name: name, flag: flag, prepare: prepare, late: make(map[string]int64), err: errors.New("not asked yet")})
+	e.all = append(e.all, &engine{name: name, flag: flag, prepare: prepare, late: make(map[string]int64), nodes: make(map[string]*node), err: errors.New("not asked yet")})
 }
 
 // First tries all engines concurrently for 5 s. It returns permanent errors only; it logs unreachable engines.
@@ -231,6 +232,9 @@ func (e *Engines) Judge(ctx context.Context) error {
 
 // Register adds gauges of unavailable and misconfigured engines, labelled by engine.
 func (e *Engines) Register(reg prometheus.Registerer) {
+	e.degraded = promauto.With(reg).NewGaugeVec(prometheus.GaugeOpts{
+		Name: "playhead_engine_node_degraded", Help: "1 while a node of an engine fails calls, or refuses writes.",
+	}, []string{"engine", "node"})
 	for _, one := range e.all {
 		gauge := func(name, help string, state func() error) {
 			promauto.With(reg).NewGaugeFunc(prometheus.GaugeOpts{
@@ -258,23 +262,68 @@ func (e *Engines) named(name string) *engine {
 	panic("connect: no engine " + name)
 }
 
-// observe counts the outcome of a call; canceled calls do not count.
-func (e *engine) observe(err error) {
-	switch {
-	case errors.Is(err, context.Canceled):
-		return
-	case errors.Is(err, history.ErrUnavailable), errors.Is(err, context.DeadlineExceeded):
-		e.failed.Add(1)
-		e.last.Store(&err)
+// kind is a kind of call. A full Redis refuses writes only, so each kind has a state of its own.
+type kind uint8
+
+const (
+	reads kind = iota
+	writes
+	kinds
+)
+
+// node is one server of an engine, guarded by the engine's mutex.
+type node struct {
+	tallies [kinds]tally
+	idle    int // looks without a call
+}
+
+// tally is the calls of a kind since the last look.
+type tally struct {
+	calls, failed int64
+	last          error // of the failed ones
+	err           error // state: nil while calls succeed
+}
+
+func (n *node) err() error {
+	if err := n.tallies[writes].err; err != nil {
+		return err
 	}
-	e.calls.Add(1)
+	return n.tallies[reads].err
+}
+
+// observe counts the outcome of a call to an engine with one server.
+func (e *engine) observe(err error) { e.observeOn("", reads, err) }
+
+// observeOn counts the outcome of a call to a node; canceled calls do not count.
+func (e *engine) observeOn(name string, k kind, err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.count(name, k, err)
+}
+
+// count is observeOn for a caller that holds e.mu.
+func (e *engine) count(name string, k kind, err error) {
+	if errors.Is(err, context.Canceled) {
+		return
+	}
+	n := e.nodes[name]
+	if n == nil {
+		n = &node{}
+		e.nodes[name] = n
+	}
+	t := &n.tallies[k]
+	if errors.Is(err, history.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded) {
+		t.failed++
+		t.last = err
+	}
+	t.calls++
 }
 
 // observeRead counts the outcome of a read of one user, whose long history may alone cause a timeout.
 func (e *engine) observeRead(uid string, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.observe(err)
+	e.count("", reads, err)
 	if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
 		return
 	}
@@ -286,6 +335,7 @@ func (e *engine) observeRead(uid string, err error) {
 func (e *engine) judge(ctx context.Context, all *Engines) {
 	t := time.NewTicker(lookEvery)
 	defer t.Stop()
+	var was []string
 	for idle, since := 0, time.Now(); ; {
 		select {
 		case <-t.C:
@@ -295,76 +345,138 @@ func (e *engine) judge(ctx context.Context, all *Engines) {
 		if !e.answered() { // Run still retries it
 			continue
 		}
-		if idle++; e.calls.Load() > 0 || idle >= idleLooks && e.ask(ctx) {
+		if idle++; e.called() || idle >= idleLooks && e.ask(ctx) {
 			idle = 0
-			was, wasPart := e.state(), e.partial()
-			is := e.assess(ctx)
-			if (was == nil) != (is == nil) || (wasPart == nil) != (e.partial() == nil) {
-				all.tell(e, time.Since(since), is)
+			wasErr, wasPart := e.state(), e.partial()
+			failing, err := e.assess(ctx)
+			if !slices.Equal(was, failing) || (wasErr == nil) != (err == nil) || (wasPart == nil) != (e.partial() == nil) {
+				all.tell(e, change{was: was, failing: failing, lasted: time.Since(since), err: err})
 				since = time.Now()
 			}
+			was = failing
 		}
 	}
 }
 
-// tell logs a change of health.
-func (e *Engines) tell(one *engine, lasted time.Duration, err error) {
-	switch {
-	case one.partial() != nil:
-		e.Log.Warn("engine partly unavailable", "engine", one.name, "effect", "the users of that part are refused", "error", err)
-		return
-	case err != nil:
-		e.Log.Warn("engine unavailable", "engine", one.name, "effect", effects[one.name], "error", err)
-		return
-	}
-	e.Log.Info("engine recovered", "engine", one.name, "away", lasted.Round(time.Second))
+// change is a change of an engine's health.
+type change struct {
+	was, failing []string // nodes
+	lasted       time.Duration
+	err          error
 }
 
-// ask probes the engine and reports whether there are calls to assess.
+// tell logs a change of health and sets the nodes' gauges.
+func (e *Engines) tell(one *engine, c change) {
+	if e.degraded != nil {
+		for _, name := range c.was {
+			e.degraded.WithLabelValues(one.name, name).Set(0)
+		}
+		for _, name := range c.failing {
+			e.degraded.WithLabelValues(one.name, name).Set(1)
+		}
+	}
+	switch log := e.Log.With("engine", one.name, "nodes", c.failing); {
+	case c.err == nil:
+		e.Log.Info("engine recovered", "engine", one.name, "nodes", c.was, "away", c.lasted.Round(time.Second))
+	case one.partial() != nil:
+		log.Warn("engine partly unavailable", "effect", "the users of these nodes are refused", "error", c.err)
+	default:
+		log.Warn("engine unavailable", "effect", effects[one.name], "error", c.err)
+	}
+}
+
+// ask probes all of the engine and reports whether there are calls to assess.
 func (e *engine) ask(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	e.observe(e.probe(ctx))
-	return e.calls.Load() > 0
+	return e.called()
 }
 
-// assess sets the engine's health from the calls since the last look.
-func (e *engine) assess(ctx context.Context) error {
-	calls, failed := e.count()
-	var err error
-	if failed*tolerated >= calls && failed > 0 {
-		err = *e.last.Load()
+// called reports whether there were calls since the last look.
+func (e *engine) called() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, n := range e.nodes {
+		if n.tallies[reads].calls+n.tallies[writes].calls > 0 {
+			return true
+		}
 	}
-	part := err != nil && e.answers(ctx)
+	return false
+}
+
+// assess sets the engine's health from the calls since the last look, and returns the failing nodes. A node keeps its
+// state while it has no calls: callers that gave up are no sign of recovery.
+func (e *engine) assess(ctx context.Context) (failing []string, err error) {
+	well, gone := e.look()
+	if gone && e.probe != nil && e.within(ctx, e.probe) { // moved, or unused
+		e.forget()
+	}
+	e.mu.Lock()
+	for _, name := range slices.Sorted(maps.Keys(e.nodes)) {
+		if nodeErr := e.nodes[name].err(); nodeErr != nil {
+			failing, err = append(failing, name), nodeErr
+		}
+	}
+	e.mu.Unlock()
+	if names := strings.Join(failing, ", "); names != "" {
+		err = fmt.Errorf("node %s: %w", names, err)
+	}
+	part := err != nil && (well || e.answers(ctx))
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.err, e.part = err, part
-	return err
+	return failing, err
 }
 
-// count returns the calls and failures since the last look. It skips the timed-out reads of a single user if
-// other calls succeeded.
-func (e *engine) count() (calls, failed int64) {
+// look judges each node. well reports that a named node answers, gone that a failing one has no calls any more.
+func (e *engine) look() (well, gone bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	calls, failed = e.calls.Swap(0), e.failed.Swap(0)
-	if len(e.late) == 1 && failed < calls {
-		for _, n := range e.late {
-			calls, failed = calls-n, failed-n
+	e.excuse()
+	for name, n := range e.nodes {
+		n.idle++
+		for k := range n.tallies {
+			t := &n.tallies[k]
+			if t.calls == 0 {
+				continue
+			}
+			if n.idle, t.err = 0, nil; t.failed*tolerated >= t.calls && t.failed > 0 {
+				t.err = t.last
+			}
+			t.calls, t.failed = 0, 0
+		}
+		well = well || name != "" && n.idle == 0 && n.err() == nil
+		gone = gone || n.idle >= idleLooks && n.err() != nil
+	}
+	return well, gone
+}
+
+// excuse drops the timed-out reads of a single user if other calls succeeded. The caller holds e.mu.
+func (e *engine) excuse() {
+	if n := e.nodes[""]; n != nil && len(e.late) == 1 && n.tallies[reads].failed < n.tallies[reads].calls {
+		for _, late := range e.late {
+			n.tallies[reads].calls -= late
+			n.tallies[reads].failed -= late
 		}
 	}
 	clear(e.late)
-	return calls, failed
+}
+
+// forget drops the nodes without calls, after all present ones have answered.
+func (e *engine) forget() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	maps.DeleteFunc(e.nodes, func(_ string, n *node) bool { return n.idle >= idleLooks })
 }
 
 // answers reports whether the whole probe succeeds.
-func (e *engine) answers(ctx context.Context) bool {
-	if e.whole == nil {
-		return false
-	}
+func (e *engine) answers(ctx context.Context) bool { return e.whole != nil && e.within(ctx, e.whole) }
+
+func (e *engine) within(ctx context.Context, probe func(context.Context) error) bool {
 	ctx, cancel := context.WithTimeout(ctx, lookEvery)
 	defer cancel()
-	return e.whole(ctx) == nil
+	return probe(ctx) == nil
 }
 
 // fitEvery is the interval between settings checks: settings can change at run time.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -191,6 +192,38 @@ func (b cache) Load(context.Context, []history.Key) []history.Entry {
 	return []history.Entry{{}, {Err: b.get()}}
 }
 
+var two = []history.Key{history.UserKey("ann"), history.UserKey("bob")}
+
+// cluster is a cache of three nodes, of which one fails its reads, its writes or both.
+type cluster struct {
+	history.Cache
+	reads, writes *broken
+}
+
+func (cluster) Node(b history.Bucket) string { return fmt.Sprintf("10.0.0.%d:6379", b%3) }
+
+func (c cluster) Load(_ context.Context, keys []history.Key) (entries []history.Entry) {
+	for _, k := range keys {
+		e := history.Entry{}
+		if history.BucketOf(k.UID)%3 == 1 {
+			e.Err = c.reads.get()
+		}
+		entries = append(entries, e)
+	}
+	return entries
+}
+
+func (c cluster) Apply(_ context.Context, writes []history.Write) (out []history.Outcome) {
+	for _, w := range writes {
+		o := history.Outcome{}
+		if history.BucketOf(w.Key.UID)%3 == 1 {
+			o.Err = c.writes.get()
+		}
+		out = append(out, o)
+	}
+	return out
+}
+
 type archive struct {
 	history.Archive
 	*broken
@@ -274,7 +307,7 @@ func (w *watched) want(name string, up bool, lines int) {
 
 func TestCallsTellOfAnEngine(t *testing.T) {
 	tests := map[string]func(*watched){
-		"redis": func(w *watched) { w.Engines.Cache(cache{broken: &w.broken}).Load(w.Context(), nil) },
+		"redis": func(w *watched) { w.Engines.Cache(cache{broken: &w.broken}).Load(w.Context(), two) },
 		"hbase": func(w *watched) { w.Engines.Archive(archive{broken: &w.broken}).Put(w.Context(), nil) },
 		"kafka": func(w *watched) { _, _ = w.Publisher(&w.broken).Publish(w.Context(), nil) },
 	}
@@ -310,7 +343,7 @@ func TestOneLostAnswerIsNoOutage(t *testing.T) {
 			if w.set(nil); i == 7 {
 				w.set(errAway)
 			}
-			c.Load(w.Context(), nil)
+			c.Load(w.Context(), two)
 		}
 		pass(time.Second) // one look
 		w.want("redis", true, 0)
@@ -385,7 +418,7 @@ func TestPartOfAnEngine(t *testing.T) {
 		var whole broken
 		w.Whole("redis", whole.probe)
 		part := func() bool { return w.Part("redis")(w.Context()) != nil }
-		call := func() { w.Engines.Cache(cache{broken: &w.broken}).Load(w.Context(), nil); pass(time.Second) }
+		call := func() { w.Engines.Cache(cache{broken: &w.broken}).Load(w.Context(), two); pass(time.Second) }
 		for _, step := range []struct {
 			calls, whole error
 			up, part     bool
@@ -406,6 +439,85 @@ func TestPartOfAnEngine(t *testing.T) {
 		if n := strings.Count(w.log.String(), "engine=redis"); n != 4 {
 			t.Errorf("%d lines, want one for each change:\n%s", n, w.log.String())
 		}
+	})
+}
+
+// TestANodeOfACluster judges a node by what its users get, however many other calls succeed. Each change is one line
+// with the node.
+func TestANodeOfACluster(t *testing.T) {
+	const node = "10.0.0.1:6379"
+	errFull := fmt.Errorf("%w: OOM command not allowed", history.ErrUnavailable)
+	var all []history.Key
+	for i := range 300 {
+		all = append(all, history.UserKey(fmt.Sprint("user", i)))
+	}
+	for name, tt := range map[string]struct {
+		reads, writes error
+		refused       int // calls a second that a breaker refuses
+		writeEvery    int // seconds
+	}{
+		"it is full":                   {writes: errFull, writeEvery: 3},
+		"it is silent":                 {reads: errAway, writes: errAway, writeEvery: 1},
+		"its users are refused":        {refused: 5, writeEvery: 100},
+		"its users are refused rarely": {refused: 1, writeEvery: 100},
+	} {
+		t.Run(name, func(t *testing.T) {
+			watch(t, func(w *watched) {
+				var reads, writes broken
+				w.Whole("redis", (&broken{}).probe)
+				c := w.Cache(cluster{reads: &reads, writes: &writes})
+				second := func(n int, refused int) {
+					keys := all
+					if refused > 0 { // calls to the node do not reach the cache
+						keys = slices.DeleteFunc(slices.Clone(all), func(k history.Key) bool { return history.BucketOf(k.UID)%3 == 1 })
+					}
+					for _, k := range keys {
+						c.Load(w.Context(), []history.Key{k})
+						if n%tt.writeEvery == 0 {
+							c.Apply(w.Context(), []history.Write{{Key: k}})
+						}
+					}
+					for range refused * (1 - n%2) {
+						c.(interface{ Refused(string, error) }).Refused(node, errAway)
+					}
+					pass(time.Second)
+				}
+				reads.set(tt.reads)
+				writes.set(tt.writes)
+				for n := range 13 {
+					second(n, tt.refused)
+					if err := w.Part("redis")(w.Context()); err == nil || !strings.Contains(err.Error(), node) {
+						t.Fatalf("after %d s: part %v, want %s named", n+1, err, node)
+					}
+				}
+				if got := obstest.Sum(t, w.reg, "playhead_engine_node_degraded"); got != 1 {
+					t.Errorf("%v nodes are degraded, want 1", got)
+				}
+				reads.set(nil)
+				writes.set(nil)
+				for n := range 4 {
+					second(n, 0)
+				}
+				w.want("redis", true, 2)
+				if n := strings.Count(w.log.String(), "nodes=["+node+"]"); n != 2 {
+					t.Errorf("%d lines name the node, want two:\n%s", n, w.log.String())
+				}
+			})
+		})
+	}
+}
+
+// TestANodeThatIsGone: a node that has no more calls, as after a failover, counts as well once all nodes answer.
+func TestANodeThatIsGone(t *testing.T) {
+	watch(t, func(w *watched) {
+		w.Whole("redis", (&broken{}).probe)
+		c := w.Cache(cluster{reads: &broken{}, writes: &broken{}})
+		c.(interface{ Refused(string, error) }).Refused("10.0.0.9:6379", errAway)
+		for range 10 {
+			c.Load(w.Context(), two)
+			pass(time.Second)
+		}
+		w.want("redis", true, 2)
 	})
 }
 
