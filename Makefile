@@ -34,7 +34,7 @@ SHORT ?= -short
 RACE := -race -gcflags=github.com/yuin/gopher-lua/...=-race=false
 LONG := ($(shell paste -sd '|' .ci/long-tests))
 WITH_LONG = $(shell grep -rlE --include='*_test.go' '^func $(LONG)\b' * | xargs -n 1 dirname | sort -u | sed 's,^,./,')
-FIRST := ./all-in-one/allinone ./history-job/job ./history-service/rpc ./history/pebble
+FIRST := ./all-in-one/allinone ./history-job ./history-service/rpc ./history/pebble
 MEMORY = $(shell [ -w /dev/shm ] && [ $$(df -k /dev/shm | awk 'END { print $$4 }') -gt 4000000 ] && echo /dev/shm)
 DISK := $(or $(TMPDIR),/tmp)
 test: export GOTMPDIR ?= $(DISK)

@@ -14,7 +14,9 @@ import (
 	"golang.org/x/net/netutil"
 
 	"github.com/playhead/playhead/history"
-	"github.com/playhead/playhead/history-job/job"
+	"github.com/playhead/playhead/history-job/archive"
+	"github.com/playhead/playhead/history-job/compaction"
+	"github.com/playhead/playhead/history-job/recovery"
 	"github.com/playhead/playhead/internal/connect"
 	"github.com/playhead/playhead/internal/obs"
 	"github.com/playhead/playhead/internal/run"
@@ -46,9 +48,9 @@ func (*flags) Help() string {
 	return `Archives what was announced: it reads keys from Kafka, their records from Redis, and puts them into HBase.`
 }
 
-func main() { run.Main(archive) }
+func main() { run.Main(work) }
 
-func archive(ctx context.Context, args []string, getenv func(string) string, out io.Writer) error {
+func work(ctx context.Context, args []string, getenv func(string) string, out io.Writer) error {
 	var f flags
 	if err := run.Parse("history-job", &f, args, getenv, out); err != nil {
 		return err
@@ -99,16 +101,21 @@ func (f *flags) wire(ctx context.Context, rules *history.Rulebook) (_ *run.Group
 	registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
 		Name: "playhead_job_skipped_messages_total", Help: "Messages that were gone from Kafka before a job had read them: their keys are left to the sweep.",
 	}, func() float64 { return float64(s.Kafka.Skipped()) }))
-	conf := job.Config{
-		Cache: s.Cache(s.Redis), Archive: s.Archive(s.HBase), Consumer: s.Kafka, Dead: dead,
-		Days: s.Days(s.Redis), Announcer: s.Announcer(s.FirstOfDay), Workers: f.Workers, Batch: f.Batch,
-		SweepEvery: f.SweepEvery, SweepAge: f.SweepAge, Epoch: s.Redis.Epoch, Reread: s.Kafka, Remember: f.Remember,
-		Notes: s.Redis, Summarizer: s.HBase, ClockErr: func() error { _, err := s.Trusted.Expiry(); return err }, Logger: log, Registry: registry,
+	conf := config{
+		archive: archive.Config{
+			Cache: s.Cache(s.Redis), Archive: s.Archive(s.HBase), Dead: dead, Days: s.Days(s.Redis), Announcer: s.Announcer(s.FirstOfDay),
+			Workers: f.Workers, Batch: f.Batch, SweepEvery: f.SweepEvery, SweepAge: f.SweepAge, Logger: log, Registry: registry,
+		},
+		machine:  recovery.MachineConfig{Epoch: s.Redis.Epoch, Remember: f.Remember},
+		recovery: recovery.Config{Consumer: s.Kafka, Queue: s.Kafka},
+		compaction: compaction.Config{
+			Notes: s.Redis, Summarizer: s.HBase, ClockErr: func() error { _, err := s.Trusted.Expiry(); return err },
+		},
 	}
 	if f.CompactAbove > 0 {
-		conf.Compactor = s.HBase
+		conf.compaction.Compactor = s.HBase
 	}
-	j, err := job.New(conf)
+	j, err := newJob(conf)
 	if err != nil {
 		return nil, err
 	}
@@ -117,7 +124,7 @@ func (f *flags) wire(ctx context.Context, rules *history.Rulebook) (_ *run.Group
 	g.Add("judge", time.Second, engines.Judge)
 	g.Add("clock", time.Second, s.Clock.Run)
 	g.Add("trusted time", time.Second, s.Trust)
-	g.Add("job", f.Drain/2, j.Run)
+	j.add(g, f.Drain/2)
 	g.Add("dead letters", 0, run.Closing(dead.Close))
 	s.Closing(g)
 	g.Add("admin", 0, obs.NewAdmin(obs.AdminConfig{
@@ -125,4 +132,50 @@ func (f *flags) wire(ctx context.Context, rules *history.Rulebook) (_ *run.Group
 		Degraded: s.Clocks(map[string]func(context.Context) error{"redis": engines.Part("redis")}), ConfirmClock: s.ConfirmClock,
 	}).Run)
 	return g, nil
+}
+
+// config configures a job.
+type config struct {
+	archive    archive.Config
+	machine    recovery.MachineConfig
+	recovery   recovery.Config
+	compaction compaction.Config
+}
+
+// job is the loops of the process.
+type job struct {
+	archiver *archive.Archiver
+	recovery *recovery.Recovery
+	worker   *compaction.Worker
+}
+
+func newJob(cfg config) (j job, err error) {
+	cfg.compaction.Deadline, cfg.compaction.Logger, cfg.compaction.Registry = cfg.archive.Deadline, cfg.archive.Logger, cfg.archive.Registry
+	if j.worker, err = compaction.New(cfg.compaction); err != nil {
+		return job{}, err
+	}
+	machine := recovery.NewMachine(cfg.machine)
+	cfg.archive.Epochs, cfg.archive.Archived = machine, j.worker.Archived
+	if j.archiver, err = archive.New(cfg.archive); err != nil {
+		return job{}, err
+	}
+	cfg.recovery.Machine, cfg.recovery.Archiver = machine, j.archiver
+	j.recovery, err = recovery.New(cfg.recovery)
+	return j, err
+}
+
+// add adds the loops. Those of a generation work on the buckets that the queue assigns to this process.
+func (j job) add(g *run.Group, drain time.Duration) {
+	g.Add("generations", drain, j.archiver.Generations(j.recovery, archive.Loops{
+		"consume":   j.archiver.Consume,
+		"sweep":     j.archiver.Sweep,
+		"measure":   j.archiver.Measure,
+		"announce":  j.archiver.Announce,
+		"restore":   j.recovery.Restore,
+		"compact":   j.worker.Compact,
+		"recall":    j.worker.Recall,
+		"summarize": j.worker.Summarize,
+	}))
+	g.Add("lone sweep", drain/2, j.archiver.SweepAlone())
+	g.Add("recovery", drain/2, j.recovery.Follow())
 }

@@ -33,7 +33,7 @@ func TestStartsWithoutEngines(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() {
-		done <- archive(ctx, []string{
+		done <- work(ctx, []string{
 			"--admin", admin, "--redis", miniredis.RunT(t).Addr(), "--kafka", unused(t), "--hbase", unused(t), "--drain", "2s",
 		}, func(string) string { return "" }, io.Discard)
 	}()
@@ -49,7 +49,7 @@ func TestStartsWithoutEngines(t *testing.T) {
 
 // TestShortSummary rejects a short summary TTL by its flag's name, before connecting to an engine.
 func TestShortSummary(t *testing.T) {
-	err := archive(t.Context(), []string{"--summary", "5h"}, func(string) string { return "" }, io.Discard)
+	err := work(t.Context(), []string{"--summary", "5h"}, func(string) string { return "" }, io.Discard)
 	if err == nil || err.Error() != "--summary: want at least 2160h, for as long as there are records" {
 		t.Errorf("got %v, want a line that names the flag", err)
 	}
@@ -62,7 +62,7 @@ func TestTakenPort(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer taken.Close()
-	err = archive(t.Context(), []string{
+	err = work(t.Context(), []string{
 		"--admin", taken.Addr().String(), "--redis", "nowhere:99999", "--kafka", unused(t), "--hbase", unused(t),
 	}, func(string) string { return "" }, io.Discard)
 	if err == nil || !strings.HasSuffix(err.Error(), "address already in use (choose another with --admin)") {

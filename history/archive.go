@@ -50,25 +50,7 @@ func Pages(ctx context.Context, a Archive, uids []string, q Query) ([]Page, []er
 	return pages, errs
 }
 
-// Notes are reminders to compact users, read by the owner of the user's bucket. Times are Unix milliseconds.
-type Notes interface {
-	// Note sets the user's due time and replaces an earlier note; 0 removes the note.
-	Note(ctx context.Context, uid string, due int64) error
-	// TakeNotes returns about limit users of the buckets, or fewer, with notes due at now. A taken note is due
-	// again after [NoteLease] unless it is set to another time, so a crash loses none. With an error it also
-	// returns the users already taken.
-	TakeNotes(ctx context.Context, buckets []Bucket, now int64, limit int) ([]string, error)
-
-	// NoteRemoved notes users with data deleted or cleared up to at, in Unix milliseconds, that the archive may
-	// still have. The note stays until ForgetRemoved, or for a day.
-	NoteRemoved(ctx context.Context, uids []string, at int64) error
-	// Removed returns the users of the buckets whose last such note is at or before until. ForgetRemoved removes
-	// those notes.
-	Removed(ctx context.Context, buckets []Bucket, until int64) ([]string, error)
-	ForgetRemoved(ctx context.Context, buckets []Bucket, until int64) error
-}
-
-// NoteLease is the delay until a taken note is due again.
+// NoteLease is the delay until a taken note of a user to compact is due again.
 const NoteLease = time.Hour
 
 // Cell is a record with its key.

@@ -2,7 +2,6 @@ package history
 
 import (
 	"context"
-	"time"
 )
 
 // Announcement is a key whose record may be newer than in the archive.
@@ -40,17 +39,6 @@ type Assignment interface {
 	Commit(ctx context.Context, d Delivery) error
 }
 
-// Rereader is a queue that retains committed messages. Its methods are safe for concurrent use.
-type Rereader interface {
-	// Reread passes announcements of the buckets, from since until now, to use: one call at a time, in order per
-	// user. since is by the publishers' clocks; some older announcements may be included. Consumers are
-	// unaffected, and undecodable messages are skipped. It returns the first error of use, or wraps
-	// [ErrUnavailable] after an incomplete read.
-	Reread(ctx context.Context, buckets []Bucket, since time.Time, use func(context.Context, []Announcement) error) error
-	// CommitMetadata returns the metadata of the last commit per partition. It fails with [ErrUnavailable].
-	CommitMetadata(ctx context.Context) ([]string, error)
-}
-
 // Delivery is one or more messages of the queue.
 type Delivery struct {
 	Keys []Announcement
@@ -60,7 +48,7 @@ type Delivery struct {
 	Bytes    int
 	// Offsets are the next offsets by partition, for the adapter.
 	Offsets map[int]int64
-	// CommitMetadata is a short text to store with the commit, see [Rereader].
+	// CommitMetadata is a short text to store with the commit.
 	CommitMetadata string
 }
 
@@ -83,12 +71,6 @@ type Dead struct {
 	Origin  string  // "archive", or partition and offset of the message.
 	Reason  string
 	At      int64 // Unix milliseconds.
-}
-
-// DeadLetters keeps dead letters until their cause is fixed.
-type DeadLetters interface {
-	// Add stores letters durably. After an error some may be stored.
-	Add(ctx context.Context, letters []Dead) error
 }
 
 // Feed notifies services of changes by others, immediately and at most once. A notice names the change without

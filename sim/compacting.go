@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history-job/compaction"
 	"github.com/playhead/playhead/history/hbase"
 	"github.com/playhead/playhead/history/hbase/hbasefake"
 	parts "github.com/playhead/playhead/history/segment"
@@ -92,8 +93,8 @@ type compactedDoor struct {
 }
 
 var (
-	_ history.Archive = compactedDoor{}
-	_ history.Notes   = compactedDoor{}
+	_ history.Archive  = compactedDoor{}
+	_ compaction.Notes = compactedDoor{}
 )
 
 func (r *compacting) open(p *process) compactedDoor {

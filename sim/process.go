@@ -2,12 +2,15 @@ package sim
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
 	"time"
 
-	"github.com/playhead/playhead/history-job/job"
+	"github.com/playhead/playhead/history-job/archive"
+	"github.com/playhead/playhead/history-job/compaction"
+	"github.com/playhead/playhead/history-job/recovery"
 	"github.com/playhead/playhead/history-service/aggregate"
 	"github.com/playhead/playhead/history-service/rpc"
 	"github.com/playhead/playhead/internal/run"
@@ -97,19 +100,33 @@ func (w *World) startService(i int) {
 func (w *World) startJob(i int) {
 	p := &jobProcess{process: w.newProcess(fmt.Sprintf("job%d", i+1))}
 	w.jobs[i] = p
-	c := job.Config{
-		Cache: cacheDoor{p.process}, Archive: w.archiveOf(p.process), Consumer: consumer{p.process}, Reread: consumer{p.process},
-		SweepEvery: sweepEvery, SweepAge: sweepAge, Epoch: p.epoch, EpochEvery: w.traits.watch, Suspect: suspect,
-		TrimOneIn: 1, Deadline: 2 * time.Second, Pause: 50 * time.Millisecond,
+	machine := recovery.NewMachine(recovery.MachineConfig{Epoch: p.epoch, Suspect: suspect, Deadline: 2 * time.Second})
+	c := archive.Config{
+		Cache: cacheDoor{p.process}, Archive: w.archiveOf(p.process), Epochs: machine,
+		SweepEvery: sweepEvery, SweepAge: sweepAge, TrimOneIn: 1, Deadline: 2 * time.Second, Pause: 50 * time.Millisecond,
 	}
+	compactor := compaction.Config{Every: 2 * time.Second, CountOneIn: 1, Deadline: 2 * time.Second}
 	if d, ok := c.Archive.(compactedDoor); ok {
-		p.compactions, c.Compactor, c.Notes, c.CompactEvery = d, d, d, 2*time.Second
+		p.compactions, compactor.Compactor, compactor.Notes = d, d, d
 	}
-	j, err := job.New(c)
-	if err != nil {
+	worker, errWorker := compaction.New(compactor)
+	c.Archived = worker.Archived
+	archiver, errArchiver := archive.New(c)
+	recoverer, errRecovery := recovery.New(recovery.Config{
+		Machine: machine, Archiver: archiver, Consumer: consumer{p.process}, Queue: consumer{p.process}, EpochEvery: w.traits.watch,
+	})
+	if err := errors.Join(errWorker, errArchiver, errRecovery); err != nil {
 		panic(err)
 	}
-	go func() { _ = j.Run(p.ctx) }()
+	for _, run := range []func(context.Context) error{
+		archiver.Generations(recoverer, archive.Loops{
+			"consume": archiver.Consume, "sweep": archiver.Sweep, "measure": archiver.Measure,
+			"restore": recoverer.Restore, "compact": worker.Compact, "recall": worker.Recall,
+		}),
+		archiver.SweepAlone(), recoverer.Follow(),
+	} {
+		go func() { _ = run(p.ctx) }()
+	}
 }
 
 // kill ends a process at once. Its exchanges are lost, or land later.

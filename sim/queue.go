@@ -71,7 +71,7 @@ func (c consumer) Consume(ctx context.Context, handle func(context.Context, hist
 	}
 }
 
-// Reread implements [history.Rereader].
+// Reread implements [recovery.Rereader].
 func (c consumer) Reread(ctx context.Context, buckets []history.Bucket, since time.Time, use func(context.Context, []history.Announcement) error) error {
 	var found []history.Announcement
 	epoch := c.w.epochs.Load()
@@ -95,7 +95,7 @@ func (c consumer) Reread(ctx context.Context, buckets []history.Bucket, since ti
 	return err
 }
 
-// CommitMetadata implements [history.Rereader].
+// CommitMetadata implements [recovery.Rereader].
 func (c consumer) CommitMetadata(ctx context.Context) (commitMetadata []string, err error) {
 	err = c.read(ctx, "memos", history.Key{}, func() {
 		commitMetadata = nil

@@ -18,7 +18,7 @@ import (
 	"github.com/playhead/playhead/bff/token"
 	"github.com/playhead/playhead/bff/uplink"
 	"github.com/playhead/playhead/history"
-	"github.com/playhead/playhead/history-job/job"
+	"github.com/playhead/playhead/history-job/archive"
 	"github.com/playhead/playhead/history-service/aggregate"
 	"github.com/playhead/playhead/history-service/rpc"
 	"github.com/playhead/playhead/history-service/webhook"
@@ -86,10 +86,8 @@ func (p *Process) compose(epochs []string) (err error) {
 	if err != nil {
 		return err
 	}
-	p.job, err = job.New(job.Config{
-		Cache: p.db.Cache(), Archive: p.archive(), Consumer: p.queue, Promoter: p.promoter(),
-		Days: p.db.Days(), Announcer: dayLog{log},
-		Dead:       dead,
+	p.archiver, err = archive.New(archive.Config{
+		Cache: p.db.Cache(), Archive: p.archive(), Promoter: p.promoter(), Dead: dead, Days: p.db.Days(), Announcer: dayLog{log},
 		SweepEvery: 5 * time.Second, SweepAge: 2 * p.cfg.Hold, SweepAll: true, Logger: log, Registry: reg,
 	})
 	return err
@@ -141,7 +139,12 @@ func (p *Process) Run(ctx context.Context) error {
 	})
 	g.Add("warm", webhook.LastTries+time.Second/2, p.service.Run)
 	g.Add("aggregate", p.cfg.Drain/8, p.held.Run)
-	g.Add("job", p.cfg.Drain/8, p.runJob)
+	g.Add("job", p.cfg.Drain/8, p.breakable("job", p.archiver.Generations(p.queue, archive.Loops{
+		"consume":  p.archiver.Consume,
+		"sweep":    p.archiver.Sweep,
+		"measure":  p.archiver.Measure,
+		"announce": p.archiver.Announce,
+	})))
 	g.Add("expiry", time.Second, p.db.Run)
 	g.Add("clock", time.Second, p.clock.Run)
 	g.Add("store", 0, run.Closing(p.db.Close))

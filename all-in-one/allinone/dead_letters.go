@@ -19,7 +19,7 @@ import (
 // embedded archive rejects next to nothing, so nothing more is needed.
 const deadFile = "dead-letters.ndjson"
 
-// deadLetterFile appends dead letters to a file. It implements [history.DeadLetters] and [history.Eraser].
+// deadLetterFile appends dead letters to a file. It implements [archive.DeadLetters] and [history.Eraser].
 type deadLetterFile struct {
 	path string
 	mu   sync.Mutex

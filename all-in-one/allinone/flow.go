@@ -8,7 +8,7 @@ import (
 
 	"github.com/playhead/playhead/bff/flow"
 	"github.com/playhead/playhead/history"
-	"github.com/playhead/playhead/history-job/job"
+	"github.com/playhead/playhead/history-job/archive"
 )
 
 func (p *Process) flow() *flow.Flow {
@@ -179,18 +179,18 @@ func stopped(part string) error {
 // archive returns the embedded archive, which viewers of a demonstration may stop.
 func (p *Process) archive() history.Archive {
 	if f := p.faults["archive"]; f != nil {
-		return archive{p.db.Archive(), f}
+		return stoppableArchive{p.db.Archive(), f}
 	}
 	return p.db.Archive()
 }
 
-type archive struct {
+type stoppableArchive struct {
 	history.Archive
 
 	fault *flow.Fault
 }
 
-func (a archive) Put(ctx context.Context, cells []history.Cell) []error {
+func (a stoppableArchive) Put(ctx context.Context, cells []history.Cell) []error {
 	if !a.fault.Stopped() {
 		return a.Archive.Put(ctx, cells)
 	}
@@ -201,28 +201,28 @@ func (a archive) Put(ctx context.Context, cells []history.Cell) []error {
 	return errs
 }
 
-func (a archive) Get(ctx context.Context, keys []history.Key) ([]history.Entry, error) {
+func (a stoppableArchive) Get(ctx context.Context, keys []history.Key) ([]history.Entry, error) {
 	if a.fault.Stopped() {
 		return nil, stopped("archive")
 	}
 	return a.Archive.Get(ctx, keys)
 }
 
-func (a archive) Page(ctx context.Context, uid string, q history.Query) (history.Page, error) {
+func (a stoppableArchive) Page(ctx context.Context, uid string, q history.Query) (history.Page, error) {
 	if a.fault.Stopped() {
 		return history.Page{}, stopped("archive")
 	}
 	return a.Archive.Page(ctx, uid, q)
 }
 
-func (a archive) PutUser(ctx context.Context, uid string, u history.User) error {
+func (a stoppableArchive) PutUser(ctx context.Context, uid string, u history.User) error {
 	if a.fault.Stopped() {
 		return stopped("archive")
 	}
 	return a.Archive.PutUser(ctx, uid, u)
 }
 
-func (p *Process) promoter() job.Promoter {
+func (p *Process) promoter() archive.Promoter {
 	if f := p.faults["archive"]; f != nil {
 		return promoter{p.db, f}
 	}
@@ -230,7 +230,7 @@ func (p *Process) promoter() job.Promoter {
 }
 
 type promoter struct {
-	job.Promoter
+	archive.Promoter
 
 	fault *flow.Fault
 }
@@ -263,22 +263,24 @@ func (q publisher) Publish(ctx context.Context, keys []history.Announcement) ([]
 	return q.Publisher.Publish(ctx, keys)
 }
 
-// runJob runs the job except while it is stopped.
-func (p *Process) runJob(ctx context.Context) error {
-	f := p.faults["job"]
+// breakable makes a part that runs another except while viewers have stopped it.
+func (p *Process) breakable(name string, part func(context.Context) error) func(context.Context) error {
+	f := p.faults[name]
 	if f == nil {
-		return p.job.Run(ctx)
+		return part
 	}
-	for ctx.Err() == nil {
-		running, stop := context.WithCancel(ctx)
-		done := make(chan error, 1)
-		go func() { done <- p.job.Run(running) }()
-		f.Await(ctx, true)
-		stop()
-		if err := <-done; err != nil {
-			return err
+	return func(ctx context.Context) error {
+		for ctx.Err() == nil {
+			running, stop := context.WithCancel(ctx)
+			done := make(chan error, 1)
+			go func() { done <- part(running) }()
+			f.Await(ctx, true)
+			stop()
+			if err := <-done; err != nil {
+				return err
+			}
+			f.Await(ctx, false)
 		}
-		f.Await(ctx, false)
+		return nil
 	}
-	return nil
 }

@@ -15,7 +15,7 @@ func TestFlowIsNotOnTheWay(t *testing.T) {
 	}
 	defer db.Close()
 	p := &Process{db: db, queue: memqueue.New(memqueue.Config{})}
-	if _, between := p.archive().(archive); between || p.publisher() != p.queue || p.promoter() != p.db {
+	if _, between := p.archive().(stoppableArchive); between || p.publisher() != p.queue || p.promoter() != p.db {
 		t.Error("there is something before the queue, the archive or the job")
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/playhead/playhead/history"
-	"github.com/playhead/playhead/history-job/job"
+	"github.com/playhead/playhead/history-job/archive"
 	"github.com/playhead/playhead/history-service/aggregate"
 	"github.com/playhead/playhead/history-service/rpc"
 	"github.com/playhead/playhead/history/memqueue"
@@ -164,7 +164,7 @@ func (s *modelService) Publish(ctx context.Context, keys []history.Announcement)
 
 // flakyPromoter is one store for both cache and archive.
 type flakyPromoter struct {
-	job.Promoter
+	archive.Promoter
 	*trouble
 }
 
@@ -214,19 +214,22 @@ func (w *stores) serve(t *rapid.T) *modelService {
 }
 
 func (w *stores) archive(t *rapid.T) (kill func()) {
-	cfg := job.Config{
-		Cache: flakyCache{w.db.Cache(), w.trouble}, Archive: flakyArchive{w.db.Archive(), w.trouble}, Consumer: w.queue,
+	cfg := archive.Config{
+		Cache: flakyCache{w.db.Cache(), w.trouble}, Archive: flakyArchive{w.db.Archive(), w.trouble},
 		SweepEvery: modelHold, SweepAge: 2 * modelHold, Batch: 3, TrimOneIn: 3,
 	}
 	if rapid.Bool().Draw(t, "carrier") {
 		cfg.Promoter = flakyPromoter{w.db, w.trouble}
 	}
-	j, err := job.New(cfg)
+	j, err := archive.New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
-	go func() { defer close(done); _ = j.Run(ctx) }() // ends with ctx
+	go func() {
+		defer close(done)
+		_ = j.Generations(w.queue, archive.Loops{"consume": j.Consume, "sweep": j.Sweep})(ctx)
+	}() // ends with ctx
 	return sync.OnceFunc(func() { cancel(); <-done })
 }

@@ -25,7 +25,7 @@ import (
 	"github.com/playhead/playhead/bff/token"
 	"github.com/playhead/playhead/bff/uplink"
 	"github.com/playhead/playhead/history"
-	"github.com/playhead/playhead/history-job/job"
+	"github.com/playhead/playhead/history-job/archive"
 	"github.com/playhead/playhead/history-service/aggregate"
 	"github.com/playhead/playhead/history-service/rpc"
 	"github.com/playhead/playhead/history-service/webhook"
@@ -117,7 +117,7 @@ type Process struct {
 	listeners map[string]net.Listener
 	service   *rpc.Server
 	held      *aggregate.Aggregator
-	job       *job.Job
+	archiver  *archive.Archiver
 	up        *uplink.Client
 	faults    map[string]*flow.Fault // of the breakable parts, by name
 }

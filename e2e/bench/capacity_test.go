@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/playhead/playhead/history"
-	"github.com/playhead/playhead/history-job/job"
+	jobarchive "github.com/playhead/playhead/history-job/archive"
 	"github.com/playhead/playhead/history-job/replay"
 	"github.com/playhead/playhead/history-service/aggregate"
 	"github.com/playhead/playhead/history-service/rpc"
@@ -163,14 +163,14 @@ func (l *lived) run(t *testing.T) {
 	held, errHeld := aggregate.New(aggregate.Config{Publisher: queue})
 	server, errServer := rpc.New(rpc.Config{Cache: cache, Archive: archive, Aggregate: held, Queue: queue})
 	second := int(time.Second / archive.each) // puts per batch; a record that changes before its batch is put stays dirty
-	j, errJob := job.New(job.Config{Cache: cache, Archive: archive, Consumer: queue.queue, Workers: 2, Batch: second, Deadline: time.Hour})
+	j, errJob := jobarchive.New(jobarchive.Config{Cache: cache, Archive: archive, Workers: 2, Batch: second, Deadline: time.Hour})
 	if err := cmp.Or(errHeld, errServer, errJob); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	var all sync.WaitGroup
 	all.Go(func() { _ = held.Run(ctx) })
-	all.Go(func() { _ = j.Run(ctx) })
+	all.Go(func() { _ = j.Generations(queue.queue, jobarchive.Loops{"consume": j.Consume, "sweep": j.Sweep})(ctx) })
 	over := make(chan struct{})
 	all.Go(func() {
 		defer close(over)

@@ -15,7 +15,7 @@ import (
 	"github.com/playhead/playhead/e2e/bench"
 	"github.com/playhead/playhead/e2e/pipeline"
 	"github.com/playhead/playhead/history"
-	"github.com/playhead/playhead/history-job/job"
+	jobarchive "github.com/playhead/playhead/history-job/archive"
 	"github.com/playhead/playhead/history/hbase"
 	"github.com/playhead/playhead/history/memqueue"
 	"github.com/playhead/playhead/history/redis"
@@ -105,13 +105,14 @@ func (l *line) round() figures {
 	l.cells = encode(writes)
 	ctx, cancel := context.WithCancel(l.b.Context())
 	defer cancel()
-	j, err := job.New(job.Config{Cache: l.cache, Archive: l.archive, Consumer: until{queue, announcements, cancel}})
+	j, err := jobarchive.New(jobarchive.Config{Cache: l.cache, Archive: l.archive})
 	if err != nil {
 		l.b.Fatal(err)
 	}
+	work := j.Generations(until{queue, announcements, cancel}, jobarchive.Loops{"consume": j.Consume, "sweep": j.Sweep})
 	f := l.meter.measure(l.b, announcements, func() time.Duration {
 		began := time.Now()
-		if err := j.Run(ctx); err != nil {
+		if err := work(ctx); err != nil {
 			l.b.Fatal(err)
 		}
 		return time.Since(began)

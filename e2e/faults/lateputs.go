@@ -21,7 +21,7 @@ import (
 
 	"github.com/playhead/playhead/e2e/process"
 	"github.com/playhead/playhead/history"
-	"github.com/playhead/playhead/history-job/job"
+	jobarchive "github.com/playhead/playhead/history-job/archive"
 	"github.com/playhead/playhead/history/hbase"
 	"github.com/playhead/playhead/history/kafka"
 	"github.com/playhead/playhead/history/redis"
@@ -297,8 +297,8 @@ func (s *stack) startInner(ctx context.Context, group string, spoil spoiler, arc
 		}
 		return sum, err
 	}
-	j, err := job.New(job.Config{
-		Cache: spoiledCache{cache, spoil}, Archive: spoiledArchive{archive(table), spoil}, Consumer: queue,
+	j, err := jobarchive.New(jobarchive.Config{
+		Cache: spoiledCache{cache, spoil}, Archive: spoiledArchive{archive(table), spoil},
 		SweepAge: s.sweep, SweepEvery: time.Second, Registry: registry,
 	})
 	if err != nil {
@@ -306,7 +306,7 @@ func (s *stack) startInner(ctx context.Context, group string, spoil spoiler, arc
 	}
 	run, end := context.WithCancel(ctx)
 	in.end, in.done = end, make(chan error, 1)
-	go func() { in.done <- j.Run(run) }()
+	go func() { in.done <- j.Generations(queue, jobarchive.Loops{"consume": j.Consume, "sweep": j.Sweep})(run) }()
 	return in, nil
 }
 

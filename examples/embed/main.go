@@ -14,7 +14,7 @@ import (
 
 	"github.com/playhead/playhead/bff/api"
 	"github.com/playhead/playhead/bff/token"
-	"github.com/playhead/playhead/history-job/job"
+	"github.com/playhead/playhead/history-job/archive"
 	"github.com/playhead/playhead/history-service/aggregate"
 	"github.com/playhead/playhead/history-service/rpc"
 	"github.com/playhead/playhead/history/memqueue"
@@ -56,14 +56,15 @@ func open(dir string, secret []byte) (*embedded, error) {
 	queue := memqueue.New(memqueue.Config{})
 	held, err1 := aggregate.New(aggregate.Config{Publisher: queue})
 	history, err2 := rpc.New(rpc.Config{Cache: db.Cache(), Archive: db.Archive(), Aggregate: held, Queue: queue})
-	archiver, err3 := job.New(job.Config{Cache: db.Cache(), Archive: db.Archive(), Consumer: queue, SweepAll: true})
+	archiver, err3 := archive.New(archive.Config{Cache: db.Cache(), Archive: db.Archive(), SweepAll: true})
 	edge, err4 := api.New(api.Config{Service: history, Tokens: tokens})
 	if err := errors.Join(err1, err2, err3, err4); err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
+	archiving := archiver.Generations(queue, archive.Loops{"consume": archiver.Consume, "sweep": archiver.Sweep})
 	return &embedded{edge, history, func(ctx context.Context) error {
 		g, ctx := errgroup.WithContext(ctx)
-		for _, part := range []func(context.Context) error{history.Run, held.Run, archiver.Run, db.Run} {
+		for _, part := range []func(context.Context) error{history.Run, held.Run, archiving, db.Run} {
 			g.Go(func() error { return part(ctx) })
 		}
 		return errors.Join(g.Wait(), db.Close())

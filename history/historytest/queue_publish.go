@@ -163,7 +163,13 @@ func (q queueCase) records() {
 	}
 }
 
-// QueueReread is for adapters that pass [Queue] and whose members implement [history.Rereader].
+// Rereader is a queue that retains committed messages, as the job needs it.
+type Rereader interface {
+	Reread(ctx context.Context, buckets []history.Bucket, since time.Time, use func(context.Context, []history.Announcement) error) error
+	CommitMetadata(ctx context.Context) ([]string, error)
+}
+
+// QueueReread is for adapters that pass [Queue] and whose members implement [Rereader].
 func QueueReread(t *testing.T, open OpenQueue) {
 	tests := map[string]func(queueCase){
 		"what was committed is read again": queueCase.rereadCommitted,
@@ -188,7 +194,7 @@ func (q queueCase) reread(buckets []history.Bucket, since time.Time) []history.A
 	ctx, cancel := context.WithTimeout(q.Context(), patience)
 	defer cancel()
 	var all []history.Announcement
-	err := q.Consumer.(history.Rereader).Reread(ctx, buckets, since, func(_ context.Context, some []history.Announcement) error {
+	err := q.Consumer.(Rereader).Reread(ctx, buckets, since, func(_ context.Context, some []history.Announcement) error {
 		all = append(all, some...)
 		return nil
 	})
@@ -280,7 +286,7 @@ func (q queueCase) rereadNothing() {
 func (q queueCase) rereadError() {
 	q.publish(everyBucket(1))
 	broken, calls := errors.New("broken"), 0
-	err := q.Consumer.(history.Rereader).Reread(q.Context(), history.AllBuckets(), time.Now().Add(-time.Hour), func(context.Context, []history.Announcement) error {
+	err := q.Consumer.(Rereader).Reread(q.Context(), history.AllBuckets(), time.Now().Add(-time.Hour), func(context.Context, []history.Announcement) error {
 		calls++
 		return broken
 	})
@@ -292,7 +298,7 @@ func (q queueCase) rereadError() {
 // commitMetadata commits partitions with one commit metadata, then with another.
 func (q queueCase) commitMetadata() {
 	commitMetadata := func() []string {
-		all, err := q.Consumer.(history.Rereader).CommitMetadata(q.Context())
+		all, err := q.Consumer.(Rereader).CommitMetadata(q.Context())
 		if err != nil {
 			q.Error(err)
 		}

@@ -115,7 +115,7 @@ type rereading struct {
 	failed error      // error of use; guarded by using
 }
 
-// Reread implements [history.Rereader]. A missing topic is empty.
+// Reread implements recovery.Rereader of the job. A missing topic is empty.
 func (q *Queue) Reread(ctx context.Context, buckets []history.Bucket, since time.Time, use func(context.Context, []history.Announcement) error) error {
 	n, err := q.partitions(ctx)
 	if topicMissing(err) {
@@ -145,7 +145,7 @@ func (q *Queue) Reread(ctx context.Context, buckets []history.Bucket, since time
 	return nil
 }
 
-// CommitMetadata implements [history.Rereader].
+// CommitMetadata implements recovery.Rereader of the job.
 func (q *Queue) CommitMetadata(ctx context.Context) ([]string, error) {
 	n, err := q.partitions(ctx)
 	if topicMissing(err) {

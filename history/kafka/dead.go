@@ -13,7 +13,7 @@ import (
 )
 
 // DeadLetters stores failed records and messages in a topic of its own, one message each. It implements
-// [history.DeadLetters].
+// archive.DeadLetters of the job.
 type DeadLetters struct{ q *Queue }
 
 // errLetter is the decode error of every letter, so letters arrive undecoded.
@@ -53,7 +53,7 @@ func (d *DeadLetters) Prepare(ctx context.Context) error { return d.q.Prepare(ct
 // undecodable anyway, and a refused letter would block the queue.
 const keptPayload = 512 << 10
 
-// Add implements [history.DeadLetters].
+// Add implements archive.DeadLetters of the job.
 func (d *DeadLetters) Add(ctx context.Context, letters []history.Dead) error {
 	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
 	defer cancel()

@@ -97,9 +97,7 @@ const (
 	removedTTL = 24 * time.Hour
 )
 
-var _ history.Notes = (*Cache)(nil)
-
-// Note implements [history.Notes]. A full bucket drops the note that is due last.
+// Note implements compaction.Notes of the job. A full bucket drops the note that is due last.
 func (c *Cache) Note(ctx context.Context, uid string, due int64) error {
 	key := longKey(history.BucketOf(uid))
 	cmds := []goredis.Cmder{goredis.NewIntCmd(ctx, "zrem", key, uid)}
@@ -113,7 +111,7 @@ func (c *Cache) Note(ctx context.Context, uid string, due int64) error {
 	return unavailable("note", firstErr(cmds))
 }
 
-// TakeNotes implements [history.Notes]. It starts at a random bucket for fairness.
+// TakeNotes implements compaction.Notes of the job. It starts at a random bucket for fairness.
 func (c *Cache) TakeNotes(ctx context.Context, buckets []history.Bucket, now int64, limit int) (uids []string, err error) {
 	if len(buckets) == 0 {
 		return nil, nil
@@ -140,7 +138,7 @@ func (c *Cache) TakeNotes(ctx context.Context, buckets []history.Bucket, now int
 	return uids, unavailable("take notes", err)
 }
 
-// NoteRemoved implements [history.Notes].
+// NoteRemoved implements compaction.Notes of the job.
 func (c *Cache) NoteRemoved(ctx context.Context, uids []string, at int64) error {
 	cmds := make([]goredis.Cmder, 0, 2*len(uids))
 	for _, uid := range uids {
@@ -151,7 +149,7 @@ func (c *Cache) NoteRemoved(ctx context.Context, uids []string, at int64) error 
 	return unavailable("note removals", firstErr(cmds))
 }
 
-// Removed implements [history.Notes].
+// Removed implements compaction.Notes of the job.
 func (c *Cache) Removed(ctx context.Context, buckets []history.Bucket, until int64) (uids []string, err error) {
 	cmds := make([]*goredis.StringSliceCmd, len(buckets))
 	for i, b := range buckets {
@@ -164,7 +162,7 @@ func (c *Cache) Removed(ctx context.Context, buckets []history.Bucket, until int
 	return uids, unavailable("notes of removals", firstErr(cmds))
 }
 
-// ForgetRemoved implements [history.Notes].
+// ForgetRemoved implements compaction.Notes of the job.
 func (c *Cache) ForgetRemoved(ctx context.Context, buckets []history.Bucket, until int64) error {
 	cmds := make([]*goredis.IntCmd, len(buckets))
 	for i, b := range buckets {

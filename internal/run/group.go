@@ -113,7 +113,7 @@ func (p *member) start(ctx context.Context, ended chan<- *member) {
 			close(p.done)
 			ended <- p
 		}()
-		if err := stopped(ctx, guard(ctx, p.run)); err != nil {
+		if err := stopped(ctx, Guard(ctx, p.run)); err != nil {
 			p.err = fmt.Errorf("%s: %w", p.name, err)
 		}
 	}()
@@ -146,7 +146,8 @@ type PanicError struct {
 // Error is one line without the stack.
 func (e *PanicError) Error() string { return fmt.Sprintf("panic: %v", e.Value) }
 
-func guard(ctx context.Context, fn func(context.Context) error) (err error) {
+// Guard calls fn and turns a panic into a [PanicError]. An uncaught panic in a goroutine would end the process.
+func Guard(ctx context.Context, fn func(context.Context) error) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			err = &PanicError{Value: v, Stack: debug.Stack()}
@@ -221,7 +222,7 @@ func Restarting(log *slog.Logger, name string, count func(), fn func(context.Con
 	return func(ctx context.Context) error {
 		for backoff := (Backoff{First: 100 * time.Millisecond, Longest: longestPause}); ; {
 			began := time.Now()
-			err := guard(ctx, fn)
+			err := Guard(ctx, fn)
 			if err == nil || ctx.Err() != nil {
 				return stopped(ctx, err)
 			}

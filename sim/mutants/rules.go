@@ -17,45 +17,49 @@ type mutant struct {
 }
 
 const (
-	merge      = "history/merge.go"
-	meta       = "history/meta.go"
-	record     = "history/record.go"
-	shown      = "history/shown.go"
-	viewing    = "history/merge.go"
-	play       = "history/play.go"
-	watched    = "history/watched.go"
-	query      = "history/cache.go"
-	rebase     = "history/rebase.go"
-	trusted    = "internal/clock/trusted.go"
-	pause      = "history/user.go"
-	cache      = "sim/cache.go"
-	archive    = "sim/archive.go"
-	fold       = "history-service/write/fold.go"
-	need       = "history-service/write/need.go"
-	write      = "history-service/write/write.go"
-	recent     = "history-service/state/recent.go"
-	states     = "history-service/state/state.go"
-	decide     = "history-service/write/decide.go"
-	reclaim    = "history-service/write/reclaim.go"
-	namespace  = "history-service/write/namespace.go"
-	namespaces = "history-service/read/namespace.go"
-	reports    = "history-service/report/decode.go"
-	decode     = "history-service/rpc/apply.go"
-	page       = "history-service/read/page.go"
-	walk       = "history-service/read/walk.go"
-	entries    = "history-service/read/entries.go"
-	tokens     = "history-service/read/tokens.go"
-	points     = "history-service/read/points.go"
-	changes    = "history-service/read/changes.go"
-	warm       = "history-service/read/warm.go"
-	flush      = "history-service/aggregate/hold.go"
-	complete   = "history-service/view/view.go"
-	jobGo      = "history-job/job/job.go"
-	jobPut     = "history-job/job/archive.go"
-	jobFold    = "history-job/job/complete.go"
-	jobRepair  = "history-job/job/repair.go"
-	jobEpoch   = "history-job/job/epoch.go"
-	jobState   = "history-job/job/state.go"
+	merge       = "history/merge.go"
+	meta        = "history/meta.go"
+	record      = "history/record.go"
+	shown       = "history/shown.go"
+	viewing     = "history/merge.go"
+	play        = "history/play.go"
+	watched     = "history/watched.go"
+	query       = "history/cache.go"
+	rebase      = "history/rebase.go"
+	trusted     = "internal/clock/trusted.go"
+	pause       = "history/user.go"
+	cache       = "sim/cache.go"
+	archive     = "sim/archive.go"
+	fold        = "history-service/write/fold.go"
+	need        = "history-service/write/need.go"
+	write       = "history-service/write/write.go"
+	recent      = "history-service/state/recent.go"
+	states      = "history-service/state/state.go"
+	decide      = "history-service/write/decide.go"
+	reclaim     = "history-service/write/reclaim.go"
+	namespace   = "history-service/write/namespace.go"
+	namespaces  = "history-service/read/namespace.go"
+	reports     = "history-service/report/decode.go"
+	decode      = "history-service/rpc/apply.go"
+	page        = "history-service/read/page.go"
+	walk        = "history-service/read/walk.go"
+	entries     = "history-service/read/entries.go"
+	tokens      = "history-service/read/tokens.go"
+	points      = "history-service/read/points.go"
+	changes     = "history-service/read/changes.go"
+	warm        = "history-service/read/warm.go"
+	flush       = "history-service/aggregate/hold.go"
+	complete    = "history-service/view/view.go"
+	jobLoops    = "history-job/archive/loops.go"
+	jobRound    = "history-job/archive/archive.go"
+	jobPut      = "history-job/archive/put.go"
+	jobFold     = "history-job/archive/complete.go"
+	jobMachine  = "history-job/recovery/machine.go"
+	jobContent  = "history-job/recovery/content.go"
+	jobMark     = "history-job/recovery/watermark.go"
+	jobRecovery = "history-job/recovery/recovery.go"
+	jobCompare  = "history-job/recovery/compare.go"
+	jobRestore  = "history-job/recovery/restore.go"
 
 	compactGo      = "history/hbase/compact.go"
 	pbCompact      = "history/pebble/compact.go"
@@ -70,7 +74,7 @@ const (
 
 // Each of these two is equivalent without the other.
 var (
-	rereadSince = edit{jobRepair, "return j.waiting.since.Add(-2 * j.cfg.SweepAge)", "return j.waiting.since"}
+	rereadSince = edit{jobMark, "return m.mark.since.Add(-margin)", "return m.mark.since"}
 	markRenewed = []edit{
 		{cache, "if old, marked := c.marks[k]; !marked || c.last < old {", "if true {"},
 		{cache, "\tif w.Base == 0 || w.Base&history.CleanBit != 0 {\n\t\tc.mark(", "\tif w.Mark || w.Base == 0 || w.Base&history.CleanBit != 0 {\n\t\tc.mark("},
@@ -186,25 +190,25 @@ var mutants = []mutant{
 
 	// The job.
 	{name: "clean-first", rule: "records are marked clean before the put", edits: []edit{
-		{jobPut, "\tif err := j.put(ctx, &b); err != nil {\n\t\treturn nil, err\n\t}\n\tput := append(b.contents(), b.clean...)\n", "\tput := append(b.contents(), b.clean...)\n"},
-		{jobPut, "\tj.trim(ctx, b.keys)\n\treturn again, nil\n", "\tif err := j.put(ctx, &b); err != nil {\n\t\treturn nil, err\n\t}\n\tj.trim(ctx, b.keys)\n\treturn again, nil\n"},
+		{jobRound, "\tif err := a.put(ctx, &b); err != nil {\n\t\treturn nil, err\n\t}\n\tput := append(b.contents(), b.clean...)\n", "\tput := append(b.contents(), b.clean...)\n"},
+		{jobRound, "\ta.trim(ctx, b.keys)\n\treturn again, nil\n", "\tif err := a.put(ctx, &b); err != nil {\n\t\treturn nil, err\n\t}\n\ta.trim(ctx, b.keys)\n\treturn again, nil\n"},
 	}},
-	{name: "put-once", rule: "a partly failed put is marked clean as a whole", edits: []edit{{jobPut, "again, last = append(again, cells[i]), err", "_ = err"}}},
+	{name: "put-once", rule: "a partly failed put is marked clean as a whole", edits: []edit{{jobPut, "part.add(k, e)", "_ = err"}}},
 	{name: "left-clean", rule: "records without an answer from the archive are marked clean", edits: []edit{{jobPut, "if !left[k] {", "if len(left) > 0 {"}}},
 	{name: "no-users", rule: "clear marks and pauses do not reach the archive", edits: []edit{{jobPut, "k.IsUser() && (len(u.Cleared) > 0", "false && (len(u.Cleared) > 0"}}},
 	{name: "no-fold", rule: "a partial record is archived unmerged", edits: []edit{{jobFold, "case e.Record != nil && (e.Record.Partial || suspect):", "case e.Record != nil && e.Record.State == 0 && suspect:"}}},
-	{name: "clean-now", rule: "the job marks clean the content it reads after the put", edits: []edit{{jobPut, "\tput := append(b.contents(), b.clean...)\n", "\tif loaded, err = j.load(ctx, b.keys); err != nil {\n\t\treturn nil, err\n\t}\n\tb.keys, b.entries = loaded.keys, loaded.entries\n\tput := append(b.contents(), b.clean...)\n"}}},
+	{name: "clean-now", rule: "the job marks clean the content it reads after the put", edits: []edit{{jobRound, "\tput := append(b.contents(), b.clean...)\n", "\tif loaded, err = a.load(ctx, b.keys); err != nil {\n\t\treturn nil, err\n\t}\n\tb.keys, b.entries = loaded.keys, loaded.entries\n\tput := append(b.contents(), b.clean...)\n"}}},
 	{name: "skip-dirty", rule: "the job skips dirty records", edits: []edit{{jobFold, "case e.Record.Clean(): // already archived", "case e.Record != nil && !e.Record.Clean():\n\t\tcase e.Record.Clean():"}}},
-	{name: "no-restore", rule: "queued records are not restored", edits: []edit{{jobRepair, "if merged == nil || history.Same(merged, held) && !laterCell(g.contents[k], e.Record) {", "if true {"}}},
-	{name: "left-behind", rule: "records that could not be compared with a new cache are not compared later", edits: []edit{{jobRepair, "j.unverified.replace(part, left)", "j.unverified.replace(part, left[:0])"}}},
-	{name: "restore-cleared", rule: "cleared records are restored", edits: []edit{{jobRepair, "return e.User.Cut(r, k.Object.Type)", "return r"}}},
-	{name: "restore-whole", rule: "restored records count as whole", edits: []edit{{jobRepair, "w.Record.Partial = true", "w.Record.Partial = false"}}},
-	{name: "no-repair", rule: "an older cache is not repaired", edits: []edit{{jobRepair, "if err := j.repair(ctx, name); err != nil {", "if err := ctx.Err(); err != nil {"}}},
-	{name: "no-fence", rule: "contents of a cache that was not yet compared are put", shows: "the cache comes back older after the job has loaded contents of the epoch before; the job puts them before it reads the new epoch.", edits: []edit{{jobPut, "if err := j.sameEpoch(ctx, epoch); err != nil {", "if err := ctx.Err(); err != nil {"}}},
-	{name: "repair-beside", rule: "a repair does not wait for concurrent puts", shows: "a put waits while the cache comes back older and the service that held the record is dead; the repair reads the archive before the put lands: the cache stays older than the archive, without a mark.", edits: []edit{{jobRepair, "\tcase j.archiving <- struct{}{}:\n\t\tdefer func() { <-j.archiving }()\n", "\tdefault:\n"}}},
-	{name: "no-doubt", rule: "content archived after the cache came back older is not merged with the other job's", shows: "a job archives a content, and another gets the partition; the cache comes back older, and the other job puts a content based on the older one before the first has compared.", edits: []edit{{jobFold, "j.epoch.young(j.cfg.Suspect)", "false"}}},
+	{name: "no-restore", rule: "queued records are not restored", edits: []edit{{jobRestore, "if merged == nil || history.Same(merged, held) && !laterCell(g.contents[k], e.Record) {", "if true {"}}},
+	{name: "left-behind", rule: "records that could not be compared with a new cache are not compared later", edits: []edit{{jobCompare, "r.cfg.Machine.verified(part, left)", "r.cfg.Machine.verified(part, left[:0])"}}},
+	{name: "restore-cleared", rule: "cleared records are restored", edits: []edit{{jobRestore, "return e.User.Cut(r, k.Object.Type)", "return r"}}},
+	{name: "restore-whole", rule: "restored records count as whole", edits: []edit{{jobRestore, "w.Record.Partial = true", "w.Record.Partial = false"}}},
+	{name: "no-repair", rule: "an older cache is not repaired", edits: []edit{{jobRecovery, "if err = r.compare(ctx, seen.epoch); err == nil {", "if err = ctx.Err(); err == nil {"}}},
+	{name: "no-fence", rule: "contents of a cache that was not yet compared are put", shows: "the cache comes back older after the job has loaded contents of the epoch before; the job puts them before it reads the new epoch.", edits: []edit{{jobRound, "if err := a.cfg.Epochs.Verify(ctx, epoch); err != nil {", "if err := ctx.Err(); err != nil {"}}},
+	{name: "repair-beside", rule: "a repair does not wait for concurrent puts", shows: "a put waits while the cache comes back older and the service that held the record is dead; the repair reads the archive before the put lands: the cache stays older than the archive, without a mark.", edits: []edit{{jobRecovery, "\tresume, err := r.cfg.Archiver.Pause(ctx)\n", "\tresume, err := func() {}, ctx.Err()\n"}}},
+	{name: "no-doubt", rule: "content archived after the cache came back older is not merged with the other job's", shows: "a job archives a content, and another gets the partition; the cache comes back older, and the other job puts a content based on the older one before the first has compared.", edits: []edit{{jobMachine, "return s < Trusted", "return s < Suspect"}}},
 	{name: "commit-first", rule: "offsets are committed before the put", equivalent: "a key keeps its mark until it is clean, and the sweep finds it; queued records are reread after a cache loss.", edits: []edit{
-		{jobGo, "\t\tkeys, left, err := j.restoreLost(ctx, d.Keys)\n", "\t\tif err := assignment.Commit(ctx, d); err != nil {\n\t\t\treturn err\n\t\t}\n\t\tkeys, left, err := j.restoreLost(ctx, d.Keys)\n"},
+		{jobLoops, "\t\tif err := a.Archive(ctx, keys); err != nil {\n", "\t\tif err := as.Commit(ctx, d); err != nil {\n\t\t\treturn err\n\t\t}\n\t\tif err := a.Archive(ctx, keys); err != nil {\n"},
 	}},
 	{name: "no-reclaim", rule: "a service does not restore held records", edits: []edit{{reclaim, "\t\terr = w.Reclaim(ctx)\n", "\t\terr = nil\n"}}},
 	{name: "no-decisions", rule: "a service does not restore decisions", edits: []edit{{reclaim, "if err := w.states.Restore(ctx, w.cfg.Deadline); err != nil {", "if err := ctx.Err(); err != nil {"}}},
@@ -219,8 +223,8 @@ var mutants = []mutant{
 	{name: "held-reset", rule: "a held version of a removed record counts as the latest", equivalent: "the record stays partial, so readers and the job merge the tombstone in; until then the item is incomplete, which is not judged.", edits: []edit{{need, "if g.older != nil && g.next.RemovedAt < g.older.Version.Time() {", "if false {"}}},
 	{name: "row-decides", rule: "below the low watermark the archive's first page decides", edits: []edit{{page, "return r == nil || view.Incomplete(r) || r.Version < old[i].Record.Version", "entries[i].Record = old[i].Record\n\t\treturn r == nil && false"}}},
 	{name: "conflict-clears", rule: "a cleared held record is merged in", equivalent: "readers, the job and every restore drop content from before a clear, piece by piece; only the bounds of records (8 peaks, 128 plays) could tell.", edits: []edit{{write, "history.Merge(g.older, g.before()).After(current.User.ClearedAt(g.key.Object.Type))", "history.Merge(g.older, g.before())"}}},
-	{name: "no-suspects", rule: "a repair finds nothing wrong", edits: []edit{{jobRepair, "if a.key.IsUser() || !same && !trimmed {", "if a.key.IsUser() && !same && !trimmed && len(segment) < 0 {"}}},
-	{name: "no-reread", rule: "the queue is not reread after a cache loss", edits: []edit{{jobRepair, "return j.reread(ctx, name)", "return nil"}}},
+	{name: "no-suspects", rule: "a repair finds nothing wrong", edits: []edit{{jobCompare, "if c.key.IsUser() || !same && !trimmed {", "if c.key.IsUser() && !same && !trimmed && len(segment) < 0 {"}}},
+	{name: "no-reread", rule: "the queue is not reread after a cache loss", edits: []edit{{jobRecovery, "if err = r.readAgain(ctx); err == nil {", "if err = ctx.Err(); err == nil {"}}},
 	{name: "unconfirmed", rule: "held records are announced and forgotten without a check of the cache's epoch", shows: "the cache is lost and stays unavailable for longer than the services' retention: when it is back they have forgotten all held records.", edits: []edit{{flush, "\t\ta.last = time.Time{}\n\t\treturn false\n", ""}}},
 	{name: "cut-archived", rule: "new content gets no later cell time than content that the archive hides", shows: "late reports move a record's cell time ahead of its event time, and it is archived and dropped; a clear covers it, and the next report is a millisecond later: its put loses.", edits: []edit{{jobFold, "u.CutTime = max(u.CutTime, old.User.CutTime)", "_ = old.User"}}},
 	{name: "listed-below", rule: "cached items missing from the archive's page are not compared with the archive", shows: "the cache has an older, clean content of an object than the archive, as after it came back older; a page at the older time shows it (TestOlderThanTheArchive).", edits: []edit{{page, "if ok || whole {", "if ok || whole || !view.Incomplete(it.Record) {"}}},
@@ -265,23 +269,23 @@ var mutants = []mutant{
 	{name: "reclaim-blind", rule: "a held version of a removed record is restored without the archived record", equivalent: "the record stays partial, so readers and the job merge the archived record in; the service itself does the same while the archive is unavailable.", edits: []edit{{reclaim, "_ = w.foldArchived(ctx, asked)", "_ = asked"}}},
 
 	// Repairs after a cache loss.
-	{name: "repair-pause", rule: "a repair does not restore a switch", edits: []edit{{jobRepair, "if e.User.Pause.Newer(page.User.Pause) == e.User.Pause {", "if e.Err == nil {"}}},
-	{name: "repair-clear", rule: "a repair does not restore a clear", edits: []edit{{jobRepair, "if e.User.Cleared[typ] >= until {", "if until > 0 {"}}},
-	{name: "repair-trimmed", rule: "a repair takes every record missing from a warm user for trimmed", edits: []edit{{jobRepair, "e.Record == nil && e.User.Warm && a.version < e.User.LowWatermark", "e.Record == nil && e.User.Warm"}}},
-	{name: "repair-left", rule: "a repair never retries unanswered comparisons", edits: []edit{{jobRepair, "j.unverified.replace(part, left)", "_ = left"}}},
+	{name: "repair-pause", rule: "a repair does not restore a switch", edits: []edit{{jobCompare, "if e.User.Pause.Newer(page.User.Pause) == e.User.Pause {", "if e.Err == nil {"}}},
+	{name: "repair-clear", rule: "a repair does not restore a clear", edits: []edit{{jobCompare, "if e.User.Cleared[typ] >= until {", "if until > 0 {"}}},
+	{name: "repair-trimmed", rule: "a repair takes every record missing from a warm user for trimmed", edits: []edit{{jobCompare, "e.Record == nil && e.User.Warm && c.version < e.User.LowWatermark", "e.Record == nil && e.User.Warm"}}},
+	{name: "repair-left", rule: "a repair never retries unanswered comparisons", edits: []edit{{jobCompare, "r.cfg.Machine.verified(part, left)", "_ = left"}}},
 	{name: "reread-since", rule: "the queue is reread from the last sweep only", equivalent: eitherIsEnough, edits: []edit{rereadSince}},
-	{name: "put-given-up", rule: "a repair does not wait for abandoned puts", edits: []edit{{jobPut, "\t\tj.givenUp()\n\t\treturn err\n\t}\n\tunanswered", "\t\treturn err\n\t}\n\tunanswered"}}},
+	{name: "put-given-up", rule: "a repair does not wait for abandoned puts", edits: []edit{{jobPut, "\t\ta.abandon()\n\t\treturn err\n\t}\n\treturn a.without(", "\t\treturn err\n\t}\n\treturn a.without("}}},
 	{name: "mark-renewed", rule: "a new hold sets a new mark", equivalent: eitherIsEnough, edits: markRenewed},
 	{name: "marks-forgotten", rule: "a new hold sets a new mark, and the queue is reread from the last sweep only", edits: append([]edit{rereadSince}, markRenewed...)},
-	{name: "marks-unseen", rule: "the reread ignores old marks and other buckets' marks", edits: []edit{{jobState, "!oldest.IsZero() && oldest.Before(at) {", "oldest.After(at) {"}}},
-	{name: "marks-trusted", rule: "new marks of rewritten records count as their age after a cache loss", edits: []edit{{jobState, "at.Before(w.since) || at.Add(-age).After(w.uncertain) {", "!at.Equal(w.since) {"}}},
-	{name: "memo-unread", rule: "a starting job ignores the age of its backlog in the commit metadata", edits: []edit{{jobEpoch, "\t\tj.waiting.since = since\n", ""}}},
-	{name: "memo-now", rule: "the commit metadata says that everything is archived by now", edits: []edit{{jobEpoch, "commitMetadata{j.waiting.since, ", "commitMetadata{time.Now(), "}}},
-	{name: "memo-first", rule: "a starting job commits before its commit metadata is written", edits: []edit{{jobEpoch, "\tj.leaveMetadata()\n\tclose(j.begun)\n", "\tclose(j.begun)\n"}}},
-	{name: "start-trusted", rule: "a starting job puts content based on an older cache", edits: []edit{{jobEpoch, "\t\tj.epoch.suspect()\n", ""}}},
-	{name: "twins", rule: "of two contents of one version the job remembers the first", edits: []edit{{jobState, "\t\t\tout[i].revision = 0\n", "\t\t\tbreak\n"}}},
+	{name: "marks-unseen", rule: "the reread ignores old marks and other buckets' marks", edits: []edit{{jobMark, "!oldest.IsZero() && oldest.Before(at) {", "oldest.After(at) {"}}},
+	{name: "marks-trusted", rule: "new marks of rewritten records count as their age after a cache loss", edits: []edit{{jobMark, "at.Before(w.since) || at.Add(-age).After(w.uncertain) {", "!at.Equal(w.since) {"}}},
+	{name: "memo-unread", rule: "a starting job ignores the age of its backlog in the commit metadata", edits: []edit{{jobMark, "\t\tm.mark.since = since\n", ""}}},
+	{name: "memo-now", rule: "the commit metadata says that everything is archived by now", edits: []edit{{jobMark, "metadata{m.mark.since, ", "metadata{time.Now(), "}}},
+	{name: "memo-first", rule: "a starting job commits before its commit metadata is written", edits: []edit{{jobMachine, "return s >= Rereading", "return s >= Unknown"}}},
+	{name: "start-trusted", rule: "a starting job puts content based on an older cache", edits: []edit{{jobMark, "\tif !known {\n", "\tif !known && began.After(since) {\n"}}},
+	{name: "twins", rule: "of two contents of one version the job remembers the first", edits: []edit{{jobContent, "\t\t\tout[i].revision = 0\n", "\t\t\tbreak\n"}}},
 	{name: "put-order", rule: "of two writes put in the wrong order the earlier one is held", equivalent: "the later one is held too, so the held records are complete, and the base of the next write fails the compare.", edits: []edit{{flush, "case e.held.Record.CellTime <= held.Record.CellTime:", "case true:"}}},
-	{name: "restore-cell", rule: "a restored record is put without a later cell time than the archive's", equivalent: "for a while after a new epoch every record is merged with the archive's before its put.", edits: []edit{{jobRepair, " && !laterCell(g.contents[k], e.Record)", ""}}},
+	{name: "restore-cell", rule: "a restored record is put without a later cell time than the archive's", equivalent: "for a while after a new epoch every record is merged with the archive's before its put.", edits: []edit{{jobRestore, " && !laterCell(g.contents[k], e.Record)", ""}}},
 	{name: "relied-clear", rule: "a service does not remember a clear that a delete relies on", edits: []edit{{decide, "Status_STATUS_CLEARED {\n\t\tw.states.Relied(", "Status_STATUS_CLEARED && w == nil {\n\t\tw.states.Relied("}}},
 	{name: "no-switches", rule: "a service does not restore a switch", edits: []edit{{states, "\ts.remember(change{uid: uid, pause: to}, begun)\n", "\t_ = begun\n"}}},
 	{name: "pause-cold", rule: "a switch of a cold user ignores the archive", edits: []edit{{points, "return entries[0].User, nil", "return history.User{Cleared: entries[0].User.Cleared, Warm: true}, nil"}}},

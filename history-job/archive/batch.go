@@ -1,0 +1,42 @@
+package archive
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/playhead/playhead/history"
+)
+
+// batch holds keys with their loaded entries.
+type batch struct {
+	keys    []history.Key
+	entries []history.Entry
+	clean   []history.Content // not put: already archived; mark clean removes a leftover mark
+}
+
+func (b *batch) add(k history.Key, e history.Entry) {
+	b.keys, b.entries = append(b.keys, k), append(b.entries, e)
+}
+
+// contents returns the contents of the batch for mark clean.
+func (b *batch) contents() []history.Content {
+	put := make([]history.Content, len(b.keys))
+	for i, k := range b.keys {
+		put[i].Key = k
+		if k.IsUser() {
+			put[i].Revision = b.entries[i].User.Revision
+		} else if r := b.entries[i].Record; r != nil {
+			put[i].Revision = r.Revision
+		}
+	}
+	return put
+}
+
+// byBucket returns each key once, grouped by bucket, because the cache marks keys of one bucket clean together.
+func byBucket(keys []history.Key) []history.Key {
+	keys = slices.SortedFunc(slices.Values(keys), func(a, b history.Key) int {
+		return cmp.Or(cmp.Compare(history.BucketOf(a.UID), history.BucketOf(b.UID)), cmp.Compare(a.UID, b.UID),
+			cmp.Compare(a.Object.ID, b.Object.ID), cmp.Compare(a.Object.Type, b.Object.Type))
+	})
+	return slices.Compact(keys)
+}
