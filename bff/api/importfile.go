@@ -11,9 +11,8 @@ import (
 
 	"github.com/playhead/playhead/bff/codec"
 	"github.com/playhead/playhead/history"
-	historyv1 "github.com/playhead/playhead/proto/history/v1"
-
 	"github.com/playhead/playhead/internal/imports"
+	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
 const (
