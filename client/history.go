@@ -62,11 +62,17 @@ func (c *Client) Point(ctx context.Context, object *messagev1.Object) (*messagev
 func (c *Client) Lookup(ctx context.Context, objects ...*messagev1.Object) ([]*messagev1.Item, error) {
 	var found []*messagev1.Item
 	for part := range slices.Chunk(objects, maxLookup) {
-		var page struct{ Items []map[string]any }
+		var page struct {
+			Items []struct{ Record map[string]any }
+		}
 		if err := c.call(ctx, post("/v1/history/lookup", map[string]any{"objects": objectsOf(part)}), &page); err != nil {
 			return nil, fmt.Errorf("lookup: %w", err)
 		}
-		items, err := itemsOf(page.Items)
+		records := make([]map[string]any, len(page.Items))
+		for i, entry := range page.Items {
+			records[i] = entry.Record
+		}
+		items, err := itemsOf(records)
 		if err != nil {
 			return nil, fmt.Errorf("lookup: %w", err)
 		}

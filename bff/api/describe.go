@@ -33,8 +33,6 @@ var (
 // describe serves the OpenAPI document and its viewer.
 func (a *api) describe(mux *http.ServeMux, oapi *huma.OpenAPI) {
 	schemas := oapi.Components.Schemas.Map()
-	items := schemas["Lookup"].Properties["items"]
-	items.Items = &huma.Schema{OneOf: []*huma.Schema{items.Items, {Type: "null"}}}
 	open(schemas)
 	share(oapi)
 	mux.HandleFunc("GET /openapi.json", a.static("application/json", func() ([]byte, error) { return json.Marshal(oapi) }))

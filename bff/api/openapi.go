@@ -388,7 +388,12 @@ type found struct {
 }
 
 type lookup struct {
-	Items []*codec.Record `json:"items" nullable:"false" doc:"One for each object, in order; null where there is no record."`
+	Items []lookupEntry `json:"items" nullable:"false" doc:"One for each object, in order."`
+}
+
+// lookupEntry is an object of its own, since generated Kotlin and Swift have no lists with null.
+type lookupEntry struct {
+	Record *codec.Record `json:"record,omitempty" doc:"Absent where there is none."`
 }
 
 type changes struct {

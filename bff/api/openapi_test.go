@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -112,12 +113,18 @@ func TestOpenAPIForGenerators(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, schema := range get(d, "components", "schemas").(map[string]any) {
+		if slices.Contains([]string{"Object", "Record", "Result", "Error", "Any"}, name) {
+			t.Errorf("%s is a name of some languages' own", name)
+		}
 		open := get(schema, "additionalProperties") == nil
 		if body := strings.HasSuffix(name, "Body") || name == "Heartbeat"; open == body {
 			t.Errorf("%s: open %v", name, open)
 		}
 		properties, _ := get(schema, "properties").(map[string]any)
 		for field, property := range properties {
+			if get(property, "items", "oneOf") != nil || fmt.Sprint(get(property, "items", "type")) == "[string null]" { // Kotlin and Swift drop the null
+				t.Errorf("%s.%s has entries that may be null", name, field)
+			}
 			if get(property, "default") != nil {
 				t.Errorf("%s.%s has a default", name, field)
 			}
@@ -129,6 +136,9 @@ func TestOpenAPIForGenerators(t *testing.T) {
 	numbers(t, "document", d)
 	for path, item := range get(d, "paths").(map[string]any) {
 		for method, op := range item.(map[string]any) {
+			if id, _ := get(op, "operationId").(string); !regexp.MustCompile(`^[a-z]+([A-Z][a-z]+)+$`).MatchString(id) {
+				t.Errorf("%s %s: %q is no method", method, path, id)
+			}
 			content, _ := get(op, "requestBody", "content").(map[string]any)
 			for media, body := range content {
 				if strings.Contains(media, "json") && get(body, "schema", "format") == "binary" {

@@ -138,7 +138,11 @@ func (a *api) lookup(ctx context.Context, in *upload) (*lookup, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &lookup{Items: records}, nil
+	out := &lookup{Items: make([]lookupEntry, len(records))}
+	for i, r := range records {
+		out.Items[i].Record = r
+	}
+	return out, nil
 }
 
 // points returns one record per object, nil if missing.

@@ -83,7 +83,7 @@ func TestOperations(t *testing.T) {
 			"POST /v1/history/lookup", `{"objects":[{"id":"100","type":1},{"id":"a:b_c~@-.","type":4294967295}]}`,
 			&historyv1.PointsRequest{Uid: "u1", Objects: two},
 			&historyv1.PointsResponse{Items: []*historyv1.Item{item, {}}},
-			`{"items":[` + itemJSON + `,null]}`,
+			`{"items":[{"record":` + itemJSON + `},{}]}`,
 		},
 		{
 			"DELETE /v1/history/4294967295/a:b_c~@-.", "",

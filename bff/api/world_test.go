@@ -160,7 +160,7 @@ func TestOneViewing(t *testing.T) {
 		t.Errorf("point: %d %v", code, answer)
 	}
 	code, answer = w.do(t, "u1", "POST /v1/history/lookup", `{"objects":[{"id":"100","type":2},{"id":"100","type":1}]}`)
-	if code != 200 || get(answer, "items", 0) != nil || get(answer, "items", 1, "object", "id") != "100" {
+	if code != 200 || get(answer, "items", 0, "record") != nil || get(answer, "items", 1, "record", "object", "id") != "100" {
 		t.Errorf("lookup: %d %v", code, answer)
 	}
 }
@@ -212,7 +212,7 @@ func TestIDs(t *testing.T) {
 				t.Errorf("%s: %s/viewings: %d %v", uid, path, code, answer)
 			}
 			body, _ := json.Marshal(map[string]any{"objects": []any{map[string]any{"id": id, "type": 1}}})
-			if _, answer := w.do(t, uid, "POST /v1/history/lookup", string(body)); get(answer, "items", 0, "position_ms") != float64(1+i) {
+			if _, answer := w.do(t, uid, "POST /v1/history/lookup", string(body)); get(answer, "items", 0, "record", "position_ms") != float64(1+i) {
 				t.Errorf("%s: lookup of %q: %v", uid, id, answer)
 			}
 			if _, answer := w.do(t, uid, "DELETE "+path, ""); answer["deleted"] != 1.0 {

@@ -276,7 +276,8 @@ class Client:
         """The records of any number of objects, None where there is none, in order."""
         found: List[Optional[Json]] = []
         for at in range(0, len(objects), 100):
-            found += self._read("POST", "/v1/history/lookup", {"objects": _objects(objects[at : at + 100])})["items"]
+            items = self._read("POST", "/v1/history/lookup", {"objects": _objects(objects[at : at + 100])})["items"]
+            found += [item.get("record") for item in items]
         return found
 
     def list(self, *, type: Optional[int] = None, since: Optional[Time] = None, until: Optional[Time] = None) -> Iterator[Json]:

@@ -164,9 +164,9 @@ func (w *world) ids() (ids []string) {
 // point returns an object's record, or nil.
 func (w *world) point(id string) *record {
 	w.Helper()
-	var found struct{ Items []*record }
+	var found struct{ Items []struct{ Record *record } }
 	w.ask(http.MethodPost, "/v1/history/lookup", fmt.Appendf(nil, `{"objects":[{"id":%q,"type":1}]}`, id), &found)
-	return found.Items[0]
+	return found.Items[0].Record
 }
 
 func (w *world) ask(method, path string, body []byte, answer any) {

@@ -55,9 +55,10 @@ export class Api {
    */
   async point(object, at) {
     const { items } = await this.#ask('POST', '/v1/history/lookup', { body: { objects: [object] } });
-    if (items[0] || !at) return items[0];
+    const record = items[0].record ?? null;
+    if (record || !at) return record;
     const { items: listed } = await this.get('/v1/history', { type: object.type, since: at, until: at, limit: 100 });
-    return listed.find((/** @type {any} */ record) => key(record) === key({ object })) ?? null;
+    return listed.find((/** @type {any} */ one) => key(one) === key({ object })) ?? null;
   }
 
   /**

@@ -46,7 +46,7 @@ export class Requests extends EventTarget {
 
   /** The records of objects, null where there is none. @param {PlayheadObject[]} objects @returns {Promise<any[]>} */
   async lookup(objects) {
-    return (await this.#each('POST /v1/history/lookup', objects, {}, page)).flatMap(({ items }) => items);
+    return (await this.#each('POST /v1/history/lookup', objects, {}, page)).flatMap(({ items }) => items).map(({ record }) => record ?? null);
   }
 
   /**
