@@ -177,6 +177,12 @@ func (h *here) hears(w *wrong) time.Time {
 	return w.wall()
 }
 
+// nextMillisecond waits for the next millisecond: a report in the millisecond of a switch is from before it.
+func nextMillisecond() {
+	for now := time.Now().UnixMilli(); time.Now().UnixMilli() == now; {
+	}
+}
+
 // TestRecordingOffWithASteppedClock: recording off drops what is played and recording on stores it, whatever
 // the clock's step.
 func TestRecordingOffWithASteppedClock(t *testing.T) {
@@ -199,8 +205,7 @@ func TestRecordingOffWithASteppedClock(t *testing.T) {
 						step(-back)
 					}
 					h.send(t.Context(), "PUT /v1/settings", `{"recording":false}`)
-					for switched := time.Now().UnixMilli(); time.Now().UnixMilli() == switched; { // until the next millisecond
-					}
+					nextMillisecond()
 					h.wantBeat("off", "paused", 50000, h.hears(w))
 					if when != "before the switch" {
 						step(-back)
@@ -210,6 +215,7 @@ func TestRecordingOffWithASteppedClock(t *testing.T) {
 					step(0)
 					h.wantBeat("off", "paused", 50000, time.Now())
 					h.send(t.Context(), "PUT /v1/settings", `{"recording":true}`)
+					nextMillisecond()
 					h.wantBeat("on", "stored", 50000, w.wall())
 				})
 			}
