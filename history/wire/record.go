@@ -1,8 +1,8 @@
 // Package wire encodes the domain's types for stores and queues. All adapters share it, and thus one form of a
 // record. The form is defined in proto/history/message/v1/record.proto.
 //
-// Every heartbeat encodes a record. This hand-written code takes a fifth of the CPU of the generated code;
-// tests compare both.
+// Every heartbeat encodes a record. The code is hand-written; tests compare it with the generated code. That makes 17
+// allocations per decoded record instead of 4 (BenchmarkRecord).
 package wire
 
 import (
