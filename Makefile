@@ -11,7 +11,7 @@ gotest = mkdir -p .tools/tests && $(BIN)/gotestsum --format pkgname --junitfile 
 # The last release: what buf breaking compares with, once there is one.
 RELEASE = $(shell git describe --tags --abbrev=0 2>/dev/null)
 .DEFAULT_GOAL := help
-.PHONY: help demo run build test slowest stress bench bench-compare benchmarks lint fmt proto generate-check tidy-check tools viewer engines engines-stop e2e browser packages bench-engines faults sim mutants clean
+.PHONY: help demo run build test slowest stress bench bench-compare benchmarks lint fmt proto reference generate-check tidy-check tools viewer engines engines-stop e2e browser packages bench-engines faults sim mutants clean
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /  \1\t/' | expand -t 18
 
@@ -69,10 +69,14 @@ fmt: $(BIN)/golangci-lint $(BIN)/buf ## format the code and the protocol
 PLUGINS := $(addprefix $(BIN)/,buf protoc-gen-go protoc-gen-go-grpc protoc-gen-go-vtproto)
 proto: $(PLUGINS) ## regenerate the Go code beside the .proto files
 	$(BIN)/buf generate
+reference: ## regenerate docs/configuration.md and docs/metrics.md from the commands
+	.ci/configuration && .ci/metrics
 generate-check: $(PLUGINS) ## fail when the generated code is not what make proto writes
 	rm -rf .tools/gen
 	$(BIN)/buf generate -o .tools/gen
 	diff -r -x '*.proto' proto .tools/gen/proto
+	.ci/configuration .tools/gen && diff docs/configuration.md .tools/gen/docs && diff internal/run/variables.txt .tools/gen/internal/run
+	.ci/metrics .tools/gen && diff docs/metrics.md .tools/gen/docs
 tidy-check: ## fail when go mod tidy would change a module
 	@for m in $(MODULES); do (cd $$m && go mod tidy -diff) || { echo "$$m is not tidy"; bad=1; }; done; exit $$bad
 

@@ -13,6 +13,7 @@ require (
 	github.com/tsuna/gohbase v0.0.0-20240425232423-fa78846cafc9
 	github.com/yuin/goldmark v1.7.13
 	golang.org/x/sync v0.24.0
+	gopkg.in/yaml.v3 v3.0.1
 )
 
 require (

@@ -45,7 +45,8 @@ type flags struct {
 	UserBurst       float64       `help:"How many of them at once." default:"60" positive:""`
 	MaxConnections  int           `help:"Connections of players at once; one more takes the place of the oldest without a token, or waits. Less where fewer file descriptors are allowed." default:"30000" positive:""`
 	PerAddress      int           `name:"max-connections-per-address" help:"Of them from one address, more are closed; 0 is no bound, as it must be behind a proxy."`
-	Drain           time.Duration `help:"Longest time the stop may take." default:"20s" positive:""`
+	LameDuck        time.Duration `help:"How long it serves on after SIGTERM, while /readyz fails and load balancers turn away." default:"5s"`
+	Drain           time.Duration `help:"Longest time the stop may take after that." default:"20s" positive:""`
 	LogLevel        string        `help:"debug, info, warn or error." default:"info"`
 	LogFormat       string        `help:"text or json." default:"text"`
 }
@@ -74,10 +75,18 @@ func serve(ctx context.Context, args []string, getenv func(string) string, out i
 	if err != nil {
 		return err
 	}
-	g, err := f.wire(ctx, tokens, log)
+	g, players, err := f.wire(ctx, tokens, log)
 	if err != nil {
 		return err
 	}
+	g.Add("reload", 0, run.Reloading(log, func() ([]string, error) {
+		var next flags
+		if err := run.Parse("bff", &next, args, getenv, io.Discard); err != nil {
+			return nil, err
+		}
+		players.SetUserRate(next.UserRate, next.UserBurst)
+		return run.Changed(f, next, "LogLevel", "UserRate", "UserBurst"), obs.SetLevel(log, next.LogLevel)
+	}))
 	return g.Run(ctx)
 }
 
@@ -97,23 +106,23 @@ func (f *flags) secret(getenv func(string) string) ([]byte, error) {
 }
 
 // wire assembles the process in the order in which its parts stop.
-func (f *flags) wire(ctx context.Context, tokens *token.Verifier, log *slog.Logger) (*run.Group, error) {
+func (f *flags) wire(ctx context.Context, tokens *token.Verifier, log *slog.Logger) (*run.Group, *edge.Edge, error) {
 	files, err := run.Files()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	registry := obs.NewRegistry()
 	conf, err := f.Upstream.Config()
 	if err != nil {
-		return nil, fmt.Errorf("service: %w", err)
+		return nil, nil, fmt.Errorf("service: %w", err)
 	}
 	front, back, err := run.ListenBoth(ctx, f.Listen, f.Admin)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	up, err := uplink.Open(uplink.Config{Services: f.Service, TLS: conf, Logger: log, Registry: registry})
 	if err != nil {
-		return nil, errors.Join(err, front.Close(), back.Close())
+		return nil, nil, errors.Join(err, front.Close(), back.Close())
 	}
 	var shown *flow.Flow
 	if f.Flow {
@@ -125,14 +134,14 @@ func (f *flags) wire(ctx context.Context, tokens *token.Verifier, log *slog.Logg
 		Drain: f.Drain * 3 / 4, Logger: log, Registry: registry,
 	})
 	if err != nil {
-		return nil, errors.Join(err, front.Close(), back.Close(), up.Close())
+		return nil, nil, errors.Join(err, front.Close(), back.Close(), up.Close())
 	}
+	g := &run.Group{Drain: f.Drain, LameDuck: f.LameDuck, Log: log}
 	admin := obs.NewAdmin(obs.AdminConfig{
-		Listener: netutil.LimitListener(back, min(files/32, 64)), Hosts: f.Hosts, Metrics: registry, Log: log, Checks: map[string]func(context.Context) error{"service": up.Ready},
+		Listener: netutil.LimitListener(back, min(files/32, 64)), Hosts: f.Hosts, Metrics: registry, Log: log, Checks: map[string]func(context.Context) error{"service": up.Ready, "stopping": g.Check},
 	})
-	g := &run.Group{Drain: f.Drain, Log: log}
 	players.AddTo(g)
 	g.Add("uplink", 0, run.Closing(up.Close))
 	g.Add("admin", 0, admin.Run)
-	return g, nil
+	return g, players, nil
 }

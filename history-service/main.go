@@ -37,7 +37,8 @@ type flags struct {
 	MaxHeld   int           `help:"Keys held in memory at most." default:"1000000" positive:""`
 	WarmRate  int           `help:"Cold users filled from HBase in a second, at most." default:"1000" positive:""`
 	Deadline  time.Duration `help:"Longest time a request may take." default:"5s" positive:""`
-	Drain     time.Duration `help:"Longest time the stop may take." default:"20s" positive:""`
+	LameDuck  time.Duration `help:"How long it serves on after SIGTERM, while /readyz fails and load balancers turn away." default:"5s"`
+	Drain     time.Duration `help:"Longest time the stop may take after that." default:"20s" positive:""`
 	Rules     []string      `sep:";" placeholder:"RULES" help:"Rules of types: begun=5,done=90 (percent), short=300s, grace=10s for all types, or 3:done=95,grace=5s for one. Classes of types: previews: types=7,8 keep=14d list=200 least=2s. See docs/retention.md."`
 	LogLevel  string        `help:"debug, info, warn or error." default:"info"`
 	LogFormat string        `help:"text or json." default:"text"`
@@ -67,20 +68,27 @@ func service(ctx context.Context, args []string, getenv func(string) string, out
 	if err != nil {
 		return fmt.Errorf("--rules: %w", err)
 	}
-	g, err := f.wire(ctx, rules)
+	log, err := obs.NewLogger(os.Stderr, f.LogLevel, f.LogFormat)
 	if err != nil {
 		return err
 	}
+	g, err := f.wire(ctx, log, rules)
+	if err != nil {
+		return err
+	}
+	g.Add("reload", 0, run.Reloading(log, func() ([]string, error) {
+		var next flags
+		if err := run.Parse("history-service", &next, args, getenv, io.Discard); err != nil {
+			return nil, err
+		}
+		return run.Changed(f, next, "LogLevel"), obs.SetLevel(log, next.LogLevel)
+	}))
 	return g.Run(ctx)
 }
 
 // wire builds the service, in order of data flow. Unavailable engines do not stop the start, but the service is
 // ready only once Redis answers, since it stores nothing before.
-func (f *flags) wire(ctx context.Context, rules *history.Rulebook) (_ *run.Group, err error) {
-	log, err := obs.NewLogger(os.Stderr, f.LogLevel, f.LogFormat)
-	if err != nil {
-		return nil, err
-	}
+func (f *flags) wire(ctx context.Context, log *slog.Logger, rules *history.Rulebook) (_ *run.Group, err error) {
 	listen, admin, err := run.ListenBoth(ctx, f.Listen, f.Admin)
 	if err != nil {
 		return nil, err
@@ -114,7 +122,7 @@ func (f *flags) wire(ctx context.Context, rules *history.Rulebook) (_ *run.Group
 	lis := netutil.LimitListener(listen, min(f.MaxConns, files/2))
 	serve := func(ctx context.Context) error { return server.Serve(ctx, lis, conf, f.Drain/5) }
 	log.Info("serving", "rpc", lis.Addr().String(), "admin", admin.Addr().String())
-	g := &run.Group{Drain: f.Drain, Log: log}
+	g := &run.Group{Drain: f.Drain, LameDuck: f.LameDuck, Log: log}
 	g.Add("engines", time.Second, p.stores.Run)
 	g.Add("judge", time.Second, p.stores.Judge)
 	g.Add("clock", time.Second, p.stores.Clock.Run)
@@ -124,7 +132,7 @@ func (f *flags) wire(ctx context.Context, rules *history.Rulebook) (_ *run.Group
 	g.Add("aggregate", f.Drain*9/20, held.Run)
 	p.stores.Closing(g)
 	checks := p.stores.Checks("redis")
-	checks["clock"] = p.stores.Clock.Check
+	checks["clock"], checks["stopping"] = p.stores.Clock.Check, g.Check
 	degraded := p.stores.Clocks(p.stores.Checks("kafka", "hbase"))
 	degraded["redis"] = p.stores.Part("redis")
 	g.Add("admin", 0, obs.NewAdmin(obs.AdminConfig{

@@ -39,7 +39,8 @@ type serveFlags struct {
 	CompactAbove    int           `help:"Records of a user from which on the archive moves what is older than a day into segments; 0 is never. See docs/retention.md." default:"2000"`
 	Summary         time.Duration `help:"For how long a summary of each object is kept after its record has expired, such as 43800h; 0 keeps to the time that was set before, and keeps none if there was none. See docs/retention.md."`
 	MaxClockGap     time.Duration `help:"How far the clock may be from the latest trusted time, such as after a long stop, before it is no longer followed and nothing expires until it is confirmed. See docs/operate.md." default:"768h" positive:""`
-	Drain           time.Duration `help:"Longest time the stop may take." default:"20s" positive:""`
+	LameDuck        time.Duration `help:"How long it serves on after SIGTERM, while /readyz fails and load balancers turn away." default:"0s"`
+	Drain           time.Duration `help:"Longest time the stop may take after that." default:"20s" positive:""`
 	Rules           []string      `sep:";" placeholder:"RULES" help:"Rules of types: begun=5,done=90 (percent), short=300s, grace=10s for all types, or 3:done=95,grace=5s for one. Classes of types: previews: types=7,8 keep=14d list=200 least=2s. See docs/retention.md."`
 	LogLevel        string        `help:"debug, info, warn or error." default:"info"`
 	LogFormat       string        `help:"text or json." default:"text"`
@@ -90,7 +91,15 @@ func serve(ctx context.Context, args []string, getenv func(string) string, out i
 	}
 	p, err := allinone.Open(ctx, allinone.Config{
 		Dir: f.Data, HTTP: f.Listen, RPC: f.RPC, InsecureRPC: f.InsecureRPC, Admin: f.Admin, Secret: secret, KeysFile: f.TokenKeysFile, Issuer: f.OIDCIssuer, Audience: f.Audience, Memory: run.Memory(), Files: files, Hosts: f.Hosts, Origins: f.Origins, Images: f.Images, UserRate: f.UserRate, UserBurst: f.UserBurst,
-		Hold: f.Hold, Keep: f.Keep, CompactAbove: f.CompactAbove, Summary: f.Summary, Rules: rules, Webhook: hook, MaxClockGap: f.MaxClockGap, Drain: f.Drain, Logger: log, Registry: registry,
+		Hold: f.Hold, Keep: f.Keep, CompactAbove: f.CompactAbove, Summary: f.Summary, Rules: rules, Webhook: hook, MaxClockGap: f.MaxClockGap, LameDuck: f.LameDuck, Drain: f.Drain, Logger: log, Registry: registry,
+		Reload: func(setUserRate func(rate, burst float64)) ([]string, error) {
+			var next serveFlags
+			if err := run.Parse("playhead serve", &next, args, getenv, io.Discard); err != nil {
+				return nil, err
+			}
+			setUserRate(next.UserRate, next.UserBurst)
+			return run.Changed(f, next, "LogLevel", "UserRate", "UserBurst"), obs.SetLevel(log, next.LogLevel)
+		},
 	})
 	if err != nil {
 		return err

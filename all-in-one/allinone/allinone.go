@@ -126,12 +126,12 @@ func (p *Process) Run(ctx context.Context) error {
 	if err != nil {
 		return errors.Join(err, p.close())
 	}
+	g := run.Group{Drain: p.cfg.Drain, LameDuck: p.cfg.LameDuck, Log: p.cfg.Logger}
 	admin := obs.NewAdmin(obs.AdminConfig{
 		Listener: netutil.LimitListener(p.listeners["admin"], p.files().admin), Hosts: p.cfg.Hosts, Metrics: p.cfg.Registry, Log: p.cfg.Logger,
-		Checks:   map[string]func(context.Context) error{"service": p.up.Ready, "store": p.db.Ready},
+		Checks:   map[string]func(context.Context) error{"service": p.up.Ready, "store": p.db.Ready, "stopping": g.Check},
 		Degraded: map[string]func(context.Context) error{"clock": p.clock.Check}, ConfirmClock: p.clock.Confirm,
 	})
-	g := run.Group{Drain: p.cfg.Drain, Log: p.cfg.Logger}
 	players.AddTo(&g)
 	g.Add("uplink", time.Second, run.Closing(p.up.Close))
 	g.Add("rpc", p.cfg.Drain/5, func(ctx context.Context) error {
@@ -149,6 +149,9 @@ func (p *Process) Run(ctx context.Context) error {
 	g.Add("clock", time.Second, p.clock.Run)
 	g.Add("store", 0, run.Closing(p.db.Close))
 	g.Add("admin", 0, admin.Run)
+	if p.cfg.Reload != nil {
+		g.Add("reload", 0, run.Reloading(p.cfg.Logger, func() ([]string, error) { return p.cfg.Reload(players.SetUserRate) }))
+	}
 	return g.Run(ctx)
 }
 

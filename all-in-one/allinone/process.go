@@ -85,8 +85,10 @@ type Config struct {
 	MaxClockGap time.Duration
 	// Wall is the machine's clock, without a monotonic part (default [time.Now]).
 	Wall func() time.Time
-	// Drain bounds the shutdown (default 20 s).
-	Drain    time.Duration
+	// LameDuck delays the stop after SIGTERM; see [run.Group]. Drain bounds the shutdown after it (default 20 s).
+	LameDuck, Drain time.Duration
+	// Reload handles SIGHUP; see [run.Reloading]. Nil ignores the signal.
+	Reload   func(setUserRate func(rate, burst float64)) (restart []string, err error)
 	Logger   *slog.Logger
 	Registry *prometheus.Registry
 }

@@ -59,6 +59,7 @@ type Edge struct {
 	cfg     Config
 	players *server.Server
 	streams *ws.Handler
+	users   *limit.Users
 }
 
 // New returns an edge. It does nothing before its parts run.
@@ -93,7 +94,7 @@ func New(cfg Config) (*Edge, error) {
 		Handler: handler, Listener: cfg.Listener, Known: known(cfg.Tokens), MaxConnections: cfg.MaxConnections, PerAddress: cfg.PerAddress,
 		Drain: cfg.Drain * 2 / 5, Logger: cfg.Logger, Registry: cfg.Registry,
 	})
-	return &Edge{cfg, players, streams}, nil
+	return &Edge{cfg, players, streams, users}, nil
 }
 
 // known reports whether a request has a valid token.
@@ -106,6 +107,9 @@ func known(tokens *token.Verifier) func(*http.Request) bool {
 		return err == nil
 	}
 }
+
+// SetUserRate changes the rate limit of users, as in [Config].
+func (e *Edge) SetUserRate(rate, burst float64) { e.users.Set(rate, burst) }
 
 // AddTo adds the edge's parts to g, in the order in which they stop.
 func (e *Edge) AddTo(g *run.Group) {

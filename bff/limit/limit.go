@@ -12,9 +12,8 @@ import (
 
 // Users has a token bucket per user, initially full. It is safe for concurrent use.
 type Users struct {
+	mu          sync.Mutex
 	rate, burst float64
-
-	mu sync.Mutex
 	// An untouched bucket refills within a known time. Buckets untouched since the last swap are dropped at the
 	// next one, which is at least that much later.
 	now, before map[string]bucket
@@ -48,6 +47,13 @@ func (e *Exceeded) Error() string { return fmt.Sprintf("too many requests, wait 
 // New returns buckets with a rate per second (default 10) and a burst (default 60, at least 1).
 func New(rate, burst float64) *Users {
 	return &Users{rate: run.Default(rate, 10), burst: max(run.Default(burst, 60), 1), now: make(map[string]bucket)}
+}
+
+// Set changes rate and burst, as in New. Users over the new burst fall to it.
+func (u *Users) Set(rate, burst float64) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.rate, u.burst = run.Default(rate, 10), max(run.Default(burst, 60), 1)
 }
 
 // Take charges cost, or fails with [Exceeded] if less than one request remains. An expensive request may go up

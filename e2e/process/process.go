@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
@@ -37,6 +38,7 @@ func Start(path string, args ...string) (*Process, error) {
 	p := &Process{Path: path, done: make(chan struct{})}
 	p.cmd = exec.Command(path, args...) //nolint:noctx // who ends it, and how, is what its user is about
 	p.cmd.Stdout, p.cmd.Stderr = &p.log, &p.log
+	p.cmd.Env = append([]string{"PLAYHEAD_LAME_DUCK=0s"}, os.Environ()...) // no load balancer looks
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	started := make(chan error, 1)
 	go p.run(started)

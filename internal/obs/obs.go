@@ -25,9 +25,9 @@ import (
 // NewLogger returns a logger to out; a blocked out does not block callers. level is debug, info, warn or error
 // in any case (default info); format is text or json (default text). The error names the flag and its choices.
 func NewLogger(out io.Writer, level, format string) (*slog.Logger, error) {
-	var l slog.Level
-	if err := l.UnmarshalText([]byte(level)); level != "" && err != nil {
-		return nil, fmt.Errorf("--log-level: want debug, info, warn or error, got %q", level)
+	l := new(slog.LevelVar)
+	if err := setLevel(l, level); err != nil {
+		return nil, err
 	}
 	options := &slog.HandlerOptions{Level: l, ReplaceAttr: short}
 	var handler func(io.Writer) slog.Handler
@@ -39,7 +39,31 @@ func NewLogger(out io.Writer, level, format string) (*slog.Logger, error) {
 	default:
 		return nil, fmt.Errorf("--log-format: want text or json, got %q", format)
 	}
-	return slog.New(handler(&lines{out: out, handler: handler})), nil
+	return slog.New(leveled{handler(&lines{out: out, handler: handler}), l}), nil
+}
+
+// leveled is a handler with its variable level.
+type leveled struct {
+	slog.Handler
+	level *slog.LevelVar
+}
+
+// SetLevel changes the level of a logger of [NewLogger], and of those derived from it. The error is that of NewLogger.
+func SetLevel(log *slog.Logger, level string) error {
+	h, ok := log.Handler().(leveled)
+	if !ok {
+		return fmt.Errorf("log level: %T has none", log.Handler())
+	}
+	return setLevel(h.level, level)
+}
+
+func setLevel(to *slog.LevelVar, level string) error {
+	var l slog.Level
+	if err := l.UnmarshalText([]byte(level)); level != "" && err != nil {
+		return fmt.Errorf("--log-level: want debug, info, warn or error, got %q", level)
+	}
+	to.Set(l)
+	return nil
 }
 
 // short reduces an error to its message: some errors format themselves with a stack.

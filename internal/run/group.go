@@ -12,6 +12,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"runtime/debug"
+	"sync/atomic"
 	"time"
 )
 
@@ -22,10 +23,14 @@ const defaultDrain = 20 * time.Second
 type Group struct {
 	// Drain bounds the whole stop, all parts together; zero means 20 s.
 	Drain time.Duration
+	// LameDuck delays the stop after SIGTERM: [Group.Check] fails, and all parts go on, while load balancers take
+	// the process out of service. A stop for any other cause has no delay.
+	LameDuck time.Duration
 	// Log receives one line per part stopped; nil means none.
 	Log *slog.Logger
 
-	parts []*member
+	parts    []*member
+	stopping atomic.Bool
 }
 
 // Add appends a part, before Run.
@@ -49,6 +54,12 @@ func (g *Group) Run(ctx context.Context) error {
 	}
 	var errs []error
 	cause := g.wait(ctx, ended)
+	g.stopping.Store(true)
+	if cause == nil && errors.Is(context.Cause(ctx), ErrTerminated) {
+		lame, cancel := context.WithTimeout(context.WithoutCancel(ctx), g.LameDuck)
+		cause = g.wait(lame, ended)
+		cancel()
+	}
 	if cause != nil {
 		errs = append(errs, cause.err)
 	}
@@ -59,6 +70,14 @@ func (g *Group) Run(ctx context.Context) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// Check is a readiness check that fails from the beginning of the stop.
+func (g *Group) Check(context.Context) error {
+	if g.stopping.Load() {
+		return errors.New("process is stopping")
+	}
+	return nil
 }
 
 // wait returns the first failed part, or nil when ctx is done or all parts have ended.

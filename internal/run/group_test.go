@@ -253,3 +253,46 @@ func TestGroupLogsEachPartStopped(t *testing.T) {
 		}
 	})
 }
+
+// TestLameDuck: SIGTERM alone delays the stop, and readiness fails meanwhile.
+func TestLameDuck(t *testing.T) {
+	for cause, want := range map[error]time.Duration{run.ErrTerminated: 5 * time.Second, nil: 0} {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithCancelCause(t.Context())
+			began, stopped := time.Now(), time.Duration(0)
+			g := run.Group{LameDuck: 5 * time.Second}
+			g.Add("intake", 0, func(ctx context.Context) error {
+				<-ctx.Done()
+				stopped = time.Since(began)
+				return nil
+			})
+			if err := g.Check(ctx); err != nil {
+				t.Errorf("before: %v", err)
+			}
+			go func() {
+				cancel(cause)
+				synctest.Wait()
+				if g.Check(ctx) == nil {
+					t.Error("it is ready while it stops")
+				}
+			}()
+			if err := g.Run(ctx); err != nil || stopped != want {
+				t.Errorf("cause %v: stopped after %v, %v; want %v", cause, stopped, err, want)
+			}
+		})
+	}
+}
+
+// TestLameDuckEndsWithAFailure: a part that fails meanwhile stops the rest at once.
+func TestLameDuckEndsWithAFailure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		cancel(run.ErrTerminated)
+		began := time.Now()
+		g := run.Group{LameDuck: time.Hour}
+		g.Add("intake", 0, func(context.Context) error { time.Sleep(time.Second); return errBroken })
+		if err := g.Run(ctx); !errors.Is(err, errBroken) || time.Since(began) != time.Second {
+			t.Errorf("got %v after %v, want %v after 1s", err, time.Since(began), errBroken)
+		}
+	})
+}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -42,6 +43,23 @@ var programs = map[string]func(context.Context, []string, func(string) string, i
 		<-ctx.Done()
 		_, err := fmt.Fprintln(out, "drained")
 		return err
+	},
+	"hung up": func(ctx context.Context, _ []string, _ func(string) string, out io.Writer) error {
+		if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil {
+			return err
+		}
+		fmt.Fprintln(out, "ready")
+		<-ctx.Done()
+		return nil
+	},
+	"reloads": func(ctx context.Context, _ []string, _ func(string) string, out io.Writer) error {
+		ctx, cancel := context.WithCancel(ctx)
+		reload := run.Reloading(slog.New(slog.NewTextHandler(out, nil)), func() ([]string, error) {
+			cancel()
+			return []string{"Listen"}, nil
+		})
+		fmt.Fprintln(out, "ready")
+		return reload(ctx)
 	},
 	"hangs": func(ctx context.Context, _ []string, _ func(string) string, out io.Writer) error {
 		fmt.Fprintln(out, "ready")
@@ -122,6 +140,8 @@ func TestMainSignals(t *testing.T) {
 	}{
 		{"drains", "", []os.Signal{syscall.SIGTERM}, 0},
 		{"drains", "", []os.Signal{os.Interrupt}, 0},
+		{"hung up", "", []os.Signal{syscall.SIGTERM}, 0},
+		{"reloads", "", []os.Signal{syscall.SIGHUP}, 0},
 		{"hangs", "terminated again", []os.Signal{os.Interrupt, syscall.SIGTERM}, 1},
 		{"hangs", "interrupt again", []os.Signal{os.Interrupt, os.Interrupt}, 1},
 	}

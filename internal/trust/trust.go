@@ -23,7 +23,8 @@ type Peer struct {
 	Key  string `name:"key" help:"File with the certificate's key, PEM."`
 }
 
-// Config returns the TLS configuration of a client, nil for plain text.
+// Config returns the TLS configuration of a client, nil for plain text. A certificate whose files change is used from
+// the next connection on.
 func (p Peer) Config() (*tls.Config, error) {
 	if !p.TLS && p.CA == "" && p.Cert == "" {
 		return nil, nil
@@ -36,7 +37,10 @@ func (p Peer) Config() (*tls.Config, error) {
 		}
 	}
 	if p.Cert != "" || p.Key != "" {
-		conf.Certificates, err = pair(p.Cert, p.Key)
+		var own *certificate
+		if own, err = load(p.Cert, p.Key); err == nil {
+			conf.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return own.current(), nil }
+		}
 	}
 	return conf, err
 }
@@ -48,7 +52,8 @@ type Server struct {
 	ClientCA string `name:"tls-client-ca" help:"File with the authorities whose clients are let in, PEM; without it any client is."`
 }
 
-// Config returns the TLS configuration of a server, nil for plain text.
+// Config returns the TLS configuration of a server, nil for plain text. A certificate whose files change is used from
+// the next connection on.
 func (d Server) Config() (*tls.Config, error) {
 	if d.Cert == "" && d.Key == "" {
 		if d.ClientCA != "" {
@@ -56,11 +61,11 @@ func (d Server) Config() (*tls.Config, error) {
 		}
 		return nil, nil
 	}
-	certs, err := pair(d.Cert, d.Key)
+	own, err := load(d.Cert, d.Key)
 	if err != nil {
 		return nil, err
 	}
-	conf := &tls.Config{MinVersion: tls.VersionTLS12, Certificates: certs}
+	conf := &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return own.current(), nil }}
 	if d.ClientCA != "" {
 		conf.ClientAuth = tls.RequireAndVerifyClientCert
 		conf.ClientCAs, err = pool(d.ClientCA)
@@ -76,14 +81,6 @@ func CheckOpen(lis net.Listener, conf *tls.Config) error {
 		return nil
 	}
 	return fmt.Errorf("--listen %s: the gRPC server would be open to the network; set --tls-cert, --tls-key and --tls-client-ca, or --insecure-rpc behind a firewall", tcp)
-}
-
-func pair(cert, key string) ([]tls.Certificate, error) {
-	c, err := tls.LoadX509KeyPair(cert, key)
-	if err != nil {
-		return nil, fmt.Errorf("certificate %q with key %q: %w", cert, key, err)
-	}
-	return []tls.Certificate{c}, nil
 }
 
 // Secret returns the content of a file without its final newline.
