@@ -162,7 +162,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	auto := promauto.With(reg)
 	return &metrics{
 		open: auto.NewGauge(prometheus.GaugeOpts{
-			Name: "playhead_edge_connections", Help: "Connections of players that are open, but for WebSockets.",
+			Name: "playhead_edge_connections", Help: "Open client connections, excluding WebSockets.",
 		}),
 		refused: auto.NewCounter(prometheus.CounterOpts{
 			Name: "playhead_edge_refused_connections_total", Help: "Connections closed because their address had too many.",

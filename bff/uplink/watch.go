@@ -54,7 +54,7 @@ type edit struct {
 func newWatching(c *Client, reg prometheus.Registerer) *watching {
 	w := &watching{client: c, users: make(map[string]*watched), watchStreams: make(map[*link]*watchStream)}
 	promauto.With(reg).NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "playhead_uplink_watched_users", Help: "Users whose devices are told of changes.",
+		Name: "playhead_uplink_watched_users", Help: "Users whose devices receive changes.",
 	}, func() float64 {
 		w.mu.Lock()
 		defer w.mu.Unlock()

@@ -47,7 +47,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			swept:      counter("swept_keys_total", "Keys archived because their marks were overdue."),
 			sweptAlone: counter("lone_sweeps_total", "Sweeps of all buckets because the queue gave this job none."),
 			announced:  counter("announced_firsts_total", "Users seen for the first time on a day, announced where no service had."),
-			failures:   counter("failures_total", "Errors and panics after which the job began anew."),
+			failures:   counter("failures_total", "Errors and panics after which a worker restarted."),
 			buckets: auto.NewGauge(prometheus.GaugeOpts{
 				Name: "playhead_job_owned_buckets", Help: "Buckets that this job owns.",
 			}),

@@ -106,7 +106,7 @@ func newMetrics(reg prometheus.Registerer, a *Aggregator) *metrics {
 		announced:   counter("announced_keys_total", "Keys that the queue took."),
 		dropped:     counter("dropped_keys_total", "Keys dropped from memory and left to the sweep."),
 		failures:    counter("failed_publishes_total", "Publishes that failed in whole or in part."),
-		unconfirmed: counter("unconfirmed_ticks_total", "Ticks at which nothing was announced because the cache was away or compared with what is held."),
+		unconfirmed: counter("unconfirmed_ticks_total", "Ticks without announcements, because the cache was away or being compared with the held keys."),
 	}
 }
 

@@ -133,7 +133,7 @@ func newAnnouncer(cfg Config) *announcer {
 	a := &announcer{
 		feed: cfg.Feed, nodeOf: cfg.NodeOf, log: cfg.Logger, wake: make(chan struct{}, 1), outboxes: make(map[string]*outbox),
 		announced: counter("announced_changes", "Changes announced to the services, several of one record in 200 ms as one."),
-		failed:    counter("failed_announcements", "Announcements of changes that the feed did not take, and that were made again."),
+		failed:    counter("failed_announcements", "Announcements of changes that the feed refused; each was retried."),
 		dropped:   counter("dropped_changes", "Changes that found too many others waiting, so that all users of their bucket read again."),
 	}
 	a.followed = func(history.Bucket) bool { return true }

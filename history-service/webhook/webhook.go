@@ -268,7 +268,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	}, []string{"outcome"})
 	return &metrics{
 		delivered: events.WithLabelValues("delivered"), dead: events.WithLabelValues("dead"), dropped: events.WithLabelValues("dropped"),
-		failed:  auto.NewCounter(prometheus.CounterOpts{Name: "playhead_webhook_failed_requests_total", Help: "Requests that the webhook did not take, and that were made again."}),
+		failed:  auto.NewCounter(prometheus.CounterOpts{Name: "playhead_webhook_failed_requests_total", Help: "Requests that the webhook refused; each was retried."}),
 		waiting: auto.NewGauge(prometheus.GaugeOpts{Name: "playhead_webhook_waiting_events", Help: "Events that no request has taken yet."}),
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/bloom"
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history/pebble/wal"
@@ -34,7 +35,10 @@ func Open(dir string, config Config) (*DB, error) {
 	d := &DB{
 		config: config, sizes: size, fs: tableFS{config.fs, broken}, fault: broken,
 		damage: newDamage(config.Logger, config.Registry),
-		syncs:  prometheus.NewHistogram(prometheus.HistogramOpts{Name: "playhead_pebble_sync_seconds"}),
+		syncs:  promauto.With(config.Registry).NewHistogram(prometheus.HistogramOpts{
+			Name: "playhead_pebble_sync_seconds", Help: "Time of one sync of the journal, before which nothing is acknowledged.",
+			Buckets: prometheus.ExponentialBuckets(.0005, 2, 14),
+		}),
 		memory: newMemory(config.hash, size), archiveMemory: newMemory(config.hash, size), orders: orders{most: size.orders},
 		due: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}), lean: make(chan chan struct{}),
 		learned: make(chan struct{}), uncounted: make(map[string]bool),

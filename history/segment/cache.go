@@ -114,7 +114,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		Summarized:   counter("summaries_counted_records_total", "Records that were counted in summaries, for the first time or after a change."),
 		SummaryBytes: counter("summaries_written_bytes_total", "Bytes of chunks and lists of summaries that were written."),
 		Live: auto.NewHistogram(prometheus.HistogramOpts{
-			Name: "playhead_segments_live_records", Help: "Live records of a user whose row was gone through.",
+			Name: "playhead_segments_live_records", Help: "Live records of a user whose row was scanned.",
 			Buckets: prometheus.ExponentialBuckets(16, 4, 8),
 		}),
 	}

@@ -1,0 +1,101 @@
+// Package observe_test holds alerts, runbooks and metrics together.
+package observe_test
+
+import (
+	"fmt"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"gopkg.in/yaml.v3"
+)
+
+type rule struct {
+	Record, Alert, Expr, For string
+	Labels                   struct{ Severity string }
+	Annotations              struct{ Summary string }
+}
+
+func rules(t *testing.T) (all []rule) {
+	t.Helper()
+	var file struct {
+		Groups []struct{ Rules []rule }
+	}
+	if err := yaml.Unmarshal(read(t, "alerts.yml"), &file); err != nil {
+		t.Fatal(err)
+	}
+	for _, g := range file.Groups {
+		all = append(all, g.Rules...)
+	}
+	if len(all) < 20 {
+		t.Fatalf("%d rules, want 20 or more", len(all))
+	}
+	return all
+}
+
+func read(t *testing.T, file string) []byte {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+// TestRunbooks: each alert has a section that ends with a command, and each section an alert.
+func TestRunbooks(t *testing.T) {
+	sections := make(map[string]string)
+	for _, section := range strings.Split(string(read(t, "../../docs/runbooks.md")), "\n## ")[1:] {
+		name, text, _ := strings.Cut(section, "\n")
+		sections[name] = strings.TrimSpace(text)
+	}
+	for _, r := range rules(t) {
+		if r.Alert == "" {
+			continue
+		}
+		text, ok := sections[r.Alert]
+		delete(sections, r.Alert)
+		if !ok || !strings.HasSuffix(text, "\n```") || !strings.Contains(text, "```sh\n") {
+			t.Errorf("%s: got section %q, want one that ends with a command", r.Alert, text)
+		}
+		if s := r.Labels.Severity; s != "page" && s != "ticket" {
+			t.Errorf("%s: severity %q, want page or ticket", r.Alert, s)
+		}
+	}
+	for name := range sections {
+		t.Errorf("runbook %s has no alert", name)
+	}
+}
+
+var number = regexp.MustCompile(`[><] ([0-9.]+)`)
+
+// TestSummariesSayTheLimit: a reader of an alert sees its threshold without the rule.
+func TestSummariesSayTheLimit(t *testing.T) {
+	said := map[string]string{"0.0072": "0.72 %", "0.003": "0.3 %", "0.01": "1 %", "300": "5 minutes", "86400": "a day", "800000": "800,000"}
+	for _, r := range rules(t) {
+		for _, limit := range number.FindAllStringSubmatch(r.Expr, -1) {
+			want := limit[1]
+			if said[want] != "" {
+				want = said[want]
+			}
+			if limit[1] != "0" && r.Alert != "PlayheadClockWrong" && !strings.Contains(r.Annotations.Summary, want) {
+				t.Errorf("%s: summary %q does not say %s", r.Alert, r.Annotations.Summary, want)
+			}
+		}
+	}
+}
+
+var metric = regexp.MustCompile(`playhead_[a-z_]+`)
+
+// TestMetricsExist: rules and runbooks name metrics that the product has.
+func TestMetricsExist(t *testing.T) {
+	known := string(read(t, "../../docs/metrics.md"))
+	for _, r := range rules(t) {
+		for _, name := range metric.FindAllString(r.Expr, -1) {
+			if !strings.Contains(known, fmt.Sprintf("`%s`", strings.TrimSuffix(name, "_bucket"))) {
+				t.Errorf("%s%s: no metric %s", r.Alert, r.Record, name)
+			}
+		}
+	}
+}
