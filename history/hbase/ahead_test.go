@@ -40,7 +40,7 @@ func (t *compactTest) longOf(typ func(i int) uint32) (cells []history.Cell) {
 		k := t.key(i)
 		k.Object.Type = typ(i)
 		c := t.play(k, nil, time.Duration(9000-i)*time.Second, int64(i))
-		c.Record.Session = rand.Text() + rand.Text() // a chunk then has about 900 records
+		c.Record.Session = rand.Text() + rand.Text() // a chunk then has about 1,100 records
 		cells = append(cells, c)
 	}
 	t.store(cells...)

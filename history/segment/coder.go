@@ -1,48 +1,31 @@
 package segment
 
 import (
-	"encoding/binary"
-	"encoding/hex"
 	"fmt"
 	"math/bits"
-	"slices"
-	"strconv"
-	"strings"
 
 	"github.com/playhead/playhead/history"
+	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
 // coder encodes or decodes the fields of consecutive records. One code path for both directions keeps them in step.
+//
+// The values of a column are mostly small: a number is stored as its difference to a known one. The first columns
+// are the lengths of the texts, the next has the times.
 type coder struct {
-	columns []column
-	texts   []texts
+	values  [][]uint64
+	texts   [][]byte
 	err     error
 	decodes bool
 
-	bits int // approximate encoded size
-
-	packed []byte          // bits of all columns
-	skips  bool            // the current record is decoded only to reach later ones
-	fresh  *history.Record // for the next wanted record
-
-	time     int64    // of the previous record
-	viewings []uint64 // of the current record
+	size int      // approximate encoded bytes
+	time int64    // of the record before, to encode
+	row  int      // to decode
+	last []string // of the row before, by text
 }
 
-func newCoder(columns int, textColumn ...int) *coder {
-	c := &coder{columns: make([]column, columns), texts: make([]texts, len(textColumn))}
-	for i, first := range textColumn {
-		c.texts[i].first = first
-	}
-	return c
-}
-
-// clone returns a decoder at the same place.
-func (c *coder) clone() *coder {
-	d := *c
-	d.columns, d.texts = slices.Clone(c.columns), slices.Clone(c.texts)
-	d.fresh, d.viewings = nil, nil
-	return &d
+func newCoder(columns, texts int) *coder {
+	return &coder{values: make([][]uint64, columns), texts: make([][]byte, texts), last: make([]string, texts)}
 }
 
 func (c *coder) fail(format string, args ...any) {
@@ -52,11 +35,16 @@ func (c *coder) fail(format string, args ...any) {
 }
 
 func (c *coder) put(col int, v uint64) {
-	c.columns[col].values = append(c.columns[col].values, v)
-	c.bits += bits.Len64(v) + 2 // about two bits per symbol
+	c.values[col] = append(c.values[col], v)
+	c.size += bits.Len64(v|1)/7 + 1
 }
 
-func (c *coder) get(col int) uint64 { return c.columns[col].next(c.packed) }
+func (c *coder) get(col int) uint64 {
+	if c.row < len(c.values[col]) {
+		return c.values[col][c.row]
+	}
+	return 0
+}
 
 func (c *coder) unsigned(col int, p *uint64) {
 	if c.decodes {
@@ -84,141 +72,6 @@ func (c *coder) rare(col int, p *int64, near int64) {
 	}
 }
 
-// like codes a number that often equals another one, else in full.
-func (c *coder) like(col int, p *int64, other int64) {
-	if c.decodes {
-		*p = unzigzag(unswap(c.get(col), zigzag(other)))
-	} else {
-		c.put(col, swap(zigzag(*p), zigzag(other)))
-	}
-}
-
-// chain codes a time near the previous one and returns it.
-func (c *coder) chain(col int, p *int64, before int64) int64 {
-	c.number(col, p, before)
-	return *p
-}
-
-// text codes a text and reports whether it is non-empty.
-func (c *coder) text(i int, p *string) bool {
-	t := &c.texts[i]
-	if !c.decodes {
-		t.encode(c, *p)
-		return *p != ""
-	}
-	v := t.decode(c)
-	if !c.skips {
-		*p = v.String()
-	}
-	return v.how > textEmpty
-}
-
-// column has the values of one field in record order. Trailing zeros are omitted: an unused field takes one
-// byte.
-//
-// A number is stored as its bit length, a symbol of one byte, and its bits below the highest. If all numbers of
-// a column are below 256, the symbols are the numbers.
-type column struct {
-	values []uint64 // to encode
-
-	symbols []byte // to decode
-	small   bool   // symbols are the numbers
-	at      int    // bit position of the next number
-}
-
-// empty reports whether a column to encode is all zeros.
-func (c *column) empty() bool {
-	return !slices.ContainsFunc(c.values, func(v uint64) bool { return v != 0 })
-}
-
-// appendTo appends a column's length and symbols, and packs its bits.
-func (c *column) appendTo(symbols []byte, packed *bitWriter) []byte {
-	values := c.values
-	for len(values) > 0 && values[len(values)-1] == 0 {
-		values = values[:len(values)-1]
-	}
-	if len(values) == 0 {
-		return append(symbols, 0)
-	}
-	if slices.Max(values) < 256 {
-		symbols = binary.AppendUvarint(symbols, uint64(len(values))<<1)
-		for _, v := range values {
-			symbols = append(symbols, byte(v))
-		}
-		return symbols
-	}
-	symbols = binary.AppendUvarint(symbols, uint64(len(values))<<1|1)
-	for _, v := range values {
-		symbols = append(symbols, packed.put(v))
-	}
-	return symbols
-}
-
-// parse reads a column from the front of the symbols. Its bits start at at; it returns their end.
-func (c *column) parse(r *reader, at int) (end int) {
-	head := r.uvarint()
-	c.symbols, c.small, c.at = r.bytes(head>>1), head&1 == 0, at
-	if c.small {
-		return at
-	}
-	for _, size := range c.symbols {
-		if size > 64 {
-			r.fail("a number of %d bits", size)
-		}
-		at += max(int(size)-1, 0)
-	}
-	return at
-}
-
-// next returns the next number. parse has checked the number of bits.
-func (c *column) next(packed []byte) uint64 {
-	if len(c.symbols) == 0 {
-		return 0
-	}
-	s := c.symbols[0]
-	c.symbols = c.symbols[1:]
-	if c.small || s == 0 {
-		return uint64(s)
-	}
-	n := int(s) - 1
-	v := uint64(1)<<n | bitsAt(packed, c.at, n)
-	c.at += n
-	return v
-}
-
-// bitWriter packs bits, lowest first.
-type bitWriter struct {
-	bytes []byte
-	room  int // free bits in the last byte
-}
-
-// put appends a number's bits below the highest, and returns its bit length.
-func (w *bitWriter) put(v uint64) byte {
-	size := bits.Len64(v)
-	for n := size - 1; n > 0; {
-		if w.room == 0 {
-			w.bytes, w.room = append(w.bytes, 0), 8
-		}
-		k := min(n, w.room)
-		w.bytes[len(w.bytes)-1] |= byte(v&(1<<k-1)) << (8 - w.room)
-		v, n, w.room = v>>k, n-k, w.room-k
-	}
-	return byte(size)
-}
-
-// bitsAt returns n bits at a position, which must exist.
-func bitsAt(packed []byte, at, n int) (v uint64) {
-	if i := at / 8; n+at%8 <= 64 && i+8 <= len(packed) {
-		return binary.LittleEndian.Uint64(packed[i:]) >> (at % 8) & (1<<n - 1)
-	}
-	for got := 0; got < n; {
-		k := min(n-got, 8-at%8)
-		v |= uint64(packed[at/8]) >> (at % 8) & (1<<k - 1) << got
-		at, got = at+k, got+k
-	}
-	return v
-}
-
 // swap maps the expected number to 0 and shifts smaller ones up.
 func swap(v, expected uint64) uint64 {
 	switch {
@@ -240,148 +93,95 @@ func unswap(v, expected uint64) uint64 {
 	return v
 }
 
-// Columns of a text, relative to its first.
-const (
-	textHow = iota
-	textNumber
-	textLength
-	textColumns
-)
+// zigzag maps numbers near zero to small ones.
+func zigzag(v int64) uint64 { return uint64(v<<1 ^ v>>63) } //nolint:gosec // bits
 
-// How a text is stored. Numbers from textSeen refer to earlier texts of the column: textSeen is the first new
-// one, textSeen+1 the second, and so on.
-const (
-	textSame = iota // as in the previous record
-	textEmpty
-	textDigits // a number below 2^64 without leading zeros, in textNumber
-	textHex    // 16 lowercase hexadecimal digits, in textNumber
-	textNew    // in full, with its length
-	textSeen
-)
+func unzigzag(u uint64) int64 { return int64(u>>1) ^ -int64(u&1) } //nolint:gosec // bits
 
-// texts is a column of texts with its state.
-type texts struct {
-	first int    // first of its columns
-	rest  []byte // encoded, or not yet decoded
-
-	last value   // last decoded
-	seen []value // decoded new texts
-	all  []value // all new texts, if the chunk is indexed
-
-	text  string         // last encoded
-	index map[string]int // places of new texts
-}
-
-// value is a stored text.
-type value struct {
-	how    uint64
-	number uint64
-	text   []byte
-}
-
-// String returns the text.
-func (v value) String() string {
-	if v.how == textDigits {
-		return strconv.FormatUint(v.number, 10)
-	}
-	return string(v.appendTo(nil))
-}
-
-// appendTo appends the text.
-func (v value) appendTo(dst []byte) []byte {
-	switch v.how {
-	case textDigits:
-		return strconv.AppendUint(dst, v.number, 10)
-	case textHex:
-		var b [8]byte
-		binary.BigEndian.PutUint64(b[:], v.number)
-		return hex.AppendEncode(dst, b[:])
-	}
-	return append(dst, v.text...)
-}
-
-// valueOf is the inverse of String.
-func valueOf(s string) value {
-	if s == "" {
-		return value{how: textEmpty}
-	}
-	if n, err := strconv.ParseUint(s, 10, 64); err == nil && s[0] != '+' && (s[0] != '0' || s == "0") {
-		return value{how: textDigits, number: n}
-	}
-	if n, err := strconv.ParseUint(s, 16, 64); err == nil && len(s) == 16 && s == strings.ToLower(s) {
-		return value{how: textHex, number: n}
-	}
-	return value{how: textNew, text: []byte(s)}
-}
-
-// encode appends a text.
-func (t *texts) encode(c *coder, s string) {
-	if s == t.text {
-		c.put(t.first+textHow, textSame)
+// version codes a version's time, which is at most the previous record's. A column of flags adds the rank.
+func (c *coder) version(p *history.Version) {
+	col := len(c.texts)
+	if c.decodes {
+		*p = history.Version(c.get(col) << 2) //nolint:gosec // bits
 		return
 	}
-	t.text = s
-	if i, ok := t.index[s]; ok {
-		c.put(t.first+textHow, textSeen+uint64(i)) //nolint:gosec // a chunk has fewer
-		return
-	}
-	v := valueOf(s)
-	c.put(t.first+textHow, v.how)
-	switch v.how {
-	case textEmpty:
-		return
-	case textDigits:
-		c.put(t.first+textNumber, v.number)
-		return
-	case textHex:
-		c.put(t.first+textNumber, v.number)
-	case textNew:
-		c.put(t.first+textLength, uint64(len(v.text)))
-		t.rest = append(t.rest, v.text...)
-		c.bits += 8 * len(v.text)
-	}
-	if t.index == nil {
-		t.index = make(map[string]int)
-	}
-	t.index[s] = len(t.index)
+	c.put(col, uint64(c.time-p.Time())) //nolint:gosec // bits
+	c.time = p.Time()
 }
 
-// decode returns the next text, which aliases the chunk.
-func (t *texts) decode(c *coder) value {
-	how := c.get(t.first + textHow)
-	switch how {
-	case textSame:
-		return t.last
-	case textEmpty:
-		t.last = value{how: how}
-	case textDigits:
-		t.last = value{how: how, number: c.get(t.first + textNumber)}
-	case textHex:
-		t.last = value{how: how, number: c.get(t.first + textNumber)}
-		t.see()
-	case textNew:
-		n := c.get(t.first + textLength)
-		if n > uint64(len(t.rest)) {
-			c.fail("a text of %d bytes in %d", n, len(t.rest))
-			return value{}
+// text codes a text.
+func (c *coder) text(i int, p *string) {
+	if !c.decodes {
+		c.put(i, uint64(len(*p)))
+		c.texts[i] = append(c.texts[i], *p...)
+		c.size += len(*p)
+		return
+	}
+	if b := c.bytes(i); c.last[i] != string(b) {
+		c.last[i] = string(b)
+	}
+	*p = c.last[i]
+}
+
+// bytes returns a text to decode, which refers to the chunk.
+func (c *coder) bytes(i int) []byte {
+	from := uint64(0)
+	if c.row > 0 {
+		from = c.values[i][c.row-1]
+	}
+	return c.texts[i][from:c.values[i][c.row]]
+}
+
+// message returns the encoded columns, without zeros at their ends.
+func (c *coder) message() *historyv1.SegmentChunk {
+	m := &historyv1.SegmentChunk{Texts: c.texts}
+	for _, values := range c.values {
+		for len(values) > 0 && values[len(values)-1] == 0 {
+			values = values[:len(values)-1]
 		}
-		t.last, t.rest = value{how: how, text: t.rest[:n]}, t.rest[n:]
-		t.see()
-	default:
-		if how-textSeen >= uint64(len(t.seen)) {
-			c.fail("text %d of %d", how-textSeen, len(t.seen))
-			return value{}
-		}
-		t.last = t.seen[how-textSeen]
+		m.Columns = append(m.Columns, &historyv1.SegmentColumn{Values: values})
 	}
-	return t.last
+	return m
 }
 
-// see keeps the last text for later references.
-func (t *texts) see() {
-	if n := len(t.seen); n < len(t.all) {
-		t.seen = t.all[:n+1]
-		return
+// parse prepares to decode a message. An older chunk may have fewer columns; one with more is refused, since
+// rewriting its records would lose them.
+func (c *coder) parse(m *historyv1.SegmentChunk) error {
+	count := int(m.GetCount())
+	if len(m.GetColumns()) > len(c.values) || len(m.GetTexts()) > len(c.texts) || len(m.ProtoReflect().GetUnknown()) > 0 {
+		return fmt.Errorf("columns that are not known: %w", ErrNewer)
 	}
-	t.seen = append(t.seen, t.last)
+	copy(c.texts, m.GetTexts())
+	for i, column := range m.GetColumns() {
+		if c.values[i] = column.GetValues(); len(c.values[i]) > count {
+			return fmt.Errorf("%w: %d values of %d records", ErrCorrupt, len(c.values[i]), count)
+		}
+	}
+	for i, text := range c.texts {
+		c.values[i] = padded(c.values[i], count)
+		if end := sums(c.values[i], len(text)); end != uint64(len(text)) {
+			return fmt.Errorf("%w: texts of %d bytes in %d", ErrCorrupt, end, len(text))
+		}
+	}
+	times := padded(c.values[len(c.texts)], count)
+	at := uint64(m.GetNewestMs()) //nolint:gosec // bits
+	for i, earlier := range times {
+		at -= earlier
+		times[i] = at
+	}
+	c.values[len(c.texts)], c.decodes = times, true
+	return nil
+}
+
+func padded(values []uint64, n int) []uint64 { return append(values, make([]uint64, n-len(values))...) }
+
+// sums replaces lengths by the ends of texts, and returns the last one. It stops beyond the limit.
+func sums(lengths []uint64, limit int) (end uint64) {
+	for i, n := range lengths {
+		if end += n; n > uint64(limit) || end > uint64(limit) { //nolint:gosec // never negative
+			return end
+		}
+		lengths[i] = end
+	}
+	return end
 }

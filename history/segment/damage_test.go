@@ -59,14 +59,13 @@ func everything() []history.Item {
 	return items
 }
 
-// TestGoldenChunk pins the format of a chunk. The first one is too small for compression.
+// TestGoldenChunk pins the format of chunks. Their columns are compared, since another version of zstd may compress
+// them to other bytes.
 func TestGoldenChunk(t *testing.T) {
-	items := everything()
-	want := golden(t, "chunk")
-	if got := encode(t, items)[0].Data; !bytes.Equal(got, want) {
-		t.Errorf("encoded:\ngot  %x\nwant %x", got, want)
-	}
-	for name, items := range map[string][]history.Item{"chunk": items, "compressed": viewings(100)} {
+	for name, items := range map[string][]history.Item{"chunk": everything(), "viewings": viewings(100)} {
+		if got, want := segment.Columns(encode(t, items)[0].Data), segment.Columns(golden(t, name)); !bytes.Equal(got, want) {
+			t.Errorf("%s: encoded:\ngot  %x\nwant %x", name, got, want)
+		}
 		c, err := segment.Open(golden(t, name))
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
@@ -88,8 +87,11 @@ func TestGoldenSummaries(t *testing.T) {
 		all = append(all, history.Summarize(it.Object, it.Record, (*history.Rulebook)(nil).Of(1)))
 	}
 	chunks, err := segment.EncodeSummaries(all)
-	if want := golden(t, "summaries"); err != nil || !bytes.Equal(chunks[0].Data, want) {
-		t.Errorf("encoded:\ngot  %x, %v\nwant %x", chunks[0].Data, err, want)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := segment.Columns(chunks[0].Data), segment.Columns(golden(t, "summaries")); !bytes.Equal(got, want) {
+		t.Errorf("encoded:\ngot  %x\nwant %x", got, want)
 	}
 }
 
@@ -119,6 +121,7 @@ func listed(t testing.TB) segment.Metadata {
 	m := segment.Metadata{Version: 7, Cleared: map[uint32]int64{0: epoch, 300: epoch - 5}, Chunks: []segment.Info{encode(t, everything()[:2])[0].Info, encode(t, everything()[2:])[0].Info, old[0].Info}}
 	for i := range m.Chunks {
 		m.Chunks[i].Name = fmt.Sprintf("7-0123456789abcdef/%d", i)
+		m.Chunks[i].Bytes, m.Chunks[i].Sum = 300+i, 0x0123456789abcdef
 	}
 	m.Chunks[1].Superseded, m.Chunks[1].Full = []uint16{1}, true
 	m.Chunks[1].Types[0].Count--
@@ -172,7 +175,7 @@ func TestForeignChunk(t *testing.T) {
 // whose extra columns would be lost.
 func TestOtherColumns(t *testing.T) {
 	items := viewings(3)
-	c, err := segment.Open(segment.WithColumns(items, -3)) // without the columns of unknown fields
+	c, err := segment.Open(segment.WithColumns(items, -2)) // without the columns of starts
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -184,13 +187,8 @@ func TestOtherColumns(t *testing.T) {
 		same(t, []history.Item{it}, items[n:n+1])
 		n++
 	}
-	if c, err = segment.Open(segment.WithColumns(items, 1)); err != nil {
-		t.Fatal(err)
-	}
-	for _, err := range c.Items(nil) {
-		if !errors.Is(err, segment.ErrNewer) {
-			t.Errorf("a column more: got %v, want ErrNewer", err)
-		}
+	if err := read(segment.WithColumns(items, 1)); !errors.Is(err, segment.ErrNewer) {
+		t.Errorf("a column more: got %v, want ErrNewer", err)
 	}
 }
 

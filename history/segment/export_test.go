@@ -10,16 +10,29 @@ func Seal(b []byte) []byte {
 	return seal(b[: len(b)-sumSize : len(b)-sumSize])
 }
 
-// WithColumns encodes records like a version with more number columns, or fewer.
+// WithColumns encodes records like a version with more columns, or fewer.
 func WithColumns(items []history.Item, more int) []byte {
 	c := recordCoder()
 	c.time = items[0].Record.Version.Time()
 	n := c.records(items)
 	for range more {
-		c.columns = append(c.columns, column{values: []uint64{7}})
+		c.values = append(c.values, []uint64{7})
 	}
-	c.columns = c.columns[:recordColumns+more]
-	return c.finish(Records, rangeOf(items[:n])).Data
+	c.values = c.values[:recordColumns+more]
+	e, err := c.finish(rangeOf(items[:n]))
+	if err != nil {
+		panic(err)
+	}
+	return e.Data
+}
+
+// Columns returns the decompressed columns of a chunk.
+func Columns(chunk []byte) []byte {
+	b, err := decompressor().DecodeAll(chunk[1:len(chunk)-sumSize], nil)
+	if err != nil {
+		panic(err)
+	}
+	return b
 }
 
 // Unchecked encodes metadata without checks.

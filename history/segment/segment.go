@@ -1,15 +1,14 @@
 // Package segment is the format of a user's older history: chunks of some thousand records each, newest first,
 // and metadata that lists them. Chunks are immutable.
 //
-// A chunk stores its records by column, since the values of one field are alike. Records survive exactly,
-// except for their revision, which identifies a cached content: a record from a chunk has none.
+// A chunk is a protobuf message, compressed with zstd. It stores the fields of most records by column, since the
+// values of one field are alike, and the others as history/wire encodes them. Records survive exactly, except for
+// their revision, which identifies a cached content: a record from a chunk has none.
 //
-//	format  kind  count  time of the newest  symbols  texts  bits  checksum
-//	1 byte  1     varint varint              block    block        8 bytes
+//	format  message, compressed  checksum
+//	1 byte                       8 bytes
 //
-// Symbols hold the bit lengths of numbers and compress well, like texts; bits are the numbers themselves and do
-// not. A block is compressed with zstd if that makes it smaller. Every format of chunks and metadata ends with
-// a checksum, the xxHash64 of everything before.
+// Metadata has its own form. Both end with a checksum, the xxHash64 of everything before.
 package segment
 
 import (
@@ -100,16 +99,3 @@ func (r *reader) bytes(n uint64) []byte {
 	r.rest = r.rest[n:]
 	return b
 }
-
-// zigzag maps numbers near zero to small ones.
-func zigzag(v int64) uint64 { return uint64(v<<1 ^ v>>63) } //nolint:gosec // bits
-
-func unzigzag(u uint64) int64 { return int64(u>>1) ^ -int64(u&1) } //nolint:gosec // bits
-
-// Limits of a chunk.
-const (
-	// ChunkSize is the approximate size of a chunk's columns before compression, in bytes.
-	ChunkSize = 64 << 10
-	// MaxRecords bounds the records of a chunk, and thus the cost of finding one.
-	MaxRecords = 4096
-)

@@ -8,23 +8,19 @@ import (
 	"github.com/playhead/playhead/internal/bloom"
 )
 
-// Columns of summaries. The order is part of the format: only append.
+// Columns of summaries. Their only text is the object's id.
 const (
-	sumTime = iota // like colTime
+	sumID = iota
+	sumTime
 	sumState
 	sumType
+	sumLast
 	sumFirst
 	sumPlays
 	sumWatched
 	sumDuration
 	sumFurthest
-	sumID
-	sumLast = sumID + textColumns
-)
-
-// Usually empty columns. Empty ones at a chunk's end are omitted.
-const (
-	sumBeforeUntil = sumLast + 1 + iota
+	sumBeforeUntil
 	sumBeforeFirst
 	sumBeforePlays
 	sumBeforeWatched
@@ -32,19 +28,19 @@ const (
 	summaryColumns
 )
 
-func summaryCoder() *coder { return newCoder(summaryColumns, sumID) }
+func summaryCoder() *coder { return newCoder(summaryColumns, 1) }
 
 func (c *coder) summary(s *history.Summary) {
 	c.version(&s.Version)
 	c.state(s)
-	c.typ(&s.Object)
-	c.text(0, &s.Object.ID)
+	c.typ(sumType, &s.Object)
+	c.text(sumID, &s.Object.ID)
 	c.number(sumLast, &s.Last, s.Version.Time())
 	c.number(sumFirst, &s.First, s.Last)
 	c.unsigned(sumPlays, &s.Plays)
 	c.number(sumWatched, &s.Watched, 0)
 	c.number(sumDuration, &s.Duration, 0)
-	c.like(sumFurthest, &s.Furthest, s.Duration)
+	c.number(sumFurthest, &s.Furthest, s.Duration)
 	c.rare(sumBeforeUntil, &s.Before.Until, s.First)
 	c.rare(sumBeforeFirst, &s.Before.First, s.Before.Until)
 	c.unsigned(sumBeforePlays, &s.Before.Plays)
@@ -67,13 +63,12 @@ func (c *coder) state(s *history.Summary) {
 
 // EncodeSummaries divides one user's summaries into chunks. It fails with [history.ErrInvalid] unless they are
 // in the order of [history.LatestFirst].
-func EncodeSummaries(all []history.Summary) ([]Encoded, error) {
-	var chunks []Encoded
+func EncodeSummaries(all []history.Summary) (chunks []Encoded, err error) {
 	for len(all) > 0 {
 		c := summaryCoder()
 		c.time = all[0].Version.Time()
-		info := Info{Newest: all[0].Version, CellTime: all[0].Version.Time()}
-		for info.Count < min(len(all), MaxRecords) && c.bits < 8*ChunkSize {
+		info := Info{Kind: Summaries, Newest: all[0].Version, CellTime: all[0].Version.Time()}
+		for info.Count < len(all) && !c.full(info.Count) {
 			s := all[info.Count]
 			if err := s.Object.Validate(); err != nil {
 				return nil, fmt.Errorf("summary: %w", err)
@@ -84,7 +79,7 @@ func EncodeSummaries(all []history.Summary) ([]Encoded, error) {
 			c.summary(&s)
 			info.Count, info.Oldest = info.Count+1, s.Version
 		}
-		info.Full = info.Count == MaxRecords || c.bits >= 8*ChunkSize
+		info.Full = c.full(info.Count)
 		info.Filter = bloom.New(info.Count)
 		counts := make(map[uint32]int)
 		for _, s := range all[:info.Count] {
@@ -92,10 +87,11 @@ func EncodeSummaries(all []history.Summary) ([]Encoded, error) {
 			counts[s.Object.Type]++
 		}
 		info.Types = countTypes(counts)
-		for n := len(c.columns); n > sumLast && c.columns[n-1].empty(); n-- {
-			c.columns = c.columns[:n-1]
+		chunk, err := c.finish(info)
+		if err != nil {
+			return nil, err
 		}
-		chunks = append(chunks, c.finish(Summaries, info))
+		chunks = append(chunks, chunk)
 		all = all[info.Count:]
 	}
 	return chunks, nil
@@ -104,12 +100,11 @@ func EncodeSummaries(all []history.Summary) ([]Encoded, error) {
 // Summaries yields the summaries, latest first. It ends after an error, which wraps [ErrCorrupt].
 func (c *Chunk) Summaries() iter.Seq2[history.Summary, error] {
 	return func(yield func(history.Summary, error) bool) {
-		d := summaryCoder()
-		if err := c.begin(d, Summaries); err != nil {
+		if err := c.want(Summaries); err != nil {
 			yield(history.Summary{}, err)
 			return
 		}
-		for i := range c.count {
+		for d := c.at(0); d.row < c.count; d.row++ {
 			var s history.Summary
 			d.summary(&s)
 			err := d.err
@@ -117,7 +112,7 @@ func (c *Chunk) Summaries() iter.Seq2[history.Summary, error] {
 				err = fmt.Errorf("%w: %w", ErrCorrupt, s.Object.Validate())
 			}
 			if err != nil {
-				yield(history.Summary{}, fmt.Errorf("chunk: summary %d: %w", i, err))
+				yield(history.Summary{}, fmt.Errorf("chunk: summary %d: %w", d.row, err))
 				return
 			}
 			if !yield(s, nil) {

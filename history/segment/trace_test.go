@@ -4,7 +4,12 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"syscall"
 	"testing"
+	"time"
+
+	"github.com/klauspost/compress/dict"
+	"github.com/klauspost/compress/zstd"
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history-job/replay"
@@ -14,15 +19,16 @@ import (
 
 const trace = "../../testdata/kuairand/watch_events.csv.gz"
 
-// histories groups the trace's records into users of size records, each object once. With hexadecimal sessions,
-// a random one of 16 digits replaces the replay's short one.
+// histories groups the trace's records into users of size records, each object once. Long histories have longer ids,
+// since the trace has fewer objects. With hexadecimal sessions, a random one of 16 digits replaces the replay's
+// short one.
 func histories(t testing.TB, size int, hexadecimal bool) (all [][]history.Item) {
 	t.Helper()
 	viewings, err := replay.ReadFile(trace)
 	if err != nil {
 		t.Fatal(err)
 	}
-	heartbeats := 200_000
+	heartbeats, long := max(200_000, 4*size), size > 5000
 	if testing.Short() {
 		heartbeats = 50_000
 	}
@@ -54,6 +60,9 @@ func histories(t testing.TB, size int, hexadecimal bool) (all [][]history.Item) 
 	own, items := make(map[history.Object]bool), []history.Item(nil)
 	for _, uid := range order {
 		for o, r := range users[uid] {
+			if long {
+				o.ID += "-" + uid
+			}
 			if own[o] || len(items) == size {
 				continue
 			}
@@ -76,35 +85,51 @@ func TestTrace(t *testing.T) {
 	}
 }
 
-// BenchmarkSegment encodes and decodes the trace's records. Its ratio is the bytes of the segments, with ids,
-// filters and metadata, over those of the archive's values without ids.
+// BenchmarkSegment encodes and decodes the trace's records, in users of several sizes. It reports bytes with ids,
+// filters and metadata, their ratio to the archive's values without ids, and CPU time.
 func BenchmarkSegment(b *testing.B) {
-	for _, size := range []int{1000, 100} {
+	for _, size := range []int{100, 1000, 100_000} {
 		for _, hexadecimal := range []bool{false, true} {
+			if size > 1000 && !hexadecimal {
+				continue
+			}
 			all := histories(b, size, hexadecimal)
+			if len(all) == 0 {
+				continue // -short reads too few
+			}
 			name := fmt.Sprintf("records=%d/hexadecimal=%v", size, hexadecimal)
 			b.Run(name+"/encode", func(b *testing.B) {
 				var stored, values int
+				began := cpu(b)
 				for i := 0; b.Loop(); i++ {
 					stored += bytesOf(b, encode(b, all[i%len(all)]))
 				}
-				records := float64(b.N * size)
+				used := cpu(b) - began
 				for i := range b.N {
 					values += valuesOf(all[i%len(all)])
 				}
 				b.ReportMetric(float64(stored)/float64(values), "ratio")
-				b.ReportMetric(float64(stored)/records, "bytes/record")
-				b.ReportMetric(float64(b.Elapsed().Nanoseconds())/records, "ns/record")
+				b.ReportMetric(float64(stored)/float64(b.N*size), "bytes/record")
+				b.ReportMetric(float64(used)/float64(b.N*size), "cpu-ns/record")
 			})
+			chunks := make([][]segment.Encoded, min(len(all), 20))
+			for i := range chunks {
+				chunks[i] = encode(b, all[i])
+			}
 			b.Run(name+"/decode", func(b *testing.B) {
-				chunks := make([][]segment.Encoded, len(all))
-				for i := range all {
-					chunks[i] = encode(b, all[i])
-				}
+				began := cpu(b)
 				for i := 0; b.Loop(); i++ {
-					decode(b, chunks[i%len(all)], nil)
+					decode(b, chunks[i%len(chunks)], nil)
 				}
-				b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*size), "ns/record")
+				b.ReportMetric(float64(cpu(b)-began)/float64(b.N*size), "cpu-ns/record")
+			})
+			b.Run(name+"/page", func(b *testing.B) {
+				began := cpu(b)
+				for i := 0; b.Loop(); i++ {
+					of := chunks[i%len(chunks)]
+					pageOf(b, of[len(of)/2])
+				}
+				b.ReportMetric(float64(cpu(b)-began)/float64(b.N)/1000, "cpu-us/page")
 			})
 		}
 	}
@@ -155,23 +180,68 @@ func valuesOf(items []history.Item) (total int) {
 	return total
 }
 
-// BenchmarkPage decodes 20 records in the middle of a full chunk.
-func BenchmarkPage(b *testing.B) {
-	chunk := encode(b, histories(b, 4000, true)[0])[0]
-	b.ReportAllocs()
-	for b.Loop() {
-		opened, err := chunk.Open(chunk.Data)
+// pageOf opens a chunk and decodes 20 records in its middle.
+func pageOf(b *testing.B, chunk segment.Encoded) {
+	opened, err := chunk.Open(chunk.Data)
+	if err != nil {
+		b.Fatal(err)
+	}
+	found := 0
+	for _, err := range opened.Items(func(i int, _ history.Version, _ uint32) bool { return i >= chunk.Count/2 }) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		found := 0
-		for _, err := range opened.Items(func(i int, _ history.Version, _ uint32) bool { return i >= chunk.Count/2 }) {
-			if err != nil {
-				b.Fatal(err)
-			}
-			if found++; found == 20 {
-				break
-			}
+		if found++; found == 20 {
+			break
 		}
+	}
+}
+
+// cpu returns the CPU time of the process.
+func cpu(b *testing.B) time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// BenchmarkRows compresses the archive's values with their ids, the alternative to columns. Blocks have 64 records
+// and a dictionary trained on other users, or 4,096 and none.
+func BenchmarkRows(b *testing.B) {
+	all := histories(b, 1000, true)
+	rows := func(items []history.Item) (rows []byte) {
+		for _, it := range items {
+			rows = append(append(rows, it.Object.String()...), wire.AppendRecord(nil, it.Record)[wire.RevisionEnd:]...)
+		}
+		return rows
+	}
+	var samples [][]byte
+	for _, items := range all[:len(all)/2] {
+		for block := range slices.Chunk(items, 64) {
+			samples = append(samples, rows(block))
+		}
+	}
+	trained, err := dict.BuildZstdDict(samples, dict.Options{MaxDictSize: 8 << 10, HashBytes: 5, ZstdDictID: 1, ZstdLevel: zstd.SpeedBetterCompression})
+	if err != nil {
+		b.Fatal(err)
+	}
+	for block, options := range map[int][]zstd.EOption{64: {zstd.WithEncoderDict(trained)}, 4096: nil} {
+		w, err := zstd.NewWriter(nil, append(options, zstd.WithEncoderLevel(zstd.SpeedBetterCompression))...)
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.Run(fmt.Sprint("block=", block), func(b *testing.B) {
+			size, records := 0, 0
+			for b.Loop() {
+				for _, items := range all[len(all)/2:] {
+					for some := range slices.Chunk(items, block) {
+						size += len(w.EncodeAll(rows(some), nil))
+					}
+					records += len(items)
+				}
+			}
+			b.ReportMetric(float64(size)/float64(records), "bytes/record")
+		})
 	}
 }
