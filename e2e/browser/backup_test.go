@@ -103,7 +103,7 @@ func TestImportFile(t *testing.T) {
 	}
 	v.click("#import")
 	v.until("document.querySelector('#import-go').disabled")
-	v.expects("422 (Unprocessable Entity)") // the order of the dates is asked for
+	v.expects("422 (Unprocessable Entity)") // the order of the dates is requested
 	v.chooses("#import-file", file)
 	v.says("#import-result", "Which comes first")
 	v.do(chromedp.Evaluate[chromedp.Void]("{const s = document.querySelector('#import-dates'); s.value = 'mdy'; s.dispatchEvent(new Event('change'))}"))
