@@ -62,7 +62,7 @@ func login(t *testing.T, m *mockoidc.MockOIDC, uid string) string {
 		"scope": {"openid"}, "state": {"s"}, "client_id": {client}, "response_type": {"code"}, "redirect_uri": {"http://127.0.0.1/back"},
 	}
 	browser := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
-	back := send(t, browser, http.MethodGet, m.AuthorizationEndpoint()+"?"+query.Encode(), nil)
+	back := send(t, browser, m.AuthorizationEndpoint()+"?"+query.Encode(), nil)
 	defer back.Body.Close()
 	at, err := back.Location()
 	if err != nil {
@@ -72,7 +72,7 @@ func login(t *testing.T, m *mockoidc.MockOIDC, uid string) string {
 		"grant_type": {"authorization_code"}, "code": {at.Query().Get("code")}, "redirect_uri": {"http://127.0.0.1/back"},
 		"client_id": {client}, "client_secret": {m.ClientSecret},
 	}
-	resp := send(t, browser, http.MethodPost, m.TokenEndpoint(), form)
+	resp := send(t, browser, m.TokenEndpoint(), form)
 	defer resp.Body.Close()
 	var got struct {
 		IDToken string `json:"id_token"`
@@ -83,8 +83,13 @@ func login(t *testing.T, m *mockoidc.MockOIDC, uid string) string {
 	return got.IDToken
 }
 
-func send(t *testing.T, c *http.Client, method, address string, form url.Values) *http.Response {
+// send posts a form, or gets the address without one.
+func send(t *testing.T, c *http.Client, address string, form url.Values) *http.Response {
 	t.Helper()
+	method := http.MethodPost
+	if form == nil {
+		method = http.MethodGet
+	}
 	req, err := http.NewRequestWithContext(t.Context(), method, address, strings.NewReader(form.Encode()))
 	if err != nil {
 		t.Fatal(err)

@@ -64,7 +64,7 @@ func openKeys(path string, log *slog.Logger) (*keys, error) {
 // openIssuer returns the key set of an OpenID Connect issuer, which may be unreachable at first.
 func openIssuer(issuer string, log *slog.Logger) (*keys, error) {
 	u, err := url.Parse(issuer)
-	if err != nil || u.Host == "" || u.Scheme != "https" && !(u.Scheme == "http" && trust.Hosts(nil).Allow(u.Host)) {
+	if err != nil || u.Host == "" || u.Scheme != "https" && (u.Scheme != "http" || !trust.Hosts(nil).Allow(u.Host)) {
 		return nil, fmt.Errorf("--oidc-issuer %q: want a URL such as https://idp.example.com; http only for localhost, addresses and names without a dot", issuer)
 	}
 	k := &keys{from: issuer, load: (&keyServer{issuer: issuer, client: &http.Client{Timeout: keysPatience}}).load, renew: time.Hour, log: log}

@@ -76,7 +76,7 @@ func startCluster(t *testing.T) *clustered {
 	}
 	judged := c.Cache(cache)
 	nodes := stores.NewNodes(judged, judged.(stores.Sharded), log, c.reg)
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() { _ = c.Judge(ctx) }) // returns nil
 	for w := range 4 {

@@ -35,7 +35,7 @@ func Open(dir string, config Config) (*DB, error) {
 	d := &DB{
 		config: config, sizes: size, fs: tableFS{config.fs, broken}, fault: broken,
 		damage: newDamage(config.Logger, config.Registry),
-		syncs:  promauto.With(config.Registry).NewHistogram(prometheus.HistogramOpts{
+		syncs: promauto.With(config.Registry).NewHistogram(prometheus.HistogramOpts{
 			Name: "playhead_pebble_sync_seconds", Help: "Time of one sync of the journal, before which nothing is acknowledged.",
 			Buckets: prometheus.ExponentialBuckets(.0005, 2, 14),
 		}),
