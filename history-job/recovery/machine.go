@@ -99,6 +99,7 @@ type Machine struct {
 
 	mu         sync.Mutex
 	state      State
+	left       chan struct{} // closed when the state is left
 	epoch      string
 	changed    time.Time // last sign, to any job, that the cache may be older; zero for none
 	recent     recent
@@ -111,7 +112,7 @@ func NewMachine(cfg MachineConfig) *Machine {
 	cfg.Remember = run.Default(cfg.Remember, 100_000)
 	cfg.Suspect = run.Default(cfg.Suspect, 10*time.Minute)
 	cfg.Deadline = run.Default(cfg.Deadline, 10*time.Second)
-	m := &Machine{cfg: cfg, recent: recent{max: cfg.Remember}, mark: watermark{since: time.Now()}}
+	m := &Machine{cfg: cfg, left: make(chan struct{}), recent: recent{max: cfg.Remember}, mark: watermark{since: time.Now()}}
 	if cfg.Epoch == nil {
 		m.state = Trusted
 	}
@@ -139,6 +140,25 @@ func (m *Machine) fire(e Event) {
 	}
 	if m.state = next; e == Reread {
 		m.mark.restart()
+	}
+	close(m.left)
+	m.left = make(chan struct{})
+}
+
+// consumes waits until messages may be consumed.
+func (m *Machine) consumes(ctx context.Context) error {
+	for {
+		m.mu.Lock()
+		state, left := m.state, m.left
+		m.mu.Unlock()
+		if state.Consumes() {
+			return nil
+		}
+		select {
+		case <-left:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
 }
 

@@ -25,15 +25,19 @@ type assignment struct {
 	recovery *Recovery
 }
 
-const readyPause = 200 * time.Millisecond
+// fullPause is the interval between looks at pending contents that are too many.
+const fullPause = 200 * time.Millisecond
 
 // Fetch implements [history.Assignment].
 func (a *assignment) Fetch(ctx context.Context) (history.Delivery, error) {
 	r := a.recovery
-	for !r.cfg.Machine.State().Consumes() || r.pending.full() {
-		if !run.Sleep(ctx, readyPause) {
+	for r.pending.full() {
+		if !run.Sleep(ctx, fullPause) {
 			return history.Delivery{}, ctx.Err()
 		}
+	}
+	if err := r.cfg.Machine.consumes(ctx); err != nil {
+		return history.Delivery{}, err
 	}
 	d, err := a.Assignment.Fetch(ctx)
 	if err != nil {
