@@ -46,8 +46,8 @@ func Main(main func(ctx context.Context, args []string, getenv func(string) stri
 	os.Exit(code)
 }
 
-// ErrTerminated is the cause of a context that SIGTERM cancelled.
-var ErrTerminated = errors.New("terminated")
+// ErrTerminated is the cause of a context that SIGTERM cancelled. It wraps [context.Canceled].
+var ErrTerminated = fmt.Errorf("terminated: %w", context.Canceled)
 
 func status(name string, err error, errOut io.Writer) int {
 	if err == nil || errors.Is(err, ErrHelp) {
