@@ -30,7 +30,7 @@ const (
 	maxRecords = 1 << 20
 	// maxLines limits the lines. More would be mostly empty or invalid.
 	maxLines = 1 << 20
-	// maxRows limits the rows of a batch, of which few may be records.
+	// maxRows limits the rows of a batch; many may hold no record.
 	maxRows = 20_000
 	// maxRefused limits the rows that a report names.
 	maxRefused = 1000

@@ -358,7 +358,7 @@ func (b *Batch) Today(resp *historyv1.ApplyResponse) (flag string, first bool) {
 type Push struct {
 	Items   []*Record `json:"items,omitempty" nullable:"false" doc:"Records as they now stand."`
 	Removed []Object  `json:"removed,omitempty" nullable:"false" doc:"Objects that have none any more."`
-	Resync  bool      `json:"resync,omitempty" doc:"More has changed than is told, or may have: read again."`
+	Resync  bool      `json:"resync,omitempty" doc:"Changes may be missing here: read again."`
 }
 
 // NewPush converts a change.

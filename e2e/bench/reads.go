@@ -87,8 +87,8 @@ func (n newest) readOf(ctx context.Context, f Figures, name string, user func(i 
 	return nil
 }
 
-// beside reads pages concurrently with the load of work, and waits for both.
-func (n newest) beside(ctx context.Context, w *work, f Figures, name string) error {
+// during reads pages while the load of work runs, and waits for both.
+func (n newest) during(ctx context.Context, w *work, f Figures, name string) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error {
 		_, _, err := w.run(ctx)
@@ -112,7 +112,7 @@ func (e *Embedded) MeasureReads(ctx context.Context, histories, beside *Load, s 
 		}
 		defer w.close()
 		n := newestOver(w.conn)
-		return f, errors.Join(n.read(ctx, f, "idle"), n.beside(ctx, w, f, "busy"))
+		return f, errors.Join(n.read(ctx, f, "idle"), n.during(ctx, w, f, "busy"))
 	})
 }
 
@@ -132,7 +132,7 @@ func (p *Postgres) MeasureReads(ctx context.Context, histories, beside *Load, v 
 		return nil, err
 	}
 	defer w.close()
-	return f, errors.Join(n.read(ctx, f, "idle"), n.beside(ctx, w, f, "busy"))
+	return f, errors.Join(n.read(ctx, f, "idle"), n.during(ctx, w, f, "busy"))
 }
 
 // newest reads over eight connections, which end closes.
@@ -183,7 +183,7 @@ func (e *Engines) MeasureCold(ctx context.Context, histories *Load, newcomers [2
 	}
 	return e.turn(ctx, GRPC, name, func(s *stack) (Figures, error) {
 		for i, phase := range []string{"cold", "warm"} {
-			if err := s.meet(ctx, e, newcomers[i], func(w *work) error { return newestOver(w.conn).beside(ctx, w, f, phase) }); err != nil {
+			if err := s.meet(ctx, e, newcomers[i], func(w *work) error { return newestOver(w.conn).during(ctx, w, f, phase) }); err != nil {
 				return nil, fmt.Errorf("%s: %w", phase, err)
 			}
 		}

@@ -46,7 +46,7 @@ func BenchmarkPriceOfSafety(b *testing.B) {
 		}
 	}
 	for b.Loop() {
-		f := turns(round(cache, settler{cache}), round(unguarded{cache, plain}, nobody{}))
+		f := turns(round(cache, settler{cache}), round(unguarded{cache, plain}, discard{}))
 		safe, plain := f[0], f[1]
 		b.ReportMetric(safe.rate, "beats/s")
 		b.ReportMetric(safe.rate/plain.rate, "of-plain")
@@ -113,11 +113,11 @@ func contents(keys []history.Key, entries []history.Entry) []history.Content {
 	return held
 }
 
-// nobody is a queue without consumers: it drops all messages.
-type nobody struct{}
+// discard is a queue without consumers: it drops all messages.
+type discard struct{}
 
 // Publish implements [history.Publisher].
-func (nobody) Publish(context.Context, []history.Announcement) ([]history.Announcement, error) {
+func (discard) Publish(context.Context, []history.Announcement) ([]history.Announcement, error) {
 	return nil, nil
 }
 

@@ -49,7 +49,7 @@ type Config struct {
 
 // Endpoint has the webhook flags, to be embedded in a command's flags.
 type Endpoint struct {
-	WebhookURL        string `name:"webhook-url" help:"Where a backend is told what users have begun, completed and removed; nowhere by default."`
+	WebhookURL        string `name:"webhook-url" help:"URL for events of your backend: what users begin, complete and remove. None by default."`
 	WebhookSecretFile string `name:"webhook-secret-file" help:"File with the secret that this is signed with, 32 bytes or more."`
 }
 

@@ -155,7 +155,7 @@ func RegisterNotes(reg prometheus.Registerer, now func() int64, all ...*Notes) {
 		return float64(waiting)
 	})
 	auto.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "playhead_segments_oldest_note_age_seconds", Help: "For how long the user who has waited longest could have been compacted.",
+		Name: "playhead_segments_oldest_note_age_seconds", Help: "Longest wait of a user for compaction.",
 	}, func() float64 {
 		at := now()
 		oldest := at

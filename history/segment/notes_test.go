@@ -18,7 +18,7 @@ func TestNotes(t *testing.T) {
 	want := func(users, age string) {
 		t.Helper()
 		err := testutil.GatherAndCompare(registry, strings.NewReader(`
-# HELP playhead_segments_oldest_note_age_seconds For how long the user who has waited longest could have been compacted.
+# HELP playhead_segments_oldest_note_age_seconds Longest wait of a user for compaction.
 # TYPE playhead_segments_oldest_note_age_seconds gauge
 playhead_segments_oldest_note_age_seconds `+age+`
 # HELP playhead_segments_waiting_users Users who wait to be compacted.

@@ -194,7 +194,7 @@ func (b cache) Load(context.Context, []history.Key) []history.Entry {
 
 var two = []history.Key{history.UserKey("ann"), history.UserKey("bob")}
 
-// cluster is a cache of three nodes, of which one fails its reads, its writes or both.
+// cluster is a cache of three nodes. One of them fails its reads, its writes or both.
 type cluster struct {
 	history.Cache
 	reads, writes *broken

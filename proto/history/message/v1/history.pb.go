@@ -1244,7 +1244,7 @@ func (x *Item) GetEarly() bool {
 	return false
 }
 
-// NextPart is a part of a series by its numbers. Where there is none of them it is the first of the next season.
+// NextPart is a part of a series by its numbers. If that part does not exist, it is the first of the next season.
 type NextPart struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Absent where the part before has none.
@@ -1311,7 +1311,7 @@ type ListRequest struct {
 	// Newest first: until is inclusive, since is inclusive; 0 means no bound.
 	SinceMs int64 `protobuf:"varint,5,opt,name=since_ms,json=sinceMs,proto3" json:"since_ms,omitempty"`
 	UntilMs int64 `protobuf:"varint,6,opt,name=until_ms,json=untilMs,proto3" json:"until_ms,omitempty"`
-	// The answer carries whole records beside the items.
+	// The answer carries whole records too.
 	Records bool `protobuf:"varint,7,opt,name=records,proto3" json:"records,omitempty"`
 	// Behind the items the answer lists summaries of objects whose records have ended, where some are kept.
 	Summaries     bool `protobuf:"varint,8,opt,name=summaries,proto3" json:"summaries,omitempty"`
@@ -1642,7 +1642,7 @@ func (x *PointsRequest) GetObjects() []*Object {
 
 type PointsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// One for each object, in order; one without an object where there is none.
+	// One for each object, in order; one without an object if there is no record.
 	Items         []*Item `protobuf:"bytes,1,rep,name=items,proto3" json:"items,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1752,7 +1752,7 @@ type ChangesResponse struct {
 	// Records as they now stand, in the order in which they began to change. One may be told
 	// again that has not changed since.
 	Items []*Item `protobuf:"bytes,1,rep,name=items,proto3" json:"items,omitempty"`
-	// Objects that have none any more.
+	// Objects whose record is gone.
 	Removed []*Object `protobuf:"bytes,2,rep,name=removed,proto3" json:"removed,omitempty"`
 	// The changes since are not known: read everything, and then the changes since this token.
 	Resync bool `protobuf:"varint,3,opt,name=resync,proto3" json:"resync,omitempty"`
@@ -2645,7 +2645,7 @@ func (x *ImportResponse) GetRefusals() []*Refusal {
 type SearchRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Uid   string                 `protobuf:"bytes,1,opt,name=uid,proto3" json:"uid,omitempty"`
-	// Words, 128 characters at most, all of which the id or the metadata has, in whatever case and with or without accents.
+	// Words, 128 characters at most. The id or the metadata has them all; case and accents are ignored.
 	Text string `protobuf:"bytes,2,opt,name=text,proto3" json:"text,omitempty"`
 	// 1 to 100; 0 means 20.
 	Limit uint32 `protobuf:"varint,3,opt,name=limit,proto3" json:"limit,omitempty"`
@@ -3412,15 +3412,13 @@ type Change struct {
 	Uid   string                 `protobuf:"bytes,1,opt,name=uid,proto3" json:"uid,omitempty"`
 	// Records as they now stand.
 	Items []*Item `protobuf:"bytes,2,rep,name=items,proto3" json:"items,omitempty"`
-	// Objects that have none any more.
+	// Objects whose record is gone.
 	Removed []*Object `protobuf:"bytes,3,rep,name=removed,proto3" json:"removed,omitempty"`
-	// More has changed than is told, or may have: read again.
+	// Changes may be missing here: read again.
 	Resync bool `protobuf:"varint,4,opt,name=resync,proto3" json:"resync,omitempty"`
-	// The only connection whose doing all of it is, which is not to be told; 0 when there
-	// is no such one.
+	// The connection that made all of these changes, which needs no notice; 0 if there are several or none.
 	Origin uint64 `protobuf:"fixed64,5,opt,name=origin,proto3" json:"origin,omitempty"`
-	// Connections of which nothing is missed from now on: what they have read before may
-	// be old.
+	// Connections that miss nothing from now on. What they read before may be old.
 	Added         []uint64 `protobuf:"fixed64,6,rep,packed,name=added,proto3" json:"added,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

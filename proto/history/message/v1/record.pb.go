@@ -1517,9 +1517,9 @@ func (x *Changes) GetMissed() bool {
 type ChangedUser struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Uid   string                 `protobuf:"bytes,1,opt,name=uid,proto3" json:"uid,omitempty"`
-	// Without any, all of it.
+	// Changed objects; none means that any may have changed.
 	Objects []*Object `protobuf:"bytes,2,rep,name=objects,proto3" json:"objects,omitempty"`
-	// The only connection whose doing all of it is; 0 when there is no such one.
+	// The connection that made all of these changes; 0 if there are several or none.
 	Origin        uint64 `protobuf:"fixed64,3,opt,name=origin,proto3" json:"origin,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
