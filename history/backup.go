@@ -18,13 +18,37 @@ func (r *Record) Restore(cut int64) *Record {
 	}
 	m := *r
 	m.Watches = r.counted() // content lost in an earlier removal stays lost
+	m.uncut()
+	lows := m.lows()
 	m.RemovedAt, m.Restored = cut, true
 	if r.Version.Time() <= cut {
 		m.Version, m.Original = VersionOf(cut+1, RankProgress), r.own()
 	}
-	m.Completions = staysBeside(r.Completions, max(cut, r.PlaysBeforeAt), endGap)
-	m.setLows(staysBeside(r.lows(), cut, lowGap))
+	m.Completions = staysBeside(m.Completions, max(cut, r.PlaysBeforeAt), endGap)
+	m.setLows(staysBeside(lows, cut, lowGap))
 	return &m
+}
+
+// uncut shortens the stays that [staysAfter] began at the removal to their latest report. Where the removal is not
+// known, their begin would be taken for a report, and a viewing that began in between for a second play.
+func (r *Record) uncut() {
+	if r.RemovedAt == 0 {
+		return
+	}
+	single := func(stays []Stay) []Stay {
+		for i := range stays {
+			if stays[i].from() == r.RemovedAt+1 {
+				stays[i].Length = 0
+			}
+		}
+		return stays
+	}
+	var listed []Stay
+	for _, l := range r.Lows {
+		listed = append(listed, l.stay())
+	}
+	r.Completions, r.Lows = single(slices.Clone(r.Completions)), nil
+	r.setLows(uniteStays(single(listed), r.lows(), lowGap))
 }
 
 // staysBeside moves the begin of stays to match stays cut by [staysAfter].
@@ -51,6 +75,7 @@ func (r *Record) counted() []WatchedTime {
 func (r *Record) WithoutRemoval() *Record {
 	m := *r
 	m.Watches = r.counted()
+	m.uncut()
 	m.RemovedAt, m.Restored = 0, false
 	if m.Original != 0 {
 		m.Version, m.Original = m.Original, 0

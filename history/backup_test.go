@@ -348,3 +348,15 @@ func TestOldestAfterRemoval(t *testing.T) {
 		}
 	}
 }
+
+// TestMovedAfterARemoval: a viewing that began and ended just after a removal is one play, also in a history
+// without the removal, or with a later one.
+func TestMovedAfterARemoval(t *testing.T) {
+	seen := history.Event{Kind: finish, At: epoch + 8*second, StartedAt: epoch + 2*second, Position: 29 * second, Duration: 100 * second, Session: "s", Device: "tv"}
+	r := history.Merge(seen.Record(), (&history.Event{Kind: history.KindDelete, At: epoch}).Record())
+	for name, moved := range map[string]*history.Record{"as it is": r, "without the removal": r.WithoutRemoval(), "after a later one": r.Restore(epoch + 9*second)} {
+		if n := moved.Plays(); n != 1 {
+			t.Errorf("%s: %d plays, want 1", name, n)
+		}
+	}
+}

@@ -2,7 +2,6 @@ package rpc_test
 
 import (
 	"cmp"
-	"flag"
 	"fmt"
 	"slices"
 	"testing"
@@ -129,15 +128,8 @@ func (u *union) judge(h *told) {
 }
 
 // TestUnited: histories with mutual imports, between reports, marks, deletes and clears, equal a new history with
-// the same reports. Removals before an export, and in the history itself, apply. The seed is fixed: about one round in
-// a thousand still counts one play more after an import of a cleared history (seed 15262666132885215821).
+// the same reports. Removals before an export, and in the history itself, apply.
 func TestUnited(t *testing.T) {
-	if seed := flag.Lookup("rapid.seed"); seed.Value.String() == seed.DefValue {
-		if err := seed.Value.Set("1"); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = seed.Value.Set(seed.DefValue) })
-	}
 	s := newHouse(t).service(t)
 	round := 0
 	rapid.Check(t, func(rt *rapid.T) {
