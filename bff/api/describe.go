@@ -21,7 +21,7 @@ var (
 	exampleMeta    = map[string]string{"title": "Fog", "series": "Harbour Lights", "season": "1", "episode": "1"}
 	exampleBeats   = heartbeatsBody{Heartbeats: []codec.Heartbeat{{
 		Object: exampleObjects[0], Kind: "stop", PositionMS: 90_000, DurationMS: 600_000, EventTime: exampleTime,
-		Session: "f3a1", Device: "Living room", Meta: codec.Meta{"title": new("Low Tide")},
+		Session: "f3a1", Device: "Living room", Meta: map[string]string{"title": "Low Tide"},
 	}}}
 	exampleLookup    = lookupBody{Objects: exampleObjects}
 	exampleDeletion  = deleteBody{Objects: exampleObjects}
@@ -186,6 +186,6 @@ func exampleRecord() *codec.Record {
 	b := exampleBeats.Heartbeats[0]
 	return &codec.Record{
 		Object: b.Object, PositionMS: b.PositionMS, ResumeMS: b.PositionMS, DurationMS: b.DurationMS, FurthestMS: b.PositionMS, State: "stopped",
-		EventTime: b.EventTime, Session: b.Session, Device: b.Device, Meta: map[string]string{"title": *b.Meta["title"]}, ETag: "9c1d2e3f4a5b6c7d",
+		EventTime: b.EventTime, Session: b.Session, Device: b.Device, Meta: b.Meta, ETag: "9c1d2e3f4a5b6c7d",
 	}
 }

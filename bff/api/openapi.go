@@ -446,8 +446,8 @@ type imported struct {
 	Statuses map[string]int `json:"statuses" doc:"How many rows, by what became of them."`
 	Refused  []refusedRow   `json:"refused" nullable:"false" doc:"The rows that are wrong or too old, 1,000 at most; of a dry run also those that are skipped."`
 	Form     string         `json:"form,omitempty" doc:"The form of a file of another program."`
-	Users    []string       `json:"users,omitempty" doc:"The users of such a file, 20 at most."`
-	First    []firstRow     `json:"first,omitempty" doc:"The first rows of a dry run, as they would be stored."`
+	Users    []string       `json:"users,omitempty" nullable:"false" doc:"The users of such a file, 20 at most."`
+	First    []firstRow     `json:"first,omitempty" nullable:"false" doc:"The first rows of a dry run, as they would be stored."`
 	Oldest   string         `json:"oldest,omitempty" format:"date-time" doc:"The earliest row of a dry run."`
 	Newest   string         `json:"newest,omitempty" format:"date-time" doc:"The latest row of a dry run."`
 }

@@ -325,7 +325,7 @@ func TestBodiesAreWhatTheDocumentSays(t *testing.T) {
 		"sent_at": `"2026-03-01T20:15:00Z"`, "ack": `"cached"`, "records": "false", "heartbeats": "[%s]",
 		"object": `{"id":"1","type":1}`, "kind": `"start"`, "position_ms": "0", "duration_ms": "1", "event_time": `"2026-03-01T20:15:00Z"`,
 		"session": `"s"`, "device": `"d"`, "failed": "true", "started_at": `"2026-03-01T20:14:00Z"`,
-		"watched_ms": "1", "speed": "1.5", "if_match": `"1f"`, "incognito": "true", "meta": `{"a":"b"}`, "objects": `[{"id":"1","type":1}]`,
+		"watched_ms": "1", "speed": "1.5", "if_match": `"1f"`, "incognito": "true", "meta": `{"a":"b"}`, "removed_meta": `["c"]`, "objects": `[{"id":"1","type":1}]`,
 		"first_flag": `"2026-03-01"`, "time_zone": `"Europe/Berlin"`, "type": "1", "since": `"2026-03-01T20:15:00Z"`, "until": `"2026-03-01T20:15:00Z"`,
 		"dismissed": "false", "mark": `"reset"`, "only_recorded": "true", "unless_completed": "true",
 		"cursor": `"abc"`,

@@ -273,6 +273,7 @@ func TestHeartbeatsThatTheServiceRefuses(t *testing.T) {
 		{"17 keys of metadata", "{", meta(17, "v"), "meta"},
 		{"1,025 bytes of metadata", "{", meta(5, strings.Repeat("v", 202)), "meta"},
 		{"17 keys of metadata, all removed", "{", strings.ReplaceAll(meta(17, "v"), `"v"`, "null"), "meta"},
+		{"17 removed keys", "{", `{"removed_meta":["` + strings.Join(strings.Split("abcdefghijklmnopq", ""), `","`) + `"],`, "meta"},
 		{"empty key of metadata", "{", `{"meta":{"":"v"},`, "meta"},
 	}
 	w := newWorld(t)
@@ -308,6 +309,8 @@ func TestMetadataByKey(t *testing.T) {
 		{"a title alone", `{"title":"Ebb"}`, "map[episode:2 season:1 series:Harbour title:Ebb]"},
 		{"none", `null`, "map[episode:2 season:1 series:Harbour title:Ebb]"},
 		{"a removed key", `{"season":null,"part":"1"}`, "map[episode:2 part:1 series:Harbour title:Ebb]"},
+		{"a key removed by its name", `{"part":"1"},"removed_meta":["title"]`, "map[episode:2 part:1 series:Harbour]"},
+		{"a title again", `{"title":"Ebb"},"removed_meta":null`, "map[episode:2 part:1 series:Harbour title:Ebb]"},
 		{"an empty text", `{"part":""}`, "map[episode:2 part: series:Harbour title:Ebb]"},
 		{"all removed", `{"title":null,"series":null,"part":null,"episode":null}`, "<nil>"},
 	} {

@@ -33,17 +33,17 @@ type Details struct {
 	Duration *Report      `json:"duration,omitempty" doc:"The report that duration_ms came with."`
 	Meta     *MetaReports `json:"meta,omitempty" doc:"The reports that the keys of meta came with."`
 
-	Peaks         []Peak         `json:"peaks,omitempty" maxItems:"8" doc:"Earlier positions beyond those of every later report, the furthest first, which is the oldest."`
-	Completions   []Completion   `json:"completions,omitempty" maxItems:"128" doc:"The newest stays of viewings at their ends, oldest first."`
+	Peaks         []Peak         `json:"peaks,omitempty" nullable:"false" maxItems:"8" doc:"Earlier positions beyond those of every later report, the furthest first, which is the oldest."`
+	Completions   []Completion   `json:"completions,omitempty" nullable:"false" maxItems:"128" doc:"The newest stays of viewings at their ends, oldest first."`
 	PlaysBefore   *PlaysBefore   `json:"plays_before,omitempty" doc:"The plays before."`
-	Watches       []Watch        `json:"watches,omitempty" maxItems:"128" doc:"The newest viewings that said how much they have played, oldest first."`
+	Watches       []Watch        `json:"watches,omitempty" nullable:"false" maxItems:"128" doc:"The newest viewings that said how much they have played, oldest first."`
 	WatchedBefore *WatchedBefore `json:"watched_before,omitempty" doc:"Those before."`
 
 	Start    *Peak           `json:"start,omitempty" doc:"Where the session of the latest report began, where it reported a start."`
-	Viewings []ListedViewing `json:"viewings,omitempty" maxItems:"16" doc:"The newest other sessions, oldest first."`
+	Viewings []ListedViewing `json:"viewings,omitempty" nullable:"false" maxItems:"16" doc:"The newest other sessions, oldest first."`
 	AtEnd    bool            `json:"at_end,omitempty" doc:"The latest report is at the end of its session."`
-	Lows     []Low           `json:"lows,omitempty" maxItems:"64" doc:"Stays of these sessions below their ends, oldest first, but for the one from the latest start to the latest report."`
-	Starts   []Start         `json:"starts,omitempty" maxItems:"128" doc:"Earlier starts of sessions, oldest first."`
+	Lows     []Low           `json:"lows,omitempty" nullable:"false" maxItems:"64" doc:"Stays of these sessions below their ends, oldest first, but for the one from the latest start to the latest report."`
+	Starts   []Start         `json:"starts,omitempty" nullable:"false" maxItems:"128" doc:"Earlier starts of sessions, oldest first."`
 
 	Removed  string `json:"removed,omitempty" format:"date-time" doc:"When the object was last deleted: nothing of the record is from before, unless it was restored."`
 	Restored bool   `json:"restored,omitempty" doc:"The parts of the record from before that were brought back after it."`

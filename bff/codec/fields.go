@@ -36,11 +36,10 @@ type Heartbeat struct {
 	Device     string  `json:"device,omitempty" doc:"At most 128 bytes."`
 	Failed     bool    `json:"failed,omitempty" doc:"The playback failed: the position is not to be remembered."`
 	Incognito  bool    `json:"incognito,omitempty" doc:"Nothing of it is to be kept."`
-	Meta       Meta    `json:"meta,omitempty" maxProperties:"16" doc:"Texts by key. They take the place of what the record has of these keys; null removes a key. At most 1 KiB in all."`
-}
 
-// Meta is the metadata of a report. Null removes a key.
-type Meta map[string]*string
+	Meta        map[string]string `json:"meta,omitempty" maxProperties:"16" doc:"Texts by key. They take the place of what the record has of these keys. With removed_meta at most 16 keys and 1 KiB."`
+	RemovedMeta []string          `json:"removed_meta,omitempty" maxItems:"16" nullable:"false" doc:"Keys of the metadata to remove. A null in meta does the same, which typed clients cannot express."`
+}
 
 const wantKind = "want start, progress, pause, seek, stop or finish"
 
@@ -73,7 +72,11 @@ func (d *batchDecoder) field(h *historyv1.Heartbeat, name []byte) {
 	case "incognito":
 		h.Incognito = d.flag("incognito")
 	case "meta":
-		h.Meta, h.RemovedMeta = d.meta()
+		var removed []string
+		h.Meta, removed = d.meta()
+		h.RemovedMeta = append(h.RemovedMeta, removed...)
+	case "removed_meta":
+		h.RemovedMeta = append(h.RemovedMeta, d.keys("removed_meta")...)
 	default:
 		d.unknown("", name)
 	}
@@ -154,6 +157,29 @@ func (d *decoder) meta() (values map[string]string, removed []string) {
 		}
 	}
 	return values, removed
+}
+
+// keys returns the texts of an array. Like meta it keeps one over the limit.
+func (d *decoder) keys(field string) (keys []string) {
+	const want = "want an array of strings of whole characters"
+	if d.in.Null() {
+		return nil
+	}
+	if d.in.Kind() != scan.Array {
+		d.in.Skip()
+		d.refuse(field, want)
+		return nil
+	}
+	for range d.in.Array() {
+		text, ok := d.in.Text()
+		if !ok {
+			d.refuse(field, want)
+		}
+		if len(keys) <= history.MaxMetaKeys {
+			keys = append(keys, string(text))
+		}
+	}
+	return keys
 }
 
 // Record is the resume point and the statistics of an object.

@@ -44,7 +44,7 @@ func fullItem(t *testing.T) *historyv1.Item {
 // TestEveryFieldIsRead sets every field of a player. The edge sets origin and receipt time.
 func TestEveryFieldIsRead(t *testing.T) {
 	const heartbeat = `{"object":{"id":"a","type":2},"kind":"stop","position_ms":1,"duration_ms":2,"event_time":"2026-03-01T20:15:00Z",
-		 "session":"s","device":"d","meta":{"a":"b","gone":null},"failed":true,"incognito":true,
+		 "session":"s","device":"d","meta":{"a":"b"},"removed_meta":["gone"],"failed":true,"incognito":true,
 		 "started_at":"2026-03-01T20:14:00Z","watched_ms":3,"speed":1.5,"if_match":"1f"}`
 	b, err := codec.DecodeMessage("u1", []byte(`{"seq":1,"sent_at":"2026-03-01T20:16:00Z","first_flag":"2026-03-01","time_zone":"UTC","heartbeats":[`+heartbeat+`]}`))
 	if err != nil || b.Refused() > 0 {

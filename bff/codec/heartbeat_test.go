@@ -27,7 +27,7 @@ func TestDecodeBatch(t *testing.T) {
 	got, err := codec.DecodeBatch("u1", []byte(`{"heartbeats":[
 		{"object":{"id":"a:b_c","type":4294967295},"kind":"start","position_ms":0,"duration_ms":null,"event_time":"2026-03-01T20:15:00.25+01:00",
 		 "session":"s\u20ac","device":"tv","failed":true,"incognito":true,
-		 "started_at":"2026-03-01T20:14:00+01:00","watched_ms":7,"speed":1.505e0,"if_match":"Ff","meta":{"k":"v","":"","gone":null}},`+beat+`],
+		 "started_at":"2026-03-01T20:14:00+01:00","watched_ms":7,"speed":1.505e0,"if_match":"Ff","removed_meta":["first"],"meta":{"k":"v","":"","gone":null}},`+beat+`],
 		"sent_at":"2026-03-01T19:15:01Z","ack":"cached","records":false}`))
 	if err != nil {
 		t.Fatal(err)
@@ -37,7 +37,7 @@ func TestDecodeBatch(t *testing.T) {
 			Uid: "u1", ObjectId: "a:b_c", ObjectType: 4294967295, Kind: historyv1.Kind_KIND_START,
 			EventTimeMs: 1772392500250, SentAtMs: 1772392501000,
 			Session: "s€", Device: "tv", Failed: true, Incognito: true,
-			StartedAtMs: 1772392440000, WatchedMs: 7, SpeedPercent: 151, IfMatch: 255, Meta: map[string]string{"k": "v", "": ""}, RemovedMeta: []string{"gone"},
+			StartedAtMs: 1772392440000, WatchedMs: 7, SpeedPercent: 151, IfMatch: 255, Meta: map[string]string{"k": "v", "": ""}, RemovedMeta: []string{"first", "gone"},
 		},
 		{
 			Uid: "u1", ObjectId: "100", ObjectType: 1, Kind: historyv1.Kind_KIND_STOP,
@@ -120,6 +120,8 @@ func TestDecodeBatchRefusesOne(t *testing.T) {
 		{"incognito as a number", add(`"incognito":1`), "incognito", "want true or false"},
 		{"failed as a string", add(`"failed":"yes"`), "failed", "want true or false"},
 		{"meta as a list", add(`"meta":["a"]`), "meta", "want an object of strings"},
+		{"removed meta as an object", add(`"removed_meta":{"a":null}`), "removed_meta", "want an array of strings"},
+		{"removed meta of null", add(`"removed_meta":[null]`), "removed_meta", "want an array of strings"},
 		{"half a pair in the id", with(`"100"`, `"\ud83d"`), "object.id", "whole characters"},
 		{"half a pair in the session", add(`"session":"\ude00"`), "session", "whole characters"},
 		{"half a pair in the meta", add(`"meta":{"title":"A tiny happy film \ud83d"}`), "meta", "whole characters"},
