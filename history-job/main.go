@@ -169,7 +169,6 @@ func (j job) add(g *run.Group, drain time.Duration) {
 	g.Add("generations", drain, j.archiver.Generations(j.recovery, archive.Loops{
 		"consume":   j.archiver.Consume,
 		"sweep":     j.archiver.Sweep,
-		"measure":   j.archiver.Measure,
 		"announce":  j.archiver.Announce,
 		"restore":   j.recovery.Restore,
 		"compact":   j.worker.Compact,
@@ -177,5 +176,6 @@ func (j job) add(g *run.Group, drain time.Duration) {
 		"summarize": j.worker.Summarize,
 	}))
 	g.Add("lone sweep", drain/2, j.archiver.SweepAlone())
+	g.Add("measure", time.Second, j.archiver.Measure())
 	g.Add("recovery", drain/2, j.recovery.Follow())
 }

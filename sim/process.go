@@ -120,10 +120,10 @@ func (w *World) startJob(i int) {
 	}
 	for _, run := range []func(context.Context) error{
 		archiver.Generations(recoverer, archive.Loops{
-			"consume": archiver.Consume, "sweep": archiver.Sweep, "measure": archiver.Measure,
+			"consume": archiver.Consume, "sweep": archiver.Sweep,
 			"restore": recoverer.Restore, "compact": worker.Compact, "recall": worker.Recall,
 		}),
-		archiver.SweepAlone(), recoverer.Follow(),
+		archiver.SweepAlone(), archiver.Measure(), recoverer.Follow(),
 	} {
 		go func() { _ = run(p.ctx) }()
 	}

@@ -142,9 +142,9 @@ func (p *Process) Run(ctx context.Context) error {
 	g.Add("job", p.cfg.Drain/8, p.breakable("job", p.archiver.Generations(p.queue, archive.Loops{
 		"consume":  p.archiver.Consume,
 		"sweep":    p.archiver.Sweep,
-		"measure":  p.archiver.Measure,
 		"announce": p.archiver.Announce,
 	})))
+	g.Add("measure", time.Second, p.archiver.Measure())
 	g.Add("expiry", time.Second, p.db.Run)
 	g.Add("clock", time.Second, p.clock.Run)
 	g.Add("store", 0, run.Closing(p.db.Close))

@@ -199,33 +199,37 @@ func (a *Archiver) announcePending(ctx context.Context, buckets []history.Bucket
 	return len(pending) == sweepLimit, silent // the known sightings are announced
 }
 
-// Measure sets the backlog gauges. It runs concurrently with the sweep, which blocks during an outage. It reads
-// all buckets, because the oldest mark of any bucket bounds how far back the queue must be read.
-func (a *Archiver) Measure(ctx context.Context, as history.Assignment) error {
-	defer a.metrics.backlog.reset()
-	return run.Every(ctx, a.cfg.SweepEvery, func(ctx context.Context) error {
-		if a.Try(ctx, func(ctx context.Context) error { return a.measure(ctx, as.Buckets()) }) != nil {
-			a.Failed(ctx, "backlog")
-		}
-		return nil
+// measureEvery is the longest interval between two measurements of the backlog.
+const measureEvery = 5 * time.Second
+
+// Measure makes a part that sets the backlog gauges. It needs no assignment: the backlog matters most while the queue
+// is away, and the oldest mark of any bucket bounds how far back the queue must be read.
+func (a *Archiver) Measure() func(context.Context) error {
+	return a.Restarting("measure", func(ctx context.Context) error {
+		known := make([]history.Backlog, history.Buckets)
+		return run.Every(ctx, min(measureEvery, a.cfg.SweepEvery), func(ctx context.Context) error {
+			if a.Try(ctx, func(ctx context.Context) error { return a.measure(ctx, known) }) != nil {
+				a.Failed(ctx, "backlog")
+			}
+			return nil
+		})
 	})
 }
 
-func (a *Archiver) measure(ctx context.Context, buckets []history.Bucket) error {
+// measure updates the known backlog of all buckets. A bucket of a silent shard keeps its marks, and they grow older.
+func (a *Archiver) measure(ctx context.Context, known []history.Backlog) error {
 	began := time.Now()
-	all, err := a.cfg.Cache.Backlog(ctx, history.AllBuckets())
+	found, err := a.cfg.Cache.Backlog(ctx, history.AllBuckets())
 	if err == nil {
-		a.cfg.Epochs.Measured(began, all)
+		a.cfg.Epochs.Measured(began, found)
 	}
-	found := make([]history.Backlog, len(buckets))
-	for i, b := range buckets {
-		if int(b) < len(all) {
-			found[i] = all[b]
+	for i, f := range found {
+		if err == nil || f.Marks > 0 {
+			known[i] = f
 		}
 	}
-	some := slices.ContainsFunc(found, func(b history.Backlog) bool { return b.Marks > 0 })
-	if err == nil || some { // a silent shard does not hide the others
-		a.metrics.backlog.set(buckets, found)
+	if err == nil || slices.ContainsFunc(known, func(b history.Backlog) bool { return b.Marks > 0 }) {
+		a.metrics.backlog.set(known)
 	}
 	return err
 }

@@ -60,8 +60,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 // series.
 const rangeSize = 64
 
-// backlog has the gauges of the dirty marks in this job's buckets. Several jobs may share a range: sum the counts
-// and take the maximum age.
+// backlog has the gauges of the dirty marks in all buckets, whoever owns them: several jobs measure the same.
 type backlog struct{ dirty, age *prometheus.GaugeVec }
 
 // newBacklog registers the gauges. Each range of rangeSize buckets has a series, labeled by its first and last
@@ -71,41 +70,28 @@ func newBacklog(auto promauto.Factory) backlog {
 		return auto.NewGaugeVec(prometheus.GaugeOpts{Name: "playhead_job_" + name, Help: help}, []string{"buckets"})
 	}
 	return backlog{
-		dirty: gauge("dirty_marks", "Dirty marks in those buckets of a range that this job owns, also of records that a service still holds."),
-		age:   gauge("oldest_mark_age_seconds", "Age of the oldest dirty mark in those buckets of a range that this job owns, 0 without any."),
+		dirty: gauge("dirty_marks", "Dirty marks in a range of buckets, also of records that a service still holds. Each job measures all buckets: take the maximum of the jobs."),
+		age:   gauge("oldest_mark_age_seconds", "Age of the oldest dirty mark in a range of buckets, 0 without any. Each job measures all buckets."),
 	}
 }
 
-// reset drops the series of buckets that this job no longer owns.
-func (b backlog) reset() { b.dirty.Reset(); b.age.Reset() }
-
-func (b backlog) set(buckets []history.Bucket, found []history.Backlog) {
-	type sum struct {
-		dirty  int
-		oldest history.Mark
-	}
-	var sums [history.Buckets / rangeSize]*sum
-	for i, f := range found {
-		s := sums[buckets[i]/rangeSize]
-		if s == nil {
-			s = &sum{}
-			sums[buckets[i]/rangeSize] = s
+// set takes the backlogs of all buckets, in order.
+func (b backlog) set(all []history.Backlog) {
+	for first := 0; first < len(all); first += rangeSize {
+		last := min(first+rangeSize, len(all))
+		var dirty int
+		var oldest history.Mark
+		for _, f := range all[first:last] {
+			if dirty += f.Marks; f.Marks > 0 && (oldest == 0 || f.Oldest < oldest) {
+				oldest = f.Oldest
+			}
 		}
-		s.dirty += f.Marks
-		if f.Marks > 0 && (s.oldest == 0 || f.Oldest < s.oldest) {
-			s.oldest = f.Oldest
+		var age float64
+		if dirty > 0 {
+			age = max(0, time.Since(time.UnixMicro(int64(oldest))).Seconds())
 		}
-	}
-	for r, s := range sums {
-		if s == nil {
-			continue
-		}
-		label := fmt.Sprintf("%d-%d", r*rangeSize, (r+1)*rangeSize-1)
-		b.dirty.WithLabelValues(label).Set(float64(s.dirty))
-		age := 0.0
-		if s.dirty > 0 {
-			age = max(0, time.Since(time.UnixMicro(int64(s.oldest))).Seconds())
-		}
+		label := fmt.Sprintf("%d-%d", first, last-1)
+		b.dirty.WithLabelValues(label).Set(float64(dirty))
 		b.age.WithLabelValues(label).Set(age)
 	}
 }
