@@ -4,6 +4,7 @@ package observe_test
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -88,13 +89,24 @@ func TestSummariesSayTheLimit(t *testing.T) {
 
 var metric = regexp.MustCompile(`playhead_[a-z_]+`)
 
-// TestMetricsExist: rules and runbooks name metrics that the product has.
+// TestMetricsExist: rules and dashboards name metrics that the product has.
 func TestMetricsExist(t *testing.T) {
-	known := string(read(t, "../../docs/metrics.md"))
+	queries := make(map[string]string)
 	for _, r := range rules(t) {
-		for _, name := range metric.FindAllString(r.Expr, -1) {
+		queries[r.Alert+r.Record] = r.Expr
+	}
+	boards, err := filepath.Glob("dashboards/*.json")
+	if err != nil || len(boards) < 6 {
+		t.Fatalf("%d dashboards, %v, want 6 or more", len(boards), err)
+	}
+	for _, file := range boards {
+		queries[file] = string(read(t, file))
+	}
+	known := string(read(t, "../../docs/metrics.md"))
+	for where, expr := range queries {
+		for _, name := range metric.FindAllString(expr, -1) {
 			if !strings.Contains(known, fmt.Sprintf("`%s`", strings.TrimSuffix(name, "_bucket"))) {
-				t.Errorf("%s%s: no metric %s", r.Alert, r.Record, name)
+				t.Errorf("%s: no metric %s", where, name)
 			}
 		}
 	}
