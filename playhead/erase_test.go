@@ -66,8 +66,8 @@ func TestErase(t *testing.T) {
 			t.Errorf("after %q: %d and %d records, want %d and 1", tt.args, seven, eight, tt.left)
 		}
 	}
-	if out := run(service, trace); !strings.Contains(out, "  cleared      3\n") || records("7") != 0 {
-		t.Errorf("what is sent again: got\n%s\nand %d records, want three heartbeats cleared", out, records("7"))
+	if out := run(service, trace); !strings.Contains(out, "  deleted    1\n") || records("7") != 0 {
+		t.Errorf("what is sent again: got\n%s\nand %d records, want its viewing deleted", out, records("7"))
 	}
 	if left, err := os.ReadFile(dead); err != nil || string(left) != kept {
 		t.Errorf("dead letters %q, %v, want %q", left, err, kept)

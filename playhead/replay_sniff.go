@@ -19,12 +19,11 @@ type importFlags struct {
 	Dates     string `help:"Order of day, month and year in dates of digits: dmy, mdy or ymd; found out by default."`
 	Types     string `help:"Numbers of the types of objects." default:"video=1,episode=2,audio=3"`
 	User      string `help:"User of all rows; by default the one that the file names."`
-	From      string `help:"Take only the rows of this user of the file."`
 	Delimiter string `help:"Delimiter of columns; found out by default."`
 }
 
 func (f *importFlags) options() (o imports.Options, err error) {
-	o = imports.Options{User: f.User, From: f.From, Delimiter: f.Delimiter}
+	o = imports.Options{User: f.User, Delimiter: f.Delimiter}
 	if o.Zone, err = imports.ParseZone(f.Zone); err != nil {
 		return o, fmt.Errorf("--zone: %w", err)
 	}

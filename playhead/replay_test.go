@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"net"
 	"os"
 	"path/filepath"
@@ -20,6 +21,7 @@ import (
 	"github.com/playhead/playhead/history-service/rpc"
 	"github.com/playhead/playhead/history/kafka"
 	"github.com/playhead/playhead/history/redis"
+	"github.com/playhead/playhead/internal/run"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
@@ -59,48 +61,86 @@ func service(t *testing.T) *rpc.Server {
 	return servicetest.New(t, rpc.Config{Cache: db.Cache(), Archive: db.Archive(), Erasers: []history.Eraser{db}})
 }
 
-func TestSend(t *testing.T) {
-	trace, addr := file(t, rows), serveRPC(t, service(t))
+// replayed runs a replay command and returns its output.
+func replayed(t *testing.T, args ...string) (string, error) {
+	t.Helper()
+	var out strings.Builder
+	err := replayCommand(t.Context(), args, none, &out)
+	return out.String(), err
+}
+
+// TestCopy sends files to a service. What it has already and what is too old is counted as such.
+func TestCopy(t *testing.T) {
+	now, old, addr := file(t, recent(rows)), file(t, rows), serveRPC(t, service(t))
 	for _, tt := range []struct {
 		args string
-		want []string
+		want string
+		fail string
 	}{
-		{"--shift", []string{"5 heartbeats acknowledged in ", "\n  stored       5\n"}},
-		{"--limit=4", []string{"3 heartbeats acknowledged in "}},
-		{"", []string{"5 heartbeats acknowledged in ", "\n  expired      5\n"}}, // too old: 2022
-		{"--limit=1", []string{"0 heartbeats acknowledged in "}},
+		{now + " --dry-run", "  new        2\n", ""},
+		{now, "  new        2\n", ""},
+		{"copy --from csv:" + now, "  equal      2\n", ""},
+		{"copy --to service --beats 15s " + now, "  equal      2\n", ""},
+		{now + " --uid 7", "  equal      1\n  skipped    1\n", ""},
+		{now + " --type 2", "  skipped    2\n", ""},
+		{now + " --until 2022-04-01", "  skipped    2\n", ""},
+		{old, "  expired    2\n", "2 are older than the retention"}, // 2022
 	} {
-		var out strings.Builder
-		if err := send(t.Context(), append(strings.Fields(tt.args), "--service="+addr, trace), none, &out); err != nil {
-			t.Errorf("%s: %v", tt.args, err)
+		out, err := replayed(t, append(strings.Fields(tt.args), "--service="+addr)...)
+		if tt.fail == "" && err != nil || tt.fail != "" && (err == nil || !strings.Contains(err.Error(), tt.fail)) {
+			t.Errorf("%s: %v, want %q", tt.args, err, tt.fail)
 		}
-		for _, want := range tt.want {
-			if !strings.Contains(out.String(), want) {
-				t.Errorf("%s: got %q, want %q", tt.args, &out, want)
-			}
+		if !strings.HasSuffix(out, tt.want) {
+			t.Errorf("%s: got %q, want %q", tt.args, out, tt.want)
 		}
 	}
 }
 
-func TestSendFails(t *testing.T) {
-	good, cut := file(t, rows), file(t, rows+"9,100,165")
-	addr := serveRPC(t, service(t))
+// TestCopyRejects keeps rows that cannot be read, and goes on behind them.
+func TestCopyRejects(t *testing.T) {
+	path, rejects, report := file(t, recent(rows)+"9,100,165\n10,100,4102444800000,1000,0\n"), filepath.Join(t.TempDir(), "rejects.csv"), filepath.Join(t.TempDir(), "report.json")
+	_, err := replayed(t, "--to=none", "--rejects="+rejects, "--report="+report, path)
+	if code := exitCode(err); code != 3 {
+		t.Errorf("exit code %d of %v, want 3", code, err)
+	}
+	want := "file,line,column,reason\n" + path + ",4,,\"3 columns, want 5\"\n" + path + ",5,,time: 2100-01-01T00:00:01Z is in the future\n"
+	if got, err := os.ReadFile(rejects); err != nil || string(got) != want {
+		t.Errorf("rejects: %q, %v, want %q", got, err, want)
+	}
+	got, err := os.ReadFile(report)
+	if err != nil || !strings.Contains(string(got), `"rows": 4`) || !strings.Contains(string(got), `"rejected": 2`) || !strings.Contains(string(got), `"finished": true`) {
+		t.Errorf("report: %s, %v", got, err)
+	}
+	if _, err = replayed(t, "--to=none", "--max-rejects=1", path); exitCode(err) != 4 {
+		t.Errorf("exit code %d of %v, want 4", exitCode(err), err)
+	}
+}
+
+func exitCode(err error) int {
+	if e, ok := errors.AsType[*run.ExitError](err); ok {
+		return e.Code
+	}
+	return 1
+}
+
+func TestCopyFails(t *testing.T) {
+	good := file(t, recent(rows))
 	for _, tt := range []struct{ name, args, want string }{
-		{"no trace", "", "<trace>"},
-		{"no such trace", "none.csv", "read trace: open none.csv: no such file"},
-		{"a broken last line", cut, "line 4: 3 columns, want 5"},
+		{"no file", "", "--from: want a file"},
+		{"no such file", "none.csv", "stat none.csv: no such file"},
+		{"no such source", "--from=xls:a", "--from: want csv:FILE"},
+		{"no such target", "--to=nowhere " + good, "--to: want service"},
 		{"no such flag", "--sped=2 " + good, "--sped"},
-		{"no number", "--speed=fast " + good, "--speed"},
+		{"no period", "--beats=often " + good, "--beats: want none"},
+		{"no time", "--since=yesterday " + good, "--since: want a day"},
+		{"no share", "--sample=2 " + good, "--sample: want a share"},
 		{"no address", "--service= " + good, `--service: want host:port, got ""`},
-		{"no port", "--service=localhost " + good, `--service: want host:port, got "localhost"`},
-		{"nobody listens", "--patience=50ms --service=127.0.0.1:1 " + good, "ended after 0 of 5 heartbeats: "},
-		{"batches beyond the limit", "--batch=1001 --service=" + addr + " " + good, "--batch: want 1 to 1000, got 1001"},
+		{"nobody listens", "--patience=50ms --service=127.0.0.1:1 " + good, "ended after 0 rows: "},
+		{"standard input again", "--to=none --checkpoint=c -", "standard input cannot be read again"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			var out strings.Builder
-			err := send(t.Context(), strings.Fields(tt.args), none, &out)
-			if err == nil || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "\n") {
-				t.Errorf("send %s: %v, want %q in one line", tt.args, err, tt.want)
+			if _, err := replayed(t, strings.Fields(tt.args)...); err == nil || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "\n") {
+				t.Errorf("replay %s: %v, want %q in one line", tt.args, err, tt.want)
 			}
 		})
 	}
@@ -122,26 +162,22 @@ func (s silent) ApplyStream(stream grpc.BidiStreamingServer[historyv1.ApplyStrea
 	}
 }
 
-// TestSendInterrupted cancels during the first batch, like Ctrl-C.
-func TestSendInterrupted(t *testing.T) {
+// TestCopyInterrupted cancels during the first batch, like Ctrl-C.
+func TestCopyInterrupted(t *testing.T) {
 	s := silent{came: make(chan struct{}, 16)}
 	addr := serveRPC(t, s)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	began := time.Now()
 	go func() {
 		<-s.came
 		cancel()
 	}()
 	var out strings.Builder
-	err := send(ctx, []string{"--service=" + addr, "--patience=1h", file(t, rows)}, none, &out)
-	if err == nil || !strings.Contains(err.Error(), "ended after 0 of 5 heartbeats: context canceled") {
+	err := replayCommand(ctx, []string{"--service=" + addr, "--patience=1h", file(t, recent(rows))}, none, &out)
+	if err == nil || !strings.Contains(err.Error(), "ended after 0 rows: context canceled") {
 		t.Errorf("interrupted: %v", err)
 	}
-	if took := time.Since(began); took > time.Minute {
-		t.Errorf("it took %v to end", took)
-	}
-	if !strings.Contains(out.String(), "0 heartbeats acknowledged") {
+	if !strings.HasPrefix(out.String(), "0 rows in ") {
 		t.Errorf("got %q, want what was done", &out)
 	}
 }
@@ -182,24 +218,22 @@ func started(t *testing.T, dir string, secret []byte, change ...func(*allinone.C
 
 func TestThroughAnEdge(t *testing.T) {
 	url, secret := edge(t)
-	trace, moved := file(t, rows), file(t, recent(rows))
-	for _, stored := range []bool{true, false} { // the second run adds nothing
-		var out strings.Builder
-		err := send(t.Context(), []string{"--edge=" + url, "--token-secret-file=" + secret, moved}, none, &out)
-		if err != nil || strings.Contains(out.String(), "stored       5") != stored || strings.Contains(out.String(), "stored") != stored {
-			t.Errorf("got %q, %v, want them stored: %v", out.String(), err, stored)
+	moved := file(t, recent(rows))
+	for _, want := range []string{"  new        2\n", "  equal      2\n"} { // the second run adds nothing
+		out, err := replayed(t, "--to=edge:"+url, "--token-secret-file="+secret, moved)
+		if err != nil || !strings.HasSuffix(out, want) {
+			t.Errorf("got %q, %v, want %q", out, err, want)
 		}
 	}
 	for args, want := range map[string]string{
-		"--edge=" + url: "--edge needs --token-secret-file",
-		"--edge=" + url + "/nowhere --token-secret-file=" + secret:                                     "refused for good",
-		"--edge=" + url + " --patience=1h --token-secret-file=" + file(t, strings.Repeat("wrong", 10)): "refuses the tokens, is the secret its own, and the audience?",
-		"--edge=" + url + " --token-secret-file=" + file(t, "short"):                                   "--token-secret-file: token secret: 5 bytes; want at least 32",
-		"--edge=127.0.0.1:1 --patience=1h --token-secret-file=" + secret:                               "want one such as https://",
-		"--edge=http://127.0.0.1:1 --patience=300ms --token-secret-file=" + secret:                     "is it there",
+		"--to=edge:" + url: "--to edge:URL needs --token-secret-file",
+		"--to=edge:" + url + "/nowhere --token-secret-file=" + secret:                                     "refused for good",
+		"--to=edge:" + url + " --patience=1h --token-secret-file=" + file(t, strings.Repeat("wrong", 10)): "refuses the tokens, is the secret its own, and the audience?",
+		"--to=edge:" + url + " --token-secret-file=" + file(t, "short"):                                   "--token-secret-file: token secret: 5 bytes; want at least 32",
+		"--to=edge:127.0.0.1:1 --patience=1h --token-secret-file=" + secret:                               "want one such as https://",
+		"--to=edge:http://127.0.0.1:1 --patience=300ms --token-secret-file=" + secret:                     "is it there",
 	} {
-		err := send(t.Context(), append(strings.Fields(args), trace), none, new(strings.Builder))
-		if err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := replayed(t, append(strings.Fields(args), moved)...); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %s", args, err, want)
 		}
 	}

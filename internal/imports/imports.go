@@ -15,6 +15,7 @@ import (
 	"io"
 	"iter"
 	"os"
+	"sync/atomic"
 	"time"
 
 	"github.com/playhead/playhead/history"
@@ -98,6 +99,7 @@ type Source struct {
 	ctx      context.Context
 	n        int64
 	unpacked int64
+	consumed atomic.Int64
 	problem  error // why the latest file was not recognised
 
 	// Columns of the latest file of no known form, and whether it lacks a header.
@@ -138,6 +140,9 @@ func (s *Source) Items(ctx context.Context) iter.Seq2[Item, error] {
 		}
 	}
 }
+
+// Consumed returns the bytes of the inputs that were read. It is safe for concurrent use.
+func (s *Source) Consumed() int64 { return s.consumed.Load() }
 
 // Files returns the files so far, with their forms.
 func (s *Source) Files() []File { return s.files }

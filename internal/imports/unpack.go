@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
@@ -62,6 +63,9 @@ func (s *Source) opened(in input) error {
 // unpack reads one stream by its first bytes: an archive, or a file.
 func (s *Source) unpack(name string, r io.Reader, depth int) error {
 	packed := &counter{r: r}
+	if depth == 0 {
+		packed.all = &s.consumed
+	}
 	head := bufio.NewReaderSize(packed, 64<<10)
 	first, err := head.Peek(512)
 	switch {
@@ -151,6 +155,9 @@ func (s *Source) zipMember(archive string, m *zip.File, depth int) error {
 		return s.broken(name, 0, "zip: "+err.Error())
 	}
 	defer f.Close()
+	if depth == 0 {
+		defer s.consumed.Add(int64(min(m.CompressedSize64, 1<<62))) //nolint:gosec // it was bounded
+	}
 	return s.unpack(name, &bounded{source: s, r: f, packed: func() int64 { return int64(min(m.CompressedSize64, 1<<62)) }}, depth+1) //nolint:gosec // it was bounded
 }
 
@@ -229,13 +236,17 @@ func (s *Source) bounded(r io.Reader, packed *counter) io.Reader {
 
 // counter counts the bytes that are read.
 type counter struct {
-	r io.Reader
-	n int64
+	r   io.Reader
+	n   int64
+	all *atomic.Int64 // counts them too; may be nil
 }
 
 func (c *counter) Read(p []byte) (int, error) {
 	n, err := c.r.Read(p)
 	c.n += int64(n)
+	if c.all != nil {
+		c.all.Add(int64(n))
+	}
 	return n, err
 }
 

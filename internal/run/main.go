@@ -19,8 +19,8 @@ import (
 //
 // The first SIGINT or SIGTERM cancels the context, SIGTERM with the cause [ErrTerminated]; the second exits with
 // status 1 without draining. SIGHUP ends nothing, see [Reloading]. The status
-// is 0 if main returns nil or [ErrHelp]. Otherwise it is 1, after a line "name: error" on standard error and a
-// panic's stack. With --log-format=json, both are one JSON line.
+// is 0 if main returns nil or [ErrHelp]. Otherwise it is that of an [ExitError], else 1, after a line "name: error" on
+// standard error and a panic's stack. With --log-format=json, both are one JSON line.
 func Main(main func(ctx context.Context, args []string, getenv func(string) string, out io.Writer) error) {
 	name := filepath.Base(os.Args[0])
 	floor := make([]byte, collectorFloor)
@@ -57,8 +57,23 @@ func status(name string, err error, errOut io.Writer) int {
 	if p, ok := errors.AsType[*PanicError](err); ok {
 		fmt.Fprintf(errOut, "%s\n", p.Stack)
 	}
+	if e, ok := errors.AsType[*ExitError](err); ok {
+		return e.Code
+	}
 	return 1
 }
+
+// ExitError is an error with an exit status of its own.
+type ExitError struct {
+	Code int
+	Err  error
+}
+
+// Error is that of the error.
+func (e *ExitError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the error.
+func (e *ExitError) Unwrap() error { return e.Err }
 
 // logsJSON reports whether the log format is JSON. The last line then is too.
 func logsJSON(args []string, getenv func(string) string) bool {

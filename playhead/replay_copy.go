@@ -1,0 +1,293 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/term"
+
+	"github.com/playhead/playhead/bff/token"
+	"github.com/playhead/playhead/internal/run"
+	"github.com/playhead/playhead/playhead/backfill"
+)
+
+type copyFlags struct {
+	Files []string `arg:"" optional:"" help:"Files of old viewings, packed or not, or directories of them; - is standard input. The same as --from csv:FILE."`
+	From  []string `sep:"none" placeholder:"SOURCE" help:"What to copy: csv:FILE, ndjson:FILE (forms are recognised by content), or -. May be given several times."`
+	To    string   `placeholder:"TARGET" help:"Where to: service (see --service), edge:URL, ndjson:FILE, or none, which only reads." default:"service"`
+
+	Beats  string   `help:"Reports of a viewing: none for its start and its end, or the time between two heartbeats, such as 15s for a load test." default:"none"`
+	Since  string   `help:"Only what was played at or after this time, such as 2026-01-31 or 2026-01-31T12:00:00Z."`
+	Until  string   `help:"Only what was played before this time."`
+	UID    []string `name:"uid" help:"Only these users."`
+	Type   []uint32 `help:"Only these types of objects."`
+	Sample float64  `help:"Only this share of the users, such as 0.01; always the same ones."`
+
+	Rejects    string  `help:"CSV file for the rows that cannot be read or are invalid, with file, line, column and reason." placeholder:"FILE"`
+	MaxRejects *int64  `help:"End after more rejected rows than this; unlimited by default."`
+	Checkpoint string  `help:"File that remembers how far the copy is, so that the same command goes on from there." placeholder:"FILE"`
+	Report     string  `help:"JSON file for the number of rows by outcome." placeholder:"FILE"`
+	Rate       float64 `help:"Rows per second at most; 0 is unlimited."`
+	Parallel   int     `help:"Concurrent calls of the target." default:"16" positive:""`
+	DryRun     bool    `help:"Read and count everything, and send nothing."`
+
+	Secret   string        `name:"token-secret-file" help:"File with the secret that an edge's tokens are signed with." type:"existingfile"`
+	Audience string        `help:"Audience that an edge's tokens must be made out to."`
+	Patience time.Duration `help:"How long to go on when the target does not answer." default:"60s" positive:""`
+
+	importFlags
+	remote
+}
+
+// Help returns the introduction to --help.
+func (*copyFlags) Help() string {
+	return `Copies old viewings into a history: each with its own times, and folded in, so that a row that comes twice counts once.
+
+Exit codes: 0, everything is in the target. 1, it failed or was interrupted: run it again, with the same --checkpoint to go on. 3, it is
+done, but some rows were rejected or are older than the retention. 4, more rows were rejected than --max-rejects.
+
+Others: ` + "`playhead replay sniff FILE`" + ` shows how a file would be read, ` + "`dead`" + ` drives again what could not be archived, ` +
+		"`segments UID`" + ` shows what of a user's history is in parts, ` + "`erase UID`" + ` removes everything of a user, and ` + "`rebase UID`" +
+		` brings records of a clock that was ahead to the present.`
+}
+
+// Exit codes of copies.
+const (
+	exitIncomplete = 3
+	exitRejects    = 4
+)
+
+// copyCommand copies a source to a target.
+func copyCommand(ctx context.Context, args []string, getenv func(string) string, out io.Writer) error {
+	var f copyFlags
+	if err := run.Parse("playhead replay copy", &f, args, getenv, out); err != nil {
+		return err
+	}
+	c, closing, err := f.copy()
+	if err != nil {
+		return err
+	}
+	defer closing()
+	done := progress(os.Stderr, c)
+	report, err := c.Run(ctx)
+	done()
+	printReport(out, &report)
+	if f.Report != "" {
+		err = errors.Join(err, writeReport(f.Report, &report))
+	}
+	return f.verdict(&report, err)
+}
+
+// verdict returns the error of a copy with its exit code.
+func (f *copyFlags) verdict(r *backfill.Report, err error) error {
+	switch {
+	case errors.Is(err, backfill.ErrRejects):
+		return &run.ExitError{Code: exitRejects, Err: err}
+	case err != nil && f.Checkpoint != "":
+		return fmt.Errorf("ended after %d rows; the same command goes on from there: %w", r.Rows, err)
+	case err != nil:
+		return fmt.Errorf("ended after %d rows: %w", r.Rows, err)
+	case r.Outcomes["rejected"]+r.Outcomes["expired"] > 0:
+		return &run.ExitError{Code: exitIncomplete, Err: fmt.Errorf("done, but %d rows were rejected and %d are older than the retention", r.Outcomes["rejected"], r.Outcomes["expired"])}
+	}
+	return nil
+}
+
+// copy returns the copy that the flags describe. The caller calls closing.
+func (f *copyFlags) copy() (c *backfill.Copy, closing func(), err error) {
+	c = &backfill.Copy{Lanes: f.Parallel, Rate: f.Rate, Checkpoint: f.Checkpoint, Rejects: f.Rejects, MaxRejects: -1}
+	if f.MaxRejects != nil {
+		c.MaxRejects = *f.MaxRejects
+	}
+	if c.Filter, err = f.filter(); err != nil {
+		return nil, nil, err
+	}
+	if c.Source, err = f.source(); err != nil {
+		return nil, nil, fmt.Errorf("--from: %w", err)
+	}
+	c.Settings = f.settings()
+	if f.DryRun {
+		c.Target = backfill.Discard{}
+		return c, func() {}, nil
+	}
+	c.Target, closing, err = f.target()
+	return c, closing, err
+}
+
+// settings returns the flags that change what a row is.
+func (f *copyFlags) settings() string {
+	b, _ := json.Marshal([]any{f.To, f.Service, f.Beats, f.Since, f.Until, f.UID, f.Type, f.Sample, f.importFlags, f.DryRun}) // plain values
+	return string(b)
+}
+
+func (f *copyFlags) filter() (filter backfill.Filter, err error) {
+	filter.Sample = f.Sample
+	if filter.Since, err = moments(f.Since); err != nil {
+		return filter, fmt.Errorf("--since: %w", err)
+	}
+	if filter.Until, err = moments(f.Until); err != nil {
+		return filter, fmt.Errorf("--until: %w", err)
+	}
+	if filter.Until > 0 {
+		filter.Until--
+	}
+	if f.Sample > 1 {
+		return filter, fmt.Errorf("--sample: want a share such as 0.01, got %v", f.Sample)
+	}
+	filter.Users, filter.Types = setOf(f.UID), setOf(f.Type)
+	return filter, nil
+}
+
+func setOf[T comparable](all []T) map[T]bool {
+	set := make(map[T]bool, len(all))
+	for _, one := range all {
+		set[one] = true
+	}
+	return set
+}
+
+// moments parses a day or a time, in Unix milliseconds; 0 for none.
+func moments(text string) (int64, error) {
+	if text == "" {
+		return 0, nil
+	}
+	t, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		t, err = time.Parse(time.DateOnly, text)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("want a day such as 2026-01-31, or a time such as 2026-01-31T12:00:00Z, got %q", text)
+	}
+	return t.UnixMilli(), nil
+}
+
+// source returns the source of --from and the arguments.
+func (f *copyFlags) source() (backfill.Source, error) {
+	paths := slices.Clone(f.Files)
+	for _, from := range f.From {
+		kind, path, named := strings.Cut(from, ":")
+		switch {
+		case from == "-":
+			paths = append(paths, from)
+		case named && path != "" && (kind == "csv" || kind == "ndjson"):
+			paths = append(paths, path)
+		default:
+			return nil, fmt.Errorf("want csv:FILE, ndjson:FILE or -, got %q", from)
+		}
+	}
+	if len(paths) == 0 {
+		return nil, errors.New("want a file")
+	}
+	for _, path := range paths {
+		if _, err := os.Stat(path); path != "-" && err != nil {
+			return nil, err
+		}
+	}
+	o, err := f.options()
+	return &backfill.Files{Options: o, Paths: paths}, err
+}
+
+// target returns the target of --to.
+func (f *copyFlags) target() (t backfill.Target, closing func(), err error) {
+	period := time.Duration(0)
+	if f.Beats != "none" {
+		if period, err = time.ParseDuration(f.Beats); err != nil || period < time.Second {
+			return nil, nil, fmt.Errorf("--beats: want none, or 1s or more, got %q", f.Beats)
+		}
+	}
+	kind, where, _ := strings.Cut(f.To, ":")
+	switch {
+	case f.To == "none":
+		return backfill.Discard{}, func() {}, nil
+	case f.To == "service":
+		if err := f.check(); err != nil {
+			return nil, nil, err
+		}
+		conn, err := f.dial()
+		if err != nil {
+			return nil, nil, err
+		}
+		s := backfill.NewService(conn, f.Parallel)
+		s.Period, s.Patience = period, f.Patience
+		return s, func() { s.Close(); _ = conn.Close() }, nil
+	case kind == "edge" && where != "":
+		t, err := f.edge(where, period)
+		return t, func() {}, err
+	}
+	return nil, nil, fmt.Errorf("--to: want service, edge:URL or none, got %q", f.To)
+}
+
+func (f *copyFlags) edge(url string, period time.Duration) (backfill.Target, error) {
+	if f.Secret == "" {
+		return nil, errors.New("--to edge:URL needs --token-secret-file")
+	}
+	secret, err := token.ReadSecret(f.Secret)
+	if err != nil {
+		return nil, fmt.Errorf("--token-secret-file: %w", err)
+	}
+	mint := func(uid string) (string, error) { return token.Mint(secret, uid, f.Audience, time.Hour) }
+	return &backfill.Edge{URL: url, Token: mint, Period: period, Patience: f.Patience}, nil
+}
+
+// shown are the outcomes in the order of reports.
+var shown = []string{"new", "older", "equal", "deleted", "expired", "summarised", "paused", "brief", "skipped", "rejected"}
+
+func printReport(out io.Writer, r *backfill.Report) {
+	fmt.Fprintf(out, "%d rows in %.1f s, %.0f/s", r.Rows, r.Seconds, r.PerSec)
+	if r.Resumed > 0 {
+		fmt.Fprintf(out, ", %d of them by earlier runs", r.Resumed)
+	}
+	fmt.Fprintln(out)
+	for _, name := range shown {
+		if n := r.Outcomes[name]; n > 0 {
+			fmt.Fprintf(out, "  %-10s %d\n", name, n)
+		}
+	}
+}
+
+func writeReport(path string, r *backfill.Report) error {
+	b, err := json.MarshalIndent(r, "", "  ")
+	if err == nil {
+		err = os.WriteFile(path, append(b, '\n'), 0o644) //nolint:gosec // counts are no secret
+	}
+	if err != nil {
+		return fmt.Errorf("--report: %w", err)
+	}
+	return nil
+}
+
+// progress shows how far a copy is until the caller calls done: in one line on a terminal, else as a line of JSON every
+// 10 s.
+func progress(out *os.File, c *backfill.Copy) (done func()) {
+	show, every := func(p *backfill.Progress) { _ = json.NewEncoder(out).Encode(p) }, 10*time.Second
+	end := func() {}
+	if term.IsTerminal(int(out.Fd())) { //nolint:gosec // a file descriptor
+		show, every = func(p *backfill.Progress) { fmt.Fprintf(out, "\r\033[K%s", p) }, 200*time.Millisecond
+		end = func() { fmt.Fprint(out, "\r\033[K") }
+	}
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		t := time.NewTicker(every)
+		defer t.Stop()
+		for {
+			select {
+			case <-t.C:
+				if p := c.Progress(); p != nil {
+					show(p)
+				}
+			case <-stop:
+				end()
+				return
+			}
+		}
+	}()
+	return func() { close(stop); <-stopped }
+}
