@@ -44,16 +44,20 @@ func read(t *testing.T, file string) []byte {
 	return text
 }
 
-// TestRunbooks: each alert has a section that ends with a command, and each section an alert.
+// TestRunbooks: each alert has a test, and a section that ends with a command; each section has an alert.
 func TestRunbooks(t *testing.T) {
 	sections := make(map[string]string)
 	for _, section := range strings.Split(string(read(t, "../../docs/runbooks.md")), "\n## ")[1:] {
 		name, text, _ := strings.Cut(section, "\n")
 		sections[name] = strings.TrimSpace(text)
 	}
+	tests := string(read(t, "alerts.test.yml"))
 	for _, r := range rules(t) {
 		if r.Alert == "" {
 			continue
+		}
+		if !strings.Contains(tests, "- name: "+r.Alert+"\n") {
+			t.Errorf("%s: no test in alerts.test.yml", r.Alert)
 		}
 		text, ok := sections[r.Alert]
 		delete(sections, r.Alert)
