@@ -69,8 +69,8 @@ fmt: $(BIN)/golangci-lint $(BIN)/buf ## format the code and the protocol
 PLUGINS := $(addprefix $(BIN)/,buf protoc-gen-go protoc-gen-go-grpc protoc-gen-go-vtproto)
 proto: $(PLUGINS) ## regenerate the Go code beside the .proto files
 	$(BIN)/buf generate
-reference: ## regenerate docs/configuration.md and docs/metrics.md from the commands
-	.ci/configuration && .ci/metrics
+reference: ## regenerate docs/configuration.md, docs/metrics.md and the dashboards from the code
+	.ci/configuration && .ci/metrics && go run ./e2e/cmd/dashboards deploy/observe/dashboards
 generate-check: $(PLUGINS) ## fail when the generated code is not what make proto writes
 	rm -rf .tools/gen
 	$(BIN)/buf generate -o .tools/gen

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestWritten: the committed dashboards are those of the code (make dashboards).
+// TestWritten: the committed dashboards are those of the code (make reference).
 func TestWritten(t *testing.T) {
 	dir, committed := t.TempDir(), "../../../deploy/observe/dashboards"
 	for _, b := range boards {
@@ -18,7 +18,7 @@ func TestWritten(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got, err := os.ReadFile(filepath.Join(committed, b.name+".json")); err != nil || string(got) != string(want) {
-			t.Errorf("%s is not what make dashboards writes (%v)", b.name, err)
+			t.Errorf("%s is not what make reference writes (%v)", b.name, err)
 		}
 	}
 	if files, err := os.ReadDir(committed); err != nil || len(files) != len(boards) {
