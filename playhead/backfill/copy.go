@@ -42,7 +42,7 @@ var ErrRejects = errors.New("too many rejected rows")
 // tick is how often incomplete batches are sent and how often the checkpoint is written.
 const (
 	tick         = 50 * time.Millisecond
-	checkpointed = time.Second
+	checkpointed = 250 * time.Millisecond
 )
 
 // Run copies everything. The report is right with an error too: what it counts is in the checkpoint.
