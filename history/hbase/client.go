@@ -16,15 +16,25 @@ import (
 	"github.com/playhead/playhead/history"
 )
 
-// dialer makes the connections of one client. It remembers the last error, which the client only logs, and stops
+// dialer makes the connections of one client. It remembers the last failure, which the client only logs, and stops
 // the client's endless retries on close.
 type dialer struct {
 	net net.Dialer
 
 	mu     sync.Mutex
 	closed bool
-	err    error
+	failed failure
 }
+
+// failure is a failed connection, until its server accepts one.
+type failure struct {
+	addr string
+	err  error
+	at   time.Time
+}
+
+// failureAge is how long a failure explains an error: the client tries again sooner.
+const failureAge = 30 * time.Second
 
 // patience is how long a server may be silent while calls are pending.
 const patience = 10 * time.Second
@@ -42,10 +52,12 @@ func (d *dialer) options() []gohbase.Option {
 
 func (d *dialer) dial(ctx context.Context, network, addr string) (net.Conn, error) {
 	conn, err := d.net.DialContext(ctx, network, addr)
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	if err != nil {
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		d.err = err
+		d.failed = failure{addr, err, time.Now()}
+	} else if d.failed.addr == addr {
+		d.failed = failure{}
 	}
 	return conn, err
 }
@@ -71,25 +83,25 @@ func (d *dialer) close() {
 	d.closed = true
 }
 
-// reason describes the last failed connection, for error texts.
+// reason describes a failed connection of now, for error texts.
 func (d *dialer) reason() string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.err == nil {
+	if d.failed.err == nil || time.Since(d.failed.at) > failureAge {
 		return ""
 	}
-	return fmt.Sprintf(" (last failed connection: %v)", d.err)
+	return fmt.Sprintf(" (last failed connection: %v)", d.failed.err)
 }
 
 // reach fails if no ZooKeeper host accepts a connection; the client would retry silently.
-func (d *dialer) reach(ctx context.Context, quorum string) error {
+func (d *dialer) reach(ctx context.Context, quorum string) (err error) {
 	for host := range strings.SplitSeq(quorum, ",") {
-		conn, err := d.dial(ctx, "tcp", strings.TrimSpace(host))
-		if err == nil {
+		var conn net.Conn
+		if conn, err = d.dial(ctx, "tcp", strings.TrimSpace(host)); err == nil {
 			return conn.Close()
 		}
 	}
-	return d.err
+	return err
 }
 
 // silence mutes the client's process-wide logger, which prints one line per row of a failed batch. Its fatal

@@ -159,3 +159,16 @@ func (c alterFamily) ToProto() proto.Message {
 }
 
 func (c alterFamily) NewResponse() proto.Message { return &pb.ModifyColumnResponse{} }
+
+// Dialer is the dialer of an archive's client.
+type Dialer struct{ d dialer }
+
+// Dial connects and closes.
+func (d *Dialer) Dial(ctx context.Context, addr string) {
+	if conn, err := d.d.dial(ctx, "tcp", addr); err == nil {
+		_ = conn.Close()
+	}
+}
+
+// Reason describes a failed connection of now.
+func (d *Dialer) Reason() string { return d.d.reason() }

@@ -1,6 +1,7 @@
 package hbase
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -139,11 +140,29 @@ func (a *Archive) answer(c Config, t shape, err error) error {
 	switch {
 	case err == nil:
 		return nil
+	case errors.Is(err, context.DeadlineExceeded) && a.disabled(t.name):
+		return fmt.Errorf("%w: table %s is disabled: enable '%s'", history.ErrUnavailable, t.name, t.name)
 	case errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("%w: HBase behind ZooKeeper %s does not answer%s: see that its servers run and that their names resolve here: %w",
 			history.ErrUnavailable, c.ZooKeeper, a.dialer.reason(), err)
 	}
 	return fmt.Errorf("table %s: %w", t.name, classify(err))
+}
+
+// stateWithin bounds the read of a table's state, after a call has failed.
+const stateWithin = time.Second
+
+// disabled reports whether a table was disabled: the client looks for its regions in vain until the deadline. The
+// state is a message in the table of tables, whose first field is 1 then.
+func (a *Archive) disabled(table string) bool {
+	ctx, cancel := context.WithTimeout(context.Background(), stateWithin)
+	defer cancel()
+	get, err := hrpc.NewGetStr(ctx, "hbase:meta", table, hrpc.Families(map[string][]string{"table": {"state"}}), hrpc.SkipBatch())
+	if err != nil {
+		return false
+	}
+	result, err := a.client.Get(get)
+	return err == nil && len(result.Cells) == 1 && bytes.Equal(result.Cells[0].Value, []byte{1 << 3, 1})
 }
 
 // checkTable refuses a table with a wrong TTL. Without a master, which reads and writes do not need, the check is

@@ -89,6 +89,27 @@ func TestArchive(t *testing.T) {
 	historytest.Archive(t, func(t *testing.T) history.Archive { return open(t, c) })
 }
 
+// TestDisabledTable is named as the cause, not a server that was away before.
+func TestDisabledTable(t *testing.T) {
+	c := hbase.Config{Table: tableOf(t), Regions: 2, ZooKeeper: zooKeeper(t), Deadline: 2 * time.Second}
+	a := open(t, c)
+	admin := gohbase.NewAdminClient(c.ZooKeeper)
+	if err := admin.DisableTable(hrpc.NewDisableTable(t.Context(), []byte(c.Table))); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { // dropAfter disables it again
+		if err := admin.EnableTable(hrpc.NewEnableTable(t.Context(), []byte(c.Table))); err != nil {
+			t.Error(err)
+		}
+	}()
+	for range 2 { // the client knows the regions at first
+		err := a.Prepare(t.Context())
+		if want := fmt.Sprintf("table %s is disabled", c.Table); !errors.Is(err, history.ErrUnavailable) || !strings.Contains(fmt.Sprint(err), want) {
+			t.Errorf("Prepare = %v, want %s", err, want)
+		}
+	}
+}
+
 // served is a region and the address of its server.
 type served struct {
 	hrpc.RegionInfo

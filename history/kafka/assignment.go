@@ -302,7 +302,7 @@ func (r *reader) run(ctx context.Context) {
 func (r *reader) report(failed bool, err error) {
 	log := r.q.cfg.Logger.With("topic", r.q.cfg.Topic, "partition", r.partition, "offset", r.offset)
 	switch {
-	case failed && r.assignment.failing.Add(1) == 1:
+	case failed && r.assignment.failing.Add(1) == 1 && !topicMissing(err): // recreateTopic tells of a missing one
 		log.Warn("read failed; will retry", "error", err)
 	case !failed && r.assignment.failing.Add(-1) == 0:
 		log.Info("reading again")

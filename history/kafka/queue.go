@@ -41,8 +41,10 @@ type Queue struct {
 	messages, bytes atomic.Int64 // published
 	skipped         atomic.Int64 // gone before they could be read
 
+	seen        atomic.Bool   // the topic has existed
 	recreating  chan struct{} // holds a token while the topic is recreated
 	recreatedAt time.Time     // time of the last attempt; guarded by recreating
+	missing     bool          // the last attempt failed; guarded by recreating
 }
 
 // clientID identifies this client in brokers' logs and quotas.

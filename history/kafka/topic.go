@@ -63,7 +63,9 @@ func (q *Queue) prepare(ctx context.Context) error {
 	n, err := q.partitions(ctx)
 	switch {
 	case errors.Is(err, kafka.UnknownTopicOrPartition):
-		return q.create(ctx)
+		if _, err = q.create(ctx); err == nil {
+			q.cfg.Logger.Info("topic created", "topic", q.cfg.Topic, "partitions", q.cfg.Partitions)
+		}
 	case err == nil && n != q.cfg.Partitions:
 		q.cfg.Logger.Info("existing topic keeps its partitions", "topic", q.cfg.Topic, "partitions", n, "configured", q.cfg.Partitions)
 	}
@@ -79,7 +81,7 @@ func topicMissing(err error) bool {
 const recreatePause = time.Second
 
 // recreateTopic recreates a deleted topic, one caller at a time, so no restart is needed. An existing topic is
-// unchanged.
+// unchanged. It logs an error that names the topic, and another one, once, if the brokers refuse to create it.
 func (q *Queue) recreateTopic(ctx context.Context) error {
 	select {
 	case q.recreating <- struct{}{}:
@@ -93,7 +95,18 @@ func (q *Queue) recreateTopic(ctx context.Context) error {
 	defer func() { q.recreatedAt = time.Now() }()
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
-	return q.create(ctx)
+	seen := q.seen.Load()
+	created, err := q.create(ctx)
+	switch log := q.cfg.Logger.With("topic", q.cfg.Topic); {
+	case err != nil && !q.missing:
+		log.Error("topic is missing and was not created; will retry", "error", err)
+	case created && !seen:
+		log.Info("topic created", "partitions", q.cfg.Partitions)
+	case created:
+		log.Error("topic was deleted; created again", "partitions", q.cfg.Partitions, "effect", "its unread messages are lost; the sweep archives keys by their marks")
+	}
+	q.missing = err != nil
+	return err
 }
 
 // ensuredLeaders is leaders, but recreates a missing topic.
@@ -136,6 +149,7 @@ func (q *Queue) leaders(ctx context.Context) ([]int, error) {
 	if err != nil {
 		return nil, fmt.Errorf("topic %s: %w", q.cfg.Topic, err)
 	}
+	q.seen.Store(true)
 	return leaders, nil
 }
 
@@ -154,19 +168,16 @@ func (q *Queue) dialer() *kafka.Dialer {
 	return &kafka.Dialer{ClientID: clientID, Timeout: dialTimeout, DualStack: true, TLS: q.cfg.TLS, SASLMechanism: q.mechanism}
 }
 
-func (q *Queue) create(ctx context.Context) error {
+// create reports whether the topic was missing.
+func (q *Queue) create(ctx context.Context) (created bool, err error) {
 	res, err := q.client.CreateTopics(ctx, &kafka.CreateTopicsRequest{Topics: []kafka.TopicConfig{q.topic()}})
 	if err == nil {
 		err = res.Errors[q.cfg.Topic]
 	}
-	switch {
-	case err == nil:
-		q.cfg.Logger.Info("topic created", "topic", q.cfg.Topic, "partitions", q.cfg.Partitions)
-	case errors.Is(err, kafka.TopicAlreadyExists): // another process was quicker
-	default:
-		return fmt.Errorf("create topic %s with %d partitions: %w; if this user may not, create it by hand", q.cfg.Topic, q.cfg.Partitions, err)
+	if created = err == nil; !created && !errors.Is(err, kafka.TopicAlreadyExists) { // another process was quicker
+		return false, fmt.Errorf("create topic %s with %d partitions: %w; if this user may not, create it by hand", q.cfg.Topic, q.cfg.Partitions, err)
 	}
-	return retry(ctx, func() error { return q.checkLeaders(ctx) })
+	return created, retry(ctx, func() error { return q.checkLeaders(ctx) })
 }
 
 // checkLeaders reports whether all partitions' leaders answer; metadata names them slightly earlier.

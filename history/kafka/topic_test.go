@@ -2,6 +2,8 @@ package kafka_test
 
 import (
 	"context"
+	"log/slog"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -73,6 +75,15 @@ func publishAgain(t *testing.T, cfg kafka.Config) {
 	services := []*kafka.Queue{open(t, cfg), open(t, cfg)}
 	for _, q := range services {
 		publish(t, q, announced(100))
+	}
+	var log strings.Builder
+	cfg.Logger = slog.New(slog.NewTextHandler(&log, nil))
+	services[1] = open(t, cfg)
+	publish(t, services[1], announced(100))
+	deleteTopic(t, cfg)
+	publish(t, services[1], announced(100))
+	if want := `level=ERROR msg="topic was deleted; created again" topic=` + cfg.Topic; strings.Count(log.String(), want) != 1 {
+		t.Errorf("the log has %q, want %q once", log.String(), want)
 	}
 	deleteTopic(t, cfg)
 	var wg sync.WaitGroup

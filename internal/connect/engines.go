@@ -48,6 +48,9 @@ type engine struct {
 	fit        func(context.Context) error // nil if no setting can lose data
 	allowed    bool                        // accept unsafe settings
 
+	cause     error // what the probe said of the outage; of judge only
+	explained time.Time
+
 	mu            sync.Mutex
 	nodes         map[string]*node // by address; of an engine with one server, a single one without a name.
 	late          map[string]int64 // timed-out reads since the last look, of two users at most.
@@ -68,14 +71,17 @@ func (e *Engines) First(ctx context.Context) error {
 	for _, one := range e.all {
 		g.Go(func() error {
 			err := one.try(ctx, firstTry)
-			if err == nil || final(err) {
+			if err == nil || final(err) || ctx.Err() != nil { // another's final error cut this try short
 				return err
 			}
 			e.Log.Warn("engine unavailable; will retry", "engine", one.name, "flag", one.flag, "error", err)
 			return nil
 		})
 	}
-	return g.Wait()
+	if err := g.Wait(); err != nil && final(err) {
+		return err
+	}
+	return nil
 }
 
 // All tries all engines concurrently. It fails unless every engine answers within 10 s.
@@ -336,7 +342,8 @@ func (e *engine) judge(ctx context.Context, all *Engines) {
 	t := time.NewTicker(lookEvery)
 	defer t.Stop()
 	var was []string
-	for idle, since := 0, time.Now(); ; {
+	var away time.Time // begin of the outage
+	for idle := 0; ; {
 		select {
 		case <-t.C:
 		case <-ctx.Done():
@@ -349,9 +356,16 @@ func (e *engine) judge(ctx context.Context, all *Engines) {
 			idle = 0
 			wasErr, wasPart := e.state(), e.partial()
 			failing, err := e.assess(ctx)
+			if err != nil && wasErr == nil {
+				away = time.Now()
+			}
+			if err == nil {
+				e.explained = time.Time{}
+			} else if e.partial() == nil {
+				err = e.explain(ctx, err)
+			}
 			if !slices.Equal(was, failing) || (wasErr == nil) != (err == nil) || (wasPart == nil) != (e.partial() == nil) {
-				all.tell(e, change{was: was, failing: failing, lasted: time.Since(since), err: err})
-				since = time.Now()
+				all.tell(e, change{was: was, failing: failing, lasted: time.Since(away), err: err})
 			}
 			was = failing
 		}
@@ -360,8 +374,8 @@ func (e *engine) judge(ctx context.Context, all *Engines) {
 
 // change is a change of an engine's health.
 type change struct {
-	was, failing []string // nodes
-	lasted       time.Duration
+	was, failing []string      // nodes
+	lasted       time.Duration // of the outage
 	err          error
 }
 
@@ -383,6 +397,25 @@ func (e *Engines) tell(one *engine, c change) {
 	default:
 		log.Warn("engine unavailable", "effect", effects[one.name], "error", c.err)
 	}
+}
+
+// explainEvery is the interval between probes for the cause of an outage.
+const explainEvery = 10 * time.Second
+
+// explain asks the probe for the cause of an outage: calls often know only that they had no answer.
+func (e *engine) explain(ctx context.Context, err error) error {
+	if time.Since(e.explained) >= explainEvery {
+		ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+		defer cancel()
+		e.cause, e.explained = e.probe(ctx), time.Now()
+	}
+	if e.cause == nil {
+		return err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.err = e.cause
+	return e.cause
 }
 
 // ask probes all of the engine and reports whether there are calls to assess.

@@ -91,6 +91,27 @@ func TestEnginesThatRefuseEndTheProcess(t *testing.T) {
 	})
 }
 
+// TestARefusalIsNotBlamedOnOthers: engines whose first try is cut short by another's final error are not logged.
+func TestARefusalIsNotBlamedOnOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		e := connect.Engines{Log: slog.New(slog.NewTextHandler(&log, nil))}
+		e.Add("redis", "--redis", away(0, errRefused))
+		for _, name := range []string{"kafka", "hbase"} {
+			e.Add(name, "--"+name, func(ctx context.Context) error {
+				<-ctx.Done()
+				return fmt.Errorf("open: %w: %w", history.ErrUnavailable, ctx.Err())
+			})
+		}
+		if err := e.First(t.Context()); !errors.Is(err, errRefused) {
+			t.Errorf("First = %v, want %v", err, errRefused)
+		}
+		if log.Len() > 0 {
+			t.Errorf("others are blamed:\n%s", log.String())
+		}
+	})
+}
+
 func TestEnginesAllAreNeeded(t *testing.T) {
 	e := connect.Engines{Log: slog.New(slog.DiscardHandler)}
 	e.Add("redis", "--redis", away(0, nil))
@@ -438,6 +459,31 @@ func TestPartOfAnEngine(t *testing.T) {
 		}
 		if n := strings.Count(w.log.String(), "engine=redis"); n != 4 {
 			t.Errorf("%d lines, want one for each change:\n%s", n, w.log.String())
+		}
+		if !strings.Contains(w.log.String(), "away=3s") {
+			t.Errorf("the log does not tell how long the whole outage was:\n%s", w.log.String())
+		}
+	})
+}
+
+// TestTheProbeTellsTheCause: callers only know that they had no answer.
+func TestTheProbeTellsTheCause(t *testing.T) {
+	watch(t, func(w *watched) {
+		var calls broken
+		calls.set(context.DeadlineExceeded)
+		w.set(fmt.Errorf("%w: the table is disabled", history.ErrUnavailable))
+		for _, cause := range []string{"the table is disabled", "ZooKeeper is gone"} {
+			w.set(fmt.Errorf("%w: %s", history.ErrUnavailable, cause))
+			for range 12 {
+				w.Engines.Archive(archive{broken: &calls}).Put(w.Context(), nil)
+				pass(time.Second)
+			}
+			if err := w.Checks("hbase")["hbase"](w.Context()); err == nil || !strings.Contains(err.Error(), cause) {
+				t.Errorf("health %v, want the cause of now, %s", err, cause)
+			}
+		}
+		if !strings.Contains(w.log.String(), "the table is disabled") {
+			t.Errorf("the log does not tell the cause:\n%s", w.log.String())
 		}
 	})
 }

@@ -67,6 +67,21 @@ func TestErrorsAreShort(t *testing.T) {
 	}
 }
 
+// TestDurationsHaveAUnit in both formats.
+func TestDurationsHaveAUnit(t *testing.T) {
+	for format, want := range map[string]string{"text": "took=1.5s", "json": `"took":"1.5s"`} {
+		var out bytes.Buffer
+		log, err := obs.NewLogger(&out, "", format)
+		if err != nil {
+			t.Fatal(err)
+		}
+		log.Info("component stopped", "took", 1500*time.Millisecond)
+		if got := out.String(); !strings.Contains(got, want) {
+			t.Errorf("%s: got %q, want %s", format, got, want)
+		}
+	}
+}
+
 func TestNewLoggerNamesTheChoices(t *testing.T) {
 	tests := []struct{ level, format, want string }{
 		{"loud", "text", `--log-level: want debug, info, warn or error, got "loud"`},

@@ -29,7 +29,7 @@ func NewLogger(out io.Writer, level, format string) (*slog.Logger, error) {
 	if err := setLevel(l, level); err != nil {
 		return nil, err
 	}
-	options := &slog.HandlerOptions{Level: l, ReplaceAttr: short}
+	options := &slog.HandlerOptions{Level: l, ReplaceAttr: plain}
 	var handler func(io.Writer) slog.Handler
 	switch format {
 	case "", "text":
@@ -66,9 +66,13 @@ func setLevel(to *slog.LevelVar, level string) error {
 	return nil
 }
 
-// short reduces an error to its message: some errors format themselves with a stack.
-func short(_ []string, a slog.Attr) slog.Attr {
-	if a.Value.Kind() == slog.KindAny {
+// plain reduces an error to its message, since some errors format themselves with a stack, and writes a duration with
+// its unit, since JSON has bare nanoseconds.
+func plain(_ []string, a slog.Attr) slog.Attr {
+	switch a.Value.Kind() { //nolint:exhaustive // the rest is plain
+	case slog.KindDuration:
+		a.Value = slog.StringValue(a.Value.Duration().String())
+	case slog.KindAny:
 		if err, ok := a.Value.Any().(error); ok {
 			a.Value = slog.StringValue(err.Error())
 		}

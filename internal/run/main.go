@@ -77,15 +77,12 @@ func (e *ExitError) Unwrap() error { return e.Err }
 
 // logsJSON reports whether the log format is JSON. The last line then is too.
 func logsJSON(args []string, getenv func(string) string) bool {
-	for i, arg := range args {
-		if value, ok := strings.CutPrefix(arg, "--log-format="); ok {
-			return value == "json"
-		}
-		if arg == "--log-format" && i+1 < len(args) {
-			return args[i+1] == "json"
-		}
+	const flag = "log-format"
+	format := early(flag, args, getenv)
+	if s, err := newSettings(args, getenv); format == "" && err == nil {
+		format, _ = s.file[flag].(string)
 	}
-	return getenv(variable("log-format")) == "json"
+	return format == "json"
 }
 
 // statusJSON is status with JSON output.

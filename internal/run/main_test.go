@@ -117,8 +117,12 @@ func TestMainStatus(t *testing.T) {
 
 // TestMainEndsInJSON: with a JSON log the last line is JSON too.
 func TestMainEndsInJSON(t *testing.T) {
+	config := filepath.Join(t.TempDir(), "config.yaml")
+	if err := os.WriteFile(config, []byte("log-format: json\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for _, program := range []string{"fails", "panics"} {
-		for _, flags := range [][]string{{"--log-format", "json"}, {"--log-format=json"}, nil} {
+		for _, flags := range [][]string{{"--log-format", "json"}, {"--log-format=json"}, {"--config", config}, nil} {
 			cmd, errOut := command(t, program)
 			if cmd.Args = append(cmd.Args, flags...); flags == nil {
 				cmd.Env = append(cmd.Env, "PLAYHEAD_LOG_FORMAT=json")

@@ -36,7 +36,7 @@ type settings struct {
 }
 
 func newSettings(args []string, getenv func(string) string) (*settings, error) {
-	s := &settings{getenv: getenv, path: configFile(args, getenv)}
+	s := &settings{getenv: getenv, path: early("config", args, getenv)}
 	if s.path == "" {
 		return s, nil
 	}
@@ -50,17 +50,17 @@ func newSettings(args []string, getenv func(string) string) (*settings, error) {
 	return s, nil
 }
 
-// configFile finds --config ahead of kong, whose resolvers are fixed before it parses.
-func configFile(args []string, getenv func(string) string) string {
+// early finds a flag ahead of kong, whose resolvers are fixed before it parses.
+func early(flag string, args []string, getenv func(string) string) string {
 	for i, arg := range args {
-		if value, ok := strings.CutPrefix(arg, "--config="); ok {
+		if value, ok := strings.CutPrefix(arg, "--"+flag+"="); ok {
 			return value
 		}
-		if arg == "--config" && i+1 < len(args) {
+		if arg == "--"+flag && i+1 < len(args) {
 			return args[i+1]
 		}
 	}
-	return getenv(variable("config"))
+	return getenv(variable(flag))
 }
 
 // Validate implements [kong.Resolver].
