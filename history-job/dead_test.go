@@ -124,7 +124,7 @@ func (c poisonedAssignment) Fetch(ctx context.Context) (history.Delivery, error)
 
 // damaged is a cache with one unreadable content, without even a revision, until the next write.
 type damaged struct {
-	history.Cache
+	Cache
 	key    history.Key
 	healed bool
 }

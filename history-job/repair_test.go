@@ -18,15 +18,15 @@ import (
 
 // mortal is a cache that can come back with older content.
 type mortal struct {
-	older history.Cache
+	older Cache
 
 	mu      sync.Mutex
-	current history.Cache
+	current Cache
 	epochs  int
 	down    bool
 }
 
-func (m *mortal) now() history.Cache {
+func (m *mortal) now() Cache {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.current
@@ -84,7 +84,7 @@ func (w *world) mortal() (m *mortal, cfg config) {
 	return m, cfg
 }
 
-func (w *world) emptyCache() history.Cache {
+func (w *world) emptyCache() Cache {
 	w.Helper()
 	db, err := pebble.Open(w.TempDir(), pebble.Config{Keep: keep, VirtualTime: true})
 	if err != nil {

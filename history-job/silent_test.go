@@ -241,7 +241,7 @@ func TestMarkOfWhatIsClean(t *testing.T) {
 
 // markedOnce is a cache that reports a key overdue until a mark clean of its current content.
 type markedOnce struct {
-	history.Cache
+	Cache
 	key history.Key
 
 	mu   sync.Mutex

@@ -147,7 +147,7 @@ func TestSweepBehindWhatStays(t *testing.T) {
 
 // mute is a cache that never answers for some keys.
 type mute struct {
-	history.Cache
+	Cache
 	keys map[history.Key]bool
 }
 
@@ -275,7 +275,7 @@ func TestBacklogOfAPart(t *testing.T) {
 
 // silentPart is a cache that returns the rest of its backlog, or none of it, together with a shard's error.
 type silentPart struct {
-	history.Cache
+	Cache
 	none atomic.Bool
 }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/playhead/playhead/history-job/archive"
 	"github.com/playhead/playhead/history-job/compaction"
 	"github.com/playhead/playhead/history-job/recovery"
+	"github.com/playhead/playhead/history/historytest"
 	"github.com/playhead/playhead/history/memqueue"
 	"github.com/playhead/playhead/history/pebble"
 	"github.com/playhead/playhead/internal/obs/obstest"
@@ -29,7 +30,7 @@ import (
 type world struct {
 	*testing.T
 	db       *pebble.DB
-	cache    history.Cache
+	cache    Cache
 	archive  history.Archive
 	queue    *memqueue.Queue
 	registry *prometheus.Registry
@@ -188,10 +189,13 @@ func (w *world) wait(d time.Duration) {
 	synctest.Wait()
 }
 
+// Cache is a cache with its dirty marks.
+type Cache = historytest.CacheStore
+
 // spyCache, spyArchive and spyConsumer report the job's calls to the world.
 type (
 	spyCache struct {
-		history.Cache
+		Cache
 		w *world
 	}
 	spyArchive struct {

@@ -7,32 +7,11 @@ import (
 	"time"
 )
 
-// Cache acknowledges heartbeats and serves reads: records, one list per user, the users' own state, and the
-// ledger of dirty marks. Its methods are safe for concurrent use.
+// Cache acknowledges heartbeats and serves reads: records, one list per user, the users' own state, and a log of
+// changes. Its dirty marks are the [Ledger]. Its methods are safe for concurrent use.
 type Cache interface {
-	Loader
-	Applier
-	Lister
-	ChangeLog
-	Ledger
-}
-
-// Loader reads records by key.
-type Loader interface {
 	// Load returns one entry per key, in order. The key of a user's own state has a user and no record.
 	Load(ctx context.Context, keys []Key) []Entry
-}
-
-// Entry is the cache's content for a key.
-type Entry struct {
-	Record *Record // nil if none
-	User   User
-	// Err wraps [ErrUnavailable] if the store did not answer; the other fields are then empty.
-	Err error
-}
-
-// Applier writes to the cache.
-type Applier interface {
 	// Apply stores each write whose base is current, with its list entry and dirty mark, in one atomic step per
 	// key. It returns one outcome per write, in order. Keys must be distinct. An [Applied] write is as durable
 	// as the store's configuration.
@@ -56,6 +35,27 @@ type Applier interface {
 	// the archive: its place is unknown until the two are merged. A warm user stays unchanged. A user trimmed
 	// while cold gets nothing from below the trim, since w may be stale there.
 	Warm(ctx context.Context, uid string, w WarmSet) error
+	// List returns the visible records for the query, newest first; ties are in descending order of the object's
+	// text. It has nothing below the user's low watermark. A damaged record is partial, without a state, and
+	// last if its place is unknown. It fails with [ErrUnavailable].
+	List(ctx context.Context, uid string, q Query) (Page, error)
+	// Changes returns up to limit entries after a place, in order, and the current state of the log. If there is
+	// no log it starts one, with an entry for each dirty content. Then each write without a base, or on a clean
+	// base, adds an entry in its atomic step. It replaces the object's earlier entry, or both stay until a trim.
+	// [Cache.Clear] ends the log, and so does the expiry of the user's state. An adapter may end it after
+	// [ChangeLogTTL] without a call.
+	//
+	// A content that a later Load reports as clean stays clean until a write adds an entry, also across a
+	// restart, unless its TTL changes. It fails with [ErrUnavailable].
+	Changes(ctx context.Context, uid string, after uint64, limit int) (Changes, error)
+}
+
+// Entry is the cache's content for a key.
+type Entry struct {
+	Record *Record // nil if none
+	User   User
+	// Err wraps [ErrUnavailable] if the store did not answer; the other fields are then empty.
+	Err error
 }
 
 // Write is one compare-and-set.
@@ -94,7 +94,7 @@ type Clear struct {
 type Outcome struct {
 	Status WriteStatus
 	// Current is the cache's content after a conflict, for a retry. It may not be durable yet, since writers of
-	// one key do not wait for each other. To answer a client from it, call [Loader.Load] first.
+	// one key do not wait for each other. To answer a client from it, call [Cache.Load] first.
 	Current Entry
 	// Err wraps [ErrUnavailable] if the status is Unknown: the write may have been applied, or may be later.
 	Err error
@@ -127,14 +127,6 @@ type Item struct {
 
 // Place returns the item's place in the user's list.
 func (i Item) Place() Cursor { return Cursor{Version: i.Record.Version, Object: i.Object} }
-
-// Lister reads a user's records in order.
-type Lister interface {
-	// List returns the visible records for the query, newest first; ties are in descending order of the object's
-	// text. It has nothing below the user's low watermark. A damaged record is partial, without a state, and
-	// last if its place is unknown. It fails with [ErrUnavailable].
-	List(ctx context.Context, uid string, q Query) (Page, error)
-}
 
 // Query selects a page.
 type Query struct {
@@ -175,20 +167,6 @@ type Damage struct {
 	Object Object
 	Bytes  []byte
 	Err    error // wraps [ErrPermanent]
-}
-
-// ChangeLog lists changed contents of a user in the order of the writes. A dirty content changes again without
-// a new entry.
-type ChangeLog interface {
-	// Changes returns up to limit entries after a place, in order, and the current state of the log. If there is
-	// no log it starts one, with an entry for each dirty content. Then each write without a base, or on a clean
-	// base, adds an entry in its atomic step. It replaces the object's earlier entry, or both stay until a trim.
-	// [Applier.Clear] ends the log, and so does the expiry of the user's state. An adapter may end it after
-	// [ChangeLogTTL] without a call.
-	//
-	// A content that a later Load reports as clean stays clean until a write adds an entry, also across a
-	// restart, unless its TTL changes. It fails with [ErrUnavailable].
-	Changes(ctx context.Context, uid string, after uint64, limit int) (Changes, error)
 }
 
 // ChangeLogTTL is how long a log lives without a read.

@@ -58,7 +58,10 @@ func (l *changeLog) after(place uint64) (entries []history.LogEntry) {
 	return entries
 }
 
-var _ history.Cache = (*Cache)(nil)
+var (
+	_ history.Cache  = (*Cache)(nil)
+	_ history.Ledger = (*Cache)(nil)
+)
 
 // NewCache returns an empty cache.
 func NewCache(keep int, now func() time.Time) *Cache {
@@ -83,7 +86,7 @@ func (c *Cache) mark(k history.Key) {
 	}
 }
 
-// Load implements [history.Loader].
+// Load implements [history.Cache].
 func (c *Cache) Load(_ context.Context, keys []history.Key) []history.Entry {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -137,7 +140,7 @@ func (c *Cache) Damage(k history.Key) bool {
 	return true
 }
 
-// Apply implements [history.Applier].
+// Apply implements [history.Cache].
 func (c *Cache) Apply(_ context.Context, writes []history.Write) []history.Outcome {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -175,7 +178,7 @@ func (a *account) admits(w history.Write) bool {
 		(w.Record.Partial || a.user.Complete())
 }
 
-// Clear implements [history.Applier].
+// Clear implements [history.Cache].
 func (c *Cache) Clear(_ context.Context, uid string, cl history.Clear) (int64, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -216,7 +219,7 @@ func later(a, b map[uint32]int64) map[uint32]int64 {
 	return joined
 }
 
-// Pause implements [history.Applier].
+// Pause implements [history.Cache].
 func (c *Cache) Pause(_ context.Context, uid string, from, to history.Pause) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -252,7 +255,7 @@ func (c *Cache) renumberRecords(a *account) {
 	}
 }
 
-// Warm implements [history.Applier].
+// Warm implements [history.Cache].
 func (c *Cache) Warm(_ context.Context, uid string, w history.WarmSet) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -290,7 +293,7 @@ func (c *Cache) Warm(_ context.Context, uid string, w history.WarmSet) error {
 	return nil
 }
 
-// List implements [history.Lister].
+// List implements [history.Cache].
 func (c *Cache) List(_ context.Context, uid string, q history.Query) (history.Page, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -311,7 +314,7 @@ func (c *Cache) List(_ context.Context, uid string, q history.Query) (history.Pa
 	return page, nil
 }
 
-// Changes implements [history.ChangeLog].
+// Changes implements [history.Cache].
 func (c *Cache) Changes(_ context.Context, uid string, after uint64, limit int) (history.Changes, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history/historytest"
 	"github.com/playhead/playhead/history/pebble"
 	"github.com/playhead/playhead/history/redis"
 	"github.com/playhead/playhead/sim"
@@ -52,7 +53,7 @@ func TestCachesAlike(t *testing.T) {
 const alikeKeep = 3
 
 type alike struct {
-	caches []history.Cache
+	caches []historytest.CacheStore
 	names  []string
 	uids   []string
 	keys   []history.Key
@@ -63,9 +64,9 @@ type alike struct {
 }
 
 // newAlike starts with two unknown users.
-func newAlike(t *rapid.T, name string, others ...history.Cache) *alike {
+func newAlike(t *rapid.T, name string, others ...historytest.CacheStore) *alike {
 	m := &alike{
-		caches: append([]history.Cache{sim.NewCache(alikeKeep, time.Now)}, others...), names: []string{"sim", "pebble", "redis"},
+		caches: append([]historytest.CacheStore{sim.NewCache(alikeKeep, time.Now)}, others...), names: []string{"sim", "pebble", "redis"},
 		uids: []string{name + "a", name + "b"}, start: time.Now().UnixMilli(),
 	}
 	for _, uid := range m.uids {

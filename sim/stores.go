@@ -14,7 +14,10 @@ import (
 // cacheDoor is the cache as a process reaches it.
 type cacheDoor struct{ *process }
 
-var _ history.Cache = cacheDoor{}
+var (
+	_ history.Cache  = cacheDoor{}
+	_ history.Ledger = cacheDoor{}
+)
 
 // serviceDoor is the cache as a service reaches it.
 type serviceDoor struct{ cacheDoor }

@@ -12,7 +12,7 @@ import (
 // TestCache checks the simulator's cache against the adapters' contract.
 
 func TestCache(t *testing.T) {
-	historytest.Cache(t, func(_ *testing.T, keep int) history.Cache { return sim.NewCache(keep, time.Now) })
+	historytest.Cache(t, func(_ *testing.T, keep int) historytest.CacheStore { return sim.NewCache(keep, time.Now) })
 }
 
 func TestArchive(t *testing.T) {

@@ -52,7 +52,7 @@ func (t *trouble) fault(engine string) error {
 
 // flakyCache fails before or after its work.
 type flakyCache struct {
-	history.Cache
+	*pebble.Cache
 	*trouble
 }
 

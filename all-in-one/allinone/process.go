@@ -134,10 +134,10 @@ func (p *Process) RPC() string { return p.listeners["rpc"].Addr().String() }
 func (p *Process) Admin() string { return p.listeners["admin"].Addr().String() }
 
 // Cache returns the embedded cache.
-func (p *Process) Cache() history.Cache { return p.db.Cache() }
+func (p *Process) Cache() *pebble.Cache { return p.db.Cache() }
 
 // Archive returns the embedded archive.
-func (p *Process) Archive() history.Archive { return p.db.Archive() }
+func (p *Process) Archive() *pebble.Archive { return p.db.Archive() }
 
 // Queued returns the number of messages that the queue accepted, and their bytes.
 func (p *Process) Queued() (messages, bytes int64) { return p.queue.Stats() }

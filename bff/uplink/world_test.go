@@ -17,7 +17,6 @@ import (
 	"github.com/playhead/playhead/bff/uplink"
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history-service/rpc"
-	"github.com/playhead/playhead/history-service/stores"
 	"github.com/playhead/playhead/internal/obs/obstest"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
@@ -51,7 +50,7 @@ func (d *door) cut() {
 
 // store is a cache that calls a function after a number of stored batches.
 type store struct {
-	stores.Cache
+	history.Cache
 	left atomic.Int64
 	then func()
 	lost bool // unreachable from here

@@ -239,14 +239,14 @@ type marked struct {
 	marks map[history.Key]time.Time
 }
 
-// Load implements [history.Loader].
+// Load implements [history.Cache].
 func (m *marked) Load(ctx context.Context, keys []history.Key) []history.Entry {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.memory.Load(ctx, keys)
 }
 
-// Apply implements [history.Applier].
+// Apply implements [history.Cache].
 func (m *marked) Apply(ctx context.Context, writes []history.Write) []history.Outcome {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -37,7 +37,7 @@ func openPlain(b *testing.B, addr string) *plain {
 	return p
 }
 
-// Apply implements [history.Applier] without its guarantees.
+// Apply implements [history.Cache] without its guarantees.
 func (p *plain) Apply(ctx context.Context, writes []history.Write) []history.Outcome {
 	pipe := p.client.Pipeline()
 	for i := range writes {

@@ -150,7 +150,7 @@ func (m *memory) entry(k history.Key) history.Entry {
 	return history.Entry{Record: m.records[k], User: history.User{Warm: true}}
 }
 
-// Load implements [history.Loader].
+// Load implements [history.Cache].
 func (m *memory) Load(_ context.Context, keys []history.Key) []history.Entry {
 	entries := make([]history.Entry, len(keys))
 	for i, k := range keys {
@@ -159,7 +159,7 @@ func (m *memory) Load(_ context.Context, keys []history.Key) []history.Entry {
 	return entries
 }
 
-// Apply implements [history.Applier].
+// Apply implements [history.Cache].
 func (m *memory) Apply(_ context.Context, writes []history.Write) []history.Outcome {
 	outcomes := make([]history.Outcome, len(writes))
 	for i, w := range writes {

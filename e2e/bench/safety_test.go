@@ -15,7 +15,6 @@ import (
 	"github.com/playhead/playhead/history-job/replay"
 	"github.com/playhead/playhead/history-service/aggregate"
 	"github.com/playhead/playhead/history-service/rpc"
-	"github.com/playhead/playhead/history-service/stores"
 	"github.com/playhead/playhead/history/redis"
 )
 
@@ -29,7 +28,7 @@ func BenchmarkPriceOfSafety(b *testing.B) {
 	e := pipeline.FromEnv(b, false)
 	m := newMeter(b, map[string]string{"redis": e.Redis})
 	cache, plain := openCache(b, e.Redis), openPlain(b, e.Redis)
-	round := func(c stores.Cache, q history.Publisher) func() figures {
+	round := func(c history.Cache, q history.Publisher) func() figures {
 		return func() figures {
 			pipeline.Flush(b, e)
 			plan := replay.Expand(replay.Synthetic(safetyViewers, 1, beats), 0)
@@ -60,7 +59,7 @@ func BenchmarkPriceOfSafety(b *testing.B) {
 }
 
 // serve runs a service in this process until the end of the benchmark.
-func serve(b *testing.B, c stores.Cache, q history.Publisher) *replay.Driver {
+func serve(b *testing.B, c history.Cache, q history.Publisher) *replay.Driver {
 	held, err := aggregate.New(aggregate.Config{Publisher: q})
 	if err != nil {
 		b.Fatal(err)
@@ -128,7 +127,7 @@ type unguarded struct {
 	plain *plain
 }
 
-// Apply implements [history.Applier].
+// Apply implements [history.Cache].
 func (u unguarded) Apply(ctx context.Context, writes []history.Write) []history.Outcome {
 	return u.plain.Apply(ctx, writes)
 }

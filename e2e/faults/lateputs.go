@@ -332,7 +332,7 @@ func plain(a history.Archive) history.Archive { return a }
 
 // spoiledCache and spoiledArchive call the spoiler first.
 type spoiledCache struct {
-	history.Cache
+	jobarchive.Cache
 	spoil spoiler
 }
 

@@ -75,7 +75,7 @@ func startCluster(t *testing.T) *clustered {
 		t.Fatal(err)
 	}
 	judged := c.Cache(cache)
-	nodes := stores.NewNodes(judged, judged.(stores.Sharded), log, c.reg)
+	nodes := stores.NewNodes(judged, judged, log, c.reg)
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() { _ = c.Judge(ctx) }) // returns nil

@@ -21,11 +21,13 @@ import (
 	"github.com/playhead/playhead/internal/run"
 )
 
-// Cache lists the [history.Cache] interfaces that archiving needs.
+// Cache is the part of [history.Cache] that archiving and recovery need, with the dirty marks.
 type Cache interface {
-	history.Loader
-	history.Applier
 	history.Ledger
+	Load(ctx context.Context, keys []history.Key) []history.Entry
+	Apply(ctx context.Context, writes []history.Write) []history.Outcome
+	Clear(ctx context.Context, uid string, c history.Clear) (until int64, err error)
+	Pause(ctx context.Context, uid string, from, to history.Pause) error
 }
 
 // Promoter is a store that is both cache and archive.

@@ -29,7 +29,9 @@ const checkBatch = 500
 type Reader func(ctx context.Context, keys []history.Key) ([]*history.Record, error)
 
 // FromCache returns a Reader of a cache.
-func FromCache(c history.Loader) Reader {
+func FromCache(c interface {
+	Load(ctx context.Context, keys []history.Key) []history.Entry
+}) Reader {
 	return func(ctx context.Context, keys []history.Key) ([]*history.Record, error) {
 		rs := make([]*history.Record, len(keys))
 		for i, e := range c.Load(ctx, keys) {

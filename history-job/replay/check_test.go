@@ -25,7 +25,7 @@ func (s shelf) read(_ context.Context, keys []history.Key) ([]*history.Record, e
 	return rs, nil
 }
 
-// Load implements [history.Loader].
+// Load implements [history.Cache].
 func (s shelf) Load(_ context.Context, keys []history.Key) []history.Entry {
 	es := make([]history.Entry, len(keys))
 	for i, k := range keys {

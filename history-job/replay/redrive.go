@@ -13,10 +13,7 @@ import (
 // Redriver redrives dead letters after their cause is fixed. It writes a record to the cache under the usual
 // version guard with a new dirty mark, and announces it. Deleted and cleared records stay so.
 type Redriver struct {
-	Cache interface {
-		history.Loader
-		history.Applier
-	}
+	Cache history.Cache
 	Queue history.Publisher
 }
 

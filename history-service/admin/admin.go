@@ -6,13 +6,12 @@ import (
 	"slices"
 
 	"github.com/playhead/playhead/history"
-	"github.com/playhead/playhead/history-service/stores"
 	"github.com/playhead/playhead/history-service/write"
 )
 
 // Config configures an [Admin]. All fields are required.
 type Config struct {
-	Cache   stores.Cache
+	Cache   history.Cache
 	Archive history.Archive
 	Writer  *write.Writer
 	Rules   *history.Rulebook

@@ -81,8 +81,11 @@ func (n *Notifier) Leave() {
 // Config configures a [Notifier]. Zero values take the defaults; Cache is required.
 type Config struct {
 	// Feed exchanges announcements with other services; required for Watch.
-	Feed  history.Feed
-	Cache history.Loader
+	Feed history.Feed
+	// Cache reads changed records, see [history.Cache].
+	Cache interface {
+		Load(ctx context.Context, keys []history.Key) []history.Entry
+	}
 	// NodeOf returns the cache node of a user (default: a single node).
 	NodeOf func(uid string) string
 	// Rules are the rules per object type (default: the standard rules).

@@ -15,7 +15,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/playhead/playhead/history"
-	"github.com/playhead/playhead/history-service/stores"
 	"github.com/playhead/playhead/internal/run"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
@@ -72,7 +71,7 @@ const MaxTries = 32
 
 // Config configures a [Reader]. Zero values take the defaults; Cache and Archive are required.
 type Config struct {
-	Cache   stores.Cache
+	Cache   history.Cache
 	Archive history.Archive
 	// Summaries stores the summaries of expired records; nil if summaries are off.
 	Summaries history.Summarizer

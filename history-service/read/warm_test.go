@@ -12,11 +12,10 @@ import (
 	"time"
 
 	"github.com/playhead/playhead/history"
-	"github.com/playhead/playhead/history-service/stores"
 )
 
 // warmCache reports every user as warm, so a warm-up is one load.
-type warmCache struct{ stores.Cache }
+type warmCache struct{ history.Cache }
 
 func (warmCache) Load(_ context.Context, keys []history.Key) []history.Entry {
 	out := make([]history.Entry, len(keys))
@@ -59,7 +58,7 @@ func TestWarmersLeaveNobodyBehind(t *testing.T) {
 
 // coldCache reports every user as cold, and records the order of warm-ups with their record counts.
 type coldCache struct {
-	stores.Cache
+	history.Cache
 	mu     sync.Mutex
 	warmed []string
 }

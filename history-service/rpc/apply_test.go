@@ -13,7 +13,6 @@ import (
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history-service/rpc"
-	"github.com/playhead/playhead/history-service/stores"
 	"github.com/playhead/playhead/history-service/write"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
@@ -291,7 +290,7 @@ func TestOneBatch(t *testing.T) {
 
 // lost is a cache whose writes return no answer; applied decides whether they happen.
 type lost struct {
-	stores.Cache
+	history.Cache
 	applied bool
 }
 

@@ -10,7 +10,6 @@ import (
 	"github.com/playhead/playhead/all-in-one/servicetest"
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history-service/rpc"
-	"github.com/playhead/playhead/history-service/stores"
 	"github.com/playhead/playhead/history/memfeed"
 	"github.com/playhead/playhead/history/wire"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
@@ -78,7 +77,7 @@ func BenchmarkPageBelow(b *testing.B) {
 }
 
 // quick is a cache that accepts every write at once.
-type quick struct{ stores.Cache }
+type quick struct{ history.Cache }
 
 func (quick) Load(_ context.Context, keys []history.Key) []history.Entry {
 	entries := make([]history.Entry, len(keys))

@@ -15,7 +15,6 @@ import (
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history-service/rpc"
-	"github.com/playhead/playhead/history-service/stores"
 	"github.com/playhead/playhead/history/pebble"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
@@ -98,7 +97,7 @@ func (a *app) knows(what string) {
 }
 
 // archiving archives some dirty keys like the job, then trims.
-func archiving(t *testing.T, c history.Cache, a history.Archive, some func() bool) {
+func archiving(t *testing.T, c *pebble.Cache, a history.Archive, some func() bool) {
 	t.Helper()
 	keys, err := c.Overdue(t.Context(), history.AllBuckets(), 0, math.MaxInt32)
 	if err != nil {
@@ -112,7 +111,7 @@ func archiving(t *testing.T, c history.Cache, a history.Archive, some func() boo
 }
 
 // archiveKeys loads, completes, puts and marks clean. A record changed by a concurrent update stays dirty.
-func archiveKeys(t *testing.T, c history.Cache, a history.Archive, keys []history.Key) {
+func archiveKeys(t *testing.T, c *pebble.Cache, a history.Archive, keys []history.Key) {
 	t.Helper()
 	ctx := t.Context()
 	kept, err := a.Get(ctx, keys)
@@ -321,7 +320,7 @@ func (w *changing) open() {
 	}
 	w.cache = db
 	w.s = w.h.idle(w.T, func(c *rpc.Config) {
-		c.Cache, c.Keep = stores.Cache(db.Cache()), 8
+		c.Cache, c.Keep = history.Cache(db.Cache()), 8
 		c.Epoch = func(context.Context) (string, error) { return fmt.Sprint(w.epochs), nil }
 	})
 	ctx, cancel := context.WithCancel(w.Context())

@@ -18,7 +18,6 @@ import (
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history-service/rpc"
-	"github.com/playhead/playhead/history-service/stores"
 	"github.com/playhead/playhead/history/pebble"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
@@ -158,7 +157,7 @@ func (a *countingArchive) Get(ctx context.Context, keys []history.Key) ([]histor
 
 // namespaceCache fails in one namespace, and records the listed namespaces.
 type namespaceCache struct {
-	stores.Cache
+	history.Cache
 	down  atomic.Pointer[string] // namespace with failing clears and pauses
 	lists atomic.Pointer[[]string]
 }
@@ -286,7 +285,7 @@ func TestClassChangesOnly(t *testing.T) {
 
 // countedCache counts writes.
 type countedCache struct {
-	stores.Cache
+	history.Cache
 	writes atomic.Int64
 }
 

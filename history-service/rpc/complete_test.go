@@ -11,7 +11,6 @@ import (
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history-service/rpc"
-	"github.com/playhead/playhead/history-service/stores"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
@@ -162,7 +161,7 @@ func TestEtagsOfWhatComesBack(t *testing.T) {
 
 // forgetful is a cache that loses its users right after a warm-up.
 type forgetful struct {
-	stores.Cache
+	history.Cache
 	times int
 }
 

@@ -14,7 +14,6 @@ import (
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history-service/rpc"
-	"github.com/playhead/playhead/history-service/stores"
 	"github.com/playhead/playhead/internal/obs/obstest"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
@@ -105,7 +104,7 @@ func TestDamagedCellOfAColdUser(t *testing.T) {
 
 // smudged is a cache with an unreadable record of one object.
 type smudged struct {
-	stores.Cache
+	history.Cache
 	object history.Object
 }
 
@@ -253,7 +252,7 @@ func TestOldReportOverADamagedRecord(t *testing.T) {
 
 // unreadable is a cache that cannot read one object, not even its revision, until the next write.
 type unreadable struct {
-	stores.Cache
+	history.Cache
 	object history.Object
 	healed bool
 }

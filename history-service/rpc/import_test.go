@@ -14,7 +14,6 @@ import (
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history-service/rpc"
-	"github.com/playhead/playhead/history-service/stores"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
@@ -330,7 +329,7 @@ func TestRestoreOfAColdUser(t *testing.T) {
 
 // between calls next before the next write.
 type between struct {
-	stores.Cache
+	history.Cache
 	next func()
 }
 
@@ -460,7 +459,7 @@ func TestImportInOutage(t *testing.T) {
 }
 
 // deaf is a cache whose reads fail.
-type deaf struct{ stores.Cache }
+type deaf struct{ history.Cache }
 
 func (deaf) Load(_ context.Context, keys []history.Key) []history.Entry {
 	return slices.Repeat([]history.Entry{{Err: errDown}}, len(keys))

@@ -14,14 +14,13 @@ import (
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history-service/rpc"
-	"github.com/playhead/playhead/history-service/stores"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
 // cluster is a cache of four nodes with settable delays. A call to a silent node fails after two seconds, unless
 // the node returns first.
 type cluster struct {
-	stores.Cache
+	history.Cache
 
 	mu     sync.Mutex
 	delay  [4]time.Duration

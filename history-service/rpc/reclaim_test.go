@@ -7,13 +7,12 @@ import (
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history-service/rpc"
-	"github.com/playhead/playhead/history-service/stores"
 	"github.com/playhead/playhead/history/pebble"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
 // reborn is a cache that can be replaced, as after a restart.
-type reborn struct{ stores.Cache }
+type reborn struct{ history.Cache }
 
 // older opens a second store to replace a cache with.
 func (h *house) older(t *testing.T) *pebble.DB {
@@ -249,7 +248,7 @@ func TestReclaimOfAMovedType(t *testing.T) {
 
 // outrun calls first before its next load.
 type outrun struct {
-	stores.Cache
+	history.Cache
 	first func()
 }
 
@@ -302,7 +301,7 @@ func TestReclaimLosesNothing(t *testing.T) {
 
 // counting counts writes and can be down.
 type counting struct {
-	stores.Cache
+	history.Cache
 	writes int
 	down   bool
 }

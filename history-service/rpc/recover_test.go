@@ -17,14 +17,13 @@ import (
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history-service/rpc"
-	"github.com/playhead/playhead/history-service/stores"
 	"github.com/playhead/playhead/internal/obs/obstest"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
 // broken is a cache whose first loads panic.
 type broken struct {
-	stores.Cache
+	history.Cache
 	panics int
 }
 

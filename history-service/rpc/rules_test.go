@@ -7,7 +7,6 @@ import (
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history-service/rpc"
-	"github.com/playhead/playhead/history-service/stores"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
@@ -107,7 +106,7 @@ func TestRelyAfterAClear(t *testing.T) {
 
 // loadedThen calls then after its next load.
 type loadedThen struct {
-	stores.Cache
+	history.Cache
 	then func()
 }
 
@@ -121,7 +120,7 @@ func (c *loadedThen) Load(ctx context.Context, keys []history.Key) []history.Ent
 }
 
 // deafNow is a cache whose reads fail.
-type deafNow struct{ stores.Cache }
+type deafNow struct{ history.Cache }
 
 func (deafNow) Load(_ context.Context, keys []history.Key) []history.Entry {
 	all := make([]history.Entry, len(keys))

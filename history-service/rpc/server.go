@@ -46,7 +46,7 @@ const (
 
 // Config configures a server. Zero values take the defaults; Cache, Archive, Aggregate and Queue are required.
 type Config struct {
-	Cache     stores.Cache
+	Cache     history.Cache
 	Archive   history.Archive
 	Summaries history.Summarizer // nil if summaries are off
 	Aggregate *aggregate.Aggregator

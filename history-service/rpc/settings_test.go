@@ -8,7 +8,6 @@ import (
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history-service/rpc"
-	"github.com/playhead/playhead/history-service/stores"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
@@ -215,7 +214,7 @@ func TestSettingsInOutage(t *testing.T) {
 
 type (
 	noArchive struct{ history.Archive }
-	noPause   struct{ stores.Cache }
+	noPause   struct{ history.Cache }
 )
 
 func (noArchive) Page(context.Context, string, history.Query) (history.Page, error) {
@@ -303,7 +302,7 @@ func TestSwitchesRace(t *testing.T) {
 
 // racedPause is a cache in which other changes come first.
 type racedPause struct {
-	stores.Cache
+	history.Cache
 	others int
 }
 

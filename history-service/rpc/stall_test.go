@@ -16,7 +16,6 @@ import (
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history-service/rpc"
-	"github.com/playhead/playhead/history-service/stores"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
@@ -50,7 +49,7 @@ func (l *lagging) Get(ctx context.Context, keys []history.Key) ([]history.Entry,
 }
 
 // coldCache is an empty cache with cold users.
-type coldCache struct{ stores.Cache }
+type coldCache struct{ history.Cache }
 
 func (coldCache) List(context.Context, string, history.Query) (history.Page, error) {
 	return history.Page{}, nil
@@ -142,7 +141,7 @@ func TestALargeRowIsWaitedFor(t *testing.T) {
 }
 
 // partialCache has a partial record of every object.
-type partialCache struct{ stores.Cache }
+type partialCache struct{ history.Cache }
 
 func (partialCache) Load(_ context.Context, keys []history.Key) []history.Entry {
 	entries := make([]history.Entry, len(keys))

@@ -13,7 +13,6 @@ import (
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history-service/rpc"
-	"github.com/playhead/playhead/history-service/stores"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
@@ -55,7 +54,7 @@ func TestWarmUpBesideADelete(t *testing.T) {
 
 // busy is a cache in which other writers come first.
 type busy struct {
-	stores.Cache
+	history.Cache
 	first func()
 	times int
 }

@@ -16,7 +16,6 @@ import (
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history-service/rpc"
-	"github.com/playhead/playhead/history-service/stores"
 	"github.com/playhead/playhead/history/memfeed"
 	"github.com/playhead/playhead/internal/memnet"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
@@ -248,7 +247,7 @@ func (c *announced) Announce(ctx context.Context, changes []history.Change) erro
 }
 
 // careless is a cache that drops large batches.
-type careless struct{ stores.Cache }
+type careless struct{ history.Cache }
 
 func (c *careless) Load(ctx context.Context, keys []history.Key) []history.Entry {
 	if len(keys) < 1000 {
@@ -266,7 +265,7 @@ func (c *careless) Apply(ctx context.Context, writes []history.Write) []history.
 
 // mute is a cache whose reads can fail.
 type mute struct {
-	stores.Cache
+	history.Cache
 	away atomic.Bool
 }
 

@@ -11,7 +11,6 @@ import (
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history-service/read"
 	"github.com/playhead/playhead/history-service/report"
-	"github.com/playhead/playhead/history-service/stores"
 )
 
 // Comparisons detects a comparison with the cache that missed something. The cache may store a batch and lose
@@ -101,7 +100,7 @@ func (c change) missing(u *history.User) bool {
 }
 
 // apply applies a missing change. It fails with [history.ErrConflict] if the pause is no longer the one in u.
-func (c change) apply(ctx context.Context, cache stores.Cache, u *history.User) (err error) {
+func (c change) apply(ctx context.Context, cache history.Cache, u *history.User) (err error) {
 	if c.clear.Until > 0 {
 		_, err = cache.Clear(ctx, c.uid, c.clear)
 		return err

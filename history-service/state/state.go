@@ -12,7 +12,6 @@ import (
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history-service/aggregate"
 	"github.com/playhead/playhead/history-service/read"
-	"github.com/playhead/playhead/history-service/stores"
 )
 
 // ErrConcurrent means too many concurrent updates of a state. It wraps [history.ErrUnavailable].
@@ -20,7 +19,7 @@ var ErrConcurrent = fmt.Errorf("too many concurrent updates: %w", history.ErrUna
 
 // Store changes users' states in the cache. All fields are required. Its methods are safe for concurrent use.
 type Store struct {
-	Cache     stores.Cache
+	Cache     history.Cache
 	Aggregate *aggregate.Aggregator
 	Reader    *read.Reader
 	Rules     *history.Rulebook

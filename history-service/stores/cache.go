@@ -35,14 +35,6 @@ const (
 	maxCalls = 256
 )
 
-// Cache is the part of [history.Cache] that the service uses.
-type Cache interface {
-	history.Loader
-	history.Applier
-	history.Lister
-	history.ChangeLog
-}
-
 // Sharded is a cache with buckets on several nodes.
 type Sharded interface {
 	// Node returns the node of a bucket, empty if there is only one. It does no I/O.
@@ -55,7 +47,7 @@ type Sharded interface {
 // A node is silent only if others answer; if all are slow, waiting is better. A canceled call may still take
 // effect, like any unanswered call.
 type Nodes struct {
-	Cache
+	history.Cache
 
 	sharded Sharded
 	log     *slog.Logger
@@ -89,7 +81,7 @@ func (*nodeError) Unwrap() error { return history.ErrUnavailable }
 
 // NewNodes returns a cache with a circuit breaker per node of on. A method Refused of on gets the refused calls, since
 // the state of a node is what its users get.
-func NewNodes(cache Cache, on Sharded, log *slog.Logger, reg prometheus.Registerer) *Nodes {
+func NewNodes(cache history.Cache, on Sharded, log *slog.Logger, reg prometheus.Registerer) *Nodes {
 	auto := promauto.With(reg)
 	judge := func(string, error) {}
 	if judged, ok := on.(interface{ Refused(node string, err error) }); ok { // it logs changes of a node's health
@@ -288,7 +280,7 @@ func (n *Nodes) byNode(count int, uid func(i int) string) map[string][]int {
 	return parts
 }
 
-// Load implements [history.Loader].
+// Load implements [history.Cache].
 func (n *Nodes) Load(ctx context.Context, keys []history.Key) []history.Entry {
 	if len(keys) == 0 {
 		return nil
@@ -314,7 +306,7 @@ func (n *Nodes) load(ctx context.Context, keys []history.Key) []history.Entry {
 	return entries
 }
 
-// Apply implements [history.Applier].
+// Apply implements [history.Cache].
 func (n *Nodes) Apply(ctx context.Context, writes []history.Write) []history.Outcome {
 	if len(writes) == 0 {
 		return nil
@@ -390,29 +382,29 @@ func all[T any](list []T, errOf func(T) error) (err error) {
 	return err
 }
 
-// Clear implements [history.Applier].
+// Clear implements [history.Cache].
 func (n *Nodes) Clear(ctx context.Context, uid string, c history.Clear) (int64, error) {
 	return on(n, uid, func() (int64, error) { return n.Cache.Clear(ctx, uid, c) })
 }
 
-// Pause implements [history.Applier].
+// Pause implements [history.Cache].
 func (n *Nodes) Pause(ctx context.Context, uid string, from, to history.Pause) error {
 	_, err := on(n, uid, func() (struct{}, error) { return struct{}{}, n.Cache.Pause(ctx, uid, from, to) })
 	return err
 }
 
-// Warm implements [history.Applier].
+// Warm implements [history.Cache].
 func (n *Nodes) Warm(ctx context.Context, uid string, w history.WarmSet) error {
 	_, err := on(n, uid, func() (struct{}, error) { return struct{}{}, n.Cache.Warm(ctx, uid, w) })
 	return err
 }
 
-// List implements [history.Lister].
+// List implements [history.Cache].
 func (n *Nodes) List(ctx context.Context, uid string, q history.Query) (history.Page, error) {
 	return on(n, uid, func() (history.Page, error) { return n.Cache.List(ctx, uid, q) })
 }
 
-// Changes implements [history.ChangeLog].
+// Changes implements [history.Cache].
 func (n *Nodes) Changes(ctx context.Context, uid string, after uint64, limit int) (history.Changes, error) {
 	return on(n, uid, func() (history.Changes, error) { return n.Cache.Changes(ctx, uid, after, limit) })
 }

@@ -14,7 +14,7 @@ import (
 
 // slowCache is a cache of three nodes, one of them slow.
 type slowCache struct {
-	Cache
+	history.Cache
 
 	slow string
 	let  chan struct{}

@@ -41,7 +41,7 @@ func TestPanicIsNoAnswer(t *testing.T) {
 }
 
 // panickingCache is a cache of three nodes; its loads panic.
-type panickingCache struct{ Cache }
+type panickingCache struct{ history.Cache }
 
 func (panickingCache) Load(context.Context, []history.Key) []history.Entry { panic("boom") }
 

@@ -18,7 +18,6 @@ import (
 	"github.com/playhead/playhead/history-service/read"
 	"github.com/playhead/playhead/history-service/report"
 	"github.com/playhead/playhead/history-service/state"
-	"github.com/playhead/playhead/history-service/stores"
 	"github.com/playhead/playhead/history-service/webhook"
 	"github.com/playhead/playhead/internal/run"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
@@ -33,7 +32,7 @@ const archiveWithin = time.Second
 // Config configures a [Writer]. Zero values take the defaults; Cache, Archive, Aggregate, Queue, Reader, Notify
 // and Days are required.
 type Config struct {
-	Cache     stores.Cache
+	Cache     history.Cache
 	Archive   history.Archive
 	Aggregate *aggregate.Aggregator
 	// Queue takes records acknowledged as queued.

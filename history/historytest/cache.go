@@ -17,7 +17,7 @@ const kept = 10
 
 type cacheCase struct {
 	*testing.T
-	history.Cache
+	CacheStore
 	start int64 // Unix milliseconds; reference for the tests' times
 }
 

@@ -10,10 +10,16 @@ import (
 	"github.com/playhead/playhead/history/wire"
 )
 
-// Cache tests the contract of [history.Cache]. open returns a cache that trims to keep records per user, and
-// closes it in a cleanup of its own t. Caches may share data: the suite uses new users and removes their
-// records and marks.
-func Cache(t *testing.T, open func(t *testing.T, keep int) history.Cache) {
+// CacheStore is a cache with its dirty marks.
+type CacheStore interface {
+	history.Cache
+	history.Ledger
+}
+
+// Cache tests the contracts of [history.Cache] and [history.Ledger]. open returns a cache that trims to keep
+// records per user, and closes it in a cleanup of its own t. Caches may share data: the suite uses new users and
+// removes their records and marks.
+func Cache(t *testing.T, open func(t *testing.T, keep int) CacheStore) {
 	for _, part := range []struct {
 		name string
 		test func(*cacheCase)
@@ -113,7 +119,7 @@ func Cache(t *testing.T, open func(t *testing.T, keep int) history.Cache) {
 		{"ChangesCleared", changesCleared},
 	} {
 		t.Run(part.name, func(t *testing.T) {
-			part.test(&cacheCase{T: t, Cache: open(t, kept), start: hourAgo()})
+			part.test(&cacheCase{T: t, CacheStore: open(t, kept), start: hourAgo()})
 		})
 	}
 }
@@ -205,12 +211,12 @@ func Queue(t *testing.T, open OpenQueue) {
 
 // CacheDamage tests that a damaged record affects no other and does not count as absent. spoil stores bytes as
 // the record of an existing key, bypassing the cache.
-func CacheDamage(t *testing.T, store history.Cache, spoil func(k history.Key, value []byte)) {
+func CacheDamage(t *testing.T, store CacheStore, spoil func(k history.Key, value []byte)) {
 	for name, value := range map[string][]byte{
 		"garbage": []byte("\xff\xff"), "no event": {0x09, 1, 2, 3, 4, 5, 6, 7, 8}, "torn": {0x09, 1, 2, 3, 4, 5, 6, 7, 8, 0x42, 100},
 	} {
 		t.Run(name, func(t *testing.T) {
-			(&cacheCase{T: t, Cache: store, start: hourAgo()}).damage(spoil, value)
+			(&cacheCase{T: t, CacheStore: store, start: hourAgo()}).damage(spoil, value)
 		})
 	}
 }

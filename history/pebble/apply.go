@@ -9,7 +9,7 @@ import (
 	"github.com/playhead/playhead/history/wire"
 )
 
-// Apply implements [history.Applier]. All applied writes of a call become visible together. It returns when they
+// Apply implements [history.Cache]. All applied writes of a call become visible together. It returns when they
 // are on disk. Calls during a disk sync share the next fsync.
 func (c *Cache) Apply(ctx context.Context, writes []history.Write) []history.Outcome {
 	outcomes := make([]history.Outcome, len(writes))

@@ -29,7 +29,7 @@ type logEntry struct {
 	object []byte
 }
 
-// Changes implements [history.ChangeLog].
+// Changes implements [history.Cache].
 func (c *Cache) Changes(ctx context.Context, uid string, after uint64, limit int) (history.Changes, error) {
 	if err := c.db.enter(ctx); err != nil {
 		return history.Changes{}, err

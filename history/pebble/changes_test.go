@@ -20,7 +20,7 @@ func TestFollowedMarkCleanSurvives(t *testing.T) {
 	must(t, err)
 	r := beat(now())
 	r.Partial = true
-	write := func(c history.Cache, r *history.Record, base uint64) {
+	write := func(c *pebble.Cache, r *history.Record, base uint64) {
 		t.Helper()
 		if out := c.Apply(ctx, []history.Write{{Key: k, Record: r, Base: base}})[0]; out.Status != history.Applied {
 			t.Fatal(out)

@@ -34,8 +34,6 @@ type keyspace struct {
 // Cache implements [history.Cache] on a [DB]. Its writes are acknowledged.
 type Cache struct{ keyspace }
 
-var _ history.Cache = (*Cache)(nil)
-
 // Cache returns the cache of the store.
 func (d *DB) Cache() *Cache {
 	return &Cache{keyspace{
@@ -47,14 +45,12 @@ func (d *DB) Cache() *Cache {
 // Archive implements [history.Archive] on a [DB].
 type Archive struct{ keyspace }
 
-var _ history.Archive = (*Archive)(nil)
-
 // Archive returns the archive of the store.
 func (d *DB) Archive() *Archive {
 	return &Archive{keyspace{db: d, space: spaceArchive, ttl: archiveTTL, lock: &d.archive, memory: d.archiveMemory, unsynced: &d.archiveUnsynced}}
 }
 
-// Load implements [history.Loader]. An expired record counts as absent. A damaged one counts as empty and partial:
+// Load implements [history.Cache]. An expired record counts as absent. A damaged one counts as empty and partial:
 // the next write replaces it, and the archive's record is merged again.
 func (c *Cache) Load(ctx context.Context, keys []history.Key) []history.Entry {
 	entries, err := c.load(ctx, keys)

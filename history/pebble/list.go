@@ -9,7 +9,7 @@ import (
 	"github.com/playhead/playhead/history/wire"
 )
 
-// List implements [history.Lister]. Heartbeats write no index. The first read of a user scans the records and
+// List implements [history.Cache]. Heartbeats write no index. The first read of a user scans the records and
 // caches the newest, and writes update that cache. Only the page is decoded.
 func (c *Cache) List(ctx context.Context, uid string, q history.Query) (history.Page, error) {
 	if err := c.db.enter(ctx); err != nil {

@@ -34,7 +34,7 @@ type userState struct {
 	user history.User
 }
 
-// changeLog is the in-memory part of a user's [history.ChangeLog]. codec.go describes the keys. A superseded entry
+// changeLog is the in-memory part of a user's log of changes, see [history.Cache]. codec.go describes the keys. A superseded entry
 // stays until a trim, so a write need not find and delete it.
 type changeLog struct {
 	name, dropped, last uint64

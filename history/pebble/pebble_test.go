@@ -16,7 +16,7 @@ import (
 )
 
 func TestCache(t *testing.T) {
-	historytest.Cache(t, func(t *testing.T, keep int) history.Cache {
+	historytest.Cache(t, func(t *testing.T, keep int) historytest.CacheStore {
 		return open(t, t.TempDir(), pebble.Config{Keep: keep}).Cache()
 	})
 }
@@ -33,7 +33,7 @@ func TestCacheAcrossCheckpoints(t *testing.T) {
 	if testing.Short() {
 		until = 20
 	}
-	historytest.Cache(t, func(t *testing.T, keep int) history.Cache {
+	historytest.Cache(t, func(t *testing.T, keep int) historytest.CacheStore {
 		db := open(t, "store", pebble.Config{Keep: keep}.On(vfs.NewMem()))
 		var calls atomic.Int64
 		return before{func() {
@@ -46,7 +46,7 @@ func TestCacheAcrossCheckpoints(t *testing.T) {
 
 // TestCacheWithCollidingHashes makes nearly all keys collide.
 func TestCacheWithCollidingHashes(t *testing.T) {
-	historytest.Cache(t, func(t *testing.T, keep int) history.Cache {
+	historytest.Cache(t, func(t *testing.T, keep int) historytest.CacheStore {
 		return open(t, "store", pebble.Config{Keep: keep}.On(vfs.NewMem()).Colliding()).Cache()
 	})
 }
@@ -54,7 +54,7 @@ func TestCacheWithCollidingHashes(t *testing.T) {
 // before calls do before every call of a cache.
 type before struct {
 	do    func()
-	cache history.Cache
+	cache historytest.CacheStore
 }
 
 func (b before) Load(ctx context.Context, keys []history.Key) []history.Entry {

@@ -92,7 +92,7 @@ func newestMark(tb testing.TB, db *pebble.DB, k history.Key) history.Mark {
 	return backlog[0].Oldest
 }
 
-func markClean(tb testing.TB, cache history.Cache, k history.Key, r *history.Record) {
+func markClean(tb testing.TB, cache *pebble.Cache, k history.Key, r *history.Record) {
 	tb.Helper()
 	if err := cache.MarkClean(tb.Context(), []history.Content{{Key: k, Revision: r.Revision}}); err != nil {
 		tb.Fatal(err)

@@ -12,7 +12,7 @@ import (
 	"github.com/playhead/playhead/history/wire"
 )
 
-// Clear implements [history.Applier]. It is durable when it returns.
+// Clear implements [history.Cache]. It is durable when it returns.
 func (c *Cache) Clear(ctx context.Context, uid string, what history.Clear) (until int64, err error) {
 	err = c.update(ctx, durable, func(e *edit) error {
 		u, was, err := c.stored(uid)
@@ -35,7 +35,7 @@ func (c *Cache) Clear(ctx context.Context, uid string, what history.Clear) (unti
 	return until, nil
 }
 
-// Pause implements [history.Applier]. It is durable when it returns.
+// Pause implements [history.Cache]. It is durable when it returns.
 func (c *Cache) Pause(ctx context.Context, uid string, from, to history.Pause) error {
 	return c.update(ctx, durable, func(e *edit) error {
 		u, was, err := c.stored(uid)
@@ -72,7 +72,7 @@ func (e *edit) renumber(uid string, marks *history.User) (err error) {
 	return err
 }
 
-// Warm implements [history.Applier]. It is not synced. A crash that loses it also loses all later changes, and the
+// Warm implements [history.Cache]. It is not synced. A crash that loses it also loses all later changes, and the
 // user is cold again.
 func (c *Cache) Warm(ctx context.Context, uid string, w history.WarmSet) error {
 	return c.update(ctx, lazily, func(e *edit) error {

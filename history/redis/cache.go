@@ -64,8 +64,6 @@ type Cache struct {
 	nodes    atomic.Pointer[nodeMap]
 }
 
-var _ history.Cache = (*Cache)(nil)
-
 // New returns a cache in a server or a cluster, without any I/O. The caller closes it.
 func New(config Config) (*Cache, error) {
 	config, err := config.withDefaults()

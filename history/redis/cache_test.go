@@ -23,7 +23,7 @@ func TestCache(t *testing.T) {
 			return
 		}
 		var cache *redis.Cache // shared: each cache would load the scripts again
-		historytest.Cache(t, func(_ *testing.T, keep int) history.Cache {
+		historytest.Cache(t, func(_ *testing.T, keep int) historytest.CacheStore {
 			if config.Keep = keep; cache == nil {
 				cache = open(t, config)
 			}

@@ -15,7 +15,7 @@ import (
 	"github.com/playhead/playhead/history"
 )
 
-// List implements [history.Lister]. One exchange reads the places, a second the contents; the user's state is read
+// List implements [history.Cache]. One exchange reads the places, a second the contents; the user's state is read
 // before and after. Holes, tombstones and long ties may take further pairs.
 func (c *Cache) List(ctx context.Context, uid string, q history.Query) (history.Page, error) {
 	w := walk{cache: c, uid: uid, query: q, at: place{version: history.MaxVersion}}
@@ -250,7 +250,7 @@ func (w *walk) page() history.Page {
 // logTTL is the TTL of an unread change log, in seconds.
 const logTTL = int64(history.ChangeLogTTL / 1e9)
 
-// Changes implements [history.ChangeLog] in one exchange. Beginning a log takes two more, and blocks the server for
+// Changes implements [history.Cache] in one exchange. Beginning a log takes two more, and blocks the server for
 // about 1 us per record.
 func (c *Cache) Changes(ctx context.Context, uid string, after uint64, limit int) (history.Changes, error) {
 	_, stateTTL := c.ttls(uid)

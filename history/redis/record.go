@@ -16,7 +16,7 @@ import (
 	"github.com/playhead/playhead/history/wire"
 )
 
-// Apply implements [history.Applier] in one exchange per node. A write already stored by an earlier attempt of the
+// Apply implements [history.Cache] in one exchange per node. A write already stored by an earlier attempt of the
 // client counts as applied.
 func (c *Cache) Apply(ctx context.Context, writes []history.Write) []history.Outcome {
 	buckets := make([]history.Bucket, len(writes))
@@ -205,7 +205,7 @@ func (c *Cache) outcome(k history.Key, other []any) history.Outcome {
 	}}
 }
 
-// Load implements [history.Loader] in one exchange per node. An undecodable content is logged and returned as an
+// Load implements [history.Cache] in one exchange per node. An undecodable content is logged and returned as an
 // empty, partial record: the next write replaces it and folds in the archive's record.
 func (c *Cache) Load(ctx context.Context, keys []history.Key) []history.Entry {
 	buckets := make([]history.Bucket, len(keys))

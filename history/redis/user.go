@@ -20,7 +20,7 @@ import (
 // maxScore is the latest time that a score stores exactly.
 const maxScore = 1 << 53
 
-// Clear implements [history.Applier]. It blocks the server for about 3 us per removed record and 1 us per other
+// Clear implements [history.Cache]. It blocks the server for about 3 us per removed record and 1 us per other
 // record.
 func (c *Cache) Clear(ctx context.Context, uid string, what history.Clear) (int64, error) {
 	_, stateTTL := c.ttls(uid)
@@ -40,7 +40,7 @@ func userKeys(uid string) []string {
 	return []string{listKey(uid), stateKey(uid), dirtyKey(history.BucketOf(uid))}
 }
 
-// Pause implements [history.Applier]. It blocks the server for about 1 us per record of the user.
+// Pause implements [history.Cache]. It blocks the server for about 1 us per record of the user.
 func (c *Cache) Pause(ctx context.Context, uid string, from, to history.Pause) error {
 	_, stateTTL := c.ttls(uid)
 	cmd, err := c.overList(ctx, uid, func(contents []string) *goredis.Cmd {
@@ -65,7 +65,7 @@ func stateRevision() uint64 { return history.NewRevision() >> 1 }
 // revisionStep returns the eight bytes that a script adds to revisions.
 func revisionStep() []byte { return binary.LittleEndian.AppendUint64(nil, history.NewRevision()) }
 
-// Warm implements [history.Applier]. It blocks the server for about 4 us per record.
+// Warm implements [history.Cache]. It blocks the server for about 4 us per record.
 func (c *Cache) Warm(ctx context.Context, uid string, w history.WarmSet) error {
 	args := make([]any, 0, 10+2*len(w.Cleared)+3*len(w.Items))
 	ttl, stateTTL := c.ttls(uid)

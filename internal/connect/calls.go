@@ -9,8 +9,8 @@ import (
 )
 
 // Cache returns c and counts its calls for the health of Redis.
-func (e *Engines) Cache(c history.Cache) history.Cache {
-	return &cache{Cache: c, redis: e.named("redis")}
+func (e *Engines) Cache(c store) *Cache {
+	return &Cache{store: c, redis: e.named("redis")}
 }
 
 // Archive returns a and counts its calls for the health of HBase.
@@ -23,43 +23,50 @@ func (e *Engines) Publisher(p history.Publisher) history.Publisher {
 	return &publisher{publisher: p, kafka: e.named("kafka")}
 }
 
-type cache struct {
-	history.Cache
+// Cache counts the calls of a cache. Its methods are safe for concurrent use.
+type Cache struct {
+	store
 	redis *engine
 }
 
+// store is a cache with its dirty marks.
+type store interface {
+	history.Cache
+	history.Ledger
+}
+
 // Node returns the node of a bucket, or "" for a single-node cache.
-func (c *cache) Node(b history.Bucket) string {
-	if on, ok := c.Cache.(interface{ Node(b history.Bucket) string }); ok {
+func (c *Cache) Node(b history.Bucket) string {
+	if on, ok := c.store.(interface{ Node(b history.Bucket) string }); ok {
 		return on.Node(b)
 	}
 	return ""
 }
 
 // Refused counts a call that was refused because the node is silent.
-func (c *cache) Refused(node string, err error) { c.redis.observeOn(node, reads, err) }
+func (c *Cache) Refused(node string, err error) { c.redis.observeOn(node, reads, err) }
 
 // observe counts a call for a user.
-func (c *cache) observe(uid string, k kind, err error) {
+func (c *Cache) observe(uid string, k kind, err error) {
 	c.redis.observeOn(c.Node(history.BucketOf(uid)), k, err)
 }
 
-// Load implements [history.Loader].
-func (c *cache) Load(ctx context.Context, keys []history.Key) []history.Entry {
-	entries := c.Cache.Load(ctx, keys)
+// Load implements [history.Cache].
+func (c *Cache) Load(ctx context.Context, keys []history.Key) []history.Entry {
+	entries := c.store.Load(ctx, keys)
 	c.observeAll(reads, len(keys), func(i int) string { return keys[i].UID }, func(i int) error { return entries[i].Err })
 	return entries
 }
 
-// Apply implements [history.Applier].
-func (c *cache) Apply(ctx context.Context, changes []history.Write) []history.Outcome {
-	out := c.Cache.Apply(ctx, changes)
+// Apply implements [history.Cache].
+func (c *Cache) Apply(ctx context.Context, changes []history.Write) []history.Outcome {
+	out := c.store.Apply(ctx, changes)
 	c.observeAll(writes, len(changes), func(i int) string { return changes[i].Key.UID }, func(i int) error { return out[i].Err })
 	return out
 }
 
 // observeAll counts a call's n answers as one call to each of their nodes, with the first error there.
-func (c *cache) observeAll(k kind, n int, uid func(int) string, errOf func(int) error) {
+func (c *Cache) observeAll(k kind, n int, uid func(int) string, errOf func(int) error) {
 	errs := make(map[string]error, 1)
 	for i := range n {
 		name := c.Node(history.BucketOf(uid(i)))
@@ -72,57 +79,57 @@ func (c *cache) observeAll(k kind, n int, uid func(int) string, errOf func(int) 
 	}
 }
 
-// Clear implements [history.Applier].
-func (c *cache) Clear(ctx context.Context, uid string, what history.Clear) (int64, error) {
-	until, err := c.Cache.Clear(ctx, uid, what)
+// Clear implements [history.Cache].
+func (c *Cache) Clear(ctx context.Context, uid string, what history.Clear) (int64, error) {
+	until, err := c.store.Clear(ctx, uid, what)
 	c.observe(uid, writes, err)
 	return until, err
 }
 
-// Pause implements [history.Applier].
-func (c *cache) Pause(ctx context.Context, uid string, from, to history.Pause) error {
-	err := c.Cache.Pause(ctx, uid, from, to)
+// Pause implements [history.Cache].
+func (c *Cache) Pause(ctx context.Context, uid string, from, to history.Pause) error {
+	err := c.store.Pause(ctx, uid, from, to)
 	c.observe(uid, writes, err)
 	return err
 }
 
-// Warm implements [history.Applier].
-func (c *cache) Warm(ctx context.Context, uid string, w history.WarmSet) error {
-	err := c.Cache.Warm(ctx, uid, w)
+// Warm implements [history.Cache].
+func (c *Cache) Warm(ctx context.Context, uid string, w history.WarmSet) error {
+	err := c.store.Warm(ctx, uid, w)
 	c.observe(uid, writes, err)
 	return err
 }
 
-// List implements [history.Lister].
-func (c *cache) List(ctx context.Context, uid string, q history.Query) (history.Page, error) {
-	page, err := c.Cache.List(ctx, uid, q)
+// List implements [history.Cache].
+func (c *Cache) List(ctx context.Context, uid string, q history.Query) (history.Page, error) {
+	page, err := c.store.List(ctx, uid, q)
 	c.observe(uid, reads, err)
 	return page, err
 }
 
-// Changes implements [history.ChangeLog].
-func (c *cache) Changes(ctx context.Context, uid string, after uint64, limit int) (history.Changes, error) {
-	changes, err := c.Cache.Changes(ctx, uid, after, limit)
+// Changes implements [history.Cache].
+func (c *Cache) Changes(ctx context.Context, uid string, after uint64, limit int) (history.Changes, error) {
+	changes, err := c.store.Changes(ctx, uid, after, limit)
 	c.observe(uid, reads, err)
 	return changes, err
 }
 
 // Overdue implements [history.Ledger].
-func (c *cache) Overdue(ctx context.Context, buckets []history.Bucket, age time.Duration, limit int) ([]history.Key, error) {
-	keys, err := c.Cache.Overdue(ctx, buckets, age, limit)
+func (c *Cache) Overdue(ctx context.Context, buckets []history.Bucket, age time.Duration, limit int) ([]history.Key, error) {
+	keys, err := c.store.Overdue(ctx, buckets, age, limit)
 	c.observeBuckets(buckets, err)
 	return keys, err
 }
 
 // Backlog implements [history.Ledger].
-func (c *cache) Backlog(ctx context.Context, buckets []history.Bucket) ([]history.Backlog, error) {
-	found, err := c.Cache.Backlog(ctx, buckets)
+func (c *Cache) Backlog(ctx context.Context, buckets []history.Bucket) ([]history.Backlog, error) {
+	found, err := c.store.Backlog(ctx, buckets)
 	c.observeBuckets(buckets, err)
 	return found, err
 }
 
 // observeBuckets counts a call for some buckets. A failure on several nodes does not tell which one failed.
-func (c *cache) observeBuckets(buckets []history.Bucket, err error) {
+func (c *Cache) observeBuckets(buckets []history.Bucket, err error) {
 	nodes := make(map[string]bool, 1)
 	for _, b := range buckets {
 		nodes[c.Node(b)] = true
@@ -136,8 +143,8 @@ func (c *cache) observeBuckets(buckets []history.Bucket, err error) {
 }
 
 // MarkClean implements [history.Ledger].
-func (c *cache) MarkClean(ctx context.Context, contents []history.Content) error {
-	err := c.Cache.MarkClean(ctx, contents)
+func (c *Cache) MarkClean(ctx context.Context, contents []history.Content) error {
+	err := c.store.MarkClean(ctx, contents)
 	if c.Node(0) == "" || err == nil { // an error does not tell which node failed
 		c.observeAll(writes, len(contents), func(i int) string { return contents[i].Key.UID }, func(int) error { return err })
 	}

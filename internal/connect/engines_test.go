@@ -206,6 +206,7 @@ func (b *broken) get() error {
 
 type cache struct {
 	history.Cache
+	history.Ledger
 	*broken
 }
 
@@ -218,6 +219,7 @@ var two = []history.Key{history.UserKey("ann"), history.UserKey("bob")}
 // cluster is a cache of three nodes. One of them fails its reads, its writes or both.
 type cluster struct {
 	history.Cache
+	history.Ledger
 	reads, writes *broken
 }
 
@@ -524,7 +526,7 @@ func TestANodeOfACluster(t *testing.T) {
 						}
 					}
 					for range refused * (1 - n%2) {
-						c.(interface{ Refused(string, error) }).Refused(node, errAway)
+						c.Refused(node, errAway)
 					}
 					pass(time.Second)
 				}
@@ -558,7 +560,7 @@ func TestANodeThatIsGone(t *testing.T) {
 	watch(t, func(w *watched) {
 		w.Whole("redis", (&broken{}).probe)
 		c := w.Cache(cluster{reads: &broken{}, writes: &broken{}})
-		c.(interface{ Refused(string, error) }).Refused("10.0.0.9:6379", errAway)
+		c.Refused("10.0.0.9:6379", errAway)
 		for range 10 {
 			c.Load(w.Context(), two)
 			pass(time.Second)
