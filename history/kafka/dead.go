@@ -49,6 +49,9 @@ func NewDead(cfg Config) (*DeadLetters, error) {
 // Prepare is [Queue.Prepare].
 func (d *DeadLetters) Prepare(ctx context.Context) error { return d.q.Prepare(ctx) }
 
+// Fit is [Queue.Fit].
+func (d *DeadLetters) Fit(ctx context.Context) error { return d.q.Fit(ctx) }
+
 // keptPayload is the number of payload bytes to keep of a letter that is too large for the topic. The payload is
 // undecodable anyway, and a refused letter would block the queue.
 const keptPayload = 512 << 10

@@ -129,6 +129,9 @@ func NewFirstOfDay(cfg Config) (*FirstOfDay, error) {
 // Prepare is [Queue.Prepare].
 func (f *FirstOfDay) Prepare(ctx context.Context) error { return f.q.Prepare(ctx) }
 
+// Fit is [Queue.Fit].
+func (f *FirstOfDay) Fit(ctx context.Context) error { return f.q.Fit(ctx) }
+
 // firstsPerRequest keeps requests far below brokers' limits.
 const firstsPerRequest = 1000
 

@@ -123,8 +123,8 @@ type Config struct {
 	Brokers []string // host:port of some brokers
 	Topic   string   // default history.flush
 	Group   string   // default history-job
-	// Partitions and Replication apply to a topic that Open creates. Defaults: 16 partitions, the brokers'
-	// replication factor.
+	// Partitions and Replication apply to a topic that Open creates. Defaults: 16 partitions; three replicas, or
+	// one on each broker.
 	Partitions  int
 	Replication int
 	// MaxBytes bounds a message before compression; default [wire.MaxMessage].
@@ -144,7 +144,6 @@ func (c Config) withDefaults() Config {
 	c.Topic = cmp.Or(c.Topic, "history.flush")
 	c.Group = cmp.Or(c.Group, "history-job")
 	c.Partitions = cmp.Or(c.Partitions, 16)
-	c.Replication = cmp.Or(c.Replication, -1)
 	c.MaxBytes = cmp.Or(c.MaxBytes, wire.MaxMessage)
 	c.SessionTimeout = cmp.Or(c.SessionTimeout, 10*time.Second)
 	c.Mechanism = cmp.Or(c.Mechanism, "plain")
@@ -158,6 +157,8 @@ func (c Config) validate() error {
 		return errors.New("no broker given, want host:port")
 	case c.Partitions < 1 || c.Partitions > 1024:
 		return fmt.Errorf("%d partitions, want 1 to 1024", c.Partitions)
+	case c.Replication < 0:
+		return fmt.Errorf("replication factor %d, want 0 or more", c.Replication)
 	case c.MaxBytes < 1024 || c.MaxBytes > 1_000_000:
 		return fmt.Errorf("messages of %d bytes, want 1024 to 1000000", c.MaxBytes)
 	case c.SessionTimeout < 10*time.Millisecond:

@@ -37,7 +37,7 @@ func (q *Queue) Prepare(ctx context.Context) error {
 	switch e := kafka.Error(0); {
 	case err == nil:
 		return nil
-	case errors.As(err, &e) && slices.Contains(refusals, e):
+	case errors.Is(err, errUnusable), errors.As(err, &e) && slices.Contains(refusals, e):
 		return fmt.Errorf("open kafka: %w", err)
 	default:
 		return fmt.Errorf("open kafka: %w: %w", history.ErrUnavailable, err)
@@ -69,7 +69,10 @@ func (q *Queue) prepare(ctx context.Context) error {
 	case err == nil && n != q.cfg.Partitions:
 		q.cfg.Logger.Info("existing topic keeps its partitions", "topic", q.cfg.Topic, "partitions", n, "configured", q.cfg.Partitions)
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	return q.checkUsable(ctx)
 }
 
 // topicMissing reports whether the brokers do not know the topic. That may be transient while partitions move.
@@ -170,7 +173,12 @@ func (q *Queue) dialer() *kafka.Dialer {
 
 // create reports whether the topic was missing.
 func (q *Queue) create(ctx context.Context) (created bool, err error) {
-	res, err := q.client.CreateTopics(ctx, &kafka.CreateTopicsRequest{Topics: []kafka.TopicConfig{q.topic()}})
+	found, err := q.client.Metadata(ctx, &kafka.MetadataRequest{Topics: []string{q.cfg.Topic}})
+	if err != nil {
+		return false, err
+	}
+	replicas := cmp.Or(q.cfg.Replication, min(wantedReplicas, len(found.Brokers)))
+	res, err := q.client.CreateTopics(ctx, &kafka.CreateTopicsRequest{Topics: []kafka.TopicConfig{q.topic(replicas)}})
 	if err == nil {
 		err = res.Errors[q.cfg.Topic]
 	}
@@ -201,10 +209,10 @@ func (q *Queue) checkLeaders(ctx context.Context) error {
 }
 
 // topic returns the configuration for a new topic. With three replicas an acknowledged message is on at least two.
-func (q *Queue) topic() kafka.TopicConfig {
-	t := kafka.TopicConfig{Topic: q.cfg.Topic, NumPartitions: q.cfg.Partitions, ReplicationFactor: q.cfg.Replication}
-	if q.cfg.Replication >= 3 {
-		t.ConfigEntries = []kafka.ConfigEntry{{ConfigName: "min.insync.replicas", ConfigValue: "2"}}
+func (q *Queue) topic(replicas int) kafka.TopicConfig {
+	t := kafka.TopicConfig{Topic: q.cfg.Topic, NumPartitions: q.cfg.Partitions, ReplicationFactor: replicas}
+	if replicas >= wantedReplicas {
+		t.ConfigEntries = []kafka.ConfigEntry{{ConfigName: minInSync, ConfigValue: "2"}}
 	}
 	return t
 }
@@ -333,7 +341,7 @@ func (t *Topics) Remains(ctx context.Context) []string {
 
 // retention describes how long a topic keeps messages.
 func (t *Topics) retention(ctx context.Context, topic string) string {
-	const setting = "retention.ms"
+	const setting = retention
 	res, err := t.queue.client.DescribeConfigs(ctx, &kafka.DescribeConfigsRequest{Resources: []kafka.DescribeConfigRequestResource{
 		{ResourceType: kafka.ResourceTypeTopic, ResourceName: topic, ConfigNames: []string{setting}},
 	}})

@@ -42,7 +42,9 @@ func (c *Cache) Prepare(ctx context.Context) error {
 		return nil
 	}
 	if e, ok := errors.AsType[goredis.Error](err); ok && refused(e.Error()) {
-		err = e
+		if err = e; strings.HasPrefix(e.Error(), clusterDisabled) {
+			err = fmt.Errorf("%w: unset --redis-cluster, or give one address", e)
+		}
 	}
 	return fmt.Errorf("open redis at %s: %w", strings.Join(c.config.Addrs, ","), err)
 }
@@ -51,9 +53,11 @@ func (c *Cache) Prepare(ctx context.Context) error {
 // such as LOADING, MASTERDOWN, CLUSTERDOWN, TRYAGAIN, READONLY, NOREPLICAS, BUSY, MISCONF and OOM.
 var refusals = []string{
 	"NOAUTH", "WRONGPASS", "NOPERM", "DENIED",
-	"ERR AUTH",          // Password for a server without one.
-	"ERR This instance", // Cluster support is disabled.
+	"ERR AUTH", // Password for a server without one.
+	clusterDisabled,
 }
+
+const clusterDisabled = "ERR This instance" // has cluster support disabled
 
 func refused(answer string) bool {
 	return slices.ContainsFunc(refusals, func(r string) bool { return strings.HasPrefix(answer, r) })
@@ -150,7 +154,7 @@ func (c *Cache) checkNode(ctx context.Context, node *goredis.Client) error {
 		return fmt.Errorf("version %s, want 7.0 or later", v)
 	}
 	if about["cluster_enabled"] == "1" && !c.config.Cluster {
-		return errors.New("it is a node of a cluster: configure it as one")
+		return errors.New("it is a node of a cluster: set --redis-cluster")
 	}
 	return nil
 }

@@ -144,7 +144,7 @@ func (e *engine) try(ctx context.Context, limit time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	err := e.prepare(ctx)
-	if err != nil {
+	if err != nil && !final(err) { // a refusal names its own setting
 		err = fmt.Errorf("%w (set %s)", err, e.flag)
 	}
 	e.mu.Lock()

@@ -113,7 +113,7 @@ func (s *Stores) Closing(g *run.Group) {
 // Redis has the settings of the cache.
 type Redis struct {
 	Addrs    []string      `name:"redis" help:"Redis addresses, host:port; several for a cluster." default:"127.0.0.1:6379"`
-	Cluster  bool          `name:"redis-cluster" help:"The addresses are nodes of a Redis Cluster."`
+	Cluster  bool          `name:"redis-cluster" help:"The address is a node of a Redis Cluster; several always are."`
 	Username string        `name:"redis-username" help:"Redis user."`
 	Password string        `name:"redis-password" help:"Redis password; better in a file or the environment."`
 	Secret   string        `name:"redis-password-file" help:"File with the Redis password."`
@@ -122,6 +122,9 @@ type Redis struct {
 	TTL      time.Duration `name:"redis-ttl" help:"Life of a record in the cache; never shorter than the longest outage to survive." default:"2160h"`
 	Volatile bool          `name:"redis-allow-volatile" help:"Accept a Redis that may lose acknowledged writes: one that evicts, or has no append-only file or never flushes it."`
 }
+
+// cluster reports whether the addresses are a cluster's: several can be nothing else.
+func (f *Redis) cluster() bool { return f.Cluster || len(f.Addrs) > 1 }
 
 // Connect adds Redis to e.
 func (f *Redis) Connect(e *Engines) (*redis.Cache, error) {
@@ -137,13 +140,13 @@ func (f *Redis) Connect(e *Engines) (*redis.Cache, error) {
 		return nil, fmt.Errorf("redis: %w", err)
 	}
 	c, err := redis.New(redis.Config{
-		Addrs: f.Addrs, Cluster: f.Cluster, Username: f.Username, Password: password, TLS: conf,
+		Addrs: f.Addrs, Cluster: f.cluster(), Username: f.Username, Password: password, TLS: conf,
 		Keep: f.Keep, Rules: e.Rules, TTL: f.TTL, AllowVolatile: f.Volatile, Log: e.Log,
 	})
 	if err == nil {
 		e.Add("redis", "--redis", c.Prepare)
 		e.Probe("redis", c.Ping)
-		if f.Cluster {
+		if f.cluster() {
 			e.Whole("redis", func(ctx context.Context) error { _, err := c.Time(ctx); return err })
 		}
 		e.Fit("redis", c.Fit, f.Volatile)
@@ -157,7 +160,7 @@ type Kafka struct {
 	Topic       string     `name:"kafka-topic" help:"Topic of announced keys." default:"history.flush"`
 	Group       string     `name:"kafka-group" help:"Consumer group of the jobs." default:"history-job"`
 	Partitions  int        `name:"kafka-partitions" help:"Partitions of a new topic; an existing one keeps its own." default:"16" positive:""`
-	Replication int        `name:"kafka-replication" help:"Replicas of the topic when it must be created." default:"1" positive:""`
+	Replication int        `name:"kafka-replication" help:"Replicas of a topic that must be created; 0 is three, or one on each broker."`
 	DeadTopic   string     `name:"kafka-dead-topic" help:"Topic of what could not be archived." default:"history.dead"`
 	FirstTopic  string     `name:"kafka-first-of-day-topic" help:"Topic of users who were seen for the first time on a day." default:"history.first-of-day"`
 	Username    string     `name:"kafka-username" help:"SASL user."`
@@ -178,6 +181,7 @@ func (f *Kafka) Connect(e *Engines) (*kafka.Queue, error) {
 	if err == nil {
 		e.Add("kafka", "--kafka", q.Prepare)
 		e.Probe("kafka", q.Ping)
+		e.Fit("kafka", q.Fit, true)
 	}
 	return q, err
 }
@@ -192,6 +196,7 @@ func (f *Kafka) ConnectDead(e *Engines) (*kafka.DeadLetters, error) {
 	d, err := kafka.NewDead(cfg)
 	if err == nil {
 		e.Add("dead letters", "--kafka", d.Prepare)
+		e.Fit("dead letters", d.Fit, true)
 	}
 	return d, err
 }
@@ -206,6 +211,7 @@ func (f *Kafka) ConnectFirst(e *Engines) (*kafka.FirstOfDay, error) {
 	d, err := kafka.NewFirstOfDay(cfg)
 	if err == nil {
 		e.Add("first of day", "--kafka", d.Prepare)
+		e.Fit("first of day", d.Fit, true)
 	}
 	return d, err
 }
