@@ -40,7 +40,9 @@ func TestAdminRoutes(t *testing.T) {
 		{"/debug/pprof/goroutine?debug=1", 200, "TestAdminRoutes"},
 		{"/debug/pprof/symbol", 200, "num_symbols"},
 		{"/debug/pprof/cmdline", 404, "Unknown profile"},
-		{"/", 404, ""},
+		{"/", 200, "All is well."},
+		{"/runbooks", 200, `<h2 id="playheadarchivelate">`},
+		{"/favicon.ico", 404, ""},
 	}
 	a := obs.NewAdmin(obs.AdminConfig{Metrics: reg})
 	for _, tt := range tests {

@@ -115,6 +115,7 @@ type AdminConfig struct {
 
 // Admin serves the port for operators and probes, never for players:
 //
+//	/              the operator's page: checks and figures with links to /runbooks
 //	/healthz       200 while the process is alive
 //	/readyz        200, or 503 while a check fails; {"ready":false,"failing":{"redis":"dial tcp: connection refused"}};
 //	               "degraded" has the same form, for failures that leave the process ready
@@ -139,6 +140,8 @@ func NewAdmin(cfg AdminConfig) *Admin {
 func routes(cfg AdminConfig) *http.ServeMux {
 	errorLog := slog.NewLogLogger(cfg.Log.Handler(), slog.LevelWarn)
 	mux := http.NewServeMux()
+	mux.HandleFunc("GET /{$}", status(cfg))
+	mux.HandleFunc("GET /runbooks", runbooks)
 	mux.HandleFunc("GET /healthz", alive)
 	mux.Handle("GET /readyz", &readiness{checks: cfg.Checks, degraded: cfg.Degraded, log: cfg.Log})
 	mux.Handle("GET /metrics", promhttp.HandlerFor(cfg.Metrics, promhttp.HandlerOpts{ErrorLog: errorLog}))
