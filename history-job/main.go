@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"time"
 
@@ -62,20 +63,28 @@ func work(ctx context.Context, args []string, getenv func(string) string, out io
 	if err := history.ValidateSummaryTTL(f.Summary); err != nil {
 		return fmt.Errorf("--%w", err)
 	}
-	g, err := f.wire(ctx, rules)
+	log, err := obs.NewLogger(os.Stderr, f.LogLevel, f.LogFormat)
 	if err != nil {
 		return err
 	}
+	asked := f // wire completes the settings of engines
+	g, err := f.wire(ctx, log, rules)
+	if err != nil {
+		return err
+	}
+	g.Add("reload", 0, run.Reloading(log, func() ([]string, error) {
+		var next flags
+		if err := run.Parse("history-job", &next, args, getenv, io.Discard); err != nil {
+			return nil, err
+		}
+		return run.Changed(asked, next, "LogLevel"), obs.SetLevel(log, next.LogLevel)
+	}))
 	return g.Run(ctx)
 }
 
 // wire builds the components in data-flow order. It retries unreachable engines; the job is ready once all have
 // answered.
-func (f *flags) wire(ctx context.Context, rules *history.Rulebook) (_ *run.Group, err error) {
-	log, err := obs.NewLogger(os.Stderr, f.LogLevel, f.LogFormat)
-	if err != nil {
-		return nil, err
-	}
+func (f *flags) wire(ctx context.Context, log *slog.Logger, rules *history.Rulebook) (_ *run.Group, err error) {
 	admin, err := run.Listen(ctx, "admin", f.Admin)
 	if err != nil {
 		return nil, err

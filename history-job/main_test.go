@@ -1,14 +1,18 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"io"
 	"maps"
 	"net"
 	"net/http"
+	"os"
 	"slices"
 	"strings"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -44,6 +48,53 @@ func TestStartsWithoutEngines(t *testing.T) {
 	cancel()
 	if err := <-done; err != nil {
 		t.Errorf("job: %v", err)
+	}
+}
+
+// TestReload changes the log level on SIGHUP. Rules need a restart.
+func TestReload(t *testing.T) {
+	lines, errOut, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = lines.Close() })
+	stderr := os.Stderr
+	os.Stderr = errOut
+	t.Cleanup(func() { os.Stderr = stderr })
+	var hup atomic.Bool
+	getenv := func(name string) string {
+		changed := map[string]string{"PLAYHEAD_LOG_LEVEL": "warn", "PLAYHEAD_RULES": "done=95"}
+		if !hup.Load() {
+			return ""
+		}
+		return changed[name]
+	}
+	admin := unused(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() {
+		done <- work(ctx, []string{"--admin", admin, "--redis", miniredis.RunT(t).Addr(), "--kafka", unused(t), "--hbase", unused(t), "--drain", "2s"}, getenv, io.Discard)
+		_ = errOut.Close()
+	}()
+	missing(t, admin) // it runs
+	hup.Store(true)
+	if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	reloaded := false
+	for all := bufio.NewScanner(lines); all.Scan(); {
+		switch line := all.Text(); {
+		case strings.Contains(line, "settings reloaded"):
+			if reloaded = true; !strings.Contains(line, "restart=[Rules]") {
+				t.Errorf("%s, want Rules to need a restart", line)
+			}
+			cancel()
+		case reloaded && strings.Contains(line, "level=INFO"):
+			t.Errorf("after the level was warn: %s", line)
+		}
+	}
+	if err := <-done; err != nil || !reloaded {
+		t.Errorf("job: %v, reloaded %v", err, reloaded)
 	}
 }
 

@@ -130,7 +130,7 @@ func TestOpenChecksServer(t *testing.T) {
 		{info: "redis_version:7.0.15\r\nmaxmemory_policy:noeviction\r\naof_enabled:1\r\n", fsync: "everysec"},
 		{info: "redis_version:8.2.0\r\n"},
 		{info: "redis_version:6.2.14\r\n", err: "version 6.2.14, want 7.0 or later"},
-		{info: "redis_version:7.2.4\r\ncluster_enabled:1\r\n", err: "node of a cluster"},
+		{info: "redis_version:7.2.4\r\ncluster_enabled:1\r\n", err: "node of a cluster: set --redis-cluster"},
 	} {
 		c, err := redis.Open(t.Context(), redis.Config{Addrs: []string{saying(t, test.info, test.fsync)}, Timeout: patience})
 		if err == nil {
