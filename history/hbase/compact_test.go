@@ -109,6 +109,10 @@ func TestArchiveInMemory(t *testing.T) {
 	historytest.Archive(t, func(*testing.T) history.Archive { return hbase.NewWith(s, nil) })
 }
 
+func TestScanInMemory(t *testing.T) {
+	historytest.ArchiveScan(t, hbase.NewWith(newStore(time.Now), nil))
+}
+
 // TestArchiveInSegments runs the contract with nearly everything in segments.
 func TestArchiveInSegments(t *testing.T) {
 	for name, step := range map[string]int{"in one go": 100_000, "in steps": 700} {

@@ -110,6 +110,10 @@ func TestDisabledTable(t *testing.T) {
 	}
 }
 
+func TestScan(t *testing.T) {
+	historytest.ArchiveScan(t, open(t, hbase.Config{Table: tableOf(t), Regions: 4}))
+}
+
 // served is a region and the address of its server.
 type served struct {
 	hrpc.RegionInfo

@@ -327,3 +327,8 @@ func views(t *testing.T, db *pebble.DB, users int) (all []view) {
 	}
 	return all
 }
+
+func TestScans(t *testing.T) {
+	historytest.CacheScan(t, open(t, t.TempDir(), pebble.Config{}).Cache())
+	historytest.ArchiveScan(t, open(t, t.TempDir(), pebble.Config{}).Archive())
+}

@@ -218,3 +218,9 @@ func dirty(t testing.TB, c *redis.Cache, k history.Key) bool {
 	}
 	return slices.Contains(keys, k)
 }
+
+func TestScan(t *testing.T) {
+	everywhere(t, func(t *testing.T, config redis.Config) {
+		historytest.CacheScan(t, open(t, config))
+	})
+}
