@@ -14,14 +14,18 @@ import (
 	"golang.org/x/term"
 
 	"github.com/playhead/playhead/bff/token"
+	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/internal/connect"
 	"github.com/playhead/playhead/internal/run"
 	"github.com/playhead/playhead/playhead/backfill"
 )
 
 type copyFlags struct {
-	Files []string `arg:"" optional:"" help:"Files of old viewings, packed or not, or directories of them; - is standard input. The same as --from csv:FILE."`
-	From  []string `sep:"none" placeholder:"SOURCE" help:"What to copy: csv:FILE, ndjson:FILE (forms are recognised by content), or -. May be given several times."`
-	To    string   `placeholder:"TARGET" help:"Where to: service (see --service), edge:URL, ndjson:FILE, or none, which only reads." default:"service"`
+	Files  []string `arg:"" optional:"" help:"Files of old viewings, packed or not, or directories of them; - is standard input. The same as --from csv:FILE."`
+	From   []string `sep:"none" placeholder:"SOURCE" help:"What to copy: csv:FILE or ndjson:FILE (forms are recognised by content), - for standard input, archive:DIR or cache:DIR for the data directory of an all-in-one that is not running, archive:TABLE@ZOOKEEPER for HBase, cache: for Redis. May be given several times."`
+	To     string   `placeholder:"TARGET" help:"Where to: service (see --service), edge:URL, archive:DIR, archive:TABLE@ZOOKEEPER, ndjson:FILE, or none, which only reads." default:"service"`
+	Rules  []string `sep:";" placeholder:"RULES" help:"Rules of types, as the service has them; for archive targets."`
+	Cached bool     `help:"The HBase table is in use: what its cache (--redis, --kafka) knows goes through it."`
 
 	Beats  string   `help:"Reports of a viewing: none for its start and its end, or the time between two heartbeats, such as 15s for a load test." default:"none"`
 	Since  string   `help:"Only what was played at or after this time, such as 2026-01-31 or 2026-01-31T12:00:00Z."`
@@ -44,6 +48,8 @@ type copyFlags struct {
 
 	importFlags
 	remote
+	connect.Redis
+	connect.Kafka
 }
 
 // Help returns the introduction to --help.
@@ -70,14 +76,16 @@ func copyCommand(ctx context.Context, args []string, getenv func(string) string,
 	if err := run.Parse("playhead replay copy", &f, args, getenv, out); err != nil {
 		return err
 	}
-	c, closing, err := f.copy()
+	stores := &opened{ctx: ctx, flags: &f}
+	c, closing, err := f.copy(stores)
 	if err != nil {
-		return err
+		return errors.Join(err, stores.close())
 	}
-	defer closing()
 	done := progress(os.Stderr, c)
 	report, err := c.Run(ctx)
 	done()
+	closing()
+	err = errors.Join(err, stores.close())
 	printReport(out, &report)
 	if f.Report != "" {
 		err = errors.Join(err, writeReport(f.Report, &report))
@@ -101,7 +109,10 @@ func (f *copyFlags) verdict(r *backfill.Report, err error) error {
 }
 
 // copy returns the copy that the flags describe. The caller calls closing.
-func (f *copyFlags) copy() (c *backfill.Copy, closing func(), err error) {
+func (f *copyFlags) copy(stores *opened) (c *backfill.Copy, closing func(), err error) {
+	if stores.rules, err = history.ParseRules(f.Rules); err != nil {
+		return nil, nil, fmt.Errorf("--rules: %w", err)
+	}
 	c = &backfill.Copy{Lanes: f.Parallel, Rate: f.Rate, Checkpoint: f.Checkpoint, Rejects: f.Rejects, MaxRejects: -1}
 	if f.MaxRejects != nil {
 		c.MaxRejects = *f.MaxRejects
@@ -109,7 +120,7 @@ func (f *copyFlags) copy() (c *backfill.Copy, closing func(), err error) {
 	if c.Filter, err = f.filter(); err != nil {
 		return nil, nil, err
 	}
-	if c.Source, err = f.source(); err != nil {
+	if c.Source, err = f.source(stores); err != nil {
 		return nil, nil, fmt.Errorf("--from: %w", err)
 	}
 	c.Settings = f.settings()
@@ -117,7 +128,7 @@ func (f *copyFlags) copy() (c *backfill.Copy, closing func(), err error) {
 		c.Target = backfill.Discard{}
 		return c, func() {}, nil
 	}
-	c.Target, closing, err = f.target()
+	c.Target, closing, err = f.target(stores)
 	return c, closing, err
 }
 
@@ -169,33 +180,52 @@ func moments(text string) (int64, error) {
 }
 
 // source returns the source of --from and the arguments.
-func (f *copyFlags) source() (backfill.Source, error) {
+func (f *copyFlags) source(stores *opened) (backfill.Source, error) {
+	var all backfill.Chain
 	paths := slices.Clone(f.Files)
 	for _, from := range f.From {
-		kind, path, named := strings.Cut(from, ":")
+		kind, where, named := strings.Cut(from, ":")
 		switch {
 		case from == "-":
 			paths = append(paths, from)
-		case named && path != "" && (kind == "csv" || kind == "ndjson"):
-			paths = append(paths, path)
+		case named && (kind == "archive" || kind == "cache"):
+			s, err := stores.fromStore(kind, where)
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, s)
+		case named && where != "" && (kind == "csv" || kind == "ndjson"):
+			paths = append(paths, where)
 		default:
-			return nil, fmt.Errorf("want csv:FILE, ndjson:FILE or -, got %q", from)
+			return nil, fmt.Errorf("want csv:FILE, ndjson:FILE, archive:DIR, archive:TABLE@ZOOKEEPER, cache: or -, got %q", from)
 		}
 	}
-	if len(paths) == 0 {
-		return nil, errors.New("want a file")
-	}
+	var files []string
 	for _, path := range paths {
 		if _, err := os.Stat(path); path != "-" && err != nil {
 			return nil, err
 		}
+		if path != "-" && backfill.IsLines(path) {
+			all = append(all, &backfill.FromLines{Path: path})
+		} else {
+			files = append(files, path)
+		}
 	}
-	o, err := f.options()
-	return &backfill.Files{Options: o, Paths: paths}, err
+	if len(files) > 0 {
+		o, err := f.options()
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, &backfill.Files{Options: o, Paths: files})
+	}
+	if len(all) == 0 {
+		return nil, errors.New("want a file")
+	}
+	return all, nil
 }
 
 // target returns the target of --to.
-func (f *copyFlags) target() (t backfill.Target, closing func(), err error) {
+func (f *copyFlags) target(stores *opened) (t backfill.Target, closing func(), err error) {
 	period := time.Duration(0)
 	if f.Beats != "none" {
 		if period, err = time.ParseDuration(f.Beats); err != nil || period < time.Second {
@@ -217,11 +247,23 @@ func (f *copyFlags) target() (t backfill.Target, closing func(), err error) {
 		s := backfill.NewService(conn, f.Parallel)
 		s.Period, s.Patience = period, f.Patience
 		return s, func() { s.Close(); _ = conn.Close() }, nil
+	case kind == "archive" && where != "":
+		t, err := stores.toArchive(where)
+		if err != nil {
+			err = fmt.Errorf("--to: %w", err)
+		}
+		return t, func() {}, err
+	case kind == "ndjson" && where != "":
+		t, err := backfill.Create(where, f.Checkpoint != "")
+		if err == nil {
+			stores.closers = append(stores.closers, t.Close)
+		}
+		return t, func() {}, err
 	case kind == "edge" && where != "":
 		t, err := f.edge(where, period)
 		return t, func() {}, err
 	}
-	return nil, nil, fmt.Errorf("--to: want service, edge:URL or none, got %q", f.To)
+	return nil, nil, fmt.Errorf("--to: want service, edge:URL, archive:DIR, archive:TABLE@ZOOKEEPER, ndjson:FILE or none, got %q", f.To)
 }
 
 func (f *copyFlags) edge(url string, period time.Duration) (backfill.Target, error) {

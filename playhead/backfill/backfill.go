@@ -9,6 +9,7 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"time"
 
 	"github.com/playhead/playhead/history"
 )
@@ -146,3 +147,5 @@ func (p Place) String() string {
 	}
 	return fmt.Sprintf("%s:%d:%d", p.File, p.Line, p.Column)
 }
+
+func nowMS() int64 { return time.Now().UnixMilli() }

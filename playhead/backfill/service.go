@@ -16,7 +16,7 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// Service is a target that reports the events of viewings to history-service, with their times.
+// Service is a target that reports the events of viewings to history-service, with their times, and imports records.
 type Service struct {
 	Conn grpc.ClientConnInterface
 	// Period is the time between two heartbeats of a viewing, 0 for its start and its last report only.
@@ -38,9 +38,12 @@ const maxBeats = 500
 // Fold implements [Target].
 func (s *Service) Fold(ctx context.Context, items []Item) ([]Result, error) {
 	f := &reports{results: make([]Result, len(items))}
+	if err := s.fold(ctx, items, f.results); err != nil {
+		return nil, err
+	}
 	for i := range items {
 		if items[i].Event == nil {
-			return nil, fmt.Errorf("%s: the service takes viewings of files only", items[i].Key)
+			continue
 		}
 		for e := range Beats(items[i].Event, s.Period.Milliseconds()) {
 			if len(f.beats) == maxBeats {
@@ -75,7 +78,7 @@ func heartbeat(e *history.Event) *historyv1.Heartbeat {
 
 // send sends the heartbeats until all are answered.
 func (s *Service) send(ctx context.Context, f *reports) error {
-	patience := run.Default(s.Patience, 60*time.Second)
+	patience := run.Default(s.Patience, patience)
 	backoff := run.Backoff{First: 50 * time.Millisecond, Longest: 2 * time.Second}
 	for trouble := time.Now(); len(f.beats) > 0; {
 		before := len(f.beats)

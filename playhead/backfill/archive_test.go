@@ -1,0 +1,278 @@
+package backfill_test
+
+import (
+	"context"
+	"iter"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history-job/replay"
+	"github.com/playhead/playhead/history/pebble"
+	"github.com/playhead/playhead/playhead/backfill"
+)
+
+func store(t *testing.T) *pebble.DB {
+	t.Helper()
+	db, err := pebble.Open(t.TempDir(), pebble.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return db
+}
+
+type noQueue struct{}
+
+func (noQueue) Publish(context.Context, []history.Announcement) ([]history.Announcement, error) {
+	return nil, nil
+}
+
+// target is an archive target with the cache of the same store.
+func target(db *pebble.DB) *backfill.Archive {
+	r := replay.Redriver{Cache: db.Cache(), Queue: noQueue{}}
+	return &backfill.Archive{Store: db.Archive(), Cache: db.Cache(), Through: func(ctx context.Context, k history.Key, record *history.Record) error {
+		return r.Drive(ctx, history.Dead{Key: k, Record: record})
+	}}
+}
+
+const hour = 3600_000
+
+// ago returns the time some hours ago, the same one for the whole test run.
+func ago(hours int64) int64 { return began - hours*hour }
+
+var began = time.Now().UnixMilli()
+
+func key(uid, id string) history.Key {
+	return history.Key{UID: uid, Object: history.Object{ID: id, Type: 1}}
+}
+
+// viewing is a row of a file: a viewing of ten minutes that ended some hours ago.
+func viewing(k history.Key, hours int64) backfill.Item {
+	at := ago(hours)
+	return backfill.Item{Key: k, Event: &history.Event{
+		Key: k, Kind: history.KindStop, At: at, StartedAt: at - 600_000, Watched: 600_000, Position: 600_000, Duration: 1_200_000, Session: time.UnixMilli(at).String(),
+	}}
+}
+
+func deleted(k history.Key, hours int64) *history.Record {
+	e := history.Event{Key: k, Kind: history.KindDelete, At: ago(hours)}
+	return e.Record()
+}
+
+func fold(t *testing.T, a backfill.Target, items ...backfill.Item) (outcomes []backfill.Outcome) {
+	t.Helper()
+	results, err := a.Fold(t.Context(), items)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range results {
+		outcomes = append(outcomes, r.Outcome)
+	}
+	return outcomes
+}
+
+// TestArchiveTarget: what the archive has newer stays, what was removed stays removed, and each item is told apart.
+func TestArchiveTarget(t *testing.T) {
+	db := store(t)
+	a := target(db)
+	put := func(k history.Key, r *history.Record) {
+		t.Helper()
+		r = r.Successor(nil)
+		r.Partial = false
+		if errs := db.Archive().Put(t.Context(), []history.Cell{{Key: k, Record: r}}); errs != nil {
+			t.Fatal(errs)
+		}
+	}
+	put(key("gone", "a"), deleted(key("gone", "a"), 5))
+	for uid, u := range map[string]history.User{
+		"cleared": {Cleared: map[uint32]int64{1: ago(5)}}, "paused": {Pause: history.Pause{Since: ago(8), Until: ago(4)}},
+	} {
+		if err := db.Archive().PutUser(t.Context(), uid, u); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, tt := range []struct {
+		name string
+		item backfill.Item
+		want backfill.Outcome
+	}{
+		{"first", viewing(key("u", "a"), 5), backfill.New},
+		{"again", viewing(key("u", "a"), 5), backfill.Equal},
+		{"newer", viewing(key("u", "a"), 2), backfill.New},
+		{"in between, the same length", viewing(key("u", "a"), 3), backfill.New}, // it was watched
+		{"in between again", viewing(key("u", "a"), 3), backfill.Older},
+		{"before a delete", viewing(key("gone", "a"), 6), backfill.Deleted},
+		{"after a delete", viewing(key("gone", "a"), 4), backfill.New},
+		{"before a clear", viewing(key("cleared", "a"), 6), backfill.Deleted},
+		{"after a clear", viewing(key("cleared", "a"), 4), backfill.New},
+		{"while paused", viewing(key("paused", "a"), 6), backfill.Paused},
+		{"before the pause", viewing(key("paused", "a"), 9), backfill.New},
+		{"too old", viewing(key("u", "b"), 91*24), backfill.Expired},
+		{"a delete", backfill.Item{Key: key("u", "c"), Record: deleted(key("u", "c"), 3)}, backfill.New},
+		{"before that delete", viewing(key("u", "c"), 4), backfill.Deleted},
+		{"a clear", backfill.Item{Key: history.UserKey("v"), User: &history.User{Cleared: map[uint32]int64{0: ago(3)}}}, backfill.New},
+		{"a clear again", backfill.Item{Key: history.UserKey("v"), User: &history.User{Cleared: map[uint32]int64{0: ago(3)}}}, backfill.Equal},
+	} {
+		if got := fold(t, a, tt.item); got[0] != tt.want {
+			t.Errorf("%s: got %v, want %v", tt.name, got[0], tt.want)
+		}
+	}
+	e, err := db.Archive().Get(t.Context(), []history.Key{key("u", "a")})
+	if err != nil || e[0].Record.Version.Time() != ago(2) || e[0].Record.Watched() != 3*600_000 || e[0].Record.Partial {
+		t.Errorf("record %+v, %v, want the latest of three viewings", e[0].Record, err)
+	}
+}
+
+// TestArchiveTargetOneCall folds several items of a key in one call.
+func TestArchiveTargetOneCall(t *testing.T) {
+	db := store(t)
+	k := key("u", "a")
+	got := fold(t, target(db), viewing(k, 3), viewing(k, 5), viewing(k, 3))
+	if want := []backfill.Outcome{backfill.New, backfill.New, backfill.Equal}; !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+// TestArchiveTargetThroughTheCache: a key of a warm user goes into the cache, dirty, and no newer put of the job loses
+// it.
+func TestArchiveTargetThroughTheCache(t *testing.T) {
+	db := store(t)
+	cache := db.Cache()
+	if err := cache.Warm(t.Context(), "warm", history.WarmSet{}); err != nil {
+		t.Fatal(err)
+	}
+	cached := viewing(key("cold", "a"), 2).Event.Record().Successor(nil)
+	if out := cache.Apply(t.Context(), []history.Write{history.WriteOn(nil, key("cold", "a"), cached, &history.User{})}); out[0].Status != history.Applied {
+		t.Fatal(out)
+	}
+	fold(t, target(db), viewing(key("warm", "a"), 5), viewing(key("cold", "a"), 5), viewing(key("cold", "b"), 5))
+	for k, want := range map[history.Key]int64{key("warm", "a"): ago(5), key("cold", "a"): ago(2), key("cold", "b"): 0} {
+		e := cache.Load(t.Context(), []history.Key{k})[0]
+		switch {
+		case want == 0 && e.Record != nil:
+			t.Errorf("%s is in the cache, want it in the archive only", k)
+		case want != 0 && (e.Record == nil || e.Record.Clean() || e.Record.Version.Time() != want):
+			t.Errorf("%s: %+v in the cache, want it dirty, of %d", k, e.Record, want)
+		}
+	}
+}
+
+// copied copies everything and returns the report.
+func copied(t *testing.T, from backfill.Source, to backfill.Target) backfill.Report {
+	t.Helper()
+	c := &backfill.Copy{Source: from, Target: to, MaxRejects: 0}
+	r, err := c.Run(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// contents returns the items of a source without their places.
+func contents(t *testing.T, s backfill.Source) (records map[history.Key]*history.Record, users map[string]history.User) {
+	t.Helper()
+	records, users = make(map[history.Key]*history.Record), make(map[string]history.User)
+	for i, err := range s.Items(t.Context(), "") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i.User != nil {
+			users[i.Key.UID] = *i.User
+		} else {
+			r := *i.Record
+			r.Partial = false
+			records[i.Key] = &r
+		}
+	}
+	return records, users
+}
+
+// TestMove copies an archive into another one, and through a file of lines into a third one. All have the same: records,
+// deletes, clear marks and pauses.
+func TestMove(t *testing.T) {
+	db := store(t)
+	a := target(db)
+	for i := range 50 {
+		uid := string(rune('a'+i%10)) + "/ü"
+		fold(t, a, viewing(key(uid, string(rune('A'+i))), int64(i+5)), viewing(key(uid, string(rune('A'+i))), int64(2*i+60)))
+	}
+	fold(t, a, backfill.Item{Key: history.UserKey("a/ü"), User: &history.User{Cleared: map[uint32]int64{1: ago(1000), 0: ago(1500)}}},
+		backfill.Item{Key: history.UserKey("b/ü"), User: &history.User{Pause: history.Pause{Since: ago(3)}}},
+		backfill.Item{Key: key("c/ü", "gone"), Record: deleted(key("c/ü", "gone"), 1)})
+	from := &backfill.FromArchive{Name: "one", Store: db.Archive()}
+	wantRecords, wantUsers := contents(t, from)
+	second, third := store(t), store(t)
+	copied(t, from, target(second))
+	path := filepath.Join(t.TempDir(), "lines.ndjson")
+	file, err := backfill.Create(path, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	copied(t, from, file)
+	if err := file.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if !backfill.IsLines(path) {
+		t.Error("the file is not recognised")
+	}
+	if r := copied(t, &backfill.FromLines{Path: path}, target(third)); r.Rows != r.Outcomes["new"] {
+		t.Errorf("report %+v, want all new", r)
+	}
+	for name, db := range map[string]*pebble.DB{"archive": second, "lines": third} {
+		records, users := contents(t, &backfill.FromArchive{Store: db.Archive()})
+		if len(records) != len(wantRecords) || len(users) != len(wantUsers) {
+			t.Errorf("%s: %d records, %d users, want %d and %d", name, len(records), len(users), len(wantRecords), len(wantUsers))
+		}
+		for k, want := range wantRecords {
+			if !history.Same(records[k], want) {
+				t.Errorf("%s: %s is\n%+v, want\n%+v", name, k, records[k], want)
+			}
+		}
+		for uid, want := range wantUsers {
+			if got := users[uid]; got.Pause.Changed() != want.Pause.Changed() || got.ClearedAt(1) != want.ClearedAt(1) || got.ClearedAt(2) != want.ClearedAt(2) {
+				t.Errorf("%s: %s is %+v, want %+v", name, uid, got, want)
+			}
+		}
+	}
+}
+
+// TestChainGoesOn: a chain goes on in the source of the mark.
+func TestChainGoesOn(t *testing.T) {
+	c := backfill.Chain{few("a", "b"), few("c", "d")}
+	for after, want := range map[string]string{"": "abcd", "0:a": "bcd", "0:b": "cd", "1:c": "d", "1:d": ""} {
+		got := ""
+		for i, err := range c.Items(t.Context(), after) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			got += i.Key.UID
+		}
+		if got != want {
+			t.Errorf("after %q: %q, want %q", after, got, want)
+		}
+	}
+}
+
+// items is a source of users, whose marks are their uids.
+type items []string
+
+func few(uids ...string) items { return uids }
+
+func (s items) Identity() (string, error) { return "items", nil }
+
+func (s items) Items(_ context.Context, after string) iter.Seq2[backfill.Item, error] {
+	return func(yield func(backfill.Item, error) bool) {
+		for _, uid := range s[slices.Index(s, after)+1:] {
+			if !yield(backfill.Item{Key: history.UserKey(uid), User: &history.User{}, Mark: uid}, nil) {
+				return
+			}
+		}
+	}
+}

@@ -1,0 +1,34 @@
+package main
+
+import (
+	"math/rand/v2"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestCopyStores fills the data directory of an all-in-one that does not run, and moves it through a file to one that
+// does. Both have what a plain merge of the rows makes.
+func TestCopyStores(t *testing.T) {
+	v := generated(2000, rand.New(rand.NewPCG(3, 4)))
+	rows, dir, lines := file(t, v.csv), filepath.Join(t.TempDir(), "data"), filepath.Join(t.TempDir(), "lines.ndjson")
+	out, err := replayed(t, "copy", "--from=csv:"+rows, "--to=archive:"+dir)
+	if exitCode(err) != exitIncomplete || !strings.Contains(out, "  rejected") { // some rows cannot be read
+		t.Fatal(out, err)
+	}
+	if out, err = replayed(t, "copy", "--from=archive:"+dir, "--to=ndjson:"+lines); err != nil {
+		t.Fatal(out, err)
+	}
+	other := started(t, t.TempDir(), nil)
+	for _, want := range []string{"  new  ", "  equal  "} {
+		if out, err = replayed(t, "copy", "--from=ndjson:"+lines, "--to=service", "--service="+other.RPC()); err != nil || strings.Count(out, "\n") != 2 || !strings.Contains(out, want) {
+			t.Fatalf("got %q, %v, want all %s", out, err, want)
+		}
+	}
+	v.check(t, other.RPC())
+	filled := started(t, dir, nil)
+	v.check(t, filled.RPC())
+	if _, err := replayed(t, "copy", "--from=archive:"+dir, "--to=none"); err == nil || !strings.Contains(err.Error(), "in use by another process") {
+		t.Errorf("a directory in use: %v", err)
+	}
+}

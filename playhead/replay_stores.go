@@ -1,0 +1,174 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history-job/replay"
+	"github.com/playhead/playhead/history/hbase"
+	"github.com/playhead/playhead/history/pebble"
+	"github.com/playhead/playhead/history/redis"
+	"github.com/playhead/playhead/internal/connect"
+	"github.com/playhead/playhead/internal/obs"
+	"github.com/playhead/playhead/playhead/backfill"
+)
+
+// opened are the stores of a copy, each opened once.
+type opened struct {
+	ctx     context.Context
+	flags   *copyFlags
+	rules   *history.Rulebook
+	dirs    map[string]*pebble.DB
+	closers []func() error
+}
+
+func (o *opened) close() error {
+	var errs []error
+	for _, c := range slices.Backward(o.closers) {
+		errs = append(errs, c())
+	}
+	o.closers = nil
+	return errors.Join(errs...)
+}
+
+// dir opens the data directory of an all-in-one. No other process may have it open.
+func (o *opened) dir(path string, existing bool) (*pebble.DB, error) {
+	if db := o.dirs[path]; db != nil {
+		return db, nil
+	}
+	files, err := os.ReadDir(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && !existing:
+	case err != nil:
+		return nil, err
+	case len(files) == 0 && existing:
+		return nil, fmt.Errorf("%s is empty", path)
+	}
+	db, err := pebble.Open(path, pebble.Config{Rules: o.rules})
+	if err != nil {
+		return nil, err
+	}
+	if o.dirs == nil {
+		o.dirs = make(map[string]*pebble.DB)
+	}
+	o.dirs[path] = db
+	o.closers = append(o.closers, db.Close)
+	return db, nil
+}
+
+// table opens an archive in HBase, given as TABLE@QUORUM.
+func (o *opened) table(name string, existing bool) (*hbase.Archive, error) {
+	table, quorum, _ := strings.Cut(name, "@")
+	if quorum == "" {
+		return nil, fmt.Errorf("want TABLE@ZOOKEEPER, such as history@127.0.0.1:2181, or a directory, got %q", name)
+	}
+	a, err := hbase.Open(o.ctx, hbase.Config{ZooKeeper: quorum, Table: table, Existing: existing, Rules: o.rules})
+	if err != nil {
+		return nil, err
+	}
+	o.closers = append(o.closers, a.Close)
+	return a, nil
+}
+
+// redis opens the cache of --redis.
+func (o *opened) redis() (*redis.Cache, error) {
+	engines, err := o.engines()
+	if err != nil {
+		return nil, err
+	}
+	cache, err := o.flags.Redis.Connect(engines)
+	if err != nil {
+		return nil, err
+	}
+	o.closers = append(o.closers, cache.Close)
+	return cache, engines.All(o.ctx)
+}
+
+func (o *opened) engines() (*connect.Engines, error) {
+	log, err := obs.NewLogger(os.Stderr, "warn", "text")
+	return &connect.Engines{Log: log, Rules: o.rules}, err
+}
+
+// fromStore returns the source of archive: or cache:.
+func (o *opened) fromStore(kind, where string) (backfill.Source, error) {
+	isTable := strings.Contains(where, "@")
+	switch {
+	case kind == "archive" && isTable:
+		a, err := o.table(where, true)
+		return &backfill.FromArchive{Name: where, Store: a}, err
+	case kind == "archive" && where != "":
+		db, err := o.dir(where, true)
+		if err != nil {
+			return nil, err
+		}
+		return backfill.Chain{ // what the archive does not have yet goes first
+			&backfill.FromCache{Name: where, Store: db.Cache(), Dirty: true}, &backfill.FromArchive{Name: where, Store: db.Archive()},
+		}, nil
+	case kind == "cache" && where == "":
+		cache, err := o.redis()
+		return &backfill.FromCache{Name: strings.Join(o.flags.Addrs, ","), Store: cache}, err
+	case kind == "cache":
+		db, err := o.dir(where, true)
+		if err != nil {
+			return nil, err
+		}
+		return &backfill.FromCache{Name: where, Store: db.Cache()}, nil
+	}
+	return nil, fmt.Errorf("want archive:DIR or archive:TABLE@ZOOKEEPER, got %q", kind+":"+where)
+}
+
+// toArchive returns the target of archive:.
+func (o *opened) toArchive(where string) (backfill.Target, error) {
+	t := &backfill.Archive{Rules: o.rules}
+	if !strings.Contains(where, "@") {
+		db, err := o.dir(where, false)
+		if err != nil {
+			return nil, err
+		}
+		t.Store, t.Cache = db.Archive(), db.Cache()
+		t.Through = through(db.Cache(), nobody{})
+		return t, nil
+	}
+	a, err := o.table(where, false)
+	if err != nil || !o.flags.Cached {
+		t.Store = a
+		return t, err
+	}
+	cache, err := o.redis()
+	if err != nil {
+		return nil, err
+	}
+	engines, err := o.engines()
+	if err != nil {
+		return nil, err
+	}
+	queue, err := o.flags.Kafka.Connect(engines)
+	if err != nil {
+		return nil, err
+	}
+	o.closers = append(o.closers, queue.Close)
+	t.Store, t.Cache, t.Through = a, cache, through(cache, queue)
+	return t, engines.All(o.ctx)
+}
+
+// through writes records to a cache, and announces them to the jobs.
+func through(cache history.Cache, queue history.Publisher) func(context.Context, history.Key, *history.Record) error {
+	r := replay.Redriver{Cache: cache, Queue: queue}
+	return func(ctx context.Context, k history.Key, record *history.Record) error {
+		return r.Drive(ctx, history.Dead{Key: k, Record: record})
+	}
+}
+
+// nobody is the queue of an all-in-one that does not run: it finds the dirty marks when it starts.
+type nobody struct{}
+
+// Publish implements [history.Publisher].
+func (nobody) Publish(context.Context, []history.Announcement) ([]history.Announcement, error) {
+	return nil, nil
+}
