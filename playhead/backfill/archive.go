@@ -124,7 +124,9 @@ func retry(ctx context.Context, do func() error) error {
 type Archive struct {
 	Store ArchiveWriter
 	// Cache, if set, is that of the same history.
-	Cache interface{ history.Loader }
+	Cache interface {
+		Load(ctx context.Context, keys []history.Key) []history.Entry
+	}
 	// Through writes a record to the cache and marks it dirty. It is required with Cache.
 	Through func(ctx context.Context, k history.Key, r *history.Record) error
 	Rules   *history.Rulebook

@@ -11,7 +11,7 @@ import (
 // CacheReader is a cache to copy from.
 type CacheReader interface {
 	Users
-	history.Loader
+	Load(ctx context.Context, keys []history.Key) []history.Entry
 	Keys(ctx context.Context, uid string) ([]history.Key, error)
 }
 
