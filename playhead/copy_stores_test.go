@@ -26,9 +26,31 @@ func TestCopyStores(t *testing.T) {
 		}
 	}
 	v.check(t, other.RPC())
+	for _, from := range []string{"--from=ndjson:" + lines, "--from=csv:" + rows, "--from=archive:" + dir} {
+		if out, err = replayed(t, "verify", from, "--to=service", "--service="+other.RPC()); strings.Contains(from, "csv") != (exitCode(err) == exitIncomplete) || strings.Contains(out, "missing") || !strings.Contains(out, "  equal  ") {
+			t.Errorf("verify %s: %q, %v, want all equal", from, out, err)
+		}
+	}
+	verifyRepairs(t, dir, lines)
 	filled := started(t, dir, nil)
 	v.check(t, filled.RPC())
 	if _, err := replayed(t, "copy", "--from=archive:"+dir, "--to=none"); err == nil || !strings.Contains(err.Error(), "in use by another process") {
 		t.Errorf("a directory in use: %v", err)
+	}
+}
+
+// verifyRepairs compares with an empty archive, and mends it.
+func verifyRepairs(t *testing.T, dir, lines string) {
+	t.Helper()
+	empty := "--to=archive:" + filepath.Join(t.TempDir(), "data")
+	out, err := replayed(t, "verify", "--from=archive:"+dir, empty, "--wait=0s")
+	if err == nil || !strings.Contains(err.Error(), "rows are missing and 0 are different") || !strings.Contains(out, "  missing  ") || strings.Contains(out, "  equal  ") {
+		t.Errorf("verify with nothing: %q, %v", out, err)
+	}
+	if out, err = replayed(t, "verify", "--from=archive:"+dir, empty, "--wait=0s", "--repair"); err != nil || !strings.Contains(out, "  repaired  ") {
+		t.Errorf("repair: %q, %v", out, err)
+	}
+	if out, err = replayed(t, "verify", "--from=ndjson:"+lines, empty); err != nil || strings.Count(out, "\n") != 2 || !strings.Contains(out, "  equal  ") {
+		t.Errorf("verify what was repaired: %q, %v", out, err)
 	}
 }

@@ -24,7 +24,7 @@ type command struct {
 var commands = []command{
 	{"serve", "Run the server: API, gRPC server and job in one process with one data directory.", serve},
 	{"token", "Print a token for a user.", printToken},
-	{"replay", "Copy old viewings of files into a history; or `replay sniff`, `dead`, `segments`, `erase`, `rebase`.", replayCommand},
+	{"replay", "Copy old viewings of files, or whole stores, into a history; or `replay verify`, `sniff`, `dead`, `segments`, `erase`, `rebase`.", replayCommand},
 }
 
 func playhead(ctx context.Context, args []string, getenv func(string) string, out io.Writer) error {

@@ -21,6 +21,8 @@ func replayCommand(ctx context.Context, args []string, getenv func(string) strin
 		switch args[0] {
 		case "copy":
 			return copyCommand(ctx, args[1:], getenv, out)
+		case "verify":
+			return verifyCommand(ctx, args[1:], getenv, out)
 		case "sniff":
 			return sniff(ctx, args[1:], getenv, out)
 		case "dead":

@@ -59,7 +59,7 @@ func (*copyFlags) Help() string {
 Exit codes: 0, everything is in the target. 1, it failed or was interrupted: run it again, with the same --checkpoint to go on. 3, it is
 done, but some rows were rejected or are older than the retention. 4, more rows were rejected than --max-rejects.
 
-Others: ` + "`playhead replay sniff FILE`" + ` shows how a file would be read, ` + "`dead`" + ` drives again what could not be archived, ` +
+Others: ` + "`playhead replay verify`" + ` compares, ` + "`sniff FILE`" + ` shows how a file would be read, ` + "`dead`" + ` drives again what could not be archived, ` +
 		"`segments UID`" + ` shows what of a user's history is in parts, ` + "`erase UID`" + ` removes everything of a user, and ` + "`rebase UID`" +
 		` brings records of a clock that was ahead to the present.`
 }
@@ -76,8 +76,57 @@ func copyCommand(ctx context.Context, args []string, getenv func(string) string,
 	if err := run.Parse("playhead replay copy", &f, args, getenv, out); err != nil {
 		return err
 	}
-	stores := &opened{ctx: ctx, flags: &f}
-	c, closing, err := f.copy(stores)
+	return f.run(ctx, out, f.target)
+}
+
+type verifyFlags struct {
+	Repair bool          `help:"Copy what is missing or different."`
+	Wait   time.Duration `help:"How long what is not there may be on its way, before it counts as missing." default:"2s"`
+
+	copyFlags
+}
+
+// Help returns the introduction to --help.
+func (*verifyFlags) Help() string {
+	return `Compares: everything of the source must be in the target, which may have more. What was deleted later, or is older than the
+retention, is no difference. What comes while it runs is moved.
+
+Exit codes: 0, everything is there. 1, something is missing or different, or it failed. 3, some rows were rejected.`
+}
+
+// verifyCommand compares a source with a target.
+func verifyCommand(ctx context.Context, args []string, getenv func(string) string, out io.Writer) error {
+	var f verifyFlags
+	if err := run.Parse("playhead replay verify", &f, args, getenv, out); err != nil {
+		return err
+	}
+	return f.run(ctx, out, func(stores *opened) (backfill.Target, func(), error) {
+		t, closing, err := f.target(stores)
+		if err != nil {
+			return nil, nil, err
+		}
+		v := &backfill.Verifier{Rules: stores.rules, Wait: f.Wait, Out: out}
+		if f.Repair {
+			v.Repair = t
+		}
+		switch t := t.(type) {
+		case *backfill.Service:
+			v.Reader = backfill.ServiceReader{Service: t}
+		case *backfill.Archive:
+			if v.Reader = t.Store; t.Cache != nil {
+				v.Reader = backfill.Both{Archive: t.Store, Cache: t.Cache}
+			}
+		default:
+			return nil, nil, fmt.Errorf("--to: want service, archive:DIR or archive:TABLE@ZOOKEEPER to compare with, got %q", f.To)
+		}
+		return v, closing, nil
+	})
+}
+
+// run copies the source to the target and reports.
+func (f *copyFlags) run(ctx context.Context, out io.Writer, target func(*opened) (backfill.Target, func(), error)) error {
+	stores := &opened{ctx: ctx, flags: f}
+	c, closing, err := f.copy(stores, target)
 	if err != nil {
 		return errors.Join(err, stores.close())
 	}
@@ -102,6 +151,8 @@ func (f *copyFlags) verdict(r *backfill.Report, err error) error {
 		return fmt.Errorf("ended after %d rows; the same command goes on from there: %w", r.Rows, err)
 	case err != nil:
 		return fmt.Errorf("ended after %d rows: %w", r.Rows, err)
+	case r.Outcomes["missing"]+r.Outcomes["different"] > 0:
+		return fmt.Errorf("%d rows are missing and %d are different", r.Outcomes["missing"], r.Outcomes["different"])
 	case r.Outcomes["rejected"]+r.Outcomes["expired"] > 0:
 		return &run.ExitError{Code: exitIncomplete, Err: fmt.Errorf("done, but %d rows were rejected and %d are older than the retention", r.Outcomes["rejected"], r.Outcomes["expired"])}
 	}
@@ -109,7 +160,7 @@ func (f *copyFlags) verdict(r *backfill.Report, err error) error {
 }
 
 // copy returns the copy that the flags describe. The caller calls closing.
-func (f *copyFlags) copy(stores *opened) (c *backfill.Copy, closing func(), err error) {
+func (f *copyFlags) copy(stores *opened, target func(*opened) (backfill.Target, func(), error)) (c *backfill.Copy, closing func(), err error) {
 	if stores.rules, err = history.ParseRules(f.Rules); err != nil {
 		return nil, nil, fmt.Errorf("--rules: %w", err)
 	}
@@ -128,7 +179,7 @@ func (f *copyFlags) copy(stores *opened) (c *backfill.Copy, closing func(), err 
 		c.Target = backfill.Discard{}
 		return c, func() {}, nil
 	}
-	c.Target, closing, err = f.target(stores)
+	c.Target, closing, err = target(stores)
 	return c, closing, err
 }
 
@@ -279,7 +330,7 @@ func (f *copyFlags) edge(url string, period time.Duration) (backfill.Target, err
 }
 
 // shown are the outcomes in the order of reports.
-var shown = []string{"new", "older", "equal", "deleted", "expired", "summarised", "paused", "brief", "skipped", "rejected"}
+var shown = []string{"new", "older", "equal", "deleted", "expired", "summarised", "paused", "brief", "skipped", "rejected", "missing", "different", "moved", "repaired"}
 
 func printReport(out io.Writer, r *backfill.Report) {
 	fmt.Fprintf(out, "%d rows in %.1f s, %.0f/s", r.Rows, r.Seconds, r.PerSec)

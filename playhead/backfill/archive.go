@@ -22,10 +22,15 @@ type ArchiveReader interface {
 	Page(ctx context.Context, uid string, q history.Query) (history.Page, error)
 }
 
-// ArchiveWriter is an archive to copy to.
-type ArchiveWriter interface {
+// Reader reads records by key, and the state of a user with a page of no records.
+type Reader interface {
 	Get(ctx context.Context, keys []history.Key) ([]history.Entry, error)
 	Page(ctx context.Context, uid string, q history.Query) (history.Page, error)
+}
+
+// ArchiveWriter is an archive to copy to.
+type ArchiveWriter interface {
+	Reader
 	Put(ctx context.Context, cells []history.Cell) []error
 	PutUser(ctx context.Context, uid string, u history.User) error
 }
@@ -136,7 +141,13 @@ type Archive struct {
 // Fold implements [Target].
 func (a *Archive) Fold(ctx context.Context, items []Item) (results []Result, err error) {
 	err = retry(ctx, func() (err error) {
-		results, err = a.fold(ctx, items)
+		f := &folding{reader: a.Store, rules: a.Rules, now: nowMS(), archive: a}
+		if a.Now != nil {
+			f.now = a.Now().UnixMilli()
+		}
+		if results, err = f.fold(ctx, items); err == nil {
+			err = f.put(ctx)
+		}
 		return err
 	})
 	if err != nil {
@@ -145,12 +156,10 @@ func (a *Archive) Fold(ctx context.Context, items []Item) (results []Result, err
 	return results, nil
 }
 
-func (a *Archive) fold(ctx context.Context, items []Item) ([]Result, error) {
-	f := &folding{archive: a, keys: make([]history.Key, len(items)), results: make([]Result, len(items)), contents: make(map[history.Key]*content), users: make(map[string]history.User)}
-	f.now = time.Now().UnixMilli()
-	if a.Now != nil {
-		f.now = a.Now().UnixMilli()
-	}
+// fold folds items into the contents of their keys.
+func (f *folding) fold(ctx context.Context, items []Item) ([]Result, error) {
+	f.keys, f.results = make([]history.Key, len(items)), make([]Result, len(items))
+	f.contents, f.users = make(map[history.Key]*content), make(map[string]history.User)
 	if err := f.load(ctx, items); err != nil {
 		return nil, err
 	}
@@ -159,12 +168,14 @@ func (a *Archive) fold(ctx context.Context, items []Item) ([]Result, error) {
 			f.results[i] = f.add(&items[i], f.keys[i])
 		}
 	}
-	return f.results, f.put(ctx)
+	return f.results, nil
 }
 
-// folding is a batch of items on its way into an archive.
+// folding is a batch of items on its way into an archive, or compared with one.
 type folding struct {
-	archive  *Archive
+	reader   Reader
+	rules    *history.Rulebook
+	archive  *Archive // nil to compare only
 	results  []Result
 	keys     []history.Key // of the items, by the rules of classes
 	contents map[history.Key]*content
@@ -192,7 +203,7 @@ func (f *folding) load(ctx context.Context, items []Item) error {
 			continue
 		}
 		user, _ := history.UserOf(it.Key.UID)
-		k := history.Key{UID: f.archive.Rules.NamespaceOf(user, it.Key.Object.Type), Object: it.Key.Object}
+		k := history.Key{UID: f.rules.NamespaceOf(user, it.Key.Object.Type), Object: it.Key.Object}
 		if f.keys[i] = k; f.contents[k] == nil {
 			f.contents[k] = &content{}
 			f.distinct = append(f.distinct, k)
@@ -202,13 +213,13 @@ func (f *folding) load(ctx context.Context, items []Item) error {
 		if _, known := f.users[k.UID]; known {
 			continue
 		}
-		page, err := f.archive.Store.Page(ctx, k.UID, history.Query{})
+		page, err := f.reader.Page(ctx, k.UID, history.Query{})
 		if err != nil {
 			return err
 		}
 		f.users[k.UID] = page.User
 	}
-	entries, err := f.archive.Store.Get(ctx, f.distinct)
+	entries, err := f.reader.Get(ctx, f.distinct)
 	if err != nil {
 		return err
 	}
@@ -226,10 +237,10 @@ func (f *folding) putUser(ctx context.Context, it *Item) (Result, error) {
 	result := Result{Outcome: Equal}
 	namespaces := []string{it.Key.UID}
 	if user, class := history.UserOf(it.Key.UID); class == "" {
-		namespaces = f.archive.Rules.Namespaces(user)
+		namespaces = f.rules.Namespaces(user)
 	}
 	for _, uid := range namespaces {
-		page, err := f.archive.Store.Page(ctx, uid, history.Query{})
+		page, err := f.reader.Page(ctx, uid, history.Query{})
 		if err != nil {
 			return Result{}, err
 		}
@@ -240,7 +251,9 @@ func (f *folding) putUser(ctx context.Context, it *Item) (Result, error) {
 		if !changed {
 			continue
 		}
-		result.Outcome = New
+		if result.Outcome = New; f.archive == nil {
+			continue
+		}
 		if err := f.archive.Store.PutUser(ctx, uid, *it.User); err != nil {
 			return Result{}, err
 		}
@@ -253,7 +266,7 @@ func (f *folding) add(it *Item, k history.Key) Result {
 	c, r := f.contents[k], f.record(it)
 	typ, user := k.Object.Type, f.users[k.UID]
 	switch {
-	case r.Version.Time() <= f.now-f.archive.Rules.TTL(typ):
+	case r.Version.Time() <= f.now-f.rules.TTL(typ):
 		return Result{Outcome: Expired}
 	case !r.Deleted() && user.Pause.Covers(r.PlayedAt()):
 		return Result{Outcome: Paused}
@@ -292,7 +305,7 @@ func (f *folding) record(it *Item) *history.Record {
 		return &r
 	}
 	var r *history.Record
-	rules := f.archive.Rules.Of(it.Key.Object.Type)
+	rules := f.rules.Of(it.Key.Object.Type)
 	for e := range Beats(it.Event, 0) {
 		r = history.Merge(r, rules.Record(e))
 	}

@@ -61,10 +61,17 @@ const (
 	Brief                         // shorter than its class keeps
 	Skipped                       // no viewing, or not asked for
 	Rejected                      // cannot be read, or is invalid
+	Missing                       // verify: the target has no record of it
+	Different                     // verify: the target's record lacks it
+	Moved                         // verify: it was not in the target at first, and was a moment later
+	Repaired                      // verify: it was not in the target
 	outcomes
 )
 
-var outcomeNames = [outcomes]string{"", "new", "older", "equal", "deleted", "expired", "summarised", "paused", "brief", "skipped", "rejected"}
+var outcomeNames = [outcomes]string{
+	"", "new", "older", "equal", "deleted", "expired", "summarised", "paused", "brief", "skipped", "rejected",
+	"missing", "different", "moved", "repaired",
+}
 
 // String returns the outcome's name in reports.
 func (o Outcome) String() string { return outcomeNames[o] }
