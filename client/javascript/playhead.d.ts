@@ -29,6 +29,8 @@ export interface Heartbeat {
   incognito?: boolean;
   /** Texts by key; `null` removes a key, absent keys stay. */
   meta?: Record<string, string | null>;
+  /** The same as `null` in `meta`, by key. */
+  removed_meta?: string[];
 }
 
 /** Where a user stopped in an object. */
