@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"net/url"
 	"sync"
 	"time"
 
@@ -111,28 +112,37 @@ const (
 	pad   = "Tablet"
 )
 
-func titled(title string) map[string]string { return map[string]string{"title": title} }
+func titled(title, genre string) map[string]string {
+	return map[string]string{"title": title, "genre": genre, "image": picture(title, genre)}
+}
 
-func part(series string, number int, title string) map[string]string {
-	return map[string]string{"title": title, "series": series, "season": "1", "episode": fmt.Sprint(number)}
+func part(series string, number int, title, genre string) map[string]string {
+	return map[string]string{
+		"title": title, "series": series, "season": "1", "episode": fmt.Sprint(number), "genre": genre, "image": picture(series, genre),
+	}
+}
+
+// picture is the address of a poster that the pages draw.
+func picture(title, genre string) string {
+	return "assets/poster.svg?" + url.Values{"title": {title}, "genre": {genre}}.Encode()
 }
 
 var viewings = []viewing{
-	{26 * time.Hour * 24, tv, video, "salt-road", titled("The Salt Road"), 0, 104, 104},
-	{19 * time.Hour * 24, tv, episode, "harbour-1-1", part("Harbour Lights", 1, "Fog"), 0, 52, 52},
-	{18 * time.Hour * 24, tv, episode, "harbour-1-2", part("Harbour Lights", 2, "The Pilot Boat"), 0, 49, 49},
-	{12 * time.Hour * 24, pad, article, "maps", titled("On Maps of Places That Are Gone"), 0, 9, 14},
-	{9 * time.Hour * 24, tv, episode, "orchard-1-1", part("The Orchard", 1, "Grafting"), 0, 27, 27},
-	{8 * time.Hour * 24, phone, episode, "orchard-1-2", part("The Orchard", 2, "Frost"), 0, 26, 26},
-	{5 * time.Hour * 24, phone, audio, "nocturnes", titled("Nocturnes, Complete"), 0, 71, 96},
-	{75 * time.Hour, phone, audio, "keepers-book", titled("The Keeper’s Book, Read Aloud"), 0, 205, 612},
-	{3 * time.Hour * 24, tv, episode, "harbour-1-3", part("Harbour Lights", 3, "Night Tide"), 0, 18, 51},
-	{70 * time.Hour, phone, episode, "harbour-1-3", part("Harbour Lights", 3, "Night Tide"), 18, 33, 51},
-	{50 * time.Hour, phone, audio, "walking-home", titled("Walking Home"), 0, 4, 4},
-	{29 * time.Hour, pad, article, "lighthouses", titled("Who Keeps the Lighthouses"), 0, 11, 11},
-	{26 * time.Hour, phone, episode, "orchard-1-3", part("The Orchard", 3, "First Fruit"), 0, 8, 26},
-	{4 * time.Hour, tv, video, "low-water", titled("Low Water"), 0, 61, 118},
-	{35 * time.Minute, phone, audio, "nocturnes", titled("Nocturnes, Complete"), 71, 80, 96},
+	{26 * time.Hour * 24, tv, video, "salt-road", titled("The Salt Road", "drama"), 0, 104, 104},
+	{19 * time.Hour * 24, tv, episode, "harbour-1-1", part("Harbour Lights", 1, "Fog", "drama"), 0, 52, 52},
+	{18 * time.Hour * 24, tv, episode, "harbour-1-2", part("Harbour Lights", 2, "The Pilot Boat", "drama"), 0, 49, 49},
+	{12 * time.Hour * 24, pad, article, "maps", titled("On Maps of Places That Are Gone", "essay"), 0, 9, 14},
+	{9 * time.Hour * 24, tv, episode, "orchard-1-1", part("The Orchard", 1, "Grafting", "family"), 0, 27, 27},
+	{8 * time.Hour * 24, phone, episode, "orchard-1-2", part("The Orchard", 2, "Frost", "family"), 0, 26, 26},
+	{5 * time.Hour * 24, phone, audio, "nocturnes", titled("Nocturnes, Complete", "music"), 0, 71, 96},
+	{75 * time.Hour, phone, audio, "keepers-book", titled("The Keeper’s Book, Read Aloud", "thriller"), 0, 205, 612},
+	{3 * time.Hour * 24, tv, episode, "harbour-1-3", part("Harbour Lights", 3, "Night Tide", "drama"), 0, 18, 51},
+	{70 * time.Hour, phone, episode, "harbour-1-3", part("Harbour Lights", 3, "Night Tide", "drama"), 18, 33, 51},
+	{50 * time.Hour, phone, audio, "walking-home", titled("Walking Home", "music"), 0, 4, 4},
+	{29 * time.Hour, pad, article, "lighthouses", titled("Who Keeps the Lighthouses", "documentary"), 0, 11, 11},
+	{26 * time.Hour, phone, episode, "orchard-1-3", part("The Orchard", 3, "First Fruit", "family"), 0, 8, 26},
+	{4 * time.Hour, tv, video, "low-water", titled("Low Water", "thriller"), 0, 61, 118},
+	{35 * time.Minute, phone, audio, "nocturnes", titled("Nocturnes, Complete", "music"), 71, 80, 96},
 }
 
 // heartbeats returns the reports of the viewing's start and end.
@@ -174,6 +184,37 @@ func invent(ctx context.Context, addr string) error {
 		}
 	}
 	return nil
+}
+
+// watch plays a film on the viewer's TV until it ends or ctx is done, so that the page is not the only device.
+func watch(ctx context.Context, p *allinone.Process) {
+	c, err := client.New(client.Config{
+		URL: "http://" + p.HTTP(), Device: tv, NoRecords: true,
+		Token: func(context.Context) (string, error) { return p.Token(viewer, time.Hour) },
+	})
+	if err != nil {
+		return // the demo continues without
+	}
+	var connection sync.WaitGroup
+	connection.Go(func() { _ = c.Run(ctx) })
+	defer connection.Wait()
+	began := time.Now()
+	beat := &historyv1.Heartbeat{
+		ObjectId: "north-light", ObjectType: video, Kind: historyv1.Kind_KIND_START, Meta: titled("North Light", "documentary"),
+		Session: "north-light-now", StartedAtMs: began.UnixMilli(), DurationMs: (88 * time.Minute).Milliseconds(),
+	}
+	const at = 31 * time.Minute // where the viewer went on
+	for {
+		played := time.Since(began)
+		beat.EventTimeMs, beat.WatchedMs, beat.PositionMs = time.Now().UnixMilli(), played.Milliseconds(), (at + played).Milliseconds()
+		if beat.PositionMs >= beat.DurationMs {
+			beat.PositionMs, beat.Kind = beat.DurationMs, historyv1.Kind_KIND_FINISH
+		}
+		if c.Report(beat) != nil || beat.Kind == historyv1.Kind_KIND_FINISH || !run.Sleep(ctx, every*time.Second) {
+			return
+		}
+		beat.Kind = historyv1.Kind_KIND_PROGRESS
+	}
 }
 
 func connect(addr string) (*grpc.ClientConn, error) {

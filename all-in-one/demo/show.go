@@ -265,7 +265,11 @@ func (s *show) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return s.finish(ctx, s.figures(plan, m, report), report)
+	if err := s.finish(ctx, s.figures(plan, m, report), report); err != nil {
+		return err
+	}
+	watch(ctx, s.process)
+	return nil
 }
 
 // announce prints the address of /flow for a human.

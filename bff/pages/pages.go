@@ -62,7 +62,9 @@ func Routes(cfg Config) (map[string]http.Handler, error) {
 	if err != nil {
 		return nil, fmt.Errorf("pages: %w", err)
 	}
-	routes := map[string]http.Handler{"/assets/clip.wav": cfg.secured(http.HandlerFunc(clip))}
+	routes := map[string]http.Handler{
+		"/assets/clip.wav": cfg.secured(http.HandlerFunc(clip)), "/assets/poster.svg": cfg.secured(http.HandlerFunc(poster)),
+	}
 	err = fs.WalkDir(files, ".", func(name string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err

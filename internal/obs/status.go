@@ -85,7 +85,9 @@ func status(cfg AdminConfig) http.HandlerFunc {
 		bad := failing(ctx, cfg.Checks)
 		maps.Copy(bad, failing(ctx, cfg.Degraded))
 		for _, name := range slices.Sorted(maps.Keys(cfg.Checks)) {
-			page.Parts = append(page.Parts, part{name, bad[name]})
+			if name != "stopping" || bad[name] != "" { // no part, but a state
+				page.Parts = append(page.Parts, part{name, bad[name]})
+			}
 		}
 		for _, name := range slices.Sorted(maps.Keys(cfg.Degraded)) {
 			if _, listed := cfg.Checks[name]; !listed {

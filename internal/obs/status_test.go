@@ -31,7 +31,7 @@ func TestStatusPage(t *testing.T) {
 		`<th scope="row">hbase</th><td class="bad">connection refused</td>`,
 		`<th scope="row">clock</th><td class="bad">&lt;b&gt;ahead</td>`,
 		`<td class="number">1,234,567</td>`,
-		`<td class="number bad">5m1s (too many)</td><td><a href="/runbooks#playheadarchivelate">`,
+		`<td class="number bad">5m1s (over the limit)</td><td><a href="/runbooks#playheadarchivelate">`,
 		`</strong> hbase, clock, lag: age of the oldest mark.`,
 	} {
 		if !strings.Contains(page, want) {

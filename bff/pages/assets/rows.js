@@ -199,7 +199,7 @@ function picture(tile, address) {
   const shown = tile.querySelector('img');
   if (shown?.dataset.of === address || (!shown && !address)) return;
   shown?.remove();
-  if (!address || !URL.canParse(address) || !sites.includes(new URL(address).origin)) return;
+  if (!address?.startsWith('assets/poster.svg?') && (!address || !URL.canParse(address) || !sites.includes(new URL(address).origin))) return;
   const image = el('img', { alt: '', decoding: 'async', loading: 'lazy', referrerPolicy: 'no-referrer' });
   image.dataset.of = address;
   image.onerror = () => image.classList.add('broken');
