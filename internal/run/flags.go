@@ -92,7 +92,7 @@ func (version) BeforeReset(app *kong.Kong) error {
 	return nil
 }
 
-// Version is the output of --version.
+// Version is the output of --version: the command, its version, the commit and its time if known, and Go's version.
 func Version(name string) string { return name + " " + built() }
 
 func built() string {
@@ -100,5 +100,16 @@ func built() string {
 	if !ok {
 		return "of unknown version"
 	}
-	return info.Main.Version + ", " + info.GoVersion
+	parts := []string{info.Main.Version}
+	for _, s := range info.Settings {
+		switch {
+		case s.Key == "vcs.revision":
+			parts = append(parts, "commit "+s.Value[:min(len(s.Value), 12)])
+		case s.Key == "vcs.time":
+			parts = append(parts, s.Value)
+		case s.Key == "vcs.modified" && s.Value == "true":
+			parts = append(parts, "with changes")
+		}
+	}
+	return strings.Join(append(parts, info.GoVersion), ", ")
 }
