@@ -31,6 +31,7 @@ func TestAdminRoutes(t *testing.T) {
 		body   string // substring
 	}{
 		{"/healthz", 200, "ok"},
+		{"/alerts.yml", 200, "alert: PlayheadEngineAway"},
 		{"/readyz", 200, "true"},
 		{"/metrics", 200, "playhead_test_total 0"},
 		{"/metrics", 200, "go_goroutines"},

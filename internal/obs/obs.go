@@ -19,6 +19,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/playhead/playhead/deploy/observe"
 	"github.com/playhead/playhead/internal/trust"
 )
 
@@ -120,6 +121,7 @@ type AdminConfig struct {
 //	/readyz        200, or 503 while a check fails; {"ready":false,"failing":{"redis":"dial tcp: connection refused"}};
 //	               "degraded" has the same form, for failures that leave the process ready
 //	/metrics       Prometheus
+//	/alerts.yml    the alerting rules for Prometheus
 //	/clock/confirm POST confirms the machine's clock; browsers are refused
 //	/debug/pprof/  profiles, without the command line, which may contain a secret
 type Admin struct {
@@ -142,6 +144,7 @@ func routes(cfg AdminConfig) *http.ServeMux {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", status(cfg))
 	mux.HandleFunc("GET /runbooks", runbooks)
+	mux.HandleFunc("GET /alerts.yml", alerts)
 	mux.HandleFunc("GET /healthz", alive)
 	mux.Handle("GET /readyz", &readiness{checks: cfg.Checks, degraded: cfg.Degraded, log: cfg.Log})
 	mux.Handle("GET /metrics", promhttp.HandlerFor(cfg.Metrics, promhttp.HandlerOpts{ErrorLog: errorLog}))
@@ -167,6 +170,8 @@ func confirmClock(w http.ResponseWriter, r *http.Request, confirm func(context.C
 	}
 	alive(w, r)
 }
+
+func alerts(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, observe.Alerts) }
 
 func alive(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") }
 
