@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history-job/archive"
 	"github.com/playhead/playhead/history/pebble"
 )
 
@@ -49,7 +50,7 @@ func (h *announcer) wants(t *testing.T, what string, want ...string) {
 }
 
 // sees notes users as a service does that crashes before it announces them.
-func sees(t *testing.T, d history.Days, uids ...string) {
+func sees(t *testing.T, d *pebble.Days, uids ...string) {
 	t.Helper()
 	for _, uid := range uids {
 		if s := d.See(t.Context(), []history.Sighting{{UID: uid, Day: 20_778}})[0]; s.Err != nil || !s.First {
@@ -59,7 +60,7 @@ func sees(t *testing.T, d history.Days, uids ...string) {
 }
 
 // withAnnouncer starts a job that announces users for crashed services.
-func withAnnouncer(t *testing.T) (*world, *announcer, history.Days) {
+func withAnnouncer(t *testing.T) (*world, *announcer, *pebble.Days) {
 	w, h := newWorld(t), &announcer{}
 	db, err := pebble.Open(t.TempDir(), pebble.Config{})
 	if err != nil {
@@ -122,7 +123,7 @@ func TestFirstsBesideASilentPart(t *testing.T) {
 }
 
 // silentDays is a store with one unresponsive shard.
-type silentDays struct{ history.Days }
+type silentDays struct{ archive.Days }
 
 func (d silentDays) PendingFirsts(ctx context.Context, buckets []history.Bucket, age time.Duration, limit int) ([]history.First, error) {
 	found, err := d.Days.PendingFirsts(ctx, buckets, age, limit)

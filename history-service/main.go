@@ -17,6 +17,7 @@ import (
 	"golang.org/x/net/netutil"
 
 	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history-service/admin"
 	"github.com/playhead/playhead/history-service/aggregate"
 	"github.com/playhead/playhead/history-service/rpc"
 	"github.com/playhead/playhead/history-service/webhook"
@@ -167,7 +168,7 @@ func (f *flags) server(p parts) (*aggregate.Aggregator, *rpc.Server, error) {
 	}
 	server, err = rpc.New(rpc.Config{
 		Now: s.Trusted.Now, ClockErr: s.Clock.Err, Horizon: s.Trusted.Horizon, Epoch: s.Redis.Epoch, Cache: s.Cache(s.Redis), Archive: s.Archive(s.HBase), Summaries: s.HBase, Aggregate: held, Queue: publisher, Feed: s.Redis,
-		Erasers: []history.Eraser{s.Redis, s.HBase, s.Kafka.Topics(f.Topic, f.DeadTopic, f.FirstTopic)},
+		Erasers: []admin.Eraser{s.Redis, s.HBase, s.Kafka.Topics(f.Topic, f.DeadTopic, f.FirstTopic)},
 		Days:    s.Days(s.Redis), Announcer: s.Announcer(s.FirstOfDay), Webhook: hook,
 		Deadline: f.Deadline, Keep: f.Keep, WarmRate: f.WarmRate, Rules: p.rules, Logger: p.log, Registry: p.registry,
 	})

@@ -32,15 +32,13 @@ type Archive interface {
 	PutUser(ctx context.Context, uid string, u User) error
 }
 
-// Pager is an archive that reads pages of many users at less cost than one by one.
-type Pager interface {
-	// Pages is [Archive.Page] for each user, with one error per user.
-	Pages(ctx context.Context, uids []string, q Query) ([]Page, []error)
-}
-
-// Pages returns a page per user, with one error per user.
+// Pages is [Archive.Page] for several users, with one error per user. An archive with a method Pages reads them at
+// less cost than one by one.
 func Pages(ctx context.Context, a Archive, uids []string, q Query) ([]Page, []error) {
-	if p, ok := a.(Pager); ok && len(uids) > 1 {
+	type pager interface {
+		Pages(ctx context.Context, uids []string, q Query) ([]Page, []error)
+	}
+	if p, ok := a.(pager); ok && len(uids) > 1 {
 		return p.Pages(ctx, uids, q)
 	}
 	pages, errs := make([]Page, len(uids)), make([]error, len(uids))

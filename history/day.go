@@ -1,7 +1,6 @@
 package history
 
 import (
-	"context"
 	"time"
 )
 
@@ -71,23 +70,4 @@ type Seen struct {
 	// Err wraps [ErrUnavailable] if the store did not answer: the sighting may have been recorded, and First is
 	// false.
 	Err error
-}
-
-// Days records the days of users' activity and the first sightings yet to announce. It is as durable as the
-// cache. Its methods are safe for concurrent use.
-type Days interface {
-	// See records sightings and reports for each, in order, whether it is the first of that user and day: true
-	// for exactly one call. The same atomic step makes the first sighting pending.
-	See(ctx context.Context, sightings []Sighting) []Seen
-	// PendingFirsts returns up to limit unannounced first sightings in the buckets, older than age by the
-	// store's clock. With an error it also returns the sightings from the reachable shards.
-	PendingFirsts(ctx context.Context, buckets []Bucket, age time.Duration, limit int) ([]First, error)
-	// Announced removes first sightings from the pending ones.
-	Announced(ctx context.Context, firsts []First) error
-}
-
-// Announcer publishes first sightings.
-type Announcer interface {
-	// Announce returns nil once all are published. After an error some may be; a repeat is harmless.
-	Announce(ctx context.Context, firsts []First) error
 }

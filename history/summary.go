@@ -2,7 +2,6 @@ package history
 
 import (
 	"cmp"
-	"context"
 	"strings"
 	"time"
 )
@@ -41,22 +40,6 @@ func ValidateSummaryTTL(d time.Duration) error {
 		return Invalid("summary", "want at least 2160h, for as long as there are records")
 	}
 	return nil
-}
-
-// Summarizer is an archive that keeps summaries.
-type Summarizer interface {
-	// SummaryTTL returns the lifetime of summaries after the last playback, in milliseconds; 0 if the store
-	// keeps none.
-	SummaryTTL(ctx context.Context) (int64, error)
-	// Summaries returns a page of a user's summaries in the order of [Cursor.Compare]. They cover all times of
-	// the query, even if the object still has a record. It applies and returns the clear marks. A store without
-	// summaries returns an empty page and no error.
-	Summaries(ctx context.Context, uid string, q Query) (SummaryPage, error)
-	// Summarize adds a user's records older than [SummaryAge] to the summaries. It removes summaries that are
-	// deleted, cleared, expired, or in a namespace without summaries ([Rulebook.Summarized]). With all it checks
-	// every tombstone, otherwise only those of that age. It is safe to repeat or interrupt. It fails with
-	// [ErrConflict] if a concurrent call came first.
-	Summarize(ctx context.Context, uid string, all bool) error
 }
 
 // SummaryPage is a page of a user's summaries.

@@ -2,7 +2,6 @@ package history
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"iter"
 	"maps"
@@ -215,26 +214,6 @@ func (p Pause) Newer(q Pause) Pause {
 	return q
 }
 
-// StatePlace is the place in [Eraser.Held] for the dirty mark of the user's own state. While it exists, the
-// latest clear may not have reached a job.
+// StatePlace is the place under which an erasure counts the dirty mark of the user's own state. While it exists,
+// the latest clear may not have reached a job.
 const StatePlace = "cache: state to be archived"
-
-// Eraser is a store that can remove a user's data immediately, before its regular expiry.
-type Eraser interface {
-	// Held returns the number of the user's stored items by place, up to a time in Unix milliseconds, 0 for all.
-	// Invisible records still in storage count too.
-	Held(ctx context.Context, uid string, until int64) (map[string]int, error)
-	// Erase removes those items. The caller has cleared the user up to that time in the cache. The store keeps
-	// the clear mark, which hides late arrivals of erased data, and the pause. It may be repeated with the same
-	// time or a later one.
-	Erase(ctx context.Context, uid string, until int64) error
-	// Remains describes, in sentences, where erased bytes stay until another process removes them.
-	Remains(ctx context.Context) []string
-}
-
-// NamespaceLister is an [Eraser] with namespaces of users, see [Class].
-type NamespaceLister interface {
-	// Namespaces returns the uids of all class namespaces of a user with possible data, including those of
-	// unknown classes.
-	Namespaces(ctx context.Context, uid string) ([]string, error)
-}

@@ -104,8 +104,13 @@ type inspector interface {
 	Inspect(ctx context.Context, uid string, verify bool) (segment.Inspection, error)
 }
 
+// namespaceLister is a store with namespaces of users.
+type namespaceLister interface {
+	Namespaces(ctx context.Context, uid string) ([]string, error)
+}
+
 // namespaces inspects the user's own namespace and every class namespace.
-func (f *segmentsFlags) namespaces(ctx context.Context, s history.NamespaceLister, a inspector) (all []inspected, err error) {
+func (f *segmentsFlags) namespaces(ctx context.Context, s namespaceLister, a inspector) (all []inspected, err error) {
 	classes, err := s.Namespaces(ctx, f.UID)
 	if err != nil {
 		return nil, err

@@ -18,6 +18,7 @@ import (
 	"github.com/playhead/playhead/all-in-one/allinone"
 	"github.com/playhead/playhead/all-in-one/servicetest"
 	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history-service/admin"
 	"github.com/playhead/playhead/history-service/rpc"
 	"github.com/playhead/playhead/history/kafka"
 	"github.com/playhead/playhead/history/redis"
@@ -58,7 +59,7 @@ func serveRPC(t *testing.T, service historyv1.HistoryServiceServer) string {
 func service(t *testing.T) *rpc.Server {
 	t.Helper()
 	db := servicetest.Store(t)
-	return servicetest.New(t, rpc.Config{Cache: db.Cache(), Archive: db.Archive(), Erasers: []history.Eraser{db}})
+	return servicetest.New(t, rpc.Config{Cache: db.Cache(), Archive: db.Archive(), Erasers: []admin.Eraser{db}})
 }
 
 // replayed runs a replay command and returns its output.

@@ -19,6 +19,7 @@ import (
 	"github.com/playhead/playhead/bff/uplink"
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history-job/archive"
+	"github.com/playhead/playhead/history-service/admin"
 	"github.com/playhead/playhead/history-service/aggregate"
 	"github.com/playhead/playhead/history-service/rpc"
 	"github.com/playhead/playhead/history-service/webhook"
@@ -79,7 +80,7 @@ func (p *Process) compose(epochs []string) (err error) {
 		return err
 	}
 	p.service, err = rpc.New(rpc.Config{
-		Cache: p.db.Cache(), Archive: p.archive(), Summaries: p.db.Archive(), Aggregate: p.held, Queue: p.publisher(), Feed: new(memfeed.Feed), Erasers: []history.Eraser{p.db, dead},
+		Cache: p.db.Cache(), Archive: p.archive(), Summaries: p.db.Archive(), Aggregate: p.held, Queue: p.publisher(), Feed: new(memfeed.Feed), Erasers: []admin.Eraser{p.db, dead},
 		Days: p.db.Days(), Announcer: dayLog{log}, Webhook: p.cfg.Webhook, Authorize: p.authorize, Epochs: epochs, Now: p.clock.Now, Horizon: p.clock.Horizon,
 		Keep: p.cfg.Keep, WarmRate: warmRate, Rules: p.cfg.Rules, Logger: log, Registry: reg,
 	})
@@ -110,8 +111,7 @@ func (p *Process) close() error {
 	return errors.Join(errs...)
 }
 
-// dayLog logs first sightings of a day: a single process has no other system to inform. It implements
-// [history.Announcer].
+// dayLog logs first sightings of a day: a single process has no other system to inform.
 type dayLog struct{ log *slog.Logger }
 
 // Announce logs the number of users.

@@ -19,7 +19,7 @@ import (
 // embedded archive rejects next to nothing, so nothing more is needed.
 const deadFile = "dead-letters.ndjson"
 
-// deadLetterFile appends dead letters to a file. It implements [archive.DeadLetters] and [history.Eraser].
+// deadLetterFile appends dead letters to a file. It implements [archive.DeadLetters] and [admin.Eraser].
 type deadLetterFile struct {
 	path string
 	mu   sync.Mutex
@@ -55,7 +55,7 @@ func (g *deadLetterFile) Add(_ context.Context, letters []history.Dead) (err err
 	return f.Sync()
 }
 
-// Held implements [history.Eraser].
+// Held counts a user's stored items by place.
 func (g *deadLetterFile) Held(_ context.Context, uid string, until int64) (map[string]int, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -63,7 +63,7 @@ func (g *deadLetterFile) Held(_ context.Context, uid string, until int64) (map[s
 	return map[string]int{"dead letters": gone}, err
 }
 
-// Erase implements [history.Eraser]. It rewrites the file without the user's letters.
+// Erase removes a user's data up to a time. It rewrites the file without the user's letters.
 func (g *deadLetterFile) Erase(_ context.Context, uid string, until int64) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -117,5 +117,5 @@ func replaceFile(path string, content []byte) error {
 	return nil
 }
 
-// Remains implements [history.Eraser].
+// Remains says where erased bytes stay.
 func (g *deadLetterFile) Remains(context.Context) []string { return nil }

@@ -61,6 +61,21 @@ type Epochs interface {
 	Measured(at time.Time, marks []history.Backlog)
 }
 
+// Days has the first sightings that no service announced.
+type Days interface {
+	// PendingFirsts returns up to limit unannounced first sightings in the buckets, older than age by the store's
+	// clock. With an error it also returns the sightings from the reachable shards.
+	PendingFirsts(ctx context.Context, buckets []history.Bucket, age time.Duration, limit int) ([]history.First, error)
+	// Announced removes first sightings from the pending ones.
+	Announced(ctx context.Context, firsts []history.First) error
+}
+
+// Announcer publishes first sightings.
+type Announcer interface {
+	// Announce returns nil once all are published. After an error some may be; a repeat is harmless.
+	Announce(ctx context.Context, firsts []history.First) error
+}
+
 // ErrEpoch means that nothing may be archived: the cache may have restarted since the last comparison.
 var ErrEpoch = fmt.Errorf("%w: the cache is not known to be the one that was compared", history.ErrUnavailable)
 
@@ -87,8 +102,8 @@ type Config struct {
 	// Archived receives the contents of each put before they are marked clean.
 	Archived func(ctx context.Context, keys []history.Key, entries []history.Entry)
 	// Days and Announcer announce first sightings that no service announced. Set both or neither.
-	Days      history.Days
-	Announcer history.Announcer
+	Days      Days
+	Announcer Announcer
 	// Workers limits concurrent batches (default 16). Batch is the number of keys in each (default 500).
 	Workers, Batch int
 	// SweepEvery is the interval between sweeps (default 30 s). SweepAge is the age of an overdue mark (default

@@ -32,7 +32,10 @@ type Compactor interface {
 
 // Summarizer is an archive that keeps summaries of expired records and lists users with old records.
 type Summarizer interface {
-	// Summarize implements [history.Summarizer].
+	// Summarize adds a user's records older than [history.SummaryAge] to the summaries. It removes summaries that
+	// are deleted, cleared, expired, or in a namespace without summaries ([history.Rulebook.Summarized]). With all
+	// it checks every tombstone, otherwise only those of that age. It is safe to repeat or interrupt. It fails with
+	// [history.ErrConflict] if a concurrent call came first.
 	Summarize(ctx context.Context, uid string, all bool) error
 	// Aging returns the users of a share, 0 to 255, who may have records to summarize or to remove from segments.
 	Aging(ctx context.Context, share int) ([]string, error)

@@ -29,12 +29,28 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
+// Days records the days of users' activity and the first sightings yet to announce. It is as durable as the cache.
+// Its methods are safe for concurrent use.
+type Days interface {
+	// See records sightings and reports for each, in order, whether it is the first of that user and day: true for
+	// exactly one call. The same atomic step makes the first sighting pending.
+	See(ctx context.Context, sightings []history.Sighting) []history.Seen
+	// Announced removes first sightings from the pending ones.
+	Announced(ctx context.Context, firsts []history.First) error
+}
+
+// Announcer publishes first sightings.
+type Announcer interface {
+	// Announce returns nil once all are published. After an error some may be; a repeat is harmless.
+	Announce(ctx context.Context, firsts []history.First) error
+}
+
 // Config configures a [Tracker].
 type Config struct {
 	// Days stores the days on which each user was seen; Announcer announces first sightings. Both are required for
 	// first-of-day detection.
-	Days      history.Days
-	Announcer history.Announcer
+	Days      Days
+	Announcer Announcer
 	// Now is the clock (default time.Now).
 	Now      func() time.Time
 	Logger   *slog.Logger

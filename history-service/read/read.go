@@ -69,12 +69,23 @@ func (r *Reader) bounded(ctx context.Context) (context.Context, context.CancelFu
 // limit means a fault.
 const MaxTries = 32
 
+// Summaries reads the summaries of expired records.
+type Summaries interface {
+	// SummaryTTL returns the lifetime of summaries after the last playback, in milliseconds; 0 if the store keeps
+	// none.
+	SummaryTTL(ctx context.Context) (int64, error)
+	// Summaries returns a page of a user's summaries in the order of [history.Cursor.Compare]. They cover all times
+	// of the query, even if the object still has a record. It applies and returns the clear marks. A store without
+	// summaries returns an empty page and no error.
+	Summaries(ctx context.Context, uid string, q history.Query) (history.SummaryPage, error)
+}
+
 // Config configures a [Reader]. Zero values take the defaults; Cache and Archive are required.
 type Config struct {
 	Cache   history.Cache
 	Archive history.Archive
 	// Summaries stores the summaries of expired records; nil if summaries are off.
-	Summaries history.Summarizer
+	Summaries Summaries
 	// NodeOf returns the cache node of a user (default: a single node).
 	NodeOf func(uid string) string
 	// Epoch returns the epochs of the cache servers, see [Reader.Changes]. Nil means that the cache never loses
@@ -114,7 +125,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 // rate are limited.
 //
 // Readers go before writers: until a reader is warm, each of its pages costs an archive read. Writers are read in
-// batches if the archive supports it, see [history.Pager]. Each cache node has a share of the workers, so a slow
+// batches if the archive supports it, see [history.Pages]. Each cache node has a share of the workers, so a slow
 // node does not block the other nodes' users.
 type warmer struct {
 	cfg              Config

@@ -11,13 +11,15 @@ import (
 	_ "time/tzdata"
 
 	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history-service/firstday"
 	"github.com/playhead/playhead/history-service/rpc"
+	"github.com/playhead/playhead/history/pebble"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
 // almanac counts the lookups of days and may fail; it receives the announcements.
 type almanac struct {
-	history.Days
+	*pebble.Days
 	looked, failing atomic.Int64
 	deaf            atomic.Bool
 	heard           chan history.First
@@ -230,7 +232,7 @@ func TestFirstOfDayInOutage(t *testing.T) {
 	wantStatuses(t, "with a bug", apply(t, broken, asking(watching("bob"), 0, "")), stored)
 }
 
-type panics struct{ history.Days }
+type panics struct{ firstday.Days }
 
 func (panics) See(context.Context, []history.Sighting) []history.Seen { panic("no calendar") }
 

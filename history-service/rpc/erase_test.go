@@ -10,13 +10,14 @@ import (
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history-job/replay"
+	"github.com/playhead/playhead/history-service/admin"
 	"github.com/playhead/playhead/history-service/rpc"
 	"github.com/playhead/playhead/history/memqueue"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
 // downEraser is an unavailable store.
-type downEraser struct{ history.Eraser }
+type downEraser struct{ admin.Eraser }
 
 func (downEraser) Held(context.Context, string, int64) (map[string]int, error) {
 	return nil, history.ErrUnavailable
@@ -24,7 +25,7 @@ func (downEraser) Held(context.Context, string, int64) (map[string]int, error) {
 
 func (downEraser) Erase(context.Context, string, int64) error { return history.ErrUnavailable }
 
-func erasers(all ...history.Eraser) func(*rpc.Config) {
+func erasers(all ...admin.Eraser) func(*rpc.Config) {
 	return func(c *rpc.Config) { c.Erasers = all }
 }
 
@@ -86,7 +87,7 @@ func TestErase(t *testing.T) {
 
 // markedEraser reports a waiting clear mark for the given number of looks.
 type markedEraser struct {
-	history.Eraser
+	admin.Eraser
 	looks  int
 	happen func(look int) // called at each look
 }

@@ -48,18 +48,18 @@ const (
 type Config struct {
 	Cache     history.Cache
 	Archive   history.Archive
-	Summaries history.Summarizer // nil if summaries are off
+	Summaries read.Summaries // nil if summaries are off
 	Aggregate *aggregate.Aggregator
 	// Queue receives the records that are acknowledged as queued.
 	Queue history.Publisher
 	// Erasers are the stores that an erasure clears, in this order.
-	Erasers []history.Eraser
+	Erasers []admin.Eraser
 	// Feed exchanges changes with other services; required for Watch.
 	Feed history.Feed
 	// Days stores the days on which each user was seen; Announcer announces first sightings. Both are required for
 	// first-of-day detection.
-	Days      history.Days
-	Announcer history.Announcer
+	Days      firstday.Days
+	Announcer firstday.Announcer
 	// Authorize refuses a call by an error with a gRPC status; health checks are not asked (default: all calls are
 	// allowed).
 	Authorize func(ctx context.Context) error

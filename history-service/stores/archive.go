@@ -81,7 +81,7 @@ func (g *guarded) Page(ctx context.Context, uid string, q history.Query) (page h
 	return page, err
 }
 
-// Pages implements [history.Pager].
+// Pages returns a page per user.
 func (g *guarded) Pages(ctx context.Context, uids []string, q history.Query) (pages []history.Page, errs []error) {
 	err := g.call(ctx, uids[0], func(ctx context.Context) error {
 		pages, errs = history.Pages(ctx, g.Archive, uids, q)
@@ -161,7 +161,7 @@ func (a *damageReporter) Page(ctx context.Context, uid string, q history.Query) 
 	return page, err
 }
 
-// Pages implements [history.Pager].
+// Pages returns a page per user.
 func (a *damageReporter) Pages(ctx context.Context, uids []string, q history.Query) ([]history.Page, []error) {
 	pages, errs := history.Pages(ctx, a.Archive, uids, q)
 	for i, uid := range uids {

@@ -18,9 +18,7 @@ import (
 	"github.com/playhead/playhead/history/segment"
 )
 
-var _ history.Eraser = (*Archive)(nil)
-
-// Held implements [history.Eraser]. It counts columns; a record may have several.
+// Held counts a user's stored items by place. It counts columns; a record may have several.
 func (a *Archive) Held(ctx context.Context, uid string, until int64) (map[string]int, error) {
 	counts := func(at int64) bool { return until == 0 || at <= until }
 	c, err := a.liveWithin(ctx, uid)
@@ -61,9 +59,7 @@ func (a *Archive) Held(ctx context.Context, uid string, until int64) (map[string
 	}, nil
 }
 
-var _ history.NamespaceLister = (*Archive)(nil)
-
-// Namespaces implements [history.NamespaceLister]. The rows of a user's namespaces follow the user's row.
+// Namespaces returns a user's namespaces with possible data. The rows of a user's namespaces follow the user's row.
 func (a *Archive) Namespaces(ctx context.Context, uid string) (all []string, err error) {
 	tables := [][]byte{a.table}
 	if a.segments.known() {
@@ -118,7 +114,7 @@ func (a *Archive) namespacesIn(ctx context.Context, table []byte, uid string) (a
 // digitsEnd is the offset of the uid in a row key.
 const digitsEnd = 2
 
-// Erase implements [history.Eraser]. DESIGN.md proves it safe.
+// Erase removes a user's data up to a time. DESIGN.md proves it safe.
 func (a *Archive) Erase(ctx context.Context, uid string, until int64) error {
 	err := cmp.Or(a.config.ClockErr(), a.PutUser(ctx, uid, history.User{Cleared: map[uint32]int64{0: until}}))
 	if err == nil {
@@ -208,7 +204,7 @@ func (r *compact) replaceSegments(ctx context.Context, chunks map[string]uint64)
 	return r.deleteChunks(ctx, chunks)
 }
 
-// Remains implements [history.Eraser].
+// Remains says where erased bytes stay.
 func (a *Archive) Remains(context.Context) []string {
 	tables := []string{a.config.Table}
 	if a.segments.known() {

@@ -181,7 +181,7 @@ func (a *Archive) pageOf(ctx context.Context, c *contents, q history.Query) (his
 	return page, nil
 }
 
-// Pages implements [history.Pager]. One batch per server reads the first page of each row, usually the whole row.
+// Pages returns a page per user. One batch per server reads the first page of each row, usually the whole row.
 func (a *Archive) Pages(ctx context.Context, uids []string, q history.Query) ([]history.Page, []error) {
 	pages, errs := make([]history.Page, len(uids)), make([]error, len(uids))
 	rows := make([]*rowPage, len(uids))

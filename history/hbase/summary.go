@@ -20,12 +20,10 @@ import (
 	"github.com/playhead/playhead/history/segment"
 )
 
-var _ history.Summarizer = (*Archive)(nil)
-
 // ttlEvery is the interval between reads of the summaries' TTL.
 const ttlEvery = time.Minute
 
-// SummaryTTL implements [history.Summarizer]. The result may be a minute old, or older while HBase is unavailable.
+// SummaryTTL returns the lifetime of summaries. The result may be a minute old, or older while HBase is unavailable.
 func (a *Archive) SummaryTTL(ctx context.Context) (int64, error) {
 	asked := a.summaries.asked.Load()
 	if asked > 0 && a.now()-asked < ttlEvery.Milliseconds() {
@@ -72,7 +70,7 @@ func (a *Archive) readSummaryTTL(ctx context.Context) (int64, error) {
 	return ttl, nil
 }
 
-// Summaries implements [history.Summarizer]. It reads the clear marks, the metadata, and the page's chunks.
+// Summaries returns a page of a user's summaries. It reads the clear marks, the metadata, and the page's chunks.
 func (a *Archive) Summaries(ctx context.Context, uid string, q history.Query) (page history.SummaryPage, err error) {
 	ttl, err := a.SummaryTTL(ctx)
 	if err != nil || ttl == 0 {
@@ -159,7 +157,7 @@ func (a *Archive) summaryPut(ctx context.Context, row, value []byte, at int64) *
 	return put
 }
 
-// Summarize implements [history.Summarizer]. DESIGN.md says why it may stop halfway and run concurrently.
+// Summarize adds a user's old records to the summaries. DESIGN.md says why it may stop halfway and run concurrently.
 func (a *Archive) Summarize(ctx context.Context, uid string, all bool) error {
 	ttl, err := a.SummaryTTL(ctx)
 	if err == nil && ttl > 0 {

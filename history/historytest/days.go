@@ -13,9 +13,17 @@ import (
 	"github.com/playhead/playhead/history"
 )
 
-// Days tests the contract of [history.Days]. open returns a store and closes it in a cleanup of its own t.
+// DayStore stores the days of users' activity and the first sightings yet to announce. Packages firstday and
+// archive describe the methods that they need.
+type DayStore interface {
+	See(ctx context.Context, sightings []history.Sighting) []history.Seen
+	PendingFirsts(ctx context.Context, buckets []history.Bucket, age time.Duration, limit int) ([]history.First, error)
+	Announced(ctx context.Context, firsts []history.First) error
+}
+
+// Days tests the contract of a [DayStore]. open returns a store and closes it in a cleanup of its own t.
 // Stores may share data: the suite uses new users and leaves nothing pending.
-func Days(t *testing.T, open func(t *testing.T) history.Days) {
+func Days(t *testing.T, open func(t *testing.T) DayStore) {
 	for _, part := range []struct {
 		name string
 		test func(*daysCase)
@@ -30,14 +38,14 @@ func Days(t *testing.T, open func(t *testing.T) history.Days) {
 		{"Nothing", seeNobody},
 	} {
 		t.Run(part.name, func(t *testing.T) {
-			part.test(&daysCase{T: t, Days: open(t), today: history.DayOf(time.Now().UTC())})
+			part.test(&daysCase{T: t, DayStore: open(t), today: history.DayOf(time.Now().UTC())})
 		})
 	}
 }
 
 type daysCase struct {
 	*testing.T
-	history.Days
+	DayStore
 	today history.Day
 }
 

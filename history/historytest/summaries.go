@@ -15,11 +15,25 @@ import (
 	"github.com/playhead/playhead/history"
 )
 
+// Summarizer keeps summaries of expired records. Packages read and compaction describe the methods that they need.
+type Summarizer interface {
+	SummaryTTL(ctx context.Context) (int64, error)
+	Summaries(ctx context.Context, uid string, q history.Query) (history.SummaryPage, error)
+	Summarize(ctx context.Context, uid string, all bool) error
+}
+
+// Eraser removes users' data. Package admin describes the methods.
+type Eraser interface {
+	Held(ctx context.Context, uid string, until int64) (map[string]int, error)
+	Erase(ctx context.Context, uid string, until int64) error
+	Namespaces(ctx context.Context, uid string) ([]string, error)
+}
+
 // SummaryStore is an archive with summaries under test.
 type SummaryStore struct {
 	history.Archive
-	history.Summarizer
-	history.Eraser
+	Summarizer
+	Eraser
 	// Now is the archive's clock.
 	Now func() time.Time
 	// Pass advances the archive's clock and removes expired data. It is nil if unsupported.
@@ -29,7 +43,7 @@ type SummaryStore struct {
 // SummaryTTL is the retention of summaries in stores under test.
 const SummaryTTL = 4000 * 24 * time.Hour
 
-// Summaries tests the contract of [history.Summarizer].
+// Summaries tests the contract of a [Summarizer].
 func Summaries(t *testing.T, open func(t *testing.T) SummaryStore) {
 	for _, part := range []struct {
 		name  string
@@ -391,7 +405,7 @@ func namespaceSummaries(s *summaries) {
 	s.want("of the namespace", summaryOf(old))
 	namespaces := func(what, uid string, want ...string) {
 		s.Helper()
-		if found, err := s.Eraser.(history.NamespaceLister).Namespaces(s.Context(), uid); err != nil || !slices.Equal(found, want) {
+		if found, err := s.Namespaces(s.Context(), uid); err != nil || !slices.Equal(found, want) {
 			s.Errorf("%s: namespaces %q, %v, want %q", what, found, err, want)
 		}
 	}

@@ -112,8 +112,7 @@ func unsent(messages []wire.Message, errs []error) ([]history.Announcement, erro
 	return keys, fmt.Errorf("publish: %d of %d keys unsent: %w: %w", len(keys), total, history.ErrUnavailable, first)
 }
 
-// FirstOfDay publishes users' first sightings of a day to a topic of its own, one message each, keyed by user. It
-// implements [history.Announcer].
+// FirstOfDay publishes users' first sightings of a day to a topic of its own, one message each, keyed by user.
 type FirstOfDay struct{ q *Queue }
 
 // NewFirstOfDay is [New] for first sightings; default topic history.first-of-day.
@@ -135,7 +134,7 @@ func (f *FirstOfDay) Fit(ctx context.Context) error { return f.q.Fit(ctx) }
 // firstsPerRequest keeps requests far below brokers' limits.
 const firstsPerRequest = 1000
 
-// Announce implements [history.Announcer]. A user's messages share a partition. A call takes at most ten seconds;
+// Announce publishes first sightings. A user's messages share a partition. A call takes at most ten seconds;
 // nothing is buffered.
 func (f *FirstOfDay) Announce(ctx context.Context, firsts []history.First) error {
 	if len(firsts) == 0 {

@@ -319,18 +319,16 @@ type Topics struct {
 	names []string
 }
 
-var _ history.Eraser = (*Topics)(nil)
-
 // Topics returns the named topics of the queue's brokers.
 func (q *Queue) Topics(names ...string) *Topics { return &Topics{q, names} }
 
-// Held implements [history.Eraser]. Messages cannot be found by user.
+// Held counts a user's stored items by place. Messages cannot be found by user.
 func (t *Topics) Held(context.Context, string, int64) (map[string]int, error) { return nil, nil }
 
-// Erase implements [history.Eraser].
+// Erase removes a user's data up to a time.
 func (t *Topics) Erase(context.Context, string, int64) error { return nil }
 
-// Remains implements [history.Eraser].
+// Remains says where erased bytes stay.
 func (t *Topics) Remains(ctx context.Context) []string {
 	remains := make([]string, len(t.names))
 	for i, name := range t.names {

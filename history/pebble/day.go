@@ -11,17 +11,15 @@ import (
 	"github.com/playhead/playhead/history/pebble/wal"
 )
 
-// Days implements [history.Days] in the cache's store, under its lock.
+// Days records the days of users' activity in the cache's store, under its lock.
 type Days struct{ keyspace }
-
-var _ history.Days = (*Days)(nil)
 
 // Days returns the store of the days on which users were seen.
 func (d *DB) Days() *Days {
 	return &Days{keyspace{db: d, space: spaceSeen, lock: &d.cache, unsynced: &d.daysUnsynced}}
 }
 
-// See implements [history.Days]. It is durable when it returns.
+// See records sightings. It is durable when it returns.
 func (d *Days) See(ctx context.Context, sightings []history.Sighting) []history.Seen {
 	seen := make([]history.Seen, len(sightings))
 	if err := d.see(ctx, sightings, seen); err != nil {
@@ -84,7 +82,7 @@ func seenDays(r pebble.Reader, key []byte) (days history.SeenDays, err error) {
 	return days, err
 }
 
-// PendingFirsts implements [history.Days], oldest first. A call for all buckets reads only its result.
+// PendingFirsts returns unannounced first sightings, oldest first. A call for all buckets reads only its result.
 func (d *Days) PendingFirsts(ctx context.Context, buckets []history.Bucket, age time.Duration, limit int) (firsts []history.First, err error) {
 	if err := d.db.enter(ctx); err != nil {
 		return nil, err
@@ -106,7 +104,7 @@ func (d *Days) PendingFirsts(ctx context.Context, buckets []history.Bucket, age 
 	return firsts, err
 }
 
-// Announced implements [history.Days]. It is not synced: first sightings that a crash restores are announced
+// Announced removes first sightings from the pending ones. It is not synced: first sightings that a crash restores are announced
 // again.
 func (d *Days) Announced(ctx context.Context, firsts []history.First) error {
 	return d.update(ctx, lazily, func(e *edit) error {

@@ -10,9 +10,7 @@ import (
 	"github.com/playhead/playhead/history/segment"
 )
 
-var _ history.Eraser = (*DB)(nil)
-
-// Held implements [history.Eraser].
+// Held counts a user's stored items by place.
 func (d *DB) Held(ctx context.Context, uid string, until int64) (map[string]int, error) {
 	if err := d.enter(ctx); err != nil {
 		return nil, err
@@ -128,9 +126,7 @@ func (h *holding) inChunks(space byte) (records, chunks int, err error) {
 	return records, chunks, err
 }
 
-var _ history.NamespaceLister = (*DB)(nil)
-
-// Namespaces implements [history.NamespaceLister]. It makes a checkpoint, because a namespace may exist only in memory.
+// Namespaces returns a user's namespaces with possible data. It makes a checkpoint, because a namespace may exist only in memory.
 // That includes namespaces of classes that the current rules no longer have.
 func (d *DB) Namespaces(ctx context.Context, uid string) (all []string, err error) {
 	if err := d.enter(ctx); err != nil {
@@ -154,7 +150,7 @@ func (d *DB) Namespaces(ctx context.Context, uid string) (all []string, err erro
 	return all, nil
 }
 
-// Erase implements [history.Eraser]. It rewrites the files with data of the user.
+// Erase removes a user's data up to a time. It rewrites the files with data of the user.
 func (d *DB) Erase(ctx context.Context, uid string, until int64) error {
 	if err := d.Archive().erase(ctx, uid, until); err != nil {
 		return fmt.Errorf("erase %s: %w", uid, err)
@@ -270,7 +266,7 @@ func (d *DB) compact(ctx context.Context, from, to []byte) error {
 	return d.fault.err()
 }
 
-// Remains implements [history.Eraser].
+// Remains says where erased bytes stay.
 func (d *DB) Remains(context.Context) []string {
 	return []string{"copies of the data directory have what was there when they were made"}
 }

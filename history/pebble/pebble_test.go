@@ -113,7 +113,7 @@ func (b before) Trim(ctx context.Context, uids []string) error {
 }
 
 func TestDays(t *testing.T) {
-	historytest.Days(t, func(t *testing.T) history.Days { return open(t, t.TempDir(), pebble.Config{}).Days() })
+	historytest.Days(t, func(t *testing.T) historytest.DayStore { return open(t, t.TempDir(), pebble.Config{}).Days() })
 }
 
 // TestDaysSurvive reopens the store on following days until the first day has expired.

@@ -19,8 +19,6 @@ import (
 	"github.com/playhead/playhead/history/segment"
 )
 
-var _ history.Summarizer = (*Archive)(nil)
-
 // beginSummaries reads the TTL of summaries and changes it to [Config.Summary] if set. A store with summaries
 // updates them even without that setting, so that deletes reach them.
 func (d *DB) beginSummaries() error {
@@ -54,10 +52,10 @@ func (d *DB) storeCounted(t *wal.Waiter) error {
 	})
 }
 
-// SummaryTTL implements [history.Summarizer].
+// SummaryTTL returns the lifetime of summaries.
 func (a *Archive) SummaryTTL(context.Context) (int64, error) { return a.db.summaryTTL, nil }
 
-// Summaries implements [history.Summarizer].
+// Summaries returns a page of a user's summaries.
 func (a *Archive) Summaries(ctx context.Context, uid string, q history.Query) (page history.SummaryPage, err error) {
 	if err := a.db.enter(ctx); err != nil {
 		return page, err
@@ -103,7 +101,7 @@ func (d *DB) summariesOf(from pebble.Reader, uid string) (*segment.Reader, error
 	return r, err
 }
 
-// Summarize implements [history.Summarizer]. It is not synced. A crash that loses summaries also loses the later
+// Summarize adds a user's old records to the summaries. It is not synced. A crash that loses summaries also loses the later
 // deletes of their records, so those are summarized again.
 func (a *Archive) Summarize(ctx context.Context, uid string, all bool) error {
 	if a.db.summaryTTL == 0 {

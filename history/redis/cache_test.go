@@ -34,7 +34,7 @@ func TestCache(t *testing.T) {
 
 func TestDays(t *testing.T) {
 	everywhere(t, func(t *testing.T, config redis.Config) {
-		historytest.Days(t, func(t *testing.T) history.Days { return open(t, config) })
+		historytest.Days(t, func(t *testing.T) historytest.DayStore { return open(t, config) })
 	})
 }
 

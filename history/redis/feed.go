@@ -18,8 +18,6 @@ import (
 	"github.com/playhead/playhead/internal/run"
 )
 
-var _ history.Feed = (*Cache)(nil)
-
 // Announce implements [history.Feed] in one exchange per node.
 func (c *Cache) Announce(ctx context.Context, changes []history.Change) error {
 	var cmds []*goredis.IntCmd

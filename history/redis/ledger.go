@@ -220,9 +220,7 @@ func (c *Cache) Backlog(ctx context.Context, buckets []history.Bucket) ([]histor
 	return found, unavailable("backlog", firstErr(cmds))
 }
 
-var _ history.Days = (*Cache)(nil)
-
-// See implements [history.Days] in one exchange per node. A user's days are in the user's state.
+// See records sightings in one exchange per node. A user's days are in the user's state.
 func (c *Cache) See(ctx context.Context, sightings []history.Sighting) []history.Seen {
 	buckets := make([]history.Bucket, len(sightings))
 	for i, s := range sightings {
@@ -267,7 +265,7 @@ func readSeen(call *goredis.Cmd, part []int, seen []history.Seen) {
 	}
 }
 
-// PendingFirsts implements [history.Days].
+// PendingFirsts returns unannounced first sightings.
 func (c *Cache) PendingFirsts(ctx context.Context, buckets []history.Bucket, age time.Duration, limit int) ([]history.First, error) {
 	pending := search[history.First]{c, query{firstsKey, age, limit}, func(member string, at int64) (history.First, bool) {
 		text, number, _ := strings.Cut(member, "/")
@@ -280,7 +278,7 @@ func (c *Cache) PendingFirsts(ctx context.Context, buckets []history.Bucket, age
 	return firsts, unavailable("pending firsts", err)
 }
 
-// Announced implements [history.Days] in one exchange per node.
+// Announced removes first sightings from the pending ones in one exchange per node.
 func (c *Cache) Announced(ctx context.Context, firsts []history.First) error {
 	members := map[history.Bucket][]any{}
 	for _, f := range firsts {

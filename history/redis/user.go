@@ -172,9 +172,7 @@ func (c *Cache) ForgetRemoved(ctx context.Context, buckets []history.Bucket, unt
 	return unavailable("forget removals", firstErr(cmds))
 }
 
-var _ history.Eraser = (*Cache)(nil)
-
-// Held implements [history.Eraser].
+// Held counts a user's stored items by place.
 func (c *Cache) Held(ctx context.Context, uid string, until int64) (map[string]int, error) {
 	most := "+inf"
 	if until > 0 {
@@ -235,9 +233,7 @@ func (c *Cache) marksOf(ctx context.Context, uid string, members []string) (n in
 	return n, nil
 }
 
-var _ history.NamespaceLister = (*Cache)(nil)
-
-// Namespaces implements [history.NamespaceLister]. It scans all keys of the user's server.
+// Namespaces returns a user's namespaces with possible data. It scans all keys of the user's server.
 func (c *Cache) Namespaces(ctx context.Context, uid string) (all []string, err error) {
 	b := history.BucketOf(uid)
 	server, err := c.master(ctx, b)
@@ -266,7 +262,7 @@ func (c *Cache) Namespaces(ctx context.Context, uid string) (all []string, err e
 // scanStep is the SCAN count per call; larger calls block other clients.
 const scanStep = 1000
 
-// Erase implements [history.Eraser]: it removes what a clear keeps. If a log begins concurrently, its reader finds
+// Erase removes a user's data up to a time, including what a clear keeps. If a log begins concurrently, its reader finds
 // it gone and begins another.
 func (c *Cache) Erase(ctx context.Context, uid string, _ int64) error {
 	cmds := []goredis.Cmder{
@@ -278,7 +274,7 @@ func (c *Cache) Erase(ctx context.Context, uid string, _ int64) error {
 	return unavailable("erase", firstErr(cmds))
 }
 
-// Remains implements [history.Eraser].
+// Remains says where erased bytes stay.
 func (c *Cache) Remains(context.Context) []string {
 	return []string{"Redis: in the append-only file until it is written again (BGREWRITEAOF), and in snapshots that were made before"}
 }

@@ -191,7 +191,7 @@ func (a *archive) Page(ctx context.Context, uid string, q history.Query) (histor
 	return page, err
 }
 
-// Pages implements [history.Pager].
+// Pages returns a page per user.
 func (a *archive) Pages(ctx context.Context, uids []string, q history.Query) ([]history.Page, []error) {
 	pages, errs := history.Pages(ctx, a.archive, uids, q)
 	for i, err := range errs {
@@ -220,32 +220,42 @@ func (p *publisher) Publish(ctx context.Context, keys []history.Announcement) ([
 }
 
 // Days returns d and counts its lookups for the health of Redis.
-func (e *Engines) Days(d history.Days) history.Days { return &days{d, e.named("redis")} }
+func (e *Engines) Days(d dayStore) *Days { return &Days{d, e.named("redis")} }
 
-type days struct {
-	history.Days
+// Days counts the lookups of a store of days. Its methods are safe for concurrent use.
+type Days struct {
+	dayStore
 	redis *engine
 }
 
-// See implements [history.Days].
-func (d *days) See(ctx context.Context, sightings []history.Sighting) []history.Seen {
-	seen := d.Days.See(ctx, sightings)
+type dayStore interface {
+	See(ctx context.Context, sightings []history.Sighting) []history.Seen
+	PendingFirsts(ctx context.Context, buckets []history.Bucket, age time.Duration, limit int) ([]history.First, error)
+	Announced(ctx context.Context, firsts []history.First) error
+}
+
+// See records sightings.
+func (d *Days) See(ctx context.Context, sightings []history.Sighting) []history.Seen {
+	seen := d.dayStore.See(ctx, sightings)
 	d.redis.observe(firstError(seen, func(a *history.Seen) error { return a.Err }))
 	return seen
 }
 
 // Announcer returns a and counts its calls for the health of Kafka.
-func (e *Engines) Announcer(a history.Announcer) history.Announcer {
-	return &announcer{a, e.named("kafka")}
+func (e *Engines) Announcer(a announcer) *Announcer { return &Announcer{a, e.named("kafka")} }
+
+// Announcer counts the calls of an announcer. Its methods are safe for concurrent use.
+type Announcer struct {
+	announcer
+	kafka *engine
 }
 
-type announcer struct {
-	announcer history.Announcer
-	kafka     *engine
+type announcer interface {
+	Announce(ctx context.Context, firsts []history.First) error
 }
 
-// Announce implements [history.Announcer].
-func (a *announcer) Announce(ctx context.Context, firsts []history.First) error {
+// Announce publishes first sightings.
+func (a *Announcer) Announce(ctx context.Context, firsts []history.First) error {
 	err := a.announcer.Announce(ctx, firsts)
 	a.kafka.observe(err)
 	return err
