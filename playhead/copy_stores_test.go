@@ -39,7 +39,7 @@ func TestCopyStores(t *testing.T) {
 	}
 }
 
-// verifyRepairs compares with an empty archive, and mends it.
+// verifyRepairs compares with an empty archive, and fills it.
 func verifyRepairs(t *testing.T, dir, lines string) {
 	t.Helper()
 	empty := "--to=archive:" + filepath.Join(t.TempDir(), "data")

@@ -356,8 +356,8 @@ func writeReport(path string, r *backfill.Report) error {
 	return nil
 }
 
-// progress shows how far a copy is until the caller calls done: in one line on a terminal, else as a line of JSON every
-// 10 s.
+// progress shows how far a copy is until the caller calls done. A terminal has one line, other outputs a line of JSON
+// every 10 s.
 func progress(out *os.File, c *backfill.Copy) (done func()) {
 	show, every := func(p *backfill.Progress) { _ = json.NewEncoder(out).Encode(p) }, 10*time.Second
 	end := func() {}

@@ -124,8 +124,8 @@ func retry(ctx context.Context, do func() error) error {
 }
 
 // Archive is a target that folds items into an archive. It honours clear marks, deletes, pauses and the retention, and
-// a newer content always stays. A key that the cache knows is written through the cache, so that the next archival of
-// the key does not lose the item, and a warm user sees it.
+// a newer content always stays. A key that the cache knows goes through the cache. So its next archival does not lose the
+// item, and a warm user sees it.
 type Archive struct {
 	Store ArchiveWriter
 	// Cache, if set, is that of the same history.

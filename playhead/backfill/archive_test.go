@@ -78,7 +78,7 @@ func fold(t *testing.T, a backfill.Target, items ...backfill.Item) (outcomes []b
 	return outcomes
 }
 
-// TestArchiveTarget: what the archive has newer stays, what was removed stays removed, and each item is told apart.
+// TestArchiveTarget: what the archive has newer stays, what was removed stays removed, and outcomes differ.
 func TestArchiveTarget(t *testing.T) {
 	db := store(t)
 	a := target(db)

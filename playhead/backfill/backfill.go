@@ -51,20 +51,20 @@ type Outcome uint8
 
 // Outcomes of items. Zero means that it is not known yet.
 const (
-	New        Outcome = iota + 1 // the target's content changed
-	Older                         // the target has something newer, and the item adds nothing
-	Equal                         // the target has it
-	Deleted                       // it was deleted or cleared later
-	Expired                       // older than the retention
-	Summarised                    // older than the retention, and part of a summary
-	Paused                        // of a time without recording
-	Brief                         // shorter than its class keeps
-	Skipped                       // no viewing, or not asked for
-	Rejected                      // cannot be read, or is invalid
-	Missing                       // verify: the target has no record of it
-	Different                     // verify: the target's record lacks it
-	Moved                         // verify: it was not in the target at first, and was a moment later
-	Repaired                      // verify: it was not in the target
+	New        Outcome = iota + 1 // the target's content changed.
+	Older                         // the target has something newer, and the item adds nothing.
+	Equal                         // the target has it.
+	Deleted                       // it was deleted or cleared later.
+	Expired                       // older than the retention.
+	Summarised                    // older than the retention, and part of a summary.
+	Paused                        // of a time without recording.
+	Brief                         // shorter than its class keeps.
+	Skipped                       // no viewing, or not asked for.
+	Rejected                      // cannot be read, or is invalid.
+	Missing                       // verify: the target has no record of it.
+	Different                     // verify: the target's record lacks it.
+	Moved                         // verify: it was not in the target at first, and was a moment later.
+	Repaired                      // verify: it was not in the target.
 	outcomes
 )
 

@@ -6,8 +6,8 @@ import (
 	"github.com/playhead/playhead/history"
 )
 
-// Beats yields the reports of a viewing: its start if that is known, a heartbeat every period in milliseconds if that is
-// not 0, and its last report. Only the last one has metadata.
+// Beats yields the reports of a viewing: its start if known, a heartbeat every period (milliseconds, 0 for none), and its
+// last report. Only that one has metadata.
 func Beats(last *history.Event, period int64) iter.Seq[*history.Event] {
 	return func(yield func(*history.Event) bool) {
 		if last.StartedAt > 0 && last.StartedAt < last.At {

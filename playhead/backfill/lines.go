@@ -28,7 +28,7 @@ type deletedLine struct {
 	Deleted string       `json:"deleted"`
 }
 
-// userLine is a user's own state: until when types were cleared, 0 for all, and since when recording is off.
+// userLine is a user's own state: the clear marks by type, 0 for all, and the begin of an active pause.
 type userLine struct {
 	User    string            `json:"user"`
 	Cleared map[uint32]string `json:"cleared,omitempty"`
