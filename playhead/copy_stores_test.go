@@ -5,6 +5,11 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
 // TestCopyStores fills the data directory of an all-in-one that does not run, and moves it through a file to one that
@@ -52,5 +57,24 @@ func verifyRepairs(t *testing.T, dir, lines string) {
 	}
 	if out, err = replayed(t, "verify", "--from=ndjson:"+lines, empty); err != nil || strings.Count(out, "\n") != 2 || !strings.Contains(out, "  equal  ") {
 		t.Errorf("verify what was repaired: %q, %v", out, err)
+	}
+}
+
+// TestCopyDeleted sends a file again after its objects were deleted: they stay so, and the rows say it.
+func TestCopyDeleted(t *testing.T) {
+	trace, addr := file(t, recent(rows)), serveRPC(t, service(t))
+	if out, err := replayed(t, trace, "--service="+addr); err != nil || !strings.Contains(out, "  new        2\n") {
+		t.Fatal(out, err)
+	}
+	conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := historyv1.NewHistoryServiceClient(conn).Delete(t.Context(), &historyv1.DeleteRequest{Uid: "7", Objects: []*historyv1.Object{{Id: "100", Type: 1}}}); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := replayed(t, trace, "--service="+addr); err != nil || !strings.HasSuffix(out, "  equal      1\n  deleted    1\n") {
+		t.Errorf("got %q, %v, want one deleted", out, err)
 	}
 }

@@ -422,7 +422,8 @@ func (r Result) Stale() (all []*historyv1.Stale) {
 	for _, g := range r.batch.groups {
 		for _, i := range g.reports {
 			if e := &r.batch.reports[i]; e.Status == historyv1.Status_STATUS_STALE && g.current() != nil {
-				all = append(all, &historyv1.Stale{Index: uint32(i), EventTimeMs: e.At, RecordTimeMs: g.current().Version.Time()}) //nolint:gosec // at most MaxBatch
+				current := g.current()
+				all = append(all, &historyv1.Stale{Index: uint32(i), EventTimeMs: e.At, RecordTimeMs: current.Version.Time(), RemovedMs: current.RemovedAt}) //nolint:gosec // at most MaxBatch
 			}
 		}
 	}

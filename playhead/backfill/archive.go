@@ -274,7 +274,7 @@ func (f *folding) add(it *Item, k history.Key) Result {
 	if r = r.After(c.user.ClearedAt(typ)); r == nil {
 		return Result{Outcome: Deleted}
 	}
-	if c.now != nil && !r.Restored {
+	if c.now != nil && !r.Restored && !r.Deleted() {
 		if r = r.After(c.now.RemovedAt); r == nil {
 			return Result{Outcome: Deleted}
 		}

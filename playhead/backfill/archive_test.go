@@ -276,3 +276,106 @@ func (s items) Items(_ context.Context, after string) iter.Seq2[backfill.Item, e
 		}
 	}
 }
+
+// TestMoveTypes copies an archive under other rules: each record goes where these want it.
+func TestMoveTypes(t *testing.T) {
+	from, to := store(t), store(t)
+	typed := func(typ uint32) backfill.Item {
+		return viewing(history.Key{UID: "u", Object: history.Object{ID: "a", Type: typ}}, 1)
+	}
+	fold(t, target(from), typed(1), typed(7), backfill.Item{Key: history.UserKey("u"), User: &history.User{Cleared: map[uint32]int64{0: ago(3)}}})
+	rules, err := history.ParseRules([]string{"previews: types=7,8 keep=14d"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	moving := target(to)
+	moving.Rules = rules
+	source := &backfill.FromArchive{Store: from.Archive()}
+	copied(t, source, moving)
+	records, users := contents(t, &backfill.FromArchive{Store: to.Archive()})
+	class := history.NamespaceUID("u", "previews")
+	if len(records) != 2 || records[history.Key{UID: "u", Object: history.Object{ID: "a", Type: 1}}] == nil || records[history.Key{UID: class, Object: history.Object{ID: "a", Type: 7}}] == nil {
+		t.Errorf("records %v, want one in the class and one outside of it", records)
+	}
+	if users[class].Cleared[0] != ago(3) || users["u"].Cleared[0] != ago(3) {
+		t.Errorf("users %+v, want the clear mark in both namespaces", users)
+	}
+	v := &backfill.Verifier{Reader: to.Archive(), Rules: rules}
+	if r := copied(t, source, v); r.Outcomes["equal"] != r.Rows {
+		t.Errorf("verify: %+v, want all equal", r)
+	}
+}
+
+// TestTwoRegions copies two archives into each other. Then they are equal.
+func TestTwoRegions(t *testing.T) {
+	west, east := store(t), store(t)
+	fold(t, target(west), viewing(key("u", "a"), 5), viewing(key("u", "b"), 4), viewing(key("v", "a"), 9))
+	fold(t, target(east), viewing(key("u", "a"), 6), viewing(key("u", "c"), 4), backfill.Item{Key: key("v", "a"), Record: deleted(key("v", "a"), 8)})
+	of := func(db *pebble.DB) backfill.Source { return &backfill.FromArchive{Store: db.Archive()} }
+	copied(t, of(west), target(east))
+	copied(t, of(east), target(west))
+	a, _ := contents(t, of(west))
+	b, _ := contents(t, of(east))
+	if len(a) != 4 || len(b) != 4 || !a[key("v", "a")].Deleted() {
+		t.Errorf("%d and %d records, want 4 and one of them deleted", len(a), len(b))
+	}
+	for k, want := range a {
+		if !history.Same(b[k], want) {
+			t.Errorf("%s is %+v in the west and %+v in the east", k, want, b[k])
+		}
+	}
+}
+
+// TestRebuildFromTheCache fills an empty archive from a cache: records, deletes and users' states.
+func TestRebuildFromTheCache(t *testing.T) {
+	from, to := store(t), store(t)
+	cache := from.Cache()
+	for i, id := range []string{"a", "b", "gone"} {
+		r := viewing(key("u", id), int64(i+3)).Event.Record()
+		if id == "gone" {
+			r = deleted(key("u", id), 2)
+		}
+		if out := cache.Apply(t.Context(), []history.Write{history.WriteOn(nil, key("u", id), r.Successor(nil), &history.User{})}); out[0].Status != history.Applied {
+			t.Fatal(out)
+		}
+	}
+	if _, err := cache.Clear(t.Context(), "v", history.Clear{Until: ago(1)}); err != nil {
+		t.Fatal(err)
+	}
+	copied(t, &backfill.FromCache{Store: cache}, target(to))
+	records, users := contents(t, &backfill.FromArchive{Store: to.Archive()})
+	if len(records) != 3 || !records[key("u", "gone")].Deleted() || users["v"].Cleared[0] != ago(1) {
+		t.Errorf("records %v, users %v", records, users)
+	}
+	if r := copied(t, &backfill.FromCache{Store: cache, Dirty: true}, &backfill.Verifier{Reader: to.Archive()}); r.Outcomes["equal"] != 4 {
+		t.Errorf("verify: %+v, want all four equal", r)
+	}
+}
+
+// TestVerifyTellsWhatMoved: what is there a moment later has moved.
+func TestVerifyTellsWhatMoved(t *testing.T) {
+	db := store(t)
+	looks := 0
+	v := &backfill.Verifier{Reader: late{db.Archive(), func() {
+		if looks++; looks == 2 {
+			fold(t, target(db), viewing(key("u", "a"), 5))
+		}
+	}}}
+	if got := fold(t, v, viewing(key("u", "a"), 5), viewing(key("u", "b"), 5)); !slices.Equal(got, []backfill.Outcome{backfill.Moved, backfill.Missing}) {
+		t.Errorf("got %v, want moved and missing", got)
+	}
+	if got := fold(t, v, viewing(key("u", "a"), 2)); !slices.Equal(got, []backfill.Outcome{backfill.Different}) {
+		t.Errorf("got %v, want different", got)
+	}
+}
+
+// late calls before each read of records.
+type late struct {
+	backfill.Reader
+	before func()
+}
+
+func (l late) Get(ctx context.Context, keys []history.Key) ([]history.Entry, error) {
+	l.before()
+	return l.Reader.Get(ctx, keys)
+}

@@ -197,6 +197,10 @@ func (f *reports) answered(resp *historyv1.ApplyResponse) error {
 	for _, r := range resp.GetRefusals() {
 		reasons[int(r.GetIndex())] = r.GetField() + ": " + r.GetReason()
 	}
+	removed := make(map[int]bool)
+	for _, s := range resp.GetStale() {
+		removed[int(s.GetIndex())] = s.GetEventTimeMs() <= s.GetRemovedMs()
+	}
 	beats, of := f.beats, f.of
 	f.beats, f.of = f.beats[:0:0], f.of[:0:0]
 	for i, st := range resp.GetStatuses() {
@@ -207,6 +211,9 @@ func (f *reports) answered(resp *historyv1.ApplyResponse) error {
 		outcome, known := statusOutcomes[st]
 		if !known {
 			return fmt.Errorf("%w: status %v", errMismatch, st)
+		}
+		if outcome == Older && removed[i] {
+			outcome = Deleted
 		}
 		r := &f.results[of[i]]
 		*r = worse(*r, Result{outcome, reasons[i]})

@@ -847,7 +847,9 @@ type Stale struct {
 	// When the heartbeat happened, as it was judged.
 	EventTimeMs int64 `protobuf:"varint,2,opt,name=event_time_ms,json=eventTimeMs,proto3" json:"event_time_ms,omitempty"`
 	// When the record's latest event happened, or its delete.
-	RecordTimeMs  int64 `protobuf:"varint,3,opt,name=record_time_ms,json=recordTimeMs,proto3" json:"record_time_ms,omitempty"`
+	RecordTimeMs int64 `protobuf:"varint,3,opt,name=record_time_ms,json=recordTimeMs,proto3" json:"record_time_ms,omitempty"`
+	// When the object was last deleted: a heartbeat of up to then is gone. 0 if it never was.
+	RemovedMs     int64 `protobuf:"varint,4,opt,name=removed_ms,json=removedMs,proto3" json:"removed_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -899,6 +901,13 @@ func (x *Stale) GetEventTimeMs() int64 {
 func (x *Stale) GetRecordTimeMs() int64 {
 	if x != nil {
 		return x.RecordTimeMs
+	}
+	return 0
+}
+
+func (x *Stale) GetRemovedMs() int64 {
+	if x != nil {
+		return x.RemovedMs
 	}
 	return 0
 }
@@ -3555,11 +3564,13 @@ const file_history_message_v1_history_proto_rawDesc = "" +
 	"\arecords\x18\x03 \x03(\v2\x18.history.message.v1.ItemR\arecords\x12/\n" +
 	"\x04days\x18\x04 \x03(\v2\x1b.history.message.v1.DaySeenR\x04days\x12\x15\n" +
 	"\x06now_ms\x18\x05 \x01(\x03R\x05nowMs\x12/\n" +
-	"\x05stale\x18\x06 \x03(\v2\x19.history.message.v1.StaleR\x05stale\"g\n" +
+	"\x05stale\x18\x06 \x03(\v2\x19.history.message.v1.StaleR\x05stale\"\x86\x01\n" +
 	"\x05Stale\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\rR\x05index\x12\"\n" +
 	"\revent_time_ms\x18\x02 \x01(\x03R\veventTimeMs\x12$\n" +
-	"\x0erecord_time_ms\x18\x03 \x01(\x03R\frecordTimeMs\"\x88\x01\n" +
+	"\x0erecord_time_ms\x18\x03 \x01(\x03R\frecordTimeMs\x12\x1d\n" +
+	"\n" +
+	"removed_ms\x18\x04 \x01(\x03R\tremovedMs\"\x88\x01\n" +
 	"\x12ApplyStreamRequest\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x04R\bsequence\x126\n" +
 	"\x05batch\x18\x02 \x01(\v2 .history.message.v1.ApplyRequestR\x05batch\x12\x1e\n" +

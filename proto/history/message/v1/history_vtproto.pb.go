@@ -557,6 +557,11 @@ func (m *Stale) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
+	if m.RemovedMs != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.RemovedMs))
+		i--
+		dAtA[i] = 0x20
+	}
 	if m.RecordTimeMs != 0 {
 		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.RecordTimeMs))
 		i--
@@ -3207,6 +3212,9 @@ func (m *Stale) SizeVT() (n int) {
 	}
 	if m.RecordTimeMs != 0 {
 		n += 1 + protohelpers.SizeOfVarint(uint64(m.RecordTimeMs))
+	}
+	if m.RemovedMs != 0 {
+		n += 1 + protohelpers.SizeOfVarint(uint64(m.RemovedMs))
 	}
 	n += len(m.unknownFields)
 	return n
