@@ -3,59 +3,28 @@ package main
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"strings"
 	"testing"
-	"time"
 
-	"github.com/playhead/playhead/bff/token"
-	historyv1 "github.com/playhead/playhead/proto/history/v1"
+	"github.com/playhead/playhead/embedded"
 )
 
-// TestEmbed reports over HTTP, reads in Go, and finds the record again after a restart.
-func TestEmbed(t *testing.T) {
-	dir, secret := t.TempDir(), bytes.Repeat([]byte("s"), token.MinSecret)
-	within(t, dir, secret, func(p *embedded) {
-		text, err := token.Mint(secret, "ann", "", time.Hour)
-		if err != nil {
-			t.Fatal(err)
-		}
-		body := fmt.Sprintf(`{"heartbeats":[{"object":{"id":"100","type":1},"kind":"stop","position_ms":90000,"duration_ms":600000,"event_time":%q}]}`,
-			time.Now().Format(time.RFC3339))
-		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "http://localhost/v1/heartbeats", strings.NewReader(body))
-		r.Header.Set("Authorization", "Bearer "+text)
-		w := httptest.NewRecorder()
-		if p.edge.ServeHTTP(w, r); w.Code != http.StatusOK || !strings.Contains(w.Body.String(), `"status":"stored"`) {
-			t.Errorf("report: %d %s", w.Code, w.Body)
-		}
-		wantPosition(t, p)
-	})
-	within(t, dir, secret, func(p *embedded) { wantPosition(t, p) })
-	if _, err := open(t.TempDir(), []byte("short")); err == nil {
-		t.Error("a short secret: want an error")
-	}
-}
-
-func wantPosition(t *testing.T, p *embedded) {
-	t.Helper()
-	page, err := p.history.List(t.Context(), &historyv1.ListRequest{Uid: "ann", Limit: 20})
-	if err != nil || len(page.GetItems()) != 1 || page.GetItems()[0].GetPositionMs() != 90_000 {
-		t.Errorf("got %v, %v; want one record at 90,000 ms", page, err)
-	}
-}
-
-func within(t *testing.T, dir string, secret []byte, do func(*embedded)) {
-	t.Helper()
-	p, err := open(dir, secret)
+func TestRoutes(t *testing.T) {
+	p, err := embedded.Open(t.TempDir(), bytes.Repeat([]byte("s"), 32))
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, end := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	go func() { done <- p.run(ctx) }()
-	do(p)
+	go func() { done <- p.Run(ctx) }()
+	for path, want := range map[string]int{"/watched/ann": http.StatusOK, "/v1/history": http.StatusUnauthorized} {
+		w := httptest.NewRecorder()
+		routes(p).ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "http://localhost"+path, http.NoBody))
+		if w.Code != want {
+			t.Errorf("%s: got %d %s, want %d", path, w.Code, w.Body, want)
+		}
+	}
 	end()
 	if err := <-done; err != nil {
 		t.Error(err)
