@@ -67,7 +67,7 @@ func hill(n, y, height uint32) string {
 func wrap(title string) []posterLine {
 	const width, most = 20, 3
 	var lines []string
-	for _, word := range strings.Fields(title) {
+	for word := range strings.FieldsSeq(title) {
 		if last := len(lines) - 1; last >= 0 && utf8.RuneCountInString(lines[last])+utf8.RuneCountInString(word) < width {
 			lines[last] += " " + word
 			continue
