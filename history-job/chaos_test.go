@@ -131,7 +131,7 @@ func (s *service) apply(e history.Event) {
 		said := e.Record()
 		said.Partial = !old.User.Complete()
 		write := history.WriteOn(old.Record, e.Key, history.Merge(old.Record, said).Successor(&old.User), &old.User)
-		if out := s.cache.Apply(s.Context(), []history.Write{write})[0]; out.Status == history.Applied {
+		if out := s.cache.Write(s.Context(), []history.Write{write})[0]; out.Status == history.Applied {
 			s.holds[e.Key] = write.Record
 			return
 		}

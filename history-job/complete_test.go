@@ -172,7 +172,7 @@ func (w *world) otherJobArchives(k history.Key) {
 	old := w.archived(k)
 	whole := history.Merge(e.Record, old).Successor(&e.User)
 	whole.Partial = false
-	if out := w.cache.Apply(ctx, []history.Write{{Key: k, Base: e.Record.Revision, Record: whole}})[0]; out.Status != history.Applied {
+	if out := w.cache.Write(ctx, []history.Write{{Key: k, Base: e.Record.Revision, Record: whole}})[0]; out.Status != history.Applied {
 		w.Fatalf("second job: %+v", out)
 	}
 	w.put(k, whole)

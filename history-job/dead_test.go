@@ -139,8 +139,8 @@ func (d *damaged) Load(ctx context.Context, keys []history.Key) []history.Entry 
 	return entries
 }
 
-func (d *damaged) Apply(ctx context.Context, writes []history.Write) []history.Outcome {
-	outcomes := d.Cache.Apply(ctx, writes)
+func (d *damaged) Write(ctx context.Context, writes []history.Write) []history.Outcome {
+	outcomes := d.Cache.Write(ctx, writes)
 	for i, w := range writes {
 		d.healed = d.healed || w.Key == d.key && outcomes[i].Status == history.Applied
 	}

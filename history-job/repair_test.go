@@ -36,8 +36,8 @@ func (m *mortal) Load(ctx context.Context, keys []history.Key) []history.Entry {
 	return m.now().Load(ctx, keys)
 }
 
-func (m *mortal) Apply(ctx context.Context, writes []history.Write) []history.Outcome {
-	return m.now().Apply(ctx, writes)
+func (m *mortal) Write(ctx context.Context, writes []history.Write) []history.Outcome {
+	return m.now().Write(ctx, writes)
 }
 
 func (m *mortal) Clear(ctx context.Context, uid string, c history.Clear) (int64, error) {
@@ -116,7 +116,7 @@ func (m *mortal) remember(w *world, mark bool, keys ...history.Key) {
 		}
 		r := *loaded
 		r.Revision &^= history.CleanBit
-		if out := m.older.Apply(w.Context(), []history.Write{{Key: k, Record: &r}})[0]; out.Status != history.Applied {
+		if out := m.older.Write(w.Context(), []history.Write{{Key: k, Record: &r}})[0]; out.Status != history.Applied {
 			w.Fatalf("remember %s: %v", k, out.Err)
 		}
 		if !mark {
@@ -412,7 +412,7 @@ func repairOfADeleteThatIsBehind(t *testing.T, early bool) {
 		w.complete(uid)
 		first, last := progress(1, -5000), deleted(-1000)
 		said := first.Record().Successor(&history.User{CutTime: start + 60_000})
-		w.cache.Apply(t.Context(), []history.Write{{Key: object(1), Record: said}})
+		w.cache.Write(t.Context(), []history.Write{{Key: object(1), Record: said}})
 		w.announce(object(1))
 		w.wait(time.Second)
 		gone := last.Record().Successor(nil)
@@ -420,7 +420,7 @@ func repairOfADeleteThatIsBehind(t *testing.T, early bool) {
 		if err := m.older.Warm(t.Context(), uid, history.WarmSet{}); err != nil {
 			t.Fatal(err)
 		}
-		m.older.Apply(t.Context(), []history.Write{{Key: object(1), Record: gone}})
+		m.older.Write(t.Context(), []history.Write{{Key: object(1), Record: gone}})
 		m.restart(true)
 		if early {
 			w.announce(object(1))

@@ -56,7 +56,7 @@ func (w *world) store(e history.Event, mark, partial bool) history.Key {
 	user := w.cache.Load(w.Context(), []history.Key{e.Key})[0].User
 	write := history.WriteOn(old, e.Key, history.Merge(old, said).Successor(nil), &user)
 	write.BeginsHold = mark
-	out := w.cache.Apply(w.Context(), []history.Write{write})[0]
+	out := w.cache.Write(w.Context(), []history.Write{write})[0]
 	if out.Status != history.Applied {
 		w.Fatalf("write %s: status %d, %v", e.Key, out.Status, out.Err)
 	}

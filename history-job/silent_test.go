@@ -404,13 +404,13 @@ func (c silentCache) Load(ctx context.Context, keys []history.Key) []history.Ent
 	return entries
 }
 
-func (c silentCache) Apply(ctx context.Context, writes []history.Write) []history.Outcome {
+func (c silentCache) Write(ctx context.Context, writes []history.Write) []history.Outcome {
 	outcomes := make([]history.Outcome, len(writes))
 	for i := range writes {
 		if c.part.among([]history.Key{writes[i].Key}) {
 			outcomes[i].Err = errDown
 		} else {
-			outcomes[i] = c.spyCache.Apply(ctx, writes[i:i+1])[0]
+			outcomes[i] = c.spyCache.Write(ctx, writes[i:i+1])[0]
 		}
 	}
 	return outcomes

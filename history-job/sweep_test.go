@@ -52,7 +52,7 @@ func TestSweepOfALivingHold(t *testing.T) {
 		w.clean(k)
 		late := completed(1, 1, "late")
 		next := history.Write{Key: k, Base: held.Revision, Record: history.Merge(held, late.Record()).Successor(nil)}
-		if out := w.cache.Apply(t.Context(), []history.Write{next})[0]; out.Status != history.Conflict {
+		if out := w.cache.Write(t.Context(), []history.Write{next})[0]; out.Status != history.Conflict {
 			t.Fatalf("a write from what was held: status %d, want a conflict", out.Status)
 		}
 		w.marked(w.store(late, false, false))
@@ -106,12 +106,12 @@ func TestSweepEnds(t *testing.T) {
 		for i := range writes {
 			writes[i] = history.Write{Key: object(i), Record: record(progress(i, 0))}
 		}
-		w.cache.Apply(t.Context(), writes)
+		w.cache.Write(t.Context(), writes)
 		w.on("mark_clean", func(context.Context) error { // each key has another content by then
 			for i := range writes {
 				writes[i].Base, writes[i].Record = writes[i].Record.Revision, writes[i].Record.Successor(nil)
 			}
-			w.cache.Apply(t.Context(), writes)
+			w.cache.Write(t.Context(), writes)
 			return nil
 		})
 		cfg := w.config()
@@ -174,7 +174,7 @@ func TestSweepMany(t *testing.T) {
 			r.Revision, r.Partial = uint64(i+1), false
 			writes[i] = history.Write{Key: e.Key, Record: r, BeginsHold: true}
 		}
-		w.cache.Apply(t.Context(), writes)
+		w.cache.Write(t.Context(), writes)
 		before := w.marks()
 		if len(before) != n {
 			t.Fatalf("%d marks, want %d", len(before), n)

@@ -221,7 +221,7 @@ func (s spyCache) Load(ctx context.Context, keys []history.Key) []history.Entry 
 	return s.Cache.Load(ctx, keys)
 }
 
-func (s spyCache) Apply(ctx context.Context, writes []history.Write) []history.Outcome {
+func (s spyCache) Write(ctx context.Context, writes []history.Write) []history.Outcome {
 	keys := make([]history.Key, len(writes))
 	for i := range writes {
 		keys[i] = writes[i].Key
@@ -233,7 +233,7 @@ func (s spyCache) Apply(ctx context.Context, writes []history.Write) []history.O
 		}
 		return outcomes
 	}
-	return s.Cache.Apply(ctx, writes)
+	return s.Cache.Write(ctx, writes)
 }
 
 func (s spyCache) MarkClean(ctx context.Context, contents []history.Content) error {

@@ -12,13 +12,13 @@ import (
 type Cache interface {
 	// Load returns one entry per key, in order. The key of a user's own state has a user and no record.
 	Load(ctx context.Context, keys []Key) []Entry
-	// Apply stores each write whose base is current, with its list entry and dirty mark, in one atomic step per
+	// Write stores each write whose base is current, with its list entry and dirty mark, in one atomic step per
 	// key. It returns one outcome per write, in order. Keys must be distinct. An [Applied] write is as durable
 	// as the store's configuration.
 	//
 	// A written key always has a dirty mark. An older mark stays, because a mark says since when the archive may
 	// lack content.
-	Apply(ctx context.Context, writes []Write) []Outcome
+	Write(ctx context.Context, writes []Write) []Outcome
 	// Clear removes the records of one type (0 for all) up to c.Until, and sets the clear mark unless a later
 	// one exists. The same atomic step removes their dirty marks, marks the user's state dirty under a new
 	// revision, and raises [User.CutTime]. Later records get new revisions, so concurrent writes conflict. until

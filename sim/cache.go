@@ -140,8 +140,8 @@ func (c *Cache) Damage(k history.Key) bool {
 	return true
 }
 
-// Apply implements [history.Cache].
-func (c *Cache) Apply(_ context.Context, writes []history.Write) []history.Outcome {
+// Write implements [history.Cache].
+func (c *Cache) Write(_ context.Context, writes []history.Write) []history.Outcome {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	outcomes := make([]history.Outcome, len(writes))

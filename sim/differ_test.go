@@ -146,7 +146,7 @@ func (m *alike) apply(t *rapid.T) {
 	}
 	var want []history.Outcome
 	for i, c := range m.caches {
-		got := c.Apply(t.Context(), writes[i])
+		got := c.Write(t.Context(), writes[i])
 		if i == 0 {
 			want = got
 			continue

@@ -49,9 +49,9 @@ func (d cacheDoor) Load(ctx context.Context, keys []history.Key) []history.Entry
 	return entries
 }
 
-// Apply may land late, except for a partial birth that has already landed. Landing again would restore its
+// Write may land late, except for a partial birth that has already landed. Landing again would restore its
 // revision, and late writes based on it would count as whole.
-func (d cacheDoor) Apply(ctx context.Context, writes []history.Write) []history.Outcome {
+func (d cacheDoor) Write(ctx context.Context, writes []history.Write) []history.Outcome {
 	if len(writes) == 0 {
 		return nil
 	}

@@ -66,7 +66,7 @@ func (c flakyCache) Load(ctx context.Context, keys []history.Key) []history.Entr
 	return entries
 }
 
-func (c flakyCache) Apply(ctx context.Context, writes []history.Write) []history.Outcome {
+func (c flakyCache) Write(ctx context.Context, writes []history.Write) []history.Outcome {
 	out := make([]history.Outcome, len(writes))
 	if c.strikes("cache") { // nothing arrives
 		for i := range out {
@@ -74,7 +74,7 @@ func (c flakyCache) Apply(ctx context.Context, writes []history.Write) []history
 		}
 		return out
 	}
-	out = c.Cache.Apply(ctx, writes)
+	out = c.Cache.Write(ctx, writes)
 	for i := range out {
 		if c.strikes("cache") { // the answer is lost
 			out[i] = history.Outcome{Err: errModelled}

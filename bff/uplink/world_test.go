@@ -56,11 +56,11 @@ type store struct {
 	lost bool // unreachable from here
 }
 
-func (s *store) Apply(ctx context.Context, writes []history.Write) []history.Outcome {
+func (s *store) Write(ctx context.Context, writes []history.Write) []history.Outcome {
 	if s.lost {
 		return slices.Repeat([]history.Outcome{{Status: history.Unknown, Err: history.ErrUnavailable}}, len(writes))
 	}
-	out := s.Cache.Apply(ctx, writes)
+	out := s.Cache.Write(ctx, writes)
 	if s.left.Add(-1) == 0 {
 		s.then()
 	}

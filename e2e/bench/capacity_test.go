@@ -246,11 +246,11 @@ func (m *marked) Load(ctx context.Context, keys []history.Key) []history.Entry {
 	return m.memory.Load(ctx, keys)
 }
 
-// Apply implements [history.Cache].
-func (m *marked) Apply(ctx context.Context, writes []history.Write) []history.Outcome {
+// Write implements [history.Cache].
+func (m *marked) Write(ctx context.Context, writes []history.Write) []history.Outcome {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	out := m.memory.Apply(ctx, writes)
+	out := m.memory.Write(ctx, writes)
 	for i, w := range writes {
 		if _, is := m.marks[w.Key]; !is && out[i].Status == history.Applied {
 			m.marks[w.Key] = time.Now()

@@ -44,7 +44,7 @@ func BenchmarkCopies(b *testing.B) {
 			all[i].Key.Object.ID, all[i].Base = fmt.Sprint(object), 0
 			all[i].Record = record(time.Now().UnixMilli())
 		}
-		s.check(cache.Apply(b.Context(), all))
+		s.check(cache.Write(b.Context(), all))
 	}
 	each := func(do func(i int) error) func() figures {
 		return func() figures {

@@ -142,7 +142,7 @@ func (l *line) mark(all audience) {
 		for i := range part {
 			part[i].BeginsHold, part[i].Record.Partial = true, l.partial
 		}
-		for _, out := range l.cache.Apply(l.b.Context(), part) {
+		for _, out := range l.cache.Write(l.b.Context(), part) {
 			if out.Status != history.Applied {
 				l.b.Fatalf("a write has status %d: %v", out.Status, out.Err)
 			}

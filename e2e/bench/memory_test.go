@@ -26,14 +26,14 @@ func BenchmarkRedisMemory(b *testing.B) {
 	for b.Loop() {
 		empty := usedMemory(b, client)
 		introduce(b, cache, all.uids())
-		s.check(cache.Apply(b.Context(), all))
+		s.check(cache.Write(b.Context(), all))
 		first := usedMemory(b, client)
 		for n := range further {
 			for i := range all {
 				all[i] = history.Write{Key: all[i].Key, Record: record(all[i].Record.Version.Time())}
 				all[i].Key.Object.ID = strconv.Itoa(2_000_000 + n)
 			}
-			s.check(cache.Apply(b.Context(), all))
+			s.check(cache.Write(b.Context(), all))
 		}
 		b.ReportMetric((first-empty)/viewers, "bytes/user")
 		b.ReportMetric((usedMemory(b, client)-first)/viewers/further, "bytes/record")

@@ -37,8 +37,8 @@ func openPlain(b *testing.B, addr string) *plain {
 	return p
 }
 
-// Apply implements [history.Cache] without its guarantees.
-func (p *plain) Apply(ctx context.Context, writes []history.Write) []history.Outcome {
+// Write implements [history.Cache] without its guarantees.
+func (p *plain) Write(ctx context.Context, writes []history.Write) []history.Outcome {
 	pipe := p.client.Pipeline()
 	for i := range writes {
 		w := &writes[i]

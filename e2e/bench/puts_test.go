@@ -159,8 +159,8 @@ func (m *memory) Load(_ context.Context, keys []history.Key) []history.Entry {
 	return entries
 }
 
-// Apply implements [history.Cache].
-func (m *memory) Apply(_ context.Context, writes []history.Write) []history.Outcome {
+// Write implements [history.Cache].
+func (m *memory) Write(_ context.Context, writes []history.Write) []history.Outcome {
 	outcomes := make([]history.Outcome, len(writes))
 	for i, w := range writes {
 		outcomes[i] = m.apply(w)

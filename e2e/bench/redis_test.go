@@ -31,11 +31,11 @@ func BenchmarkRedisStage(b *testing.B) {
 	cache, bare, bench := openCache(b, e.Redis), openPlain(b, e.Redis), floor{b, e.Redis}
 	safely, barely := newAudience(viewers, "a"), newAudience(viewers, "b")
 	introduce(b, cache, safely.uids())
-	s.check(cache.Apply(b.Context(), safely))
+	s.check(cache.Write(b.Context(), safely))
 	for b.Loop() {
 		m := turns(
-			func() figures { return s.round(safely, cache.Apply) },
-			func() figures { return s.round(barely, bare.Apply) },
+			func() figures { return s.round(safely, cache.Write) },
+			func() figures { return s.round(barely, bare.Write) },
 			func() figures { return s.meter.measure(b, floorCommands, bench.pairs) },
 		)
 		b.ReportMetric(m[0].rate, "writes/s")

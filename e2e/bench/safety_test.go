@@ -127,7 +127,7 @@ type unguarded struct {
 	plain *plain
 }
 
-// Apply implements [history.Cache].
-func (u unguarded) Apply(ctx context.Context, writes []history.Write) []history.Outcome {
-	return u.plain.Apply(ctx, writes)
+// Write implements [history.Cache].
+func (u unguarded) Write(ctx context.Context, writes []history.Write) []history.Outcome {
+	return u.plain.Write(ctx, writes)
 }

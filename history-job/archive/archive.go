@@ -25,7 +25,7 @@ import (
 type Cache interface {
 	history.Ledger
 	Load(ctx context.Context, keys []history.Key) []history.Entry
-	Apply(ctx context.Context, writes []history.Write) []history.Outcome
+	Write(ctx context.Context, writes []history.Write) []history.Outcome
 	Clear(ctx context.Context, uid string, c history.Clear) (until int64, err error)
 	Pause(ctx context.Context, uid string, from, to history.Pause) error
 }

@@ -122,7 +122,7 @@ func (a *Archiver) writeBack(ctx context.Context, writes []history.Write) (taken
 	ctx, cancel := context.WithTimeout(ctx, a.cfg.Deadline)
 	defer cancel()
 	taken = make([]bool, len(writes))
-	for i, out := range a.cfg.Cache.Apply(ctx, writes) {
+	for i, out := range a.cfg.Cache.Write(ctx, writes) {
 		if taken[i] = out.Status == history.Applied; !taken[i] {
 			a.metrics.notWrittenBack.Inc()
 		}

@@ -52,7 +52,7 @@ func (r *Recovery) writeLost(ctx context.Context, g *giving) error {
 	err = r.cfg.Archiver.RetryEach(ctx, "restore", len(writes), func(ctx context.Context) (int, error) {
 		var last error
 		left := writes[:0:0]
-		for i, out := range r.stores.Cache.Apply(ctx, writes) {
+		for i, out := range r.stores.Cache.Write(ctx, writes) {
 			if out.Err != nil {
 				left, last = append(left, writes[i]), out.Err
 			}

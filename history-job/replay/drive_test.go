@@ -82,11 +82,11 @@ type flaky struct {
 	calls int
 }
 
-func (f *flaky) Apply(ctx context.Context, writes []history.Write) []history.Outcome {
+func (f *flaky) Write(ctx context.Context, writes []history.Write) []history.Outcome {
 	if f.calls++; f.calls%3 != 0 {
-		return f.Cache.Apply(ctx, writes)
+		return f.Cache.Write(ctx, writes)
 	}
-	outcomes := f.Cache.Apply(ctx, writes[:len(writes)/2])
+	outcomes := f.Cache.Write(ctx, writes[:len(writes)/2])
 	for range writes[len(outcomes):] {
 		outcomes = append(outcomes, history.Outcome{Err: history.ErrUnavailable})
 	}

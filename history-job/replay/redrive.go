@@ -66,7 +66,7 @@ func (r *Redriver) remark(ctx context.Context, l history.Dead) ([]history.Announ
 		if w.BeginsHold = true; e.Record == nil {
 			w.Record.Partial = !e.User.Complete()
 		}
-		switch out := r.Cache.Apply(ctx, []history.Write{w})[0]; out.Status {
+		switch out := r.Cache.Write(ctx, []history.Write{w})[0]; out.Status {
 		case history.Applied:
 			return []history.Announcement{{Key: l.Key}}, nil
 		case history.Unknown:

@@ -46,7 +46,7 @@ func TestRedrive(t *testing.T) {
 			defer db.Close()
 			cache, queue := db.Cache(), memqueue.New(memqueue.Config{})
 			if tt.cache != nil {
-				cache.Apply(t.Context(), []history.Write{{Key: k, Record: tt.cache, BeginsHold: true}})
+				cache.Write(t.Context(), []history.Write{{Key: k, Record: tt.cache, BeginsHold: true}})
 			}
 			if tt.clear > 0 {
 				if _, err := cache.Clear(t.Context(), k.UID, history.Clear{Until: tt.clear}); err != nil {

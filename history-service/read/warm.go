@@ -376,7 +376,7 @@ func (w *warmer) foldUnfolded(ctx context.Context, uid string, items []history.I
 		if err != nil || len(writes) == 0 {
 			return err
 		}
-		for _, out := range w.cfg.Cache.Apply(ctx, writes) {
+		for _, out := range w.cfg.Cache.Write(ctx, writes) {
 			if out.Err != nil {
 				return out.Err
 			}

@@ -343,7 +343,7 @@ func (s *Server) apply(ctx context.Context, b *report.Batch) (*historyv1.ApplyRe
 		return nil, history.Invalid("heartbeats", fmt.Sprintf("%d in one batch; want at most %d", n, write.MaxBatch))
 	}
 	refusals := admitAll(reports, s.cfg.Now().UnixMilli(), s.cfg.Rules)
-	result, err := s.write.Apply(ctx, reports, b.Ack == historyv1.Ack_ACK_QUEUED)
+	result, err := s.write.Accept(ctx, reports, b.Ack == historyv1.Ack_ACK_QUEUED)
 	if err != nil {
 		return nil, err
 	}

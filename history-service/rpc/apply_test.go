@@ -294,9 +294,9 @@ type lost struct {
 	applied bool
 }
 
-func (l *lost) Apply(ctx context.Context, ws []history.Write) []history.Outcome {
+func (l *lost) Write(ctx context.Context, ws []history.Write) []history.Outcome {
 	if l.applied {
-		l.Cache.Apply(ctx, ws)
+		l.Cache.Write(ctx, ws)
 	}
 	outs := make([]history.Outcome, len(ws))
 	for i := range outs {

@@ -87,7 +87,7 @@ func (quick) Load(_ context.Context, keys []history.Key) []history.Entry {
 	return entries
 }
 
-func (quick) Apply(_ context.Context, writes []history.Write) []history.Outcome {
+func (quick) Write(_ context.Context, writes []history.Write) []history.Outcome {
 	out := make([]history.Outcome, len(writes))
 	for i := range out {
 		out[i].Status = history.Applied

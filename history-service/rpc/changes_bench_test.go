@@ -32,7 +32,7 @@ func BenchmarkChanges(b *testing.B) {
 				keys = append(keys, history.Key{UID: "ann", Object: history.Object{ID: fmt.Sprintf("%04d", n), Type: 1}})
 			}
 			for i, e := range h.db.Cache().Load(b.Context(), keys) {
-				out := h.db.Cache().Apply(b.Context(), []history.Write{history.WriteOn(e.Record, keys[i], e.Record.Successor(&e.User), &e.User)})[0]
+				out := h.db.Cache().Write(b.Context(), []history.Write{history.WriteOn(e.Record, keys[i], e.Record.Successor(&e.User), &e.User)})[0]
 				if out.Status != history.Applied {
 					b.Fatal(out)
 				}

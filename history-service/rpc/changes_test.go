@@ -145,7 +145,7 @@ func archiveKeys(t *testing.T, c *pebble.Cache, a history.Archive, keys []histor
 			writes = append(writes, history.WriteOn(e.Record, k, r, &e.User))
 		}
 	}
-	for i, out := range c.Apply(ctx, writes) {
+	for i, out := range c.Write(ctx, writes) {
 		if w := writes[i]; out.Status == history.Applied {
 			cells, contents = append(cells, history.Cell{Key: w.Key, Record: w.Record}), append(contents, history.Content{Key: w.Key, Revision: w.Record.Revision})
 		}
@@ -276,7 +276,7 @@ func TestChangesOfAnImport(t *testing.T) {
 			r.Partial = true
 			writes = append(writes, history.WriteOn(nil, k, r.Successor(&u), &u))
 		}
-		for _, out := range h.db.Cache().Apply(t.Context(), writes) {
+		for _, out := range h.db.Cache().Write(t.Context(), writes) {
 			if out.Status != history.Applied {
 				t.Fatal(out)
 			}

@@ -89,7 +89,7 @@ func archives(t testing.TB, h *house) {
 			u.CutTime = max(u.CutTime, old[0].User.CutTime)
 			r = history.Merge(r, u.Cut(old[0].Record, k.Object.Type)).Successor(&u)
 			r.Partial = false
-			if out := h.db.Cache().Apply(ctx, []history.Write{history.WriteOn(e.Record, k, r, &u)}); out[0].Status != history.Applied {
+			if out := h.db.Cache().Write(ctx, []history.Write{history.WriteOn(e.Record, k, r, &u)}); out[0].Status != history.Applied {
 				continue // concurrent update; still dirty
 			}
 		}
@@ -289,9 +289,9 @@ type countedCache struct {
 	writes atomic.Int64
 }
 
-func (c *countedCache) Apply(ctx context.Context, writes []history.Write) []history.Outcome {
+func (c *countedCache) Write(ctx context.Context, writes []history.Write) []history.Outcome {
 	c.writes.Add(int64(len(writes)))
-	return c.Cache.Apply(ctx, writes)
+	return c.Cache.Write(ctx, writes)
 }
 
 // TestClassKeep: records older than their class's TTL are refused, hidden and swept.

@@ -272,8 +272,8 @@ func (u *unreadable) Warm(ctx context.Context, uid string, w history.WarmSet) er
 	return u.Cache.Warm(ctx, uid, w)
 }
 
-func (u *unreadable) Apply(ctx context.Context, writes []history.Write) []history.Outcome {
-	outcomes := u.Cache.Apply(ctx, writes)
+func (u *unreadable) Write(ctx context.Context, writes []history.Write) []history.Outcome {
+	outcomes := u.Cache.Write(ctx, writes)
 	for i, w := range writes {
 		u.healed = u.healed || w.Key.Object == u.object && outcomes[i].Status == history.Applied
 	}

@@ -265,7 +265,7 @@ func revise(v reflect.Value) {
 func (h *house) shown(t *testing.T, s *rpc.Server, id string, r *history.Record) *historyv1.Item {
 	t.Helper()
 	key := history.Key{UID: "ann", Object: history.Object{ID: id, Type: 1}}
-	if out := h.db.Cache().Apply(t.Context(), []history.Write{{Key: key, Record: r}})[0]; out.Status != history.Applied {
+	if out := h.db.Cache().Write(t.Context(), []history.Write{{Key: key, Record: r}})[0]; out.Status != history.Applied {
 		t.Fatalf("apply %s: %+v", id, out)
 	}
 	return cmp.Or(point(t, s, "ann", id), new(historyv1.Item))

@@ -145,7 +145,7 @@ func TestEveryFieldIsExported(t *testing.T) {
 		}
 		object := history.Object{ID: "film", Type: 1}
 		key, other := history.Key{UID: uid, Object: object}, history.Key{UID: "other-" + uid, Object: object}
-		if out := h.db.Cache().Apply(t.Context(), []history.Write{{Key: key, Record: r}})[0]; out.Status != history.Applied {
+		if out := h.db.Cache().Write(t.Context(), []history.Write{{Key: key, Record: r}})[0]; out.Status != history.Applied {
 			t.Fatalf("%s: %+v", f.Name, out)
 		}
 		all := export(t, s, uid)
@@ -333,12 +333,12 @@ type between struct {
 	next func()
 }
 
-func (b *between) Apply(ctx context.Context, writes []history.Write) []history.Outcome {
+func (b *between) Write(ctx context.Context, writes []history.Write) []history.Outcome {
 	if next := b.next; next != nil {
 		b.next = nil
 		next()
 	}
-	return b.Cache.Apply(ctx, writes)
+	return b.Cache.Write(ctx, writes)
 }
 
 // TestRestoreBesideAClear: a concurrent clear comes before or after the whole restore.

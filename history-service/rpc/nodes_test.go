@@ -81,13 +81,13 @@ func (c *cluster) Load(ctx context.Context, keys []history.Key) []history.Entry 
 	return entries
 }
 
-func (c *cluster) Apply(ctx context.Context, writes []history.Write) []history.Outcome {
+func (c *cluster) Write(ctx context.Context, writes []history.Write) []history.Outcome {
 	var uids []string
 	for _, w := range writes {
 		uids = append(uids, w.Key.UID)
 	}
 	ok := c.waits(ctx, uids)
-	out := c.Cache.Apply(ctx, writes)
+	out := c.Cache.Write(ctx, writes)
 	for i, w := range writes {
 		if !ok[nodeOf(w.Key.UID)] {
 			out[i] = history.Outcome{Err: errDown}

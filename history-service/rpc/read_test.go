@@ -274,7 +274,7 @@ func TestListOfWhatTheArchiveHasCleared(t *testing.T) {
 			r.Revision = uint64(i + 1)
 			writes = append(writes, history.Write{Key: k, Record: r})
 		}
-		for _, out := range h.db.Cache().Apply(t.Context(), writes) {
+		for _, out := range h.db.Cache().Write(t.Context(), writes) {
 			if out.Status != history.Applied {
 				t.Fatal(out)
 			}

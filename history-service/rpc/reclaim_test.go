@@ -306,9 +306,9 @@ type counting struct {
 	down   bool
 }
 
-func (c *counting) Apply(ctx context.Context, writes []history.Write) []history.Outcome {
+func (c *counting) Write(ctx context.Context, writes []history.Write) []history.Outcome {
 	c.writes += len(writes)
-	return c.Cache.Apply(ctx, writes)
+	return c.Cache.Write(ctx, writes)
 }
 
 func (c *counting) Load(ctx context.Context, keys []history.Key) []history.Entry {
@@ -472,13 +472,13 @@ type rebornWithin struct {
 	within func()
 }
 
-func (c *rebornWithin) Apply(ctx context.Context, writes []history.Write) []history.Outcome {
+func (c *rebornWithin) Write(ctx context.Context, writes []history.Write) []history.Outcome {
 	within := c.within
 	if c.within = nil; within == nil {
-		return c.reborn.Apply(ctx, writes)
+		return c.reborn.Write(ctx, writes)
 	}
 	last := len(writes) - 1
-	out := c.reborn.Apply(ctx, writes[:last])
+	out := c.reborn.Write(ctx, writes[:last])
 	out = append(out, history.Outcome{Status: history.Conflict, Current: c.Load(ctx, []history.Key{writes[last].Key})[0]})
 	within()
 	return out

@@ -22,7 +22,7 @@ func jobArchives(t *testing.T, h *house, objects ...history.Object) {
 		}
 		w := history.Merge(e.Record, old[0].Record).Successor(&e.User)
 		w.Partial = false
-		if out := h.db.Cache().Apply(t.Context(), []history.Write{{Key: k, Base: e.Record.Revision, Record: w}})[0]; out.Status != history.Applied {
+		if out := h.db.Cache().Write(t.Context(), []history.Write{{Key: k, Base: e.Record.Revision, Record: w}})[0]; out.Status != history.Applied {
 			t.Fatal(out)
 		}
 		for _, err := range h.db.Archive().Put(t.Context(), []history.Cell{{Key: k, Record: w}}) {

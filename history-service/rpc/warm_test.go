@@ -59,12 +59,12 @@ type busy struct {
 	times int
 }
 
-func (b *busy) Apply(ctx context.Context, writes []history.Write) []history.Outcome {
+func (b *busy) Write(ctx context.Context, writes []history.Write) []history.Outcome {
 	if b.times > 0 {
 		b.times--
 		b.first()
 	}
-	return b.Cache.Apply(ctx, writes)
+	return b.Cache.Write(ctx, writes)
 }
 
 // TestWarmUpBesideAWriter: the row is merged into a cold user's reports, even with concurrent updates.

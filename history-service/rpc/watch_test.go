@@ -256,11 +256,11 @@ func (c *careless) Load(ctx context.Context, keys []history.Key) []history.Entry
 	return quick{}.Load(ctx, keys)
 }
 
-func (c *careless) Apply(ctx context.Context, writes []history.Write) []history.Outcome {
+func (c *careless) Write(ctx context.Context, writes []history.Write) []history.Outcome {
 	if len(writes) < 1000 {
-		return c.Cache.Apply(ctx, writes)
+		return c.Cache.Write(ctx, writes)
 	}
-	return quick{}.Apply(ctx, writes)
+	return quick{}.Write(ctx, writes)
 }
 
 // mute is a cache whose reads can fail.

@@ -306,8 +306,8 @@ func (n *Nodes) load(ctx context.Context, keys []history.Key) []history.Entry {
 	return entries
 }
 
-// Apply implements [history.Cache].
-func (n *Nodes) Apply(ctx context.Context, writes []history.Write) []history.Outcome {
+// Write implements [history.Cache].
+func (n *Nodes) Write(ctx context.Context, writes []history.Write) []history.Outcome {
 	if len(writes) == 0 {
 		return nil
 	}
@@ -323,7 +323,7 @@ func (n *Nodes) Apply(ctx context.Context, writes []history.Write) []history.Out
 // apply applies writes of one node.
 func (n *Nodes) apply(ctx context.Context, writes []history.Write) []history.Outcome {
 	out, err := on(n, writes[0].Key.UID, func() ([]history.Outcome, error) {
-		got := n.Cache.Apply(ctx, writes)
+		got := n.Cache.Write(ctx, writes)
 		return got, all(got, func(o history.Outcome) error { return o.Err })
 	})
 	if out == nil {

@@ -81,7 +81,7 @@ func (w *Writer) reclaim(ctx context.Context, keys []history.Key) (written int, 
 		if err != nil || len(writes) == 0 {
 			break
 		}
-		for i, out := range w.cfg.Cache.Apply(ctx, writes) {
+		for i, out := range w.cfg.Cache.Write(ctx, writes) {
 			groups[i].outcome(writes[i], out)
 			err = errors.Join(err, out.Err)
 		}

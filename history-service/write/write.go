@@ -25,9 +25,9 @@ type Result struct {
 	batch *batch
 }
 
-// Apply stores the undecided reports and decides their statuses. queued also requires them in the queue. It
+// Accept stores the undecided reports and decides their statuses. queued also requires them in the queue. It
 // fails only if nothing can be stored.
-func (w *Writer) Apply(ctx context.Context, reports []report.Report, queued bool) (Result, error) {
+func (w *Writer) Accept(ctx context.Context, reports []report.Report, queued bool) (Result, error) {
 	if err := w.cfg.ClockErr(); err != nil {
 		return Result{}, fmt.Errorf("apply: %w", err)
 	}
@@ -217,7 +217,7 @@ func (w *Writer) store(ctx context.Context, b *batch) {
 			break
 		}
 		var late []*group
-		for i, out := range w.cfg.Cache.Apply(ctx, writes) {
+		for i, out := range w.cfg.Cache.Write(ctx, writes) {
 			if groups[i].outcome(writes[i], out); out.Status == history.Conflict {
 				late = append(late, groups[i])
 			}

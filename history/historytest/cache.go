@@ -24,12 +24,12 @@ type cacheCase struct {
 // apply makes one write, which must get an answer.
 func (c *cacheCase) apply(w history.Write) history.Outcome {
 	c.Helper()
-	out := c.Apply(c.Context(), []history.Write{w})
+	out := c.Write(c.Context(), []history.Write{w})
 	if len(out) != 1 {
-		c.Fatalf("Apply of one write: got %d outcomes, want 1", len(out))
+		c.Fatalf("Write of one write: got %d outcomes, want 1", len(out))
 	}
 	if out[0].Status == history.Unknown || out[0].Err != nil {
-		c.Fatalf("Apply(%s): got status %d, error %v; want an answer", w.Key, out[0].Status, out[0].Err)
+		c.Fatalf("Write(%s): got status %d, error %v; want an answer", w.Key, out[0].Status, out[0].Err)
 	}
 	return out[0]
 }
@@ -39,7 +39,7 @@ func (c *cacheCase) applied(w history.Write) history.Outcome {
 	c.Helper()
 	out := c.apply(w)
 	if out.Status != history.Applied {
-		c.Fatalf("Apply(%s, base %x): got status %d, want applied", w.Key, w.Base, out.Status)
+		c.Fatalf("Write(%s, base %x): got status %d, want applied", w.Key, w.Base, out.Status)
 	}
 	return out
 }
@@ -49,7 +49,7 @@ func (c *cacheCase) conflicts(w history.Write) history.Entry {
 	c.Helper()
 	out := c.apply(w)
 	if out.Status != history.Conflict {
-		c.Fatalf("Apply(%s, base %x): got status %d, want a conflict", w.Key, w.Base, out.Status)
+		c.Fatalf("Write(%s, base %x): got status %d, want a conflict", w.Key, w.Base, out.Status)
 	}
 	return out.Current
 }
@@ -146,9 +146,9 @@ func (c *cacheCase) fill(uid string, n int) []history.Item {
 		writes[i] = history.Write{Key: k, Record: r}
 	}
 	contents := make([]history.Content, n)
-	for i, out := range c.Apply(c.Context(), writes) {
+	for i, out := range c.Write(c.Context(), writes) {
 		if out.Status != history.Applied {
-			c.Fatalf("Apply(%s): got status %d, error %v; want applied", writes[i].Key, out.Status, out.Err)
+			c.Fatalf("Write(%s): got status %d, error %v; want applied", writes[i].Key, out.Status, out.Err)
 		}
 		contents[i], items[i].Record = content(writes[i].Key, items[i].Record), clean(items[i].Record)
 	}

@@ -17,7 +17,7 @@ func applyFirst(c *cacheCase) {
 	})
 	out := c.applied(history.Write{Key: k, Record: r})
 	if out.Err != nil {
-		c.Errorf("Apply: got error %v", out.Err)
+		c.Errorf("Write: got error %v", out.Err)
 	}
 	c.holds(k, r)
 	c.lists(k.UID, history.Query{Limit: 10}, history.Item{Object: k.Object, Record: r})
@@ -87,7 +87,7 @@ func applyCleared(c *cacheCase) {
 		k := key(uid, test.typ, n)
 		out := c.apply(history.Write{Key: k, Record: c.record(300), Cleared: c.start + test.known})
 		if out.Status != test.want {
-			c.Errorf("Apply(%s) that knows of a clear %d ms after the start: got status %d, want %d", k, test.known, out.Status, test.want)
+			c.Errorf("Write(%s) that knows of a clear %d ms after the start: got status %d, want %d", k, test.known, out.Status, test.want)
 		}
 		if out.Status == history.Conflict {
 			c.same("current record", out.Current.Record, nil)
@@ -157,9 +157,9 @@ func applyMany(c *cacheCase) {
 	for i := 0; i < len(writes); i += 3 {
 		writes[i].Base = 42
 	}
-	out := c.Apply(c.Context(), writes)
+	out := c.Write(c.Context(), writes)
 	if len(out) != len(writes) {
-		c.Fatalf("Apply of %d writes: got %d outcomes", len(writes), len(out))
+		c.Fatalf("Write of %d writes: got %d outcomes", len(writes), len(out))
 	}
 	keys := make([]history.Key, len(writes))
 	for i, w := range writes {
@@ -213,9 +213,9 @@ func (c *cacheCase) foldAll(k history.Key, deltas []*history.Record) {
 			if seen != nil {
 				w.Base = seen.Revision
 			}
-			out := c.Apply(c.Context(), []history.Write{w})[0]
+			out := c.Write(c.Context(), []history.Write{w})[0]
 			if out.Status == history.Unknown {
-				c.Errorf("Apply(%s): %v", k, out.Err)
+				c.Errorf("Write(%s): %v", k, out.Err)
 				return
 			}
 			if out.Status == history.Applied {
@@ -341,8 +341,8 @@ func emptyInput(c *cacheCase) {
 	if got := c.Load(ctx, nil); len(got) != 0 {
 		c.Errorf("Load of no keys: got %v", got)
 	}
-	if got := c.Apply(ctx, nil); len(got) != 0 {
-		c.Errorf("Apply of no writes: got %v", got)
+	if got := c.Write(ctx, nil); len(got) != 0 {
+		c.Errorf("Write of no writes: got %v", got)
 	}
 	c.lists(uid, history.Query{Limit: 10})
 	if got := c.overdue(nil, 0, 10); len(got) != 0 {

@@ -105,9 +105,9 @@ func changesMany(c *cacheCase) {
 		ones, twos = append(ones, k), append(twos, l)
 		writes = append(writes, history.Write{Key: k, Record: partial(c.record(int64(n)))}, history.Write{Key: l, Record: partial(c.record(int64(n)))})
 	}
-	for i, out := range c.Apply(c.Context(), writes) {
+	for i, out := range c.Write(c.Context(), writes) {
 		if out.Status != history.Applied {
-			c.Fatalf("Apply(%s): got %+v, want applied", writes[i].Key, out)
+			c.Fatalf("Write(%s): got %+v, want applied", writes[i].Key, out)
 		}
 	}
 	places := func(uid string, want []history.Key) {
@@ -389,7 +389,7 @@ func changesRaced(c *cacheCase) {
 				}
 				continue
 			}
-			if out := c.Apply(ctx, []history.Write{history.WriteOn(e.Record, k, partial(c.record(int64(n+1))), &e.User)})[0]; out.Status != history.Applied {
+			if out := c.Write(ctx, []history.Write{history.WriteOn(e.Record, k, partial(c.record(int64(n+1))), &e.User)})[0]; out.Status != history.Applied {
 				done <- fmt.Errorf("write %d: %+v", n, out)
 				return
 			}

@@ -130,7 +130,7 @@ func (c *cacheCase) writeOn(k history.Key, n int, mark bool) {
 	base := c.load(k).Record
 	for i := 0; i < n; {
 		w := history.Write{Key: k, Record: c.record(int64(i)), Base: base.Revision, BeginsHold: mark}
-		out := c.Apply(c.Context(), []history.Write{w})[0]
+		out := c.Write(c.Context(), []history.Write{w})[0]
 		switch out.Status {
 		case history.Applied:
 			base = w.Record
@@ -138,7 +138,7 @@ func (c *cacheCase) writeOn(k history.Key, n int, mark bool) {
 		case history.Conflict:
 			base = out.Current.Record
 		default:
-			c.Errorf("Apply(%s): %v", k, out.Err)
+			c.Errorf("Write(%s): %v", k, out.Err)
 			return
 		}
 	}
@@ -187,9 +187,9 @@ func markCleanMany(c *cacheCase) {
 		}
 	}
 	var contents []history.Content
-	for i, out := range c.Apply(c.Context(), writes) {
+	for i, out := range c.Write(c.Context(), writes) {
 		if out.Status != history.Applied {
-			c.Fatalf("Apply(%s): got %+v", writes[i].Key, out)
+			c.Fatalf("Write(%s): got %+v", writes[i].Key, out)
 		}
 		if i%2 == 0 {
 			contents = append(contents, content(writes[i].Key, writes[i].Record))

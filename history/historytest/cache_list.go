@@ -164,7 +164,7 @@ func (c *cacheCase) ties(uid string, n int) []history.Item {
 		writes = append(writes, w)
 		all = append(all, history.Item{Object: w.Key.Object, Record: w.Record})
 	}
-	c.Apply(c.Context(), writes)
+	c.Write(c.Context(), writes)
 	slices.SortFunc(all, newestFirst)
 	return all
 }

@@ -275,7 +275,7 @@ func pauseRaced(c *cacheCase) {
 					w.Base = e.Record.Revision
 				}
 				after := paused.Load()
-				out := c.Apply(c.Context(), []history.Write{w})[0]
+				out := c.Write(c.Context(), []history.Write{w})[0]
 				if after && !e.User.Pause.On() && out.Status != history.Conflict {
 					c.Errorf("write after the pause on what was read before: %+v", out)
 				}

@@ -68,5 +68,5 @@ func bornWhole(t *testing.T, db *pebble.DB, k history.Key, at int64) history.Wri
 	t.Helper()
 	r := beat(at)
 	r.Partial = false
-	return db.Cache().Apply(t.Context(), []history.Write{{Key: k, Record: r}})[0].Status
+	return db.Cache().Write(t.Context(), []history.Write{{Key: k, Record: r}})[0].Status
 }

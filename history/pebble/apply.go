@@ -9,9 +9,9 @@ import (
 	"github.com/playhead/playhead/history/wire"
 )
 
-// Apply implements [history.Cache]. All applied writes of a call become visible together. It returns when they
+// Write implements [history.Cache]. All applied writes of a call become visible together. It returns when they
 // are on disk. Calls during a disk sync share the next fsync.
-func (c *Cache) Apply(ctx context.Context, writes []history.Write) []history.Outcome {
+func (c *Cache) Write(ctx context.Context, writes []history.Write) []history.Outcome {
 	outcomes := make([]history.Outcome, len(writes))
 	if err := c.apply(ctx, writes, outcomes); err != nil {
 		return unknown(outcomes, err)

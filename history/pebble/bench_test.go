@@ -135,7 +135,7 @@ func (v *viewings) apply(tb testing.TB, cache history.Cache) {
 }
 
 func mustApply(tb testing.TB, cache history.Cache, writes []history.Write) {
-	for i, o := range cache.Apply(tb.Context(), writes) {
+	for i, o := range cache.Write(tb.Context(), writes) {
 		if o.Status != history.Applied {
 			tb.Errorf("apply %s: got status %d, %v; want applied", writes[i].Key, o.Status, o.Err)
 		}

@@ -22,7 +22,7 @@ func TestFollowedMarkCleanSurvives(t *testing.T) {
 	r.Partial = true
 	write := func(c *pebble.Cache, r *history.Record, base uint64) {
 		t.Helper()
-		if out := c.Apply(ctx, []history.Write{{Key: k, Record: r, Base: base}})[0]; out.Status != history.Applied {
+		if out := c.Write(ctx, []history.Write{{Key: k, Record: r, Base: base}})[0]; out.Status != history.Applied {
 			t.Fatal(out)
 		}
 	}

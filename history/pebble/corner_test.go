@@ -24,7 +24,7 @@ func TestCollisionWhileFlushing(t *testing.T) {
 		if base != nil {
 			w.Base = base.Revision
 		}
-		if out := cache.Apply(t.Context(), []history.Write{w})[0]; out.Status != history.Applied {
+		if out := cache.Write(t.Context(), []history.Write{w})[0]; out.Status != history.Applied {
 			t.Fatalf("write of %v: %+v", k, out)
 		}
 		return w.Record

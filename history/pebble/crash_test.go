@@ -122,7 +122,7 @@ func childWriter(db *pebble.DB, w int) {
 	var bases [crashKeys]uint64
 	for position := now(); ; position++ {
 		writes, cells := childWindow(w, &bases, position)
-		for i, o := range db.Cache().Apply(ctx, writes) {
+		for i, o := range db.Cache().Write(ctx, writes) {
 			if o.Status == history.Conflict { // left by an earlier process
 				bases[i] = o.Current.Record.Revision
 			} else {

@@ -22,7 +22,7 @@ func TestDamagedCacheRecord(t *testing.T) {
 	c, k := db.Cache(), history.Key{UID: "u", Object: history.Object{ID: "1", Type: 1}}
 	e := history.Event{Key: k, Kind: history.KindProgress, At: time.Now().UnixMilli(), Position: 1}
 	r := e.Record().Successor(nil)
-	if out := c.Apply(t.Context(), []history.Write{{Key: k, Record: r}})[0]; out.Status != history.Applied {
+	if out := c.Write(t.Context(), []history.Write{{Key: k, Record: r}})[0]; out.Status != history.Applied {
 		t.Fatal(out.Err)
 	}
 	if err := db.checkpoint(false); err != nil {
@@ -44,7 +44,7 @@ func TestDamagedCacheRecord(t *testing.T) {
 		t.Errorf("List: %v; want the others", err)
 	}
 	next := history.Merge(r, e.Record()).Successor(nil)
-	if out := c.Apply(t.Context(), []history.Write{{Key: k, Record: next}})[0]; errors.Is(out.Err, history.ErrUnavailable) {
+	if out := c.Write(t.Context(), []history.Write{{Key: k, Record: next}})[0]; errors.Is(out.Err, history.ErrUnavailable) {
 		t.Errorf("a write without a base: %v; want it to take its place, or a conflict with what can be a base", out.Err)
 	}
 }

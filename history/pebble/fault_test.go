@@ -84,7 +84,7 @@ func (d *disk) clean()           { d.full.Store(nil) }
 func refuses(t *testing.T, db *pebble.DB, why string) {
 	t.Helper()
 	ctx, k := t.Context(), viewing(1, 77)
-	o := db.Cache().Apply(ctx, []history.Write{{Key: k, Record: beat(now())}})[0]
+	o := db.Cache().Write(ctx, []history.Write{{Key: k, Record: beat(now())}})[0]
 	if o.Status != history.Unknown {
 		t.Errorf("apply: got status %d, want unknown", o.Status)
 	}
@@ -136,7 +136,7 @@ func TestDiskFull(t *testing.T) {
 	}{
 		{"journal", ".log", func(db *pebble.DB) {
 			k := viewing(2, 2)
-			db.Cache().Apply(t.Context(), []history.Write{{Key: k, Record: beat(now())}})
+			db.Cache().Write(t.Context(), []history.Write{{Key: k, Record: beat(now())}})
 			if e := db.Cache().Load(t.Context(), []history.Key{k})[0]; !errors.Is(e.Err, history.ErrUnavailable) {
 				t.Errorf("load %s, which is not on disk: got %+v, want ErrUnavailable", k, e)
 			}

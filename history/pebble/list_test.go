@@ -57,7 +57,7 @@ func (l *lister) write(t *rapid.T, n int) {
 			writes[i].Base = was.Revision
 		}
 	}
-	for i, o := range l.db.Cache().Apply(t.Context(), writes) {
+	for i, o := range l.db.Cache().Write(t.Context(), writes) {
 		if o.Status == history.Applied {
 			l.records[writes[i].Key.Object] = writes[i].Record
 		}

@@ -33,7 +33,7 @@ func TestNamespaces(t *testing.T) {
 			e := history.Event{Key: k, Kind: history.KindStop, At: now.UnixMilli() - int64(10*i+n), Position: 1}
 			r := e.Record().Successor(nil)
 			u := db.Cache().Load(t.Context(), []history.Key{k})[0].User
-			if out := db.Cache().Apply(t.Context(), []history.Write{history.WriteOn(nil, k, r, &u)}); out[0].Status != history.Applied {
+			if out := db.Cache().Write(t.Context(), []history.Write{history.WriteOn(nil, k, r, &u)}); out[0].Status != history.Applied {
 				t.Fatal(out)
 			}
 			if errs := db.Archive().Put(t.Context(), []history.Cell{{Key: k, Record: r}}); errs != nil {

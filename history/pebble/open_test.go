@@ -161,7 +161,7 @@ func TestCloseThenCall(t *testing.T) {
 	_, sweeping := db.Sweep(ctx)
 	for name, err := range map[string]error{
 		"load":          db.Cache().Load(ctx, []history.Key{k})[0].Err,
-		"apply":         db.Cache().Apply(ctx, []history.Write{{Key: k, Record: beat(1)}})[0].Err,
+		"apply":         db.Cache().Write(ctx, []history.Write{{Key: k, Record: beat(1)}})[0].Err,
 		"clear":         clearing,
 		"warm":          db.Cache().Warm(ctx, k.UID, history.WarmSet{}),
 		"list":          listing,
@@ -184,7 +184,7 @@ func TestCanceled(t *testing.T) {
 	db := open(t, t.TempDir(), pebble.Config{})
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	out := db.Cache().Apply(ctx, []history.Write{{Key: viewing(1, 1), Record: beat(1)}})[0]
+	out := db.Cache().Write(ctx, []history.Write{{Key: viewing(1, 1), Record: beat(1)}})[0]
 	if out.Status != history.Unknown || !errors.Is(out.Err, history.ErrUnavailable) || !errors.Is(out.Err, context.Canceled) {
 		t.Errorf("apply when canceled: got %+v, want unknown because of the context", out)
 	}
@@ -194,7 +194,7 @@ func TestCanceled(t *testing.T) {
 func put(tb testing.TB, cache history.Cache, k history.Key) *history.Record {
 	tb.Helper()
 	r := beat(now())
-	out := cache.Apply(tb.Context(), []history.Write{{Key: k, Record: r, BeginsHold: true}})[0]
+	out := cache.Write(tb.Context(), []history.Write{{Key: k, Record: r, BeginsHold: true}})[0]
 	if out.Status != history.Applied {
 		tb.Fatalf("apply %s: got status %d, %v; want applied", k, out.Status, out.Err)
 	}

@@ -21,7 +21,7 @@ var preloaded = flag.Int("records", 0, "records that BenchmarkPath, BenchmarkRes
 // pathStore is the part of a store on the path of a heartbeat to the archive.
 type pathStore interface {
 	Load(ctx context.Context, keys []history.Key) []history.Entry
-	Apply(ctx context.Context, writes []history.Write) []history.Outcome
+	Write(ctx context.Context, writes []history.Write) []history.Outcome
 	MarkClean(ctx context.Context, contents []history.Content) error
 	Get(ctx context.Context, keys []history.Key) ([]history.Entry, error)
 	Put(ctx context.Context, cells []history.Cell) []error
@@ -200,7 +200,7 @@ func beatAll(b *testing.B, s pathStore, some []*openViewing) {
 			b.Errorf("load %s: got %v, %v; want none", unknown[i], e.Record, e.Err)
 		}
 	}
-	for i, o := range s.Apply(b.Context(), writes) {
+	for i, o := range s.Write(b.Context(), writes) {
 		if o.Status != history.Applied {
 			b.Fatalf("apply %s: got status %d, %v; want applied", writes[i].Key, o.Status, o.Err)
 		}

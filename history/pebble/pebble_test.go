@@ -62,9 +62,9 @@ func (b before) Load(ctx context.Context, keys []history.Key) []history.Entry {
 	return b.cache.Load(ctx, keys)
 }
 
-func (b before) Apply(ctx context.Context, writes []history.Write) []history.Outcome {
+func (b before) Write(ctx context.Context, writes []history.Write) []history.Outcome {
 	b.do()
-	return b.cache.Apply(ctx, writes)
+	return b.cache.Write(ctx, writes)
 }
 
 func (b before) Clear(ctx context.Context, uid string, what history.Clear) (int64, error) {
@@ -278,7 +278,7 @@ func write(t *testing.T, cache history.Cache, k history.Key) history.WriteStatus
 	t.Helper()
 	r := beat(now())
 	r.Revision, r.Partial = 1<<40, true
-	out := cache.Apply(t.Context(), []history.Write{{Key: k, Record: r}})[0]
+	out := cache.Write(t.Context(), []history.Write{{Key: k, Record: r}})[0]
 	if out.Err != nil {
 		t.Error(out.Err)
 	}
@@ -289,7 +289,7 @@ func write(t *testing.T, cache history.Cache, k history.Key) history.WriteStatus
 func fold(t *testing.T, cache history.Cache, k history.Key) {
 	w := history.Write{Key: k, Record: beat(now()), BeginsHold: true}
 	for {
-		o := cache.Apply(t.Context(), []history.Write{w})[0]
+		o := cache.Write(t.Context(), []history.Write{w})[0]
 		if o.Status != history.Conflict {
 			must(t, o.Err)
 			return

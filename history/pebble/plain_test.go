@@ -96,8 +96,8 @@ func (p *Plain) put(b *pebble.Batch, key, value []byte) error {
 	return set(b, key, value)
 }
 
-// Apply is like [Cache.Apply], but conflicts are not allowed.
-func (p *Plain) Apply(_ context.Context, writes []history.Write) []history.Outcome {
+// Write is like [Cache.Write], but conflicts are not allowed.
+func (p *Plain) Write(_ context.Context, writes []history.Write) []history.Outcome {
 	outcomes := make([]history.Outcome, len(writes))
 	err := p.commit(&p.cache, func(b *pebble.Batch) error {
 		var moves []move

@@ -164,7 +164,7 @@ func (m *observed) apply(t *rapid.T) {
 	w := history.WriteOn(e.Record, k, m.record(t, k, e.Record, &e.User), &e.User)
 	w.Record.Partial = !e.User.Complete() && e.Record == nil || rapid.Bool().Draw(t, "partial")
 	w.BeginsHold = rapid.Bool().Draw(t, "mark")
-	out := m.db.Cache().Apply(t.Context(), []history.Write{w})[0]
+	out := m.db.Cache().Write(t.Context(), []history.Write{w})[0]
 	if out.Err != nil {
 		t.Fatal(out.Err)
 	}

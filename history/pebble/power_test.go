@@ -111,7 +111,7 @@ func (m *powered) apply(t *rapid.T) {
 	}
 	w.Record.Partial = w.Base == 0 || rapid.Bool().Draw(t, "partial")
 	m.whole[w.Record.Revision] = !w.Record.Partial
-	o := m.db.Cache().Apply(t.Context(), []history.Write{w})[0]
+	o := m.db.Cache().Write(t.Context(), []history.Write{w})[0]
 	want := history.Applied
 	if w.Base == 0 && w.Cleared < s.cleared[w.Key.UID] {
 		want = history.Conflict

@@ -105,7 +105,7 @@ func TestDirtyOutlivesItsTTL(t *testing.T) {
 		markClean(t, l.db.Cache(), k, &history.Record{}) // from a job that found no record
 		wantDirty(t, l.db, k)
 	}
-	if out := l.db.Cache().Apply(t.Context(), []history.Write{{Key: k, Record: beat(l.clock.UnixMilli())}})[0]; out.Status != history.Conflict || out.Current.Record == nil {
+	if out := l.db.Cache().Write(t.Context(), []history.Write{{Key: k, Record: beat(l.clock.UnixMilli())}})[0]; out.Status != history.Conflict || out.Current.Record == nil {
 		t.Errorf("a write without a base: got %+v, want a conflict with the record", out)
 	}
 	l.archive(k, r)
@@ -188,7 +188,7 @@ func TestShortTTLHasALowWatermark(t *testing.T) {
 	if u := l.db.Cache().Load(t.Context(), []history.Key{k})[0].User; u.LowWatermark != want || !u.Warm {
 		t.Errorf("load: got %+v, want warm with low watermark %d", u, want)
 	}
-	conflict := l.db.Cache().Apply(t.Context(), []history.Write{{Key: k, Record: beat(1), Base: 1}})[0]
+	conflict := l.db.Cache().Write(t.Context(), []history.Write{{Key: k, Record: beat(1), Base: 1}})[0]
 	if u := conflict.Current.User; u.LowWatermark != want {
 		t.Errorf("conflict: got %+v, want low watermark %d", u, want)
 	}

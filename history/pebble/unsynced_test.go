@@ -58,7 +58,7 @@ func readers(at int64) []answers {
 	}
 	return []answers{
 		{"apply", func(ctx context.Context, db *pebble.DB) error {
-			return db.Cache().Apply(ctx, []history.Write{{Key: k, Record: r}})[0].Err
+			return db.Cache().Write(ctx, []history.Write{{Key: k, Record: r}})[0].Err
 		}, map[string]func(context.Context, *pebble.DB) error{
 			"load": load, "list": list,
 		}},
@@ -66,7 +66,7 @@ func readers(at int64) []answers {
 			whole := *r
 			whole.Partial = false
 			warming := db.Cache().Warm(ctx, k.UID, history.WarmSet{})
-			return errors.Join(warming, db.Cache().Apply(ctx, []history.Write{{Key: k, Record: &whole}})[0].Err)
+			return errors.Join(warming, db.Cache().Write(ctx, []history.Write{{Key: k, Record: &whole}})[0].Err)
 		}, map[string]func(context.Context, *pebble.DB) error{
 			"get of what was carried": func(ctx context.Context, db *pebble.DB) error {
 				if put, _, err := db.Promote(ctx, []history.Key{k}); put != 1 || err != nil {

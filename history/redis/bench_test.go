@@ -112,9 +112,9 @@ func heartbeat(at int64, i int) *history.Record {
 func apply(b *testing.B, c *redis.Cache, writes []history.Write) {
 	for from := 0; from < len(writes); from += batch {
 		part := writes[from:min(from+batch, len(writes))]
-		for i, out := range c.Apply(b.Context(), part) {
+		for i, out := range c.Write(b.Context(), part) {
 			if out.Status != history.Applied {
-				b.Fatalf("Apply(%s): status %d, %v", part[i].Key, out.Status, out.Err)
+				b.Fatalf("Write(%s): status %d, %v", part[i].Key, out.Status, out.Err)
 			}
 		}
 	}

@@ -194,9 +194,9 @@ func record(at int64, revision uint64) *history.Record {
 // put stores writes that must succeed.
 func put(t testing.TB, c *redis.Cache, writes ...history.Write) {
 	t.Helper()
-	for i, out := range c.Apply(t.Context(), writes) {
+	for i, out := range c.Write(t.Context(), writes) {
 		if out.Status != history.Applied {
-			t.Fatalf("Apply(%s): got status %d, error %v; want applied", writes[i].Key, out.Status, out.Err)
+			t.Fatalf("Write(%s): got status %d, error %v; want applied", writes[i].Key, out.Status, out.Err)
 		}
 	}
 }

@@ -102,7 +102,7 @@ func TestWrongType(t *testing.T) {
 		for n := range 5 {
 			writes = append(writes, history.Write{Key: key(uid, fmt.Sprint(n)), Record: record(at, 1)})
 		}
-		for n, out := range c.Apply(ctx, writes) {
+		for n, out := range c.Write(ctx, writes) {
 			if n == 2 && (out.Status != history.Unknown || !errors.Is(out.Err, history.ErrUnavailable)) {
 				t.Errorf("write %d: got status %d, error %v; want unknown, unavailable", n, out.Status, out.Err)
 			}

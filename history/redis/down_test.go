@@ -458,7 +458,7 @@ func TestNodeDown(t *testing.T) {
 		writes[i].Record, writes[i].Base = record(at+1, 2), 1
 	}
 	entries := c.Load(t.Context(), keys)
-	for i, out := range c.Apply(t.Context(), writes) {
+	for i, out := range c.Write(t.Context(), writes) {
 		up := nodes[0].Exists(fmt.Sprintf("{b%04d}:h:%s", history.BucketOf(keys[i].UID), keys[i].UID))
 		if up && (out.Status != history.Applied || entries[i].Record == nil) {
 			t.Errorf("%s on the node that is up: got %+v, entry %+v", keys[i], out, entries[i])
@@ -488,7 +488,7 @@ func TestClosed(t *testing.T) {
 		_, overdueErr := c.Overdue(ctx, []history.Bucket{1}, 0, 1)
 		for name, err := range map[string]error{
 			"Load":  c.Load(ctx, []history.Key{k})[0].Err,
-			"Apply": c.Apply(ctx, []history.Write{{Key: k, Record: record(1, 1)}})[0].Err,
+			"Write": c.Write(ctx, []history.Write{{Key: k, Record: record(1, 1)}})[0].Err,
 			"Clear": clearErr, "List": listErr, "Overdue": overdueErr,
 			"Warm":   c.Warm(ctx, "u", history.WarmSet{}),
 			"Settle": c.MarkClean(ctx, []history.Content{{Key: k}}),

@@ -26,7 +26,7 @@ func TestErase(t *testing.T) {
 			r := e.Record().Successor(nil)
 			r.Partial = true
 			u := c.Load(ctx, []history.Key{k})[0].User
-			if out := c.Apply(ctx, []history.Write{history.WriteOn(nil, k, r, &u)})[0]; out.Status != history.Applied {
+			if out := c.Write(ctx, []history.Write{history.WriteOn(nil, k, r, &u)})[0]; out.Status != history.Applied {
 				t.Fatal(out)
 			}
 		}

@@ -118,9 +118,9 @@ func TestPausedStatesStay(t *testing.T) {
 			"Warm":  func() error { return c.Warm(ctx, uid, history.WarmSet{}) },
 			"Clear": cleared,
 			"Trim":  func() error { return c.Trim(ctx, []string{uid}) },
-			"Apply": func() error {
+			"Write": func() error {
 				off := c.Load(ctx, []history.Key{history.UserKey(uid)})[0].User.Pause
-				return c.Apply(ctx, []history.Write{{Key: key(uid, "9"), Record: record(hourAgo()-1000, 1), Pause: off, BeginsHold: true}})[0].Err
+				return c.Write(ctx, []history.Write{{Key: key(uid, "9"), Record: record(hourAgo()-1000, 1), Pause: off, BeginsHold: true}})[0].Err
 			},
 		} {
 			uid = user(t, c)

@@ -29,7 +29,7 @@ func TestRepeatedCall(t *testing.T) {
 		if !dirty(t, c, k) {
 			t.Error("after the repeated calls the key has no mark")
 		}
-		if out := c.Apply(t.Context(), []history.Write{first})[0]; out.Status != history.Conflict {
+		if out := c.Write(t.Context(), []history.Write{first})[0]; out.Status != history.Conflict {
 			t.Errorf("a call repeated after a newer one: got status %d, want a conflict", out.Status)
 		}
 	})
@@ -62,13 +62,13 @@ func TestConflictKeepsContent(t *testing.T) {
 		k, at := key(user(t, c), "1"), hourAgo()
 		content := "{" + bucket(k.UID) + "}:c:" + k.UID + ":1_1"
 		refused := history.Write{Key: k, Record: record(at, 2), Base: 9, BeginsHold: true}
-		c.Apply(ctx, []history.Write{refused})
+		c.Write(ctx, []history.Write{refused})
 		if n := client.Exists(ctx, content).Val(); n != 0 {
 			t.Error("a refused write left a content")
 		}
 		put(t, c, history.Write{Key: k, Record: record(at, 1)})
 		before := client.Get(ctx, content).Val()
-		c.Apply(ctx, []history.Write{refused})
+		c.Write(ctx, []history.Write{refused})
 		if got := client.Get(ctx, content).Val(); got != before {
 			t.Errorf("content after a refused write: got %x, want %x", got, before)
 		}

@@ -252,7 +252,7 @@ func (w *world) use(uid string) {
 			writes = append(writes, history.Write{Key: k, Record: r, Base: bases[k], BeginsHold: rand.IntN(4) == 0, Cleared: known.ClearedAt(1)})
 		}
 		ctx, cancel := context.WithTimeout(w.Context(), 100*time.Millisecond)
-		for i, out := range w.Apply(ctx, writes) {
+		for i, out := range w.Write(ctx, writes) {
 			k := writes[i].Key
 			switch {
 			case out.Status == history.Applied:

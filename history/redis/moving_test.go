@@ -60,7 +60,7 @@ func TestPartedKeys(t *testing.T) {
 	pauseErr := c.Pause(t.Context(), uid, history.Pause{}, history.Pause{Since: at})
 	_, changesErr := c.Changes(t.Context(), uid, 0, 1)
 	for name, err := range map[string]error{
-		"Apply":  c.Apply(t.Context(), []history.Write{{Key: keys[0], Record: record(at, 2), Base: 1}})[0].Err,
+		"Write":  c.Write(t.Context(), []history.Write{{Key: keys[0], Record: record(at, 2), Base: 1}})[0].Err,
 		"Load":   c.Load(t.Context(), keys)[7].Err,
 		"Settle": c.MarkClean(t.Context(), contents), "Clear": clearErr, "Pause": pauseErr,
 		"Warm": c.Warm(t.Context(), uid, history.WarmSet{}),

@@ -16,9 +16,9 @@ import (
 	"github.com/playhead/playhead/history/wire"
 )
 
-// Apply implements [history.Cache] in one exchange per node. A write already stored by an earlier attempt of the
+// Write implements [history.Cache] in one exchange per node. A write already stored by an earlier attempt of the
 // client counts as applied.
-func (c *Cache) Apply(ctx context.Context, writes []history.Write) []history.Outcome {
+func (c *Cache) Write(ctx context.Context, writes []history.Write) []history.Outcome {
 	buckets := make([]history.Bucket, len(writes))
 	for i := range writes {
 		buckets[i] = history.BucketOf(writes[i].Key.UID)

@@ -124,7 +124,7 @@ func TestRepeatedRenumbering(t *testing.T) {
 					}
 					return
 				}
-				out := direct.Apply(t.Context(), []history.Write{{Key: k, Record: record(at+2, 3), Base: loaded}})[0]
+				out := direct.Write(t.Context(), []history.Write{{Key: k, Record: record(at+2, 3), Base: loaded}})[0]
 				if out.Status != history.Conflict {
 					t.Errorf("a write from before another one: got %+v, want a conflict: it replaces what was acknowledged", out.Status)
 				}
@@ -175,7 +175,7 @@ func TestLateAnswerIsNotAskedForAgain(t *testing.T) {
 			config.Cluster, config.Timeout = nodes > 1, time.Second
 			c, at := open(t, config), hourAgo()
 			k := key(user(t, c), "1")
-			out := c.Apply(t.Context(), []history.Write{{Key: k, Record: record(at, 1)}})[0]
+			out := c.Write(t.Context(), []history.Write{{Key: k, Record: record(at, 1)}})[0]
 			close(end)
 			if !errors.Is(out.Err, history.ErrUnavailable) || calls.Load() != 1 {
 				t.Errorf("got %v, error %v, after %d calls, want unavailable after one", out.Status, out.Err, calls.Load())

@@ -77,7 +77,7 @@ func writeMany(t *testing.T, c *redis.Cache, uid string, r *history.Record) {
 	for n := range 200 {
 		writes = append(writes, history.Write{Key: key(uid, fmt.Sprint(n)), Record: r, Base: r.Revision - 1, BeginsHold: n%8 == 0})
 	}
-	for i, out := range c.Apply(t.Context(), writes) {
+	for i, out := range c.Write(t.Context(), writes) {
 		if out.Status != history.Applied {
 			t.Errorf("%s, revision %d: got status %d, error %v", writes[i].Key, r.Revision, out.Status, out.Err)
 		}

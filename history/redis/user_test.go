@@ -104,7 +104,7 @@ func TestWarmthEnds(t *testing.T) {
 			if err != nil || page.User.Warm != user.Warm {
 				t.Errorf("List says %+v of the user, Load %+v, error %v", page.User, user, err)
 			}
-			conflict := c.Apply(t.Context(), []history.Write{{Key: used, Record: record(0, 1000), Base: 999}})[0].Current
+			conflict := c.Write(t.Context(), []history.Write{{Key: used, Record: record(0, 1000), Base: 999}})[0].Current
 			if fmt.Sprint(conflict.User) != fmt.Sprint(user) {
 				t.Errorf("a conflict says %+v of the user, Load %+v", conflict.User, user)
 			}

@@ -58,9 +58,9 @@ func (c *Cache) Load(ctx context.Context, keys []history.Key) []history.Entry {
 	return entries
 }
 
-// Apply implements [history.Cache].
-func (c *Cache) Apply(ctx context.Context, changes []history.Write) []history.Outcome {
-	out := c.store.Apply(ctx, changes)
+// Write implements [history.Cache].
+func (c *Cache) Write(ctx context.Context, changes []history.Write) []history.Outcome {
+	out := c.store.Write(ctx, changes)
 	c.observeAll(writes, len(changes), func(i int) string { return changes[i].Key.UID }, func(i int) error { return out[i].Err })
 	return out
 }

@@ -236,7 +236,7 @@ func (c cluster) Load(_ context.Context, keys []history.Key) (entries []history.
 	return entries
 }
 
-func (c cluster) Apply(_ context.Context, writes []history.Write) (out []history.Outcome) {
+func (c cluster) Write(_ context.Context, writes []history.Write) (out []history.Outcome) {
 	for _, w := range writes {
 		o := history.Outcome{}
 		if history.BucketOf(w.Key.UID)%3 == 1 {
@@ -522,7 +522,7 @@ func TestANodeOfACluster(t *testing.T) {
 					for _, k := range keys {
 						c.Load(w.Context(), []history.Key{k})
 						if n%tt.writeEvery == 0 {
-							c.Apply(w.Context(), []history.Write{{Key: k}})
+							c.Write(w.Context(), []history.Write{{Key: k}})
 						}
 					}
 					for range refused * (1 - n%2) {

@@ -149,7 +149,7 @@ func TestArchiveTargetThroughTheCache(t *testing.T) {
 		t.Fatal(err)
 	}
 	cached := viewing(key("cold", "a"), 2).Event.Record().Successor(nil)
-	if out := cache.Apply(t.Context(), []history.Write{history.WriteOn(nil, key("cold", "a"), cached, &history.User{})}); out[0].Status != history.Applied {
+	if out := cache.Write(t.Context(), []history.Write{history.WriteOn(nil, key("cold", "a"), cached, &history.User{})}); out[0].Status != history.Applied {
 		t.Fatal(out)
 	}
 	fold(t, target(db), viewing(key("warm", "a"), 5), viewing(key("cold", "a"), 5), viewing(key("cold", "b"), 5))
