@@ -335,7 +335,7 @@ func TestRebuildFromTheCache(t *testing.T) {
 		if id == "gone" {
 			r = deleted(key("u", id), 2)
 		}
-		if out := cache.Apply(t.Context(), []history.Write{history.WriteOn(nil, key("u", id), r.Successor(nil), &history.User{})}); out[0].Status != history.Applied {
+		if out := cache.Write(t.Context(), []history.Write{history.WriteOn(nil, key("u", id), r.Successor(nil), &history.User{})}); out[0].Status != history.Applied {
 			t.Fatal(out)
 		}
 	}
