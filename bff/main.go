@@ -116,6 +116,7 @@ func (f *flags) wire(ctx context.Context, tokens *token.Verifier, log *slog.Logg
 	if err != nil {
 		return nil, nil, fmt.Errorf("service: %w", err)
 	}
+	trust.RegisterExpiry(registry, "service", conf)
 	front, back, err := run.ListenBoth(ctx, f.Listen, f.Admin)
 	if err != nil {
 		return nil, nil, err

@@ -18,6 +18,7 @@ import (
 	"github.com/playhead/playhead/history-job/archive"
 	"github.com/playhead/playhead/history-job/compaction"
 	"github.com/playhead/playhead/history-job/recovery"
+	"github.com/playhead/playhead/history/kafka"
 	"github.com/playhead/playhead/internal/connect"
 	"github.com/playhead/playhead/internal/obs"
 	"github.com/playhead/playhead/internal/run"
@@ -110,6 +111,7 @@ func (f *flags) wire(ctx context.Context, log *slog.Logger, rules *history.Ruleb
 	registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
 		Name: "playhead_job_skipped_messages_total", Help: "Messages that were gone from Kafka before a job had read them: their keys are left to the sweep.",
 	}, func() float64 { return float64(s.Kafka.Skipped()) }))
+	registerProgress(registry, s.Kafka)
 	conf := config{
 		archive: archive.Config{
 			Cache: s.Cache(s.Redis), Archive: s.Archive(s.HBase), Dead: dead, Days: s.Days(s.Redis), Announcer: s.Announcer(s.FirstOfDay),
@@ -141,6 +143,19 @@ func (f *flags) wire(ctx context.Context, log *slog.Logger, rules *history.Ruleb
 		Degraded: s.Clocks(map[string]func(context.Context) error{"redis": engines.Part("redis")}), ConfirmClock: s.ConfirmClock,
 	}).Run)
 	return g, nil
+}
+
+// registerProgress adds what the consumer group and its lag look like from this process.
+func registerProgress(reg prometheus.Registerer, q *kafka.Queue) {
+	gauge := func(name, help string, read func(kafka.Progress) float64) {
+		reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "playhead_kafka_" + name, Help: help}, func() float64 { return read(q.Progress()) }))
+	}
+	gauge("consumer_lag_messages", "Messages in this job's partitions that it has not committed, 0 without partitions.", func(p kafka.Progress) float64 { return float64(p.Lag) })
+	gauge("consumer_lag_seconds", "Age of the oldest message that this job has read and not committed.", func(p kafka.Progress) float64 { return p.Oldest.Seconds() })
+	gauge("generation", "Generation of the consumer group, 0 while this job is in none.", func(p kafka.Progress) float64 { return float64(p.Generation) })
+	reg.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
+		Name: "playhead_kafka_rebalances_total", Help: "Generations of the consumer group that this job has begun.",
+	}, func() float64 { return float64(q.Progress().Generations) }))
 }
 
 // config configures a job.

@@ -71,6 +71,7 @@ func TestReload(t *testing.T) {
 	}
 	admin := unused(t)
 	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
 	done := make(chan error, 1)
 	go func() {
 		done <- work(ctx, []string{"--admin", admin, "--redis", miniredis.RunT(t).Addr(), "--kafka", unused(t), "--hbase", unused(t), "--drain", "2s"}, getenv, io.Discard)

@@ -111,6 +111,7 @@ func (f *flags) wire(ctx context.Context, log *slog.Logger, rules *history.Ruleb
 		return nil, err
 	}
 	p := parts{log: log, registry: obs.NewRegistry(), rules: rules}
+	trust.RegisterExpiry(p.registry, "server", conf)
 	if p.stores, err = f.Connect(ctx, &connect.Engines{Log: log, Registry: p.registry, Rules: rules}); err != nil {
 		return nil, err
 	}

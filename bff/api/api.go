@@ -110,7 +110,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		}, []string{"route", "status"}),
 		seconds: auto.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "playhead_api_request_seconds", Help: "Time to answer a request, by route.",
-			Buckets: []float64{.0005, .001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5},
+			Buckets: []float64{.0005, .001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5}, NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 100,
 		}, []string{"route"}),
 		beats: auto.NewCounterVec(prometheus.CounterOpts{
 			Name: "playhead_api_heartbeats_total", Help: "Heartbeats answered, by what became of them.",

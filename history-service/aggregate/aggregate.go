@@ -92,7 +92,19 @@ func New(cfg Config) (*Aggregator, error) {
 
 type metrics struct {
 	announced, dropped, failures, unconfirmed prometheus.Counter
+	flushed                                   map[reason]prometheus.Counter
+	holds                                     prometheus.Histogram
 }
+
+// reason is why a key was due.
+type reason string
+
+const (
+	viewingEnded reason = "ended"
+	holdOver     reason = "hold" // the longest hold
+	stopping     reason = "stop"
+	userChanged  reason = "user" // a clear mark or a pause
+)
 
 func newMetrics(reg prometheus.Registerer, a *Aggregator) *metrics {
 	auto := promauto.With(reg)
@@ -102,12 +114,24 @@ func newMetrics(reg prometheus.Registerer, a *Aggregator) *metrics {
 	auto.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "playhead_aggregate_held_keys", Help: "Keys held in memory.",
 	}, func() float64 { return float64(a.Waiting()) })
-	return &metrics{
+	flushed := auto.NewCounterVec(prometheus.CounterOpts{
+		Name: "playhead_aggregate_flushed_keys_total", Help: "Keys taken out of the hold to be announced, by why they were due.",
+	}, []string{"reason"})
+	m := &metrics{
+		flushed: make(map[reason]prometheus.Counter),
+		holds: auto.NewHistogram(prometheus.HistogramOpts{
+			Name: "playhead_aggregate_hold_seconds", Help: "Time for which a key was held.",
+			Buckets: prometheus.ExponentialBuckets(1, 2, 9), NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 100,
+		}),
 		announced:   counter("announced_keys_total", "Keys that the queue took."),
 		dropped:     counter("dropped_keys_total", "Keys dropped from memory and left to the sweep."),
 		failures:    counter("failed_publishes_total", "Publishes that failed in whole or in part."),
 		unconfirmed: counter("unconfirmed_ticks_total", "Ticks without announcements, because the cache was away or being compared with the held keys."),
 	}
+	for _, r := range []reason{viewingEnded, holdOver, stopping, userChanged} {
+		m.flushed[r] = flushed.WithLabelValues(string(r))
+	}
+	return m
 }
 
 // Waiting returns the number of held and due keys.

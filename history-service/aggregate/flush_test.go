@@ -13,6 +13,7 @@ import (
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history-service/aggregate"
+	"github.com/playhead/playhead/internal/obs/obstest"
 )
 
 func TestNew(t *testing.T) {
@@ -54,6 +55,23 @@ func TestPutBack(t *testing.T) {
 		pass(hold)
 		w.wantTaken(t, "once is enough")
 		w.wantMetrics(t, "in the end", map[string]int{"announced_keys_total": 2, "dropped_keys_total": 0, "held_keys": 0})
+	})
+}
+
+// TestReasons counts why keys are due, and for how long they were held.
+func TestReasons(t *testing.T) {
+	inBubble(t, aggregate.Config{}, func(t *testing.T, w *world) {
+		w.write(key("ann", 1), true)
+		w.write(key("bob", 1), false)
+		w.MakeDue("carl")
+		pass(hold + tick)
+		w.write(key("dan", 1), false)
+		w.stop()
+		for reason, want := range map[string]float64{"ended": 1, "hold": 1, "user": 1, "stop": 1} {
+			if got := obstest.Sum(t, w.reg, "playhead_aggregate_flushed_keys_total", reason); got != want {
+				t.Errorf("%v keys for %s, want %v", got, reason, want)
+			}
+		}
 	})
 }
 

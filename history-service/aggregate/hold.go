@@ -195,7 +195,7 @@ func (a *Aggregator) flush(ctx context.Context, limit, age time.Duration) {
 	opened := time.Now().Add(-age)
 	var keys []history.Announcement
 	for i := range a.shard {
-		keys = append(keys, a.shard[i].take(opened, a.confirmed)...)
+		keys = append(keys, a.take(&a.shard[i], opened)...)
 	}
 	if len(keys) > 0 {
 		a.publish(ctx, limit, keys)
@@ -204,26 +204,34 @@ func (a *Aggregator) flush(ctx context.Context, limit, age time.Duration) {
 
 // take returns the due keys: users' states, ended viewings, and holds opened at or before opened. It moves their
 // entries to the announced list.
-func (s *shard) take(opened time.Time, now time.Duration) (due []history.Announcement) {
+func (a *Aggregator) take(s *shard, opened time.Time) (due []history.Announcement) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for k := range s.users {
 		due = append(due, history.Announcement{Key: k})
+		a.metrics.flushed[userChanged].Inc()
 	}
 	clear(s.users)
-	announce := func(e *entry) {
-		e.at = now
+	now := time.Now()
+	announce := func(e *entry, why reason) {
+		held := now.Sub(e.opened)
+		if held >= a.cfg.Hold {
+			why = holdOver
+		}
+		a.metrics.flushed[why].Inc()
+		a.metrics.holds.Observe(held.Seconds())
+		e.at = a.confirmed
 		e.move(&s.announced)
 		due = append(due, history.Announcement{Key: e.key})
 	}
 	for e := range s.ended.all() {
-		announce(e)
+		announce(e, viewingEnded)
 	}
 	for e := range s.running.all() {
 		if e.opened.After(opened) {
 			break
 		}
-		announce(e)
+		announce(e, stopping)
 	}
 	return due
 }
@@ -312,7 +320,7 @@ func (a *Aggregator) probe(ctx context.Context) bool {
 	}
 	for range shards {
 		a.probed = (a.probed + 1) % shards
-		if keys := a.shard[a.probed].take(time.Time{}, a.confirmed); len(keys) > 0 {
+		if keys := a.take(&a.shard[a.probed], time.Time{}); len(keys) > 0 {
 			return a.publish(ctx, a.cfg.Deadline, keys)
 		}
 	}

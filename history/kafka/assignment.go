@@ -33,6 +33,8 @@ type assignment struct {
 	broken  chan struct{}  // Closed when this member gives up the generation.
 	failed  sync.Once
 
+	lags *lags
+
 	mu        sync.Mutex    // held during a commit, so offsets only increase
 	committed map[int]int64 // by owned partition; negative without a commit
 
@@ -49,7 +51,7 @@ func (q *Queue) assignment(ctx context.Context, gen *kafka.Generation) (*assignm
 	c := &assignment{
 		q: q, gen: gen,
 		arrived: make(chan message, 16), over: make(chan struct{}), broken: make(chan struct{}),
-		committed: map[int]int64{}, next: map[int]int64{},
+		committed: map[int]int64{}, next: map[int]int64{}, lags: &lags{by: map[int]*lag{}},
 	}
 	assigned := gen.Assignments[q.cfg.Topic]
 	c.setOwned(assigned, n)
@@ -149,6 +151,7 @@ const (
 type message struct {
 	partition int
 	offset    int64
+	at        time.Time
 	payload   []byte
 	keys      []history.Announcement
 	err       error
@@ -198,6 +201,7 @@ func (c *assignment) add(d *history.Delivery, m message) {
 		d.Poison = append(d.Poison, history.Poison{Payload: m.payload, Partition: m.partition, Offset: m.offset, Err: m.err})
 	}
 	c.next[m.partition] = m.offset + 1
+	c.lags.read(m)
 }
 
 // Commit implements [history.Assignment]. A failed commit ends the generation; its messages come again in the next
@@ -217,6 +221,7 @@ func (c *assignment) Commit(ctx context.Context, d history.Delivery) error {
 		return fmt.Errorf("commit: %w", err)
 	}
 	maps.Copy(c.committed, offsets)
+	c.lags.commit(offsets)
 	return nil
 }
 
@@ -311,16 +316,17 @@ func (r *reader) report(failed bool, err error) {
 
 // poll hands over the messages of one fetch.
 func (r *reader) poll(ctx context.Context) error {
-	records, err := r.q.fetch(ctx, r.partition, r.offset)
+	records, end, err := r.q.fetch(ctx, r.partition, r.offset)
 	if err != nil {
 		return err
 	}
+	r.assignment.lags.ends(r.partition, r.offset, end)
 	return r.deliver(ctx, records)
 }
 
 func (r *reader) deliver(ctx context.Context, records kafka.RecordReader) error {
-	return each(records, r.offset, func(offset int64, payload []byte) error {
-		m := message{partition: r.partition, offset: offset, payload: payload}
+	return each(records, r.offset, func(offset int64, at time.Time, payload []byte) error {
+		m := message{partition: r.partition, offset: offset, at: at, payload: payload}
 		m.keys, m.err = r.q.decode(payload) // decoded here, so partitions decode concurrently
 		select {
 		case r.assignment.arrived <- m:

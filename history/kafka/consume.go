@@ -75,6 +75,9 @@ func (q *Queue) generation(ctx context.Context, gen *kafka.Generation, handle fu
 		run.Sleep(ctx, rejoinPause)
 		return true, err
 	}
+	q.generations.Add(1)
+	q.current.Store(c)
+	defer q.current.Store(nil)
 	finished := make(chan struct{})
 	defer close(finished)
 	gen.Start(func(taken context.Context) {
@@ -217,7 +220,7 @@ func (r *rereading) readSome(ctx context.Context, partition int, offset int64) (
 	defer cancel()
 	var records kafka.RecordReader
 	err = retry(pctx, func() error {
-		records, err = r.q.fetch(pctx, partition, offset)
+		records, _, err = r.q.fetch(pctx, partition, offset)
 		return err
 	})
 	if errors.Is(err, kafka.OffsetOutOfRange) { // retention removed it meanwhile
@@ -228,7 +231,7 @@ func (r *rereading) readSome(ctx context.Context, partition int, offset int64) (
 	}
 	next = offset
 	var all []history.Announcement
-	err = each(records, offset, func(o int64, payload []byte) error {
+	err = each(records, offset, func(o int64, _ time.Time, payload []byte) error {
 		keys, _ := r.q.decode(payload) // poison was delivered as such
 		for _, k := range keys {
 			if r.buckets[history.BucketOf(k.Key.UID)] {

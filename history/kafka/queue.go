@@ -40,6 +40,8 @@ type Queue struct {
 
 	messages, bytes atomic.Int64 // published
 	skipped         atomic.Int64 // gone before they could be read
+	current         atomic.Pointer[assignment]
+	generations     atomic.Int64 // begun
 
 	seen        atomic.Bool   // the topic has existed
 	recreating  chan struct{} // holds a token while the topic is recreated
@@ -115,6 +117,24 @@ func (q *Queue) Stats() (messages, bytes int64) {
 // Skipped returns how many messages were lost to retention or brokers before this process read them. Their keys are
 // still dirty.
 func (q *Queue) Skipped() int64 { return q.skipped.Load() }
+
+// Progress is how far a consumer is. Without an assignment only Generations is set.
+type Progress struct {
+	Generation  int32         // of the group
+	Generations int64         // begun by this process
+	Lag         int64         // messages of its partitions that are not committed
+	Oldest      time.Duration // age of the oldest message that was read and is not committed
+}
+
+// Progress returns how far this process is.
+func (q *Queue) Progress() Progress {
+	p := Progress{Generations: q.generations.Load()}
+	if c := q.current.Load(); c != nil {
+		p.Generation = c.gen.ID
+		p.Lag, p.Oldest = c.lag()
+	}
+	return p
+}
 
 func (q *Queue) addrs() string { return strings.Join(q.cfg.Brokers, ",") }
 

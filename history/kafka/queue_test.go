@@ -42,6 +42,39 @@ func cluster(t *testing.T, opts ...kfake.Opt) *kfake.Cluster {
 	return c
 }
 
+// TestProgress follows a consumer that reads all and commits late.
+func TestProgress(t *testing.T) {
+	cfg := fresh(t, cluster(t).ListenAddrs())
+	cfg.Partitions = 1
+	q := open(t, cfg)
+	for range 3 {
+		publish(t, q, announced(2))
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if err := q.Consume(ctx, func(ctx context.Context, assignment history.Assignment) error {
+		d, err := fetch(ctx, assignment, 6)
+		if err != nil {
+			return err
+		}
+		if p := q.Progress(); p.Generation < 1 || p.Generations != 1 || p.Lag != 3 || p.Oldest <= 0 || p.Oldest > time.Minute {
+			t.Errorf("before the commit: %+v, want 3 messages of now", p)
+		}
+		if err := assignment.Commit(ctx, d); err != nil {
+			return err
+		}
+		if p := q.Progress(); p.Lag != 0 || p.Oldest != 0 {
+			t.Errorf("after the commit: %+v, want no lag", p)
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if p := q.Progress(); p != (kafka.Progress{Generations: 1}) {
+		t.Errorf("without an assignment: %+v", p)
+	}
+}
+
 // topics opens a fresh topic and group for each test.
 func topics(brokers []string) historytest.OpenQueue {
 	return func(t *testing.T) (history.Publisher, func(*testing.T) history.Consumer) {

@@ -226,8 +226,8 @@ const (
 	pollBytes = 1 << 20
 )
 
-// fetch fetches messages of a partition from an offset on, once.
-func (q *Queue) fetch(ctx context.Context, partition int, offset int64) (kafka.RecordReader, error) {
+// fetch fetches messages of a partition from an offset on, once. end is the partition's end.
+func (q *Queue) fetch(ctx context.Context, partition int, offset int64) (records kafka.RecordReader, end int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, pollTimeout)
 	defer cancel()
 	res, err := q.client.Fetch(ctx, &kafka.FetchRequest{
@@ -235,13 +235,13 @@ func (q *Queue) fetch(ctx context.Context, partition int, offset int64) (kafka.R
 		MinBytes: 1, MaxBytes: pollBytes, MaxWait: pollWait,
 	})
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
-	return res.Records, res.Error
+	return res.Records, res.HighWatermark, res.Error
 }
 
 // each calls do for each message from an offset on. Brokers return whole batches, which may begin earlier.
-func each(records kafka.RecordReader, from int64, do func(offset int64, payload []byte) error) error {
+func each(records kafka.RecordReader, from int64, do func(offset int64, at time.Time, payload []byte) error) error {
 	for {
 		rec, err := records.ReadRecord()
 		if errors.Is(err, io.EOF) {
@@ -257,7 +257,7 @@ func each(records kafka.RecordReader, from int64, do func(offset int64, payload 
 		if err != nil {
 			return fmt.Errorf("read record %d: %w", rec.Offset, err)
 		}
-		if err := do(rec.Offset, payload); err != nil {
+		if err := do(rec.Offset, rec.Time, payload); err != nil {
 			return err
 		}
 	}

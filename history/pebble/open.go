@@ -37,7 +37,7 @@ func Open(dir string, config Config) (*DB, error) {
 		damage: newDamage(config.Logger, config.Registry),
 		syncs: promauto.With(config.Registry).NewHistogram(prometheus.HistogramOpts{
 			Name: "playhead_pebble_sync_seconds", Help: "Time of one sync of the journal, before which nothing is acknowledged.",
-			Buckets: prometheus.ExponentialBuckets(.0005, 2, 14),
+			Buckets: prometheus.ExponentialBuckets(.0005, 2, 14), NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 100,
 		}),
 		memory: newMemory(config.hash, size), archiveMemory: newMemory(config.hash, size), orders: orders{most: size.orders},
 		due: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}), lean: make(chan chan struct{}),
@@ -49,6 +49,7 @@ func Open(dir string, config Config) (*DB, error) {
 	if err := d.openOrFail(dir); err != nil {
 		return nil, openError{err}
 	}
+	d.registerSizes(config.Registry)
 	d.fault.syncJournal = d.journal.Sync
 	d.fault.opened.Store(true)
 	go d.checkpoints()

@@ -46,6 +46,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	goredis "github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/logging"
 	"github.com/redis/go-redis/v9/maintnotifications"
@@ -62,6 +63,7 @@ type Cache struct {
 	stateTTL string // seconds
 	warmFor  string // ms; 0 means forever
 	nodes    atomic.Pointer[nodeMap]
+	memory   memory
 }
 
 // New returns a cache in a server or a cluster, without any I/O. The caller closes it.
@@ -74,7 +76,7 @@ func New(config Config) (*Cache, error) {
 	return &Cache{
 		config: config, client: config.client(), scripts: newScripts(),
 		ttl: strconv.FormatInt(seconds, 10), stateTTL: strconv.FormatInt(seconds+24*3600, 10),
-		warmFor: strconv.FormatInt(config.warmFor().Milliseconds(), 10),
+		warmFor: strconv.FormatInt(config.warmFor().Milliseconds(), 10), memory: newMemory(config.Registry),
 	}, nil
 }
 
@@ -123,6 +125,8 @@ type Config struct {
 	AllowVolatile bool
 	// Timeout bounds the wait for one answer; a context may shorten it. Default 2 s.
 	Timeout time.Duration
+	// Registry receives the servers' memory; nil disables it.
+	Registry prometheus.Registerer
 	// Log gets warnings about server settings and unreadable contents. Default none.
 	Log *slog.Logger
 }

@@ -131,10 +131,11 @@ type inspection struct {
 func (c *Cache) inspect(ctx context.Context, node *goredis.Client) (g inspection) {
 	ctx, cancel := context.WithTimeout(ctx, c.config.Timeout)
 	defer cancel()
-	if g.err = c.checkNode(ctx, node); g.err != nil {
+	about, err := c.checkNode(ctx, node)
+	if g.err = err; err != nil {
 		return g
 	}
-	if g.faults, g.err = faultsOf(ctx, node); g.err != nil {
+	if g.faults, g.err = faultsOf(ctx, node, about); g.err != nil {
 		g.err = unavailable("ask for its settings", g.err)
 		return g
 	}
@@ -144,19 +145,20 @@ func (c *Cache) inspect(ctx context.Context, node *goredis.Client) (g inspection
 	return g
 }
 
-func (c *Cache) checkNode(ctx context.Context, node *goredis.Client) error {
+// checkNode refuses a server of no use, and returns its INFO.
+func (c *Cache) checkNode(ctx context.Context, node *goredis.Client) (about map[string]string, err error) {
 	info, err := node.Info(ctx).Result()
 	if err != nil {
-		return unavailable("ask for its state", err)
+		return nil, unavailable("ask for its state", err)
 	}
-	about := fields(info)
+	about = fields(info)
 	if v := about["redis_version"]; major(v) != 0 && major(v) < 7 {
-		return fmt.Errorf("version %s, want 7.0 or later", v)
+		return nil, fmt.Errorf("version %s, want 7.0 or later", v)
 	}
 	if about["cluster_enabled"] == "1" && !c.config.Cluster {
-		return errors.New("it is a node of a cluster: set --redis-cluster")
+		return nil, errors.New("it is a node of a cluster: set --redis-cluster")
 	}
-	return nil
+	return about, nil
 }
 
 // fields parses a reply to INFO.
@@ -199,16 +201,24 @@ var ErrVolatile = errors.New("redis may lose acknowledged writes")
 func (c *Cache) Fit(ctx context.Context) error {
 	var mu sync.Mutex
 	var faults []string
+	sizes := map[string]size{}
 	err := c.each(ctx, func(ctx context.Context, node *goredis.Client) error {
-		found, err := faultsOf(ctx, node)
+		info, err := node.Info(ctx).Result()
+		if err != nil {
+			return err
+		}
+		about := fields(info)
+		found, err := faultsOf(ctx, node, about)
 		if err == nil {
 			reserve(ctx, node)
 		}
 		mu.Lock()
 		defer mu.Unlock()
 		faults = append(faults, found...)
+		sizes[node.Options().Addr] = sizeOf(about)
 		return err
 	})
+	c.memory.set(sizes, err == nil)
 	if len(faults) > 0 {
 		return volatile(faults)
 	}
@@ -224,13 +234,9 @@ func volatile(faults []string) error {
 	return fmt.Errorf("%w: %s", ErrVolatile, strings.Join(faults, "; "))
 }
 
-// faultsOf returns a server's unsafe settings, with its address.
-func faultsOf(ctx context.Context, node *goredis.Client) ([]string, error) {
-	info, err := node.Info(ctx).Result()
-	if err != nil {
-		return nil, err
-	}
-	about, has := fields(info), node.Options().Addr+" has "
+// faultsOf returns a server's unsafe settings, with its address. about is its INFO.
+func faultsOf(ctx context.Context, node *goredis.Client, about map[string]string) ([]string, error) {
+	has := node.Options().Addr + " has "
 	if err := notYet(about); err != nil {
 		return nil, fmt.Errorf("%s: %w", node.Options().Addr, err)
 	}

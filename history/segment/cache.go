@@ -115,7 +115,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		SummaryBytes: counter("summaries_written_bytes_total", "Bytes of chunks and lists of summaries that were written."),
 		Live: auto.NewHistogram(prometheus.HistogramOpts{
 			Name: "playhead_segments_live_records", Help: "Live records of a user whose row was scanned.",
-			Buckets: prometheus.ExponentialBuckets(16, 4, 8),
+			Buckets: prometheus.ExponentialBuckets(16, 4, 8), NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 100,
 		}),
 	}
 }

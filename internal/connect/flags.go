@@ -141,9 +141,10 @@ func (f *Redis) Connect(e *Engines) (*redis.Cache, error) {
 	}
 	c, err := redis.New(redis.Config{
 		Addrs: f.Addrs, Cluster: f.cluster(), Username: f.Username, Password: password, TLS: conf,
-		Keep: f.Keep, Rules: e.Rules, TTL: f.TTL, AllowVolatile: f.Volatile, Log: e.Log,
+		Keep: f.Keep, Rules: e.Rules, TTL: f.TTL, AllowVolatile: f.Volatile, Registry: e.Registry, Log: e.Log,
 	})
 	if err == nil {
+		trust.RegisterExpiry(e.Registry, "redis", conf)
 		e.Add("redis", "--redis", c.Prepare)
 		e.Probe("redis", c.Ping)
 		if f.cluster() {
@@ -179,6 +180,7 @@ func (f *Kafka) Connect(e *Engines) (*kafka.Queue, error) {
 	cfg.Topic, cfg.Group = f.Topic, f.Group
 	q, err := kafka.New(cfg)
 	if err == nil {
+		trust.RegisterExpiry(e.Registry, "kafka", cfg.TLS)
 		e.Add("kafka", "--kafka", q.Prepare)
 		e.Probe("kafka", q.Ping)
 		e.Fit("kafka", q.Fit, true)

@@ -6,6 +6,8 @@ import (
 	"os"
 	"sync"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 )
 
 // certificate is a certificate in files. It is read again when a file has changed, as cert-manager and certbot
@@ -51,4 +53,29 @@ func (c *certificate) modified() (times [2]time.Time) {
 		}
 	}
 	return times
+}
+
+// RegisterExpiry adds a gauge of how long the own certificate in conf is still valid, if it has one. use names its
+// purpose, such as redis.
+func RegisterExpiry(reg prometheus.Registerer, use string, conf *tls.Config) {
+	var current func() (*tls.Certificate, error)
+	switch {
+	case conf == nil || reg == nil:
+		return
+	case conf.GetCertificate != nil:
+		current = func() (*tls.Certificate, error) { return conf.GetCertificate(nil) }
+	case conf.GetClientCertificate != nil:
+		current = func() (*tls.Certificate, error) { return conf.GetClientCertificate(nil) }
+	default:
+		return
+	}
+	reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "playhead_certificate_expires_seconds", Help: "Time until this process's own certificate expires, by use.", ConstLabels: prometheus.Labels{"use": use},
+	}, func() float64 {
+		own, err := current()
+		if err != nil || own.Leaf == nil {
+			return 0
+		}
+		return time.Until(own.Leaf.NotAfter).Seconds()
+	}))
 }

@@ -14,6 +14,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/playhead/playhead/internal/obs/obstest"
 	"github.com/playhead/playhead/internal/trust"
 )
 
@@ -96,6 +99,26 @@ func TestCertificateRotation(t *testing.T) {
 	want("half written", 2)
 	write(t, cert, key, 4)
 	want("written", 4)
+}
+
+func TestExpiry(t *testing.T) {
+	certFile, keyFile := filepath.Join(t.TempDir(), "cert"), filepath.Join(t.TempDir(), "key")
+	write(t, certFile, keyFile, 1)
+	server, err := trust.Server{Cert: certFile, Key: keyFile}.Config()
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := trust.Peer{Cert: certFile, Key: keyFile}.Config()
+	if err != nil {
+		t.Fatal(err)
+	}
+	reg := prometheus.NewRegistry()
+	trust.RegisterExpiry(reg, "server", server)
+	trust.RegisterExpiry(reg, "redis", client)
+	trust.RegisterExpiry(reg, "kafka", nil)
+	if got := obstest.Sum(t, reg, "playhead_certificate_expires_seconds"); got < 2*3590 || got > 2*3600 {
+		t.Errorf("both certificates expire in %v s, want an hour each", got)
+	}
 }
 
 func TestCertificateMissing(t *testing.T) {
