@@ -24,6 +24,8 @@ type command struct {
 var commands = []command{
 	{"serve", "Run the server: API, gRPC server and job in one process with one data directory.", serve},
 	{"token", "Print a token for a user.", printToken},
+	{"doctor", "Check a deployment and say what to change.", doctor},
+	{"lag", "Say how far the archive is behind.", lag},
 	{"replay", "Copy old viewings of files, or whole stores, into a history; or `replay verify`, `sniff`, `dead`, `segments`, `erase`, `rebase`.", replayCommand},
 }
 

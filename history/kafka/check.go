@@ -34,13 +34,16 @@ const (
 	leastRetention = 2 * 24 * time.Hour
 )
 
-// Fit checks that the topic keeps acknowledged messages: its replication, its in-sync replicas and its retention.
+// Fit checks that the topic takes and keeps acknowledged messages: its replication, its in-sync replicas and its retention.
 // Settings can change at runtime, so call it regularly. Brokers that hide a setting pass. It fails with an
 // [ErrVolatile] that names each setting, or with [history.ErrUnavailable].
 func (q *Queue) Fit(ctx context.Context) error {
 	t, err := q.describe(ctx)
 	if err != nil {
 		return fmt.Errorf("describe topic %s: %w: %w", q.cfg.Topic, history.ErrUnavailable, err)
+	}
+	if fault := t.unusable(q.cfg.MaxBytes); fault != "" {
+		return fmt.Errorf("%w: %s has %s", errUnusable, q.cfg.Topic, fault)
 	}
 	if faults := t.volatile(); len(faults) > 0 {
 		return fmt.Errorf("%w: topic %s has %s", ErrVolatile, q.cfg.Topic, strings.Join(faults, "; "))

@@ -42,7 +42,10 @@ func TestExistingTopicsAreChecked(t *testing.T) {
 				t.Errorf("Prepare = %v, want a final error with %q", err, tt.unusable)
 			}
 			err = q.Fit(t.Context())
-			if errors.Is(err, kafka.ErrVolatile) != (tt.lose != "") || !strings.Contains(fmt.Sprint(err), tt.lose) {
+			if tt.unusable != "" {
+				tt.lose = tt.unusable
+			}
+			if (err != nil) != (tt.lose != "") || errors.Is(err, history.ErrUnavailable) || !strings.Contains(fmt.Sprint(err), tt.lose) {
 				t.Errorf("Fit = %v, want %q", err, tt.lose)
 			}
 		})

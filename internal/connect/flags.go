@@ -218,6 +218,22 @@ func (f *Kafka) ConnectFirst(e *Engines) (*kafka.FirstOfDay, error) {
 	return d, err
 }
 
+// Topics returns a queue for each topic, without any I/O. The caller closes them.
+func (f *Kafka) Topics(log *slog.Logger) (all []*kafka.Queue, err error) {
+	cfg, err := f.config(log)
+	if err != nil {
+		return nil, err
+	}
+	for _, cfg.Topic = range []string{f.Topic, f.DeadTopic, f.FirstTopic} {
+		q, err := kafka.New(cfg)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, q)
+	}
+	return all, nil
+}
+
 func (f *Kafka) config(log *slog.Logger) (kafka.Config, error) {
 	if err := Addresses("--kafka", f.Brokers...); err != nil {
 		return kafka.Config{}, err
