@@ -140,6 +140,7 @@ func (f *flags) wire(ctx context.Context, tokens *token.Verifier, log *slog.Logg
 	g := &run.Group{Drain: f.Drain, LameDuck: f.LameDuck, Log: log}
 	admin := obs.NewAdmin(obs.AdminConfig{
 		Listener: netutil.LimitListener(back, min(files/32, 64)), Hosts: f.Hosts, Metrics: registry, Log: log, Checks: map[string]func(context.Context) error{"service": up.Ready, "stopping": g.Check},
+		Terminate: run.Terminate,
 	})
 	players.AddTo(g)
 	g.Add("uplink", 0, run.Closing(up.Close))

@@ -140,7 +140,7 @@ func (f *flags) wire(ctx context.Context, log *slog.Logger, rules *history.Ruleb
 	s.Closing(g)
 	g.Add("admin", 0, obs.NewAdmin(obs.AdminConfig{
 		Listener: netutil.LimitListener(admin, 64), Hosts: f.Hosts, Metrics: registry, Log: log, Checks: engines.Checks("redis", "kafka", "dead letters", "hbase"),
-		Degraded: s.Clocks(map[string]func(context.Context) error{"redis": engines.Part("redis")}), ConfirmClock: s.ConfirmClock,
+		Degraded: s.Clocks(map[string]func(context.Context) error{"redis": engines.Part("redis")}), ConfirmClock: s.ConfirmClock, Terminate: run.Terminate,
 	}).Run)
 	return g, nil
 }

@@ -26,7 +26,8 @@ var commands = []command{
 	{"token", "Print a token for a user.", printToken},
 	{"doctor", "Check a deployment and say what to change.", doctor},
 	{"lag", "Say how far the archive is behind.", lag},
-	{"replay", "Copy old viewings of files, or whole stores, into a history; or `replay verify`, `sniff`, `dead`, `segments`, `erase`, `rebase`.", replayCommand},
+	{"drain", "Stop a process and wait until it has drained.", drain},
+	{"replay", "Copy old viewings of files, or whole stores, into a history; or `replay verify`, `user`, `sniff`, `dead`, `segments`, `erase`, `rebase`.", replayCommand},
 }
 
 func playhead(ctx context.Context, args []string, getenv func(string) string, out io.Writer) error {

@@ -91,7 +91,7 @@ func serve(ctx context.Context, args []string, getenv func(string) string, out i
 	}
 	p, err := allinone.Open(ctx, allinone.Config{
 		Dir: f.Data, HTTP: f.Listen, RPC: f.RPC, InsecureRPC: f.InsecureRPC, Admin: f.Admin, Secret: secret, KeysFile: f.TokenKeysFile, Issuer: f.OIDCIssuer, Audience: f.Audience, Memory: run.Memory(), Files: files, Hosts: f.Hosts, Origins: f.Origins, Images: f.Images, UserRate: f.UserRate, UserBurst: f.UserBurst,
-		Hold: f.Hold, Keep: f.Keep, CompactAbove: f.CompactAbove, Summary: f.Summary, Rules: rules, Webhook: hook, MaxClockGap: f.MaxClockGap, LameDuck: f.LameDuck, Drain: f.Drain, Logger: log, Registry: registry,
+		Hold: f.Hold, Keep: f.Keep, CompactAbove: f.CompactAbove, Summary: f.Summary, Rules: rules, Webhook: hook, MaxClockGap: f.MaxClockGap, LameDuck: f.LameDuck, Drain: f.Drain, Terminate: run.Terminate, Logger: log, Registry: registry,
 		Reload: func(setUserRate func(rate, burst float64)) ([]string, error) {
 			var next serveFlags
 			if err := run.Parse("playhead serve", &next, args, getenv, io.Discard); err != nil {

@@ -87,6 +87,8 @@ type Config struct {
 	Wall func() time.Time
 	// LameDuck delays the stop after SIGTERM; see [run.Group]. Drain bounds the shutdown after it (default 20 s).
 	LameDuck, Drain time.Duration
+	// Terminate handles a request to stop at the admin port; nil refuses it.
+	Terminate func()
 	// Reload handles SIGHUP; see [run.Reloading]. Nil ignores the signal.
 	Reload   func(setUserRate func(rate, burst float64)) (restart []string, err error)
 	Logger   *slog.Logger

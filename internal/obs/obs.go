@@ -108,6 +108,8 @@ type AdminConfig struct {
 	Degraded map[string]func(context.Context) error
 	// ConfirmClock handles POST /clock/confirm; nil disables the route.
 	ConfirmClock func(context.Context) error
+	// Terminate handles POST /terminate, by stopping the process as SIGTERM does; nil disables the route.
+	Terminate func()
 	// Drain bounds the wait for open requests at shutdown (default 2 s). Run then cuts them off.
 	Drain time.Duration
 	// Log receives the address, readiness changes and server errors; nil discards them.
@@ -123,6 +125,7 @@ type AdminConfig struct {
 //	/metrics       Prometheus
 //	/alerts.yml    the alerting rules for Prometheus
 //	/clock/confirm POST confirms the machine's clock; browsers are refused
+//	/terminate     POST stops the process as SIGTERM does; browsers are refused
 //	/debug/pprof/  profiles, without the command line, which may contain a secret
 type Admin struct {
 	cfg AdminConfig
@@ -149,7 +152,11 @@ func routes(cfg AdminConfig) *http.ServeMux {
 	mux.Handle("GET /readyz", &readiness{checks: cfg.Checks, degraded: cfg.Degraded, log: cfg.Log})
 	mux.Handle("GET /metrics", promhttp.HandlerFor(cfg.Metrics, promhttp.HandlerOpts{ErrorLog: errorLog}))
 	if cfg.ConfirmClock != nil {
-		mux.HandleFunc("POST /clock/confirm", func(w http.ResponseWriter, r *http.Request) { confirmClock(w, r, cfg.ConfirmClock) })
+		mux.HandleFunc("POST /clock/confirm", func(w http.ResponseWriter, r *http.Request) { perform(w, r, cfg.ConfirmClock) })
+	}
+	if cfg.Terminate != nil {
+		terminate := func(context.Context) error { cfg.Terminate(); return nil }
+		mux.HandleFunc("POST /terminate", func(w http.ResponseWriter, r *http.Request) { perform(w, r, terminate) })
 	}
 	mux.HandleFunc("/debug/pprof/", pprof.Index)
 	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
@@ -158,13 +165,13 @@ func routes(cfg AdminConfig) *http.ServeMux {
 	return mux
 }
 
-// confirmClock refuses browsers: any page could post here.
-func confirmClock(w http.ResponseWriter, r *http.Request, confirm func(context.Context) error) {
+// perform does what an operator asks for. It refuses browsers: any page could post here.
+func perform(w http.ResponseWriter, r *http.Request, do func(context.Context) error) {
 	if r.Header.Get("Origin") != "" {
 		http.Error(w, "not from a browser", http.StatusForbidden)
 		return
 	}
-	if err := confirm(r.Context()); err != nil {
+	if err := do(r.Context()); err != nil {
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)
 		return
 	}

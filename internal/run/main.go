@@ -46,6 +46,9 @@ func Main(main func(ctx context.Context, args []string, getenv func(string) stri
 	os.Exit(code)
 }
 
+// Terminate stops this process as SIGTERM does.
+func Terminate() { _ = syscall.Kill(os.Getpid(), syscall.SIGTERM) } // cannot fail for oneself
+
 // ErrTerminated is the cause of a context that SIGTERM cancelled. It wraps [context.Canceled].
 var ErrTerminated = fmt.Errorf("terminated: %w", context.Canceled)
 
