@@ -34,13 +34,14 @@ type copyFlags struct {
 	Type   []uint32 `help:"Only these types of objects."`
 	Sample float64  `help:"Only this share of the users, such as 0.01; always the same ones."`
 
-	Rejects    string  `help:"CSV file for the rows that cannot be read or are invalid, with file, line, column and reason." placeholder:"FILE"`
-	MaxRejects *int64  `help:"End after more rejected rows than this; unlimited by default."`
-	Checkpoint string  `help:"File that remembers how far the copy is, so that the same command goes on from there." placeholder:"FILE"`
-	Report     string  `help:"JSON file for the number of rows by outcome." placeholder:"FILE"`
-	Rate       float64 `help:"Rows per second at most; 0 is unlimited."`
-	Parallel   int     `help:"Concurrent calls of the target." default:"16" positive:""`
-	DryRun     bool    `help:"Read and count everything, and send nothing."`
+	Rejects    string        `help:"CSV file for the rows that cannot be read or are invalid, with file, line, column and reason." placeholder:"FILE"`
+	MaxRejects *int64        `help:"End after more rejected rows than this; unlimited by default."`
+	Checkpoint string        `help:"File that remembers how far the copy is, so that the same command goes on from there." placeholder:"FILE"`
+	Report     string        `help:"JSON file for the number of rows by outcome." placeholder:"FILE"`
+	Rate       float64       `help:"Rows per second at most; 0 is unlimited."`
+	P99        time.Duration `name:"p99" help:"Slow down while answers of the target take longer than this, such as 50ms, to leave room for players; 0 is full speed."`
+	Parallel   int           `help:"Concurrent calls of the target." default:"16" positive:""`
+	DryRun     bool          `help:"Read and count everything, and send nothing."`
 
 	Secret   string        `name:"token-secret-file" help:"File with the secret that an edge's tokens are signed with." type:"existingfile"`
 	Audience string        `help:"Audience that an edge's tokens must be made out to."`
@@ -164,7 +165,7 @@ func (f *copyFlags) copy(stores *opened, target func(*opened) (backfill.Target, 
 	if stores.rules, err = history.ParseRules(f.Rules); err != nil {
 		return nil, nil, fmt.Errorf("--rules: %w", err)
 	}
-	c = &backfill.Copy{Lanes: f.Parallel, Rate: f.Rate, Checkpoint: f.Checkpoint, Rejects: f.Rejects, MaxRejects: -1}
+	c = &backfill.Copy{Lanes: f.Parallel, Rate: f.Rate, P99: f.P99, Checkpoint: f.Checkpoint, Rejects: f.Rejects, MaxRejects: -1}
 	if f.MaxRejects != nil {
 		c.MaxRejects = *f.MaxRejects
 	}

@@ -23,6 +23,8 @@ type Copy struct {
 	Lanes, Batch int
 	// Rate limits the items per second; 0 is unlimited.
 	Rate float64
+	// P99 slows the copy down when calls of the target take longer; 0 never does.
+	P99 time.Duration
 	// Checkpoint is the file to go on from, and Settings whatever else a mark depends on; empty for none.
 	Checkpoint, Settings string
 	// Rejects is the file for rejected items; empty for none. MaxRejects ends the copy beyond so many; negative is
@@ -34,10 +36,14 @@ type Copy struct {
 	began  time.Time
 	window *window
 	lanes  []lane
+	pace   pace
 }
 
 // ErrRejects means that more items were rejected than allowed.
 var ErrRejects = errors.New("too many rejected rows")
+
+// batchOfPace bounds the items of a call whose answer time counts: it should be as light as a live one.
+const batchOfPace = 20
 
 // tick is how often incomplete batches are sent and how often the checkpoint is written.
 const (
@@ -48,6 +54,9 @@ const (
 // Run copies everything. The report is right with an error too: what it counts is in the checkpoint.
 func (c *Copy) Run(ctx context.Context) (Report, error) {
 	c.Lanes, c.Batch = run.Default(c.Lanes, 16), run.Default(c.Batch, 100)
+	if c.pace.limit = c.P99; c.P99 > 0 {
+		c.Batch = min(c.Batch, batchOfPace)
+	}
 	w, err := open(c)
 	if err != nil {
 		return Report{}, err
@@ -257,7 +266,12 @@ func (c *Copy) fold(ctx context.Context, l *lane) error {
 		for i := range batch {
 			items = append(items, batch[i].Item)
 		}
+		if !c.pace.wait(ctx, len(items)) {
+			return ctx.Err()
+		}
+		asked := time.Now()
 		results, err := c.Target.Fold(ctx, items)
+		c.pace.answered(time.Now(), time.Since(asked))
 		if err != nil {
 			return err
 		}
