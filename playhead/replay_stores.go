@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history-job/replay"
@@ -110,6 +112,8 @@ func (o *opened) fromStore(kind, where string) (backfill.Source, error) {
 		return backfill.Chain{ // what the archive does not have yet goes first
 			&backfill.FromCache{Name: where, Store: db.Cache(), Dirty: true}, &backfill.FromArchive{Name: where, Store: db.Archive()},
 		}, nil
+	case kind == "kafka":
+		return o.queue(where)
 	case kind == "cache" && where == "":
 		cache, err := o.redis()
 		return &backfill.FromCache{Name: strings.Join(o.flags.Addrs, ","), Store: cache}, err
@@ -121,6 +125,27 @@ func (o *opened) fromStore(kind, where string) (backfill.Source, error) {
 		return &backfill.FromCache{Name: where, Store: db.Cache()}, nil
 	}
 	return nil, fmt.Errorf("want archive:DIR or archive:TABLE@ZOOKEEPER, got %q", kind+":"+where)
+}
+
+// queue returns the source of kafka:TOPIC@TIME.
+func (o *opened) queue(where string) (backfill.Source, error) {
+	topic, at, _ := strings.Cut(where, "@")
+	since, err := moments(at)
+	if err != nil || since == 0 {
+		return nil, fmt.Errorf("want kafka:TOPIC@TIME, such as kafka:history.flush@2026-01-31T12:00:00Z, got %q", "kafka:"+where)
+	}
+	engines, err := o.engines()
+	if err != nil {
+		return nil, err
+	}
+	k := o.flags.Kafka
+	k.Topic = cmp.Or(topic, k.Topic)
+	q, err := k.Connect(engines)
+	if err != nil {
+		return nil, err
+	}
+	o.closers = append(o.closers, q.Close)
+	return &backfill.FromQueue{Queue: q, Since: time.UnixMilli(since)}, engines.All(o.ctx)
 }
 
 // toArchive returns the target of archive:.

@@ -130,6 +130,7 @@ func TestCopyFails(t *testing.T) {
 		{"no file", "", "--from: want a file"},
 		{"no such file", "none.csv", "stat none.csv: no such file"},
 		{"no such source", "--from=xls:a", "--from: want csv:FILE"},
+		{"no time of a topic", "--from=kafka:history.flush", "want kafka:TOPIC@TIME"},
 		{"no such target", "--to=nowhere " + good, "--to: want service"},
 		{"no such flag", "--sped=2 " + good, "--sped"},
 		{"no period", "--beats=often " + good, "--beats: want none"},

@@ -379,3 +379,30 @@ func (l late) Get(ctx context.Context, keys []history.Key) ([]history.Entry, err
 	l.before()
 	return l.Reader.Get(ctx, keys)
 }
+
+// announcements is a queue.
+type announcements []history.Announcement
+
+func (q announcements) Reread(ctx context.Context, _ []history.Bucket, _ time.Time, use func(context.Context, []history.Announcement) error) error {
+	for _, a := range q {
+		if err := use(ctx, []history.Announcement{a}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// TestFromQueue copies the records that a queue carried. Keys without a record are skipped.
+func TestFromQueue(t *testing.T) {
+	db := store(t)
+	k := key("u", "a")
+	q := announcements{{Key: k, Record: viewing(k, 5).Event.Record()}, {Key: key("u", "b")}, {Key: k, Record: viewing(k, 3).Event.Record()}}
+	r := copied(t, &backfill.FromQueue{Queue: q}, target(db))
+	records, _ := contents(t, &backfill.FromArchive{Store: db.Archive()})
+	if r.Rows != 3 || r.Outcomes["new"] != 2 || r.Outcomes["skipped"] != 1 || len(records) != 1 || records[k].Version.Time() != ago(3) {
+		t.Errorf("report %+v, records %v", r, records)
+	}
+	for range (&backfill.FromQueue{Queue: q}).Items(t.Context(), "") {
+		break // ends the reading too
+	}
+}

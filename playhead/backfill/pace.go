@@ -8,7 +8,7 @@ import (
 	"github.com/playhead/playhead/internal/run"
 )
 
-// pace keeps the answer times of a target below a limit: it sends more slowly after a slow answer, and a little faster
+// pace keeps the answer times of a target below a limit. It sends more slowly after a slow answer, and a little faster
 // while all are quick. A limit of 0 never waits.
 type pace struct {
 	limit time.Duration
