@@ -33,7 +33,7 @@ func TestUser(t *testing.T) {
 	}
 	for _, id := range []string{"archived", "waits", "differs"} {
 		c := record(id, 60)
-		if out := db.Cache().Apply(t.Context(), []history.Write{history.WriteOn(nil, c.Key, c.Record, &history.User{Warm: true})}); out[0].Status != history.Applied {
+		if out := db.Cache().Write(t.Context(), []history.Write{history.WriteOn(nil, c.Key, c.Record, &history.User{Warm: true})}); out[0].Status != history.Applied {
 			t.Fatalf("%s: %+v", id, out[0])
 		}
 		if id == "waits" {
