@@ -349,8 +349,8 @@ func TestOldestAfterRemoval(t *testing.T) {
 	}
 }
 
-// TestMovedAfterARemoval: a viewing that began and ended just after a removal is one play, also in a history
-// without the removal, or with a later one.
+// TestMovedAfterARemoval: a viewing just after a removal is one play, also in a history without the removal, or with
+// a later one.
 func TestMovedAfterARemoval(t *testing.T) {
 	seen := history.Event{Kind: finish, At: epoch + 8*second, StartedAt: epoch + 2*second, Position: 29 * second, Duration: 100 * second, Session: "s", Device: "tv"}
 	r := history.Merge(seen.Record(), (&history.Event{Kind: history.KindDelete, At: epoch}).Record())

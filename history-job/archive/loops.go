@@ -203,7 +203,7 @@ func (a *Archiver) announcePending(ctx context.Context, buckets []history.Bucket
 const measureEvery = 5 * time.Second
 
 // Measure makes a part that sets the backlog gauges. It needs no assignment: the backlog matters most while the queue
-// is away, and the oldest mark of any bucket bounds how far back the queue must be read.
+// is away. The oldest mark of any bucket bounds how far back the queue must be read.
 func (a *Archiver) Measure() func(context.Context) error {
 	return a.Restarting("measure", func(ctx context.Context) error {
 		known := make([]history.Backlog, history.Buckets)

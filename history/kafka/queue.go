@@ -43,10 +43,10 @@ type Queue struct {
 	current         atomic.Pointer[assignment]
 	generations     atomic.Int64 // begun
 
-	seen        atomic.Bool   // the topic has existed
-	recreating  chan struct{} // holds a token while the topic is recreated
-	recreatedAt time.Time     // time of the last attempt; guarded by recreating
-	missing     bool          // the last attempt failed; guarded by recreating
+	seen        atomic.Bool   // The topic has existed.
+	recreating  chan struct{} // Holds a token while the topic is recreated.
+	recreatedAt time.Time     // Time of the last attempt; guarded by recreating.
+	missing     bool          // The last attempt failed; guarded by recreating.
 }
 
 // clientID identifies this client in brokers' logs and quotas.
@@ -120,10 +120,10 @@ func (q *Queue) Skipped() int64 { return q.skipped.Load() }
 
 // Progress is how far a consumer is. Without an assignment only Generations is set.
 type Progress struct {
-	Generation  int32         // of the group
-	Generations int64         // begun by this process
-	Lag         int64         // messages of its partitions that are not committed
-	Oldest      time.Duration // age of the oldest message that was read and is not committed
+	Generation  int32         // Of the group.
+	Generations int64         // Begun by this process.
+	Lag         int64         // Messages of its partitions that are not committed.
+	Oldest      time.Duration // Age of the oldest message that was read and is not committed.
 }
 
 // Progress returns how far this process is.

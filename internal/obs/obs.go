@@ -67,7 +67,7 @@ func setLevel(to *slog.LevelVar, level string) error {
 	return nil
 }
 
-// plain reduces an error to its message, since some errors format themselves with a stack, and writes a duration with
+// plain reduces an error to its message, since some errors format themselves with a stack. It writes a duration with
 // its unit, since JSON has bare nanoseconds.
 func plain(_ []string, a slog.Attr) slog.Attr {
 	switch a.Value.Kind() { //nolint:exhaustive // the rest is plain
