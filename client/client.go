@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package client reports a player's heartbeats to Playhead's edge. It keeps each heartbeat until the edge
 // answers, and retries after a lost connection or an outage. A retried heartbeat counts once.
 //

@@ -11,6 +11,8 @@ import (
 
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
+
+	"github.com/playhead/playhead/all-in-one/allinone"
 )
 
 // TestAccessibility checks every page with axe-core: light on a desktop, dark on a phone.
@@ -25,27 +27,31 @@ func TestAccessibility(t *testing.T) {
 		entry{id: "h1", title: "Fog", typ: 2, position: length, age: 3 * time.Hour, episode: 1},
 		entry{id: "h2", title: "The Pilot Boat", typ: 2, position: time.Minute, age: 2 * time.Hour, episode: 2},
 	)
-	open := func(path, ready string) *window {
-		v := w.open(w.signedIn(path))
+	visit := func(w *world, address, ready string) *window {
+		v := w.open(address)
 		v.until(ready)
 		if err := chromedp.Do(v.ctx, chromedp.Evaluate[chromedp.Void](string(axe)+";0")); err != nil {
 			t.Fatal(err)
 		}
 		return v
 	}
+	open := func(path, ready string) *window { return visit(w, w.signedIn(path), ready) }
+	operators := &world{T: t, cfg: allinone.Config{HTTP: w.admin}}
 	history := "document.querySelectorAll('#list .title').length > 3 && document.querySelectorAll('#cards li').length > 3 && document.querySelector('#recording').checkVisibility()"
 	player := "!document.querySelector('#play').disabled"
 	pages := map[string]*window{
-		"history": open("/", history),
-		"mark":    open("/", history),
-		"select":  open("/", history),
-		"series":  open("/", history),
-		"clear":   open("/", history),
-		"backup":  open("/", history),
-		"undo":    open("/", history),
-		"player":  open("/player?id=h2&type=2&title=The%20Pilot%20Boat", player),
-		"flow":    open("/flow", "document.querySelectorAll('#records li').length > 2"),
-		"docs":    open("/docs", "document.querySelectorAll('#menu a').length > 10 && document.querySelector('.opblock')"),
+		"history":  open("/", history),
+		"mark":     open("/", history),
+		"select":   open("/", history),
+		"series":   open("/", history),
+		"clear":    open("/", history),
+		"backup":   open("/", history),
+		"undo":     open("/", history),
+		"player":   open("/player?id=h2&type=2&title=The%20Pilot%20Boat", player),
+		"flow":     open("/flow", "document.querySelectorAll('#records li').length > 2"),
+		"status":   visit(operators, operators.at("/"), "document.querySelectorAll('tbody tr').length > 8"),
+		"runbooks": visit(operators, operators.at("/runbooks"), "document.querySelectorAll('h2').length > 15"),
+		"docs":     open("/docs", "document.querySelectorAll('#menu a').length > 10 && document.querySelector('.opblock')"),
 	}
 	pages["select"].click("#select")
 	pages["select"].click(".series .pick")

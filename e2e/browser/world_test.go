@@ -20,6 +20,7 @@ type world struct {
 	*testing.T
 	cfg   allinone.Config
 	token string
+	admin string // its admin port
 	end   context.CancelFunc
 	done  chan error
 }
@@ -46,6 +47,7 @@ func (w *world) start() {
 		w.Fatal(err)
 	}
 	w.cfg.HTTP = p.HTTP() // also after a restart
+	w.admin = p.Admin()
 	if w.token, err = p.Token("demo", time.Hour); err != nil {
 		w.Fatal(err)
 	}
