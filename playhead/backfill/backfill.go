@@ -11,6 +11,8 @@ import (
 	"iter"
 	"time"
 
+	"github.com/cespare/xxhash/v2"
+
 	"github.com/playhead/playhead/history"
 )
 
@@ -120,7 +122,7 @@ func (f *Filter) reason(i *Item) string {
 	switch {
 	case len(f.Users) > 0 && !f.Users[uid]:
 		return "another user"
-	case f.Sample > 0 && f.Sample < 1 && float64(history.ViewingOf("sample/"+uid)>>11)/(1<<53) >= f.Sample:
+	case f.Sample > 0 && f.Sample < 1 && float64(xxhash.Sum64String(uid)>>11)/(1<<53) >= f.Sample:
 		return "not in the sample"
 	case i.User != nil:
 		return ""

@@ -127,7 +127,7 @@ func (s *Service) take() (*stream, error) {
 		return one, nil
 	default:
 	}
-	ctx, end := context.WithCancel(context.Background()) //nolint:usetesting // it outlives the call
+	ctx, end := context.WithCancel(context.Background())
 	rpc, err := historyv1.NewHistoryServiceClient(s.Conn).ApplyStream(ctx, grpc.ForceCodecV2(wire.RequestCodec()))
 	if err != nil {
 		end()
