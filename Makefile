@@ -11,7 +11,7 @@ gotest = mkdir -p .tools/tests && $(BIN)/gotestsum --format pkgname --junitfile 
 # The last release: what buf breaking compares with, once there is one.
 RELEASE = $(shell git describe --tags --abbrev=0 2>/dev/null)
 .DEFAULT_GOAL := help
-.PHONY: help demo run build test slowest stress bench bench-compare benchmarks lint fmt proto reference generate-check tidy-check tools viewer engines engines-stop e2e browser packages release bench-engines faults sim mutants clean
+.PHONY: help demo run build test slowest stress bench bench-compare benchmarks lint fmt proto reference generate-check tidy-check tools viewer engines engines-stop e2e browser generators packages release bench-engines faults sim mutants clean
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /  \1\t/' | expand -t 18
 
@@ -115,6 +115,9 @@ browser: $(BIN)/gotestsum $(NPM) ## run the pages in headless Chromium
 	$(call gotest,-tags browser -count 1 -timeout 15m,./e2e/browser)
 release: ## leave a release in dist/, and publish nothing: make release PLATFORMS=linux/amd64
 	.ci/release $(PLATFORMS)
+generators: $(BIN)/gotestsum $(NPM) ## generate clients in five languages from the OpenAPI, build them, and run four of them
+	@python3 -c 'import ensurepip' 2>/dev/null || .ci/install python3-venv pyvenv
+	$(call gotest,-tags generators -count 1 -timeout 15m,./e2e/generators)
 packages: ## build the npm and Python packages of the clients into dist/, and try to install them
 	.ci/packages
 # A quick run counts from here the three minutes that it may take.

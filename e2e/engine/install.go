@@ -116,6 +116,15 @@ func tool(ctx context.Context, limit time.Duration, argv ...string) error {
 //go:embed pom/*.xml
 var poms embed.FS
 
+// InstallJars installs the jars of an embedded pom, such as "generators", and returns their folder.
+func InstallJars(ctx context.Context, c Config, name string) (string, error) {
+	c, err := c.complete()
+	if err != nil {
+		return "", err
+	}
+	return filepath.Join(c.Lib, name), installJars(ctx, c, name)
+}
+
 // installJars copies the jars of one embedded pom to the library folder. It writes the pom last, as the marker of
 // the installed versions.
 func installJars(ctx context.Context, c Config, name string) error {
