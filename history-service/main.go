@@ -139,7 +139,7 @@ func (f *flags) wire(ctx context.Context, log *slog.Logger, rules *history.Ruleb
 	degraded["redis"] = p.stores.Part("redis")
 	g.Add("admin", 0, obs.NewAdmin(obs.AdminConfig{
 		Listener: netutil.LimitListener(admin, 64), Hosts: f.Hosts, Metrics: p.registry, Log: log, Checks: checks, Degraded: degraded,
-		ConfirmClock: p.stores.ConfirmClock, Terminate: run.Terminate,
+		ConfirmClock: p.stores.ConfirmClock, Terminate: run.Terminate, Hot: server.Hot,
 	}).Run)
 	return g, nil
 }

@@ -26,6 +26,7 @@ var commands = []command{
 	{"token", "Print a token for a user.", printToken},
 	{"doctor", "Check a deployment and say what to change.", doctor},
 	{"lag", "Say how far the archive is behind.", lag},
+	{"hot", "Say which users and buckets report most.", hottest},
 	{"drain", "Stop a process and wait until it has drained.", drain},
 	{"replay", "Copy old viewings of files, or whole stores, into a history; or `replay verify`, `user`, `sniff`, `dead`, `segments`, `erase`, `rebase`.", replayCommand},
 }

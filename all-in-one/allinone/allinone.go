@@ -130,7 +130,7 @@ func (p *Process) Run(ctx context.Context) error {
 	admin := obs.NewAdmin(obs.AdminConfig{
 		Listener: netutil.LimitListener(p.listeners["admin"], p.files().admin), Hosts: p.cfg.Hosts, Metrics: p.cfg.Registry, Log: p.cfg.Logger,
 		Checks:   map[string]func(context.Context) error{"service": p.up.Ready, "store": p.db.Ready, "stopping": g.Check},
-		Degraded: map[string]func(context.Context) error{"clock": p.clock.Check}, ConfirmClock: p.clock.Confirm, Terminate: p.cfg.Terminate,
+		Degraded: map[string]func(context.Context) error{"clock": p.clock.Check}, ConfirmClock: p.clock.Confirm, Terminate: p.cfg.Terminate, Hot: p.service.Hot,
 	})
 	players.AddTo(&g)
 	g.Add("uplink", time.Second, run.Closing(p.up.Close))

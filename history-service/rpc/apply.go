@@ -354,6 +354,7 @@ func (s *Server) apply(ctx context.Context, b *report.Batch) (*historyv1.ApplyRe
 	}
 	for i := range reports {
 		resp.Statuses[i] = reports[i].Status
+		s.hot.Add(reports[i].Key.UID)
 	}
 	return resp, nil
 }

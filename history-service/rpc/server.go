@@ -23,6 +23,7 @@ import (
 	"github.com/playhead/playhead/history-service/admin"
 	"github.com/playhead/playhead/history-service/aggregate"
 	"github.com/playhead/playhead/history-service/firstday"
+	"github.com/playhead/playhead/history-service/hot"
 	"github.com/playhead/playhead/history-service/notify"
 	"github.com/playhead/playhead/history-service/read"
 	"github.com/playhead/playhead/history-service/report"
@@ -102,7 +103,11 @@ type Server struct {
 	read   *read.Reader
 	notify *notify.Notifier
 	days   *firstday.Tracker
+	hot    hot.Sampler
 }
+
+// Hot returns which users and buckets report most.
+func (s *Server) Hot() any { return s.hot.Top() }
 
 // New validates the configuration and builds the server. [Server.Run] runs its background work.
 func New(cfg Config) (*Server, error) {

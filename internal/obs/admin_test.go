@@ -396,3 +396,31 @@ type collector struct {
 func (c collector) Describe(ch chan<- *prometheus.Desc) { ch <- c.desc }
 
 func (c collector) Collect(ch chan<- prometheus.Metric) { ch <- c.metric }
+
+// TestAdminActs: an operator stops the process and sees the load; a page in a browser cannot stop it.
+func TestAdminActs(t *testing.T) {
+	stopped := 0
+	a := obs.NewAdmin(obs.AdminConfig{Terminate: func() { stopped++ }, Hot: func() any { return map[string]int{"rate": 7} }})
+	ask := func(method, path, origin string) *httptest.ResponseRecorder {
+		req := httptest.NewRequestWithContext(t.Context(), method, path, nil)
+		if origin != "" {
+			req.Header.Set("Origin", origin)
+		}
+		w := httptest.NewRecorder()
+		a.ServeHTTP(w, req)
+		return w
+	}
+	if got := ask("GET", "/hot", ""); got.Code != http.StatusOK || got.Body.String() != "{\"rate\":7}\n" {
+		t.Errorf("/hot: %d %q", got.Code, got.Body)
+	}
+	for _, tt := range []struct {
+		method, origin string
+		status, stops  int
+	}{
+		{"POST", "http://elsewhere.example", http.StatusForbidden, 0}, {"GET", "", http.StatusMethodNotAllowed, 0}, {"POST", "", http.StatusOK, 1},
+	} {
+		if got := ask(tt.method, "/terminate", tt.origin); got.Code != tt.status || stopped != tt.stops {
+			t.Errorf("%s from %q: %d, %d stops, want %d and %d", tt.method, tt.origin, got.Code, stopped, tt.status, tt.stops)
+		}
+	}
+}

@@ -108,6 +108,8 @@ type AdminConfig struct {
 	Degraded map[string]func(context.Context) error
 	// ConfirmClock handles POST /clock/confirm; nil disables the route.
 	ConfirmClock func(context.Context) error
+	// Hot returns what GET /hot shows, as JSON: which users and buckets report most. nil disables the route.
+	Hot func() any
 	// Terminate handles POST /terminate, by stopping the process as SIGTERM does; nil disables the route.
 	Terminate func()
 	// Drain bounds the wait for open requests at shutdown (default 2 s). Run then cuts them off.
@@ -125,6 +127,7 @@ type AdminConfig struct {
 //	/metrics       Prometheus
 //	/alerts.yml    the alerting rules for Prometheus
 //	/clock/confirm POST confirms the machine's clock; browsers are refused
+//	/hot           users and buckets that report most; a service only
 //	/terminate     POST stops the process as SIGTERM does; browsers are refused
 //	/debug/pprof/  profiles, without the command line, which may contain a secret
 type Admin struct {
@@ -153,6 +156,12 @@ func routes(cfg AdminConfig) *http.ServeMux {
 	mux.Handle("GET /metrics", promhttp.HandlerFor(cfg.Metrics, promhttp.HandlerOpts{ErrorLog: errorLog}))
 	if cfg.ConfirmClock != nil {
 		mux.HandleFunc("POST /clock/confirm", func(w http.ResponseWriter, r *http.Request) { perform(w, r, cfg.ConfirmClock) })
+	}
+	if cfg.Hot != nil {
+		mux.HandleFunc("GET /hot", func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			_ = json.NewEncoder(w).Encode(cfg.Hot())
+		})
 	}
 	if cfg.Terminate != nil {
 		terminate := func(context.Context) error { cfg.Terminate(); return nil }
