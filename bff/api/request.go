@@ -184,7 +184,7 @@ func checkMedia(r *http.Request, want ...string) error {
 		return nil
 	}
 	if media, _, err := mime.ParseMediaType(contentType); err != nil || !slices.Contains(want, media) {
-		return fmt.Errorf("content type %.64q: %w %s", contentType, errMediaType, want[0])
+		return fmt.Errorf("content type %.64q: %w %s", contentType, errMediaType, strings.Join(want, " or "))
 	}
 	return nil
 }
