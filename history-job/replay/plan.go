@@ -1,6 +1,6 @@
-// Package replay imports old histories. It reads a trace of viewings, expands each into a player's heartbeats,
-// and sends these to history-service in order of time. A plain in-memory merge predicts the content of the
-// stores.
+// Package replay sends a load of known content, and drives dead letters again. It reads a trace of viewings, expands
+// each into a player's heartbeats, and sends these to history-service in order of time. A plain in-memory merge
+// predicts the content of the stores. For old histories see package backfill.
 package replay
 
 import (
