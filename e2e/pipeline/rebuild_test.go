@@ -76,7 +76,7 @@ func TestRebuild(t *testing.T) {
 	pipeline.Flush(t, e)
 	s := pipeline.NewStack(t, e, 1, 1)
 	p := buildTool(t)
-	before, during := rowsOf(t, "a", 10_000), rowsOf(t, "b", 10_000)
+	before, during := rowsOf(t, "a", 5000), rowsOf(t, "b", 5000)
 	service := []string{"--to", "service", "--service", s.RPC[0]}
 	p.run(t, append([]string{"copy", "--from", "csv:" + before}, service...)...)
 	cache, err := redis.Open(t.Context(), redis.Config{Addrs: strings.Split(e.Redis, ",")})
@@ -92,7 +92,7 @@ func TestRebuild(t *testing.T) {
 	table := "archive:" + s.Name + "@" + e.HBase
 	p.run(t, "verify", "--from", "csv:"+before, "--to", table)
 
-	load := p.command(t, append([]string{"copy", "--from", "csv:" + during, "--rate", "500"}, service...)...)
+	load := p.command(t, append([]string{"copy", "--from", "csv:" + during, "--rate", "250", "--patience", "3m"}, service...)...)
 	if err := load.Start(); err != nil {
 		t.Fatal(err)
 	}
