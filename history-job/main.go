@@ -37,6 +37,7 @@ type flags struct {
 	CompactAfter  time.Duration `help:"How old that is. The first job that compacts says so for all, for good." default:"24h"`
 	CompactMargin time.Duration `help:"More than clocks may differ and puts may take, also for good. Shorter than an hour is for tests, which start all processes after the first job." default:"1h" hidden:""`
 	Summary       time.Duration `help:"For how long a summary of each object is kept after its record has expired, such as 43800h; 0 keeps to the time that was set before, and keeps none if there was none. First let every service and job have this version."`
+	Retention     string        `help:"How long records live after they were last played, such as 90d, 36h or forever. The data has it, and another one is refused: playhead retention set changes it. See docs/retention.md." default:"90d"`
 	Rules         []string      `sep:";" placeholder:"RULES" help:"The same rules as those of the services. Summaries need the bounds of completed; classes of types need how long records live, and how many the cache keeps. See docs/retention.md."`
 	Drain         time.Duration `help:"Longest time the stop may take." default:"20s" positive:""`
 	LogLevel      string        `help:"debug, info, warn or error." default:"info"`
@@ -57,11 +58,11 @@ func work(ctx context.Context, args []string, getenv func(string) string, out io
 	if err := run.Parse("history-job", &f, args, getenv, out); err != nil {
 		return err
 	}
-	rules, err := history.ParseRules(f.Rules)
+	rules, err := history.ParseRules(f.Retention, f.Rules)
 	if err != nil {
-		return fmt.Errorf("--rules: %w", err)
+		return fmt.Errorf("--%w", err)
 	}
-	if err := history.ValidateSummaryTTL(f.Summary); err != nil {
+	if err := rules.ValidateSummaryTTL(f.Summary); err != nil {
 		return fmt.Errorf("--%w", err)
 	}
 	log, err := obs.NewLogger(os.Stderr, f.LogLevel, f.LogFormat)
@@ -120,7 +121,7 @@ func (f *flags) wire(ctx context.Context, log *slog.Logger, rules *history.Ruleb
 		machine:  recovery.MachineConfig{Epoch: s.Redis.Epoch, Remember: f.Remember},
 		recovery: recovery.Config{Consumer: s.Kafka, Queue: s.Kafka},
 		compaction: compaction.Config{
-			Notes: s.Redis, Summarizer: s.HBase, ClockErr: func() error { _, err := s.Trusted.Expiry(); return err },
+			Notes: s.Redis, Summarizer: s.HBase, Rules: rules, ClockErr: func() error { _, err := s.Trusted.Expiry(); return err },
 		},
 	}
 	if f.CompactAbove > 0 {

@@ -40,6 +40,7 @@ type flags struct {
 	Deadline  time.Duration `help:"Longest time a request may take." default:"5s" positive:""`
 	LameDuck  time.Duration `help:"How long it serves on after SIGTERM, while /readyz fails and load balancers turn away." default:"5s"`
 	Drain     time.Duration `help:"Longest time the stop may take after that." default:"20s" positive:""`
+	Retention string        `help:"How long records live after they were last played, such as 90d, 36h or forever. The data has it, and another one is refused: playhead retention set changes it. See docs/retention.md." default:"90d"`
 	Rules     []string      `sep:";" placeholder:"RULES" help:"Rules of types: begun=5,done=90 (percent), short=300s, grace=10s for all types, or 3:done=95,grace=5s for one. Classes of types: previews: types=7,8 keep=14d list=200 least=2s. See docs/retention.md."`
 	LogLevel  string        `help:"debug, info, warn or error." default:"info"`
 	LogFormat string        `help:"text or json." default:"text"`
@@ -65,9 +66,9 @@ func service(ctx context.Context, args []string, getenv func(string) string, out
 	if f.MaxConns < 1 {
 		return fmt.Errorf("--max-connections %d must be 1 or more", f.MaxConns)
 	}
-	rules, err := history.ParseRules(f.Rules)
+	rules, err := history.ParseRules(f.Retention, f.Rules)
 	if err != nil {
-		return fmt.Errorf("--rules: %w", err)
+		return fmt.Errorf("--%w", err)
 	}
 	log, err := obs.NewLogger(os.Stderr, f.LogLevel, f.LogFormat)
 	if err != nil {

@@ -6,11 +6,8 @@ import (
 	"time"
 )
 
-// ArchiveTTL is the lifetime of an archived record after its event.
-const ArchiveTTL = 90 * 24 * 3600 * 1000 // milliseconds
-
-// Archive is the store of record: a row per user, a cell per object at the record's cell time, a TTL of
-// [ArchiveTTL]. Its methods are safe for concurrent use.
+// Archive is the store of record: a row per user, a cell per object at the record's cell time, and the
+// [Retention] of its rules. Its methods are safe for concurrent use.
 type Archive interface {
 	// Put stores each cell unless a newer one exists: the later [Record.CellTime] wins in any order of calls. It
 	// returns nil, or one error per cell in order. [ErrPermanent] means that a retry is useless. After

@@ -85,7 +85,7 @@ func (r *Record) WithoutRemoval() *Record {
 
 // steps are the resolutions of [RestoredAt] by minimum age, in milliseconds.
 var steps = []struct{ age, step int64 }{
-	{0, 2 * minute}, {24 * hour, 15 * minute}, {7 * 24 * hour, 2 * hour},
+	{0, 2 * minute}, {day, 15 * minute}, {week, 2 * hour}, {90 * day, 8 * week},
 }
 
 const (
@@ -95,11 +95,12 @@ const (
 
 // RestoredAt returns the restore cut for a record last played at the given time, of which the removal at cut
 // left nothing. It is up to [MaxLift] after cut and preserves the order of play across a history. The
-// resolution is 2 minutes within a day before the cut, 15 minutes within a week, 2 hours before that.
+// resolution is 2 minutes within a day before the cut, 15 minutes within a week, 2 hours within 90
+// days, and 8 weeks within 20 years.
 func RestoredAt(played, cut int64) int64 {
-	age, passed := min(max(cut-played, 0), ArchiveTTL), int64(0)
+	age, passed := min(max(cut-played, 0), mostLifted), int64(0)
 	for i, s := range steps {
-		until := int64(ArchiveTTL)
+		until := int64(mostLifted)
 		if i+1 < len(steps) {
 			until = steps[i+1].age
 		}
@@ -109,7 +110,10 @@ func RestoredAt(played, cut int64) int64 {
 }
 
 // MaxLift is the longest delay of [RestoredAt] after the cut, in milliseconds.
-const MaxLift = 24*30 + 6*24*4 + 83*12
+const MaxLift = 24*30 + 6*24*4 + 83*12 + (20*365-90)*day/(8*week)
+
+// mostLifted is the age up to which restored records keep their order.
+const mostLifted = 20 * 365 * day
 
 // Oldest returns the earliest time in the record, in Unix milliseconds: of a report, viewing, sum or decision.
 func (r *Record) Oldest() int64 {

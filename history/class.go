@@ -14,7 +14,7 @@ import (
 type Class struct {
 	Name  string
 	Types []uint32
-	// Keep is the lifetime of a record after its event, in milliseconds, at most [ArchiveTTL].
+	// Keep is the lifetime of a record after its event, in milliseconds; 0 is the retention, and the most.
 	Keep int64
 	// List is the number of cached records per user; 0 is the limit without a class.
 	List int
@@ -78,28 +78,8 @@ func (b *Rulebook) Namespaces(uid string) []string {
 // Moving reports whether records of a type may be outside its current namespace at now, in Unix milliseconds.
 // This lasts for a record's lifetime after the day of the latest move.
 func (b *Rulebook) Moving(now int64) bool {
-	return b != nil && b.moved > 0 && now < b.moved+ArchiveTTL+24*3600*1000
+	return b != nil && b.moved > 0 && now < b.moved+b.life("").Keep+day
 }
-
-// TTL returns the lifetime of a type's record after its event, in milliseconds.
-func (b *Rulebook) TTL(typ uint32) int64 {
-	if c := b.ClassOf(typ); c != nil {
-		return c.Keep
-	}
-	return ArchiveTTL
-}
-
-// NamespaceTTL returns the lifetime of a namespace's record after its event, in milliseconds.
-func (b *Rulebook) NamespaceTTL(namespace string) int64 {
-	if c := b.ofNamespace(namespace); c != nil {
-		return c.Keep
-	}
-	return ArchiveTTL
-}
-
-// Summarized reports whether the namespace has summaries. A class with a TTL below the archive's has none:
-// nothing outlives its TTL.
-func (b *Rulebook) Summarized(namespace string) bool { return b.NamespaceTTL(namespace) == ArchiveTTL }
 
 // NamespaceList returns the number of cached records of a namespace: usual, unless the class sets another.
 func (b *Rulebook) NamespaceList(namespace string, usual int) int {
@@ -138,7 +118,7 @@ func (b *Rulebook) Known(r *Record, e *Event) bool {
 	return c != nil && c.ChangesOnly && r != nil && e.Kind != KindDelete && !e.Kind.Marks() &&
 		r.State == e.Kind.state() && r.Position == e.Position &&
 		(e.Duration == 0 || r.Duration == e.Duration) && r.Meta.says(e.Meta) &&
-		e.At >= r.Version.Time() && e.At < r.Version.Time()+c.Keep/2
+		e.At >= r.Version.Time() && e.At < r.Version.Time()+b.lifeOf(c).Keep/2
 }
 
 // addClass parses a class such as "types=7,8 keep=14d list=200 least=2s".
@@ -152,7 +132,7 @@ func (b *Rulebook) addClass(name, values string) error {
 	if len(b.classes) == MaxClasses {
 		return fmt.Errorf("want at most %d classes", MaxClasses)
 	}
-	c, given := Class{Name: name, Keep: ArchiveTTL}, make(map[string]bool)
+	c, given := Class{Name: name, Keep: b.keep}, make(map[string]bool)
 	for value := range strings.FieldsSeq(values) {
 		key, text, _ := strings.Cut(value, "=")
 		if given[key] {
@@ -162,6 +142,13 @@ func (b *Rulebook) addClass(name, values string) error {
 		if err := c.set(key, text); err != nil {
 			return err
 		}
+	}
+	most := b.keep
+	if most == 0 {
+		most = Forever
+	}
+	if given["keep"] && (c.Keep < 1000 || c.Keep > most) {
+		return fmt.Errorf("keep: want 1s to %s, for which the archive keeps anything, got %s", FormatRetention(most), FormatRetention(c.Keep))
 	}
 	if !given["types"] {
 		return fmt.Errorf("want the types of the class, such as types=7,8, or types=none for one that takes no more reports")
@@ -188,8 +175,8 @@ func (c *Class) set(key, text string) (err error) {
 	case "types":
 		c.Types, err = types(text)
 	case "keep":
-		if c.Keep, err = days(text); err == nil && (c.Keep < 1000 || c.Keep > ArchiveTTL) {
-			err = fmt.Errorf("want 1s to 90d, for which the archive keeps anything, got %q", text)
+		if c.Keep = Forever; text != "forever" {
+			c.Keep, err = days(text)
 		}
 	case "list":
 		if c.List, err = strconv.Atoi(text); err != nil || c.List < 1 || c.List > maxList {

@@ -10,7 +10,7 @@ import (
 )
 
 func TestParseClasses(t *testing.T) {
-	book, err := history.ParseRules([]string{
+	book, err := history.ParseRules("90d", []string{
 		"grace=5s", " previews: types=7,8 keep=14d list=200 least=2s", "3:done=95", "7:grace=1s",
 		"preferences:types=9  changes=only keep=36h", "gone: types=none", "moved=2026-11-24",
 	})
@@ -20,7 +20,7 @@ func TestParseClasses(t *testing.T) {
 	want := []history.Class{
 		{Name: "previews", Types: []uint32{7, 8}, Keep: 14 * 24 * 3600 * 1000, List: 200, Least: 2000},
 		{Name: "preferences", Types: []uint32{9}, Keep: 36 * 3600 * 1000, ChangesOnly: true},
-		{Name: "gone", Keep: history.ArchiveTTL},
+		{Name: "gone", Keep: history.DefaultRetention},
 	}
 	if got := book.Classes(); len(got) != len(want) {
 		t.Fatalf("got %+v, want %+v", got, want)
@@ -101,7 +101,7 @@ func TestBadClasses(t *testing.T) {
 	}
 	for _, test := range tests {
 		last := test.texts[len(test.texts)-1]
-		if _, err := history.ParseRules(test.texts); err == nil || !strings.Contains(err.Error(), test.want) || !strings.Contains(err.Error(), last) {
+		if _, err := history.ParseRules("90d", test.texts); err == nil || !strings.Contains(err.Error(), test.want) || !strings.Contains(err.Error(), last) {
 			t.Errorf("%q: got %v, want %q and the rule", test.texts, err, test.want)
 		}
 	}

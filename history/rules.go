@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 )
 
@@ -96,14 +97,16 @@ func (r Rules) early(e *Event) bool {
 	return e.Position < r.Grace
 }
 
-// Rulebook holds the rules of all types. Nil and the zero value have the standard rules: begun at 5 %, done at
-// 90 %, short below 300 s, a grace of 10 s.
+// Rulebook holds the rules of all types, and how long records live. Nil and the zero value have the standard rules:
+// begun at 5 %, done at 90 %, short below 300 s, a grace of 10 s.
 type Rulebook struct {
 	all     *Rules // for types without their own rules, nil for the standard
 	byType  map[uint32]Rules
 	classes []Class
 	classOf map[uint32]int // by type, index in classes
 	moved   int64          // latest move of types between classes, Unix milliseconds
+	keep    int64          // lifetime of records without a class, ms; 0 is that of the store, or 90 days
+	stored  atomic.Pointer[Retention]
 }
 
 // Of returns the rules of a type.
@@ -122,9 +125,15 @@ func (b *Rulebook) Of(typ uint32) Rules {
 
 // ParseRules parses rules: "grace=5s" for all types, "3:done=95,short=1m" for one type on top of those,
 // "previews: types=7,8 keep=14d" for a class. "moved=2026-11-24" is the day of the latest move of types between
-// classes. The error quotes the faulty rule.
-func ParseRules(texts []string) (*Rulebook, error) {
+// classes. The error quotes the faulty rule. The retention is that of [ParseRetention]; empty is that of the
+// store.
+func ParseRules(retention string, texts []string) (_ *Rulebook, err error) {
 	b := &Rulebook{byType: make(map[uint32]Rules), classOf: make(map[uint32]int)}
+	if retention != "" {
+		if b.keep, err = ParseRetention(retention); err != nil {
+			return nil, fmt.Errorf("retention: %w", err)
+		}
+	}
 	for _, own := range []bool{false, true} { // rules for all types first: the others build on them
 		for _, text := range texts {
 			typ, values, found := strings.Cut(strings.TrimSpace(text), ":")

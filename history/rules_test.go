@@ -34,7 +34,7 @@ func TestEarly(t *testing.T) {
 		{"another type's grace", history.KindProgress, 5000, 0, "2:grace=5s", true},
 	}
 	for _, test := range tests {
-		book, err := history.ParseRules(strings.Fields(test.grace))
+		book, err := history.ParseRules("", strings.Fields(test.grace))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -63,7 +63,7 @@ func TestParseRules(t *testing.T) {
 		{[]string{"3:done=95", "3:begun=1"}, 3, history.Rules{Begun: 1, Done: 95, Short: 300_000, Grace: 10_000}},
 	}
 	for _, test := range tests {
-		book, err := history.ParseRules(test.texts)
+		book, err := history.ParseRules("", test.texts)
 		if err != nil || book.Of(test.typ) != test.want {
 			t.Errorf("%q of type %d: got %+v, %v; want %+v", test.texts, test.typ, book.Of(test.typ), err, test.want)
 		}
@@ -76,7 +76,7 @@ func TestParseRules(t *testing.T) {
 		"", "3:", ":done=1", "x:done=1", "-1:done=1", "4294967296:done=1", "done", "done=", "done=101", "done=-1", "done=x",
 		"grace=5", "grace=-5s", "short=x", "color=red", "done=95,", "begun=90", "3:done=5",
 	} {
-		if book, err := history.ParseRules([]string{text}); err == nil || !strings.Contains(err.Error(), text) {
+		if book, err := history.ParseRules("", []string{text}); err == nil || !strings.Contains(err.Error(), text) {
 			t.Errorf("%q: got %+v, %v; want an error that names it", text, book, err)
 		}
 	}
@@ -122,7 +122,7 @@ func TestUnfinished(t *testing.T) {
 		{"of unknown duration, at the beginning", history.KindSeek, 0, 0, "", false},
 	}
 	for _, test := range tests {
-		book, err := history.ParseRules(strings.Fields(test.rules))
+		book, err := history.ParseRules("", strings.Fields(test.rules))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -3,7 +3,6 @@ package history
 import (
 	"cmp"
 	"strings"
-	"time"
 )
 
 // Summary outlives an object's expired records. It sums up the latest record, and in Before the records that
@@ -28,18 +27,6 @@ type Ended struct {
 	First, Until      int64 // Unix milliseconds; Until is the newest version's time
 	Plays             uint64
 	Watched, Furthest int64
-}
-
-// SummaryAge is the age of records at their first summary, in milliseconds: a week before expiry. A record that
-// changes in that week is summarized again.
-const SummaryAge = ArchiveTTL - 7*24*3600*1000
-
-// ValidateSummaryTTL fails unless d is a valid lifetime of summaries; 0 is the store's default.
-func ValidateSummaryTTL(d time.Duration) error {
-	if d != 0 && d < ArchiveTTL*time.Millisecond {
-		return Invalid("summary", "want at least 2160h, for as long as there are records")
-	}
-	return nil
 }
 
 // SummaryPage is a page of a user's summaries.
@@ -101,17 +88,17 @@ func (s Summary) After(at int64) (Summary, bool) {
 
 // With returns the summary with record r counted, and whether one remains: a delete may remove all of it. The
 // zero Summary is an empty one. A record counts once, even if With is repeated with it or with later content.
-func (s Summary) With(o Object, r *Record, rules Rules) (Summary, bool) {
+func (s Summary) With(o Object, r *Record, b *Rulebook) (Summary, bool) {
 	s, there := s.After(r.RemovedAt)
 	if r.Deleted() {
 		return s, there
 	}
-	n := Summarize(o, r, rules)
+	n := Summarize(o, r, b.Of(o.Type))
 	switch {
 	case !there:
 	case r.Version < s.Version: // older content: already counted
 		return s, true
-	case s.isIn(r):
+	case s.isIn(r, b.TTL(o.Type)):
 		n.Before = s.Before
 		if r.Version == s.Version { // possibly older content
 			n.First, n.Watched, n.Furthest = min(n.First, s.First), max(n.Watched, s.Watched), max(n.Furthest, s.Furthest)
@@ -135,7 +122,7 @@ func (r *Record) unwatched() bool { return r.PlaysBefore == 0 && r.PlaysBeforeAt
 // isIn reports whether r continues the summary's latest record: its oldest event is not after Last. Otherwise r
 // began later. Without session names the oldest event may be unknown. An event within the TTL then most likely
 // belongs to the same record.
-func (s *Summary) isIn(r *Record) bool {
+func (s *Summary) isIn(r *Record, ttl int64) bool {
 	oldest := r.Oldest()
-	return oldest <= s.Last || r.Session == "" && oldest < s.Last+ArchiveTTL
+	return oldest <= s.Last || r.Session == "" && oldest < s.Last+ttl
 }

@@ -105,11 +105,11 @@ func (ps Pauses) Valid() bool {
 	return ps == "" || again == " "+ps
 }
 
-// with adds a pause and drops excess pauses and those that ended up to oldest.
-func (ps Pauses) with(since, until, oldest int64) Pauses {
+// with adds a pause and drops excess pauses.
+func (ps Pauses) with(since, until int64) Pauses {
 	all, n := fmt.Sprintf("%d %d", since, until), 1
 	for since, until := range ps.all() {
-		if n++; n > MaxPauses || until <= oldest {
+		if n++; n > MaxPauses {
 			break
 		}
 		all += fmt.Sprintf(" %d %d", since, until)
@@ -178,7 +178,7 @@ func (p Pause) Meets(from, to int64) bool {
 // Switched returns the pause after a switch of recording at a time; a switch to the current state changes
 // nothing. A pause begins after the newest record, whose time is given, since clocks of services differ. A
 // record more than [ClockError] ahead does not count. Every change is later than the one before, which orders
-// the pauses of a user. Earlier pauses are kept for the lifetime of records.
+// the pauses of a user. Earlier pauses are kept, up to [MaxPauses].
 func (p Pause) Switched(recording bool, at, newest int64) Pause {
 	if newest > at+ClockError {
 		newest = 0
@@ -192,7 +192,7 @@ func (p Pause) Switched(recording bool, at, newest int64) Pause {
 		return Pause{Since: max(at, newest)}
 	default:
 		next := max(at, newest, p.Until+1)
-		return Pause{Since: next, Earlier: p.Earlier.with(p.Since, p.Until, next-ArchiveTTL)}
+		return Pause{Since: next, Earlier: p.Earlier.with(p.Since, p.Until)}
 	}
 }
 

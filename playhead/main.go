@@ -29,6 +29,7 @@ var commands = []command{
 	{"hot", "Say which users and buckets report most.", hottest},
 	{"drain", "Stop a process and wait until it has drained.", drain},
 	{"replay", "Copy old viewings of files, or whole stores, into a history; or `replay verify`, `user`, `sniff`, `dead`, `segments`, `erase`, `rebase`.", replayCommand},
+	{"retention", "Print how long the data keeps records; or `retention set DURATION`.", retention},
 }
 
 func playhead(ctx context.Context, args []string, getenv func(string) string, out io.Writer) error {
@@ -53,7 +54,7 @@ func playhead(ctx context.Context, args []string, getenv func(string) string, ou
 func usage(out io.Writer) {
 	fmt.Fprint(out, "Usage: playhead <command>\n\n")
 	for _, c := range commands {
-		fmt.Fprintf(out, "  %-8s %s\n", c.name, c.about)
+		fmt.Fprintf(out, "  %-9s %s\n", c.name, c.about)
 	}
 	fmt.Fprint(out, "\nplayhead <command> --help lists the flags of a command; --version prints the version.\n")
 }

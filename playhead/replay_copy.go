@@ -14,7 +14,6 @@ import (
 	"golang.org/x/term"
 
 	"github.com/playhead/playhead/bff/token"
-	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/internal/connect"
 	"github.com/playhead/playhead/internal/run"
 	"github.com/playhead/playhead/playhead/backfill"
@@ -162,8 +161,8 @@ func (f *copyFlags) verdict(r *backfill.Report, err error) error {
 
 // copy returns the copy that the flags describe. The caller calls closing.
 func (f *copyFlags) copy(stores *opened, target func(*opened) (backfill.Target, func(), error)) (c *backfill.Copy, closing func(), err error) {
-	if stores.rules, err = history.ParseRules(f.Rules); err != nil {
-		return nil, nil, fmt.Errorf("--rules: %w", err)
+	if err := stores.parseRules(); err != nil {
+		return nil, nil, err
 	}
 	c = &backfill.Copy{Lanes: f.Parallel, Rate: f.Rate, P99: f.P99, Checkpoint: f.Checkpoint, Rejects: f.Rejects, MaxRejects: -1}
 	if f.MaxRejects != nil {

@@ -39,6 +39,15 @@ func (o *opened) close() error {
 	return errors.Join(errs...)
 }
 
+// parseRules parses the rules anew for the next store, whose retention they take over. In the end they are those of the
+// target.
+func (o *opened) parseRules() (err error) {
+	if o.rules, err = history.ParseRules("", o.flags.Rules); err != nil {
+		return fmt.Errorf("--%w", err)
+	}
+	return nil
+}
+
 // dir opens the data directory of an all-in-one. No other process may have it open.
 func (o *opened) dir(path string, existing bool) (*pebble.DB, error) {
 	if db := o.dirs[path]; db != nil {
@@ -51,6 +60,9 @@ func (o *opened) dir(path string, existing bool) (*pebble.DB, error) {
 		return nil, err
 	case len(files) == 0 && existing:
 		return nil, fmt.Errorf("%s is empty", path)
+	}
+	if err := o.parseRules(); err != nil {
+		return nil, err
 	}
 	db, err := pebble.Open(path, pebble.Config{Rules: o.rules})
 	if err != nil {
@@ -69,6 +81,9 @@ func (o *opened) table(name string, existing bool) (*hbase.Archive, error) {
 	table, quorum, _ := strings.Cut(name, "@")
 	if quorum == "" {
 		return nil, fmt.Errorf("want TABLE@ZOOKEEPER, such as history@127.0.0.1:2181, or a directory, got %q", name)
+	}
+	if err := o.parseRules(); err != nil {
+		return nil, err
 	}
 	a, err := hbase.Open(o.ctx, hbase.Config{ZooKeeper: quorum, Table: table, Existing: existing, Rules: o.rules})
 	if err != nil {
@@ -150,17 +165,18 @@ func (o *opened) queue(where string) (backfill.Source, error) {
 
 // toArchive returns the target of archive:.
 func (o *opened) toArchive(where string) (backfill.Target, error) {
-	t := &backfill.Archive{Rules: o.rules}
+	t := new(backfill.Archive)
 	if !strings.Contains(where, "@") {
 		db, err := o.dir(where, false)
 		if err != nil {
 			return nil, err
 		}
-		t.Store, t.Cache = db.Archive(), db.Cache()
+		t.Rules, t.Store, t.Cache = o.rules, db.Archive(), db.Cache()
 		t.Through = through(db.Cache(), nobody{})
 		return t, nil
 	}
 	a, err := o.table(where, false)
+	t.Rules = o.rules
 	if err != nil || !o.flags.Cached {
 		t.Store = a
 		return t, err

@@ -41,6 +41,7 @@ type serveFlags struct {
 	MaxClockGap     time.Duration `help:"How far the clock may be from the latest trusted time, such as after a long stop, before it is no longer followed and nothing expires until it is confirmed. See docs/operate.md." default:"768h" positive:""`
 	LameDuck        time.Duration `help:"How long it serves on after SIGTERM, while /readyz fails and load balancers turn away." default:"0s"`
 	Drain           time.Duration `help:"Longest time the stop may take after that." default:"20s" positive:""`
+	Retention       string        `help:"How long records live after they were last played, such as 90d, 36h or forever. The data has it, and another one is refused: playhead retention set changes it. See docs/retention.md." default:"90d"`
 	Rules           []string      `sep:";" placeholder:"RULES" help:"Rules of types: begun=5,done=90 (percent), short=300s, grace=10s for all types, or 3:done=95,grace=5s for one. Classes of types: previews: types=7,8 keep=14d list=200 least=2s. See docs/retention.md."`
 	LogLevel        string        `help:"debug, info, warn or error." default:"info"`
 	LogFormat       string        `help:"text or json." default:"text"`
@@ -70,11 +71,11 @@ func serve(ctx context.Context, args []string, getenv func(string) string, out i
 	if f.OIDCIssuer != "" && f.Audience == "" {
 		return errors.New("--oidc-issuer needs --audience: tokens of the issuer's other applications would be accepted too")
 	}
-	rules, err := history.ParseRules(f.Rules)
+	rules, err := history.ParseRules(f.Retention, f.Rules)
 	if err != nil {
-		return fmt.Errorf("--rules: %w", err)
+		return fmt.Errorf("--%w", err)
 	}
-	if err := history.ValidateSummaryTTL(f.Summary); err != nil {
+	if err := rules.ValidateSummaryTTL(f.Summary); err != nil {
 		return fmt.Errorf("--%w", err)
 	}
 	if err := history.ValidateUID(f.User); err != nil {

@@ -55,7 +55,7 @@ func (a *Archive) put(c history.Cell) {
 }
 
 func (a *Archive) live(r *history.Record) *history.Record {
-	if r == nil || r.CellTime <= a.Now()-history.ArchiveTTL {
+	if r == nil || r.CellTime <= a.Now()-history.DefaultRetention {
 		return nil
 	}
 	return r

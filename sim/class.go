@@ -30,7 +30,7 @@ func (w *World) rulebook() *history.Rulebook {
 	if w.moved {
 		texts = append(slices.Clone(texts), "moved="+w.began.UTC().Format(time.DateOnly))
 	}
-	b, err := history.ParseRules(texts)
+	b, err := history.ParseRules("", texts)
 	if err != nil {
 		panic(err)
 	}

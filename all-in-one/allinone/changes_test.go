@@ -84,7 +84,7 @@ func TestChangesOfClasses(t *testing.T) {
 	for i := range texts {
 		texts[i] = fmt.Sprintf("class-%s-%02d: types=%d", strings.Repeat("x", 23), i, i+1)
 	}
-	rules, err := history.ParseRules(texts)
+	rules, err := history.ParseRules("", texts)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -128,7 +128,7 @@ func (h *here) reportStop(id string, typ int, position int64) {
 
 // TestFlowClasses: the viewer's records of all classes are shown, newest first.
 func TestFlowClasses(t *testing.T) {
-	rules, err := history.ParseRules([]string{"clips: types=1"})
+	rules, err := history.ParseRules("", []string{"clips: types=1"})
 	if err != nil {
 		t.Fatal(err)
 	}

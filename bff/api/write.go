@@ -155,8 +155,7 @@ func (a *api) deletePage(ctx context.Context, page *historyv1.ListResponse, unti
 	return n + gone, err
 }
 
-// deleteSummaries deletes objects known only by summaries. A tombstone as old as the summaries would expire
-// before they are rewritten, so its time is at most history.SummaryAge ago.
+// deleteSummaries deletes objects known only by summaries.
 func (a *api) deleteSummaries(ctx context.Context, summaries []*historyv1.Summary, until int64) (n uint32, err error) {
 	if len(summaries) == 0 {
 		return 0, nil
@@ -165,10 +164,7 @@ func (a *api) deleteSummaries(ctx context.Context, summaries []*historyv1.Summar
 	for i, s := range summaries {
 		objects[i] = s.Object
 	}
-	if until > 0 {
-		until = max(until, time.Now().UnixMilli()-history.SummaryAge)
-	}
-	_, err = a.delete(ctx, &historyv1.DeleteRequest{Objects: objects, AtMs: until})
+	_, err = a.delete(ctx, &historyv1.DeleteRequest{Objects: objects, AtMs: until, Summarized: true})
 	if err != nil {
 		return 0, err
 	}

@@ -70,6 +70,8 @@ type Config struct {
 	// Summarizer is nil if no summaries are kept. Each user is summarized once per SummarizeEvery (default a day).
 	Summarizer     Summarizer
 	SummarizeEvery time.Duration
+	// Rules decide when records are summarized (default: the standard rules).
+	Rules *history.Rulebook
 	// ClockErr returns why no clock is trusted, nil if one is. The default trusts the clock. Until a clock is
 	// trusted nothing is summarized or compacted, because both drop expired records.
 	ClockErr func() error

@@ -25,7 +25,7 @@ func (w *Worker) Archived(ctx context.Context, keys []history.Key, entries []his
 		switch {
 		case k.IsUser() || left && (r.Deleted() || max(r.RemovedAt, cleared) > lately):
 			removed = append(removed, k.UID)
-		case w.cfg.Summarizer != nil && left && r.Version.Time() < now.UnixMilli()-history.SummaryAge:
+		case w.cfg.Summarizer != nil && left && r.Version.Time() < w.cfg.Rules.SummaryBefore(now.UnixMilli()):
 			w.due.old.Add(k.UID, due) // it may expire before the next turn
 		}
 		if w.cfg.Compactor != nil && run.N(ctx, w.cfg.CountOneIn) == 0 && w.isLong(k.UID) {

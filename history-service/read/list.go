@@ -47,7 +47,7 @@ func (r *Reader) list(ctx context.Context, req *historyv1.ListRequest) (*history
 			return nil, fmt.Errorf("list: %w", err)
 		}
 		if ttl > 0 {
-			border = r.cfg.Horizon().Add(summaryMargin).UnixMilli() - history.ArchiveTTL
+			border = max(r.cfg.Rules.NamespaceExpired(req.GetUid(), r.cfg.Horizon().Add(summaryMargin).UnixMilli()), 1)
 		}
 	}
 	w.records = func(ctx context.Context, q history.Query) (readerPage, error) {

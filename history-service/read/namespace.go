@@ -42,7 +42,7 @@ func (r *Reader) Namespace(ctx context.Context, namespace string) (history.User,
 
 // oldest returns the expiry limit of a namespace: records of this time or earlier have expired.
 func (r *Reader) oldest(namespace string) int64 {
-	return r.cfg.Horizon().UnixMilli() - r.cfg.Rules.NamespaceTTL(namespace)
+	return r.cfg.Rules.NamespaceExpired(namespace, r.cfg.Horizon().UnixMilli())
 }
 
 // pages reads one page across the namespaces of a query. It reads on while every item is hidden.
@@ -51,6 +51,7 @@ func (r *Reader) pages(ctx context.Context, uid string, q history.Query, strict 
 		return r.readPage(ctx, namespace, q, strict)
 	}
 	if !r.divided() {
+		q.Since = max(q.Since, r.oldest(uid)+1)
 		return read(ctx, uid, q)
 	}
 	for once := true; ; once = false {
@@ -71,9 +72,7 @@ func (r *Reader) pageOfNamespaces(ctx context.Context, uid string, q history.Que
 	for i, namespace := range namespaces {
 		g.Go(func() (err error) {
 			q := q
-			if namespace != uid {
-				q.Since = max(q.Since, r.oldest(namespace)+1)
-			}
+			q.Since = max(q.Since, r.oldest(namespace)+1)
 			parts[i], err = read(asking, namespace, q)
 			return err
 		})
@@ -178,7 +177,14 @@ func (r *Reader) dropHidden(ctx context.Context, uid string, owner *history.User
 
 // expired reports whether a record is past the TTL of its type.
 func (r *Reader) expired(it history.Item) bool {
-	return it.Record.Version.Time() <= r.cfg.Horizon().UnixMilli()-r.cfg.Rules.TTL(it.Object.Type)
+	return it.Record.Version.Time() <= r.cfg.Rules.Expired(it.Object.Type, r.cfg.Horizon().UnixMilli())
+}
+
+// dropExpired removes an expired record from an entry.
+func (r *Reader) dropExpired(e *history.Entry, k history.Key) {
+	if e.Record != nil && r.expired(history.Item{Object: k.Object, Record: e.Record}) {
+		e.Record = nil
+	}
 }
 
 // byNamespace loads keys of one user, each from its type's namespace, or from all namespaces while types are
@@ -186,7 +192,11 @@ func (r *Reader) expired(it history.Item) bool {
 // records are omitted.
 func (r *Reader) byNamespace(ctx context.Context, keys []history.Key, load func(context.Context, []history.Key) ([]history.Entry, error)) ([]history.Entry, error) {
 	if !r.divided() {
-		return load(ctx, keys)
+		found, err := load(ctx, keys)
+		for i := range found {
+			r.dropExpired(&found[i], keys[i])
+		}
+		return found, err
 	}
 	uid, moving := keys[0].UID, r.cfg.Rules.Moving(r.nowMS())
 	found := make([]history.Entry, len(keys))
@@ -228,9 +238,7 @@ func (r *Reader) byNamespace(ctx context.Context, keys []history.Key, load func(
 		e := &found[i]
 		e.User.MergeCleared(cleared)
 		e.Record = e.Record.After(e.User.ClearedAt(k.Object.Type))
-		if e.Record != nil && r.expired(history.Item{Object: k.Object, Record: e.Record}) {
-			e.Record = nil
-		}
+		r.dropExpired(e, k)
 	}
 	return found, nil
 }

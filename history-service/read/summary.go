@@ -87,7 +87,7 @@ func (r *Reader) withoutRecord(ctx context.Context, uid string, page history.Sum
 			gone = max(gone, e.Record.RemovedAt)
 		}
 		s, left := page.Items[i].After(gone)
-		if left && (e.Record == nil || e.Record.Version.Time() < border) && r.cfg.Rules.TTL(o.Type) == history.ArchiveTTL {
+		if left && (e.Record == nil || e.Record.Version.Time() < border) && r.cfg.Rules.TTL(o.Type) == r.cfg.Rules.Retention().Keep {
 			shown = append(shown, s)
 		}
 	}

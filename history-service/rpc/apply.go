@@ -427,7 +427,7 @@ func normalise(r *report.Report, now int64, rules *history.Rulebook) historyv1.S
 	switch {
 	case r.Incognito:
 		return historyv1.Status_STATUS_PAUSED
-	case r.At <= now-rules.TTL(r.Key.Object.Type):
+	case r.At <= rules.Expired(r.Key.Object.Type, now):
 		return historyv1.Status_STATUS_EXPIRED
 	case r.Failed: // a failed playback's position is not worth resuming
 		return historyv1.Status_STATUS_UNCHANGED

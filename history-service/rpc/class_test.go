@@ -26,7 +26,7 @@ const previews = "previews: types=7,8 keep=14d list=20 least=2s"
 
 func rulesOf(t testing.TB, texts ...string) *history.Rulebook {
 	t.Helper()
-	book, err := history.ParseRules(texts)
+	book, err := history.ParseRules("", texts)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -302,7 +302,7 @@ func TestContinueLooksAtTheNewest(t *testing.T) {
 
 // TestContinueByRules has a type whose short limit is one minute.
 func TestContinueByRules(t *testing.T) {
-	book, err := history.ParseRules([]string{"1:short=1m,done=50"})
+	book, err := history.ParseRules("", []string{"1:short=1m,done=50"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -179,7 +179,7 @@ func TestFirstOfDayOfTheAbsent(t *testing.T) {
 	hidden.Incognito = true
 	invalid := watching("cid")
 	invalid.PositionMs = -1
-	expired := beat("dan/1", historyv1.Kind_KIND_STOP, history.ArchiveTTL, 1)
+	expired := beat("dan/1", historyv1.Kind_KIND_STOP, history.DefaultRetention, 1)
 	for _, hb := range []*historyv1.Heartbeat{off, hidden, invalid, expired} {
 		wantDays(t, s, []*historyv1.Heartbeat{asking(hb, 0, "")})
 	}

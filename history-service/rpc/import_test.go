@@ -400,7 +400,7 @@ func TestImportIsJudged(t *testing.T) {
 			r.Record.Meta = append(r.Record.Meta, &historyv1.MetaEntry{Key: "long", Value: new(strings.Repeat("v", history.MaxMetaBytes))})
 		}},
 		{"", expired, func(r *historyv1.ImportedRecord) {
-			r.Record = &historyv1.Record{State: 1, Version: (start - history.ArchiveTTL) << 2}
+			r.Record = &historyv1.Record{State: 1, Version: (start - history.DefaultRetention) << 2}
 		}},
 		{"", stored, func(r *historyv1.ImportedRecord) { r.Object.Id = "good" }},
 	} {

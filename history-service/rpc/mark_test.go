@@ -277,3 +277,15 @@ func TestMarkUnlessCompleted(t *testing.T) {
 	mark(t, s, unwatchedMark, 0, "done")
 	wantStatuses(t, "what is not watched", marking(t, s, &historyv1.MarkRequest{Mark: watchedMark, UnlessCompleted: true}, ids[:1]).GetStatuses(), stored)
 }
+
+// TestDeleteSummarized: a tombstone for summaries is young enough to reach them.
+func TestDeleteSummarized(t *testing.T) {
+	h := newHouse(t)
+	s := h.service(t)
+	const day = 86_400_000
+	if _, err := s.Delete(t.Context(), &historyv1.DeleteRequest{Uid: "ann", Objects: []*historyv1.Object{{Id: "film", Type: 1}}, AtMs: start - 200*day, Summarized: true}); err != nil {
+		t.Fatal(err)
+	}
+	got := apply(t, s, beat("ann/film", stop, 84*day, 9), beat("ann/film", stop, 82*day, 10))
+	wantStatuses(t, "around the tombstone", got, historyv1.Status_STATUS_STALE, historyv1.Status_STATUS_STORED)
+}

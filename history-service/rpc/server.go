@@ -280,7 +280,7 @@ func (s *Server) reportOf(req *historyv1.ImportRequest, in *historyv1.ImportedRe
 		return r, err
 	}
 	r.At = r.Whole.Version.Time()
-	if r.At <= now-s.cfg.Rules.TTL(r.Key.Object.Type) {
+	if r.At <= s.cfg.Rules.Expired(r.Key.Object.Type, now) {
 		r.Status = historyv1.Status_STATUS_EXPIRED
 	}
 	return r, nil

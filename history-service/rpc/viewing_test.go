@@ -115,7 +115,7 @@ func TestWatched(t *testing.T) {
 
 // TestRulesByType has an audio type with a later done limit and a shorter grace than video.
 func TestRulesByType(t *testing.T) {
-	book, err := history.ParseRules([]string{"3:done=98,grace=2s"})
+	book, err := history.ParseRules("", []string{"3:done=98,grace=2s"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,6 +22,9 @@ func (w *Writer) Delete(ctx context.Context, req *historyv1.DeleteRequest) (*his
 	if err != nil {
 		return nil, err
 	}
+	if req.GetSummarized() && req.GetAtMs() > 0 {
+		asked = max(asked, w.cfg.Rules.SummaryBefore(w.nowMS()))
+	}
 	var covers int64
 	switch latest := w.latestDecision(); {
 	case req.GetAtMs() == 0: // covers what the user sees, whatever the clocks
@@ -144,7 +147,7 @@ func (w *Writer) Mark(ctx context.Context, req *historyv1.MarkRequest) (*history
 		return nil, err
 	}
 	for i := range reports {
-		if at <= w.nowMS()-w.cfg.Rules.TTL(reports[i].Key.Object.Type) {
+		if at <= w.cfg.Rules.Expired(reports[i].Key.Object.Type, w.nowMS()) {
 			reports[i].Status = historyv1.Status_STATUS_EXPIRED
 		}
 	}

@@ -53,8 +53,8 @@ type Config struct {
 	// Summary is how long summaries are kept, see [history.Summary]. 0 keeps the table's setting, or disables
 	// summaries if the table is missing.
 	Summary time.Duration
-	// Rules decide what counts as finished in summaries, and set the TTL of records by class; default the standard
-	// rules.
+	// Rules decide what counts as finished in summaries, and set the retention, which must be the table's; nil means
+	// the standard rules and the retention of the table.
 	Rules *history.Rulebook
 	// Long is called for users with too many live records, as found by a page.
 	Long func(ctx context.Context, uid string) error
@@ -121,6 +121,9 @@ func (c *Config) normalize() error {
 	if c.Horizon == nil {
 		c.Horizon = func() (time.Time, error) { return c.Now(), nil }
 	}
+	if c.Rules == nil {
+		c.Rules = new(history.Rulebook)
+	}
 	if c.ClockErr == nil {
 		c.ClockErr = func() error { return nil }
 	}
@@ -138,7 +141,7 @@ func (c *Config) normalize() error {
 	case c.Deadline < 0:
 		return history.Invalid("deadline", "want more than 0")
 	}
-	return history.ValidateSummaryTTL(c.Summary)
+	return c.Rules.ValidateSummaryTTL(c.Summary)
 }
 
 func newArchive(c Config, d *dialer, client gohbase.Client) *Archive {

@@ -173,7 +173,7 @@ func (a *Archive) putIn(ctx context.Context, uid string, columns map[string]map[
 // one.
 func (a *Archive) putRecord(ctx context.Context, uid string, columns map[string]map[string][]byte, at uint64) *hrpc.Mutate {
 	call := a.putIn(ctx, uid, columns, at)
-	if ms := a.config.Rules.NamespaceTTL(uid); ms < history.ArchiveTTL {
+	if ms := a.config.Rules.NamespaceTTL(uid); ms < a.config.Rules.Retention().Keep {
 		_ = hrpc.TTL(time.Duration(ms) * time.Millisecond)(call) // fails only for calls other than puts
 	}
 	return call

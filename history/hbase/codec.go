@@ -105,7 +105,8 @@ func lateColumn(o history.Object, period int64) string {
 // contents holds the cells of a user's row before clear marks are applied.
 type contents struct {
 	uid       string
-	peeks     bool // decode records lazily
+	peeks     bool  // decode records lazily
+	since     int64 // earlier records had expired when the retention was last changed; HBase may show them again
 	cleared   map[uint32]int64
 	pause     history.Pause
 	compacted uint64 // a lower bound of the segments' version, 0 without segments.
@@ -129,6 +130,17 @@ type content struct {
 	version history.Version
 }
 
+// contents returns the empty contents of a user.
+func (a *Archive) contents(uid string) contents {
+	return contents{uid: uid, since: a.config.Rules.Life(uid).Since}
+}
+
+func (c *contents) addContent(one content) {
+	if one.damage != nil || one.version.Time() >= c.since {
+		c.objects = append(c.objects, one)
+	}
+}
+
 // add parses cells. It ignores foreign columns.
 func (c *contents) add(cells []*hrpc.Cell) {
 	c.objects = slices.Grow(c.objects, len(cells))
@@ -148,7 +160,7 @@ func (c *contents) add(cells []*hrpc.Cell) {
 			}
 			c.cleared[typ] = at - future
 		} else if o, err := history.ParseObject(column); err == nil {
-			c.objects = append(c.objects, c.content(o, cell.Value, at))
+			c.addContent(c.content(o, cell.Value, at))
 		}
 	}
 }
@@ -164,7 +176,7 @@ func (c *contents) addLate(column string, value []byte, at int64) {
 	if o, err := history.ParseObject(text); err == nil {
 		one := c.content(o, value, at)
 		one.late, c.late = column, true
-		c.objects = append(c.objects, one)
+		c.addContent(one)
 	}
 }
 

@@ -179,7 +179,7 @@ func (r *compact) choose() {
 // marksClean returns when a column may move, if ever. Cleared and expired columns never move; HBase drops them.
 func (r *compact) marksClean(o content) (at int64, may bool) {
 	u := history.User{Cleared: r.live.cleared}
-	if o.damage != nil || o.version.Time() <= u.ClearedAt(o.object.Type) || o.version.Time() < r.oldestOf(r.uid) {
+	if o.damage != nil || o.version.Time() <= u.ClearedAt(o.object.Type) || o.version.Time() < r.oldest(r.uid) {
 		return 0, false
 	}
 	if o.late != "" {
@@ -271,7 +271,7 @@ func (r *compact) write(ctx context.Context) (err error) {
 func (r *compact) planned() segment.Compact {
 	run := strconv.FormatInt(r.began, 10) + "." + rand.Text()[:13]
 	return segment.Compact{
-		Items: r.items, Staying: r.staying, Cleared: maps.Clone(r.live.cleared), Oldest: r.oldestOf(r.uid),
+		Items: r.items, Staying: r.staying, Cleared: maps.Clone(r.live.cleared), Oldest: r.oldest(r.uid),
 		Version: uint64(max(r.began, int64(r.segments.Version)+1)), //nolint:gosec // times
 		Name:    func(n int) string { return fmt.Sprintf("%s.%d", run, n) },
 	}

@@ -212,7 +212,7 @@ func TestClearLongAgoAfterCompaction(t *testing.T) {
 	c := hbase.Config{Table: tableOf(t), Regions: 1}
 	a, k := open(t, c), key("u", "a_1")
 	now := time.Now().UnixMilli() - 3_600_000
-	until := now - history.ArchiveTTL - 3_600_000
+	until := now - history.DefaultRetention - 3_600_000
 	r := record(now)
 	r.Completions = []history.Stay{{At: until - 1, Viewing: 1}, {At: now, Viewing: 2}}
 	mustPut(t, a, history.Cell{Key: k, Record: r})

@@ -113,6 +113,14 @@ func TestScanInMemory(t *testing.T) {
 	historytest.ArchiveScan(t, hbase.NewWith(newStore(time.Now), nil))
 }
 
+func TestRetentionInMemory(t *testing.T) {
+	historytest.ArchiveRetention(t, func(_ *testing.T, rules *history.Rulebook) history.Archive {
+		s := newStore(time.Now)
+		s.TTLs = map[string]int64{"history": rules.Retention().Keep}
+		return hbase.Over(s, hbase.Config{Rules: rules})
+	})
+}
+
 // TestArchiveInSegments runs the contract with nearly everything in segments.
 func TestArchiveInSegments(t *testing.T) {
 	for name, step := range map[string]int{"in one go": 100_000, "in steps": 700} {
@@ -924,7 +932,7 @@ func TestExpiredSegmentsGo(t *testing.T) {
 	r.plays(20)
 	r.compact()
 	r.wantForms(1, 19)
-	r.clock.pass(history.ArchiveTTL * time.Millisecond)
+	r.clock.pass(history.DefaultRetention * time.Millisecond)
 	r.want()
 	r.compactTable()
 	r.want()
@@ -934,7 +942,7 @@ func TestExpiredSegmentsGo(t *testing.T) {
 	if live, inSegments, err := r.Forms(t.Context(), r.uid); live != 0 || inSegments != 0 || err != nil {
 		t.Errorf("%d live records and %d in parts, %v; want none", live, inSegments, err)
 	}
-	r.clock.pass(history.ArchiveTTL * time.Millisecond) // the last compaction has expired too
+	r.clock.pass(history.DefaultRetention * time.Millisecond) // the last compaction has expired too
 	key := history.Key{UID: r.uid, Object: history.Object{ID: "1", Type: 1}}
 	if got, err := r.Get(t.Context(), []history.Key{key}); err != nil || got[0].Err != nil || got[0].Record != nil {
 		t.Errorf("got %v, %v, want no record", got, err)
@@ -949,7 +957,7 @@ func TestExpiredInASegment(t *testing.T) {
 	r.wantForms(1, 19)
 	gone := history.Event{Key: r.key(3), Kind: history.KindDelete, At: cells[3].Record.Version.Time() + 1}
 	r.store(history.Cell{Key: gone.Key, Record: history.Merge(cells[3].Record, gone.Record()).Successor(nil)})
-	r.clock.pass(time.Duration(cells[10].Record.Version.Time()-r.clock.now().UnixMilli()+history.ArchiveTTL+1) * time.Millisecond)
+	r.clock.pass(time.Duration(cells[10].Record.Version.Time()-r.clock.now().UnixMilli()+history.DefaultRetention+1) * time.Millisecond)
 	r.want(cells[11:]...)
 	for i := range 11 {
 		got, err := r.Get(t.Context(), []history.Key{r.key(i)})

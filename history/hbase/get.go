@@ -100,7 +100,7 @@ func (a *Archive) fetch(ctx context.Context, server *server, gets []*rowGet, ans
 			failed = fmt.Errorf("get %s: %w", gets[i].uid, err)
 			break
 		}
-		c := contents{uid: gets[i].uid}
+		c := a.contents(gets[i].uid)
 		c.add(cells)
 		if c.compacted > 0 {
 			segments.Go(func() error {
@@ -207,9 +207,10 @@ func (a *Archive) Pages(ctx context.Context, uids []string, q history.Query) ([]
 			case len(cells) >= rowColumns: // there may be more
 				*r.page, *r.err = a.Page(ctx, r.uid, q)
 			default:
-				c := &contents{uid: r.uid, peeks: true}
+				c := a.contents(r.uid)
+				c.peeks = true
 				c.add(cells)
-				*r.page, *r.err = a.pageOf(within, c, q)
+				*r.page, *r.err = a.pageOf(within, &c, q)
 			}
 		}
 		return nil
@@ -231,14 +232,15 @@ func (r *rowPage) weight() int { return rowColumns * columnWeight / 100 } // lon
 
 // live reads a user's row.
 func (a *Archive) live(ctx context.Context, uid string) (*contents, error) {
-	c := &contents{uid: uid, peeks: true}
+	c := a.contents(uid)
+	c.peeks = true
 	for cells, err := range a.pages(ctx, uid) {
 		if err != nil {
 			return nil, err
 		}
 		c.add(cells)
 	}
-	return c, nil
+	return &c, nil
 }
 
 func (a *Archive) liveWithin(ctx context.Context, uid string) (c *contents, err error) {

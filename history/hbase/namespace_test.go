@@ -12,7 +12,7 @@ import (
 // TestNamespaces: a class's cells expire by its own TTL in both families, other cells do not. An erasure finds all
 // namespaces of a user, and none of a user with the same prefix.
 func TestNamespaces(t *testing.T) {
-	rules, err := history.ParseRules([]string{"a: types=7 keep=2d"})
+	rules, err := history.ParseRules("", []string{"a: types=7 keep=2d"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,7 +52,7 @@ func TestNamespaces(t *testing.T) {
 // TestNamespaceSummaries: a class with a shorter TTL has no summaries. Existing ones are removed.
 func TestNamespaceSummaries(t *testing.T) {
 	store, clock, a := summarizing(t)
-	rules, err := history.ParseRules([]string{"a: types=7 keep=14d"})
+	rules, err := history.ParseRules("", []string{"a: types=7 keep=14d"})
 	if err != nil {
 		t.Fatal(err)
 	}

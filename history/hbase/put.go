@@ -194,7 +194,7 @@ func (a *Archive) putPause(ctx context.Context, uid string, p history.Pause) err
 		if err != nil {
 			return err
 		}
-		c, stands := contents{uid: uid}, []byte(nil)
+		c, stands := a.contents(uid), []byte(nil)
 		if c.add(cells); len(cells) > 0 {
 			stands = cells[0].Value
 		}

@@ -150,7 +150,7 @@ var errDropped = errors.New("dropped by its age")
 // is missing from both. If a chunk was replaced, reading calls read again with the current metadata. Records expire
 // by the trusted time, or by the clock if HBase already dropped some.
 func (a *Archive) reading(ctx context.Context, c *contents, q history.Query, read func(*segment.Reader) error) error {
-	err := a.readingSince(ctx, c, q, a.oldest(), read)
+	err := a.readingSince(ctx, c, q, a.oldest(c.uid), read)
 	if errors.Is(err, errDropped) {
 		err = a.readingSince(ctx, c, q, a.dropped(), read)
 	}
@@ -158,7 +158,7 @@ func (a *Archive) reading(ctx context.Context, c *contents, q history.Query, rea
 }
 
 func (a *Archive) readingSince(ctx context.Context, c *contents, q history.Query, oldest int64, read func(*segment.Reader) error) error { //nolint:revive // as reading, and since when
-	if int64(c.compacted) < oldest { //nolint:gosec // a time
+	if c.compacted == 0 || int64(c.compacted) < oldest { //nolint:gosec // a time
 		return read(nil) // all segments have expired
 	}
 	if err := a.readMetadataAndChunks(ctx, c, q); err != nil {
@@ -242,20 +242,14 @@ func unavailable(err error) error {
 	return fmt.Errorf("%w: %w", history.ErrUnavailable, err)
 }
 
-// oldest returns the time before which records have expired for readers; without a trusted clock none have.
-func (a *Archive) oldest() int64 {
-	horizon, _ := a.config.Horizon()
-	return horizon.UnixMilli() - history.ArchiveTTL
-}
-
 // dropped returns the time before which HBase may have expired cells.
-func (a *Archive) dropped() int64 { return a.now() - history.ArchiveTTL }
+func (a *Archive) dropped() int64 { return a.config.Rules.NamespaceExpired("", a.now()) }
 
-// oldestOf returns the time before which a compaction drops records of a user or namespace; without a trusted clock
-// none.
-func (a *Archive) oldestOf(uid string) int64 {
+// oldest returns the time before which records of a user or namespace have expired; without a trusted clock only
+// those from before an earlier, shorter retention.
+func (a *Archive) oldest(uid string) int64 {
 	horizon, _ := a.config.Horizon()
-	return horizon.UnixMilli() - a.config.Rules.NamespaceTTL(uid)
+	return a.config.Rules.NamespaceExpired(uid, horizon.UnixMilli())
 }
 
 // segmentsOf returns a reader of a user's segments, at least as new as the row. before is the version whose chunk
@@ -305,7 +299,7 @@ func living(m *segment.Metadata, oldest int64) *segment.Metadata {
 }
 
 func (a *Archive) reader(ctx context.Context, uid string, m *segment.Metadata, fresh bool) *segment.Reader {
-	r := &segment.Reader{Metadata: m, Oldest: a.oldest()}
+	r := &segment.Reader{Metadata: m, Oldest: a.oldest(uid)}
 	r.Chunk = func(i *segment.Info) (*segment.Chunk, error) {
 		return segment.Cached(a.segments.cache, chunkName(uid, i.Name), func() (*segment.Chunk, int, error) {
 			if stored := a.segments.cache.Take(storedName(uid, i.Name)); stored != nil {

@@ -78,17 +78,18 @@ func (a *Archive) Summaries(ctx context.Context, uid string, q history.Query) (p
 	}
 	ctx, cancel := a.bound(ctx)
 	defer cancel()
-	c := contents{uid: uid}
+	c := a.contents(uid)
 	marks := a.get(ctx, uid, hrpc.Families(map[string][]string{family: nil}), hrpc.Filters(filter.NewMultipleColumnPrefixFilter([][]byte{[]byte(markAll)})))
 	cells, err := cellsOf(a.batch(ctx, a.servers.of(marks.Key()), []hrpc.Call{marks})[0])
 	if err != nil {
 		return page, fmt.Errorf("summaries of %s: %w", uid, err)
 	}
 	c.add(cells)
+	horizon, _ := a.config.Horizon() // without a trusted clock no summary has expired
 	for tries := 0; ; tries++ {
 		var p *segment.Reader
 		if p, _, err = a.summariesOf(ctx, uid); err == nil {
-			page, err = p.Summaries(history.User{Cleared: c.cleared}, a.oldest()+history.ArchiveTTL-ttl, q)
+			page, err = p.Summaries(history.User{Cleared: c.cleared}, horizon.UnixMilli()-ttl, q)
 		}
 		switch {
 		case err == nil:
@@ -178,6 +179,8 @@ const summaryStep = 8192
 type look struct {
 	ttl int64 // how long summaries are kept, in ms
 	all bool  // include every tombstone
+	// Earlier records are summarized; 0 means those that the rules find old.
+	before int64
 	// Replaces the list even if it is unchanged or corrupt. Concurrent writers then lose their switch, and
 	// abandoned chunks are found.
 	anew bool
@@ -198,8 +201,12 @@ func (a *Archive) summarize(ctx context.Context, uid string, l look) error {
 	if !kept {
 		l.ttl = 0
 	}
-	s := segment.Summing{Before: now - history.SummaryAge, Oldest: horizon.UnixMilli() - l.ttl, Rules: a.config.Rules, Version: max(p.Version+1, uint64(now))} //nolint:gosec // never before 1970
-	if s.Items, s.Cleared, err = a.aging(ctx, uid, now-history.SummaryAge, l.all); err != nil {
+	before := l.before
+	if before == 0 {
+		before = a.config.Rules.SummaryBefore(now)
+	}
+	s := segment.Summing{Before: before, Oldest: horizon.UnixMilli() - l.ttl, Rules: a.config.Rules, Version: max(p.Version+1, uint64(now))} //nolint:gosec // never before 1970
+	if s.Items, s.Cleared, err = a.aging(ctx, uid, before, l.all); err != nil {
 		return err
 	}
 	run := strconv.FormatInt(now, 10) + "." + rand.Text()[:13]
@@ -365,6 +372,11 @@ const shareWithin = 10 * time.Minute
 // Aging returns the users of a share who may need summaries or removals. These are users with segments and, if summaries
 // are kept, users with summaries or with cells in the last week of their TTL. It reads row keys only.
 func (a *Archive) Aging(ctx context.Context, share int) (uids []string, err error) {
+	return a.usersBefore(ctx, share, a.config.Rules.SummaryBefore(a.now()))
+}
+
+// usersBefore is Aging for records from before a time.
+func (a *Archive) usersBefore(ctx context.Context, share int, before int64) (uids []string, err error) {
 	ttl, err := a.SummaryTTL(ctx)
 	if err == nil {
 		err = a.follow(ctx)
@@ -384,11 +396,13 @@ func (a *Archive) Aging(ctx context.Context, share int) (uids []string, err erro
 		search(a.segments.table, lists)
 	}
 	if ttl > 0 {
-		now, columns := a.now(), make(map[string][]string)
+		columns := make(map[string][]string)
 		for _, f := range a.families() {
 			columns[f] = nil
 		}
-		search(a.table, hrpc.Families(columns), hrpc.TimeRangeUint64(uint64(now-history.ArchiveTTL), uint64(now-history.SummaryAge))) //nolint:gosec // times
+		if from := a.config.Rules.NamespaceExpired("", a.now()); from < before {
+			search(a.table, hrpc.Families(columns), hrpc.TimeRangeUint64(uint64(from), uint64(before))) //nolint:gosec // times
+		}
 		search(a.summaries.table, lists)
 	}
 	if err != nil {

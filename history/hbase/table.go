@@ -32,7 +32,7 @@ func Open(ctx context.Context, c Config) (*Archive, error) {
 	return a, nil
 }
 
-// Prepare creates missing tables and checks existing ones. A table with a TTL other than [history.ArchiveTTL] is
+// Prepare creates missing tables and checks existing ones. A table with another retention than that of the rules is
 // refused. Prepare fails with [history.ErrUnavailable] if a retry may succeed.
 func (a *Archive) Prepare(ctx context.Context) error {
 	if err := a.prepare(ctx, a.config); err != nil {
@@ -43,13 +43,19 @@ func (a *Archive) Prepare(ctx context.Context) error {
 }
 
 const (
-	ttl = history.ArchiveTTL / 1000 // seconds
-	// readersTTL is the TTL of a table whose every process can read segments. Older versions insist on [ttl] and
-	// refuse it.
-	readersTTL   = ttl + 1
 	createWithin = 2 * time.Minute // 256 regions took 8 s on a small machine
 	appearEvery  = 100 * time.Millisecond
 )
+
+// lives returns the accepted TTLs of user rows in seconds; new tables get the last. With 90 days that is one more, for a
+// table whose every process can read segments: older versions insist on 90 days and refuse it.
+func lives(keep int64) []int {
+	if ttl := int(keep / 1000); keep != history.DefaultRetention {
+		return []int{ttl}
+	} else {
+		return []int{ttl, ttl + 1}
+	}
+}
 
 // shape is a table's name and families. Tables of older versions have only the first family.
 type shape struct {
@@ -65,8 +71,16 @@ func (a *Archive) prepare(ctx context.Context, c Config) error {
 	if err := a.within(ctx, func(ctx context.Context) error { return a.dialer.reach(ctx, c.ZooKeeper) }); err != nil {
 		return fmt.Errorf("%w: no ZooKeeper at %s: start HBase or correct the address: %w", history.ErrUnavailable, c.ZooKeeper, err)
 	}
-	rows := shape{c.Table, []string{family, lateFamily}, []int{ttl, readersTTL}}
-	if err := a.prepareTable(ctx, c, rows); err != nil {
+	rows := shape{c.Table, []string{family, lateFamily}, lives(c.Rules.Retention().Keep)}
+	if err := a.findTable(ctx, c, rows); err != nil {
+		return err
+	}
+	if err := a.agree(ctx, c); err != nil {
+		return err
+	}
+	keep := c.Rules.Retention().Keep
+	rows.lives = lives(keep)
+	if err := a.within(ctx, func(ctx context.Context) error { return a.checkTable(ctx, c, rows) }); err != nil {
 		return err
 	}
 	if err := a.prepareSummaries(ctx, c); err != nil {
@@ -78,7 +92,7 @@ func (a *Archive) prepare(ctx context.Context, c Config) error {
 	if err := a.answer(c, rows, a.addFamily(ctx, c, rows, lateFamily)); err != nil {
 		return err
 	}
-	if err := a.prepareTable(ctx, c, shape{string(a.segments.table), []string{segmentFamily}, []int{ttl}}); err != nil {
+	if err := a.prepareTable(ctx, c, shape{string(a.segments.table), []string{segmentFamily}, []int{int(keep / 1000)}}); err != nil {
 		return err
 	}
 	return a.answer(c, rows, a.within(ctx, a.BeginCompacting))
@@ -112,14 +126,19 @@ func (a *Archive) BeginSummaries(ctx context.Context) error {
 }
 
 func (a *Archive) prepareTable(ctx context.Context, c Config, t shape) error {
+	if err := a.findTable(ctx, c, t); err != nil {
+		return err
+	}
+	return a.within(ctx, func(ctx context.Context) error { return a.checkTable(ctx, c, t) })
+}
+
+// findTable creates a missing table.
+func (a *Archive) findTable(ctx context.Context, c Config, t shape) error {
 	err := a.within(ctx, func(ctx context.Context) error { return a.probe(ctx, t.name, t.families[0]) })
 	if errors.Is(err, gohbase.TableNotFound) && !c.Existing {
 		err = a.create(ctx, c, t)
 	}
-	if err != nil {
-		return a.answer(c, t, err)
-	}
-	return a.within(ctx, func(ctx context.Context) error { return a.checkTable(ctx, c, t) })
+	return a.answer(c, t, err)
 }
 
 // mayCompact reports whether the table permits segments or already has some. Otherwise it logs the required change,
@@ -130,7 +149,7 @@ func (a *Archive) mayCompact() bool {
 	}
 	if !a.segments.warned.Swap(true) {
 		a.config.Logger.Warn("the table does not say that every process can read segments: alter it when all of them can, and start this one again",
-			"compacted", a.segments.known(), "alter", fmt.Sprintf("alter '%s', {NAME => '%s', TTL => %d}", a.config.Table, family, readersTTL))
+			"compacted", a.segments.known(), "alter", fmt.Sprintf("alter '%s', {NAME => '%s', TTL => %d}", a.config.Table, family, history.DefaultRetention/1000+1))
 	}
 	return a.segments.known()
 }
@@ -178,11 +197,11 @@ func (a *Archive) checkTable(ctx context.Context, c Config, t shape) error {
 	}
 	for i, name := range t.families {
 		f, ok := families[name]
-		seconds, _ := strconv.Atoi(f["TTL"])
+		seconds := ttlOf(f)
 		if (ok || i == 0) && !slices.Contains(t.lives, seconds) {
-			return fmt.Errorf("table %s keeps cells for %q seconds: alter '%s', {NAME => '%s', TTL => %d}", t.name, f["TTL"], t.name, name, t.lives[0])
+			return fmt.Errorf("table %s keeps cells of %s for %d seconds, not %d: %s", t.name, name, seconds, t.lives[0], a.remedy(c, t, name))
 		}
-		if name == family && seconds == readersTTL {
+		if name == family && seconds != history.DefaultRetention/1000 {
 			a.segments.readers.Store(true)
 		}
 	}
@@ -333,6 +352,16 @@ func (d describe) NewResponse() proto.Message { return &pb.GetTableDescriptorsRe
 
 // describeTable returns the attributes of the table's families.
 func describeTable(ctx context.Context, c Config, table string) (map[string]map[string]string, error) {
+	schema, err := schemaOf(ctx, c, table)
+	families := make(map[string]map[string]string, len(schema))
+	for name, f := range schema {
+		families[name] = attributes(f.GetAttributes())
+	}
+	return families, err
+}
+
+// schemaOf returns the table's families; none if there is no such table.
+func schemaOf(ctx context.Context, c Config, table string) (map[string]*pb.ColumnFamilySchema, error) {
 	var answer proto.Message
 	err := withAdmin(c, func(admin gohbase.AdminClient) (hrpc.Call, error) {
 		list, err := hrpc.NewListTableNames(ctx)
@@ -343,10 +372,10 @@ func describeTable(ctx context.Context, c Config, table string) (map[string]map[
 		return call, err
 	})
 	tables, _ := answer.(*pb.GetTableDescriptorsResponse)
-	families := make(map[string]map[string]string)
+	families := make(map[string]*pb.ColumnFamilySchema)
 	for _, t := range tables.GetTableSchema() {
 		for _, f := range t.GetColumnFamilies() {
-			families[string(f.GetName())] = attributes(f.GetAttributes())
+			families[string(f.GetName())] = f
 		}
 	}
 	return families, err

@@ -243,7 +243,7 @@ func (a archive) clearLongAgo() {
 	for _, typ := range []uint32{0, 1} {
 		k, now := freshKey(), hourAgo()
 		c := cellAt(k, now, 5)
-		until := now - history.ArchiveTTL - day
+		until := now - history.DefaultRetention - day
 		c.Record.Completions = []history.Stay{{At: until - 1, Viewing: 1}, {At: now, Viewing: 2}}
 		a.put(c)
 		a.clear(k.UID, map[uint32]int64{typ: until})

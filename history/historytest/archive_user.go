@@ -71,7 +71,7 @@ func (a archive) longRow() {
 func (a archive) expired() {
 	const day = 24 * 3600 * 1000
 	uid, now := freshUID(), hourAgo()
-	last, gone := now-history.ArchiveTTL+2*day, now-history.ArchiveTTL
+	last, gone := now-history.DefaultRetention+2*day, now-history.DefaultRetention
 	kept := []history.Cell{cellAt(keyOf(uid, "89_1"), last, 1), cellAt(keyOf(uid, "0_1"), now, 2)}
 	a.put(kept...)
 	a.put(cellAt(keyOf(uid, "90_1"), gone, 3), deletedAt(keyOf(uid, "91_1"), gone-day), cellAt(keyOf(uid, "0_1"), gone, 4))
@@ -260,7 +260,7 @@ func (a archive) pausesOfOneMoment() {
 // pauseForever stores a pause older than the retention of records.
 func (a archive) pauseForever() {
 	uid := freshUID()
-	p := history.Pause{Since: hourAgo() - 2*history.ArchiveTTL}
+	p := history.Pause{Since: hourAgo() - 2*history.DefaultRetention}
 	if err := a.store.PutUser(a.t.Context(), uid, history.User{Pause: p}); err != nil {
 		a.t.Fatal(err)
 	}

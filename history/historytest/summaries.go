@@ -566,7 +566,7 @@ func (m *model) play(o history.Object, at int64) {
 	c := m.viewed(o.String(), at, rapid.Int64Range(1000, 50_000).Draw(m.t, "position"), rapid.Bool().Draw(m.t, "finished"))
 	m.fold(c)
 	m.played[o] = append(m.played[o], history.Event{At: at, Position: c.Record.Position, Kind: history.Kind(c.Record.Plays())})
-	if at < m.now()-history.SummaryAge { // like the job with late records
+	if at < m.now()-new(history.Rulebook).SummaryAge() { // like the job with late records
 		m.summarize(false)
 	}
 }

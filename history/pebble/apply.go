@@ -22,7 +22,7 @@ func (c *Cache) Write(ctx context.Context, writes []history.Write) []history.Out
 func (c *Cache) apply(ctx context.Context, writes []history.Write, outcomes []history.Outcome) error {
 	encoded := c.encode(writes)
 	return c.update(ctx, durable, func(e *edit) error {
-		s := swapper{edit: e, oldest: c.oldest()}
+		s := swapper{edit: e, oldest: c.horizons()}
 		for i := range writes {
 			outcomes[i] = s.swap(&writes[i], encoded.at(i, writes[i].Key.UID))
 		}
@@ -84,7 +84,7 @@ func (e *encoded) at(i int, uid string) wal.Item {
 // swapper collects the writes with matching bases.
 type swapper struct {
 	*edit
-	oldest int64
+	oldest horizons
 }
 
 func (s *swapper) swap(w *history.Write, x wal.Item) history.Outcome {
@@ -98,7 +98,7 @@ func (s *swapper) swap(w *history.Write, x wal.Item) history.Outcome {
 		var record []byte
 		was, record = s.split(v)
 		if matches, err = s.baseMatches(w, record); err == nil && !matches {
-			if current, err = s.record(v, s.oldest); err != nil {
+			if current, err = s.record(v, s.oldest.of(w.Key.UID)); err != nil {
 				current, err = s.empty(v), nil
 			}
 		}
@@ -133,7 +133,7 @@ func (s *swapper) baseMatches(w *history.Write, record []byte) (bool, error) {
 		return wire.Revision(record) == w.Base, nil
 	}
 	// A record with an unreadable revision may be replaced.
-	if wire.Revision(record) != 0 && !s.expired(record, s.oldest) {
+	if wire.Revision(record) != 0 && !s.expired(record, s.oldest.of(w.Key.UID)) {
 		return false, nil
 	}
 	u, err := s.userOf(w.Key.UID)
@@ -181,11 +181,11 @@ func (s *swapper) warm(uid string) (history.User, error) {
 	u.Warm = true
 	s.users = append(s.users, userState{uid, u})
 	value := appendState(binary.BigEndian.AppendUint64(nil, uint64(mark)), u)
-	return s.aged(u, s.oldest), set(s.batch, appendUser(nil, s.space, uid), value)
+	return s.aged(u, s.oldest.of(uid)), set(s.batch, appendUser(nil, s.space, uid), value)
 }
 
 // userOf returns a user's state, as needed by most first writes of a record.
 func (s *swapper) userOf(uid string) (history.User, error) {
 	u, err := s.keyspace.userOf(uid)
-	return s.aged(u, s.oldest), err
+	return s.aged(u, s.oldest.of(uid)), err
 }

@@ -26,6 +26,7 @@ import (
 //	m                       upper bound of all marks
 //	o time number uid       unannounced first sighting, no value
 //	p bucket uid 0 name     chunk of a user's segments; without name: their metadata
+//	r                       retention, as JSON
 //	s bucket uid 0          days on which a user was seen
 //	u                       TTL of summaries, and the time before which all expired records are summarized
 //	u bucket uid 0 name     chunk of a user's summaries; without name: their metadata
@@ -39,6 +40,7 @@ const (
 	spaceMarks         = 'm'
 	spacePendingFirsts = 'o'
 	spaceSegments      = 'p'
+	spaceRetention     = 'r'
 	spaceSeen          = 's'
 	spaceSummaries     = 'u'
 )

@@ -31,7 +31,7 @@ func (a *Archive) Compact(ctx context.Context, uid string) (compacted int, err e
 	defer a.db.leave()
 	a.db.compactions.Lock()
 	defer a.db.compactions.Unlock()
-	oldest := a.oldestOf(uid)
+	oldest := a.oldest(uid)
 	if a.db.summaryTTL > 0 { // expired records are removed
 		if err := a.summarize(uid, false); err != nil {
 			return 0, fmt.Errorf("compact %s: %w", uid, err)
@@ -59,7 +59,7 @@ type compact struct {
 	snapshot *pebble.Snapshot
 	user     history.User
 	cutTime  int64 // of the user, before the compaction
-	oldest   int64
+	oldest   horizon
 	more     bool // records remain for the next compaction
 
 	items   []history.Item
@@ -72,7 +72,7 @@ func (a *Archive) beginCompact(uid string) *compact {
 	a.lock.Lock()
 	defer a.lock.Unlock()
 	a.db.compacting = compacting{uid: uid, changed: make(map[string]bool)}
-	return &compact{Archive: a, uid: uid, snapshot: a.db.pebble.NewSnapshot(), oldest: a.oldestOf(uid)}
+	return &compact{Archive: a, uid: uid, snapshot: a.db.pebble.NewSnapshot(), oldest: a.oldest(uid)}
 }
 
 func (a *Archive) endCompact(r *compact) {
@@ -141,7 +141,7 @@ func (r *compact) live() (cells []liveCell, err error) {
 				return nil, err
 			}
 			r.cutTime = r.user.CutTime
-		} else if head := peek(v); head.version != 0 && head.version.Time() >= r.oldest {
+		} else if head := peek(v); head.version != 0 && head.version.Time() >= r.oldest.clean {
 			cells = append(cells, liveCell{head, text, wire.RemovedAt(v)})
 		}
 	}
@@ -176,7 +176,7 @@ func (r *compact) write() error {
 	}
 	run := rand.Text()[:13]
 	plan, err := segments.Compact(segment.Compact{
-		Items: r.items, Staying: r.staying, Cleared: maps.Clone(r.user.Cleared), Oldest: r.oldest,
+		Items: r.items, Staying: r.staying, Cleared: maps.Clone(r.user.Cleared), Oldest: r.oldest.clean,
 		Version: r.version(),
 		Name:    func(n int) string { return fmt.Sprintf("%s.%d", run, n) },
 	})
@@ -280,7 +280,7 @@ func (a *Archive) Inspect(ctx context.Context, uid string, verify bool) (i segme
 		return i, err
 	}
 	defer a.db.leave()
-	r := &compact{Archive: a, uid: uid, snapshot: a.db.pebble.NewSnapshot(), oldest: a.oldest()}
+	r := &compact{Archive: a, uid: uid, snapshot: a.db.pebble.NewSnapshot(), oldest: a.oldest(uid)}
 	defer func() { _ = r.snapshot.Close() }() // read only
 	live, err := r.live()
 	if err != nil {
@@ -350,7 +350,7 @@ func (a *Archive) notePut(uid string, value []byte) {
 		return
 	}
 	head := peek(value)
-	if summaries && head.version.Time() < a.db.now()-history.SummaryAge {
+	if summaries && head.version.Time() < a.db.config.Rules.SummaryBefore(a.db.now()) {
 		a.db.old.Add(uid, a.db.now()+removeAfter.Milliseconds())
 	}
 	if head.state != history.StateDeleted && wire.RemovedAt(value) < a.db.now()-deletedLately.Milliseconds() {

@@ -175,7 +175,7 @@ func (m *compactModel) beside(t *rapid.T) {
 func (m *compactModel) pass(t *rapid.T) {
 	d := time.Duration(rapid.IntRange(1, 30).Draw(t, "seconds")) * time.Second
 	if rapid.IntRange(0, 9).Draw(t, "long") == 0 {
-		d += history.ArchiveTTL*time.Millisecond - 30*time.Second
+		d += history.DefaultRetention*time.Millisecond - 30*time.Second
 	}
 	m.now = m.now.Add(d)
 	if rapid.Bool().Draw(t, "sweep") {

@@ -372,7 +372,7 @@ func TestExpiredChunksGo(t *testing.T) {
 	clock := time.Now()
 	db := open(t, t.TempDir(), pebble.Config{Now: func() time.Time { return clock }}.Compacting(10_000))
 	uid, _ := longUser(t, db.Archive(), 100)
-	clock = clock.Add(history.ArchiveTTL*time.Millisecond + time.Minute)
+	clock = clock.Add(history.DefaultRetention*time.Millisecond + time.Minute)
 	if page, err := db.Archive().Page(t.Context(), uid, history.Query{Limit: 10}); err != nil || len(page.Items) != 0 {
 		t.Errorf("%d records, %v; want none after their TTL", len(page.Items), err)
 	}

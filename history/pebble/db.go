@@ -49,8 +49,12 @@ type Config struct {
 	// TTL is how long the cache keeps a clean record after its event. A dirty record is kept for the archive's
 	// TTL. 0 means the archive's TTL.
 	TTL time.Duration
-	// Rules set completion in summaries, the cached records per class, and TTLs. nil means the standard rules.
+	// Rules set completion in summaries, the cached records per class, and the retention, which must be the store's.
+	// nil means the standard rules and the retention of the store.
 	Rules *history.Rulebook
+	// Change replaces the store's retention by that of the rules, instead of refusing another one. It gets both, and
+	// may fail. Only an operator's command sets it.
+	Change func(was, next history.Retention) error
 	// Alone means that no other archive has data of these users. A user without an archive row is then warm and
 	// complete without a warm-up.
 	Alone bool
@@ -83,9 +87,6 @@ func (c Config) withDefaults() Config {
 	if c.Keep <= 0 {
 		c.Keep = 1000
 	}
-	if c.TTL <= 0 {
-		c.TTL = archiveTTL
-	}
 	if c.SweepEvery <= 0 {
 		c.SweepEvery = time.Hour
 	}
@@ -94,6 +95,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.compactStep == 0 {
 		c.compactStep = compactStep
+	}
+	if c.Rules == nil {
+		c.Rules = new(history.Rulebook)
 	}
 	if c.Now == nil {
 		c.Now = time.Now
@@ -114,8 +118,6 @@ func (c Config) withDefaults() Config {
 	}
 	return c
 }
-
-const archiveTTL = history.ArchiveTTL * time.Millisecond
 
 // DB is an open store. Its methods are safe for concurrent use.
 type DB struct {

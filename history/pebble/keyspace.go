@@ -25,7 +25,8 @@ type keyspace struct {
 	// marked means that values start with their dirty mark, 0 for clean records and archived user states. Pebble
 	// may still have the mark of a record marked clean in memory.
 	marked   bool
-	ttl      time.Duration // of a record after its event
+	ttl      time.Duration // of a clean record after its event, if shorter than its retention; 0 is none
+	counting bool          // shows expired records that no summary has counted
 	lock     *sync.Mutex   // makes compare-and-set atomic
 	memory   *memory
 	unsynced *unsynced
@@ -47,7 +48,7 @@ type Archive struct{ keyspace }
 
 // Archive returns the archive of the store.
 func (d *DB) Archive() *Archive {
-	return &Archive{keyspace{db: d, space: spaceArchive, ttl: archiveTTL, lock: &d.archive, memory: d.archiveMemory, unsynced: &d.archiveUnsynced}}
+	return &Archive{keyspace{db: d, space: spaceArchive, lock: &d.archive, memory: d.archiveMemory, unsynced: &d.archiveUnsynced}}
 }
 
 // Load implements [history.Cache]. An expired record counts as absent. A damaged one counts as empty and partial:
@@ -88,16 +89,55 @@ func (s *keyspace) split(value []byte) (history.Mark, []byte) {
 	return history.Mark(binary.BigEndian.Uint64(value)), value[markSize:]
 }
 
-// oldest returns the time before which records have expired.
-func (s *keyspace) oldest() int64 { return s.db.now() - s.ttl.Milliseconds() }
+// horizon is the time before which records have expired: clean ones, and dirty ones, which the archive may lack.
+type horizon struct{ clean, dirty int64 }
 
-// oldestOf returns the expiry time for a user, or for a namespace of a user.
-func (s *keyspace) oldestOf(uid string) int64 {
-	return s.db.now() - min(s.ttl.Milliseconds(), s.db.config.Rules.NamespaceTTL(uid))
+// horizons are the horizons of all users at one time.
+type horizons struct {
+	keyspace *keyspace
+	now      int64
+	usual    horizon
+	classes  bool
 }
 
-// record decodes a value, nil if it is older than oldest. It fails with [wire.ErrCorrupt].
-func (s *keyspace) record(value []byte, oldest int64) (*history.Record, error) {
+func (s *keyspace) horizons() horizons {
+	h := horizons{keyspace: s, now: s.db.now(), classes: len(s.db.config.Rules.Classes()) > 0}
+	h.usual = s.horizon("", h.now)
+	return h
+}
+
+// of returns the horizon of a user, or of a namespace of a user.
+func (h *horizons) of(uid string) horizon {
+	if !h.classes {
+		return h.usual
+	}
+	return h.keyspace.horizon(uid, h.now)
+}
+
+// ofKey is of for the user of a stored key.
+func (h *horizons) ofKey(key []byte) horizon {
+	if !h.classes {
+		return h.usual
+	}
+	return h.of(uidOf(key))
+}
+
+func (s *keyspace) horizon(uid string, now int64) (h horizon) {
+	h.dirty = s.db.config.Rules.NamespaceExpired(uid, now)
+	if s.counting {
+		h.dirty = min(h.dirty, s.db.counted.Load())
+	}
+	if h.clean = h.dirty; s.ttl > 0 {
+		h.clean = max(h.dirty, now-s.ttl.Milliseconds())
+	}
+	return h
+}
+
+// oldest returns the present horizon of a user, or of a namespace of a user.
+func (s *keyspace) oldest(uid string) horizon { return s.horizon(uid, s.db.now()) }
+
+// record decodes a value, nil if it has expired. It fails with [wire.ErrCorrupt].
+func (s *keyspace) record(value []byte, oldest horizon) (*history.Record, error) {
 	_, b := s.split(value)
 	if s.expired(b, oldest) {
 		return nil, nil
@@ -109,17 +149,17 @@ func (s *keyspace) record(value []byte, oldest int64) (*history.Record, error) {
 	return r, err
 }
 
-// expired reports whether an encoded record is older than oldest. A dirty record, which the archive may lack,
-// expires by the archive's TTL. Damaged bytes without a version never expire.
-func (s *keyspace) expired(record []byte, oldest int64) bool {
+// expired reports whether an encoded record has expired. Damaged bytes without a version never expire.
+func (s *keyspace) expired(record []byte, oldest horizon) bool {
+	before := oldest.clean
 	if wire.Revision(record)&history.CleanBit == 0 {
-		oldest -= max(0, archiveTTL-s.ttl).Milliseconds()
+		before = oldest.dirty
 	}
 	version := peek(record).version
-	return version != 0 && version.Time() < oldest
+	return version != 0 && version.Time() < before
 }
 
-func (s *keyspace) state(value []byte, oldest int64) (history.User, error) {
+func (s *keyspace) state(value []byte, oldest horizon) (history.User, error) {
 	_, b := s.split(value)
 	u, err := parseState(b)
 	if err != nil {
@@ -130,9 +170,9 @@ func (s *keyspace) state(value []byte, oldest int64) (history.User, error) {
 
 // aged raises a user's low watermark if the cache's TTL is shorter than the archive's: older records may be
 // missing.
-func (s *keyspace) aged(u history.User, oldest int64) history.User {
-	if u.Warm && s.ttl < archiveTTL {
-		u.LowWatermark = max(u.LowWatermark, history.VersionOf(oldest, 0))
+func (s *keyspace) aged(u history.User, oldest horizon) history.User {
+	if u.Warm && oldest.clean > oldest.dirty {
+		u.LowWatermark = max(u.LowWatermark, history.VersionOf(oldest.clean, 0))
 	}
 	return u
 }
@@ -178,7 +218,7 @@ func (s *keyspace) load(ctx context.Context, keys []history.Key) ([]history.Entr
 		defer snapshot.Close()
 	}
 	entries := make([]history.Entry, len(keys))
-	l := loader{keyspace: s, from: snapshot, oldest: s.oldest()}
+	l := loader{keyspace: s, from: snapshot, oldest: s.horizons()}
 	segments := false
 	for i, k := range keys {
 		entries[i] = l.load(k, &known[i])
@@ -277,7 +317,7 @@ func (s *keyspace) userOf(uid string) (u history.User, err error) {
 type loader struct {
 	*keyspace
 	from   *pebble.Snapshot
-	oldest int64
+	oldest horizons
 	key    []byte
 	uid    string
 	user   history.User
@@ -285,7 +325,7 @@ type loader struct {
 
 func (l *loader) load(k history.Key, m *known) (e history.Entry) {
 	if m.hasUser {
-		e.User = l.aged(m.user, l.oldest)
+		e.User = l.aged(m.user, l.oldest.of(k.UID))
 	} else {
 		e.User, e.Err = l.userOf(k.UID)
 	}
@@ -298,7 +338,7 @@ func (l *loader) load(k history.Key, m *known) (e history.Entry) {
 // recordOf fails with [history.DamageError] if the record cannot be decoded.
 func (l *loader) recordOf(k history.Key, m *known) (r *history.Record, err error) {
 	decode := func(v []byte) error {
-		found, err := l.record(v, l.oldest)
+		found, err := l.record(v, l.oldest.of(k.UID))
 		if err != nil {
 			return damaged(k, v, err)
 		}
@@ -323,7 +363,7 @@ func (l *loader) userOf(uid string) (history.User, error) {
 	l.uid, l.user = "", history.User{}
 	l.key = appendUser(l.key[:0], l.space, uid)
 	err := get(l.from, l.key, func(v []byte) (err error) {
-		l.user, err = l.state(v, l.oldest)
+		l.user, err = l.state(v, l.oldest.of(uid))
 		return err
 	})
 	if err != nil {

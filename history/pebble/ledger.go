@@ -97,7 +97,7 @@ func (e *edit) markCleanRecord(x history.Content) error {
 		switch {
 		case mark == 0:
 			return nil
-		case x.Revision == 0 && e.expired(record, e.oldest()):
+		case x.Revision == 0 && e.expired(record, e.oldest(x.Key.UID)):
 			return e.drop(x.Key, v)
 		case x.Revision == 0 || !history.SameContent(wire.Revision(record), x.Revision):
 			return nil

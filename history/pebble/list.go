@@ -16,7 +16,7 @@ func (c *Cache) List(ctx context.Context, uid string, q history.Query) (history.
 		return history.Page{}, err
 	}
 	defer c.db.leave()
-	oldest := c.oldest()
+	oldest := c.oldest(uid)
 	p := c.newPager(q, oldest)
 	if !c.pageFromHead(uid, p) {
 		p = c.newPager(q, oldest)
@@ -127,7 +127,7 @@ func (h *head) read(p *pager) bool {
 type pager struct {
 	keyspace *keyspace
 	query    history.Query
-	oldest   int64
+	oldest   horizon
 	after    place
 	user     history.User
 	found    []found     // newest first
@@ -136,7 +136,7 @@ type pager struct {
 	waitFor  *wal.Waiter // for answers from this page
 }
 
-func (s *keyspace) newPager(q history.Query, oldest int64) *pager {
+func (s *keyspace) newPager(q history.Query, oldest horizon) *pager {
 	p := &pager{keyspace: s, query: q, oldest: oldest, after: place{version: history.MaxVersion}}
 	if q.After != (history.Cursor{}) {
 		p.after = place{q.After.Version, []byte(q.After.Object.String())}
@@ -155,7 +155,7 @@ func (p *pager) add(object, record []byte) error {
 	if t := r.version.Time(); r.version != 0 && (t < p.query.Since || p.query.Until != 0 && t > p.query.Until) {
 		return nil
 	}
-	if r.version.Time() < p.oldest && p.keyspace.expired(record, p.oldest) {
+	if r.version.Time() < p.oldest.clean && p.keyspace.expired(record, p.oldest) {
 		return nil
 	}
 	visible, err := p.visible(object, r.version.Time())

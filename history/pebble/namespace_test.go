@@ -13,7 +13,7 @@ import (
 // TestNamespaces: a namespace has a list of its own, and the sweep applies its class's limits in cache and
 // archive. Namespaces of unknown classes are found too, in memory and on disk.
 func TestNamespaces(t *testing.T) {
-	rules, err := history.ParseRules([]string{"a: types=7 keep=2d list=1"})
+	rules, err := history.ParseRules("", []string{"a: types=7 keep=2d list=1"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,11 +101,12 @@ func TestNamespaceSummaries(t *testing.T) {
 		rules       []string
 		want, swept int
 	}{{nil, 2, 0}, {[]string{"a: types=7 keep=14d"}, 0, 2}, {[]string{"a: types=7"}, 0, 0}} {
-		rules, err := history.ParseRules(c.rules)
+		rules, err := history.ParseRules("", c.rules)
 		if err != nil {
 			t.Fatal(err)
 		}
-		db := open(t, dir, pebble.Config{Rules: rules, Summary: 43800 * time.Hour, Now: func() time.Time { return now }})
+		change := func(was, next history.Retention) error { return nil }
+		db := open(t, dir, pebble.Config{Rules: rules, Change: change, Summary: 43800 * time.Hour, Now: func() time.Time { return now }})
 		if i == 0 {
 			oldOnes(t, db.Archive(), "ann\x01a", daysAgo(now, 84, 85))
 			if err := db.Archive().Summarize(t.Context(), "ann\x01a", false); err != nil {
@@ -124,7 +125,7 @@ func TestNamespaceSummaries(t *testing.T) {
 
 // TestNamespaceCompactions: a compaction moves only the records that the class still keeps.
 func TestNamespaceCompactions(t *testing.T) {
-	rules, err := history.ParseRules([]string{"a: types=7 keep=4d"})
+	rules, err := history.ParseRules("", []string{"a: types=7 keep=4d"})
 	if err != nil {
 		t.Fatal(err)
 	}

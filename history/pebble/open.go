@@ -27,9 +27,6 @@ import (
 // changes, if the store is already open in any process. The caller closes the DB.
 func Open(dir string, config Config) (*DB, error) {
 	config = config.withDefaults()
-	if err := history.ValidateSummaryTTL(config.Summary); err != nil {
-		return nil, openError{err}
-	}
 	broken := newFault(config.Logger)
 	size := sizesFor(config.Memory, config.Files)
 	d := &DB{
@@ -53,7 +50,7 @@ func Open(dir string, config Config) (*DB, error) {
 	d.fault.syncJournal = d.journal.Sync
 	d.fault.opened.Store(true)
 	go d.checkpoints()
-	if err := d.beginSummaries(); err != nil {
+	if err := d.begin(); err != nil {
 		return nil, openError{errors.Join(err, d.Close())}
 	}
 	go func() {

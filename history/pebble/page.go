@@ -102,9 +102,9 @@ func (a *Archive) fill(page *history.Page, uid string, m moment, s selection) (e
 			return err
 		}
 	}
-	l := &liveRow{archive: a, page: page, uid: uid, moment: m, oldest: a.oldest()}
+	l := &liveRow{archive: a, page: page, uid: uid, moment: m, oldest: a.oldest(uid)}
 	q := s.query
-	q.Since = max(q.Since, l.oldest, page.User.ClearedAt(q.Type)+1)
+	q.Since = max(q.Since, l.oldest.clean, page.User.ClearedAt(q.Type)+1)
 	for it, err := range segment.Stitch(segment.Live{Items: l.items(s), Get: l.get}, segments, q) {
 		if err != nil {
 			return err
@@ -127,13 +127,13 @@ type liveRow struct {
 	page    *history.Page // receives damaged records
 	uid     string
 	moment  moment
-	oldest  int64
+	oldest  horizon
 }
 
 // items yields the records of a selection. It skips unreadable ones and adds them to Damaged.
 func (l *liveRow) items(s selection) func(func(history.Item, error) bool) {
 	return func(yield func(history.Item, error) bool) {
-		for text := range s.all(l.oldest) {
+		for text := range s.all(l.oldest.clean) {
 			var it history.Item
 			err := l.read(text, func(v []byte) {
 				var damage *history.Damage
@@ -168,7 +168,7 @@ func (l *liveRow) read(text string, use func(value []byte)) error {
 }
 
 // item decodes a cell. An expired one has no record. An unreadable one is damage.
-func (a *Archive) item(uid, text string, value []byte, oldest int64) (history.Item, *history.Damage) {
+func (a *Archive) item(uid, text string, value []byte, oldest horizon) (history.Item, *history.Damage) {
 	o, err := history.ParseObject(text)
 	var r *history.Record
 	if err == nil {
@@ -187,7 +187,7 @@ func (a *Archive) newOrder(uid string, m moment) (*order, error) {
 	if err != nil {
 		return nil, unavailable(err)
 	}
-	o, oldest := new(order), a.oldest()
+	o, oldest := new(order), a.oldest(uid)
 	for key, v := range steps(it, &err) {
 		switch text := key[len(m.prefix):]; {
 		case len(text) == 0:
@@ -212,7 +212,7 @@ func (a *Archive) newOrder(uid string, m moment) (*order, error) {
 
 // changes returns the order of the records changed since o.
 func (a *Archive) changes(uid string, m moment, o *order) (*order, error) {
-	since, oldest, key := &order{user: o.user}, a.oldest(), bytes.Clone(m.prefix)
+	since, oldest, key := &order{user: o.user}, a.oldest(uid), bytes.Clone(m.prefix)
 	for i, text := range m.changed {
 		if slices.Contains(m.changed[:i], text) {
 			continue
@@ -236,7 +236,7 @@ func (a *Archive) changes(uid string, m moment, o *order) (*order, error) {
 func (a *Archive) addTo(o *order, uid string, text, value []byte) {
 	head := peek(value)
 	if head.version == 0 { // report as damaged
-		if _, damage := a.item(uid, string(text), value, 0); damage != nil {
+		if _, damage := a.item(uid, string(text), value, horizon{}); damage != nil {
 			o.damaged = append(o.damaged, *damage)
 		}
 		return

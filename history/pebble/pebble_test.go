@@ -27,6 +27,15 @@ func TestArchive(t *testing.T) {
 	})
 }
 
+func TestRetention(t *testing.T) {
+	historytest.ArchiveRetention(t, func(t *testing.T, rules *history.Rulebook) history.Archive {
+		return open(t, "store", pebble.Config{Rules: rules}.On(vfs.NewMem())).Archive()
+	})
+	historytest.CacheRetention(t, func(t *testing.T, rules *history.Rulebook) historytest.CacheStore {
+		return open(t, "store", pebble.Config{Rules: rules}.On(vfs.NewMem())).Cache()
+	})
+}
+
 // TestCacheAcrossCheckpoints makes a checkpoint before every third call, up to a limit.
 func TestCacheAcrossCheckpoints(t *testing.T) {
 	until := int64(50)

@@ -39,7 +39,7 @@ func (d *DB) promote(keys []history.Key) (put int, left []history.Key, err error
 	archive.lock.Lock()
 	defer archive.lock.Unlock()
 	err = cache.changeLocked(nil, func(e *edit) error {
-		c := promoter{edit: e, archive: archive, oldest: e.oldest()}
+		c := promoter{edit: e, archive: archive, oldest: e.horizons()}
 		e.marksClean = make([]wal.Item, 0, len(keys))
 		for _, k := range keys {
 			if done, err := c.promote(k); err != nil || !done { // damage of one user does not block others
@@ -56,7 +56,7 @@ func (d *DB) promote(keys []history.Key) (put int, left []history.Key, err error
 type promoter struct {
 	*edit
 	archive *Archive
-	oldest  int64
+	oldest  horizons
 	other   []byte // key in the archive
 	put     int
 }
@@ -73,7 +73,7 @@ func (c *promoter) promote(k history.Key) (done bool, err error) {
 	key := appendKey(nil, c.space, k)
 	err = c.get(key, func(v []byte) error {
 		mark, record := c.split(v)
-		if done = wire.Revision(record)&history.CleanBit != 0; done || mark == 0 || c.expired(record, c.oldest) || !wire.Whole(record) {
+		if done = wire.Revision(record)&history.CleanBit != 0; done || mark == 0 || c.expired(record, c.oldest.of(k.UID)) || !wire.Whole(record) {
 			return nil
 		}
 		c.other = append(append(c.other[:0], spaceArchive), key[1:]...)

@@ -100,7 +100,7 @@ func (d *DB) withSegments(from pebble.Reader, keys []history.Key, entries []hist
 		if err != nil {
 			return err
 		}
-		oldest := d.Archive().oldest()
+		oldest := d.Archive().oldest(uid).clean
 		for n, i := range at {
 			if r := found[n]; r != nil && r.Version.Time() >= oldest {
 				entries[i].Record, entries[i].Err = segment.Resolve(live[n], r), nil

@@ -10,7 +10,6 @@ import (
 	"maps"
 	"math"
 	"slices"
-	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 
@@ -34,7 +33,7 @@ func (d *DB) beginSummaries() error {
 		return err
 	}
 	if d.summaryTTL == 0 { // records already expired are in no summary
-		d.counted.Store(d.now() - history.ArchiveTTL)
+		d.counted.Store(d.config.Rules.NamespaceExpired("", d.now()))
 	}
 	d.summaryTTL = ttl
 	t := new(wal.Waiter)
@@ -132,13 +131,14 @@ func (a *Archive) summarize(uid string, all bool) error {
 		ttl = 0
 	}
 	now := a.db.now()
-	page, err := a.aging(uid, snapshot, now-history.SummaryAge, all)
+	before := a.db.config.Rules.SummaryBefore(now)
+	page, err := a.aging(uid, snapshot, before, all)
 	if err != nil {
 		return err
 	}
 	run := rand.Text()[:13]
 	plan, err := p.Summarize(segment.Summing{
-		Items: page.Items, Before: now - history.SummaryAge, Cleared: page.User.Cleared, Oldest: now - ttl, Rules: a.db.config.Rules,
+		Items: page.Items, Before: before, Cleared: page.User.Cleared, Oldest: now - ttl, Rules: a.db.config.Rules,
 		Version: max(p.Version+1, uint64(now)), //nolint:gosec // never before 1970
 		Name:    func(n int) string { return fmt.Sprintf("%s.%d", run, n) },
 	})
@@ -154,7 +154,7 @@ func (a *Archive) summarize(uid string, all bool) error {
 // It omits records counted by the sweep: some may be gone, and a segment may have earlier copies of others.
 func (a *Archive) aging(uid string, snapshot *pebble.Snapshot, before int64, all bool) (history.Page, error) {
 	longer := *a
-	longer.ttl = time.Duration(a.db.now()-min(a.db.counted.Load(), a.oldest())) * time.Millisecond
+	longer.counting = true
 	m := moment{prefix: appendUser(nil, a.space, uid), snapshot: snapshot, asked: new(remembered)}
 	q := history.Query{Limit: math.MaxInt}
 	if !all {
@@ -190,10 +190,10 @@ type summing struct {
 
 // dropCounted notes users with old records and drops expired records counted by the previous sweep.
 func (s *summing) dropCounted(drop dropper) dropper {
-	last := ""
+	last, before := "", s.archive.db.config.Rules.SummaryBefore(s.began)
 	return func(e *edit, key, value []byte) (bool, error) {
 		version := peek(value).version
-		if key[len(key)-1] == endOfUID || version == 0 || version.Time() >= s.began-history.SummaryAge {
+		if key[len(key)-1] == endOfUID || version == 0 || version.Time() >= before {
 			return drop(e, key, value)
 		}
 		uid := uidOf(key)
@@ -262,7 +262,7 @@ func (a *Archive) sweepSummaries(ctx context.Context) (swept int, err error) {
 	if err := s.step(ctx); err != nil {
 		return swept, err
 	}
-	d.counted.Store(s.began - history.ArchiveTTL)
+	d.counted.Store(max(s.before, d.config.Rules.NamespaceExpired("", s.began)))
 	return swept, d.storeCounted(nil)
 }
 

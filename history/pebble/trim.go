@@ -179,14 +179,10 @@ type dropper func(e *edit, key, value []byte) (bool, error)
 // dropExpired drops expired records but no user states, which have no age. It skips records with a newer version
 // in memory.
 func (s *keyspace) dropExpired() dropper {
-	others, classes := s.oldest(), len(s.db.config.Rules.Classes()) > 0
+	oldest := s.horizons()
 	return func(e *edit, key, value []byte) (bool, error) {
 		_, record := s.split(value)
-		oldest := others
-		if classes {
-			oldest = s.oldestOf(uidOf(key))
-		}
-		if key[len(key)-1] == endOfUID || !s.expired(record, oldest) || s.memory.tables.Get(s.memory.hash(key), key) != nil {
+		if key[len(key)-1] == endOfUID || !s.expired(record, oldest.ofKey(key)) || s.memory.tables.Get(s.memory.hash(key), key) != nil {
 			return false, nil
 		}
 		k, err := parseKey(key)

@@ -17,6 +17,7 @@
 //	{b0007}:epoch          string  a nonce in the first bucket of each server. It is lost with the server's data, and
 //	                               expires before them if the clock jumps ahead.
 //	playhead:trusted       string  latest time that a process trusted, Unix ms; never expires
+//	playhead:retention     string  a copy of the archive's retention, as JSON; never expires
 //
 // A write that sets a dirty mark restarts the content's TTL. Lists and states expire a day after their contents and
 // are renewed every half day; states do not expire while recording is off. Readers skip list members whose content
@@ -61,7 +62,6 @@ type Cache struct {
 	scripts  scripts
 	ttl      string // seconds
 	stateTTL string // seconds
-	warmFor  string // ms; 0 means forever
 	nodes    atomic.Pointer[nodeMap]
 	memory   memory
 }
@@ -76,14 +76,14 @@ func New(config Config) (*Cache, error) {
 	return &Cache{
 		config: config, client: config.client(), scripts: newScripts(),
 		ttl: strconv.FormatInt(seconds, 10), stateTTL: strconv.FormatInt(seconds+24*3600, 10),
-		warmFor: strconv.FormatInt(config.warmFor().Milliseconds(), 10), memory: newMemory(config.Registry),
+		memory: newMemory(config.Registry),
 	}, nil
 }
 
 // ttls returns the TTL of contents, and of list and state, in seconds, for a user or namespace.
 func (c *Cache) ttls(uid string) (content, state string) {
 	ms := c.config.Rules.NamespaceTTL(uid)
-	if ms >= c.config.TTL.Milliseconds() || ms >= history.ArchiveTTL {
+	if ms >= c.config.TTL.Milliseconds() {
 		return c.ttl, c.stateTTL
 	}
 	seconds := ms/1000 + namespaceMargin
@@ -115,10 +115,10 @@ type Config struct {
 
 	// Keep is how many records per user Trim keeps. Default 1,000.
 	Keep int
-	// Rules set limits and TTLs by class.
+	// Rules set limits and TTLs by class, and the retention; nil means that of the server, see [Cache.Prepare].
 	Rules *history.Rulebook
 	// TTL of a record, from the write that set its dirty mark: the last write, or one at most a hold older. An
-	// archive outage longer than TTL loses records. Below [history.ArchiveTTL], users are warmed again after nine
+	// archive outage longer than TTL loses records. Below the retention, users are warmed again after nine
 	// tenths of it. Default 90 days.
 	TTL time.Duration
 	// AllowVolatile accepts servers that may lose acknowledged writes, see [Cache.Fit].
@@ -144,6 +144,9 @@ func (c Config) withDefaults() (Config, error) {
 	if c.Timeout == 0 {
 		c.Timeout = 2 * time.Second
 	}
+	if c.Rules == nil {
+		c.Rules = new(history.Rulebook)
+	}
 	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
 	switch {
 	case !c.Cluster && len(c.Addrs) > 1:
@@ -158,14 +161,23 @@ func (c Config) withDefaults() (Config, error) {
 	return c, nil
 }
 
-// warmFor returns how long a warm-up lasts, 0 for forever. If records expire before the archive's do, a user must
-// turn cold before the first one expires.
-func (c Config) warmFor() time.Duration {
-	if c.TTL >= history.ArchiveTTL*time.Millisecond {
-		return 0
+// warmFor returns how long a warm-up lasts in milliseconds, 0 for forever. If records expire before the archive's do,
+// a user must turn cold before the first one expires. Warm-ups before records began to live longer, up to the time
+// that follows, are over: their records may have a shorter TTL.
+func (c *Cache) warmFor() string {
+	ttl, warm := c.config.TTL.Milliseconds(), int64(0)
+	if ttl < c.config.Rules.TTL(0) {
+		warm = ttl * 9 / 10
 	}
-	return c.TTL * 9 / 10
+	text := strconv.FormatInt(warm, 10)
+	if changed := c.config.Rules.Changed(); changed > 0 {
+		text += " " + strconv.FormatInt(changed+changeMargin.Milliseconds(), 10)
+	}
+	return text
 }
+
+// changeMargin is how long a process with another retention may go on after a change.
+const changeMargin = 2 * time.Minute
 
 // client does no I/O. It mutes go-redis, which logs failed dials to standard error. Single commands are retried
 // once, because a pooled connection may be dead; [pipeline] retries pipelines. Longer retries are up to the caller.

@@ -32,6 +32,15 @@ func TestCache(t *testing.T) {
 	})
 }
 
+func TestRetention(t *testing.T) {
+	everywhere(t, func(t *testing.T, config redis.Config) {
+		historytest.CacheRetention(t, func(t *testing.T, rules *history.Rulebook) historytest.CacheStore {
+			config.Rules = rules
+			return open(t, config)
+		})
+	})
+}
+
 func TestDays(t *testing.T) {
 	everywhere(t, func(t *testing.T, config redis.Config) {
 		historytest.Days(t, func(t *testing.T) historytest.DayStore { return open(t, config) })

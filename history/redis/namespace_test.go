@@ -12,7 +12,7 @@ import (
 // TestNamespaces writes records of a user and its namespaces in one call. A class's records live an hour longer
 // than it keeps them. They have their own list and change log. An erasure finds all, even of unknown classes.
 func TestNamespaces(t *testing.T) {
-	rules, err := history.ParseRules([]string{"a: types=7 keep=2h list=1", "b: types=8 keep=90d"})
+	rules, err := history.ParseRules("", []string{"a: types=7 keep=2h list=1", "b: types=8 keep=90d"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -100,7 +100,7 @@ func (c *Cache) appendCall(t *texts, part []int, b batch) {
 	ttl, stateTTL := c.ttls(writes[part[0]].Key.UID) // the same for the whole part
 	t.end(append(t.buf, ttl...))
 	t.end(append(t.buf, stateTTL...))
-	t.end(append(t.buf, c.warmFor...))
+	t.end(append(t.buf, c.warmFor()...))
 	t.end(strconv.AppendInt(t.buf, int64(marked), 10))
 	t.end(append(t.buf, "01"[toInt(b.logs)]))
 	for _, i := range part {
@@ -255,7 +255,7 @@ func (c *Cache) appendLoad(t *texts, part []int, keys []history.Key, buckets []h
 		t.end(appendState(t.buf, buckets[i], keys[i].UID))
 	}
 	t.end(strconv.AppendInt(t.buf, int64(contents), 10))
-	t.end(append(t.buf, c.warmFor...))
+	t.end(append(t.buf, c.warmFor()...))
 }
 
 // usersOf yields each run of keys with the same user: the run's start in the part and in keys.
@@ -301,7 +301,7 @@ func (c *Cache) loaded(call *goredis.Cmd, keys []history.Key, part []int, entrie
 
 // state reads a user's state.
 func (c *Cache) state(ctx context.Context, uid string) *goredis.Cmd {
-	return c.scripts.load.call(ctx, []string{stateKey(uid)}, 0, c.warmFor)
+	return c.scripts.load.call(ctx, []string{stateKey(uid)}, 0, c.warmFor())
 }
 
 // readState parses the reply of state.

@@ -35,9 +35,12 @@ func Open(ctx context.Context, config Config) (*Cache, error) {
 //
 // It fails with [history.ErrUnavailable] if a retry may succeed, such as while a server is loading or is a replica.
 // Other errors are final: an old version, a cluster node configured as a single server, refused credentials, or
-// [ErrVolatile]. With [Config.AllowVolatile] the last is only logged.
+// [ErrVolatile], or another retention. With [Config.AllowVolatile] the third is only logged.
 func (c *Cache) Prepare(ctx context.Context) error {
 	err := c.check(ctx)
+	if err == nil {
+		err = c.agree(ctx)
+	}
 	if err == nil {
 		return nil
 	}
@@ -196,8 +199,8 @@ var ErrVolatile = errors.New("redis may lose acknowledged writes")
 // Fit checks that every master keeps acknowledged writes: no eviction, and an append-only file that is flushed.
 // Settings can change at runtime, so call it regularly. Servers that hide a setting pass.
 //
-// It fails with an [ErrVolatile] that names each server and setting, regardless of [Config.AllowVolatile].
-// Otherwise it fails with [history.ErrUnavailable] if a server does not answer, is loading or is a replica.
+// It fails with an [ErrVolatile] that names each server and setting, regardless of [Config.AllowVolatile], or if
+// another retention was set meanwhile. Otherwise it fails with [history.ErrUnavailable] if a server does not answer, is loading or is a replica.
 func (c *Cache) Fit(ctx context.Context) error {
 	var mu sync.Mutex
 	var faults []string
@@ -222,7 +225,10 @@ func (c *Cache) Fit(ctx context.Context) error {
 	if len(faults) > 0 {
 		return volatile(faults)
 	}
-	return unavailable("ask for its settings", err)
+	if err != nil {
+		return unavailable("ask for its settings", err)
+	}
+	return c.agree(ctx)
 }
 
 // volatile makes an error of faults; nil without any.

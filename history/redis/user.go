@@ -69,7 +69,7 @@ func revisionStep() []byte { return binary.LittleEndian.AppendUint64(nil, histor
 func (c *Cache) Warm(ctx context.Context, uid string, w history.WarmSet) error {
 	args := make([]any, 0, 10+2*len(w.Cleared)+3*len(w.Items))
 	ttl, stateTTL := c.ttls(uid)
-	args = append(args, ttl, stateTTL, c.warmFor, int64(w.LowWatermark), w.CutTime, w.Pause.Since, w.Pause.Until, revisionStep(), string(w.Pause.Earlier), len(w.Cleared))
+	args = append(args, ttl, stateTTL, c.warmFor(), int64(w.LowWatermark), w.CutTime, w.Pause.Since, w.Pause.Until, revisionStep(), string(w.Pause.Earlier), len(w.Cleared))
 	for typ, at := range w.Cleared {
 		args = append(args, typ, at)
 	}
@@ -81,7 +81,7 @@ func (c *Cache) Warm(ctx context.Context, uid string, w history.WarmSet) error {
 		keys = append(keys, contentKey(history.Key{UID: uid, Object: item.Object}))
 		args = append(args, appendObject(nil, item.Object), appendScore(nil, item.Record.Version), clean)
 	}
-	if w.Pause == (history.Pause{}) && len(w.Cleared) == 0 && c.warmFor == "0" {
+	if w.Pause == (history.Pause{}) && len(w.Cleared) == 0 && c.warmFor() == "0" {
 		return unavailable("warm", c.run(ctx, c.scripts.warm.call(ctx, keys, args...)))
 	}
 	// Existing records get a new revision, or a longer TTL.
@@ -93,7 +93,7 @@ func (c *Cache) Warm(ctx context.Context, uid string, w history.WarmSet) error {
 
 const (
 	mostNotes  = 1000 // per bucket
-	noteTTL    = history.ArchiveTTL * time.Millisecond
+	noteTTL    = 90 * 24 * time.Hour
 	removedTTL = 24 * time.Hour
 )
 

@@ -85,7 +85,7 @@ func (w *summer) add(o history.Object, s history.Summary, r *history.Record) {
 	if r = r.After(w.user.ClearedAt(o.Type)); r == nil {
 		return
 	}
-	if n, left := s.With(o, r, w.Rules.Of(o.Type)); left && n.Version.Time() >= w.Oldest {
+	if n, left := s.With(o, r, w.Rules); left && n.Version.Time() >= w.Oldest {
 		w.fresh = append(w.fresh, n)
 	}
 }
@@ -110,7 +110,7 @@ func (w *summer) count(c *compacting) error {
 		}
 		n := s
 		if it != nil {
-			n, left = s.With(had.Object, it.Record.After(w.user.ClearedAt(had.Object.Type)), w.Rules.Of(had.Object.Type))
+			n, left = s.With(had.Object, it.Record.After(w.user.ClearedAt(had.Object.Type)), w.Rules)
 		}
 		if left && n == had {
 			return true

@@ -221,7 +221,8 @@ func (e *Engines) Whole(name string, whole func(context.Context) error) {
 	e.named(name).whole = whole
 }
 
-// Judge tracks the health of engines that have answered once, until ctx is done. An engine is unavailable while
+// Judge tracks the health of engines that have answered once, until ctx is done. It fails once another retention was
+// set. An engine is unavailable while
 // too many of its calls fail. Each change of health or settings (see [Engines.Fit]) logs one line.
 func (e *Engines) Judge(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
@@ -230,7 +231,7 @@ func (e *Engines) Judge(ctx context.Context) error {
 			g.Go(func() error { one.judge(ctx, e); return nil })
 		}
 		if one.fit != nil {
-			g.Go(func() error { one.keepJudging(ctx, e); return nil })
+			g.Go(func() error { return one.keepJudging(ctx, e) })
 		}
 	}
 	return g.Wait()
@@ -522,29 +523,31 @@ func (e *Engines) Fit(name string, fit func(context.Context) error, allowed bool
 	one.fit, one.allowed = fit, allowed
 }
 
-// keepJudging checks the settings until ctx is done.
-func (e *engine) keepJudging(ctx context.Context, all *Engines) {
+// keepJudging checks the settings until ctx is done. It fails once another retention was set.
+func (e *engine) keepJudging(ctx context.Context, all *Engines) error {
 	t := time.NewTicker(fitEvery)
 	defer t.Stop()
 	for {
 		if e.answered() { // Run still retries it
-			e.lookFit(ctx, all)
+			if err := e.lookFit(ctx, all); errors.Is(err, history.ErrRetention) {
+				return err
+			}
 		}
 		select {
 		case <-t.C:
 		case <-ctx.Done():
-			return
+			return nil
 		}
 	}
 }
 
 // lookFit checks the settings once. An unreachable engine keeps its last result.
-func (e *engine) lookFit(ctx context.Context, all *Engines) {
+func (e *engine) lookFit(ctx context.Context, all *Engines) error {
 	asking, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	err := e.fit(asking)
 	if errors.Is(err, history.ErrUnavailable) || ctx.Err() != nil {
-		return
+		return nil
 	}
 	e.mu.Lock()
 	was := e.misconfigured
@@ -556,6 +559,7 @@ func (e *engine) lookFit(ctx context.Context, all *Engines) {
 	case err == nil && was != nil:
 		all.Log.Info("engine settings are safe again", "engine", e.name)
 	}
+	return err
 }
 
 func (e *engine) settings() error {

@@ -278,7 +278,15 @@ func (f *HBase) Connect(s *Stores) (*hbase.Archive, error) {
 		Registry: s.Registry, Logger: s.Log,
 	})
 	if err == nil {
-		s.Add("hbase", "--hbase", a.Prepare)
+		s.Add("hbase", "--hbase", func(ctx context.Context) error {
+			if err := a.Prepare(ctx); err != nil || s.Rules == nil {
+				return err
+			}
+			if err := s.Redis.AddRetention(ctx, s.Rules.Retention()); err != nil { // the next process does
+				s.Log.Warn("retention not copied to Redis", "error", err)
+			}
+			return nil
+		})
 		s.Probe("hbase", a.Prepare)
 	}
 	return a, err

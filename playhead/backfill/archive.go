@@ -266,7 +266,7 @@ func (f *folding) add(it *Item, k history.Key) Result {
 	c, r := f.contents[k], f.record(it)
 	typ, user := k.Object.Type, f.users[k.UID]
 	switch {
-	case r.Version.Time() <= f.now-f.rules.TTL(typ):
+	case r.Version.Time() <= f.rules.Expired(typ, f.now):
 		return Result{Outcome: Expired}
 	case !r.Deleted() && user.Pause.Covers(r.PlayedAt()):
 		return Result{Outcome: Paused}

@@ -284,7 +284,7 @@ func TestMoveTypes(t *testing.T) {
 		return viewing(history.Key{UID: "u", Object: history.Object{ID: "a", Type: typ}}, 1)
 	}
 	fold(t, target(from), typed(1), typed(7), backfill.Item{Key: history.UserKey("u"), User: &history.User{Cleared: map[uint32]int64{0: ago(3)}}})
-	rules, err := history.ParseRules([]string{"previews: types=7,8 keep=14d"})
+	rules, err := history.ParseRules("", []string{"previews: types=7,8 keep=14d"})
 	if err != nil {
 		t.Fatal(err)
 	}

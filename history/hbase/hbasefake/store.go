@@ -34,7 +34,7 @@ type Store struct {
 	// The exported fields let tests inspect and corrupt the store.
 	sync.Mutex
 	Tables map[string]map[string]*Row
-	TTLs   map[string]int64 // TTLs of cells by table in ms; default [history.ArchiveTTL]
+	TTLs   map[string]int64 // TTLs of cells by table in ms; default [history.DefaultRetention]
 	Calls  map[string]int   // counts by kind and table
 }
 
@@ -61,7 +61,7 @@ func (s *Store) row(table, row string) *Row {
 	}
 	r := s.Tables[table][row]
 	if r == nil {
-		r = &Row{ttl: cmp.Or(s.TTLs[table], history.ArchiveTTL), Cells: map[Column]map[uint64][]byte{}, columns: map[Column]uint64{}, families: map[string]uint64{}, ttls: map[Column]int64{}}
+		r = &Row{ttl: cmp.Or(s.TTLs[table], history.DefaultRetention), Cells: map[Column]map[uint64][]byte{}, columns: map[Column]uint64{}, families: map[string]uint64{}, ttls: map[Column]int64{}}
 		s.Tables[table][row] = r
 	}
 	return r

@@ -24,9 +24,12 @@ local function keep(state, life)
 end
 
 -- Reports whether a user is cold again because records may have expired. warmth is the warm period in ms, 0 for
--- ever.
+-- ever, and optionally a time up to which all warm-ups are over.
 local function lapsed(warmed, warmth)
-  return warmth ~= '0' and micros() >= (tonumber(warmed or 0) + warmth) * 1000
+  if warmth == '0' then return false end
+  local period, over = string.match(warmth, '^(%d+) ?(%d*)$')
+  warmed = tonumber(warmed or 0)
+  return over ~= '' and warmed <= tonumber(over) or period ~= '0' and micros() >= (warmed + period) * 1000
 end
 
 -- Returns a user's state as a flat list, with "lapsed" if the warm period is over.

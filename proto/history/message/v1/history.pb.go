@@ -2067,7 +2067,10 @@ type DeleteRequest struct {
 	AtMs int64 `protobuf:"varint,3,opt,name=at_ms,json=atMs,proto3" json:"at_ms,omitempty"`
 	// The etag of the record that the caller knows, for one object; 0 when it does not
 	// care. When the record is another one, the call fails with FAILED_PRECONDITION.
-	IfMatch       uint64 `protobuf:"fixed64,4,opt,name=if_match,json=ifMatch,proto3" json:"if_match,omitempty"`
+	IfMatch uint64 `protobuf:"fixed64,4,opt,name=if_match,json=ifMatch,proto3" json:"if_match,omitempty"`
+	// Only summaries have the objects. A tombstone as old as these would expire before they
+	// are rewritten, so at_ms is raised to the age at which records are summarized.
+	Summarized    bool `protobuf:"varint,5,opt,name=summarized,proto3" json:"summarized,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2128,6 +2131,13 @@ func (x *DeleteRequest) GetIfMatch() uint64 {
 		return x.IfMatch
 	}
 	return 0
+}
+
+func (x *DeleteRequest) GetSummarized() bool {
+	if x != nil {
+		return x.Summarized
+	}
+	return false
 }
 
 type DeleteResponse struct {
@@ -3679,12 +3689,15 @@ const file_history_message_v1_history_proto_rawDesc = "" +
 	"\x0fcompleted_at_ms\x18\b \x01(\x03R\rcompletedAtMsB\n" +
 	"\n" +
 	"\b_from_msB\b\n" +
-	"\x06_to_ms\"\x87\x01\n" +
+	"\x06_to_ms\"\xa7\x01\n" +
 	"\rDeleteRequest\x12\x10\n" +
 	"\x03uid\x18\x01 \x01(\tR\x03uid\x124\n" +
 	"\aobjects\x18\x02 \x03(\v2\x1a.history.message.v1.ObjectR\aobjects\x12\x13\n" +
 	"\x05at_ms\x18\x03 \x01(\x03R\x04atMs\x12\x19\n" +
-	"\bif_match\x18\x04 \x01(\x06R\aifMatch\"*\n" +
+	"\bif_match\x18\x04 \x01(\x06R\aifMatch\x12\x1e\n" +
+	"\n" +
+	"summarized\x18\x05 \x01(\bR\n" +
+	"summarized\"*\n" +
 	"\x0eDeleteResponse\x12\x18\n" +
 	"\adeleted\x18\x01 \x01(\rR\adeleted\"\xee\x01\n" +
 	"\vMarkRequest\x12\x10\n" +

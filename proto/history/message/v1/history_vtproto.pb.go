@@ -1645,6 +1645,16 @@ func (m *DeleteRequest) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
+	if m.Summarized {
+		i--
+		if m.Summarized {
+			dAtA[i] = 1
+		} else {
+			dAtA[i] = 0
+		}
+		i--
+		dAtA[i] = 0x28
+	}
 	if m.IfMatch != 0 {
 		i -= 8
 		binary.LittleEndian.PutUint64(dAtA[i:], uint64(m.IfMatch))
@@ -3651,6 +3661,9 @@ func (m *DeleteRequest) SizeVT() (n int) {
 	}
 	if m.IfMatch != 0 {
 		n += 9
+	}
+	if m.Summarized {
+		n += 2
 	}
 	n += len(m.unknownFields)
 	return n
