@@ -25,7 +25,7 @@ type composeFile struct {
 }
 
 var (
-	pinned  = regexp.MustCompile(`^[a-z/]+:\d[\w.]*$`)
+	pinned  = regexp.MustCompile(`^[a-z/-]+:v?\d[\w.-]*$`)
 	address = regexp.MustCompile(`[=/]([a-z-]+):\d+$`)
 )
 
