@@ -156,11 +156,11 @@ func (p *instance) examine() (found []finding) {
 
 // at names the process and what a series is about.
 func (p *instance) at(labels map[string]string) string {
-	where := p.addr
+	where := []string{p.addr}
 	for _, name := range slices.Sorted(maps.Keys(labels)) {
-		where += " " + labels[name]
+		where = append(where, labels[name])
 	}
-	return where
+	return strings.Join(where, " ")
 }
 
 // full returns what is nearly used up.

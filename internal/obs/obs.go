@@ -164,14 +164,19 @@ func routes(cfg AdminConfig) *http.ServeMux {
 		})
 	}
 	if cfg.Terminate != nil {
-		terminate := func(context.Context) error { cfg.Terminate(); return nil }
-		mux.HandleFunc("POST /terminate", func(w http.ResponseWriter, r *http.Request) { perform(w, r, terminate) })
+		mux.HandleFunc("POST /terminate", func(w http.ResponseWriter, r *http.Request) { perform(w, r, cfg.terminate) })
 	}
 	mux.HandleFunc("/debug/pprof/", pprof.Index)
 	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
 	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
 	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
 	return mux
+}
+
+// terminate cannot fail.
+func (c AdminConfig) terminate(context.Context) error {
+	c.Terminate()
+	return nil
 }
 
 // perform does what an operator asks for. It refuses browsers: any page could post here.
