@@ -62,7 +62,7 @@ func verifyRepairs(t *testing.T, dir, lines string) {
 
 // TestCopyDeleted sends a file again after its objects were deleted: they stay so, and the rows say it.
 func TestCopyDeleted(t *testing.T) {
-	trace, addr := file(t, recent(rows)), serveRPC(t, service(t))
+	trace, addr := file(t, recent()), serveRPC(t, service(t))
 	if out, err := replayed(t, trace, "--service="+addr); err != nil || !strings.Contains(out, "  new        2\n") {
 		t.Fatal(out, err)
 	}

@@ -24,7 +24,7 @@ func TestErase(t *testing.T) {
 		t.Fatal(err)
 	}
 	service := "--service=" + p.RPC()
-	trace := file(t, recent(rows))
+	trace := file(t, recent())
 	run := func(args ...string) string {
 		t.Helper()
 		var out strings.Builder

@@ -72,7 +72,7 @@ func replayed(t *testing.T, args ...string) (string, error) {
 
 // TestCopy sends files to a service. What it has already and what is too old is counted as such.
 func TestCopy(t *testing.T) {
-	now, old, addr := file(t, recent(rows)), file(t, rows), serveRPC(t, service(t))
+	now, old, addr := file(t, recent()), file(t, rows), serveRPC(t, service(t))
 	for _, tt := range []struct {
 		args string
 		want string
@@ -99,7 +99,7 @@ func TestCopy(t *testing.T) {
 
 // TestCopyRejects keeps rows that cannot be read, and goes on behind them.
 func TestCopyRejects(t *testing.T) {
-	path, rejects, report := file(t, recent(rows)+"9,100,165\n10,100,4102444800000,1000,0\n"), filepath.Join(t.TempDir(), "rejects.csv"), filepath.Join(t.TempDir(), "report.json")
+	path, rejects, report := file(t, recent()+"9,100,165\n10,100,4102444800000,1000,0\n"), filepath.Join(t.TempDir(), "rejects.csv"), filepath.Join(t.TempDir(), "report.json")
 	_, err := replayed(t, "--to=none", "--rejects="+rejects, "--report="+report, path)
 	if code := exitCode(err); code != 3 {
 		t.Errorf("exit code %d of %v, want 3", code, err)
@@ -125,7 +125,7 @@ func exitCode(err error) int {
 }
 
 func TestCopyFails(t *testing.T) {
-	good := file(t, recent(rows))
+	good := file(t, recent())
 	for _, tt := range []struct{ name, args, want string }{
 		{"no file", "", "--from: want a file"},
 		{"no such file", "none.csv", "stat none.csv: no such file"},
@@ -175,7 +175,7 @@ func TestCopyInterrupted(t *testing.T) {
 		cancel()
 	}()
 	var out strings.Builder
-	err := replayCommand(ctx, []string{"--service=" + addr, "--patience=1h", file(t, recent(rows))}, none, &out)
+	err := replayCommand(ctx, []string{"--service=" + addr, "--patience=1h", file(t, recent())}, none, &out)
 	if err == nil || !strings.Contains(err.Error(), "ended after 0 rows: context canceled") {
 		t.Errorf("interrupted: %v", err)
 	}
@@ -220,7 +220,7 @@ func started(t *testing.T, dir string, secret []byte, change ...func(*allinone.C
 
 func TestThroughAnEdge(t *testing.T) {
 	url, secret := edge(t)
-	moved := file(t, recent(rows))
+	moved := file(t, recent())
 	for _, want := range []string{"  new        2\n", "  equal      2\n"} { // the second run adds nothing
 		out, err := replayed(t, "--to=edge:"+url, "--token-secret-file="+secret, moved)
 		if err != nil || !strings.HasSuffix(out, want) {
@@ -241,8 +241,8 @@ func TestThroughAnEdge(t *testing.T) {
 	}
 }
 
-// recent moves a trace's rows to an hour ago.
-func recent(rows string) string {
+// recent returns rows of an hour ago.
+func recent() string {
 	return strings.ReplaceAll(rows, "16508127414", strconv.FormatInt(time.Now().Add(-time.Hour).UnixMilli()/100, 10))
 }
 

@@ -402,7 +402,10 @@ func TestFromQueue(t *testing.T) {
 	if r.Rows != 3 || r.Outcomes["new"] != 2 || r.Outcomes["skipped"] != 1 || len(records) != 1 || records[k].Version.Time() != ago(3) {
 		t.Errorf("report %+v, records %v", r, records)
 	}
-	for range (&backfill.FromQueue{Queue: q}).Items(t.Context(), "") {
+	for _, err := range (&backfill.FromQueue{Queue: q}).Items(t.Context(), "") {
+		if err != nil {
+			t.Error(err)
+		}
 		break // ends the reading too
 	}
 }

@@ -127,14 +127,14 @@ func IsLines(path string) bool {
 	if err != nil && !errors.Is(err, io.EOF) {
 		return false
 	}
-	var any struct {
+	var first struct {
 		User    string
 		Version int
 		Cleared json.RawMessage
 		Paused  string
 		Deleted string
 	}
-	return json.Unmarshal(line, &any) == nil && any.User != "" && (any.Version > 0 || any.Cleared != nil || any.Paused != "" || any.Deleted != "")
+	return json.Unmarshal(line, &first) == nil && first.User != "" && (first.Version > 0 || first.Cleared != nil || first.Paused != "" || first.Deleted != "")
 }
 
 // Identity implements [Source].
@@ -206,38 +206,38 @@ func (l *FromLines) read(ctx context.Context, from int64, yield func(Item, error
 
 // parseLine sets the content of an item, or rejects it.
 func parseLine(i *Item, line []byte) {
-	var any struct {
+	var in struct {
 		User    string
 		Object  *codec.Object
 		Deleted string
 		Cleared map[uint32]string
 		Paused  string
 	}
-	err := json.Unmarshal(line, &any)
+	err := json.Unmarshal(line, &in)
 	if err == nil {
-		err = history.ValidateUID(any.User)
+		err = history.ValidateUID(in.User)
 	}
 	switch {
 	case err != nil:
 	case codec.IsExportLine(line):
-		err = parseRecord(i, any.User, line)
-	case any.Object != nil && any.Deleted != "":
-		e := history.Event{Key: history.Key{UID: any.User, Object: history.Object{ID: any.Object.ID, Type: any.Object.Type}}, Kind: history.KindDelete}
-		if e.At, err = codec.ParseTime("deleted", []byte(any.Deleted)); err == nil {
+		err = parseRecord(i, in.User, line)
+	case in.Object != nil && in.Deleted != "":
+		e := history.Event{Key: history.Key{UID: in.User, Object: history.Object{ID: in.Object.ID, Type: in.Object.Type}}, Kind: history.KindDelete}
+		if e.At, err = codec.ParseTime("deleted", []byte(in.Deleted)); err == nil {
 			err = e.Validate()
 		}
 		i.Key, i.Record = e.Key, e.Record()
-	case any.Cleared != nil || any.Paused != "":
+	case in.Cleared != nil || in.Paused != "":
 		u := &history.User{Cleared: make(map[uint32]int64)}
-		for typ, text := range any.Cleared {
+		for typ, text := range in.Cleared {
 			if u.Cleared[typ], err = codec.ParseTime("cleared", []byte(text)); err != nil {
 				break
 			}
 		}
-		if any.Paused != "" && err == nil {
-			u.Pause.Since, err = codec.ParseTime("paused", []byte(any.Paused))
+		if in.Paused != "" && err == nil {
+			u.Pause.Since, err = codec.ParseTime("paused", []byte(in.Paused))
 		}
-		i.Key, i.User = history.UserKey(any.User), u
+		i.Key, i.User = history.UserKey(in.User), u
 	default:
 		err = errors.New("want a line of an export, with version, or deleted, cleared or paused")
 	}

@@ -17,7 +17,7 @@ type loaded struct {
 	calls    int
 }
 
-func (l *loaded) Fold(_ context.Context, items []backfill.Item) ([]backfill.Result, error) {
+func (l *loaded) Fold(ctx context.Context, items []backfill.Item) ([]backfill.Result, error) {
 	if l.busy.Before(time.Now()) {
 		l.busy = time.Now()
 	}
@@ -27,7 +27,7 @@ func (l *loaded) Fold(_ context.Context, items []backfill.Item) ([]backfill.Resu
 		l.slow++
 	}
 	time.Sleep(wait)
-	return backfill.Discard{}.Fold(context.Background(), items) //nolint:usetesting // nothing waits for it
+	return backfill.Discard{}.Fold(ctx, items)
 }
 
 // TestPace: with a limit of answer times a copy slows down to what the target can take, and not below.
