@@ -5,7 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/internal/run"
@@ -209,15 +212,8 @@ func (f *folding) load(ctx context.Context, items []Item) error {
 			f.distinct = append(f.distinct, k)
 		}
 	}
-	for _, k := range f.distinct {
-		if _, known := f.users[k.UID]; known {
-			continue
-		}
-		page, err := f.reader.Page(ctx, k.UID, history.Query{})
-		if err != nil {
-			return err
-		}
-		f.users[k.UID] = page.User
+	if err := f.states(ctx); err != nil {
+		return err
 	}
 	entries, err := f.reader.Get(ctx, f.distinct)
 	if err != nil {
@@ -230,6 +226,31 @@ func (f *folding) load(ctx context.Context, items []Item) error {
 		*f.contents[f.distinct[i]] = content{was: e.Record, now: e.Record, user: e.User}
 	}
 	return nil
+}
+
+// statesOfCall bounds the concurrent reads of users' states.
+const statesOfCall = 16
+
+// states reads the states of the users of the batch.
+func (f *folding) states(ctx context.Context) error {
+	var mu sync.Mutex
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(statesOfCall)
+	asked := make(map[string]bool)
+	for _, k := range f.distinct {
+		if asked[k.UID] {
+			continue
+		}
+		asked[k.UID] = true
+		g.Go(func() error {
+			page, err := f.reader.Page(ctx, k.UID, history.Query{})
+			mu.Lock()
+			defer mu.Unlock()
+			f.users[k.UID] = page.User
+			return err
+		})
+	}
+	return g.Wait()
 }
 
 // putUser puts clear marks and a pause, unless the archive has later ones. Those of a user are for all namespaces.
