@@ -144,7 +144,7 @@ func ParseRules(retention string, texts []string) (_ *Rulebook, err error) {
 				typ, values = "0", typ
 			}
 			if err := b.add(typ, values); err != nil {
-				return nil, fmt.Errorf("rules %q: %w", text, err)
+				return nil, fmt.Errorf("rules: %q: %w", text, err)
 			}
 		}
 	}
