@@ -32,7 +32,7 @@ type Compactor interface {
 
 // Summarizer is an archive that keeps summaries of expired records and lists users with old records.
 type Summarizer interface {
-	// Summarize adds a user's records older than [history.SummaryAge] to the summaries. It removes summaries that
+	// Summarize adds a user's records older than [history.Rulebook.SummaryAge] to the summaries. It removes summaries that
 	// are deleted, cleared, expired, or in a namespace without summaries ([history.Rulebook.Summarized]). With all
 	// it checks every tombstone, otherwise only those of that age. It is safe to repeat or interrupt. It fails with
 	// [history.ErrConflict] if a concurrent call came first.

@@ -50,11 +50,11 @@ const (
 // lives returns the accepted TTLs of user rows in seconds; new tables get the last. With 90 days that is one more, for a
 // table whose every process can read segments: older versions insist on 90 days and refuse it.
 func lives(keep int64) []int {
-	if ttl := int(keep / 1000); keep != history.DefaultRetention {
-		return []int{ttl}
-	} else {
+	ttl := int(keep / 1000)
+	if keep == history.DefaultRetention {
 		return []int{ttl, ttl + 1}
 	}
+	return []int{ttl}
 }
 
 // shape is a table's name and families. Tables of older versions have only the first family.
