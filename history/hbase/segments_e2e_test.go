@@ -190,7 +190,7 @@ func begun(t *testing.T, table string) bool {
 	t.Helper()
 	client := gohbase.NewClient(zooKeeper(t), gohbase.FlushInterval(0))
 	defer client.Close()
-	get, err := hrpc.NewGetStr(t.Context(), table, "##", hrpc.Families(map[string][]string{"info": nil}))
+	get, err := hrpc.NewGetStr(t.Context(), table, "##", hrpc.Families(map[string][]string{"info": {"#compacting"}}))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -190,12 +190,12 @@ func TestOpenRefusesAnotherTable(t *testing.T) {
 		families map[string]map[string]string
 		want     string
 	}{
-		"TTL":         {map[string]map[string]string{"info": {"TTL": "3600"}}, `keeps cells for "3600" seconds: alter`},
-		"late family": {map[string]map[string]string{"info": {"TTL": "7776000"}, "late": {"TTL": "3600"}}, `alter`},
+		"TTL":         {map[string]map[string]string{"info": {"TTL": "3600"}}, `its records live 1h, not 90d: give --retention and --rules as before, or change it: playhead retention set 90d --hbase `},
+		"late family": {map[string]map[string]string{"info": {"TTL": "7776000"}, "late": {"TTL": "3600"}}, `playhead retention set 90d --hbase `},
 		"family":      {map[string]map[string]string{"other": {}}, "NoSuchColumnFamilyException"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := hbase.Config{Table: tableOf(t), ZooKeeper: zooKeeper(t)}
+			c := retained(t, tableOf(t), "90d")
 			createTable(t, c.Table, test.families)
 			a, err := hbase.Open(t.Context(), c)
 			if err == nil {
