@@ -94,9 +94,9 @@ const (
 )
 
 // RestoredAt returns the restore cut for a record last played at the given time, of which the removal at cut
-// left nothing. It is up to [MaxLift] after cut and preserves the order of play across a history. The
-// resolution is 2 minutes within a day before the cut, 15 minutes within a week, 2 hours within 90
-// days, and 8 weeks within 20 years.
+// left nothing. It is up to [MaxLift] after cut and preserves the order of play across a history. Within
+// a day before the cut the resolution is 2 minutes, within a week 15 minutes, within 90 days 2 hours. Beyond it is 8
+// weeks, up to 20 years.
 func RestoredAt(played, cut int64) int64 {
 	age, passed := min(max(cut-played, 0), mostLifted), int64(0)
 	for i, s := range steps {

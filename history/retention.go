@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -71,11 +72,11 @@ func FormatRetention(ms int64) string {
 
 // String names the lifetimes, such as "90d, previews 14d".
 func (r Retention) String() string {
-	text := FormatRetention(r.Keep)
+	all := []string{FormatRetention(r.Keep)}
 	for _, name := range slices.Sorted(maps.Keys(r.Classes)) {
-		text += ", " + name + " " + FormatRetention(r.Classes[name].Keep)
+		all = append(all, name+" "+FormatRetention(r.Classes[name].Keep))
 	}
-	return text
+	return strings.Join(all, ", ")
 }
 
 // Retention returns the lifetimes under these rules.

@@ -100,12 +100,12 @@ func (r Rules) early(e *Event) bool {
 // Rulebook holds the rules of all types, and how long records live. Nil and the zero value have the standard rules:
 // begun at 5 %, done at 90 %, short below 300 s, a grace of 10 s.
 type Rulebook struct {
-	all     *Rules // for types without their own rules, nil for the standard
+	all     *Rules // For types without their own rules, nil for the standard.
 	byType  map[uint32]Rules
 	classes []Class
-	classOf map[uint32]int // by type, index in classes
-	moved   int64          // latest move of types between classes, Unix milliseconds
-	keep    int64          // lifetime of records without a class, ms; 0 is that of the store, or 90 days
+	classOf map[uint32]int // By type, index in classes.
+	moved   int64          // Latest move of types between classes, Unix milliseconds.
+	keep    int64          // Lifetime of records without a class, ms; 0 is that of the store, or 90 days.
 	stored  atomic.Pointer[Retention]
 }
 

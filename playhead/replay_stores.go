@@ -39,7 +39,7 @@ func (o *opened) close() error {
 	return errors.Join(errs...)
 }
 
-// parseRules parses the rules anew for the next store, whose retention they take over. In the end they are those of the
+// parseRules parses the rules again for the next store, whose retention they take over. In the end they are those of the
 // target.
 func (o *opened) parseRules() (err error) {
 	if o.rules, err = history.ParseRules("", o.flags.Rules); err != nil {

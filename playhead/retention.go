@@ -147,7 +147,7 @@ func (f *setRetentionFlags) setEngines(ctx context.Context, rules *history.Ruleb
 	}
 	ctx, cancel := context.WithTimeout(ctx, f.Patience)
 	defer cancel()
-	cache, err := f.Redis.Connect(&connect.Engines{Log: log, Rules: rules})
+	cache, err := f.Connect(&connect.Engines{Log: log, Rules: rules})
 	if err != nil {
 		return err
 	}

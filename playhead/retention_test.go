@@ -12,7 +12,7 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// TestRetentionOfProcesses: a server with another retention is refused in one line, which names the command; after
+// TestRetentionOfProcesses: a server with another retention is refused in one line, which names the command. After
 // that it keeps what is older than 90 days, through kill -9.
 func TestRetentionOfProcesses(t *testing.T) {
 	dir, rpc := t.TempDir(), freePort(t)

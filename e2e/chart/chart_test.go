@@ -70,7 +70,7 @@ func render(t *testing.T, values string) (objects, error) {
 		if !strings.HasSuffix(name, ".yaml") {
 			continue
 		}
-		for _, one := range strings.Split(text, "\n---\n") {
+		for one := range strings.SplitSeq(text, "\n---\n") {
 			if err := made.add(one); err != nil {
 				return nil, fmt.Errorf("%s: %w\n%s", name, err, one)
 			}
@@ -212,7 +212,7 @@ func bin(t *testing.T) string {
 	if built != "" {
 		return built
 	}
-	dir, err := os.MkdirTemp("", "chart")
+	dir, err := os.MkdirTemp("", "chart") //nolint:usetesting // for all tests
 	if err != nil {
 		t.Fatal(err)
 	}

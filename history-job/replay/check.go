@@ -31,7 +31,8 @@ type Reader func(ctx context.Context, keys []history.Key) ([]*history.Record, er
 // FromCache returns a Reader of a cache.
 func FromCache(c interface {
 	Load(ctx context.Context, keys []history.Key) []history.Entry
-}) Reader {
+},
+) Reader {
 	return func(ctx context.Context, keys []history.Key) ([]*history.Record, error) {
 		rs := make([]*history.Record, len(keys))
 		for i, e := range c.Load(ctx, keys) {

@@ -53,7 +53,7 @@ type Config struct {
 	// Summary is how long summaries are kept, see [history.Summary]. 0 keeps the table's setting, or disables
 	// summaries if the table is missing.
 	Summary time.Duration
-	// Rules decide what counts as finished in summaries, and set the retention, which must be the table's; nil means
+	// Rules decide what counts as finished in summaries, and set the retention, which must be the table's. Nil means
 	// the standard rules and the retention of the table.
 	Rules *history.Rulebook
 	// Long is called for users with too many live records, as found by a page.

@@ -245,8 +245,8 @@ func unavailable(err error) error {
 // dropped returns the time before which HBase may have expired cells.
 func (a *Archive) dropped() int64 { return a.config.Rules.NamespaceExpired("", a.now()) }
 
-// oldest returns the time before which records of a user or namespace have expired; without a trusted clock only
-// those from before an earlier, shorter retention.
+// oldest returns the time before which records of a user or namespace have expired. Without a trusted clock only
+// those from before an earlier, shorter retention have.
 func (a *Archive) oldest(uid string) int64 {
 	horizon, _ := a.config.Horizon()
 	return a.config.Rules.NamespaceExpired(uid, horizon.UnixMilli())

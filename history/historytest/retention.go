@@ -64,8 +64,8 @@ func (a archive) expiredAt(at int64) {
 	a.wantCells([]history.Cell{{Key: cells[0].Key}, {Key: cells[1].Key}})
 }
 
-// expiredOnce changes the rules as after a shorter retention: what had expired then does not come back, whatever the
-// store still has, and whoever puts it again.
+// expiredOnce changes the rules as after a shorter retention: what had expired then does not come back. It matters
+// neither what the store still has, nor who puts it again.
 func (a archive) expiredOnce(rules *history.Rulebook, at int64) {
 	a.t.Helper()
 	uid := freshUID()

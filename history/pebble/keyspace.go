@@ -25,9 +25,9 @@ type keyspace struct {
 	// marked means that values start with their dirty mark, 0 for clean records and archived user states. Pebble
 	// may still have the mark of a record marked clean in memory.
 	marked   bool
-	ttl      time.Duration // of a clean record after its event, if shorter than its retention; 0 is none
-	counting bool          // shows expired records that no summary has counted
-	lock     *sync.Mutex   // makes compare-and-set atomic
+	ttl      time.Duration // Of a clean record after its event, if shorter than its retention; 0 is none.
+	counting bool          // Shows expired records that no summary has counted.
+	lock     *sync.Mutex   // Makes compare-and-set atomic.
 	memory   *memory
 	unsynced *unsynced
 }
