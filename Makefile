@@ -134,6 +134,7 @@ faults: build ## break things under load and count what is lost: make faults CAS
 	go build -o bin/ ./e2e/cmd/faults
 	bin/faults $(if $(CASE),--case $(CASE)) $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(SEED),--seed $(SEED)) $(ARGS)
 sim: ## look for violations of the guarantee: make sim SEED=7 STEPS=1000000
+	GOMAXPROCS=1 go test ./sim ./history/pebble -run '^TestSame$$' -count 1
 	GOMAXPROCS=1 go test ./sim -run '^TestSim$$' -count 1 -v -timeout 60m -sim.seeds 1000000000 -sim.steps 10000 \
 		-sim.seed $(or $(SEED),1) -sim.total $(or $(STEPS),1000000)
 	GOMAXPROCS=1 go test ./history/pebble -run '^TestSim$$' -count 1 -v -timeout 60m -sim.seeds 1000000000 -sim.steps 10000 \

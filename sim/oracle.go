@@ -451,11 +451,12 @@ func (o *oracle) leastBounds(k history.Key, begun int64) bounds {
 	return o.bounds(k, least, begun)
 }
 
-// completed reports whether every read since a time shows a play, and no mark can remove it.
+// completed reports whether every read since a time shows a play that is no scrub, and no mark can remove it.
 func (o *oracle) completed(k history.Key, begun int64) bool {
 	bs := o.leastBounds(k, begun)
+	surely := func(f *fact) bool { return f.completes() && f.sure() }
 	unwatched := func(f *fact) bool { return f.mark == historyv1.Mark_MARK_UNWATCHED }
-	return !o.restored(k) && latest(bs.must, (*fact).completes) != nil && latest(bs.may, unwatched) == nil
+	return !o.restored(k) && latest(bs.must, surely) != nil && latest(bs.may, unwatched) == nil
 }
 
 // resolve fixes unanswered reports of a key to the view at rest, where the view tells.

@@ -7,5 +7,3 @@ import (
 )
 
 func TestSim(t *testing.T) { simtest.Sim(t, nil) }
-
-func TestSame(t *testing.T) { simtest.Same(t, nil) }

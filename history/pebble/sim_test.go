@@ -14,8 +14,6 @@ import (
 // TestSim runs the simulator against the archive, with compactions at any moment.
 func TestSim(t *testing.T) { simtest.Sim(t, embedded) }
 
-func TestSame(t *testing.T) { simtest.Same(t, embedded) }
-
 // embedded returns an archive for the simulator.
 func embedded() sim.Embedded {
 	db, err := pebble.Open("store", pebble.Config{CompactAbove: 1, CompactAfter: 500 * time.Millisecond}.On(vfs.NewMem()))
