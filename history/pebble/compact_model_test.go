@@ -19,8 +19,8 @@ import (
 
 // TestCompactionsInAnyOrder compares two archives under puts from any base, deletes, clears and expiry. One of
 // them is compacted at any moment, interrupted and reopened. Readers see the same except for revisions. The seed is
-// fixed. In about one of some thousand rounds a clear removes a tombstone from a base that was out of date, and the
-// record in a segment below is shown again (seed 2145843321439506043).
+// fixed, because of one rare case (seed 2145843321439506043): a clear removes a tombstone that was put from an outdated
+// base. The record in the segment below it is then shown again.
 func TestCompactionsInAnyOrder(t *testing.T) {
 	if seed := flag.Lookup("rapid.seed"); seed.Value.String() == seed.DefValue {
 		if err := seed.Value.Set("1"); err != nil {
