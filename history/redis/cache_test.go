@@ -36,6 +36,13 @@ func TestRetention(t *testing.T) {
 	everywhere(t, func(t *testing.T, config redis.Config) {
 		historytest.CacheRetention(t, func(t *testing.T, rules *history.Rulebook) historytest.CacheStore {
 			config.Rules = rules
+			forget := func() { // real servers have that of another test
+				if err := raw(t, config).Del(context.WithoutCancel(t.Context()), "playhead:retention").Err(); err != nil {
+					t.Error(err)
+				}
+			}
+			forget()
+			t.Cleanup(forget)
 			return open(t, config)
 		})
 	})
