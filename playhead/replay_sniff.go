@@ -84,11 +84,11 @@ func printSniffed(out io.Writer, found *imports.Sniffed) {
 func printItem(out io.Writer, i *imports.Item) {
 	switch e := &i.Event; i.Outcome {
 	case imports.Skipped:
-		fmt.Fprintf(out, "%s: skipped: %s\n", i.Place(), i.Reason)
+		fmt.Fprintf(out, "%s: skipped: %s\n", i.Place, i.Reason)
 	case imports.Rejected:
-		fmt.Fprintf(out, "%s: rejected: %s\n", i.Place(), i.Reason)
+		fmt.Fprintf(out, "%s: rejected: %s\n", i.Place, i.Reason)
 	default:
-		fmt.Fprintf(out, "%s: %s", i.Place(), stored(e))
+		fmt.Fprintf(out, "%s: %s", i.Place, stored(e))
 	}
 }
 

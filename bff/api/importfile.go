@@ -79,7 +79,7 @@ func (im *importer) readFile(uid string) (more bool, err error) {
 	case im.report.Rows >= maxLines:
 		return false, fmt.Errorf("body: %w: want at most %d rows", codec.ErrTooLarge, maxLines)
 	}
-	im.line = int(max(item.Line, 1))
+	im.line = int(max(item.Place.Line, 1))
 	im.report.Rows++
 	switch item.Outcome {
 	case imports.Skipped:

@@ -261,7 +261,7 @@ func (s *Source) scrobblerLog(in *text) error {
 	zone := s.options.Zone
 	for {
 		b, err := l.next()
-		i := Item{File: in.name, Line: l.line}
+		i := Item{Place: Place{File: in.name, Line: l.line}}
 		if err != nil && !errors.Is(err, errLong) {
 			return s.ended(l, err)
 		}

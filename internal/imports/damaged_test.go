@@ -40,7 +40,7 @@ func brief(t *testing.T, s *imports.Source) (out []string) {
 		case i.Outcome == imports.Read:
 			out = append(out, i.Event.Key.UID+"/"+i.Event.Key.Object.ID)
 		default:
-			out = append(out, strings.TrimPrefix(i.Place()+" "+i.Reason, "f"))
+			out = append(out, strings.TrimPrefix(i.Place.String()+" "+i.Reason, "f"))
 		}
 	}
 	return out

@@ -184,12 +184,12 @@ func (t *table) readHeader() error {
 func (s *Source) rows(t *table, form string, read func() (*row, int, error)) error {
 	for {
 		err := t.next()
-		i := Item{File: t.lines.in.name, Line: t.at}
+		i := Item{Place: Place{File: t.lines.in.name, Line: t.at}}
 		if f, ok := errors.AsType[*fault](err); ok {
 			if len(t.row) == 0 && len(t.fields) <= 1 && f.column == 0 && f.reason != errLong.Error() {
 				continue
 			}
-			i.Column, i.Outcome, i.Reason = int64(f.column), Rejected, f.reason
+			i.Place.Column, i.Outcome, i.Reason = int64(f.column), Rejected, f.reason
 			if err := s.emit(i); err != nil {
 				return err
 			}
@@ -203,7 +203,7 @@ func (s *Source) rows(t *table, form string, read func() (*row, int, error)) err
 		}
 		r, column, err := read()
 		if _, rejected := errors.AsType[*badField](err); rejected {
-			i.Line, i.Column = t.place(column)
+			i.Place.Line, i.Place.Column = t.place(column)
 		}
 		if err := s.took(i, form, r, err); err != nil {
 			return err

@@ -34,7 +34,7 @@ func read(t *testing.T, s *imports.Source) (lines []string, err error) {
 }
 
 func show(i imports.Item) string {
-	place := strings.TrimPrefix(i.Place(), "testdata/")
+	place := strings.TrimPrefix(i.Place.String(), "testdata/")
 	switch i.Outcome {
 	case imports.Skipped:
 		return fmt.Sprintf("%s skipped: %s", place, i.Reason)

@@ -152,7 +152,7 @@ func (p *page) done() error {
 	}
 	p.open, p.link = false, false
 	r, err := p.row()
-	return p.s.took(Item{File: p.in.name, Line: p.entry.line}, youTubeHTML, r, err)
+	return p.s.took(Item{Place: Place{File: p.in.name, Line: p.entry.line}}, youTubeHTML, r, err)
 }
 
 func (p *page) row() (*row, error) {

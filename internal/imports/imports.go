@@ -34,9 +34,7 @@ const (
 // Item is one row. It is the same, at the same N, whenever the same files are read with the same options.
 type Item struct {
 	N       int64 // number of the row in the whole source, from 1
-	File    string
-	Line    int64 // from 1; 0 is the whole file
-	Column  int64 // in bytes, from 1; 0 is the whole line
+	Place   Place
 	Outcome Outcome
 	// Event is the last report of the viewing, if Outcome is Read. Its user is empty if the file names none. A
 	// viewing with a known begin has StartedAt.
@@ -45,15 +43,22 @@ type Item struct {
 	Reason string
 }
 
-// Place returns where the row is, such as "history.csv:12:7".
-func (i *Item) Place() string {
+// Place is where a row is in its source.
+type Place struct {
+	File   string
+	Line   int64 // from 1; 0 is the whole file
+	Column int64 // in bytes, from 1; 0 is the whole line
+}
+
+// String returns the place such as "history.csv:12:7".
+func (p Place) String() string {
 	switch {
-	case i.Line == 0:
-		return i.File
-	case i.Column == 0:
-		return fmt.Sprintf("%s:%d", i.File, i.Line)
+	case p.Line == 0:
+		return p.File
+	case p.Column == 0:
+		return fmt.Sprintf("%s:%d", p.File, p.Line)
 	}
-	return fmt.Sprintf("%s:%d:%d", i.File, i.Line, i.Column)
+	return fmt.Sprintf("%s:%d:%d", p.File, p.Line, p.Column)
 }
 
 // Options say what files do not. The zero value reads known forms, with times in UTC where a file has no zone.
@@ -189,5 +194,5 @@ func (s *Source) emit(i Item) error {
 
 // broken rejects a file, or the rest of it.
 func (s *Source) broken(name string, line int64, reason string) error {
-	return s.emit(Item{File: name, Line: line, Outcome: Rejected, Reason: reason})
+	return s.emit(Item{Place: Place{File: name, Line: line}, Outcome: Rejected, Reason: reason})
 }

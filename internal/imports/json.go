@@ -180,7 +180,7 @@ func (s *Source) jsonLines(in *text, f *jsonForm) error {
 	l := &lines{in: in}
 	for {
 		b, err := l.next()
-		i := Item{File: in.name, Line: l.line}
+		i := Item{Place: Place{File: in.name, Line: l.line}}
 		switch {
 		case errors.Is(err, errLong):
 			err = s.took(i, name, nil, err)
@@ -257,8 +257,8 @@ func (s *Source) laterForm(b []byte) *jsonForm {
 }
 
 func (s *Source) element(e *elements, form *jsonForm, b []byte) error {
-	i := Item{File: e.in.name}
-	i.Line, i.Column = e.places.at(e.d.InputOffset() - int64(len(b)))
+	i := Item{Place: Place{File: e.in.name}}
+	i.Place.Line, i.Place.Column = e.places.at(e.d.InputOffset() - int64(len(b)))
 	if form == nil && s.options.Map == nil {
 		return nil // another array
 	}
@@ -284,7 +284,7 @@ func (s *Source) endedJSON(e *elements, err error) error {
 	case e.places.err != nil && !errors.Is(e.places.err, io.EOF):
 		reason = cause(e.places.err)
 	}
-	return s.emit(Item{File: e.in.name, Line: line, Column: column, Outcome: Rejected, Reason: "the rest of the file was not read: " + reason})
+	return s.emit(Item{Place: Place{e.in.name, line, column}, Outcome: Rejected, Reason: "the rest of the file was not read: " + reason})
 }
 
 // elements reads the elements of an array one by one.

@@ -53,7 +53,7 @@ func (s *Source) newPipe(name string, d *database) error {
 	err = d.each("stream_history", func(get func(string) any) error {
 		line++
 		r, err := newPipeRow(streams, get)
-		return s.took(Item{File: name, Line: line}, newPipe, r, err)
+		return s.took(Item{Place: Place{File: name, Line: line}}, newPipe, r, err)
 	})
 	if errors.Is(err, errDatabase) {
 		return s.broken(name, line+1, "the rest of the file was not read: "+err.Error())

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/internal/imports"
 	"github.com/playhead/playhead/internal/run"
 )
 
@@ -75,7 +76,7 @@ func (a *FromArchive) user(ctx context.Context, uid string, yield func(Item, err
 	last := Item{}
 	have := false
 	next := func(i Item) bool { // one behind, since the last one has the mark
-		i.Place = Place{File: i.Key.String()}
+		i.Place = imports.Place{File: i.Key.String()}
 		ok := !have || yield(last, nil)
 		last, have = i, true
 		return ok

@@ -352,7 +352,7 @@ func TestRebuildFromTheCache(t *testing.T) {
 	}
 }
 
-// TestVerifyTellsWhatMoved: what is there a moment later has moved.
+// TestVerifyTellsWhatMoved: an item that arrives while it waits is moved.
 func TestVerifyTellsWhatMoved(t *testing.T) {
 	db := store(t)
 	looks := 0

@@ -7,13 +7,13 @@ package backfill
 
 import (
 	"context"
-	"fmt"
 	"iter"
 	"time"
 
 	"github.com/cespare/xxhash/v2"
 
 	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/internal/imports"
 )
 
 // Item is one row of a file, or one content of a store: an event, a record, or a user's own state.
@@ -23,7 +23,7 @@ type Item struct {
 	Record *history.Record // a whole record, also a tombstone
 	User   *history.User   // clear marks and pause, for the key of a user
 
-	Place Place
+	Place imports.Place
 	// Outcome is Skipped or Rejected for an item that is not copied, for the Reason.
 	Outcome Outcome
 	Reason  string
@@ -40,12 +40,6 @@ func (i *Item) At() int64 {
 		return i.Record.PlayedAt()
 	}
 	return 0
-}
-
-// Place is where an item is in its source.
-type Place struct {
-	File         string
-	Line, Column int64 // from 1; 0 is the whole file or line
 }
 
 // Outcome is what became of an item.
@@ -144,17 +138,6 @@ func (Discard) Fold(_ context.Context, items []Item) ([]Result, error) {
 		results[i].Outcome = New
 	}
 	return results, nil
-}
-
-// String returns the place such as "views.csv:12:7".
-func (p Place) String() string {
-	switch {
-	case p.Line == 0:
-		return p.File
-	case p.Column == 0:
-		return fmt.Sprintf("%s:%d", p.File, p.Line)
-	}
-	return fmt.Sprintf("%s:%d:%d", p.File, p.Line, p.Column)
 }
 
 func nowMS() int64 { return time.Now().UnixMilli() }

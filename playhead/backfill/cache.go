@@ -6,6 +6,7 @@ import (
 	"iter"
 
 	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/internal/imports"
 )
 
 // CacheReader is a cache to copy from.
@@ -75,7 +76,7 @@ func (c *FromCache) user(ctx context.Context, uid string) (items []Item, err err
 		}
 	}
 	for i := range items {
-		items[i].Place = Place{File: items[i].Key.String()}
+		items[i].Place = imports.Place{File: items[i].Key.String()}
 	}
 	if n := len(items); n > 0 {
 		items[n-1].Mark = uid

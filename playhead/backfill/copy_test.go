@@ -17,7 +17,7 @@ import (
 
 const header = "user_id,video_id,time_ms,play_time_ms,duration_ms\n"
 
-// written writes a file of rows, of which each hundredth lacks a column.
+// written writes a file of rows. Every hundredth row lacks a column.
 func written(t *testing.T, rows int) string {
 	t.Helper()
 	var b strings.Builder

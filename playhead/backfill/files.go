@@ -70,7 +70,7 @@ func parseMark(mark string) (int64, error) {
 }
 
 func item(row *imports.Item) Item {
-	i := Item{Place: Place{row.File, row.Line, row.Column}, Reason: row.Reason}
+	i := Item{Place: row.Place, Reason: row.Reason}
 	if row.N%marks == 0 {
 		i.Mark = strconv.FormatInt(row.N, 10)
 	}

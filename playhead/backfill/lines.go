@@ -17,6 +17,7 @@ import (
 	"github.com/playhead/playhead/bff/codec"
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history-service/view"
+	"github.com/playhead/playhead/internal/imports"
 )
 
 // Lines of a file are export lines with a user, as GET /v1/export has them, and two more kinds.
@@ -185,7 +186,7 @@ func (l *FromLines) read(ctx context.Context, from int64, yield func(Item, error
 			return fmt.Errorf("read %s: %w", l.Path, err)
 		}
 		if n > from && (long || len(bytes.TrimSpace(line)) > 0) {
-			i := Item{Place: Place{l.Path, n, 0}}
+			i := Item{Place: imports.Place{File: l.Path, Line: n}}
 			if n%marks == 0 {
 				i.Mark = strconv.FormatInt(n, 10)
 			}

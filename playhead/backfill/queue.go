@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/internal/imports"
 )
 
 // FromQueue is a source of the records that a queue carried since a time: those of reports that asked for it
@@ -55,7 +56,7 @@ func (s *FromQueue) Items(ctx context.Context, _ string) iter.Seq2[Item, error] 
 }
 
 func announced(a history.Announcement) Item {
-	i := Item{Key: a.Key, Record: a.Record, Place: Place{File: a.Key.String()}}
+	i := Item{Key: a.Key, Record: a.Record, Place: imports.Place{File: a.Key.String()}}
 	if a.Record == nil {
 		i.Outcome, i.Reason = Skipped, "the message names the key only: the cache has the record"
 	}
