@@ -13,6 +13,7 @@ import (
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history/wire"
+	"github.com/playhead/playhead/internal/durable"
 )
 
 // deadFile, in the data directory, holds dead letters: one line of JSON each, for a person to read. The
@@ -102,16 +103,7 @@ func (l *deadLine) of(uid string) bool {
 }
 
 func replaceFile(path string, content []byte) error {
-	next := path + ".next"
-	f, err := os.OpenFile(next, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
-	if err == nil {
-		_, err = f.Write(content)
-		err = errors.Join(err, f.Sync(), f.Close())
-	}
-	if err == nil {
-		err = os.Rename(next, path)
-	}
-	if err != nil {
+	if err := durable.WriteFile(path, content); err != nil {
 		return fmt.Errorf("write dead letters: %w: %w", history.ErrUnavailable, err)
 	}
 	return nil

@@ -32,6 +32,7 @@ import (
 	"github.com/playhead/playhead/history/memqueue"
 	"github.com/playhead/playhead/history/pebble"
 	"github.com/playhead/playhead/internal/clock"
+	"github.com/playhead/playhead/internal/durable"
 	"github.com/playhead/playhead/internal/trust"
 )
 
@@ -159,8 +160,7 @@ func beginEpoch(dir string) ([]string, error) {
 	}
 	epochs := append(strings.Fields(string(text)), rand.Text())
 	epochs = epochs[max(0, len(epochs)-maxEpochs):]
-	err = errors.Join(os.WriteFile(path+".new", []byte(strings.Join(epochs, "\n")+"\n"), 0o600), os.Rename(path+".new", path))
-	if err != nil {
+	if err := durable.WriteFile(path, []byte(strings.Join(epochs, "\n")+"\n")); err != nil {
 		return nil, fmt.Errorf("epochs of the data: %w", err)
 	}
 	return epochs, nil
@@ -183,24 +183,11 @@ func (p *Process) openClock(ctx context.Context) error {
 			return at, err
 		},
 		Save: func(_ context.Context, at time.Time, _ bool) error {
-			return writeDurably(path, at.UTC().Format(time.RFC3339Nano)+"\n")
+			return durable.WriteFile(path, []byte(at.UTC().Format(time.RFC3339Nano)+"\n"))
 		},
 		Bound: p.cfg.MaxClockGap, Wall: p.cfg.Wall, Logger: p.cfg.Logger, Registry: p.cfg.Registry,
 	})
 	return p.clock.Begin(ctx)
-}
-
-// writeDurably leaves either the former or the new content after a crash.
-func writeDurably(path, text string) error {
-	f, err := os.OpenFile(path+".new", os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600) //nolint:gosec // the operator's directory
-	if err != nil {
-		return err
-	}
-	_, err = f.WriteString(text)
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	return os.Rename(path+".new", path)
 }
 
 // secretFile, in the data directory, holds the generated secret.
@@ -234,15 +221,12 @@ func checked(secret []byte) []byte {
 	return fmt.Appendf(slices.Clip(secret), "%08x", crc32.ChecksumIEEE(secret))
 }
 
-// makeSecret writes to a temporary name first: a crash leaves a whole secret or none.
+// makeSecret makes a secret: a crash leaves a whole one or none.
 func makeSecret(path string) ([]byte, error) {
 	raw := make([]byte, token.MinSecret)
 	_, _ = rand.Read(raw) // never fails
 	text := checked([]byte(hex.EncodeToString(raw)))
-	if err := os.WriteFile(path+".new", append(text, '\n'), 0o600); err != nil {
-		return nil, fmt.Errorf("token secret: %w", err)
-	}
-	if err := os.Rename(path+".new", path); err != nil {
+	if err := durable.WriteFile(path, append(text, '\n')); err != nil {
 		return nil, fmt.Errorf("token secret: %w", err)
 	}
 	return text, nil

@@ -9,10 +9,11 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"strconv"
 	"sync"
 	"time"
+
+	"github.com/playhead/playhead/internal/durable"
 )
 
 // windowSize bounds the items that are read and not settled.
@@ -262,7 +263,7 @@ func (w *window) write(s state, finished bool) error {
 	if err != nil {
 		return err
 	}
-	if err := replaceFile(w.path, append(b, '\n')); err != nil {
+	if err := durable.WriteFile(w.path, append(b, '\n')); err != nil {
 		return err
 	}
 	w.saved = s
@@ -292,32 +293,6 @@ func (w *window) close(finished bool) (err error) {
 		err = errors.Join(err, w.rejects.file.Close())
 	}
 	return err
-}
-
-// replaceFile replaces a file in one step that survives a crash.
-func replaceFile(path string, b []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*")
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(b)
-	if err == nil {
-		err = f.Sync()
-	}
-	err = errors.Join(err, f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		_ = os.Remove(f.Name())
-		return err
-	}
-	dir, err := os.Open(filepath.Dir(path))
-	if err != nil {
-		return err
-	}
-	defer dir.Close()
-	return dir.Sync()
 }
 
 // rejects is the file of rejected items: CSV of file, line, column and reason.
