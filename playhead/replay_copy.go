@@ -329,18 +329,15 @@ func (f *copyFlags) edge(url string, period time.Duration) (backfill.Target, err
 	return &backfill.Edge{URL: url, Token: mint, Period: period, Patience: f.Patience}, nil
 }
 
-// shown are the outcomes in the order of reports.
-var shown = []string{"new", "older", "equal", "deleted", "expired", "summarised", "paused", "brief", "skipped", "rejected", "missing", "different", "moved", "repaired"}
-
 func printReport(out io.Writer, r *backfill.Report) {
 	fmt.Fprintf(out, "%d rows in %.1f s, %.0f/s", r.Rows, r.Seconds, r.PerSec)
 	if r.Resumed > 0 {
 		fmt.Fprintf(out, ", %d of them by earlier runs", r.Resumed)
 	}
 	fmt.Fprintln(out)
-	for _, name := range shown {
-		if n := r.Outcomes[name]; n > 0 {
-			fmt.Fprintf(out, "  %-10s %d\n", name, n)
+	for o := backfill.New; o <= backfill.Repaired; o++ {
+		if n := r.Outcomes[o.String()]; n > 0 {
+			fmt.Fprintf(out, "  %-10s %d\n", o, n)
 		}
 	}
 }
@@ -365,22 +362,13 @@ func progress(out *os.File, c *backfill.Copy) (done func()) {
 		show, every = func(p *backfill.Progress) { fmt.Fprintf(out, "\r\033[K%s", p) }, 200*time.Millisecond
 		end = func() { fmt.Fprint(out, "\r\033[K") }
 	}
-	stop, stopped := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(stopped)
-		t := time.NewTicker(every)
-		defer t.Stop()
-		for {
-			select {
-			case <-t.C:
-				if p := c.Progress(); p != nil {
-					show(p)
-				}
-			case <-stop:
-				end()
-				return
-			}
+	stop := run.Beside(every, func() {
+		if p := c.Progress(); p != nil {
+			show(p)
 		}
-	}()
-	return func() { close(stop); <-stopped }
+	})
+	return func() {
+		stop()
+		end()
+	}
 }

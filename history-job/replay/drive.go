@@ -298,22 +298,11 @@ func Progress(out *os.File, total int, d interface{ Acked() int64 }) (done func(
 	if term.IsTerminal(int(out.Fd())) { //nolint:gosec // a file descriptor
 		show, every = bar(out, total), 100*time.Millisecond
 	}
-	stop, stopped := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(stopped)
-		t := time.NewTicker(every)
-		defer t.Stop()
-		for {
-			select {
-			case <-t.C:
-				show(d.Acked())
-			case <-stop:
-				show(d.Acked())
-				return
-			}
-		}
-	}()
-	return func() { close(stop); <-stopped }
+	stop := run.Beside(every, func() { show(d.Acked()) })
+	return func() {
+		stop()
+		show(d.Acked())
+	}
 }
 
 func bar(out io.Writer, total int) func(int64) {

@@ -184,7 +184,11 @@ func (l *lane) flush() {
 
 // read hands the source's items to the lanes.
 func (c *Copy) read(ctx context.Context) error {
-	stop := c.flushing()
+	stop := run.Beside(tick, func() { // a source may pause
+		for i := range c.lanes {
+			c.lanes[i].flush()
+		}
+	})
 	err := c.items(ctx)
 	stop()
 	for i := range c.lanes {
@@ -194,30 +198,6 @@ func (c *Copy) read(ctx context.Context) error {
 		l.mu.Unlock()
 	}
 	return err
-}
-
-// flushing sends incomplete batches regularly, since a source may pause. The caller stops it.
-func (c *Copy) flushing() (stop func()) {
-	done := make(chan struct{})
-	var running sync.WaitGroup
-	running.Go(func() {
-		t := time.NewTicker(tick)
-		defer t.Stop()
-		for {
-			select {
-			case <-done:
-				return
-			case <-t.C:
-			}
-			for i := range c.lanes {
-				c.lanes[i].flush()
-			}
-		}
-	})
-	return func() {
-		close(done)
-		running.Wait()
-	}
 }
 
 func (c *Copy) items(ctx context.Context) error {
