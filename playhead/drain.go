@@ -50,7 +50,7 @@ func drain(ctx context.Context, args []string, getenv func(string) string, out i
 	return f.await(ctx, out, began)
 }
 
-// await follows the process until nobody listens.
+// await prints the held keys until the process has closed its admin port.
 func (f *drainFlags) await(ctx context.Context, out io.Writer, began time.Time) error {
 	held := -1.0
 	for {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 
 	"github.com/playhead/playhead/history"
@@ -129,15 +128,9 @@ func (f *segmentsFlags) namespaces(ctx context.Context, s namespaceLister, a ins
 
 // inspect reads the archive in an embedded store. No other process may have the store open.
 func (f *segmentsFlags) inspect(ctx context.Context) (all []inspected, err error) {
-	switch files, err := os.ReadDir(f.Data); { // Open would create a missing store
-	case err != nil:
-		return nil, fmt.Errorf("--data: %w", err)
-	case len(files) == 0:
-		return nil, fmt.Errorf("--data: %s is empty", f.Data)
-	}
-	db, err := pebble.Open(f.Data, pebble.Config{})
+	db, err := openData(f.Data, pebble.Config{})
 	if err != nil {
-		return nil, fmt.Errorf("--data: %w", err)
+		return nil, err
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
 	return f.namespaces(ctx, db, db.Archive())

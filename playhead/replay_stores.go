@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"slices"
 	"strings"
@@ -53,13 +52,10 @@ func (o *opened) dir(path string, existing bool) (*pebble.DB, error) {
 	if db := o.dirs[path]; db != nil {
 		return db, nil
 	}
-	files, err := os.ReadDir(path)
-	switch {
-	case errors.Is(err, fs.ErrNotExist) && !existing:
-	case err != nil:
-		return nil, err
-	case len(files) == 0 && existing:
-		return nil, fmt.Errorf("%s is empty", path)
+	if existing {
+		if err := hasStore(path); err != nil {
+			return nil, err
+		}
 	}
 	if err := o.parseRules(); err != nil {
 		return nil, err
@@ -172,7 +168,7 @@ func (o *opened) toArchive(where string) (backfill.Target, error) {
 			return nil, err
 		}
 		t.Rules, t.Store, t.Cache = o.rules, db.Archive(), db.Cache()
-		t.Through = through(db.Cache(), nobody{})
+		t.Through = through(db.Cache(), unannounced{})
 		return t, nil
 	}
 	a, err := o.table(where, false)
@@ -206,10 +202,11 @@ func through(cache history.Cache, queue history.Publisher) func(context.Context,
 	}
 }
 
-// nobody is the queue of an all-in-one that does not run: it finds the dirty marks when it starts.
-type nobody struct{}
+// unannounced is the queue of an all-in-one that is not running. It drops announcements: the next start finds the dirty
+// marks.
+type unannounced struct{}
 
 // Publish implements [history.Publisher].
-func (nobody) Publish(context.Context, []history.Announcement) ([]history.Announcement, error) {
+func (unannounced) Publish(context.Context, []history.Announcement) ([]history.Announcement, error) {
 	return nil, nil
 }

@@ -68,7 +68,7 @@ func retention(ctx context.Context, args []string, getenv func(string) string, o
 
 func (f *retentionStore) print(ctx context.Context, out io.Writer) error {
 	if f.HBase == "" {
-		db, err := f.open(pebble.Config{})
+		db, err := openData(f.Data, pebble.Config{})
 		if err != nil {
 			return err
 		}
@@ -102,18 +102,6 @@ func lived(what string, l history.Life) string {
 	return text
 }
 
-// open opens an existing data directory.
-func (f *retentionStore) open(c pebble.Config) (*pebble.DB, error) {
-	if _, err := os.Stat(f.Data); err != nil {
-		return nil, fmt.Errorf("--data: %w", err)
-	}
-	db, err := pebble.Open(f.Data, c)
-	if err != nil {
-		return nil, fmt.Errorf("--data: %w", err)
-	}
-	return db, nil
-}
-
 func (f *setRetentionFlags) set(ctx context.Context, out io.Writer) error {
 	rules, err := history.ParseRules(f.Retention, f.Rules)
 	if err != nil {
@@ -122,7 +110,7 @@ func (f *setRetentionFlags) set(ctx context.Context, out io.Writer) error {
 	if f.HBase != "" {
 		return f.setEngines(ctx, rules, out)
 	}
-	db, err := f.open(pebble.Config{Rules: rules, Change: f.confirm})
+	db, err := openData(f.Data, pebble.Config{Rules: rules, Change: f.confirm})
 	if err != nil {
 		return err
 	}

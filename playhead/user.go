@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -59,12 +58,9 @@ func user(ctx context.Context, args []string, getenv func(string) string, out io
 
 // lookAtData opens an embedded store. No other process may have it open.
 func (f *userFlags) lookAtData(_ context.Context, show func(places) error) error {
-	if files, err := os.ReadDir(f.Data); err != nil || len(files) == 0 { // Open would create a missing store
-		return errors.Join(fmt.Errorf("--data: no store in %s", f.Data), err)
-	}
-	db, err := pebble.Open(f.Data, pebble.Config{})
+	db, err := openData(f.Data, pebble.Config{})
 	if err != nil {
-		return fmt.Errorf("--data: %w", err)
+		return err
 	}
 	return errors.Join(show(places{cache: db.Cache(), archive: db.Archive(), namespaces: db}), db.Close())
 }
