@@ -132,6 +132,16 @@ func (b *Rulebook) Agree(stored Retention) (Retention, error) {
 	return all, nil
 }
 
+// Command is the operator's command that gives a store these lifetimes. where names the store, such as --data DIR.
+func (b *Rulebook) Command(where string) string {
+	return "playhead retention set " + FormatRetention(b.life("").Keep) + " " + where
+}
+
+// Remedy adds what an operator can do to an error of [Rulebook.Agree]. where is as for Command.
+func (b *Rulebook) Remedy(err error, where string) error {
+	return fmt.Errorf("%w: give --retention and --rules as before, or change it: %s", err, b.Command(where))
+}
+
 // Change returns the retention that replaces a stored one under these rules, at a time in Unix milliseconds. What has
 // expired by then stays expired.
 func (b *Rulebook) Change(stored Retention, now int64) Retention {

@@ -34,7 +34,7 @@ func (a *Archive) agree(ctx context.Context, c Config) error {
 		}
 		next, err := c.Rules.Agree(was)
 		if err != nil {
-			return fmt.Errorf("table %s: %w: give --retention and --rules as before, or change it: %s", c.Table, err, a.command(c))
+			return fmt.Errorf("table %s: %w", c.Table, c.Rules.Remedy(err, "--hbase "+c.ZooKeeper))
 		}
 		if done, err := a.storeRetention(ctx, next, stored); done || err != nil {
 			return err
@@ -42,17 +42,12 @@ func (a *Archive) agree(ctx context.Context, c Config) error {
 	}
 }
 
-// command is the operator's command that sets the retention of the rules.
-func (a *Archive) command(c Config) string {
-	return fmt.Sprintf("playhead retention set %s --hbase %s", history.FormatRetention(c.Rules.Retention().Keep), c.ZooKeeper)
-}
-
 // remedy tells how to correct a family's TTL.
 func (a *Archive) remedy(c Config, t shape, name string) string {
 	if t.name == string(a.summaries.table) {
 		return fmt.Sprintf("alter '%s', {NAME => '%s', TTL => %d}", t.name, name, t.lives[0])
 	}
-	return a.command(c)
+	return c.Rules.Command("--hbase " + c.ZooKeeper)
 }
 
 // Retention returns how long the table keeps records.

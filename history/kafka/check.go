@@ -42,8 +42,8 @@ func (q *Queue) Fit(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("describe topic %s: %w: %w", q.cfg.Topic, history.ErrUnavailable, err)
 	}
-	if fault := t.unusable(q.cfg.MaxBytes); fault != "" {
-		return fmt.Errorf("%w: %s has %s", errUnusable, q.cfg.Topic, fault)
+	if err := q.usable(t); err != nil {
+		return err
 	}
 	if faults := t.volatile(); len(faults) > 0 {
 		return fmt.Errorf("%w: topic %s has %s", ErrVolatile, q.cfg.Topic, strings.Join(faults, "; "))
@@ -57,6 +57,10 @@ func (q *Queue) checkUsable(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	return q.usable(t)
+}
+
+func (q *Queue) usable(t topic) error {
 	if fault := t.unusable(q.cfg.MaxBytes); fault != "" {
 		return fmt.Errorf("%w: %s has %s", errUnusable, q.cfg.Topic, fault)
 	}

@@ -41,8 +41,7 @@ func (d *DB) beginRetention() error {
 	}
 	next, err := rules.Agree(was)
 	if err != nil {
-		return fmt.Errorf("data directory %s: %w: give --retention and --rules as before, or change it: playhead retention set %s --data %s",
-			d.dir, err, history.FormatRetention(rules.Retention().Keep), d.dir)
+		return fmt.Errorf("data directory %s: %w", d.dir, rules.Remedy(err, "--data "+d.dir))
 	}
 	if err := rules.ValidateSummaryTTL(d.config.Summary); err != nil {
 		return err

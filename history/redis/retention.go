@@ -24,8 +24,7 @@ func (c *Cache) agree(ctx context.Context) error {
 		return err
 	}
 	if _, err := c.config.Rules.Agree(stored); err != nil {
-		return fmt.Errorf("%w: give --retention and --rules as before, or change it: playhead retention set %s --hbase HOST:PORT",
-			err, history.FormatRetention(c.config.Rules.Retention().Keep))
+		return c.config.Rules.Remedy(err, "--hbase HOST:PORT")
 	}
 	return nil
 }
