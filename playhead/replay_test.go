@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/playhead/playhead/all-in-one/allinone"
+	"github.com/playhead/playhead/all-in-one/allinonetest"
 	"github.com/playhead/playhead/all-in-one/servicetest"
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history-service/admin"
@@ -198,24 +199,11 @@ func edge(t *testing.T) (url, secret string) {
 // started runs the all-in-one on a directory until the test ends.
 func started(t *testing.T, dir string, secret []byte, change ...func(*allinone.Config)) *allinone.Process {
 	t.Helper()
-	cfg := allinone.Config{Dir: dir, HTTP: "127.0.0.1:0", RPC: "127.0.0.1:0", Admin: "127.0.0.1:0", Secret: secret}
+	cfg := allinone.Config{Dir: dir, Secret: secret}
 	for _, f := range change {
 		f(&cfg)
 	}
-	p, err := allinone.Open(t.Context(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, end := context.WithCancel(context.WithoutCancel(t.Context()))
-	done := make(chan error, 1)
-	go func() { done <- p.Run(ctx) }()
-	t.Cleanup(func() {
-		end()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	})
-	return p
+	return allinonetest.Start(t, cfg)
 }
 
 func TestThroughAnEdge(t *testing.T) {

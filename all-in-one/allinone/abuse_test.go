@@ -19,6 +19,7 @@ import (
 	"github.com/prometheus/common/expfmt"
 
 	"github.com/playhead/playhead/all-in-one/allinone"
+	"github.com/playhead/playhead/all-in-one/allinonetest"
 	"github.com/playhead/playhead/bff/token"
 )
 
@@ -225,20 +226,7 @@ func newAbused(t *testing.T) *abused {
 	t.Helper()
 	cfg := config(t.TempDir())
 	cfg.Secret, cfg.Audience, cfg.Registry = []byte(abusedSecret), abusedFor, prometheus.NewRegistry()
-	p, err := allinone.Open(t.Context(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, end := context.WithCancel(context.WithoutCancel(t.Context()))
-	done := make(chan error, 1)
-	go func() { done <- p.Run(ctx) }()
-	t.Cleanup(func() {
-		end()
-		if err := <-done; err != nil {
-			t.Errorf("run: %v", err)
-		}
-	})
-	return &abused{t, p, cfg.Registry}
+	return &abused{t, allinonetest.Start(t, cfg), cfg.Registry}
 }
 
 // count returns a series' value, 0 without one.

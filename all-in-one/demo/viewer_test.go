@@ -1,29 +1,17 @@
 package main
 
 import (
-	"context"
 	"slices"
 	"testing"
 
 	"github.com/playhead/playhead/all-in-one/allinone"
+	"github.com/playhead/playhead/all-in-one/allinonetest"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
 // TestViewer: the viewer's half-watched items are offered to continue; the rest is completed.
 func TestViewer(t *testing.T) {
-	p, err := allinone.Open(t.Context(), allinone.Config{Dir: t.TempDir(), HTTP: "127.0.0.1:0", RPC: "127.0.0.1:0", Admin: "127.0.0.1:0"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, end := context.WithCancel(context.WithoutCancel(t.Context()))
-	done := make(chan error, 1)
-	go func() { done <- p.Run(ctx) }()
-	defer func() {
-		end()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	}()
+	p, ctx := allinonetest.Start(t, allinone.Config{}), t.Context()
 	if err := invent(ctx, p.RPC()); err != nil {
 		t.Fatal(err)
 	}

@@ -6,7 +6,6 @@ package chart_test
 
 import (
 	"bytes"
-	"cmp"
 	"fmt"
 	"os"
 	"os/exec"
@@ -25,6 +24,8 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	"sigs.k8s.io/yaml"
+
+	"github.com/playhead/playhead/e2e/pipeline"
 )
 
 func load(t *testing.T) *chart.Chart {
@@ -120,6 +121,8 @@ imagePullSecrets: [{name: pull}]
 mode: `
 
 func TestObjects(t *testing.T) {
+	bin := pipeline.Build(t, "bff", "history-service", "history-job", "playhead")
+	t.Setenv("PATH", bin+string(os.PathListSeparator)+os.Getenv("PATH"))
 	observed := []string{"ConfigMap ph-observe-dashboards", "PrometheusRule ph-observe", "ServiceMonitor ph-observe"}
 	for name, tt := range map[string]struct {
 		values string
@@ -192,7 +195,7 @@ func checkPod(t *testing.T, key string, pod *corev1.PodSpec, made objects) {
 		}
 	}
 	var out bytes.Buffer
-	cmd := exec.CommandContext(t.Context(), filepath.Join(bin(t), command), append(args, "--print-config")...)
+	cmd := exec.CommandContext(t.Context(), command, append(args, "--print-config")...)
 	cmd.Stdout, cmd.Stderr = &out, &out
 	if err := cmd.Run(); err != nil {
 		t.Errorf("%s %q with\n%s\n%v\n%s", command, args, config, err, &out)
@@ -202,33 +205,6 @@ func checkPod(t *testing.T, key string, pod *corev1.PodSpec, made objects) {
 			t.Errorf("%s: no %q in the settings\n%s", key, want, &out)
 		}
 	}
-}
-
-var built string
-
-// bin returns the folder of the commands, built once.
-func bin(t *testing.T) string {
-	t.Helper()
-	if built != "" {
-		return built
-	}
-	dir, err := os.MkdirTemp("", "chart") //nolint:usetesting // for all tests
-	if err != nil {
-		t.Fatal(err)
-	}
-	const module = "github.com/playhead/playhead/"
-	cmd := exec.CommandContext(t.Context(), "go", "build", "-o", dir, module+"bff", module+"history-service", module+"history-job", module+"playhead")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
-	}
-	built = dir
-	return dir
-}
-
-func TestMain(m *testing.M) {
-	code := m.Run()
-	_ = os.RemoveAll(cmp.Or(built, "/nonexistent"))
-	os.Exit(code)
 }
 
 // TestRefused: a wrong value is an error of the schema, which names it.

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/playhead/playhead/all-in-one/allinone"
+	"github.com/playhead/playhead/all-in-one/allinonetest"
 	"github.com/playhead/playhead/e2e/engine"
 )
 
@@ -27,7 +28,7 @@ const root = "../.."
 func TestGeneratedClients(t *testing.T) {
 	w := &world{folder: t.TempDir(), jars: jars(t)}
 	w.generate(t)
-	p := start(t)
+	p := allinonetest.Start(t, allinone.Config{})
 	for language, round := range map[string]func(*world, *testing.T) []string{
 		"typescript": (*world).typescript, "python": (*world).python, "java": (*world).java, "kotlin": (*world).kotlin,
 	} {
@@ -81,24 +82,6 @@ func (w *world) generate(t *testing.T) {
 	if out := command(t, argv...); strings.Contains(out, "failed") {
 		t.Fatal(out)
 	}
-}
-
-func start(t *testing.T) *allinone.Process {
-	t.Helper()
-	p, err := allinone.Open(t.Context(), allinone.Config{Dir: t.TempDir(), HTTP: "127.0.0.1:0", RPC: "127.0.0.1:0", Admin: "127.0.0.1:0"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, end := context.WithCancel(context.WithoutCancel(t.Context()))
-	done := make(chan error, 1)
-	go func() { done <- p.Run(ctx) }()
-	t.Cleanup(func() {
-		end()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	})
-	return p
 }
 
 func (w *world) typescript(t *testing.T) []string {

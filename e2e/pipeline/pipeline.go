@@ -76,7 +76,7 @@ type Stack struct {
 func NewStack(t testing.TB, e Engines, services, jobs int) *Stack {
 	t.Helper()
 	s := &Stack{Engines: e, Name: "e2e_" + strings.ToLower(rand.Text()[:10])}
-	s.product = process.Product{Bin: build(t), Name: s.Name, Redis: e.Redis, Cluster: e.Cluster, Kafka: e.Kafka, HBase: e.HBase}
+	s.product = process.Product{Bin: Build(t, "bff", "history-service", "history-job"), Name: s.Name, Redis: e.Redis, Cluster: e.Cluster, Kafka: e.Kafka, HBase: e.HBase}
 	for range services {
 		s.StartService(t, FreeAddr(t))
 	}
@@ -86,12 +86,15 @@ func NewStack(t testing.TB, e Engines, services, jobs int) *Stack {
 	return s
 }
 
-// build builds a stack's commands and returns their folder.
-func build(t testing.TB) string {
+// Build builds commands and returns their folder, which the end of the test removes.
+func Build(t testing.TB, commands ...string) string {
 	t.Helper()
-	const module = "github.com/playhead/playhead/"
 	dir := t.TempDir()
-	cmd := exec.CommandContext(t.Context(), "go", "build", "-o", dir, module+"bff", module+"history-service", module+"history-job")
+	args := []string{"build", "-o", dir}
+	for _, name := range commands {
+		args = append(args, "github.com/playhead/playhead/"+name)
+	}
+	cmd := exec.CommandContext(t.Context(), "go", args...)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("go build: %v\n%s", err, out)
 	}

@@ -25,11 +25,7 @@ type tool string
 
 func buildTool(t *testing.T) tool {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "playhead")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", path, "github.com/playhead/playhead/playhead").CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
-	}
-	return tool(path)
+	return tool(filepath.Join(pipeline.Build(t, "playhead"), "playhead"))
 }
 
 func (p tool) command(t *testing.T, args ...string) *exec.Cmd {
