@@ -60,7 +60,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 // series.
 const rangeSize = 64
 
-// backlog has the gauges of the dirty marks in all buckets, whoever owns them: several jobs measure the same.
+// backlog has the gauges of the dirty marks in all buckets. Each job measures the same ones.
 type backlog struct{ dirty, age *prometheus.GaugeVec }
 
 // newBacklog registers the gauges. Each range of rangeSize buckets has a series, labeled by its first and last
