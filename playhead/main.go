@@ -28,7 +28,7 @@ var commands = []command{
 	{"lag", "Say how far the archive is behind.", lag},
 	{"hot", "Say which users and buckets report most.", hottest},
 	{"drain", "Stop a process and wait until it has drained.", drain},
-	{"replay", "Copy old viewings of files, or whole stores, into a history; or `replay verify`, `user`, `sniff`, `dead`, `segments`, `erase`, `rebase`.", replayCommand},
+	{"replay", "Copy old viewings of files, or whole stores, into a history; or `replay verify`, `audit`, `user`, `sniff`, `dead`, `segments`, `erase`, `rebase`.", replayCommand},
 	{"retention", "Print how long the data keeps records; or `retention set DURATION`.", retention},
 }
 

@@ -24,6 +24,8 @@ func replayCommand(ctx context.Context, args []string, getenv func(string) strin
 			return verifyCommand(ctx, args[1:], getenv, out)
 		case "sniff":
 			return sniff(ctx, args[1:], getenv, out)
+		case "audit":
+			return auditCommand(ctx, args[1:], getenv, out)
 		case "dead":
 			return dead(ctx, args[1:], getenv, out)
 		case "user":

@@ -59,7 +59,7 @@ func (*copyFlags) Help() string {
 Exit codes: 0, everything is in the target. 1, it failed or was interrupted: run it again, with the same --checkpoint to go on. 3, it is
 done, but some rows were rejected or are older than the retention. 4, more rows were rejected than --max-rejects.
 
-Others: ` + "`playhead replay verify`" + ` compares, ` + "`sniff FILE`" + ` shows how a file would be read, ` + "`dead`" + ` drives again what could not be archived, ` +
+Others: ` + "`playhead replay verify`" + ` compares, ` + "`audit`" + ` looks for losses for ever, ` + "`sniff FILE`" + ` shows how a file would be read, ` + "`dead`" + ` drives again what could not be archived, ` +
 		"`segments UID`" + ` shows what of a user's history is in parts, ` + "`erase UID`" + ` removes everything of a user, and ` + "`rebase UID`" +
 		` brings records of a clock that was ahead to the present.`
 }
@@ -317,7 +317,7 @@ func (f *copyFlags) target(stores *opened) (t backfill.Target, closing func(), e
 	return nil, nil, fmt.Errorf("--to: want service, edge:URL, archive:DIR, archive:TABLE@ZOOKEEPER, ndjson:FILE or none, got %q", f.To)
 }
 
-func (f *copyFlags) edge(url string, period time.Duration) (backfill.Target, error) {
+func (f *copyFlags) edge(url string, period time.Duration) (*backfill.Edge, error) {
 	if f.Secret == "" {
 		return nil, errors.New("--to edge:URL needs --token-secret-file")
 	}
