@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A player in a terminal that goes on where the user stopped, on any device:
 //
-//   npm pack ../../client/javascript && npm install ./playhead-0.1.0.tgz
+//   npm pack ../../client/javascript && npm install --no-save ./playhead-0.1.0.tgz
 //   PLAYHEAD_URL=http://127.0.0.1:8080 PLAYHEAD_TOKEN=... node player.mjs 100 "Low Tide"
 import { randomUUID } from 'node:crypto';
 import { Playhead } from 'playhead';
