@@ -154,7 +154,11 @@ func (f *copyFlags) verdict(r *backfill.Report, err error) error {
 	case r.Outcomes["missing"]+r.Outcomes["different"] > 0:
 		return fmt.Errorf("%d rows are missing and %d are different", r.Outcomes["missing"], r.Outcomes["different"])
 	case r.Outcomes["rejected"]+r.Outcomes["expired"] > 0:
-		return &run.ExitError{Code: exitIncomplete, Err: fmt.Errorf("done, but %d rows were rejected and %d are older than the retention", r.Outcomes["rejected"], r.Outcomes["expired"])}
+		err := fmt.Errorf("done, but %d rows were rejected and %d are older than the retention", r.Outcomes["rejected"], r.Outcomes["expired"])
+		if r.Rejected != "" {
+			err = fmt.Errorf("%w; the first rejected is %s", err, r.Rejected)
+		}
+		return &run.ExitError{Code: exitIncomplete, Err: err}
 	}
 	return nil
 }

@@ -105,6 +105,9 @@ func TestCopyRejects(t *testing.T) {
 	if code := exitCode(err); code != 3 {
 		t.Errorf("exit code %d of %v, want 3", code, err)
 	}
+	if first := "the first rejected is " + path + ":4: 3 columns, want 5"; !strings.Contains(err.Error(), first) {
+		t.Errorf("%v, want %q", err, first)
+	}
 	want := "file,line,column,reason\n" + path + ",4,,\"3 columns, want 5\"\n" + path + ",5,,time: 2100-01-01T00:00:01Z is in the future\n"
 	if got, err := os.ReadFile(rejects); err != nil || string(got) != want {
 		t.Errorf("rejects: %q, %v, want %q", got, err, want)

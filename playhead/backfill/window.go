@@ -30,6 +30,8 @@ type Report struct {
 	Seconds float64 `json:"seconds"`
 	FirstMS int64   `json:"first_answer_ms,omitempty"`
 	PerSec  float64 `json:"rows_per_second"`
+	// Rejected says where and why the first row of this run was rejected, if one was.
+	Rejected string `json:"first_rejected,omitempty"`
 }
 
 type counts [outcomes]int64
@@ -68,6 +70,7 @@ type window struct {
 
 	maxRejects int64
 	rejects    *rejects
+	rejected   string        // place and reason of the first
 	failed     chan struct{} // closed with err
 	err        error
 
@@ -207,6 +210,9 @@ func (w *window) advance() {
 
 // reject keeps a rejected item.
 func (w *window) reject(i *Item) {
+	if w.rejected == "" {
+		w.rejected = fmt.Sprintf("%s: %s", i.Place, i.Reason)
+	}
 	if w.rejects != nil {
 		if err := w.rejects.add(i); err != nil {
 			w.fail(err)
@@ -358,7 +364,7 @@ func (c *Copy) Report() Report {
 	w := c.window
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	r := Report{Rows: w.counts.sum(), Outcomes: w.counts.named(), Resumed: w.resumed, Seconds: time.Since(c.began).Seconds()}
+	r := Report{Rows: w.counts.sum(), Outcomes: w.counts.named(), Resumed: w.resumed, Seconds: time.Since(c.began).Seconds(), Rejected: w.rejected}
 	r.Finished = w.finished
 	r.PerSec = float64(r.Rows-w.resumed) / max(r.Seconds, 0.001)
 	if !w.first.IsZero() {
