@@ -38,6 +38,7 @@ from typing import Any, Callable, Iterable, Iterator, List, Mapping, Optional, S
 
 __all__ = ["Client", "Error", "Unsent", "heartbeat"]
 
+MARKS = ("watched", "unwatched", "reset")
 KINDS = ("start", "progress", "pause", "seek", "stop", "finish")
 MAX_HEARTBEATS = 1000  # of a request
 MAX_BYTES = (1 << 20) - 1024  # of a request's heartbeats
@@ -129,6 +130,8 @@ class Client:
             raise TypeError(f"url {url!r}: want one such as https://edge.example.com")
         if not token or not isinstance(token, str) and not callable(token):
             raise TypeError("token: want a text, or a function that returns one")
+        for name, value in (("timeout_s", timeout_s), ("patience_s", patience_s)):
+            _want(name, value, (int, float), "a number of seconds")
         self._url, self._token = url.rstrip("/"), token
         self._timeout, self._patience, self._recorded = timeout_s, patience_s, recorded
         self._room = ROOM
@@ -148,6 +151,8 @@ class Client:
 
         Times are by this machine's clock as it is now. They are sent as those of the history, so
         that a clock which is wrong is no harm, unless it is set between heartbeat() and report()."""
+        for beat in heartbeats:
+            _want("heartbeat", beat, dict, "one as heartbeat() makes it")
         results: List[Optional[Json]] = [None] * len(heartbeats)
         deadline, wait = time.monotonic() + self._patience, _Backoff()
         left = list(range(len(heartbeats)))
@@ -282,10 +287,12 @@ class Client:
 
     def list(self, *, type: Optional[int] = None, since: Optional[Time] = None, until: Optional[Time] = None) -> Iterator[Json]:
         """All records, newest first, read page by page. What is played meanwhile comes last, if it has not come before."""
+        _want("type", type, int, "a whole number")
         return self._walk("/v1/history", type=type, since=_time(since), until=_time(until))
 
     def search(self, text: str, *, type: Optional[int] = None) -> Iterator[Json]:
         """Records with all words of ``text`` in id or metadata, newest first."""
+        _want("type", type, int, "a whole number")
         if not isinstance(text, str):
             raise TypeError(f"search {text!r}: want a text")
         return self._walk("/v1/history/search", q=text, type=type)
@@ -308,6 +315,7 @@ class Client:
         """All changes, as ``items`` and ``removed``, since the ``token`` of the answer before; with the next
         ``token`` and the ``settings``. Where it says ``resync``, as it does without ``since``: read ``history()``, and then
         what has changed since that token."""
+        _want("since", since, str, "the token of the changes before")
         told: dict[tuple[int, str], tuple[Json, bool]] = {}
         while True:
             page = self._read("GET", "/v1/changes", since=since or None)
@@ -325,6 +333,8 @@ class Client:
 
     def continue_watching(self, *, limit: int = 20, type: Optional[int] = None) -> List[Json]:
         """Records that are begun and not finished, newest first, and of each series one part."""
+        for name, value in (("limit", limit), ("type", type)):
+            _want(name, value, int, "a whole number")
         return self._read("GET", "/v1/continue", limit=limit, type=type)["items"]
 
     def follow(self) -> Iterator[Json]:
@@ -382,11 +392,13 @@ class Client:
 
     def clear(self, *, until: Optional[Time] = None, type: Optional[int] = None) -> None:
         """Removes everything up to a time, by default now; also what devices still come with."""
+        _want("type", type, int, "a whole number")
         send = self._decide if until is None else self._read
         send("DELETE", "/v1/history", until=_time(until), type=type)
 
     def recording(self, on: Optional[bool] = None) -> bool:
         """Whether what is played is kept; with an argument, switches that."""
+        _want("recording", on, bool, "True or False")
         if on is None:
             return self._read("GET", "/v1/settings")["recording"]
         return self._decide("PUT", "/v1/settings", {"recording": on})["recording"]
@@ -394,6 +406,7 @@ class Client:
     def dismiss(self, *objects: Object, dismissed: bool = True) -> int:
         """Takes objects out of ``continue_watching`` until they are played again; with
         ``dismissed=False`` takes that back. Returns how many of them had a record."""
+        _want("dismissed", dismissed, bool, "True or False")
         found = 0
         for at in range(0, len(objects), 1000):
             part = {"objects": _objects(objects[at : at + 1000]), "dismissed": dismissed}
@@ -409,6 +422,8 @@ class Client:
         user said so, by default now. ``only_recorded`` leaves out what is not in the history, of
         which ``watched`` makes a record otherwise; ``unless_completed`` leaves what has been completed as
         it is. ``meta`` has the metadata of each object, or nothing."""
+        if mark not in MARKS:
+            raise TypeError(f"mark {mark!r}: want one of {', '.join(MARKS)}")
         if meta and len(meta) != len(objects):
             raise ValueError(f"meta of {len(meta)} objects, of {len(objects)}")
         results: List[Json] = []
@@ -452,6 +467,8 @@ class Client:
         """Folds exported lines in, which counts once however often it is done. With ``restore`` what
         was removed later comes back. Returns how many lines there were, by status, and the
         first that were refused."""
+        if isinstance(lines, (str, bytes)):
+            raise TypeError("import_lines: want a list of lines")
         total: Json = {"rows": 0, "statuses": {}, "refused": []}
         before = 0  # lines, of which empty ones are no rows
         rest, left = iter(lines), []  # left are lines that were read and not answered
@@ -730,11 +747,18 @@ _BEGINNING = datetime.min.replace(tzinfo=timezone.utc)
 
 
 def _time(at: Optional[Time], digits: str = "milliseconds") -> Optional[str]:
+    _want("time", at, (datetime, str), "a datetime, or a text such as 2026-11-20T18:00:15Z")
     if not isinstance(at, datetime):
         return at
     if at.tzinfo is None:
         raise ValueError(f"{at}: a time needs a zone, as in datetime.now(timezone.utc)")
     return at.astimezone(timezone.utc).isoformat(timespec=digits).replace("+00:00", "Z")
+
+
+def _want(name: str, value: Any, of: Any, what: str) -> None:
+    """Raises for a value that is neither None nor of the type."""
+    if value is not None and not isinstance(value, of):
+        raise TypeError(f"{name} {value!r}: want {what}")
 
 
 def _objects(objects: Iterable[Object]) -> list[Json]:

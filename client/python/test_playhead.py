@@ -552,7 +552,10 @@ class AgainstAFailingEdge(unittest.TestCase):
         for make in (
             lambda: Client(URL, 5), lambda: Client(URL, ""), lambda: Client("edge.example.com", "t"), lambda: self.user.point(1, 2),
             lambda: self.user.point("1", "2"), lambda: self.user.delete("1"), lambda: self.user.search(5), lambda: heartbeat(1, "1", "watch", 1),
-            lambda: heartbeat(1, "1", "stop", "1"),
+            lambda: heartbeat(1, "1", "stop", "1"), lambda: self.user.report("1"), lambda: self.user.list(type="1"), lambda: self.user.list(since=5),
+            lambda: self.user.clear(until=5), lambda: self.user.mark("seen", (1, "1")), lambda: self.user.recording("off"),
+            lambda: self.user.changes(5), lambda: self.user.continue_watching(limit="1"), lambda: self.user.dismiss((1, "1"), dismissed="no"),
+            lambda: self.user.import_lines("{}"), lambda: Client(URL, "t", timeout_s="5"),
         ):
             with self.assertRaises(TypeError):
                 make()

@@ -160,7 +160,9 @@ export class Playhead extends Requests {
   report(beat) {
     pathOf(beat?.object);
     if (!kinds.includes(beat.kind)) throw new TypeError(`kind ${beat.kind}: want one of ${kinds.join(', ')}`);
-    if (!Number.isFinite(beat.position_ms)) throw new TypeError(`position_ms ${beat.position_ms}: want a number`);
+    for (const [name, value] of Object.entries({ position_ms: beat.position_ms, duration_ms: beat.duration_ms ?? 0 })) {
+      if (!Number.isFinite(value)) throw new TypeError(`${name} ${value}: want a number`);
+    }
     this.#look();
     this.#clock.follow(this.#store.last);
     this.#tell(this.#outbox.report({ event_time: new Date(this.#page.now()).toISOString(), ...beat }, this.#offset, this.#clock));

@@ -7,6 +7,7 @@ import { below } from './browser.js';
 const most = 1000; // objects of a request
 const page = 100; // records of a page
 const body = 1 << 20; // characters of an import's request
+const marks = ['watched', 'unwatched', 'reset'];
 
 /** @type {Record<number, string>} */
 const codes = { 0: 'unreachable', 400: 'invalid', 401: 'unauthorized', 408: 'timeout', 413: 'too_large', 422: 'invalid', 429: 'rate_limited', 500: 'internal', 502: 'unavailable', 503: 'unavailable', 504: 'timeout' };
@@ -54,18 +55,18 @@ export class Requests extends EventTarget {
    * @param {{type?: number, since?: Date | string, until?: Date | string}} [options] @returns {AsyncGenerator<any>}
    */
   list({ type, since, until } = {}) {
-    return this.#walk('/v1/history', { type, since: time(since), until: time(until) });
+    return this.#walk('/v1/history', { ...whole({ type }), since: time(since), until: time(until) });
   }
 
   /** Records with all words of a text in id or metadata, newest first. @param {string} text @param {{type?: number}} [options] @returns {AsyncGenerator<any>} */
   search(text, { type } = {}) {
     if (typeof text !== 'string') throw new TypeError(`search ${text}: want a text`);
-    return this.#walk('/v1/history/search', { q: text, type });
+    return this.#walk('/v1/history/search', { q: text, ...whole({ type }) });
   }
 
   /** What is begun and unfinished, newest first, one record per series. @param {{limit?: number, type?: number}} [options] @returns {Promise<any[]>} */
   async continueWatching({ limit = 20, type } = {}) {
-    return (await this.#call('GET', '/v1/continue', { query: { limit, type } })).items;
+    return (await this.#call('GET', '/v1/continue', { query: whole({ limit, type }) })).items;
   }
 
   /**
@@ -85,7 +86,7 @@ export class Requests extends EventTarget {
 
   /** Removes everything up to a time, by default now, of one type or of all. @param {{until?: Date | string, type?: number}} [options] */
   async clear({ until, type } = {}) {
-    await this.#call('DELETE', '/v1/history', { query: { until: time(until), type } });
+    await this.#call('DELETE', '/v1/history', { query: { until: time(until), ...whole({ type }) } });
   }
 
   /**
@@ -95,11 +96,13 @@ export class Requests extends EventTarget {
    * @returns {Promise<{status: any, record?: any}[]>} one result for each object
    */
   async mark(objects, mark, options = {}) {
-    return (await this.#each('POST /v1/history/mark', objects, { ...options, mark })).flatMap(({ results }) => results);
+    if (!marks.includes(mark)) throw new TypeError(`mark ${mark}: want one of ${marks.join(', ')}`);
+    return (await this.#each('POST /v1/history/mark', objects, { ...options, event_time: time(options.event_time), mark })).flatMap(({ results }) => results);
   }
 
   /** Takes objects out of continueWatching() until they are played again, or back. Resolves to how many had a record. @param {PlayheadObject[]} objects @param {boolean} [dismissed] @returns {Promise<number>} */
   async dismiss(objects, dismissed = true) {
+    if (typeof dismissed !== 'boolean') throw new TypeError(`dismissed ${dismissed}: want true or false`);
     return sum(await this.#each('POST /v1/continue/dismiss', objects, { dismissed }), 'found');
   }
 
@@ -116,6 +119,7 @@ export class Requests extends EventTarget {
    * @param {string} [since] @returns {Promise<{items: any[], removed: {id: string, type: number}[], resync: boolean, token: string, settings: any}>}
    */
   async changes(since) {
+    if (since && typeof since !== 'string') throw new TypeError(`since ${since}: want the token of the changes before`);
     /** @type {Map<string, {record?: any, removed?: any}>} */
     const latest = new Map();
     for (;;) {
@@ -154,7 +158,7 @@ export class Requests extends EventTarget {
    * @returns {Promise<{rows: number, statuses: Record<string, number>, refused: any[]}>} `refused` has the first of the refused lines
    */
   async importLines(lines, { restore = false } = {}) {
-    if (typeof lines === 'string') throw new TypeError('importLines: want lines, not one text; split it');
+    if (Object(lines) !== lines) throw new TypeError('importLines: want a list of lines'); // of a text one would take its letters
     const total = { rows: 0, statuses: /** @type {Record<string, number>} */ ({}), refused: /** @type {any[]} */ ([]) };
     let [text, read, sent] = ['', 0, 0];
     const flush = async () => {
@@ -248,6 +252,12 @@ function dots(object) {
 function time(at) {
   if (at !== undefined && typeof at !== 'string' && !(at instanceof Date)) throw new TypeError(`time ${at}: want a Date, or a text such as 2026-11-20T18:00:15Z`);
   return at instanceof Date ? at.toISOString() : at;
+}
+
+/** Returns the parameters, which are whole numbers or missing. @param {Record<string, number | undefined>} query */
+function whole(query) {
+  for (const [name, value] of Object.entries(query)) if (value !== undefined && !Number.isInteger(value)) throw new TypeError(`${name} ${value}: want a whole number`);
+  return query;
 }
 
 /** @param {any[]} answers @param {string} name */

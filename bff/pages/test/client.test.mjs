@@ -1429,6 +1429,19 @@ test('a configuration of wrong types is refused at once', () => {
   assert.throws(() => new Playhead({ url: 'http://edge', token: 'good', timeoutMs: '5' }), { name: 'TypeError', message: /timeoutMs 5: want a number/ });
 });
 
+test('arguments of wrong types are refused before anything is sent', async () => {
+  const page = { ...browser, on() {}, fetch: () => assert.fail('sent') };
+  const client = new Playhead({ url: 'http://edge', token: 'good', page });
+  const one = { id: '1', type: 1 };
+  for (const call of [
+    () => client.list({ type: '1' }), () => client.list({ since: 5 }), () => client.search('a', { type: '1' }), () => client.search(5), () => client.follow(5),
+    () => client.report({ object: one, kind: 'stop', position_ms: 1, duration_ms: '5' }),
+    () => client.continueWatching({ limit: '5' }), () => client.clear({ until: 5 }), () => client.clear({ type: '1' }), () => client.mark([one], 'seen'),
+    () => client.mark([one], 'watched', { event_time: 5 }), () => client.mark(one, 'watched'), () => client.dismiss([one], 'no'),
+    () => client.recording('off'), () => client.changes(5), () => client.importLines('{}'), () => client.importLines(5),
+  ]) await assert.rejects(async () => call(), TypeError, String(call));
+});
+
 test('a portal that sends requests elsewhere has them go nowhere', async (t) => {
   const reached = [];
   const listen = async (answer) => {
