@@ -3,9 +3,11 @@ package pebble
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history/pebble/wal"
+	"github.com/playhead/playhead/history/segment"
 	"github.com/playhead/playhead/history/wire"
 )
 
@@ -124,36 +126,38 @@ func (a *Archive) PutUser(ctx context.Context, uid string, put history.User) err
 		u.MergeCleared(put.Cleared)
 		u.Pause = u.Pause.Newer(put.Pause)
 		u.CutTime = max(u.CutTime, put.CutTime)
-		if err := e.dropCleared(uid, &u); err != nil {
+		var chunks []segment.Info
+		if u.Segments > 0 {
+			segments, err := a.db.segmentsOf(a.db.pebble, uid, u.Segments)
+			if err != nil {
+				return err
+			}
+			chunks = segments.Chunks
+			a.noteRemoval(uid)
+		}
+		// A record put from an outdated base may hide a newer one in segments that is not cleared.
+		hides := func(o history.Object) bool {
+			return slices.ContainsFunc(chunks, func(i segment.Info) bool { return i.Newest.Time() > u.ClearedAt(o.Type) && i.MayHave(o) })
+		}
+		if err := e.dropCleared(uid, &u, hides); err != nil {
 			return err
 		}
-		if err := a.cutSegments(uid, &u); err != nil {
-			return err
-		}
+		cutSegments(chunks, &u)
 		a.noteSummaries(uid)
 		return e.store(uid, u, 0)
 	})
 }
 
 // cutSegments raises a user's cut time to that of segment records hidden by clear marks. It counts every record of
-// a possibly affected chunk, so the result may be slightly high. The lock is held.
-func (a *Archive) cutSegments(uid string, u *history.User) error {
-	if u.Segments == 0 {
-		return nil
-	}
-	segments, err := a.db.segmentsOf(a.db.pebble, uid, u.Segments)
-	if err != nil {
-		return err
-	}
+// a possibly affected chunk, so the result may be slightly high.
+func cutSegments(chunks []segment.Info, u *history.User) {
 	at := int64(0)
 	for _, until := range u.Cleared {
 		at = max(at, until)
 	}
-	for _, i := range segments.Chunks {
+	for _, i := range chunks {
 		if i.Oldest.Time() <= at {
 			u.CutTime = max(u.CutTime, i.CellTime)
 		}
 	}
-	a.noteRemoval(uid)
-	return nil
 }

@@ -107,14 +107,18 @@ func (r *compact) read() error {
 	return r.take(old)
 }
 
-// take decodes the leaving records, except those under clear marks.
+// take decodes the leaving records. Those under clear marks only supersede what they hide in segments.
 func (r *compact) take(old []liveCell) error {
 	for _, c := range old {
 		r.leaving = append(r.leaving, c.text)
-		if c.version.Time() <= r.user.ClearedAt(typeOf(c.text)) {
+		cleared := c.version.Time() <= r.user.ClearedAt(typeOf(c.text))
+		if cleared {
 			r.user.CutTime = max(r.user.CutTime, c.cellTime)
-		} else if err := r.decode(c.text, &r.items); err != nil {
-			return err
+		}
+		if !cleared || r.user.Segments > 0 {
+			if err := r.decode(c.text, &r.items); err != nil {
+				return err
+			}
 		}
 	}
 	slices.SortFunc(r.items, history.NewestFirst)

@@ -173,8 +173,8 @@ func (e *edit) dropAt(uid string, key []byte) error {
 	return del(e.batch, key)
 }
 
-// dropCleared deletes all cleared records of a user and keeps their latest cell time.
-func (e *edit) dropCleared(uid string, u *history.User) (err error) {
+// dropCleared deletes all cleared records of a user, except those that hide another, and keeps their latest cell time.
+func (e *edit) dropCleared(uid string, u *history.User, hides func(history.Object) bool) (err error) {
 	for o, v := range e.records(uid, &err) {
 		_, record := e.split(v)
 		r := peek(record)
@@ -182,6 +182,9 @@ func (e *edit) dropCleared(uid string, u *history.User) (err error) {
 			continue
 		}
 		u.CutTime = max(u.CutTime, r.cellTime)
+		if hides(o) {
+			continue
+		}
 		if err := e.drop(history.Key{UID: uid, Object: o}, v); err != nil {
 			return err
 		}

@@ -21,7 +21,7 @@ func (c *Cache) Clear(ctx context.Context, uid string, what history.Clear) (unti
 		}
 		until = max(what.Until, u.Cleared[what.Type])
 		u.MergeCleared(map[uint32]int64{what.Type: until})
-		if err := e.dropCleared(uid, &u); err != nil {
+		if err := e.dropCleared(uid, &u, func(history.Object) bool { return false }); err != nil {
 			return err
 		}
 		if err := errors.Join(e.renumber(uid, &u), e.endLog(uid)); err != nil {
