@@ -7,8 +7,7 @@ type sizes struct {
 	// journal is the journal size in bytes at which a checkpoint is due. A start after a crash replays up to twice
 	// that, and as much may be in memory.
 	journal int64
-	// cache is the size of Pebble's block cache, memtable that of each of its four memtables. Both are outside the
-	// Go heap.
+	// cache is the size of Pebble's block cache, memtable that of each of its memtables. Both are outside the Go heap.
 	cache    int64
 	memtable uint64
 	// Half the numbers of cached stamps (some 40 bytes each), users, and users with their newest records.
@@ -19,6 +18,7 @@ type sizes struct {
 }
 
 const (
+	memtables = 4 // at most: writers wait for the oldest
 	// roomy is the process memory that needs no reduction. The store takes some 700 MiB of it.
 	roomy = 2 << 30
 	// maxFiles limits open files, some of which are not tables.
@@ -42,6 +42,6 @@ func sizesFor(memory int64, files int) sizes {
 }
 
 func (s sizes) apply(o *pebble.Options) {
-	o.CacheSize, o.MemTableSize, o.MaxOpenFiles = s.cache, s.memtable, s.files
-	o.MemTableStopWritesThreshold = 4
+	o.MemTableSize, o.MaxOpenFiles, o.MemTableStopWritesThreshold = s.memtable, s.files, memtables
+	o.CacheSize = s.cache + memtables*int64(s.memtable) // Pebble takes memtables out of the cache
 }
