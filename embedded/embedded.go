@@ -38,7 +38,7 @@ func Open(dir string, secret []byte) (*Playhead, error) {
 		return nil, err
 	}
 	queue := memqueue.New(memqueue.Config{})
-	held, err1 := aggregate.New(aggregate.Config{Publisher: queue})
+	held, err1 := aggregate.New(aggregate.Config{Publisher: queue, Max: 400_000})
 	history, err2 := rpc.New(rpc.Config{Cache: db.Cache(), Archive: db.Archive(), Aggregate: held, Queue: queue})
 	archiver, err3 := archive.New(archive.Config{Cache: db.Cache(), Archive: db.Archive(), SweepAll: true})
 	edge, err4 := api.New(api.Config{Service: history, Tokens: tokens})

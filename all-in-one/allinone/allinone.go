@@ -75,7 +75,7 @@ func (p *Process) open(ctx context.Context) (err error) {
 func (p *Process) compose(epochs []string) (err error) {
 	log, reg := p.cfg.Logger, p.cfg.Registry
 	dead := &deadLetterFile{path: filepath.Join(p.cfg.Dir, deadFile)}
-	p.held, err = aggregate.New(aggregate.Config{Publisher: p.publisher(), Hold: p.cfg.Hold, Max: share(1_000_000, p.cfg.Memory), Logger: log, Registry: reg})
+	p.held, err = aggregate.New(aggregate.Config{Publisher: p.publisher(), Hold: p.cfg.Hold, Max: share(400_000, p.cfg.Memory), Logger: log, Registry: reg})
 	if err != nil {
 		return err
 	}

@@ -36,8 +36,8 @@ type Config struct {
 	Tick time.Duration
 	// Size is the number of due keys that triggers an announcement before the tick (default 8,192).
 	Size int
-	// Max limits the held keys (default 1,000,000, at least 64). Each shard has an equal share; above it, the
-	// shard's oldest keys are dropped and left to the sweep.
+	// Max limits the held keys (default 1,000,000, at least 64). Each shard has an equal share. Above half of it, the
+	// oldest running viewing is due before its time; above all of it, the oldest keys are dropped and left to the sweep.
 	Max int
 	// Deadline limits one publish (default 10 s), Drain the last one (default 15 s).
 	Deadline, Drain time.Duration
@@ -102,6 +102,7 @@ type reason string
 const (
 	viewingEnded reason = "ended"
 	holdOver     reason = "hold" // the longest hold
+	manyHeld     reason = "room" // before its hold was over
 	stopping     reason = "stop"
 	userChanged  reason = "user" // a clear mark or a pause
 )
@@ -128,7 +129,7 @@ func newMetrics(reg prometheus.Registerer, a *Aggregator) *metrics {
 		failures:    counter("failed_publishes_total", "Publishes that failed in whole or in part."),
 		unconfirmed: counter("unconfirmed_ticks_total", "Ticks without announcements, because the cache was away or being compared with the held keys."),
 	}
-	for _, r := range []reason{viewingEnded, holdOver, stopping, userChanged} {
+	for _, r := range []reason{viewingEnded, holdOver, manyHeld, stopping, userChanged} {
 		m.flushed[r] = flushed.WithLabelValues(string(r))
 	}
 	return m

@@ -162,6 +162,21 @@ func TestMax(t *testing.T) {
 	})
 }
 
+// TestManyHeld: above half of the room the oldest running viewing is due at once, and nothing is dropped.
+func TestManyHeld(t *testing.T) {
+	inBubble(t, aggregate.Config{Max: 8 * 64}, func(t *testing.T, w *world) {
+		var written []history.Key
+		for i := range 6 {
+			written = append(written, w.write(key("ann", i), false))
+		}
+		pass(tick)
+		w.wantTaken(t, "at the next tick", written[:2]...)
+		w.wantMetrics(t, "six written", map[string]int{"dropped_keys_total": 0, "held_keys": 4})
+		pass(hold)
+		w.wantTaken(t, "when the holds are over", written[2:]...)
+	})
+}
+
 // TestMaxOfFewest: the smallest Max leaves one key per shard.
 func TestMaxOfFewest(t *testing.T) {
 	inBubble(t, aggregate.Config{Max: 1}, func(t *testing.T, w *world) {

@@ -49,6 +49,7 @@ type entry struct {
 	key    history.Key
 	held   Held
 	opened time.Time // start of the hold
+	early  bool      // due before the end of its hold, for want of room
 	// at is the value of Aggregator.confirmed at the announcement. That clock pauses while the cache is
 	// unconfirmed.
 	at time.Duration
@@ -110,6 +111,11 @@ func (a *Aggregator) Put(k history.Key, held Held, ended bool) {
 	case e.in != &s.running:
 		e.opened = now
 		e.move(&s.running)
+		if first := s.running.first; s.running.n > a.cfg.Max/shards/2 {
+			first.early = true
+			first.move(&s.ended)
+			a.count()
+		}
 	}
 	a.trim(s)
 }
@@ -215,9 +221,13 @@ func (a *Aggregator) take(s *shard, opened time.Time) (due []history.Announcemen
 	now := time.Now()
 	announce := func(e *entry, why reason) {
 		held := now.Sub(e.opened)
-		if held >= a.cfg.Hold {
+		switch {
+		case held >= a.cfg.Hold:
 			why = holdOver
+		case e.early:
+			why = manyHeld
 		}
+		e.early = false
 		a.metrics.flushed[why].Inc()
 		a.metrics.holds.Observe(held.Seconds())
 		e.at = a.confirmed
