@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/playhead/playhead/e2e/engine"
 	"github.com/playhead/playhead/history"
@@ -286,10 +288,12 @@ func (t *trial) capacity(ctx context.Context, begin func()) (float64, error) {
 					for i := range size {
 						req.Heartbeats = append(req.Heartbeats, progress(fmt.Sprintf("%s-capacity-%d-%d", t.stack.name, w, i), int64(n)*1000))
 					}
-					if _, err := t.stack.rpcs[0].Apply(ctx, req); err != nil {
+					switch _, err := t.stack.rpcs[0].Apply(ctx, req); {
+					case err == nil:
+						stored.Add(size)
+					case n == 1 || status.Code(err) != codes.Unavailable: // excess is refused
 						return err
 					}
-					stored.Add(size)
 				}
 				return nil
 			})
