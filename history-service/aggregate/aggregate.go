@@ -36,8 +36,9 @@ type Config struct {
 	Tick time.Duration
 	// Size is the number of due keys that triggers an announcement before the tick (default 8,192).
 	Size int
-	// Max limits the held keys (default 1,000,000, at least 64). Each shard has an equal share. Above half of it, the
-	// oldest running viewing is due before its time; above all of it, the oldest keys are dropped and left to the sweep.
+	// Max limits the held keys (default 1,000,000, at least 64). Each shard has an equal share. Above half of it,
+	// the oldest running viewing is due before its time. Above all of it, the oldest keys are dropped and left to the
+	// sweep.
 	Max int
 	// Deadline limits one publish (default 10 s), Drain the last one (default 15 s).
 	Deadline, Drain time.Duration

@@ -22,10 +22,10 @@ type server struct {
 	now     map[string]records
 	past    []moment // what the archive has had, the newest last
 	began   time.Time
-	fails   bool          // operations without an answer, half of them done
+	fails   bool          // no operation is answered, and half are done
 	refuses bool          // every fifth report
-	loses   bool          // a report is acknowledged and dropped
-	keeps   bool          // a delete is acknowledged and dropped
+	loses   bool          // an acknowledged report is dropped
+	keeps   bool          // an acknowledged delete is dropped
 	lag     time.Duration // of the archive
 	calls   int
 }
