@@ -1,14 +1,19 @@
 package main
 
 import (
+	"encoding/json"
 	"math/rand/v2"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history/wire"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
@@ -76,5 +81,22 @@ func TestCopyDeleted(t *testing.T) {
 	}
 	if out, err := replayed(t, trace, "--service="+addr); err != nil || !strings.HasSuffix(out, "  equal      1\n  deleted    1\n") {
 		t.Errorf("got %q, %v, want one deleted", out, err)
+	}
+}
+
+// TestCopyDeadFile copies the letters of an all-in-one's data directory. A line that is no letter is rejected.
+func TestCopyDeadFile(t *testing.T) {
+	dir, at := t.TempDir(), time.Now().UnixMilli()
+	e := history.Event{Key: history.Key{UID: "7", Object: history.Object{ID: "100", Type: 1}}, Kind: history.KindStop, At: at, Position: 5}
+	line, err := json.Marshal(map[string]any{"time": time.Now(), "key": e.Key.String(), "letter": wire.AppendDead(nil, history.Dead{Key: e.Key, Record: e.Record(), At: at})})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "dead-letters.ndjson"), append(line, "\nno letter\n"...), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, err := replayed(t, "copy", "--from=dead:"+dir, "--service="+started(t, t.TempDir(), nil).RPC())
+	if exitCode(err) != exitIncomplete || !strings.Contains(out, "  new        1\n") || !strings.Contains(out, "  rejected   1\n") {
+		t.Errorf("got %q, %v, want one new, one rejected", out, err)
 	}
 }

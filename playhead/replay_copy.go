@@ -21,7 +21,7 @@ import (
 
 type copyFlags struct {
 	Files  []string `arg:"" optional:"" help:"Files of old viewings, packed or not, or directories of them; - is standard input. The same as --from csv:FILE."`
-	From   []string `sep:"none" placeholder:"SOURCE" help:"What to copy: csv:FILE or ndjson:FILE (forms are recognised by content), - for standard input, archive:DIR or cache:DIR for the data directory of an all-in-one that is not running, archive:TABLE@ZOOKEEPER for HBase, cache: for Redis, kafka:TOPIC@TIME for records that a topic carried since then. May be given several times."`
+	From   []string `sep:"none" placeholder:"SOURCE" help:"What to copy: csv:FILE or ndjson:FILE (forms are recognised by content), - for standard input, archive:DIR or cache:DIR for the data directory of an all-in-one that is not running, archive:TABLE@ZOOKEEPER for HBase, cache: for Redis, kafka:TOPIC@TIME or kafka:TOPIC@TIME..TIME for records that a topic carried then, dead: or dead:DIR for dead letters. May be given several times."`
 	To     string   `placeholder:"TARGET" help:"Where to: service (see --service), edge:URL, archive:DIR, archive:TABLE@ZOOKEEPER, ndjson:FILE, or none, which only reads." default:"service"`
 	Rules  []string `sep:";" placeholder:"RULES" help:"Rules of types, as the service has them; for archive targets."`
 	Cached bool     `help:"The HBase table is in use: what its cache (--redis, --kafka) knows goes through it."`
@@ -243,7 +243,7 @@ func (f *copyFlags) source(stores *opened) (backfill.Source, error) {
 		switch {
 		case from == "-":
 			paths = append(paths, from)
-		case named && (kind == "archive" || kind == "cache" || kind == "kafka"):
+		case named && (kind == "archive" || kind == "cache" || kind == "kafka" || kind == "dead"):
 			s, err := stores.fromStore(kind, where)
 			if err != nil {
 				return nil, err
@@ -252,7 +252,7 @@ func (f *copyFlags) source(stores *opened) (backfill.Source, error) {
 		case named && where != "" && (kind == "csv" || kind == "ndjson"):
 			paths = append(paths, where)
 		default:
-			return nil, fmt.Errorf("want csv:FILE, ndjson:FILE, archive:DIR, archive:TABLE@ZOOKEEPER, cache:, kafka:TOPIC@TIME or -, got %q", from)
+			return nil, fmt.Errorf("want csv:FILE, ndjson:FILE, archive:DIR, archive:TABLE@ZOOKEEPER, cache:, kafka:TOPIC@TIME, dead: or -, got %q", from)
 		}
 	}
 	var files []string

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/playhead/playhead/all-in-one/allinone"
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history-job/replay"
 	"github.com/playhead/playhead/history/hbase"
@@ -125,6 +126,12 @@ func (o *opened) fromStore(kind, where string) (backfill.Source, error) {
 		}, nil
 	case kind == "kafka":
 		return o.queue(where)
+	case kind == "dead" && where == "":
+		return o.letters()
+	case kind == "dead":
+		return &backfill.FromDead{All: func(_ context.Context, use func(history.Dead) error) error {
+			return allinone.ReadDead(where, use)
+		}}, hasStore(where)
 	case kind == "cache" && where == "":
 		cache, err := o.redis()
 		return &backfill.FromCache{Name: strings.Join(o.flags.Addrs, ","), Store: cache}, err
@@ -138,12 +145,14 @@ func (o *opened) fromStore(kind, where string) (backfill.Source, error) {
 	return nil, fmt.Errorf("want archive:DIR or archive:TABLE@ZOOKEEPER, got %q", kind+":"+where)
 }
 
-// queue returns the source of kafka:TOPIC@TIME.
+// queue returns the source of kafka:TOPIC@TIME or kafka:TOPIC@TIME..TIME.
 func (o *opened) queue(where string) (backfill.Source, error) {
 	topic, at, _ := strings.Cut(where, "@")
-	since, err := moments(at)
-	if err != nil || since == 0 {
-		return nil, fmt.Errorf("want kafka:TOPIC@TIME, such as kafka:history.flush@2026-01-31T12:00:00Z, got %q", "kafka:"+where)
+	from, to, ranged := strings.Cut(at, "..")
+	since, err := moments(from)
+	until, wrong := moments(to)
+	if err = cmp.Or(err, wrong); err != nil || since == 0 || ranged && until <= since {
+		return nil, fmt.Errorf("want kafka:TOPIC@TIME or kafka:TOPIC@TIME..TIME, such as kafka:history.flush@2026-01-31T12:00:00Z, got %q", "kafka:"+where)
 	}
 	engines, err := o.engines()
 	if err != nil {
@@ -156,7 +165,25 @@ func (o *opened) queue(where string) (backfill.Source, error) {
 		return nil, err
 	}
 	o.closers = append(o.closers, q.Close)
-	return &backfill.FromQueue{Queue: q, Since: time.UnixMilli(since)}, engines.All(o.ctx)
+	source := &backfill.FromQueue{Queue: q, Since: time.UnixMilli(since)}
+	if ranged {
+		source.Until = time.UnixMilli(until)
+	}
+	return source, engines.All(o.ctx)
+}
+
+// letters returns the source of dead:.
+func (o *opened) letters() (backfill.Source, error) {
+	engines, err := o.engines()
+	if err != nil {
+		return nil, err
+	}
+	dead, err := o.flags.ConnectDead(engines)
+	if err != nil {
+		return nil, err
+	}
+	o.closers = append(o.closers, dead.Close)
+	return &backfill.FromDead{All: dead.All}, engines.All(o.ctx)
 }
 
 // toArchive returns the target of archive:.

@@ -135,6 +135,8 @@ func TestCopyFails(t *testing.T) {
 		{"no such file", "none.csv", "stat none.csv: no such file"},
 		{"no such source", "--from=xls:a", "--from: want csv:FILE"},
 		{"no time of a topic", "--from=kafka:history.flush", "want kafka:TOPIC@TIME"},
+		{"times of a topic in reverse", "--from=kafka:history.flush@2026-02-01..2026-01-01", "want kafka:TOPIC@TIME"},
+		{"no letters", "--from=dead:none", "--from: no store in none"},
 		{"no such target", "--to=nowhere " + good, "--to: want service"},
 		{"no such flag", "--sped=2 " + good, "--sped"},
 		{"no period", "--beats=often " + good, "--beats: want none"},
@@ -258,6 +260,9 @@ func TestDead(t *testing.T) {
 	refused := history.Dead{Key: e.Key, Record: e.Record(), Origin: "archive", Reason: "too large", At: 1}
 	if err := letters.Add(t.Context(), []history.Dead{{Payload: []byte{0xff}, Origin: "partition 0 offset 0", Reason: "corrupt", At: 1}, refused}); err != nil {
 		t.Fatal(err)
+	}
+	if out, err := replayed(t, "copy", "--from=dead:", "--to=none", "--kafka="+cluster.ListenAddrs()[0]); exitCode(err) != exitIncomplete || !strings.Contains(out, "  new        1\n") || !strings.Contains(out, "  rejected   1\n") {
+		t.Errorf("copied letters: %q, %v, want one new, one rejected", out, err)
 	}
 	for _, want := range []string{"1 letters driven again, 1 kept", "0 letters driven again, 1 kept"} {
 		var out strings.Builder

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"sync"
 	"time"
 
@@ -111,3 +112,29 @@ func replaceFile(path string, content []byte) error {
 
 // Remains says where erased bytes stay.
 func (g *deadLetterFile) Remains(context.Context) []string { return nil }
+
+// ReadDead passes all letters of a data directory to use. A line that is no letter is one without a record.
+func ReadDead(dir string, use func(history.Dead) error) error {
+	all, err := os.ReadFile(filepath.Join(dir, deadFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("read dead letters: %w", err)
+	}
+	for text := range bytes.Lines(all) {
+		var line deadLine
+		err := json.Unmarshal(text, &line)
+		var d history.Dead
+		if err == nil {
+			d, err = wire.Dead(line.Letter)
+		}
+		if err != nil {
+			d = history.Dead{Payload: text, Origin: deadFile, Reason: err.Error()}
+		}
+		if err := use(d); err != nil {
+			return err
+		}
+	}
+	return nil
+}

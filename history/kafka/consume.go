@@ -107,12 +107,11 @@ const rereadPartitions = 8
 // rereadPatience is how long a partition may bring nothing before Reread gives it up.
 const rereadPatience = 30 * time.Second
 
-// rereading is one call of Reread.
+// rereading reads the messages of a time again.
 type rereading struct {
-	q       *Queue
-	since   time.Time
-	buckets map[history.Bucket]bool
-	use     func(context.Context, []history.Announcement) error
+	q            *Queue
+	since, until time.Time // until is zero for the current end
+	use          func(ctx context.Context, payloads [][]byte) error
 
 	using  sync.Mutex // held during use
 	failed error      // error of use; guarded by using
@@ -120,17 +119,44 @@ type rereading struct {
 
 // Reread implements recovery.Rereader of the job. A missing topic is empty.
 func (q *Queue) Reread(ctx context.Context, buckets []history.Bucket, since time.Time, use func(context.Context, []history.Announcement) error) error {
-	n, err := q.partitions(ctx)
+	return q.Between(ctx, buckets, since, time.Time{}, use)
+}
+
+// Between is Reread for messages before a time. Zero is the current end.
+func (q *Queue) Between(ctx context.Context, buckets []history.Bucket, since, until time.Time, use func(context.Context, []history.Announcement) error) error { //nolint:revive // Reread with an end
+	wanted := make(map[history.Bucket]bool)
+	for _, b := range buckets {
+		wanted[b] = true
+	}
+	r := rereading{q: q, since: since, until: until, use: func(ctx context.Context, payloads [][]byte) error {
+		var all []history.Announcement
+		for _, payload := range payloads {
+			keys, _ := q.decode(payload) // poison was delivered as such
+			for _, k := range keys {
+				if wanted[history.BucketOf(k.Key.UID)] {
+					all = append(all, k)
+				}
+			}
+		}
+		if len(all) == 0 {
+			return nil
+		}
+		return use(ctx, all)
+	}}
+	return r.run(ctx, buckets)
+}
+
+// run reads the partitions of the buckets.
+func (r *rereading) run(ctx context.Context, buckets []history.Bucket) error {
+	n, err := r.q.partitions(ctx)
 	if topicMissing(err) {
 		return nil
 	}
 	if err != nil {
 		return fmt.Errorf("reread: %w: %w", history.ErrUnavailable, err)
 	}
-	r := rereading{q: q, since: since, buckets: map[history.Bucket]bool{}, use: use}
 	partitions := map[int]bool{}
 	for _, b := range buckets {
-		r.buckets[b] = true
 		partitions[wire.PartitionOf(b, n)] = true
 	}
 	var g errgroup.Group
@@ -183,7 +209,7 @@ func (q *Queue) CommitMetadata(ctx context.Context) ([]string, error) {
 	return commitMetadata, nil
 }
 
-// partition reads one partition from r.since to its current end.
+// partition reads one partition from r.since to r.until.
 func (r *rereading) partition(ctx context.Context, partition int) error {
 	end, err := r.offset(ctx, kafka.LastOffsetOf(partition))
 	if err != nil {
@@ -193,9 +219,18 @@ func (r *rereading) partition(ctx context.Context, partition int) error {
 	if err != nil || next < 0 { // no message is that recent
 		return err
 	}
+	if !r.until.IsZero() {
+		before, err := r.offset(ctx, kafka.TimeOffsetOf(partition, r.until))
+		if err != nil {
+			return fmt.Errorf("offset of %v in partition %d: %w", r.until, partition, err)
+		}
+		if before >= 0 {
+			end = min(end, before)
+		}
+	}
 	for next < end {
 		at := next
-		if next, err = r.readSome(ctx, partition, next); err != nil {
+		if next, err = r.readSome(ctx, partition, extent{next, end}); err != nil {
 			return fmt.Errorf("partition %d at offset %d: %w", partition, at, err)
 		}
 	}
@@ -215,7 +250,8 @@ func (r *rereading) offset(ctx context.Context, request kafka.OffsetRequest) (of
 var errEmpty = errors.New("the broker has nothing where it said there was")
 
 // readSome hands over the messages of one fetch and returns the next offset.
-func (r *rereading) readSome(ctx context.Context, partition int, offset int64) (next int64, err error) {
+func (r *rereading) readSome(ctx context.Context, partition int, left extent) (next int64, err error) {
+	offset := left.first
 	pctx, cancel := context.WithTimeout(ctx, rereadPatience)
 	defer cancel()
 	var records kafka.RecordReader
@@ -230,13 +266,10 @@ func (r *rereading) readSome(ctx context.Context, partition int, offset int64) (
 		return 0, err
 	}
 	next = offset
-	var all []history.Announcement
+	var all [][]byte
 	err = each(records, offset, func(o int64, _ time.Time, payload []byte) error {
-		keys, _ := r.q.decode(payload) // poison was delivered as such
-		for _, k := range keys {
-			if r.buckets[history.BucketOf(k.Key.UID)] {
-				all = append(all, k)
-			}
+		if o < left.end {
+			all = append(all, payload)
 		}
 		next = o + 1
 		return nil
@@ -251,11 +284,11 @@ func (r *rereading) readSome(ctx context.Context, partition int, offset int64) (
 }
 
 // deliver calls use, for one partition at a time.
-func (r *rereading) deliver(ctx context.Context, keys []history.Announcement) error {
+func (r *rereading) deliver(ctx context.Context, payloads [][]byte) error {
 	r.using.Lock()
 	defer r.using.Unlock()
-	if r.failed == nil && len(keys) > 0 {
-		r.failed = r.use(ctx, keys)
+	if r.failed == nil {
+		r.failed = r.use(ctx, payloads)
 	}
 	return r.failed
 }

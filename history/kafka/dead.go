@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/segmentio/kafka-go"
 
@@ -116,7 +117,24 @@ func (d *DeadLetters) redriveDelivery(ctx context.Context, assignment history.As
 	return len(delivery.Poison), assignment.Commit(ctx, delivery)
 }
 
-// extent is the range of a partition's letters. Retention may have removed some before first.
+// All passes all letters to use, redriven ones too, and consumes none.
+func (d *DeadLetters) All(ctx context.Context, use func(history.Dead) error) error {
+	r := rereading{q: d.q, since: time.UnixMilli(0), use: func(_ context.Context, payloads [][]byte) error {
+		for _, payload := range payloads {
+			letter, err := wire.Dead(payload)
+			if err != nil {
+				letter = history.Dead{Payload: payload, Reason: err.Error()}
+			}
+			if err := use(letter); err != nil {
+				return err
+			}
+		}
+		return nil
+	}}
+	return r.run(ctx, history.AllBuckets())
+}
+
+// extent is a range of a partition's offsets. Retention may have removed some after first.
 type extent struct{ first, end int64 }
 
 // extents returns the extents of all partitions.

@@ -233,3 +233,39 @@ func TestFirstOfDayWithoutBrokers(t *testing.T) {
 		t.Errorf("announce to nobody: %v, want unavailable", err)
 	}
 }
+
+// TestAllDeadLetters reads letters without consuming them, before and after they were redriven.
+func TestAllDeadLetters(t *testing.T) {
+	cfg := fresh(t, cluster(t).ListenAddrs())
+	dead, err := kafka.OpenDead(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dead.Close()
+	all := func() (at []int64) {
+		t.Helper()
+		if err := dead.All(t.Context(), func(d history.Dead) error {
+			at = append(at, d.At)
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		return at
+	}
+	if got := all(); len(got) != 0 {
+		t.Errorf("before any was added: %v", got)
+	}
+	if err := dead.Add(t.Context(), []history.Dead{{Payload: []byte{0xff}, At: 1}, {Key: history.UserKey("bob"), At: 2}}); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if got := all(); !slices.Equal(got, []int64{1, 2}) {
+			t.Errorf("got letters %v, want 1 2", got)
+		}
+		redriven(t, dead, nil)
+	}
+	broken := errors.New("broken")
+	if err := dead.All(t.Context(), func(history.Dead) error { return broken }); !errors.Is(err, broken) {
+		t.Errorf("got %v, want %v", err, broken)
+	}
+}

@@ -3,6 +3,7 @@ package kafka_test
 import (
 	"context"
 	"errors"
+	"runtime"
 	"slices"
 	"testing"
 	"time"
@@ -98,5 +99,34 @@ func TestRereadBesideABrokenPartition(t *testing.T) {
 	}
 	if len(got) != len(others) {
 		t.Errorf("%d keys came, want the %d of the other partitions", len(got), len(others))
+	}
+}
+
+// TestBetween reads the messages before a time only.
+func TestBetween(t *testing.T) {
+	q := open(t, fresh(t, cluster(t).ListenAddrs()))
+	publish(t, q, announced(10))
+	until := time.Now().Truncate(time.Millisecond).Add(time.Millisecond)
+	for time.Now().Before(until) { // times of messages are in milliseconds
+		runtime.Gosched()
+	}
+	publish(t, q, announced(30)[10:])
+	for _, tt := range []struct {
+		since, until time.Time
+		want         int
+	}{
+		{until.Add(-time.Hour), time.Time{}, 30},
+		{until.Add(-time.Hour), until, 10},
+		{until, until.Add(time.Hour), 20},
+		{until, until, 0},
+		{until.Add(-time.Hour), until.Add(-time.Minute), 0},
+	} {
+		got := 0
+		if err := q.Between(t.Context(), history.AllBuckets(), tt.since, tt.until, func(_ context.Context, keys []history.Announcement) error {
+			got += len(keys)
+			return nil
+		}); err != nil || got != tt.want {
+			t.Errorf("%v to %v: got %d keys, %v, want %d", tt.since, tt.until, got, err, tt.want)
+		}
 	}
 }

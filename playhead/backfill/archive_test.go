@@ -383,7 +383,7 @@ func (l late) Get(ctx context.Context, keys []history.Key) ([]history.Entry, err
 // announcements is a queue.
 type announcements []history.Announcement
 
-func (q announcements) Reread(ctx context.Context, _ []history.Bucket, _ time.Time, use func(context.Context, []history.Announcement) error) error {
+func (q announcements) Between(ctx context.Context, _ []history.Bucket, _, _ time.Time, use func(context.Context, []history.Announcement) error) error { //nolint:revive // as kafka has it
 	for _, a := range q {
 		if err := use(ctx, []history.Announcement{a}); err != nil {
 			return err
