@@ -56,7 +56,7 @@ type liar struct {
 }
 
 func (l *liar) answer(r *http.Response) error {
-	if r.Request.Method != http.MethodGet || r.Request.URL.Path != "/v1/history" {
+	if r.Request.Method != http.MethodGet || r.Request.URL.Path != "/v1/history" || r.StatusCode != http.StatusOK {
 		return nil
 	}
 	text, err := io.ReadAll(r.Body)
@@ -69,7 +69,8 @@ func (l *liar) answer(r *http.Response) error {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	page["items"] = l.lie(page["items"].([]any))
+	items, _ := page["items"].([]any)
+	page["items"] = l.lie(items)
 	text, err = json.Marshal(page)
 	r.Body = io.NopCloser(bytes.NewReader(text))
 	r.ContentLength = int64(len(text))
@@ -102,12 +103,24 @@ func TestAuditFinds(t *testing.T) {
 		},
 	} {
 		l := &liar{lie: lie}
-		proxy := httputil.NewSingleHostReverseProxy(to)
-		proxy.ModifyResponse = l.answer
+		proxy := &httputil.ReverseProxy{ModifyResponse: l.answer, Rewrite: func(r *httputil.ProxyRequest) {
+			r.SetURL(to)
+			r.Out.Header.Set("Accept-Encoding", "identity")
+		}}
 		front := httptest.NewServer(proxy)
 		t.Cleanup(front.Close)
-		if err := audited(t, "--to=edge:"+front.URL, "--token-secret-file="+secret, "--users=1", "--name="+name); err == nil || !strings.Contains(err.Error(), " "+name) || strings.Contains(err.Error(), " 0 "+name) {
-			t.Errorf("%s: got %v", name, err)
+		found := func(err error) bool {
+			return err != nil && strings.Contains(err.Error(), " "+name) && !strings.Contains(err.Error(), " 0 "+name)
+		}
+		// In a second a user's rate allows few deletes and reads.
+		for n := 1; ; n++ {
+			err := audited(t, "--to=edge:"+front.URL, "--token-secret-file="+secret, "--users=1", "--name="+name)
+			if found(err) {
+				break
+			}
+			if n == 20 {
+				t.Fatalf("%s: got %v", name, err)
+			}
 		}
 	}
 }
