@@ -11,6 +11,12 @@ import (
 	"github.com/playhead/playhead/history/pebble/wal"
 )
 
+// leanRequest asks for a lean checkpoint. done is closed after it, and after then, which runs before the next one.
+type leanRequest struct {
+	then func() // may be nil
+	done chan struct{}
+}
+
 // checkpoints makes a checkpoint when the journal is full, until stop. A quiet store or a caller triggers a lean
 // one, which frees disk space.
 func (d *DB) checkpoints() {
@@ -19,7 +25,7 @@ func (d *DB) checkpoints() {
 	defer look.Stop()
 	for {
 		lean := false
-		var asked chan struct{}
+		var asked leanRequest
 		select {
 		case <-d.due:
 		case asked = <-d.lean:
@@ -35,8 +41,11 @@ func (d *DB) checkpoints() {
 		if err != nil {
 			_ = d.fault.fail(err)
 		}
-		if asked != nil {
-			close(asked)
+		if asked.done != nil {
+			if err == nil && asked.then != nil {
+				asked.then()
+			}
+			close(asked.done)
 		}
 		if err != nil {
 			return

@@ -163,9 +163,9 @@ type DB struct {
 	// Changes not yet on disk, guarded by their keyspace's lock (daysUnsynced by cache).
 	cacheUnsynced, archiveUnsynced, daysUnsynced unsynced
 
-	due, stop, done chan struct{}      // of checkpoints
-	lean            chan chan struct{} // each channel is closed after a lean checkpoint
-	learned         chan struct{}      // closed after the initial key scan
+	due, stop, done chan struct{} // of checkpoints
+	lean            chan leanRequest
+	learned         chan struct{} // closed after the initial key scan
 }
 
 // compacting tracks a user's changes during a compaction.

@@ -244,10 +244,13 @@ func (d *DB) rewrite(ctx context.Context, uid string) error {
 }
 
 // checkpointNow flushes everything from memory to Pebble.
-func (d *DB) checkpointNow(ctx context.Context) error {
+func (d *DB) checkpointNow(ctx context.Context) error { return d.checkpointThen(ctx, nil) }
+
+// checkpointThen also calls then, before the next checkpoint begins.
+func (d *DB) checkpointThen(ctx context.Context, then func()) error {
 	done := make(chan struct{})
 	select {
-	case d.lean <- done:
+	case d.lean <- leanRequest{then, done}:
 		<-done
 		return d.fault.err()
 	case <-d.done:

@@ -37,7 +37,7 @@ func Open(dir string, config Config) (*DB, error) {
 			Buckets: prometheus.ExponentialBuckets(.0005, 2, 14), NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 100,
 		}),
 		memory: newMemory(config.hash, size), archiveMemory: newMemory(config.hash, size), orders: orders{most: size.orders},
-		due: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}), lean: make(chan chan struct{}),
+		due: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}), lean: make(chan leanRequest),
 		learned: make(chan struct{}), uncounted: make(map[string]bool),
 	}
 	d.segmentMetrics = segment.NewMetrics(config.Registry)
@@ -101,6 +101,9 @@ func (d *DB) open(dir string) error {
 	}
 	d.dir = dir
 	if d.lock, err = lockDirectory(d.fs, dir); err != nil {
+		return err
+	}
+	if err := d.dropSnapshot(); err != nil {
 		return err
 	}
 	d.journal, err = wal.Open(wal.Config{FS: d.fs, Dir: dir, Log: d.config.Logger, Failed: d.fault, Latency: d.syncs})

@@ -44,6 +44,8 @@ func child(what, dir string) int {
 		return childWrites(dir, (*pebble.DB).Checkpoint)
 	case "compact":
 		return childWrites(dir, compactChildren)
+	case "snapshot":
+		return childWrites(dir, snapshots)
 	case "fill":
 		return childWrites(dir, func(*pebble.DB) { select {} })
 	}

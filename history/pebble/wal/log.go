@@ -6,6 +6,8 @@ package wal
 
 import (
 	"errors"
+	"fmt"
+	"io"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -112,6 +114,7 @@ func (l *Log) Rotate(lean bool) (err error) {
 	}
 	ended := rotation{number: l.number + 1, before: l.number, length: l.size.Load()}
 	l.number++
+	l.synced.reached.Store(0)
 	l.seen = 0
 	l.size.Store(0)
 	if l.writer, err = l.files.Create(l.number, int(l.number)); err != nil {
@@ -194,6 +197,51 @@ func (l *Log) Quiet() bool {
 	grown := l.size.Load() - l.seen
 	l.seen += grown
 	return grown < quietGrowth && (!l.lean || l.seen > quietSize)
+}
+
+// Copy syncs the current file and copies it, as far as it is on disk, into the directory of another store. The caller
+// makes sure that it needs no earlier file, and that Rotate is not called meanwhile.
+func (l *Log) Copy(dir string) (err error) {
+	if err := l.Sync(); err != nil {
+		return err
+	}
+	fs, length := l.config.FS, l.synced.reached.Load()
+	logs, err := wal.Scan(wal.Dir{FS: fs, Dirname: l.old.dir})
+	if err != nil {
+		return err
+	}
+	current, ok := logs.Get(l.number)
+	if !ok {
+		return fmt.Errorf("file %d of the journal is missing", l.number)
+	}
+	_, path := current.SegmentLocation(0)
+	to := fs.PathJoin(dir, "journal")
+	if err := MakeDir(fs, to); err != nil {
+		return err
+	}
+	if err := copyStart(fs, path, fs.PathJoin(to, fs.PathBase(path)), length); err != nil {
+		return err
+	}
+	s, err := createSynced(fs, fs.PathJoin(dir, syncedName), l.number)
+	if err != nil {
+		return err
+	}
+	return errors.Join(s.advance(syncPoint{l.number, length}), s.file.Sync(), s.file.Close(), syncDir(fs, to))
+}
+
+// copyStart copies the first bytes of a file.
+func copyStart(fs vfs.FS, from, to string, length int64) (err error) {
+	in, err := fs.Open(from)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, in.Close()) }()
+	out, err := fs.Create(to, syncedCategory)
+	if err != nil {
+		return err
+	}
+	_, err = io.CopyN(out, in, length)
+	return errors.Join(err, out.Sync(), out.Close())
 }
 
 // Forget deletes the files before the current one, or keeps one of them for reuse.

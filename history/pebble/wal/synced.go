@@ -7,6 +7,7 @@ import (
 	"hash/crc32"
 	"io"
 	"io/fs"
+	"sync/atomic"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/wal"
@@ -21,8 +22,9 @@ import (
 //
 // Both exist from the beginning, so an unreadable one is damage.
 type synced struct {
-	file vfs.File
-	buf  [markRecord]byte
+	file    vfs.File
+	buf     [markRecord]byte
+	reached atomic.Int64 // offset of the last syncPoint
 }
 
 // rotation has the number of the newest file, and the number and length of its predecessor.
@@ -125,7 +127,11 @@ func (s *synced) begin(b rotation) error {
 }
 
 func (s *synced) advance(r syncPoint) error {
-	return s.write(syncPointAt, uint64(r.number), uint64(r.offset), 0)
+	err := s.write(syncPointAt, uint64(r.number), uint64(r.offset), 0)
+	if err == nil {
+		s.reached.Store(r.offset)
+	}
+	return err
 }
 
 func (s *synced) write(at int64, numbers ...uint64) error {
