@@ -49,6 +49,9 @@ func (p *Process) open(ctx context.Context) (err error) {
 		}
 	}
 	// Nothing is created before the ports are open.
+	if err := acceptBackup(ctx, p.cfg.Dir, p.cfg.Logger); err != nil {
+		return fmt.Errorf("--data: %w", err)
+	}
 	if err := p.openClock(ctx); err != nil {
 		return fmt.Errorf("--data: %w", err)
 	}
@@ -74,13 +77,13 @@ func (p *Process) open(ctx context.Context) (err error) {
 
 func (p *Process) compose(epochs []string) (err error) {
 	log, reg := p.cfg.Logger, p.cfg.Registry
-	dead := &deadLetterFile{path: filepath.Join(p.cfg.Dir, deadFile)}
+	p.dead = &deadLetterFile{path: filepath.Join(p.cfg.Dir, deadFile)}
 	p.held, err = aggregate.New(aggregate.Config{Publisher: p.publisher(), Hold: p.cfg.Hold, Max: share(400_000, p.cfg.Memory), Logger: log, Registry: reg})
 	if err != nil {
 		return err
 	}
 	p.service, err = rpc.New(rpc.Config{
-		Cache: p.db.Cache(), Archive: p.archive(), Summaries: p.db.Archive(), Aggregate: p.held, Queue: p.publisher(), Feed: new(memfeed.Feed), Erasers: []admin.Eraser{p.db, dead},
+		Cache: p.db.Cache(), Archive: p.archive(), Summaries: p.db.Archive(), Aggregate: p.held, Queue: p.publisher(), Feed: new(memfeed.Feed), Erasers: []admin.Eraser{p.db, p.dead},
 		Days: p.db.Days(), Announcer: dayLog{log}, Webhook: p.cfg.Webhook, Authorize: p.authorize, Epochs: epochs, Now: p.clock.Now, Horizon: p.clock.Horizon,
 		Keep: p.cfg.Keep, WarmRate: warmRate, Rules: p.cfg.Rules, Logger: log, Registry: reg,
 	})
@@ -88,7 +91,7 @@ func (p *Process) compose(epochs []string) (err error) {
 		return err
 	}
 	p.archiver, err = archive.New(archive.Config{
-		Cache: p.db.Cache(), Archive: p.archive(), Promoter: p.promoter(), Dead: dead, Days: p.db.Days(), Announcer: dayLog{log},
+		Cache: p.db.Cache(), Archive: p.archive(), Promoter: p.promoter(), Dead: p.dead, Days: p.db.Days(), Announcer: dayLog{log},
 		SweepEvery: 5 * time.Second, SweepAge: 2 * p.cfg.Hold, SweepAll: true, Logger: log, Registry: reg,
 	})
 	return err
@@ -131,6 +134,7 @@ func (p *Process) Run(ctx context.Context) error {
 		Listener: netutil.LimitListener(p.listeners["admin"], p.files().admin), Hosts: p.cfg.Hosts, Metrics: p.cfg.Registry, Log: p.cfg.Logger,
 		Checks:   map[string]func(context.Context) error{"service": p.up.Ready, "store": p.db.Ready, "stopping": g.Check},
 		Degraded: map[string]func(context.Context) error{"clock": p.clock.Check}, ConfirmClock: p.clock.Confirm, Terminate: p.cfg.Terminate, Hot: p.service.Hot,
+		BackUp: func(ctx context.Context, dir, to string) (any, error) { return p.BackUp(ctx, dir, to) },
 	})
 	players.AddTo(&g)
 	g.Add("uplink", time.Second, run.Closing(p.up.Close))

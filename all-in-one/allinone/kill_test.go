@@ -110,6 +110,7 @@ type process struct {
 	*testing.T
 	cmd              *exec.Cmd
 	http, rpc, token string
+	admin            string
 	log              *strings.Builder
 	ended            bool
 }
@@ -150,6 +151,8 @@ func (p *process) read(line string) {
 		p.http = f[2]
 	case len(f) > 1 && f[0] == "gRPC":
 		p.rpc = f[1]
+	case len(f) > 1 && f[0] == "metrics":
+		p.admin = strings.TrimSuffix(strings.TrimPrefix(f[1], "http://"), "/metrics")
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -123,6 +124,8 @@ type Process struct {
 	service   *rpc.Server
 	held      *aggregate.Aggregator
 	archiver  *archive.Archiver
+	dead      *deadLetterFile
+	backups   sync.Mutex // held while a backup is made
 	up        *uplink.Client
 	faults    map[string]*flow.Fault // of the breakable parts, by name
 }

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -396,6 +397,38 @@ type collector struct {
 func (c collector) Describe(ch chan<- *prometheus.Desc) { ch <- c.desc }
 
 func (c collector) Collect(ch chan<- prometheus.Metric) { ch <- c.metric }
+
+// TestAdminBackUp takes requests of commands on the same machine only.
+func TestAdminBackUp(t *testing.T) {
+	var asked []string
+	a := obs.NewAdmin(obs.AdminConfig{BackUp: func(_ context.Context, dir, to string) (any, error) {
+		asked = append(asked, dir+" "+to)
+		return map[string]int{"files": 2}, nil
+	}})
+	for _, tt := range []struct {
+		from, origin string
+		status       int
+	}{
+		{"127.0.0.1:5", "", http.StatusOK},
+		{"[::1]:5", "", http.StatusOK},
+		{"192.0.2.1:5", "", http.StatusForbidden},
+		{"127.0.0.1:5", "http://elsewhere.example", http.StatusForbidden},
+	} {
+		req := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/backup?data=/data&to=/backups/1", nil)
+		req.RemoteAddr = tt.from
+		if tt.origin != "" {
+			req.Header.Set("Origin", tt.origin)
+		}
+		w := httptest.NewRecorder()
+		a.ServeHTTP(w, req)
+		if w.Code != tt.status {
+			t.Errorf("from %s %s: %d %s, want %d", tt.from, tt.origin, w.Code, w.Body, tt.status)
+		}
+	}
+	if want := []string{"/data /backups/1", "/data /backups/1"}; !slices.Equal(asked, want) {
+		t.Errorf("asked for %q, want %q", asked, want)
+	}
+}
 
 // TestAdminActs: an operator stops the process and sees the load; a page in a browser cannot stop it.
 func TestAdminActs(t *testing.T) {

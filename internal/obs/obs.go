@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/pprof"
+	"net/netip"
 	"sync/atomic"
 	"time"
 
@@ -110,6 +111,9 @@ type AdminConfig struct {
 	ConfirmClock func(context.Context) error
 	// Hot returns what GET /hot shows, as JSON: which users and buckets report most. nil disables the route.
 	Hot func() any
+	// BackUp handles POST /backup of this machine, by copying the data directory dir to a new directory. It returns what
+	// the answer shows, as JSON. nil disables the route.
+	BackUp func(ctx context.Context, dir, to string) (any, error)
 	// Terminate handles POST /terminate, by stopping the process as SIGTERM does; nil disables the route.
 	Terminate func()
 	// Drain bounds the wait for open requests at shutdown (default 2 s). Run then cuts them off.
@@ -129,6 +133,7 @@ type AdminConfig struct {
 //	/clock/confirm POST confirms the machine's clock; browsers are refused
 //	/hot           users and buckets that report most; a service only
 //	/terminate     POST stops the process as SIGTERM does; browsers are refused
+//	/backup        POST copies the data directory; the all-in-one only, and callers on its machine
 //	/debug/pprof/  profiles, without the command line, which may contain a secret
 type Admin struct {
 	cfg AdminConfig
@@ -166,6 +171,9 @@ func routes(cfg AdminConfig) *http.ServeMux {
 	if cfg.Terminate != nil {
 		mux.HandleFunc("POST /terminate", func(w http.ResponseWriter, r *http.Request) { perform(w, r, cfg.terminate) })
 	}
+	if cfg.BackUp != nil {
+		mux.HandleFunc("POST /backup", cfg.backUp)
+	}
 	mux.HandleFunc("/debug/pprof/", pprof.Index)
 	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
 	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
@@ -177,6 +185,24 @@ func routes(cfg AdminConfig) *http.ServeMux {
 func (c AdminConfig) terminate(context.Context) error {
 	c.Terminate()
 	return nil
+}
+
+// backUp takes as long as it takes, and ends with its caller.
+func (c AdminConfig) backUp(w http.ResponseWriter, r *http.Request) {
+	caller, err := netip.ParseAddrPort(r.RemoteAddr)
+	if err != nil || !caller.Addr().IsLoopback() || r.Header.Get("Origin") != "" {
+		http.Error(w, "only for commands on the same machine", http.StatusForbidden)
+		return
+	}
+	conn := http.NewResponseController(w)
+	_ = errors.Join(conn.SetReadDeadline(time.Time{}), conn.SetWriteDeadline(time.Time{})) // without them, a long backup fails
+	made, err := c.BackUp(r.Context(), r.FormValue("data"), r.FormValue("to"))
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(made)
 }
 
 // perform does what an operator asks for. It refuses browsers: any page could post here.

@@ -1,0 +1,96 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"path/filepath"
+	"time"
+
+	"github.com/playhead/playhead/all-in-one/allinone"
+	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history/pebble"
+	"github.com/playhead/playhead/internal/connect"
+	"github.com/playhead/playhead/internal/run"
+)
+
+type backupFlags struct {
+	Dir      string        `arg:"" help:"New directory of the backup, on the machine of the process."`
+	Verify   bool          `help:"Read a backup, and compare it with what was written."`
+	Data     string        `help:"Data directory." default:"playhead-data"`
+	Admin    string        `help:"Address of the admin port of the process, if it runs." default:"127.0.0.1:7071"`
+	Patience time.Duration `help:"How long it may take." default:"24h" positive:""`
+}
+
+// Help returns the introduction to --help.
+func (*backupFlags) Help() string {
+	return `Copies the data directory of playhead serve, which goes on meanwhile, or of a stopped one. The backup has all that was acknowledged before the command, ` +
+		`and the secret of the tokens. It gets its name when it is complete. To restore it, start playhead serve --data on a copy. See docs/backup.md.`
+}
+
+func backUp(ctx context.Context, args []string, getenv func(string) string, out io.Writer) error {
+	var f backupFlags
+	if err := run.Parse("playhead backup", &f, args, getenv, out); err != nil {
+		return err
+	}
+	if err := connect.Addresses("--admin", f.Admin); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, f.Patience)
+	defer cancel()
+	began := time.Now()
+	b, done, err := f.run(ctx)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "%s: %d files, %.1f MiB, as of %s, %s in %v\n", f.Dir, len(b.Files), float64(b.Size())/(1<<20), b.Made.Format(time.RFC3339), done, time.Since(began).Round(time.Millisecond))
+	return nil
+}
+
+func (f *backupFlags) run(ctx context.Context) (b *allinone.Backup, done string, err error) {
+	if f.Verify {
+		b, err = allinone.VerifyBackup(ctx, f.Dir)
+		return b, "verified", err
+	}
+	to, err1 := filepath.Abs(f.Dir)
+	data, err2 := filepath.Abs(f.Data)
+	if err := errors.Join(err1, err2); err != nil {
+		return nil, "", err
+	}
+	db, err := openData(data, pebble.Config{})
+	switch {
+	case errors.Is(err, history.ErrLocked):
+		b, err = f.ask(ctx, data, to)
+	case err == nil:
+		b, err = allinone.BackUpStopped(ctx, db, data, to)
+		err = errors.Join(err, db.Close())
+	}
+	return b, "made", err
+}
+
+// ask has the running process make the backup.
+func (f *backupFlags) ask(ctx context.Context, data, to string) (*allinone.Backup, error) {
+	form := url.Values{"data": {data}, "to": {to}}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+f.Admin+"/backup?"+form.Encode(), nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return nil, fmt.Errorf("%s is in use, and --admin does not answer: %w", f.Data, err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		reason, err := io.ReadAll(io.LimitReader(resp.Body, 4<<10))
+		return nil, errors.Join(fmt.Errorf("%s: %s", f.Admin, reason), err)
+	}
+	var b allinone.Backup
+	if err := json.NewDecoder(resp.Body).Decode(&b); err != nil {
+		return nil, fmt.Errorf("%s: %w", f.Admin, err)
+	}
+	return &b, nil
+}
