@@ -128,15 +128,17 @@ func newEdge(t *testing.T, s api.Service) *edge {
 // configured builds an edge from cfg and test defaults.
 func configured(t *testing.T, cfg api.Config) *edge {
 	t.Helper()
-	tokens, err := token.NewVerifier([]byte(secret), "")
-	if err != nil {
-		t.Fatal(err)
+	var err error
+	if cfg.Tokens == nil {
+		if cfg.Tokens, err = token.NewVerifier([]byte(secret), ""); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if cfg.Hosts == nil {
 		cfg.Hosts = trust.Hosts{"example.com"} // the host of httptest
 	}
 	e := &edge{registry: prometheus.NewRegistry()}
-	cfg.Tokens, cfg.Registry, cfg.Logger = tokens, e.registry, slog.New(slog.NewTextHandler(&e.log, nil))
+	cfg.Registry, cfg.Logger = e.registry, slog.New(slog.NewTextHandler(&e.log, nil))
 	if e.Handler, err = api.New(cfg); err != nil {
 		t.Fatal(err)
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
+	"crypto/ed25519"
 	"errors"
 	"fmt"
 	"io"
@@ -15,6 +16,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/golang-jwt/jwt/v5"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
@@ -67,6 +69,33 @@ func TestWhoIsNobody(t *testing.T) {
 	r.Header.Set("Authorization", "bearer  "+mint(t, "u1"))
 	if w := newEdge(t, &service{}).send(r); w.Code != http.StatusOK {
 		t.Errorf("a scheme in small letters: %d %s, want 200", w.Code, w.Body)
+	}
+}
+
+// TestIssuerIsDown: without the issuer's keys nothing is said of the token, and the page is named that explains it.
+func TestIssuerIsDown(t *testing.T) {
+	const issuer = "http://127.0.0.1:1"
+	tokens, err := token.Open(token.Config{Issuer: issuer, Audience: "app"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	claims := jwt.MapClaims{"sub": "u1", "iss": issuer, "aud": "app", "exp": time.Now().Add(time.Hour).Unix()}
+	_, key, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	signed, err := jwt.NewWithClaims(jwt.SigningMethodEdDSA, claims).SignedString(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := request(t, "u1", "GET /v1/history", nil)
+	r.Header.Set("Authorization", "Bearer "+signed)
+	w := configured(t, api.Config{Service: &service{}, Tokens: tokens}).send(r)
+	wantProblem(t, w, 503)
+	for _, want := range []string{`"type":"/docs/tokens"`, "issuer could not be read yet"} {
+		if !strings.Contains(w.Body.String(), want) {
+			t.Errorf("without keys: got %s, want %s", w.Body, want)
+		}
 	}
 }
 

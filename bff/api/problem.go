@@ -123,12 +123,15 @@ func (a *api) problem(ctx context.Context, err error) *problem {
 	if e, ok := errors.AsType[*limit.Exceeded](err); ok {
 		p.wait, p.Detail = e.Wait, "too many requests"
 	}
-	if p.Status == http.StatusUnauthorized || errors.Is(err, errScope) {
+	noKeys := errors.Is(err, token.ErrNoKeys)
+	if p.Status == http.StatusUnauthorized || noKeys || errors.Is(err, errScope) {
 		p.Type = "/docs/tokens"
 	}
 	switch p.Status {
 	case http.StatusServiceUnavailable:
-		p.Detail = "the history is unavailable at the moment"
+		if !noKeys {
+			p.Detail = "the history is unavailable at the moment"
+		}
 	case http.StatusGatewayTimeout:
 		p.Detail = "no answer in time; what was sent may or may not be stored"
 	case http.StatusPreconditionFailed:

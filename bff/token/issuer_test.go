@@ -16,7 +16,6 @@ import (
 	"github.com/oauth2-proxy/mockoidc"
 
 	"github.com/playhead/playhead/bff/token"
-	"github.com/playhead/playhead/history"
 )
 
 const client = "playhead-app"
@@ -132,13 +131,16 @@ func TestIssuerIsDown(t *testing.T) {
 	if err != nil {
 		t.Fatalf("without the issuer: %v, want a start", err)
 	}
-	if _, _, err := v.Verify(good); !errors.Is(err, history.ErrUnavailable) || errors.Is(err, token.ErrInvalid) {
-		t.Errorf("without keys: got %v, want %v", err, history.ErrUnavailable)
+	if _, _, err := v.Verify(good); !errors.Is(err, token.ErrNoKeys) || errors.Is(err, token.ErrInvalid) {
+		t.Errorf("without keys: got %v, want %v", err, token.ErrNoKeys)
 	}
 	m = provider(t, addr)
 	v.Expire()
 	wantUID(t, v, login(t, m, "u1"), "u1")
 	wantUID(t, v, good, "") // the provider has new keys
+	if _, _, err := v.Verify(good); err == nil || err.Error() != "token not valid: no key of that name" {
+		t.Errorf("an unknown key: got %v, want its reason only", err)
+	}
 	rotated := provider(t, restart(t, m))
 	v.Expire()
 	wantUID(t, v, login(t, rotated, "u2"), "u2")

@@ -1,7 +1,6 @@
 package token
 
 import (
-	"cmp"
 	"context"
 	"crypto"
 	"crypto/ecdsa"
@@ -24,17 +23,16 @@ import (
 
 	"github.com/coreos/go-oidc/v3/oidc"
 
-	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/internal/trust"
 )
 
 // recheck is the shortest time between two reads of a key set, and so the maximum delay of a key rotation.
 const recheck = 10 * time.Second
 
-var (
-	errNoKey   = errors.New("no key of that name")
-	errReading = errors.New("not read yet")
-)
+// recheckEmpty is the same without any keys, such as while an issuer starts.
+const recheckEmpty = time.Second
+
+var errNoKey = errors.New("no key of that name")
 
 // keys is a key set that is read again: a file when it changes, an issuer's set for an unknown name or after
 // renew. After a failed read the previous keys stay.
@@ -72,13 +70,17 @@ func openIssuer(issuer string, log *slog.Logger) (*keys, error) {
 	return k, nil
 }
 
-// find returns a key by name. A single key needs no name. It fails with [history.ErrUnavailable] if no set was
-// read yet. One caller waits for a read; the others go on with the previous keys.
+// find returns a key by name. A single key needs no name. It fails with [ErrNoKeys] if no set was read yet. One
+// caller waits for a read; the others go on with the previous keys.
 func (k *keys) find(name string) (crypto.PublicKey, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	key, ok := k.lookup(name)
-	if age := time.Since(k.checked); age >= k.renew || !ok && age >= recheck {
+	wait := recheck
+	if k.byName == nil {
+		wait = recheckEmpty
+	}
+	if age := time.Since(k.checked); age >= k.renew || !ok && age >= wait {
 		k.checked = time.Now()
 		k.mu.Unlock()
 		k.refresh()
@@ -89,7 +91,7 @@ func (k *keys) find(name string) (crypto.PublicKey, error) {
 	case ok:
 		return key, nil
 	case k.byName == nil:
-		return nil, fmt.Errorf("%w: token keys: %w", history.ErrUnavailable, cmp.Or(k.err, errReading))
+		return nil, ErrNoKeys
 	}
 	return nil, errNoKey
 }

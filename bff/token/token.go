@@ -27,6 +27,8 @@ var (
 	ErrInvalid = errors.New("token not valid")
 	// ErrMissing is the [ErrInvalid] of a request without a token.
 	ErrMissing = fmt.Errorf("%w: no token", ErrInvalid)
+	// ErrNoKeys is returned while the keys of the token's issuer could not be read. It is a [history.ErrUnavailable].
+	ErrNoKeys = fmt.Errorf("%w: the keys of the token's issuer could not be read yet; the server's log says why", history.ErrUnavailable)
 )
 
 // Config selects the accepted tokens. One of Secret, KeysFile and Issuer is required; with several, any suffices.
@@ -109,12 +111,16 @@ type Token struct {
 }
 
 // Read verifies a token. It fails with [ErrInvalid] for a bad signature, an expired token or an invalid uid.
-// [history.ErrUnavailable] means that the issuer's keys could not be read yet.
+// [ErrNoKeys] says nothing of the token.
 func (v *Verifier) Read(text string) (Token, error) {
 	var got claims
-	_, err := v.parser.ParseWithClaims(text, &got, v.key)
-	switch {
-	case errors.Is(err, history.ErrUnavailable):
+	var unverified error // without the parser's words about its callback
+	_, err := v.parser.ParseWithClaims(text, &got, func(t *jwt.Token) (key any, err error) {
+		key, unverified = v.key(t)
+		return key, unverified
+	})
+	switch err = cmp.Or(unverified, err); {
+	case errors.Is(err, ErrNoKeys):
 		return Token{}, err
 	case err != nil:
 		return Token{}, fmt.Errorf("%w: %w", ErrInvalid, err)
