@@ -1,6 +1,7 @@
 package history
 
 import (
+	"strconv"
 	"time"
 )
 
@@ -25,6 +26,33 @@ func (d Day) Number() uint32 {
 func NumberedDay(n uint32) (Day, bool) {
 	d := DayOf(time.Date(int(n/10_000), time.Month(n/100%100), int(n%100), 0, 0, 0, 0, time.UTC))
 	return d, d.Number() == n
+}
+
+// ParseZone returns a zone of the IANA database, or a fixed offset such as +02:00. The server's own zone, "Local", is
+// none. It fails with [ErrInvalid].
+func ParseZone(name string) (*time.Location, error) {
+	if seconds, ok := offset(name); ok {
+		return time.FixedZone(name, seconds), nil
+	}
+	loc, err := time.LoadLocation(name)
+	if err != nil || name == "" || loc == time.Local {
+		return nil, Invalid("zone", "want a zone such as Europe/Berlin, or an offset such as +02:00")
+	}
+	return loc, nil
+}
+
+// offset parses an offset such as +02:00, up to 14 hours.
+func offset(text string) (seconds int, ok bool) {
+	if len(text) != len("+02:00") || text[0] != '+' && text[0] != '-' || text[3] != ':' {
+		return 0, false
+	}
+	h, err := strconv.ParseUint(text[1:3], 10, 8)
+	m, failed := strconv.ParseUint(text[4:], 10, 8)
+	seconds = int(h*3600 + m*60) //nolint:gosec // two digits each
+	if text[0] == '-' {
+		seconds = -seconds
+	}
+	return seconds, err == nil && failed == nil && m < 60 && max(seconds, -seconds) <= 14*3600
 }
 
 // SeenDays are a user's recent active days: eight times the newest, plus one bit each for it and the two

@@ -30,6 +30,7 @@ type Service interface {
 	Points(context.Context, *historyv1.PointsRequest) (*historyv1.PointsResponse, error)
 	Search(context.Context, *historyv1.SearchRequest) (*historyv1.SearchResponse, error)
 	Viewings(context.Context, *historyv1.ViewingsRequest) (*historyv1.ViewingsResponse, error)
+	Stats(context.Context, *historyv1.StatsRequest) (*historyv1.StatsResponse, error)
 	Changes(context.Context, *historyv1.ChangesRequest) (*historyv1.ChangesResponse, error)
 	Continue(context.Context, *historyv1.ContinueRequest) (*historyv1.ContinueResponse, error)
 	Dismiss(context.Context, *historyv1.DismissRequest) (*historyv1.DismissResponse, error)

@@ -86,6 +86,10 @@ func (s *service) Viewings(ctx context.Context, req *historyv1.ViewingsRequest) 
 	return ask[historyv1.ViewingsResponse](ctx, s, req)
 }
 
+func (s *service) Stats(ctx context.Context, req *historyv1.StatsRequest) (*historyv1.StatsResponse, error) {
+	return ask[historyv1.StatsResponse](ctx, s, req)
+}
+
 func (s *service) Search(ctx context.Context, req *historyv1.SearchRequest) (*historyv1.SearchResponse, error) {
 	return ask[historyv1.SearchResponse](ctx, s, req)
 }

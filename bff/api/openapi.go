@@ -64,6 +64,7 @@ var operationIDs = map[string]string{
 	"DELETE /v1/history/{type}/{id}":       "deleteObject",
 	"POST /v1/history/delete":              "deleteObjects",
 	"DELETE /v1/history":                   "clearHistory",
+	"GET /v1/stats":                        "getStats",
 	"GET /v1/settings":                     "getSettings",
 	"PUT /v1/settings":                     "updateSettings",
 	"GET /v1/export":                       "exportHistory",

@@ -17,7 +17,7 @@ const userHeader = "Playhead-User"
 // scopes maps a scope to the operations that it allows for any user. A user's own history needs no scope.
 var scopes = map[string][]string{
 	"history:read": {
-		"exportHistory", "getResumePoint", "getResumePoints", "getSettings", "listChanges", "listContinueWatching", "listHistory",
+		"exportHistory", "getResumePoint", "getResumePoints", "getSettings", "getStats", "listChanges", "listContinueWatching", "listHistory",
 		"listViewings", "searchHistory",
 	},
 	"history:import": {"importHistory"},

@@ -16,7 +16,7 @@ import (
 var forOthers = map[string]string{
 	"listHistory": "history:read", "searchHistory": "history:read", "listChanges": "history:read", "listContinueWatching": "history:read",
 	"getResumePoint": "history:read", "getResumePoints": "history:read", "listViewings": "history:read", "exportHistory": "history:read",
-	"getSettings": "history:read", "importHistory": "history:import",
+	"getSettings": "history:read", "getStats": "history:read", "importHistory": "history:import",
 	"reportHeartbeats": "", "dismissObjects": "", "markObjects": "", "deleteObject": "", "deleteObjects": "", "clearHistory": "", "updateSettings": "",
 }
 

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -460,4 +461,34 @@ func TestSearch(t *testing.T) {
 
 func episode(id string, ago time.Duration) string {
 	return strings.Replace(at(id, "stop", ago, 1_000_000), "{", `{"meta":{"series":"s","show":"t"},`, 1)
+}
+
+func TestStats(t *testing.T) {
+	w := newWorld(t)
+	w.do(t, "u1", "POST /v1/heartbeats", upload(at("film", "finish", 2*time.Hour, 100_000), at("clip", "stop", time.Hour, 1000)))
+	total := map[string]any{"watched_ms": 0.0, "plays": 1.0, "viewings": 2.0}
+	for query, want := range map[string]any{
+		"":                           total,
+		"?by=type&zone=Asia/Kolkata": total,
+		"?by=object&limit=1":         total,
+		"?until=2026-01-01T00:00:00%2B01:00&since=2025-01-01T00:00:00%2B01:00": map[string]any{"watched_ms": 0.0, "plays": 0.0, "viewings": 0.0},
+	} {
+		code, answer := w.do(t, "u1", "GET /v1/stats"+query, "")
+		if code != 200 || !reflect.DeepEqual(answer["total"], want) || (answer["streak"] != nil) == strings.Contains(query, "by=") {
+			t.Errorf("%s: %d %v, want %v", query, code, answer, want)
+		}
+	}
+	_, answer := w.do(t, "u1", "GET /v1/stats?by=object&limit=1", "")
+	if got := get(answer, "buckets", 0, "object", "id"); got != "film" || len(answer["buckets"].([]any)) != 1 {
+		t.Errorf("most watched: %v", answer)
+	}
+	for query, field := range map[string]string{
+		"?by=week": "query.by", "?zone=Europe/Atlantis": "zone", "?limit=0": "query.limit", "?zone=": "query.zone",
+		"?since=2026-01-02T00:00:00Z&until=2026-01-01T00:00:00Z": "since", "?since=yesterday": "query.since",
+	} {
+		code, answer := w.do(t, "u1", "GET /v1/stats"+query, "")
+		if code != 422 || get(answer, "errors", 0, "field") != field {
+			t.Errorf("%s: %d %v, want %s", query, code, answer, field)
+		}
+	}
 }

@@ -3,7 +3,6 @@ package codec
 import (
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/playhead/playhead/bff/scan"
 	"github.com/playhead/playhead/history"
@@ -350,9 +349,11 @@ func (b *Batch) Today(resp *historyv1.ApplyResponse) (flag string, first bool) {
 	if known == 0 {
 		return "", false
 	}
-	t := time.Date(int(known/10_000), time.Month(known/100%100), int(known%100), 0, 0, 0, 0, time.UTC)
-	return t.Format(time.DateOnly), first
+	return FormatDay(known), first
 }
+
+// FormatDay returns the day 20261121 as 2026-11-21.
+func FormatDay(n uint32) string { return fmt.Sprintf("%04d-%02d-%02d", n/10_000, n/100%100, n%100) }
 
 // Push is a change of the user's history by another device.
 type Push struct {

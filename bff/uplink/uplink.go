@@ -93,6 +93,11 @@ func (c *Client) Viewings(ctx context.Context, req *historyv1.ViewingsRequest) (
 	return read(ctx, c, req, historyv1.HistoryServiceClient.Viewings)
 }
 
+// Stats adds up what a user watched.
+func (c *Client) Stats(ctx context.Context, req *historyv1.StatsRequest) (*historyv1.StatsResponse, error) {
+	return read(ctx, c, req, historyv1.HistoryServiceClient.Stats)
+}
+
 // GetSettings reads a user's settings.
 func (c *Client) GetSettings(ctx context.Context, req *historyv1.GetSettingsRequest) (*historyv1.GetSettingsResponse, error) {
 	return read(ctx, c, req, historyv1.HistoryServiceClient.GetSettings)

@@ -15,7 +15,6 @@ import (
 	"log/slog"
 	"runtime/debug"
 	"slices"
-	"strconv"
 	"sync"
 	"time"
 
@@ -266,27 +265,11 @@ func (z *zones) remember(name string, loc *time.Location) {
 }
 
 func zone(name string) *time.Location {
-	if seconds, ok := offset(name); ok {
-		return time.FixedZone("", seconds)
+	loc, err := history.ParseZone(name)
+	if err != nil {
+		return time.UTC
 	}
-	if loc, err := time.LoadLocation(name); err == nil && loc != time.Local { // "Local" is the server's own zone
-		return loc
-	}
-	return time.UTC
-}
-
-// offset parses an offset such as +02:00, up to 14 hours.
-func offset(text string) (seconds int, ok bool) {
-	if len(text) != len("+02:00") || text[0] != '+' && text[0] != '-' || text[3] != ':' {
-		return 0, false
-	}
-	h, err := strconv.ParseUint(text[1:3], 10, 8)
-	m, failed := strconv.ParseUint(text[4:], 10, 8)
-	seconds = int(h*3600 + m*60) //nolint:gosec // two digits each
-	if text[0] == '-' {
-		seconds = -seconds
-	}
-	return seconds, err == nil && failed == nil && m < 60 && max(seconds, -seconds) <= 14*3600
+	return loc
 }
 
 // maxQueue limits the waiting batches of first sightings. Further ones are left to the jobs.

@@ -40,31 +40,39 @@ func (r *Reader) list(ctx context.Context, req *historyv1.ListRequest) (*history
 	}
 	ctx, cancel := r.bounded(ctx)
 	defer cancel()
-	var border int64 // summaries replace records before this time
-	if req.GetSummaries() && r.cfg.Summaries != nil {
-		ttl, err := r.cfg.Summaries.SummaryTTL(ctx)
-		if err != nil {
-			return nil, fmt.Errorf("list: %w", err)
-		}
-		if ttl > 0 {
-			border = max(r.cfg.Rules.NamespaceExpired(req.GetUid(), r.cfg.Horizon().Add(summaryMargin).UnixMilli()), 1)
-		}
-	}
-	w.records = func(ctx context.Context, q history.Query) (readerPage, error) {
-		q.Since = max(q.Since, border)
-		return r.pages(ctx, req.GetUid(), q, req.GetRecords())
-	}
-	w.read = w.records
-	if border > 0 {
-		w.read = func(ctx context.Context, q history.Query) (readerPage, error) {
-			return r.listAll(ctx, req.GetUid(), q, &w, border)
-		}
+	if err := r.begin(ctx, &w, req.GetUid(), req.GetSummaries(), req.GetRecords()); err != nil {
+		return nil, fmt.Errorf("list: %w", err)
 	}
 	p, err := w.page(ctx, q)
 	if err != nil {
 		return nil, fmt.Errorf("list: %w", err)
 	}
 	return r.listed(req, p, &w)
+}
+
+// begin sets how a walk reads a user's list. A strict walk has no incomplete records.
+func (r *Reader) begin(ctx context.Context, w *walk, uid string, summaries, strict bool) error { //nolint:revive // a walk, and what it reads
+	var border int64 // summaries replace records before this time
+	if summaries && r.cfg.Summaries != nil {
+		ttl, err := r.cfg.Summaries.SummaryTTL(ctx)
+		if err != nil {
+			return err
+		}
+		if ttl > 0 {
+			border = max(r.cfg.Rules.NamespaceExpired(uid, r.cfg.Horizon().Add(summaryMargin).UnixMilli()), 1)
+		}
+	}
+	w.records = func(ctx context.Context, q history.Query) (readerPage, error) {
+		q.Since = max(q.Since, border)
+		return r.pages(ctx, uid, q, strict)
+	}
+	w.read = w.records
+	if border > 0 {
+		w.read = func(ctx context.Context, q history.Query) (readerPage, error) {
+			return r.listAll(ctx, uid, q, w, border)
+		}
+	}
+	return nil
 }
 
 // summaryMargin is how long before its expiry a record gives way to its summary, because clocks differ.

@@ -29,6 +29,7 @@ type Reader struct {
 	lists     shared[*historyv1.ListResponse]
 	searches  shared[*historyv1.SearchResponse]
 	continues shared[*historyv1.ContinueResponse]
+	stats     shared[*historyv1.StatsResponse]
 }
 
 // epoch caches the hashed name of the cache's epoch.

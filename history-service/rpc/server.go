@@ -231,6 +231,11 @@ func (s *Server) Viewings(ctx context.Context, req *historyv1.ViewingsRequest) (
 	return answered(s.read.Viewings(ctx, req))
 }
 
+// Stats adds up what a user watched.
+func (s *Server) Stats(ctx context.Context, req *historyv1.StatsRequest) (*historyv1.StatsResponse, error) {
+	return answered(s.read.Stats(ctx, req))
+}
+
 // Watch streams the changes of the watched users.
 func (s *Server) Watch(stream grpc.BidiStreamingServer[historyv1.WatchRequest, historyv1.WatchResponse]) error {
 	return status(s.notify.Watch(stream))

@@ -64,6 +64,16 @@ const Ack_ACK_QUEUED = v1.Ack_ACK_QUEUED
 var Ack_name = v1.Ack_name
 var Ack_value = v1.Ack_value
 
+type StatsBy = v1.StatsBy
+
+const StatsBy_STATS_BY_UNSPECIFIED = v1.StatsBy_STATS_BY_UNSPECIFIED
+const StatsBy_STATS_BY_DAY = v1.StatsBy_STATS_BY_DAY
+const StatsBy_STATS_BY_TYPE = v1.StatsBy_STATS_BY_TYPE
+const StatsBy_STATS_BY_OBJECT = v1.StatsBy_STATS_BY_OBJECT
+
+var StatsBy_name = v1.StatsBy_name
+var StatsBy_value = v1.StatsBy_value
+
 type Mark = v1.Mark
 
 const Mark_MARK_UNSPECIFIED = v1.Mark_MARK_UNSPECIFIED
@@ -95,6 +105,10 @@ type ChangesResponse = v1.ChangesResponse
 type ViewingsRequest = v1.ViewingsRequest
 type ViewingsResponse = v1.ViewingsResponse
 type Session = v1.Session
+type StatsRequest = v1.StatsRequest
+type StatsResponse = v1.StatsResponse
+type StatsBucket = v1.StatsBucket
+type StatsSum = v1.StatsSum
 type DeleteRequest = v1.DeleteRequest
 type DeleteResponse = v1.DeleteResponse
 type MarkRequest = v1.MarkRequest
@@ -177,14 +191,14 @@ var File_history_v1_history_proto protoreflect.FileDescriptor
 const file_history_v1_history_proto_rawDesc = "" +
 	"\n" +
 	"\x18history/v1/history.proto\x12\n" +
-	"history.v1\x1a history/message/v1/history.proto\x1a\x1fhistory/message/v1/record.proto\x1a\x1fhistory/message/v1/stream.proto2\xd2\n" +
-	"\n" +
+	"history.v1\x1a history/message/v1/history.proto\x1a\x1fhistory/message/v1/record.proto\x1a\x1fhistory/message/v1/stream.proto2\xa0\v\n" +
 	"\x0eHistoryService\x12L\n" +
 	"\x05Apply\x12 .history.message.v1.ApplyRequest\x1a!.history.message.v1.ApplyResponse\x12b\n" +
 	"\vApplyStream\x12&.history.message.v1.ApplyStreamRequest\x1a'.history.message.v1.ApplyStreamResponse(\x010\x01\x12I\n" +
 	"\x04List\x12\x1f.history.message.v1.ListRequest\x1a .history.message.v1.ListResponse\x12O\n" +
 	"\x06Points\x12!.history.message.v1.PointsRequest\x1a\".history.message.v1.PointsResponse\x12U\n" +
-	"\bViewings\x12#.history.message.v1.ViewingsRequest\x1a$.history.message.v1.ViewingsResponse\x12R\n" +
+	"\bViewings\x12#.history.message.v1.ViewingsRequest\x1a$.history.message.v1.ViewingsResponse\x12L\n" +
+	"\x05Stats\x12 .history.message.v1.StatsRequest\x1a!.history.message.v1.StatsResponse\x12R\n" +
 	"\aChanges\x12\".history.message.v1.ChangesRequest\x1a#.history.message.v1.ChangesResponse\x12O\n" +
 	"\x06Delete\x12!.history.message.v1.DeleteRequest\x1a\".history.message.v1.DeleteResponse\x12I\n" +
 	"\x04Mark\x12\x1f.history.message.v1.MarkRequest\x1a .history.message.v1.MarkResponse\x12L\n" +
@@ -203,33 +217,35 @@ var file_history_v1_history_proto_goTypes = []any{
 	(*v1.ListRequest)(nil),         // 2: history.message.v1.ListRequest
 	(*v1.PointsRequest)(nil),       // 3: history.message.v1.PointsRequest
 	(*v1.ViewingsRequest)(nil),     // 4: history.message.v1.ViewingsRequest
-	(*v1.ChangesRequest)(nil),      // 5: history.message.v1.ChangesRequest
-	(*v1.DeleteRequest)(nil),       // 6: history.message.v1.DeleteRequest
-	(*v1.MarkRequest)(nil),         // 7: history.message.v1.MarkRequest
-	(*v1.ClearRequest)(nil),        // 8: history.message.v1.ClearRequest
-	(*v1.ImportRequest)(nil),       // 9: history.message.v1.ImportRequest
-	(*v1.ContinueRequest)(nil),     // 10: history.message.v1.ContinueRequest
-	(*v1.SearchRequest)(nil),       // 11: history.message.v1.SearchRequest
-	(*v1.DismissRequest)(nil),      // 12: history.message.v1.DismissRequest
-	(*v1.GetSettingsRequest)(nil),  // 13: history.message.v1.GetSettingsRequest
-	(*v1.PutSettingsRequest)(nil),  // 14: history.message.v1.PutSettingsRequest
-	(*v1.WatchRequest)(nil),        // 15: history.message.v1.WatchRequest
-	(*v1.ApplyResponse)(nil),       // 16: history.message.v1.ApplyResponse
-	(*v1.ApplyStreamResponse)(nil), // 17: history.message.v1.ApplyStreamResponse
-	(*v1.ListResponse)(nil),        // 18: history.message.v1.ListResponse
-	(*v1.PointsResponse)(nil),      // 19: history.message.v1.PointsResponse
-	(*v1.ViewingsResponse)(nil),    // 20: history.message.v1.ViewingsResponse
-	(*v1.ChangesResponse)(nil),     // 21: history.message.v1.ChangesResponse
-	(*v1.DeleteResponse)(nil),      // 22: history.message.v1.DeleteResponse
-	(*v1.MarkResponse)(nil),        // 23: history.message.v1.MarkResponse
-	(*v1.ClearResponse)(nil),       // 24: history.message.v1.ClearResponse
-	(*v1.ImportResponse)(nil),      // 25: history.message.v1.ImportResponse
-	(*v1.ContinueResponse)(nil),    // 26: history.message.v1.ContinueResponse
-	(*v1.SearchResponse)(nil),      // 27: history.message.v1.SearchResponse
-	(*v1.DismissResponse)(nil),     // 28: history.message.v1.DismissResponse
-	(*v1.GetSettingsResponse)(nil), // 29: history.message.v1.GetSettingsResponse
-	(*v1.PutSettingsResponse)(nil), // 30: history.message.v1.PutSettingsResponse
-	(*v1.WatchResponse)(nil),       // 31: history.message.v1.WatchResponse
+	(*v1.StatsRequest)(nil),        // 5: history.message.v1.StatsRequest
+	(*v1.ChangesRequest)(nil),      // 6: history.message.v1.ChangesRequest
+	(*v1.DeleteRequest)(nil),       // 7: history.message.v1.DeleteRequest
+	(*v1.MarkRequest)(nil),         // 8: history.message.v1.MarkRequest
+	(*v1.ClearRequest)(nil),        // 9: history.message.v1.ClearRequest
+	(*v1.ImportRequest)(nil),       // 10: history.message.v1.ImportRequest
+	(*v1.ContinueRequest)(nil),     // 11: history.message.v1.ContinueRequest
+	(*v1.SearchRequest)(nil),       // 12: history.message.v1.SearchRequest
+	(*v1.DismissRequest)(nil),      // 13: history.message.v1.DismissRequest
+	(*v1.GetSettingsRequest)(nil),  // 14: history.message.v1.GetSettingsRequest
+	(*v1.PutSettingsRequest)(nil),  // 15: history.message.v1.PutSettingsRequest
+	(*v1.WatchRequest)(nil),        // 16: history.message.v1.WatchRequest
+	(*v1.ApplyResponse)(nil),       // 17: history.message.v1.ApplyResponse
+	(*v1.ApplyStreamResponse)(nil), // 18: history.message.v1.ApplyStreamResponse
+	(*v1.ListResponse)(nil),        // 19: history.message.v1.ListResponse
+	(*v1.PointsResponse)(nil),      // 20: history.message.v1.PointsResponse
+	(*v1.ViewingsResponse)(nil),    // 21: history.message.v1.ViewingsResponse
+	(*v1.StatsResponse)(nil),       // 22: history.message.v1.StatsResponse
+	(*v1.ChangesResponse)(nil),     // 23: history.message.v1.ChangesResponse
+	(*v1.DeleteResponse)(nil),      // 24: history.message.v1.DeleteResponse
+	(*v1.MarkResponse)(nil),        // 25: history.message.v1.MarkResponse
+	(*v1.ClearResponse)(nil),       // 26: history.message.v1.ClearResponse
+	(*v1.ImportResponse)(nil),      // 27: history.message.v1.ImportResponse
+	(*v1.ContinueResponse)(nil),    // 28: history.message.v1.ContinueResponse
+	(*v1.SearchResponse)(nil),      // 29: history.message.v1.SearchResponse
+	(*v1.DismissResponse)(nil),     // 30: history.message.v1.DismissResponse
+	(*v1.GetSettingsResponse)(nil), // 31: history.message.v1.GetSettingsResponse
+	(*v1.PutSettingsResponse)(nil), // 32: history.message.v1.PutSettingsResponse
+	(*v1.WatchResponse)(nil),       // 33: history.message.v1.WatchResponse
 }
 var file_history_v1_history_proto_depIdxs = []int32{
 	0,  // 0: history.v1.HistoryService.Apply:input_type -> history.message.v1.ApplyRequest
@@ -237,35 +253,37 @@ var file_history_v1_history_proto_depIdxs = []int32{
 	2,  // 2: history.v1.HistoryService.List:input_type -> history.message.v1.ListRequest
 	3,  // 3: history.v1.HistoryService.Points:input_type -> history.message.v1.PointsRequest
 	4,  // 4: history.v1.HistoryService.Viewings:input_type -> history.message.v1.ViewingsRequest
-	5,  // 5: history.v1.HistoryService.Changes:input_type -> history.message.v1.ChangesRequest
-	6,  // 6: history.v1.HistoryService.Delete:input_type -> history.message.v1.DeleteRequest
-	7,  // 7: history.v1.HistoryService.Mark:input_type -> history.message.v1.MarkRequest
-	8,  // 8: history.v1.HistoryService.Clear:input_type -> history.message.v1.ClearRequest
-	9,  // 9: history.v1.HistoryService.Import:input_type -> history.message.v1.ImportRequest
-	10, // 10: history.v1.HistoryService.Continue:input_type -> history.message.v1.ContinueRequest
-	11, // 11: history.v1.HistoryService.Search:input_type -> history.message.v1.SearchRequest
-	12, // 12: history.v1.HistoryService.Dismiss:input_type -> history.message.v1.DismissRequest
-	13, // 13: history.v1.HistoryService.GetSettings:input_type -> history.message.v1.GetSettingsRequest
-	14, // 14: history.v1.HistoryService.PutSettings:input_type -> history.message.v1.PutSettingsRequest
-	15, // 15: history.v1.HistoryService.Watch:input_type -> history.message.v1.WatchRequest
-	16, // 16: history.v1.HistoryService.Apply:output_type -> history.message.v1.ApplyResponse
-	17, // 17: history.v1.HistoryService.ApplyStream:output_type -> history.message.v1.ApplyStreamResponse
-	18, // 18: history.v1.HistoryService.List:output_type -> history.message.v1.ListResponse
-	19, // 19: history.v1.HistoryService.Points:output_type -> history.message.v1.PointsResponse
-	20, // 20: history.v1.HistoryService.Viewings:output_type -> history.message.v1.ViewingsResponse
-	21, // 21: history.v1.HistoryService.Changes:output_type -> history.message.v1.ChangesResponse
-	22, // 22: history.v1.HistoryService.Delete:output_type -> history.message.v1.DeleteResponse
-	23, // 23: history.v1.HistoryService.Mark:output_type -> history.message.v1.MarkResponse
-	24, // 24: history.v1.HistoryService.Clear:output_type -> history.message.v1.ClearResponse
-	25, // 25: history.v1.HistoryService.Import:output_type -> history.message.v1.ImportResponse
-	26, // 26: history.v1.HistoryService.Continue:output_type -> history.message.v1.ContinueResponse
-	27, // 27: history.v1.HistoryService.Search:output_type -> history.message.v1.SearchResponse
-	28, // 28: history.v1.HistoryService.Dismiss:output_type -> history.message.v1.DismissResponse
-	29, // 29: history.v1.HistoryService.GetSettings:output_type -> history.message.v1.GetSettingsResponse
-	30, // 30: history.v1.HistoryService.PutSettings:output_type -> history.message.v1.PutSettingsResponse
-	31, // 31: history.v1.HistoryService.Watch:output_type -> history.message.v1.WatchResponse
-	16, // [16:32] is the sub-list for method output_type
-	0,  // [0:16] is the sub-list for method input_type
+	5,  // 5: history.v1.HistoryService.Stats:input_type -> history.message.v1.StatsRequest
+	6,  // 6: history.v1.HistoryService.Changes:input_type -> history.message.v1.ChangesRequest
+	7,  // 7: history.v1.HistoryService.Delete:input_type -> history.message.v1.DeleteRequest
+	8,  // 8: history.v1.HistoryService.Mark:input_type -> history.message.v1.MarkRequest
+	9,  // 9: history.v1.HistoryService.Clear:input_type -> history.message.v1.ClearRequest
+	10, // 10: history.v1.HistoryService.Import:input_type -> history.message.v1.ImportRequest
+	11, // 11: history.v1.HistoryService.Continue:input_type -> history.message.v1.ContinueRequest
+	12, // 12: history.v1.HistoryService.Search:input_type -> history.message.v1.SearchRequest
+	13, // 13: history.v1.HistoryService.Dismiss:input_type -> history.message.v1.DismissRequest
+	14, // 14: history.v1.HistoryService.GetSettings:input_type -> history.message.v1.GetSettingsRequest
+	15, // 15: history.v1.HistoryService.PutSettings:input_type -> history.message.v1.PutSettingsRequest
+	16, // 16: history.v1.HistoryService.Watch:input_type -> history.message.v1.WatchRequest
+	17, // 17: history.v1.HistoryService.Apply:output_type -> history.message.v1.ApplyResponse
+	18, // 18: history.v1.HistoryService.ApplyStream:output_type -> history.message.v1.ApplyStreamResponse
+	19, // 19: history.v1.HistoryService.List:output_type -> history.message.v1.ListResponse
+	20, // 20: history.v1.HistoryService.Points:output_type -> history.message.v1.PointsResponse
+	21, // 21: history.v1.HistoryService.Viewings:output_type -> history.message.v1.ViewingsResponse
+	22, // 22: history.v1.HistoryService.Stats:output_type -> history.message.v1.StatsResponse
+	23, // 23: history.v1.HistoryService.Changes:output_type -> history.message.v1.ChangesResponse
+	24, // 24: history.v1.HistoryService.Delete:output_type -> history.message.v1.DeleteResponse
+	25, // 25: history.v1.HistoryService.Mark:output_type -> history.message.v1.MarkResponse
+	26, // 26: history.v1.HistoryService.Clear:output_type -> history.message.v1.ClearResponse
+	27, // 27: history.v1.HistoryService.Import:output_type -> history.message.v1.ImportResponse
+	28, // 28: history.v1.HistoryService.Continue:output_type -> history.message.v1.ContinueResponse
+	29, // 29: history.v1.HistoryService.Search:output_type -> history.message.v1.SearchResponse
+	30, // 30: history.v1.HistoryService.Dismiss:output_type -> history.message.v1.DismissResponse
+	31, // 31: history.v1.HistoryService.GetSettings:output_type -> history.message.v1.GetSettingsResponse
+	32, // 32: history.v1.HistoryService.PutSettings:output_type -> history.message.v1.PutSettingsResponse
+	33, // 33: history.v1.HistoryService.Watch:output_type -> history.message.v1.WatchResponse
+	17, // [17:34] is the sub-list for method output_type
+	0,  // [0:17] is the sub-list for method input_type
 	0,  // [0:0] is the sub-list for extension type_name
 	0,  // [0:0] is the sub-list for extension extendee
 	0,  // [0:0] is the sub-list for field type_name

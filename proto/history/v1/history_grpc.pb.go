@@ -27,6 +27,7 @@ const (
 	HistoryService_List_FullMethodName        = "/history.v1.HistoryService/List"
 	HistoryService_Points_FullMethodName      = "/history.v1.HistoryService/Points"
 	HistoryService_Viewings_FullMethodName    = "/history.v1.HistoryService/Viewings"
+	HistoryService_Stats_FullMethodName       = "/history.v1.HistoryService/Stats"
 	HistoryService_Changes_FullMethodName     = "/history.v1.HistoryService/Changes"
 	HistoryService_Delete_FullMethodName      = "/history.v1.HistoryService/Delete"
 	HistoryService_Mark_FullMethodName        = "/history.v1.HistoryService/Mark"
@@ -59,6 +60,8 @@ type HistoryServiceClient interface {
 	Points(ctx context.Context, in *v1.PointsRequest, opts ...grpc.CallOption) (*v1.PointsResponse, error)
 	// Viewings reads the sessions of one object, newest first.
 	Viewings(ctx context.Context, in *v1.ViewingsRequest, opts ...grpc.CallOption) (*v1.ViewingsResponse, error)
+	// Stats adds up what a user watched, per day, type or object.
+	Stats(ctx context.Context, in *v1.StatsRequest, opts ...grpc.CallOption) (*v1.StatsResponse, error)
 	// Changes reads what has changed and what was removed since a token.
 	Changes(ctx context.Context, in *v1.ChangesRequest, opts ...grpc.CallOption) (*v1.ChangesResponse, error)
 	// Delete removes some objects from a user's history.
@@ -141,6 +144,16 @@ func (c *historyServiceClient) Viewings(ctx context.Context, in *v1.ViewingsRequ
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(v1.ViewingsResponse)
 	err := c.cc.Invoke(ctx, HistoryService_Viewings_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *historyServiceClient) Stats(ctx context.Context, in *v1.StatsRequest, opts ...grpc.CallOption) (*v1.StatsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(v1.StatsResponse)
+	err := c.cc.Invoke(ctx, HistoryService_Stats_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -279,6 +292,8 @@ type HistoryServiceServer interface {
 	Points(context.Context, *v1.PointsRequest) (*v1.PointsResponse, error)
 	// Viewings reads the sessions of one object, newest first.
 	Viewings(context.Context, *v1.ViewingsRequest) (*v1.ViewingsResponse, error)
+	// Stats adds up what a user watched, per day, type or object.
+	Stats(context.Context, *v1.StatsRequest) (*v1.StatsResponse, error)
 	// Changes reads what has changed and what was removed since a token.
 	Changes(context.Context, *v1.ChangesRequest) (*v1.ChangesResponse, error)
 	// Delete removes some objects from a user's history.
@@ -328,6 +343,9 @@ func (UnimplementedHistoryServiceServer) Points(context.Context, *v1.PointsReque
 }
 func (UnimplementedHistoryServiceServer) Viewings(context.Context, *v1.ViewingsRequest) (*v1.ViewingsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Viewings not implemented")
+}
+func (UnimplementedHistoryServiceServer) Stats(context.Context, *v1.StatsRequest) (*v1.StatsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Stats not implemented")
 }
 func (UnimplementedHistoryServiceServer) Changes(context.Context, *v1.ChangesRequest) (*v1.ChangesResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Changes not implemented")
@@ -458,6 +476,24 @@ func _HistoryService_Viewings_Handler(srv interface{}, ctx context.Context, dec 
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(HistoryServiceServer).Viewings(ctx, req.(*v1.ViewingsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _HistoryService_Stats_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(v1.StatsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(HistoryServiceServer).Stats(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: HistoryService_Stats_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(HistoryServiceServer).Stats(ctx, req.(*v1.StatsRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -671,6 +707,10 @@ var HistoryService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Viewings",
 			Handler:    _HistoryService_Viewings_Handler,
+		},
+		{
+			MethodName: "Stats",
+			Handler:    _HistoryService_Stats_Handler,
 		},
 		{
 			MethodName: "Changes",

@@ -221,6 +221,60 @@ func (Ack) EnumDescriptor() ([]byte, []int) {
 	return file_history_message_v1_history_proto_rawDescGZIP(), []int{2}
 }
 
+// StatsBy is what the numbers of a history are divided by.
+type StatsBy int32
+
+const (
+	// As STATS_BY_DAY.
+	StatsBy_STATS_BY_UNSPECIFIED StatsBy = 0
+	StatsBy_STATS_BY_DAY         StatsBy = 1
+	StatsBy_STATS_BY_TYPE        StatsBy = 2
+	StatsBy_STATS_BY_OBJECT      StatsBy = 3
+)
+
+// Enum value maps for StatsBy.
+var (
+	StatsBy_name = map[int32]string{
+		0: "STATS_BY_UNSPECIFIED",
+		1: "STATS_BY_DAY",
+		2: "STATS_BY_TYPE",
+		3: "STATS_BY_OBJECT",
+	}
+	StatsBy_value = map[string]int32{
+		"STATS_BY_UNSPECIFIED": 0,
+		"STATS_BY_DAY":         1,
+		"STATS_BY_TYPE":        2,
+		"STATS_BY_OBJECT":      3,
+	}
+)
+
+func (x StatsBy) Enum() *StatsBy {
+	p := new(StatsBy)
+	*p = x
+	return p
+}
+
+func (x StatsBy) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (StatsBy) Descriptor() protoreflect.EnumDescriptor {
+	return file_history_message_v1_history_proto_enumTypes[3].Descriptor()
+}
+
+func (StatsBy) Type() protoreflect.EnumType {
+	return &file_history_message_v1_history_proto_enumTypes[3]
+}
+
+func (x StatsBy) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use StatsBy.Descriptor instead.
+func (StatsBy) EnumDescriptor() ([]byte, []int) {
+	return file_history_message_v1_history_proto_rawDescGZIP(), []int{3}
+}
+
 // Mark is what a user says of an object, without playing it.
 type Mark int32
 
@@ -262,11 +316,11 @@ func (x Mark) String() string {
 }
 
 func (Mark) Descriptor() protoreflect.EnumDescriptor {
-	return file_history_message_v1_history_proto_enumTypes[3].Descriptor()
+	return file_history_message_v1_history_proto_enumTypes[4].Descriptor()
 }
 
 func (Mark) Type() protoreflect.EnumType {
-	return &file_history_message_v1_history_proto_enumTypes[3]
+	return &file_history_message_v1_history_proto_enumTypes[4]
 }
 
 func (x Mark) Number() protoreflect.EnumNumber {
@@ -275,7 +329,7 @@ func (x Mark) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Mark.Descriptor instead.
 func (Mark) EnumDescriptor() ([]byte, []int) {
-	return file_history_message_v1_history_proto_rawDescGZIP(), []int{3}
+	return file_history_message_v1_history_proto_rawDescGZIP(), []int{4}
 }
 
 // Heartbeat is one report of a player.
@@ -2058,6 +2112,305 @@ func (x *Session) GetCompletedAtMs() int64 {
 	return 0
 }
 
+type StatsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Uid   string                 `protobuf:"bytes,1,opt,name=uid,proto3" json:"uid,omitempty"`
+	// Both are inclusive; 0 means no bound.
+	SinceMs int64 `protobuf:"varint,2,opt,name=since_ms,json=sinceMs,proto3" json:"since_ms,omitempty"`
+	UntilMs int64 `protobuf:"varint,3,opt,name=until_ms,json=untilMs,proto3" json:"until_ms,omitempty"`
+	// Of the IANA database, or an offset such as +02:00; UTC when empty.
+	Zone string  `protobuf:"bytes,4,opt,name=zone,proto3" json:"zone,omitempty"`
+	By   StatsBy `protobuf:"varint,5,opt,name=by,proto3,enum=history.message.v1.StatsBy" json:"by,omitempty"`
+	// The most objects, 1 to 100; 0 means 20.
+	Limit         uint32 `protobuf:"varint,6,opt,name=limit,proto3" json:"limit,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StatsRequest) Reset() {
+	*x = StatsRequest{}
+	mi := &file_history_message_v1_history_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StatsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StatsRequest) ProtoMessage() {}
+
+func (x *StatsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_history_message_v1_history_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StatsRequest.ProtoReflect.Descriptor instead.
+func (*StatsRequest) Descriptor() ([]byte, []int) {
+	return file_history_message_v1_history_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *StatsRequest) GetUid() string {
+	if x != nil {
+		return x.Uid
+	}
+	return ""
+}
+
+func (x *StatsRequest) GetSinceMs() int64 {
+	if x != nil {
+		return x.SinceMs
+	}
+	return 0
+}
+
+func (x *StatsRequest) GetUntilMs() int64 {
+	if x != nil {
+		return x.UntilMs
+	}
+	return 0
+}
+
+func (x *StatsRequest) GetZone() string {
+	if x != nil {
+		return x.Zone
+	}
+	return ""
+}
+
+func (x *StatsRequest) GetBy() StatsBy {
+	if x != nil {
+		return x.By
+	}
+	return StatsBy_STATS_BY_UNSPECIFIED
+}
+
+func (x *StatsRequest) GetLimit() uint32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+type StatsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Those with anything in them: days and types ascending, objects most watched first.
+	Buckets []*StatsBucket `protobuf:"bytes,1,rep,name=buckets,proto3" json:"buckets,omitempty"`
+	// Of all buckets, listed or not, and of what has no day.
+	Total *StatsSum `protobuf:"bytes,2,opt,name=total,proto3" json:"total,omitempty"`
+	// What counts in the total and on no day, because only the sum over several days is known.
+	Undated *StatsSum `protobuf:"bytes,3,opt,name=undated,proto3" json:"undated,omitempty"`
+	// Days in a row with a viewing, by day only. The current one ends on the last day or on the one before.
+	LongestStreak uint32 `protobuf:"varint,4,opt,name=longest_streak,json=longestStreak,proto3" json:"longest_streak,omitempty"`
+	CurrentStreak uint32 `protobuf:"varint,5,opt,name=current_streak,json=currentStreak,proto3" json:"current_streak,omitempty"`
+	// How many records were read.
+	Records       uint32 `protobuf:"varint,6,opt,name=records,proto3" json:"records,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StatsResponse) Reset() {
+	*x = StatsResponse{}
+	mi := &file_history_message_v1_history_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StatsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StatsResponse) ProtoMessage() {}
+
+func (x *StatsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_history_message_v1_history_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StatsResponse.ProtoReflect.Descriptor instead.
+func (*StatsResponse) Descriptor() ([]byte, []int) {
+	return file_history_message_v1_history_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *StatsResponse) GetBuckets() []*StatsBucket {
+	if x != nil {
+		return x.Buckets
+	}
+	return nil
+}
+
+func (x *StatsResponse) GetTotal() *StatsSum {
+	if x != nil {
+		return x.Total
+	}
+	return nil
+}
+
+func (x *StatsResponse) GetUndated() *StatsSum {
+	if x != nil {
+		return x.Undated
+	}
+	return nil
+}
+
+func (x *StatsResponse) GetLongestStreak() uint32 {
+	if x != nil {
+		return x.LongestStreak
+	}
+	return 0
+}
+
+func (x *StatsResponse) GetCurrentStreak() uint32 {
+	if x != nil {
+		return x.CurrentStreak
+	}
+	return 0
+}
+
+func (x *StatsResponse) GetRecords() uint32 {
+	if x != nil {
+		return x.Records
+	}
+	return 0
+}
+
+type StatsBucket struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The day as 20261121, by day only.
+	Day uint32 `protobuf:"varint,1,opt,name=day,proto3" json:"day,omitempty"`
+	// By object; by type it has no id.
+	Object        *Object   `protobuf:"bytes,2,opt,name=object,proto3" json:"object,omitempty"`
+	Sum           *StatsSum `protobuf:"bytes,3,opt,name=sum,proto3" json:"sum,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StatsBucket) Reset() {
+	*x = StatsBucket{}
+	mi := &file_history_message_v1_history_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StatsBucket) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StatsBucket) ProtoMessage() {}
+
+func (x *StatsBucket) ProtoReflect() protoreflect.Message {
+	mi := &file_history_message_v1_history_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StatsBucket.ProtoReflect.Descriptor instead.
+func (*StatsBucket) Descriptor() ([]byte, []int) {
+	return file_history_message_v1_history_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *StatsBucket) GetDay() uint32 {
+	if x != nil {
+		return x.Day
+	}
+	return 0
+}
+
+func (x *StatsBucket) GetObject() *Object {
+	if x != nil {
+		return x.Object
+	}
+	return nil
+}
+
+func (x *StatsBucket) GetSum() *StatsSum {
+	if x != nil {
+		return x.Sum
+	}
+	return nil
+}
+
+type StatsSum struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Milliseconds of objects played, of each viewing at most the time it took.
+	WatchedMs     int64 `protobuf:"varint,1,opt,name=watched_ms,json=watchedMs,proto3" json:"watched_ms,omitempty"`
+	Plays         int64 `protobuf:"varint,2,opt,name=plays,proto3" json:"plays,omitempty"`
+	Viewings      int64 `protobuf:"varint,3,opt,name=viewings,proto3" json:"viewings,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StatsSum) Reset() {
+	*x = StatsSum{}
+	mi := &file_history_message_v1_history_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StatsSum) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StatsSum) ProtoMessage() {}
+
+func (x *StatsSum) ProtoReflect() protoreflect.Message {
+	mi := &file_history_message_v1_history_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StatsSum.ProtoReflect.Descriptor instead.
+func (*StatsSum) Descriptor() ([]byte, []int) {
+	return file_history_message_v1_history_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *StatsSum) GetWatchedMs() int64 {
+	if x != nil {
+		return x.WatchedMs
+	}
+	return 0
+}
+
+func (x *StatsSum) GetPlays() int64 {
+	if x != nil {
+		return x.Plays
+	}
+	return 0
+}
+
+func (x *StatsSum) GetViewings() int64 {
+	if x != nil {
+		return x.Viewings
+	}
+	return 0
+}
+
 type DeleteRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Uid   string                 `protobuf:"bytes,1,opt,name=uid,proto3" json:"uid,omitempty"`
@@ -2077,7 +2430,7 @@ type DeleteRequest struct {
 
 func (x *DeleteRequest) Reset() {
 	*x = DeleteRequest{}
-	mi := &file_history_message_v1_history_proto_msgTypes[21]
+	mi := &file_history_message_v1_history_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2089,7 +2442,7 @@ func (x *DeleteRequest) String() string {
 func (*DeleteRequest) ProtoMessage() {}
 
 func (x *DeleteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_history_message_v1_history_proto_msgTypes[21]
+	mi := &file_history_message_v1_history_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2102,7 +2455,7 @@ func (x *DeleteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteRequest.ProtoReflect.Descriptor instead.
 func (*DeleteRequest) Descriptor() ([]byte, []int) {
-	return file_history_message_v1_history_proto_rawDescGZIP(), []int{21}
+	return file_history_message_v1_history_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *DeleteRequest) GetUid() string {
@@ -2150,7 +2503,7 @@ type DeleteResponse struct {
 
 func (x *DeleteResponse) Reset() {
 	*x = DeleteResponse{}
-	mi := &file_history_message_v1_history_proto_msgTypes[22]
+	mi := &file_history_message_v1_history_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2162,7 +2515,7 @@ func (x *DeleteResponse) String() string {
 func (*DeleteResponse) ProtoMessage() {}
 
 func (x *DeleteResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_history_message_v1_history_proto_msgTypes[22]
+	mi := &file_history_message_v1_history_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2175,7 +2528,7 @@ func (x *DeleteResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteResponse.ProtoReflect.Descriptor instead.
 func (*DeleteResponse) Descriptor() ([]byte, []int) {
-	return file_history_message_v1_history_proto_rawDescGZIP(), []int{22}
+	return file_history_message_v1_history_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *DeleteResponse) GetDeleted() uint32 {
@@ -2203,7 +2556,7 @@ type MarkRequest struct {
 
 func (x *MarkRequest) Reset() {
 	*x = MarkRequest{}
-	mi := &file_history_message_v1_history_proto_msgTypes[23]
+	mi := &file_history_message_v1_history_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2215,7 +2568,7 @@ func (x *MarkRequest) String() string {
 func (*MarkRequest) ProtoMessage() {}
 
 func (x *MarkRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_history_message_v1_history_proto_msgTypes[23]
+	mi := &file_history_message_v1_history_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2228,7 +2581,7 @@ func (x *MarkRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MarkRequest.ProtoReflect.Descriptor instead.
 func (*MarkRequest) Descriptor() ([]byte, []int) {
-	return file_history_message_v1_history_proto_rawDescGZIP(), []int{23}
+	return file_history_message_v1_history_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *MarkRequest) GetUid() string {
@@ -2285,7 +2638,7 @@ type MarkedObject struct {
 
 func (x *MarkedObject) Reset() {
 	*x = MarkedObject{}
-	mi := &file_history_message_v1_history_proto_msgTypes[24]
+	mi := &file_history_message_v1_history_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2297,7 +2650,7 @@ func (x *MarkedObject) String() string {
 func (*MarkedObject) ProtoMessage() {}
 
 func (x *MarkedObject) ProtoReflect() protoreflect.Message {
-	mi := &file_history_message_v1_history_proto_msgTypes[24]
+	mi := &file_history_message_v1_history_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2310,7 +2663,7 @@ func (x *MarkedObject) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MarkedObject.ProtoReflect.Descriptor instead.
 func (*MarkedObject) Descriptor() ([]byte, []int) {
-	return file_history_message_v1_history_proto_rawDescGZIP(), []int{24}
+	return file_history_message_v1_history_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *MarkedObject) GetObject() *Object {
@@ -2341,7 +2694,7 @@ type MarkResponse struct {
 
 func (x *MarkResponse) Reset() {
 	*x = MarkResponse{}
-	mi := &file_history_message_v1_history_proto_msgTypes[25]
+	mi := &file_history_message_v1_history_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2353,7 +2706,7 @@ func (x *MarkResponse) String() string {
 func (*MarkResponse) ProtoMessage() {}
 
 func (x *MarkResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_history_message_v1_history_proto_msgTypes[25]
+	mi := &file_history_message_v1_history_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2366,7 +2719,7 @@ func (x *MarkResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MarkResponse.ProtoReflect.Descriptor instead.
 func (*MarkResponse) Descriptor() ([]byte, []int) {
-	return file_history_message_v1_history_proto_rawDescGZIP(), []int{25}
+	return file_history_message_v1_history_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *MarkResponse) GetStatuses() []Status {
@@ -2396,7 +2749,7 @@ type ClearRequest struct {
 
 func (x *ClearRequest) Reset() {
 	*x = ClearRequest{}
-	mi := &file_history_message_v1_history_proto_msgTypes[26]
+	mi := &file_history_message_v1_history_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2408,7 +2761,7 @@ func (x *ClearRequest) String() string {
 func (*ClearRequest) ProtoMessage() {}
 
 func (x *ClearRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_history_message_v1_history_proto_msgTypes[26]
+	mi := &file_history_message_v1_history_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2421,7 +2774,7 @@ func (x *ClearRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClearRequest.ProtoReflect.Descriptor instead.
 func (*ClearRequest) Descriptor() ([]byte, []int) {
-	return file_history_message_v1_history_proto_rawDescGZIP(), []int{26}
+	return file_history_message_v1_history_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ClearRequest) GetUid() string {
@@ -2454,7 +2807,7 @@ type ClearResponse struct {
 
 func (x *ClearResponse) Reset() {
 	*x = ClearResponse{}
-	mi := &file_history_message_v1_history_proto_msgTypes[27]
+	mi := &file_history_message_v1_history_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2466,7 +2819,7 @@ func (x *ClearResponse) String() string {
 func (*ClearResponse) ProtoMessage() {}
 
 func (x *ClearResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_history_message_v1_history_proto_msgTypes[27]
+	mi := &file_history_message_v1_history_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2479,7 +2832,7 @@ func (x *ClearResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClearResponse.ProtoReflect.Descriptor instead.
 func (*ClearResponse) Descriptor() ([]byte, []int) {
-	return file_history_message_v1_history_proto_rawDescGZIP(), []int{27}
+	return file_history_message_v1_history_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ClearResponse) GetClearedMs() int64 {
@@ -2501,7 +2854,7 @@ type ImportedRecord struct {
 
 func (x *ImportedRecord) Reset() {
 	*x = ImportedRecord{}
-	mi := &file_history_message_v1_history_proto_msgTypes[28]
+	mi := &file_history_message_v1_history_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2513,7 +2866,7 @@ func (x *ImportedRecord) String() string {
 func (*ImportedRecord) ProtoMessage() {}
 
 func (x *ImportedRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_history_message_v1_history_proto_msgTypes[28]
+	mi := &file_history_message_v1_history_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2526,7 +2879,7 @@ func (x *ImportedRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImportedRecord.ProtoReflect.Descriptor instead.
 func (*ImportedRecord) Descriptor() ([]byte, []int) {
-	return file_history_message_v1_history_proto_rawDescGZIP(), []int{28}
+	return file_history_message_v1_history_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ImportedRecord) GetObject() *Object {
@@ -2557,7 +2910,7 @@ type ImportRequest struct {
 
 func (x *ImportRequest) Reset() {
 	*x = ImportRequest{}
-	mi := &file_history_message_v1_history_proto_msgTypes[29]
+	mi := &file_history_message_v1_history_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2569,7 +2922,7 @@ func (x *ImportRequest) String() string {
 func (*ImportRequest) ProtoMessage() {}
 
 func (x *ImportRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_history_message_v1_history_proto_msgTypes[29]
+	mi := &file_history_message_v1_history_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2582,7 +2935,7 @@ func (x *ImportRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImportRequest.ProtoReflect.Descriptor instead.
 func (*ImportRequest) Descriptor() ([]byte, []int) {
-	return file_history_message_v1_history_proto_rawDescGZIP(), []int{29}
+	return file_history_message_v1_history_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ImportRequest) GetUid() string {
@@ -2619,7 +2972,7 @@ type ImportResponse struct {
 
 func (x *ImportResponse) Reset() {
 	*x = ImportResponse{}
-	mi := &file_history_message_v1_history_proto_msgTypes[30]
+	mi := &file_history_message_v1_history_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2631,7 +2984,7 @@ func (x *ImportResponse) String() string {
 func (*ImportResponse) ProtoMessage() {}
 
 func (x *ImportResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_history_message_v1_history_proto_msgTypes[30]
+	mi := &file_history_message_v1_history_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2644,7 +2997,7 @@ func (x *ImportResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImportResponse.ProtoReflect.Descriptor instead.
 func (*ImportResponse) Descriptor() ([]byte, []int) {
-	return file_history_message_v1_history_proto_rawDescGZIP(), []int{30}
+	return file_history_message_v1_history_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ImportResponse) GetStatuses() []Status {
@@ -2678,7 +3031,7 @@ type SearchRequest struct {
 
 func (x *SearchRequest) Reset() {
 	*x = SearchRequest{}
-	mi := &file_history_message_v1_history_proto_msgTypes[31]
+	mi := &file_history_message_v1_history_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2690,7 +3043,7 @@ func (x *SearchRequest) String() string {
 func (*SearchRequest) ProtoMessage() {}
 
 func (x *SearchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_history_message_v1_history_proto_msgTypes[31]
+	mi := &file_history_message_v1_history_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2703,7 +3056,7 @@ func (x *SearchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SearchRequest.ProtoReflect.Descriptor instead.
 func (*SearchRequest) Descriptor() ([]byte, []int) {
-	return file_history_message_v1_history_proto_rawDescGZIP(), []int{31}
+	return file_history_message_v1_history_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *SearchRequest) GetUid() string {
@@ -2755,7 +3108,7 @@ type SearchResponse struct {
 
 func (x *SearchResponse) Reset() {
 	*x = SearchResponse{}
-	mi := &file_history_message_v1_history_proto_msgTypes[32]
+	mi := &file_history_message_v1_history_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2767,7 +3120,7 @@ func (x *SearchResponse) String() string {
 func (*SearchResponse) ProtoMessage() {}
 
 func (x *SearchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_history_message_v1_history_proto_msgTypes[32]
+	mi := &file_history_message_v1_history_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2780,7 +3133,7 @@ func (x *SearchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SearchResponse.ProtoReflect.Descriptor instead.
 func (*SearchResponse) Descriptor() ([]byte, []int) {
-	return file_history_message_v1_history_proto_rawDescGZIP(), []int{32}
+	return file_history_message_v1_history_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *SearchResponse) GetItems() []*Item {
@@ -2828,7 +3181,7 @@ type ContinueRequest struct {
 
 func (x *ContinueRequest) Reset() {
 	*x = ContinueRequest{}
-	mi := &file_history_message_v1_history_proto_msgTypes[33]
+	mi := &file_history_message_v1_history_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2840,7 +3193,7 @@ func (x *ContinueRequest) String() string {
 func (*ContinueRequest) ProtoMessage() {}
 
 func (x *ContinueRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_history_message_v1_history_proto_msgTypes[33]
+	mi := &file_history_message_v1_history_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2853,7 +3206,7 @@ func (x *ContinueRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContinueRequest.ProtoReflect.Descriptor instead.
 func (*ContinueRequest) Descriptor() ([]byte, []int) {
-	return file_history_message_v1_history_proto_rawDescGZIP(), []int{33}
+	return file_history_message_v1_history_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ContinueRequest) GetUid() string {
@@ -2893,7 +3246,7 @@ type ContinueResponse struct {
 
 func (x *ContinueResponse) Reset() {
 	*x = ContinueResponse{}
-	mi := &file_history_message_v1_history_proto_msgTypes[34]
+	mi := &file_history_message_v1_history_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2905,7 +3258,7 @@ func (x *ContinueResponse) String() string {
 func (*ContinueResponse) ProtoMessage() {}
 
 func (x *ContinueResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_history_message_v1_history_proto_msgTypes[34]
+	mi := &file_history_message_v1_history_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2918,7 +3271,7 @@ func (x *ContinueResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContinueResponse.ProtoReflect.Descriptor instead.
 func (*ContinueResponse) Descriptor() ([]byte, []int) {
-	return file_history_message_v1_history_proto_rawDescGZIP(), []int{34}
+	return file_history_message_v1_history_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ContinueResponse) GetItems() []*Item {
@@ -2941,7 +3294,7 @@ type DismissRequest struct {
 
 func (x *DismissRequest) Reset() {
 	*x = DismissRequest{}
-	mi := &file_history_message_v1_history_proto_msgTypes[35]
+	mi := &file_history_message_v1_history_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2953,7 +3306,7 @@ func (x *DismissRequest) String() string {
 func (*DismissRequest) ProtoMessage() {}
 
 func (x *DismissRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_history_message_v1_history_proto_msgTypes[35]
+	mi := &file_history_message_v1_history_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2966,7 +3319,7 @@ func (x *DismissRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DismissRequest.ProtoReflect.Descriptor instead.
 func (*DismissRequest) Descriptor() ([]byte, []int) {
-	return file_history_message_v1_history_proto_rawDescGZIP(), []int{35}
+	return file_history_message_v1_history_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *DismissRequest) GetUid() string {
@@ -3000,7 +3353,7 @@ type DismissResponse struct {
 
 func (x *DismissResponse) Reset() {
 	*x = DismissResponse{}
-	mi := &file_history_message_v1_history_proto_msgTypes[36]
+	mi := &file_history_message_v1_history_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3012,7 +3365,7 @@ func (x *DismissResponse) String() string {
 func (*DismissResponse) ProtoMessage() {}
 
 func (x *DismissResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_history_message_v1_history_proto_msgTypes[36]
+	mi := &file_history_message_v1_history_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3025,7 +3378,7 @@ func (x *DismissResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DismissResponse.ProtoReflect.Descriptor instead.
 func (*DismissResponse) Descriptor() ([]byte, []int) {
-	return file_history_message_v1_history_proto_rawDescGZIP(), []int{36}
+	return file_history_message_v1_history_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *DismissResponse) GetFound() uint32 {
@@ -3048,7 +3401,7 @@ type Settings struct {
 
 func (x *Settings) Reset() {
 	*x = Settings{}
-	mi := &file_history_message_v1_history_proto_msgTypes[37]
+	mi := &file_history_message_v1_history_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3060,7 +3413,7 @@ func (x *Settings) String() string {
 func (*Settings) ProtoMessage() {}
 
 func (x *Settings) ProtoReflect() protoreflect.Message {
-	mi := &file_history_message_v1_history_proto_msgTypes[37]
+	mi := &file_history_message_v1_history_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3073,7 +3426,7 @@ func (x *Settings) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Settings.ProtoReflect.Descriptor instead.
 func (*Settings) Descriptor() ([]byte, []int) {
-	return file_history_message_v1_history_proto_rawDescGZIP(), []int{37}
+	return file_history_message_v1_history_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *Settings) GetRecording() bool {
@@ -3099,7 +3452,7 @@ type GetSettingsRequest struct {
 
 func (x *GetSettingsRequest) Reset() {
 	*x = GetSettingsRequest{}
-	mi := &file_history_message_v1_history_proto_msgTypes[38]
+	mi := &file_history_message_v1_history_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3111,7 +3464,7 @@ func (x *GetSettingsRequest) String() string {
 func (*GetSettingsRequest) ProtoMessage() {}
 
 func (x *GetSettingsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_history_message_v1_history_proto_msgTypes[38]
+	mi := &file_history_message_v1_history_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3124,7 +3477,7 @@ func (x *GetSettingsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSettingsRequest.ProtoReflect.Descriptor instead.
 func (*GetSettingsRequest) Descriptor() ([]byte, []int) {
-	return file_history_message_v1_history_proto_rawDescGZIP(), []int{38}
+	return file_history_message_v1_history_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *GetSettingsRequest) GetUid() string {
@@ -3143,7 +3496,7 @@ type GetSettingsResponse struct {
 
 func (x *GetSettingsResponse) Reset() {
 	*x = GetSettingsResponse{}
-	mi := &file_history_message_v1_history_proto_msgTypes[39]
+	mi := &file_history_message_v1_history_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3155,7 +3508,7 @@ func (x *GetSettingsResponse) String() string {
 func (*GetSettingsResponse) ProtoMessage() {}
 
 func (x *GetSettingsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_history_message_v1_history_proto_msgTypes[39]
+	mi := &file_history_message_v1_history_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3168,7 +3521,7 @@ func (x *GetSettingsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSettingsResponse.ProtoReflect.Descriptor instead.
 func (*GetSettingsResponse) Descriptor() ([]byte, []int) {
-	return file_history_message_v1_history_proto_rawDescGZIP(), []int{39}
+	return file_history_message_v1_history_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *GetSettingsResponse) GetSettings() *Settings {
@@ -3188,7 +3541,7 @@ type PutSettingsRequest struct {
 
 func (x *PutSettingsRequest) Reset() {
 	*x = PutSettingsRequest{}
-	mi := &file_history_message_v1_history_proto_msgTypes[40]
+	mi := &file_history_message_v1_history_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3200,7 +3553,7 @@ func (x *PutSettingsRequest) String() string {
 func (*PutSettingsRequest) ProtoMessage() {}
 
 func (x *PutSettingsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_history_message_v1_history_proto_msgTypes[40]
+	mi := &file_history_message_v1_history_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3213,7 +3566,7 @@ func (x *PutSettingsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutSettingsRequest.ProtoReflect.Descriptor instead.
 func (*PutSettingsRequest) Descriptor() ([]byte, []int) {
-	return file_history_message_v1_history_proto_rawDescGZIP(), []int{40}
+	return file_history_message_v1_history_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *PutSettingsRequest) GetUid() string {
@@ -3239,7 +3592,7 @@ type PutSettingsResponse struct {
 
 func (x *PutSettingsResponse) Reset() {
 	*x = PutSettingsResponse{}
-	mi := &file_history_message_v1_history_proto_msgTypes[41]
+	mi := &file_history_message_v1_history_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3251,7 +3604,7 @@ func (x *PutSettingsResponse) String() string {
 func (*PutSettingsResponse) ProtoMessage() {}
 
 func (x *PutSettingsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_history_message_v1_history_proto_msgTypes[41]
+	mi := &file_history_message_v1_history_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3264,7 +3617,7 @@ func (x *PutSettingsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutSettingsResponse.ProtoReflect.Descriptor instead.
 func (*PutSettingsResponse) Descriptor() ([]byte, []int) {
-	return file_history_message_v1_history_proto_rawDescGZIP(), []int{41}
+	return file_history_message_v1_history_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *PutSettingsResponse) GetSettings() *Settings {
@@ -3285,7 +3638,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_history_message_v1_history_proto_msgTypes[42]
+	mi := &file_history_message_v1_history_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3297,7 +3650,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_history_message_v1_history_proto_msgTypes[42]
+	mi := &file_history_message_v1_history_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3310,7 +3663,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_history_message_v1_history_proto_rawDescGZIP(), []int{42}
+	return file_history_message_v1_history_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *WatchRequest) GetAdded() []*Watcher {
@@ -3339,7 +3692,7 @@ type Watcher struct {
 
 func (x *Watcher) Reset() {
 	*x = Watcher{}
-	mi := &file_history_message_v1_history_proto_msgTypes[43]
+	mi := &file_history_message_v1_history_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3351,7 +3704,7 @@ func (x *Watcher) String() string {
 func (*Watcher) ProtoMessage() {}
 
 func (x *Watcher) ProtoReflect() protoreflect.Message {
-	mi := &file_history_message_v1_history_proto_msgTypes[43]
+	mi := &file_history_message_v1_history_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3364,7 +3717,7 @@ func (x *Watcher) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Watcher.ProtoReflect.Descriptor instead.
 func (*Watcher) Descriptor() ([]byte, []int) {
-	return file_history_message_v1_history_proto_rawDescGZIP(), []int{43}
+	return file_history_message_v1_history_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *Watcher) GetUid() string {
@@ -3390,7 +3743,7 @@ type WatchResponse struct {
 
 func (x *WatchResponse) Reset() {
 	*x = WatchResponse{}
-	mi := &file_history_message_v1_history_proto_msgTypes[44]
+	mi := &file_history_message_v1_history_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3402,7 +3755,7 @@ func (x *WatchResponse) String() string {
 func (*WatchResponse) ProtoMessage() {}
 
 func (x *WatchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_history_message_v1_history_proto_msgTypes[44]
+	mi := &file_history_message_v1_history_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3415,7 +3768,7 @@ func (x *WatchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchResponse.ProtoReflect.Descriptor instead.
 func (*WatchResponse) Descriptor() ([]byte, []int) {
-	return file_history_message_v1_history_proto_rawDescGZIP(), []int{44}
+	return file_history_message_v1_history_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *WatchResponse) GetChanges() []*Change {
@@ -3445,7 +3798,7 @@ type Change struct {
 
 func (x *Change) Reset() {
 	*x = Change{}
-	mi := &file_history_message_v1_history_proto_msgTypes[45]
+	mi := &file_history_message_v1_history_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3457,7 +3810,7 @@ func (x *Change) String() string {
 func (*Change) ProtoMessage() {}
 
 func (x *Change) ProtoReflect() protoreflect.Message {
-	mi := &file_history_message_v1_history_proto_msgTypes[45]
+	mi := &file_history_message_v1_history_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3470,7 +3823,7 @@ func (x *Change) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Change.ProtoReflect.Descriptor instead.
 func (*Change) Descriptor() ([]byte, []int) {
-	return file_history_message_v1_history_proto_rawDescGZIP(), []int{45}
+	return file_history_message_v1_history_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *Change) GetUid() string {
@@ -3689,7 +4042,30 @@ const file_history_message_v1_history_proto_rawDesc = "" +
 	"\x0fcompleted_at_ms\x18\b \x01(\x03R\rcompletedAtMsB\n" +
 	"\n" +
 	"\b_from_msB\b\n" +
-	"\x06_to_ms\"\xa7\x01\n" +
+	"\x06_to_ms\"\xad\x01\n" +
+	"\fStatsRequest\x12\x10\n" +
+	"\x03uid\x18\x01 \x01(\tR\x03uid\x12\x19\n" +
+	"\bsince_ms\x18\x02 \x01(\x03R\asinceMs\x12\x19\n" +
+	"\buntil_ms\x18\x03 \x01(\x03R\auntilMs\x12\x12\n" +
+	"\x04zone\x18\x04 \x01(\tR\x04zone\x12+\n" +
+	"\x02by\x18\x05 \x01(\x0e2\x1b.history.message.v1.StatsByR\x02by\x12\x14\n" +
+	"\x05limit\x18\x06 \x01(\rR\x05limit\"\x9e\x02\n" +
+	"\rStatsResponse\x129\n" +
+	"\abuckets\x18\x01 \x03(\v2\x1f.history.message.v1.StatsBucketR\abuckets\x122\n" +
+	"\x05total\x18\x02 \x01(\v2\x1c.history.message.v1.StatsSumR\x05total\x126\n" +
+	"\aundated\x18\x03 \x01(\v2\x1c.history.message.v1.StatsSumR\aundated\x12%\n" +
+	"\x0elongest_streak\x18\x04 \x01(\rR\rlongestStreak\x12%\n" +
+	"\x0ecurrent_streak\x18\x05 \x01(\rR\rcurrentStreak\x12\x18\n" +
+	"\arecords\x18\x06 \x01(\rR\arecords\"\x83\x01\n" +
+	"\vStatsBucket\x12\x10\n" +
+	"\x03day\x18\x01 \x01(\rR\x03day\x122\n" +
+	"\x06object\x18\x02 \x01(\v2\x1a.history.message.v1.ObjectR\x06object\x12.\n" +
+	"\x03sum\x18\x03 \x01(\v2\x1c.history.message.v1.StatsSumR\x03sum\"[\n" +
+	"\bStatsSum\x12\x1d\n" +
+	"\n" +
+	"watched_ms\x18\x01 \x01(\x03R\twatchedMs\x12\x14\n" +
+	"\x05plays\x18\x02 \x01(\x03R\x05plays\x12\x1a\n" +
+	"\bviewings\x18\x03 \x01(\x03R\bviewings\"\xa7\x01\n" +
 	"\rDeleteRequest\x12\x10\n" +
 	"\x03uid\x18\x01 \x01(\tR\x03uid\x124\n" +
 	"\aobjects\x18\x02 \x03(\v2\x1a.history.message.v1.ObjectR\aobjects\x12\x13\n" +
@@ -3812,7 +4188,12 @@ const file_history_message_v1_history_proto_rawDesc = "" +
 	"\n" +
 	"ACK_CACHED\x10\x01\x12\x0e\n" +
 	"\n" +
-	"ACK_QUEUED\x10\x02*R\n" +
+	"ACK_QUEUED\x10\x02*]\n" +
+	"\aStatsBy\x12\x18\n" +
+	"\x14STATS_BY_UNSPECIFIED\x10\x00\x12\x10\n" +
+	"\fSTATS_BY_DAY\x10\x01\x12\x11\n" +
+	"\rSTATS_BY_TYPE\x10\x02\x12\x13\n" +
+	"\x0fSTATS_BY_OBJECT\x10\x03*R\n" +
 	"\x04Mark\x12\x14\n" +
 	"\x10MARK_UNSPECIFIED\x10\x00\x12\x10\n" +
 	"\fMARK_WATCHED\x10\x01\x12\x12\n" +
@@ -3832,122 +4213,133 @@ func file_history_message_v1_history_proto_rawDescGZIP() []byte {
 	return file_history_message_v1_history_proto_rawDescData
 }
 
-var file_history_message_v1_history_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_history_message_v1_history_proto_msgTypes = make([]protoimpl.MessageInfo, 49)
+var file_history_message_v1_history_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
+var file_history_message_v1_history_proto_msgTypes = make([]protoimpl.MessageInfo, 53)
 var file_history_message_v1_history_proto_goTypes = []any{
 	(Kind)(0),                   // 0: history.message.v1.Kind
 	(Status)(0),                 // 1: history.message.v1.Status
 	(Ack)(0),                    // 2: history.message.v1.Ack
-	(Mark)(0),                   // 3: history.message.v1.Mark
-	(*Heartbeat)(nil),           // 4: history.message.v1.Heartbeat
-	(*DayCheck)(nil),            // 5: history.message.v1.DayCheck
-	(*DaySeen)(nil),             // 6: history.message.v1.DaySeen
-	(*Refusal)(nil),             // 7: history.message.v1.Refusal
-	(*ApplyRequest)(nil),        // 8: history.message.v1.ApplyRequest
-	(*ApplyResponse)(nil),       // 9: history.message.v1.ApplyResponse
-	(*Stale)(nil),               // 10: history.message.v1.Stale
-	(*ApplyStreamRequest)(nil),  // 11: history.message.v1.ApplyStreamRequest
-	(*ApplyStreamResponse)(nil), // 12: history.message.v1.ApplyStreamResponse
-	(*Item)(nil),                // 13: history.message.v1.Item
-	(*NextPart)(nil),            // 14: history.message.v1.NextPart
-	(*ListRequest)(nil),         // 15: history.message.v1.ListRequest
-	(*ListResponse)(nil),        // 16: history.message.v1.ListResponse
-	(*Summary)(nil),             // 17: history.message.v1.Summary
-	(*PointsRequest)(nil),       // 18: history.message.v1.PointsRequest
-	(*PointsResponse)(nil),      // 19: history.message.v1.PointsResponse
-	(*ChangesRequest)(nil),      // 20: history.message.v1.ChangesRequest
-	(*ChangesResponse)(nil),     // 21: history.message.v1.ChangesResponse
-	(*ViewingsRequest)(nil),     // 22: history.message.v1.ViewingsRequest
-	(*ViewingsResponse)(nil),    // 23: history.message.v1.ViewingsResponse
-	(*Session)(nil),             // 24: history.message.v1.Session
-	(*DeleteRequest)(nil),       // 25: history.message.v1.DeleteRequest
-	(*DeleteResponse)(nil),      // 26: history.message.v1.DeleteResponse
-	(*MarkRequest)(nil),         // 27: history.message.v1.MarkRequest
-	(*MarkedObject)(nil),        // 28: history.message.v1.MarkedObject
-	(*MarkResponse)(nil),        // 29: history.message.v1.MarkResponse
-	(*ClearRequest)(nil),        // 30: history.message.v1.ClearRequest
-	(*ClearResponse)(nil),       // 31: history.message.v1.ClearResponse
-	(*ImportedRecord)(nil),      // 32: history.message.v1.ImportedRecord
-	(*ImportRequest)(nil),       // 33: history.message.v1.ImportRequest
-	(*ImportResponse)(nil),      // 34: history.message.v1.ImportResponse
-	(*SearchRequest)(nil),       // 35: history.message.v1.SearchRequest
-	(*SearchResponse)(nil),      // 36: history.message.v1.SearchResponse
-	(*ContinueRequest)(nil),     // 37: history.message.v1.ContinueRequest
-	(*ContinueResponse)(nil),    // 38: history.message.v1.ContinueResponse
-	(*DismissRequest)(nil),      // 39: history.message.v1.DismissRequest
-	(*DismissResponse)(nil),     // 40: history.message.v1.DismissResponse
-	(*Settings)(nil),            // 41: history.message.v1.Settings
-	(*GetSettingsRequest)(nil),  // 42: history.message.v1.GetSettingsRequest
-	(*GetSettingsResponse)(nil), // 43: history.message.v1.GetSettingsResponse
-	(*PutSettingsRequest)(nil),  // 44: history.message.v1.PutSettingsRequest
-	(*PutSettingsResponse)(nil), // 45: history.message.v1.PutSettingsResponse
-	(*WatchRequest)(nil),        // 46: history.message.v1.WatchRequest
-	(*Watcher)(nil),             // 47: history.message.v1.Watcher
-	(*WatchResponse)(nil),       // 48: history.message.v1.WatchResponse
-	(*Change)(nil),              // 49: history.message.v1.Change
-	nil,                         // 50: history.message.v1.Heartbeat.MetaEntry
-	nil,                         // 51: history.message.v1.Item.MetaEntry
-	nil,                         // 52: history.message.v1.MarkedObject.MetaEntry
-	(*Object)(nil),              // 53: history.message.v1.Object
-	(State)(0),                  // 54: history.message.v1.State
-	(*Record)(nil),              // 55: history.message.v1.Record
+	(StatsBy)(0),                // 3: history.message.v1.StatsBy
+	(Mark)(0),                   // 4: history.message.v1.Mark
+	(*Heartbeat)(nil),           // 5: history.message.v1.Heartbeat
+	(*DayCheck)(nil),            // 6: history.message.v1.DayCheck
+	(*DaySeen)(nil),             // 7: history.message.v1.DaySeen
+	(*Refusal)(nil),             // 8: history.message.v1.Refusal
+	(*ApplyRequest)(nil),        // 9: history.message.v1.ApplyRequest
+	(*ApplyResponse)(nil),       // 10: history.message.v1.ApplyResponse
+	(*Stale)(nil),               // 11: history.message.v1.Stale
+	(*ApplyStreamRequest)(nil),  // 12: history.message.v1.ApplyStreamRequest
+	(*ApplyStreamResponse)(nil), // 13: history.message.v1.ApplyStreamResponse
+	(*Item)(nil),                // 14: history.message.v1.Item
+	(*NextPart)(nil),            // 15: history.message.v1.NextPart
+	(*ListRequest)(nil),         // 16: history.message.v1.ListRequest
+	(*ListResponse)(nil),        // 17: history.message.v1.ListResponse
+	(*Summary)(nil),             // 18: history.message.v1.Summary
+	(*PointsRequest)(nil),       // 19: history.message.v1.PointsRequest
+	(*PointsResponse)(nil),      // 20: history.message.v1.PointsResponse
+	(*ChangesRequest)(nil),      // 21: history.message.v1.ChangesRequest
+	(*ChangesResponse)(nil),     // 22: history.message.v1.ChangesResponse
+	(*ViewingsRequest)(nil),     // 23: history.message.v1.ViewingsRequest
+	(*ViewingsResponse)(nil),    // 24: history.message.v1.ViewingsResponse
+	(*Session)(nil),             // 25: history.message.v1.Session
+	(*StatsRequest)(nil),        // 26: history.message.v1.StatsRequest
+	(*StatsResponse)(nil),       // 27: history.message.v1.StatsResponse
+	(*StatsBucket)(nil),         // 28: history.message.v1.StatsBucket
+	(*StatsSum)(nil),            // 29: history.message.v1.StatsSum
+	(*DeleteRequest)(nil),       // 30: history.message.v1.DeleteRequest
+	(*DeleteResponse)(nil),      // 31: history.message.v1.DeleteResponse
+	(*MarkRequest)(nil),         // 32: history.message.v1.MarkRequest
+	(*MarkedObject)(nil),        // 33: history.message.v1.MarkedObject
+	(*MarkResponse)(nil),        // 34: history.message.v1.MarkResponse
+	(*ClearRequest)(nil),        // 35: history.message.v1.ClearRequest
+	(*ClearResponse)(nil),       // 36: history.message.v1.ClearResponse
+	(*ImportedRecord)(nil),      // 37: history.message.v1.ImportedRecord
+	(*ImportRequest)(nil),       // 38: history.message.v1.ImportRequest
+	(*ImportResponse)(nil),      // 39: history.message.v1.ImportResponse
+	(*SearchRequest)(nil),       // 40: history.message.v1.SearchRequest
+	(*SearchResponse)(nil),      // 41: history.message.v1.SearchResponse
+	(*ContinueRequest)(nil),     // 42: history.message.v1.ContinueRequest
+	(*ContinueResponse)(nil),    // 43: history.message.v1.ContinueResponse
+	(*DismissRequest)(nil),      // 44: history.message.v1.DismissRequest
+	(*DismissResponse)(nil),     // 45: history.message.v1.DismissResponse
+	(*Settings)(nil),            // 46: history.message.v1.Settings
+	(*GetSettingsRequest)(nil),  // 47: history.message.v1.GetSettingsRequest
+	(*GetSettingsResponse)(nil), // 48: history.message.v1.GetSettingsResponse
+	(*PutSettingsRequest)(nil),  // 49: history.message.v1.PutSettingsRequest
+	(*PutSettingsResponse)(nil), // 50: history.message.v1.PutSettingsResponse
+	(*WatchRequest)(nil),        // 51: history.message.v1.WatchRequest
+	(*Watcher)(nil),             // 52: history.message.v1.Watcher
+	(*WatchResponse)(nil),       // 53: history.message.v1.WatchResponse
+	(*Change)(nil),              // 54: history.message.v1.Change
+	nil,                         // 55: history.message.v1.Heartbeat.MetaEntry
+	nil,                         // 56: history.message.v1.Item.MetaEntry
+	nil,                         // 57: history.message.v1.MarkedObject.MetaEntry
+	(*Object)(nil),              // 58: history.message.v1.Object
+	(State)(0),                  // 59: history.message.v1.State
+	(*Record)(nil),              // 60: history.message.v1.Record
 }
 var file_history_message_v1_history_proto_depIdxs = []int32{
 	0,  // 0: history.message.v1.Heartbeat.kind:type_name -> history.message.v1.Kind
-	50, // 1: history.message.v1.Heartbeat.meta:type_name -> history.message.v1.Heartbeat.MetaEntry
-	5,  // 2: history.message.v1.Heartbeat.day:type_name -> history.message.v1.DayCheck
-	4,  // 3: history.message.v1.ApplyRequest.heartbeats:type_name -> history.message.v1.Heartbeat
+	55, // 1: history.message.v1.Heartbeat.meta:type_name -> history.message.v1.Heartbeat.MetaEntry
+	6,  // 2: history.message.v1.Heartbeat.day:type_name -> history.message.v1.DayCheck
+	5,  // 3: history.message.v1.ApplyRequest.heartbeats:type_name -> history.message.v1.Heartbeat
 	2,  // 4: history.message.v1.ApplyRequest.ack:type_name -> history.message.v1.Ack
 	1,  // 5: history.message.v1.ApplyResponse.statuses:type_name -> history.message.v1.Status
-	7,  // 6: history.message.v1.ApplyResponse.refusals:type_name -> history.message.v1.Refusal
-	13, // 7: history.message.v1.ApplyResponse.records:type_name -> history.message.v1.Item
-	6,  // 8: history.message.v1.ApplyResponse.days:type_name -> history.message.v1.DaySeen
-	10, // 9: history.message.v1.ApplyResponse.stale:type_name -> history.message.v1.Stale
-	8,  // 10: history.message.v1.ApplyStreamRequest.batch:type_name -> history.message.v1.ApplyRequest
-	9,  // 11: history.message.v1.ApplyStreamResponse.result:type_name -> history.message.v1.ApplyResponse
-	53, // 12: history.message.v1.Item.object:type_name -> history.message.v1.Object
-	54, // 13: history.message.v1.Item.state:type_name -> history.message.v1.State
-	51, // 14: history.message.v1.Item.meta:type_name -> history.message.v1.Item.MetaEntry
-	14, // 15: history.message.v1.Item.next:type_name -> history.message.v1.NextPart
-	13, // 16: history.message.v1.ListResponse.items:type_name -> history.message.v1.Item
-	55, // 17: history.message.v1.ListResponse.records:type_name -> history.message.v1.Record
-	17, // 18: history.message.v1.ListResponse.summaries:type_name -> history.message.v1.Summary
-	53, // 19: history.message.v1.Summary.object:type_name -> history.message.v1.Object
-	53, // 20: history.message.v1.PointsRequest.objects:type_name -> history.message.v1.Object
-	13, // 21: history.message.v1.PointsResponse.items:type_name -> history.message.v1.Item
-	13, // 22: history.message.v1.ChangesResponse.items:type_name -> history.message.v1.Item
-	53, // 23: history.message.v1.ChangesResponse.removed:type_name -> history.message.v1.Object
-	41, // 24: history.message.v1.ChangesResponse.settings:type_name -> history.message.v1.Settings
-	53, // 25: history.message.v1.ViewingsRequest.object:type_name -> history.message.v1.Object
-	24, // 26: history.message.v1.ViewingsResponse.sessions:type_name -> history.message.v1.Session
-	54, // 27: history.message.v1.Session.state:type_name -> history.message.v1.State
-	53, // 28: history.message.v1.DeleteRequest.objects:type_name -> history.message.v1.Object
-	28, // 29: history.message.v1.MarkRequest.objects:type_name -> history.message.v1.MarkedObject
-	3,  // 30: history.message.v1.MarkRequest.mark:type_name -> history.message.v1.Mark
-	53, // 31: history.message.v1.MarkedObject.object:type_name -> history.message.v1.Object
-	52, // 32: history.message.v1.MarkedObject.meta:type_name -> history.message.v1.MarkedObject.MetaEntry
-	1,  // 33: history.message.v1.MarkResponse.statuses:type_name -> history.message.v1.Status
-	13, // 34: history.message.v1.MarkResponse.records:type_name -> history.message.v1.Item
-	53, // 35: history.message.v1.ImportedRecord.object:type_name -> history.message.v1.Object
-	55, // 36: history.message.v1.ImportedRecord.record:type_name -> history.message.v1.Record
-	32, // 37: history.message.v1.ImportRequest.records:type_name -> history.message.v1.ImportedRecord
-	1,  // 38: history.message.v1.ImportResponse.statuses:type_name -> history.message.v1.Status
-	7,  // 39: history.message.v1.ImportResponse.refusals:type_name -> history.message.v1.Refusal
-	13, // 40: history.message.v1.SearchResponse.items:type_name -> history.message.v1.Item
-	13, // 41: history.message.v1.ContinueResponse.items:type_name -> history.message.v1.Item
-	53, // 42: history.message.v1.DismissRequest.objects:type_name -> history.message.v1.Object
-	41, // 43: history.message.v1.GetSettingsResponse.settings:type_name -> history.message.v1.Settings
-	41, // 44: history.message.v1.PutSettingsResponse.settings:type_name -> history.message.v1.Settings
-	47, // 45: history.message.v1.WatchRequest.added:type_name -> history.message.v1.Watcher
-	47, // 46: history.message.v1.WatchRequest.removed:type_name -> history.message.v1.Watcher
-	49, // 47: history.message.v1.WatchResponse.changes:type_name -> history.message.v1.Change
-	13, // 48: history.message.v1.Change.items:type_name -> history.message.v1.Item
-	53, // 49: history.message.v1.Change.removed:type_name -> history.message.v1.Object
-	50, // [50:50] is the sub-list for method output_type
-	50, // [50:50] is the sub-list for method input_type
-	50, // [50:50] is the sub-list for extension type_name
-	50, // [50:50] is the sub-list for extension extendee
-	0,  // [0:50] is the sub-list for field type_name
+	8,  // 6: history.message.v1.ApplyResponse.refusals:type_name -> history.message.v1.Refusal
+	14, // 7: history.message.v1.ApplyResponse.records:type_name -> history.message.v1.Item
+	7,  // 8: history.message.v1.ApplyResponse.days:type_name -> history.message.v1.DaySeen
+	11, // 9: history.message.v1.ApplyResponse.stale:type_name -> history.message.v1.Stale
+	9,  // 10: history.message.v1.ApplyStreamRequest.batch:type_name -> history.message.v1.ApplyRequest
+	10, // 11: history.message.v1.ApplyStreamResponse.result:type_name -> history.message.v1.ApplyResponse
+	58, // 12: history.message.v1.Item.object:type_name -> history.message.v1.Object
+	59, // 13: history.message.v1.Item.state:type_name -> history.message.v1.State
+	56, // 14: history.message.v1.Item.meta:type_name -> history.message.v1.Item.MetaEntry
+	15, // 15: history.message.v1.Item.next:type_name -> history.message.v1.NextPart
+	14, // 16: history.message.v1.ListResponse.items:type_name -> history.message.v1.Item
+	60, // 17: history.message.v1.ListResponse.records:type_name -> history.message.v1.Record
+	18, // 18: history.message.v1.ListResponse.summaries:type_name -> history.message.v1.Summary
+	58, // 19: history.message.v1.Summary.object:type_name -> history.message.v1.Object
+	58, // 20: history.message.v1.PointsRequest.objects:type_name -> history.message.v1.Object
+	14, // 21: history.message.v1.PointsResponse.items:type_name -> history.message.v1.Item
+	14, // 22: history.message.v1.ChangesResponse.items:type_name -> history.message.v1.Item
+	58, // 23: history.message.v1.ChangesResponse.removed:type_name -> history.message.v1.Object
+	46, // 24: history.message.v1.ChangesResponse.settings:type_name -> history.message.v1.Settings
+	58, // 25: history.message.v1.ViewingsRequest.object:type_name -> history.message.v1.Object
+	25, // 26: history.message.v1.ViewingsResponse.sessions:type_name -> history.message.v1.Session
+	59, // 27: history.message.v1.Session.state:type_name -> history.message.v1.State
+	3,  // 28: history.message.v1.StatsRequest.by:type_name -> history.message.v1.StatsBy
+	28, // 29: history.message.v1.StatsResponse.buckets:type_name -> history.message.v1.StatsBucket
+	29, // 30: history.message.v1.StatsResponse.total:type_name -> history.message.v1.StatsSum
+	29, // 31: history.message.v1.StatsResponse.undated:type_name -> history.message.v1.StatsSum
+	58, // 32: history.message.v1.StatsBucket.object:type_name -> history.message.v1.Object
+	29, // 33: history.message.v1.StatsBucket.sum:type_name -> history.message.v1.StatsSum
+	58, // 34: history.message.v1.DeleteRequest.objects:type_name -> history.message.v1.Object
+	33, // 35: history.message.v1.MarkRequest.objects:type_name -> history.message.v1.MarkedObject
+	4,  // 36: history.message.v1.MarkRequest.mark:type_name -> history.message.v1.Mark
+	58, // 37: history.message.v1.MarkedObject.object:type_name -> history.message.v1.Object
+	57, // 38: history.message.v1.MarkedObject.meta:type_name -> history.message.v1.MarkedObject.MetaEntry
+	1,  // 39: history.message.v1.MarkResponse.statuses:type_name -> history.message.v1.Status
+	14, // 40: history.message.v1.MarkResponse.records:type_name -> history.message.v1.Item
+	58, // 41: history.message.v1.ImportedRecord.object:type_name -> history.message.v1.Object
+	60, // 42: history.message.v1.ImportedRecord.record:type_name -> history.message.v1.Record
+	37, // 43: history.message.v1.ImportRequest.records:type_name -> history.message.v1.ImportedRecord
+	1,  // 44: history.message.v1.ImportResponse.statuses:type_name -> history.message.v1.Status
+	8,  // 45: history.message.v1.ImportResponse.refusals:type_name -> history.message.v1.Refusal
+	14, // 46: history.message.v1.SearchResponse.items:type_name -> history.message.v1.Item
+	14, // 47: history.message.v1.ContinueResponse.items:type_name -> history.message.v1.Item
+	58, // 48: history.message.v1.DismissRequest.objects:type_name -> history.message.v1.Object
+	46, // 49: history.message.v1.GetSettingsResponse.settings:type_name -> history.message.v1.Settings
+	46, // 50: history.message.v1.PutSettingsResponse.settings:type_name -> history.message.v1.Settings
+	52, // 51: history.message.v1.WatchRequest.added:type_name -> history.message.v1.Watcher
+	52, // 52: history.message.v1.WatchRequest.removed:type_name -> history.message.v1.Watcher
+	54, // 53: history.message.v1.WatchResponse.changes:type_name -> history.message.v1.Change
+	14, // 54: history.message.v1.Change.items:type_name -> history.message.v1.Item
+	58, // 55: history.message.v1.Change.removed:type_name -> history.message.v1.Object
+	56, // [56:56] is the sub-list for method output_type
+	56, // [56:56] is the sub-list for method input_type
+	56, // [56:56] is the sub-list for extension type_name
+	56, // [56:56] is the sub-list for extension extendee
+	0,  // [0:56] is the sub-list for field type_name
 }
 
 func init() { file_history_message_v1_history_proto_init() }
@@ -3963,8 +4355,8 @@ func file_history_message_v1_history_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_history_message_v1_history_proto_rawDesc), len(file_history_message_v1_history_proto_rawDesc)),
-			NumEnums:      4,
-			NumMessages:   49,
+			NumEnums:      5,
+			NumMessages:   53,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
