@@ -21,6 +21,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/playhead/playhead/deploy/observe"
+	"github.com/playhead/playhead/internal/trace"
 	"github.com/playhead/playhead/internal/trust"
 )
 
@@ -35,9 +36,9 @@ func NewLogger(out io.Writer, level, format string) (*slog.Logger, error) {
 	var handler func(io.Writer) slog.Handler
 	switch format {
 	case "", "text":
-		handler = func(out io.Writer) slog.Handler { return slog.NewTextHandler(out, options) }
+		handler = func(out io.Writer) slog.Handler { return traced{slog.NewTextHandler(out, options)} }
 	case "json":
-		handler = func(out io.Writer) slog.Handler { return slog.NewJSONHandler(out, options) }
+		handler = func(out io.Writer) slog.Handler { return traced{slog.NewJSONHandler(out, options)} }
 	default:
 		return nil, fmt.Errorf("--log-format: want text or json, got %q", format)
 	}
@@ -49,6 +50,23 @@ type leveled struct {
 	slog.Handler
 	level *slog.LevelVar
 }
+
+// traced is a handler that adds the trace id of a sampled request.
+type traced struct{ slog.Handler }
+
+// Handle implements [slog.Handler].
+func (h traced) Handle(ctx context.Context, r slog.Record) error {
+	if id := trace.ID(ctx); id != "" {
+		r.AddAttrs(slog.String("trace_id", id))
+	}
+	return h.Handler.Handle(ctx, r)
+}
+
+// WithAttrs implements [slog.Handler].
+func (h traced) WithAttrs(attrs []slog.Attr) slog.Handler { return traced{h.Handler.WithAttrs(attrs)} }
+
+// WithGroup implements [slog.Handler].
+func (h traced) WithGroup(name string) slog.Handler { return traced{h.Handler.WithGroup(name)} }
 
 // SetLevel changes the level of a logger of [NewLogger], and of those derived from it. The error is that of NewLogger.
 func SetLevel(log *slog.Logger, level string) error {
@@ -158,7 +176,7 @@ func routes(cfg AdminConfig) *http.ServeMux {
 	mux.HandleFunc("GET /alerts.yml", alerts)
 	mux.HandleFunc("GET /healthz", alive)
 	mux.Handle("GET /readyz", &readiness{checks: cfg.Checks, degraded: cfg.Degraded, log: cfg.Log})
-	mux.Handle("GET /metrics", promhttp.HandlerFor(cfg.Metrics, promhttp.HandlerOpts{ErrorLog: errorLog}))
+	mux.Handle("GET /metrics", promhttp.HandlerFor(cfg.Metrics, promhttp.HandlerOpts{ErrorLog: errorLog, EnableOpenMetrics: true}))
 	if cfg.ConfirmClock != nil {
 		mux.HandleFunc("POST /clock/confirm", func(w http.ResponseWriter, r *http.Request) { perform(w, r, cfg.ConfirmClock) })
 	}
