@@ -13,20 +13,23 @@ import (
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history/segment"
+	"github.com/playhead/playhead/internal/trace"
 )
 
 // columnWeight is a generous size of a column in a reply, in bytes.
 const columnWeight = 4 << 10
 
 // Get implements [history.Archive] with one read per user, columns by name, and one batch per server.
-func (a *Archive) Get(ctx context.Context, keys []history.Key) ([]history.Entry, error) {
+func (a *Archive) Get(ctx context.Context, keys []history.Key) (_ []history.Entry, err error) {
 	ctx, cancel := a.bound(ctx)
 	defer cancel()
+	ctx, span := trace.Store(ctx, "hbase", "get", len(keys))
+	defer func() { span.End(err) }()
 	if err := a.follow(ctx); err != nil {
 		return nil, err
 	}
 	entries := make([]history.Entry, len(keys))
-	err := parallel(a.rowGets(keys), func(server *server, some []*rowGet) error {
+	err = parallel(a.rowGets(keys), func(server *server, some []*rowGet) error {
 		return a.fetch(ctx, server, some, func(key int, e history.Entry) { entries[key] = e })
 	})
 	if err != nil {

@@ -12,13 +12,16 @@ import (
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history/wire"
+	"github.com/playhead/playhead/internal/trace"
 )
 
 // Put implements [history.Archive]. It sends concurrent batches of 500 cells per region server. Invalid cells fail
 // with [history.ErrPermanent].
-func (a *Archive) Put(ctx context.Context, cells []history.Cell) []error {
+func (a *Archive) Put(ctx context.Context, cells []history.Cell) (errs []error) {
 	ctx, cancel := a.bound(ctx)
 	defer cancel()
+	ctx, span := trace.Store(ctx, "hbase", "put", len(cells))
+	defer func() { trace.EndEach(span, errs, func(err error) error { return err }) }()
 	err := a.follow(ctx)
 	late, clock := a.lateBefore()
 	if err = cmp.Or(err, clock); err != nil {

@@ -7,13 +7,16 @@ import (
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history/pebble/wal"
 	"github.com/playhead/playhead/history/wire"
+	"github.com/playhead/playhead/internal/trace"
 )
 
 // Write implements [history.Cache]. All applied writes of a call become visible together. It returns when they
 // are on disk. Calls during a disk sync share the next fsync.
 func (c *Cache) Write(ctx context.Context, writes []history.Write) []history.Outcome {
 	outcomes := make([]history.Outcome, len(writes))
-	if err := c.apply(ctx, writes, outcomes); err != nil {
+	ctx, span := trace.Store(ctx, "pebble", "write", len(writes))
+	err := c.apply(ctx, writes, outcomes)
+	if span.End(err); err != nil {
 		return unknown(outcomes, err)
 	}
 	return outcomes

@@ -9,12 +9,14 @@ import (
 	"github.com/playhead/playhead/history/pebble/wal"
 	"github.com/playhead/playhead/history/segment"
 	"github.com/playhead/playhead/history/wire"
+	"github.com/playhead/playhead/internal/trace"
 )
 
 // Get implements [history.Archive].
 func (a *Archive) Get(ctx context.Context, keys []history.Key) ([]history.Entry, error) {
+	ctx, span := trace.Store(ctx, "pebble", "get", len(keys))
 	entries, err := a.load(ctx, keys)
-	if err != nil {
+	if span.End(err); err != nil {
 		return nil, err
 	}
 	for i := range entries {
@@ -33,8 +35,9 @@ func (a *Archive) Get(ctx context.Context, keys []history.Key) ([]history.Entry,
 // Put implements [history.Archive]. The cells of a call become visible together, are on disk when it returns, and
 // fail together.
 func (a *Archive) Put(ctx context.Context, cells []history.Cell) []error {
+	ctx, span := trace.Store(ctx, "pebble", "put", len(cells))
 	err := a.put(ctx, cells)
-	if err == nil {
+	if span.End(err); err == nil {
 		return nil
 	}
 	errs := make([]error, len(cells))

@@ -15,6 +15,7 @@ import (
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history/pebble/wal"
 	"github.com/playhead/playhead/history/wire"
+	"github.com/playhead/playhead/internal/trace"
 )
 
 // keyspace is the common part of cache and archive: users with a state and records. All its keys start with one
@@ -54,8 +55,9 @@ func (d *DB) Archive() *Archive {
 // Load implements [history.Cache]. An expired record counts as absent. A damaged one counts as empty and partial:
 // the next write replaces it, and the archive's record is merged again.
 func (c *Cache) Load(ctx context.Context, keys []history.Key) []history.Entry {
+	ctx, span := trace.Store(ctx, "pebble", "load", len(keys))
 	entries, err := c.load(ctx, keys)
-	if err != nil {
+	if span.End(err); err != nil {
 		entries = make([]history.Entry, len(keys))
 		for i := range entries {
 			entries[i].Err = err

@@ -15,6 +15,7 @@ import (
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history/pebble/wal"
 	"github.com/playhead/playhead/history/wire"
+	"github.com/playhead/playhead/internal/trace"
 )
 
 // Overdue implements [history.Ledger]. Marks are in order of age, so a call for all buckets reads only its result.
@@ -59,7 +60,9 @@ const markCleanStep = 100 // contents under one lock
 
 // MarkClean implements [history.Ledger]. It needs no fsync. The sweep repeats a lost mark clean, and a durable one
 // follows the archived record in the same log.
-func (c *Cache) MarkClean(ctx context.Context, contents []history.Content) error {
+func (c *Cache) MarkClean(ctx context.Context, contents []history.Content) (err error) {
+	ctx, span := trace.Store(ctx, "pebble", "mark_clean", len(contents))
+	defer func() { span.End(err) }()
 	if err := c.db.enterWriting(ctx); err != nil {
 		return err
 	}

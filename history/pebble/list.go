@@ -7,11 +7,14 @@ import (
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history/pebble/wal"
 	"github.com/playhead/playhead/history/wire"
+	"github.com/playhead/playhead/internal/trace"
 )
 
 // List implements [history.Cache]. Heartbeats write no index. The first read of a user scans the records and
 // caches the newest, and writes update that cache. Only the page is decoded.
-func (c *Cache) List(ctx context.Context, uid string, q history.Query) (history.Page, error) {
+func (c *Cache) List(ctx context.Context, uid string, q history.Query) (_ history.Page, err error) {
+	ctx, span := trace.Store(ctx, "pebble", "list", 1)
+	defer func() { span.End(err) }()
 	if err := c.db.enter(ctx); err != nil {
 		return history.Page{}, err
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history/pebble/wal"
 	"github.com/playhead/playhead/history/wire"
+	"github.com/playhead/playhead/internal/trace"
 )
 
 // Promote archives cached records as encoded bytes and marks them clean, in one step. It returns the number put, and
@@ -18,6 +19,8 @@ import (
 // It needs no fsync: a crash that loses the put also loses the mark clean, and the mark remains. Readers of both
 // keyspaces wait until the record is on disk.
 func (d *DB) Promote(ctx context.Context, keys []history.Key) (put int, left []history.Key, err error) {
+	ctx, span := trace.Store(ctx, "pebble", "promote", len(keys))
+	defer func() { span.End(err) }()
 	if err := d.enterWriting(ctx); err != nil {
 		return 0, keys, err
 	}

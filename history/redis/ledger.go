@@ -12,6 +12,7 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/internal/trace"
 )
 
 // Overdue implements [history.Ledger]. Unreadable marks do not hide others.
@@ -116,12 +117,13 @@ func (c *Cache) ask(ctx context.Context, buckets []history.Bucket, q query) (rep
 
 // MarkClean implements [history.Ledger]. After an error some contents may be clean. Adjacent keys of one bucket
 // cost least.
-func (c *Cache) MarkClean(ctx context.Context, contents []history.Content) error {
+func (c *Cache) MarkClean(ctx context.Context, contents []history.Content) (failed error) {
+	ctx, span := trace.Store(ctx, "redis", "mark_clean", len(contents))
+	defer func() { span.End(failed) }()
 	buckets := make([]history.Bucket, len(contents))
 	for i, content := range contents {
 		buckets[i] = history.BucketOf(content.Key.UID)
 	}
-	var failed error
 	c.inSegments(ctx, c.split(buckets, nil), func(parts [][]int) []*goredis.Cmd {
 		t := newTexts(len(parts), 100*len(contents), 3*len(contents)+5*len(parts))
 		for _, part := range parts {

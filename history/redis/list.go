@@ -13,11 +13,14 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/internal/trace"
 )
 
 // List implements [history.Cache]. One exchange reads the places, a second the contents; the user's state is read
 // before and after. Holes, tombstones and long ties may take further pairs.
-func (c *Cache) List(ctx context.Context, uid string, q history.Query) (history.Page, error) {
+func (c *Cache) List(ctx context.Context, uid string, q history.Query) (_ history.Page, err error) {
+	ctx, span := trace.Store(ctx, "redis", "list", 1)
+	defer func() { span.End(err) }()
 	w := walk{cache: c, uid: uid, query: q, at: place{version: history.MaxVersion}}
 	if q.After != (history.Cursor{}) {
 		w.at = place{version: q.After.Version, member: q.After.Object.String()}

@@ -14,16 +14,19 @@ import (
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history/wire"
+	"github.com/playhead/playhead/internal/trace"
 )
 
 // Write implements [history.Cache] in one exchange per node. A write already stored by an earlier attempt of the
 // client counts as applied.
-func (c *Cache) Write(ctx context.Context, writes []history.Write) []history.Outcome {
+func (c *Cache) Write(ctx context.Context, writes []history.Write) (out []history.Outcome) {
+	ctx, span := trace.Store(ctx, "redis", "write", len(writes))
+	defer func() { trace.EndEach(span, out, func(o history.Outcome) error { return o.Err }) }()
 	buckets := make([]history.Bucket, len(writes))
 	for i := range writes {
 		buckets[i] = history.BucketOf(writes[i].Key.UID)
 	}
-	out := make([]history.Outcome, len(writes))
+	out = make([]history.Outcome, len(writes))
 	var logged []int
 	apply := func(parts [][]int, logs bool) {
 		c.inSegments(ctx, parts, func(parts [][]int) []*goredis.Cmd {
@@ -207,12 +210,14 @@ func (c *Cache) outcome(k history.Key, other []any) history.Outcome {
 
 // Load implements [history.Cache] in one exchange per node. An undecodable content is logged and returned as an
 // empty, partial record: the next write replaces it and folds in the archive's record.
-func (c *Cache) Load(ctx context.Context, keys []history.Key) []history.Entry {
+func (c *Cache) Load(ctx context.Context, keys []history.Key) (entries []history.Entry) {
+	ctx, span := trace.Store(ctx, "redis", "load", len(keys))
+	defer func() { trace.EndEach(span, entries, func(e history.Entry) error { return e.Err }) }()
 	buckets := make([]history.Bucket, len(keys))
 	for i, k := range keys {
 		buckets[i] = history.BucketOf(k.UID)
 	}
-	entries := make([]history.Entry, len(keys))
+	entries = make([]history.Entry, len(keys))
 	c.inSegments(ctx, c.split(buckets, nil), func(parts [][]int) []*goredis.Cmd {
 		return c.loads(ctx, parts, keys, buckets)
 	}, func(call *goredis.Cmd, part []int) {
