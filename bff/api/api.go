@@ -19,6 +19,7 @@ import (
 	"github.com/playhead/playhead/bff/limit"
 	"github.com/playhead/playhead/bff/token"
 	"github.com/playhead/playhead/internal/run"
+	"github.com/playhead/playhead/internal/trace"
 	"github.com/playhead/playhead/internal/trust"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
@@ -67,8 +68,10 @@ type Config struct {
 	WriteDeadline, ReadDeadline time.Duration
 	// DeleteFor is how long a range delete runs before it returns a continuation (default 3 s).
 	DeleteFor time.Duration
-	Logger    *slog.Logger
-	Registry  prometheus.Registerer
+	// Tracer traces a sample of the requests; nil traces none.
+	Tracer   *trace.Tracer
+	Logger   *slog.Logger
+	Registry prometheus.Registerer
 }
 
 // New returns the handler for the API, its documents and the pages.

@@ -14,7 +14,10 @@ import (
 	"strings"
 	"time"
 
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
+
 	"github.com/playhead/playhead/bff/codec"
+	"github.com/playhead/playhead/internal/trace"
 )
 
 // edge wraps every request. It sets the request ID, counts the request, and answers where no operation matches.
@@ -42,8 +45,18 @@ func (e *edge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	end() // skipped for an aborted response
 }
 
+// trace begins the span of a sampled request.
+func (e *edge) trace(r *http.Request) (*http.Request, trace.Span) {
+	ctx, span := e.cfg.Tracer.Begin(r.Context(), unrouted, r.Header.Get(trace.Header))
+	if !span.Sampled() {
+		return r, span
+	}
+	return r.WithContext(ctx), span
+}
+
 func (e *edge) answer(w *recorder, r *http.Request) {
-	defer e.finish(w, r, time.Now())
+	r, span := e.trace(r)
+	defer e.finish(w, r, request{time.Now(), span})
 	if !e.cfg.Hosts.Allow(r.Host) {
 		r.Pattern = unrouted
 		e.problem(r.Context(), fmt.Errorf("%w: %q is none; --host lists them", errHost, r.Host)).serve(w)
@@ -69,7 +82,7 @@ func (e *edge) route(w http.ResponseWriter, r *http.Request) {
 
 // finish counts the request and turns a panic into a response. It aborts a response in progress, so the client
 // cannot mistake it for a complete one.
-func (e *edge) finish(w *recorder, r *http.Request, began time.Time) {
+func (e *edge) finish(w *recorder, r *http.Request, of request) {
 	v, begun := recover(), w.status != 0
 	err, _ := v.(error)
 	cut := errors.Is(err, http.ErrAbortHandler) // deliberate, already logged
@@ -79,10 +92,30 @@ func (e *edge) finish(w *recorder, r *http.Request, began time.Time) {
 			p.serve(w)
 		}
 	}
-	e.metrics.request(r.Pattern, w.status, time.Since(began))
+	e.metrics.request(r, w.status, time.Since(of.began))
+	if of.span.Sampled() {
+		of.end(r, w.status)
+	}
 	if cut || v != nil && begun {
 		panic(http.ErrAbortHandler)
 	}
+}
+
+// request is a request being answered.
+type request struct {
+	began time.Time
+	span  trace.Span
+}
+
+// end ends the span of a request. Its name is the route, never the path, which has objects.
+func (q request) end(r *http.Request, status int) {
+	q.span.Name(r.Pattern)
+	q.span.Set(semconv.HTTPResponseStatusCode(status))
+	var err error
+	if status >= http.StatusInternalServerError {
+		err = trace.Status(status)
+	}
+	q.span.End(err)
 }
 
 // heldKey is the context key of the request's share of the memory budget.
@@ -162,9 +195,9 @@ func (a *api) allowOrigin(w http.ResponseWriter, r *http.Request) (answered bool
 }
 
 // request counts a response. The route is a pattern, never a path.
-func (m *metrics) request(route string, status int, took time.Duration) {
-	m.requests.WithLabelValues(route, strconv.Itoa(status)).Inc()
-	m.seconds.WithLabelValues(route).Observe(took.Seconds())
+func (m *metrics) request(r *http.Request, status int, took time.Duration) {
+	m.requests.WithLabelValues(r.Pattern, strconv.Itoa(status)).Inc()
+	trace.Observe(r.Context(), m.seconds.WithLabelValues(r.Pattern), took)
 }
 
 func (m *metrics) heartbeats(results []codec.Result) {

@@ -19,6 +19,7 @@ import (
 	"github.com/playhead/playhead/bff/uplink"
 	"github.com/playhead/playhead/bff/ws"
 	"github.com/playhead/playhead/internal/run"
+	"github.com/playhead/playhead/internal/trace"
 	"github.com/playhead/playhead/internal/trust"
 )
 
@@ -49,7 +50,9 @@ type Config struct {
 	// WriteDeadline limits a write (default 2 s), ReadDeadline a read (default 5 s).
 	WriteDeadline, ReadDeadline time.Duration
 	// Drain limits the shutdown (default 15 s).
-	Drain    time.Duration
+	Drain time.Duration
+	// Tracer traces a sample of the requests and messages; nil traces none.
+	Tracer   *trace.Tracer
 	Logger   *slog.Logger
 	Registry prometheus.Registerer
 }
@@ -68,7 +71,7 @@ func New(cfg Config) (*Edge, error) {
 	users, memory := limit.New(cfg.UserRate, cfg.UserBurst), limit.NewMemory(cfg.Memory) // shared by HTTP and WebSockets
 	streams, err := ws.New(ws.Config{
 		Service: cfg.Service, Changes: cfg.Service, Tokens: cfg.Tokens, Limit: users, Memory: memory, Origins: cfg.Origins,
-		WriteDeadline: cfg.WriteDeadline, Drain: cfg.Drain / 5, Logger: cfg.Logger, Registry: cfg.Registry,
+		WriteDeadline: cfg.WriteDeadline, Drain: cfg.Drain / 5, Tracer: cfg.Tracer, Logger: cfg.Logger, Registry: cfg.Registry,
 	})
 	if err != nil {
 		return nil, err
@@ -85,7 +88,7 @@ func New(cfg Config) (*Edge, error) {
 	}
 	handler, err := api.New(api.Config{
 		Service: cfg.Service, Tokens: cfg.Tokens, Stream: streams.Upgrade, Pages: routes, Private: private, Limit: users, Memory: memory, Hosts: cfg.Hosts, Origins: cfg.Origins,
-		WriteDeadline: cfg.WriteDeadline, ReadDeadline: cfg.ReadDeadline, Logger: cfg.Logger, Registry: cfg.Registry,
+		WriteDeadline: cfg.WriteDeadline, ReadDeadline: cfg.ReadDeadline, Tracer: cfg.Tracer, Logger: cfg.Logger, Registry: cfg.Registry,
 	})
 	if err != nil {
 		return nil, err

@@ -13,6 +13,7 @@ import (
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/internal/run"
+	"github.com/playhead/playhead/internal/trace"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
@@ -94,7 +95,12 @@ func (c *Client) batched(p *pending) (resp *historyv1.ApplyResponse, err error) 
 }
 
 // apply waits for an instance's answer until the caller's context is done.
-func (l *link) apply(p *pending) (*historyv1.ApplyResponse, error) {
+func (l *link) apply(p *pending) (_ *historyv1.ApplyResponse, err error) {
+	ctx, span := trace.Call(p.ctx, historyv1.HistoryService_ApplyStream_FullMethodName)
+	defer func() { span.End(err) }()
+	if span.Sampled() {
+		p.trace = trace.Parent(ctx)
+	}
 	if err := l.queue.add(p); err != nil {
 		return nil, err
 	}

@@ -26,6 +26,7 @@ type pending struct {
 	user   *user       // in its queue.
 	first  user        // target of user for a user's only call there: saves an allocation.
 	done   chan answer // capacity 1: departed callers block nothing.
+	trace  string      // traceparent of a sampled call, otherwise empty.
 }
 
 type answer struct {
@@ -91,6 +92,7 @@ type batch struct {
 	left          int  // unanswered calls.
 	heard         bool // has an answer: its place is free.
 	giveUp        *time.Timer
+	traced        []*historyv1.TracedHeartbeat // first heartbeats of sampled calls.
 }
 
 const (
@@ -103,6 +105,9 @@ const (
 func (b *batch) add(p *pending) {
 	if b.oldest == nil || p.came.Before(b.oldest.came) {
 		b.oldest = p
+	}
+	if p.trace != "" {
+		b.traced = append(b.traced, &historyv1.TracedHeartbeat{Index: uint32(b.events), Traceparent: p.trace}) //nolint:gosec // below 1,000
 	}
 	b.calls = append(b.calls, p)
 	b.starts = append(b.starts, b.events)

@@ -19,10 +19,12 @@ import (
 	_ "google.golang.org/grpc/health" // for the health checks of connections
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	"github.com/playhead/playhead/internal/breaker"
 	"github.com/playhead/playhead/internal/run"
+	"github.com/playhead/playhead/internal/trace"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
@@ -212,6 +214,7 @@ func options(conf *tls.Config) []grpc.DialOption {
 		grpc.WithTransportCredentials(creds),
 		grpc.WithDefaultServiceConfig(policy),
 		grpc.WithDisableRetry(), // this package retries
+		grpc.WithUnaryInterceptor(traceUnary),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage), grpc.MaxCallSendMsgSize(maxMessage)),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 30 * time.Second, Timeout: 5 * time.Second, PermitWithoutStream: true}),
 		grpc.WithConnectParams(grpc.ConnectParams{
@@ -220,6 +223,16 @@ func options(conf *tls.Config) []grpc.DialOption {
 		}),
 		grpc.WithIdleTimeout(0), // keep connections through quiet periods
 	}
+}
+
+// traceUnary makes the span of a sampled call, and sends its traceparent.
+func traceUnary(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) (err error) { //nolint:revive // gRPC's signature
+	ctx, span := trace.Call(ctx, method)
+	defer func() { span.End(err) }()
+	if span.Sampled() {
+		ctx = metadata.AppendToOutgoingContext(ctx, trace.Header, trace.Parent(ctx))
+	}
+	return invoke(ctx, method, req, reply, conn, opts...)
 }
 
 // pauses is the backoff after a failure of an instance or of its watch stream.

@@ -102,7 +102,7 @@ func (s *stream) send(b *batch) {
 		s.link.peer.links.Go(s.receive)
 	}
 	s.link.peer.client.metrics.batch(b)
-	if err := s.rpc.Send(&historyv1.ApplyStreamRequest{Sequence: sequence, Batch: b.merge(), Concurrent: true}); err != nil {
+	if err := s.rpc.Send(&historyv1.ApplyStreamRequest{Sequence: sequence, Batch: b.merge(), Concurrent: true, Traced: b.traced}); err != nil {
 		s.cancel() // receive finds the cause and answers the calls
 	}
 }

@@ -11,12 +11,15 @@ import (
 	"time"
 
 	"github.com/coder/websocket"
+	"go.opentelemetry.io/otel/attribute"
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"github.com/playhead/playhead/bff/codec"
 	"github.com/playhead/playhead/bff/limit"
 	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/internal/trace"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
@@ -133,9 +136,13 @@ func (s *connection) answer(batch *codec.Batch, err error) (text []byte, _ error
 	if err == nil {
 		err = s.charge(batch)
 	}
+	ctx := context.Background()
 	var resp *historyv1.ApplyResponse
 	if err == nil {
-		resp, err = s.apply(batch)
+		var span trace.Span
+		ctx, span = s.trace(batch)
+		resp, err = s.apply(ctx, batch)
+		span.End(err)
 	}
 	if err == nil {
 		text, err = s.format.result(batch, resp)
@@ -144,7 +151,7 @@ func (s *connection) answer(batch *codec.Batch, err error) (text []byte, _ error
 		return nil, closing
 	}
 	if err != nil {
-		f := s.failure(err)
+		f := s.failure(ctx, err)
 		s.handler.metrics.messages.WithLabelValues(f.Code).Inc()
 		return s.format.failure(batch.Seq, f), nil
 	}
@@ -167,13 +174,22 @@ func (s *connection) charge(batch *codec.Batch) error {
 	return err
 }
 
-func (s *connection) apply(batch *codec.Batch) (*historyv1.ApplyResponse, error) {
+// trace begins the span of a sampled message.
+func (s *connection) trace(batch *codec.Batch) (context.Context, trace.Span) {
+	ctx, span := s.handler.cfg.Tracer.Begin(s.handler.writing(), "message /v1/stream", "")
+	if span.Sampled() {
+		span.Set(semconv.HTTPRoute("/v1/stream"), semconv.NetworkProtocolName("websocket"), attribute.Int("playhead.reports", len(batch.Heartbeats)))
+	}
+	return ctx, span
+}
+
+func (s *connection) apply(ctx context.Context, batch *codec.Batch) (*historyv1.ApplyResponse, error) {
 	for _, h := range batch.Heartbeats {
 		h.Origin = s.id // overrides the player's value
 	}
 	// A delayed message has an old send time, which would look like a slow clock.
 	s.way.shorten(batch.Heartbeats, s.handler.uptime())
-	return s.handler.cfg.Service.Apply(s.handler.writing(), batch.Request())
+	return s.handler.cfg.Service.Apply(ctx, batch.Request())
 }
 
 // send writes an answer within Patience, so slow readers cannot pile up answers in the edge. The caller has
@@ -198,7 +214,7 @@ func (s *connection) slowly() *time.Timer {
 }
 
 // failure maps an error to the player's response. Details of unknown errors stay in the log.
-func (s *connection) failure(err error) *codec.Failure {
+func (s *connection) failure(ctx context.Context, err error) *codec.Failure {
 	if field, ok := errors.AsType[*history.FieldError](err); ok {
 		return &codec.Failure{Code: invalid, Field: field.Field, Detail: field.Reason}
 	}
@@ -215,7 +231,7 @@ func (s *connection) failure(err error) *codec.Failure {
 	case codes.DeadlineExceeded:
 		return &codec.Failure{Code: timeout, Detail: "no answer in time; what was sent may or may not be stored", RetryAfterMS: soon()}
 	}
-	s.handler.cfg.Logger.Error("message failed", "error", err)
+	s.handler.cfg.Logger.ErrorContext(ctx, "message failed", "error", err)
 	return &codec.Failure{Code: internal, Detail: "internal error"}
 }
 

@@ -29,6 +29,7 @@ import (
 	"github.com/playhead/playhead/bff/scan"
 	"github.com/playhead/playhead/bff/token"
 	"github.com/playhead/playhead/internal/run"
+	"github.com/playhead/playhead/internal/trace"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
@@ -70,8 +71,10 @@ type Config struct {
 	// Drain limits the shutdown (default 5 s). Spread is the range of the random reconnect delay that players
 	// get then (default 5 s).
 	Drain, Spread time.Duration
-	Logger        *slog.Logger
-	Registry      prometheus.Registerer
+	// Tracer traces a sample of the messages; nil traces none.
+	Tracer   *trace.Tracer
+	Logger   *slog.Logger
+	Registry prometheus.Registerer
 }
 
 // Handler upgrades requests and serves the connections.

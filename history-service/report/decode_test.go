@@ -31,7 +31,7 @@ func TestDecodeIsTheGeneratedCode(t *testing.T) {
 // FuzzDecode compares the decoder with the generated code on arbitrary bytes, including the rejected ones.
 func FuzzDecode(f *testing.F) {
 	hb := &historyv1.Heartbeat{Uid: "ann", ObjectId: "film", Session: "s", Meta: map[string]string{"a": "b", "c": "d"}, RemovedMeta: []string{"c", "e"}, Day: &historyv1.DayCheck{Zone: "UTC"}}
-	data, err := proto.Marshal(&historyv1.ApplyStreamRequest{Sequence: 1, Concurrent: true, Batch: &historyv1.ApplyRequest{Heartbeats: []*historyv1.Heartbeat{hb}}})
+	data, err := proto.Marshal(&historyv1.ApplyStreamRequest{Sequence: 1, Concurrent: true, Batch: &historyv1.ApplyRequest{Heartbeats: []*historyv1.Heartbeat{hb}}, Traced: []*historyv1.TracedHeartbeat{{Traceparent: "00-1-2-01"}, {Index: 1}}})
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -58,8 +58,7 @@ func same(t tb, data []byte) {
 	case err != nil:
 		return
 	}
-	want := report.Of(req.GetBatch())
-	want.Sequence, want.Concurrent = req.GetSequence(), req.GetConcurrent()
+	want := report.OfStream(&req)
 	if len(got.Reports)+len(want.Reports) == 0 {
 		got.Reports, want.Reports = nil, nil
 	}

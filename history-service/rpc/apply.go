@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"go.opentelemetry.io/otel/attribute"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/mem"
@@ -18,6 +19,7 @@ import (
 	"github.com/playhead/playhead/history-service/report"
 	"github.com/playhead/playhead/history-service/write"
 	"github.com/playhead/playhead/internal/run"
+	"github.com/playhead/playhead/internal/trace"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
@@ -43,9 +45,7 @@ func (s *Server) ApplyStream(rpc grpc.BidiStreamingServer[historyv1.ApplyStreamR
 		if err != nil {
 			return nil, err
 		}
-		b := report.Of(req.GetBatch())
-		b.Sequence, b.Concurrent = req.GetSequence(), req.GetConcurrent()
-		return b, nil
+		return report.OfStream(req), nil
 	})
 }
 
@@ -272,7 +272,7 @@ func (s *Server) divide(batch *report.Batch) (parts []*nodeShare) {
 		name := s.nodes.Of(all[i].Key.UID)
 		p := byNode[name]
 		if p == nil {
-			p = &nodeShare{req: &report.Batch{ReturnRecords: batch.ReturnRecords, Ack: batch.Ack}}
+			p = &nodeShare{req: &report.Batch{ReturnRecords: batch.ReturnRecords, Ack: batch.Ack, Traced: batch.Traced}}
 			byNode[name] = p
 			parts = append(parts, p)
 		}
@@ -337,18 +337,20 @@ func (s *Server) Apply(ctx context.Context, req *historyv1.ApplyRequest) (*histo
 	return resp, nil
 }
 
-func (s *Server) apply(ctx context.Context, b *report.Batch) (*historyv1.ApplyResponse, error) {
+func (s *Server) apply(ctx context.Context, b *report.Batch) (resp *historyv1.ApplyResponse, err error) {
 	reports := b.Reports
 	if n := len(reports); n > write.MaxBatch {
 		return nil, history.Invalid("heartbeats", fmt.Sprintf("%d in one batch; want at most %d", n, write.MaxBatch))
 	}
+	ctx, span := s.trace(ctx, b)
+	defer func() { span.End(err) }()
 	refusals := admitAll(reports, s.cfg.Now().UnixMilli(), s.cfg.Rules)
 	result, err := s.write.Accept(ctx, reports, b.Ack == historyv1.Ack_ACK_QUEUED)
 	if err != nil {
 		return nil, err
 	}
 	defer s.write.Free(result)
-	resp := &historyv1.ApplyResponse{
+	resp = &historyv1.ApplyResponse{
 		Statuses: make([]historyv1.Status, len(reports)), Refusals: refusals, Days: result.Days, Records: result.Items(b.ReturnRecords),
 		NowMs: s.cfg.Now().UnixMilli(), Stale: result.Stale(),
 	}
@@ -357,6 +359,34 @@ func (s *Server) apply(ctx context.Context, b *report.Batch) (*historyv1.ApplyRe
 		s.hot.Add(reports[i].Key.UID)
 	}
 	return resp, nil
+}
+
+// trace begins the spans of a batch's sampled reports, which get their own span as Trace. The reports of a unary call
+// share the call's span.
+func (s *Server) trace(ctx context.Context, b *report.Batch) (context.Context, trace.Span) {
+	if !b.Traced {
+		if call := trace.Parent(ctx); call != "" {
+			for i := range b.Reports {
+				b.Reports[i].Trace = call
+			}
+		}
+		return ctx, trace.Span{}
+	}
+	var sampled []int
+	var parents []string
+	for i := range b.Reports {
+		if b.Reports[i].Trace != "" {
+			sampled, parents = append(sampled, i), append(parents, b.Reports[i].Trace)
+		}
+	}
+	ctx, span := s.cfg.Tracer.Each(ctx, historyv1.HistoryService_ApplyStream_FullMethodName, parents)
+	for k, i := range sampled {
+		b.Reports[i].Trace = parents[k]
+	}
+	if span.Sampled() {
+		span.Set(attribute.Int("playhead.reports", len(b.Reports)))
+	}
+	return ctx, span
 }
 
 // admitAll corrects and validates reports. Reports that will not be stored get their status here; invalid ones also

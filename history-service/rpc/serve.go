@@ -18,17 +18,20 @@ import (
 	"google.golang.org/grpc/health"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/reflection"
 
 	"github.com/playhead/playhead/internal/run"
+	"github.com/playhead/playhead/internal/trace"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
 // Serve serves gRPC on lis until ctx is done, then drains running requests for at most drain. A non-nil conf
 // enables TLS. It closes lis.
 func (s *Server) Serve(ctx context.Context, lis net.Listener, conf *tls.Config, drain time.Duration) error {
-	srv := grpc.NewServer(append(options(conf), append(newPanics(s).options(),
-		grpc.ChainUnaryInterceptor(s.authorizeUnary), grpc.ChainStreamInterceptor(s.authorizeStream, s.decoded))...)...)
+	panics := newPanics(s)
+	srv := grpc.NewServer(append(options(conf), grpc.ChainUnaryInterceptor(s.traceUnary, panics.unary, s.authorizeUnary),
+		grpc.ChainStreamInterceptor(panics.stream, s.authorizeStream, s.decoded))...)
 	healthy := health.NewServer()
 	healthv1.RegisterHealthServer(srv, healthy)
 	historyv1.RegisterHistoryServiceServer(srv, s)
@@ -67,8 +70,21 @@ func options(conf *tls.Config) []grpc.ServerOption {
 	return opts
 }
 
+// traceUnary traces a call with a sampled traceparent, or a sample of those without one.
+func (s *Server) traceUnary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (resp any, err error) {
+	if s.cfg.Tracer == nil || strings.HasPrefix(info.FullMethod, healthService) {
+		return handle(ctx, req)
+	}
+	parent := strings.Join(metadata.ValueFromIncomingContext(ctx, trace.Header), "")
+	ctx, span := s.cfg.Tracer.Accept(ctx, info.FullMethod, parent)
+	defer func() { span.End(err) }()
+	return handle(ctx, req)
+}
+
+const healthService = "/grpc.health.v1."
+
 func (s *Server) authorize(ctx context.Context, method string) error {
-	if s.cfg.Authorize == nil || strings.HasPrefix(method, "/grpc.health.v1.") {
+	if s.cfg.Authorize == nil || strings.HasPrefix(method, healthService) {
 		return nil
 	}
 	return s.cfg.Authorize(ctx)
@@ -101,22 +117,18 @@ func newPanics(s *Server) *panics {
 	})}
 }
 
-func (p *panics) options() []grpc.ServerOption {
-	return []grpc.ServerOption{grpc.UnaryInterceptor(p.unary), grpc.StreamInterceptor(p.stream)}
-}
-
 func (p *panics) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (resp any, err error) {
-	defer p.answer(info.FullMethod, &err)
+	defer p.answer(ctx, info.FullMethod, &err)
 	return handle(ctx, req)
 }
 
 func (p *panics) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) (err error) {
-	defer p.answer(info.FullMethod, &err)
+	defer p.answer(stream.Context(), info.FullMethod, &err)
 	return handle(srv, stream)
 }
 
 // answer must be deferred directly, because it calls recover.
-func (p *panics) answer(method string, err *error) {
+func (p *panics) answer(ctx context.Context, method string, err *error) {
 	v := recover()
 	if v == nil {
 		return
@@ -126,6 +138,6 @@ func (p *panics) answer(method string, err *error) {
 	if elsewhere, ok := v.(*run.PanicError); ok { // from another goroutine of the request
 		v, stack = elsewhere.Value, elsewhere.Stack
 	}
-	p.server.cfg.Logger.Error("handler panicked", "method", method, "panic", v, "stack", string(stack))
+	p.server.cfg.Logger.ErrorContext(ctx, "handler panicked", "method", method, "panic", v, "stack", string(stack))
 	*err = status(fmt.Errorf("panic: %v", v))
 }

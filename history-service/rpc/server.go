@@ -31,6 +31,7 @@ import (
 	"github.com/playhead/playhead/history-service/view"
 	"github.com/playhead/playhead/history-service/webhook"
 	"github.com/playhead/playhead/history-service/write"
+	"github.com/playhead/playhead/internal/trace"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
@@ -84,7 +85,9 @@ type Config struct {
 	Now      func() time.Time
 	ClockErr func() error
 	// Horizon is the trusted time for expiry, never later than Now (default Now). It is 1970 while unknown.
-	Horizon  func() time.Time
+	Horizon func() time.Time
+	// Tracer traces sampled requests; nil traces none.
+	Tracer   *trace.Tracer
 	Logger   *slog.Logger
 	Registry prometheus.Registerer
 }

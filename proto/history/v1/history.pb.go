@@ -92,6 +92,7 @@ type ApplyRequest = v1.ApplyRequest
 type ApplyResponse = v1.ApplyResponse
 type Stale = v1.Stale
 type ApplyStreamRequest = v1.ApplyStreamRequest
+type TracedHeartbeat = v1.TracedHeartbeat
 type ApplyStreamResponse = v1.ApplyStreamResponse
 type Item = v1.Item
 type NextPart = v1.NextPart

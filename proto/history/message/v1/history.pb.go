@@ -975,7 +975,9 @@ type ApplyStreamRequest struct {
 	// them in several answers. Otherwise each is answered as a whole, in order. Heartbeats of
 	// one user are in order only within a batch: the caller waits for the answer to one
 	// before it sends the next.
-	Concurrent    bool `protobuf:"varint,3,opt,name=concurrent,proto3" json:"concurrent,omitempty"`
+	Concurrent bool `protobuf:"varint,3,opt,name=concurrent,proto3" json:"concurrent,omitempty"`
+	// The heartbeats of the batch that are traced; see the header traceparent of W3C's Trace Context.
+	Traced        []*TracedHeartbeat `protobuf:"bytes,4,rep,name=traced,proto3" json:"traced,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1031,6 +1033,66 @@ func (x *ApplyStreamRequest) GetConcurrent() bool {
 	return false
 }
 
+func (x *ApplyStreamRequest) GetTraced() []*TracedHeartbeat {
+	if x != nil {
+		return x.Traced
+	}
+	return nil
+}
+
+// TracedHeartbeat is where the trace of a heartbeat goes on.
+type TracedHeartbeat struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Index         uint32                 `protobuf:"varint,1,opt,name=index,proto3" json:"index,omitempty"`
+	Traceparent   string                 `protobuf:"bytes,2,opt,name=traceparent,proto3" json:"traceparent,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TracedHeartbeat) Reset() {
+	*x = TracedHeartbeat{}
+	mi := &file_history_message_v1_history_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TracedHeartbeat) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TracedHeartbeat) ProtoMessage() {}
+
+func (x *TracedHeartbeat) ProtoReflect() protoreflect.Message {
+	mi := &file_history_message_v1_history_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TracedHeartbeat.ProtoReflect.Descriptor instead.
+func (*TracedHeartbeat) Descriptor() ([]byte, []int) {
+	return file_history_message_v1_history_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *TracedHeartbeat) GetIndex() uint32 {
+	if x != nil {
+		return x.Index
+	}
+	return 0
+}
+
+func (x *TracedHeartbeat) GetTraceparent() string {
+	if x != nil {
+		return x.Traceparent
+	}
+	return ""
+}
+
 type ApplyStreamResponse struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	Sequence uint64                 `protobuf:"varint,1,opt,name=sequence,proto3" json:"sequence,omitempty"`
@@ -1045,7 +1107,7 @@ type ApplyStreamResponse struct {
 
 func (x *ApplyStreamResponse) Reset() {
 	*x = ApplyStreamResponse{}
-	mi := &file_history_message_v1_history_proto_msgTypes[8]
+	mi := &file_history_message_v1_history_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1057,7 +1119,7 @@ func (x *ApplyStreamResponse) String() string {
 func (*ApplyStreamResponse) ProtoMessage() {}
 
 func (x *ApplyStreamResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_history_message_v1_history_proto_msgTypes[8]
+	mi := &file_history_message_v1_history_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1070,7 +1132,7 @@ func (x *ApplyStreamResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyStreamResponse.ProtoReflect.Descriptor instead.
 func (*ApplyStreamResponse) Descriptor() ([]byte, []int) {
-	return file_history_message_v1_history_proto_rawDescGZIP(), []int{8}
+	return file_history_message_v1_history_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ApplyStreamResponse) GetSequence() uint64 {
@@ -1139,7 +1201,7 @@ type Item struct {
 
 func (x *Item) Reset() {
 	*x = Item{}
-	mi := &file_history_message_v1_history_proto_msgTypes[9]
+	mi := &file_history_message_v1_history_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1151,7 +1213,7 @@ func (x *Item) String() string {
 func (*Item) ProtoMessage() {}
 
 func (x *Item) ProtoReflect() protoreflect.Message {
-	mi := &file_history_message_v1_history_proto_msgTypes[9]
+	mi := &file_history_message_v1_history_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1164,7 +1226,7 @@ func (x *Item) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Item.ProtoReflect.Descriptor instead.
 func (*Item) Descriptor() ([]byte, []int) {
-	return file_history_message_v1_history_proto_rawDescGZIP(), []int{9}
+	return file_history_message_v1_history_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Item) GetObject() *Object {
@@ -1320,7 +1382,7 @@ type NextPart struct {
 
 func (x *NextPart) Reset() {
 	*x = NextPart{}
-	mi := &file_history_message_v1_history_proto_msgTypes[10]
+	mi := &file_history_message_v1_history_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1332,7 +1394,7 @@ func (x *NextPart) String() string {
 func (*NextPart) ProtoMessage() {}
 
 func (x *NextPart) ProtoReflect() protoreflect.Message {
-	mi := &file_history_message_v1_history_proto_msgTypes[10]
+	mi := &file_history_message_v1_history_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1345,7 +1407,7 @@ func (x *NextPart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NextPart.ProtoReflect.Descriptor instead.
 func (*NextPart) Descriptor() ([]byte, []int) {
-	return file_history_message_v1_history_proto_rawDescGZIP(), []int{10}
+	return file_history_message_v1_history_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *NextPart) GetSeason() uint32 {
@@ -1384,7 +1446,7 @@ type ListRequest struct {
 
 func (x *ListRequest) Reset() {
 	*x = ListRequest{}
-	mi := &file_history_message_v1_history_proto_msgTypes[11]
+	mi := &file_history_message_v1_history_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1396,7 +1458,7 @@ func (x *ListRequest) String() string {
 func (*ListRequest) ProtoMessage() {}
 
 func (x *ListRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_history_message_v1_history_proto_msgTypes[11]
+	mi := &file_history_message_v1_history_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1409,7 +1471,7 @@ func (x *ListRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRequest.ProtoReflect.Descriptor instead.
 func (*ListRequest) Descriptor() ([]byte, []int) {
-	return file_history_message_v1_history_proto_rawDescGZIP(), []int{11}
+	return file_history_message_v1_history_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ListRequest) GetUid() string {
@@ -1484,7 +1546,7 @@ type ListResponse struct {
 
 func (x *ListResponse) Reset() {
 	*x = ListResponse{}
-	mi := &file_history_message_v1_history_proto_msgTypes[12]
+	mi := &file_history_message_v1_history_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1496,7 +1558,7 @@ func (x *ListResponse) String() string {
 func (*ListResponse) ProtoMessage() {}
 
 func (x *ListResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_history_message_v1_history_proto_msgTypes[12]
+	mi := &file_history_message_v1_history_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1509,7 +1571,7 @@ func (x *ListResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListResponse.ProtoReflect.Descriptor instead.
 func (*ListResponse) Descriptor() ([]byte, []int) {
-	return file_history_message_v1_history_proto_rawDescGZIP(), []int{12}
+	return file_history_message_v1_history_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ListResponse) GetItems() []*Item {
@@ -1566,7 +1628,7 @@ type Summary struct {
 
 func (x *Summary) Reset() {
 	*x = Summary{}
-	mi := &file_history_message_v1_history_proto_msgTypes[13]
+	mi := &file_history_message_v1_history_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1578,7 +1640,7 @@ func (x *Summary) String() string {
 func (*Summary) ProtoMessage() {}
 
 func (x *Summary) ProtoReflect() protoreflect.Message {
-	mi := &file_history_message_v1_history_proto_msgTypes[13]
+	mi := &file_history_message_v1_history_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1591,7 +1653,7 @@ func (x *Summary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Summary.ProtoReflect.Descriptor instead.
 func (*Summary) Descriptor() ([]byte, []int) {
-	return file_history_message_v1_history_proto_rawDescGZIP(), []int{13}
+	return file_history_message_v1_history_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Summary) GetObject() *Object {
@@ -1661,7 +1723,7 @@ type PointsRequest struct {
 
 func (x *PointsRequest) Reset() {
 	*x = PointsRequest{}
-	mi := &file_history_message_v1_history_proto_msgTypes[14]
+	mi := &file_history_message_v1_history_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1673,7 +1735,7 @@ func (x *PointsRequest) String() string {
 func (*PointsRequest) ProtoMessage() {}
 
 func (x *PointsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_history_message_v1_history_proto_msgTypes[14]
+	mi := &file_history_message_v1_history_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1686,7 +1748,7 @@ func (x *PointsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PointsRequest.ProtoReflect.Descriptor instead.
 func (*PointsRequest) Descriptor() ([]byte, []int) {
-	return file_history_message_v1_history_proto_rawDescGZIP(), []int{14}
+	return file_history_message_v1_history_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *PointsRequest) GetUid() string {
@@ -1713,7 +1775,7 @@ type PointsResponse struct {
 
 func (x *PointsResponse) Reset() {
 	*x = PointsResponse{}
-	mi := &file_history_message_v1_history_proto_msgTypes[15]
+	mi := &file_history_message_v1_history_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1725,7 +1787,7 @@ func (x *PointsResponse) String() string {
 func (*PointsResponse) ProtoMessage() {}
 
 func (x *PointsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_history_message_v1_history_proto_msgTypes[15]
+	mi := &file_history_message_v1_history_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1738,7 +1800,7 @@ func (x *PointsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PointsResponse.ProtoReflect.Descriptor instead.
 func (*PointsResponse) Descriptor() ([]byte, []int) {
-	return file_history_message_v1_history_proto_rawDescGZIP(), []int{15}
+	return file_history_message_v1_history_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *PointsResponse) GetItems() []*Item {
@@ -1761,7 +1823,7 @@ type ChangesRequest struct {
 
 func (x *ChangesRequest) Reset() {
 	*x = ChangesRequest{}
-	mi := &file_history_message_v1_history_proto_msgTypes[16]
+	mi := &file_history_message_v1_history_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1773,7 +1835,7 @@ func (x *ChangesRequest) String() string {
 func (*ChangesRequest) ProtoMessage() {}
 
 func (x *ChangesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_history_message_v1_history_proto_msgTypes[16]
+	mi := &file_history_message_v1_history_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1786,7 +1848,7 @@ func (x *ChangesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangesRequest.ProtoReflect.Descriptor instead.
 func (*ChangesRequest) Descriptor() ([]byte, []int) {
-	return file_history_message_v1_history_proto_rawDescGZIP(), []int{16}
+	return file_history_message_v1_history_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ChangesRequest) GetUid() string {
@@ -1830,7 +1892,7 @@ type ChangesResponse struct {
 
 func (x *ChangesResponse) Reset() {
 	*x = ChangesResponse{}
-	mi := &file_history_message_v1_history_proto_msgTypes[17]
+	mi := &file_history_message_v1_history_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1842,7 +1904,7 @@ func (x *ChangesResponse) String() string {
 func (*ChangesResponse) ProtoMessage() {}
 
 func (x *ChangesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_history_message_v1_history_proto_msgTypes[17]
+	mi := &file_history_message_v1_history_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1855,7 +1917,7 @@ func (x *ChangesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangesResponse.ProtoReflect.Descriptor instead.
 func (*ChangesResponse) Descriptor() ([]byte, []int) {
-	return file_history_message_v1_history_proto_rawDescGZIP(), []int{17}
+	return file_history_message_v1_history_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ChangesResponse) GetItems() []*Item {
@@ -1910,7 +1972,7 @@ type ViewingsRequest struct {
 
 func (x *ViewingsRequest) Reset() {
 	*x = ViewingsRequest{}
-	mi := &file_history_message_v1_history_proto_msgTypes[18]
+	mi := &file_history_message_v1_history_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1922,7 +1984,7 @@ func (x *ViewingsRequest) String() string {
 func (*ViewingsRequest) ProtoMessage() {}
 
 func (x *ViewingsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_history_message_v1_history_proto_msgTypes[18]
+	mi := &file_history_message_v1_history_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1935,7 +1997,7 @@ func (x *ViewingsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ViewingsRequest.ProtoReflect.Descriptor instead.
 func (*ViewingsRequest) Descriptor() ([]byte, []int) {
-	return file_history_message_v1_history_proto_rawDescGZIP(), []int{18}
+	return file_history_message_v1_history_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ViewingsRequest) GetUid() string {
@@ -1964,7 +2026,7 @@ type ViewingsResponse struct {
 
 func (x *ViewingsResponse) Reset() {
 	*x = ViewingsResponse{}
-	mi := &file_history_message_v1_history_proto_msgTypes[19]
+	mi := &file_history_message_v1_history_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1976,7 +2038,7 @@ func (x *ViewingsResponse) String() string {
 func (*ViewingsResponse) ProtoMessage() {}
 
 func (x *ViewingsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_history_message_v1_history_proto_msgTypes[19]
+	mi := &file_history_message_v1_history_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1989,7 +2051,7 @@ func (x *ViewingsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ViewingsResponse.ProtoReflect.Descriptor instead.
 func (*ViewingsResponse) Descriptor() ([]byte, []int) {
-	return file_history_message_v1_history_proto_rawDescGZIP(), []int{19}
+	return file_history_message_v1_history_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ViewingsResponse) GetFound() bool {
@@ -2028,7 +2090,7 @@ type Session struct {
 
 func (x *Session) Reset() {
 	*x = Session{}
-	mi := &file_history_message_v1_history_proto_msgTypes[20]
+	mi := &file_history_message_v1_history_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2040,7 +2102,7 @@ func (x *Session) String() string {
 func (*Session) ProtoMessage() {}
 
 func (x *Session) ProtoReflect() protoreflect.Message {
-	mi := &file_history_message_v1_history_proto_msgTypes[20]
+	mi := &file_history_message_v1_history_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2053,7 +2115,7 @@ func (x *Session) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Session.ProtoReflect.Descriptor instead.
 func (*Session) Descriptor() ([]byte, []int) {
-	return file_history_message_v1_history_proto_rawDescGZIP(), []int{20}
+	return file_history_message_v1_history_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Session) GetBeginMs() int64 {
@@ -2129,7 +2191,7 @@ type StatsRequest struct {
 
 func (x *StatsRequest) Reset() {
 	*x = StatsRequest{}
-	mi := &file_history_message_v1_history_proto_msgTypes[21]
+	mi := &file_history_message_v1_history_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2141,7 +2203,7 @@ func (x *StatsRequest) String() string {
 func (*StatsRequest) ProtoMessage() {}
 
 func (x *StatsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_history_message_v1_history_proto_msgTypes[21]
+	mi := &file_history_message_v1_history_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2154,7 +2216,7 @@ func (x *StatsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatsRequest.ProtoReflect.Descriptor instead.
 func (*StatsRequest) Descriptor() ([]byte, []int) {
-	return file_history_message_v1_history_proto_rawDescGZIP(), []int{21}
+	return file_history_message_v1_history_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *StatsRequest) GetUid() string {
@@ -2218,7 +2280,7 @@ type StatsResponse struct {
 
 func (x *StatsResponse) Reset() {
 	*x = StatsResponse{}
-	mi := &file_history_message_v1_history_proto_msgTypes[22]
+	mi := &file_history_message_v1_history_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2230,7 +2292,7 @@ func (x *StatsResponse) String() string {
 func (*StatsResponse) ProtoMessage() {}
 
 func (x *StatsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_history_message_v1_history_proto_msgTypes[22]
+	mi := &file_history_message_v1_history_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2243,7 +2305,7 @@ func (x *StatsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatsResponse.ProtoReflect.Descriptor instead.
 func (*StatsResponse) Descriptor() ([]byte, []int) {
-	return file_history_message_v1_history_proto_rawDescGZIP(), []int{22}
+	return file_history_message_v1_history_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *StatsResponse) GetBuckets() []*StatsBucket {
@@ -2301,7 +2363,7 @@ type StatsBucket struct {
 
 func (x *StatsBucket) Reset() {
 	*x = StatsBucket{}
-	mi := &file_history_message_v1_history_proto_msgTypes[23]
+	mi := &file_history_message_v1_history_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2313,7 +2375,7 @@ func (x *StatsBucket) String() string {
 func (*StatsBucket) ProtoMessage() {}
 
 func (x *StatsBucket) ProtoReflect() protoreflect.Message {
-	mi := &file_history_message_v1_history_proto_msgTypes[23]
+	mi := &file_history_message_v1_history_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2326,7 +2388,7 @@ func (x *StatsBucket) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatsBucket.ProtoReflect.Descriptor instead.
 func (*StatsBucket) Descriptor() ([]byte, []int) {
-	return file_history_message_v1_history_proto_rawDescGZIP(), []int{23}
+	return file_history_message_v1_history_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *StatsBucket) GetDay() uint32 {
@@ -2362,7 +2424,7 @@ type StatsSum struct {
 
 func (x *StatsSum) Reset() {
 	*x = StatsSum{}
-	mi := &file_history_message_v1_history_proto_msgTypes[24]
+	mi := &file_history_message_v1_history_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2374,7 +2436,7 @@ func (x *StatsSum) String() string {
 func (*StatsSum) ProtoMessage() {}
 
 func (x *StatsSum) ProtoReflect() protoreflect.Message {
-	mi := &file_history_message_v1_history_proto_msgTypes[24]
+	mi := &file_history_message_v1_history_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2387,7 +2449,7 @@ func (x *StatsSum) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatsSum.ProtoReflect.Descriptor instead.
 func (*StatsSum) Descriptor() ([]byte, []int) {
-	return file_history_message_v1_history_proto_rawDescGZIP(), []int{24}
+	return file_history_message_v1_history_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *StatsSum) GetWatchedMs() int64 {
@@ -2430,7 +2492,7 @@ type DeleteRequest struct {
 
 func (x *DeleteRequest) Reset() {
 	*x = DeleteRequest{}
-	mi := &file_history_message_v1_history_proto_msgTypes[25]
+	mi := &file_history_message_v1_history_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2442,7 +2504,7 @@ func (x *DeleteRequest) String() string {
 func (*DeleteRequest) ProtoMessage() {}
 
 func (x *DeleteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_history_message_v1_history_proto_msgTypes[25]
+	mi := &file_history_message_v1_history_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2455,7 +2517,7 @@ func (x *DeleteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteRequest.ProtoReflect.Descriptor instead.
 func (*DeleteRequest) Descriptor() ([]byte, []int) {
-	return file_history_message_v1_history_proto_rawDescGZIP(), []int{25}
+	return file_history_message_v1_history_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *DeleteRequest) GetUid() string {
@@ -2503,7 +2565,7 @@ type DeleteResponse struct {
 
 func (x *DeleteResponse) Reset() {
 	*x = DeleteResponse{}
-	mi := &file_history_message_v1_history_proto_msgTypes[26]
+	mi := &file_history_message_v1_history_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2515,7 +2577,7 @@ func (x *DeleteResponse) String() string {
 func (*DeleteResponse) ProtoMessage() {}
 
 func (x *DeleteResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_history_message_v1_history_proto_msgTypes[26]
+	mi := &file_history_message_v1_history_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2528,7 +2590,7 @@ func (x *DeleteResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteResponse.ProtoReflect.Descriptor instead.
 func (*DeleteResponse) Descriptor() ([]byte, []int) {
-	return file_history_message_v1_history_proto_rawDescGZIP(), []int{26}
+	return file_history_message_v1_history_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *DeleteResponse) GetDeleted() uint32 {
@@ -2556,7 +2618,7 @@ type MarkRequest struct {
 
 func (x *MarkRequest) Reset() {
 	*x = MarkRequest{}
-	mi := &file_history_message_v1_history_proto_msgTypes[27]
+	mi := &file_history_message_v1_history_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2568,7 +2630,7 @@ func (x *MarkRequest) String() string {
 func (*MarkRequest) ProtoMessage() {}
 
 func (x *MarkRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_history_message_v1_history_proto_msgTypes[27]
+	mi := &file_history_message_v1_history_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2581,7 +2643,7 @@ func (x *MarkRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MarkRequest.ProtoReflect.Descriptor instead.
 func (*MarkRequest) Descriptor() ([]byte, []int) {
-	return file_history_message_v1_history_proto_rawDescGZIP(), []int{27}
+	return file_history_message_v1_history_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *MarkRequest) GetUid() string {
@@ -2638,7 +2700,7 @@ type MarkedObject struct {
 
 func (x *MarkedObject) Reset() {
 	*x = MarkedObject{}
-	mi := &file_history_message_v1_history_proto_msgTypes[28]
+	mi := &file_history_message_v1_history_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2650,7 +2712,7 @@ func (x *MarkedObject) String() string {
 func (*MarkedObject) ProtoMessage() {}
 
 func (x *MarkedObject) ProtoReflect() protoreflect.Message {
-	mi := &file_history_message_v1_history_proto_msgTypes[28]
+	mi := &file_history_message_v1_history_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2663,7 +2725,7 @@ func (x *MarkedObject) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MarkedObject.ProtoReflect.Descriptor instead.
 func (*MarkedObject) Descriptor() ([]byte, []int) {
-	return file_history_message_v1_history_proto_rawDescGZIP(), []int{28}
+	return file_history_message_v1_history_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *MarkedObject) GetObject() *Object {
@@ -2694,7 +2756,7 @@ type MarkResponse struct {
 
 func (x *MarkResponse) Reset() {
 	*x = MarkResponse{}
-	mi := &file_history_message_v1_history_proto_msgTypes[29]
+	mi := &file_history_message_v1_history_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2706,7 +2768,7 @@ func (x *MarkResponse) String() string {
 func (*MarkResponse) ProtoMessage() {}
 
 func (x *MarkResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_history_message_v1_history_proto_msgTypes[29]
+	mi := &file_history_message_v1_history_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2719,7 +2781,7 @@ func (x *MarkResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MarkResponse.ProtoReflect.Descriptor instead.
 func (*MarkResponse) Descriptor() ([]byte, []int) {
-	return file_history_message_v1_history_proto_rawDescGZIP(), []int{29}
+	return file_history_message_v1_history_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *MarkResponse) GetStatuses() []Status {
@@ -2749,7 +2811,7 @@ type ClearRequest struct {
 
 func (x *ClearRequest) Reset() {
 	*x = ClearRequest{}
-	mi := &file_history_message_v1_history_proto_msgTypes[30]
+	mi := &file_history_message_v1_history_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2761,7 +2823,7 @@ func (x *ClearRequest) String() string {
 func (*ClearRequest) ProtoMessage() {}
 
 func (x *ClearRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_history_message_v1_history_proto_msgTypes[30]
+	mi := &file_history_message_v1_history_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2774,7 +2836,7 @@ func (x *ClearRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClearRequest.ProtoReflect.Descriptor instead.
 func (*ClearRequest) Descriptor() ([]byte, []int) {
-	return file_history_message_v1_history_proto_rawDescGZIP(), []int{30}
+	return file_history_message_v1_history_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ClearRequest) GetUid() string {
@@ -2807,7 +2869,7 @@ type ClearResponse struct {
 
 func (x *ClearResponse) Reset() {
 	*x = ClearResponse{}
-	mi := &file_history_message_v1_history_proto_msgTypes[31]
+	mi := &file_history_message_v1_history_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2819,7 +2881,7 @@ func (x *ClearResponse) String() string {
 func (*ClearResponse) ProtoMessage() {}
 
 func (x *ClearResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_history_message_v1_history_proto_msgTypes[31]
+	mi := &file_history_message_v1_history_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2832,7 +2894,7 @@ func (x *ClearResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClearResponse.ProtoReflect.Descriptor instead.
 func (*ClearResponse) Descriptor() ([]byte, []int) {
-	return file_history_message_v1_history_proto_rawDescGZIP(), []int{31}
+	return file_history_message_v1_history_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ClearResponse) GetClearedMs() int64 {
@@ -2854,7 +2916,7 @@ type ImportedRecord struct {
 
 func (x *ImportedRecord) Reset() {
 	*x = ImportedRecord{}
-	mi := &file_history_message_v1_history_proto_msgTypes[32]
+	mi := &file_history_message_v1_history_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2866,7 +2928,7 @@ func (x *ImportedRecord) String() string {
 func (*ImportedRecord) ProtoMessage() {}
 
 func (x *ImportedRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_history_message_v1_history_proto_msgTypes[32]
+	mi := &file_history_message_v1_history_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2879,7 +2941,7 @@ func (x *ImportedRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImportedRecord.ProtoReflect.Descriptor instead.
 func (*ImportedRecord) Descriptor() ([]byte, []int) {
-	return file_history_message_v1_history_proto_rawDescGZIP(), []int{32}
+	return file_history_message_v1_history_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ImportedRecord) GetObject() *Object {
@@ -2910,7 +2972,7 @@ type ImportRequest struct {
 
 func (x *ImportRequest) Reset() {
 	*x = ImportRequest{}
-	mi := &file_history_message_v1_history_proto_msgTypes[33]
+	mi := &file_history_message_v1_history_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2922,7 +2984,7 @@ func (x *ImportRequest) String() string {
 func (*ImportRequest) ProtoMessage() {}
 
 func (x *ImportRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_history_message_v1_history_proto_msgTypes[33]
+	mi := &file_history_message_v1_history_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2935,7 +2997,7 @@ func (x *ImportRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImportRequest.ProtoReflect.Descriptor instead.
 func (*ImportRequest) Descriptor() ([]byte, []int) {
-	return file_history_message_v1_history_proto_rawDescGZIP(), []int{33}
+	return file_history_message_v1_history_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ImportRequest) GetUid() string {
@@ -2972,7 +3034,7 @@ type ImportResponse struct {
 
 func (x *ImportResponse) Reset() {
 	*x = ImportResponse{}
-	mi := &file_history_message_v1_history_proto_msgTypes[34]
+	mi := &file_history_message_v1_history_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2984,7 +3046,7 @@ func (x *ImportResponse) String() string {
 func (*ImportResponse) ProtoMessage() {}
 
 func (x *ImportResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_history_message_v1_history_proto_msgTypes[34]
+	mi := &file_history_message_v1_history_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2997,7 +3059,7 @@ func (x *ImportResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImportResponse.ProtoReflect.Descriptor instead.
 func (*ImportResponse) Descriptor() ([]byte, []int) {
-	return file_history_message_v1_history_proto_rawDescGZIP(), []int{34}
+	return file_history_message_v1_history_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ImportResponse) GetStatuses() []Status {
@@ -3031,7 +3093,7 @@ type SearchRequest struct {
 
 func (x *SearchRequest) Reset() {
 	*x = SearchRequest{}
-	mi := &file_history_message_v1_history_proto_msgTypes[35]
+	mi := &file_history_message_v1_history_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3043,7 +3105,7 @@ func (x *SearchRequest) String() string {
 func (*SearchRequest) ProtoMessage() {}
 
 func (x *SearchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_history_message_v1_history_proto_msgTypes[35]
+	mi := &file_history_message_v1_history_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3056,7 +3118,7 @@ func (x *SearchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SearchRequest.ProtoReflect.Descriptor instead.
 func (*SearchRequest) Descriptor() ([]byte, []int) {
-	return file_history_message_v1_history_proto_rawDescGZIP(), []int{35}
+	return file_history_message_v1_history_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *SearchRequest) GetUid() string {
@@ -3108,7 +3170,7 @@ type SearchResponse struct {
 
 func (x *SearchResponse) Reset() {
 	*x = SearchResponse{}
-	mi := &file_history_message_v1_history_proto_msgTypes[36]
+	mi := &file_history_message_v1_history_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3120,7 +3182,7 @@ func (x *SearchResponse) String() string {
 func (*SearchResponse) ProtoMessage() {}
 
 func (x *SearchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_history_message_v1_history_proto_msgTypes[36]
+	mi := &file_history_message_v1_history_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3133,7 +3195,7 @@ func (x *SearchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SearchResponse.ProtoReflect.Descriptor instead.
 func (*SearchResponse) Descriptor() ([]byte, []int) {
-	return file_history_message_v1_history_proto_rawDescGZIP(), []int{36}
+	return file_history_message_v1_history_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *SearchResponse) GetItems() []*Item {
@@ -3181,7 +3243,7 @@ type ContinueRequest struct {
 
 func (x *ContinueRequest) Reset() {
 	*x = ContinueRequest{}
-	mi := &file_history_message_v1_history_proto_msgTypes[37]
+	mi := &file_history_message_v1_history_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3193,7 +3255,7 @@ func (x *ContinueRequest) String() string {
 func (*ContinueRequest) ProtoMessage() {}
 
 func (x *ContinueRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_history_message_v1_history_proto_msgTypes[37]
+	mi := &file_history_message_v1_history_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3206,7 +3268,7 @@ func (x *ContinueRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContinueRequest.ProtoReflect.Descriptor instead.
 func (*ContinueRequest) Descriptor() ([]byte, []int) {
-	return file_history_message_v1_history_proto_rawDescGZIP(), []int{37}
+	return file_history_message_v1_history_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ContinueRequest) GetUid() string {
@@ -3246,7 +3308,7 @@ type ContinueResponse struct {
 
 func (x *ContinueResponse) Reset() {
 	*x = ContinueResponse{}
-	mi := &file_history_message_v1_history_proto_msgTypes[38]
+	mi := &file_history_message_v1_history_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3258,7 +3320,7 @@ func (x *ContinueResponse) String() string {
 func (*ContinueResponse) ProtoMessage() {}
 
 func (x *ContinueResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_history_message_v1_history_proto_msgTypes[38]
+	mi := &file_history_message_v1_history_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3271,7 +3333,7 @@ func (x *ContinueResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContinueResponse.ProtoReflect.Descriptor instead.
 func (*ContinueResponse) Descriptor() ([]byte, []int) {
-	return file_history_message_v1_history_proto_rawDescGZIP(), []int{38}
+	return file_history_message_v1_history_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ContinueResponse) GetItems() []*Item {
@@ -3294,7 +3356,7 @@ type DismissRequest struct {
 
 func (x *DismissRequest) Reset() {
 	*x = DismissRequest{}
-	mi := &file_history_message_v1_history_proto_msgTypes[39]
+	mi := &file_history_message_v1_history_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3306,7 +3368,7 @@ func (x *DismissRequest) String() string {
 func (*DismissRequest) ProtoMessage() {}
 
 func (x *DismissRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_history_message_v1_history_proto_msgTypes[39]
+	mi := &file_history_message_v1_history_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3319,7 +3381,7 @@ func (x *DismissRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DismissRequest.ProtoReflect.Descriptor instead.
 func (*DismissRequest) Descriptor() ([]byte, []int) {
-	return file_history_message_v1_history_proto_rawDescGZIP(), []int{39}
+	return file_history_message_v1_history_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *DismissRequest) GetUid() string {
@@ -3353,7 +3415,7 @@ type DismissResponse struct {
 
 func (x *DismissResponse) Reset() {
 	*x = DismissResponse{}
-	mi := &file_history_message_v1_history_proto_msgTypes[40]
+	mi := &file_history_message_v1_history_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3365,7 +3427,7 @@ func (x *DismissResponse) String() string {
 func (*DismissResponse) ProtoMessage() {}
 
 func (x *DismissResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_history_message_v1_history_proto_msgTypes[40]
+	mi := &file_history_message_v1_history_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3378,7 +3440,7 @@ func (x *DismissResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DismissResponse.ProtoReflect.Descriptor instead.
 func (*DismissResponse) Descriptor() ([]byte, []int) {
-	return file_history_message_v1_history_proto_rawDescGZIP(), []int{40}
+	return file_history_message_v1_history_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *DismissResponse) GetFound() uint32 {
@@ -3401,7 +3463,7 @@ type Settings struct {
 
 func (x *Settings) Reset() {
 	*x = Settings{}
-	mi := &file_history_message_v1_history_proto_msgTypes[41]
+	mi := &file_history_message_v1_history_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3413,7 +3475,7 @@ func (x *Settings) String() string {
 func (*Settings) ProtoMessage() {}
 
 func (x *Settings) ProtoReflect() protoreflect.Message {
-	mi := &file_history_message_v1_history_proto_msgTypes[41]
+	mi := &file_history_message_v1_history_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3426,7 +3488,7 @@ func (x *Settings) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Settings.ProtoReflect.Descriptor instead.
 func (*Settings) Descriptor() ([]byte, []int) {
-	return file_history_message_v1_history_proto_rawDescGZIP(), []int{41}
+	return file_history_message_v1_history_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *Settings) GetRecording() bool {
@@ -3452,7 +3514,7 @@ type GetSettingsRequest struct {
 
 func (x *GetSettingsRequest) Reset() {
 	*x = GetSettingsRequest{}
-	mi := &file_history_message_v1_history_proto_msgTypes[42]
+	mi := &file_history_message_v1_history_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3464,7 +3526,7 @@ func (x *GetSettingsRequest) String() string {
 func (*GetSettingsRequest) ProtoMessage() {}
 
 func (x *GetSettingsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_history_message_v1_history_proto_msgTypes[42]
+	mi := &file_history_message_v1_history_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3477,7 +3539,7 @@ func (x *GetSettingsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSettingsRequest.ProtoReflect.Descriptor instead.
 func (*GetSettingsRequest) Descriptor() ([]byte, []int) {
-	return file_history_message_v1_history_proto_rawDescGZIP(), []int{42}
+	return file_history_message_v1_history_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *GetSettingsRequest) GetUid() string {
@@ -3496,7 +3558,7 @@ type GetSettingsResponse struct {
 
 func (x *GetSettingsResponse) Reset() {
 	*x = GetSettingsResponse{}
-	mi := &file_history_message_v1_history_proto_msgTypes[43]
+	mi := &file_history_message_v1_history_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3508,7 +3570,7 @@ func (x *GetSettingsResponse) String() string {
 func (*GetSettingsResponse) ProtoMessage() {}
 
 func (x *GetSettingsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_history_message_v1_history_proto_msgTypes[43]
+	mi := &file_history_message_v1_history_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3521,7 +3583,7 @@ func (x *GetSettingsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSettingsResponse.ProtoReflect.Descriptor instead.
 func (*GetSettingsResponse) Descriptor() ([]byte, []int) {
-	return file_history_message_v1_history_proto_rawDescGZIP(), []int{43}
+	return file_history_message_v1_history_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *GetSettingsResponse) GetSettings() *Settings {
@@ -3541,7 +3603,7 @@ type PutSettingsRequest struct {
 
 func (x *PutSettingsRequest) Reset() {
 	*x = PutSettingsRequest{}
-	mi := &file_history_message_v1_history_proto_msgTypes[44]
+	mi := &file_history_message_v1_history_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3553,7 +3615,7 @@ func (x *PutSettingsRequest) String() string {
 func (*PutSettingsRequest) ProtoMessage() {}
 
 func (x *PutSettingsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_history_message_v1_history_proto_msgTypes[44]
+	mi := &file_history_message_v1_history_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3566,7 +3628,7 @@ func (x *PutSettingsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutSettingsRequest.ProtoReflect.Descriptor instead.
 func (*PutSettingsRequest) Descriptor() ([]byte, []int) {
-	return file_history_message_v1_history_proto_rawDescGZIP(), []int{44}
+	return file_history_message_v1_history_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *PutSettingsRequest) GetUid() string {
@@ -3592,7 +3654,7 @@ type PutSettingsResponse struct {
 
 func (x *PutSettingsResponse) Reset() {
 	*x = PutSettingsResponse{}
-	mi := &file_history_message_v1_history_proto_msgTypes[45]
+	mi := &file_history_message_v1_history_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3604,7 +3666,7 @@ func (x *PutSettingsResponse) String() string {
 func (*PutSettingsResponse) ProtoMessage() {}
 
 func (x *PutSettingsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_history_message_v1_history_proto_msgTypes[45]
+	mi := &file_history_message_v1_history_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3617,7 +3679,7 @@ func (x *PutSettingsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutSettingsResponse.ProtoReflect.Descriptor instead.
 func (*PutSettingsResponse) Descriptor() ([]byte, []int) {
-	return file_history_message_v1_history_proto_rawDescGZIP(), []int{45}
+	return file_history_message_v1_history_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *PutSettingsResponse) GetSettings() *Settings {
@@ -3638,7 +3700,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_history_message_v1_history_proto_msgTypes[46]
+	mi := &file_history_message_v1_history_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3650,7 +3712,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_history_message_v1_history_proto_msgTypes[46]
+	mi := &file_history_message_v1_history_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3663,7 +3725,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_history_message_v1_history_proto_rawDescGZIP(), []int{46}
+	return file_history_message_v1_history_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *WatchRequest) GetAdded() []*Watcher {
@@ -3692,7 +3754,7 @@ type Watcher struct {
 
 func (x *Watcher) Reset() {
 	*x = Watcher{}
-	mi := &file_history_message_v1_history_proto_msgTypes[47]
+	mi := &file_history_message_v1_history_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3704,7 +3766,7 @@ func (x *Watcher) String() string {
 func (*Watcher) ProtoMessage() {}
 
 func (x *Watcher) ProtoReflect() protoreflect.Message {
-	mi := &file_history_message_v1_history_proto_msgTypes[47]
+	mi := &file_history_message_v1_history_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3717,7 +3779,7 @@ func (x *Watcher) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Watcher.ProtoReflect.Descriptor instead.
 func (*Watcher) Descriptor() ([]byte, []int) {
-	return file_history_message_v1_history_proto_rawDescGZIP(), []int{47}
+	return file_history_message_v1_history_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *Watcher) GetUid() string {
@@ -3743,7 +3805,7 @@ type WatchResponse struct {
 
 func (x *WatchResponse) Reset() {
 	*x = WatchResponse{}
-	mi := &file_history_message_v1_history_proto_msgTypes[48]
+	mi := &file_history_message_v1_history_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3755,7 +3817,7 @@ func (x *WatchResponse) String() string {
 func (*WatchResponse) ProtoMessage() {}
 
 func (x *WatchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_history_message_v1_history_proto_msgTypes[48]
+	mi := &file_history_message_v1_history_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3768,7 +3830,7 @@ func (x *WatchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchResponse.ProtoReflect.Descriptor instead.
 func (*WatchResponse) Descriptor() ([]byte, []int) {
-	return file_history_message_v1_history_proto_rawDescGZIP(), []int{48}
+	return file_history_message_v1_history_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *WatchResponse) GetChanges() []*Change {
@@ -3798,7 +3860,7 @@ type Change struct {
 
 func (x *Change) Reset() {
 	*x = Change{}
-	mi := &file_history_message_v1_history_proto_msgTypes[49]
+	mi := &file_history_message_v1_history_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3810,7 +3872,7 @@ func (x *Change) String() string {
 func (*Change) ProtoMessage() {}
 
 func (x *Change) ProtoReflect() protoreflect.Message {
-	mi := &file_history_message_v1_history_proto_msgTypes[49]
+	mi := &file_history_message_v1_history_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3823,7 +3885,7 @@ func (x *Change) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Change.ProtoReflect.Descriptor instead.
 func (*Change) Descriptor() ([]byte, []int) {
-	return file_history_message_v1_history_proto_rawDescGZIP(), []int{49}
+	return file_history_message_v1_history_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *Change) GetUid() string {
@@ -3933,13 +3995,17 @@ const file_history_message_v1_history_proto_rawDesc = "" +
 	"\revent_time_ms\x18\x02 \x01(\x03R\veventTimeMs\x12$\n" +
 	"\x0erecord_time_ms\x18\x03 \x01(\x03R\frecordTimeMs\x12\x1d\n" +
 	"\n" +
-	"removed_ms\x18\x04 \x01(\x03R\tremovedMs\"\x88\x01\n" +
+	"removed_ms\x18\x04 \x01(\x03R\tremovedMs\"\xc5\x01\n" +
 	"\x12ApplyStreamRequest\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x04R\bsequence\x126\n" +
 	"\x05batch\x18\x02 \x01(\v2 .history.message.v1.ApplyRequestR\x05batch\x12\x1e\n" +
 	"\n" +
 	"concurrent\x18\x03 \x01(\bR\n" +
-	"concurrent\"\x86\x01\n" +
+	"concurrent\x12;\n" +
+	"\x06traced\x18\x04 \x03(\v2#.history.message.v1.TracedHeartbeatR\x06traced\"I\n" +
+	"\x0fTracedHeartbeat\x12\x14\n" +
+	"\x05index\x18\x01 \x01(\rR\x05index\x12 \n" +
+	"\vtraceparent\x18\x02 \x01(\tR\vtraceparent\"\x86\x01\n" +
 	"\x13ApplyStreamResponse\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x04R\bsequence\x129\n" +
 	"\x06result\x18\x02 \x01(\v2!.history.message.v1.ApplyResponseR\x06result\x12\x18\n" +
@@ -4214,7 +4280,7 @@ func file_history_message_v1_history_proto_rawDescGZIP() []byte {
 }
 
 var file_history_message_v1_history_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_history_message_v1_history_proto_msgTypes = make([]protoimpl.MessageInfo, 53)
+var file_history_message_v1_history_proto_msgTypes = make([]protoimpl.MessageInfo, 54)
 var file_history_message_v1_history_proto_goTypes = []any{
 	(Kind)(0),                   // 0: history.message.v1.Kind
 	(Status)(0),                 // 1: history.message.v1.Status
@@ -4229,117 +4295,119 @@ var file_history_message_v1_history_proto_goTypes = []any{
 	(*ApplyResponse)(nil),       // 10: history.message.v1.ApplyResponse
 	(*Stale)(nil),               // 11: history.message.v1.Stale
 	(*ApplyStreamRequest)(nil),  // 12: history.message.v1.ApplyStreamRequest
-	(*ApplyStreamResponse)(nil), // 13: history.message.v1.ApplyStreamResponse
-	(*Item)(nil),                // 14: history.message.v1.Item
-	(*NextPart)(nil),            // 15: history.message.v1.NextPart
-	(*ListRequest)(nil),         // 16: history.message.v1.ListRequest
-	(*ListResponse)(nil),        // 17: history.message.v1.ListResponse
-	(*Summary)(nil),             // 18: history.message.v1.Summary
-	(*PointsRequest)(nil),       // 19: history.message.v1.PointsRequest
-	(*PointsResponse)(nil),      // 20: history.message.v1.PointsResponse
-	(*ChangesRequest)(nil),      // 21: history.message.v1.ChangesRequest
-	(*ChangesResponse)(nil),     // 22: history.message.v1.ChangesResponse
-	(*ViewingsRequest)(nil),     // 23: history.message.v1.ViewingsRequest
-	(*ViewingsResponse)(nil),    // 24: history.message.v1.ViewingsResponse
-	(*Session)(nil),             // 25: history.message.v1.Session
-	(*StatsRequest)(nil),        // 26: history.message.v1.StatsRequest
-	(*StatsResponse)(nil),       // 27: history.message.v1.StatsResponse
-	(*StatsBucket)(nil),         // 28: history.message.v1.StatsBucket
-	(*StatsSum)(nil),            // 29: history.message.v1.StatsSum
-	(*DeleteRequest)(nil),       // 30: history.message.v1.DeleteRequest
-	(*DeleteResponse)(nil),      // 31: history.message.v1.DeleteResponse
-	(*MarkRequest)(nil),         // 32: history.message.v1.MarkRequest
-	(*MarkedObject)(nil),        // 33: history.message.v1.MarkedObject
-	(*MarkResponse)(nil),        // 34: history.message.v1.MarkResponse
-	(*ClearRequest)(nil),        // 35: history.message.v1.ClearRequest
-	(*ClearResponse)(nil),       // 36: history.message.v1.ClearResponse
-	(*ImportedRecord)(nil),      // 37: history.message.v1.ImportedRecord
-	(*ImportRequest)(nil),       // 38: history.message.v1.ImportRequest
-	(*ImportResponse)(nil),      // 39: history.message.v1.ImportResponse
-	(*SearchRequest)(nil),       // 40: history.message.v1.SearchRequest
-	(*SearchResponse)(nil),      // 41: history.message.v1.SearchResponse
-	(*ContinueRequest)(nil),     // 42: history.message.v1.ContinueRequest
-	(*ContinueResponse)(nil),    // 43: history.message.v1.ContinueResponse
-	(*DismissRequest)(nil),      // 44: history.message.v1.DismissRequest
-	(*DismissResponse)(nil),     // 45: history.message.v1.DismissResponse
-	(*Settings)(nil),            // 46: history.message.v1.Settings
-	(*GetSettingsRequest)(nil),  // 47: history.message.v1.GetSettingsRequest
-	(*GetSettingsResponse)(nil), // 48: history.message.v1.GetSettingsResponse
-	(*PutSettingsRequest)(nil),  // 49: history.message.v1.PutSettingsRequest
-	(*PutSettingsResponse)(nil), // 50: history.message.v1.PutSettingsResponse
-	(*WatchRequest)(nil),        // 51: history.message.v1.WatchRequest
-	(*Watcher)(nil),             // 52: history.message.v1.Watcher
-	(*WatchResponse)(nil),       // 53: history.message.v1.WatchResponse
-	(*Change)(nil),              // 54: history.message.v1.Change
-	nil,                         // 55: history.message.v1.Heartbeat.MetaEntry
-	nil,                         // 56: history.message.v1.Item.MetaEntry
-	nil,                         // 57: history.message.v1.MarkedObject.MetaEntry
-	(*Object)(nil),              // 58: history.message.v1.Object
-	(State)(0),                  // 59: history.message.v1.State
-	(*Record)(nil),              // 60: history.message.v1.Record
+	(*TracedHeartbeat)(nil),     // 13: history.message.v1.TracedHeartbeat
+	(*ApplyStreamResponse)(nil), // 14: history.message.v1.ApplyStreamResponse
+	(*Item)(nil),                // 15: history.message.v1.Item
+	(*NextPart)(nil),            // 16: history.message.v1.NextPart
+	(*ListRequest)(nil),         // 17: history.message.v1.ListRequest
+	(*ListResponse)(nil),        // 18: history.message.v1.ListResponse
+	(*Summary)(nil),             // 19: history.message.v1.Summary
+	(*PointsRequest)(nil),       // 20: history.message.v1.PointsRequest
+	(*PointsResponse)(nil),      // 21: history.message.v1.PointsResponse
+	(*ChangesRequest)(nil),      // 22: history.message.v1.ChangesRequest
+	(*ChangesResponse)(nil),     // 23: history.message.v1.ChangesResponse
+	(*ViewingsRequest)(nil),     // 24: history.message.v1.ViewingsRequest
+	(*ViewingsResponse)(nil),    // 25: history.message.v1.ViewingsResponse
+	(*Session)(nil),             // 26: history.message.v1.Session
+	(*StatsRequest)(nil),        // 27: history.message.v1.StatsRequest
+	(*StatsResponse)(nil),       // 28: history.message.v1.StatsResponse
+	(*StatsBucket)(nil),         // 29: history.message.v1.StatsBucket
+	(*StatsSum)(nil),            // 30: history.message.v1.StatsSum
+	(*DeleteRequest)(nil),       // 31: history.message.v1.DeleteRequest
+	(*DeleteResponse)(nil),      // 32: history.message.v1.DeleteResponse
+	(*MarkRequest)(nil),         // 33: history.message.v1.MarkRequest
+	(*MarkedObject)(nil),        // 34: history.message.v1.MarkedObject
+	(*MarkResponse)(nil),        // 35: history.message.v1.MarkResponse
+	(*ClearRequest)(nil),        // 36: history.message.v1.ClearRequest
+	(*ClearResponse)(nil),       // 37: history.message.v1.ClearResponse
+	(*ImportedRecord)(nil),      // 38: history.message.v1.ImportedRecord
+	(*ImportRequest)(nil),       // 39: history.message.v1.ImportRequest
+	(*ImportResponse)(nil),      // 40: history.message.v1.ImportResponse
+	(*SearchRequest)(nil),       // 41: history.message.v1.SearchRequest
+	(*SearchResponse)(nil),      // 42: history.message.v1.SearchResponse
+	(*ContinueRequest)(nil),     // 43: history.message.v1.ContinueRequest
+	(*ContinueResponse)(nil),    // 44: history.message.v1.ContinueResponse
+	(*DismissRequest)(nil),      // 45: history.message.v1.DismissRequest
+	(*DismissResponse)(nil),     // 46: history.message.v1.DismissResponse
+	(*Settings)(nil),            // 47: history.message.v1.Settings
+	(*GetSettingsRequest)(nil),  // 48: history.message.v1.GetSettingsRequest
+	(*GetSettingsResponse)(nil), // 49: history.message.v1.GetSettingsResponse
+	(*PutSettingsRequest)(nil),  // 50: history.message.v1.PutSettingsRequest
+	(*PutSettingsResponse)(nil), // 51: history.message.v1.PutSettingsResponse
+	(*WatchRequest)(nil),        // 52: history.message.v1.WatchRequest
+	(*Watcher)(nil),             // 53: history.message.v1.Watcher
+	(*WatchResponse)(nil),       // 54: history.message.v1.WatchResponse
+	(*Change)(nil),              // 55: history.message.v1.Change
+	nil,                         // 56: history.message.v1.Heartbeat.MetaEntry
+	nil,                         // 57: history.message.v1.Item.MetaEntry
+	nil,                         // 58: history.message.v1.MarkedObject.MetaEntry
+	(*Object)(nil),              // 59: history.message.v1.Object
+	(State)(0),                  // 60: history.message.v1.State
+	(*Record)(nil),              // 61: history.message.v1.Record
 }
 var file_history_message_v1_history_proto_depIdxs = []int32{
 	0,  // 0: history.message.v1.Heartbeat.kind:type_name -> history.message.v1.Kind
-	55, // 1: history.message.v1.Heartbeat.meta:type_name -> history.message.v1.Heartbeat.MetaEntry
+	56, // 1: history.message.v1.Heartbeat.meta:type_name -> history.message.v1.Heartbeat.MetaEntry
 	6,  // 2: history.message.v1.Heartbeat.day:type_name -> history.message.v1.DayCheck
 	5,  // 3: history.message.v1.ApplyRequest.heartbeats:type_name -> history.message.v1.Heartbeat
 	2,  // 4: history.message.v1.ApplyRequest.ack:type_name -> history.message.v1.Ack
 	1,  // 5: history.message.v1.ApplyResponse.statuses:type_name -> history.message.v1.Status
 	8,  // 6: history.message.v1.ApplyResponse.refusals:type_name -> history.message.v1.Refusal
-	14, // 7: history.message.v1.ApplyResponse.records:type_name -> history.message.v1.Item
+	15, // 7: history.message.v1.ApplyResponse.records:type_name -> history.message.v1.Item
 	7,  // 8: history.message.v1.ApplyResponse.days:type_name -> history.message.v1.DaySeen
 	11, // 9: history.message.v1.ApplyResponse.stale:type_name -> history.message.v1.Stale
 	9,  // 10: history.message.v1.ApplyStreamRequest.batch:type_name -> history.message.v1.ApplyRequest
-	10, // 11: history.message.v1.ApplyStreamResponse.result:type_name -> history.message.v1.ApplyResponse
-	58, // 12: history.message.v1.Item.object:type_name -> history.message.v1.Object
-	59, // 13: history.message.v1.Item.state:type_name -> history.message.v1.State
-	56, // 14: history.message.v1.Item.meta:type_name -> history.message.v1.Item.MetaEntry
-	15, // 15: history.message.v1.Item.next:type_name -> history.message.v1.NextPart
-	14, // 16: history.message.v1.ListResponse.items:type_name -> history.message.v1.Item
-	60, // 17: history.message.v1.ListResponse.records:type_name -> history.message.v1.Record
-	18, // 18: history.message.v1.ListResponse.summaries:type_name -> history.message.v1.Summary
-	58, // 19: history.message.v1.Summary.object:type_name -> history.message.v1.Object
-	58, // 20: history.message.v1.PointsRequest.objects:type_name -> history.message.v1.Object
-	14, // 21: history.message.v1.PointsResponse.items:type_name -> history.message.v1.Item
-	14, // 22: history.message.v1.ChangesResponse.items:type_name -> history.message.v1.Item
-	58, // 23: history.message.v1.ChangesResponse.removed:type_name -> history.message.v1.Object
-	46, // 24: history.message.v1.ChangesResponse.settings:type_name -> history.message.v1.Settings
-	58, // 25: history.message.v1.ViewingsRequest.object:type_name -> history.message.v1.Object
-	25, // 26: history.message.v1.ViewingsResponse.sessions:type_name -> history.message.v1.Session
-	59, // 27: history.message.v1.Session.state:type_name -> history.message.v1.State
-	3,  // 28: history.message.v1.StatsRequest.by:type_name -> history.message.v1.StatsBy
-	28, // 29: history.message.v1.StatsResponse.buckets:type_name -> history.message.v1.StatsBucket
-	29, // 30: history.message.v1.StatsResponse.total:type_name -> history.message.v1.StatsSum
-	29, // 31: history.message.v1.StatsResponse.undated:type_name -> history.message.v1.StatsSum
-	58, // 32: history.message.v1.StatsBucket.object:type_name -> history.message.v1.Object
-	29, // 33: history.message.v1.StatsBucket.sum:type_name -> history.message.v1.StatsSum
-	58, // 34: history.message.v1.DeleteRequest.objects:type_name -> history.message.v1.Object
-	33, // 35: history.message.v1.MarkRequest.objects:type_name -> history.message.v1.MarkedObject
-	4,  // 36: history.message.v1.MarkRequest.mark:type_name -> history.message.v1.Mark
-	58, // 37: history.message.v1.MarkedObject.object:type_name -> history.message.v1.Object
-	57, // 38: history.message.v1.MarkedObject.meta:type_name -> history.message.v1.MarkedObject.MetaEntry
-	1,  // 39: history.message.v1.MarkResponse.statuses:type_name -> history.message.v1.Status
-	14, // 40: history.message.v1.MarkResponse.records:type_name -> history.message.v1.Item
-	58, // 41: history.message.v1.ImportedRecord.object:type_name -> history.message.v1.Object
-	60, // 42: history.message.v1.ImportedRecord.record:type_name -> history.message.v1.Record
-	37, // 43: history.message.v1.ImportRequest.records:type_name -> history.message.v1.ImportedRecord
-	1,  // 44: history.message.v1.ImportResponse.statuses:type_name -> history.message.v1.Status
-	8,  // 45: history.message.v1.ImportResponse.refusals:type_name -> history.message.v1.Refusal
-	14, // 46: history.message.v1.SearchResponse.items:type_name -> history.message.v1.Item
-	14, // 47: history.message.v1.ContinueResponse.items:type_name -> history.message.v1.Item
-	58, // 48: history.message.v1.DismissRequest.objects:type_name -> history.message.v1.Object
-	46, // 49: history.message.v1.GetSettingsResponse.settings:type_name -> history.message.v1.Settings
-	46, // 50: history.message.v1.PutSettingsResponse.settings:type_name -> history.message.v1.Settings
-	52, // 51: history.message.v1.WatchRequest.added:type_name -> history.message.v1.Watcher
-	52, // 52: history.message.v1.WatchRequest.removed:type_name -> history.message.v1.Watcher
-	54, // 53: history.message.v1.WatchResponse.changes:type_name -> history.message.v1.Change
-	14, // 54: history.message.v1.Change.items:type_name -> history.message.v1.Item
-	58, // 55: history.message.v1.Change.removed:type_name -> history.message.v1.Object
-	56, // [56:56] is the sub-list for method output_type
-	56, // [56:56] is the sub-list for method input_type
-	56, // [56:56] is the sub-list for extension type_name
-	56, // [56:56] is the sub-list for extension extendee
-	0,  // [0:56] is the sub-list for field type_name
+	13, // 11: history.message.v1.ApplyStreamRequest.traced:type_name -> history.message.v1.TracedHeartbeat
+	10, // 12: history.message.v1.ApplyStreamResponse.result:type_name -> history.message.v1.ApplyResponse
+	59, // 13: history.message.v1.Item.object:type_name -> history.message.v1.Object
+	60, // 14: history.message.v1.Item.state:type_name -> history.message.v1.State
+	57, // 15: history.message.v1.Item.meta:type_name -> history.message.v1.Item.MetaEntry
+	16, // 16: history.message.v1.Item.next:type_name -> history.message.v1.NextPart
+	15, // 17: history.message.v1.ListResponse.items:type_name -> history.message.v1.Item
+	61, // 18: history.message.v1.ListResponse.records:type_name -> history.message.v1.Record
+	19, // 19: history.message.v1.ListResponse.summaries:type_name -> history.message.v1.Summary
+	59, // 20: history.message.v1.Summary.object:type_name -> history.message.v1.Object
+	59, // 21: history.message.v1.PointsRequest.objects:type_name -> history.message.v1.Object
+	15, // 22: history.message.v1.PointsResponse.items:type_name -> history.message.v1.Item
+	15, // 23: history.message.v1.ChangesResponse.items:type_name -> history.message.v1.Item
+	59, // 24: history.message.v1.ChangesResponse.removed:type_name -> history.message.v1.Object
+	47, // 25: history.message.v1.ChangesResponse.settings:type_name -> history.message.v1.Settings
+	59, // 26: history.message.v1.ViewingsRequest.object:type_name -> history.message.v1.Object
+	26, // 27: history.message.v1.ViewingsResponse.sessions:type_name -> history.message.v1.Session
+	60, // 28: history.message.v1.Session.state:type_name -> history.message.v1.State
+	3,  // 29: history.message.v1.StatsRequest.by:type_name -> history.message.v1.StatsBy
+	29, // 30: history.message.v1.StatsResponse.buckets:type_name -> history.message.v1.StatsBucket
+	30, // 31: history.message.v1.StatsResponse.total:type_name -> history.message.v1.StatsSum
+	30, // 32: history.message.v1.StatsResponse.undated:type_name -> history.message.v1.StatsSum
+	59, // 33: history.message.v1.StatsBucket.object:type_name -> history.message.v1.Object
+	30, // 34: history.message.v1.StatsBucket.sum:type_name -> history.message.v1.StatsSum
+	59, // 35: history.message.v1.DeleteRequest.objects:type_name -> history.message.v1.Object
+	34, // 36: history.message.v1.MarkRequest.objects:type_name -> history.message.v1.MarkedObject
+	4,  // 37: history.message.v1.MarkRequest.mark:type_name -> history.message.v1.Mark
+	59, // 38: history.message.v1.MarkedObject.object:type_name -> history.message.v1.Object
+	58, // 39: history.message.v1.MarkedObject.meta:type_name -> history.message.v1.MarkedObject.MetaEntry
+	1,  // 40: history.message.v1.MarkResponse.statuses:type_name -> history.message.v1.Status
+	15, // 41: history.message.v1.MarkResponse.records:type_name -> history.message.v1.Item
+	59, // 42: history.message.v1.ImportedRecord.object:type_name -> history.message.v1.Object
+	61, // 43: history.message.v1.ImportedRecord.record:type_name -> history.message.v1.Record
+	38, // 44: history.message.v1.ImportRequest.records:type_name -> history.message.v1.ImportedRecord
+	1,  // 45: history.message.v1.ImportResponse.statuses:type_name -> history.message.v1.Status
+	8,  // 46: history.message.v1.ImportResponse.refusals:type_name -> history.message.v1.Refusal
+	15, // 47: history.message.v1.SearchResponse.items:type_name -> history.message.v1.Item
+	15, // 48: history.message.v1.ContinueResponse.items:type_name -> history.message.v1.Item
+	59, // 49: history.message.v1.DismissRequest.objects:type_name -> history.message.v1.Object
+	47, // 50: history.message.v1.GetSettingsResponse.settings:type_name -> history.message.v1.Settings
+	47, // 51: history.message.v1.PutSettingsResponse.settings:type_name -> history.message.v1.Settings
+	53, // 52: history.message.v1.WatchRequest.added:type_name -> history.message.v1.Watcher
+	53, // 53: history.message.v1.WatchRequest.removed:type_name -> history.message.v1.Watcher
+	55, // 54: history.message.v1.WatchResponse.changes:type_name -> history.message.v1.Change
+	15, // 55: history.message.v1.Change.items:type_name -> history.message.v1.Item
+	59, // 56: history.message.v1.Change.removed:type_name -> history.message.v1.Object
+	57, // [57:57] is the sub-list for method output_type
+	57, // [57:57] is the sub-list for method input_type
+	57, // [57:57] is the sub-list for extension type_name
+	57, // [57:57] is the sub-list for extension extendee
+	0,  // [0:57] is the sub-list for field type_name
 }
 
 func init() { file_history_message_v1_history_proto_init() }
@@ -4348,15 +4416,15 @@ func file_history_message_v1_history_proto_init() {
 		return
 	}
 	file_history_message_v1_record_proto_init()
-	file_history_message_v1_history_proto_msgTypes[10].OneofWrappers = []any{}
-	file_history_message_v1_history_proto_msgTypes[20].OneofWrappers = []any{}
+	file_history_message_v1_history_proto_msgTypes[11].OneofWrappers = []any{}
+	file_history_message_v1_history_proto_msgTypes[21].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_history_message_v1_history_proto_rawDesc), len(file_history_message_v1_history_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   53,
+			NumMessages:   54,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
