@@ -9,6 +9,18 @@ type Announcement struct {
 	Key Key
 	// Record is set if the queue carries the content too.
 	Record *Record
+	// Trace is the traceparent of the key's last sampled report, usually empty.
+	Trace string
+}
+
+// Traces returns the traceparents of announcements.
+func Traces(keys []Announcement) (parents []string) {
+	for i := range keys {
+		if keys[i].Trace != "" {
+			parents = append(parents, keys[i].Trace)
+		}
+	}
+	return parents
 }
 
 // Publisher announces dirty keys to the jobs. Its methods are safe for concurrent use.
@@ -43,7 +55,9 @@ type Assignment interface {
 type Delivery struct {
 	Keys []Announcement
 	// Poison are the undecodable messages.
-	Poison   []Poison
+	Poison []Poison
+	// Traces are the traceparents of traced messages; of a queue in memory, those of its keys.
+	Traces   []string
 	Messages int
 	Bytes    int
 	// Offsets are the next offsets by partition, for the adapter.

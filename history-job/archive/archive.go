@@ -19,6 +19,7 @@ import (
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/internal/run"
+	"github.com/playhead/playhead/internal/trace"
 )
 
 // Cache is the part of [history.Cache] that archiving and recovery need, with the dirty marks.
@@ -117,8 +118,10 @@ type Config struct {
 	// Deadline bounds each exchange with a store (default 10 s). Pause is the first backoff (default 200 ms,
 	// doubled up to 5 s).
 	Deadline, Pause time.Duration
-	Logger          *slog.Logger
-	Registry        prometheus.Registerer
+	// Tracer traces deliveries with sampled reports; nil traces none.
+	Tracer   *trace.Tracer
+	Logger   *slog.Logger
+	Registry prometheus.Registerer
 }
 
 // Archiver archives records. Its methods are safe for concurrent use.

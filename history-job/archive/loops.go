@@ -68,7 +68,9 @@ func (a *Archiver) Consume(ctx context.Context, as history.Assignment) error {
 				keys = append(keys, k.Key)
 			}
 		}
-		if err := a.Archive(ctx, keys); err != nil {
+		traced, span := a.cfg.Tracer.Archive(ctx, len(keys), d.Traces)
+		err = a.Archive(traced, keys)
+		if span.End(err); err != nil {
 			return err
 		}
 		if err := as.Commit(ctx, d); err != nil {

@@ -183,7 +183,7 @@ func (s *Stores) Retry(ctx context.Context, what string, exchange func(context.C
 		}
 		s.Failed(ctx, what)
 		if !backoff.Paused() {
-			s.cfg.Logger.Warn("store unavailable; will retry", "operation", what, "error", err)
+			s.cfg.Logger.WarnContext(ctx, "store unavailable; will retry", "operation", what, "error", err)
 		}
 		if !backoff.Sleep(ctx) {
 			return ctx.Err()

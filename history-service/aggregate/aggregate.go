@@ -87,6 +87,7 @@ func New(cfg Config) (*Aggregator, error) {
 	for i := range a.shard {
 		a.shard[i].entries = make(map[history.Key]*entry)
 		a.shard[i].users = make(map[history.Key]struct{})
+		a.shard[i].traces = make(map[history.Key]string)
 	}
 	return a, nil
 }

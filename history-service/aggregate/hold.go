@@ -8,6 +8,7 @@ import (
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/internal/run"
+	"github.com/playhead/playhead/internal/trace"
 )
 
 // Held is the last written state of a key.
@@ -38,6 +39,7 @@ type shard struct {
 	mu      sync.Mutex
 	entries map[history.Key]*entry
 	users   map[history.Key]struct{} // due keys of users' own states
+	traces  map[history.Key]string   // traceparents of keys with a sampled report
 	// Each entry is in one list, in order of arrival.
 	running   list // running viewings, by start of the hold
 	ended     list // due: ended, expired or refused
@@ -162,6 +164,15 @@ func (a *Aggregator) trim(s *shard) {
 func (s *shard) drop(e *entry) {
 	e.in.remove(e)
 	delete(s.entries, e.key)
+	delete(s.traces, e.key)
+}
+
+// Trace links the next announcement of a key to a sampled report, before the report's Put.
+func (a *Aggregator) Trace(k history.Key, parent string) {
+	s := a.of(k)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.traces[k] = parent
 }
 
 // count counts a due key and wakes the flusher at Size.
@@ -229,10 +240,12 @@ func (a *Aggregator) take(s *shard, opened time.Time) (due []history.Announcemen
 		}
 		e.early = false
 		a.metrics.flushed[why].Inc()
-		a.metrics.holds.Observe(held.Seconds())
+		parent := s.traces[e.key]
+		delete(s.traces, e.key)
+		trace.ObserveParent(parent, a.metrics.holds, held)
 		e.at = a.confirmed
 		e.move(&s.announced)
-		due = append(due, history.Announcement{Key: e.key})
+		due = append(due, history.Announcement{Key: e.key, Trace: parent})
 	}
 	for e := range s.ended.all() {
 		announce(e, viewingEnded)
@@ -286,13 +299,14 @@ func (a *Aggregator) publish(ctx context.Context, limit time.Duration, keys []hi
 	a.metrics.announced.Add(float64(len(keys) - len(unsent)))
 	a.logFailure(err, len(unsent))
 	for _, d := range unsent {
-		a.giveBack(d.Key)
+		a.giveBack(d)
 	}
 	return err == nil
 }
 
 // giveBack makes a refused key due again, unless a later write has started a new hold.
-func (a *Aggregator) giveBack(k history.Key) {
+func (a *Aggregator) giveBack(d history.Announcement) {
+	k := d.Key
 	s := a.of(k)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -303,6 +317,9 @@ func (a *Aggregator) giveBack(k history.Key) {
 		a.metrics.dropped.Inc()
 	case e.in == &s.announced:
 		e.move(&s.ended)
+		if d.Trace != "" {
+			s.traces[k] = d.Trace
+		}
 	}
 	a.trim(s)
 }

@@ -3,6 +3,7 @@
 package write
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -328,6 +329,9 @@ func (w *Writer) release(b *batch) {
 		if g.written != nil {
 			held := g.held.Next(g.written, &g.user, g.cold)
 			held.Moved = g.moved
+			if parent := g.trace(); parent != "" {
+				w.cfg.Aggregate.Trace(g.key, parent)
+			}
 			w.cfg.Aggregate.Put(g.key, held, g.ended)
 		}
 	}
@@ -342,7 +346,7 @@ func (w *Writer) enqueue(ctx context.Context, b *batch) {
 	for _, g := range b.groups {
 		if r := g.current(); r != nil && !g.failed {
 			groups[g.key] = g
-			keys = append(keys, history.Announcement{Key: g.key, Record: r})
+			keys = append(keys, history.Announcement{Key: g.key, Record: r, Trace: g.trace()})
 		}
 	}
 	if len(keys) == 0 {
@@ -355,6 +359,14 @@ func (w *Writer) enqueue(ctx context.Context, b *batch) {
 	for _, d := range unsent {
 		groups[d.Key].fail()
 	}
+}
+
+// trace returns the traceparent of the group's last sampled report, empty without one.
+func (g *group) trace() (parent string) {
+	for _, i := range g.reports {
+		parent = cmp.Or(g.batch.reports[i].Trace, parent)
+	}
+	return parent
 }
 
 // current returns the record after the batch.

@@ -149,10 +149,9 @@ const (
 
 // message is a message from a reader: decoded keys, or poison.
 type message struct {
+	record
+
 	partition int
-	offset    int64
-	at        time.Time
-	payload   []byte
 	keys      []history.Announcement
 	err       error
 }
@@ -197,6 +196,9 @@ func (c *assignment) add(d *history.Delivery, m message) {
 	d.Messages++
 	d.Bytes += len(m.payload)
 	d.Keys = append(d.Keys, m.keys...)
+	if m.trace != "" {
+		d.Traces = append(d.Traces, m.trace)
+	}
 	if m.err != nil {
 		d.Poison = append(d.Poison, history.Poison{Payload: m.payload, Partition: m.partition, Offset: m.offset, Err: m.err})
 	}
@@ -325,9 +327,9 @@ func (r *reader) poll(ctx context.Context) error {
 }
 
 func (r *reader) deliver(ctx context.Context, records kafka.RecordReader) error {
-	return each(records, r.offset, func(offset int64, at time.Time, payload []byte) error {
-		m := message{partition: r.partition, offset: offset, at: at, payload: payload}
-		m.keys, m.err = r.q.decode(payload) // decoded here, so partitions decode concurrently
+	return each(records, r.offset, func(rec record) error {
+		m := message{record: rec, partition: r.partition}
+		m.keys, m.err = r.q.decode(m.payload) // decoded here, so partitions decode concurrently
 		select {
 		case r.assignment.arrived <- m:
 			r.offset, r.delivered = m.offset+1, true

@@ -267,11 +267,11 @@ func (r *rereading) readSome(ctx context.Context, partition int, left extent) (n
 	}
 	next = offset
 	var all [][]byte
-	err = each(records, offset, func(o int64, _ time.Time, payload []byte) error {
-		if o < left.end {
-			all = append(all, payload)
+	err = each(records, offset, func(m record) error {
+		if m.offset < left.end {
+			all = append(all, m.payload)
 		}
-		next = o + 1
+		next = m.offset + 1
 		return nil
 	})
 	if err == nil && next == offset {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history/wire"
+	"github.com/playhead/playhead/internal/trace"
 )
 
 // Publish implements [history.Publisher]. A message counts as sent once all in-sync replicas have it. After a
@@ -52,7 +53,9 @@ func (q *Queue) send(ctx context.Context, messages []wire.Message, leaders []int
 }
 
 // produce sends one message, with retries while its partition moves between brokers.
-func (q *Queue) produce(ctx context.Context, broker *broker, m wire.Message) error {
+func (q *Queue) produce(ctx context.Context, broker *broker, m wire.Message) (err error) {
+	ctx, span := q.cfg.Tracer.Publish(ctx, len(m.Keys), history.Traces(m.Keys))
+	defer func() { span.End(err) }()
 	if _, err := broker.breaker.Enter(); err != nil {
 		return err
 	}
@@ -63,8 +66,8 @@ func (q *Queue) produce(ctx context.Context, broker *broker, m wire.Message) err
 		return ctx.Err()
 	}
 	start := time.Now()
-	err := q.retryWithTopic(ctx, func() error {
-		return q.request(ctx, m.Partition, kafka.Record{Key: kafka.NewBytes(key(m)), Value: kafka.NewBytes(m.Payload)})
+	err = q.retryWithTopic(ctx, func() error {
+		return q.request(ctx, m.Partition, kafka.Record{Key: kafka.NewBytes(key(m)), Value: kafka.NewBytes(m.Payload), Headers: headers(ctx)})
 	})
 	broker.breaker.Leave(start, err == nil || errors.As(err, new(kafka.Error)))
 	if err != nil {
@@ -72,6 +75,14 @@ func (q *Queue) produce(ctx context.Context, broker *broker, m wire.Message) err
 	}
 	q.messages.Add(1)
 	q.bytes.Add(int64(len(m.Payload)))
+	return nil
+}
+
+// headers returns the headers of a message: the traceparent of its span, if it is traced.
+func headers(ctx context.Context) []kafka.Header {
+	if parent := trace.Parent(ctx); parent != "" {
+		return []kafka.Header{{Key: trace.Header, Value: []byte(parent)}}
+	}
 	return nil
 }
 

@@ -25,6 +25,7 @@ import (
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history/wire"
 	"github.com/playhead/playhead/internal/breaker"
+	"github.com/playhead/playhead/internal/trace"
 )
 
 // Queue is a [history.Publisher] and a [history.Consumer]. Its methods may be called from many goroutines; each
@@ -157,7 +158,8 @@ type Config struct {
 	// scram-sha-512. Without Username there is no authentication.
 	Username, Password, Mechanism string
 
-	Logger *slog.Logger // nil discards
+	Tracer *trace.Tracer // nil traces nothing
+	Logger *slog.Logger  // nil discards
 }
 
 func (c Config) withDefaults() Config {

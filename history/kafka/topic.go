@@ -15,6 +15,7 @@ import (
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/internal/run"
+	"github.com/playhead/playhead/internal/trace"
 )
 
 // Open is [New] followed by [Queue.Prepare]. The caller closes the queue.
@@ -240,8 +241,26 @@ func (q *Queue) fetch(ctx context.Context, partition int, offset int64) (records
 	return res.Records, res.HighWatermark, res.Error
 }
 
+// record is a message as brokers return it.
+type record struct {
+	offset  int64
+	at      time.Time
+	payload []byte
+	trace   string // traceparent, usually empty
+}
+
+// parent returns the traceparent among a message's headers.
+func parent(headers []kafka.Header) string {
+	for _, h := range headers {
+		if h.Key == trace.Header {
+			return string(h.Value)
+		}
+	}
+	return ""
+}
+
 // each calls do for each message from an offset on. Brokers return whole batches, which may begin earlier.
-func each(records kafka.RecordReader, from int64, do func(offset int64, at time.Time, payload []byte) error) error {
+func each(records kafka.RecordReader, from int64, do func(record) error) error {
 	for {
 		rec, err := records.ReadRecord()
 		if errors.Is(err, io.EOF) {
@@ -257,7 +276,7 @@ func each(records kafka.RecordReader, from int64, do func(offset int64, at time.
 		if err != nil {
 			return fmt.Errorf("read record %d: %w", rec.Offset, err)
 		}
-		if err := do(rec.Offset, rec.Time, payload); err != nil {
+		if err := do(record{rec.Offset, rec.Time, payload, parent(rec.Headers)}); err != nil {
 			return err
 		}
 	}

@@ -219,7 +219,7 @@ func (c *assignment) take() (history.Delivery, error) {
 	if c.q.fetched < len(c.q.messages) {
 		c.q.wake()
 	}
-	d.Offsets = maps.Clone(c.offsets)
+	d.Traces, d.Offsets = history.Traces(d.Keys), maps.Clone(c.offsets)
 	return d, nil
 }
 

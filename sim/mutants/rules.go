@@ -170,7 +170,7 @@ var mutants = []mutant{
 	{name: "clear-behind", rule: "a clear by a slow clock keeps records", edits: []edit{{decide, "asked = max(asked, newest)", "_ = newest"}}},
 	{name: "switch-behind", rule: "a switch by a slow clock covers recorded reports", equivalent: "recorded content stays; only a retried report of it is answered as paused.", edits: []edit{{decide, "w.latestDecision()), played)", "w.latestDecision()), 0*played)"}}},
 	{name: "not-queued", rule: "a queued acknowledgement has no queued record", shows: "the queue refuses a record acknowledged as queued, and all services and the cache are lost.", edits: []edit{{write, "\tfor _, d := range unsent {\n\t\tgroups[d.Key].fail()\n\t}\n", ""}}},
-	{name: "queued-keys", rule: "the queue has only keys", edits: []edit{{write, "history.Announcement{Key: g.key, Record: r}", "history.Announcement{Key: g.key}"}}},
+	{name: "queued-keys", rule: "the queue has only keys", edits: []edit{{write, "history.Announcement{Key: g.key, Record: r, ", "history.Announcement{Key: g.key, "}}},
 	{name: "held-whole", rule: "a held record makes a partial one whole", shows: "one service holds a whole record, another one's report of it is archived, and the cache forgets the user. A partial birth follows, and the warm-up cannot merge the row into it. The first service's next write counts as whole and lacks the other's report.", edits: []edit{{write, "!mayLack(&current.User, current.Record)", "current.User.Complete()"}}},
 	{name: "cold-point", rule: "a point of a cold user reads only the cache", edits: []edit{{entries, "return !e.User.Warm })", "return false })"}}},
 	{name: "changes-on", rule: "changes list a dirty record only once", edits: []edit{{tokens, "t.place, t.changing = t.low, false", "t.place, t.changing = log.Last, false"}}},
@@ -208,7 +208,7 @@ var mutants = []mutant{
 	{name: "repair-beside", rule: "a repair does not wait for concurrent puts", shows: "a put waits while the cache comes back older and the service that held the record is dead; the repair reads the archive before the put lands: the cache stays older than the archive, without a mark.", edits: []edit{{jobRecovery, "\tresume, err := r.cfg.Archiver.Pause(ctx)\n", "\tresume, err := func() {}, ctx.Err()\n"}}},
 	{name: "no-doubt", rule: "content archived after the cache came back older is not merged with the other job's", shows: "a job archives a content, and another gets the partition; the cache comes back older, and the other job puts a content based on the older one before the first has compared.", edits: []edit{{jobMachine, "return s < Trusted", "return s < Suspect"}}},
 	{name: "commit-first", rule: "offsets are committed before the put", equivalent: "a key keeps its mark until it is clean, and the sweep finds it; queued records are reread after a cache loss.", edits: []edit{
-		{jobLoops, "\t\tif err := a.Archive(ctx, keys); err != nil {\n", "\t\tif err := as.Commit(ctx, d); err != nil {\n\t\t\treturn err\n\t\t}\n\t\tif err := a.Archive(ctx, keys); err != nil {\n"},
+		{jobLoops, "\t\terr = a.Archive(traced, keys)\n", "\t\tif err := as.Commit(ctx, d); err != nil {\n\t\t\treturn err\n\t\t}\n\t\terr = a.Archive(traced, keys)\n"},
 	}},
 	{name: "no-reclaim", rule: "a service does not restore held records", edits: []edit{{reclaim, "\t\terr = w.Reclaim(ctx)\n", "\t\terr = nil\n"}}},
 	{name: "no-decisions", rule: "a service does not restore decisions", edits: []edit{{reclaim, "if err := w.states.Restore(ctx, w.cfg.Deadline); err != nil {", "if err := ctx.Err(); err != nil {"}}},
