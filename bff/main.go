@@ -12,6 +12,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/net/netutil"
 
 	"github.com/playhead/playhead/bff/edge"
@@ -20,6 +21,7 @@ import (
 	"github.com/playhead/playhead/bff/uplink"
 	"github.com/playhead/playhead/internal/obs"
 	"github.com/playhead/playhead/internal/run"
+	"github.com/playhead/playhead/internal/trace"
 	"github.com/playhead/playhead/internal/trust"
 )
 
@@ -49,6 +51,8 @@ type flags struct {
 	Drain           time.Duration `help:"Longest time the stop may take after that." default:"20s" positive:""`
 	LogLevel        string        `help:"debug, info, warn or error." default:"info"`
 	LogFormat       string        `help:"text or json." default:"text"`
+
+	obs.Traces
 }
 
 // Help is the introduction of --help.
@@ -75,7 +79,13 @@ func serve(ctx context.Context, args []string, getenv func(string) string, out i
 	if err != nil {
 		return err
 	}
-	g, players, err := f.wire(ctx, tokens, log)
+	registry := obs.NewRegistry()
+	traces, err := f.Open(ctx, "bff", log, registry)
+	if err != nil {
+		return err
+	}
+	defer traces.Close()
+	g, players, err := f.wire(ctx, process{tokens, registry, traces.Tracer, log})
 	if err != nil {
 		return err
 	}
@@ -105,13 +115,21 @@ func (f *flags) secret(getenv func(string) string) ([]byte, error) {
 	return secret, nil
 }
 
+// process has what all parts share.
+type process struct {
+	tokens   *token.Verifier
+	registry *prometheus.Registry
+	tracer   *trace.Tracer
+	log      *slog.Logger
+}
+
 // wire assembles the process in the order in which its parts stop.
-func (f *flags) wire(ctx context.Context, tokens *token.Verifier, log *slog.Logger) (*run.Group, *edge.Edge, error) {
+func (f *flags) wire(ctx context.Context, p process) (*run.Group, *edge.Edge, error) {
+	log, registry := p.log, p.registry
 	files, err := run.Files()
 	if err != nil {
 		return nil, nil, err
 	}
-	registry := obs.NewRegistry()
 	conf, err := f.Upstream.Config()
 	if err != nil {
 		return nil, nil, fmt.Errorf("service: %w", err)
@@ -130,9 +148,9 @@ func (f *flags) wire(ctx context.Context, tokens *token.Verifier, log *slog.Logg
 		shown = flow.New(flow.Config{Metrics: registry, Logger: log})
 	}
 	players, err := edge.New(edge.Config{
-		Service: up, Tokens: tokens, Listener: front, Pages: f.Pages, Images: f.Images, Flow: shown, Hosts: f.Hosts, Origins: f.Origins, UserRate: f.UserRate, UserBurst: f.UserBurst,
+		Service: up, Tokens: p.tokens, Listener: front, Pages: f.Pages, Images: f.Images, Flow: shown, Hosts: f.Hosts, Origins: f.Origins, UserRate: f.UserRate, UserBurst: f.UserBurst,
 		Memory: run.Memory(), MaxConnections: min(f.MaxConnections, files-files/4), PerAddress: f.PerAddress, WriteDeadline: f.WriteDeadline, ReadDeadline: f.ReadDeadline,
-		Drain: f.Drain * 3 / 4, Logger: log, Registry: registry,
+		Drain: f.Drain * 3 / 4, Tracer: p.tracer, Logger: log, Registry: registry,
 	})
 	if err != nil {
 		return nil, nil, errors.Join(err, front.Close(), back.Close(), up.Close())

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"os"
 	"time"
 
@@ -44,6 +43,7 @@ type flags struct {
 	LogFormat     string        `help:"text or json." default:"text"`
 
 	connect.Flags
+	obs.Traces
 }
 
 // Help returns the introduction to --help.
@@ -70,7 +70,15 @@ func work(ctx context.Context, args []string, getenv func(string) string, out io
 		return err
 	}
 	asked := f // wire completes the settings of engines
-	g, err := f.wire(ctx, log, rules)
+	registry := obs.NewRegistry()
+	engines := &connect.Engines{Log: log, Registry: registry, Rules: rules}
+	traces, err := f.Open(ctx, "history-job", log, registry)
+	if err != nil {
+		return err
+	}
+	defer traces.Close()
+	engines.Tracer = traces.Tracer
+	g, err := f.wire(ctx, engines, registry)
 	if err != nil {
 		return err
 	}
@@ -86,7 +94,8 @@ func work(ctx context.Context, args []string, getenv func(string) string, out io
 
 // wire builds the components in data-flow order. It retries unreachable engines; the job is ready once all have
 // answered.
-func (f *flags) wire(ctx context.Context, log *slog.Logger, rules *history.Rulebook) (_ *run.Group, err error) {
+func (f *flags) wire(ctx context.Context, engines *connect.Engines, registry *prometheus.Registry) (_ *run.Group, err error) {
+	log, rules := engines.Log, engines.Rules
 	admin, err := run.Listen(ctx, "admin", f.Admin)
 	if err != nil {
 		return nil, err
@@ -96,8 +105,6 @@ func (f *flags) wire(ctx context.Context, log *slog.Logger, rules *history.Ruleb
 			err = errors.Join(err, admin.Close())
 		}
 	}()
-	registry := obs.NewRegistry()
-	engines := &connect.Engines{Log: log, Registry: registry, Rules: rules}
 	f.HBase.CompactAbove, f.HBase.CompactAfter, f.HBase.CompactMargin = f.CompactAbove, f.CompactAfter, f.CompactMargin
 	f.HBase.Summary = f.Summary
 	dead, err := f.ConnectDead(engines)
@@ -116,7 +123,7 @@ func (f *flags) wire(ctx context.Context, log *slog.Logger, rules *history.Ruleb
 	conf := config{
 		archive: archive.Config{
 			Cache: s.Cache(s.Redis), Archive: s.Archive(s.HBase), Dead: dead, Days: s.Days(s.Redis), Announcer: s.Announcer(s.FirstOfDay),
-			Workers: f.Workers, Batch: f.Batch, SweepEvery: f.SweepEvery, SweepAge: f.SweepAge, Logger: log, Registry: registry,
+			Workers: f.Workers, Batch: f.Batch, SweepEvery: f.SweepEvery, SweepAge: f.SweepAge, Tracer: engines.Tracer, Logger: log, Registry: registry,
 		},
 		machine:  recovery.MachineConfig{Epoch: s.Redis.Epoch, Remember: f.Remember},
 		recovery: recovery.Config{Consumer: s.Kafka, Queue: s.Kafka},

@@ -25,6 +25,7 @@ import (
 	"github.com/playhead/playhead/internal/connect"
 	"github.com/playhead/playhead/internal/obs"
 	"github.com/playhead/playhead/internal/run"
+	"github.com/playhead/playhead/internal/trace"
 	"github.com/playhead/playhead/internal/trust"
 )
 
@@ -48,6 +49,7 @@ type flags struct {
 	trust.Server
 	connect.Flags
 	webhook.Endpoint
+	obs.Traces
 }
 
 // Help is the introduction of --help.
@@ -74,7 +76,14 @@ func service(ctx context.Context, args []string, getenv func(string) string, out
 	if err != nil {
 		return err
 	}
-	g, err := f.wire(ctx, log, rules)
+	p := parts{log: log, registry: obs.NewRegistry(), rules: rules}
+	traces, err := f.Traces.Open(ctx, "history-service", log, p.registry)
+	if err != nil {
+		return err
+	}
+	defer traces.Close()
+	p.tracer = traces.Tracer
+	g, err := f.wire(ctx, p)
 	if err != nil {
 		return err
 	}
@@ -90,7 +99,8 @@ func service(ctx context.Context, args []string, getenv func(string) string, out
 
 // wire builds the service, in order of data flow. Unavailable engines do not stop the start, but the service is
 // ready only once Redis answers, since it stores nothing before.
-func (f *flags) wire(ctx context.Context, log *slog.Logger, rules *history.Rulebook) (_ *run.Group, err error) {
+func (f *flags) wire(ctx context.Context, p parts) (_ *run.Group, err error) {
+	log := p.log
 	listen, admin, err := run.ListenBoth(ctx, f.Listen, f.Admin)
 	if err != nil {
 		return nil, err
@@ -111,9 +121,8 @@ func (f *flags) wire(ctx context.Context, log *slog.Logger, rules *history.Ruleb
 	if err != nil {
 		return nil, err
 	}
-	p := parts{log: log, registry: obs.NewRegistry(), rules: rules}
 	trust.RegisterExpiry(p.registry, "server", conf)
-	if p.stores, err = f.Connect(ctx, &connect.Engines{Log: log, Registry: p.registry, Rules: rules}); err != nil {
+	if p.stores, err = f.Connect(ctx, &connect.Engines{Log: log, Registry: p.registry, Tracer: p.tracer, Rules: p.rules}); err != nil {
 		return nil, err
 	}
 	p.stores.Register(p.registry)
@@ -149,6 +158,7 @@ func (f *flags) wire(ctx context.Context, log *slog.Logger, rules *history.Ruleb
 type parts struct {
 	stores   *connect.Stores
 	rules    *history.Rulebook
+	tracer   *trace.Tracer
 	log      *slog.Logger
 	registry *prometheus.Registry
 }
@@ -156,7 +166,7 @@ type parts struct {
 func (f *flags) server(p parts) (*aggregate.Aggregator, *rpc.Server, error) {
 	s := p.stores
 	publisher := s.Publisher(s.Kafka)
-	hook, err := f.Open(p.log, p.registry)
+	hook, err := f.Endpoint.Open(p.log, p.registry)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -172,7 +182,7 @@ func (f *flags) server(p parts) (*aggregate.Aggregator, *rpc.Server, error) {
 		Now: s.Trusted.Now, ClockErr: s.Clock.Err, Horizon: s.Trusted.Horizon, Epoch: s.Redis.Epoch, Cache: s.Cache(s.Redis), Archive: s.Archive(s.HBase), Summaries: s.HBase, Aggregate: held, Queue: publisher, Feed: s.Redis,
 		Erasers: []admin.Eraser{s.Redis, s.HBase, s.Kafka.Topics(f.Topic, f.DeadTopic, f.FirstTopic)},
 		Days:    s.Days(s.Redis), Announcer: s.Announcer(s.FirstOfDay), Webhook: hook,
-		Deadline: f.Deadline, Keep: f.Keep, WarmRate: f.WarmRate, Rules: p.rules, Logger: p.log, Registry: p.registry,
+		Deadline: f.Deadline, Keep: f.Keep, WarmRate: f.WarmRate, Rules: p.rules, Tracer: p.tracer, Logger: p.log, Registry: p.registry,
 	})
 	return held, server, err
 }

@@ -47,6 +47,7 @@ type serveFlags struct {
 	LogFormat       string        `help:"text or json." default:"text"`
 
 	webhook.Endpoint
+	obs.Traces
 }
 
 // Help is the introduction of --help.
@@ -86,13 +87,18 @@ func serve(ctx context.Context, args []string, getenv func(string) string, out i
 		return err
 	}
 	registry := obs.NewRegistry()
-	hook, err := f.Open(log, registry)
+	traces, err := f.Traces.Open(ctx, "playhead", log, registry)
+	if err != nil {
+		return err
+	}
+	defer traces.Close()
+	hook, err := f.Endpoint.Open(log, registry)
 	if err != nil {
 		return err
 	}
 	p, err := allinone.Open(ctx, allinone.Config{
 		Dir: f.Data, HTTP: f.Listen, RPC: f.RPC, InsecureRPC: f.InsecureRPC, Admin: f.Admin, Secret: secret, KeysFile: f.TokenKeysFile, Issuer: f.OIDCIssuer, Audience: f.Audience, Memory: run.Memory(), Files: files, Hosts: f.Hosts, Origins: f.Origins, Images: f.Images, UserRate: f.UserRate, UserBurst: f.UserBurst,
-		Hold: f.Hold, Keep: f.Keep, CompactAbove: f.CompactAbove, Summary: f.Summary, Rules: rules, Webhook: hook, MaxClockGap: f.MaxClockGap, LameDuck: f.LameDuck, Drain: f.Drain, Terminate: run.Terminate, Logger: log, Registry: registry,
+		Hold: f.Hold, Keep: f.Keep, CompactAbove: f.CompactAbove, Summary: f.Summary, Rules: rules, Webhook: hook, MaxClockGap: f.MaxClockGap, LameDuck: f.LameDuck, Drain: f.Drain, Terminate: run.Terminate, Tracer: traces.Tracer, Logger: log, Registry: registry,
 		Reload: func(setUserRate func(rate, burst float64)) ([]string, error) {
 			var next serveFlags
 			if err := run.Parse("playhead serve", &next, args, getenv, io.Discard); err != nil {

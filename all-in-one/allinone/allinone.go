@@ -85,14 +85,14 @@ func (p *Process) compose(epochs []string) (err error) {
 	p.service, err = rpc.New(rpc.Config{
 		Cache: p.db.Cache(), Archive: p.archive(), Summaries: p.db.Archive(), Aggregate: p.held, Queue: p.publisher(), Feed: new(memfeed.Feed), Erasers: []admin.Eraser{p.db, p.dead},
 		Days: p.db.Days(), Announcer: dayLog{log}, Webhook: p.cfg.Webhook, Authorize: p.authorize, Epochs: epochs, Now: p.clock.Now, Horizon: p.clock.Horizon,
-		Keep: p.cfg.Keep, WarmRate: warmRate, Rules: p.cfg.Rules, Logger: log, Registry: reg,
+		Keep: p.cfg.Keep, WarmRate: warmRate, Rules: p.cfg.Rules, Tracer: p.cfg.Tracer, Logger: log, Registry: reg,
 	})
 	if err != nil {
 		return err
 	}
 	p.archiver, err = archive.New(archive.Config{
 		Cache: p.db.Cache(), Archive: p.archive(), Promoter: p.promoter(), Dead: p.dead, Days: p.db.Days(), Announcer: dayLog{log},
-		SweepEvery: 5 * time.Second, SweepAge: 2 * p.cfg.Hold, SweepAll: true, Logger: log, Registry: reg,
+		SweepEvery: 5 * time.Second, SweepAge: 2 * p.cfg.Hold, SweepAll: true, Tracer: p.cfg.Tracer, Logger: log, Registry: reg,
 	})
 	return err
 }
@@ -162,7 +162,7 @@ func (p *Process) Run(ctx context.Context) error {
 func (p *Process) edge() (*edge.Edge, error) {
 	return edge.New(edge.Config{
 		Service: p.up, Tokens: p.tokens, Listener: p.listeners["listen"], Pages: true, Images: p.cfg.Images, Flow: p.flow(), Hosts: p.cfg.Hosts, Origins: p.cfg.Origins,
-		Memory: p.cfg.Memory, MaxConnections: p.files().players, UserRate: p.cfg.UserRate, UserBurst: p.cfg.UserBurst, Drain: p.cfg.Drain * 5 / 16, Logger: p.cfg.Logger, Registry: p.cfg.Registry,
+		Memory: p.cfg.Memory, MaxConnections: p.files().players, UserRate: p.cfg.UserRate, UserBurst: p.cfg.UserBurst, Drain: p.cfg.Drain * 5 / 16, Tracer: p.cfg.Tracer, Logger: p.cfg.Logger, Registry: p.cfg.Registry,
 	})
 }
 

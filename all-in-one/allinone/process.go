@@ -34,6 +34,7 @@ import (
 	"github.com/playhead/playhead/history/pebble"
 	"github.com/playhead/playhead/internal/clock"
 	"github.com/playhead/playhead/internal/durable"
+	"github.com/playhead/playhead/internal/trace"
 	"github.com/playhead/playhead/internal/trust"
 )
 
@@ -92,7 +93,9 @@ type Config struct {
 	// Terminate handles a request to stop at the admin port; nil refuses it.
 	Terminate func()
 	// Reload handles SIGHUP; see [run.Reloading]. Nil ignores the signal.
-	Reload   func(setUserRate func(rate, burst float64)) (restart []string, err error)
+	Reload func(setUserRate func(rate, burst float64)) (restart []string, err error)
+	// Tracer traces a sample of the requests; nil traces none.
+	Tracer   *trace.Tracer
 	Logger   *slog.Logger
 	Registry *prometheus.Registry
 }

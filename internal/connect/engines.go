@@ -17,6 +17,7 @@ import (
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/internal/run"
+	"github.com/playhead/playhead/internal/trace"
 )
 
 const (
@@ -35,6 +36,7 @@ type Engines struct {
 	Log      *slog.Logger
 	Registry prometheus.Registerer // for metrics of the adapters; nil disables them
 	Rules    *history.Rulebook     // rules of classes; nil means none
+	Tracer   *trace.Tracer         // nil traces nothing
 
 	all      []*engine
 	degraded *prometheus.GaugeVec // by engine and node; nil before Register

@@ -177,7 +177,7 @@ func (f *Kafka) Connect(e *Engines) (*kafka.Queue, error) {
 	if err != nil {
 		return nil, err
 	}
-	cfg.Topic, cfg.Group = f.Topic, f.Group
+	cfg.Topic, cfg.Group, cfg.Tracer = f.Topic, f.Group, e.Tracer
 	q, err := kafka.New(cfg)
 	if err == nil {
 		trust.RegisterExpiry(e.Registry, "kafka", cfg.TLS)
