@@ -137,6 +137,52 @@ func (c *Client) ContinueWatching(ctx context.Context, limit int, typ uint32) ([
 	return itemsOf(page.Items)
 }
 
+// StatsQuery selects what to add up; zero values select everything per day in UTC.
+type StatsQuery struct {
+	By           string    // "day", "type" or "object"
+	Since, Until time.Time // inclusive
+	Zone         string    // such as Europe/Berlin or +02:00
+	Limit        int       // objects, 1 to 100; 0 means 20
+}
+
+// StatsSum is the sums of a history or a part of it. Watched is as reported, of each viewing at most its length.
+type StatsSum struct {
+	WatchedMs int64 `json:"watched_ms"`
+	Plays     int64 `json:"plays"`
+	Viewings  int64 `json:"viewings"`
+}
+
+// StatsBucket is the sums of a day such as 2026-11-21, a type or an object.
+type StatsBucket struct {
+	Day    string            `json:"day"`
+	Type   uint32            `json:"type"`
+	Object *messagev1.Object `json:"object"`
+	StatsSum
+}
+
+// Stats are days and types ascending, or objects most watched first. Undated is the part of Total without a day.
+type Stats struct {
+	Buckets        []StatsBucket `json:"buckets"`
+	Total, Undated StatsSum
+	Streak         struct { // by day only
+		LongestDays int `json:"longest_days"`
+		CurrentDays int `json:"current_days"`
+	} `json:"streak"`
+}
+
+// Stats returns time watched, plays and viewings per day, type or object.
+func (c *Client) Stats(ctx context.Context, q StatsQuery) (*Stats, error) {
+	limit := ""
+	if q.Limit != 0 {
+		limit = strconv.Itoa(q.Limit)
+	}
+	stats := new(Stats)
+	if err := c.call(ctx, get("/v1/stats", "by", q.By, "since", timeText(q.Since), "until", timeText(q.Until), "zone", q.Zone, "limit", limit), stats); err != nil {
+		return nil, fmt.Errorf("stats: %w", err)
+	}
+	return stats, nil
+}
+
 // Delete removes objects and returns how many had a record. After an error some may be removed.
 func (c *Client) Delete(ctx context.Context, objects ...*messagev1.Object) (int, error) {
 	return c.each(ctx, "/v1/history/delete", map[string]any{}, objects)

@@ -143,6 +143,12 @@ func (c *caller) reads(ctx context.Context) {
 	c.ids("search", c.Search(ctx, "tide", 0))
 	sessions := must(c.Viewings(ctx, film("1")))
 	c.say("viewings", len(sessions), sessions[0].GetToMs())
+	stats := must(c.Stats(ctx, client.StatsQuery{By: "object", Zone: "Europe/Berlin"}))
+	words := []any{"stats", stats.Total.Plays, stats.Total.Viewings}
+	for _, b := range stats.Buckets {
+		words = append(words, b.Object.GetId())
+	}
+	c.say(words...)
 }
 
 func (c *caller) decisions(ctx context.Context) {

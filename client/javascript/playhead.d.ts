@@ -70,6 +70,23 @@ export interface Viewing {
   completed_at?: string;
 }
 
+/** Sums of a history. `watched_ms` is as reported, of each viewing at most the time that it took. */
+export interface StatsSum {
+  watched_ms: number;
+  plays: number;
+  viewings: number;
+}
+
+/** Days and types ascending, or objects most watched first. */
+export interface Stats {
+  buckets: (StatsSum & { day?: string; type?: number; object?: PlayheadObject })[];
+  total: StatsSum;
+  /** The part of `total` that has no day. */
+  undated: StatsSum;
+  /** By day only. */
+  streak?: { longest_days: number; current_days: number };
+}
+
 export type Status =
   | 'stored' | 'unchanged' | 'stale' | 'conflict' | 'expired' | 'cleared' | 'paused' | 'brief' | 'invalid' | 'unknown'
   /** The queue was full; a later report of the viewing replaces it. */
@@ -200,6 +217,8 @@ export class Playhead {
   continueWatching(options?: { limit?: number; type?: number }): Promise<HistoryRecord[]>;
   /** The newest 128 sessions of an object, newest first. */
   viewings(object: PlayheadObject): Promise<Viewing[]>;
+  /** Time watched, plays and viewings, by default per day in UTC. `zone` is a name such as Europe/Berlin, `limit` is of objects. */
+  stats(options?: { by?: 'day' | 'type' | 'object'; since?: Date | string; until?: Date | string; zone?: string; limit?: number }): Promise<Stats>;
   /** Removes objects. Resolves to how many had a record. */
   delete(objects: PlayheadObject[]): Promise<number>;
   /** Removes everything up to a time, by default now, of one type or of all. */

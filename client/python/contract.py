@@ -32,6 +32,8 @@ say("continueWatching", *ids(user.continue_watching()))
 say("search", *ids(user.search("tide")))
 sessions = user.viewings(1, "1")
 say("viewings", len(sessions), sessions[0]["to_ms"])
+stats = user.stats(by="object", zone="Europe/Berlin")
+say("stats", stats["total"]["plays"], stats["total"]["viewings"], *ids(stats["buckets"]))
 say("mark", *(r["status"] for r in user.mark("watched", (1, "3"))))
 for dismissed in (True, False):
     say("dismiss", user.dismiss((1, "1"), (1, "none"), dismissed=dismissed))

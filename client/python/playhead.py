@@ -297,6 +297,17 @@ class Client:
             raise TypeError(f"search {text!r}: want a text")
         return self._walk("/v1/history/search", q=text, type=type)
 
+    def stats(
+        self, *, by: Optional[str] = None, since: Optional[Time] = None, until: Optional[Time] = None, zone: Optional[str] = None,
+        limit: Optional[int] = None,
+    ) -> Json:
+        """Time watched, plays and viewings in ``buckets`` and in ``total``: by ``day`` of a zone such as Europe/Berlin,
+        by ``type``, or by ``object``, most watched first and ``limit`` at most. By day there is a ``streak`` too."""
+        for name, value in (("by", by), ("zone", zone)):
+            _want(name, value, str, "a text")
+        _want("limit", limit, int, "a whole number")
+        return self._read("GET", "/v1/stats", by=by, since=_time(since), until=_time(until), zone=zone, limit=limit)
+
     def _walk(self, path: str, **query: Any) -> Iterator[Json]:
         cursor = None
         told = set()

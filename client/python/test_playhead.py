@@ -96,6 +96,16 @@ class AgainstPlayhead(unittest.TestCase):
         self.assertEqual((first["from_ms"], first["to_ms"], first["state"]), (0, 600000, "stopped"))
         self.assertEqual(self.user.viewings(1, "none"), [])
 
+    def test_stats(self):
+        self.user.report(heartbeat(1, "film", "finish", 5400000, duration_ms=5400000, session="a", at=ago(minutes=9)))
+        by_day = self.user.stats(since=ago(minutes=10), until=ago(minutes=0), zone="Asia/Kolkata")
+        self.assertEqual((by_day["total"]["plays"], by_day["streak"]["longest_days"], len(by_day["buckets"])), (1, 1, 1))
+        (most,) = self.user.stats(by="object", limit=1)["buckets"]
+        self.assertEqual((most["object"]["id"], most["viewings"]), ("film", 1))
+        with self.assertRaises(Error) as caught:
+            self.user.stats(zone="Europe/Atlantis")
+        self.assertEqual(caught.exception.code, "invalid")
+
     def test_marks(self):
         self.user.report(heartbeat(1, "film", "stop", 1000000, duration_ms=5400000, at=ago(minutes=9)))
         watched, new = self.user.mark("watched", (1, "film"), (1, "elsewhere"))

@@ -79,6 +79,16 @@ export class Requests extends EventTarget {
     return (await this.#call('GET', `${pathOf(object)}/viewings`, { missing: true }))?.items ?? [];
   }
 
+  /**
+   * Time watched, plays and viewings per day of a zone such as Europe/Berlin, per type or per object.
+   * @param {{by?: 'day' | 'type' | 'object', since?: Date | string, until?: Date | string, zone?: string, limit?: number}} [options]
+   * @returns {Promise<any>}
+   */
+  async stats({ by, since, until, zone, limit } = {}) {
+    for (const text of [by, zone]) if (text !== undefined && typeof text !== 'string') throw new TypeError(`stats ${text}: want a text`);
+    return this.#call('GET', '/v1/stats', { query: { by, since: time(since), until: time(until), zone, ...whole({ limit }) } });
+  }
+
   /** Removes objects. Resolves to how many had a record. @param {PlayheadObject[]} objects @returns {Promise<number>} */
   async delete(objects) {
     return sum(await this.#each('POST /v1/history/delete', objects), 'deleted');

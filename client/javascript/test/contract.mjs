@@ -30,6 +30,8 @@ say('continueWatching', idsOf(await user.continueWatching()));
 say('search', await all(user.search('tide')));
 const sessions = await user.viewings(film('1'));
 say('viewings', sessions.length, sessions[0].to_ms);
+const stats = await user.stats({ by: 'object', zone: 'Europe/Berlin' });
+say('stats', stats.total.plays, stats.total.viewings, idsOf(stats.buckets));
 say('mark', (await user.mark([film('3')], 'watched')).map(({ status }) => status));
 for (const dismissed of [true, false]) {
   say('dismiss', await user.dismiss([film('1'), film('none')], dismissed));

@@ -36,4 +36,5 @@ client.report(beat);
 client.report({ ...beat, kind: 'watch' });
 client.connect();
 client.viewings(beat.object).then(([newest]) => console.log(newest?.begin, newest?.state === 'stopped'));
+client.stats({ by: 'object', since: new Date(0) }).then(({ buckets: [most], total }) => console.log(most?.object?.id, total.watched_ms));
 export const reporter = new Reporter(client, document.createElement('video'), { object: beat.object });
