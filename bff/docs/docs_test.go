@@ -88,6 +88,11 @@ func TestGuides(t *testing.T) {
 	if page := pages["/docs/tokens"]; !strings.Contains(page, "<h1") || !strings.Contains(page, "<table>") || strings.Contains(page, "style=") {
 		t.Errorf("tokens: %.300s", page)
 	}
+	for _, unwanted := range []string{"<pre>", "<th></th>"} { // not reachable by keyboard, nameless
+		if strings.Contains(pages["/docs/tokens"], unwanted) {
+			t.Errorf("tokens has %s", unwanted)
+		}
+	}
 }
 
 func TestViewer(t *testing.T) {

@@ -52,6 +52,9 @@ var markdown = goldmark.New(
 	goldmark.WithParserOptions(parser.WithAutoHeadingID()),
 )
 
+// accessible lets the keyboard scroll wide code, and names no column that has no name.
+var accessible = strings.NewReplacer("<pre>", `<pre tabindex="0">`, "<th></th>", "<td></td>")
+
 // page renders a guide, with a menu of all guides.
 func (g guide) page(all []guide) (string, error) {
 	root := markdown.Parser().Parse(text.NewReader(g.content))
@@ -69,7 +72,7 @@ func (g guide) page(all []guide) (string, error) {
 		return "", fmt.Errorf("render guide %s: %w", g.Name, err)
 	}
 	err = layout.ExecuteTemplate(&page, "guide.html", map[string]any{
-		"Name": g.Name, "Title": g.Title, "Guides": all, "Body": template.HTML(body.String()), //nolint:gosec // of our own files
+		"Name": g.Name, "Title": g.Title, "Guides": all, "Body": template.HTML(accessible.Replace(body.String())), //nolint:gosec // of our own files
 	})
 	return page.String(), err
 }

@@ -51,6 +51,8 @@ func TestAccessibility(t *testing.T) {
 		"flow":     open("/flow", "document.querySelectorAll('#records li').length > 2"),
 		"status":   visit(operators, operators.at("/"), "document.querySelectorAll('tbody tr').length > 8"),
 		"runbooks": visit(operators, operators.at("/runbooks"), "document.querySelectorAll('h2').length > 15"),
+		"sign-in":  visit(w, w.at("/"), "document.querySelector('#sign-in').checkVisibility()"),
+		"guide":    visit(w, w.at("/docs/tokens"), "document.querySelectorAll('pre').length > 2"),
 		"docs":     open("/docs", "document.querySelectorAll('#menu a').length > 10 && document.querySelector('.opblock')"),
 	}
 	pages["select"].click("#select")

@@ -1,4 +1,5 @@
 // @ts-check
+// SPDX-License-Identifier: Apache-2.0
 import { below } from './browser.js';
 import { locale, t } from './language.js';
 import { key } from './outbox.js';

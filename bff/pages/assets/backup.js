@@ -1,4 +1,5 @@
 // @ts-check
+// SPDX-License-Identifier: Apache-2.0
 import { Problem, said } from './api.js';
 import { el, find, write } from './dom.js';
 import { counted, t } from './language.js';

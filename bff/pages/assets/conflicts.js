@@ -1,4 +1,5 @@
 // @ts-check
+// SPDX-License-Identifier: Apache-2.0
 import { key, viewing } from './outbox.js';
 
 /** @typedef {import('./outbox.js').Heartbeat} Heartbeat */

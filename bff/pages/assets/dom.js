@@ -1,4 +1,5 @@
 // @ts-check
+// SPDX-License-Identifier: Apache-2.0
 
 /**
  * Creates an element. Strings become text, never markup.

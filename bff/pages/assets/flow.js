@@ -1,4 +1,5 @@
 // @ts-check
+// SPDX-License-Identifier: Apache-2.0
 import { Api, home } from './api.js';
 import { below } from './browser.js';
 import { el, find, write } from './dom.js';

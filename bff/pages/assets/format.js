@@ -1,4 +1,5 @@
 // @ts-check
+// SPDX-License-Identifier: Apache-2.0
 import { counted, locale, t } from './language.js';
 
 /** 75000 as 1:15, 3600000 as 1:00:00. @param {number} ms */

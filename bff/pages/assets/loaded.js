@@ -1,4 +1,5 @@
 // @ts-check
+// SPDX-License-Identifier: Apache-2.0
 import { key } from './outbox.js';
 
 /** Letters that Unicode does not decompose; same as in the edge. */

@@ -1,4 +1,5 @@
 // @ts-check
+// SPDX-License-Identifier: Apache-2.0
 import { Api, Problem, home, said } from './api.js';
 import { Conflicts } from './conflicts.js';
 import { find, write } from './dom.js';

@@ -1,4 +1,5 @@
 // @ts-check
+// SPDX-License-Identifier: Apache-2.0
 import { Problem } from './api.js';
 import { find, write } from './dom.js';
 import { t } from './language.js';

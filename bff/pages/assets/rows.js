@@ -1,4 +1,5 @@
 // @ts-check
+// SPDX-License-Identifier: Apache-2.0
 import { el, write } from './dom.js';
 import { ago, clock, day, moment, nextPart, part, partNumber, played, playing, progress, spoken, title, typeName } from './format.js';
 import { counted, t } from './language.js';

@@ -1,4 +1,5 @@
 // @ts-check
+// SPDX-License-Identifier: Apache-2.0
 import { find } from './dom.js';
 import { forgets, kept } from './kept.js';
 import { localize, t } from './language.js';

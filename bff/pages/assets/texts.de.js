@@ -1,4 +1,5 @@
 // @ts-check
+// SPDX-License-Identifier: Apache-2.0
 
 /** German. */
 export default {
@@ -25,9 +26,9 @@ export default {
   'Who is watching?': 'Wer schaut?',
   'This page shows the history of the user that a token stands for.': 'Diese Seite zeigt den Verlauf des Nutzers, für den ein Token steht.',
   'The player reports for the user that a token stands for.': 'Der Player meldet für den Nutzer, für den ein Token steht.',
-  'prints a link that brings one along.': 'gibt einen Link aus, der eines mitbringt.',
+  'prints one.': 'gibt eines aus.',
   Token: 'Token',
-  'Three parts with dots between them, as make run prints it': 'Drei Teile mit Punkten dazwischen, wie make run sie ausgibt',
+  'Three parts with dots between them': 'Drei Teile mit Punkten dazwischen',
   'Show the history': 'Verlauf zeigen',
   'Open the player': 'Player öffnen',
   'The token was refused.': 'Das Token wurde abgelehnt.',

@@ -1,4 +1,5 @@
 // @ts-check
+// SPDX-License-Identifier: Apache-2.0
 import { find, write } from './dom.js';
 import { clock, spoken } from './format.js';
 import { t } from './language.js';

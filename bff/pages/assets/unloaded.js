@@ -1,4 +1,5 @@
 // @ts-check
+// SPDX-License-Identifier: Apache-2.0
 
 // Reports scripts that fail to load. It depends only on the language script.
 addEventListener('error', async ({ target }) => {
