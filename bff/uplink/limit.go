@@ -1,6 +1,7 @@
 package uplink
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -19,20 +20,21 @@ const (
 	// calmDelay is the longest answer of a healthy store, as a share of a caller's time. A late answer then comes
 	// from one slow partition.
 	calmDelay = 0.25
-	// smoothing is the weight of the average's past in answers: one slow partition's answer must not look like all.
-	smoothing = 4
+	// lastDelays is the number of answers in the expected delay: one slow answer must not look like all.
+	lastDelays = 4
 )
 
 // limit bounds a queue's heartbeats in flight by the Swift algorithm. It increases additively while answers stay
 // below a target delay. At most once per answer time it decreases by the excess. Source: Kumar et al., Swift: Delay is
 // Simple and Effective for Congestion Control in the Datacenter, SIGCOMM 2020, algorithm 1.
 type limit struct {
-	flying int           // heartbeats in flight.
-	factor float64       // limit, as a multiple of the initial one.
-	wanted bool          // a call has waited for the limit since the last answer.
-	cut    time.Time     // last decrease.
-	calm   time.Time     // last quick answer.
-	delay  time.Duration // moving average of answer times.
+	flying int                       // heartbeats in flight.
+	factor float64                   // limit, as a multiple of the initial one.
+	wanted bool                      // a call has waited for the limit since the last answer.
+	cut    time.Time                 // last decrease.
+	calm   time.Time                 // last quick answer.
+	delays [lastDelays]time.Duration // of the last answers.
+	heard  int                       // answers.
 }
 
 // most returns the limit, given the initial one.
@@ -48,13 +50,17 @@ func (l *limit) room(initial int) int {
 	return min(most-l.flying, max(most/window, 1))
 }
 
+// expected returns the expected answer time: the shortest of the last answers, zero before.
+func (l *limit) expected() time.Duration { return slices.Min(l.delays[:]) }
+
 // answered adapts the limit to the first answer to a batch. Waiting at the edge does not count: fewer heartbeats in
 // flight would not shorten it.
 func (l *limit) answered(b *batch, now time.Time, initial int, patience time.Duration) {
 	all := b.oldest.time(patience)
 	target := time.Duration(maxDelay * float64(all))
 	delay := now.Sub(b.sent)
-	l.delay += (delay - l.delay) / smoothing
+	l.delays[l.heard%lastDelays] = delay
+	l.heard++
 	if delay < time.Duration(calmDelay*float64(all)) {
 		l.calm = now
 	}

@@ -118,6 +118,28 @@ func TestSlowBehindAll(t *testing.T) {
 	}
 }
 
+// At a store that takes 1.2 s, some answers need a second exchange and are late for their callers. Hardly any other
+// call is refused for that.
+func TestSlowSecondExchange(t *testing.T) {
+	const takes = 1200 * time.Millisecond
+	bubble(t, uplink.Config{}, func(t *testing.T, i *instance, c *uplink.Client) {
+		var n, late atomic.Int64
+		i.serving(func(req *historyv1.ApplyStreamRequest, send func(*historyv1.ApplyStreamResponse)) {
+			exchanges := 1
+			if n.Add(1)%20 == 0 {
+				exchanges = 2
+				late.Add(int64(len(req.Batch.Heartbeats)))
+			}
+			slowly(time.Duration(exchanges)*takes)(req, send)
+		})
+		calls := playersEvery(t, c, 2*time.Second, make([]int, 70), 1, time.Minute)
+		if refused, gaveUp := calls.refused.Load(), calls.gaveUp.Load(); 10*(refused+gaveUp-late.Load()) > late.Load() {
+			t.Errorf("%d were refused and %d gave up of %d, want at most a tenth more than the %d late ones", refused, gaveUp, calls.all(), late.Load())
+		}
+		time.Sleep(5 * time.Second) // virtual time, for pending calls
+	})
+}
+
 // A blocked instance is dropped after one second, not before, while others answer.
 func TestAnInstanceThatStandsStill(t *testing.T) {
 	bubbles(t, 3, uplink.Config{}, func(t *testing.T, all []*instance, c *uplink.Client) {

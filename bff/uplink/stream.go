@@ -70,12 +70,12 @@ func (s *stream) wait(now time.Time) time.Duration {
 }
 
 // room returns the maximum number of heartbeats in the next batch and the expected time of its answer. That is the
-// time of the last answers, or the present silence if longer.
+// shortest time of the last answers, or the present silence if longer.
 func (s *stream) room() (heartbeats int, takes time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.places > 0 {
-		takes = max(s.limit.delay, s.link.breaker.Quiet())
+		takes = max(s.limit.expected(), s.link.breaker.Quiet())
 	}
 	return min(max(s.limit.room(s.link.share()), 1), maxBatch), takes
 }

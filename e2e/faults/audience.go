@@ -430,13 +430,14 @@ func (s *scale) stop() Weight {
 	return s.weight
 }
 
-// crowdSize returns the number of players, bounded by the open-file limit.
+// crowdSize returns the number of players, bounded by the open-file limit, of which an edge gives three quarters to
+// players.
 func (o Options) crowdSize() int {
 	var files syscall.Rlimit
 	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files) != nil {
 		return o.Players
 	}
-	return min(o.Players, int(files.Cur)-200) //nolint:gosec // a limit is no such number
+	return min(o.Players, int(files.Cur-files.Cur/4)-200) //nolint:gosec // a limit is no such number
 }
 
 func (s *Share) add(e exchange) {
