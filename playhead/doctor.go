@@ -118,14 +118,13 @@ var symptoms = []symptom{
 	{"playhead_kafka_consumer_lag_seconds", above(120), aWarning, "a message has waited %.0f s for its commit", "see whether HBase is slow, or add jobs"},
 	{"playhead_job_pending_restores", above(0), aFault, "%.0f records wait for Redis to take them back", "look at Redis's memory"},
 	{"playhead_job_refused_records_total", above(0), aWarning, "%.0f records were refused for good", "playhead replay dead"},
-	{"playhead_aggregate_held_keys", above(800_000), aWarning, "%.0f keys are held", "see whether Kafka is well, or add services"},
 	{"playhead_stores_silent_cache_nodes", above(0), aFault, "%.0f Redis masters do not answer", "fail over, or start them"},
 	{"playhead_pebble_damaged_cells_total", above(0), aFault, "%.0f cells cannot be read", "copy the data directory, check the disk, restore a backup"},
 	{"playhead_segments_damaged_total", above(0), aFault, "%.0f reads found damaged segments", "playhead replay segments USER"},
 	{"playhead_segments_oldest_note_age_seconds", above(24 * 3600), aWarning, "a user has waited %.0f s for compaction", "see whether a clock is held or HBase is slow"},
 }
 
-// fullAbove is the share of memory or file descriptors above which one should be raised.
+// fullAbove is the share of memory, held keys or file descriptors above which one should be raised.
 const fullAbove = .85
 
 // examine returns the findings about a process.
@@ -173,6 +172,10 @@ func (p *instance) full() (found []finding) {
 		if limit := limits[s.labels["node"]]; limit > 0 && s.value > fullAbove*limit {
 			found = append(found, finding{aWarning, p.at(s.labels), fmt.Sprintf("Redis uses %.0f %% of its memory", 100*s.value/limit), "raise maxmemory, add a master, or lower --keep"})
 		}
+	}
+	held, _ := p.most("playhead_aggregate_held_keys")
+	if most, ok := p.most("playhead_aggregate_held_keys_limit"); ok && held > fullAbove*most {
+		found = append(found, finding{aWarning, p.addr, fmt.Sprintf("%.0f of %.0f keys are held", held, most), "see whether Kafka is well, or add services"})
 	}
 	open, _ := p.most("process_open_fds")
 	if most, ok := p.most("process_max_fds"); ok && open > fullAbove*most {

@@ -117,6 +117,9 @@ func newMetrics(reg prometheus.Registerer, a *Aggregator) *metrics {
 	auto.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "playhead_aggregate_held_keys", Help: "Keys held in memory.",
 	}, func() float64 { return float64(a.Waiting()) })
+	auto.NewGauge(prometheus.GaugeOpts{
+		Name: "playhead_aggregate_held_keys_limit", Help: "Keys held in memory at most; further ones are dropped and left to the sweep.",
+	}).Set(float64(a.cfg.Max))
 	flushed := auto.NewCounterVec(prometheus.CounterOpts{
 		Name: "playhead_aggregate_flushed_keys_total", Help: "Keys taken out of the hold to be announced, by why they were due.",
 	}, []string{"reason"})

@@ -131,7 +131,7 @@ var boards = []board{
 	}},
 	{"service", "history-service: acknowledges, holds and announces.", []panel{
 		{"Heartbeats by answer", "", perSecond, rate("status", "playhead_write_heartbeats_total")},
-		{"Keys held in memory", "By process. At 1,000,000 keys are dropped and left to the sweep.", short, by("instance", "playhead_aggregate_held_keys")},
+		{"Keys held in memory", "By process. At the limit keys are dropped and left to the sweep.", short, []query{{"sum by (instance) (playhead_aggregate_held_keys)", "{{instance}}"}, {"sum by (instance) (playhead_aggregate_held_keys_limit)", "limit of {{instance}}"}}},
 		{"Keys announced and dropped", "", perSecond, []query{{"sum(rate(playhead_aggregate_announced_keys_total[$__rate_interval]))", "announced"}, {"sum(rate(playhead_aggregate_dropped_keys_total[$__rate_interval]))", "dropped"}}},
 		{"Failed publishes", "", perSecond, one("sum(rate(playhead_aggregate_failed_publishes_total[$__rate_interval]))")},
 		{"Writes tried again", "Another writer was first.", perSecond, one("sum(rate(playhead_write_conflicts_total[$__rate_interval]))")},
