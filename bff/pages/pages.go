@@ -1,4 +1,4 @@
-// Package pages serves the history page, the player and the data flow page. They are static files without a
+// Package pages serves the history page, statistics, the player and the data flow page. They are static files without a
 // build step. They use only the public API and load nothing from other sites.
 package pages
 
@@ -113,7 +113,7 @@ func address(name string) string {
 	switch name {
 	case "history.html":
 		return "/"
-	case "player.html", "flow.html":
+	case "stats.html", "player.html", "flow.html":
 		return "/" + strings.TrimSuffix(name, ".html")
 	}
 	return "/" + name

@@ -37,6 +37,7 @@ func TestAccessibility(t *testing.T) {
 	}
 	open := func(path, ready string) *window { return visit(w, w.signedIn(path), ready) }
 	operators := &world{T: t, cfg: allinone.Config{HTTP: w.admin}}
+	w.watch("film", "The Film", 1, 2, 9, 200)
 	history := "document.querySelectorAll('#list .title').length > 3 && document.querySelectorAll('#cards li').length > 3 && document.querySelector('#recording').checkVisibility()"
 	player := "!document.querySelector('#play').disabled"
 	pages := map[string]*window{
@@ -47,6 +48,7 @@ func TestAccessibility(t *testing.T) {
 		"clear":    open("/", history),
 		"backup":   open("/", history),
 		"undo":     open("/", history),
+		"stats":    open("/stats", "document.querySelectorAll('#most li').length > 3"),
 		"player":   open("/player?id=h2&type=2&title=The%20Pilot%20Boat", player),
 		"flow":     open("/flow", "document.querySelectorAll('#records li').length > 2"),
 		"status":   visit(operators, operators.at("/"), "document.querySelectorAll('tbody tr').length > 8"),
@@ -61,6 +63,7 @@ func TestAccessibility(t *testing.T) {
 	pages["mark"].click("#list li:nth-child(1) .mark")
 	pages["clear"].click("#clear")
 	pages["backup"].click("#backup")
+	pages["stats"].click("summary")
 	pages["undo"].click("#list li:nth-child(1) .delete")
 	pages["undo"].do(chromedp.Evaluate[chromedp.Void]("document.querySelector('#undo').focus()")) // the focus keeps the message open
 	pages["history"].do(chromedp.Evaluate[chromedp.Void]("document.querySelector('#list .title').focus()"))

@@ -55,11 +55,16 @@ export class Api {
    * @param {{id: string, type: number}} object @param {string | null} [at] event time of the listed record @returns {Promise<any>}
    */
   async point(object, at) {
-    const { items } = await this.#ask('POST', '/v1/history/lookup', { body: { objects: [object] } });
-    const record = items[0].record ?? null;
+    const [record] = await this.lookup([object]);
     if (record || !at) return record;
     const { items: listed } = await this.get('/v1/history', { type: object.type, since: at, until: at, limit: 100 });
     return listed.find((/** @type {any} */ one) => key(one) === key({ object })) ?? null;
+  }
+
+  /** Reads the records of at most 100 objects, null if missing. @param {{id: string, type: number}[]} objects @returns {Promise<any[]>} */
+  async lookup(objects) {
+    const { items } = await this.#ask('POST', '/v1/history/lookup', { body: { objects } });
+    return items.map((/** @type {any} */ { record }) => record ?? null);
   }
 
   /**

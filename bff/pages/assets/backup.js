@@ -1,7 +1,7 @@
 // @ts-check
 // SPDX-License-Identifier: Apache-2.0
 import { Problem, said } from './api.js';
-import { el, find, write } from './dom.js';
+import { el, find, save, write } from './dom.js';
 import { counted, t } from './language.js';
 
 /**
@@ -37,7 +37,7 @@ export function backups(api, { before, after }) {
   };
   find('#backup-close', HTMLButtonElement).onclick = () => dialog.close();
   find('#backup-save', HTMLButtonElement).onclick = () => attempt(t('The backup could not be saved'), async () => {
-    save(await api.export());
+    save(await api.export(), `history-${new Date().toISOString().slice(0, 10)}.ndjson`);
     return t('The backup is among your downloads.');
   });
   go.onclick = () => attempt(t('The backup was not taken in, or not all of it; try again'), async () => {
@@ -47,13 +47,6 @@ export function backups(api, { before, after }) {
     await after();
     return outcome(report, restored);
   });
-}
-
-/** @param {Blob} blob */
-function save(blob) {
-  const link = el('a', { href: URL.createObjectURL(blob), download: `history-${new Date().toISOString().slice(0, 10)}.ndjson` });
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
 }
 
 /**

@@ -36,3 +36,10 @@ export function find(selector, kind, within = document) {
 export function write(node, text) {
   if (node.textContent !== text) node.textContent = text;
 }
+
+/** Adds a file to the browser's downloads. @param {Blob} blob @param {string} name */
+export function save(blob, name) {
+  const link = el('a', { href: URL.createObjectURL(blob), download: name });
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
+}

@@ -24,6 +24,16 @@ export function spoken(ms) {
   return parts.map(([n, unit]) => unit.format(n)).join(' ') || whole.format(0);
 }
 
+const [inHours, inMinutes] = ['hour', 'minute'].map((unit) => new Intl.NumberFormat(locale, { style: 'unit', unit, unitDisplay: 'short' }));
+
+/** 5400000 as "1 hr 30 min"; rounded to hours if brief, or from ten hours on. @param {number} ms */
+export function lasting(ms, brief = false) {
+  const all = Math.round(ms / 60_000);
+  if (all >= 600 || (brief && all >= 60)) return inHours.format(Math.round(all / 60));
+  const [h, m] = [Math.floor(all / 60), all % 60];
+  return [...(h > 0 ? [inHours.format(h)] : []), ...(m > 0 || h === 0 ? [inMinutes.format(m)] : [])].join(' ');
+}
+
 /** Formats local times; the device's zone may change while the page is open. @param {Intl.DateTimeFormatOptions} options */
 function dates(options) {
   const format = new Intl.DateTimeFormat(locale, { ...options, timeZone: 'UTC' });

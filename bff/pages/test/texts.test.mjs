@@ -1,11 +1,11 @@
-// Every text of the history page and the player is there in every language: node --test
+// Every text of the history page, the statistics and the player is there in every language: node --test
 import test from 'node:test';
 import assert from 'node:assert/strict';
 import { readFileSync, readdirSync } from 'node:fs';
 
 const folder = new URL('..', import.meta.url);
 const read = (name) => readFileSync(new URL(name, folder), 'utf8');
-const pages = ['history.html', 'player.html'];
+const pages = ['history.html', 'stats.html', 'player.html'];
 const untouched = new Set(['Playhead', 'playhead token ann', '⋯', '✕', '0', '0:00', '− 10 s', '+ 10 s', '½ ×', '1 ×', '1½ ×', '2 ×']);
 
 /** The texts of a page: those between tags, and those of attributes. */
