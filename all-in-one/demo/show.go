@@ -176,6 +176,7 @@ What to try next:
 
   - See it happen, stop a part of it, and watch nothing get lost: %[3]s
   - Open your page in two windows, play something in one, and watch it move in the other.
+  - See what ada watched, per day: curl -H "Authorization: Bearer $TOKEN" 'http://%[1]s/v1/stats?by=day'
   - Look at a user of the trace, whose viewings were real: http://%[1]s/#token=%[2]s
   - Start an empty one that keeps its data (make run), end it with kill -9 while something plays, and start it again.
 `, s.process.HTTP(), token, flow)
