@@ -16,11 +16,14 @@ import (
 type Embedded struct {
 	Bin string // folder of the built commands
 	Dir string // folder for data
+
+	Args []string // further flags
 }
 
 type allInOne struct {
 	*process.Process
 	bin              string // folder of the built commands
+	args             []string
 	dir              string
 	rpc, http, admin string
 }
@@ -36,7 +39,7 @@ func (e *Embedded) start(ctx context.Context) (a *allInOne, err error) {
 }
 
 func (e *Embedded) startOnce(ctx context.Context) (_ *allInOne, err error) {
-	a := &allInOne{bin: e.Bin}
+	a := &allInOne{bin: e.Bin, args: e.Args}
 	if a.dir, err = os.MkdirTemp(e.Dir, "embedded-"); err != nil {
 		return nil, err
 	}
@@ -57,9 +60,11 @@ func (a *allInOne) run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	a.Process, err = process.Start(filepath.Join(a.bin, "playhead"), "serve", "--data", filepath.Join(a.dir, "data"),
-		"--rpc", a.rpc, "--listen", a.http, "--admin", a.admin,
-		"--token-secret-file", secret, "--user-rate", "1e6", "--user-burst", "1e6", "--log-level", "warn")
+	args := append([]string{
+		"serve", "--data", filepath.Join(a.dir, "data"), "--rpc", a.rpc, "--listen", a.http, "--admin", a.admin,
+		"--token-secret-file", secret, "--user-rate", "1e6", "--user-burst", "1e6", "--log-level", "warn",
+	}, a.args...)
+	a.Process, err = process.Start(filepath.Join(a.bin, "playhead"), args...)
 	if err != nil {
 		return err
 	}

@@ -305,24 +305,40 @@ func Pair(ctx context.Context, out io.Writer, o Options, p Paired) error {
 	if err != nil {
 		return err
 	}
-	sides, turns := [...]string{o.Bin, p.Bin}, make(Turns)
+	var sides [2]side
+	for i, bin := range []string{o.Bin, p.Bin} {
+		e := &Embedded{Bin: bin, Dir: o.Dir}
+		sides[i] = side{bin, func(ctx context.Context) (Figures, error) { return e.Measure(ctx, l, GRPC, small) }}
+	}
+	return inTurns(ctx, out, o, sides)
+}
+
+// side is one of two all-in-ones.
+type side struct {
+	name    string
+	measure func(context.Context) (Figures, error)
+}
+
+// inTurns measures two sides in turns and prints the ratio of each figure, second to first.
+func inTurns(ctx context.Context, out io.Writer, o Options, sides [2]side) error {
+	turns := make(Turns)
 	for round := range o.Rounds {
 		for i := range sides {
-			bin := sides[(i+round)%len(sides)]
-			f, err := (&Embedded{Bin: bin, Dir: o.Dir}).Measure(ctx, l, GRPC, small)
+			s := sides[(i+round)%len(sides)]
+			f, err := s.measure(ctx)
 			if err != nil {
-				return fmt.Errorf("pair: %w", err)
+				return fmt.Errorf("%s: %w", s.name, err)
 			}
-			turns[bin] = append(turns[bin], f)
-			o.Log.Info("turn", "round", round+1, "bin", bin, "rate", int(f["rate"]), "acked_us", f["acked"], "archived_us", f["archived"])
+			turns[s.name] = append(turns[s.name], f)
+			o.Log.Info("turn", "round", round+1, "side", s.name, "rate", int(f["rate"]), "acked_us", f["acked"], "archived_us", f["archived"])
 		}
 	}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "FIGURE\tA\tB\tB/A\tFROM\tTO")
 	for _, name := range []string{"acked", "acked.all-in-one", "archived", "archived.all-in-one", "rate", "memory"} {
-		a, _ := turns.Of(o.Bin, name)
-		b, _ := turns.Of(p.Bin, name)
-		q, _ := turns.Ratio(p.Bin, name, o.Bin, name)
+		a, _ := turns.Of(sides[0].name, name)
+		b, _ := turns.Of(sides[1].name, name)
+		q, _ := turns.Ratio(sides[1].name, name, sides[0].name, name)
 		fmt.Fprintf(w, "%s\t%s\t%s\t%.2f\t%.2f\t%.2f\n", name, number(a.Median), number(b.Median), q.Median, q.Low, q.High)
 	}
 	return w.Flush()

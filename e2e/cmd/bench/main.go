@@ -4,6 +4,7 @@
 //	bench [--quick] [--json] [--html FILE]
 //	bench compare FILE FILE
 //	bench --pair BIN [--load trace] [--meta 110]
+//	bench --signals
 //	bench --scale 10000000 [--meta 110]
 //
 // It starts its own servers and processes on the loopback interface and ends them, also after Ctrl-C.
@@ -58,6 +59,9 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) (err error) 
 	if c.pair.Bin != "" {
 		return bench.Pair(ctx, c.out, c.options, c.pair)
 	}
+	if c.signals {
+		return bench.Signals(ctx, c.out, c.options)
+	}
 	if c.scale > 0 {
 		return bench.Scale(ctx, c.out, c.options, bench.Scaled{Records: c.scale, Meta: c.pair.Meta})
 	}
@@ -82,6 +86,7 @@ type command struct {
 	html, turns string // files
 	pair        bench.Paired
 	scale       int // records
+	signals     bool
 	asJSON      bool
 	version     bool
 	began       time.Time
@@ -106,6 +111,7 @@ func (c *command) parse(args []string) error {
 	f.StringVar(&c.pair.Load, "load", "trace", "of a pair: long or trace")
 	f.IntVar(&c.pair.Meta, "meta", 110, "of a pair and of --scale: bytes of metadata of a heartbeat")
 	f.IntVar(&c.scale, "scale", 0, "fill an all-in-one with so many records, and measure it on the way")
+	f.BoolVar(&c.signals, "signals", false, "measure only an all-in-one without and with scrapes and traces, in turns")
 	f.BoolVar(&c.version, "version", false, "print the version and end")
 	began := f.Int64("began", 0, "Unix second from which a quick run counts its time; now unless given")
 	if err := f.Parse(args); err != nil {
