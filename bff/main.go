@@ -19,6 +19,7 @@ import (
 	"github.com/playhead/playhead/bff/flow"
 	"github.com/playhead/playhead/bff/token"
 	"github.com/playhead/playhead/bff/uplink"
+	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/internal/obs"
 	"github.com/playhead/playhead/internal/run"
 	"github.com/playhead/playhead/internal/trace"
@@ -51,6 +52,7 @@ type flags struct {
 	Drain           time.Duration `help:"Longest time the stop may take after that." default:"20s" positive:""`
 	LogLevel        string        `help:"debug, info, warn or error." default:"info"`
 	LogFormat       string        `help:"text or json." default:"text"`
+	LogUIDs         bool          `name:"log-uids" help:"Name users in logs by their ids instead of pseudonyms. See docs/operate.md."`
 
 	obs.Traces
 }
@@ -71,6 +73,7 @@ func serve(ctx context.Context, args []string, getenv func(string) string, out i
 	if err != nil {
 		return err
 	}
+	history.LogUIDs(f.LogUIDs)
 	log, err := obs.NewLogger(os.Stderr, f.LogLevel, f.LogFormat)
 	if err != nil {
 		return err

@@ -41,6 +41,7 @@ type flags struct {
 	Drain         time.Duration `help:"Longest time the stop may take." default:"20s" positive:""`
 	LogLevel      string        `help:"debug, info, warn or error." default:"info"`
 	LogFormat     string        `help:"text or json." default:"text"`
+	LogUIDs       bool          `name:"log-uids" help:"Name users in logs by their ids instead of pseudonyms. See docs/operate.md."`
 
 	connect.Flags
 	obs.Traces
@@ -65,6 +66,7 @@ func work(ctx context.Context, args []string, getenv func(string) string, out io
 	if err := rules.ValidateSummaryTTL(f.Summary); err != nil {
 		return fmt.Errorf("--%w", err)
 	}
+	history.LogUIDs(f.LogUIDs)
 	log, err := obs.NewLogger(os.Stderr, f.LogLevel, f.LogFormat)
 	if err != nil {
 		return err

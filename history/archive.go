@@ -63,7 +63,7 @@ type DamageError struct {
 
 // Error names the key.
 func (e *DamageError) Error() string {
-	return fmt.Sprintf("%s: cell of %d bytes: %v: %v", e.Key, len(e.Bytes), ErrPermanent, e.Cause)
+	return fmt.Sprintf("%s: cell of %d bytes: %v: %v", e.Key.Private(), len(e.Bytes), ErrPermanent, e.Cause)
 }
 
 // Unwrap returns [ErrPermanent] and the cause.

@@ -11,6 +11,7 @@ package history
 
 import (
 	"crypto/md5"
+	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -18,6 +19,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"unicode"
 	"unicode/utf8"
 )
@@ -282,6 +284,31 @@ func NamespacePrefix(uid string) string { return uid + string(namespaceMark) }
 func UserOf(namespace string) (uid, class string) {
 	uid, class, _ = strings.Cut(namespace, string(namespaceMark))
 	return uid, class
+}
+
+// logUIDs is set by LogUIDs.
+var logUIDs atomic.Bool
+
+// LogUIDs sets whether logs and errors of this process have uids instead of pseudonyms. Commands call it first.
+func LogUIDs(on bool) { logUIDs.Store(on) }
+
+// Pseudonym stands for a user in logs and in errors, which are logged. It is the same in every process and deployment,
+// so whoever knows a uid can find its lines. The other way takes a list of uids. A class follows after a slash.
+func Pseudonym(namespace string) string {
+	name, class := UserOf(namespace)
+	if !logUIDs.Load() {
+		sum := sha256.Sum256([]byte("playhead user " + name))
+		name = "u-" + hex.EncodeToString(sum[:8])
+	}
+	if class != "" {
+		name += "/" + class
+	}
+	return name
+}
+
+// Private is like String with the user's [Pseudonym].
+func (k Key) Private() string {
+	return Pseudonym(k.UID) + "/" + k.Member()
 }
 
 // ValidateNamespace fails with [ErrInvalid] unless uid is a legal id of a user or a namespace.

@@ -229,3 +229,27 @@ func FuzzParseKey(f *testing.F) {
 		}
 	})
 }
+
+// TestPseudonym: the digits are the same in every version, since operators search old logs for them.
+func TestPseudonym(t *testing.T) {
+	for _, tt := range []struct {
+		uid, class, hidden, shown string
+	}{
+		{"ann", "", "u-e98a8ce52854ea1a", "ann"},
+		{"ann", "previews", "u-e98a8ce52854ea1a/previews", "ann/previews"},
+	} {
+		namespace := tt.uid
+		if tt.class != "" {
+			namespace = history.NamespacePrefix(tt.uid) + tt.class
+		}
+		if got := history.Pseudonym(namespace); got != tt.hidden {
+			t.Errorf("%q: got %s, want %s", namespace, got, tt.hidden)
+		}
+		history.LogUIDs(true)
+		got := history.Pseudonym(namespace)
+		history.LogUIDs(false)
+		if got != tt.shown {
+			t.Errorf("%q with --log-uids: got %s, want %s", namespace, got, tt.shown)
+		}
+	}
+}

@@ -49,6 +49,7 @@ func user(ctx context.Context, args []string, getenv func(string) string, out io
 	if err := history.ValidateUID(f.UID); err != nil {
 		return err
 	}
+	fmt.Fprintf(out, "in logs: %s\n", history.Pseudonym(f.UID))
 	look := f.lookAtEngines
 	if f.Data != "" {
 		look = f.lookAtData

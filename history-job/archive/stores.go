@@ -102,7 +102,7 @@ func (s *Stores) get(ctx context.Context, keys []history.Key) (old []history.Ent
 // Refused logs a key that the archive permanently refuses and returns its dead letter.
 func (s *Stores) Refused(k history.Key, r *history.Record, err error) history.Dead {
 	s.refused.Inc()
-	s.cfg.Logger.Error("archive rejected a key permanently", "key", k.String(), "error", err)
+	s.cfg.Logger.Error("archive rejected a key permanently", "key", k.Private(), "error", err)
 	return history.Dead{Key: k, Record: r, Origin: "archive", Reason: err.Error()}
 }
 

@@ -73,7 +73,7 @@ func (r *Redriver) remark(ctx context.Context, l history.Dead) ([]history.Announ
 			return nil, out.Err
 		}
 	}
-	return nil, fmt.Errorf("%s: %w: %w", l.Key, history.ErrUnavailable, errBusy)
+	return nil, fmt.Errorf("%s: %w: %w", l.Key.Private(), history.ErrUnavailable, errBusy)
 }
 
 // remarkUser sets the user's clear marks and pause again, which marks them dirty. The cache's values win over

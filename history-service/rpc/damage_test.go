@@ -72,7 +72,7 @@ func TestDamagedCell(t *testing.T) {
 		if n := obstest.Sum(t, reg, "playhead_stores_damaged_cells_total"); n < 2 {
 			t.Errorf("%s: %v damaged cells were counted", name, n)
 		}
-		if text := log.String(); strings.Count(text, "unreadable archive cell skipped") != 1 || !strings.Contains(text, "row="+history.RowKey("ann")) || !strings.Contains(text, "column="+bad+"_1") {
+		if text := log.String(); strings.Count(text, "unreadable archive cell skipped") != 1 || !strings.Contains(text, "user="+history.Pseudonym("ann")) || !strings.Contains(text, "column="+bad+"_1") {
 			t.Errorf("%s: the log has %q", name, text)
 		}
 	}

@@ -197,7 +197,7 @@ func (a *damageReporter) found(k history.Key, err error) {
 		}
 		a.logged[k] = struct{}{}
 		a.log.Error("unreadable archive cell skipped",
-			"row", history.RowKey(k.UID), "column", k.Member(), "error", err)
+			"user", history.Pseudonym(k.UID), "column", k.Member(), "error", err)
 	}
 	a.mu.Unlock()
 }

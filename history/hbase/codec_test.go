@@ -123,8 +123,8 @@ func TestDecodeCorrupt(t *testing.T) {
 		}
 		e := hbase.DecodeKey(k, cells)
 		var damage *history.DamageError
-		if !errors.As(e.Err, &damage) || !errors.Is(e.Err, history.ErrPermanent) || !bytes.Equal(damage.Bytes, value) || !strings.Contains(e.Err.Error(), "u/a_1") {
-			t.Errorf("%s: got %v, want a permanent error that names u/a_1", name, e.Err)
+		if !errors.As(e.Err, &damage) || !errors.Is(e.Err, history.ErrPermanent) || !bytes.Equal(damage.Bytes, value) || !strings.Contains(e.Err.Error(), k.Private()+":") {
+			t.Errorf("%s: got %v, want a permanent error that names %s", name, e.Err, k.Private())
 		}
 		if e.Record != nil || e.User.CutTime != 40 || e.User.Cleared[0] != 10 {
 			t.Errorf("%s: got %+v, want no record, the cell time and the mark", name, e)

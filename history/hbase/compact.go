@@ -42,7 +42,7 @@ func (a *Archive) Compact(ctx context.Context, uid string) (again time.Duration,
 		again, err = r.run(ctx)
 	}
 	if err != nil {
-		return 0, fmt.Errorf("compact %s: %w", uid, unavailable(err))
+		return 0, fmt.Errorf("compact %s: %w", history.Pseudonym(uid), unavailable(err))
 	}
 	return again, nil
 }

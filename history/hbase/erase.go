@@ -23,7 +23,7 @@ func (a *Archive) Held(ctx context.Context, uid string, until int64) (map[string
 	counts := func(at int64) bool { return until == 0 || at <= until }
 	c, err := a.liveWithin(ctx, uid)
 	if err != nil {
-		return nil, fmt.Errorf("count what there is of %s: %w", uid, err)
+		return nil, fmt.Errorf("count what there is of %s: %w", history.Pseudonym(uid), err)
 	}
 	live, records, chunks := 0, 0, 0
 	for _, o := range c.objects {
@@ -34,11 +34,11 @@ func (a *Archive) Held(ctx context.Context, uid string, until int64) (map[string
 	if a.segments.known() {
 		m, _, err := a.listed(ctx, uid)
 		if err != nil {
-			return nil, fmt.Errorf("count what there is of %s: %w", uid, err)
+			return nil, fmt.Errorf("count what there is of %s: %w", history.Pseudonym(uid), err)
 		}
 		stored, err := a.unlisted(ctx, uid, new(segment.Metadata))
 		if err != nil {
-			return nil, fmt.Errorf("count what there is of %s: %w", uid, err)
+			return nil, fmt.Errorf("count what there is of %s: %w", history.Pseudonym(uid), err)
 		}
 		for i := range m.Chunks {
 			_, there := stored[m.Chunks[i].Name]
@@ -51,7 +51,7 @@ func (a *Archive) Held(ctx context.Context, uid string, until int64) (map[string
 	}
 	summaries, ofSummaries, err := a.heldSummaries(ctx, uid, counts)
 	if err != nil {
-		return nil, fmt.Errorf("count what there is of %s: %w", uid, err)
+		return nil, fmt.Errorf("count what there is of %s: %w", history.Pseudonym(uid), err)
 	}
 	return map[string]int{
 		"archive: live records": live, "archive: records in segments": records, "archive: chunks": chunks,
@@ -67,7 +67,7 @@ func (a *Archive) Namespaces(ctx context.Context, uid string) (all []string, err
 	}
 	ttl, err := a.readSummaryTTL(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("namespaces of %s: %w", uid, err)
+		return nil, fmt.Errorf("namespaces of %s: %w", history.Pseudonym(uid), err)
 	}
 	if ttl > 0 {
 		tables = append(tables, a.summaries.table)
@@ -75,7 +75,7 @@ func (a *Archive) Namespaces(ctx context.Context, uid string) (all []string, err
 	for _, table := range tables {
 		some, err := a.namespacesIn(ctx, table, uid)
 		if err != nil {
-			return nil, fmt.Errorf("namespaces of %s: %w", uid, err)
+			return nil, fmt.Errorf("namespaces of %s: %w", history.Pseudonym(uid), err)
 		}
 		all = append(all, some...)
 	}
@@ -127,7 +127,7 @@ func (a *Archive) Erase(ctx context.Context, uid string, until int64) error {
 		err = a.eraseSummaries(ctx, uid)
 	}
 	if err != nil {
-		return fmt.Errorf("erase %s: %w", uid, unavailable(err))
+		return fmt.Errorf("erase %s: %w", history.Pseudonym(uid), unavailable(err))
 	}
 	return nil
 }

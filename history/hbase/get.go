@@ -100,7 +100,7 @@ func (a *Archive) fetch(ctx context.Context, server *server, gets []*rowGet, ans
 	for i, r := range a.batch(ctx, server, calls) {
 		cells, err := cellsOf(r)
 		if err != nil {
-			failed = fmt.Errorf("get %s: %w", gets[i].uid, err)
+			failed = fmt.Errorf("get %s: %w", history.Pseudonym(gets[i].uid), err)
 			break
 		}
 		c := a.contents(gets[i].uid)
@@ -127,7 +127,7 @@ func (a *Archive) getSegments(ctx context.Context, q *rowGet, c *contents, answe
 		return
 	}
 	for key := range q.keys {
-		answer(key, history.Entry{Err: fmt.Errorf("%w: get %s: %s", history.ErrUnavailable, q.uid, brief(err))})
+		answer(key, history.Entry{Err: fmt.Errorf("%w: get %s: %s", history.ErrUnavailable, history.Pseudonym(q.uid), brief(err))})
 	}
 }
 
@@ -160,7 +160,7 @@ func (a *Archive) Page(ctx context.Context, uid string, q history.Query) (histor
 	}
 	c, err := a.live(ctx, uid)
 	if err != nil {
-		return history.Page{}, fmt.Errorf("page of %s: %w", uid, err)
+		return history.Page{}, fmt.Errorf("page of %s: %w", history.Pseudonym(uid), err)
 	}
 	return a.pageOf(ctx, c, q)
 }
@@ -176,10 +176,10 @@ func (a *Archive) pageOf(ctx context.Context, c *contents, q history.Query) (his
 		return err
 	})
 	if err != nil {
-		return history.Page{}, fmt.Errorf("page of %s: %w", uid, err)
+		return history.Page{}, fmt.Errorf("page of %s: %w", history.Pseudonym(uid), err)
 	}
 	for _, d := range page.Damaged {
-		a.config.Logger.Error("unreadable cell skipped", "table", a.config.Table, "row", history.RowKey(uid), "column", columnOf(d.Object), "error", d.Err)
+		a.config.Logger.Error("unreadable cell skipped", "table", a.config.Table, "user", history.Pseudonym(uid), "column", columnOf(d.Object), "error", d.Err)
 	}
 	return page, nil
 }
@@ -206,7 +206,7 @@ func (a *Archive) Pages(ctx context.Context, uids []string, q history.Query) ([]
 			cells, err := cellsOf(result)
 			switch {
 			case err != nil:
-				*r.err = fmt.Errorf("page of %s: %w", r.uid, err)
+				*r.err = fmt.Errorf("page of %s: %w", history.Pseudonym(r.uid), err)
 			case len(cells) >= rowColumns: // there may be more
 				*r.page, *r.err = a.Page(ctx, r.uid, q)
 			default:
@@ -314,7 +314,7 @@ func (a *Archive) pageGet(ctx context.Context, uid string, start []byte, familie
 func (a *Archive) Inspect(ctx context.Context, uid string, verify bool) (i segment.Inspection, err error) {
 	c, err := a.liveWithin(ctx, uid)
 	if err != nil {
-		return i, fmt.Errorf("inspect %s: %w", uid, err)
+		return i, fmt.Errorf("inspect %s: %w", history.Pseudonym(uid), err)
 	}
 	c.resolve()
 	if i.Live, i.Segments = len(c.objects), new(segment.Metadata); !a.segments.known() {
@@ -325,11 +325,11 @@ func (a *Archive) Inspect(ctx context.Context, uid string, verify bool) (i segme
 		i.Segments, err = segment.ParseMetadata(b)
 	}
 	if err != nil {
-		return i, fmt.Errorf("inspect %s: %w", uid, err)
+		return i, fmt.Errorf("inspect %s: %w", history.Pseudonym(uid), err)
 	}
 	unlisted, err := a.unlisted(ctx, uid, i.Segments)
 	if err != nil {
-		return i, fmt.Errorf("inspect %s: %w", uid, err)
+		return i, fmt.Errorf("inspect %s: %w", history.Pseudonym(uid), err)
 	}
 	i.Unlisted = slices.Sorted(maps.Keys(unlisted))
 	if !verify {

@@ -66,7 +66,7 @@ func choose(cells []history.Cell) (errs []error, chosen []int) {
 	for i, c := range cells {
 		chosen[i] = i
 		if err := check(c); err != nil {
-			errs[i] = fmt.Errorf("put %s: %w: %w", c.Key, history.ErrPermanent, err)
+			errs[i] = fmt.Errorf("put %s: %w: %w", c.Key.Private(), history.ErrPermanent, err)
 			continue
 		}
 		j, twice := last[c.Key]
@@ -116,7 +116,7 @@ func (o outgoing) weight() int { return o.size }
 
 func (o outgoing) failed(err error) {
 	if err != nil {
-		*o.err = fmt.Errorf("put %s: %w", o.key, classify(err))
+		*o.err = fmt.Errorf("put %s: %w", o.key.Private(), classify(err))
 	}
 }
 
@@ -182,7 +182,7 @@ func (a *Archive) PutUser(ctx context.Context, uid string, u history.User) error
 		return err
 	}
 	if err := cmp.Or(a.putUser(ctx, uid, u.Cleared), a.putPause(ctx, uid, u.Pause)); err != nil {
-		return fmt.Errorf("put user %s: %w", uid, err)
+		return fmt.Errorf("put user %s: %w", history.Pseudonym(uid), err)
 	}
 	return nil
 }

@@ -203,7 +203,7 @@ func (a *Archive) summarizeAll(ctx context.Context, was history.Retention) error
 		}
 		for _, uid := range uids {
 			if err := old.summarize(ctx, uid, look{ttl: ttl, before: before}); err != nil {
-				return fmt.Errorf("summarize %s: %w", uid, unavailable(err))
+				return fmt.Errorf("summarize %s: %w", history.Pseudonym(uid), unavailable(err))
 			}
 		}
 	}

@@ -82,7 +82,7 @@ func (a *Archive) Summaries(ctx context.Context, uid string, q history.Query) (p
 	marks := a.get(ctx, uid, hrpc.Families(map[string][]string{family: nil}), hrpc.Filters(filter.NewMultipleColumnPrefixFilter([][]byte{[]byte(markAll)})))
 	cells, err := cellsOf(a.batch(ctx, a.servers.of(marks.Key()), []hrpc.Call{marks})[0])
 	if err != nil {
-		return page, fmt.Errorf("summaries of %s: %w", uid, err)
+		return page, fmt.Errorf("summaries of %s: %w", history.Pseudonym(uid), err)
 	}
 	c.add(cells)
 	horizon, _ := a.config.Horizon() // without a trusted clock no summary has expired
@@ -95,10 +95,10 @@ func (a *Archive) Summaries(ctx context.Context, uid string, q history.Query) (p
 		case err == nil:
 			return page, nil
 		case !errors.Is(err, errReplaced): // a newer list replaces this one before its chunks are deleted
-			return page, fmt.Errorf("summaries of %s: %w", uid, unavailable(err))
+			return page, fmt.Errorf("summaries of %s: %w", history.Pseudonym(uid), unavailable(err))
 		case tries == summaryTries:
 			a.segments.metrics.Damaged.Inc()
-			return page, fmt.Errorf("summaries of %s: %w: %w", uid, history.ErrUnavailable, err)
+			return page, fmt.Errorf("summaries of %s: %w: %w", history.Pseudonym(uid), history.ErrUnavailable, err)
 		}
 	}
 }
@@ -167,7 +167,7 @@ func (a *Archive) Summarize(ctx context.Context, uid string, all bool) error {
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("summarize %s: %w", uid, unavailable(err))
+		return fmt.Errorf("summarize %s: %w", history.Pseudonym(uid), unavailable(err))
 	}
 	return nil
 }

@@ -22,7 +22,7 @@ func (a *Archive) Get(ctx context.Context, keys []history.Key) ([]history.Entry,
 	for i := range entries {
 		e, k := &entries[i], keys[i]
 		if damage, ok := errors.AsType[*history.DamageError](e.Err); ok {
-			a.db.damage.cell(k.UID, k.Object.String(), damage)
+			a.db.damage.cell(history.Pseudonym(k.UID), k.Object.String(), damage)
 		} else if e.Err != nil {
 			return nil, e.Err
 		}

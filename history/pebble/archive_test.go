@@ -105,7 +105,7 @@ func TestArchiveDamage(t *testing.T) {
 		t.Errorf("metrics: got %v damaged cells, want three", n)
 	}
 	for _, column := range []string{keys[1].Object.String(), keys[2].Object.String(), `"no object"`} {
-		if n := strings.Count(log.String(), "row="+keys[0].UID+" column="+column+" "); n != 1 {
+		if n := strings.Count(log.String(), "row="+history.Pseudonym(keys[0].UID)+" column="+column+" "); n != 1 {
 			t.Errorf("column %s: got %d lines, want 1 in\n%s", column, n, log.String())
 		}
 	}

@@ -107,7 +107,7 @@ func parseDirty(key []byte) (history.Key, history.Mark, error) {
 	k.UID = string(uid)
 	err := history.ValidateNamespace(k.UID)
 	if err == nil && !ok {
-		err = fmt.Errorf("dirty mark of %q: %w", uid, wire.ErrCorrupt)
+		err = fmt.Errorf("dirty mark of %s: %w", history.Pseudonym(string(uid)), wire.ErrCorrupt)
 	}
 	if err == nil && len(object) > 0 {
 		k.Object, err = history.ParseObject(string(object))

@@ -34,20 +34,20 @@ func (a *Archive) Compact(ctx context.Context, uid string) (compacted int, err e
 	oldest := a.oldest(uid)
 	if a.db.summaryTTL > 0 { // expired records are removed
 		if err := a.summarize(uid, false); err != nil {
-			return 0, fmt.Errorf("compact %s: %w", uid, err)
+			return 0, fmt.Errorf("compact %s: %w", history.Pseudonym(uid), err)
 		}
 	}
 	r := a.beginCompact(uid)
 	defer a.endCompact(r)
 	r.oldest = oldest
 	if err := r.read(); err != nil {
-		return 0, fmt.Errorf("compact %s: %w", uid, err)
+		return 0, fmt.Errorf("compact %s: %w", history.Pseudonym(uid), err)
 	}
 	if r.user.Segments == 0 && len(r.leaving) == 0 {
 		return 0, nil
 	}
 	if err := r.write(); err != nil {
-		return 0, fmt.Errorf("compact %s: %w", uid, err)
+		return 0, fmt.Errorf("compact %s: %w", history.Pseudonym(uid), err)
 	}
 	return r.drop(ctx)
 }
@@ -294,7 +294,7 @@ func (a *Archive) Inspect(ctx context.Context, uid string, verify bool) (i segme
 	prefix := appendUser(nil, spaceSegments, uid)
 	if r.user.Segments > 0 {
 		if i.Segments, _, err = readMetadata(r.snapshot, prefix, r.user.Segments); err != nil {
-			return i, fmt.Errorf("inspect %s: %w", uid, err)
+			return i, fmt.Errorf("inspect %s: %w", history.Pseudonym(uid), err)
 		}
 	}
 	if i.Unlisted, err = r.unlisted(i.Segments, prefix); err != nil || !verify {

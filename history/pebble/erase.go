@@ -19,7 +19,7 @@ func (d *DB) Held(ctx context.Context, uid string, until int64) (map[string]int,
 	h := holding{db: d, uid: uid, until: until, places: make(map[string]int)}
 	for _, count := range []func() error{h.cached, h.logged, h.archived, h.inSegments, h.inSummaries} {
 		if err := count(); err != nil {
-			return nil, fmt.Errorf("count what there is of %s: %w", uid, err)
+			return nil, fmt.Errorf("count what there is of %s: %w", history.Pseudonym(uid), err)
 		}
 	}
 	return h.places, nil
@@ -134,7 +134,7 @@ func (d *DB) Namespaces(ctx context.Context, uid string) (all []string, err erro
 	}
 	defer d.leave()
 	if err := d.checkpointNow(ctx); err != nil {
-		return nil, fmt.Errorf("namespaces of %s: %w", uid, err)
+		return nil, fmt.Errorf("namespaces of %s: %w", history.Pseudonym(uid), err)
 	}
 	for _, space := range []byte{spaceArchive, spaceCache, spaceLogHead, spaceSegments, spaceSummaries} {
 		prefix := append(appendBucket(nil, space, history.BucketOf(uid)), history.NamespacePrefix(uid)...)
@@ -144,7 +144,7 @@ func (d *DB) Namespaces(ctx context.Context, uid string) (all []string, err erro
 			}
 		}
 		if err != nil {
-			return nil, fmt.Errorf("namespaces of %s: %w", uid, err)
+			return nil, fmt.Errorf("namespaces of %s: %w", history.Pseudonym(uid), err)
 		}
 	}
 	return all, nil
@@ -153,13 +153,13 @@ func (d *DB) Namespaces(ctx context.Context, uid string) (all []string, err erro
 // Erase removes a user's data up to a time. It rewrites the files with data of the user.
 func (d *DB) Erase(ctx context.Context, uid string, until int64) error {
 	if err := d.Archive().erase(ctx, uid, until); err != nil {
-		return fmt.Errorf("erase %s: %w", uid, err)
+		return fmt.Errorf("erase %s: %w", history.Pseudonym(uid), err)
 	}
 	if err := d.Days().erase(ctx, uid); err != nil {
-		return fmt.Errorf("erase %s: %w", uid, err)
+		return fmt.Errorf("erase %s: %w", history.Pseudonym(uid), err)
 	}
 	if err := d.rewrite(ctx, uid); err != nil {
-		return fmt.Errorf("erase %s from the files: %w", uid, err)
+		return fmt.Errorf("erase %s from the files: %w", history.Pseudonym(uid), err)
 	}
 	return nil
 }

@@ -66,7 +66,7 @@ func (c *Cache) Load(ctx context.Context, keys []history.Key) []history.Entry {
 	}
 	for i := range entries {
 		if damage, ok := errors.AsType[*history.DamageError](entries[i].Err); ok {
-			c.db.damage.cell(keys[i].UID, keys[i].Object.String(), damage)
+			c.db.damage.cell(history.Pseudonym(keys[i].UID), keys[i].Object.String(), damage)
 			entries[i].Record, entries[i].Err = c.empty(damage.Bytes), nil
 		}
 	}

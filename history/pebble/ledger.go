@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
-	"fmt"
 	"iter"
 	"math"
 	"slices"
@@ -46,7 +45,7 @@ func (c *Cache) overdue(asked *[history.Buckets]bool, before history.Mark, limit
 		}
 		k, _, err := parseDirty(key)
 		if err != nil {
-			c.db.damage.cell("dirty marks", fmt.Sprintf("%x", key), err)
+			c.db.damage.cell("dirty marks", history.Pseudonym(string(key)), err)
 			continue
 		}
 		if asked[history.BucketOf(k.UID)] {

@@ -176,7 +176,7 @@ func (a *Archive) item(uid, text string, value []byte, oldest horizon) (history.
 	}
 	if err != nil {
 		damage := damaged(history.Key{UID: uid, Object: o}, value, err)
-		a.db.damage.cell(uid, text, damage)
+		a.db.damage.cell(history.Pseudonym(uid), text, damage)
 		return history.Item{}, &history.Damage{Object: o, Bytes: damage.Bytes, Err: damage}
 	}
 	return history.Item{Object: o, Record: r}, nil

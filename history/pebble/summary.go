@@ -113,7 +113,7 @@ func (a *Archive) Summarize(ctx context.Context, uid string, all bool) error {
 	a.db.compactions.Lock()
 	defer a.db.compactions.Unlock()
 	if err := a.summarize(uid, all); err != nil {
-		return fmt.Errorf("summarize %s: %w", uid, err)
+		return fmt.Errorf("summarize %s: %w", history.Pseudonym(uid), err)
 	}
 	return nil
 }

@@ -43,7 +43,7 @@ func (c *Cache) Pause(ctx context.Context, uid string, from, to history.Pause) e
 			return err
 		}
 		if u.Pause != from {
-			return fmt.Errorf("pause of %s: %w: another one is in force", uid, history.ErrConflict)
+			return fmt.Errorf("pause: %w: another one is in force", history.ErrConflict)
 		}
 		if err := e.renumber(uid, &history.User{}); err != nil {
 			return err

@@ -63,7 +63,7 @@ func TestCorruptContent(t *testing.T) {
 			}
 			heals(t, c, k, at)
 		}
-		if !strings.Contains(log.String(), "not decoded") || !strings.Contains(log.String(), uid+"/2_1") {
+		if !strings.Contains(log.String(), "not decoded") || !strings.Contains(log.String(), history.Pseudonym(uid)+"/2_1") {
 			t.Errorf("log: got %q, want a warning with the key", log.String())
 		}
 	})

@@ -79,7 +79,7 @@ func (s search[T]) some(ctx context.Context, buckets []history.Bucket) (found []
 		unread := all - len(found)
 		if all < q.limit || len(found) >= s.limit {
 			if unread > 0 {
-				s.config.Log.Warn("Redis members not decoded", "set", s.key(buckets[0]), "members", unread, "first", first)
+				s.config.Log.Warn("Redis members not decoded", "set", s.key(buckets[0]), "members", unread, "first", history.Pseudonym(first))
 			}
 			return found[:min(len(found), s.limit)], failed
 		}

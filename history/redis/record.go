@@ -200,7 +200,7 @@ func (c *Cache) outcomes(call *goredis.Cmd, part []int, writes []history.Write, 
 
 func (c *Cache) outcome(k history.Key, other []any) history.Outcome {
 	if other[0].(int64) == failed {
-		return history.Outcome{Err: unavailable("apply", fmt.Errorf("%s: %w", k, errors.New(other[1].(string))))}
+		return history.Outcome{Err: unavailable("apply", fmt.Errorf("%s: %w", k.Private(), errors.New(other[1].(string))))}
 	}
 	value, _ := other[1].(string) // nil if missing
 	return history.Outcome{Status: history.Conflict, Current: history.Entry{
@@ -327,7 +327,7 @@ func (c *Cache) record(k history.Key, value string) *history.Record {
 		err = wire.ErrCorrupt // well-formed, but empty
 	}
 	if err != nil {
-		c.config.Log.Warn("Redis record not decoded", "key", k.String(), "error", err)
+		c.config.Log.Warn("Redis record not decoded", "key", k.Private(), "error", err)
 		return &history.Record{Revision: wire.Revision([]byte(value)), Partial: true}
 	}
 	return r

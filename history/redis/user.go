@@ -54,7 +54,7 @@ func (c *Cache) Pause(ctx context.Context, uid string, from, to history.Pause) e
 	case err != nil:
 		return unavailable("pause", err)
 	case done == 0:
-		return fmt.Errorf("pause of %s: %w: another one is in force", uid, history.ErrConflict)
+		return fmt.Errorf("pause: %w: another one is in force", history.ErrConflict)
 	}
 	return nil
 }
