@@ -71,6 +71,7 @@ func dead(ctx context.Context, args []string, getenv func(string) string, out io
 		}
 		return err
 	})
+	logAction("redrive", driven, err)
 	fmt.Fprintf(out, "%d letters driven again, %d kept that still cannot be decoded\n", driven, len(kept))
 	return err
 }

@@ -57,7 +57,9 @@ func retention(ctx context.Context, args []string, getenv func(string) string, o
 		if err := run.Parse("playhead retention set", &f, args[1:], getenv, out); err != nil {
 			return err
 		}
-		return f.set(ctx, out)
+		err := f.set(ctx, out)
+		logAction("retention "+f.Retention, 0, err)
+		return err
 	}
 	var f retentionFlags
 	if err := run.Parse("playhead retention", &f, args, getenv, out); err != nil {

@@ -144,7 +144,7 @@ func TestErrorsOfTheService(t *testing.T) {
 				if got := w.Header().Get("Retry-After"); (got != "") != (tt.status == 503) {
 					t.Errorf("%s: Retry-After %q with %d", target, got, tt.status)
 				}
-				if logged := strings.Contains(e.log.String(), p.RequestID); logged != (tt.status == 500) {
+				if logged := strings.Contains(e.log.String(), " request_id="+p.RequestID); logged != (tt.status == 500) {
 					t.Errorf("%s: log %q with %d", target, e.log.String(), tt.status)
 				}
 			}

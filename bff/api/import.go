@@ -294,6 +294,7 @@ func (im *importer) store(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, im.cfg.ReadDeadline) // may read the archive
 	defer cancel()
+	counts(ctx, len(im.records))
 	resp, err := im.cfg.Service.Import(ctx, &historyv1.ImportRequest{Uid: uidOf(ctx), Records: im.records, Restore: im.restore})
 	if err != nil {
 		return err

@@ -328,6 +328,7 @@ func (a *api) export(ctx context.Context, in *exportInput) (func(huma.Context), 
 		}
 		w.Header().Set("Content-Disposition", `attachment; filename="history.ndjson"`)
 		x := exporter{uid: uidOf(ctx), w: w, sent: make(map[uint64]struct{})}
+		defer func() { counts(ctx, len(x.sent)) }()
 		if err := x.sendPages(first, a.rest(ctx, req, first)); err != nil {
 			a.cfg.Logger.WarnContext(ctx, "export cut off", "error", err, "request_id", requestID(ctx))
 			panic(http.ErrAbortHandler)

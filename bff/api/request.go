@@ -35,14 +35,19 @@ func (a *api) authenticate(ctx huma.Context, next func(huma.Context)) {
 	caller, err := a.caller(ctx.Header("Authorization"))
 	uid := caller.UID
 	if other := ctx.Header(userHeader); err == nil && other != "" && other != uid {
-		uid, err = other, a.mayAct(caller, other, ctx.Operation())
+		uid, err = other, mayAct(caller, other, ctx.Operation())
 	}
 	if err != nil {
 		_, w := humago.Unwrap(ctx)
 		a.problem(ctx.Context(), err).serve(w)
 		return
 	}
-	next(huma.WithValue(huma.WithValue(ctx, uidKey{}, uid), payerKey{}, payer(caller.UID, uid)))
+	ctx = huma.WithValue(huma.WithValue(ctx, uidKey{}, uid), payerKey{}, payer(caller.UID, uid))
+	if op := ctx.Operation().OperationID; uid != caller.UID || audited[op] {
+		a.audit(ctx, caller, next)
+		return
+	}
+	next(ctx)
 }
 
 // caller returns the content of the request's token.

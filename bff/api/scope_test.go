@@ -9,6 +9,7 @@ import (
 	"github.com/playhead/playhead/bff/api"
 	"github.com/playhead/playhead/bff/limit"
 	"github.com/playhead/playhead/bff/token"
+	"github.com/playhead/playhead/history"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
@@ -118,7 +119,33 @@ func TestActingSparesTheUser(t *testing.T) {
 	if w := e.send(scoped(t, "history:read", "GET /v1/history", "a\x01b")); w.Code != 422 {
 		t.Errorf("a user who cannot be: %d", w.Code)
 	}
-	if !strings.Contains(e.log.String(), "acted for another user") || !strings.Contains(e.log.String(), "caller=support user=u1 operation=listHistory") {
-		t.Errorf("log %q", e.log.String())
+}
+
+// TestAudit has a line for each removal, export and import, and for each call for another user. It says who, whose, how
+// many and with which outcome, without the user's name.
+func TestAudit(t *testing.T) {
+	user := history.Pseudonym("u1")
+	for _, tt := range []struct{ scope, call, body, want string }{
+		{"", "DELETE /v1/history/1/a", "", "action=deleteObject audit.by=" + user + " audit.user=" + user},
+		{"", "DELETE /v1/history", "", "action=clearHistory audit.by=" + user + " audit.user=" + user},
+		{"", "GET /v1/export", "", "action=exportHistory audit.by=" + user + " audit.user=" + user},
+		{"", "POST /v1/history/delete", "{", `audit.outcome="bad request"`},
+		{"", "GET /v1/history", "", ""},
+		{"history:read", "GET /v1/history", "", "action=listHistory audit.by=support audit.scopes=history:read audit.user=" + user},
+		{"admin", "DELETE /v1/history/1/a", "", "action=deleteObject audit.by=support audit.scopes=admin audit.user=" + user},
+	} {
+		e := configured(t, api.Config{Service: &service{}})
+		if tt.scope == "" {
+			e.do(t, tt.call, tt.body)
+		} else {
+			e.send(scoped(t, tt.scope, tt.call, "u1"))
+		}
+		log := e.log.String()
+		if n := strings.Count(log, "msg=audit"); n > 1 || (n == 1) != (tt.want != "") || !strings.Contains(log, tt.want) {
+			t.Errorf("%s %s: %q, want %q", tt.scope, tt.call, log, tt.want)
+		}
+		if strings.Contains(log, "u1") && !strings.Contains(user, "u1") || tt.want != "" && !strings.Contains(log, "audit.request_id=") {
+			t.Errorf("%s %s: %q", tt.scope, tt.call, log)
+		}
 	}
 }

@@ -176,6 +176,7 @@ func (a *api) delete(ctx context.Context, req *historyv1.DeleteRequest) (n uint3
 	defer cancel()
 	req.Uid = uidOf(ctx)
 	resp, err := a.cfg.Service.Delete(ctx, req)
+	counts(ctx, int(resp.GetDeleted()))
 	return resp.GetDeleted(), err
 }
 

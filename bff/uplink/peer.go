@@ -22,6 +22,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
+	"github.com/playhead/playhead/internal/audit"
 	"github.com/playhead/playhead/internal/breaker"
 	"github.com/playhead/playhead/internal/run"
 	"github.com/playhead/playhead/internal/trace"
@@ -180,7 +181,7 @@ func (c *Client) join(addr string) error {
 		return nil
 	}
 	p := &peer{client: c, addr: addr, hash: hashOf(addr)}
-	conn, err := grpc.NewClient("passthrough:///"+addr, append(options(c.cfg.TLS), grpc.WithContextDialer(p.dial))...)
+	conn, err := grpc.NewClient("passthrough:///"+addr, append(options(c.cfg.TLS), grpc.WithContextDialer(p.dial), grpc.WithUserAgent(audit.EdgeAgent))...)
 	if err != nil {
 		return fmt.Errorf("instance %s: %w", addr, err)
 	}

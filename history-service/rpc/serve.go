@@ -30,7 +30,7 @@ import (
 // enables TLS. It closes lis.
 func (s *Server) Serve(ctx context.Context, lis net.Listener, conf *tls.Config, drain time.Duration) error {
 	panics := newPanics(s)
-	srv := grpc.NewServer(append(options(conf), grpc.ChainUnaryInterceptor(s.traceUnary, panics.unary, s.authorizeUnary),
+	srv := grpc.NewServer(append(options(conf), grpc.ChainUnaryInterceptor(s.traceUnary, panics.unary, s.authorizeUnary, s.audited),
 		grpc.ChainStreamInterceptor(panics.stream, s.authorizeStream, s.decoded))...)
 	healthy := health.NewServer()
 	healthv1.RegisterHealthServer(srv, healthy)

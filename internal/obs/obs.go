@@ -21,6 +21,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/playhead/playhead/deploy/observe"
+	"github.com/playhead/playhead/internal/audit"
 	"github.com/playhead/playhead/internal/trace"
 	"github.com/playhead/playhead/internal/trust"
 )
@@ -178,7 +179,7 @@ func routes(cfg AdminConfig) *http.ServeMux {
 	mux.Handle("GET /readyz", &readiness{checks: cfg.Checks, degraded: cfg.Degraded, log: cfg.Log})
 	mux.Handle("GET /metrics", promhttp.HandlerFor(cfg.Metrics, promhttp.HandlerOpts{ErrorLog: errorLog, EnableOpenMetrics: true}))
 	if cfg.ConfirmClock != nil {
-		mux.HandleFunc("POST /clock/confirm", func(w http.ResponseWriter, r *http.Request) { perform(w, r, cfg.ConfirmClock) })
+		mux.HandleFunc("POST /clock/confirm", cfg.perform("clock/confirm", cfg.ConfirmClock))
 	}
 	if cfg.Hot != nil {
 		mux.HandleFunc("GET /hot", func(w http.ResponseWriter, _ *http.Request) {
@@ -187,7 +188,7 @@ func routes(cfg AdminConfig) *http.ServeMux {
 		})
 	}
 	if cfg.Terminate != nil {
-		mux.HandleFunc("POST /terminate", func(w http.ResponseWriter, r *http.Request) { perform(w, r, cfg.terminate) })
+		mux.HandleFunc("POST /terminate", cfg.perform("terminate", cfg.terminate))
 	}
 	if cfg.BackUp != nil {
 		mux.HandleFunc("POST /backup", cfg.backUp)
@@ -215,6 +216,7 @@ func (c AdminConfig) backUp(w http.ResponseWriter, r *http.Request) {
 	conn := http.NewResponseController(w)
 	_ = errors.Join(conn.SetReadDeadline(time.Time{}), conn.SetWriteDeadline(time.Time{})) // without them, a long backup fails
 	made, err := c.BackUp(r.Context(), r.FormValue("data"), r.FormValue("to"))
+	audit.Log(r.Context(), c.Log, audit.Entry{Action: "backup", By: r.RemoteAddr, Err: err})
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)
 		return
@@ -224,16 +226,20 @@ func (c AdminConfig) backUp(w http.ResponseWriter, r *http.Request) {
 }
 
 // perform does what an operator asks for. It refuses browsers: any page could post here.
-func perform(w http.ResponseWriter, r *http.Request, do func(context.Context) error) {
-	if r.Header.Get("Origin") != "" {
-		http.Error(w, "not from a browser", http.StatusForbidden)
-		return
+func (c AdminConfig) perform(action string, do func(context.Context) error) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Origin") != "" {
+			http.Error(w, "not from a browser", http.StatusForbidden)
+			return
+		}
+		err := do(r.Context())
+		audit.Log(r.Context(), c.Log, audit.Entry{Action: action, By: r.RemoteAddr, Err: err})
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			return
+		}
+		alive(w, r)
 	}
-	if err := do(r.Context()); err != nil {
-		http.Error(w, err.Error(), http.StatusServiceUnavailable)
-		return
-	}
-	alive(w, r)
 }
 
 func alerts(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, observe.Alerts) }

@@ -1,0 +1,68 @@
+package rpc
+
+import (
+	"context"
+	"strings"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+
+	"github.com/playhead/playhead/internal/audit"
+	historyv1 "github.com/playhead/playhead/proto/history/v1"
+)
+
+// audited logs removals, imports, and what operators do to a user. Edges log the calls of their users, which are never
+// those of operators.
+func (s *Server) audited(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+	resp, err := handle(ctx, req)
+	e, operator := audit.Entry{Err: err}, false
+	switch req := req.(type) {
+	case *historyv1.DeleteRequest:
+		answer, _ := resp.(*historyv1.DeleteResponse)
+		e.UID, e.Count = req.GetUid(), int(answer.GetDeleted())
+	case *historyv1.ClearRequest:
+		e.UID = req.GetUid()
+	case *historyv1.ImportRequest:
+		e.UID, e.Count = req.GetUid(), len(req.GetRecords())
+	case *historyv1.EraseRequest:
+		answer, _ := resp.(*historyv1.EraseResponse)
+		for _, p := range answer.GetPlaces() {
+			e.Count += int(p.GetFound() - p.GetLeft())
+		}
+		if operator = true; !req.GetDryRun() {
+			e.UID = req.GetUid()
+		}
+	case *historyv1.RebaseRequest:
+		answer, _ := resp.(*historyv1.RebaseResponse)
+		e.Count = len(answer.GetRecords())
+		if operator = true; !req.GetDryRun() {
+			e.UID = req.GetUid()
+		}
+	}
+	if e.UID == "" || !operator && fromEdge(ctx) {
+		return resp, err
+	}
+	_, method, _ := strings.Cut(strings.TrimPrefix(info.FullMethod, "/"), "/")
+	e.Action, e.By = strings.ToLower(method), callerOf(ctx)
+	audit.Log(ctx, s.cfg.Logger, e)
+	return resp, err
+}
+
+func fromEdge(ctx context.Context) bool {
+	agent := metadata.ValueFromIncomingContext(ctx, "user-agent")
+	return len(agent) > 0 && strings.HasPrefix(agent[0], audit.EdgeAgent)
+}
+
+// callerOf names a caller by its certificate, or its address.
+func callerOf(ctx context.Context) string {
+	p, ok := peer.FromContext(ctx)
+	if !ok {
+		return "unknown"
+	}
+	if conn, ok := p.AuthInfo.(credentials.TLSInfo); ok && len(conn.State.PeerCertificates) > 0 {
+		return conn.State.PeerCertificates[0].Subject.String()
+	}
+	return p.Addr.String()
+}
