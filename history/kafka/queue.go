@@ -157,6 +157,8 @@ type Config struct {
 	// Username and Password authenticate with Mechanism: plain (default; use it with TLS), scram-sha-256 or
 	// scram-sha-512. Without Username there is no authentication.
 	Username, Password, Mechanism string
+	// Secret returns the password for a new connection, instead of Password, when it may change.
+	Secret func() (string, error)
 
 	Tracer *trace.Tracer // nil traces nothing
 	Logger *slog.Logger  // nil discards
@@ -194,6 +196,12 @@ func (c Config) mechanism() (sasl.Mechanism, error) {
 	if c.Username == "" {
 		return nil, nil
 	}
+	if c.Secret != nil {
+		fixed := c
+		fixed.Secret = nil
+		m, err := fixed.mechanism()
+		return rotated{m, c}, err
+	}
 	switch c.Mechanism {
 	case "plain":
 		return plain.Mechanism{Username: c.Username, Password: c.Password}, nil
@@ -229,3 +237,24 @@ const slowAfter = time.Second
 
 // publishTimeout bounds calls with a longer deadline.
 const publishTimeout = 10 * time.Second
+
+// rotated authenticates each connection with the password of that moment.
+type rotated struct {
+	sasl.Mechanism
+	cfg Config
+}
+
+// Start begins an authentication.
+func (r rotated) Start(ctx context.Context) (sasl.StateMachine, []byte, error) {
+	password, err := r.cfg.Secret()
+	if err != nil {
+		return nil, nil, err
+	}
+	fixed := r.cfg
+	fixed.Secret, fixed.Password = nil, password
+	m, err := fixed.mechanism()
+	if err != nil {
+		return nil, nil, err
+	}
+	return m.Start(ctx)
+}

@@ -304,7 +304,16 @@ func TestOpenAuthenticates(t *testing.T) {
 				t.Error(err)
 			}
 			receive(t, q, 10)
-			cfg.Password = "guess"
+			password := "guess"
+			cfg.Secret = func() (string, error) { return password, nil }
+			if _, err := kafka.Open(t.Context(), cfg); err == nil {
+				t.Error("a wrong password of a file was accepted")
+			}
+			password = "secret"
+			if q, err := kafka.Open(t.Context(), cfg); err != nil || q.Close() != nil {
+				t.Errorf("a changed password of a file: %v", err)
+			}
+			cfg.Secret, cfg.Password = nil, "guess"
 			if _, err := kafka.Open(t.Context(), cfg); err == nil {
 				t.Error("a wrong password was accepted")
 			}

@@ -111,7 +111,9 @@ type Config struct {
 
 	Username string
 	Password string
-	TLS      *tls.Config // nil for plain connections
+	// Secret returns the password for a new connection, instead of Password, when it may change.
+	Secret func() (string, error)
+	TLS    *tls.Config // nil for plain connections
 
 	// Keep is how many records per user Trim keeps. Default 1,000.
 	Keep int
@@ -185,7 +187,7 @@ func (c Config) client() goredis.UniversalClient {
 	logging.Disable()
 	return goredis.NewUniversalClient(&goredis.UniversalOptions{
 		Addrs: c.Addrs, IsClusterMode: c.Cluster,
-		Username: c.Username, Password: c.Password, TLSConfig: c.TLS,
+		Username: c.Username, Password: c.Password, CredentialsProviderContext: c.credentials(), TLSConfig: c.TLS,
 		Protocol: 2, DisableIdentity: true,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 		MaxRetries:               1, DialerRetries: 1,
@@ -193,6 +195,17 @@ func (c Config) client() goredis.UniversalClient {
 		// One pool for all calls shares the spare connections.
 		PoolSize: poolSize(), PipelinePoolSize: -1, ConnMaxIdleTime: -1,
 	})
+}
+
+// credentials returns nil for a fixed password.
+func (c Config) credentials() func(context.Context) (name, password string, err error) {
+	if c.Secret == nil {
+		return nil
+	}
+	return func(context.Context) (name, password string, err error) {
+		password, err = c.Secret()
+		return c.Username, password, err
+	}
 }
 
 var (

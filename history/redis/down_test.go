@@ -46,6 +46,26 @@ func TestOpenRefused(t *testing.T) {
 	}
 }
 
+// TestChangedPassword: a new connection has the password of that moment.
+func TestChangedPassword(t *testing.T) {
+	server, password := miniredis.RunT(t), "old"
+	server.RequireAuth(password)
+	c, err := redis.Open(t.Context(), redis.Config{Addrs: []string{server.Addr()}, Secret: func() (string, error) { return password, nil }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	password = "new"
+	server.RequireAuth(password)
+	server.Close()
+	if err := server.Restart(); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Ping(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestAnswersAtStart checks which replies are final.
 func TestAnswersAtStart(t *testing.T) {
 	for _, test := range []struct {

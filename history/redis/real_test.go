@@ -3,16 +3,52 @@
 package redis_test
 
 import (
+	"context"
 	"os"
 	"strings"
 	"testing"
 	"time"
+
+	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/playhead/playhead/history/redis"
 )
 
 func addReal(engines map[string]func(testing.TB) redis.Config) {
 	engines["Single"], engines["Cluster"] = noRetry, cluster
+	for name, engine := range map[string]func(testing.TB) redis.Config{"Limited": noRetry, "LimitedCluster": cluster} {
+		engines[name] = func(t testing.TB) redis.Config { return limited(t, engine(t)) }
+	}
+}
+
+// limited gives Redis the user of docs/operate.md, with its rights, and connects as that one.
+func limited(t testing.TB, config redis.Config) redis.Config {
+	t.Helper()
+	text, err := os.ReadFile("../../docs/operate.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, found := strings.Cut(string(text), "\nACL SETUSER playhead on >PASSWORD ")
+	if !found {
+		t.Fatal("docs/operate.md has no rights for Redis")
+	}
+	rights, _, _ := strings.Cut(rest, "\n```")
+	command := []any{"ACL", "SETUSER", "playhead", "reset", "on", ">secret"}
+	for _, right := range strings.Fields(strings.ReplaceAll(rights, "\\\n", " ")) {
+		command = append(command, right)
+	}
+	allow := func(ctx context.Context, node *goredis.Client) error { return node.Do(ctx, command...).Err() }
+	switch client := raw(t, config).(type) {
+	case *goredis.ClusterClient:
+		err = client.ForEachShard(t.Context(), allow)
+	case *goredis.Client:
+		err = allow(t.Context(), client)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.Username, config.Password = "playhead", "secret"
+	return config
 }
 
 // noRetry is the configuration of the real server, cluster of the real cluster.

@@ -116,7 +116,7 @@ type Redis struct {
 	Cluster  bool          `name:"redis-cluster" help:"The address is a node of a Redis Cluster; several always are."`
 	Username string        `name:"redis-username" help:"Redis user."`
 	Password string        `name:"redis-password" help:"Redis password; better in a file or the environment."`
-	Secret   string        `name:"redis-password-file" help:"File with the Redis password."`
+	Secret   string        `name:"redis-password-file" help:"File with the Redis password; read for each new connection."`
 	Peer     trust.Peer    `embed:"" prefix:"redis-"`
 	Keep     int           `name:"keep" help:"Records of a user that the cache keeps." default:"1000" positive:""`
 	TTL      time.Duration `name:"redis-ttl" help:"Life of a record in the cache; never shorter than the longest outage to survive." default:"2160h"`
@@ -135,12 +135,12 @@ func (f *Redis) Connect(e *Engines) (*redis.Cache, error) {
 	if err != nil {
 		return nil, fmt.Errorf("redis: %w", err)
 	}
-	password, err := secret(f.Password, f.Secret)
+	changing, err := secret(f.Secret)
 	if err != nil {
 		return nil, fmt.Errorf("redis: %w", err)
 	}
 	c, err := redis.New(redis.Config{
-		Addrs: f.Addrs, Cluster: f.cluster(), Username: f.Username, Password: password, TLS: conf,
+		Addrs: f.Addrs, Cluster: f.cluster(), Username: f.Username, Password: f.Password, Secret: changing, TLS: conf,
 		Keep: f.Keep, Rules: e.Rules, TTL: f.TTL, AllowVolatile: f.Volatile, Registry: e.Registry, Log: e.Log,
 	})
 	if err == nil {
@@ -166,7 +166,7 @@ type Kafka struct {
 	FirstTopic  string     `name:"kafka-first-of-day-topic" help:"Topic of users who were seen for the first time on a day." default:"history.first-of-day"`
 	Username    string     `name:"kafka-username" help:"SASL user."`
 	Password    string     `name:"kafka-password" help:"SASL password; better in a file or the environment."`
-	Secret      string     `name:"kafka-password-file" help:"File with the SASL password."`
+	Secret      string     `name:"kafka-password-file" help:"File with the SASL password; read for each new connection."`
 	Mechanism   string     `name:"kafka-mechanism" help:"plain, scram-sha-256 or scram-sha-512." default:"plain"`
 	Peer        trust.Peer `embed:"" prefix:"kafka-"`
 }
@@ -242,13 +242,13 @@ func (f *Kafka) config(log *slog.Logger) (kafka.Config, error) {
 	if err != nil {
 		return kafka.Config{}, fmt.Errorf("kafka: %w", err)
 	}
-	password, err := secret(f.Password, f.Secret)
+	changing, err := secret(f.Secret)
 	if err != nil {
 		return kafka.Config{}, fmt.Errorf("kafka: %w", err)
 	}
 	return kafka.Config{
 		Brokers: f.Brokers, Partitions: f.Partitions, Replication: f.Replication, TLS: conf,
-		Username: f.Username, Password: password, Mechanism: f.Mechanism, Logger: log,
+		Username: f.Username, Password: f.Password, Secret: changing, Mechanism: f.Mechanism, Logger: log,
 	}, nil
 }
 
@@ -302,11 +302,16 @@ func Addresses(flag string, addrs ...string) error {
 	return nil
 }
 
-// secret returns the file's secret, or value without a file.
-func secret(value, file string) (string, error) {
+// secret returns a function that reads a file's secret again each time, nil without a file. It fails if the file cannot
+// be read now.
+func secret(file string) (func() (string, error), error) {
 	if file == "" {
-		return value, nil
+		return nil, nil
 	}
-	text, err := trust.Secret(file)
-	return string(text), err
+	read := func() (string, error) {
+		text, err := trust.Secret(file)
+		return string(text), err
+	}
+	_, err := read()
+	return read, err
 }
