@@ -113,7 +113,7 @@ function draw() {
   const { days } = shown;
   const weeks = narrow.matches ? 27 : 54;
   const timed = days.some(({ watched_ms }) => watched_ms > 0);
-  const value = (/** @type {Sum} */ sum) => (timed ? sum.watched_ms : sum.viewings);
+  const value = (/** @type {Sum} */ sum) => (timed ? Math.max(sum.watched_ms, Math.min(sum.viewings, 1)) : sum.viewings); // a day with a viewing is never empty
   const short = (/** @type {Sum} */ sum) => (timed ? lasting(sum.watched_ms, true) : sum.viewings.toLocaleString(locale));
   const marks = days.map((one) => ({ date: new Date(one.day), value: value(one), text: `${longDate(new Date(one.day))}: ${said(one)}` }));
   const months = new Map();
