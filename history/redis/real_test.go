@@ -34,7 +34,7 @@ func limited(t testing.TB, config redis.Config) redis.Config {
 	}
 	rights, _, _ := strings.Cut(rest, "\n```")
 	command := []any{"ACL", "SETUSER", "playhead", "reset", "on", ">secret"}
-	for _, right := range strings.Fields(strings.ReplaceAll(rights, "\\\n", " ")) {
+	for right := range strings.FieldsSeq(strings.ReplaceAll(rights, "\\\n", " ")) {
 		command = append(command, right)
 	}
 	allow := func(ctx context.Context, node *goredis.Client) error { return node.Do(ctx, command...).Err() }
