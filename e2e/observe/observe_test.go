@@ -4,8 +4,10 @@
 package observe_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -14,11 +16,14 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	goredis "github.com/redis/go-redis/v9"
+	kafkago "github.com/segmentio/kafka-go"
 
+	"github.com/playhead/playhead/e2e/engine"
 	"github.com/playhead/playhead/e2e/pipeline"
 )
 
@@ -50,7 +55,8 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// TestPrometheus: the dashboards' queries and the rules have results, and the alert of an engine fires and clears.
+// TestPrometheus: the dashboards' queries and the rules have results, and the right alert names each fault within two
+// minutes, and clears.
 func TestPrometheus(t *testing.T) {
 	program, _ := programs(t)
 	e := pipeline.FromEnv(t, false)
@@ -83,25 +89,83 @@ scrape_configs:
 		}
 		return nil
 	})
-	const away = `ALERTS{alertname="PlayheadEngineAway",engine="redis",alertstate="firing"}`
-	alert := func(what string, want int) {
-		t.Helper()
-		pipeline.Await(t, 2*time.Minute, what, func(ctx context.Context) error {
-			n, err := p.series(ctx, away)
-			if err == nil && n != want {
-				err = fmt.Errorf("%d alerts", n)
-			}
-			return err
-		})
+	faults := faults(t, e, stack)
+	for _, f := range faults {
+		p.await(t, "no alert", f.alert, 0)
 	}
-	alert("no alert", 0)
+	for _, f := range faults {
+		t.Log(f.alert)
+		if f.make(); f.mend == nil {
+			p.await(t, "the alert", f.alert, 1)
+			continue
+		}
+		t.Cleanup(f.mend)
+		p.await(t, "the alert", f.alert, 1)
+		f.mend()
+		p.await(t, "the end of the alert", f.alert, 0)
+	}
+}
+
+// fault is something that breaks, and the labels of the alert that names it within two minutes.
+type fault struct {
+	alert string
+	make  func()
+	mend  func() // nil if the alert outlasts the test
+}
+
+// faults returns what an engineer is called for. Each begins on a healthy stack.
+func faults(t *testing.T, e pipeline.Engines, stack *pipeline.Stack) []fault {
+	t.Helper()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
 	redis := goredis.NewClient(&goredis.Options{Addr: e.Redis})
 	t.Cleanup(func() { _ = redis.Close() })
-	if err := redis.ClientPause(t.Context(), time.Minute).Err(); err != nil {
-		t.Fatal(err)
+	open := func(name string) *engine.Engine {
+		opened, err := engine.Open(name, engine.Config{Dir: cmp.Or(os.Getenv("ENGINES_DIR"), "../../.engines"), Detach: true})
+		must(err)
+		return opened
 	}
-	alert("the alert that Redis is away", 1)
-	alert("the end of the alert, after the pause", 0)
+	server, kafka, hbase := open("redis"), open("kafka"), open("hbase")
+	ctx := context.WithoutCancel(t.Context()) // mends after a failure
+	return []fault{
+		{
+			`alertname="PlayheadEngineAway",engine="redis"`,
+			func() { must(server.Signal(syscall.SIGSTOP)) },
+			func() { must(server.Signal(syscall.SIGCONT)) },
+		},
+		{
+			`alertname="PlayheadEngineMisconfigured",engine="redis"`,
+			func() { must(redis.ConfigSet(ctx, "maxmemory-policy", "allkeys-lru").Err()) },
+			func() { must(redis.ConfigSet(ctx, "maxmemory-policy", "noeviction").Err()) },
+		},
+		{
+			`alertname="PlayheadEngineAway",engine="kafka"`,
+			func() { must(kafka.Signal(syscall.SIGSTOP)) },
+			func() { must(kafka.Signal(syscall.SIGCONT)) },
+		},
+		{
+			`alertname="PlayheadEngineAway",engine="hbase"`,
+			func() { must(hbase.Kill()) },
+			func() { must(hbase.Start(ctx)) },
+		},
+		{
+			`alertname="PlayheadArchiveUnmeasured"`,
+			func() { stack.Jobs[0].Signal(syscall.SIGSTOP) },
+			func() { stack.Jobs[0].Signal(syscall.SIGCONT) },
+		},
+		{
+			`alertname="PlayheadRecordsRefused"`,
+			func() {
+				w := &kafkago.Writer{Addr: kafkago.TCP(strings.Split(e.Kafka, ",")...), Topic: stack.Name}
+				must(errors.Join(w.WriteMessages(ctx, kafkago.Message{Value: []byte("poison")}), w.Close()))
+			},
+			nil,
+		},
+	}
 }
 
 // unseen are metrics that only a fault, a webhook or the embedded store brings.
@@ -143,6 +207,18 @@ func queries(t *testing.T) map[string]string {
 
 // prometheus is the address of a server.
 type prometheus string
+
+// await waits until a number of alerts with the labels fire.
+func (p prometheus) await(t *testing.T, what, labels string, want int) {
+	t.Helper()
+	pipeline.Await(t, 2*time.Minute, what+" "+labels, func(ctx context.Context) error {
+		n, err := p.series(ctx, `ALERTS{alertstate="firing",`+labels+`}`)
+		if err == nil && n != want {
+			err = fmt.Errorf("%d alerts", n)
+		}
+		return err
+	})
+}
 
 // series returns the number of series that a query has at present.
 func (p prometheus) series(ctx context.Context, expr string) (int, error) {
