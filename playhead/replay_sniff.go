@@ -24,7 +24,7 @@ type importFlags struct {
 
 func (f *importFlags) options() (o imports.Options, err error) {
 	o = imports.Options{User: f.User, Delimiter: f.Delimiter}
-	if o.Zone, err = imports.ParseZone(f.Zone); err != nil {
+	if o.Zone, err = history.ParseZone(f.Zone); err != nil {
 		return o, fmt.Errorf("--zone: %w", err)
 	}
 	if o.Dates, err = imports.ParseDateOrder(f.Dates); err != nil {

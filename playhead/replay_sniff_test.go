@@ -20,7 +20,7 @@ func TestSniff(t *testing.T) {
 	}{
 		{[]string{path}, []string{"column who", `e.g. "u"`}, "no known form"},
 		{[]string{path, "--map", "user=who,object=video_id,time=at:s,title=name"}, []string{"form: CSV", "views.csv:2: object x_1, finished at 2023-11-14T22:13:20Z, user u, title \"The X\"", "views.csv:3:5: rejected: time: \"soon\""}, ""},
-		{[]string{path, "--zone", "Mars"}, nil, "--zone: zone: want a name"},
+		{[]string{path, "--zone", "Mars"}, nil, "--zone: zone: want a zone"},
 		{[]string{path + "x"}, nil, "no such file"},
 	} {
 		var out strings.Builder

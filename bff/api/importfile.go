@@ -50,7 +50,7 @@ func (im *importer) openFile(ctx context.Context, in *importInput) error {
 		return history.Invalid("query.dates", err.Error())
 	}
 	if in.Zone != "" {
-		if o.Zone, err = imports.ParseZone(in.Zone); err != nil {
+		if o.Zone, err = history.ParseZone(in.Zone); err != nil {
 			return history.Invalid("query.zone", err.Error())
 		}
 	}

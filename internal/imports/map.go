@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/playhead/playhead/history"
 )
 
 // Map assigns the columns of a table, or the fields of NDJSON, to a viewing.
@@ -58,7 +60,7 @@ func (m *Map) add(one string) (err error) {
 	usual, known := mapFields[field]
 	switch {
 	case field == "zone" && ok:
-		m.zone, err = ParseZone(column)
+		m.zone, err = history.ParseZone(column)
 		return err
 	case !ok || !known || column == "":
 		return fmt.Errorf("want FIELD=COLUMN or FIELD:=VALUE with one of %s and zone", strings.Join(slices.Sorted(maps.Keys(mapFields)), ", "))

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/playhead/playhead/history"
 )
 
 // DateOrder is the order of day, month and year in dates of digits.
@@ -29,19 +31,6 @@ func ParseDateOrder(text string) (DateOrder, error) {
 }
 
 var dateOrders = []DateOrder{DayFirst, MonthFirst, YearFirst}
-
-// ParseZone parses the name of a time zone such as Europe/Berlin, or an offset such as +02:00.
-func ParseZone(text string) (*time.Location, error) {
-	if t, err := time.Parse("-07:00", text); err == nil {
-		_, offset := t.Zone()
-		return time.FixedZone(text, offset), nil
-	}
-	z, err := time.LoadLocation(text)
-	if err != nil || text == "Local" {
-		return nil, fmt.Errorf("zone: want a name such as Europe/Berlin or an offset such as +02:00, got %q", text)
-	}
-	return z, nil
-}
 
 // units are the units of times and lengths, in parts of a millisecond.
 var units = map[string]struct{ times, per int64 }{
@@ -187,7 +176,7 @@ func abbreviated(t time.Time, name string, zone *time.Location) (int64, error) {
 		return clock.UnixMilli() - int64(hours*3_600_000), nil
 	}
 	if offset, ok := strings.CutPrefix(name, "GMT"); ok {
-		if z, err := ParseZone(padded(offset)); err == nil {
+		if z, err := history.ParseZone(padded(offset)); err == nil {
 			return wall(clock, z)
 		}
 	}
