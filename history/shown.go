@@ -69,7 +69,8 @@ func (r *Record) within(position int64) int64 {
 	return position
 }
 
-// Furthest returns the furthest reported position, except scrubs to the end, in milliseconds.
+// Furthest returns the furthest reported position in milliseconds, except scrubs to the end. Of a stay at the end
+// the latest position counts.
 func (r *Record) Furthest() int64 {
 	furthest := r.solid()
 	if len(r.Peaks) > 0 {

@@ -87,7 +87,7 @@ func (s *story) judge(r *history.Record, cleared int64) *fault {
 	if !s.has(func(e *event) bool { return e.shows(v) && e.Position == r.Position }) {
 		return lost("shows a position of %d, which nobody sent", r.Position)
 	}
-	return cmp.Or(v.sums(totals(sure, floor), totals(all, floor), floor), v.details(got, all, sure), viewings(r, all, sure, floor))
+	return cmp.Or(v.sums(least(all, sure, floor), most(all, floor), floor), v.details(got, all, sure), viewings(r, all, sure, floor))
 }
 
 func (s *story) has(match func(*event) bool) bool { return slices.ContainsFunc(s.events, match) }
@@ -124,45 +124,75 @@ func (v view) sums(low, high sum, floor int64) *fault {
 		return lost("furthest is %d, want %d", v.furthest, low.furthest)
 	case v.furthest > high.furthest:
 		return risen("furthest is %d, want at most %d", v.furthest, high.furthest)
-	case v.plays < len(low.completed):
-		return lost("%d completed plays, want %d", v.plays, len(low.completed))
-	case v.plays > len(high.completed):
-		return risen("%d completed plays after %d, want at most %d", v.plays, floor, len(high.completed))
-	case v.watched < low.watched():
-		return lost("%d ms watched, want %d", v.watched, low.watched())
-	case v.watched > high.watched():
-		return risen("%d ms watched after %d, want at most %d", v.watched, floor, high.watched())
+	case v.plays < low.plays:
+		return lost("%d completed plays, want %d", v.plays, low.plays)
+	case v.plays > high.plays:
+		return risen("%d completed plays after %d, want at most %d", v.plays, floor, high.plays)
+	case v.watched < low.watched:
+		return lost("%d ms watched, want %d", v.watched, low.watched)
+	case v.watched > high.watched:
+		return risen("%d ms watched after %d, want at most %d", v.watched, floor, high.watched)
 	}
 	return nil
 }
 
 // sum is the totals of the events after a floor.
 type sum struct {
-	furthest  int64
-	completed map[string]bool  // by session
-	played    map[string]int64 // milliseconds by session
+	furthest, watched int64 // milliseconds
+	plays             int
 }
 
-func totals(events []*event, floor int64) sum {
-	s := sum{completed: make(map[string]bool), played: make(map[string]int64)}
-	for _, e := range events {
-		if e.Kind == history.KindDelete {
-			continue
-		}
-		s.furthest = max(s.furthest, e.Position)
-		s.played[e.Session] = max(s.played[e.Session], min(e.Watched, max(e.At-floor, 0)))
-		if e.completes() {
-			s.completed[e.Session] = true
+// least returns what the sure events prove. A session that touched the end and went back may have been a scrub,
+// which is no play, and no furthest position. Of several reports at the end of a session the latest counts.
+func least(all, sure []*event, floor int64) sum {
+	s := sum{watched: watched(sure, floor), plays: len(viewingsOf(only(sure, func(e *event) bool { return e.stayed(all) })))}
+	for _, e := range sure {
+		if !e.completes() || e.stayed(all) && !e.precedes(all, (*event).completes) {
+			s.furthest = max(s.furthest, e.Position)
 		}
 	}
 	return s
 }
 
-func (s sum) watched() (all int64) {
-	for _, n := range s.played {
-		all += n
+// stayed reports whether e completes a play: its session was not below the end after it, or finished.
+func (e *event) stayed(all []*event) bool {
+	return e.completes() && (e.Kind == history.KindFinish || !e.precedes(all, func(o *event) bool { return !o.completes() }))
+}
+
+// precedes reports whether a later report of the session, or one of the same time, matches.
+func (e *event) precedes(all []*event, match func(*event) bool) bool {
+	return slices.ContainsFunc(all, func(o *event) bool {
+		return o != e && o.Session == e.Session && o.At >= e.At && o.Kind != history.KindDelete && match(o)
+	})
+}
+
+// most returns what the events can prove: each report at the end may be a play of its own.
+func most(all []*event, floor int64) sum {
+	s := sum{watched: watched(all, floor), plays: len(only(all, (*event).completes))}
+	for _, e := range all {
+		s.furthest = max(s.furthest, e.Position)
 	}
-	return all
+	return s
+}
+
+// watched sums up the time watched in each session.
+func watched(events []*event, floor int64) (ms int64) {
+	played := make(map[string]int64)
+	for _, e := range only(events, func(e *event) bool { return e.Kind != history.KindDelete }) {
+		played[e.Session] = max(played[e.Session], min(e.Watched, max(e.At-floor, 0)))
+	}
+	for _, n := range played {
+		ms += n
+	}
+	return ms
+}
+
+func viewingsOf(events []*event) map[uint64]bool {
+	in := make(map[uint64]bool)
+	for _, e := range events {
+		in[history.ViewingOf(e.Session)] = true
+	}
+	return in
 }
 
 // details checks the resume point and the metadata.
@@ -196,14 +226,10 @@ func (v view) point(got *event, all, sure []*event) *fault {
 	return lost("goes on at %d, want %s, or %s as long as it is early", v.resume, got, want)
 }
 
+// viewings checks which viewings are completed.
 func viewings(r *history.Record, all, sure []*event, floor int64) *fault {
-	may, must := make(map[uint64]bool), make(map[uint64]bool)
-	for session := range totals(all, floor).completed {
-		may[history.ViewingOf(session)] = true
-	}
-	for session := range totals(sure, floor).completed {
-		must[history.ViewingOf(session)] = true
-	}
+	may := viewingsOf(only(all, (*event).completes))
+	must := viewingsOf(only(sure, func(e *event) bool { return e.stayed(all) }))
 	for _, c := range r.Completions {
 		if !may[c.Viewing] {
 			return risen("counts a viewing completed before %d", floor)
@@ -257,7 +283,7 @@ func (b *book) judgeRead(k history.Key, it *historyv1.Item, since int) *fault {
 	if maybe > floor { // what else is hidden is unknown
 		sure = only(sure, func(e *event) bool { return e.At > maybe || e == got })
 	}
-	if f := v.sums(totals(sure, max(floor, maybe)), totals(all, floor), floor); f != nil {
+	if f := v.sums(least(all, sure, max(floor, maybe)), most(all, floor), floor); f != nil {
 		return f
 	}
 	return v.details(got, all, sure)

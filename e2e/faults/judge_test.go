@@ -39,6 +39,9 @@ func TestJudge(t *testing.T) {
 	goesOn := played
 	goesOn.Watched = 60_000
 	nonEarly.StartedAt, nonEarly.Session = base-60_000, "n"
+	begun, end, back := sent(history.KindProgress, 10, 50_000, true), sent(history.KindProgress, 11, 95_000, true), sent(history.KindProgress, 12, 1000, true)
+	nearly := sent(history.KindProgress, 12, 93_000, true)
+	finished := sent(history.KindFinish, 11, 95_000, true)
 	mistake := sent(history.KindStart, 9, 0, true)
 	tests := []struct {
 		name    string
@@ -54,6 +57,12 @@ func TestJudge(t *testing.T) {
 		{"nothing is there", []faults.Sent{first}, nil, 0, "lost"},
 		{"the last is missing", []faults.Sent{first, second}, fold(first), 0, "lost"},
 		{"the furthest and the play are missing", []faults.Sent{first, second}, fold(second), 0, "lost"},
+		{"a play of a session that stayed", []faults.Sent{begun, end}, changed(fold(begun, end), func(r *history.Record) { r.Completions = nil }), 0, "lost"},
+		{"the end of one that went back", []faults.Sent{begun, end, back}, fold(begun, end, back), 0, ""},
+		{"the end, then a little before it", []faults.Sent{begun, end, nearly}, fold(begun, end, nearly), 0, ""},
+		{"a finish of one that went back", []faults.Sent{begun, finished, back}, fold(begun, finished, back), 0, ""},
+		{"a finish of one that went back is missing", []faults.Sent{begun, finished, back}, fold(begun, back), 0, "lost"},
+		{"two plays of one end", []faults.Sent{begun, end, back}, changed(fold(begun, end, back), func(r *history.Record) { r.PlaysBefore = 2 }), 0, "resurrected"},
 		{"nobody sent it", []faults.Sent{first}, fold(first, maybe), 0, "lost"},
 		{"deleted", []faults.Sent{first, remove}, fold(first, remove), 0, ""},
 		{"the delete is missing", []faults.Sent{first, remove}, fold(first), 0, "resurrected"},
