@@ -130,7 +130,7 @@ func faults(t *testing.T, e pipeline.Engines, stack *pipeline.Stack) []fault {
 		return opened
 	}
 	server, kafka, hbase := open("redis"), open("kafka"), open("hbase")
-	ctx := context.WithoutCancel(t.Context()) // mends after a failure
+	ctx := context.WithoutCancel(t.Context()) // a fault ends also after a failure
 	return []fault{
 		{
 			`alertname="PlayheadEngineAway",engine="redis"`,

@@ -1,18 +1,19 @@
 // Package stats adds up what one user watched: per day of a time zone, per type or per object.
 //
-// The reader feeds it the records and summaries of a walk through the whole history, so it has no store of its own:
-// what is deleted, cleared, paused or incognito is in no record and in no number. It keeps up to 60 bytes per viewing in
-// the range, and refuses a range that needs more than [maxMemory].
+// The reader feeds it the records and summaries of a walk through the whole history, so it has no store of its own.
+// What is deleted, cleared, paused or incognito is in no record and in no number. It keeps up to 60 bytes per viewing
+// in the range, and refuses a range that needs more than [maxMemory].
 //
 // A record says of a viewing when it began, when it last reported and how much it played, but not when it was paused.
-// So the time watched is spread evenly over the viewing: [Stats.sweep] gives each instant of a device the sum of its
+// So the time watched is spread evenly over the viewing. [Stats.sweep] gives each instant of a device the sum of its
 // viewings' rates, and at most 1. Thus no day has more than its hours per device, and overlapping viewings share them.
-// Exact are plays, viewings, and the time of a viewing within one day and range. Estimates are the division of a
-// viewing between days, and overlaps with a viewing whose device is unknown: those before the newest 17 of an object
-// count as one more device.
 //
-// What has no known times is counted as undated: sums of what was before the newest 128 viewings of an object, where
-// the range has no beginning, and summaries of expired records that lie within the range, but not within a day.
+// Exact are plays, viewings, and the time of a viewing within one day and range. The division of a viewing between days
+// is an estimate. So are overlaps with a viewing whose device is unknown. Those before the newest 17 of an object count
+// as one more device.
+//
+// What has no known times is undated. In a range without a beginning, that is what was before the newest 128 viewings
+// of an object. In any range, it is the summaries of expired records that cover several of its days.
 package stats
 
 import (
@@ -288,8 +289,8 @@ func (s *Stats) order(a, b Bucket) int {
 }
 
 // sweep adds the time watched on one device; spans are sorted by their beginnings. At each instant the rates of the
-// current spans count in full, or scaled to a sum of 1. given is the integral of that scale up to now, so a span gets
-// its rate times the growth of given between its beginning and its end.
+// current spans count in full, or scaled to a sum of 1. given is the integral of that scale up to now. A span gets its
+// rate times the growth of given between its beginning and its end.
 func (s *Stats) sweep(spans []span) {
 	ends := make([]int32, len(spans))
 	for i := range ends {
@@ -360,7 +361,7 @@ func streaks(days []Bucket, today history.Day) (longest, current int) {
 }
 
 // calendar finds the days of times. It remembers the latest period of one offset to UTC. A day is the sum of such
-// parts: it has 23 or 25 hours when clocks change, and need not be in one piece when they go back at midnight.
+// parts. It has 23 or 25 hours when clocks change, and is in two pieces when they go back at midnight.
 type calendar struct {
 	zone             *time.Location
 	from, to, offset int64 // milliseconds
@@ -368,7 +369,7 @@ type calendar struct {
 
 const dayMS = int64(24 * time.Hour / time.Millisecond)
 
-// at returns the day of a time, and until when that is the day without a change of clocks.
+// at returns the day of a time, and when that day or the offset to UTC ends.
 func (c *calendar) at(at int64) (day history.Day, end int64) {
 	if at < c.from || at >= c.to {
 		c.period(at)

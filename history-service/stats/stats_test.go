@@ -75,8 +75,8 @@ func zoneOf(t interface{ Fatal(...any) }, name string) *time.Location {
 	return loc
 }
 
-// places are zones and times near their changes of clocks: by an hour in the night and at midnight, back over
-// midnight, by half an hour, and over a whole day.
+// places are zones and times near their changes of clocks. They change by an hour in the night or at midnight, back
+// over midnight, by half an hour, and over a whole day.
 var places = []struct{ zone, around string }{
 	{"UTC", "2026-03-01T00:00:00Z"},
 	{"Europe/Berlin", "2026-03-29T01:00:00Z"},
@@ -91,7 +91,7 @@ var places = []struct{ zone, around string }{
 	{"+05:45", "2026-01-01T00:00:00Z"},
 }
 
-// TestOracle compares with sums over single minutes: all viewings begin and end on full minutes, so each minute of a
+// TestOracle compares with sums over single minutes. All viewings begin and end on full minutes. So each minute of a
 // device has one sum of rates, one day and one share per viewing.
 func TestOracle(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
