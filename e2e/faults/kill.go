@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -158,16 +159,48 @@ func (k *killer) engine(ctx context.Context, e *engine.Engine, node int) error {
 // compacting restarts every process under load, one after the other, like an upgrade. Players use the edge, and
 // one retry must suffice for each.
 func compacting(ctx context.Context, t *trial) error {
-	if err := t.start(ctx, spec{gentle: true}); err != nil {
+	return t.rolling(ctx, spec{gentle: true}, func() []step { return t.each(func(*unit) {}) })
+}
+
+// upgraded begins with the version of --other. It replaces every process by one of this version, one after the other,
+// and then goes back. Its load has removals, too.
+func upgraded(ctx context.Context, t *trial) error {
+	if t.Other == "" {
+		return errors.New("which version to begin with? set --other, as make upgrade does")
+	}
+	ours := t.Bin
+	t.Bin = t.Other
+	return t.rolling(ctx, spec{}, func() []step { return slices.Concat(t.each(from(ours)), t.each(from(t.Other))) })
+}
+
+// from makes a process one of another folder.
+func from(bin string) func(*unit) {
+	return func(u *unit) {
+		u.mu.Lock()
+		defer u.mu.Unlock()
+		u.argv[0] = filepath.Join(bin, filepath.Base(u.argv[0]))
+	}
+}
+
+// each restarts all processes, one after the other, and changes each before.
+func (t *trial) each(change func(*unit)) (steps []step) {
+	for _, u := range t.stack.units() {
+		steps = append(steps, wait(time.Second), func(ctx context.Context) error {
+			change(u)
+			return u.restart(ctx, t.stack.drain)
+		})
+	}
+	return steps
+}
+
+// rolling restarts processes under load. One retry must suffice for each player.
+func (t *trial) rolling(ctx context.Context, sp spec, restarts func() []step) error {
+	if err := t.start(ctx, sp); err != nil {
 		return err
 	}
 	p := &retrier{target: t.stack.edge}
 	t.load.edge, t.load.everyone = p, true
-	var steps []step
-	for _, u := range t.stack.units() {
-		steps = append(steps, wait(time.Second), func(ctx context.Context) error { return u.restart(ctx, t.stack.drain) })
-	}
-	if err := t.underLoad(append(steps, wait(time.Second))...)(ctx); err != nil {
+	if err := t.underLoad(append(restarts(), wait(time.Second))...)(ctx); err != nil {
 		return err
 	}
 	t.res.note("of %d uploads %d needed a second try", p.all.Load(), p.second.Load())

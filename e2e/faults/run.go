@@ -158,6 +158,7 @@ func scenarios(o Options) []scenario {
 		{name: "away", load: mixed, fault: "services and jobs killed while HBase, then Kafka, is away", run: away},
 		{name: "hour", load: "an hour at 2,000 heartbeats a second, as fast as they are taken", fault: "HBase down", asked: true, more: 8 * time.Minute, run: hour},
 		{name: "compacting", load: gentle, fault: "every process restarted, one after the other", run: compacting},
+		{name: "upgrade", load: mixed, fault: "every process replaced by one of another version, one after the other, and back", asked: true, more: 2 * time.Minute, run: upgraded},
 		{name: "net", load: mixed, fault: "the line to Redis is cut, stalls, is slow one way", run: network},
 	}
 	all = append(all, slowCases()...)

@@ -341,6 +341,7 @@ func (s *stack) offsets(ctx context.Context) (committed, ends map[int]int64, err
 // Options configure a run. Bin, Lib and Dir are required.
 type Options struct {
 	Bin      string // folder of the built commands
+	Other    string // folder of another version's commands.
 	Lib      string // folder of the engines' jars; filled if empty
 	Dir      string // folder for data; the caller empties it
 	PortBase int    // first port of the engines

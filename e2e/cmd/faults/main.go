@@ -42,6 +42,7 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) (err error) 
 	f.SetOutput(errOut)
 	var o faults.Options
 	f.StringVar(&o.Bin, "bin", "bin", "folder of the built commands")
+	f.StringVar(&o.Other, "other", "", "folder of another version's commands, for the case upgrade")
 	f.StringVar(&o.Lib, "lib", ".engines/lib", "folder of the engines' jars, filled when it lacks them")
 	f.IntVar(&o.PortBase, "port-base", 21000, "first port of the engines")
 	f.IntVar(&o.Rounds, "rounds", 12, "rounds of the case kill")
