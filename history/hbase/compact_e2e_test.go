@@ -245,7 +245,7 @@ func TestDamage(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
-	if text := out.String(); !strings.Contains(text, "column=b_1") || !strings.Contains(text, "row=") {
-		t.Errorf("log %q, want the row and the column", text)
+	if text := out.String(); !strings.Contains(text, "column=b_1") || !strings.Contains(text, "user=u-") {
+		t.Errorf("log %q, want the user and the column", text)
 	}
 }
