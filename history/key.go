@@ -292,8 +292,8 @@ var logUIDs atomic.Bool
 // LogUIDs sets whether logs and errors of this process have uids instead of pseudonyms. Commands call it first.
 func LogUIDs(on bool) { logUIDs.Store(on) }
 
-// Pseudonym stands for a user in logs and in errors, which are logged. It is the same in every process and deployment,
-// so whoever knows a uid can find its lines. The other way takes a list of uids. A class follows after a slash.
+// Pseudonym returns a user's name in logs and in errors, which are logged. Every process and deployment has the same
+// one. An operator with a uid finds its lines; a reader of logs needs a list of uids. A class follows after a slash.
 func Pseudonym(namespace string) string {
 	name, class := UserOf(namespace)
 	if !logUIDs.Load() {

@@ -106,7 +106,7 @@ func (b *backup) make(ctx context.Context) (_ *Backup, err error) {
 	if err := os.Rename(partial, b.to); err != nil {
 		return nil, errors.Join(err, dropPartial(partial))
 	}
-	return &b.made, syncDir(filepath.Dir(b.to))
+	return &b.made, durable.SyncDir(filepath.Dir(b.to))
 }
 
 // beginPartial makes the directory with an empty list of files. Nothing accepts that list, so a crash leaves no
@@ -315,7 +315,7 @@ func acceptBackup(ctx context.Context, dir string, log *slog.Logger) error {
 		return fmt.Errorf("%w: copy the backup again (removing %s would start without this check)", err, backupFile)
 	}
 	log.Warn("data directory is a backup, and from now on goes on from it", "dir", dir, "made", b.Made.String(), "version", b.Version)
-	return errors.Join(os.Remove(filepath.Join(dir, backupFile)), syncDir(dir))
+	return errors.Join(os.Remove(filepath.Join(dir, backupFile)), durable.SyncDir(dir))
 }
 
 // filesOf lists the files of a directory and its folders, as paths in it.
@@ -348,14 +348,6 @@ func syncDirs(dir string) error {
 		if err != nil || !d.IsDir() {
 			return err
 		}
-		return syncDir(path)
+		return durable.SyncDir(path)
 	})
-}
-
-func syncDir(path string) error {
-	d, err := os.Open(path) //nolint:gosec // the operator's choice
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }

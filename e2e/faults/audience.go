@@ -430,8 +430,8 @@ func (s *scale) stop() Weight {
 	return s.weight
 }
 
-// crowdSize returns the number of players, bounded by the open-file limit, of which an edge gives three quarters to
-// players.
+// crowdSize returns the number of players. They use at most three quarters of the open-file limit, like an edge's
+// connections.
 func (o Options) crowdSize() int {
 	var files syscall.Rlimit
 	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files) != nil {

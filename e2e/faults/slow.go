@@ -223,7 +223,7 @@ func overload(ctx context.Context, t *trial) error {
 }
 
 func (t *trial) overload(ctx context.Context, services int) (row SlowRow, err error) {
-	// The line is wide enough for what the job asks beside: 100 kB every five seconds, to measure all marks.
+	// The job's measurement of all marks, 100 kB every five seconds, must be a small part of the line.
 	const players, lasts, bytes = 2000, 30 * time.Second, 300_000 // each reports about once per second
 	line, err := openLine(ctx, t.es["redis"].Addr())
 	if err != nil {

@@ -80,7 +80,7 @@ func TestSnapshotAtRest(t *testing.T) {
 	}
 }
 
-// TestSnapshotLeftovers: a snapshot that was not dropped hinders nobody, and a start drops it.
+// TestSnapshotLeftovers: the store replaces a snapshot that was not dropped, and drops it at a start.
 func TestSnapshotLeftovers(t *testing.T) {
 	dir := t.TempDir()
 	db := open(t, dir, pebble.Config{})

@@ -1,4 +1,4 @@
-// Package durable replaces files in one step.
+// Package durable replaces files in one step and makes names durable.
 package durable
 
 import (
@@ -21,7 +21,12 @@ func WriteFile(path string, content []byte) error {
 	if err != nil {
 		return err
 	}
-	dir, err := os.Open(filepath.Dir(path))
+	return SyncDir(filepath.Dir(path))
+}
+
+// SyncDir makes the names in a directory durable.
+func SyncDir(path string) error {
+	dir, err := os.Open(path) //nolint:gosec // the caller's choice
 	if err != nil {
 		return err
 	}
