@@ -31,11 +31,11 @@ func BenchmarkAfterFill(b *testing.B) {
 		ended := make(chan error)
 		go func() { ended <- p.Run(ctx) }()
 		l := &filler{b: b, p: p, at: time.Now().Add(-24 * time.Hour).UnixMilli()}
-		l.run(watching, l.beats) // begins the viewings
-		quiet := l.run(100*watching, l.beats)
+		l.watch(watching) // begins the viewings
+		quiet := l.watch(100 * watching)
 		first := l.run(*fillRecords/8, l.fill) // into an almost empty store
 		whole := l.run(*fillRecords*7/8, l.fill)
-		after := l.run(100*watching, l.beats)
+		after := l.watch(100 * watching)
 		stop()
 		if err := <-ended; err != nil {
 			b.Fatal(err)
@@ -62,9 +62,12 @@ type filler struct {
 	filled int
 }
 
-// beats is the i-th report of the players, who watch on.
-func (l *filler) beats(i int) *historyv1.Heartbeat {
-	return l.report(fmt.Sprint("player", i%watching), "film", l.at+int64(i/watching)*15_000)
+// watch has the players report n times in all. They watch on where they were: a fill takes no time of theirs.
+func (l *filler) watch(n int) outcome {
+	defer func() { l.at += 15_000 * int64(n/watching) }()
+	return l.run(n, func(i int) *historyv1.Heartbeat {
+		return l.report(fmt.Sprint("player", i%watching), "film", l.at+int64(i/watching)*15_000)
+	})
 }
 
 // fill is the i-th new record. Its users have twenty each.
@@ -128,7 +131,6 @@ func (l *filler) run(n int, report func(i int) *historyv1.Heartbeat) outcome {
 	close(stop)
 	slices.Sort(all)
 	o := outcome{float64(n) / total.Seconds(), all[len(all)*99/100], <-peak}
-	l.at += 15_000 * int64(n/watching+1)
 	l.filled += n
 	l.b.Logf("%d reports: %.0f/s, p99 %v, %d MiB", n, o.rate, o.p99, o.memory>>20)
 	return o

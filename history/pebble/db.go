@@ -130,6 +130,7 @@ type DB struct {
 	journal *wal.Log
 	syncs   prometheus.Histogram // of the journal, in seconds
 	fault   *fault
+	pace    *pace
 	damage  *damage
 
 	// gate is read-locked by every call and write-locked by Close: a closed Pebble panics on use.

@@ -122,10 +122,11 @@ func (f *fault) beforeFlush() {
 	}
 }
 
-// tableFS delays retries of table writes. Pebble would retry in a busy loop.
+// tableFS delays retries of table writes, which Pebble would repeat in a busy loop. It paces compactions.
 type tableFS struct {
 	vfs.FS
 	fault *fault
+	pace  *pace
 }
 
 const retryTable = 100 * time.Millisecond
@@ -134,7 +135,11 @@ func (t tableFS) Create(name string, category vfs.DiskWriteCategory) (vfs.File, 
 	if t.fault.troubled.Load() && strings.HasSuffix(name, ".sst") {
 		time.Sleep(retryTable)
 	}
-	return t.FS.Create(name, category)
+	f, err := t.FS.Create(name, category)
+	if err == nil && category == "pebble-compaction" {
+		f = t.pace.file(f)
+	}
+	return f, err
 }
 
 func unavailable(err error) error {

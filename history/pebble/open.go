@@ -29,8 +29,9 @@ func Open(dir string, config Config) (*DB, error) {
 	config = config.withDefaults()
 	broken := newFault(config.Logger)
 	size := sizesFor(config.Memory, config.Files)
+	paced := new(pace)
 	d := &DB{
-		config: config, sizes: size, fs: tableFS{config.fs, broken}, fault: broken,
+		config: config, sizes: size, fs: tableFS{config.fs, broken, paced}, fault: broken, pace: paced,
 		damage: newDamage(config.Logger, config.Registry),
 		syncs: promauto.With(config.Registry).NewHistogram(prometheus.HistogramOpts{
 			Name: "playhead_pebble_sync_seconds", Help: "Time of one sync of the journal, before which nothing is acknowledged.",
@@ -49,6 +50,7 @@ func Open(dir string, config Config) (*DB, error) {
 	d.registerSizes(config.Registry)
 	d.fault.syncJournal = d.journal.Sync
 	d.fault.opened.Store(true)
+	d.pace.db.Store(d.pebble)
 	go d.checkpoints()
 	if err := d.begin(); err != nil {
 		return nil, openError{errors.Join(err, d.Close())}

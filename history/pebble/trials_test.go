@@ -23,7 +23,7 @@ import (
 // TestOneFileDamaged flips one bit of one file, or truncates it, in a killed store and in a closed one. Either
 // the store refuses to open and names the file, or failed reads name it, or all reads are intact.
 func TestOneFileDamaged(t *testing.T) {
-	n := 500
+	n := 100
 	if testing.Short() {
 		n = 40
 	}
