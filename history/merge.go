@@ -76,6 +76,11 @@ func (r *Record) since(removed int64) *Record {
 	if removed <= r.RemovedAt {
 		return r
 	}
+	return r.cut(removed)
+}
+
+// cut returns r without everything at or before a removal, also what was restored, except its latest event.
+func (r *Record) cut(removed int64) *Record {
 	lows, starts := r.lows(), r.starts()
 	m := *r
 	m.RemovedAt, m.Restored = removed, false

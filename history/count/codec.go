@@ -1,0 +1,174 @@
+package count
+
+import (
+	"fmt"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/playhead/playhead/history"
+	historyv1 "github.com/playhead/playhead/proto/history/v1"
+)
+
+// format is the newest known format of messages.
+const format = 0
+
+// AppendMessage appends an encoded message of history.counts.
+func AppendMessage(dst []byte, statements []Statement) []byte {
+	m := &historyv1.Statements{Statements: make([]*historyv1.Statement, len(statements))}
+	for i := range statements {
+		s := &statements[i]
+		m.Statements[i] = &historyv1.Statement{
+			Uid: s.UID, ObjectId: s.Object.ID, ObjectType: s.Object.Type, CellMs: s.CellTime, RemovedMs: s.RemovedAt, Played: encodePlayed(s.Played),
+		}
+	}
+	return encode(dst, m)
+}
+
+// Message decodes a message of history.counts. It fails with [history.ErrPermanent], also for a newer format.
+func Message(b []byte) ([]Statement, error) {
+	var m historyv1.Statements
+	if err := proto.Unmarshal(b, &m); err != nil {
+		return nil, corrupt("message", b, err)
+	}
+	if m.GetFormat() > format {
+		return nil, corrupt("message", b, fmt.Errorf("format %d is newer than %d", m.GetFormat(), format))
+	}
+	statements := make([]Statement, len(m.GetStatements()))
+	for i, s := range m.GetStatements() {
+		o := history.Object{ID: s.GetObjectId(), Type: s.GetObjectType()}
+		played, err := decodePlayed(s.GetPlayed())
+		if err == nil {
+			err = o.Validate()
+		}
+		if err == nil {
+			err = history.ValidateUID(s.GetUid())
+		}
+		if err == nil && s.GetCellMs() <= 0 {
+			err = history.Invalid("cell_ms", "want a time")
+		}
+		if err != nil {
+			return nil, corrupt("message", b, err)
+		}
+		statements[i] = Statement{UID: s.GetUid(), Object: o, CellTime: s.GetCellMs(), RemovedAt: s.GetRemovedMs(), Played: played}
+	}
+	return statements, nil
+}
+
+// AppendMark appends an encoded mark.
+func AppendMark(dst []byte, m *Mark) []byte {
+	p := &historyv1.CountedMark{CellMs: m.CellTime, RemovedMs: m.RemovedAt, Played: encodePlayed(m.Played)}
+	for _, d := range m.Before {
+		p.Before = append(p.Before, uint32(d)) //nolint:gosec // a day
+	}
+	return encode(dst, p)
+}
+
+// ParseMark decodes a mark, the zero one if empty. It fails with [history.ErrPermanent].
+func ParseMark(b []byte) (m Mark, err error) {
+	if len(b) == 0 {
+		return m, nil
+	}
+	var p historyv1.CountedMark
+	if err := proto.Unmarshal(b, &p); err != nil {
+		return m, corrupt("mark", b, err)
+	}
+	m.CellTime, m.RemovedAt = p.GetCellMs(), p.GetRemovedMs()
+	if m.Played, err = decodePlayed(p.GetPlayed()); err == nil && m.CellTime <= 0 {
+		err = history.Invalid("cell_ms", "want a time")
+	}
+	if err != nil {
+		return Mark{}, corrupt("mark", b, err)
+	}
+	for _, d := range p.GetBefore() {
+		m.Before = append(m.Before, history.Day(d))
+	}
+	return m, nil
+}
+
+// Row is an object's totals as a store keeps them, or those of a part of its users.
+type Row struct {
+	Totals
+	Version uint64 // changes with each write
+	Users   uint64 // ever counted in this row
+	Full    bool   // takes no more users
+}
+
+// AppendRow appends an encoded row.
+func AppendRow(dst []byte, r *Row) []byte {
+	p := &historyv1.CountedRow{Plays: r.All.Plays, Viewers: r.All.Viewers, WatchedMs: r.All.Watched, Version: r.Version, Users: r.Users, Full: r.Full}
+	for _, d := range r.Days {
+		p.Days = append(p.Days, uint32(d.Day)) //nolint:gosec // a day
+		p.DayPlays = append(p.DayPlays, d.Plays)
+		p.DayViewers = append(p.DayViewers, d.Viewers)
+		p.DayWatchedMs = append(p.DayWatchedMs, d.Watched)
+	}
+	return encode(dst, p)
+}
+
+// ParseRow decodes a row, the zero one if empty. It fails with [history.ErrPermanent].
+func ParseRow(b []byte) (r Row, err error) {
+	if len(b) == 0 {
+		return r, nil
+	}
+	var p historyv1.CountedRow
+	if err := proto.Unmarshal(b, &p); err != nil {
+		return r, corrupt("row", b, err)
+	}
+	n := len(p.GetDays())
+	if len(p.GetDayPlays()) != n || len(p.GetDayViewers()) != n || len(p.GetDayWatchedMs()) != n {
+		return r, corrupt("row", b, fmt.Errorf("%d days with %d, %d and %d totals", n, len(p.GetDayPlays()), len(p.GetDayViewers()), len(p.GetDayWatchedMs())))
+	}
+	r = Row{Totals{All: Sum{p.GetPlays(), p.GetViewers(), p.GetWatchedMs()}}, p.GetVersion(), p.GetUsers(), p.GetFull()}
+	for i, d := range p.GetDays() {
+		if i > 0 && d <= p.GetDays()[i-1] {
+			return Row{}, corrupt("row", b, fmt.Errorf("day %d after %d", d, p.GetDays()[i-1]))
+		}
+		r.Days = append(r.Days, DaySum{history.Day(d), Sum{p.GetDayPlays()[i], p.GetDayViewers()[i], p.GetDayWatchedMs()[i]}})
+	}
+	return r, nil
+}
+
+func encodePlayed(all []history.Played) *historyv1.PlayedDays {
+	if len(all) == 0 {
+		return nil
+	}
+	p := new(historyv1.PlayedDays)
+	for _, d := range all {
+		p.Days = append(p.Days, uint32(d.Day)) //nolint:gosec // a day
+		p.Plays = append(p.Plays, d.Plays)
+		p.WatchedMs = append(p.WatchedMs, d.Watched)
+	}
+	return p
+}
+
+func decodePlayed(p *historyv1.PlayedDays) (all []history.Played, err error) {
+	days := p.GetDays()
+	if len(p.GetPlays()) != len(days) || len(p.GetWatchedMs()) != len(days) {
+		return nil, fmt.Errorf("%d days with plays of %d and watched time of %d", len(days), len(p.GetPlays()), len(p.GetWatchedMs()))
+	}
+	for i, d := range days {
+		if i > 0 && d <= days[i-1] {
+			return nil, fmt.Errorf("day %d after %d", d, days[i-1])
+		}
+		if p.GetPlays()[i] > maxPlays || p.GetWatchedMs()[i] < 0 {
+			return nil, fmt.Errorf("%d plays and %d ms on one day", p.GetPlays()[i], p.GetWatchedMs()[i])
+		}
+		all = append(all, history.Played{Day: history.Day(d), Plays: p.GetPlays()[i], Watched: p.GetWatchedMs()[i]})
+	}
+	return all, nil
+}
+
+// maxPlays is more than a user can complete, and keeps sums from overflowing.
+const maxPlays = 1 << 31
+
+func encode(dst []byte, m proto.Message) []byte {
+	dst, err := proto.MarshalOptions{}.MarshalAppend(dst, m)
+	if err != nil { // only for invalid UTF-8, which validation has refused
+		panic(fmt.Sprintf("encode %T: %v", m, err))
+	}
+	return dst
+}
+
+func corrupt(what string, b []byte, err error) error {
+	return fmt.Errorf("%s of %d bytes of counts: %w: %w", what, len(b), history.ErrPermanent, err)
+}
