@@ -376,7 +376,7 @@ type results struct {
 
 type page struct {
 	Items     []*codec.Record `json:"items" nullable:"false"`
-	Summaries []codec.Summary `json:"summaries,omitempty" nullable:"false" doc:"With detail=summary, on the pages behind the last record: objects that were last played more than 90 days ago, latest first. Items and summaries together are no more than the limit."`
+	Summaries []codec.Summary `json:"summaries,omitempty" nullable:"false" doc:"With detail=summary, in place of items, latest first. There is no title, session or device."`
 	Cursor    string          `json:"cursor" doc:"Of the next page; empty on the last one."`
 	HasMore   bool            `json:"has_more"`
 }

@@ -28,7 +28,7 @@ type listInput struct {
 	Type   uint32 `query:"type" minimum:"1" maximum:"4294967295" format:"int64" doc:"Only objects of this type."`
 	Since  string `query:"since" format:"date-time" doc:"Nothing before it. In a query a + is written as %2B."`
 	Until  string `query:"until" format:"date-time" doc:"Nothing after it."`
-	Detail string `query:"detail" enum:"record,summary" default:"record" doc:"With summary the answer goes on behind the records: with summaries of what was last played more than 90 days ago, where the server keeps some."`
+	Detail string `query:"detail" enum:"record,summary" default:"record" doc:"With summary all objects are in summaries, and items is empty: one small form, also of what was last played more than 90 days ago where the server keeps summaries."`
 }
 
 func (a *api) list(ctx context.Context, in *listInput) (*page, error) {
@@ -36,7 +36,8 @@ func (a *api) list(ctx context.Context, in *listInput) (*page, error) {
 	if err != nil {
 		return nil, err
 	}
-	req.Limit, req.Cursor, req.Summaries = in.Limit, in.Cursor, in.Detail == "summary"
+	brief := in.Detail == "summary"
+	req.Limit, req.Cursor, req.Summaries, req.Brief = in.Limit, in.Cursor, brief, brief
 	resp, err := a.page(ctx, req)
 	if err != nil {
 		return nil, err

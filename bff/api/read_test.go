@@ -58,7 +58,7 @@ func TestOperations(t *testing.T) {
 		},
 		{
 			"GET /v1/history?detail=summary", "",
-			&historyv1.ListRequest{Uid: "u1", Limit: 20, Summaries: true},
+			&historyv1.ListRequest{Uid: "u1", Limit: 20, Summaries: true, Brief: true},
 			&historyv1.ListResponse{Summaries: []*historyv1.Summary{{
 				Object: objects[0], FirstMs: 1772396100000, LastMs: 1772396101500, Plays: 2, WatchedMs: 3, FurthestMs: 4, DurationMs: 5, Completed: true,
 			}}},

@@ -244,16 +244,16 @@ func NewRecord(it *historyv1.Item) *Record {
 	return r
 }
 
-// Summary is what remains of an object after its record has expired.
+// Summary is the small form of an object. It remains after the record has expired.
 type Summary struct {
 	Object     Object `json:"object"`
 	First      string `json:"first" format:"date-time" doc:"When it was first played, as far as is known."`
 	Last       string `json:"last" format:"date-time" doc:"When it was last played."`
-	Plays      uint64 `json:"plays" doc:"How many viewings reached the end."`
-	WatchedMS  int64  `json:"watched_ms" doc:"Milliseconds of the object that were played, over all sessions that said so."`
-	FurthestMS int64  `json:"furthest_ms" doc:"The furthest position ever reported."`
-	DurationMS int64  `json:"duration_ms" doc:"Milliseconds; 0 when no player knew it."`
-	Completed  bool   `json:"completed" doc:"The user left it at its end."`
+	Plays      uint64 `json:"plays,omitempty" doc:"How many viewings reached the end."`
+	WatchedMS  int64  `json:"watched_ms,omitempty" doc:"Milliseconds of the object that were played, over all sessions that said so."`
+	FurthestMS int64  `json:"furthest_ms,omitempty" doc:"The furthest position ever reported."`
+	DurationMS int64  `json:"duration_ms,omitempty" doc:"Milliseconds; 0 when no player knew it."`
+	Completed  bool   `json:"completed,omitempty" doc:"The user left it at its end."`
 }
 
 // NewSummaries converts summaries.

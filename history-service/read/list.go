@@ -113,6 +113,10 @@ func (r *Reader) listAll(ctx context.Context, uid string, q history.Query, w *wa
 func (r *Reader) listed(req *historyv1.ListRequest, p readerPage, w *walk) (*historyv1.ListResponse, error) {
 	resp := &historyv1.ListResponse{HasMore: p.more}
 	for _, it := range p.items {
+		if req.GetBrief() {
+			resp.Summaries = append(resp.Summaries, view.Summary(history.Summarize(it.Object, it.Record, r.cfg.Rules.Of(it.Object.Type))))
+			continue
+		}
 		resp.Items = append(resp.Items, view.Item(it.Object, it.Record, r.cfg.Rules))
 		if !req.GetRecords() {
 			continue

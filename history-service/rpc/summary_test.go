@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/proto"
 	"pgregory.net/rapid"
 
 	"github.com/playhead/playhead/history"
@@ -80,6 +81,54 @@ func stitched(t *testing.T, s *rpc.Server, req *historyv1.ListRequest, between f
 		}
 		req.Cursor = resp.Cursor
 		between()
+	}
+}
+
+// TestBrief lists recent and expired records in one form, and in the same again when all have expired.
+func TestBrief(t *testing.T) {
+	h, s := summing(t, 5)
+	var want []string
+	for i := range 12 {
+		id := fmt.Sprintf("o%02d", i)
+		h.archived(t, "ann", id, 78*24+int64(i)*24)
+		want = append(want, id)
+	}
+	h.summarize(t)
+	h.clock.Add(4 * dayMs) // ages of 82 to 93 days
+	before := brief(t, s)
+	h.clock.Add(3 * dayMs)
+	h.summarize(t)
+	h.clock.Add(10 * dayMs)
+	after := brief(t, s)
+	if !slices.EqualFunc(before, after, func(a, b *historyv1.Summary) bool { return proto.Equal(a, b) }) {
+		t.Errorf("of records %v, of summaries %v", before, after)
+	}
+	var got []string
+	for _, x := range after {
+		got = append(got, x.Object.Id)
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+// brief lists ann's history in pages of five.
+func brief(t *testing.T, s *rpc.Server) (all []*historyv1.Summary) {
+	t.Helper()
+	req := &historyv1.ListRequest{Uid: "ann", Limit: 5, Summaries: true, Brief: true}
+	for {
+		resp, err := s.List(t.Context(), req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(resp.Items) > 0 {
+			t.Errorf("items in the small form: %v", resp.Items)
+		}
+		all = append(all, resp.Summaries...)
+		if !resp.HasMore {
+			return all
+		}
+		req.Cursor = resp.Cursor
 	}
 }
 

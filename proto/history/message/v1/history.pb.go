@@ -1439,7 +1439,9 @@ type ListRequest struct {
 	// The answer carries whole records too.
 	Records bool `protobuf:"varint,7,opt,name=records,proto3" json:"records,omitempty"`
 	// Behind the items the answer lists summaries of objects whose records have ended, where some are kept.
-	Summaries     bool `protobuf:"varint,8,opt,name=summaries,proto3" json:"summaries,omitempty"`
+	Summaries bool `protobuf:"varint,8,opt,name=summaries,proto3" json:"summaries,omitempty"`
+	// Summaries stand for the items, too: one small form of all ages.
+	Brief         bool `protobuf:"varint,9,opt,name=brief,proto3" json:"brief,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1526,6 +1528,13 @@ func (x *ListRequest) GetRecords() bool {
 func (x *ListRequest) GetSummaries() bool {
 	if x != nil {
 		return x.Summaries
+	}
+	return false
+}
+
+func (x *ListRequest) GetBrief() bool {
+	if x != nil {
+		return x.Brief
 	}
 	return false
 }
@@ -4046,7 +4055,7 @@ const file_history_message_v1_history_proto_rawDesc = "" +
 	"\aepisode\x18\x02 \x01(\rH\x01R\aepisode\x88\x01\x01B\t\n" +
 	"\a_seasonB\n" +
 	"\n" +
-	"\b_episode\"\xcf\x01\n" +
+	"\b_episode\"\xe5\x01\n" +
 	"\vListRequest\x12\x10\n" +
 	"\x03uid\x18\x01 \x01(\tR\x03uid\x12\x14\n" +
 	"\x05limit\x18\x02 \x01(\rR\x05limit\x12\x16\n" +
@@ -4055,7 +4064,8 @@ const file_history_message_v1_history_proto_rawDesc = "" +
 	"\bsince_ms\x18\x05 \x01(\x03R\asinceMs\x12\x19\n" +
 	"\buntil_ms\x18\x06 \x01(\x03R\auntilMs\x12\x18\n" +
 	"\arecords\x18\a \x01(\bR\arecords\x12\x1c\n" +
-	"\tsummaries\x18\b \x01(\bR\tsummaries\"\xe2\x01\n" +
+	"\tsummaries\x18\b \x01(\bR\tsummaries\x12\x14\n" +
+	"\x05brief\x18\t \x01(\bR\x05brief\"\xe2\x01\n" +
 	"\fListResponse\x12.\n" +
 	"\x05items\x18\x01 \x03(\v2\x18.history.message.v1.ItemR\x05items\x12\x16\n" +
 	"\x06cursor\x18\x02 \x01(\tR\x06cursor\x12\x19\n" +

@@ -1023,6 +1023,16 @@ func (m *ListRequest) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
+	if m.Brief {
+		i--
+		if m.Brief {
+			dAtA[i] = 1
+		} else {
+			dAtA[i] = 0
+		}
+		i--
+		dAtA[i] = 0x48
+	}
 	if m.Summaries {
 		i--
 		if m.Summaries {
@@ -3732,6 +3742,9 @@ func (m *ListRequest) SizeVT() (n int) {
 		n += 2
 	}
 	if m.Summaries {
+		n += 2
+	}
+	if m.Brief {
 		n += 2
 	}
 	n += len(m.unknownFields)
