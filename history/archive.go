@@ -13,8 +13,8 @@ type Archive interface {
 	// returns nil, or one error per cell in order. [ErrPermanent] means that a retry is useless. After
 	// [ErrUnavailable] the cell may have been stored anyway.
 	Put(ctx context.Context, cells []Cell) []error
-	// Get returns one entry per key, in order: the record after the user's clear marks, nil if none, and the
-	// user's marks for the key. [User.CutTime] is the cell time of the cleared content. An unreadable cell
+	// Get returns one entry per key, in order: the record after the user's clear marks, nil if none. The user has the
+	// marks for the key, and the pause. [User.CutTime] is the cell time of the cleared content. An unreadable cell
 	// yields a [DamageError] and its cell time as CutTime; the entry may still have a record from another
 	// source. If only one user's data is unavailable, the errors of its entries wrap [ErrUnavailable]. If the
 	// archive does not answer at all, Get fails.

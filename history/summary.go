@@ -19,6 +19,9 @@ type Summary struct {
 	Duration    int64
 	Finished    bool // left at its end
 	Before      Ended
+	// Imported are viewings that imports brought after their record would have expired. Without a latest record,
+	// First to Finished are zero, and Version is that of the last of them.
+	Imported Imported
 }
 
 // Ended sums up the records of an object that expired before its latest record began. The zero value is no
@@ -40,16 +43,27 @@ type SummaryPage struct {
 // Place returns the summary's place in the user's list.
 func (s *Summary) Place() Cursor { return Cursor{Version: s.Version, Object: s.Object} }
 
-// Total returns the summary with Before added, as readers see it.
+// Total returns the summary with Before and Imported added, as readers see it.
 func (s Summary) Total() Summary {
-	if b := s.Before; b.Until > 0 {
-		s.First = min(s.First, b.First)
-		s.Plays += b.Plays
-		s.Watched += b.Watched
-		s.Furthest = max(s.Furthest, b.Furthest)
-		s.Before = Ended{}
+	b := s.ended()
+	s.First, s.Plays, s.Watched, s.Furthest, s.Before = b.First, b.Plays, b.Watched, b.Furthest, Ended{}
+	return s.withImported()
+}
+
+// ended sums up all records.
+func (s *Summary) ended() Ended {
+	e := Ended{First: s.First, Until: s.Version.Time(), Plays: s.Plays, Watched: s.Watched, Furthest: s.Furthest}
+	b := s.Before
+	if s.Last == 0 {
+		return b
 	}
-	return s
+	if b.Until > 0 {
+		e.First = min(e.First, b.First)
+		e.Plays += b.Plays
+		e.Watched += b.Watched
+		e.Furthest = max(e.Furthest, b.Furthest)
+	}
+	return e
 }
 
 // LatestFirst orders summaries like records in a list.
@@ -80,9 +94,10 @@ func (s Summary) After(at int64) (Summary, bool) {
 	if s.Before.First <= at {
 		s.Before = Ended{}
 	}
-	if s.First <= at {
+	if s.Last > 0 && s.First <= at {
 		s.First, s.Plays, s.Watched, s.Furthest = max(s.Last, at+1), 0, 0, 0
 	}
+	s.Imported = s.Imported.after(at)
 	return s, true
 }
 
@@ -94,11 +109,13 @@ func (s Summary) With(o Object, r *Record, b *Rulebook) (Summary, bool) {
 		return s, there
 	}
 	n := Summarize(o, r, b.Of(o.Type))
+	n.Imported = s.Imported.apart(&n, r)
 	switch {
 	case !there:
+		n.Imported = ""
 	case r.Version < s.Version: // older content: already counted
 		return s, true
-	case s.isIn(r, b.TTL(o.Type)):
+	case s.Last == 0 || s.isIn(r, b.TTL(o.Type)):
 		n.Before = s.Before
 		if r.Version == s.Version { // possibly older content
 			n.First, n.Watched, n.Furthest = min(n.First, s.First), max(n.Watched, s.Watched), max(n.Furthest, s.Furthest)
@@ -107,8 +124,7 @@ func (s Summary) With(o Object, r *Record, b *Rulebook) (Summary, bool) {
 			}
 		}
 	default:
-		t := s.Total()
-		n.Before = Ended{First: t.First, Until: s.Version.Time(), Plays: t.Plays, Watched: t.Watched, Furthest: t.Furthest}
+		n.Before = s.ended()
 	}
 	if r.unwatched() {
 		n.Before.Plays = 0

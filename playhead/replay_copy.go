@@ -20,11 +20,12 @@ import (
 )
 
 type copyFlags struct {
-	Files  []string `arg:"" optional:"" help:"Files of old viewings, packed or not, or directories of them; - is standard input. The same as --from csv:FILE."`
-	From   []string `sep:"none" placeholder:"SOURCE" help:"What to copy: csv:FILE or ndjson:FILE (forms are recognised by content), - for standard input, archive:DIR or cache:DIR for the data directory of an all-in-one that is not running, archive:TABLE@ZOOKEEPER for HBase, cache: for Redis, kafka:TOPIC@TIME or kafka:TOPIC@TIME..TIME for records that a topic carried then, dead: or dead:DIR for dead letters. May be given several times."`
-	To     string   `placeholder:"TARGET" help:"Where to: service (see --service), edge:URL, archive:DIR, archive:TABLE@ZOOKEEPER, ndjson:FILE, or none, which only reads." default:"service"`
-	Rules  []string `sep:";" placeholder:"RULES" help:"Rules of types, as the service has them; for archive targets."`
-	Cached bool     `help:"The HBase table is in use: what its cache (--redis, --kafka) knows goes through it."`
+	Files               []string `arg:"" optional:"" help:"Files of old viewings, packed or not, or directories of them; - is standard input. The same as --from csv:FILE."`
+	From                []string `sep:"none" placeholder:"SOURCE" help:"What to copy: csv:FILE or ndjson:FILE (forms are recognised by content), - for standard input, archive:DIR or cache:DIR for the data directory of an all-in-one that is not running, archive:TABLE@ZOOKEEPER for HBase, cache: for Redis, kafka:TOPIC@TIME or kafka:TOPIC@TIME..TIME for records that a topic carried then, dead: or dead:DIR for dead letters. May be given several times."`
+	To                  string   `placeholder:"TARGET" help:"Where to: service (see --service), edge:URL, archive:DIR, archive:TABLE@ZOOKEEPER, ndjson:FILE, or none, which only reads." default:"service"`
+	Rules               []string `sep:";" placeholder:"RULES" help:"Rules of types, as the service has them; for archive targets."`
+	OlderDeletesUnknown bool     `help:"Confirm that deletes older than the retention are unknown, and take rows that have expired nevertheless: into summaries, if the archive keeps these, and records that had expired when the retention became longer. What a forgotten delete hid comes back. Only --to archive:."`
+	Cached              bool     `help:"The HBase table is in use: what its cache (--redis, --kafka) knows goes through it."`
 
 	Beats  string   `help:"Reports of a viewing: none for its start and its end, or the time between two heartbeats, such as 15s for a load test." default:"none"`
 	Since  string   `help:"Only what was played at or after this time, such as 2026-01-31 or 2026-01-31T12:00:00Z."`
@@ -76,6 +77,12 @@ func copyCommand(ctx context.Context, args []string, getenv func(string) string,
 	if err := run.Parse("playhead replay copy", &f, args, getenv, out); err != nil {
 		return err
 	}
+	if f.OlderDeletesUnknown {
+		if !strings.HasPrefix(f.To, "archive:") {
+			return fmt.Errorf("--older-deletes-unknown: want --to archive:DIR or archive:TABLE@ZOOKEEPER, got %q", f.To)
+		}
+		logAction("copy with older deletes unknown to "+f.To, 0, nil)
+	}
 	return f.run(ctx, out, f.target)
 }
 
@@ -99,6 +106,9 @@ func verifyCommand(ctx context.Context, args []string, getenv func(string) strin
 	var f verifyFlags
 	if err := run.Parse("playhead replay verify", &f, args, getenv, out); err != nil {
 		return err
+	}
+	if f.OlderDeletesUnknown {
+		return errors.New("--older-deletes-unknown is for copy: verify takes what has expired for no difference")
 	}
 	return f.run(ctx, out, func(stores *opened) (backfill.Target, func(), error) {
 		t, closing, err := f.target(stores)
@@ -155,6 +165,9 @@ func (f *copyFlags) verdict(r *backfill.Report, err error) error {
 		return fmt.Errorf("%d rows are missing and %d are different", r.Outcomes["missing"], r.Outcomes["different"])
 	case r.Outcomes["rejected"]+r.Outcomes["expired"] > 0:
 		err := fmt.Errorf("done, but %d rows were rejected and %d are older than the retention", r.Outcomes["rejected"], r.Outcomes["expired"])
+		if r.Outcomes["expired"] > 0 && !f.OlderDeletesUnknown {
+			err = fmt.Errorf("%w (--older-deletes-unknown brings them into summaries)", err)
+		}
 		if r.Rejected != "" {
 			err = fmt.Errorf("%w; the first rejected is %s", err, r.Rejected)
 		}
@@ -189,7 +202,11 @@ func (f *copyFlags) copy(stores *opened, target func(*opened) (backfill.Target, 
 
 // settings returns the flags that change what a row is.
 func (f *copyFlags) settings() string {
-	b, _ := json.Marshal([]any{f.To, f.Service, f.Beats, f.Since, f.Until, f.UID, f.Type, f.Sample, f.importFlags, f.DryRun}) // plain values
+	plain := []any{f.To, f.Service, f.Beats, f.Since, f.Until, f.UID, f.Type, f.Sample, f.importFlags, f.DryRun}
+	if f.OlderDeletesUnknown { // absent from checkpoints of older versions
+		plain = append(plain, "older deletes unknown")
+	}
+	b, _ := json.Marshal(plain)
 	return string(b)
 }
 

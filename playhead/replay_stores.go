@@ -188,7 +188,7 @@ func (o *opened) letters() (backfill.Source, error) {
 
 // toArchive returns the target of archive:.
 func (o *opened) toArchive(where string) (backfill.Target, error) {
-	t := new(backfill.Archive)
+	t := &backfill.Archive{OlderDeletesUnknown: o.flags.OlderDeletesUnknown}
 	if !strings.Contains(where, "@") {
 		db, err := o.dir(where, false)
 		if err != nil {

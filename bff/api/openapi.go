@@ -376,7 +376,7 @@ type results struct {
 
 type page struct {
 	Items     []*codec.Record `json:"items" nullable:"false"`
-	Summaries []codec.Summary `json:"summaries,omitempty" nullable:"false" doc:"With detail=summary, in place of items, latest first. There is no title, session or device."`
+	Summaries []codec.Summary `json:"summaries,omitempty" nullable:"false" doc:"With detail=summary, in place of items, latest first. There is no session or device, and a title of imported objects only."`
 	Cursor    string          `json:"cursor" doc:"Of the next page; empty on the last one."`
 	HasMore   bool            `json:"has_more"`
 }

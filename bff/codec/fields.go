@@ -254,6 +254,7 @@ type Summary struct {
 	FurthestMS int64  `json:"furthest_ms,omitempty" doc:"The furthest position ever reported."`
 	DurationMS int64  `json:"duration_ms,omitempty" doc:"Milliseconds; 0 when no player knew it."`
 	Completed  bool   `json:"completed,omitempty" doc:"The user left it at its end."`
+	Title      string `json:"title,omitempty" doc:"The title, if viewings were imported after they had expired. Others have none: the backend knows its objects."`
 }
 
 // NewSummaries converts summaries.
@@ -262,7 +263,7 @@ func NewSummaries(all []*historyv1.Summary) []Summary {
 	for _, s := range all {
 		summaries = append(summaries, Summary{
 			Object: Object{ID: s.Object.GetId(), Type: s.Object.GetType()}, First: FormatTime(s.FirstMs), Last: FormatTime(s.LastMs),
-			Plays: s.Plays, WatchedMS: s.WatchedMs, FurthestMS: s.FurthestMs, DurationMS: s.DurationMs, Completed: s.Completed,
+			Plays: s.Plays, WatchedMS: s.WatchedMs, FurthestMS: s.FurthestMs, DurationMS: s.DurationMs, Completed: s.Completed, Title: s.Title,
 		})
 	}
 	return summaries

@@ -138,8 +138,10 @@ func appendText(b []byte, s string) []byte {
 
 // Summary converts a summary.
 func Summary(s history.Summary) *historyv1.Summary {
+	title := s.Imported.Title()
 	s = s.Total()
 	return &historyv1.Summary{
+		Title:   title,
 		Object:  &historyv1.Object{Id: s.Object.ID, Type: s.Object.Type},
 		FirstMs: s.First, LastMs: s.Last, Plays: s.Plays, WatchedMs: s.Watched, FurthestMs: s.Furthest, DurationMs: s.Duration, Completed: s.Finished,
 	}

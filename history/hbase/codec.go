@@ -442,7 +442,7 @@ func (c *contents) entries() map[history.Object]history.Entry {
 
 // entry returns an entry without a record for an object of the type.
 func (c *contents) entry(typ uint32) (e history.Entry) {
-	e.User.CutTime = c.cut
+	e.User.CutTime, e.User.Pause = c.cut, c.pause
 	for _, t := range []uint32{0, typ} {
 		if at := c.cleared[t]; at > 0 {
 			if e.User.Cleared == nil {

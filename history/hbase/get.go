@@ -74,7 +74,7 @@ func (a *Archive) rowGets(keys []history.Key) []*rowGet {
 	for i, k := range keys {
 		q := open[k.UID]
 		if q == nil || len(q.columns) >= getColumns {
-			q = &rowGet{uid: k.UID, server: a.servers.of([]byte(history.RowKey(k.UID))), columns: []string{markColumn(0)}, types: map[uint32]bool{0: true}, keys: map[int]history.Object{}}
+			q = &rowGet{uid: k.UID, server: a.servers.of([]byte(history.RowKey(k.UID))), columns: []string{markColumn(0), pauseColumn}, types: map[uint32]bool{0: true}, keys: map[int]history.Object{}}
 			all, open[k.UID] = append(all, q), q
 		}
 		if typ := k.Object.Type; !q.types[typ] {

@@ -172,13 +172,34 @@ func (a *Archive) Summarize(ctx context.Context, uid string, all bool) error {
 	return nil
 }
 
+// pastTries limits the repetitions of SummarizePast, each of which a concurrent writer has come before.
+const pastTries = 10
+
+// SummarizePast adds past viewings to a user's summaries and sets Kept.
+func (a *Archive) SummarizePast(ctx context.Context, uid string, past []*history.PastViewing) error {
+	ttl, err := a.SummaryTTL(ctx)
+	if err != nil || ttl == 0 {
+		return err
+	}
+	for tries := 0; ; tries++ {
+		err := a.summarize(ctx, uid, look{ttl: ttl, all: true, past: past})
+		if err == nil {
+			return nil
+		}
+		if tries == pastTries || !errors.Is(err, history.ErrConflict) {
+			return fmt.Errorf("summarize %s: %w", history.Pseudonym(uid), unavailable(err))
+		}
+	}
+}
+
 // summaryStep is the page size of Summarize, in records.
 const summaryStep = 8192
 
 // look selects the work of one summarize call.
 type look struct {
-	ttl int64 // how long summaries are kept, in ms
-	all bool  // include every tombstone
+	ttl  int64 // how long summaries are kept, in ms
+	all  bool  // include every tombstone
+	past []*history.PastViewing
 	// Earlier records are summarized; 0 means those that the rules find old.
 	before int64
 	// Replaces the list even if it is unchanged or corrupt. Concurrent writers then lose their switch, and
@@ -195,18 +216,18 @@ func (a *Archive) summarize(ctx context.Context, uid string, l look) error {
 		p, err = &segment.Reader{Metadata: new(segment.Metadata)}, nil
 	}
 	kept := a.config.Rules.Summarized(uid)
-	if err != nil || len(p.Chunks) == 0 && (l.all || !kept && !l.anew) {
+	if err != nil || len(p.Chunks) == 0 && (l.all && len(l.past) == 0 || !kept && !l.anew) {
 		return err
 	}
 	if !kept {
-		l.ttl = 0
+		l.ttl, l.past = 0, nil
 	}
 	before := l.before
 	if before == 0 {
 		before = a.config.Rules.SummaryBefore(now)
 	}
-	s := segment.Summing{Before: before, Oldest: horizon.UnixMilli() - l.ttl, Rules: a.config.Rules, Version: max(p.Version+1, uint64(now))} //nolint:gosec // never before 1970
-	if s.Items, s.Cleared, err = a.aging(ctx, uid, before, l.all); err != nil {
+	s := segment.Summing{Past: l.past, Before: before, Oldest: horizon.UnixMilli() - l.ttl, Rules: a.config.Rules, Version: max(p.Version+1, uint64(now))} //nolint:gosec // never before 1970
+	if s.Items, s.Cleared, err = a.aging(ctx, uid, before, l); err != nil {
 		return err
 	}
 	run := strconv.FormatInt(now, 10) + "." + rand.Text()[:13]
@@ -235,10 +256,10 @@ func (a *Archive) replacedOrLost(ctx context.Context, uid string, stored []byte,
 }
 
 // aging returns a user's records and tombstones before a time, and the clear marks. With all it adds later records
-// of deleted objects.
-func (a *Archive) aging(ctx context.Context, uid string, before int64, all bool) (items []history.Item, cleared map[uint32]int64, err error) {
+// of deleted objects, and of past viewings.
+func (a *Archive) aging(ctx context.Context, uid string, before int64, l look) (items []history.Item, cleared map[uint32]int64, err error) {
 	q := history.Query{Limit: summaryStep}
-	if !all {
+	if !l.all {
 		q.Until = before - 1
 	}
 	for more := true; more; {
@@ -247,7 +268,8 @@ func (a *Archive) aging(ctx context.Context, uid string, before int64, all bool)
 			return nil, nil, err
 		}
 		for _, it := range page.Items {
-			if it.Record.Version.Time() < before || it.Record.RemovedAt > 0 {
+			if it.Record.Version.Time() < before || it.Record.RemovedAt > 0 ||
+				slices.ContainsFunc(l.past, func(v *history.PastViewing) bool { return v.Object == it.Object }) {
 				items = append(items, it)
 			}
 		}

@@ -235,6 +235,9 @@ func (a archive) pauses() {
 		if row.User.Pause != newest || row.User.Cleared[0] != now+int64(i) || len(row.Items) != 1 {
 			a.t.Errorf("row after %+v: got %+v, want pause %+v, and the record", u, row, newest)
 		}
+		if got, err := a.store.Get(a.t.Context(), []history.Key{c.Key}); err != nil || got[0].User.Pause != newest {
+			a.t.Errorf("get after %+v: got %+v, %v, want pause %+v", u, got, err, newest)
+		}
 	}
 	a.want(c.Key, c.Record.After(now+int64(len(all)-1)))
 }

@@ -20,6 +20,7 @@ type Summarizer interface {
 	SummaryTTL(ctx context.Context) (int64, error)
 	Summaries(ctx context.Context, uid string, q history.Query) (history.SummaryPage, error)
 	Summarize(ctx context.Context, uid string, all bool) error
+	SummarizePast(ctx context.Context, uid string, past []*history.PastViewing) error
 }
 
 // Eraser removes users' data. Package admin describes the methods.
@@ -63,6 +64,10 @@ func Summaries(t *testing.T, open func(t *testing.T) SummaryStore) {
 		{"Erased", false, erasedSummaries},
 		{"Sections", false, namespaceSummaries},
 		{"Concurrently", false, summarizedConcurrently},
+		{"Past", false, pastViewings},
+		{"PastRemoved", false, pastRemoved},
+		{"PastAndRecords", false, pastAndRecords},
+		{"PastConcurrently", false, pastConcurrently},
 		{"Reborn", true, rebornSummaries},
 		{"Ended", true, endedSummaries},
 		{"Model", true, summaryModel},

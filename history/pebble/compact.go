@@ -33,7 +33,7 @@ func (a *Archive) Compact(ctx context.Context, uid string) (compacted int, err e
 	defer a.db.compactions.Unlock()
 	oldest := a.oldest(uid)
 	if a.db.summaryTTL > 0 { // expired records are removed
-		if err := a.summarize(uid, false); err != nil {
+		if err := a.summarize(uid, look{}); err != nil {
 			return 0, fmt.Errorf("compact %s: %w", history.Pseudonym(uid), err)
 		}
 	}

@@ -103,6 +103,26 @@ func (d *DB) summariesOf(from pebble.Reader, uid string) (*segment.Reader, error
 // Summarize adds a user's old records to the summaries. It is not synced. A crash that loses summaries also loses the later
 // deletes of their records, so those are summarized again.
 func (a *Archive) Summarize(ctx context.Context, uid string, all bool) error {
+	return a.summarizeWith(ctx, uid, look{all: all})
+}
+
+// SummarizePast adds past viewings to a user's summaries and sets Kept. Unlike Summarize, it is on disk when it returns.
+func (a *Archive) SummarizePast(ctx context.Context, uid string, past []*history.PastViewing) error {
+	t := new(wal.Waiter)
+	if err := a.summarizeWith(ctx, uid, look{all: true, past: past, durable: t}); err != nil {
+		return err
+	}
+	return a.db.wait(t)
+}
+
+// look selects the work of a summarize call.
+type look struct {
+	all     bool // include every tombstone
+	past    []*history.PastViewing
+	durable *wal.Waiter // nil is not synced
+}
+
+func (a *Archive) summarizeWith(ctx context.Context, uid string, l look) error {
 	if a.db.summaryTTL == 0 {
 		return nil
 	}
@@ -112,63 +132,64 @@ func (a *Archive) Summarize(ctx context.Context, uid string, all bool) error {
 	defer a.db.leave()
 	a.db.compactions.Lock()
 	defer a.db.compactions.Unlock()
-	if err := a.summarize(uid, all); err != nil {
+	if err := a.summarize(uid, l); err != nil {
 		return fmt.Errorf("summarize %s: %w", history.Pseudonym(uid), err)
 	}
 	return nil
 }
 
 // summarize also counts expired records that still exist. The caller holds d.compactions.
-func (a *Archive) summarize(uid string, all bool) error {
+func (a *Archive) summarize(uid string, l look) error {
 	snapshot := a.db.pebble.NewSnapshot()
 	defer snapshot.Close()
 	p, err := a.db.summariesOf(snapshot, uid)
 	kept, ttl := a.db.config.Rules.Summarized(uid), a.db.summaryTTL
-	if err != nil || len(p.Chunks) == 0 && (all || !kept) { // nothing to remove from
+	if err != nil || len(p.Chunks) == 0 && (l.all && len(l.past) == 0 || !kept) { // nothing to remove from
 		return err
 	}
 	if !kept {
-		ttl = 0
+		ttl, l.past = 0, nil
 	}
 	now := a.db.now()
 	before := a.db.config.Rules.SummaryBefore(now)
-	page, err := a.aging(uid, snapshot, before, all)
+	page, err := a.aging(uid, snapshot, before, l)
 	if err != nil {
 		return err
 	}
 	run := rand.Text()[:13]
 	plan, err := p.Summarize(segment.Summing{
-		Items: page.Items, Before: before, Cleared: page.User.Cleared, Oldest: now - ttl, Rules: a.db.config.Rules,
+		Items: page.Items, Past: l.past, Before: before, Cleared: page.User.Cleared, Oldest: now - ttl, Rules: a.db.config.Rules,
 		Version: max(p.Version+1, uint64(now)), //nolint:gosec // never before 1970
 		Name:    func(n int) string { return fmt.Sprintf("%s.%d", run, n) },
 	})
 	if err != nil || !plan.Changed {
 		return err
 	}
-	return a.replaceSummaries(uid, plan)
+	return a.replaceSummaries(uid, plan, l.durable)
 }
 
 // aging returns a user's records and tombstones from before a time, expired ones included. With all it adds
-// deleted objects of any age.
+// deleted objects of any age, and those of past viewings.
 //
 // It omits records counted by the sweep: some may be gone, and a segment may have earlier copies of others.
-func (a *Archive) aging(uid string, snapshot *pebble.Snapshot, before int64, all bool) (history.Page, error) {
+func (a *Archive) aging(uid string, snapshot *pebble.Snapshot, before int64, l look) (history.Page, error) {
 	longer := *a
 	longer.counting = true
 	m := moment{prefix: appendUser(nil, a.space, uid), snapshot: snapshot, asked: new(remembered)}
 	q := history.Query{Limit: math.MaxInt}
-	if !all {
+	if !l.all {
 		q.Until = before - 1
 	}
 	page, err := longer.pageOf(uid, m, q)
 	page.Items = slices.DeleteFunc(page.Items, func(it history.Item) bool {
-		return it.Record.Version.Time() >= before && it.Record.RemovedAt == 0
+		return it.Record.Version.Time() >= before && it.Record.RemovedAt == 0 &&
+			!slices.ContainsFunc(l.past, func(v *history.PastViewing) bool { return v.Object == it.Object })
 	})
 	return page, err
 }
 
-func (a *Archive) replaceSummaries(uid string, plan segment.Plan) error {
-	return a.change(nil, func(e *edit) error {
+func (a *Archive) replaceSummaries(uid string, plan segment.Plan, durable *wal.Waiter) error {
+	return a.change(durable, func(e *edit) error {
 		written, err := writeChunks(e.batch, appendUser(nil, spaceSummaries, uid), plan)
 		if err != nil {
 			return err
@@ -311,7 +332,7 @@ func (a *Archive) eraseSummaries(uid string) error {
 	if a.db.summaryTTL == 0 {
 		return nil
 	}
-	err := a.summarize(uid, false)
+	err := a.summarize(uid, look{})
 	if !errors.Is(err, segment.ErrCorrupt) {
 		return err
 	}

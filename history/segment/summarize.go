@@ -13,6 +13,8 @@ type Summing struct {
 	// Items are the records to summarize, tombstones, and records of previously deleted objects, one per
 	// object, in any order.
 	Items []history.Item
+	// Past are viewings that an import adds, behind the records. Kept is set.
+	Past []*history.PastViewing
 	// Before is the time from which records are too young to count, in Unix milliseconds; 0 counts all. A
 	// younger record only conveys its object's deletion.
 	Before int64
@@ -32,12 +34,22 @@ type Summing struct {
 // chunks, which are joined with chunks of similar size: a summary is rewritten each time their number doubles.
 // Each new chunk is read back and compared.
 func (p *Reader) Summarize(s Summing) (Plan, error) {
-	w := summer{Summing: s, old: p, user: history.User{Cleared: s.Cleared}, items: byText(s.Items), removals: make(map[history.Object]int64), chunks: make([]compacting, len(p.Chunks))}
+	w := summer{Summing: s, old: p, user: history.User{Cleared: s.Cleared}, items: byText(s.Items), past: make(map[history.Object][]*history.PastViewing), removals: make(map[history.Object]int64), chunks: make([]compacting, len(p.Chunks))}
+	for _, v := range s.Past {
+		v.Kept = false
+		w.past[v.Object] = append(w.past[v.Object], v)
+	}
+	for o := range w.past {
+		w.hashes = append(w.hashes, hashOf(o))
+	}
 	for _, it := range w.items {
 		w.hashes = append(w.hashes, hashOf(it.Object))
 		r := it.Record
 		if r.RemovedAt > 0 {
 			w.removals[it.Object] = r.RemovedAt
+		}
+		if past := w.past[it.Object]; past != nil {
+			w.past[it.Object] = r.Lacks(past)
 		}
 		if s.Before > 0 && r.Version.Time() >= s.Before && !r.Deleted() {
 			it.Record = &history.Record{State: history.StateDeleted, Version: history.VersionOf(r.RemovedAt, history.RankDelete), RemovedAt: r.RemovedAt}
@@ -54,7 +66,10 @@ func (p *Reader) Summarize(s Summing) (Plan, error) {
 		}
 	}
 	for _, it := range w.items {
-		w.add(it.Object, history.Summary{}, it.Record)
+		w.add(it.Object, it.Record)
+	}
+	for o := range w.past {
+		w.add(o, nil)
 	}
 	slices.SortFunc(w.fresh, history.LatestFirst)
 	counted := len(w.fresh)
@@ -71,23 +86,41 @@ type summer struct {
 	Summing
 	old      *Reader
 	user     history.User
-	items    map[string]*history.Item // not yet counted, by object
-	hashes   []uint64                 // of all items' objects
-	removals map[history.Object]int64 // deletion times, if deleted
-	chunks   []compacting             // old chunks
-	fresh    []history.Summary        // not yet in a chunk
-	listed   []Info                   // new list
+	items    map[string]*history.Item                  // not yet counted, by object
+	hashes   []uint64                                  // of all items' objects
+	past     map[history.Object][]*history.PastViewing // not yet counted
+	removals map[history.Object]int64                  // deletion times, if deleted
+	chunks   []compacting                              // old chunks
+	fresh    []history.Summary                         // not yet in a chunk
+	listed   []Info                                    // new list
 	new      []Encoded
 }
 
-// add adds an object's summary with its record counted.
-func (w *summer) add(o history.Object, s history.Summary, r *history.Record) {
-	if r = r.After(w.user.ClearedAt(o.Type)); r == nil {
-		return
+// add adds the summary of an object that has none, with its record and past viewings counted.
+func (w *summer) add(o history.Object, r *history.Record) {
+	n, left := history.Summary{}, false
+	if r = r.After(w.user.ClearedAt(o.Type)); r != nil {
+		n, left = n.With(o, r, w.Rules)
 	}
-	if n, left := s.With(o, r, w.Rules); left && n.Version.Time() >= w.Oldest {
+	if n, left = w.withPast(o, n, left); left && n.Version.Time() >= w.Oldest {
 		w.fresh = append(w.fresh, n)
 	}
+}
+
+// withPast returns an object's summary, if there is one, with the past viewings counted.
+func (w *summer) withPast(o history.Object, s history.Summary, there bool) (history.Summary, bool) {
+	if !there {
+		s = history.Summary{}
+	}
+	gone := max(w.user.ClearedAt(o.Type), w.removals[o])
+	for _, v := range w.past[o] {
+		if left, some := v.After(gone); some {
+			s, v.Kept = s.WithPast(left)
+			there = there || v.Kept
+		}
+	}
+	delete(w.past, o)
+	return s, there
 }
 
 // count counts the items whose objects the chunk has, and removes the summaries that change.
@@ -112,6 +145,7 @@ func (w *summer) count(c *compacting) error {
 		if it != nil {
 			n, left = s.With(had.Object, it.Record.After(w.user.ClearedAt(had.Object.Type)), w.Rules)
 		}
+		n, left = w.withPast(had.Object, n, left)
 		if left && n == had {
 			return true
 		}

@@ -3,6 +3,7 @@ package segment
 import (
 	"fmt"
 	"iter"
+	"slices"
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/internal/bloom"
@@ -25,6 +26,7 @@ const (
 	sumBeforePlays
 	sumBeforeWatched
 	sumBeforeFurthest
+	sumImported // length of the imported viewings, behind the id; the column is absent without any
 	summaryColumns
 )
 
@@ -34,7 +36,7 @@ func (c *coder) summary(s *history.Summary) {
 	c.version(&s.Version)
 	c.state(s)
 	c.typ(sumType, &s.Object)
-	c.text(sumID, &s.Object.ID)
+	c.objectAndImported(s)
 	c.number(sumLast, &s.Last, s.Version.Time())
 	c.number(sumFirst, &s.First, s.Last)
 	c.unsigned(sumPlays, &s.Plays)
@@ -58,6 +60,24 @@ func (c *coder) state(s *history.Summary) {
 	if c.decodes {
 		s.Finished = state&1 == 1
 		s.Version |= history.Version(state >> 1 & 3) //nolint:gosec // two bits
+	}
+}
+
+// objectAndImported codes the texts. Chunks with and without imported viewings share the form of the other columns.
+func (c *coder) objectAndImported(s *history.Summary) {
+	text, behind := s.Object.ID+string(s.Imported), uint64(len(s.Imported))
+	c.text(sumID, &text)
+	c.unsigned(sumImported, &behind)
+	if !c.decodes {
+		return
+	}
+	if behind > uint64(len(text)) {
+		c.fail("imported viewings of %d bytes", behind)
+		return
+	}
+	id := len(text) - int(behind) //nolint:gosec // bounded
+	if s.Object.ID, s.Imported = text[:id], history.Imported(text[id:]); !s.Imported.Valid() {
+		c.fail("imported viewings %q", s.Imported)
 	}
 }
 
@@ -87,6 +107,9 @@ func EncodeSummaries(all []history.Summary) (chunks []Encoded, err error) {
 			counts[s.Object.Type]++
 		}
 		info.Types = countTypes(counts)
+		if !slices.ContainsFunc(c.values[sumImported], func(n uint64) bool { return n > 0 }) {
+			c.values = c.values[:sumImported]
+		}
 		chunk, err := c.finish(info)
 		if err != nil {
 			return nil, err

@@ -5,10 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"sync"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/internal/imports"
@@ -26,7 +23,7 @@ type ArchiveReader interface {
 	Page(ctx context.Context, uid string, q history.Query) (history.Page, error)
 }
 
-// Reader reads records by key, and the state of a user with a page of no records.
+// Reader reads records by key, with marks and pauses of their users. A page of no records has the state of a user.
 type Reader interface {
 	Get(ctx context.Context, keys []history.Key) ([]history.Entry, error)
 	Page(ctx context.Context, uid string, q history.Query) (history.Page, error)
@@ -139,7 +136,11 @@ type Archive struct {
 	// Through writes a record to the cache and marks it dirty. It is required with Cache.
 	Through func(ctx context.Context, k history.Key, r *history.Record) error
 	Rules   *history.Rulebook
-	Now     func() time.Time // default time.Now
+	// OlderDeletesUnknown takes items that have expired. Viewings beyond the retention go into summaries, if these are
+	// kept. Items that had expired when the retention became longer become records. Deletes that are as old may be
+	// forgotten, so what they hid comes back.
+	OlderDeletesUnknown bool
+	Now                 func() time.Time // default time.Now
 }
 
 // Fold implements [Target].
@@ -152,6 +153,9 @@ func (a *Archive) Fold(ctx context.Context, items []Item) (results []Result, err
 		if results, err = f.fold(ctx, items); err == nil {
 			err = f.put(ctx)
 		}
+		if err == nil {
+			err = f.putPast(ctx)
+		}
 		return err
 	})
 	if err != nil {
@@ -163,13 +167,13 @@ func (a *Archive) Fold(ctx context.Context, items []Item) (results []Result, err
 // fold folds items into the contents of their keys.
 func (f *folding) fold(ctx context.Context, items []Item) ([]Result, error) {
 	f.keys, f.results = make([]history.Key, len(items)), make([]Result, len(items))
-	f.contents, f.users = make(map[history.Key]*content), make(map[string]history.User)
+	f.contents = make(map[history.Key]*content)
 	if err := f.load(ctx, items); err != nil {
 		return nil, err
 	}
 	for i := range items {
 		if items[i].User == nil {
-			f.results[i] = f.add(&items[i], f.keys[i])
+			f.results[i] = f.add(i, &items[i])
 		}
 	}
 	return f.results, nil
@@ -183,8 +187,8 @@ type folding struct {
 	results  []Result
 	keys     []history.Key // of the items, by the rules of classes
 	contents map[history.Key]*content
-	distinct []history.Key           // of contents
-	users    map[string]history.User // with pauses
+	distinct []history.Key         // of contents
+	past     map[string][]pastItem // expired viewings, by namespace
 	now      int64
 }
 
@@ -194,7 +198,7 @@ type content struct {
 	user     history.User
 }
 
-// load puts the users' states, and reads the users and records of the batch.
+// load puts the users' states, and reads the records of the batch with their users' marks and pauses.
 func (f *folding) load(ctx context.Context, items []Item) error {
 	for i := range items {
 		it := &items[i]
@@ -213,9 +217,6 @@ func (f *folding) load(ctx context.Context, items []Item) error {
 			f.distinct = append(f.distinct, k)
 		}
 	}
-	if err := f.states(ctx); err != nil {
-		return err
-	}
 	entries, err := f.reader.Get(ctx, f.distinct)
 	if err != nil {
 		return err
@@ -227,31 +228,6 @@ func (f *folding) load(ctx context.Context, items []Item) error {
 		*f.contents[f.distinct[i]] = content{was: e.Record, now: e.Record, user: e.User}
 	}
 	return nil
-}
-
-// statesOfCall bounds the concurrent reads of users' states.
-const statesOfCall = 16
-
-// states reads the states of the users of the batch.
-func (f *folding) states(ctx context.Context) error {
-	var mu sync.Mutex
-	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(statesOfCall)
-	asked := make(map[string]bool)
-	for _, k := range f.distinct {
-		if asked[k.UID] {
-			continue
-		}
-		asked[k.UID] = true
-		g.Go(func() error {
-			page, err := f.reader.Page(ctx, k.UID, history.Query{})
-			mu.Lock()
-			defer mu.Unlock()
-			f.users[k.UID] = page.User
-			return err
-		})
-	}
-	return g.Wait()
 }
 
 // putUser puts clear marks and a pause, unless the archive has later ones. Those of a user are for all namespaces.
@@ -284,14 +260,19 @@ func (f *folding) putUser(ctx context.Context, it *Item) (Result, error) {
 }
 
 // add folds an item into the content of its key.
-func (f *folding) add(it *Item, k history.Key) Result {
+func (f *folding) add(i int, it *Item) Result {
+	k := f.keys[i]
 	c, r := f.contents[k], f.record(it)
-	typ, user := k.Object.Type, f.users[k.UID]
+	typ := k.Object.Type
+	expired := r.Version.Time() <= f.rules.Expired(typ, f.now)
 	switch {
-	case r.Version.Time() <= f.rules.Expired(typ, f.now):
+	case expired && (r.Deleted() || f.archive == nil || !f.archive.OlderDeletesUnknown):
 		return Result{Outcome: Expired}
-	case !r.Deleted() && user.Pause.Covers(r.PlayedAt()):
+	case !r.Deleted() && c.user.Pause.Covers(r.PlayedAt()):
 		return Result{Outcome: Paused}
+	}
+	if expired {
+		return f.addExpired(i, it, r)
 	}
 	if r = r.After(c.user.ClearedAt(typ)); r == nil {
 		return Result{Outcome: Deleted}

@@ -146,15 +146,19 @@ func (v *Verifier) compare(ctx context.Context, items []Item) (results []Result,
 type ServiceReader struct{ Service *Service }
 
 // Page returns the pause of a user.
-func (s ServiceReader) Page(ctx context.Context, uid string, _ history.Query) (history.Page, error) {
-	var page history.Page
+func (s ServiceReader) Page(ctx context.Context, uid string, _ history.Query) (page history.Page, err error) {
 	user, _ := history.UserOf(uid)
-	err := s.Service.again(ctx, func(ctx context.Context) error {
+	page.User.Pause, err = s.pause(ctx, user)
+	return page, err
+}
+
+func (s ServiceReader) pause(ctx context.Context, user string) (p history.Pause, err error) {
+	err = s.Service.again(ctx, func(ctx context.Context) error {
 		resp, err := historyv1.NewHistoryServiceClient(s.Service.Conn).GetSettings(ctx, &historyv1.GetSettingsRequest{Uid: user})
-		page.User.Pause.Since = resp.GetSettings().GetPausedMs()
+		p.Since = resp.GetSettings().GetPausedMs()
 		return err
 	})
-	return page, err
+	return p, err
 }
 
 // Get returns the records of keys.
@@ -169,7 +173,14 @@ func (s ServiceReader) Get(ctx context.Context, keys []history.Key) ([]history.E
 		byUser[user][k.Object] = i
 	}
 	for uid, objects := range byUser {
-		err := s.Service.again(ctx, func(ctx context.Context) error { return s.list(ctx, uid, objects, entries) })
+		p, err := s.pause(ctx, uid)
+		if err != nil {
+			return nil, fmt.Errorf("settings of %q: %w", uid, err)
+		}
+		for _, i := range objects {
+			entries[i].User.Pause = p
+		}
+		err = s.Service.again(ctx, func(ctx context.Context) error { return s.list(ctx, uid, objects, entries) })
 		if err != nil {
 			return nil, fmt.Errorf("list %q: %w", uid, err)
 		}
@@ -232,6 +243,7 @@ func (b Both) Get(ctx context.Context, keys []history.Key) ([]history.Entry, err
 		}
 		a, typ := &entries[i], keys[i].Object.Type
 		a.User.MergeCleared(e.User.Cleared)
+		a.User.Pause = a.User.Pause.Newer(e.User.Pause)
 		a.Record = history.Merge(a.User.Cut(a.Record, typ), a.User.Cut(e.Record, typ))
 	}
 	return entries, nil

@@ -1630,7 +1630,9 @@ type Summary struct {
 	FurthestMs int64  `protobuf:"varint,6,opt,name=furthest_ms,json=furthestMs,proto3" json:"furthest_ms,omitempty"`
 	DurationMs int64  `protobuf:"varint,7,opt,name=duration_ms,json=durationMs,proto3" json:"duration_ms,omitempty"`
 	// As in Item.
-	Completed     bool `protobuf:"varint,8,opt,name=completed,proto3" json:"completed,omitempty"`
+	Completed bool `protobuf:"varint,8,opt,name=completed,proto3" json:"completed,omitempty"`
+	// Of an imported object, if the import had one.
+	Title         string `protobuf:"bytes,9,opt,name=title,proto3" json:"title,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1719,6 +1721,13 @@ func (x *Summary) GetCompleted() bool {
 		return x.Completed
 	}
 	return false
+}
+
+func (x *Summary) GetTitle() string {
+	if x != nil {
+		return x.Title
+	}
+	return ""
 }
 
 type PointsRequest struct {
@@ -4071,7 +4080,7 @@ const file_history_message_v1_history_proto_rawDesc = "" +
 	"\x06cursor\x18\x02 \x01(\tR\x06cursor\x12\x19\n" +
 	"\bhas_more\x18\x03 \x01(\bR\ahasMore\x124\n" +
 	"\arecords\x18\x04 \x03(\v2\x1a.history.message.v1.RecordR\arecords\x129\n" +
-	"\tsummaries\x18\x05 \x03(\v2\x1b.history.message.v1.SummaryR\tsummaries\"\x86\x02\n" +
+	"\tsummaries\x18\x05 \x03(\v2\x1b.history.message.v1.SummaryR\tsummaries\"\x9c\x02\n" +
 	"\aSummary\x122\n" +
 	"\x06object\x18\x01 \x01(\v2\x1a.history.message.v1.ObjectR\x06object\x12\x19\n" +
 	"\bfirst_ms\x18\x02 \x01(\x03R\afirstMs\x12\x17\n" +
@@ -4083,7 +4092,8 @@ const file_history_message_v1_history_proto_rawDesc = "" +
 	"furthestMs\x12\x1f\n" +
 	"\vduration_ms\x18\a \x01(\x03R\n" +
 	"durationMs\x12\x1c\n" +
-	"\tcompleted\x18\b \x01(\bR\tcompleted\"W\n" +
+	"\tcompleted\x18\b \x01(\bR\tcompleted\x12\x14\n" +
+	"\x05title\x18\t \x01(\tR\x05title\"W\n" +
 	"\rPointsRequest\x12\x10\n" +
 	"\x03uid\x18\x01 \x01(\tR\x03uid\x124\n" +
 	"\aobjects\x18\x02 \x03(\v2\x1a.history.message.v1.ObjectR\aobjects\"@\n" +

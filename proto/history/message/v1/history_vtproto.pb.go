@@ -1206,6 +1206,13 @@ func (m *Summary) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
+	if len(m.Title) > 0 {
+		i -= len(m.Title)
+		copy(dAtA[i:], m.Title)
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(len(m.Title)))
+		i--
+		dAtA[i] = 0x4a
+	}
 	if m.Completed {
 		i--
 		if m.Completed {
@@ -3816,6 +3823,10 @@ func (m *Summary) SizeVT() (n int) {
 	}
 	if m.Completed {
 		n += 2
+	}
+	l = len(m.Title)
+	if l > 0 {
+		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
 	}
 	n += len(m.unknownFields)
 	return n
