@@ -12,6 +12,7 @@ import (
 	"github.com/playhead/playhead/bff/token"
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history-service/webhook"
+	"github.com/playhead/playhead/history/count"
 	"github.com/playhead/playhead/internal/obs"
 	"github.com/playhead/playhead/internal/run"
 	"github.com/playhead/playhead/internal/trust"
@@ -43,6 +44,7 @@ type serveFlags struct {
 	Drain           time.Duration `help:"Longest time the stop may take after that." default:"20s" positive:""`
 	Retention       string        `help:"How long records live after they were last played, such as 90d, 36h or forever. The data has it, and another one is refused: playhead retention set changes it. See docs/retention.md." default:"90d"`
 	Rules           []string      `sep:";" placeholder:"RULES" help:"Rules of types: begun=5,done=90 (percent), short=300s, grace=10s for all types, or 3:done=95,grace=5s for one. Classes of types: previews: types=7,8 keep=14d list=200 least=2s. See docs/retention.md."`
+	CountedTypes    []string      `placeholder:"TYPES" help:"Types of objects of which plays, viewers and watched time are counted, with commas between, or all; none by default. What was archived before is counted by playhead replay counts. See docs/counts.md."`
 	LogLevel        string        `help:"debug, info, warn or error." default:"info"`
 	LogFormat       string        `help:"text or json." default:"text"`
 	LogUIDs         bool          `name:"log-uids" help:"Name users in logs by their ids instead of pseudonyms. See docs/operate.md."`
@@ -81,6 +83,10 @@ func serve(ctx context.Context, args []string, getenv func(string) string, out i
 	if err := rules.ValidateSummaryTTL(f.Summary); err != nil {
 		return fmt.Errorf("--%w", err)
 	}
+	counted, err := count.ParseTypes(f.CountedTypes)
+	if err != nil {
+		return fmt.Errorf("--counted-types: %w", err)
+	}
 	if err := history.ValidateUID(f.User); err != nil {
 		return fmt.Errorf("--user: %w", err)
 	}
@@ -100,7 +106,7 @@ func serve(ctx context.Context, args []string, getenv func(string) string, out i
 	}
 	p, err := allinone.Open(ctx, allinone.Config{
 		Dir: f.Data, HTTP: f.Listen, RPC: f.RPC, InsecureRPC: f.InsecureRPC, Admin: f.Admin, Secret: secret, KeysFile: f.TokenKeysFile, Issuer: f.OIDCIssuer, Audience: f.Audience, Memory: run.Memory(), Files: files, Hosts: f.Hosts, Origins: f.Origins, Images: f.Images, UserRate: f.UserRate, UserBurst: f.UserBurst,
-		Hold: f.Hold, Keep: f.Keep, CompactAbove: f.CompactAbove, Summary: f.Summary, Rules: rules, Webhook: hook, MaxClockGap: f.MaxClockGap, LameDuck: f.LameDuck, Drain: f.Drain, Terminate: run.Terminate, Tracer: traces.Tracer, Logger: log, Registry: registry,
+		Hold: f.Hold, Keep: f.Keep, CompactAbove: f.CompactAbove, Summary: f.Summary, Rules: rules, Counted: counted, Webhook: hook, MaxClockGap: f.MaxClockGap, LameDuck: f.LameDuck, Drain: f.Drain, Terminate: run.Terminate, Tracer: traces.Tracer, Logger: log, Registry: registry,
 		Reload: func(setUserRate func(rate, burst float64)) ([]string, error) {
 			var next serveFlags
 			if err := run.Parse("playhead serve", &next, args, getenv, io.Discard); err != nil {

@@ -19,6 +19,7 @@ import (
 	"github.com/playhead/playhead/bff/uplink"
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history-job/archive"
+	"github.com/playhead/playhead/history-job/counts"
 	"github.com/playhead/playhead/history-service/admin"
 	"github.com/playhead/playhead/history-service/aggregate"
 	"github.com/playhead/playhead/history-service/rpc"
@@ -55,9 +56,12 @@ func (p *Process) open(ctx context.Context) (err error) {
 	if err := p.openClock(ctx); err != nil {
 		return fmt.Errorf("--data: %w", err)
 	}
-	if p.db, err = pebble.Open(p.cfg.Dir, pebble.Config{Alone: true, Now: p.clock.Now, Horizon: p.clock.Horizon, Keep: p.cfg.Keep, CompactAbove: p.cfg.CompactAbove, Summary: p.cfg.Summary, Rules: p.cfg.Rules, Memory: p.cfg.Memory, Files: p.files().store, Logger: p.cfg.Logger, Registry: p.cfg.Registry}); err != nil {
+	metrics := counts.NewMetrics(p.cfg.Registry)
+	counting := pebble.Counting{Types: p.cfg.Counted, Counted: metrics.Observe}
+	if p.db, err = pebble.Open(p.cfg.Dir, pebble.Config{Alone: true, Counting: counting, Now: p.clock.Now, Horizon: p.clock.Horizon, Keep: p.cfg.Keep, CompactAbove: p.cfg.CompactAbove, Summary: p.cfg.Summary, Rules: p.cfg.Rules, Memory: p.cfg.Memory, Files: p.files().store, Logger: p.cfg.Logger, Registry: p.cfg.Registry}); err != nil {
 		return fmt.Errorf("--data: %w", err)
 	}
+	p.counter = counts.New(counts.Config{Counters: p.db.Counters(), Metrics: metrics, Logger: p.cfg.Logger})
 	if p.secret, err = signingSecret(p.cfg); err != nil {
 		return err
 	}
@@ -83,7 +87,7 @@ func (p *Process) compose(epochs []string) (err error) {
 		return err
 	}
 	p.service, err = rpc.New(rpc.Config{
-		Cache: p.db.Cache(), Archive: p.archive(), Summaries: p.db.Archive(), Aggregate: p.held, Queue: p.publisher(), Feed: new(memfeed.Feed), Erasers: []admin.Eraser{p.db, p.dead},
+		Cache: p.db.Cache(), Archive: p.archive(), Summaries: p.db.Archive(), Aggregate: p.held, Queue: p.publisher(), Feed: new(memfeed.Feed), Erasers: []admin.Eraser{p.db, p.db.Counters(), p.dead},
 		Days: p.db.Days(), Announcer: dayLog{log}, Webhook: p.cfg.Webhook, Authorize: p.authorize, Epochs: epochs, Now: p.clock.Now, Horizon: p.clock.Horizon,
 		Keep: p.cfg.Keep, WarmRate: warmRate, Rules: p.cfg.Rules, Tracer: p.cfg.Tracer, Logger: log, Registry: reg,
 	})
@@ -91,7 +95,7 @@ func (p *Process) compose(epochs []string) (err error) {
 		return err
 	}
 	p.archiver, err = archive.New(archive.Config{
-		Cache: p.db.Cache(), Archive: p.archive(), Promoter: p.promoter(), Dead: p.dead, Days: p.db.Days(), Announcer: dayLog{log},
+		Cache: p.db.Cache(), Archive: p.archive(), Promoter: p.promoter(), Dead: p.dead, Days: p.db.Days(), Announcer: dayLog{log}, Counts: p.counter, Counted: p.cfg.Counted,
 		SweepEvery: 5 * time.Second, SweepAge: 2 * p.cfg.Hold, SweepAll: true, Tracer: p.cfg.Tracer, Logger: log, Registry: reg,
 	})
 	return err

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/playhead/playhead/all-in-one/allinone"
+	"github.com/playhead/playhead/history/count"
 	"github.com/playhead/playhead/history/pebble"
 	"github.com/playhead/playhead/internal/run"
 )
@@ -92,7 +93,12 @@ func TestMain(m *testing.M) {
 
 // serve does the work of playhead serve.
 func serve(ctx context.Context, _ []string, getenv func(string) string, out io.Writer) error {
-	p, err := allinone.Open(ctx, config(getenv(child)))
+	cfg := config(getenv(child))
+	var err error
+	if cfg.Counted, err = count.ParseTypes([]string{"all"}); err != nil {
+		return err
+	}
+	p, err := allinone.Open(ctx, cfg)
 	if err != nil {
 		return err
 	}

@@ -27,9 +27,11 @@ import (
 	"github.com/playhead/playhead/bff/uplink"
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history-job/archive"
+	"github.com/playhead/playhead/history-job/counts"
 	"github.com/playhead/playhead/history-service/aggregate"
 	"github.com/playhead/playhead/history-service/rpc"
 	"github.com/playhead/playhead/history-service/webhook"
+	"github.com/playhead/playhead/history/count"
 	"github.com/playhead/playhead/history/memqueue"
 	"github.com/playhead/playhead/history/pebble"
 	"github.com/playhead/playhead/internal/clock"
@@ -75,6 +77,8 @@ type Config struct {
 	CompactAbove int
 	// Summary is the retention of expired records' summaries. 0 keeps the stored setting, by default none.
 	Summary time.Duration
+	// Counted are the types whose records are counted (default none).
+	Counted count.Types
 	// Breakable lets viewers of /flow stop the job, the archive and the queue, for demonstrations.
 	Breakable bool
 	// Watched is called when the first viewer opens /flow. It must return once its context is done, after the
@@ -127,6 +131,7 @@ type Process struct {
 	service   *rpc.Server
 	held      *aggregate.Aggregator
 	archiver  *archive.Archiver
+	counter   *counts.Counter
 	dead      *deadLetterFile
 	backups   sync.Mutex // held while a backup is made
 	up        *uplink.Client
@@ -147,6 +152,9 @@ func (p *Process) Cache() *pebble.Cache { return p.db.Cache() }
 
 // Archive returns the embedded archive.
 func (p *Process) Archive() *pebble.Archive { return p.db.Archive() }
+
+// Counters returns the totals of objects.
+func (p *Process) Counters() *pebble.Counters { return p.db.Counters() }
 
 // Queued returns the number of messages that the queue accepted, and their bytes.
 func (p *Process) Queued() (messages, bytes int64) { return p.queue.Stats() }

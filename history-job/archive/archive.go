@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history/count"
 	"github.com/playhead/playhead/internal/run"
 	"github.com/playhead/playhead/internal/trace"
 )
@@ -36,6 +37,13 @@ type Promoter interface {
 	// Promote loads, puts and marks clean whole records in one step. It returns the number of records put and the
 	// keys that it skipped.
 	Promote(ctx context.Context, keys []history.Key) (put int, left []history.Key, err error)
+}
+
+// Counts takes what archived records say in all.
+type Counts interface {
+	// Publish sends statements on, durably. It returns those that may not have been sent, with the cause; a repeat is
+	// harmless.
+	Publish(ctx context.Context, statements []count.Statement) (unsent []count.Statement, err error)
 }
 
 // DeadLetters keeps dead letters until their cause is fixed.
@@ -105,6 +113,9 @@ type Config struct {
 	// Days and Announcer announce first sightings that no service announced. Set both or neither.
 	Days      Days
 	Announcer Announcer
+	// Counts receives what records of the Counted types say, before they are marked clean. A Promoter counts by itself.
+	Counts  Counts
+	Counted count.Types
 	// Workers limits concurrent batches (default 16). Batch is the number of keys in each (default 500).
 	Workers, Batch int
 	// SweepEvery is the interval between sweeps (default 30 s). SweepAge is the age of an overdue mark (default
@@ -141,6 +152,9 @@ func New(cfg Config) (*Archiver, error) {
 	}
 	if (cfg.Days == nil) != (cfg.Announcer == nil) {
 		return nil, errors.New("job: days and announcer are of no use without each other")
+	}
+	if cfg.Counts == nil && cfg.Counted.Any() {
+		return nil, errors.New("job: counted types need counts")
 	}
 	if cfg.Epochs == nil {
 		cfg.Epochs = durable{}
@@ -279,6 +293,9 @@ func (a *Archiver) round(ctx context.Context, epoch string, keys []history.Key) 
 		return nil, err
 	}
 	if err := a.put(ctx, &b); err != nil {
+		return nil, err
+	}
+	if err := a.publishCounts(ctx, &b); err != nil {
 		return nil, err
 	}
 	put := append(b.contents(), b.clean...)

@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history/count"
 	"github.com/playhead/playhead/internal/run"
 )
 
@@ -102,6 +103,43 @@ func (a *Archiver) putEach(ctx context.Context, b *batch, part batch, as kind) e
 		return err
 	}
 	return a.without(ctx, b, part.keys, dead)
+}
+
+// publishCounts publishes what archived records of counted types say. Unsent ones are left dirty: a clean record is
+// never sent again.
+func (a *Archiver) publishCounts(ctx context.Context, b *batch) error {
+	var keys []history.Key
+	var unsent []count.Statement
+	for i, e := range b.entries {
+		k := b.keys[i]
+		if k.IsUser() || !a.cfg.Counted.Has(k.Object.Type) {
+			continue
+		}
+		if r := e.Record.After(e.User.ClearedAt(k.Object.Type)); r != nil {
+			if s, ok := count.Of(k, r); ok {
+				keys, unsent = append(keys, k), append(unsent, s)
+			}
+		}
+	}
+	if len(unsent) == 0 {
+		return nil
+	}
+	err := a.RetryEach(Brief(ctx), "count", len(unsent), func(ctx context.Context) (_ int, err error) {
+		unsent, err = a.cfg.Counts.Publish(ctx, unsent)
+		return len(unsent), err
+	})
+	if err != nil {
+		return err
+	}
+	left := make(map[history.Key]bool, len(unsent))
+	for i := range unsent {
+		left[unsent[i].Key()] = true
+	}
+	keys = slices.DeleteFunc(keys, func(k history.Key) bool {
+		uid, _ := history.UserOf(k.UID)
+		return !left[history.Key{UID: uid, Object: k.Object}]
+	})
+	return a.without(ctx, b, keys, nil)
 }
 
 // without removes from a batch the unanswered keys, and the dead letters' keys if those could not be stored. They

@@ -24,10 +24,12 @@ import (
 //	k bucket uid 0          head of a change log: name, last dropped place, day of last use
 //	l bucket uid 0 place    change log entry: object
 //	m                       upper bound of all marks
+//	n bucket uid 0 object   what was counted of a record; without object: the time up to which the user was erased
 //	o time number uid       unannounced first sighting, no value
 //	p bucket uid 0 name     chunk of a user's segments; without name: their metadata
 //	r                       retention, as JSON
 //	s bucket uid 0          days on which a user was seen
+//	t object                totals of an object
 //	u                       TTL of summaries, and the time before which all expired records are summarized
 //	u bucket uid 0 name     chunk of a user's summaries; without name: their metadata
 const (
@@ -38,10 +40,12 @@ const (
 	spaceLogHead       = 'k'
 	spaceLog           = 'l'
 	spaceMarks         = 'm'
+	spaceCounted       = 'n'
 	spacePendingFirsts = 'o'
 	spaceSegments      = 'p'
 	spaceRetention     = 'r'
 	spaceSeen          = 's'
+	spaceTotals        = 't'
 	spaceSummaries     = 'u'
 )
 

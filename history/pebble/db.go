@@ -55,6 +55,8 @@ type Config struct {
 	// Change replaces the store's retention by that of the rules, instead of refusing another one. It gets both, and
 	// may fail. Only an operator's command sets it.
 	Change func(was, next history.Retention) error
+	// Counting names the types whose records are counted. Its zero value is none.
+	Counting Counting
 	// Alone means that no other archive has data of these users. A user without an archive row is then warm and
 	// complete without a warm-up.
 	Alone bool
@@ -137,9 +139,10 @@ type DB struct {
 	gate   sync.RWMutex
 	closed bool
 
-	// cache and archive make compare-and-set atomic in their keyspaces. A call that needs both locks cache first.
-	// order serializes the journal and Pebble, and is the innermost lock. No call holds a lock during its fsync.
-	cache, archive, order sync.Mutex
+	// cache and archive make compare-and-set atomic in their keyspaces, counting that of the counters. A call that needs
+	// several locks them in this order. order serializes the journal and Pebble, and is the innermost lock. No call
+	// holds a lock during its fsync.
+	cache, archive, counting, order sync.Mutex
 
 	// Guarded by cache.
 	marks  clock
@@ -162,7 +165,7 @@ type DB struct {
 	uncounted  map[string]bool // failed users; sweep only
 
 	// Changes not yet on disk, guarded by their keyspace's lock (daysUnsynced by cache).
-	cacheUnsynced, archiveUnsynced, daysUnsynced unsynced
+	cacheUnsynced, archiveUnsynced, daysUnsynced, countUnsynced unsynced
 
 	due, stop, done chan struct{} // of checkpoints
 	lean            chan leanRequest

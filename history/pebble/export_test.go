@@ -3,6 +3,7 @@ package pebble
 import (
 	"bytes"
 	"context"
+	"testing"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -340,5 +341,14 @@ func (d *DB) SpoilSummaries(uid string) {
 	})
 	if err != nil {
 		panic(err)
+	}
+}
+
+// SpoilTotals replaces an object's totals by bytes that cannot be decoded.
+func (d *DB) SpoilTotals(t testing.TB, o history.Object) {
+	t.Helper()
+	err := d.Counters().update(t.Context(), durable, func(e *edit) error { return set(e.batch, appendTotals(nil, o), []byte{0xff}) })
+	if err != nil {
+		t.Fatal(err)
 	}
 }

@@ -5,14 +5,15 @@ import (
 	"slices"
 
 	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history/count"
 	"github.com/playhead/playhead/history/pebble/wal"
 	"github.com/playhead/playhead/history/wire"
 	"github.com/playhead/playhead/internal/trace"
 )
 
 // Promote archives cached records as encoded bytes and marks them clean, in one step. It returns the number put, and
-// the keys that it skips. It skips users, and records that are partial, gone, cleared, next to damage, or not later
-// than the archive's. Clean keys are done.
+// the keys that it skips. It skips users, and records that are partial, gone, cleared, next to damage, not later
+// than the archive's, or whose counting fails. Clean keys are done.
 //
 // It fails with [history.ErrUnavailable].
 //
@@ -41,17 +42,24 @@ func (d *DB) promote(keys []history.Key) (put int, left []history.Key, err error
 	defer cache.lock.Unlock()
 	archive.lock.Lock()
 	defer archive.lock.Unlock()
+	counters := d.Counters()
+	counters.lock.Lock()
+	defer counters.lock.Unlock()
+	var counted []count.Result
 	err = cache.changeLocked(nil, func(e *edit) error {
-		c := promoter{edit: e, archive: archive, oldest: e.horizons()}
+		c := promoter{edit: e, archive: archive, oldest: e.horizons(), tally: counters.tally(e)}
 		e.marksClean = make([]wal.Item, 0, len(keys))
 		for _, k := range keys {
 			if done, err := c.promote(k); err != nil || !done { // damage of one user does not block others
 				left = append(left, k)
 			}
 		}
-		put = c.put
-		return nil
+		put, counted = c.put, c.counted
+		return c.tally.store()
 	})
+	if err == nil && len(counted) > 0 && d.config.Counting.Counted != nil {
+		d.config.Counting.Counted(counted)
+	}
 	return put, left, err
 }
 
@@ -62,6 +70,8 @@ type promoter struct {
 	oldest  horizons
 	other   []byte // key in the archive
 	put     int
+	tally   *tally
+	counted []count.Result
 }
 
 // promote reports whether a key is done.
@@ -83,6 +93,9 @@ func (c *promoter) promote(k history.Key) (done bool, err error) {
 		if done, err = c.isLater(k, record); err != nil || !done {
 			return err
 		}
+		if done, err = c.count(k, record); err != nil || !done {
+			return err
+		}
 		if err := set(c.batch, c.other, record); err != nil {
 			return err
 		}
@@ -94,6 +107,25 @@ func (c *promoter) promote(k history.Key) (done bool, err error) {
 		return nil
 	})
 	return done, err
+}
+
+// count counts a record of a counted type. Without a result it skips the record.
+func (c *promoter) count(k history.Key, record []byte) (done bool, err error) {
+	if !c.db.config.Counting.Types.Has(k.Object.Type) {
+		return true, nil
+	}
+	r, err := wire.Record(record)
+	if err != nil {
+		return false, err
+	}
+	if s, ok := count.Of(k, r); ok {
+		result := c.tally.count(&s)
+		if result.Err != nil {
+			return false, nil
+		}
+		c.counted = append(c.counted, result)
+	}
+	return true, nil
 }
 
 // isLater reports whether a record is certainly later than the archive's, including any in segments.

@@ -140,8 +140,8 @@ func (d *DB) sweep(ctx context.Context) {
 	}
 }
 
-// Sweep deletes expired records of the cache and the archive, days of users not seen lately, and unused change
-// logs. It returns the number of deleted records.
+// Sweep deletes expired records of the cache and the archive, days of users not seen lately, unused change
+// logs, and marks of counted records. It returns the number of deleted records.
 //
 // It scans every record, a thousand under one lock, so it delays a writer by at most a millisecond.
 func (d *DB) Sweep(ctx context.Context) (int, error) {
@@ -166,6 +166,10 @@ func (d *DB) Sweep(ctx context.Context) (int, error) {
 	logs := &keyspace{db: d, space: spaceLogHead, lock: &d.cache, memory: d.memory, unsynced: &d.cacheUnsynced}
 	if _, err := logs.sweep(ctx, dropUnasked); err != nil {
 		return inCache + inArchive, fmt.Errorf("sweep logs of changes: %w", err)
+	}
+	counters := d.Counters()
+	if _, err := counters.sweep(ctx, counters.dropMarks()); err != nil {
+		return inCache + inArchive, fmt.Errorf("sweep counters: %w", err)
 	}
 	if err := archive.noteSegments(); err != nil {
 		return inCache + inArchive, fmt.Errorf("sweep segments: %w", err)

@@ -1,0 +1,156 @@
+package allinone_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/playhead/playhead/all-in-one/allinone"
+	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history/count"
+	historyv1 "github.com/playhead/playhead/proto/history/v1"
+)
+
+// countAll counts all types.
+func countAll(t *testing.T) count.Types {
+	t.Helper()
+	types, err := count.ParseTypes([]string{"all"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return types
+}
+
+func serviceAt(t *testing.T, addr string) historyv1.HistoryServiceClient {
+	t.Helper()
+	conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return historyv1.NewHistoryServiceClient(conn)
+}
+
+// finished is the report of a completed play.
+func finished(uid, object, session string, at time.Time) *historyv1.Heartbeat {
+	return &historyv1.Heartbeat{
+		Uid: uid, ObjectId: object, ObjectType: 1, Kind: historyv1.Kind_KIND_FINISH, EventTimeMs: at.UnixMilli(), PositionMs: 600_000, DurationMs: 600_000,
+		Session: session, StartedAtMs: at.Add(-5 * time.Minute).UnixMilli(), WatchedMs: 60_000,
+	}
+}
+
+// awaitTotal waits for an object's total.
+func (h *here) awaitTotal(object string, want count.Sum) {
+	h.Helper()
+	var got count.Sum
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		all, err := h.Counters().Totals(h.Context(), []history.Object{{ID: object, Type: 1}})
+		if err != nil {
+			h.Fatal(err)
+		}
+		if got = all[0].All; got == want {
+			return
+		}
+	}
+	h.Errorf("totals of %s: got %+v, want %+v", object, got, want)
+}
+
+// TestCounts: plays count once, stay after a delete, and count no more when the same report comes again.
+func TestCounts(t *testing.T) {
+	h := openWith(t, func(cfg *allinone.Config) { cfg.Dir, cfg.Counted = t.TempDir(), countAll(t) })
+	c, began := serviceAt(t, h.RPC()), time.Now().Add(-time.Minute)
+	apply := func(beats ...*historyv1.Heartbeat) {
+		t.Helper()
+		if _, err := c.Apply(t.Context(), &historyv1.ApplyRequest{Heartbeats: beats}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	first := []*historyv1.Heartbeat{finished("ann", "film", "1", began), finished("bob", "film", "1", began), finished("ann", "film", "2", began.Add(time.Second))}
+	apply(first...)
+	apply(first...)
+	h.awaitTotal("film", count.Sum{Plays: 3, Viewers: 2, Watched: 180_000})
+	if _, err := c.Delete(t.Context(), &historyv1.DeleteRequest{Uid: "ann", Objects: []*historyv1.Object{{Id: "film", Type: 1}}}); err != nil {
+		t.Fatal(err)
+	}
+	apply(first...)
+	apply(finished("cid", "film", "1", began))
+	h.awaitTotal("film", count.Sum{Plays: 4, Viewers: 3, Watched: 240_000})
+	longer := finished("bob", "film", "1", began.Add(10*time.Second)) // it was not the end of the film
+	longer.Kind, longer.DurationMs = historyv1.Kind_KIND_STOP, 9_000_000
+	apply(longer)
+	h.awaitTotal("film", count.Sum{Plays: 3, Viewers: 2, Watched: 240_000})
+}
+
+// TestCountsAfterKills kills the process again and again while users complete plays. Each is repeated until it is
+// acknowledged, and some after that. In the end each counts once.
+func TestCountsAfterKills(t *testing.T) {
+	const users, objects, sessions, rounds = 10, 3, 8, 4
+	began := time.Now().Add(-time.Hour)
+	var left []*historyv1.Heartbeat
+	for u := range users {
+		for o := range objects {
+			for s := range sessions {
+				left = append(left, finished(fmt.Sprint("user", u), fmt.Sprint("film", o), fmt.Sprint(s), began.Add(time.Duration(s)*time.Minute)))
+			}
+		}
+	}
+	rand.Shuffle(len(left), func(i, j int) { left[i], left[j] = left[j], left[i] })
+	dir := t.TempDir()
+	for round := range rounds {
+		p := start(t, dir)
+		most := len(left) / 2
+		if round == rounds-1 {
+			most = len(left)
+		}
+		left = sendSome(t, serviceAt(t, p.rpc), left, most, p.kill)
+	}
+	h := openWith(t, func(cfg *allinone.Config) { cfg.Dir, cfg.Counted = dir, countAll(t) })
+	sendSome(t, serviceAt(t, h.RPC()), left, len(left), func() {})
+	h.clean(patience)
+	for o := range objects {
+		h.awaitTotal(fmt.Sprint("film", o), count.Sum{Plays: users * sessions, Viewers: users, Watched: users * sessions * 60_000})
+	}
+}
+
+// sendSome sends reports from four players until some were acknowledged, then ends the process. It returns those to
+// send to the next one: the others, and a third again.
+func sendSome(t *testing.T, c historyv1.HistoryServiceClient, all []*historyv1.Heartbeat, most int, end func()) (left []*historyv1.Heartbeat) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	acked := make(chan struct{}, len(all))
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	for i := range 4 {
+		wg.Go(func() {
+			for n := i; n < len(all); n += 4 {
+				_, err := c.Apply(ctx, &historyv1.ApplyRequest{Heartbeats: all[n : n+1]}, grpc.WaitForReady(true))
+				if err == nil {
+					acked <- struct{}{}
+				}
+				if err != nil || rand.IntN(3) == 0 {
+					mu.Lock()
+					left = append(left, all[n])
+					mu.Unlock()
+				}
+			}
+		})
+	}
+	for range most {
+		select {
+		case <-acked:
+		case <-ctx.Done():
+			t.Fatal("reports were not acknowledged")
+		}
+	}
+	end()
+	cancel()
+	wg.Wait()
+	return left
+}

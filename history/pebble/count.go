@@ -1,0 +1,296 @@
+package pebble
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"fmt"
+
+	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history/count"
+)
+
+// Counting makes [DB.Promote] count the records of some types in the batch that archives them.
+type Counting struct {
+	Types count.Types
+	// Counted receives the results; nil ignores them. It must be quick.
+	Counted func([]count.Result)
+}
+
+// Counters implements [count.Counters] on a [DB]: marks by user, totals by object, both changed in one batch.
+type Counters struct{ keyspace }
+
+var _ count.Counters = (*Counters)(nil)
+
+// Counters returns the counters of the store.
+func (d *DB) Counters() *Counters {
+	return &Counters{keyspace{db: d, space: spaceCounted, lock: &d.counting, unsynced: &d.countUnsynced}}
+}
+
+// Count implements [count.Counters]. It is durable when it returns.
+func (c *Counters) Count(ctx context.Context, statements []count.Statement) []count.Result {
+	results := make([]count.Result, len(statements))
+	if len(statements) == 0 {
+		return results
+	}
+	err := c.update(ctx, durable, func(e *edit) error {
+		t := c.tally(e)
+		for i := range statements {
+			results[i] = t.count(&statements[i])
+		}
+		return t.store()
+	})
+	if err != nil {
+		for i := range results {
+			results[i] = count.Result{Err: fmt.Errorf("count: %w", err)}
+		}
+	}
+	return results
+}
+
+// tally collects the changes of a batch. The lock of the counters is held.
+type tally struct {
+	*edit
+	rules  *history.Rulebook
+	now    int64
+	rows   map[history.Object]*count.Row
+	marks  map[history.Key]*count.Mark
+	erased map[string]int64
+}
+
+func (c *Counters) tally(e *edit) *tally {
+	return &tally{
+		edit: e, rules: c.db.config.Rules, now: c.db.now(),
+		rows: make(map[history.Object]*count.Row), marks: make(map[history.Key]*count.Mark), erased: make(map[string]int64),
+	}
+}
+
+// count changes nothing if it fails.
+func (t *tally) count(s *count.Statement) count.Result {
+	row, err := t.row(s.Object)
+	var mark *count.Mark
+	if err == nil {
+		mark, err = t.mark(s.Key())
+	}
+	if err != nil {
+		return count.Result{Err: fmt.Errorf("count %s: %w", s.Object, err)}
+	}
+	r := count.Result{Rows: 1, Negative: row.Negative()}
+	until, err := t.erasedUntil(s.UID)
+	if err != nil || mark.Ignores(s, t.rules, t.now, until) {
+		r.Err = err
+		return r
+	}
+	closed := count.Closed(s.Object, t.rules, t.now)
+	next, change := mark.Count(s, closed)
+	*mark = next
+	row.Add(change)
+	row.Close(closed)
+	return count.Result{Counted: true, Rows: 1, Negative: row.Negative()}
+}
+
+// row returns an object's row, to change in place.
+func (t *tally) row(o history.Object) (*count.Row, error) {
+	if r := t.rows[o]; r != nil {
+		return r, nil
+	}
+	var r count.Row
+	err := get(t.db.pebble, appendTotals(nil, o), func(v []byte) (err error) {
+		r, err = count.ParseRow(v)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	t.rows[o] = &r
+	return &r, nil
+}
+
+func (t *tally) mark(k history.Key) (*count.Mark, error) {
+	if m := t.marks[k]; m != nil {
+		return m, nil
+	}
+	var m count.Mark
+	err := get(t.db.pebble, appendKey(nil, spaceCounted, k), func(v []byte) (err error) {
+		m, err = count.ParseMark(v)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	t.marks[k] = &m
+	return &m, nil
+}
+
+func (t *tally) erasedUntil(uid string) (until int64, err error) {
+	until, ok := t.erased[uid]
+	if !ok {
+		err = get(t.db.pebble, appendUser(nil, spaceCounted, uid), func(v []byte) error {
+			until = parseErased(v)
+			return nil
+		})
+		t.erased[uid] = until
+	}
+	return until, err
+}
+
+// store adds the changes to the batch. What was only read is written again.
+func (t *tally) store() error {
+	for k, m := range t.marks {
+		if m.CellTime == 0 {
+			continue
+		}
+		if err := set(t.batch, appendKey(nil, spaceCounted, k), count.AppendMark(nil, m)); err != nil {
+			return err
+		}
+	}
+	for o, r := range t.rows {
+		if err := set(t.batch, appendTotals(nil, o), count.AppendRow(nil, r)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// appendTotals appends the key of an object's totals.
+func appendTotals(dst []byte, o history.Object) []byte {
+	return appendObject(append(dst, spaceTotals), o)
+}
+
+// parseErased returns the time up to which a user was erased, 0 if never.
+func parseErased(v []byte) int64 {
+	if len(v) != 8 {
+		return 0
+	}
+	return int64(binary.BigEndian.Uint64(v)) //nolint:gosec // as it was written
+}
+
+// Totals implements [count.Counters]. Everything archived is counted.
+func (c *Counters) Totals(ctx context.Context, objects []history.Object) ([]count.Totals, error) {
+	if err := c.db.enter(ctx); err != nil {
+		return nil, err
+	}
+	defer c.db.leave()
+	all := make([]count.Totals, len(objects))
+	now := c.db.now()
+	for i, o := range objects {
+		err := get(c.db.pebble, appendTotals(nil, o), func(v []byte) error {
+			r, err := count.ParseRow(v)
+			all[i] = r.Totals
+			return err
+		})
+		if err != nil {
+			return nil, fmt.Errorf("totals of %s: %w", o, err)
+		}
+		all[i].Close(count.Closed(o, c.db.config.Rules, now))
+		all[i].Through = now
+	}
+	return all, nil
+}
+
+// Marks implements [count.Counters].
+func (c *Counters) Marks(ctx context.Context, keys []history.Key) ([]count.Mark, error) {
+	if err := c.db.enter(ctx); err != nil {
+		return nil, err
+	}
+	defer c.db.leave()
+	all := make([]count.Mark, len(keys))
+	for i, k := range keys {
+		err := get(c.db.pebble, appendKey(nil, spaceCounted, k), func(v []byte) (err error) {
+			all[i], err = count.ParseMark(v)
+			return err
+		})
+		if err != nil {
+			return nil, fmt.Errorf("mark of %s: %w", k.Private(), err)
+		}
+	}
+	return all, nil
+}
+
+// Held implements [count.Counters].
+func (c *Counters) Held(ctx context.Context, uid string, until int64) (map[string]int, error) {
+	if err := c.db.enter(ctx); err != nil {
+		return nil, err
+	}
+	defer c.db.leave()
+	marks := 0
+	err := c.each(uid, func(_, v []byte) error {
+		if m, err := count.ParseMark(v); until == 0 || err != nil || m.CellTime <= until {
+			marks++
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("count the marks of %s: %w", history.Pseudonym(uid), err)
+	}
+	return map[string]int{count.MarksPlace: marks}, nil
+}
+
+// each calls use with each mark of a user.
+func (c *Counters) each(uid string, use func(key, value []byte) error) (err error) {
+	prefix := appendUser(nil, spaceCounted, uid)
+	for key, v := range c.db.each(prefix, after(prefix), &err) {
+		if len(key) > len(prefix) {
+			if err := use(key, v); err != nil {
+				return err
+			}
+		}
+	}
+	return err
+}
+
+// Erase implements [count.Counters]. It also removes marks that cannot be decoded, and rewrites the files.
+func (c *Counters) Erase(ctx context.Context, uid string, until int64) error {
+	if _, class := history.UserOf(uid); class != "" {
+		return nil
+	}
+	prefix := appendUser(nil, spaceCounted, uid)
+	err := c.update(ctx, durable, func(e *edit) error {
+		erased := int64(0)
+		if err := get(c.db.pebble, prefix, func(v []byte) error { erased = parseErased(v); return nil }); err != nil {
+			return err
+		}
+		if err := set(e.batch, prefix, binary.BigEndian.AppendUint64(nil, uint64(max(erased, until)))); err != nil { //nolint:gosec // a time
+			return err
+		}
+		return c.each(uid, func(key, v []byte) error {
+			if m, err := count.ParseMark(v); err == nil && m.CellTime > until {
+				return nil
+			}
+			return del(e.batch, key)
+		})
+	})
+	if err == nil {
+		err = c.db.compact(ctx, prefix, after(prefix))
+	}
+	if err != nil {
+		return fmt.Errorf("erase the marks of %s: %w", history.Pseudonym(uid), err)
+	}
+	return nil
+}
+
+// Remains says where erased bytes stay.
+func (c *Counters) Remains(context.Context) []string { return nil }
+
+// dropMarks drops marks of expired records, and of erasures that no statement can precede.
+func (c *Counters) dropMarks() dropper {
+	rules, before := c.db.config.Rules, c.db.now()-count.Margin
+	return func(e *edit, key, value []byte) (bool, error) {
+		at, expired := parseErased(value), rules.NamespaceExpired("", before)
+		if key[len(key)-1] != endOfUID {
+			k, err := parseKey(key)
+			if err != nil {
+				return false, err
+			}
+			m, err := count.ParseMark(value)
+			if err != nil {
+				return false, nil //nolint:nilerr // it is reported when it is read
+			}
+			at, expired = m.CellTime, rules.Expired(k.Object.Type, before)
+		}
+		if at > expired {
+			return false, nil
+		}
+		return true, del(e.batch, bytes.Clone(key))
+	}
+}
