@@ -16,7 +16,9 @@ import (
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history-job/archive"
 	"github.com/playhead/playhead/history-job/compaction"
+	"github.com/playhead/playhead/history-job/counts"
 	"github.com/playhead/playhead/history-job/recovery"
+	"github.com/playhead/playhead/history/count"
 	"github.com/playhead/playhead/history/kafka"
 	"github.com/playhead/playhead/internal/connect"
 	"github.com/playhead/playhead/internal/obs"
@@ -38,6 +40,7 @@ type flags struct {
 	Summary       time.Duration `help:"For how long a summary of each object is kept after its record has expired, such as 43800h; 0 keeps to the time that was set before, and keeps none if there was none. First let every service and job have this version."`
 	Retention     string        `help:"How long records live after they were last played, such as 90d, 36h or forever. The data has it, and another one is refused: playhead retention set changes it. See docs/retention.md." default:"90d"`
 	Rules         []string      `sep:";" placeholder:"RULES" help:"The same rules as those of the services. Summaries need the bounds of completed; classes of types need how long records live, and how many the cache keeps. See docs/retention.md."`
+	CountedTypes  []string      `placeholder:"TYPES" help:"Types of objects of which plays, viewers and watched time are counted, with commas between, or all; none by default. Every job has the same. See docs/counts.md."`
 	Drain         time.Duration `help:"Longest time the stop may take." default:"20s" positive:""`
 	LogLevel      string        `help:"debug, info, warn or error." default:"info"`
 	LogFormat     string        `help:"text or json." default:"text"`
@@ -109,9 +112,20 @@ func (f *flags) wire(ctx context.Context, engines *connect.Engines, registry *pr
 	}()
 	f.HBase.CompactAbove, f.HBase.CompactAfter, f.HBase.CompactMargin = f.CompactAbove, f.CompactAfter, f.CompactMargin
 	f.HBase.Summary = f.Summary
+	counted, err := count.ParseTypes(f.CountedTypes)
+	if err != nil {
+		return nil, fmt.Errorf("--counted-types: %w", err)
+	}
+	f.HBase.Counts = counted.Any()
 	dead, err := f.ConnectDead(engines)
 	if err != nil {
 		return nil, err
+	}
+	var statements *kafka.Counts
+	if counted.Any() {
+		if statements, err = f.ConnectCounts(engines); err != nil {
+			return nil, err
+		}
 	}
 	s, err := f.Connect(ctx, engines)
 	if err != nil {
@@ -122,6 +136,7 @@ func (f *flags) wire(ctx context.Context, engines *connect.Engines, registry *pr
 		Name: "playhead_job_skipped_messages_total", Help: "Messages that were gone from Kafka before a job had read them: their keys are left to the sweep.",
 	}, func() float64 { return float64(s.Kafka.Skipped()) }))
 	registerProgress(registry, s.Kafka)
+	metrics := counts.NewMetrics(registry)
 	conf := config{
 		archive: archive.Config{
 			Cache: s.Cache(s.Redis), Archive: s.Archive(s.HBase), Dead: dead, Days: s.Days(s.Redis), Announcer: s.Announcer(s.FirstOfDay),
@@ -136,6 +151,9 @@ func (f *flags) wire(ctx context.Context, engines *connect.Engines, registry *pr
 	if f.CompactAbove > 0 {
 		conf.compaction.Compactor = s.HBase
 	}
+	if statements != nil {
+		conf.archive.Counts, conf.archive.Counted = statements, counted
+	}
 	j, err := newJob(conf)
 	if err != nil {
 		return nil, err
@@ -146,6 +164,15 @@ func (f *flags) wire(ctx context.Context, engines *connect.Engines, registry *pr
 	g.Add("clock", time.Second, s.Clock.Run)
 	g.Add("trusted time", time.Second, s.Trust)
 	j.add(g, f.Drain/2)
+	if statements != nil {
+		counter := counts.New(counts.Config{Counters: s.HBase.Counters(), Metrics: metrics, Logger: log})
+		metrics.Follow(func() (int64, time.Duration) {
+			p := statements.Progress()
+			return p.Lag, p.Oldest
+		})
+		g.Add("counts", f.Drain/4, counter.Run(statements))
+		g.Add("statements", 0, run.Closing(statements.Close))
+	}
 	g.Add("dead letters", 0, run.Closing(dead.Close))
 	s.Closing(g)
 	g.Add("admin", 0, obs.NewAdmin(obs.AdminConfig{

@@ -53,6 +53,9 @@ type Config struct {
 	// Summary is how long summaries are kept, see [history.Summary]. 0 keeps the table's setting, or disables
 	// summaries if the table is missing.
 	Summary time.Duration
+	// Counts creates and checks the table of [Archive.Counters].
+	Counts     bool
+	countUsers int // of the first row of an object
 	// Rules decide what counts as finished in summaries, and set the retention, which must be the table's. Nil means
 	// the standard rules and the retention of the table.
 	Rules *history.Rulebook
@@ -114,6 +117,7 @@ func (c *Config) normalize() error {
 	c.CompactAfter = cmp.Or(c.CompactAfter, 24*time.Hour)
 	c.CompactMargin = cmp.Or(c.CompactMargin, time.Hour)
 	c.compactStep = cmp.Or(c.compactStep, 8192)
+	c.countUsers = cmp.Or(c.countUsers, usersOfRow)
 	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	if c.Now == nil {
 		c.Now = time.Now

@@ -172,3 +172,9 @@ func (d *Dialer) Dial(ctx context.Context, addr string) {
 
 // Reason describes a failed connection of now.
 func (d *Dialer) Reason() string { return d.d.reason() }
+
+// CountUsers returns c with the number of users of an object's first row.
+func (c Config) CountUsers(users int) Config {
+	c.countUsers = users
+	return c
+}

@@ -135,7 +135,7 @@ func (a *Archive) SetRetention(ctx context.Context, confirm func(was, next histo
 
 func (a *Archive) setRetention(ctx context.Context, confirm func(was, next history.Retention) error) (next history.Retention, err error) {
 	c := a.config
-	rows := shape{c.Table, []string{family, lateFamily}, nil}
+	rows := shape{name: c.Table, families: []string{family, lateFamily}}
 	if err := a.within(ctx, func(ctx context.Context) error { return a.dialer.reach(ctx, c.ZooKeeper) }); err != nil {
 		return next, fmt.Errorf("%w: no ZooKeeper at %s: %w", history.ErrUnavailable, c.ZooKeeper, err)
 	}
@@ -213,8 +213,9 @@ func (a *Archive) summarizeAll(ctx context.Context, was history.Retention) error
 // tables are the tables whose TTL is the retention, with their families.
 func (a *Archive) tables(keep int64) []shape {
 	return []shape{
-		{a.config.Table, []string{family, lateFamily}, lives(keep)},
-		{string(a.segments.table), []string{segmentFamily}, []int{int(keep / 1000)}},
+		{name: a.config.Table, families: []string{family, lateFamily}, lives: lives(keep)},
+		{name: string(a.segments.table), families: []string{segmentFamily}, lives: []int{int(keep / 1000)}},
+		countShape(a.config, keep),
 	}
 }
 
@@ -227,10 +228,10 @@ func (a *Archive) alter(ctx context.Context, keep int64) error {
 		}
 		for _, name := range t.families {
 			schema := families[name]
-			if schema == nil { // no segments yet
+			if schema == nil { // no segments or counters yet
 				continue
 			}
-			ttl := strconv.Itoa(t.newLife())
+			ttl := strconv.Itoa(t.newLife(name))
 			if attributes(schema.Attributes)["TTL"] == ttl {
 				continue
 			}

@@ -61,17 +61,28 @@ func lives(keep int64) []int {
 type shape struct {
 	name     string
 	families []string
-	lives    []int // accepted TTLs in seconds; new tables get the last
+	lives    []int  // accepted TTLs in seconds; new tables get the last
+	forever  string // a family without a TTL
 }
 
-func (s shape) newLife() int { return s.lives[len(s.lives)-1] }
+func (s shape) newLife(family string) int {
+	lives := s.livesOf(family)
+	return lives[len(lives)-1]
+}
+
+func (s shape) livesOf(family string) []int {
+	if family == s.forever {
+		return []int{history.Forever / 1000}
+	}
+	return s.lives
+}
 
 // prepare creates or checks the tables.
 func (a *Archive) prepare(ctx context.Context, c Config) error {
 	if err := a.within(ctx, func(ctx context.Context) error { return a.dialer.reach(ctx, c.ZooKeeper) }); err != nil {
 		return fmt.Errorf("%w: no ZooKeeper at %s: start HBase or correct the address: %w", history.ErrUnavailable, c.ZooKeeper, err)
 	}
-	rows := shape{c.Table, []string{family, lateFamily}, lives(c.Rules.Retention().Keep)}
+	rows := shape{name: c.Table, families: []string{family, lateFamily}, lives: lives(c.Rules.Retention().Keep)}
 	if err := a.findTable(ctx, c, rows); err != nil {
 		return err
 	}
@@ -86,13 +97,18 @@ func (a *Archive) prepare(ctx context.Context, c Config) error {
 	if err := a.prepareSummaries(ctx, c); err != nil {
 		return err
 	}
+	if c.Counts {
+		if err := a.prepareTable(ctx, c, countShape(c, keep)); err != nil {
+			return err
+		}
+	}
 	if err := a.answer(c, rows, a.within(ctx, a.readMark)); err != nil || c.CompactAbove == 0 || !a.mayCompact() {
 		return err
 	}
 	if err := a.answer(c, rows, a.addFamily(ctx, c, rows, lateFamily)); err != nil {
 		return err
 	}
-	if err := a.prepareTable(ctx, c, shape{string(a.segments.table), []string{segmentFamily}, []int{int(keep / 1000)}}); err != nil {
+	if err := a.prepareTable(ctx, c, shape{name: string(a.segments.table), families: []string{segmentFamily}, lives: []int{int(keep / 1000)}}); err != nil {
 		return err
 	}
 	return a.answer(c, rows, a.within(ctx, a.BeginCompacting))
@@ -103,7 +119,7 @@ func (a *Archive) prepareSummaries(ctx context.Context, c Config) error {
 	if c.Summary == 0 {
 		return nil
 	}
-	t := shape{string(a.summaries.table), []string{segmentFamily}, []int{int(c.Summary.Seconds()) + summaryMargin}}
+	t := shape{name: string(a.summaries.table), families: []string{segmentFamily}, lives: []int{int(c.Summary.Seconds()) + summaryMargin}}
 	if err := a.prepareTable(ctx, c, t); err != nil {
 		return err
 	}
@@ -198,8 +214,8 @@ func (a *Archive) checkTable(ctx context.Context, c Config, t shape) error {
 	for i, name := range t.families {
 		f, ok := families[name]
 		seconds := ttlOf(f)
-		if (ok || i == 0) && !slices.Contains(t.lives, seconds) {
-			return fmt.Errorf("table %s keeps cells of %s for %d seconds, not %d: %s", t.name, name, seconds, t.lives[0], a.remedy(c, t, name))
+		if lives := t.livesOf(name); (ok || i == 0) && !slices.Contains(lives, seconds) {
+			return fmt.Errorf("table %s keeps cells of %s for %d seconds, not %d: %s", t.name, name, seconds, lives[0], a.remedy(c, t, name))
 		}
 		if name == family && seconds != history.DefaultRetention/1000 {
 			a.segments.readers.Store(true)
@@ -229,7 +245,7 @@ func (a *Archive) create(ctx context.Context, c Config, t shape) error {
 	defer cancel()
 	families := make(map[string]map[string]string, len(t.families))
 	for _, name := range t.families {
-		families[name] = attributesOf(c, t.newLife())
+		families[name] = attributesOf(c, t.newLife(name))
 	}
 	err := withAdmin(c, func(admin gohbase.AdminClient) (hrpc.Call, error) {
 		call := hrpc.NewCreateTable(ctx, []byte(t.name), families, hrpc.SplitKeys(splitKeys(c.Regions)))
@@ -274,14 +290,14 @@ func (a *Archive) addFamily(ctx context.Context, c Config, t shape, family strin
 	defer cancel()
 	err = withAdmin(c, func(admin gohbase.AdminClient) (hrpc.Call, error) {
 		list, err := hrpc.NewListTableNames(ctx)
-		call := addColumn{list, t.name, family, attributesOf(c, t.newLife())}
+		call := addColumn{list, t.name, family, attributesOf(c, t.newLife(family))}
 		if err == nil {
 			_, err = admin.(gohbase.RPCClient).SendRPC(call)
 		}
 		return call, err
 	})
 	if err != nil && !slices.Contains(anotherAdded, javaClass(err)) {
-		return fmt.Errorf("add family: alter '%s', {NAME => '%s', TTL => %d, VERSIONS => 1}: %w", t.name, family, t.newLife(), err)
+		return fmt.Errorf("add family: alter '%s', {NAME => '%s', TTL => %d, VERSIONS => 1}: %w", t.name, family, t.newLife(family), err)
 	}
 	return a.await(ctx, t.name, family, missing)
 }

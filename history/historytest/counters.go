@@ -45,7 +45,7 @@ func Counters(t *testing.T, open func(t *testing.T) CounterStore) {
 			if part.waits && c.Pass == nil {
 				return
 			}
-			c.today = history.Day(c.Now().UnixMilli() / day)
+			c.begin()
 			part.test(c)
 		})
 	}
@@ -56,14 +56,21 @@ type counters struct {
 	CounterStore
 	uid    string
 	object history.Object
+	began  int64 // Unix milliseconds
 	today  history.Day
+}
+
+// begin makes statements of now on.
+func (c *counters) begin() {
+	c.began = c.Now().UnixMilli()
+	c.today = history.Day(c.began / day)
 }
 
 // says returns a statement of the test's user and object: plays and minutes of each day ago.
 func (c *counters) says(cell, removed int64, played ...[3]int64) count.Statement {
-	s := count.Statement{UID: c.uid, Object: c.object, CellTime: c.Now().UnixMilli() - 1000 + cell}
+	s := count.Statement{UID: c.uid, Object: c.object, CellTime: c.began - 1000 + cell}
 	if removed > 0 {
-		s.RemovedAt = c.Now().UnixMilli() - 1000 + removed
+		s.RemovedAt = c.began - 1000 + removed
 	}
 	for _, p := range played {
 		s.Played = append(s.Played, history.Played{Day: c.today - history.Day(p[0]), Plays: uint64(p[1]), Watched: p[2] * 60_000}) //nolint:gosec // small
@@ -283,7 +290,7 @@ func countedExpired(c *counters) {
 	if got := c.count(old); got != 0 {
 		c.Errorf("a statement of an expired record: counted %d", got)
 	}
-	c.today = history.Day(c.Now().UnixMilli() / day)
+	c.begin()
 	if got := c.count(c.says(1, 0, [3]int64{0, 1, 0})); got != 1 {
 		c.Errorf("played after the expiry: counted %d, want 1", got)
 	}

@@ -163,6 +163,7 @@ type Kafka struct {
 	Partitions  int        `name:"kafka-partitions" help:"Partitions of a new topic; an existing one keeps its own." default:"16" positive:""`
 	Replication int        `name:"kafka-replication" help:"Replicas of a topic that must be created; 0 is three, or one on each broker."`
 	DeadTopic   string     `name:"kafka-dead-topic" help:"Topic of what could not be archived." default:"history.dead"`
+	CountsTopic string     `name:"kafka-counts-topic" help:"Topic of what archived records of counted types say." default:"history.counts"`
 	FirstTopic  string     `name:"kafka-first-of-day-topic" help:"Topic of users who were seen for the first time on a day." default:"history.first-of-day"`
 	Username    string     `name:"kafka-username" help:"SASL user."`
 	Password    string     `name:"kafka-password" help:"SASL password; better in a file or the environment."`
@@ -201,6 +202,21 @@ func (f *Kafka) ConnectDead(e *Engines) (*kafka.DeadLetters, error) {
 		e.Fit("dead letters", d.Fit, true)
 	}
 	return d, err
+}
+
+// ConnectCounts adds the topic of counts to e.
+func (f *Kafka) ConnectCounts(e *Engines) (*kafka.Counts, error) {
+	cfg, err := f.config(e.Log)
+	if err != nil {
+		return nil, err
+	}
+	cfg.Topic, cfg.Group, cfg.Tracer = f.CountsTopic, f.Group+"-counts", e.Tracer
+	c, err := kafka.NewCounts(cfg)
+	if err == nil {
+		e.Add("counts", "--kafka", c.Prepare)
+		e.Fit("counts", c.Fit, true)
+	}
+	return c, err
 }
 
 // ConnectFirst adds the first-of-day topic to e.
@@ -265,6 +281,8 @@ type HBase struct {
 	CompactAfter, CompactMargin time.Duration `kong:"-"`
 	// Set by jobs only: summaries.
 	Summary time.Duration `kong:"-"`
+	// Set with counted types: the table of counters.
+	Counts bool `kong:"-"`
 }
 
 // Connect adds HBase to the engines of s.
@@ -274,7 +292,7 @@ func (f *HBase) Connect(s *Stores) (*hbase.Archive, error) {
 	}
 	a, err := hbase.New(hbase.Config{
 		ZooKeeper: f.ZooKeeper, Table: f.Table, Regions: f.Regions, Compression: f.Compression,
-		Puts: f.Puts, Rules: s.Rules, CompactAbove: f.CompactAbove, CompactAfter: f.CompactAfter, CompactMargin: f.CompactMargin, Summary: f.Summary, Long: long, Now: s.Trusted.Now, ClockErr: s.Clock.Err, Horizon: s.Trusted.Expiry,
+		Puts: f.Puts, Rules: s.Rules, CompactAbove: f.CompactAbove, CompactAfter: f.CompactAfter, CompactMargin: f.CompactMargin, Summary: f.Summary, Counts: f.Counts, Long: long, Now: s.Trusted.Now, ClockErr: s.Clock.Err, Horizon: s.Trusted.Expiry,
 		Registry: s.Registry, Logger: s.Log,
 	})
 	if err == nil {

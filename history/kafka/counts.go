@@ -1,0 +1,134 @@
+package kafka
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"sync"
+
+	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history/count"
+	"github.com/playhead/playhead/history/wire"
+)
+
+// Counts is the topic of what archived records say, in messages for one partition each. An object's statements share a
+// partition.
+type Counts struct{ q *Queue }
+
+// errStatements is the decode error of every message, so messages arrive undecoded.
+var errStatements = errors.New("statements are no batch of keys")
+
+// NewCounts is [New] for statements. Defaults: topic history.counts, group history-counts.
+func NewCounts(cfg Config) (*Counts, error) {
+	cfg.Topic = cmp.Or(cfg.Topic, "history.counts")
+	cfg.Group = cmp.Or(cfg.Group, "history-counts")
+	q, err := New(cfg)
+	if err != nil {
+		return nil, err
+	}
+	q.decode = func([]byte) ([]history.Announcement, error) { return nil, errStatements }
+	return &Counts{q}, nil
+}
+
+// Prepare is [Queue.Prepare].
+func (c *Counts) Prepare(ctx context.Context) error { return c.q.Prepare(ctx) }
+
+// Fit is [Queue.Fit].
+func (c *Counts) Fit(ctx context.Context) error { return c.q.Fit(ctx) }
+
+// Progress is [Queue.Progress].
+func (c *Counts) Progress() Progress { return c.q.Progress() }
+
+// Close closes idle connections. No other method may be running or called.
+func (c *Counts) Close() error { return c.q.Close() }
+
+// statementsPerMessage keeps messages far below the bound.
+const statementsPerMessage = 1000
+
+// Publish sends statements. A message counts as sent once all in-sync replicas have it.
+func (c *Counts) Publish(ctx context.Context, statements []count.Statement) (unsent []count.Statement, err error) {
+	if len(statements) == 0 {
+		return nil, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
+	defer cancel()
+	leaders, err := c.q.ensuredLeaders(ctx)
+	if err = errors.Join(ctx.Err(), err); err != nil {
+		return statements, fmt.Errorf("publish %d statements: %w: %w", len(statements), history.ErrUnavailable, err)
+	}
+	byPartition := make([][]count.Statement, len(leaders))
+	for _, s := range statements {
+		p := partitionOf(s.Object, len(leaders))
+		byPartition[p] = append(byPartition[p], s)
+	}
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	for p, some := range byPartition {
+		if len(some) == 0 {
+			continue
+		}
+		wg.Go(func() {
+			if left, sendErr := c.send(ctx, p, leaders[p], some); sendErr != nil {
+				mu.Lock()
+				defer mu.Unlock()
+				unsent, err = append(unsent, left...), fmt.Errorf("publish statements: %w: %w", history.ErrUnavailable, sendErr)
+			}
+		})
+	}
+	wg.Wait()
+	return unsent, err
+}
+
+// send sends the statements of a partition in order, and returns those from the first failure on.
+func (c *Counts) send(ctx context.Context, partition, leader int, statements []count.Statement) ([]count.Statement, error) {
+	for len(statements) > 0 {
+		n := min(len(statements), statementsPerMessage)
+		m := wire.Message{Partition: partition, Payload: count.AppendMessage(nil, statements[:n]), Keys: []history.Announcement{{Key: statements[0].Key()}}}
+		if err := c.q.produce(ctx, c.q.broker(leader), m); err != nil {
+			return statements, err
+		}
+		statements = statements[n:]
+	}
+	return nil, nil
+}
+
+// partitionOf returns the partition of an object: the 32-bit FNV-1a hash of its text, modulo their number.
+func partitionOf(o history.Object, partitions int) int {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(o.String()))
+	return int(h.Sum32()) % partitions
+}
+
+// Consume calls handle with each delivery of the group's partitions of this process, and commits it if handle returns
+// nil.
+func (c *Counts) Consume(ctx context.Context, handle func(context.Context, count.Delivery) error) error {
+	return c.q.Consume(ctx, func(ctx context.Context, a history.Assignment) error {
+		for {
+			d, err := a.Fetch(ctx)
+			if err != nil {
+				return err
+			}
+			if err := handle(ctx, statementsOf(d)); err != nil {
+				return err
+			}
+			if err := a.Commit(ctx, d); err != nil {
+				return err
+			}
+		}
+	})
+}
+
+func statementsOf(d history.Delivery) count.Delivery {
+	all := count.Delivery{Messages: d.Messages}
+	for _, m := range d.Poison {
+		some, err := count.Message(m.Payload)
+		if err != nil {
+			m.Err = err
+			all.Poison = append(all.Poison, m)
+		}
+		all.Statements = append(all.Statements, some...)
+	}
+	return all
+}

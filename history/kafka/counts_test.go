@@ -1,0 +1,61 @@
+package kafka_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history/count"
+	"github.com/playhead/playhead/history/kafka"
+)
+
+// TestCounts publishes statements and consumes them. What was not handled comes again, with a message that cannot be
+// decoded.
+func TestCounts(t *testing.T) {
+	cfg := fresh(t, cluster(t).ListenAddrs())
+	c, err := kafka.NewCounts(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if err := c.Prepare(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var all []count.Statement
+	for i := range 2500 {
+		all = append(all, count.Statement{UID: fmt.Sprint("user", i%50), Object: history.Object{ID: fmt.Sprint("film", i%7), Type: 1}, CellTime: int64(i + 1)})
+	}
+	if unsent, err := c.Publish(t.Context(), all); len(unsent) > 0 || err != nil {
+		t.Fatalf("publish: %d unsent, %v", len(unsent), err)
+	}
+	if unsent, err := c.Publish(t.Context(), nil); len(unsent) > 0 || err != nil {
+		t.Errorf("publish nothing: %v, %v", unsent, err)
+	}
+	var got []int64
+	tries := 0
+	for len(got) < len(all) {
+		ctx, stop := context.WithCancel(t.Context())
+		_ = c.Consume(ctx, func(_ context.Context, d count.Delivery) error {
+			if tries++; tries == 1 {
+				return context.Canceled
+			}
+			if len(d.Poison) > 0 || d.Messages == 0 {
+				t.Errorf("delivery: %d messages, %v", d.Messages, d.Poison)
+			}
+			for _, s := range d.Statements {
+				got = append(got, s.CellTime)
+			}
+			if len(got) >= len(all) {
+				stop()
+			}
+			return nil
+		})
+		stop()
+	}
+	slices.Sort(got)
+	if got = slices.Compact(got); len(got) != len(all) {
+		t.Errorf("got %d statements, want %d", len(got), len(all))
+	}
+}
