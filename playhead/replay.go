@@ -30,6 +30,8 @@ func replayCommand(ctx context.Context, args []string, getenv func(string) strin
 			return dead(ctx, args[1:], getenv, out)
 		case "user":
 			return user(ctx, args[1:], getenv, out)
+		case "counts":
+			return countsCommand(ctx, args[1:], getenv, out)
 		case "segments":
 			return segments(ctx, args[1:], getenv, out)
 		case "erase":

@@ -61,7 +61,7 @@ Exit codes: 0, everything is in the target. 1, it failed or was interrupted: run
 done, but some rows were rejected or are older than the retention. 4, more rows were rejected than --max-rejects.
 
 Others: ` + "`playhead replay verify`" + ` compares, ` + "`audit`" + ` looks for losses for ever, ` + "`sniff FILE`" + ` shows how a file would be read, ` + "`dead`" + ` drives again what could not be archived, ` +
-		"`segments UID`" + ` shows what of a user's history is in parts, ` + "`erase UID`" + ` removes everything of a user, and ` + "`rebase UID`" +
+		"`segments UID`" + ` shows what of a user's history is in parts, ` + "`counts`" + ` compares totals of objects with the archive, ` + "`erase UID`" + ` removes everything of a user, and ` + "`rebase UID`" +
 		` brings records of a clock that was ahead to the present.`
 }
 
