@@ -120,7 +120,7 @@ generators: $(BIN)/gotestsum $(NPM) ## generate clients in five languages from t
 	$(call gotest,-tags generators -count 1 -timeout 15m,./e2e/generators)
 packages: ## build the npm and Python packages of the clients into dist/, and try to install them
 	.ci/packages
-# A quick run counts from here the three minutes that it may take.
+# A quick run counts from here the four minutes that it may take.
 bench: BEGAN := $(shell date +%s)
 bench: ## measure beside PostgreSQL: make bench ARGS="--quick --json --html bench.html"
 	go build -o bin/ ./playhead ./bff ./history-service ./history-job ./e2e/cmd/naive ./e2e/cmd/bench

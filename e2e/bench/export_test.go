@@ -39,7 +39,7 @@ func (l *Load) Text(i int) string { return l.metadata[l.Event(i).Key.Object].tex
 
 // Planned returns the names of all variants of a run.
 func Planned(o Options) (names []string) {
-	for _, v := range slices.Concat(o.alone(), o.together(), []Variant{onDisk}) {
+	for _, v := range slices.Concat(o.alone(), o.together(), []Variant{onDisk, onFill}) {
 		names = append(names, v.String())
 	}
 	return names

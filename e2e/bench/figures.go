@@ -112,13 +112,20 @@ type Result struct {
 type Ratios struct {
 	EmbeddedRate *float64 `json:"embedded_rate_vs_postgres"`
 	EmbeddedCPU  *float64 `json:"embedded_cpu_vs_postgres"`
+	LeanRate     *float64 `json:"embedded_rate_vs_lean_postgres"`
+	LeanCPU      *float64 `json:"embedded_cpu_vs_lean_postgres"`
 	TraceCPU     *float64 `json:"trace_cpu_vs_postgres"`
+	TraceLean    *float64 `json:"trace_cpu_vs_lean_postgres"`
 	Metadata     *float64 `json:"metadata_cost"`
 	EnginesCPU   *float64 `json:"engines_cpu_vs_postgres"`
+	EnginesLater *float64 `json:"engines_archived_vs_postgres"`
 	WSOneCPU     *float64 `json:"ws_one_cpu_us"`
 	P99          *float64 `json:"p99_20k_vs_postgres"`
 	Puts         *float64 `json:"puts_per_viewing"`
 	Disk         *float64 `json:"disk_vs_record"`
+	AfterRate    *float64 `json:"after_fill_rate"`
+	AfterP99     *float64 `json:"after_fill_p99"`
+	FillMemory   *float64 `json:"fill_memory"`
 }
 
 // Ratio is a figure of a run and its target.
@@ -176,6 +183,7 @@ func (r Result) Ratios() []Ratio {
 		pgFast, inFast   = pairOf(paced, fast)
 		pgSlow, inSlow   = pairOf(few, slow)
 		indexed          = Variant{OnPostgres, long, Indexed, small}
+		lean, leanTrace  = Variant{OnPostgres, long, Lean, small}, Variant{OnPostgres, trace, Lean, small}
 		inTrace0         = Variant{AllInOne, trace0, GRPC, small}
 		inLong0          = Variant{AllInOne, long0, GRPC, small}
 		inLong900        = Variant{AllInOne, long900, GRPC, small}
@@ -187,16 +195,21 @@ func (r Result) Ratios() []Ratio {
 	return []Ratio{
 		r.ratio("embedded_rate_vs_postgres", 2, inLong.of("rate"), pgLong.of("rate")),
 		r.ratio("  of PostgreSQL indexed by time", 0, inLong.of("rate"), indexed.of("rate")),
-		r.ratio("embedded_cpu_vs_postgres", 0.55, inLong.of("archived"), pgLong.of("acked")),
+		r.ratio("embedded_cpu_vs_postgres", 0.55, inLong.of("archived"), pgLong.of("archived")),
 		r.ratio("  until acked", 0.45, inLong.of("acked"), pgLong.of("acked")),
-		r.ratio("  of PostgreSQL indexed by time", 0, inLong.of("archived"), indexed.of("acked")),
-		r.ratio("trace_cpu_vs_postgres", 1.3, inTrace.of("archived"), pgTrace.of("acked")),
+		r.ratio("  of PostgreSQL indexed by time", 0, inLong.of("archived"), indexed.of("archived")),
+		r.ratio("embedded_rate_vs_lean_postgres", 1.3, inLong.of("rate"), lean.of("rate")),
+		r.ratio("embedded_cpu_vs_lean_postgres", 0.8, inLong.of("archived"), lean.of("archived")),
+		r.ratio("trace_cpu_vs_lean_postgres", 1.2, inTrace.of("archived"), leanTrace.of("archived")),
+		r.ratio("  rate, of lean PostgreSQL", 0.9, inTrace.of("rate"), leanTrace.of("rate")),
+		r.ratio("trace_cpu_vs_postgres", 1.3, inTrace.of("archived"), pgTrace.of("archived")),
 		r.ratio("  rate", 0.8, inTrace.of("rate"), pgTrace.of("rate")),
-		r.ratio("  at viewers' pace", 0.5, inDense.of("archived"), pgDense.of("acked")),
+		r.ratio("  at viewers' pace", 0.5, inDense.of("archived"), pgDense.of("archived")),
 		r.ratio("metadata_cost", 1.2, inTrace.of("archived"), inTrace0.of("archived")),
 		r.ratio("  of long viewings", 1.2, inLong.of("archived"), inLong0.of("archived")),
 		r.ratio("  of 900 bytes", 0, inLong900.of("archived"), inLong0.of("archived")),
 		r.ratio("engines_cpu_vs_postgres", 1.2, enCold.of("acked"), pgCold.of("acked")),
+		r.ratio("engines_archived_vs_postgres", 0, enCold.of("archived"), pgCold.of("archived")),
 		r.ratio("  without metadata", 0, enCold0.of("acked"), pgCold0.of("acked")),
 		r.ratio("  of warm users", 0, onWarm.of("acked"), pgCold.of("acked")),
 		r.figure("  Redis, us", 9, enCold.of("acked.redis")),
@@ -208,6 +221,9 @@ func (r Result) Ratios() []Ratio {
 		r.ratio("  cold reader beside newcomers: p99, of a warm one's", 2, onCold.of("cold p99"), onCold.of("warm p99")),
 		r.figure("puts_per_viewing", 0, inLong.of("puts")),
 		r.figure("disk_vs_record", 2, onDisk.of("disk ratio")),
+		r.figure("after_fill_rate", 0.8, onFill.of("after rate")),
+		r.figure("after_fill_p99", 2, onFill.of("after p99")),
+		r.figure("fill_memory", 1230, onFill.of("fill memory")),
 	}
 }
 

@@ -59,8 +59,9 @@ func TestPercentile(t *testing.T) {
 }
 
 var fields = []string{
-	"embedded_rate_vs_postgres", "embedded_cpu_vs_postgres", "trace_cpu_vs_postgres", "metadata_cost", "engines_cpu_vs_postgres",
-	"ws_one_cpu_us", "p99_20k_vs_postgres", "puts_per_viewing", "disk_vs_record",
+	"embedded_rate_vs_postgres", "embedded_cpu_vs_postgres", "embedded_rate_vs_lean_postgres", "embedded_cpu_vs_lean_postgres",
+	"trace_cpu_vs_postgres", "trace_cpu_vs_lean_postgres", "metadata_cost", "engines_cpu_vs_postgres", "engines_archived_vs_postgres",
+	"ws_one_cpu_us", "p99_20k_vs_postgres", "puts_per_viewing", "disk_vs_record", "after_fill_rate", "after_fill_p99", "fill_memory",
 }
 
 // TestLine checks that the line has exactly the fields, whatever was measured.
@@ -108,7 +109,7 @@ func TestPlan(t *testing.T) {
 	all := make(bench.Figures)
 	for _, figure := range []string{
 		"rate", "acked", "archived", "acked.redis", "acked.postgres", "acked.all-in-one", "p99", "p99.9", "puts", "disk ratio",
-		"busy p99", "warm p99", "cold p99",
+		"busy p99", "warm p99", "cold p99", "after rate", "after p99", "fill memory",
 	} {
 		all[figure] = 1
 	}

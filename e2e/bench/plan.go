@@ -83,7 +83,7 @@ func (v Variant) needs() Side {
 type Door string
 
 // The doors. WebSocket and HTTP have a connection per user. Indexed adds a time index to PostgreSQL's table, for
-// the newest records of a user.
+// the newest records of a user. Lean has the least of a table.
 const (
 	GRPC      Door = "gRPC"
 	WebSocket Door = "WebSocket"
@@ -91,6 +91,7 @@ const (
 	Client    Door = "its client,"
 	SQL       Door = "SQL"
 	Indexed   Door = "SQL, indexed by time,"
+	Lean      Door = "SQL, lean,"
 )
 
 // The loads, by name.
@@ -114,17 +115,18 @@ const (
 	histories = "newest 20 of 1,000" // read
 	newcomers = "newcomers"          // sent meanwhile
 	more      = "more newcomers"
+	filling   = "new records"
 )
 
 const payload = 110 // default metadata of a heartbeat, bytes
 
-type sizes struct{ long, trace, paced, players, few, lasting, engines, newcomers int }
+type sizes struct{ long, trace, paced, players, few, lasting, engines, newcomers, filling int }
 
 func (o Options) sizes() sizes {
 	if o.Quick {
-		return sizes{long: 200_000, trace: 200_000, paced: 60_000, players: 30_000, lasting: 1_000_000, engines: 100_000}
+		return sizes{long: 200_000, trace: 200_000, paced: 60_000, players: 30_000, lasting: 1_000_000, engines: 100_000, filling: 300_000}
 	}
-	return sizes{long: 1_000_000, paced: 200_000, players: 60_000, few: 40_000, lasting: 1_000_000, engines: 300_000, newcomers: 272_000}
+	return sizes{long: 1_000_000, paced: 200_000, players: 60_000, few: 40_000, lasting: 1_000_000, engines: 300_000, newcomers: 272_000, filling: 4_000_000}
 }
 
 // first returns the first viewings, up to a number of heartbeats; 0 returns all.
@@ -156,8 +158,8 @@ var (
 // alone returns the comparisons of one process with PostgreSQL.
 func (o Options) alone() []Variant {
 	all := slices.Concat(
-		both(long, small), []Variant{{OnPostgres, long, Indexed, small}},
-		both(trace, small), []Variant{{AllInOne, trace0, GRPC, small}},
+		both(long, small), []Variant{{OnPostgres, long, Indexed, small}, {OnPostgres, long, Lean, small}},
+		both(trace, small), []Variant{{OnPostgres, trace, Lean, small}, {AllInOne, trace0, GRPC, small}},
 		both(paced, fast), []Variant{{AllInOne, players, WebSocket, each1}},
 	)
 	if o.Quick {
@@ -177,6 +179,9 @@ func both(load string, s Shape) []Variant {
 
 // onDisk measures the disk usage after the last write.
 var onDisk = Variant{AllInOne, lasting, GRPC, small}
+
+// onFill measures players before and after many new records.
+var onFill = Variant{AllInOne, filling, GRPC, small}
 
 // onWarm is sent by users known to Redis.
 var onWarm = Variant{OnEngines, warm, GRPC, small}

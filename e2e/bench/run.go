@@ -23,9 +23,9 @@ import (
 // quick is the time limit of a quick run's last turn. The others are the times that earlier rounds leave for
 // later ones.
 const (
-	quick       = 170 * time.Second
+	quick       = 230 * time.Second
 	forEngines  = 55 * time.Second
-	forDiskAlso = 75 * time.Second
+	forDiskAlso = 110 * time.Second
 )
 
 type bench struct {
@@ -53,7 +53,7 @@ func Run(ctx context.Context, o Options) (Result, error) {
 	if b.viewings, err = replay.ReadFile(b.Trace); err != nil {
 		return b.result, err
 	}
-	alone, together, disk := b.chosen(b.alone()), b.chosen(b.together()), b.chosen([]Variant{onDisk})
+	alone, together, disk := b.chosen(b.alone()), b.chosen(b.together()), b.chosen([]Variant{onDisk, onFill})
 	if len(alone)+len(together)+len(disk) == 0 {
 		return b.result, fmt.Errorf("no variant has %q in its name", b.Only)
 	}
@@ -173,6 +173,8 @@ func (b *bench) measure(ctx context.Context, v Variant) (Figures, error) {
 		return b.engines.MeasureHazelcast(ctx, l, v.Shape)
 	case v.Side == Naive:
 		return b.engines.MeasureNaive(ctx, l, v.Shape)
+	case v == onFill:
+		return b.embedded.MeasureFill(ctx, l, b.Quick)
 	case v == onDisk:
 		return b.embedded.MeasureDisk(ctx, l, v.Shape)
 	}
@@ -272,6 +274,8 @@ func (b *bench) build(name string) *Load {
 		return NewLoad(LongViewings(n.engines), 900)
 	case histories:
 		return NewLoad(manyHistories(), payload)
+	case filling:
+		return NewLoad(newRecords(n.filling), payload)
 	case newcomers:
 		return NewLoad(viewingsOf(n.newcomers, 1), payload)
 	case warm:
@@ -281,11 +285,7 @@ func (b *bench) build(name string) *Load {
 		}
 		return NewLoad(vs, payload)
 	case more:
-		vs := viewingsOf(n.newcomers, 1)
-		for i := range vs {
-			vs[i].UID = "more" + vs[i].UID
-		}
-		return NewLoad(vs, payload)
+		return NewLoad(named("more", viewingsOf(n.newcomers, 1)), payload)
 	case late:
 		return NewLoad(viewingsOf(n.players, 100), payload)
 	default:

@@ -100,7 +100,7 @@ func (c *command) parse(args []string) error {
 	f.StringVar(&o.Lib, "lib", ".engines/lib", "folder of the engines' jars, filled when it lacks them")
 	f.StringVar(&o.Trace, "trace", "testdata/kuairand/watch_events.csv.gz", "file of viewings")
 	f.IntVar(&o.PortBase, "port-base", 22000, "first port of the servers")
-	f.BoolVar(&o.Quick, "quick", false, "smaller loads, and only what the ratios need: at most three minutes")
+	f.BoolVar(&o.Quick, "quick", false, "smaller loads, and only what the ratios need: at most four minutes")
 	f.StringVar(&o.Only, "only", "", "measure only variants with this in their names, such as trace; ratios need both sides")
 	f.IntVar(&o.Rounds, "rounds", 5, "turns of each variant; a quick run that is late has fewer")
 	f.StringVar(&c.parent, "dir", "/var/tmp", "where to make the folder for data: on the disk that is measured")
