@@ -30,8 +30,8 @@ func named(prefix string, vs []replay.Viewing) []replay.Viewing {
 	return vs
 }
 
-// MeasureFill compares players after many new records with players before them: by their rate, and by the
-// 99th percentile of their latency at 20,000 a second. It adds the process's memory, in MiB.
+// MeasureFill compares players after many new records with players before them. It has their rate, and the 99th
+// percentile of their latency at 20,000 a second. It adds the process's memory, in MiB.
 func (e *Embedded) MeasureFill(ctx context.Context, fill *Load, quick bool) (Figures, error) {
 	beats, paced := 1_000_000, 200_000
 	if quick {
