@@ -115,7 +115,8 @@ func (a *Archiver) publishCounts(ctx context.Context, b *batch) error {
 		if k.IsUser() || !a.cfg.Counted.Has(k.Object.Type) {
 			continue
 		}
-		if r := e.Record.After(e.User.ClearedAt(k.Object.Type)); r != nil {
+		cleared := e.User.ClearedAt(k.Object.Type)
+		if r := e.Record.After(cleared); r != nil {
 			if s, ok := count.Of(k, r); ok {
 				keys, unsent = append(keys, k), append(unsent, s)
 			}

@@ -190,7 +190,7 @@ var mutants = []mutant{
 
 	// The job.
 	{name: "clean-first", rule: "records are marked clean before the put", edits: []edit{
-		{jobRound, "\tif err := a.put(ctx, &b); err != nil {\n\t\treturn nil, err\n\t}\n\tput := append(b.contents(), b.clean...)\n", "\tput := append(b.contents(), b.clean...)\n"},
+		{jobRound, "\tif err := a.put(ctx, &b); err != nil {\n\t\treturn nil, err\n\t}\n", ""},
 		{jobRound, "\ta.trim(ctx, b.keys)\n\treturn again, nil\n", "\tif err := a.put(ctx, &b); err != nil {\n\t\treturn nil, err\n\t}\n\ta.trim(ctx, b.keys)\n\treturn again, nil\n"},
 	}},
 	{name: "put-once", rule: "a partly failed put is marked clean as a whole", edits: []edit{{jobPut, "part.add(k, e)", "_ = err"}}},
