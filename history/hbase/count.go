@@ -577,5 +577,5 @@ func (c *Counters) deleteMark(ctx context.Context, key []byte, uid string, until
 
 // Remains says where erased bytes stay.
 func (c *Counters) Remains(context.Context) []string {
-	return []string{"HBase's files of " + string(c.countTable()) + " have erased marks until a major compaction; Kafka's history.counts has statements until the end of its retention"}
+	return []string{"HBase's files of " + string(c.countTable()) + " have erased marks until a major compaction"}
 }
