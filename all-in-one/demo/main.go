@@ -11,6 +11,7 @@ import (
 	"os"
 
 	"github.com/playhead/playhead/all-in-one/allinone"
+	"github.com/playhead/playhead/history/count"
 	"github.com/playhead/playhead/internal/obs"
 	"github.com/playhead/playhead/internal/run"
 )
@@ -21,6 +22,10 @@ func demo(ctx context.Context, args []string, getenv func(string) string, out io
 	var f flags
 	if err := run.Parse("demo", &f, args, getenv, out); err != nil {
 		return err
+	}
+	counted, err := count.ParseTypes(f.Counted)
+	if err != nil {
+		return fmt.Errorf("--counted-types: %w", err)
 	}
 	dir, cleanup, err := directory(f.Data)
 	if err != nil {
@@ -34,7 +39,7 @@ func demo(ctx context.Context, args []string, getenv func(string) string, out io
 	registry := obs.NewRegistry()
 	s := &show{flags: f, registry: registry, out: out, checked: make(chan struct{})}
 	p, err := allinone.Open(ctx, allinone.Config{
-		Dir: dir, HTTP: f.Listen, RPC: f.RPC, Admin: "127.0.0.1:0", Breakable: true, Watched: s.watched, Logger: log, Registry: registry,
+		Dir: dir, HTTP: f.Listen, RPC: f.RPC, Admin: "127.0.0.1:0", Breakable: true, Counted: counted, Watched: s.watched, Logger: log, Registry: registry,
 	})
 	if err != nil {
 		return err

@@ -21,19 +21,20 @@ import (
 )
 
 type flags struct {
-	Trace    string `help:"Trace to replay, CSV or gzip." default:"testdata/kuairand/watch_events.csv.gz"`
-	Limit    int    `help:"Replay at most this many heartbeats; 0 is all."`
-	Streams  int    `help:"gRPC streams side by side." default:"16"`
-	Batch    int    `help:"Heartbeats of a batch, at most 1000." default:"200"`
-	Depth    int    `help:"Batches of a stream that may wait for their answer." default:"4"`
-	Meta     int    `help:"Bytes of metadata with each heartbeat, about."`
-	Data     string `help:"Data directory to use and keep; a temporary one otherwise."`
-	RPC      string `help:"Address of the gRPC server." default:"127.0.0.1:0"`
-	Listen   string `help:"Address of the HTTP API." default:"127.0.0.1:0"`
-	Exit     bool   `help:"End after the check: status 1 when anything is missing or wrong."`
-	JSON     bool   `name:"json" help:"Print the figures as one JSON object on the last line."`
-	Profile  string `help:"Write a CPU profile of the replay to this file."`
-	LogLevel string `help:"debug, info, warn or error." default:"warn"`
+	Trace    string   `help:"Trace to replay, CSV or gzip." default:"testdata/kuairand/watch_events.csv.gz"`
+	Limit    int      `help:"Replay at most this many heartbeats; 0 is all."`
+	Streams  int      `help:"gRPC streams side by side." default:"16"`
+	Batch    int      `help:"Heartbeats of a batch, at most 1000." default:"200"`
+	Depth    int      `help:"Batches of a stream that may wait for their answer." default:"4"`
+	Meta     int      `help:"Bytes of metadata with each heartbeat, about."`
+	Data     string   `help:"Data directory to use and keep; a temporary one otherwise."`
+	RPC      string   `help:"Address of the gRPC server." default:"127.0.0.1:0"`
+	Listen   string   `help:"Address of the HTTP API." default:"127.0.0.1:0"`
+	Counted  []string `name:"counted-types" help:"Types to count, or all; plays and viewers are compared too, after the trace was replayed once more."`
+	Exit     bool     `help:"End after the check: status 1 when anything is missing or wrong."`
+	JSON     bool     `name:"json" help:"Print the figures as one JSON object on the last line."`
+	Profile  string   `help:"Write a CPU profile of the replay to this file."`
+	LogLevel string   `help:"debug, info, warn or error." default:"warn"`
 }
 
 // Help is the introduction of --help.
@@ -59,6 +60,8 @@ type figures struct {
 	Users              int     `json:"users"`
 	Missing            int     `json:"missing"`
 	Wrong              int     `json:"wrong"`
+	CountedObjects     int     `json:"counted_objects"`
+	CountsWrong        int     `json:"counts_wrong"`         // of them, after two replays
 	CPUMicrosPerBeat   float64 `json:"cpu_us_per_heartbeat"` // of the whole process, until all was archived
 	PeakResidentMemory int64   `json:"peak_rss_mib"`
 }
@@ -154,6 +157,8 @@ func (s *show) finish(ctx context.Context, f figures, r replay.Report) error {
 		fmt.Fprintln(s.out, string(line))
 	}
 	switch {
+	case f.CountsWrong > 0:
+		return fmt.Errorf("counts of %d objects wrong of %d", f.CountsWrong, f.CountedObjects)
 	case !r.OK():
 		return fmt.Errorf("%d records missing and %d wrong of %d", r.Missing, r.Wrong, r.Records)
 	case s.flags.Exit:
@@ -210,6 +215,10 @@ func (f figures) table(out io.Writer) {
 	row("users", "%d", f.Users)
 	row("missing", "%d", f.Missing)
 	row("wrong", "%d", f.Wrong)
+	if f.CountedObjects > 0 {
+		row("counted objects", "%d", f.CountedObjects)
+		row("counted wrong", "%d", f.CountsWrong)
+	}
 	_ = w.Flush() // like standard output, errors are ignored
 }
 
@@ -266,7 +275,11 @@ func (s *show) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := s.finish(ctx, s.figures(plan, m, report), report); err != nil {
+	f := s.figures(plan, m, report)
+	if f.CountedObjects, f.CountsWrong, err = s.checkCounts(ctx, plan); err != nil {
+		return err
+	}
+	if err := s.finish(ctx, f, report); err != nil {
 		return err
 	}
 	watch(ctx, s.process)
@@ -316,6 +329,20 @@ func (s *show) clean(ctx context.Context) error {
 			return ctx.Err()
 		}
 	}
+}
+
+// checkCounts replays the plan once more, which counts nothing, and compares the totals with the model.
+func (s *show) checkCounts(ctx context.Context, plan *replay.Plan) (all, wrong int, err error) {
+	if len(s.flags.Counted) == 0 {
+		return 0, 0, nil
+	}
+	if err := s.replay(ctx, plan); err != nil {
+		return 0, 0, err
+	}
+	if err := s.clean(ctx); err != nil {
+		return 0, 0, err
+	}
+	return replay.CheckCounts(ctx, replay.Model(plan), s.process.Counters().Totals)
 }
 
 func (s *show) check(ctx context.Context, plan *replay.Plan) (replay.Report, error) {

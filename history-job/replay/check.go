@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history/count"
 )
 
 // Report is the result of a check: keys missing from a store, and records that differ from the model.
@@ -96,6 +97,33 @@ func (r *Report) example(format string, args ...any) {
 	if len(r.Examples) < maxExamples {
 		r.Examples = append(r.Examples, fmt.Sprintf(format, args...))
 	}
+}
+
+// CheckCounts compares the plays and viewers of each object with the model, and returns how many objects it has and how
+// many differ. read returns totals in the order of the objects.
+func CheckCounts(ctx context.Context, model map[history.Key]*Expected, read func(context.Context, []history.Object) ([]count.Totals, error)) (all, wrong int, err error) {
+	want := make(map[history.Object]count.Sum)
+	for k, e := range model {
+		s := want[k.Object]
+		if n := e.Plays(); n > 0 {
+			s.Plays += int64(n) //nolint:gosec // of one trace
+			s.Viewers++
+		}
+		want[k.Object] = s
+	}
+	for some := range slices.Chunk(slices.Collect(maps.Keys(want)), checkBatch) {
+		totals, err := read(ctx, some)
+		if err != nil {
+			return 0, 0, fmt.Errorf("check counts: %w", err)
+		}
+		for i, t := range totals {
+			t.All.Watched = 0
+			if t.All != want[some[i]] {
+				wrong++
+			}
+		}
+	}
+	return len(want), wrong, nil
 }
 
 func users(keys []history.Key) int {
