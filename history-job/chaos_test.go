@@ -27,6 +27,14 @@ type service struct {
 	past  []history.Key                   // earlier announcements
 	want  map[history.Key]*history.Record // fold of the acknowledged events
 	clear map[string]int64                // by user, Unix ms
+	spy   *spyCounts                      // nil counts nothing
+}
+
+func newService(w *world, seed uint64) *service {
+	return &service{
+		world: w, rand: rand.New(rand.NewPCG(seed, 0)), holds: make(map[history.Key]*history.Record),
+		want: make(map[history.Key]*history.Record), clear: make(map[string]int64),
+	}
 }
 
 // TestChaos fails and panics stores and queue at random, redelivers keys, crashes services and jobs, and
@@ -36,33 +44,37 @@ func TestChaos(t *testing.T) {
 	for seed := range uint64(12) {
 		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
 			bubble(t, func(t *testing.T, w *world) {
-				s := &service{
-					world: w, rand: rand.New(rand.NewPCG(seed, 0)), holds: make(map[history.Key]*history.Record),
-					want: make(map[history.Key]*history.Record), clear: make(map[string]int64),
-				}
-				for _, step := range []string{"fetch", "load", "get", "apply", "clear", "put", "mark_clean", "commit", "overdue", "trim"} {
-					w.on(step, func(context.Context) error { return s.trouble(0.2) })
-				}
-				w.cell = func(history.Cell) error { return s.trouble(0.3) }
-				for range 4 {
-					stop := s.runs()
-					for range 25 {
-						s.act()
-						s.wait(time.Duration(s.number(20)) * time.Second)
-					}
-					if err := stop(); err != nil {
-						t.Errorf("run: %v", err)
-					}
-				}
-				s.quiet()
+				newService(w, seed).chaos()
 			})
 		})
 	}
 }
 
+// chaos runs jobs among random failures, and then without.
+func (s *service) chaos() {
+	for _, step := range []string{"fetch", "load", "get", "apply", "clear", "put", "count", "mark_clean", "commit", "overdue", "trim"} {
+		s.on(step, func(context.Context) error { return s.trouble(0.2) })
+	}
+	s.cell = func(history.Cell) error { return s.trouble(0.3) }
+	for range 4 {
+		stop := s.runs()
+		for range 25 {
+			s.act()
+			s.wait(time.Duration(s.number(20)) * time.Second)
+		}
+		if err := stop(); err != nil {
+			s.Errorf("run: %v", err)
+		}
+	}
+	s.quiet()
+}
+
 func (s *service) runs() (stop func() error) {
 	cfg := s.config()
 	cfg.archive.SweepEvery, cfg.archive.SweepAge, cfg.archive.Batch, cfg.archive.TrimOneIn = 10*time.Second, 2*holdTime, 2, 4
+	if s.spy != nil {
+		cfg.archive.Counts, cfg.archive.Counted = s.spy, s.spy.types
+	}
 	j, err := newJob(cfg)
 	if err != nil {
 		s.Fatal(err)

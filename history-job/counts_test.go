@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -10,11 +11,14 @@ import (
 	"github.com/playhead/playhead/history/count"
 )
 
-// spyCounts counts what the job publishes, and fails for one object while down.
+// spyCounts counts what the job publishes, and does not answer for a silent object.
 type spyCounts struct {
 	w        *world
+	types    count.Types
 	counters count.Counters
 	silent   history.Object
+	// topic keeps statements instead, in order.
+	topic *[]count.Statement
 }
 
 func (s *spyCounts) Publish(ctx context.Context, statements []count.Statement) (unsent []count.Statement, err error) {
@@ -24,6 +28,12 @@ func (s *spyCounts) Publish(ctx context.Context, statements []count.Statement) (
 	}
 	if err := s.w.step(ctx, "count", keys); err != nil {
 		return statements, err
+	}
+	if s.topic != nil {
+		s.w.mu.Lock()
+		defer s.w.mu.Unlock()
+		*s.topic = append(*s.topic, statements...)
+		return nil, nil
 	}
 	for i, r := range s.counters.Count(ctx, statements) {
 		if r.Err != nil || statements[i].Object == s.silent {
@@ -39,7 +49,7 @@ func (w *world) counts(cfg *config) *spyCounts {
 	if err != nil {
 		w.Fatal(err)
 	}
-	s := &spyCounts{w: w, counters: w.db.Counters()}
+	s := &spyCounts{w: w, types: types, counters: w.db.Counters()}
 	cfg.archive.Counts, cfg.archive.Counted = s, types
 	return s
 }
@@ -103,4 +113,82 @@ func TestCountsUnsent(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestCountsChaos runs jobs among random failures, deletes and clears, and keeps what they publish in a topic.
+// Two counters read it, one behind the other, again and again. In the end what is counted of
+// each user is what the archived record says, and the totals are those of a count of the topic.
+func TestCountsChaos(t *testing.T) {
+	var plays int64
+	for seed := range uint64(6) {
+		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
+			bubble(t, func(t *testing.T, w *world) {
+				s, cfg := newService(w, seed), w.config()
+				s.spy = w.counts(&cfg)
+				var topic []count.Statement
+				s.spy.topic = &topic
+				s.chaos()
+				c := w.db.Counters()
+				for n := 0; n < len(topic); n += 1 + s.number(4) {
+					c.Count(t.Context(), topic[n:min(n+5, len(topic))])
+					late := max(0, n-s.number(30)) // the other counter, before a rebalance
+					c.Count(t.Context(), topic[late:n])
+				}
+				for k := range s.want {
+					w.sameCount(k)
+				}
+				plays += w.sameTotals(topic)
+			})
+		})
+	}
+	if plays == 0 {
+		t.Error("no play was completed: the test proves nothing")
+	}
+}
+
+// sameCount compares the mark of a key with its archived record.
+func (w *world) sameCount(k history.Key) {
+	w.Helper()
+	marks, err := w.db.Counters().Marks(w.Context(), []history.Key{k})
+	if err != nil {
+		w.Fatal(err)
+	}
+	r := w.archived(k)
+	if r == nil {
+		return
+	}
+	if s, ok := count.Of(k, r); ok && (marks[0].CellTime != s.CellTime || !slices.Equal(marks[0].Played, s.Played)) {
+		w.Errorf("%s: counted %+v, archived %+v", k, marks[0], s)
+	}
+}
+
+// sameTotals compares the plays of each object with the last statement of each user and removal, in the order of the
+// topic. It returns all plays.
+func (w *world) sameTotals(topic []count.Statement) (all int64) {
+	w.Helper()
+	type era struct {
+		key     history.Key
+		removed int64
+	}
+	last, newest := make(map[era]count.Statement), make(map[history.Key]int64)
+	for _, s := range topic {
+		k := s.Key()
+		newest[k] = max(newest[k], s.RemovedAt)
+		if e := (era{k, s.RemovedAt}); s.RemovedAt == newest[k] && s.CellTime > last[e].CellTime {
+			last[e] = s
+		}
+	}
+	want := make(map[history.Object]int64)
+	for e, s := range last {
+		for _, p := range s.Played {
+			want[e.key.Object] += int64(p.Plays)
+		}
+	}
+	for n := range 6 {
+		if got := w.plays(n); got != want[object(n).Object] {
+			w.Errorf("object %d: %d plays counted, want %d", n, got, want[object(n).Object])
+		}
+		all += want[object(n).Object]
+	}
+	return all
 }
