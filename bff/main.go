@@ -97,8 +97,11 @@ func serve(ctx context.Context, args []string, getenv func(string) string, out i
 		if err := run.Parse("bff", &next, args, getenv, io.Discard); err != nil {
 			return nil, err
 		}
+		if err := obs.SetLevel(log, next.LogLevel); err != nil {
+			return nil, err
+		}
 		players.SetUserRate(next.UserRate, next.UserBurst)
-		return run.Changed(f, next, "LogLevel", "UserRate", "UserBurst"), obs.SetLevel(log, next.LogLevel)
+		return run.Changed(f, next, "log-level", "user-rate", "user-burst")
 	}))
 	return g.Run(ctx)
 }
@@ -161,7 +164,7 @@ func (f *flags) wire(ctx context.Context, p process) (*run.Group, *edge.Edge, er
 	g := &run.Group{Drain: f.Drain, LameDuck: f.LameDuck, Log: log}
 	admin := obs.NewAdmin(obs.AdminConfig{
 		Listener: netutil.LimitListener(back, min(files/32, 64)), Hosts: f.Hosts, Metrics: registry, Log: log, Checks: map[string]func(context.Context) error{"service": up.Ready, "stopping": g.Check},
-		Terminate: run.Terminate,
+		Degraded: map[string]func(context.Context) error{"token keys": p.tokens.Check}, Terminate: run.Terminate,
 	})
 	players.AddTo(g)
 	g.Add("uplink", 0, run.Closing(up.Close))

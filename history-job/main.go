@@ -92,7 +92,10 @@ func work(ctx context.Context, args []string, getenv func(string) string, out io
 		if err := run.Parse("history-job", &next, args, getenv, io.Discard); err != nil {
 			return nil, err
 		}
-		return run.Changed(asked, next, "LogLevel"), obs.SetLevel(log, next.LogLevel)
+		if err := obs.SetLevel(log, next.LogLevel); err != nil {
+			return nil, err
+		}
+		return run.Changed(asked, next, "log-level")
 	}))
 	return g.Run(ctx)
 }

@@ -86,8 +86,8 @@ func TestReload(t *testing.T) {
 	for all := bufio.NewScanner(lines); all.Scan(); {
 		switch line := all.Text(); {
 		case strings.Contains(line, "settings reloaded"):
-			if reloaded = true; !strings.Contains(line, "restart=[Rules]") {
-				t.Errorf("%s, want Rules to need a restart", line)
+			if reloaded = true; !strings.Contains(line, "restart=[--rules]") {
+				t.Errorf("%s, want --rules to need a restart", line)
 			}
 			cancel()
 		case reloaded && strings.Contains(line, "level=INFO"):

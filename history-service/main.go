@@ -96,7 +96,10 @@ func service(ctx context.Context, args []string, getenv func(string) string, out
 		if err := run.Parse("history-service", &next, args, getenv, io.Discard); err != nil {
 			return nil, err
 		}
-		return run.Changed(f, next, "LogLevel"), obs.SetLevel(log, next.LogLevel)
+		if err := obs.SetLevel(log, next.LogLevel); err != nil {
+			return nil, err
+		}
+		return run.Changed(f, next, "log-level")
 	}))
 	return g.Run(ctx)
 }

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/playhead/playhead/deploy/observe"
 	"github.com/playhead/playhead/history/hbase"
 	"github.com/playhead/playhead/internal/connect"
 	"github.com/playhead/playhead/internal/run"
@@ -109,23 +110,20 @@ func above(limit float64) func(float64) bool { return func(v float64) bool { ret
 var symptoms = []symptom{
 	{"playhead_engine_misconfigured", above(0), aFault, "settings may lose what was acknowledged", "the log names the setting; --engines does, too"},
 	{"playhead_engine_node_degraded", above(0), aFault, "the node fails calls or refuses writes", "look at its log and memory, or fail over"},
-	{"playhead_clock_held", above(0), aFault, "the clock is too far from the trusted time to be followed", "set the clock right, or POST /clock/confirm if it is"},
-	{"playhead_clock_ahead_seconds", func(v float64) bool { return math.Abs(v) > 1 }, aWarning, "the clock is %.3g s ahead of Redis", "run chrony or another NTP client"},
-	{"playhead_clock_engine_ahead_seconds", func(v float64) bool { return math.Abs(v) > 10 }, aFault, "its clock is %.3g s ahead and lets data expire by that", "set its clock right"},
+	{"playhead_clock_held", above(0), aFault, "the clock is too far from the trusted time to be followed", "set the clock right, or if it is, POST /clock/confirm on its machine"},
+	{"playhead_clock_ahead_seconds", func(v float64) bool { return math.Abs(v) > observe.ClockAhead }, aWarning, "the clock is %.3g s ahead of Redis", "run chrony or another NTP client"},
+	{"playhead_clock_engine_ahead_seconds", func(v float64) bool { return math.Abs(v) > observe.EngineClockAhead }, aFault, "its clock is %.3g s ahead and lets data expire by that", "set its clock right"},
 	{"playhead_certificate_expires_seconds", func(v float64) bool { return v < 0 }, aFault, "the certificate has expired", "replace its files; no restart is needed"},
-	{"playhead_certificate_expires_seconds", func(v float64) bool { return v >= 0 && v < 14*24*3600 }, aWarning, "the certificate expires in %.0f s", "replace its files; no restart is needed"},
-	{"playhead_job_oldest_mark_age_seconds", above(300), aFault, "a record has waited %.0f s for the archive", "see whether HBase and the jobs are well; playhead lag"},
-	{"playhead_kafka_consumer_lag_seconds", above(120), aWarning, "a message has waited %.0f s for its commit", "see whether HBase is slow, or add jobs"},
+	{"playhead_certificate_expires_seconds", func(v float64) bool { return v >= 0 && v < observe.CertificateLeft }, aWarning, "the certificate expires in %.0f s", "replace its files; no restart is needed"},
+	{"playhead_job_oldest_mark_age_seconds", above(observe.OldestMark), aFault, "a record has waited %.0f s for the archive", "see whether HBase and the jobs are well; playhead lag"},
+	{"playhead_kafka_consumer_lag_seconds", above(observe.ConsumerLag), aWarning, "a message has waited %.0f s for its commit", "see whether HBase is slow, or add jobs"},
 	{"playhead_job_pending_restores", above(0), aFault, "%.0f records wait for Redis to take them back", "look at Redis's memory"},
 	{"playhead_job_refused_records_total", above(0), aWarning, "%.0f records were refused for good", "playhead replay dead"},
 	{"playhead_stores_silent_cache_nodes", above(0), aFault, "%.0f Redis masters do not answer", "fail over, or start them"},
 	{"playhead_pebble_damaged_cells_total", above(0), aFault, "%.0f cells cannot be read", "copy the data directory, check the disk, restore a backup"},
 	{"playhead_segments_damaged_total", above(0), aFault, "%.0f reads found damaged segments", "playhead replay segments USER"},
-	{"playhead_segments_oldest_note_age_seconds", above(24 * 3600), aWarning, "a user has waited %.0f s for compaction", "see whether a clock is held or HBase is slow"},
+	{"playhead_segments_oldest_note_age_seconds", above(observe.OldestNote), aWarning, "a user has waited %.0f s for compaction", "see whether a clock is held or HBase is slow"},
 }
-
-// fullAbove is the share of memory, held keys or file descriptors above which one should be raised.
-const fullAbove = .85
 
 // examine returns the findings about a process.
 func (p *instance) examine() (found []finding) {
@@ -169,16 +167,16 @@ func (p *instance) full() (found []finding) {
 		limits[s.labels["node"]] = s.value
 	}
 	for _, s := range p.series("playhead_redis_memory_used_bytes") {
-		if limit := limits[s.labels["node"]]; limit > 0 && s.value > fullAbove*limit {
+		if limit := limits[s.labels["node"]]; limit > 0 && s.value > observe.Full*limit {
 			found = append(found, finding{aWarning, p.at(s.labels), fmt.Sprintf("Redis uses %.0f %% of its memory", 100*s.value/limit), "raise maxmemory, add a master, or lower --keep"})
 		}
 	}
 	held, _ := p.most("playhead_aggregate_held_keys")
-	if most, ok := p.most("playhead_aggregate_held_keys_limit"); ok && held > fullAbove*most {
+	if most, ok := p.most("playhead_aggregate_held_keys_limit"); ok && held > observe.Full*most {
 		found = append(found, finding{aWarning, p.addr, fmt.Sprintf("%.0f of %.0f keys are held", held, most), "see whether Kafka is well, or add services"})
 	}
 	open, _ := p.most("process_open_fds")
-	if most, ok := p.most("process_max_fds"); ok && open > fullAbove*most {
+	if most, ok := p.most("process_max_fds"); ok && open > observe.Full*most {
 		found = append(found, finding{aWarning, p.addr, fmt.Sprintf("%.0f of %.0f file descriptors are open", open, most), "raise LimitNOFILE"})
 	}
 	return found

@@ -112,8 +112,11 @@ func serve(ctx context.Context, args []string, getenv func(string) string, out i
 			if err := run.Parse("playhead serve", &next, args, getenv, io.Discard); err != nil {
 				return nil, err
 			}
+			if err := obs.SetLevel(log, next.LogLevel); err != nil {
+				return nil, err
+			}
 			setUserRate(next.UserRate, next.UserBurst)
-			return run.Changed(f, next, "LogLevel", "UserRate", "UserBurst"), obs.SetLevel(log, next.LogLevel)
+			return run.Changed(f, next, "log-level", "user-rate", "user-burst")
 		},
 	})
 	if err != nil {

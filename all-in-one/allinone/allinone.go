@@ -4,6 +4,7 @@ package allinone
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -69,7 +70,8 @@ func (p *Process) open(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	if p.up, err = uplink.Open(uplink.Config{Services: []string{p.RPC()}, Logger: p.cfg.Logger, Registry: p.cfg.Registry}); err != nil {
+	p.edgeAgent = "playhead-edge-" + rand.Text()
+	if p.up, err = uplink.Open(uplink.Config{Services: []string{p.RPC()}, UserAgent: p.edgeAgent, Logger: p.cfg.Logger, Registry: p.cfg.Registry}); err != nil {
 		return err
 	}
 	epochs, err := beginEpoch(p.cfg.Dir)
@@ -88,7 +90,7 @@ func (p *Process) compose(epochs []string) (err error) {
 	}
 	p.service, err = rpc.New(rpc.Config{
 		Cache: p.db.Cache(), Archive: p.archive(), Summaries: p.db.Archive(), Aggregate: p.held, Queue: p.publisher(), Feed: new(memfeed.Feed), Erasers: []admin.Eraser{p.db, p.db.Counters(), p.dead},
-		Days: p.db.Days(), Announcer: dayLog{log}, Webhook: p.cfg.Webhook, Authorize: p.authorize, Epochs: epochs, Now: p.clock.Now, Horizon: p.clock.Horizon,
+		Days: p.db.Days(), Announcer: dayLog{log}, Webhook: p.cfg.Webhook, Authorize: p.authorize, OwnEdge: p.edgeAgent, Epochs: epochs, Now: p.clock.Now, Horizon: p.clock.Horizon,
 		Keep: p.cfg.Keep, WarmRate: warmRate, Rules: p.cfg.Rules, Tracer: p.cfg.Tracer, Logger: log, Registry: reg,
 	})
 	if err != nil {
@@ -137,7 +139,7 @@ func (p *Process) Run(ctx context.Context) error {
 	admin := obs.NewAdmin(obs.AdminConfig{
 		Listener: netutil.LimitListener(p.listeners["admin"], p.files().admin), Hosts: p.cfg.Hosts, Metrics: p.cfg.Registry, Log: p.cfg.Logger,
 		Checks:   map[string]func(context.Context) error{"service": p.up.Ready, "store": p.db.Ready, "stopping": g.Check},
-		Degraded: map[string]func(context.Context) error{"clock": p.clock.Check}, ConfirmClock: p.clock.Confirm, Terminate: p.cfg.Terminate, Hot: p.service.Hot,
+		Degraded: map[string]func(context.Context) error{"clock": p.clock.Check, "token keys": p.tokens.Check}, ConfirmClock: p.clock.Confirm, Terminate: p.cfg.Terminate, Hot: p.service.Hot,
 		BackUp: func(ctx context.Context, dir, to string) (any, error) { return p.BackUp(ctx, dir, to) },
 	})
 	players.AddTo(&g)

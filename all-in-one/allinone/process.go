@@ -135,6 +135,7 @@ type Process struct {
 	dead      *deadLetterFile
 	backups   sync.Mutex // held while a backup is made
 	up        *uplink.Client
+	edgeAgent string                 // of its calls
 	faults    map[string]*flow.Fault // of the breakable parts, by name
 }
 

@@ -1,10 +1,12 @@
 package token_test
 
 import (
+	"bytes"
 	"crypto/rand"
 	"crypto/rsa"
 	"encoding/json"
 	"errors"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/url"
@@ -127,16 +129,23 @@ func TestIssuerIsDown(t *testing.T) {
 	addr, good := m.Server.Addr, login(t, m, "u1")
 	stop(t, m)
 	issuer := "http://" + addr + mockoidc.IssuerBase
-	v, err := token.Open(token.Config{Issuer: issuer, Audience: client})
+	var log bytes.Buffer
+	v, err := token.Open(token.Config{Issuer: issuer, Audience: client, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	if err != nil {
 		t.Fatalf("without the issuer: %v, want a start", err)
 	}
 	if _, _, err := v.Verify(good); !errors.Is(err, token.ErrNoKeys) || errors.Is(err, token.ErrInvalid) {
 		t.Errorf("without keys: got %v, want %v", err, token.ErrNoKeys)
 	}
+	if err := v.Check(t.Context()); err == nil || !strings.Contains(err.Error(), "tokens are refused: discover issuer "+issuer) {
+		t.Errorf("without keys: check says %v", err)
+	}
 	m = provider(t, addr)
 	v.Expire()
 	wantUID(t, v, login(t, m, "u1"), "u1")
+	if err := v.Check(t.Context()); err != nil {
+		t.Errorf("with keys: check says %v", err)
+	}
 	wantUID(t, v, good, "") // the provider has new keys
 	if _, _, err := v.Verify(good); err == nil || err.Error() != "token not valid: no key of that name" {
 		t.Errorf("an unknown key: got %v, want its reason only", err)
@@ -148,6 +157,12 @@ func TestIssuerIsDown(t *testing.T) {
 	stop(t, rotated)
 	v.Expire()
 	wantUID(t, v, last, "u3")
+	if err := v.Check(t.Context()); err == nil || !strings.Contains(err.Error(), "tokens of new keys are refused") {
+		t.Errorf("with earlier keys: check says %v", err)
+	}
+	if got, want := strings.Count(log.String(), "token keys"), 4; got != want { // a failure, two sets, a failure
+		t.Errorf("%d lines, want %d, in\n%s", got, want, log.String())
+	}
 }
 
 // restart frees the address of a provider.

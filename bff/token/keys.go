@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"math/big"
 	"net/http"
 	"net/url"
@@ -118,14 +119,42 @@ func (k *keys) refresh() {
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.checked, k.err = time.Now(), err
-	switch {
-	case err != nil:
-		k.log.Error("token keys not read", "error", err)
-	case byName != nil:
-		k.byName = byName
-		k.log.Info("token keys read", "keys", len(byName))
+	k.checked = time.Now()
+	if text == nil && err == nil { // unchanged, and perhaps still bad
+		return
 	}
+	failed := k.err != nil
+	k.err = err
+	switch {
+	case err == nil:
+		if failed || !maps.EqualFunc(byName, k.byName, sameKey) {
+			k.log.Info("token keys read", "keys", len(byName))
+		}
+		k.byName = byName
+	case !failed:
+		k.log.Error("token keys not read; will retry for each token with an unknown key", "error", err)
+	}
+}
+
+// sameKey compares public keys, all of which have this method.
+func sameKey(a, b crypto.PublicKey) bool {
+	k, ok := a.(interface {
+		Equal(other crypto.PublicKey) bool
+	})
+	return ok && k.Equal(b)
+}
+
+// check fails while the last read of the keys failed.
+func (k *keys) check() error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	switch {
+	case k.err == nil:
+		return nil
+	case k.byName == nil:
+		return fmt.Errorf("tokens are refused: %w", k.err)
+	}
+	return fmt.Errorf("tokens of new keys are refused: %w", k.err)
 }
 
 // keyFile is a key set in a file.
@@ -139,6 +168,7 @@ type keyFile struct {
 func (f *keyFile) load() ([]byte, error) {
 	info, err := os.Stat(f.path)
 	if err != nil {
+		f.changed = time.Time{} // the next one is read
 		return nil, err
 	}
 	if info.Size() == f.size && info.ModTime().Equal(f.changed) {

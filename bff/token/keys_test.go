@@ -170,13 +170,19 @@ func TestRotation(t *testing.T) {
 		write(t, path, []byte(`{"keys":[`), time.Unix(3, 0))
 		time.Sleep(10 * time.Second) // bubble time
 		wantUID(t, v, after.sign(t), "u1")
-		if !strings.Contains(log.String(), "token keys not read") {
-			t.Errorf("log %q", log.String())
+		time.Sleep(10 * time.Second) // it is still broken, and has not changed
+		wantUID(t, v, "unknown", "")
+		wantUID(t, v, after.sign(t), "u1")
+		if got := strings.Count(log.String(), "token keys not read"); got != 1 || v.Check(t.Context()) == nil {
+			t.Errorf("check says %v, log %q", v.Check(t.Context()), log.String())
 		}
 		publish(t, path, time.Unix(4, 0), after)
 		time.Sleep(10 * time.Second) // bubble time
 		wantUID(t, v, before.sign(t), "")
 		wantUID(t, v, after.sign(t), "u1")
+		if err := v.Check(t.Context()); err != nil {
+			t.Errorf("mended: check says %v", err)
+		}
 	})
 }
 

@@ -4,6 +4,7 @@ package token
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -129,6 +130,17 @@ func (v *Verifier) Read(text string) (Token, error) {
 		return Token{}, fmt.Errorf("%w: subject: %s", ErrInvalid, err.Error())
 	}
 	return Token{UID: got.Subject, Scopes: strings.Fields(got.Scope), Until: got.ExpiresAt.Add(Leeway)}, nil
+}
+
+// Check fails while the keys of the file or the issuer cannot be read. Earlier ones stay in use.
+func (v *Verifier) Check(context.Context) error {
+	var errs []error
+	for _, k := range []*keys{v.keys, v.issued} {
+		if k != nil {
+			errs = append(errs, k.check())
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // Verify is [Verifier.Read] without scopes.

@@ -45,9 +45,11 @@ type Config struct {
 	// TLS secures the connections; nil is plain text.
 	TLS *tls.Config
 	// Dial connects to an instance (default: TCP).
-	Dial     func(ctx context.Context, addr string) (net.Conn, error)
-	Logger   *slog.Logger
-	Registry prometheus.Registerer
+	Dial func(ctx context.Context, addr string) (net.Conn, error)
+	// UserAgent begins that of the calls.
+	UserAgent string
+	Logger    *slog.Logger
+	Registry  prometheus.Registerer
 }
 
 func (c Config) withDefaults() Config {
@@ -106,6 +108,7 @@ type Client struct {
 
 type metrics struct {
 	batches, events, retries, refused prometheus.Counter
+	waits, exchanges                  prometheus.Histogram
 }
 
 func newMetrics(reg prometheus.Registerer, c *Client) *metrics {
@@ -116,7 +119,16 @@ func newMetrics(reg prometheus.Registerer, c *Client) *metrics {
 	auto.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "playhead_uplink_instances", Help: "Instances of history-service that are up.",
 	}, func() float64 { return float64(len(c.table.Load().up)) })
+	histogram := func(name, help string) prometheus.Histogram {
+		return auto.NewHistogram(prometheus.HistogramOpts{
+			Name: "playhead_uplink_" + name + "_seconds", Help: help,
+			Buckets: []float64{.0005, .001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5}, NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 100,
+		})
+	}
 	return &metrics{
+		waits:     histogram("wait", "Time for which the oldest heartbeats of a batch waited at the edge."),
+		exchanges: histogram("batch", "Time from sending a batch to history-service to its first answer."),
+
 		batches: counter("batches", "Batches of heartbeats sent over streams."),
 		events:  counter("batched_heartbeats", "Heartbeats sent in batches over streams."),
 		retries: counter("retries", "Calls made to another instance, or again."),
@@ -127,6 +139,7 @@ func newMetrics(reg prometheus.Registerer, c *Client) *metrics {
 func (m *metrics) batch(b *batch) {
 	m.batches.Inc()
 	m.events.Add(float64(b.events))
+	m.waits.Observe(b.sent.Sub(b.oldest.came).Seconds())
 }
 
 // table is an immutable snapshot of the instances that are up and the owners of buckets.

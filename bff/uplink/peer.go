@@ -22,7 +22,6 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
-	"github.com/playhead/playhead/internal/audit"
 	"github.com/playhead/playhead/internal/breaker"
 	"github.com/playhead/playhead/internal/run"
 	"github.com/playhead/playhead/internal/trace"
@@ -181,7 +180,11 @@ func (c *Client) join(addr string) error {
 		return nil
 	}
 	p := &peer{client: c, addr: addr, hash: hashOf(addr)}
-	conn, err := grpc.NewClient("passthrough:///"+addr, append(options(c.cfg.TLS), grpc.WithContextDialer(p.dial), grpc.WithUserAgent(audit.EdgeAgent))...)
+	more := append(options(c.cfg.TLS), grpc.WithContextDialer(p.dial))
+	if c.cfg.UserAgent != "" {
+		more = append(more, grpc.WithUserAgent(c.cfg.UserAgent))
+	}
+	conn, err := grpc.NewClient("passthrough:///"+addr, more...)
 	if err != nil {
 		return fmt.Errorf("instance %s: %w", addr, err)
 	}

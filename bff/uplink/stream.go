@@ -168,6 +168,7 @@ func (s *stream) arrive(resp *historyv1.ApplyStreamResponse) error {
 	s.link.peer.learnTime(resp.GetResult(), b.sent, now)
 	if !b.heard { // later answers say nothing about the limit
 		s.limit.answered(b, now, s.link.share(), s.link.cfg.Patience)
+		s.link.peer.client.metrics.exchanges.Observe(now.Sub(b.sent).Seconds())
 	}
 	calls, starts := b.answered(resp)
 	s.free(b, true)

@@ -136,7 +136,8 @@ func (s *connection) answer(batch *codec.Batch, err error) (text []byte, _ error
 	if err == nil {
 		err = s.charge(batch)
 	}
-	ctx := context.Background()
+	ctx, began := context.Background(), s.handler.uptime()
+	defer func() { trace.Observe(ctx, s.handler.metrics.seconds, s.handler.uptime()-began) }()
 	var resp *historyv1.ApplyResponse
 	if err == nil {
 		var span trace.Span

@@ -6,10 +6,14 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
 	"gopkg.in/yaml.v3"
+
+	"github.com/playhead/playhead/deploy/observe"
 )
 
 type rule struct {
@@ -88,6 +92,40 @@ func TestSummariesSayTheLimit(t *testing.T) {
 				t.Errorf("%s: summary %q does not say %s", r.Alert, r.Annotations.Summary, want)
 			}
 		}
+	}
+}
+
+// TestLimits: doctor and the operator's page warn when the alerts do.
+func TestLimits(t *testing.T) {
+	want := map[string][]float64{
+		"PlayheadArchiveLate":        {observe.OldestMark},
+		"PlayheadConsumerLate":       {observe.ConsumerLag},
+		"PlayheadSegmentsLate":       {observe.OldestNote},
+		"PlayheadCertificateExpires": {observe.CertificateLeft},
+		"PlayheadClockWrong":         {observe.ClockAhead, observe.EngineClockAhead},
+		"PlayheadHeldNearLimit":      {observe.Full, 0},
+		"PlayheadRedisNearlyFull":    {observe.Full},
+	}
+	for _, r := range rules(t) {
+		limits, shared := want[r.Alert]
+		if !shared {
+			continue
+		}
+		delete(want, r.Alert)
+		var got []float64
+		for _, found := range number.FindAllStringSubmatch(r.Expr, -1) {
+			limit, err := strconv.ParseFloat(found[1], 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got = append(got, limit)
+		}
+		if !slices.Equal(got, limits) {
+			t.Errorf("%s: limits %v in alerts.yml, %v in the code", r.Alert, got, limits)
+		}
+	}
+	if len(want) > 0 {
+		t.Errorf("no alerts of these names: %v", want)
 	}
 }
 

@@ -169,7 +169,7 @@ func faults(t *testing.T, e pipeline.Engines, stack *pipeline.Stack) []fault {
 }
 
 // unseen are metrics that only a fault, a webhook or the embedded store brings.
-var unseen = regexp.MustCompile(`playhead_pebble_|playhead_webhook_|engine_node_degraded`)
+var unseen = regexp.MustCompile(`playhead_pebble_|playhead_webhook_|engine_node_degraded|engine_call_seconds`)
 
 // queries returns the expressions of all dashboards by dashboard and panel.
 func queries(t *testing.T) map[string]string {

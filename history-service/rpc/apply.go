@@ -181,6 +181,7 @@ func (b *batches) guard(fn func() error) {
 
 // store stores a batch and answers it, in shares if some are slow. The first answer frees the batch's slot.
 func (b *batches) store(req *report.Batch) error {
+	defer func(began time.Time) { b.server.batches.Observe(time.Since(began).Seconds()) }(time.Now())
 	first := sync.OnceFunc(func() { <-b.room })
 	defer first()
 	var parts []*nodeShare

@@ -13,11 +13,10 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// audited logs removals, imports, and what operators do to a user. Edges log the calls of their users, which are never
-// those of operators.
+// audited logs removals, imports, and what operators do to a user.
 func (s *Server) audited(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
 	resp, err := handle(ctx, req)
-	e, operator := audit.Entry{Err: err}, false
+	e := audit.Entry{Err: err}
 	switch req := req.(type) {
 	case *historyv1.DeleteRequest:
 		answer, _ := resp.(*historyv1.DeleteResponse)
@@ -31,17 +30,17 @@ func (s *Server) audited(ctx context.Context, req any, info *grpc.UnaryServerInf
 		for _, p := range answer.GetPlaces() {
 			e.Count += int(p.GetFound() - p.GetLeft())
 		}
-		if operator = true; !req.GetDryRun() {
+		if !req.GetDryRun() {
 			e.UID = req.GetUid()
 		}
 	case *historyv1.RebaseRequest:
 		answer, _ := resp.(*historyv1.RebaseResponse)
 		e.Count = len(answer.GetRecords())
-		if operator = true; !req.GetDryRun() {
+		if !req.GetDryRun() {
 			e.UID = req.GetUid()
 		}
 	}
-	if e.UID == "" || !operator && fromEdge(ctx) {
+	if e.UID == "" || s.fromOwnEdge(ctx) {
 		return resp, err
 	}
 	_, method, _ := strings.Cut(strings.TrimPrefix(info.FullMethod, "/"), "/")
@@ -50,9 +49,9 @@ func (s *Server) audited(ctx context.Context, req any, info *grpc.UnaryServerInf
 	return resp, err
 }
 
-func fromEdge(ctx context.Context) bool {
+func (s *Server) fromOwnEdge(ctx context.Context) bool {
 	agent := metadata.ValueFromIncomingContext(ctx, "user-agent")
-	return len(agent) > 0 && strings.HasPrefix(agent[0], audit.EdgeAgent)
+	return s.cfg.OwnEdge != "" && len(agent) > 0 && strings.HasPrefix(agent[0], s.cfg.OwnEdge+" ")
 }
 
 // callerOf names a caller by its certificate, or its address.

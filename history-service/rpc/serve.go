@@ -30,7 +30,7 @@ import (
 // enables TLS. It closes lis.
 func (s *Server) Serve(ctx context.Context, lis net.Listener, conf *tls.Config, drain time.Duration) error {
 	panics := newPanics(s)
-	srv := grpc.NewServer(append(options(conf), grpc.ChainUnaryInterceptor(s.traceUnary, panics.unary, s.authorizeUnary, s.audited),
+	srv := grpc.NewServer(append(options(conf), grpc.ChainUnaryInterceptor(s.traceUnary, s.timeUnary, panics.unary, s.authorizeUnary, s.audited),
 		grpc.ChainStreamInterceptor(panics.stream, s.authorizeStream, s.decoded))...)
 	healthy := health.NewServer()
 	healthv1.RegisterHealthServer(srv, healthy)
@@ -78,6 +78,18 @@ func (s *Server) traceUnary(ctx context.Context, req any, info *grpc.UnaryServer
 	parent := strings.Join(metadata.ValueFromIncomingContext(ctx, trace.Header), "")
 	ctx, span := s.cfg.Tracer.Accept(ctx, info.FullMethod, parent)
 	defer func() { span.End(err) }()
+	return handle(ctx, req)
+}
+
+// timeUnary observes the time of a call of our services.
+func (s *Server) timeUnary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+	if !strings.HasPrefix(info.FullMethod, "/history.v1.") {
+		return handle(ctx, req)
+	}
+	began := time.Now()
+	defer func() {
+		trace.Observe(ctx, s.seconds.WithLabelValues(info.FullMethod[strings.LastIndexByte(info.FullMethod, '/')+1:]), time.Since(began))
+	}()
 	return handle(ctx, req)
 }
 

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
@@ -65,6 +66,9 @@ type Config struct {
 	// Authorize refuses a call by an error with a gRPC status; health checks are not asked (default: all calls are
 	// allowed).
 	Authorize func(ctx context.Context) error
+	// OwnEdge is the secret user agent of an edge in this process, which logs its users' removals itself. The calls of
+	// other edges are logged here too: whoever has an edge's certificate cannot hide a removal.
+	OwnEdge string
 	// Webhook notifies a backend of started, completed and removed objects. Nil disables it.
 	Webhook *webhook.Sender
 	// Epoch returns the epochs of the cache servers, see [write.Writer.Confirm]. Nil means that the cache never
@@ -107,6 +111,9 @@ type Server struct {
 	notify *notify.Notifier
 	days   *firstday.Tracker
 	hot    hot.Sampler
+
+	seconds *prometheus.HistogramVec // of calls, by method
+	batches prometheus.Observer      // of batches of a stream
 }
 
 // Hot returns which users and buckets report most.
@@ -122,7 +129,11 @@ func New(cfg Config) (*Server, error) {
 	}
 	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	log, reg := cfg.Logger, cfg.Registry
-	s := &Server{cfg: cfg}
+	s := &Server{cfg: cfg, seconds: promauto.With(reg).NewHistogramVec(prometheus.HistogramOpts{
+		Name: "playhead_rpc_request_seconds", Help: "Time to answer a gRPC call, or a batch of a stream, by method.",
+		Buckets: []float64{.0005, .001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5}, NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 100,
+	}, []string{"method"})}
+	s.batches = s.seconds.WithLabelValues("ApplyStream")
 	var err error
 	s.days, err = firstday.New(firstday.Config{Days: cfg.Days, Announcer: cfg.Announcer, Now: cfg.Now, Logger: log, Registry: reg})
 	if err != nil {

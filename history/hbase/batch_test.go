@@ -13,11 +13,13 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/tsuna/gohbase/hrpc"
 	"github.com/tsuna/gohbase/region"
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history/hbase"
+	"github.com/playhead/playhead/internal/obs/obstest"
 )
 
 // servers simulates region servers behind the client. A row's first digit selects its server.
@@ -192,7 +194,8 @@ func (g *gated) put(ctx context.Context, t *testing.T, ok bool) time.Duration {
 
 func TestOutageCostsFewDeadlines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := newGated(silent)
+		g, reg := newGated(silent), prometheus.NewRegistry()
+		reg.MustRegister(g.a.Servers())
 		for i := range 3 {
 			if took := g.put(t.Context(), t, false); took != 10*time.Second {
 				t.Errorf("call %d into the outage took %v, want the deadline of 10s", i, took)
@@ -207,9 +210,15 @@ func TestOutageCostsFewDeadlines(t *testing.T) {
 		if took := g.put(t.Context(), t, false); took != 10*time.Second {
 			t.Errorf("took %v, want 10s: one call a second goes through", took)
 		}
+		if got := obstest.Sum(t, reg, "playhead_engine_node_degraded"); got != 1 {
+			t.Errorf("%v servers are shown as silent, want 1", got)
+		}
 		g.answer = stored
 		for range 3 {
 			g.put(t.Context(), t, true)
+		}
+		if got := obstest.Sum(t, reg, "playhead_engine_node_degraded"); got != 0 {
+			t.Errorf("%v servers are shown as silent after the outage", got)
 		}
 		want := []string{"server unavailable; breaker opened", "server recovered; breaker closed"}
 		if got := strings.Split(strings.TrimSpace(g.out.String()), "\n"); len(got) != 2 || !strings.Contains(got[0], want[0]) || !strings.Contains(got[1], want[1]) {

@@ -39,9 +39,13 @@ const failureAge = 30 * time.Second
 // patience is how long a server may be silent while calls are pending.
 const patience = 10 * time.Second
 
+// user is the name under which calls are made. HBase believes it; its rights guard against mistakes.
+const user = "playhead"
+
 // options returns the options of a client that uses d. Flushing is immediate because calls are already batched.
 func (d *dialer) options() []gohbase.Option {
 	return []gohbase.Option{
+		gohbase.EffectiveUser(user),
 		gohbase.FlushInterval(0),
 		gohbase.ZookeeperTimeout(patience),
 		gohbase.RegionReadTimeout(patience),
@@ -149,6 +153,7 @@ const javaPrefix = "HBase Java exception "
 
 const (
 	doNotRetry = "org.apache.hadoop.hbase.DoNotRetryIOException"
+	noAccess   = "org.apache.hadoop.hbase.security.AccessDeniedException"
 	noFamily   = "org.apache.hadoop.hbase.regionserver.NoSuchColumnFamilyException"
 )
 

@@ -341,7 +341,7 @@ func (a *Archive) compactTables(ctx context.Context) error {
 
 // compactRegion flushes and major-compacts a region, and waits for the end.
 func compactRegion(ctx context.Context, r hrpc.RegionInfo, addr string) error {
-	server := region.NewClient(addr, "AdminService", 1, 0, "root", patience, nil, nil)
+	server := region.NewClient(addr, "AdminService", 1, 0, user, patience, nil, nil)
 	if err := server.Dial(ctx); err != nil {
 		return err
 	}

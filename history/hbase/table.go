@@ -175,6 +175,8 @@ func (a *Archive) answer(c Config, t shape, err error) error {
 	switch {
 	case err == nil:
 		return nil
+	case javaClass(err) == noAccess: // no retry gives a right
+		return fmt.Errorf("table %s: HBase refuses the user %[2]s: grant '%[2]s', 'RWC', '%[1]s', or '@default' to create tables: %[3]s", t.name, user, brief(err))
 	case errors.Is(err, context.DeadlineExceeded) && a.disabled(t.name):
 		return fmt.Errorf("%w: table %s is disabled: enable '%s'", history.ErrUnavailable, t.name, t.name)
 	case errors.Is(err, context.DeadlineExceeded):
@@ -204,11 +206,14 @@ func (a *Archive) disabled(table string) bool {
 // skipped.
 func (a *Archive) checkTable(ctx context.Context, c Config, t shape) error {
 	families, err := describeTable(ctx, c, t.name)
-	if err == nil && len(families) == 0 {
-		err = errors.New("it knows no such table yet")
+	switch {
+	case err == nil && len(families) == 0:
+		err = errors.New("the master does not know it yet")
+	case err != nil && javaClass(err) == noAccess:
+		err = fmt.Errorf("grant '%s', 'RWC', '%s': %s", user, t.name, brief(err))
 	}
 	if err != nil {
-		c.Logger.Warn("table not checked: HBase master unavailable", "table", t.name, "error", brief(err))
+		c.Logger.Warn("table not checked by HBase's master", "table", t.name, "error", brief(err))
 		return nil
 	}
 	for i, name := range t.families {

@@ -9,9 +9,6 @@ import (
 	"github.com/playhead/playhead/history"
 )
 
-// EdgeAgent begins the user agent of edges, which log the actions of their users: services do not log those again.
-const EdgeAgent = "playhead-edge"
-
 // Entry is an action. Only Action and By are required.
 type Entry struct {
 	Action string // such as export

@@ -53,6 +53,7 @@ func (c *Cache) observe(uid string, k kind, err error) {
 
 // Load implements [history.Cache].
 func (c *Cache) Load(ctx context.Context, keys []history.Key) []history.Entry {
+	defer c.redis.timed(ctx, "load")()
 	entries := c.store.Load(ctx, keys)
 	c.observeAll(reads, len(keys), func(i int) string { return keys[i].UID }, func(i int) error { return entries[i].Err })
 	return entries
@@ -60,6 +61,7 @@ func (c *Cache) Load(ctx context.Context, keys []history.Key) []history.Entry {
 
 // Write implements [history.Cache].
 func (c *Cache) Write(ctx context.Context, changes []history.Write) []history.Outcome {
+	defer c.redis.timed(ctx, "write")()
 	out := c.store.Write(ctx, changes)
 	c.observeAll(writes, len(changes), func(i int) string { return changes[i].Key.UID }, func(i int) error { return out[i].Err })
 	return out
@@ -81,6 +83,7 @@ func (c *Cache) observeAll(k kind, n int, uid func(int) string, errOf func(int) 
 
 // Clear implements [history.Cache].
 func (c *Cache) Clear(ctx context.Context, uid string, what history.Clear) (int64, error) {
+	defer c.redis.timed(ctx, "clear")()
 	until, err := c.store.Clear(ctx, uid, what)
 	c.observe(uid, writes, err)
 	return until, err
@@ -95,6 +98,7 @@ func (c *Cache) Pause(ctx context.Context, uid string, from, to history.Pause) e
 
 // Warm implements [history.Cache].
 func (c *Cache) Warm(ctx context.Context, uid string, w history.WarmSet) error {
+	defer c.redis.timed(ctx, "warm")()
 	err := c.store.Warm(ctx, uid, w)
 	c.observe(uid, writes, err)
 	return err
@@ -102,6 +106,7 @@ func (c *Cache) Warm(ctx context.Context, uid string, w history.WarmSet) error {
 
 // List implements [history.Cache].
 func (c *Cache) List(ctx context.Context, uid string, q history.Query) (history.Page, error) {
+	defer c.redis.timed(ctx, "list")()
 	page, err := c.store.List(ctx, uid, q)
 	c.observe(uid, reads, err)
 	return page, err
@@ -109,6 +114,7 @@ func (c *Cache) List(ctx context.Context, uid string, q history.Query) (history.
 
 // Changes implements [history.Cache].
 func (c *Cache) Changes(ctx context.Context, uid string, after uint64, limit int) (history.Changes, error) {
+	defer c.redis.timed(ctx, "changes")()
 	changes, err := c.store.Changes(ctx, uid, after, limit)
 	c.observe(uid, reads, err)
 	return changes, err
@@ -144,6 +150,7 @@ func (c *Cache) observeBuckets(buckets []history.Bucket, err error) {
 
 // MarkClean implements [history.Ledger].
 func (c *Cache) MarkClean(ctx context.Context, contents []history.Content) error {
+	defer c.redis.timed(ctx, "settle")()
 	err := c.store.MarkClean(ctx, contents)
 	if c.Node(0) == "" || err == nil { // an error does not tell which node failed
 		c.observeAll(writes, len(contents), func(i int) string { return contents[i].Key.UID }, func(int) error { return err })
@@ -168,6 +175,7 @@ type archive struct {
 
 // Put implements [history.Archive].
 func (a *archive) Put(ctx context.Context, cells []history.Cell) []error {
+	defer a.hbase.timed(ctx, "put")()
 	errs := a.archive.Put(ctx, cells)
 	a.hbase.observe(firstError(errs, func(err *error) error { return *err }))
 	return errs
@@ -175,6 +183,7 @@ func (a *archive) Put(ctx context.Context, cells []history.Cell) []error {
 
 // Get implements [history.Archive].
 func (a *archive) Get(ctx context.Context, keys []history.Key) ([]history.Entry, error) {
+	defer a.hbase.timed(ctx, "get")()
 	entries, err := a.archive.Get(ctx, keys)
 	if slices.ContainsFunc(keys, func(k history.Key) bool { return k.UID != keys[0].UID }) || len(keys) == 0 {
 		a.hbase.observe(err)
@@ -186,6 +195,7 @@ func (a *archive) Get(ctx context.Context, keys []history.Key) ([]history.Entry,
 
 // Page implements [history.Archive].
 func (a *archive) Page(ctx context.Context, uid string, q history.Query) (history.Page, error) {
+	defer a.hbase.timed(ctx, "page")()
 	page, err := a.archive.Page(ctx, uid, q)
 	a.hbase.observeRead(uid, err)
 	return page, err
@@ -193,6 +203,7 @@ func (a *archive) Page(ctx context.Context, uid string, q history.Query) (histor
 
 // Pages returns a page per user.
 func (a *archive) Pages(ctx context.Context, uids []string, q history.Query) ([]history.Page, []error) {
+	defer a.hbase.timed(ctx, "pages")()
 	pages, errs := history.Pages(ctx, a.archive, uids, q)
 	for i, err := range errs {
 		a.hbase.observeRead(uids[i], err)
@@ -214,6 +225,7 @@ type publisher struct {
 
 // Publish implements [history.Publisher].
 func (p *publisher) Publish(ctx context.Context, keys []history.Announcement) ([]history.Announcement, error) {
+	defer p.kafka.timed(ctx, "publish")()
 	unsent, err := p.publisher.Publish(ctx, keys)
 	p.kafka.observe(err)
 	return unsent, err
@@ -256,6 +268,7 @@ type announcer interface {
 
 // Announce publishes first sightings.
 func (a *Announcer) Announce(ctx context.Context, firsts []history.First) error {
+	defer a.kafka.timed(ctx, "announce")()
 	err := a.announcer.Announce(ctx, firsts)
 	a.kafka.observe(err)
 	return err

@@ -38,8 +38,7 @@ type Engines struct {
 	Rules    *history.Rulebook     // rules of classes; nil means none
 	Tracer   *trace.Tracer         // nil traces nothing
 
-	all      []*engine
-	degraded *prometheus.GaugeVec // by engine and node; nil before Register
+	all []*engine
 }
 
 type engine struct {
@@ -50,16 +49,19 @@ type engine struct {
 	fit        func(context.Context) error // nil if no setting can lose data
 	allowed    bool                        // accept unsafe settings
 
+	shows     bool  // the adapter has the gauge of its nodes.
 	cause     error // what the probe said of the outage; of judge only
 	explained time.Time
 
 	mu            sync.Mutex
-	nodes         map[string]*node // by address; of an engine with one server, a single one without a name.
-	late          map[string]int64 // timed-out reads since the last look, of two users at most.
-	err           error            // nil while the engine answers.
-	part          bool             // err concerns only some servers.
-	ready         bool             // has answered once.
-	misconfigured error            // last settings error.
+	nodes         map[string]*node       // by address; of an engine with one server, a single one without a name.
+	seconds       prometheus.ObserverVec // by operation; nil before Register
+	degraded      *prometheus.GaugeVec   // by node; nil before Register, or if shows
+	late          map[string]int64       // timed-out reads since the last look, of two users at most.
+	err           error                  // nil while the engine answers.
+	part          bool                   // err concerns only some servers.
+	ready         bool                   // has answered once.
+	misconfigured error                  // last settings error.
 }
 
 // Add registers an engine. flag is its address flag, for errors; prepare connects it and checks its schema.
@@ -199,6 +201,7 @@ const (
 	// engine is probed.
 	lookEvery    = time.Second
 	idleLooks    = 5
+	forgiven     = 30 * time.Second // after which failed writes say nothing any more
 	probeTimeout = 3 * time.Second
 	// tolerated is the inverse share of failed calls that makes an engine unavailable. One lost node of a
 	// cluster exceeds it, one lost response does not.
@@ -241,10 +244,18 @@ func (e *Engines) Judge(ctx context.Context) error {
 
 // Register adds gauges of unavailable and misconfigured engines, labelled by engine.
 func (e *Engines) Register(reg prometheus.Registerer) {
-	e.degraded = promauto.With(reg).NewGaugeVec(prometheus.GaugeOpts{
-		Name: "playhead_engine_node_degraded", Help: "1 while a node of an engine fails calls, or refuses writes.",
-	}, []string{"engine", "node"})
+	seconds := promauto.With(reg).NewHistogramVec(prometheus.HistogramOpts{
+		Name: "playhead_engine_call_seconds", Help: "Time of a call to an engine, by operation.",
+		Buckets: []float64{.0005, .001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5}, NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 100,
+	}, []string{"engine", "operation"})
 	for _, one := range e.all {
+		one.seconds = seconds.MustCurryWith(prometheus.Labels{"engine": one.name})
+		if !one.shows {
+			one.degraded = promauto.With(reg).NewGaugeVec(prometheus.GaugeOpts{
+				Name: "playhead_engine_node_degraded", Help: "1 while a node of an engine fails calls, or refuses writes.",
+				ConstLabels: prometheus.Labels{"engine": one.name},
+			}, []string{"node"})
+		}
 		gauge := func(name, help string, state func() error) {
 			promauto.With(reg).NewGaugeFunc(prometheus.GaugeOpts{
 				Name: name, Help: help, ConstLabels: prometheus.Labels{"engine": one.name},
@@ -289,8 +300,9 @@ type node struct {
 // tally is the calls of a kind since the last look.
 type tally struct {
 	calls, failed int64
-	last          error // of the failed ones
-	err           error // state: nil while calls succeed
+	last          error     // of the failed ones
+	err           error     // state: nil while calls succeed
+	at            time.Time // last look with a call
 }
 
 func (n *node) err() error {
@@ -298,6 +310,15 @@ func (n *node) err() error {
 		return err
 	}
 	return n.tallies[reads].err
+}
+
+// timed observes the time of a call until the returned function is called.
+func (e *engine) timed(ctx context.Context, operation string) (done func()) {
+	if e.seconds == nil {
+		return func() {}
+	}
+	began := time.Now()
+	return func() { trace.Observe(ctx, e.seconds.WithLabelValues(operation), time.Since(began)) }
 }
 
 // observe counts the outcome of a call to an engine with one server.
@@ -384,12 +405,12 @@ type change struct {
 
 // tell logs a change of health and sets the nodes' gauges.
 func (e *Engines) tell(one *engine, c change) {
-	if e.degraded != nil {
+	if one.degraded != nil {
 		for _, name := range c.was {
-			e.degraded.WithLabelValues(one.name, name).Set(0)
+			one.degraded.WithLabelValues(name).Set(0)
 		}
 		for _, name := range c.failing {
-			e.degraded.WithLabelValues(one.name, name).Set(1)
+			one.degraded.WithLabelValues(name).Set(1)
 		}
 	}
 	switch log := e.Log.With("engine", one.name, "nodes", c.failing); {
@@ -475,8 +496,13 @@ func (e *engine) look() (well, gone bool) {
 		for k := range n.tallies {
 			t := &n.tallies[k]
 			if t.calls == 0 {
+				// Nobody is refused then. An unready process may get no writes until it is ready.
+				if kind(k) == writes && time.Since(t.at) >= forgiven && n.tallies[reads].err == nil {
+					t.err = nil
+				}
 				continue
 			}
+			t.at = time.Now()
 			if n.idle, t.err = 0, nil; t.failed*tolerated >= t.calls && t.failed > 0 {
 				t.err = t.last
 			}

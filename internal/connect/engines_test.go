@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/internal/connect"
@@ -318,7 +319,8 @@ func (w *watched) want(name string, up bool, lines int) {
 	if err != nil {
 		w.Fatal(err)
 	}
-	for _, m := range gauges[0].GetMetric() {
+	i := slices.IndexFunc(gauges, func(f *dto.MetricFamily) bool { return f.GetName() == "playhead_engine_degraded" })
+	for _, m := range gauges[i].GetMetric() {
 		if m.Label[0].GetValue() == name && (m.Gauge.GetValue() == 0) != up {
 			w.Errorf("gauge of %s: %v, want up %v", name, m.Gauge.GetValue(), up)
 		}
@@ -467,6 +469,29 @@ func TestPartOfAnEngine(t *testing.T) {
 		}
 	})
 }
+
+// TestFailedWritesAreForgiven: an unready process may get no writes. It is ready again once reads succeed and no write
+// has failed for a while.
+func TestFailedWritesAreForgiven(t *testing.T) {
+	watch(t, func(w *watched) {
+		var writes broken
+		writes.set(errAway)
+		uid := "u"
+		for history.BucketOf(uid)%3 != 1 { // whose writes fail
+			uid += "u"
+		}
+		w.Engines.Cache(single{cluster{writes: &writes}}).Write(w.Context(), []history.Write{{Key: history.UserKey(uid)}})
+		pass(25 * time.Second) // the probe reads, which goes well
+		w.want("redis", false, 1)
+		pass(20 * time.Second)
+		w.want("redis", true, 2)
+	})
+}
+
+// single is a cluster whose nodes have no names.
+type single struct{ cluster }
+
+func (single) Node(history.Bucket) string { return "" }
 
 // TestTheProbeTellsTheCause: callers only know that they had no answer.
 func TestTheProbeTellsTheCause(t *testing.T) {

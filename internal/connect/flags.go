@@ -306,6 +306,7 @@ func (f *HBase) Connect(s *Stores) (*hbase.Archive, error) {
 			return nil
 		})
 		s.Probe("hbase", a.Prepare)
+		s.named("hbase").shows = true
 	}
 	return a, err
 }

@@ -398,62 +398,65 @@ func (c collector) Describe(ch chan<- *prometheus.Desc) { ch <- c.desc }
 
 func (c collector) Collect(ch chan<- prometheus.Metric) { ch <- c.metric }
 
-// TestAdminBackUp takes requests of commands on the same machine only.
+// TestAdminBackUp copies the directories that the request names.
 func TestAdminBackUp(t *testing.T) {
 	var asked []string
 	a := obs.NewAdmin(obs.AdminConfig{BackUp: func(_ context.Context, dir, to string) (any, error) {
 		asked = append(asked, dir+" "+to)
 		return map[string]int{"files": 2}, nil
 	}})
-	for _, tt := range []struct {
-		from, origin string
-		status       int
-	}{
-		{"127.0.0.1:5", "", http.StatusOK},
-		{"[::1]:5", "", http.StatusOK},
-		{"192.0.2.1:5", "", http.StatusForbidden},
-		{"127.0.0.1:5", "http://elsewhere.example", http.StatusForbidden},
-	} {
-		req := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/backup?data=/data&to=/backups/1", nil)
-		req.RemoteAddr = tt.from
-		if tt.origin != "" {
-			req.Header.Set("Origin", tt.origin)
-		}
-		w := httptest.NewRecorder()
-		a.ServeHTTP(w, req)
-		if w.Code != tt.status {
-			t.Errorf("from %s %s: %d %s, want %d", tt.from, tt.origin, w.Code, w.Body, tt.status)
-		}
-	}
-	if want := []string{"/data /backups/1", "/data /backups/1"}; !slices.Equal(asked, want) {
-		t.Errorf("asked for %q, want %q", asked, want)
+	w := post(t, a, "/backup?data=/data&to=/backups/1", "127.0.0.1:5", "")
+	if got := strings.TrimSpace(w.Body.String()); w.Code != http.StatusOK || got != `{"files":2}` || !slices.Equal(asked, []string{"/data /backups/1"}) {
+		t.Errorf("got %d %s, asked for %q", w.Code, got, asked)
 	}
 }
 
-// TestAdminActs: an operator stops the process and sees the load; a page in a browser cannot stop it.
-func TestAdminActs(t *testing.T) {
-	stopped := 0
-	a := obs.NewAdmin(obs.AdminConfig{Terminate: func() { stopped++ }, Hot: func() any { return map[string]int{"rate": 7} }})
-	ask := func(method, path, origin string) *httptest.ResponseRecorder {
-		req := httptest.NewRequestWithContext(t.Context(), method, path, nil)
-		if origin != "" {
-			req.Header.Set("Origin", origin)
+// TestAdminActsForItsMachine: what changes something is for commands of the same machine, and no browser is one.
+func TestAdminActsForItsMachine(t *testing.T) {
+	done := 0
+	act := func(context.Context) error { done++; return nil }
+	a := obs.NewAdmin(obs.AdminConfig{
+		ConfirmClock: act, Terminate: func() { done++ },
+		BackUp: func(ctx context.Context, _, _ string) (any, error) { return nil, act(ctx) },
+	})
+	for _, path := range []string{"/terminate", "/clock/confirm", "/backup"} {
+		for _, tt := range []struct {
+			from, origin string
+			status       int
+		}{
+			{"127.0.0.1:5", "", http.StatusOK},
+			{"[::1]:5", "", http.StatusOK},
+			{"[::ffff:127.0.0.1]:5", "", http.StatusOK},
+			{"192.0.2.1:5", "", http.StatusForbidden},
+			{"127.0.0.1:5", "http://elsewhere.example", http.StatusForbidden},
+		} {
+			before := done
+			w := post(t, a, path, tt.from, tt.origin)
+			if w.Code != tt.status || (done > before) != (tt.status == http.StatusOK) {
+				t.Errorf("%s from %s %s: %d %s, done %d times, want %d", path, tt.from, tt.origin, w.Code, w.Body, done-before, tt.status)
+			}
 		}
-		w := httptest.NewRecorder()
-		a.ServeHTTP(w, req)
-		return w
-	}
-	if got := ask("GET", "/hot", ""); got.Code != http.StatusOK || got.Body.String() != "{\"rate\":7}\n" {
-		t.Errorf("/hot: %d %q", got.Code, got.Body)
-	}
-	for _, tt := range []struct {
-		method, origin string
-		status, stops  int
-	}{
-		{"POST", "http://elsewhere.example", http.StatusForbidden, 0}, {"GET", "", http.StatusMethodNotAllowed, 0}, {"POST", "", http.StatusOK, 1},
-	} {
-		if got := ask(tt.method, "/terminate", tt.origin); got.Code != tt.status || stopped != tt.stops {
-			t.Errorf("%s from %q: %d, %d stops, want %d and %d", tt.method, tt.origin, got.Code, stopped, tt.status, tt.stops)
+		if got := get(t, a, path).Code; got != http.StatusMethodNotAllowed {
+			t.Errorf("GET %s: %d", path, got)
 		}
+	}
+}
+
+func post(t *testing.T, h http.Handler, path, from, origin string) *httptest.ResponseRecorder {
+	t.Helper()
+	req := httptest.NewRequestWithContext(t.Context(), http.MethodPost, path, http.NoBody)
+	req.RemoteAddr = from
+	if origin != "" {
+		req.Header.Set("Origin", origin)
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, req)
+	return w
+}
+
+func TestAdminShowsTheLoad(t *testing.T) {
+	w := get(t, obs.NewAdmin(obs.AdminConfig{Hot: func() any { return map[string]int{"rate": 7} }}), "/hot")
+	if w.Code != http.StatusOK || w.Body.String() != "{\"rate\":7}\n" {
+		t.Errorf("/hot: %d %q", w.Code, w.Body)
 	}
 }

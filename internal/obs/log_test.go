@@ -131,3 +131,42 @@ func TestALogThatNobodyReads(t *testing.T) {
 		})
 	}
 }
+
+// TestSparing: a fault that each request meets does not fill the log.
+func TestSparing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		log, err := obs.NewLogger(&out, "", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		storm := func() {
+			for i := range 100 {
+				log.With("n", i).Warn("record not decoded")
+				log.Error(fmt.Sprintf("http: TLS handshake error from 192.0.2.%d", i))
+				log.Info("audit", "n", i)
+				log.With("engine", []string{"redis", "kafka"}[i%2]).Warn("engine unavailable")
+				log.Warn("engine unavailable", "engine", "hbase")
+			}
+		}
+		count := func(what string, want int) {
+			t.Helper()
+			if got := strings.Count(out.String(), what); got != want {
+				t.Errorf("%q is there %d times, want %d", what, got, want)
+			}
+		}
+		storm()
+		count("record not decoded", 3)
+		count("TLS handshake", 3)
+		count("msg=audit", 100)
+		count("left_out", 0)
+		for _, engine := range []string{"redis", "kafka", "hbase"} {
+			count("engine="+engine, 3)
+		}
+		time.Sleep(time.Minute)
+		log.Warn("record not decoded")
+		storm()
+		count("record not decoded", 6)
+		count("left_out=97", 3) // with HBase's
+	})
+}

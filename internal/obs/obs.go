@@ -26,7 +26,7 @@ import (
 	"github.com/playhead/playhead/internal/trust"
 )
 
-// NewLogger returns a logger to out; a blocked out does not block callers. level is debug, info, warn or error
+// NewLogger returns a logger to out; a blocked out does not block callers, and equal warnings are spared. level is debug, info, warn or error
 // in any case (default info); format is text or json (default text). The error names the flag and its choices.
 func NewLogger(out io.Writer, level, format string) (*slog.Logger, error) {
 	l := new(slog.LevelVar)
@@ -43,7 +43,7 @@ func NewLogger(out io.Writer, level, format string) (*slog.Logger, error) {
 	default:
 		return nil, fmt.Errorf("--log-format: want text or json, got %q", format)
 	}
-	return slog.New(leveled{handler(&lines{out: out, handler: handler}), l}), nil
+	return slog.New(leveled{sparing{Handler: handler(&lines{out: out, handler: handler}), past: new(past)}, l}), nil
 }
 
 // leveled is a handler with its variable level.
@@ -126,14 +126,14 @@ type AdminConfig struct {
 	Checks map[string]func(context.Context) error
 	// Degraded checks appear in /readyz without affecting readiness.
 	Degraded map[string]func(context.Context) error
-	// ConfirmClock handles POST /clock/confirm; nil disables the route.
+	// ConfirmClock handles POST /clock/confirm of this machine; nil disables the route.
 	ConfirmClock func(context.Context) error
 	// Hot returns what GET /hot shows, as JSON: which users and buckets report most. nil disables the route.
 	Hot func() any
 	// BackUp handles POST /backup of this machine, by copying the data directory dir to a new directory. It returns what
 	// the answer shows, as JSON. nil disables the route.
 	BackUp func(ctx context.Context, dir, to string) (any, error)
-	// Terminate handles POST /terminate, by stopping the process as SIGTERM does; nil disables the route.
+	// Terminate handles POST /terminate of this machine, by stopping the process as SIGTERM does; nil disables the route.
 	Terminate func()
 	// Drain bounds the wait for open requests at shutdown (default 2 s). Run then cuts them off.
 	Drain time.Duration
@@ -149,11 +149,13 @@ type AdminConfig struct {
 //	               "degraded" has the same form, for failures that leave the process ready
 //	/metrics       Prometheus
 //	/alerts.yml    the alerting rules for Prometheus
-//	/clock/confirm POST confirms the machine's clock; browsers are refused
+//	/clock/confirm POST confirms the machine's clock
 //	/hot           users and buckets that report most; a service only
-//	/terminate     POST stops the process as SIGTERM does; browsers are refused
-//	/backup        POST copies the data directory; the all-in-one only, and callers on its machine
+//	/terminate     POST stops the process as SIGTERM does
+//	/backup        POST copies the data directory; the all-in-one only
 //	/debug/pprof/  profiles, without the command line, which may contain a secret
+//
+// A POST must come from the same machine and not from a browser: whoever scrapes the port may only read.
 type Admin struct {
 	cfg AdminConfig
 	mux *http.ServeMux
@@ -179,7 +181,7 @@ func routes(cfg AdminConfig) *http.ServeMux {
 	mux.Handle("GET /readyz", &readiness{checks: cfg.Checks, degraded: cfg.Degraded, log: cfg.Log})
 	mux.Handle("GET /metrics", promhttp.HandlerFor(cfg.Metrics, promhttp.HandlerOpts{ErrorLog: errorLog, EnableOpenMetrics: true}))
 	if cfg.ConfirmClock != nil {
-		mux.HandleFunc("POST /clock/confirm", cfg.perform("clock/confirm", cfg.ConfirmClock))
+		mux.HandleFunc("POST /clock/confirm", local(cfg.perform("clock/confirm", cfg.ConfirmClock)))
 	}
 	if cfg.Hot != nil {
 		mux.HandleFunc("GET /hot", func(w http.ResponseWriter, _ *http.Request) {
@@ -188,16 +190,28 @@ func routes(cfg AdminConfig) *http.ServeMux {
 		})
 	}
 	if cfg.Terminate != nil {
-		mux.HandleFunc("POST /terminate", cfg.perform("terminate", cfg.terminate))
+		mux.HandleFunc("POST /terminate", local(cfg.perform("terminate", cfg.terminate)))
 	}
 	if cfg.BackUp != nil {
-		mux.HandleFunc("POST /backup", cfg.backUp)
+		mux.HandleFunc("POST /backup", local(cfg.backUp))
 	}
 	mux.HandleFunc("/debug/pprof/", pprof.Index)
 	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
 	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
 	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
 	return mux
+}
+
+// local refuses callers on other machines, and browsers: any page could post here.
+func local(do http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		caller, err := netip.ParseAddrPort(r.RemoteAddr)
+		if err != nil || !caller.Addr().Unmap().IsLoopback() || r.Header.Get("Origin") != "" {
+			http.Error(w, "only for commands on the same machine", http.StatusForbidden)
+			return
+		}
+		do(w, r)
+	}
 }
 
 // terminate cannot fail.
@@ -208,11 +222,6 @@ func (c AdminConfig) terminate(context.Context) error {
 
 // backUp takes as long as it takes, and ends with its caller.
 func (c AdminConfig) backUp(w http.ResponseWriter, r *http.Request) {
-	caller, err := netip.ParseAddrPort(r.RemoteAddr)
-	if err != nil || !caller.Addr().IsLoopback() || r.Header.Get("Origin") != "" {
-		http.Error(w, "only for commands on the same machine", http.StatusForbidden)
-		return
-	}
 	conn := http.NewResponseController(w)
 	_ = errors.Join(conn.SetReadDeadline(time.Time{}), conn.SetWriteDeadline(time.Time{})) // without them, a long backup fails
 	made, err := c.BackUp(r.Context(), r.FormValue("data"), r.FormValue("to"))
@@ -225,13 +234,9 @@ func (c AdminConfig) backUp(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(made)
 }
 
-// perform does what an operator asks for. It refuses browsers: any page could post here.
+// perform does what an operator asks for.
 func (c AdminConfig) perform(action string, do func(context.Context) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		if r.Header.Get("Origin") != "" {
-			http.Error(w, "not from a browser", http.StatusForbidden)
-			return
-		}
 		err := do(r.Context())
 		audit.Log(r.Context(), c.Log, audit.Entry{Action: action, By: r.RemoteAddr, Err: err})
 		if err != nil {

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"html/template"
 	"maps"
+	"math"
 	"net/http"
 	"regexp"
 	"slices"
@@ -22,6 +23,7 @@ import (
 	"github.com/yuin/goldmark"
 	"github.com/yuin/goldmark/parser"
 
+	"github.com/playhead/playhead/deploy/observe"
 	"github.com/playhead/playhead/docs"
 )
 
@@ -30,31 +32,33 @@ var statusHTML string
 
 var layout = template.Must(template.New("status").Parse(statusHTML))
 
-// Figure is a line of the operator's page: the sum of some metrics, or the maximum of gauges in seconds.
+// Figure is a line of the operator's page: the sum of some metrics, or the maximum of gauges in seconds, whatever their sign.
 type Figure struct {
 	Name    string
 	Metrics []string
-	Label   string  // value that a label must have; empty counts all
-	Limit   float64 // more needs attention, if it has a runbook
+	Label   string  // value that a label must have; empty counts all.
+	Limit   float64 // more needs attention, if it has a runbook.
+	Of      string  // metric of which Limit is a share, if it is one.
 	Runbook string  // heading of docs/runbooks.md
 }
 
 // Figures are the lines of the operator's page. A process shows those that it measures.
 var Figures = []Figure{
-	{"Heartbeats stored", []string{"playhead_write_heartbeats_total"}, "stored", 0, ""},
-	{"Heartbeats refused as unavailable", []string{"playhead_write_heartbeats_total"}, "unavailable", 0, "PlayheadAcknowledgementFastBurn"},
-	{"Open connections", []string{"playhead_edge_connections"}, "", 0, ""},
-	{"Service instances", []string{"playhead_uplink_instances"}, "", 0, ""},
-	{"Keys held until their viewing ends", []string{"playhead_aggregate_held_keys"}, "", 800_000, "PlayheadHeldNearLimit"},
-	{"Dirty marks: records to archive", []string{"playhead_job_dirty_marks"}, "", 0, ""},
-	{"Lag: age of the oldest mark", []string{"playhead_job_oldest_mark_age_seconds"}, "", 300, "PlayheadArchiveLate"},
-	{"Records archived", []string{"playhead_job_puts_total"}, "", 0, ""},
-	{"Dead letters", []string{"playhead_job_refused_records_total", "playhead_job_undecodable_messages_total"}, "", 0, "PlayheadRecordsRefused"},
-	{"Records waiting for a restore", []string{"playhead_job_pending_restores"}, "", 0, "PlayheadQueueWaitsForRestore"},
-	{"Engines degraded", []string{"playhead_engine_degraded"}, "", 0, "PlayheadEngineAway"},
-	{"Engines misconfigured", []string{"playhead_engine_misconfigured"}, "", 0, "PlayheadEngineMisconfigured"},
-	{"Damaged cells", []string{"playhead_stores_damaged_cells_total", "playhead_pebble_damaged_cells_total"}, "", 0, "PlayheadDataDamaged"},
-	{"Clock ahead of the trusted time", []string{"playhead_clock_untrusted_seconds"}, "", 60, "PlayheadClockWrong"},
+	{"Heartbeats stored", []string{"playhead_write_heartbeats_total"}, "stored", 0, "", ""},
+	{"Heartbeats refused as unavailable", []string{"playhead_write_heartbeats_total"}, "unavailable", 0, "", "PlayheadAcknowledgementFastBurn"},
+	{"Open connections", []string{"playhead_edge_connections"}, "", 0, "", ""},
+	{"Service instances", []string{"playhead_uplink_instances"}, "", 0, "", ""},
+	{"Keys held until their viewing ends", []string{"playhead_aggregate_held_keys"}, "", observe.Full, "playhead_aggregate_held_keys_limit", "PlayheadHeldNearLimit"},
+	{"Dirty marks: records to archive", []string{"playhead_job_dirty_marks"}, "", 0, "", ""},
+	{"Lag: age of the oldest mark", []string{"playhead_job_oldest_mark_age_seconds"}, "", observe.OldestMark, "", "PlayheadArchiveLate"},
+	{"Records archived", []string{"playhead_job_puts_total"}, "", 0, "", ""},
+	{"Dead letters", []string{"playhead_job_refused_records_total", "playhead_job_undecodable_messages_total"}, "", 0, "", "PlayheadRecordsRefused"},
+	{"Records waiting for a restore", []string{"playhead_job_pending_restores"}, "", 0, "", "PlayheadQueueWaitsForRestore"},
+	{"Engines degraded", []string{"playhead_engine_degraded"}, "", 0, "", "PlayheadEngineAway"},
+	{"Engines misconfigured", []string{"playhead_engine_misconfigured"}, "", 0, "", "PlayheadEngineMisconfigured"},
+	{"Damaged cells", []string{"playhead_stores_damaged_cells_total", "playhead_pebble_damaged_cells_total"}, "", 0, "", "PlayheadDataDamaged"},
+	{"Clock off that of Redis", []string{"playhead_clock_ahead_seconds"}, "", observe.ClockAhead, "", "PlayheadClockWrong"},
+	{"Clock too far off to be followed", []string{"playhead_clock_held"}, "", 0, "", "PlayheadClockWrong"},
 }
 
 // statusPage is the data of the template: the status, or the runbooks.
@@ -149,10 +153,15 @@ func measured(metrics prometheus.Gatherer) (all []shown) {
 				}
 				value := cmp.Or(m.GetCounter().GetValue(), m.GetGauge().GetValue())
 				if found = true; f.seconds() {
-					sum = max(sum, value)
+					sum = max(sum, math.Abs(value))
 				} else {
 					sum += value
 				}
+			}
+		}
+		if f.Of != "" {
+			for _, m := range byName[f.Of].GetMetric() {
+				f.Limit *= m.GetGauge().GetValue()
 			}
 		}
 		if found {

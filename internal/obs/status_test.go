@@ -1,6 +1,7 @@
 package obs_test
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/base64"
@@ -18,7 +19,13 @@ func TestStatusPage(t *testing.T) {
 	reg := obs.NewRegistry()
 	heartbeats := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "playhead_write_heartbeats_total"}, []string{"status"})
 	lag := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "playhead_job_oldest_mark_age_seconds"}, []string{"job"})
-	reg.MustRegister(heartbeats, lag)
+	held := prometheus.NewGauge(prometheus.GaugeOpts{Name: "playhead_aggregate_held_keys"})
+	most := prometheus.NewGauge(prometheus.GaugeOpts{Name: "playhead_aggregate_held_keys_limit"})
+	ahead := prometheus.NewGauge(prometheus.GaugeOpts{Name: "playhead_clock_ahead_seconds"})
+	reg.MustRegister(heartbeats, lag, held, most, ahead)
+	held.Set(86)
+	most.Set(100)
+	ahead.Set(-3)
 	heartbeats.WithLabelValues("stored").Add(1_234_567)
 	heartbeats.WithLabelValues("unavailable").Add(0)
 	lag.WithLabelValues("a").Set(301)
@@ -32,7 +39,9 @@ func TestStatusPage(t *testing.T) {
 		`<th scope="row">clock</th><td class="bad">&lt;b&gt;ahead</td>`,
 		`<td class="number">1,234,567</td>`,
 		`<td class="number bad">5m1s (over the limit)</td><td><a href="/runbooks#playheadarchivelate">`,
-		`</strong> hbase, clock, lag: age of the oldest mark.`,
+		`<td class="number bad">86 (over the limit)</td><td><a href="/runbooks#playheadheldnearlimit">`,
+		`<td class="number bad">3s (over the limit)</td><td><a href="/runbooks#playheadclockwrong">`,
+		`</strong> hbase, clock, keys held until their viewing ends, lag: age of the oldest mark, clock off that of Redis.`,
 	} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page has no %s:\n%s", want, page)
@@ -59,7 +68,7 @@ func TestFiguresExist(t *testing.T) {
 	}
 	metrics, books := read("metrics.md"), read("runbooks.md")
 	for _, f := range obs.Figures {
-		for _, name := range f.Metrics {
+		for _, name := range append(f.Metrics, cmp.Or(f.Of, f.Metrics[0])) {
 			if !strings.Contains(metrics, "`"+name) {
 				t.Errorf("%s: there is no metric %s", f.Name, name)
 			}

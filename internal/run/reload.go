@@ -2,12 +2,15 @@ package run
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"os"
 	"os/signal"
 	"reflect"
 	"slices"
 	"syscall"
+
+	"github.com/alecthomas/kong"
 )
 
 // Reloading makes a part that calls reload at each SIGHUP. reload returns the names of changed settings that
@@ -36,15 +39,33 @@ func Reloading(log *slog.Logger, reload func() (restart []string, err error)) fu
 	}
 }
 
-// Changed returns the names of the fields that differ between two values of a struct type, without the reloaded ones.
-func Changed(before, after any, reloaded ...string) []string {
-	a, b := reflect.ValueOf(before), reflect.ValueOf(after)
+// Changed returns the names of the flags that differ between two values of a struct with flags, without the reloaded
+// ones.
+func Changed(before, after any, reloaded ...string) ([]string, error) {
+	was, err := flagsOf(before)
+	if err != nil {
+		return nil, err
+	}
+	is, err := flagsOf(after)
+	if err != nil {
+		return nil, err
+	}
 	var names []string
-	for i := range a.NumField() {
-		name := a.Type().Field(i).Name
-		if !slices.Contains(reloaded, name) && !reflect.DeepEqual(a.Field(i).Interface(), b.Field(i).Interface()) {
-			names = append(names, name)
+	for i, flag := range was {
+		if !slices.Contains(reloaded, flag.Name) && !reflect.DeepEqual(flag.Target.Interface(), is[i].Target.Interface()) {
+			names = append(names, "--"+flag.Name)
 		}
 	}
-	return names
+	return names, nil
+}
+
+// flagsOf returns the flags of a struct, in order, with its values.
+func flagsOf(cli any) ([]*kong.Flag, error) {
+	to := reflect.New(reflect.TypeOf(cli))
+	to.Elem().Set(reflect.ValueOf(cli))
+	parser, err := kong.New(to.Interface(), kong.NoDefaultHelp())
+	if err != nil {
+		return nil, fmt.Errorf("flags: %w", err)
+	}
+	return parser.Model.Flags, nil
 }

@@ -120,6 +120,9 @@ var boards = []board{
 		{"Requests by status", "", requests, rate("status", "playhead_api_requests_total")},
 		{"Requests by route", "", requests, rate("route", "playhead_api_requests_total")},
 		{"Time to answer, 99th percentile", "By route.", seconds, by("route", "histogram_quantile(0.99, sum by (le, route) (rate(playhead_api_request_seconds_bucket[$__rate_interval])))")},
+		{"Time to answer over WebSocket", "", seconds, quantiles("playhead_ws_answer_seconds")},
+		{"Wait at the edge", "Of the oldest heartbeats of a batch, before it is sent.", seconds, quantiles("playhead_uplink_wait_seconds")},
+		{"Exchange with a service", "From sending a batch to its first answer.", seconds, quantiles("playhead_uplink_batch_seconds")},
 		{"Heartbeats over HTTP", "By what became of them.", perSecond, rate("status", "playhead_api_heartbeats_total")},
 		{"Heartbeats over WebSocket", "By what became of them.", perSecond, rate("status", "playhead_ws_heartbeats_total")},
 		{"Connections", "", short, []query{{"sum(playhead_edge_connections)", "HTTP"}, {"sum(playhead_ws_connections)", "WebSocket"}}},
@@ -131,6 +134,7 @@ var boards = []board{
 	}},
 	{"service", "history-service: acknowledges, holds and announces.", []panel{
 		{"Heartbeats by answer", "", perSecond, rate("status", "playhead_write_heartbeats_total")},
+		{"Time to answer, 99th percentile", "By method; ApplyStream is a batch of an edge.", seconds, by("method", "histogram_quantile(0.99, sum by (le, method) (rate(playhead_rpc_request_seconds_bucket[$__rate_interval])))")},
 		{"Keys held in memory", "By process. At the limit keys are dropped and left to the sweep.", short, []query{{"sum by (instance) (playhead_aggregate_held_keys)", "{{instance}}"}, {"sum by (instance) (playhead_aggregate_held_keys_limit)", "limit of {{instance}}"}}},
 		{"Keys announced and dropped", "", perSecond, []query{{"sum(rate(playhead_aggregate_announced_keys_total[$__rate_interval]))", "announced"}, {"sum(rate(playhead_aggregate_dropped_keys_total[$__rate_interval]))", "dropped"}}},
 		{"Failed publishes", "", perSecond, one("sum(rate(playhead_aggregate_failed_publishes_total[$__rate_interval]))")},
@@ -156,8 +160,9 @@ var boards = []board{
 	}},
 	{"engines", "Redis, Kafka and HBase, as Playhead sees them.", []panel{
 		{"Engines away", "", short, by("engine", "max by (engine) (playhead_engine_degraded)")},
-		{"Redis nodes away", "By node.", short, by("node", "max by (node) (playhead_engine_node_degraded)")},
+		{"Nodes away", "Redis masters and region servers, by node.", short, by("node", "max by (node) (playhead_engine_node_degraded)")},
 		{"Engines unsafe", "", short, by("engine", "max by (engine) (playhead_engine_misconfigured)")},
+		{"Time of a call, 99th percentile", "By engine and operation.", seconds, []query{{"histogram_quantile(0.99, sum by (le, engine, operation) (rate(playhead_engine_call_seconds_bucket[$__rate_interval])))", "{{engine}} {{operation}}"}}},
 		{"Calls to Redis refused", "The node was silent, or had too many.", perSecond, by("instance", "rate(playhead_stores_refused_cache_calls_total[$__rate_interval])")},
 		{"Messages published to Kafka", "", perSecond, one("sum(rate(playhead_kafka_published_messages_total[$__rate_interval]))")},
 		{"Bytes published to Kafka", "Before compression.", units.BytesPerSecondIEC, one("sum(rate(playhead_kafka_published_bytes_total[$__rate_interval]))")},
